@@ -62,8 +62,7 @@ Array clip(Array a, ArrayOperand low, ArrayOperand high) {
       const ArrayOperand from = low.is_array() ? ArrayOperand(b.operand(1)) : low;
       const ArrayOperand to = high.is_array() ? ArrayOperand(b.operand(2)) : high;
       const Array x = b.operand(0), &g = b.adjoint();
-      if (!low.is_array() && !high.is_array())
-        return b.add(0, [&] { return where((x > from) & (x < to), g, 0); });
+      if (!low.is_array() && !high.is_array()) return b.add(0, [&] { return where((x > from) & (x < to), g, 0); });
       const Array apart = from < to;
       const Array crossed = from > to;
       const auto shared = [&](const ArrayOperand& bound) { return where((x == bound) & apart, 0.5 * g, 0); };

@@ -32,7 +32,8 @@ const Array& Decoder::step(std::int32_t token) {
     logits_ = model_.run(inputs_->slice(0, 0, 1), Position(inputs_->slice(0, 1, 2)), cache_, false).eval();
   };
   const Storage* const memory = cache_.keys_.front().view().storage.get();
-  if (recorded_on_ != memory || recorded_in_ != &queue.core()) sequence_ = CheckedSequence(CheckedSequence::most_unchecked);
+  if (recorded_on_ != memory || recorded_in_ != &queue.core())
+    sequence_ = CheckedSequence(CheckedSequence::most_unchecked);
   recorded_on_ = memory, recorded_in_ = &queue.core();
   if (warm_)
     run_recorded(queue, work);

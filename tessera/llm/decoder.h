@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads one token after the other, as text is generated: the work is recorded and compared at the second and third token
-// and then replayed (device/queue/checked_sequence.h), so that a token costs the host one call where the driver has
-// graphs, and no checks and looks-up anywhere.
+// Reads one token after the other, as text is generated: the work is recorded and compared at the second and third
+// token and then replayed (device/queue/checked_sequence.h), so that a token costs the host one call where the driver
+// has graphs, and no checks and looks-up anywhere.
 #pragma once
 
 #include <functional>

@@ -19,8 +19,10 @@ static_assert(std::endian::native == std::endian::little, "numbers are written a
 class Output {
  public:
   template <class T>
-  requires std::is_arithmetic_v<T>
-  void put(T value) { put_bytes(std::as_bytes(std::span(&value, 1))); }
+    requires std::is_arithmetic_v<T>
+  void put(T value) {
+    put_bytes(std::as_bytes(std::span(&value, 1)));
+  }
   void put(bool value) { put(static_cast<std::uint8_t>(value)); }
   void put(const std::string& text) {
     put(static_cast<std::uint64_t>(text.size()));

@@ -77,8 +77,9 @@ std::map<std::string, std::string> TrainerBase::load(const std::string& path) {
   if (const std::string here(dtype_name(options_.precision.dtype)); there != here)
     loader.refuse("precision is " + there + " in the file and " + here + " here");
   for (const auto& [name, array] : kept())
-    loader.look(array, Path(name), name.starts_with(kept_of_optimiser) &&
-                                       Optimiser::optional_array(name.substr(kept_of_optimiser.size())));
+    loader.look(
+        array, Path(name),
+        name.starts_with(kept_of_optimiser) && Optimiser::optional_array(name.substr(kept_of_optimiser.size())));
   loader.pass_by(beside_prefix);
   loader.load({});
   steps_ = steps, position_ = at, position_at_ = steps;

@@ -158,9 +158,10 @@ void CompiledState::run_recorded(Slot& slot) {
         why = "a pass differs from the one that was recorded: " + why +
               ". The model uses a value of the host that changes, which a replay does not see";
       if (unchecked != 0)
-        logging::warn(fmt::format("compiled model: {}. Up to {} before it may have used the earlier value; passes are "
-                                  "not recorded from now on",
-                                  why, counted(unchecked, "call")));
+        logging::warn(
+            fmt::format("compiled model: {}. Up to {} before it may have used the earlier value; passes are "
+                        "not recorded from now on",
+                        why, counted(unchecked, "call")));
       without(std::move(why));
     }
   } catch (const KernelError& e) {

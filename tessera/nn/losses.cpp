@@ -48,15 +48,14 @@ Array classes_beside(const char* operation, const Array& logits, const Array& ta
   return targets.unsqueeze(axis);
 }
 
-// The parts of cross entropy that go over classes are operations with rules of their own: forward each is one reduction,
-// and backward an expression of the logits, so that nothing of their size is written but their gradient.
+// The parts of cross entropy that go over classes are operations with rules of their own: forward each is one
+// reduction, and backward an expression of the logits, so that nothing of their size is written but their gradient.
 
 /// log(sum(exp(x))) along an axis, which stays.
 Array log_sum_of(const Array& x, int axis) {
   detail::RuledOperation operation("log_sum", x);
   const auto rule = [] {
-    return Rule{.backward =
-                    [](Backward& b) { b.add(0, [&] { return exp(b.operand(0) - b.result()) * b.adjoint(); }); },
+    return Rule{.backward = [](Backward& b) { b.add(0, [&] { return exp(b.operand(0) - b.result()) * b.adjoint(); }); },
                 .keeps = operand_bits(0),
                 .keeps_result = true};
   };
@@ -71,7 +70,8 @@ Array at_target(const Array& x, const Array& target, const Array& classes, int a
   detail::RuledOperation operation("at_target", x, target, classes);
   const auto rule = [] {
     return Rule{
-        .backward = [](Backward& b) { b.add(0, [&] { return where(b.operand(2) == b.operand(1), b.adjoint(), 0.0); }); },
+        .backward =
+            [](Backward& b) { b.add(0, [&] { return where(b.operand(2) == b.operand(1), b.adjoint(), 0.0); }); },
         .keeps = operand_bits(1, 2)};
   };
   return operation.made(sum(where(classes == target, x, 0.0), {axis}, true), rule);

@@ -14,8 +14,8 @@ struct NotFiniteCause {
   std::string text;
   bool in_batch = false;  ///< the batch is at fault, whatever the model computes
 };
-/// Computes a loss, and if that is finite its gradient, with a look at each operation's result, and finds the first that
-/// is not finite, or the input of a loss that is not valid.
+/// Computes a loss, and if that is finite its gradient, with a look at each operation's result, and finds the first
+/// that is not finite, or the input of a loss that is not valid.
 NotFiniteCause find_not_finite(
     const Parts& parts, std::span<const Array> batch, const std::function<Array()>& loss,
     const std::function<void(const std::function<void(const Parts& gradient)>&)>& with_gradient);

@@ -92,8 +92,7 @@ bool Optimiser::note_gradient(const std::string& path, bool has_gradient, const 
   if (slots_ == 0 || (known == idle_of_.end() ? !has_gradient : (known->second.since == 0) == has_gradient))
     return false;
   const std::int64_t now = static_cast<std::int64_t>(std::max<std::uint64_t>(1, now_));
-  const std::int64_t skipped =
-      options.skipped ? static_cast<std::int64_t>(options.skipped->item<std::uint64_t>()) : 0;
+  const std::int64_t skipped = options.skipped ? static_cast<std::int64_t>(options.skipped->item<std::uint64_t>()) : 0;
   if (known == idle_of_.end()) {
     idle_of_[path] = {.steps = now - 1, .skipped = skipped};
   } else if (has_gradient) {
@@ -244,7 +243,8 @@ void Optimiser::prepare(const detail::Parts& model) {
     if (differentiable(*weight) && !known.find(*weight)) {
       known.add(*weight, true);
       Idle idle;
-      if (slots_ > 0) idle = idle_of_.try_emplace(path, Idle{.steps = static_cast<std::int64_t>(steps())}).first->second;
+      if (slots_ > 0)
+        idle = idle_of_.try_emplace(path, Idle{.steps = static_cast<std::int64_t>(steps())}).first->second;
       idle.since = 0;
       groups[{group_of(path), idle, weight->dtype(), weight->device()}].push_back({&path, weight, {}, nullptr});
     }
@@ -288,7 +288,8 @@ void Optimiser::apply_to(const detail::Parts& model, const detail::ConstParts& g
     if (!has_gradient(i)) continue;
     const Array* copy = options.copies.empty() || options.copies[i].size() == 0 ? nullptr : &options.copies[i];
     const Idle idle = slots_ > 0 ? idle_of_.at(path) : Idle();
-    groups[{group_of(path), idle, weight->dtype(), weight->device()}].push_back({&path, weight, *gradient[i].second, copy});
+    groups[{group_of(path), idle, weight->dtype(), weight->device()}].push_back(
+        {&path, weight, *gradient[i].second, copy});
   }
   if (changed) {
     write_idle();

@@ -32,9 +32,10 @@ struct ApplyOptions {
 /// What optimisers have in common. `step` writes the parameters in place: whatever shares their memory sees it. Sums
 /// are kept as f32 (f64 for f64). A parameter is of the first group whose pattern matches its path; frozen ones, and
 /// those whose gradient is empty, are passed by: what depends on how many steps were made counts those of the parameter
-/// itself, as PyTorch does, so one that is unfrozen late begins as if it were new. Parameters that lie together (pack) are written by one kernel, others
-/// by one each. What an optimiser keeps is walked by for_each_array: `step` first, then what is kept by the parameters'
-/// paths, `m["layers.1.weight"]`, and `idle`, of which files of earlier versions have none.
+/// itself, as PyTorch does, so one that is unfrozen late begins as if it were new. Parameters that lie together (pack)
+/// are written by one kernel, others by one each. What an optimiser keeps is walked by for_each_array: `step` first,
+/// then what is kept by the parameters' paths, `m["layers.1.weight"]`, and `idle`, of which files of earlier versions
+/// have none.
 class Optimiser {
  public:
   virtual ~Optimiser() = default;
@@ -124,7 +125,7 @@ class Optimiser {
 
   std::vector<ParameterGroup> groups_;  ///< the last: all others
   int slots_;
-  std::map<std::string, Idle> idle_of_;     ///< idle_, by path
+  std::map<std::string, Idle> idle_of_;      ///< idle_, by path
   std::vector<std::int64_t> idle_steps_{0};  ///< all different Idle::steps of parameters that had a gradient
   std::uint64_t now_ = 0;                    ///< steps(), without reading memory
   std::map<Place, Array> numbers_;  ///< scalars of the step that is being made: for each of idle_steps_, of all groups

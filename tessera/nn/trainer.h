@@ -144,7 +144,7 @@ class Trainer : public TrainerBase {
   std::vector<Replica> replicas_;      ///< of each device but the first
   std::optional<Model> narrow_model_;  ///< shares its memory but for the copies of mixed precision
   Loss loss_;
-  const Batch* next_ = nullptr;  ///< during step
+  const Batch* next_ = nullptr;             ///< during step
   std::vector<std::optional<Batch>> held_;  ///< by slot
 };
 

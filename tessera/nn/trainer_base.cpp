@@ -205,9 +205,10 @@ std::string TrainerBase::differs(const std::string& difference, std::uint64_t un
       "keep other numbers in arrays that are written between steps",
       steps_ + 1, difference);
   if (unchecked != 0)
-    logging::warn(fmt::format("Trainer: {}. Up to {} before it may have used the earlier value; steps are not recorded "
-                              "from now on",
-                              why, counted(unchecked, "step")));
+    logging::warn(
+        fmt::format("Trainer: {}. Up to {} before it may have used the earlier value; steps are not recorded "
+                    "from now on",
+                    why, counted(unchecked, "step")));
   return why;
 }
 

@@ -84,8 +84,8 @@ class TrainerBase {
   std::vector<Array> snapshot() const;
   void restore(std::span<const Array> values);
 
-  /// Why steps, or some of them, are not recorded, or empty. Where memory did not suffice, recording is tried again: after 8 steps, then
-  /// after 16, and so on to each 64.
+  /// Why steps, or some of them, are not recorded, or empty. Where memory did not suffice, recording is tried again:
+  /// after 8 steps, then after 16, and so on to each 64.
   std::string not_recorded() const;
   std::uint64_t replays() const { return replays_; }  ///< steps that were replayed
 
@@ -162,7 +162,7 @@ class TrainerBase {
   std::unique_ptr<Recorded> recorded_;
   std::string not_recorded_;
   std::uint64_t dropped_ = 0;  ///< slots, in favour of other shapes
-  bool wrote_ = false;  ///< in this step: it cannot be begun again
+  bool wrote_ = false;         ///< in this step: it cannot be begun again
 };
 
 }  // namespace tessera

@@ -43,11 +43,11 @@ class [[nodiscard]] Trace {
   std::shared_ptr<detail::TraceState> state_;
 };
 
-/// Replaces `file` when the Trace goes, or when the program ends: a row for each thread with the tasks that it ran, their
-/// waits, copies between devices and launches of kernels, a row for each device that works by itself, arrows from what
-/// tasks came after. Tasks are seen that are made while it lives. ArgumentError, now, if the file cannot be written.
-/// TESSERA_TASK_TRACE=file does the same from the first task to the end of the program. A child of fork is none of
-/// either's.
+/// Replaces `file` when the Trace goes, or when the program ends: a row for each thread with the tasks that it ran,
+/// their waits, copies between devices and launches of kernels, a row for each device that works by itself, arrows from
+/// what tasks came after. Tasks are seen that are made while it lives. ArgumentError, now, if the file cannot be
+/// written. TESSERA_TASK_TRACE=file does the same from the first task to the end of the program. A child of fork is
+/// none of either's.
 [[nodiscard]] inline Trace trace(const std::filesystem::path& file) { return Trace(file); }
 /// Without a file: for `dot`, `summary` and `json`.
 [[nodiscard]] inline Trace trace() { return Trace(); }

@@ -78,7 +78,7 @@ struct Dog {
   }
 
   std::string report(std::int64_t quiet, std::vector<executor::NodeRef>& held) const {
-    std::vector<const std::pair<const TaskNode*const, Task>*> running, others;
+    std::vector<const std::pair<const TaskNode* const, Task>*> running, others;
     for (const auto& entry : tasks) (entry.second.begun != 0 ? running : others).push_back(&entry);
     std::ranges::sort(running, {}, [](const auto* e) { return e->second.begun; });
     std::ranges::sort(others, {}, [](const auto* e) { return e->second.number; });

@@ -267,11 +267,11 @@ TEST(Observer, SeesEachPublicOperationOnce) {
 }
 
 // Functions of array/ and ops/ that give arrays by calling others, or that give back what they hold.
-const std::set<std::string> others = {
-    "array",    "memory",          "parts",    "take",        "eval",        "from_bytes", "with_view", "cross_entropy",
-    "mse_loss", "bce_with_logits", "accuracy", "noted_state", "predict",     "in_parts",   "step",      "loss_of",
-    "step_number",
-    "snapshot", "step_arrays",     "scaled",   "inverse",     "at_smallest", "copies"};
+const std::set<std::string> others = {"array",      "memory",      "parts",         "take",        "eval",
+                                      "from_bytes", "with_view",   "cross_entropy", "mse_loss",    "bce_with_logits",
+                                      "accuracy",   "noted_state", "predict",       "in_parts",    "step",
+                                      "loss_of",    "step_number", "snapshot",      "step_arrays", "scaled",
+                                      "inverse",    "at_smallest", "copies"};
 
 TEST(Observer, IsTestedWithEveryFunctionOfInstalledHeaders) {
   std::set<std::string> known;

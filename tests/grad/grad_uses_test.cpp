@@ -124,10 +124,19 @@ TEST_P(OnEveryDevice, TiesAndKinksAreAsInPyTorch) {
   EXPECT_EQ(bounds.high.to_vector<float>(), (Floats{0, 0, 0, 0.5f, 1, 0, 0, 1, 1, 1, 1, 1, 0, 0}));
   EXPECT_EQ(of([](const Array& x) { return sqrt(x); }, {0}).template to_vector<float>(), (Floats{infinity}));
   EXPECT_EQ(of([](const Array& x) { return atan2(x, x * 0); }, {0}).template to_vector<float>(), (Floats{0}));
-  EXPECT_EQ(of([](const Array& x) { return pow(x, Array::from({0.f, 1.f, 2.f, 0.5f})); }, {0, 0, 0, 0})
+  EXPECT_EQ(of(
+                [](const Array& x) {
+                  return pow(x, Array::from({0.f, 1.f, 2.f, 0.5f}));
+                },
+                {0, 0, 0, 0})
                 .template to_vector<float>(),
             (Floats{0, 1, 0, infinity}));
-  EXPECT_EQ(of([](const Array& x) { return sort(x) * Array::from({1.f, 2.f, 3.f}); }, {2, 2, 1}).template to_vector<float>(),
+  EXPECT_EQ(of(
+                [](const Array& x) {
+                  return sort(x) * Array::from({1.f, 2.f, 3.f});
+                },
+                {2, 2, 1})
+                .template to_vector<float>(),
             (Floats{2, 3, 1}));
   // PyTorch gives NaN; it is the root of a sum of squares, whose gradient at 0 is 0 in all norms.
   EXPECT_EQ(of([](const Array& x) { return hypot(x, x * 1); }, {0}).template to_vector<float>(), (Floats{0}));

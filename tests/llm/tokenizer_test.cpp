@@ -143,7 +143,7 @@ TEST(PreTokenizer, KeepsEveryByteOfAnything) {
                                           "12345",     "_",
                                           "?!",        "é",
                                           "e\xcc\x81", "漢字",
-                                          "👩",         "\xe2\x80\x8d",
+                                          "👩",        "\xe2\x80\x8d",
                                           "\xc2\xa0",  "\xe3\x80\x80",
                                           "\xff",      "\xe2\x82",
                                           "\xc0\x80",  "\xed\xa0\x80",

@@ -206,7 +206,8 @@ TEST_P(OnEveryDevice, AModelThatCountsOnTheHostIsNotRecorded) {
   const Array first = each(x), second = each(x);
   EXPECT_NE(bits(first), bits(second));
   EXPECT_EQ(each.replays(), 0u);
-  test::expect_has(each.report().not_recorded, {"differs from the one that was recorded", "before", "value of the host"});
+  test::expect_has(each.report().not_recorded,
+                   {"differs from the one that was recorded", "before", "value of the host"});
   EXPECT_FALSE(each.report().recorded);
   // One that changes later is found by a pass in place of a replay.
   const auto factor = std::make_shared<double>(1);

@@ -151,45 +151,46 @@ void expect_formula(OnEveryDevice& test, const char* name, Make&& make, const Fo
   std::mt19937_64 random(testing::seed());
   std::uniform_real_distribution<float> draw(-1, 1);
   for (const bool late : {false, true})  // the bias has no gradient in some steps, which are then none of its own
-  for (const bool packed : {false, true})
-    for (const bool groups : {false, true}) {
-      int made = 0;
-      std::vector<State> want;
-      for (int i = 0; i < 10; ++i) want.push_back({draw(random)});
-      Doubles start;
-      for (const State& s : want) start.push_back(static_cast<float>(s.w));
-      for (int i = 0; i < 10; ++i) want[at(i)].w = start[at(i)];
-      Model model = model_of(start);
-      const Model shared = model;
-      std::vector<ParameterGroup> group;
-      if (groups) group = {{.pattern = "bias", .lr = 0.05, .weight_decay = 0.0}};
-      if (packed) pack(model, groups ? std::vector<std::string>{"bias"} : std::vector<std::string>{});
-      auto optimiser = make(model, group);
-      for (int step = 1; step <= 10; ++step) {
-        std::vector<float> g(10);
-        for (float& v : g) v = draw(random);
-        Model gradient;
-        gradient.weight = Array::from(std::vector<float>(g.begin(), g.begin() + 6), Shape{2, 3});
-        const bool both = !late || (step > 3 && step != 6 && step != 7);
-        if (both) gradient.bias = Array::from(std::vector<float>(g.begin() + 6, g.end()));
-        made += both;
-        optimiser.step(model, gradient);
-        for (int i = 0; i < (both ? 10 : 6); ++i) {
-          const bool own = groups && i >= 6;
-          formula(want[at(i)], g[at(i)], i < 6 ? step : made, own ? 0.05 : rate.at(static_cast<std::uint64_t>(step - 1)),
-                  own ? 0 : decay);
+    for (const bool packed : {false, true})
+      for (const bool groups : {false, true}) {
+        int made = 0;
+        std::vector<State> want;
+        for (int i = 0; i < 10; ++i) want.push_back({draw(random)});
+        Doubles start;
+        for (const State& s : want) start.push_back(static_cast<float>(s.w));
+        for (int i = 0; i < 10; ++i) want[at(i)].w = start[at(i)];
+        Model model = model_of(start);
+        const Model shared = model;
+        std::vector<ParameterGroup> group;
+        if (groups) group = {{.pattern = "bias", .lr = 0.05, .weight_decay = 0.0}};
+        if (packed) pack(model, groups ? std::vector<std::string>{"bias"} : std::vector<std::string>{});
+        auto optimiser = make(model, group);
+        for (int step = 1; step <= 10; ++step) {
+          std::vector<float> g(10);
+          for (float& v : g) v = draw(random);
+          Model gradient;
+          gradient.weight = Array::from(std::vector<float>(g.begin(), g.begin() + 6), Shape{2, 3});
+          const bool both = !late || (step > 3 && step != 6 && step != 7);
+          if (both) gradient.bias = Array::from(std::vector<float>(g.begin() + 6, g.end()));
+          made += both;
+          optimiser.step(model, gradient);
+          for (int i = 0; i < (both ? 10 : 6); ++i) {
+            const bool own = groups && i >= 6;
+            formula(want[at(i)], g[at(i)], i < 6 ? step : made,
+                    own ? 0.05 : rate.at(static_cast<std::uint64_t>(step - 1)), own ? 0 : decay);
+          }
         }
+        const auto weight = model.weight.to_vector<float>(), bias = model.bias.to_vector<float>();
+        for (int i = 0; i < 10; ++i)
+          EXPECT_NEAR(i < 6 ? weight[at(i)] : bias[at(i - 6)], want[at(i)].w, 2e-5)
+              << name << (late ? " late" : "") << (packed ? " packed" : "") << (groups ? " groups " : " ") << i
+              << " seed " << testing::seed();
+        EXPECT_EQ(optimiser.steps(), 10u);
+        EXPECT_EQ(model.kept.template to_vector<float>(), std::vector<float>(2, 1));
+        EXPECT_EQ(model.frozen.template to_vector<float>(), std::vector<float>(3, 1));
+        // In place, unless packing moved it; what lies alone stays where it is.
+        EXPECT_EQ(shared.weight.to_vector<float>() == weight, !packed || groups);
       }
-      const auto weight = model.weight.to_vector<float>(), bias = model.bias.to_vector<float>();
-      for (int i = 0; i < 10; ++i)
-        EXPECT_NEAR(i < 6 ? weight[at(i)] : bias[at(i - 6)], want[at(i)].w, 2e-5)
-            << name << (late ? " late" : "") << (packed ? " packed" : "") << (groups ? " groups " : " ") << i << " seed " << testing::seed();
-      EXPECT_EQ(optimiser.steps(), 10u);
-      EXPECT_EQ(model.kept.template to_vector<float>(), std::vector<float>(2, 1));
-      EXPECT_EQ(model.frozen.template to_vector<float>(), std::vector<float>(3, 1));
-      // In place, unless packing moved it; what lies alone stays where it is.
-      EXPECT_EQ(shared.weight.to_vector<float>() == weight, !packed || groups);
-    }
 }
 
 TEST_P(OnEveryDevice, OptimisersFollowTheirFormulae) {
@@ -249,8 +250,9 @@ TEST_P(OnEveryDevice, SkippedStepsAreNotCountedForALateParameter) {
     if (step >= 4 && step != 6) gradient.bias = Array::ones({4});
     const bool skips = step == 2 || step == 5 || step == 6;
     optimiser.advance();
-    optimiser.apply(model, gradient,
-                    {.stopped = Array::full({}, skips, DType::u64), .skipped = Array::full({}, double(skipped), DType::u64)});
+    optimiser.apply(
+        model, gradient,
+        {.stopped = Array::full({}, skips, DType::u64), .skipped = Array::full({}, double(skipped), DType::u64)});
     skipped += skips;
   }
   for (const float w : model.weight.to_vector<float>()) EXPECT_NEAR(w, -5, 1e-4);
@@ -270,9 +272,8 @@ TEST_P(OnEveryDevice, CrossEntropyHasSecondDerivatives) {
         .template to_vector<float>();
   };
   const auto got = of_gradient([&](const Array& a) { return cross_entropy(a, targets, options); });
-  const auto want = of_gradient([&](const Array& a) {
-    return -sum((0.9 * hit + 0.1 / 5) * weight * (a - logsumexp(a, {1}, true)));
-  });
+  const auto want =
+      of_gradient([&](const Array& a) { return -sum((0.9 * hit + 0.1 / 5) * weight * (a - logsumexp(a, {1}, true))); });
   for (std::size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-4 * (1 + std::fabs(want[i]))) << i;
 }
 

@@ -53,13 +53,12 @@ const std::vector<Case> replayed = {
     {"a generator that gets another seed between steps",
      [](Host& h, const Array& y, const Array&) { return y * h.generator.normal(noise); },
      [](Host& h) { h.generator = Generator(h.random()); }},
-    {"augmentation",
-     [](Host& h, const Array& y, const Array& x) {
-       return y * sum(x + h.generator.normal(x.shape(), 0, 0.1), {1}, true);
-     }},
+    {"augmentation", [](Host& h, const Array& y,
+                        const Array& x) { return y * sum(x + h.generator.normal(x.shape(), 0, 0.1), {1}, true); }},
     {"a copy of a generator",
      [](Host& h, const Array& y, const Array&) { return y * Generator(h.generator).normal(noise); }},
-    {"a generator made in the loss", [](Host&, const Array& y, const Array&) { return y * Generator(7).normal(noise); }},
+    {"a generator made in the loss",
+     [](Host&, const Array& y, const Array&) { return y * Generator(7).normal(noise); }},
     {"a generator that the loss sets back",
      [](Host& h, const Array& y, const Array&) {
        h.generator = Generator(4);
@@ -80,10 +79,12 @@ const std::vector<Case> refused = {
     {"a factor", [](Host& h, const Array& y, const Array&) { return y * (h.beta += 0.1); }},
     {"a divisor", [](Host& h, const Array& y, const Array&) { return y / (h.beta += 0.1); }},
     {"a summand", [](Host& h, const Array& y, const Array&) { return y * y + (h.beta *= 0.9) * y; }},
-    {"an exponent", [](Host& h, const Array& y, const Array&) { return pow(abs(y), 1.0 + static_cast<double>(++h.calls)); }},
+    {"an exponent",
+     [](Host& h, const Array& y, const Array&) { return pow(abs(y), 1.0 + static_cast<double>(++h.calls)); }},
     {"a threshold", [](Host& h, const Array& y, const Array&) { return where(y > (h.beta += 0.1), y, 0.0); }},
     {"a bound", [](Host& h, const Array& y, const Array&) { return clip(y, -1, h.beta += 0.1); }},
-    {"an array filled by the host", [](Host& h, const Array& y, const Array&) { return y * Array::full({}, h.beta += 0.1); }},
+    {"an array filled by the host",
+     [](Host& h, const Array& y, const Array&) { return y * Array::full({}, h.beta += 0.1); }},
     {"an array copied from the host",
      [](Host& h, const Array& y, const Array&) { return y * Array::from({static_cast<float>(h.beta += 0.1)}); }},
     {"a generator seeded by the host",
@@ -105,9 +106,7 @@ const std::vector<Case> refused = {
        return sum;
      }},
     {"a draw in each second step",
-     [](Host& h, const Array& y, const Array&) {
-       return ++h.calls % 2 == 0 ? y * h.generator.normal(noise) : y;
-     }},
+     [](Host& h, const Array& y, const Array&) { return ++h.calls % 2 == 0 ? y * h.generator.normal(noise) : y; }},
     {"one function and then another",
      [](Host& h, const Array& y, const Array&) { return ++h.calls % 2 == 0 ? tanh(y) : relu(y); }},
     {"another row each time",
@@ -117,7 +116,8 @@ const std::vector<Case> refused = {
      }},
     {"another array each time",
      [](Host& h, const Array& y, const Array&) { return y * h.arrays[static_cast<std::size_t>(h.calls++ % 3)]; }},
-    {"more rows each time", [](Host& h, const Array& y, const Array&) { return y.slice(0, 0, 1 + h.calls++ % 8) * 1.0; }},
+    {"more rows each time",
+     [](Host& h, const Array& y, const Array&) { return y.slice(0, 0, 1 + h.calls++ % 8) * 1.0; }},
     {"a read on the host",
      [](Host& h, const Array& y, const Array&) {
        h.beta += 0.1 * sum(stop_gradient(y)).item<float>();
@@ -135,13 +135,12 @@ Outcome train(const Case& c, bool recorded, int steps, std::int64_t accumulate =
   Host host;
   const Model model = small();
   const Batch batch = test::data(8);
-  Trainer<Model> trainer(
-      model, Adam(model, {.lr = 0.1}),
-      [&](const Model& m, const Batch& b) {
-        const Array y = m(std::get<0>(b));
-        return cross_entropy(y, std::get<1>(b)) + mean(c.term(host, y, std::get<0>(b)));
-      },
-      {.accumulate = accumulate, .recorded = recorded});
+  Trainer<Model> trainer(model, Adam(model, {.lr = 0.1}),
+                         [&](const Model& m, const Batch& b) {
+                           const Array y = m(std::get<0>(b));
+                           return cross_entropy(y, std::get<1>(b)) + mean(c.term(host, y, std::get<0>(b)));
+                         },
+                         {.accumulate = accumulate, .recorded = recorded});
   Outcome out;
   for (int i = 0; i < steps; ++i) {
     out.losses.push_back(trainer.step(batch).item<float>());

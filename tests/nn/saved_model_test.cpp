@@ -63,7 +63,8 @@ TEST_P(OnEveryDevice, CheckpointsOf16BitsAreConvertedOnRequest) {
     save_safetensors(path, all);
     auto model = setup(sequential(dense<6, 8>, relu, dense<8, 3>), {.seed = 2});
     const auto before = values(model);
-    expect_throw<ArgumentError>([&] { load_model(model, path); }, {"0.weight is (8, 6)", "F32 here", ".convert = true"});
+    expect_throw<ArgumentError>([&] { load_model(model, path); },
+                                {"0.weight is (8, 6)", "F32 here", ".convert = true"});
     EXPECT_EQ(values(model), before);
     const LoadReport report = load_model(model, path, {.convert = true});
     EXPECT_EQ(report.loaded.size(), 4u);

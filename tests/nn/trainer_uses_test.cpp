@@ -35,12 +35,13 @@ TEST_P(OnEveryDevice, OfMoreShapesThanAreKeptTheOldestIsDroppedAndMemoryGoesBack
     };
     steps({1200, 1300, 1400, 1500});  // run, recorded twice, replayed
     EXPECT_EQ(trainer.not_recorded().empty(), recorded);
-    steps({1300});                    // compared, replayed twice, compared; now 1200 is the oldest
-    steps({16, 17, 18});              // in place of 1200, 1400 and 1500
-    steps({1300});                    // which is still there
-    steps({1200});                    // in place of 16, and new
+    steps({1300});        // compared, replayed twice, compared; now 1200 is the oldest
+    steps({16, 17, 18});  // in place of 1200, 1400 and 1500
+    steps({1300});        // which is still there
+    steps({1200});        // in place of 16, and new
     steps({20, 21, 22, 23});
-    if (recorded) test::expect_has(trainer.not_recorded(), {"more shapes than the 4", "8 recordings", "TrainerOptions::shapes"});
+    if (recorded)
+      test::expect_has(trainer.not_recorded(), {"more shapes than the 4", "8 recordings", "TrainerOptions::shapes"});
     return values(trainer.model());
   };
   std::vector<std::uint64_t> replays, live;

@@ -9,9 +9,9 @@
 namespace tessera {
 
 /// A Sequence that is replayed only once two recordings in a row were the same, and that is recorded again and compared
-/// in place of a replay after `first_interval`, twice as many, ... and then each `most_unchecked` replays. So what the work draws, counts or
-/// chooses on the host is found at the first replay that would miss it if it changes with every call, and within
-/// `most_unchecked` replays, or as many as there were before, if it changes later.
+/// in place of a replay after `first_interval`, twice as many, ... and then each `most_unchecked` replays. So what the
+/// work draws, counts or chooses on the host is found at the first replay that would miss it if it changes with every
+/// call, and within `most_unchecked` replays, or as many as there were before, if it changes later.
 class CheckedSequence {
  public:
   static constexpr std::uint64_t most_unchecked = 64;

@@ -18,9 +18,9 @@ namespace tessera {
 /// A generator that the work draws from.
 struct RecordedStream {
   std::shared_ptr<RandomStream> state;
-  RandomStream first;         ///< before the work's first draw
-  std::uint64_t drawn = 0;    ///< how far the work advances the offset
-  bool followed = true;       ///< replays draw from where the state is; else they repeat the draws
+  RandomStream first;       ///< before the work's first draw
+  std::uint64_t drawn = 0;  ///< how far the work advances the offset
+  bool followed = true;     ///< replays draw from where the state is; else they repeat the draws
 };
 
 /// What a piece was before it became the driver's: can be launched again by itself. Its views have no storages, but

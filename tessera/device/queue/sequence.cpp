@@ -228,7 +228,8 @@ Sequence Sequence::record_or_run(Queue& queue, const std::function<void()>& work
 }
 
 std::string Sequence::record_again(const std::function<void()>& work) {
-  if (!state_) fail<ArgumentError>({.asked = "record_again", .wrong = "the sequence is empty", .todo = "Record one first"});
+  if (!state_)
+    fail<ArgumentError>({.asked = "record_again", .wrong = "the sequence is empty", .todo = "Record one first"});
   std::vector<RandomStream> before;
   for (const RecordedStream& s : state_->lists.streams) before.push_back(*s.state);
   Attempt attempt(state_->queue, work, state_->pool, AtRefusal::stops_recording);
