@@ -126,7 +126,7 @@ class BlockArray {
   void for_each_tile(const std::function<void(Array&)>& f);
 
   // Elementwise, broadcasting, deferred: what array.h has by these names, of operands of which one is a block array.
-  // Found by the types of their arguments.
+  // Friends, so that the names alone, as in sequential(dense<4, 8>, relu), mean the functions of arrays.
   friend BlockArray operator+(const BlockOperand& a, const BlockOperand& b);
   friend BlockArray operator-(const BlockOperand& a, const BlockOperand& b);
   friend BlockArray operator*(const BlockOperand& a, const BlockOperand& b);
@@ -149,6 +149,41 @@ class BlockArray {
   friend BlockArray copysign(const BlockOperand& a, const BlockOperand& b);
   friend BlockArray where(const BlockOperand& condition, const BlockOperand& if_true, const BlockOperand& if_false);
   friend BlockArray clip(const BlockOperand& a, const BlockOperand& low, const BlockOperand& high);
+  friend BlockArray operator-(const BlockArray& a);
+  friend BlockArray operator!(const BlockArray& a);
+  friend BlockArray abs(const BlockArray& a);
+  friend BlockArray sqrt(const BlockArray& a);
+  friend BlockArray rsqrt(const BlockArray& a);
+  friend BlockArray exp(const BlockArray& a);
+  friend BlockArray exp2(const BlockArray& a);
+  friend BlockArray expm1(const BlockArray& a);
+  friend BlockArray log(const BlockArray& a);
+  friend BlockArray log2(const BlockArray& a);
+  friend BlockArray log1p(const BlockArray& a);
+  friend BlockArray log10(const BlockArray& a);
+  friend BlockArray sin(const BlockArray& a);
+  friend BlockArray cos(const BlockArray& a);
+  friend BlockArray tan(const BlockArray& a);
+  friend BlockArray asin(const BlockArray& a);
+  friend BlockArray acos(const BlockArray& a);
+  friend BlockArray atan(const BlockArray& a);
+  friend BlockArray sinh(const BlockArray& a);
+  friend BlockArray cosh(const BlockArray& a);
+  friend BlockArray tanh(const BlockArray& a);
+  friend BlockArray erf(const BlockArray& a);
+  friend BlockArray floor(const BlockArray& a);
+  friend BlockArray ceil(const BlockArray& a);
+  friend BlockArray trunc(const BlockArray& a);
+  friend BlockArray rint(const BlockArray& a);
+  friend BlockArray round(const BlockArray& a);
+  friend BlockArray sigmoid(const BlockArray& a);
+  friend BlockArray silu(const BlockArray& a);
+  friend BlockArray relu(const BlockArray& a);
+  friend BlockArray gelu(const BlockArray& a);
+  friend BlockArray sign(const BlockArray& a);
+  friend BlockArray isnan(const BlockArray& a);
+  friend BlockArray isinf(const BlockArray& a);
+  friend BlockArray isfinite(const BlockArray& a);
 
  private:
   static BlockArray layout(Shape shape, Shape tile, DType dtype);
@@ -191,43 +226,6 @@ class BlockOperand {
 /// shape. Of two, tiles meet as in elementwise operations; one that is stretched is given to f as it is.
 BlockArray map(const std::function<Array(const Array&)>& f, const BlockArray& a);
 BlockArray map(const std::function<Array(const Array&, const Array&)>& f, const BlockArray& a, const BlockArray& b);
-
-// Elementwise, deferred: those of array.h.
-BlockArray operator-(const BlockArray& a);
-BlockArray operator!(const BlockArray& a);
-BlockArray abs(const BlockArray& a);
-BlockArray sqrt(const BlockArray& a);
-BlockArray rsqrt(const BlockArray& a);
-BlockArray exp(const BlockArray& a);
-BlockArray exp2(const BlockArray& a);
-BlockArray expm1(const BlockArray& a);
-BlockArray log(const BlockArray& a);
-BlockArray log2(const BlockArray& a);
-BlockArray log1p(const BlockArray& a);
-BlockArray log10(const BlockArray& a);
-BlockArray sin(const BlockArray& a);
-BlockArray cos(const BlockArray& a);
-BlockArray tan(const BlockArray& a);
-BlockArray asin(const BlockArray& a);
-BlockArray acos(const BlockArray& a);
-BlockArray atan(const BlockArray& a);
-BlockArray sinh(const BlockArray& a);
-BlockArray cosh(const BlockArray& a);
-BlockArray tanh(const BlockArray& a);
-BlockArray erf(const BlockArray& a);
-BlockArray floor(const BlockArray& a);
-BlockArray ceil(const BlockArray& a);
-BlockArray trunc(const BlockArray& a);
-BlockArray rint(const BlockArray& a);
-BlockArray round(const BlockArray& a);
-BlockArray sigmoid(const BlockArray& a);
-BlockArray silu(const BlockArray& a);
-BlockArray relu(const BlockArray& a);
-BlockArray gelu(const BlockArray& a);
-BlockArray sign(const BlockArray& a);
-BlockArray isnan(const BlockArray& a);
-BlockArray isinf(const BlockArray& a);
-BlockArray isfinite(const BlockArray& a);
 
 /// A block array as the argument of one task, with what the task does to it: to all of its tiles, which the function
 /// gets where the task runs, as a BlockArray. A BlockArray that stands for itself as an argument is read.
