@@ -54,6 +54,7 @@ void Decoder::run_recorded(Queue& queue, const std::function<void()>& work) {
     without(e.what());
     work();  // of the same token at the same place: the same numbers
   };
+  const bool known = sequence_.valid();
   try {
     std::string why;
     sequence_.run(queue, work, SequencePool(), why);
@@ -61,6 +62,7 @@ void Decoder::run_recorded(Queue& queue, const std::function<void()>& work) {
   } catch (const KernelError& e) {
     failed(e);
   } catch (const OutOfMemory& e) {
+    if (known && sequence_.valid()) return sequence_.replay();  // a comparison takes more memory than a replay
     failed(e);
   } catch (const ArgumentError& e) {
     failed(e);

@@ -162,7 +162,7 @@ std::vector<std::byte> GgufWriter::bytes() const {
 }
 
 void GgufWriter::write(const std::filesystem::path& path) const {
-  os::ReplacedFile file(path);
+  os::ReplacedFile file(path, {.makes_folders = false});
   const auto put = [&](std::span<const std::byte> part) {
     file.write({reinterpret_cast<const char*>(part.data()), part.size()});
   };

@@ -11,6 +11,7 @@
 #include "tessera/base/log.h"
 #include "tessera/base/printable.h"
 #include "tessera/device/context.h"
+#include "tessera/device/memory/unwatched.h"
 #include "tessera/device/placement/placement_scope.h"
 #include "tessera/nn/compiled_state.h"
 #include "tessera/nn/mode.h"
@@ -167,6 +168,11 @@ void CompiledState::run_recorded(Slot& slot) {
   } catch (const KernelError& e) {
     without(e.what());
   } catch (const OutOfMemory& e) {
+    if (known && !done && slot.sequence.valid()) {  // a comparison takes more memory than a replay
+      slot.sequence.replay();
+      ++replays;
+      return;
+    }
     without(e.what());
   } catch (const ArgumentError& e) {
     without(e.what());
@@ -185,6 +191,7 @@ Array CompiledState::call(const Array& x) {
   const DeviceScope scope(device);
   if (thread_context.recorder != nullptr) return copied(pass(x).eval(), device);  // part of somebody's recording
   const std::lock_guard turn(lock);
+  const GuardedWrites own_memory;  // of a model that several tasks call
   Queue& queue = Queue::of(device);
   const QueueScope in(queue);
   if (level == CompileLevel::none || !config::flag("TESSERA_SEQUENCES", true)) {

@@ -180,9 +180,12 @@ void TrainerBase::run_recorded(Slot& slot, bool update) {
     eagerly(not_recorded_, e);
   } catch (const OutOfMemory& e) {
     if (known && !done && !wrote_) {  // a comparison takes more memory than a replay
-      sequence.replay();
-      ++replays_;
-      return;
+      if (unchecked < 2 * CheckedSequence::most_unchecked) {
+        sequence.replay();
+        ++replays_;
+        return;
+      }
+      sequence = CheckedSequence();  // steps are not replayed for long without being compared
     }
     slot.try_again = uses_ + slot.wait;
     slot.wait = std::min<std::uint64_t>(2 * slot.wait, 64);
@@ -311,9 +314,10 @@ void TrainerBase::check() {
       error_text({.asked = "Trainer.step",
                   .with = {{"step", std::to_string(number)}},
                   .wrong = "the loss or its gradient is not finite: " + found.text,
-                  .todo = found.in_batch ? "Everything is as before this step. Correct the batch"
-                                         : "Everything is as before this step. Lower the learning rate, clip the "
-                                           "gradient, or look at the batch"}),
+                  .todo = found.in_batch
+                              ? "Everything but Generators is as before this step. Correct the batch"
+                              : "Everything but Generators is as before this step. Lower the learning rate, clip the "
+                                "gradient, or look at the batch"}),
       number);
 }
 

@@ -114,7 +114,12 @@ Array images_of(const Array& x, const Array& weight, const std::optional<Array>&
                 const Correlation& c) {
   RuledOperation operation("convolve2d", x, weight, bias);
   Array y = Array::empty({x.shape()[0], weight.shape()[0], windows.rows, windows.columns}, x.dtype(), x.device());
-  if (y.size() != 0) ops::correlate(y, x, in_groups(weight, c.groups).as_contiguous(), bias, false, c);
+  if (y.size() != 0 && x.shape(1) == 0) {
+    y.fill(0);
+    if (bias) y += bias->reshape({y.shape(1), 1, 1});
+  } else if (y.size() != 0) {
+    ops::correlate(y, x, in_groups(weight, c.groups).as_contiguous(), bias, false, c);
+  }
   return operation.made(std::move(y), [&] {
     return Rule{.backward =
                     [c](Backward& b) {
@@ -158,11 +163,11 @@ Array adjoint_images_of(const Array& y, const Array& weight, Extents2d extents, 
     columns.emplace_back(i, extents.columns, c.kernel.columns, c.stride.columns, c.padding.columns, c.dilation.columns);
   const auto unseen = [](const Phase& p) { return p.taps == 0; };
   const bool gaps = std::ranges::any_of(rows, unseen) || std::ranges::any_of(columns, unseen);
-  Array x = gaps ? Array::zeros(shape, dtype, y.device()) : Array::empty(shape, dtype, y.device());
+  Array x = gaps || y.size() == 0 ? Array::zeros(shape, dtype, y.device()) : Array::empty(shape, dtype, y.device());
   for (std::size_t i = 0; i < rows.size(); ++i)
     for (std::size_t j = 0; j < columns.size(); ++j) {
       const Phase &r = rows[i], &q = columns[j];
-      if (r.taps == 0 || q.taps == 0 || x.size() == 0) continue;
+      if (r.taps == 0 || q.taps == 0 || x.size() == 0 || y.size() == 0) continue;
       Array part = x.slice(2, static_cast<std::int64_t>(i), extents.rows, c.stride.rows)
                        .slice(3, static_cast<std::int64_t>(j), extents.columns, c.stride.columns);
       const Array taps = all.slice(3, r.first, c.kernel.rows, r.step).slice(4, q.first, c.kernel.columns, q.step);
@@ -185,7 +190,8 @@ Array adjoint_images_of(const Array& y, const Array& weight, Extents2d extents, 
 Array weight_of(const Array& x, const Array& y, DType dtype, const Correlation& c) {
   RuledOperation operation("convolve2d_weight", x, y);
   const Shape shape = {y.shape()[1], x.shape()[1] / c.groups, c.kernel.rows, c.kernel.columns};
-  Array weight = y.size() == 0 ? Array::zeros(shape, dtype, x.device()) : ops::correlate_weights(x, y, dtype, c);
+  Array weight = y.size() == 0 || element_count(shape) == 0 ? Array::zeros(shape, dtype, x.device())
+                                                            : ops::correlate_weights(x, y, dtype, c);
   return operation.made(std::move(weight), [&] {
     return Rule{
         .backward =

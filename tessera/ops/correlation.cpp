@@ -49,7 +49,8 @@ std::int64_t room_of(const Tiles& tiles, DType sum) {
   return static_cast<std::int64_t>(std::min<std::uint64_t>(tiles.shared_bytes, 224 << 10) / dtype_size(sum) / 2);
 }
 
-/// Whether blocks gather bands of images in shared memory: on a processor's vectors, if windows do not reach too far.
+/// Whether blocks may gather bands of images in shared memory: on a processor's vectors, if windows do not reach too
+/// far.
 bool by_bands(const Tiles& tiles, DType sum, const Correlation& c, const Shape& x) {
   return tiles.vectors && Edges(c, x).fit(room_of(tiles, sum));
 }
@@ -80,6 +81,7 @@ void each_band(CorrelationPlan& plan, const Edges& edges, const Shape& y, std::i
   }
   for (std::int64_t bands = 2; bands <= y[2]; bands += 1 + bands / 8)
     if (set_band(plan, edges, y, 1, ceil_div(y[2], bands), most)) f();
+  if (y[2] > 1 && set_band(plan, edges, y, 1, 1, most)) f();
 }
 
 std::int64_t bands_of(const CorrelationPlan& plan, const Shape& y) {
@@ -89,7 +91,8 @@ std::int64_t bands_of(const CorrelationPlan& plan, const Shape& y) {
 /// Cycles of a core, by count: the plan of the least is taken.
 constexpr double copy_cycles = 8, sum_cycles = 3;  // of a vector that is staged, of a sum that waits in memory
 
-void choose_images(const Tiles& tiles, CorrelationPlan& plan, const Edges& edges, std::int64_t groups, std::int64_t in,
+/// False if no band fits.
+bool choose_images(const Tiles& tiles, CorrelationPlan& plan, const Edges& edges, std::int64_t groups, std::int64_t in,
                    std::int64_t taps, const Shape& y) {
   CorrelationSpec& s = plan.spec;
   const bool wide = tiles.tokens >= 8;
@@ -119,9 +122,11 @@ void choose_images(const Tiles& tiles, CorrelationPlan& plan, const Edges& edges
     });
   }
   plan = best;
+  return least < 1e300;
 }
 
-void choose_weights(const Tiles& tiles, CorrelationPlan& plan, const Edges& edges, std::int64_t groups, std::int64_t in,
+/// False if no band fits.
+bool choose_weights(const Tiles& tiles, CorrelationPlan& plan, const Edges& edges, std::int64_t groups, std::int64_t in,
                     Extents2d kernel, const Shape& y) {
   CorrelationSpec& s = plan.spec;
   const bool wide = tiles.tokens >= 8;
@@ -137,8 +142,8 @@ void choose_weights(const Tiles& tiles, CorrelationPlan& plan, const Edges& edge
   for (const std::int64_t most_channels : {64, 32, 16, 8}) {
     const std::int64_t most_panels = std::min<std::int64_t>(most_channels / s.tm, vectors / (taps * s.tm));
     plan.y_block = even_parts(panels, most_panels) * s.tm;
-    for (std::int64_t parts_in = 1; parts_in <= in; parts_in += 1 + parts_in / 4) {
-      plan.x_block = ceil_div(in, parts_in);
+    for (std::int64_t block = in; block >= 1; block = std::min(block - 1, block * 4 / 5)) {
+      plan.x_block = block;
       if (plan.x_block * plan.y_block * taps > vectors) continue;
       const std::int64_t each = plan.x_block * phases + plan.y_block + 1;
       each_band(plan, edges, y, s.staged / each - s.lanes, [&] {
@@ -154,10 +159,12 @@ void choose_weights(const Tiles& tiles, CorrelationPlan& plan, const Edges& edge
     }
   }
   plan = best;
+  if (least == 1e300) return false;
   // Parts of images whose sums are added up afterwards: as many whatever the device, so that the bits are the same.
   const std::int64_t blocks = groups * ceil_div(panels * s.tm, plan.y_block) * ceil_div(in, plan.x_block);
   const std::int64_t parts = std::clamp<std::int64_t>(y[0] * y[2] * y[3] / 8192, 1, ceil_div(64, blocks));
   plan.block_bands = ceil_div(bands_of(plan, y), parts);
+  return true;
 }
 
 Correlation shifted_columns(Correlation c, std::int64_t columns) {
@@ -250,8 +257,8 @@ Shape per_group(Shape y, std::int64_t groups) {
 
 }  // namespace
 
-CorrelationPlan choose_correlation(const Tiles& tiles, CorrelationSpec spec, const Correlation& c, const Shape& x,
-                                   const Shape& y) {
+std::optional<CorrelationPlan> choose_correlation(const Tiles& tiles, CorrelationSpec spec, const Correlation& c,
+                                                  const Shape& x, const Shape& y) {
   CorrelationPlan plan;
   spec.sum = spec.x == DType::f64 || spec.y == DType::f64 ? DType::f64 : DType::f32;
   spec.lanes = vector_lanes(tiles, spec.sum);
@@ -260,13 +267,14 @@ CorrelationPlan choose_correlation(const Tiles& tiles, CorrelationSpec spec, con
     std::ranges::transform(all, spec.sizes.begin(), [](std::int64_t v) { return static_cast<std::uint8_t>(v); });
   spec.staged = spec.sums = static_cast<std::uint32_t>(room_of(tiles, spec.sum));
   plan.spec = spec;
+  if (!by_bands(tiles, spec.sum, c, x)) return std::nullopt;
   const Edges edges(c, x);
   const std::int64_t in = x[1] / c.groups;
-  if (spec.kind == CorrelationSpec::images)
-    choose_images(tiles, plan, edges, c.groups, in, c.kernel.rows * c.kernel.columns, per_group(y, c.groups));
-  else
-    choose_weights(tiles, plan, edges, c.groups, in, c.kernel, per_group(y, c.groups));
-  return plan;
+  const bool found =
+      spec.kind == CorrelationSpec::images
+          ? choose_images(tiles, plan, edges, c.groups, in, c.kernel.rows * c.kernel.columns, per_group(y, c.groups))
+          : choose_weights(tiles, plan, edges, c.groups, in, c.kernel, per_group(y, c.groups));
+  return found ? std::optional(plan) : std::nullopt;
 }
 
 void correlate(Array& y, const Array& x, const Array& weight, const std::optional<Array>& bias, bool flipped,
@@ -276,14 +284,14 @@ void correlate(Array& y, const Array& x, const Array& weight, const std::optiona
   spec.x_unit = x.strides()[3] == 1, spec.y_unit = y.strides()[3] == 1;
   spec.bias = bias.has_value(), spec.flipped = flipped;
   const std::int64_t in = x.shape(1) / c.groups, out = s[1] / c.groups, terms = in * c.kernel.rows * c.kernel.columns;
-  const Tiles tiles = tiles_of(x.device());
-  if (!by_bands(tiles, sum_of(weight, x), c, x.shape())) {
+  const std::optional<CorrelationPlan> chosen = choose_correlation(tiles_of(x.device()), spec, c, x.shape(), s);
+  if (!chosen) {
     ProductSpec asked{weight.dtype(), x.dtype(), sum_of(weight, x), y.dtype()};
     asked.windows = ProductSpec::images_of_windows, asked.flipped = flipped;
     launch_product(asked, c, weight, x, bias, y.view_for_writing(), y, {out, s[0] * s[2] * s[3], terms, c.groups}, 0);
     return;
   }
-  const CorrelationPlan plan = choose_correlation(tiles, spec, c, x.shape(), s);
+  const CorrelationPlan& plan = *chosen;
   if (plan.columns < s[3]) {
     for (std::int64_t at = 0; at < s[3]; at += plan.columns) {
       Array part = y.slice(3, at, std::min(at + plan.columns, s[3]));
@@ -309,7 +317,8 @@ Array correlate_weights(const Array& x, const Array& y, DType dtype, const Corre
   spec.x_unit = x.strides()[3] == 1, spec.y_unit = y.strides()[3] == 1;
   const std::int64_t in = x.shape(1) / c.groups, out = s[1] / c.groups;
   const Tiles tiles = tiles_of(x.device());
-  if (!by_bands(tiles, sum_of(x, y), c, x.shape())) {
+  const std::optional<CorrelationPlan> chosen = choose_correlation(tiles, spec, c, x.shape(), s);
+  if (!chosen) {
     ProductSpec asked{y.dtype(), x.dtype(), sum_of(x, y), sum_of(x, y)};
     asked.windows = ProductSpec::weights_of_windows;
     // Parts of the pixels, added up afterwards, so that each compute unit has some tiles of 64 x 64.
@@ -322,7 +331,7 @@ Array correlate_weights(const Array& x, const Array& y, DType dtype, const Corre
     launch_product(asked, c, y, x, {}, sums.view(), y, {out, terms, part, c.groups * parts}, part);
     return added(sums, dtype);
   }
-  const CorrelationPlan plan = choose_correlation(tiles, spec, c, x.shape(), s);
+  const CorrelationPlan& plan = *chosen;
   const std::int64_t most = plan.kernel_rows;
   if (most < c.kernel.rows) {
     std::vector<Array> parts;

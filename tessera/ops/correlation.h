@@ -52,9 +52,10 @@ struct CorrelationPlan {
   std::int64_t x_block = 1, y_block = 1, block_bands = 1,
                kernel_rows = 1;  ///< of weights, whose kernel may be in parts
 };
-/// For devices of `Tiles::vectors`. `x` (n, channels, rows, columns); y's extents, channels per group.
-CorrelationPlan choose_correlation(const Tiles& tiles, CorrelationSpec spec, const Correlation& c, const Shape& x,
-                                   const Shape& y);
+/// Nothing if blocks do not gather bands in shared memory on such a device, or none fits: trace_product computes it
+/// then. `x` (n, channels, rows, columns); y's extents.
+std::optional<CorrelationPlan> choose_correlation(const Tiles& tiles, CorrelationSpec spec, const Correlation& c,
+                                                  const Shape& x, const Shape& y);
 
 /// y, which is written: x (n, groups * in, rows, columns) with the weight (groups, out, in, kernel rows, kernel
 /// columns), contiguous. `bias` (channels of y,) may be empty.

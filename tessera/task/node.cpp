@@ -210,6 +210,7 @@ bool TaskNode::cancel_task() noexcept {
 bool tasks_are_serial() { return setting->serial; }
 
 void TaskNode::submit_task() {
+  if (RunningTask* const running = RunningTask::current()) running->release();  // what evaluating arguments used
   if (setting->serial) {
     const auto given = executor::Ref<TaskNode>::adopt(this);
     return submit_here();

@@ -29,6 +29,7 @@ class Region::Tasks final : public executor::Group {
     if (by_itself || (failure->cancelled && cancelled())) return;
     try {
       const std::lock_guard hold(lock_);
+      failures_.reserve(failures_.size() + 1);
       if (seen_.insert(failure->origin.get()).second) failures_.push_back(failure);
     } catch (const std::exception&) {  // no memory: its own task still throws it
     }

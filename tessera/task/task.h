@@ -88,7 +88,11 @@ struct TaskArgument<Task<T>> {
 /// A vector of tasks is a vector of their results; of Task<void> it is only waited for.
 template <class T>
 struct TaskArgument<std::vector<Task<T>>> {
-  static void place(Placing&, std::size_t, const std::vector<Task<T>>&) {}
+  static void place([[maybe_unused]] Placing& placing, std::size_t,
+                    [[maybe_unused]] const std::vector<Task<T>>& tasks) {
+    if constexpr (is_deferred<T>)
+      for (const Task<T>& t : tasks) placing.data_on(t.device(), 0);
+  }
   static void attach(TaskNode& node, std::vector<Task<T>>& tasks) {
     for (Task<T>& t : tasks) node.after(t.node());
   }

@@ -69,7 +69,7 @@ void write_json(std::ostream& to, std::int64_t since) {
 std::shared_ptr<Traced> begin(const std::filesystem::path& path, bool by_environment) {
   auto state = std::make_shared<Traced>();
   if (!path.empty()) {
-    state->path = path;
+    state->path = std::filesystem::absolute(path);  // the program may change its directory
     writing([&] { os::require_writable(path, rules); });
   }
   detail::seeing::at_exit();

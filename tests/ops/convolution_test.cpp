@@ -128,12 +128,16 @@ std::array<Array, 3> by_windows(const Array& x, const Array& w, const Array& g, 
 
 TEST_P(OnEveryDevice, ConvolutionAndItsGradientsAreProductsOfWindows) {
   std::vector<Case> all = cases();
-  all.pop_back();                                                           // no images
-  all.push_back({{1, 2, 1, 12000}, {3, 2, 1, 5}, {.padding = {0, 2}}});     // a row that is computed in parts
-  all.push_back({{1, 1, 40, 21}, {1, 1, 35, 17}, {.padding = {3, 1}}});     // a large kernel
-  all.push_back({{1, 1, 9000, 3}, {2, 1, 3, 2}, {.dilation = {4000, 1}}});  // windows that reach far
-  all.push_back({{3, 70, 5, 6}, {17, 70, 3, 3}, {.padding = 1}});           // images that share their padding
-  all.push_back({{1, 90, 18, 40}, {9, 90, 3, 3}, {.padding = 1}});          // channels in turn
+  all.pop_back();                                                             // no images
+  all.push_back({{1, 2, 1, 12000}, {3, 2, 1, 5}, {.padding = {0, 2}}});       // a row that is computed in parts
+  all.push_back({{1, 1, 40, 21}, {1, 1, 35, 17}, {.padding = {3, 1}}});       // a large kernel
+  all.push_back({{1, 1, 9000, 3}, {2, 1, 3, 2}, {.dilation = {4000, 1}}});    // windows that reach far
+  all.push_back({{1, 16, 1, 1200}, {16, 16, 1, 3}, {.dilation = {1, 512}}});  // and with sums of many channels
+  all.push_back({{1, 1, 1, 8192}, {2, 1, 1, 2048}, {.stride = {1, 512}}});    // more taps than sums are kept
+  all.push_back({{1, 5, 20, 20}, {4, 5, 31, 31}, {.padding = 15}});
+  all.push_back({{1, 16, 9, 400}, {16, 16, 3, 3}, {.padding = 1}});  // bands of one row
+  all.push_back({{3, 70, 5, 6}, {17, 70, 3, 3}, {.padding = 1}});    // images that share their padding
+  all.push_back({{1, 90, 18, 40}, {9, 90, 3, 3}, {.padding = 1}});   // channels in turn
   all.push_back({{2, 2, 9, 10}, {3, 2, 3, 3}, {.stride = {4, 2}, .padding = {2, 3}, .dilation = {2, 3}}});
   const auto pick = [&](int low, int high) { return integers(1, low, high)[0]; };
   for (int i = 0; i < 5; ++i) {
@@ -175,6 +179,21 @@ TEST_P(OnEveryDevice, ConvolutionAndItsGradientsAreProductsOfWindows) {
       same(std::get<0>(gradients), wanted[1], "gradient of images");
       same(std::get<1>(gradients), wanted[2], "gradient of the weight");
     }
+}
+
+TEST_P(OnEveryDevice, AConvolutionOfNoChannelsIsItsBias) {
+  const Array x = Array::zeros({2, 0, 5, 5}), w = Array::zeros({3, 0, 3, 3}), bias = Array::arange(3) + 1.0f;
+  EXPECT_EQ(sum(conv2d(x, w, bias), {0, 2, 3}).to_vector<float>(), (Floats{18, 36, 54}));
+  const auto [value, gradients] =
+      value_and_grad([](const Array& a, const Array& b) { return sum(conv2d(a, b)); }, wrt<0, 1>)(x, w);
+  EXPECT_EQ(value.item<float>(), 0);
+  EXPECT_EQ(std::get<0>(gradients).shape(), x.shape());
+  EXPECT_EQ(std::get<1>(gradients).shape(), w.shape());
+  // And into none: the gradient of the images is zero.
+  const Array images = Array::ones({1, 2, 4, 4}), none = Array::zeros({0, 2, 3, 3});
+  const auto [nothing, of_images] =
+      value_and_grad([&](const Array& a) { return sum(conv2d(a, none)) + sum(a) * 0; })(images);
+  EXPECT_EQ(sum(abs(of_images)).item<float>(), 0);
 }
 
 // Each of the three products reads its operands and writes its result, and little more.

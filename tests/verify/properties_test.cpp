@@ -113,6 +113,10 @@ TEST_P(OnEveryDevice, ProvesBoundsAtTheEdgeOfAnOutputsRange) {
                                    inequality({0, 1e-300}, 0), inequality({-1, 1e-300}, 0)})
     EXPECT_NE(prove(small, property, InputBox::of({1}, -1, 1), {.boxes = 100}).verdict, Verdict::proven)
         << to_string(property);
+  // Nor by less than the bound itself has numbers for: outputs are exactly 0 to 1.
+  const auto same = setup(sequential(Flatten{}), {.seed = 1, .input = {2}});
+  EXPECT_NE(prove(same, inequality({1, 0x1p-501}, 1), InputBox::of({2}, 0, 1), {.boxes = 100}).verdict,
+            Verdict::proven);
 }
 
 TEST_P(OnEveryDevice, UnknownSaysWhy) {

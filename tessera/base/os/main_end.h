@@ -4,7 +4,8 @@
 
 namespace tessera::os {
 
-/// Calls `function` when the program's first thread ends, because main returned or it called exit: after that thread's
+/// Calls `function` when the program's first thread ends, because main returned or it called exit (or pthread_exit,
+/// which leaves other threads running without what the function ended): after that thread's
 /// thread_local objects are destroyed, and before every handler at exit and every static object's destructor, those of
 /// libraries that were loaded, and of objects that were made, after this call included. Functions are called in reverse
 /// order; one that was passed before is not added again. Not called if another thread calls exit, nor in a child that

@@ -38,6 +38,7 @@ struct Sequence::State {
   void finish_recording(const std::vector<SequenceMemory::Left>& left);
   void change(std::size_t piece, std::size_t argument, std::uint64_t bits);
   void set_streams();
+  void check_queue(const char* asked) const;
   void sort_memory();
   const std::shared_ptr<Storage>& storage_of(std::int32_t number);
   void hold_blocks();
@@ -230,6 +231,7 @@ Sequence Sequence::record_or_run(Queue& queue, const std::function<void()>& work
 std::string Sequence::record_again(const std::function<void()>& work) {
   if (!state_)
     fail<ArgumentError>({.asked = "record_again", .wrong = "the sequence is empty", .todo = "Record one first"});
+  state_->check_queue("record_again");
   std::vector<RandomStream> before;
   for (const RecordedStream& s : state_->lists.streams) before.push_back(*s.state);
   Attempt attempt(state_->queue, work, state_->pool, AtRefusal::stops_recording);
@@ -315,6 +317,16 @@ void Sequence::State::set_streams() {
   }
 }
 
+/// DeviceError if the device is lost, ArgumentError if the queue is gone.
+void Sequence::State::check_queue(const char* asked) const {
+  core->device().check();
+  if (core->closed())
+    fail<ArgumentError>({.asked = asked,
+                         .with = {{"device", to_string(device)}},
+                         .wrong = "the queue that the sequence was recorded on is gone",
+                         .todo = "Keep it as long as the sequence"});
+}
+
 void Sequence::replay() {
   if (!state_)
     fail<ArgumentError>({.asked = "replay",
@@ -323,12 +335,7 @@ void Sequence::replay() {
   Recorder::refuse("Sequence::replay");
   State& s = *state_;
   const auto turn = s.pool->turn("Sequence::replay");
-  s.core->device().check();
-  if (s.core->closed())
-    fail<ArgumentError>({.asked = "replay",
-                         .with = {{"device", to_string(s.device)}},
-                         .wrong = "the queue that the sequence was recorded on is gone",
-                         .todo = "Keep it as long as the sequence"});
+  s.check_queue("replay");
   if (s.work.empty()) return;
   s.pool->order();
   s.set_streams();

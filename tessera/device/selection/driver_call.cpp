@@ -116,6 +116,15 @@ using MySlot = os::PerThread<Mine, Slot>;
 
 constinit thread_local unsigned depth = 0;  // of calls on this thread
 constinit thread_local Slot* inside = nullptr;
+constinit thread_local std::uint32_t marked_in = 0;  // of which process of a fork that is
+
+void mark(Slot& slot, const OpenDevice& device, DriverCall::Kind kind, const std::string& name) noexcept {
+  marked_in = os::fork_generation();
+  slot.device.store(&device, std::memory_order_relaxed);
+  slot.name.store(&name, std::memory_order_relaxed);
+  slot.kind.store(kind, std::memory_order_relaxed);
+  slot.calls.fetch_add(1, std::memory_order_release);
+}
 
 }  // namespace
 
@@ -123,11 +132,7 @@ DriverCall::DriverCall(const OpenDevice& device, Kind kind, const std::string& n
     : marked_(!is_built_in(device.device.backend)) {
   if (!marked_ || depth++ != 0) return;
   inside = MySlot::get().get();
-  if (inside == nullptr) return;
-  inside->device.store(&device, std::memory_order_relaxed);
-  inside->name.store(&name, std::memory_order_relaxed);
-  inside->kind.store(kind, std::memory_order_relaxed);
-  inside->calls.fetch_add(1, std::memory_order_release);
+  if (inside != nullptr) mark(*inside, device, kind, name);
 }
 
 DriverCall::~DriverCall() {
@@ -137,16 +142,21 @@ DriverCall::~DriverCall() {
 }
 
 NoDriverCall::NoDriverCall() noexcept : depth_(std::exchange(depth, 0)) {
-  if (depth_ != 0 && inside != nullptr) inside->calls.fetch_add(1, std::memory_order_release);
+  Slot* const slot = std::exchange(inside, nullptr);
+  if (depth_ == 0 || slot == nullptr) return;
+  slot_ = slot, device_ = slot->device.load(), name_ = slot->name.load(), kind_ = slot->kind.load();
+  slot->calls.fetch_add(1, std::memory_order_release);
 }
 
 NoDriverCall::~NoDriverCall() {
   depth = depth_;
-  if (depth_ != 0 && inside != nullptr) inside->calls.fetch_add(1, std::memory_order_release);
+  if (slot_ == nullptr) return;
+  inside = static_cast<Slot*>(slot_);
+  mark(*inside, *device_, kind_, *name_);
 }
 
 void refuse_exit_of_drivers() noexcept {
-  if (depth == 0 || inside == nullptr) return;
+  if (depth == 0 || inside == nullptr || marked_in != os::fork_generation()) return;  // else a child of the driver's
   const OpenDevice& device = *inside->device.load();
   try {
     logging::print(fmt::format("error: the driver of {} ({}) ended the program, in: {}", to_string(device.device),

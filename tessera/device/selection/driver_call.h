@@ -38,6 +38,10 @@ class NoDriverCall {
 
  private:
   const unsigned depth_;
+  void* slot_ = nullptr;  ///< what is marked, and with what
+  const OpenDevice* device_ = nullptr;
+  const std::string* name_ = nullptr;
+  DriverCall::Kind kind_ = DriverCall::Kind::call;
 };
 
 /// For handlers at exit: if this thread is in a driver, the driver called `exit`. Then this prints an error and ends

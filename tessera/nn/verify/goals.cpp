@@ -56,7 +56,7 @@ std::vector<Goal> goals_of(const Property& p, std::int64_t outputs, std::int64_t
         if (std::abs(c) >= 0x1p-500)
           goal.terms.emplace_back(i, -c);
         else if (c != 0)  // products with it would be lost in f64; they are below 2^-500 times the largest float
-          goal.at_least += 0x1p-372;
+          goal.at_least = std::nextafter(goal.at_least + 0x1p-372, infinity);
       }
       out.push_back(std::move(goal));
       break;

@@ -197,7 +197,8 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
         CorrelationSpec s{kind, t, t};
         s.bias = s.x_unit = s.y_unit = !large && kind == CorrelationSpec::images, s.flipped = large;
         const std::int64_t side = large ? 9 : 32;
-        ir::Function fn = trace_correlation(choose_correlation(tiles, s, c, {8, 16, 32, 32}, {8, 16, side, side}).spec);
+        ir::Function fn =
+            trace_correlation(choose_correlation(tiles, s, c, {8, 16, 32, 32}, {8, 16, side, side})->spec);
         std::string name = fn.name + (large ? "_strided" : "");
         add(std::move(name), std::move(fn));
       }
