@@ -112,7 +112,7 @@ void end(Traced& state) {
 
 Trace::Trace() : state_(begin({}, false)) {}
 Trace::Trace(const std::filesystem::path& file) {
-  if (file.empty()) fail<ArgumentError>({.asked = "trace", .wrong = "no file is named"});
+  if (file.empty()) fail<ArgumentError>({.asked = "trace", .wrong = "a file without a name cannot be written"});
   state_ = begin(file, false);
 }
 Trace::~Trace() {

@@ -247,6 +247,8 @@ void GrowingFile::append(std::string_view piece) {
 void require_writable(const fs::path& file, const WriteRules& rules) {
   if (!special(file))
     static_cast<void>(ReplacedFile(file, rules));
+  else if (std::error_code error; fs::is_directory(file, error))
+    refuse(write_a_file, file, EISDIR);
   else if (::access(file.c_str(), W_OK) != 0)
     refuse(write_a_file, file, errno);
 }
