@@ -54,8 +54,8 @@ Array sign(Array a) {
 }
 Array clip(Array a, ArrayOperand low, ArrayOperand high) {
   detail::RuledOperation operation("clip", a, low, high);
-  // As PyTorch 2.15 has it: beyond a bound that is the bound's. On it nobody's, if bounds are numbers; half the array's
-  // and half the bound's, if they are arrays that differ. Where bounds cross, the upper one's.
+  // As PyTorch 2.15 has it: beyond a bound that is the bound's. On a bound it is zero, if bounds are numbers; half the
+  // array's and half the bound's, if they are arrays that differ. Where bounds cross, the upper one's.
   const auto rule = [&] {
     const auto bound = [](const ArrayOperand& o) { return o.is_array() ? ArrayOperand(Array()) : o; };
     const auto backward = [low = bound(low), high = bound(high)](Backward& b) {

@@ -257,7 +257,7 @@ void TaskAccesses::take_slots(std::vector<std::unique_lock<std::recursive_mutex>
   reduced.clear();
 }
 
-/// An access without elements is one of memory that nobody else has: it is ordered after nothing, and neither copies
+/// An access without elements is one of memory of its own: it is ordered after nothing, and neither copies
 /// nor outdates what is in the array's own.
 void TaskAccesses::separate(KeptAccess& access) {
   const Array view = access.array();

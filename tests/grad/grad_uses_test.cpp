@@ -109,7 +109,7 @@ TEST_P(OnEveryDevice, TiesAndKinksAreAsInPyTorch) {
   EXPECT_EQ(of([](const Array& x) { return abs(x); }, {-1, 0, 2}).template to_vector<float>(), (Floats{-1, 0, 1}));
   EXPECT_EQ(of([](const Array& x) { return floor(x); }, {0.5f, 1.5f}).template to_vector<float>(), (Floats{0, 0}));
   EXPECT_EQ(of([](const Array& x) { return sign(x) + x; }, {-1, 0, 2}).template to_vector<float>(), (Floats{1, 1, 1}));
-  // Figures of torch.clamp 2.15. On a bound that is a number it is nobody's.
+  // Figures of torch.clamp 2.15. On a bound that is a number it is zero.
   const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
   EXPECT_EQ(of([](const Array& x) { return clip(x, -1, 2); }, {-2, -1, 0, 2, 3, nan}).template to_vector<float>(),
             (Floats{0, 0, 1, 0, 0, 0}));

@@ -176,7 +176,7 @@ DeviceFacts device_facts(PlatformId platform, DeviceId device, int index) {
   const bool three = ask.text(device_version).starts_with("OpenCL 3");
   facts.build_options =
       facts.dialect.subgroups || can.int8_dot ? (three ? "-cl-std=CL3.0" : "-cl-std=CL2.0") : "-cl-std=CL1.2";
-  facts.build_options += " -w";  // warnings are of use to nobody here, and PoCL counts them on standard error
+  facts.build_options += " -w";  // PoCL counts warnings on standard error
   if (ask.number<Bits>(single_fp_config) & fp_correctly_rounded_divide_sqrt)
     facts.build_options += " -cl-fp32-correctly-rounded-divide-sqrt";
   if (aborts_when_it_optimises(platform_text(platform, platform_version))) facts.build_options += " -cl-opt-disable";
