@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <cstdlib>
 
 #include "tessera/base/os/system.h"
 
@@ -22,6 +23,10 @@ struct MainThread {
 
 bool watch_main_thread() {
   if (!is_main_thread()) return false;  // the library was opened by another
+  // glibc ends the process if it has no memory to register a destructor. From a block of this size it takes some.
+  void* volatile const room = std::malloc(4096);  // volatile: a compiler may leave the pair of calls out
+  if (room == nullptr) return false;
+  std::free(room);
   static thread_local const MainThread watched;
   static_cast<void>(&watched);
   return true;
