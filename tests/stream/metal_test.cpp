@@ -163,7 +163,7 @@ TEST(Metal, MemoryThatRunsOutIsAnErrorAndTheDeviceGoesOn) {
 }
 
 TEST(Metal, CommandBuffersThatFailMakeTheDeviceLost) {
-  for (const char* fault : {"lost=20@0", "late=21@0", "launch=4@0"}) {
+  for (const char* fault : {"lost=20@0", "late=21@0", "launch=8@0"}) {
     const std::string text = with(
         fault,
         [] {
