@@ -18,8 +18,10 @@ set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${tessera_BINARY_DIR}/lib)
 
 find_program(TESSERA_CCACHE ccache)
 if(TESSERA_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${TESSERA_CCACHE})
-  set(CMAKE_C_COMPILER_LAUNCHER ${TESSERA_CCACHE})
+  # Clones in different folders share the cache: paths are relative, and debug lines may name another clone's folder.
+  set(launcher ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${tessera_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${TESSERA_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
+  set(CMAKE_C_COMPILER_LAUNCHER ${launcher})
 endif()
 find_package(Threads REQUIRED)
 
