@@ -14,11 +14,23 @@ namespace tessera::detail {
 
 namespace {
 
-/// The numbers that are live, each at the place that follows from it: one that finds another there takes its place.
+/// The numbers that are live, each at one of a few places that follow from it. One that finds all of them taken
+/// displaces another.
 struct Live {
+  static constexpr unsigned places = 8;
   Live() {}
   std::array<std::atomic<std::uint64_t>, 1024> all{};
-  std::atomic<std::uint64_t>& at(std::uint64_t use) noexcept { return all[(use * 0x9e3779b97f4a7c15ull) >> 54]; }
+  std::atomic<std::uint64_t>& at(std::uint64_t use, unsigned place) noexcept {
+    return all[((use * 0x9e3779b97f4a7c15ull >> 54) + place) % all.size()];
+  }
+  /// Puts `to` where `from` is, at a place of `use`; false if it is at none.
+  bool exchange(std::uint64_t use, std::uint64_t from, std::uint64_t to) noexcept {
+    for (unsigned i = 0; i < places; ++i)
+      if (std::uint64_t there = from;
+          at(use, i).compare_exchange_strong(there, to, std::memory_order_release, std::memory_order_relaxed))
+        return true;
+    return false;
+  }
 };
 constinit os::PerProcess<Live> live;
 
@@ -53,14 +65,18 @@ std::uint64_t RunningTask::next_number() noexcept {
 
 void RunningTask::begin_use() noexcept {
   use_ = next_number();
-  live->at(use_).store(use_, std::memory_order_release);
+  if (!live->exchange(use_, 0, use_)) live->at(use_, 0).store(use_, std::memory_order_release);
 }
 
 void RunningTask::end_use() noexcept {
-  std::uint64_t mine = std::exchange(use_, 0);
-  live->at(mine).compare_exchange_strong(mine, 0, std::memory_order_release, std::memory_order_relaxed);
+  const std::uint64_t mine = std::exchange(use_, 0);
+  live->exchange(mine, mine, 0);
 }
 
-bool RunningTask::is_live(std::uint64_t use) noexcept { return live->at(use).load(std::memory_order_acquire) == use; }
+bool RunningTask::is_live(std::uint64_t use) noexcept {
+  for (unsigned i = 0; i < Live::places; ++i)
+    if (live->at(use, i).load(std::memory_order_acquire) == use) return true;
+  return false;
+}
 
 }  // namespace tessera::detail
