@@ -19,7 +19,7 @@ class RepeatedExpression {
   RepeatedExpression(ir::Op op, std::uint8_t sub, DType dtype, Device device, const Shape& shape,
                      std::span<const Term> terms, const StridedView* target = nullptr);
 
-  /// Whether it can be done as before: this thread knows the launch, and nobody looks on. Terms then are scalars, and
+  /// Whether it can be done as before: this thread knows the launch, and is not observed. Terms then are scalars, and
   /// memory from the pool that no task uses.
   explicit operator bool() const { return queue_ != nullptr; }
   std::shared_ptr<Storage> operator()() const;  ///< if it can: the memory it was computed into

@@ -116,7 +116,7 @@ class LayerSequence {
 }  // namespace detail
 
 /// Layers in their order, each given what the one before gives. Their paths are their places: "0.weight", "2.bias".
-/// At setup each is told the shape that reaches it, as far as layers can say (output_shape).
+/// At setup each gets the shape that reaches it, as far as layers can say (output_shape).
 ///
 /// Placed, it is on several devices: each layer where its arrays are, and what it is given is copied there (gradients
 /// go back the same way). Without that nothing is moved, and operands on different devices are an error.

@@ -216,7 +216,8 @@ TEST_P(OnEveryDevice, ATableHasARowForEachFewStepsAndGoesOn) {
   std::vector<std::string> steps;
   for (const std::string& row : rows) steps.push_back(row.substr(0, row.find(',')) + (row.ends_with(',') ? "" : "+"));
   EXPECT_EQ(steps, (std::vector<std::string>{"step+", "2", "4+", "5+", "6", "8+", "10", "10+", "12+"}));
-  // Cut behind a checkpoint, of step 6 or of step 3, which is between two rows: what was told after it is told again.
+  // Cut behind a checkpoint, of step 6 or of step 3, which is between two rows: what was written after it is written
+  // again.
   for (const char* const cut : {"7", "4"}) {
     std::filesystem::remove(folder / "part.csv");
     run("part", static_cast<std::uint64_t>(*cut - '0'), false);

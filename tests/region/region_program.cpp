@@ -283,7 +283,7 @@ float computed_on_own_arrays(float by, const Scope& there, std::chrono::microsec
 }
 }  // namespace
 
-/// Tasks that compute with tasks on arrays of their own, which nobody else has: with and without arrays of others.
+/// Tasks that compute with tasks on arrays of their own: with and without arrays of others.
 void RegionProgram::own_arrays(Region& r) {
   const auto by = static_cast<float>(up_to(4));
   const Scope there = somewhere();
