@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Generated CPU kernels beside the loops that a C++ programmer would write (plain_loops.cpp): saxpy, softmax, products
-// of floats and of 8-bit weights, a histogram, edit distances, and a division. Pairs are timed in turn, so that what
-// else the machine does falls on both; below 1 is faster.
+// of floats and of 8-bit weights, a histogram, edit distances, shortest paths, and a division. Pairs are timed in turn,
+// so that what else the machine does falls on both; below 1 is faster.
 #include <unistd.h>
 
 #include <algorithm>
@@ -118,12 +118,32 @@ bool run() {
                        [=](std::int32_t* out) { plain::levenshtein(a, b, a_length, b_length, out, n, longest); });
   }
   {
-    const std::size_t n = 1 << 18;
+    const std::size_t n = 512, tile = 32, tiles = n / tile;
+    auto *d = bench.memory<std::int32_t>(n * n), *plain_d = bench.memory<std::int32_t>(n * n);
+    for (std::size_t i = 0; i < n * n; ++i) d[i] = i % (n + 1) == 0 ? 0 : static_cast<std::int32_t>(random() % 10000);
+    std::copy_n(d, n * n, plain_d);
+    std::vector<Function> phases;
+    for (auto phase : {PathPhase::pivot, PathPhase::row, PathPhase::column, PathPhase::rest})
+      phases.push_back(shortest_paths(phase, tile));
+    good &= bench.pair(
+        "shortest paths 512, tiles", phases,
+        [&](auto&& launch) {
+          for (std::size_t k = 0; k < tiles; ++k) {
+            const std::array<Argument, 3> arguments = {bench.buffer(d, n * n), number(n), number(k)};
+            launch(0, {1, 1, 1}, arguments);
+            launch(1, {tiles - 1, 1, 1}, arguments);
+            launch(2, {1, tiles - 1, 1}, arguments);
+            launch(3, {tiles - 1, tiles - 1, 1}, arguments);
+          }
+        },
+        Result<std::int32_t>{d, plain_d, n * n}, [=](std::int32_t* out) { plain::shortest_paths(out, n); });
+  }
+  for (const std::size_t n : {std::size_t{1} << 12, std::size_t{1} << 18, std::size_t{1} << 20}) {
     auto *x = bench.memory<std::int32_t>(n), *y = bench.memory<std::int32_t>(n), *z = bench.memory<std::int32_t>(n);
     for (std::size_t i = 0; i < n; ++i) x[i] = static_cast<std::int32_t>(random());
-    good &=
-        bench.pair("i32 / 7 256Ki", divide_by_number(), {n, 1, 1}, {bench.buffer(x, n), bench.buffer(y, n), number(7)},
-                   Result<std::int32_t>{y, z, n}, [=](std::int32_t* out) { plain::divide(x, out, n); });
+    good &= bench.pair("i32 / 7 " + std::to_string(n / 1024) + "Ki", divide_by_number(), {n, 1, 1},
+                       {bench.buffer(x, n), bench.buffer(y, n), number(7)}, Result<std::int32_t>{y, z, n},
+                       [=](std::int32_t* out) { plain::divide(x, out, n); });
   }
   return good;
 }

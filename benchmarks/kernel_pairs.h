@@ -8,11 +8,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "benchmarks/pairs.h"
 #include "tessera/backend/cpu/cpu.h"
+#include "tessera/ir/node.h"
 
 namespace tessera::bench {
 
@@ -69,15 +71,28 @@ class Bench {
   template <class T, class Loop>
   bool pair(const std::string& name, const ir::Function& f, std::array<std::uint64_t, 3> shape,
             std::vector<Argument> arguments, Result<T> result, Loop&& plain_loop) {
-    const CompileRequest request{&f, {}};
+    return pair(
+        name, std::span(&f, 1), [&](auto&& launch) { launch(0, shape, arguments); }, result, plain_loop);
+  }
+  /// The same of several kernels, which `launches` launches in order: it is given a function of a kernel's number, its
+  /// shape and its arguments.
+  template <class T, class Launches, class Loop>
+  bool pair(const std::string& name, std::span<const ir::Function> functions, Launches&& launches, Result<T> result,
+            Loop&& plain_loop) {
+    std::vector<CompileRequest> requests;
+    for (const ir::Function& f : functions) requests.push_back({&f, {}});
     double compile = 1e9;
-    std::unique_ptr<LoadedKernel> kernel;
+    std::vector<std::unique_ptr<LoadedKernel>> kernels;
     for (int i = 0; i < 3; ++i) {
       const double start = now_us(one_thread);
-      kernel = std::move(device_->compile(std::span(&request, 1))[0]);
+      kernels = device_->compile(requests);
       compile = std::min(compile, (now_us(one_thread) - start) / 1000);
     }
-    auto ours = [&] { queue_->launch(*kernel, shape, arguments); };
+    auto ours = [&] {
+      launches([&](std::size_t kernel, std::array<std::uint64_t, 3> shape, std::span<const Argument> arguments) {
+        queue_->launch(*kernels[kernel], shape, arguments);
+      });
+    };
     auto plain = [&] { plain_loop(result.ours); };
     ours();
     plain_loop(result.plain);

@@ -65,6 +65,14 @@ void levenshtein(const std::uint8_t* a, const std::uint8_t* b, const std::int32_
   }
 }
 
+void shortest_paths(std::int32_t* d, std::size_t n) {
+  for (std::size_t k = 0; k < n; ++k)
+    for (std::size_t i = 0; i < n; ++i) {
+      const std::int32_t there = d[i * n + k];
+      for (std::size_t j = 0; j < n; ++j) d[i * n + j] = std::min(d[i * n + j], there + d[k * n + j]);
+    }
+}
+
 void divide(const std::int32_t* x, std::int32_t* y, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) y[i] = x[i] / 7;
 }

@@ -24,6 +24,8 @@ void histogram(const std::uint8_t* x, std::int32_t* counts, std::size_t n);  ///
 /// Edit distances of pairs of words of at most `longest` letters (64 or fewer), which lie `longest` apart.
 void levenshtein(const std::uint8_t* a, const std::uint8_t* b, const std::int32_t* a_length,
                  const std::int32_t* b_length, std::int32_t* distance, std::size_t pairs, std::size_t longest);
+/// Shortest paths between all of n nodes (Floyd and Warshall).
+void shortest_paths(std::int32_t* distances, std::size_t n);
 void divide(const std::int32_t* x, std::int32_t* y, std::size_t n);  ///< by 7, which the compiler knows
 
 struct Three {

@@ -99,6 +99,13 @@ std::map<std::string, std::function<Array()>> operations() {
     out["scatter_add_" + std::to_string(count) + "_into_" + std::to_string(bins) + "_by_" + std::to_string(width)] =
         [=] { return scatter_add(table, at, values); };
   }
+  for (const auto& [size, n] :
+       {std::pair<std::string, std::int64_t>{"4Ki", 1 << 12}, {"256Ki", 1 << 18}, {"1Mi", 1 << 20}}) {
+    std::vector<std::int32_t> v(static_cast<std::size_t>(n));
+    for (std::int32_t& x : v) x = static_cast<std::int32_t>(engine());
+    const Array whole = Array::from(v);
+    out["divide_i32_by_7_" + size] = [=] { return whole / 7; };
+  }
   for (std::int64_t n : {33, 65, 100, 128, 129, 200, 500, 1000}) {
     const Array rows = numbers({200000 / n, n}), doubles = rows.astype(DType::f64).eval();
     out["sort_rows_of_" + std::to_string(n)] = [=] { return sort(rows); };

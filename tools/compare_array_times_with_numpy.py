@@ -68,6 +68,9 @@ def operations():
             np.add.at(into, at, values)
             return into
         out[f"scatter_add_{count}_into_{bins}_by_{width}"] = scatter_add
+    for size, n in (("4Ki", 1 << 12), ("256Ki", 1 << 18), ("1Mi", 1 << 20)):
+        whole = np.random.default_rng(3).integers(-2**31, 2**31, n, np.int32)
+        out[f"divide_i32_by_7_{size}"] = lambda whole=whole: whole // 7
     for n in (33, 65, 100, 128, 129, 200, 500, 1000):
         rows = numbers(200000 // n, n)
         doubles = rows.astype(np.float64)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels whose generated code is looked at by tests and timed by benchmarks/cpu_kernels: saxpy, softmax, products
-// of floats and of 8-bit weights, a histogram, edit distances, and a division.
+// of floats and of 8-bit weights, a histogram, edit distances, shortest paths, and a division.
 #pragma once
 
 #include <array>
@@ -163,6 +163,39 @@ inline Function levenshtein(std::uint32_t longest) {
       });
     });
     distance.store(p, row.load(cast(DType::index, columns)));
+  });
+}
+
+/// Phases in which Floyd and Warshall's algorithm goes over the tiles of a square matrix, for each tile on the
+/// diagonal.
+enum class PathPhase : std::uint8_t { pivot, row, column, rest };
+
+/// Shortest paths by way of the nodes of tile `k` of the diagonal: a block a tile, of those that the phase is for.
+inline Function shortest_paths(PathPhase phase, std::uint32_t tile) {
+  return written("shortest_paths", KernelKind::block, {tile, tile, 1}, [=] {
+    auto d = out("d", DType::i32);
+    auto n = scalar_param("n", DType::index), k = scalar_param("k", DType::index);
+    auto x = thread_id(0), y = thread_id(1), place = y * tile + x;
+    auto element = [&](const Value& i, const Value& j) { return (i * tile + y) * n + j * tile + x; };
+    auto other = [&](int dimension) { return block_id(dimension) + cast(DType::index, block_id(dimension) >= k); };
+    auto i = phase == PathPhase::column || phase == PathPhase::rest ? other(1) : k;
+    auto j = phase == PathPhase::row || phase == PathPhase::rest ? other(0) : k;
+    auto left = shared(DType::i32, tile * tile), right = left;
+    left.store(place, d.load(element(i, k)));
+    if (phase != PathPhase::pivot) {
+      right = shared(DType::i32, tile * tile);
+      right.store(place, d.load(element(k, j)));
+    }
+    barrier();
+    Variable best(DType::i32, d.load(element(i, j)));
+    for_(0, static_cast<int>(tile), [&](Value q) {
+      best.set(min(best.get(), left.load(y * tile + q) + right.load(q * tile + x)));
+      if (phase == PathPhase::rest) return;
+      barrier();
+      (phase == PathPhase::column ? left : right).store(place, best.get());
+      barrier();
+    });
+    d.store(element(i, j), best.get());
   });
 }
 
