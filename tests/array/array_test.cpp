@@ -141,7 +141,7 @@ TEST_P(OnEveryDevice, IntegersBehaveAsTheTableSays) {
   EXPECT_EQ((Array::zeros({1}, DType::u64) + UINT64_MAX).item<std::uint64_t>(), UINT64_MAX);
 }
 
-// On `cpu` the divisor that all elements share is multiplied by as a reciprocal.
+// On `cpu` a division by one number is a multiplication.
 TEST_P(OnEveryDevice, IntegersDividedByOneNumberAreExact) {
   std::mt19937_64 random(testing::seed());
   const auto check = [&]<class T>(T) {

@@ -112,30 +112,48 @@ llvm::Value* Values::binary(const Node& n, DType t, Value* a, Value* b, bool con
     case BinaryOp::xor_: return b_.CreateXor(a, b);
     case BinaryOp::shl: return shift([&](Value* s) { return b_.CreateShl(a, s); });
     case BinaryOp::shr: return shift([&](Value* s) { return is_signed ? b_.CreateAShr(a, s) : b_.CreateLShr(a, s); });
-    case BinaryOp::mul_hi: {
-      const auto bits = static_cast<unsigned>(8 * bytes_of(t));
-      llvm::Type* wide = like(b_.getIntNTy(2 * bits), a);
-      auto extend = [&](Value* v) { return is_signed ? b_.CreateSExt(v, wide) : b_.CreateZExt(v, wide); };
-      Value* product = b_.CreateMul(extend(a), extend(b));
-      return b_.CreateTrunc(b_.CreateLShr(product, same(product, bits)), a->getType());
-    }
+    case BinaryOp::mul_hi: return multiply_high(is_signed, a, b);
     default: refuse("'" + std::string(name_of(op)) + "' is not known");
   }
+}
+
+llvm::Value* Values::multiply_high(bool is_signed, Value* a, Value* b) {
+  const unsigned bits = a->getType()->getScalarSizeInBits();
+  const auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(a->getType());
+  if (vector && bits == 32) {  // there are products of every second lane
+    const unsigned n = vector->getNumElements();
+    llvm::Type* pairs = llvm::FixedVectorType::get(b_.getInt64Ty(), n / 2);
+    const auto half = [&](Value* v, bool odd) {
+      Value* pair = b_.CreateBitCast(v, pairs);
+      if (!odd) pair = b_.CreateShl(pair, same(pair, 32));
+      return is_signed ? b_.CreateAShr(pair, same(pair, 32)) : b_.CreateLShr(pair, same(pair, 32));
+    };
+    const auto products = [&](bool odd) {
+      return b_.CreateBitCast(b_.CreateMul(half(a, odd), half(b, odd)), a->getType());
+    };
+    std::vector<int> high;
+    for (unsigned i = 1; i < n; i += 2) high.push_back(static_cast<int>(i)), high.push_back(static_cast<int>(n + i));
+    return b_.CreateShuffleVector(products(false), products(true), high);
+  }
+  llvm::Type* wide = like(b_.getIntNTy(2 * bits), a);
+  auto extend = [&](Value* v) { return is_signed ? b_.CreateSExt(v, wide) : b_.CreateZExt(v, wide); };
+  Value* product = b_.CreateMul(extend(a), extend(b));
+  return b_.CreateTrunc(b_.CreateLShr(product, same(product, bits)), a->getType());
 }
 
 // x / 0 and x % 0 are 0, the smallest / -1 is itself: neither may reach the processor's division, which traps.
 llvm::Value* Values::divide(bool remainder, DType t, Value* a, Value* b, bool constant_divisor) {
   const bool is_signed = is_signed_int(t);
-  const bool vector = a->getType()->isVectorTy();
-  const bool by_reals = vector && !constant_divisor && bytes_of(t) <= 4;
-  Value* const same_divisor = by_reals ? llvm::getSplatValue(b) : nullptr;
+  const bool own_code = a->getType()->isVectorTy() && !constant_divisor && bytes_of(t) <= 4;
+  Value* const same_divisor = own_code ? llvm::getSplatValue(b) : nullptr;
+  if (same_divisor && bytes_of(t) == 4) return divide_by_one(remainder, is_signed, a, same_divisor);
   Value* zero = llvm::Constant::getNullValue(b->getType());
   Value* is_zero = b_.CreateICmpEQ(b, zero);
   Value* harmful = is_zero;
   Value* minus_one = is_signed ? b_.CreateICmpEQ(b, same(b, -1)) : nullptr;
   if (minus_one) harmful = b_.CreateOr(is_zero, minus_one);
   Value* divisor = b_.CreateSelect(harmful, same(b, 1), b);
-  Value* quotient = by_reals    ? divide_by_reals(t, a, divisor, same_divisor)
+  Value* quotient = own_code    ? divide_by_reals(t, a, divisor, same_divisor)
                     : is_signed ? b_.CreateSDiv(a, divisor)
                                 : b_.CreateUDiv(a, divisor);
   if (remainder) {
@@ -145,27 +163,66 @@ llvm::Value* Values::divide(bool remainder, DType t, Value* a, Value* b, bool co
   if (minus_one) quotient = b_.CreateSelect(minus_one, b_.CreateNeg(a), quotient);
   return b_.CreateSelect(is_zero, zero, quotient);
 }
+
+// A vector of 32-bit integers by a divisor that all lanes share: the high half of a product with 2^32 + factor, shifted
+// (Granlund and Montgomery, "Division by Invariant Integers using Multiplication", figures 4.1 and 5.1). What does not
+// depend on `a` is scalar and may be hoisted out of loops: it never traps.
+llvm::Value* Values::divide_by_one(bool remainder, bool is_signed, Value* a, Value* d) {
+  llvm::Type *i64 = b_.getInt64Ty(), *real = b_.getDoubleTy();
+  const auto all = [&](Value* v) {
+    return b_.CreateVectorSplat(llvm::cast<llvm::VectorType>(a->getType())->getElementCount(), v);
+  };
+  Value* is_zero = b_.CreateICmpEQ(d, same(d, 0));
+  d = b_.CreateSelect(is_zero, same(d, 1), d);
+  const auto not_of_zero = [&](Value* q) {  // a remainder of 1 is 0 already
+    return remainder ? q : b_.CreateAnd(q, all(b_.CreateSExt(b_.CreateNot(is_zero), d->getType())));
+  };
+  Value* size = is_signed ? b_.CreateBinaryIntrinsic(llvm::Intrinsic::abs, d, b_.getFalse()) : d;
+  Value* below = b_.CreateSub(size, same(d, 1));
+  Value* digits = b_.CreateSub(same(d, 32), b_.CreateBinaryIntrinsic(llvm::Intrinsic::ctlz, below, b_.getFalse()));
+  if (is_signed) digits = b_.CreateBinaryIntrinsic(llvm::Intrinsic::umax, digits, same(d, 1));
+  // factor = floor(numerator / size) + 1 in 32 bits. In doubles the quotient may round up to the next integer.
+  Value *wide = b_.CreateZExt(size, i64), *wide_digits = b_.CreateZExt(digits, i64), *one = b_.getInt64(1);
+  Value* numerator = is_signed ? b_.CreateShl(one, b_.CreateAdd(wide_digits, b_.getInt64(31)))
+                               : b_.CreateShl(b_.CreateSub(b_.CreateShl(one, wide_digits), wide), b_.getInt64(32));
+  Value* floor = b_.CreateFPToSI(b_.CreateFDiv(b_.CreateSIToFP(numerator, real), b_.CreateSIToFP(wide, real)), i64);
+  Value* too_large = b_.CreateICmpUGT(b_.CreateMul(floor, wide), numerator);
+  Value* factor = b_.CreateTrunc(b_.CreateSub(b_.CreateAdd(floor, one), b_.CreateZExt(too_large, i64)), d->getType());
+  Value* high = multiply_high(is_signed, a, all(factor));
+  Value* quotient = nullptr;
+  if (is_signed) {
+    quotient = b_.CreateAShr(b_.CreateAdd(a, high), all(b_.CreateSub(digits, same(d, 1))));
+    quotient = b_.CreateSub(quotient, b_.CreateAShr(a, same(a, 31)));
+    Value* sign = all(b_.CreateAShr(d, same(d, 31)));
+    quotient = b_.CreateSub(not_of_zero(b_.CreateXor(quotient, sign)), sign);
+  } else {
+    Value* first = b_.CreateBinaryIntrinsic(llvm::Intrinsic::umin, digits, same(d, 1));
+    quotient = b_.CreateAdd(high, b_.CreateLShr(b_.CreateSub(a, high), all(first)));
+    quotient = not_of_zero(b_.CreateLShr(quotient, all(b_.CreateSub(digits, first))));
+  }
+  return remainder ? b_.CreateSub(a, b_.CreateMul(quotient, all(d))) : quotient;
+}
+
 // Vectors have no integer division. A quotient of 32-bit integers differs from the next integer by at least 2^-32 of
 // itself, far more than the rounding of a double: its whole part is exact. Likewise 16 bits in a float. So it is where
 // a divisor that all lanes share is a reciprocal, a few units of rounding too large: with e its relative error, x / d
 // stays below the next integer as long as x * e < 1, and an exact quotient never falls below itself.
 llvm::Value* Values::divide_by_reals(DType t, Value* a, Value* b, Value* same_divisor) {
-  llvm::Type* real = like(bytes_of(t) == 4 ? b_.getDoubleTy() : b_.getFloatTy(), a);
-  const bool is_signed = is_signed_int(t);
+  const bool wide = bytes_of(t) == 4, is_signed = is_signed_int(t);
+  llvm::Type* real = like(wide ? b_.getDoubleTy() : b_.getFloatTy(), a);
   auto convert = [&](Value* v) { return is_signed ? b_.CreateSIToFP(v, real) : b_.CreateUIToFP(v, real); };
-  const auto reciprocal = [&](Value* d) {
+  const auto reciprocal = [&](Value* d) {  // of 16 bits
     llvm::Type* one = real->getScalarType();
     Value* divisor = b_.CreateSelect(b_.CreateICmpEQ(d, same(d, 0)), same(d, 1), d);
     Value* r = b_.CreateFDiv(llvm::ConstantFP::get(one, 1.0),
                              is_signed ? b_.CreateSIToFP(divisor, one) : b_.CreateUIToFP(divisor, one));
-    return b_.CreateVectorSplat(
-        llvm::cast<llvm::VectorType>(real)->getElementCount(),
-        b_.CreateFMul(r, llvm::ConstantFP::get(one, 1 + (bytes_of(t) == 4 ? 0x1p-51 : 0x1p-22))));
+    return b_.CreateVectorSplat(llvm::cast<llvm::VectorType>(real)->getElementCount(),
+                                b_.CreateFMul(r, llvm::ConstantFP::get(one, 1 + 0x1p-22)));
   };
   Value* q = same_divisor != nullptr ? b_.CreateFMul(convert(a), reciprocal(same_divisor))
                                      : b_.CreateFDiv(convert(a), convert(b));
   // Every quotient of 8 and 16 bits fits into 32 signed bits, where the conversion is one instruction.
-  if (bytes_of(t) < 4) return b_.CreateTrunc(b_.CreateFPToSI(q, like(b_.getInt32Ty(), a)), a->getType());
+  if (!wide) return b_.CreateTrunc(b_.CreateFPToSI(q, like(b_.getInt32Ty(), a)), a->getType());
   return is_signed ? b_.CreateFPToSI(q, a->getType()) : b_.CreateFPToUI(q, a->getType());
 }
 

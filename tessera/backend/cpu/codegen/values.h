@@ -64,8 +64,10 @@ class Values {
   Value* compute(const ir::Node& n, Value* const* args);
   Value* binary(const ir::Node& n, DType t, Value* a, Value* b, bool constant_divisor);
   Value* divide(bool remainder, DType t, Value* a, Value* b, bool constant_divisor);
+  Value* divide_by_one(bool remainder, bool is_signed, Value* a, Value* divisor);
   /// `same_divisor`: that of all lanes; null: `b` has one for each.
   Value* divide_by_reals(DType t, Value* a, Value* b, Value* same_divisor);
+  Value* multiply_high(bool is_signed, Value* a, Value* b);
   Value* compare(ir::CompareOp op, DType t, Value* a, Value* b);
   Value* cast(DType from, DType to, Value* a);
   Value* math(ir::MathOp op, DType t, Value* const* a);
