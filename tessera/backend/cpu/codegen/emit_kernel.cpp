@@ -405,14 +405,17 @@ void Emitter::region(const Region& r) {
   if (layout_.chunks() == 1) {
     region_chunk(r, b_.getInt64(0));
   } else {
+    if (const NodeId loop = loop_of_rounds(r); loop != no_node) all_rounds(r, loop);
     Value* chunk = loop_begin(b_.getInt64(0), b_.getInt64(layout_.chunks()), "chunk");
     region_chunk(r, chunk);
     loop_end();
+    rounds_of_ = no_node;
   }
   reduces([&](NodeId id) { finish_reduction(id); });
 }
 
-void Emitter::region_chunk(const Region& r, Value* chunk) {
+// Where the chunk's threads are, and what the region needs of others.
+void Emitter::begin_chunk(const Region& r, Value* chunk) {
   const auto& size = fn_.block_size;
   chunk_ = chunk;
   linear_ = b_.CreateMul(chunk, b_.getInt64(width_), "linear", true, true);
@@ -435,10 +438,14 @@ void Emitter::region_chunk(const Region& r, Value* chunk) {
     Value* left = b_.CreateTrunc(b_.CreateSub(b_.getInt64(layout_.threads), linear_), b_.getInt32Ty());
     tail_mask_ = b_.CreateICmpSLT(iota(b_.getInt32Ty(), 1), splat(left), "exists");
   }
-  const bool several = layout_.chunks() > 1;
-  if (several)
+  if (layout_.chunks() > 1)
     for (NodeId id : r.restored) restore(id, chunk);
   for (NodeId id : r.needed) statement(id, tail_mask_);
+}
+
+void Emitter::region_chunk(const Region& r, Value* chunk) {
+  begin_chunk(r, chunk);
+  const bool several = layout_.chunks() > 1;
   for (NodeId id : r.cleared) clear_local(id);
   for (std::size_t i = 0; several && i < r.locals.size(); ++i) {
     Local& local = locals_[r.locals[i]];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Statements within a chunk of lanes: memory, control flow by branches and masks, atomics, print.
+// Statements within a chunk of lanes: memory, control flow by branches and masks, print.
 // Wherever a mask is given, at least one of its lanes is active.
 #include <algorithm>
 
@@ -167,7 +167,9 @@ void Emitter::for_statement(const Node& n, Value* mask) {
     return;
   }
   Value* from = start;
-  const bool small = fn_.blocks[n.extra].size() <= 96 &&
+  const bool rounds_done = rounds_of_ != no_node && &n == &fn_[rounds_of_];
+  if (rounds_done) from = b_.CreateAdd(start, rounds_done_);
+  const bool small = !rounds_done && fn_.blocks[n.extra].size() <= 96 &&
                      std::ranges::none_of(fn_.blocks[n.extra], [&](NodeId id) { return is_control(fn_[id].op); });
   if (!mask && small && shape.kind == ShapeKind::linear && shape.stride > 0 && end_shape.scalar() && is_signed_int(t)) {
     // Rounds in which every lane runs, without masks; at most one more is left for each lane.
@@ -425,99 +427,6 @@ Emitter::Value* Emitter::element_address(NodeId memory, Value* index) {
     }
   }
   return b_.CreateGEP(element, base, whole(index, like(b_.getInt64Ty(), index), true));
-}
-
-// Atomics.
-
-namespace {
-ReduceOp reduction_of(AtomicOp op) {
-  switch (op) {
-    case AtomicOp::add: return ReduceOp::sum;
-    case AtomicOp::min: return ReduceOp::min;
-    case AtomicOp::max: return ReduceOp::max;
-    case AtomicOp::and_: return ReduceOp::and_;
-    default: return ReduceOp::or_;
-  }
-}
-}  // namespace
-
-Emitter::Value* Emitter::atomic_scalar(const Node& n, Value* pointer, Value* value, Value* expected) {
-  const DType t = n.type.dtype;
-  const bool real = is_float(t);
-  const AtomicOp op = n.kind<AtomicOp>();
-  const llvm::Align align(bytes_of(t));
-  llvm::Type* bits = b_.getIntNTy(static_cast<unsigned>(8 * bytes_of(t)));
-  if (fn_[n.args[0]].op == Op::shared) {  // one thread runs the whole block
-    Value* old = b_.CreateAlignedLoad(type(t), pointer, align);
-    Value* fresh = value;
-    if (op == AtomicOp::cas)
-      fresh =
-          b_.CreateSelect(b_.CreateICmpEQ(b_.CreateBitCast(old, bits), b_.CreateBitCast(expected, bits)), value, old);
-    else if (op == AtomicOp::xor_)
-      fresh = b_.CreateXor(old, value);
-    else if (op != AtomicOp::exchange)
-      fresh = combine(reduction_of(op), t, old, value);
-    b_.CreateAlignedStore(fresh, pointer, align);
-    return old;
-  }
-  const auto order = llvm::AtomicOrdering::Monotonic;
-  if (op == AtomicOp::cas) {
-    Value* pair = b_.CreateAtomicCmpXchg(pointer, b_.CreateBitCast(expected, bits), b_.CreateBitCast(value, bits),
-                                         align, order, order);
-    return b_.CreateBitCast(b_.CreateExtractValue(pair, 0), type(t));
-  }
-  using Rmw = llvm::AtomicRMWInst;
-  const bool is_signed = is_signed_int(t);
-  Rmw::BinOp how = Rmw::Xchg;
-  if (op == AtomicOp::add) how = real ? Rmw::FAdd : Rmw::Add;
-  if (op == AtomicOp::min) how = real ? Rmw::FMin : is_signed ? Rmw::Min : Rmw::UMin;
-  if (op == AtomicOp::max) how = real ? Rmw::FMax : is_signed ? Rmw::Max : Rmw::UMax;
-  if (op == AtomicOp::and_) how = Rmw::And;
-  if (op == AtomicOp::or_) how = Rmw::Or;
-  if (op == AtomicOp::xor_) how = Rmw::Xor;
-  return b_.CreateAtomicRMW(how, pointer, value, align, order);
-}
-
-void Emitter::atomic(NodeId id, Value* mask) {
-  const Node& n = fn_[id];
-  const DType t = n.type.dtype;
-  const AtomicOp op = n.kind<AtomicOp>();
-  const bool reducible = op != AtomicOp::exchange && op != AtomicOp::cas && op != AtomicOp::xor_;
-  if (held(n.args[1]).shape.scalar() && reducible && !used_[id]) {
-    const ReduceOp how = reduction_of(op);
-    Value* v = vector(n.args[2]);
-    if (mask) v = b_.CreateSelect(mask, v, splat(identity(how, t)));
-    atomic_scalar(n, element_address(n.args[0], scalar(n.args[1])), across(how, t, v), nullptr);
-    return;
-  }
-  auto spill = [&](NodeId a) -> Value* {
-    if (a == no_node) return nullptr;
-    Value* v = vector(a);
-    Value* place = stack(v->getType(), "atomic");
-    b_.CreateStore(v, place);
-    return place;
-  };
-  const bool one_value = held(n.args[2]).shape.scalar();
-  Value *indices = spill(n.args[1]), *values = one_value ? nullptr : spill(n.args[2]), *expected = spill(n.args[3]);
-  Value* results = stack(lanes(type(t)), "old");
-  b_.CreateStore(llvm::Constant::getNullValue(lanes(type(t))), results);
-  // Of shared memory a lane is a load, an operation and a store, so a loop over the lanes would cost as much again.
-  const bool unrolled = !mask && fn_[n.args[0]].op == Op::shared && width_ <= 16;
-  const auto of_lane = [&](Value* lane) {
-    auto element = [&](llvm::Type* kind, Value* place) -> Value* {
-      // Volatile: read from memory, which costs less than taking lanes out of a register.
-      return place ? b_.CreateLoad(kind, b_.CreateInBoundsGEP(kind, place, lane), unrolled) : nullptr;
-    };
-    Value* pointer = element_address(n.args[0], element(type(dtype(n.args[1])), indices));
-    Value* value = one_value ? scalar(n.args[2]) : element(type(t), values);
-    Value* old = atomic_scalar(n, pointer, value, element(type(t), expected));
-    b_.CreateStore(old, b_.CreateInBoundsGEP(type(t), results, lane));
-  };
-  if (unrolled)
-    for (unsigned lane = 0; lane < width_; ++lane) of_lane(b_.getInt32(lane));
-  else
-    each_active_lane(mask, of_lane);
-  define(id, b_.CreateLoad(lanes(type(t)), results));
 }
 
 void Emitter::print(const Node& n, Value* mask) {

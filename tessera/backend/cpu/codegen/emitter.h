@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // From a lowered kernel to LLVM IR with explicit vectors: threads are lanes, varying control is masks, barriers split
 // the kernel into loops over chunks of lanes. The sources: emit_kernel (skeleton, regions), emit_statement,
-// emit_strided, emit_rows, emit_lanes (loops that lanes run one by one), emit_value.
+// emit_atomics, emit_strided, emit_rows, emit_lanes (loops that lanes run one by one), emit_rounds, emit_value.
 #pragma once
 
 #include <array>
@@ -52,6 +52,7 @@ class Emitter final : public Values {
   void steps(const Steps& list);
   void control_step(const Step& step);
   void region(const Region& r);
+  void begin_chunk(const Region& r, Value* chunk);
   void region_chunk(const Region& r, Value* chunk);
   void keep(NodeId id, Value* chunk);
   void restore(NodeId id, Value* chunk);
@@ -78,8 +79,6 @@ class Emitter final : public Values {
   void local_load(NodeId id, Value* mask);
   void store(NodeId id, Value* mask);
   void local_store(const ir::Node& n, Value* mask);
-  void atomic(NodeId id, Value* mask);
-  Value* atomic_scalar(const ir::Node& n, Value* pointer, Value* value, Value* expected);
   void print(const ir::Node& n, Value* mask);
   bool short_body(ir::BlockId block) const;
   template <class F>
@@ -91,6 +90,12 @@ class Emitter final : public Values {
   Value* last_active(Value* vector, Value* mask);
   Value* local_lane_pointers(const ir::Node& n);
   Value* masked_load(llvm::Type* element, Value* pointer, Value* mask, Value* other, unsigned align);
+
+  // emit_atomics.cpp
+  void atomic(NodeId id, Value* mask);
+  Value* atomic_scalar(const ir::Node& n, Value* pointer, Value* value, Value* expected);
+  Value* scalar_of_lane(Value* vector, unsigned lane, int steps = 3);
+  Value* lane_of(Value* vector, unsigned lane, Value*& pair);
 
   // emit_strided.cpp
   struct Piece {  // a register of elements: element i is lane i + shift
@@ -132,6 +137,11 @@ class Emitter final : public Values {
   bool reads_rows(const ir::Node& loop);  // fills tiles_
   std::optional<std::int64_t> per_round(NodeId id, NodeId counter, int& steps) const;
   Value* tiled_load(NodeId id);
+
+  // emit_rounds.cpp
+  bool follows_threads(NodeId id) const;
+  NodeId loop_of_rounds(const Region& r) const;
+  void all_rounds(const Region& r, NodeId loop);
 
   // emit_interleave.cpp
   struct Origin {  // of a vector that holds one member of each struct
@@ -220,6 +230,8 @@ class Emitter final : public Values {
     llvm::BasicBlock* after;
   };
   std::vector<Loop> loops_;
+  NodeId rounds_of_ = ir::no_node;  // the loop of which all_rounds() has run some, by which its counter grew so far:
+  Value* rounds_done_ = nullptr;
 };
 
 template <class F>
@@ -235,20 +247,23 @@ void Emitter::if_any(Value* mask, F&& f) {
 
 template <class F>
 void Emitter::each_active_lane(Value* mask, F&& f) {
-  Value* lane = loop_begin(b_.getInt64(0), b_.getInt64(width_), "lane");
-  Value* lane32 = b_.CreateTrunc(lane, b_.getInt32Ty());
+  llvm::Type* i32 = b_.getInt32Ty();
   if (!mask) {
-    f(lane32);
-  } else {
-    auto* then = llvm::BasicBlock::Create(context_, "active", body_);
-    auto* after = llvm::BasicBlock::Create(context_, "idle", body_);
-    b_.CreateCondBr(b_.CreateExtractElement(mask, lane32), then, after);
-    b_.SetInsertPoint(then);
-    f(lane32);
-    b_.CreateBr(after);
-    b_.SetInsertPoint(after);
+    f(b_.CreateTrunc(loop_begin(b_.getInt64(0), b_.getInt64(width_), "lane"), i32));
+    return loop_end();
   }
-  loop_end();
+  Value* bits = b_.CreateZExt(b_.CreateBitCast(mask, b_.getIntNTy(width_)), i32);
+  auto *inside = llvm::BasicBlock::Create(context_, "active", body_), *before = b_.GetInsertBlock();
+  auto* after = llvm::BasicBlock::Create(context_, "all_active", body_);
+  b_.CreateCondBr(b_.CreateICmpNE(bits, b_.getInt32(0)), inside, after);
+  b_.SetInsertPoint(inside);
+  auto* left = b_.CreatePHI(i32, 2, "left");
+  left->addIncoming(bits, before);
+  f(b_.CreateBinaryIntrinsic(llvm::Intrinsic::cttz, left, b_.getTrue()));
+  Value* next = b_.CreateAnd(left, b_.CreateSub(left, b_.getInt32(1)));
+  left->addIncoming(next, b_.GetInsertBlock());
+  b_.CreateCondBr(b_.CreateICmpNE(next, b_.getInt32(0)), inside, after);
+  b_.SetInsertPoint(after);
 }
 
 }  // namespace tessera::cpu
