@@ -174,6 +174,51 @@ TEST(CpuStrided, StridesGivenAtLaunchTouchNothingElse) {
     }
 }
 
+// Elements side by side in the row of each lane, whose length is known at launch: all, or some, or a loop of them.
+TEST(CpuStrided, PartsOfRowsTouchNothingElse) {
+  for (Cpu* cpu : cpu_targets())
+    for (const DType t : {DType::f32, DType::f64, DType::i64, DType::u16})
+      for (const int count : {2, 4, 5, 8}) {
+        const Function rows = map_kernel("rows", [&] {
+          const BufferRef x = in("x", t), y = out("y", t);
+          const Value row = scalar_param("row", DType::index), rounds = scalar_param("rounds", DType::index);
+          const Value i = global_id();
+          for_(0, rounds, [&](Value round) {
+            for (int k = 0; k < count; ++k) {
+              const int at = count == 8 ? 7 - k : k;
+              const Value element = x.load(i) + cast(t, round * 8 + at);
+              // What a store before it wrote is read again.
+              y.store(i * row + round * count + at,
+                      count == 5 && k == 2 ? element + y.load(i * row + round * count) : element);
+            }
+          });
+        });
+        const auto kernel = cpu->compile(rows);
+        const std::size_t size = dtype_size(t);
+        for (const std::size_t n : {1, 16, 50})
+          for (const std::size_t rounds : {1, 3})
+            for (const std::size_t more : {0, 1, 7}) {
+              const std::size_t row = rounds * static_cast<std::size_t>(count) + more;
+              Fenced x(n * size, true), y(((n - 1) * row + row - more) * size, more % 2 == 0);
+              fill(x.data(), n, t, 3), fill(y.data(), y.size() / size, t, 4);
+              std::vector<std::byte> expected(y.data(), y.data() + y.size()), from(x.data(), x.data() + x.size());
+              const ir::InterpreterArgument arguments[] = {{.data = from.data(), .elements = n},
+                                                           {.data = expected.data(), .elements = y.size() / size},
+                                                           {.bits = row},
+                                                           {.bits = rounds}};
+              ir::interpret(rows, {n, 1, 1}, arguments, {});
+              cpu->call()
+                  .at(x.data(), x.size(), n)
+                  .at(y.data(), y.size(), y.size() / size)
+                  .index(static_cast<std::int64_t>(row))
+                  .index(static_cast<std::int64_t>(rounds))
+                  .run(*kernel, {n, 1, 1});
+              EXPECT_EQ(std::memcmp(expected.data(), y.data(), y.size()), 0)
+                  << cpu->target() << ", " << dtype_name(t) << ": " << count << " in rows of " << row;
+            }
+      }
+}
+
 // Members that are all computed alike need no shuffles, those that are not do: both give what the interpreter does.
 TEST(CpuStrided, StructsComputedInPlace) {
   std::mt19937 random(test_seed());

@@ -62,7 +62,7 @@ class Finder {
   }
 
   void list(BlockId b) {
-    using Key = std::tuple<NodeId, std::int64_t, std::vector<std::pair<NodeId, std::int64_t>>>;
+    using Key = std::tuple<NodeId, std::int64_t, NodeId, std::vector<std::pair<NodeId, std::int64_t>>>;
     struct Family {
       std::uint32_t number;
       std::vector<NodeId> loads, stores;
@@ -72,13 +72,14 @@ class Finder {
       const Node& n = fn_[id];
       if ((!is_load(n.op) && n.op != Op::store) || fn_[n.args[0]].op == Op::local) continue;
       const Shape shape = analysis_.shapes[n.args[1]];
-      if (!shape.constant_stride() || shape.stride == 1 || std::abs(shape.stride) > most_stride) continue;
+      if (shape.kind != ShapeKind::linear) continue;
+      if (shape.by ? n.op != Op::store : shape.stride == 1 || std::abs(shape.stride) > most_stride) continue;
       Sum sum;
       int steps = 48;
       if (!add(sum, n.args[1], 1, steps)) sum = {{{n.args[1], 1}}, 0};
-      Key key{n.args[0], shape.stride, {}};
+      Key key{n.args[0], shape.stride, shape.by, {}};
       for (const auto& term : sum.terms)
-        if (term.second != 0) std::get<2>(key).push_back(term);
+        if (term.second != 0) std::get<3>(key).push_back(term);
       auto [it, fresh] = families.try_emplace(std::move(key), Family{});
       if (fresh) it->second.number = families_++;
       out_.places[id].family = it->second.number;
@@ -89,8 +90,12 @@ class Finder {
         (n.op == Op::load ? it->second.loads : it->second.stores).push_back(id);
     }
     for (auto& [key, family] : families) {
-      window(family.loads, std::abs(std::get<1>(key)));
-      window(family.stores, std::abs(std::get<1>(key)));
+      const bool rows = std::get<2>(key) != no_node;
+      const std::int64_t stride = rows ? row_part : std::abs(std::get<1>(key));
+      window(family.loads, stride);
+      window(family.stores, stride);
+      for (NodeId id : family.stores)
+        if (std::uint32_t& w = out_.places[id].window; rows && out_.windows[w].members != row_part) w = Place::none;
     }
   }
 

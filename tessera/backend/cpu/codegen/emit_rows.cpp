@@ -32,6 +32,24 @@ std::optional<std::int64_t> Emitter::per_round(NodeId id, NodeId counter, int& s
   }
 }
 
+// Squares of `each` elements are transposed by halves: first single elements of rows r and r + each / 2, then pairs.
+Emitter::Value* Emitter::unpacked(Value* a, Value* b, unsigned each, unsigned size, bool high) {
+  std::vector<int> from;
+  for (unsigned i = 0; i < width_; i += each)
+    for (unsigned k = 0; k < each; k += size) {
+      const unsigned at = i + (high ? each / 2 : 0) + k / (2 * size) * size;
+      for (unsigned j = 0; j < size; ++j) from.push_back(static_cast<int>((k / size % 2 ? width_ : 0) + at + j));
+    }
+  return b_.CreateShuffleVector(a, b, from);
+}
+// All squares of 4 x 4 elements.
+std::array<Emitter::Value*, 4> Emitter::transposed(const std::array<Value*, 4>& rows) {
+  Value *low01 = unpacked(rows[0], rows[1], 4, 1, false), *high01 = unpacked(rows[0], rows[1], 4, 1, true);
+  Value *low23 = unpacked(rows[2], rows[3], 4, 1, false), *high23 = unpacked(rows[2], rows[3], 4, 1, true);
+  return {unpacked(low01, low23, 4, 2, false), unpacked(low01, low23, 4, 2, true),
+          unpacked(high01, high23, 4, 2, false), unpacked(high01, high23, 4, 2, true)};
+}
+
 // Does the loop do nothing but compute, with at least one load whose lanes go through rows side by side?
 bool Emitter::reads_rows(const Node& loop) {
   tiles_.clear();
@@ -82,27 +100,44 @@ Emitter::Value* Emitter::tiled_load(NodeId id) {
       }
       rows.push_back(parts[0]);
     }
-    // Squares of `each` columns are transposed by halves: first single elements of rows r and r + each / 2, then pairs.
-    const auto unpacked = [&](Value* a, Value* b, unsigned size, bool high) {
-      std::vector<int> from;
-      for (unsigned i = 0; i < width_; i += each)
-        for (unsigned k = 0; k < each; k += size) {
-          const unsigned at = i + (high ? each / 2 : 0) + k / (2 * size) * size;
-          for (unsigned j = 0; j < size; ++j) from.push_back(static_cast<int>((k / size % 2 ? width_ : 0) + at + j));
-        }
-      return b_.CreateShuffleVector(a, b, from);
-    };
     if (each == 2) {
-      columns[column] = unpacked(rows[0], rows[1], 1, false);
-      columns[column + 1] = unpacked(rows[0], rows[1], 1, true);
-      continue;
+      columns[column] = unpacked(rows[0], rows[1], each, 1, false);
+      columns[column + 1] = unpacked(rows[0], rows[1], each, 1, true);
+    } else {
+      columns = transposed({rows[0], rows[1], rows[2], rows[3]});
     }
-    Value *low01 = unpacked(rows[0], rows[1], 1, false), *high01 = unpacked(rows[0], rows[1], 1, true);
-    Value *low23 = unpacked(rows[2], rows[3], 1, false), *high23 = unpacked(rows[2], rows[3], 1, true);
-    columns[0] = unpacked(low01, low23, 2, false), columns[1] = unpacked(low01, low23, 2, true);
-    columns[2] = unpacked(high01, high23, 2, false), columns[3] = unpacked(high01, high23, 2, true);
   }
   return columns[0];
+}
+
+// Four elements side by side in each lane's row: one store a lane.
+void Emitter::store_rows(const Waiting& w) {
+  const Node& n = fn_[w.id];
+  const std::size_t bytes = bytes_of(dtype(n.args[0]));
+  llvm::Type* element = memory_type(dtype(n.args[0]));
+  Value *first = anchors_[w.window], *step = stride_of(analysis_.shapes[n.args[1]]);
+  if (w.missing != 0 || (bytes != 4 && bytes != 8)) {
+    for (std::size_t m = 0; m < w.members.size(); ++m)
+      if (w.members[m]) store_by_lane(w.id, b_.CreateConstGEP1_64(element, first, m), w.members[m]);
+    return;
+  }
+  const auto store = [&](Value* rows, unsigned at, unsigned lane, unsigned column) {
+    std::vector<int> part;
+    for (unsigned i = 0; i < 16 / bytes; ++i) part.push_back(static_cast<int>(at + i));
+    Value* row = lane_address(first, element, step, lane);
+    b_.CreateAlignedStore(b_.CreateShuffleVector(rows, part), b_.CreateConstGEP1_64(element, row, column),
+                          llvm::Align(bytes));
+  };
+  if (bytes == 4) {
+    const auto rows = transposed({w.members[0], w.members[1], w.members[2], w.members[3]});
+    for (unsigned lane = 0; lane < width_; ++lane) store(rows[lane % 4], lane / 4 * 4, lane, 0);
+    return;
+  }
+  for (unsigned column = 0; column < 4; column += 2)
+    for (const bool odd : {false, true}) {  // every second lane
+      Value* rows = unpacked(w.members[column], w.members[column + 1], 2, 1, odd);
+      for (unsigned i = 0; i < width_ / 2; ++i) store(rows, 2 * i, 2 * i + (odd ? 1 : 0), column);
+    }
 }
 
 }  // namespace tessera::cpu

@@ -328,8 +328,9 @@ void Emitter::store(NodeId id, Value* mask) {
       b_.CreateAlignedStore(v, pointer, align);
     return;
   }
-  if (accesses_.places[id].window != Place::none) return strided_store(id, v, mask);
-  if (index.shape.kind == ShapeKind::linear && !mask) return store_by_lane(id, v);
+  if (accesses_.places[id].window != Place::none && !(mask && index.shape.by)) return strided_store(id, v, mask);
+  if (index.shape.kind == ShapeKind::linear && !mask)
+    return store_by_lane(id, element_address(n.args[0], index.value), v);
   b_.CreateMaskedScatter(v, element_address(n.args[0], vector(n.args[1])), align, mask);
 }
 

@@ -135,8 +135,9 @@ void Emitter::strided_store(NodeId id, Value* value, Value* mask) {
   window_address(id);
   auto it = std::ranges::find(waiting_, place.window, &Waiting::window);
   if (it == waiting_.end()) {
-    const auto stride = static_cast<std::size_t>(std::abs(analysis_.shapes[fn_[id].args[1]].stride));
-    waiting_.push_back({place.window, id, std::vector<Value*>(stride), mask, window.members});
+    const Shape shape = analysis_.shapes[fn_[id].args[1]];
+    const auto together = static_cast<std::size_t>(shape.by ? row_part : std::abs(shape.stride));
+    waiting_.push_back({place.window, id, std::vector<Value*>(together), mask, window.members});
     it = waiting_.end() - 1;
   }
   it->members[member] = value;
@@ -158,7 +159,9 @@ bool Emitter::passes_waiting(NodeId id) const {
     const Place &mine = accesses_.places[id], &theirs = accesses_.places[w.id];
     if (mine.family == Place::none || mine.family != theirs.family) return false;
     const auto stride = static_cast<std::int64_t>(w.members.size());
-    const std::int64_t apart = (mine.constant - accesses_.windows[w.window].low) % stride;
+    const bool rows = analysis_.shapes[fn_[w.id].args[1]].by != no_node;
+    const std::int64_t from_first = mine.constant - accesses_.windows[w.window].low, apart = from_first % stride;
+    if (rows && (from_first < 0 || from_first >= stride)) return true;  // another element of each row
     return w.members[static_cast<std::size_t>(apart < 0 ? apart + stride : apart)] == nullptr;
   });
 }
@@ -170,6 +173,7 @@ void Emitter::store_waiting() {
 void Emitter::store_members(const Waiting& w) {
   forget_registers();
   const Node& n = fn_[w.id];
+  if (analysis_.shapes[n.args[1]].by) return store_rows(w);
   const DType t = dtype(n.args[0]);
   const std::size_t stride = w.members.size();
   const bool back = analysis_.shapes[n.args[1]].stride < 0;
@@ -270,18 +274,18 @@ Emitter::Value* Emitter::load_by_lane(NodeId id) {
   for (auto [value, block] : found) either->addIncoming(value, block);
   return either;
 }
-void Emitter::store_by_lane(NodeId id, Value* value) {
+void Emitter::store_by_lane(NodeId id, Value* first, Value* value) {
   const Node& n = fn_[id];
-  const Held index = held(n.args[1]);
+  const Shape shape = analysis_.shapes[n.args[1]];
   const DType t = dtype(n.args[0]);
   llvm::Type* element = memory_type(t);
-  Value *first = element_address(n.args[0], index.value), *step = stride_of(index.shape);
+  Value* step = stride_of(shape);
   const llvm::Align align(bytes_of(t));
   // With masked stores of whole registers, as strides known while tracing, where the target has them.
   const int each = register_lanes(t), all = static_cast<int>(width_);
   const bool joins = target_.width == 16 && each >= 4 && all % each == 0 && all / each <= 2;
   if_few(
-      index.shape, step, joins ? most_few : 1,
+      shape, step, joins ? most_few : 1,
       [&](unsigned stride) {
         if (stride == 1) return static_cast<void>(b_.CreateAlignedStore(value, first, align));
         std::vector<Value*> members(stride);

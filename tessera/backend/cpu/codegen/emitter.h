@@ -128,7 +128,7 @@ class Emitter final : public Values {
   template <class Few, class Any>
   void if_few(Shape shape, Value* step, unsigned most, Few&& few, Any&& any);
   Value* load_by_lane(NodeId id);
-  void store_by_lane(NodeId id, Value* value);
+  void store_by_lane(NodeId id, Value* first, Value* value);
   Value* lane_address(Value* first, llvm::Type* element, Value* step, unsigned lane);
   Value* stride_of(Shape shape);  // an i64
 
@@ -137,6 +137,9 @@ class Emitter final : public Values {
   bool reads_rows(const ir::Node& loop);  // fills tiles_
   std::optional<std::int64_t> per_round(NodeId id, NodeId counter, int& steps) const;
   Value* tiled_load(NodeId id);
+  Value* unpacked(Value* a, Value* b, unsigned each, unsigned size, bool high);
+  std::array<Value*, tile_columns> transposed(const std::array<Value*, tile_columns>& rows);
+  void store_rows(const Waiting& w);
 
   // emit_rounds.cpp
   bool follows_threads(NodeId id) const;

@@ -301,6 +301,10 @@ LaneLayout lane_layout(const Function& fn, unsigned native) {
   LaneLayout out;
   out.width = native;
   if (fn.kind == KernelKind::map) {
+    // Elements of local arrays are one register each: networks on them have many in registers at once.
+    const bool wide = std::ranges::any_of(
+        fn.nodes, [](const Node& n) { return n.op == Op::local && n.imm > 1 && dtype_size(n.type.dtype) == 8; });
+    if (native == 16 && wide) out.width = 8;
     out.thread_id = {linear(1), chunk, chunk};
     return out;
   }
