@@ -147,11 +147,11 @@ std::string text_of(const Dialect& d) {
                      static_cast<int>(matrix), static_cast<int>(hip_dot4));
 }
 std::string text_of(const Target& t) {
-  const auto& [index64, guard_map, f16_convert, bf16_convert, f64, dot4, expand_math, expand_math64, atomic_f32,
-               atomic_f64_add, atomic_f64, atomic_i64, subgroup_width, block_operations, mma, mma_bf16, mma_width,
-               vectors, max_block_threads, max_shared_bytes, max_local_bytes] = t;
-  return fmt::format("{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d} {} {} {} {} {}", index64,
-                     guard_map, f16_convert, bf16_convert, f64, dot4, expand_math, expand_math64, atomic_f32,
+  const auto& [index64, guard_map, f16_convert, bf16_convert, f64, dot4, expand_math, expand_math64, fast_f64,
+               atomic_f32, atomic_f64_add, atomic_f64, atomic_i64, subgroup_width, block_operations, mma, mma_bf16,
+               mma_width, vectors, max_block_threads, max_shared_bytes, max_local_bytes] = t;
+  return fmt::format("{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d} {} {} {} {} {}", index64,
+                     guard_map, f16_convert, bf16_convert, f64, dot4, expand_math, expand_math64, fast_f64, atomic_f32,
                      atomic_f64_add, atomic_f64, atomic_i64, block_operations, mma, mma_bf16, vectors, subgroup_width,
                      mma_width, max_block_threads, max_shared_bytes, max_local_bytes);
 }

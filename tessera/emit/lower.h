@@ -19,6 +19,7 @@ struct Target {
   /// always do, of f32 and of f64.
   bool expand_math = false;
   bool expand_math64 = false;  ///< likewise of f64
+  bool fast_f64 = false;       ///< f64 is at most twice as slow as f32: expanded math of f32 may use it
   bool atomic_f32 = true;      ///< float atomics stay; else loops of compare-and-swap
   bool atomic_f64_add = true;  ///< likewise the sums of f64
   bool atomic_f64 = true;      ///< and the other atomics of f64; exchange and compare-and-swap stay
@@ -45,6 +46,6 @@ ir::Function lower(const ir::Function& fn, const Target& target);
 bool keeps_fragments(const ir::Function& fn, const Target& target);
 
 /// Raised whenever lowering or emission changes what is produced for the same kernel: part of every cache key.
-inline constexpr int lowering_version = 8;
+inline constexpr int lowering_version = 9;
 
 }  // namespace tessera::emit

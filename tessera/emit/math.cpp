@@ -27,6 +27,18 @@ Expr polynomial(Expr x, std::initializer_list<double> c) {
   while (k != c.begin()) sum = fma(sum, x, *--k);
   return sum;
 }
+/// The same in half as many steps one after the other: c0 + c1 x and its like at once, then by Horner's rule in x^2.
+Expr polynomial_in_pairs(Expr x, std::initializer_list<double> c) {
+  const auto pair = [&](std::size_t i) {
+    const double* k = c.begin() + i;
+    return i + 1 < c.size() ? fma(x, k[1], x.like(k[0])) : x.like(k[0]);
+  };
+  const Expr square = x * x;
+  std::size_t i = (c.size() - 1) / 2 * 2;
+  Expr sum = pair(i);
+  while (i > 0) i -= 2, sum = fma(sum, square, pair(i));
+  return sum;
+}
 Expr is_nan(Expr x) { return x != x; }
 Expr to_float(Expr bits) { return bitcast(DType::f32, bits); }
 Expr to_bits(Expr x) { return bitcast(DType::i32, x); }
@@ -254,6 +266,37 @@ Expr pow(Expr x, Expr y) {
   return pow_cases(x, y, a, result);
 }
 
+// The same through f64, whose products need no second part: log2 to 2^-33 of the result, 2^r to 2^-29. The result is
+// rounded to f32 once, below the smallest normal number too.
+Expr pow_in_f64(Expr x, Expr y) {
+  const Expr a = abs(x);
+  const Expr finite = a < infinity;
+  const auto [f, k] = split(a);
+  const Expr exponent = select(finite, select(a == 0, -infinity, k), a);  // log2 of 0, infinity and NaN
+  const Expr t = cast(DType::f64, f);
+  const Expr p = polynomial_in_pairs(
+      t, {0x1.71547652ef982p+0, -0x1.7154767bae769p-1, 0x1.ec709c00e1d69p-2, -0x1.715435ebab162p-2,
+          0x1.277732d107c02p-2, -0x1.ec8d73dc9269ep-3, 0x1.a615cb085469ep-3, -0x1.6eb02a1bc233dp-3,
+          0x1.45a2937a40f27p-3, -0x1.417ff0e5777bdp-3, 0x1.3d25fe1d99aefp-3, -0x1.61ac61b96d9fap-4});
+  const Expr whole = fma(t, p, cast(DType::f64, exponent)) * cast(DType::f64, y);
+  // Within the exponents of f64 and beyond those of f32; NaN passes.
+  const Expr low = select(whole < -1000, -1000, whole), bounded = select(low > 1000, 1000, low);
+  const Expr shifted = bounded + 0x1.8p52;  // the nearest integer is in its last bits
+  const Expr r = bounded - (shifted - 0x1.8p52);
+  const Expr power =
+      polynomial_in_pairs(r, {0x1.0000000261260p+0, 0x1.62e430c7ead5ap-1, 0x1.ebfbdadce29bap-3, 0x1.c6aed4b79ff45p-5,
+                              0x1.3b2dbba7b7d0ap-7, 0x1.5f456b3682da9p-10, 0x1.41d341bbeff5dp-13});
+  const Expr scaled = bitcast(DType::i64, power) + (bitcast(DType::i64, shifted) << 52);
+  const Expr y_whole = math(MathOp::trunc, y) == y;  // infinities too: they are even
+  const Expr half = y * 0.5;
+  const Expr y_infinite = abs(y) == infinity;
+  const Expr y_odd = y_whole & (math(MathOp::trunc, half) != half) & !y_infinite;
+  const Expr bits = to_bits(cast(DType::f32, bitcast(DType::f64, scaled)));
+  const Expr sign = to_bits(x) & select(y_odd, bits.like(-0x1p+31), bits.like(0));
+  const Expr result = select((x < 0) & finite & !y_whole, not_a_number, to_float(bits ^ sign));
+  return select((y == 0) | (x == 1) | ((x == -1) & y_infinite), 1, result);
+}
+
 }  // namespace
 
 MathBound math_bound(MathOp op) {
@@ -281,7 +324,7 @@ MathBound math_bound(MathOp op) {
 bool expands(MathOp op) { return op >= MathOp::exp; }
 bool always_expands(MathOp op) { return op > MathOp::pow; }
 
-ir::NodeId expand_math(ir::Builder& b, MathOp op, ir::NodeId x_id, ir::NodeId y_id) {
+ir::NodeId expand_math(ir::Builder& b, MathOp op, ir::NodeId x_id, ir::NodeId y_id, bool fast_f64) {
   const Expr x{&b, x_id}, y{&b, y_id};
   switch (op) {
     case MathOp::exp: return exp(x).id;
@@ -292,7 +335,7 @@ ir::NodeId expand_math(ir::Builder& b, MathOp op, ir::NodeId x_id, ir::NodeId y_
     case MathOp::cos: return sine(x, 1).id;
     case MathOp::tanh: return tanh(x).id;
     case MathOp::erf: return erf(x).id;
-    case MathOp::pow: return pow(x, y).id;
+    case MathOp::pow: return (fast_f64 ? pow_in_f64(x, y) : pow(x, y)).id;
     case MathOp::tan: return tan(x).id;
     case MathOp::asin: return arcsine(x, half_pi, asin_tail).id;
     case MathOp::acos: return arccosine(x, half_pi, asin_tail).id;

@@ -29,8 +29,9 @@ bool expands(ir::MathOp op);
 /// Whether it is expanded on every target, of f32 and of f64: tan and those behind it.
 bool always_expands(ir::MathOp op);
 
-/// The operation on f32 as arithmetic, appended to `b`; no control statements, so it may stand anywhere.
-ir::NodeId expand_math(ir::Builder& b, ir::MathOp op, ir::NodeId x, ir::NodeId y = ir::no_node);
+/// The operation on f32 as arithmetic, appended to `b`; no control statements, so it may stand anywhere. `fast_f64`: it
+/// may be arithmetic of f64, which pow then is.
+ir::NodeId expand_math(ir::Builder& b, ir::MathOp op, ir::NodeId x, ir::NodeId y = ir::no_node, bool fast_f64 = false);
 
 /// The same of f64, for targets without a library of functions. sin, cos and tan are within their bound to 1e12.
 ///

@@ -26,26 +26,30 @@ class Evaluator {
     inputs_ = {&x, &y};
     size_ = x.size();
     for (NodeId id = 1; id < fn_.nodes.size(); ++id)
-      if (fn_[id].op == Op::constant) values_[id].assign(size_, static_cast<std::uint32_t>(fn_[id].imm));
+      if (fn_[id].op == Op::constant) values_[id].assign(size_, fn_[id].imm);
     for (const Block& b : fn_.blocks)
       for (NodeId id : b) node(id);
     std::vector<float> out(size_);
-    for (std::size_t i = 0; i < size_; ++i) out[i] = std::bit_cast<float>(result_[i]);
+    for (std::size_t i = 0; i < size_; ++i) out[i] = get<float>(result_[i]);
     return out;
   }
 
  private:
   template <class T>
-  static T get(std::uint32_t v) {
+  static T get(std::uint64_t v) {
     if constexpr (std::is_same_v<T, bool>)
       return v != 0;
-    else
+    else if constexpr (sizeof(T) == 8)
       return std::bit_cast<T>(v);
+    else
+      return std::bit_cast<T>(static_cast<std::uint32_t>(v));
   }
   template <class T>
-  static std::uint32_t put(T v) {
+  static std::uint64_t put(T v) {
     if constexpr (std::is_same_v<T, bool>)
       return v;
+    else if constexpr (sizeof(T) == 8)
+      return std::bit_cast<std::uint64_t>(v);
     else
       return std::bit_cast<std::uint32_t>(v);
   }
@@ -56,14 +60,16 @@ class Evaluator {
       case DType::i32: return f(std::int32_t{});
       case DType::u32: return f(std::uint32_t{});
       case DType::f32: return f(float{});
+      case DType::i64: return f(std::int64_t{});
+      case DType::f64: return f(double{});
       default: FAIL() << "unexpected " << dtype_name(t);
     }
   }
   void node(NodeId id) {
     const Node& n = fn_[id];
-    std::vector<std::uint32_t>& out = values_[id];
+    std::vector<std::uint64_t>& out = values_[id];
     out.resize(size_);
-    const auto arg = [&](int k) -> const std::vector<std::uint32_t>& {
+    const auto arg = [&](int k) -> const std::vector<std::uint64_t>& {
       return values_[n.args[static_cast<std::size_t>(k)]];
     };
     switch (n.op) {
@@ -102,24 +108,28 @@ class Evaluator {
         });
         break;
       case Op::math:
-        for (std::size_t i = 0; i < size_; ++i)
-          out[i] = put(apply(n.kind<MathOp>(), get<float>(arg(0)[i]), n.args[1] ? get<float>(arg(1)[i]) : 0.0f,
-                             n.args[2] ? get<float>(arg(2)[i]) : 0.0f));
+        with_type(n.type.dtype, [&](auto t) {
+          using T = decltype(t);
+          if constexpr (std::is_floating_point_v<T>)
+            for (std::size_t i = 0; i < size_; ++i)
+              out[i] = put(apply(n.kind<MathOp>(), get<T>(arg(0)[i]), n.args[1] ? get<T>(arg(1)[i]) : T{},
+                                 n.args[2] ? get<T>(arg(2)[i]) : T{}));
+        });
         break;
       default: FAIL() << "unexpected " << op_name(n.op);
     }
   }
 
   Function fn_;
-  std::vector<std::vector<std::uint32_t>> values_;
-  std::vector<std::uint32_t> result_;
+  std::vector<std::vector<std::uint64_t>> values_;
+  std::vector<std::uint64_t> result_;
   std::array<const std::vector<float>*, 2> inputs_{};
   std::size_t size_ = 0;
 };
 
 bool two(MathOp op) { return operand_count(op) == 2; }
 
-Evaluator expanded(MathOp op) {
+Evaluator expanded(MathOp op, bool fast_f64 = false) {
   Builder b("math", KernelKind::map);
   {
     Builder::Scope scope(b);
@@ -128,7 +138,7 @@ Evaluator expanded(MathOp op) {
     const Value i = global_id();
     z.store(i, two(op) ? math(op, x.load(i), y.load(i)) : math(op, x.load(i)));
   }
-  const Function lowered = emit::lower(b.finish(), {.guard_map = false, .expand_math = true});
+  const Function lowered = emit::lower(b.finish(), {.guard_map = false, .expand_math = true, .fast_f64 = fast_f64});
   for (const Node& n : lowered.nodes) EXPECT_FALSE(n.op == Op::math && emit::expands(n.kind<MathOp>()));
   return Evaluator(lowered);
 }
@@ -164,12 +174,12 @@ void compare(MathOp op, Evaluator& e, const std::vector<float>& x, const std::ve
   }
 }
 
-class Math : public testing::TestWithParam<MathOp> {};
+class Math : public testing::TestWithParam<std::pair<MathOp, bool>> {};
 
 TEST_P(Math, error_is_within_its_bound) {
-  const MathOp op = GetParam();
+  const auto [op, fast_f64] = GetParam();
   const emit::MathBound bound = emit::math_bound(op);
-  Evaluator e = expanded(op);
+  Evaluator e = expanded(op, fast_f64);
   std::mt19937 random(test_seed());
   Worst worst;
   auto in_range = [&](float x) { return !(x < bound.lowest) && !(x > bound.highest); };
@@ -219,7 +229,7 @@ TEST_P(Math, error_is_within_its_bound) {
 }
 
 TEST_P(Math, special_values) {
-  const MathOp op = GetParam();
+  const auto [op, fast_f64] = GetParam();
   const float inf = INFINITY, tiny = 0x1p-149f, most = std::numeric_limits<float>::max(), least = 0x1p-126f;
   const std::vector<float> specials = {
       0.0f,           -0.0f,      1.0f,        -1.0f,       2.0f,   -2.0f,       3.0f,        -3.0f,
@@ -234,7 +244,7 @@ TEST_P(Math, special_values) {
       if (!std::isinf(a) && (a < bound.lowest || a > bound.highest)) continue;
       x.push_back(a), y.push_back(two(op) ? b : 0.0f);
     }
-  Evaluator e = expanded(op);
+  Evaluator e = expanded(op, fast_f64);
   const std::vector<float> got = e.run(x, y);
   for (std::size_t i = 0; i < x.size(); ++i) {
     const double right = reference(op, x[i], y[i]);
@@ -258,12 +268,19 @@ TEST(math, sine_and_cosine_past_their_range_stay_between_minus_one_and_one) {
   for (float f : e.run(x, x)) EXPECT_TRUE(std::isfinite(f));
 }
 
-INSTANTIATE_TEST_SUITE_P(all, Math,
-                         testing::Values(MathOp::exp, MathOp::exp2, MathOp::log, MathOp::log2, MathOp::sin, MathOp::cos,
-                                         MathOp::tanh, MathOp::erf, MathOp::pow, MathOp::tan, MathOp::asin,
-                                         MathOp::acos, MathOp::atan, MathOp::sinh, MathOp::cosh, MathOp::log10,
-                                         MathOp::atan2, MathOp::hypot),
-                         [](const auto& i) { return std::string(name_of(i.param)); });
+std::string name(const testing::TestParamInfo<std::pair<MathOp, bool>>& i) {
+  return std::string(name_of(i.param.first));
+}
+std::vector<std::pair<MathOp, bool>> in_f32() {
+  std::vector<std::pair<MathOp, bool>> all;
+  for (const MathOp op : {MathOp::exp, MathOp::exp2, MathOp::log, MathOp::log2, MathOp::sin, MathOp::cos, MathOp::tanh,
+                          MathOp::erf, MathOp::pow, MathOp::tan, MathOp::asin, MathOp::acos, MathOp::atan, MathOp::sinh,
+                          MathOp::cosh, MathOp::log10, MathOp::atan2, MathOp::hypot})
+    all.emplace_back(op, false);
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(all, Math, testing::ValuesIn(in_f32()), name);
+INSTANTIATE_TEST_SUITE_P(in_f64, Math, testing::Values(std::pair(MathOp::pow, true)), name);
 
 }  // namespace
 }  // namespace tessera::ir

@@ -222,7 +222,7 @@ emit::Target lowering_target(const TargetTraits& traits, const Function& functio
   t.guard_map = false;
   t.f16_convert = traits.f16c;
   t.bf16_convert = false;
-  t.expand_math = true;
+  t.expand_math = t.fast_f64 = true;
   t.max_shared_bytes = max_shared_bytes;
   return t;
 }
