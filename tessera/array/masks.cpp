@@ -3,12 +3,14 @@
 #include "tessera/array/elementwise.h"
 #include "tessera/array/functions.h"
 #include "tessera/array/layout.h"
+#include "tessera/array/repeated_operation.h"
 #include "tessera/array/running_sum.h"
 #include "tessera/device/launch/kernel.h"
 
 namespace tessera {
 
 using detail::Operation;
+using detail::RepeatedOperation;
 using ir::Value;
 
 namespace {
@@ -40,55 +42,95 @@ ir::Function trace_true_counts(const std::uint32_t& threads) {
   ir::if_(ir::thread_id() == 0, [&] { counts.store(ir::block_id(0), ir::cast(DType::i64, whole)); });
   return builder.finish();
 }
-ir::Function trace_true_places(const bool& alone) {  // alone: the only part, which counts as well
-  ir::Builder builder("true_places", ir::KernelKind::block, {1, 1, 1});
+
+struct TrueSpec {
+  bool alone;                  // the only part, which counts as well
+  std::optional<DType> table;  // its elements at these places, else the places
+  friend bool operator==(const TrueSpec&, const TrueSpec&) = default;
+  std::size_t hash() const { return (table ? static_cast<std::size_t>(*table) + 1 : 0) * 2 + alone; }
+};
+
+ir::Function trace_true_places(const TrueSpec& spec) {
+  const bool alone = spec.alone;
+  ir::Builder builder(spec.table ? "true_elements" : "true_places", ir::KernelKind::block, {1, 1, 1});
   ir::Builder::Scope scope(builder);
   const auto flags = ir::buffer_param("flags", DType::boolean, ir::Access::read);
+  ir::BufferRef table;
+  if (spec.table) table = ir::buffer_param("table", *spec.table, ir::Access::read);
+  const auto out = ir::buffer_param("out", spec.table.value_or(DType::i64), ir::Access::read_write);
   // Counts up to the end of each part.
   const auto until = ir::buffer_param("until", DType::i64, alone ? ir::Access::read_write : ir::Access::read);
-  const auto out = ir::buffer_param("out", DType::i64, ir::Access::read_write);
   const Value count = ir::scalar_param("count", DType::index), part = ir::scalar_param("part", DType::index);
   const Value which = ir::block_id(0), begin = which * part;
   const ir::Variable last(DType::index, ir::min(begin + part, count));
   ir::while_([&] { return last.get() > begin && !flags.load_if(last.get() > begin, last.get() - 1, true); },
              [&] { last.set(last.get() - 1); });
   // Each position is written, over the one before it if that is not wanted: quicker than a branch. The last one is.
+  // Counted in 64 bits: a count of 32 would be extended for each address, between one addition and the next.
   const Value none = ir::literal(DType::i64, 0);
-  const ir::Variable place(DType::index,
-                           ir::cast(DType::index, alone ? none : until.load_if(which > 0, which - 1, none)));
-  const auto one = [&](Value i) {
-    const Value at = place.get();
-    out.store(at, ir::cast(DType::i64, i));
-    place.set(at + ir::cast(DType::index, flags.load(i)));
+  const ir::Variable place(DType::i64, alone ? none : until.load_if(which > 0, which - 1, none));
+  const auto one = [&](Value i, Value number) {
+    out.store(ir::cast(DType::index, place.get()), spec.table ? table.load(i) : number);
+    place.set(place.get() + ir::cast(DType::i64, flags.load(i)));
   };
   constexpr int together = 8;
   const Value end = last.get(), rest = begin + (end - begin) / together * together;
   ir::for_(begin, rest, together, [&](Value i) {
-    for (int k = 0; k < together; ++k) one(i + k);
+    const Value number = ir::cast(DType::i64, i);  // once, not for each
+    for (int k = 0; k < together; ++k) one(i + k, number + k);
   });
-  ir::for_(rest, end, one);
-  if (alone) until.store(0, ir::cast(DType::i64, place.get()));
+  ir::for_(rest, end, [&](Value i) { one(i, ir::cast(DType::i64, i)); });
+  if (alone) until.store(0, place.get());
   return builder.finish();
+}
+
+KernelFamily<TrueSpec>& placing() {
+  static auto& family = *new KernelFamily<TrueSpec>(trace_true_places);
+  return family;
+}
+constexpr std::int64_t part = 4096;
+
+/// Of flags that are one part: the elements of `table` where they are true, or null: these places.
+Array true_elements(const Array& flags, const Array* table) {
+  flags.eval();
+  if (table != nullptr) table->eval();
+  const RepeatedOperation repeated(RepeatedOperation::selection, flags, table);
+  const std::int64_t count = flags.size();
+  Array out;
+  if (repeated) {
+    out = repeated();
+  } else {
+    const DType dtype = table != nullptr ? table->dtype() : DType::i64;
+    const std::size_t bytes = static_cast<std::size_t>(count) * dtype_size(dtype);
+    out = Array::wrap(Storage::allocate(flags.device(), RepeatedOperation::bytes_with_counter(bytes)), dtype, {count});
+    LaunchArguments arguments;
+    arguments.add(flags.view());
+    if (table != nullptr) arguments.add(table->view());
+    arguments.add(out.view()), arguments.add(RepeatedOperation::counter(out));
+    arguments.index(count), arguments.index(part);
+    const Kernel& kernel = placing()({true, table != nullptr ? std::optional(dtype) : std::nullopt});
+    const std::array<std::uint64_t, 3> grid = {1, 1, 1};
+    kernel.launch(grid, arguments);
+    repeated.keep(out, {.kernel = kernel, .shape = grid, .arguments = arguments, .counted = true});
+  }
+  std::int64_t found = 0;
+  current_queue(flags.device()).download(&found, RepeatedOperation::counter(out));
+  return ArrayAccess::make(ArrayAccess::source(out), {found});
 }
 
 Array places_in_parts(const Array& flags) {
   const Device device = flags.device();
-  constexpr std::int64_t part = 4096;
   const std::int64_t count = flags.size(), parts = (count + part - 1) / part;
+  if (parts == 1) return true_elements(flags, nullptr);
   const std::array<std::uint64_t, 3> grid = {static_cast<std::uint64_t>(parts), 1, 1};
   const auto length = LaunchArgument::index(count), each = LaunchArgument::index(part);
-  static auto& placing = *new KernelFamily<bool>(trace_true_places);
   Array until = Array::empty({parts}, DType::i64, device);
-  if (parts == 1) {
-    const Array out = Array::empty({count}, DType::i64, device);
-    placing(true).launch(grid, {flags.view(), until.view(), out.view(), length, each});
-    return out.slice(0, 0, until.item<std::int64_t>());
-  }
   static auto& counting = *new KernelFamily<std::uint32_t>(trace_true_counts);
   counting(device_info(device).can.subgroup_widths[0]).launch(grid, {flags.view(), until.view(), length, each});
   until = detail::running_sum(until, {until.shape(), 0}, DType::i64, false);
   const Array out = Array::empty({until.slice(0, parts - 1, parts).item<std::int64_t>()}, DType::i64, device);
-  if (out.size() != 0) placing(false).launch(grid, {flags.view(), until.view(), out.view(), length, each});
+  if (out.size() != 0)
+    placing()({false, std::nullopt}).launch(grid, {flags.view(), out.view(), until.view(), length, each});
   return out;
 }
 
@@ -124,6 +166,12 @@ Array masked_select(const Array& a, const Array& mask) {
     fail<ShapeError>({.asked = "masked_select",
                       .with = {{"a", to_string(a.shape())}, {"mask", to_string(mask.shape())}},
                       .wrong = "the mask has not the extents of the array's first axes"});
+  if (covered == a.shape().size() && mask.size() <= part && mask.size() != 0 && !a.has_history() &&
+      blocks_are_vectors(a.device().backend)) {
+    if (a.contiguous() && mask.contiguous()) return operation.made(true_elements(mask, &a));
+    const Array table = a.as_contiguous();
+    return operation.made(true_elements(mask.as_contiguous(), &table));
+  }
   Shape rows = {mask.size()};
   rows.insert(rows.end(), a.shape().begin() + static_cast<std::ptrdiff_t>(covered), a.shape().end());
   return operation.made(take(a.reshape(std::move(rows)), places_where(mask)));

@@ -31,7 +31,7 @@ struct RepeatedOperation::Known {
   std::array<std::int64_t, 2 * most_dimensions> walked{};  // shape and strides of each operand
   std::array<std::int64_t, most_dimensions> shape{};       // of the result
   std::uint8_t rank = 0;
-  bool swapped = false;
+  bool swapped = false, counted = false;
   DType dtype = DType::f32;
   std::uint32_t note = 0;
   RepeatedLaunch launch;
@@ -94,7 +94,8 @@ Array RepeatedOperation::operator()() const {
   count();
   std::size_t elements = 1;
   for (std::size_t d = 0; d < known.rank; ++d) elements *= static_cast<std::size_t>(known.shape[d]);
-  auto source = Source::of(known.launch.allocate(elements * dtype_size(known.dtype)), known.dtype);
+  const std::size_t bytes = elements * dtype_size(known.dtype);
+  auto source = Source::of(known.launch.allocate(known.counted ? bytes_with_counter(bytes) : bytes), known.dtype);
   Array out = known.rank == 2
                   ? ArrayAccess::matrix(std::move(source), known.shape[0], known.shape[1])
                   : ArrayAccess::make(std::move(source), Shape(known.shape.begin(), known.shape.begin() + known.rank));
@@ -102,26 +103,33 @@ Array RepeatedOperation::operator()() const {
     return RepeatedLaunch::Buffer{ArrayAccess::source(array)->memory().get(),
                                   static_cast<std::uint64_t>(ArrayAccess::offset(array)) * dtype_size(array.dtype())};
   };
-  const RepeatedLaunch::Buffer result{ArrayAccess::source(out)->memory().get(), 0};
-  if (second_ == nullptr)
-    known.launch(*queue_, {{begin(first_), result}});
-  else if (known.swapped)
-    known.launch(*queue_, {{begin(*second_), begin(first_), result}});
-  else
-    known.launch(*queue_, {{begin(first_), begin(*second_), result}});
+  Storage* const result = ArrayAccess::source(out)->memory().get();
+  std::array<RepeatedLaunch::Buffer, RepeatedLaunch::most_buffers> buffers;
+  std::size_t count = 0;
+  if (known.swapped) buffers[count++] = begin(*second_);
+  buffers[count++] = begin(first_);
+  if (second_ != nullptr && !known.swapped) buffers[count++] = begin(*second_);
+  buffers[count++] = {result, 0};
+  if (known.counted) buffers[count++] = {result, bytes_with_counter(bytes) - 8};
+  known.launch(*queue_, std::span(buffers).first(count));
   return out;
+}
+
+BufferView RepeatedOperation::counter(const Array& out) {
+  return {ArrayAccess::source(out)->memory(), bytes_with_counter(out.bytes()) - 8, 1, DType::i64};
 }
 
 void RepeatedOperation::keep(const Array& out, const Launch& done) const {
   if (place_ == nullptr || Known::in_use) return;
   const Source& c = *ArrayAccess::source(out);
   if (!in_pool(c) || out.shape().size() > most_dimensions || ArrayAccess::offset(out) != 0 || !out.contiguous()) return;
-  std::array<const Storage*, 3> expected{};
+  std::array<const Storage*, RepeatedLaunch::most_buffers> expected{};
   std::size_t buffers = 0;
   const auto expect = [&](const Array& a) { expected[buffers++] = ArrayAccess::source(a)->memory().get(); };
   expect(done.swapped ? *second_ : first_);
   if (second_ != nullptr) expect(done.swapped ? first_ : *second_);
   expect(out);
+  if (done.counted) expect(out);
   std::size_t met = 0;
   for (const LaunchArgument& argument : done.arguments)
     if (argument.view.storage != nullptr && (met == buffers || argument.view.storage.get() != expected[met++])) return;
@@ -136,7 +144,7 @@ void RepeatedOperation::keep(const Array& out, const Launch& done) const {
   if (second_ != nullptr) note(*second_);
   std::ranges::copy(out.shape(), known.shape.begin());
   known.rank = static_cast<std::uint8_t>(out.shape().size());
-  known.swapped = done.swapped, known.dtype = out.dtype(), known.note = done.note;
+  known.swapped = done.swapped, known.counted = done.counted, known.dtype = out.dtype(), known.note = done.note;
   known.launch = RepeatedLaunch(done.kernel, done.shape, done.arguments);
 }
 

@@ -19,7 +19,7 @@ class Fused;
 class RepeatedOperation {
  public:
   /// Which operation it is, in the lowest byte of the number that names it; the rest is for its attributes.
-  enum Kind : std::uint64_t { product = 1, reduction, copy, reversal };
+  enum Kind : std::uint64_t { product = 1, reduction, copy, reversal, selection };
 
   /// `what` and the shapes, strides and dtypes of the operands say all of the operation.
   RepeatedOperation(std::uint64_t what, const Array& first, const Array* second = nullptr);
@@ -35,11 +35,16 @@ class RepeatedOperation {
     std::array<std::uint64_t, 3> shape;
     std::span<const LaunchArgument> arguments;
     bool swapped = false;    ///< the second operand's memory comes before the first's
+    bool counted = false;    ///< a counter that lies behind the result's elements comes after the result
     std::uint32_t note = 0;  ///< the operation's own
   };
   bool kept() const { return place_ != nullptr; }  ///< whether `keep` could do anything
   /// That this has just computed `out`, and nothing else was needed for it. Kept where it can be done again.
   void keep(const Array& out, const Launch& launch) const;
+
+  /// The counter of `out`, which was made with one: of i64, at the first multiple of its size behind the elements.
+  static BufferView counter(const Array& out);
+  static std::size_t bytes_with_counter(std::size_t bytes) { return (bytes + 7) / 8 * 8 + 8; }
 
   static std::uint64_t done();  ///< again, by this thread so far, elementwise ones included; for tests
   static void count();          ///< one more of them

@@ -158,6 +158,44 @@ TEST_P(RepeatedReductions, AnExpressionIsLaunchedOnceHoweverOftenItIsRepeated) {
   }
 }
 
+// How many elements a result has differs from round to round.
+TEST_P(RepeatedReductions, SelectionsByMasksAreRepeated) {
+  const std::uint64_t again = done_again([&] {
+    for (const DType t : {DType::f32, DType::f64, DType::f16, DType::i16, DType::u8, DType::boolean})
+      for (const Shape& shape : {Shape{1}, Shape{7}, Shape{300}, Shape{5, 33}})
+        for (const double limit : {50.0, 20.0, -1.0, 200.0}) {  // none and all, too
+          const Array a = values(shape, t), mask = (values(shape, DType::i32) > limit).eval();
+          const std::string what =
+              std::string(dtype_name(t)) + " " + to_string(shape) + " above " + std::to_string(limit);
+          const Reduction select = [&](const Array& x) { return masked_select(x, mask); };
+          const Reduction places = [&](const Array& x) { return nonzero(x)[0]; };
+          poison(element_count(shape) + 8);
+          const Array got = select(a), at = places(mask);
+          EXPECT_EQ(bytes_of(got), bytes_of(anew(select, a))) << what;
+          EXPECT_EQ(bytes_of(at), bytes_of(anew(places, mask))) << what;
+          const auto flags = mask.to_vector<bool>();
+          std::vector<std::byte> want;
+          const auto all = bytes_of(a);
+          const std::size_t size = dtype_size(t);
+          for (std::size_t i = 0; i < flags.size(); ++i)
+            if (flags[i])
+              want.insert(want.end(), all.begin() + static_cast<std::ptrdiff_t>(i * size),
+                          all.begin() + static_cast<std::ptrdiff_t>((i + 1) * size));
+          EXPECT_EQ(bytes_of(got), want) << what;
+          EXPECT_EQ(got.shape(), (Shape{static_cast<std::int64_t>(std::ranges::count(flags, true))})) << what;
+        }
+  });
+  EXPECT_EQ(again != 0, built_in) << "else this tests nothing";
+  // Views, and masks of rows.
+  const Array m = values({6, 40}, DType::f32), rows = (Array::arange(6) > 2).eval();
+  for (int round = 0; round < 3; ++round) {
+    const Array part = m.transpose().slice(0, round, round + 20);
+    EXPECT_EQ(masked_select(part, part > 0).to_vector<float>(),
+              masked_select(part.copy(), part.copy() > 0).to_vector<float>());
+    EXPECT_EQ(bytes_of(masked_select(m, rows)), bytes_of(m.slice(0, 3, 6)));
+  }
+}
+
 TEST_P(RepeatedReductions, GiveTheSameBits) {
   if (!built_in) return;  // others are asked anew each time
   const auto shapes = {Shape{7}, Shape{16, 40}, Shape{3, 300}, Shape{4, 5, 6}, Shape{2, 3, 33, 4}};
