@@ -209,16 +209,17 @@ class HostAccess {
   DType dtype_;
 };
 
-/// An operand of elementwise operations: an array, or a host scalar. A temporary array is taken over, so that what only
-/// the new expression refers to is never written to memory.
+/// An operand of elementwise operations: an array, or a host scalar. A temporary array is moved into it, so that what
+/// only the new expression refers to is never written to memory; any other array is referred to, and must outlive the
+/// operand.
 ///
 /// The result's dtype depends on types alone (docs/arrays.md). A scalar takes the array's dtype, rounded to it, unless
 /// it is of a higher kind: a float or double with integers or bools gives f32, an integer with bools i32, or 64 bits if
 /// it has them. An integer that is no value of the array's integer dtype is a DtypeError.
 class ArrayOperand {
  public:
-  ArrayOperand(const Array& a) : array_(a) {}
-  ArrayOperand(Array&& a) : array_(std::move(a)) {}
+  ArrayOperand(const Array& a) : lent_(&a) {}
+  ArrayOperand(Array&& a) : own_(std::move(a)) {}
   template <class T>
     requires std::is_arithmetic_v<T>
   ArrayOperand(T value)
@@ -231,17 +232,22 @@ class ArrayOperand {
                : sizeof(T) < sizeof(int)   ? DType::i32
                : sizeof(T) == sizeof(int)  ? (std::is_unsigned_v<T> ? DType::u32 : DType::i32)
                                            : (std::is_unsigned_v<T> ? DType::u64 : DType::i64)) {}
-  bool is_array() const { return array_.has_value(); }
-  DType dtype() const { return is_array() ? array_->dtype() : dtype_; }  ///< of a scalar: by itself
-  const Array& array() const { return *array_; }
-  Array take() { return std::move(*array_); }
-  double value() const { return value_; }  ///< of a scalar
+  bool is_array() const { return lent_ != nullptr || own_.has_value(); }
+  DType dtype() const { return is_array() ? array().dtype() : dtype_; }  ///< of a scalar: by itself
+  const Array& array() const { return lent_ != nullptr ? *lent_ : *own_; }
+  Array take() {
+    if (lent_ != nullptr) return *lent_;
+    return std::move(*own_);
+  }
+  void release() { own_.reset(), lent_ = nullptr; }  ///< lets go of the array
+  double value() const { return value_; }            ///< of a scalar
   /// The scalar as bits of a dtype, rounded where that is a float; nothing if it is no value of it (0.5 or 300 as u8).
   std::optional<std::uint64_t> bits(DType dtype) const;
   std::string text() const;  ///< of the scalar, for messages
 
  private:
-  std::optional<Array> array_;
+  std::optional<Array> own_;
+  const Array* lent_ = nullptr;
   double value_ = 0;
   std::int64_t integer_ = 0;
   bool integral_ = false;

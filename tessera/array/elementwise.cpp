@@ -15,11 +15,23 @@ namespace tessera {
 
 namespace detail {
 
+namespace {
+
+void set_broadcast_strides(Strides& out, const Array& a, const Shape& shape) {
+  const std::size_t rank = a.shape().size(), lead = shape.size() - rank;
+  if (lead == 0)
+    out = a.strides();
+  else
+    out = Strides(lead), out.insert(out.end(), a.strides().begin(), a.strides().end());
+  for (std::size_t i = 0; i < rank; ++i)
+    if (a.shape()[i] == 1) out[lead + i] = 0;
+}
+
+}  // namespace
+
 Strides broadcast_strides(const Array& a, const Shape& shape) {
-  Strides out(shape.size(), 0);
-  const std::size_t lead = shape.size() - a.shape().size();
-  for (std::size_t i = 0; i < a.shape().size(); ++i)
-    if (a.shape()[i] != 1) out[lead + i] = a.strides()[i];
+  Strides out;
+  set_broadcast_strides(out, a, shape);
   return out;
 }
 
@@ -33,22 +45,23 @@ void need(bool ok, const char* name, DType t, const char* wanted) {
                       .todo = "Convert with astype"});
 }
 
-// Under the books' lock. Nothing: it has to be computed first.
-std::optional<Term> term_in_books(const Array& a, const Shape& shape) {
+// Fills in `t`; under the books' lock unless the array is computed. False: it has to be computed first.
+bool set_term(Term& t, const Array& a, const Shape& shape) {
   const Source& source = *a.source();
-  Term t{.dtype = a.dtype()};
+  t.dtype = a.dtype();
   if (!source.computed()) {
     const auto& expr = source.expression();
-    if (a.shape() != shape || expr->shape != shape || a.offset() != 0 || !a.contiguous()) return std::nullopt;
+    if (a.shape() != shape || expr->shape != shape || a.offset() != 0 || !a.contiguous()) return false;
     t.kind = Term::expression;
     t.expr = expr;
-    return t;
+    return true;
   }
   t.kind = Term::memory;
-  t.view = {source.memory(), a.dtype(), broadcast_strides(a, shape), a.offset()};
+  t.view.storage = source.memory(), t.view.dtype = a.dtype(), t.view.offset = a.offset();
+  set_broadcast_strides(t.view.strides, a, shape);
   t.recording = source.recording();
   t.writes = source.memory()->writes();
-  return t;
+  return true;
 }
 
 // Another thread may help the one that records: its work depends on what changes. A recording reads what another has
@@ -57,7 +70,7 @@ std::uint64_t recording_of(std::span<const Term> terms) {
   std::uint64_t of_pending = 0, of_computed = 0;
   for (const Term& t : terms) {
     const std::uint64_t number = t.kind == Term::expression ? t.expr->recording : t.recording;
-    if (t.kind == Term::scalar || !Recorder::goes_on(number)) continue;
+    if (t.kind == Term::scalar || number == 0 || !Recorder::goes_on(number)) continue;
     std::uint64_t& latest = t.kind == Term::expression ? of_pending : of_computed;
     latest = std::max(latest, number);
   }
@@ -67,10 +80,11 @@ std::uint64_t recording_of(std::span<const Term> terms) {
 }  // namespace
 
 Term term_of(const Array& a, const Shape& shape) {
-  for (;;) {
+  for (Term t;;) {
     {
-      std::lock_guard hold(PendingBooks::of(a.device()).lock);
-      if (auto t = term_in_books(a, shape)) return *std::move(t);
+      std::unique_lock hold(PendingBooks::of(a.device()).lock, std::defer_lock);
+      if (a.source()->pending()) hold.lock();
+      if (set_term(t, a, shape)) return t;
     }
     a.source()->storage("a view of it is read");
   }
@@ -92,7 +106,7 @@ Term scalar_term(const char* operation, const ArrayOperand& scalar, DType dtype)
 Device common_device(const char* operation, std::span<const Array* const> arrays) {
   const Device first = arrays[0]->device();
   for (const Array* a : arrays)
-    if (a->device() != first)
+    if (a->source()->device() != first)
       fail<DeviceError>({.asked = operation,
                          .with = {{"left", to_string(first)}, {"right", to_string(a->device())}},
                          .wrong = "the operands are on different devices",
@@ -104,7 +118,7 @@ namespace {
 
 /// Before something counts as a reader: tasks that write wait for readers that are being computed.
 void await_tasks(const Array& a) {
-  if (a.pending()) return;
+  if (a.source()->pending()) return;
   Storage& storage = *a.source()->memory();
   if (Elsewhere* const e = storage.elsewhere(); e != nullptr && e->written_by_others()) e->before_read(storage);
 }
@@ -115,16 +129,19 @@ Array deferred(const char* name, ir::Op op, std::uint8_t sub, DType dtype, DType
   Shape shape;
   for (const ArrayOperand& o : operands) {
     if (!o.is_array()) continue;
-    shape = first == nullptr ? o.array().shape() : broadcast_shapes(name, shape, o.array().shape());
-    if (first == nullptr) first = &o.array();
+    if (first == nullptr) {
+      first = &o.array(), shape = first->shape();
+      continue;
+    }
+    if (shape != o.array().shape()) shape = broadcast_shapes(name, shape, o.array().shape());
     const Array* both[] = {first, &o.array()};
     common_device(name, both);
   }
-  const Device device = first->device();
+  const Device device = first->source()->device();
   for (const ArrayOperand& o : operands)
     if (o.is_array()) await_tasks(o.array());
-  const auto expr = std::make_shared<Expr>(op, sub, dtype, device, shape);
-  const auto source = Source::pending_on(device, dtype);
+  auto expr = std::make_shared<Expr>(op, sub, dtype, device, shape);
+  auto source = Source::pending_on(device, dtype);
   for (const char* rule = nullptr;; expr->clear_terms()) {
     const Array* before = nullptr;  // has to be computed first
     {
@@ -132,13 +149,14 @@ Array deferred(const char* name, ir::Op op, std::uint8_t sub, DType dtype, DType
       std::lock_guard hold(PendingBooks::of(device).lock);
       expr->size.nodes = 1;
       for (const ArrayOperand& o : operands) {
-        auto t = o.is_array() ? term_in_books(o.array(), shape) : scalar_term(name, o, scalars);
-        if (!t) {
+        Term& t = expr->add();
+        if (!o.is_array()) {
+          t = scalar_term(name, o, scalars);
+        } else if (!set_term(t, o.array(), shape)) {
           before = &o.array();
           break;
         }
-        expr->size.add(*t);
-        expr->add(*std::move(t));
+        expr->size.add(t);
       }
       if (before == nullptr && rule == nullptr && expr->size.limit(device, shape.size()) != nullptr) {
         expr->recount();
@@ -150,19 +168,20 @@ Array deferred(const char* name, ir::Op op, std::uint8_t sub, DType dtype, DType
       if (before == nullptr) {
         expr->recording = Recorder::number() != 0 ? Recorder::number() : recording_of(expr->terms());
         expr->link();
-        Source::begin(source, expr);
+        Source::begin(source, std::move(expr));
         break;
       }
     }
     before->source()->storage(rule != nullptr ? rule : "a view of it is read");
   }
-  for (ArrayOperand& o : operands)
-    if (o.is_array()) static_cast<void>(o.take());
-  const bool exposed = std::ranges::any_of(
-      expr->terms(), [](const Term& t) { return t.kind == Term::memory && t.view.storage->exposed(); });
+  bool exposed = false;
+  for (ArrayOperand& o : operands) {
+    exposed = exposed || (o.is_array() && o.array().source()->computed() && o.array().source()->memory()->exposed());
+    o.release();
+  }
   if (exposed) source->storage("a raw pointer to its input was handed out");
   if (element_count(shape) == 0) source->storage("it is empty");
-  return ArrayAccess::make(source, std::move(shape));
+  return ArrayAccess::make(std::move(source), shape);
 }
 
 }  // namespace
@@ -181,9 +200,8 @@ Array elementwise(const char* name, ir::Op op, std::uint8_t sub, DType dtype, DT
   return result;
 }
 
-Array elementwise(const char* name, ir::Op op, std::uint8_t sub, DType dtype, Array a) {
-  ArrayOperand operand(std::move(a));
-  return elementwise(name, op, sub, dtype, dtype, std::span(&operand, 1));
+Array elementwise(const char* name, ir::Op op, std::uint8_t sub, DType dtype, ArrayOperand a) {
+  return elementwise(name, op, sub, dtype, dtype, std::span(&a, 1));
 }
 
 StridedView strided(const Array& a, const char* rule) {
@@ -219,17 +237,19 @@ void write_in_place(const Array& out, ir::Op op, std::uint8_t sub, std::span<Arr
   check_writable(out);
   await_tasks(out);
   for (const Array& a : args) await_tasks(a);
-  const BufferView target = out.view_for_writing();  // whatever still wanted the old contents has them now
-  std::vector<Term> terms;
+  const StridedView target = strided(out, "its memory is needed");
+  target.storage->flush_readers();  // whatever still wanted the old contents has them now
+  std::array<Term, 3> terms;        // no operation has more operands
+  std::size_t count = 0;
   for (Array& a : args) {
     // An argument in the same memory but not the very same elements would be overwritten while it is read.
-    const bool same_memory = !a.pending() && a.source()->storage("") == target.storage;
+    const bool same_memory = a.source()->computed() && a.source()->memory() == target.storage;
     if (same_memory && (a.strides() != out.strides() || a.offset() != out.offset() || a.shape() != out.shape()))
       a = a.copy();
-    terms.push_back(term_of(a, out.shape()));
+    terms[count++] = term_of(a, out.shape());
   }
-  if (last) terms.push_back(std::move(*last));
-  const Write write{{target.storage, out.dtype(), out.strides(), out.offset()}, op, sub, terms};
+  if (last) terms[count++] = std::move(*last);
+  const Write write{target, op, sub, std::span(terms).first(count)};
   run_into(std::span(&write, 1), out.shape(), out.device(), args);
 }
 
@@ -282,13 +302,11 @@ std::uint8_t sub(K k) {
   return static_cast<std::uint8_t>(k);
 }
 
-Array as(Array a, DType t) {
-  return a.dtype() == t ? std::move(a) : elementwise("astype", ir::Op::cast, 0, t, std::move(a));
-}
 ArrayOperand as(ArrayOperand&& o, DType t) {
-  if (o.is_array() && o.dtype() != t) return as(o.take(), t);
+  if (o.is_array() && o.dtype() != t) return elementwise("astype", ir::Op::cast, 0, t, std::move(o));
   return std::move(o);
 }
+Array as(Array a, DType t) { return as(ArrayOperand(std::move(a)), t).take(); }
 
 int kind_of(DType t) { return t == DType::boolean ? 0 : is_float(t) ? 2 : 1; }
 
@@ -348,7 +366,9 @@ Array math(const char* name, ir::MathOp op, ArrayOperand&& a, ArrayOperand&& b) 
 
 Array Array::astype(DType dtype) const {
   const detail::Operation operation("astype", *this);
-  return operation.made(as(*this, dtype), [&] { return Attributes{{"dtype", std::string(dtype_name(dtype))}}; });
+  const auto attributes = [&] { return Attributes{{"dtype", std::string(dtype_name(dtype))}}; };
+  if (dtype == dtype_) return operation.made(*this, attributes);
+  return operation.made(elementwise("astype", ir::Op::cast, 0, dtype, *this), attributes);
 }
 
 Array operator+(ArrayOperand a, ArrayOperand b) {
@@ -532,15 +552,14 @@ Array& update(Array& a, const char* name, ir::BinaryOp op, ArrayOperand&& b) {
     operation.wrote(a);
     return a;
   }
-  Array value = b.take();
-  if (broadcast_shapes(name, a.shape(), value.shape()) != a.shape())
+  if (broadcast_shapes(name, a.shape(), b.array().shape()) != a.shape())
     fail<ShapeError>({.asked = name,
-                      .with = {{"left", to_string(a.shape())}, {"right", to_string(value.shape())}},
+                      .with = {{"left", to_string(a.shape())}, {"right", to_string(b.array().shape())}},
                       .wrong = "the right side would stretch the left, which is changed in place"});
-  const Array* both[] = {&a, &value};
+  const Array* both[] = {&a, &b.array()};
   detail::common_device(name, both);
-  value = as(std::move(value), a.dtype()).broadcast_to(a.shape());
-  std::array<Array, 2> args = {a, std::move(value)};
+  std::array<Array, 2> args = {a, as(std::move(b), a.dtype()).take()};
+  if (args[1].shape() != a.shape()) args[1] = args[1].broadcast_to(a.shape());
   detail::write_in_place(a, ir::Op::binary, sub(op), args);
   operation.wrote(a);
   return a;

@@ -13,13 +13,17 @@ struct ArrayAccess {
                     std::int64_t offset) {
     return Array(std::move(source), dtype, std::move(shape), std::move(strides), offset);
   }
-  static Array make(std::shared_ptr<detail::Source> source, Shape shape) {
+  /// Contiguous. Strides are written where they stay: moved, they would be read back as vectors at once, for which a
+  /// core waits.
+  static Array make(std::shared_ptr<detail::Source> source, const Shape& shape) {
     const DType t = source->dtype();
-    Strides strides = contiguous_strides(shape);
-    return make(std::move(source), t, std::move(shape), std::move(strides), 0);
+    Array a(std::move(source), t, shape, {}, 0);
+    a.strides_.resize(shape.size());
+    std::int64_t step = 1;
+    for (std::size_t d = shape.size(); d-- > 0;) a.strides_[d] = step, step *= shape[d];
+    return a;
   }
-  /// A matrix, contiguous. Its extents are written where they stay: moved, they would be read back as vectors at once,
-  /// for which a core waits.
+  /// A contiguous matrix, whose extents are written where they stay, too.
   static Array matrix(std::shared_ptr<detail::Source> source, std::int64_t rows, std::int64_t columns) {
     const DType t = source->dtype();
     Array a(std::move(source), t, {}, {}, 0);
@@ -49,7 +53,7 @@ Device common_device(const char* operation, std::span<const Array* const> arrays
 Array elementwise(const char* name, ir::Op op, std::uint8_t sub, DType dtype, DType scalars,
                   std::span<ArrayOperand> operands);
 /// The same of one array.
-Array elementwise(const char* name, ir::Op op, std::uint8_t sub, DType dtype, Array a);
+Array elementwise(const char* name, ir::Op op, std::uint8_t sub, DType dtype, ArrayOperand a);
 
 /// DtypeError unless it is a dtype of numbers; unless the array holds integers.
 void need_numbers(const char* name, DType t);

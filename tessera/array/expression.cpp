@@ -39,10 +39,15 @@ const char* ExprSize::limit(Device device, std::size_t rank) const {
 Expr::~Expr() {
   if (!linked_) return;
   std::lock_guard hold(PendingBooks::of(device).lock);
+  unlink();
+}
+
+void Expr::unlink() const {
   for (std::size_t i = 0; i < count_; ++i) {
     links_[i].unlink();
     if (terms_[i].kind == Term::memory) terms_[i].view.storage->reader_gone();
   }
+  linked_ = false;
 }
 
 void Expr::clear_terms() {
@@ -105,12 +110,12 @@ const Storage* Expr::outdated() const {
   return nullptr;
 }
 
-void Substitution::computed(std::shared_ptr<const Expr> expr, std::shared_ptr<Storage> storage,
+void Substitution::computed(const std::shared_ptr<const Expr>& expr, const std::shared_ptr<Storage>& storage,
                             std::uint64_t recording) {
   if (expr->readers_ == nullptr) return;  // so nothing above refers to it
   const std::uint64_t visit = ++PendingBooks::of(expr->device).visit;
   for (const ReaderLink* l = expr->readers_; l != nullptr; l = l->next) l->reader->results(visit, above_);
-  known_.push_back({expr, expr, std::move(storage), recording});
+  known_.push_back({expr, expr, storage, recording});
 }
 
 Substitution::Known Substitution::rebuilt(const std::shared_ptr<const Expr>& expr) {

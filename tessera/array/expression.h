@@ -64,11 +64,13 @@ class Expr final : public PendingReader {
 
   // Set before it is linked:
   void add(Term t) { terms_[count_++] = std::move(t); }
-  void clear_terms();  ///< without the lock
+  Term& add() { return terms_[count_++]; }  ///< to be filled in
+  void clear_terms();                       ///< without the lock
   std::span<const Term> terms() const { return std::span(terms_).first(count_); }
 
   // Under the books' lock:
-  void link();  ///< among the readers of its operands
+  void link();          ///< among the readers of its operands
+  void unlink() const;  ///< by its only owner
   /// Counts what is below it once each, as a kernel would compute it. Before it is linked.
   void recount();
   void results(std::uint64_t visit, std::vector<std::shared_ptr<PendingResult>>& out) const override;
@@ -82,9 +84,9 @@ class Expr final : public PendingReader {
  private:
   friend class Substitution;
   std::array<Term, 3> terms_;
-  std::array<ReaderLink, 3> links_;
+  mutable std::array<ReaderLink, 3> links_;
   std::uint8_t count_ = 0;
-  bool linked_ = false;
+  mutable bool linked_ = false;
   mutable std::weak_ptr<Source> source_;
   mutable ReaderLink* readers_ = nullptr;  ///< expressions that have this one as an operand
   mutable std::uint64_t visited_ = 0;
@@ -94,7 +96,8 @@ class Expr final : public PendingReader {
 /// books' lock; what it replaced goes when it does, without the lock.
 class Substitution {
  public:
-  void computed(std::shared_ptr<const Expr> expr, std::shared_ptr<Storage> storage, std::uint64_t recording);
+  void computed(const std::shared_ptr<const Expr>& expr, const std::shared_ptr<Storage>& storage,
+                std::uint64_t recording);
   void run();
 
  private:

@@ -16,7 +16,7 @@ constexpr std::size_t most_elements = std::size_t{1} << 16;  // of more the laun
 }
 
 struct RepeatedExpression::Known {
-  decltype(RepeatedExpression::key_) key{};
+  std::array<std::int64_t, std::tuple_size_v<decltype(RepeatedExpression::key_)>> key{};
   std::size_t words = 0;
   RepeatedLaunch launch;
 
@@ -37,7 +37,10 @@ RepeatedExpression::RepeatedExpression(ir::Op op, std::uint8_t sub, DType dtype,
   const std::size_t rank = shape.size();
   if (rank > most_dimensions || terms.size() > most_terms || !is_built_in(device.backend)) return;
   if (Recorder::number() != 0 || fusion_traced()) return;
-  const auto plain = [](const Storage& memory) { return memory.from_pool() && memory.elsewhere() == nullptr; };
+  const auto plain = [](const Storage& memory) {
+    const Elsewhere* const e = memory.elsewhere();
+    return memory.from_pool() && (e == nullptr || !e->written_by_others());
+  };
   const auto number = [](auto v) { return static_cast<std::uint64_t>(v); };
   std::uint64_t hash = number(op) | number(sub) << 8 | number(dtype) << 16 | number(rank) << 24 |
                        number(target != nullptr) << 28 | number(device.backend) << 32 | number(device.index) << 40;
@@ -82,19 +85,20 @@ std::shared_ptr<Storage> RepeatedExpression::operator()() const {
     ~InUse() { Known::in_use = before; }
   } const in_use;
   RepeatedOperation::count();
-  const auto target = target_ != nullptr ? target_->storage : launch.allocate(elements_ * dtype_size(dtype_));
+  std::shared_ptr<Storage> made;
+  if (target_ == nullptr) made = launch.allocate(elements_ * dtype_size(dtype_));
   std::array<RepeatedLaunch::Buffer, most_terms + 1> buffers;
   const auto begin = [](const StridedView& view) {
     return RepeatedLaunch::Buffer{view.storage.get(), static_cast<std::uint64_t>(view.offset) * dtype_size(view.dtype)};
   };
   for (std::size_t i = 0; i < input_count_; ++i) buffers[i] = begin(*inputs_[i]);
-  buffers[input_count_] = target_ != nullptr ? begin(*target_) : RepeatedLaunch::Buffer{target.get(), 0};
+  buffers[input_count_] = target_ != nullptr ? begin(*target_) : RepeatedLaunch::Buffer{made.get(), 0};
   std::array<std::uint64_t, most_terms> scalars{};
   std::size_t count = 0;
   for (const Term& t : terms_)
     if (t.kind == Term::scalar) scalars[count++] = t.bits;
   launch(*queue_, std::span(buffers).first(input_count_ + 1), std::span(scalars).first(count));
-  return target;
+  return made;
 }
 
 void RepeatedExpression::keep(const Kernel& kernel, const std::array<std::uint64_t, 3>& threads,
@@ -106,7 +110,8 @@ void RepeatedExpression::keep(const Kernel& kernel, const std::array<std::uint64
   if (buffers != input_count_ + 1 || !written->from_pool()) return;
   for (std::size_t i = 0; i < input_count_; ++i)
     if (arguments[i].view.storage != inputs_[i]->storage) return;
-  place_->key = key_, place_->words = words_;
+  std::copy_n(key_.begin(), words_, place_->key.begin());
+  place_->words = words_;
   place_->launch = RepeatedLaunch(kernel, threads, arguments);
 }
 

@@ -20,9 +20,9 @@ class RepeatedExpression {
                      std::span<const Term> terms, const StridedView* target = nullptr);
 
   /// Whether it can be done as before: this thread knows the launch, and is not observed. Terms then are scalars, and
-  /// memory from the pool that no task uses.
+  /// memory from the pool that no other task writes.
   explicit operator bool() const { return queue_ != nullptr; }
-  std::shared_ptr<Storage> operator()() const;  ///< if it can: the memory it was computed into
+  std::shared_ptr<Storage> operator()() const;  ///< if it can: the new memory, or null if there is a target
   /// Keeps the launch that has just computed this and nothing else.
   void keep(const Kernel& kernel, const std::array<std::uint64_t, 3>& threads,
             std::span<const LaunchArgument> arguments) const;
@@ -35,7 +35,7 @@ class RepeatedExpression {
   const StridedView* const target_;
   std::size_t elements_ = 1;
   /// What is compiled and the numbers that it is launched with, but for scalars and where memory begins.
-  std::array<std::int64_t, 3 + most_dimensions*(most_terms + 2)> key_{};
+  std::array<std::int64_t, 3 + most_dimensions*(most_terms + 2)> key_;  ///< not cleared: the first `words_`
   std::size_t words_ = 0;
   std::array<const StridedView*, most_terms> inputs_{};  ///< different ones
   std::size_t input_count_ = 0;

@@ -79,21 +79,27 @@ bool Source::flush() {
   return storage("its input is about to be written") != nullptr;
 }
 
-std::shared_ptr<Storage> Source::storage(const char* rule, std::span<const std::shared_ptr<Source>> beside) {
+const std::shared_ptr<Storage>& Source::storage(const char* rule, std::span<const std::shared_ptr<Source>> beside) {
   if (computed()) return storage_;
   const Recorder::Pause pause(recording_ != Recorder::number());
-  Computation walk(device_);
-  std::optional<RepeatedExpression> repeated;
-  const std::shared_ptr<const Expr> single = beside.empty() ? single_operation() : nullptr;
-  if (single) {
-    repeated.emplace(single->op, single->sub, single->dtype, device_, single->shape, single->terms());
-    if (*repeated && walk.claim(*this, single)) {
-      count_fused_launch();
-      auto memory = (*repeated)();
-      walk.computed(memory);
-      return memory;
-    }
+  if (!beside.empty()) return collect(rule, beside, nullptr, nullptr);
+  SingleComputation single(*this);
+  if (!single) return collect(rule, beside, nullptr, nullptr);
+  const std::shared_ptr<const Expr>& e = single.expression();
+  const RepeatedExpression repeated(e->op, e->sub, e->dtype, device_, e->shape, e->terms());
+  if (repeated) {
+    count_fused_launch();
+    single.computed(repeated());
+    return storage_;
   }
+  const std::shared_ptr<const Expr> kept = e;
+  single.release();  // collecting may wait for tasks, which wait for readers that are claimed
+  return collect(rule, beside, &repeated, kept.get());
+}
+
+const std::shared_ptr<Storage>& Source::collect(const char* rule, std::span<const std::shared_ptr<Source>> beside,
+                                                const RepeatedExpression* repeated, const Expr* single) {
+  Computation walk(device_);
   const std::optional<int> node = walk.collect(*this, beside);
   if (!node) return storage_;
   const Shape shape = walk.root().shape;
@@ -101,32 +107,32 @@ std::shared_ptr<Storage> Source::storage(const char* rule, std::span<const std::
   walk.add_outputs(shape);
   walk.fused().output(*node, {result, dtype_, contiguous_strides(shape), 0});
   trace_flush(walk.fused(), rule);
-  walk.fused().run(shape, repeated && &walk.root() == single.get() && !walk.shared() ? &*repeated : nullptr);
-  walk.computed(result);
-  return result;
+  walk.fused().run(shape, &walk.root() == single && !walk.shared() ? repeated : nullptr);
+  walk.computed(std::move(result));
+  return storage_;
 }
 
-void run_into(std::span<const Write> writes, const Shape& shape, Device device, std::span<Array> given) {
+namespace {
+void collect_into(std::span<const Write> writes, const Shape& shape, Device device, std::span<Array> given,
+                  const RepeatedExpression* repeated) {
   Computation walk(device);
-  std::optional<RepeatedExpression> repeated;
-  if (writes.size() == 1) {
-    const Write& w = writes.front();
-    repeated.emplace(w.op, w.sub, w.target.dtype, device, shape, w.terms, &w.target);
-    if (*repeated) {
-      walk.claim(w.terms);
-      for (Array& a : given) a = Array();
-      count_fused_launch();
-      static_cast<void>((*repeated)());
-      return;
-    }
-  }
   const std::vector<int> nodes = walk.collect(writes, given);
   for (Array& a : given) a = Array();
   walk.add_outputs(shape);
   for (std::size_t i = 0; i < writes.size(); ++i) walk.fused().output(nodes[i], writes[i].target);
   trace_flush(walk.fused(), "its result is written in place");
-  walk.fused().run(shape, repeated && !walk.shared() ? &*repeated : nullptr);
+  walk.fused().run(shape, walk.shared() ? nullptr : repeated);
   walk.computed();
+}
+}  // namespace
+
+void run_into(std::span<const Write> writes, const Shape& shape, Device device, std::span<Array> given) {
+  if (writes.size() != 1) return collect_into(writes, shape, device, given, nullptr);
+  const Write& w = writes.front();
+  const RepeatedExpression repeated(w.op, w.sub, w.target.dtype, device, shape, w.terms, &w.target);
+  if (!repeated) return collect_into(writes, shape, device, given, &repeated);
+  count_fused_launch();
+  repeated();
 }
 
 int Computation::operation(ir::Op op, std::uint8_t sub, DType dtype, std::span<const Term> terms) {
@@ -272,35 +278,50 @@ bool Computation::only_given(const std::shared_ptr<Source>& source) const {
   return source.use_count() == ours + 1;
 }
 
-std::shared_ptr<const Expr> Source::single_operation() const {
-  std::lock_guard hold(PendingBooks::of(device_).lock);
-  if (!expr_ || computing_ != nullptr || expr_->recording != 0 ||
-      std::ranges::any_of(expr_->terms(), [](const Term& t) { return t.kind == Term::expression; }))
-    return nullptr;
-  return expr_;
-}
-
-bool Computation::claim(Source& root, const std::shared_ptr<const Expr>& expr) {
-  root_expr_ = expr;
+SingleComputation::SingleComputation(Source& root) : root_(root), books_(PendingBooks::of(root.device_)) {
   std::lock_guard hold(books_.lock);
-  if (root.expr_ != expr || root.computing_ != nullptr) return false;
-  reads_ = expr->terms();
+  if (!root.expr_ || root.computing_ != nullptr || root.expr_->recording != 0) return;
+  for (const Term& t : root.expr_->terms())
+    if (t.kind == Term::expression) return;
   begin(books_);
   root.computing_ = this;
-  root_ = &root;
-  return true;
 }
 
-void Computation::claim(std::span<const Term> reads) {
+bool SingleComputation::reads(const Storage& storage) const {
+  return std::ranges::any_of(expression()->terms(),
+                             [&](const Term& t) { return t.kind == Term::memory && t.view.storage.get() == &storage; });
+}
+
+void SingleComputation::give_up() {
+  root_.computing_ = nullptr;
+  end(books_);
+}
+
+void SingleComputation::release() {
+  if (!begun()) return;
   std::lock_guard hold(books_.lock);
-  reads_ = reads;
-  begin(books_);
+  give_up();
+}
+
+void SingleComputation::computed(std::shared_ptr<Storage> storage) {
+  Substitution above;  // goes after the lock, as the expression does
+  std::shared_ptr<const Expr> dropped;
+  std::lock_guard hold(books_.lock);
+  root_.finish(std::move(storage), dropped, above);
+  above.run();
+  if (dropped.use_count() == 1) dropped->unlink();  // else it would take the lock again when it goes
+  give_up();
+}
+
+void Source::finish(std::shared_ptr<Storage> memory, std::shared_ptr<const Expr>& dropped, Substitution& above) {
+  storage_ = std::move(memory);
+  writes_ = storage_->writes();
+  computed_.store(true, std::memory_order_release);
+  dropped = std::move(expr_);
+  above.computed(dropped, storage_, recording_);
 }
 
 bool Computation::reads(const Storage& storage) const {
-  if (!fused_)
-    return std::ranges::any_of(
-        reads_, [&](const Term& t) { return t.kind == Term::memory && t.view.storage.get() == &storage; });
   return std::ranges::any_of(fused_->inputs(), [&](const StridedView& v) { return v.storage.get() == &storage; });
 }
 
@@ -349,15 +370,8 @@ void Computation::computed(std::shared_ptr<Storage> storage) {
   Substitution above;  // goes after the lock, as what the sources held does
   {
     std::lock_guard hold(books_.lock);
-    const auto tell = [&](Source& source, std::shared_ptr<Storage> memory, std::shared_ptr<const Expr>& dropped) {
-      source.storage_ = std::move(memory);
-      source.writes_ = source.storage_->writes();
-      source.computed_.store(true, std::memory_order_release);
-      dropped = std::move(source.expr_);
-      above.computed(dropped, source.storage_, source.recording_);
-    };
-    for (Claim& c : claims_) tell(*c.source, std::move(c.storage), c.dropped);
-    if (root_ != nullptr) tell(*root_, std::move(storage), root_dropped_);
+    for (Claim& c : claims_) c.source->finish(std::move(c.storage), c.dropped, above);
+    if (root_ != nullptr) root_->finish(std::move(storage), root_dropped_, above);
     above.run();
     give_up();
   }

@@ -11,8 +11,6 @@
 
 namespace tessera::detail {
 
-class Computation;
-
 class Source final : public PendingResult {
   struct Private {};
 
@@ -33,7 +31,7 @@ class Source final : public PendingResult {
   std::uint64_t recording() const { return recording_; }
   /// The memory; computes first if pending. `rule` says why, for the trace. Of those `beside` it, of one device, what
   /// is pending and of one shape with it is computed by the same kernel, as far as that may grow.
-  std::shared_ptr<Storage> storage(const char* rule, std::span<const std::shared_ptr<Source>> beside = {});
+  const std::shared_ptr<Storage>& storage(const char* rule, std::span<const std::shared_ptr<Source>> beside = {});
   const std::shared_ptr<Storage>& memory() const { return storage_; }  ///< of one that is computed
   /// Its memory, which it computed, has been written in place since.
   bool overwritten() const { return storage_->writes() != writes_; }
@@ -41,14 +39,17 @@ class Source final : public PendingResult {
 
   // Under the books' lock:
   const std::shared_ptr<const Expr>& expression() const { return expr_; }  ///< null once computed
-  /// Its expression, if no thread computes it and it is one operation over memory and scalars; without the lock.
-  std::shared_ptr<const Expr> single_operation() const;
   /// Pending on it from now on.
   static void begin(const std::shared_ptr<Source>& source, std::shared_ptr<const Expr> expr);
   void replace(std::shared_ptr<const Expr> expr) { expr_ = std::move(expr); }
 
  private:
   friend class Computation;
+  friend class SingleComputation;
+  /// Under the books' lock: it is in `memory`. `dropped` gets its expression, which must go after the lock.
+  void finish(std::shared_ptr<Storage> memory, std::shared_ptr<const Expr>& dropped, Substitution& above);
+  const std::shared_ptr<Storage>& collect(const char* rule, std::span<const std::shared_ptr<Source>> beside,
+                                          const RepeatedExpression* repeated, const Expr* single);
   Device device_;
   DType dtype_ = DType::f32;
   std::uint64_t recording_ = 0;
@@ -56,7 +57,28 @@ class Source final : public PendingResult {
   std::shared_ptr<Storage> storage_;        ///< set before `computed_`, and never changed then
   std::uint64_t writes_ = 0;                ///< of the storage, by then
   std::shared_ptr<const Expr> expr_;        ///< while pending
-  const Computation* computing_ = nullptr;  ///< which will write it; under the books' lock
+  const PendingWork* computing_ = nullptr;  ///< which will write it; under the books' lock
+};
+
+/// Computes what is pending on one operation over memory and scalars, without collecting it.
+class SingleComputation final : public PendingWork {
+ public:
+  /// Claims `root` if it is so, part of no recording, and no thread computes it.
+  explicit SingleComputation(Source& root);
+  ~SingleComputation() { release(); }
+  SingleComputation(const SingleComputation&) = delete;
+  SingleComputation& operator=(const SingleComputation&) = delete;
+
+  explicit operator bool() const { return begun(); }                             ///< whether it is claimed
+  const std::shared_ptr<const Expr>& expression() const { return root_.expr_; }  ///< does not change while it is
+  void release();                                   ///< gives up the claim: it stays pending
+  void computed(std::shared_ptr<Storage> storage);  ///< the operation was launched, into this memory
+
+ private:
+  bool reads(const Storage& storage) const override;
+  void give_up();  ///< under the lock
+  Source& root_;
+  PendingBooks& books_;
 };
 
 /// An operation over terms whose result goes to memory that exists.
@@ -85,10 +107,6 @@ class Computation final : public PendingWork {
   /// Nothing if another thread was quicker, or this thread is about to compute it. Those `beside` it are claimed with
   /// it as far as the kernel may grow.
   std::optional<int> collect(Source& root, std::span<const std::shared_ptr<Source>> beside);
-  /// Claims what is pending, an operation over memory alone, without collecting it; false if that is not so any more.
-  bool claim(Source& root, const std::shared_ptr<const Expr>& expr);
-  /// What it reads, without collecting it; the terms outlive it.
-  void claim(std::span<const Term> reads);
   const Expr& root() const { return *root_expr_; }
   Fused& fused() { return *fused_; }
 
@@ -138,7 +156,6 @@ class Computation final : public PendingWork {
   std::span<const Array> given_;  ///< while collecting
   Source* root_ = nullptr;        ///< claimed, too; kept alive by the caller
   std::shared_ptr<const Expr> root_expr_, root_dropped_;
-  std::span<const Term> reads_;                              ///< of what is not collected
   std::shared_ptr<Source> blocked_;                          ///< another thread computes it
   std::shared_ptr<const Expr> first_;                        ///< no part of the recording
   std::pmr::vector<std::shared_ptr<Source>> kept_{&arena_};  ///< whose last references must not go under the lock

@@ -11,6 +11,7 @@
 #include <optional>
 #include <thread>
 
+#include "tessera/array/repeated_operation.h"
 #include "tessera/array/source.h"
 #include "tessera/device/queue/sequence.h"
 #include "tessera/kernel/kernel.h"
@@ -45,6 +46,29 @@ TEST_P(OnEveryDevice, TasksOfARegionMeanWhatTheyMeanInOrder) {
   r.wait();
   EXPECT_EQ(x.to_vector<float>(), Floats(8, 32));
   EXPECT_EQ(y.to_vector<float>(), Floats(8, 2 + 4 + 8 + 16 + 32));
+}
+
+TEST_P(OnEveryDevice, SmallOperationsOnArraysOfTasksAreRepeated) {
+  if (!is_built_in(GetParam().backend)) return;
+  const Scope here{current_device()};
+  Array total = zeros(10);
+  const Array y = Array::full({10}, 1);
+  const auto again = [](Array& t, const Array& v) {
+    for (int i = 0; i < 3; ++i) t += v, (t + v).eval();
+    const std::uint64_t before = detail::RepeatedOperation::done();
+    for (int i = 0; i < 10; ++i) t += v, (t + v).eval();
+    return detail::RepeatedOperation::done() - before;
+  };
+  std::uint64_t captured = 0, declared = 0;
+  Region r({.scope = here});
+  r.spawn([&, t = total]() mutable { captured = again(t, y); });
+  r.wait();
+  r.spawn([&](Array& t, const Array& v) { declared = again(t, v); }, inout(total), in(y));
+  r.wait();
+  EXPECT_EQ(captured, 20u);
+  EXPECT_EQ(declared, 20u);
+  EXPECT_EQ(again(total, y), 20u) << "outside of tasks";
+  EXPECT_EQ(total.to_vector<float>(), Floats(10, 39));
 }
 
 TEST_P(OnEveryDevice, KernelsAreTasksWhoseSignatureSaysWhatTheyWrite) {
