@@ -152,6 +152,16 @@ class DriverDevice {
   /// Memory of this device that somebody else allocated and keeps, as `Allocation::handle` has it. DeviceError if
   /// the backend cannot use it.
   virtual Allocation wrap(void* native, std::size_t bytes);
+  /// For a device that finds reads of uninitialised memory (the interpreter). The layer above calls these before the
+  /// host reads or writes memory by `Allocation::host`, and when it gives memory that it kept to a new storage, whose
+  /// contents are undefined. `host_reads` throws ArgumentError for bytes that were never written.
+  virtual void host_reads(const Allocation& from, std::size_t offset, std::size_t bytes) {
+    static_cast<void>(from), static_cast<void>(offset), static_cast<void>(bytes);
+  }
+  virtual void host_writes(const Allocation& to, std::size_t offset, std::size_t bytes) {
+    static_cast<void>(to), static_cast<void>(offset), static_cast<void>(bytes);
+  }
+  virtual void reused(const Allocation& allocation) noexcept { static_cast<void>(allocation); }
   /// Whether queues of this device can `copy_from` memory of another, which may be of any driver; prepares them to.
   virtual bool reaches(DriverDevice& other) {
     static_cast<void>(other);

@@ -15,6 +15,9 @@ struct InterpreterArgument {
   std::byte* data = nullptr;   ///< buffers: host memory; any alignment
   std::uint64_t elements = 0;  ///< buffers: elements of the parameter's dtype
   std::uint64_t bits = 0;      ///< scalars: as ir constants hold them
+  /// Buffers, with checks: a flag for each byte of `data`, not 0 if it was written. Reads of others are findings;
+  /// writes set flags. Null: all were written.
+  std::uint8_t* written = nullptr;
 };
 
 /// One mistake of a kernel, as it happened.
@@ -22,7 +25,8 @@ struct Finding {
   enum class Kind : std::uint8_t {
     out_of_bounds,   ///< an access before or past its memory
     race,            ///< two threads, one element, at least one write, nothing that orders them, not both atomic
-    uninitialised,   ///< a read of shared memory that no thread of the block has written
+    uninitialised,   ///< a read of shared memory that no thread of the block has written, or of a buffer's that nothing
+                     ///< has
     divergence,      ///< an operation of a block or subgroup that not all its threads reached, or whose operands differ
                      ///< where they must not: block_uniform, matrices
     index_overflow,  ///< an index that does not fit into the 32 bits it has
@@ -43,7 +47,7 @@ struct Finding {
 struct InterpreterOptions {
   /// Threads in a subgroup, 1 to 128. Subgroups are cut from linear thread ids; the last one of a block may be smaller.
   std::uint32_t subgroup_width = 32;
-  /// Finds races, reads of uninitialised shared memory, divergent control and overflowing indices as well. Several
+  /// Finds races, reads of uninitialised memory, divergent control and overflowing indices as well. Several
   /// times slower. Accesses out of bounds are found always.
   bool checks = false;
   /// Gets each finding (once for each pair of statements and kind); the kernel goes on: reads out of bounds give 0,

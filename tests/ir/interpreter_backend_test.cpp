@@ -141,6 +141,43 @@ TEST(InterpDriver, TheEnvironmentTurnsOnChecks) {
     device->release(y);
   }
 }
+TEST(InterpDriver, ChecksFindReadsOfUninitialisedMemory) {
+  const ir::Function fn = saxpy();
+  const CompileRequest request{&fn, {}};
+  const Setting setting("TESSERA_CHECK", "1");
+  const auto device = make_interp_driver()->open(0);
+  const auto queue = device->make_queue();
+  const auto kernels = device->compile({&request, 1});
+  const Allocation x = device->allocate(80, MemoryKind::device), y = device->allocate(80, MemoryKind::device);
+  const auto launch = [&] {
+    const std::array arguments = {buffer(x, 0, 20), buffer(y, 0, 20), Argument{.bits = ir::to_bits(DType::f32, 2.f)}};
+    return test::error_of<KernelError>([&] { queue->launch(*kernels[0], {20, 1, 1}, arguments); });
+  };
+  const auto reads = [](const std::string& what) { return "reads " + what + ", which nothing has written"; };
+  const std::vector<float> ones(20, 1);
+  const float one = 1;
+  queue->upload(x, 0, ones.data(), 40);
+  queue->fill(y, 0, 80, std::as_bytes(std::span(&one, 1)));
+  EXPECT_NE(launch().find(reads("x[10]")), std::string::npos) << launch();
+  queue->copy(x, 40, y, 0, 40);
+  EXPECT_EQ(launch(), "");
+
+  const Allocation z = device->allocate(80, MemoryKind::device);
+  queue->copy(y, 40, z, 0, 8);  // what nothing has written is not written by being copied
+  EXPECT_NE(launch().find(reads("y[10]")), std::string::npos) << launch();
+  device->reused(y);
+  EXPECT_NE(launch().find(reads("y[0]")), std::string::npos) << launch();
+  device->host_writes(y, 0, 80);
+  EXPECT_EQ(launch(), "");
+
+  EXPECT_NO_THROW(device->host_reads(y, 0, 80));
+  device->host_writes(z, 12, 4);
+  EXPECT_NO_THROW(device->host_reads(z, 12, 4));
+  const std::string error = test::error_of<ArgumentError>([&] { device->host_reads(z, 8, 16); });
+  EXPECT_NE(error.find("the host reads memory that nothing has written"), std::string::npos) << error;
+  EXPECT_NE(error.find("never written = 12, the first at byte = 0"), std::string::npos) << error;
+  for (const Allocation& a : {x, y, z}) device->release(a);
+}
 TEST(InterpDriver, TheEnvironmentSetsTheSubgroupWidth) {
   const ir::Function fn = test::block_kernel("widths", {64, 1, 1}, [] {
     ir::BufferRef y = test::out("y", DType::i32);

@@ -575,6 +575,16 @@ auto same_tile = kernel("same_tile", block(64), [](Buffer<float> y) {
   sum.store(y, 0, 16);
 });
 
+auto add_to = kernel("add_to", [](Buffer<const float> x, Buffer<float> y) {  // y is a new DeviceBuffer<float>(64)
+  auto i = global_id();
+  if_(i < 48, [&] { y[i] += x[i]; });
+});
+
+auto copy_to = kernel("copy_to", [](Buffer<const float> x, Buffer<float> y) {
+  auto i = global_id();
+  if_(i < 48, [&] { y[i] = x[i]; });
+});
+
 TEST(KernelDocs, ChecksOfTheInterpreter) {
   const DeviceScope scope({Backend::interp, 0});
   std::vector<float> numbers(64);
@@ -589,6 +599,10 @@ TEST(KernelDocs, ChecksOfTheInterpreter) {
   expect_on_page([&] { run(rotate_block, blocks(1)); });
   expect_on_page([&] { run(half_filled, blocks(1)); });
   expect_on_page([&] { run(promise, blocks(1)); });
+  y = DeviceBuffer<float>(64);
+  expect_on_page([&] { run(add_to, Extent(64)); });
+  y = DeviceBuffer<float>(64);
+  expect_on_page([&] { run(copy_to, Extent(64)); });
   DeviceBuffer<float> square(256);
   expect_on_page([&] {
     same_tile.launch(blocks(1), square);

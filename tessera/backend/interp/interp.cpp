@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/backend/interp/interp.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 #include <new>
+#include <utility>
 
+#include "tessera/backend/interp/written_bytes.h"
 #include "tessera/base/config.h"
 #include "tessera/base/error.h"
 #include "tessera/base/os/system.h"
@@ -69,38 +72,52 @@ class InterpKernel : public LoadedKernel {
 /// Everything is done when a call returns.
 class InterpQueue : public DriverQueue {
  public:
+  explicit InterpQueue(std::shared_ptr<WrittenBytes> written) : written_(std::move(written)) {}
+
   bool immediate() const override { return true; }
   void upload(const Allocation& to, std::size_t offset, const void* from, std::size_t bytes) override {
-    if (bytes != 0) std::memcpy(to.host + offset, from, bytes);
+    if (bytes == 0) return;
+    std::memcpy(to.host + offset, from, bytes);
+    if (written_) written_->set(to.host + offset, bytes, true);
   }
   void download(void* to, const Allocation& from, std::size_t offset, std::size_t bytes) override {
     if (bytes != 0) std::memcpy(to, from.host + offset, bytes);
   }
   void copy(const Allocation& to, std::size_t to_offset, const Allocation& from, std::size_t from_offset,
             std::size_t bytes) override {
-    if (bytes != 0) std::memmove(to.host + to_offset, from.host + from_offset, bytes);
+    if (bytes == 0) return;
+    std::memmove(to.host + to_offset, from.host + from_offset, bytes);
+    if (written_) written_->copy(to.host + to_offset, from.host + from_offset, bytes);
   }
   void fill(const Allocation& to, std::size_t offset, std::size_t bytes, std::span<const std::byte> pattern) override {
     std::byte* data = to.host + offset;
     for (std::size_t done = 0; done < bytes; done += pattern.size())
       std::memcpy(data + done, pattern.data(), pattern.size());
+    if (written_) written_->set(data, bytes, true);
   }
   void launch(LoadedKernel& kernel, std::array<std::uint64_t, 3> shape, std::span<const Argument> arguments) override {
     std::vector<ir::InterpreterArgument> given;
     given.reserve(arguments.size());
-    for (const Argument& a : arguments)
-      given.push_back(
-          {a.allocation && a.allocation->host ? a.allocation->host + a.byte_offset : nullptr, a.elements, a.bits});
+    for (const Argument& a : arguments) {
+      std::byte* const data = a.allocation && a.allocation->host ? a.allocation->host + a.byte_offset : nullptr;
+      given.push_back({data, a.elements, a.bits, written_ && data ? written_->find(data) : nullptr});
+    }
     static_cast<InterpKernel&>(kernel).interpreter().run(shape, given);
   }
   std::shared_ptr<DriverEvent> record() override { return nullptr; }
   void wait(DriverEvent& event) override { event.wait(); }
   void finish() override {}
+
+ private:
+  std::shared_ptr<WrittenBytes> written_;  ///< the device's; null without checks
 };
 
 class InterpDevice : public DriverDevice {
  public:
-  InterpDevice(const ir::InterpreterOptions& options, int index) : options_(options), info_(info_for(options, index)) {}
+  InterpDevice(const ir::InterpreterOptions& options, int index)
+      : options_(options),
+        info_(info_for(options, index)),
+        written_(options.checks ? std::make_shared<WrittenBytes>() : nullptr) {}
 
   const DeviceInfo& info() const override { return info_; }
   std::uint64_t free_memory() const override {
@@ -110,6 +127,11 @@ class InterpDevice : public DriverDevice {
   }
   Allocation allocate(std::size_t bytes, MemoryKind) override {
     void* memory = ::operator new(bytes, alignment, std::nothrow);
+    if (memory && written_) try {
+        written_->add(static_cast<std::byte*>(memory), bytes);
+      } catch (const std::bad_alloc&) {
+        ::operator delete(std::exchange(memory, nullptr), alignment);
+      }
     if (!memory)
       fail<OutOfMemory>({.asked = to_string(info_.device),
                          .with = {{"bytes", std::to_string(bytes)}},
@@ -117,8 +139,30 @@ class InterpDevice : public DriverDevice {
                          .todo = "Use smaller arrays, or free some"});
     return {memory, static_cast<std::byte*>(memory), bytes};
   }
-  void release(const Allocation& allocation) noexcept override { ::operator delete(allocation.handle, alignment); }
-  std::unique_ptr<DriverQueue> make_queue() override { return std::make_unique<InterpQueue>(); }
+  void release(const Allocation& allocation) noexcept override {
+    if (written_) written_->remove(allocation.host);
+    ::operator delete(allocation.handle, alignment);
+  }
+  void reused(const Allocation& allocation) noexcept override {
+    if (written_) written_->set(allocation.host, allocation.bytes, false);
+  }
+  void host_writes(const Allocation& to, std::size_t offset, std::size_t bytes) override {
+    if (written_) written_->set(to.host + offset, bytes, true);
+  }
+  void host_reads(const Allocation& from, std::size_t offset, std::size_t bytes) override {
+    const std::uint8_t* const flags = written_ ? written_->find(from.host + offset) : nullptr;
+    if (!flags) return;
+    const auto unwritten = std::count(flags, flags + bytes, 0);
+    if (unwritten == 0) return;
+    fail<ArgumentError>({.asked = "download",
+                         .with = {{"device", to_string(info_.device)},
+                                  {"bytes", std::to_string(bytes)},
+                                  {"never written", std::to_string(unwritten)},
+                                  {"the first at byte", std::to_string(std::find(flags, flags + bytes, 0) - flags)}},
+                         .wrong = "the host reads memory that nothing has written",
+                         .todo = "New arrays and buffers are not zero: check that the kernel writes every element"});
+  }
+  std::unique_ptr<DriverQueue> make_queue() override { return std::make_unique<InterpQueue>(written_); }
   Allocation wrap(void* native, std::size_t bytes) override { return {native, static_cast<std::byte*>(native), bytes}; }
   std::vector<std::unique_ptr<LoadedKernel>> compile(std::span<const CompileRequest> requests) override {
     std::vector<std::unique_ptr<LoadedKernel>> out;
@@ -133,6 +177,7 @@ class InterpDevice : public DriverDevice {
  private:
   ir::InterpreterOptions options_;
   DeviceInfo info_;
+  std::shared_ptr<WrittenBytes> written_;  ///< null without checks
 };
 
 class InterpDriver : public Driver {

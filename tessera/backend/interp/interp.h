@@ -10,9 +10,9 @@
 namespace tessera {
 
 /// Environment, read when the device is listed or opened:
-///   TESSERA_CHECK=1     bounds, races, uninitialised shared memory, divergent control and index overflow of every
-///   kernel
-///                       are checked; the first finding is thrown as a KernelError by the launch
+///   TESSERA_CHECK=1     bounds, races, reads of uninitialised memory, divergent control and index overflow of every
+///                       kernel are checked; the first finding is thrown as a KernelError by the launch. Downloads of
+///                       memory that nothing has written throw ArgumentError
 ///   TESSERA_SUBGROUP=n  threads in a subgroup, 1 to 128 (32). Several, as in 32,1,8,64: as many devices, interp:0 the
 ///   first
 /// Opening throws ArgumentError if a variable cannot be read, and the enumeration has that as the reason.

@@ -77,10 +77,11 @@ void warn_of_no_checks(const ir::Function& fn, Device device) {
   if (!settings().check || is_reference(device.backend) || !holds_data(device)) return;
   static std::atomic<bool> warned = false;
   if (warned.exchange(true)) return;
-  logging::warn(
-      fmt::format("TESSERA_CHECK has no effect on {}: kernels (the first is {}) are checked on interp only. Set "
-                  "TESSERA_DEVICE=interp, or name interp where the program names a device",
-                  to_string(device), fn.name));
+  logging::warn(fmt::format(
+      "TESSERA_CHECK has no effect on {}: kernels (the first is {}) are checked on interp only. Set "
+      "TESSERA_DEVICE=interp, name interp where the program names a device, and give tasks without arrays and "
+      "block arrays the scope interp",
+      to_string(device), fn.name));
 }
 
 /// "compiled add, fill for cpu:0 in 12.3 ms", "loaded mul from disk, compiled add for cpu:0 in 12.3 ms".

@@ -212,7 +212,11 @@ std::shared_ptr<Storage> MemoryPool::allocate(std::size_t bytes, std::string lab
   Room room;
   for (int attempt = 0; attempt < 2; ++attempt) {
     std::unique_lock hold(lock_);
-    if (take_cached(size, *storage)) return storage;
+    if (take_cached(size, *storage)) {
+      hold.unlock();
+      owner_.driver->reused(storage->allocation_);
+      return storage;
+    }
     room = room_for(size, true);
     if (room.enough) {  // counted where it was found, so that threads together stay within the budget
       live_bytes_ += size;

@@ -207,6 +207,7 @@ void Storage::wait_writable() {
 void Storage::expose() {
   exposures_.fetch_add(1, std::memory_order_relaxed);
   writes_.fetch_add(1, std::memory_order_relaxed);
+  if (pool_ != nullptr) open_device(device_).driver->host_writes(allocation_, 0, bytes_);
 }
 
 void Storage::unexpose() {

@@ -237,6 +237,7 @@ bool upload_in_place(Queue& queue, const BufferView& to, const std::function<voi
   to.storage->flush_readers();
   to.storage->wait_writable();
   trace("upload to", queue.device(), to.bytes());
+  queue.core().device().driver->host_writes(to.storage->allocation(), to.byte_offset, to.bytes());
   write(host + to.byte_offset);
   count(queue.core().device(), PlacementAccess::Direction::to_device, to.bytes());
   return true;
@@ -254,6 +255,7 @@ void Queue::download(void* to, const BufferView& from) {
   // Waits without the queue's lock, so that other threads go on queueing.
   from.storage->wait_readable();
   if (const std::byte* host = from.storage->allocation().host) {
+    core_->device().driver->host_reads(from.storage->allocation(), from.byte_offset, bytes);
     std::memcpy(to, host + from.byte_offset, bytes);
   } else {
     try {
@@ -329,6 +331,7 @@ void Queue::copy(const BufferView& to, const BufferView& from) {
   }
   if (std::byte* host = to.storage->allocation().host) {
     to.storage->wait_writable();
+    target.core().device().driver->host_writes(to.storage->allocation(), to.byte_offset, bytes);
     source.download(host + to.byte_offset, from);
     trace("upload to", to_device, bytes);
     count(target.core().device(), PlacementAccess::Direction::to_device, bytes);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/ir/interpreter/checker.h"
 
+#include <algorithm>
 #include <numeric>
 
 namespace tessera::ir::engine {
@@ -56,9 +57,11 @@ Checker::Checker(Machine& machine) : machine_(machine), of_memory_(machine.memor
 }
 
 void Checker::touch(const Instruction& i, std::uint32_t lane, std::uint64_t element, std::uint32_t width, Touch how) {
+  const Memory& memory = machine_.memories[i.memory];
+  if (memory.written)
+    for (std::uint32_t c = 0; c < width; ++c) touch_written(i, lane, element + c, how);
   Shadow* shadow = of_memory_[i.memory];
   if (!shadow) return;
-  const Memory& memory = machine_.memories[i.memory];
   const std::size_t size = dtype_size(memory.slot->dtype), cells = size / shadow->granule();
   for (std::uint32_t c = 0; c < width; ++c) {
     const std::size_t first = shadow->cell_of(memory.data + (element + c) * size);
@@ -69,22 +72,37 @@ void Checker::touch(const Instruction& i, std::uint32_t lane, std::uint64_t elem
   }
 }
 
+void Checker::touch_written(const Instruction& i, std::uint32_t lane, std::uint64_t element, Touch how) {
+  const Memory& memory = machine_.memories[i.memory];
+  const std::size_t size = dtype_size(memory.slot->dtype);
+  std::uint8_t* const flags = memory.written + element * size;
+  if (how != Touch::write && std::find(flags, flags + size, 0) != flags + size)
+    uninitialised(i, lane, element, "which nothing has written",
+                  "New arrays and buffers are not zero: fill them, or upload to them, before they are read");
+  if (how != Touch::read) std::fill_n(flags, size, std::uint8_t{1});
+}
+
+void Checker::uninitialised(const Instruction& i, std::uint32_t lane, std::uint64_t element, const char* wrong,
+                            const char* todo) {
+  const Memory& memory = machine_.memories[i.memory];
+  machine_.found({.kind = Finding::Kind::uninitialised,
+                  .node = i.node,
+                  .lane = lane,
+                  .wrong = machine_.thread_text(machine_.block, lane) + " reads " + memory.slot->name + "[" +
+                           std::to_string(element) + "], " + wrong,
+                  .todo = todo,
+                  .memory = &memory,
+                  .element = static_cast<std::int64_t>(element)});
+}
+
 bool Checker::touch_cell(const Instruction& i, std::uint16_t lane, std::uint64_t element, Cell& cell, Touch how,
                          bool across) {
   const std::uint32_t block = static_cast<std::uint32_t>(machine_.block);
   bool bad = false;
   if (!across && how != Touch::write && cell.touches[static_cast<int>(Touch::write)].block != block &&
       cell.touches[static_cast<int>(Touch::atomic)].block != block) {
-    const Memory& memory = machine_.memories[i.memory];
-    machine_.found(
-        {.kind = Finding::Kind::uninitialised,
-         .node = i.node,
-         .lane = lane,
-         .wrong = machine_.thread_text(block, lane) + " reads " + memory.slot->name + "[" + std::to_string(element) +
-                  "], which no thread of its block has written",
-         .todo = "Shared memory is not zero at the start: store to it first, and put a barrier before others read it",
-         .memory = &memory,
-         .element = static_cast<std::int64_t>(element)});
+    uninitialised(i, lane, element, "which no thread of its block has written",
+                  "Shared memory is not zero at the start: store to it first, and put a barrier before others read it");
     bad = true;
   }
   for (int k = 0; k < 3 && !bad; ++k) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which threads have touched each element since the last barrier: what finds races and reads of uninitialised memory.
-// Memory that nothing in the launch writes needs no record.
+// Memory that nothing in the launch writes needs no record of threads.
 #pragma once
 
 #include <memory>
@@ -59,6 +59,9 @@ class Checker {
   void touch(const Instruction& i, std::uint32_t lane, std::uint64_t element, std::uint32_t width, Touch how);
 
  private:
+  void touch_written(const Instruction& i, std::uint32_t lane, std::uint64_t element, Touch how);
+  void uninitialised(const Instruction& i, std::uint32_t lane, std::uint64_t element, const char* wrong,
+                     const char* todo);
   bool touch_cell(const Instruction& i, std::uint16_t lane, std::uint64_t element, Cell& cell, Touch how, bool across);
   void race(const Instruction& i, std::uint32_t lane, std::uint64_t element, Touch how, Touch other_how,
             std::uint32_t other_block, std::uint16_t other_lane, NodeId other);

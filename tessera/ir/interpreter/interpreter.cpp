@@ -124,7 +124,7 @@ void run(const Program& p, std::array<std::uint64_t, 3> shape, std::span<const I
   for (const MemorySlot& slot : p.memories) {
     if (slot.kind == MemorySlot::buffer) {
       const InterpreterArgument& a = arguments[slot.parameter];
-      m.memories.push_back({a.data, a.elements, &slot});
+      m.memories.push_back({a.data, a.elements, &slot, a.written});
     } else {
       m.memories.push_back({m.slab + slot.offset, slot.elements, &slot});
     }

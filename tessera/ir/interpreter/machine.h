@@ -79,6 +79,7 @@ struct Memory {
   std::byte* data = nullptr;
   std::uint64_t elements = 0;
   const MemorySlot* slot = nullptr;
+  std::uint8_t* written = nullptr;  ///< InterpreterArgument::written
 };
 
 /// The state of one run on one host thread.
