@@ -22,6 +22,13 @@ namespace tessera::detail {
 
 [[noreturn]] void no_task();
 
+/// A task's result as an argument of the task that runs: an array on another device is copied to this task's.
+template <class T>
+const T& result_here(const T& result) {
+  return result;
+}
+Array result_here(const Array& result);
+
 /// Where the newest contents are counts, `weight` times.
 void place_data(Placing& placing, const Array& array, unsigned weight = 1);
 /// The task uses it so: it comes after others that do, and gets it where it runs.

@@ -82,7 +82,8 @@ struct TaskArgument<Task<T>> {
     if constexpr (std::is_void_v<T>)
       return std::tuple<>();
     else
-      return std::tuple<const T&>(*task.node().value);
+      return std::tuple<std::conditional_t<std::is_same_v<T, Array>, const Array, const T&>>(
+          result_here(*task.node().value));
   }
 };
 /// A vector of tasks is a vector of their results; of Task<void> it is only waited for.
@@ -102,7 +103,7 @@ struct TaskArgument<std::vector<Task<T>>> {
     } else {
       std::vector<T> results;
       results.reserve(tasks.size());
-      for (Task<T>& t : tasks) results.push_back(*t.node().value);
+      for (Task<T>& t : tasks) results.push_back(result_here(*t.node().value));
       return std::tuple<std::vector<T>>(std::move(results));
     }
   }

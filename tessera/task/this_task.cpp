@@ -26,6 +26,11 @@ bool stop_requested() { return task("this_task::stop_requested").stop_asked(); }
 
 }  // namespace this_task
 
+Array detail::result_here(const Array& result) {
+  const Device here = current_device();
+  return result.device() == here ? result : result.to(here);
+}
+
 void detail::no_task() {
   fail<ArgumentError>({.asked = "task",
                        .wrong = "there is none: it was made by Task's default constructor, or moved from",

@@ -60,6 +60,27 @@ TEST_P(OnEveryDevice, ArraysOfATaskAreOnItsDeviceAndStayThere) {
   EXPECT_FALSE(this_task::exists());
 }
 
+TEST_P(OnEveryDevice, ResultsAreCopiedToTheDeviceOfTheTaskThatTakesThem) {
+  const Scope there(GetParam());
+  Task<Array> made = spawn({.scope = there}, [] { return Array::arange(5) * 2; });
+  EXPECT_EQ(spawn(
+                {.scope = cpu()}, [](const Array& x) { return x.host_access().as<float>()[1]; }, made)
+                .fetch(),
+            2);
+  EXPECT_EQ(spawn(
+                {.scope = cpu()}, [](auto& x) { return (x * 2).eval().device(); }, made)
+                .fetch(),
+            Device(Backend::cpu, 0));
+  Task<Array> other = spawn({.scope = cpu()}, [] { return Array::ones({5}); });
+  const std::vector<Task<Array>> both = {made, other};
+  EXPECT_EQ(
+      spawn(
+          {.scope = there}, [](const std::vector<Array>& all) { return sum(all[0] + all[1]).item<float>(); }, both)
+          .fetch(),
+      25);
+  EXPECT_EQ(made.fetch().device(), GetParam());
+}
+
 TEST_P(OnEveryDevice, KernelsAreTasksAsTheyAre) {
   const auto saxpy = kernel("saxpy", [](Buffer<const float> x, Buffer<float> y, Val<float> a) {
     auto i = global_id();
