@@ -176,9 +176,14 @@ const char* lasting(const std::string& text);
 /// a Buffer<T> for each buffer of floats among the inputs, in their order: for its adjoint, which is zeros before. It
 /// is launched for as many threads as `kernel`.
 ///
-///   auto square = with_gradient(kernel("square", [](Buffer<const float> x, Buffer<float> y) { ... }),
-///                               kernel("square_back", [](Buffer<const float> x, Buffer<const float> y,
-///                                                        Buffer<const float> gy, Buffer<float> gx) { ... }));
+///   auto forward = kernel("square", [](Buffer<const float> x, Buffer<float> y) {
+///     y[global_id()] = x[global_id()] * x[global_id()];
+///   });
+///   auto backward = kernel("square_back", [](Buffer<const float> x, Buffer<const float>, Buffer<const float> gy,
+///                                            Buffer<float> gx) {
+///     gx[global_id()] = 2 * x[global_id()] * gy[global_id()];
+///   });
+///   auto square = with_gradient(forward, backward);
 ///   Array y = square({n}, {n}, x);  // threads, the result's shape, inputs
 ///
 /// Differentiable once: ArgumentError for a second derivative. DeviceError, KernelError: as of a launch.

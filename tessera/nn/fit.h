@@ -96,10 +96,12 @@ FitResult fit(Trainer<Model, Batch>& trainer, Data&& data, std::type_identity_t<
 
 /// Trains a clone of the model, and gives it back; the model, and copies of it, keep their values.
 ///
-///   auto [model, result] = fit(setup(net), batches(x, y, {.size = 128, .shuffle = true}),
-///                              {.loss = [](const Net& m, const auto& b) { return cross_entropy(m(get<0>(b)),
-///                              get<1>(b)); },
-///                               .epochs = 5});
+///   const auto loss = [](const Net& m, const auto& batch) {
+///     const auto& [x, y] = batch;
+///     return cross_entropy(m(x), y);
+///   };
+///   auto data = batches(x, y, {.size = 128, .shuffle = true});
+///   auto [model, result] = fit(setup(net), data, {.loss = loss, .epochs = 5});
 template <class Model, std::ranges::viewable_range Data>
 Fitted<Model> fit(const Model& model, Data&& data, FitOptions<Model, detail::BatchOf<Data>> options) {
   if (!options.loss) fail<ArgumentError>({.asked = "fit", .wrong = "there is no loss to lower", .todo = "Give .loss"});

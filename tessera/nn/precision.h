@@ -89,7 +89,7 @@ class Precision {
 /// Mixed precision in a loop of one's own. (A Trainer has TrainerOptions::precision.)
 ///
 ///   MixedPrecision precision(model, {.dtype = DType::f16});
-///   for (...) {
+///   for (std::uint64_t step = 0; step < steps; ++step) {
 ///     Training mode({.seed = 1, .counter = Counter(step)});
 ///     auto [loss, gradient] = precision.value_and_grad([&](const Net& m) { return cross_entropy(m(x), y); })(model);
 ///     precision.step(optimiser, model, gradient, mode);

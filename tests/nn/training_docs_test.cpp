@@ -20,6 +20,11 @@ const test::DocsPage& page() {
 
 TEST(TrainingDocs, EveryBlockIsCompiledHere) { page().expect_blocks_in("tests/nn/training_docs_test.cpp", 16); }
 
+TEST(TrainingDocs, EveryExampleOfAHeaderIsCompiledHere) {
+  for (const char* header : {"nn/compile.h", "nn/fit.h", "nn/precision.h", "nn/trainer.h", "grad/custom.h"})
+    test::expect_examples_of_header(std::string("tessera/") + header, "tests/nn/training_docs_test.cpp");
+}
+
 // What follows stands on the page as it stands here.
 // clang-format off
 
@@ -304,6 +309,75 @@ TEST(Texts, OfEnumerationsAndFigures) {
   EXPECT_NE(cpu.find("\n  cpu:0 ("), cpu.npos) << cpu;
   struct Mine { enum class Of { one }; };
   static_assert(![](auto e) { return requires { to_string(e); }; }(Mine::Of::one), "enumerations of programs are left alone");
+}
+
+// The examples of headers.
+
+TEST(TrainingDocs, FitTrainerAndPrecision) {
+  const DeviceScope scope(Device{});
+  const auto net = sequential(dense<2, 8>, relu, dense<8, 2>);
+  using Net = std::remove_const_t<decltype(net)>;
+  Array x = random_uniform({256, 2}, 7, -1, 1), y = (sum(x, {1}) < 0).astype(DType::i32);
+  {
+  const auto loss = [](const Net& m, const auto& batch) {
+    const auto& [x, y] = batch;
+    return cross_entropy(m(x), y);
+  };
+  auto data = batches(x, y, {.size = 128, .shuffle = true});
+  auto [model, result] = fit(setup(net), data, {.loss = loss, .epochs = 5});
+
+    EXPECT_EQ(result.steps, 10u);
+  }
+  const Array images = x, labels = y;
+  auto model = setup(net);
+  {
+  Trainer trainer(model, Adam(model, {.lr = 1e-3}), [](const Net& m, const auto& batch) {
+    const auto& [x, y] = batch;
+    return cross_entropy(m(x), y);
+  });
+  for (const auto& batch : batches(images, labels, {.size = 128, .shuffle = true})) trainer.step(batch);
+  trainer.check();
+  model = trainer.model();
+
+    EXPECT_EQ(trainer.steps(), 2u);
+  }
+  const Device gpu{};
+  {
+  const auto fast = compile(model, {.device = gpu, .level = CompileLevel::aggressive});
+  Array y = fast(x.to(gpu));
+  std::puts(to_string(fast.report()).c_str());
+
+    EXPECT_EQ(y.shape(), (Shape{256, 2}));
+  }
+  const std::uint64_t steps = 3;
+  Adam optimiser(model, {.lr = 1e-3});
+  {
+  MixedPrecision precision(model, {.dtype = DType::f16});
+  for (std::uint64_t step = 0; step < steps; ++step) {
+    Training mode({.seed = 1, .counter = Counter(step)});
+    auto [loss, gradient] = precision.value_and_grad([&](const Net& m) { return cross_entropy(m(x), y); })(model);
+    precision.step(optimiser, model, gradient, mode);
+  }
+  }
+  EXPECT_LE(optimiser.steps(), steps);  // a step whose scaled gradient is not finite is skipped
+}
+
+TEST(TrainingDocs, AKernelWithAGradient) {
+  const DeviceScope scope(Device{});
+  const std::size_t n = 3;
+  auto forward = kernel("square", [](Buffer<const float> x, Buffer<float> y) {
+    y[global_id()] = x[global_id()] * x[global_id()];
+  });
+  auto backward = kernel("square_back", [](Buffer<const float> x, Buffer<const float>, Buffer<const float> gy,
+                                           Buffer<float> gx) {
+    gx[global_id()] = 2 * x[global_id()] * gy[global_id()];
+  });
+  auto square = with_gradient(forward, backward);
+  const auto of = [&](const Array& x) {
+  Array y = square({n}, {n}, x);  // threads, the result's shape, inputs
+    return sum(y);
+  };
+  EXPECT_EQ(grad(of)(Array::from({1.f, 2.f, 3.f})).to_vector<float>(), (Floats{2, 4, 6}));
 }
 
 }  // namespace

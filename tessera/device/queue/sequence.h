@@ -31,7 +31,7 @@ class SequencePool {
 /// Recorded work. CUDA and ROCm get it as a graph, oneAPI as a closed command list; the other backends get one piece
 /// after the other without what checks and looks-up cost. Move-only; one thread at a time replays it.
 ///
-///   auto step = Sequence::record(Queue::of(device), [&] { x += y; kernel.launch(...); });
+///   Sequence step = Sequence::record(queue, [&] { y += x, scale.launch(n, y, 2.f); });
 ///   step.replay();
 class Sequence {
  public:

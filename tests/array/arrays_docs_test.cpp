@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// docs/arrays.md and docs/devices.md, kept true: every C++ block of them stands in this file, and is compiled and run.
+#include <gtest/gtest.h>
+#include <tessera/tessera.h>
+
+#include <filesystem>
+#include <functional>
+#include <iostream>
+
+#include "tests/support/docs_page.h"
+#include "tests/support/folder.h"
+
+using namespace tessera;
+
+namespace {
+
+/// Captures standard output for as long as it lives.
+std::string output_of(const std::function<void()>& f) {
+  testing::internal::CaptureStdout();
+  f();
+  return testing::internal::GetCapturedStdout();
+}
+
+TEST(ArraysDocs, EveryBlockIsCompiledHere) {
+  test::DocsPage("docs/arrays.md").expect_blocks_in("tests/array/arrays_docs_test.cpp", 10);
+}
+TEST(DevicesDocs, EveryBlockIsCompiledHere) {
+  test::DocsPage("docs/devices.md").expect_blocks_in("tests/array/arrays_docs_test.cpp", 4);
+}
+
+TEST(DevicesDocs, EveryExampleOfAHeaderIsCompiledHere) {
+  test::expect_examples_of_header("tessera/device/queue/sequence.h", "tests/array/arrays_docs_test.cpp");
+}
+
+// The blocks stand here as they stand on the pages.
+// clang-format off
+
+TEST(ArraysDocs, Expressions) {
+Array x = Array::from({1.f, 2.f, 3.f, 4.f}, Shape{2, 2});
+Array y = exp(-0.5 * x * x) / sum(x, {1}, true);  // nothing of this has run but the sum
+auto values = y.to_vector<float>();               // one kernel
+
+  ASSERT_EQ(values.size(), 4u);
+  EXPECT_NEAR(values[1], std::exp(-2.f) / 3, 1e-6);
+  EXPECT_NEAR(values[2], std::exp(-4.5f) / 7, 1e-6);
+}
+
+TEST(ArraysDocs, SeveralAtOnce) {
+  Array p = Array::ones({3}), m = Array::zeros({3}), v = Array::zeros({3}), gradient = Array::full({3}, 2.);
+Array m1 = 0.9 * m + 0.1 * gradient;
+Array v1 = 0.99 * v + 0.01 * (gradient * gradient);
+Array p1 = p - 0.5 * m1 / (sqrt(v1) + 1e-8);
+assign_all({{p, std::move(p1)}, {m, std::move(m1)}, {v, std::move(v1)}});
+
+  EXPECT_NEAR(m.to_vector<float>()[0], 0.2, 1e-6);
+  EXPECT_NEAR(v.to_vector<float>()[1], 0.04, 1e-6);
+  EXPECT_NEAR(p.to_vector<float>()[2], 0.5, 1e-5);
+}
+
+TEST(ArraysDocs, ByIndexInOrderAndByConditions) {
+Array table = Array::arange(6).reshape({3, 2});
+Array ids = Array::from({2, 0, 2});
+Array rows = take(table, ids);                        // [[4, 5], [0, 1], [4, 5]]
+Array counts = scatter_add(Array::zeros({3}), ids, Array::ones({3}));       // [1, 0, 2]
+
+  EXPECT_EQ(rows.astype(DType::i32).to_vector<int>(), (std::vector{4, 5, 0, 1, 4, 5}));
+  EXPECT_EQ(counts.to_vector<float>(), (std::vector{1.f, 0.f, 2.f}));
+
+Array scores = Array::from({0.3f, 2.5f, -1.f, 2.5f});
+Array order = argsort(scores);                       // [2, 0, 1, 3]
+Array best = take(scores, flip(order)).slice(0, 0, 2);
+Array positive = masked_select(scores, scores > 0);  // [0.3, 2.5, 2.5]
+
+  EXPECT_EQ(order.astype(DType::i32).to_vector<int>(), (std::vector{2, 0, 1, 3}));
+  EXPECT_EQ(best.to_vector<float>(), (std::vector{2.5f, 2.5f}));
+  EXPECT_EQ(positive.to_vector<float>(), (std::vector{0.3f, 2.5f, 2.5f}));
+}
+
+TEST(ArraysDocs, LinearAlgebraInPlace) {
+  // [4 2; 2 10] in tiles of one element: its factor is [2 0; 1 3].
+  Array a11 = Array::full({1, 1}, 4.), a21 = Array::full({1, 1}, 2.), a22 = Array::full({1, 1}, 10.);
+Array failure = Array::zeros({1}, DType::i32);                              // one for all tiles
+cholesky_into(a11, failure);                                                // a11 = l11
+solve_triangular_into(a11, a21, {.side = Side::right, .transposed = true});  // a21 = a21 l11^-T
+multiply_into(a22, a21, a21.transpose(), {.alpha = -1, .lower = true});
+cholesky_into(a22, failure, a11.shape(0));                                  // orders of minors count from there
+check_cholesky(failure);                                                    // the one time that the host waits
+
+  EXPECT_FLOAT_EQ(a11.item<float>(), 2);
+  EXPECT_FLOAT_EQ(a21.item<float>(), 1);
+  EXPECT_FLOAT_EQ(a22.item<float>(), 3);
+}
+
+struct Linear { Array weight, bias; };
+struct Model { std::vector<Linear> layers; std::map<std::string, Array> extra; };
+
+Model small_model() { return {{{Array::ones({8, 4}), Array::zeros({4})}}, {{"a.b", Array::ones({2})}}}; }
+
+TEST(ArraysDocs, StructuresAndFiles) {
+  Model model = small_model();
+  testing::internal::CaptureStdout();
+for_each_array(model, [](const Array& a, const Path& path) { std::cout << path.text() << " " << a.bytes() << "\n"; });
+Model halves = map_arrays(model, [](const Array& a) { return a.astype(DType::f16); });
+
+  const std::string printed = testing::internal::GetCapturedStdout();
+  EXPECT_EQ(printed, "layers.0.weight 128\nlayers.0.bias 16\nextra[\"a.b\"] 8\n");
+  EXPECT_EQ(halves.layers[0].weight.dtype(), DType::f16);
+
+  // The page's files are in the folder where the program runs.
+  const test::Folder folder;
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(folder.path());
+  {
+save_arrays(model, "model.safetensors", {{"step", "1200"}});
+load_arrays(model, "model.safetensors");  // into the arrays that are there
+SafetensorsFile file = SafetensorsFile::open("model.safetensors");
+Array weight = file.load("layers.0.weight");
+
+    EXPECT_EQ(weight.to_vector<float>(), std::vector<float>(32, 1));
+  }
+  std::filesystem::current_path(before);
+}
+
+TEST(ArraysDocs, OnTheHost) {
+  const DeviceScope scope(Device{Backend::interp});
+Array x = Array::zeros({4});
+{
+  HostAccess access = x.host_access();
+  for (float& v : access.as<float>()) v = 3;
+}
+  EXPECT_EQ(x.to_vector<float>(), std::vector<float>(4, 3));
+}
+
+TEST(ArraysDocs, Watching) {
+  Array x = Array::ones({3});
+  EXPECT_EQ(output_of([&] {
+struct Names : ArrayObserver {
+  void made(const ArrayOperation& op) override {
+    std::cout << op.name << " of " << op.operands.size() << (op.in_place ? ", in place\n" : "\n");
+  }
+} names;
+{
+  const ObserverScope looking(&names);  // on this thread, until it ends
+  Array y = sum(silu(x) * 2.0);         // silu of 1, * of 2, sum of 1
+  y += 1.0;                             // += of 2, in place
+}
+  }), "silu of 1\n* of 2\nsum of 1\n+= of 2, in place\n");
+}
+
+auto scale = kernel("scale", [](Buffer<float> y, Val<float> by) { y[global_id()] *= by; });
+
+TEST(DevicesDocs, QueuesWaitingAndSequences) {
+  const Device device{};
+  const DeviceScope on(device);
+  Array x = Array::ones({4}), y = Array::zeros({4});
+  {
+Queue mine(device);
+const QueueScope with(mine);  // from here on this thread's arrays and kernels on this device compute there
+y += x;
+Event here = mine.record();   // done(), wait(); another queue waits for it by wait(here)
+  }
+  Queue& queue = Queue::of(device);
+  const Scope scope = tessera::cpu();
+  {
+synchronize();                   // all devices and all tasks that belong to no region
+synchronize(Backend::cuda);      // all devices of one backend
+synchronize(scope);              // those of a Scope
+Queue::of(device).finish();      // all work in one queue
+Event here = queue.record();     // a point in a queue
+if (!here.done()) here.wait();   // the work up to that point; later work goes on
+  }
+  const std::size_t n = 4;
+  const std::vector<Array> batches = {Array::full({4}, 2.), Array::full({4}, 3.)};
+Sequence step = Sequence::record(queue, [&] { y += x, scale.launch(n, y, 2.f); });   // runs once, and is recorded
+for (const Array& next : batches) x.assign(next), step.replay();                     // runs again
+
+  EXPECT_EQ(y.to_vector<float>(), std::vector<float>(4, ((1 + 1) * 2 + 2) * 2 * 2 + 3 * 2));
+Sequence scaled = Sequence::record(queue, [&] { scale.launch(n, y, slot(0, 2.f)); });
+scaled.set(0, LaunchArgument::scalar(3.f)), scaled.replay();
+
+  EXPECT_EQ(y.to_vector<float>(), std::vector<float>(4, 30 * 6));
+  {
+  Sequence step = Sequence::record(queue, [&] { y += x, scale.launch(n, y, 2.f); });
+  step.replay();
+  }
+  EXPECT_EQ(y.to_vector<float>(), std::vector<float>(4, ((180 + 3) * 2 + 3) * 2));
+}
+
+}  // namespace
