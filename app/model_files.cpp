@@ -74,9 +74,15 @@ void refuse_other_kinds(const std::string& name) {
   if (head.starts_with("version https://git-lfs"))
     not_here(name, "this is a pointer of Git LFS and not the file that it stands for",
              "Run `git lfs pull` in its folder");
+  const char* const download_or_convert =
+      "Download the model as GGUF, or convert the folder that it is in with llama.cpp's convert_hf_to_gguf.py";
+  if (head.starts_with("PK\3\4"))
+    not_here(name, "this is a zip archive, as PyTorch's .pt and .bin files are, and models are read from GGUF files",
+             download_or_convert);
+  if (name.ends_with(".onnx"))
+    not_here(name, "this is an ONNX model, and models are read from GGUF files", download_or_convert);
   if (head.size() > 9 && head[8] == '{' && (name.ends_with(".safetensors") || head.substr(9, 1) == "\""))
-    not_here(name, "this is a safetensors file, and models are read from GGUF files",
-             "Download the model as GGUF, or convert it with llama.cpp's convert_hf_to_gguf.py");
+    not_here(name, "this is a safetensors file, and models are read from GGUF files", download_or_convert);
 }
 
 std::optional<std::string> variable(const char* name) {

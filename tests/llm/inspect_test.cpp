@@ -245,6 +245,9 @@ TEST(Names, OfOtherKindsOfFilesAreCalledWhatTheyAre) {
   const std::string tensors = folder / "model.safetensors";
   write_file(tensors, std::string("\x02\0\0\0\0\0\0\0{}", 10));
   EXPECT_TRUE(refused(run({"generate", tensors, "-p", "A"}), {"safetensors", "convert_hf_to_gguf.py"}));
+  const std::string zip = folder / "model.pt";
+  write_file(zip, "PK\3\4 a zip archive");
+  EXPECT_TRUE(refused(run({"generate", zip, "-p", "A"}), {"PyTorch", "convert_hf_to_gguf.py"}));
   const std::string part = folder / "m-00002-of-00002.gguf";
   GgufWriter()
       .set("split.no", std::uint16_t{1})
