@@ -160,9 +160,9 @@ void CompiledState::run_recorded(Slot& slot) {
               ". The model uses a value of the host that changes, which a replay does not see";
       if (unchecked != 0)
         logging::warn(
-            fmt::format("compiled model: {}. Up to {} before it may have used the earlier value; passes are "
-                        "not recorded from now on",
-                        why, counted(unchecked, "call")));
+            fmt::format("compiled model: {}. Up to {} before it may have used the earlier value (or, if the model "
+                        "itself changes it, all {} that were replayed); passes are not recorded from now on",
+                        why, counted(unchecked, "call"), replays));
       without(std::move(why));
     }
   } catch (const KernelError& e) {

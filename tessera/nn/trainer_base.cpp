@@ -209,9 +209,9 @@ std::string TrainerBase::differs(const std::string& difference, std::uint64_t un
       steps_ + 1, difference);
   if (unchecked != 0)
     logging::warn(
-        fmt::format("Trainer: {}. Up to {} before it may have used the earlier value; steps are not recorded "
-                    "from now on",
-                    why, counted(unchecked, "step")));
+        fmt::format("Trainer: {}. Up to {} before it may have used the earlier value (or, if the loss itself changes "
+                    "it, all {} that were replayed); steps are not recorded from now on",
+                    why, counted(unchecked, "step"), replays_));
   return why;
 }
 
