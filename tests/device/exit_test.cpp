@@ -267,8 +267,7 @@ class OpenclAtExit : public ::testing::TestWithParam<int> {
       leave([] {
         const Device device{Backend::opencl, 0};
         static auto from = memory(device, 6400), to = memory(device, 6400);
-        for (const float plus : {1.0f, 2.0f})
-          turning(plus).launch({100, 1, 1}, {view(from, 6400), view(to, 6400)});
+        for (const float plus : {1.0f, 2.0f}) turning(plus).launch({100, 1, 1}, {view(from, 6400), view(to, 6400)});
       });
     });
   }
