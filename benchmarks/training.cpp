@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps of training as programs make them, by a Trainer, which records them, and by a loop of one's own: of four
+// Steps of training as programs make them, by a Trainer, which records them, and by a loop of one's own: of five
 // networks whose counterparts in PyTorch tools/compare_training_with_pytorch.py has, which times both in turn.
 // Usage: training [--kernels] [PART OF A NAME]; --kernels also says which kernels the time goes to, by how many
 // elements their arrays have. training --serve reads lines "NAME trainer|loop SECONDS" and answers each with the
-// microseconds of a step. Exits with 2 if no network has this in its name.
+// microseconds of a step and the bytes that steps take at their peak beyond what is there between them. Exits with 2 if
+// no network has this in its name.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -22,6 +23,7 @@
 #include "tessera/nn/llama_network.h"
 #include "tessera/nn/losses.h"
 #include "tessera/nn/mode.h"
+#include "tessera/nn/norms.h"
 #include "tessera/nn/optimiser.h"
 #include "tessera/nn/pack.h"
 #include "tessera/nn/sequential.h"
@@ -90,6 +92,21 @@ const std::vector<std::pair<std::string, std::function<Network()>>>& networks() 
                                              Flatten{}, Dense{.outputs = 10}},
                                   {.input = {32, 32, 32}});
          return network(model, random_uniform({32, 32, 32, 32}, 1).eval(), classes(32, 10), adam);
+       }},
+      {"residual",
+       [] {
+         const auto block = [](std::int64_t channels) {
+           const Conv2d same{.out = channels, .kernel = 3, .padding = 1, .with_bias = false};
+           return Residual{Sequential{same, BatchNorm{}, Relu{}, same, BatchNorm{}}};
+         };
+         const auto first = [](std::int64_t channels, std::int64_t stride) {
+           return Conv2d{.out = channels, .kernel = 3, .stride = stride, .padding = 1, .with_bias = false};
+         };
+         const auto model = setup(
+             Sequential{first(32, 1), BatchNorm{}, Relu{}, block(32), Relu{}, block(32), Relu{}, first(64, 2),
+                        BatchNorm{}, Relu{}, block(64), Relu{}, AveragePool2d{16}, Flatten{}, Dense{.outputs = 10}},
+             {.input = {3, 32, 32}});
+         return network(model, random_uniform({32, 3, 32, 32}, 1).eval(), classes(32, 10), adam);
        }},
       {"language", [] {
          const auto model = setup(LlamaNetwork{.shape = language}, {.seed = 1});
@@ -185,7 +202,13 @@ int serve() {
       known[name] = made->second();
     }
     const Network& n = known[name];
-    std::printf("%.3f\n", time_of(how == "loop" ? n.loop : n.trainer, seconds));
+    const auto& step = how == "loop" ? n.loop : n.trainer;
+    const double us = time_of(step, seconds);
+    const Device cpu{Backend::cpu, 0};
+    trim(cpu), reset_peak_memory(cpu);
+    const std::uint64_t before = memory_stats(cpu).live_bytes;
+    step();
+    std::printf("%.3f %llu\n", us, static_cast<unsigned long long>(memory_stats(cpu).peak_bytes - before));
     std::fflush(stdout);
   }
   return 0;

@@ -2,26 +2,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times training steps beside PyTorch's, in turn, with as many threads: benchmarks/training.cpp has the same networks.
 
-usage: tools/compare_training_with_pytorch.py [--threads N] [--only TEXT] [--rounds N] [--seconds S] [--beside] TRAINING
+usage: tools/compare_training_with_pytorch.py [--threads N] [--only TEXT] [--rounds N] [--seconds S] [--beside]
+           [--memory] TRAINING
 
 TRAINING is the program built from benchmarks/training.cpp. Prints the medians of steps per second of PyTorch (eager,
 f32, fused Adam) and ours, by a Trainer and by a loop of one's own, and the median of their ratios with its quartiles:
 above 1 says that ours makes more. With --beside also PyTorch's compiled step, and eager and compiled ones in bf16 by
-autocast, each over its eager f32. Exit status 1 if a Trainer is below its bar. Each library has a process of its own,
-which is stopped (SIGSTOP) while the other is timed: threads of both wait by spinning for a while, and on as many cores
-as they are PyTorch's would lose the most. PyTorch loses much to any other program too; what those took is told.
+autocast, each over its eager f32. With --memory instead the MiB that a step takes at its peak beyond what is there
+between steps: of our own loop by the pool's count, of PyTorch by the process's resident memory. Exit status 1 if a
+Trainer is below its bar. Each library has a process of its own, which is stopped (SIGSTOP) while the other is timed:
+threads of both wait by spinning for a while, and on as many cores as they are PyTorch's would lose the most. PyTorch
+loses much to any other program too; what those took is printed.
 Development only: needs torch (tools/requirements.txt).
 """
 import argparse
 import os
-import signal
 import statistics
-import subprocess
 import sys
 import time
 
-for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):
-    os.environ.pop(name, None)
 options = None
 
 
@@ -33,6 +32,7 @@ def parsed():
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=0.5, help="of each measurement (default: 0.5)")
     parser.add_argument("--beside", action="store_true", help="also PyTorch compiled, and in bf16")
+    parser.add_argument("--memory", action="store_true", help="memory in place of times")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -45,8 +45,10 @@ import torch.nn.functional as F
 from torch import nn
 
 import pytorch_llama
+import pytorch_server
+from pytorch_server import Server, seconds_of_others
 
-BARS = {"dense": 1.0, "convolution": 0.7, "convolutions-32": 1.0, "language": 0.9}
+BARS = {"dense": 1.0, "convolution": 0.7, "convolutions-32": 1.0, "residual": 1.0, "language": 0.9}
 
 
 def step_of(model, optimizer, loss_of, clip=None, bf16=False):
@@ -63,7 +65,7 @@ def step_of(model, optimizer, loss_of, clip=None, bf16=False):
 
 
 def classifier(model, x, compiled, bf16):
-    y = torch.randint(0, 10, (128,))
+    y = torch.randint(0, 10, (len(x),))
     call = torch.compile(model, dynamic=False) if compiled else model
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
     return step_of(model, optimizer, lambda: F.cross_entropy(call(x), y), bf16=bf16)
@@ -83,10 +85,27 @@ def convolution(compiled=False, bf16=False):
 def convolutions_32(compiled=False, bf16=False):
     layers = [layer for _ in range(5) for layer in (nn.Conv2d(32, 32, 3, padding=1), nn.ReLU())]
     model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(32 * 32 * 32, 10))
-    x, y = torch.rand(32, 32, 32, 32), torch.randint(0, 10, (32,))
-    call = torch.compile(model, dynamic=False) if compiled else model
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
-    return step_of(model, optimizer, lambda: F.cross_entropy(call(x), y), bf16=bf16)
+    return classifier(model, torch.rand(32, 32, 32, 32), compiled, bf16)
+
+
+class Residual(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.layer = nn.Sequential(nn.Conv2d(channels, channels, 3, padding=1, bias=False), nn.BatchNorm2d(channels),
+                                   nn.ReLU(), nn.Conv2d(channels, channels, 3, padding=1, bias=False),
+                                   nn.BatchNorm2d(channels))
+
+    def forward(self, x):
+        return x + self.layer(x)
+
+
+def residual(compiled=False, bf16=False):
+    def first(inputs, outputs, stride):
+        return nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()
+
+    model = nn.Sequential(*first(3, 32, 1), Residual(32), nn.ReLU(), Residual(32), nn.ReLU(), *first(32, 64, 2),
+                          Residual(64), nn.ReLU(), nn.AvgPool2d(16), nn.Flatten(), nn.Linear(64, 10))
+    return classifier(model, torch.rand(32, 3, 32, 32), compiled, bf16)
 
 
 def language(compiled=False, bf16=False):
@@ -98,22 +117,10 @@ def language(compiled=False, bf16=False):
     return step_of(model, optimizer, lambda: loss_of(ids), clip=1.0, bf16=bf16)
 
 
-NETWORKS = {"dense": dense, "convolution": convolution, "convolutions-32": convolutions_32, "language": language}
+NETWORKS = {"dense": dense, "convolution": convolution, "convolutions-32": convolutions_32, "residual": residual,
+            "language": language}
 HOW = {"eager": (False, False), "PyTorch-compiled": (True, False), "PyTorch-bf16": (False, True),
        "PyTorch-comp.bf16": (True, True)}
-
-
-def timed(step, seconds):
-    """Microseconds of a step; some go before, to settle."""
-    for limit in (0.06, seconds):
-        start, count = time.perf_counter(), 0
-        while True:
-            step()
-            count += 1
-            spent = time.perf_counter() - start
-            if spent >= limit:
-                break
-    return spent * 1e6 / count
 
 
 def serve():
@@ -121,51 +128,24 @@ def serve():
     torch.manual_seed(1)
     torch.set_num_threads(options.threads)
     steps = {}
-    print(torch.__version__, flush=True)
-    for line in sys.stdin:
-        name, how, seconds = line.split()
+
+    def step(name, how):
         if (name, how) not in steps:
             steps[name, how] = NETWORKS[name](*HOW[how])
-        print(timed(steps[name, how], float(seconds)), flush=True)
-
-
-class Server:
-    """A program that times steps when it is asked, and stands still else."""
-
-    def __init__(self, command, **env):
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                        env={**os.environ, **env})
-        self.first = self.process.stdout.readline().strip()
-        self.process.send_signal(signal.SIGSTOP)
-
-    def timed(self, name, how, seconds):
-        self.process.send_signal(signal.SIGCONT)
-        self.process.stdin.write(f"{name} {how} {seconds}\n")
-        self.process.stdin.flush()
-        answer = float(self.process.stdout.readline())
-        self.process.send_signal(signal.SIGSTOP)
-        return answer
-
-    def processor_seconds(self):
-        fields = open(f"/proc/{self.process.pid}/stat").read().rsplit(")", 1)[1].split()
-        return sum(int(fields[i]) for i in range(11, 15)) / os.sysconf("SC_CLK_TCK")  # those of what it called too
-
-    def end(self):
-        self.process.send_signal(signal.SIGCONT)
-        self.process.stdin.close()
-        self.process.wait()
-
-
-def busy_seconds():
-    """Of the whole machine, all cores together."""
-    fields = open("/proc/stat").readline().split()[1:9]
-    return sum(int(v) for i, v in enumerate(fields) if i not in (3, 4)) / os.sysconf("SC_CLK_TCK")
+        return steps[name, how]
+    pytorch_server.answer(torch.__version__, step)
 
 
 def main():
-    ours = Server([options.program, "--serve"], TESSERA_THREADS=str(options.threads))
+    ours = Server([options.program, "--serve"], options.threads)
     theirs = Server([sys.executable, __file__, "--serve", "--threads", str(options.threads), options.program],
-                    OMP_NUM_THREADS=str(options.threads), MKL_NUM_THREADS=str(options.threads))
+                    options.threads, options.memory)
+    if options.memory:
+        for name in NETWORKS:
+            if options.only in name:
+                eager, mine = (of.ask(name, how, 0.1)[-1] / 2**20 for of, how in ((theirs, "eager"), (ours, "loop")))
+                print(f"{name:16} PyTorch {eager:7.1f} MiB, ours {mine:7.1f} MiB, ratio {mine / eager:.2f}", flush=True)
+        return 0
     slow = False
     print(f"PyTorch {theirs.first}, {options.threads} thread(s), {options.rounds} rounds of {options.seconds} s")
     print(f"{'network':12} {'what':18} {'PyTorch/s':>10} {'this/s':>10} {'ratio':>6} quartiles")
@@ -178,12 +158,11 @@ def main():
         rounds, began, before = [], 0, 0
         for turn in range(options.rounds + 1):  # the first compiles
             if turn == 1:
-                began, before = time.monotonic(), busy_seconds() - sum(p.processor_seconds() for p in (ours, theirs))
-            rounds.append((theirs.timed(name, "eager", options.seconds),
-                           {how: of.timed(name, how, options.seconds) for how, of in others.items()}))
+                began, before = time.monotonic(), seconds_of_others(ours, theirs)
+            rounds.append((theirs.ask(name, "eager", options.seconds)[0],
+                           {how: of.ask(name, how, options.seconds)[0] for how, of in others.items()}))
         rounds = rounds[1:]
-        taken = busy_seconds() - sum(p.processor_seconds() for p in (ours, theirs)) - before
-        taken = max(0.0, taken) / (time.monotonic() - began)
+        taken = max(0.0, seconds_of_others(ours, theirs) - before) / (time.monotonic() - began)
         for how in others:
             ratios = sorted(eager / all[how] for eager, all in rounds)
             low, ratio, high = (ratios[int(q * (len(ratios) - 1))] for q in (0.25, 0.5, 0.75))
