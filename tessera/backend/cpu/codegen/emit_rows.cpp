@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loops along rows, a row a lane: four rounds read a tile of four columns with one load of 16 bytes (two of 8-byte
 // elements) a lane, and transpose it within the parts of 16 bytes of a register, which no shuffle across them has to
-// do. Each lane computes what it would have done, in the same order.
+// do. Each lane computes what it would have done, in the same order. Loops that store columns elsewhere transpose.
 #include <algorithm>
 
 #include "tessera/backend/cpu/codegen/emitter.h"
@@ -11,15 +11,15 @@ namespace tessera::cpu {
 using namespace ir;
 
 // By how much an index grows with each round of a loop; nothing if that is not known.
-std::optional<std::int64_t> Emitter::per_round(NodeId id, NodeId counter, int& steps) const {
-  if (id == counter) return 1;
+std::optional<std::int64_t> Emitter::per_round(NodeId id, const Node& loop, int& steps) const {
+  if (id == loop.args[3]) return 1;
   const Node& n = fn_[id];
   if (--steps < 0) return {};
-  if (is_leaf(n.op)) return 0;
+  if (is_leaf(n.op) || std::ranges::find(fn_.blocks[loop.extra], id) == fn_.blocks[loop.extra].end()) return 0;
   if (!is_pure(n.op)) return {};
   std::vector<std::int64_t> parts;
   for (NodeId a : operands(n)) {
-    const auto part = per_round(a, counter, steps);
+    const auto part = per_round(a, loop, steps);
     if (!part) return {};
     parts.push_back(*part);
   }
@@ -50,24 +50,31 @@ std::array<Emitter::Value*, 4> Emitter::transposed(const std::array<Value*, 4>& 
           unpacked(high01, high23, 4, 2, false), unpacked(high01, high23, 4, 2, true)};
 }
 
-// Does the loop do nothing but compute, with at least one load whose lanes go through rows side by side?
+// Does the loop do nothing but compute and store, with at least one load whose lanes go through rows side by side, of
+// memory that it does not store to?
 bool Emitter::reads_rows(const Node& loop) {
   tiles_.clear();
   const auto& body = fn_.blocks[loop.extra];
   if (body.size() > 48) return false;
   for (NodeId id : body) {
     const Node& n = fn_[id];
-    const bool local = (is_load(n.op) || n.op == Op::store) && fn_[n.args[0]].op == Op::local;
-    if (!is_pure(n.op) && !is_load(n.op) && !local) return false;
-    if (n.op != Op::load || local) continue;
+    if (!is_pure(n.op) && !is_load(n.op) && n.op != Op::store) return false;
+    if (n.op != Op::load || fn_[n.args[0]].op == Op::local) continue;
     const Shape shape = analysis_.shapes[n.args[1]];
     const std::size_t bytes = bytes_of(n.type.dtype);
     if (shape.kind != ShapeKind::linear || accesses_.places[id].window != Place::none) continue;
     if ((shape.constant_stride() && shape.stride == 1) || (bytes != 4 && bytes != 8)) continue;
     if (width_ * bytes % 16 != 0) continue;
     int steps = 48;
-    if (per_round(n.args[1], loop.args[3], steps) == 1) tiles_.try_emplace(id);
+    if (per_round(n.args[1], loop, steps) == 1) tiles_.try_emplace(id);
   }
+  const auto stored = [&](const auto& tile) {
+    return std::ranges::any_of(body, [&](NodeId id) {
+      return fn_[id].op == Op::store && fn_[fn_[id].args[0]].op != Op::local &&
+             !disjoint(fn_[id].args[0], fn_[tile.first].args[0]);
+    });
+  };
+  std::erase_if(tiles_, stored);
   return !tiles_.empty();
 }
 

@@ -147,6 +147,10 @@ void Emitter::strided_store(NodeId id, Value* value, Value* mask) {
   store_members(complete);
 }
 
+bool Emitter::disjoint(NodeId a, NodeId b) const {
+  return a != b && (options_.noalias || fn_[a].op == Op::shared || fn_[b].op == Op::shared);
+}
+
 // May this statement come before stores that wait? It touches none of their memory.
 bool Emitter::passes_waiting(NodeId id) const {
   const Node& n = fn_[id];
@@ -155,7 +159,7 @@ bool Emitter::passes_waiting(NodeId id) const {
   if (fn_[n.args[0]].op == Op::local) return true;
   return std::ranges::all_of(waiting_, [&](const Waiting& w) {
     const NodeId memory = fn_[w.id].args[0];
-    if (memory != n.args[0]) return options_.noalias || fn_[memory].op == Op::shared || fn_[n.args[0]].op == Op::shared;
+    if (memory != n.args[0]) return disjoint(memory, n.args[0]);
     const Place &mine = accesses_.places[id], &theirs = accesses_.places[w.id];
     if (mine.family == Place::none || mine.family != theirs.family) return false;
     const auto stride = static_cast<std::int64_t>(w.members.size());

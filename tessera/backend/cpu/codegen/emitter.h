@@ -112,6 +112,7 @@ class Emitter final : public Values {
   };
   Value* strided_load(NodeId id, Value* mask);
   void strided_store(NodeId id, Value* value, Value* mask);
+  bool disjoint(NodeId a, NodeId b) const;  // two memories, neither of them a local
   bool passes_waiting(NodeId id) const;
   void store_waiting();
   void store_members(const Waiting& w);
@@ -135,7 +136,7 @@ class Emitter final : public Values {
   // emit_rows.cpp
   static constexpr int tile_columns = 4;
   bool reads_rows(const ir::Node& loop);  // fills tiles_
-  std::optional<std::int64_t> per_round(NodeId id, NodeId counter, int& steps) const;
+  std::optional<std::int64_t> per_round(NodeId id, const ir::Node& loop, int& steps) const;
   Value* tiled_load(NodeId id);
   Value* unpacked(Value* a, Value* b, unsigned each, unsigned size, bool high);
   std::array<Value*, tile_columns> transposed(const std::array<Value*, tile_columns>& rows);
