@@ -68,7 +68,7 @@ void launch(WindowSpec::Kind kind, const Array& in, const Array* positions, cons
                          o.dilation.rows, o.dilation.columns, strides[0], strides[1]})
     args.push_back(LaunchArgument::index(n));
   const WindowSpec spec = ops::window_spec(kind, in.dtype(), o);
-  const bool of_images = kind == WindowSpec::fold || (kind == WindowSpec::unpool && !spec.apart());
+  const bool of_images = kind == WindowSpec::fold || (spec.spreads() && !spec.apart());
   const Extents2d across = of_images ? Extents2d(images[2], images[3]) : windows;
   std::int64_t planes = images[0] * images[1];
   if (kind == WindowSpec::gather) planes *= o.kernel.rows * o.kernel.columns;
@@ -90,6 +90,21 @@ Array pool(const char* name, WindowSpec::Kind kind, const Array& x, const Pool2d
   if (out.size() == 0) return out;
   const Array images = readable(x);
   launch(kind, images, nullptr, out, x.shape(), images.strides(), windows, o);
+  return out;
+}
+
+/// Images of which each element is the sum of what it takes of the windows that hold it.
+Array spread(const char* name, WindowSpec::Kind kind, const Array& pooled, const Array* positions, Extents2d extents,
+             const Windows2d& o) {
+  const Shape images = {pooled.shape(0), pooled.shape(1), extents.rows, extents.columns};
+  const Extents2d windows = windows_of(name, images, o);
+  // Windows that lie side by side write their own elements, and nobody what is left at the end.
+  const bool left =
+      windows.rows * o.stride.rows != extents.rows || windows.columns * o.stride.columns != extents.columns;
+  const bool cleared = left && ops::window_spec(kind, pooled.dtype(), o).apart();
+  const Array out = cleared ? Array::zeros(images, pooled.dtype(), pooled.device())
+                            : Array::empty(images, pooled.dtype(), pooled.device());
+  if (out.size() != 0) launch(kind, pooled.as_contiguous(), positions, out, images, out.strides(), windows, o);
   return out;
 }
 
@@ -325,14 +340,8 @@ Array average_pool2d(const Array& x, const Pool2d& options) {
                       .wrong = "this operation takes floats",
                       .todo = "Use astype"});
   const auto rule = [&] {
-    return Rule{[o = windows_of(options)](Backward& b) {
-      b.add(0, [&] {
-        const Array share = b.adjoint() / static_cast<double>(o.kernel.rows * o.kernel.columns);
-        const Array planes = share.permute({1, 0, 2, 3}).unsqueeze(1).unsqueeze(1);
-        Shape all = planes.shape();
-        all[1] = o.kernel.rows, all[2] = o.kernel.columns;
-        return fold2d(planes.broadcast_to(all), {b.shape(0)[2], b.shape(0)[3]}, o);
-      });
+    return Rule{[options](Backward& b) {
+      b.add(0, [&] { return ops::average_unpool2d(b.adjoint(), extents_of(b.shape(0)), options); });
     }};
   };
   return operation.made(
@@ -345,18 +354,8 @@ Array ops::max_positions2d(const Array& x, const Pool2d& options) {
 
 Array ops::unpool2d(const Array& pooled, const Array& positions, Extents2d extents, const Pool2d& options) {
   RuledOperation operation("unpool2d", pooled, positions);
-  const Shape images = {pooled.shape(0), pooled.shape(1), extents.rows, extents.columns};
-  const Windows2d o = windows_of(options);
-  const Extents2d windows = windows_of("unpool2d", images, o);
-  // Windows that lie side by side write their own elements, and nobody what is left at the end.
-  const bool left =
-      windows.rows * o.stride.rows != extents.rows || windows.columns * o.stride.columns != extents.columns;
-  const bool cleared = left && ops::window_spec(WindowSpec::unpool, pooled.dtype(), o).apart();
-  Array out = cleared ? Array::zeros(images, pooled.dtype(), pooled.device())
-                      : Array::empty(images, pooled.dtype(), pooled.device());
   const Array which = positions.as_contiguous();
-  if (out.size() != 0)
-    launch(WindowSpec::unpool, pooled.as_contiguous(), &which, out, images, out.strides(), windows, o);
+  Array out = spread("unpool2d", WindowSpec::unpool, pooled, &which, extents, windows_of(options));
   const auto rule = [] {
     return Rule{.backward =
                     [](Backward& b) {
@@ -369,6 +368,17 @@ Array ops::unpool2d(const Array& pooled, const Array& positions, Extents2d exten
                       });
                     },
                 .keeps = operand_bits(1)};
+  };
+  return operation.made(std::move(out), rule);
+}
+
+Array ops::average_unpool2d(const Array& pooled, Extents2d extents, const Pool2d& options) {
+  RuledOperation operation("average_unpool2d", pooled);
+  const Windows2d o = windows_of(options);
+  const Array share = pooled / static_cast<double>(o.kernel.rows * o.kernel.columns);
+  Array out = spread("average_unpool2d", WindowSpec::spread, share, nullptr, extents, o);
+  const auto rule = [&] {
+    return Rule{[options](Backward& b) { b.add(0, [&] { return average_pool2d(b.adjoint(), options); }); }};
   };
   return operation.made(std::move(out), rule);
 }

@@ -50,8 +50,8 @@ WindowSpec window_spec(WindowSpec::Kind kind, DType dtype, const Windows2d& o) {
 }
 
 ir::Function trace_windows(const WindowSpec& spec) {
-  constexpr const char* names[] = {"windows2d",  "fold2d",          "unpool2d",
-                                   "max_pool2d", "max_positions2d", "average_pool2d"};
+  constexpr const char* names[] = {"windows2d",       "fold2d",         "unpool2d",        "max_pool2d",
+                                   "max_positions2d", "average_pool2d", "average_unpool2d"};
   ir::Builder builder(names[spec.kind], ir::KernelKind::map);
   ir::Builder::Scope scope(builder);
   builder.set_exact();
@@ -79,20 +79,44 @@ ir::Function trace_windows(const WindowSpec& spec) {
     return builder.finish();
   }
 
-  if (spec.kind == WindowSpec::unpool && spec.apart()) {  // a thread a window
-    const Value at = (plane * g.out_rows + y) * g.out_columns + x, v = in.load(at), where = positions.load(at);
+  const bool unpool = spec.kind == WindowSpec::unpool;
+  // What an element of an image takes of this window: all, or what lies at its position.
+  const auto taken = [&](Value window, Value exists, Value own) {
+    if (unpool) exists = positions.load_if(exists, window, ir::literal(DType::i32, -1)) == own;
+    return in.load_if(exists, window, zero);
+  };
+
+  if (spec.spreads() && spec.apart()) {  // a thread a window
+    const Value at = (plane * g.out_rows + y) * g.out_columns + x, v = in.load(at);
+    const Value where = unpool ? positions.load(at) : Value();
     for (int i = 0; i < spec.sizes[0]; ++i)
       for (int j = 0; j < spec.sizes[1]; ++j) {
         const Value own = (y * spec.sizes[0] + i) * g.columns + (x * spec.sizes[1] + j);
-        out.store(plane * (g.rows * g.columns) + own, ir::select(where == ir::cast(DType::i32, own), v, zero));
+        out.store(plane * (g.rows * g.columns) + own,
+                  unpool ? ir::select(where == ir::cast(DType::i32, own), v, zero) : v);
       }
     return builder.finish();
   }
 
-  if (spec.kind == WindowSpec::fold || spec.kind == WindowSpec::unpool) {  // a thread an element of an image
-    const bool fold = spec.kind == WindowSpec::fold;
+  if (spec.spreads()) {  // a thread an element of an image: the windows that hold it, from the last one on
+    const Value own = ir::cast(DType::i32, y * g.columns + x), down = y + g.pad_rows, across = x + g.pad_columns;
+    const ir::Variable sum(sums, ir::literal(sums, 0));
+    ir::for_(0, (g.kernel_rows + (g.stride_rows - 1)) / g.stride_rows, 1, [&](Value i) {
+      const Value row = down / g.stride_rows - i;
+      ir::if_(within(row, g.out_rows) && down - row * g.stride_rows < g.kernel_rows, [&] {
+        ir::for_(0, (g.kernel_columns + (g.stride_columns - 1)) / g.stride_columns, 1, [&](Value j) {
+          const Value column = (spec.unit ? across : across / g.stride_columns) - j;
+          const Value exists = within(column, g.out_columns) && across - scaled(column) < g.kernel_columns;
+          sum.set(sum.get() + ir::cast(sums, taken((plane * g.out_rows + row) * g.out_columns + column, exists, own)));
+        });
+      });
+    });
+    out.store((plane * g.rows + y) * g.columns + x, ir::cast(spec.dtype, sum.get()));
+    return builder.finish();
+  }
+
+  if (spec.kind == WindowSpec::fold) {  // a thread an element of an image
     const Value image = plane / g.channels, channel = plane % g.channels;
-    const Value own = ir::cast(DType::i32, y * g.columns + x);
     const ir::Variable sum(sums, ir::literal(sums, 0));
     ir::for_(0, g.kernel_rows, 1, [&](Value i) {
       const Value from = y + g.pad_rows - i * g.step_rows, row = from / g.stride_rows;
@@ -103,15 +127,9 @@ ir::Function trace_windows(const WindowSpec& spec) {
           const Value column = spec.unit ? across : across / g.stride_columns;
           Value exists = across >= 0 && column < g.out_columns;
           if (!spec.unit) exists = exists && across % g.stride_columns == 0;
-          if (fold) {
-            const Value window = ((channel * g.kernel_rows + i) * g.kernel_columns + j) * g.n + image;
-            const Value v = in.load_if(exists, (window * g.out_rows + row) * g.out_columns + column, zero);
-            sum.set(sum.get() + ir::cast(sums, v));
-          } else {
-            const Value at = (plane * g.out_rows + row) * g.out_columns + column;
-            const Value here = positions.load_if(exists, at, ir::literal(DType::i32, -1)) == own;
-            sum.set(sum.get() + ir::cast(sums, in.load_if(here, at, zero)));
-          }
+          const Value window = ((channel * g.kernel_rows + i) * g.kernel_columns + j) * g.n + image;
+          const Value v = in.load_if(exists, (window * g.out_rows + row) * g.out_columns + column, zero);
+          sum.set(sum.get() + ir::cast(sums, v));
         });
       });
     });

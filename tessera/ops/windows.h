@@ -16,12 +16,14 @@ struct WindowSpec {
     unpool,     ///< the adjoint of largest: elements go to the positions that it gives
     largest,    ///< of each window
     positions,  ///< of the largest: row * columns + column, i32
-    mean
+    mean,
+    spread  ///< its adjoint, of elements that were divided before
   } kind;
   DType dtype;
   bool unit = true;    ///< windows are one column apart, so that neighbours lie side by side
   bool known = false;  ///< kernel, stride and padding are these, and the dilation 1; else only launches know them
   std::array<std::uint8_t, 6> sizes = {};  ///< rows and columns of each
+  bool spreads() const { return kind == unpool || kind == spread; }
   /// Windows fill the image side by side, without an end of the last ones outside: each writes its own elements.
   bool apart() const {
     return known && sizes[0] == sizes[2] && sizes[1] == sizes[3] && sizes[4] + sizes[5] == 0 &&
@@ -42,5 +44,7 @@ ir::Function trace_windows(const WindowSpec& spec);
 Array max_positions2d(const Array& x, const Pool2d& options);
 /// Images of `extents` in which each element is the sum of those of `pooled` whose position it has.
 Array unpool2d(const Array& pooled, const Array& positions, Extents2d extents, const Pool2d& options);
+/// The adjoint of average_pool2d.
+Array average_unpool2d(const Array& pooled, Extents2d extents, const Pool2d& options);
 
 }  // namespace tessera::ops

@@ -261,6 +261,8 @@ TEST_P(OnEveryDevice, Pools) {
                           {{2, 2, 7, 9}, {.kernel = {3, 2}, .stride = 1, .padding = 1}},
                           {{1, 2, 8, 8}, {.kernel = 3, .stride = Extents2d(2, 3), .padding = {1, 0}}},
                           {{2, 1, 5, 5}, {.kernel = 5}},
+                          {{1, 2, 13, 20}, {.kernel = 7, .stride = 3, .padding = 3}},
+                          {{1, 3, 16, 17}, {.kernel = 8}},
                           {{0, 1, 5, 5}, {.kernel = 2}}};
   for (const PoolCase& c : all) {
     const auto x = integers(element_count(c.x), -4, 4);  // with ties
@@ -274,7 +276,7 @@ TEST_P(OnEveryDevice, Pools) {
     const auto got = largest.to_vector<float>(), means = mean.to_vector<float>();
     const auto where = positions.to_vector<std::int32_t>();
     const auto u = integers(largest.size(), 1, 9);
-    Floats spread(x.size());
+    Floats spread(x.size()), mean_spread(x.size());
     std::size_t i = 0;
     for (std::int64_t plane = 0; plane < c.x[0] * c.x[1]; ++plane)
       for (std::int64_t r = 0; r < rows; ++r)
@@ -286,7 +288,9 @@ TEST_P(OnEveryDevice, Pools) {
               const auto row = at(r, kr, stride.rows, p.rows, 1, c.x[2]);
               const auto column = at(q, kc, stride.columns, p.columns, 1, c.x[3]);
               if (row < 0 || column < 0) continue;
-              const double v = x[static_cast<std::size_t>((plane * c.x[2] + row) * c.x[3] + column)];
+              const auto element = static_cast<std::size_t>((plane * c.x[2] + row) * c.x[3] + column);
+              const double v = x[element];
+              mean_spread[element] += static_cast<float>(u[i]);
               total += v;
               if (v > best) best = v, position = row * c.x[3] + column;
             }
@@ -297,6 +301,8 @@ TEST_P(OnEveryDevice, Pools) {
         }
     const Array values = Array::from(u, largest.shape()).astype(DType::f32);
     ASSERT_EQ(ops::unpool2d(values, positions, {c.x[2], c.x[3]}, c.options).to_vector<float>(), spread);
+    const Array totals = values * static_cast<float>(k.rows * k.columns);
+    ASSERT_EQ(ops::average_unpool2d(totals, {c.x[2], c.x[3]}, c.options).to_vector<float>(), mean_spread);
   }
   const float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
   const auto odd =

@@ -165,7 +165,7 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
   for (DType cache : {DType::f32, DType::f16})
     add("cache_store_" + text(cache) + "_recorded", trace_cache_store({DType::f32, cache, true}));
   for (WindowSpec::Kind kind : {WindowSpec::gather, WindowSpec::fold, WindowSpec::unpool, WindowSpec::largest,
-                                WindowSpec::positions, WindowSpec::mean})
+                                WindowSpec::positions, WindowSpec::mean, WindowSpec::spread})
     for (const bool unit : {true, false})
       for (DType t : {DType::f32, DType::f16}) {
         ir::Function fn = trace_windows({kind, t, unit});
