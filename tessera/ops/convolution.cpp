@@ -133,7 +133,7 @@ Array images_of(const Array& x, const Array& weight, const std::optional<Array>&
     y.fill(0);
     if (bias) y += bias->reshape({y.shape(1), 1, 1});
   } else if (y.size() != 0) {
-    ops::correlate(y, x, in_groups(weight, c.groups).as_contiguous(), bias, false, c);
+    ops::correlate(y, x, in_groups(weight, c.groups), bias, false, c);
   }
   return operation.made(std::move(y), [&] {
     return Rule{.backward =
@@ -186,7 +186,7 @@ Array adjoint_images_of(const Array& y, const Array& weight, Extents2d extents, 
       Array part = x.slice(2, static_cast<std::int64_t>(i), extents.rows, c.stride.rows)
                        .slice(3, static_cast<std::int64_t>(j), extents.columns, c.stride.columns);
       const Array taps = all.slice(3, r.first, c.kernel.rows, r.step).slice(4, q.first, c.kernel.columns, q.step);
-      ops::correlate(part, y, taps.permute({0, 2, 1, 3, 4}).as_contiguous(), {}, true,
+      ops::correlate(part, y, taps.permute({0, 2, 1, 3, 4}), {}, true,
                      {{r.taps, q.taps}, 1, {r.padding, q.padding}, {r.dilation, q.dilation}, c.groups});
     }
   return operation.made(std::move(x), [&] {

@@ -11,6 +11,7 @@ struct Extents2d {
   std::int64_t rows, columns;
   constexpr Extents2d(std::int64_t both) : rows(both), columns(both) {}
   constexpr Extents2d(std::int64_t rows, std::int64_t columns) : rows(rows), columns(columns) {}
+  friend constexpr bool operator==(const Extents2d&, const Extents2d&) = default;
 };
 
 struct Convolution2d {

@@ -13,32 +13,59 @@ namespace tessera::ops {
 struct Correlation {
   Extents2d kernel = 1, stride = 1, padding = 0, dilation = 1;
   std::int64_t groups = 1;
+  friend bool operator==(const Correlation&, const Correlation&) = default;
 };
 
 struct CorrelationSpec {
   enum Kind : std::uint8_t {
-    images,  ///< y (n, out, rows, columns) from x and the weight, which is packed in panels of `tm` channels
+    images,  ///< y (n, out, rows, columns) from x and the weight, which is packed in panels of a tile's channels
     weights  ///< the weight's shape from x and y: sums over images, rows and columns
   } kind = images;
   DType x = DType::f32, y = DType::f32, sum = DType::f32;
+  /// Vectors are `lanes` channels of y, a tile tn of them by tm windows of a row (images) or tm products of a tap and a
+  /// channel of x (weights). Else vectors are windows: tn of them, or tn taps, by tm channels of y.
+  bool by_channels = false;
   std::uint32_t lanes = 16, tm = 8, tn = 3;
   bool x_unit = true, y_unit = true;       ///< columns lie side by side
   bool bias = false;                       ///< of images
-  bool flipped = false;                    ///< of images: the weight's taps are met in reverse order
+  bool dilated = false;                    ///< by more than 1
   std::array<std::uint8_t, 4> sizes = {};  ///< rows and columns of kernel and stride; 0: only launches know them
-  std::uint32_t staged = 0, sums = 0;      ///< elements of shared memory
+  static constexpr std::uint8_t no_edge = 255;
+  /// Of images by channels: the padding of columns where a tile is a row whose taps are known, and windows move by one
+  /// column. Taps in the padding are left out. no_edge elsewhere.
+  std::uint8_t edge = no_edge;
+  std::uint32_t staged = 0, sums = 0;  ///< elements of shared memory
+  /// Channels of y in a tile.
+  std::uint32_t channels() const { return by_channels ? tn * lanes : tm; }
   friend bool operator==(const CorrelationSpec&, const CorrelationSpec&) = default;
   std::size_t hash() const {
     const auto d = [](DType t) { return static_cast<std::uint64_t>(t); };
-    return hash_of(
-        {kind | d(x) << 8 | d(y) << 16 | d(sum) << 24 | std::uint64_t{lanes} << 32 | std::uint64_t{tm} << 40 |
-             std::uint64_t{tn} << 48 | std::uint64_t{x_unit} << 56 | std::uint64_t{y_unit} << 57 |
-             std::uint64_t{bias} << 58 | std::uint64_t{flipped} << 59,
-         sizes[0] | std::uint64_t{sizes[1]} << 8 | std::uint64_t{sizes[2]} << 16 | std::uint64_t{sizes[3]} << 24,
-         staged | std::uint64_t{sums} << 32});
+    return hash_of({kind | d(x) << 8 | d(y) << 16 | d(sum) << 24 | std::uint64_t{lanes} << 32 |
+                        std::uint64_t{tm} << 40 | std::uint64_t{tn} << 48 | std::uint64_t{x_unit} << 56 |
+                        std::uint64_t{y_unit} << 57 | std::uint64_t{bias} << 58 | std::uint64_t{by_channels} << 59 |
+                        std::uint64_t{dilated} << 60,
+                    sizes[0] | std::uint64_t{sizes[1]} << 8 | std::uint64_t{sizes[2]} << 16 |
+                        std::uint64_t{sizes[3]} << 24 | std::uint64_t{edge} << 32,
+                    staged | std::uint64_t{sums} << 32});
   }
 };
 ir::Function trace_correlation(const CorrelationSpec& spec);
+
+/// The weight as a correlation of images reads it: [group][panel][channel of x][tap][channel of y], 0 past y's
+/// channels.
+struct WeightPackSpec {
+  DType from = DType::f32, to = DType::f32;
+  std::uint32_t width = 8, lanes = 8;  ///< channels of a panel; threads, of which it is a multiple
+  bool unit = true;                    ///< taps of a row lie side by side
+  bool flipped = false;                ///< taps are met in reverse order
+  friend bool operator==(const WeightPackSpec&, const WeightPackSpec&) = default;
+  std::size_t hash() const {
+    return hash_of({static_cast<std::uint64_t>(from) | static_cast<std::uint64_t>(to) << 8 | std::uint64_t{unit} << 16 |
+                        std::uint64_t{flipped} << 17,
+                    width | std::uint64_t{lanes} << 32});
+  }
+};
+ir::Function trace_weight_pack(const WeightPackSpec& spec);
 
 /// Extents of a band and of what a block computes of it, in channels; of weights the bands of a block.
 struct CorrelationPlan {
@@ -48,6 +75,7 @@ struct CorrelationPlan {
   std::int64_t more_rows = 0, pitch = 1, shared_rows = 0;
   std::int64_t positions() const { return (images * (rows + more_rows) + shared_rows + 1) * pitch; }
   std::int64_t used() const { return ((images - 1) * (rows + more_rows) + rows) * pitch; }
+  std::int64_t bands(const Shape& y) const { return ceil_div(y[2], rows) * ceil_div(y[0], images); }
   std::int64_t chunk = 1, block_panels = 1;  ///< of images
   std::int64_t x_block = 1, y_block = 1, block_bands = 1,
                kernel_rows = 1;  ///< of weights, whose kernel may be in parts
@@ -58,7 +86,7 @@ std::optional<CorrelationPlan> choose_correlation(const Tiles& tiles, Correlatio
                                                   const Shape& x, const Shape& y);
 
 /// y, which is written: x (n, groups * in, rows, columns) with the weight (groups, out, in, kernel rows, kernel
-/// columns), contiguous. `bias` (channels of y,) may be empty.
+/// columns), whose taps are met in reverse order if it is flipped. `bias` (channels of y,) may be empty.
 void correlate(Array& y, const Array& x, const Array& weight, const std::optional<Array>& bias, bool flipped,
                const Correlation& c);
 /// (channels of y, in, kernel rows, kernel columns) in `dtype`: the sum over all windows of y's elements times what the

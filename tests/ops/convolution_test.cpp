@@ -138,6 +138,10 @@ TEST_P(OnEveryDevice, ConvolutionAndItsGradientsAreProductsOfWindows) {
   all.push_back({{1, 16, 9, 400}, {16, 16, 3, 3}, {.padding = 1}});  // bands of one row
   all.push_back({{3, 70, 5, 6}, {17, 70, 3, 3}, {.padding = 1}});    // images that share their padding
   all.push_back({{1, 90, 18, 40}, {9, 90, 3, 3}, {.padding = 1}});   // channels in turn
+  // Vectors of channels: tiles of a row, and of a part of one; channels of x in part of a tile; strides.
+  all.push_back({{3, 20, 7, 7}, {40, 20, 3, 3}, {.padding = 1}});
+  all.push_back({{2, 34, 14, 30}, {70, 34, 3, 3}, {.stride = 2, .padding = 1}});
+  all.push_back({{2, 8, 12, 26}, {32, 4, 3, 5}, {.padding = {2, 3}, .dilation = {1, 2}, .groups = 2}});
   all.push_back({{2, 2, 9, 10}, {3, 2, 3, 3}, {.stride = {4, 2}, .padding = {2, 3}, .dilation = {2, 3}}});
   const auto pick = [&](int low, int high) { return integers(1, low, high)[0]; };
   for (int i = 0; i < 5; ++i) {

@@ -191,17 +191,24 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
       }
   for (const CorrelationSpec::Kind kind : {CorrelationSpec::images, CorrelationSpec::weights})
     for (const DType t : {DType::f32, DType::f16})
-      for (const bool large : {false, true}) {
-        if (!tiles.vectors) break;
-        const Correlation c = large ? Correlation{9, 2, 1, 2} : Correlation{3, 1, 1};
-        CorrelationSpec s{kind, t, t};
-        s.bias = s.x_unit = s.y_unit = !large && kind == CorrelationSpec::images, s.flipped = large;
-        const std::int64_t side = large ? 9 : 32;
-        ir::Function fn =
-            trace_correlation(choose_correlation(tiles, s, c, {8, 16, 32, 32}, {8, 16, side, side})->spec);
-        std::string name = fn.name + (large ? "_strided" : "");
-        add(std::move(name), std::move(fn));
-      }
+      for (const bool large : {false, true})
+        for (const std::int64_t channels : {4, 64}) {  // by windows, by channels
+          if (!tiles.vectors) break;
+          const Correlation c = large ? Correlation{channels == 4 ? 9 : 7, 2, 1, 2} : Correlation{3, 1, 1};
+          CorrelationSpec s{kind, t, t};
+          s.bias = s.x_unit = s.y_unit = !large && kind == CorrelationSpec::images;
+          const std::int64_t side = large ? 9 : 32;
+          ir::Function fn =
+              trace_correlation(choose_correlation(tiles, s, c, {8, 16, 32, 32}, {8, channels, side, side})->spec);
+          std::string name = fn.name + (large ? "_strided" : "");
+          add(std::move(name), std::move(fn));
+        }
+  for (const bool flipped : {false, true}) {
+    if (!tiles.vectors) break;
+    ir::Function fn = trace_weight_pack({flipped ? DType::f16 : DType::f32, DType::f32, 32, 16, !flipped, flipped});
+    std::string name = fn.name + (flipped ? "_flipped" : "");
+    add(std::move(name), std::move(fn));
+  }
   return out;
 }
 

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the kernels of convolution on a processor's vectors share. A block stages a band of rows of some images in
+// shared memory, padded and in the sums' dtype, so that what a tap of the kernel sees of all windows in turn is one run
+// of memory that begins at an offset of the tap's own. Inside ops/ only.
+#pragma once
+
+#include "tessera/ops/correlation.h"
+
+namespace tessera::ops {
+
+/// A band in shared memory: [channel][row phase][column phase][image][row][column], where row and column count windows
+/// and phases are what strides leave between them. Position q = (image * rows + row) * pitch + column of a phase. What
+/// lies past a row's end is the padding at the next one's beginning, and likewise of images: so some rows and columns
+/// follow the last image.
+struct Band {
+  ir::Value rows, pitch, plane, length, phase_columns, phases;
+  ir::Value channel() const { return phases * length; }
+};
+
+struct Geometry {
+  using Value = ir::Value;
+  Value n, x_channels, y_channels, x_rows, x_columns, y_rows, y_columns, kernel_rows, kernel_columns;
+  Value stride_rows, stride_columns, pad_rows, pad_columns, step_rows, step_columns;
+  std::array<Value, 4> x, y;  // strides
+  // Of a band: images, rows of windows, rows that are staged beside these, and the padding that rows and images share.
+  Value images, rows, more_rows, pitch, shared_rows;
+  Value merged;  // whether y's rows follow each other, in memory and among a block's sums
+
+  explicit Geometry(const CorrelationSpec& s) {
+    const auto number = [](const char* name) { return ir::scalar_param(name, DType::index); };
+    n = number("n"), x_channels = number("x_channels"), y_channels = number("y_channels"), x_rows = number("x_rows");
+    x_columns = number("x_columns"), y_rows = number("y_rows"), y_columns = number("y_columns");
+    kernel_rows = number("kernel_rows"), kernel_columns = number("kernel_columns");
+    stride_rows = number("stride_rows"), stride_columns = number("stride_columns");
+    pad_rows = number("pad_rows"), pad_columns = number("pad_columns");
+    step_rows = number("step_rows"), step_columns = number("step_columns");
+    constexpr const char* x_names[] = {"x_image", "x_channel", "x_row", "x_column"};
+    constexpr const char* y_names[] = {"y_image", "y_channel", "y_row", "y_column"};
+    for (std::size_t d = 0; d < 4; ++d) x[d] = number(x_names[d]);
+    for (std::size_t d = 0; d < 4; ++d) y[d] = number(y_names[d]);
+    images = number("images"), rows = number("rows"), more_rows = number("more_rows"), pitch = number("pitch");
+    shared_rows = number("shared_rows"), merged = number("merged");
+    Value* const known[] = {&kernel_rows, &kernel_columns, &stride_rows, &stride_columns};
+    for (std::size_t i = 0; i < 4; ++i)
+      if (s.sizes[i] != 0) *known[i] = ir::index_literal(s.sizes[i]);
+    if (!s.dilated) step_rows = step_columns = ir::index_literal(1);
+    if (s.x_unit) x[3] = ir::index_literal(1);
+    if (s.y_unit) y[3] = ir::index_literal(1);
+  }
+
+  Band band(Value rows_here) const {
+    const auto phases_of = [](Value kernel, Value step, Value stride) {
+      return ir::min(stride, (kernel - 1) * step + 1);
+    };
+    Band b;
+    b.rows = rows_here + more_rows, b.pitch = pitch, b.plane = b.rows * pitch;
+    b.length = images * b.plane + (shared_rows + 1) * pitch;
+    b.phase_columns = phases_of(kernel_columns, step_columns, stride_columns);
+    b.phases = phases_of(kernel_rows, step_rows, stride_rows) * b.phase_columns;
+    return b;
+  }
+  /// Positions up to the last window.
+  Value used(const Band& b, Value images_here, Value rows_here) const {
+    return (images_here - 1) * b.plane + (rows_here - 1) * b.pitch + y_columns;
+  }
+  /// First and one past the last `i` in [0, count) for which row `base + i * step` of x exists.
+  std::pair<Value, Value> existing(Value base, Value step, Value count) const {
+    const auto first_at = [&](Value row) { return ir::min(ir::max(row - base + (step - 1), 0) / step, count); };
+    return {first_at(ir::index_literal(0)), first_at(x_rows)};
+  }
+  /// Where the windows' elements of this tap begin.
+  Value offset(const Band& b, Value i, Value j) const {
+    const Value down = i * step_rows, across = j * step_columns;
+    const Value phase = down % stride_rows * b.phase_columns + across % stride_columns;
+    return phase * b.length + down / stride_rows * b.pitch + across / stride_columns;
+  }
+};
+
+class CorrelationKernel {
+ public:
+  CorrelationKernel(const CorrelationSpec& s, const char* form)
+      : s_(s),
+        tm_(static_cast<int>(s.tm)),
+        tn_(static_cast<int>(s.tn)),
+        lanes_(static_cast<int>(s.lanes)),
+        builder_(std::string(s.kind == CorrelationSpec::images ? "convolution_" : "convolution_weight_") + form +
+                     std::string(dtype_name(s.x)) + "_" + std::to_string(s.tm) + "x" + std::to_string(s.tn),
+                 ir::KernelKind::block, {s.lanes, 1, 1}),
+        scope_(builder_) {
+    builder_.set_index64();
+  }
+
+ protected:
+  using Value = ir::Value;
+
+  /// `f(row, column)` for all taps, in order.
+  void each_tap(const Geometry& g, const std::function<void(Value, Value)>& f) const {
+    const auto columns = [&](Value i) {
+      if (s_.sizes[1] == 0) return ir::for_(0, g.kernel_columns, [&](Value j) { f(i, j); });
+      for (int j = 0; j < s_.sizes[1]; ++j) f(i, ir::index_literal(j));
+    };
+    if (s_.sizes[0] == 0 || s_.sizes[0] * s_.sizes[1] > 9) return ir::for_(0, g.kernel_rows, columns);
+    for (int i = 0; i < s_.sizes[0]; ++i) columns(ir::index_literal(i));
+  }
+  void clear(const ir::BufferRef& memory, Value first, Value end) const {
+    each_of(first, end, [&](Value at) { memory.store(at, ir::literal(s_.sum, 0)); });
+  }
+  /// A run of memory by vectors, the last in part: `f(element)`.
+  void each_of(Value first, Value end, const std::function<void(Value)>& f) const {
+    const Value lane = ir::thread_id(0), count = ir::max(end - first, 0), whole = count / lanes_ * lanes_;
+    ir::for_(0, whole, lanes_, [&](Value at) { f(first + at + lane); });
+    ir::if_(whole < count, [&] { ir::if_(whole + lane < count, [&] { f(first + whole + lane); }); });
+  }
+  /// Stages what there is of `count` channels of x from `channel` on; all else in the band is 0 already.
+  void stage(const Geometry& g, const Band& b, const ir::BufferRef& x, const ir::BufferRef& to, Value channel,
+             Value count, Value image0, Value images_here, Value row0) const {
+    // The first window that sees element 0 in this phase, or the end if `of` is the extent.
+    const auto window = [](Value of, Value pad, Value phase, Value stride) {
+      return ir::max(of + pad - phase + (stride - 1), 0) / stride;
+    };
+    const auto phase = [&](Value pr, Value pc) {
+      const Value first_row = ir::max(window(ir::index_literal(0), g.pad_rows, pr, g.stride_rows) - row0, 0),
+                  end_row = ir::min(b.rows, window(g.x_rows, g.pad_rows, pr, g.stride_rows) - row0),
+                  first = window(ir::index_literal(0), g.pad_columns, pc, g.stride_columns),
+                  end = ir::min(b.pitch, window(g.x_columns, g.pad_columns, pc, g.stride_columns));
+      ir::for_(0, count, [&](Value c) {
+        ir::for_(0, images_here, [&](Value i) {
+          const Value plane = (image0 + i) * g.x[0] + (channel + c) * g.x[1];
+          const Value start = c * b.channel() + (pr * b.phase_columns + pc) * b.length + i * b.plane;
+          ir::for_(first_row, end_row, [&](Value r) {
+            const Value from = plane + ((row0 + r) * g.stride_rows + pr - g.pad_rows) * g.x[2];
+            each_of(first, end, [&](Value at) {
+              const Value column = at * g.stride_columns + pc - g.pad_columns;
+              to.store(start + r * b.pitch + at, ir::cast(s_.sum, load_at(x, from + column * g.x[3], {})));
+            });
+          });
+        });
+      });
+    };
+    if (s_.sizes[2] == 1 && s_.sizes[3] == 1)
+      phase(ir::index_literal(0), ir::index_literal(0));
+    else
+      ir::for_(0, b.phases / b.phase_columns,
+               [&](Value pr) { ir::for_(0, b.phase_columns, [&](Value pc) { phase(pr, pc); }); });
+  }
+  std::vector<ir::Variable> zeros(int count) const {
+    std::vector<ir::Variable> all;
+    for (int i = 0; i < count; ++i) all.emplace_back(s_.sum, 0);
+    return all;
+  }
+
+  const CorrelationSpec s_;
+  const int tm_, tn_, lanes_;
+  ir::Builder builder_;
+  ir::Builder::Scope scope_;
+};
+
+/// The kernels of CorrelationSpec::by_channels (correlation_channel_kernels.cpp).
+ir::Function trace_correlation_by_channels(const CorrelationSpec& spec);
+
+}  // namespace tessera::ops
