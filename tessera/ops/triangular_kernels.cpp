@@ -231,8 +231,10 @@ ir::Function trace_cholesky(const CholeskySpec& s) {
     const auto write = [&] { a.store(where, u.load(at(row, column))); };
     exists.valid() ? ir::if_(exists, write) : write();
   });
-  ir::if_(lane == 0 && failed.get() != 0 && failure.load(ir::index_literal(0)) == 0,
-          [&] { failure.store(ir::index_literal(0), failed.get() + order); });
+  ir::if_(lane == 0 && failed.get() != 0, [&] {  // one thread reads and writes it
+    const ir::Value first = ir::index_literal(0);
+    ir::if_(failure.load(first) == 0, [&] { failure.store(first, failed.get() + order); });
+  });
   return builder.finish();
 }
 

@@ -365,6 +365,7 @@ TEST(TrainingDocs, FitTrainerAndPrecision) {
 TEST(TrainingDocs, AKernelWithAGradient) {
   const DeviceScope scope(Device{});
   const std::size_t n = 3;
+  const Array x = Array::from({1.f, 2.f, 3.f});
   auto forward = kernel("square", [](Buffer<const float> x, Buffer<float> y) {
     y[global_id()] = x[global_id()] * x[global_id()];
   });
@@ -373,11 +374,11 @@ TEST(TrainingDocs, AKernelWithAGradient) {
     gx[global_id()] = 2 * x[global_id()] * gy[global_id()];
   });
   auto square = with_gradient(forward, backward);
-  const auto of = [&](const Array& x) {
   Array y = square({n}, {n}, x);  // threads, the result's shape, inputs
-    return sum(y);
-  };
-  EXPECT_EQ(grad(of)(Array::from({1.f, 2.f, 3.f})).to_vector<float>(), (Floats{2, 4, 6}));
+
+  EXPECT_EQ(y.to_vector<float>(), (Floats{1, 4, 9}));
+  const auto total = [&](const Array& x) { return sum(square({n}, {n}, x)); };
+  EXPECT_EQ(grad(total)(x).to_vector<float>(), (Floats{2, 4, 6}));
 }
 
 }  // namespace
