@@ -178,18 +178,18 @@ TEST(CpuStrided, StridesGivenAtLaunchTouchNothingElse) {
 TEST(CpuStrided, PartsOfRowsTouchNothingElse) {
   for (Cpu* cpu : cpu_targets())
     for (const DType t : {DType::f32, DType::f64, DType::i64, DType::u16})
-      for (const int count : {2, 4, 5, 8}) {
-        const Function rows = map_kernel("rows", [&] {
+      for (const auto& [count, back] : {std::pair{2, false}, {4, false}, {4, true}, {5, false}, {8, false}}) {
+        const Function rows = map_kernel("rows", [&, count = count, back = back] {
           const BufferRef x = in("x", t), y = out("y", t);
           const Value row = scalar_param("row", DType::index), rounds = scalar_param("rounds", DType::index);
-          const Value i = global_id();
+          const Value i = global_id(), first = (back ? extent() - 1 - i : i) * row;
           for_(0, rounds, [&](Value round) {
             for (int k = 0; k < count; ++k) {
               const int at = count == 8 ? 7 - k : k;
               const Value element = x.load(i) + cast(t, round * 8 + at);
               // What a store before it wrote is read again.
-              y.store(i * row + round * count + at,
-                      count == 5 && k == 2 ? element + y.load(i * row + round * count) : element);
+              y.store(first + round * count + at,
+                      count == 5 && k == 2 ? element + y.load(first + round * count) : element);
             }
           });
         });

@@ -34,7 +34,8 @@ Emitter::Value* Emitter::window_address(NodeId id) {
   if (at) return at;
   const Held index = held(n.args[1]);
   std::int64_t back = place.constant - accesses_.windows[place.window].low;
-  if (index.shape.stride < 0) back -= index.shape.stride * (width_ - 1);
+  // Rows at a stride known at launch are addressed from lane 0.
+  if (index.shape.stride < 0 && !index.shape.by) back -= index.shape.stride * (width_ - 1);
   return at = b_.CreateConstGEP1_64(memory_type(dtype(n.args[0])), element_address(n.args[0], index.value),
                                     static_cast<std::uint64_t>(-back));
 }
