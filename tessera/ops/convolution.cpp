@@ -98,7 +98,8 @@ Array spread(const char* name, WindowSpec::Kind kind, const Array& pooled, const
              const Windows2d& o) {
   const Shape images = {pooled.shape(0), pooled.shape(1), extents.rows, extents.columns};
   const Extents2d windows = windows_of(name, images, o);
-  // Windows that lie side by side write their own elements, and nobody what is left at the end.
+  // Windows that lie side by side write their own elements. No window writes those after the last one: they are cleared
+  // first.
   const bool left =
       windows.rows * o.stride.rows != extents.rows || windows.columns * o.stride.columns != extents.columns;
   const bool cleared = left && ops::window_spec(kind, pooled.dtype(), o).apart();
