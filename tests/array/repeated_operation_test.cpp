@@ -36,7 +36,7 @@ std::vector<std::byte> bytes_of(const Array& a) {
   return out;
 }
 /// As an observed operation computes it, which is never one that is done again.
-Array anew(const Reduction& reduction, const Array& a) {
+Array computed(const Reduction& reduction, const Array& a) {
   struct Looks : ArrayObserver {
     void made(const ArrayOperation&) override {}
   } looks;
@@ -67,7 +67,7 @@ class RepeatedReductions : public OnEveryDevice {
   void expect_same(const Reduction& reduction, const std::function<Array()>& operand, const std::string& what) {
     for (int round = 0; round < 3; ++round) {
       const Array a = operand();
-      const Array want = anew(reduction, a);
+      const Array want = computed(reduction, a);
       poison(want.size() + 8);
       const Array got = reduction(a);
       got.eval();
@@ -171,8 +171,8 @@ TEST_P(RepeatedReductions, SelectionsByMasksAreRepeated) {
           const Reduction places = [&](const Array& x) { return nonzero(x)[0]; };
           poison(element_count(shape) + 8);
           const Array got = select(a), at = places(mask);
-          EXPECT_EQ(bytes_of(got), bytes_of(anew(select, a))) << what;
-          EXPECT_EQ(bytes_of(at), bytes_of(anew(places, mask))) << what;
+          EXPECT_EQ(bytes_of(got), bytes_of(computed(select, a))) << what;
+          EXPECT_EQ(bytes_of(at), bytes_of(computed(places, mask))) << what;
           const auto flags = mask.to_vector<bool>();
           std::vector<std::byte> want;
           const auto all = bytes_of(a);
@@ -369,9 +369,9 @@ TEST_P(RepeatedReductions, AreRecordedAndReplayedWithWhatIsThereThen) {
     a += 1.0;
     a.eval();
     step.replay();
-    EXPECT_EQ(bytes_of(out), bytes_of(anew(reduction, a))) << "replay " << i;
+    EXPECT_EQ(bytes_of(out), bytes_of(computed(reduction, a))) << "replay " << i;
   }
-  EXPECT_EQ(bytes_of(reduction(a)), bytes_of(anew(reduction, a))) << "after it";
+  EXPECT_EQ(bytes_of(reduction(a)), bytes_of(computed(reduction, a))) << "after it";
 }
 
 TEST_P(RepeatedReductions, LeaveGradientsAsTheyAre) {
