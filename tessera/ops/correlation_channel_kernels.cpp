@@ -129,36 +129,28 @@ ir::Function ChannelKernel::weights() {
   const auto x = ir::buffer_param("x", s_.x, ir::Access::read), y = ir::buffer_param("y", s_.y, ir::Access::read);
   const auto out = ir::buffer_param("out", s_.sum, ir::Access::read_write);
   const Geometry g(s_);
-  const auto number = [](const char* name) { return ir::scalar_param(name, DType::index); };
-  const Value x_block = number("x_block"), y_block = number("y_block"), x_blocks = number("x_blocks"),
-              y_blocks = number("y_blocks"), groups = number("groups"), bands = number("bands"),
-              block_bands = number("block_bands");
+  const WeightBlock own(g);
   const auto staged = ir::shared(s_.sum, s_.staged), sums = ir::shared(s_.sum, s_.sums);
-  const Value lane = ir::thread_id(0), block = ir::block_id(0);
-  const Value x0 = block % x_blocks * x_block, y0 = block / x_blocks % y_blocks * y_block,
-              group = block / x_blocks / y_blocks % groups, part = block / x_blocks / y_blocks / groups;
-  const Value x_here = ir::min(x_block, g.x_channels - x0), y_here = ir::min(y_block, g.y_channels - y0);
+  const Value lane = ir::thread_id(0);
   const Value taps = g.kernel_rows * g.kernel_columns;
   const int row_taps = s_.sizes[1], together = std::max(1, tm_ / row_taps);  // channels of x in a tile
-  const Value panels = (y_here + (channels_ - 1)) / channels_,
-              x_padded = (x_block + (together - 1)) / together * together;
+  const Value panels = (own.y_here + (channels_ - 1)) / channels_,
+              x_padded = (own.x_block + (together - 1)) / together * together;
   const auto panel_sums = [&](Value p) { return p * (x_padded * taps * channels_); };
-  const Value all_bands = (g.n + (g.images - 1)) / g.images * bands;
-  const Value first_band = part * block_bands, end_band = ir::min(first_band + block_bands, all_bands);
-  ir::for_(first_band, end_band, [&](Value band) {
-    const Value row0 = band % bands * g.rows, rows_here = ir::min(g.rows, g.y_rows - row0);
-    const Value image0 = band / bands * g.images, images_here = ir::min(g.images, g.n - image0);
+  ir::for_(own.first_band, own.end_band, [&](Value band) {
+    const Value row0 = band % own.bands * g.rows, rows_here = ir::min(g.rows, g.y_rows - row0);
+    const Value image0 = band / own.bands * g.images, images_here = ir::min(g.images, g.n - image0);
     const Band b = g.band(rows_here);
     const Value y_start = x_padded * b.channel(), windows = images_here * rows_here * g.y_columns;
     ir::barrier();
     clear(staged, ir::index_literal(0), y_start);
     ir::barrier();
-    stage(g, b, x, staged, group * g.x_channels + x0, x_here, image0, images_here, row0);
+    stage(g, b, x, staged, own.group * g.x_channels + own.x0, own.x_here, image0, images_here, row0);
     ir::for_(0, panels, [&](Value p) {
       each_run(g, image0, images_here, row0, rows_here, g.y_columns, [&](Value first, Value length, Value offset) {
         for (int k = 0; k < tn_; ++k) {
           const Value m = k * lanes_ + lane, channel = p * channels_ + m;
-          const Value from = offset + (group * g.y_channels + y0 + channel) * g.y[1],
+          const Value from = offset + (own.group * g.y_channels + own.y0 + channel) * g.y[1],
                       to = y_start + (p * windows + first) * channels_ + m;
           const auto copy = [&](Value exists) {
             ir::for_(0, length, [&](Value at) {
@@ -166,13 +158,13 @@ ir::Function ChannelKernel::weights() {
             });
           };
           ir::if_(
-              p * channels_ + (k + 1) * lanes_ <= y_here, [&] { copy({}); }, [&] { copy(channel < y_here); });
+              p * channels_ + (k + 1) * lanes_ <= own.y_here, [&] { copy({}); }, [&] { copy(channel < own.y_here); });
         }
       });
     });
     ir::barrier();
     ir::for_(0, panels, [&](Value p) {
-      ir::for_(0, x_here, together, [&](Value c) {
+      ir::for_(0, own.x_here, together, [&](Value c) {
         ir::for_(0, g.kernel_rows, [&](Value i) {
           const auto [first_row, end_row] =
               g.existing(row0 * g.stride_rows - g.pad_rows + i * g.step_rows, g.stride_rows, rows_here);
@@ -200,7 +192,7 @@ ir::Function ChannelKernel::weights() {
                                ((c + term / row_taps) * taps + i * row_taps + term % row_taps) * channels_ +
                                (k % tn_ * lanes_ + lane);
               const ir::Variable& v = sum[static_cast<std::size_t>(k)];
-              ir::if_(band > first_band, [&] { v.set(v.get() + sums.load(at)); });
+              ir::if_(band > own.first_band, [&] { v.set(v.get() + sums.load(at)); });
               sums.store(at, v.get());
             }
           }
@@ -211,10 +203,10 @@ ir::Function ChannelKernel::weights() {
   ir::barrier();
   // (part, group, y's channel, x's channel, tap)
   ir::for_(0, panels, [&](Value p) {
-    const Value m0 = p * channels_, last = ir::min(m0 + channels_, y_here);
-    each_of(ir::index_literal(0), x_here * taps, [&](Value e) {
+    const Value m0 = p * channels_, last = ir::min(m0 + channels_, own.y_here);
+    each_of(ir::index_literal(0), own.x_here * taps, [&](Value e) {
       ir::for_(m0, last, [&](Value m) {
-        const Value to = (((part * groups + group) * g.y_channels + y0 + m) * g.x_channels + x0) * taps;
+        const Value to = own.result(g, m, taps);
         out.store(to + e, sums.load(panel_sums(p) + e * channels_ + (m - m0)));
       });
     });

@@ -76,6 +76,31 @@ struct Geometry {
   }
 };
 
+/// What a block of a kernel for the gradient of a weight computes: sums for the channels of x and y from x0 and y0 on,
+/// of one group, over some bands of images. Parts are blocks that share sums and divide the bands.
+struct WeightBlock {
+  using Value = ir::Value;
+  Value x_block, y_block, x_blocks, y_blocks, groups, bands,
+      block_bands;  // channels; blocks; bands: of an image, of a block
+  Value x0, y0, group, part, x_here, y_here, first_band, end_band;
+
+  explicit WeightBlock(const Geometry& g) {
+    const auto number = [](const char* name) { return ir::scalar_param(name, DType::index); };
+    x_block = number("x_block"), y_block = number("y_block");
+    x_blocks = number("x_blocks"), y_blocks = number("y_blocks"), groups = number("groups");
+    bands = number("bands"), block_bands = number("block_bands");
+    const Value block = ir::block_id(0), all_bands = (g.n + (g.images - 1)) / g.images * bands;
+    x0 = block % x_blocks * x_block, y0 = block / x_blocks % y_blocks * y_block;
+    group = block / x_blocks / y_blocks % groups, part = block / x_blocks / y_blocks / groups;
+    x_here = ir::min(x_block, g.x_channels - x0), y_here = ir::min(y_block, g.y_channels - y0);
+    first_band = part * block_bands, end_band = ir::min(first_band + block_bands, all_bands);
+  }
+  /// Where the sums of y's channel `m` go: (part, group, y's channel, x's channel, tap).
+  Value result(const Geometry& g, Value m, Value taps) const {
+    return (((part * groups + group) * g.y_channels + y0 + m) * g.x_channels + x0) * taps;
+  }
+};
+
 class CorrelationKernel {
  public:
   CorrelationKernel(const CorrelationSpec& s, const char* form)

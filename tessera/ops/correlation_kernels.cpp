@@ -94,33 +94,24 @@ ir::Function Kernel::weights() {
   const auto x = ir::buffer_param("x", s_.x, ir::Access::read), y = ir::buffer_param("y", s_.y, ir::Access::read);
   const auto out = ir::buffer_param("out", s_.sum, ir::Access::read_write);
   const Geometry g(s_);
-  const auto number = [](const char* name) { return ir::scalar_param(name, DType::index); };
-  // Channels of x and y in a block, how many such blocks there are, and bands: of an image, and of one block.
-  const Value x_block = number("x_block"), y_block = number("y_block"), x_blocks = number("x_blocks"),
-              y_blocks = number("y_blocks"), groups = number("groups"), bands = number("bands"),
-              block_bands = number("block_bands");
+  const WeightBlock own(g);
   const auto staged = ir::shared(s_.sum, s_.staged), sums = ir::shared(s_.sum, s_.sums);
-  const Value lane = ir::thread_id(0), block = ir::block_id(0), taps = g.kernel_rows * g.kernel_columns;
-  const Value x0 = block % x_blocks * x_block, y0 = block / x_blocks % y_blocks * y_block,
-              group = block / x_blocks / y_blocks % groups, part = block / x_blocks / y_blocks / groups;
-  const Value x_here = ir::min(x_block, g.x_channels - x0), y_here = ir::min(y_block, g.y_channels - y0);
-  const Value panels = (y_here + (tm_ - 1)) / tm_;
+  const Value lane = ir::thread_id(0), taps = g.kernel_rows * g.kernel_columns;
+  const Value panels = (own.y_here + (tm_ - 1)) / tm_;
   const auto at_sum = [&](Value panel, Value c, Value tap, int m) {
-    return (((panel * x_block + c) * taps + tap) * tm_ + m) * lanes_ + lane;
+    return (((panel * own.x_block + c) * taps + tap) * tm_ + m) * lanes_ + lane;
   };
-  const Value all_bands = (g.n + (g.images - 1)) / g.images * bands;
-  const Value first_band = part * block_bands, end_band = ir::min(first_band + block_bands, all_bands);
-  ir::for_(first_band, end_band, [&](Value band) {
-    const Value row0 = band % bands * g.rows, rows_here = ir::min(g.rows, g.y_rows - row0);
-    const Value image0 = band / bands * g.images, images_here = ir::min(g.images, g.n - image0);
+  ir::for_(own.first_band, own.end_band, [&](Value band) {
+    const Value row0 = band % own.bands * g.rows, rows_here = ir::min(g.rows, g.y_rows - row0);
+    const Value image0 = band / own.bands * g.images, images_here = ir::min(g.images, g.n - image0);
     const Band b = g.band(rows_here);
     // After x: y's channels, at the same positions as windows, and which of these are windows.
     const Value steps = (g.used(b, images_here, rows_here) + (lanes_ - 1)) / lanes_, length = steps * lanes_;
-    const Value y_start = x_block * b.channel(), valid = y_start + (y_block + (tm_ - 1)) / tm_ * tm_ * length;
+    const Value y_start = own.x_block * b.channel(), valid = y_start + (own.y_block + (tm_ - 1)) / tm_ * tm_ * length;
     ir::barrier();
     clear(staged, ir::index_literal(0), valid + length);
     ir::barrier();
-    stage(g, b, x, staged, group * g.x_channels + x0, x_here, image0, images_here, row0);
+    stage(g, b, x, staged, own.group * g.x_channels + own.x0, own.x_here, image0, images_here, row0);
     const auto place = [&](Value start, const std::function<Value(Value, Value, Value)>& value) {
       ir::for_(0, images_here, [&](Value i) {
         ir::for_(0, rows_here, [&](Value r) {
@@ -129,16 +120,17 @@ ir::Function Kernel::weights() {
         });
       });
     };
-    ir::for_(0, y_here, [&](Value m) {
+    ir::for_(0, own.y_here, [&](Value m) {
       place(y_start + m * length, [&](Value i, Value r, Value at) {
-        const Value from = (image0 + i) * g.y[0] + (group * g.y_channels + y0 + m) * g.y[1] + (row0 + r) * g.y[2];
+        const Value from =
+            (image0 + i) * g.y[0] + (own.group * g.y_channels + own.y0 + m) * g.y[1] + (row0 + r) * g.y[2];
         return ir::cast(s_.sum, load_at(y, from + at * g.y[3], {}));
       });
     });
     place(valid, [&](Value, Value, Value) { return ir::literal(s_.sum, 1); });
     ir::barrier();
     ir::for_(0, panels, [&](Value p) {
-      ir::for_(0, x_here, [&](Value c) {
+      ir::for_(0, own.x_here, [&](Value c) {
         // Some taps at a time: all that are known, else one.
         const auto tile = [&](std::span<const std::pair<Value, Value>> here, Value tap0) {
           const int count = static_cast<int>(here.size());
@@ -147,7 +139,7 @@ ir::Function Kernel::weights() {
             for (int k = 0; k < count; ++k)
               for (int m = 0; m < tm_; ++m) f(at_sum(p, c, tap0 + k, m), sum[static_cast<std::size_t>(m * count + k)]);
           };
-          ir::if_(band > first_band, [&] { each([&](Value at, const ir::Variable& v) { v.set(sums.load(at)); }); });
+          ir::if_(band > own.first_band, [&] { each([&](Value at, const ir::Variable& v) { v.set(sums.load(at)); }); });
           std::vector<Value> start;
           for (const auto& [i, j] : here) start.push_back(c * b.channel() + g.offset(b, i, j));
           ir::for_(0, length, lanes_, [&](Value q) {
@@ -181,11 +173,11 @@ ir::Function Kernel::weights() {
   });
   ir::barrier();
   // The lanes' sums, each result by one thread: (part, group, y's channel, x's channel, tap).
-  const Value each_y = x_here * taps;
-  ir::for_(0, y_here, [&](Value m) {
-    const Value to = (((part * groups + group) * g.y_channels + y0 + m) * g.x_channels + x0) * taps;
+  const Value each_y = own.x_here * taps;
+  ir::for_(0, own.y_here, [&](Value m) {
+    const Value to = own.result(g, m, taps);
     each_of(ir::index_literal(0), each_y, [&](Value e) {
-      const Value from = ((m / tm_ * x_block * taps + e) * tm_ + m % tm_) * lanes_;
+      const Value from = ((m / tm_ * own.x_block * taps + e) * tm_ + m % tm_) * lanes_;
       const ir::Variable sum(s_.sum, 0);
       for (int l = 0; l < lanes_; ++l) sum.set(sum.get() + sums.load(from + l));
       out.store(to + e, sum.get());
