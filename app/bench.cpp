@@ -23,7 +23,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct BenchArguments {
   std::string layers = "784,512,512,10", devices, precision = "f32";
   std::int64_t batch = 1;
   double seconds = 2;
@@ -119,7 +119,7 @@ std::vector<Device> devices_of(const std::string& names) {
   return all;
 }
 
-int run_bench(const Options& o) {
+int run_bench(const BenchArguments& o) {
   const std::vector<std::int64_t> sizes = sizes_of(o.layers);
   const CompilePrecision precision = precision_of(o.precision);
   Progress progress(o.json);
@@ -220,7 +220,7 @@ int run_bench(const Options& o) {
 }  // namespace
 
 Command bench_command(CLI::App& program) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<BenchArguments>();
   CLI::App* command = program.add_subcommand("bench", "Time a network on the CPU and on GPUs");
   command->add_option("--layers", options->layers, "Sizes of a network of dense layers with relu (784,512,512,10)")
       ->check(names_something);

@@ -21,7 +21,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct CacheArguments {
   std::string name;
   bool clear = false, why = false, json = false;
 };
@@ -110,7 +110,7 @@ void print_verdicts(const std::vector<KeptKernel>& kernels, const Verdicts& verd
   }
 }
 
-void print_table(const Options& o, const KernelCache& cache, const std::vector<KeptKernel>& kernels) {
+void print_table(const CacheArguments& o, const KernelCache& cache, const std::vector<KeptKernel>& kernels) {
   // Behind a name the digits by which files of TESSERA_DUMP tell kernels of one name apart.
   std::vector<std::array<std::string, 5>> rows = {{"kernel", "device", "variant", "size", "used"}};
   for (const KeptKernel& k : kernels) {
@@ -142,7 +142,7 @@ void print_table(const Options& o, const KernelCache& cache, const std::vector<K
     app::print("Nothing can be kept: {}\n", cache.unwritable);
 }
 
-void print_json(const Options& o, const KernelCache& cache, const std::vector<KeptKernel>& kernels,
+void print_json(const CacheArguments& o, const KernelCache& cache, const std::vector<KeptKernel>& kernels,
                 const Verdicts& verdicts) {
   Json list = Json::array();
   for (const KeptKernel& k : kernels) {
@@ -170,7 +170,7 @@ void print_json(const Options& o, const KernelCache& cache, const std::vector<Ke
   app::print("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
 }
 
-int run(const Options& o) {
+int run_cache(const CacheArguments& o) {
   if (o.clear) {
     app::print("{} deleted\n", counted(clear_kernel_cache(), "kernel"));
     return success;
@@ -191,7 +191,7 @@ int run(const Options& o) {
 }  // namespace
 
 Command cache_command(CLI::App& program) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CacheArguments>();
   CLI::App* sub = program.add_subcommand("cache", "Show or clear the compiled kernels that are kept on disk");
   CLI::Option* name = sub->add_option("KERNEL", options->name, "Only kernels with this in their names");
   CLI::Option* clear = sub->add_flag("--clear", options->clear, "Delete them all")->excludes(name);
@@ -211,7 +211,7 @@ Examples:
   tessera cache
   tessera cache softmax --why
   tessera cache --clear)");
-  return {sub, [options] { return run(*options); }};
+  return {sub, [options] { return run_cache(*options); }};
 }
 
 }  // namespace tessera::app

@@ -20,13 +20,13 @@
 namespace tessera::app {
 namespace {
 
-struct Options : ModelOptions {
+struct ChatArguments : ModelOptions {
   std::string system, prompt, chat_template, arguments, tools, load, when_full = "refuse";
   std::int64_t context = 0;
   bool json = false, quiet = false;
 };
 
-int run(Options o) {
+int run_chat(ChatArguments o) {
   catch_interrupts("tessera: interrupted before the conversation began", !o.quiet && os::is_terminal(stderr));
   o.begin();
   const auto [devices, why] = where(o, false);
@@ -73,7 +73,7 @@ int run(Options o) {
 }  // namespace
 
 Command chat_command(CLI::App& program) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<ChatArguments>();
   o->generate.max_tokens = most_tokens;
   CLI::App* sub = program.add_subcommand("chat", "Talk with a language model");
   o->declare(*sub);
@@ -121,7 +121,7 @@ Examples:
   printf '%s\n' "Hello" "What did I say?" | tessera chat model.gguf
   tessera chat base.gguf --template chatml
   tessera chat model.gguf --tools functions.json)");
-  return {sub, [o] { return run(*o); }};
+  return {sub, [o] { return run_chat(*o); }};
 }
 
 }  // namespace tessera::app

@@ -11,11 +11,11 @@
 namespace tessera::app {
 namespace {
 
-struct Options {
+struct DevicesArguments {
   bool json = false, list_only = false, rescan = false;
 };
 
-int run(const Options& options) {
+int run_devices(const DevicesArguments& options) {
   if (options.rescan) rescan();
   Table table;
   const Row row = [&](const Survey& so_far) { table.backend(so_far.backends.back(), so_far); };
@@ -38,7 +38,7 @@ int run(const Options& options) {
 }  // namespace
 
 Command devices_command(CLI::App& program) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DevicesArguments>();
   CLI::App* sub = program.add_subcommand("devices", "List the devices of this machine, and why each is or is not used");
   sub->add_flag("--json", options->json, "Write JSON: memory in bytes; what is not known is null or \"\"");
   sub->add_flag("--list-only", options->list_only,
@@ -64,7 +64,7 @@ Examples:
   tessera devices
   tessera devices --json | jq -r .current.why
   TESSERA_DEVICE=opencl tessera devices)");
-  return {sub, [options] { return run(*options); }};
+  return {sub, [options] { return run_devices(*options); }};
 }
 
 }  // namespace tessera::app

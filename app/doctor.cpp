@@ -19,7 +19,7 @@
 namespace tessera::app {
 namespace {
 
-struct Options {
+struct DoctorArguments {
   bool json = false, remembered = false, no_figures = false;
   int limit = 60;
 };
@@ -173,7 +173,7 @@ bool has_peers(Backend backend) {
 }
 
 /// Tests the copies between each two devices of a backend that compute, of the first few: there are many pairs of many.
-void pair_up(Diagnosis& d, const Options& o, Table& table) {
+void pair_up(Diagnosis& d, const DoctorArguments& o, Table& table) {
   constexpr std::size_t most_paired = 8;
   for (const BackendReport& each : d.survey.backends) {
     if (!has_peers(each.backend)) continue;
@@ -209,7 +209,7 @@ void pair_up(Diagnosis& d, const Options& o, Table& table) {
 }
 
 /// Writes what is known as soon as it is, unless JSON is wanted.
-Diagnosis examine(const Options& o, Table& table) {
+Diagnosis examine(const DoctorArguments& o, Table& table) {
   Diagnosis d;
   if (!o.remembered) rescan();
   d.cards = os::display_cards();
@@ -277,7 +277,7 @@ nlohmann::ordered_json json_of(const Diagnosis& d) {
   return all;
 }
 
-int run(const Options& o) {
+int run_doctor(const DoctorArguments& o) {
   Table table;
   const Diagnosis d = examine(o, table);
   if (o.json) {
@@ -295,7 +295,7 @@ int run(const Options& o) {
 }  // namespace
 
 Command doctor_command(CLI::App& program) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<DoctorArguments>();
   CLI::App* sub = program.add_subcommand("doctor", "Say why a GPU is not used and what to do, and measure what works");
   sub->add_flag("--json", options->json, "Write JSON: what `tessera devices --json` writes, and more");
   sub->add_flag("--remembered", options->remembered,
@@ -315,7 +315,7 @@ Examples:
   tessera doctor
   TESSERA_DEVICE=cuda tessera doctor
   tessera doctor --json | jq '{verdict, figures}')");
-  return {sub, [options] { return run(*options); }};
+  return {sub, [options] { return run_doctor(*options); }};
 }
 
 }  // namespace tessera::app

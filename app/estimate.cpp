@@ -15,13 +15,13 @@
 namespace tessera::app {
 namespace {
 
-struct Options {
+struct EstimateArguments {
   std::string model, devices, cache = "f16";
   MemoryOptions memory;
   bool json = false;
 };
 
-void print(const Options& o, const ModelMemory& m, std::int64_t largest, std::int64_t trained) {
+void print(const EstimateArguments& o, const ModelMemory& m, std::int64_t largest, std::int64_t trained) {
   app::print("{}: context {}, prompt {} in batches of {}, keys and values in {}\n\n", printable_line(o.model),
              m.context, m.prompt, m.batch, o.cache);
   app::print("{:<12} {:>6} {:>12} {:>15} {:>12} {:>12} {:>12}\n", "device", "layers", "weights", "keys and values",
@@ -35,7 +35,7 @@ void print(const Options& o, const ModelMemory& m, std::int64_t largest, std::in
              largest == trained ? ", what the model was made for" : "");
 }
 
-nlohmann::ordered_json json_of(const Options& o, const ModelMemory& m, std::int64_t largest) {
+nlohmann::ordered_json json_of(const EstimateArguments& o, const ModelMemory& m, std::int64_t largest) {
   nlohmann::ordered_json devices = nlohmann::ordered_json::array();
   for (const DeviceMemory& d : m.devices)
     devices.push_back({{"device", to_string(d.device)},
@@ -50,7 +50,7 @@ nlohmann::ordered_json json_of(const Options& o, const ModelMemory& m, std::int6
           {"cache", o.cache}, {"devices", devices},   {"fits", m.fits()},   {"largest_context", largest}};
 }
 
-int run(Options o) {
+int run_estimate(EstimateArguments o) {
   const GgufFile file = open_model(o.model);
   const std::vector<Device> devices = o.devices.empty() ? std::vector{current_device()} : parse_devices(o.devices);
   o.memory.cache_dtype = o.cache == "f32" ? DType::f32 : DType::f16;
@@ -66,7 +66,7 @@ int run(Options o) {
 }  // namespace
 
 Command estimate_command(CLI::App& program) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<EstimateArguments>();
   CLI::App* sub = program.add_subcommand("estimate", "Say what memory a model needs, without loading it");
   sub->add_option("MODEL", o->model, "A GGUF file")->required();
   sub->add_option("--device", o->devices,
@@ -95,7 +95,7 @@ Examples:
   tessera estimate models/pgdocs-2m-q8_0.gguf
   tessera estimate model.gguf --ctx 4096 --device cuda:0
   tessera estimate model.gguf --device cuda:0,cpu --json)");
-  return {sub, [o] { return run(*o); }};
+  return {sub, [o] { return run_estimate(*o); }};
 }
 
 }  // namespace tessera::app

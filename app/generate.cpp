@@ -22,13 +22,13 @@
 namespace tessera::app {
 namespace {
 
-struct Options : ModelOptions {
+struct GenerateArguments : ModelOptions {
   std::string prompt, prompt_file, verify_on, system, chat_template;
   std::string written_by;  ///< the chat template that made the prompt
   bool stats = false, json = false, quiet = false, print_tokens = false, strict = false, chat = false, ids = false;
 };
 
-std::string read_prompt(const Options& o) {
+std::string read_prompt(const GenerateArguments& o) {
   constexpr const char* what = "the prompt";
   if (o.prompt_file.empty()) return o.prompt;
   return o.prompt_file == "-" ? read_standard_input(what) : read_text(o.prompt_file, what, true);
@@ -83,7 +83,7 @@ void print_stats(const LanguageModel& model) {
 }
 
 /// What the model reads, and with --chat how it marks thoughts and ends turns.
-std::vector<TokenId> tokens_of(Options& o, const GgufFile& file, const Tokenizer& tokenizer,
+std::vector<TokenId> tokens_of(GenerateArguments& o, const GgufFile& file, const Tokenizer& tokenizer,
                                const std::string& prompt) {
   if (o.ids) return token_numbers(prompt);
   if (!o.chat) return tokenizer.encode(prompt);
@@ -96,7 +96,8 @@ std::vector<TokenId> tokens_of(Options& o, const GgufFile& file, const Tokenizer
   return chat.prompt(conversation, tokenizer).tokens;
 }
 
-void print_json(const Options& o, const LanguageModel& model, const GenerateResult& r, const std::string& why) {
+void print_json(const GenerateArguments& o, const LanguageModel& model, const GenerateResult& r,
+                const std::string& why) {
   nlohmann::ordered_json out = {{"model", o.model},
                                 {"device", to_string(model.device())},
                                 {"why", why},
@@ -129,7 +130,7 @@ void print_json(const Options& o, const LanguageModel& model, const GenerateResu
   app::print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
-void print_summary(const Options& o, const LanguageModel& model, const GenerateResult& r,
+void print_summary(const GenerateArguments& o, const LanguageModel& model, const GenerateResult& r,
                    const std::vector<Device>& devices, const std::string& why) {
   const auto line = [&](std::string_view label, const std::string& text) {
     say("{:<9} {}\n", label, wrapped(text, 10, columns(stderr), 10));
@@ -162,7 +163,7 @@ void print_summary(const Options& o, const LanguageModel& model, const GenerateR
   if (o.stats) say("\n"), print_stats(model);
 }
 
-int run(Options o) {
+int run_generate(GenerateArguments o) {
   catch_interrupts("tessera: interrupted before any text was generated", !o.quiet && os::is_terminal(stderr));
   o.begin();
   const std::string prompt = read_prompt(o);
@@ -227,7 +228,7 @@ int run(Options o) {
 }  // namespace
 
 Command generate_command(CLI::App& program) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<GenerateArguments>();
   CLI::App* sub = program.add_subcommand("generate", "Continue a prompt with a language model");
   o->declare(*sub);
   auto* prompt = sub->add_option("-p,--prompt", o->prompt, "What the text starts with");
@@ -280,7 +281,7 @@ Examples:
   tessera generate model.gguf -p "Why is the sky blue?" --chat --stop "In short"
   tessera generate model.gguf -p "Once" --device cuda:0,opencl:1
   tessera generate model.gguf -p "Once" -n 2 --device opencl --verify-on interp)");
-  return {sub, [o] { return run(*o); }};
+  return {sub, [o] { return run_generate(*o); }};
 }
 
 }  // namespace tessera::app

@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct InspectArguments {
   std::string model, devices;
   bool json = false;
 };
@@ -185,7 +185,7 @@ void list(bool as_json) {
              folders.empty() ? "nothing: $HOME is not set" : folders);
 }
 
-int run(const Options& o) {
+int run_inspect(const InspectArguments& o) {
   if (o.model.empty()) {
     list(o.json);
     return success;
@@ -203,7 +203,7 @@ int run(const Options& o) {
 }  // namespace
 
 Command inspect_command(CLI::App& program) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<InspectArguments>();
   CLI::App* sub = program.add_subcommand("inspect", "Say what a model file is, and whether it runs here");
   sub->add_option("MODEL", o->model,
                   "A GGUF file (of a model in several files the first); without one the files are listed that Hugging "
@@ -218,7 +218,7 @@ Examples:
   tessera inspect
   tessera inspect models/pgdocs-2m-q8_0.gguf
   tessera inspect model.gguf --json)");
-  return {sub, [o] { return run(*o); }};
+  return {sub, [o] { return run_inspect(*o); }};
 }
 
 }  // namespace tessera::app

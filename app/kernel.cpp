@@ -16,7 +16,7 @@
 namespace tessera::app {
 namespace {
 
-struct Options {
+struct KernelArguments {
   std::string name, source, device;
   bool ir = false;
 };
@@ -56,7 +56,7 @@ void list(Device device, const std::vector<CatalogueKernel>& kernels) {
                        .todo = near.empty() ? "" : fmt::format("The nearest names: {}", fmt::join(near, ", "))});
 }
 
-int run(const Options& o) {
+int run_kernel(const KernelArguments& o) {
   const std::string& named = o.source.empty() ? o.device : o.source;
   const Device device = named.empty() ? current_device() : parse_device(named);
   device_info(device);  // throws if there is none
@@ -76,7 +76,7 @@ int run(const Options& o) {
 }  // namespace
 
 Command kernel_command(CLI::App& program) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<KernelArguments>();
   CLI::App* sub = program.add_subcommand("kernel", "List the kernels of the operations, or print one");
   sub->add_option("NAME", o->name, "The kernel to print; without it all are listed");
   auto* source =
@@ -90,7 +90,7 @@ Command kernel_command(CLI::App& program) {
   tessera kernel --device opencl
   tessera kernel rms_norm_f32_16 --ir
   tessera kernel rms_norm_f32_16 --source opencl:0)");
-  return {sub, [o] { return run(*o); }};
+  return {sub, [o] { return run_kernel(*o); }};
 }
 
 }  // namespace tessera::app

@@ -11,7 +11,7 @@
 namespace tessera::app {
 namespace {
 
-struct Options {
+struct PreferArguments {
   std::string device;
   bool clear = false, user = false, project = false, show = false;
 };
@@ -43,7 +43,7 @@ void require_readable(PreferenceScope scope) {
   }
 }
 
-int run(const Options& o) {
+int run_prefer(const PreferArguments& o) {
   const PreferenceScope scope = o.project ? PreferenceScope::project : PreferenceScope::user;
   if (o.clear || !o.device.empty()) require_readable(scope);
   if (o.clear) {
@@ -63,7 +63,7 @@ int run(const Options& o) {
 }  // namespace
 
 Command prefer_command(CLI::App& program) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<PreferArguments>();
   CLI::App* sub = program.add_subcommand("prefer", "Say which device this user or this project prefers");
   CLI::Option* device = sub->add_option("DEVICE", options->device, "As `tessera devices` names it, such as cuda:1")
                             ->check(names_something);
@@ -86,7 +86,7 @@ Examples:
   tessera prefer cuda:1             for this user
   tessera prefer cpu --project      for this project
   tessera prefer --clear --project  no preference of the project any more)");
-  return {sub, [options] { return run(*options); }};
+  return {sub, [options] { return run_prefer(*options); }};
 }
 
 }  // namespace tessera::app

@@ -17,7 +17,7 @@
 namespace tessera::app {
 namespace {
 
-struct Options {
+struct TokenizeArguments {
   std::string model, text;
   bool ids = false, json = false, decode = false, special = false, bare = false;
 };
@@ -50,7 +50,7 @@ void print_json(const Tokenizer& tokenizer, const std::vector<TokenId>& tokens) 
   app::print("{}\n", out.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
-int run(const Options& o) {
+int run_tokenize(const TokenizeArguments& o) {
   const GgufFile file = open_model(o.model);
   const Tokenizer tokenizer(file);
   const std::string text = o.text == "-" ? read_standard_input("the text") : o.text;
@@ -79,7 +79,7 @@ int run(const Options& o) {
 }  // namespace
 
 Command tokenize_command(CLI::App& program) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<TokenizeArguments>();
   CLI::App* sub = program.add_subcommand("tokenize", "Show a text as the tokens of a model");
   sub->add_option("MODEL", o->model, "A GGUF file; its weights are not read")->required();
   sub->add_option("TEXT", o->text, "The text, \"-\" for standard input; with --decode numbers of tokens")->required();
@@ -94,7 +94,7 @@ Command tokenize_command(CLI::App& program) {
   tessera tokenize model.gguf --ids - < prompt.txt
   tessera tokenize model.gguf --decode "1 2 3"
   tessera tokenize model.gguf --special "<|im_start|>user")");
-  return {sub, [o] { return run(*o); }};
+  return {sub, [o] { return run_tokenize(*o); }};
 }
 
 }  // namespace tessera::app

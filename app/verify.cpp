@@ -19,7 +19,7 @@
 namespace tessera::app {
 namespace {
 
-struct Options {
+struct VerifyArguments {
   std::vector<std::string> devices;
   std::string operation;
   std::uint64_t seed = 1;
@@ -46,7 +46,7 @@ struct Group {
   std::vector<const CatalogueCheck*> checks;
 };
 
-std::vector<Device> devices_to_check(const Options& o) {
+std::vector<Device> devices_to_check(const VerifyArguments& o) {
   std::vector<Device> devices;
   for (const std::string& name : o.devices) {
     const Device device = parse_device(name);
@@ -68,7 +68,7 @@ std::vector<Device> devices_to_check(const Options& o) {
   return devices;
 }
 
-std::vector<CatalogueCheck> checks_to_run(const Options& o) {
+std::vector<CatalogueCheck> checks_to_run(const VerifyArguments& o) {
   std::vector<CatalogueCheck> all = check_catalogue(), chosen;
   if (o.operation.empty()) return all;
   const std::regex wanted(o.operation);
@@ -174,7 +174,7 @@ void print_json(const std::vector<Row>& rows, const std::vector<Device>& devices
                          2, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
-int run(const Options& o) {
+int run_verify(const VerifyArguments& o) {
   const std::vector<Device> devices = devices_to_check(o);
   const std::vector<CatalogueCheck> checks = checks_to_run(o);
   const std::vector<Group> groups = groups_of(checks, o.shapes);
@@ -237,7 +237,7 @@ int run(const Options& o) {
 }  // namespace
 
 Command verify_command(CLI::App& program) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<VerifyArguments>();
   CLI::App* sub =
       program.add_subcommand("verify", "Compare every operation on every device with plain double-precision C++");
   sub->add_option("--device", o->devices, "Only this device; may be given several times (default: all)")
@@ -261,7 +261,7 @@ Command verify_command(CLI::App& program) {
 Examples:
   tessera verify
   tessera verify --device cpu --device opencl:0 --operation 'softmax|attention' --shapes)");
-  return {sub, [o] { return run(*o); }};
+  return {sub, [o] { return run_verify(*o); }};
 }
 
 }  // namespace tessera::app

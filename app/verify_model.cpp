@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct VerifyModelArguments {
   std::string model, questions, certificate, device, layers;
   double seconds = 60;
   std::int64_t boxes = 1'000'000, batch = 1;
@@ -120,7 +120,7 @@ void print_proof(const Proof& p) {
         text);
 }
 
-int prove_all(const Options& o, const verification::Subject& subject, const Questions& asked) {
+int prove_all(const VerifyModelArguments& o, const verification::Subject& subject, const Questions& asked) {
   if (!o.certificate.empty() && asked.properties.size() != 1)
     fail<ArgumentError>({.asked = "tessera verify-model --certificate",
                          .with = {{"properties", std::to_string(asked.properties.size())}},
@@ -157,7 +157,7 @@ int prove_all(const Options& o, const verification::Subject& subject, const Ques
   return proven ? success : failed;
 }
 
-int check_one(const Options& o, const verification::Subject& subject) {
+int check_one(const VerifyModelArguments& o, const verification::Subject& subject) {
   const Certificate certificate = load_certificate(o.certificate);
   const CertificateCheck check = verification::check_subject(subject, certificate);
   if (o.json) {
@@ -171,7 +171,7 @@ int check_one(const Options& o, const verification::Subject& subject) {
   return check.holds ? success : failed;
 }
 
-int run_verify_model(const Options& o) {
+int run_verify_model(const VerifyModelArguments& o) {
   Questions asked;
   if (!o.questions.empty()) asked = questions_of(o.questions);
   const Device device = o.device.empty() ? current_device() : parse_device(o.device);
@@ -206,7 +206,7 @@ Exit codes: 0 all is proven, or the certificate holds; 1 refuted, unknown or voi
 }  // namespace
 
 Command verify_model_command(CLI::App& program) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<VerifyModelArguments>();
   CLI::App* c = program.add_subcommand("verify-model", "Prove properties of a saved model, and check such proofs");
   c->footer(footer);
   c->add_option("MODEL", o->model, "A safetensors file: of save_model, a trainer's, or another library's")->required();

@@ -12,6 +12,11 @@ set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON) # the shared library links what the layers' folders have found
+# Unity build: the sources of a target are compiled in batches, which halves the time of a build from scratch. Names in
+# anonymous namespaces must therefore be unique within a target. OFF compiles each source alone (the dev preset).
+option(TESSERA_UNITY "Compile the sources of each target in batches" ON)
+set(CMAKE_UNITY_BUILD ${TESSERA_UNITY})
+set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
 # Everything runnable beside everything loadable, so that the program finds the module as it does when installed.
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${tessera_BINARY_DIR}/bin)
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${tessera_BINARY_DIR}/lib)
@@ -24,6 +29,12 @@ if(TESSERA_CCACHE)
   set(CMAKE_C_COMPILER_LAUNCHER ${launcher})
 endif()
 find_package(Threads REQUIRED)
+
+# mold links a quarter of a second faster per program than ld, and there are two hundred test programs.
+find_program(TESSERA_MOLD mold)
+if(TESSERA_MOLD AND PROJECT_IS_TOP_LEVEL)
+  add_link_options(-fuse-ld=mold)
+endif()
 
 add_compile_options(-Wall -Wextra -Wno-missing-field-initializers)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)

@@ -26,9 +26,10 @@ namespace {
 
 constexpr std::size_t classes = 10;
 constexpr std::int64_t held_out_samples = 10'000;
-const TrainDefaults defaults{.steps = 1500, .batch = 128, .lr = 3e-3, .variant_name = "model", .variant = "conv"};
+const TrainDefaults digits_defaults{
+    .steps = 1500, .batch = 128, .lr = 3e-3, .variant_name = "model", .variant = "conv"};
 
-struct Options : TrainOptions {
+struct DigitsArguments : TrainOptions {
   std::string image;
 };
 
@@ -71,7 +72,7 @@ std::vector<Confusion> confusions(const Batch& held_out, const HeldOut& h) {
   return out;
 }
 
-int predict(const Options& o, const Learner& learner) {
+int predict(const DigitsArguments& o, const Learner& learner) {
   const Image digit = fitted_digit(read_png(o.image), o.image);
   const Array x = Array::from(digit.grey, Shape{1, 1, digit_side, digit_side});
   const auto logits = learner.predict(x).to_vector<float>();
@@ -96,10 +97,10 @@ int predict(const Options& o, const Learner& learner) {
   return success;
 }
 
-int run(const Options& o) {
+int run_digits(const DigitsArguments& o) {
   catch_interrupts("tessera: interrupted before the first step", !o.quiet && os::is_terminal(stderr));
   const TrainDevice device(o);
-  const TrainSettings settings = settings_of("digits", o, defaults);
+  const TrainSettings settings = settings_of("digits", o, digits_defaults);
   const std::unique_ptr<Learner> learner = learner_for(settings);
   const Digits digits = load_digits(digits_folder());
   const auto batch = [&](std::uint64_t step) {
@@ -132,12 +133,12 @@ int run(const Options& o) {
 }  // namespace
 
 Command train_digits_command(CLI::App& train) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<DigitsArguments>();
   CLI::App* sub = train.add_subcommand("digits", "Learn to read printed digits");
   sub->add_option("--model", o->variant,
                   "conv, two convolutions and two dense layers, or mlp, two dense layers (default: conv)")
       ->check(CLI::IsMember({"conv", "mlp"}));
-  add_train_options(*sub, *o, defaults);
+  add_train_options(*sub, *o, digits_defaults);
   sub->add_option("--image", o->image,
                   "Train nothing: say which digit is in this picture (PNG), by the model of --resume")
       ->check(names_something)
@@ -158,7 +159,7 @@ Examples:
   tessera train digits --out digits.safetensors
   tessera train digits --resume digits.safetensors --steps 3000 --out digits.safetensors
   tessera train digits --resume digits.safetensors --image photo.png)");
-  return {sub, [o] { return run(*o); }};
+  return {sub, [o] { return run_digits(*o); }};
 }
 
 }  // namespace tessera::app

@@ -25,18 +25,18 @@ namespace {
 constexpr std::int64_t measured_now_and_then = 8192;  // tokens
 constexpr const char* shape_name = "shape";
 const LmShape default_shape{};
-const TrainDefaults defaults{.steps = 900,
-                             .batch = 16,
-                             .lr = 3e-3,
-                             .variant_name = shape_name,
-                             .variant = "",
-                             .epochs = false,
-                             .batch_is = "Windows of the text in a step",
-                             .out_is =
-                                 "Write the model to this file (GGUF), and what is needed to go on beside it, to "
-                                 "one that ends in .safetensors (default: named as the text, in this folder)"};
+const TrainDefaults lm_defaults{.steps = 900,
+                                .batch = 16,
+                                .lr = 3e-3,
+                                .variant_name = shape_name,
+                                .variant = "",
+                                .epochs = false,
+                                .batch_is = "Windows of the text in a step",
+                                .out_is =
+                                    "Write the model to this file (GGUF), and what is needed to go on beside it, to "
+                                    "one that ends in .safetensors (default: named as the text, in this folder)"};
 
-struct Options : TrainOptions {
+struct LmArguments : TrainOptions {
   std::string text, type = "f16", prompt;
   std::optional<std::int64_t> vocabulary, layers, width, heads, key_heads, hidden, context;
   std::optional<double> dropout;
@@ -55,7 +55,7 @@ std::filesystem::path checkpoint_of(const std::filesystem::path& model) {
 }
 
 /// Where the model goes.
-std::filesystem::path model_file(const Options& o) {
+std::filesystem::path model_file(const LmArguments& o) {
   std::filesystem::path out = o.out;
   if (o.out.empty()) {
     out = o.resume.empty() ? std::filesystem::path(o.text).filename() : std::filesystem::path(o.resume);
@@ -80,7 +80,7 @@ std::filesystem::path model_file(const Options& o) {
 }
 
 /// What counts of the sizes: what was said, else the file's to resume from, else the defaults.
-LmShape shape_of(const Options& o, const TrainSettings& settings) {
+LmShape shape_of(const LmArguments& o, const TrainSettings& settings) {
   const bool saved = settings.file.has_value();
   LmShape shape = saved ? lm_shape_of(settings.variant, o.resume) : default_shape;
   const auto take = [&](const char* option, const auto& given, auto& size) {
@@ -109,7 +109,7 @@ struct Corpus {
   std::string prompt;              ///< what the sample continues; empty: there is none
 };
 
-Corpus corpus_of(const Options& o, const std::string& text, const LmShape& shape, Progress& progress) {
+Corpus corpus_of(const LmArguments& o, const std::string& text, const LmShape& shape, Progress& progress) {
   Corpus c;
   c.hash = sha256(text);
   progress.update("learning the vocabulary");
@@ -215,7 +215,7 @@ std::string sample_of(const std::filesystem::path& file, const std::string& prom
   return prompt + made.text;
 }
 
-int report_lm(const Options& o, const TrainSettings& settings, const TrainDevice& device, const Corpus& c,
+int report_lm(const LmArguments& o, const TrainSettings& settings, const TrainDevice& device, const Corpus& c,
               const LmShape& shape, const LmLearner& learner, const Trained& trained,
               const std::filesystem::path& file) {
   const double tokens = static_cast<double>(c.held_out.tokens.size() - 1);
@@ -259,12 +259,12 @@ int report_lm(const Options& o, const TrainSettings& settings, const TrainDevice
   return report(out);
 }
 
-int run(Options o) {
+int run_lm(LmArguments o) {
   catch_interrupts("tessera: interrupted before the first step", !o.quiet && os::is_terminal(stderr));
   const TrainDevice device(o);
   const std::filesystem::path file = model_file(o);
   o.out = checkpoint_of(file).string();
-  TrainSettings settings = settings_of("lm", o, defaults);
+  TrainSettings settings = settings_of("lm", o, lm_defaults);
   const LmShape shape = shape_of(o, settings);
   settings.variant = to_json(shape).dump();
   network_shape(shape, shape.vocabulary);  // before the text is read
@@ -339,7 +339,7 @@ int run(Options o) {
 }  // namespace
 
 Command train_lm_command(CLI::App& train) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<LmArguments>();
   CLI::App* sub = train.add_subcommand("lm", "Learn to write like a text: a language model as a GGUF file");
   sub->add_option("--text", o->text, "The text, any bytes; documents in it are separated by <|endoftext|>")
       ->required()
@@ -359,7 +359,7 @@ Command train_lm_command(CLI::App& train) {
   size("--ctx", o->context, "Tokens of a window: as far as the model looks back", d.context, 2, 1 << 20);
   sub->add_option("--dropout", o->dropout, "Share of what layers give that is dropped in training (default: 0)")
       ->transform(number(0, 0.99));
-  add_train_options(*sub, *o, defaults);
+  add_train_options(*sub, *o, lm_defaults);
   sub->add_option("--type", o->type, "Of the matrices in the model's file: f32, f16 or q8_0 (default: f16)")
       ->check(CLI::IsMember({"f32", "f16", "q8_0"}));
   sub->add_option("--prompt", o->prompt, "What the sample at the end continues (default: words of what is held out)")
@@ -379,7 +379,7 @@ Examples:
   tessera train lm --text book.txt --layers 6 --width 256 --heads 8 --steps 5000 --out large.gguf
   tessera train lm --text book.txt --resume large.safetensors --steps 8000
   tessera train lm --text book.txt --type q8_0 --out small.gguf)");
-  return {sub, [o] { return run(*o); }};
+  return {sub, [o] { return run_lm(*o); }};
 }
 
 }  // namespace tessera::app

@@ -19,9 +19,9 @@ namespace {
 
 constexpr std::int64_t held_out_samples = 10'000, points_drawn = 600, picture_side = 160;
 constexpr std::uint64_t held_out_seed = 0x7370697261730000;  // of its own, so that every run is measured alike
-const TrainDefaults defaults{.steps = 2000, .batch = 256, .lr = 1e-2, .variant_name = "arms", .variant = "2"};
+const TrainDefaults spirals_defaults{.steps = 2000, .batch = 256, .lr = 1e-2, .variant_name = "arms", .variant = "2"};
 
-struct Options : TrainOptions {
+struct SpiralsArguments : TrainOptions {
   std::string picture;
 };
 
@@ -29,7 +29,7 @@ std::vector<std::int32_t> arms_of(const Learner& learner, std::int64_t width, st
   return argmax(learner.predict(plane(width, height)), 1).astype(DType::i32).to_vector<std::int32_t>();
 }
 
-void write_picture(const Options& o, const Learner& learner, const Batch& held_out, std::int64_t arms) {
+void write_picture(const SpiralsArguments& o, const Learner& learner, const Batch& held_out, std::int64_t arms) {
   const auto classes = arms_of(learner, picture_side, picture_side);
   if (o.picture.ends_with(".svg")) {
     const Batch some{held_out.x.slice(0, 0, points_drawn), held_out.y.slice(0, 0, points_drawn)};
@@ -42,10 +42,10 @@ void write_picture(const Options& o, const Learner& learner, const Batch& held_o
   write_png(o.picture, image);
 }
 
-int run(const Options& o) {
+int run_spirals(const SpiralsArguments& o) {
   catch_interrupts("tessera: interrupted before the first step", !o.quiet && os::is_terminal(stderr));
   const TrainDevice device(o);
-  const TrainSettings settings = settings_of("spirals", o, defaults);
+  const TrainSettings settings = settings_of("spirals", o, spirals_defaults);
   const std::int64_t arms = settings.variant == "3" ? 3 : 2;
   const auto network =
       setup(Sequential{Dense{.inputs = 2, .outputs = 64}, Relu{}, Dense{.outputs = 64}, Relu{}, Dense{.outputs = arms}},
@@ -72,10 +72,10 @@ int run(const Options& o) {
 }  // namespace
 
 Command train_spirals_command(CLI::App& train) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<SpiralsArguments>();
   CLI::App* sub = train.add_subcommand("spirals", "Learn to tell the arms of a spiral apart");
   sub->add_option("--arms", o->variant, "2 or 3 (default: 2)")->check(CLI::IsMember({"2", "3"}));
-  add_train_options(*sub, *o, defaults);
+  add_train_options(*sub, *o, spirals_defaults);
   sub->add_option("--picture", o->picture, "Write how the plane is divided to this file: .svg with points, or .png")
       ->check([](const std::string& name) {
         return name.ends_with(".svg") || name.ends_with(".png") ? "" : "\"" + name + "\" ends neither in .svg nor .png";
@@ -90,7 +90,7 @@ exit code is then 130, and --resume goes on to the same weights.
 Examples:
   tessera train spirals
   tessera train spirals --arms 3 --picture plane.svg --svg curve.svg)");
-  return {sub, [o] { return run(*o); }};
+  return {sub, [o] { return run_spirals(*o); }};
 }
 
 }  // namespace tessera::app

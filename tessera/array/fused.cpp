@@ -253,15 +253,15 @@ static_assert(Structure::two == 2 && Structure::four == 4);  // classes that are
 // Structure::form of a map.
 enum Form : std::uint8_t { by_dimensions, linear };
 
-struct Spec {
+struct MapSpec {
   std::shared_ptr<const Structure> structure;
-  friend bool operator==(const Spec& a, const Spec& b) { return *a.structure == *b.structure; }
+  friend bool operator==(const MapSpec& a, const MapSpec& b) { return *a.structure == *b.structure; }
   std::size_t hash() const { return structure->hash(); }
 };
 
 // One thread an element. Up to three merged dimensions are the launch's own, innermost first; outer ones share the
 // third. The linear form counts all elements in the launch's first dimension.
-ir::Function trace_map(const Spec& spec) {
+ir::Function trace_map(const MapSpec& spec) {
   const Structure& s = *spec.structure;
   ir::Builder builder("fused_" + operation_names(s), ir::KernelKind::map);
   ir::Builder::Scope scope(builder);
@@ -308,10 +308,10 @@ bool needs_linear(Device device, const std::array<std::uint64_t, 3>& threads) {
 
 const Kernel& kernel_of(const Structure& structure) {
   // Leaked on purpose: kernels may still be used while the process ends.
-  static auto& family = *new KernelFamily<Spec>(trace_map);
+  static auto& family = *new KernelFamily<MapSpec>(trace_map);
   // Looked up without a copy: that is made for the one that is kept.
-  const Kernel* known = family.find(Spec{std::shared_ptr<const Structure>(std::shared_ptr<void>(), &structure)});
-  return known != nullptr ? *known : family(Spec{std::make_shared<const Structure>(structure)});
+  const Kernel* known = family.find(MapSpec{std::shared_ptr<const Structure>(std::shared_ptr<void>(), &structure)});
+  return known != nullptr ? *known : family(MapSpec{std::make_shared<const Structure>(structure)});
 }
 
 /// `launched(kernel, threads, arguments)` is called when it was.

@@ -36,9 +36,9 @@ enum Form : std::uint8_t {
 bool in_blocks(std::uint8_t form) { return form != thread_each && form != position_each; }
 bool finds_position(std::uint8_t form) { return form >= position; }
 
-struct Spec {
+struct ReductionSpec {
   std::shared_ptr<const Structure> structure;
-  friend bool operator==(const Spec& a, const Spec& b) { return *a.structure == *b.structure; }
+  friend bool operator==(const ReductionSpec& a, const ReductionSpec& b) { return *a.structure == *b.structure; }
   std::size_t hash() const { return structure->hash(); }
 };
 
@@ -164,7 +164,7 @@ class VectorWalk {
   std::vector<ir::Variable> outer_;
 };
 
-ir::Function trace_reduction(const Spec& spec) {
+ir::Function trace_reduction(const ReductionSpec& spec) {
   const Structure& s = *spec.structure;
   const auto op = static_cast<ir::ReduceOp>(s.reduction);
   const std::size_t kept = s.rank - s.reduced;
@@ -562,10 +562,10 @@ Array reduce(const Request& request, Array a, std::span<const int> axes, bool ke
   s.outputs = {stored};
   s.output_nodes = {static_cast<std::int16_t>(node)};
 
-  static auto& family = *new KernelFamily<Spec>(trace_reduction);
+  static auto& family = *new KernelFamily<ReductionSpec>(trace_reduction);
   // Looked up without a copy: that is made for the one that is kept.
-  const Kernel* known = family.find(Spec{std::shared_ptr<const Structure>(std::shared_ptr<void>(), &s)});
-  const Kernel& kernel = known != nullptr ? *known : family(Spec{std::make_shared<const Structure>(s)});
+  const Kernel* known = family.find(ReductionSpec{std::shared_ptr<const Structure>(std::shared_ptr<void>(), &s)});
+  const Kernel& kernel = known != nullptr ? *known : family(ReductionSpec{std::make_shared<const Structure>(s)});
   auto args = fused.arguments(dims);
   args.insert(args.begin() + static_cast<std::ptrdiff_t>(fused.inputs().size()), LaunchArgument(target.view()));
   for (std::int64_t v : {total, part, parts}) args.push_back(LaunchArgument::index(v));

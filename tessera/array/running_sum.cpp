@@ -16,18 +16,18 @@ namespace {
 
 // A row is cut in parts where rows are few: the sum of each part first, then running sums of these, with which the
 // parts begin.
-struct Spec {
+struct RunningSumSpec {
   DType from, sums;
   std::uint32_t threads;  // of a block that goes along a row together; 0: a thread does
   bool exclusive, carried, totals;
-  friend bool operator==(const Spec&, const Spec&) = default;
+  friend bool operator==(const RunningSumSpec&, const RunningSumSpec&) = default;
   std::size_t hash() const {
     return static_cast<std::size_t>(from) << 24 | static_cast<std::size_t>(sums) << 16 | threads << 3 | exclusive << 2 |
            carried << 1 | totals;
   }
 };
 
-ir::Function trace_running_sum(const Spec& spec) {
+ir::Function trace_running_sum(const RunningSumSpec& spec) {
   const bool block = spec.threads != 0;
   ir::Builder builder(spec.totals ? "part_sums" : "running_sum", block ? ir::KernelKind::block : ir::KernelKind::map,
                       {block ? spec.threads : 1u, 1, 1});
@@ -89,8 +89,8 @@ Array detail::running_sum(const Array& a, const AlongAxis& axis, DType sums, boo
   std::int64_t parts = std::clamp<std::int64_t>(most, 1, 256);
   const std::int64_t part = (axis.extent + parts - 1) / parts;
   parts = (axis.extent + part - 1) / part;
-  static auto& family = *new KernelFamily<Spec>(trace_running_sum);
-  Spec spec{a.dtype(), sums, block ? threads_of(device) : 0, exclusive, parts > 1, false};
+  static auto& family = *new KernelFamily<RunningSumSpec>(trace_running_sum);
+  RunningSumSpec spec{a.dtype(), sums, block ? threads_of(device) : 0, exclusive, parts > 1, false};
   const auto launch = [&](const Array& to, const Array* carry) {
     const auto o = static_cast<std::uint64_t>(axis.outer), p = static_cast<std::uint64_t>(parts);
     std::vector<LaunchArgument> args = {a.view()};

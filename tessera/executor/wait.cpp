@@ -14,8 +14,8 @@ namespace tessera::executor {
 
 namespace {
 
-constexpr int spins = 2000;        // fewer than a thread that looks for work: others may have this one's place
-constexpr unsigned deepest = 256;  // nodes on top of each other on one thread: its stack has an end
+constexpr int waiting_spins = 2000;  // fewer than a thread that looks for work: others may have this one's place
+constexpr unsigned deepest = 256;    // nodes on top of each other on one thread: its stack has an end
 constexpr unsigned most_steps = 4096;
 
 }  // namespace
@@ -244,7 +244,7 @@ void Executor::wait(Node& node) {
     if (!next) break;
     run(*next);
   }
-  for (int i = 0; i < spins; ++i)
+  for (int i = 0; i < waiting_spins; ++i)
     if (node.ended()) return;
   announced.refuse_cycle();
   struct Waiter : Continuation {
@@ -284,7 +284,7 @@ void Executor::wait_for(Group& group, std::uint32_t until_left) {
       }
     }
     NodeRef late;
-    for (int i = 1; i < spins && !late; ++i) {
+    for (int i = 1; i < waiting_spins && !late; ++i) {
       if (group.under_way() <= until_left) return;
       if (i % 256 == 0 && visit.may_run() && work_seems_left()) late = claim_in(group);
     }

@@ -6,6 +6,7 @@
 #include "tessera/jinja/filter_bodies.h"
 
 namespace tessera::jinja {
+namespace methods {
 namespace {
 
 using A = const Arguments&;
@@ -395,9 +396,13 @@ const Table dicts = {
     {"update", refused}, {"pop", refused}, {"popitem", refused}, {"setdefault", refused}, {"clear", refused}};
 
 }  // namespace
+}  // namespace methods
 
 FilterBody find_method(const Value& of, std::string_view name) {
-  const Table* table = of.text() ? &texts : of.items() ? &lists : of.dict() ? &dicts : nullptr;
+  const methods::Table* table = of.text()    ? &methods::texts
+                                : of.items() ? &methods::lists
+                                : of.dict()  ? &methods::dicts
+                                             : nullptr;
   if (!table) return nullptr;
   const auto at = table->find(name);
   return at == table->end() ? nullptr : at->second;

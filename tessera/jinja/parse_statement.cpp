@@ -6,7 +6,7 @@
 
 namespace tessera::jinja {
 
-using Kind = Statement::Kind;
+using StatementKind = Statement::Kind;
 
 Body parse(std::vector<Token> tokens) { return Parser(std::move(tokens)).whole(); }
 
@@ -24,14 +24,14 @@ Body Parser::statements(std::initializer_list<std::string_view> ends) {
   while (true) {
     switch (now().kind) {
       case TokenKind::data: {
-        Statement s{.kind = Kind::data, .line = now().line};
+        Statement s{.kind = StatementKind::data, .line = now().line};
         s.text = next().text;
         out.push_back(std::move(s));
         break;
       }
       case TokenKind::output_begin: {
         next();
-        Statement s{.kind = Kind::output, .line = now().line};
+        Statement s{.kind = StatementKind::output, .line = now().line};
         s.expression = expressions();
         if (now().kind != TokenKind::output_end) unexpected("'}}'");
         next();
@@ -68,10 +68,10 @@ Statement Parser::statement() {
   if (name == "with") return with_statement();
   if (name == "macro") return macro_statement();
   if (name == "call") return call_statement();
-  Statement out{.kind = Kind::body, .line = line};
+  Statement out{.kind = StatementKind::body, .line = line};
   if (name == "filter") {
     next();
-    out.kind = Kind::filter;
+    out.kind = StatementKind::filter;
     // The first filter has no '|' before it.
     auto first = make(Expression::Kind::filter);
     first->of.push_back(nullptr);
@@ -89,7 +89,7 @@ Statement Parser::statement() {
   } else if (name == "break" || name == "continue") {
     if (loops_ == 0) syntax_error(line, "'" + name + "' outside of a loop");
     next();
-    out.kind = name == "break" ? Kind::leave : Kind::next;
+    out.kind = name == "break" ? StatementKind::leave : StatementKind::next;
     end_of_block("");
   } else {
     syntax_error(line, "'{% " + name + " %}' is not supported",
@@ -100,7 +100,7 @@ Statement Parser::statement() {
 
 Statement Parser::if_statement() {
   const Deeper deeper(*this);
-  Statement out{.kind = Kind::choice, .line = next().line};
+  Statement out{.kind = StatementKind::choice, .line = next().line};
   out.expression = expressions();
   end_of_block("");
   out.body = statements({"elif", "else", "endif"});
@@ -146,7 +146,7 @@ ExpressionPtr Parser::target(bool with_attribute) {
 }
 
 Statement Parser::for_statement() {
-  Statement out{.kind = Kind::loop, .line = next().line};
+  Statement out{.kind = StatementKind::loop, .line = next().line};
   out.target = target(false);
   if (!skip_name("in")) unexpected("'in'");
   out.expression = expressions(false);
@@ -165,14 +165,14 @@ Statement Parser::for_statement() {
 }
 
 Statement Parser::set_statement() {
-  Statement out{.kind = Kind::set, .line = next().line};
+  Statement out{.kind = StatementKind::set, .line = next().line};
   out.target = target(true);
   if (skip_sign("=")) {
     out.expression = expressions();
     end_of_block("");
     return out;
   }
-  out.kind = Kind::set_block;
+  out.kind = StatementKind::set_block;
   if (is_sign("|")) out.expression = filter_chain(nullptr);
   end_of_block("");
   out.body = statements({"endset"});
@@ -181,7 +181,7 @@ Statement Parser::set_statement() {
 }
 
 Statement Parser::with_statement() {
-  Statement out{.kind = Kind::with, .line = next().line};
+  Statement out{.kind = StatementKind::with, .line = next().line};
   while (now().kind != TokenKind::block_end) {
     if (!out.targets.empty()) expect_sign(",");
     out.targets.push_back(target(false));
@@ -211,7 +211,7 @@ std::vector<Parameter> Parser::parameters() {
 }
 
 Statement Parser::macro_statement() {
-  Statement out{.kind = Kind::macro, .line = next().line};
+  Statement out{.kind = StatementKind::macro, .line = next().line};
   out.text = expect_name();
   out.parameters = parameters();
   end_of_block("");
@@ -229,7 +229,7 @@ Statement Parser::macro_statement() {
 }
 
 Statement Parser::call_statement() {
-  Statement out{.kind = Kind::call, .line = next().line};
+  Statement out{.kind = StatementKind::call, .line = next().line};
   if (is_sign("(")) out.parameters = parameters();
   out.expression = expression();
   if (out.expression->kind != Expression::Kind::call) syntax_error(out.line, "'{% call %}' needs a call of a macro");

@@ -12,11 +12,12 @@ namespace detail {
 
 /// A member pointer to a field of type F, as the offset of the field in bytes; notes the caller's line.
 template <class S, class F>
-class Field {
+class MemberPointer {
  public:
   template <class C>
     requires std::convertible_to<F C::*, F S::*>
-  Field(F C::*member, const char* file = __builtin_FILE(), int line = __builtin_LINE()) : file_(file), line_(line) {
+  MemberPointer(F C::*member, const char* file = __builtin_FILE(), int line = __builtin_LINE())
+      : file_(file), line_(line) {
     alignas(S) const unsigned char bytes[sizeof(S)] = {};  // S is of implicit lifetime: they hold one
     const S* s = reinterpret_cast<const S*>(bytes);
     offset_ = static_cast<std::uint64_t>(reinterpret_cast<const unsigned char*>(&(s->*member)) - bytes);
@@ -49,12 +50,12 @@ class StructPlace {
 
   // One for each type of field: a template could not tell the caller's line. KernelError for a field that is not at a
   // multiple of 4 bytes.
-  auto operator[](detail::Field<S, std::int32_t> f) const { return field(f); }
-  auto operator[](detail::Field<S, std::uint32_t> f) const { return field(f); }
-  auto operator[](detail::Field<S, float> f) const { return field(f); }
-  auto operator[](detail::Field<S, std::int64_t> f) const { return field(f); }
-  auto operator[](detail::Field<S, std::uint64_t> f) const { return field(f); }
-  auto operator[](detail::Field<S, double> f) const { return field(f); }
+  auto operator[](detail::MemberPointer<S, std::int32_t> f) const { return field(f); }
+  auto operator[](detail::MemberPointer<S, std::uint32_t> f) const { return field(f); }
+  auto operator[](detail::MemberPointer<S, float> f) const { return field(f); }
+  auto operator[](detail::MemberPointer<S, std::int64_t> f) const { return field(f); }
+  auto operator[](detail::MemberPointer<S, std::uint64_t> f) const { return field(f); }
+  auto operator[](detail::MemberPointer<S, double> f) const { return field(f); }
   template <class F, class C>
     requires(!detail::StructField<F> || !std::convertible_to<F C::*, F S::*>)
   Val<float> operator[](F C::*) const {
@@ -75,7 +76,7 @@ class StructPlace {
 
  private:
   template <class F>
-  FieldValue<F> field(const detail::Field<S, F>& f) const {
+  FieldValue<F> field(const detail::MemberPointer<S, F>& f) const {
     return FieldValue<F>(detail::FieldPlace{memory_, detail::field_word(index_, detail::words_of<S>, f.offset())},
                          f.file(), f.line());
   }

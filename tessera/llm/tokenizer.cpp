@@ -14,8 +14,6 @@
 namespace tessera {
 namespace {
 
-constexpr TokenId none = -1;
-
 // Texts with which the common families end a turn or a document; not every file names all of its end tokens in a key.
 constexpr std::array<std::string_view, 15> end_texts = {"<|eot_id|>",
                                                         "<|eom_id|>",
@@ -100,7 +98,7 @@ void Tokenizer::read_vocabulary(const GgufFile& file) {
       refuse_tokenizer(file, types_key, fmt::format("{} types are given for {} tokens", types.size(), texts.size()));
   }
   tokens_.resize(texts.size());
-  byte_ids_.fill(none);
+  byte_ids_.fill(no_token);
   for (std::size_t i = 0; i < texts.size(); ++i) {
     Token& token = tokens_[i];
     if (!types.empty()) {
@@ -203,7 +201,7 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, EncodeOptions opti
     std::string_view text;
     TokenId id;
   };
-  std::vector<Fragment> fragments{{text, none}}, next;
+  std::vector<Fragment> fragments{{text, no_token}}, next;
   for (const TokenId id : special_) {
     const Token& special = tokens_[static_cast<std::size_t>(id)];
     if (!options.parse_special && special.type != TokenType::user_defined) continue;
@@ -211,7 +209,7 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, EncodeOptions opti
     next.clear();
     bool found = false;
     for (const Fragment& fragment : fragments) {
-      if (fragment.id != none) {
+      if (fragment.id != no_token) {
         next.push_back(fragment);
         continue;
       }
@@ -222,14 +220,14 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, EncodeOptions opti
           ++at;
           continue;
         }
-        if (at != 0) next.push_back({rest.substr(0, at), none});
+        if (at != 0) next.push_back({rest.substr(0, at), no_token});
         next.push_back({rest.substr(at, special.text.size()), id});
         rest.remove_prefix(at + special.text.size());
         if (strips_after_special_ && special.type == TokenType::control && strips(special.text))
           rest.remove_prefix(std::min(rest.find_first_not_of(" \t\n\v\f\r"), rest.size()));
         found = true, at = 0;
       }
-      if (!rest.empty()) next.push_back({rest, none});
+      if (!rest.empty()) next.push_back({rest, no_token});
     }
     if (found) fragments.swap(next);
   }
@@ -238,13 +236,13 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, EncodeOptions opti
   if (options.add_special && adds_bos_) out.push_back(*bos_);
   bool after_special = true;
   for (const Fragment& fragment : fragments) {
-    if (fragment.id != none)
+    if (fragment.id != no_token)
       out.push_back(fragment.id);
     else if (model_ == Model::gpt2)
       encode_gpt2(fragment.text, out);
     else
       encode_llama(fragment.text, after_special, out);
-    after_special = fragment.id != none;
+    after_special = fragment.id != no_token;
   }
   if (options.add_special && adds_eos_) out.push_back(*eos_);
   return out;

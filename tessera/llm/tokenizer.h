@@ -19,6 +19,7 @@
 namespace tessera {
 
 using TokenId = std::int32_t;
+inline constexpr TokenId no_token = -1;  ///< the id of no token
 
 /// Kinds of tokens, numbered as "tokenizer.ggml.token_type" numbers them.
 enum class TokenType : std::uint8_t { undefined, normal, unknown, control, user_defined, unused, byte };

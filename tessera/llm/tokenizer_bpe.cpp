@@ -12,8 +12,6 @@
 namespace tessera {
 namespace {
 
-constexpr TokenId none = -1;
-
 // GPT-2's table: bytes that print stand for themselves, the others for the characters from U+0100 on, in order.
 constexpr std::array<char32_t, 256> byte_characters = [] {
   std::array<char32_t, 256> out{};
@@ -53,7 +51,7 @@ std::string bytes_of(std::string_view text, bool& whole) {
 }  // namespace
 
 void Tokenizer::read_bytes_of_gpt2() {
-  byte_ids_.fill(none);
+  byte_ids_.fill(no_token);
   for (std::size_t i = 0; i < tokens_.size(); ++i) {
     Token& token = tokens_[i];
     // Old converters give the vocabulary's bytes the type of SentencePiece's bytes.
@@ -127,7 +125,7 @@ void Tokenizer::encode_piece(std::string_view piece, std::vector<TokenId>& out) 
   for (std::int64_t i = 0; i < count; ++i) {
     const auto byte = static_cast<unsigned char>(piece[static_cast<std::size_t>(i)]);
     TokenId id = byte_ids_[byte];
-    if (id == none) id = missing;  // never merged, and left out at the end
+    if (id == no_token) id = missing;  // never merged, and left out at the end
     symbols[static_cast<std::size_t>(i)] = {id, i - 1, i + 1 < count ? i + 1 : -1};
   }
 

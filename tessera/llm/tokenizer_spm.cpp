@@ -12,7 +12,6 @@
 namespace tessera {
 namespace {
 
-constexpr TokenId none = -1;
 constexpr std::string_view space = "\u2581";
 
 std::string replaced(std::string_view text, std::string_view from, std::string_view to) {
@@ -37,7 +36,7 @@ int named_byte(std::string_view text) {
 }  // namespace
 
 void Tokenizer::read_bytes_of_llama() {
-  byte_ids_.fill(none);
+  byte_ids_.fill(no_token);
   for (std::size_t i = 0; i < tokens_.size(); ++i) {
     Token& token = tokens_[i];
     const auto id = static_cast<TokenId>(i);
@@ -55,7 +54,7 @@ void Tokenizer::read_bytes_of_llama() {
   }
   // A vocabulary without byte tokens may have the bytes as they are.
   for (const auto& [text, id] : by_bytes_)
-    if (text.size() == 1 && byte_ids_[static_cast<unsigned char>(text[0])] == none)
+    if (text.size() == 1 && byte_ids_[static_cast<unsigned char>(text[0])] == no_token)
       byte_ids_[static_cast<unsigned char>(text[0])] = id;
 }
 
@@ -89,7 +88,7 @@ void Tokenizer::encode_llama(std::string_view given, bool after_special, std::ve
   };
   const auto find = [&](std::size_t begin, std::size_t size) {
     const auto at = by_bytes_.find(std::string_view(text).substr(begin, size));
-    return at == by_bytes_.end() ? none : at->second;
+    return at == by_bytes_.end() ? no_token : at->second;
   };
   std::vector<Part> parts;
   for (std::size_t at = 0; at < text.size();) {
@@ -109,7 +108,7 @@ void Tokenizer::encode_llama(std::string_view given, bool after_special, std::ve
     if (left < 0 || right < 0) return;
     const std::uint32_t size = part(left).size + part(right).size;
     const TokenId id = find(part(left).begin, size);
-    if (id != none) queue.push({scores_[static_cast<std::size_t>(id)], left, right, size, id});
+    if (id != no_token) queue.push({scores_[static_cast<std::size_t>(id)], left, right, size, id});
   };
   for (std::int64_t i = 0; i + 1 < static_cast<std::int64_t>(parts.size()); ++i) consider(i, i + 1);
   while (!queue.empty()) {
@@ -127,13 +126,13 @@ void Tokenizer::encode_llama(std::string_view given, bool after_special, std::ve
   }
   for (std::int64_t i = 0; i >= 0; i = part(i).next) {
     const Part& p = part(i);
-    if (p.id != none) {
+    if (p.id != no_token) {
       out.push_back(p.id);
       continue;
     }
     for (std::size_t b = p.begin; b < p.begin + p.size; ++b) {
       const TokenId id = byte_ids_[static_cast<unsigned char>(text[b])];
-      if (id != none) {
+      if (id != no_token) {
         out.push_back(id);
       } else if (unknown_) {
         out.push_back(*unknown_);

@@ -136,7 +136,6 @@ Code ZeApi::set_current(stream::Context context) const {
 
 namespace {
 constexpr std::size_t alignment = 64;
-void* pointer(Address address) { return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address)); }
 }  // namespace
 
 // What others have of the device's memory is known to the system's management (sysman) only, which wants rights of its
@@ -173,7 +172,7 @@ Code ZeApi::release(Address address) const {
       device.live.erase(it);
     }
   }
-  return call_.release(device.driver->context, pointer(address));
+  return call_.release(device.driver->context, pointer_of(address));
 }
 Code ZeApi::allocate_pinned(void** host, std::size_t bytes) const {
   const HostMemoryDesc desc;

@@ -12,6 +12,10 @@
 
 namespace tessera::oneapi {
 
+inline void* pointer_of(stream::Address address) {
+  return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address));
+}
+
 /// The device that is current on this thread; there is one in every call that needs it.
 ZeDevice& here();
 

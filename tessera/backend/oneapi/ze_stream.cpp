@@ -16,7 +16,6 @@ namespace {
 constexpr std::uint32_t pool_events = 64;
 constexpr std::size_t look_from = 8,  ///< events kept before a list looks which it can let go
     mark_from = 64;                   ///< events waited for since the last signal before one is put in to be past
-void* pointer(Address address) { return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address)); }
 ZeStream& stream_of(Handle handle) { return *static_cast<ZeStream*>(handle); }
 }  // namespace
 
@@ -221,14 +220,14 @@ Code ZeApi::launch_graph(Handle executable, Handle handle) const {
 
 Code ZeApi::copy_to_device(Address to, const void* from, std::size_t bytes, Handle stream) const {
   if (const Code code = stream_of(stream).begin(call_)) return code;
-  return call_.append_copy(stream_of(stream).target(), pointer(to), from, bytes, nullptr, 0, nullptr);
+  return call_.append_copy(stream_of(stream).target(), pointer_of(to), from, bytes, nullptr, 0, nullptr);
 }
 Code ZeApi::copy_to_host(void* to, Address from, std::size_t bytes, Handle stream) const {
   if (const Code code = stream_of(stream).begin(call_)) return code;
-  return call_.append_copy(stream_of(stream).target(), to, pointer(from), bytes, nullptr, 0, nullptr);
+  return call_.append_copy(stream_of(stream).target(), to, pointer_of(from), bytes, nullptr, 0, nullptr);
 }
 Code ZeApi::copy_on_device(Address to, Address from, std::size_t bytes, Handle stream) const {
-  return copy_to_device(to, pointer(from), bytes, stream);
+  return copy_to_device(to, pointer_of(from), bytes, stream);
 }
 // Memory of a context may be used by all its devices, if these reach each other; a context has those of one driver.
 Code ZeApi::enable_peer(int ordinal, int peer_ordinal, stream::Context, bool* can) const {
@@ -245,8 +244,8 @@ Code ZeApi::copy_from_peer(Address to, int, stream::Context, Address from, int, 
 }
 Code ZeApi::fill(Address to, std::uint32_t word, unsigned word_bytes, std::size_t count, Handle stream) const {
   if (const Code code = stream_of(stream).begin(call_)) return code;
-  return call_.append_fill(stream_of(stream).target(), pointer(to), &word, word_bytes, word_bytes * count, nullptr, 0,
-                           nullptr);
+  return call_.append_fill(stream_of(stream).target(), pointer_of(to), &word, word_bytes, word_bytes * count, nullptr,
+                           0, nullptr);
 }
 
 }  // namespace tessera::oneapi

@@ -26,7 +26,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr int format = 1;
 constexpr std::size_t most_bytes = std::size_t{1} << 20, most_entries = 128;
-constexpr std::string_view ending = ".json";
+constexpr std::string_view trial_ending = ".json";
 
 std::string beginning(Backend backend) { return fmt::format("open-{}-", backend_name(backend)); }
 std::string mark_beginning(Backend backend) { return fmt::format("opening-{}-", backend_name(backend)); }
@@ -37,7 +37,7 @@ std::string key_of(const DeviceInfo& info, const Origin& origin) {
   return sha256(fmt::format("{}\ndevice {} {} {}\n", origin.row_key, origin.index, info.name, info.identity));
 }
 std::string name_of(Backend backend, const std::string& key) {
-  return fmt::format("{}{}{}", beginning(backend), key.substr(0, 16), ending);
+  return fmt::format("{}{}{}", beginning(backend), key.substr(0, 16), trial_ending);
 }
 
 struct Known {
@@ -80,9 +80,9 @@ void keep(Backend backend, const std::string& key, const Known& known) {
   const auto why = store.folder().empty() ? "neither XDG_CACHE_HOME nor HOME is set"
                                           : store.write(name_of(backend, key), json.dump(1) + "\n");
   if (!why) {
-    const auto all = store.list(beginning(backend), ending);
+    const auto all = store.list(beginning(backend), trial_ending);
     for (std::size_t i = 0; i + most_entries < all.size(); ++i) store.remove(all[i].name);
-    store.tidy(beginning(backend), ending);
+    store.tidy(beginning(backend), trial_ending);
     return;
   }
   static std::atomic<bool> said = false;
@@ -97,7 +97,7 @@ void keep(Backend backend, const std::string& key, const Known& known) {
 bool left_by_the_dead(Backend backend, const std::string& key, bool remove) {
   const os::PrivateStore store = private_store();
   bool found = false;
-  for (const auto& entry : store.list(mark_beginning(backend), ending)) {
+  for (const auto& entry : store.list(mark_beginning(backend), trial_ending)) {
     const auto text = store.read(entry.name, most_bytes);
     if (!text) continue;
     try {
@@ -168,7 +168,7 @@ OpeningMark::OpeningMark(const DeviceInfo& info, const Origin& origin) {
   const int process = os::own_process();
   const std::uint64_t start = os::start_of(process);
   const std::string mine = sha256(fmt::format("{} {} {}", key, process, start));
-  const std::string name = fmt::format("{}{}{}", mark_beginning(info.device.backend), mine.substr(0, 16), ending);
+  const std::string name = fmt::format("{}{}{}", mark_beginning(info.device.backend), mine.substr(0, 16), trial_ending);
   const Json json = {{"key", key}, {"process", process}, {"start", start}, {"boot", os::boot_id()}};
   if (!private_store().write(name, json.dump() + "\n")) name_ = name;
 }
@@ -189,7 +189,7 @@ void forget_trials() {
   const os::PrivateStore store = private_store();
   for (const Backend backend : all_backends)
     for (const std::string& begins : {beginning(backend), mark_beginning(backend)})
-      for (const auto& entry : store.list(begins, ending)) store.remove(entry.name);
+      for (const auto& entry : store.list(begins, trial_ending)) store.remove(entry.name);
 }
 
 }  // namespace tessera

@@ -36,27 +36,27 @@ constexpr std::string_view answering =
     "TESSERA_SYSTEM_ROOT= "
     "TESSERA_PROBE_TIMEOUT=";
 constexpr std::size_t most_entries = 64, most_bytes = std::size_t{16} << 20;
-constexpr std::string_view ending = ".json";
+constexpr std::string_view verdict_ending = ".json";
 constexpr std::size_t shortest_secret = 6;  // "0" and "all" are in every text
 
 std::string beginning(Backend backend) { return fmt::format("probe-{}-", backend_name(backend)); }
 
 /// One entry for a key: its name is a part of the key's hash, and the whole hash is inside.
 std::string name_of(Backend backend, const std::string& hash) {
-  return fmt::format("{}{}{}", beginning(backend), hash.substr(0, 16), ending);
+  return fmt::format("{}{}{}", beginning(backend), hash.substr(0, 16), verdict_ending);
 }
 
 /// The oldest go first, of earlier starts of the machine, mostly; and those that hold values of variables.
 void bound(const os::PrivateStore& store) {
   std::vector<os::PrivateStore::Entry> all;
   for (const Backend backend : all_backends) {
-    for (os::PrivateStore::Entry& entry : store.list(beginning(backend), ending)) {
+    for (os::PrivateStore::Entry& entry : store.list(beginning(backend), verdict_ending)) {
       if (const auto text = store.read(entry.name); text && text->starts_with(in_clear))
         store.remove(entry.name);
       else
         all.push_back(std::move(entry));
     }
-    store.tidy(beginning(backend), ending);
+    store.tidy(beginning(backend), verdict_ending);
   }
   std::ranges::sort(all, {}, &os::PrivateStore::Entry::written);
   for (std::size_t i = 0; i + most_entries < all.size(); ++i) store.remove(all[i].name);
@@ -160,7 +160,7 @@ void forget_verdicts(std::optional<Backend> backend) {
   const os::PrivateStore store = private_store();
   for (const Backend one : all_backends)
     if (!backend || one == *backend)
-      for (const os::PrivateStore::Entry& entry : store.list(beginning(one), ending)) store.remove(entry.name);
+      for (const os::PrivateStore::Entry& entry : store.list(beginning(one), verdict_ending)) store.remove(entry.name);
 }
 
 }  // namespace tessera

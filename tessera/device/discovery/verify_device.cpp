@@ -18,7 +18,7 @@ namespace tessera {
 namespace {
 
 constexpr std::uint64_t elements = 1000;
-constexpr std::uint32_t most_threads = 64;  // of a block
+constexpr std::uint32_t max_block_threads = 64;  // of a block
 
 /// Each block reverses its elements, one a thread, through shared memory, then y = 2 x + 1; the last one is not full.
 ir::Function trace(std::uint32_t threads) {
@@ -56,13 +56,13 @@ ir::Function trace_functions(std::uint32_t threads) {
   return builder.finish();
 }
 
-std::uint32_t threads_on(const DriverDevice& device) { return block_threads(device.info().can, most_threads); }
+std::uint32_t threads_on(const DriverDevice& device) { return block_threads(device.info().can, max_block_threads); }
 
 /// For 64 threads a block, 32, ... and 1.
 struct Traced {
   std::vector<ir::Function> kernels;
   Traced() {
-    for (std::uint32_t threads = most_threads; threads != 0; threads /= 2) kernels.push_back(trace(threads));
+    for (std::uint32_t threads = max_block_threads; threads != 0; threads /= 2) kernels.push_back(trace(threads));
   }
 };
 
@@ -100,7 +100,8 @@ std::string verify_device(DriverDevice& device, KernelCounters* counters) {
   const std::uint32_t threads = threads_on(device);
   std::vector<float> x(elements), y;
   for (std::uint64_t i = 0; i < elements; ++i) x[i] = static_cast<float>(i) * 0.25f - 100.0f;
-  const ir::Function& function = traced->kernels[static_cast<std::size_t>(std::countr_zero(most_threads / threads))];
+  const ir::Function& function =
+      traced->kernels[static_cast<std::size_t>(std::countr_zero(max_block_threads / threads))];
   const CompileRequest request{&function, Variant{}};
   const auto kernel = counters != nullptr ? std::move(make_kernels(device, std::span(&request, 1), *counters)[0].kernel)
                                           : std::move(device.compile(std::span(&request, 1)).at(0));

@@ -21,7 +21,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::string_view before = "kernel-", ending = ".bin";
+constexpr std::string_view kernel_beginning = "kernel-", kernel_ending = ".bin";
 constexpr std::size_t part_digits = 16, digits = 2 * part_digits;
 /// How an entry begins; the SHA-256 of all that follows it comes behind.
 constexpr std::string_view magic = "tessera kernel 1\n";
@@ -40,8 +40,8 @@ std::uint64_t on_disk(std::uint64_t bytes) { return (bytes + block - 1) / block 
 struct Key {
   std::string kernel, device;
   std::string text() const { return kernel + device; }
-  std::string beginning() const { return fmt::format("{}{}", before, sha256(kernel).substr(0, part_digits)); }
-  std::string name() const { return beginning() + sha256(device).substr(0, part_digits) + std::string(ending); }
+  std::string beginning() const { return fmt::format("{}{}", kernel_beginning, sha256(kernel).substr(0, part_digits)); }
+  std::string name() const { return beginning() + sha256(device).substr(0, part_digits) + std::string(kernel_ending); }
 };
 
 std::string kernel_lines(Backend backend, const CompileRequest& request) {
@@ -133,7 +133,7 @@ std::string why_off() {
 os::PrivateStore store() { return os::PrivateStore(private_store().folder() / "kernels"); }
 
 void remove_oldest(const os::PrivateStore& store, std::uint64_t limit) {
-  const auto entries = store.list(before, ending, digits);
+  const auto entries = store.list(kernel_beginning, kernel_ending, digits);
   std::uint64_t bytes = 0;
   for (const auto& entry : entries) bytes += on_disk(entry.bytes);
   if (bytes > limit)
@@ -141,7 +141,7 @@ void remove_oldest(const os::PrivateStore& store, std::uint64_t limit) {
       if (bytes <= limit - limit / 8) break;
       if (store.remove(entry.name)) bytes -= on_disk(entry.bytes);
     }
-  store.tidy(before, ending);
+  store.tidy(kernel_beginning, kernel_ending);
 }
 
 void keep(const Key& key, std::string_view image) {
@@ -159,7 +159,7 @@ void keep(const Key& key, std::string_view image) {
   // The folder is listed about once for each 32nd of the limit that is written, by whichever processes: the names,
   // which are hashes, draw who does it.
   const std::uint64_t share = std::max<std::uint64_t>(limit / 32, 1);
-  if (std::stoull(name.substr(before.size(), part_digits), nullptr, 16) % share < on_disk(entry.size()))
+  if (std::stoull(name.substr(kernel_beginning.size(), part_digits), nullptr, 16) % share < on_disk(entry.size()))
     remove_oldest(store(), limit);
 }
 
@@ -168,7 +168,7 @@ void tell_absent(const Key& key) {
   if (!logging::enabled(logging::Level::debug)) return;
   std::string why = "it is not kept yet";
   const os::PrivateStore kept = store();
-  for (const auto& entry : kept.list(key.beginning(), ending, part_digits)) {
+  for (const auto& entry : kept.list(key.beginning(), kernel_ending, part_digits)) {
     const auto bytes = kept.read(entry.name);
     const auto read = bytes ? read_entry(*bytes) : std::nullopt;
     why = !bytes  ? entry.name + " is kept, and not to be believed: another user's, or open to others"
@@ -269,7 +269,7 @@ KernelCache kernel_cache() {
   const os::PrivateStore kept = store();
   cache.folder = kept.folder();
   if (cache.off.empty()) cache.unwritable = kept.why_not_written().value_or("");
-  for (const auto& file : kept.list(before, ending, digits)) {
+  for (const auto& file : kept.list(kernel_beginning, kernel_ending, digits)) {
     cache.bytes += on_disk(file.bytes);
     const auto bytes = kept.read(file.name);
     const auto entry = bytes ? read_entry(*bytes) : std::nullopt;
@@ -289,7 +289,8 @@ std::size_t clear_kernel_cache() {
   std::size_t deleted = 0;
   if (private_store().folder().empty()) return deleted;
   const os::PrivateStore kept = store();
-  for (const auto& entry : kept.list(before, ending, digits)) deleted += kept.remove(entry.name) ? 1 : 0;
+  for (const auto& entry : kept.list(kernel_beginning, kernel_ending, digits))
+    deleted += kept.remove(entry.name) ? 1 : 0;
   return deleted;
 }
 

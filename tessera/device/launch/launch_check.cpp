@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::uint64_t most_threads = std::uint64_t{1} << 62;
+constexpr std::uint64_t max_launch_threads = std::uint64_t{1} << 62;
 // Indices of this size and beyond have 64 bits: room is left for a loop's last step, for parts, and for grids that are
 // rounded up.
 constexpr std::uint64_t wide_from = (std::uint64_t{1} << 31) - 65536;
@@ -165,7 +165,7 @@ bool check_shape(const ir::Function& fn, const std::array<std::uint64_t, 3>& sha
     const std::uint64_t width = fn.kind == ir::KernelKind::block ? fn.block_size[d] : 1;
     const bool overflows =
         __builtin_mul_overflow(threads, shape[d], &threads) || __builtin_mul_overflow(threads, width, &threads);
-    if (overflows || threads > most_threads) {
+    if (overflows || threads > max_launch_threads) {
       fail<KernelError>(
           {.asked = "launch " + fn.name,
            .wrong = fmt::format("the shape {} x {} x {} is more than 2^62 threads", shape[0], shape[1], shape[2])});

@@ -17,12 +17,12 @@
 namespace tessera {
 
 namespace {
-const std::string copy_name = "(copy)", fill_name = "(fill)";
+const std::string recorded_copy_name = "(copy)", recorded_fill_name = "(fill)";
 }
 
 const std::string& RecordedPiece::name() const {
   if (counter != nullptr) return counter->name;
-  return from_memory >= 0 ? copy_name : fill_name;
+  return from_memory >= 0 ? recorded_copy_name : recorded_fill_name;
 }
 
 Recording::Recording(Queue& queue, SequenceMemory& pool, RecordedLists& lists, AtRefusal at_refusal)

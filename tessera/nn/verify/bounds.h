@@ -8,6 +8,8 @@
 // device's f32 is within gamma_n of (Higham). So both are one term.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <functional>
 #include <optional>
 #include <string>
@@ -17,6 +19,10 @@
 #include "tessera/nn/verify/property.h"
 
 namespace tessera::verification {
+
+/// The unit round-off of the f64 in which bounds are computed.
+constexpr double host64 = 0x1p-52;
+inline double largest_of(double lo, double hi) { return std::max(std::abs(lo), std::abs(hi)); }
 
 /// A box of floats, and the ball around another box that the inputs are in besides.
 struct Region {

@@ -12,9 +12,6 @@ namespace tessera::verification {
 
 namespace {
 
-constexpr double host64 = 0x1p-52;
-double largest_of(double lo, double hi) { return std::max(std::abs(lo), std::abs(hi)); }
-
 /// Whether every term of a row is at least 0 (`sign` 1), or at most 0 (-1). Then so is their sum, however it is rounded
 /// and whatever is flushed.
 bool terms_have_sign(const Linear& m, std::size_t r, const Analysis::Bounds& x, double sign) {

@@ -10,9 +10,7 @@ namespace tessera::verification {
 
 namespace {
 
-constexpr double host64 = 0x1p-52;
 constexpr std::int64_t rows_at_once = 64;
-double largest_of(double lo, double hi) { return std::max(std::abs(lo), std::abs(hi)); }
 
 Rows zeros(std::int64_t count, std::int64_t columns) {
   return {count, columns, std::vector<double>(static_cast<std::size_t>(count * columns), 0.0)};

@@ -11,13 +11,13 @@ namespace {
 
 enum class Mask { none, causal, seen, added };
 
-struct Case {
+struct AttentionCase {
   std::int64_t batch, heads, key_heads, queries, keys, size, value_size;
   DType dtype = DType::f32;
   Mask mask = Mask::none;
 };
 
-double check_scaled_attention(const Case& c, Device device, std::uint64_t seed) {
+double check_scaled_attention(const AttentionCase& c, Device device, std::uint64_t seed) {
   Random random(seed);
   const Shape q_shape = {c.batch, c.heads, c.queries, c.size}, k_shape = {c.batch, c.key_heads, c.keys, c.size},
               v_shape = {c.batch, c.key_heads, c.keys, c.value_size}, m_shape = {c.queries, c.keys};
@@ -74,7 +74,7 @@ void add_attention_checks(Checks& checks) {
   const auto text = [](Mask m) {
     return m == Mask::none ? "" : m == Mask::causal ? " causal" : m == Mask::seen ? " masked" : " with a mask added";
   };
-  std::vector<Case> cases;
+  std::vector<AttentionCase> cases;
   for (const Mask m : {Mask::none, Mask::causal, Mask::seen, Mask::added}) {
     cases.push_back({2, 4, 2, 7, 9, 16, 5, DType::f32, m});
     cases.push_back({1, 2, 2, 70, 130, 33, 17, DType::f32, m});
@@ -82,7 +82,7 @@ void add_attention_checks(Checks& checks) {
   for (const DType t : {DType::f16, DType::bf16, DType::f64}) cases.push_back({1, 2, 1, 9, 9, 8, 8, t, Mask::causal});
   cases.push_back({1, 1, 1, 1, 1, 1, 1});
   cases.push_back({0, 2, 1, 3, 3, 4, 4});
-  for (const Case& c : cases)
+  for (const AttentionCase& c : cases)
     checks.push_back({"scaled_dot_product_attention",
                       to_string(Shape{c.batch, c.heads, c.queries, c.size}) + " over " + std::to_string(c.key_heads) +
                           " heads of " + std::to_string(c.keys) + " " + std::string(dtype_name(c.dtype)) + text(c.mask),

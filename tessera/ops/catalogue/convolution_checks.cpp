@@ -10,14 +10,14 @@ namespace tessera::ops {
 
 namespace {
 
-struct Case {
+struct ConvolutionCase {
   Shape x, weight;
   Convolution2d options;
 };
 
 // Every element of x that a window sees, with the window's place: f(window, kernel element, element of x).
 template <class F>
-void each_window(const Case& c, Extents2d windows, F&& f) {
+void each_window(const ConvolutionCase& c, Extents2d windows, F&& f) {
   const Convolution2d& o = c.options;
   for (std::int64_t r = 0; r < windows.rows; ++r)
     for (std::int64_t q = 0; q < windows.columns; ++q)
@@ -30,13 +30,13 @@ void each_window(const Case& c, Extents2d windows, F&& f) {
         }
 }
 
-Extents2d windows_of(const Case& c) {
+Extents2d windows_of(const ConvolutionCase& c) {
   const Convolution2d& o = c.options;
   return {(c.x[2] + 2 * o.padding.rows - o.dilation.rows * (c.weight[2] - 1) - 1) / o.stride.rows + 1,
           (c.x[3] + 2 * o.padding.columns - o.dilation.columns * (c.weight[3] - 1) - 1) / o.stride.columns + 1};
 }
 
-double check_convolution(const Case& c, DType t, Device device, std::uint64_t seed) {
+double check_convolution(const ConvolutionCase& c, DType t, Device device, std::uint64_t seed) {
   if (t == DType::f64 && !device_info(device).can.f64) return 0;
   Random random(seed);
   const auto x = rounded(random.numbers(element_count(c.x)), t),
@@ -70,7 +70,7 @@ double check_convolution(const Case& c, DType t, Device device, std::uint64_t se
 }
 
 // Whole numbers, so that sums are exact. The weight of the case gives the kernel's extents.
-double check_fold(const Case& c, Device device, std::uint64_t seed) {
+double check_fold(const ConvolutionCase& c, Device device, std::uint64_t seed) {
   Random random(seed);
   const Extents2d windows = windows_of(c);
   const std::int64_t area = windows.rows * windows.columns, each = c.weight[2] * c.weight[3];
@@ -88,7 +88,7 @@ double check_fold(const Case& c, Device device, std::uint64_t seed) {
   return worst(poisoned(device, wanted.size() * 4, [&] { return fold2d(a, {c.x[2], c.x[3]}, o); }), wanted, 0, 1e-30);
 }
 
-double check_pool(bool mean, const Case& c, Device device, std::uint64_t seed) {
+double check_pool(bool mean, const ConvolutionCase& c, Device device, std::uint64_t seed) {
   Random random(seed);
   const auto v = rounded(random.numbers(element_count(c.x)), DType::f32);
   const Extents2d windows = windows_of(c);
@@ -109,13 +109,13 @@ double check_pool(bool mean, const Case& c, Device device, std::uint64_t seed) {
 }  // namespace
 
 void add_convolution_checks(Checks& checks) {
-  const Case cases[] = {
+  const ConvolutionCase cases[] = {
       {{2, 3, 9, 11}, {4, 3, 3, 3}, {}},
       {{1, 1, 1, 1}, {1, 1, 1, 1}, {}},
       {{2, 4, 9, 11}, {6, 2, 3, 2}, {.stride = {1, 3}, .padding = 1, .dilation = {2, 1}, .groups = 2}},
       {{2, 3, 33, 65}, {5, 3, 5, 3}, {.stride = 2, .padding = {2, 1}}},
   };
-  for (const Case& c : cases) {
+  for (const ConvolutionCase& c : cases) {
     const std::string shape = to_string(c.x) + ", " + to_string(c.weight);
     for (DType t : {DType::f32, DType::f16, DType::bf16, DType::f64})
       checks.push_back({"conv2d", shape + " " + std::string(dtype_name(t)),

@@ -11,7 +11,7 @@ namespace {
 enum Kind : std::uint8_t { sum_, mean_, max_, min_, any_, all_, argmax_ };
 constexpr const char* names[] = {"sum", "mean", "max", "min", "any", "all", "argmax"};
 
-struct Case {
+struct ReductionCase {
   Kind kind;
   Shape shape;
   std::vector<int> axes;  // empty: all
@@ -19,7 +19,7 @@ struct Case {
   bool strided = false;  // every second row of an array twice as long
 };
 
-double run(const Case& c, Device device, std::uint64_t seed) {
+double run(const ReductionCase& c, Device device, std::uint64_t seed) {
   Random random(seed);
   const std::int64_t count = element_count(c.shape);
   // Whole numbers, so that sums are exact in f32 and equal elements occur.
@@ -93,7 +93,7 @@ double run(const Case& c, Device device, std::uint64_t seed) {
 }  // namespace
 
 void add_reduction_checks(Checks& checks) {
-  std::vector<Case> cases;
+  std::vector<ReductionCase> cases;
   for (Kind k : {sum_, mean_, max_, min_, any_, all_}) {
     const DType t = k >= any_ ? DType::boolean : DType::f32;
     const Shape shapes[] = {{1}, {7}, {5, 33}, {3, 1000}, {65537, 3}, {3, 70001}};
@@ -112,7 +112,7 @@ void add_reduction_checks(Checks& checks) {
   for (const Shape& s : {Shape{1}, Shape{5, 33}, Shape{65537, 3}, Shape{2, 70001}})
     for (int axis = 0; axis < static_cast<int>(s.size()); ++axis) cases.push_back({argmax_, s, {axis}});
   cases.push_back({argmax_, {9, 50}, {1}, DType::f16}), cases.push_back({argmax_, {9, 50}, {0}, DType::i32, true});
-  for (const Case& c : cases) {
+  for (const ReductionCase& c : cases) {
     std::string shape = to_string(c.shape);
     if (!c.axes.empty()) {
       shape += " axis";

@@ -33,7 +33,7 @@ namespace {
 namespace orc = llvm::orc;
 
 // Vectors are explicit already, so a few passes do what -O2 would, in a tenth of its time.
-constexpr const char* pass_list =
+constexpr const char* cpu_pass_list =
     "function(sroa,early-cse<memssa>,instcombine,simplifycfg,loop-mssa(licm),gvn,dse,instcombine,simplifycfg)";
 
 double milliseconds_since(std::chrono::steady_clock::time_point start) {
@@ -237,7 +237,7 @@ class LlvmGenerator : public Generator {
     passes.registerLoopAnalyses(loops);
     passes.crossRegisterProxies(loops, functions, groups, modules);
     llvm::ModulePassManager manager;
-    if (auto error = passes.parsePassPipeline(manager, pass_list)) take(std::move(error));
+    if (auto error = passes.parsePassPipeline(manager, cpu_pass_list)) take(std::move(error));
     manager.run(module, modules);
     keep_addresses(module);
     return emitter.scratch_bytes();

@@ -23,7 +23,7 @@ namespace {
 constexpr const char* triple = "nvptx64-nvidia-cuda";
 
 // Loops of known, small counts are unrolled, so that arrays indexed by their counters become registers.
-constexpr const char* pass_list =
+constexpr const char* ptx_pass_list =
     "function(sroa,early-cse<memssa>,instcombine,simplifycfg,loop-mssa(licm),loop(indvars,loop-unroll-full),sroa,"
     "early-cse<memssa>,instcombine,gvn,dse,instcombine,simplifycfg)";
 
@@ -106,7 +106,7 @@ class LlvmPtxGenerator final : public PtxGenerator {
     passes.registerLoopAnalyses(loops);
     passes.crossRegisterProxies(loops, functions, groups, modules);
     llvm::ModulePassManager manager;
-    if (auto error = passes.parsePassPipeline(manager, pass_list)) throw Refusal{llvm::toString(std::move(error))};
+    if (auto error = passes.parsePassPipeline(manager, ptx_pass_list)) throw Refusal{llvm::toString(std::move(error))};
     manager.run(module, modules);
   }
 
