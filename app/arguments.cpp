@@ -60,7 +60,7 @@ std::pair<std::size_t, std::size_t> distance(std::string_view wanted, std::strin
 
 std::string did_you_mean(std::string_view wanted, const std::vector<std::string>& names) {
   if (wanted.size() <= 2) return "";  // -x is as near to every other letter
-  const std::vector<std::string> near = nearest(wanted, names, 1);
+  const std::vector<std::string> near = closest_matches(wanted, names, 1);
   return near.empty() ? "" : fmt::format("; did you mean {}?", near.front());
 }
 
@@ -79,7 +79,7 @@ std::string name_of(const CLI::App& app) {
 
 }  // namespace
 
-CLI::Validator whole_number(std::int64_t lowest, std::int64_t highest) { return whole(lowest, highest); }
+CLI::Validator integer_in_range(std::int64_t lowest, std::int64_t highest) { return whole(lowest, highest); }
 
 CLI::Validator seed_number() { return whole(std::uint64_t{0}, std::numeric_limits<std::uint64_t>::max()); }
 
@@ -99,7 +99,8 @@ CLI::Validator number(double lowest, double highest, bool above) {
           ""};
 }
 
-std::vector<std::string> nearest(std::string_view wanted, const std::vector<std::string>& names, std::size_t most) {
+std::vector<std::string> closest_matches(std::string_view wanted, const std::vector<std::string>& names,
+                                         std::size_t most) {
   if (wanted.empty()) return {};
   std::vector<std::tuple<std::size_t, std::size_t, std::string>> found;  // how far its beginning is, and all of it
   for (const std::string& name : names) {
@@ -120,7 +121,7 @@ std::vector<std::string> nearest(std::string_view wanted, const std::vector<std:
 std::string no_command_text(const CLI::App& program, const std::string& name) {
   std::vector<std::string> names;
   for (const CLI::App* command : program.get_subcommands({})) names.push_back(command->get_name());
-  const std::vector<std::string> near = nearest(name, names, 1);
+  const std::vector<std::string> near = closest_matches(name, names, 1);
   return fmt::format("there is no command \"{}\"{}; `{}` lists those that exist", name,
                      near.empty() ? "" : fmt::format(" (did you mean \"{}\"?)", near.front()),
                      program.get_parent() == nullptr ? "tessera help" : name_of(program) + " --help");

@@ -13,7 +13,7 @@
 namespace tessera::app {
 
 /// For CLI::Option::transform: a whole number in decimal digits, within these bounds.
-CLI::Validator whole_number(std::int64_t lowest, std::int64_t highest);
+CLI::Validator integer_in_range(std::int64_t lowest, std::int64_t highest);
 /// For seeds: 0 to 2^64 - 1.
 CLI::Validator seed_number();
 /// For CLI::Option::transform: a number, no infinity and no NaN, within these bounds. `above`: `lowest` itself is out.
@@ -21,7 +21,8 @@ CLI::Validator number(double lowest, double highest, bool above = false);
 
 /// Those of `names` that are nearest to `wanted`, at most `most`, nearest first: beginnings with few letters wrong,
 /// then those that have it in them or start alike. Often none.
-std::vector<std::string> nearest(std::string_view wanted, const std::vector<std::string>& names, std::size_t most);
+std::vector<std::string> closest_matches(std::string_view wanted, const std::vector<std::string>& names,
+                                         std::size_t most);
 
 /// What is wrong with a command line that the parser refused, for `tessera: error:`. Unknown options and commands are
 /// named, with what was perhaps meant.

@@ -50,27 +50,27 @@ std::vector<std::int64_t> sizes_of(const std::string& text) {
     std::int64_t n = 0;
     const auto [end, wrong] = std::from_chars(word.data(), word.data() + word.size(), n);
     if (wrong != std::errc() || end != word.data() + word.size() || n < 1 || n > 65536)
-      fail<ArgumentError>({.asked = "tessera bench --layers",
+      fail<ArgumentError>({.operation = "tessera bench --layers",
                            .with = {{"layers", text}, {"size", word}},
                            .wrong = "sizes are whole numbers from 1 to 65536",
-                           .todo = "Write them with commas: 784,512,10"});
+                           .remedy = "Write them with commas: 784,512,10"});
     sizes.push_back(n);
   }
   if (sizes.size() < 2 || text.ends_with(','))
-    fail<ArgumentError>({.asked = "tessera bench --layers",
+    fail<ArgumentError>({.operation = "tessera bench --layers",
                          .with = {{"layers", text}},
                          .wrong = "a network has an input and an output",
-                         .todo = "Write at least two sizes with a comma between them"});
+                         .remedy = "Write at least two sizes with a comma between them"});
   return sizes;
 }
 CompilePrecision precision_of(const std::string& name) {
   for (const CompilePrecision p : {CompilePrecision::f32, CompilePrecision::bf16, CompilePrecision::f16,
                                    CompilePrecision::mixed, CompilePrecision::q8_0})
     if (compile_precision_name(p) == name) return p;
-  fail<ArgumentError>({.asked = "tessera bench --precision",
+  fail<ArgumentError>({.operation = "tessera bench --precision",
                        .with = {{"precision", name}},
                        .wrong = "there is no such precision",
-                       .todo = "f32, bf16, f16, mixed or q8_0"});
+                       .remedy = "f32, bf16, f16, mixed or q8_0"});
 }
 
 /// One way to run it on one device.
@@ -133,10 +133,10 @@ int run_bench(const BenchArguments& o) {
     progress.update(fmt::format("{}: what the device is able to", to_string(device)));
     d.limits = measure(device, std::chrono::seconds(60));
     if (!d.limits.ended || !d.limits.error.empty())
-      fail<DeviceError>({.asked = "tessera bench",
+      fail<DeviceError>({.operation = "tessera bench",
                          .with = {{"device", to_string(device)}},
                          .wrong = d.limits.ended ? d.limits.error : "it did not answer within a minute",
-                         .todo = "`tessera doctor` says more"});
+                         .remedy = "`tessera doctor` says more"});
     const DeviceScope scope(device);
     Network network;
     for (std::size_t i = 0; i + 1 < sizes.size(); ++i)
@@ -198,7 +198,7 @@ int run_bench(const BenchArguments& o) {
     return success;
   }
   app::print("{} with {}, precision {}; {:.3g} million operations a call\n", fmt::join(sizes, "-"),
-             counted(o.batch, "sample"), o.precision, operations / 1e6);
+             count_noun(o.batch, "sample"), o.precision, operations / 1e6);
   app::print("{:<10} {:<9} {:>9} {:>11} {:>21} {:>12} {:>9}\n", "device", "", "first ms", "median us", "quartiles us",
              "samples/s", "of limit");
   for (const OnDevice& d : devices)
@@ -223,10 +223,10 @@ Command bench_command(CLI::App& program) {
   auto options = std::make_shared<BenchArguments>();
   CLI::App* command = program.add_subcommand("bench", "Time a network on the CPU and on GPUs");
   command->add_option("--layers", options->layers, "Sizes of a network of dense layers with relu (784,512,512,10)")
-      ->check(names_something);
-  command->add_option("--batch", options->batch, "Samples of a call (1)")->transform(whole_number(1, 1 << 20));
+      ->check(require_nonempty);
+  command->add_option("--batch", options->batch, "Samples of a call (1)")->transform(integer_in_range(1, 1 << 20));
   command->add_option("--devices", options->devices, "Names with commas (the CPU and all GPUs)")
-      ->check(names_something);
+      ->check(require_nonempty);
   command->add_option("--precision", options->precision, "f32, bf16, f16, mixed or q8_0 (f32)");
   command->add_option("--seconds", options->seconds, "Time for each way on each device (2)")
       ->transform(number(0, 600, true));

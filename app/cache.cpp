@@ -35,7 +35,7 @@ double seconds_since(std::int64_t nanoseconds) {
 std::string span_text(double seconds) {
   constexpr std::pair<double, const char*> units[] = {{86400, "day"}, {3600, "hour"}, {60, "minute"}, {1, "second"}};
   for (const auto& [length, name] : units)
-    if (seconds >= length) return counted(static_cast<long long>(seconds / length), name) + " ago";
+    if (seconds >= length) return count_noun(static_cast<long long>(seconds / length), name) + " ago";
   return "now";
 }
 
@@ -48,12 +48,12 @@ struct Verdict {
 /// By all of a key that is not the kernel's own.
 using Verdicts = std::map<std::string, Verdict>;
 
-std::string device_part(const KeptKernel& kernel) {
+std::string device_part(const CachedKernel& kernel) {
   const std::size_t at = kernel.key.find("backend: ");
   return at == std::string::npos ? "" : kernel.key.substr(at);
 }
 
-Verdict judge(const KeptKernel& kernel) {
+Verdict judge(const CachedKernel& kernel) {
   Verdict verdict;
   const Device named = parse_device(kernel.device.substr(0, kernel.device.find(' ')));
   const BackendReport& report = discover(named.backend);
@@ -68,9 +68,9 @@ Verdict judge(const KeptKernel& kernel) {
   return verdict;
 }
 
-Verdicts judge(const std::vector<KeptKernel>& kernels) {
+Verdicts judge(const std::vector<CachedKernel>& kernels) {
   Verdicts verdicts;
-  for (const KeptKernel& kernel : kernels) {
+  for (const CachedKernel& kernel : kernels) {
     const auto [at, fresh] = verdicts.try_emplace(device_part(kernel));
     if (fresh) at->second = judge(kernel);
     ++at->second.kernels;
@@ -85,16 +85,16 @@ std::vector<std::string> loaded_by(const Verdict& verdict) {
   return names;
 }
 
-void print_verdicts(const std::vector<KeptKernel>& kernels, const Verdicts& verdicts, bool off) {
+void print_verdicts(const std::vector<CachedKernel>& kernels, const Verdicts& verdicts, bool off) {
   app::print("\n");
   std::vector<std::string> told;
-  for (const KeptKernel& kernel : kernels) {
+  for (const CachedKernel& kernel : kernels) {
     const std::string part = device_part(kernel);
     if (std::ranges::find(told, part) != told.end()) continue;
     told.push_back(part);
     const Verdict& verdict = verdicts.at(part);
     const std::string which =
-        fmt::format("{} for {}", counted(verdict.kernels, "kernel"), printable_line(kernel.device));
+        fmt::format("{} for {}", count_noun(verdict.kernels, "kernel"), printable_line(kernel.device));
     if (const auto by = loaded_by(verdict); !by.empty()) {
       app::print("{}: {} by {}\n", which, off ? "would be loaded" : "loaded", fmt::join(by, ", "));
       continue;
@@ -110,13 +110,13 @@ void print_verdicts(const std::vector<KeptKernel>& kernels, const Verdicts& verd
   }
 }
 
-void print_table(const CacheArguments& o, const KernelCache& cache, const std::vector<KeptKernel>& kernels) {
+void print_table(const CacheArguments& o, const KernelCache& cache, const std::vector<CachedKernel>& kernels) {
   // Behind a name the digits by which files of TESSERA_DUMP tell kernels of one name apart.
   std::vector<std::array<std::string, 5>> rows = {{"kernel", "device", "variant", "size", "used"}};
-  for (const KeptKernel& k : kernels) {
+  for (const CachedKernel& k : kernels) {
     const std::size_t hash = k.key.find("hash: ");
     rows.push_back({printable_line(k.kernel + (hash == std::string::npos ? "" : "-" + k.key.substr(hash + 6, 8))),
-                    printable_line(k.device), printable_line(k.variant), config::bytes_text(k.bytes),
+                    printable_line(k.device), printable_line(k.variant), config::format_bytes(k.bytes),
                     span_text(seconds_since(k.used))});
   }
   std::array<std::size_t, 5> widths{};
@@ -128,10 +128,10 @@ void print_table(const CacheArguments& o, const KernelCache& cache, const std::v
                  padded(row[2], widths[2]), row[3], widths[3], row[4], widths[4]);
   if (!kernels.empty()) app::print("\n");
   if (!o.name.empty())
-    app::print("{} of {} have \"{}\" in their names\n", kernels.size(), counted(cache.kernels.size(), "kernel"),
+    app::print("{} of {} have \"{}\" in their names\n", kernels.size(), count_noun(cache.kernels.size(), "kernel"),
                printable_line(o.name));
-  app::print("{}, {} of {} at most, in {}\n", counted(cache.kernels.size(), "kernel"), config::bytes_text(cache.bytes),
-             config::bytes_text(cache.limit),
+  app::print("{}, {} of {} at most, in {}\n", count_noun(cache.kernels.size(), "kernel"),
+             config::format_bytes(cache.bytes), config::format_bytes(cache.limit),
              cache.folder.empty() ? "no folder" : printable_line(cache.folder.string()));
   if (!cache.damaged.empty())
     app::print("{} damaged: compiled again when they are needed, and deleted with the oldest\n",
@@ -142,10 +142,10 @@ void print_table(const CacheArguments& o, const KernelCache& cache, const std::v
     app::print("Nothing can be kept: {}\n", cache.unwritable);
 }
 
-void print_json(const CacheArguments& o, const KernelCache& cache, const std::vector<KeptKernel>& kernels,
+void print_json(const CacheArguments& o, const KernelCache& cache, const std::vector<CachedKernel>& kernels,
                 const Verdicts& verdicts) {
   Json list = Json::array();
-  for (const KeptKernel& k : kernels) {
+  for (const CachedKernel& k : kernels) {
     list.push_back({{"kernel", k.kernel},
                     {"device", k.device},
                     {"variant", k.variant},
@@ -172,12 +172,12 @@ void print_json(const CacheArguments& o, const KernelCache& cache, const std::ve
 
 int run_cache(const CacheArguments& o) {
   if (o.clear) {
-    app::print("{} deleted\n", counted(clear_kernel_cache(), "kernel"));
+    app::print("{} deleted\n", count_noun(clear_kernel_cache(), "kernel"));
     return success;
   }
   const KernelCache cache = kernel_cache();
-  std::vector<KeptKernel> kernels = cache.kernels;
-  std::erase_if(kernels, [&](const KeptKernel& k) { return k.kernel.find(o.name) == std::string::npos; });
+  std::vector<CachedKernel> kernels = cache.kernels;
+  std::erase_if(kernels, [&](const CachedKernel& k) { return k.kernel.find(o.name) == std::string::npos; });
   const Verdicts verdicts = o.why ? judge(kernels) : Verdicts{};
   if (o.json) {
     print_json(o, cache, kernels, verdicts);

@@ -41,7 +41,7 @@ int run_chat(ChatArguments o) {
   }
   options.prompt.arguments = o.arguments;
   options.generate = o.generate;
-  options.generate.sampling = o.sampling_over(sampling_of(file));
+  options.generate.sampling = o.merge_sampling(sampling_of(file));
   options.generate.cancelled = interrupt_marked;
   options.when_full = o.when_full == "shift" ? WhenFull::shift : WhenFull::refuse;
   options.context = o.context ? o.context : default_context(file, devices, options.generate);
@@ -57,7 +57,7 @@ int run_chat(ChatArguments o) {
   session.conversation = std::move(begin);
   if (!o.quiet && (!o.json || o.prompt.empty())) {
     const auto line = [&](std::string_view label, const std::string& text) {
-      say("{:<9} {}\n", label, wrapped(text, 10, columns(stderr), 10));
+      eprint("{:<9} {}\n", label, wrapped(text, 10, columns(stderr), 10));
     };
     line("device", why);
     line("context",
@@ -81,14 +81,14 @@ Command chat_command(CLI::App& program) {
     return std::string(text.empty() ? "there is nothing to answer in an empty message" : "");
   });
   sub->add_option("--system", o->system, "The system prompt: what the model should be");
-  sub->add_option("--load", o->load, "Go on with a conversation that /save wrote")->check(names_something);
+  sub->add_option("--load", o->load, "Go on with a conversation that /save wrote")->check(require_nonempty);
   sub->add_option("-n,--tokens", o->generate.max_tokens,
                   "Tokens of an answer at most (default: what there is room for)")
-      ->transform(whole_number(1, most_tokens));
+      ->transform(integer_in_range(1, most_tokens));
   sub->add_option("--ctx", o->context,
                   "Tokens of the whole conversation at most (default: what the model was made for and memory is there "
                   "for, at most 8192). Memory is taken as the conversation grows")
-      ->transform(whole_number(0, most_tokens));
+      ->transform(integer_in_range(0, most_tokens));
   sub->add_option("--when-full", o->when_full,
                   "refuse: an answer ends there; shift: the model reads on without the oldest turns")
       ->capture_default_str()
@@ -96,14 +96,14 @@ Command chat_command(CLI::App& program) {
   sub->add_option("--template", o->chat_template,
                   fmt::format("A variant of the file's chat template, or a built-in one: {}",
                               fmt::join(ChatTemplate::families(), ", ")))
-      ->check(names_something);
+      ->check(require_nonempty);
   sub->add_option("--template-args", o->arguments,
                   R"(A JSON object for the template, such as {"enable_thinking": false})")
-      ->check(names_something);
+      ->check(require_nonempty);
   sub->add_option("--tools", o->tools,
                   "A JSON file with functions that the model may call, as OpenAI's API describes them. Its calls are "
                   "written; /tool gives a result back")
-      ->check(names_something);
+      ->check(require_nonempty);
   sub->add_flag("--json", o->json, "Write each answer as one JSON object on a line");
   sub->add_flag("-q,--quiet", o->quiet, "No progress, and nothing said beside the answers but errors");
   sub->footer(

@@ -12,7 +12,7 @@
 #include "read_text.h"
 #include "terminal.h"
 #include "tessera/base/error.h"
-#include "tessera/base/os/replace_file.h"
+#include "tessera/base/os/atomic_file.h"
 #include "tessera/base/printable.h"
 
 namespace tessera::app {
@@ -42,17 +42,17 @@ class Talk {
       say_message(options_.prompt);
       return cut_ ? interrupted : success;
     }
-    if (reader_.interactive() && !options_.quiet) say("/help shows the commands\n\n");
+    if (reader_.interactive() && !options_.quiet) eprint("/help shows the commands\n\n");
     std::string message;
     while (true) {
       const LineReader::Result result = read_message(message);
       if (result == LineReader::Result::end) {
-        if (reader_.interactive()) say("\n");
+        if (reader_.interactive()) eprint("\n");
         break;
       }
       if (result == LineReader::Result::interrupted) {
         if (!reader_.interactive()) return interrupted;
-        say("(Ctrl-D or /quit ends)\n");
+        eprint("(Ctrl-D or /quit ends)\n");
         continue;
       }
       // What somebody typed wrong ends nothing; a script's mistake does.
@@ -60,7 +60,7 @@ class Talk {
         if (!act(message)) break;
       } catch (const Error& e) {
         if (!reader_.interactive()) throw;
-        say("{} {}\n", Style(stderr).bad("tessera: error:"), e.what());
+        eprint("{} {}\n", Style(stderr).bad("tessera: error:"), e.what());
       }
       if (cut_ && !reader_.interactive()) return interrupted;
     }
@@ -82,7 +82,7 @@ class Talk {
         result = reader_.read(". ", rest);
         if (result == LineReader::Result::interrupted) return result;
         if (result == LineReader::Result::end)
-          fail<ArgumentError>({.asked = "chat", .wrong = R"(a message that began with """ has no end)"});
+          fail<ArgumentError>({.operation = "chat", .wrong = R"(a message that began with """ has no end)"});
       }
       message += rest.substr(0, rest.size() - quotes.size());
       if (message.ends_with('\n')) message.pop_back();
@@ -118,7 +118,7 @@ class Talk {
     rest.erase(rest.find_last_not_of(" \t\n") + 1);
     if (command == "/quit" || command == "/exit") return false;
     if (command == "/help")
-      say("{}", commands_text);
+      eprint("{}", commands_text);
     else if (command == "/system")
       change_system(rest);
     else if (command == "/reset")
@@ -132,24 +132,24 @@ class Talk {
     else if (command == "/load")
       load(rest);
     else
-      fail<ArgumentError>({.asked = "chat",
+      fail<ArgumentError>({.operation = "chat",
                            .with = {{"command", command}},
                            .wrong = "there is no such command",
-                           .todo = "/help shows those that exist; a message that begins with a slash is written with "
-                                   "two"});
+                           .remedy = "/help shows those that exist; a message that begins with a slash is written with "
+                                     "two"});
     return true;
   }
 
   void note(const std::string& text) {
-    if (!options_.quiet) say("{}\n", Style(stderr).faint("(" + printable_text(text) + ")"));
+    if (!options_.quiet) eprint("{}\n", Style(stderr).faint("(" + printable_text(text) + ")"));
   }
 
   void say_message(const std::string& text) {
     if (const auto open = open_calls(session_.conversation); !open.empty())
-      fail<ArgumentError>({.asked = "chat",
+      fail<ArgumentError>({.operation = "chat",
                            .with = {{"function", open.front().name}},
                            .wrong = "the model waits for what the function gives",
-                           .todo = "/tool TEXT says it; /retry asks for another answer, /reset starts over"});
+                           .remedy = "/tool TEXT says it; /retry asks for another answer, /reset starts over"});
     add_and_answer({"user", text});
   }
 
@@ -157,7 +157,8 @@ class Talk {
   void give_result(const std::string& text) {
     const std::vector<ToolCall> open = open_calls(session_.conversation);
     if (open.empty())
-      fail<ArgumentError>({.asked = "chat", .wrong = "the model has asked for no function whose result is missing"});
+      fail<ArgumentError>(
+          {.operation = "chat", .wrong = "the model has asked for no function whose result is missing"});
     ChatMessage result = {.role = "tool", .text = text, .call_id = open.front().id, .name = open.front().name};
     if (open.size() > 1)
       session_.conversation.push_back(std::move(result));
@@ -188,12 +189,12 @@ class Talk {
     const auto show = [&](const ThinkingSplitter::Parts& parts) {
       if (options_.json) return true;
       if (!parts.thinking.empty() && terminal) {
-        app::print("{}", style.faint(shown(parts.thinking, terminal)));
+        app::print("{}", style.faint(escape_control_chars(parts.thinking, terminal)));
         thinking = true, line_ended = parts.thinking.ends_with('\n');
       }
       if (!parts.text.empty()) {
         if (std::exchange(thinking, false)) app::print("\n\n");
-        app::print("{}", shown(parts.text, terminal));
+        app::print("{}", escape_control_chars(parts.text, terminal));
         begun = true, line_ended = parts.text.ends_with('\n');
       }
       return std::fflush(output()) == 0;  // main says so if not
@@ -214,21 +215,22 @@ class Talk {
       app::print("\n");
     if (!options_.json)
       for (const ToolCall& c : a.message.calls)
-        app::print("{} {}\n", style.strong(shown(c.name, terminal)), shown(c.arguments, terminal));
+        app::print("{} {}\n", style.strong(escape_control_chars(c.name, terminal)),
+                   escape_control_chars(c.arguments, terminal));
     std::fflush(output());
     const bool kept = session_.conversation.size() > before;
     if (cut_) note(kept ? "stopped" : "stopped before there was anything of an answer: the message is dropped");
     if (a.result.reason == StopReason::max_tokens)
-      note(fmt::format("{}: the answer ends here; --tokens raises it", counted(a.result.tokens.size(), "token")));
+      note(fmt::format("{}: the answer ends here; --tokens raises it", count_noun(a.result.tokens.size(), "token")));
     if (a.result.reason == StopReason::context_full)
       note(
           fmt::format("the context of {} is full: the answer ends here; /reset starts over, --ctx is how long it is, "
                       "--when-full shift leaves the oldest turns out",
-                      counted(session_.context(), "token")));
+                      count_noun(session_.context(), "token")));
     if (const auto open = open_calls(session_.conversation); !open.empty() && reader_.interactive() && !options_.once)
       note("/tool TEXT gives the result of " + open.front().name);
     if (a.left_out != left_out_)
-      note(fmt::format("the model does not read the oldest {} any more", counted(a.left_out, "message")));
+      note(fmt::format("the model does not read the oldest {} any more", count_noun(a.left_out, "message")));
     left_out_ = a.left_out;
     if (reader_.interactive() && !options_.once && !options_.json) app::print("\n"), std::fflush(output());
     return kept;
@@ -284,7 +286,7 @@ class Talk {
     };
     std::size_t last = all.size();
     while (last > 0 && !answerable(last)) --last;
-    if (last == 0) fail<ArgumentError>({.asked = "chat", .wrong = "there is no message to answer once more"});
+    if (last == 0) fail<ArgumentError>({.operation = "chat", .wrong = "there is no message to answer once more"});
     const Conversation before = all;
     all.resize(last);
     try {
@@ -297,21 +299,21 @@ class Talk {
 
   static void require_file(const std::string& command, const std::string& path) {
     if (path.empty())
-      fail<ArgumentError>({.asked = "chat",
+      fail<ArgumentError>({.operation = "chat",
                            .wrong = command + " wants the name of a file",
-                           .todo = "Such as " + command + " chat.json"});
+                           .remedy = "Such as " + command + " chat.json"});
   }
 
   void save(const std::string& path) {
     require_file("/save", path);
     os::write_text(path, to_json(session_.conversation), {.makes_folders = false});
-    note(fmt::format("{} written to {}", counted(session_.conversation.size(), "message"), path));
+    note(fmt::format("{} written to {}", count_noun(session_.conversation.size(), "message"), path));
   }
 
   void load(const std::string& path) {
     require_file("/load", path);
     session_.conversation = read_conversation(path);
-    note(fmt::format("{} read from {}", counted(session_.conversation.size(), "message"), path));
+    note(fmt::format("{} read from {}", count_noun(session_.conversation.size(), "message"), path));
   }
 
   const Tokenizer& tokenizer() const { return session_.model().tokenizer(); }

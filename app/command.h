@@ -17,7 +17,7 @@ enum ExitCode : int {
 };
 
 /// For options that name a device: an empty name is a mistake of a script, not a wish for the default.
-inline std::string names_something(const std::string& text) {
+inline std::string require_nonempty(const std::string& text) {
   return text.empty() ? "an empty name names nothing" : "";
 }
 

@@ -302,7 +302,7 @@ Command doctor_command(CLI::App& program) {
                 "Believe what drivers answered earlier programs (default: ask them all again)");
   sub->add_flag("--no-figures", options->no_figures, "Measure nothing");
   sub->add_option("--limit", options->limit, "Seconds after which a device is not waited for any more")
-      ->transform(whole_number(1, 3600))
+      ->transform(integer_in_range(1, 3600))
       ->capture_default_str();
   sub->footer(
       R"(Looks at the machine (cards, kernel drivers, device files, containers, variables that hide devices), asks each driver in

@@ -29,8 +29,9 @@ void print(const EstimateArguments& o, const ModelMemory& m, std::int64_t larges
   const Style style(output());
   for (const DeviceMemory& d : m.devices)
     app::print("{:<12} {:>6} {:>12} {:>15} {:>12} {:>12} {:>12}  {}\n", to_string(d.device), d.layers,
-               config::bytes_text(d.weights), config::bytes_text(d.cache), config::bytes_text(d.work()),
-               config::bytes_text(d.peak), config::bytes_text(d.free), d.fits() ? "fits" : style.bad("does not fit"));
+               config::format_bytes(d.weights), config::format_bytes(d.cache), config::format_bytes(d.work()),
+               config::format_bytes(d.peak), config::format_bytes(d.free),
+               d.fits() ? "fits" : style.bad("does not fit"));
   app::print("\nThe longest context that fits: {}{}\n", largest == 0 ? "none" : std::to_string(largest),
              largest == trained ? ", what the model was made for" : "");
 }
@@ -71,8 +72,8 @@ Command estimate_command(CLI::App& program) {
   sub->add_option("MODEL", o->model, "A GGUF file")->required();
   sub->add_option("--device", o->devices,
                   "Where it would compute, as `tessera devices` names it; several with commas between share the layers")
-      ->check(names_something);
-  const auto count = whole_number(1, std::int64_t{1} << 40);
+      ->check(require_nonempty);
+  const auto count = integer_in_range(1, std::int64_t{1} << 40);
   sub->add_option(
          "--ctx", o->memory.context,
          "Tokens of prompt and answer together (default: what the model was made for). Memory is reckoned for all of "

@@ -77,9 +77,9 @@ std::vector<Device> devices_of(const LanguageModel& model) {
 }
 
 void print_stats(const LanguageModel& model) {
-  say("{}\n", to_string(placement_log()));
+  eprint("{}\n", to_string(placement_log()));
   for (const Device device : devices_of(model))
-    say("memory of {}: {}\n", to_string(device), to_string(memory_stats(device)));
+    eprint("memory of {}: {}\n", to_string(device), to_string(memory_stats(device)));
 }
 
 /// What the model reads, and with --chat how it marks thoughts and ends turns.
@@ -133,16 +133,17 @@ void print_json(const GenerateArguments& o, const LanguageModel& model, const Ge
 void print_summary(const GenerateArguments& o, const LanguageModel& model, const GenerateResult& r,
                    const std::vector<Device>& devices, const std::string& why) {
   const auto line = [&](std::string_view label, const std::string& text) {
-    say("{:<9} {}\n", label, wrapped(text, 10, columns(stderr), 10));
+    eprint("{:<9} {}\n", label, wrapped(text, 10, columns(stderr), 10));
   };
-  say("\n");
-  line("loaded",
-       fmt::format("{:.2f} s, {} of weights", model.load_seconds(), config::bytes_text(model.model().weight_bytes())));
-  line("prompt", fmt::format("{} in {:.3f} s, {}", counted(r.prompt_tokens.size(), "token"), r.prompt_seconds,
+  eprint("\n");
+  line("loaded", fmt::format("{:.2f} s, {} of weights", model.load_seconds(),
+                             config::format_bytes(model.model().weight_bytes())));
+  line("prompt", fmt::format("{} in {:.3f} s, {}", count_noun(r.prompt_tokens.size(), "token"), r.prompt_seconds,
                              per_second(r.prompt_tokens_per_second())));
-  line("generated", fmt::format("{} in {:.3f} s{}; stopped: {}", counted(r.tokens.size(), "token"), r.generate_seconds,
-                                r.tokens_per_second() > 0 ? ", " + per_second(r.tokens_per_second()) : "",
-                                stop_reason_name(r.reason)));
+  line("generated",
+       fmt::format("{} in {:.3f} s{}; stopped: {}", count_noun(r.tokens.size(), "token"), r.generate_seconds,
+                   r.tokens_per_second() > 0 ? ", " + per_second(r.tokens_per_second()) : "",
+                   stop_reason_name(r.reason)));
   if (!o.written_by.empty()) line("template", printable_line(o.written_by));
   if (o.generate.sampling.temperature > 0) line("seed", std::to_string(o.generate.sampling.seed));
   line("device", why);
@@ -151,7 +152,7 @@ void print_summary(const GenerateArguments& o, const LanguageModel& model, const
     if (std::count(layers.begin(), layers.end(), device) != std::ssize(layers))
       line("", fmt::format("{}: {} of {} layers, {} of weights", to_string(device),
                            std::count(layers.begin(), layers.end(), device), layers.size(),
-                           config::bytes_text(model.model().weight_bytes(device))));
+                           config::format_bytes(model.model().weight_bytes(device))));
   for (std::size_t i = 0; i < devices.size(); ++i) {
     if (std::count(layers.begin(), layers.end(), devices[i]) != 0) continue;
     const bool passed_over = std::find_first_of(devices.begin() + static_cast<std::ptrdiff_t>(i), devices.end(),
@@ -160,7 +161,7 @@ void print_summary(const GenerateArguments& o, const LanguageModel& model, const
                          passed_over ? "since none fits in its memory" : "which all fit before it"));
   }
   if (o.strict) line("strict", "no kernel ran and nothing was copied on another device");
-  if (o.stats) say("\n"), print_stats(model);
+  if (o.stats) eprint("\n"), print_stats(model);
 }
 
 int run_generate(GenerateArguments o) {
@@ -172,13 +173,13 @@ int run_generate(GenerateArguments o) {
   std::optional<Device> reference;
   if (!o.verify_on.empty()) reference = device_info(parse_device(o.verify_on)).device;
   if (reference && devices == std::vector{*reference})
-    fail<ArgumentError>({.asked = "generate",
+    fail<ArgumentError>({.operation = "generate",
                          .with = {{"--verify-on", to_string(*reference)}},
                          .wrong = "that is where the model runs, and nothing would be compared",
-                         .todo = "Name another device, such as interp or cpu"});
+                         .remedy = "Name another device, such as interp or cpu"});
   const std::unique_ptr<Placement> strict(o.strict ? new Placement(Placement::strict(devices)) : nullptr);
   const GgufFile file = open_model(o.model);
-  o.generate.sampling = o.sampling_over(sampling_of(file));
+  o.generate.sampling = o.merge_sampling(sampling_of(file));
   std::vector<TokenId> tokens;
   const auto make_prompt = [&](const Tokenizer& tokenizer) { return tokens = tokens_of(o, file, tokenizer, prompt); };
   const LanguageModel model =
@@ -187,17 +188,17 @@ int run_generate(GenerateArguments o) {
   const bool writes_text = !o.json && !o.print_tokens;
   // The prompt goes where messages go: standard output has what the model wrote, and nothing else.
   const bool echoed = writes_text && !o.quiet && prompt.size() <= 400;
-  if (echoed) say("{}", Style(stderr).faint(shown(prompt, os::is_terminal(stderr))));
+  if (echoed) eprint("{}", Style(stderr).faint(escape_control_chars(prompt, os::is_terminal(stderr))));
   bool text_begun = false;
   const auto show = [&](std::string_view piece) {
     text_begun = true;
-    something_to_keep();
+    enable_graceful_stop();
     if (writes_text) {
-      const std::string text = shown(piece, os::is_terminal(output()));
+      const std::string text = escape_control_chars(piece, os::is_terminal(output()));
       std::fwrite(text.data(), 1, text.size(), output());
       if (std::fflush(output()) != 0) return false;  // main says so
     }
-    return !asked_to_end();
+    return !stop_requested();
   };
   GenerateResult r;
   std::optional<VerifyReport> verified;
@@ -208,7 +209,7 @@ int run_generate(GenerateArguments o) {
     else
       generate();
   } catch (...) {  // the error starts a line of its own, on each stream
-    if (echoed) say("\n");
+    if (echoed) eprint("\n");
     if (writes_text && text_begun && !(echoed && os::is_terminal(output()))) app::print("\n");
     throw;
   }
@@ -220,9 +221,9 @@ int run_generate(GenerateArguments o) {
     print_summary(o, model, r, devices, why);
   else if (o.stats && !o.json)
     print_stats(model);
-  if (verified) say("\neach kernel again on {}:\n{}", to_string(*reference), to_string(*verified));
+  if (verified) eprint("\neach kernel again on {}:\n{}", to_string(*reference), to_string(*verified));
   if (verified && !verified->agrees()) return failed;
-  return asked_to_end() ? interrupted : success;
+  return stop_requested() ? interrupted : success;
 }
 
 }  // namespace
@@ -240,18 +241,18 @@ Command generate_command(CLI::App& program) {
   });
   sub->add_option("-n,--tokens", o->generate.max_tokens, "Tokens to generate at most")
       ->capture_default_str()
-      ->transform(whole_number(0, most_tokens));
+      ->transform(integer_in_range(0, most_tokens));
   sub->add_option("--ctx", o->generate.context,
                   "Tokens of prompt and answer together, at most (default: what the model was made for). Memory is "
                   "taken for the prompt and --tokens together, if those are fewer")
-      ->transform(whole_number(0, most_tokens));
+      ->transform(integer_in_range(0, most_tokens));
   auto* chat = sub->add_flag("--chat", o->chat, "The prompt is a user's message, in the words of the chat template");
   sub->add_option("--system", o->system, "With --chat: the system prompt")->needs(chat);
   sub->add_option("--template", o->chat_template,
                   "With --chat: a variant of the file's chat template, or a built-in one: " +
                       fmt::format("{}", fmt::join(ChatTemplate::families(), ", ")))
       ->needs(chat)
-      ->check(names_something);
+      ->check(require_nonempty);
   sub->add_flag("--ids", o->ids, "The prompt is numbers of tokens, and numbers are written (see `tessera tokenize`)")
       ->excludes(chat);
   sub->add_flag("--stats", o->stats,
@@ -259,13 +260,13 @@ Command generate_command(CLI::App& program) {
   auto* strict = sub->add_flag("--strict", o->strict, "Fail rather than run or copy anything on another device");
   sub->add_option("--verify-on", o->verify_on,
                   "Run each kernel also on this device, and compare: which one computes differently? Slow")
-      ->check(names_something)
+      ->check(require_nonempty)
       ->excludes(strict);
   auto* json = sub->add_flag("--json", o->json, "Write one JSON object with text, tokens, times and device");
   sub->add_option("--logprobs", o->generate.log_probabilities,
                   "With --json: the log-probability of each token, and those of so many of the likeliest")
       ->needs(json)
-      ->transform(whole_number(0, 1000));
+      ->transform(integer_in_range(0, 1000));
   sub->add_flag("--print-tokens", o->print_tokens, "Write the numbers of the tokens in place of the text");
   sub->add_flag("-q,--quiet", o->quiet, "No progress and no summary");
   sub->footer(

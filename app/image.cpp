@@ -10,8 +10,8 @@
 #include <span>
 
 #include "tessera/base/error.h"
+#include "tessera/base/os/atomic_file.h"
 #include "tessera/base/os/input_file.h"
-#include "tessera/base/os/replace_file.h"
 
 namespace tessera::app {
 namespace {
@@ -28,8 +28,8 @@ struct Png {
 }  // namespace
 
 Image read_png(const std::string& path) {
-  const auto bad = [&](const std::string& wrong, const char* todo) {
-    fail<FormatError>({.asked = "read PNG", .with = {{"file", path}}, .wrong = wrong, .todo = todo});
+  const auto bad = [&](const std::string& wrong, const char* remedy) {
+    fail<FormatError>({.operation = "read PNG", .with = {{"file", path}}, .wrong = wrong, .remedy = remedy});
   };
   const InputFile file(path);
   if (file.size() > std::size_t{1} << 30)
@@ -57,7 +57,7 @@ Image read_png(const std::string& path) {
 
 void write_png(const std::string& path, const Image& image) {
   const auto refuse = [&](const std::string& wrong) {
-    fail<ArgumentError>({.asked = "write PNG",
+    fail<ArgumentError>({.operation = "write PNG",
                          .with = {{"file", path}, {"pixels", fmt::format("{} x {}", image.width, image.height)}},
                          .wrong = wrong});
   };

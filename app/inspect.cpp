@@ -34,8 +34,9 @@ std::string parameters_text(std::uint64_t n) {
 }
 
 std::string shape_text(const LlamaConfig& c) {
-  return fmt::format("{}, width {}, hidden {}, {} over {} of {}, vocabulary {}", counted(c.layers, "layer"), c.width,
-                     c.hidden, counted(c.heads, "head"), counted(c.key_heads, "key head"), c.head_size, c.vocabulary);
+  return fmt::format("{}, width {}, hidden {}, {} over {} of {}, vocabulary {}", count_noun(c.layers, "layer"), c.width,
+                     c.hidden, count_noun(c.heads, "head"), count_noun(c.key_heads, "key head"), c.head_size,
+                     c.vocabulary);
 }
 
 /// What the model needs here, or why that cannot be said.
@@ -65,20 +66,20 @@ void row(const char* what, std::string_view text) {
 void print(const ModelReport& r, const Needs& needs) {
   const Style style(output());
   app::print("{}: {}GGUF {}, {}\n\n", printable_line(r.file), r.name.empty() ? "" : r.name + ", ", r.version,
-             config::bytes_text(r.bytes));
+             config::format_bytes(r.bytes));
   row("architecture", r.architecture.empty() ? "not said"
                       : r.models.empty()     ? r.architecture
                                              : fmt::format("{} ({})", r.architecture, r.models));
   row("size", parameters_text(r.parameters) + " parameters" + (r.config ? ": " + shape_text(*r.config) : ""));
-  if (r.config) row("context", counted(r.config->context_length, "token"));
+  if (r.config) row("context", count_noun(r.config->context_length, "token"));
   std::string_view what = "weights";
   for (const ModelReport::Type& t : r.types) {
     // In columns, which `row` would not keep.
     app::print("{:<16}{:<8} {:>5} {:<7} {:>12}\n", what, ggml_type_info(t.type)->name, t.tensors,
-               t.tensors == 1 ? "tensor" : "tensors", config::bytes_text(t.bytes));
+               t.tensors == 1 ? "tensor" : "tensors", config::format_bytes(t.bytes));
     what = "";
   }
-  row("tokenizer", r.tokenizer.empty() ? "none" : fmt::format("{}: {}", r.tokenizer, counted(r.tokens, "token")));
+  row("tokenizer", r.tokenizer.empty() ? "none" : fmt::format("{}: {}", r.tokenizer, count_noun(r.tokens, "token")));
   row("chat template", r.has_chat_template ? "yes" : "no");
   app::print("\n");
   if (!r.runs()) {
@@ -90,8 +91,9 @@ void print(const ModelReport& r, const Needs& needs) {
     row("runs here", m.fits() ? style.good("yes") : style.bad("not with the memory that is free"));
     for (const DeviceMemory& d : m.devices)
       if (d.layers > 0 || m.devices.size() == 1)
-        row("", fmt::format("{} ({}) needs {} for {}, and has {} free", to_string(d.device), device_info(d.device).name,
-                            config::bytes_text(d.peak), counted(m.context, "token"), config::bytes_text(d.free)));
+        row("",
+            fmt::format("{} ({}) needs {} for {}, and has {} free", to_string(d.device), device_info(d.device).name,
+                        config::format_bytes(d.peak), count_noun(m.context, "token"), config::format_bytes(d.free)));
   }
   what = "missing";
   if (r.missing.empty()) row("missing", "nothing");
@@ -170,7 +172,7 @@ void list(bool as_json) {
                         {"missing", stops}});
     else
       app::print("{}\n    {}{}{}, {}\n", printable_line(m.path), m.model.empty() ? "" : printable_line(m.model) + ", ",
-                 architecture.empty() ? "" : architecture + ", ", config::bytes_text(m.bytes),
+                 architecture.empty() ? "" : architecture + ", ", config::format_bytes(m.bytes),
                  stops.empty() ? style.good("runs") : style.bad("does not run") + ": " + stops);
   }
   if (as_json) {
@@ -209,7 +211,7 @@ Command inspect_command(CLI::App& program) {
                   "A GGUF file (of a model in several files the first); without one the files are listed that Hugging "
                   "Face's and llama.cpp's programs have downloaded");
   sub->add_option("--device", o->devices, "Where it would compute, as `tessera devices` names it")
-      ->check(names_something);
+      ->check(require_nonempty);
   sub->add_flag("--json", o->json, "Write JSON, in bytes");
   sub->footer(
       R"(Reads what the file says of itself, and none of its weights. Exit code 1 if the model does not run.

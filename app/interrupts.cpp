@@ -58,8 +58,8 @@ void catch_interrupts(const char* nothing, bool overwrites) {
   std::signal(SIGINT, on_interrupt);
 }
 
-void something_to_keep() { keeps = true; }
-bool asked_to_end() { return asked; }
+void enable_graceful_stop() { keeps = true; }
+bool stop_requested() { return asked; }
 
 void mark_interrupts() {
   struct sigaction now {};

@@ -10,8 +10,8 @@ namespace tessera::app {
 /// `overwrites`: a line of progress may stand there. Not where the program was started with Ctrl-C ignored (nohup, a
 /// script's background job): then it stays so.
 void catch_interrupts(const char* nothing, bool overwrites);
-void something_to_keep();  ///< there is from now on
-bool asked_to_end();
+void enable_graceful_stop();  ///< there is from now on
+bool stop_requested();
 
 /// From now on Ctrl-C ends nothing but what looks at this mark, and `wait_for_input`; pressed again before somebody
 /// took the mark away it ends the program. Where Ctrl-C is ignored it stays so.

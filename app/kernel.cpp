@@ -49,11 +49,11 @@ void list(Device device, const std::vector<CatalogueKernel>& kernels) {
                           const std::vector<CatalogueKernel>& kernels) {
   std::vector<std::string> names;
   for (const auto& k : kernels) names.push_back(k.name);
-  const std::vector<std::string> near = nearest(name, names, 6);
-  fail<ArgumentError>({.asked = "kernel",
+  const std::vector<std::string> near = closest_matches(name, names, 6);
+  fail<ArgumentError>({.operation = "kernel",
                        .wrong = fmt::format("there is no kernel \"{}\" on {}; `tessera kernel{}` lists its kernels",
                                             name, to_string(device), named.empty() ? "" : " --device " + named),
-                       .todo = near.empty() ? "" : fmt::format("The nearest names: {}", fmt::join(near, ", "))});
+                       .remedy = near.empty() ? "" : fmt::format("The nearest names: {}", fmt::join(near, ", "))});
 }
 
 int run_kernel(const KernelArguments& o) {
@@ -79,11 +79,11 @@ Command kernel_command(CLI::App& program) {
   auto o = std::make_shared<KernelArguments>();
   CLI::App* sub = program.add_subcommand("kernel", "List the kernels of the operations, or print one");
   sub->add_option("NAME", o->name, "The kernel to print; without it all are listed");
-  auto* source =
-      sub->add_option("--source", o->source, "Print the text that this device's compiler gets")->check(names_something);
+  auto* source = sub->add_option("--source", o->source, "Print the text that this device's compiler gets")
+                     ->check(require_nonempty);
   auto* ir = sub->add_flag("--ir", o->ir, "Print what was traced, for every device the same (the default)");
   auto* device = sub->add_option("--device", o->device, "List or print the kernels in the forms that this device uses")
-                     ->check(names_something);
+                     ->check(require_nonempty);
   source->excludes(ir)->excludes(device);
   sub->footer(R"(Examples:
   tessera kernel

@@ -86,7 +86,7 @@ void LineReader::remember(const std::string& line) {
 
 LineReader::Result LineReader::read(const std::string& prompt, std::string& line) {
   if (!editor_) {
-    if (interactive_) say("{}", prompt);
+    if (interactive_) eprint("{}", prompt);
     return read_plain(line);
   }
   editor_->prompt = prompt;
@@ -94,7 +94,7 @@ LineReader::Result LineReader::read(const std::string& prompt, std::string& line
   const char* const text = ::el_gets(editor_->line, &count);
   if (take_interrupt()) {
     ::el_reset(editor_->line);
-    say("\n");
+    eprint("\n");
     return Result::interrupted;
   }
   if (!text || count <= 0) return Result::end;
@@ -108,7 +108,7 @@ struct LineReader::Editor {};
 LineReader::LineReader() : interactive_(os::is_terminal(stdin)) {}
 void LineReader::remember(const std::string&) {}
 LineReader::Result LineReader::read(const std::string& prompt, std::string& line) {
-  if (interactive_) say("{}", prompt);
+  if (interactive_) eprint("{}", prompt);
   return read_plain(line);
 }
 #endif
@@ -127,7 +127,7 @@ LineReader::Result LineReader::read_plain(std::string& line) {
     if (ended_) return Result::end;
     if (!wait_for_input(STDIN_FILENO)) {
       take_interrupt();
-      if (interactive_) say("\n");
+      if (interactive_) eprint("\n");
       return Result::interrupted;
     }
     char some[4096];

@@ -106,7 +106,7 @@ int run(int argc, char** argv) {
   }
   for (const Command& command : commands)
     if (command.options->parsed()) return command.run();
-  say("{}", program.help());
+  eprint("{}", program.help());
   return usage;
 }
 

@@ -17,9 +17,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-[[noreturn]] void not_here(const std::string& name, std::string wrong, std::string todo) {
+[[noreturn]] void not_here(const std::string& name, std::string wrong, std::string remedy) {
   fail<ArgumentError>(
-      {.asked = "open model", .with = {{"model", name}}, .wrong = std::move(wrong), .todo = std::move(todo)});
+      {.operation = "open model", .with = {{"model", name}}, .wrong = std::move(wrong), .remedy = std::move(remedy)});
 }
 
 /// For a shell: in quotes unless it needs none.

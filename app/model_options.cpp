@@ -43,15 +43,15 @@ void ModelOptions::declare(CLI::App& sub) {
   sub.add_option("--device", devices,
                  "Where to compute, as `tessera devices` names it (default: as it chooses). Of several with commas "
                  "between, the first gets as many layers as it has memory for, then the next")
-      ->check(names_something);
+      ->check(require_nonempty);
   sub.add_option("--threads", threads, "Threads of cpu (default: TESSERA_THREADS, else all it may run on)")
-      ->transform(whole_number(1, 4096));
+      ->transform(integer_in_range(1, 4096));
   const std::string group = "Sampling (defaults: the file's general.sampling.*, else as said)";
   const auto add = [&](const char* name, auto& to, const char* help, const CLI::Validator& check) {
     sub.add_option(name, to, help)->group(group)->transform(check);
   };
   add("--temperature", temperature, "0: always the likeliest token [0.8]", number(0, 1e6));
-  add("--top-k", top_k, "Choose among the k likeliest tokens; 0: all [40]", whole_number(0, most_tokens));
+  add("--top-k", top_k, "Choose among the k likeliest tokens; 0: all [40]", integer_in_range(0, most_tokens));
   add("--top-p", top_p, "Choose among the likeliest tokens that have this probability together; 1: all [0.95]",
       number(0, 1, true));
   add("--min-p", min_p, "Choose among tokens at least this part as likely as the likeliest; 0: all [0]", number(0, 1));
@@ -61,7 +61,7 @@ void ModelOptions::declare(CLI::App& sub) {
       number(-1e6, 1e6));
   add("--presence-penalty", presence_penalty, "Taken off a logit once if its token was there [0]", number(-1e6, 1e6));
   add("--penalty-last", penalty_last, "How many tokens back count for penalties; -1: all [64]",
-      whole_number(-1, most_tokens));
+      integer_in_range(-1, most_tokens));
   sub.add_option("--logit-bias", biases,
                  "TOKEN=NUMBER, added to the logit of the token of this number; may be repeated")
       ->group(group)
@@ -79,16 +79,16 @@ void ModelOptions::declare(CLI::App& sub) {
       seed_number());
   sub.add_option("--stop", generate.stop, "End the text where this comes up, without it; may be repeated")
       ->allow_extra_args(false)
-      ->check(names_something);
+      ->check(require_nonempty);
   sub.add_option("--batch", generate.batch, "Tokens of the prompt read at once")
       ->capture_default_str()
-      ->transform(whole_number(1, most_tokens));
+      ->transform(integer_in_range(1, most_tokens));
   sub.add_option("--cache", cache, "How keys and values are kept")
       ->capture_default_str()
       ->check(CLI::IsMember({"f16", "f32"}));
 }
 
-SamplerOptions ModelOptions::sampling_over(SamplerOptions o) const {
+SamplerOptions ModelOptions::merge_sampling(SamplerOptions o) const {
   o.seed = generate.sampling.seed;
   o.temperature = temperature.value_or(o.temperature);
   o.top_k = top_k.value_or(o.top_k);
@@ -108,7 +108,7 @@ void ModelOptions::begin() {
 }
 
 std::pair<std::vector<Device>, std::string> where(const ModelOptions& o, bool whole) {
-  if (o.devices.empty()) return {{current_device()}, why_current_device(whole ? Detail::whole : Detail::brief)};
+  if (o.devices.empty()) return {{current_device()}, why_current_device(whole ? Detail::full : Detail::brief)};
   const std::vector<Device> devices = parse_devices(o.devices);
   std::string names;
   for (const Device device : devices)
@@ -124,7 +124,7 @@ std::vector<TokenId> token_numbers(std::string_view text) {
     TokenId id = -1;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
     if (error != std::errc{} || end != word.data() + word.size() || id < 0)
-      fail<ArgumentError>({.asked = "tokens",
+      fail<ArgumentError>({.operation = "tokens",
                            .with = {{"number", std::string(word)}},
                            .wrong = "numbers of tokens are expected, and this is none"});
     ids.push_back(id);

@@ -14,7 +14,7 @@ namespace tessera::app {
 
 struct ModelOptions {
   std::string model, devices, cache = "f16";
-  GenerateOptions generate;  ///< what the command line says of it; sampling: `sampling_over`
+  GenerateOptions generate;  ///< what the command line says of it; sampling: `merge_sampling`
   std::optional<std::int64_t> threads;
   std::optional<double> temperature, top_p, min_p, repeat_penalty, frequency_penalty, presence_penalty;
   std::optional<std::int64_t> top_k, penalty_last;
@@ -23,7 +23,7 @@ struct ModelOptions {
   /// Declares the options of all of these. The seed is a new one until it is given.
   void declare(CLI::App& sub);
   /// What was given on the command line over what a file asks for.
-  SamplerOptions sampling_over(SamplerOptions files) const;
+  SamplerOptions merge_sampling(SamplerOptions files) const;
   /// Makes what must be set before the first device is found hold.
   void begin();
 };

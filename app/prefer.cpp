@@ -32,7 +32,7 @@ void show(PreferenceScope scope, std::string_view name) {
 /// A file that is wrong is not changed, and not emptied either: somebody wrote something there.
 void require_readable(PreferenceScope scope) {
   const auto refuse = [](const Error& e) {
-    fail<FormatError>({.wrong = e.what(), .todo = "Correct or delete the file: one that is wrong is left as it is"});
+    fail<FormatError>({.wrong = e.what(), .remedy = "Correct or delete the file: one that is wrong is left as it is"});
   };
   try {
     read_preference(scope);
@@ -66,7 +66,7 @@ Command prefer_command(CLI::App& program) {
   auto options = std::make_shared<PreferArguments>();
   CLI::App* sub = program.add_subcommand("prefer", "Say which device this user or this project prefers");
   CLI::Option* device = sub->add_option("DEVICE", options->device, "As `tessera devices` names it, such as cuda:1")
-                            ->check(names_something);
+                            ->check(require_nonempty);
   CLI::Option* clear = sub->add_flag("--clear", options->clear, "Prefer none any more")->excludes(device);
   CLI::Option* user = sub->add_flag("--user", options->user, "For this user, everywhere (the default when writing)");
   sub->add_flag("--project", options->project,

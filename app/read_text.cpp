@@ -26,7 +26,7 @@ std::string read_all(int file, const std::string& path, const std::string& what)
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) refuse(path, what, std::strerror(errno));
     text.append(part, static_cast<std::size_t>(n));
-    if (text.size() > longest_text) refuse(path, what, "it is longer than " + config::bytes_text(longest_text));
+    if (text.size() > longest_text) refuse(path, what, "it is longer than " + config::format_bytes(longest_text));
   }
   return text;
 }

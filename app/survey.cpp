@@ -94,7 +94,7 @@ std::string first_lines(const std::string& text) {
     ++end;
   }
   const auto more = std::count(text.begin() + static_cast<std::ptrdiff_t>(end), text.end(), '\n') + 1;
-  return text.substr(0, end) + fmt::format("({} more; --json has all)", counted(more, "line"));
+  return text.substr(0, end) + fmt::format("({} more; --json has all)", count_noun(more, "line"));
 }
 
 std::string joined(const std::vector<std::string>& parts, std::string_view with) {
@@ -116,7 +116,7 @@ std::string capability_text(const Capabilities& can) {
       can.subgroup_widths.size() > 1 || (can.subgroup_widths.size() == 1 && can.subgroup_widths[0] > 1);
   return fmt::format("{}; blocks of up to {} threads with {} shared; {}",
                      does.empty() ? "f32 and integers only" : joined(does, ", "), can.max_block_threads,
-                     config::bytes_text(can.shared_bytes),
+                     config::format_bytes(can.shared_bytes),
                      subgroups ? "subgroups of " + joined(widths, ", ") : "no subgroups");
 }
 
@@ -164,7 +164,7 @@ void Table::device(const DeviceInfo& info, const Survey& s) {
   std::vector<std::string> about;
   about.emplace_back(kind_name(info.kind));
   if (!info.vendor.empty()) about.push_back(info.vendor);
-  if (info.compute_units) about.push_back(counted(info.compute_units, "compute unit"));
+  if (info.compute_units) about.push_back(count_noun(info.compute_units, "compute unit"));
   if (!info.driver_version.empty()) about.push_back(info.driver_version);
   if (!info.identity.empty()) about.push_back("identity " + info.identity);
   if (const auto same = same_card(info.device)) about.push_back("the same card as " + to_string(*same));

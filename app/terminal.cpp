@@ -57,7 +57,7 @@ std::size_t columns(std::FILE* stream) {
   return std::min<std::size_t>(size.ws_col, 120);
 }
 
-std::string shown(std::string_view text, bool terminal) {
+std::string escape_control_chars(std::string_view text, bool terminal) {
   if (!terminal) return std::string(text);
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -136,7 +136,7 @@ Progress::Progress(bool quiet) : quiet_(quiet), terminal_(os::is_terminal(stderr
 void Progress::step(std::string_view text) {
   if (quiet_) return;
   if (!terminal_) {
-    say("{}\n", text);
+    eprint("{}\n", text);
     return;
   }
   last_ = 0;
@@ -152,14 +152,14 @@ void Progress::update(std::string_view text) {
   std::string line(text);
   const std::size_t room = columns(stderr) - 1;
   if (line.size() > room) line.resize(room);
-  say("\r{}\x1b[K", line);
+  eprint("\r{}\x1b[K", line);
   std::fflush(stderr);
   shown_ = true;
 }
 
 void Progress::clear() {
   if (!shown_) return;
-  say("\r\x1b[K");
+  eprint("\r\x1b[K");
   std::fflush(stderr);
   shown_ = false;
 }

@@ -25,14 +25,14 @@ void print(fmt::format_string<T...> format, T&&... values) {
 /// Writes to standard error. That it may be closed or full is no reason to end: what matters is on standard output and
 /// in the exit code.
 template <class... T>
-void say(fmt::format_string<T...> format, T&&... values) {
+void eprint(fmt::format_string<T...> format, T&&... values) {
   const std::string text = fmt::format(format, std::forward<T>(values)...);
   std::fwrite(text.data(), 1, text.size(), stderr);
 }
 
 /// What a model writes, for a terminal: without characters that move the cursor or change its settings. Unchanged for
 /// other streams.
-std::string shown(std::string_view text, bool terminal);
+std::string escape_control_chars(std::string_view text, bool terminal);
 
 /// Columns to wrap paragraphs at: the terminal's, 120 at most; 110 where there is none.
 std::size_t columns(std::FILE* stream);

@@ -55,7 +55,8 @@ int run_tokenize(const TokenizeArguments& o) {
   const Tokenizer tokenizer(file);
   const std::string text = o.text == "-" ? read_standard_input("the text") : o.text;
   if (o.decode) {
-    const std::string bytes = shown(tokenizer.decode(token_numbers(text), o.special), os::is_terminal(output()));
+    const std::string bytes =
+        escape_control_chars(tokenizer.decode(token_numbers(text), o.special), os::is_terminal(output()));
     std::fwrite(bytes.data(), 1, bytes.size(), output());
     if (o.text != "-" || os::is_terminal(output())) app::print("\n");
     return success;

@@ -61,9 +61,9 @@ std::vector<Device> devices_to_check(const VerifyArguments& o) {
     std::string reasons;
     for (const BackendReport& row : discover())
       reasons += fmt::format("; {}: {}, {}", backend_name(row.backend), state_name(row.state), row.reason);
-    fail<DeviceError>({.asked = "verify",
+    fail<DeviceError>({.operation = "verify",
                        .wrong = "there is no device to check" + reasons,
-                       .todo = "`tessera devices` says what to do about each"});
+                       .remedy = "`tessera devices` says what to do about each"});
   }
   return devices;
 }
@@ -78,10 +78,10 @@ std::vector<CatalogueCheck> checks_to_run(const VerifyArguments& o) {
     if (std::regex_search(check.operation, wanted)) chosen.push_back(std::move(check));
   }
   if (chosen.empty())
-    fail<ArgumentError>({.asked = "verify",
+    fail<ArgumentError>({.operation = "verify",
                          .with = {{"--operation", o.operation}},
                          .wrong = "no operation has such a name",
-                         .todo = fmt::format("Those that exist: {}", fmt::join(names, ", "))});
+                         .remedy = fmt::format("Those that exist: {}", fmt::join(names, ", "))});
   return chosen;
 }
 
@@ -118,7 +118,7 @@ std::vector<Group> groups_of(const std::vector<CatalogueCheck>& checks, bool eac
     at->checks.push_back(&check);
   }
   if (!each_shape)
-    for (Group& group : groups) group.shape = counted(group.checks.size(), "shape");
+    for (Group& group : groups) group.shape = count_noun(group.checks.size(), "shape");
   return groups;
 }
 
@@ -181,8 +181,8 @@ int run_verify(const VerifyArguments& o) {
   std::vector<Row> rows;  // of every check
   int failures = 0;
   Progress progress(o.quiet);
-  progress.step(
-      fmt::format("{} on {}, seed {}", counted(checks.size(), "check"), counted(devices.size(), "device"), o.seed));
+  progress.step(fmt::format("{} on {}, seed {}", count_noun(checks.size(), "check"),
+                            count_noun(devices.size(), "device"), o.seed));
   progress.clear();
   TablePrinter table(groups, devices, o.json);
   for (const Group& group : groups) {
@@ -222,15 +222,15 @@ int run_verify(const VerifyArguments& o) {
         "\nErrors are the largest of each operation, as a part of its tolerance: 1 is the limit. Times include "
         "compiling.\n");
   std::fflush(output());
-  if (o.stats) say("\n{}", to_string(placement_log()));
+  if (o.stats) eprint("\n{}", to_string(placement_log()));
   if (failures == 0) return success;
   for (const Row& row : rows)
     for (std::size_t d = 0; d < devices.size(); ++d)
       if (const Cell& cell = row.cells[d]; !cell.good())
-        say("{} {} on {}: {}\n", row.operation, row.shape, to_string(devices[d]),
-            cell.text.empty() ? fmt::format("the error is {:.3g} times the tolerance (seed {})", cell.error, o.seed)
-                              : cell.text);
-  fail<Error>({.asked = "verify",
+        eprint("{} {} on {}: {}\n", row.operation, row.shape, to_string(devices[d]),
+               cell.text.empty() ? fmt::format("the error is {:.3g} times the tolerance (seed {})", cell.error, o.seed)
+                                 : cell.text);
+  fail<Error>({.operation = "verify",
                .wrong = fmt::format("{} of {} checks failed (above)", failures, rows.size() * devices.size())});
 }
 
@@ -241,7 +241,7 @@ Command verify_command(CLI::App& program) {
   CLI::App* sub =
       program.add_subcommand("verify", "Compare every operation on every device with plain double-precision C++");
   sub->add_option("--device", o->devices, "Only this device; may be given several times (default: all)")
-      ->check(names_something);
+      ->check(require_nonempty);
   sub->add_option("--seed", o->seed, "Of the random data")->capture_default_str()->transform(seed_number());
   sub->add_option("--operation", o->operation, "Only operations whose name this regular expression finds")
       ->check([](const std::string& text) {

@@ -31,10 +31,10 @@ struct Questions {
 };
 
 [[noreturn]] void refuse(const std::string& file, const std::string& wrong) {
-  fail<FormatError>({.asked = "read a file of properties",
+  fail<FormatError>({.operation = "read a file of properties",
                      .with = {{"file", file}},
                      .wrong = wrong,
-                     .todo = "`tessera verify-model --help` shows one"});
+                     .remedy = "`tessera verify-model --help` shows one"});
 }
 
 /// One number for all inputs, or lists of them, nested or not, in C order.
@@ -122,10 +122,10 @@ void print_proof(const Proof& p) {
 
 int prove_all(const VerifyModelArguments& o, const verification::Subject& subject, const Questions& asked) {
   if (!o.certificate.empty() && asked.properties.size() != 1)
-    fail<ArgumentError>({.asked = "tessera verify-model --certificate",
+    fail<ArgumentError>({.operation = "tessera verify-model --certificate",
                          .with = {{"properties", std::to_string(asked.properties.size())}},
                          .wrong = "a certificate is of one property",
-                         .todo = "Ask for each in a file of its own"});
+                         .remedy = "Ask for each in a file of its own"});
   Progress progress(o.json);
   Json all = Json::array();
   bool proven = true;
@@ -213,17 +213,17 @@ Command verify_model_command(CLI::App& program) {
   auto* questions = c->add_option("--property", o->questions, "File with inputs and properties of them (JSON)");
   auto* certificate =
       c->add_option("--certificate", o->certificate, "With --property: where to write it; else the one to check");
-  for (auto* option : {questions, certificate}) option->check(names_something);
+  for (auto* option : {questions, certificate}) option->check(require_nonempty);
   c->add_option("--layers", o->layers, "Which layers the arrays are of: dense,relu,dense");
-  c->add_option("--device", o->device, "Where the model runs")->check(names_something);
+  c->add_option("--device", o->device, "Where the model runs")->check(require_nonempty);
   c->add_option("--seconds", o->seconds, "Give up after this time, for each property")
       ->transform(number(0, 1e9))
       ->capture_default_str();
   c->add_option("--boxes", o->boxes, "Give up after so many parts of the inputs")
-      ->transform(whole_number(1, 1'000'000'000))
+      ->transform(integer_in_range(1, 1'000'000'000))
       ->capture_default_str();
   c->add_option("--batch", o->batch, "Samples of a call that proofs are for, at most")
-      ->transform(whole_number(1, 1 << 20))
+      ->transform(integer_in_range(1, 1 << 20))
       ->capture_default_str();
   c->add_flag("--json", o->json, "Print JSON");
   c->final_callback([c, questions, certificate] {

@@ -24,7 +24,7 @@ double run_executor(const Graph& graph, int) {
       } else {
         node.submit();
       }
-      group.admit();
+      group.throttle();
     }
     all_submitted();
     group.wait();

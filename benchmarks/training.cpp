@@ -16,7 +16,7 @@
 
 #include "tessera/device/context.h"
 #include "tessera/device/launch/kernel.h"
-#include "tessera/device/launch/launch_observer.h"
+#include "tessera/device/launch/launch_interceptor.h"
 #include "tessera/ir/node.h"
 #include "tessera/nn/clip.h"
 #include "tessera/nn/images.h"
@@ -143,10 +143,10 @@ double time_of(const std::function<void()>& step, double seconds) {
 }
 
 /// Counts launches and the bytes of their arguments, and times each, until it has ended.
-class Launches : public LaunchObserver {
+class Launches : public LaunchInterceptor {
  public:
-  Launches() { thread_context.launch_observer = this; }
-  ~Launches() override { thread_context.launch_observer = nullptr; }
+  Launches() { thread_context.launch_interceptor = this; }
+  ~Launches() override { thread_context.launch_interceptor = nullptr; }
   Launches(const Launches&) = delete;
   Launches& operator=(const Launches&) = delete;
 

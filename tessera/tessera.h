@@ -16,7 +16,7 @@
 #include "tessera/array/prefetch.h"
 #include "tessera/array/safetensors.h"
 #include "tessera/array/saved_arrays.h"
-#include "tessera/array/walk.h"
+#include "tessera/array/traversal.h"
 #include "tessera/base/dtype.h"
 #include "tessera/base/error.h"
 #include "tessera/base/half.h"

@@ -51,13 +51,13 @@ void load(const tessera::GgufFile& file) {
   const auto copy = [&](std::byte* to) {
     constexpr std::uint64_t piece = 1 << 20;
     for (const GgufTensor& t : file.tensors()) {
-      threads.pieces(t.bytes, piece, [&](std::uint64_t begin, std::uint64_t end) {
+      threads.parallel_for(t.bytes, piece, [&](std::uint64_t begin, std::uint64_t end) {
         file.read(t, begin, std::span(to + begin, end - begin));
       });
       to += t.bytes;
     }
     if (packed > bytes)
-      threads.pieces(packed - bytes, piece,
+      threads.parallel_for(packed - bytes, piece,
                      [&](std::uint64_t begin, std::uint64_t end) { std::memset(to + begin, 1, end - begin); });
   };
   const auto room = [&] { return std::max(bytes, packed); };

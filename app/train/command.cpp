@@ -2,7 +2,7 @@
 // `tessera train`: trains small networks, to be looked at and measured.
 #include <vector>
 
-#include "train/tasks.h"
+#include "train/train_commands.h"
 
 namespace tessera::app {
 

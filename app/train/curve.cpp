@@ -37,7 +37,8 @@ std::string to_csv(const std::vector<CurveRow>& curve) {
 std::vector<CurveRow> curve_of(std::string_view csv, const std::string& from) {
   std::vector<CurveRow> out;
   if (!csv.starts_with(head))
-    fail<FormatError>({.asked = "read a learning curve", .with = {{"in", from}}, .wrong = "its columns are others"});
+    fail<FormatError>(
+        {.operation = "read a learning curve", .with = {{"in", from}}, .wrong = "its columns are others"});
   csv.remove_prefix(head.size());
   for (std::size_t line = 2; !csv.empty(); ++line) {
     std::string_view row = csv.substr(0, csv.find('\n'));
@@ -54,7 +55,7 @@ std::vector<CurveRow> curve_of(std::string_view csv, const std::string& from) {
     };
     if (fields.size() != 6 || !read(fields[0], r.step) || !read(fields[1], r.samples) || !real(2, r.rate) ||
         !real(3, r.loss) || !real(4, r.held_out_loss) || !real(5, r.held_out_accuracy))
-      fail<FormatError>({.asked = "read a learning curve",
+      fail<FormatError>({.operation = "read a learning curve",
                          .with = {{"in", from}, {"line", std::to_string(line)}},
                          .wrong = "it does not hold six numbers"});
     out.push_back(r);

@@ -24,10 +24,11 @@ std::vector<bool> splits(const fs::path& path) {
   std::ifstream file(path);
   if (!file)
     fail<ArgumentError>(
-        {.asked = "load digits", .with = {{"file", path.string()}}, .wrong = "the file cannot be opened"});
+        {.operation = "load digits", .with = {{"file", path.string()}}, .wrong = "the file cannot be opened"});
   const auto bad = [&](std::size_t line, const std::string& wrong) {
-    fail<FormatError>(
-        {.asked = "load digits", .with = {{"file", path.string()}, {"line", std::to_string(line)}}, .wrong = wrong});
+    fail<FormatError>({.operation = "load digits",
+                       .with = {{"file", path.string()}, {"line", std::to_string(line)}},
+                       .wrong = wrong});
   };
   std::string line;
   if (!std::getline(file, line) || line != "family,style,class,split,licence,package,version")
@@ -125,10 +126,10 @@ fs::path digits_folder() {
     if (fs::exists(place / "digits.png", error)) return place.lexically_normal();
   }
   fail<ArgumentError>(
-      {.asked = "find the digits",
+      {.operation = "find the digits",
        .with = {{"beside the program", places[0].lexically_normal().string()}, {"from here", places[1].string()}},
        .wrong = "digits.png is in neither folder",
-       .todo = "Install Tessera whole, or run the program in its source folder"});
+       .remedy = "Install Tessera whole, or run the program in its source folder"});
 }
 
 Digits load_digits(const fs::path& folder, std::optional<Device> device) {
@@ -137,7 +138,7 @@ Digits load_digits(const fs::path& folder, std::optional<Device> device) {
   const std::size_t cell = glyph_side;
   if (atlas.width != digits * cell || atlas.height != train.size() * cell || train.empty())
     fail<FormatError>(
-        {.asked = "load digits",
+        {.operation = "load digits",
          .with = {{"folder", folder.string()},
                   {"picture", fmt::format("{} x {} pixels", atlas.width, atlas.height)},
                   {"table", fmt::format("{} rows", train.size())}},
@@ -162,7 +163,7 @@ Digits load_digits(const fs::path& folder, std::optional<Device> device) {
 Array augment(const Array& glyphs, const Array& indices, std::uint64_t seed, std::uint64_t first,
               const Augmentation& by) {
   const auto refuse = [&]<class E>(const char* wrong) {
-    fail<E>({.asked = "augment",
+    fail<E>({.operation = "augment",
              .with = {{"glyphs", to_string(glyphs.shape()) + " " + std::string(dtype_name(glyphs.dtype()))},
                       {"indices", to_string(indices.shape()) + " " + std::string(dtype_name(indices.dtype()))}},
              .wrong = wrong});

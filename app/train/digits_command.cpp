@@ -17,9 +17,9 @@
 #include "tessera/nn/layers.h"
 #include "tessera/nn/sequential.h"
 #include "train/digits.h"
-#include "train/picture.h"
+#include "train/normalize_digit.h"
 #include "train/run.h"
-#include "train/tasks.h"
+#include "train/train_commands.h"
 
 namespace tessera::app {
 namespace {
@@ -44,7 +44,7 @@ std::unique_ptr<Learner> learner_for(const TrainSettings& s) {
     return made(Sequential{Conv2d{.out = 8, .kernel = 5, .stride = 2, .padding = 2}, Relu{},
                            Conv2d{.out = 16, .kernel = 3, .stride = 2, .padding = 1}, Relu{}, Flatten{},
                            Dense{.outputs = 64}, Relu{}, Dense{.outputs = classes}});
-  fail<FormatError>({.asked = "resume",
+  fail<FormatError>({.operation = "resume",
                      .with = {{"file", s.file->name()}, {"model", "\"" + s.variant + "\""}},
                      .wrong = "it is neither mlp nor conv"});
 }
@@ -73,7 +73,7 @@ std::vector<Confusion> confusions(const Batch& held_out, const HeldOut& h) {
 }
 
 int predict(const DigitsArguments& o, const Learner& learner) {
-  const Image digit = fitted_digit(read_png(o.image), o.image);
+  const Image digit = normalize_digit(read_png(o.image), o.image);
   const Array x = Array::from(digit.grey, Shape{1, 1, digit_side, digit_side});
   const auto logits = learner.predict(x).to_vector<float>();
   std::array<double, classes> p{};
@@ -141,7 +141,7 @@ Command train_digits_command(CLI::App& train) {
   add_train_options(*sub, *o, digits_defaults);
   sub->add_option("--image", o->image,
                   "Train nothing: say which digit is in this picture (PNG), by the model of --resume")
-      ->check(names_something)
+      ->check(require_nonempty)
       ->needs("--resume");
   sub->footer(
       R"(Learns from the digits of 74 families of fonts, drawn again for each step on the device: moved, turned, scaled,

@@ -31,11 +31,11 @@ class Learner {
   Array& losses() { return losses_; }
   std::uint64_t steps() { return trainer().steps(); }  ///< made so far
   /// What a file keeps beside what is learned.
-  struct Beside {
+  struct ExtraState {
     std::map<std::string, std::string> texts = {};
     std::vector<std::pair<std::string, Array>> arrays = {};  ///< as "beside.NAME"
   };
-  void save(const std::string& path, Beside more);
+  void save(const std::string& path, ExtraState more);
   /// What save wrote, all or nothing; then steps go on to the same bits. Errors of Trainer::load.
   void load(const std::string& path);
 

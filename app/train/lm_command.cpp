@@ -17,7 +17,7 @@
 #include "train/lm_model.h"
 #include "train/lm_ngrams.h"
 #include "train/run.h"
-#include "train/tasks.h"
+#include "train/train_commands.h"
 
 namespace tessera::app {
 namespace {
@@ -61,11 +61,11 @@ std::filesystem::path model_file(const LmArguments& o) {
     out = o.resume.empty() ? std::filesystem::path(o.text).filename() : std::filesystem::path(o.resume);
     out.replace_extension(".gguf");
   }
-  const auto refuse = [&](std::string wrong, std::string todo) {
-    fail<ArgumentError>({.asked = "tessera train lm",
+  const auto refuse = [&](std::string wrong, std::string remedy) {
+    fail<ArgumentError>({.operation = "tessera train lm",
                          .with = {{"--out", out.string()}},
                          .wrong = std::move(wrong),
-                         .todo = std::move(todo)});
+                         .remedy = std::move(remedy)});
   };
   if (out.extension() == ".safetensors") refuse("the model is a GGUF file", "Give it a name that ends in .gguf");
   std::error_code ignored;
@@ -86,10 +86,10 @@ LmShape shape_of(const LmArguments& o, const TrainSettings& settings) {
   const auto take = [&](const char* option, const auto& given, auto& size) {
     if (!given || static_cast<std::decay_t<decltype(size)>>(*given) == size) return;
     if (saved)
-      fail<ArgumentError>({.asked = "resume",
+      fail<ArgumentError>({.operation = "resume",
                            .with = {{"file", o.resume}, {option, fmt::format("{}", *given)}},
                            .wrong = fmt::format("it was trained with {} {}", option, size),
-                           .todo = "Leave the option out, or start over"});
+                           .remedy = "Leave the option out, or start over"});
     size = *given;
   };
   take("--vocabulary", o.vocabulary, shape.vocabulary), take("--layers", o.layers, shape.layers);
@@ -123,13 +123,13 @@ Corpus corpus_of(const LmArguments& o, const std::string& text, const LmShape& s
   if (c.training.tokens.size() <= needed || split.held_out.empty()) {
     const double each = static_cast<double>(c.training.bytes) / static_cast<double>(c.training.tokens.size());
     const double bytes = std::max(8000.0, 1.1 * static_cast<double>(needed + 1) * std::max(each, 4.0));
-    fail<ArgumentError>({.asked = "tessera train lm",
+    fail<ArgumentError>({.operation = "tessera train lm",
                          .with = {{"--text", o.text}, {"bytes", std::to_string(text.size())}},
                          .wrong = fmt::format("the text is too short: it gives {} tokens to train on, and a step takes "
                                               "windows of {}",
                                               c.training.tokens.size(), needed + 1),
-                         .todo = fmt::format("Give at least about {} bytes; a model that writes well takes a million",
-                                             grouped(static_cast<std::uint64_t>(bytes)))});
+                         .remedy = fmt::format("Give at least about {} bytes; a model that writes well takes a million",
+                                               grouped(static_cast<std::uint64_t>(bytes)))});
   }
   const auto words = std::find_if(split.held_out.begin(), split.held_out.end(),
                                   [](std::string_view part) { return part.find(' ') != std::string_view::npos; });
@@ -142,10 +142,10 @@ Corpus corpus_of(const LmArguments& o, const std::string& text, const LmShape& s
   }
   if (const std::size_t taken = c.tokenizer->encode(c.prompt).size(); taken >= needed) {
     if (!o.prompt.empty())
-      fail<ArgumentError>({.asked = "tessera train lm",
+      fail<ArgumentError>({.operation = "tessera train lm",
                            .with = {{"tokens of --prompt", std::to_string(taken)}},
                            .wrong = fmt::format("the prompt fills the model's context of {} tokens", needed),
-                           .todo = "Give a shorter one, or a larger --ctx"});
+                           .remedy = "Give a shorter one, or a larger --ctx"});
     c.prompt.clear();
   }
   progress.step(fmt::format(
@@ -179,8 +179,8 @@ class Best {
     write_();
   }
   void take() { learner_.trainer().restore(values_); }
-  Learner::Beside beside() const {
-    Learner::Beside out{.texts = {{"best_loss", fmt::format("{}", loss_)}}};
+  Learner::ExtraState extra_state() const {
+    Learner::ExtraState out{.texts = {{"best_loss", fmt::format("{}", loss_)}}};
     for (std::size_t i = 0; i < values_.size(); ++i) out.arrays.emplace_back(fmt::format("best.{}", i), values_[i]);
     return out;
   }
@@ -198,8 +198,9 @@ class Best {
 
  private:
   [[noreturn]] static void refuse(const SafetensorsFile& file) {
-    fail<FormatError>(
-        {.asked = "resume", .with = {{"file", file.name()}}, .wrong = "the best weights so far are not in the file"});
+    fail<FormatError>({.operation = "resume",
+                       .with = {{"file", file.name()}},
+                       .wrong = "the best weights so far are not in the file"});
   }
   LmLearner& learner_;
   std::function<void()> write_;
@@ -225,7 +226,7 @@ int report_lm(const LmArguments& o, const TrainSettings& settings, const TrainDe
                   .options = o,
                   .trained = trained,
                   .parameters = learner.parameter_count(),
-                  .network = fmt::format("Llama of {} and width {}, {} tokens", counted(shape.layers, "layer"),
+                  .network = fmt::format("Llama of {} and width {}, {} tokens", count_noun(shape.layers, "layer"),
                                          shape.width, grouped(c.trained.tokens.size())),
                   .why_device = device.why(),
                   .held_out_of = "tokens that were not trained on",
@@ -274,10 +275,10 @@ int run_lm(LmArguments o) {
   if (settings.file) {
     const auto& texts = settings.file->metadata();
     if (const auto hash = texts.find("text_sha256"); hash == texts.end() || hash->second != c.hash)
-      fail<ArgumentError>({.asked = "resume",
+      fail<ArgumentError>({.operation = "resume",
                            .with = {{"file", o.resume}, {"--text", o.text}},
                            .wrong = "it was trained on another text",
-                           .todo = "Give that text, or start over"});
+                           .remedy = "Give that text, or start over"});
   }
   const LlamaShape network = network_shape(shape, static_cast<std::int64_t>(c.trained.tokens.size()));
   const auto batch = static_cast<std::int64_t>(settings.batch);
@@ -309,7 +310,7 @@ int run_lm(LmArguments o) {
                    .measure_some = [&] { return measure(some); },
                    .measure_all =
                        [&] {
-                         if (asked_to_end()) best.offer(measure(some).loss);
+                         if (stop_requested()) best.offer(measure(some).loss);
                          best.take();
                          return measure(all);
                        },
@@ -317,9 +318,9 @@ int run_lm(LmArguments o) {
                    .part = "token",
                    .tells_loss = true,
                    .on_row = [&](const CurveRow& row) { best.offer(row.held_out_loss); },
-                   .beside =
+                   .extra_state =
                        [&] {
-                         Learner::Beside out = best.beside();
+                         Learner::ExtraState out = best.extra_state();
                          out.texts["text_sha256"] = c.hash;
                          return out;
                        }};
@@ -328,11 +329,11 @@ int run_lm(LmArguments o) {
     return report_lm(o, settings, device, c, shape, learner, trained, file);
   } catch (const OutOfMemory& e) {
     fail<OutOfMemory>(
-        {.asked = "tessera train lm",
+        {.operation = "tessera train lm",
          .with = {{"parameters and windows", fmt::format("{} layers of width {}, {} windows of {} tokens", shape.layers,
                                                          shape.width, batch, shape.context)}},
          .wrong = e.what(),
-         .todo = "Lower " + what_to_lower(network, batch, shape.context)});
+         .remedy = "Lower " + suggest_option_to_lower(network, batch, shape.context)});
   }
 }
 
@@ -343,11 +344,11 @@ Command train_lm_command(CLI::App& train) {
   CLI::App* sub = train.add_subcommand("lm", "Learn to write like a text: a language model as a GGUF file");
   sub->add_option("--text", o->text, "The text, any bytes; documents in it are separated by <|endoftext|>")
       ->required()
-      ->check(names_something);
+      ->check(require_nonempty);
   const auto size = [&](const char* name, std::optional<std::int64_t>& to, const char* text, std::int64_t otherwise,
                         std::int64_t lowest, std::int64_t highest) {
     sub->add_option(name, to, fmt::format("{} (default: {})", text, otherwise))
-        ->transform(whole_number(lowest, highest));
+        ->transform(integer_in_range(lowest, highest));
   };
   const LmShape& d = default_shape;
   size("--vocabulary", o->vocabulary, "Tokens, learned from the text", d.vocabulary, 257, 1 << 20);
@@ -363,7 +364,7 @@ Command train_lm_command(CLI::App& train) {
   sub->add_option("--type", o->type, "Of the matrices in the model's file: f32, f16 or q8_0 (default: f16)")
       ->check(CLI::IsMember({"f32", "f16", "q8_0"}));
   sub->add_option("--prompt", o->prompt, "What the sample at the end continues (default: words of what is held out)")
-      ->check(names_something);
+      ->check(require_nonempty);
   sub->footer(
       R"(Learns byte pairs from the text, then a network of Llama's architecture, which writes a token at a time. A part of
 the text is held out (a twentieth, a megabyte at most, in sections spread over it), by which the model is measured,

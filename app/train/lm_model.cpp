@@ -30,15 +30,15 @@ LmShape lm_shape_of(const std::string& text, const std::string& from) {
     json.at("dropout").get_to(out.dropout);
     return out;
   } catch (const nlohmann::json::exception&) {
-    fail<FormatError>({.asked = "resume",
+    fail<FormatError>({.operation = "resume",
                        .with = {{"file", from}, {"shape", text}},
                        .wrong = "the file does not say how large the network is"});
   }
 }
 
 LlamaShape network_shape(const LmShape& s, std::int64_t tokens) {
-  const auto refuse = [](std::string wrong, std::string todo) {
-    fail<ArgumentError>({.asked = "tessera train lm", .wrong = std::move(wrong), .todo = std::move(todo)});
+  const auto refuse = [](std::string wrong, std::string remedy) {
+    fail<ArgumentError>({.operation = "tessera train lm", .wrong = std::move(wrong), .remedy = std::move(remedy)});
   };
   if (s.width % s.heads != 0 || s.width / s.heads % 2 != 0)
     refuse(fmt::format("--width {} does not divide into {} heads of an even number of elements", s.width, s.heads),
@@ -82,7 +82,7 @@ HeldOut measure_lm(const Learner& learner, const MeasuredWindows& windows, std::
   for (std::int64_t at = 0; at < windows.count; at += at_once) {
     // As many at all times, so that kernels are made for one shape: the last are filled up with what does not count.
     const std::int64_t size = at_once * length, first = at * length;
-    std::vector<std::int32_t> x(static_cast<std::size_t>(size), 0), y(static_cast<std::size_t>(size), uncounted);
+    std::vector<std::int32_t> x(static_cast<std::size_t>(size), 0), y(static_cast<std::size_t>(size), ignore_index);
     const std::int64_t there = std::min(size, windows.count * length - first);
     std::copy_n(windows.inputs.begin() + first, there, x.begin());
     std::copy_n(windows.targets.begin() + first, there, y.begin());
@@ -90,7 +90,8 @@ HeldOut measure_lm(const Learner& learner, const MeasuredWindows& windows, std::
     const Array logits = learner.predict(Array::from(std::span<const std::int32_t>(x), Shape{at_once, length}))
                              .reshape({size, -1})
                              .eval();
-    out.loss += cross_entropy(logits, targets, {.ignore_index = uncounted, .reduction = Reduction::sum}).item<float>();
+    out.loss +=
+        cross_entropy(logits, targets, {.ignore_index = ignore_index, .reduction = Reduction::sum}).item<float>();
     right += sum((argmax(logits, 1).astype(DType::i32) == targets).astype(DType::f32)).item<float>();
   }
   out.loss /= static_cast<double>(windows.counted);
@@ -122,7 +123,7 @@ void write_lm(const LlamaNetwork& network, std::int64_t context, const TrainedTo
   write_llama(path, config, arrays, tokenizer, options);
 }
 
-std::string what_to_lower(const LlamaShape& s, std::int64_t batch, std::int64_t context) {
+std::string suggest_option_to_lower(const LlamaShape& s, std::int64_t batch, std::int64_t context) {
   const auto d = [](std::int64_t n) { return static_cast<double>(n); };
   // What the gradient's rules keep of a token, in numbers: logits three times, and of each layer its inputs, norms,
   // products and activations.

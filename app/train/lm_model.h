@@ -40,6 +40,6 @@ void write_lm(const LlamaNetwork& network, std::int64_t context, const TrainedTo
 
 /// Which option lowers the memory of a step the most, with a better value: "--batch (now 16)". By estimates of what a
 /// step keeps of its windows, and of weights with what the optimiser keeps.
-std::string what_to_lower(const LlamaShape& shape, std::int64_t batch, std::int64_t context);
+std::string suggest_option_to_lower(const LlamaShape& shape, std::int64_t batch, std::int64_t context);
 
 }  // namespace tessera::app

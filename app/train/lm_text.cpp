@@ -108,7 +108,7 @@ MeasuredWindows measured_windows(const std::vector<std::int32_t>& tokens, std::i
     for (std::int64_t i = start; i < start + length; ++i) {
       const bool counts = i + 1 < total && i + 1 >= next;
       out.inputs.push_back(i < total ? tokens[static_cast<std::size_t>(i)] : 0);
-      out.targets.push_back(counts ? tokens[static_cast<std::size_t>(i) + 1] : uncounted);
+      out.targets.push_back(counts ? tokens[static_cast<std::size_t>(i) + 1] : ignore_index);
       out.counted += counts;
     }
     next = std::min(start + length, total - 1) + 1;

@@ -45,7 +45,7 @@ struct MeasuredWindows {
   std::vector<std::int32_t> targets;  ///< the same; uncounted where nothing counts
   std::int64_t count = 0, counted = 0;
 };
-inline constexpr std::int32_t uncounted = -100;
+inline constexpr std::int32_t ignore_index = -100;
 /// `most`: as many windows at most; 0: all.
 MeasuredWindows measured_windows(const std::vector<std::int32_t>& tokens, std::int64_t length, std::int64_t most);
 

@@ -13,7 +13,7 @@
 #include "command.h"
 #include "interrupts.h"
 #include "terminal.h"
-#include "tessera/base/os/replace_file.h"
+#include "tessera/base/os/atomic_file.h"
 #include "tessera/base/printable.h"
 
 namespace tessera::app {
@@ -36,7 +36,7 @@ T setting(const SafetensorsFile& file, const std::string& name) {
   } else {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc{} || end != text.data() + text.size() || !(value >= 0))
-      fail<FormatError>({.asked = "resume",
+      fail<FormatError>({.operation = "resume",
                          .with = {{"file", file.name()}, {name, "\"" + text + "\""}},
                          .wrong = "the file does not say how it was trained"});
   }
@@ -49,10 +49,10 @@ T agreed(const SafetensorsFile& file, const std::string& option, const std::stri
          const std::optional<Given>& given) {
   const T saved = setting<T>(file, name);
   if (given && static_cast<T>(*given) != saved)
-    fail<ArgumentError>({.asked = "resume",
+    fail<ArgumentError>({.operation = "resume",
                          .with = {{"file", file.name()}, {"--" + option, fmt::format("{}", *given)}},
                          .wrong = fmt::format("it was trained with --{} {}", option, saved),
-                         .todo = "Leave the option out, or start over"});
+                         .remedy = "Leave the option out, or start over"});
   return saved;
 }
 
@@ -94,7 +94,7 @@ class Files {
  public:
   Files(Learner& learner, const TrainSettings& settings, const TrainOptions& options)
       : learner_(learner), settings_(settings), options_(options) {}
-  void write(const std::vector<CurveRow>& curve, Learner::Beside more) const {
+  void write(const std::vector<CurveRow>& curve, Learner::ExtraState more) const {
     if (!options_.out.empty()) {
       more.texts.insert({{"task", settings_.task},
                          {settings_.variant_name, settings_.variant},
@@ -138,26 +138,27 @@ void add_train_options(CLI::App& sub, TrainOptions& o, const TrainDefaults& defa
     return fmt::format("{} (default: {})", text, value);
   };
   sub.add_option("--device", o.device, "Where to compute, as `tessera devices` names it (default: as it chooses)")
-      ->check(names_something);
+      ->check(require_nonempty);
   CLI::Option* steps = sub.add_option("--steps", o.steps, or_else("Steps to make in all", defaults.steps))
-                           ->transform(whole_number(1, std::int64_t{1} << 40));
+                           ->transform(integer_in_range(1, std::int64_t{1} << 40));
   if (defaults.epochs)
     sub.add_option("--epochs", o.epochs,
                    fmt::format("The same in epochs of {} samples, all of them new", grouped(epoch_samples)))
-        ->transform(whole_number(1, std::int64_t{1} << 26))
+        ->transform(integer_in_range(1, std::int64_t{1} << 26))
         ->excludes(steps);
   sub.add_option("--batch", o.batch, or_else(defaults.batch_is, defaults.batch))
-      ->transform(whole_number(1, std::int64_t{1} << 20));
+      ->transform(integer_in_range(1, std::int64_t{1} << 20));
   sub.add_option("--lr,--rate", o.lr, or_else("The highest rate of learning", defaults.lr))
       ->transform(number(0, 1e3, true));
   sub.add_option("--precision", o.precision,
                  "What the network computes in: f32, or bf16 or f16 with weights of f32 (default: f32)")
       ->check(CLI::IsMember({"f32", "bf16", "f16"}));
   sub.add_option("--seed", o.seed, "Of the first weights and of the samples (default: 1)")->transform(seed_number());
-  sub.add_option("--out", o.out, defaults.out_is)->check(names_something);
-  sub.add_option("--resume", o.resume, "Go on from a file that --out wrote, with its settings")->check(names_something);
-  sub.add_option("--csv", o.csv, "Write the learning curve to this file as a table")->check(names_something);
-  sub.add_option("--svg", o.svg, "Write the learning curve to this file as a picture")->check(names_something);
+  sub.add_option("--out", o.out, defaults.out_is)->check(require_nonempty);
+  sub.add_option("--resume", o.resume, "Go on from a file that --out wrote, with its settings")
+      ->check(require_nonempty);
+  sub.add_option("--csv", o.csv, "Write the learning curve to this file as a table")->check(require_nonempty);
+  sub.add_option("--svg", o.svg, "Write the learning curve to this file as a picture")->check(require_nonempty);
   sub.add_flag("--json", o.json, "Write the figures at the end as one JSON object");
   sub.add_flag("-q,--quiet", o.quiet, "No progress");
 }
@@ -182,7 +183,7 @@ TrainSettings settings_of(const char* task, const TrainOptions& o, const TrainDe
   }
   SafetensorsFile file = SafetensorsFile::open(o.resume);
   if (const std::string is = setting<std::string>(file, "task"); is != task)
-    fail<FormatError>({.asked = fmt::format("tessera train {}", task),
+    fail<FormatError>({.operation = fmt::format("tessera train {}", task),
                        .with = {{"--resume", o.resume}},
                        .wrong = is.empty() ? "the file was not written by tessera train"
                                            : fmt::format("the file was written by tessera train {}", is)});
@@ -197,7 +198,7 @@ TrainSettings settings_of(const char* task, const TrainOptions& o, const TrainDe
                   .file = {}};
   if (s.steps == 0 || s.batch == 0 || s.batch > (1u << 20) || !std::isfinite(s.lr) || !precision_named(s.precision))
     fail<FormatError>(
-        {.asked = "resume", .with = {{"file", o.resume}}, .wrong = "the file does not say how it was trained"});
+        {.operation = "resume", .with = {{"file", o.resume}}, .wrong = "the file does not say how it was trained"});
   s.steps = steps_of(s.steps, s.batch);
   s.file = std::move(file);
   return s;
@@ -210,7 +211,7 @@ LearnerOptions learner_options(const TrainSettings& s) {
 std::vector<CurveRow> resume(Learner& learner, const TrainSettings& s) {
   learner.load(s.file->name());
   if (learner.steps() > s.steps)
-    fail<ArgumentError>({.asked = "resume",
+    fail<ArgumentError>({.operation = "resume",
                          .with = {{"file", s.file->name()}, {"--steps", std::to_string(s.steps)}},
                          .wrong = fmt::format("{} steps were already made", learner.steps())});
   return curve_of(setting<std::string>(*s.file, "curve"), s.file->name());
@@ -237,7 +238,7 @@ Trained train(Learner& learner, const TrainSettings& s, const TrainOptions& o, c
     out.curve.push_back(row);
     data.on_row(row);
   };
-  const auto write = [&] { files.write(out.curve, data.beside()); };
+  const auto write = [&] { files.write(out.curve, data.extra_state()); };
   double said = now(), loss = 0;
   const auto tell = [&](bool whole_line) {
     const double rate_now = static_cast<double>(step - first) / std::max(out.seconds, 1e-9);
@@ -256,15 +257,15 @@ Trained train(Learner& learner, const TrainSettings& s, const TrainOptions& o, c
 
   if (out.curve.empty()) add_row();  // one that ended before its first step has its row in the file
   write();
-  while (step < s.steps && !asked_to_end()) {
+  while (step < s.steps && !stop_requested()) {
     const double start = now();
     const float before = learner.losses().item<float>();
     // The host waits now and then, so that it is never far ahead of the device.
     const std::uint64_t until = std::min({step + 8, (step / interval + 1) * interval, s.steps});
     const std::uint64_t from = step;
-    while (step < until && !asked_to_end()) {
+    while (step < until && !stop_requested()) {
       last_rate = learner.trainer().rate();
-      learner.step(data.batch(step++)), something_to_keep();
+      learner.step(data.batch(step++)), enable_graceful_stop();
     }
     if (step == from) break;  // Ctrl-C came between
     try {
@@ -280,7 +281,7 @@ Trained train(Learner& learner, const TrainSettings& s, const TrainOptions& o, c
     if (now() - said > (progress.overwrites() ? 0.5 : 4)) tell(!progress.overwrites());
   }
   out.steps = step - first;
-  out.interrupted = asked_to_end();
+  out.interrupted = stop_requested();
   out.skipped = learner.trainer().skipped(), out.loss_scale = learner.trainer().loss_scale();
   if (out.interrupted) write();
   progress.update("measuring");
@@ -295,7 +296,7 @@ TrainData classes_of(const Learner& learner, std::function<Batch(std::uint64_t s
           .measure_all = [=, &learner] { return measure(learner, held_out, all); }};
 }
 
-void Learner::save(const std::string& path, Beside more) {
+void Learner::save(const std::string& path, ExtraState more) {
   more.texts["losses"] = fmt::format("{}", losses_.item<float>());  // the shortest that is read as the same
   if (const std::string text = layers(); !text.empty()) more.texts["tessera.layers"] = text;
   trainer().save(path, more.texts, more.arrays);
@@ -308,7 +309,7 @@ void Learner::load(const std::string& path) {
 TrainDevice::TrainDevice(const TrainOptions& o)
     : scope_([&] {
         if (o.device.empty()) {
-          why_ = why_current_device(o.json ? Detail::whole : Detail::brief);
+          why_ = why_current_device(o.json ? Detail::full : Detail::brief);
           return current_device();
         }
         const DeviceInfo& info = device_info(parse_device(o.device));
@@ -328,7 +329,7 @@ void print_lines(const TrainReport& r) {
   line("model", fmt::format("{}, {} parameters", r.network, grouped(static_cast<std::uint64_t>(r.parameters))));
   const std::uint64_t in_step = s.batch * r.parts;
   line("trained", t.steps == 0 ? "no steps: all were made before"
-                               : fmt::format("{} of {} {}{} in {}, {} {}s/s{}", counted(t.steps, "step"),
+                               : fmt::format("{} of {} {}{} in {}, {} {}s/s{}", count_noun(t.steps, "step"),
                                              r.parts == 1 ? std::to_string(in_step) : grouped(in_step), r.part,
                                              in_step == 1 ? "" : "s", duration(t.seconds),
                                              grouped(static_cast<std::uint64_t>(double(t.steps * in_step) / t.seconds)),
@@ -338,7 +339,7 @@ void print_lines(const TrainReport& r) {
          fmt::format("{}, with weights of f32{}", s.precision,
                      t.loss_scale == 1 && t.skipped == 0
                          ? ""
-                         : fmt::format("; loss scale {:g}, {} skipped", t.loss_scale, counted(t.skipped, "step"))));
+                         : fmt::format("; loss scale {:g}, {} skipped", t.loss_scale, count_noun(t.skipped, "step"))));
   line("held out", !r.held_out.empty()
                        ? r.held_out
                        : fmt::format("{} of {} {} are right, loss {:.4f}",

@@ -68,7 +68,7 @@ struct TrainData {
   /// Called with each row of the curve, before files are written.
   std::function<void(const CurveRow& row)> on_row = [](const CurveRow&) {};
   /// What is kept in the file of --out beside the learner.
-  std::function<Learner::Beside()> beside = [] { return Learner::Beside(); };
+  std::function<Learner::ExtraState()> extra_state = [] { return Learner::ExtraState(); };
 };
 /// Of classes: measured on the first 2,000 of the samples held out, and on all.
 TrainData classes_of(const Learner& learner, std::function<Batch(std::uint64_t step)> batch, const Batch& held_out);

@@ -7,12 +7,12 @@
 #include "image.h"
 #include "interrupts.h"
 #include "terminal.h"
-#include "tessera/base/os/replace_file.h"
+#include "tessera/base/os/atomic_file.h"
 #include "tessera/nn/layers.h"
 #include "tessera/nn/sequential.h"
 #include "train/run.h"
 #include "train/spirals.h"
-#include "train/tasks.h"
+#include "train/train_commands.h"
 
 namespace tessera::app {
 namespace {

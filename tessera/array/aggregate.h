@@ -9,7 +9,7 @@
 
 namespace tessera::detail {
 
-inline constexpr std::size_t most_members = 32;
+inline constexpr std::size_t max_members = 32;
 
 /// Stands for a member of any type while members are counted; never for a base class, nor the aggregate itself.
 /// (Never called. It has a definition because compilers look for one where they look into a member's constructor.)
@@ -88,7 +88,7 @@ TESSERA_BRACES(33, TESSERA_16, TESSERA_16, {})
 
 /// From `{}` for each member, which also stands for those with conversions of their own (std::optional). Where N fit,
 /// fewer do: Low fit, High do not.
-template <class T, std::size_t Low = 0, std::size_t High = most_members + 2>
+template <class T, std::size_t Low = 0, std::size_t High = max_members + 2>
 consteval std::size_t count_by_braces() {
   constexpr std::size_t middle = (Low + High) / 2;
   if constexpr (High - Low == 1)
@@ -103,7 +103,7 @@ consteval bool takes_members(std::index_sequence<I...>) {
   return requires { T{(static_cast<void>(I), AnyMember<T>{})...}; };
 }
 /// From a stand-in for each member, which needs no default constructor of theirs.
-template <class T, std::size_t N = most_members + 1>
+template <class T, std::size_t N = max_members + 1>
 consteval std::size_t count_by_stand_ins() {
   if constexpr (N == 0)
     return 0;
@@ -122,14 +122,14 @@ consteval std::size_t count_members() {
     // A member behind N that take `{}` may not take it (an explicit default constructor). Stand-ins are for such types
     // only: they would count each element of an array of C.
     constexpr std::size_t count = [] {
-      if constexpr (braces > most_members)
+      if constexpr (braces > max_members)
         return braces;
       else if constexpr (braces == 0 || Braces<braces>::template one_more<T>)
         return count_by_stand_ins<T>();
       else
         return braces;
     }();
-    return count > most_members ? 0 : count;
+    return count > max_members ? 0 : count;
   }
 }
 /// 0: not an aggregate whose members can be taken apart.

@@ -30,49 +30,49 @@ Array Array::wrap(std::shared_ptr<Storage> storage, DType dtype, Shape shape, st
   check_shape("Array::wrap", shape);
   const std::uint64_t size = dtype_size(dtype), bytes = static_cast<std::uint64_t>(element_count(shape)) * size;
   if (byte_offset % size != 0 || byte_offset > storage->bytes() || bytes > storage->bytes() - byte_offset)
-    fail<ShapeError>({.asked = "Array::wrap",
+    fail<ShapeError>({.operation = "Array::wrap",
                       .with = {{"shape", to_string(shape)},
                                {"dtype", std::string(dtype_name(dtype))},
                                {"byte offset", std::to_string(byte_offset)},
                                {"bytes of memory", std::to_string(storage->bytes())}},
                       .wrong = "the memory does not hold this array, or the offset is not a multiple of an element"});
   Strides strides = contiguous_strides(shape);
-  return operation.made(ArrayAccess::make(Source::of(std::move(storage), dtype), dtype, std::move(shape),
-                                          std::move(strides), static_cast<std::int64_t>(byte_offset / size)));
+  return operation.finish(ArrayAccess::make(Source::of(std::move(storage), dtype), dtype, std::move(shape),
+                                            std::move(strides), static_cast<std::int64_t>(byte_offset / size)));
 }
 
 Array Array::empty(Shape shape, DType dtype, std::optional<Device> device) {
   const Operation operation("empty");
   check_shape("Array::empty", shape);
   const auto bytes = static_cast<std::size_t>(element_count(shape)) * dtype_size(dtype);
-  return operation.made(
+  return operation.finish(
       ArrayAccess::make(Source::of(Storage::allocate(device_or_current(device), bytes), dtype), std::move(shape)));
 }
 Array Array::full(Shape shape, double value, DType dtype, std::optional<Device> device) {
   const Operation operation("full");
   Array a = empty(std::move(shape), dtype, device);
   a.fill(value);
-  return operation.made(std::move(a), [&] { return Attributes{{"value", value}}; });
+  return operation.finish(std::move(a), [&] { return Attributes{{"value", value}}; });
 }
 Array Array::zeros(Shape shape, DType dtype, std::optional<Device> device) {
   const Operation operation("zeros");
-  return operation.made(full(std::move(shape), 0, dtype, device));
+  return operation.finish(full(std::move(shape), 0, dtype, device));
 }
 Array Array::ones(Shape shape, DType dtype, std::optional<Device> device) {
   const Operation operation("ones");
-  return operation.made(full(std::move(shape), 1, dtype, device));
+  return operation.finish(full(std::move(shape), 1, dtype, device));
 }
 
 Array Array::from_bytes(const void* data, DType dtype, Shape shape, std::size_t count, std::optional<Device> device) {
   const Operation operation("from");
   check_shape("Array::from", shape);
   if (element_count(shape) != static_cast<std::int64_t>(count))
-    fail<ShapeError>({.asked = "Array::from",
+    fail<ShapeError>({.operation = "Array::from",
                       .with = {{"shape", to_string(shape)}, {"elements given", std::to_string(count)}},
                       .wrong = "the shape needs another number of elements"});
   Array a = empty(std::move(shape), dtype, device);
   if (count) current_queue(a.device()).upload(a.view(), data);
-  return operation.made(std::move(a));
+  return operation.finish(std::move(a));
 }
 
 std::int64_t Array::shape(int axis) const {
@@ -83,10 +83,10 @@ bool Array::pending() const { return source_->pending(); }
 
 void Array::check_host_type(const char* operation, DType wanted) const {
   if (wanted != dtype_)
-    fail<DtypeError>({.asked = operation,
+    fail<DtypeError>({.operation = operation,
                       .with = {{"asked", std::string(dtype_name(wanted))}, {"array", std::string(dtype_name(dtype_))}},
                       .wrong = "the array has another dtype",
-                      .todo = "Convert with astype first"});
+                      .remedy = "Convert with astype first"});
 }
 
 void Array::download(void* to) const {
@@ -119,27 +119,27 @@ BufferView Array::view() const {
 
 BufferView Array::view_for_writing() const {
   const Operation operation("view_for_writing", *this);
-  detail::check_written("view_for_writing", *this);
+  detail::check_write_target("view_for_writing", *this);
   BufferView v = view();
   v.storage->flush_readers();
-  operation.wrote(*this);
+  operation.finish_in_place(*this);
   return v;
 }
 
 HostAccess Array::host_access() const {
   const Operation operation("host_access", *this);
-  detail::check_written("host_access", *this);
+  detail::check_write_target("host_access", *this);
   BufferView v = view();
   if (!v.storage->allocation().host)
-    fail<DeviceError>({.asked = "host_access",
+    fail<DeviceError>({.operation = "host_access",
                        .with = {{"device", device_text(*this)}},
                        .wrong = "the host cannot address this device's memory",
-                       .todo = "Use to_vector(), or to({Backend::cpu}) first"});
+                       .remedy = "Use to_vector(), or to({Backend::cpu}) first"});
   Storage& storage = *v.storage;
   HostAccess access(std::move(v));  // from here on nothing is deferred, not by an observer either
   storage.flush_readers();
   storage.wait_writable();
-  operation.wrote(*this);
+  operation.finish_in_place(*this);
   return access;
 }
 
@@ -155,7 +155,7 @@ HostAccess::~HostAccess() {
 }
 void HostAccess::check(DType wanted) const {
   if (wanted != dtype_)
-    fail<DtypeError>({.asked = "HostAccess::as",
+    fail<DtypeError>({.operation = "HostAccess::as",
                       .with = {{"asked", std::string(dtype_name(wanted))}, {"array", std::string(dtype_name(dtype_))}},
                       .wrong = "the array has another dtype"});
 }
@@ -165,13 +165,13 @@ BufferView kernel_argument(const Array& a, ir::Access access) {
     detail::check_no_history("launch", a, "a kernel's launch would lose that",
                              "Use operations on arrays, or give the kernel stop_gradient(x)");
   if (!a.contiguous())
-    fail<ShapeError>({.asked = "launch",
+    fail<ShapeError>({.operation = "launch",
                       .with = {{"shape", to_string(a.shape())}, {"strides", to_string(a.strides())}},
                       .wrong = "the elements of this array do not lie one behind the other, and a kernel sees memory",
-                      .todo = access == ir::Access::read_write
-                                  ? "Let the kernel write a contiguous array and assign() that to this one, or pass "
-                                    "view_for_writing() and the strides"
-                                  : "Pass as_contiguous() of it, or view() and the strides"});
+                      .remedy = access == ir::Access::read_write
+                                    ? "Let the kernel write a contiguous array and assign() that to this one, or pass "
+                                      "view_for_writing() and the strides"
+                                    : "Pass as_contiguous() of it, or view() and the strides"});
   return access == ir::Access::read_write ? a.view_for_writing() : a.view();
 }
 
@@ -179,28 +179,28 @@ BufferView kernel_argument(const Array& a, ir::Access access) {
 
 void Array::assign(Array value) {
   const Operation operation("assign", *this, value);
-  detail::check_written("assign", *this), detail::check_stored("assign", value);
+  detail::check_write_target("assign", *this), detail::check_stored_value("assign", value);
   value = detail::broadcast_into("assign", *this, value);
   if (size() == 0) return;
   const bool apart = !value.pending() && (pending() || source_->memory() != value.source_->memory());
   if (value.dtype() == dtype_ && apart && contiguous() && value.contiguous()) {
     current_queue(device()).copy(view_for_writing(), value.view());
-    operation.wrote(*this);
+    operation.finish_in_place(*this);
     return;
   }
   detail::write_in_place(*this, ir::Op::cast, 0, std::span(&value, 1));
-  operation.wrote(*this);
+  operation.finish_in_place(*this);
 }
 
 void Array::fill(double value) {
   if (size() == 0) return;
   const Operation operation("fill", *this);
-  detail::check_written("fill", *this);
+  detail::check_write_target("fill", *this);
   if (contiguous())
     current_queue(device()).fill(view_for_writing(), ir::to_bits(dtype_, value));
   else
     assign(full({1}, value, dtype_, device()));
-  operation.wrote(*this, [&] { return Attributes{{"value", value}}; });
+  operation.finish_in_place(*this, [&] { return Attributes{{"value", value}}; });
 }
 
 }  // namespace tessera

@@ -95,7 +95,7 @@ class Array {
   T item() const {
     check_host_type("item", dtype_v<T>);
     if (size() != 1)
-      fail<ShapeError>({.asked = "item",
+      fail<ShapeError>({.operation = "item",
                         .with = {{"shape", to_string(shape_)}},
                         .wrong = "the array does not have exactly one element"});
     T out;
@@ -218,8 +218,8 @@ class HostAccess {
 /// it has them. An integer that is no value of the array's integer dtype is a DtypeError.
 class ArrayOperand {
  public:
-  ArrayOperand(const Array& a) : lent_(&a) {}
-  ArrayOperand(Array&& a) : own_(std::move(a)) {}
+  ArrayOperand(const Array& a) : borrowed_(&a) {}
+  ArrayOperand(Array&& a) : owned_(std::move(a)) {}
   template <class T>
     requires std::is_arithmetic_v<T>
   ArrayOperand(T value)
@@ -232,22 +232,22 @@ class ArrayOperand {
                : sizeof(T) < sizeof(int)   ? DType::i32
                : sizeof(T) == sizeof(int)  ? (std::is_unsigned_v<T> ? DType::u32 : DType::i32)
                                            : (std::is_unsigned_v<T> ? DType::u64 : DType::i64)) {}
-  bool is_array() const { return lent_ != nullptr || own_.has_value(); }
+  bool is_array() const { return borrowed_ != nullptr || owned_.has_value(); }
   DType dtype() const { return is_array() ? array().dtype() : dtype_; }  ///< of a scalar: by itself
-  const Array& array() const { return lent_ != nullptr ? *lent_ : *own_; }
+  const Array& array() const { return borrowed_ != nullptr ? *borrowed_ : *owned_; }
   Array take() {
-    if (lent_ != nullptr) return *lent_;
-    return std::move(*own_);
+    if (borrowed_ != nullptr) return *borrowed_;
+    return std::move(*owned_);
   }
-  void release() { own_.reset(), lent_ = nullptr; }  ///< lets go of the array
-  double value() const { return value_; }            ///< of a scalar
+  void release() { owned_.reset(), borrowed_ = nullptr; }  ///< lets go of the array
+  double value() const { return value_; }                  ///< of a scalar
   /// The scalar as bits of a dtype, rounded where that is a float; nothing if it is no value of it (0.5 or 300 as u8).
   std::optional<std::uint64_t> bits(DType dtype) const;
   std::string text() const;  ///< of the scalar, for messages
 
  private:
-  std::optional<Array> own_;
-  const Array* lent_ = nullptr;
+  std::optional<Array> owned_;
+  const Array* borrowed_ = nullptr;
   double value_ = 0;
   std::int64_t integer_ = 0;
   bool integral_ = false;

@@ -41,14 +41,14 @@ DType dtype_of(const DataType& type) {
     if (ours.code == type.code && ours.bits == type.bits && type.lanes == 1) return dtype;
   }
   constexpr const char* names[] = {"int", "uint", "float", "opaque handle", "bfloat", "complex", "bool"};
-  fail<DtypeError>({.asked = "from_dlpack",
+  fail<DtypeError>({.operation = "from_dlpack",
                     .with = {{"code", std::to_string(type.code)},
                              {"bits", std::to_string(type.bits)},
                              {"lanes", std::to_string(type.lanes)}},
                     .wrong = fmt::format("the tensor's elements are {}{} x {}, which no dtype of Tessera is",
                                          type.code < std::size(names) ? names[type.code] : "of an unknown kind ",
                                          type.bits, type.lanes),
-                    .todo = "Convert them where the tensor comes from"});
+                    .remedy = "Convert them where the tensor comes from"});
 }
 
 /// Which device of ours the tensor is on.
@@ -59,16 +59,16 @@ tessera::Device device_of(const Device& device) {
     if (type_of(backend) != static_cast<DeviceType>(device.type)) continue;
     for (const DeviceInfo& info : discover(backend).devices)
       if (info.native_index == device.id) return info.device;
-    fail<DeviceError>({.asked = "from_dlpack",
+    fail<DeviceError>({.operation = "from_dlpack",
                        .with = {{"device type", std::to_string(device.type)}, {"id", std::to_string(device.id)}},
                        .wrong = fmt::format("there is no {} device with the driver's number {} here",
                                             backend_name(backend), device.id)});
   }
-  fail<DeviceError>({.asked = "from_dlpack",
+  fail<DeviceError>({.operation = "from_dlpack",
                      .with = {{"device type", std::to_string(device.type)}, {"id", std::to_string(device.id)}},
                      .wrong = "tensors of this type of device are not supported",
-                     .todo = "Supported are CPU (1), CUDA (2), OpenCL (4), ROCm (10), oneAPI (14), and pinned host "
-                             "memory (3, 11). Move the tensor to one of these where it comes from"});
+                     .remedy = "Supported are CPU (1), CUDA (2), OpenCL (4), ROCm (10), oneAPI (14), and pinned host "
+                               "memory (3, 11). Move the tensor to one of these where it comes from"});
 }
 
 /// What a tensor of ours keeps alive: the array, and the numbers that the structure points at.
@@ -93,7 +93,7 @@ bool keep_for_the_stream(const Export& kept) noexcept {
   }
   try {
     // It may have written, so behind all that came before, too.
-    if (!kept.storage->before_write_untold(*queue)) return false;
+    if (!kept.storage->try_before_write(*queue)) return false;
     kept.storage->after_write(queue->mark());
     return true;
   } catch (...) {
@@ -106,10 +106,10 @@ M* exported(const Array& array, std::optional<void*> stream) {
   const tessera::Device device = array.device();
   const std::optional<DeviceType> type = type_of(device.backend);
   if (!type)
-    fail<DeviceError>({.asked = "to_dlpack",
+    fail<DeviceError>({.operation = "to_dlpack",
                        .with = {{"device", to_string(device)}},
                        .wrong = "arrays of this backend cannot be given away"});
-  detail::check_written("to_dlpack", array);
+  detail::check_write_target("to_dlpack", array);
   const BufferView view = array.view_for_writing();  // who takes it may write
   Storage& storage = *view.storage;
   void* const data = storage.native_handle();
@@ -151,12 +151,12 @@ struct Layout {
 Layout layout_of(const Tensor& t, DType dtype) {
   const auto wrong = [&](const std::string& what) {
     fail<ArgumentError>(
-        {.asked = "from_dlpack",
+        {.operation = "from_dlpack",
          .with = {{"dimensions", std::to_string(t.ndim)}, {"byte offset", std::to_string(t.byte_offset)}},
          .wrong = what});
   };
-  constexpr std::int32_t most_dimensions = 64;
-  if (t.ndim < 0 || t.ndim > most_dimensions) wrong("the tensor has an impossible number of dimensions");
+  constexpr std::int32_t max_dimensions = 64;
+  if (t.ndim < 0 || t.ndim > max_dimensions) wrong("the tensor has an impossible number of dimensions");
   if (t.ndim > 0 && t.shape == nullptr) wrong("the tensor's shape is null");
   Layout out;
   out.shape.assign(t.shape, t.shape + t.ndim);
@@ -218,7 +218,7 @@ Array imported(Owned<M>&& tensor, const Import& how) {
 }
 
 void check_pointer(const void* tensor) {
-  if (tensor == nullptr) fail<ArgumentError>({.asked = "from_dlpack", .wrong = "the tensor is null"});
+  if (tensor == nullptr) fail<ArgumentError>({.operation = "from_dlpack", .wrong = "the tensor is null"});
 }
 
 }  // namespace
@@ -238,20 +238,20 @@ Array from_dlpack(Owned<ManagedVersioned>&& tensor, const Import& how) {
   const detail::Operation operation("from_dlpack");
   check_pointer(tensor.get());
   if (tensor->version.major != major_version)
-    fail<ArgumentError>({.asked = "from_dlpack",
+    fail<ArgumentError>({.operation = "from_dlpack",
                          .with = {{"version", fmt::format("{}.{}", tensor->version.major, tensor->version.minor)}},
                          .wrong = "the tensor is of a version of DLPack that is not known; 1.x is"});
   if ((tensor->flags & flag_read_only) != 0 && !how.copy)
-    fail<ArgumentError>({.asked = "from_dlpack",
+    fail<ArgumentError>({.operation = "from_dlpack",
                          .wrong = "the tensor is read-only, and an array may be written",
-                         .todo = "Ask for a copy: from_dlpack(tensor, {.copy = true})"});
-  return operation.made(imported(std::move(tensor), how));
+                         .remedy = "Ask for a copy: from_dlpack(tensor, {.copy = true})"});
+  return operation.finish(imported(std::move(tensor), how));
 }
 
 Array from_dlpack(Owned<Managed>&& tensor, const Import& how) {
   const detail::Operation operation("from_dlpack");
   check_pointer(tensor.get());
-  return operation.made(imported(std::move(tensor), how));
+  return operation.finish(imported(std::move(tensor), how));
 }
 
 }  // namespace tessera::dlpack

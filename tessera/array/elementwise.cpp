@@ -39,10 +39,10 @@ namespace {
 
 void need(bool ok, const char* name, DType t, const char* wanted) {
   if (!ok)
-    fail<DtypeError>({.asked = name,
+    fail<DtypeError>({.operation = name,
                       .with = {{"dtype", std::string(dtype_name(t))}},
                       .wrong = std::string("this operation takes ") + wanted,
-                      .todo = "Convert with astype"});
+                      .remedy = "Convert with astype"});
 }
 
 // Fills in `t`; under the books' lock unless the array is computed. False: it has to be computed first.
@@ -70,7 +70,7 @@ std::uint64_t recording_of(std::span<const Term> terms) {
   std::uint64_t of_pending = 0, of_computed = 0;
   for (const Term& t : terms) {
     const std::uint64_t number = t.kind == Term::expression ? t.expr->recording : t.recording;
-    if (t.kind == Term::scalar || number == 0 || !Recorder::goes_on(number)) continue;
+    if (t.kind == Term::scalar || number == 0 || !Recorder::is_active(number)) continue;
     std::uint64_t& latest = t.kind == Term::expression ? of_pending : of_computed;
     latest = std::max(latest, number);
   }
@@ -82,7 +82,7 @@ std::uint64_t recording_of(std::span<const Term> terms) {
 Term term_of(const Array& a, const Shape& shape) {
   for (Term t;;) {
     {
-      std::unique_lock hold(PendingBooks::of(a.device()).lock, std::defer_lock);
+      std::unique_lock hold(PendingRegistry::of(a.device()).lock, std::defer_lock);
       if (a.source()->pending()) hold.lock();
       if (set_term(t, a, shape)) return t;
     }
@@ -93,10 +93,10 @@ Term term_of(const Array& a, const Shape& shape) {
 Term scalar_term(const char* operation, const ArrayOperand& scalar, DType dtype) {
   const auto bits = scalar.bits(dtype);
   if (!bits)
-    fail<DtypeError>({.asked = operation,
+    fail<DtypeError>({.operation = operation,
                       .with = {{"scalar", scalar.text()}, {"array", std::string(dtype_name(dtype))}},
                       .wrong = "the scalar takes the array's dtype and is not a value of it",
-                      .todo = "Use astype on the array first"});
+                      .remedy = "Use astype on the array first"});
   if (dtype == DType::f16 || dtype == DType::bf16)  // rounded to it, and passed as what it is computed in
     return {
         .kind = Term::scalar, .dtype = DType::f32, .bits = ir::to_bits(DType::f32, ir::from_bits<float>(dtype, *bits))};
@@ -107,10 +107,10 @@ Device common_device(const char* operation, std::span<const Array* const> arrays
   const Device first = arrays[0]->device();
   for (const Array* a : arrays)
     if (a->source()->device() != first)
-      fail<DeviceError>({.asked = operation,
+      fail<DeviceError>({.operation = operation,
                          .with = {{"left", to_string(first)}, {"right", to_string(a->device())}},
                          .wrong = "the operands are on different devices",
-                         .todo = "Move one with .to(device); nothing is moved silently"});
+                         .remedy = "Move one with .to(device); nothing is moved silently"});
   return first;
 }
 
@@ -120,7 +120,8 @@ namespace {
 void await_tasks(const Array& a) {
   if (a.source()->pending()) return;
   Storage& storage = *a.source()->memory();
-  if (Elsewhere* const e = storage.elsewhere(); e != nullptr && e->written_by_others()) e->before_read(storage);
+  if (CoherenceHook* const e = storage.coherence_hook(); e != nullptr && e->has_other_writers())
+    e->before_read(storage);
 }
 
 Array deferred(const char* name, ir::Op op, std::uint8_t sub, DType dtype, DType scalars,
@@ -146,7 +147,7 @@ Array deferred(const char* name, ir::Op op, std::uint8_t sub, DType dtype, DType
     const Array* before = nullptr;  // has to be computed first
     {
       // In one go with its operands' state: what is computed and written meanwhile must not be read as it is then.
-      std::lock_guard hold(PendingBooks::of(device).lock);
+      std::lock_guard hold(PendingRegistry::of(device).lock);
       expr->size.nodes = 1;
       for (const ArrayOperand& o : operands) {
         Term& t = expr->add();
@@ -188,7 +189,7 @@ Array deferred(const char* name, ir::Op op, std::uint8_t sub, DType dtype, DType
 
 Array elementwise(const char* name, ir::Op op, std::uint8_t sub, DType dtype, DType scalars,
                   std::span<ArrayOperand> operands) {
-  const Recording recording(name, operands);
+  const HistoryRecorder recording(name, operands);
   if (!recording || !ir::differentiable(op, sub, dtype)) return deferred(name, op, sub, dtype, scalars, operands);
   Rule rule;
   if (op == ir::Op::cast)  // an adjoint is brought to its operand's dtype in any case, or to the one it is kept in
@@ -208,28 +209,28 @@ StridedView strided(const Array& a, const char* rule) {
   return {a.source()->storage(rule), a.dtype(), a.strides(), a.offset()};
 }
 
-void need_numbers(const char* name, DType t) { need(t != DType::boolean, name, t, "numbers"); }
-void need_indices(const char* name, const Array& indices) {
+void check_numeric(const char* name, DType t) { need(t != DType::boolean, name, t, "numbers"); }
+void check_index_dtype(const char* name, const Array& indices) {
   need(is_int(indices.dtype()), name, indices.dtype(), "indices of integers");
 }
 
 Array broadcast_into(const char* operation, const Array& target, const Array& value) {
   Array out = value.broadcast_to(target.shape());
   if (value.device() != target.device())
-    fail<DeviceError>({.asked = operation,
+    fail<DeviceError>({.operation = operation,
                        .with = {{"this", to_string(target.device())}, {"value", to_string(value.device())}},
                        .wrong = "the arrays are on different devices",
-                       .todo = "Move the value with .to(device); nothing is moved silently"});
+                       .remedy = "Move the value with .to(device); nothing is moved silently"});
   return out;
 }
 
 void check_writable(const Array& out) {
   for (std::size_t d = 0; d < out.shape().size(); ++d)
     if (out.strides()[d] == 0 && out.shape()[d] > 1)
-      fail<ShapeError>({.asked = "write",
+      fail<ShapeError>({.operation = "write",
                         .with = {{"shape", to_string(out.shape())}, {"dimension", std::to_string(d)}},
                         .wrong = "the elements of a broadcast array share memory and cannot be written one by one",
-                        .todo = "Write the array it was made from, or a copy()"});
+                        .remedy = "Write the array it was made from, or a copy()"});
 }
 
 void write_in_place(const Array& out, ir::Op op, std::uint8_t sub, std::span<Array> args, std::optional<Term> last) {
@@ -318,7 +319,7 @@ DType dtype_of(const ArrayOperand& a, const ArrayOperand& b) {
 
 // Two operands brought to one dtype, at least one an array.
 Array binary(const char* name, ir::Op op, std::uint8_t kind, ArrayOperand&& a, ArrayOperand&& b) {
-  if (!a.is_array() && !b.is_array()) fail<ArgumentError>({.asked = name, .wrong = "one operand must be an array"});
+  if (!a.is_array() && !b.is_array()) fail<ArgumentError>({.operation = name, .wrong = "one operand must be an array"});
   const DType t = dtype_of(a, b), result = op == ir::Op::compare ? DType::boolean : t;
   std::array<ArrayOperand, 2> both = {as(std::move(a), t), as(std::move(b), t)};
   return elementwise(name, op, kind, result, t, both);
@@ -327,39 +328,39 @@ Array binary(const char* name, ir::Op op, std::uint8_t kind, ArrayOperand&& a, A
 Array arithmetic(const char* name, ir::BinaryOp op, ArrayOperand&& a, ArrayOperand&& b) {
   const Operation operation(name, a, b);
   need(dtype_of(a, b) != DType::boolean, name, DType::boolean, "numbers");
-  return operation.made(binary(name, ir::Op::binary, sub(op), std::move(a), std::move(b)));
+  return operation.finish(binary(name, ir::Op::binary, sub(op), std::move(a), std::move(b)));
 }
 Array bitwise(const char* name, ir::BinaryOp op, ArrayOperand&& a, ArrayOperand&& b) {
   const Operation operation(name, a, b);
   need(!is_float(dtype_of(a, b)), name, dtype_of(a, b), "integers or bool");
-  return operation.made(binary(name, ir::Op::binary, sub(op), std::move(a), std::move(b)));
+  return operation.finish(binary(name, ir::Op::binary, sub(op), std::move(a), std::move(b)));
 }
 Array comparison(const char* name, ir::CompareOp op, ArrayOperand&& a, ArrayOperand&& b) {
   const Operation operation(name, a, b);
-  return operation.made(binary(name, ir::Op::compare, sub(op), std::move(a), std::move(b)));
+  return operation.finish(binary(name, ir::Op::compare, sub(op), std::move(a), std::move(b)));
 }
 Array unary(const char* name, ir::UnaryOp op, Array a) {
   const Operation operation(name, a);
   const DType t = a.dtype();
-  return operation.made(elementwise(name, ir::Op::unary, sub(op), t, std::move(a)));
+  return operation.finish(elementwise(name, ir::Op::unary, sub(op), t, std::move(a)));
 }
 // Mathematical functions of integers are of their values as f32, as NumPy's are of f64.
 Array math(const char* name, ir::MathOp op, Array a) {
   const Operation operation(name, a);
   need(a.dtype() != DType::boolean, name, a.dtype(), "numbers");
   const DType t = is_float(a.dtype()) ? a.dtype() : DType::f32;
-  return operation.made(elementwise(name, ir::Op::math, sub(op), t, as(std::move(a), t)));
+  return operation.finish(elementwise(name, ir::Op::math, sub(op), t, as(std::move(a), t)));
 }
 
 // The same of two; scalars take the dtype of the array beside them.
 Array math(const char* name, ir::MathOp op, ArrayOperand&& a, ArrayOperand&& b) {
   const Operation operation(name, a, b);
-  if (!a.is_array() && !b.is_array()) fail<ArgumentError>({.asked = name, .wrong = "one operand must be an array"});
+  if (!a.is_array() && !b.is_array()) fail<ArgumentError>({.operation = name, .wrong = "one operand must be an array"});
   const DType met = dtype_of(a, b);
   need(met != DType::boolean, name, met, "numbers");
   const DType t = is_float(met) ? met : DType::f32;
   std::array<ArrayOperand, 2> both = {as(std::move(a), t), as(std::move(b), t)};
-  return operation.made(elementwise(name, ir::Op::math, sub(op), t, t, both));
+  return operation.finish(elementwise(name, ir::Op::math, sub(op), t, t, both));
 }
 
 }  // namespace
@@ -367,8 +368,8 @@ Array math(const char* name, ir::MathOp op, ArrayOperand&& a, ArrayOperand&& b) 
 Array Array::astype(DType dtype) const {
   const detail::Operation operation("astype", *this);
   const auto attributes = [&] { return Attributes{{"dtype", std::string(dtype_name(dtype))}}; };
-  if (dtype == dtype_) return operation.made(*this, attributes);
-  return operation.made(elementwise("astype", ir::Op::cast, 0, dtype, *this), attributes);
+  if (dtype == dtype_) return operation.finish(*this, attributes);
+  return operation.finish(elementwise("astype", ir::Op::cast, 0, dtype, *this), attributes);
 }
 
 Array operator+(ArrayOperand a, ArrayOperand b) {
@@ -416,7 +417,7 @@ Array maximum(ArrayOperand a, ArrayOperand b) {
 Array pow(ArrayOperand a, ArrayOperand b) {
   const Operation operation("pow", a, b);
   need(is_float(dtype_of(a, b)), "pow", dtype_of(a, b), "floats");
-  return operation.made(binary("pow", ir::Op::math, sub(ir::MathOp::pow), std::move(a), std::move(b)));
+  return operation.finish(binary("pow", ir::Op::math, sub(ir::MathOp::pow), std::move(a), std::move(b)));
 }
 Array operator-(Array a) {
   need(a.dtype() != DType::boolean, "-", a.dtype(), "numbers");
@@ -432,7 +433,7 @@ Array where(Array condition, ArrayOperand if_true, ArrayOperand if_false) {
   need(condition.dtype() == DType::boolean, "where", condition.dtype(), "a condition of bool");
   const DType t = dtype_of(if_true, if_false);
   std::array<ArrayOperand, 3> operands = {std::move(condition), as(std::move(if_true), t), as(std::move(if_false), t)};
-  return operation.made(elementwise("where", ir::Op::select, 0, t, t, operands));
+  return operation.finish(elementwise("where", ir::Op::select, 0, t, t, operands));
 }
 
 Array abs(Array a) {
@@ -466,7 +467,7 @@ Array round(Array a) { return math("round", ir::MathOp::rint, std::move(a)); }
 Array copysign(ArrayOperand a, ArrayOperand b) {
   detail::RuledOperation operation("copysign", a, b);
   if (!a.is_array() && !b.is_array())
-    fail<ArgumentError>({.asked = "copysign", .wrong = "one operand must be an array"});
+    fail<ArgumentError>({.operation = "copysign", .wrong = "one operand must be an array"});
   const DType met = dtype_of(a, b);
   need(met != DType::boolean, "copysign", met, "numbers");
   const DType t = is_float(met) ? met : DType::f32;
@@ -494,10 +495,10 @@ Array copysign(ArrayOperand a, ArrayOperand b) {
                 .keeps = operand_bits(0),
                 .keeps_result = true};
   };
-  return operation.made(elementwise("copysign", ir::Op::bitcast, 0, t, std::move(bits)), rule);
+  return operation.finish(elementwise("copysign", ir::Op::bitcast, 0, t, std::move(bits)), rule);
 }
 Array sigmoid(Array a) {
-  return detail::in_f32(
+  return detail::compute_in_f32(
       "sigmoid", std::move(a), [](Array x) { return 1 / (1 + exp(-std::move(x))); },
       [](const Array& x) {
         const Array s = sigmoid(x);
@@ -505,7 +506,7 @@ Array sigmoid(Array a) {
       });
 }
 Array silu(Array a) {
-  return detail::in_f32(
+  return detail::compute_in_f32(
       "silu", std::move(a),
       [](Array x) {
         Array below = 1 + exp(-x);
@@ -518,14 +519,14 @@ Array silu(Array a) {
 }
 Array relu(Array a) {
   detail::RuledOperation operation("relu", a);
-  return operation.made(maximum(std::move(a), 0), [] {
+  return operation.finish(maximum(std::move(a), 0), [] {
     return Rule{.backward = [](Backward& b) { b.add(0, [&] { return where(b.operand(0) <= 0, 0, b.adjoint()); }); },
                 .keeps = operand_bits(0)};
   });
 }
 Array gelu(Array a) {
   constexpr double sqrt_half = 0.70710678118654752, density = 0.39894228040143268;  // of the normal distribution at 0
-  return detail::in_f32(
+  return detail::compute_in_f32(
       "gelu", std::move(a),
       [](Array x) {
         Array half = 1 + erf(x * sqrt_half);
@@ -537,23 +538,23 @@ Array gelu(Array a) {
 namespace {
 Array& update(Array& a, const char* name, ir::BinaryOp op, ArrayOperand&& b) {
   const Operation operation(name, a, b);
-  detail::check_written(name, a);
-  if (b.is_array()) detail::check_stored(name, b.array());
+  detail::check_write_target(name, a);
+  if (b.is_array()) detail::check_stored_value(name, b.array());
   need(a.dtype() != DType::boolean, name, a.dtype(), "numbers");
   if (kind_of(b.dtype()) > kind_of(a.dtype()))
-    fail<DtypeError>({.asked = name,
+    fail<DtypeError>({.operation = name,
                       .with = {{"left", std::string(dtype_name(a.dtype()))},
                                {"right", b.is_array() ? std::string(dtype_name(b.dtype())) : b.text()}},
                       .wrong = "the result is a float, and the left side, which is changed in place, holds integers",
-                      .todo = "Convert one of them with astype, or write a = a " + std::string(name, 1) + " b"});
+                      .remedy = "Convert one of them with astype, or write a = a " + std::string(name, 1) + " b"});
   if (!b.is_array()) {
     Array self = a;
     detail::write_in_place(a, ir::Op::binary, sub(op), std::span(&self, 1), scalar_term(name, b, a.dtype()));
-    operation.wrote(a);
+    operation.finish_in_place(a);
     return a;
   }
   if (broadcast_shapes(name, a.shape(), b.array().shape()) != a.shape())
-    fail<ShapeError>({.asked = name,
+    fail<ShapeError>({.operation = name,
                       .with = {{"left", to_string(a.shape())}, {"right", to_string(b.array().shape())}},
                       .wrong = "the right side would stretch the left, which is changed in place"});
   const Array* both[] = {&a, &b.array()};
@@ -561,7 +562,7 @@ Array& update(Array& a, const char* name, ir::BinaryOp op, ArrayOperand&& b) {
   std::array<Array, 2> args = {a, as(std::move(b), a.dtype()).take()};
   if (args[1].shape() != a.shape()) args[1] = args[1].broadcast_to(a.shape());
   detail::write_in_place(a, ir::Op::binary, sub(op), args);
-  operation.wrote(a);
+  operation.finish_in_place(a);
   return a;
 }
 }  // namespace

@@ -56,17 +56,17 @@ Array elementwise(const char* name, ir::Op op, std::uint8_t sub, DType dtype, DT
 Array elementwise(const char* name, ir::Op op, std::uint8_t sub, DType dtype, ArrayOperand a);
 
 /// DtypeError unless it is a dtype of numbers; unless the array holds integers.
-void need_numbers(const char* name, DType t);
-void need_indices(const char* name, const Array& indices);
+void check_numeric(const char* name, DType t);
+void check_index_dtype(const char* name, const Array& indices);
 
 /// One operation to whoever calls it, so of 16-bit floats its parts are of f32 and it is rounded once; of integers it
 /// is of their values as f32, whose negative is one also where they are unsigned. `slope` gives the derivative of what
 /// `parts` makes of x, by x: in terms that no intermediate result takes out of range.
 template <class F, class S>
-Array in_f32(const char* name, Array a, F&& parts, S&& slope) {
+Array compute_in_f32(const char* name, Array a, F&& parts, S&& slope) {
   RuledOperation operation(name, a);
   const DType t = a.dtype();
-  need_numbers(name, t);
+  check_numeric(name, t);
   const auto rule = [&] {
     return Rule{.backward =
                     [slope](Backward& b) {
@@ -77,10 +77,10 @@ Array in_f32(const char* name, Array a, F&& parts, S&& slope) {
                     },
                 .keeps = operand_bits(0)};
   };
-  if (t == DType::f32 || t == DType::f64) return operation.made(parts(std::move(a)), rule);
+  if (t == DType::f32 || t == DType::f64) return operation.finish(parts(std::move(a)), rule);
   a = a.astype(DType::f32);
   a = parts(std::move(a));
-  return operation.made(is_float(t) ? a.astype(t) : std::move(a), rule);
+  return operation.finish(is_float(t) ? a.astype(t) : std::move(a), rule);
 }
 
 /// `value` broadcast to `target`, into which it is about to be written. DeviceError if it is on another device.

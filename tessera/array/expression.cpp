@@ -38,7 +38,7 @@ const char* ExprSize::limit(Device device, std::size_t rank) const {
 
 Expr::~Expr() {
   if (!linked_) return;
-  std::lock_guard hold(PendingBooks::of(device).lock);
+  std::lock_guard hold(PendingRegistry::of(device).lock);
   unlink();
 }
 
@@ -71,13 +71,13 @@ void Expr::link() {
 
 void Expr::results(std::uint64_t visit, std::vector<std::shared_ptr<PendingResult>>& out) const {
   if (std::exchange(visited_, visit) == visit) return;
-  make_room(out);
+  reserve_one(out);
   if (auto s = source_.lock()) out.push_back(std::move(s));
   for (const ReaderLink* l = readers_; l != nullptr; l = l->next) l->reader->results(visit, out);
 }
 
 void Expr::recount() {
-  const std::uint64_t visit = ++PendingBooks::of(device).visit;
+  const std::uint64_t visit = ++PendingRegistry::of(device).visit;
   ExprSize exact;
   std::vector<const StridedView*> views;
   std::vector<const Expr*> open = {this};
@@ -113,7 +113,7 @@ const Storage* Expr::outdated() const {
 void Substitution::computed(const std::shared_ptr<const Expr>& expr, const std::shared_ptr<Storage>& storage,
                             std::uint64_t recording) {
   if (expr->readers_ == nullptr) return;  // so nothing above refers to it
-  const std::uint64_t visit = ++PendingBooks::of(expr->device).visit;
+  const std::uint64_t visit = ++PendingRegistry::of(expr->device).visit;
   for (const ReaderLink* l = expr->readers_; l != nullptr; l = l->next) l->reader->results(visit, above_);
   known_.push_back({expr, expr, storage, recording});
 }

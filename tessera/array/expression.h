@@ -28,7 +28,7 @@ struct Term {
 
 /// Room for one more. Under the books' lock, before a reference is taken that must not go there if there is no memory.
 template <class V>
-void make_room(V& v) {
+void reserve_one(V& v) {
   if (v.size() == v.capacity()) v.reserve(2 * v.size() + 8);
 }
 

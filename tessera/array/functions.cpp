@@ -6,8 +6,8 @@
 #include <limits>
 #include <numeric>
 
+#include "tessera/array/axis_layout.h"
 #include "tessera/array/elementwise.h"
-#include "tessera/array/layout.h"
 #include "tessera/array/operation.h"
 
 namespace tessera {
@@ -31,7 +31,7 @@ Array log1p(Array a) {
     Array exact = where(u == 1, std::move(x), rest);  // the sign of zero; no 0 / 0 at -1
     return where(abs(lost) > 0, std::move(rest) + lost / std::move(u), std::move(exact));
   };
-  return detail::in_f32("log1p", std::move(a), parts, [](const Array& x) { return 1 / (1 + x); });
+  return detail::compute_in_f32("log1p", std::move(a), parts, [](const Array& x) { return 1 / (1 + x); });
 }
 Array expm1(Array a) {
   const auto parts = [](Array x) {
@@ -42,15 +42,15 @@ Array expm1(Array a) {
     Array large = x > limit;
     return where(std::move(large), exp(std::move(x)) - 1, std::move(near));
   };
-  return detail::in_f32("expm1", std::move(a), parts, [](const Array& x) { return exp(x); });
+  return detail::compute_in_f32("expm1", std::move(a), parts, [](const Array& x) { return exp(x); });
 }
 Array sign(Array a) {
   const Operation operation("sign", a);
-  detail::need_numbers("sign", a.dtype());
+  detail::check_numeric("sign", a.dtype());
   a = detail::without_history(std::move(a));  // it is flat
   Array below = is_unsigned_int(a.dtype()) ? a : where(a < 0, -1, a);
   Array above = std::move(a) > 0;
-  return operation.made(where(std::move(above), 1, std::move(below)));
+  return operation.finish(where(std::move(above), 1, std::move(below)));
 }
 Array clip(Array a, ArrayOperand low, ArrayOperand high) {
   detail::RuledOperation operation("clip", a, low, high);
@@ -75,55 +75,55 @@ Array clip(Array a, ArrayOperand low, ArrayOperand high) {
     };
     return Rule{.backward = backward, .keeps = operand_bits(0, 1, 2)};
   };
-  return operation.made(minimum(maximum(std::move(a), low), high), rule);
+  return operation.finish(minimum(maximum(std::move(a), low), high), rule);
 }
 Array isnan(Array a) {
   const Operation operation("isnan", a);
-  return operation.made(a != a);
+  return operation.finish(a != a);
 }
 Array isinf(Array a) {
   const Operation operation("isinf", a);
-  if (!is_float(a.dtype())) return operation.made(a != a);
-  return operation.made(abs(std::move(a)) == std::numeric_limits<double>::infinity());
+  if (!is_float(a.dtype())) return operation.finish(a != a);
+  return operation.finish(abs(std::move(a)) == std::numeric_limits<double>::infinity());
 }
 Array isfinite(Array a) {
   const Operation operation("isfinite", a);
-  if (!is_float(a.dtype())) return operation.made(a == a);
-  return operation.made(abs(std::move(a)) < std::numeric_limits<double>::infinity());
+  if (!is_float(a.dtype())) return operation.finish(a == a);
+  return operation.finish(abs(std::move(a)) < std::numeric_limits<double>::infinity());
 }
 
 Array argmin(Array a, int axis, bool keep) {
   if (a.rank() == 0) return argmin(a.reshape({1}), axis);
   const Operation operation("argmin", a);
-  detail::need_numbers("argmin", a.dtype());
+  detail::check_numeric("argmin", a.dtype());
   const auto d = normalise_axis("argmin", axis, a.shape().size());
   const auto attributes = [&] { return Attributes{{"axis", static_cast<std::int64_t>(d)}, {"keep", keep}}; };
   // Where the order is turned round: a NaN stays one, and integers have a complement where they may have no negative.
-  if (is_float(a.dtype())) return operation.made(argmax(-std::move(a), d, keep), attributes);
+  if (is_float(a.dtype())) return operation.finish(argmax(-std::move(a), d, keep), attributes);
   if (is_unsigned_int(a.dtype())) {
     const int bits = 8 * static_cast<int>(dtype_size(a.dtype()));
     a = std::move(a) ^ (~std::uint64_t{0} >> (64 - bits));
   } else {
     a = std::move(a) ^ -1;
   }
-  return operation.made(argmax(std::move(a), d, keep), attributes);
+  return operation.finish(argmax(std::move(a), d, keep), attributes);
 }
 
 // Joining and cutting.
 
 Array stack(std::span<const Array> parts, int axis) {
   const Operation operation("stack", parts);
-  if (parts.empty()) fail<ArgumentError>({.asked = "stack", .wrong = "there are no arrays to join"});
+  if (parts.empty()) fail<ArgumentError>({.operation = "stack", .wrong = "there are no arrays to join"});
   const auto d = normalise_axis("stack", axis, parts[0].shape().size() + 1);
   std::vector<Array> rows;
   for (const Array& part : parts) {
     if (part.shape() != parts[0].shape())
-      fail<ShapeError>({.asked = "stack",
+      fail<ShapeError>({.operation = "stack",
                         .with = {{"first", to_string(parts[0].shape())}, {"other", to_string(part.shape())}},
                         .wrong = "the shapes differ"});
     rows.push_back(part.unsqueeze(d));
   }
-  return operation.made(concatenate(rows, d), [&] { return Attributes{{"axis", static_cast<std::int64_t>(d)}}; });
+  return operation.finish(concatenate(rows, d), [&] { return Attributes{{"axis", static_cast<std::int64_t>(d)}}; });
 }
 Array stack(std::initializer_list<Array> parts, int axis) {
   return stack(std::span(parts.begin(), parts.size()), axis);
@@ -135,42 +135,42 @@ std::vector<Array> split(const Array& a, const std::vector<std::int64_t>& sizes,
   const std::int64_t extent = a.shape(d);
   const bool negative = std::ranges::any_of(sizes, [](std::int64_t n) { return n < 0; });
   if (negative || std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}) != extent)
-    fail<ShapeError>({.asked = "split",
+    fail<ShapeError>({.operation = "split",
                       .with = {{"shape", to_string(a.shape())}, {"axis", std::to_string(axis)}, {"sizes", text(sizes)}},
                       .wrong = "the sizes do not make up the axis"});
   std::vector<Array> parts;
   std::int64_t at = 0;
   for (std::int64_t n : sizes) parts.push_back(a.slice(d, at, at + n)), at += n;
-  return operation.made(std::move(parts), [&] {
+  return operation.finish(std::move(parts), [&] {
     return Attributes{{"axis", static_cast<std::int64_t>(d)}, {"sizes", sizes}};
   });
 }
 std::vector<Array> split(const Array& a, std::int64_t sections, int axis) {
   const std::int64_t extent = a.shape(axis);
   if (sections < 1 || extent % sections != 0)
-    fail<ShapeError>({.asked = "split",
+    fail<ShapeError>({.operation = "split",
                       .with = {{"shape", to_string(a.shape())},
                                {"axis", std::to_string(axis)},
                                {"sections", std::to_string(sections)}},
                       .wrong = "the axis does not divide into so many equal parts",
-                      .todo = "Give the size of each part: split(a, {3, 3, 2}, axis)"});
+                      .remedy = "Give the size of each part: split(a, {3, 3, 2}, axis)"});
   return split(a, std::vector<std::int64_t>(static_cast<std::size_t>(sections), extent / sections), axis);
 }
 
 Array pad(const Array& a, const std::vector<Padding>& widths, double value) {
   detail::RuledOperation operation("pad", a);
   Shape shape = a.shape();
-  const auto told = [&] {
+  const auto widths_attribute = [&] {
     std::vector<std::int64_t> all;
     for (const Padding& p : widths) all.push_back(p.before), all.push_back(p.after);
     return all;
   };
   const bool negative = std::ranges::any_of(widths, [](const Padding& p) { return p.before < 0 || p.after < 0; });
   if (widths.size() != shape.size() || negative)
-    fail<ShapeError>({.asked = "pad",
-                      .with = {{"shape", to_string(shape)}, {"widths", text(told())}},
+    fail<ShapeError>({.operation = "pad",
+                      .with = {{"shape", to_string(shape)}, {"widths", text(widths_attribute())}},
                       .wrong = negative ? "a width is negative" : "there is not one pair of widths for each axis",
-                      .todo = negative ? "Cut with slice()" : ""});
+                      .remedy = negative ? "Cut with slice()" : ""});
   for (std::size_t d = 0; d < shape.size(); ++d) shape[d] += widths[d].before + widths[d].after;
   Array out = Array::full(shape, value, a.dtype(), a.device());
   Array inside = out;
@@ -187,10 +187,10 @@ Array pad(const Array& a, const std::vector<Padding>& widths, double value) {
       });
     }};
   };
-  return operation.made(
+  return operation.finish(
       std::move(out),
       [&] {
-        return Attributes{{"widths", told()}, {"value", value}};
+        return Attributes{{"widths", widths_attribute()}, {"value", value}};
       },
       rule);
 }
@@ -207,7 +207,7 @@ Array flip(const Array& a, std::vector<int> axes) {
       ++d;
       continue;
     }
-    detail::AlongAxis run(a.shape(), d);
+    detail::AxisLayout run(a.shape(), d);
     for (run.extent = 1; d < named.size() && named[d]; ++d) {
       turned.push_back(static_cast<int>(d));
       run.extent *= a.shape()[d];
@@ -217,7 +217,7 @@ Array flip(const Array& a, std::vector<int> axes) {
   }
   if (out.source() == a.source()) out = a.copy();
   const auto attributes = [&] { return Attributes{{"axes", std::vector<std::int64_t>(turned.begin(), turned.end())}}; };
-  return operation.made(std::move(out), attributes, [&] {
+  return operation.finish(std::move(out), attributes, [&] {
     return Rule{.backward =
                     [turned](Backward& b) {
                       b.add(0, [&] { return turned.empty() ? b.adjoint() : flip(b.adjoint(), turned); });
@@ -233,13 +233,13 @@ namespace {
 Array triangle(const char* name, const Array& a, std::int64_t k, bool lower) {
   const Operation operation(name, a);
   if (a.rank() < 2)
-    fail<ShapeError>({.asked = name, .with = {{"shape", to_string(a.shape())}}, .wrong = "there are no matrices"});
-  const auto counted = [&](int axis) { return Array::arange(a.shape(axis), 0, 1, DType::i64, a.device()); };
-  const Array distance = counted(-1).unsqueeze(0) - counted(-2).unsqueeze(1);
+    fail<ShapeError>({.operation = name, .with = {{"shape", to_string(a.shape())}}, .wrong = "there are no matrices"});
+  const auto positions = [&](int axis) { return Array::arange(a.shape(axis), 0, 1, DType::i64, a.device()); };
+  const Array distance = positions(-1).unsqueeze(0) - positions(-2).unsqueeze(1);
   const Array stays = lower ? distance <= k : distance >= k;
   const auto attributes = [&] { return Attributes{{"k", k}}; };
-  if (a.dtype() == DType::boolean) return operation.made(a & stays, attributes);
-  return operation.made(where(stays, a, 0), attributes);
+  if (a.dtype() == DType::boolean) return operation.finish(a & stays, attributes);
+  return operation.finish(where(stays, a, 0), attributes);
 }
 
 }  // namespace
@@ -249,12 +249,14 @@ Array triu(const Array& a, std::int64_t k) { return triangle("triu", a, k, false
 
 Array one_hot(const Array& indices, std::int64_t classes, DType dtype) {
   const Operation operation("one_hot", indices);
-  detail::need_indices("one_hot", indices);
+  detail::check_index_dtype("one_hot", indices);
   if (classes < 0)
     fail<ShapeError>(
-        {.asked = "one_hot", .with = {{"classes", std::to_string(classes)}}, .wrong = "the count is negative"});
+        {.operation = "one_hot", .with = {{"classes", std::to_string(classes)}}, .wrong = "the count is negative"});
   const Array all = Array::arange(classes, 0, 1, DType::i64, indices.device());
-  return operation.made((indices.unsqueeze(-1) == all).astype(dtype), [&] { return Attributes{{"classes", classes}}; });
+  return operation.finish((indices.unsqueeze(-1) == all).astype(dtype), [&] {
+    return Attributes{{"classes", classes}};
+  });
 }
 
 // Statistics.
@@ -262,7 +264,7 @@ Array one_hot(const Array& indices, std::int64_t classes, DType dtype) {
 namespace {
 
 /// What an observer is told besides the array.
-Attributes told(const std::vector<int>& axes, bool keep) {
+Attributes reduction_attributes(const std::vector<int>& axes, bool keep) {
   return {{"axes", std::vector<std::int64_t>(axes.begin(), axes.end())}, {"keep", keep}};
 }
 
@@ -290,8 +292,8 @@ Array spread(const char* name, Array a, const std::vector<int>& axes, double cor
     result = sqrt(std::move(result));
   }
   if (small) result = result.astype(given);
-  return operation.made(std::move(result), [&] {
-    Attributes all = told(axes, keep);
+  return operation.finish(std::move(result), [&] {
+    Attributes all = reduction_attributes(axes, keep);
     all.push_back({"correction", correction});
     return all;
   });
@@ -310,9 +312,9 @@ Array std(Array a, std::vector<int> axes, double correction, bool keep) {
 }
 
 Array logsumexp(Array a, std::vector<int> axes, bool keep) {
-  const auto attributes = [&] { return told(axes, keep); };
+  const auto attributes = [&] { return reduction_attributes(axes, keep); };
   const Operation operation("logsumexp", a);
-  detail::need_numbers("logsumexp", a.dtype());
+  detail::check_numeric("logsumexp", a.dtype());
   const DType given = a.dtype();
   if (given != DType::f32 && given != DType::f64) a = a.astype(DType::f32);
   Shape shape;  // of the result without kept extents
@@ -331,7 +333,7 @@ Array logsumexp(Array a, std::vector<int> axes, bool keep) {
   Array result = log(sum(exp(std::move(a)), axes, keep));
   if (largest.size() != 0) result = std::move(result) + std::move(largest);
   if (is_float(given)) result = result.astype(given);
-  return operation.made(std::move(result), attributes);
+  return operation.finish(std::move(result), attributes);
 }
 
 // Writing.
@@ -343,7 +345,7 @@ Array update_slice(const Array& a, const Array& updates, const std::vector<std::
     inside = starts[d] >= 0 && starts[d] + updates.shape()[d] <= a.shape()[d];
   if (!inside)
     fail<ShapeError>(
-        {.asked = "update_slice",
+        {.operation = "update_slice",
          .with = {{"a", to_string(a.shape())}, {"updates", to_string(updates.shape())}, {"starts", text(starts)}},
          .wrong = "the updates do not lie inside of the array"});
   const auto part = [starts](Array of, const Shape& extents) {
@@ -360,7 +362,7 @@ Array update_slice(const Array& a, const Array& updates, const std::vector<std::
       b.add(1, [&] { return part(g, b.shape(1)); });
     }};
   };
-  return operation.made(
+  return operation.finish(
       std::move(out),
       [&] {
         return Attributes{{"starts", starts}};

@@ -4,9 +4,9 @@
 #include <atomic>
 
 #include "tessera/array/array.h"
-#include "tessera/array/extremes.h"
-#include "tessera/array/repeated_expression.h"
-#include "tessera/array/repeated_operation.h"
+#include "tessera/array/cached_expression.h"
+#include "tessera/array/cached_operation.h"
+#include "tessera/array/min_max.h"
 #include "tessera/device/launch/kernel.h"
 
 namespace tessera {
@@ -70,7 +70,7 @@ int Fused::operation(ir::Op op, std::uint8_t sub, DType dtype, std::span<const i
   return static_cast<int>(structure_.nodes.size() - 1);
 }
 
-void Fused::back_to(const Mark& mark) {
+void Fused::rollback(const Mark& mark) {
   structure_.nodes.resize(mark.nodes);
   structure_.inputs.resize(mark.inputs), inputs_.resize(mark.inputs);
   structure_.scalars.resize(mark.scalars), scalars_.resize(mark.scalars);
@@ -205,7 +205,7 @@ std::vector<ir::Value> FusedTrace::evaluate(std::span<const ir::Value> coordinat
       case ir::Op::binary: {
         const auto op = static_cast<ir::BinaryOp>(n.sub);
         const bool ordered = op == ir::BinaryOp::min || op == ir::BinaryOp::max;
-        values.push_back(ordered ? extreme(op, arg(n, 0), arg(n, 1)) : ir::binary(op, arg(n, 0), arg(n, 1)));
+        values.push_back(ordered ? min_or_max(op, arg(n, 0), arg(n, 1)) : ir::binary(op, arg(n, 0), arg(n, 1)));
         break;
       }
       case ir::Op::compare:
@@ -346,13 +346,13 @@ void run_map(Fused& fused, const Shape& shape, L&& launched) {
 
 }  // namespace
 
-void Fused::run(const Shape& shape, const RepeatedExpression* repeated) {
+void Fused::run(const Shape& shape, const CachedExpression* repeated) {
   run_map(*this, shape, [&](const Kernel& kernel, const auto& threads, auto arguments) {
     if (repeated != nullptr) repeated->keep(kernel, threads, arguments);
   });
 }
 
-void run(Fused& fused, const Array& out, const RepeatedOperation& repeated) {
+void run(Fused& fused, const Array& out, const CachedOperation& repeated) {
   run_map(fused, out.shape(), [&](const Kernel& kernel, const auto& threads, auto arguments) {
     repeated.keep(out, {.kernel = kernel, .shape = threads, .arguments = arguments});
   });

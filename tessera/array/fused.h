@@ -52,7 +52,7 @@ struct Structure {
   std::size_t hash() const;
 };
 
-class RepeatedExpression;
+class CachedExpression;
 
 class Fused {
  public:
@@ -70,7 +70,7 @@ class Fused {
     std::size_t nodes, inputs, scalars, operations;
   };
   Mark mark() const { return {structure_.nodes.size(), inputs_.size(), scalars_.size(), operations_}; }
-  void back_to(const Mark& mark);
+  void rollback(const Mark& mark);
 
   Device device() const { return device_; }
   std::size_t operations() const { return operations_; }
@@ -78,7 +78,7 @@ class Fused {
   const Structure& structure() const { return structure_; }
 
   /// Computes all outputs over `shape`; keeps the launch in `repeated` if there is one.
-  void run(const Shape& shape, const RepeatedExpression* repeated = nullptr);
+  void run(const Shape& shape, const CachedExpression* repeated = nullptr);
 
   // For reduce.cpp: dimensions merged where every view allows it, kept ones first. `reduced[i]` marks dimensions of
   // `shape`.
@@ -95,8 +95,8 @@ class Fused {
  private:
   BufferView range(const StridedView& view, const Shape& extents) const;
   // Memory for what a small expression needs.
-  std::array<std::byte, 1536> room_;
-  std::pmr::monotonic_buffer_resource arena_{room_.data(), room_.size()};
+  std::array<std::byte, 1536> inline_buffer_;
+  std::pmr::monotonic_buffer_resource arena_{inline_buffer_.data(), inline_buffer_.size()};
   Device device_;
   Structure structure_;
   std::pmr::vector<StridedView> inputs_{&arena_}, outputs_{&arena_};

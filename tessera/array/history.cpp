@@ -16,7 +16,7 @@ Step::Operand described(const Array& a) { return {a.step(), a.shape(), a.dtype()
 
 }  // namespace
 
-Step::Step(const char* name, std::vector<Operand> operands, Rule rule, std::optional<KeptArray> result)
+Step::Step(const char* name, std::vector<Operand> operands, Rule rule, std::optional<ArraySnapshot> result)
     : name_(name),
       number_(next.fetch_add(1)),
       operands_(std::move(operands)),
@@ -61,24 +61,24 @@ void Step::free() {
 std::uint64_t Step::next_number() { return next.load(); }
 std::uint64_t Step::made() { return steps.load(); }
 
-void Recording::note(const Array& a) {
+void HistoryRecorder::note(const Array& a) {
   operands_.push_back(described(a));
   operands_.back().kept.emplace(a);
 }
-void Recording::note(const std::optional<Array>& a) {
+void HistoryRecorder::note(const std::optional<Array>& a) {
   if (a)
     note(*a);
   else
     operands_.emplace_back();
 }
-void Recording::note(const ArrayOperand& o) {
+void HistoryRecorder::note(const ArrayOperand& o) {
   if (o.is_array())
     note(o.array());
   else
     operands_.emplace_back();
 }
 
-void Recording::attach(Array& result, Rule rule) const {
+void HistoryRecorder::attach(Array& result, Rule rule) const {
   if (!is_float(result.dtype())) return;
   std::vector<Step::Operand> operands;
   operands.reserve(operands_.size());
@@ -87,23 +87,23 @@ void Recording::attach(Array& result, Rule rule) const {
     operands.push_back({o.step, o.shape, o.dtype, o.device, {}});
     if (rule.keeps == ~std::uint32_t{0} || (i < 32 && (rule.keeps >> i & 1) != 0)) operands.back().kept = o.kept;
   }
-  std::optional<KeptArray> kept;
+  std::optional<ArraySnapshot> kept;
   if (rule.keeps_result) kept.emplace(result);
   result.set_step(std::make_shared<Step>(name_, std::move(operands), std::move(rule), std::move(kept)));
 }
 
-void check_no_history(const char* operation, const Array& a, const char* wrong, const char* todo) {
+void check_no_history(const char* operation, const Array& a, const char* wrong, const char* remedy) {
   if (!a.has_history() || thread_context.without_history != 0) return;
-  fail<ArgumentError>({.asked = operation,
+  fail<ArgumentError>({.operation = operation,
                        .with = {{"shape", to_string(a.shape())}, {"made by", a.step()->name()}},
                        .wrong = std::string("a gradient is taken through this array, and ") + wrong,
-                       .todo = todo});
+                       .remedy = remedy});
 }
-void check_written(const char* operation, const Array& target) {
+void check_write_target(const char* operation, const Array& target) {
   check_no_history(operation, target, "it cannot be written in place",
                    "Write x = x + y in place of x += y, or write a copy of stop_gradient(x)");
 }
-void check_stored(const char* operation, const Array& value) {
+void check_stored_value(const char* operation, const Array& value) {
   check_no_history(operation, value, "writing it into another would lose that",
                    "Make a new array of it (a = a + b, where, concatenate), or write stop_gradient(x)");
 }
@@ -112,19 +112,19 @@ void check_stored(const char* operation, const Array& value) {
 
 using detail::Step;
 
-Backward::Backward(std::shared_ptr<Step> step, Array adjoint, std::uint64_t leaf, std::vector<bool> wanted)
+Backward::Backward(std::shared_ptr<Step> step, Array adjoint, std::uint64_t leaf, std::vector<bool> needs_adjoint)
     : step_(std::move(step)),
       adjoint_(std::move(adjoint)),
       leaf_(leaf),
-      wanted_(std::move(wanted)),
-      adjoints_(wanted_.size()) {}
+      needs_adjoint_(std::move(needs_adjoint)),
+      adjoints_(needs_adjoint_.size()) {}
 
-Array Backward::kept(const KeptArray& kept, const std::shared_ptr<Step>& step, const char* what) const {
+Array Backward::kept(const ArraySnapshot& kept, const std::shared_ptr<Step>& step, const char* what) const {
   if (const auto written = kept.written())
-    fail<ArgumentError>({.asked = std::string("gradient of ") + step_->name(),
+    fail<ArgumentError>({.operation = std::string("gradient of ") + step_->name(),
                          .with = {{what, to_string(kept.shape())}, {"written by", *written}},
                          .wrong = "memory that this gradient needs has been written in place since",
-                         .todo = "Write x = x + y in place of x += y, or keep a copy()"});
+                         .remedy = "Write x = x + y in place of x += y, or keep a copy()"});
   Array a = kept.array();
   a.set_history(nullptr);
   if (step && step->lowest() < leaf_) a.set_step(step);
@@ -141,7 +141,7 @@ DType Backward::adjoint_dtype(std::size_t operand) const {
 }
 Array Backward::result() const { return kept(step_->result().value(), step_, "result"); }
 
-void Backward::put(std::size_t operand, Array adjoint) {
+void Backward::add_adjoint(std::size_t operand, Array adjoint) {
   const Shape& to = shape(operand);
   const DType kept_as = adjoint_dtype(operand);
   if (dtype_size(kept_as) > dtype_size(adjoint.dtype())) adjoint = adjoint.astype(kept_as);  // before it is summed

@@ -42,9 +42,9 @@ class Step {
     Shape shape;
     DType dtype = DType::f32;
     Device device;
-    std::optional<KeptArray> kept;
+    std::optional<ArraySnapshot> kept;
   };
-  Step(const char* name, std::vector<Operand> operands, Rule rule, std::optional<KeptArray> result);
+  Step(const char* name, std::vector<Operand> operands, Rule rule, std::optional<ArraySnapshot> result);
   /// The identity of an argument, which a walk for `leaf` leads to. Its adjoint is of `adjoint`.
   static std::shared_ptr<Step> leaf(const Array& argument, std::uint64_t leaf, DType adjoint);
   ~Step() { free(); }
@@ -55,7 +55,7 @@ class Step {
   std::uint64_t number() const { return number_; }  ///< greater than those of its operands
   std::uint64_t lowest() const { return lowest_; }  ///< the smallest leaf below it; ~0: none
   const std::vector<Operand>& operands() const { return operands_; }
-  const std::optional<KeptArray>& result() const { return result_; }
+  const std::optional<ArraySnapshot>& result() const { return result_; }
   const Rule& rule() const { return rule_; }
   /// Of the result's adjoint, if that is not the result's own: gradients of 16-bit copies of weights are f32.
   const std::optional<DType>& adjoint_dtype() const { return adjoint_dtype_; }
@@ -72,17 +72,17 @@ class Step {
   std::uint64_t number_, lowest_ = ~std::uint64_t{0};
   std::vector<Operand> operands_;
   Rule rule_;
-  std::optional<KeptArray> result_;
+  std::optional<ArraySnapshot> result_;
   std::optional<DType> adjoint_dtype_;
   bool freed_ = false;
 };
 
 /// Operands at the entry of an operation, before they are moved from. True if one has history, so that the result gets
 /// a step.
-class Recording {
+class HistoryRecorder {
  public:
   template <class... O>
-  explicit Recording(const char* name, const O&... operands) {
+  explicit HistoryRecorder(const char* name, const O&... operands) {
     if ((any(operands) || ...) && thread_context.without_history == 0) [[unlikely]] {
       name_ = name;
       (note(operands), ...);
@@ -121,10 +121,10 @@ inline Array without_history(Array a) {
 }
 
 /// ArgumentError if the array has history, which `operation` would lose; not inside operations with rules of their own.
-void check_no_history(const char* operation, const Array& a, const char* wrong, const char* todo);
+void check_no_history(const char* operation, const Array& a, const char* wrong, const char* remedy);
 /// That of writing `target`, and that of writing `value` into memory.
-void check_written(const char* operation, const Array& target);
-void check_stored(const char* operation, const Array& value);
+void check_write_target(const char* operation, const Array& target);
+void check_stored_value(const char* operation, const Array& value);
 /// That of an operation that has no rule.
 template <class... A>
 void check_no_rule(const char* operation, const A&... operands) {
@@ -139,13 +139,13 @@ void check_no_rule(const char* operation, const A&... operands) {
 /// are numbered as the operation was given them.
 class Backward {
  public:
-  /// For `leaf`: operands whose history reaches no lower one are constants. `wanted`: of each operand.
-  Backward(std::shared_ptr<detail::Step> step, Array adjoint, std::uint64_t leaf, std::vector<bool> wanted);
+  /// For `leaf`: operands whose history reaches no lower one are constants. `needs_adjoint`: of each operand.
+  Backward(std::shared_ptr<detail::Step> step, Array adjoint, std::uint64_t leaf, std::vector<bool> needs_adjoint);
 
   /// Of the result, and of its shape and dtype (or of the dtype in which that adjoint is kept).
   const Array& adjoint() const { return adjoint_; }
-  std::size_t operands() const { return wanted_.size(); }
-  bool wanted(std::size_t operand) const { return wanted_[operand]; }
+  std::size_t operands() const { return needs_adjoint_.size(); }
+  bool needs_adjoint(std::size_t operand) const { return needs_adjoint_[operand]; }
   const Shape& shape(std::size_t operand) const { return step_->operands()[operand].shape; }
   DType dtype(std::size_t operand) const { return step_->operands()[operand].dtype; }
   Device device(std::size_t operand) const { return step_->operands()[operand].device; }
@@ -160,13 +160,14 @@ class Backward {
   /// which the operand was stretched, and as its adjoint_dtype.
   template <class F>
   void add(std::size_t operand, F&& adjoint) {
-    if (wanted(operand)) put(operand, adjoint());
+    if (needs_adjoint(operand)) add_adjoint(operand, adjoint());
   }
 
   /// Likewise to slice(axis, begin, ..., step) of the operand, which is to be zero elsewhere.
   template <class F>
   void add_slice(std::size_t operand, int axis, std::int64_t begin, std::int64_t step, F&& adjoint) {
-    if (wanted(operand)) slices_.push_back({operand, axis, begin, step, adjoint().astype(adjoint_dtype(operand))});
+    if (needs_adjoint(operand))
+      slices_.push_back({operand, axis, begin, step, adjoint().astype(adjoint_dtype(operand))});
   }
 
   std::vector<std::optional<Array>>& adjoints() { return adjoints_; }  ///< what was added, by operand
@@ -179,13 +180,13 @@ class Backward {
   std::vector<Slice>& slices() { return slices_; }
 
  private:
-  void put(std::size_t operand, Array adjoint);
-  Array kept(const KeptArray& kept, const std::shared_ptr<detail::Step>& step, const char* what) const;
+  void add_adjoint(std::size_t operand, Array adjoint);
+  Array kept(const ArraySnapshot& kept, const std::shared_ptr<detail::Step>& step, const char* what) const;
 
   std::shared_ptr<detail::Step> step_;
   Array adjoint_;
   const std::uint64_t leaf_;
-  std::vector<bool> wanted_;
+  std::vector<bool> needs_adjoint_;
   std::vector<std::optional<Array>> adjoints_;
   std::vector<Slice> slices_;
 };

@@ -9,13 +9,13 @@ void append_bytes(std::string& to, const Array& a) {
   if (a.size()) a.download(to.data() + start);
 }
 
-void make_bools(std::span<std::byte> bytes, DType dtype) {
+void normalize_bools(std::span<std::byte> bytes, DType dtype) {
   if (dtype != DType::boolean) return;
   for (std::byte& b : bytes) b = std::byte{b != std::byte{}};
 }
 
 Array array_of_bytes(std::span<std::byte> bytes, DType dtype, Shape shape, std::optional<Device> device) {
-  make_bools(bytes, dtype);
+  normalize_bools(bytes, dtype);
   Array out = Array::empty(std::move(shape), dtype, device);
   if (out.size()) current_queue(out.device()).upload(out.view(), bytes.data());
   return out;

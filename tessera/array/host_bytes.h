@@ -15,6 +15,6 @@ void append_bytes(std::string& to, const Array& a);
 /// in `bytes` too.
 Array array_of_bytes(std::span<std::byte> bytes, DType dtype, Shape shape, std::optional<Device> device);
 /// What array_of_bytes does to bools, for bytes that go elsewhere.
-void make_bools(std::span<std::byte> bytes, DType dtype);
+void normalize_bools(std::span<std::byte> bytes, DType dtype);
 
 }  // namespace tessera::detail

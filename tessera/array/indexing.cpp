@@ -2,17 +2,17 @@
 // Reading and writing by arrays of indices.
 #include <bit>
 
+#include "tessera/array/axis_layout.h"
+#include "tessera/array/cached_operation.h"
 #include "tessera/array/elementwise.h"
 #include "tessera/array/functions.h"
-#include "tessera/array/layout.h"
-#include "tessera/array/repeated_operation.h"
 #include "tessera/array/running_sum.h"
 #include "tessera/device/launch/kernel.h"
 
 namespace tessera {
 
-using detail::AlongAxis;
-using detail::RepeatedOperation;
+using detail::AxisLayout;
+using detail::CachedOperation;
 using detail::RuledOperation;
 using ir::Value;
 
@@ -71,7 +71,7 @@ ir::Function trace_take(const TakeSpec& spec) {
   return builder.finish();
 }
 
-Array take_rows(const Array& table, const Array& indices, const AlongAxis& axis, std::int64_t count, bool along,
+Array take_rows(const Array& table, const Array& indices, const AxisLayout& axis, std::int64_t count, bool along,
                 Shape shape) {
   Array out = Array::empty(std::move(shape), table.dtype(), table.device());
   if (out.size() == 0) return out;
@@ -110,8 +110,8 @@ ir::Function trace_reversed(const ReversedSpec& spec) {
 std::size_t checked_axis(const char* name, const Array& a, const Array& indices, int axis) {
   if (a.rank() < 1)
     fail<ShapeError>(
-        {.asked = name, .with = {{"shape", to_string(a.shape())}}, .wrong = "the array has no axis to pick from"});
-  detail::need_indices(name, indices);
+        {.operation = name, .with = {{"shape", to_string(a.shape())}}, .wrong = "the array has no axis to pick from"});
+  detail::check_index_dtype(name, indices);
   const Array* both[] = {&a, &indices};
   detail::common_device(name, both);
   return static_cast<std::size_t>(normalise_axis(name, axis, a.shape().size()));
@@ -133,20 +133,20 @@ Array positions(const Array& indices, const Shape& shape, const Shape& taken, st
   Array at = along * strides[axis];
   for (std::size_t d = 0; d < shape.size(); ++d) {
     if (d == axis) continue;
-    Shape counted(shape.size(), 1);
-    counted[d] = shape[d];
-    at = at + Array::arange(shape[d], 0, static_cast<double>(strides[d]), DType::i64, device).reshape(counted);
+    Shape extents(shape.size(), 1);
+    extents[d] = shape[d];
+    at = at + Array::arange(shape[d], 0, static_cast<double>(strides[d]), DType::i64, device).reshape(extents);
   }
   return where(along < 0, -1, where(along < shape[axis], at, -1)).broadcast_to(taken);
 }
 
 }  // namespace
 
-Array detail::reversed(const Array& a, const AlongAxis& axis) {
+Array detail::reversed(const Array& a, const AxisLayout& axis) {
   // Of a contiguous array the extents on both sides say which axes they are.
-  std::optional<RepeatedOperation> repeated;
+  std::optional<CachedOperation> repeated;
   if (axis.outer < 1 << 20 && axis.extent < 1 << 20)
-    repeated.emplace(RepeatedOperation::reversal | static_cast<std::uint64_t>(axis.outer) << 8 |
+    repeated.emplace(CachedOperation::reversal | static_cast<std::uint64_t>(axis.outer) << 8 |
                          static_cast<std::uint64_t>(axis.extent) << 28,
                      a);
   if (repeated && *repeated) return (*repeated)();
@@ -177,8 +177,8 @@ Array take(const Array& table, const Array& indices, int axis) {
                     },
                 .keeps = operand_bits(1)};
   };
-  return operation.made(
-      take_rows(table, indices, AlongAxis(table.shape(), d), indices.size(), false, taken_shape(table, indices, d)),
+  return operation.finish(
+      take_rows(table, indices, AxisLayout(table.shape(), d), indices.size(), false, taken_shape(table, indices, d)),
       [&] {
         return Attributes{{"axis", static_cast<std::int64_t>(d)}};
       },
@@ -193,7 +193,7 @@ Array take_along_axis(const Array& a, const Array& indices, int axis) {
     fits = i == d || indices.shape()[i] == a.shape()[i] || indices.shape()[i] == 1;
   if (!fits)
     fail<ShapeError>(
-        {.asked = "take_along_axis",
+        {.operation = "take_along_axis",
          .with = {{"a", to_string(a.shape())}, {"indices", to_string(indices.shape())}, {"axis", std::to_string(axis)}},
          .wrong = "the indices have not the array's dimensions and, outside of the axis, extents"});
   Shape shape = a.shape();
@@ -209,8 +209,8 @@ Array take_along_axis(const Array& a, const Array& indices, int axis) {
                     },
                 .keeps = operand_bits(1)};
   };
-  return operation.made(
-      take_rows(a, indices.broadcast_to(shape), AlongAxis(a.shape(), d), count, true, shape),
+  return operation.finish(
+      take_rows(a, indices.broadcast_to(shape), AxisLayout(a.shape(), d), count, true, shape),
       [&] {
         return Attributes{{"axis", static_cast<std::int64_t>(d)}};
       },
@@ -222,7 +222,7 @@ namespace {
 // The array, what is to be written, and the indices, all contiguous.
 struct Scattered {
   std::size_t d;
-  AlongAxis axis;
+  AxisLayout axis;
   std::int64_t count;
   Array a, indices, updates;
 };
@@ -239,7 +239,7 @@ Scattered checked_scatter(const char* name, const Array& a, const Array& indices
   }
   if (!fits)
     fail<ShapeError>(
-        {.asked = name,
+        {.operation = name,
          .with = {{"a", to_string(a.shape())},
                   {"indices", to_string(indices.shape())},
                   {"updates", to_string(updates.shape())},
@@ -247,11 +247,11 @@ Scattered checked_scatter(const char* name, const Array& a, const Array& indices
          .wrong = "the updates do not stretch to the shape of take(a, indices, axis), " + to_string(shape)});
   constexpr std::int64_t most = std::int64_t{1} << 30;
   if (a.shape()[d] > most || indices.size() > most)
-    fail<ShapeError>({.asked = name,
+    fail<ShapeError>({.operation = name,
                       .with = {{"a", to_string(a.shape())}, {"indices", to_string(indices.shape())}},
                       .wrong = "the axis or the indices have more than 2^30 elements"});
   return {d,
-          AlongAxis(a.shape(), d),
+          AxisLayout(a.shape(), d),
           indices.size(),
           a.as_contiguous(),
           indices.as_contiguous(),
@@ -318,7 +318,7 @@ Array scatter(const Array& a, const Array& indices, const Array& updates, int ax
     return Rule{.backward = [axis = static_cast<int>(s.d)](Backward& b) { scatter_back(b, axis); },
                 .keeps = operand_bits(1)};
   };
-  if (s.updates.size() == 0) return operation.made(a.copy(), attributes, rule);
+  if (s.updates.size() == 0) return operation.finish(a.copy(), attributes, rule);
   const Array last = Array::zeros({s.axis.extent}, DType::i32, a.device());
   static auto& find = *new KernelFamily<DType>(trace_last_index);
   find(indices.dtype())
@@ -331,7 +331,7 @@ Array scatter(const Array& a, const Array& indices, const Array& updates, int ax
       .launch(threads(single, s.axis.outer, s.axis.extent, s.axis.inner),
               {s.a.view(), s.updates.view(), last.view(), out.view(), LaunchArgument::index(s.axis.extent),
                LaunchArgument::index(s.count), LaunchArgument::index(s.axis.inner)});
-  return operation.made(std::move(out), attributes, rule);
+  return operation.finish(std::move(out), attributes, rule);
 }
 
 // Sums by index without atomics of floats: the positions of updates are sorted by their rows, stably, by a radix sort
@@ -468,7 +468,7 @@ ir::Function trace_add_in_order(const InOrderSpec& spec) {
   return builder.finish();
 }
 
-void add_in_order(const Array& out, const Array& indices, const Array& updates, const AlongAxis& axis) {
+void add_in_order(const Array& out, const Array& indices, const Array& updates, const AxisLayout& axis) {
   const DeviceInfo& info = device_info(out.device());
   const auto divided = [](std::int64_t n, std::int64_t by) { return (n + by - 1) / by; };
   const bool single = axis.inner == 1;
@@ -528,7 +528,7 @@ Sorted sort_by_row(const Array& indices, std::int64_t extent) {
 
 Array scatter_add(const Array& a, const Array& indices, const Array& updates, int axis) {
   RuledOperation operation("scatter_add", a, indices, updates);
-  detail::need_numbers("scatter_add", a.dtype());
+  detail::check_numeric("scatter_add", a.dtype());
   const Scattered s = checked_scatter("scatter_add", a, indices, updates, axis);
   const auto attributes = [&] { return Attributes{{"axis", static_cast<std::int64_t>(s.d)}}; };
   const auto rule = [&] {
@@ -545,10 +545,10 @@ Array scatter_add(const Array& a, const Array& indices, const Array& updates, in
     const DType sums = small ? DType::f32 : a.dtype();
     const Array out = small ? s.a.astype(sums) : s.a.copy();
     add_in_order(out, s.indices, s.updates.astype(sums), s.axis);
-    return operation.made(out.astype(a.dtype()), attributes, rule);
+    return operation.finish(out.astype(a.dtype()), attributes, rule);
   }
   Array out = a.copy();
-  if (empty) return operation.made(std::move(out), attributes, rule);
+  if (empty) return operation.finish(std::move(out), attributes, rule);
   const Sorted sorted = sort_by_row(s.indices, s.axis.extent);
   const bool single = s.axis.inner == 1;
   static auto& family = *new KernelFamily<RowsSpec>(trace_scatter_add);
@@ -557,7 +557,7 @@ Array scatter_add(const Array& a, const Array& indices, const Array& updates, in
           threads(single, s.axis.outer, s.count, s.axis.inner),
           {sorted.keys.view(), sorted.order.view(), s.updates.view(), out.view_for_writing(),
            LaunchArgument::index(s.axis.extent), LaunchArgument::index(s.count), LaunchArgument::index(s.axis.inner)});
-  return operation.made(std::move(out), attributes, rule);
+  return operation.finish(std::move(out), attributes, rule);
 }
 
 }  // namespace tessera

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Picking by conditions: how many elements the result has is known when they are counted.
+#include "tessera/array/axis_layout.h"
+#include "tessera/array/cached_operation.h"
 #include "tessera/array/elementwise.h"
 #include "tessera/array/functions.h"
-#include "tessera/array/layout.h"
-#include "tessera/array/repeated_operation.h"
 #include "tessera/array/running_sum.h"
 #include "tessera/device/launch/kernel.h"
 
 namespace tessera {
 
+using detail::CachedOperation;
 using detail::Operation;
-using detail::RepeatedOperation;
 using ir::Value;
 
 namespace {
@@ -94,7 +94,7 @@ constexpr std::int64_t part = 4096;
 Array true_elements(const Array& flags, const Array* table) {
   flags.eval();
   if (table != nullptr) table->eval();
-  const RepeatedOperation repeated(RepeatedOperation::selection, flags, table);
+  const CachedOperation repeated(CachedOperation::selection, flags, table);
   const std::int64_t count = flags.size();
   Array out;
   if (repeated) {
@@ -102,11 +102,11 @@ Array true_elements(const Array& flags, const Array* table) {
   } else {
     const DType dtype = table != nullptr ? table->dtype() : DType::i64;
     const std::size_t bytes = static_cast<std::size_t>(count) * dtype_size(dtype);
-    out = Array::wrap(Storage::allocate(flags.device(), RepeatedOperation::bytes_with_counter(bytes)), dtype, {count});
+    out = Array::wrap(Storage::allocate(flags.device(), CachedOperation::bytes_with_counter(bytes)), dtype, {count});
     LaunchArguments arguments;
     arguments.add(flags.view());
     if (table != nullptr) arguments.add(table->view());
-    arguments.add(out.view()), arguments.add(RepeatedOperation::counter(out));
+    arguments.add(out.view()), arguments.add(CachedOperation::counter(out));
     arguments.index(count), arguments.index(part);
     const Kernel& kernel = placing()({true, table != nullptr ? std::optional(dtype) : std::nullopt});
     const std::array<std::uint64_t, 3> grid = {1, 1, 1};
@@ -114,7 +114,7 @@ Array true_elements(const Array& flags, const Array* table) {
     repeated.keep(out, {.kernel = kernel, .shape = grid, .arguments = arguments, .counted = true});
   }
   std::int64_t found = 0;
-  current_queue(flags.device()).download(&found, RepeatedOperation::counter(out));
+  current_queue(flags.device()).download(&found, CachedOperation::counter(out));
   return ArrayAccess::make(ArrayAccess::source(out), {found});
 }
 
@@ -155,26 +155,26 @@ Array places_where(const Array& given) {
 Array masked_select(const Array& a, const Array& mask) {
   const Operation operation("masked_select", a, mask);
   if (mask.dtype() != DType::boolean)
-    fail<DtypeError>({.asked = "masked_select",
+    fail<DtypeError>({.operation = "masked_select",
                       .with = {{"mask", std::string(dtype_name(mask.dtype()))}},
                       .wrong = "a mask is of bools",
-                      .todo = "Compare, as in mask != 0, or pick by positions with take"});
+                      .remedy = "Compare, as in mask != 0, or pick by positions with take"});
   const Array* both[] = {&a, &mask};
   detail::common_device("masked_select", both);
   const auto covered = mask.shape().size();
   if (covered > a.shape().size() || !std::equal(mask.shape().begin(), mask.shape().end(), a.shape().begin()))
-    fail<ShapeError>({.asked = "masked_select",
+    fail<ShapeError>({.operation = "masked_select",
                       .with = {{"a", to_string(a.shape())}, {"mask", to_string(mask.shape())}},
                       .wrong = "the mask has not the extents of the array's first axes"});
   if (covered == a.shape().size() && mask.size() <= part && mask.size() != 0 && !a.has_history() &&
       blocks_are_vectors(a.device().backend)) {
-    if (a.contiguous() && mask.contiguous()) return operation.made(true_elements(mask, &a));
+    if (a.contiguous() && mask.contiguous()) return operation.finish(true_elements(mask, &a));
     const Array table = a.as_contiguous();
-    return operation.made(true_elements(mask.as_contiguous(), &table));
+    return operation.finish(true_elements(mask.as_contiguous(), &table));
   }
   Shape rows = {mask.size()};
   rows.insert(rows.end(), a.shape().begin() + static_cast<std::ptrdiff_t>(covered), a.shape().end());
-  return operation.made(take(a.reshape(std::move(rows)), places_where(mask)));
+  return operation.finish(take(a.reshape(std::move(rows)), places_where(mask)));
 }
 
 std::vector<Array> nonzero(const Array& a) {
@@ -188,7 +188,7 @@ std::vector<Array> nonzero(const Array& a) {
     Array along = strides[d] > 1 ? places / strides[d] : places;
     out.push_back(d == 0 ? std::move(along) : std::move(along) % a.shape()[d]);
   }
-  return operation.made(std::move(out), [] { return Attributes{}; });
+  return operation.finish(std::move(out), [] { return Attributes{}; });
 }
 
 Array unique(const Array& a) {
@@ -196,12 +196,12 @@ Array unique(const Array& a) {
   detail::check_no_rule("unique", a);
   const Array sorted = sort(a.reshape({a.size()}));
   const std::int64_t count = sorted.size();
-  if (count < 2) return operation.made(sorted);
+  if (count < 2) return operation.finish(sorted);
   const Array here = sorted.slice(0, 1, count), before = sorted.slice(0, 0, count - 1);
   Array differs = here != before;
   if (is_float(a.dtype())) differs = std::move(differs) & (before == before);  // NaN is last, and NaN != NaN
   const Array first = Array::ones({1}, DType::boolean, a.device());
-  return operation.made(masked_select(sorted, concatenate({first, differs})));
+  return operation.finish(masked_select(sorted, concatenate({first, differs})));
 }
 
 }  // namespace tessera

@@ -84,7 +84,7 @@ Mapped<Array> Mover::moved(const Array& a, const Path& at) {
   const Device target = *state_->target;
   if (a.device() == target) return {a, false};
   detail::RuledOperation operation("to", a);
-  return {operation.made(
+  return {operation.finish(
       copied(detail::without_history(a), at),
       [&] {
         return Attributes{{"device", to_string(target)}};
@@ -143,9 +143,9 @@ std::optional<Device> Mover::common() const {
       text += fmt::format("{}{}: {}", text.empty() ? "" : ", ", path, to_string(device));
     if (count > paths.size()) text += fmt::format(" (and {} more there)", count - paths.size());
   }
-  fail<DeviceError>({.asked = "device_of",
+  fail<DeviceError>({.operation = "device_of",
                      .wrong = "the arrays are on different devices: " + text,
-                     .todo = "Bring them together with to(value, device)"});
+                     .remedy = "Bring them together with to(value, device)"});
 }
 
 }  // namespace tessera

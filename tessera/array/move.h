@@ -3,7 +3,7 @@
 // Arrays move, everything else comes along unchanged; what shares memory before shares it afterwards.
 #pragma once
 
-#include "tessera/array/walk.h"
+#include "tessera/array/traversal.h"
 
 namespace tessera {
 
@@ -32,7 +32,7 @@ struct CannotMove {
       "are the arguments of CannotMove");
 };
 template <class T>
-inline constexpr bool can_move = walkable<T, MoveLeaves>;
+inline constexpr bool can_move = traversable<T, MoveLeaves>;
 template <class T>
 constexpr void refuse_to_move() {
   refuse<T, MoveLeaves, CannotMove>();
@@ -66,9 +66,9 @@ class Mover {
 
  private:
   template <class T>
-  friend std::remove_cvref_t<T> move_by(T&& value, Device device, Queue* queue);
+  friend std::remove_cvref_t<T> move_on_queue(T&& value, Device device, Queue* queue);
   template <class T>
-  friend std::optional<Device> device_by(const T& value, std::string_view name);
+  friend std::optional<Device> common_device_of(const T& value, std::string_view name);
 
   Mover(Device target, Queue* queue);  ///< DeviceError if there is no such device
   Mover();
@@ -121,13 +121,13 @@ class Mover {
   std::optional<Device> common() const;
 
   std::unique_ptr<detail::MoveState> state_;
-  detail::Walk walk_{"to", "Write tessera_move for that type, and set the pointer there"};
+  detail::Traversal walk_{"to", "Write tessera_move for that type, and set the pointer there"};
   bool moving_ = false;  ///< else it looks
   const Path* at_ = nullptr;
 };
 
 template <class T>
-std::remove_cvref_t<T> move_by(T&& value, Device device, Queue* queue) {
+std::remove_cvref_t<T> move_on_queue(T&& value, Device device, Queue* queue) {
   if constexpr (detail::can_move<std::remove_cvref_t<T>>) {
     Mover mover(device, queue);
     mover.look(std::as_const(value), Path());
@@ -142,7 +142,7 @@ std::remove_cvref_t<T> move_by(T&& value, Device device, Queue* queue) {
 }
 
 template <class T>
-std::optional<Device> device_by(const T& value, std::string_view name) {
+std::optional<Device> common_device_of(const T& value, std::string_view name) {
   if constexpr (detail::can_move<T>) {
     Mover mover;
     mover.look(value, Path(name));
@@ -160,12 +160,12 @@ std::optional<Device> device_by(const T& value, std::string_view name) {
 /// path, "layers.0.weight". After an error, as on any other way, nothing of the copy is left behind.
 template <class T>
 std::remove_cvref_t<T> to(T&& value, Device device) {
-  return move_by(std::forward<T>(value), device, nullptr);
+  return move_on_queue(std::forward<T>(value), device, nullptr);
 }
 /// The same, as `model | device`.
 template <class T>
 std::remove_cvref_t<T> operator|(T&& value, Device device) {
-  return move_by(std::forward<T>(value), device, nullptr);
+  return move_on_queue(std::forward<T>(value), device, nullptr);
 }
 
 /// The device that all arrays of a structure (as above) are on; nothing if it holds none. Arrays without elements count
@@ -173,7 +173,7 @@ std::remove_cvref_t<T> operator|(T&& value, Device device) {
 /// "params.layers.1.weight: cpu:0".
 template <class T>
 std::optional<Device> device_of(const T& value, std::string_view name = "value") {
-  return device_by(value, name);
+  return common_device_of(value, name);
 }
 
 }  // namespace tessera

@@ -6,7 +6,7 @@
 
 #include "tessera/array/host_bytes.h"
 #include "tessera/array/operation.h"
-#include "tessera/base/os/replace_file.h"
+#include "tessera/base/os/atomic_file.h"
 
 namespace tessera {
 
@@ -29,7 +29,7 @@ class Reader {
   explicit Reader(std::string path) : path_(std::move(path)) {
     std::ifstream file(path_, std::ios::binary);
     if (!file)
-      fail<ArgumentError>({.asked = "load_npy",
+      fail<ArgumentError>({.operation = "load_npy",
                            .with = {{"file", path_}},
                            .wrong = "the file cannot be opened: " + std::string(std::strerror(errno))});
     bytes_.assign(std::istreambuf_iterator<char>(file), {});
@@ -77,7 +77,7 @@ class Reader {
 
  private:
   [[noreturn]] void bad(std::size_t offset, const char* field, const std::string& what) const {
-    fail<FormatError>({.asked = "load_npy",
+    fail<FormatError>({.operation = "load_npy",
                        .with = {{"file", path_}, {"offset", std::to_string(offset)}, {"field", field}},
                        .wrong = what});
   }
@@ -154,7 +154,7 @@ void save_npy(const Array& a, const std::string& path) {
 
 Array load_npy(const std::string& path, std::optional<Device> device) {
   const detail::Operation operation("load_npy");
-  return operation.made(Reader(path).read(device));
+  return operation.finish(Reader(path).read(device));
 }
 
 }  // namespace tessera

@@ -8,7 +8,7 @@ namespace tessera {
 
 using detail::Source;
 
-KeptArray::KeptArray(const Array& array)
+ArraySnapshot::ArraySnapshot(const Array& array)
     : dtype_(array.dtype()),
       device_(array.device()),
       shape_(array.shape()),
@@ -16,7 +16,7 @@ KeptArray::KeptArray(const Array& array)
       offset_(array.offset()),
       history_(array.history()) {
   const auto& source = array.source();
-  std::lock_guard hold(PendingBooks::of(device_).lock);
+  std::lock_guard hold(PendingRegistry::of(device_).lock);
   if (source->computed()) {
     storage_ = source->memory();
     writes_ = storage_->writes();
@@ -26,25 +26,25 @@ KeptArray::KeptArray(const Array& array)
   }
 }
 
-std::shared_ptr<Source> KeptArray::living() const {
+std::shared_ptr<Source> ArraySnapshot::living() const {
   std::shared_ptr<Source> source = pending_.lock();
   if (source && source->computed() && source->overwritten()) source.reset();  // but what it was made of may be there
   return source;
 }
 
-std::optional<std::string> KeptArray::written() const {
+std::optional<std::string> ArraySnapshot::written() const {
   if (living()) return std::nullopt;
   const Storage* by = expr_ ? expr_->outdated() : storage_->writes() != writes_ ? storage_.get() : nullptr;
   if (by == nullptr) return std::nullopt;
   return by->writer() != nullptr ? by->writer() : "means other than arrays'";
 }
 
-Array KeptArray::array() const {
+Array ArraySnapshot::array() const {
   if (written())
-    fail<ArgumentError>({.asked = "KeptArray::array",
+    fail<ArgumentError>({.operation = "ArraySnapshot::array",
                          .with = {{"dtype", std::string(dtype_name(dtype_))}, {"shape", to_string(shape_)}},
                          .wrong = "memory that it reads has been written in place since it was kept",
-                         .todo = "Write x = x + y in place of x += y, or keep a copy()"});
+                         .remedy = "Write x = x + y in place of x += y, or keep a copy()"});
   std::shared_ptr<Source> source = living();
   if (!source) source = expr_ ? Source::of(expr_) : Source::of(storage_, dtype_);
   Array out = ArrayAccess::make(std::move(source), dtype_, shape_, strides_, offset_);
@@ -62,14 +62,14 @@ void Operation::keep(const ArrayOperand& o) {
   if (o.is_array())
     keep(o.array());
   else
-    operands_.emplace_back(KeptScalar{o.value(), o.dtype()});
+    operands_.emplace_back(ScalarSnapshot{o.value(), o.dtype()});
 }
 
 void Operation::note_writer(const Array& target) const {
   if (target.size() != 0) target.source()->memory()->set_writer(name_);
 }
 
-void Operation::tell(std::span<Array> results, const Attributes& attributes, bool in_place) const {
+void Operation::notify_observer(std::span<Array> results, const Attributes& attributes, bool in_place) const {
   thread_context.array_observer->made({name_, operands_, attributes, results, in_place});
 }
 

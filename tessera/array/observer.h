@@ -21,9 +21,9 @@ class Expr;
 
 /// An array as it was at some time, without what makes arrays be computed and written: a pending one that is only kept
 /// so stays part of the expressions around it, and needs no memory of its own.
-class KeptArray {
+class ArraySnapshot {
  public:
-  explicit KeptArray(const Array& array);
+  explicit ArraySnapshot(const Array& array);
 
   DType dtype() const { return dtype_; }
   const Shape& shape() const { return shape_; }
@@ -55,12 +55,12 @@ class KeptArray {
 };
 
 /// A host scalar as an operand.
-struct KeptScalar {
+struct ScalarSnapshot {
   double value = 0;
   DType dtype = DType::f32;  ///< that the scalar has by itself
 };
 
-using KeptOperand = std::variant<KeptArray, KeptScalar>;
+using OperandSnapshot = std::variant<ArraySnapshot, ScalarSnapshot>;
 
 /// What else an operation was told: axes, shapes, options.
 struct Attribute {
@@ -73,7 +73,7 @@ using Attributes = std::vector<Attribute>;
 /// An array operation as the program asked for it.
 struct ArrayOperation {
   std::string_view name;  ///< of the function: "exp", "+", "sum", "slice", "+="
-  std::span<const KeptOperand> operands;
+  std::span<const OperandSnapshot> operands;
   std::span<const Attribute> attributes;
   /// What it gave; of one that writes in place, the array that was written. History may be attached to them.
   std::span<Array> results;

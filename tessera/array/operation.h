@@ -33,52 +33,52 @@ class Operation {
   Operation& operator=(const Operation&) = delete;
 
   // The exit. `attributes` is called only if somebody looks: it gives Attributes.
-  Array made(Array&& result) const {
+  Array finish(Array&& result) const {
     if (observed_) [[unlikely]]
-      tell({&result, 1}, {}, false);
+      notify_observer({&result, 1}, {}, false);
     return std::move(result);
   }
   template <class A>
-  Array made(Array&& result, A&& attributes) const {
+  Array finish(Array&& result, A&& attributes) const {
     if (observed_) [[unlikely]]
-      tell({&result, 1}, attributes(), false);
+      notify_observer({&result, 1}, attributes(), false);
     return std::move(result);
   }
-  Array made(const Array& result) const { return made(Array(result)); }
+  Array finish(const Array& result) const { return finish(Array(result)); }
   template <class A>
-  Array made(const Array& result, A&& attributes) const {
-    return made(Array(result), std::forward<A>(attributes));
+  Array finish(const Array& result, A&& attributes) const {
+    return finish(Array(result), std::forward<A>(attributes));
   }
   template <class A>
-  std::vector<Array> made(std::vector<Array> results, A&& attributes) const {
+  std::vector<Array> finish(std::vector<Array> results, A&& attributes) const {
     if (observed_) [[unlikely]]
-      tell(results, attributes(), false);
+      notify_observer(results, attributes(), false);
     return results;
   }
   /// Of an operation that wrote `target` in place, which is its first operand.
-  void wrote(Array& target) const { wrote(std::span(&target, 1)); }
+  void finish_in_place(Array& target) const { finish_in_place(std::span(&target, 1)); }
   /// Of one that wrote several, which are its first operands.
-  void wrote(std::span<Array> targets) const {
+  void finish_in_place(std::span<Array> targets) const {
     for (const Array& target : targets) note_writer(target);
     if (observed_) [[unlikely]]
-      tell(targets, {}, true);
+      notify_observer(targets, {}, true);
   }
-  void wrote(const Array& target) const {
+  void finish_in_place(const Array& target) const {
     note_writer(target);
     if (observed_) [[unlikely]] {
       Array written = target;
-      tell({&written, 1}, {}, true);
+      notify_observer({&written, 1}, {}, true);
     }
   }
   template <class A>
-  void wrote(Array& target, A&& attributes) const {
+  void finish_in_place(Array& target, A&& attributes) const {
     note_writer(target);
     if (observed_) [[unlikely]]
-      tell({&target, 1}, attributes(), true);
+      notify_observer({&target, 1}, attributes(), true);
   }
 
  private:
-  void keep(const Array& a) { operands_.emplace_back(KeptArray(a)); }
+  void keep(const Array& a) { operands_.emplace_back(ArraySnapshot(a)); }
   void keep(const std::optional<Array>& a) {
     if (a) keep(*a);
   }
@@ -87,11 +87,11 @@ class Operation {
   }
   void keep(const ArrayOperand& o);
   void note_writer(const Array& target) const;
-  void tell(std::span<Array> results, const Attributes& attributes, bool in_place) const;
+  void notify_observer(std::span<Array> results, const Attributes& attributes, bool in_place) const;
 
   const char* const name_;
   bool observed_ = false;
-  std::vector<KeptOperand> operands_;
+  std::vector<OperandSnapshot> operands_;
 };
 
 /// That of an operation with a rule of its own: operations that it is made of leave no steps. Those that are made of
@@ -115,28 +115,28 @@ class RuledOperation {
   explicit operator bool() const { return static_cast<bool>(recording_); }
   // The exit. `rule` is called only if an operand has history: it gives the Rule.
   template <class R>
-  Array made(Array&& result, R&& rule) {
+  Array finish(Array&& result, R&& rule) {
     attach(result, rule);
-    return operation_.made(std::move(result));
+    return operation_.finish(std::move(result));
   }
   template <class A, class R>
-  Array made(Array&& result, A&& attributes, R&& rule) {
+  Array finish(Array&& result, A&& attributes, R&& rule) {
     attach(result, rule);
-    return operation_.made(std::move(result), attributes);
+    return operation_.finish(std::move(result), attributes);
   }
   template <class R>
-  Array made(const Array& result, R&& rule) {
-    return made(Array(result), rule);
+  Array finish(const Array& result, R&& rule) {
+    return finish(Array(result), rule);
   }
   template <class A, class R>
-  Array made(const Array& result, A&& attributes, R&& rule) {
-    return made(Array(result), attributes, rule);
+  Array finish(const Array& result, A&& attributes, R&& rule) {
+    return finish(Array(result), attributes, rule);
   }
   /// Of several results: `rule(i)` gives that of each.
   template <class A, class R>
-  std::vector<Array> made(std::vector<Array> results, A&& attributes, R&& rule) {
+  std::vector<Array> finish(std::vector<Array> results, A&& attributes, R&& rule) {
     for (std::size_t i = 0; i < results.size(); ++i) attach(results[i], [&] { return rule(i); });
-    return operation_.made(std::move(results), attributes);
+    return operation_.finish(std::move(results), attributes);
   }
 
  private:
@@ -147,7 +147,7 @@ class RuledOperation {
       recording_.attach(result, rule());
   }
   const Operation operation_;
-  const Recording recording_;
+  const HistoryRecorder recording_;
 };
 
 }  // namespace tessera::detail

@@ -30,10 +30,10 @@ class Prefetcher {
   Prefetcher(V source, Device device, PrefetchOptions options = {})
       : source_(std::move(source)), device_(device), slots_(options.slots), queue_(std::make_unique<Queue>(device)) {
     if (slots_ == 0)
-      fail<ArgumentError>({.asked = "prefetch",
+      fail<ArgumentError>({.operation = "prefetch",
                            .with = {{"slots", "0"}},
                            .wrong = "without a slot no batch can be held",
-                           .todo = "Use 2 for one batch copied ahead"});
+                           .remedy = "Use 2 for one batch copied ahead"});
   }
 
   class Iterator {
@@ -42,13 +42,13 @@ class Prefetcher {
     using difference_type = std::ptrdiff_t;
     using iterator_concept = std::input_iterator_tag;
     explicit Iterator(Prefetcher& p) : prefetcher_(&p) {}
-    const Batch& operator*() const { return *prefetcher_->ahead_.front().batch; }
+    const Batch& operator*() const { return *prefetcher_->prefetched_.front().batch; }
     Iterator& operator++() {
       prefetcher_->next();
       return *this;
     }
     void operator++(int) { ++*this; }
-    bool over() const { return prefetcher_->ahead_.empty(); }
+    bool over() const { return prefetcher_->prefetched_.empty(); }
     friend bool operator==(const Iterator& i, std::default_sentinel_t) { return i.over(); }
 
    private:
@@ -56,7 +56,7 @@ class Prefetcher {
   };
 
   Iterator begin() {
-    ahead_.clear();
+    prefetched_.clear();
     waiting_.reset();
     over_ = false;
     at_.emplace(std::ranges::begin(source_));
@@ -73,12 +73,12 @@ class Prefetcher {
   };
 
   void next() {
-    ahead_.pop_front();
+    prefetched_.pop_front();
     fill();
   }
   /// Copies ahead as far as there are slots; throws if the batch to be given out next is an error.
   void fill() {
-    while (!over_ && ahead_.size() < slots_) {
+    while (!over_ && prefetched_.size() < slots_) {
       try {
         if (!waiting_) {
           if (!fresh_) advance();
@@ -90,23 +90,23 @@ class Prefetcher {
           waiting_.emplace(**at_);
           fresh_ = false;
         }
-        ahead_.push_back({move_by(std::as_const(*waiting_), device_, queue_.get()), nullptr});
+        prefetched_.push_back({move_on_queue(std::as_const(*waiting_), device_, queue_.get()), nullptr});
         waiting_.reset();
       } catch (const OutOfMemory&) {
-        if (!ahead_.empty()) break;  // only ahead of time there is none: again when the batches before have gone
+        if (!prefetched_.empty()) break;  // only ahead of time there is none: again when the batches before have gone
         over_ = true;
         throw;
       } catch (const Stopped& stopped) {
         over_ = true;
-        ahead_.push_back({std::nullopt, stopped.error});
+        prefetched_.push_back({std::nullopt, stopped.error});
       } catch (...) {
         over_ = true;
-        ahead_.push_back({std::nullopt, std::current_exception()});
+        prefetched_.push_back({std::nullopt, std::current_exception()});
       }
     }
-    if (!ahead_.empty() && ahead_.front().error) {
-      const std::exception_ptr error = ahead_.front().error;
-      ahead_.clear();
+    if (!prefetched_.empty() && prefetched_.front().error) {
+      const std::exception_ptr error = prefetched_.front().error;
+      prefetched_.clear();
       std::rethrow_exception(error);
     }
   }
@@ -130,7 +130,7 @@ class Prefetcher {
   std::optional<std::ranges::iterator_t<V>> at_;
   bool fresh_ = true, over_ = false;
   std::optional<Batch> waiting_;  ///< taken from the source, and not moved yet
-  std::deque<Slot> ahead_;        ///< the first is given out
+  std::deque<Slot> prefetched_;   ///< the first is given out
 };
 
 /// `batches` is kept by reference if it is an lvalue.

@@ -113,12 +113,12 @@ Array random(Distribution kind, Shape shape, std::uint64_t seed, double a, doubl
   const detail::Operation operation(name);
   if (counter.in_memory() && !device) device = counter.memory().device();
   if (counter.in_memory() && device != counter.memory().device())
-    fail<DeviceError>({.asked = name,
+    fail<DeviceError>({.operation = name,
                        .with = {{"device", to_string(*device)}, {"counter on", to_string(counter.memory().device())}},
                        .wrong = "the counter is on another device than what is to be drawn",
-                       .todo = "Move it with .to(device)"});
+                       .remedy = "Move it with .to(device)"});
   Array out = Array::empty(std::move(shape), kind == Distribution::bits ? DType::u32 : DType::f32, device);
-  if (out.size() == 0) return operation.made(std::move(out));
+  if (out.size() == 0) return operation.finish(std::move(out));
   static auto& family = *new KernelFamily<RandomSpec>(trace_random);
   family({kind, counter.in_memory()})
       .launch({static_cast<std::uint64_t>((out.size() + 3) / 4), 1, 1},
@@ -127,7 +127,7 @@ Array random(Distribution kind, Shape shape, std::uint64_t seed, double a, doubl
                LaunchArgument::scalar(static_cast<float>(b)), LaunchArgument::scalar(DType::u64, first),
                counter.in_memory() ? LaunchArgument(counter.memory().view())
                                    : LaunchArgument::scalar(DType::u64, counter.number())});
-  return operation.made(std::move(out));
+  return operation.finish(std::move(out));
 }
 
 Array draw(Distribution kind, Shape shape, double a, double b, std::optional<Device> device,
@@ -153,11 +153,11 @@ Array random_part(Distribution kind, const Shape& whole, const Shape& starts, Sh
   for (std::size_t d = 0; inside && d < rank; ++d)
     inside = starts[d] >= 0 && shape[d] >= 0 && starts[d] <= whole[d] - shape[d];
   if (!inside)
-    fail<ShapeError>({.asked = name,
+    fail<ShapeError>({.operation = name,
                       .with = {{"whole", to_string(whole)}, {"starts", to_string(starts)}, {"part", to_string(shape)}},
                       .wrong = "the part does not lie inside of the whole"});
   Array out = Array::empty(shape, kind == Distribution::bits ? DType::u32 : DType::f32, device);
-  if (out.size() == 0) return operation.made(std::move(out));
+  if (out.size() == 0) return operation.finish(std::move(out));
   static auto& family = *new KernelFamily<RandomSpec>(trace_random);
   const Strides pitches = contiguous_strides(whole);
   // Rows of the last dimension, those along the one before it by one launch; of the others each index has its own.
@@ -178,7 +178,7 @@ Array random_part(Distribution kind, const Shape& whole, const Shape& starts, Sh
                  LaunchArgument::scalar(DType::u64, 0), LaunchArgument::index(matrix * rows * columns),
                  LaunchArgument::scalar(DType::u64, static_cast<std::uint64_t>(pitch))});
   }
-  return operation.made(std::move(out));
+  return operation.finish(std::move(out));
 }
 
 }  // namespace
@@ -220,12 +220,12 @@ Array random_bits(Shape shape, std::uint64_t seed, const Counter& counter, std::
 
 Counter::Counter(Array in_memory) {
   if (in_memory.dtype() != DType::u64)
-    fail<DtypeError>({.asked = "Counter",
+    fail<DtypeError>({.operation = "Counter",
                       .with = {{"dtype", std::string(dtype_name(in_memory.dtype()))}},
                       .wrong = "a counter in memory is a u64",
-                      .todo = "Make it by Array::from({std::uint64_t{0}})"});
+                      .remedy = "Make it by Array::from({std::uint64_t{0}})"});
   if (in_memory.size() != 1)
-    fail<ShapeError>({.asked = "Counter",
+    fail<ShapeError>({.operation = "Counter",
                       .with = {{"shape", to_string(in_memory.shape())}},
                       .wrong = "a counter in memory is one number"});
   memory_ = std::move(in_memory);

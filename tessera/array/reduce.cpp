@@ -3,20 +3,20 @@
 #include <algorithm>
 #include <limits>
 
+#include "tessera/array/cached_operation.h"
 #include "tessera/array/elementwise.h"
-#include "tessera/array/extremes.h"
+#include "tessera/array/min_max.h"
 #include "tessera/array/operation.h"
-#include "tessera/array/repeated_operation.h"
 #include "tessera/device/launch/block_threads.h"
 #include "tessera/device/launch/kernel.h"
 #include "tessera/ir/semantics.h"
 
 namespace tessera {
 
+using detail::CachedOperation;
 using detail::Fused;
 using detail::FusedTrace;
 using detail::Operation;
-using detail::RepeatedOperation;
 using detail::RuledOperation;
 using detail::StridedView;
 using detail::Structure;
@@ -24,16 +24,16 @@ using detail::Structure;
 namespace {
 
 enum Form : std::uint8_t {
-  thread_each,     ///< a thread computes one result (or one part of it): neighbours read neighbouring elements
-  rows_each,       ///< as thread_each, and to the bit, in blocks that go over rows of memory together
-  block_each,      ///< a block does: for reductions along contiguous memory
-  few_each,        ///< likewise, with several sums a thread
-  position,        ///< a block finds where the largest element is, by integers that order alike
+  per_thread,          ///< a thread computes one result (or one part of it): neighbours read neighbouring elements
+  rows_per_block,      ///< as thread_each, and to the bit, in blocks that go over rows of memory together
+  per_block,           ///< a block does: for reductions along contiguous memory
+  per_block_unrolled,  ///< likewise, with several sums a thread
+  position,            ///< a block finds where the largest element is, by integers that order alike
   few_position,    ///< likewise, by the floats themselves, several at a time: for processors, which lose no denormals
   short_position,  ///< likewise, of rows that are quickly read twice
-  position_each    ///< a thread does, by the floats themselves
+  position_per_thread  ///< a thread does, by the floats themselves
 };
-bool in_blocks(std::uint8_t form) { return form != thread_each && form != position_each; }
+bool in_blocks(std::uint8_t form) { return form != per_thread && form != position_per_thread; }
 bool finds_position(std::uint8_t form) { return form >= position; }
 
 struct ReductionSpec {
@@ -87,14 +87,14 @@ struct Accumulation {
     return keyed() ? key_of(v) : v;
   }
   ir::Value key_of(ir::Value v) const {
-    return detail::order_key(position ? detail::without_sign_of_zero(v) : v, op == ir::ReduceOp::max);
+    return detail::sortable_key(position ? detail::canonicalize_zero(v) : v, op == ir::ReduceOp::max);
   }
   // Of what was taken: an integer that orders alike, and whether one comes before another. Of NaN the first wins.
   ir::Value key(ir::Value v) const { return ordered() && compares ? key_of(v) : v; }
   ir::Value better(ir::Value v, ir::Value than) const {
     return ordered() && compares ? !(v <= than) && than == than : v > than;
   }
-  ir::Value give(ir::Value v) const { return keyed() ? detail::from_order_key(v) : v; }
+  ir::Value give(ir::Value v) const { return keyed() ? detail::from_sortable_key(v) : v; }
 };
 
 // Coordinates of a linear position within dimensions [first, last), innermost last.
@@ -182,7 +182,7 @@ ir::Function trace_reduction(const ReductionSpec& spec) {
   const int threads = s.threads;
   std::vector<ir::Value> at(s.rank);
   ir::Value result_index, begin;
-  if (blocks && s.form != rows_each) {
+  if (blocks && s.form != rows_per_block) {
     unravel(trace, ir::block_id(0), 0, kept, at);
     result_index = ir::block_id(0) * parts + ir::block_id(1);
     begin = ir::block_id(1) * part;
@@ -246,7 +246,7 @@ ir::Function trace_reduction(const ReductionSpec& spec) {
     last_ones([&](ir::Value r) { group(r - lane, 1); });
 
     const ir::Value key = in.key(best.get()), top = ir::block_max(key);
-    const ir::Value greatest = floats ? detail::from_order_key(top) : top;
+    const ir::Value greatest = floats ? detail::from_sortable_key(top) : top;
     const ir::Value first_group = whole ? begin : ir::block_min(ir::select(key == top, where.get(), far));
     std::vector<ir::Variable> first;  // by vector of the group: where a group begins whose k-th has it
     for (int k = 0; k < count; ++k) first.emplace_back(DType::index, far);
@@ -287,7 +287,7 @@ ir::Function trace_reduction(const ReductionSpec& spec) {
     return builder.finish();
   }
   if (finds_position(s.form)) {
-    const bool alone = s.form == position_each;
+    const bool alone = s.form == position_per_thread;
     const int step = alone ? 1 : threads;
     const ir::Value own = alone ? ir::index_literal(0) : ir::thread_id();
     const ir::Variable best(in.worked(), in.begin()), where(DType::index, begin + own);
@@ -312,10 +312,10 @@ ir::Function trace_reduction(const ReductionSpec& spec) {
   const auto store = [&](ir::Value whole) {
     trace.output(0).store(result_index, ir::cast(s.outputs[0], in.give(whole)));
   };
-  if (s.form == thread_each) {
+  if (s.form == per_thread) {
     ir::for_(begin, end, add);
     store(sum.get());
-  } else if (s.form == rows_each) {
+  } else if (s.form == rows_per_block) {
     const ir::Value extent = trace.extent(kept - 1), exists = at[kept - 1] < extent;
     ir::for_(begin, end, rows_together, [&](ir::Value row) {
       const auto rows = [&] {
@@ -338,10 +338,10 @@ ir::Function trace_reduction(const ReductionSpec& spec) {
     ir::if_(exists, [&] { store(sum.get()); });
   } else {
     // Several at a time, since each addition waits for the one before.
-    const int count = s.form == block_each ? 1 : in.keyed() ? 4 : 8;
+    const int count = s.form == per_block ? 1 : in.keyed() ? 4 : 8;
     // Several dimensions are walked vector by vector; a GPU's threads each find their own element.
     std::optional<VectorWalk> walk;
-    if (s.form == few_each && s.reduced > 1) walk.emplace(trace, kept, s.rank, threads, begin);
+    if (s.form == per_block_unrolled && s.reduced > 1) walk.emplace(trace, kept, s.rank, threads, begin);
     if (small || count == 1) {
       std::vector<ir::Variable> sums = {sum};
       while (sums.size() < static_cast<std::size_t>(count)) sums.emplace_back(in.worked(), in.begin());
@@ -402,7 +402,7 @@ std::uint64_t number_of(const Request& request, std::size_t rank, std::span<cons
     if (d >= rank || (reduced >> d & 1) != 0) return 0;
     reduced |= n(1) << d;
   }
-  return n(RepeatedOperation::reduction) | reduced << 8 | n(request.op) << 16 | n(request.accumulator) << 24 |
+  return n(CachedOperation::reduction) | reduced << 8 | n(request.op) << 16 | n(request.accumulator) << 24 |
          n(request.result) << 32 | n(request.position) << 40 | n(keep) << 41;
 }
 
@@ -431,7 +431,7 @@ Array reduce_parts(const Request& request, Array parts, Shape shape) {
 Array reduce(const Request& request, Array a, std::span<const int> axes, bool keep) {
   enum : std::uint32_t { whole, in_parts };
   const std::uint64_t number = number_of(request, a.shape().size(), axes, keep);
-  std::optional<RepeatedOperation> repeated;
+  std::optional<CachedOperation> repeated;
   if (number != 0) repeated.emplace(number, a);
   if (repeated && *repeated) {
     detail::count_fused_launch();
@@ -445,7 +445,7 @@ Array reduce(const Request& request, Array a, std::span<const int> axes, bool ke
   for (int axis : axes) {
     const auto d = static_cast<std::size_t>(normalise_axis(request.name, axis, a.shape().size()));
     if (reduced[d])
-      fail<ShapeError>({.asked = request.name,
+      fail<ShapeError>({.operation = request.name,
                         .with = {{"shape", to_string(a.shape())}, {"axis", std::to_string(axis)}},
                         .wrong = "an axis is named twice"});
     reduced[d] = true;
@@ -461,12 +461,12 @@ Array reduce(const Request& request, Array a, std::span<const int> axes, bool ke
   }
   const bool needs_elements = request.op == ir::ReduceOp::max || request.op == ir::ReduceOp::min;
   if (total == 0 && needs_elements)
-    fail<ShapeError>({.asked = request.name,
+    fail<ShapeError>({.operation = request.name,
                       .with = {{"shape", to_string(a.shape())}},
                       .wrong = "there is nothing to take it of",
-                      .todo = "The reduced axes must have elements"});
+                      .remedy = "The reduced axes must have elements"});
   if (request.position && total > longest_axis)
-    fail<ShapeError>({.asked = request.name,
+    fail<ShapeError>({.operation = request.name,
                       .with = {{"elements", std::to_string(total)}},
                       .wrong = "the axis is longer than 2^31 - 8192"});
   // Of axes that do not follow each other the innermost come first, so that no position in several has to be found for
@@ -534,23 +534,23 @@ Array reduce(const Request& request, Array a, std::span<const int> axes, bool ke
   const bool vectors = blocks_are_vectors(device.backend);
   if (request.position)
     s.form = !vectors                                    ? position
-             : !along_memory && results >= 4             ? position_each
+             : !along_memory && results >= 4             ? position_per_thread
              : total <= short_row && s.nodes.size() <= 1 ? short_position
                                                          : few_position;
   else
-    s.form = along_memory && total >= 32       ? (vectors ? few_each : block_each)
-             : vectors && inner >= row_threads ? rows_each
-                                               : thread_each;
+    s.form = along_memory && total >= 32       ? (vectors ? per_block_unrolled : per_block)
+             : vectors && inner >= row_threads ? rows_per_block
+                                               : per_thread;
   const Capabilities& can = device_info(device).can;
-  s.threads = static_cast<std::uint16_t>(!in_blocks(s.form)    ? 0
-                                         : s.form == rows_each ? row_threads
-                                         : vectors             ? can.subgroup_widths[0]
-                                                               : block_threads(can, most_threads));
+  s.threads = static_cast<std::uint16_t>(!in_blocks(s.form)         ? 0
+                                         : s.form == rows_per_block ? row_threads
+                                         : vectors                  ? can.subgroup_widths[0]
+                                                                    : block_threads(can, most_threads));
   s.reduction = static_cast<std::uint8_t>(request.op);
   s.accumulator = request.accumulator;
 
   // Few results of many elements each: parts in parallel first, then the parts.
-  const bool columns = s.form == thread_each || s.form == rows_each || s.form == position_each;
+  const bool columns = s.form == per_thread || s.form == rows_per_block || s.form == position_per_thread;
   const std::int64_t lanes = columns ? results : results * most_threads;
   std::int64_t parts = 1;
   if (!request.position && lanes < 16384 && total > 4096)
@@ -571,7 +571,7 @@ Array reduce(const Request& request, Array a, std::span<const int> axes, bool ke
   for (std::int64_t v : {total, part, parts}) args.push_back(LaunchArgument::index(v));
   std::array<std::uint64_t, 3> grid = {static_cast<std::uint64_t>(results), static_cast<std::uint64_t>(parts), 1};
   if (columns) {
-    const std::int64_t across = s.form == rows_each ? (inner + row_threads - 1) / row_threads : inner;
+    const std::int64_t across = s.form == rows_per_block ? (inner + row_threads - 1) / row_threads : inner;
     grid = {static_cast<std::uint64_t>(across), static_cast<std::uint64_t>(results / inner),
             static_cast<std::uint64_t>(parts)};
   }
@@ -592,16 +592,16 @@ DType sum_dtype(DType t) {
 }
 DType accumulator_of(DType t) { return t == DType::f16 || t == DType::bf16 ? DType::f32 : t; }
 
-void need_numbers(const char* name, const Array& a) {
+void check_numeric(const char* name, const Array& a) {
   if (a.dtype() == DType::boolean)
-    fail<DtypeError>({.asked = name,
+    fail<DtypeError>({.operation = name,
                       .with = {{"dtype", "bool"}},
                       .wrong = "this reduction takes numbers",
-                      .todo = "Use any, all, or astype"});
+                      .remedy = "Use any, all, or astype"});
 }
 
 /// What an observer is told besides the array, which is made if there is one.
-auto told(const std::vector<int>& axes, bool keep) {
+auto reduction_attributes(const std::vector<int>& axes, bool keep) {
   return [&axes, keep] {
     return Attributes{{"axes", std::vector<std::int64_t>(axes.begin(), axes.end())}, {"keep", keep}};
   };
@@ -647,10 +647,10 @@ auto extreme_rule(const std::vector<int>& axes) {
 
 Array sum(Array a, std::vector<int> axes, bool keep) {
   RuledOperation operation("sum", a);
-  const auto attributes = told(axes, keep);
+  const auto attributes = reduction_attributes(axes, keep);
   const DType t = sum_dtype(a.dtype());
-  return operation.made(reduce({"sum", ir::ReduceOp::sum, accumulator_of(t), t}, std::move(a), axes, keep), attributes,
-                        sum_rule(axes));
+  return operation.finish(reduce({"sum", ir::ReduceOp::sum, accumulator_of(t), t}, std::move(a), axes, keep),
+                          attributes, sum_rule(axes));
 }
 Array detail::mean_of_sum(Array total, std::int64_t count, DType dtype) {
   if (is_float(total.dtype())) return (std::move(total) / static_cast<double>(count)).astype(dtype);
@@ -659,7 +659,7 @@ Array detail::mean_of_sum(Array total, std::int64_t count, DType dtype) {
 }
 Array mean(Array a, std::vector<int> axes, bool keep) {
   RuledOperation operation("mean", a);
-  const auto attributes = told(axes, keep);
+  const auto attributes = reduction_attributes(axes, keep);
   const bool integers = !is_float(a.dtype());
   const DType t = !integers ? a.dtype() : device_info(a.device()).can.f64 ? DType::f64 : DType::f32;
   // Up to 32 bits the sum is exact in 64; of more it could wrap.
@@ -667,52 +667,52 @@ Array mean(Array a, std::vector<int> axes, bool keep) {
   const DType sums = is_float(a.dtype()) ? accumulator_of(t) : sum_dtype(a.dtype());
   const std::int64_t before = a.size();
   Array total = reduce({"mean", ir::ReduceOp::sum, sums, sums}, std::move(a), axes, keep);
-  if (total.size() == 0) return operation.made(total.astype(t), attributes, sum_rule(axes));
+  if (total.size() == 0) return operation.finish(total.astype(t), attributes, sum_rule(axes));
   const std::int64_t count = before / total.size();
   // Integers have no history.
-  return operation.made(detail::mean_of_sum(std::move(total), count, t), attributes,
-                        sum_rule(axes, 1 / static_cast<double>(count)));
+  return operation.finish(detail::mean_of_sum(std::move(total), count, t), attributes,
+                          sum_rule(axes, 1 / static_cast<double>(count)));
 }
 Array max(Array a, std::vector<int> axes, bool keep) {
   RuledOperation operation("max", a);
-  const auto attributes = told(axes, keep);
-  need_numbers("max", a);
+  const auto attributes = reduction_attributes(axes, keep);
+  check_numeric("max", a);
   const DType t = a.dtype();
-  return operation.made(reduce({"max", ir::ReduceOp::max, accumulator_of(t), t}, std::move(a), axes, keep), attributes,
-                        extreme_rule(axes));
+  return operation.finish(reduce({"max", ir::ReduceOp::max, accumulator_of(t), t}, std::move(a), axes, keep),
+                          attributes, extreme_rule(axes));
 }
 Array min(Array a, std::vector<int> axes, bool keep) {
   RuledOperation operation("min", a);
-  const auto attributes = told(axes, keep);
-  need_numbers("min", a);
+  const auto attributes = reduction_attributes(axes, keep);
+  check_numeric("min", a);
   const DType t = a.dtype();
-  return operation.made(reduce({"min", ir::ReduceOp::min, accumulator_of(t), t}, std::move(a), axes, keep), attributes,
-                        extreme_rule(axes));
+  return operation.finish(reduce({"min", ir::ReduceOp::min, accumulator_of(t), t}, std::move(a), axes, keep),
+                          attributes, extreme_rule(axes));
 }
 Array any(Array a, std::vector<int> axes, bool keep) {
   const Operation operation("any", a);
-  const auto attributes = told(axes, keep);
+  const auto attributes = reduction_attributes(axes, keep);
   if (a.dtype() != DType::boolean) a = a.astype(DType::boolean);
-  return operation.made(reduce({"any", ir::ReduceOp::or_, DType::boolean, DType::boolean}, std::move(a), axes, keep),
-                        attributes);
+  return operation.finish(reduce({"any", ir::ReduceOp::or_, DType::boolean, DType::boolean}, std::move(a), axes, keep),
+                          attributes);
 }
 Array all(Array a, std::vector<int> axes, bool keep) {
   const Operation operation("all", a);
-  const auto attributes = told(axes, keep);
+  const auto attributes = reduction_attributes(axes, keep);
   if (a.dtype() != DType::boolean) a = a.astype(DType::boolean);
-  return operation.made(reduce({"all", ir::ReduceOp::and_, DType::boolean, DType::boolean}, std::move(a), axes, keep),
-                        attributes);
+  return operation.finish(reduce({"all", ir::ReduceOp::and_, DType::boolean, DType::boolean}, std::move(a), axes, keep),
+                          attributes);
 }
 Array argmax(Array a, int axis, bool keep) {
   if (a.rank() == 0) return argmax(a.reshape({1}), axis);
   const Operation operation("argmax", a);
-  need_numbers("argmax", a);
+  check_numeric("argmax", a);
   const auto d = normalise_axis("argmax", axis, a.shape().size());
   const DType t = accumulator_of(a.dtype());
-  return operation.made(reduce({"argmax", ir::ReduceOp::max, t, DType::i64, true}, std::move(a), std::array{d}, keep),
-                        [&] {
-                          return Attributes{{"axis", static_cast<std::int64_t>(d)}, {"keep", keep}};
-                        });
+  return operation.finish(reduce({"argmax", ir::ReduceOp::max, t, DType::i64, true}, std::move(a), std::array{d}, keep),
+                          [&] {
+                            return Attributes{{"axis", static_cast<std::int64_t>(d)}, {"keep", keep}};
+                          });
 }
 
 }  // namespace tessera

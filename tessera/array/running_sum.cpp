@@ -78,7 +78,7 @@ std::uint32_t threads_of(Device device) {
 
 }  // namespace
 
-Array detail::running_sum(const Array& a, const AlongAxis& axis, DType sums, bool exclusive) {
+Array detail::running_sum(const Array& a, const AxisLayout& axis, DType sums, bool exclusive) {
   const Device device = a.device();
   Array out = Array::empty(a.shape(), sums, device);
   if (out.size() == 0) return out;
@@ -133,7 +133,7 @@ Array cumsum(const Array& a, int axis) {
       });
     }};
   };
-  return operation.made(
+  return operation.finish(
       std::move(out),
       [&] {
         return Attributes{{"axis", static_cast<std::int64_t>(d)}};

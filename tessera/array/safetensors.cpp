@@ -12,14 +12,14 @@
 #include "tessera/array/host_bytes.h"
 #include "tessera/array/operation.h"
 #include "tessera/array/safetensors_header.h"
-#include "tessera/base/os/replace_file.h"
+#include "tessera/base/os/atomic_file.h"
 
 namespace tessera {
 
 namespace {
 
 struct OtherFile {
-  std::string what, todo;
+  std::string what, remedy;
 };
 /// What is often given in place of a safetensors file, by its first 8 bytes.
 std::optional<OtherFile> other_file(std::string_view begin) {
@@ -65,7 +65,7 @@ SafetensorsFile SafetensorsFile::parse(std::span<const std::byte> bytes, std::st
 }
 
 void SafetensorsFile::bad(std::uint64_t offset, const std::string& field, const std::string& wrong) const {
-  fail<FormatError>({.asked = "read safetensors",
+  fail<FormatError>({.operation = "read safetensors",
                      .with = {{"file", name_}, {"offset", std::to_string(offset)}, {"field", field}},
                      .wrong = wrong});
 }
@@ -86,10 +86,10 @@ void SafetensorsFile::read_header() {
   const bool above = length > most_safetensors_header;
   if (above || length > size_ - 8) {
     if (const auto other = other_file({reinterpret_cast<const char*>(length_bytes), sizeof length_bytes}))
-      fail<FormatError>({.asked = "read safetensors",
+      fail<FormatError>({.operation = "read safetensors",
                          .with = {{"file", name_}, {"offset", "0"}},
                          .wrong = "it is " + other->what,
-                         .todo = other->todo});
+                         .remedy = other->remedy});
     bad(0, "header length",
         above ? fmt::format("the length {} is above the {} that the format allows", length, most_safetensors_header)
               : fmt::format("{} bytes are more than the {} that the file has behind it", length, size_ - 8));
@@ -106,14 +106,14 @@ const SafetensorsTensor* SafetensorsFile::find(std::string_view name) const {
 
 const SafetensorsTensor& SafetensorsFile::tensor(std::string_view name) const {
   if (const SafetensorsTensor* found = find(name)) return *found;
-  fail<FormatError>({.asked = "read safetensors",
+  fail<FormatError>({.operation = "read safetensors",
                      .with = {{"file", name_}, {"tensor", std::string(name)}},
                      .wrong = "the file has no such tensor"});
 }
 
 std::vector<std::byte> SafetensorsFile::data(const SafetensorsTensor& tensor) const {
   if (tensor.offset > size_ || tensor.bytes > size_ - tensor.offset)
-    fail<ArgumentError>({.asked = "read safetensors",
+    fail<ArgumentError>({.operation = "read safetensors",
                          .with = {{"file", name_}, {"tensor", tensor.name}},
                          .wrong = "the tensor does not belong to this file"});
   std::vector<std::byte> out(tensor.bytes);
@@ -127,14 +127,14 @@ Array SafetensorsFile::load(std::string_view name, std::optional<Device> device)
   if (!t.dtype)
     bad(t.described_at, "tensor \"" + t.name + "\" dtype", fmt::format("Tessera has no dtype {}", t.dtype_name));
   std::vector<std::byte> bytes = data(t);
-  return operation.made(detail::array_of_bytes(bytes, *t.dtype, t.shape, device));
+  return operation.finish(detail::array_of_bytes(bytes, *t.dtype, t.shape, device));
 }
 
 void save_safetensors(const std::string& path, const std::vector<std::pair<std::string, Array>>& arrays,
                       const std::map<std::string, std::string>& metadata) {
-  const auto refuse = [&](const std::string& name, const std::string& wrong, const char* todo) {
+  const auto refuse = [&](const std::string& name, const std::string& wrong, const char* remedy) {
     fail<ArgumentError>(
-        {.asked = "save_safetensors", .with = {{"file", path}, {"name", name}}, .wrong = wrong, .todo = todo});
+        {.operation = "save_safetensors", .with = {{"file", path}, {"name", name}}, .wrong = wrong, .remedy = remedy});
   };
   const auto quoted = [&](const std::string& text) {
     try {
@@ -181,10 +181,10 @@ void save_safetensors(const std::string& path, const std::vector<std::pair<std::
   header.resize((header.size() + 7) / 8 * 8, ' ');  // elements are aligned
   if (header.size() > most_safetensors_header)
     fail<ArgumentError>(
-        {.asked = "save_safetensors",
+        {.operation = "save_safetensors",
          .with = {{"file", path}, {"header", fmt::format("{} bytes", header.size())}},
          .wrong = fmt::format("the header is above the {} bytes that the format allows", most_safetensors_header),
-         .todo = "Write the arrays to several files, or give them shorter names"});
+         .remedy = "Write the arrays to several files, or give them shorter names"});
 
   std::string bytes;
   bytes.reserve(8 + header.size() + data_bytes);

@@ -58,7 +58,7 @@ void ArrayLoader::look(const Array& a, const Path& at, bool optional) {
     targets_.push_back({t, a, std::move(name), t->dtype == a.dtype() ? "" : std::move(differs)});
 }
 
-void ArrayLoader::pass_by(std::string_view names) {
+void ArrayLoader::ignore_prefix(std::string_view names) {
   for (const SafetensorsTensor& t : file_.tensors())
     if (t.name.starts_with(prefix_) && std::string_view(t.name).substr(prefix_.size()).starts_with(names))
       names_.insert(t.name.substr(prefix_.size()));
@@ -79,14 +79,14 @@ LoadReport ArrayLoader::load(LoadArraysOptions options) {
   });
   const std::string wrong = not_loaded(report_);
   if (!wrong.empty() && !options.partial)
-    fail<ArgumentError>({.asked = "load_arrays",
+    fail<ArgumentError>({.operation = "load_arrays",
                          .with = {{"file", file_.name()}},
                          .wrong = "the file holds other arrays than the structure: " + wrong,
-                         .todo = of_other_dtype
-                                     ? "Load arrays of another dtype with .convert = true, or name the file that was "
-                                       "made of such a structure"
-                                     : "Name the file that was made of such a structure, or load what fits with "
-                                       ".partial"});
+                         .remedy = of_other_dtype
+                                       ? "Load arrays of another dtype with .convert = true, or name the file that was "
+                                         "made of such a structure"
+                                       : "Name the file that was made of such a structure, or load what fits with "
+                                         ".partial"});
 
   // Whatever can fail comes before the first write: reading, and memory for what does not lie in one piece.
   struct Write {
@@ -100,7 +100,7 @@ LoadReport ArrayLoader::load(LoadArraysOptions options) {
     if (array.size() == 0) continue;
     Write& w = writes.emplace_back(Write{.to = array, .bytes = file_.data(*tensor)});
     if (array.contiguous() && other_dtype.empty()) {
-      make_bools(w.bytes, array.dtype());
+      normalize_bools(w.bytes, array.dtype());
       w.memory = array.view_for_writing();
     } else {
       w.value = array_of_bytes(w.bytes, *tensor->dtype, array.shape(), array.device()).astype(array.dtype()).eval();

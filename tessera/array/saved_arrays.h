@@ -4,7 +4,7 @@
 #pragma once
 
 #include "tessera/array/safetensors.h"
-#include "tessera/array/walk.h"
+#include "tessera/array/traversal.h"
 
 namespace tessera {
 
@@ -36,7 +36,7 @@ class ArrayLoader {
       : file_(file), prefix_(prefix), file_names_(std::move(names)) {}
   /// `optional`: an array that the file lacks stays as it is.
   void look(const Array& a, const Path& at, bool optional = false);
-  void pass_by(std::string_view names);  ///< arrays of the file whose names begin so are not asked for
+  void ignore_prefix(std::string_view names);  ///< arrays of the file whose names begin so are not asked for
   void refuse(std::string mismatch) { report_.mismatched.push_back(std::move(mismatch)); }
   LoadReport load(LoadArraysOptions options);
 

@@ -8,9 +8,9 @@
 #include <limits>
 #include <optional>
 
+#include "tessera/array/axis_layout.h"
 #include "tessera/array/elementwise.h"
 #include "tessera/array/functions.h"
-#include "tessera/array/layout.h"
 #include "tessera/array/running_sum.h"
 #include "tessera/device/launch/kernel.h"
 
@@ -354,7 +354,7 @@ Array sorted_along(const char* name, const Array& a, std::size_t axis, bool orde
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
   const std::int64_t extent = a.shape()[axis];
   if (extent > most)
-    fail<ShapeError>({.asked = name,
+    fail<ShapeError>({.operation = name,
                       .with = {{"shape", to_string(a.shape())}, {"axis", std::to_string(axis)}},
                       .wrong = "the axis has more than 2^31 - 1 elements"});
   if (a.size() == 0) return Array::empty(a.shape(), order ? DType::i64 : a.dtype(), a.device());
@@ -379,7 +379,7 @@ Array argsort(const Array& a, int axis) {
   if (a.rank() == 0) return argsort(a.reshape({1}), axis);
   const detail::Operation operation("argsort", a);
   const auto d = static_cast<std::size_t>(normalise_axis("argsort", axis, a.shape().size()));
-  return operation.made(sorted_along("argsort", detail::without_history(a), d, true), [&] {
+  return operation.finish(sorted_along("argsort", detail::without_history(a), d, true), [&] {
     return Attributes{{"axis", static_cast<std::int64_t>(d)}};
   });
 }
@@ -390,7 +390,7 @@ Array sort(const Array& a, int axis) {
   const auto d = static_cast<std::size_t>(normalise_axis("sort", axis, a.shape().size()));
   Array out = a.has_history() ? take_along_axis(a, argsort(a, static_cast<int>(d)), static_cast<int>(d))
                               : sorted_along("sort", a, d, false);
-  return operation.made(std::move(out), [&] { return Attributes{{"axis", static_cast<std::int64_t>(d)}}; });
+  return operation.finish(std::move(out), [&] { return Attributes{{"axis", static_cast<std::int64_t>(d)}}; });
 }
 
 }  // namespace tessera

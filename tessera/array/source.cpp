@@ -5,9 +5,9 @@
 
 #include <algorithm>
 
+#include "tessera/array/cached_expression.h"
 #include "tessera/array/flushing.h"
 #include "tessera/array/fusion_trace.h"
-#include "tessera/array/repeated_expression.h"
 #include "tessera/base/log.h"
 #include "tessera/base/printable.h"
 #include "tessera/device/queue/recorder.h"
@@ -27,9 +27,9 @@ bool fusion_traced() { return trace_requested.load(std::memory_order_relaxed) ||
 void trace_flush(const Fused& fused, const char* rule) {
   if (!fusion_traced()) return;
   logging::print(fmt::format("fused {} on {}: {}, {}, {}: {}", operation_names(fused.structure()),
-                             to_string(fused.device()), counted(fused.operations(), "operation"),
-                             counted(fused.inputs().size(), "input"),
-                             counted(fused.structure().outputs.size(), "output"), rule));
+                             to_string(fused.device()), count_noun(fused.operations(), "operation"),
+                             count_noun(fused.inputs().size(), "input"),
+                             count_noun(fused.structure().outputs.size(), "output"), rule));
 }
 
 std::shared_ptr<Source> Source::of(std::shared_ptr<Storage> storage, DType dtype) {
@@ -52,7 +52,7 @@ std::shared_ptr<Source> Source::pending_on(Device device, DType dtype) {
 std::shared_ptr<Source> Source::of(const std::shared_ptr<const Expr>& expr) {
   auto made = pending_on(expr->device, expr->dtype);
   std::shared_ptr<Source> known;
-  std::lock_guard hold(PendingBooks::of(expr->device).lock);
+  std::lock_guard hold(PendingRegistry::of(expr->device).lock);
   known = expr->source();
   if (known && !(known->computed() && known->overwritten())) return known;
   begin(made, expr);
@@ -79,14 +79,14 @@ bool Source::flush() {
   return storage("its input is about to be written") != nullptr;
 }
 
-const std::shared_ptr<Storage>& Source::storage(const char* rule, std::span<const std::shared_ptr<Source>> beside) {
+const std::shared_ptr<Storage>& Source::storage(const char* rule, std::span<const std::shared_ptr<Source>> siblings) {
   if (computed()) return storage_;
   const Recorder::Pause pause(recording_ != Recorder::number());
-  if (!beside.empty()) return collect(rule, beside, nullptr, nullptr);
+  if (!siblings.empty()) return collect(rule, siblings, nullptr, nullptr);
   SingleComputation single(*this);
-  if (!single) return collect(rule, beside, nullptr, nullptr);
+  if (!single) return collect(rule, siblings, nullptr, nullptr);
   const std::shared_ptr<const Expr>& e = single.expression();
-  const RepeatedExpression repeated(e->op, e->sub, e->dtype, device_, e->shape, e->terms());
+  const CachedExpression repeated(e->op, e->sub, e->dtype, device_, e->shape, e->terms());
   if (repeated) {
     count_fused_launch();
     single.computed(repeated());
@@ -94,13 +94,13 @@ const std::shared_ptr<Storage>& Source::storage(const char* rule, std::span<cons
   }
   const std::shared_ptr<const Expr> kept = e;
   single.release();  // collecting may wait for tasks, which wait for readers that are claimed
-  return collect(rule, beside, &repeated, kept.get());
+  return collect(rule, siblings, &repeated, kept.get());
 }
 
-const std::shared_ptr<Storage>& Source::collect(const char* rule, std::span<const std::shared_ptr<Source>> beside,
-                                                const RepeatedExpression* repeated, const Expr* single) {
+const std::shared_ptr<Storage>& Source::collect(const char* rule, std::span<const std::shared_ptr<Source>> siblings,
+                                                const CachedExpression* repeated, const Expr* single) {
   Computation walk(device_);
-  const std::optional<int> node = walk.collect(*this, beside);
+  const std::optional<int> node = walk.collect(*this, siblings);
   if (!node) return storage_;
   const Shape shape = walk.root().shape;
   auto result = Storage::allocate(device_, static_cast<std::size_t>(element_count(shape)) * dtype_size(dtype_));
@@ -113,11 +113,11 @@ const std::shared_ptr<Storage>& Source::collect(const char* rule, std::span<cons
 }
 
 namespace {
-void collect_into(std::span<const Write> writes, const Shape& shape, Device device, std::span<Array> given,
-                  const RepeatedExpression* repeated) {
+void collect_into(std::span<const Write> writes, const Shape& shape, Device device, std::span<Array> donated,
+                  const CachedExpression* repeated) {
   Computation walk(device);
-  const std::vector<int> nodes = walk.collect(writes, given);
-  for (Array& a : given) a = Array();
+  const std::vector<int> nodes = walk.collect(writes, donated);
+  for (Array& a : donated) a = Array();
   walk.add_outputs(shape);
   for (std::size_t i = 0; i < writes.size(); ++i) walk.fused().output(nodes[i], writes[i].target);
   trace_flush(walk.fused(), "its result is written in place");
@@ -126,11 +126,11 @@ void collect_into(std::span<const Write> writes, const Shape& shape, Device devi
 }
 }  // namespace
 
-void run_into(std::span<const Write> writes, const Shape& shape, Device device, std::span<Array> given) {
-  if (writes.size() != 1) return collect_into(writes, shape, device, given, nullptr);
+void run_into(std::span<const Write> writes, const Shape& shape, Device device, std::span<Array> donated) {
+  if (writes.size() != 1) return collect_into(writes, shape, device, donated, nullptr);
   const Write& w = writes.front();
-  const RepeatedExpression repeated(w.op, w.sub, w.target.dtype, device, shape, w.terms, &w.target);
-  if (!repeated) return collect_into(writes, shape, device, given, &repeated);
+  const CachedExpression repeated(w.op, w.sub, w.target.dtype, device, shape, w.terms, &w.target);
+  if (!repeated) return collect_into(writes, shape, device, donated, &repeated);
   count_fused_launch();
   repeated();
 }
@@ -154,11 +154,11 @@ int Computation::visit(const Term& t) {
 }
 
 int Computation::visit(const std::shared_ptr<const Expr>& expr) {
-  for (const Met& m : met_)
+  for (const Visited& m : visited_)
     if (m.expr == expr.get()) return m.node;
-  make_room(kept_);
+  reserve_one(kept_);
   auto source = expr->source();
-  if (source && only_given(source)) source.reset();
+  if (source && is_only_donated(source)) source.reset();
   if (source) {
     kept_.push_back(source);
     if (source->computed() && !source->overwritten())
@@ -178,7 +178,7 @@ int Computation::visit(const std::shared_ptr<const Expr>& expr) {
     return -1;
   }
   const int node = operation(expr->op, expr->sub, expr->dtype, expr->terms());
-  if (node >= 0) met_.push_back({expr.get(), std::move(source), node});
+  if (node >= 0) visited_.push_back({expr.get(), std::move(source), node});
   return node;
 }
 
@@ -188,16 +188,17 @@ namespace {
 std::shared_ptr<Storage> written_by_tasks(const Fused& fused) {
   if (flushing) return nullptr;
   for (const StridedView& v : fused.inputs())
-    if (const Elsewhere* const e = v.storage->elsewhere(); e != nullptr && e->written_by_others()) return v.storage;
+    if (const CoherenceHook* const e = v.storage->coherence_hook(); e != nullptr && e->has_other_writers())
+      return v.storage;
   return nullptr;
 }
 }  // namespace
 
 template <class F>
-std::optional<int> Computation::collect_until_whole(Source* root, F&& visit) {
+std::optional<int> Computation::collect_until_complete(Source* root, F&& visit) {
   for (;;) {
-    met_.clear();
-    met_.reserve(4);
+    visited_.clear();
+    visited_.reserve(4);
     root_expr_.reset();
     fused_.emplace(device_);
     std::shared_ptr<const Expr> first;
@@ -218,7 +219,7 @@ std::optional<int> Computation::collect_until_whole(Source* root, F&& visit) {
       }
       first = std::exchange(first_, nullptr);
     }
-    if (written) written->elsewhere()->before_read(*written);
+    if (written) written->coherence_hook()->before_read(*written);
     if (first) {  // held until the end: what this walk was given still refers to it
       kept_.push_back(Source::of(first));
       kept_.back()->storage("it is no part of the recording");
@@ -226,14 +227,14 @@ std::optional<int> Computation::collect_until_whole(Source* root, F&& visit) {
   }
 }
 
-int Computation::collect(const Term& term, std::span<const Array> given) {
-  given_ = given;
-  return *collect_until_whole(nullptr, [&] { return visit(term); });
+int Computation::collect(const Term& term, std::span<const Array> donated) {
+  donated_ = donated;
+  return *collect_until_complete(nullptr, [&] { return visit(term); });
 }
-std::vector<int> Computation::collect(std::span<const Write> writes, std::span<const Array> given) {
-  given_ = given;
+std::vector<int> Computation::collect(std::span<const Write> writes, std::span<const Array> donated) {
+  donated_ = donated;
   std::vector<int> nodes;
-  collect_until_whole(nullptr, [&] {
+  collect_until_complete(nullptr, [&] {
     nodes.clear();
     for (const Write& w : writes) {
       nodes.push_back(operation(w.op, w.sub, w.target.dtype, w.terms));
@@ -243,42 +244,43 @@ std::vector<int> Computation::collect(std::span<const Write> writes, std::span<c
   });
   return nodes;
 }
-std::optional<int> Computation::collect(Source& root, std::span<const std::shared_ptr<Source>> beside) {
-  return collect_until_whole(&root, [&] {
+std::optional<int> Computation::collect(Source& root, std::span<const std::shared_ptr<Source>> siblings) {
+  return collect_until_complete(&root, [&] {
     root_expr_ = root.expression();
     const int node = visit(root_expr_);
-    return node >= 0 && visit_beside(root, beside) ? node : -1;
+    return node >= 0 && visit_siblings(root, siblings) ? node : -1;
   });
 }
 
-bool Computation::visit_beside(const Source& root, std::span<const std::shared_ptr<Source>> beside) {
+bool Computation::visit_siblings(const Source& root, std::span<const std::shared_ptr<Source>> siblings) {
   const std::uint64_t limit = device_info(device_).can.max_parameter_bytes;
-  for (const auto& source : beside) {
+  for (const auto& source : siblings) {
     if (source->computed() || source->computing_ != nullptr || source->recording() != root.recording()) continue;
     const std::shared_ptr<const Expr>& expr = source->expression();
     if (expr->shape != root_expr_->shape) continue;
-    const std::size_t met = met_.size();
+    const std::size_t met = visited_.size();
     const Fused::Mark before = fused_->mark();
     if (visit(expr) < 0) return false;
-    const auto held = static_cast<std::size_t>(std::ranges::count_if(met_, [](const Met& m) { return !!m.source; }));
+    const auto held =
+        static_cast<std::size_t>(std::ranges::count_if(visited_, [](const Visited& m) { return !!m.source; }));
     if (fused_->operations() <= max_shared_operations &&
         parameter_bytes(fused_->inputs().size() + held, fused_->structure().scalars.size(), expr->shape.size()) <=
             limit)
       continue;
-    met_.resize(met);
-    fused_->back_to(before);
+    visited_.resize(met);
+    fused_->rollback(before);
   }
   return true;
 }
 
 /// Pending, and nobody else can get at it but under the lock, or then computes it for himself.
-bool Computation::only_given(const std::shared_ptr<Source>& source) const {
-  if (given_.empty() || source->computed()) return false;
-  const auto ours = std::ranges::count(given_, source, &Array::source) + std::ranges::count(kept_, source);
+bool Computation::is_only_donated(const std::shared_ptr<Source>& source) const {
+  if (donated_.empty() || source->computed()) return false;
+  const auto ours = std::ranges::count(donated_, source, &Array::source) + std::ranges::count(kept_, source);
   return source.use_count() == ours + 1;
 }
 
-SingleComputation::SingleComputation(Source& root) : root_(root), books_(PendingBooks::of(root.device_)) {
+SingleComputation::SingleComputation(Source& root) : root_(root), books_(PendingRegistry::of(root.device_)) {
   std::lock_guard hold(books_.lock);
   if (!root.expr_ || root.computing_ != nullptr || root.expr_->recording != 0) return;
   for (const Term& t : root.expr_->terms())
@@ -292,7 +294,7 @@ bool SingleComputation::reads(const Storage& storage) const {
                              [&](const Term& t) { return t.kind == Term::memory && t.view.storage.get() == &storage; });
 }
 
-void SingleComputation::give_up() {
+void SingleComputation::release_claims() {
   root_.computing_ = nullptr;
   end(books_);
 }
@@ -300,7 +302,7 @@ void SingleComputation::give_up() {
 void SingleComputation::release() {
   if (!begun()) return;
   std::lock_guard hold(books_.lock);
-  give_up();
+  release_claims();
 }
 
 void SingleComputation::computed(std::shared_ptr<Storage> storage) {
@@ -310,7 +312,7 @@ void SingleComputation::computed(std::shared_ptr<Storage> storage) {
   root_.finish(std::move(storage), dropped, above);
   above.run();
   if (dropped.use_count() == 1) dropped->unlink();  // else it would take the lock again when it goes
-  give_up();
+  release_claims();
 }
 
 void Source::finish(std::shared_ptr<Storage> memory, std::shared_ptr<const Expr>& dropped, Substitution& above) {
@@ -329,7 +331,7 @@ void Computation::claim(Source* root) {
   std::optional<std::uint64_t> limit;
   const std::size_t views = fused_->inputs().size() + 1, scalars = fused_->structure().scalars.size();
   begin(books_);
-  for (Met& m : met_) {
+  for (Visited& m : visited_) {
     if (!m.source || m.source->computing_ != nullptr || m.source.get() == root) continue;
     // The rest stays pending and is computed when somebody asks.
     if (!limit) limit = device_info(device_).can.max_parameter_bytes;
@@ -341,7 +343,7 @@ void Computation::claim(Source* root) {
   root_ = root;
 }
 
-void Computation::give_up() {
+void Computation::release_claims() {
   for (const Claim& c : claims_) c.source->computing_ = nullptr;
   if (root_ != nullptr) root_->computing_ = nullptr;
   root_ = nullptr;
@@ -352,7 +354,7 @@ void Computation::release() {
   if (!begun()) return;
   {
     std::lock_guard hold(books_.lock);
-    give_up();
+    release_claims();
   }
   claims_.clear();
 }
@@ -373,7 +375,7 @@ void Computation::computed(std::shared_ptr<Storage> storage) {
     for (Claim& c : claims_) c.source->finish(std::move(c.storage), c.dropped, above);
     if (root_ != nullptr) root_->finish(std::move(storage), root_dropped_, above);
     above.run();
-    give_up();
+    release_claims();
   }
   claims_.clear();
 }

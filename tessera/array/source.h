@@ -29,9 +29,9 @@ class Source final : public PendingResult {
   /// Recorder::number() when it was made, or that of its expression: what depends on something of a recording is part
   /// of it, whichever thread deferred it.
   std::uint64_t recording() const { return recording_; }
-  /// The memory; computes first if pending. `rule` says why, for the trace. Of those `beside` it, of one device, what
+  /// The memory; computes first if pending. `rule` says why, for the trace. Of those `siblings` it, of one device, what
   /// is pending and of one shape with it is computed by the same kernel, as far as that may grow.
-  const std::shared_ptr<Storage>& storage(const char* rule, std::span<const std::shared_ptr<Source>> beside = {});
+  const std::shared_ptr<Storage>& storage(const char* rule, std::span<const std::shared_ptr<Source>> siblings = {});
   const std::shared_ptr<Storage>& memory() const { return storage_; }  ///< of one that is computed
   /// Its memory, which it computed, has been written in place since.
   bool overwritten() const { return storage_->writes() != writes_; }
@@ -48,8 +48,8 @@ class Source final : public PendingResult {
   friend class SingleComputation;
   /// Under the books' lock: it is in `memory`. `dropped` gets its expression, which must go after the lock.
   void finish(std::shared_ptr<Storage> memory, std::shared_ptr<const Expr>& dropped, Substitution& above);
-  const std::shared_ptr<Storage>& collect(const char* rule, std::span<const std::shared_ptr<Source>> beside,
-                                          const RepeatedExpression* repeated, const Expr* single);
+  const std::shared_ptr<Storage>& collect(const char* rule, std::span<const std::shared_ptr<Source>> siblings,
+                                          const CachedExpression* repeated, const Expr* single);
   Device device_;
   DType dtype_ = DType::f32;
   std::uint64_t recording_ = 0;
@@ -76,9 +76,9 @@ class SingleComputation final : public PendingWork {
 
  private:
   bool reads(const Storage& storage) const override;
-  void give_up();  ///< under the lock
+  void release_claims();  ///< under the lock
   Source& root_;
-  PendingBooks& books_;
+  PendingRegistry& books_;
 };
 
 /// An operation over terms whose result goes to memory that exists.
@@ -93,20 +93,20 @@ struct Write {
 /// is done. Of several threads that need the same, one computes it and the others wait, without holding anything.
 class Computation final : public PendingWork {
  public:
-  explicit Computation(Device device) : device_(device), books_(PendingBooks::of(device)) {}
+  explicit Computation(Device device) : device_(device), books_(PendingRegistry::of(device)) {}
   ~Computation() { release(); }
   Computation(const Computation&) = delete;
   Computation& operator=(const Computation&) = delete;
 
   // Each gives the node of `fused()` that was asked for. What is no part of the recording that this thread makes is
-  // computed before, and is an input: a replay does not compute it again. `given`: arrays that the caller is about to
+  // computed before, and is an input: a replay does not compute it again. `donated`: arrays that the caller is about to
   // give up, whose own hold on what is pending does not count; whoever writes what they read waits for this from now
   // on.
-  int collect(const Term& term, std::span<const Array> given);
-  std::vector<int> collect(std::span<const Write> writes, std::span<const Array> given);
-  /// Nothing if another thread was quicker, or this thread is about to compute it. Those `beside` it are claimed with
+  int collect(const Term& term, std::span<const Array> donated);
+  std::vector<int> collect(std::span<const Write> writes, std::span<const Array> donated);
+  /// Nothing if another thread was quicker, or this thread is about to compute it. Those `siblings` it are claimed with
   /// it as far as the kernel may grow.
-  std::optional<int> collect(Source& root, std::span<const std::shared_ptr<Source>> beside);
+  std::optional<int> collect(Source& root, std::span<const std::shared_ptr<Source>> siblings);
   const Expr& root() const { return *root_expr_; }
   Fused& fused() { return *fused_; }
 
@@ -120,7 +120,7 @@ class Computation final : public PendingWork {
   void computed(std::shared_ptr<Storage> storage = {});
 
  private:
-  struct Met {
+  struct Visited {
     const Expr* expr;
     std::shared_ptr<Source> source;  ///< empty: no array holds it
     int node;
@@ -134,27 +134,27 @@ class Computation final : public PendingWork {
   };
 
   template <class F>
-  std::optional<int> collect_until_whole(Source* root, F&& visit);
+  std::optional<int> collect_until_complete(Source* root, F&& visit);
   // -1: the walk stopped, at `blocked_` or `first_`.
   int visit(const Term& term);
   int visit(const std::shared_ptr<const Expr>& expr);
   int operation(ir::Op op, std::uint8_t sub, DType dtype, std::span<const Term> terms);
-  bool visit_beside(const Source& root, std::span<const std::shared_ptr<Source>> beside);
+  bool visit_siblings(const Source& root, std::span<const std::shared_ptr<Source>> siblings);
   void claim(Source* root);
-  bool only_given(const std::shared_ptr<Source>& source) const;
-  void give_up();  ///< under the lock
+  bool is_only_donated(const std::shared_ptr<Source>& source) const;
+  void release_claims();  ///< under the lock
   bool reads(const Storage& storage) const override;
 
   const Device device_;
-  PendingBooks& books_;
+  PendingRegistry& books_;
   // Memory for what a small expression needs.
-  std::array<std::byte, 512> room_;
-  std::pmr::monotonic_buffer_resource arena_{room_.data(), room_.size()};
+  std::array<std::byte, 512> inline_buffer_;
+  std::pmr::monotonic_buffer_resource arena_{inline_buffer_.data(), inline_buffer_.size()};
   std::optional<Fused> fused_;
-  std::pmr::vector<Met> met_{&arena_};
+  std::pmr::vector<Visited> visited_{&arena_};
   std::pmr::vector<Claim> claims_{&arena_};
-  std::span<const Array> given_;  ///< while collecting
-  Source* root_ = nullptr;        ///< claimed, too; kept alive by the caller
+  std::span<const Array> donated_;  ///< while collecting
+  Source* root_ = nullptr;          ///< claimed, too; kept alive by the caller
   std::shared_ptr<const Expr> root_expr_, root_dropped_;
   std::shared_ptr<Source> blocked_;                          ///< another thread computes it
   std::shared_ptr<const Expr> first_;                        ///< no part of the recording
@@ -166,8 +166,8 @@ void trace_flush(const Fused& fused, const char* rule);
 /// What one kernel may grow to where several results share it.
 constexpr std::size_t max_shared_operations = 256;
 
-/// Computes operations over terms of one shape into memory that exists, in one kernel. `given`: the arrays that the
+/// Computes operations over terms of one shape into memory that exists, in one kernel. `donated`: the arrays that the
 /// terms are of, which are given up once nobody needs to be told by them that they are read.
-void run_into(std::span<const Write> writes, const Shape& shape, Device device, std::span<Array> given);
+void run_into(std::span<const Write> writes, const Shape& shape, Device device, std::span<Array> donated);
 
 }  // namespace tessera::detail

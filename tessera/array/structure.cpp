@@ -24,34 +24,35 @@ ir::Function trace_arange(const DType& dtype) {
 
 Array Array::arange(std::int64_t count, double start, double step, DType dtype, std::optional<Device> device) {
   if (count < 0)
-    fail<ShapeError>({.asked = "arange", .with = {{"count", std::to_string(count)}}, .wrong = "the count is negative"});
+    fail<ShapeError>(
+        {.operation = "arange", .with = {{"count", std::to_string(count)}}, .wrong = "the count is negative"});
   if (dtype == DType::boolean)
-    fail<DtypeError>({.asked = "arange", .with = {{"dtype", "bool"}}, .wrong = "bools do not count up"});
+    fail<DtypeError>({.operation = "arange", .with = {{"dtype", "bool"}}, .wrong = "bools do not count up"});
   const detail::Operation operation("arange");
   Array out = empty({count}, dtype, device);
-  if (count == 0) return operation.made(std::move(out));
+  if (count == 0) return operation.finish(std::move(out));
   static auto& family = *new KernelFamily<DType>(trace_arange);
   const DType t = dtype == DType::f64 ? DType::f64 : is_float(dtype) ? DType::f32 : dtype;
   family(dtype).launch(
       {static_cast<std::uint64_t>(count), 1, 1},
       {out.view(), LaunchArgument::scalar(t, ir::to_bits(t, start)), LaunchArgument::scalar(t, ir::to_bits(t, step))});
-  return operation.made(std::move(out));
+  return operation.finish(std::move(out));
 }
 
 Array Array::linspace(double start, double stop, std::int64_t count, DType dtype, std::optional<Device> device) {
   const detail::Operation operation("linspace");
   if (count < 0)
     fail<ShapeError>(
-        {.asked = "linspace", .with = {{"count", std::to_string(count)}}, .wrong = "the count is negative"});
+        {.operation = "linspace", .with = {{"count", std::to_string(count)}}, .wrong = "the count is negative"});
   if (dtype == DType::boolean)
-    fail<DtypeError>({.asked = "linspace", .with = {{"dtype", "bool"}}, .wrong = "bools are no distances"});
+    fail<DtypeError>({.operation = "linspace", .with = {{"dtype", "bool"}}, .wrong = "bools are no distances"});
   const Device where_to = device ? *device : current_device();
   const DType t = device_info(where_to).can.f64 ? DType::f64 : DType::f32;
   const Array i = arange(count, 0, 1, DType::i64, where_to);
   Array line = i.astype(t) * (count > 1 ? (stop - start) / static_cast<double>(count - 1) : 0.0) + start;
   if (count > 1) line = where(i == count - 1, stop, std::move(line));
   if (is_int(dtype)) line = floor(std::move(line));  // as NumPy's
-  return operation.made(line.astype(dtype));
+  return operation.finish(line.astype(dtype));
 }
 
 Array Array::eye(std::int64_t rows, std::optional<std::int64_t> columns, std::int64_t k, DType dtype,
@@ -59,17 +60,17 @@ Array Array::eye(std::int64_t rows, std::optional<std::int64_t> columns, std::in
   const detail::Operation operation("eye");
   const std::int64_t wide = columns.value_or(rows);
   if (rows < 0 || wide < 0)
-    fail<ShapeError>({.asked = "eye",
+    fail<ShapeError>({.operation = "eye",
                       .with = {{"rows", std::to_string(rows)}, {"columns", std::to_string(wide)}},
                       .wrong = "an extent is negative"});
   const Array row = arange(rows, 0, 1, DType::i64, device).unsqueeze(1);
   const Array column = arange(wide, 0, 1, DType::i64, device).unsqueeze(0);
-  return operation.made((column - row == k).astype(dtype));
+  return operation.finish((column - row == k).astype(dtype));
 }
 
 Array concatenate(std::span<const Array> parts, int axis) {
   detail::RuledOperation operation("concatenate", parts);
-  if (parts.empty()) fail<ArgumentError>({.asked = "concatenate", .wrong = "there are no arrays to join"});
+  if (parts.empty()) fail<ArgumentError>({.operation = "concatenate", .wrong = "there are no arrays to join"});
   const Array& first = parts[0];
   const auto d = static_cast<std::size_t>(normalise_axis("concatenate", axis, first.shape().size()));
   Shape shape = first.shape();
@@ -81,7 +82,7 @@ Array concatenate(std::span<const Array> parts, int axis) {
     const std::int64_t extent = other.size() == shape.size() ? other[d] : 0;
     if (other.size() == shape.size()) other[d] = shape[d];
     if (other != shape)
-      fail<ShapeError>({.asked = "concatenate",
+      fail<ShapeError>({.operation = "concatenate",
                         .with = {{"first", to_string(first.shape())},
                                  {"other", to_string(part.shape())},
                                  {"axis", std::to_string(axis)}},
@@ -98,7 +99,7 @@ Array concatenate(std::span<const Array> parts, int axis) {
     out.slice(static_cast<int>(d), at, at + extent).assign(part);
     at += extent;
   }
-  return operation.made(
+  return operation.finish(
       std::move(out),
       [&] {
         return Attributes{{"axis", static_cast<std::int64_t>(d)}};

@@ -2,11 +2,11 @@
 // Views of arrays, and their elements in other memory.
 #include <algorithm>
 
+#include "tessera/array/axis_layout.h"
+#include "tessera/array/cached_operation.h"
 #include "tessera/array/elementwise.h"
 #include "tessera/array/functions.h"
-#include "tessera/array/layout.h"
 #include "tessera/array/operation.h"
-#include "tessera/array/repeated_operation.h"
 
 namespace tessera {
 
@@ -29,7 +29,7 @@ Array placed(const Array& part, const Shape& shape, int axis, std::int64_t begin
   const std::int64_t end = begin + (part.shape(axis) == 0 ? 0 : (part.shape(axis) - 1) * step + 1);
   Array out = Array::zeros(shape, part.dtype(), part.device());
   out.slice(axis, begin, end, step).assign(part);
-  return operation.made(std::move(out), [&] {
+  return operation.finish(std::move(out), [&] {
     return Rule{[=](Backward& b) { b.add(0, [&] { return b.adjoint().slice(axis, begin, end, step); }); }};
   });
 }
@@ -66,7 +66,7 @@ Array Array::reshape(Shape shape) const {
   RuledOperation operation("reshape", *this);
   const auto made = [&](Array view) {
     const Shape to = view.shape();
-    return operation.made(
+    return operation.finish(
         std::move(view),
         [&] {
           return Attributes{{"shape", numbers(to)}};
@@ -82,13 +82,13 @@ Array Array::reshape(Shape shape) const {
   check_shape("reshape", shape);
   known = element_count(shape);
   if (open >= 0 && known == 0)
-    fail<ShapeError>({.asked = "reshape",
+    fail<ShapeError>({.operation = "reshape",
                       .with = {{"from", to_string(shape_)}, {"to", to_string(asked)}},
                       .wrong = "beside an extent of 0, -1 could be any number",
-                      .todo = "Write all extents"});
+                      .remedy = "Write all extents"});
   if (open >= 0) shape[static_cast<std::size_t>(open)] = size() / known;
   if (element_count(shape) != size())
-    fail<ShapeError>({.asked = "reshape",
+    fail<ShapeError>({.operation = "reshape",
                       .with = {{"from", to_string(shape_)}, {"to", to_string(asked)}},
                       .wrong = open < 0 ? "the shapes hold different numbers of elements"
                                         : "the elements do not divide into the sizes that are given"});
@@ -142,8 +142,9 @@ Array Array::transpose() const {
   RuledOperation operation("transpose", *this);
   Shape shape(shape_.rbegin(), shape_.rend());
   Strides strides(strides_.rbegin(), strides_.rend());
-  return operation.made(with_view(std::move(shape), std::move(strides), offset_),
-                        [] { return moving([](Backward& b) { b.add(0, [&] { return b.adjoint().transpose(); }); }); });
+  return operation.finish(with_view(std::move(shape), std::move(strides), offset_), [] {
+    return moving([](Backward& b) { b.add(0, [&] { return b.adjoint().transpose(); }); });
+  });
 }
 
 Array Array::permute(std::vector<int> axes) const {
@@ -160,9 +161,10 @@ Array Array::permute(std::vector<int> axes) const {
     axis = static_cast<int>(a);
   }
   if (!once || shape.size() != shape_.size())
-    fail<ShapeError>(
-        {.asked = "permute", .with = {{"shape", to_string(shape_)}}, .wrong = "each axis must be named exactly once"});
-  return operation.made(
+    fail<ShapeError>({.operation = "permute",
+                      .with = {{"shape", to_string(shape_)}},
+                      .wrong = "each axis must be named exactly once"});
+  return operation.finish(
       with_view(std::move(shape), std::move(strides), offset_),
       [&] {
         return Attributes{{"axes", std::vector<std::int64_t>(axes.begin(), axes.end())}};
@@ -177,10 +179,10 @@ Array Array::permute(std::vector<int> axes) const {
 Array Array::broadcast_to(const Shape& shape) const {
   RuledOperation operation("broadcast_to", *this);
   if (broadcast_shapes("broadcast_to", shape_, shape) != shape)
-    fail<ShapeError>({.asked = "broadcast_to",
+    fail<ShapeError>({.operation = "broadcast_to",
                       .with = {{"from", to_string(shape_)}, {"to", to_string(shape)}},
                       .wrong = "the shape does not stretch to the other"});
-  return operation.made(
+  return operation.finish(
       with_view(shape, detail::broadcast_strides(*this, shape), offset_),
       [&] {
         return Attributes{{"shape", numbers(shape)}};
@@ -192,7 +194,7 @@ Array Array::slice(int axis, std::int64_t begin, std::int64_t end, std::int64_t 
   RuledOperation operation("slice", *this);
   const auto a = static_cast<std::size_t>(normalise_axis("slice", axis, shape_.size()));
   const std::int64_t n = shape_[a];
-  if (step == 0) fail<ShapeError>({.asked = "slice", .with = {{"step", "0"}}, .wrong = "the step is zero"});
+  if (step == 0) fail<ShapeError>({.operation = "slice", .with = {{"step", "0"}}, .wrong = "the step is zero"});
   const auto attributes = [&] {
     return Attributes{{"axis", static_cast<std::int64_t>(a)}, {"begin", begin}, {"end", end}, {"step", step}};
   };
@@ -206,7 +208,7 @@ Array Array::slice(int axis, std::int64_t begin, std::int64_t end, std::int64_t 
     const Array ahead = slice(static_cast<int>(a), last, count == 0 ? 0 : begin + 1, -step).as_contiguous();
     const auto again = [n](std::int64_t at) { return at < 0 ? -n - 1 : at; };  // -1 would be the last one
     begin = again(begin), end = again(end);
-    return operation.made(detail::reversed(ahead, {ahead.shape(), a}), attributes, [&] {
+    return operation.finish(detail::reversed(ahead, {ahead.shape(), a}), attributes, [&] {
       return moving(
           [axis = static_cast<int>(a), first = count == 0 ? 0 : begin + (count - 1) * step, step](Backward& b) {
             b.add_slice(0, axis, first, -step, [&] { return flip(b.adjoint(), {axis}); });
@@ -222,7 +224,7 @@ Array Array::slice(int axis, std::int64_t begin, std::int64_t end, std::int64_t 
   if (shape[a] > 1) strides[a] *= step;
   // An empty slice keeps its place inside the memory.
   const std::int64_t offset = shape[a] == 0 ? offset_ : offset_ + begin * strides_[a];
-  return operation.made(with_view(std::move(shape), std::move(strides), offset), attributes, [&] {
+  return operation.finish(with_view(std::move(shape), std::move(strides), offset), attributes, [&] {
     return moving([a, begin, step](Backward& b) {
       b.add_slice(0, static_cast<int>(a), begin, step, [&] { return b.adjoint(); });
     });
@@ -235,14 +237,14 @@ Array Array::select(int axis, std::int64_t index) const {
   const std::int64_t i = index < 0 ? index + shape_[a] : index;
   if (i < 0 || i >= shape_[a])
     fail<ShapeError>(
-        {.asked = "select",
+        {.operation = "select",
          .with = {{"index", std::to_string(index)}, {"axis", std::to_string(axis)}, {"shape", to_string(shape_)}},
          .wrong = "the index is outside of the axis"});
   Shape shape = shape_;
   Strides strides = strides_;
   shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(a));
   strides.erase(strides.begin() + static_cast<std::ptrdiff_t>(a));
-  return operation.made(
+  return operation.finish(
       with_view(std::move(shape), std::move(strides), offset_ + i * strides_[a]),
       [&] {
         return Attributes{{"axis", static_cast<std::int64_t>(a)}, {"index", i}};
@@ -261,7 +263,7 @@ Array Array::unsqueeze(int axis) const {
   Strides strides = strides_;
   shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(a), 1);
   strides.insert(strides.begin() + static_cast<std::ptrdiff_t>(a), 0);
-  return operation.made(
+  return operation.finish(
       with_view(std::move(shape), std::move(strides), offset_),
       [&] {
         return Attributes{{"axis", static_cast<std::int64_t>(a)}};
@@ -272,10 +274,10 @@ Array Array::unsqueeze(int axis) const {
 Array Array::squeeze(int axis) const {
   RuledOperation operation("squeeze", *this);
   if (shape(axis) != 1)
-    fail<ShapeError>({.asked = "squeeze",
+    fail<ShapeError>({.operation = "squeeze",
                       .with = {{"axis", std::to_string(axis)}, {"shape", to_string(shape_)}},
                       .wrong = "the axis has more than one element"});
-  return operation.made(
+  return operation.finish(
       select(axis, 0),
       [&] {
         return Attributes{{"axis", static_cast<std::int64_t>(normalise_axis("squeeze", axis, shape_.size()))}};
@@ -285,17 +287,17 @@ Array Array::squeeze(int axis) const {
 
 Array Array::as_contiguous() const {
   const detail::Operation operation("as_contiguous", *this);
-  return operation.made(contiguous() ? *this : copy());
+  return operation.finish(contiguous() ? *this : copy());
 }
 
 Array Array::copy() const {
   RuledOperation operation("copy", *this);
   // What is contiguous is no kernel's; of larger ones the launch is no part that counts.
-  std::optional<detail::RepeatedOperation> repeated;
-  if (size() <= (1 << 17) && !contiguous()) repeated.emplace(detail::RepeatedOperation::copy, *this);
+  std::optional<detail::CachedOperation> repeated;
+  if (size() <= (1 << 17) && !contiguous()) repeated.emplace(detail::CachedOperation::copy, *this);
   if (repeated && *repeated) {
     detail::count_fused_launch();
-    return operation.made((*repeated)(), reshaped);
+    return operation.finish((*repeated)(), reshaped);
   }
   Array out = empty(shape_, dtype_, device());
   if (repeated && repeated->kept()) {
@@ -308,19 +310,19 @@ Array Array::copy() const {
   } else {
     out.assign(*this);
   }
-  return operation.made(std::move(out), reshaped);
+  return operation.finish(std::move(out), reshaped);
 }
 
 Array Array::to(Device target) const {
   RuledOperation operation("to", *this);
   const auto attributes = [&] { return Attributes{{"device", to_string(target)}}; };
   const auto back = [] { return moving([](Backward& b) { b.add(0, [&] { return b.adjoint().to(b.device(0)); }); }); };
-  if (target == device()) return operation.made(*this, attributes, back);
+  if (target == device()) return operation.finish(*this, attributes, back);
   device_info(target);
   const Array flat = as_contiguous();
   Array out = empty(shape_, dtype_, target);
   if (size()) current_queue(target).copy(out.view(), flat.view());
-  return operation.made(std::move(out), attributes, back);
+  return operation.finish(std::move(out), attributes, back);
 }
 
 }  // namespace tessera

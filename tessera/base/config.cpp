@@ -22,9 +22,9 @@ std::string lower(std::string_view text) {
 }
 
 [[noreturn]] void refuse(const char* name, const std::string& text, const std::string& expected) {
-  fail<ArgumentError>({.asked = "environment",
+  fail<ArgumentError>({.operation = "environment",
                        .wrong = fmt::format("{}={}: expected {}", name, text, expected),
-                       .todo = fmt::format("Set {} to that, or unset it", name)});
+                       .remedy = fmt::format("Set {} to that, or unset it", name)});
 }
 
 }  // namespace
@@ -87,7 +87,7 @@ std::optional<std::size_t> choice(const char* name, std::initializer_list<std::s
   return static_cast<std::size_t>(at - choices.begin());
 }
 
-std::string bytes_text(std::uint64_t bytes) {
+std::string format_bytes(std::uint64_t bytes) {
   if (bytes == 1) return "1 byte";
   if (bytes < 1024) return fmt::format("{} bytes", bytes);
   double number = static_cast<double>(bytes);

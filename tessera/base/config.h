@@ -27,6 +27,6 @@ inline constexpr std::int64_t most_threads = 4096;
 /// The bytes that a text as above says; nothing if it is none.
 std::optional<std::uint64_t> parse_bytes(std::string_view text);
 /// "1.5 GiB", "312 bytes": for people.
-std::string bytes_text(std::uint64_t bytes);
+std::string format_bytes(std::uint64_t bytes);
 
 }  // namespace tessera::config

@@ -7,7 +7,7 @@ namespace tessera {
 
 std::string error_text(const ErrorText& text) {
   std::string out;
-  if (!text.asked.empty()) out.append("[").append(text.asked).append("] ");
+  if (!text.operation.empty()) out.append("[").append(text.operation).append("] ");
   out += text.wrong;
   if (text.with.size() != 0) {
     out += " (";
@@ -19,7 +19,7 @@ std::string error_text(const ErrorText& text) {
     }
     out += ")";
   }
-  if (!text.todo.empty()) out.append(". ").append(text.todo);
+  if (!text.remedy.empty()) out.append(". ").append(text.remedy);
   return printable_text(out);  // a compiler's log may hold anything
 }
 

@@ -52,13 +52,13 @@ class ArgumentError : public Error {
 
 /// What an error says. Empty parts are left out.
 struct ErrorText {
-  std::string_view asked;                                                     ///< the operation, e.g. "matmul"
+  std::string_view operation;                                                 ///< the operation, e.g. "matmul"
   std::initializer_list<std::pair<std::string_view, std::string>> with = {};  ///< names and values
   std::string wrong;                                                          ///< what is wrong, one sentence
-  std::string todo = {};                                                      ///< what the reader can do
+  std::string remedy = {};                                                    ///< what the reader can do
 };
 
-/// "[asked] wrong (name = value, ...). todo.", made printable.
+/// "[operation] wrong (name = value, ...). remedy.", made printable.
 [[gnu::cold]] std::string error_text(const ErrorText& text);
 
 /// Throws `E` with the text built from `text`: the only way in which Tessera makes an error.

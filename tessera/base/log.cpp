@@ -61,7 +61,7 @@ Logger& logger() { return the_logger.get(); }
 void write(Level at, std::string_view text) {
   Logger& l = logger();
   if (at < l.level.load(std::memory_order_relaxed)) return;
-  const os::NoFork whole;  // spdlog's lock, which all of its loggers have in common
+  const os::ForkGuard whole;  // spdlog's lock, which all of its loggers have in common
   l.out->log(to_spdlog(at), "{}", printable_text(text));
 }
 
@@ -77,7 +77,7 @@ void warn(std::string_view text) {
   if (enabled(Level::warn)) write(Level::warn, "warning: " + std::string(text));
 }
 void print(std::string_view text) {
-  const os::NoFork whole;
+  const os::ForkGuard whole;
   logger().out->log(spdlog::level::info, "{}", text);
 }
 

@@ -58,7 +58,8 @@ class Unpacker {
     return taken;
   }
   [[noreturn]] static void refuse() {
-    fail<FormatError>({.asked = "packed bytes", .wrong = "what is there is longer or shorter than what it should be"});
+    fail<FormatError>(
+        {.operation = "packed bytes", .wrong = "what is there is longer or shorter than what it should be"});
   }
   std::string_view rest_;
 };

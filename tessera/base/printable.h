@@ -26,7 +26,7 @@ std::string printable_text(std::string_view text);
 
 /// "1 token", "2 tokens".
 template <class Count>
-std::string counted(Count count, std::string_view what) {
+std::string count_noun(Count count, std::string_view what) {
   return std::to_string(count).append(" ").append(what).append(count == 1 ? "" : "s");
 }
 

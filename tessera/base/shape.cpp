@@ -11,10 +11,10 @@ void check_shape(const char* operation, const Shape& shape) {
   std::int64_t n = 1;
   for (auto d : shape)
     if (d < 0 || (d != 0 && (__builtin_mul_overflow(n, d, &n) || n > most_elements)))
-      fail<ShapeError>({.asked = operation,
+      fail<ShapeError>({.operation = operation,
                         .with = {{"shape", to_string(shape)}},
                         .wrong = "this is not the shape of an array",
-                        .todo = "Extents are not negative, and their product is at most 2^48"});
+                        .remedy = "Extents are not negative, and their product is at most 2^48"});
 }
 
 Strides contiguous_strides(const Shape& shape) {
@@ -46,11 +46,11 @@ Shape broadcast_shapes(const char* operation, const Shape& a, const Shape& b) {
   for (std::size_t i = 0; i < out.size(); ++i) {
     const std::int64_t x = i < a.size() ? a[a.size() - 1 - i] : 1, y = i < b.size() ? b[b.size() - 1 - i] : 1;
     if (x != y && x != 1 && y != 1)
-      fail<ShapeError>({.asked = operation,
+      fail<ShapeError>({.operation = operation,
                         .with = {{"left", to_string(a)}, {"right", to_string(b)}},
                         .wrong = "these shapes do not broadcast: " + std::to_string(x) + " against " +
                                  std::to_string(y) + " in dimension " + std::to_string(i + 1) + " from the end",
-                        .todo = "Dimensions align at the end and must be equal or 1"});
+                        .remedy = "Dimensions align at the end and must be equal or 1"});
     out[out.size() - 1 - i] = x == 1 ? y : x;
   }
   check_shape(operation, out);
@@ -60,10 +60,10 @@ Shape broadcast_shapes(const char* operation, const Shape& a, const Shape& b) {
 int normalise_axis(const char* operation, int axis, std::size_t rank) {
   const int r = static_cast<int>(rank);
   if (axis < -r || axis >= r)
-    fail<ShapeError>({.asked = operation,
+    fail<ShapeError>({.operation = operation,
                       .with = {{"axis", std::to_string(axis)}, {"dimensions", std::to_string(r)}},
                       .wrong = "there is no such axis",
-                      .todo = "Axes count from 0, or from -1 at the end"});
+                      .remedy = "Axes count from 0, or from -1 at the end"});
   return axis < 0 ? axis + r : axis;
 }
 

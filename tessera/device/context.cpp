@@ -57,10 +57,10 @@ InheritedContext::Scope::Scope(const InheritedContext& context)
     : queue_(context.queue_), placement_(context.placement_), mode_(context.mode_), before_(thread_context) {
   for (const QueueLink* link = queue_.get(); link != nullptr; link = link->outer.get())
     if (link->core->closed())
-      fail<ArgumentError>({.asked = "inherited context",
+      fail<ArgumentError>({.operation = "inherited context",
                            .with = {{"queue of", to_string(link->device)}},
                            .wrong = "a queue that was current where this work was made is gone",
-                           .todo = "Keep the queue until the work has ended"});
+                           .remedy = "Keep the queue until the work has ended"});
   thread_context = {
       .device = context.device_, .queue = queue_.get(), .placement = placement_.get(), .mode = mode_.get()};
 }

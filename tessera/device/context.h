@@ -12,7 +12,7 @@
 namespace tessera {
 
 class ArrayObserver;
-class LaunchObserver;
+class LaunchInterceptor;
 class Queue;
 class QueueCore;
 class Recorder;
@@ -42,7 +42,7 @@ struct ThreadContext {
   ModeState* mode = nullptr;            ///< of the innermost Training; none: inference
   bool queues_of_thread = false;  ///< a task runs here: what it puts on cpu or interp goes into queues of this thread
   // Not inherited: they belong to what this thread is doing now.
-  LaunchObserver* launch_observer = nullptr;
+  LaunchInterceptor* launch_interceptor = nullptr;
   Recorder* recorder = nullptr;
   ArrayObserver* array_observer = nullptr;
   unsigned array_operations = 0;  ///< that stand in each other now

@@ -44,9 +44,9 @@ Device parse_device(std::string_view text) {
   for (Backend backend : all_backends) names += (names.empty() ? "" : ", ") + std::string(backend_name(backend));
   fail<DeviceError>(
       {.wrong = fmt::format("\"{}\" names no device", text),
-       .todo = fmt::format("Write a backend and a number from 0, such as cpu or cuda:1; `tessera devices` lists the "
-                           "devices here. Backends: {}",
-                           names)});
+       .remedy = fmt::format("Write a backend and a number from 0, such as cpu or cuda:1; `tessera devices` lists the "
+                             "devices here. Backends: {}",
+                             names)});
 }
 
 std::vector<Device> parse_devices(std::string_view text) {
@@ -56,7 +56,7 @@ std::vector<Device> parse_devices(std::string_view text) {
     const Device device = parse_device(text.substr(at, comma - at));
     if (std::find(devices.begin(), devices.end(), device) != devices.end())
       fail<DeviceError>(
-          {.wrong = fmt::format("\"{}\" names {} twice", text, to_string(device)), .todo = "Name it once"});
+          {.wrong = fmt::format("\"{}\" names {} twice", text, to_string(device)), .remedy = "Name it once"});
     devices.push_back(device);
     at = comma + 1;
   }

@@ -169,8 +169,8 @@ Device gpu_device(GpuRequest request = {});
 /// One sentence: which device `current_device()` is and by which rule ("cpu:0 (AMD EPYC): chosen automatically, because
 /// no GPU was found: cuda: libcuda.so.1: cannot open ...; rocm: ..."). The short form fits a line: why there is no GPU
 /// is a word or two for each backend, with the command that has the rest.
-enum class Detail : std::uint8_t { whole, brief };
-std::string why_current_device(Detail detail = Detail::whole);
+enum class Detail : std::uint8_t { full, brief };
+std::string why_current_device(Detail detail = Detail::full);
 
 /// Makes a device current on this thread for as long as it lives. Selecting has no side effects on the device.
 class DeviceScope {

@@ -99,7 +99,8 @@ class DriverQueue {
   virtual void download(void* to, const Allocation& from, std::size_t offset, std::size_t bytes) = 0;  ///< waits
   virtual void copy(const Allocation& to, std::size_t to_offset, const Allocation& from, std::size_t from_offset,
                     std::size_t bytes) = 0;
-  /// The same from memory of `owner`, another device that this queue's `reaches`, without the host's memory between.
+  /// The same from memory of `owner`, another device that this queue's `enable_peer_access`, without the host's memory
+  /// between.
   virtual void copy_from(DriverDevice& owner, const Allocation& to, std::size_t to_offset, const Allocation& from,
                          std::size_t from_offset, std::size_t bytes);
   /// Repeats `pattern` (1, 2, 4 or 8 bytes) over `bytes`, a multiple of its size.
@@ -163,7 +164,7 @@ class DriverDevice {
   }
   virtual void reused(const Allocation& allocation) noexcept { static_cast<void>(allocation); }
   /// Whether queues of this device can `copy_from` memory of another, which may be of any driver; prepares them to.
-  virtual bool reaches(DriverDevice& other) {
+  virtual bool enable_peer_access(DriverDevice& other) {
     static_cast<void>(other);
     return false;
   }
@@ -173,9 +174,9 @@ class DriverDevice {
   /// (kernel_cache.h) has instead the three below, of which this one is made: one image a kernel, since kernels are
   /// looked for one by one.
   virtual std::vector<std::unique_ptr<LoadedKernel>> compile(std::span<const CompileRequest> requests);
-  /// What images depend on beside the kernel and the files that its Driver says are `foreign`: how kernels are lowered,
-  /// the language, the exact architecture, compiler and driver. A line "what: which" each, without the value of any
-  /// environment variable. Empty: images of this device are not kept.
+  /// What images depend on beside the kernel and the files that its Driver says are `vendor_drivers`: how kernels are
+  /// lowered, the language, the exact architecture, compiler and driver. A line "what: which" each, without the value
+  /// of any environment variable. Empty: images of this device are not kept.
   virtual std::string image_key() { return {}; }
   /// The kernel as the device's compiler makes it, with all that `load` needs beside the request. KernelError likewise.
   virtual std::string build(const CompileRequest& request) {
@@ -192,7 +193,7 @@ class DriverDevice {
 
 /// Code of a vendor's that a driver loads. It is asked in a process of its own (`tessera-probe`) before this one loads
 /// it.
-struct ForeignPart {
+struct VendorDriver {
   std::string name;                    ///< "" for a driver that is one whole; else the file that names an OpenCL driver
   std::vector<std::string> libraries;  ///< as the loader is asked for them, in order; empty: not known
   std::vector<std::string> beside;     ///< other libraries and files that its answer depends on, such as compilers
@@ -207,7 +208,7 @@ class Driver {
   /// What of vendors' code `enumerate` would load, each part to be asked on its own; nothing for a driver without any.
   /// Opens nothing. Like `allow` it takes no lock: a child of fork, in which a thread of its parent may hold one for
   /// ever, calls these two, and the others only where `enter_driver` (discovery.h) lets it.
-  virtual std::optional<std::vector<ForeignPart>> foreign() { return std::nullopt; }
+  virtual std::optional<std::vector<VendorDriver>> vendor_drivers() { return std::nullopt; }
   /// From now on only the parts of these names are loaded; devices are numbered through them in this order.
   virtual void allow(std::vector<std::string> parts) { static_cast<void>(parts); }
   virtual std::unique_ptr<DriverDevice> open(int index) = 0;  ///< DeviceError if it cannot be

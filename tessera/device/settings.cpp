@@ -45,9 +45,9 @@ const Settings& settings() {
   config::integer("TESSERA_THREADS", 1, config::most_threads);  // cpu reads it: a bad one would only show as no cpu
   if (const auto blas = config::text("TESSERA_BLAS"); blas && !blas->empty() && *blas != "auto") {
     if (*blas != "off" && *blas != "vendor")
-      fail<ArgumentError>({.asked = "environment",
+      fail<ArgumentError>({.operation = "environment",
                            .wrong = fmt::format("TESSERA_BLAS={}: expected off, vendor or auto", *blas),
-                           .todo = "Set TESSERA_BLAS to that, or unset it"});
+                           .remedy = "Set TESSERA_BLAS to that, or unset it"});
     s.blas = *blas == "off" ? Settings::Blas::off : Settings::Blas::vendor;
   }
   s.tf32 = config::flag("TESSERA_TF32", false);
@@ -65,10 +65,10 @@ std::optional<double> watchdog_seconds() {
   const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), seconds);
   if (error != std::errc() || end != text->data() + text->size() || !(seconds >= 0.01 && seconds <= 1e6))
     fail<ArgumentError>(
-        {.asked = "TESSERA_WATCHDOG",
+        {.operation = "TESSERA_WATCHDOG",
          .with = {{"value", *text}},
          .wrong = "it is no number of seconds from 0.01 to 1,000,000",
-         .todo = "Say how long no task may end, and no driver answer, before a warning, such as 30, or unset it"});
+         .remedy = "Say how long no task may end, and no driver answer, before a warning, such as 30, or unset it"});
   return seconds;
 }
 

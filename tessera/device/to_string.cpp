@@ -22,7 +22,7 @@ std::string with_reason(std::string text, const std::string& reason, const std::
 std::string to_string(const DeviceInfo& info) {
   std::string text =
       fmt::format("{} ({}): {}, {}", to_string(info.device), info.name, kind_name(info.kind), state_name(info.state));
-  if (info.total_memory != 0) text += ", " + config::bytes_text(info.total_memory);
+  if (info.total_memory != 0) text += ", " + config::format_bytes(info.total_memory);
   return with_reason(std::move(text), info.reason, info.remedy);
 }
 
@@ -34,10 +34,10 @@ std::string to_string(const BackendReport& report) {
 }
 
 std::string to_string(const MemoryStats& m) {
-  return fmt::format("{} live, {} cached, {} at most; {}; {}, {}", config::bytes_text(m.live_bytes),
-                     config::bytes_text(m.cached_bytes), config::bytes_text(m.peak_bytes),
-                     m.limit_bytes ? "limit " + config::bytes_text(m.limit_bytes) : "no limit",
-                     counted(m.allocations, "allocation"), counted(m.reuses, "reuse"));
+  return fmt::format("{} live, {} cached, {} at most; {}; {}, {}", config::format_bytes(m.live_bytes),
+                     config::format_bytes(m.cached_bytes), config::format_bytes(m.peak_bytes),
+                     m.limit_bytes ? "limit " + config::format_bytes(m.limit_bytes) : "no limit",
+                     count_noun(m.allocations, "allocation"), count_noun(m.reuses, "reuse"));
 }
 
 }  // namespace tessera

@@ -34,9 +34,9 @@ EmittedSource emit_c(std::span<const EmitRequest> requests, const Dialect& diale
     for (std::size_t i = 1; i < r.function->nodes.size(); ++i) {
       const ir::Node& n = r.function->nodes[i];
       if (!ir::is_effect(n.op) && n.type.dtype == DType::index)
-        fail<KernelError>({.asked = "kernel " + r.function->name,
+        fail<KernelError>({.operation = "kernel " + r.function->name,
                            .wrong = "it still holds `index`",
-                           .todo = "Emit what `lower` gives"});
+                           .remedy = "Emit what `lower` gives"});
     }
     const std::string hash = ir::to_string(ir::hash_of(*r.function)).substr(0, 8);
     const std::string entry = fmt::format("{}_{}{}", identifier(r.function->name), hash, r.noalias ? "" : "_alias");

@@ -138,7 +138,7 @@ Text CWriter::unary(const Node& n) {
         return {"-" + (a.s[0] == '-' ? "(" + a.s + ")" : at_least(a, Binding::unary)), Binding::unary, a.loads};
       return wrapping(n, "-", Binding::sum, {"0", Binding::primary, false, unsigned_constant_text(dialect_, t, 0)}, a);
     case UnaryOp::abs:
-      if (is_float(t)) return call(opencl_words(dialect_) || t == DType::f64 ? "fabs" : "fabsf", {a});
+      if (is_float(t)) return call(uses_opencl_names(dialect_) || t == DType::f64 ? "fabs" : "fabsf", {a});
       if (is_unsigned_int(t)) return a;
       return call(prelude_.absolute(t), {a});
     case UnaryOp::not_:
@@ -156,7 +156,7 @@ Text CWriter::unary(const Node& n) {
       std::string counted;
       if (metal(dialect_) && wide)
         counted = fmt::format("{}({})", prelude_.metal_wide(pop ? "popcount" : "clz"), value);
-      else if (opencl_words(dialect_))
+      else if (uses_opencl_names(dialect_))
         counted = fmt::format("{}({})", pop ? "popcount" : "clz", value);
       else if (pop)
         counted = fmt::format("{}({})", wide ? "__popcll" : "__popc", value);
@@ -184,7 +184,7 @@ Text CWriter::binary(const Node& n) {
   }
   const bool real = is_float(t);
   const bool plain = real || n.extra || (is_unsigned_int(t) && !narrow(t));
-  const std::string f = !opencl_words(dialect_) && t == DType::f32 ? "f" : "";
+  const std::string f = !uses_opencl_names(dialect_) && t == DType::f32 ? "f" : "";
   switch (op) {
     case BinaryOp::add: return plain ? infix(a, "+", b, Binding::sum) : wrapping(n, "+", Binding::sum, a, b);
     case BinaryOp::sub: return plain ? infix(a, "-", b, Binding::sum) : wrapping(n, "-", Binding::sum, a, b);
@@ -200,10 +200,10 @@ Text CWriter::binary(const Node& n) {
     }
     case BinaryOp::min:
       if (real) return call("fmin" + f, {a, b});
-      return call(opencl_words(dialect_) && !narrow(t) ? "min" : prelude_.minimum(t), {a, b});
+      return call(uses_opencl_names(dialect_) && !narrow(t) ? "min" : prelude_.minimum(t), {a, b});
     case BinaryOp::max:
       if (real) return call("fmax" + f, {a, b});
-      return call(opencl_words(dialect_) && !narrow(t) ? "max" : prelude_.maximum(t), {a, b});
+      return call(uses_opencl_names(dialect_) && !narrow(t) ? "max" : prelude_.maximum(t), {a, b});
     case BinaryOp::and_: return infix(a, "&", b, Binding::bit_and);
     case BinaryOp::or_: return infix(a, "|", b, Binding::bit_or);
     case BinaryOp::xor_: return infix(a, "^", b, Binding::bit_xor);

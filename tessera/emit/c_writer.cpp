@@ -50,7 +50,7 @@ CWriter::CWriter(const Function& fn, const Dialect& dialect, bool noalias, Prelu
 
 void CWriter::refuse(NodeId id, const std::string& what) const {
   const std::string where = to_string(fn_.sources[id]);
-  fail<KernelError>({.asked = where.empty() ? "kernel " + fn_.name : "kernel " + fn_.name + ", " + where,
+  fail<KernelError>({.operation = where.empty() ? "kernel " + fn_.name : "kernel " + fn_.name + ", " + where,
                      .wrong = what + " cannot be written in " + std::string(dialect_.name)});
 }
 
@@ -77,7 +77,7 @@ std::string CWriter::fresh_name(std::string wanted) {
   wanted = identifier(wanted);
   if (reserved().contains(wanted) || wanted.starts_with("__") || wanted.starts_with("get_") ||
       wanted.starts_with("as_") || wanted.starts_with("atom") || wanted.starts_with("sub_group") ||
-      wanted.starts_with("tessera_") || (metal(dialect_) && metal_word(wanted)))
+      wanted.starts_with("tessera_") || (metal(dialect_) && is_metal_keyword(wanted)))
     wanted += "_";
   while (!taken_.insert(wanted).second) wanted += "_";
   return wanted;
@@ -281,7 +281,7 @@ void CWriter::define(NodeId id, const Text& text) {
   line(fmt::format("const {} {} = {};", value_type(fn_[id].type), names_[id], text.s));
 }
 
-void CWriter::settle(bool all) {
+void CWriter::flush_pending(bool all) {
   std::vector<NodeId> kept;
   const std::vector<NodeId> order = std::move(pending_order_);
   for (NodeId id : order) {
@@ -308,10 +308,10 @@ void CWriter::statement(NodeId id, BlockId b) {
       if (metal(dialect_)) refuse(id, "print");
       return print(n);
     case Op::mma: return matrix(n);
-    case Op::barrier: settle(false); return line(barrier_text(dialect_));
+    case Op::barrier: flush_pending(false); return line(barrier_text(dialect_));
     case Op::atomic: {
       const Text t = atomic(n);
-      settle(false);
+      flush_pending(false);
       if (uses_[id].count == 0)
         line((t.s[0] == '(' ? "(void)" : "") + t.s + ";");
       else
@@ -320,7 +320,7 @@ void CWriter::statement(NodeId id, BlockId b) {
     }
     case Op::if_: {
       const Text c = take(n.args[0]);
-      settle(false);
+      flush_pending(false);
       line(fmt::format("if ({}) {{", c.s));
       ++depth_;
       block(n.args[1]);
@@ -353,13 +353,13 @@ void CWriter::store(const Node& n) {
   const Node& memory = fn_[n.args[0]];
   if (n.type.lanes > 1 && memory.type.lanes == 1) {
     const Text at = take(n.args[1]);
-    settle(false);
+    flush_pending(false);
     const std::string pointer =
         names_[n.args[0]] + (at.s == "0" ? "" : " + " + (at.binding < Binding::sum ? "(" + at.s + ")" : at.s));
     return line(fmt::format("vstore{}({}, 0, {});", n.type.lanes, v.s, pointer));
   }
   const std::string target = element(n.args[0], n.args[1]);
-  settle(false);
+  flush_pending(false);
   line(fmt::format("{} = {};", target, v.s));
 }
 
@@ -374,7 +374,7 @@ void CWriter::matrix(const Node& n) {
   }
   if (op == MmaOp::fill) return line(fmt::format("{}({}, {});", prelude_.matrix_fill(), mine, take(n.args[1]).s));
   const Text at = take(n.args[2]), stride = take(n.args[3]);
-  if (op == MmaOp::store) settle(false);
+  if (op == MmaOp::store) flush_pending(false);
   const std::string from =
       names_[n.args[1]] + (at.s == "0" ? "" : " + " + (at.binding < Binding::product ? "(" + at.s + ")" : at.s));
   const std::string lane = index_text(dialect_, IndexKind::lane_id, 0, fn_);
@@ -419,7 +419,7 @@ void CWriter::print(const Node& n) {
       list += ", " + text;
     }
   }
-  settle(false);
+  flush_pending(false);
   const std::string call = fmt::format("printf(\"{}\\n\"{});", format, list);
   line(named.empty() ? call : "{ " + named + call + " }");
 }
@@ -427,7 +427,7 @@ void CWriter::print(const Node& n) {
 void CWriter::loop_for(const Node& n) {
   const Text begin = take(n.args[0]);
   Text end = take(n.args[1]), step = take(n.args[2]);
-  settle(false);
+  flush_pending(false);
   // Both are read once, before the loop.
   auto hold = [&](Text& t, const char* what) {
     if (!t.loads) return;
@@ -460,7 +460,7 @@ void CWriter::loop_for(const Node& n) {
 }
 
 void CWriter::loop_while(const Node& n) {
-  settle(false);
+  flush_pending(false);
   // The condition's statements go into the loop if there are any; else the condition stands in the head.
   const std::string before = std::move(body_);
   body_.clear();

@@ -93,7 +93,7 @@ class CWriter {
   void block(ir::BlockId b);
   void statement(ir::NodeId id, ir::BlockId b);
   void define(ir::NodeId id, const Text& text);
-  void settle(bool all);  ///< makes variables of the pending values that read memory, or of all
+  void flush_pending(bool all);  ///< makes variables of the pending values that read memory, or of all
   void store(const ir::Node& n);
   void print(const ir::Node& n);
   void matrix(const ir::Node& n);

@@ -125,7 +125,7 @@ Target target_of(const Dialect& d, bool index64) {
           .dot4 = d.dot4,
           .expand_math = d.expand_math,
           .expand_math64 = d.expand_math64,
-          .atomic_f32 = !opencl_words(d),
+          .atomic_f32 = !uses_opencl_names(d),
           .atomic_f64_add = d.atomic_f64_add,
           .atomic_f64 = false,
           .atomic_i64 = d.atomic_i64,
@@ -162,7 +162,7 @@ std::string type_text(const Dialect& d, DType t) {
   static constexpr const char* c[] = {
       "bool",      "signed char",        "unsigned char",  "short",          "unsigned short", "int",   "unsigned int",
       "long long", "unsigned long long", "unsigned short", "unsigned short", "float",          "double"};
-  return (opencl_words(d) ? cl : c)[static_cast<std::size_t>(t)];
+  return (uses_opencl_names(d) ? cl : c)[static_cast<std::size_t>(t)];
 }
 std::string memory_text(const Dialect& d, DType t) { return type_text(d, t == DType::boolean ? DType::u8 : t); }
 std::string unsigned_text(const Dialect& d, DType t) {
@@ -170,7 +170,7 @@ std::string unsigned_text(const Dialect& d, DType t) {
 }
 
 std::string constant_text(const Dialect& d, DType t, std::uint64_t bits) {
-  const char* wide = opencl_words(d) ? "L" : "LL";
+  const char* wide = uses_opencl_names(d) ? "L" : "LL";
   switch (t) {
     case DType::boolean: return bits ? "true" : "false";
     case DType::i8:
@@ -291,7 +291,7 @@ std::string index_text(const Dialect& d, ir::IndexKind kind, std::uint64_t dim, 
 
 std::string math_text(const Dialect& d, ir::MathOp op, DType t) {
   std::string name(ir::name_of(op));
-  if (!opencl_words(d) && t == DType::f32) name += "f";
+  if (!uses_opencl_names(d) && t == DType::f32) name += "f";
   return name;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C dialects that kernels are emitted in: how each spells types, memory, indices, conversions and atomics.
 // To add a dialect, add its column to the tables in dialect.cpp, and a branch to what asks `opencl`, `metal` or
-// `opencl_words` elsewhere: where dialects differ by more than a word.
+// `uses_opencl_names` elsewhere: where dialects differ by more than a word.
 #pragma once
 
 #include <map>
@@ -62,7 +62,7 @@ struct Dialect {
 inline bool opencl(const Dialect& d) { return d.language == Language::opencl; }
 inline bool metal(const Dialect& d) { return d.language == Language::metal; }
 /// Types, constants and functions are called as in OpenCL C.
-inline bool opencl_words(const Dialect& d) { return opencl(d) || metal(d); }
+inline bool uses_opencl_names(const Dialect& d) { return opencl(d) || metal(d); }
 
 Dialect opencl_c();  ///< OpenCL C 1.2 without extensions but f64: what PoCL 3.1 takes
 /// OpenCL C for a device with these extensions, as CL_DEVICE_EXTENSIONS lists them, and these features of its OpenCL C,

@@ -55,11 +55,11 @@ class Lowerer {
  private:
   using Lanes = std::array<NodeId, 4>;  // a scalarised vector, or a value in [0]
 
-  [[noreturn]] void refuse(NodeId id, const std::string& wrong, const std::string& todo = {}) const {
+  [[noreturn]] void refuse(NodeId id, const std::string& wrong, const std::string& remedy = {}) const {
     const std::string where = to_string(in_.sources[id]);
-    fail<KernelError>({.asked = where.empty() ? "kernel " + in_.name : "kernel " + in_.name + ", " + where,
+    fail<KernelError>({.operation = where.empty() ? "kernel " + in_.name : "kernel " + in_.name + ", " + where,
                        .wrong = wrong,
-                       .todo = todo});
+                       .remedy = remedy});
   }
   void check_limits() const {
     if (in_.kind != KernelKind::block) return;
@@ -97,10 +97,10 @@ class Lowerer {
   }
 
   // Dtypes: of values, and of memory and parameters.
-  bool soft(DType t) const {
+  bool is_emulated(DType t) const {
     return (t == DType::f16 && !target_.f16_convert) || (t == DType::bf16 && !target_.bf16_convert);
   }
-  DType memory_dtype(DType t) const { return t == DType::index ? index_ : soft(t) ? DType::u16 : t; }
+  DType memory_dtype(DType t) const { return t == DType::index ? index_ : is_emulated(t) ? DType::u16 : t; }
   bool split(Type t) const { return t.lanes > 1 && !target_.vectors; }
 
   NodeId index_constant(std::int64_t v) { return b_.constant_of(index_, v); }
@@ -259,9 +259,10 @@ class Lowerer {
   }
 
   NodeId cast(DType from, DType to, NodeId a) {
-    if (soft(from) && from == to) return a;
-    if (soft(from)) return b_.cast(memory_dtype(to), from == DType::f16 ? f32_from_f16(b_, a) : f32_from_bf16(b_, a));
-    if (soft(to)) {
+    if (is_emulated(from) && from == to) return a;
+    if (is_emulated(from))
+      return b_.cast(memory_dtype(to), from == DType::f16 ? f32_from_f16(b_, a) : f32_from_bf16(b_, a));
+    if (is_emulated(to)) {
       a = b_.cast(DType::f32, a);
       return to == DType::f16 ? f16_from_f32(b_, a) : bf16_from_f32(b_, a);
     }
@@ -341,7 +342,7 @@ class Lowerer {
     const NodeId memory = value(n.args[0]), at = value(n.args[1]), v = value(n.args[2]);
     const NodeId expected = n.args[3] ? value(n.args[3]) : no_node;
     const AtomicOp op = n.kind<AtomicOp>();
-    if (!by_swaps(n)) return b_.atomic(op, memory, at, v, expected);
+    if (!needs_cas_loop(n)) return b_.atomic(op, memory, at, v, expected);
     // Until nobody came between: guess the old value, and swap in the new one if the guess was right, bit for bit. The
     // first guess is zero, and a wrong one brings the value: a plain read would race with the swaps of others.
     const NodeId zero = index_constant(0);
@@ -363,7 +364,7 @@ class Lowerer {
   }
 
   // Atomics of floats that the device has not.
-  bool by_swaps(const Node& n) const {
+  bool needs_cas_loop(const Node& n) const {
     const AtomicOp op = n.kind<AtomicOp>();
     const bool arithmetic = op == AtomicOp::add || op == AtomicOp::min || op == AtomicOp::max;
     if (!arithmetic || !is_float(n.type.dtype)) return false;
@@ -372,7 +373,7 @@ class Lowerer {
   }
   // Whether lowering turns a node into statements with control, which may not stand in the condition of a while_.
   bool makes_control(const Node& n) const {
-    if (n.op == Op::atomic) return by_swaps(n);
+    if (n.op == Op::atomic) return needs_cas_loop(n);
     if (n.op == Op::mma) return matrices_.has_value();
     return (n.op == Op::block_reduce || n.op == Op::block_scan) && block_operations_.has_value();
   }

@@ -345,7 +345,7 @@ ir::NodeId expand_math(ir::Builder& b, MathOp op, ir::NodeId x_id, ir::NodeId y_
     case MathOp::log10: return log10(x).id;
     case MathOp::atan2: return arctangent2(x, y, half_pi, 0x1p-100, 0x1p+24, atan_unit).id;
     case MathOp::hypot: return hypotenuse(x, y, 0x1p+60, 0x1p-70, 0x1p-40, 0x1p+90).id;
-    default: fail<KernelError>({.asked = "lowering", .wrong = std::string(ir::name_of(op)) + " has no expansion"});
+    default: fail<KernelError>({.operation = "lowering", .wrong = std::string(ir::name_of(op)) + " has no expansion"});
   }
 }
 

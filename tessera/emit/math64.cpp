@@ -342,7 +342,7 @@ ir::NodeId expand_math64(ir::Builder& b, MathOp op, ir::NodeId x_id, ir::NodeId 
     case MathOp::log10: return log10(x).id;
     case MathOp::atan2: return arctangent2(x, y, half_pi, 0x1p-900, 0x1p+100, atan_unit).id;
     case MathOp::hypot: return hypotenuse(x, y, 0x1p+500, 0x1p-600, 0x1p-400, 0x1p+700).id;
-    default: fail<KernelError>({.asked = "lowering", .wrong = std::string(ir::name_of(op)) + " has no expansion"});
+    default: fail<KernelError>({.operation = "lowering", .wrong = std::string(ir::name_of(op)) + " has no expansion"});
   }
 }
 

@@ -24,7 +24,7 @@ Dialect metal_c() {
           .expand_math = true};  // erf is not there, and the others' accuracy depends on options
 }
 
-bool metal_word(const std::string& name) {
+bool is_metal_keyword(const std::string& name) {
   static const auto* words =
       new std::set<std::string>{"device",    "vertex",    "fragment", "metal", "bfloat",  "vec",   "array", "mulhi",
                                 "mem_flags", "arguments", "object",   "mesh",  "visible", "uint2", "uint3"};
@@ -111,10 +111,10 @@ std::string CWriter::metal_signature(const std::string& entry, EmittedKernel& ke
   }
   if (buffers + (members.empty() ? 0 : 1) > metal_argument_buffers)
     fail<KernelError>(
-        {.asked = "kernel " + fn_.name,
+        {.operation = "kernel " + fn_.name,
          .with = {{"buffers", std::to_string(buffers)}},
          .wrong = fmt::format("Metal binds at most {} buffers, one of which holds all else", metal_argument_buffers),
-         .todo = "Split the kernel, or put several arrays into one buffer"});
+         .remedy = "Split the kernel, or put several arrays into one buffer"});
   std::string text;
   if (!members.empty()) {
     text = fmt::format("struct {}_arguments {{\n{}}};\n", entry, members);

@@ -14,7 +14,7 @@ namespace tessera::emit {
 inline constexpr std::uint32_t metal_argument_buffers = 31;  ///< indices that there are (Metal Feature Set Tables)
 
 /// Whether no parameter may be called so: a word of the language or a name in every kernel.
-bool metal_word(const std::string& name);
+bool is_metal_keyword(const std::string& name);
 std::string metal_index_text(ir::IndexKind kind, std::uint64_t dimension, const ir::Function& fn);
 /// The arguments that hold thread and block indices, each on a line behind a comma.
 std::string metal_index_arguments(const ir::Function& fn);

@@ -30,7 +30,7 @@ void MatrixLoops::every_element(const Element& body) {
        [&](NodeId i) { loop(number(side), [&](NodeId j) { body(i, j, plus(times(i, number(side)), j)); }); });
 }
 // The k-th element of a lane is kept at k, so that the lanes of a subgroup are at one place together.
-void MatrixLoops::own_elements(const Element& body) {
+void MatrixLoops::for_each_lane_element(const Element& body) {
   if (!several_) return every_element(body);
   // Subgroups are cut from the threads of a block, and the last one may have fewer lanes.
   const NodeId width = b_.index(ir::IndexKind::subgroup_size), lane = b_.index(ir::IndexKind::lane_id);
@@ -53,15 +53,15 @@ void MatrixLoops::load(NodeId fragment, ir::FragmentRole role, NodeId memory, No
     const NodeId from = transposed ? plus(plus(at, times(j, stride)), i) : plus(plus(at, times(i, stride)), j);
     b_.store(fragment, place, to_f32(b_.load(memory, from)));
   };
-  role == ir::FragmentRole::accumulator ? own_elements(element) : every_element(element);
+  role == ir::FragmentRole::accumulator ? for_each_lane_element(element) : every_element(element);
 }
 
 void MatrixLoops::fill(NodeId accumulator, NodeId value) {
-  own_elements([&](NodeId, NodeId, NodeId place) { b_.store(accumulator, place, value); });
+  for_each_lane_element([&](NodeId, NodeId, NodeId place) { b_.store(accumulator, place, value); });
 }
 
 void MatrixLoops::multiply(NodeId accumulator, NodeId left, NodeId right) {
-  own_elements([&](NodeId i, NodeId j, NodeId place) {
+  for_each_lane_element([&](NodeId i, NodeId j, NodeId place) {
     const NodeId sum = b_.local({DType::f32}, 1);
     b_.store(sum, number(0), b_.load(accumulator, place));
     loop(number(side), [&](NodeId k) {
@@ -74,7 +74,7 @@ void MatrixLoops::multiply(NodeId accumulator, NodeId left, NodeId right) {
 }
 
 void MatrixLoops::store(NodeId accumulator, NodeId memory, NodeId at, NodeId stride) {
-  own_elements([&](NodeId i, NodeId j, NodeId place) {
+  for_each_lane_element([&](NodeId i, NodeId j, NodeId place) {
     b_.store(memory, plus(plus(at, times(i, stride)), j), b_.load(accumulator, place));
   });
 }

@@ -34,7 +34,7 @@ class MatrixLoops {
   /// the lane keeps the element.
   using Element = std::function<void(ir::NodeId i, ir::NodeId j, ir::NodeId place)>;
   void every_element(const Element& body);
-  void own_elements(const Element& body);
+  void for_each_lane_element(const Element& body);
 
   ir::Builder& b_;
   DType index_;

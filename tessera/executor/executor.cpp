@@ -30,7 +30,7 @@ unsigned threads_asked() {
 // Systems wake a thread beside who wakes it while other cores are idle, in virtual machines often (an idle core that
 // its host lent to others counts as busy), and leave both there for tens of milliseconds, each at half its speed.
 void leave_to_others(int core) noexcept {
-  if (core >= 0 && os::current_core() == core) const os::OffCore moved(core);
+  if (core >= 0 && os::current_core() == core) const os::AvoidCore moved(core);
 }
 
 // Where the thread ran whose pieces this one had last.
@@ -43,20 +43,20 @@ constinit os::PerProcess<OfProcess> process;
 
 }  // namespace
 
-constinit thread_local Executor::Here Executor::here_{};
+constinit thread_local Executor::ThreadState Executor::thread_state_{};
 constinit thread_local unsigned Executor::worker_number_ = 0;
-constinit std::atomic<WaitObserver*> WaitObserver::instance = nullptr;
+constinit std::atomic<WaitTracer*> WaitTracer::instance = nullptr;
 
 Executor& Executor::instance() { return process->executor; }
 
-Node* Executor::current() noexcept { return here_.node; }
+Node* Executor::current() noexcept { return thread_state_.node; }
 
 Executor::Executor(unsigned threads)
     : threads_(std::max(1u, threads)),
       generation_(os::fork_generation()),
       cores_suffice_(threads_ <= os::usable_cores()),
       most_workers_(threads_ + most_spare),
-      room_(static_cast<int>(std::max(1u, threads_ - 1))),
+      free_slots_(static_cast<int>(std::max(1u, threads_ - 1))),
       workers_(new std::atomic<Worker*>[most_workers_]()) {}
 
 Executor::~Executor() {
@@ -135,8 +135,8 @@ struct Executor::Job {
   }
 };
 
-void Executor::pieces(std::uint64_t items, std::uint64_t grain,
-                      const std::function<void(std::uint64_t, std::uint64_t)>& f) {
+void Executor::parallel_for(std::uint64_t items, std::uint64_t grain,
+                            const std::function<void(std::uint64_t, std::uint64_t)>& f) {
   if (items == 0) return;
   grain = std::max<std::uint64_t>(grain, items >> 31 | 1);  // numbers of pieces have 32 bits
   std::uint64_t begin = 0;
@@ -145,8 +145,8 @@ void Executor::pieces(std::uint64_t items, std::uint64_t grain,
   };
   if (threads_ == 1 || items <= grain) return here(items);
   // A task's stay here while all threads have tasks of their own: to offer pieces and take them back costs locks.
-  if (here_.executor == this && here_.node != nullptr) {
-    while (begin < items && !somebody_is_idle()) here(std::min(items, begin + grain));
+  if (thread_state_.executor == this && thread_state_.node != nullptr) {
+    while (begin < items && !has_idle_thread()) here(std::min(items, begin + grain));
     if (items - begin <= grain) return here(items);
   }
   Job job(f, begin, items, grain, threads_);
@@ -158,7 +158,7 @@ void Executor::pieces(std::uint64_t items, std::uint64_t grain,
   }
   posted_.fetch_add(1, std::memory_order_relaxed);
   // Who goes to sleep takes its place in room_ and then looks at the jobs with their lock, as this thread has done.
-  if (room_.load(std::memory_order_relaxed) > 0) {
+  if (free_slots_.load(std::memory_order_relaxed) > 0) {
     const std::scoped_lock hold(lock_);
     called = call(static_cast<unsigned>(std::min<std::uint64_t>((items - begin - 1) / grain, threads_ - 1)), job.core);
   }
@@ -177,7 +177,7 @@ void Executor::pieces(std::uint64_t items, std::uint64_t grain,
   if (job.error) std::rethrow_exception(job.error);
 }
 
-bool Executor::help_a_job() {
+bool Executor::run_job_chunk() {
   Job* job = nullptr;
   {
     const std::scoped_lock hold(jobs_lock_);
@@ -196,7 +196,7 @@ bool Executor::help_a_job() {
 // ------------------------------------------------------------------------------------------------------------
 
 void Executor::push(Node* node) noexcept {
-  const Here& here = here_;
+  const ThreadState& here = thread_state_;
   if (here.executor == this && here.worker != nullptr) {
     if (here.follower != nullptr && *here.follower == nullptr) {
       *here.follower = node;
@@ -208,11 +208,11 @@ void Executor::push(Node* node) noexcept {
   }
   // Whoever goes to sleep or stops searching says so and then looks into all queues with their locks, so that of it and
   // this thread one sees the other.
-  if (room_.load(std::memory_order_relaxed) > 0 && searching_.load(std::memory_order_relaxed) == 0) wake();
+  if (free_slots_.load(std::memory_order_relaxed) > 0 && searching_.load(std::memory_order_relaxed) == 0) wake();
 }
 
 void Executor::run(Node& claimed) noexcept {
-  Here& here = here_;
+  ThreadState& here = thread_state_;
   Node* const outer = here.node;
   here.node = &claimed;
   ++here.depth;
@@ -225,23 +225,23 @@ Node* Executor::steal(TaskQueue& from) noexcept {
   std::array<Node*, TaskQueue::batch> taken;
   unsigned count = from.steal(taken);
   if (count == 0) return nullptr;
-  for (unsigned i = 0; i < count; ++i) slab::fetch(taken[i], 320);
-  while (count > 1) here_.worker->queue.push(taken[--count]);  // the oldest is taken next
+  for (unsigned i = 0; i < count; ++i) slab::prefetch(taken[i], 320);
+  while (count > 1) thread_state_.worker->queue.push(taken[--count]);  // the oldest is taken next
   return taken[0];
 }
 
 Node* Executor::take() noexcept {
-  if (Node* const node = here_.worker->queue.pop()) return node;
+  if (Node* const node = thread_state_.worker->queue.pop()) return node;
   if (Node* const node = steal(inbox_)) return node;
   const unsigned count = worker_count_.load(std::memory_order_acquire);
   for (unsigned i = 0; i < count; ++i) {
     Worker* const other = workers_[i].load(std::memory_order_acquire);
-    if (other == here_.worker) continue;
+    if (other == thread_state_.worker) continue;
     if (Node* const node = steal(other->queue)) return node;
   }
   // Pieces of others' kernels come after nodes, which need nobody else.
   if (open_jobs_.load(std::memory_order_relaxed) != 0)
-    while (help_a_job() && !work_seems_left()) {}
+    while (run_job_chunk() && !work_seems_left()) {}
   return nullptr;
 }
 
@@ -258,15 +258,15 @@ bool Executor::work_is_left() noexcept {
     const std::scoped_lock hold(jobs_lock_);
     if (std::ranges::any_of(jobs_, [](const Job* j) { return j->left(worker_number_); })) return true;
   }
-  if (!inbox_.empty_for_sure()) return true;
+  if (!inbox_.is_empty_exact()) return true;
   const unsigned count = worker_count_.load(std::memory_order_acquire);
   for (unsigned i = 0; i < count; ++i)
-    if (!workers_[i].load(std::memory_order_acquire)->queue.empty_for_sure()) return true;
+    if (!workers_[i].load(std::memory_order_acquire)->queue.is_empty_exact()) return true;
   return false;
 }
 
-// A thread is in `room_` or it works: also while it looks for work. It leaves `room_` when it is called, and comes back
-// when it sleeps, be it for want of work or in a wait.
+// A thread is in `free_slots_` or it works: also while it looks for work. It leaves `free_slots_` when it is called,
+// and comes back when it sleeps, be it for want of work or in a wait.
 void Executor::work() {
   for (;;) {
     const std::uint64_t seen = posted_.load(std::memory_order_relaxed);
@@ -282,7 +282,7 @@ void Executor::work() {
         continue;
       }
       // Others relied on this thread's search, and it has found enough for itself.
-      if (last && room_.load(std::memory_order_relaxed) > 0) {
+      if (last && free_slots_.load(std::memory_order_relaxed) > 0) {
         std::unique_lock hold(lock_);
         if (work_is_left() && call(1, os::current_core()) != 0) {
           hold.unlock();
@@ -293,14 +293,14 @@ void Executor::work() {
     while (node != nullptr) {
       Node* follower = nullptr;
       if (node->claim()) {
-        here_.follower = &follower;
+        thread_state_.follower = &follower;
         run(*node);
-        here_.follower = nullptr;
+        thread_state_.follower = nullptr;
       }
       node->drop();
       node = follower;
-      if (has_to_give_way()) {
-        if (node != nullptr) here_.worker->queue.push(node);
+      if (must_yield()) {
+        if (node != nullptr) thread_state_.worker->queue.push(node);
         if (!sleep()) return;
         break;
       }
@@ -310,18 +310,18 @@ void Executor::work() {
 
 bool Executor::sleep() {
   int core = -1;
-  if (!sleep_until_called(core)) return false;
+  if (!sleep_until_woken(core)) return false;
   leave_to_others(core);
   return true;
 }
 
-bool Executor::sleep_until_called(int& from) {
-  const os::OffCore elsewhere(job_core);  // so that it does not wake on the core of who wakes it
+bool Executor::sleep_until_woken(int& from) {
+  const os::AvoidCore elsewhere(job_core);  // so that it does not wake on the core of who wakes it
   std::unique_lock hold(lock_);
   if (stopping_) return false;
-  room_.fetch_add(1, std::memory_order_relaxed);
-  if (room_.load(std::memory_order_relaxed) > static_cast<int>(returning_) && work_is_left()) {
-    room_.fetch_sub(1, std::memory_order_relaxed);
+  free_slots_.fetch_add(1, std::memory_order_relaxed);
+  if (free_slots_.load(std::memory_order_relaxed) > static_cast<int>(returning_) && work_is_left()) {
+    free_slots_.fetch_sub(1, std::memory_order_relaxed);
     return true;
   }
   if (returning_ != 0) returned_.notify_one();
@@ -338,7 +338,7 @@ unsigned Executor::call(unsigned threads, int core) noexcept {
   if (stopping_) return 0;  // the list of threads is being gone through; what is left in queues has been run by others
   caller_core_ = cores_suffice_ ? core : -1;
   unsigned asleep = 0;
-  for (; threads > 0 && room_.load(std::memory_order_relaxed) > static_cast<int>(returning_); --threads) {
+  for (; threads > 0 && free_slots_.load(std::memory_order_relaxed) > static_cast<int>(returning_); --threads) {
     if (tokens_ < sleepers_) {
       ++tokens_;
       ++asleep;
@@ -349,7 +349,7 @@ unsigned Executor::call(unsigned threads, int core) noexcept {
         try {
           started_.emplace_back([this, worker, number = static_cast<unsigned>(started_.size() + 1)] {
             worker_number_ = number;
-            here_ = {this, worker, nullptr, nullptr, 0};
+            thread_state_ = {this, worker, nullptr, nullptr, 0};
             work();
           });
         } catch (...) {
@@ -362,7 +362,7 @@ unsigned Executor::call(unsigned threads, int core) noexcept {
         break;
       }
     }
-    room_.fetch_sub(1, std::memory_order_relaxed);
+    free_slots_.fetch_sub(1, std::memory_order_relaxed);
   }
   return asleep;
 }
@@ -391,25 +391,25 @@ Executor::Worker* Executor::lease() {
   return fresh;
 }
 
-void Executor::lend_place() noexcept {
+void Executor::release_slot() noexcept {
   unsigned called = 0;
   {
     const std::scoped_lock hold(lock_);
-    room_.fetch_add(1, std::memory_order_relaxed);
+    free_slots_.fetch_add(1, std::memory_order_relaxed);
     if (returning_ != 0) returned_.notify_one();
     if (work_is_left()) called = call(1, -1);
   }
   if (called != 0) wake_.notify_one();
 }
 
-void Executor::take_place_back(bool in_time) noexcept {
+void Executor::reacquire_slot(bool in_time) noexcept {
   std::unique_lock hold(lock_);
-  if (in_time && room_.load(std::memory_order_relaxed) <= 0) {
+  if (in_time && free_slots_.load(std::memory_order_relaxed) <= 0) {
     asking_.store(++returning_, std::memory_order_relaxed);
-    returned_.wait_for(hold, longest_ask, [&] { return room_.load(std::memory_order_relaxed) > 0; });
+    returned_.wait_for(hold, longest_ask, [&] { return free_slots_.load(std::memory_order_relaxed) > 0; });
     asking_.store(--returning_, std::memory_order_relaxed);
   }
-  room_.fetch_sub(1, std::memory_order_relaxed);
+  free_slots_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 }  // namespace tessera::executor

@@ -28,28 +28,28 @@
 
 #include "tessera/base/spin_lock.h"
 #include "tessera/executor/node.h"
-#include "tessera/executor/queue.h"
+#include "tessera/executor/task_queue.h"
 
 namespace tessera::executor {
 
 class Sleeper;
 
 /// Told by each thread that begins to wait for a node or a group, and when it goes on. For traces.
-class WaitObserver {
+class WaitTracer {
  public:
   /// `by`: the node that the thread runs, or null; of `target` and `group` one is null.
   virtual void wait_begins(const Node* by, Node* target, const Group* group) noexcept = 0;
   virtual void wait_ends() noexcept = 0;
-  static constinit std::atomic<WaitObserver*> instance;  ///< null while nobody looks; never destroyed
+  static constinit std::atomic<WaitTracer*> instance;  ///< null while nobody looks; never destroyed
 
  protected:
-  ~WaitObserver() = default;
+  ~WaitTracer() = default;
 };
 
 /// Nodes that are waited for together. It outlives them: its destructor waits.
 class Group {
  public:
-  /// `window`: how many may be under way before who submits has to help (`admit`); 0: any number. A group in which a
+  /// `window`: how many may be under way before who submits has to help (`throttle`); 0: any number. A group in which a
   /// node of another puts its own nodes has that as its `parent`, which is cancelled with it and whose waits run its
   /// nodes.
   explicit Group(Executor& executor, Group* parent = nullptr, std::uint32_t window = 0);
@@ -62,11 +62,11 @@ class Group {
   void wait();
   /// To be called before or after each submission: where more than the window are under way, the caller runs some until
   /// half of that are, unless it runs in one of the group's own nodes, which would wait for itself.
-  void admit();
-  /// Nodes that have not begun will not run; `Node::stop_asked` of others tells them.
+  void throttle();
+  /// Nodes that have not begun will not run; `Node::stop_requested` of others tells them.
   void cancel() noexcept { cancelled_.store(true, std::memory_order_release); }
   bool cancelled() const noexcept;
-  std::uint32_t under_way() const noexcept;
+  std::uint32_t in_flight() const noexcept;
 
   Executor& executor() const noexcept { return executor_; }
   Group* parent() const noexcept { return parent_; }
@@ -114,14 +114,16 @@ class Executor {
   static unsigned worker() noexcept { return worker_number_; }
 
   /// Whether the calling thread runs a node while no thread is idle: pieces of a kernel would stay on it.
-  static bool all_are_busy() noexcept {
-    return here_.node != nullptr && here_.executor != nullptr && !here_.executor->somebody_is_idle();
+  static bool is_saturated() noexcept {
+    return thread_state_.node != nullptr && thread_state_.executor != nullptr &&
+           !thread_state_.executor->has_idle_thread();
   }
 
   /// Pieces of a kernel: calls f(begin, end) until [0, items) is covered, each call with at most `grain` items, from
   /// the calling thread and those that have nothing to do; returns when all have returned. The calling thread runs
   /// these pieces only, never a node. What a call throws is thrown here, once the others are done.
-  void pieces(std::uint64_t items, std::uint64_t grain, const std::function<void(std::uint64_t, std::uint64_t)>& f);
+  void parallel_for(std::uint64_t items, std::uint64_t grain,
+                    const std::function<void(std::uint64_t, std::uint64_t)>& f);
 
   /// Until `node` has ended, running it and what it comes after as far as nobody else does. The calling thread must not
   /// be running it, nor anything that it waits for: an Error that names the cycle. What it throws is not thrown here.
@@ -144,14 +146,14 @@ class Executor {
   };
 
   // What this thread is to its executor: trivially destructible, as all that threads keep.
-  struct Here {
+  struct ThreadState {
     Executor* executor;
     Worker* worker;
     Node* node;       // that it runs
     Node** follower;  // where the node it ends may put one that this thread runs next
     unsigned depth;   // nodes that run on top of each other
   };
-  static constinit thread_local Here here_;
+  static constinit thread_local ThreadState thread_state_;
   static constinit thread_local unsigned worker_number_;
 
   // Threads (executor.cpp).
@@ -160,22 +162,22 @@ class Executor {
   void run(Node& claimed) noexcept;
   Node* take() noexcept;
   Node* steal(TaskQueue& from) noexcept;
-  bool help_a_job();
+  bool run_job_chunk();
   bool work_seems_left() const noexcept;
   bool work_is_left() noexcept;  // with lock_ held
-  bool somebody_is_idle() const noexcept {
-    return room_.load(std::memory_order_relaxed) > 0 || searching_.load(std::memory_order_relaxed) != 0;
+  bool has_idle_thread() const noexcept {
+    return free_slots_.load(std::memory_order_relaxed) > 0 || searching_.load(std::memory_order_relaxed) != 0;
   }
-  bool has_to_give_way() const noexcept {
-    return room_.load(std::memory_order_relaxed) < 0 || asking_.load(std::memory_order_relaxed) != 0;
+  bool must_yield() const noexcept {
+    return free_slots_.load(std::memory_order_relaxed) < 0 || asking_.load(std::memory_order_relaxed) != 0;
   }
   bool sleep();
-  bool sleep_until_called(int& from);  // the core of who called, or -1
+  bool sleep_until_woken(int& from);  // the core of who called, or -1
   void wake() noexcept;
   /// With lock_ held: how many sleepers to notify. `core`: that of who calls and goes on; -1: it sleeps.
   unsigned call(unsigned threads, int core) noexcept;
-  void lend_place() noexcept;
-  void take_place_back(bool in_time) noexcept;
+  void release_slot() noexcept;
+  void reacquire_slot(bool in_time) noexcept;
   Worker* lease();  // with lock_ held
 
   // Waiting (wait.cpp).
@@ -199,7 +201,7 @@ class Executor {
   int caller_core_ = -1;  // of who called threads last, if it goes on there
 
   // Written with lock_ held.
-  std::atomic<int> room_;             // how many more threads may work
+  std::atomic<int> free_slots_;       // how many more threads may work
   std::atomic<unsigned> asking_ = 0;  // returning_
 
   // On one cache line, as who looks for work reads all of it.

@@ -6,8 +6,8 @@
 #include <new>
 
 #include "tessera/base/error.h"
+#include "tessera/executor/commute_lock.h"
 #include "tessera/executor/executor.h"
-#include "tessera/executor/turn.h"
 
 namespace tessera::executor {
 
@@ -40,10 +40,10 @@ Node::~Node() {
 
 void Node::after(Node& predecessor, Dependency kind, Maker maker) {
   if (maker == Maker::this_thread && predecessor.state() == State::made)
-    fail<ArgumentError>({.asked = "node " + name(),
+    fail<ArgumentError>({.operation = "node " + name(),
                          .with = {{"predecessor", predecessor.name()}},
                          .wrong = "what it comes after is not submitted yet",
-                         .todo = "Submit predecessors first"});
+                         .remedy = "Submit predecessors first"});
   Continuation* head = predecessor.successors_.load(std::memory_order_acquire);
   if (head != &closed) {
     const std::uint32_t edges = edges_.load(std::memory_order_relaxed);
@@ -74,7 +74,7 @@ void Node::set_priority(int priority) noexcept {
   priority_ = static_cast<std::int8_t>(std::clamp(priority, least_priority, most_priority));
 }
 
-void Node::submit_given() noexcept {
+void Node::submit_and_release() noexcept {
   group_->submitted_.fetch_add(1, std::memory_order_relaxed);
   state_.store(State::waiting, std::memory_order_release);
   const std::uint32_t counted = edges_.load(std::memory_order_relaxed) - unsubmitted;
@@ -107,12 +107,12 @@ void Node::predecessor_ended() noexcept {
 }
 
 void Node::now_ready() noexcept {
-  if (gated_ && !admitted()) return;
+  if (gated_ && !try_acquire_resources()) return;
   state_.store(State::ready, std::memory_order_release);
   group_->executor_.push(this);
 }
 
-bool Turn::take(Node& node) noexcept {
+bool CommuteLock::take(Node& node) noexcept {
   const std::scoped_lock hold(lock_);
   if (!taken_) return taken_ = true;
   node.pending_.store(1, std::memory_order_relaxed);  // until it is let go
@@ -122,7 +122,7 @@ bool Turn::take(Node& node) noexcept {
   return false;
 }
 
-void Turn::give() noexcept {
+void CommuteLock::give() noexcept {
   Node* next = nullptr;
   {
     const std::scoped_lock hold(lock_);
@@ -146,8 +146,8 @@ bool Node::cancel() noexcept {
   return now < State::ready;
 }
 
-bool Node::stop_asked() const noexcept {
-  return cancel_.load(std::memory_order_relaxed) || (group_->cancelled() && !outlasts_);
+bool Node::stop_requested() const noexcept {
+  return cancel_.load(std::memory_order_relaxed) || (group_->cancelled() && !ignores_cancellation_);
 }
 
 void Node::then(Continuation& continuation) noexcept {
@@ -167,23 +167,23 @@ void Node::execute() noexcept {
   // edge is one of those in its node, which begins so far before it, and what follows is the task's.
   constexpr std::size_t before = sizeof(Node) - sizeof(Edge), task = 576;
   if (const Continuation* const newest = successors_.load(std::memory_order_acquire); newest != nullptr)
-    slab::fetch(reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(newest) - before), task);
-  Ends ends = Ends::now;
+    slab::prefetch(reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(newest) - before), task);
+  Completion ends = Completion::now;
   if (!failure_) {
-    if (cancel_.load(std::memory_order_seq_cst) || (group_->cancelled() && !outlasts_)) {
+    if (cancel_.load(std::memory_order_seq_cst) || (group_->cancelled() && !ignores_cancellation_)) {
       fail_with(nullptr, true);
     } else {
       // What it makes ready is for all threads; what its end makes ready, this one may run next.
-      Node** const follower = std::exchange(Executor::here_.follower, nullptr);
+      Node** const follower = std::exchange(Executor::thread_state_.follower, nullptr);
       try {
         ends = run();
       } catch (...) {
         fail_with(std::current_exception(), false);
       }
-      Executor::here_.follower = follower;
+      Executor::thread_state_.follower = follower;
     }
   }
-  if (ends == Ends::now) finish();
+  if (ends == Completion::now) finish();
 }
 
 void Node::end(std::exception_ptr error) noexcept {
@@ -196,7 +196,7 @@ void Node::end_without(const Node& predecessor) noexcept {
   finish();
 }
 
-void Node::let_go(bool (*early)(Node& self, Node& successor, Dependency kind)) noexcept {
+void Node::release_successors(bool (*early)(Node& self, Node& successor, Dependency kind)) noexcept {
   Continuation* newest = successors_.load(std::memory_order_acquire);
   do {
     if (newest == nullptr || newest == &closed) return;
@@ -234,7 +234,7 @@ void Node::finish() noexcept {
   Continuation* list = nullptr;
   while (newest != nullptr) {  // those that came first go first
     Continuation* const next = newest->next;
-    if (newest->fire == nullptr) slab::fetch(static_cast<Edge*>(newest)->to, 64);
+    if (newest->fire == nullptr) slab::prefetch(static_cast<Edge*>(newest)->to, 64);
     newest->next = list;
     list = newest;
     newest = next;

@@ -26,8 +26,8 @@ class Node;
 /// An error, where it happened, and whether anybody was told. One for all nodes that it reaches.
 struct FailureOrigin {
   std::exception_ptr error;
-  std::string name;                        ///< of the node in which it happened
-  mutable std::atomic<bool> told = false;  ///< somebody has seen it
+  std::string name;                            ///< of the node in which it happened
+  mutable std::atomic<bool> observed = false;  ///< somebody has seen it
 };
 /// Why a node has no result: an error of its own, or of a node that it came after.
 struct Failure {
@@ -90,7 +90,7 @@ class Node {
  public:
   enum class State : std::uint8_t { made, waiting, ready, running, ended };
   /// What `run` has done: all, or begun what somebody will `end`.
-  enum class Ends : bool { now, later };
+  enum class Completion : bool { now, later };
   /// From `least` to `most`; ready nodes of a higher priority are taken first by the thread that looks for work. A
   /// preference: threads look into their own queue before those of others.
   static constexpr int least_priority = -4, most_priority = 3;
@@ -111,25 +111,25 @@ class Node {
   /// this one, if it needs its result.
   void after(Node& predecessor, Dependency kind = Dependency::result, Maker maker = Maker::this_thread);
   void set_priority(int priority) noexcept;
-  /// It asks `admitted` before it is ready.
+  /// It asks `try_acquire_resources` before it is ready.
   void gate() noexcept { gated_ = true; }
   /// Its group's cancellation does not reach it: what others have done would be lost.
-  void outlast_cancellation() noexcept { outlasts_ = true; }
+  void ignore_cancellation() noexcept { ignores_cancellation_ = true; }
   /// Lets it go. Its group counts it until it has ended. Nothing of it may be set any more.
   void submit() noexcept {
     keep();
-    submit_given();
+    submit_and_release();
   }
   /// The same, and takes over a reference of the caller's, for whom the node may be gone when this returns.
-  void submit_given() noexcept;
+  void submit_and_release() noexcept;
   /// The same, and has the calling thread run it at once, after what it comes after; it has ended when this returns.
   void submit_here();
 
   // By anybody, at any time:
   /// A node that has not begun will not run: it ends as cancelled, at once or when its predecessors have ended. False
-  /// if it runs or has ended. Of what runs, `stop_asked` tells it.
+  /// if it runs or has ended. Of what runs, `stop_requested` tells it.
   bool cancel() noexcept;
-  bool stop_asked() const noexcept;
+  bool stop_requested() const noexcept;
   State state() const noexcept { return state_.load(std::memory_order_acquire); }
   bool ended() const noexcept { return state() == State::ended; }
   /// What it comes after that has not ended; nothing once it runs.
@@ -146,7 +146,7 @@ class Node {
   void end_without(const Node& predecessor) noexcept;
   /// Successors of which `early` says so need not wait for its end: the same as if it had ended, for these alone.
   /// `early` is asked of nodes that are submitted and have not begun, and sees to what becomes of its failure.
-  void let_go(bool (*early)(Node& self, Node& successor, Dependency kind)) noexcept;
+  void release_successors(bool (*early)(Node& self, Node& successor, Dependency kind)) noexcept;
 
   /// For people; by default "task".
   virtual std::string name() const { return "task"; }
@@ -159,23 +159,23 @@ class Node {
   void drop() noexcept {
     // The last one that there is needs no exchange.
     if (references_.load(std::memory_order_acquire) == 1 || references_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-      slab::fetch(reinterpret_cast<const char*>(this) + 64, 256);
+      slab::prefetch(reinterpret_cast<const char*>(this) + 64, 256);
       delete this;
     }
   }
-  static void* operator new(std::size_t bytes) { return slab::take(bytes); }
-  static void operator delete(void* memory, std::size_t bytes) noexcept { slab::give(memory, bytes); }
+  static void* operator new(std::size_t bytes) { return slab::allocate(bytes); }
+  static void operator delete(void* memory, std::size_t bytes) noexcept { slab::deallocate(memory, bytes); }
 
  protected:
   virtual ~Node();
   /// What it is for. What it throws fails it.
-  virtual Ends run() = 0;
+  virtual Completion run() = 0;
   /// Of a gated node whose predecessors have ended: whether it may run now. False: somebody else (Turn) lets it ask
   /// again, and may have done so already.
-  virtual bool admitted() noexcept { return true; }
-  /// Within `admitted` before that gives false: `ask_again`, which anybody may call once from now on, does so.
-  void put_off() noexcept { pending_.store(1, std::memory_order_relaxed); }
-  void ask_again() noexcept { predecessor_ended(); }
+  virtual bool try_acquire_resources() noexcept { return true; }
+  /// Within `try_acquire_resources` before that gives false: `retry`, which anybody may call once from now on, does so.
+  void defer() noexcept { pending_.store(1, std::memory_order_relaxed); }
+  void retry() noexcept { predecessor_ended(); }
   /// By a thread that runs it and is about to wait for others.
   virtual void waits() noexcept {}
   /// It has run, or was skipped: before anybody is told. Accesses end here, and what a function captured goes.
@@ -186,7 +186,7 @@ class Node {
   friend class Group;
   friend class TaskQueue;
   friend class Needs;
-  friend class Turn;
+  friend class CommuteLock;
 
   struct Edge : Continuation {
     Node* to = nullptr;
@@ -232,7 +232,7 @@ class Node {
   std::atomic<State> state_ = State::made;
   std::int8_t priority_ = 0;
   std::atomic<bool> cancel_ = false;
-  bool gated_ = false, outlasts_ = false;
+  bool gated_ = false, ignores_cancellation_ = false;
   SpinLock lock_;  // of predecessors and `failure_`, until it runs; the maker adds those inside without
   std::atomic<std::uint32_t> edges_ = 0;
   Group* group_;
@@ -252,9 +252,9 @@ class FunctionNode final : public Node {
   std::string name() const override { return name_; }
 
  protected:
-  Ends run() override {
+  Completion run() override {
     if constexpr (std::is_void_v<std::invoke_result_t<F&>>)
-      return (*f_)(), Ends::now;
+      return (*f_)(), Completion::now;
     else
       return (*f_)();
   }

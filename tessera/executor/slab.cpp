@@ -25,13 +25,13 @@ struct Depot {
   Free* magazines[classes] = {};
   void* chunks = nullptr;  // each begins with the address of the one before: they are kept until the process ends
 
-  Free* take(std::size_t kind) noexcept {
+  Free* allocate(std::size_t kind) noexcept {
     const std::scoped_lock hold(lock);
     Free* const first = magazines[kind];
     if (first != nullptr) magazines[kind] = first->next_magazine;
     return first;
   }
-  void give(std::size_t kind, Free* first) noexcept {
+  void deallocate(std::size_t kind, Free* first) noexcept {
     const std::scoped_lock hold(lock);
     first->next_magazine = std::exchange(magazines[kind], first);
   }
@@ -59,28 +59,28 @@ class Cache {
   Cache& operator=(const Cache&) = delete;
   ~Cache() {
     for (std::size_t kind = 0; kind < classes; ++kind) {
-      if (kinds_[kind].some != nullptr) depot->give(kind, kinds_[kind].some);
-      if (kinds_[kind].full != nullptr) depot->give(kind, kinds_[kind].full);
+      if (kinds_[kind].some != nullptr) depot->deallocate(kind, kinds_[kind].some);
+      if (kinds_[kind].full != nullptr) depot->deallocate(kind, kinds_[kind].full);
     }
   }
-  void* take(std::size_t kind) {
+  void* allocate(std::size_t kind) {
     Kind& k = kinds_[kind];
     if (k.some == nullptr) {
       k.some = std::exchange(k.full, nullptr);
-      if (k.some == nullptr) k.some = depot->take(kind);
+      if (k.some == nullptr) k.some = depot->allocate(kind);
       if (k.some == nullptr) k.some = depot->fresh(kind);
       k.count = magazine_size;
     }
     if (k.count > 0) --k.count;  // a magazine that a thread left behind may have fewer than it says
     Free* const taken = k.some;
     k.some = taken->next;
-    if (k.some != nullptr) fetch(k.some, (kind + 1) * granule);
+    if (k.some != nullptr) prefetch(k.some, (kind + 1) * granule);
     return taken;
   }
-  void give(std::size_t kind, void* memory) noexcept {
+  void deallocate(std::size_t kind, void* memory) noexcept {
     Kind& k = kinds_[kind];
     if (k.count >= magazine_size) {
-      if (k.full != nullptr) depot->give(kind, k.full);
+      if (k.full != nullptr) depot->deallocate(kind, k.full);
       k.full = std::exchange(k.some, nullptr);
       k.count = 0;
     }
@@ -116,18 +116,18 @@ constexpr bool by_hand = true;
 #if defined(__x86_64__)
 [[gnu::target("prfchw")]]
 #endif
-void fetch(const void* memory, std::size_t bytes) noexcept {
+void prefetch(const void* memory, std::size_t bytes) noexcept {
   for (std::size_t at = 0; at < bytes; at += granule) __builtin_prefetch(static_cast<const char*>(memory) + at, 1);
 }
 
-void* take(std::size_t bytes) {
+void* allocate(std::size_t bytes) {
   if (!by_hand || bytes > granule * classes) return ::operator new(bytes, std::align_val_t{granule});
-  return os::PerThread<Cache, ForNodes>::get().take((bytes - 1) / granule);
+  return os::PerThread<Cache, ForNodes>::get().allocate((bytes - 1) / granule);
 }
 
-void give(void* memory, std::size_t bytes) noexcept {
+void deallocate(void* memory, std::size_t bytes) noexcept {
   if (!by_hand || bytes > granule * classes) return ::operator delete(memory, std::align_val_t{granule});
-  os::PerThread<Cache, ForNodes>::get().give((bytes - 1) / granule, memory);
+  os::PerThread<Cache, ForNodes>::get().deallocate((bytes - 1) / granule, memory);
 }
 
 }  // namespace tessera::executor::slab

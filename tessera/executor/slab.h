@@ -15,12 +15,12 @@ namespace slab {
 
 /// The calling thread will use these lines soon, and another one wrote them last: they come while it does something
 /// else, and all at once.
-void fetch(const void* memory, std::size_t bytes) noexcept;
+void prefetch(const void* memory, std::size_t bytes) noexcept;
 
 /// Memory for `bytes`, aligned to 64 up to 2,048 of them. std::bad_alloc.
-void* take(std::size_t bytes);
+void* allocate(std::size_t bytes);
 /// `bytes` as they were asked for.
-void give(void* memory, std::size_t bytes) noexcept;
+void deallocate(void* memory, std::size_t bytes) noexcept;
 
 /// The same for the standard library's containers and shared pointers.
 template <class T>
@@ -29,8 +29,8 @@ struct Allocator {
   Allocator() noexcept = default;
   template <class U>
   Allocator(const Allocator<U>&) noexcept {}
-  T* allocate(std::size_t count) { return static_cast<T*>(take(count * sizeof(T))); }
-  void deallocate(T* memory, std::size_t count) noexcept { give(memory, count * sizeof(T)); }
+  T* allocate(std::size_t count) { return static_cast<T*>(slab::allocate(count * sizeof(T))); }
+  void deallocate(T* memory, std::size_t count) noexcept { slab::deallocate(memory, count * sizeof(T)); }
   friend bool operator==(Allocator, Allocator) noexcept { return true; }
 };
 

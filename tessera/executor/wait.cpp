@@ -87,12 +87,12 @@ class Needs {
 // place, or that of a thread that sleeps, or none.
 class Executor::Visit {
  public:
-  explicit Visit(Executor& executor) : executor_(executor), before_(here_) {
-    if (here_.executor == &executor && here_.worker != nullptr) return;
+  explicit Visit(Executor& executor) : executor_(executor), before_(thread_state_) {
+    if (thread_state_.executor == &executor && thread_state_.worker != nullptr) return;
     const std::scoped_lock hold(executor.lock_);
     if (executor.threads_ > 1 && !executor.guest_)
       kind_ = Kind::guest;
-    else if (executor.room_.load(std::memory_order_relaxed) > static_cast<int>(executor.returning_))
+    else if (executor.free_slots_.load(std::memory_order_relaxed) > static_cast<int>(executor.returning_))
       kind_ = Kind::in_room;
     Worker* const worker = kind_ == Kind::member ? nullptr : executor.lease();
     if (worker == nullptr) {
@@ -102,15 +102,15 @@ class Executor::Visit {
     if (kind_ == Kind::guest)
       executor.guest_ = true;
     else
-      executor.room_.fetch_sub(1, std::memory_order_relaxed);
-    here_ = {&executor, worker, before_.node, nullptr, before_.depth};
+      executor.free_slots_.fetch_sub(1, std::memory_order_relaxed);
+    thread_state_ = {&executor, worker, before_.node, nullptr, before_.depth};
   }
   ~Visit() {
     if (kind_ == Kind::member || kind_ == Kind::outside) return;
-    here_.worker->used.store(false, std::memory_order_release);
-    here_ = before_;
+    thread_state_.worker->used.store(false, std::memory_order_release);
+    thread_state_ = before_;
     if (kind_ == Kind::in_room) {
-      executor_.lend_place();
+      executor_.release_slot();
       return;
     }
     const std::scoped_lock hold(executor_.lock_);
@@ -120,22 +120,22 @@ class Executor::Visit {
   Visit& operator=(const Visit&) = delete;
 
   /// Whether this thread may run nodes.
-  bool may_run() const noexcept { return kind_ != Kind::outside && here_.depth < deepest; }
+  bool may_run() const noexcept { return kind_ != Kind::outside && thread_state_.depth < deepest; }
 
   /// Sleeps by `f`, while another works in this thread's place.
   template <class F>
   void away(F&& f) {
     if (kind_ == Kind::outside) return f();
-    executor_.lend_place();
+    executor_.release_slot();
     f();
     // Who comes from outside goes on with what is none of the executor's: it does not ask for a place.
-    executor_.take_place_back(kind_ == Kind::member);
+    executor_.reacquire_slot(kind_ == Kind::member);
   }
 
  private:
   enum class Kind { member, guest, in_room, outside };
   Executor& executor_;
-  const Here before_;
+  const ThreadState before_;
   Kind kind_ = Kind::member;
 };
 
@@ -143,7 +143,7 @@ class Executor::Visit {
 class Executor::Announced {
  public:
   Announced(Executor& executor, Node* target, const Group* group)
-      : executor_(executor), self_(here_.node), target_(target), group_(group) {
+      : executor_(executor), self_(thread_state_.node), target_(target), group_(group) {
     if (self_ != nullptr) {
       self_->waits();
       const std::scoped_lock hold(executor_.waits_lock_);
@@ -172,7 +172,7 @@ class Executor::Announced {
   Node* const self_;
   Node* const target_;
   const Group* const group_;
-  WaitObserver* const observer_ = WaitObserver::instance.load(std::memory_order_acquire);
+  WaitTracer* const observer_ = WaitTracer::instance.load(std::memory_order_acquire);
 };
 
 void Executor::refuse_cycle(Node& self, Node* target, const Group* group) {
@@ -220,16 +220,16 @@ void Executor::refuse_cycle(Node& self, Node* target, const Group* group) {
   std::string text = self.name();
   for (std::size_t i = names.size(); i-- > 0;)
     text += fmt::format("{}{} {}", i + 1 == names.size() ? " " : ", which ", names[i].second, names[i].first);
-  fail<Error>({.asked = "wait",
+  fail<Error>({.operation = "wait",
                .wrong = "these would wait for each other for ever: " + text,
-               .todo = "Let a task come after what it needs, instead of waiting for it inside"});
+               .remedy = "Let a task come after what it needs, instead of waiting for it inside"});
 }
 
 void Executor::refuse_forked() const {
   if (generation_ == os::fork_generation()) return;
-  fail<Error>({.asked = "wait",
+  fail<Error>({.operation = "wait",
                .wrong = "the task was begun before this process was forked, and ends in its parent only",
-               .todo = "Wait for it before fork(), or begin tasks in the child"});
+               .remedy = "Wait for it before fork(), or begin tasks in the child"});
 }
 
 void Executor::wait(Node& node) {
@@ -259,7 +259,7 @@ void Executor::wait(Node& node) {
 
 NodeRef Executor::claim_in(const Group& group) noexcept {
   const auto wanted = [&](const Node& node) { return node.group_->inside(group); };
-  TaskQueue& mine = here_.worker->queue;
+  TaskQueue& mine = thread_state_.worker->queue;
   if (NodeRef node = mine.claim(wanted)) return node;
   if (NodeRef node = inbox_.claim(wanted)) return node;
   const unsigned count = worker_count_.load(std::memory_order_acquire);
@@ -272,11 +272,11 @@ NodeRef Executor::claim_in(const Group& group) noexcept {
 }
 
 void Executor::wait_for(Group& group, std::uint32_t until_left) {
-  if (group.under_way() <= until_left) return;
+  if (group.in_flight() <= until_left) return;
   refuse_forked();
   Visit visit(*this);
   Announced announced(*this, nullptr, &group);
-  while (group.under_way() > until_left) {
+  while (group.in_flight() > until_left) {
     if (visit.may_run()) {
       if (const NodeRef node = claim_in(group)) {
         run(*node);
@@ -285,7 +285,7 @@ void Executor::wait_for(Group& group, std::uint32_t until_left) {
     }
     NodeRef late;
     for (int i = 1; i < waiting_spins && !late; ++i) {
-      if (group.under_way() <= until_left) return;
+      if (group.in_flight() <= until_left) return;
       if (i % 256 == 0 && visit.may_run() && work_seems_left()) late = claim_in(group);
     }
     if (late) {
@@ -305,7 +305,7 @@ Group::Group(Executor& executor, Group* parent, std::uint32_t window)
 
 Group::~Group() {
   if (executor_.generation_ != os::fork_generation()) return;  // they end in the parent
-  while (under_way() != 0) {
+  while (in_flight() != 0) {
     try {
       executor_.wait_for(*this, 0);
     } catch (...) {
@@ -316,7 +316,7 @@ Group::~Group() {
 
 void Group::wait() { executor_.wait_for(*this, 0); }
 
-void Group::admit() {
+void Group::throttle() {
   // Others write what has ended all the time: it is looked at when there may be too many.
   if (window_ == 0 ||
       submitted_.load(std::memory_order_relaxed) - seen_ended_.load(std::memory_order_relaxed) <= window_)
@@ -340,7 +340,7 @@ bool Group::inside(const Group& outer) const noexcept {
   return false;
 }
 
-std::uint32_t Group::under_way() const noexcept {
+std::uint32_t Group::in_flight() const noexcept {
   // In this order: what ends between is counted as under way, never the other way round.
   const auto ended = static_cast<std::uint32_t>(ended_.load(std::memory_order_acquire) >> 32);
   return submitted_.load(std::memory_order_acquire) - ended;

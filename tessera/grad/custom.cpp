@@ -6,18 +6,18 @@
 
 #include "tessera/array/operation.h"
 #include "tessera/base/os/fork.h"
-#include "tessera/grad/again.h"
+#include "tessera/grad/recomputing.h"
 
 namespace tessera::detail {
 
 namespace {
 
 [[noreturn]] void uses_another(const char* name, const Array& result) {
-  fail<ArgumentError>({.asked = name,
+  fail<ArgumentError>({.operation = name,
                        .with = {{"result", to_string(result.shape())}, {"made by", result.step()->name()}},
                        .wrong = "the function uses an array through which a gradient is taken and that is none of its "
                                 "arguments, so that its gradient would be lost",
-                       .todo = "Pass it as an argument, or write stop_gradient(x)"});
+                       .remedy = "Pass it as an argument, or write stop_gradient(x)"});
 }
 
 constinit thread_local bool again = false;
@@ -39,9 +39,9 @@ class Again {
 
 }  // namespace
 
-bool runs_again() { return again; }
+bool is_recomputing() { return again; }
 
-const char* lasting(const std::string& text) {
+const char* intern_string(const std::string& text) {
   struct Known {
     std::mutex lock;
     std::set<std::string> all;
@@ -55,7 +55,7 @@ const char* lasting(const std::string& text) {
 Array custom(CustomOperation what, std::vector<Array> operands) {
   const std::span<const Array> all(operands);
   const Operation operation(what.name, all);
-  const Recording recording(what.name, all);
+  const HistoryRecorder recording(what.name, all);
   std::vector<Array> given;
   for (const Array& a : operands) given.push_back(without_history(a));
   Array result = what.forward(given);
@@ -67,9 +67,9 @@ Array custom(CustomOperation what, std::vector<Array> operands) {
       std::vector<Array> adjoints = back(b.adjoint(), b.result(), x);
       for (std::size_t i = 0; i < adjoints.size(); ++i) {
         Array& g = adjoints[i];
-        if (g.size() == 0 || !b.wanted(i)) continue;
+        if (g.size() == 0 || !b.needs_adjoint(i)) continue;
         if (g.shape() != b.shape(i))
-          fail<ShapeError>({.asked = std::string("gradient of ") + name,
+          fail<ShapeError>({.operation = std::string("gradient of ") + name,
                             .with = {{"argument", std::to_string(i + 1)},
                                      {"adjoint", to_string(g.shape())},
                                      {"its shape", to_string(b.shape(i))}},
@@ -79,16 +79,16 @@ Array custom(CustomOperation what, std::vector<Array> operands) {
     };
     recording.attach(result, {.backward = backward, .keeps = all_operands, .keeps_result = true});
   }
-  return operation.made(std::move(result));
+  return operation.finish(std::move(result));
 }
 
-Array recompute(Recomputed what) {
+Array recompute(Recomputation what) {
   const std::span<const Array> operands(what.operands);
   const Operation operation("recompute", operands);
   // Computed, so that what is kept is their memory and not what they were made of.
   for (const Array& a : operands) a.eval();
-  const Recording recording("recompute", operands);
-  if (!recording) return operation.made(what.run(operands));
+  const HistoryRecorder recording("recompute", operands);
+  if (!recording) return operation.finish(what.run(operands));
   Array result;
   {
     const std::uint64_t begun = Step::next_number();
@@ -106,17 +106,17 @@ Array recompute(Recomputed what) {
     Leaves leaves;
     std::vector<Array> given;
     for (std::size_t i = 0; i < b.operands(); ++i)
-      given.push_back(b.wanted(i) ? leaves.add(b.operand(i), b.adjoint_dtype(i)) : b.operand(i));
+      given.push_back(b.needs_adjoint(i) ? leaves.add(b.operand(i), b.adjoint_dtype(i)) : b.operand(i));
     std::vector<Array> adjoints;
     {
       const Array result = run(given);
       adjoints = leaves.adjoints(result, b.adjoint(), true);
     }
     for (std::size_t i = 0, next = 0; i < b.operands(); ++i)
-      if (b.wanted(i)) b.add(i, [&] { return std::move(adjoints[next++]); });
+      if (b.needs_adjoint(i)) b.add(i, [&] { return std::move(adjoints[next++]); });
   };
   recording.attach(result, {.backward = backward, .keeps = all_operands});
-  return operation.made(std::move(result));
+  return operation.finish(std::move(result));
 }
 
 }  // namespace tessera::detail

@@ -26,11 +26,11 @@ struct CustomOperation {
 Array custom(CustomOperation operation, std::vector<Array> operands);
 
 /// What runs again in the walk, in the mode of this thread.
-struct Recomputed {
+struct Recomputation {
   std::vector<Array> operands;  ///< with history or not, in the order in which `run` takes them
   std::function<Array(std::span<const Array>)> run;
 };
-Array recompute(Recomputed what);
+Array recompute(Recomputation what);
 
 /// The adjoints that a function of N arrays gave: one array, or a tuple, pair or std::array of N.
 template <std::size_t N, class R>
@@ -81,7 +81,7 @@ auto custom(const char* name, F forward, B backward) {
 template <class F>
 auto recompute(F f) {
   return [f = std::move(f)]<class... A>(const A&... arguments) -> Array {
-    constexpr bool structure = detail::walkable<F, detail::LeavesOf<void>::type>;
+    constexpr bool structure = detail::traversable<F, detail::LeavesOf<void>::type>;
     const auto all = [&] {
       if constexpr (structure)
         return std::tuple<F, A...>(f, arguments...);
@@ -89,7 +89,7 @@ auto recompute(F f) {
         return std::tuple<A...>(arguments...);
     }();
     // What is differentiable goes in as operands; the rest stays in `constants`.
-    detail::Recomputed what;
+    detail::Recomputation what;
     std::vector<bool> operand;  // of each array, in the order of walks
     const auto constants = map_arrays(all, [&](const auto& a) -> Array {
       operand.push_back(differentiable(a));
@@ -167,7 +167,7 @@ constexpr std::size_t buffers_before(std::size_t at) {
 }
 
 /// The text, for as long as the process lives.
-const char* lasting(const std::string& text);
+const char* intern_string(const std::string& text);
 
 }  // namespace detail
 
@@ -199,7 +199,7 @@ auto with_gradient(K kernel, B backward) {
                 "buffer for the adjoint of each input of floats");
   return [=]<class... A>(const Extent& threads, const Shape& result, const A&... arguments) -> Array {
     static_assert(sizeof...(A) == inputs, "the operation takes the kernel's inputs: the result is made");
-    const char* const name = detail::lasting(kernel.name());
+    const char* const name = detail::intern_string(kernel.name());
     const auto all = std::tuple(arguments...);
     std::vector<Array> operands;
     const auto note = [&](const auto& a) {
@@ -208,7 +208,7 @@ auto with_gradient(K kernel, B backward) {
     (note(arguments), ...);
     static_assert(detail::buffers_before<Forward>(inputs) > 0, "a kernel with a gradient reads a buffer");
     if (operands.size() != detail::buffers_before<Forward>(inputs))
-      fail<ArgumentError>({.asked = name, .wrong = "an input that the kernel takes as a buffer is no array"});
+      fail<ArgumentError>({.operation = name, .wrong = "an input that the kernel takes as a buffer is no array"});
     const auto launched = [=](const auto& which, std::span<Array> x, auto&... more) {
       [&]<std::size_t... I>(std::index_sequence<I...>) {
         const auto input = [&]<std::size_t N>(std::integral_constant<std::size_t, N>) -> decltype(auto) {

@@ -5,8 +5,8 @@
 #include <tuple>
 #include <utility>
 
-#include "tessera/array/by_array.h"
-#include "tessera/array/walk.h"
+#include "tessera/array/array_map.h"
+#include "tessera/array/traversal.h"
 #include "tessera/grad/reverse.h"
 
 namespace tessera {
@@ -22,7 +22,7 @@ inline constexpr Wrt<I...> wrt{};
 inline bool differentiable(const Array& a) { return is_float(a.dtype()); }
 /// Whether an array that stands in several places of an argument has one gradient: the sum, at the first of these
 /// places, and empty arrays at the others. If not, each place has its own. Found as `differentiable` is.
-inline bool one_gradient(const Array&) { return false; }
+inline bool shares_gradient(const Array&) { return false; }
 /// Of which dtype the gradient by this array is. Found as `differentiable` is.
 inline DType gradient_dtype(const Array& a) { return a.dtype(); }
 
@@ -61,10 +61,10 @@ const Array& first_of(const R& result) {
 /// x with a leaf in the place of each array that gradients are by.
 template <class T>
 T as_leaves(const T& x, Leaves& leaves) {
-  ByArray<Array> known;
+  ArrayMap<Array> known;
   return map_arrays(x, [&](const auto& a) -> Array {
     if (!differentiable(a)) return a;
-    if (!one_gradient(a)) return leaves.add(a, gradient_dtype(a));
+    if (!shares_gradient(a)) return leaves.add(a, gradient_dtype(a));
     const Array* leaf = known.find(a);
     return leaf ? *leaf : known.add(a, leaves.add(a, gradient_dtype(a)));
   });
@@ -73,11 +73,11 @@ T as_leaves(const T& x, Leaves& leaves) {
 /// x with its adjoints, which are taken in the order of as_leaves; empty arrays for the rest.
 template <class T>
 T as_gradient(const T& x, std::vector<Array>& adjoints, std::size_t& next) {
-  ByArray<bool> known;
+  ArrayMap<bool> known;
   return map_arrays(x, [&](const auto& a) -> Array {
-    const bool again = differentiable(a) && one_gradient(a) && known.find(a);
+    const bool again = differentiable(a) && shares_gradient(a) && known.find(a);
     if (!differentiable(a) || again) return Array::empty({0}, a.dtype(), a.device());
-    if (one_gradient(a)) known.add(a, true);
+    if (shares_gradient(a)) known.add(a, true);
     return std::move(adjoints[next++]);
   });
 }
@@ -121,8 +121,8 @@ auto gradient_of(Wrt<I...>, std::vector<Array> adjoints, const Args&... args) {
 }
 
 template <class R>
-R value_outside(const Leaves& leaves, const R& result) {
-  return map_arrays(result, [&](const Array& a) { return leaves.outside(a); });
+R detached_value(const Leaves& leaves, const R& result) {
+  return map_arrays(result, [&](const Array& a) { return leaves.detach(a); });
 }
 
 }  // namespace detail
@@ -145,7 +145,7 @@ auto value_and_grad(F f, Wrt<I...> by) {
     const Array& first = detail::first_of(value);
     auto adjoints = leaves.adjoints(first, detail::unit_adjoint("value_and_grad", first), true);
     auto gradient = detail::gradient_of(by, std::move(adjoints), args...);
-    return std::pair{detail::value_outside(leaves, value), std::move(gradient)};
+    return std::pair{detail::detached_value(leaves, value), std::move(gradient)};
   };
 }
 template <class F>
@@ -171,7 +171,7 @@ auto pullback(F f, const X& x, const More&... more) {
   detail::Leaves leaves;
   auto result = detail::call_with_leaves(f, wrt<0>, leaves, x, more...);
   const Array first = detail::first_of(result);
-  auto value = detail::value_outside(leaves, result);
+  auto value = detail::detached_value(leaves, result);
   auto back = [leaves = std::move(leaves), first, x](const Array& adjoint) {
     detail::check_adjoint(first, adjoint);
     return detail::gradient_of(wrt<0>, leaves.adjoints(first, adjoint, false), x);

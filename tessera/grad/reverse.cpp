@@ -28,30 +28,30 @@ class Reverse {
       open.pop_back();
       if (step->freed() && step->lowest() <= leaf_)
         fail<ArgumentError>(
-            {.asked = "gradient",
+            {.operation = "gradient",
              .with = {{"operation", step->name()}},
              .wrong = "the history that leads through here is gone: a gradient was taken of it before",
-             .todo = "Take both gradients of one function, or use pullback, which can be called again"});
+             .remedy = "Take both gradients of one function, or use pullback, which can be called again"});
       by_number_.emplace(step->number(), step);
       for (const Step::Operand& o : step->operands()) see(o.step);
     }
     for (const StepPointer& leaf_step : leaves)
       if (const auto found = places_.find(leaf_step.get()); found != places_.end())
-        found->second.leads = found->second.is_leaf = true;
+        found->second.reaches_leaf = found->second.is_leaf = true;
     for (const auto& [number, step] : by_number_) {
-      Place& place = places_.at(step.get());
-      for (const Step::Operand& o : step->operands()) place.leads = place.leads || leads(o.step);
+      NodeState& place = places_.at(step.get());
+      for (const Step::Operand& o : step->operands()) place.reaches_leaf = place.reaches_leaf || reaches_leaf(o.step);
     }
   }
 
   void walk(const StepPointer& result, Array adjoint, bool free) {
-    if (!leads(result)) return;
+    if (!reaches_leaf(result)) return;
     places_.at(result.get()).adjoint = std::move(adjoint);
     while (!by_number_.empty()) {
       const auto latest = std::prev(by_number_.end());
       const StepPointer step = std::move(latest->second);
       by_number_.erase(latest);
-      Place& place = places_.at(step.get());
+      NodeState& place = places_.at(step.get());
       if (place.is_leaf) continue;
       if (std::optional<Array> whole = place.take()) pass(step, *std::move(whole));
       if (free && step->lowest() >= leaf_) step->free();
@@ -64,8 +64,8 @@ class Reverse {
   }
 
  private:
-  struct Place {
-    bool leads = false, is_leaf = false;
+  struct NodeState {
+    bool reaches_leaf = false, is_leaf = false;
     std::optional<Array> adjoint;  ///< but for
     std::vector<Backward::Slice> slices;
     Shape shape;  ///< of which these are
@@ -78,15 +78,15 @@ class Reverse {
       return std::exchange(adjoint, std::nullopt);
     }
   };
-  bool leads(const StepPointer& step) const {
+  bool reaches_leaf(const StepPointer& step) const {
     const auto found = places_.find(step.get());
-    return found != places_.end() && found->second.leads;
+    return found != places_.end() && found->second.reaches_leaf;
   }
   void pass(const StepPointer& step, Array adjoint) {
     const auto& operands = step->operands();
-    std::vector<bool> wanted;
-    for (const Step::Operand& o : operands) wanted.push_back(leads(o.step));
-    Backward backward(step, std::move(adjoint), leaf_, std::move(wanted));
+    std::vector<bool> needs_adjoint;
+    for (const Step::Operand& o : operands) needs_adjoint.push_back(reaches_leaf(o.step));
+    Backward backward(step, std::move(adjoint), leaf_, std::move(needs_adjoint));
     step->rule().backward(backward);
     for (std::size_t i = 0; i < operands.size(); ++i) {
       std::optional<Array>& part = backward.adjoints()[i];
@@ -95,14 +95,14 @@ class Reverse {
       part.reset();
     }
     for (Backward::Slice& slice : backward.slices()) {
-      Place& place = places_.at(operands[slice.operand].step.get());
+      NodeState& place = places_.at(operands[slice.operand].step.get());
       place.shape = backward.shape(slice.operand);
       place.slices.push_back(std::move(slice));
     }
   }
 
   const std::uint64_t leaf_;
-  std::unordered_map<const Step*, Place> places_;
+  std::unordered_map<const Step*, NodeState> places_;
   std::map<std::uint64_t, StepPointer> by_number_;
 };
 
@@ -131,37 +131,37 @@ std::vector<Array> Leaves::adjoints(const Array& result, Array adjoint, bool las
   return out;
 }
 
-Array Leaves::outside(Array a) const {
+Array Leaves::detach(Array a) const {
   if (a.has_history() && a.step()->lowest() >= number_) a.set_step(nullptr);
   return a;
 }
 
 Array unit_adjoint(const char* operation, const Array& value) {
   if (value.size() != 1)
-    fail<ShapeError>({.asked = operation,
+    fail<ShapeError>({.operation = operation,
                       .with = {{"shape", to_string(value.shape())}},
                       .wrong = "the function gave an array that is not one number, and a gradient is of one number",
-                      .todo = "Return sum(...) or mean(...) of it, or use pullback"});
+                      .remedy = "Return sum(...) or mean(...) of it, or use pullback"});
   if (!is_float(value.dtype()))
-    fail<DtypeError>({.asked = operation,
+    fail<DtypeError>({.operation = operation,
                       .with = {{"dtype", std::string(dtype_name(value.dtype()))}},
                       .wrong = "the function gave no float",
-                      .todo = "Compute with floats: x.astype(DType::f32), and 1.f in place of 1"});
+                      .remedy = "Compute with floats: x.astype(DType::f32), and 1.f in place of 1"});
   return Array::ones(value.shape(), value.dtype(), value.device());
 }
 
 void check_adjoint(const Array& value, const Array& adjoint) {
   if (adjoint.shape() != value.shape())
-    fail<ShapeError>({.asked = "pullback",
+    fail<ShapeError>({.operation = "pullback",
                       .with = {{"adjoint", to_string(adjoint.shape())}, {"value", to_string(value.shape())}},
                       .wrong = "the adjoint has not the shape of the function's value"});
   if (adjoint.dtype() != value.dtype())
-    fail<DtypeError>({.asked = "pullback",
+    fail<DtypeError>({.operation = "pullback",
                       .with = {{"adjoint", std::string(dtype_name(adjoint.dtype()))},
                                {"value", std::string(dtype_name(value.dtype()))}},
                       .wrong = "the adjoint has not the dtype of the function's value"});
   if (adjoint.device() != value.device())
-    fail<DeviceError>({.asked = "pullback",
+    fail<DeviceError>({.operation = "pullback",
                        .with = {{"adjoint on", to_string(adjoint.device())}, {"value on", to_string(value.device())}},
                        .wrong = "the adjoint is not on the device of the function's value"});
 }

@@ -21,7 +21,7 @@ class Leaves {
   /// depend on gets zeros. `last`: nobody walks through this again, so that each step is freed as the walk passes it.
   std::vector<Array> adjoints(const Array& result, Array adjoint, bool last) const;
   /// `a` without its history, unless that is part of an outer differentiation.
-  Array outside(Array a) const;
+  Array detach(Array a) const;
 
  private:
   struct Leaf {

@@ -49,9 +49,9 @@ Builder::Builder(std::string name, KernelKind kind, std::array<std::uint32_t, 3>
 
 Builder& Builder::current() {
   if (!current_builder)
-    fail<KernelError>({.asked = "kernel language",
+    fail<KernelError>({.operation = "kernel language",
                        .wrong = "a traced operation was used outside of a kernel",
-                       .todo = "Use it inside the function given to kernel(...)"});
+                       .remedy = "Use it inside the function given to kernel(...)"});
   return *current_builder;
 }
 bool Builder::tracing() { return current_builder != nullptr; }
@@ -60,10 +60,10 @@ std::uint64_t current_trace() { return current_builder != nullptr ? current_buil
 void refuse_foreign_node() {
   const Builder& builder = Builder::current();
   const std::string where = to_string(builder.source());
-  fail<KernelError>({.asked = "kernel " + builder.function().name + (where.empty() ? "" : ", " + where),
+  fail<KernelError>({.operation = "kernel " + builder.function().name + (where.empty() ? "" : ", " + where),
                      .wrong = "a value, variable or buffer of another kernel is used here: it was kept when that was "
                               "traced, in a static variable, a global or a capture",
-                     .todo =
+                     .remedy =
                          "Make it again in each kernel (no `static` in functions that kernels share), or use a number "
                          "of C++, which becomes a constant of the kernel"});
 }
@@ -71,19 +71,19 @@ void refuse_foreign_node() {
 Builder::Scope::Scope(Builder& builder) {
   if (current_builder)
     fail<KernelError>(
-        {.asked = "kernel " + builder.fn_.name,
+        {.operation = "kernel " + builder.fn_.name,
          .wrong = "kernel " + current_builder->fn_.name + " is being traced on this thread",
-         .todo = "Construct kernels outside of kernels; share code between kernels by plain C++ functions"});
+         .remedy = "Construct kernels outside of kernels; share code between kernels by plain C++ functions"});
   current_builder = &builder;
 }
 Builder::Scope::~Scope() { current_builder = nullptr; }
 
-void Builder::require(bool ok, const std::string& wrong, const std::string& todo) const {
+void Builder::require(bool ok, const std::string& wrong, const std::string& remedy) const {
   if (ok) return;
   std::string where = to_string(source_);
-  fail<KernelError>({.asked = where.empty() ? "kernel " + fn_.name : "kernel " + fn_.name + ", " + where,
+  fail<KernelError>({.operation = where.empty() ? "kernel " + fn_.name : "kernel " + fn_.name + ", " + where,
                      .wrong = wrong,
-                     .todo = todo});
+                     .remedy = remedy});
 }
 
 std::string Builder::describe(NodeId id) const { return type_name(fn_.nodes[id].type); }

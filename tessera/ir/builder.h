@@ -116,7 +116,7 @@ class Builder {
   void append(NodeId id);
   BlockId traced_block(const std::function<void()>& body);
   NodeId computable(NodeId id);  // f16 and bf16 become f32
-  void require(bool ok, const std::string& wrong, const std::string& todo = {}) const;
+  void require(bool ok, const std::string& wrong, const std::string& remedy = {}) const;
   std::string describe(NodeId id) const;
   NodeId check_access(NodeId memory, NodeId index, bool write);
   void check_fragment(NodeId id, FragmentRole role, MmaOp op) const;
@@ -147,7 +147,7 @@ void verify(const Function& fn);
 std::string wrong_fragment(MmaOp op, const Node& operand, FragmentRole role);
 
 /// Per node: is its value the same in every thread of a block, or of a subgroup? Only what provably is counts.
-enum class Together : std::uint8_t { block, subgroup };
-std::vector<bool> uniform_values(const Function& fn, Together threads = Together::block);
+enum class UniformScope : std::uint8_t { block, subgroup };
+std::vector<bool> uniform_values(const Function& fn, UniformScope threads = UniformScope::block);
 
 }  // namespace tessera::ir

@@ -9,8 +9,8 @@ namespace {
 
 class Uniformity {
  public:
-  Uniformity(const Function& fn, Together threads)
-      : fn_(fn), subgroup_(threads == Together::subgroup), uniform_(fn.nodes.size(), true) {}
+  Uniformity(const Function& fn, UniformScope threads)
+      : fn_(fn), subgroup_(threads == UniformScope::subgroup), uniform_(fn.nodes.size(), true) {}
   std::vector<bool> run() {
     for (NodeId id = 1; id < fn_.nodes.size(); ++id)
       if (is_leaf(fn_[id].op)) uniform_[id] = leaf(fn_[id]);
@@ -94,6 +94,6 @@ class Uniformity {
 
 }  // namespace
 
-std::vector<bool> uniform_values(const Function& fn, Together threads) { return Uniformity(fn, threads).run(); }
+std::vector<bool> uniform_values(const Function& fn, UniformScope threads) { return Uniformity(fn, threads).run(); }
 
 }  // namespace tessera::ir

@@ -52,13 +52,13 @@ Value Operand::as(DType t) const {
   const bool fits = number ? t != DType::boolean && (kind_ == integer || is_float(t) || real_ == std::trunc(real_))
                            : t == DType::boolean;
   if (!fits)
-    fail<KernelError>({.asked = "kernel " + builder().function().name + ", " + to_string(builder().source()),
+    fail<KernelError>({.operation = "kernel " + builder().function().name + ", " + to_string(builder().source()),
                        .wrong = "the literal " +
                                 (kind_ == logical ? std::string(integer_ ? "true" : "false")
                                  : kind_ == real  ? std::to_string(real_)
                                                   : std::to_string(integer_)) +
                                 " meets a value of " + std::string(dtype_name(t)) + " and cannot be one",
-                       .todo = "use cast<T>(...)"});
+                       .remedy = "use cast<T>(...)"});
   return Value(kind_ == real ? builder().constant_of(t, real_) : builder().constant_of(t, integer_));
 }
 

@@ -32,7 +32,7 @@ class Verifier {
  public:
   explicit Verifier(const Function& fn) : fn_(fn), uniform_(uniform_values(fn)), visible_(fn.nodes.size()) {
     if (std::ranges::any_of(fn.nodes, [](const Node& n) { return of_subgroup(n.op); }))
-      uniform_in_subgroup_ = uniform_values(fn, Together::subgroup);
+      uniform_in_subgroup_ = uniform_values(fn, UniformScope::subgroup);
   }
 
   void run() { block(0, {}); }
@@ -50,11 +50,11 @@ class Verifier {
     }
     return outer;
   }
-  [[noreturn]] void wrong(NodeId id, const std::string& what, const std::string& todo) const {
+  [[noreturn]] void wrong(NodeId id, const std::string& what, const std::string& remedy) const {
     const std::string where = to_string(fn_.sources[id]);
-    fail<KernelError>({.asked = where.empty() ? "kernel " + fn_.name : "kernel " + fn_.name + ", " + where,
+    fail<KernelError>({.operation = where.empty() ? "kernel " + fn_.name : "kernel " + fn_.name + ", " + where,
                        .wrong = what,
-                       .todo = todo});
+                       .remedy = remedy});
   }
   void check_operands(NodeId id) const {
     const Node& n = fn_[id];

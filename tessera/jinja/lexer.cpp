@@ -11,8 +11,9 @@
 
 namespace tessera::jinja {
 
-void syntax_error(int line, const std::string& what, const std::string& todo) {
-  fail<FormatError>({.asked = "chat template", .with = {{"line", std::to_string(line)}}, .wrong = what, .todo = todo});
+void syntax_error(int line, const std::string& what, const std::string& remedy) {
+  fail<FormatError>(
+      {.operation = "chat template", .with = {{"line", std::to_string(line)}}, .wrong = what, .remedy = remedy});
 }
 
 namespace {

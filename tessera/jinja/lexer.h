@@ -23,6 +23,6 @@ struct Token {
 std::vector<Token> tokens_of(std::string_view source);
 
 /// Throws FormatError: "chat template, line 7: what".
-[[noreturn]] void syntax_error(int line, const std::string& what, const std::string& todo = {});
+[[noreturn]] void syntax_error(int line, const std::string& what, const std::string& remedy = {});
 
 }  // namespace tessera::jinja

@@ -25,8 +25,8 @@ Value strip(Interpreter&, V v, A a) {
 Value split(Interpreter& in, V v, A a, bool from_right) {
   a.check("split", {"sep", "maxsplit"});
   const Text& t = self_text(v);
-  const Value by = a.get(0, "sep", None{}), most_given = a.get(1, "maxsplit", -1);
-  const std::int64_t most = most_given.integer() < 0 ? INT64_MAX : most_given.integer();
+  const Value by = a.get(0, "sep", None{}), max_split = a.get(1, "maxsplit", -1);
+  const std::int64_t most = max_split.integer() < 0 ? INT64_MAX : max_split.integer();
   std::vector<Span> cuts;  // what lies between the parts
   if (by.is_none()) {
     const auto at = character_starts(t.bytes);

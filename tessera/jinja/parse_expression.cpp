@@ -7,12 +7,12 @@ namespace tessera::jinja {
 namespace {
 
 using Kind = Expression::Kind;
-constexpr int most_depth = 100;
+constexpr int max_depth = 100;
 
 }  // namespace
 
 Parser::Deeper::Deeper(Parser& p) : parser(p) {
-  if (++p.depth_ > most_depth) syntax_error(p.now().line, "expressions and blocks nest more than 100 deep");
+  if (++p.depth_ > max_depth) syntax_error(p.now().line, "expressions and blocks nest more than 100 deep");
 }
 
 void Parser::expect_sign(std::string_view s) {

@@ -11,7 +11,7 @@ namespace {
 using nlohmann::ordered_json;
 
 Value value_of(const ordered_json& j, Origin origin, int depth) {
-  if (depth > Value::most_depth) fail<FormatError>({.asked = "JSON", .wrong = "it nests more than 64 deep"});
+  if (depth > Value::max_depth) fail<FormatError>({.operation = "JSON", .wrong = "it nests more than 64 deep"});
   const auto text = [&](const std::string& s) { return origin == Origin::data ? Text::data(s) : Text(s); };
   switch (j.type()) {
     case ordered_json::value_t::boolean: return j.get<bool>();
@@ -50,11 +50,11 @@ std::size_t size_of(const Value& v) {
 
 Value value_of_json(std::string_view json, Origin origin) {
   const ordered_json j = ordered_json::parse(json, nullptr, false);
-  if (j.is_discarded()) fail<FormatError>({.asked = "JSON", .wrong = "it is not well formed"});
+  if (j.is_discarded()) fail<FormatError>({.operation = "JSON", .wrong = "it is not well formed"});
   try {
     return value_of(j, origin, 0);
   } catch (const Fault& f) {
-    fail<FormatError>({.asked = "JSON", .wrong = f.what()});
+    fail<FormatError>({.operation = "JSON", .wrong = f.what()});
   }
 }
 
@@ -75,7 +75,7 @@ Text Template::render(const Dict& names, const RenderOptions& options) const {
   add_functions(functions->names);
   functions->names["raise_exception"] = function("raise_exception", [](Interpreter&, const Arguments& a) -> Value {
     a.check("raise_exception", {"message"});
-    fail<Refused>({.asked = "chat template", .wrong = to_text(a.get(0, "message")).bytes});
+    fail<Refused>({.operation = "chat template", .wrong = to_text(a.get(0, "message")).bytes});
   });
   functions->names["strftime_now"] = function("strftime_now", [&options](Interpreter&, const Arguments& a) -> Value {
     a.check("strftime_now", {"format"});

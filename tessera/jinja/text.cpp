@@ -24,7 +24,7 @@ const std::ctype<wchar_t>& cases() {
 }
 
 template <class F>
-std::string each_character(std::string_view text, F f) {
+std::string for_each_character(std::string_view text, F f) {
   std::string out;
   out.reserve(text.size());
   for (std::size_t at = 0; at < text.size();) {
@@ -54,7 +54,7 @@ bool printable(char32_t c) {
 void repr_text(std::string& out, std::string_view text) {
   const char quote = text.find('\'') != text.npos && text.find('"') == text.npos ? '"' : '\'';
   out += quote;
-  out += each_character(text, [quote](std::string& to, char32_t c) {
+  out += for_each_character(text, [quote](std::string& to, char32_t c) {
     if (c == '\n') {
       to += "\\n";
     } else if (c == '\r') {
@@ -116,7 +116,7 @@ bool write(std::string& out, const Value& v, bool as_repr) {
 
 void json_text(std::string& out, std::string_view text) {
   out += '"';
-  out += each_character(text, [](std::string& to, char32_t c) {
+  out += for_each_character(text, [](std::string& to, char32_t c) {
     switch (c) {
       case '"': to += "\\\""; break;
       case '\\': to += "\\\\"; break;
@@ -265,7 +265,7 @@ std::size_t count_characters(std::string_view text) {
 }
 
 std::string to_upper(std::string_view text) {
-  return each_character(text, [](std::string& out, char32_t c) {
+  return for_each_character(text, [](std::string& out, char32_t c) {
     if (c == 0xdf) {
       out += "SS";
     } else {
@@ -274,7 +274,7 @@ std::string to_upper(std::string_view text) {
   });
 }
 std::string to_lower(std::string_view text) {
-  return each_character(text, [](std::string& out, char32_t c) {
+  return for_each_character(text, [](std::string& out, char32_t c) {
     append_utf8(out, static_cast<char32_t>(cases().tolower(static_cast<wchar_t>(c))));
   });
 }

@@ -49,7 +49,7 @@ namespace {
 int depth_over(const std::vector<Value>& items) {
   int depth = 0;
   for (const Value& v : items) depth = std::max(depth, v.depth());
-  if (depth >= Value::most_depth) fault("lists and dicts nest more than 64 deep");
+  if (depth >= Value::max_depth) fault("lists and dicts nest more than 64 deep");
   return depth + 1;
 }
 
@@ -157,7 +157,7 @@ bool Value::same(const Value& other) const {
 
 void Dict::set(const Value& key, Value value) {
   const int depth = value.depth() + 1;
-  if (depth > Value::most_depth) fault("lists and dicts nest more than 64 deep");
+  if (depth > Value::max_depth) fault("lists and dicts nest more than 64 deep");
   depth_ = std::max(depth_, depth);
   const auto [at, added] = at_.emplace(key_text(key), entries_.size());
   if (added) {

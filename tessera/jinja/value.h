@@ -74,11 +74,11 @@ class Value {
   Value(const char* ours) : Value(std::string(ours)) {}              // NOLINT
   Value(std::shared_ptr<Object> o) : v_(std::move(o)) {}             // NOLINT
   Value(Dict d);                                                     // NOLINT
-  /// Lists nest at most `most_depth` deep, else a Fault.
+  /// Lists nest at most `max_depth` deep, else a Fault.
   static Value list(std::vector<Value> items);
   static Value tuple(std::vector<Value> items);
   static Value undefined(const std::string& what);
-  static constexpr int most_depth = 64;
+  static constexpr int max_depth = 64;
 
   bool is_undefined() const { return std::holds_alternative<Undefined>(v_); }
   bool is_none() const { return std::holds_alternative<None>(v_); }

@@ -9,7 +9,7 @@ namespace {
 void check_elements(const char* asked, std::uint64_t size, std::uint64_t elements) {
   if (size == elements) return;
   fail<ArgumentError>(
-      {.asked = asked,
+      {.operation = asked,
        .with = {{"elements of the buffer", std::to_string(size)}, {"elements of the host", std::to_string(elements)}},
        .wrong = "buffer and host memory have different sizes"});
 }
@@ -19,7 +19,7 @@ RawBuffer::RawBuffer(DType dtype, std::uint64_t words, std::uint64_t elements, D
     : words_(words) {
   // More than this no device has, and the product below must not wrap.
   if (elements > (std::uint64_t{1} << 48) / words)
-    fail<ArgumentError>({.asked = "DeviceBuffer",
+    fail<ArgumentError>({.operation = "DeviceBuffer",
                          .with = {{"elements", std::to_string(elements)}},
                          .wrong = "no memory is that large"});
   view_ = {Storage::allocate(device, elements * words * dtype_size(dtype), std::move(label)), 0, elements * words,

@@ -141,7 +141,7 @@ inline void barrier(const char* file = __builtin_FILE(), int line = __builtin_LI
 
 namespace detail {
 template <class U>
-Shown shown_of(const U& u) {
+PrintArgument print_argument(const U& u) {
   if constexpr (Traced<U>) {
     return {.node = u.node(), .text = {}};
   } else if constexpr (is_16bit_float<U>) {
@@ -177,7 +177,7 @@ struct Format {
 template <class... U>
 void print(detail::Format format, const U&... values) {
   static_assert((0 + ... + detail::Traced<U>) <= 4, "print takes up to four values of the kernel");
-  const detail::Shown list[] = {detail::shown_of(values)..., detail::Shown{}};
+  const detail::PrintArgument list[] = {detail::print_argument(values)..., detail::PrintArgument{}};
   detail::print(format.text, std::span(list, sizeof...(U)));
 }
 

@@ -9,7 +9,7 @@
 #include "tessera/kernel/launch.h"
 #include "tessera/kernel/math.h"
 #include "tessera/kernel/matrix.h"
-#include "tessera/kernel/sentences.h"
+#include "tessera/kernel/misuse_errors.h"
 
 namespace tessera {
 

@@ -11,7 +11,7 @@ namespace tessera {
 
 void Extent::refuse(const std::string& kernel) const {
   const auto wrong = *std::ranges::find_if(size_, [](std::uint64_t n) { return static_cast<std::int64_t>(n) < 0; });
-  fail<ArgumentError>({.asked = "launch " + kernel,
+  fail<ArgumentError>({.operation = "launch " + kernel,
                        .with = {{"extent", std::to_string(static_cast<std::int64_t>(wrong))}},
                        .wrong = "an extent is negative"});
 }
@@ -20,7 +20,7 @@ namespace detail {
 
 namespace {
 [[noreturn]] void out_of_range(const std::string& kernel, DType dtype, const std::string& value) {
-  fail<ArgumentError>({.asked = "launch " + kernel,
+  fail<ArgumentError>({.operation = "launch " + kernel,
                        .with = {{"argument", value}, {"parameter", std::string(dtype_name(dtype))}},
                        .wrong = "a scalar argument is not in the range of its parameter"});
 }
@@ -28,11 +28,11 @@ namespace {
 
 void check_whole_structs(const std::string& kernel, std::size_t number, const BufferView& view, std::uint64_t words) {
   if (view.dtype != DType::u32 || view.elements % words == 0) return;  // the launch says what dtype it wants
-  fail<KernelError>({.asked = "launch " + kernel,
+  fail<KernelError>({.operation = "launch " + kernel,
                      .wrong = "argument " + std::to_string(number + 1) + " (arg" + std::to_string(number) +
                               ") is a buffer of " + std::to_string(view.bytes()) +
                               " bytes, which is no whole number of structs of " + std::to_string(4 * words) + " bytes",
-                     .todo = "Give it a DeviceBuffer of the struct, or a view of whole structs"});
+                     .remedy = "Give it a DeviceBuffer of the struct, or a view of whole structs"});
 }
 
 LaunchArgument scalar_argument(const std::string&, DType dtype, double value) {

@@ -38,15 +38,15 @@ class MemberPointer {
 /// A struct of a buffer: `b[i]`. A place, not a value: nothing is read or written but its fields, each a Val as the
 /// elements of other buffers are, b[i][&S::mass], and a place to assign to where the buffer is not const.
 template <class T>
-class StructPlace {
+class StructRef {
   using S = std::remove_const_t<T>;
   template <class F>
   using FieldValue = std::conditional_t<std::is_const_v<T>, ReadOnlyElement<F>, BufferElement<F>>;
 
  public:
   using kernel_struct = T;
-  StructPlace(ir::NodeId memory, ir::NodeId index) : memory_(memory), index_(index) {}
-  StructPlace(const StructPlace&) = default;
+  StructRef(ir::NodeId memory, ir::NodeId index) : memory_(memory), index_(index) {}
+  StructRef(const StructRef&) = default;
 
   // One for each type of field: a template could not tell the caller's line. KernelError for a field that is not at a
   // multiple of 4 bytes.
@@ -70,14 +70,14 @@ class StructPlace {
   void operator=(const U&) const {
     static_assert(!sizeof(U), "structs are stored field by field: b[i][&S::mass] = ...");
   }
-  void operator=(const StructPlace&) const {
+  void operator=(const StructRef&) const {
     static_assert(!sizeof(T), "structs are stored field by field: b[i][&S::mass] = ...");
   }
 
  private:
   template <class F>
   FieldValue<F> field(const detail::MemberPointer<S, F>& f) const {
-    return FieldValue<F>(detail::FieldPlace{memory_, detail::field_word(index_, detail::words_of<S>, f.offset())},
+    return FieldValue<F>(detail::FieldRef{memory_, detail::field_word(index_, detail::words_of<S>, f.offset())},
                          f.file(), f.line());
   }
   ir::Handle memory_, index_;
@@ -100,7 +100,7 @@ class Buffer<T> {
     return Val<Index>(detail::NodeRef{detail::struct_count(id_, detail::words_of<S>)});
   }
   /// The struct at i.
-  StructPlace<T> operator[](detail::Subscript i) const { return StructPlace<T>(id_, i.node()); }
+  StructRef<T> operator[](detail::Subscript i) const { return StructRef<T>(id_, i.node()); }
   ir::NodeId memory() const { return id_; }
 
  private:

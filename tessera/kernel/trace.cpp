@@ -16,10 +16,10 @@ namespace {
 ir::Builder& builder() { return ir::Builder::current(); }
 
 [[noreturn]] void does_not_fit(DType dtype, const std::string& value) {
-  fail<KernelError>({.asked = "kernel " + builder().function().name + ", " + to_string(builder().source()),
+  fail<KernelError>({.operation = "kernel " + builder().function().name + ", " + to_string(builder().source()),
                      .wrong = "the number " + value + " meets a value of " + std::string(dtype_name(dtype)) +
                               ", which cannot hold it",
-                     .todo = "use cast<T>(...) on the other operand, or write the number that the type can hold"});
+                     .remedy = "use cast<T>(...) on the other operand, or write the number that the type can hold"});
 }
 
 // Smallest and largest value of an integer dtype; index counts as 64 bits here, its width is decided at launch.
@@ -88,15 +88,15 @@ ir::NodeId memory_size(ir::NodeId memory) {
 std::uint64_t elements(std::uint64_t rows, std::uint64_t columns) {
   if (rows != 0 && columns != 0 && rows <= (std::uint64_t{1} << 40) / columns) return rows * columns;
   fail<KernelError>(
-      {.asked = "kernel " + builder().function().name + ", " + to_string(builder().source()),
+      {.operation = "kernel " + builder().function().name + ", " + to_string(builder().source()),
        .wrong = "this memory has " + std::to_string(rows) + " rows of " + std::to_string(columns) + " elements",
-       .todo = "Give it one or more of each, as many as fit"});
+       .remedy = "Give it one or more of each, as many as fit"});
 }
 ir::NodeId element_of_row(std::uint64_t columns, ir::NodeId row, ir::NodeId column) {
   if (columns == 0)
-    fail<KernelError>({.asked = "kernel " + builder().function().name + ", " + to_string(builder().source()),
+    fail<KernelError>({.operation = "kernel " + builder().function().name + ", " + to_string(builder().source()),
                        .wrong = "this memory was made with one size, and is asked for a row and a column",
-                       .todo = "Make it with two, as in Shared<float> t(32, 33), or take t[i]"});
+                       .remedy = "Make it with two, as in Shared<float> t(32, 33), or take t[i]"});
   const auto as_index = [](ir::NodeId id) {
     return builder().node(id).type.dtype == DType::index ? id : cast(DType::index, id);
   };
@@ -129,10 +129,10 @@ void store_variable(ir::NodeId variable, ir::NodeId value) {
 
 ir::NodeId field_word(ir::NodeId index, std::uint64_t words_of_struct, std::uint64_t offset_bytes) {
   if (offset_bytes % 4)
-    fail<KernelError>({.asked = "kernel " + builder().function().name + ", " + to_string(builder().source()),
+    fail<KernelError>({.operation = "kernel " + builder().function().name + ", " + to_string(builder().source()),
                        .wrong = "this field stands at byte " + std::to_string(offset_bytes) +
                                 " of its struct, which is no multiple of 4",
-                       .todo = "Do not pack structs that kernels read"});
+                       .remedy = "Do not pack structs that kernels read"});
   ir::NodeId word = index;
   if (words_of_struct != 1) word = binary(ir::BinaryOp::mul, word, constant(DType::index, words_of_struct));
   if (offset_bytes) word = binary(ir::BinaryOp::add, word, constant(DType::index, offset_bytes / 4));
@@ -180,13 +180,13 @@ void mma_store(ir::NodeId accumulator, ir::NodeId memory, ir::NodeId index, ir::
 }
 
 void barrier() { builder().barrier(); }
-Shown shown(bool value) { return {.node = ir::no_node, .text = value ? "1" : "0"}; }
-Shown shown(std::int64_t value) { return {.node = ir::no_node, .text = std::to_string(value)}; }
-Shown shown(std::uint64_t value) { return {.node = ir::no_node, .text = std::to_string(value)}; }
-Shown shown(double value, bool is_float) {
+PrintArgument shown(bool value) { return {.node = ir::no_node, .text = value ? "1" : "0"}; }
+PrintArgument shown(std::int64_t value) { return {.node = ir::no_node, .text = std::to_string(value)}; }
+PrintArgument shown(std::uint64_t value) { return {.node = ir::no_node, .text = std::to_string(value)}; }
+PrintArgument shown(double value, bool is_float) {
   return {.node = ir::no_node, .text = ir::print_float(value, is_float ? ir::float_digits : ir::double_digits)};
 }
-void print(std::string_view format, std::span<const Shown> values) {
+void print(std::string_view format, std::span<const PrintArgument> values) {
   // What the host gives is written into the format, where braces have to be doubled.
   const auto escaped = [](std::string_view text) {
     std::string out;
@@ -197,13 +197,13 @@ void print(std::string_view format, std::span<const Shown> values) {
   std::vector<ir::NodeId> nodes;
   std::size_t next = 0;
   if (const std::string wrong = ir::print_mistake(format, values.size()); !wrong.empty())
-    fail<KernelError>({.asked = "kernel " + builder().function().name + ", " + to_string(builder().source()),
+    fail<KernelError>({.operation = "kernel " + builder().function().name + ", " + to_string(builder().source()),
                        .wrong = wrong,
-                       .todo = ir::print_remedy});
+                       .remedy = ir::print_remedy});
   for (const ir::PrintPiece& piece : ir::print_pieces(format)) {
     out += escaped(piece.text);
     if (!piece.value) continue;
-    const Shown& v = values[next++];
+    const PrintArgument& v = values[next++];
     if (v.node == ir::no_node) {
       out += escaped(v.text);
     } else {
@@ -220,9 +220,9 @@ void check_if() {
   const ir::Node& n = fn.nodes.back();
   const auto empty = [&](ir::BlockId block) { return block == ir::no_block || fn.blocks[block].empty(); };
   if (!empty(n.args[1]) || !empty(n.args[2])) return;
-  fail<KernelError>({.asked = "kernel " + fn.name + ", " + to_string(builder().source()),
+  fail<KernelError>({.operation = "kernel " + fn.name + ", " + to_string(builder().source()),
                      .wrong = "the body of this if_ does nothing",
-                     .todo =
+                     .remedy =
                          "`return` in it leaves the body, not the kernel: to end the thread, write return_(). Where "
                          "a host value decides that there is nothing to do, let a C++ if around the if_ decide"});
 }

@@ -99,15 +99,15 @@ void mma_store(ir::NodeId accumulator, ir::NodeId memory, ir::NodeId index, ir::
 
 void barrier();
 /// What print shows: a value of the kernel, or one of the host's as text.
-struct Shown {
+struct PrintArgument {
   ir::NodeId node = ir::no_node;
   std::string text;
 };
-Shown shown(bool value);
-Shown shown(std::int64_t value);
-Shown shown(std::uint64_t value);
-Shown shown(double value, bool is_float);
-void print(std::string_view format, std::span<const Shown> values);
+PrintArgument shown(bool value);
+PrintArgument shown(std::int64_t value);
+PrintArgument shown(std::uint64_t value);
+PrintArgument shown(double value, bool is_float);
+void print(std::string_view format, std::span<const PrintArgument> values);
 void if_(ir::NodeId condition, Body then);
 void if_(ir::NodeId condition, Body then, Body otherwise);
 void for_(ir::NodeId begin, ir::NodeId end, ir::NodeId step, Body body);  ///< body gets its counter

@@ -54,7 +54,7 @@ concept Old = Traced<U> && requires { typename U::old; };  ///< result of an ato
 template <class U>
 concept Literal = std::is_arithmetic_v<U> || is_16bit_float<U>;
 template <class U>
-concept StructMemory = requires { typename U::kernel_struct; };  ///< StructPlace
+concept StructMemory = requires { typename U::kernel_struct; };  ///< StructRef
 template <class U>
 concept Memory = StructMemory<U> || requires { typename U::kernel_memory; };  ///< Buffer, Shared, LocalArray
 template <class U>

@@ -348,7 +348,7 @@ class Vec {
 
 namespace detail {
 /// A field of a struct in a buffer of words.
-struct FieldPlace {
+struct FieldRef {
   ir::NodeId memory, word;
 };
 }  // namespace detail
@@ -373,7 +373,7 @@ class BufferElement : public Val<T> {
         index_(i.node()),
         file_(i.file()),
         line_(i.line()) {}
-  BufferElement(const detail::FieldPlace& field, const char* file, int line)
+  BufferElement(const detail::FieldRef& field, const char* file, int line)
       : Val<T>(detail::NodeRef{detail::load_field(field.memory, field.word, dtype_v<T>)}),
         memory_(field.memory),
         index_(field.word),
@@ -456,7 +456,7 @@ class ReadOnlyElement : public Val<T> {
  public:
   ReadOnlyElement(ir::NodeId memory, const detail::Subscript& i)
       : Val<T>(detail::NodeRef{detail::load(memory, i.node())}) {}
-  ReadOnlyElement(const detail::FieldPlace& field, const char*, int)
+  ReadOnlyElement(const detail::FieldRef& field, const char*, int)
       : Val<T>(detail::NodeRef{detail::load_field(field.memory, field.word, dtype_v<T>)}) {}
   ReadOnlyElement(const ReadOnlyElement& other, const char* file = __builtin_FILE(), int line = __builtin_LINE())
       : Val<T>(other, file, line) {}

@@ -107,10 +107,10 @@ std::string to_json(const Conversation& conversation) {
 
 Conversation conversation_of_json(std::string_view json, const std::string& name) {
   const auto bad = [&](const std::string& wrong) {
-    fail<FormatError>({.asked = "read conversation",
+    fail<FormatError>({.operation = "read conversation",
                        .with = {{"file", name}},
                        .wrong = wrong,
-                       .todo = R"(It should be a list such as [{"role": "user", "content": "Hello"}])"});
+                       .remedy = R"(It should be a list such as [{"role": "user", "content": "Hello"}])"});
   };
   const ordered_json all = ordered_json::parse(json, nullptr, false);
   if (all.is_discarded()) bad("it is no JSON");
@@ -152,19 +152,19 @@ ChatTemplate::ChatTemplate(std::string_view source, std::string name) : name_(st
   try {
     template_ = std::make_shared<const jinja::Template>(source);
   } catch (const FormatError& e) {
-    fail<FormatError>({.asked = "chat",
+    fail<FormatError>({.operation = "chat",
                        .wrong = fmt::format("{} cannot be used: {}", name_, e.what()),
-                       .todo = fmt::format("--template takes a built-in one: {}", fmt::join(families(), ", "))});
+                       .remedy = fmt::format("--template takes a built-in one: {}", fmt::join(families(), ", "))});
   }
   for (std::size_t i = marks.size(); i-- > 0;)
     if (has(source, marks[i].close) || has(source, marks[i].open)) marks_ = i;
   if (has(source, "reasoning_content"))
-    thoughts_ = Thoughts::beside;
+    thinking_style_ = ThinkingStyle::beside;
   else if (has(source, marks[marks_].close))
-    thoughts_ = Thoughts::within;
-  parts_ = wants_parts();
+    thinking_style_ = ThinkingStyle::within;
+  parts_ = expects_content_parts();
   call_forms_ = tool_call_forms(source);
-  if (has(source, "tools")) calls_ = way_of_calls();
+  if (has(source, "tools")) call_style_ = detect_call_style();
 }
 
 std::vector<std::string> ChatTemplate::families() {
@@ -181,10 +181,10 @@ ChatTemplate ChatTemplate::built_in(std::string_view family) {
     made.special_.assign(f.special.begin(), f.special.end());
     return made;
   }
-  fail<ArgumentError>({.asked = "chat template",
+  fail<ArgumentError>({.operation = "chat template",
                        .with = {{"name", std::string(family)}},
                        .wrong = "there is no built-in chat template of this name",
-                       .todo = fmt::format("There are {}", fmt::join(families(), ", "))});
+                       .remedy = fmt::format("There are {}", fmt::join(families(), ", "))});
 }
 
 ChatTemplate ChatTemplate::of(const GgufFile& file, std::string_view name, bool tools) {
@@ -195,14 +195,14 @@ ChatTemplate ChatTemplate::of(const GgufFile& file, std::string_view name, bool 
   const std::vector<std::string> variants = variants_of(file);
   if (name.empty()) {
     const std::vector<std::string> fitting = families_for(file);
-    std::string todo =
+    std::string remedy =
         variants.empty() ? "" : fmt::format("It has variants: --template {}. ", fmt::join(variants, ", "));
-    todo += fmt::format("--template NAME takes a built-in one: {}", fmt::join(families(), ", "));
-    if (!fitting.empty()) todo += fmt::format(". Its vocabulary has the tokens of {}", fmt::join(fitting, " and "));
-    fail<FormatError>({.asked = "chat",
+    remedy += fmt::format("--template NAME takes a built-in one: {}", fmt::join(families(), ", "));
+    if (!fitting.empty()) remedy += fmt::format(". Its vocabulary has the tokens of {}", fmt::join(fitting, " and "));
+    fail<FormatError>({.operation = "chat",
                        .with = {{"file", file.name()}, {"key", std::string(template_key)}},
                        .wrong = "the file has no chat template: perhaps the model was not made to converse",
-                       .todo = todo});
+                       .remedy = remedy});
   }
   if (std::find(variants.begin(), variants.end(), name) != variants.end())
     return ChatTemplate(file.get<std::string>(fmt::format("{}.{}", template_key, name)),
@@ -210,12 +210,12 @@ ChatTemplate ChatTemplate::of(const GgufFile& file, std::string_view name, bool 
   const std::vector<std::string> built_ins = families();
   if (std::find(built_ins.begin(), built_ins.end(), name) != built_ins.end()) return built_in(name);
   fail<ArgumentError>(
-      {.asked = "chat",
+      {.operation = "chat",
        .with = {{"file", file.name()}, {"template", std::string(name)}},
        .wrong = "the file has no chat template of this name, and none is built in",
-       .todo = fmt::format("{}Built in are {}",
-                           variants.empty() ? "" : fmt::format("The file has {}. ", fmt::join(variants, ", ")),
-                           fmt::join(built_ins, ", "))});
+       .remedy = fmt::format("{}Built in are {}",
+                             variants.empty() ? "" : fmt::format("The file has {}. ", fmt::join(variants, ", ")),
+                             fmt::join(built_ins, ", "))});
 }
 
 jinja::Value ChatTemplate::message(const ChatMessage& m) const {
@@ -227,7 +227,7 @@ jinja::Value ChatTemplate::message(const ChatMessage& m) const {
   Text text = Text::data(m.text);
   Dict out;
   out.set("role", ours ? Text(m.role) : Text::data(m.role));
-  if (!m.thinking.empty() && thoughts_ == Thoughts::within) {
+  if (!m.thinking.empty() && thinking_style_ == ThinkingStyle::within) {
     // The marks are the model's own tokens, so they are ours and not data.
     Text whole(std::string(marks[marks_].open) + "\n");
     whole.append(Text::data(m.thinking));
@@ -243,13 +243,14 @@ jinja::Value ChatTemplate::message(const ChatMessage& m) const {
   } else {
     out.set("content", std::move(text));
   }
-  if (!m.thinking.empty() && thoughts_ == Thoughts::beside) out.set("reasoning_content", Text::data(m.thinking));
+  if (!m.thinking.empty() && thinking_style_ == ThinkingStyle::beside)
+    out.set("reasoning_content", Text::data(m.thinking));
   if (!m.calls.empty()) {
     std::vector<Value> calls;
     for (const ToolCall& c : m.calls) {
       Dict function, call;
       function.set("name", Text::data(c.name));
-      if (calls_ == Calls::text || calls_ == Calls::text_no_content)
+      if (call_style_ == CallStyle::text || call_style_ == CallStyle::text_no_content)
         function.set("arguments", Text::data(c.arguments));
       else
         function.set("arguments", jinja::value_of_json(c.arguments, jinja::Origin::data));
@@ -259,7 +260,7 @@ jinja::Value ChatTemplate::message(const ChatMessage& m) const {
       calls.emplace_back(std::move(call));
     }
     out.set("tool_calls", Value::list(std::move(calls)));
-    if (m.text.empty() && (calls_ == Calls::object_no_content || calls_ == Calls::text_no_content))
+    if (m.text.empty() && (call_style_ == CallStyle::object_no_content || call_style_ == CallStyle::text_no_content))
       out.set("content", jinja::None{});
   }
   if (!m.call_id.empty()) out.set("tool_call_id", Text::data(m.call_id));
@@ -268,10 +269,10 @@ jinja::Value ChatTemplate::message(const ChatMessage& m) const {
 }
 
 // Templates differ in what they take a call's parts to be, and say so only by what they write.
-ChatTemplate::Calls ChatTemplate::way_of_calls() const {
-  const auto written = [&](Calls way) -> std::string {
+ChatTemplate::CallStyle ChatTemplate::detect_call_style() const {
+  const auto written = [&](CallStyle way) -> std::string {
     ChatTemplate as = *this;
-    as.calls_ = way;
+    as.call_style_ = way;
     std::vector<jinja::Value> messages;
     const Conversation probe = {
         {"user", "tesserauser"},
@@ -300,17 +301,17 @@ ChatTemplate::Calls ChatTemplate::way_of_calls() const {
     }
   };
   // Without content, some write no empty answer before the call.
-  for (const auto& [with, without] :
-       {std::pair(Calls::object, Calls::object_no_content), std::pair(Calls::text, Calls::text_no_content)}) {
+  for (const auto& [with, without] : {std::pair(CallStyle::object, CallStyle::object_no_content),
+                                      std::pair(CallStyle::text, CallStyle::text_no_content)}) {
     const std::string a = written(with), b = written(without);
     if (!b.empty() && (a.empty() || b.size() < a.size())) return without;
     if (!a.empty()) return with;
   }
-  return Calls::none;
+  return CallStyle::none;
 }
 
 // Some templates take text as a list of parts only: what they make of a plain one has lost it.
-bool ChatTemplate::wants_parts() const {
+bool ChatTemplate::expects_content_parts() const {
   constexpr std::string_view word = "tesseraprobe";
   const auto shows = [&](jinja::Value content) {
     jinja::Dict user, names;
@@ -336,10 +337,11 @@ bool ChatTemplate::wants_parts() const {
 
 void ChatTemplate::require_tools() const {
   if (takes_tools()) return;
-  fail<ArgumentError>({.asked = "chat",
+  fail<ArgumentError>({.operation = "chat",
                        .wrong = fmt::format("{} has no place for tools", name_),
-                       .todo = is_built_in() ? "A model that was made to call functions has a template of its own"
-                                             : "The model was not made to call functions; without tools it converses"});
+                       .remedy = is_built_in()
+                                     ? "A model that was made to call functions has a template of its own"
+                                     : "The model was not made to call functions; without tools it converses"});
 }
 
 ChatPrompt ChatTemplate::prompt(const Conversation& conversation, const Tokenizer& tokenizer,
@@ -362,10 +364,10 @@ ChatPrompt ChatTemplate::prompt(const Conversation& conversation, const Tokenize
       arguments = jinja::value_of_json(options.arguments, jinja::Origin::ours);
     } catch (const FormatError&) {}
     if (!arguments || !arguments->dict())
-      fail<ArgumentError>({.asked = "chat",
+      fail<ArgumentError>({.operation = "chat",
                            .with = {{"arguments", options.arguments}},
                            .wrong = "the template's arguments are no JSON object",
-                           .todo = R"(Such as {"enable_thinking": false})"});
+                           .remedy = R"(Such as {"enable_thinking": false})"});
     for (const auto& [name, value] : arguments->dict()->entries()) names.set(name, value);
   }
 
@@ -374,11 +376,12 @@ ChatPrompt ChatTemplate::prompt(const Conversation& conversation, const Tokenize
   try {
     text = template_->render(names, {.now = options.now});
   } catch (const jinja::Refused& e) {
-    fail<ArgumentError>({.asked = "chat", .wrong = fmt::format("{} refuses this conversation: {}", name_, e.what())});
+    fail<ArgumentError>(
+        {.operation = "chat", .wrong = fmt::format("{} refuses this conversation: {}", name_, e.what())});
   } catch (const FormatError& e) {
-    fail<FormatError>({.asked = "chat",
+    fail<FormatError>({.operation = "chat",
                        .wrong = fmt::format("{} goes wrong: {}", name_, e.what()),
-                       .todo = fmt::format("--template takes a built-in one: {}", fmt::join(families(), ", "))});
+                       .remedy = fmt::format("--template takes a built-in one: {}", fmt::join(families(), ", "))});
   }
   out.text = std::move(text.bytes);
   for (const jinja::Span s : text.given) out.plain.push_back({s.begin, s.end});

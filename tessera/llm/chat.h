@@ -87,7 +87,7 @@ class ChatTemplate {
   const std::string& name() const { return name_; }
   bool is_built_in() const { return built_in_; }
   /// Whether it tells a model of tools, and writes down calls and their results.
-  bool takes_tools() const { return calls_ != Calls::none; }
+  bool takes_tools() const { return call_style_ != CallStyle::none; }
   /// ArgumentError if it does not.
   void require_tools() const;
   /// How calls are written after it.
@@ -108,19 +108,19 @@ class ChatTemplate {
   std::string end_text(const Tokenizer& tokenizer) const;
 
  private:
-  enum class Thoughts { beside, within, dropped };
+  enum class ThinkingStyle { beside, within, dropped };
   /// How a message with calls is given: its arguments as an object or a text, its content "" or none.
-  enum class Calls { none, object, object_no_content, text, text_no_content };
+  enum class CallStyle { none, object, object_no_content, text, text_no_content };
   jinja::Value message(const ChatMessage& m) const;
-  bool wants_parts() const;
-  Calls way_of_calls() const;
+  bool expects_content_parts() const;
+  CallStyle detect_call_style() const;
 
   std::string name_;
   std::shared_ptr<const jinja::Template> template_;
-  Thoughts thoughts_ = Thoughts::dropped;
+  ThinkingStyle thinking_style_ = ThinkingStyle::dropped;
   std::size_t marks_ = 0;  ///< those it writes or looks for
   bool parts_ = false;     ///< text is given as a list of parts with "type" and "text"
-  Calls calls_ = Calls::none;
+  CallStyle call_style_ = CallStyle::none;
   std::vector<ToolCallForm> call_forms_;
   bool built_in_ = false;
   std::vector<std::string> special_;  ///< of a built-in one: what should be tokens, the end of a turn first

@@ -16,12 +16,12 @@
 namespace tessera {
 namespace {
 
-constexpr std::int64_t most_by_default = 8192;
+constexpr std::int64_t default_max_context = 8192;
 
 }  // namespace
 
 std::int64_t default_context(const GgufFile& file, std::span<const Device> devices, const GenerateOptions& options) {
-  const std::int64_t wanted = std::min(read_llama_config(file).context_length, most_by_default);
+  const std::int64_t wanted = std::min(read_llama_config(file).context_length, default_max_context);
   const MemoryOptions memory{
       .context = wanted, .prompt = 0, .batch = options.batch, .cache_dtype = options.cache_dtype};
   if (estimate_memory(file, devices, memory).fits()) return wanted;
@@ -65,7 +65,7 @@ SamplerOptions sampling_of(const GgufFile& file, SamplerOptions otherwise) {
   try {
     const Sampler checked(o);
   } catch (const ArgumentError& e) {
-    fail<FormatError>({.asked = "load model",
+    fail<FormatError>({.operation = "load model",
                        .with = {{"file", file.name()}, {"keys", prefix + "*"}},
                        .wrong = fmt::format("the file asks for tokens drawn so as cannot be: {}", e.what())});
   }
@@ -76,9 +76,10 @@ ChatSession::ChatSession(const LanguageModel& model, ChatTemplate chat_template,
     : model_(model),
       template_(std::move(chat_template)),
       options_(std::move(options)),
-      session_(model,
-               options_.context ? options_.context : std::min(model.model().config().context_length, most_by_default),
-               options_.generate.cache_dtype, TextSession::Memory::in_pages, options_.generate.recorded) {
+      session_(
+          model,
+          options_.context ? options_.context : std::min(model.model().config().context_length, default_max_context),
+          options_.generate.cache_dtype, TextSession::Memory::in_pages, options_.generate.recorded) {
   const bool tools = !options_.prompt.tools.empty();
   if (tools) template_.require_tools();
   set_chat_ends(options_.generate, template_, model.tokenizer(), tools);
@@ -86,7 +87,7 @@ ChatSession::ChatSession(const LanguageModel& model, ChatTemplate chat_template,
 }
 
 // Nine letters and digits, as Mistral's templates want them.
-void ChatSession::give_ids(std::vector<ToolCall>& calls) const {
+void ChatSession::assign_call_ids(std::vector<ToolCall>& calls) const {
   std::set<std::string> taken;
   for (const ChatMessage& m : conversation)
     for (const ToolCall& c : m.calls) taken.insert(c.id);
@@ -125,13 +126,13 @@ void ChatSession::require_fits(const ChatPrompt& prompt) const {
   }
   if (const std::int64_t most = model_.model().config().context_length; context() < most)
     ways.push_back(fmt::format("raise the context (--ctx) up to the model's {}", most));
-  std::string todo = fmt::format("{}", fmt::join(ways, ", or "));
-  todo[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(todo[0])));
+  std::string remedy = fmt::format("{}", fmt::join(ways, ", or "));
+  remedy[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(remedy[0])));
   fail<ArgumentError>(
-      {.asked = "chat",
+      {.operation = "chat",
        .with = {{"tokens of the conversation", std::to_string(tokens)}, {"context", std::to_string(context())}},
        .wrong = "the conversation is longer than the context",
-       .todo = std::move(todo)});
+       .remedy = std::move(remedy)});
 }
 
 ChatPrompt ChatSession::prompt() const {
@@ -178,9 +179,9 @@ ChatAnswer ChatSession::answer(const AnswerCallback& on_parts) {
     out.message.text += parts.text;
     return (parts.thinking.empty() && parts.text.empty()) || !on_parts || on_parts(parts);
   };
-  MakeRoom make_room;
+  ContextShift shift_context;
   if (options_.when_full == WhenFull::shift)
-    make_room = [&](std::span<const TokenId> answer) {
+    shift_context = [&](std::span<const TokenId> answer) {
       std::vector<TokenId> tokens;
       while (leave_out_more()) {
         tokens = prompt_without(left_out).tokens;
@@ -197,14 +198,14 @@ ChatAnswer ChatSession::answer(const AnswerCallback& on_parts) {
         begins = false;
         return give(splitter.push(piece));
       },
-      make_room);
+      shift_context);
   give(splitter.flush());
   if (calls) {
     ToolCallSplitter::End end = calls->finish();
     if (!end.text.empty() && on_parts) on_parts({.thinking = "", .text = end.text});
     out.message.text += end.text;
     out.message.calls = std::move(end.calls);
-    give_ids(out.message.calls);
+    assign_call_ids(out.message.calls);
     // What stands between an answer's words and its calls is the form's.
     if (!out.message.calls.empty()) out.message.text.erase(out.message.text.find_last_not_of(" \t\r\n") + 1);
   }

@@ -58,7 +58,7 @@ class ChatSession {
 
  private:
   ChatPrompt prompt_without(std::size_t left_out) const;
-  void give_ids(std::vector<ToolCall>& calls) const;
+  void assign_call_ids(std::vector<ToolCall>& calls) const;
   void require_fits(const ChatPrompt& prompt) const;
   /// The first message behind those that stand at the start of each prompt.
   std::size_t first_turn() const;

@@ -28,15 +28,15 @@ InferenceMemoryEstimate estimate_inference_memory(std::int64_t hidden, std::int6
   for (const auto& [name, value] : given) {
     // The product of any three of them fits into 64 bits.
     if (value < 1 || value > 1 << 20)
-      fail<ArgumentError>({.asked = "estimate_inference_memory",
+      fail<ArgumentError>({.operation = "estimate_inference_memory",
                            .with = {{name, std::to_string(value)}},
                            .wrong = "the argument is not from 1 to 1048576"});
   }
   if (hidden % heads != 0)
-    fail<ArgumentError>({.asked = "estimate_inference_memory",
+    fail<ArgumentError>({.operation = "estimate_inference_memory",
                          .with = {{"hidden", std::to_string(hidden)}, {"heads", std::to_string(heads)}},
                          .wrong = "the formula wants heads to divide hidden",
-                         .todo = "Use estimate_memory, which reads the size of a head from the file"});
+                         .remedy = "Use estimate_memory, which reads the size of a head from the file"});
   const auto h = static_cast<std::uint64_t>(hidden), i = static_cast<std::uint64_t>(intermediate);
   const auto keys = static_cast<std::uint64_t>(key_value_heads * (hidden / heads));
   const auto l = static_cast<std::uint64_t>(layers), bytes = static_cast<std::uint64_t>(dtype_bytes);
@@ -129,25 +129,25 @@ void ModelMemory::require() const {
   std::string each, which;
   for (const DeviceMemory& d : devices) {
     each += fmt::format("{}{} needs {} ({} weights, {} keys and values, {} work space) and has {} free{}",
-                        each.empty() ? "" : "; ", to_string(d.device), config::bytes_text(d.peak),
-                        config::bytes_text(d.weights), config::bytes_text(d.cache), config::bytes_text(d.work()),
-                        config::bytes_text(d.free), d.bound.empty() ? "" : " (" + d.bound + ")");
+                        each.empty() ? "" : "; ", to_string(d.device), config::format_bytes(d.peak),
+                        config::format_bytes(d.weights), config::format_bytes(d.cache), config::format_bytes(d.work()),
+                        config::format_bytes(d.free), d.bound.empty() ? "" : " (" + d.bound + ")");
     if (!d.fits()) which += (which.empty() ? "" : " and ") + to_string(d.device);
   }
   fail<OutOfMemory>(
-      {.asked = "load model",
+      {.operation = "load model",
        .with = {{"model", file}, {"context", std::to_string(context)}},
        .wrong = "the model does not fit into the memory of " + which + ", and nothing was loaded: " + each,
-       .todo = "Use a shorter context, a file with smaller weights, or more devices (\"cuda:0,cpu\"); "
-               "`tessera estimate` shows what would fit"});
+       .remedy = "Use a shorter context, a file with smaller weights, or more devices (\"cuda:0,cpu\"); "
+                 "`tessera estimate` shows what would fit"});
 }
 
 void require_context(std::string_view asked, std::int64_t context, std::int64_t trained) {
   if (context <= trained) return;
-  fail<ArgumentError>({.asked = asked,
+  fail<ArgumentError>({.operation = asked,
                        .with = {{"context", std::to_string(context)}, {"the model's", std::to_string(trained)}},
                        .wrong = "the context is longer than the model was made for",
-                       .todo = fmt::format("Use a context of {0} or less (--ctx {0})", trained)});
+                       .remedy = fmt::format("Use a context of {0} or less (--ctx {0})", trained)});
 }
 
 ModelMemory estimate_memory(const GgufFile& file, std::span<const Device> devices, const MemoryOptions& options) {
@@ -158,24 +158,24 @@ ModelMemory estimate_memory(const GgufFile& file, std::span<const Device> device
   m.prompt = options.prompt == 0 ? std::max<std::int64_t>(m.context - 1, 1) : options.prompt;
   m.batch = options.batch;
   if (devices.empty())
-    fail<ArgumentError>({.asked = "estimate", .wrong = "no device is named", .todo = "Name at least one"});
+    fail<ArgumentError>({.operation = "estimate", .wrong = "no device is named", .remedy = "Name at least one"});
   const std::pair<std::string_view, std::int64_t> counts[] = {
       {"context", m.context}, {"prompt", m.prompt}, {"batch", m.batch}};
   for (const auto& [name, count] : counts)
     if (count < 1)
-      fail<ArgumentError>({.asked = "estimate",
+      fail<ArgumentError>({.operation = "estimate",
                            .with = {{name, std::to_string(count)}},
                            .wrong = "the number of tokens must be 1 or more"});
   require_context("estimate", m.context, config.context_length);
   if (m.prompt > m.context)
     fail<ArgumentError>(
-        {.asked = "estimate",
+        {.operation = "estimate",
          .with = {{"prompt", std::to_string(m.prompt)}, {"context", std::to_string(m.context)}},
          .wrong = "the prompt is longer than the context",
-         .todo = m.prompt > config.context_length
-                     ? fmt::format("Use {0} or less (--prompt-tokens {0})", m.context)
-                     : fmt::format("Use {0} or less (--prompt-tokens {0}), or a context of {1} or more (--ctx {1})",
-                                   m.context, m.prompt)});
+         .remedy = m.prompt > config.context_length
+                       ? fmt::format("Use {0} or less (--prompt-tokens {0})", m.context)
+                       : fmt::format("Use {0} or less (--prompt-tokens {0}), or a context of {1} or more (--ctx {1})",
+                                     m.context, m.prompt)});
   for (const Device device : devices)
     m.devices.push_back({.device = device, .bound = memory_stats(device).bound, .free = free_for_models(device)});
   const auto layers = static_cast<std::size_t>(config.layers);

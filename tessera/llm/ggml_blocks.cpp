@@ -23,15 +23,15 @@ std::vector<std::byte> encode_all(std::span<const float> values, std::size_t blo
 }
 
 [[noreturn]] void refuse_type(std::string_view asked, GgmlType type) {
-  fail<FormatError>({.asked = asked,
+  fail<FormatError>({.operation = asked,
                      .with = {{"type", ggml_type_text(type)}},
                      .wrong = "this tensor type is not supported",
-                     .todo = "Supported are " + ggml_supported_text()});
+                     .remedy = "Supported are " + supported_ggml_types()});
 }
 
-void require_whole(std::string_view asked, GgmlType type, std::size_t size, std::size_t unit) {
+void require_whole_blocks(std::string_view asked, GgmlType type, std::size_t size, std::size_t unit) {
   if (size % unit != 0)
-    fail<ArgumentError>({.asked = asked,
+    fail<ArgumentError>({.operation = asked,
                          .with = {{"type", ggml_type_text(type)}, {"size", std::to_string(size)}},
                          .wrong = fmt::format("the size is no multiple of a block's {}", unit)});
 }
@@ -60,7 +60,7 @@ std::vector<float> ggml_to_float(GgmlType type, std::span<const std::byte> data)
   constexpr std::string_view asked = "dequantise";
   const auto format = weight_format(type);
   if (!format) refuse_type(asked, type);
-  require_whole(asked, type, data.size(), ggml_type_info(type)->bytes);
+  require_whole_blocks(asked, type, data.size(), ggml_type_info(type)->bytes);
   return dequantize(*format, data);
 }
 
@@ -68,7 +68,7 @@ std::vector<std::byte> ggml_from_float(GgmlType type, std::span<const float> val
   constexpr std::string_view asked = "quantise";
   const GgmlTypeInfo* const info = ggml_type_info(type);
   if (!info) refuse_type(asked, type);
-  require_whole(asked, type, values.size(), info->block);
+  require_whole_blocks(asked, type, values.size(), info->block);
   switch (type) {
     case GgmlType::f32: return encode_all<float>(values, 1, [](const float* v) { return *v; });
     case GgmlType::f16: return encode_all<half>(values, 1, [](const float* v) { return half(*v); });
@@ -80,10 +80,10 @@ std::vector<std::byte> ggml_from_float(GgmlType type, std::span<const float> val
       return encode_all<BlockQ4_0>(values, 32,
                                    [](const float* v) { return quantize_q4_0(std::span<const float, 32>(v, 32)); });
     default:
-      fail<FormatError>({.asked = asked,
+      fail<FormatError>({.operation = asked,
                          .with = {{"type", ggml_type_text(type)}},
                          .wrong = "numbers are not rounded to this type, it is only read",
-                         .todo = "Use f32, f16, bf16, q8_0 or q4_0"});
+                         .remedy = "Use f32, f16, bf16, q8_0 or q4_0"});
   }
 }
 

@@ -84,10 +84,10 @@ const GgufValue* GgufFile::find(std::string_view key) const {
 const GgufEntry& GgufFile::entry(std::string_view key) const {
   const auto it = entry_index_.find(key);
   if (it == entry_index_.end())
-    fail<FormatError>({.asked = "read GGUF",
+    fail<FormatError>({.operation = "read GGUF",
                        .with = {{"file", name_}, {"key", std::string(key)}},
                        .wrong = "the metadata has no such key",
-                       .todo = "The model cannot be used without it"});
+                       .remedy = "The model cannot be used without it"});
   return entries_[it->second];
 }
 
@@ -96,7 +96,7 @@ void GgufFile::convert(const GgufEntry& entry, T& out) const {
   using Element = typename ElementOf<T>::Type;
   constexpr bool wants_array = ElementOf<T>::is_vector;
   const auto refuse = [&](std::string wrong) {
-    fail<FormatError>({.asked = "read GGUF",
+    fail<FormatError>({.operation = "read GGUF",
                        .with = {{"file", name_}, {"offset", std::to_string(entry.offset)}, {"key", entry.key}},
                        .wrong = std::move(wrong)});
   };
@@ -168,7 +168,7 @@ const std::vector<std::string>& GgufFile::get_strings(std::string_view key) cons
   if (const auto* array = std::get_if<GgufArray>(&found.value))
     if (const auto* strings = std::get_if<std::vector<std::string>>(&array->values)) return *strings;
   fail<FormatError>(
-      {.asked = "read GGUF",
+      {.operation = "read GGUF",
        .with = {{"file", name_}, {"offset", std::to_string(found.offset)}, {"key", found.key}},
        .wrong = fmt::format("the value's type is {}, an array of string was expected", gguf_type_text(found.value))});
 }
@@ -181,10 +181,10 @@ const GgufTensor* GgufFile::find_tensor(std::string_view name) const {
 const GgufTensor& GgufFile::tensor(std::string_view name) const {
   const GgufTensor* found = find_tensor(name);
   if (found == nullptr)
-    fail<FormatError>({.asked = "read GGUF",
+    fail<FormatError>({.operation = "read GGUF",
                        .with = {{"file", name_}, {"tensor", std::string(name)}},
                        .wrong = "the file has no such tensor",
-                       .todo = "The model cannot be used without it"});
+                       .remedy = "The model cannot be used without it"});
   return *found;
 }
 
@@ -194,11 +194,11 @@ void GgufFile::read(const GgufTensor& tensor, std::uint64_t offset, std::span<st
                       size = part ? part->size : size_;
   // True of every tensor of this file; a tensor of another one must not read past the end.
   if (tensor.part > parts_.size() || begin > size || tensor.bytes > size - begin)
-    fail<ArgumentError>({.asked = "read GGUF",
+    fail<ArgumentError>({.operation = "read GGUF",
                          .with = {{"file", name_}, {"tensor", tensor.name}},
                          .wrong = "the tensor does not belong to this file"});
   if (offset > tensor.bytes || to.size() > tensor.bytes - offset)
-    fail<ArgumentError>({.asked = "read GGUF",
+    fail<ArgumentError>({.operation = "read GGUF",
                          .with = {{"file", name_},
                                   {"tensor", tensor.name},
                                   {"bytes", std::to_string(tensor.bytes)},
@@ -222,10 +222,10 @@ std::vector<std::byte> GgufFile::data(const GgufTensor& tensor) const {
 
 void GgufFile::require_supported(const GgufTensor& tensor) const {
   if (!ggml_type_supported(tensor.type))
-    fail<FormatError>({.asked = "use tensor",
+    fail<FormatError>({.operation = "use tensor",
                        .with = {{"file", name(tensor)}, {"tensor", tensor.name}, {"type", ggml_type_text(tensor.type)}},
                        .wrong = "this tensor type is not supported",
-                       .todo = "Supported are " + ggml_supported_text() + ": quantise the model to one of these"});
+                       .remedy = "Supported are " + supported_ggml_types() + ": quantise the model to one of these"});
 }
 
 }  // namespace tessera

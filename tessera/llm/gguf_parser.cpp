@@ -35,11 +35,11 @@ std::size_t reservation(std::uint64_t count) { return static_cast<std::size_t>(s
 
 }  // namespace
 
-void GgufParser::fail_at(std::uint64_t offset, std::string_view field, std::string wrong, std::string todo) const {
-  fail<FormatError>({.asked = "read GGUF",
+void GgufParser::fail_at(std::uint64_t offset, std::string_view field, std::string wrong, std::string remedy) const {
+  fail<FormatError>({.operation = "read GGUF",
                      .with = {{"file", file_.name_}, {"offset", std::to_string(offset)}, {"field", std::string(field)}},
                      .wrong = std::move(wrong),
-                     .todo = std::move(todo)});
+                     .remedy = std::move(remedy)});
 }
 
 void GgufParser::need(std::uint64_t size, std::string_view field) const {

@@ -26,7 +26,7 @@ class GgufParser {
 
  private:
   [[noreturn]] void fail_at(std::uint64_t offset, std::string_view field, std::string wrong,
-                            std::string todo = {}) const;
+                            std::string remedy = {}) const;
   std::uint64_t remaining() const { return file_.size_ - at_; }
   // Counts memory that what was read takes; throws where it is too much in all.
   void take(std::uint64_t size, std::string_view field);

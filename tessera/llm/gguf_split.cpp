@@ -13,7 +13,7 @@ namespace tessera {
 namespace {
 
 constexpr std::string_view asked = "read GGUF";
-constexpr std::uint64_t most_parts = 99999;  // names have five digits
+constexpr std::uint64_t max_parts = 99999;  // names have five digits
 
 std::string suffix(std::uint64_t number, std::uint64_t count) {
   return fmt::format("-{:05}-of-{:05}.gguf", number, count);
@@ -24,14 +24,14 @@ std::string suffix(std::uint64_t number, std::uint64_t count) {
 void GgufFile::check_split(bool in_memory) const {
   const auto count = get_or<std::uint64_t>("split.count", 0), number = get_or<std::uint64_t>("split.no", 0);
   if (count < 2) return;
-  const auto refuse = [&](std::string wrong, std::string todo = {}) {
+  const auto refuse = [&](std::string wrong, std::string remedy = {}) {
     fail<FormatError>(
-        {.asked = asked,
+        {.operation = asked,
          .with = {{"file", name_}, {"split.no", std::to_string(number)}, {"split.count", std::to_string(count)}},
          .wrong = std::move(wrong),
-         .todo = std::move(todo)});
+         .remedy = std::move(remedy)});
   };
-  if (number >= count || count > most_parts) refuse("no part of a model has these numbers", "The file is damaged");
+  if (number >= count || count > max_parts) refuse("no part of a model has these numbers", "The file is damaged");
   const std::string end = suffix(number + 1, count);
   const bool named = name_.ends_with(end);
   if (number != 0)
@@ -58,18 +58,18 @@ void GgufFile::join_parts() {
   }
   if (how_many > 4) missing += fmt::format(" and {} more", how_many - 4);
   if (how_many != 0)
-    fail<FormatError>({.asked = asked,
+    fail<FormatError>({.operation = asked,
                        .with = {{"file", name_}},
                        .wrong = fmt::format("of the model's {} parts {} not there: {}", count,
                                             how_many == 1 ? "one is" : fmt::format("{} are", how_many), missing),
-                       .todo = "Put them into the same folder"});
+                       .remedy = "Put them into the same folder"});
   for (std::uint64_t number = 2; number <= count; ++number) {
     GgufFile part = open_one(stem + suffix(number, count));
     const auto refuse = [&](std::string wrong) {
-      fail<FormatError>({.asked = asked,
+      fail<FormatError>({.operation = asked,
                          .with = {{"file", part.name_}, {"part 1", name_}},
                          .wrong = std::move(wrong),
-                         .todo = "Get all parts of one model"});
+                         .remedy = "Get all parts of one model"});
     };
     const auto no = part.get_or<std::uint64_t>("split.no", 0), of = part.get_or<std::uint64_t>("split.count", 0);
     if (no != number - 1 || of != count)
@@ -92,10 +92,10 @@ void GgufFile::join_parts() {
   }
   const auto total = find_as<std::uint64_t>("split.tensors.count");
   if (total && *total != tensors_.size())
-    fail<FormatError>({.asked = asked,
+    fail<FormatError>({.operation = asked,
                        .with = {{"file", name_}, {"split.tensors.count", std::to_string(*total)}},
                        .wrong = fmt::format("the parts have {} tensors together", tensors_.size()),
-                       .todo = "Get all parts of one model"});
+                       .remedy = "Get all parts of one model"});
 }
 
 }  // namespace tessera

@@ -103,7 +103,7 @@ bool ggml_type_supported(GgmlType type) {
   return std::find(supported_types.begin(), supported_types.end(), type) != supported_types.end();
 }
 
-std::string ggml_supported_text() {
+std::string supported_ggml_types() {
   std::string out;
   for (const GgmlType type : supported_types) {
     if (!out.empty()) out += ", ";

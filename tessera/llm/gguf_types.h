@@ -103,7 +103,7 @@ inline std::string ggml_type_text(GgmlType type) { return ggml_type_text(static_
 /// Whether Tessera computes with tensors of this type; the others can be described and copied only.
 bool ggml_type_supported(GgmlType type);
 /// "f32, f16, ..." for messages.
-std::string ggml_supported_text();
+std::string supported_ggml_types();
 
 /// A tensor as the file describes it.
 struct GgufTensor {

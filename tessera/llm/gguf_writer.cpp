@@ -9,7 +9,7 @@
 #include <type_traits>
 
 #include "tessera/base/error.h"
-#include "tessera/base/os/replace_file.h"
+#include "tessera/base/os/atomic_file.h"
 
 namespace tessera {
 namespace {
@@ -61,7 +61,7 @@ class Output {
 };
 
 [[noreturn]] void refuse(std::string_view what, const std::string& name, std::string wrong) {
-  fail<ArgumentError>({.asked = "write GGUF", .with = {{what, name}}, .wrong = std::move(wrong)});
+  fail<ArgumentError>({.operation = "write GGUF", .with = {{what, name}}, .wrong = std::move(wrong)});
 }
 
 }  // namespace
@@ -162,7 +162,7 @@ std::vector<std::byte> GgufWriter::bytes() const {
 }
 
 void GgufWriter::write(const std::filesystem::path& path) const {
-  os::ReplacedFile file(path, {.makes_folders = false});
+  os::AtomicFile file(path, {.makes_folders = false});
   const auto put = [&](std::span<const std::byte> part) {
     file.write({reinterpret_cast<const char*>(part.data()), part.size()});
   };

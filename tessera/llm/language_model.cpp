@@ -41,7 +41,7 @@ void require_generate(const GenerateOptions& options) {
       {"context", {options.context, 0}}, {"max_tokens", {options.max_tokens, 0}}, {"batch", {options.batch, 1}}};
   for (const auto& [name, count] : counts)
     if (count.first < count.second)
-      fail<ArgumentError>({.asked = "generate",
+      fail<ArgumentError>({.operation = "generate",
                            .with = {{name, std::to_string(count.first)}},
                            .wrong = fmt::format("the number of tokens must be {} or more", count.second)});
   const StopFilter stops(options.stop);  // ArgumentError: an empty one
@@ -50,15 +50,15 @@ void require_generate(const GenerateOptions& options) {
 void require_prompt(std::int64_t given, std::int64_t context, std::int64_t trained) {
   if (given == 0)
     fail<ArgumentError>(
-        {.asked = "generate", .wrong = "the prompt gives no tokens", .todo = "Give at least one character"});
+        {.operation = "generate", .wrong = "the prompt gives no tokens", .remedy = "Give at least one character"});
   if (given <= context) return;
   fail<ArgumentError>(
-      {.asked = "generate",
+      {.operation = "generate",
        .with = {{"tokens of the prompt", std::to_string(given)}, {"context", std::to_string(context)}},
        .wrong = "the prompt is longer than the context",
-       .todo = given > trained
-                   ? fmt::format("Shorten it: the model was made for {} tokens", trained)
-                   : fmt::format("Shorten it, or raise the context (--ctx) up to the model's {}", trained)});
+       .remedy = given > trained
+                     ? fmt::format("Shorten it: the model was made for {} tokens", trained)
+                     : fmt::format("Shorten it, or raise the context (--ctx) up to the model's {}", trained)});
 }
 
 std::string_view stop_reason_name(StopReason reason) {
@@ -73,8 +73,8 @@ std::string_view stop_reason_name(StopReason reason) {
 
 std::string to_string(const GenerateResult& r) {
   return fmt::format("{} read in {:.3g} s, {} generated in {:.3g} s ({:.3g} a second); stopped: {}",
-                     counted(r.read, "token"), r.prompt_seconds, counted(r.tokens.size(), "token"), r.generate_seconds,
-                     r.tokens_per_second(), stop_reason_name(r.reason));
+                     count_noun(r.read, "token"), r.prompt_seconds, count_noun(r.tokens.size(), "token"),
+                     r.generate_seconds, r.tokens_per_second(), stop_reason_name(r.reason));
 }
 
 LanguageModel LanguageModel::load(const std::string& path, const LoadOptions& options) {
@@ -91,7 +91,7 @@ LanguageModel LanguageModel::load(const GgufFile& file, const LoadOptions& optio
   if (prompted) context_of(options.generate, config.context_length);
   Tokenizer tokenizer(file);
   if (static_cast<std::int64_t>(tokenizer.size()) > config.vocabulary)
-    fail<FormatError>({.asked = "load model",
+    fail<FormatError>({.operation = "load model",
                        .with = {{"file", file.name()},
                                 {"tokens", std::to_string(tokenizer.size())},
                                 {"rows of token_embd.weight", std::to_string(config.vocabulary)}},
@@ -120,7 +120,8 @@ LanguageModel LanguageModel::load(const GgufFile& file, const LoadOptions& optio
   Llama model = Llama::load(file, needed.layers, options.progress);
   for (const DeviceMemory& d : needed.devices)
     logging::info(fmt::format("{}: {} layers, {} of weights on {} after {:.2f} s", file.name(), d.layers,
-                              config::bytes_text(model.weight_bytes(d.device)), to_string(d.device), watch.seconds()));
+                              config::format_bytes(model.weight_bytes(d.device)), to_string(d.device),
+                              watch.seconds()));
   model.prepare();
   logging::info(fmt::format("{}: kernels ready after {:.2f} s", file.name(), watch.seconds()));
   return LanguageModel(std::move(model), std::move(tokenizer), watch.seconds());

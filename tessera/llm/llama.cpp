@@ -12,11 +12,11 @@ KeyValueCache::KeyValueCache(const LlamaConfig& config, std::int64_t capacity, s
                              DType dtype)
     : capacity_(capacity), expected_(capacity) {
   if (capacity < 1)
-    fail<ArgumentError>({.asked = "KeyValueCache",
+    fail<ArgumentError>({.operation = "KeyValueCache",
                          .with = {{"capacity", std::to_string(capacity)}},
                          .wrong = "a cache has room for at least one token"});
   if (dtype != DType::f32 && dtype != DType::f16)
-    fail<DtypeError>({.asked = "KeyValueCache",
+    fail<DtypeError>({.operation = "KeyValueCache",
                       .with = {{"dtype", std::string(dtype_name(dtype))}},
                       .wrong = "a cache holds f32 or f16"});
   for (const Device device : layers) {
@@ -39,7 +39,7 @@ std::uint64_t KeyValueCache::bytes(Device device) const {
 
 void KeyValueCache::truncate(std::int64_t length) {
   if (length < 0 || length > length_)
-    fail<ArgumentError>({.asked = "KeyValueCache::truncate",
+    fail<ArgumentError>({.operation = "KeyValueCache::truncate",
                          .with = {{"asked", std::to_string(length)}, {"length", std::to_string(length_)}},
                          .wrong = "the cache does not hold that many tokens"});
   length_ = length;
@@ -61,7 +61,7 @@ void KeyValueCache::grow(std::int64_t capacity) {
 
 void KeyValueCache::expect(std::int64_t tokens) {
   if (length_ != 0)
-    fail<ArgumentError>({.asked = "KeyValueCache::expect",
+    fail<ArgumentError>({.operation = "KeyValueCache::expect",
                          .with = {{"tokens", std::to_string(tokens)}, {"in the cache", std::to_string(length_)}},
                          .wrong = "what has been read was read for another length"});
   expected_ = tokens;
@@ -77,7 +77,7 @@ Llama Llama::load(const GgufFile& file, std::span<const Device> layers, const Lo
   m.config_ = read_llama_config(file);
   const LlamaConfig& c = m.config_;
   if (static_cast<std::int64_t>(layers.size()) != c.layers)
-    fail<ArgumentError>({.asked = "Llama::load",
+    fail<ArgumentError>({.operation = "Llama::load",
                          .with = {{"devices", std::to_string(layers.size())}, {"layers", std::to_string(c.layers)}},
                          .wrong = "each layer of the model wants one device"});
   for (const Device device : layers) m.devices_.push_back(device_info(device).device);
@@ -189,17 +189,17 @@ std::uint64_t Llama::weight_bytes(Device device) const {
 
 void Llama::check_tokens(std::span<const std::int32_t> tokens, const KeyValueCache& cache) const {
   const auto count = static_cast<std::int64_t>(tokens.size());
-  if (count == 0) fail<ArgumentError>({.asked = "Llama::forward", .wrong = "there are no tokens to read"});
+  if (count == 0) fail<ArgumentError>({.operation = "Llama::forward", .wrong = "there are no tokens to read"});
   if (count > cache.capacity_ - cache.length_)
-    fail<ArgumentError>({.asked = "Llama::forward",
+    fail<ArgumentError>({.operation = "Llama::forward",
                          .with = {{"tokens", std::to_string(count)},
                                   {"in the cache", std::to_string(cache.length_)},
                                   {"room", std::to_string(cache.capacity_)}},
                          .wrong = "the tokens do not fit into the cache",
-                         .todo = "Make a larger cache, or truncate it"});
+                         .remedy = "Make a larger cache, or truncate it"});
   for (std::size_t i = 0; i < tokens.size(); ++i)
     if (tokens[i] < 0 || tokens[i] >= config_.vocabulary)
-      fail<ArgumentError>({.asked = "Llama::forward",
+      fail<ArgumentError>({.operation = "Llama::forward",
                            .with = {{"token", std::to_string(tokens[i])},
                                     {"at", std::to_string(i)},
                                     {"vocabulary", std::to_string(config_.vocabulary)}},

@@ -73,9 +73,9 @@ class ConfigReader {
     const GgufValue* v = file_.find(key);
     return v && std::holds_alternative<GgufArray>(*v);
   }
-  [[noreturn]] void bad(const std::string& key, const std::string& what, const std::string& todo) const {
+  [[noreturn]] void bad(const std::string& key, const std::string& what, const std::string& remedy) const {
     fail<FormatError>(
-        {.asked = "load model", .with = {{"file", file_.name()}, {"key", key}}, .wrong = what, .todo = todo});
+        {.operation = "load model", .with = {{"file", file_.name()}, {"key", key}}, .wrong = what, .remedy = remedy});
   }
   std::int64_t count(const std::string& key, std::int64_t most) const {
     std::int64_t v = 0;
@@ -280,10 +280,10 @@ class ConfigReader {
       if (tensors.count(t.name)) continue;
       std::string why = "Tessera does not know what this tensor of architecture " + c.architecture + " does";
       if (!unknown_)
-        fail<FormatError>({.asked = "load model",
+        fail<FormatError>({.operation = "load model",
                            .with = {{"file", file_.name(t)}, {"tensor", t.name}},
                            .wrong = std::move(why),
-                           .todo = "Without it the model would write something else"});
+                           .remedy = "Without it the model would write something else"});
       unknown_->push_back({true, t.name, std::move(why)});
     }
   }

@@ -13,7 +13,7 @@ std::uint32_t file_type(GgmlType type) {
     case GgmlType::f16: return 1;
     case GgmlType::q8_0: return 7;
     default:
-      fail<ArgumentError>({.asked = "write_llama",
+      fail<ArgumentError>({.operation = "write_llama",
                            .with = {{"type", ggml_type_text(type)}},
                            .wrong = "matrices are written as f32, f16 or q8_0"});
   }
@@ -48,7 +48,7 @@ void write_llama(const std::filesystem::path& path, const LlamaConfig& c, const 
                  const TrainedTokenizer& tokenizer, const LlamaFileOptions& o) {
   if (static_cast<std::int64_t>(tokenizer.tokens.size()) != c.vocabulary ||
       static_cast<std::int64_t>(arrays.layers.size()) != c.layers)
-    fail<ArgumentError>({.asked = "write_llama",
+    fail<ArgumentError>({.operation = "write_llama",
                          .with = {{"vocabulary", std::to_string(c.vocabulary)},
                                   {"tokens of the tokenizer", std::to_string(tokenizer.tokens.size())},
                                   {"layers", std::to_string(c.layers)},
@@ -60,14 +60,14 @@ void write_llama(const std::filesystem::path& path, const LlamaConfig& c, const 
   const auto put = [&](const std::string& name, const Array& a, const Shape& shape, GgmlType type) {
     if (a.shape() != shape || a.dtype() != DType::f32)
       fail<ArgumentError>(
-          {.asked = "write_llama",
+          {.operation = "write_llama",
            .with = {{"tensor", name}, {"shape", to_string(a.shape())}, {"dtype", std::string(dtype_name(a.dtype()))}},
            .wrong = "the configuration asks for f32 of " + to_string(shape)});
     if (type == GgmlType::q8_0 && shape.back() % 32 != 0)
-      fail<ArgumentError>({.asked = "write_llama",
+      fail<ArgumentError>({.operation = "write_llama",
                            .with = {{"tensor", name}, {"shape", to_string(shape)}},
                            .wrong = "rows of q8_0 have a multiple of 32 elements",
-                           .todo = "Write it as f16, or choose other sizes"});
+                           .remedy = "Write it as f16, or choose other sizes"});
     const auto values = a.to_vector<float>();
     file.add_tensor(name + ".weight", {shape.rbegin(), shape.rend()}, type, ggml_from_float(type, values));
   };

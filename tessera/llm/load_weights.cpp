@@ -48,7 +48,7 @@ WeightMemory& TensorLoader::memory_of(Device device, const std::string& label) {
 Weight TensorLoader::matrix(const std::string& name, std::int64_t rows, std::int64_t columns) {
   const GgufTensor& t = checked(name, {columns, rows});
   const auto format = weight_format(t.type);
-  if (!format) wrong(t, "matrices of this type are not supported", ggml_supported_text() + " are");
+  if (!format) wrong(t, "matrices of this type are not supported", supported_ggml_types() + " are");
   return Weight::pack(
       *format, t.bytes, [&](std::uint64_t offset, std::span<std::byte> to) { file_.read(t, offset, to); }, rows,
       columns, memory_of(device_, name), name);
@@ -75,11 +75,11 @@ std::optional<Array> TensorLoader::optional_vector(const std::string& name, std:
   return vector(name, size);
 }
 
-void TensorLoader::wrong(const GgufTensor& t, const std::string& what, const std::string& todo) const {
-  fail<FormatError>({.asked = "load model",
+void TensorLoader::wrong(const GgufTensor& t, const std::string& what, const std::string& remedy) const {
+  fail<FormatError>({.operation = "load model",
                      .with = {{"file", file_.name(t)}, {"tensor", t.name}, {"type", ggml_type_text(t.type)}},
                      .wrong = what,
-                     .todo = todo});
+                     .remedy = remedy});
 }
 
 const GgufTensor& TensorLoader::checked(const std::string& name, const Shape& dims) {

@@ -36,7 +36,7 @@ class TensorLoader {
   std::optional<Array> optional_vector(const std::string& name, std::int64_t size);
 
  private:
-  [[noreturn]] void wrong(const GgufTensor& tensor, const std::string& what, const std::string& todo) const;
+  [[noreturn]] void wrong(const GgufTensor& tensor, const std::string& what, const std::string& remedy) const;
   const GgufTensor& checked(const std::string& name, const Shape& dims);
   WeightMemory& memory_of(Device device, const std::string& label);
 

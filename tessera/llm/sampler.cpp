@@ -16,7 +16,7 @@ namespace {
 constexpr double most_change = 1e6;  // of a logit: beyond it nothing is left of what the model says
 
 void check(bool good, std::string_view name, const std::string& value, std::string wrong) {
-  if (!good) fail<ArgumentError>({.asked = "sampler", .with = {{name, value}}, .wrong = std::move(wrong)});
+  if (!good) fail<ArgumentError>({.operation = "sampler", .with = {{name, value}}, .wrong = std::move(wrong)});
 }
 
 void require_logits(std::span<const float> logits) {
@@ -24,10 +24,10 @@ void require_logits(std::span<const float> logits) {
         std::to_string(logits.size()), "there must be at least one logit, and their indices must fit 32 bits");
   for (std::size_t i = 0; i < logits.size(); ++i)
     if (std::isnan(logits[i]) || logits[i] == std::numeric_limits<float>::infinity())
-      fail<ArgumentError>({.asked = "sample",
+      fail<ArgumentError>({.operation = "sample",
                            .with = {{"index", std::to_string(i)}, {"logit", std::to_string(logits[i])}},
                            .wrong = "a logit is no number",
-                           .todo = "The model's weights or a kernel are wrong"});
+                           .remedy = "The model's weights or a kernel are wrong"});
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace tessera {
 StopFilter::StopFilter(std::vector<std::string> stops) : stops_(std::move(stops)) {
   for (const std::string& stop : stops_)
     if (stop.empty())
-      fail<ArgumentError>({.asked = "generate", .with = {{"stop", "\"\""}}, .wrong = "a stop string is empty"});
+      fail<ArgumentError>({.operation = "generate", .with = {{"stop", "\"\""}}, .wrong = "a stop string is empty"});
   std::sort(stops_.begin(), stops_.end(), [](const auto& a, const auto& b) { return a.size() > b.size(); });
 }
 

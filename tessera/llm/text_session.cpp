@@ -74,7 +74,7 @@ std::int64_t TextSession::read(std::span<const TokenId> prompt, const GenerateOp
 }
 
 GenerateResult TextSession::generate(std::span<const TokenId> prompt, const GenerateOptions& options,
-                                     const TextCallback& on_text, const MakeRoom& make_room) {
+                                     const TextCallback& on_text, const ContextShift& shift_context) {
   const auto given = static_cast<std::int64_t>(prompt.size());
   require_generate(options);
   require_prompt(given, context_, model_.model().config().context_length);
@@ -127,7 +127,7 @@ GenerateResult TextSession::generate(std::span<const TokenId> prompt, const Gene
       break;
     }
     if (cache_.length() >= context_) {
-      const std::vector<TokenId> instead = make_room ? make_room(result.tokens) : std::vector<TokenId>();
+      const std::vector<TokenId> instead = shift_context ? shift_context(result.tokens) : std::vector<TokenId>();
       if (instead.empty() || static_cast<std::int64_t>(instead.size()) > context_) {
         result.reason = StopReason::context_full;
         break;

@@ -13,7 +13,7 @@ namespace tessera {
 
 /// What to read in place of all so far when the context is full: something shorter, of which the answer so far is the
 /// end. Nothing: the answer ends.
-using MakeRoom = std::function<std::vector<TokenId>(std::span<const TokenId> answer)>;
+using ContextShift = std::function<std::vector<TokenId>(std::span<const TokenId> answer)>;
 
 /// Neither moved nor used by several threads at once. The model outlives it.
 class TextSession {
@@ -28,7 +28,7 @@ class TextSession {
   /// Reads what is new of the prompt, and continues it. Of the options, `context`, `cache_dtype` and `recorded` do not
   /// matter. Errors of LanguageModel::generate; the session can go on after any.
   GenerateResult generate(std::span<const TokenId> prompt, const GenerateOptions& options,
-                          const TextCallback& on_text = {}, const MakeRoom& make_room = {});
+                          const TextCallback& on_text = {}, const ContextShift& shift_context = {});
 
   std::int64_t context() const { return context_; }
   std::span<const TokenId> tokens() const { return tokens_; }  ///< those in the cache

@@ -50,9 +50,10 @@ Tokenizer::Model Tokenizer::model_of(const GgufFile& file) {
   const auto model = file.get<std::string>("tokenizer.ggml.model");
   if (model == "gpt2") return Model::gpt2;
   if (model == "llama") return Model::llama;
-  refuse_tokenizer(file, "tokenizer.ggml.model", fmt::format("the tokenizer {} is not supported", quote_text(model)),
-                   "Supported are \"gpt2\" (byte-level BPE: GPT-2, Llama 3, Qwen and their relatives) and \"llama\" "
-                   "(SentencePiece: Llama 2, Mistral, Gemma, Phi 3)");
+  throw_tokenizer_error(
+      file, "tokenizer.ggml.model", fmt::format("the tokenizer {} is not supported", quote_text(model)),
+      "Supported are \"gpt2\" (byte-level BPE: GPT-2, Llama 3, Qwen and their relatives) and \"llama\" "
+      "(SentencePiece: Llama 2, Mistral, Gemma, Phi 3)");
 }
 
 std::string Tokenizer::pre_of(const GgufFile& file, Model model) {
@@ -66,8 +67,8 @@ std::string Tokenizer::pre_of(const GgufFile& file, Model model) {
                     "writes may be worse for it",
                     file.name(), key));
   else if (!PreTokenizer::known(*pre))
-    refuse_tokenizer(file, key, fmt::format("the pre-tokenizer {} is not supported", quote_text(*pre)),
-                     "Supported are " + PreTokenizer::supported());
+    throw_tokenizer_error(file, key, fmt::format("the pre-tokenizer {} is not supported", quote_text(*pre)),
+                          "Supported are " + PreTokenizer::supported());
   return pre.value_or("default");
 }
 
@@ -87,15 +88,17 @@ void Tokenizer::read_vocabulary(const GgufFile& file) {
   constexpr std::string_view tokens_key = "tokenizer.ggml.tokens", types_key = "tokenizer.ggml.token_type";
   const std::vector<std::string>& texts = file.get_strings(tokens_key);
   if (texts.empty() || texts.size() > 0x7fffffffu)
-    refuse_tokenizer(file, tokens_key, fmt::format("the vocabulary has {} tokens", texts.size()));
+    throw_tokenizer_error(file, tokens_key, fmt::format("the vocabulary has {} tokens", texts.size()));
   std::vector<std::int32_t> types;
   if (const GgufValue* value = file.find(types_key)) {
     const auto* array = std::get_if<GgufArray>(value);
     if (array != nullptr && array->element_type() != GgufType::i32 && array->element_type() != GgufType::u32)
-      refuse_tokenizer(file, types_key, fmt::format("the types are an {}, the format has i32", gguf_type_text(*value)));
+      throw_tokenizer_error(file, types_key,
+                            fmt::format("the types are an {}, the format has i32", gguf_type_text(*value)));
     types = file.get_array<std::int32_t>(types_key);
     if (types.size() != texts.size())
-      refuse_tokenizer(file, types_key, fmt::format("{} types are given for {} tokens", types.size(), texts.size()));
+      throw_tokenizer_error(file, types_key,
+                            fmt::format("{} types are given for {} tokens", types.size(), texts.size()));
   }
   tokens_.resize(texts.size());
   byte_ids_.fill(no_token);
@@ -103,7 +106,8 @@ void Tokenizer::read_vocabulary(const GgufFile& file) {
     Token& token = tokens_[i];
     if (!types.empty()) {
       if (types[i] < 0 || types[i] > 6)
-        refuse_tokenizer(file, types_key, fmt::format("token {} has type {}, the format knows 0 to 6", i, types[i]));
+        throw_tokenizer_error(file, types_key,
+                              fmt::format("token {} has type {}, the format knows 0 to 6", i, types[i]));
       token.type = static_cast<TokenType>(types[i]);
     }
     token.text = token.bytes = texts[i];
@@ -112,8 +116,9 @@ void Tokenizer::read_vocabulary(const GgufFile& file) {
     if (token.text.empty()) continue;
     const auto [other, is_new] = by_text_.emplace(token.text, id);
     if (!is_new)
-      refuse_tokenizer(file, tokens_key,
-                       fmt::format("the token {} occurs twice ({} and {})", quote_text(token.text), other->second, id));
+      throw_tokenizer_error(
+          file, tokens_key,
+          fmt::format("the token {} occurs twice ({} and {})", quote_text(token.text), other->second, id));
   }
 }
 
@@ -122,7 +127,7 @@ void Tokenizer::read_special(const GgufFile& file) {
     const auto id = file.find_as<std::uint32_t>(key);
     if (!id) return std::nullopt;
     if (*id >= tokens_.size())
-      refuse_tokenizer(file, key, fmt::format("the id is {}, the vocabulary has {} tokens", *id, tokens_.size()));
+      throw_tokenizer_error(file, key, fmt::format("the id is {}, the vocabulary has {} tokens", *id, tokens_.size()));
     return static_cast<TokenId>(*id);
   };
   bos_ = id_of("tokenizer.ggml.bos_token_id");
@@ -133,7 +138,7 @@ void Tokenizer::read_special(const GgufFile& file) {
 
   const auto flag = [&](std::string_view key, const std::optional<TokenId>& id, bool otherwise) {
     const auto wanted = file.find_as<bool>(key);
-    if (wanted.value_or(false) && !id) refuse_tokenizer(file, key, "it is true, and the file names no such token");
+    if (wanted.value_or(false) && !id) throw_tokenizer_error(file, key, "it is true, and the file names no such token");
     return wanted.value_or(otherwise) && id;
   };
   adds_bos_ = flag("tokenizer.ggml.add_bos_token", bos_, model_ == Model::llama || pre_.adds_bos());
@@ -161,7 +166,7 @@ void Tokenizer::read_special(const GgufFile& file) {
 
 const Tokenizer::Token& Tokenizer::token(TokenId id) const {
   if (id < 0 || static_cast<std::size_t>(id) >= tokens_.size())
-    fail<ArgumentError>({.asked = "tokenizer",
+    fail<ArgumentError>({.operation = "tokenizer",
                          .with = {{"id", std::to_string(id)}, {"tokens", std::to_string(tokens_.size())}},
                          .wrong = "there is no such token"});
   return tokens_[static_cast<std::size_t>(id)];

@@ -75,8 +75,8 @@ void Tokenizer::read_merges(const GgufFile& file) {
     // Spaces within tokens are written as another character, so the first one separates (not at 0: an empty left part).
     const std::size_t space = line.find(' ', 1);
     if (space == std::string_view::npos || space + 1 == line.size())
-      refuse_tokenizer(file, key,
-                       fmt::format("merge {} is {}, not two tokens with a space between", rank, quote_text(line)));
+      throw_tokenizer_error(file, key,
+                            fmt::format("merge {} is {}, not two tokens with a space between", rank, quote_text(line)));
     const auto left = find(line.substr(0, space)), right = find(line.substr(space + 1));
     const auto result = find(std::string(line.substr(0, space)).append(line.substr(space + 1)));
     if (!left || !right || !result) continue;  // never made: llama.cpp loads such files, too

@@ -11,12 +11,12 @@
 namespace tessera {
 
 /// Throws the FormatError of a vocabulary that cannot be used, with the file and the key.
-[[noreturn]] inline void refuse_tokenizer(const GgufFile& file, std::string_view key, std::string wrong,
-                                          std::string todo = {}) {
-  fail<FormatError>({.asked = "make tokenizer",
+[[noreturn]] inline void throw_tokenizer_error(const GgufFile& file, std::string_view key, std::string wrong,
+                                               std::string remedy = {}) {
+  fail<FormatError>({.operation = "make tokenizer",
                      .with = {{"file", file.name()}, {"key", std::string(key)}},
                      .wrong = std::move(wrong),
-                     .todo = std::move(todo)});
+                     .remedy = std::move(remedy)});
 }
 
 }  // namespace tessera

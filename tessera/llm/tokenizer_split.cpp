@@ -141,10 +141,10 @@ struct PreTokenizer::Pattern {
     context = pcre2_match_context_create(nullptr);
     if (code == nullptr || context == nullptr) {
       free_all();
-      fail<Error>({.asked = "compile tokenizer pattern",
+      fail<Error>({.operation = "compile tokenizer pattern",
                    .with = {{"pattern", std::string(text)}, {"offset", std::to_string(where)}},
                    .wrong = "PCRE2 refuses the pattern",
-                   .todo = "PCRE2 10.40 or later with Unicode is needed"});
+                   .remedy = "PCRE2 10.40 or later with Unicode is needed"});
     }
     pcre2_set_match_limit(context, no_limit);
     pcre2_set_heap_limit(context, no_limit);
@@ -163,11 +163,11 @@ struct PreTokenizer::Pattern {
       if (found == PCRE2_ERROR_JIT_STACKLIMIT)
         found = pcre2_match(code, subject, text.size(), done, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, match, context);
       if (found == PCRE2_ERROR_NOMEMORY)
-        fail<OutOfMemory>({.asked = "tokenize",
+        fail<OutOfMemory>({.operation = "tokenize",
                            .with = {{"bytes", std::to_string(text.size())}},
                            .wrong = "there is no memory left to split the text"});
       if (found < 0 && found != PCRE2_ERROR_NOMATCH)
-        fail<Error>({.asked = "tokenize",
+        fail<Error>({.operation = "tokenize",
                      .with = {{"PCRE2 error", std::to_string(found)}},
                      .wrong = "the text could not be split"});
       if (found < 0) break;
@@ -196,10 +196,10 @@ PreTokenizer::PreTokenizer(std::string_view name) {
     adds_bos_ = family.adds_bos;
     return;
   }
-  fail<FormatError>({.asked = "make tokenizer",
+  fail<FormatError>({.operation = "make tokenizer",
                      .with = {{"tokenizer.ggml.pre", quote_text(name)}},
                      .wrong = "this pre-tokenizer is not supported",
-                     .todo = "Supported are " + supported()});
+                     .remedy = "Supported are " + supported()});
 }
 
 PreTokenizer::~PreTokenizer() = default;
@@ -209,7 +209,8 @@ PreTokenizer& PreTokenizer::operator=(PreTokenizer&&) noexcept = default;
 void PreTokenizer::split(std::string_view text, std::vector<std::string_view>& pieces) const {
   const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> match(pcre2_match_data_create(1, nullptr),
                                                                                   &pcre2_match_data_free);
-  if (match == nullptr) fail<OutOfMemory>({.asked = "tokenize", .wrong = "there is no memory left to split the text"});
+  if (match == nullptr)
+    fail<OutOfMemory>({.operation = "tokenize", .wrong = "there is no memory left to split the text"});
 
   std::vector<std::string_view> current, next;
   while (!text.empty()) {

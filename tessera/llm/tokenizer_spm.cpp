@@ -62,7 +62,7 @@ void Tokenizer::read_scores(const GgufFile& file) {
   constexpr std::string_view key = "tokenizer.ggml.scores";
   scores_ = file.get_array<float>(key);
   if (scores_.size() != tokens_.size())
-    refuse_tokenizer(file, key, fmt::format("{} scores are given for {} tokens", scores_.size(), tokens_.size()));
+    throw_tokenizer_error(file, key, fmt::format("{} scores are given for {} tokens", scores_.size(), tokens_.size()));
   adds_space_ = file.get_or<bool>("tokenizer.ggml.add_space_prefix", true);
   std::string name = file.get_or<std::string>("general.name", "");
   for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;

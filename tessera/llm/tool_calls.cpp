@@ -261,11 +261,11 @@ bool take_all(std::string_view text, const ToolCallForm& form, std::vector<ToolC
 
 std::string tools_of_json(std::string_view json, const std::string& name) {
   const auto bad = [&](const std::string& wrong) {
-    fail<FormatError>({.asked = "read tools",
+    fail<FormatError>({.operation = "read tools",
                        .with = {{"file", name}},
                        .wrong = wrong,
-                       .todo = R"(It should be a list such as [{"type": "function", "function": {"name": "add", )"
-                               R"("description": "Adds", "parameters": {"type": "object", "properties": {}}}}])"});
+                       .remedy = R"(It should be a list such as [{"type": "function", "function": {"name": "add", )"
+                                 R"("description": "Adds", "parameters": {"type": "object", "properties": {}}}}])"});
   };
   ordered_json all = parsed(json);
   if (all.is_discarded()) bad("it is no JSON");

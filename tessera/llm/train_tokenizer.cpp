@@ -39,10 +39,10 @@ class Pieces {
   /// `count` times the piece.
   void add(std::string_view piece, std::int64_t count) {
     if (piece.size() >= nowhere - symbols_.size())
-      fail<ArgumentError>({.asked = "train_tokenizer",
+      fail<ArgumentError>({.operation = "train_tokenizer",
                            .with = {{"bytes", std::to_string(symbols_.size() + piece.size())}},
                            .wrong = "the different pieces of the text have more than 2^32 bytes",
-                           .todo = "Train on a part of it"});
+                           .remedy = "Train on a part of it"});
     const auto first = static_cast<Place>(symbols_.size());
     const auto size = static_cast<Place>(piece.size());
     for (Place i = 0; i < size; ++i) {
@@ -137,7 +137,8 @@ class Pieces {
 
 void check(const TrainTokenizerOptions& o) {
   const auto refuse = [](std::string_view name, std::string value, std::string wrong) {
-    fail<ArgumentError>({.asked = "train_tokenizer", .with = {{name, std::move(value)}}, .wrong = std::move(wrong)});
+    fail<ArgumentError>(
+        {.operation = "train_tokenizer", .with = {{name, std::move(value)}}, .wrong = std::move(wrong)});
   };
   if (o.vocabulary < 257 || o.vocabulary > (1 << 20))
     refuse("vocabulary", std::to_string(o.vocabulary), "a vocabulary has 257 (the bytes and the end) to 2^20 tokens");
@@ -185,10 +186,10 @@ TrainedTokenizer train_tokenizer(std::span<const std::string_view> texts, const 
     in_merging.merge(best, result);
   }
   if (numbers.count(o.end_of_text))
-    fail<ArgumentError>({.asked = "train_tokenizer",
+    fail<ArgumentError>({.operation = "train_tokenizer",
                          .with = {{"end_of_text", o.end_of_text}},
                          .wrong = "the text itself gave a token that is written so",
-                         .todo = "Give another, or leave it out of the texts"});
+                         .remedy = "Give another, or leave it out of the texts"});
   out.end_of_text = static_cast<TokenId>(out.tokens.size());
   out.tokens.push_back(o.end_of_text);
   return out;

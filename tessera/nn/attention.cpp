@@ -10,7 +10,7 @@ namespace tessera {
 void MultiHeadAttention::set_up(const LayerSetup& at) {
   size = at.inputs("MultiHeadAttention", size, -1);
   if (heads <= 0 || size % heads != 0)
-    fail<ShapeError>({.asked = "setup",
+    fail<ShapeError>({.operation = "setup",
                       .with = {{"path", at.path()}, {"size", std::to_string(size)}, {"heads", std::to_string(heads)}},
                       .wrong = "the heads do not divide the size of MultiHeadAttention"});
   in_weight.declare({3 * size, size}, init::xavier_uniform());
@@ -21,9 +21,9 @@ void MultiHeadAttention::set_up(const LayerSetup& at) {
 }
 
 Array MultiHeadAttention::operator()(const Array& x) const {
-  detail::need_values("MultiHeadAttention", in_weight);
+  detail::check_initialized("MultiHeadAttention", in_weight);
   if (x.rank() < 2 || x.rank() > 3 || x.shape(-1) != in_weight.shape(1))
-    fail<ShapeError>({.asked = detail::layer_name("MultiHeadAttention", in_weight.path()),
+    fail<ShapeError>({.operation = detail::layer_name("MultiHeadAttention", in_weight.path()),
                       .with = {{"x", to_string(x.shape())}, {"weight", to_string(in_weight.shape())}},
                       .wrong = "x is not (batch, tokens, size) or (tokens, size) of the layer's size"});
   if (x.rank() == 2) return (*this)(x.unsqueeze(0)).squeeze(0);

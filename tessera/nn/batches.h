@@ -99,7 +99,7 @@ class Batches : public std::ranges::view_base {
  private:
   void check(DataPosition to) const {
     if (to.batch >= source_->count())
-      fail<ArgumentError>({.asked = "set_position",
+      fail<ArgumentError>({.operation = "set_position",
                            .with = {{"batch", std::to_string(to.batch)}, {"batches", std::to_string(size())}},
                            .wrong = "an epoch has not so many batches"});
   }

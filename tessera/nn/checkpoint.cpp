@@ -10,8 +10,8 @@ namespace tessera {
 
 namespace {
 
-using detail::of_trainer;
-constexpr std::string_view beside_prefix = "beside.", kept_of_optimiser = "optimiser.";
+using detail::is_trainer_file;
+constexpr std::string_view beside_prefix = "beside.", optimiser_state = "optimiser.";
 
 std::uint64_t number_in(const SafetensorsFile& file, const std::string& name) {
   const auto found = file.metadata().find(name);
@@ -19,7 +19,7 @@ std::uint64_t number_in(const SafetensorsFile& file, const std::string& name) {
   std::uint64_t n = 0;
   const auto [end, wrong] = std::from_chars(text.data(), text.data() + text.size(), n);
   if (text.empty() || wrong != std::errc() || end != text.data() + text.size())
-    fail<FormatError>({.asked = "Trainer.load",
+    fail<FormatError>({.operation = "Trainer.load",
                        .with = {{"file", file.name()}, {"text", name}, {"is", text}},
                        .wrong = "a text about the file is not the number that it should be"});
   return n;
@@ -32,7 +32,7 @@ std::vector<std::pair<std::string, Array>> TrainerBase::kept() {
   for (const auto& [path, part] : parts_)
     if (!part->empty()) all.emplace_back(std::string(detail::trainer_model_prefix) + path, *part);
   optimiser_.for_each([&](Array& a, const Path& at) {
-    if (a.size() != 0) all.emplace_back(std::string(kept_of_optimiser) + at.text(), a);
+    if (a.size() != 0) all.emplace_back(std::string(optimiser_state) + at.text(), a);
   });
   for (auto& named : precision_.kept()) all.push_back(std::move(named));
   for (std::size_t i = 0; i < summed_.size(); ++i) all.emplace_back("summed." + std::to_string(i), summed_[i]);
@@ -56,11 +56,11 @@ void TrainerBase::save(const std::string& path, const std::map<std::string, std:
 
 std::map<std::string, std::string> TrainerBase::load(const std::string& path) {
   const SafetensorsFile file = SafetensorsFile::open(path);
-  if (!of_trainer(file))
-    fail<FormatError>({.asked = "Trainer.load",
+  if (!is_trainer_file(file))
+    fail<FormatError>({.operation = "Trainer.load",
                        .with = {{"file", path}},
                        .wrong = "the file was not written by Trainer.save",
-                       .todo = "load_model reads the parameters of a model alone"});
+                       .remedy = "load_model reads the parameters of a model alone"});
   const std::uint64_t steps = number_in(file, "steps");
   const DataPosition at = {number_in(file, "epoch"), number_in(file, "batch")};
   detail::ArrayLoader loader(file);
@@ -77,15 +77,14 @@ std::map<std::string, std::string> TrainerBase::load(const std::string& path) {
   if (const std::string here(dtype_name(options_.precision.dtype)); there != here)
     loader.refuse("precision is " + there + " in the file and " + here + " here");
   for (const auto& [name, array] : kept())
-    loader.look(
-        array, Path(name),
-        name.starts_with(kept_of_optimiser) && Optimiser::optional_array(name.substr(kept_of_optimiser.size())));
-  loader.pass_by(beside_prefix);
+    loader.look(array, Path(name),
+                name.starts_with(optimiser_state) && Optimiser::optional_array(name.substr(optimiser_state.size())));
+  loader.ignore_prefix(beside_prefix);
   loader.load({});
   steps_ = steps, position_ = at, position_at_ = steps;
   updates_before_ = optimiser_->steps() - steps_ / accumulate_;
   const DeviceScope scope(device_);
-  bad_.fill(0);
+  first_nonfinite_.fill(0);
   if (sum_.rank() == 0) sum_.fill(0);
   if (precision_.scales()) left_out_.fill(0);
   precision_.refresh();

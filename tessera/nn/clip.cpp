@@ -13,7 +13,7 @@ void set(ModelArray& part, Array values) { static_cast<Array&>(part) = std::move
 
 ClipFactor clip_factor(std::span<const Array> gradient, double max_norm, double norm_type) {
   if (!(max_norm >= 0) || !(norm_type > 0))
-    fail<ArgumentError>({.asked = "clip_gradient_norm",
+    fail<ArgumentError>({.operation = "clip_gradient_norm",
                          .with = {{"max_norm", std::to_string(max_norm)}, {"norm_type", std::to_string(norm_type)}},
                          .wrong = "the greatest norm is not below 0, and its type above 0"});
   const bool greatest = std::isinf(norm_type);
@@ -42,7 +42,7 @@ Array clip_norm(const Parts& gradient, double max_norm, double norm_type) {
 
 void clip_value(const Parts& gradient, double value) {
   if (!(value >= 0))
-    fail<ArgumentError>({.asked = "clip_gradient_value",
+    fail<ArgumentError>({.operation = "clip_gradient_value",
                          .with = {{"value", std::to_string(value)}},
                          .wrong = "the greatest absolute value is not below 0"});
   for (const auto& [path, part] : gradient)

@@ -11,7 +11,7 @@
 #include "tessera/base/log.h"
 #include "tessera/base/printable.h"
 #include "tessera/device/context.h"
-#include "tessera/device/memory/unwatched.h"
+#include "tessera/device/memory/untracked_write.h"
 #include "tessera/device/placement/placement_scope.h"
 #include "tessera/nn/compiled_state.h"
 #include "tessera/nn/mode.h"
@@ -38,10 +38,10 @@ class Launches {
 /// Says which layer which launches are of. Deferred expressions are computed where something needs them: a first pass
 /// finds the layers that launch something, and in a second what they are given is computed before their turn, so that
 /// it counts for those that made it.
-class LaunchesByLayer : public LayerWatch {
+class LaunchesByLayer : public LayerObserver {
  public:
   explicit LaunchesByLayer(std::vector<bool> computes = {}) : computes_(std::move(computes)) {}
-  Array before(const WatchedLayer& layer, const Array& x) override {
+  Array before(const ObservedLayer& layer, const Array& x) override {
     const std::size_t row = rows.size();
     if (row < computes_.size() && computes_[row]) {
       x.eval();
@@ -52,7 +52,7 @@ class LaunchesByLayer : public LayerWatch {
     open_.emplace_back(row, launches_.count());
     return x;
   }
-  void after(const WatchedLayer&, const Array&) override {
+  void after(const ObservedLayer&, const Array&) override {
     const auto [row, begun] = open_.back();
     open_.pop_back();
     if (launches_.count() != begun) launched.resize(std::max(launched.size(), row + 1)), launched[row] = true;
@@ -64,7 +64,7 @@ class LaunchesByLayer : public LayerWatch {
     counted_ = now;
   }
   struct Row {
-    WatchedLayer layer;
+    ObservedLayer layer;
     std::uint64_t launches;
     std::size_t head;  ///< the row whose kernels compute it
   };
@@ -96,12 +96,12 @@ Array CompiledState::run(const Array& x) {
 void CompiledState::look_at(const Array& x) {
   LaunchesByLayer first;
   {
-    const LayerWatchScope look(&first);
+    const LayerObserverScope look(&first);
     pass(x).eval();
   }
   LaunchesByLayer second(first.launched);
   {
-    const LayerWatchScope look(&second);
+    const LayerObserverScope look(&second);
     pass(x).eval();
     second.settle();
   }
@@ -126,7 +126,7 @@ CompiledState::Slot& CompiledState::slot_for(const Array& x) {
   auto at = std::ranges::find_if(
       slots, [&](const auto& s) { return s->input.shape() == x.shape() && s->input.dtype() == x.dtype(); });
   if (at == slots.end()) {
-    if (slots.size() == most_shapes)
+    if (slots.size() == max_shapes)
       slots.erase(std::ranges::min_element(slots, {}, [](const auto& s) { return s->last_use; }));
     auto slot = std::make_unique<Slot>();
     slot->input = Array::empty(x.shape(), x.dtype(), device);
@@ -143,7 +143,7 @@ void CompiledState::run_recorded(Slot& slot) {
   bool done = false;
   const auto without = [&](std::string why) {
     if (!done) slot.output = run(slot.input);
-    report.recorded = false, report.not_recorded = slot.refused = std::move(why);
+    report.recorded = false, report.not_recorded = slot.not_recorded_reason = std::move(why);
     slot.sequence = CheckedSequence();
   };
   try {
@@ -162,7 +162,7 @@ void CompiledState::run_recorded(Slot& slot) {
         logging::warn(
             fmt::format("compiled model: {}. Up to {} before it may have used the earlier value (or, if the model "
                         "itself changes it, all {} that were replayed); passes are not recorded from now on",
-                        why, counted(unchecked, "call"), replays));
+                        why, count_noun(unchecked, "call"), replays));
       without(std::move(why));
     }
   } catch (const KernelError& e) {
@@ -182,16 +182,16 @@ void CompiledState::run_recorded(Slot& slot) {
 Array CompiledState::call(const Array& x) {
   check_no_rule("a compiled model", x);
   if (x.device() != device)
-    fail<DeviceError>(
-        {.asked = "call of a compiled model",
-         .with = {{"x on", to_string(x.device())}, {"compiled for", to_string(device)}},
-         .wrong = "what is given is on another device",
-         .todo = "Give x.to(" + to_string(device) + "), or compile(model, {.device = " + to_string(x.device()) + "})"});
+    fail<DeviceError>({.operation = "call of a compiled model",
+                       .with = {{"x on", to_string(x.device())}, {"compiled for", to_string(device)}},
+                       .wrong = "what is given is on another device",
+                       .remedy = "Give x.to(" + to_string(device) +
+                                 "), or compile(model, {.device = " + to_string(x.device()) + "})"});
   const Inference mode;
   const DeviceScope scope(device);
   if (thread_context.recorder != nullptr) return copied(pass(x).eval(), device);  // part of somebody's recording
   const std::lock_guard turn(lock);
-  const GuardedWrites own_memory;  // of a model that several tasks call
+  const UntrackedWritesAllowed own_memory;  // of a model that several tasks call
   Queue& queue = Queue::of(device);
   const QueueScope in(queue);
   if (level == CompileLevel::none || !config::flag("TESSERA_SEQUENCES", true)) {
@@ -200,11 +200,11 @@ Array CompiledState::call(const Array& x) {
   }
   Slot& slot = slot_for(x);
   if (x.size() != 0) queue.copy(slot.input.view_for_writing(), x.as_contiguous().view());
-  if (!slot.refused.empty()) return copied(run(slot.input), device);
+  if (!slot.not_recorded_reason.empty()) return copied(run(slot.input), device);
   if (!slot.sequence.valid()) {  // what is made on first need is made, and both recordings are
     Array y = copied(run(slot.input), device);
     run_recorded(slot);
-    if (slot.refused.empty()) run_recorded(slot);
+    if (slot.not_recorded_reason.empty()) run_recorded(slot);
     return y;
   }
   run_recorded(slot);
@@ -213,18 +213,18 @@ Array CompiledState::call(const Array& x) {
 
 namespace {
 
-class Seeing : public LayerWatch {
+class Seeing : public LayerObserver {
  public:
-  Array before(const WatchedLayer& layer, const Array& x) override {
+  Array before(const ObservedLayer& layer, const Array& x) override {
     open_.push_back(seen.size());
     seen.push_back({layer, x.as_contiguous().eval(), x});
     return x;
   }
-  void after(const WatchedLayer&, const Array& y) override {
-    seen[open_.back()].gave = y.as_contiguous().eval();
+  void after(const ObservedLayer&, const Array& y) override {
+    seen[open_.back()].layer_output = y.as_contiguous().eval();
     open_.pop_back();
   }
-  std::vector<SeenLayer> seen;
+  std::vector<LayerTrace> seen;
 
  private:
   std::vector<std::size_t> open_;
@@ -232,9 +232,9 @@ class Seeing : public LayerWatch {
 
 }  // namespace
 
-std::vector<SeenLayer> see_layers(const Pass& pass, const Array& x, Array* result) {
+std::vector<LayerTrace> trace_layers(const Pass& pass, const Array& x, Array* result) {
   Seeing watch;
-  const LayerWatchScope look(&watch);
+  const LayerObserverScope look(&watch);
   const Array y = pass(x).as_contiguous().eval();
   if (result != nullptr) *result = y;
   return std::move(watch.seen);

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/nn/compile_parts.h"
+#include "tessera/nn/model_compiler.h"
 
 namespace tessera {
 
@@ -28,7 +28,7 @@ class Compiled {
   std::uint64_t replays() const;  ///< calls that were replays
 
  private:
-  friend class detail::Compiling;
+  friend class detail::ModelCompiler;
   explicit Compiled(std::shared_ptr<detail::CompiledState> state) : state_(std::move(state)) {}
   std::shared_ptr<detail::CompiledState> state_;
 };
@@ -44,24 +44,24 @@ class Compiled {
 /// precision other than f32 of parameters that are not f32. LayerFault: `verify` found one.
 template <class Model>
 Compiled compile(const Model& model, const CompileOptions& options = {}) {
-  detail::Compiling c(options, detail::parts_of(model));
+  detail::ModelCompiler c(options, detail::parts_of(model));
   const auto make = [&](Device device, bool plain) {
     Model own = clone(to(model, device));
     if (!plain) {
       if (options.level != CompileLevel::none) {
         detail::FoldVisitor fold{c};
-        detail::Walk("compile").visit(own, fold, Path());
+        detail::Traversal("compile").visit(own, fold, Path());
       }
       if (options.precision == CompilePrecision::q8_0) {
         detail::PackVisitor pack{c, device};
-        detail::Walk("compile").visit(own, pack, Path());
+        detail::Traversal("compile").visit(own, pack, Path());
       }
       c.convert(detail::parts_of(own));
     }
     return detail::Pass([own = std::move(own)](const Array& x) { return own(x); });
   };
   detail::FirstLayer first;
-  detail::Walk("compile").visit(model, first, Path());
+  detail::Traversal("compile").visit(model, first, Path());
   return c.finish(make, first);
 }
 

@@ -11,11 +11,11 @@
 namespace tessera::detail {
 
 struct CompiledState {
-  static constexpr std::size_t most_shapes = 4;
+  static constexpr std::size_t max_shapes = 4;
   struct Slot {
     Array input, output;
     CheckedSequence sequence{16};
-    std::string refused;  ///< why it is not recorded
+    std::string not_recorded_reason;  ///< why it is not recorded
     std::uint64_t last_use = 0;
   };
 
@@ -39,10 +39,10 @@ struct CompiledState {
 };
 
 /// What each layer was given and gave, in the order of calls.
-struct SeenLayer {
-  WatchedLayer layer;
-  Array given, gave;
+struct LayerTrace {
+  ObservedLayer layer;
+  Array layer_input, layer_output;
 };
-std::vector<SeenLayer> see_layers(const Pass& pass, const Array& x, Array* result);
+std::vector<LayerTrace> trace_layers(const Pass& pass, const Array& x, Array* result);
 
 }  // namespace tessera::detail

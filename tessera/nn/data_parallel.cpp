@@ -11,10 +11,10 @@ void check_devices(const std::vector<Device>& devices) {
   for (std::size_t i = 0; i < devices.size(); ++i) {
     static_cast<void>(device_info(devices[i]));
     if (std::ranges::count(devices, devices[i]) != 1)
-      fail<ArgumentError>({.asked = "Trainer",
+      fail<ArgumentError>({.operation = "Trainer",
                            .with = {{"devices", to_string(devices[i])}},
                            .wrong = "one device is named twice, and would hold two replicas",
-                           .todo = "Name each once"});
+                           .remedy = "Name each once"});
   }
 }
 
@@ -23,14 +23,14 @@ std::vector<BatchPart> split_batch(std::span<const Array> batch, const std::vect
   for (const Array& a : batch) {
     if (a.rank() == 0) continue;
     if (samples >= 0 && a.shape(0) != samples)
-      fail<ShapeError>({.asked = "split a batch over devices",
+      fail<ShapeError>({.operation = "split a batch over devices",
                         .with = {{"arrays", to_string(batch[0].shape()) + ", " + to_string(a.shape())}},
                         .wrong = "the arrays of the batch are not of as many samples",
-                        .todo = "Samples are the first extent of each; what belongs to all has no dimensions"});
+                        .remedy = "Samples are the first extent of each; what belongs to all has no dimensions"});
     samples = a.shape(0);
   }
   if (samples < 1)
-    fail<ShapeError>({.asked = "split a batch over devices",
+    fail<ShapeError>({.operation = "split a batch over devices",
                       .with = {{"samples", std::to_string(std::max<std::int64_t>(0, samples))}},
                       .wrong = "the batch holds no samples that could be split"});
   std::vector<BatchPart> parts;
@@ -67,7 +67,7 @@ void ReplicaCopies::copy(const ConstParts& from, const Parts& to) {
   for (std::size_t i = 0, end = 0; i < here.size(); i = end) {
     end = i + 1;
     const auto run = [&](const std::vector<const Array*>& all, std::size_t until) {
-      return together(std::span(all).subspan(i, until - i));
+      return packed_view(std::span(all).subspan(i, until - i));
     };
     auto source = run(here, end), target = run(there, end);
     while (source && target && end < here.size()) {
@@ -79,7 +79,7 @@ void ReplicaCopies::copy(const ConstParts& from, const Parts& to) {
   }
 }
 
-void add_in_tree(std::vector<std::vector<Array>>& rows) {
+void tree_reduce(std::vector<std::vector<Array>>& rows) {
   for (std::size_t step = 1; step < rows.size(); step *= 2)
     for (std::size_t k = 0; k + step < rows.size(); k += 2 * step)
       for (std::size_t i = 0; i < rows[k].size(); ++i) {

@@ -31,6 +31,6 @@ class ReplicaCopies {
 
 /// Adds up what each device has, in a fixed tree: 0 + 1, 2 + 3, then 0 + 2, and so on, each sum on the first's device.
 /// The sums are in place of the first's arrays, whose memory they are written to.
-void add_in_tree(std::vector<std::vector<Array>>& rows);
+void tree_reduce(std::vector<std::vector<Array>>& rows);
 
 }  // namespace tessera::detail

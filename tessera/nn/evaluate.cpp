@@ -9,7 +9,7 @@ double figure(const Figures& figures, const std::string& name) {
     if (n == name) return value;
     names += (names.empty() ? "" : ", ") + n;
   }
-  fail<ArgumentError>({.asked = "figure",
+  fail<ArgumentError>({.operation = "figure",
                        .with = {{"name", name}, {"figures", names.empty() ? "none" : names}},
                        .wrong = "there is no figure of this name"});
 }
@@ -19,7 +19,7 @@ namespace detail {
 void FigureSums::add(std::vector<Array> values, std::int64_t samples) {
   for (Array& v : values) {
     if (v.size() != 1)
-      fail<ShapeError>({.asked = "evaluate",
+      fail<ShapeError>({.operation = "evaluate",
                         .with = {{"shape", to_string(v.shape())}},
                         .wrong = "a metric gives one number for a batch"});
     v = stop_gradient(v).astype(v.dtype() == DType::f64 ? DType::f64 : DType::f32);
@@ -42,15 +42,15 @@ void FigureSums::collect() {
 std::vector<double> FigureSums::means() {
   collect();
   if (samples_ == 0)
-    fail<ArgumentError>({.asked = "evaluate", .wrong = "there are no samples to evaluate the model on"});
+    fail<ArgumentError>({.operation = "evaluate", .wrong = "there are no samples to evaluate the model on"});
   std::vector<double> out = sums_;
   for (double& s : out) s /= samples_;
   return out;
 }
 
-Array in_parts(const Array& x, std::int64_t size, const std::function<Array(const Array&)>& model) {
+Array predict_in_batches(const Array& x, std::int64_t size, const std::function<Array(const Array&)>& model) {
   if (x.rank() == 0 || x.shape(0) == 0 || size < 1)
-    fail<ArgumentError>({.asked = "predict",
+    fail<ArgumentError>({.operation = "predict",
                          .with = {{"shape", to_string(x.shape())}, {"size", std::to_string(size)}},
                          .wrong = "samples lie along the first axis, and there is one at least, here and at a time"});
   const Inference mode;
@@ -59,7 +59,7 @@ Array in_parts(const Array& x, std::int64_t size, const std::function<Array(cons
     const std::int64_t end = std::min(x.shape(0), at + size);
     parts.push_back(model(x.slice(0, at, end)).eval());
     if (parts.back().rank() == 0 || parts.back().shape(0) != end - at)
-      fail<ShapeError>({.asked = "predict",
+      fail<ShapeError>({.operation = "predict",
                         .with = {{"samples", std::to_string(end - at)}, {"gave", to_string(parts.back().shape())}},
                         .wrong = "the model does not give something for each sample"});
   }

@@ -39,7 +39,7 @@ class FigureSums {
   std::vector<double> sums_;
   double samples_ = 0;
 };
-Array in_parts(const Array& x, std::int64_t size, const std::function<Array(const Array&)>& model);
+Array predict_in_batches(const Array& x, std::int64_t size, const std::function<Array(const Array&)>& model);
 }  // namespace detail
 
 /// Means of metrics over a range of batches, in inference. A batch has as many samples as its first array along axis 0.
@@ -71,7 +71,7 @@ struct PredictOptions {
 /// model(x) in inference, a part of the samples (along axis 0) at a time, joined.
 template <class Model>
 Array predict(const Model& model, const Array& x, const PredictOptions& options = {}) {
-  return detail::in_parts(x, options.size, [&](const Array& part) { return model(part); });
+  return detail::predict_in_batches(x, options.size, [&](const Array& part) { return model(part); });
 }
 
 }  // namespace tessera

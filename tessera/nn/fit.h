@@ -44,7 +44,7 @@ struct FitOptions {
 
 /// What came of a training.
 template <class Model>
-struct Fitted {
+struct TrainedModel {
   Model model;
   FitResult result;
 };
@@ -88,7 +88,7 @@ FitResult fit(Trainer<Model, Batch>& trainer, Data&& data, std::type_identity_t<
       trainer.step(batch);
       if (!(on = loop.after_step())) break;
     }
-    if (!any) fail<ArgumentError>({.asked = "fit", .wrong = "the data have no batch"});
+    if (!any) fail<ArgumentError>({.operation = "fit", .wrong = "the data have no batch"});
     if (!on || !loop.end_epoch()) break;
   }
   return loop.finish();
@@ -103,8 +103,9 @@ FitResult fit(Trainer<Model, Batch>& trainer, Data&& data, std::type_identity_t<
 ///   auto data = batches(x, y, {.size = 128, .shuffle = true});
 ///   auto [model, result] = fit(setup(net), data, {.loss = loss, .epochs = 5});
 template <class Model, std::ranges::viewable_range Data>
-Fitted<Model> fit(const Model& model, Data&& data, FitOptions<Model, detail::BatchOf<Data>> options) {
-  if (!options.loss) fail<ArgumentError>({.asked = "fit", .wrong = "there is no loss to lower", .todo = "Give .loss"});
+TrainedModel<Model> fit(const Model& model, Data&& data, FitOptions<Model, detail::BatchOf<Data>> options) {
+  if (!options.loss)
+    fail<ArgumentError>({.operation = "fit", .wrong = "there is no loss to lower", .remedy = "Give .loss"});
   if (!options.devices.empty()) options.trainer.devices = options.devices;
   Trainer<Model, detail::BatchOf<Data>> trainer(model, options.optimiser ? *options.optimiser : Adam(model),
                                                 options.loss, options.trainer);

@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "tessera/array/saved_arrays.h"
-#include "tessera/base/os/replace_file.h"
+#include "tessera/base/os/atomic_file.h"
 #include "tessera/base/os/terminal.h"
 #include "tessera/base/printable.h"
 
@@ -34,10 +34,10 @@ std::string to_string(const FitProgress& p) {
 }
 
 std::string to_string(const FitResult& r) {
-  std::string line = fmt::format("{} after {}, {}, {:.3g} s; loss {:.4g}", to_string(r.end), counted(r.epochs, "epoch"),
-                                 counted(r.steps, "step"), r.seconds, r.loss);
+  std::string line = fmt::format("{} after {}, {}, {:.3g} s; loss {:.4g}", to_string(r.end),
+                                 count_noun(r.epochs, "epoch"), count_noun(r.steps, "step"), r.seconds, r.loss);
   for (const auto& [name, value] : r.figures) line += fmt::format(", {} {:.4g}", name, value);
-  if (r.skipped != 0) line += fmt::format("; {} skipped", counted(r.skipped, "update"));
+  if (r.skipped != 0) line += fmt::format("; {} skipped", count_noun(r.skipped, "update"));
   return line;
 }
 
@@ -48,13 +48,14 @@ FitLoop::FitLoop(TrainerBase& trainer, FitSettings settings)
   const FitSettings& s = settings_;
   if (s.epochs == 0 && s.steps == 0)
     fail<ArgumentError>(
-        {.asked = "fit", .wrong = "nothing says when the training ends", .todo = "Give .epochs or .steps"});
+        {.operation = "fit", .wrong = "nothing says when the training ends", .remedy = "Give .epochs or .steps"});
   if (s.early_stopping && !s.validate)
-    fail<ArgumentError>({.asked = "fit",
+    fail<ArgumentError>({.operation = "fit",
                          .wrong = "early stopping goes by a figure of the validation, and there is none",
-                         .todo = "Give .validation"});
+                         .remedy = "Give .validation"});
   if (s.resume && s.checkpoint.empty())
-    fail<ArgumentError>({.asked = "fit", .wrong = "no checkpoint is named to resume from", .todo = "Give .checkpoint"});
+    fail<ArgumentError>(
+        {.operation = "fit", .wrong = "no checkpoint is named to resume from", .remedy = "Give .checkpoint"});
   if (s.resume && std::filesystem::exists(s.checkpoint)) resume();
   summed_at_ = saved_at_ = trainer_.steps();
   if (!s.csv.empty()) open_csv();
@@ -266,7 +267,7 @@ void FitLoop::open_csv() {
     for (std::ifstream before(settings_.csv); std::getline(before, line);)
       if (!before.eof() && (kept.empty() || std::strtoull(line.c_str(), nullptr, 10) <= trainer_.steps()))
         kept += line + "\n";  // (a line without an end was cut with the program that wrote it)
-  csv_ = std::make_shared<os::GrowingFile>(settings_.csv, kept);
+  csv_ = std::make_shared<os::AppendFile>(settings_.csv, kept);
   has_header_ = !kept.empty();
 }
 

@@ -13,7 +13,7 @@
 namespace tessera {
 
 namespace os {
-class GrowingFile;
+class AppendFile;
 }
 
 /// Where a training stands.
@@ -114,7 +114,7 @@ class FitLoop {
   std::vector<Array> best_model_;
   double best_ = 0;
   std::uint64_t waited_ = 0;
-  std::shared_ptr<os::GrowingFile> csv_;
+  std::shared_ptr<os::AppendFile> csv_;
   bool has_header_ = false, fresh_figures_ = false;
   double row_sum_ = 0, row_steps_ = 0;                          ///< of losses since the last row
   double row_loss_ = std::numeric_limits<double>::quiet_NaN();  ///< the last row's, which one without steps repeats

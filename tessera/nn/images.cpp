@@ -9,20 +9,20 @@ namespace tessera {
 
 namespace {
 
-void need_image(const char* layer, const Shape& input) {
+void check_image(const char* layer, const Shape& input) {
   if (input.size() != 3)
-    fail<ShapeError>({.asked = "setup",
+    fail<ShapeError>({.operation = "setup",
                       .with = {{"layer", layer}, {"input of one sample", to_string(input)}},
                       .wrong = "images are (channels, rows, columns)"});
 }
 /// Of one sample, with another number of channels.
 Shape windows(const char* layer, const Shape& input, std::int64_t channels, Extents2d kernel, Extents2d stride,
               Extents2d padding, Extents2d dilation = 1) {
-  need_image(layer, input);
+  check_image(layer, input);
   const auto count = [&](std::int64_t extent, std::int64_t k, std::int64_t s, std::int64_t p, std::int64_t d) {
     const std::int64_t room = extent + 2 * p - d * (k - 1) - 1;
     if (room < 0 || s <= 0)
-      fail<ShapeError>({.asked = "setup",
+      fail<ShapeError>({.operation = "setup",
                         .with = {{"layer", layer},
                                  {"input of one sample", to_string(input)},
                                  {"kernel", std::to_string(k)},
@@ -37,10 +37,10 @@ Shape windows(const char* layer, const Shape& input, std::int64_t channels, Exte
 }  // namespace
 
 void Conv2d::set_up(const LayerSetup& at) {
-  if (!at.input().empty()) need_image("Conv2d", at.input());
+  if (!at.input().empty()) check_image("Conv2d", at.input());
   in = at.inputs("Conv2d", in, 0);
   if (out <= 0 || groups <= 0 || in % groups != 0 || out % groups != 0)
-    fail<ShapeError>({.asked = "setup",
+    fail<ShapeError>({.operation = "setup",
                       .with = {{"path", at.path()},
                                {"in", std::to_string(in)},
                                {"out", std::to_string(out)},
@@ -54,9 +54,9 @@ Shape Conv2d::output_shape(const Shape& input) const {
   return windows("Conv2d", input, out, kernel, stride, padding, dilation);
 }
 Array Conv2d::operator()(const Array& x) const {
-  detail::need_values("Conv2d", weight);
+  detail::check_initialized("Conv2d", weight);
   if (x.rank() != 4 || x.shape(1) != weight.shape(1) * groups)
-    fail<ShapeError>({.asked = detail::layer_name("Conv2d", weight.path()),
+    fail<ShapeError>({.operation = detail::layer_name("Conv2d", weight.path()),
                       .with = {{"x", to_string(x.shape())}, {"weight", to_string(weight.shape())}},
                       .wrong = "x is not (batch, channels, rows, columns) of the layer's channels"});
   return conv2d(in_precision_of(weight, x), weight, bias.empty() ? std::nullopt : std::optional<Array>(bias),
@@ -65,12 +65,12 @@ Array Conv2d::operator()(const Array& x) const {
 
 Array MaxPool2d::operator()(const Array& x) const { return max_pool2d(x, {kernel, stride, padding}); }
 Shape MaxPool2d::output_shape(const Shape& input) const {
-  need_image("MaxPool2d", input);
+  check_image("MaxPool2d", input);
   return windows("MaxPool2d", input, input[0], kernel, stride.value_or(kernel), padding);
 }
 Array AveragePool2d::operator()(const Array& x) const { return average_pool2d(x, {kernel, stride, padding}); }
 Shape AveragePool2d::output_shape(const Shape& input) const {
-  need_image("AveragePool2d", input);
+  check_image("AveragePool2d", input);
   return windows("AveragePool2d", input, input[0], kernel, stride.value_or(kernel), padding);
 }
 

@@ -40,10 +40,10 @@ Initialiser normal(double mean, double deviation) {
 
 Fans fans(const Shape& shape) {
   if (shape.size() < 2)
-    fail<ShapeError>({.asked = "initialise",
+    fail<ShapeError>({.operation = "initialise",
                       .with = {{"shape", to_string(shape)}},
                       .wrong = "inputs and outputs of fewer than two dimensions cannot be counted",
-                      .todo = "Use init::uniform or init::normal"});
+                      .remedy = "Use init::uniform or init::normal"});
   std::int64_t field = 1;
   for (std::size_t i = 2; i < shape.size(); ++i) field *= shape[i];
   return {shape[1] * field, shape[0] * field};

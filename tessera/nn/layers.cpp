@@ -14,16 +14,16 @@
 
 namespace tessera {
 
+using detail::check_initialized;
 using detail::layer_name;
-using detail::need_values;
 
 void Dense::set_up(const LayerSetup& at) {
   inputs = at.inputs("Dense", inputs, -1);
   if (outputs <= 0)
-    fail<ShapeError>({.asked = "setup",
+    fail<ShapeError>({.operation = "setup",
                       .with = {{"path", at.path()}, {"outputs", std::to_string(outputs)}},
                       .wrong = "a Dense gives at least one output",
-                      .todo = "Dense{.outputs = ...}"});
+                      .remedy = "Dense{.outputs = ...}"});
   weight.declare({outputs, inputs}, init::kaiming_uniform({.a = std::sqrt(5.0)}));
   const double bound = 1 / std::sqrt(static_cast<double>(std::max<std::int64_t>(1, inputs)));
   if (with_bias) bias.declare({outputs}, init::uniform(-bound, bound));
@@ -34,14 +34,14 @@ Shape Dense::output_shape(const Shape& input) const {
   return out;
 }
 Array Dense::operator()(const Array& x) const {
-  if (packed.empty()) need_values("Dense", weight);
+  if (packed.empty()) check_initialized("Dense", weight);
   const Shape matrix = packed.empty() ? weight.shape() : Shape{packed->rows(), packed->columns()};
   if (x.rank() < 1 || x.shape(-1) != matrix[1])
-    fail<ShapeError>(
-        {.asked = layer_name("Dense", weight.path()),
-         .with = {{"x", to_string(x.shape())}, {"weight", to_string(matrix)}},
-         .wrong = "the last extent of x is not the number of the layer's inputs",
-         .todo = fmt::format("Give it an x of (..., {}), or a layer with as many inputs as x has columns", matrix[1])});
+    fail<ShapeError>({.operation = layer_name("Dense", weight.path()),
+                      .with = {{"x", to_string(x.shape())}, {"weight", to_string(matrix)}},
+                      .wrong = "the last extent of x is not the number of the layer's inputs",
+                      .remedy = fmt::format(
+                          "Give it an x of (..., {}), or a layer with as many inputs as x has columns", matrix[1])});
   if (!packed.empty()) {
     Array y = linear(x, *packed);
     if (!bias.empty()) y = y + bias;
@@ -65,10 +65,10 @@ Array Dense::operator()(const Array& x) const {
 
 void Embedding::set_up(const LayerSetup& at) {
   if (count <= 0 || size <= 0)
-    fail<ShapeError>({.asked = "setup",
+    fail<ShapeError>({.operation = "setup",
                       .with = {{"path", at.path()}, {"count", std::to_string(count)}, {"size", std::to_string(size)}},
                       .wrong = "an Embedding needs how many rows there are and their size",
-                      .todo = "Embedding{.count = ..., .size = ...}"});
+                      .remedy = "Embedding{.count = ..., .size = ...}"});
   weight.declare({count, size}, init::normal());
 }
 Shape Embedding::output_shape(const Shape& input) const {
@@ -77,9 +77,9 @@ Shape Embedding::output_shape(const Shape& input) const {
   return out;
 }
 Array Embedding::operator()(const Array& ids) const {
-  need_values("Embedding", weight);
+  check_initialized("Embedding", weight);
   if (!is_int(ids.dtype()))
-    fail<DtypeError>({.asked = layer_name("Embedding", weight.path()),
+    fail<DtypeError>({.operation = layer_name("Embedding", weight.path()),
                       .with = {{"ids", std::string(dtype_name(ids.dtype()))}},
                       .wrong = "an Embedding is given integers"});
   return take(weight, ids);
@@ -87,15 +87,15 @@ Array Embedding::operator()(const Array& ids) const {
 
 Array Dropout::operator()(const Array& x) const {
   if (!(p >= 0 && p <= 1))
-    fail<ArgumentError>({.asked = layer_name("Dropout", path.text() + "."),
+    fail<ArgumentError>({.operation = layer_name("Dropout", path.text() + "."),
                          .with = {{"p", std::to_string(p)}},
                          .wrong = "a probability is from 0 to 1"});
   const TrainingOptions* mode = training();
   if (mode == nullptr || p == 0) return x;
   if (!path.known())
-    fail<ArgumentError>({.asked = "Dropout",
+    fail<ArgumentError>({.operation = "Dropout",
                          .wrong = "in training the layer draws by its path, which it does not know",
-                         .todo = "Call setup(model, ...) on the model that it is part of"});
+                         .remedy = "Call setup(model, ...) on the model that it is part of"});
   if (p == 1) return x * 0.0;
   // Kept where the number is at least p: multiples of 2^-24 in [0, 1).
   const Array drawn =
@@ -105,7 +105,7 @@ Array Dropout::operator()(const Array& x) const {
 
 Array Flatten::operator()(const Array& x) const {
   if (x.rank() < 2)
-    fail<ShapeError>({.asked = "Flatten",
+    fail<ShapeError>({.operation = "Flatten",
                       .with = {{"x", to_string(x.shape())}},
                       .wrong = "there is nothing behind the batch to flatten"});
   return x.reshape({x.shape(0), x.size() == 0 ? element_count(Shape(x.shape().begin() + 1, x.shape().end())) : -1});

@@ -12,7 +12,7 @@ namespace tessera {
 
 void LlamaShape::check() const {
   const auto refuse = [&](std::string wrong) {
-    fail<ShapeError>({.asked = "LlamaNetwork",
+    fail<ShapeError>({.operation = "LlamaNetwork",
                       .with = {{"vocabulary", std::to_string(vocabulary)},
                                {"layers", std::to_string(layers)},
                                {"width", std::to_string(width)},
@@ -78,8 +78,9 @@ void LlamaNetwork::set_up(const LayerSetup& at) {
 
 Array LlamaNetwork::operator()(const Array& ids) const {
   if (ids.rank() != 2)
-    fail<ShapeError>(
-        {.asked = "LlamaNetwork", .with = {{"ids", to_string(ids.shape())}}, .wrong = "token ids are (batch, tokens)"});
+    fail<ShapeError>({.operation = "LlamaNetwork",
+                      .with = {{"ids", to_string(ids.shape())}},
+                      .wrong = "token ids are (batch, tokens)"});
   Array x = dropout(embedding(ids));
   for (const LlamaBlock& block : blocks) x = block(x);
   return matmul(in_precision_of(embedding.weight, norm(x)), embedding.weight.transpose());

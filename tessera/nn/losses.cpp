@@ -15,12 +15,12 @@ namespace {
 
 Array wide(const Array& x) { return x.dtype() == DType::f64 ? x : x.astype(DType::f32); }
 
-void need_equal(const char* operation, const Array& a, const Array& b) {
+void check_equal_shapes(const char* operation, const Array& a, const Array& b) {
   if (a.shape() != b.shape())
-    fail<ShapeError>({.asked = operation,
+    fail<ShapeError>({.operation = operation,
                       .with = {{"prediction", to_string(a.shape())}, {"target", to_string(b.shape())}},
                       .wrong = "prediction and target have different shapes",
-                      .todo = "Give them one by reshape or broadcast_to; here nothing is broadcast silently"});
+                      .remedy = "Give them one by reshape or broadcast_to; here nothing is broadcast silently"});
 }
 
 Array reduced(Array losses, Reduction reduction) {
@@ -33,16 +33,16 @@ Array reduced(Array losses, Reduction reduction) {
 }
 
 /// Targets (batch, ...) of logits (batch, classes, ...), as (batch, 1, ...).
-Array classes_beside(const char* operation, const Array& logits, const Array& targets) {
+Array checked_targets(const char* operation, const Array& logits, const Array& targets) {
   if (!is_int(targets.dtype()))
-    fail<DtypeError>({.asked = operation,
+    fail<DtypeError>({.operation = operation,
                       .with = {{"targets", std::string(dtype_name(targets.dtype()))}},
                       .wrong = "targets are numbers of classes, which are integers"});
   Shape wanted = logits.shape();
   const int axis = logits.rank() == 1 ? 0 : 1;
   if (logits.rank() >= 1) wanted.erase(wanted.begin() + axis);
   if (logits.rank() < 1 || targets.shape() != wanted)
-    fail<ShapeError>({.asked = operation,
+    fail<ShapeError>({.operation = operation,
                       .with = {{"logits", to_string(logits.shape())}, {"targets", to_string(targets.shape())}},
                       .wrong = "logits are (batch, classes, ...) and targets the same without the classes"});
   return targets.unsqueeze(axis);
@@ -62,7 +62,7 @@ Array log_sum_of(const Array& x, int axis) {
   const Array top = max(x, {axis}, true);
   // Without the row's greatest, of which the sum of exponentials is at least 1. (Where all are -infinity, as they are.)
   const Array shift = where(top == -std::numeric_limits<double>::infinity(), 0.0, top);
-  return operation.made(log(sum(exp(x - shift), {axis}, true)) + shift, rule);
+  return operation.finish(log(sum(exp(x - shift), {axis}, true)) + shift, rule);
 }
 
 /// x at the target's class; 0 if there is none. classes: their numbers, (1, classes, 1, ...).
@@ -74,7 +74,7 @@ Array at_target(const Array& x, const Array& target, const Array& classes, int a
             [](Backward& b) { b.add(0, [&] { return where(b.operand(2) == b.operand(1), b.adjoint(), 0.0); }); },
         .keeps = operand_bits(1, 2)};
   };
-  return operation.made(sum(where(classes == target, x, 0.0), {axis}, true), rule);
+  return operation.finish(sum(where(classes == target, x, 0.0), {axis}, true), rule);
 }
 
 /// The sum of (log_sum - x) weight along an axis, which stays. weight: (1, classes, 1, ...).
@@ -89,7 +89,7 @@ Array spread_of(const Array& log_sum, const Array& x, const std::optional<Array>
     };
     return Rule{.backward = backward, .keeps = weighted ? operand_bits(0, 1, 2) : 0u};
   };
-  return operation.made(sum(weight ? (log_sum - x) * *weight : log_sum - x, {axis}, true), rule);
+  return operation.finish(sum(weight ? (log_sum - x) * *weight : log_sum - x, {axis}, true), rule);
 }
 
 /// What is wrong with targets, if anything is: the first that is no class.
@@ -116,13 +116,14 @@ std::string invalid_target(const Array& targets, std::int64_t classes, const Cro
 
 Array cross_entropy(const Array& logits, const Array& targets, const CrossEntropyOptions& o) {
   if (!(o.label_smoothing >= 0 && o.label_smoothing <= 1))
-    fail<ArgumentError>({.asked = "cross_entropy",
+    fail<ArgumentError>({.operation = "cross_entropy",
                          .with = {{"label_smoothing", std::to_string(o.label_smoothing)}},
                          .wrong = "label smoothing is from 0 to 1"});
   // What is compared with bounds is not narrowed before: of 2^32 there would be 0 left.
   const bool narrow = dtype_size(targets.dtype()) < 4 || targets.dtype() == DType::i32;
   const bool fits = o.ignore_index == static_cast<std::int32_t>(o.ignore_index);
-  const Array given = classes_beside("cross_entropy", logits, targets).astype(narrow && fits ? DType::i32 : DType::i64);
+  const Array given =
+      checked_targets("cross_entropy", logits, targets).astype(narrow && fits ? DType::i32 : DType::i64);
   const Array target = given.astype(DType::i32), x = wide(logits);
   const int axis = logits.rank() == 1 ? 0 : 1;
   const std::int64_t classes = logits.shape(axis);
@@ -130,7 +131,7 @@ Array cross_entropy(const Array& logits, const Array& targets, const CrossEntrop
   Shape column(logits.shape().size(), 1);
   column[static_cast<std::size_t>(axis)] = classes;
   if (o.weight && o.weight->shape() != Shape{classes})
-    fail<ShapeError>({.asked = "cross_entropy",
+    fail<ShapeError>({.operation = "cross_entropy",
                       .with = {{"weight", to_string(o.weight->shape())}, {"classes", std::to_string(classes)}},
                       .wrong = "there is not one weight for each class"});
   const Array numbers = Array::arange(classes, 0, 1, DType::i32, x.device()).reshape(column);
@@ -152,13 +153,13 @@ Array cross_entropy(const Array& logits, const Array& targets, const CrossEntrop
 }
 
 Array mse_loss(const Array& prediction, const Array& target, const LossOptions& o) {
-  need_equal("mse_loss", prediction, target);
+  check_equal_shapes("mse_loss", prediction, target);
   const Array away = wide(prediction) - wide(target);
   return reduced(away * away, o.reduction);
 }
 
 Array bce_with_logits(const Array& logits, const Array& targets, const BceOptions& o) {
-  need_equal("bce_with_logits", logits, targets);
+  check_equal_shapes("bce_with_logits", logits, targets);
   const Array x = wide(logits), t = wide(targets);
   // log(1 + exp(-x)), by the half in which the exponential does not overflow, and neither does its derivative.
   const Array above = x > 0;
@@ -170,9 +171,10 @@ Array bce_with_logits(const Array& logits, const Array& targets, const BceOption
 
 Array accuracy(const Array& logits, const Array& targets) {
   if (logits.rank() != 2)
-    fail<ShapeError>(
-        {.asked = "accuracy", .with = {{"logits", to_string(logits.shape())}}, .wrong = "logits are (batch, classes)"});
-  static_cast<void>(classes_beside("accuracy", logits, targets));
+    fail<ShapeError>({.operation = "accuracy",
+                      .with = {{"logits", to_string(logits.shape())}},
+                      .wrong = "logits are (batch, classes)"});
+  static_cast<void>(checked_targets("accuracy", logits, targets));
   return mean((argmax(logits, 1) == targets).astype(DType::f32));
 }
 

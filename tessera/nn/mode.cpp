@@ -4,8 +4,8 @@
 #include <mutex>
 
 #include "tessera/device/context.h"
-#include "tessera/grad/again.h"
 #include "tessera/grad/grad.h"
+#include "tessera/grad/recomputing.h"
 
 namespace tessera {
 
@@ -74,21 +74,21 @@ const TrainingOptions* training() {
 Array step_number() {
   const TrainingOptions* const options = training();
   if (options == nullptr)
-    fail<ArgumentError>({.asked = "step_number",
+    fail<ArgumentError>({.operation = "step_number",
                          .wrong = "inference has no steps",
-                         .todo = "Call it within a Training scope, such as in the loss of a Trainer"});
+                         .remedy = "Call it within a Training scope, such as in the loss of a Trainer"});
   if (!options->counter.in_memory()) return Array::full({}, static_cast<double>(options->counter.number()));
   return stop_gradient(options->counter.memory()).reshape({}).astype(DType::f32);
 }
 
-void note_state(const StateArray& state, Array values) {
+void set_pending_state(const StateArray& state, Array values) {
   const auto here = innermost();
   if (here == nullptr)
-    fail<ArgumentError>({.asked = "note_state",
+    fail<ArgumentError>({.operation = "set_pending_state",
                          .with = {{"path", state.path()}},
                          .wrong = "state is noted while training only",
-                         .todo = "Ask training() first"});
-  if (detail::runs_again()) return;  // it was noted the first time
+                         .remedy = "Ask training() first"});
+  if (detail::is_recomputing()) return;  // it was noted the first time
   values = stop_gradient(values);
   const std::lock_guard hold(here->lock);
   if (auto* note = here->find(state))
@@ -97,7 +97,7 @@ void note_state(const StateArray& state, Array values) {
     here->notes.push_back({state, std::move(values)});
 }
 
-Array noted_state(const StateArray& state) {
+Array pending_state(const StateArray& state) {
   if (const auto here = innermost()) {
     const std::lock_guard hold(here->lock);
     if (const auto* note = here->find(state)) return note->values;

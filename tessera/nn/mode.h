@@ -61,8 +61,8 @@ const TrainingOptions* training();
 /// that rises over 1,000 steps. ArgumentError in inference.
 Array step_number();
 /// In training: `values` are to become those of `state`, at apply. Notes without history.
-void note_state(const StateArray& state, Array values);
+void set_pending_state(const StateArray& state, Array values);
 /// What was noted for `state` in this scope, else the state itself: where the next note goes on from.
-Array noted_state(const StateArray& state);
+Array pending_state(const StateArray& state);
 
 }  // namespace tessera

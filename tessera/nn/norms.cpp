@@ -7,8 +7,8 @@
 
 namespace tessera {
 
+using detail::check_initialized;
 using detail::layer_name;
-using detail::need_values;
 
 namespace {
 
@@ -25,19 +25,19 @@ void BatchNorm::set_up(const LayerSetup& at) {
   running_variance.declare({channels}, init::ones());
 }
 Array BatchNorm::operator()(const Array& x) const {
-  need_values("BatchNorm", running_mean);
+  check_initialized("BatchNorm", running_mean);
   const std::int64_t c = running_mean.shape(0);
   if (x.rank() < 2 || x.shape(1) != c)
-    fail<ShapeError>({.asked = layer_name("BatchNorm", running_mean.path()),
+    fail<ShapeError>({.operation = layer_name("BatchNorm", running_mean.path()),
                       .with = {{"x", to_string(x.shape())}, {"running mean", to_string(running_mean.shape())}},
                       .wrong = "the second extent of x is not the number of the layer's channels"});
   if (folded != 0) {
     if (x.rank() != folded || training() != nullptr)
-      fail<ShapeError>({.asked = layer_name("BatchNorm", running_mean.path()),
+      fail<ShapeError>({.operation = layer_name("BatchNorm", running_mean.path()),
                         .with = {{"x", to_string(x.shape())}, {"folded for dimensions", std::to_string(folded)}},
                         .wrong = "this norm is part of the layer before, which fits inference of arrays of so many "
                                  "dimensions alone",
-                        .todo = "compile with CompileLevel::standard, which folds nothing"});
+                        .remedy = "compile with CompileLevel::standard, which folds nothing"});
     return x;
   }
   Shape row(x.shape().size(), 1);
@@ -47,18 +47,18 @@ Array BatchNorm::operator()(const Array& x) const {
   if (training() != nullptr) {
     const std::int64_t count = x.size() / std::max<std::int64_t>(1, c);
     if (count < 2)
-      fail<ShapeError>({.asked = layer_name("BatchNorm", running_mean.path()),
+      fail<ShapeError>({.operation = layer_name("BatchNorm", running_mean.path()),
                         .with = {{"x", to_string(x.shape())}},
                         .wrong = "one value for a channel has no variance to train with",
-                        .todo = "Use larger batches, or leave the Training scope"});
+                        .remedy = "Use larger batches, or leave the Training scope"});
     std::vector<int> axes = {0};
     for (int d = 2; d < x.rank(); ++d) axes.push_back(d);
     mean_ = mean(wide_x, axes);
     const Array away = wide_x - mean_.reshape(row);
     variance = mean(away * away, axes);
     const auto note = [&](const StateArray& state, const Array& batch) {
-      const Array before = noted_state(state);
-      note_state(state, before + momentum * (batch.astype(before.dtype()) - before));
+      const Array before = pending_state(state);
+      set_pending_state(state, before + momentum * (batch.astype(before.dtype()) - before));
     };
     note(running_mean, mean_);
     note(running_variance, variance * (static_cast<double>(count) / static_cast<double>(count - 1)));
@@ -76,7 +76,7 @@ void LayerNorm::set_up(const LayerSetup& at) {
   const bool fits = input.empty() || (input.size() >= shape.size() &&
                                       std::equal(shape.begin(), shape.end(), input.end() - shape.size()));
   if (!fits)
-    fail<ShapeError>({.asked = "setup",
+    fail<ShapeError>({.operation = "setup",
                       .with = {{"path", at.path()},
                                {"layer", "LayerNorm"},
                                {"takes", to_string(shape)},
@@ -87,10 +87,10 @@ void LayerNorm::set_up(const LayerSetup& at) {
   weight.keep_precision(), bias.keep_precision();
 }
 Array LayerNorm::operator()(const Array& x) const {
-  if (shape.empty() || (affine && weight.empty())) need_values("LayerNorm", weight);
+  if (shape.empty() || (affine && weight.empty())) check_initialized("LayerNorm", weight);
   const std::size_t axes = shape.size(), rank = x.shape().size();
   if (rank < axes || !std::equal(shape.begin(), shape.end(), x.shape().end() - axes))
-    fail<ShapeError>({.asked = layer_name("LayerNorm", weight.path()),
+    fail<ShapeError>({.operation = layer_name("LayerNorm", weight.path()),
                       .with = {{"x", to_string(x.shape())}, {"normalised", to_string(shape)}},
                       .wrong = "the last extents of x are not those that the layer normalises"});
   std::vector<int> over;
@@ -109,9 +109,9 @@ void RmsNorm::set_up(const LayerSetup& at) {
   weight.keep_precision();
 }
 Array RmsNorm::operator()(const Array& x) const {
-  need_values("RmsNorm", weight);
+  check_initialized("RmsNorm", weight);
   if (x.rank() < 1 || x.shape(-1) != weight.shape(0))
-    fail<ShapeError>({.asked = layer_name("RmsNorm", weight.path()),
+    fail<ShapeError>({.operation = layer_name("RmsNorm", weight.path()),
                       .with = {{"x", to_string(x.shape())}, {"weight", to_string(weight.shape())}},
                       .wrong = "the last extent of x is not the layer's size"});
   return rms_norm(x, weight, static_cast<float>(epsilon));

@@ -22,8 +22,8 @@ class Watcher : public ArrayObserver {
  public:
   explicit Watcher(const Parts& parts) : parts_(parts) {}
   void made(const ArrayOperation& operation) override {
-    for (const KeptOperand& operand : operation.operands)
-      if (const auto* kept = std::get_if<KeptArray>(&operand)) note_layer(*kept);
+    for (const OperandSnapshot& operand : operation.operands)
+      if (const auto* kept = std::get_if<ArraySnapshot>(&operand)) note_layer(*kept);
     if (nan) return;
     for (const Array& result : operation.results) {
       Array values = result;
@@ -38,7 +38,7 @@ class Watcher : public ArrayObserver {
   std::optional<std::string> nan, infinite;
 
  private:
-  void note_layer(const KeptArray& kept) {
+  void note_layer(const ArraySnapshot& kept) {
     if (kept.expression() || kept.written()) return;
     const BufferView read = [&] {
       Array a = kept.array();
@@ -66,7 +66,7 @@ struct InvalidInputScope {
 };
 constinit thread_local InvalidInputScope* InvalidInputScope::current = nullptr;
 
-std::string told(const Watcher& watch, const std::string& where) {
+std::string describe(const Watcher& watch, const std::string& where) {
   if (!watch.nan) return "the first infinite number is made " + *watch.infinite + where;
   std::string text = "the first NaN is made " + *watch.nan + where;
   if (*watch.infinite != *watch.nan) text += "; the first infinite number before it " + *watch.infinite;
@@ -98,7 +98,7 @@ NotFiniteCause find_not_finite(
     const ObserverScope look(&watch);
     const bool is_finite = finite(loss().eval());
     if (!is_finite && !inputs.text.empty()) return {inputs.text, true};
-    if (!is_finite && watch.infinite) return {told(watch, "")};
+    if (!is_finite && watch.infinite) return {describe(watch, "")};
   }
   Watcher watch(parts);
   std::string last;
@@ -112,7 +112,7 @@ NotFiniteCause find_not_finite(
   }
   if (last.empty()) return {"run again eagerly, it is finite"};
   const std::string where = "the gradient of " + last + " is not finite";
-  return {watch.infinite ? where + "; " + told(watch, "") : where};
+  return {watch.infinite ? where + "; " + describe(watch, "") : where};
 }
 
 }  // namespace tessera::detail

@@ -24,7 +24,7 @@ DType kept_as(DType weight) { return weight == DType::f64 ? DType::f64 : DType::
 
 template <class E = ArgumentError>
 void need(bool holds, const char* optimiser, const char* name, double value, const char* wrong) {
-  if (!holds) fail<E>({.asked = optimiser, .with = {{name, std::to_string(value)}}, .wrong = wrong});
+  if (!holds) fail<E>({.operation = optimiser, .with = {{name, std::to_string(value)}}, .wrong = wrong});
 }
 
 }  // namespace
@@ -35,16 +35,16 @@ Optimiser::Optimiser(const detail::ConstParts& parts, Rate lr, double weight_dec
       idle_(Array::empty({0, 3}, DType::i64, Device{})),
       groups_(std::move(groups)),
       slots_(slots) {
-  detail::check_seen_alike("optimiser", parts);
+  detail::check_same_views("optimiser", parts);
   for (ParameterGroup& g : groups_) {
     const bool matches = std::any_of(parts.begin(), parts.end(), [&](const auto& p) {
       return !p.second->state() && path_matches(p.first, g.pattern);
     });
     if (!matches)
-      fail<ArgumentError>({.asked = "optimiser",
+      fail<ArgumentError>({.operation = "optimiser",
                            .with = {{"pattern", g.pattern}},
                            .wrong = "no parameter of this model is of this group",
-                           .todo = "summary(model) lists the paths"});
+                           .remedy = "summary(model) lists the paths"});
     if (!g.lr) g.lr = lr;
     if (!g.weight_decay) g.weight_decay = weight_decay;
   }
@@ -162,10 +162,10 @@ Array& Optimiser::slot(std::map<std::string, Array>& slots, const Item& item) {
   if (a.size() == 0) a = Array::zeros(item.weight->shape(), kept_as(item.weight->dtype()), item.weight->device());
   if (a.shape() != item.weight->shape())
     fail<ShapeError>(
-        {.asked = "optimiser.step",
+        {.operation = "optimiser.step",
          .with = {{"path", *item.path}, {"parameter", to_string(item.weight->shape())}, {"kept", to_string(a.shape())}},
          .wrong = "what the optimiser keeps is for a parameter of another shape",
-         .todo = "Make a new optimiser for a new model"});
+         .remedy = "Make a new optimiser for a new model"});
   return a;
 }
 
@@ -190,23 +190,23 @@ void Optimiser::update_one(Array weight, Array gradient, Array* first, Array* se
   assign_all(all);
 }
 
-Array Optimiser::slots_together(std::map<std::string, Array>& slots, const std::vector<Item>& items) {
+Array Optimiser::packed_slots(std::map<std::string, Array>& slots, const std::vector<Item>& items) {
   std::vector<Array*> arrays;
   for (const Item& i : items) arrays.push_back(&slot(slots, i));
   const std::vector<const Array*> read(arrays.begin(), arrays.end());
-  if (!detail::together(read)) detail::lay_together(arrays);
-  return *detail::together(read);
+  if (!detail::packed_view(read)) detail::pack_arrays(arrays);
+  return *detail::packed_view(read);
 }
 
-void Optimiser::update_together(std::vector<Item>& items, const Scalars& scalars, const ApplyOptions& options) {
+void Optimiser::update_packed(std::vector<Item>& items, const Scalars& scalars, const ApplyOptions& options) {
   std::vector<const Array*> weights, gradients;
   for (const Item& i : items) weights.push_back(i.weight), gradients.push_back(&i.gradient);
-  const std::optional<Array> weight = items.size() > 1 ? detail::together(weights) : std::nullopt;
+  const std::optional<Array> weight = items.size() > 1 ? detail::packed_view(weights) : std::nullopt;
   // As rows: gradients are computed into one, and what is kept for packed parameters lies together as they do.
-  std::optional<Array> gradient = weight ? detail::together(gradients) : std::nullopt;
-  if (!weight || (!gradient && detail::better_apart(gradients))) {
+  std::optional<Array> gradient = weight ? detail::packed_view(gradients) : std::nullopt;
+  if (!weight || (!gradient && detail::is_packing_slower(gradients))) {
     if (weight)
-      for (int s = 0; s < slots_; ++s) slots_together(s == 0 ? first_ : second_, items);
+      for (int s = 0; s < slots_; ++s) packed_slots(s == 0 ? first_ : second_, items);
     for (const Item& i : items)
       update_one(*i.weight, i.gradient, slots_ > 0 ? &slot(first_, i) : nullptr,
                  slots_ > 1 ? &slot(second_, i) : nullptr, i.copy, scalars, options);
@@ -222,12 +222,12 @@ void Optimiser::update_together(std::vector<Item>& items, const Scalars& scalars
     }
   }
   std::optional<Array> rows[2];
-  for (int s = 0; s < slots_; ++s) rows[s] = slots_together(s == 0 ? first_ : second_, items);
+  for (int s = 0; s < slots_; ++s) rows[s] = packed_slots(s == 0 ? first_ : second_, items);
   std::optional<Array> copy;
   if (std::ranges::all_of(items, [](const Item& i) { return i.copy != nullptr; })) {
     std::vector<const Array*> copies;
     for (const Item& i : items) copies.push_back(i.copy);
-    copy = detail::together(copies);
+    copy = detail::packed_view(copies);
   }
   update_one(*weight, *gradient, rows[0] ? &*rows[0] : nullptr, rows[1] ? &*rows[1] : nullptr, copy ? &*copy : nullptr,
              scalars, options);
@@ -238,7 +238,7 @@ void Optimiser::update_together(std::vector<Item>& items, const Scalars& scalars
 
 void Optimiser::prepare(const detail::Parts& model) {
   Groups groups;
-  detail::ByArray<bool> known;  // one that stands in several places has one gradient
+  detail::ArrayMap<bool> known;  // one that stands in several places has one gradient
   for (const auto& [path, weight] : model)
     if (differentiable(*weight) && !known.find(*weight)) {
       known.add(*weight, true);
@@ -254,8 +254,8 @@ void Optimiser::prepare(const detail::Parts& model) {
     for (const Item& i : items) weights.push_back(i.weight);
     for (int s = 0; s < slots_; ++s) {
       auto& slots = s == 0 ? first_ : second_;
-      if (items.size() > 1 && detail::together(weights))
-        slots_together(slots, items);
+      if (items.size() > 1 && detail::packed_view(weights))
+        packed_slots(slots, items);
       else
         for (const Item& i : items) slot(slots, i);
     }
@@ -264,7 +264,7 @@ void Optimiser::prepare(const detail::Parts& model) {
 
 void Optimiser::apply_to(const detail::Parts& model, const detail::ConstParts& gradient, const ApplyOptions& options) {
   if (model.size() != gradient.size())
-    fail<ArgumentError>({.asked = "optimiser.step",
+    fail<ArgumentError>({.operation = "optimiser.step",
                          .with = {{"arrays of the model", std::to_string(model.size())},
                                   {"of the gradient", std::to_string(gradient.size())}},
                          .wrong = "the gradient is of another model"});
@@ -276,7 +276,7 @@ void Optimiser::apply_to(const detail::Parts& model, const detail::ConstParts& g
     const Array& g = *gradient[i].second;
     if (has_gradient(i) && g.shape() != weight->shape())
       fail<ShapeError>(
-          {.asked = "optimiser.step",
+          {.operation = "optimiser.step",
            .with = {{"path", path}, {"parameter", to_string(weight->shape())}, {"gradient", to_string(g.shape())}},
            .wrong = "a gradient has another shape than its parameter"});
   }
@@ -311,7 +311,7 @@ void Optimiser::apply_to(const detail::Parts& model, const detail::ConstParts& g
       if (idle.skipped != 0) skipped = skipped - static_cast<double>(idle.skipped);
       scalars = without(scalars, skipped);
     }
-    update_together(items, scalars, options);
+    update_packed(items, scalars, options);
   }
 }
 
@@ -324,7 +324,7 @@ Sgd::Sgd(const detail::ConstParts& parts, SgdOptions o)
       nesterov_(o.nesterov) {
   need(o.momentum >= 0, "Sgd", "momentum", o.momentum, "momentum is not below 0");
   if (o.nesterov && (o.momentum <= 0 || o.dampening != 0))
-    fail<ArgumentError>({.asked = "Sgd",
+    fail<ArgumentError>({.operation = "Sgd",
                          .with = {{"momentum", std::to_string(o.momentum)}, {"dampening", std::to_string(o.dampening)}},
                          .wrong = "Nesterov's momentum needs a momentum and no dampening"});
 }

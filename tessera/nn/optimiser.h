@@ -117,11 +117,11 @@ class Optimiser {
   bool note_gradient(const std::string& path, bool has_gradient, const ApplyOptions& options);
   std::vector<double> numbers() const;
   const Array& numbers_on(const Place& place);
-  void update_together(std::vector<Item>& items, const Scalars& scalars, const ApplyOptions& options);
+  void update_packed(std::vector<Item>& items, const Scalars& scalars, const ApplyOptions& options);
   void update_one(Array weight, Array gradient, Array* first, Array* second, const Array* copy, const Scalars& scalars,
                   const ApplyOptions& options);
   Array& slot(std::map<std::string, Array>& slots, const Item& item);
-  Array slots_together(std::map<std::string, Array>& slots, const std::vector<Item>& items);
+  Array packed_slots(std::map<std::string, Array>& slots, const std::vector<Item>& items);
 
   std::vector<ParameterGroup> groups_;  ///< the last: all others
   int slots_;

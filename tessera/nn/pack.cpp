@@ -6,7 +6,7 @@
 
 namespace tessera::detail {
 
-std::optional<Array> together(std::span<const Array* const> arrays) {
+std::optional<Array> packed_view(std::span<const Array* const> arrays) {
   if (arrays.empty()) return std::nullopt;
   std::int64_t count = 0;
   std::optional<BufferView> first;
@@ -22,7 +22,7 @@ std::optional<Array> together(std::span<const Array* const> arrays) {
   return Array::wrap(first->storage, arrays[0]->dtype(), {count}, first->byte_offset);
 }
 
-void lay_together(std::span<Array* const> arrays) {
+void pack_arrays(std::span<Array* const> arrays) {
   std::int64_t count = 0;
   for (const Array* a : arrays) count += a->size();
   Array all = Array::empty({count}, arrays[0]->dtype(), arrays[0]->device());
@@ -36,7 +36,7 @@ void lay_together(std::span<Array* const> arrays) {
   }
 }
 
-bool better_apart(std::span<const Array* const> arrays) {
+bool is_packing_slower(std::span<const Array* const> arrays) {
   if (arrays.empty() || device_info(arrays[0]->device()).kind != DeviceKind::cpu) return false;
   std::int64_t copied = 0;
   for (const Array* a : arrays)
@@ -44,7 +44,7 @@ bool better_apart(std::span<const Array* const> arrays) {
   return copied > static_cast<std::int64_t>(arrays.size()) << 16;
 }
 
-std::vector<Array> pack_parts(const Parts& parts, std::span<const std::string> patterns, bool may_stay) {
+std::vector<Array> pack_parts(const Parts& parts, std::span<const std::string> patterns, bool allow_separate) {
   std::map<std::tuple<std::size_t, DType, Device>, std::vector<Array*>> groups;
   for (const auto& [path, part] : parts) {
     if (!part->trained() || part->empty()) continue;
@@ -55,17 +55,17 @@ std::vector<Array> pack_parts(const Parts& parts, std::span<const std::string> p
   std::vector<Array> rows;
   for (const auto& [key, arrays] : groups) {
     const std::vector<const Array*> read(arrays.begin(), arrays.end());
-    if (may_stay && !together(read) && better_apart(read)) {
+    if (allow_separate && !packed_view(read) && is_packing_slower(read)) {
       for (Array* a : arrays) *a = a->as_contiguous().eval(), rows.push_back(a->reshape({-1}));
       continue;
     }
-    if (!together(read)) lay_together(arrays);
-    rows.push_back(*together(read));
+    if (!packed_view(read)) pack_arrays(arrays);
+    rows.push_back(*packed_view(read));
   }
   return rows;
 }
 
-void check_seen_alike(const char* asked, const ConstParts& parts) {
+void check_same_views(const char* asked, const ConstParts& parts) {
   struct Known {
     const std::string* path;
     const ModelArray* part;
@@ -77,17 +77,17 @@ void check_seen_alike(const char* asked, const ConstParts& parts) {
     for (const Known& other : places)
       if ((part->trained() || other.part->trained()) &&
           (part->shape() != other.part->shape() || part->strides() != other.part->strides()))
-        fail<ArgumentError>({.asked = asked,
+        fail<ArgumentError>({.operation = asked,
                              .with = {{*other.path, to_string(other.part->shape())}, {path, to_string(part->shape())}},
                              .wrong = "two parameters are one memory seen differently, and would be two from now on",
-                             .todo = "Hold it once, and transpose or reshape it where the model is called"});
+                             .remedy = "Hold it once, and transpose or reshape it where the model is called"});
     places.push_back({&path, part});
   }
 }
 
 std::vector<Array> pack_model(const Parts& parts, std::span<const std::string> patterns) {
-  check_seen_alike("pack", ConstParts(parts.begin(), parts.end()));
-  ByArray<ModelArray*> known;
+  check_same_views("pack", ConstParts(parts.begin(), parts.end()));
+  ArrayMap<ModelArray*> known;
   Parts once;
   std::vector<std::pair<ModelArray*, ModelArray*>> again;
   for (const bool trained : {true, false})  // what is trained is laid again, and the rest follows it

@@ -9,17 +9,17 @@ namespace tessera {
 namespace detail {
 
 /// Arrays that lie one behind the other in one buffer, as a row; nothing if they do not.
-std::optional<Array> together(std::span<const Array* const> arrays);
+std::optional<Array> packed_view(std::span<const Array* const> arrays);
 /// Copies arrays of one dtype and device into one new buffer, and makes each a view of its part.
-void lay_together(std::span<Array* const> arrays);
+void pack_arrays(std::span<Array* const> arrays);
 /// Whether a kernel for each of these takes less time than copying them beside each other: of many bytes that are
 /// already computed, on a processor, where a launch takes a few microseconds.
-bool better_apart(std::span<const Array* const> arrays);
+bool is_packing_slower(std::span<const Array* const> arrays);
 /// ArgumentError if a parameter that is trained stands elsewhere seen differently (one the transpose of the other,
 /// say): as one parameter it could not be trained, and apart they could not be.
-void check_seen_alike(const char* asked, const ConstParts& parts);
-/// Gives the rows. With `may_stay` those that are better apart are rows of their own.
-std::vector<Array> pack_parts(const Parts& parts, std::span<const std::string> patterns, bool may_stay = false);
+void check_same_views(const char* asked, const ConstParts& parts);
+/// Gives the rows. With `allow_separate` those that are better apart are rows of their own.
+std::vector<Array> pack_parts(const Parts& parts, std::span<const std::string> patterns, bool allow_separate = false);
 /// The same of a model, in which one array may stand in several places: it lies in a row once, and stays one.
 std::vector<Array> pack_model(const Parts& parts, std::span<const std::string> patterns);
 

@@ -16,7 +16,7 @@ const std::string& ModelArray::path() const {
 
 void ModelArray::declare(Shape shape, Initialiser initialise) {
   if (!empty() && this->shape() != shape)
-    fail<ShapeError>({.asked = "setup",
+    fail<ShapeError>({.operation = "setup",
                       .with = {{"values", to_string(this->shape())}, {"the layer's", to_string(shape)}},
                       .wrong = "an array was given values whose shape is not that of its layer"});
   declared_ = std::make_shared<const Declared>(Declared{std::move(shape), std::move(initialise)});
@@ -29,7 +29,7 @@ void ModelArray::fill_in(std::string path, std::uint64_t seed, DType dtype) {
   Array values = declared_->initialise(declared_->shape, detail::seed_of(seed, *path_));
   if (values.shape() != declared_->shape)
     fail<ShapeError>(
-        {.asked = "setup",
+        {.operation = "setup",
          .with = {{"path", *path_}, {"shape", to_string(declared_->shape)}, {"made", to_string(values.shape())}},
          .wrong = "an initialiser made an array of another shape"});
   assign_values(values.astype(dtype).eval());
@@ -60,10 +60,10 @@ void set_frozen(const char* operation, const Parts& parts, std::string_view patt
   for (const auto& [path, part] : parts)
     if (!part->state() && path_matches(path, pattern)) part->set_frozen(frozen), ++matching;
   if (matching == 0)
-    fail<ArgumentError>({.asked = operation,
+    fail<ArgumentError>({.operation = operation,
                          .with = {{"pattern", std::string(pattern)}},
                          .wrong = "no parameter of this model has such a path",
-                         .todo = "summary(model) lists the paths"});
+                         .remedy = "summary(model) lists the paths"});
 }
 
 std::string summary_of(const ConstParts& parts) {
@@ -77,7 +77,7 @@ std::string summary_of(const ConstParts& parts) {
     std::int64_t size;
     std::size_t kind;  // trained if it is in one of its places
   };
-  ByArray<std::size_t> known;
+  ArrayMap<std::size_t> known;
   std::vector<Seen> seen;
   for (const auto& [path, part] : parts) {
     if (part->empty()) continue;

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "tessera/array/by_array.h"
-#include "tessera/array/walk.h"
+#include "tessera/array/array_map.h"
+#include "tessera/array/traversal.h"
 
 namespace tessera {
 
@@ -90,7 +90,7 @@ class StateArray : public ModelArray {
 /// Gradients are by what is trained (grad/grad.h asks): of the rest they hold empty arrays.
 inline bool differentiable(const ModelArray& a) { return a.trained() && !a.empty() && is_float(a.dtype()); }
 /// A parameter that stands in several places of a model is one: its gradient is the sum over them.
-inline bool one_gradient(const ModelArray&) { return true; }
+inline bool shares_gradient(const ModelArray&) { return true; }
 
 inline DType gradient_dtype(const ModelArray& a) { return a.narrowed() ? DType::f32 : a.dtype(); }
 
@@ -127,7 +127,7 @@ constexpr void refuse_model() {
   if constexpr (part.type.text() == type_name<Array>())
     refuse<T, ModelLeaves, PlainArrayInModel>();
   else
-    refuse<T, ModelLeaves, CannotWalk>();
+    refuse<T, ModelLeaves, CannotTraverse>();
 }
 
 template <class A>
@@ -142,9 +142,9 @@ using PartOf = std::conditional_t<std::is_const_v<Model>, const ModelArray, Mode
 /// `use(part, path)` for each array of a model.
 template <class Model>
 void for_each_part(Model& model, const std::function<void(PartOf<Model>&, const Path&)>& use) {
-  if constexpr (walkable<std::remove_const_t<Model>, ModelLeaves>) {
+  if constexpr (traversable<std::remove_const_t<Model>, ModelLeaves>) {
     PartVisitor<PartOf<Model>> visit{use};
-    Walk("parameters").visit(model, visit, Path());
+    Traversal("parameters").visit(model, visit, Path());
   } else {
     refuse_model<std::remove_const_t<Model>>();
   }
@@ -167,7 +167,7 @@ class Cloner {
   Array operator()(const Array& a);
 
  private:
-  ByArray<Array> known_;
+  ArrayMap<Array> known_;
 };
 
 }  // namespace detail

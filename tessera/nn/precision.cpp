@@ -17,14 +17,14 @@ std::uint64_t written(const Array& a) { return a.view().storage->writes(); }
 
 void check_options(const char* asked, const PrecisionOptions& o) {
   if (o.dtype != DType::f32 && o.dtype != DType::f16 && o.dtype != DType::bf16)
-    fail<DtypeError>({.asked = asked,
+    fail<DtypeError>({.operation = asked,
                       .with = {{"precision.dtype", std::string(dtype_name(o.dtype))}},
                       .wrong = "copies of parameters are bf16 or f16, and f32 says that there are none"});
   const LossScaleOptions& s = o.loss_scale;
   const auto need = [&](bool holds, const char* name, double value, const char* wrong) {
     if (!holds)
       fail<ArgumentError>(
-          {.asked = asked, .with = {{std::string("loss_scale.") + name, std::to_string(value)}}, .wrong = wrong});
+          {.operation = asked, .with = {{std::string("loss_scale.") + name, std::to_string(value)}}, .wrong = wrong});
   };
   need(s.init_scale >= least_scale && s.init_scale <= greatest_scale, "init_scale", s.init_scale,
        "the loss scale begins from 2^-64 to 2^64");
@@ -53,12 +53,12 @@ Precision::Precision(const char* asked, const PrecisionOptions& options, const P
     if (!trained) device = part->device();
     trained = true;
     if ((narrows() || scales_) && part->dtype() != DType::f32)
-      fail<DtypeError>({.asked = asked,
+      fail<DtypeError>({.operation = asked,
                         .with = {{"path", path},
                                  {"dtype", std::string(dtype_name(part->dtype()))},
                                  {"precision.dtype", std::string(dtype_name(options_.dtype))}},
                         .wrong = "in mixed precision parameters are f32, of which copies are made",
-                        .todo = "setup(model, {.dtype = DType::f32}), or leave the precision out"});
+                        .remedy = "setup(model, {.dtype = DType::f32}), or leave the precision out"});
   }
   if (scales_) {
     const DeviceScope scope(device);
@@ -68,16 +68,16 @@ Precision::Precision(const char* asked, const PrecisionOptions& options, const P
   for (const std::string& pattern : options_.keep)
     if (std::ranges::none_of(model,
                              [&](const auto& p) { return !p.second->state() && path_matches(p.first, pattern); }))
-      fail<ArgumentError>({.asked = asked,
+      fail<ArgumentError>({.operation = asked,
                            .with = {{"keep", pattern}},
                            .wrong = "no parameter of this model has such a path",
-                           .todo = "summary(model) lists the paths"});
+                           .remedy = "summary(model) lists the paths"});
   // What stands in several places is one parameter, with one gradient: kept in one of them, it is in all.
   const auto keeps = [&](const std::string& path, const ModelArray& part) {
     return !has_copy(part) || part.keeps_precision() ||
            std::ranges::any_of(options_.keep, [&](const auto& pattern) { return path_matches(path, pattern); });
   };
-  ByArray<bool> kept;
+  ArrayMap<bool> kept;
   for (const auto& [path, part] : model)
     if (!part->empty() && !part->state() && keeps(path, *part) && !kept.find(*part)) kept.add(*part, true);
   // Copies lie as the parameters lie, so that those that are packed are written by one kernel.
@@ -123,9 +123,9 @@ void Precision::narrow(const Parts& model) const {
 void Precision::refresh() {
   for (std::size_t i = 0; i < copies_.size(); ++i)
     if (copies_[i].size() != 0) copies_[i].assign(weights_[i]);
-  fresh();
+  mark_current();
 }
-void Precision::fresh() {
+void Precision::mark_current() {
   writes_.clear();
   for (const Array& c : copies_) writes_.push_back(c.size() == 0 ? 0 : written(weights_[writes_.size()]));
 }
@@ -142,11 +142,11 @@ void Precision::check_place(const char* asked, const ConstParts& model) const {
     if (i < weights_.size() && part->source() == weights_[i].source() && part->offset() == weights_[i].offset() &&
         part->shape() == weights_[i].shape())
       continue;
-    fail<ArgumentError>({.asked = asked,
+    fail<ArgumentError>({.operation = asked,
                          .with = {{"path", path}},
                          .wrong = "this array of the model lies elsewhere than when the MixedPrecision was made, which "
                                   "would go on with the old one",
-                         .todo = "Make it after setup and pack, of this model or one that shares its memory"});
+                         .remedy = "Make it after setup and pack, of this model or one that shares its memory"});
   }
 }
 
@@ -155,7 +155,7 @@ Array Precision::scaled(const Array& loss) const {
   return loss.astype(wide) * scale_.astype(wide);
 }
 Array Precision::inverse() const { return (1.0 / scale_).eval(); }
-Array Precision::at_smallest() const { return scale_ <= options_.loss_scale.smallest; }
+Array Precision::is_at_min_scale() const { return scale_ <= options_.loss_scale.smallest; }
 
 void Precision::update(const Array& finite, const std::optional<Array>& stopped) {
   const LossScaleOptions& o = options_.loss_scale;
@@ -179,7 +179,7 @@ std::vector<std::pair<std::string, Array>> Precision::kept() const {
 std::uint64_t Precision::skipped_steps() const { return scales_ ? skipped_.item<std::uint64_t>() : 0; }
 double Precision::scale() const { return scales_ ? scale_.item<float>() : 1; }
 
-void Precision::saw(const Array& loss, const ConstParts& gradient) {
+void Precision::track_finite(const Array& loss, const ConstParts& gradient) {
   Array finite = isfinite(loss).reshape({}).to(scale_.device());
   for (const auto& [path, part] : gradient)
     if (!part->empty()) finite = finite & all(isfinite(*part)).to(scale_.device());
@@ -203,7 +203,7 @@ void Precision::step(Optimiser& optimiser, const Parts& model, const ConstParts&
   finite_.reset();
   if (mode) mode->apply_to(model, how.stopped);
   if (finite) update(*finite, std::nullopt);
-  fresh();
+  mark_current();
 }
 
 }  // namespace tessera::detail

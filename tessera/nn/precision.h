@@ -55,21 +55,21 @@ class Precision {
   void refresh();
   /// Whether weights were written since refresh() or fresh(), as far as this library knows.
   bool outdated() const;
-  void fresh();  ///< says that copies are as the weights are
+  void mark_current();  ///< says that copies are as the weights are
   /// ArgumentError: an array of this model does not lie where it lay.
   void check_place(const char* asked, const ConstParts& model) const;
 
   // Of the loss scale; only if scales().
   Array scaled(const Array& loss) const;  ///< as f32 (f64 of f64)
   Array inverse() const;                  ///< what gradients are multiplied by
-  Array at_smallest() const;              ///< bool
+  Array is_at_min_scale() const;          ///< bool
   /// After a step: `finite`, bool, whether it was; `stopped`, u64, if given: unless it is 0 all stays as it is.
   void update(const Array& finite, const std::optional<Array>& stopped);
   std::vector<std::pair<std::string, Array>> kept() const;  ///< for files
   std::uint64_t skipped_steps() const;
   double scale() const;
   // A loop of one's own.
-  void saw(const Array& loss, const ConstParts& gradient);  ///< notes whether all are finite
+  void track_finite(const Array& loss, const ConstParts& gradient);  ///< notes whether all are finite
   /// A whole step, unless one of those seen since the last was not.
   void step(Optimiser& optimiser, const Parts& model, const ConstParts& gradient, const Training* mode);
 
@@ -128,7 +128,7 @@ class MixedPrecision {
         Value value = f(m);
         return std::tuple(state_.scaled(detail::first_of(value)), value);
       })(model_);
-      state_.saw(std::get<0>(both), detail::parts_of(std::as_const(gradient)));
+      state_.track_finite(std::get<0>(both), detail::parts_of(std::as_const(gradient)));
       const Array inverse = state_.inverse();
       return std::pair{std::get<1>(std::move(both)), map_arrays(gradient, [&](const Array& g) {
                          return g.size() == 0 ? g : g * inverse.astype(g.dtype());

@@ -48,11 +48,11 @@ void check_hashes(const SafetensorsFile& file, const ModelManifest& manifest) {
     if (file.find(name) == nullptr) wrong.push_back(name + " is missing");
   if (wrong.empty()) return;
   fail<FormatError>(
-      {.asked = "load_model",
+      {.operation = "load_model",
        .with = {{"file", file.name()}, {"written by", "tessera " + manifest.library}},
        .wrong = fmt::format("the arrays are not those of the file's manifest: {}", fmt::join(wrong, ", ")),
-       .todo = "The file was changed or damaged since it was written; load it without .check_hashes if "
-               "it was meant"});
+       .remedy = "The file was changed or damaged since it was written; load it without .check_hashes if "
+                 "it was meant"});
 }
 
 }  // namespace
@@ -63,7 +63,7 @@ std::optional<ModelManifest> manifest_of(const SafetensorsFile& file) {
   const auto found = file.metadata().find(key);
   if (found == file.metadata().end()) return std::nullopt;
   const auto bad = [&](const std::string& wrong) {
-    fail<FormatError>({.asked = "read a model's manifest", .with = {{"file", file.name()}}, .wrong = wrong});
+    fail<FormatError>({.operation = "read a model's manifest", .with = {{"file", file.name()}}, .wrong = wrong});
   };
   ModelManifest out;
   try {
@@ -87,7 +87,7 @@ namespace detail {
 void save_parts(const ConstParts& parts, const std::string& path, const std::map<std::string, std::string>& metadata) {
   if (metadata.contains(key))
     fail<ArgumentError>(
-        {.asked = "save_model", .with = {{"text", key}}, .wrong = "this name means what save_model writes itself"});
+        {.operation = "save_model", .with = {{"text", key}}, .wrong = "this name means what save_model writes itself"});
   std::vector<std::pair<std::string, Array>> all;
   nlohmann::json arrays = nlohmann::json::object();
   for (const auto& [name, part] : parts) {
@@ -107,7 +107,7 @@ LoadReport load_parts(const Parts& parts, const std::string& path, const LoadMod
   const SafetensorsFile file = SafetensorsFile::open(path);
   if (options.check_hashes)
     if (const auto manifest = manifest_of(file)) check_hashes(file, *manifest);
-  const bool trainer = of_trainer(file);
+  const bool trainer = is_trainer_file(file);
   std::map<std::string, std::string> names;  // by path
   std::vector<std::string> passed;
   for (const SafetensorsTensor& t : file.tensors())
@@ -117,7 +117,7 @@ LoadReport load_parts(const Parts& parts, const std::string& path, const LoadMod
       if (name->empty())
         passed.push_back(t.name);
       else if (const auto [other, first] = names.try_emplace(*name, t.name); !first)
-        fail<ArgumentError>({.asked = "load_model",
+        fail<ArgumentError>({.operation = "load_model",
                              .with = {{"file", path}, {"names", other->second + ", " + t.name}},
                              .wrong = "two arrays of the file are " + *name + " in the model"});
       break;
@@ -125,7 +125,7 @@ LoadReport load_parts(const Parts& parts, const std::string& path, const LoadMod
   ArrayLoader loader(file, trainer ? trainer_model_prefix : "", std::move(names));
   for (const auto& [name, part] : parts)
     if (!part->empty()) loader.look(*part, Path(name));
-  for (const std::string& name : passed) loader.pass_by(name);
+  for (const std::string& name : passed) loader.ignore_prefix(name);
   return loader.load({.partial = options.partial, .convert = options.convert});
 }
 

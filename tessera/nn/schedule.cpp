@@ -15,10 +15,10 @@ namespace {
 /// `shape`: of the way that is left, 1 to 0, how much of the difference to `final` is.
 Rate decaying(const char* name, double rate, const ScheduleOptions& o, double (*shape)(double left)) {
   if (o.steps <= o.warmup)
-    fail<ArgumentError>({.asked = name,
+    fail<ArgumentError>({.operation = name,
                          .with = {{"steps", std::to_string(o.steps)}, {"warmup", std::to_string(o.warmup)}},
                          .wrong = "there are no steps behind the warm-up",
-                         .todo = "Give .steps, how many there are in all"});
+                         .remedy = "Give .steps, how many there are in all"});
   return Rate([=](std::uint64_t step) {
     if (step < o.warmup) return rate * static_cast<double>(step + 1) / static_cast<double>(o.warmup);
     const double gone = static_cast<double>(step - o.warmup) / static_cast<double>(o.steps - o.warmup);

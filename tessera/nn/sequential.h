@@ -2,7 +2,7 @@
 // Layers one after the other, and around.
 #pragma once
 
-#include "tessera/nn/layer_watch.h"
+#include "tessera/nn/layer_observer.h"
 #include "tessera/nn/layers.h"
 
 namespace tessera {
@@ -19,7 +19,7 @@ decltype(auto) with_layer(Layer& layer, Use&& use) {
 
 /// `use(layer, place)` for each layer of a Sequential; of a variant, the layer that it holds.
 template <class Store, class Use>
-void each_layer(Store& layers, Use&& use) {
+void for_each_layer(Store& layers, Use&& use) {
   std::size_t i = 0;
   const auto one = [&](auto& layer) {
     with_layer(layer, [&](auto& held) { use(held, i); });
@@ -37,14 +37,14 @@ class LayerSequence {
  public:
   Array operator()(const Array& x) const {
     Array y = x;
-    each_layer(layers_, [&](const auto& layer, std::size_t i) { call(layer, i, y); });
+    for_each_layer(layers_, [&](const auto& layer, std::size_t i) { call(layer, i, y); });
     return y;
   }
   /// Moves the arrays of each layer to its device, of as many as there are layers, and is placed from then on. Those
   /// who share the arrays keep theirs. ArgumentError if an array stands in layers of different devices.
   void place(const std::vector<Device>& devices) {
-    place_layers(devices, count(), [&](std::size_t at, const UsePart& use) {
-      each_layer(layers_, [&](auto& layer, std::size_t i) {
+    place_layers(devices, count(), [&](std::size_t at, const PartFunction& use) {
+      for_each_layer(layers_, [&](auto& layer, std::size_t i) {
         if (i == at) for_each_part(layer, use);
       });
     });
@@ -57,7 +57,7 @@ class LayerSequence {
   void set_up(const LayerSetup& at) {
     path_.set(at.path());
     Shape shape = at.input();
-    each_layer(layers_, [&](auto& layer, std::size_t i) {
+    for_each_layer(layers_, [&](auto& layer, std::size_t i) {
       at.part(layer, i, shape);
       shape = after(layer, shape);
     });
@@ -65,7 +65,7 @@ class LayerSequence {
   /// Empty: not known, since a layer cannot say it.
   Shape output_shape(const Shape& input) const {
     Shape shape = input;
-    each_layer(layers_, [&](const auto& layer, std::size_t) { shape = after(layer, shape); });
+    for_each_layer(layers_, [&](const auto& layer, std::size_t) { shape = after(layer, shape); });
     return shape;
   }
   auto fields() {
@@ -97,10 +97,10 @@ class LayerSequence {
       const std::optional<Device> there = device_of_layer(layer);
       if (there && y.device() != *there) y = y.to(*there);
     }
-    if (layer_watch == nullptr) [[likely]]
+    if (layer_observer == nullptr) [[likely]]
       y = layer(y);
     else
-      y = watched(layer, i, path_.text(), y);
+      y = call_observed(layer, i, path_.text(), y);
   }
   template <class Layer>
   static Shape after(const Layer& layer, const Shape& shape) {
@@ -160,7 +160,7 @@ struct Residual {
   Array operator()(const Array& x) const {
     const Array y = layer(x);
     if (y.shape() != x.shape())
-      fail<ShapeError>({.asked = "Residual",
+      fail<ShapeError>({.operation = "Residual",
                         .with = {{"x", to_string(x.shape())}, {"layer(x)", to_string(y.shape())}},
                         .wrong = "the layer inside gives another shape than it is given"});
     return x + y;

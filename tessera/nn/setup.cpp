@@ -11,21 +11,21 @@ const std::string& LayerPath::text() const {
 std::int64_t LayerSetup::inputs(const char* layer, std::int64_t given, int axis) const {
   const std::string path = this->path();
   if (input_.empty() && given == 0)
-    fail<ShapeError>({.asked = "setup",
+    fail<ShapeError>({.operation = "setup",
                       .with = {{"path", path.empty() ? "the model" : path}, {"layer", layer}},
                       .wrong = "the layer does not know the shape of its input",
-                      .todo = "Give its size where it is made, put it into a Sequential, or give setup the .input of "
-                              "the first layer"});
+                      .remedy = "Give its size where it is made, put it into a Sequential, or give setup the .input of "
+                                "the first layer"});
   if (input_.empty()) return given;
   const auto d = static_cast<std::size_t>(normalise_axis("setup", axis, input_.size()));
   if (given != 0 && input_[d] != given)
-    fail<ShapeError>({.asked = "setup",
+    fail<ShapeError>({.operation = "setup",
                       .with = {{"path", path.empty() ? "the model" : path},
                                {"layer", layer},
                                {"takes", std::to_string(given)},
                                {"input of one sample", to_string(input_)}},
                       .wrong = "the layer takes another number of inputs than the one before gives",
-                      .todo = "Change one of the two, or leave the layer's inputs out: they are then inferred"});
+                      .remedy = "Change one of the two, or leave the layer's inputs out: they are then inferred"});
   return input_[d];
 }
 
@@ -46,11 +46,11 @@ std::string layer_name(const char* kind, const std::string& array_path) {
   return path.empty() ? kind : std::string(kind) + " " + path;
 }
 
-void need_values(const char* kind, const ModelArray& array) {
+void check_initialized(const char* kind, const ModelArray& array) {
   if (array.empty())
-    fail<ArgumentError>({.asked = layer_name(kind, array.path()),
+    fail<ArgumentError>({.operation = layer_name(kind, array.path()),
                          .wrong = "the layer has no parameters yet",
-                         .todo = "Call setup(model, {.seed, .input}) first"});
+                         .remedy = "Call setup(model, {.seed, .input}) first"});
 }
 
 }  // namespace detail

@@ -89,7 +89,7 @@ struct SetupVisitor {
 template <class T>
 void set_up_part(T& part, const Path& at, const Shape& input) {
   SetupVisitor visit{input};
-  Walk("setup").visit(part, visit, at);
+  Traversal("setup").visit(part, visit, at);
 }
 
 struct FillVisitor {
@@ -105,7 +105,7 @@ struct FillVisitor {
 /// What errors call a layer: its kind, and its path if one of its arrays knows it.
 std::string layer_name(const char* kind, const std::string& array_path);
 /// ArgumentError: the layer that holds `array` was not set up.
-void need_values(const char* kind, const ModelArray& array);
+void check_initialized(const char* kind, const ModelArray& array);
 
 }  // namespace detail
 
@@ -115,12 +115,12 @@ void need_values(const char* kind, const ModelArray& array);
 /// does not know its input, or takes another than comes.
 template <class Model>
 Model setup(Model model, const SetupOptions& options = {}) {
-  if constexpr (!detail::walkable<Model, detail::ModelLeaves>) {
+  if constexpr (!detail::traversable<Model, detail::ModelLeaves>) {
     detail::refuse_model<Model>();
   } else {
     detail::set_up_part(model, Path(), options.input);
     detail::FillVisitor fill{options};
-    detail::Walk("setup").visit(model, fill, Path());
+    detail::Traversal("setup").visit(model, fill, Path());
   }
   return model;
 }

@@ -55,11 +55,11 @@ class Trainer : public TrainerBase {
   /// differently, and for options out of their ranges.
   Trainer(const Model& model, AnyOptimiser optimiser, std::type_identity_t<Loss> loss, TrainerOptions options = {})
       : TrainerBase(std::move(optimiser), options),
-        model_((detail::check_seen_alike("Trainer", detail::parts_of(model)),
+        model_((detail::check_same_views("Trainer", detail::parts_of(model)),
                 clone(options.devices.empty() ? model : to(model, options.devices[0])))),
         loss_(std::move(loss)),
         held_(shapes()) {
-    if constexpr (!detail::walkable<Batch, detail::BatchLeaves>)
+    if constexpr (!detail::traversable<Batch, detail::BatchLeaves>)
       detail::refuse<Batch, detail::BatchLeaves, detail::NoArrayInBatch>();
     begin(detail::parts_of(model_));
     if (narrows()) {
@@ -131,8 +131,8 @@ class Trainer : public TrainerBase {
       rows.push_back(detail::pack_parts(detail::parts_of(gradient), patterns()));
       gradients.push_back(std::move(gradient));
     }
-    detail::add_in_tree(rows);
-    detail::add_in_tree(losses);
+    detail::tree_reduce(rows);
+    detail::tree_reduce(losses);
     use(losses[0][0], detail::parts_of(gradients[0]));
   }
 

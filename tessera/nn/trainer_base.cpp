@@ -15,7 +15,7 @@
 #include "tessera/nn/mode.h"
 #include "tessera/nn/not_finite.h"
 #include "tessera/nn/pack.h"
-#include "tessera/nn/trainer_parts.h"
+#include "tessera/nn/trainer_slot.h"
 
 namespace tessera {
 
@@ -24,9 +24,9 @@ TrainerBase::TrainerBase(AnyOptimiser optimiser, const TrainerOptions& options)
       options_(options),
       accumulate_(static_cast<std::uint64_t>(std::max<std::int64_t>(1, options.accumulate))),
       slots_(static_cast<std::size_t>(std::max<std::int64_t>(1, options.shapes))),
-      recorded_(std::make_unique<Recorded>()) {
+      recorded_(std::make_unique<Recordings>()) {
   const auto need = [](bool holds, const char* name, double value, const char* wrong) {
-    if (!holds) fail<ArgumentError>({.asked = "Trainer", .with = {{name, std::to_string(value)}}, .wrong = wrong});
+    if (!holds) fail<ArgumentError>({.operation = "Trainer", .with = {{name, std::to_string(value)}}, .wrong = wrong});
   };
   need(options.accumulate >= 1, "accumulate", static_cast<double>(options.accumulate),
        "an update is made of one step at least");
@@ -48,9 +48,9 @@ void TrainerBase::begin(detail::Parts parts) {
   parts_ = std::move(parts);
   const auto trained = std::ranges::find_if(parts_, [](const auto& p) { return differentiable(*p.second); });
   if (trained == parts_.end())
-    fail<ArgumentError>({.asked = "Trainer",
+    fail<ArgumentError>({.operation = "Trainer",
                          .wrong = "the model has no parameters that are trained",
-                         .todo = "Call setup(model, {.seed, .input}) first; unfreeze what is to learn"});
+                         .remedy = "Call setup(model, {.seed, .input}) first; unfreeze what is to learn"});
   device_ = trained->second->device();
   one_device_ =
       std::ranges::all_of(parts_, [&](const auto& p) { return p.second->empty() || p.second->device() == device_; });
@@ -62,7 +62,7 @@ void TrainerBase::begin(detail::Parts parts) {
   precision_ = detail::Precision("Trainer", options_.precision, parts_);
   if (precision_.scales()) left_out_ = Array::zeros({}, DType::u64);
   counter_ = Array::zeros({}, DType::u64);
-  bad_ = Array::zeros({}, DType::u64);
+  first_nonfinite_ = Array::zeros({}, DType::u64);
   if (accumulate_ > 1)
     for (const Array& row : rows) summed_.push_back(Array::zeros(row.shape(), row.dtype(), row.device()));
 }
@@ -117,7 +117,7 @@ void TrainerBase::fill(Slot& slot, std::span<const Array> batch) {
   std::vector<Assignment> all;
   for (std::size_t i = 0; i < batch.size(); ++i) {
     Array value = stop_gradient(batch[i]).to(device_);
-    if (guarded) value = where(bad_ == 0, std::move(value), slot.arrays[i]);
+    if (guarded) value = where(first_nonfinite_ == 0, std::move(value), slot.arrays[i]);
     all.push_back({slot.arrays[i], std::move(value)});
   }
   assign_all(all);
@@ -145,8 +145,8 @@ Array TrainerBase::step_arrays(std::span<const Array> batch) {
 
 void TrainerBase::run(Slot& slot, bool update) {
   Slot::Kind& kind = slot.kinds[update ? 1 : 0];
-  if (slot.try_again != 0 && uses_ >= slot.try_again) slot.refused.clear(), slot.try_again = 0;
-  if (not_recorded_.empty() && slot.refused.empty()) {
+  if (slot.retry_at != 0 && uses_ >= slot.retry_at) slot.not_recorded_reason.clear(), slot.retry_at = 0;
+  if (not_recorded_.empty() && slot.not_recorded_reason.empty()) {
     Queue& queue = current_queue(device_);
     if (recorded_->core != &queue.core()) {  // sequences and their memory are of one queue
       for (auto& s : slots_)
@@ -187,9 +187,9 @@ void TrainerBase::run_recorded(Slot& slot, bool update) {
       }
       sequence = CheckedSequence();  // steps are not replayed for long without being compared
     }
-    slot.try_again = uses_ + slot.wait;
+    slot.retry_at = uses_ + slot.wait;
     slot.wait = std::min<std::uint64_t>(2 * slot.wait, 64);
-    eagerly(slot.refused, e);
+    eagerly(slot.not_recorded_reason, e);
   } catch (const ArgumentError& e) {
     eagerly(not_recorded_, e);
   }
@@ -211,18 +211,19 @@ std::string TrainerBase::differs(const std::string& difference, std::uint64_t un
     logging::warn(
         fmt::format("Trainer: {}. Up to {} before it may have used the earlier value (or, if the loss itself changes "
                     "it, all {} that were replayed); steps are not recorded from now on",
-                    why, counted(unchecked, "step"), replays_));
+                    why, count_noun(unchecked, "step"), replays_));
   return why;
 }
 
 void TrainerBase::note_loss(Slot& slot, const Array& loss, const Array& finite) {
   const bool check = options_.check_finite, scales = precision_.scales();
-  const Array wide = loss.astype(sum_.dtype()), on = bad_ == 0;
+  const Array wide = loss.astype(sum_.dtype()), on = first_nonfinite_ == 0;
   std::vector<Assignment> all = {{slot.loss, loss}};
   if (check) {
     // With a scale that can still go back, a step that is not finite is only skipped.
-    const Array goes_on = scales ? finite | !precision_.at_smallest() : finite;
-    all.push_back({bad_, where((bad_ != 0) | goes_on, bad_, counter_ * slots_.size() + slot.index)});
+    const Array goes_on = scales ? finite | !precision_.is_at_min_scale() : finite;
+    all.push_back({first_nonfinite_,
+                   where((first_nonfinite_ != 0) | goes_on, first_nonfinite_, counter_ * slots_.size() + slot.index)});
   }
   if (scales) {
     const Array counts = isfinite(wide);
@@ -261,8 +262,8 @@ void TrainerBase::work(Slot& slot, bool update) {
     }
     // What may take memory comes before what is written: without it nothing has changed.
     std::optional<Array> stopped;
-    if (check) stopped = bad_;
-    if (scales) stopped = where(finite & (bad_ == 0), 0, 1).astype(DType::u64).eval();
+    if (check) stopped = first_nonfinite_;
+    if (scales) stopped = where(finite & (first_nonfinite_ == 0), 0, 1).astype(DType::u64).eval();
     ApplyOptions how{.stopped = stopped, .copies = precision_.copies()};
     if (update) {
       if (scales) how.skipped = precision_.skipped_;
@@ -282,20 +283,20 @@ void TrainerBase::work(Slot& slot, bool update) {
     if (update) optimiser_->apply_to(parts_, detail::ConstParts(gradient.begin(), gradient.end()), how);
     for (std::size_t i = 0; i < summed_.size(); ++i) {
       Array sum = update ? Array::zeros({1}, summed_[i].dtype(), summed_[i].device()) : rows[i];
-      summed_[i].assign(check ? where(bad_.to(summed_[i].device()) == 0, std::move(sum), summed_[i]) : sum);
+      summed_[i].assign(check ? where(first_nonfinite_.to(summed_[i].device()) == 0, std::move(sum), summed_[i]) : sum);
     }
     mode.apply_to(parts_, stopped);
-    if (scales && update) precision_.update(finite, check ? std::optional(bad_) : std::nullopt);
+    if (scales && update) precision_.update(finite, check ? std::optional(first_nonfinite_) : std::nullopt);
   });
 }
 
 void TrainerBase::check() {
   if (!options_.check_finite) return;
-  const std::uint64_t code = bad_.item<std::uint64_t>();
+  const std::uint64_t code = first_nonfinite_.item<std::uint64_t>();
   if (code == 0) return;
   const DeviceScope scope(device_);
   const std::uint64_t number = code / slots_.size();
-  bad_.fill(0);
+  first_nonfinite_.fill(0);
   steps_ = number - 1;
   summed_from_ = std::min(summed_from_, steps_);
   optimiser_->rewind(updates_before_ + steps_ / accumulate_);
@@ -311,25 +312,25 @@ void TrainerBase::check() {
         gradient_of(at, [&](const Array&, const detail::Parts& gradient) { use(gradient); });
       });
   throw NotFinite(
-      error_text({.asked = "Trainer.step",
+      error_text({.operation = "Trainer.step",
                   .with = {{"step", std::to_string(number)}},
                   .wrong = "the loss or its gradient is not finite: " + found.text,
-                  .todo = found.in_batch
-                              ? "Everything but Generators is as before this step. Correct the batch"
-                              : "Everything but Generators is as before this step. Lower the learning rate, clip the "
-                                "gradient, or look at the batch"}),
+                  .remedy = found.in_batch
+                                ? "Everything but Generators is as before this step. Correct the batch"
+                                : "Everything but Generators is as before this step. Lower the learning rate, clip the "
+                                  "gradient, or look at the batch"}),
       number);
 }
 
 std::string TrainerBase::not_recorded() const {
   std::string why = not_recorded_;
   for (const auto& s : slots_)
-    if (why.empty() && s != nullptr) why = s->refused;
+    if (why.empty() && s != nullptr) why = s->not_recorded_reason;
   if (why.empty() && dropped_ != 0)
     why = fmt::format(
         "batches come in more shapes than the {} that are kept: {} dropped so far, and a shape that comes back is "
         "recorded again. Raise TrainerOptions::shapes, or pad batches to fewer shapes",
-        slots_.size(), counted(dropped_, "recording"));
+        slots_.size(), count_noun(dropped_, "recording"));
   return why;
 }
 
@@ -353,7 +354,7 @@ double TrainerBase::mean_loss() {
   sum_.fill(0);
   std::uint64_t count = steps_ - summed_from_;
   // From a step that was not finite on nothing was added.
-  if (const std::uint64_t bad = options_.check_finite ? bad_.item<std::uint64_t>() / slots_.size() : 0)
+  if (const std::uint64_t bad = options_.check_finite ? first_nonfinite_.item<std::uint64_t>() / slots_.size() : 0)
     count -= std::min(count, steps_ + 1 - bad);
   if (precision_.scales()) {
     count -= std::min(count, left_out_.item<std::uint64_t>());

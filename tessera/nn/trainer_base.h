@@ -126,7 +126,7 @@ class TrainerBase {
   virtual void gradient_of(std::size_t slot, const UseGradient& use) = 0;
 
   struct Slot;
-  struct Recorded;
+  struct Recordings;
   Slot& slot_for(std::span<const Array> batch);
   void fill(Slot& slot, std::span<const Array> batch);
   void work(Slot& slot, bool update);
@@ -153,13 +153,14 @@ class TrainerBase {
   std::uint64_t summed_from_ = 0;  ///< steps_ at the last mean_loss()
 
   // On the device, each of one element.
-  Array counter_;   ///< u64: the number of the step that runs, from 1
-  Array bad_;       ///< u64: 0, or of the first step that was not finite its number times slots_.size(), plus its slot
-  Array sum_;       ///< of losses since the last mean_loss()
-  Array left_out_;  ///< u64: how many of those had a loss that is not finite; with a loss scale
+  Array counter_;          ///< u64: the number of the step that runs, from 1
+  Array first_nonfinite_;  ///< u64: 0, or of the first step that was not finite its number times slots_.size(), plus
+                           ///< its slot
+  Array sum_;              ///< of losses since the last mean_loss()
+  Array left_out_;         ///< u64: how many of those had a loss that is not finite; with a loss scale
   std::vector<Array> summed_;  ///< gradients of the steps of this update; with accumulate
   std::vector<std::unique_ptr<Slot>> slots_;
-  std::unique_ptr<Recorded> recorded_;
+  std::unique_ptr<Recordings> recorded_;
   std::string not_recorded_;
   std::uint64_t dropped_ = 0;  ///< slots, in favour of other shapes
   bool wrote_ = false;         ///< in this step: it cannot be begun again

@@ -17,7 +17,7 @@ Array attention(const Array& q, const Array& keys, const Array& values, const Po
                       {"cap", static_cast<double>(cap)}};
   };
   auto wrong = [&](const std::string& what) {
-    fail<ShapeError>({.asked = "attention",
+    fail<ShapeError>({.operation = "attention",
                       .with = {{"q", to_string(q.shape())},
                                {"keys", to_string(keys.shape())},
                                {"values", to_string(values.shape())},
@@ -25,7 +25,7 @@ Array attention(const Array& q, const Array& keys, const Array& values, const Po
                       .wrong = what});
   };
   if (window < 0 || !(cap >= 0 && cap <= 1e30f))
-    fail<ArgumentError>({.asked = "attention",
+    fail<ArgumentError>({.operation = "attention",
                          .with = {{"window", std::to_string(window)}, {"cap", std::to_string(cap)}},
                          .wrong = "a window or a cap is no number from 0 on"});
   if (q.rank() != 3) wrong("q is not (tokens, heads, head size)");
@@ -39,20 +39,20 @@ Array attention(const Array& q, const Array& keys, const Array& values, const Po
     wrong("past and the tokens are more than the cache holds");
   if (!is_float(q.dtype()) || (keys.dtype() != DType::f32 && keys.dtype() != DType::f16) ||
       keys.dtype() != values.dtype())
-    fail<DtypeError>({.asked = "attention",
+    fail<DtypeError>({.operation = "attention",
                       .with = {{"q", std::string(dtype_name(q.dtype()))},
                                {"keys", std::string(dtype_name(keys.dtype()))},
                                {"values", std::string(dtype_name(values.dtype()))}},
                       .wrong = "q holds floats, keys and values both f32 or both f16"});
   if (q.device() != keys.device() || q.device() != values.device())
-    fail<DeviceError>({.asked = "attention",
+    fail<DeviceError>({.operation = "attention",
                        .with = {{"q on", to_string(q.device())},
                                 {"keys on", to_string(keys.device())},
                                 {"values on", to_string(values.device())}},
                        .wrong = "the operands are on different devices",
-                       .todo = "Move them with to(...)"});
+                       .remedy = "Move them with to(...)"});
   Array out = Array::empty(q.shape(), DType::f32, q.device());
-  if (out.size() == 0) return operation.made(std::move(out), attributes);
+  if (out.size() == 0) return operation.finish(std::move(out), attributes);
   const Array queries = (q.dtype() == DType::f32 ? q : q.astype(DType::f32)).as_contiguous();
   auto rows = [](const Array& cache) { return cache.strides()[2] == 1 || cache.shape(2) == 1 ? cache : cache.copy(); };
   const Array k = rows(keys), v = rows(values);
@@ -71,7 +71,7 @@ Array attention(const Array& q, const Array& keys, const Array& values, const Po
   if (spec.cap) args.push_back(LaunchArgument::scalar(cap));
   static auto& family = *new KernelFamily<AttentionSpec>(ops::trace_attention);
   family(spec).launch({static_cast<std::uint64_t>(blocks * heads), 1, 1}, std::span(args));
-  return operation.made(std::move(out), attributes);
+  return operation.finish(std::move(out), attributes);
 }
 
 }  // namespace tessera

@@ -25,7 +25,7 @@ std::vector<std::int64_t> numbers(const Windows2d& o) {
 }
 
 [[noreturn]] void refuse(const char* name, const Shape& x, const Windows2d& o, const char* wrong) {
-  fail<ShapeError>({.asked = name,
+  fail<ShapeError>({.operation = name,
                     .with = {{"x", to_string(x)},
                              {"kernel", text(o.kernel)},
                              {"stride", text(o.stride)},
@@ -109,7 +109,7 @@ Array spread(const char* name, WindowSpec::Kind kind, const Array& pooled, const
   return out;
 }
 
-Attributes told(const Windows2d& o) { return {{"windows", numbers(o)}}; }
+Attributes window_attributes(const Windows2d& o) { return {{"windows", numbers(o)}}; }
 
 // The three products of a convolution: y of x and the weight, x of y and the weight (the adjoint of x), the weight of x
 // and y. Each is linear in both of its operands, and the other two are its derivatives.
@@ -136,10 +136,11 @@ Array images_of(const Array& x, const Array& weight, const std::optional<Array>&
   } else if (y.size() != 0) {
     ops::correlate(y, x, in_groups(weight, c.groups), bias, false, c);
   }
-  return operation.made(std::move(y), [&] {
+  return operation.finish(std::move(y), [&] {
     return Rule{.backward =
                     [c](Backward& b) {
-                      if (b.wanted(0) || b.wanted(1)) b.adjoint().eval();  // read by two products and a sum
+                      if (b.needs_adjoint(0) || b.needs_adjoint(1))
+                        b.adjoint().eval();  // read by two products and a sum
                       b.add(0, [&] {
                         return adjoint_images_of(b.adjoint(), b.operand(1), extents_of(b.shape(0)), b.adjoint_dtype(0),
                                                  c);
@@ -190,7 +191,7 @@ Array adjoint_images_of(const Array& y, const Array& weight, Extents2d extents, 
       ops::correlate(part, y, taps.permute({0, 2, 1, 3, 4}), {}, true,
                      {{r.taps, q.taps}, 1, {r.padding, q.padding}, {r.dilation, q.dilation}, c.groups});
     }
-  return operation.made(std::move(x), [&] {
+  return operation.finish(std::move(x), [&] {
     return Rule{
         .backward =
             [c](Backward& b) {
@@ -208,7 +209,7 @@ Array weight_of(const Array& x, const Array& y, DType dtype, const Correlation& 
   const Shape shape = {y.shape()[1], x.shape()[1] / c.groups, c.kernel.rows, c.kernel.columns};
   Array weight = y.size() == 0 || element_count(shape) == 0 ? Array::zeros(shape, dtype, x.device())
                                                             : ops::correlate_weights(x, y, dtype, c);
-  return operation.made(std::move(weight), [&] {
+  return operation.finish(std::move(weight), [&] {
     return Rule{
         .backward =
             [c](Backward& b) {
@@ -238,29 +239,29 @@ Array windows2d(const Array& x, const Windows2d& o) {
   const auto rule = [&] {
     return Rule{[o](Backward& b) { b.add(0, [&] { return fold2d(b.adjoint(), {b.shape(0)[2], b.shape(0)[3]}, o); }); }};
   };
-  return operation.made(
-      out, [&] { return told(o); }, rule);
+  return operation.finish(
+      out, [&] { return window_attributes(o); }, rule);
 }
 
 Array fold2d(const Array& windows, Extents2d extents, const Windows2d& o) {
   RuledOperation operation("fold2d", windows);
   const Shape& s = windows.shape();
   if (s.size() != 6)
-    fail<ShapeError>({.asked = "fold2d",
+    fail<ShapeError>({.operation = "fold2d",
                       .with = {{"windows", to_string(s)}},
                       .wrong = "windows have six dimensions: channels, kernel rows, kernel columns, n, rows, columns"});
   const Shape images = {s[3], s[0], extents.rows, extents.columns};
   const Extents2d many = windows_of("fold2d", images, o);
   if (s != Shape{s[0], o.kernel.rows, o.kernel.columns, s[3], many.rows, many.columns})
-    fail<ShapeError>({.asked = "fold2d",
+    fail<ShapeError>({.operation = "fold2d",
                       .with = {{"windows", to_string(s)}, {"images", to_string(images)}, {"kernel", text(o.kernel)}},
                       .wrong = "these images have not as many windows"});
   Array out = Array::empty(images, windows.dtype(), windows.device());
   if (out.size() != 0) launch(WindowSpec::fold, windows.as_contiguous(), nullptr, out, images, out.strides(), many, o);
-  return operation.made(
+  return operation.finish(
       std::move(out),
       [&] {
-        Attributes all = told(o);
+        Attributes all = window_attributes(o);
         all.push_back({"extents", std::vector<std::int64_t>{extents.rows, extents.columns}});
         return all;
       },
@@ -272,7 +273,7 @@ Array conv2d(const Array& x, const Array& weight, const std::optional<Array>& bi
   const std::int64_t groups = options.groups;
   const Shape &s = x.shape(), &w = weight.shape();
   const auto wrong = [&](const char* what) {
-    fail<ShapeError>({.asked = "conv2d",
+    fail<ShapeError>({.operation = "conv2d",
                       .with = {{"x", to_string(s)},
                                {"weight", to_string(w)},
                                {"bias", bias ? to_string(bias->shape()) : "none"},
@@ -287,10 +288,10 @@ Array conv2d(const Array& x, const Array& weight, const std::optional<Array>& bi
   if (bias && bias->shape() != Shape{w[0]}) wrong("the bias has not one element for each channel of the result");
   if (!is_float(x.dtype()) || !is_float(weight.dtype()))
     fail<DtypeError>(
-        {.asked = "conv2d",
+        {.operation = "conv2d",
          .with = {{"x", std::string(dtype_name(x.dtype()))}, {"weight", std::string(dtype_name(weight.dtype()))}},
          .wrong = "this operation takes floats",
-         .todo = "Use astype"});
+         .remedy = "Use astype"});
   const Windows2d o{{w[2], w[3]}, options.stride, options.padding, options.dilation};
   const Extents2d windows = windows_of("conv2d", s, o);
   const std::int64_t n = s[0], each = w[1] * w[2] * w[3], out = w[0] / groups, area = windows.rows * windows.columns;
@@ -309,16 +310,16 @@ Array conv2d(const Array& x, const Array& weight, const std::optional<Array>& bi
     with_bias = bias && !fits;
   }
   if (with_bias) result = std::move(result) + bias->reshape({w[0], 1, 1});
-  return operation.made(std::move(result), [&] { return Attributes{{"windows", numbers(o)}, {"groups", groups}}; });
+  return operation.finish(std::move(result), [&] { return Attributes{{"windows", numbers(o)}, {"groups", groups}}; });
 }
 
 Array max_pool2d(const Array& x, const Pool2d& options) {
   RuledOperation operation("max_pool2d", x);
   if (x.dtype() == DType::boolean)
-    fail<DtypeError>({.asked = "max_pool2d",
+    fail<DtypeError>({.operation = "max_pool2d",
                       .with = {{"dtype", "bool"}},
                       .wrong = "this operation takes numbers",
-                      .todo = "Use astype"});
+                      .remedy = "Use astype"});
   const auto rule = [&] {  // the first of several that are largest, as in PyTorch; found again
     return Rule{.backward =
                     [options](Backward& b) {
@@ -329,24 +330,26 @@ Array max_pool2d(const Array& x, const Pool2d& options) {
                     },
                 .keeps = operand_bits(0)};
   };
-  return operation.made(
-      pool("max_pool2d", WindowSpec::largest, x, options), [&] { return told(windows_of(options)); }, rule);
+  return operation.finish(
+      pool("max_pool2d", WindowSpec::largest, x, options), [&] { return window_attributes(windows_of(options)); },
+      rule);
 }
 
 Array average_pool2d(const Array& x, const Pool2d& options) {
   RuledOperation operation("average_pool2d", x);
   if (!is_float(x.dtype()))
-    fail<DtypeError>({.asked = "average_pool2d",
+    fail<DtypeError>({.operation = "average_pool2d",
                       .with = {{"dtype", std::string(dtype_name(x.dtype()))}},
                       .wrong = "this operation takes floats",
-                      .todo = "Use astype"});
+                      .remedy = "Use astype"});
   const auto rule = [&] {
     return Rule{[options](Backward& b) {
       b.add(0, [&] { return ops::average_unpool2d(b.adjoint(), extents_of(b.shape(0)), options); });
     }};
   };
-  return operation.made(
-      pool("average_pool2d", WindowSpec::mean, x, options), [&] { return told(windows_of(options)); }, rule);
+  return operation.finish(
+      pool("average_pool2d", WindowSpec::mean, x, options), [&] { return window_attributes(windows_of(options)); },
+      rule);
 }
 
 Array ops::max_positions2d(const Array& x, const Pool2d& options) {
@@ -370,7 +373,7 @@ Array ops::unpool2d(const Array& pooled, const Array& positions, Extents2d exten
                     },
                 .keeps = operand_bits(1)};
   };
-  return operation.made(std::move(out), rule);
+  return operation.finish(std::move(out), rule);
 }
 
 Array ops::average_unpool2d(const Array& pooled, Extents2d extents, const Pool2d& options) {
@@ -381,7 +384,7 @@ Array ops::average_unpool2d(const Array& pooled, Extents2d extents, const Pool2d
   const auto rule = [&] {
     return Rule{[options](Backward& b) { b.add(0, [&] { return average_pool2d(b.adjoint(), options); }); }};
   };
-  return operation.made(std::move(out), rule);
+  return operation.finish(std::move(out), rule);
 }
 
 }  // namespace tessera

@@ -31,12 +31,12 @@ class ChannelKernel : CorrelationKernel {
   }
   /// `f(image, first, length, offset)` for the runs of windows of a band: window `first` of the band on, of which y's
   /// elements begin at `offset`. Rows of y that follow each other are one run. `row` windows belong to a row here.
-  void each_run(const Geometry& g, Value image0, Value images_here, Value row0, Value rows_here, Value row,
-                const std::function<void(Value, Value, Value)>& f) const {
-    const Value step = ir::select(g.merged != 0, rows_here, 1);
-    ir::for_(0, images_here, [&](Value i) {
-      ir::for_(0, rows_here, step, [&](Value r) {
-        f((i * rows_here + r) * row, step * g.y_columns, (image0 + i) * g.y[0] + (row0 + r) * g.y[2]);
+  void for_each_run(const Geometry& g, Value image0, Value active_images, Value row0, Value active_rows, Value row,
+                    const std::function<void(Value, Value, Value)>& f) const {
+    const Value step = ir::select(g.merged != 0, active_rows, 1);
+    ir::for_(0, active_images, [&](Value i) {
+      ir::for_(0, active_rows, step, [&](Value r) {
+        f((i * active_rows + r) * row, step * g.y_columns, (image0 + i) * g.y[0] + (row0 + r) * g.y[2]);
       });
     });
   }
@@ -61,24 +61,24 @@ ir::Function ChannelKernel::images() {
   const auto staged = ir::shared(s_.sum, s_.staged), sums = ir::shared(s_.sum, s_.sums);
   const Value block = ir::block_id(0), panels = (g.y_channels + (channels_ - 1)) / channels_;
   const Value group = block / panel_blocks % groups, band = block / panel_blocks / groups;
-  const Value panel0 = block % panel_blocks * block_panels, panels_here = ir::min(block_panels, panels - panel0);
-  const Value row0 = band % bands * g.rows, rows_here = ir::min(g.rows, g.y_rows - row0);
-  const Value image0 = band / bands * g.images, images_here = ir::min(g.images, g.n - image0);
-  const Band b = g.band(rows_here);
-  const Value tiles = (g.y_columns + (tm_ - 1)) / tm_, row = tiles * tm_, all_rows = images_here * rows_here;
+  const Value panel0 = block % panel_blocks * block_panels, active_panels = ir::min(block_panels, panels - panel0);
+  const Value row0 = band % bands * g.rows, active_rows = ir::min(g.rows, g.y_rows - row0);
+  const Value image0 = band / bands * g.images, active_images = ir::min(g.images, g.n - image0);
+  const Band b = g.band(active_rows);
+  const Value tiles = (g.y_columns + (tm_ - 1)) / tm_, row = tiles * tm_, all_rows = active_images * active_rows;
   const Value taps = g.kernel_rows * g.kernel_columns;
 
   ir::for_(0, g.x_channels, chunk, [&](Value c0) {
     const Value here = ir::min(chunk, g.x_channels - c0);
     ir::if_(c0 == 0, [&] { clear(staged, ir::index_literal(0), here * b.channel()); });
     ir::barrier();
-    stage(g, b, x, staged, group * g.x_channels + c0, here, image0, images_here, row0);
+    stage(g, b, x, staged, group * g.x_channels + c0, here, image0, active_images, row0);
     ir::barrier();
-    ir::for_(0, panels_here, [&](Value p) {
+    ir::for_(0, active_panels, [&](Value p) {
       const Value panel = ((group * panels + panel0 + p) * g.x_channels + c0) * taps * channels_;
       const auto tile = [&](Value i, Value r, Value t) {
         const std::vector<ir::Variable> sum = zeros(tm_ * tn_);
-        const Value first = ((p * all_rows + i * rows_here + r) * row + t * tm_) * channels_ + ir::thread_id(0);
+        const Value first = ((p * all_rows + i * active_rows + r) * row + t * tm_) * channels_ + ir::thread_id(0);
         const auto each = [&](auto&& f) {
           for (int k = 0; k < tm_ * tn_; ++k) f(first + k * lanes_, sum[static_cast<std::size_t>(k)]);
         };
@@ -101,18 +101,19 @@ ir::Function ChannelKernel::images() {
         });
         each([&](Value at, const ir::Variable& v) { sums.store(at, v.get()); });
       };
-      ir::for_(0, images_here, [&](Value i) {
-        ir::for_(0, rows_here, [&](Value r) { ir::for_(0, tiles, [&](Value t) { tile(i, r, t); }); });
+      ir::for_(0, active_images, [&](Value i) {
+        ir::for_(0, active_rows, [&](Value r) { ir::for_(0, tiles, [&](Value t) { tile(i, r, t); }); });
       });
     });
   });
   ir::barrier();
-  const Value channel0 = panel0 * channels_, channels_here = ir::min(panels_here * channels_, g.y_channels - channel0);
-  ir::for_(0, channels_here, lanes_, [&](Value m0) {
-    const Value panel = m0 / channels_, last = ir::min(m0 + lanes_, channels_here);
-    each_run(g, image0, images_here, row0, rows_here, row, [&](Value first, Value length, Value offset) {
+  const Value channel0 = panel0 * channels_,
+              active_channels = ir::min(active_panels * channels_, g.y_channels - channel0);
+  ir::for_(0, active_channels, lanes_, [&](Value m0) {
+    const Value panel = m0 / channels_, last = ir::min(m0 + lanes_, active_channels);
+    for_each_run(g, image0, active_images, row0, active_rows, row, [&](Value first, Value length, Value offset) {
       const Value from = (panel * all_rows * row + first) * channels_ - panel * channels_;
-      each_of(ir::index_literal(0), length, [&](Value at) {
+      for_each_element(ir::index_literal(0), length, [&](Value at) {
         ir::for_(m0, last, [&](Value m) {
           const Value channel = group * g.y_channels + channel0 + m;
           Value v = sums.load(from + at * channels_ + m);
@@ -134,50 +135,52 @@ ir::Function ChannelKernel::weights() {
   const Value lane = ir::thread_id(0);
   const Value taps = g.kernel_rows * g.kernel_columns;
   const int row_taps = s_.sizes[1], together = std::max(1, tm_ / row_taps);  // channels of x in a tile
-  const Value panels = (own.y_here + (channels_ - 1)) / channels_,
+  const Value panels = (own.active_y + (channels_ - 1)) / channels_,
               x_padded = (own.x_block + (together - 1)) / together * together;
   const auto panel_sums = [&](Value p) { return p * (x_padded * taps * channels_); };
   ir::for_(own.first_band, own.end_band, [&](Value band) {
-    const Value row0 = band % own.bands * g.rows, rows_here = ir::min(g.rows, g.y_rows - row0);
-    const Value image0 = band / own.bands * g.images, images_here = ir::min(g.images, g.n - image0);
-    const Band b = g.band(rows_here);
-    const Value y_start = x_padded * b.channel(), windows = images_here * rows_here * g.y_columns;
+    const Value row0 = band % own.bands * g.rows, active_rows = ir::min(g.rows, g.y_rows - row0);
+    const Value image0 = band / own.bands * g.images, active_images = ir::min(g.images, g.n - image0);
+    const Band b = g.band(active_rows);
+    const Value y_start = x_padded * b.channel(), windows = active_images * active_rows * g.y_columns;
     ir::barrier();
     clear(staged, ir::index_literal(0), y_start);
     ir::barrier();
-    stage(g, b, x, staged, own.group * g.x_channels + own.x0, own.x_here, image0, images_here, row0);
+    stage(g, b, x, staged, own.group * g.x_channels + own.x0, own.active_x, image0, active_images, row0);
     ir::for_(0, panels, [&](Value p) {
-      each_run(g, image0, images_here, row0, rows_here, g.y_columns, [&](Value first, Value length, Value offset) {
-        for (int k = 0; k < tn_; ++k) {
-          const Value m = k * lanes_ + lane, channel = p * channels_ + m;
-          const Value from = offset + (own.group * g.y_channels + own.y0 + channel) * g.y[1],
-                      to = y_start + (p * windows + first) * channels_ + m;
-          const auto copy = [&](Value exists) {
-            ir::for_(0, length, [&](Value at) {
-              staged.store(to + at * channels_, ir::cast(s_.sum, load_at(y, from + at * g.y[3], exists)));
-            });
-          };
-          ir::if_(
-              p * channels_ + (k + 1) * lanes_ <= own.y_here, [&] { copy({}); }, [&] { copy(channel < own.y_here); });
-        }
-      });
+      for_each_run(g, image0, active_images, row0, active_rows, g.y_columns,
+                   [&](Value first, Value length, Value offset) {
+                     for (int k = 0; k < tn_; ++k) {
+                       const Value m = k * lanes_ + lane, channel = p * channels_ + m;
+                       const Value from = offset + (own.group * g.y_channels + own.y0 + channel) * g.y[1],
+                                   to = y_start + (p * windows + first) * channels_ + m;
+                       const auto copy = [&](Value exists) {
+                         ir::for_(0, length, [&](Value at) {
+                           staged.store(to + at * channels_, ir::cast(s_.sum, load_at(y, from + at * g.y[3], exists)));
+                         });
+                       };
+                       ir::if_(
+                           p * channels_ + (k + 1) * lanes_ <= own.active_y, [&] { copy({}); },
+                           [&] { copy(channel < own.active_y); });
+                     }
+                   });
     });
     ir::barrier();
     ir::for_(0, panels, [&](Value p) {
-      ir::for_(0, own.x_here, together, [&](Value c) {
+      ir::for_(0, own.active_x, together, [&](Value c) {
         ir::for_(0, g.kernel_rows, [&](Value i) {
           const auto [first_row, end_row] =
-              g.existing(row0 * g.stride_rows - g.pad_rows + i * g.step_rows, g.stride_rows, rows_here);
+              g.existing(row0 * g.stride_rows - g.pad_rows + i * g.step_rows, g.stride_rows, active_rows);
           for (int first = 0; first < row_taps; first += tm_) {
             const int count = std::min(tm_, together * row_taps - first);
             const std::vector<ir::Variable> sum = zeros(count * tn_);
             std::vector<Value> start;
             for (int k = first; k < first + count; ++k)
               start.push_back((c + k / row_taps) * b.channel() + g.offset(b, i, ir::index_literal(k % row_taps)));
-            ir::for_(0, images_here, [&](Value image) {
+            ir::for_(0, active_images, [&](Value image) {
               ir::for_(first_row, end_row, [&](Value r) {
                 const Value from = image * b.plane + r * b.pitch,
-                            left = y_start + (p * windows + (image * rows_here + r) * g.y_columns) * channels_;
+                            left = y_start + (p * windows + (image * active_rows + r) * g.y_columns) * channels_;
                 ir::for_(0, g.y_columns, [&](Value q) {
                   const auto right = loads(staged, left + q * channels_);
                   for (int k = 0; k < count; ++k)
@@ -203,8 +206,8 @@ ir::Function ChannelKernel::weights() {
   ir::barrier();
   // (part, group, y's channel, x's channel, tap)
   ir::for_(0, panels, [&](Value p) {
-    const Value m0 = p * channels_, last = ir::min(m0 + channels_, own.y_here);
-    each_of(ir::index_literal(0), own.x_here * taps, [&](Value e) {
+    const Value m0 = p * channels_, last = ir::min(m0 + channels_, own.active_y);
+    for_each_element(ir::index_literal(0), own.active_x * taps, [&](Value e) {
       ir::for_(m0, last, [&](Value m) {
         const Value to = own.result(g, m, taps);
         out.store(to + e, sums.load(panel_sums(p) + e * channels_ + (m - m0)));

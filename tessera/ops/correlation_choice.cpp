@@ -68,7 +68,7 @@ bool set_band(CorrelationPlan& plan, const Edges& edges, const Shape& y, std::in
 /// `f` for each band that may be worth it, of at most so many positions: some whole images, or rows of one. A row that
 /// is too long is cut first.
 template <class F>
-void each_band(CorrelationPlan& plan, const Edges& edges, const Shape& y, std::int64_t most, F&& f) {
+void for_each_band(CorrelationPlan& plan, const Edges& edges, const Shape& y, std::int64_t most, F&& f) {
   const std::int64_t least = edges.rows.halo + 2;  // a row, and another after it
   plan.columns = y[3];
   if (least * edges.columns.length(y[3]) > most)
@@ -158,7 +158,7 @@ void Choice::images_by_windows() {
   for (const std::int64_t most_channels : {64, 32, 16}) {
     plan_.block_panels = even_parts(panels, most_channels / s.tm);
     const std::int64_t rows = plan_.block_panels * s.tm;
-    each_band(plan_, edges_, y_, std::min(s.sums / rows - most_tn * s.lanes, staged / phases), [&] {
+    for_each_band(plan_, edges_, y_, std::min(s.sums / rows - most_tn * s.lanes, staged / phases), [&] {
       plan_.chunk = even_parts(in_, staged / (phases * plan_.positions()));
       const double blocks = real(plan_.bands(y_) * groups_ * ceil_div(panels, plan_.block_panels));
       const double chunks = real(ceil_div(in_, plan_.chunk));
@@ -189,7 +189,7 @@ void Choice::images_by_channels() {
     for (std::int64_t block_panels = panels; block_panels >= 1; block_panels /= 2) {
       plan_.block_panels = even_parts(panels, block_panels);
       const std::int64_t channels = plan_.block_panels * s.channels();
-      each_band(plan_, edges_, y_, s.staged / phases, [&] {
+      for_each_band(plan_, edges_, y_, s.staged / phases, [&] {
         const std::int64_t columns = std::min(plan_.columns, y_[3]), tm = even_parts(columns, most_tm),
                            all_tiles = plan_.images * plan_.rows * ceil_div(columns, tm);
         if (all_tiles * tm * channels > s.sums) return;
@@ -232,7 +232,7 @@ void Choice::weights_by_windows() {
       plan_.x_block = block;
       if (plan_.x_block * plan_.y_block * taps > vectors) continue;
       const std::int64_t each = plan_.x_block * phases + plan_.y_block + 1;
-      each_band(plan_, edges_, y_, s.staged / each - s.lanes, [&] {
+      for_each_band(plan_, edges_, y_, s.staged / each - s.lanes, [&] {
         const double blocks = real(groups_ * ceil_div(panels * s.tm, plan_.y_block) * ceil_div(in_, plan_.x_block));
         const double copied = real(each * plan_.positions()) / s.lanes,
                      loops = real(plan_.y_block / s.tm * plan_.x_block * tiles_of_taps);
@@ -264,7 +264,7 @@ void Choice::weights_by_channels() {
         const std::int64_t x_tiles = ceil_div(even_parts(in_, block), together), x_padded = x_tiles * together;
         plan_.x_block = x_padded;
         if (x_padded * plan_.y_block * taps > s.sums) continue;
-        each_band(plan_, edges_, y_, s.staged / (x_padded * phases), [&] {
+        for_each_band(plan_, edges_, y_, s.staged / (x_padded * phases), [&] {
           const std::int64_t rows = plan_.images * plan_.rows, windows = rows * std::min(plan_.columns, y_[3]);
           if (x_padded * phases * plan_.positions() + plan_.y_block * windows > s.staged) return;
           const double blocks =

@@ -48,20 +48,20 @@ struct Geometry {
     if (s.y_unit) y[3] = ir::index_literal(1);
   }
 
-  Band band(Value rows_here) const {
+  Band band(Value active_rows) const {
     const auto phases_of = [](Value kernel, Value step, Value stride) {
       return ir::min(stride, (kernel - 1) * step + 1);
     };
     Band b;
-    b.rows = rows_here + more_rows, b.pitch = pitch, b.plane = b.rows * pitch;
+    b.rows = active_rows + more_rows, b.pitch = pitch, b.plane = b.rows * pitch;
     b.length = images * b.plane + (shared_rows + 1) * pitch;
     b.phase_columns = phases_of(kernel_columns, step_columns, stride_columns);
     b.phases = phases_of(kernel_rows, step_rows, stride_rows) * b.phase_columns;
     return b;
   }
   /// Positions up to the last window.
-  Value used(const Band& b, Value images_here, Value rows_here) const {
-    return (images_here - 1) * b.plane + (rows_here - 1) * b.pitch + y_columns;
+  Value used(const Band& b, Value active_images, Value active_rows) const {
+    return (active_images - 1) * b.plane + (active_rows - 1) * b.pitch + y_columns;
   }
   /// First and one past the last `i` in [0, count) for which row `base + i * step` of x exists.
   std::pair<Value, Value> existing(Value base, Value step, Value count) const {
@@ -82,7 +82,7 @@ struct WeightBlock {
   using Value = ir::Value;
   Value x_block, y_block, x_blocks, y_blocks, groups, bands,
       block_bands;  // channels; blocks; bands: of an image, of a block
-  Value x0, y0, group, part, x_here, y_here, first_band, end_band;
+  Value x0, y0, group, part, active_x, active_y, first_band, end_band;
 
   explicit WeightBlock(const Geometry& g) {
     const auto number = [](const char* name) { return ir::scalar_param(name, DType::index); };
@@ -92,7 +92,7 @@ struct WeightBlock {
     const Value block = ir::block_id(0), all_bands = (g.n + (g.images - 1)) / g.images * bands;
     x0 = block % x_blocks * x_block, y0 = block / x_blocks % y_blocks * y_block;
     group = block / x_blocks / y_blocks % groups, part = block / x_blocks / y_blocks / groups;
-    x_here = ir::min(x_block, g.x_channels - x0), y_here = ir::min(y_block, g.y_channels - y0);
+    active_x = ir::min(x_block, g.x_channels - x0), active_y = ir::min(y_block, g.y_channels - y0);
     first_band = part * block_bands, end_band = ir::min(first_band + block_bands, all_bands);
   }
   /// Where the sums of y's channel `m` go: (part, group, y's channel, x's channel, tap).
@@ -119,7 +119,7 @@ class CorrelationKernel {
   using Value = ir::Value;
 
   /// `f(row, column)` for all taps, in order.
-  void each_tap(const Geometry& g, const std::function<void(Value, Value)>& f) const {
+  void for_each_tap(const Geometry& g, const std::function<void(Value, Value)>& f) const {
     const auto columns = [&](Value i) {
       if (s_.sizes[1] == 0) return ir::for_(0, g.kernel_columns, [&](Value j) { f(i, j); });
       for (int j = 0; j < s_.sizes[1]; ++j) f(i, ir::index_literal(j));
@@ -128,17 +128,17 @@ class CorrelationKernel {
     for (int i = 0; i < s_.sizes[0]; ++i) columns(ir::index_literal(i));
   }
   void clear(const ir::BufferRef& memory, Value first, Value end) const {
-    each_of(first, end, [&](Value at) { memory.store(at, ir::literal(s_.sum, 0)); });
+    for_each_element(first, end, [&](Value at) { memory.store(at, ir::literal(s_.sum, 0)); });
   }
   /// A run of memory by vectors, the last in part: `f(element)`.
-  void each_of(Value first, Value end, const std::function<void(Value)>& f) const {
+  void for_each_element(Value first, Value end, const std::function<void(Value)>& f) const {
     const Value lane = ir::thread_id(0), count = ir::max(end - first, 0), whole = count / lanes_ * lanes_;
     ir::for_(0, whole, lanes_, [&](Value at) { f(first + at + lane); });
     ir::if_(whole < count, [&] { ir::if_(whole + lane < count, [&] { f(first + whole + lane); }); });
   }
   /// Stages what there is of `count` channels of x from `channel` on; all else in the band is 0 already.
   void stage(const Geometry& g, const Band& b, const ir::BufferRef& x, const ir::BufferRef& to, Value channel,
-             Value count, Value image0, Value images_here, Value row0) const {
+             Value count, Value image0, Value active_images, Value row0) const {
     // The first window that sees element 0 in this phase, or the end if `of` is the extent.
     const auto window = [](Value of, Value pad, Value phase, Value stride) {
       return ir::max(of + pad - phase + (stride - 1), 0) / stride;
@@ -149,12 +149,12 @@ class CorrelationKernel {
                   first = window(ir::index_literal(0), g.pad_columns, pc, g.stride_columns),
                   end = ir::min(b.pitch, window(g.x_columns, g.pad_columns, pc, g.stride_columns));
       ir::for_(0, count, [&](Value c) {
-        ir::for_(0, images_here, [&](Value i) {
+        ir::for_(0, active_images, [&](Value i) {
           const Value plane = (image0 + i) * g.x[0] + (channel + c) * g.x[1];
           const Value start = c * b.channel() + (pr * b.phase_columns + pc) * b.length + i * b.plane;
           ir::for_(first_row, end_row, [&](Value r) {
             const Value from = plane + ((row0 + r) * g.stride_rows + pr - g.pad_rows) * g.x[2];
-            each_of(first, end, [&](Value at) {
+            for_each_element(first, end, [&](Value at) {
               const Value column = at * g.stride_columns + pc - g.pad_columns;
               to.store(start + r * b.pitch + at, ir::cast(s_.sum, load_at(x, from + column * g.x[3], {})));
             });

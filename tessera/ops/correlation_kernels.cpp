@@ -27,21 +27,21 @@ ir::Function Kernel::images() {
   const auto staged = ir::shared(s_.sum, s_.staged), sums = ir::shared(s_.sum, s_.sums);
   const Value lane = ir::thread_id(0), block = ir::block_id(0), panels = (g.y_channels + (tm_ - 1)) / tm_;
   const Value group = block / panel_blocks % groups, band = block / panel_blocks / groups;
-  const Value panel0 = block % panel_blocks * block_panels, panels_here = ir::min(block_panels, panels - panel0);
-  const Value row0 = band % bands * g.rows, rows_here = ir::min(g.rows, g.y_rows - row0);
-  const Value image0 = band / bands * g.images, images_here = ir::min(g.images, g.n - image0);
+  const Value panel0 = block % panel_blocks * block_panels, active_panels = ir::min(block_panels, panels - panel0);
+  const Value row0 = band % bands * g.rows, active_rows = ir::min(g.rows, g.y_rows - row0);
+  const Value image0 = band / bands * g.images, active_images = ir::min(g.images, g.n - image0);
   const int columns = tn_ * lanes_;
-  const Band b = g.band(rows_here);
-  const Value tiles = (g.used(b, images_here, rows_here) + (columns - 1)) / columns;
+  const Band b = g.band(active_rows);
+  const Value tiles = (g.used(b, active_images, active_rows) + (columns - 1)) / columns;
   const Value taps = g.kernel_rows * g.kernel_columns;
 
   ir::for_(0, g.x_channels, chunk, [&](Value c0) {
     const Value here = ir::min(chunk, g.x_channels - c0);
     ir::if_(c0 == 0, [&] { clear(staged, ir::index_literal(0), here * b.channel()); });
     ir::barrier();
-    stage(g, b, x, staged, group * g.x_channels + c0, here, image0, images_here, row0);
+    stage(g, b, x, staged, group * g.x_channels + c0, here, image0, active_images, row0);
     ir::barrier();
-    ir::for_(0, panels_here, [&](Value p) {
+    ir::for_(0, active_panels, [&](Value p) {
       const Value panel = ((group * panels + panel0 + p) * g.x_channels + c0) * taps * tm_;
       ir::for_(0, tiles, [&](Value t) {
         const std::vector<ir::Variable> sum = zeros(tm_ * tn_);
@@ -54,7 +54,7 @@ ir::Function Kernel::images() {
         ir::if_(c0 > 0, [&] { each([&](Value at, const ir::Variable& v) { v.set(sums.load(at)); }); });
         ir::for_(0, here, [&](Value c) {
           const Value from = c * b.channel() + t * columns + lane, weights = panel + c * (taps * tm_);
-          each_tap(g, [&](Value i, Value j) {
+          for_each_tap(g, [&](Value i, Value j) {
             const Value tap = i * g.kernel_columns + j, start = from + g.offset(b, i, j), values = weights + tap * tm_;
             std::vector<Value> right;
             for (int k = 0; k < tn_; ++k) right.push_back(staged.load(start + k * lanes_));
@@ -72,14 +72,14 @@ ir::Function Kernel::images() {
     });
   });
   ir::barrier();
-  ir::for_(0, ir::min(panels_here * tm_, g.y_channels - panel0 * tm_), [&](Value m) {
+  ir::for_(0, ir::min(active_panels * tm_, g.y_channels - panel0 * tm_), [&](Value m) {
     const Value channel = group * g.y_channels + panel0 * tm_ + m;
     const Value add = s_.bias ? bias.load(channel) : Value();
-    ir::for_(0, images_here, [&](Value i) {
-      ir::for_(0, rows_here, [&](Value r) {
+    ir::for_(0, active_images, [&](Value i) {
+      ir::for_(0, active_rows, [&](Value r) {
         const Value to = (image0 + i) * g.y[0] + channel * g.y[1] + (row0 + r) * g.y[2];
         const Value from = m * (tiles * columns) + i * b.plane + r * b.pitch;
-        each_of(ir::index_literal(0), g.y_columns, [&](Value at) {
+        for_each_element(ir::index_literal(0), g.y_columns, [&](Value at) {
           Value v = sums.load(from + at);
           if (s_.bias) v = v + add;
           y.store(to + at * g.y[3], ir::cast(s_.y, v));
@@ -97,30 +97,30 @@ ir::Function Kernel::weights() {
   const WeightBlock own(g);
   const auto staged = ir::shared(s_.sum, s_.staged), sums = ir::shared(s_.sum, s_.sums);
   const Value lane = ir::thread_id(0), taps = g.kernel_rows * g.kernel_columns;
-  const Value panels = (own.y_here + (tm_ - 1)) / tm_;
+  const Value panels = (own.active_y + (tm_ - 1)) / tm_;
   const auto at_sum = [&](Value panel, Value c, Value tap, int m) {
     return (((panel * own.x_block + c) * taps + tap) * tm_ + m) * lanes_ + lane;
   };
   ir::for_(own.first_band, own.end_band, [&](Value band) {
-    const Value row0 = band % own.bands * g.rows, rows_here = ir::min(g.rows, g.y_rows - row0);
-    const Value image0 = band / own.bands * g.images, images_here = ir::min(g.images, g.n - image0);
-    const Band b = g.band(rows_here);
+    const Value row0 = band % own.bands * g.rows, active_rows = ir::min(g.rows, g.y_rows - row0);
+    const Value image0 = band / own.bands * g.images, active_images = ir::min(g.images, g.n - image0);
+    const Band b = g.band(active_rows);
     // After x: y's channels, at the same positions as windows, and which of these are windows.
-    const Value steps = (g.used(b, images_here, rows_here) + (lanes_ - 1)) / lanes_, length = steps * lanes_;
+    const Value steps = (g.used(b, active_images, active_rows) + (lanes_ - 1)) / lanes_, length = steps * lanes_;
     const Value y_start = own.x_block * b.channel(), valid = y_start + (own.y_block + (tm_ - 1)) / tm_ * tm_ * length;
     ir::barrier();
     clear(staged, ir::index_literal(0), valid + length);
     ir::barrier();
-    stage(g, b, x, staged, own.group * g.x_channels + own.x0, own.x_here, image0, images_here, row0);
+    stage(g, b, x, staged, own.group * g.x_channels + own.x0, own.active_x, image0, active_images, row0);
     const auto place = [&](Value start, const std::function<Value(Value, Value, Value)>& value) {
-      ir::for_(0, images_here, [&](Value i) {
-        ir::for_(0, rows_here, [&](Value r) {
-          each_of(ir::index_literal(0), g.y_columns,
-                  [&](Value at) { staged.store(start + i * b.plane + r * b.pitch + at, value(i, r, at)); });
+      ir::for_(0, active_images, [&](Value i) {
+        ir::for_(0, active_rows, [&](Value r) {
+          for_each_element(ir::index_literal(0), g.y_columns,
+                           [&](Value at) { staged.store(start + i * b.plane + r * b.pitch + at, value(i, r, at)); });
         });
       });
     };
-    ir::for_(0, own.y_here, [&](Value m) {
+    ir::for_(0, own.active_y, [&](Value m) {
       place(y_start + m * length, [&](Value i, Value r, Value at) {
         const Value from =
             (image0 + i) * g.y[0] + (own.group * g.y_channels + own.y0 + m) * g.y[1] + (row0 + r) * g.y[2];
@@ -130,7 +130,7 @@ ir::Function Kernel::weights() {
     place(valid, [&](Value, Value, Value) { return ir::literal(s_.sum, 1); });
     ir::barrier();
     ir::for_(0, panels, [&](Value p) {
-      ir::for_(0, own.x_here, [&](Value c) {
+      ir::for_(0, own.active_x, [&](Value c) {
         // Some taps at a time: all that are known, else one.
         const auto tile = [&](std::span<const std::pair<Value, Value>> here, Value tap0) {
           const int count = static_cast<int>(here.size());
@@ -173,10 +173,10 @@ ir::Function Kernel::weights() {
   });
   ir::barrier();
   // The lanes' sums, each result by one thread: (part, group, y's channel, x's channel, tap).
-  const Value each_y = own.x_here * taps;
-  ir::for_(0, own.y_here, [&](Value m) {
+  const Value each_y = own.active_x * taps;
+  ir::for_(0, own.active_y, [&](Value m) {
     const Value to = own.result(g, m, taps);
-    each_of(ir::index_literal(0), each_y, [&](Value e) {
+    for_each_element(ir::index_literal(0), each_y, [&](Value e) {
       const Value from = ((m / tm_ * own.x_block * taps + e) * tm_ + m % tm_) * lanes_;
       const ir::Variable sum(s_.sum, 0);
       for (int l = 0; l < lanes_; ++l) sum.set(sum.get() + sums.load(from + l));

@@ -149,7 +149,7 @@ struct ProductSpec {
   /// Into a matrix with strides: its elements times beta plus alpha times the sums. Of packed ones only: its columns
   /// lie side by side; no element above the diagonal is touched.
   bool update = false, c_unit = false, lower = false;
-  bool b_packed = false;  ///< of an update: its right factor is what pack_right made
+  bool b_packed = false;  ///< of an update: its right factor is what pack_rhs made
   /// A product of convolution (correlation.h), whose right factor is what windows see of images, read where it lies:
   /// left is the weight, and the result images; or left is images, and the result a weight.
   enum Windows : std::uint8_t { no_windows, images_of_windows, weights_of_windows } windows = no_windows;

@@ -100,8 +100,8 @@ ir::Function trace_packed_product(const PackedSpec& s) {
 
   const ir::Value lane = ir::thread_id(0), block = ir::block_id(0), none = ir::index_literal(0);
   const ir::Value m_panels = (m + (tm - 1)) / tm, n_panels = (n + (columns - 1)) / columns;
-  ir::Value batch = s.batched ? block : none, m_first = none, n_first = none, rows_here = m_panels,
-            columns_here = n_panels;
+  ir::Value batch = s.batched ? block : none, m_first = none, n_first = none, active_rows = m_panels,
+            active_columns = n_panels;
   if (!s.whole) {
     // Neighbours share what is larger.
     const ir::Value inner_blocks = s.columns_first ? column_blocks : row_blocks,
@@ -111,7 +111,7 @@ ir::Function trace_packed_product(const PackedSpec& s) {
                     inner_block = block % inner_blocks;
     m_first = (s.columns_first ? outer_block : inner_block) * block_rows;
     n_first = (s.columns_first ? inner_block : outer_block) * block_columns;
-    rows_here = ir::min(block_rows, m_panels - m_first), columns_here = ir::min(block_columns, n_panels - n_first);
+    active_rows = ir::min(block_rows, m_panels - m_first), active_columns = ir::min(block_columns, n_panels - n_first);
   }
   const ir::Value outer = s.batched ? batch / inner_batch : none, inner = s.batched ? batch % inner_batch : none;
   const ir::Value a_base = s.update ? a_first : outer * a1 + inner * a0,
@@ -145,14 +145,14 @@ ir::Function trace_packed_product(const PackedSpec& s) {
       if (s.whole) return base + panel * (k * width);
       return base + k0 * (panels * width) + panel * ((k1 - k0) * width) - k0 * width;
     };
-    ir::for_(0, columns_here, [&](ir::Value np) {
+    ir::for_(0, active_columns, [&](ir::Value np) {
       const ir::Value column0 = (n_first + np) * columns,
                       b_panel = s.b_packed ? panel_of(b_base, n_panels, n_first + np, columns) : b_base + column0,
                       b_step = s.b_packed ? ir::index_literal(columns) : bk;
       // Of a lower triangle the tiles from the diagonal on.
       const ir::Value mp_first = s.lower ? ir::max(none, column0 / tm - m_first) : none;
-      if (s.staged) ir::if_(mp_first < rows_here, [&] { stage(column0, k0, k1); });
-      ir::for_(mp_first, rows_here, [&](ir::Value mp) {
+      if (s.staged) ir::if_(mp_first < active_rows, [&] { stage(column0, k0, k1); });
+      ir::for_(mp_first, active_rows, [&](ir::Value mp) {
         const ir::Value panel = m_first + mp, row0 = panel * tm;
         // With one step along k the same tile's memory serves all.
         const ir::Value tile = s.whole ? none : ir::select(depth < k, np * block_rows + mp, none) * (tm * columns);

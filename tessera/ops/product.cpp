@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/ops/product.h"
 
-#include "tessera/array/repeated_operation.h"
+#include "tessera/array/cached_operation.h"
 #include "tessera/device/launch/kernel.h"
 #include "tessera/device/launch/launch_arguments.h"
 #include "tessera/device/launch/vendor_product.h"
@@ -81,7 +81,7 @@ Rule product_rule(bool relu) {
     Array g = relu ? where(b.result() <= 0, 0, b.adjoint()) : b.adjoint();
     if (column) g = g.unsqueeze(-1);
     if (row) g = g.unsqueeze(-2);
-    if (b.wanted(0) || b.wanted(1)) g.eval();  // read by two products and a sum
+    if (b.needs_adjoint(0) || b.needs_adjoint(1)) g.eval();  // read by two products and a sum
     b.add(0, [&] {
       const Array right = column ? b.operand(1).unsqueeze(1) : b.operand(1);
       const Array to_left = matmul(g, exchanged(right), wider(0));
@@ -240,7 +240,7 @@ void packed_product(const ops::ProductChoice& choice, const Array& left, const A
 /// Matrices in the last two dimensions, and before these `lead` of both; `shape` is the result's. `repeated`, if there
 /// is one, is of two matrices, or of what became them, without an epilogue.
 Array multiplied(const Array& a, const Array& b, const Shape& lead, Shape shape, std::array<DType, 2> sum_and_result,
-                 const Epilogue& epilogue, const detail::RepeatedOperation* repeated) {
+                 const Epilogue& epilogue, const detail::CachedOperation* repeated) {
   const auto [sum, result] = sum_and_result;
   BatchDims dims = batch_dims(lead, a, b);
   if (dims.size() > 2) {
@@ -305,7 +305,7 @@ Array multiplied(const Array& a, const Array& b, const Shape& lead, Shape shape,
 }
 
 Array multiply(const Array& left, const Array& right, const Epilogue& epilogue,
-               const detail::RepeatedOperation* repeated = nullptr) {
+               const detail::CachedOperation* repeated = nullptr) {
   const auto attributes = [&] {
     const std::string activation = activation_name(epilogue.activation);
     if (!epilogue.dtype) return Attributes{{"activation", activation}};
@@ -315,28 +315,28 @@ Array multiply(const Array& left, const Array& right, const Epilogue& epilogue,
   const bool smooth = epilogue.activation == Activation::silu || epilogue.activation == Activation::gelu;
   if (smooth && (left.has_history() || right.has_history() || (epilogue.bias && epilogue.bias->has_history()))) {
     const detail::Operation whole("matmul", left, right, epilogue.bias);
-    return whole.made(
+    return whole.finish(
         activated(matmul(left, right, {.bias = epilogue.bias, .dtype = epilogue.dtype}), epilogue.activation),
         attributes);
   }
   detail::RuledOperation operation("matmul", left, right, epilogue.bias);
   const auto made = [&](Array&& result) {
-    return operation.made(std::move(result), attributes,
-                          [&] { return product_rule(epilogue.activation == Activation::relu); });
+    return operation.finish(std::move(result), attributes,
+                            [&] { return product_rule(epilogue.activation == Activation::relu); });
   };
   auto wrong = [&](const std::string& what) {
-    fail<ShapeError>({.asked = "matmul",
+    fail<ShapeError>({.operation = "matmul",
                       .with = {{"left", to_string(left.shape())}, {"right", to_string(right.shape())}},
                       .wrong = what});
   };
   if (left.rank() < 1 || right.rank() < 1) wrong("an operand has no dimensions");
   if (left.device() != right.device() || (epilogue.bias && epilogue.bias->device() != left.device()))
-    fail<DeviceError>({.asked = "matmul",
+    fail<DeviceError>({.operation = "matmul",
                        .with = {{"left on", to_string(left.device())},
                                 {"right on", to_string(right.device())},
                                 {"bias on", epilogue.bias ? to_string(epilogue.bias->device()) : "-"}},
                        .wrong = "the operands are on different devices",
-                       .todo = "Move one with to(...)"});
+                       .remedy = "Move one with to(...)"});
   // A vector is a matrix of one row on the left, of one column on the right.
   const bool row = left.rank() == 1, column = right.rank() == 1;
   const std::size_t a_rank = left.shape().size(), b_rank = right.shape().size();
@@ -348,19 +348,19 @@ Array multiply(const Array& left, const Array& right, const Epilogue& epilogue,
   const DType dtype = promote(left.dtype(), right.dtype()), sum = sum_dtype(dtype),
               result = epilogue.dtype.value_or(is_float(dtype) ? dtype : sum);
   if (epilogue.bias && (epilogue.bias->rank() != 1 || epilogue.bias->shape(0) != n))
-    fail<ShapeError>({.asked = "matmul",
+    fail<ShapeError>({.operation = "matmul",
                       .with = {{"bias", to_string(epilogue.bias->shape())}, {"columns", std::to_string(n)}},
                       .wrong = "the bias has not one element for each column"});
   if (epilogue.dtype && (!is_float(result) || !is_float(dtype)))
-    fail<DtypeError>({.asked = "matmul",
+    fail<DtypeError>({.operation = "matmul",
                       .with = {{"dtype", std::string(dtype_name(result))},
                                {"left", std::string(dtype_name(left.dtype()))},
                                {"right", std::string(dtype_name(right.dtype()))}},
                       .wrong = "a product is given another dtype only from floats to floats",
-                      .todo = "Use astype"});
+                      .remedy = "Use astype"});
   if (!is_float(dtype) && epilogue.activation != Activation::none && epilogue.activation != Activation::relu)
     fail<DtypeError>(
-        {.asked = "matmul",
+        {.operation = "matmul",
          .with = {{"activation", activation_name(epilogue.activation)}, {"dtype", std::string(dtype_name(dtype))}},
          .wrong = "integers have no such activation"});
 
@@ -393,7 +393,7 @@ Array multiply(const Array& left, const Array& right, const Epilogue& epilogue,
 }  // namespace
 
 Array matmul(const Array& left, const Array& right) {
-  const detail::RepeatedOperation repeated(detail::RepeatedOperation::product, left, &right);
+  const detail::CachedOperation repeated(detail::CachedOperation::product, left, &right);
   return repeated ? repeated() : multiply(left, right, {}, &repeated);
 }
 

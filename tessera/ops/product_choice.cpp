@@ -15,7 +15,7 @@ const ProductChoice& choose_product_kernel(Device device, const ProductSpec& ask
   // A task's tile while all threads have tasks of their own: several blocks would each lay out what all of them read.
   // Of large ones, threads that become idle meanwhile are to get a part.
   const bool one_thread = asked.update && blocks_are_vectors(device.backend) && m * n * k * matrices <= 1 << 24 &&
-                          executor::Executor::all_are_busy();
+                          executor::Executor::is_saturated();
   auto& known = all[one_thread];
   ProductChoice& here =
       known[hash_of({n_of(m) ^ n_of(n) << 16 ^ n_of(k) << 32 ^ n_of(matrices) << 48, asked.hash()}) >> 60];

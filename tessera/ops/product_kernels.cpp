@@ -46,7 +46,7 @@ class WindowPlaces {
       for (std::size_t d = 0; d < 4; ++d) (*strides)[d] = number((name + std::to_string(d)).c_str());
   }
   /// Of the pixels of this block's part.
-  ir::Value terms_here() const { return end_ - first_; }
+  ir::Value active_terms() const { return end_ - first_; }
   ir::Value channel(ir::Value row) const { return group_ * channels_ + row; }
   ir::Value image(ir::Value row, ir::Value pixel) const {
     const auto [n, r, c] = position(pixel);
@@ -225,7 +225,7 @@ ir::Function trace_product(const ProductSpec& s) {
     if (s.windows == ProductSpec::images_of_windows) {
       b.place = window;
     } else {
-      all_k = places->terms_here();
+      all_k = places->active_terms();
       a.place = [&](ir::Value row, ir::Value k) { return std::pair(places->image(row, k), ir::Value()); };
       b.place = [=](ir::Value column, ir::Value k) { return window(k, column); };
     }
@@ -407,7 +407,7 @@ bool choose_fragments(const Tiles& tiles, ProductSpec& s, std::int64_t m, std::i
 
 /// Whether sums over lanes at a product's end cost less than packing a right factor whose columns are contiguous along
 /// k: some 55 cycles for 12 results against 2 an element, with 16 lanes some 20 for each against 1.
-bool dots_are_cheaper(const Tiles& tiles, std::int64_t m, std::int64_t k) {
+bool prefers_dot_product(const Tiles& tiles, std::int64_t m, std::int64_t k) {
   return k > (tiles.tokens >= 8 ? 16 : 2) * m;
 }
 
@@ -416,7 +416,7 @@ bool dots_are_cheaper(const Tiles& tiles, std::int64_t m, std::int64_t k) {
 ProductSpec choose_product(const Tiles& tiles, ProductSpec s, std::int64_t m, std::int64_t n, std::int64_t k,
                            std::int64_t batch) {
   const bool along_k = s.a_unit_k && s.b_unit_k && !(s.b_unit_n && n > 4);
-  if (along_k && k >= 16 && tiles.vectors && (m <= 4 || n <= 4 || dots_are_cheaper(tiles, m, k))) {
+  if (along_k && k >= 16 && tiles.vectors && (m <= 4 || n <= 4 || prefers_dot_product(tiles, m, k))) {
     // As many results at once as a core has registers for: each run of memory is read for several.
     s.tx = 0, s.ty = dtype_size(s.sum) == 8 ? std::max(4u, tiles.subgroup / 2) : tiles.subgroup;
     const std::uint32_t rows = tiles.tokens >= 8 ? 8 : 4;

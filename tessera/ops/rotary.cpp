@@ -20,11 +20,11 @@ using ops::StoreSpec;
 
 Position::Position(Array in_memory) {
   if (in_memory.dtype() != DType::i32)
-    fail<DtypeError>({.asked = "Position",
+    fail<DtypeError>({.operation = "Position",
                       .with = {{"dtype", std::string(dtype_name(in_memory.dtype()))}},
                       .wrong = "a position in memory is an i32"});
   if (in_memory.size() != 1 || !in_memory.contiguous())
-    fail<ShapeError>({.asked = "Position",
+    fail<ShapeError>({.operation = "Position",
                       .with = {{"shape", to_string(in_memory.shape())}},
                       .wrong = "a position in memory is one number"});
   memory_ = std::move(in_memory);
@@ -149,16 +149,16 @@ Frequencies frequencies(Device device, std::int64_t dimensions, float base, floa
 // Strides of (tokens, heads, head size) whose last one is 1; else of a copy.
 Array rows_of(const Array& x) { return x.strides()[2] == 1 || x.shape()[2] == 1 ? x : x.copy(); }
 
-void need_rows(const char* operation, const char* name, const Array& x) {
+void check_rows_match(const char* operation, const char* name, const Array& x) {
   if (x.rank() != 3)
-    fail<ShapeError>({.asked = operation,
+    fail<ShapeError>({.operation = operation,
                       .with = {{name, to_string(x.shape())}},
                       .wrong = "the shape is not (tokens, heads, head size)"});
   if (!is_float(x.dtype()) || x.dtype() == DType::f64)
-    fail<DtypeError>({.asked = operation,
+    fail<DtypeError>({.operation = operation,
                       .with = {{name, std::string(dtype_name(x.dtype()))}},
                       .wrong = "the dtype is not f32, f16 or bf16",
-                      .todo = "Use astype"});
+                      .remedy = "Use astype"});
 }
 
 }  // namespace
@@ -168,7 +168,7 @@ Array rotary(const Array& x, const Position& first_position, const Rotary& how) 
     const detail::Operation whole("rotary", x);
     const std::int64_t batch = x.shape(0), heads = x.shape(1), tokens = x.shape(2), size = x.shape(3);
     const Array rows = x.permute({2, 0, 1, 3}).reshape({tokens, batch * heads, size});
-    return whole.made(rotary(rows, first_position, how).reshape({tokens, batch, heads, size}).permute({1, 2, 0, 3}));
+    return whole.finish(rotary(rows, first_position, how).reshape({tokens, batch, heads, size}).permute({1, 2, 0, 3}));
   }
   detail::RuledOperation operation("rotary", x);
   const auto rule = [&] {  // rotated back
@@ -177,11 +177,11 @@ Array rotary(const Array& x, const Position& first_position, const Rotary& how) 
     return Rule{[=](Backward& b) { b.add(0, [&] { return rotary(b.adjoint(), first_position, back); }); }};
   };
   if (how.factors) detail::check_no_rule("rotary", *how.factors);
-  need_rows("rotary", "x", x);
+  check_rows_match("rotary", "x", x);
   const std::int64_t tokens = x.shape(0), heads = x.shape(1), head_size = x.shape(2);
   const std::int64_t dimensions = how.dimensions == 0 ? head_size : how.dimensions;
   if (dimensions < 0 || dimensions % 2 || dimensions > head_size)
-    fail<ShapeError>({.asked = "rotary",
+    fail<ShapeError>({.operation = "rotary",
                       .with = {{"dimensions", std::to_string(dimensions)}, {"head size", std::to_string(head_size)}},
                       .wrong = "the rotating dimensions are not an even part of the head"});
   // Beyond these a frequency, or the table made of it, is no number.
@@ -189,28 +189,28 @@ Array rotary(const Array& x, const Position& first_position, const Rotary& how) 
       !(std::abs(how.magnitude) <= 1e9f)) {
     std::ostringstream base, scale, magnitude;
     base << how.base, scale << how.scale, magnitude << how.magnitude;
-    fail<ArgumentError>({.asked = "rotary",
+    fail<ArgumentError>({.operation = "rotary",
                          .with = {{"base", base.str()}, {"scale", scale.str()}, {"magnitude", magnitude.str()}},
                          .wrong = "the base is not between 1e-9 and 1e30, or the scale or magnitude is beyond 1e9"});
   }
   if (how.factors &&
       (how.factors->rank() != 1 || how.factors->shape(0) != dimensions / 2 || how.factors->dtype() != DType::f32))
     fail<ShapeError>(
-        {.asked = "rotary",
+        {.operation = "rotary",
          .with = {{"factors", to_string(how.factors->shape()) + " " + std::string(dtype_name(how.factors->dtype()))},
                   {"pairs", std::to_string(dimensions / 2)}},
          .wrong = "factors are not one f32 for each pair"});
   if (how.factors && how.factors->device() != x.device())
-    fail<DeviceError>({.asked = "rotary",
+    fail<DeviceError>({.operation = "rotary",
                        .with = {{"x on", to_string(x.device())}, {"factors on", to_string(how.factors->device())}},
                        .wrong = "the operands are on different devices",
-                       .todo = "Move the factors with to(...)"});
+                       .remedy = "Move the factors with to(...)"});
   if (first_position.number() < 0 || first_position.number() > (std::int64_t{1} << 31) - tokens)
-    fail<ArgumentError>({.asked = "rotary",
+    fail<ArgumentError>({.operation = "rotary",
                          .with = {{"first position", std::to_string(first_position.number())}},
                          .wrong = "positions are from 0 to 2^31"});
   Array out = Array::empty(x.shape(), x.dtype(), x.device());
-  if (x.size() == 0 || dimensions == 0) return operation.made(x.size() == 0 ? out : x, rule);
+  if (x.size() == 0 || dimensions == 0) return operation.finish(x.size() == 0 ? out : x, rule);
   const bool magnitude = how.magnitude != 1;
   const Array rows = rows_of(x);
   const Frequencies f = frequencies(x.device(), dimensions, how.base, how.scale);
@@ -236,33 +236,33 @@ Array rotary(const Array& x, const Position& first_position, const Rotary& how) 
                       {"scale", static_cast<double>(how.scale)},
                       {"magnitude", static_cast<double>(how.magnitude)}};
   };
-  return operation.made(std::move(out), attributes, rule);
+  return operation.finish(std::move(out), attributes, rule);
 }
 
 void cache_store(Array& cache, const Array& rows, const Position& position) {
   const detail::Operation operation("cache_store", cache, rows);
-  detail::check_written("cache_store", cache), detail::check_stored("cache_store", rows);
-  need_rows("cache_store", "rows", rows);
+  detail::check_write_target("cache_store", cache), detail::check_stored_value("cache_store", rows);
+  check_rows_match("cache_store", "rows", rows);
   if (cache.rank() != 3 || cache.shape(0) != rows.shape(1) || cache.shape(2) != rows.shape(2) ||
       position.number() < 0 || position.number() > cache.shape(1) - rows.shape(0))
     fail<ShapeError>(
-        {.asked = "cache_store",
+        {.operation = "cache_store",
          .with = {{"cache", to_string(cache.shape())},
                   {"rows", to_string(rows.shape())},
                   {"position", std::to_string(position.number())}},
          .wrong = "the rows (tokens, heads, head size) do not fit into the cache (heads, capacity, head size)"});
   if (cache.dtype() != DType::f32 && cache.dtype() != DType::f16)
-    fail<DtypeError>({.asked = "cache_store",
+    fail<DtypeError>({.operation = "cache_store",
                       .with = {{"cache", std::string(dtype_name(cache.dtype()))}},
                       .wrong = "caches are f32 or f16"});
   if (cache.device() != rows.device())
-    fail<DeviceError>({.asked = "cache_store",
+    fail<DeviceError>({.operation = "cache_store",
                        .with = {{"cache on", to_string(cache.device())}, {"rows on", to_string(rows.device())}},
                        .wrong = "the operands are on different devices",
-                       .todo = "Move the rows with to(...)"});
+                       .remedy = "Move the rows with to(...)"});
   if (rows.size() == 0) return;
   if (cache.strides()[2] != 1 && cache.shape(2) != 1)
-    fail<ShapeError>({.asked = "cache_store", .wrong = "elements of the cache's heads are not side by side"});
+    fail<ShapeError>({.operation = "cache_store", .wrong = "elements of the cache's heads are not side by side"});
   const Array from = rows_of(rows);
   static auto& family = *new KernelFamily<StoreSpec>(ops::trace_cache_store);
   family({from.dtype(), cache.dtype(), position.in_memory()})
@@ -271,7 +271,7 @@ void cache_store(Array& cache, const Array& rows, const Position& position) {
               {from.view(), cache.view_for_writing(), ops::argument(position), LaunchArgument::index(from.strides()[0]),
                LaunchArgument::index(from.strides()[1]), LaunchArgument::index(cache.strides()[0]),
                LaunchArgument::index(cache.strides()[1])});
-  operation.wrote(cache, [&] { return Attributes{{"position", position.number()}}; });
+  operation.finish_in_place(cache, [&] { return Attributes{{"position", position.number()}}; });
 }
 
 }  // namespace tessera

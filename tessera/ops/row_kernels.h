@@ -20,7 +20,7 @@ struct ScoresSpec {
 ir::Function trace_scores(const ScoresSpec& spec);
 
 /// Of contiguous rows, to the adjoint of what these were made of: from y and g, from x, g and the weight.
-ir::Function trace_softmax_back(const RowSpec& spec);
-ir::Function trace_rms_norm_back(const RowSpec& spec);
+ir::Function trace_softmax_backward(const RowSpec& spec);
+ir::Function trace_rms_norm_backward(const RowSpec& spec);
 
 }  // namespace tessera::ops

@@ -35,7 +35,7 @@ struct Attention {
   };
   /// As large as scores stay in a processor's cache, or fill a GPU; not so small that products suffer.
   template <class F>
-  void each_block(Device device, F&& use) const {
+  void for_each_block(Device device, F&& use) const {
     const bool processor = device_info(device).kind == DeviceKind::cpu;
     const std::int64_t most =
         (processor ? std::int64_t{8} << 20 : std::int64_t{256} << 20) / static_cast<std::int64_t>(dtype_size(dtype));
@@ -104,12 +104,12 @@ void backward(Backward& b, const Attention& a, const Array& sums) {
                              "Write it with matmul and softmax where second derivatives are needed");
   const Device device = q.device();
   const auto zeros = [&](const Array& like) { return Array::zeros(like.shape(), a.dtype, device); };
-  Array dq = b.wanted(0) ? Array::empty(q.shape(), q.dtype(), device) : Array();
-  Array dk = b.wanted(1) ? zeros(k) : Array(), dv = b.wanted(2) ? zeros(v) : Array();
+  Array dq = b.needs_adjoint(0) ? Array::empty(q.shape(), q.dtype(), device) : Array();
+  Array dk = b.needs_adjoint(1) ? zeros(k) : Array(), dv = b.needs_adjoint(2) ? zeros(v) : Array();
   // What each row's weights have in common: the adjoint along the result (Dao et al., appendix B.2).
   const Array along = sum(g.astype(a.dtype) * b.result().astype(a.dtype), {-1}, true).eval();
   const Array places = Array::arange(std::max(a.queries, a.keys), 0, 1, DType::i32, device);
-  a.each_block(device, [&](const Attention::Block& at) {
+  a.for_each_block(device, [&](const Attention::Block& at) {
     const Array rows = a.scaled(q, at).eval(), adjoint = a.rows_of(g, at).astype(a.dtype).as_contiguous();
     Array to_weights = a.grouped(matmul(adjoint, a.seen(v, at).permute({0, 1, 3, 2})), at);
     Array weights = exp(a.grouped(a.scores(rows, k, at), at) - a.part(sums, at));
@@ -121,9 +121,9 @@ void backward(Backward& b, const Attention& a, const Array& sums) {
     eval({weights, to_scores});
     const Shape matrices = {at.batches(), a.key_heads, a.group * at.rows(), at.keys};
     weights = weights.reshape(matrices), to_scores = to_scores.reshape(matrices);
-    if (b.wanted(0)) a.part(dq, at).assign(a.grouped(matmul(to_scores, a.seen(k, at)) * a.scale, at));
-    if (b.wanted(1)) a.seen(dk, at) += matmul(to_scores.permute({0, 1, 3, 2}), rows);
-    if (b.wanted(2)) a.seen(dv, at) += matmul(weights.permute({0, 1, 3, 2}), adjoint);
+    if (b.needs_adjoint(0)) a.part(dq, at).assign(a.grouped(matmul(to_scores, a.seen(k, at)) * a.scale, at));
+    if (b.needs_adjoint(1)) a.seen(dk, at) += matmul(to_scores.permute({0, 1, 3, 2}), rows);
+    if (b.needs_adjoint(2)) a.seen(dv, at) += matmul(weights.permute({0, 1, 3, 2}), adjoint);
   });
   b.add(0, [&] { return dq; });
   b.add(1, [&] { return dk; });
@@ -137,7 +137,7 @@ Array scaled_dot_product_attention(const Array& q, const Array& k, const Array& 
   if (options.mask) detail::check_no_rule(name, *options.mask);
   detail::RuledOperation operation(name, q, k, v, options.mask);
   const auto wrong = [&](const std::string& what) {
-    fail<ShapeError>({.asked = name,
+    fail<ShapeError>({.operation = name,
                       .with = {{"q", to_string(q.shape())},
                                {"k", to_string(k.shape())},
                                {"v", to_string(v.shape())},
@@ -150,25 +150,25 @@ Array scaled_dot_product_attention(const Array& q, const Array& k, const Array& 
   if (k.shape(3) != q.shape(3)) wrong("the sizes of q and k differ");
   if (k.shape(1) == 0 || q.shape(1) % k.shape(1) != 0) wrong("the heads of q are not a multiple of those of k");
   if (q.dtype() != k.dtype() || q.dtype() != v.dtype() || !is_float(q.dtype()))
-    fail<DtypeError>({.asked = name,
+    fail<DtypeError>({.operation = name,
                       .with = {{"q", std::string(dtype_name(q.dtype()))},
                                {"k", std::string(dtype_name(k.dtype()))},
                                {"v", std::string(dtype_name(v.dtype()))}},
                       .wrong = "q, k and v are not of one dtype of floats",
-                      .todo = "Use astype"});
+                      .remedy = "Use astype"});
   for (const Array* x : {&k, &v, options.mask ? &*options.mask : &q})
     if (x->device() != q.device())
-      fail<DeviceError>({.asked = name,
+      fail<DeviceError>({.operation = name,
                          .with = {{"q on", to_string(q.device())}, {"another on", to_string(x->device())}},
                          .wrong = "the operands are on different devices",
-                         .todo = "Move them with to(...)"});
+                         .remedy = "Move them with to(...)"});
   const std::int64_t group = q.shape(1) / k.shape(1);
   Attention a{q.shape(0), k.shape(1), group, q.shape(2), k.shape(2), wide(q.dtype()), options.causal, 0, {}};
   a.scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(std::max<std::int64_t>(q.shape(3), 1))));
   if (options.mask) {
     Array m = *options.mask;
     if (m.dtype() != DType::boolean && !is_float(m.dtype()))
-      fail<DtypeError>({.asked = name,
+      fail<DtypeError>({.operation = name,
                         .with = {{"mask", std::string(dtype_name(m.dtype()))}},
                         .wrong = "a mask holds bools or floats"});
     bool fits = m.rank() <= 4;
@@ -185,13 +185,13 @@ Array scaled_dot_product_attention(const Array& q, const Array& k, const Array& 
   const Array sums = Array::empty({a.batch, q.shape(1), a.queries, 1}, a.dtype, q.device());
   Array out = empty ? Array::zeros(shape, q.dtype(), q.device()) : Array::empty(shape, q.dtype(), q.device());
   if (empty) {
-    return operation.made(std::move(out), attributes, [] {
+    return operation.finish(std::move(out), attributes, [] {
       return Rule{[](Backward& b) {
         for (std::size_t i = 0; i < 3; ++i) b.add(i, [&] { return Array::zeros(b.shape(i), b.dtype(i), b.device(i)); });
       }};
     });
   }
-  a.each_block(q.device(), [&](const Attention::Block& at) {
+  a.for_each_block(q.device(), [&](const Attention::Block& at) {
     const Array weights = a.scores(a.scaled(q, at), k, at);
     const Array block_sums = Array::empty({at.batches(), a.key_heads, group, at.rows(), 1}, a.dtype, q.device());
     normalise(weights, block_sums, a, at);
@@ -203,7 +203,7 @@ Array scaled_dot_product_attention(const Array& q, const Array& k, const Array& 
                 .keeps = operand_bits(0, 1, 2, 3),
                 .keeps_result = true};
   };
-  return operation.made(std::move(out), attributes, rule);
+  return operation.finish(std::move(out), attributes, rule);
 }
 
 }  // namespace tessera

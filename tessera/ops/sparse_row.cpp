@@ -86,7 +86,7 @@ SparseRowSpec choose_sparse_row(const Tiles& tiles, std::int64_t outputs, std::i
   return s;
 }
 
-bool sparse_row_gives_bits_of_product(Device device, std::int64_t outputs, std::int64_t inputs) {
+bool is_sparse_row_bit_exact(Device device, std::int64_t outputs, std::int64_t inputs) {
   if (!blocks_are_vectors(device.backend)) return false;  // others add up the sums of threads in an order of their own
   const Tiles tiles = tiles_of(device);
   ProductSpec row;  // as Dense asks for it
@@ -97,7 +97,7 @@ bool sparse_row_gives_bits_of_product(Device device, std::int64_t outputs, std::
 
 SparseRowWeight::SparseRowWeight(const Array& weight) : outputs_(0), inputs_(0) {
   const auto text = [&](const char* wrong) {
-    return error_text({.asked = "SparseRowWeight",
+    return error_text({.operation = "SparseRowWeight",
                        .with = {{"weight", to_string(weight.shape())},
                                 {"dtype", std::string(dtype_name(weight.dtype()))},
                                 {"on", to_string(weight.device())}},
@@ -122,7 +122,7 @@ std::uint64_t SparseRowWeight::bytes() const { return static_cast<std::uint64_t>
 Array sparse_row_product(const Array& x, const SparseRowWeight& weight, const Epilogue& epilogue) {
   const auto refuse = [&](std::string wrong) {
     fail<ShapeError>(
-        {.asked = "sparse_row_product",
+        {.operation = "sparse_row_product",
          .with = {{"x", to_string(x.shape())}, {"weight", to_string(Shape{weight.outputs_, weight.inputs_})}},
          .wrong = std::move(wrong)});
   };
@@ -130,10 +130,11 @@ Array sparse_row_product(const Array& x, const SparseRowWeight& weight, const Ep
   if (x.size() != weight.inputs_) refuse("x has not an element for each input");
   if (epilogue.bias && epilogue.bias->shape() != Shape{weight.outputs_}) refuse("bias has not one for each output");
   if (x.dtype() != DType::f32 || (epilogue.bias && epilogue.bias->dtype() != DType::f32) || epilogue.dtype)
-    fail<DtypeError>(
-        {.asked = "sparse_row_product", .with = {{"x", std::string(dtype_name(x.dtype()))}}, .wrong = "all is of f32"});
+    fail<DtypeError>({.operation = "sparse_row_product",
+                      .with = {{"x", std::string(dtype_name(x.dtype()))}},
+                      .wrong = "all is of f32"});
   if (x.device() != weight.device() || (epilogue.bias && epilogue.bias->device() != x.device()))
-    fail<DeviceError>({.asked = "sparse_row_product",
+    fail<DeviceError>({.operation = "sparse_row_product",
                        .with = {{"x on", to_string(x.device())}, {"weight on", to_string(weight.device())}},
                        .wrong = "what is multiplied is on different devices"});
   SparseRowSpec s = choose_sparse_row(tiles_of(x.device()), weight.outputs_, weight.inputs_);

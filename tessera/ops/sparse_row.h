@@ -31,6 +31,6 @@ Array sparse_row_product(const Array& x, const SparseRowWeight& weight, const Ep
 
 /// Whether that gives what `matmul(x, weight.transpose(), epilogue)` gives there for one row, bit for bit: it adds in
 /// the same order. Only the sign of a 0 may differ, where all products are too small for f32.
-bool sparse_row_gives_bits_of_product(Device device, std::int64_t outputs, std::int64_t inputs);
+bool is_sparse_row_bit_exact(Device device, std::int64_t outputs, std::int64_t inputs);
 
 }  // namespace tessera::ops

@@ -6,9 +6,9 @@
 #include "tessera/array/operation.h"
 #include "tessera/device/launch/kernel.h"
 #include "tessera/device/launch/launch_arguments.h"
-#include "tessera/ops/blocks.h"
 #include "tessera/ops/kernels.h"
 #include "tessera/ops/linear_algebra.h"
+#include "tessera/ops/matrix_block.h"
 #include "tessera/ops/product.h"
 
 namespace tessera {
@@ -22,13 +22,13 @@ std::int64_t half_of(std::int64_t n, std::int64_t step) { return ceil_div(ceil_d
 
 }  // namespace
 
-void solve_lower(const Block& t, const Block& b, bool unit_diagonal) {
+void solve_lower(const MatrixBlock& t, const MatrixBlock& b, bool unit_diagonal) {
   const Tiles tiles = tiles_of(b.memory->storage->device());
   const SolveSpec spec = choose_solve(tiles, b.memory->dtype, b.column_stride == 1 || b.columns == 1);
   const std::int64_t n = b.rows, m = b.columns;
   if (n > spec.size) {
     const std::int64_t half = half_of(n, spec.size);
-    const Block first = b.part(0, 0, half, m), second = b.part(half, 0, n - half, m);
+    const MatrixBlock first = b.part(0, 0, half, m), second = b.part(half, 0, n - half, m);
     solve_lower(t.part(0, 0, half, half), first, unit_diagonal);
     update(second, t.part(half, 0, n - half, half), first, -1, 1, false);
     return solve_lower(t.part(half, half, n - half, n - half), second, unit_diagonal);
@@ -49,13 +49,13 @@ void solve_lower(const Block& t, const Block& b, bool unit_diagonal) {
   family(spec).launch({static_cast<std::uint64_t>(ceil_div(panels, share)), 1, 1}, args);
 }
 
-void factorise(const Block& a, const BufferView& failure, std::int64_t order) {
+void factorise(const MatrixBlock& a, const BufferView& failure, std::int64_t order) {
   const CholeskySpec spec = choose_cholesky(tiles_of(a.memory->storage->device()), a.memory->dtype);
   const std::int64_t n = a.rows;
   if (n > spec.size) {
     const std::int64_t half = half_of(n, spec.size), rest = n - half;
-    const Block corner = a.part(0, 0, half, half), panel = a.part(half, 0, rest, half),
-                last = a.part(half, half, rest, rest);
+    const MatrixBlock corner = a.part(0, 0, half, half), panel = a.part(half, 0, rest, half),
+                      last = a.part(half, half, rest, rest);
     factorise(corner, failure, order);
     solve_lower(corner, panel.transposed(), false);
     update(last, panel, panel.transposed(), -1, 1, true);
@@ -76,35 +76,35 @@ namespace {
 void check_real(const char* operation, const Array& a, const Array& b) {
   if (a.dtype() != b.dtype() || (a.dtype() != DType::f32 && a.dtype() != DType::f64))
     fail<DtypeError>(
-        {.asked = operation,
+        {.operation = operation,
          .with = {{"dtype", std::string(dtype_name(a.dtype()))}, {"and", std::string(dtype_name(b.dtype()))}},
          .wrong = "it is computed in f32 or in f64, all arrays alike",
-         .todo = "Convert them with astype(...)"});
+         .remedy = "Convert them with astype(...)"});
 }
 
 void check_in_place(const char* operation, const Array& target) {
   for (std::size_t d = 0; d < target.shape().size(); ++d)
     if (target.strides()[d] == 0 && target.shape()[d] > 1)
-      fail<ArgumentError>({.asked = operation,
+      fail<ArgumentError>({.operation = operation,
                            .with = {{"shape", to_string(target.shape())}},
                            .wrong = "elements of the array, which is broadcast, share memory",
-                           .todo = "Give the array it was made from, or a copy()"});
+                           .remedy = "Give the array it was made from, or a copy()"});
 }
 
 void check_system(const char* operation, const Array& t, const Array& b, const TriangularSystem& system) {
   if (t.rank() != 2 || t.shape(0) != t.shape(1) || (b.rank() != 1 && b.rank() != 2) ||
       b.shape(b.rank() == 2 && system.side == Side::right ? 1 : 0) != t.shape(0))
-    fail<ShapeError>({.asked = operation,
+    fail<ShapeError>({.operation = operation,
                       .with = {{"t", to_string(t.shape())},
                                {"b", to_string(b.shape())},
                                {"side", system.side == Side::left ? "left" : "right"}},
                       .wrong = "t is (n, n), and b is (n), (n, m), or on the right (m, n)"});
   check_real(operation, t, b);
   if (t.device() != b.device())
-    fail<DeviceError>({.asked = operation,
+    fail<DeviceError>({.operation = operation,
                        .with = {{"t on", to_string(t.device())}, {"b on", to_string(b.device())}},
                        .wrong = "the operands are on different devices",
-                       .todo = "Move one with to(...)"});
+                       .remedy = "Move one with to(...)"});
 }
 
 Attributes attributes_of(const TriangularSystem& system) {
@@ -120,8 +120,9 @@ void solve_in_place(const char* operation, const Array& t, Array& b, const Trian
   BufferView views[] = {{}, t.view()};  // t first: what is pending of it may read b
   views[0] = b.view_for_writing();
   const std::int64_t n = b.shape()[0];
-  ops::Block blocks[] = {b.rank() == 2 ? ops::block_of(b, views[0]) : ops::Block{&views[0], n, 1, 0, b.strides()[0], 1},
-                         ops::block_of(t, views[1])};
+  ops::MatrixBlock blocks[] = {
+      b.rank() == 2 ? ops::matrix_block_of(b, views[0]) : ops::MatrixBlock{&views[0], n, 1, 0, b.strides()[0], 1},
+      ops::matrix_block_of(t, views[1])};
   ops::join_views(operation, views, blocks);
   auto& [x, triangle] = blocks;
   // x t = b is t^T x^T = b^T, and equations from the last to the first make a lower triangle of an upper one.
@@ -138,23 +139,23 @@ void solve_in_place(const char* operation, const Array& t, Array& b, const Trian
 Array half_lower(const Array& a) { return (tril(a) + tril(a, -1)) * 0.5; }
 
 [[noreturn]] void not_positive_definite(std::int64_t order) {
-  fail<ArgumentError>({.asked = "cholesky",
+  fail<ArgumentError>({.operation = "cholesky",
                        .with = {{"leading minor", std::to_string(order)}},
                        .wrong = "the matrix is not positive definite: its leading minor of this order is not",
-                       .todo = "Check that it is symmetric, or add to its diagonal"});
+                       .remedy = "Check that it is symmetric, or add to its diagonal"});
 }
 
 void check_square(const char* operation, const Array& a) {
   if (a.rank() != 2 || a.shape(0) != a.shape(1))
     fail<ShapeError>(
-        {.asked = operation, .with = {{"a", to_string(a.shape())}}, .wrong = "it is not one square matrix"});
+        {.operation = operation, .with = {{"a", to_string(a.shape())}}, .wrong = "it is not one square matrix"});
   check_real(operation, a, a);
 }
 
 void factorise_in_place(Array& a, const Array& failure, std::int64_t order) {
   if (a.size() == 0) return;
   const BufferView memory = a.view_for_writing(), told = failure.view_for_writing();
-  ops::factorise(ops::block_of(a, memory), told, order);
+  ops::factorise(ops::matrix_block_of(a, memory), told, order);
 }
 
 }  // namespace
@@ -184,17 +185,17 @@ Array solve_triangular(const Array& t, const Array& b, const TriangularSystem& s
     };
     return Rule{.backward = backward, .keeps = operand_bits(0), .keeps_result = true};
   };
-  return operation.made(
+  return operation.finish(
       std::move(x), [&] { return attributes_of(system); }, rule);
 }
 
 void solve_triangular_into(const Array& t, Array& b, const TriangularSystem& system) {
   const detail::Operation operation("solve_triangular_into", b, t);
-  detail::check_written("solve_triangular_into", b), detail::check_stored("solve_triangular_into", t);
+  detail::check_write_target("solve_triangular_into", b), detail::check_stored_value("solve_triangular_into", t);
   check_system("solve_triangular_into", t, b, system);
   check_in_place("solve_triangular_into", b);
   solve_in_place("solve_triangular_into", t, b, system);
-  operation.wrote(b, [&] { return attributes_of(system); });
+  operation.finish_in_place(b, [&] { return attributes_of(system); });
 }
 
 Array cholesky(const Array& a) {
@@ -214,37 +215,37 @@ Array cholesky(const Array& a) {
     };
     return Rule{.backward = backward, .keeps_result = true};
   };
-  return operation.made(std::move(l), rule);
+  return operation.finish(std::move(l), rule);
 }
 
 void cholesky_into(Array& a, Array& failure, std::int64_t order) {
   const detail::Operation operation("cholesky_into", a, failure);
-  detail::check_written("cholesky_into", a), detail::check_written("cholesky_into", failure);
+  detail::check_write_target("cholesky_into", a), detail::check_write_target("cholesky_into", failure);
   check_square("cholesky_into", a);
   check_in_place("cholesky_into", a);
   if (failure.dtype() != DType::i32 || failure.size() != 1)
     fail<ArgumentError>(
-        {.asked = "cholesky_into",
+        {.operation = "cholesky_into",
          .with = {{"failure", to_string(failure.shape())}, {"dtype", std::string(dtype_name(failure.dtype()))}},
          .wrong = "what a failure is told by is not one i32",
-         .todo = "Make it by Array::zeros({1}, DType::i32)"});
+         .remedy = "Make it by Array::zeros({1}, DType::i32)"});
   if (failure.device() != a.device())
-    fail<DeviceError>({.asked = "cholesky_into",
+    fail<DeviceError>({.operation = "cholesky_into",
                        .with = {{"a on", to_string(a.device())}, {"failure on", to_string(failure.device())}},
                        .wrong = "the arrays are on different devices",
-                       .todo = "Give each device one of its own"});
+                       .remedy = "Give each device one of its own"});
   if (order < 0 || order > (std::int64_t{1} << 31) - 1 - a.shape(0))
-    fail<ArgumentError>({.asked = "cholesky_into",
+    fail<ArgumentError>({.operation = "cholesky_into",
                          .with = {{"order", std::to_string(order)}},
                          .wrong = "orders of minors are below 2^31"});
   factorise_in_place(a, failure, order);
   Array written[] = {a, failure};
-  operation.wrote(std::span<Array>(written));
+  operation.finish_in_place(std::span<Array>(written));
 }
 
 void check_cholesky(const Array& failure) {
   if (failure.dtype() != DType::i32)
-    fail<DtypeError>({.asked = "check_cholesky",
+    fail<DtypeError>({.operation = "check_cholesky",
                       .with = {{"failure", std::string(dtype_name(failure.dtype()))}},
                       .wrong = "failures are told by i32"});
   std::int32_t least = 0;

@@ -6,29 +6,29 @@
 #include "tessera/array/functions.h"
 #include "tessera/array/operation.h"
 #include "tessera/device/launch/launch_arguments.h"
-#include "tessera/ops/blocks.h"
 #include "tessera/ops/kernels.h"
 #include "tessera/ops/linear_algebra.h"
+#include "tessera/ops/matrix_block.h"
 
 namespace tessera {
 
 namespace ops {
 
-Block block_of(const Array& a, const BufferView& memory) {
+MatrixBlock matrix_block_of(const Array& a, const BufferView& memory) {
   return {&memory, a.shape()[0], a.shape()[1], 0, a.strides()[0], a.strides()[1]};
 }
 
 namespace {
 
 /// Whether two matrices of one view have an element in common, as far as their strides tell.
-bool may_share(const Block& a, const Block& b) {
-  const auto along_rows = [](Block m) {
+bool may_share(const MatrixBlock& a, const MatrixBlock& b) {
+  const auto along_rows = [](MatrixBlock m) {
     if (m.rows == 1 ? m.column_stride != 1 : m.columns != 1 && m.column_stride > m.row_stride) m = m.transposed();
     if (m.columns == 1) m.column_stride = 1;
     return m;
   };
-  const Block x = along_rows(a), y = along_rows(b);
-  const auto last = [](const Block& m) {
+  const MatrixBlock x = along_rows(a), y = along_rows(b);
+  const auto last = [](const MatrixBlock& m) {
     return m.first + (m.rows - 1) * m.row_stride + (m.columns - 1) * m.column_stride;
   };
   if (last(x) < y.first || last(y) < x.first) return false;
@@ -44,7 +44,7 @@ bool may_share(const Block& a, const Block& b) {
 
 }  // namespace
 
-void join_views(const char* operation, std::span<BufferView> views, std::span<Block> blocks) {
+void join_views(const char* operation, std::span<BufferView> views, std::span<MatrixBlock> blocks) {
   BufferView& target = views[0];
   std::uint64_t begin = target.byte_offset, end = begin + target.bytes();
   const auto same = [&](const BufferView& v) { return v.storage == target.storage && v.dtype == target.dtype; };
@@ -60,14 +60,14 @@ void join_views(const char* operation, std::span<BufferView> views, std::span<Bl
   }
   for (std::size_t i = 1; i < views.size(); ++i)
     if (same(views[i]) && may_share(blocks[0], blocks[i]))
-      fail<ArgumentError>({.asked = operation,
+      fail<ArgumentError>({.operation = operation,
                            .wrong = "an operand lies in the memory that is written, over it or with other strides",
-                           .todo = "Give a copy() of it"});
+                           .remedy = "Give a copy() of it"});
 }
 
-void update(const Block& to, const Block& left, const Block& right, double alpha, double beta, bool lower,
-            bool b_packed) {
-  Block c = to, a = left, b = right;
+void update(const MatrixBlock& to, const MatrixBlock& left, const MatrixBlock& right, double alpha, double beta,
+            bool lower, bool b_packed) {
+  MatrixBlock c = to, a = left, b = right;
   // Rows, columns and steps along k may be taken in any order.
   if (c.row_stride < 0) c = c.rows_reversed(), a = a.rows_reversed();
   if (c.column_stride < 0) c = c.columns_reversed(), b = b.columns_reversed();
@@ -87,7 +87,7 @@ void update(const Block& to, const Block& left, const Block& right, double alpha
   asked.b_packed = b_packed;
   const ProductChoice choice = choose_product_kernel(device, asked, {m, n, k, 1});
 
-  const auto from = [](const Block& x) {  // its memory from its first element on
+  const auto from = [](const MatrixBlock& x) {  // its memory from its first element on
     BufferView v = *x.memory;
     v.byte_offset += static_cast<std::uint64_t>(x.first) * dtype_size(v.dtype);
     v.elements -= static_cast<std::uint64_t>(x.first);
@@ -141,7 +141,7 @@ void update(const Block& to, const Block& left, const Block& right, double alpha
 namespace {
 
 [[noreturn]] void wrong_shapes(const Array& c, const Array& a, const Array& b, const std::string& what) {
-  fail<ShapeError>({.asked = "multiply_into",
+  fail<ShapeError>({.operation = "multiply_into",
                     .with = {{"c", to_string(c.shape())}, {"a", to_string(a.shape())}, {"b", to_string(b.shape())}},
                     .wrong = what});
 }
@@ -160,24 +160,24 @@ void check_update(const Array& c, const Array& a, const Array& b, const Update& 
     wrong_shapes(c, a, b, "c has not the product's shape");
   if (how.lower && (!matrices || m != n)) wrong_shapes(c, a, b, "c is not square, but has a triangle");
   if (c.dtype() != a.dtype() || c.dtype() != b.dtype() || !is_float(c.dtype()))
-    fail<DtypeError>({.asked = "multiply_into",
+    fail<DtypeError>({.operation = "multiply_into",
                       .with = {{"c", std::string(dtype_name(c.dtype()))},
                                {"a", std::string(dtype_name(a.dtype()))},
                                {"b", std::string(dtype_name(b.dtype()))}},
                       .wrong = "the arrays are not floats of one dtype",
-                      .todo = "Convert them with astype(...)"});
+                      .remedy = "Convert them with astype(...)"});
   if (c.device() != a.device() || c.device() != b.device())
     fail<DeviceError>(
-        {.asked = "multiply_into",
+        {.operation = "multiply_into",
          .with = {{"c on", to_string(c.device())}, {"a on", to_string(a.device())}, {"b on", to_string(b.device())}},
          .wrong = "the operands are on different devices",
-         .todo = "Move one with to(...)"});
+         .remedy = "Move one with to(...)"});
   for (std::size_t d = 0; d < c.shape().size(); ++d)
     if (c.strides()[d] == 0 && c.shape()[d] > 1)
-      fail<ArgumentError>({.asked = "multiply_into",
+      fail<ArgumentError>({.operation = "multiply_into",
                            .with = {{"c", to_string(c.shape())}},
                            .wrong = "elements of c, which is broadcast, share memory",
-                           .todo = "Give the array it was made from, or a copy()"});
+                           .remedy = "Give the array it was made from, or a copy()"});
 }
 
 /// c times beta where there is nothing to add.
@@ -190,26 +190,29 @@ void scale(Array& c, const Update& how) {
 
 void multiply_into(Array& c, const Array& a, const Array& b, const Update& how) {
   const detail::Operation operation("multiply_into", c, a, b);
-  detail::check_written("multiply_into", c);
-  detail::check_stored("multiply_into", a), detail::check_stored("multiply_into", b);
+  detail::check_write_target("multiply_into", c);
+  detail::check_stored_value("multiply_into", a), detail::check_stored_value("multiply_into", b);
   check_update(c, a, b, how);
-  const auto wrote = [&] {
-    operation.wrote(c, [&] { return Attributes{{"alpha", how.alpha}, {"beta", how.beta}, {"lower", how.lower}}; });
+  const auto finish_in_place = [&] {
+    operation.finish_in_place(c, [&] {
+      return Attributes{{"alpha", how.alpha}, {"beta", how.beta}, {"lower", how.lower}};
+    });
   };
-  if (c.size() == 0) return wrote();
-  if (a.size() == 0) return scale(c, how), wrote();
+  if (c.size() == 0) return finish_in_place();
+  if (a.size() == 0) return scale(c, how), finish_in_place();
   // Operands first: what is pending of them may read c.
   BufferView views[] = {{}, a.view(), b.view()};
   views[0] = c.view_for_writing();
   const auto matrix = [](const Array& x, const BufferView& v, bool row) {
-    if (x.rank() == 2) return ops::block_of(x, v);
+    if (x.rank() == 2) return ops::matrix_block_of(x, v);
     const std::int64_t n = x.shape()[0], stride = x.strides()[0];
-    return row ? ops::Block{&v, 1, n, 0, n * stride, stride} : ops::Block{&v, n, 1, 0, stride, 1};
+    return row ? ops::MatrixBlock{&v, 1, n, 0, n * stride, stride} : ops::MatrixBlock{&v, n, 1, 0, stride, 1};
   };
-  ops::Block blocks[] = {matrix(c, views[0], a.rank() == 1), matrix(a, views[1], true), matrix(b, views[2], false)};
+  ops::MatrixBlock blocks[] = {matrix(c, views[0], a.rank() == 1), matrix(a, views[1], true),
+                               matrix(b, views[2], false)};
   ops::join_views("multiply_into", views, blocks);
   ops::update(blocks[0], blocks[1], blocks[2], how.alpha, how.beta, how.lower);
-  wrote();
+  finish_in_place();
 }
 
 }  // namespace tessera

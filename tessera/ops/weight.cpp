@@ -20,17 +20,18 @@ WeightSpec spec_of(const Weight& w) {
   return {w.format(), static_cast<std::uint32_t>(parts[0].shape(-1)), parts.size() > 1 ? parts[1].dtype() : DType::f32};
 }
 
-void need_weight(const char* operation, const Weight& w) {
+void check_weight(const char* operation, const Weight& w) {
   if (!w.valid())
-    fail<ArgumentError>({.asked = operation, .wrong = "the weight is empty", .todo = "Make it with Weight::pack"});
+    fail<ArgumentError>(
+        {.operation = operation, .wrong = "the weight is empty", .remedy = "Make it with Weight::pack"});
 }
 
-void need_device(const char* operation, const Array& a, const Weight& w) {
+void check_device_match(const char* operation, const Array& a, const Weight& w) {
   if (a.device() != w.device())
-    fail<DeviceError>({.asked = operation,
+    fail<DeviceError>({.operation = operation,
                        .with = {{"array on", to_string(a.device())}, {"weight on", to_string(w.device())}},
                        .wrong = "the operands are on different devices",
-                       .todo = "Move the array with to(...), or pack the weight for the other device"});
+                       .remedy = "Move the array with to(...), or pack the weight for the other device"});
 }
 
 }  // namespace
@@ -43,19 +44,19 @@ std::uint64_t Weight::bytes() const {
 
 namespace {
 
-void need_product(const Array& x, const Weight& weight) {
-  need_weight("linear", weight);
-  need_device("linear", x, weight);
+void check_product(const Array& x, const Weight& weight) {
+  check_weight("linear", weight);
+  check_device_match("linear", x, weight);
   if (x.rank() < 1 || x.shape(-1) != weight.columns())
     fail<ShapeError>(
-        {.asked = "linear",
+        {.operation = "linear",
          .with = {{"x", to_string(x.shape())}, {"weight", to_string(Shape{weight.rows(), weight.columns()})}},
          .wrong = "the last axis of x is not as long as a row of the weight"});
   if (!is_float(x.dtype()))
-    fail<DtypeError>({.asked = "linear",
+    fail<DtypeError>({.operation = "linear",
                       .with = {{"x", std::string(dtype_name(x.dtype()))}},
                       .wrong = "x holds no floats",
-                      .todo = "Use astype"});
+                      .remedy = "Use astype"});
 }
 
 /// Rows of f32 numbers in blocks of 32 as 8-bit integers, as `spec` says.
@@ -96,7 +97,7 @@ QuantiseSpec wanted_by(const Weight& weight) {
 
 std::vector<Array> linear(const Array& x, std::initializer_list<const Weight*> weights) {
   detail::RuledOperation operation("linear", x);
-  for (const Weight* weight : weights) need_product(x, *weight);
+  for (const Weight* weight : weights) check_product(x, *weight);
   std::vector<Array> results;
   std::optional<Array> flat, numbers;
   std::vector<std::pair<QuantiseSpec, Array>> words;
@@ -146,7 +147,7 @@ std::vector<Array> linear(const Array& x, std::initializer_list<const Weight*> w
     static auto& family = *new KernelFamily<LinearSpec>(ops::trace_linear);
     family(spec).launch({static_cast<std::uint64_t>(groups * parts), 1, 1}, std::span(args));
   }
-  return operation.made(
+  return operation.finish(
       std::move(results),
       [&] {
         return Attributes{{"weights", static_cast<std::int64_t>(weights.size())}};
@@ -186,19 +187,19 @@ Array gather(const Weight& weight, const Array* ids) {
 
 Array embedding_rows(const Weight& weight, const Array& ids) {
   const detail::Operation operation("embedding_rows", ids);
-  need_weight("embedding_rows", weight);
-  need_device("embedding_rows", ids, weight);
+  check_weight("embedding_rows", weight);
+  check_device_match("embedding_rows", ids, weight);
   if (!is_int(ids.dtype()))
-    fail<DtypeError>({.asked = "embedding_rows",
+    fail<DtypeError>({.operation = "embedding_rows",
                       .with = {{"ids", std::string(dtype_name(ids.dtype()))}},
                       .wrong = "ids are integers"});
-  return operation.made(gather(weight, &ids));
+  return operation.finish(gather(weight, &ids));
 }
 
 Array dequantize(const Weight& weight) {
   const detail::Operation operation("dequantize");
-  need_weight("dequantize", weight);
-  return operation.made(gather(weight, nullptr));
+  check_weight("dequantize", weight);
+  return operation.finish(gather(weight, nullptr));
 }
 
 }  // namespace tessera

@@ -271,7 +271,7 @@ Weight Weight::pack_from(const From& from, WeightFormat format, std::uint64_t by
                          std::int64_t columns, Device device, WeightMemory* memory, const std::string& label) {
   const ops::WeightLayout& f = ops::layout_of(format);
   auto wrong = [&](const std::string& what) {
-    fail<ShapeError>({.asked = "Weight::pack",
+    fail<ShapeError>({.operation = "Weight::pack",
                       .with = {{"name", label},
                                {"format", std::string(f.name)},
                                {"rows", std::to_string(rows)},
@@ -320,7 +320,7 @@ Weight Weight::pack_from(const From& from, WeightFormat format, std::uint64_t by
   const std::size_t group_bytes = group * row_bytes;
   const std::size_t grain = std::clamp<std::size_t>(piece_bytes / group_bytes, 1, groups);
   const auto pack_all = [&](std::size_t first, std::size_t count, const Addresses& to) {
-    executor::Executor::instance().pieces(count, grain, [&](std::uint64_t begin, std::uint64_t end) {
+    executor::Executor::instance().parallel_for(count, grain, [&](std::uint64_t begin, std::uint64_t end) {
       std::vector<std::byte> room = rooms.take();
       Addresses at = to;
       for (std::size_t i = 0; i < parts.size(); ++i) at[i] += begin * parts[i].group_bytes();
@@ -368,11 +368,11 @@ Weight Weight::of(const Array& matrix, WeightFormat format, Device device, std::
   const std::string name(weight_format_name(format));
   if (matrix.rank() != 2)
     fail<ShapeError>(
-        {.asked = "Weight::of", .with = {{"shape", to_string(matrix.shape())}}, .wrong = "it is no matrix"});
+        {.operation = "Weight::of", .with = {{"shape", to_string(matrix.shape())}}, .wrong = "it is no matrix"});
   const std::vector<float> values = matrix.astype(DType::f32).to_vector<float>();
   const std::size_t columns = ops::layout_of(format).columns;
   if (static_cast<std::size_t>(matrix.shape(1)) % columns != 0)
-    fail<ShapeError>({.asked = "Weight::of",
+    fail<ShapeError>({.operation = "Weight::of",
                       .with = {{"shape", to_string(matrix.shape())}, {"format", name}},
                       .wrong = "a row is not whole blocks of " + std::to_string(columns)});
   std::vector<std::byte> bytes;
@@ -388,10 +388,10 @@ Weight Weight::of(const Array& matrix, WeightFormat format, Device device, std::
       case WeightFormat::q8_0: put(quantize_q8_0(std::span<const float, 32>(values.data() + i, 32))); break;
       case WeightFormat::q4_0: put(quantize_q4_0(std::span<const float, 32>(values.data() + i, 32))); break;
       default:
-        fail<ArgumentError>({.asked = "Weight::of",
+        fail<ArgumentError>({.operation = "Weight::of",
                              .with = {{"format", name}},
                              .wrong = "arrays are not rounded to this format, it is only read from files",
-                             .todo = "Use f32, f16, bf16, q8_0 or q4_0"});
+                             .remedy = "Use f32, f16, bf16, q8_0 or q4_0"});
     }
   }
   return pack(format, bytes, matrix.shape(0), matrix.shape(1), device, std::move(label));

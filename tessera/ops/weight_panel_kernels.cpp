@@ -36,14 +36,14 @@ ir::Function trace_linear_panel(const LinearPanelSpec& spec) {
   const ir::Value lane = ir::thread_id(0), block = ir::block_id(0), none = ir::index_literal(0);
   const ir::Value across = (tiles + (block_tiles - 1)) / block_tiles, first_group = block / across * block_groups,
                   first_tile = (block - block / across * across) * block_tiles;
-  const ir::Value groups_here = ir::min(block_groups, groups - first_group),
-                  tiles_here = ir::min(block_tiles, tiles - first_tile);
+  const ir::Value active_groups = ir::min(block_groups, groups - first_group),
+                  active_tiles = ir::min(block_tiles, tiles - first_tile);
   const auto sums_at = [&](ir::Value tile, ir::Value group) {
     return (tile * static_cast<int>(spec.groups) + group) * (tokens * lanes) + lane;
   };
 
   const auto unpack = [&](ir::Value step0, ir::Value step1) {
-    ir::for_(0, groups_here, [&](ir::Value g) {
+    ir::for_(0, active_groups, [&](ir::Value g) {
       const ir::Value from = (first_group + g) * steps;
       ir::for_(step0, step1, [&](ir::Value step) {
         const ir::Value at = g * depth + (step - step0);
@@ -118,18 +118,18 @@ ir::Function trace_linear_panel(const LinearPanelSpec& spec) {
   ir::for_(0, steps, depth, [&](ir::Value step0) {
     const ir::Value step1 = ir::min(step0 + depth, steps);
     unpack(step0, step1);
-    ir::for_(0, tiles_here, [&](ir::Value tile) {
+    ir::for_(0, active_tiles, [&](ir::Value tile) {
       const auto some = [&](ir::Value from, ir::Value to, int side) {
         ir::for_(from, to, side, [&](ir::Value g) { multiply(step0, step1, tile, g, side); });
       };
-      const ir::Value even = together > 1 ? groups_here - groups_here % together : groups_here;
+      const ir::Value even = together > 1 ? active_groups - active_groups % together : active_groups;
       some(none, even, together);
-      if (together > 1) some(even, groups_here, 1);
+      if (together > 1) some(even, active_groups, 1);
     });
   });
-  ir::for_(0, tiles_here, [&](ir::Value tile) {
+  ir::for_(0, active_tiles, [&](ir::Value tile) {
     const ir::Value first = (first_tile + tile) * tokens;
-    ir::for_(0, groups_here, [&](ir::Value g) {
+    ir::for_(0, active_groups, [&](ir::Value g) {
       const ir::Value row = (first_group + g) * lanes + lane;
       ir::for_(0, ir::min(ir::index_literal(tokens), count - first), [&](ir::Value t) {
         ir::if_(row < rows, [&] { y.store((first + t) * rows + row, partial.load(sums_at(tile, g) + t * lanes)); });

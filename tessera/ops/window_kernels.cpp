@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "tessera/array/extremes.h"
+#include "tessera/array/min_max.h"
 #include "tessera/ops/windows.h"
 
 namespace tessera::ops {
@@ -153,7 +153,7 @@ ir::Function trace_windows(const WindowSpec& spec) {
         const Value v = ir::cast(sums, in.load_if(exists, start + row * g.columns + column, zero));
         if (mean) return sum.set(sum.get() + v);
         // By integers that order alike (extremes.h): a NaN is above all, and no device loses denormals.
-        const Value key = floats ? detail::order_key(v, true) : v;
+        const Value key = floats ? detail::sortable_key(v, true) : v;
         const Value better = exists && (best->get() < 0 || key > sum.get());
         sum.set(ir::select(better, key, sum.get()));
         best->set(ir::select(better, ir::cast(DType::i32, row * g.columns + column), best->get()));
@@ -166,7 +166,7 @@ ir::Function trace_windows(const WindowSpec& spec) {
   } else if (spec.kind == WindowSpec::positions) {
     out.store(result, best->get());
   } else {
-    const Value v = floats ? detail::from_order_key(sum.get()) : sum.get();
+    const Value v = floats ? detail::from_sortable_key(sum.get()) : sum.get();
     out.store(result, ir::cast(spec.dtype, v));
   }
   return builder.finish();

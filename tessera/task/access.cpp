@@ -15,8 +15,8 @@ namespace detail {
 
 namespace {
 /// To who comes after it: it has ended, and if it failed somebody was told.
-bool matters_no_more(const executor::Node& node) noexcept {
-  return node.ended() && (!node.failure() || node.failure()->origin->told.load(std::memory_order_relaxed));
+bool is_obsolete(const executor::Node& node) noexcept {
+  return node.ended() && (!node.failure() || node.failure()->origin->observed.load(std::memory_order_relaxed));
 }
 }  // namespace
 
@@ -24,7 +24,7 @@ template <std::size_t inside>
 void AccessOrder::Nodes<inside>::forget_ended() noexcept {
   auto kept = all_.begin();
   for (executor::Node* n : all_) {
-    if (matters_no_more(*n))
+    if (is_obsolete(*n))
       n->drop();
     else
       *kept++ = n;
@@ -37,8 +37,8 @@ bool AccessOrder::Nodes<inside>::ended() const noexcept {
   return std::ranges::all_of(all_, [](const executor::Node* n) { return n->ended(); });
 }
 template <std::size_t inside>
-bool AccessOrder::Nodes<inside>::over() const noexcept {
-  return std::ranges::all_of(all_, [](const executor::Node* n) { return matters_no_more(*n); });
+bool AccessOrder::Nodes<inside>::is_finished() const noexcept {
+  return std::ranges::all_of(all_, [](const executor::Node* n) { return is_obsolete(*n); });
 }
 
 /// The only cell of the tiling in which the part lies, if there is one: cells are as large as the tiling's first part,
@@ -110,18 +110,18 @@ void AccessOrder::find_near(const StoragePart& part, Device device) {
 }
 
 void AccessOrder::conflicts_with(const Entry& e, Access mode, const StoragePart& part, Device device,
-                                 const Each& after) {
+                                 const NodeVisitor& after) {
   using Dependency = executor::Node::Dependency;
   const bool elsewhere = e.device != device && (writes(mode) || !e.writers.empty()), meets = overlap(e.part, part);
   if (!elsewhere && !meets) return;
   const bool together = mode == Access::commute && e.open && e.mode == mode && e.part == part;
-  if (!together) return conflicts_with_met(e, mode, meets, after);
+  if (!together) return conflicts_with_overlapping(e, mode, meets, after);
   const bool uses = meets && !e.overwritten;
   for (executor::Node* const n : e.before) after(*n, uses ? Dependency::result : Dependency::order);
   for (executor::Node* const n : e.readers) after(*n, Dependency::order);
 }
 
-void AccessOrder::conflicts(Access mode, const StoragePart& part, Device device, const Each& after) {
+void AccessOrder::conflicts(Access mode, const StoragePart& part, Device device, const NodeVisitor& after) {
   find_near(part, device);
   for (const std::uint32_t i : near_) conflicts_with(entries_[i], mode, part, device, after);
 }
@@ -198,7 +198,7 @@ void AccessOrder::clean() {
   for (std::uint32_t i = 0; i < kept && kept > 1; ++i) list(i);
 }
 
-void AccessOrder::note_commuting(Entry& e, executor::Node& node) {
+void AccessOrder::record_commuting(Entry& e, executor::Node& node) {
   if (!e.open || e.mode != Access::commute) {  // the readers stay: all of these come after them
     if (e.overwritten) e.writers.clear();      // what overwrote them came after them
     e.before = std::move(e.writers);
@@ -208,7 +208,8 @@ void AccessOrder::note_commuting(Entry& e, executor::Node& node) {
   e.mode = Access::commute, e.open = true, e.overwritten = false;
 }
 
-bool AccessOrder::add(executor::Node& node, Access mode, const StoragePart& part, Device device, const Each& after) {
+bool AccessOrder::add(executor::Node& node, Access mode, const StoragePart& part, Device device,
+                      const NodeVisitor& after) {
   if (part.empty()) return false;
   if (entries_.size() == 1 && entries_[0].device == device && entries_[0].part == part) {  // as mostly it is
     conflicts_with(entries_[0], mode, part, device, after);
@@ -240,15 +241,15 @@ bool AccessOrder::add(executor::Node& node, Access mode, const StoragePart& part
   return true;
 }
 
-bool AccessOrder::add_first_whole(executor::Node& node, Access mode, std::uint64_t bytes, Device device,
-                                  const Each& after) {
-  const StoragePart all = whole_part(bytes);
+bool AccessOrder::add_first_full(executor::Node& node, Access mode, std::uint64_t bytes, Device device,
+                                 const NodeVisitor& after) {
+  const StoragePart all = full_part(bytes);
   const bool added = add(node, mode, all, device, after);
-  if (entries_.size() == 1) entries_[0].whole = entries_[0].part == all;
+  if (entries_.size() == 1) entries_[0].is_full = entries_[0].part == all;
   return added;
 }
 
-void AccessOrder::unended(Access mode, const StoragePart& part, const Each& f) {
+void AccessOrder::for_each_pending(Access mode, const StoragePart& part, const NodeVisitor& f) {
   using Dependency = executor::Node::Dependency;
   find_near(part, device_);
   const bool forgets = entries_.size() >= few;
@@ -266,10 +267,10 @@ void AccessOrder::unended(Access mode, const StoragePart& part, const Each& f) {
   }
 }
 
-bool AccessOrder::busy(Access mode, const StoragePart& part) {
+bool AccessOrder::has_pending(Access mode, const StoragePart& part) {
   bool found = false;
   const auto note = [&](executor::Node&, executor::Node::Dependency) { found = true; };
-  unended(mode, part, note);
+  for_each_pending(mode, part, note);
   return found;
 }
 

@@ -14,8 +14,8 @@
 #include "tessera/base/inline_vector.h"
 #include "tessera/base/spin_lock.h"
 #include "tessera/device/device.h"
+#include "tessera/executor/commute_lock.h"
 #include "tessera/executor/executor.h"
-#include "tessera/executor/turn.h"
 #include "tessera/task/part.h"
 
 namespace tessera {
@@ -36,10 +36,10 @@ namespace detail {
 class AccessOrder {
  public:
   /// What is called for each node; refers to the caller's function.
-  class Each {
+  class NodeVisitor {
    public:
     template <class F>
-    Each(const F& f) noexcept
+    NodeVisitor(const F& f) noexcept
         : f_(&f), call_([](const void* g, executor::Node& node, executor::Node::Dependency kind) {
             (*static_cast<const F*>(g))(node, kind);
           }) {}
@@ -53,32 +53,32 @@ class AccessOrder {
   /// Calls `after` for every node that an access of this kind has to wait for: it may name a node more than once. Parts
   /// that do not overlap are ordered too where one of them is written on another device: what is valid is known of
   /// whole storages.
-  void conflicts(Access mode, const StoragePart& part, Device device, const Each& after);
+  void conflicts(Access mode, const StoragePart& part, Device device, const NodeVisitor& after);
   /// The same, and from now on `node` is one of them: true, and a reference to it that the caller has counted is this
   /// one's. False for an empty part.
-  bool add(executor::Node& node, Access mode, const StoragePart& part, Device device, const Each& after);
+  bool add(executor::Node& node, Access mode, const StoragePart& part, Device device, const NodeVisitor& after);
   /// The same of the whole storage of `bytes`.
-  bool add_whole(executor::Node& node, Access mode, std::uint64_t bytes, Device device, const Each& after) {
-    if (entries_.size() != 1 || !entries_[0].whole || !(entries_[0].device == device) || mode == Access::commute)
+  bool add_full(executor::Node& node, Access mode, std::uint64_t bytes, Device device, const NodeVisitor& after) {
+    if (entries_.size() != 1 || !entries_[0].is_full || !(entries_[0].device == device) || mode == Access::commute)
         [[unlikely]]
-      return add_first_whole(node, mode, bytes, device, after);
-    conflicts_with_met(entries_[0], mode, true, after);
+      return add_first_full(node, mode, bytes, device, after);
+    conflicts_with_overlapping(entries_[0], mode, true, after);
     note(entries_[0], node, mode);
     return true;
   }
   /// Calls `f` for every node that meets the part, would conflict and has not ended.
-  void unended(Access mode, const StoragePart& part, const Each& f);
+  void for_each_pending(Access mode, const StoragePart& part, const NodeVisitor& f);
   /// Whether there is any.
-  bool busy(Access mode, const StoragePart& part);
+  bool has_pending(Access mode, const StoragePart& part);
   /// For who owns it; nothing here takes it.
   executor::SpinLock& lock() const noexcept { return entries_.lock; }
   /// Parts that are remembered, and how many were compared with new ones so far; for tests.
   std::size_t parts() const { return entries_.size(); }
   std::uint64_t compared() const { return compared_; }
   /// Of those that commute, whatever their parts.
-  executor::Turn& turn() {
-    if (!turn_) turn_ = std::make_unique<executor::Turn>();
-    return *turn_;
+  executor::CommuteLock& commute_lock() {
+    if (!commute_lock_) commute_lock_ = std::make_unique<executor::CommuteLock>();
+    return *commute_lock_;
   }
 
  private:
@@ -106,7 +106,7 @@ class AccessOrder {
     void forget_ended() noexcept;
     bool ended() const noexcept;
     /// Ended, and none with a failure that nobody was told: it is for those that come after.
-    bool over() const noexcept;
+    bool is_finished() const noexcept;
     bool empty() const noexcept { return all_.empty(); }
     executor::Node* const* begin() const noexcept { return all_.begin(); }
     executor::Node* const* end() const noexcept { return all_.end(); }
@@ -144,7 +144,7 @@ class AccessOrder {
     Access mode = Access::in;  // of the writers
     bool open = false;         // more may commute with the writers
     bool overwritten = false;  // on another device: the writers' results are used no more
-    bool whole = false;        // it is all of the storage; else it may be
+    bool is_full = false;      // it is all of the storage; else it may be
     Listed listed = Listed::no;
     Nodes<1> writers;  // the last one, or those that commute
     Nodes<2> readers;  // since, and where writers commute before
@@ -152,7 +152,7 @@ class AccessOrder {
     StoragePart part;
     Nodes<1> before;  // the writers that commuting ones come after
     Spans::At span;   // if it is listed in some
-    bool idle() const noexcept { return writers.over() && readers.ended() && before.over(); }
+    bool idle() const noexcept { return writers.is_finished() && readers.ended() && before.is_finished(); }
   };
   // The first lies inside: most storages have but one, of all that they are.
   class Entries {
@@ -190,9 +190,10 @@ class AccessOrder {
   static constexpr std::size_t most_in_cell = 16;  // entries, before their spans are looked at instead
 
   std::uint64_t cell_of(const StoragePart& part) const;
-  bool add_first_whole(executor::Node& node, Access mode, std::uint64_t bytes, Device device, const Each& after);
-  static void conflicts_with(const Entry& e, Access mode, const StoragePart& part, Device device, const Each& after);
-  static void conflicts_with_met(const Entry& e, Access mode, bool meets, const Each& after) {
+  bool add_first_full(executor::Node& node, Access mode, std::uint64_t bytes, Device device, const NodeVisitor& after);
+  static void conflicts_with(const Entry& e, Access mode, const StoragePart& part, Device device,
+                             const NodeVisitor& after);
+  static void conflicts_with_overlapping(const Entry& e, Access mode, bool meets, const NodeVisitor& after) {
     using Dependency = executor::Node::Dependency;
     const bool uses = meets && mode != Access::out && !e.overwritten;
     for (executor::Node* const n : e.writers) after(*n, uses ? Dependency::result : Dependency::order);
@@ -204,7 +205,7 @@ class AccessOrder {
       e.readers.add(node);
       e.open = false;
     } else if (mode == Access::commute) {
-      note_commuting(e, node);
+      record_commuting(e, node);
     } else {
       e.writers.clear(), e.readers.clear();
       if (!e.before.empty()) [[unlikely]]
@@ -213,7 +214,7 @@ class AccessOrder {
       e.mode = mode, e.open = false, e.overwritten = false;
     }
   }
-  static void note_commuting(Entry& e, executor::Node& node);
+  static void record_commuting(Entry& e, executor::Node& node);
   void find_near(const StoragePart& part, Device device);
   std::uint32_t new_entry(const StoragePart& part, Device device);
   void list(std::uint32_t index);
@@ -233,7 +234,7 @@ class AccessOrder {
   std::vector<std::uint32_t> near_;  // what find_near found, the last one first
   std::size_t clean_at_ = few;
   std::uint64_t compared_ = 0;
-  std::unique_ptr<executor::Turn> turn_;
+  std::unique_ptr<executor::CommuteLock> commute_lock_;
 };
 
 }  // namespace detail

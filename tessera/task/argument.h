@@ -11,8 +11,8 @@
 
 #include "tessera/array/array.h"
 #include "tessera/task/access.h"
-#include "tessera/task/kept_access.h"
-#include "tessera/task/node.h"
+#include "tessera/task/stored_access.h"
+#include "tessera/task/task_node.h"
 
 namespace tessera {
 class Extent;
@@ -20,28 +20,28 @@ class Extent;
 
 namespace tessera::detail {
 
-[[noreturn]] void no_task();
+[[noreturn]] void throw_no_task();
 
 /// A task's result as an argument of the task that runs: an array on another device is copied to this task's.
 template <class T>
-const T& result_here(const T& result) {
+const T& result_on_current_device(const T& result) {
   return result;
 }
-Array result_here(const Array& result);
+Array result_on_current_device(const Array& result);
 
 /// Where the newest contents are counts, `weight` times.
-void place_data(Placing& placing, const Array& array, unsigned weight = 1);
+void place_data(TaskPlacer& placer, const Array& array, unsigned weight = 1);
 /// The task uses it so: it comes after others that do, and gets it where it runs.
-void declare_access(TaskNode& node, KeptAccess& access);
+void declare_access(TaskNode& node, StoredAccess& access);
 /// The same of an array that is kept in something else, and is changed to where the task runs.
 void declare_access(TaskNode& node, Array& array, Access mode, MatrixPart triangle = MatrixPart::none);
 
 /// Whether an argument of this type is where the task is, whatever that is: an array of which it gets a copy there, or
 /// a plain value. A task of such arguments may be moved before it begins.
 template <class T>
-constexpr bool follows_its_task = std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_same_v<T, Extent>;
+constexpr bool is_relocatable = std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_same_v<T, Extent>;
 template <>
-inline constexpr bool follows_its_task<Array> = true;
+inline constexpr bool is_relocatable<Array> = true;
 
 /// Whether a result of this type may be deferred, and has an eval().
 template <class T>
@@ -64,49 +64,49 @@ class TaskResult<void> : public TaskNode {
 
 /// What keeps an argument of type T until the task runs.
 template <class T>
-struct KeptArgument {
+struct StoredArgument {
   using type = T;
-  using Opened = T&;  ///< and what that is while it runs
+  using Bound = T&;  ///< and what that is while it runs
 };
 template <>
-struct KeptArgument<Array> {
-  using type = KeptAccess;
+struct StoredArgument<Array> {
+  using type = StoredAccess;
 };
 /// While the task runs, the array is an Array.
-struct OpenedArray {
-  explicit OpenedArray(KeptAccess& kept) : array(kept.array()) {}
+struct BoundArray {
+  explicit BoundArray(StoredAccess& kept) : array(kept.array()) {}
   Array array;
 };
 template <>
-struct KeptArgument<KeptAccess> {
-  using Opened = OpenedArray;
+struct StoredArgument<StoredAccess> {
+  using Bound = BoundArray;
 };
 
 /// An argument of type T: `place` is asked of it as it is given, the others of what keeps it.
 template <class T>
 struct TaskArgument {
   /// On the submitter, before the task is made: where it may run. Its number counts from 1.
-  static void place(Placing&, std::size_t, const T&) {}
+  static void place(TaskPlacer&, std::size_t, const T&) {}
   /// On the submitter, before it is submitted: what it comes after.
   static void attach(TaskNode&, T&) {}
   /// On the thread that runs it: a tuple of what the function gets for it.
-  static std::tuple<T&> give(T& stored) { return std::tuple<T&>(stored); }
+  static std::tuple<T&> unwrap(T& stored) { return std::tuple<T&>(stored); }
 };
 template <class T>
 struct TaskArgument<std::reference_wrapper<T>> {
-  static void place(Placing&, std::size_t, const std::reference_wrapper<T>&) {}
+  static void place(TaskPlacer&, std::size_t, const std::reference_wrapper<T>&) {}
   static void attach(TaskNode&, std::reference_wrapper<T>&) {}
-  static std::tuple<T&> give(std::reference_wrapper<T>& stored) { return std::tuple<T&>(stored.get()); }
+  static std::tuple<T&> unwrap(std::reference_wrapper<T>& stored) { return std::tuple<T&>(stored.get()); }
 };
 template <>
 struct TaskArgument<Array> {
-  static void place(Placing& placing, std::size_t, const Array& array) { place_data(placing, array); }
-  /// `unsaid`: what the function does to it, as far as its type tells.
-  static void attach(TaskNode& node, KeptAccess& kept, Access unsaid) {
-    kept.set_mode(unsaid);
+  static void place(TaskPlacer& placer, std::size_t, const Array& array) { place_data(placer, array); }
+  /// `default_mode`: what the function does to it, as far as its type tells.
+  static void attach(TaskNode& node, StoredAccess& kept, Access default_mode) {
+    kept.set_mode(default_mode);
     declare_access(node, kept);
   }
-  static std::tuple<Array&> give(OpenedArray& opened) { return std::tuple<Array&>(opened.array); }
+  static std::tuple<Array&> unwrap(BoundArray& bound) { return std::tuple<Array&>(bound.array); }
 };
 
 /// A function of type F.
@@ -115,8 +115,8 @@ struct TaskFunction {
   static constexpr bool kernel = requires(const F& f) { f.untyped().function(); };
 
   /// After its arguments.
-  static void place([[maybe_unused]] Placing& placing, const F&) {
-    if constexpr (requires { F::backends; }) placing.only(F::backends(), "variants");
+  static void place([[maybe_unused]] TaskPlacer& placer, const F&) {
+    if constexpr (requires { F::backends; }) placer.restrict_to(F::backends(), "variants");
   }
   static std::string name(const F& f) {
     if constexpr (kernel)
@@ -135,7 +135,7 @@ struct TaskFunction {
   }
   /// Whether it is given a std::stop_token before what its arguments give.
   template <class... G>
-  static constexpr bool takes_stop =
+  static constexpr bool takes_stop_token =
       !kernel && !std::is_invocable_v<F&, G...> && std::is_invocable_v<F&, std::stop_token, G...>;
   template <class... G>
   static decltype(auto) call(TaskNode& node, F& f, G&&... given) {
@@ -163,15 +163,15 @@ struct TaskFunction {
 template <class F, class... A>
 struct TaskResultOf {
   template <class B>
-  using Opened = typename KeptArgument<typename KeptArgument<B>::type>::Opened;
-  using Given = decltype(std::tuple_cat(TaskArgument<A>::give(std::declval<Opened<A>&>())...));
+  using Bound = typename StoredArgument<typename StoredArgument<B>::type>::Bound;
+  using Given = decltype(std::tuple_cat(TaskArgument<A>::unwrap(std::declval<Bound<A>&>())...));
   template <class... G>
   static auto call(std::tuple<G...>*)
       -> decltype(TaskFunction<F>::call(std::declval<TaskNode&>(), std::declval<F&>(), std::declval<G>()...));
   using type = std::decay_t<decltype(call(static_cast<Given*>(nullptr)))>;
   template <class... G>
-  static constexpr bool takes_stop(std::tuple<G...>*) {
-    return TaskFunction<F>::template takes_stop<G...>;
+  static constexpr bool takes_stop_token(std::tuple<G...>*) {
+    return TaskFunction<F>::template takes_stop_token<G...>;
   }
 };
 
@@ -181,34 +181,35 @@ class FunctionTask final : public TaskResult<typename TaskResultOf<F, A...>::typ
   using Result = typename TaskResultOf<F, A...>::type;
 
   template <class G, class... B>
-  FunctionTask(executor::Group& group, Device device, std::shared_ptr<const OptionsInForce> options,
-               const TaskOptions& said, std::string kernel_name, G&& f, B&&... arguments)
-      : TaskResult<Result>(group, device, std::move(options), said, std::move(kernel_name)),
+  FunctionTask(executor::Group& group, Device device, std::shared_ptr<const InheritedOptions> options,
+               const TaskOptions& call_options, std::string kernel_name, G&& f, B&&... arguments)
+      : TaskResult<Result>(group, device, std::move(options), call_options, std::move(kernel_name)),
         kept_(std::in_place, std::forward<G>(f), std::forward<B>(arguments)...) {}
   ~FunctionTask() override { this->forget_data(); }
 
   void attach_arguments() {
     // Made now: later another thread may be cancelling.
     using Of = TaskResultOf<F, A...>;
-    if constexpr (Of::takes_stop(static_cast<typename Of::Given*>(nullptr))) this->stop_token();
+    if constexpr (Of::takes_stop_token(static_cast<typename Of::Given*>(nullptr))) this->stop_token();
     [[maybe_unused]] std::size_t number = 0;
     std::apply([&](F& f, auto&... arguments) { (attach_one<A>(f, number++, arguments), ...); }, *kept_);
     if (TaskData* const data = this->data()) data->order();
   }
 
  protected:
-  std::byte* room() noexcept override {
+  std::byte* inline_storage() noexcept override {
     if constexpr (has_accesses)
-      return room_.memory;
+      return inline_storage_.memory;
     else
       return nullptr;
   }
   void call() override {
     std::apply(
         [&](F& f, auto&... kept) {
-          std::tuple<F&, typename TaskResultOf<F, A...>::template Opened<A>...> opened(f, kept...);
-          std::apply([&](F&, auto&... arguments) { call_with(f, std::tuple_cat(TaskArgument<A>::give(arguments)...)); },
-                     opened);
+          std::tuple<F&, typename TaskResultOf<F, A...>::template Bound<A>...> bound(f, kept...);
+          std::apply(
+              [&](F&, auto&... arguments) { call_with(f, std::tuple_cat(TaskArgument<A>::unwrap(arguments)...)); },
+              bound);
         },
         *kept_);
     // What is deferred reads memory that others may write once this has ended.
@@ -238,10 +239,10 @@ class FunctionTask final : public TaskResult<typename TaskResultOf<F, A...>::typ
     else
       TaskArgument<B>::attach(*this, kept);
   }
-  static constexpr bool has_accesses = (std::is_same_v<typename KeptArgument<A>::type, KeptAccess> || ...);
-  struct NoRoom {};
-  [[no_unique_address]] std::conditional_t<has_accesses, AccessRoom, NoRoom> room_;
-  std::optional<std::tuple<F, typename KeptArgument<A>::type...>> kept_;  // until it has run
+  static constexpr bool has_accesses = (std::is_same_v<typename StoredArgument<A>::type, StoredAccess> || ...);
+  struct NoInlineStorage {};
+  [[no_unique_address]] std::conditional_t<has_accesses, InlineAccessStorage, NoInlineStorage> inline_storage_;
+  std::optional<std::tuple<F, typename StoredArgument<A>::type...>> kept_;  // until it has run
 };
 
 }  // namespace tessera::detail

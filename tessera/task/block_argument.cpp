@@ -4,8 +4,8 @@
 
 namespace tessera::detail {
 
-void place_data(Placing& placing, const AccessedBlocks& a) {
-  for (const Tile& t : a.array.tiles()) place_data(placing, Accessed{t.array(), a.mode});
+void place_data(TaskPlacer& placer, const AccessedBlocks& a) {
+  for (const Tile& t : a.array.tiles()) place_data(placer, Accessed{t.array(), a.mode});
 }
 void declare_access(TaskNode& node, BlockArray& a, Access mode) {
   a.tiles_ = std::make_shared<std::vector<Array>>(*a.tiles_);

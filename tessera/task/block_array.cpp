@@ -34,7 +34,7 @@ void fill_tile(Array& tile, const ArrayOperand& value) {
 }
 void check_scalar(const char* operation, const ArrayOperand& value) {
   if (value.is_array())
-    fail<ArgumentError>({.asked = operation, .wrong = "the value is an array", .todo = "Use assign, or from"});
+    fail<ArgumentError>({.operation = operation, .wrong = "the value is an array", .remedy = "Use assign, or from"});
 }
 
 }  // namespace
@@ -69,7 +69,7 @@ Distribution by_columns() {
 BlockArray BlockArray::layout(Shape shape, Shape tile, DType dtype) {
   check_shape("BlockArray", shape);
   if (tile.size() != shape.size() || std::ranges::any_of(tile, [](std::int64_t n) { return n < 1; }))
-    fail<ShapeError>({.asked = "BlockArray",
+    fail<ShapeError>({.operation = "BlockArray",
                       .with = {{"shape", to_string(shape)}, {"tile", to_string(tile)}},
                       .wrong = "a tile has as many dimensions as the array, each of at least 1"});
   BlockArray out;
@@ -173,7 +173,7 @@ Tile BlockArray::tile(const Shape& index) const {
   bool inside = index.size() == grid_.size();
   for (std::size_t d = 0; inside && d < grid_.size(); ++d) inside = index[d] >= 0 && index[d] < grid_[d];
   if (!inside)
-    fail<ShapeError>({.asked = "tile",
+    fail<ShapeError>({.operation = "tile",
                       .with = {{"index", to_string(index)}, {"grid", to_string(grid_)}},
                       .wrong = "there is no such tile"});
   const Array& tile = (*tiles_)[number(index)];
@@ -237,7 +237,7 @@ BlockArray BlockArray::slice(const Shape& begin, const Shape& end) const {
   for (std::size_t d = 0; right && d < shape_.size(); ++d)
     right = begin[d] >= 0 && begin[d] <= end[d] && end[d] <= shape_[d];
   if (!right)
-    fail<ShapeError>({.asked = "slice",
+    fail<ShapeError>({.operation = "slice",
                       .with = {{"shape", to_string(shape_)}, {"begin", to_string(begin)}, {"end", to_string(end)}},
                       .wrong = "the slice is not within the array"});
   Shape shape = end;
@@ -287,7 +287,7 @@ void BlockArray::assign(const Shape& begin, const BlockArray& value) {
   for (std::size_t d = 0; right && d < shape_.size(); ++d) right = begin[d] >= 0 && end[d] <= shape_[d];
   if (!right)
     fail<ShapeError>(
-        {.asked = "assign",
+        {.operation = "assign",
          .with = {{"shape", to_string(shape_)}, {"begin", to_string(begin)}, {"value", to_string(value.shape())}},
          .wrong = "the value does not lie within the array"});
   for (const Tile& t : tiles()) {

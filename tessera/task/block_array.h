@@ -346,32 +346,32 @@ BlockArray stencil(const BlockArray& a, const Halo& halo, const std::function<Ar
 namespace detail {
 
 template <>
-inline constexpr bool follows_its_task<AccessedBlocks> = true;
+inline constexpr bool is_relocatable<AccessedBlocks> = true;
 template <>
-inline constexpr bool follows_its_task<BlockArray> = true;
+inline constexpr bool is_relocatable<BlockArray> = true;
 template <>
-inline constexpr bool follows_its_task<Tile> = true;
+inline constexpr bool is_relocatable<Tile> = true;
 template <>
 inline constexpr bool is_deferred<BlockArray> = true;
-void place_data(Placing& placing, const AccessedBlocks& a);
+void place_data(TaskPlacer& placer, const AccessedBlocks& a);
 /// Of tiles of its own from now on, which the task may have elsewhere.
 void declare_access(TaskNode& node, BlockArray& a, Access mode);
 
 template <>
-struct KeptArgument<Tile> : KeptArgument<Array> {};
+struct StoredArgument<Tile> : StoredArgument<Array> {};
 template <>
 struct TaskArgument<Tile> : TaskArgument<Array> {};
 template <>
 struct TaskArgument<AccessedBlocks> {
-  static void place(Placing& placing, std::size_t, const AccessedBlocks& a) { place_data(placing, a); }
+  static void place(TaskPlacer& placer, std::size_t, const AccessedBlocks& a) { place_data(placer, a); }
   static void attach(TaskNode& node, AccessedBlocks& a) { declare_access(node, a.array, a.mode); }
-  static std::tuple<BlockArray&> give(AccessedBlocks& a) { return std::tuple<BlockArray&>(a.array); }
+  static std::tuple<BlockArray&> unwrap(AccessedBlocks& a) { return std::tuple<BlockArray&>(a.array); }
 };
 template <>
 struct TaskArgument<BlockArray> {
-  static void place(Placing& placing, std::size_t, const BlockArray& a) { place_data(placing, in(a)); }
+  static void place(TaskPlacer& placer, std::size_t, const BlockArray& a) { place_data(placer, in(a)); }
   static void attach(TaskNode& node, BlockArray& a) { declare_access(node, a, Access::in); }
-  static std::tuple<BlockArray&> give(BlockArray& a) { return std::tuple<BlockArray&>(a); }
+  static std::tuple<BlockArray&> unwrap(BlockArray& a) { return std::tuple<BlockArray&>(a); }
 };
 
 }  // namespace detail

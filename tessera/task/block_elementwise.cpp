@@ -72,7 +72,7 @@ BlockArray tile_by_tile(const char* name, const Operands& operands, F&& f) {
   Operands order;  // in which they give the result its tiling
   for (const BlockOperand* o : operands)
     if (o->blocks()) order.push_back(o);
-  if (order.empty()) fail<ArgumentError>({.asked = name, .wrong = "one operand must be a block array"});
+  if (order.empty()) fail<ArgumentError>({.operation = name, .wrong = "one operand must be a block array"});
   Shape shape = order[0]->blocks()->shape();
   for (const BlockOperand* o : order) shape = broadcast_shapes(name, shape, o->blocks()->shape());
   std::ranges::stable_sort(
@@ -101,7 +101,7 @@ BlockArray tile_by_tile(const char* name, const Operands& operands, F&& f) {
     Shape extent = index;
     for (std::size_t d = 0; d < extent.size(); ++d) extent[d] = std::min(tile[d], shape[d] - index[d] * tile[d]);
     if (tiles.back().shape() != extent)
-      fail<ShapeError>({.asked = name,
+      fail<ShapeError>({.operation = name,
                         .with = {{"tile", to_string(extent)}, {"result", to_string(tiles.back().shape())}},
                         .wrong = "the result of a tile has not its shape"});
   });
@@ -131,7 +131,7 @@ BlockArray binary(const char* name, Array (*f)(ArrayOperand, ArrayOperand), cons
 BlockArray& update(const char* name, Array& (Array::*f)(ArrayOperand), BlockArray& a, const BlockOperand& b) {
   BlockOperand value = b;
   if (b.blocks() && broadcast_shapes(name, a.shape(), b.blocks()->shape()) != a.shape())
-    fail<ShapeError>({.asked = name,
+    fail<ShapeError>({.operation = name,
                       .with = {{"left", to_string(a.shape())}, {"right", to_string(b.blocks()->shape())}},
                       .wrong = "the right side would stretch the left, which is changed in place"});
   if (a.size() == 0) return a;
@@ -198,7 +198,7 @@ BlockArray hypot(const BlockOperand& a, const BlockOperand& b) { return binary("
 BlockArray copysign(const BlockOperand& a, const BlockOperand& b) { return binary("copysign", copysign, a, b); }
 BlockArray where(const BlockOperand& condition, const BlockOperand& if_true, const BlockOperand& if_false) {
   if (condition.scalar())
-    fail<ArgumentError>({.asked = "where", .wrong = "the condition must be an array or a block array"});
+    fail<ArgumentError>({.operation = "where", .wrong = "the condition must be an array or a block array"});
   return operation("where", {&condition, &if_true, &if_false},
                    [](std::vector<ArrayOperand> o) { return where(o[0].take(), std::move(o[1]), std::move(o[2])); });
 }

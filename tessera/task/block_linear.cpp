@@ -7,7 +7,7 @@
 
 #include "tessera/array/functions.h"
 #include "tessera/ops/linear_algebra.h"
-#include "tessera/ops/packed_right.h"
+#include "tessera/ops/packed_rhs.h"
 #include "tessera/task/block_access.h"
 #include "tessera/task/block_array.h"
 #include "tessera/task/products.h"
@@ -18,18 +18,18 @@ namespace {
 
 void check_matrix(const char* operation, const BlockArray& a) {
   if (a.rank() != 2)
-    fail<ShapeError>({.asked = operation, .with = {{"shape", to_string(a.shape())}}, .wrong = "it is no matrix"});
+    fail<ShapeError>({.operation = operation, .with = {{"shape", to_string(a.shape())}}, .wrong = "it is no matrix"});
 }
 void check_square(const char* operation, const BlockArray& a) {
   check_matrix(operation, a);
   if (a.shape()[0] != a.shape()[1])
     fail<ShapeError>(
-        {.asked = operation, .with = {{"shape", to_string(a.shape())}}, .wrong = "the matrix is not square"});
+        {.operation = operation, .with = {{"shape", to_string(a.shape())}}, .wrong = "the matrix is not square"});
   if (a.tile_shape()[0] != a.tile_shape()[1])
-    fail<ShapeError>({.asked = operation,
+    fail<ShapeError>({.operation = operation,
                       .with = {{"tile", to_string(a.tile_shape())}},
                       .wrong = "the tiles are not square",
-                      .todo = "Copy it with retile({n, n})"});
+                      .remedy = "Copy it with retile({n, n})"});
 }
 /// Where tasks run that write tiles of an array: where the tile is, or on another of its devices of the same kind that
 /// is done earlier.
@@ -71,7 +71,7 @@ namespace {
 void check_product(const BlockArray& c, const BlockArray& a, const BlockArray& b) {
   check_matrix("matmul_into", a), check_matrix("matmul_into", b), check_matrix("matmul_into", c);
   if (a.shape()[1] != b.shape()[0] || c.shape() != Shape{a.shape()[0], b.shape()[1]})
-    fail<ShapeError>({.asked = "matmul_into",
+    fail<ShapeError>({.operation = "matmul_into",
                       .with = {{"c", to_string(c.shape())}, {"a", to_string(a.shape())}, {"b", to_string(b.shape())}},
                       .wrong = "c is not of a's rows and b's columns, or b's rows are not a's columns"});
 }
@@ -112,10 +112,10 @@ void multiply_tiles(Region& r, const BlockArray& c, const BlockArray& a, const B
         const Update how{.alpha = alpha, .beta = p == 0 ? beta : 1};
         const Accessed target = how.beta == 0 ? out(to) : inout(to);
         if (c.grid()[0] >= 4 && alike &&
-            ops::packing_pays(to.device(), to.shape()[0], to.shape()[1], left.shape()[1]) && along_memory(to.array()) &&
-            along_memory(left.array()) && apart()) {
+            ops::is_packing_worthwhile(to.device(), to.shape()[0], to.shape()[1], left.shape()[1]) &&
+            along_memory(to.array()) && along_memory(left.array()) && apart()) {
           auto& ready = packed[static_cast<std::size_t>(p * columns + j)];
-          if (!ready) ready = r.spawn(on(to, "pack"), ops::pack_right, in(right));
+          if (!ready) ready = r.spawn(on(to, "pack"), ops::pack_rhs, in(right));
           r.spawn(
               on(to, "multiply"),
               [how](const Array& x, const Array& y, Array& z) { ops::multiply_packed_into(z, x, y, how); }, in(left),
@@ -147,12 +147,12 @@ void matmul(Region& region, const AccessedBlocks& c, const AccessedBlocks& a, co
   const Shape of_a{c.array.tile_shape()[0], a.array.tile_shape()[1]},
       of_b{a.array.tile_shape()[1], c.array.tile_shape()[1]};
   if (a.array.tile_shape() != of_a || b.array.tile_shape() != of_b)
-    fail<ShapeError>({.asked = "matmul of tasks",
+    fail<ShapeError>({.operation = "matmul of tasks",
                       .with = {{"tiles of c", to_string(c.array.tile_shape())},
                                {"of a", to_string(a.array.tile_shape())},
                                {"of b", to_string(b.array.tile_shape())}},
                       .wrong = "the tiles of the three do not meet",
-                      .todo = "Copy a with retile(" + to_string(of_a) + "), b with retile(" + to_string(of_b) + ")"});
+                      .remedy = "Copy a with retile(" + to_string(of_a) + "), b with retile(" + to_string(of_b) + ")"});
   multiply_tiles(region, c.array, a.array, b.array, 1, c.mode == Access::out ? 0 : 1);
 }
 
@@ -182,7 +182,7 @@ BlockArray matmul(const BlockArray& a, const BlockArray& b) {
   check_matrix("matmul", a);
   if (b.rank() != 1) check_matrix("matmul", b);
   if (a.shape()[1] != b.shape()[0])
-    fail<ShapeError>({.asked = "matmul",
+    fail<ShapeError>({.operation = "matmul",
                       .with = {{"left", to_string(a.shape())}, {"right", to_string(b.shape())}},
                       .wrong = "the left one's columns are not as many as the right one's rows"});
   if (b.rank() == 1) return matrix_by_vector(a, b);
@@ -196,7 +196,7 @@ BlockArray matmul(const BlockArray& a, const BlockArray& b) {
 void syrk_into(BlockArray& c, const BlockArray& a, double alpha, double beta) {
   check_square("syrk_into", c), check_matrix("syrk_into", a);
   if (a.shape()[0] != c.shape()[0])
-    fail<ShapeError>({.asked = "syrk_into",
+    fail<ShapeError>({.operation = "syrk_into",
                       .with = {{"c", to_string(c.shape())}, {"a", to_string(a.shape())}},
                       .wrong = "they have not as many rows"});
   const std::int64_t side = c.tile_shape()[0], k = a.tile_shape()[1];
@@ -286,7 +286,7 @@ BlockArray cholesky(const BlockArray& a) {
 BlockArray solve_triangular(const BlockArray& t, const BlockArray& b, bool transposed) {
   check_square("solve_triangular", t), check_matrix("solve_triangular", b);
   if (t.shape()[0] != b.shape()[0])
-    fail<ShapeError>({.asked = "solve_triangular",
+    fail<ShapeError>({.operation = "solve_triangular",
                       .with = {{"matrix", to_string(t.shape())}, {"right side", to_string(b.shape())}},
                       .wrong = "they have not as many rows"});
   const std::int64_t rows = t.tile_shape()[0], n = t.grid()[0];
@@ -326,10 +326,10 @@ BlockArray stencil(const BlockArray& a, const Halo& halo, const std::function<Ar
   const std::int64_t d = halo.distance, rows = a.grid()[0], columns = a.grid()[1];
   const Tile last = a.tile(rows - 1, columns - 1);
   if (d < 0 || std::min(last.shape()[0], last.shape()[1]) < d)
-    fail<ShapeError>({.asked = "stencil",
+    fail<ShapeError>({.operation = "stencil",
                       .with = {{"distance", std::to_string(d)}, {"smallest tile", to_string(last.shape())}},
                       .wrong = "a halo is at most as wide as the smallest tile",
-                      .todo = "Use larger tiles: retile"});
+                      .remedy = "Use larger tiles: retile"});
   BlockArray made = BlockArray::empty(a.shape(), a.tile_shape(), a.dtype(), a.scope());
   const On on(made);
   Region r;

@@ -76,7 +76,8 @@ std::vector<std::size_t> axes_of(const BlockArray& a, const Axes& axes, const ch
   for (const int axis : axes.list()) {
     all.push_back(static_cast<std::size_t>(normalise_axis(name, axis, a.shape().size())));
     if (std::ranges::count(all, all.back()) > 1)
-      fail<ShapeError>({.asked = name, .with = {{"axis", std::to_string(axis)}}, .wrong = "the axis is named twice"});
+      fail<ShapeError>(
+          {.operation = name, .with = {{"axis", std::to_string(axis)}}, .wrong = "the axis is named twice"});
   }
   for (std::size_t d = 0; all.size() < a.shape().size() && axes.list().empty(); ++d) all.push_back(d);
   return all;
@@ -120,7 +121,7 @@ struct Mean {
 };
 Mean mean_of(const BlockArray& a, const Scope& scope) {
   if (a.size() == 0)
-    fail<ShapeError>({.asked = "mean", .with = {{"shape", to_string(a.shape())}}, .wrong = "the array is empty"});
+    fail<ShapeError>({.operation = "mean", .with = {{"shape", to_string(a.shape())}}, .wrong = "the array is empty"});
   if (is_float(a.dtype())) return {a.dtype(), as_summed(a)};
   const bool f64 = std::ranges::all_of(scope.devices(), [](Device d) { return device_info(d).can.f64; });
   const DType t = f64 ? DType::f64 : DType::f32;

@@ -42,14 +42,14 @@ std::string what_of(const executor::Failure& failure) {
                           failure.left_out != 0 ? fmt::format("{} others, then ", failure.left_out) : "",
                           fmt::join(failure.through, ", "));
   return error_text(
-      {.asked = "task " + failure.origin->name,
+      {.operation = "task " + failure.origin->name,
        .wrong = (failure.cancelled ? "cancelled before it ran" : text_of(failure.origin->error)) + skipped});
 }
 [[noreturn]] void throw_with(const executor::Failure& failure, std::vector<TaskError> others) {
   constexpr std::size_t most_shown = 8;
   std::string what = what_of(failure);
   if (!others.empty())
-    what += fmt::format("\n{} {}:", counted(others.size(), "other task"),
+    what += fmt::format("\n{} {}:", count_noun(others.size(), "other task"),
                         failure.cancelled ? "did not run, either" : "failed, too");
   for (std::size_t i = 0; i < std::min(others.size(), most_shown); ++i) what += fmt::format("\n  {}", others[i].what());
   if (others.size() > most_shown) what += fmt::format("\n  and {} more", others.size() - most_shown);
@@ -60,12 +60,12 @@ std::string what_of(const executor::Failure& failure) {
 }  // namespace
 
 void throw_failure(const executor::Failure& failure) {
-  failure.origin->told.store(true, std::memory_order_relaxed);
+  failure.origin->observed.store(true, std::memory_order_relaxed);
   throw_with(failure, {});
 }
 
 void throw_failures(std::span<const executor::FailureRef> failures) {
-  for (const executor::FailureRef& f : failures) f->origin->told.store(true, std::memory_order_relaxed);
+  for (const executor::FailureRef& f : failures) f->origin->observed.store(true, std::memory_order_relaxed);
   auto first = std::ranges::find_if(failures, [](const executor::FailureRef& f) { return !f->cancelled; });
   if (first == failures.end()) first = failures.begin();
   std::vector<TaskError> others;

@@ -11,8 +11,8 @@ namespace tessera {
 
 namespace {
 
-using detail::seeing::SeenTask;
-using detail::seeing::State;
+using detail::tracing::State;
+using detail::tracing::TracedTask;
 
 std::string escaped(const std::string& text) {
   std::string out;
@@ -35,7 +35,7 @@ const char* colour_of(State state) {
   return "lightgrey";
 }
 
-std::string label_of(const SeenTask& t) {
+std::string label_of(const TracedTask& t) {
   std::string label = fmt::format("{}\\n{}, {}", escaped(t.name), to_string(t.device), to_string(t.state));
   if (t.begun != 0 && t.ended != 0) label += fmt::format(", {:.3f} ms", double(t.worked) * 1e-6);
   return label;
@@ -44,31 +44,31 @@ std::string label_of(const SeenTask& t) {
 }  // namespace
 
 std::string dot(const Region& region) {
-  const detail::seeing::Timeline all = detail::seeing::timeline_of(detail::seeing::what_is_recorded("dot"));
+  const detail::tracing::Timeline all = detail::tracing::timeline_of(detail::tracing::recorded_events("dot"));
   // Another region may have been at this place before: not if nobody looked when this one was made.
   const auto group =
       reinterpret_cast<std::uintptr_t>(static_cast<const executor::Group*>(&const_cast<Region&>(region).group()));
-  const auto inside = [&](const SeenTask& t) { return t.group == group && t.made >= region.seen_since_; };
+  const auto inside = [&](const TracedTask& t) { return t.group == group && t.made >= region.trace_begin_; };
   std::string nodes, edges;
   std::vector<std::uint64_t> outside;
   for (const std::uint64_t number : all.order) {
-    const SeenTask& t = all.tasks.at(number);
+    const TracedTask& t = all.tasks.at(number);
     if (!inside(t)) continue;
     nodes += fmt::format("  t{} [label=\"{}\", fillcolor={}];\n", number, label_of(t), colour_of(t.state));
     std::vector<std::uint64_t> told;
-    for (const SeenTask::Before& b : t.after) {
+    for (const TracedTask::Before& b : t.after) {
       const auto before = all.tasks.find(b.task);
       if (before == all.tasks.end() || std::ranges::find(told, b.task) != told.end()) continue;
       told.push_back(b.task);
       // That its result is needed says more than that it comes first.
       const bool order_only = std::ranges::none_of(
-          t.after, [&](const SeenTask::Before& other) { return other.task == b.task && !other.order_only; });
+          t.after, [&](const TracedTask::Before& other) { return other.task == b.task && !other.order_only; });
       edges += fmt::format("  t{} -> t{}{};\n", b.task, number, order_only ? " [style=dotted]" : "");
       if (!inside(before->second) && std::ranges::find(outside, b.task) == outside.end()) outside.push_back(b.task);
     }
   }
   for (const std::uint64_t number : outside) {
-    const SeenTask& t = all.tasks.at(number);
+    const TracedTask& t = all.tasks.at(number);
     nodes += fmt::format("  t{} [label=\"{}\", style=\"rounded,dashed\"];\n", number, label_of(t));
   }
   return "digraph region {\n  node [shape=box, style=\"rounded,filled\", fontname=\"sans-serif\"];\n" + nodes + edges +

@@ -5,16 +5,16 @@ namespace tessera {
 
 namespace detail {
 
-constinit thread_local const OptionsInForce* options_in_force = nullptr;
+constinit thread_local const InheritedOptions* inherited_options = nullptr;
 
-std::shared_ptr<const OptionsInForce> options_with(const TaskOptions& more) {
+std::shared_ptr<const InheritedOptions> options_with(const TaskOptions& more) {
   if (!more.scope && !more.priority && !more.stop && !more.policy) return shared_options();
-  auto all = std::make_shared<OptionsInForce>();
-  if (options_in_force != nullptr) {
-    all->scope = options_in_force->scope;
-    all->priority = options_in_force->priority;
-    all->stop = options_in_force->stop;
-    all->policy = options_in_force->policy;
+  auto all = std::make_shared<InheritedOptions>();
+  if (inherited_options != nullptr) {
+    all->scope = inherited_options->scope;
+    all->priority = inherited_options->priority;
+    all->stop = inherited_options->stop;
+    all->policy = inherited_options->policy;
   }
   if (more.scope) all->scope = more.scope;
   if (more.priority) all->priority = *more.priority;
@@ -25,13 +25,13 @@ std::shared_ptr<const OptionsInForce> options_with(const TaskOptions& more) {
 
 }  // namespace detail
 
-With::With(const TaskOptions& options) : mine_(detail::options_with(options)), before_(detail::options_in_force) {
-  if (mine_) detail::options_in_force = mine_.get();
+With::With(const TaskOptions& options) : mine_(detail::options_with(options)), before_(detail::inherited_options) {
+  if (mine_) detail::inherited_options = mine_.get();
 }
-With::~With() { detail::options_in_force = before_; }
+With::~With() { detail::inherited_options = before_; }
 
 Scope current_scope() {
-  const detail::OptionsInForce* const now = detail::options_in_force;
+  const detail::InheritedOptions* const now = detail::inherited_options;
   return now != nullptr && now->scope ? *now->scope : Scope();
 }
 

@@ -29,18 +29,18 @@ struct TaskOptions {
 namespace detail {
 
 /// The options in force on a thread; never changed.
-struct OptionsInForce : std::enable_shared_from_this<OptionsInForce> {
+struct InheritedOptions : std::enable_shared_from_this<InheritedOptions> {
   std::optional<Scope> scope;
   int priority = 0;
   std::optional<std::stop_token> stop;
   std::shared_ptr<PlacementPolicy> policy;
 };
 /// Null: nothing was said.
-extern constinit thread_local const OptionsInForce* options_in_force;
+extern constinit thread_local const InheritedOptions* inherited_options;
 /// Those in force on this thread, with what `more` says.
-std::shared_ptr<const OptionsInForce> options_with(const TaskOptions& more);
-inline std::shared_ptr<const OptionsInForce> shared_options() {
-  return options_in_force == nullptr ? nullptr : options_in_force->shared_from_this();
+std::shared_ptr<const InheritedOptions> options_with(const TaskOptions& more);
+inline std::shared_ptr<const InheritedOptions> shared_options() {
+  return inherited_options == nullptr ? nullptr : inherited_options->shared_from_this();
 }
 
 }  // namespace detail
@@ -55,8 +55,8 @@ class [[nodiscard]] With {
   With& operator=(const With&) = delete;
 
  private:
-  const std::shared_ptr<const detail::OptionsInForce> mine_;
-  const detail::OptionsInForce* const before_;
+  const std::shared_ptr<const detail::InheritedOptions> mine_;
+  const detail::InheritedOptions* const before_;
 };
 /// `auto in_force = with({.scope = cuda(all)});`
 [[nodiscard]] inline With with(const TaskOptions& options) { return With(options); }

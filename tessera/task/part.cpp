@@ -100,7 +100,7 @@ const char* to_string(MatrixPart triangle) {
   return "?";
 }
 
-StoragePart whole_part(std::uint64_t bytes) {
+StoragePart full_part(std::uint64_t bytes) {
   StoragePart part;
   part.end = bytes;
   return part;
@@ -109,7 +109,7 @@ StoragePart whole_part(std::uint64_t bytes) {
 StoragePart part_of(const Shape& shape, const Strides& strides, std::int64_t offset, std::size_t element_size,
                     MatrixPart triangle) {
   if (triangle != MatrixPart::none && shape.size() < 2)
-    fail<ShapeError>({.asked = to_string(triangle),
+    fail<ShapeError>({.operation = to_string(triangle),
                       .with = {{"shape", to_string(shape)}},
                       .wrong = "only arrays of two dimensions or more have one"});
   const auto [low, high] = band_of(triangle);

@@ -55,7 +55,7 @@ struct StoragePart {
 };
 
 /// All of `bytes`.
-StoragePart whole_part(std::uint64_t bytes);
+StoragePart full_part(std::uint64_t bytes);
 /// The elements of a view. Of more than `most_axes` axes, or axes that overlap each other, all bytes between the first
 /// and the last. ShapeError if `triangle` is asked of fewer than two axes.
 StoragePart part_of(const Shape& shape, const Strides& strides, std::int64_t offset, std::size_t element_size,

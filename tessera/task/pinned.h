@@ -44,7 +44,7 @@ class per_device {
   /// That of `device`. DeviceError if the scope has no such device.
   T& at(Device device) const {
     if (!all_->scope.contains(device))
-      fail<DeviceError>({.asked = "per_device",
+      fail<DeviceError>({.operation = "per_device",
                          .with = {{"device", to_string(device)}, {"scope", to_string(all_->scope)}},
                          .wrong = "there is none for this device"});
     const std::scoped_lock hold(all_->lock);
@@ -73,19 +73,19 @@ namespace detail {
 
 template <class T>
 struct TaskArgument<pinned<T>> {
-  static void place(Placing& placing, std::size_t number, const pinned<T>& value) {
-    placing.only(Scope(value.device()), "argument " + std::to_string(number) + ", pinned to");
+  static void place(TaskPlacer& placer, std::size_t number, const pinned<T>& value) {
+    placer.restrict_to(Scope(value.device()), "argument " + std::to_string(number) + ", pinned to");
   }
   static void attach(TaskNode&, pinned<T>&) {}
-  static std::tuple<T&> give(pinned<T>& value) { return std::tuple<T&>(value.get()); }
+  static std::tuple<T&> unwrap(pinned<T>& value) { return std::tuple<T&>(value.get()); }
 };
 template <class T>
 struct TaskArgument<per_device<T>> {
-  static void place(Placing& placing, std::size_t number, const per_device<T>& values) {
-    placing.only(values.scope(), "argument " + std::to_string(number) + ", one for each of");
+  static void place(TaskPlacer& placer, std::size_t number, const per_device<T>& values) {
+    placer.restrict_to(values.scope(), "argument " + std::to_string(number) + ", one for each of");
   }
   static void attach(TaskNode&, per_device<T>&) {}
-  static std::tuple<T&> give(per_device<T>& values) { return std::tuple<T&>(values.local()); }
+  static std::tuple<T&> unwrap(per_device<T>& values) { return std::tuple<T&>(values.local()); }
 };
 
 }  // namespace detail

@@ -19,7 +19,7 @@ auto product_of(const Accessed& c, const Accessed& a, const Accessed& b) {
 
 void check_product_modes(Access c, Access a, Access b) {
   const auto refuse = [](const char* operand, Access mode, const char* wanted) {
-    fail<ArgumentError>({.asked = "matmul of tasks",
+    fail<ArgumentError>({.operation = "matmul of tasks",
                          .with = {{operand, to_string(mode)}},
                          .wrong = std::string("it is to be ") + wanted});
   };

@@ -7,9 +7,9 @@
 
 #include "tessera/array/elementwise.h"
 #include "tessera/array/source.h"
-#include "tessera/task/data.h"
 #include "tessera/task/region.h"
 #include "tessera/task/running_task.h"
+#include "tessera/task/task_storage.h"
 
 namespace tessera {
 
@@ -21,7 +21,7 @@ const char* to_string(Combine op) {
 namespace detail {
 namespace {
 
-Array together(Combine op, const Array& a, const Array& b) {
+Array combined(Combine op, const Array& a, const Array& b) {
   switch (op) {
     case Combine::sum: return a + b;
     case Combine::product: return a * b;
@@ -47,10 +47,10 @@ double neutral(Combine op, DType dtype) {
     case DType::i32: return limits(std::int32_t{});
     case DType::u32: return limits(std::uint32_t{});
     default:
-      fail<DtypeError>({.asked = "reduce",
+      fail<DtypeError>({.operation = "reduce",
                         .with = {{"operation", to_string(op)}, {"dtype", std::string(dtype_name(dtype))}},
                         .wrong = "there is no number that it could begin with",
-                        .todo = "Use floats, or integers of at most 32 bits"});
+                        .remedy = "Use floats, or integers of at most 32 bits"});
   }
 }
 
@@ -74,7 +74,7 @@ Array Reductions::slot(const Array& result, Combine op, Device device) {
   };
   auto at = std::ranges::find_if(sets_, same);
   if (at != sets_.end())
-    if (const auto why = failure_of(at->slots); why && why->told) {  // of these nothing is combined; now again
+    if (const auto why = failure_of(at->slots); why && why->observed) {  // of these nothing is combined; now again
       sets_.erase(at);
       at = sets_.end();
     }
@@ -129,8 +129,8 @@ void Reductions::submit(Set set) {
   if (!storage || set.slots.empty()) return;
   // Whoever looks at the result did not mean his own options for this.
   struct Options {
-    const OptionsInForce* const before = std::exchange(options_in_force, nullptr);
-    ~Options() { options_in_force = before; }
+    const InheritedOptions* const before = std::exchange(inherited_options, nullptr);
+    ~Options() { inherited_options = before; }
   } const none;
   const Array result = ArrayAccess::make(Source::of(storage, set.dtype), set.dtype, set.shape, set.strides, set.offset);
   std::vector<Accessed> all;
@@ -142,11 +142,11 @@ void Reductions::submit(Set set) {
         std::vector<Array> parts = given;
         for (std::size_t step = 1; step < parts.size(); step *= 2)
           for (std::size_t i = 0; i + step < parts.size(); i += 2 * step)
-            parts[i] = together(op, parts[i], parts[i + step]);
-        to.assign(together(op, to, parts[0]));
+            parts[i] = combined(op, parts[i], parts[i + step]);
+        to.assign(combined(op, to, parts[0]));
       },
       inout(result), std::move(all));
-  made.draft->outlast_cancellation();  // tasks that ran were told of no failure
+  made.draft->ignore_cancellation();  // tasks that ran were told of no failure
   made.draft.submit();
 }
 

@@ -25,7 +25,7 @@ class Region::Tasks final : public executor::Group {
     const executor::FailureRef& failure = node.failure();
     const bool by_itself = failure->cancelled && failure->through.empty();
     // Who cancelled all knows; tasks that are made later use what there is.
-    if (by_itself && cancelled()) failure->origin->told.store(true, std::memory_order_relaxed);
+    if (by_itself && cancelled()) failure->origin->observed.store(true, std::memory_order_relaxed);
     if (by_itself || (failure->cancelled && cancelled())) return;
     try {
       const std::lock_guard hold(lock_);
@@ -56,15 +56,15 @@ Region::Region(const TaskOptions& options, std::uint32_t window)
   const executor::Node* const around = executor::Executor::current();
   tasks_ = std::make_unique<Tasks>(executor, around != nullptr ? &around->group() : nullptr,
                                    window_of(window, executor.threads()));
-  if (detail::seeing::maybe()) [[unlikely]]
-    seen_since_ = detail::seeing::now();
+  if (detail::tracing::maybe_enabled()) [[unlikely]]
+    trace_begin_ = detail::tracing::now();
 }
 
 Region::Region(Region&& other) noexcept
     : tasks_(std::move(other.tasks_)),
       options_(std::move(other.options_)),
       uncaught_(std::uncaught_exceptions()),
-      seen_since_(other.seen_since_) {}
+      trace_begin_(other.trace_begin_) {}
 
 Region::~Region() noexcept(false) {
   if (!tasks_) return;  // moved from
@@ -84,7 +84,7 @@ Region::~Region() noexcept(false) {
 }
 
 executor::Group& Region::group() {
-  if (!tasks_) fail<ArgumentError>({.asked = "Region", .wrong = "its tasks were moved to another region"});
+  if (!tasks_) fail<ArgumentError>({.operation = "Region", .wrong = "its tasks were moved to another region"});
   return *tasks_;
 }
 
@@ -103,9 +103,9 @@ std::int64_t IndexRange::chunk() const {
   return std::max<std::int64_t>((end_ - begin_ + chunks - 1) / chunks, 1);
 }
 
-Region::InForce::InForce(const Region& region) : before_(detail::options_in_force) {
-  detail::options_in_force = region.options_.get();
+Region::InheritedOptionsScope::InheritedOptionsScope(const Region& region) : before_(detail::inherited_options) {
+  detail::inherited_options = region.options_.get();
 }
-Region::InForce::~InForce() { detail::options_in_force = before_; }
+Region::InheritedOptionsScope::~InheritedOptionsScope() { detail::inherited_options = before_; }
 
 }  // namespace tessera

@@ -135,11 +135,11 @@ struct Chunk {
   std::shared_ptr<F> f;
   std::int64_t begin, end;
   template <class... G>
-  static constexpr bool whole = std::is_invocable_v<F&, std::int64_t, std::int64_t, G&...>;
+  static constexpr bool takes_range = std::is_invocable_v<F&, std::int64_t, std::int64_t, G&...>;
   template <class... G>
-    requires(whole<G...> || std::is_invocable_v<F&, std::int64_t, G&...>)
+    requires(takes_range<G...> || std::is_invocable_v<F&, std::int64_t, G&...>)
   void operator()(G&&... given) const {
-    if constexpr (whole<G...>)
+    if constexpr (takes_range<G...>)
       std::invoke(*f, begin, end, given...);
     else
       for (std::int64_t i = begin; i < end; ++i) std::invoke(*f, i, given...);
@@ -222,71 +222,71 @@ class Region {
 
  private:
   class Tasks;
-  class InForce {
+  class InheritedOptionsScope {
    public:
-    explicit InForce(const Region& region);
-    ~InForce();
+    explicit InheritedOptionsScope(const Region& region);
+    ~InheritedOptionsScope();
 
    private:
-    const detail::OptionsInForce* const before_;
+    const detail::InheritedOptions* const before_;
   };
   template <class F, class... A>
-  auto submit(const TaskOptions& said, F&& f, A&&... arguments) {
-    const InForce in_force(*this);
-    auto made = detail::make_task(&group(), said, std::forward<F>(f), std::forward<A>(arguments)...);
+  auto submit(const TaskOptions& call_options, F&& f, A&&... arguments) {
+    const InheritedOptionsScope in_force(*this);
+    auto made = detail::make_task(&group(), call_options, std::forward<F>(f), std::forward<A>(arguments)...);
     made.draft.submit();
-    group().admit();
+    group().throttle();
     return std::move(made.task);
   }
   executor::Group& group();
   friend std::string dot(const Region& region);
 
   std::unique_ptr<Tasks> tasks_;
-  std::shared_ptr<const detail::OptionsInForce> options_;
+  std::shared_ptr<const detail::InheritedOptions> options_;
   const int uncaught_;
-  std::int64_t seen_since_ = 0;  ///< when it was made, if somebody looked
+  std::int64_t trace_begin_ = 0;  ///< when it was made, if somebody looked
 };
 
 namespace detail {
 
 /// `array` becomes the slot.
-void declare_reduction(TaskNode& node, KeptAccess& access);
+void declare_reduction(TaskNode& node, StoredAccess& access);
 void declare_reduction(TaskNode& node, Array& array, Combine op);
 
 template <>
-inline constexpr bool follows_its_task<Accessed> = true;
+inline constexpr bool is_relocatable<Accessed> = true;
 template <>
-inline constexpr bool follows_its_task<std::vector<Accessed>> = true;
+inline constexpr bool is_relocatable<std::vector<Accessed>> = true;
 /// What is written counts for three of what is read: it has to come, to go back, and is wanted where it is.
-inline void place_data(Placing& placing, const Accessed& a) {
+inline void place_data(TaskPlacer& placer, const Accessed& a) {
   if (a.mode == Access::reduce) return;  // it goes where its other data is
-  place_data(placing, a.array, writes(a.mode) ? 3 : 1);
+  place_data(placer, a.array, writes(a.mode) ? 3 : 1);
 }
 inline void declare_access(TaskNode& node, Accessed& a) {
   if (a.mode == Access::reduce) return declare_reduction(node, a.array, a.op);
   declare_access(node, a.array, a.mode, a.triangle);
 }
 
-inline KeptAccess::KeptAccess(const Accessed& a) : KeptAccess(a.array, a.mode, a.triangle) { op_ = a.op; }
-inline KeptAccess::KeptAccess(Accessed&& a) : KeptAccess(std::move(a.array), a.mode, a.triangle) { op_ = a.op; }
+inline StoredAccess::StoredAccess(const Accessed& a) : StoredAccess(a.array, a.mode, a.triangle) { op_ = a.op; }
+inline StoredAccess::StoredAccess(Accessed&& a) : StoredAccess(std::move(a.array), a.mode, a.triangle) { op_ = a.op; }
 template <>
-struct KeptArgument<Accessed> {
-  using type = KeptAccess;
+struct StoredArgument<Accessed> {
+  using type = StoredAccess;
 };
 template <>
 struct TaskArgument<Accessed> {
-  static void place(Placing& placing, std::size_t, const Accessed& a) { place_data(placing, a); }
-  static void attach(TaskNode& node, KeptAccess& kept) {
+  static void place(TaskPlacer& placer, std::size_t, const Accessed& a) { place_data(placer, a); }
+  static void attach(TaskNode& node, StoredAccess& kept) {
     kept.mode() == Access::reduce ? declare_reduction(node, kept) : declare_access(node, kept);
   }
-  static std::tuple<Array&> give(OpenedArray& opened) { return std::tuple<Array&>(opened.array); }
+  static std::tuple<Array&> unwrap(BoundArray& bound) { return std::tuple<Array&>(bound.array); }
 };
 
 template <>
 struct TaskArgument<Scratch> {
-  static void place(Placing&, std::size_t, const Scratch&) {}
+  static void place(TaskPlacer&, std::size_t, const Scratch&) {}
   static void attach(TaskNode&, Scratch&) {}
-  static std::tuple<Array&> give(Scratch& s) {
+  static std::tuple<Array&> unwrap(Scratch& s) {
     s.made = Array::empty(s.shape, s.dtype, this_task::device());
     return std::tuple<Array&>(s.made);
   }
@@ -295,13 +295,13 @@ struct TaskArgument<Scratch> {
 /// Several are a vector of arrays.
 template <>
 struct TaskArgument<std::vector<Accessed>> {
-  static void place(Placing& placing, std::size_t, const std::vector<Accessed>& all) {
-    for (const Accessed& a : all) place_data(placing, a);
+  static void place(TaskPlacer& placer, std::size_t, const std::vector<Accessed>& all) {
+    for (const Accessed& a : all) place_data(placer, a);
   }
   static void attach(TaskNode& node, std::vector<Accessed>& all) {
     for (Accessed& a : all) declare_access(node, a);
   }
-  static std::tuple<std::vector<Array>> give(std::vector<Accessed>& all) {
+  static std::tuple<std::vector<Array>> unwrap(std::vector<Accessed>& all) {
     std::vector<Array> arrays;
     for (Accessed& a : all) arrays.push_back(a.array);
     return {std::move(arrays)};

@@ -7,7 +7,7 @@
 
 #include "tessera/base/os/fork.h"
 #include "tessera/device/context.h"
-#include "tessera/device/memory/unwatched.h"
+#include "tessera/device/memory/untracked_write.h"
 #include "tessera/task/task_accesses.h"
 
 namespace tessera::detail {
@@ -37,7 +37,9 @@ constinit os::PerProcess<Live> live;
 /// Once it has a TaskStorage, its uses are noted. A copy of what the task declared needs none.
 void watch(Storage& storage) {
   const RunningTask* const running = RunningTask::current();
-  if (running == nullptr || running->copies() || thread_context.recorder != nullptr || storage.of_recording()) return;
+  if (running == nullptr || running->in_runtime_copy() || thread_context.recorder != nullptr ||
+      storage.is_owned_by_recording())
+    return;
   const TaskAccesses* const mine = TaskAccesses::current();
   if (mine != nullptr && mine->declared(storage) == nullptr) TaskStorage::of(storage);
 }
@@ -47,11 +49,11 @@ void watch(Storage& storage) {
 constinit thread_local RunningTask* RunningTask::current_ = nullptr;
 
 RunningTask::RunningTask() noexcept
-    : before_(std::exchange(current_, this)), before_write_(std::exchange(before_unwatched_write, &watch)) {}
+    : before_(std::exchange(current_, this)), before_write_(std::exchange(untracked_write_hook, &watch)) {}
 
 RunningTask::~RunningTask() {
   release();
-  before_unwatched_write = before_write_;
+  untracked_write_hook = before_write_;
   current_ = before_;
 }
 

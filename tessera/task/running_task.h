@@ -36,20 +36,20 @@ class RunningTask {
       end_use();
   }
   /// While it lives, what the calling thread does to arrays is the runtime's doing, and no use by its task.
-  class CopiesForIt {
+  class RuntimeCopyScope {
    public:
-    CopiesForIt() noexcept : before_(current_ != nullptr && current_->copies_) { set(true); }
-    ~CopiesForIt() { set(before_); }
-    CopiesForIt(const CopiesForIt&) = delete;
-    CopiesForIt& operator=(const CopiesForIt&) = delete;
+    RuntimeCopyScope() noexcept : before_(current_ != nullptr && current_->in_runtime_copy_) { set(true); }
+    ~RuntimeCopyScope() { set(before_); }
+    RuntimeCopyScope(const RuntimeCopyScope&) = delete;
+    RuntimeCopyScope& operator=(const RuntimeCopyScope&) = delete;
 
    private:
-    static void set(bool copies) noexcept {
-      if (current_ != nullptr) current_->copies_ = copies;
+    static void set(bool in_runtime_copy) noexcept {
+      if (current_ != nullptr) current_->in_runtime_copy_ = in_runtime_copy;
     }
     const bool before_;
   };
-  bool copies() const noexcept { return copies_; }
+  bool in_runtime_copy() const noexcept { return in_runtime_copy_; }
   /// Whether the task that uses arrays by this number is still running. False in rare cases where it is.
   static bool is_live(std::uint64_t use) noexcept;
 
@@ -61,7 +61,7 @@ class RunningTask {
   RunningTask* const before_;
   void (*const before_write_)(Storage&);
   std::uint64_t number_ = 0, use_ = 0;
-  bool copies_ = false;
+  bool in_runtime_copy_ = false;
   static constinit thread_local RunningTask* current_;
 };
 

@@ -17,9 +17,9 @@ Scope::Scope(Device device) : devices_{device} {
 
 Scope::Scope(std::vector<Device> devices) : devices_(std::move(devices)) {
   if (devices_.empty())
-    fail<ArgumentError>({.asked = "scope",
+    fail<ArgumentError>({.operation = "scope",
                          .wrong = "no device is in the list",
-                         .todo = "Name at least one of those that exist: " + existing_devices()});
+                         .remedy = "Name at least one of those that exist: " + existing_devices()});
   for (const Device d : devices_) device_info(d);
   std::ranges::sort(devices_);
   devices_.erase(std::ranges::unique(devices_).begin(), devices_.end());
@@ -41,10 +41,10 @@ Scope operator&(const Scope& a, const Scope& b) {
   common.devices_.clear();
   std::ranges::set_intersection(a.devices_, b.devices_, std::back_inserter(common.devices_));
   if (common.devices_.empty())
-    fail<DeviceError>({.asked = "scope",
+    fail<DeviceError>({.operation = "scope",
                        .with = {{"one", to_string(a)}, {"other", to_string(b)}},
                        .wrong = "no device is in both",
-                       .todo = "Devices that exist: " + existing_devices()});
+                       .remedy = "Devices that exist: " + existing_devices()});
   return common;
 }
 
@@ -60,9 +60,9 @@ Scope BackendScope::operator()(All) const {
   for (const DeviceInfo& info : report.devices)
     if (usable(info)) devices.push_back(info.device);
   if (devices.empty())
-    fail<DeviceError>({.asked = fmt::format("scope {}(all)", backend_name(backend)),
+    fail<DeviceError>({.operation = fmt::format("scope {}(all)", backend_name(backend)),
                        .wrong = report.reason.empty() ? "no device of it can be used" : report.reason,
-                       .todo = "Devices that exist: " + existing_devices()});
+                       .remedy = "Devices that exist: " + existing_devices()});
   return Scope(std::move(devices));
 }
 

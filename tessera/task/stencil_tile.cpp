@@ -3,21 +3,21 @@
 
 #include <algorithm>
 
-#include "tessera/array/moved_views.h"
+#include "tessera/array/rebased_expression.h"
 #include "tessera/array/source.h"
-#include "tessera/task/data.h"
+#include "tessera/task/task_storage.h"
 
 namespace tessera {
 
 Array Neighbours::operator()(std::int64_t rows, std::int64_t columns) const {
   const std::int64_t d = distance_, height = padded_.shape(0) - 2 * d, width = padded_.shape(1) - 2 * d;
   if (std::max(std::abs(rows), std::abs(columns)) > d)
-    fail<ShapeError>({.asked = "neighbour",
+    fail<ShapeError>({.operation = "neighbour",
                       .with = {{"rows", std::to_string(rows)},
                                {"columns", std::to_string(columns)},
                                {"distance", std::to_string(d)}},
                       .wrong = "it is beyond the halo",
-                      .todo = "Say a larger Halo::distance"});
+                      .remedy = "Say a larger Halo::distance"});
   return padded_.slice(0, d + rows, d + rows + height).slice(1, d + columns, d + columns + width);
 }
 
@@ -64,11 +64,11 @@ bool StencilTile::write_parts(Array& to, const Array& padded, const Array& made)
            a.strides() == contiguous_strides(a.shape()) && !a.source()->memory()->exposed();
   };
   if (made.shape() != to.shape() || !takes(to) || !std::ranges::all_of(near_, takes)) return false;
-  const auto parts = MovedViews::of(made, padded);
+  const auto parts = RebasedExpression::of(made, padded);
   return parts && (write_in_place(to, *parts) || write_strips(to, *parts));
 }
 
-bool StencilTile::write_in_place(Array& to, const MovedViews& parts) const {
+bool StencilTile::write_in_place(Array& to, const RebasedExpression& parts) const {
   const std::int64_t d = halo_.distance, height = to.shape(0), width = to.shape(1);
   // Each column and row of the halo has launches of its own, which cost little on a processor.
   if (d > 2 || height < 16 * d || width < 16 * d || !is_built_in(to.device().backend)) return false;
@@ -129,7 +129,7 @@ bool StencilTile::write_in_place(Array& to, const MovedViews& parts) const {
   return true;
 }
 
-bool StencilTile::write_strips(Array& to, const MovedViews& parts) const {
+bool StencilTile::write_strips(Array& to, const RebasedExpression& parts) const {
   const std::int64_t d = halo_.distance, height = to.shape(0), width = to.shape(1);
   const auto worth = [&](std::int64_t side) { return 8 * (d * width + side * height) <= height * width; };
   // The strips to the left and right have whole lines of memory, so that none is written by two passes.
@@ -168,7 +168,7 @@ void StencilTile::write(Array& to, const std::function<Array(const Neighbours&)>
   const Array padded = Array::empty({to.shape(0) + 2 * d, to.shape(1) + 2 * d}, to.dtype());
   const std::shared_ptr<Storage> memory = padded.source()->memory();
   TaskStorage& lazy = TaskStorage::of(*memory);
-  lazy.fill_when_used([&] {
+  lazy.set_lazy_fill([&] {
     Array all = padded;
     fill(all, 0, 0);
   });
@@ -180,10 +180,10 @@ void StencilTile::write(Array& to, const std::function<Array(const Neighbours&)>
     try {
       lazy.fill();
     } catch (...) {
-      lazy.fill_when_used([] {
-        fail<Error>({.asked = "read of a neighbour that a stencil's function kept",
+      lazy.set_lazy_fill([] {
+        fail<Error>({.operation = "read of a neighbour that a stencil's function kept",
                      .wrong = "it could not be computed when the stencil was",
-                     .todo = "See the stencil's own error"});
+                     .remedy = "See the stencil's own error"});
       });
       throw;
     }

@@ -8,7 +8,7 @@
 
 namespace tessera::detail {
 
-class MovedViews;
+class RebasedExpression;
 
 /// Neighbours are views of a padded tile: the tile with `distance` more on each side. Elementwise functions of them
 /// never make it be written: they are computed over the tiles themselves, or, along the border, over four strips of the
@@ -31,9 +31,9 @@ class StencilTile {
   /// False, and nothing is written, if `made` is no elementwise function of views of `padded`, or not worth it.
   bool write_parts(Array& to, const Array& padded, const Array& made) const;
   /// Over nothing but the tiles: whole rows, whose first and last columns are then written again.
-  bool write_in_place(Array& to, const MovedViews& parts) const;
+  bool write_in_place(Array& to, const RebasedExpression& parts) const;
   /// Away from the border over the tile, and along it over four strips of the padded tile.
-  bool write_strips(Array& to, const MovedViews& parts) const;
+  bool write_strips(Array& to, const RebasedExpression& parts) const;
 
   const Halo& halo_;
   const std::vector<Past>& beyond_;

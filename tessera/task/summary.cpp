@@ -12,11 +12,11 @@
 namespace tessera {
 
 TaskSummary summary() {
-  using namespace detail::seeing;
-  const Recorded recorded = what_is_recorded("summary");
+  using namespace detail::tracing;
+  const RecordedEvents recorded = recorded_events("summary");
   const Timeline all = timeline_of(recorded);
   TaskSummary s;
-  s.left_out = recorded.left_out;
+  s.dropped = recorded.dropped;
   std::map<std::pair<std::string, Device>, TaskTimes> times;
   for (const auto& [number, t] : all.tasks) {
     ++s.made;
@@ -75,10 +75,10 @@ std::string to_string(const TaskSummary& s) {
   for (const TaskTimes& t : s.times)
     line(t.name, to_string(t.device), t.count, time(t.mean), time(t.min), time(t.max), time(t.total));
   text += fmt::format("copies: {} fetched ({}), {} written back ({}), {} evicted ({})\n", s.copies.fetched,
-                      config::bytes_text(s.copies.fetched_bytes), s.copies.written_back,
-                      config::bytes_text(s.copies.written_back_bytes), s.copies.evicted,
-                      config::bytes_text(s.copies.evicted_bytes));
-  if (s.left_out != 0) text += fmt::format("{} events were left out for want of room\n", s.left_out);
+                      config::format_bytes(s.copies.fetched_bytes), s.copies.written_back,
+                      config::format_bytes(s.copies.written_back_bytes), s.copies.evicted,
+                      config::format_bytes(s.copies.evicted_bytes));
+  if (s.dropped != 0) text += fmt::format("{} events were left out for want of room\n", s.dropped);
   return text;
 }
 

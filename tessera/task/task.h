@@ -11,7 +11,7 @@
 #include <type_traits>
 
 #include "tessera/task/argument.h"
-#include "tessera/task/compile_ahead.h"
+#include "tessera/task/compile_in_background.h"
 #include "tessera/task/policy.h"
 
 namespace tessera {
@@ -62,7 +62,7 @@ class Task {
   // For the library.
   explicit Task(executor::Ref<detail::TaskResult<T>> node) noexcept : node_(std::move(node)) {}
   detail::TaskResult<T>& node() const {
-    if (!node_) detail::no_task();
+    if (!node_) detail::throw_no_task();
     return *node_;
   }
 
@@ -74,36 +74,36 @@ namespace detail {
 
 template <class T>
 struct TaskArgument<Task<T>> {
-  static void place([[maybe_unused]] Placing& placing, std::size_t, [[maybe_unused]] const Task<T>& task) {
-    if constexpr (is_deferred<T>) placing.data_on(task.device(), 0);  // of unknown size, and there if anywhere
+  static void place([[maybe_unused]] TaskPlacer& placer, std::size_t, [[maybe_unused]] const Task<T>& task) {
+    if constexpr (is_deferred<T>) placer.add_data_on(task.device(), 0);  // of unknown size, and there if anywhere
   }
   static void attach(TaskNode& node, Task<T>& task) { node.after(task.node()); }
-  static auto give(Task<T>& task) {
+  static auto unwrap(Task<T>& task) {
     if constexpr (std::is_void_v<T>)
       return std::tuple<>();
     else
       return std::tuple<std::conditional_t<std::is_same_v<T, Array>, const Array, const T&>>(
-          result_here(*task.node().value));
+          result_on_current_device(*task.node().value));
   }
 };
 /// A vector of tasks is a vector of their results; of Task<void> it is only waited for.
 template <class T>
 struct TaskArgument<std::vector<Task<T>>> {
-  static void place([[maybe_unused]] Placing& placing, std::size_t,
+  static void place([[maybe_unused]] TaskPlacer& placer, std::size_t,
                     [[maybe_unused]] const std::vector<Task<T>>& tasks) {
     if constexpr (is_deferred<T>)
-      for (const Task<T>& t : tasks) placing.data_on(t.device(), 0);
+      for (const Task<T>& t : tasks) placer.add_data_on(t.device(), 0);
   }
   static void attach(TaskNode& node, std::vector<Task<T>>& tasks) {
     for (Task<T>& t : tasks) node.after(t.node());
   }
-  static auto give(std::vector<Task<T>>& tasks) {
+  static auto unwrap(std::vector<Task<T>>& tasks) {
     if constexpr (std::is_void_v<T>) {
       return std::tuple<>();
     } else {
       std::vector<T> results;
       results.reserve(tasks.size());
-      for (Task<T>& t : tasks) results.push_back(result_here(*t.node().value));
+      for (Task<T>& t : tasks) results.push_back(result_on_current_device(*t.node().value));
       return std::tuple<std::vector<T>>(std::move(results));
     }
   }
@@ -117,37 +117,38 @@ struct Made {
 };
 /// In `group`, or among the plain tasks of its device.
 template <class F, class... A>
-auto make_task(executor::Group* group, const TaskOptions& said, F&& f, A&&... arguments) {
+auto make_task(executor::Group* group, const TaskOptions& call_options, F&& f, A&&... arguments) {
   using Function = FunctionTask<std::decay_t<F>, std::decay_t<A>...>;
   using T = typename Function::Result;
-  std::shared_ptr<const OptionsInForce> options = options_with(said);
-  Placing placing(options.get());
+  std::shared_ptr<const InheritedOptions> options = options_with(call_options);
+  TaskPlacer placer(options.get());
   [[maybe_unused]] std::size_t number = 0;
-  (TaskArgument<std::decay_t<A>>::place(placing, ++number, arguments), ...);
-  TaskFunction<std::decay_t<F>>::place(placing, f);
+  (TaskArgument<std::decay_t<A>>::place(placer, ++number, arguments), ...);
+  TaskFunction<std::decay_t<F>>::place(placer, f);
   std::string kernel_name = TaskFunction<std::decay_t<F>>::name(f);
   const bool by_policy = options && options->policy;
-  const Device device = by_policy ? choose_by_policy(*options, placing, said, kernel_name) : placing.choose();
+  const Device device = by_policy ? choose_by_policy(*options, placer, call_options, kernel_name) : placer.choose();
   if constexpr (TaskFunction<std::decay_t<F>>::kernel)
-    if (!is_built_in(device.backend)) compile_ahead(f.untyped(), device);
-  auto& function = *new Function(group != nullptr ? *group : plain_tasks(device), device, std::move(options), said,
-                                 std::move(kernel_name), std::forward<F>(f), std::forward<A>(arguments)...);
+    if (!is_built_in(device.backend)) compile_in_background(f.untyped(), device);
+  auto& function =
+      *new Function(group != nullptr ? *group : plain_tasks(device), device, std::move(options), call_options,
+                    std::move(kernel_name), std::forward<F>(f), std::forward<A>(arguments)...);
   Made<T> made{Task<T>(executor::Ref<TaskResult<T>>::adopt(&function)),
                TaskDraft(executor::Ref<TaskNode>::adopt(&function))};
-  if (!is_built_in(device.backend) || by_policy || !placing.one_device()) [[unlikely]] {
-    function.count_load();
-    if (group != nullptr && !by_policy && (follows_its_task<std::decay_t<A>> && ...))
-      if (std::vector<Device> others = placing.others_like(device); !others.empty())
-        function.may_go_to(std::move(others));
+  if (!is_built_in(device.backend) || by_policy || !placer.one_device()) [[unlikely]] {
+    function.track_load();
+    if (group != nullptr && !by_policy && (is_relocatable<std::decay_t<A>> && ...))
+      if (std::vector<Device> others = placer.interchangeable_with(device); !others.empty())
+        function.set_migration_targets(std::move(others));
   }
   function.attach_arguments();
   return made;
 }
 template <class F, class... A>
-auto spawn_task(const TaskOptions& said, F&& f, A&&... arguments) {
-  auto made = make_task(nullptr, said, std::forward<F>(f), std::forward<A>(arguments)...);
+auto spawn_task(const TaskOptions& call_options, F&& f, A&&... arguments) {
+  auto made = make_task(nullptr, call_options, std::forward<F>(f), std::forward<A>(arguments)...);
   made.draft.submit();
-  if (!made.task.ended()) DeviceTasks::of(made.task.device()).admit();
+  if (!made.task.ended()) DeviceTasks::of(made.task.device()).throttle();
   return std::move(made.task);
 }
 

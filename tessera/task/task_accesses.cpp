@@ -25,26 +25,26 @@ class TaskAccesses::Tasks final : public executor::Group {
 // --- What is kept of an array
 // ---------------------------------------------------------------------------------------------
 
-bool KeptAccess::says_all(const Array& array) noexcept {
+bool StoredAccess::fits_inline(const Array& array) noexcept {
   return array.rank() <= 2 && array.offset() == 0 && array.history() == nullptr && !array.has_history() &&
          array.contiguous();
 }
 
-void KeptAccess::keep_sizes(const Array& array) noexcept {
+void StoredAccess::keep_sizes(const Array& array) noexcept {
   dtype_ = array.dtype();
   rank_ = static_cast<std::uint8_t>(array.rank());
   for (std::size_t k = 0; k < rank_; ++k) sizes_[k] = array.shape()[k];
 }
 
-KeptAccess::KeptAccess(const Array& array, Access mode, MatrixPart triangle)
+StoredAccess::StoredAccess(const Array& array, Access mode, MatrixPart triangle)
     : source_(array.source()), mode_(mode), triangle_(triangle) {
-  if (says_all(array))
+  if (fits_inline(array))
     keep_sizes(array);
   else
     details().array.emplace(array);
 }
-KeptAccess::KeptAccess(Array&& array, Access mode, MatrixPart triangle) : mode_(mode), triangle_(triangle) {
-  if (says_all(array)) {
+StoredAccess::StoredAccess(Array&& array, Access mode, MatrixPart triangle) : mode_(mode), triangle_(triangle) {
+  if (fits_inline(array)) {
     keep_sizes(array);
     // The only one to have it: a reference counted twice is a line of memory fetched once more.
     source_ = std::move(const_cast<std::shared_ptr<Source>&>(array.source()));
@@ -53,46 +53,49 @@ KeptAccess::KeptAccess(Array&& array, Access mode, MatrixPart triangle) : mode_(
     details().array.emplace(std::move(array));
   }
 }
-KeptAccess::KeptAccess(Outside outside, Access mode, MatrixPart triangle)
-    : source_(outside.array.source()), mode_(mode), triangle_(triangle) {
-  details().outside = &outside.array;
+StoredAccess::StoredAccess(ExternalArray external, Access mode, MatrixPart triangle)
+    : source_(external.array.source()), mode_(mode), triangle_(triangle) {
+  details().external = &external.array;
 }
 
-AccessDetails& KeptAccess::details() {
+AccessDetails& StoredAccess::details() {
   AccessDetails* known = known_details();
   if (known == nullptr) details_.store(known = new AccessDetails, std::memory_order_release);
   return *known;
 }
 
-void KeptAccess::drop_details() noexcept { delete details_.exchange(nullptr, std::memory_order_relaxed); }
+void StoredAccess::drop_details() noexcept { delete details_.exchange(nullptr, std::memory_order_relaxed); }
 
-Array KeptAccess::array() const {
+Array StoredAccess::array() const {
   const AccessDetails* const more = known_details();
-  if (more != nullptr && more->outside != nullptr) return *more->outside;
+  if (more != nullptr && more->external != nullptr) return *more->external;
   if (more != nullptr && more->array) return *more->array;
-  std::shared_ptr<Source> source = more != nullptr && more->here ? Source::of(more->here, dtype_) : source_;
+  std::shared_ptr<Source> source =
+      more != nullptr && more->device_storage ? Source::of(more->device_storage, dtype_) : source_;
   if (rank_ == 2 && source->dtype() == dtype_) return ArrayAccess::matrix(std::move(source), sizes_[0], sizes_[1]);
   const Shape shape = rank_ == 0 ? Shape{} : Shape{sizes_[0]};
   return ArrayAccess::make(std::move(source), dtype_, shape, contiguous_strides(shape), 0);
 }
 
-std::shared_ptr<Storage> TaskAccesses::shared_home_of(const KeptAccess& a) noexcept { return {a.source_, &home_of(a)}; }
-Storage& TaskAccesses::memory_of(const KeptAccess& a) noexcept {
-  const AccessDetails* const more = a.known_details();
-  return more != nullptr && more->here ? *more->here : home_of(a);
+std::shared_ptr<Storage> TaskAccesses::shared_home_of(const StoredAccess& a) noexcept {
+  return {a.source_, &home_of(a)};
 }
-const StoragePart* TaskAccesses::some_of(const KeptAccess& a) noexcept {
+Storage& TaskAccesses::memory_of(const StoredAccess& a) noexcept {
+  const AccessDetails* const more = a.known_details();
+  return more != nullptr && more->device_storage ? *more->device_storage : home_of(a);
+}
+const StoragePart* TaskAccesses::partial_part(const StoredAccess& a) noexcept {
   const AccessDetails* const more = a.known_details();
   return more != nullptr && more->some ? &*more->some : nullptr;
 }
-StoragePart TaskAccesses::part_of(const KeptAccess& a) {
-  const StoragePart* const some = some_of(a);
-  return some != nullptr ? *some : whole_part(memory_of(a).bytes());
+StoragePart TaskAccesses::part_of(const StoredAccess& a) {
+  const StoragePart* const some = partial_part(a);
+  return some != nullptr ? *some : full_part(memory_of(a).bytes());
 }
 /// The array as an Array that may be changed to where the task runs.
-Array& TaskAccesses::whole_array_of(KeptAccess& a) {
+Array& TaskAccesses::full_array_of(StoredAccess& a) {
   AccessDetails& more = a.details();
-  if (more.outside != nullptr) return *more.outside;
+  if (more.external != nullptr) return *more.external;
   if (!more.array) more.array.emplace(a.array());
   return *more.array;
 }
@@ -100,17 +103,17 @@ Array& TaskAccesses::whole_array_of(KeptAccess& a) {
 // --- Declaring
 // ------------------------------------------------------------------------------------------------------------
 
-void place_data(Placing& placing, const Array& array, unsigned weight) {
+void place_data(TaskPlacer& placer, const Array& array, unsigned weight) {
   const std::uint64_t bytes = array.bytes() * weight;
-  placing.has_bytes(bytes);
-  if (array.pending()) return placing.data_on(array.device(), bytes);
+  placer.add_bytes(bytes);
+  if (array.pending()) return placer.add_data_on(array.device(), bytes);
   const Storage& storage = *array.source()->memory();
-  const Elsewhere* const known = storage.elsewhere();
-  if (known == nullptr || static_cast<const TaskStorage*>(known)->only_home())
-    return placing.data_on(storage.device(), bytes);
-  for (const Device d : TaskStorage::of(*array.source()->memory()).valid_devices()) placing.data_on(d, bytes);
+  const CoherenceHook* const known = storage.coherence_hook();
+  if (known == nullptr || static_cast<const TaskStorage*>(known)->has_no_replicas())
+    return placer.add_data_on(storage.device(), bytes);
+  for (const Device d : TaskStorage::of(*array.source()->memory()).valid_devices()) placer.add_data_on(d, bytes);
 }
-void declare_access(TaskNode& node, KeptAccess& access) { TaskAccesses::of(node).declare(access); }
+void declare_access(TaskNode& node, StoredAccess& access) { TaskAccesses::of(node).declare(access); }
 void declare_access(TaskNode& node, Array& array, Access mode, MatrixPart triangle) {
   TaskAccesses::of(node).declare(array, mode, triangle);
 }
@@ -118,17 +121,17 @@ void declare_access(TaskNode& node, Array& array, Access mode, MatrixPart triang
 void declare_reduction(TaskNode& node, Array& array, Combine op) {
   TaskAccesses::of(node).declare_reduction(array, op);
 }
-void declare_reduction(TaskNode& node, KeptAccess& access) { TaskAccesses::declare_reduction_of(node, access); }
+void declare_reduction(TaskNode& node, StoredAccess& access) { TaskAccesses::declare_reduction_of(node, access); }
 
-void TaskAccesses::declare_reduction_of(TaskNode& node, KeptAccess& access) {
-  of(node).declare_reduction(whole_array_of(access), access.op());
+void TaskAccesses::declare_reduction_of(TaskNode& node, StoredAccess& access) {
+  of(node).declare_reduction(full_array_of(access), access.op());
 }
 
 TaskAccesses& TaskAccesses::of(TaskNode& node) {
   if (TaskData* const known = node.data()) return static_cast<TaskAccesses&>(*known);
-  std::byte* const room = node.room();
-  void* const memory = room != nullptr ? room : executor::slab::take(sizeof(TaskAccesses));
-  auto* const made = ::new (memory) TaskAccesses(&node, room != nullptr);
+  std::byte* const inline_storage = node.inline_storage();
+  void* const memory = inline_storage != nullptr ? inline_storage : executor::slab::allocate(sizeof(TaskAccesses));
+  auto* const made = ::new (memory) TaskAccesses(&node, inline_storage != nullptr);
   node.attach(*made);
   if (RunningTask* const maker = RunningTask::current()) [[unlikely]]
     made->rare().maker = maker->number();
@@ -148,19 +151,19 @@ TaskAccesses& TaskAccesses::none() {
 }
 
 TaskAccesses::~TaskAccesses() {
-  let_go();
+  release_accesses();
   delete tasks_.load(std::memory_order_relaxed);
 }
 
 void TaskAccesses::destroy() noexcept {
-  const bool in_room = in_room_;
+  const bool in_room = is_inline_;
   this->~TaskAccesses();
-  if (!in_room) executor::slab::give(this, sizeof(TaskAccesses));
+  if (!in_room) executor::slab::deallocate(this, sizeof(TaskAccesses));
 }
 
-void TaskAccesses::let_go() noexcept {
-  for (KeptAccess* a = first_; a != nullptr;) {
-    KeptAccess* const next = a->next_;
+void TaskAccesses::release_accesses() noexcept {
+  for (StoredAccess* a = first_; a != nullptr;) {
+    StoredAccess* const next = a->next_;
     if (a->listed_)
       delete a;
     else
@@ -178,12 +181,13 @@ executor::Group* TaskAccesses::tasks() {
   return made;
 }
 
-void TaskAccesses::refuse(const Storage& storage, const std::string& wrong, const std::string& todo) const {
+void TaskAccesses::throw_access_error(const Storage& storage, const std::string& wrong,
+                                      const std::string& remedy) const {
   const TaskNode* const task = node_ != nullptr ? node_ : TaskNode::current();
-  fail<ArgumentError>({.asked = "access",
+  fail<ArgumentError>({.operation = "access",
                        .with = {{"task", task != nullptr ? task->name() : std::string("?")}, {"array", storage.name()}},
                        .wrong = wrong,
-                       .todo = todo});
+                       .remedy = remedy});
 }
 
 bool TaskAccesses::reduces_into(const Storage& storage) const noexcept {
@@ -201,7 +205,7 @@ bool TaskAccesses::made_by_caller(const executor::Node& node) noexcept {
 bool TaskAccesses::used_by_others(AccessOrder& order, Access mode, const StoragePart& part) {
   bool others = false;
   const auto look = [&](executor::Node& n, executor::Node::Dependency) { others = others || !made_by_caller(n); };
-  order.unended(mode, part, look);
+  order.for_each_pending(mode, part, look);
   return others;
 }
 
@@ -215,13 +219,13 @@ void TaskAccesses::declare_reduction(Array& array, Combine op) {
   TaskStorage& data = TaskStorage::of(*storage);
   const StoragePart part = tessera::part_of(array.shape(), array.strides(), array.offset(), dtype_size(array.dtype()));
   if (declared(*storage) != nullptr || reduces_into(*storage))
-    refuse(*storage, "it is given twice to one task, and reduced into", "Give it once");
+    throw_access_error(*storage, "it is given twice to one task, and reduced into", "Give it once");
   rare().reduced.push_back({reductions_of(data, Access::reduce, &part, true), storage.get(), &array, op});
 }
 
 /// Where tasks made at this place reduce into a storage: of the task that makes this one, if that was given it.
 Reductions* TaskAccesses::reductions_of(TaskStorage& data, Access mode, const StoragePart* some, bool make) const {
-  if (KeptAccess* const given = outer_of(data, mode, some)) {
+  if (StoredAccess* const given = outer_of(data, mode, some)) {
     const std::lock_guard hold(data.lock());
     if (!make && given->known_details() == nullptr) return nullptr;
     AccessDetails& more = given->details();
@@ -233,11 +237,11 @@ Reductions* TaskAccesses::reductions_of(TaskStorage& data, Access mode, const St
     bool others = data.reduced() && data.reductions().maker() != RunningTask::number_of_current();
     if (make && !others) {
       const std::lock_guard hold(data.lock());
-      others = used_by_others(data.order(), mode, some != nullptr ? *some : whole_part(data.home().bytes()));
+      others = used_by_others(data.order(), mode, some != nullptr ? *some : full_part(data.home().bytes()));
     }
     if (others)
-      refuse(data.home(), "tasks reduce into it, and the task that makes this one was not given it",
-             "Give it to that task: inout(x)");
+      throw_access_error(data.home(), "tasks reduce into it, and the task that makes this one was not given it",
+                         "Give it to that task: inout(x)");
   }
   return make || data.reduced() ? &data.reductions() : nullptr;
 }
@@ -249,7 +253,7 @@ void TaskAccesses::take_slots(std::vector<std::unique_lock<std::recursive_mutex>
   for (const Reduced& r : reduced) locks.emplace_back(r.into->lock());
   for (const Reduced& r : reduced) {
     *r.array = r.into->slot(*r.array, r.op, node_->device());
-    auto slot = std::make_unique<KeptAccess>(KeptAccess::Outside{*r.array}, Access::inout, MatrixPart::none);
+    auto slot = std::make_unique<StoredAccess>(StoredAccess::ExternalArray{*r.array}, Access::inout, MatrixPart::none);
     slot->data_ = &TaskStorage::of(*r.array->source()->memory());
     slot->listed_ = true;
     add(*slot.release());
@@ -259,27 +263,27 @@ void TaskAccesses::take_slots(std::vector<std::unique_lock<std::recursive_mutex>
 
 /// An access without elements is one of memory of its own: it is ordered after nothing, and neither copies
 /// nor outdates what is in the array's own.
-void TaskAccesses::separate(KeptAccess& access) {
+void TaskAccesses::separate(StoredAccess& access) {
   const Array view = access.array();
   Array own = Array::empty(view.shape(), view.dtype(), view.device());
   access.source_ = own.source(), access.empty_ = true;
   AccessDetails* const more = access.known_details();
-  if (more != nullptr && more->outside != nullptr)
-    *more->outside = std::move(own);
+  if (more != nullptr && more->external != nullptr)
+    *more->external = std::move(own);
   else if (more != nullptr)
     more->array = std::move(own);
 }
 
 void TaskAccesses::declare(Array& array, Access mode, MatrixPart triangle) {
-  auto kept = std::make_unique<KeptAccess>(KeptAccess::Outside{array}, mode, triangle);
+  auto kept = std::make_unique<StoredAccess>(StoredAccess::ExternalArray{array}, mode, triangle);
   declare(*kept);
   kept->listed_ = true;  // it is in the list, which deletes it
   static_cast<void>(kept.release());
 }
 
-void TaskAccesses::declare(KeptAccess& access) {
+void TaskAccesses::declare(StoredAccess& access) {
   const AccessDetails* const more = access.known_details();
-  const Array* const array = more == nullptr ? nullptr : more->outside != nullptr ? more->outside : &*more->array;
+  const Array* const array = more == nullptr ? nullptr : more->external != nullptr ? more->external : &*more->array;
   if (array != nullptr)
     check_no_history(to_string(access.mode_), *array, "gradients are not taken through tasks",
                      "Give the task stop_gradient(x), or compute it outside of tasks");
@@ -298,7 +302,7 @@ void TaskAccesses::declare(KeptAccess& access) {
   const std::shared_ptr<Storage>& storage = access.source_->memory();
   if (writes(access.mode_)) storage->flush_readers();
   if (reduces_into(*storage)) [[unlikely]]
-    refuse(*storage, "it is given twice to one task, and reduced into", "Give it once");
+    throw_access_error(*storage, "it is given twice to one task, and reduced into", "Give it once");
   TaskStorage& data = TaskStorage::of(*storage);
   if (array != nullptr && (array->offset() != 0 || !array->contiguous())) bytes = 0;
   if (access.triangle_ != MatrixPart::none || bytes != storage->bytes() || bytes == 0) [[unlikely]] {
@@ -307,31 +311,33 @@ void TaskAccesses::declare(KeptAccess& access) {
         tessera::part_of(view.shape(), view.strides(), view.offset(), dtype_size(view.dtype()), access.triangle_));
   }
   if ((outer() != nullptr || data.reduced()) && !data.slot()) [[unlikely]]
-    if (Reductions* const before = reductions_of(data, access.mode_, some_of(access), false)) before->combine();
+    if (Reductions* const before = reductions_of(data, access.mode_, partial_part(access), false)) before->combine();
   access.data_ = &data;
   add(access);
 }
 
-KeptAccess* TaskAccesses::declared(const Storage& storage) noexcept {
-  KeptAccess* found = nullptr;
-  for (KeptAccess* a = first_; a != nullptr; a = a->next_)
+StoredAccess* TaskAccesses::declared(const Storage& storage) noexcept {
+  StoredAccess* found = nullptr;
+  for (StoredAccess* a = first_; a != nullptr; a = a->next_)
     if ((&home_of(*a) == &storage || &memory_of(*a) == &storage) && (found == nullptr || writes(a->mode_))) found = a;
   return found;
 }
 
 /// What the nearest ancestor that was given this storage said of it; null if none was. `some` is the part; null: all.
-KeptAccess* TaskAccesses::outer_of(const TaskStorage& data, Access mode, const StoragePart* some) const {
+StoredAccess* TaskAccesses::outer_of(const TaskStorage& data, Access mode, const StoragePart* some) const {
   for (TaskAccesses* a = outer(); a != nullptr && !a->ended_.load(std::memory_order_acquire); a = a->outer()) {
-    KeptAccess* const given = a->declared(data.home());
+    StoredAccess* const given = a->declared(data.home());
     if (given == nullptr) continue;
     if (writes(mode) && !writes(given->mode_))
-      refuse(data.home(), "it is to be written, and the task " + a->node_->name() + " that makes this one has it as in",
-             "Give it to that task as inout");
-    const StoragePart* const outer_some = some_of(*given);
-    if (outer_some != nullptr && !contains(*outer_some, some != nullptr ? *some : whole_part(data.home().bytes())))
-      refuse(data.home(),
-             "the part is not within that which the task " + a->node_->name() + ", which makes this one, was given",
-             "Give that task all that tasks made by it use");
+      throw_access_error(data.home(),
+                         "it is to be written, and the task " + a->node_->name() + " that makes this one has it as in",
+                         "Give it to that task as inout");
+    const StoragePart* const outer_some = partial_part(*given);
+    if (outer_some != nullptr && !contains(*outer_some, some != nullptr ? *some : full_part(data.home().bytes())))
+      throw_access_error(
+          data.home(),
+          "the part is not within that which the task " + a->node_->name() + ", which makes this one, was given",
+          "Give that task all that tasks made by it use");
     return given;
   }
   return nullptr;
@@ -344,9 +350,9 @@ void TaskAccesses::order() {
   if (first_ == nullptr) return;
   const TaskAccesses* const maker = outer();
   InlineVector<TaskStorage*, 4> storages;
-  InlineVector<KeptAccess*, 4> given;  // by the maker, of each access; none: by nobody
+  InlineVector<StoredAccess*, 4> given;  // by the maker, of each access; none: by nobody
   std::uint32_t count = 0;
-  for (KeptAccess* a = first_; a != nullptr; a = a->next_, ++count) {
+  for (StoredAccess* a = first_; a != nullptr; a = a->next_, ++count) {
     if (maker != nullptr) [[unlikely]]
       given.push_back(a->data_->slot() ? nullptr : outer_of(*a));
     if (std::ranges::find(storages, a->data_) == storages.end()) storages.push_back(a->data_);
@@ -365,8 +371,8 @@ void TaskAccesses::order() {
     if (&other == node_) return;
     // Of one that failed long ago somebody was told, and uses what it wrote all the same.
     if (other.ended() && (kind == Dependency::order || !other.failure() ||
-                          other.failure()->origin->told.load(std::memory_order_relaxed)))
-      return node_->note_after(other, kind);
+                          other.failure()->origin->observed.load(std::memory_order_relaxed)))
+      return node_->trace_dependency(other, kind);
     // With all locks held by one of them, no two tasks come after each other.
     node_->after(other, kind, executor::Node::Maker::any);
   };
@@ -381,10 +387,10 @@ void TaskAccesses::order() {
   node_->keep(count);
   const Device device = node_->device();
   std::uint32_t i = 0;
-  for (KeptAccess* a = first_; a != nullptr; a = a->next_, ++i) {
+  for (StoredAccess* a = first_; a != nullptr; a = a->next_, ++i) {
     AccessOrder* order = &a->data_->order();
-    const StoragePart* const some = some_of(*a);
-    KeptAccess* const outer = maker != nullptr ? given[i] : nullptr;
+    const StoragePart* const some = partial_part(*a);
+    StoredAccess* const outer = maker != nullptr ? given[i] : nullptr;
     if (outer != nullptr) {
       AccessDetails& more = outer->details();
       if (!more.nested) more.nested = std::make_unique<AccessOrder>();
@@ -393,43 +399,44 @@ void TaskAccesses::order() {
       a->packs_ = more.some && device != home_of(*a).device();
     } else if (maker != nullptr && !a->data_->slot() && !maker->ended_.load(std::memory_order_acquire) &&
                used_by_others(*order, a->mode_, part_of(*a))) {
-      refuse(home_of(*a), "others use it, and the task that makes this one was not given it",
-             "Give it to that task, too: in(x), out(x) or inout(x)");
+      throw_access_error(home_of(*a), "others use it, and the task that makes this one was not given it",
+                         "Give it to that task, too: in(x), out(x) or inout(x)");
     }
     const bool remembered = some != nullptr ? order->add(*node_, a->mode_, *some, device, after)
-                                            : order->add_whole(*node_, a->mode_, home_of(*a).bytes(), device, after);
+                                            : order->add_full(*node_, a->mode_, home_of(*a).bytes(), device, after);
     if (remembered) --references.left;
-    if (a->mode_ == Access::commute && std::ranges::find(rare().turns, &order->turn()) == rare().turns.end())
-      rare().turns.push_back(&order->turn());
+    if (a->mode_ == Access::commute &&
+        std::ranges::find(rare().commute_locks, &order->commute_lock()) == rare().commute_locks.end())
+      rare().commute_locks.push_back(&order->commute_lock());
   }
-  if (!rare_ || rare_->turns.empty()) return;
-  std::ranges::sort(rare_->turns);
+  if (!rare_ || rare_->commute_locks.empty()) return;
+  std::ranges::sort(rare_->commute_locks);
   node_->gate();
 }
 
-bool TaskAccesses::take_turns(executor::Node& node) noexcept {
+bool TaskAccesses::acquire_commute_locks(executor::Node& node) noexcept {
   if (!rare_) return true;
   // One after the other in one order for all, those that it has it keeps: nobody waits in a circle.
   Rare& mine = *rare_;
-  for (; mine.turns_held < mine.turns.size(); ++mine.turns_held)
-    if (!mine.turns[mine.turns_held]->take(node)) return false;
+  for (; mine.commute_locks_held < mine.commute_locks.size(); ++mine.commute_locks_held)
+    if (!mine.commute_locks[mine.commute_locks_held]->take(node)) return false;
   return true;
 }
 
 /// Of whole storages, which nobody else uses while this does: parts that do not meet are ordered by where they are
 /// used.
-bool TaskAccesses::may_move() const {
+bool TaskAccesses::can_migrate() const {
   if (outer() != nullptr) return false;
-  for (const KeptAccess* a = first_; a != nullptr; a = a->next_) {
+  for (const StoredAccess* a = first_; a != nullptr; a = a->next_) {
     if (a->empty_) continue;
     const bool plain = a->mode_ == Access::in || a->mode_ == Access::out || a->mode_ == Access::inout;
-    if (!plain || !contains(part_of(*a), whole_part(home_of(*a).bytes()))) return false;
+    if (!plain || !contains(part_of(*a), full_part(home_of(*a).bytes()))) return false;
   }
   return true;
 }
-Missing TaskAccesses::missing_on(Device device) const {
-  Missing missing;
-  for_each([&](const KeptAccess& a) {
+MissingData TaskAccesses::missing_on(Device device) const {
+  MissingData missing;
+  for_each([&](const StoredAccess& a) {
     if (a.mode_ != Access::out && !a.empty_ && !a.data_->valid_on(device))
       ++missing.copies, missing.bytes += home_of(a).bytes();
   });
@@ -437,22 +444,22 @@ Missing TaskAccesses::missing_on(Device device) const {
 }
 
 /// A copy of the view alone is where the task runs.
-void TaskAccesses::pack(KeptAccess& a) const {
-  Array& array = whole_array_of(a);
+void TaskAccesses::pack(StoredAccess& a) const {
+  Array& array = full_array_of(a);
   AccessDetails& more = a.details();
   more.packed.emplace(array);
   array = a.mode_ == Access::out ? Array::empty(more.packed->shape(), more.packed->dtype(), node_->device())
                                  : copy_of_view(*more.packed, node_->device());
-  more.here = array.source()->memory();
+  more.device_storage = array.source()->memory();
   more.some.reset();
 }
 /// What the task wrote of it is where the view is.
-void TaskAccesses::unpack(KeptAccess& a) const {
+void TaskAccesses::unpack(StoredAccess& a) const {
   AccessDetails& more = a.details();
-  more.here.reset();
+  more.device_storage.reset();
   if (!writes(a.mode_)) return;
   Array& packed = *more.packed;
-  const Array back = copy_of_view(whole_array_of(a), packed.device(), true);
+  const Array back = copy_of_view(full_array_of(a), packed.device(), true);
   if (a.triangle_ == MatrixPart::none) return static_cast<void>(packed.assign(back));
   const int rank = packed.rank();
   const std::int64_t rows = packed.shape()[static_cast<std::size_t>(rank - 2)],
@@ -469,86 +476,87 @@ void TaskAccesses::unpack(KeptAccess& a) const {
 
 void TaskAccesses::begin() {
   const Device device = node_->device();
-  for (KeptAccess* a = first_; a != nullptr; a = a->next_) {
+  for (StoredAccess* a = first_; a != nullptr; a = a->next_) {
     if (a->packs_) {
       pack(*a);
       ++acquired_;
       continue;
     }
-    if (a->data_->only_home() && home_of(*a).device() == device) {
+    if (a->data_->has_no_replicas() && home_of(*a).device() == device) {
       ++acquired_;
       continue;
     }
     // What tasks before it have left deferred on memory that is to be outdated.
     if (writes(a->mode_) && home_of(*a).device() != device) home_of(*a).flush_readers();
     // What is not overwritten whole is needed.
-    const StoragePart* const some = some_of(*a);
+    const StoragePart* const some = partial_part(*a);
     const bool needed = !a->empty_ && (a->mode_ != Access::out ||
-                                       (some != nullptr && !contains(*some, whole_part(home_of(*a).bytes()))));
-    std::shared_ptr<Storage> here = a->data_->acquire(device, needed, shared_home_of(*a));
+                                       (some != nullptr && !contains(*some, full_part(home_of(*a).bytes()))));
+    std::shared_ptr<Storage> device_storage = a->data_->acquire(device, needed, shared_home_of(*a));
     ++acquired_;
-    if (here.get() == &home_of(*a)) continue;
+    if (device_storage.get() == &home_of(*a)) continue;
     AccessDetails& more = a->details();
-    more.here = std::move(here);
-    if (more.outside != nullptr || more.array) {
-      Array& array = whole_array_of(*a);
-      array = in_storage(array, more.here);
+    more.device_storage = std::move(device_storage);
+    if (more.external != nullptr || more.array) {
+      Array& array = full_array_of(*a);
+      array = in_storage(array, more.device_storage);
     }
   }
 }
 
 void TaskAccesses::finish() {
-  for (KeptAccess* a = first_; a != nullptr; a = a->next_)
+  for (StoredAccess* a = first_; a != nullptr; a = a->next_)
     if (AccessDetails* const more = a->known_details(); more != nullptr && more->reductions)
       more->reductions->combine();
   if (Tasks* const tasks = tasks_.load(std::memory_order_acquire)) tasks->wait();
-  for (KeptAccess* a = first_; a != nullptr; a = a->next_) {
+  for (StoredAccess* a = first_; a != nullptr; a = a->next_) {
     AccessDetails* const more = a->known_details();
     Storage& memory = memory_of(*a);
     // What the function deferred on memory that others will write.
     if (writes(a->mode_)) memory.flush_readers();
     // Tasks made by this one may have left its newest contents elsewhere, and copies that are about to be outdated.
-    if (Elsewhere* const e = memory.elsewhere()) {
-      static_cast<TaskStorage*>(e)->bring_home();
-      if (writes(a->mode_) && more != nullptr && more->here) static_cast<TaskStorage*>(e)->forget_copies();
+    if (CoherenceHook* const e = memory.coherence_hook()) {
+      static_cast<TaskStorage*>(e)->write_back();
+      if (writes(a->mode_) && more != nullptr && more->device_storage)
+        static_cast<TaskStorage*>(e)->invalidate_replicas();
     }
     if (more != nullptr && more->packed) unpack(*a);
   }
 }
 
-void TaskAccesses::left_to_device() noexcept {
-  const KeptAccess* a = first_;
+void TaskAccesses::handed_to_device() noexcept {
+  const StoredAccess* a = first_;
   for (std::uint32_t i = 0; i < acquired_; ++i, a = a->next_)
     if (!a->packs_ && writes(a->mode_)) a->data_->written(node_->device());
-  left_ = true;
+  handed_to_device_ = true;
 }
 
 void TaskAccesses::end(const executor::Failure* failure) noexcept {
   if (failure != nullptr) [[unlikely]]
-    for_each([&](const KeptAccess& a) {
+    for_each([&](const StoredAccess& a) {
       if (a.data_->slot()) a.data_->set_failed(failure->origin);
     });
-  KeptAccess* a = first_;
+  StoredAccess* a = first_;
   for (; acquired_ > 0; --acquired_, a = a->next_)
     if (!a->packs_) {
-      if (writes(a->mode_) && !left_) a->data_->written(node_->device());
+      if (writes(a->mode_) && !handed_to_device_) a->data_->written(node_->device());
       a->data_->release(node_->device());
     }
   if (rare_) [[unlikely]]
-    while (rare_->turns_held > 0) rare_->turns[--rare_->turns_held]->give();
+    while (rare_->commute_locks_held > 0) rare_->commute_locks[--rare_->commute_locks_held]->give();
   ended_.store(true, std::memory_order_release);
-  let_go();
+  release_accesses();
 }
 
-void TaskAccesses::check_use(const KeptAccess& a, const Storage& used, Access mode) const {
+void TaskAccesses::check_use(const StoredAccess& a, const Storage& used, Access mode) const {
   if (writes(mode) && !writes(a.mode_))
-    refuse(home_of(a), "it is written, and was given as in",
-           "Give it as inout(x), or as out(x) if it is written whole");
+    throw_access_error(home_of(a), "it is written, and was given as in",
+                       "Give it as inout(x), or as out(x) if it is written whole");
   if (&memory_of(a) != &home_of(a) && &memory_of(a) != &used && writes(mode))
-    refuse(home_of(a),
-           "it is written where it was before, on " + to_string(home_of(a).device()) + ", and the task has it on " +
-               to_string(node_->device()),
-           "Use the array that the function is given in place of one that it captured");
+    throw_access_error(home_of(a),
+                       "it is written where it was before, on " + to_string(home_of(a).device()) +
+                           ", and the task has it on " + to_string(node_->device()),
+                       "Use the array that the function is given in place of one that it captured");
 }
 
 void TaskAccesses::use_undeclared(TaskStorage& data, Access mode) const {
@@ -567,16 +575,17 @@ void TaskAccesses::use_undeclared(TaskStorage& data, Access mode) const {
         others = true;
     };
     const std::lock_guard hold(data.lock());
-    data.order().unended(mode, whole_part(data.home().bytes()), look);
+    data.order().for_each_pending(mode, full_part(data.home().bytes()), look);
     RunningTask* const running = RunningTask::current();  // none where a task's arguments go
-    others = others || (running != nullptr && !running->copies() && !data.note_undeclared(mode, running->use()));
+    others = others ||
+             (running != nullptr && !running->in_runtime_copy() && !data.record_undeclared_use(mode, running->use()));
   }
   if (others)
-    refuse(data.home(),
-           std::string(writes(mode) ? "it is written" : "it is read") +
-               " while other tasks use it, and the task did not say so",
-           writes(mode) ? "Give it to the task: inout(x), or out(x) if it is written whole"
-                        : "Give it to the task: in(x), or inout(x) if it is written, too");
+    throw_access_error(data.home(),
+                       std::string(writes(mode) ? "it is written" : "it is read") +
+                           " while other tasks use it, and the task did not say so",
+                       writes(mode) ? "Give it to the task: inout(x), or out(x) if it is written whole"
+                                    : "Give it to the task: in(x), or inout(x) if it is written, too");
   for (const executor::NodeRef& n : own) executor::wait(*n);
 }
 

@@ -11,9 +11,9 @@ namespace {
 const detail::TaskNode& task(const char* asked) {
   const detail::TaskNode* const node = detail::TaskNode::current();
   if (node == nullptr)
-    fail<Error>({.asked = asked,
+    fail<Error>({.operation = asked,
                  .wrong = "this thread runs no task",
-                 .todo = "Ask within a function that was spawned; this_task::exists() tells"});
+                 .remedy = "Ask within a function that was spawned; this_task::exists() tells"});
   return *node;
 }
 }  // namespace
@@ -22,19 +22,19 @@ bool exists() noexcept { return detail::TaskNode::current() != nullptr; }
 Device device() { return task("this_task::device").device(); }
 Queue& queue() { return current_queue(task("this_task::queue").device()); }
 std::string name() { return task("this_task::name").name(); }
-bool stop_requested() { return task("this_task::stop_requested").stop_asked(); }
+bool stop_requested() { return task("this_task::stop_requested").stop_requested(); }
 
 }  // namespace this_task
 
-Array detail::result_here(const Array& result) {
+Array detail::result_on_current_device(const Array& result) {
   const Device here = current_device();
   return result.device() == here ? result : result.to(here);
 }
 
-void detail::no_task() {
-  fail<ArgumentError>({.asked = "task",
+void detail::throw_no_task() {
+  fail<ArgumentError>({.operation = "task",
                        .wrong = "there is none: it was made by Task's default constructor, or moved from",
-                       .todo = "Use what spawn returned"});
+                       .remedy = "Use what spawn returned"});
 }
 
 }  // namespace tessera

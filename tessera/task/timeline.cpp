@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <map>
 
-namespace tessera::detail::seeing {
+namespace tessera::detail::tracing {
 
 namespace {
 
@@ -16,7 +16,7 @@ class Reader {
   void read(const Event& e, std::string_view text) {
     switch (e.kind) {
       case Kind::made: {
-        SeenTask& t = all_.tasks[e.task];
+        TracedTask& t = all_.tasks[e.task];
         t.name = text, t.device = e.device, t.group = e.other, t.made = e.at;
         break;
       }
@@ -26,12 +26,12 @@ class Reader {
         all_.tasks[e.task].thread = thread_;
         open(Span::What::task, e);
         break;
-      case Kind::goes_on:
+      case Kind::function_returned:
         all_.tasks[e.task].went_on = true;
         returns(e);
         break;
       case Kind::ends: {
-        SeenTask& t = all_.tasks[e.task];
+        TracedTask& t = all_.tasks[e.task];
         t.ended = e.at, t.state = e.state;
         if (!open_.empty() && open_.back().what == Span::What::task && open_.back().task == e.task) returns(e);
         break;
@@ -93,7 +93,7 @@ class Reader {
 
 }  // namespace
 
-Timeline timeline_of(const Recorded& recorded) {
+Timeline timeline_of(const RecordedEvents& recorded) {
   Timeline all;
   all.until = now();
   for (const auto& log : recorded.logs) {
@@ -113,12 +113,12 @@ Timeline timeline_of(const Recorded& recorded) {
   }
   std::ranges::sort(all.order);
   // A device does one thing after the other.
-  std::vector<SeenTask*> went_on;
+  std::vector<TracedTask*> went_on;
   for (auto& [number, t] : all.tasks)
     if (t.went_on) went_on.push_back(&t);
-  std::ranges::sort(went_on, {}, [&](const SeenTask* t) { return t->ended != 0 ? t->ended : all.until; });
+  std::ranges::sort(went_on, {}, [&](const TracedTask* t) { return t->ended != 0 ? t->ended : all.until; });
   std::map<Device, std::int64_t> free;
-  for (SeenTask* t : went_on) {
+  for (TracedTask* t : went_on) {
     std::int64_t& since = free[t->device];
     const std::int64_t end = t->ended != 0 ? t->ended : all.until;
     t->device_begun = std::min(end, std::max(since, t->begun));
@@ -128,4 +128,4 @@ Timeline timeline_of(const Recorded& recorded) {
   return all;
 }
 
-}  // namespace tessera::detail::seeing
+}  // namespace tessera::detail::tracing

@@ -6,11 +6,11 @@
 #include <unordered_map>
 #include <vector>
 
-#include "tessera/task/recording.h"
+#include "tessera/task/trace_hooks.h"
 
-namespace tessera::detail::seeing {
+namespace tessera::detail::tracing {
 
-struct SeenTask {
+struct TracedTask {
   std::string name;
   Device device;
   std::uint64_t group = 0;
@@ -42,11 +42,11 @@ struct Span {
 
 struct Timeline {
   std::vector<std::string> threads;
-  std::unordered_map<std::uint64_t, SeenTask> tasks;
+  std::unordered_map<std::uint64_t, TracedTask> tasks;
   std::vector<std::uint64_t> order;  ///< their numbers, as they were made
   std::vector<Span> spans;           ///< of a thread in the order of their ends; they nest
   std::int64_t until = 0;
 };
-Timeline timeline_of(const Recorded& recorded);
+Timeline timeline_of(const RecordedEvents& recorded);
 
-}  // namespace tessera::detail::seeing
+}  // namespace tessera::detail::tracing

@@ -8,7 +8,7 @@
 #include <streambuf>
 
 #include "tessera/base/log.h"
-#include "tessera/base/os/replace_file.h"
+#include "tessera/base/os/atomic_file.h"
 #include "tessera/task/trace_json.h"
 
 namespace tessera {
@@ -30,7 +30,7 @@ struct Traces {
 };
 constinit os::PerProcess<Traces> traces;
 
-constexpr os::WriteRules rules{.makes_folders = false};
+constexpr os::WriteOptions rules{.makes_folders = false};
 
 /// Calls `write`, whose errors say what could not be written.
 template <class Write>
@@ -38,14 +38,14 @@ void writing(const Write& write) {
   try {
     write();
   } catch (const ArgumentError& e) {
-    fail<ArgumentError>({.asked = "trace", .wrong = std::string("it cannot be written: ") + e.what()});
+    fail<ArgumentError>({.operation = "trace", .wrong = std::string("it cannot be written: ") + e.what()});
   }
 }
 
 /// A stream's way into a file; the file has a buffer.
 class Buffer : public std::streambuf {
  public:
-  explicit Buffer(os::ReplacedFile& file) : file_(file) {}
+  explicit Buffer(os::AtomicFile& file) : file_(file) {}
 
  private:
   int_type overflow(int_type c) override {
@@ -58,12 +58,12 @@ class Buffer : public std::streambuf {
     file_.write({text, static_cast<std::size_t>(size)});
     return size;
   }
-  os::ReplacedFile& file_;
+  os::AtomicFile& file_;
 };
 
 void write_json(std::ostream& to, std::int64_t since) {
-  const detail::seeing::Recorded recorded = detail::seeing::what_is_recorded("trace");
-  detail::seeing::write_trace(to, detail::seeing::timeline_of(recorded), since, recorded.left_out);
+  const detail::tracing::RecordedEvents recorded = detail::tracing::recorded_events("trace");
+  detail::tracing::write_trace(to, detail::tracing::timeline_of(recorded), since, recorded.dropped);
 }
 
 std::shared_ptr<Traced> begin(const std::filesystem::path& path, bool by_environment) {
@@ -72,18 +72,18 @@ std::shared_ptr<Traced> begin(const std::filesystem::path& path, bool by_environ
     state->path = std::filesystem::absolute(path);  // the program may change its directory
     writing([&] { os::require_writable(path, rules); });
   }
-  detail::seeing::at_exit();
-  if (!by_environment) detail::seeing::ask_environment();  // which may begin another, so before the lock
+  detail::tracing::at_exit();
+  if (!by_environment) detail::tracing::read_environment();  // which may begin another, so before the lock
   Traces& t = *traces;
   const std::lock_guard hold(t.lock);
   if (!path.empty()) t.all.push_back(state);
   try {
-    detail::seeing::start_recording();
+    detail::tracing::start_recording();
   } catch (...) {
     std::erase(t.all, state);
     throw;
   }
-  state->since = detail::seeing::now();
+  state->since = detail::tracing::now();
   state->under_way = true;
   return state;
 }
@@ -95,11 +95,11 @@ void end(Traced& state) {
   if (!std::exchange(state.under_way, false)) return;
   std::erase_if(t.all, [&](const auto& s) { return s.get() == &state; });
   struct Stop {
-    ~Stop() { detail::seeing::stop_recording(); }
+    ~Stop() { detail::tracing::stop_recording(); }
   } const stop;
   if (state.path.empty()) return;
   writing([&] {
-    os::ReplacedFile file(state.path, rules);
+    os::AtomicFile file(state.path, rules);
     Buffer buffer(file);
     std::ostream to(&buffer);
     to.exceptions(std::ios::badbit);  // what `write` throws passes through
@@ -112,7 +112,7 @@ void end(Traced& state) {
 
 Trace::Trace() : state_(begin({}, false)) {}
 Trace::Trace(const std::filesystem::path& file) {
-  if (file.empty()) fail<ArgumentError>({.asked = "trace", .wrong = "a file without a name cannot be written"});
+  if (file.empty()) fail<ArgumentError>({.operation = "trace", .wrong = "a file without a name cannot be written"});
   state_ = begin(file, false);
 }
 Trace::~Trace() {
@@ -128,17 +128,17 @@ void Trace::stop() { end(*state_); }
 std::string Trace::json() const {
   const std::lock_guard hold(traces->lock);
   if (!state_->under_way || state_->generation != os::fork_generation())
-    fail<ArgumentError>({.asked = "Trace::json",
+    fail<ArgumentError>({.operation = "Trace::json",
                          .wrong = "this trace is stopped, and what was recorded is gone",
-                         .todo = "Ask before stop(), or read the file"});
+                         .remedy = "Ask before stop(), or read the file"});
   std::ostringstream text;
   write_json(text, state_->since);
   return text.str();
 }
 
-void detail::seeing::trace_until_exit(const std::string& file) { begin(file, true); }
+void detail::tracing::trace_until_exit(const std::string& file) { begin(file, true); }
 
-void detail::seeing::end_traces() noexcept {
+void detail::tracing::end_traces() noexcept {
   try {
     std::vector<std::shared_ptr<Traced>> left;
     {

@@ -70,7 +70,7 @@ struct TaskSummary {
   std::vector<TaskTimes> times;  ///< of those that ran to their end, the largest total first
   TaskCopies copies;             ///< since it began
   double waited = 0;             ///< seconds in which threads waited for tasks and ran none meanwhile, all together
-  std::uint64_t left_out = 0;    ///< events for which there was no room
+  std::uint64_t dropped = 0;     ///< events for which there was no room
 };
 /// Of what was recorded since the oldest Trace began that still lives. ArgumentError if there is none.
 TaskSummary summary();

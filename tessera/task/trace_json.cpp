@@ -7,7 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-namespace tessera::detail::seeing {
+namespace tessera::detail::tracing {
 
 namespace {
 
@@ -20,13 +20,13 @@ class Writer {
  public:
   Writer(std::ostream& to, const Timeline& all, std::int64_t since) : to_(to), all_(all), since_(since) {}
 
-  void write(std::uint64_t left_out) {
-    fmt::print(to_, R"({{"displayTimeUnit": "ns", "otherData": {{"events left out": {}}}, "traceEvents": [)", left_out);
+  void write(std::uint64_t dropped) {
+    fmt::print(to_, R"({{"displayTimeUnit": "ns", "otherData": {{"events left out": {}}}, "traceEvents": [)", dropped);
     event(R"("ph": "M", "pid": 1, "name": "process_name", "args": {"name": "threads"})");
     for (std::size_t i = 0; i < all_.threads.size(); ++i) row(1, i + 1, all_.threads[i], i);
     for (const Span& s : all_.spans) span(s);
     for (const std::uint64_t number : all_.order) {
-      const SeenTask& t = all_.tasks.at(number);
+      const TracedTask& t = all_.tasks.at(number);
       if (t.went_on) on_device(number, t);
     }
     for (const std::uint64_t number : all_.order) arrows(all_.tasks.at(number));
@@ -67,7 +67,7 @@ class Writer {
         R"("ph": "X", "pid": {}, "tid": {}, "name": {}, "cat": "{}", "ts": {}, "dur": {}, "args": {{{}}})", process,
         thread, quoted(name), kind, time(begin), lasts(end - begin), args);
   }
-  std::string args_of(std::uint64_t number, const SeenTask& t) const {
+  std::string args_of(std::uint64_t number, const TracedTask& t) const {
     return fmt::format(R"("task": {}, "device": {}, "state": "{}", "made": {})", number, quoted(to_string(t.device)),
                        to_string(t.state), time(t.made));
   }
@@ -77,7 +77,7 @@ class Writer {
     const int row = s.thread + 1;
     switch (s.what) {
       case Span::What::task: {
-        const SeenTask& t = all_.tasks.at(s.task);
+        const TracedTask& t = all_.tasks.at(s.task);
         event(complete(1, row, t.name, "task", s.begin, s.end, args_of(s.task, t)));
         break;
       }
@@ -107,7 +107,7 @@ class Writer {
     event(fmt::format(R"("ph": "e", "pid": {}, "tid": 2, "id": {}, "name": {}, "cat": "copy", "ts": {})", process,
                       copies_, quoted(name), time(s.end)));
   }
-  void on_device(std::uint64_t number, const SeenTask& t) {
+  void on_device(std::uint64_t number, const TracedTask& t) {
     const std::int64_t end = t.ended != 0 ? t.ended : all_.until;
     if (end < since_) return;
     event(complete(process_of(t.device), 1, t.name, "task", t.device_begun, end, args_of(number, t)));
@@ -118,12 +118,12 @@ class Writer {
     std::int64_t at;
   };
   /// An arrow begins within what it comes from, at its end, and ends where what it goes to begins.
-  void arrows(const SeenTask& to) {
+  void arrows(const TracedTask& to) {
     if (to.begun == 0 || to.begun < since_) return;
-    for (const SeenTask::Before& b : to.after) {
+    for (const TracedTask::Before& b : to.after) {
       const auto found = all_.tasks.find(b.task);
       if (found == all_.tasks.end()) continue;
-      const SeenTask& from = found->second;
+      const TracedTask& from = found->second;
       const std::int64_t begin = std::max(from.went_on ? from.device_begun : from.begun, since_);
       if (from.begun == 0 || from.ended == 0 || from.ended < since_) continue;
       const std::int64_t end = from.went_on ? from.ended : from.returned;
@@ -148,8 +148,8 @@ class Writer {
 
 }  // namespace
 
-void write_trace(std::ostream& to, const Timeline& timeline, std::int64_t since, std::uint64_t left_out) {
-  Writer(to, timeline, since).write(left_out);
+void write_trace(std::ostream& to, const Timeline& timeline, std::int64_t since, std::uint64_t dropped) {
+  Writer(to, timeline, since).write(dropped);
 }
 
-}  // namespace tessera::detail::seeing
+}  // namespace tessera::detail::tracing

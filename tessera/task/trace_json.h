@@ -6,9 +6,9 @@
 
 #include "tessera/task/timeline.h"
 
-namespace tessera::detail::seeing {
+namespace tessera::detail::tracing {
 
 /// What happened from `since` on; times count from there.
-void write_trace(std::ostream& to, const Timeline& timeline, std::int64_t since, std::uint64_t left_out);
+void write_trace(std::ostream& to, const Timeline& timeline, std::int64_t since, std::uint64_t dropped);
 
-}  // namespace tessera::detail::seeing
+}  // namespace tessera::detail::tracing

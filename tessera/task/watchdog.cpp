@@ -14,20 +14,20 @@
 #include "tessera/base/os/fork.h"
 #include "tessera/base/printable.h"
 #include "tessera/device/settings.h"
-#include "tessera/task/node.h"
+#include "tessera/task/task_node.h"
 
 namespace tessera::detail::watchdog {
 
 namespace {
 
-using seeing::now;
+using tracing::now;
 constexpr std::size_t most_lines = 16;  // of a kind; of more only how many
 
 struct Task {
   std::uint64_t number = 0;  // as they were made
   std::int64_t begun = 0;
-  std::string thread;    // that runs it
-  bool goes_on = false;  // on its device
+  std::string thread;              // that runs it
+  bool function_returned = false;  // on its device
 };
 struct Wait {
   std::string thread;
@@ -74,7 +74,7 @@ struct Dog {
   }
   static std::string what_for(const Wait& w) {
     return w.target != nullptr ? name_of(*w.target)
-                               : fmt::format("the {} tasks under way of a region", w.group->under_way());
+                               : fmt::format("the {} tasks under way of a region", w.group->in_flight());
   }
 
   std::string report(std::int64_t quiet, std::vector<executor::NodeRef>& held) const {
@@ -91,9 +91,9 @@ struct Dog {
     };
     lines(running, "run", [&](const auto& entry) {
       const Task& t = entry.second;
-      std::string s = fmt::format("{} {} for {}", called(*entry.first), t.goes_on ? "has work on its device" : "runs",
-                                  for_long(now() - t.begun));
-      if (!t.goes_on) s += " on " + t.thread;
+      std::string s = fmt::format("{} {} for {}", called(*entry.first),
+                                  t.function_returned ? "has work on its device" : "runs", for_long(now() - t.begun));
+      if (!t.function_returned) s += " on " + t.thread;
       for (const Wait& w : waits)
         if (w.by == entry.first) s += fmt::format(", and waits for {}", what_for(w));
       return s;
@@ -148,10 +148,10 @@ void made(const TaskNode& task) {
   d.tasks.try_emplace(&task).first->second.number = ++d.made;
 }
 void begins(const TaskNode& task) noexcept {
-  with_task(task, [](Dog&, auto at) { at->second.begun = now(), at->second.thread = seeing::thread_name(); });
+  with_task(task, [](Dog&, auto at) { at->second.begun = now(), at->second.thread = tracing::thread_name(); });
 }
-void goes_on(const TaskNode& task) noexcept {
-  with_task(task, [](Dog&, auto at) { at->second.goes_on = true; });
+void function_returned(const TaskNode& task) noexcept {
+  with_task(task, [](Dog&, auto at) { at->second.function_returned = true; });
 }
 void ends(const TaskNode& task) noexcept {
   with_task(task, [](Dog& d, auto at) {
@@ -167,13 +167,13 @@ void wait_begins(const executor::Node* by, executor::Node* target, const executo
   Dog& d = *dog;
   try {
     const std::lock_guard hold(d.lock);
-    d.waits.push_back({seeing::thread_name(), by, target, group, now()});
+    d.waits.push_back({tracing::thread_name(), by, target, group, now()});
   } catch (const std::bad_alloc&) {}  // it is not told
 }
 void wait_ends() noexcept {
   Dog& d = *dog;
   const std::lock_guard hold(d.lock);
-  const auto mine = std::ranges::find(d.waits.rbegin(), d.waits.rend(), seeing::thread_name(), &Wait::thread);
+  const auto mine = std::ranges::find(d.waits.rbegin(), d.waits.rend(), tracing::thread_name(), &Wait::thread);
   if (mine != d.waits.rend()) d.waits.erase(std::next(mine).base());
 }
 

@@ -19,7 +19,7 @@ bool start();
 // What it is told of tasks while there is one.
 void made(const TaskNode& task);
 void begins(const TaskNode& task) noexcept;
-void goes_on(const TaskNode& task) noexcept;
+void function_returned(const TaskNode& task) noexcept;
 void ends(const TaskNode& task) noexcept;
 void gone(const TaskNode& task) noexcept;
 void wait_begins(const executor::Node* by, executor::Node* target, const executor::Group* group) noexcept;

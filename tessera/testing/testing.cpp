@@ -51,7 +51,7 @@ std::string label(Device device) {
 bool seed_asked = false;
 
 [[noreturn]] void failed(const char* what, const std::string& wrong) {
-  fail<Failure>({.asked = what,
+  fail<Failure>({.operation = what,
                  .with = {{"device", running ? label(*running) : "not told"},
                           {"seed", seed_asked ? std::to_string(seed()) : "none"}},
                  .wrong = wrong});
@@ -106,7 +106,7 @@ void for_each_device(std::span<const Device> devices, const std::function<void(D
     }
   }
   if (count != 0)
-    fail<Failure>({.asked = "test",
+    fail<Failure>({.operation = "test",
                    .wrong = "it failed on " + std::to_string(count) + " of " + std::to_string(devices.size()) +
                             " devices:" + failures});
 }

@@ -9,7 +9,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include "tessera/base/os/replace_file.h"
+#include "tessera/base/os/atomic_file.h"
 #include "tessera/llm/gguf.h"
 #include "tessera/llm/gguf_writer.h"
 #include "tessera/tessera.h"
@@ -57,7 +57,7 @@ const std::vector<Written>& library_writers() {
       {"lines",
        [](const std::string& path) {
          const std::string all = csv_lines;
-         os::GrowingFile file(path, all.substr(0, all.find('\n') + 1));
+         os::AppendFile file(path, all.substr(0, all.find('\n') + 1));
          for (std::size_t at = all.find('\n') + 1; at < all.size(); at = all.find('\n', at) + 1)
            file.append(std::string_view(all).substr(at, all.find('\n', at) + 1 - at));
        },

@@ -8,7 +8,7 @@
 
 #include "tessera/array/array.h"
 #include "tessera/testing/testing.h"
-#include "tests/support/over_fakes.h"
+#include "tests/support/fake_gpus.h"
 
 namespace tessera {
 namespace {

@@ -15,7 +15,7 @@
 #include "tessera/array/observer.h"
 #include "tessera/base/philox.h"
 #include "tessera/device/context.h"
-#include "tessera/device/launch/launch_observer.h"
+#include "tessera/device/launch/launch_interceptor.h"
 #include "tessera/kernel/kernel.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_device.h"
@@ -526,12 +526,12 @@ TEST_P(OnEveryDevice, WritersFlushReaders) {
 }
 
 /// Lets another thread write while a launch of this one is about to happen; it does not get there if it waits for that.
-class WriterMeanwhile final : public LaunchObserver {
+class WriterMeanwhile final : public LaunchInterceptor {
  public:
   explicit WriterMeanwhile(std::function<void()> write) : write_(std::move(write)) {
-    thread_context.launch_observer = this;
+    thread_context.launch_interceptor = this;
   }
-  ~WriterMeanwhile() override { thread_context.launch_observer = nullptr; }
+  ~WriterMeanwhile() override { thread_context.launch_interceptor = nullptr; }
   void launched(const Kernel&, Device device, std::array<std::uint64_t, 3>, std::span<const LaunchArgument>,
                 const std::function<void()>& launch) override {
     if (!writer_.valid()) {
@@ -584,7 +584,7 @@ TEST_P(OnEveryDevice, AWriterWaitsForWhoIsComputingFromThatMemoryAlsoIfNoArrayIs
 
 TEST_P(OnEveryDevice, AssigningKnowsTheMemoryByItself) {
   Array x = Array::from({1.f, 2.f, 3.f, 4.f});
-  const KeptArray kept(x);
+  const ArraySnapshot kept(x);
   x.slice(0, 0, 3).assign(kept.array().slice(0, 1, 4));  // another array on the same memory
   EXPECT_EQ(x.to_vector<float>(), (std::vector<float>{2, 3, 4, 4}));
   x.slice(0, 1, 4).assign(Array::wrap(x.view().storage, DType::f32, {3}));
@@ -678,8 +678,8 @@ TEST_P(OnEveryDevice, KernelsTakeContiguousArraysOnly) {
   const Array x = Array::from(numbers(6)).reshape({2, 3});
   Array y = Array::zeros({3, 2});
   const std::string text = text_of<ShapeError>([&] { twice.launch({6}, x.transpose(), y); });
-  test::expect_has(text, {"(3, 2)", "(1, 3)", "as_contiguous()"});
-  test::expect_has(text_of<ShapeError>([&] { twice.launch({6}, x, y.transpose()); }), {"assign()"});
+  test::expect_contains(text, {"(3, 2)", "(1, 3)", "as_contiguous()"});
+  test::expect_contains(text_of<ShapeError>([&] { twice.launch({6}, x, y.transpose()); }), {"assign()"});
   text_of<ShapeError>([&] { twice.launch({6}, Array::full({1}, 7.0, DType::f32).broadcast_to({6}), y); });
   twice.launch({6}, x.transpose().as_contiguous(), y);
   const auto want = (2.0f * x.transpose()).to_vector<float>();

@@ -13,7 +13,7 @@
 
 #include "tessera/array/observer.h"
 #include "tests/support/every_device.h"
-#include "tests/support/in_time.h"
+#include "tests/support/run_with_timeout.h"
 #include "tests/support/sanitized.h"
 
 namespace {
@@ -47,10 +47,10 @@ TESSERA_ON_EVERY_DEVICE();
 class Holder : public ArrayObserver {
  public:
   void made(const ArrayOperation& operation) override {
-    for (const KeptOperand& o : operation.operands)
-      if (const auto* a = std::get_if<KeptArray>(&o); a != nullptr && a->expression()) held.push_back(*a);
+    for (const OperandSnapshot& o : operation.operands)
+      if (const auto* a = std::get_if<ArraySnapshot>(&o); a != nullptr && a->expression()) held.push_back(*a);
   }
-  std::vector<KeptArray> held;
+  std::vector<ArraySnapshot> held;
 };
 
 struct Cost {
@@ -145,7 +145,7 @@ TEST(Expressions, AreBuiltWithFewAllocationsAndLocks) {
 // Without memory for its books computing is an error, and no more: nothing hangs, and what is pending stays right.
 TEST(Expressions, MemoryThatRunsOutWhileOneIsComputedIsAnError) {
   if (test::sanitized) GTEST_SKIP() << "a sanitizer's runtime allocates itself";
-  test::in_time([] {
+  test::run_with_timeout([] {
     const DeviceScope cpu({Backend::cpu, 0});
     const Array x = Array::ones({16}).eval();
     int failed = 0;
@@ -176,7 +176,7 @@ TEST_P(OnEveryDevice, WritesFlushWhatArraysHoldHoweverDeep) {
   Array x = Array::from({1.f, 2.f, 3.f});
   Array top = exp(x * 0) + x;  // what is between has gone
   for (int i = 0; i < 20; ++i) top = std::move(top) + 1;
-  std::optional<KeptArray> kept;
+  std::optional<ArraySnapshot> kept;
   {
     const Array gone = x * 5;
     kept.emplace(gone);

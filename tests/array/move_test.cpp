@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-using test::expect_has;
+using test::expect_contains;
 using test::expect_throw;
 using test::text_of;
 
@@ -218,7 +218,7 @@ TEST(Move, AnObserverSeesOneOperationForEachArrayThatMoves) {
   struct Watch : ArrayObserver {
     std::vector<std::string> seen;
     void made(const ArrayOperation& operation) override {
-      const KeptArray& operand = std::get<KeptArray>(operation.operands[0]);
+      const ArraySnapshot& operand = std::get<ArraySnapshot>(operation.operands[0]);
       seen.push_back(std::string(operation.name) + " " + to_string(operand.device()) + " " +
                      std::get<std::string>(operation.attributes[0].value));
       operation.results[0].set_history(operand.history());
@@ -284,8 +284,8 @@ TEST(DeviceOf, TheCommonDeviceNoneOrAnErrorThatNamesThePaths) {
                             {"value.k.0.weight: cpu:0", "value.k.0.bias: interp:0", "value.k.1.array: cpu:0"});
   std::vector<Array> many(50, x);
   many.push_back(x | there);
-  expect_has(text_of<DeviceError>([&] { device_of(many, "batch"); }),
-             {"batch.3: cpu:0 (and 46 more there), batch.50: interp:0"});
+  expect_contains(text_of<DeviceError>([&] { device_of(many, "batch"); }),
+                  {"batch.3: cpu:0 (and 46 more there), batch.50: interp:0"});
 }
 
 TEST(Generator, GivesTheSameBitsEverywhereAndMovesWithItsState) {

@@ -267,11 +267,12 @@ TEST(Observer, SeesEachPublicOperationOnce) {
 }
 
 // Functions of array/ and ops/ that give arrays by calling others, or that give back what they hold.
-const std::set<std::string> others = {"array",      "memory",      "parts",         "take",        "eval",
-                                      "from_bytes", "with_view",   "cross_entropy", "mse_loss",    "bce_with_logits",
-                                      "accuracy",   "noted_state", "predict",       "in_parts",    "step",
-                                      "loss_of",    "step_number", "snapshot",      "step_arrays", "scaled",
-                                      "inverse",    "at_smallest", "copies"};
+const std::set<std::string> others = {"array",       "memory",          "parts",       "take",
+                                      "eval",        "from_bytes",      "with_view",   "cross_entropy",
+                                      "mse_loss",    "bce_with_logits", "accuracy",    "pending_state",
+                                      "predict",     "in_parts",        "step",        "loss_of",
+                                      "step_number", "snapshot",        "step_arrays", "scaled",
+                                      "inverse",     "is_at_min_scale", "copies"};
 
 TEST(Observer, IsTestedWithEveryFunctionOfInstalledHeaders) {
   std::set<std::string> known;
@@ -440,7 +441,7 @@ TEST_P(OnEveryDevice, WhatAnObserverDefersOfMemoryThatIsAboutToBeWrittenIsComput
 
 TEST_P(OnEveryDevice, WhatIsKeptIsWhatItWas) {
   const Array x = Array::from({1.f, 2.f, 3.f, 4.f}, Shape{2, 2}), y = Array::ones({2, 2});
-  std::optional<KeptArray> pending, view, computed;
+  std::optional<ArraySnapshot> pending, view, computed;
   {
     Array p = x * 2 + y;
     pending.emplace(p), view.emplace(p.transpose());
@@ -453,7 +454,7 @@ TEST_P(OnEveryDevice, WhatIsKeptIsWhatItWas) {
   EXPECT_EQ(computed->array().to_vector<float>(), (std::vector<float>{1, 2, 3, 4}));
   // A result written in place since: what it was made of is there still.
   Array held = x * 2 + y;
-  const KeptArray before(held);
+  const ArraySnapshot before(held);
   held += 1;
   EXPECT_EQ(before.array().to_vector<float>(), (std::vector<float>{3, 5, 7, 9}));
   EXPECT_EQ(held.to_vector<float>(), (std::vector<float>{4, 6, 8, 10}));
@@ -466,7 +467,7 @@ TEST_P(OnEveryDevice, WhatIsKeptIsWhatItWas) {
 // Reverse mode on the observer alone.
 struct Step {
   std::string name;
-  std::vector<KeptOperand> operands;
+  std::vector<OperandSnapshot> operands;
   std::map<std::string, std::vector<std::int64_t>> axes;
   std::optional<Array> adjoint;
   std::size_t number = 0;
@@ -500,8 +501,8 @@ Array summed_to(Array g, const Shape& shape) {
 
 void backward(const Array& loss) {
   std::map<std::size_t, StepPointer, std::greater<>> open;  // latest first
-  const auto add = [&](const KeptOperand& operand, const std::function<Array()>& adjoint) {
-    const auto* a = std::get_if<KeptArray>(&operand);
+  const auto add = [&](const OperandSnapshot& operand, const std::function<Array()>& adjoint) {
+    const auto* a = std::get_if<ArraySnapshot>(&operand);
     if (a == nullptr || !a->history()) return;  // a constant
     const StepPointer step = step_of(a->history());
     const Array g = summed_to(adjoint(), a->shape());
@@ -515,8 +516,8 @@ void backward(const Array& loss) {
     const StepPointer s = open.extract(open.begin()).mapped();
     const Array g = *s->adjoint;
     const auto x = [&](std::size_t i) {
-      const auto* a = std::get_if<KeptArray>(&s->operands[i]);
-      return a != nullptr ? a->array() : Array::full({1}, std::get<KeptScalar>(s->operands[i]).value);
+      const auto* a = std::get_if<ArraySnapshot>(&s->operands[i]);
+      return a != nullptr ? a->array() : Array::full({1}, std::get<ScalarSnapshot>(s->operands[i]).value);
     };
     const auto first = [&](auto&& f) { add(s->operands[0], f); };
     const auto second = [&](auto&& f) { add(s->operands[1], f); };
@@ -531,7 +532,7 @@ void backward(const Array& loss) {
     } else if (s->name == "relu") {
       first([&] { return where(x(0) > 0, g, 0); });
     } else if (s->name == "sum") {
-      first([&] { return g.broadcast_to(std::get<KeptArray>(s->operands[0]).shape()); });
+      first([&] { return g.broadcast_to(std::get<ArraySnapshot>(s->operands[0]).shape()); });
     } else if (s->name == "matmul") {
       first([&] { return matmul(g, x(1).transpose()); }), second([&] { return matmul(x(0).transpose(), g); });
     } else if (s->name != "leaf") {

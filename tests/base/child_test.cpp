@@ -137,7 +137,7 @@ TEST(Child, LeavesNothingBehindAndReachesNobody) {
 int main(int argc, char** argv) {
   const std::string_view last = argv[argc - 1];
   if (last.starts_with(tessera::os::child_option)) {
-    tessera::os::live_as_child(last.substr(tessera::os::child_option.size()));
+    tessera::os::become_supervised_child(last.substr(tessera::os::child_option.size()));
     tessera::os::leave(tessera::os::child(argv[1]));
   }
   ::testing::InitGoogleTest(&argc, argv);

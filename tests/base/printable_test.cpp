@@ -48,7 +48,7 @@ TEST(Printable, AnyBytesBecomeTheSameTextTwice) {
 }
 
 TEST(Printable, ErrorsAre) {
-  EXPECT_EQ(error_text({.asked = "a\x1b[2J", .wrong = "line 1\n\tline 2\x07"}), "[a [2J] line 1\n\tline 2");
+  EXPECT_EQ(error_text({.operation = "a\x1b[2J", .wrong = "line 1\n\tline 2\x07"}), "[a [2J] line 1\n\tline 2");
 }
 
 TEST(Wrapped, TextOfSeveralLinesKeepsItsColumn) {

@@ -16,7 +16,7 @@
 #include "tessera/base/os/private_store.h"
 #include "tessera/base/sha256.h"
 #include "tests/support/folder.h"
-#include "tests/support/in_child.h"
+#include "tests/support/run_in_child.h"
 
 namespace tessera {
 namespace {
@@ -60,14 +60,14 @@ TEST(PrivateStore, EntriesThatAreUsedStayYoungAndNamesMayBeLonger) {
   };
   age(new_name);
   EXPECT_EQ(names(), new_name + " " + old_name + " ");
-  store.renew(new_name, 72h);
+  store.touch(new_name, 72h);
   EXPECT_EQ(names(), new_name + " " + old_name + " ") << "it is not so old yet";
   age(old_name), age(old_name);
-  store.renew(new_name, 24h);
+  store.touch(new_name, 24h);
   EXPECT_EQ(names(), old_name + " " + new_name + " ");
-  store.renew("kernel-none.bin", 1s);
+  store.touch("kernel-none.bin", 1s);
   fs::create_symlink(place / "tessera" / old_name, place / "tessera" / "link");
-  store.renew("link", 1s);
+  store.touch("link", 1s);
   EXPECT_EQ(names(), old_name + " " + new_name + " ") << "through a link nothing is changed";
 }
 
@@ -155,7 +155,7 @@ TEST(PrivateStore, WhatIsNoFileOfOursStaysAndIsNotFollowed) {
 
 TEST(PrivateStore, AFolderOfOthersIsAsGoodAsNone) {
   const auto refuses = [](const fs::path& folder, const std::string& words) {
-    const std::string all = test::in_child({}, [&] {
+    const std::string all = test::run_in_child({}, [&] {
       ::testing::internal::CaptureStderr();
       const PrivateStore store(folder);
       std::string text =
@@ -270,7 +270,7 @@ TEST(PrivateStore, TidyRemovesOldLeftoversOfOursOnly) {
       fs::last_write_time(place / name, long_ago);
     }
   put(place / ".tessera-aaaaaaaaaaaaaaaa.tmp", "being written");
-  store.tidy("probe-cuda-", ".json");
+  store.remove_stale("probe-cuda-", ".json");
   for (const std::string& name : ours) EXPECT_FALSE(fs::exists(place / name)) << name;
   for (const std::string& name : theirs) EXPECT_TRUE(fs::exists(place / name)) << name;
   EXPECT_TRUE(fs::exists(place / ".tessera-aaaaaaaaaaaaaaaa.tmp"));

@@ -23,7 +23,7 @@ void in_a_thread(F&& f) {
   std::thread(f).join();
 }
 
-TEST(OffCore, TheThreadRunsElsewhereAndMayComeBack) {
+TEST(AvoidCore, TheThreadRunsElsewhereAndMayComeBack) {
   in_a_thread([] {
     const cpu_set_t before = mask();
     const bool others = CPU_COUNT(&before) > 1;
@@ -31,7 +31,7 @@ TEST(OffCore, TheThreadRunsElsewhereAndMayComeBack) {
       const int core = current_core();
       ASSERT_GE(core, 0);
       {
-        const OffCore off(core);
+        const AvoidCore off(core);
         EXPECT_EQ(current_core() != core, others);
         const cpu_set_t now = mask();
         EXPECT_EQ(!CPU_ISSET(core, &now), others);
@@ -42,27 +42,27 @@ TEST(OffCore, TheThreadRunsElsewhereAndMayComeBack) {
   });
 }
 
-TEST(OffCore, AThreadOfOneCoreStays) {
+TEST(AvoidCore, AThreadOfOneCoreStays) {
   in_a_thread([] {
     const int core = current_core();
     cpu_set_t one;
     CPU_ZERO(&one);
     CPU_SET(core, &one);
     ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
-    const OffCore off(core), none(-1), unknown(1 << 20);
+    const AvoidCore off(core), none(-1), unknown(1 << 20);
     EXPECT_EQ(current_core(), core);
     EXPECT_TRUE(same(mask(), one));
   });
 }
 
-TEST(OffCore, WhatOthersAskMeanwhileStands) {
+TEST(AvoidCore, WhatOthersAskMeanwhileStands) {
   in_a_thread([] {
     const int core = current_core();
     cpu_set_t asked;
     CPU_ZERO(&asked);
     CPU_SET(core, &asked);
     {
-      const OffCore off(core);
+      const AvoidCore off(core);
       ASSERT_EQ(sched_setaffinity(0, sizeof asked, &asked), 0);
     }
     EXPECT_TRUE(same(mask(), asked));

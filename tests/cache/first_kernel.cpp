@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that computes with one kernel and ends: how long that takes is what tests/cache/second_start_test.cpp asks.
+// A program that computes with one kernel and ends: how long that takes is what tests/cache/warm_start_test.cpp asks.
 #include <unistd.h>
 
 #include "tessera/tessera.h"

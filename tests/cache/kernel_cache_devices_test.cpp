@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::Folder;
-using test::in_child;
+using test::run_in_child;
 using test::Variables;
 
 void put(const fs::path& file, const std::string& bytes) { std::ofstream(file, std::ios::binary) << bytes; }
@@ -71,7 +71,7 @@ std::string compute_in_child(const Place& place, const fs::path& cache, Variable
   all.insert(all.end(),
              {{"TESSERA_KERNEL_CACHE", "1"}, {"TESSERA_CACHE_DIR", cache.string()}, {"TESSERA_DEVICE", place.name}});
   all.insert(all.end(), more.begin(), more.end());
-  return in_child(all, compute);
+  return run_in_child(all, compute);
 }
 std::string results(const std::string& answer) { return answer.substr(0, 64); }
 std::string counts(const std::string& answer) { return answer.size() > 65 ? answer.substr(65) : answer; }
@@ -131,17 +131,18 @@ TEST(KeptOnDevices, AnotherProcessorIsAnotherKey) {
   EXPECT_FALSE(counts(compute_in_child(on_cpu, cache.path(), older)).starts_with("0 compiled, "));
   EXPECT_TRUE(counts(compute_in_child(on_cpu, cache.path(), older)).starts_with("0 compiled, "));
   EXPECT_TRUE(counts(compute_in_child(on_cpu, cache.path())).starts_with("0 compiled, "));
-  const std::string why = in_child({{"TESSERA_KERNEL_CACHE", "1"}, {"TESSERA_CACHE_DIR", cache.path().string()}}, [] {
-    std::size_t loaded = 0, other = 0;
-    for (const KeptKernel& kernel : kernel_cache().kernels) {
-      const auto differs = differences(kernel, {Backend::cpu, 0});
-      ++(differs.empty() ? loaded : other);
-      for (const std::string& line : differs)
-        if (!line.starts_with("processor's features were ") && !line.starts_with("architecture was "))
-          return "also differs: " + line;
-    }
-    return std::string(loaded == other && loaded != 0 ? "half of them" : "not half of them");
-  });
+  const std::string why =
+      run_in_child({{"TESSERA_KERNEL_CACHE", "1"}, {"TESSERA_CACHE_DIR", cache.path().string()}}, [] {
+        std::size_t loaded = 0, other = 0;
+        for (const CachedKernel& kernel : kernel_cache().kernels) {
+          const auto differs = differences(kernel, {Backend::cpu, 0});
+          ++(differs.empty() ? loaded : other);
+          for (const std::string& line : differs)
+            if (!line.starts_with("processor's features were ") && !line.starts_with("architecture was "))
+              return "also differs: " + line;
+        }
+        return std::string(loaded == other && loaded != 0 ? "half of them" : "not half of them");
+      });
   EXPECT_EQ(why, "half of them");
 }
 
@@ -155,12 +156,12 @@ TEST(KeptOnDevices, TwoProcessesFillItAtOnce) {
     const Variables variables = {
         {"TESSERA_KERNEL_CACHE", "1"}, {"TESSERA_CACHE_DIR", cache.path().string()}, {"TESSERA_DEVICE", "cpu"}};
     std::string first;
-    std::thread other([&] { first = in_child(variables, little); });
-    const std::string second = in_child(variables, little);
+    std::thread other([&] { first = run_in_child(variables, little); });
+    const std::string second = run_in_child(variables, little);
     other.join();
     for (const std::string& answer : {first, second})
       EXPECT_TRUE(answer.ends_with(" loaded")) << round << ": " << answer;
-    const std::string third = in_child(variables, little);
+    const std::string third = run_in_child(variables, little);
     EXPECT_TRUE(third.starts_with("0 compiled, ") && third.ends_with(" loaded")) << round << ": " << third;
   }
 }
@@ -179,10 +180,10 @@ TEST(KeptOnDevices, TextsAndPrintStatementsAreThoseOfACompiledKernel) {
     return ::testing::internal::GetCapturedStdout() + says.source({Backend::cpu, 0});
   };
   const Variables variables = {{"TESSERA_KERNEL_CACHE", "1"}, {"TESSERA_CACHE_DIR", cache.path().string()}};
-  const std::string first = in_child(variables, work);
+  const std::string first = run_in_child(variables, work);
   EXPECT_TRUE(first.starts_with("at 3: 3\n")) << first;
   EXPECT_NE(first.find("define"), std::string::npos) << first;
-  EXPECT_EQ(in_child(variables, work), first);
+  EXPECT_EQ(run_in_child(variables, work), first);
 }
 #endif
 

@@ -15,7 +15,7 @@
 #include "tessera/device/settings.h"
 #include "tests/ir/traced.h"
 #include "tests/support/folder.h"
-#include "tests/support/in_child.h"
+#include "tests/support/run_in_child.h"
 #include "tests/support/sanitized.h"
 
 namespace tessera {
@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::Folder;
-using test::in_child;
+using test::run_in_child;
 using test::Variables;
 
 /// A device whose images are texts, and which remembers what it was given to load.
@@ -54,7 +54,7 @@ struct Maker : DriverDevice {
   std::unique_ptr<LoadedKernel> load(const CompileRequest& request, const std::string& bytes) override {
     ++loads;
     EXPECT_EQ(bytes, image(*request.function)) << "the driver was given what nobody had made";
-    if (refuses_kept && built.empty()) fail<KernelError>({.asked = "load", .wrong = "refused"});
+    if (refuses_kept && built.empty()) fail<KernelError>({.operation = "load", .wrong = "refused"});
     built.clear();
     return std::make_unique<Nothing>();
   }
@@ -77,7 +77,7 @@ class Kept : public ::testing::Test {
   /// "compiled" or "loaded".
   std::string make(const ir::Function& function, Variant variant = {}) {
     const CompileRequest request{&function, variant};
-    const auto made = make_kernels(maker, std::span(&request, 1), counters);
+    const auto made = load_or_compile(maker, std::span(&request, 1), counters);
     EXPECT_EQ(made.size(), 1u);
     EXPECT_NE(made.at(0).kernel, nullptr);
     return made.at(0).kept ? "loaded" : "compiled";
@@ -127,7 +127,7 @@ TEST_F(Kept, ALaterProcessLoadsWhatWasCompiledForTheSameThingOnly) {
   EXPECT_EQ(cache.kernels.size(), 6u);
   EXPECT_EQ(cache.folder, folder());
   EXPECT_TRUE(cache.damaged.empty());
-  for (const KeptKernel& kernel : cache.kernels) {
+  for (const CachedKernel& kernel : cache.kernels) {
     EXPECT_EQ(mode(folder() / kernel.file), 0600u);
     EXPECT_TRUE(kernel.kernel == "plus" || kernel.kernel == "other");
     EXPECT_TRUE(kernel.device == "cpu old" || kernel.device == "cpu new") << kernel.device;
@@ -156,7 +156,7 @@ TEST_F(Kept, IsOffWhereItIsTurnedOffOrTheDeviceKeepsNothing) {
   whole.key.clear();
   const ir::Function one = plus(1), two = plus(2);
   const CompileRequest requests[] = {{&one, {}}, {&two, {}}};
-  EXPECT_EQ(make_kernels(whole, requests, counters).size(), 2u);
+  EXPECT_EQ(load_or_compile(whole, requests, counters).size(), 2u);
   EXPECT_FALSE(counters.kept);
   EXPECT_FALSE(fs::exists(root / "cache"));
 }
@@ -254,7 +254,7 @@ std::string unprivileged(const fs::path& owned, const std::function<std::string(
         EXPECT_EQ(::chown(one.c_str(), 65534, 65534), 0);
       }
     }
-  return in_child({}, [&] {
+  return run_in_child({}, [&] {
     if (::geteuid() == 0 && (::setresgid(65534, 65534, 65534) != 0 || ::setresuid(65534, 65534, 65534) != 0))
       return std::string("no other user");
     return work();
@@ -278,13 +278,13 @@ TEST_F(Kept, AFolderThatCannotBeWrittenCostsNothingButTime) {
   use({{"TESSERA_CACHE_DIR", "/proc/nowhere"}});
   EXPECT_EQ(twice(), "compiled compiled");
   use({});
-  EXPECT_EQ(in_child({},
-                     [&] {  // as on a full disk: some bytes go out, and then no more
-                       ::signal(SIGXFSZ, SIG_IGN);
-                       const rlimit little{300, 300};
-                       ::setrlimit(RLIMIT_FSIZE, &little);
-                       return twice();
-                     }),
+  EXPECT_EQ(run_in_child({},
+                         [&] {  // as on a full disk: some bytes go out, and then no more
+                           ::signal(SIGXFSZ, SIG_IGN);
+                           const rlimit little{300, 300};
+                           ::setrlimit(RLIMIT_FSIZE, &little);
+                           return twice();
+                         }),
             "compiled compiled")
       << "full";
   EXPECT_TRUE(test::names(folder()).empty()) << "nothing half-written stays";

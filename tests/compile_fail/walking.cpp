@@ -11,7 +11,7 @@
 // mistake 8: {"value.a"}
 #include <functional>
 
-#include "tessera/array/walk.h"
+#include "tessera/array/traversal.h"
 using namespace tessera;
 
 class Hidden {
@@ -61,8 +61,8 @@ template <detail::Text type, detail::Text path>
 struct NotAParameter {
   static_assert(sizeof(path.letters) == 0, "a model holds no plain arrays: say Param");
 };
-static_assert(!detail::walkable<Fine, ParametersOnly::leaves>);
-static_assert(detail::walkable<std::vector<std::pair<int, Param>>, ParametersOnly::leaves>);
+static_assert(!detail::traversable<Fine, ParametersOnly::leaves>);
+static_assert(detail::traversable<std::vector<std::pair<int, Param>>, ParametersOnly::leaves>);
 
 // Both compilers tell names.
 template <class T>

@@ -40,8 +40,8 @@ namespace tessera {
 namespace {
 
 using test::GateTable;
-using test::in_child;
 using test::Made;
+using test::run_in_child;
 using test::text_of;
 using test::Variables;
 namespace fs = std::filesystem;
@@ -140,7 +140,7 @@ const bool nvidia_folder_known = [] {
 /// One column of the table. False if there is no such compiler.
 bool column(const std::string& name, const Variables& variables, const std::function<std::string()>& work) {
   const double before = cpu_seconds();
-  const std::string answer = in_child(test::with_fakes(variables), work, 560);
+  const std::string answer = run_in_child(test::with_fakes(variables), work, 560);
   if (answer.starts_with(absent)) {
     GateTable::get().missing(answer.substr(std::strlen(absent)));
     return false;

@@ -19,7 +19,7 @@ namespace tessera {
 namespace {
 
 using namespace ir;
-using test::expect_has;
+using test::expect_contains;
 namespace zoo = test::zoo;
 namespace fs = std::filesystem;
 
@@ -82,16 +82,16 @@ TEST(Instructions, OfAmd) {
     GTEST_SKIP() << "passed by: clang-16 is not installed (script/bootstrap)";
   // v_dot4_i32_i8, or v_dot4c_i32_i8, which adds in place.
   const std::string mi100 = amd_assembly("gfx908");
-  expect_has(mi100, {"v_mfma_f32_16x16x16f16", "v_mfma_f32_16x16x8bf16", "_i32_i8", "v_dot4_u32_u8", "v_cvt_f32_f16",
-                     "v_cvt_f16_f32", "ds_bpermute_b32", "global_atomic_smax"});
+  expect_contains(mi100, {"v_mfma_f32_16x16x16f16", "v_mfma_f32_16x16x8bf16", "_i32_i8", "v_dot4_u32_u8",
+                          "v_cvt_f32_f16", "v_cvt_f16_f32", "ds_bpermute_b32", "global_atomic_smax"});
   expect_lacks(mi100, {"scratch_store"});
   const std::string mi200 = amd_assembly("gfx90a");
-  expect_has(mi200, {"v_mfma_f32_16x16x16f16", "v_mfma_f32_16x16x16bf16_1k", "_i32_i8", "v_dot4_u32_u8"});
+  expect_contains(mi200, {"v_mfma_f32_16x16x16f16", "v_mfma_f32_16x16x16bf16_1k", "_i32_i8", "v_dot4_u32_u8"});
   const std::string rdna2 = amd_assembly("gfx1030");
-  expect_has(rdna2, {"_i32_i8", "v_dot4_u32_u8", "v_cvt_f32_f16", "v_cvt_f16_f32"});
+  expect_contains(rdna2, {"_i32_i8", "v_dot4_u32_u8", "v_cvt_f32_f16", "v_cvt_f16_f32"});
   expect_lacks(rdna2, {"mfma", "wmma"});
   const std::string rdna3 = amd_assembly("gfx1100");
-  expect_has(rdna3, {"v_wmma_f32_16x16x16_f16", "v_wmma_f32_16x16x16_bf16", "v_dot4_i32_iu8", "v_dot4_u32_u8"});
+  expect_contains(rdna3, {"v_wmma_f32_16x16x16_f16", "v_wmma_f32_16x16x16_bf16", "v_dot4_i32_iu8", "v_dot4_u32_u8"});
   const std::string vega = amd_assembly("gfx900");
   expect_lacks(vega, {"v_dot4", "mfma"});
 }
@@ -111,38 +111,40 @@ TEST(Instructions, OfNvidiaByTheModule) {
     return text;
   };
   const std::string half = ptx(aligned_product(DType::f16), 90);
-  expect_has(half, {"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "ldmatrix.sync.aligned.m8n8.x4.shared.b16",
-                    "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16"});
+  expect_contains(half, {"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
+                         "ldmatrix.sync.aligned.m8n8.x4.shared.b16", "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16"});
   expect_lacks(half, {".local"});  // fragments are in registers
-  expect_has(ptx(zoo::full_fragment_product(DType::bf16, true), 80),
-             {"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"});
-  expect_has(ptx(zoo::full_fragment_product(DType::f16, false), 75),
-             {"mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"});
+  expect_contains(ptx(zoo::full_fragment_product(DType::bf16, true), 80),
+                  {"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"});
+  expect_contains(ptx(zoo::full_fragment_product(DType::f16, false), 75),
+                  {"mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"});
   expect_lacks(ptx(zoo::full_fragment_product(DType::bf16, false), 75), {"mma.sync"});
   expect_lacks(ptx(zoo::full_fragment_product(DType::f16, false), 70), {"mma.sync"});
-  expect_has(ptx(conversions(DType::bf16), 80), {"cvt.rn.bf16.f32"});
+  expect_contains(ptx(conversions(DType::bf16), 80), {"cvt.rn.bf16.f32"});
   expect_lacks(ptx(conversions(DType::bf16), 75), {"cvt.rn.bf16"});
-  expect_has(ptx(conversions(DType::f16), 75), {"cvt.f32.f16", "cvt.rn.f16.f32"});
-  expect_has(ptx(dots(), 75), {"dp4a.s32.s32", "dp4a.u32.s32", "dp4a.u32.u32"});
+  expect_contains(ptx(conversions(DType::f16), 75), {"cvt.f32.f16", "cvt.rn.f16.f32"});
+  expect_contains(ptx(dots(), 75), {"dp4a.s32.s32", "dp4a.u32.s32", "dp4a.u32.u32"});
   expect_lacks(ptx(dots(), 60), {"dp4a"});
-  expect_has(ptx(sums(), 75), {"shfl.sync", "atom.global.add.f32", "atom.global.max.s32"});
+  expect_contains(ptx(sums(), 75), {"shfl.sync", "atom.global.add.f32", "atom.global.max.s32"});
 }
 
 TEST(Instructions, InTheText) {
   const std::string ampere = text_of(everything(), emit::cuda_c_for(80));
-  expect_has(ampere, {"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "mma.sync.aligned.m16n8k16.row.col.f32.bf16",
-                      "ldmatrix.sync.aligned.m8n8.x4.shared.b16", "cvt.rn.f16.f32", "cvt.f32.f16", "cvt.rn.bf16.f32",
-                      "dp4a.s32.s32", "__shfl_down_sync", "atomicAdd"});
+  expect_contains(ampere,
+                  {"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "mma.sync.aligned.m16n8k16.row.col.f32.bf16",
+                   "ldmatrix.sync.aligned.m8n8.x4.shared.b16", "cvt.rn.f16.f32", "cvt.f32.f16", "cvt.rn.bf16.f32",
+                   "dp4a.s32.s32", "__shfl_down_sync", "atomicAdd"});
   const std::string turing = text_of(everything(), emit::cuda_c_for(75));
-  expect_has(turing, {"mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32", "dp4a.u32.u32"});
+  expect_contains(turing, {"mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32", "dp4a.u32.u32"});
   expect_lacks(turing, {"m16n8k16", "bf16.f32"});
   expect_lacks(text_of(everything(), emit::cuda_c_for(60)), {"mma.sync", "dp4a"});
   emit::Dialect intel = emit::opencl_c_intel();
   intel.dot4 = true;
-  expect_has(text_of(everything(), intel), {"dot_4x8packed_ss_int", "dot_4x8packed_us_int", "dot_4x8packed_uu_uint",
-                                            "vload_half", "vstore_half_rte", "sub_group_reduce_add", "atomic_max"});
+  expect_contains(text_of(everything(), intel),
+                  {"dot_4x8packed_ss_int", "dot_4x8packed_us_int", "dot_4x8packed_uu_uint", "vload_half",
+                   "vstore_half_rte", "sub_group_reduce_add", "atomic_max"});
   const std::string plain = text_of(everything(), emit::opencl_c());
-  expect_has(plain, {"vload_half", "vstore_half_rte"});
+  expect_contains(plain, {"vload_half", "vstore_half_rte"});
   expect_lacks(plain, {"dot_4x8packed", "sub_group_"});
 }
 

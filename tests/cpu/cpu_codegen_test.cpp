@@ -2,8 +2,8 @@
 // Kernels compiled by the code-generation module, on every target that this machine can run, against the interpreter.
 #include "tests/cpu/cpu_benchmark_kernels.h"
 #include "tests/cpu/cpu_compare.h"
-#include "tests/device/little_memory.h"
-#include "tests/support/in_child.h"
+#include "tests/device/limit_memory.h"
+#include "tests/support/run_in_child.h"
 
 namespace tessera::testing {
 namespace {
@@ -482,7 +482,7 @@ TEST_F(CpuCodegen, SourceHoldsVectorLoads) {
 }
 
 TEST_F(CpuCodegen, SourceIsRefusedWhereLlvmHasNoRoom) {
-  const std::string said = test::in_child({}, [] {
+  const std::string said = test::run_in_child({}, [] {
     Cpu cpu;
     const auto kernel = cpu.compile(saxpy());
     test::leave_memory(std::uint64_t{1} << 20);

@@ -15,7 +15,7 @@ class Deferred : public PendingReader, public PendingResult, public std::enable_
  public:
   ~Deferred() override {
     for (auto& [storage, link] : reads_) {
-      std::lock_guard hold(PendingBooks::of(storage->device()).lock);
+      std::lock_guard hold(PendingRegistry::of(storage->device()).lock);
       link->unlink();
       storage->reader_gone();
     }
@@ -24,7 +24,7 @@ class Deferred : public PendingReader, public PendingResult, public std::enable_
   void read(const std::shared_ptr<Storage>& storage) {
     auto link = std::make_unique<ReaderLink>();
     link->reader = this;
-    std::lock_guard hold(PendingBooks::of(storage->device()).lock);
+    std::lock_guard hold(PendingRegistry::of(storage->device()).lock);
     storage->add_reader(*link);
     reads_.emplace_back(storage, std::move(link));
     pending_ = true;

@@ -33,7 +33,7 @@ struct AtTheEnd {
 namespace {
 
 using test::add;
-using test::expect_has;
+using test::expect_contains;
 using test::text_of;
 
 /// Each block of 64 turns its elements around through shared memory, times 2, plus `plus`.
@@ -244,7 +244,7 @@ TEST(Exit, WorkThatNeverEndsIsWaitedForOnlySoLong) {
               at_the_end.work = &last;
             }),
             0);
-  expect_has(::testing::internal::GetCapturedStderr(), {"did not end within 1 s", "TESSERA_PROBE_TIMEOUT"});
+  expect_contains(::testing::internal::GetCapturedStderr(), {"did not end within 1 s", "TESSERA_PROBE_TIMEOUT"});
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   EXPECT_GE(took.count(), 1);
   EXPECT_LT(took.count(), 30);

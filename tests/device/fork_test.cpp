@@ -16,7 +16,7 @@
 #include "tessera/base/test_seed.h"
 #include "tessera/device/context.h"
 #include "tessera/device/launch/kernel.h"
-#include "tessera/device/launch/launch_observer.h"
+#include "tessera/device/launch/launch_interceptor.h"
 #include "tests/support/errors.h"
 #include "tests/support/folder.h"
 #include "tests/support/fresh_process.h"
@@ -26,7 +26,7 @@ namespace tessera {
 namespace {
 
 using test::add;
-using test::expect_has;
+using test::expect_contains;
 using test::in_fresh_process;
 using test::text_of;
 using namespace std::chrono_literals;
@@ -172,8 +172,8 @@ TEST(Fork, AChildKnowsWhatItsParentFoundAndFindsTheRestItself) {
       EXPECT_EQ(rocm.enumerations, 1);
       EXPECT_EQ(use(fake), "");
       EXPECT_EQ(use(cpu), "");
-      expect_has(use(interp), {"interp:0", "before this process was forked"});
-      in_fresh_process([] { expect_has(use(cpu), {"before this process was forked"}); });
+      expect_contains(use(interp), {"interp:0", "before this process was forked"});
+      in_fresh_process([] { expect_contains(use(cpu), {"before this process was forked"}); });
     });
     EXPECT_EQ(use(fake), "");
     EXPECT_EQ(use(interp), "");
@@ -181,7 +181,7 @@ TEST(Fork, AChildKnowsWhatItsParentFoundAndFindsTheRestItself) {
 }
 
 TEST(Fork, WhatAThreadOfTheParentsWasComputingIsAnErrorInTheChild) {
-  struct Holds : LaunchObserver {
+  struct Holds : LaunchInterceptor {
     std::atomic<bool> inside = false, over = false;
     void launched(const Kernel&, Device, std::array<std::uint64_t, 3>, std::span<const LaunchArgument>,
                   const std::function<void()>& launch) override {
@@ -194,14 +194,14 @@ TEST(Fork, WhatAThreadOfTheParentsWasComputingIsAnErrorInTheChild) {
     const Array x = Array::ones({100}, DType::f32, interp), y = x + 1;
     Holds holds;
     std::thread computes([&] {
-      thread_context.launch_observer = &holds;
+      thread_context.launch_interceptor = &holds;
       y.eval();
-      thread_context.launch_observer = nullptr;
+      thread_context.launch_interceptor = nullptr;
     });
     while (!holds.inside) std::this_thread::yield();
     in_fresh_process([&] {
       ::alarm(20);
-      expect_has(text_of<DeviceError>([&] { y.eval(); }), {"interp:0", "before this process was forked"});
+      expect_contains(text_of<DeviceError>([&] { y.eval(); }), {"interp:0", "before this process was forked"});
     });
     holds.over = true;
     computes.join();
@@ -213,8 +213,8 @@ TEST(Fork, WaitsForWorkThatNoChildCouldFinish) {
   in_fresh_process([] {
     std::atomic<bool> inside = false, over = false;
     std::thread loader([&] {
-      const os::NoFork whole;
-      const os::NoFork again;
+      const os::ForkGuard whole;
+      const os::ForkGuard again;
       inside = true;
       std::this_thread::sleep_for(200ms);
       over = true;
@@ -222,15 +222,15 @@ TEST(Fork, WaitsForWorkThatNoChildCouldFinish) {
     while (!inside) std::this_thread::yield();
     in_fresh_process([&] {
       EXPECT_TRUE(over) << "forked in the middle";
-      EXPECT_FALSE(os::forked_amid());
-      const os::NoFork nobody_has_it;
+      EXPECT_FALSE(os::forked_during_guard());
+      const os::ForkGuard nobody_has_it;
     });
     loader.join();
     {  // who forks within such work does not wait for itself, and the child can finish it
-      const os::NoFork mine;
-      in_fresh_process([] { EXPECT_FALSE(os::forked_amid()); });
+      const os::ForkGuard mine;
+      in_fresh_process([] { EXPECT_FALSE(os::forked_during_guard()); });
     }
-    in_fresh_process([] { EXPECT_FALSE(os::forked_amid()); });
+    in_fresh_process([] { EXPECT_FALSE(os::forked_during_guard()); });
   });
 }
 
@@ -239,14 +239,14 @@ TEST(Fork, DoesNotWaitForEver) {
   in_fresh_process([] {
     std::atomic<bool> inside = false, let_go = false;
     std::thread loader([&] {
-      const os::NoFork whole;
+      const os::ForkGuard whole;
       inside = true;
       while (!let_go) std::this_thread::sleep_for(1ms);
     });
     while (!inside) std::this_thread::yield();
     const auto start = std::chrono::steady_clock::now();
     in_fresh_process([&] {
-      EXPECT_TRUE(os::forked_amid());
+      EXPECT_TRUE(os::forked_during_guard());
       EXPECT_EQ(use(interp), "");
       const std::string text = use(cpu);
       EXPECT_NE(text.find("forked while another thread loaded"), std::string::npos) << text;

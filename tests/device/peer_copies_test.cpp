@@ -13,12 +13,12 @@
 #include "tessera/device/queue/copy_path.h"
 #include "tests/support/errors.h"
 #include "tests/support/fake_backends.h"
-#include "tests/support/in_child.h"
+#include "tests/support/run_in_child.h"
 
 namespace tessera {
 namespace {
 
-using test::expect_has;
+using test::expect_contains;
 using test::message;
 using test::Variables;
 
@@ -37,7 +37,7 @@ class PeerCopies : public ::testing::TestWithParam<Backend> {
   static std::string run(int devices, const Variables& changed, const std::function<std::string()>& work) {
     Variables all = {{"TESSERA_FAKE_DEVICES", std::to_string(devices)}, {"TESSERA_FAKE_DELAY_US", "2000"}};
     all.insert(all.end(), changed.begin(), changed.end());
-    return test::in_child(
+    return test::run_in_child(
         test::with_fakes(all),
         [&] {
           std::string text = work();
@@ -116,7 +116,7 @@ TEST_P(PeerCopies, GoThroughPinnedMemoryWhereNothingArrives) {
     const bool first = std::string(fault) != "peer-empty@0";  // the first check copies to device 1
     EXPECT_EQ(text, "right: 0 peers, 2 down, driver " + std::string(first ? "1" : "2") + ", some up" + failed + failed)
         << fault;
-    expect_has(warned, {to_string(device(0)), to_string(device(1)), "iommu=pt", "TESSERA_PEER_COPIES=off"});
+    expect_contains(warned, {to_string(device(0)), to_string(device(1)), "iommu=pt", "TESSERA_PEER_COPIES=off"});
     EXPECT_EQ(warned.find("iommu=pt"), warned.rfind("iommu=pt")) << "one warning for the pair: " << warned;
   }
   ::testing::internal::CaptureStderr();
@@ -228,7 +228,7 @@ TEST_P(PeerCopies, ALostTargetLeavesTheSourceUsable) {
            });
     return all;
   });
-  expect_has(text, {"[" + to_string(device(1)) + "] the device is lost", "\nstate lost", "\nright"});
+  expect_contains(text, {"[" + to_string(device(1)) + "] the device is lost", "\nstate lost", "\nright"});
   EXPECT_EQ(text.find("BREACH"), text.npos) << text;
 }
 
@@ -248,7 +248,7 @@ TEST_P(PeerCopies, ALostSourceIsAnErrorAndTheTargetGoesOn) {
     Queue::of(device(1)).upload(bytes_of(to, 0, 5000), bytes.data());
     return all + (read(to) == bytes ? "\nright" : "\nwrong");
   });
-  expect_has(text, {"[" + to_string(device(0)) + "] the device is lost", "\nstate verified", "\nright"});
+  expect_contains(text, {"[" + to_string(device(0)) + "] the device is lost", "\nstate verified", "\nright"});
   EXPECT_EQ(text.find("BREACH"), text.npos) << text;
 }
 

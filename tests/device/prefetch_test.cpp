@@ -96,7 +96,7 @@ TEST_F(Prefetch, ABatchIsOnItsWayBeforeTheKernelsOfTheOneBeforeHaveFinished) {
     for (const auto& c : scope.log().copies)
       if (c.device == gpu) copies = c.to_device_count;
     EXPECT_EQ(copies, 2u * static_cast<unsigned>(std::min(n + 1, 5))) << "its two arrays were queued";
-    if (n == 5) behaviour(gpu)->let_go();  // before the prefetcher's queue is waited for
+    if (n == 5) behaviour(gpu)->resume();  // before the prefetcher's queue is waited for
   }
   Queue::of(gpu).finish();
   EXPECT_EQ(kernels, 5);
@@ -146,7 +146,7 @@ TEST_F(Prefetch, ABatchThatTheSourceHadNoMemoryForIsAskedForAgainAndNotLeftOut) 
   const auto short_of_memory = source | std::views::transform([&](const Batch& b) {
                                  if (b.number >= 2 && refusals < b.number - 1) {
                                    ++refusals;
-                                   fail<OutOfMemory>({.asked = "batch", .wrong = "there is no memory now"});
+                                   fail<OutOfMemory>({.operation = "batch", .wrong = "there is no memory now"});
                                  }
                                  return b;
                                });

@@ -17,12 +17,12 @@
 #include "tessera/device/placement/placement_scope.h"
 #include "tessera/ir/value.h"
 #include "tests/support/device_fixture.h"
-#include "tests/support/in_time.h"
+#include "tests/support/run_with_timeout.h"
 
 namespace tessera {
 namespace {
 
-using test::expect_has;
+using test::expect_contains;
 using test::text_of;
 
 class QueueTest : public test::DeviceTest {
@@ -111,21 +111,21 @@ TEST_F(QueueTest, ViewsOutsideTheirStorageAreRefused) {
     text_of<ArgumentError>([&] { q.copy(bad, view(b)); });
     text_of<ArgumentError>([&] { q.copy(view(b), bad); });
   }
-  expect_has(text_of<ArgumentError>([&] {
-               q.fill({a, 8, 3, DType::u32}, 0);
-             }),
-             {"[fill]", "does not lie in its storage", "3 elements of u32 from byte 8 of a storage of 16 bytes"});
+  expect_contains(text_of<ArgumentError>([&] {
+                    q.fill({a, 8, 3, DType::u32}, 0);
+                  }),
+                  {"[fill]", "does not lie in its storage", "3 elements of u32 from byte 8 of a storage of 16 bytes"});
   q.fill({a, 8, 2, DType::u32}, 0);
   q.fill({a, 16, 0, DType::u32}, 0);
-  expect_has(text_of<ArgumentError>([&] { q.copy(view(a), {b, 0, 3, DType::u32}); }), {"the sizes differ"});
-  expect_has(text_of<ArgumentError>([&] { q.copy({a, 0, 3, DType::u32}, {a, 4, 3, DType::u32}); }), {"overlap"});
+  expect_contains(text_of<ArgumentError>([&] { q.copy(view(a), {b, 0, 3, DType::u32}); }), {"the sizes differ"});
+  expect_contains(text_of<ArgumentError>([&] { q.copy({a, 0, 3, DType::u32}, {a, 4, 3, DType::u32}); }), {"overlap"});
   q.copy({a, 0, 2, DType::u32}, {a, 8, 2, DType::u32});
   q.copy(view(a), view(a));
   text_of<ArgumentError>([&] { q.upload(view(a), nullptr); });
   const Device e = fresh();
-  expect_has(text_of<DeviceError>([&] { Queue::of(e).upload(view(a), host); }),
-             {to_string(d), to_string(e), "not on the queue's device"});
-  expect_has(text_of<DeviceError>([&] { Queue::of(e).copy(view(a), view(b)); }), {"neither"});
+  expect_contains(text_of<DeviceError>([&] { Queue::of(e).upload(view(a), host); }),
+                  {to_string(d), to_string(e), "not on the queue's device"});
+  expect_contains(text_of<DeviceError>([&] { Queue::of(e).copy(view(a), view(b)); }), {"neither"});
 }
 
 TEST_F(QueueTest, QueuesAreOrderedByWhatTheyUse) {
@@ -179,7 +179,7 @@ TEST_F(QueueTest, AReaderOnAnotherQueueWaitsAndAWriterWaitsForIt) {
   writer.fill(view(x), 3);        // after the read
   reader.copy(view(z), view(x));
   EXPECT_GT(behaviour(d)->records, 0);
-  behaviour(d)->let_go();
+  behaviour(d)->resume();
   EXPECT_EQ(read(reader, y), std::vector<std::uint32_t>(n, 2));
   EXPECT_EQ(read(writer, z), std::vector<std::uint32_t>(n, 3));
 }
@@ -210,7 +210,7 @@ TEST_F(QueueTest, WorkIsAsynchronousAndReadsWait) {
   EXPECT_FALSE(got);
   // While one thread waits for the queue, another goes on queueing.
   q.fill(view(x), 7);
-  behaviour(d)->let_go();
+  behaviour(d)->resume();
   reader.join();
   EXPECT_EQ(read(q, x), std::vector<std::uint32_t>(n, 7));
 }
@@ -289,8 +289,8 @@ TEST_F(QueueTest, AFaultOfAsynchronousWorkNamesTheLastLaunches) {
   behaviour(d)->fail_work = true;
   increment().launch({n, 1, 1}, {view(x), view(y)});
   q.copy(view(x), view(y));
-  expect_has(text_of<KernelError>([&] { q.finish(); }),
-             {"the work failed on purpose", "Last put into this queue, newest first: (copy), increment, (fill)"});
+  expect_contains(text_of<KernelError>([&] { q.finish(); }),
+                  {"the work failed on purpose", "Last put into this queue, newest first: (copy), increment, (fill)"});
   behaviour(d)->fail_work = false;
   // Told once; a kernel's fault is not the device's end.
   q.finish();
@@ -301,7 +301,7 @@ TEST_F(QueueTest, AFaultOfAsynchronousWorkNamesTheLastLaunches) {
 
 TEST_F(QueueTest, AFaultThatHousekeepingSawIsKeptForTheNextWhoWaits) {
   const auto expect_told_once = [](const std::function<void()>& wait) {
-    expect_has(text_of<KernelError>([&] { wait(); }), {"the work failed on purpose", "newest first: increment"});
+    expect_contains(text_of<KernelError>([&] { wait(); }), {"the work failed on purpose", "newest first: increment"});
     wait();
   };
   for (const char* who : {"trim", "wrapped memory", "kernel", "queue", "what nobody can be told of"}) {
@@ -331,7 +331,7 @@ TEST_F(QueueTest, AFaultThatHousekeepingSawIsKeptForTheNextWhoWaits) {
       while (behaviour(d)->failed_work == 0) std::this_thread::yield();
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
       Queue theirs(d);
-      y->before_write_untold(theirs);
+      y->try_before_write(theirs);
     }
     if (by == "trim" || by == "wrapped memory") y.reset();
     if (by == "trim") trim(d);
@@ -363,10 +363,10 @@ TEST_F(QueueTest, WorkThatWasPutInHalfIsOrderedAndWaitedFor) {
     {
       const auto y = storage(d);
       behaviour(d)->fail_after_launch = true;
-      expect_has(text_of<KernelError>([&] {
-                   increment().launch({n, 1, 1}, {view(x), view(y)});
-                 }),
-                 {"failed half way", "increment"});
+      expect_contains(text_of<KernelError>([&] {
+                        increment().launch({n, 1, 1}, {view(x), view(y)});
+                      }),
+                      {"failed half way", "increment"});
       behaviour(d)->fail_after_launch = false;
     }
     const auto again = storage(d);  // the same memory
@@ -407,14 +407,14 @@ TEST_F(QueueTest, CallbacksMayDropWhatTheQueueUsedAndMayNotUseTheQueue) {
   });
   const std::string refused =
       text_of<ArgumentError>([&] { q.submit_native("fills", {}, {}, [&](void*) { q.fill(view(x), 2); }); });
-  expect_has(refused, {"submit_native", "uses the queue that it puts work into", "the vendor's API"});
+  expect_contains(refused, {"submit_native", "uses the queue that it puts work into", "the vendor's API"});
   Queue other(d);
-  expect_has(text_of<ArgumentError>([&] {
-               q.submit_native("outer", {}, {}, [&](void*) {
-                 other.submit_native("inner", {}, {}, [&](void*) { q.fill(view(x), 2); });
-               });
-             }),
-             {"uses the queue that it puts work into"});
+  expect_contains(text_of<ArgumentError>([&] {
+                    q.submit_native("outer", {}, {}, [&](void*) {
+                      other.submit_native("inner", {}, {}, [&](void*) { q.fill(view(x), 2); });
+                    });
+                  }),
+                  {"uses the queue that it puts work into"});
   EXPECT_EQ(read(q, x), std::vector<std::uint32_t>(n, 1));
 }
 
@@ -452,7 +452,7 @@ TEST_F(QueueTest, WhatACallbackThrowsPassesUnchangedAndCostsNoDevice) {
   Queue other(d);
   const std::string wrong_device =
       text_of<DeviceError>([&] { q.submit_native("wrong", {}, {}, [&](void*) { other.fill(view(elsewhere), 2); }); });
-  expect_has(wrong_device, {to_string(e)});
+  expect_contains(wrong_device, {to_string(e)});
   EXPECT_NE(device_info(d).state, DeviceState::lost);
   EXPECT_NE(device_info(e).state, DeviceState::lost);
   // What was put in before is noted, and waited for.
@@ -480,7 +480,7 @@ TEST_F(QueueTest, AQueueOfOthersIsGivenUpWithoutWaitingForTheirWork) {
   theirs.fill(view(x), 1);
   std::thread watchdog([&] {  // a wait below would be endless
     for (int i = 0; i < 500 && behaviour(d)->held; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    behaviour(d)->let_go();
+    behaviour(d)->resume();
   });
   {
     const std::unique_ptr<Queue> nothing = Queue::wrap(d, theirs.native_handle());
@@ -491,7 +491,7 @@ TEST_F(QueueTest, AQueueOfOthersIsGivenUpWithoutWaitingForTheirWork) {
     some->fill(view(y), 2);
   }
   EXPECT_TRUE(behaviour(d)->held) << "it was waited for";
-  behaviour(d)->let_go();
+  behaviour(d)->resume();
   watchdog.join();
   EXPECT_EQ(read(Queue::of(d), y)[0], 2u);
 }
@@ -511,9 +511,9 @@ TEST_F(QueueTest, FaultsThatHousekeepingSawOneAfterTheOtherAreBothTold) {
     behaviour(d)->fail_work = false;
     if (i == 0) q.fill(view(x), 2);
   }
-  expect_has(text_of<KernelError>([&] { q.finish(); }),
-             {"failed on purpose",
-              "newest first: increment, (fill). Later: ", "newest first: increment, (fill), increment, (fill)"});
+  expect_contains(text_of<KernelError>([&] { q.finish(); }),
+                  {"failed on purpose",
+                   "newest first: increment, (fill). Later: ", "newest first: increment, (fill), increment, (fill)"});
   q.finish();
   EXPECT_EQ(read(q, x)[0], 2u);
 }
@@ -537,13 +537,13 @@ TEST_F(QueueTest, EventsTellWhenTheWorkBeforeThemHasEnded) {
                        [&](void* native) { test::put_native(native, [&] { was_done = done.load(); }); });
   q.fill(view(x), 1);  // behind it
   EXPECT_FALSE(event.done());
-  behaviour(d)->let_go();
+  behaviour(d)->resume();
   other->finish();
   EXPECT_TRUE(was_done);
   copy.wait();
   EXPECT_TRUE(event.done());
-  expect_has(text_of<ArgumentError>([&] { q.submit_native("records", {}, {}, [&](void*) { q.record(); }); }),
-             {"uses the queue that it puts work into"});
+  expect_contains(text_of<ArgumentError>([&] { q.submit_native("records", {}, {}, [&](void*) { q.record(); }); }),
+                  {"uses the queue that it puts work into"});
 }
 
 TEST_F(QueueTest, AnEventOfAnAdoptedQueueComesBehindWhatOthersPutIn) {
@@ -577,18 +577,19 @@ TEST_F(QueueTest, AnEventOfFailedWorkIsDoneAndWaitingForItTellsOnce) {
   behaviour(d)->fail_work = true;
   const Event event = failing();
   behaviour(d)->fail_work = false;
-  expect_has(text_of<KernelError>([&] { event.wait(); }), {"failed on purpose", "newest first: increment, (fill)"});
+  expect_contains(text_of<KernelError>([&] { event.wait(); }),
+                  {"failed on purpose", "newest first: increment, (fill)"});
   event.wait();
   q.finish();
   q.record().wait();
   behaviour(d)->fail_record = true;
   q.fill(view(x), 2);
-  expect_has(text_of<OutOfMemory>([&] { q.record(); }), {"no event left", "(fill)"});
+  expect_contains(text_of<OutOfMemory>([&] { q.record(); }), {"no event left", "(fill)"});
   behaviour(d)->fail_record = false;
   behaviour(d)->lose = true;
   const Event lost = failing();
   ::testing::internal::CaptureStderr();
-  expect_has(text_of<DeviceLost>([&] { lost.wait(); }), {"is lost", "illegal address"});
+  expect_contains(text_of<DeviceLost>([&] { lost.wait(); }), {"is lost", "illegal address"});
   ::testing::internal::GetCapturedStderr();
   EXPECT_TRUE(lost.done());
   text_of<DeviceError>([&] { lost.wait(); });
@@ -604,12 +605,12 @@ TEST_F(QueueTest, AnOrderThatNobodyCanBeToldOfIsMadeOrSaidToBeMissing) {
   q.fill(view(x), 1);  // the device's only queue: no event
   Queue theirs(d);
   behaviour(d)->fail_record = true;
-  EXPECT_FALSE(x->before_write_untold(theirs));
+  EXPECT_FALSE(x->try_before_write(theirs));
   behaviour(d)->fail_record = false;
-  test::in_time(
-      [&] { q.submit_native("gives back", {}, {}, [&](void*) { EXPECT_FALSE(x->before_write_untold(theirs)); }); });
-  EXPECT_TRUE(x->before_write_untold(theirs));
-  behaviour(d)->let_go();
+  test::run_with_timeout(
+      [&] { q.submit_native("gives back", {}, {}, [&](void*) { EXPECT_FALSE(x->try_before_write(theirs)); }); });
+  EXPECT_TRUE(x->try_before_write(theirs));
+  behaviour(d)->resume();
   q.finish();  // none of that is a fault of its work
   theirs.finish();
 }
@@ -631,7 +632,7 @@ TEST_F(QueueTest, WorkWithinTheCallHoldsUpItsOwnQueueOnly) {
     for (std::uint64_t i = 0; i < l.shape[0]; ++i)
       l.arguments[1].as<std::uint32_t>()[i] = l.arguments[0].as<std::uint32_t>()[i] + 1;
   });
-  test::in_time([&] {
+  test::run_with_timeout([&] {
     std::thread slow([&] { increment().launch({1, 1, 1}, {view(x), view(x)}); });
     begun.wait();
     const Event under_way = q.record();
@@ -668,17 +669,17 @@ TEST_F(QueueTest, WorkWithinTheCallThatFailsIsToldByTheCallAndIsOver) {
   const auto x = storage(d), y = storage(d);
   q.fill(view(x), 1);
   behaviour(d)->fail_work = true;
-  expect_has(text_of<KernelError>([&] {
-               increment().launch({n, 1, 1}, {view(x), view(y)});
-             }),
-             {"failed on purpose", "newest first: increment, (fill)"});
+  expect_contains(text_of<KernelError>([&] {
+                    increment().launch({n, 1, 1}, {view(x), view(y)});
+                  }),
+                  {"failed on purpose", "newest first: increment, (fill)"});
   behaviour(d)->fail_work = false;
   q.finish();
   Queue other(d);
   other.copy(view(y), view(x));
   EXPECT_EQ(read(other, y)[0], 1u);
-  expect_has(text_of<ArgumentError>([&] { q.submit_native("finishes", {}, {}, [&](void*) { q.finish(); }); }),
-             {"uses the queue that it puts work into"});
+  expect_contains(text_of<ArgumentError>([&] { q.submit_native("finishes", {}, {}, [&](void*) { q.finish(); }); }),
+                  {"uses the queue that it puts work into"});
   q.finish();
 }
 
@@ -706,7 +707,7 @@ TEST_F(QueueTest, AQueueThatEndsBecauseItsDeviceWasLostMayBeInUseElsewhere) {
     other.join();
     ::testing::internal::GetCapturedStderr();
     EXPECT_EQ(device_info(d).state, DeviceState::lost);
-    expect_has(lost, {"illegal address"});
+    expect_contains(lost, {"illegal address"});
   }
 }
 
@@ -721,9 +722,9 @@ TEST_F(QueueTest, ALostDeviceThrowsAndOthersGoOn) {
   increment().launch({n, 1, 1}, {view(x), view(x)});
   ::testing::internal::CaptureStderr();
   const std::string lost = text_of<DeviceLost>([&] { read(q, x); });
-  expect_has(::testing::internal::GetCapturedStderr(),
-             {"tessera: warning: " + to_string(d), " is lost: ", "illegal address"});
-  expect_has(lost, {to_string(d), "the device is lost", "illegal address", "increment", "Restart"});
+  expect_contains(::testing::internal::GetCapturedStderr(),
+                  {"tessera: warning: " + to_string(d), " is lost: ", "illegal address"});
+  expect_contains(lost, {to_string(d), "the device is lost", "illegal address", "increment", "Restart"});
   behaviour(d)->lose = false;
   std::uint32_t host[n] = {};
   text_of<DeviceError>([&] { q.fill(view(x), 1); });
@@ -735,7 +736,7 @@ TEST_F(QueueTest, ALostDeviceThrowsAndOthersGoOn) {
   text_of<DeviceError>([&] { Queue another(d); });
   text_of<DeviceError>([&] { increment().launch({n, 1, 1}, {view(x), view(x)}); });
   EXPECT_EQ(device_info(d).state, DeviceState::lost);
-  expect_has(device_info(d).reason, {"illegal address"});
+  expect_contains(device_info(d).reason, {"illegal address"});
   rescan();
   EXPECT_EQ(device_info(d).state, DeviceState::lost) << "until the process ends";
   x.reset();  // frees nothing, throws nothing
@@ -752,10 +753,10 @@ TEST_F(QueueTest, SyncWaitsAfterEachPiece) {
   Queue& q = Queue::of(d);
   q.fill(view(x), 1);
   behaviour(d)->fail_work = true;
-  expect_has(text_of<KernelError>([&] {
-               increment().launch({n, 1, 1}, {view(x), view(y)});
-             }),
-             {"newest first: increment, (fill)"});
+  expect_contains(text_of<KernelError>([&] {
+                    increment().launch({n, 1, 1}, {view(x), view(y)});
+                  }),
+                  {"newest first: increment, (fill)"});
   behaviour(d)->fail_work = false;
   ::unsetenv("TESSERA_SYNC");
   rescan();
@@ -773,8 +774,8 @@ TEST_F(QueueTest, TraceWritesALineForEach) {
   const std::string lines = ::testing::internal::GetCapturedStderr();
   ::unsetenv("TESSERA_TRACE");
   rescan();
-  expect_has(lines,
-             {"fill on " + to_string(d) + " 32 bytes\n", "launch increment on " + to_string(d) + " threads 8 x 1 x 1\n",
+  expect_contains(
+      lines, {"fill on " + to_string(d) + " 32 bytes\n", "launch increment on " + to_string(d) + " threads 8 x 1 x 1\n",
               "download from " + to_string(d) + " 32 bytes\n"});
 }
 

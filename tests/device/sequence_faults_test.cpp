@@ -13,12 +13,12 @@
 #include "tests/llm/reference_llama.h"
 #include "tests/support/errors.h"
 #include "tests/support/fake_backends.h"
-#include "tests/support/in_child.h"
+#include "tests/support/run_in_child.h"
 
 namespace tessera {
 namespace {
 
-using test::expect_has;
+using test::expect_contains;
 using test::message;
 using test::Variables;
 using Floats = std::vector<float>;
@@ -46,7 +46,7 @@ class SequenceFaults : public ::testing::TestWithParam<Backend> {
     file_ = test::fake_library(driver);
     Variables all = changed;
     all.emplace_back(fake().driver_variable, file_);
-    return test::in_child(
+    return test::run_in_child(
         test::with_fakes(all),
         [&] {
           work();
@@ -218,7 +218,7 @@ TEST_P(SequenceFaults, ALostDeviceThrowsAndTheOthersGoOn) {
                     const std::string said = message([&] { step.replay(), Queue::of(device()).finish(); });
                     if (said != "no error") lost = said;
                   }
-                  expect_has(lost, {"is lost", "sequence of 10", "launching a sequence"});
+                  expect_contains(lost, {"is lost", "sequence of 10", "launching a sequence"});
                   EXPECT_EQ(device_info(device()).state, DeviceState::lost);
                   test::expect_throw<DeviceError>([&] { step.replay(); }, {"is lost"});
                   const Array here = Array::zeros({10}, DType::f32, Device{});

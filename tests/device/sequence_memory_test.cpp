@@ -16,7 +16,7 @@
 #include "tessera/kernel/kernel.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_device.h"
-#include "tests/support/in_time.h"
+#include "tests/support/run_with_timeout.h"
 
 namespace tessera {
 namespace {
@@ -519,7 +519,7 @@ TEST_P(OnEveryDevice, APoolIsOneQueuesAndOneThreadsAtATime) {
   expect_throw<ArgumentError>([&] { Sequence::record(other, work, pool); },
                               {"Sequence::record", "another queue", "a pool for each"});
   const auto helper = [&](const std::function<void()>& use) { std::async(std::launch::async, use).get(); };
-  test::in_time([&] {
+  test::run_with_timeout([&] {
     const DeviceScope scope(GetParam());
     Sequence second = Sequence::record(
         queue(),

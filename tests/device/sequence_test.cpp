@@ -20,15 +20,15 @@
 #include "tessera/ops/transformer.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_device.h"
-#include "tests/support/in_time.h"
+#include "tests/support/run_with_timeout.h"
 
 namespace tessera {
 namespace {
 
-using test::expect_has;
+using test::expect_contains;
 using test::expect_throw;
-using test::in_time;
 using test::OnEveryDevice;
+using test::run_with_timeout;
 TESSERA_ON_EVERY_DEVICE();
 
 using Floats = std::vector<float>;
@@ -196,7 +196,7 @@ TEST_P(OnEveryDevice, WhatAHelperThreadDefersOnTheRecordingsWorkIsPartOfIt) {
     SCOPED_TRACE(n++);
     Array x = Array::full({64}, 1.0, DType::f32, device).eval(), out = Array::zeros({64}, DType::f32, device);
     Sequence step;
-    in_time([&] { step = Sequence::record(Queue::of(device), [&] { way(x, out); }); });
+    run_with_timeout([&] { step = Sequence::record(Queue::of(device), [&] { way(x, out); }); });
     EXPECT_EQ(out.to_vector<float>(), Floats(64, 6));
     replays_give(step, x, out, [](float v) { return 2 * v * (2 * v + 1); });
   }
@@ -219,7 +219,7 @@ TEST_P(OnEveryDevice, WhatAHelperThreadDefersIsPartOfTheRecordingThatGoesOnAndOf
       };
       if (!later) end_one();
       Sequence step;
-      in_time([&] {
+      run_with_timeout([&] {
         step = Sequence::record(Queue::of(device), [&] {
           const Array r = x * 2.0;
           if (computed) r.eval();
@@ -237,7 +237,7 @@ TEST_P(OnEveryDevice, WhatAHelperThreadDefersReadsWhatAnotherRecordingHasCompute
   const Device device = GetParam();
   Array x = Array::full({64}, 1.0, DType::f32, device).eval(), out = Array::zeros({64}, DType::f32, device), theirs;
   Sequence step;
-  in_time([&] {
+  run_with_timeout([&] {
     step = Sequence::record(Queue::of(device), [&] {
       std::latch computed(1), read(1);
       const Array p = x * 2.0;
@@ -269,7 +269,7 @@ TEST_P(OnEveryDevice, WhatWasDeferredBeforeIsComputedOnceWhereverTheRecordingMee
     Array before = x * 2.0 + 1.0, also = x * 5.0;  // 3 and 5, from now on
     ASSERT_TRUE(before.pending());
     Sequence step;
-    in_time([&] {
+    run_with_timeout([&] {
       step = Sequence::record(queue, [&] {
         const Array p = y * 2.0;
         if (way == 0) out.assign(p * before);
@@ -297,7 +297,7 @@ TEST_P(OnEveryDevice, TwoRecordingsThatReadEachOthersPendingArraysDoNotWaitForEa
   for (int round = 0; round < 200; ++round) {
     std::latch deferred(2);
     Array made[2], out[2] = {Array::zeros({64}, DType::f32, device), Array::zeros({64}, DType::f32, device)};
-    in_time([&] {
+    run_with_timeout([&] {
       const auto record = [&](int me) {
         const auto step = Sequence::record(Queue::of(device), [&] {
           made[me] = x * 2.0;
@@ -446,7 +446,7 @@ TEST_P(OnEveryDevice, WorkThatCannotBeRepeatedIsDoneOnceWithoutBeingRecorded) {
       },
       why);
   EXPECT_FALSE(none.valid());
-  expect_has(why, {"records a Sequence"});
+  expect_contains(why, {"records a Sequence"});
   EXPECT_EQ(calls, 1);
   EXPECT_EQ(y.to_vector<float>(), Floats(16, 7));
   EXPECT_EQ(drawn.to_vector<float>(), Generator(3).uniform({16}).to_vector<float>());
@@ -502,7 +502,7 @@ TEST_P(OnEveryDevice, ASecondRecordingSaysHowItDiffersFromTheFirst) {
     const Floats before = y.to_vector<float>();
     const std::uint64_t offset = generator.offset();
     change();
-    expect_has(step.record_again(work), words);
+    expect_contains(step.record_again(work), words);
     EXPECT_FALSE(step.valid());
     EXPECT_NE(y.to_vector<float>(), before) << "the work was done";
     EXPECT_EQ(generator.offset(), offset + 4);

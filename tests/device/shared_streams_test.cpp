@@ -9,7 +9,7 @@
 #include "tessera/array/dlpack.h"
 #include "tessera/base/os/library.h"
 #include "tests/support/fake_backends.h"
-#include "tests/support/in_child.h"
+#include "tests/support/run_in_child.h"
 
 namespace tessera {
 namespace {
@@ -64,7 +64,7 @@ TEST_P(ConsumersStream, KeepsTheMemoryUntilItsWorkIsDone) {
           said += "round " + std::to_string(round) + " gives " + std::to_string(is) + "; ";
     return said + test::breaches(file);
   };
-  EXPECT_EQ(test::in_child(test::with_fakes(), body), "");
+  EXPECT_EQ(test::run_in_child(test::with_fakes(), body), "");
 }
 
 // As PyTorch captures (torch.cuda.graph): in the global mode, during which an allocation or a wait of any thread fails
@@ -122,7 +122,7 @@ TEST_P(CaptureOfOthers, IsNotBrokenByWhatWeDo) {
     if (mode != 0) said += "the thread's mode is now " + std::to_string(mode) + "; ";
     return said + test::breaches(file);
   };
-  EXPECT_EQ(test::in_child(test::with_fakes(), body), "");
+  EXPECT_EQ(test::run_in_child(test::with_fakes(), body), "");
 }
 
 }  // namespace

@@ -67,7 +67,7 @@ TEST_F(Staging, ThePieceAheadComesDownBeforeTheOneBeforeWentUp) {
   // All of it was fetched, and the call returned, although the target has not taken a byte.
   const auto over = random_bytes(data.size() + 1);
   Queue::of(a).upload(bytes_of(from, 0, data.size()), over.data());  // what was fetched is not touched any more
-  behaviour(b)->let_go();
+  behaviour(b)->resume();
   EXPECT_EQ(read(to), data);
 }
 

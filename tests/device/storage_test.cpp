@@ -22,7 +22,7 @@
 namespace tessera {
 namespace {
 
-using test::expect_has;
+using test::expect_contains;
 using test::text_of;
 constexpr std::size_t kib = 1024, mib = 1024 * 1024;
 
@@ -114,10 +114,11 @@ TEST_F(StorageTest, ABudgetIsCheckedBeforeAllocating) {
   const int after = behaviour(d)->allocations;
   EXPECT_EQ(after, driver_calls + 7);
   const std::string text = text_of<OutOfMemory>([&] { Storage::allocate(d, 8 * mib, "logits"); });
-  expect_has(text, {"[allocate logits]", to_string(d), "asked for 8 MiB", "3 MiB free of 10 MiB", "set_memory_limit",
-                    "largest of 7 live = tensor 7 1.75 MiB, tensor 6 1.50 MiB, tensor 5 1.25 MiB, tensor 4 1 MiB, "
-                    "tensor 3 768 KiB",
-                    "Free some of these, or use smaller shapes or types, or raise the limit"});
+  expect_contains(text,
+                  {"[allocate logits]", to_string(d), "asked for 8 MiB", "3 MiB free of 10 MiB", "set_memory_limit",
+                   "largest of 7 live = tensor 7 1.75 MiB, tensor 6 1.50 MiB, tensor 5 1.25 MiB, tensor 4 1 MiB, "
+                   "tensor 3 768 KiB",
+                   "Free some of these, or use smaller shapes or types, or raise the limit"});
   EXPECT_EQ(text.find("tensor 2"), std::string::npos) << "the five largest, no more";
   EXPECT_EQ(behaviour(d)->allocations, after) << "the driver was not asked";
   // The process computes on, correctly.
@@ -149,12 +150,12 @@ TEST_F(StorageTest, TheEnvironmentSetsABudgetForEachDevice) {
   rescan();
   const Device d = fresh();
   const auto a = Storage::allocate(d, 512 * kib);
-  expect_has(text_of<OutOfMemory>([&] { Storage::allocate(d, mib); }),
-             {"TESSERA_MEMORY_LIMIT", "512 KiB free of 1 MiB"});
+  expect_contains(text_of<OutOfMemory>([&] { Storage::allocate(d, mib); }),
+                  {"TESSERA_MEMORY_LIMIT", "512 KiB free of 1 MiB"});
   ::setenv("TESSERA_MEMORY_LIMIT", "12Q", 1);
   rescan();
-  expect_has(text_of<ArgumentError>([&] { Storage::allocate(d, 8 * mib); }),
-             {"TESSERA_MEMORY_LIMIT=12Q: expected a number of bytes with K, M or G"});
+  expect_contains(text_of<ArgumentError>([&] { Storage::allocate(d, 8 * mib); }),
+                  {"TESSERA_MEMORY_LIMIT=12Q: expected a number of bytes with K, M or G"});
   ::unsetenv("TESSERA_MEMORY_LIMIT");
   rescan();
   const auto b = Storage::allocate(d, 2 * mib);
@@ -162,9 +163,9 @@ TEST_F(StorageTest, TheEnvironmentSetsABudgetForEachDevice) {
 
 TEST_F(StorageTest, TheDevicesMemoryBoundsIt) {
   const Device d = fresh();
-  expect_has(text_of<OutOfMemory>([&] { Storage::allocate(d, std::size_t{2} << 30); }),
-             {"asked for 2 GiB", "1 GiB free of 1 GiB", "the device's memory", "Use smaller shapes or types"});
-  expect_has(text_of<OutOfMemory>([&] { Storage::allocate(d, ~std::size_t{0}); }), {"not enough memory"});
+  expect_contains(text_of<OutOfMemory>([&] { Storage::allocate(d, std::size_t{2} << 30); }),
+                  {"asked for 2 GiB", "1 GiB free of 1 GiB", "the device's memory", "Use smaller shapes or types"});
+  expect_contains(text_of<OutOfMemory>([&] { Storage::allocate(d, ~std::size_t{0}); }), {"not enough memory"});
 }
 
 TEST_F(StorageTest, HostMemoryIsAskedForBeforeItRunsOut) {
@@ -176,7 +177,7 @@ TEST_F(StorageTest, HostMemoryIsAskedForBeforeItRunsOut) {
   EXPECT_GT(memory_stats(d).limit_bytes, 0u);
   set_memory_limit(d, ~std::uint64_t{0} / 2);
   const std::string none = text_of<OutOfMemory>([&] { Storage::allocate(d, available * 2); });
-  expect_has(none, {"not enough memory", "Use smaller shapes or types"});
+  expect_contains(none, {"not enough memory", "Use smaller shapes or types"});
   EXPECT_EQ(none.find("Free some"), none.npos) << none;
   const auto fits = Storage::allocate(d, mib);
 }
@@ -189,15 +190,15 @@ TEST_F(StorageTest, WhenTheDriverHasNoneThePoolIsTrimmedAndAskedOnceMore) {
   ::testing::internal::CaptureStderr();
   const auto a = Storage::allocate(d, 2 * mib, "after a retry");  // the second try succeeds
   logging::set_level(logging::Level::warn);
-  expect_has(::testing::internal::GetCapturedStderr(),
-             {"tessera: " + to_string(d) + ": the driver has no memory for 2 MiB: trimmed, and asked once more\n",
-              "trimmed, 4 MiB given back\n"});
+  expect_contains(::testing::internal::GetCapturedStderr(),
+                  {"tessera: " + to_string(d) + ": the driver has no memory for 2 MiB: trimmed, and asked once more\n",
+                   "trimmed, 4 MiB given back\n"});
   EXPECT_EQ(memory_stats(d).cached_bytes, 0u) << "trimmed before the retry";
   // Two failures in a row: the error, with the driver's text.
   behaviour(d)->failing_allocations = 2;
   behaviour(d)->fail_allocation_in = 1;
   const std::string text = text_of<OutOfMemory>([&] { Storage::allocate(d, 3 * mib, "b"); });
-  expect_has(text, {"the test driver has no memory", "after a retry 2 MiB"});
+  expect_contains(text, {"the test driver has no memory", "after a retry 2 MiB"});
   EXPECT_EQ(memory_stats(d).live_bytes, 2 * mib) << "what failed is not counted";
   const auto b = Storage::allocate(d, 3 * mib);
   // A later one fails while the earlier ones stay.
@@ -327,7 +328,7 @@ TEST_F(StorageTest, AFlushThatFailsKeepsTheWriteAway) {
   bad->read(x);
   good->read(x);
   for (int i = 0; i < 2; ++i)
-    expect_has(text_of<OutOfMemory>([&] { q.fill(whole(x), 2); }), {"no room for the result"});
+    expect_contains(text_of<OutOfMemory>([&] { q.fill(whole(x), 2); }), {"no room for the result"});
   std::uint8_t got[16];
   q.download(got, whole(x));
   EXPECT_EQ(got[0], 1);
@@ -348,18 +349,18 @@ TEST(Config, BytesHaveUnits) {
   EXPECT_EQ(config::parse_bytes("1TB"), std::uint64_t{1} << 40);
   for (const char* bad : {"", "M", "-1", "12Q", "1.2.3", "1e9", "4 M", "nan", "inf", "99999999999G", "5MM"})
     EXPECT_EQ(config::parse_bytes(bad), std::nullopt) << bad;
-  EXPECT_EQ(config::bytes_text(0), "0 bytes");
-  EXPECT_EQ(config::bytes_text(1536), "1.50 KiB");
-  EXPECT_EQ(config::bytes_text(mib), "1 MiB");
+  EXPECT_EQ(config::format_bytes(0), "0 bytes");
+  EXPECT_EQ(config::format_bytes(1536), "1.50 KiB");
+  EXPECT_EQ(config::format_bytes(mib), "1 MiB");
 }
 
 TEST(Config, JunkIsAnErrorThatNamesTheVariable) {
   ::setenv("TESSERA_TEST_VALUE", "maybe", 1);
-  expect_has(text_of<ArgumentError>([] { config::flag("TESSERA_TEST_VALUE", true); }),
-             {"TESSERA_TEST_VALUE=maybe", "expected 1 or 0"});
-  expect_has(text_of<ArgumentError>([] { config::integer("TESSERA_TEST_VALUE", 1, 9); }),
-             {"a whole number from 1 to 9"});
-  expect_has(text_of<ArgumentError>([] { config::choice("TESSERA_TEST_VALUE", {"a", "b"}); }), {"one of a, b"});
+  expect_contains(text_of<ArgumentError>([] { config::flag("TESSERA_TEST_VALUE", true); }),
+                  {"TESSERA_TEST_VALUE=maybe", "expected 1 or 0"});
+  expect_contains(text_of<ArgumentError>([] { config::integer("TESSERA_TEST_VALUE", 1, 9); }),
+                  {"a whole number from 1 to 9"});
+  expect_contains(text_of<ArgumentError>([] { config::choice("TESSERA_TEST_VALUE", {"a", "b"}); }), {"one of a, b"});
   ::setenv("TESSERA_TEST_VALUE", "Yes", 1);
   EXPECT_TRUE(config::flag("TESSERA_TEST_VALUE", false));
   ::setenv("TESSERA_TEST_VALUE", "", 1);

@@ -10,7 +10,7 @@
 
 #include "tessera/array/array.h"
 #include "tessera/array/observer.h"
-#include "tessera/device/launch/launch_observer.h"
+#include "tessera/device/launch/launch_interceptor.h"
 #include "tessera/device/placement/placement_scope.h"
 #include "tessera/device/placement/verify_on.h"
 #include "tessera/device/queue/recorder.h"
@@ -165,7 +165,7 @@ TEST_P(OnEveryDevice, RecordingsAndObserversAreNotInherited) {
     const auto context = InheritedContext::of_this_thread();
     const InheritedContext::Scope here(context);
     look();
-    EXPECT_EQ(thread_context.launch_observer, nullptr);
+    EXPECT_EQ(thread_context.launch_interceptor, nullptr);
   });
   ASSERT_EQ(report.kernels.size(), 1u);
   EXPECT_EQ(report.kernels[0].launches, 1u);

@@ -16,13 +16,13 @@
 #include "tests/support/errors.h"
 #include "tests/support/fake_backends.h"
 #include "tests/support/folder.h"
-#include "tests/support/in_child.h"
+#include "tests/support/run_in_child.h"
 
 namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
-using test::expect_has;
+using test::expect_contains;
 using test::fake_library;
 using test::text_of;
 using test::Variables;
@@ -65,7 +65,7 @@ class Trial : public ::testing::Test {
                                       {"TESSERA_PROBE_TIMEOUT", "5"},
                                       {"TESSERA_PROBE", probe()}});
     all.insert(all.end(), more.begin(), more.end());
-    return test::in_child(all, work, 60);
+    return test::run_in_child(all, work, 60);
   }
   /// How often a probe was started since the last time: "rows 1, devices 1".
   std::string started() {
@@ -119,8 +119,8 @@ TEST_F(Trial, DeathIsRememberedAndNeverReachesTheProgram) {
       const std::string text = computes_and_state(cuda0);
       return text + "\nnew arrays: " + to_string(current_device());
     });
-    expect_has(said,
-               {"the device is crashed", how, "SIGSEGV (signal 11)", "crashed|", "--rescan", "new arrays: cpu:0"});
+    expect_contains(said,
+                    {"the device is crashed", how, "SIGSEGV (signal 11)", "crashed|", "--rescan", "new arrays: cpu:0"});
   }
   EXPECT_EQ(started(), "rows 1, devices 1");
 }
@@ -128,9 +128,9 @@ TEST_F(Trial, DeathIsRememberedAndNeverReachesTheProgram) {
 TEST_F(Trial, WrongNumbersAreRemembered) {
   const Variables wrong = {{"TESSERA_FAKE_FAULT", "wrong"}};
   for (int i = 0; i < 2; ++i)
-    expect_has(run(
-                   "", [] { return computes_and_state(cuda0); }, wrong),
-               {"the device is quarantined: the first kernel computed wrongly", "quarantined|"});
+    expect_contains(run(
+                        "", [] { return computes_and_state(cuda0); }, wrong),
+                    {"the device is quarantined: the first kernel computed wrongly", "quarantined|"});
   EXPECT_EQ(started(), "rows 1, devices 1");
 }
 
@@ -140,7 +140,7 @@ TEST_F(Trial, RefusalsAreNever) {
       const std::string text = computes_and_state(cuda0);
       return text + "\nnew arrays: " + to_string(current_device());
     });
-    expect_has(said, {"the driver gave no context", says, "enumerated|", "new arrays: cpu:0"});
+    expect_contains(said, {"the driver gave no context", says, "enumerated|", "new arrays: cpu:0"});
     started();
   }
   EXPECT_TRUE(kept("open-").empty());
@@ -150,9 +150,9 @@ TEST_F(Trial, RefusalsAreNever) {
 TEST_F(Trial, AHangIsAskedAgainWithALongerLimitAndThenAfterAWhile) {
   const Variables short_limit = {{"TESSERA_PROBE_TIMEOUT", "1"}};
   for (const char* says : {"nor within 2 s", "(as remembered)"})
-    expect_has(run(
-                   "hang_ctx", [] { return computes_and_state(cuda0); }, short_limit),
-               {"the device is hung", says, "hung|", "nvidia-persistenced"});
+    expect_contains(run(
+                        "hang_ctx", [] { return computes_and_state(cuda0); }, short_limit),
+                    {"the device is hung", says, "hung|", "nvidia-persistenced"});
   EXPECT_EQ(started(), "rows 1, devices 2");
   ASSERT_EQ(kept("open-").size(), 1u);
   const std::string text = text_of(kept("open-")[0]);
@@ -170,33 +170,33 @@ TEST_F(Trial, DeathsThatNeedNotBeTheDriversAreNotItsForEver) {
     setrlimit(RLIMIT_FSIZE, &limit);
     return computes_and_state(cuda0);
   };
-  expect_has(run("crash_ctx", limited), {"the device is crashed", "SIGSEGV", "ulimit -a"});
+  expect_contains(run("crash_ctx", limited), {"the device is crashed", "SIGSEGV", "ulimit -a"});
   EXPECT_TRUE(kept("open-").empty());
   EXPECT_EQ(run("", compute), "computed 20.000000");
   // Ended by the system, as it does when it has no memory left: for a while only.
   std::error_code ignored;
   fs::remove_all(folder / "cache", ignored);
-  expect_has(run("kill_ctx", compute), {"the device is crashed", "SIGKILL", "memory left", "after a while"});
+  expect_contains(run("kill_ctx", compute), {"the device is crashed", "SIGKILL", "memory left", "after a while"});
   ASSERT_EQ(kept("open-").size(), 1u);
   EXPECT_NE(text_of(kept("open-")[0]).find("\"until\""), std::string::npos);
-  expect_has(run("", compute), {"the device is crashed", "(as remembered)"});
+  expect_contains(run("", compute), {"the device is crashed", "(as remembered)"});
 }
 
 TEST_F(Trial, ADeviceWithoutACompilerStaysThat) {
   const Variables without = {{"TESSERA_NVRTC_LIBRARY", "none"}, {"TESSERA_CODEGEN_LIBRARY", "none"}};
   const std::string said = run(
       "", [] { return computes_and_state(cuda0) + "\nnew arrays: " + to_string(current_device()); }, without);
-  expect_has(said, {"nothing that compiles its kernels was found", "\nloaded|", "|Install the code-generation module",
-                    "new arrays: cpu:0"});
+  expect_contains(said, {"nothing that compiles its kernels was found", "\nloaded|",
+                         "|Install the code-generation module", "new arrays: cpu:0"});
   EXPECT_EQ(started(), "rows 1, devices 0");
 }
 
 TEST_F(Trial, AProgramThatDiedOpeningMakesTheNextOneTryAgain) {
   EXPECT_EQ(run("", compute), "computed 20.000000");
-  expect_has(run("crash_ctx", compute), {"the child died of signal 11"});  // its probe was another day
+  expect_contains(run("crash_ctx", compute), {"the child died of signal 11"});  // its probe was another day
   EXPECT_EQ(started(), "rows 1, devices 1");
   ASSERT_EQ(kept("opening-").size(), 1u);
-  expect_has(run("crash_ctx", compute), {"the device is crashed", "SIGSEGV"});
+  expect_contains(run("crash_ctx", compute), {"the device is crashed", "SIGSEGV"});
   EXPECT_EQ(started(), "rows 0, devices 1");
   EXPECT_TRUE(kept("opening-").empty());
 }
@@ -271,8 +271,8 @@ TEST_F(Trial, WithoutAPlaceToKeepItEachProgramPaysAndIsTold) {
   for (int i = 0; i < 2; ++i) {
     ::testing::internal::CaptureStderr();
     EXPECT_EQ(run("", compute, {{"TESSERA_CACHE_DIR", (file / "below").string()}}), "computed 20.000000");
-    expect_has(::testing::internal::GetCapturedStderr(),
-               {"cannot be kept on disk", "opens each device in a probe first", "TESSERA_PROBE=list"});
+    expect_contains(::testing::internal::GetCapturedStderr(),
+                    {"cannot be kept on disk", "opens each device in a probe first", "TESSERA_PROBE=list"});
     EXPECT_EQ(started(), "rows 1, devices 1");
   }
 }

@@ -10,7 +10,7 @@
 
 using namespace tessera::test;
 using nlohmann::json;
-using tessera::test::expect_has;
+using tessera::test::expect_contains;
 
 namespace {
 
@@ -32,10 +32,10 @@ TEST(Doctor, OnAMachineWithoutDriversSaysSoAndMeasuresTheCpu) {
   const TemporaryFolder folder;
   const Outcome o = run({"doctor"}, {.environment = bare(folder)});
   EXPECT_EQ(o.code, 0) << o.out << o.err;
-  expect_has(in_one_line(o.out),
-             {"What this machine shows", "What was tried", "(cuda): supported, /nonexistent/libcuda.so.1",
-              "TESSERA_CUDA_LIBRARY names this file", "What works", "cpu:0: memory ", " GB/s", " GFLOP/s",
-              "product of ", "cpu:0 computes, and its results are right"});
+  expect_contains(in_one_line(o.out),
+                  {"What this machine shows", "What was tried", "(cuda): supported, /nonexistent/libcuda.so.1",
+                   "TESSERA_CUDA_LIBRARY names this file", "What works", "cpu:0: memory ", " GB/s", " GFLOP/s",
+                   "product of ", "cpu:0 computes, and its results are right"});
   EXPECT_EQ(o.err, "");
 }
 
@@ -48,7 +48,7 @@ TEST(Devices, MemoryThatADriverDoesNotKnowIsUnknown) {
     environment["TESSERA_FAKE_MEMORY"] = bytes;
     const bool known = bytes[0] == '3';
     const Outcome o = run({"devices", "--list-only"}, {.environment = environment});
-    expect_has(o.out, {"[cuda:0] Fake H100: ", known ? ": 3.00 GiB, enumerated" : ": memory unknown, enumerated"});
+    expect_contains(o.out, {"[cuda:0] Fake H100: ", known ? ": 3.00 GiB, enumerated" : ": memory unknown, enumerated"});
     const json j = json::parse(run({"devices", "--list-only", "--json"}, {.environment = environment}).out);
     for (const json& row : j["backends"]) {
       if (row["backend"] != "cuda") continue;
@@ -78,7 +78,7 @@ TEST(Doctor, FailsWhereTheNamedDeviceDoesNot) {
   environment["TESSERA_DEVICE"] = "cuda";
   const Outcome o = run({"doctor", "--no-figures"}, {.environment = environment});
   EXPECT_EQ(o.code, 1) << o.out;
-  expect_has(in_one_line(o.out), {"New arrays have no device", "TESSERA_DEVICE=cuda", "cuda:0 does not exist"});
+  expect_contains(in_one_line(o.out), {"New arrays have no device", "TESSERA_DEVICE=cuda", "cuda:0 does not exist"});
 }
 
 TEST(Doctor, OfAGpuThatIsChosenAndDoesNotComputeSaysThat) {
@@ -93,7 +93,8 @@ TEST(Doctor, OfAGpuThatIsChosenAndDoesNotComputeSaysThat) {
     const Outcome o = run({"doctor"}, {.environment = environment, .program = TESSERA_SHOWN_PROGRAM});
     EXPECT_EQ(o.code, 1) << o.out;
     const std::string out = in_one_line(o.out);
-    expect_has(out, {*named ? "The device is named, so no other is taken: cuda:0"
+    expect_contains(out,
+                    {*named ? "The device is named, so no other is taken: cuda:0"
                             : "The GPU that is chosen does not compute: cuda:0 failed: [cuda:0, kernel doctor_copy]",
                      "cuda:0 failed: "});
     EXPECT_EQ(out.find("No GPU is used"), out.npos) << out;
@@ -112,12 +113,12 @@ TEST(Doctor, ShowsWhetherCopiesBetweenTwoGpusArrive) {
     more.insert(more.begin(), {"doctor", "--no-figures"});
     return run(more, {.environment = environment, .program = TESSERA_SHOWN_PROGRAM});
   };
-  expect_has(in_one_line(doctor({}).out), {"copies between cuda:0 and cuda:1: direct"});
+  expect_contains(in_one_line(doctor({}).out), {"copies between cuda:0 and cuda:1: direct"});
   environment["TESSERA_FAKE_FAULT"] = "peer-empty";
   const Outcome o = doctor({});
-  expect_has(in_one_line(o.out),
-             {"copies between cuda:0 and cuda:1: through the host: a direct copy of a pattern did not arrive"});
-  expect_has(in_one_line(o.err), {"iommu=pt"});
+  expect_contains(in_one_line(o.out),
+                  {"copies between cuda:0 and cuda:1: through the host: a direct copy of a pattern did not arrive"});
+  expect_contains(in_one_line(o.err), {"iommu=pt"});
   const json copies = json::parse(doctor({"--json"}).out)["copies"];
   ASSERT_EQ(copies.size(), 1u);
   EXPECT_EQ(copies[0]["devices"], json::array({"cuda:0", "cuda:1"}));
@@ -138,8 +139,8 @@ TEST(Doctor, TellsOfADriverThatCrashesOrHangsAndGoesOn) {
     const json j = json::parse(o.out);
     const json& cuda = j["backends"][1];
     EXPECT_EQ(cuda["state"], fault == std::string("hang-init") ? "hung" : "crashed");
-    expect_has(cuda["reason"].get<std::string>(), {says});
-    expect_has(cuda["remedy"].get<std::string>(), {"--rescan"});
+    expect_contains(cuda["reason"].get<std::string>(), {says});
+    expect_contains(cuda["remedy"].get<std::string>(), {"--rescan"});
     EXPECT_EQ(j["current"]["device"], "cpu:0");
   }
 }
@@ -154,7 +155,7 @@ TEST(Doctor, ANoteOfAnEarlierProgramIsMarkedInDevicesAndAskedAnew) {
     return run(more, {.environment = environment}).out;
   };
   EXPECT_EQ(devices({}).find("(as remembered)"), std::string::npos);
-  expect_has(devices({}), {"[cuda:0]", "(as remembered)", "tessera devices --rescan"});
+  expect_contains(devices({}), {"[cuda:0]", "(as remembered)", "tessera devices --rescan"});
   EXPECT_EQ(devices({"--rescan"}).find("(as remembered)"), std::string::npos);
 }
 
@@ -173,7 +174,7 @@ TEST(Doctor, SaysInAClauseWhichLibraryComputesLargeProducts) {
     ASSERT_EQ(o.code, 0) << o.out << o.err;
     EXPECT_EQ(json::parse(o.out)["backends"][1]["devices"][0]["blas"], clause);
     const std::string table = in_one_line(run({"doctor", "--no-figures"}, {.environment = environment}).out);
-    expect_has(table, {clause.starts_with("no") ? "no cuBLASLt: large" : "large products by cuBLASLt"});
+    expect_contains(table, {clause.starts_with("no") ? "no cuBLASLt: large" : "large products by cuBLASLt"});
   }
 }
 
@@ -186,7 +187,7 @@ TEST(Probe, AnswersWhereTheProgramIsProcessOneAsInAContainer) {
                               " TESSERA_NVRTC_LIBRARY=" + fake("nvrtc") + " " + unshare + TESSERA_PROGRAM +
                               " devices --list-only >" + (folder / "out");
   EXPECT_EQ(std::system(command.c_str()), 0);
-  expect_has(text_of(folder / "out"), {"(cuda): enumerated", "[cuda:0]"});
+  expect_contains(text_of(folder / "out"), {"(cuda): enumerated", "[cuda:0]"});
 }
 
 /// What the loader opened in the program and in every process that it started.
@@ -221,7 +222,7 @@ TEST(NamingTheCpu, OpensNoDriversLibrary) {
 TEST(NamingTheCpu, IsSeenToMatter) {  // the same trace shows drivers where none is named
   if (!std::filesystem::exists("/etc/OpenCL/vendors/pocl.icd"))
     GTEST_SKIP() << "PoCL is not installed (pocl-opencl-icd)";
-  expect_has(opened_files({"devices", "--list-only"}, {}), {"libpocl"});
+  expect_contains(opened_files({"devices", "--list-only"}, {}), {"libpocl"});
 }
 
 }  // namespace

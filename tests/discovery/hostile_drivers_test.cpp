@@ -208,7 +208,7 @@ Names arguments(Command c) {
   }
 }
 
-constexpr double in_time = 15, measured_in_time = 300, quick = 1;
+constexpr double run_with_timeout = 15, measured_in_time = 300, quick = 1;
 
 /// One mode, with a cache of its own.
 class Case {
@@ -272,7 +272,7 @@ class Case {
       return false;
     };
     Outcome o = run(arguments(command), {.environment = environment(beside),
-                                         .limit = command == Command::measure ? measured_in_time : in_time,
+                                         .limit = command == Command::measure ? measured_in_time : run_with_timeout,
                                          .interrupt = look,
                                          .own_session = true});
     const std::string left = left_behind(o.process, "TESSERA_HOSTILE_MARK=" + mark_ + '\0');

@@ -26,7 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::add;
-using test::expect_has;
+using test::expect_contains;
 using test::expect_throw;
 using test::in_fresh_process;
 using test::TestDriver;
@@ -74,11 +74,11 @@ TEST(Preferences, EnvironmentBeforeProjectBeforeUserBeforeAutomatic) {
     EXPECT_EQ(current_device(), cuda0) << "files are read once, until rescan()";
     rescan();
     EXPECT_EQ(current_device(), cuda1);
-    expect_has(why_current_device(), {"cuda:1", "the user's file", place.user_file.string() + ":2"});
+    expect_contains(why_current_device(), {"cuda:1", "the user's file", place.user_file.string() + ":2"});
     write(place.project_file, "# ours\n[device]\n  prefer = \"cuda:2\"\n");
     rescan();
     EXPECT_EQ(current_device(), cuda2);
-    expect_has(why_current_device(), {"the project's file", place.project_file.string() + ":3"});
+    expect_contains(why_current_device(), {"the project's file", place.project_file.string() + ":3"});
     ::setenv("TESSERA_DEVICE", "cpu", 1);
     rescan();
     EXPECT_EQ(current_device(), cpu0);
@@ -124,15 +124,15 @@ TEST(Preferences, TheIdentityWinsOverTheNumberAndThatIsTold) {
     const Place place;
     machine({"pci:0000:3b:00.0", "pci:0000:5e:00.0"});
     set_preferred_device(cuda1, project);
-    expect_has(test::text_of(place.project_file),
-               {"prefer = \"cuda:1\"", "identity = \"pci:0000:5e:00.0\"", "name = \"test device 1\""});
+    expect_contains(test::text_of(place.project_file),
+                    {"prefer = \"cuda:1\"", "identity = \"pci:0000:5e:00.0\"", "name = \"test device 1\""});
     EXPECT_EQ(current_device(), cuda1);
     machine({"pci:0000:5e:00.0", "pci:0000:3b:00.0"});  // another card was put in front
     ::testing::internal::CaptureStderr();
     rescan();
     EXPECT_EQ(current_device(), cuda0);
-    expect_has(::testing::internal::GetCapturedStderr(), {"warning", "cuda:1 is now cuda:0", "pci:0000:5e:00.0"});
-    expect_has(why_current_device(), {"cuda:0", "where it is cuda:1", "its identity pci:0000:5e:00.0 counts"});
+    expect_contains(::testing::internal::GetCapturedStderr(), {"warning", "cuda:1 is now cuda:0", "pci:0000:5e:00.0"});
+    expect_contains(why_current_device(), {"cuda:0", "where it is cuda:1", "its identity pci:0000:5e:00.0 counts"});
     machine({"pci:0000:3b:00.0", "pci:0000:99:00.0"});  // and now it is gone, though there is a cuda:1
     rescan();
     for (int again = 0; again < 2; ++again)
@@ -156,11 +156,11 @@ TEST(Preferences, ADeviceThatLostItsIdentityIsTakenByNumberAndNameAndThatIsTold)
     write(place.user_file, with("cuda:2", "test device 2"));
     ::testing::internal::CaptureStderr();
     EXPECT_EQ(current_device(), cuda2);
-    expect_has(::testing::internal::GetCapturedStderr(),
-               {"warning", "no device has the identity cpu; cuda:2 has none and the same name (test device 2)",
-                "`tessera prefer cuda:2 --user` writes that down"});
-    expect_has(why_current_device(),
-               {"cuda:2", "preferred by the user's file", "the identity cpu, that no device has"});
+    expect_contains(::testing::internal::GetCapturedStderr(),
+                    {"warning", "no device has the identity cpu; cuda:2 has none and the same name (test device 2)",
+                     "`tessera prefer cuda:2 --user` writes that down"});
+    expect_contains(why_current_device(),
+                    {"cuda:2", "preferred by the user's file", "the identity cpu, that no device has"});
     // Another name, an identity of its own, no name: that may be another device.
     for (const std::string& text : {with("cuda:2", "test device 0"), with("cuda:1", "test device 1"),
                                     std::string("[device]\nprefer = \"cuda:2\"\nidentity = \"cpu\"\n")}) {
@@ -378,7 +378,7 @@ TEST(Preferences, ASymbolicLinkStaysAndAFolderThatCannotBeWrittenIsAnError) {
     fs::create_symlink(place.home / "kept.toml", place.project_file);
     set_preferred_device(cuda0, project);
     EXPECT_TRUE(fs::is_symlink(place.project_file));
-    expect_has(test::text_of(place.home / "kept.toml"), {"cuda:0"});
+    expect_contains(test::text_of(place.home / "kept.toml"), {"cuda:0"});
     ::setenv("XDG_CONFIG_HOME", "/proc/nowhere", 1);
     expect_throw<ArgumentError>([] { set_preferred_device(cuda0, user); }, {"/proc/nowhere/tessera/config.toml"});
   });
@@ -398,7 +398,7 @@ TEST(Preferences, FilesOfOthersAndPipesAreNotReadAndThatIsSaidOnce) {
       EXPECT_EQ(current_device(), cuda2) << "the next one above counts";
     }
     std::string said = ::testing::internal::GetCapturedStderr();
-    expect_has(said, {"warning", place.project_file.string() + " is not read: it is not a regular file"});
+    expect_contains(said, {"warning", place.project_file.string() + " is not read: it is not a regular file"});
     EXPECT_EQ(said.find("is not read"), said.rfind("is not read")) << said;
     fs::remove(place.home / "tessera.toml");
     expect_throw<ArgumentError>([] { set_preferred_device(cuda0, project); },
@@ -440,7 +440,8 @@ TEST(Preferences, FilesOfOthersAndPipesAreNotReadAndThatIsSaidOnce) {
       EXPECT_EQ(current_device(), cuda0) << "somebody else's link";
       fs::remove(file);
     }
-    expect_has(said, {"warning", place.user_file.string() + " is not read: it belongs to another user (number 65534)"});
+    expect_contains(said,
+                    {"warning", place.user_file.string() + " is not read: it belongs to another user (number 65534)"});
   });
 }
 
@@ -450,7 +451,7 @@ TEST(Preferences, AFolderThatCannotBeMadeSaysWhy) {
     machine({""});
     ::setenv("XDG_CONFIG_HOME", "/sys/nowhere", 1);  // read-only, or without permission: not "No such file"
     const std::string text = test::text_of<ArgumentError>([] { set_preferred_device(cuda0, user); });
-    expect_has(text, {"/sys/nowhere/tessera/config.toml"});
+    expect_contains(text, {"/sys/nowhere/tessera/config.toml"});
     EXPECT_EQ(text.find("No such file"), text.npos) << text;
   });
 }
@@ -486,8 +487,8 @@ TEST(GpuDevice, WithoutAGpuItIsTheCpuWithOneWarningThatSaysWhy) {
     ::testing::internal::CaptureStderr();
     for (int i = 0; i < 3; ++i) EXPECT_EQ(gpu_device(), cpu0);
     const std::string said = ::testing::internal::GetCapturedStderr();
-    expect_has(said, {"warning", "no GPU is used, but cpu:0",
-                      "cuda: ", "rocm: ", "oneapi: ", "metal: ", "opencl: no GPU among its devices"});
+    expect_contains(said, {"warning", "no GPU is used, but cpu:0",
+                           "cuda: ", "rocm: ", "oneapi: ", "metal: ", "opencl: no GPU among its devices"});
     EXPECT_EQ(said.find("no GPU is used"), said.rfind("no GPU is used")) << said;
     expect_throw<DeviceError>([] { gpu_device({.require = true}); },
                               {"a GPU is required", "cuda: ", "rocm: ", "oneapi: ", "metal: ", "opencl: no GPU"});
@@ -517,7 +518,7 @@ TEST(GpuDevice, InBriefALoadedDriverHasNoDeviceOrNoneThatIsUsable) {
     rocm->add_device(DeviceKind::discrete_gpu, gib);
     register_driver(std::move(rocm));
     EXPECT_EQ(current_device(), cpu0);
-    expect_has(why_current_device(Detail::brief), {"no GPU (cuda: no device; rocm: no usable device"});
+    expect_contains(why_current_device(Detail::brief), {"no GPU (cuda: no device; rocm: no usable device"});
   });
 }
 
@@ -581,7 +582,7 @@ TEST(GpuDevice, OnlyDevicesWithSoMuchFreeMemoryCount) {
                               {"cuda:0 (test device 0) has", "free, and 3.50 GiB are asked for"});
     ::testing::internal::CaptureStderr();
     EXPECT_EQ(gpu_device({.free_memory = 8 * gib}), cpu0);
-    expect_has(::testing::internal::GetCapturedStderr(), {"no GPU is used, but cpu:0", "8 GiB are asked for"});
+    expect_contains(::testing::internal::GetCapturedStderr(), {"no GPU is used, but cpu:0", "8 GiB are asked for"});
     expect_throw<DeviceError>([] { gpu_device({.index = 1, .free_memory = 5 * gib / 2}); }, {"no GPU 1", "has 1"});
   });
 }
@@ -605,7 +606,7 @@ TEST(GpuDevice, WhatIsNamedBinds) {
     const int asked = cuda.enumerations;
     ::testing::internal::CaptureStderr();
     EXPECT_EQ(gpu_device(), cpu0);
-    expect_has(::testing::internal::GetCapturedStderr(), {"no GPU is used", "TESSERA_DEVICE=cpu"});
+    expect_contains(::testing::internal::GetCapturedStderr(), {"no GPU is used", "TESSERA_DEVICE=cpu"});
     expect_throw<DeviceError>([] { gpu_device({.require = true}); }, {"a GPU is required", "TESSERA_DEVICE=cpu"});
     EXPECT_EQ(cuda.enumerations, asked) << "no GPU's driver is asked";
   });

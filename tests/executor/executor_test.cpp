@@ -21,7 +21,7 @@ namespace tessera::executor {
 namespace {
 
 using namespace std::chrono_literals;
-using test::expect_has;
+using test::expect_contains;
 using test::spin_until;
 using test::submit;
 using test::text_of;
@@ -34,13 +34,13 @@ TEST(Pieces, EverythingIsDoneOnce) {
   for (std::uint64_t items : {1u, 2u, 63u, 1000u, 100'003u})
     for (std::uint64_t grain : {1u, 7u, 64u, 5000u}) {
       std::vector<std::atomic<int>> done(items);
-      threads.pieces(items, grain, [&](std::uint64_t begin, std::uint64_t end) {
+      threads.parallel_for(items, grain, [&](std::uint64_t begin, std::uint64_t end) {
         EXPECT_LE(end - begin, grain);
         for (auto i = begin; i < end; ++i) ++done[i];
       });
       for (auto& d : done) ASSERT_EQ(d, 1);
     }
-  threads.pieces(0, 1, [](std::uint64_t, std::uint64_t) { FAIL(); });
+  threads.parallel_for(0, 1, [](std::uint64_t, std::uint64_t) { FAIL(); });
 }
 
 /// Ends only if `count` threads are here at once.
@@ -48,7 +48,7 @@ void meet(Executor& threads, int count) {
   std::mutex lock;
   std::set<std::thread::id> seen;
   std::atomic<int> waiting = 0;
-  threads.pieces(static_cast<std::uint64_t>(count), 1, [&](std::uint64_t, std::uint64_t) {
+  threads.parallel_for(static_cast<std::uint64_t>(count), 1, [&](std::uint64_t, std::uint64_t) {
     ++waiting;
     while (waiting < count) std::this_thread::yield();
     const std::scoped_lock hold(lock);
@@ -72,8 +72,8 @@ TEST(Pieces, SeveralCallersAndNestedWork) {
   for (int c = 0; c < 4; ++c)
     callers.emplace_back([&] {
       for (int round = 0; round < 50; ++round)
-        threads.pieces(20, 1, [&](std::uint64_t begin, std::uint64_t) {
-          threads.pieces(10, 2, [&](std::uint64_t b, std::uint64_t e) { sum += (e - b) * (begin + 1); });
+        threads.parallel_for(20, 1, [&](std::uint64_t begin, std::uint64_t) {
+          threads.parallel_for(10, 2, [&](std::uint64_t b, std::uint64_t e) { sum += (e - b) * (begin + 1); });
         });
     });
   for (auto& c : callers) c.join();
@@ -82,13 +82,13 @@ TEST(Pieces, SeveralCallersAndNestedWork) {
 
 TEST(Pieces, ErrorsComeBack) {
   Executor threads(3);
-  EXPECT_THROW(threads.pieces(1000, 1,
-                              [](std::uint64_t b, std::uint64_t) {
-                                if (b == 500) throw std::runtime_error("x");
-                              }),
+  EXPECT_THROW(threads.parallel_for(1000, 1,
+                                    [](std::uint64_t b, std::uint64_t) {
+                                      if (b == 500) throw std::runtime_error("x");
+                                    }),
                std::runtime_error);
   std::atomic<int> after = 0;
-  threads.pieces(100, 1, [&](std::uint64_t, std::uint64_t) { ++after; });
+  threads.parallel_for(100, 1, [&](std::uint64_t, std::uint64_t) { ++after; });
   EXPECT_EQ(after, 100);
 }
 
@@ -104,11 +104,11 @@ TEST(Pieces, WhoWaitsForThemRunsNoNode) {
         EXPECT_EQ(in_pieces, 0);
         ++ran;
         ++in_pieces;
-        threads.pieces(8, 1, [](std::uint64_t, std::uint64_t) { std::this_thread::yield(); });
+        threads.parallel_for(8, 1, [](std::uint64_t, std::uint64_t) { std::this_thread::yield(); });
         --in_pieces;
       });
     ++in_pieces;
-    threads.pieces(16, 1, [](std::uint64_t, std::uint64_t) { std::this_thread::yield(); });
+    threads.parallel_for(16, 1, [](std::uint64_t, std::uint64_t) { std::this_thread::yield(); });
     --in_pieces;
   }
   group.wait();
@@ -179,14 +179,14 @@ void random_graph(unsigned threads, std::uint64_t seed) {
       EXPECT_EQ(ran, 6);
     } else if (s.kind == 3) {
       std::atomic<int> ran = 0;
-      executor.pieces(10, 1, [&](std::uint64_t, std::uint64_t) { ++ran; });
+      executor.parallel_for(10, 1, [&](std::uint64_t, std::uint64_t) { ++ran; });
       EXPECT_EQ(ran, 10);
     }
     s.value = value;
-    if (s.kind != 4) return Node::Ends::now;
+    if (s.kind != 4) return Node::Completion::now;
     const std::scoped_lock hold(lock);
     elsewhere.push_back(NodeRef(*Executor::current()));
-    return Node::Ends::later;
+    return Node::Completion::later;
   };
   for (int i = 0; i < count; ++i) {
     const Step& s = steps[static_cast<std::size_t>(i)];
@@ -197,7 +197,7 @@ void random_graph(unsigned threads, std::uint64_t seed) {
     node->set_priority(static_cast<int>(below(12)) - 6);
     nodes[static_cast<std::size_t>(i)] = NodeRef(*node);  // who waits for it is made later
     node.submit();
-    group.admit();
+    group.throttle();
     if (below(20) == 0) {
       const auto other = below(static_cast<std::uint64_t>(i) + 1);
       wait(*nodes[other]);
@@ -298,7 +298,7 @@ TEST(Order, APredecessorThatIsNotSubmittedIsAnError) {
       group, [] {}, "first")),
       b(make_node(
           group, [] {}, "second"));
-  expect_has(text_of<ArgumentError>([&] { b->after(*a); }), {"second", "first", "not submitted"});
+  expect_contains(text_of<ArgumentError>([&] { b->after(*a); }), {"second", "first", "not submitted"});
 }
 
 TEST(Order, ManyFitIntoAWindow) {
@@ -307,8 +307,8 @@ TEST(Order, ManyFitIntoAWindow) {
   std::atomic<int> ran = 0;
   for (int i = 0; i < 20'000; ++i) {
     submit(group, [&] { ++ran; });
-    group.admit();
-    EXPECT_LE(group.under_way(), 101u);
+    group.throttle();
+    EXPECT_LE(group.in_flight(), 101u);
   }
   group.wait();
   EXPECT_EQ(ran, 20'000);
@@ -328,7 +328,7 @@ TEST(Order, AMillionNodesInALoopTakeNoMoreMemory) {
   for (int i = 0; i < 1'000'000; ++i) {
     if (i == 100'000) early = resident();
     last = i % 2 == 0 || !last ? submit(group, [] {}) : submit(group, [] {}, {last});
-    group.admit();
+    group.throttle();
   }
   EXPECT_LE(resident(), early + 5 * 1024 * 1024);
 }
@@ -352,7 +352,7 @@ TEST(Fork, NodesRunInTheChildAtAnyMoment) {
       std::thread maker([&] {
         while (!over && !test::thread_sanitized) {
           submit(group, [] {});
-          group.admit();
+          group.throttle();
           std::this_thread::sleep_for(std::chrono::microseconds(20));  // the address sanitizer keeps memory for each
         }
       });

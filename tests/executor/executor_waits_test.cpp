@@ -12,7 +12,7 @@
 namespace tessera::executor {
 namespace {
 
-using test::expect_has;
+using test::expect_contains;
 using test::spin_until;
 using test::submit;
 using test::text_of;
@@ -75,7 +75,7 @@ TEST(Waiting, OthersWorkInThePlaceOfThoseWhoSleep) {
     const NodeRef event = submit(group, [&] {
       held = NodeRef(*Executor::current());
       let_go = true;
-      return Node::Ends::later;
+      return Node::Completion::later;
     });
     spin_until(let_go);
     std::atomic<int> waiting = 0, back = 0;
@@ -126,8 +126,8 @@ TEST(Waiting, ForEachOtherIsAnErrorThatNamesTheCycle) {
       for (const NodeRef& n : {a, b, c, d}) {
         if (!n->failure() || n.get() == c.get()) continue;
         ++refused;
-        expect_has(text_of<Error>([&] { std::rethrow_exception(n->failure()->origin->error); }),
-                   {"waits for delta", "waits for gamma", "comes after beta", "waits for alpha", "for ever"});
+        expect_contains(text_of<Error>([&] { std::rethrow_exception(n->failure()->origin->error); }),
+                        {"waits for delta", "waits for gamma", "comes after beta", "waits for alpha", "for ever"});
       }
       EXPECT_EQ(refused, 1);
     }
@@ -153,9 +153,9 @@ TEST(Waiting, ForItselfItsSuccessorOrItsGroupIsAnError) {  // behaviour 37
       EXPECT_NE(n->failure(), nullptr);
       return n->failure() ? text_of<Error>([&] { std::rethrow_exception(n->failure()->origin->error); }) : "";
     };
-    expect_has(text(self), {"self waits for self"});
-    expect_has(text(before), {"before waits for after, which comes after before"});
-    expect_has(text(member), {"member waits for the region of member"});
+    expect_contains(text(self), {"self waits for self"});
+    expect_contains(text(before), {"before waits for after, which comes after before"});
+    expect_contains(text(member), {"member waits for the region of member"});
     EXPECT_EQ(after->failure()->origin, before->failure()->origin);
     // A node that is inside: it waits for the one that waits for its group.
     NodeRef outer;
@@ -175,8 +175,8 @@ TEST(Waiting, ForItselfItsSuccessorOrItsGroupIsAnError) {  // behaviour 37
     made = true;
     wait(*outer);
     ASSERT_NE(inner_failed, nullptr);
-    expect_has(text_of<Error>([&] { std::rethrow_exception(inner_failed->origin->error); }),
-               {"child waits for outer, which waits for the region of child"});
+    expect_contains(text_of<Error>([&] { std::rethrow_exception(inner_failed->origin->error); }),
+                    {"child waits for outer, which waits for the region of child"});
   }
 }
 
@@ -247,7 +247,7 @@ TEST(Failures, OfWhatEndsLater) {
   const NodeRef event = submit(group, [&] {
     held = NodeRef(*Executor::current());
     begun = true;
-    return Node::Ends::later;
+    return Node::Completion::later;
   });
   const NodeRef after = submit(group, [] {}, {event});
   spin_until(begun);
@@ -266,7 +266,7 @@ TEST(Cancellation, OfWhatIsReadyWaitsOrRuns) {  // behaviour 36
     const NodeRef runs = submit(group, [&] {
       begun = true;
       spin_until(go);
-      saw = Executor::current()->stop_asked();
+      saw = Executor::current()->stop_requested();
     });
     spin_until(begun);
     const NodeRef ready = submit(group, [&] { ++ran; }), waits = submit(group, [&] { ++ran; }, {runs});

@@ -148,7 +148,7 @@ TEST_P(OnEveryDevice, DropoutAndBatchNormAreAsInTheFirstRun) {
       return sum(y * y);
     })(model);
     return std::tuple(both.first.item<float>(), both.second.in.weight.template to_vector<float>(),
-                      noted_state(model.norm.running_mean).template to_vector<float>());
+                      pending_state(model.norm.running_mean).template to_vector<float>());
   };
   EXPECT_EQ(with(false), with(true));
 }

@@ -66,10 +66,10 @@ TEST_P(OnEveryDevice, BackwardOfRowOperationsIsFewLaunches) {
 }
 
 /// Counts launches that write an array of at least so many bytes.
-class LargeWrites : public LaunchObserver {
+class LargeWrites : public LaunchInterceptor {
  public:
-  explicit LargeWrites(std::uint64_t bytes) : bytes_(bytes) { thread_context.launch_observer = this; }
-  ~LargeWrites() override { thread_context.launch_observer = nullptr; }
+  explicit LargeWrites(std::uint64_t bytes) : bytes_(bytes) { thread_context.launch_interceptor = this; }
+  ~LargeWrites() override { thread_context.launch_interceptor = nullptr; }
   void launched(const Kernel& kernel, Device, std::array<std::uint64_t, 3>, std::span<const LaunchArgument> arguments,
                 const std::function<void()>& launch) override {
     for (std::size_t i = 0; i < arguments.size(); ++i)

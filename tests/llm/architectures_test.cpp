@@ -19,7 +19,7 @@
 namespace tessera {
 namespace {
 
-using test::expect_has;
+using test::expect_contains;
 using test::OnEveryDevice;
 using test::text_of;
 TESSERA_ON_EVERY_DEVICE();
@@ -159,13 +159,13 @@ TEST(Architectures, RefuseWhatTheyDoNotKnowByItsName) {
       return text_of<FormatError>([&] { read_llama_config(file); });
     };
     for (const std::string key : {"attention.new", "rope.dimension_parts", "expert_count"})
-      expect_has(refused(writer_of(c).set(prefix + key, std::uint32_t{3})), {name, prefix + key});
+      expect_contains(refused(writer_of(c).set(prefix + key, std::uint32_t{3})), {name, prefix + key});
     for (const std::string tensor : {"blk.0.attn_sinks.weight", "blk.1.ffn_gate_exps.weight", "output.scale"})
-      expect_has(refused(writer_of(c).add_tensor(tensor, {4}, std::vector<float>(4))), {name, tensor});
+      expect_contains(refused(writer_of(c).add_tensor(tensor, {4}, std::vector<float>(4))), {name, tensor});
     const std::string key = "general.architecture";
-    expect_has(refused(writer_of(c, key, std::string("mamba"))), {name, key, "mamba", "gemma2", "keep a state"});
-    expect_has(refused(writer_of(c, key, std::string("qwen3moe"))), {name, key, "qwen3moe", "experts"});
-    expect_has(refused(writer_of(c, key, std::string("nonesuch"))), {name, key, "nonesuch", "mistral3"});
+    expect_contains(refused(writer_of(c, key, std::string("mamba"))), {name, key, "mamba", "gemma2", "keep a state"});
+    expect_contains(refused(writer_of(c, key, std::string("qwen3moe"))), {name, key, "qwen3moe", "experts"});
+    expect_contains(refused(writer_of(c, key, std::string("nonesuch"))), {name, key, "nonesuch", "mistral3"});
   }
 }
 
@@ -179,7 +179,7 @@ TEST(Architectures, SectionsOfPositionsAreThreePartsOfAllPairs) {
       return text_of<FormatError>([&] { read_llama_config(GgufFile::parse(bytes, name)); });
     };
     for (const auto& wrong : {std::vector{1, 1, 1, 5}, {1, 1, 1, 0}, {9, 9, 9, 0}, {-1, 3, 2}, {2, 1, 1, 0, 0}, {}})
-      expect_has(with(wrong), {name, key});
+      expect_contains(with(wrong), {name, key});
   }
 }
 
@@ -226,7 +226,8 @@ TEST(Architectures, TakeHeadsAsAnArrayOfEqualNumbers) {
     EXPECT_EQ(read_llama_config(GgufFile::parse(equal, name)).key_heads, heads) << name;
     each.back() = heads + 1;
     const auto other = writer_of(c, key, GgufArray{each}).bytes();
-    expect_has(text_of<FormatError>([&] { read_llama_config(GgufFile::parse(other, name)); }), {name, key, "differ"});
+    expect_contains(text_of<FormatError>([&] { read_llama_config(GgufFile::parse(other, name)); }),
+                    {name, key, "differ"});
   }
 }
 

@@ -17,7 +17,7 @@
 
 using namespace tessera::jinja;
 using nlohmann::ordered_json;
-using tessera::test::expect_has;
+using tessera::test::expect_contains;
 using tessera::test::text_of;
 
 namespace {
@@ -92,21 +92,21 @@ TEST(Templates, ShowTheClockThatTheyAreGiven) {
 }
 
 TEST(Templates, SayWhatIsWrongAndWhere) {
-  expect_has(error_of("a\n\n{{ missing.x }}"), {"chat template", "'missing' is undefined", "line = 3"});
-  expect_has(error_of("\n{{ d.nothing.x }}"), {"'dict object' has no attribute 'nothing'", "line = 2"});
-  expect_has(error_of("{{ 'a' + 1 }}"), {"unsupported operand types for +: 'str' and 'int'"});
-  expect_has(error_of("{{ s | shout }}"), {"there is no filter 'shout'"});
-  expect_has(error_of("{{ s is loud }}"), {"there is no test 'loud'"});
-  expect_has(error_of("{% include 'x' %}"), {"'{% include %}' is not supported", "Supported are if, for"});
-  expect_has(error_of("{% if b %}x"), {"has no 'endif'"});
-  expect_has(error_of("{% for x in l %}"), {"has no 'endfor'", "line = 1"});
-  expect_has(error_of("{{ (1 + }}"), {"unexpected '}', expected ')'"});
-  expect_has(error_of("{{ 'x }}"), {"a text in quotes has no end"});
-  expect_has(error_of("{{ l.append(1) }}"), {"changes a list"});
-  expect_has(error_of("{% break %}"), {"'break' outside of a loop"});
-  expect_has(error_of("{{ range(1000000) }}"), {"100,000"});
+  expect_contains(error_of("a\n\n{{ missing.x }}"), {"chat template", "'missing' is undefined", "line = 3"});
+  expect_contains(error_of("\n{{ d.nothing.x }}"), {"'dict object' has no attribute 'nothing'", "line = 2"});
+  expect_contains(error_of("{{ 'a' + 1 }}"), {"unsupported operand types for +: 'str' and 'int'"});
+  expect_contains(error_of("{{ s | shout }}"), {"there is no filter 'shout'"});
+  expect_contains(error_of("{{ s is loud }}"), {"there is no test 'loud'"});
+  expect_contains(error_of("{% include 'x' %}"), {"'{% include %}' is not supported", "Supported are if, for"});
+  expect_contains(error_of("{% if b %}x"), {"has no 'endif'"});
+  expect_contains(error_of("{% for x in l %}"), {"has no 'endfor'", "line = 1"});
+  expect_contains(error_of("{{ (1 + }}"), {"unexpected '}', expected ')'"});
+  expect_contains(error_of("{{ 'x }}"), {"a text in quotes has no end"});
+  expect_contains(error_of("{{ l.append(1) }}"), {"changes a list"});
+  expect_contains(error_of("{% break %}"), {"'break' outside of a loop"});
+  expect_contains(error_of("{{ range(1000000) }}"), {"100,000"});
   EXPECT_THROW(render("{{ raise_exception('roles must alternate') }}"), Refused);
-  expect_has(error_of("{{ raise_exception('roles must alternate') }}"), {"roles must alternate"});
+  expect_contains(error_of("{{ raise_exception('roles must alternate') }}"), {"roles must alternate"});
   EXPECT_THROW(value_of_json("{\"a\": ", Origin::data), tessera::FormatError);
   EXPECT_THROW(value_of_json(std::string(100, '[') + std::string(100, ']'), Origin::data), tessera::FormatError);
 }
@@ -119,18 +119,19 @@ TEST(Templates, EndWhateverTheyDo) {
     for (int i = 0; i < n; ++i) out += close;
     return out;
   };
-  expect_has(error_of("{% for a in range(1000) %}{% for b in range(1000) %}{% for c in range(1000) %}{% endfor %}{% "
-                      "endfor %}{% endfor %}"),
-             {"too many steps"});
-  expect_has(
+  expect_contains(
+      error_of("{% for a in range(1000) %}{% for b in range(1000) %}{% for c in range(1000) %}{% endfor %}{% "
+               "endfor %}{% endfor %}"),
+      {"too many steps"});
+  expect_contains(
       error_of("{% set ns = namespace(x='ab') %}{% for i in range(99) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}"),
       {"too much text"});
-  expect_has(error_of("{{ 'x' * 99999999999 }}"), {"too much text"});
-  expect_has(error_of("{{ 'x'.ljust(99999999999) }}"), {"too much text"});
-  expect_has(error_of("{{ [1] * 99999999999 }}"), {"too many steps"});
-  expect_has(error_of("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"), {"too deep"});
-  expect_has(error_of("{% set ns = namespace(x=1) %}{% for i in range(99) %}{% set ns.x = [ns.x] %}{% endfor %}"),
-             {"64 deep"});
+  expect_contains(error_of("{{ 'x' * 99999999999 }}"), {"too much text"});
+  expect_contains(error_of("{{ 'x'.ljust(99999999999) }}"), {"too much text"});
+  expect_contains(error_of("{{ [1] * 99999999999 }}"), {"too many steps"});
+  expect_contains(error_of("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"), {"too deep"});
+  expect_contains(error_of("{% set ns = namespace(x=1) %}{% for i in range(99) %}{% set ns.x = [ns.x] %}{% endfor %}"),
+                  {"64 deep"});
   for (const auto& [open, inner, close] : {std::array{"(", "1", ")"},
                                            {"[", "", "]"},
                                            {"{'a':", "1", "}"},
@@ -138,8 +139,8 @@ TEST(Templates, EndWhateverTheyDo) {
                                            {"not ", "1", ""},
                                            {"f(", "", ")"},
                                            {"l[", "0", "]"}})
-    expect_has(error_of("{{ " + nested(open, inner, close, 20'000) + " }}"), {"nest more than"});
-  expect_has(error_of(nested("{% if b %}", "", "{% endif %}", 20'000)), {"nest more than"});
+    expect_contains(error_of("{{ " + nested(open, inner, close, 20'000) + " }}"), {"nest more than"});
+  expect_contains(error_of(nested("{% if b %}", "", "{% endif %}", 20'000)), {"nest more than"});
   // A macro and a namespace that refer to themselves are let go (the sanitizers' tests would tell).
   EXPECT_EQ(render("{% set ns = namespace() %}{% macro m() %}{{ ns.m.name }}{% endmacro %}{% set ns.m = m %}{% set "
                    "ns.n = ns %}{{ m() }}")

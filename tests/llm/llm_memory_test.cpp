@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-using test::expect_has;
+using test::expect_contains;
 using test::OnEveryDevice;
 using test::text_of;
 TESSERA_ON_EVERY_DEVICE();
@@ -44,10 +44,10 @@ TEST(Formula, GivesTorchlessFigures) {
 }
 
 TEST(Formula, RefusesWhatItCannotSay) {
-  expect_has(text_of<ArgumentError>([] { estimate_inference_memory(4096, 14336, 32, 32000, 32, 8, 4096, 0); }),
-             {"dtype_bytes = 0"});
-  expect_has(text_of<ArgumentError>([] { estimate_inference_memory(100, 14336, 32, 32000, 32, 8, 4096, 4); }),
-             {"hidden = 100", "heads = 32", "estimate_memory"});
+  expect_contains(text_of<ArgumentError>([] { estimate_inference_memory(4096, 14336, 32, 32000, 32, 8, 4096, 0); }),
+                  {"dtype_bytes = 0"});
+  expect_contains(text_of<ArgumentError>([] { estimate_inference_memory(100, 14336, 32, 32000, 32, 8, 4096, 4); }),
+                  {"hidden = 100", "heads = 32", "estimate_memory"});
 }
 
 TEST(ADryRun, CountsWhatTheDeviceWouldAndTakesAndDoesNothing) {
@@ -147,8 +147,8 @@ TEST_P(OnEveryDevice, WhatDoesNotFitIsRefusedBeforeAnythingIsLoaded) {
   set_memory_limit(device, memory_stats(device).live_bytes + (std::uint64_t{3} << 20));
   const std::string text = text_of<OutOfMemory>([&] { LanguageModel::load("models/pgdocs-2m-f16.gguf", device); });
   set_memory_limit(device, 0);
-  expect_has(text, {"nothing was loaded", to_string(device) + " needs",
-                    "3 MiB free (the budget given to set_memory_limit)", "tessera estimate"});
+  expect_contains(text, {"nothing was loaded", to_string(device) + " needs",
+                         "3 MiB free (the budget given to set_memory_limit)", "tessera estimate"});
   EXPECT_EQ(to_string(placement_log()), [] {
     reset_placement_log();
     return to_string(placement_log());
@@ -205,7 +205,8 @@ TEST(LayersOnSeveralDevices, GiveTheSameText) {
   }
   set_memory_limit(cpu, memory_stats(cpu).live_bytes + (1 << 20));
   set_memory_limit(interp, memory_stats(interp).live_bytes + (1 << 20));
-  expect_has(text_of<OutOfMemory>([&] { LanguageModel::load(shipped, options); }), {"cpu:0 needs", "interp:0 needs"});
+  expect_contains(text_of<OutOfMemory>([&] { LanguageModel::load(shipped, options); }),
+                  {"cpu:0 needs", "interp:0 needs"});
   set_memory_limit(cpu, 0);
   set_memory_limit(interp, 0);
 }
@@ -216,12 +217,12 @@ TEST(Estimates, RefuseWhatMakesNoSense) {
   const auto with = [&](MemoryOptions options) {
     return text_of<ArgumentError>([&] { estimate_memory(file, std::span(&cpu, 1), options); });
   };
-  expect_has(with({.context = 5000}), {"context = 5000", "1024"});
-  expect_has(with({.context = 10, .prompt = 11}), {"prompt = 11"});
-  expect_has(with({.batch = 0}), {"batch = 0"});
-  expect_has(text_of<DeviceError>([] { parse_devices("cpu:0,cpu"); }),
-             {"\"cpu:0,cpu\" names cpu:0 twice. Name it once"});
-  expect_has(text_of<DeviceError>([] { parse_devices("cpu:0,"); }), {"cpu"});
+  expect_contains(with({.context = 5000}), {"context = 5000", "1024"});
+  expect_contains(with({.context = 10, .prompt = 11}), {"prompt = 11"});
+  expect_contains(with({.batch = 0}), {"batch = 0"});
+  expect_contains(text_of<DeviceError>([] { parse_devices("cpu:0,cpu"); }),
+                  {"\"cpu:0,cpu\" names cpu:0 twice. Name it once"});
+  expect_contains(text_of<DeviceError>([] { parse_devices("cpu:0,"); }), {"cpu"});
 }
 
 }  // namespace

@@ -30,7 +30,7 @@
 
 namespace {
 std::atomic<std::int64_t> live = 0, most = 0;
-void* counted(std::size_t size) {
+void* count_noun(std::size_t size) {
   void* const p = std::malloc(size);
   if (p == nullptr) throw std::bad_alloc();
   const auto now = live += static_cast<std::int64_t>(::malloc_usable_size(p));
@@ -43,16 +43,16 @@ void discounted(void* p) {
 }
 }  // namespace
 
-void* operator new(std::size_t size) { return counted(size); }
-void* operator new[](std::size_t size) { return counted(size); }
+void* operator new(std::size_t size) { return count_noun(size); }
+void* operator new[](std::size_t size) { return count_noun(size); }
 // Sorting asks for its buffer so; a sanitizer has its own of these.
 void* operator new(std::size_t size, const std::nothrow_t&) noexcept try {
-  return counted(size);
+  return count_noun(size);
 } catch (const std::bad_alloc&) {
   return nullptr;
 }
 void* operator new[](std::size_t size, const std::nothrow_t&) noexcept try {
-  return counted(size);
+  return count_noun(size);
 } catch (const std::bad_alloc&) {
   return nullptr;
 }

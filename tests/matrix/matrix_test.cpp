@@ -322,14 +322,14 @@ TEST(Matrix, MemoryIsNoValue) {
         while_([&] { return own(DType::boolean); }, [] {});
       });
   const std::string fragment = "local1 is a matrix over a subgroup, and ",
-                    todo =
+                    remedy =
                         " takes what belongs to one thread. Store the matrix to shared memory, and read that after a "
                         "barrier";
   expect_refused(
-      "stored_matrix", fragment + "store" + todo, line,
+      "stored_matrix", fragment + "store" + remedy, line,
       PRODUCT { UNUSED, line = __LINE__, c.store(0, Value(z.id())); });
   expect_refused(
-      "filled_with_matrix", fragment + "mma fill" + todo, line,
+      "filled_with_matrix", fragment + "mma fill" + remedy, line,
       PRODUCT { UNUSED, line = __LINE__, z.fill(Value(z.id())); });
 }
 

@@ -206,8 +206,8 @@ TEST_P(OnEveryDevice, AModelThatCountsOnTheHostIsNotRecorded) {
   const Array first = each(x), second = each(x);
   EXPECT_NE(bits(first), bits(second));
   EXPECT_EQ(each.replays(), 0u);
-  test::expect_has(each.report().not_recorded,
-                   {"differs from the one that was recorded", "before", "value of the host"});
+  test::expect_contains(each.report().not_recorded,
+                        {"differs from the one that was recorded", "before", "value of the host"});
   EXPECT_FALSE(each.report().recorded);
   // One that changes later is found by a pass in place of a replay.
   const auto factor = std::make_shared<double>(1);
@@ -238,7 +238,8 @@ TEST_P(OnEveryDevice, TellsWhatBecameOfEachLayer) {
   std::uint64_t kernels = 0;
   for (const auto& l : r.layers) kernels += l.kernels;
   EXPECT_LE(kernels, r.pieces + 2) << "what is recorded fuses as much";
-  test::expect_has(to_string(r), {"layer", "Conv2d", "part of 0", to_string(GetParam()), "a call is one replay of"});
+  test::expect_contains(to_string(r),
+                        {"layer", "Conv2d", "part of 0", to_string(GetParam()), "a call is one replay of"});
   const std::uint64_t unfolded = compile(image_model(), {.input = {2, 8, 8}}).report().pieces;
   EXPECT_LT(r.pieces, unfolded) << "folding saves kernels";
 
@@ -415,7 +416,7 @@ TEST_P(OnEveryDevice, NamesTheLayerAndElementOfAFault) {
   } catch (const LayerFault& e) {
     EXPECT_EQ(e.layer(), "1") << e.what();
     EXPECT_EQ(e.element() % 6, 3) << e.what();
-    test::expect_has(e.what(), {"layer = 1 (", "element", to_string(GetParam()), "1000"});
+    test::expect_contains(e.what(), {"layer = 1 (", "element", to_string(GetParam()), "1000"});
   }
 }
 

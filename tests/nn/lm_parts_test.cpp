@@ -128,7 +128,7 @@ TEST(LmText, EachTokenIsMeasuredOnceFromHalfAWindowAtLeast) {
       ASSERT_EQ(w.inputs.size(), static_cast<std::size_t>(w.count * length));
       std::vector<int> seen(tokens.size());
       for (std::size_t i = 0; i < w.targets.size(); ++i) {
-        if (w.targets[i] == uncounted) continue;
+        if (w.targets[i] == ignore_index) continue;
         const auto token = static_cast<std::size_t>(w.targets[i] - 1000);
         ASSERT_EQ(w.inputs[i], w.targets[i] - 1);
         ++seen[token];
@@ -268,14 +268,14 @@ TEST(LmModel, RefusesFilesThatCannotBe) {
 
 TEST(LmModel, SaysWhatTakesTheMemory) {
   const LlamaShape usual = network_shape({}, 2048);
-  EXPECT_EQ(what_to_lower(usual, 16, 256), "--batch (now 16)");
-  EXPECT_EQ(what_to_lower(usual, 1, 65536), "--ctx (now 65536)");
+  EXPECT_EQ(suggest_option_to_lower(usual, 16, 256), "--batch (now 16)");
+  EXPECT_EQ(suggest_option_to_lower(usual, 1, 65536), "--ctx (now 65536)");
   LlamaShape large = usual;
   large.vocabulary = 1 << 20;
-  EXPECT_EQ(what_to_lower(large, 1, 16), "--vocabulary (now 1048576)");
+  EXPECT_EQ(suggest_option_to_lower(large, 1, 16), "--vocabulary (now 1048576)");
   large = usual;
   large.width = large.hidden = 8192;
-  EXPECT_NE(what_to_lower(large, 1, 16).find("--width (now 8192)"), std::string::npos);
+  EXPECT_NE(suggest_option_to_lower(large, 1, 16).find("--width (now 8192)"), std::string::npos);
 }
 
 }  // namespace

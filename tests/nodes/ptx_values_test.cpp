@@ -261,7 +261,7 @@ class ThreadsTarget : public Target {
     const cpu::PtxKernel kernel{&lowered, &form, true};
     std::string wrong;
     const std::string text = generator_.llvm(std::span(&kernel, 1), {capability_, 78}, wrong);
-    if (text.empty()) fail<KernelError>({.asked = "kernel " + fn.name, .wrong = wrong});
+    if (text.empty()) fail<KernelError>({.operation = "kernel " + fn.name, .wrong = wrong});
 
     const std::string stem = (folder_ / std::to_string(++count_)).string(), log = stem + ".log";
     std::ofstream(stem + ".ll") << for_this_machine(text, form);

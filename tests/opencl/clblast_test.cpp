@@ -12,7 +12,7 @@
 #include "tests/opencl/fresh_pocl_cache.h"
 #include "tests/ops/product_check.h"
 #include "tests/support/errors.h"
-#include "tests/support/in_child.h"
+#include "tests/support/run_in_child.h"
 
 namespace tessera {
 namespace {
@@ -27,7 +27,7 @@ constexpr Device device{Backend::opencl, 0};
 class ClBlast : public ::testing::Test {
  protected:
   void SetUp() override {
-    const std::string there = test::in_child({}, [] {
+    const std::string there = test::run_in_child({}, [] {
       if (!os::Library::open(cl::clblast_candidates()).loaded())
         return std::string("CLBlast is not installed (Debian: libclblast1)");
       return discover(Backend::opencl).devices.empty()
@@ -39,7 +39,7 @@ class ClBlast : public ::testing::Test {
   static std::string run(const test::Variables& changed, const std::function<std::string()>& work) {
     test::Variables all = {{"TESSERA_BLAS", "vendor"}};
     all.insert(all.end(), changed.begin(), changed.end());
-    return test::in_child(all, work, 280);
+    return test::run_in_child(all, work, 280);
   }
   static std::uint64_t by_library(const PlacementLog& log) {
     for (const auto& k : log.kernels)
@@ -111,7 +111,7 @@ TEST_F(ClBlast, AbsentOrIncompleteItLeavesOurKernels) {
 
 TEST_F(ClBlast, TheDeviceTellsInAClauseWhetherItIsThere) {
   const auto clause = [] { return device_info(device).blas; };
-  test::expect_has(run({{"TESSERA_PROBE", "off"}}, clause), {"CLBlast (", "libclblast"});
+  test::expect_contains(run({{"TESSERA_PROBE", "off"}}, clause), {"CLBlast (", "libclblast"});
   EXPECT_EQ(run({{"TESSERA_PROBE", "off"}, {"TESSERA_CLBLAST_LIBRARY", "none"}}, clause),
             "no CLBlast: large products run on Tessera's own kernels");
 }

@@ -11,14 +11,14 @@
 #include "tessera/base/os/library.h"
 #include "tessera/device/launch/kernel.h"
 #include "tessera/device/memory/storage.h"
-#include "tests/support/in_child.h"
+#include "tests/support/run_in_child.h"
 
 namespace tessera::test {
 namespace {
 
 using namespace ir;
 
-using test::in_child;
+using test::run_in_child;
 
 std::string enumerated() {
   const BackendReport r = driver().enumerate();
@@ -29,19 +29,19 @@ std::string state(DeviceState s) { return std::to_string(static_cast<int>(s)) + 
 #define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
 
 TEST(opencl_failures, no_library) {
-  const std::string text = in_child({{"TESSERA_OPENCL_LIBRARY", "/nonexistent/libOpenCL.so.1"}}, enumerated);
+  const std::string text = run_in_child({{"TESSERA_OPENCL_LIBRARY", "/nonexistent/libOpenCL.so.1"}}, enumerated);
   EXPECT_EQ(text.substr(0, 2), state(DeviceState::supported)) << text;
   EXPECT_HAS(text, "|/nonexistent/libOpenCL.so.1|");
   EXPECT_HAS(text, "cannot open shared object file");
   EXPECT_HAS(text, "ocl-icd-libopencl1");
   const std::string opened =
-      in_child({{"TESSERA_OPENCL_LIBRARY", "/nonexistent/libOpenCL.so.1"}}, [] { return driver().open(0), ""; });
+      run_in_child({{"TESSERA_OPENCL_LIBRARY", "/nonexistent/libOpenCL.so.1"}}, [] { return driver().open(0), ""; });
   EXPECT_HAS(opened, "opencl:0");
   EXPECT_HAS(opened, "cannot open shared object file");
 }
 
 TEST(opencl_failures, a_library_of_another_kind) {
-  const std::string text = in_child({{"TESSERA_OPENCL_LIBRARY", "libm.so.6"}}, enumerated);
+  const std::string text = run_in_child({{"TESSERA_OPENCL_LIBRARY", "libm.so.6"}}, enumerated);
   EXPECT_EQ(text.substr(0, 2), state(DeviceState::supported)) << text;
   EXPECT_HAS(text, "the library has no clGetPlatformIDs");
 }
@@ -49,14 +49,14 @@ TEST(opencl_failures, a_library_of_another_kind) {
 TEST(opencl_failures, a_file_that_is_no_library) {
   const std::string file = (std::filesystem::temp_directory_path() / "tessera-not-a-library").string();
   std::ofstream(file) << "text";
-  const std::string text = in_child({{"TESSERA_OPENCL_LIBRARY", file}}, enumerated);
+  const std::string text = run_in_child({{"TESSERA_OPENCL_LIBRARY", file}}, enumerated);
   EXPECT_EQ(text.substr(0, 2), state(DeviceState::supported)) << text;
   EXPECT_HAS(text, file);
   std::filesystem::remove(file);
 }
 
 TEST(opencl_failures, pocl_without_a_cache) {
-  const std::string first = in_child({}, [] {
+  const std::string first = run_in_child({}, [] {
     const BackendReport r = driver().enumerate();
     return r.devices.empty() ? "" : r.devices[0].driver_version;
   });
@@ -67,7 +67,7 @@ TEST(opencl_failures, pocl_without_a_cache) {
        {std::pair<test::Variables, std::string>{{{"POCL_CACHE_DIR", file + "/a"}}, file + "/a"},
         {{{"POCL_CACHE_DIR", ""}, {"XDG_CACHE_HOME", file}}, file + "/pocl/kcache"}}) {
     // Variables can be set for a child, not taken away: empty stands for that.
-    const std::string text = in_child(variables, [] {
+    const std::string text = run_in_child(variables, [] {
       if (const char* named = std::getenv("POCL_CACHE_DIR"); named && !*named) unsetenv("POCL_CACHE_DIR");
       return enumerated();
     });
@@ -83,11 +83,11 @@ TEST(opencl_failures, pocl_without_a_cache) {
 class Shim : public ::testing::Test {
  protected:
   void SetUp() override {
-    const std::string found = in_child({}, [] { return std::to_string(driver().enumerate().devices.size()); });
+    const std::string found = run_in_child({}, [] { return std::to_string(driver().enumerate().devices.size()); });
     if (found == "0") GTEST_SKIP() << "this machine has no OpenCL device (Debian: pocl-opencl-icd)";
   }
   static std::string with(const std::string& mode, const std::function<std::string()>& work) {
-    return in_child({{"TESSERA_OPENCL_LIBRARY", TESSERA_OPENCL_SHIM}, {"TESSERA_SHIM", mode}}, work);
+    return run_in_child({{"TESSERA_OPENCL_LIBRARY", TESSERA_OPENCL_SHIM}, {"TESSERA_SHIM", mode}}, work);
   }
 };
 Function named(const std::string& name) {
@@ -358,7 +358,7 @@ TEST_F(Shim, a_read_into_pinned_memory_that_failed_is_told_by_its_event) {
 // PoCL gives as many devices as it is asked for, each with a context of its own. In a copy between them the host waits.
 TEST_F(Shim, what_failed_is_told_to_a_copy_to_another_device) {
   for (const std::string what : {"read", "launch"}) {
-    const std::string text = in_child(
+    const std::string text = run_in_child(
         {{"TESSERA_OPENCL_LIBRARY", TESSERA_OPENCL_SHIM}, {"TESSERA_SHIM", ""}, {"POCL_DEVICES", "pthread pthread"}},
         [what]() -> std::string {
           constexpr Device second{Backend::opencl, 1};

@@ -9,7 +9,7 @@ int main() {
     return 1;
   }
   try {
-    tessera::fail<tessera::ShapeError>({.asked = "consumer", .wrong = "thrown on purpose"});
+    tessera::fail<tessera::ShapeError>({.operation = "consumer", .wrong = "thrown on purpose"});
   } catch (const tessera::Error& error) {
     std::cout << error.what() << "\n";
     return 0;

@@ -12,7 +12,7 @@
 #include "tessera/task/region.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_device.h"
-#include "tests/support/in_time.h"
+#include "tests/support/run_with_timeout.h"
 
 namespace tessera {
 namespace {
@@ -67,12 +67,12 @@ TEST_P(OnEveryDevice, AllIndependentErrorsAreListedAndThrownOnce) {
     EXPECT_EQ(e.others().size(), 8u);
     for (const TaskError& other : e.others()) {
       names.insert(other.tasks().front());
-      test::expect_has(other.what(), {"task breaks", "on purpose"});
+      test::expect_contains(other.what(), {"task breaks", "on purpose"});
       EXPECT_THROW(other.rethrow_cause(), std::runtime_error);
       EXPECT_TRUE(other.others().empty());
     }
     EXPECT_EQ(names.size(), 9u) << "each once";
-    test::expect_has(e.what(), {"on purpose", "8 other tasks failed, too:", "\n  [task breaks"});
+    test::expect_contains(e.what(), {"on purpose", "8 other tasks failed, too:", "\n  [task breaks"});
   }
   // All of them were reported: what failed may be used again, and the region goes on.
   for (Array& a : x) r.spawn(add, inout(a));
@@ -273,7 +273,7 @@ TEST_P(OnEveryDevice, WhatTasksLeftDeferredIsComputedWhileOthersWriteWhatItReads
   r.spawn(add, inout(y));
   made = true;
   while (!begun) std::this_thread::yield();
-  test::in_time([&] { EXPECT_EQ(kept.to_vector<float>(), std::vector<float>(8, 2)); });
+  test::run_with_timeout([&] { EXPECT_EQ(kept.to_vector<float>(), std::vector<float>(8, 2)); });
   r.wait();
   EXPECT_EQ((x + y).to_vector<float>(), std::vector<float>(8, 4));
 }

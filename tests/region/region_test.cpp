@@ -11,13 +11,13 @@
 #include <optional>
 #include <thread>
 
-#include "tessera/array/repeated_operation.h"
+#include "tessera/array/cached_operation.h"
 #include "tessera/array/source.h"
 #include "tessera/device/queue/sequence.h"
 #include "tessera/kernel/kernel.h"
 #include "tessera/ops/product.h"
-#include "tessera/task/data.h"
 #include "tessera/task/products.h"
+#include "tessera/task/task_storage.h"
 #include "tessera/task/this_task.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_device.h"
@@ -25,7 +25,7 @@
 namespace tessera {
 namespace {
 
-using test::expect_has;
+using test::expect_contains;
 using test::expect_throw;
 using test::OnEveryDevice;
 TESSERA_ON_EVERY_DEVICE();
@@ -55,9 +55,9 @@ TEST_P(OnEveryDevice, SmallOperationsOnArraysOfTasksAreRepeated) {
   const Array y = Array::full({10}, 1);
   const auto again = [](Array& t, const Array& v) {
     for (int i = 0; i < 3; ++i) t += v, (t + v).eval();
-    const std::uint64_t before = detail::RepeatedOperation::done();
+    const std::uint64_t before = detail::CachedOperation::done();
     for (int i = 0; i < 10; ++i) t += v, (t + v).eval();
-    return detail::RepeatedOperation::done() - before;
+    return detail::CachedOperation::done() - before;
   };
   std::uint64_t captured = 0, declared = 0;
   Region r({.scope = here});
@@ -255,31 +255,31 @@ TEST_P(OnEveryDevice, WhatATaskDidNotSayIsAnErrorThatNamesItAndTheArray) {
     }
     return std::string("no error");
   };
-  expect_has(words([&] {
-               Region r({.scope = here});
-               r.spawn(
-                   {.name = "writer"}, [](const Array& v) { Array(v) += 1; }, in(x));
-               r.wait();
-             }),
-             {"writer", "weights", "given as in", "inout(x)"});
+  expect_contains(words([&] {
+                    Region r({.scope = here});
+                    r.spawn(
+                        {.name = "writer"}, [](const Array& v) { Array(v) += 1; }, in(x));
+                    r.wait();
+                  }),
+                  {"writer", "weights", "given as in", "inout(x)"});
   std::atomic<bool> begun = false, done = false;
-  expect_has(words([&] {
-               Region r({.scope = here});
-               r.spawn(
-                   [&](Array&) {
-                     begun = true;
-                     while (!done) std::this_thread::sleep_for(1ms);
-                   },
-                   inout(x));
-               while (!begun) std::this_thread::sleep_for(1ms);
-               const Task<float> t = r.spawn({.name = "thief"}, [x] { return sum(x).item<float>(); });
-               try {
-                 t.wait();
-               } catch (const TaskError&) {}
-               done = true;
-               r.wait();
-             }),
-             {"thief", "weights", "read while other tasks use it", "in(x), or inout(x)"});
+  expect_contains(words([&] {
+                    Region r({.scope = here});
+                    r.spawn(
+                        [&](Array&) {
+                          begun = true;
+                          while (!done) std::this_thread::sleep_for(1ms);
+                        },
+                        inout(x));
+                    while (!begun) std::this_thread::sleep_for(1ms);
+                    const Task<float> t = r.spawn({.name = "thief"}, [x] { return sum(x).item<float>(); });
+                    try {
+                      t.wait();
+                    } catch (const TaskError&) {}
+                    done = true;
+                    r.wait();
+                  }),
+                  {"thief", "weights", "read while other tasks use it", "in(x), or inout(x)"});
   EXPECT_EQ(x.to_vector<float>(), Floats(8, 1));
 }
 
@@ -312,9 +312,10 @@ TEST_P(OnEveryDevice, DetectsConcurrentTasksThatCapturedOneArrayIfOneWrites) {
   const auto add = [x] { Array(x) += 1; };
   const auto total = [x] { return sum(x).item<float>(); };
   while_running(add, [&] {
-    expect_has(error_of(spawn({.scope = here, .name = "thief"}, add)),
-               {"thief", "weights", "while other tasks use it", "inout(x)"});
-    expect_has(error_of(spawn({.scope = here, .name = "reader"}, total)), {"reader", "read while other tasks use it"});
+    expect_contains(error_of(spawn({.scope = here, .name = "thief"}, add)),
+                    {"thief", "weights", "while other tasks use it", "inout(x)"});
+    expect_contains(error_of(spawn({.scope = here, .name = "reader"}, total)),
+                    {"reader", "read while other tasks use it"});
   });
   while_running(total, [&] { EXPECT_NE(error_of(spawn({.scope = here}, add)), "no error"); });
   // Readers, tasks that come after each other, and tasks made by the one that wrote it.
@@ -505,7 +506,7 @@ TEST_P(OnEveryDevice, TasksMakeTasksOnArraysOfTheirOwn) {
         inner.spawn([](Array& v) { v += 1; }, inout(whole));
       },
       inout(y));
-  expect_has(error_of(refused), {"maker", "others use it, and the task that makes this one was not given it"});
+  expect_contains(error_of(refused), {"maker", "others use it, and the task that makes this one was not given it"});
   done = true;
   uses.wait();
   EXPECT_EQ(x.to_vector<float>(), Floats(16, 1));

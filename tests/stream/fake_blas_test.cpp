@@ -6,7 +6,7 @@
 #include "tessera/base/os/library.h"
 #include "tests/support/errors.h"
 #include "tests/support/fake_backends.h"
-#include "tests/support/in_child.h"
+#include "tests/support/run_in_child.h"
 
 namespace tessera {
 namespace {
@@ -116,20 +116,20 @@ TEST(FakeBlas, NotesEveryMisuse) {
        }},
   };
   for (const Misuse& misuse : misuses)
-    test::expect_has(test::in_child(test::with_fakes({{"TESSERA_FAKE_DEVICES", "2"}}),
-                                    [&] {
-                                      Lt lt;
-                                      if (const std::string said = lt.breaches(); !said.empty())
-                                        return "before: " + said;
-                                      misuse.work(lt);
-                                      return lt.breaches();
-                                    }),
-                     {misuse.words});
+    test::expect_contains(test::run_in_child(test::with_fakes({{"TESSERA_FAKE_DEVICES", "2"}}),
+                                             [&] {
+                                               Lt lt;
+                                               if (const std::string said = lt.breaches(); !said.empty())
+                                                 return "before: " + said;
+                                               misuse.work(lt);
+                                               return lt.breaches();
+                                             }),
+                          {misuse.words});
 }
 
 TEST(FakeBlas, RocblasNotesWhatItWouldAllocateAndWhoseStreamItGets) {
   const auto rocblas = [](const std::function<void(os::Library&, os::Library&, void*)>& work) {
-    return test::in_child(test::with_fakes({{"TESSERA_FAKE_DEVICES", "2"}}), [&] {
+    return test::run_in_child(test::with_fakes({{"TESSERA_FAKE_DEVICES", "2"}}), [&] {
       os::Library hip = os::Library::open(test::fake_library("hip")),
                   blas = os::Library::open(test::fake_library("rocblas"));
       hip.function<int(int)>("hipSetDevice")(0);
@@ -139,19 +139,20 @@ TEST(FakeBlas, RocblasNotesWhatItWouldAllocateAndWhoseStreamItGets) {
       return test::breaches(test::fake_library("hip"));
     });
   };
-  test::expect_has(rocblas([](os::Library& hip, os::Library& blas, void* handle) {
-                     void* stream = nullptr;
-                     hip.function<int(int)>("hipSetDevice")(1);
-                     hip.function<int(void**, unsigned)>("hipStreamCreateWithFlags")(&stream, 1);
-                     hip.function<int(int)>("hipSetDevice")(0);
-                     blas.function<int(void*, void*)>("rocblas_set_stream")(handle, stream);
-                   }),
-                   {"the stream is of another device"});
-  test::expect_has(rocblas([](os::Library&, os::Library& blas, void* handle) {
-                     std::size_t bytes = 0;
-                     blas.function<int(void*, std::size_t*)>("rocblas_stop_device_memory_size_query")(handle, &bytes);
-                   }),
-                   {"no query was begun"});
+  test::expect_contains(rocblas([](os::Library& hip, os::Library& blas, void* handle) {
+                          void* stream = nullptr;
+                          hip.function<int(int)>("hipSetDevice")(1);
+                          hip.function<int(void**, unsigned)>("hipStreamCreateWithFlags")(&stream, 1);
+                          hip.function<int(int)>("hipSetDevice")(0);
+                          blas.function<int(void*, void*)>("rocblas_set_stream")(handle, stream);
+                        }),
+                        {"the stream is of another device"});
+  test::expect_contains(rocblas([](os::Library&, os::Library& blas, void* handle) {
+                          std::size_t bytes = 0;
+                          blas.function<int(void*, std::size_t*)>("rocblas_stop_device_memory_size_query")(handle,
+                                                                                                           &bytes);
+                        }),
+                        {"no query was begun"});
 }
 
 }  // namespace

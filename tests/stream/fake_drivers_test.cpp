@@ -16,8 +16,8 @@
 namespace tessera::fake {
 namespace {
 
-using test::expect_has;
-using test::in_child;
+using test::expect_contains;
+using test::run_in_child;
 using Address = std::uint64_t;
 
 const char* const source = R"(
@@ -183,7 +183,7 @@ class FakeDrivers : public ::testing::TestWithParam<bool> {
  protected:
   static std::string run(const std::function<std::string(Api&)>& work) {
     const bool cuda = GetParam();
-    return in_child({{"TESSERA_FAKE_DEVICES", "2"}}, [&] {
+    return run_in_child({{"TESSERA_FAKE_DEVICES", "2"}}, [&] {
       Api api(cuda);
       return work(api);
     });
@@ -316,17 +316,17 @@ TEST_P(FakeDrivers, NoteEveryMisuse) {
       {"the driver is used in a forked child",
        [](Api& p) {
          // The child notes it for itself; what is thrown is this case's answer.
-         throw std::runtime_error(in_child({}, [&] { return p.allocate(&p.x), p.breaches(); }));
+         throw std::runtime_error(run_in_child({}, [&] { return p.allocate(&p.x), p.breaches(); }));
        }},
   };
   for (const Misuse& misuse : misuses)
-    expect_has(run([&](Api& api) {
-                 api.start();
-                 if (const std::string said = api.breaches(); !said.empty()) return "before: " + said;
-                 misuse.work(api);
-                 return api.breaches();
-               }),
-               {misuse.words});
+    expect_contains(run([&](Api& api) {
+                      api.start();
+                      if (const std::string said = api.breaches(); !said.empty()) return "before: " + said;
+                      misuse.work(api);
+                      return api.breaches();
+                    }),
+                    {misuse.words});
 }
 
 TEST_P(FakeDrivers, TakeNoImageOfAnotherDevice) {
@@ -341,14 +341,14 @@ TEST_P(FakeDrivers, TakeNoImageOfAnotherDevice) {
 
 TEST_P(FakeDrivers, CudaWantsAContextOfEachThread) {
   if (!GetParam()) return;  // HIP has a device for every thread
-  expect_has(run([](Api& p) {
-               p.allocate(&p.x), p.call("cuInit", "", 0u), p.allocate(&p.x), p.use(0);
-               const int here = p.allocate(&p.x);
-               int elsewhere = 0;
-               std::thread([&] { elsewhere = p.allocate(&p.y); }).join();
-               return std::to_string(here) + " " + std::to_string(elsewhere) + p.breaches();
-             }),
-             {"0 201", "before the driver was initialised", "no context is current"});
+  expect_contains(run([](Api& p) {
+                    p.allocate(&p.x), p.call("cuInit", "", 0u), p.allocate(&p.x), p.use(0);
+                    const int here = p.allocate(&p.x);
+                    int elsewhere = 0;
+                    std::thread([&] { elsewhere = p.allocate(&p.y); }).join();
+                    return std::to_string(here) + " " + std::to_string(elsewhere) + p.breaches();
+                  }),
+                  {"0 201", "before the driver was initialised", "no context is current"});
 }
 
 }  // namespace

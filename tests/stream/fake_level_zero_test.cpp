@@ -35,7 +35,7 @@ const bool registered = [] {
 }();
 
 using Result = std::uint32_t;
-constexpr std::uint64_t for_ever = ~std::uint64_t{0};
+constexpr std::uint64_t infinite_timeout = ~std::uint64_t{0};
 
 // Structures by offset, as the specification lays them out.
 struct alignas(8) Bytes {
@@ -84,7 +84,7 @@ class Ze {
   }
   void* event(void* in, std::uint32_t index) const { return made("zeEventCreate", Bytes(0x11).put(16, index), in); }
   void* event() const { return event(pool(1), 0); }
-  void wait(void* event) const { call("zeEventHostSynchronize", event, for_ever); }
+  void wait(void* event) const { call("zeEventHostSynchronize", event, infinite_timeout); }
   void fill(void* on, std::size_t bytes = 400, std::size_t unit = 4, void* signal = nullptr,
             void* wait = nullptr) const {
     const std::uint64_t pattern = 1;
@@ -192,15 +192,15 @@ TEST(FakeLevelZero, NotesEveryMisuse) {
       {"an argument has not been set", [](Ze& ze) { ze.launch(ze.kernel()); }},
   };
   for (const Misuse& misuse : misuses)
-    test::expect_has(test::in_child({{"TESSERA_FAKE_DEVICES", "2"}},
-                                    [&] {
-                                      Ze ze;
-                                      if (const std::string said = ze.breaches(); !said.empty())
-                                        return "before: " + said;
-                                      misuse.work(ze);
-                                      return ze.breaches();
-                                    }),
-                     {misuse.words});
+    test::expect_contains(test::run_in_child({{"TESSERA_FAKE_DEVICES", "2"}},
+                                             [&] {
+                                               Ze ze;
+                                               if (const std::string said = ze.breaches(); !said.empty())
+                                                 return "before: " + said;
+                                               misuse.work(ze);
+                                               return ze.breaches();
+                                             }),
+                          {misuse.words});
 }
 
 }  // namespace

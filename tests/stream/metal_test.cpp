@@ -15,7 +15,7 @@
 #include "tessera/base/os/library.h"
 #include "tessera/kernel/buffer.h"
 #include "tessera/kernel/kernel.h"
-#include "tests/stream/answers.h"
+#include "tests/stream/child_results.h"
 #include "tests/support/errors.h"
 #include "tests/support/fake_backends.h"
 
@@ -23,7 +23,7 @@ namespace tessera {
 namespace {
 
 using test::expect_clean;
-using test::expect_has;
+using test::expect_contains;
 using test::lines;
 using test::message;
 using test::Variables;
@@ -35,7 +35,7 @@ std::string breaches() { return test::breach_lines(library); }
 std::string run(const Variables& changed, const std::function<std::string()>& work) {
   Variables all = {{"TESSERA_METAL_LIBRARY", library}};
   all.insert(all.end(), changed.begin(), changed.end());
-  return test::in_child(
+  return test::run_in_child(
       all,
       [&] {
         const std::string text = work();
@@ -73,7 +73,7 @@ TEST(Metal, ComputesWithUnifiedMemoryAndWithItsOwn) {
         {row(), outcome(first), outcome(second), state(first), state(second), device_info(first).driver_version});
   });
   EXPECT_TRUE(text.starts_with("enumerated|" + library + "|")) << text;
-  expect_has(text, {"|2\nright\nright\nverified\nverified\n", "unverified"});
+  expect_contains(text, {"|2\nright\nright\nverified\nverified\n", "unverified"});
   expect_clean(text);
 }
 
@@ -95,36 +95,36 @@ TEST(Metal, DevicesKeepTheirOrderWhateverOrderMetalListsThemIn) {
 
 #ifndef __APPLE__
 TEST(Metal, IsUnsupportedElsewhereThanOnApplesSystems) {
-  EXPECT_EQ(test::in_child({{"TESSERA_METAL_LIBRARY", ""}}, [] { return row(); }),
+  EXPECT_EQ(test::run_in_child({{"TESSERA_METAL_LIBRARY", ""}}, [] { return row(); }),
             "unsupported||Metal exists on Apple systems only|Nothing to do here|0");
 }
 #endif
 
 TEST(Metal, LibraryThatIsAbsentOrIncomplete) {
-  std::string text = test::in_child({{"TESSERA_METAL_LIBRARY", "/nonexistent/Metal"}}, [] {
+  std::string text = test::run_in_child({{"TESSERA_METAL_LIBRARY", "/nonexistent/Metal"}}, [] {
     return lines({row(), message([] { computes(first); }), computes({})});
   });
   EXPECT_TRUE(text.starts_with("supported|/nonexistent/Metal|")) << text;
-  expect_has(text, {"cannot open shared object file", "TESSERA_METAL_LIBRARY names this file", "|0\n",
-                    "metal:0 does not exist", "\nright"});
-  text = test::in_child({{"TESSERA_METAL_LIBRARY", TESSERA_FAKES "/libfake_metal_incomplete.so"}}, [] {
+  expect_contains(text, {"cannot open shared object file", "TESSERA_METAL_LIBRARY names this file", "|0\n",
+                         "metal:0 does not exist", "\nright"});
+  text = test::run_in_child({{"TESSERA_METAL_LIBRARY", TESSERA_FAKES "/libfake_metal_incomplete.so"}}, [] {
     return lines({row(), outcome({})});
   });
-  expect_has(text, {"supported|", "the library has no MTLCopyAllDevices", "TESSERA_METAL_LIBRARY names this file",
-                    "|0\nright"});
+  expect_contains(text, {"supported|", "the library has no MTLCopyAllDevices", "TESSERA_METAL_LIBRARY names this file",
+                         "|0\nright"});
 }
 
 TEST(Metal, NoDevices) {
   const std::string text = with("no-devices", [] { return lines({row(), outcome({})}); });
   EXPECT_TRUE(text.starts_with("loaded|" + library + "|MTLCopyAllDevices shows no device|")) << text;
-  expect_has(text, {"|0\nright"});
+  expect_contains(text, {"|0\nright"});
   expect_clean(text);
 }
 
 TEST(Metal, CompilerThatRefusesEverything) {
   const std::string text = with("compile", [] { return lines({row(), outcome(first)}); });
-  expect_has(text, {"loaded|", "Metal did not compile a first kernel",
-                    "program_source:1:1: error: this compiler was told", "\nDeviceError: "});
+  expect_contains(text, {"loaded|", "Metal did not compile a first kernel",
+                         "program_source:1:1: error: this compiler was told", "\nDeviceError: "});
   expect_clean(text);
 }
 
@@ -135,7 +135,7 @@ TEST(Metal, WrongResultsAreQuarantined) {
         return lines({outcome(first), state(first), outcome(second)});
       },
       2);
-  expect_has(text, {"DeviceError: [metal:0]", "the first kernel computed wrongly", "\nquarantined\nright"});
+  expect_contains(text, {"DeviceError: [metal:0]", "the first kernel computed wrongly", "\nquarantined\nright"});
   expect_clean(text);
 }
 
@@ -150,7 +150,8 @@ TEST(Metal, MemoryThatRunsOutIsAnErrorAndTheDeviceGoesOn) {
     }
     return all + std::to_string(sum(Array::full({10 << 20}, 1.0, DType::f32, first)).item<float>());
   });
-  expect_has(text, {"metal:0 has not enough memory", "largest of 1 live", "5242880.000000\nverified\n10485760.000000"});
+  expect_contains(text,
+                  {"metal:0 has not enough memory", "largest of 1 live", "5242880.000000\nverified\n10485760.000000"});
   expect_clean(text);
   const std::string gone = with(
       "oom=6+@0",
@@ -158,7 +159,7 @@ TEST(Metal, MemoryThatRunsOutIsAnErrorAndTheDeviceGoesOn) {
         return lines({outcome(first), outcome(second), outcome({})});
       },
       2);
-  expect_has(gone, {"OutOfMemory: [", "\nright\nright"});
+  expect_contains(gone, {"OutOfMemory: [", "\nright\nright"});
   expect_clean(gone);
 }
 
@@ -174,8 +175,8 @@ TEST(Metal, CommandBuffersThatFailMakeTheDeviceLost) {
               {all, state(first), outcome(second), state(second), outcome({}), message([] { computes(first); })});
         },
         2);
-    expect_has(text, {"MTLCommandBufferError ", "Caused GPU Address Fault", "\nlost\nright\nverified\nright\n",
-                      "the device is lost"});
+    expect_contains(text, {"MTLCommandBufferError ", "Caused GPU Address Fault", "\nlost\nright\nverified\nright\n",
+                           "the device is lost"});
     expect_clean(text);
   }
 }
@@ -196,7 +197,7 @@ TEST(Metal, KernelsThatTakeManyRegistersRunInSmallerBlocks) {
     DeviceBuffer<float> x(128);
     return message([&] { k.launch(blocks(1), x); });
   });
-  expect_has(text, {"wide", "its blocks have 128 threads", "at most 64"});
+  expect_contains(text, {"wide", "its blocks have 128 threads", "at most 64"});
   expect_clean(text);
 }
 
@@ -207,7 +208,7 @@ TEST(Metal, PrintingIsRefusedWithTheKernelsName) {
     DeviceBuffer<float> x(4);
     return message([&] { k.launch({4}, x); });
   });
-  expect_has(text, {"says", "print cannot be written in Metal Shading Language"});
+  expect_contains(text, {"says", "print cannot be written in Metal Shading Language"});
 }
 
 // Whoever works on makes no more objects live than before.

@@ -20,15 +20,15 @@
 #include "tessera/ir/value.h"
 #include "tests/support/errors.h"
 #include "tests/support/fake_backends.h"
-#include "tests/support/in_child.h"
+#include "tests/support/run_in_child.h"
 #include "tests/support/sanitized.h"
 
 namespace tessera {
 namespace {
 
-using test::expect_has;
+using test::expect_contains;
 using test::fake_library;
-using test::in_child;
+using test::run_in_child;
 using test::Variables;
 namespace fs = std::filesystem;
 
@@ -56,7 +56,7 @@ std::string row() {
 
 /// In a child with fakes; what the fake Level Zero noted is added.
 std::string over_fakes(const Variables& variables, const std::function<std::string()>& work) {
-  return in_child(test::with_fakes(variables), [&] {
+  return run_in_child(test::with_fakes(variables), [&] {
     const std::string text = work();
     return text + test::breaches(fake_library("ze"));
   });
@@ -293,8 +293,8 @@ TEST(Memory, PastTheLargestAllocationIsAskedForByName) {
 
 TEST(Memory, OptionsForLargeBuffersFollowTheDevice) {
   EXPECT_EQ(oneapi::compile_options(false, false), "-cl-std=CL2.0");
-  expect_has(oneapi::compile_options(true, true),
-             {"-cl-intel-greater-than-4GB-buffer-required", "-cl-fp32-correctly-rounded-divide-sqrt"});
+  expect_contains(oneapi::compile_options(true, true),
+                  {"-cl-intel-greater-than-4GB-buffer-required", "-cl-fp32-correctly-rounded-divide-sqrt"});
 }
 
 // Faults.
@@ -310,7 +310,7 @@ TEST(Results, AreToldApartAndNamed) {
     EXPECT_EQ(api.fault_of(code), Fault::refused) << std::hex << code;
   for (int code : {0x70000001, 0x70000006, 0x70010000, 0x78000001, 0x7ffffffe, 12345})
     EXPECT_EQ(api.fault_of(code), Fault::lost) << std::hex << code;
-  expect_has(oneapi::text_of(0x70000001), {"ZE_RESULT_ERROR_DEVICE_LOST (0x70000001)"});
+  expect_contains(oneapi::text_of(0x70000001), {"ZE_RESULT_ERROR_DEVICE_LOST (0x70000001)"});
   EXPECT_EQ(oneapi::text_of(0x71234567), "ze_result_t 0x71234567");
 }
 
@@ -343,7 +343,7 @@ TEST(Compilers, IntelsOpenclDriverStandsInForOcloc) {
                              {"TESSERA_FAKE_DEVICES", "2"}};
   EXPECT_EQ(over_fakes(without, [] { return computes(2); }), "right\nright\n");
   const std::string text = over_fakes(without, row);
-  expect_has(text, {"oneapi:1 Fake Iris Xe pci:0000:04:00.0 enumerated", "kernels by its OpenCL driver"});
+  expect_contains(text, {"oneapi:1 Fake Iris Xe pci:0000:04:00.0 enumerated", "kernels by its OpenCL driver"});
 }
 
 TEST(Compilers, IntelsOpenclDriverIsTakenWithoutThoseOfOtherPlatforms) {
@@ -357,7 +357,8 @@ TEST(Compilers, IntelsOpenclDriverIsTakenWithoutThoseOfOtherPlatforms) {
                            {"OCL_ICD_VENDORS", folder.string()}};
   EXPECT_EQ(over_fakes(files, [] { return computes(1); }), "right\n");
   fs::remove(folder / "intel.icd");
-  expect_has(over_fakes(files, row), {"nothing that compiles its kernels was found", "no file in /etc/OpenCL/vendors"});
+  expect_contains(over_fakes(files, row),
+                  {"nothing that compiles its kernels was found", "no file in /etc/OpenCL/vendors"});
   fs::remove_all(folder);
 }
 
@@ -367,8 +368,8 @@ TEST(Compilers, IntelsOpenclDriverCompilesWhatOclocDoesNotKnow) {
   const std::string alone =
       over_fakes({{"TESSERA_FAKE_FAULT", "no-target"}, {"TESSERA_OPENCL_LIBRARY", "/nonexistent/libOpenCL.so"}},
                  [] { return computes(1); });
-  expect_has(alone, {"libocloc does not know this card", "0x56a0", "Could not determine device target",
-                     "Install a newer libocloc"});
+  expect_contains(alone, {"libocloc does not know this card", "0x56a0", "Could not determine device target",
+                          "Install a newer libocloc"});
 }
 
 TEST(Compilers, LogsOfIntelsOpenclDriverAreShown) {
@@ -376,15 +377,16 @@ TEST(Compilers, LogsOfIntelsOpenclDriverAreShown) {
                                        {"TESSERA_OPENCL_LIBRARY", fake_library("intel_cl")},
                                        {"TESSERA_FAKE_FAULT", "compile"}},
                                       [] { return computes(1); });
-  expect_has(text, {"kernel scale_add", "the device's compiler refused it", "error: refused"});
+  expect_contains(text, {"kernel scale_add", "the device's compiler refused it", "error: refused"});
 }
 
 TEST(Compilers, NeitherIsAStateThatNamesBoth) {
   const std::string text = over_fakes(
       {{"TESSERA_OCLOC_LIBRARY", "/nonexistent/libocloc.so"}, {"TESSERA_OPENCL_LIBRARY", "/nonexistent/libOpenCL.so"}},
       row);
-  expect_has(text, {"loaded", "the device answers, but nothing that compiles its kernels was found", "neither libocloc",
-                    "/nonexistent/libocloc.so", "/nonexistent/libOpenCL.so", "TESSERA_OCLOC_LIBRARY names this file"});
+  expect_contains(text,
+                  {"loaded", "the device answers, but nothing that compiles its kernels was found", "neither libocloc",
+                   "/nonexistent/libocloc.so", "/nonexistent/libOpenCL.so", "TESSERA_OCLOC_LIBRARY names this file"});
 }
 
 // The compiler is the real one.
@@ -394,7 +396,7 @@ TEST(Compilers, OclocSaysWhatIsWrong) {
   const auto ocloc = oneapi::Ocloc::open();
   if (!ocloc.usable())
     GTEST_SKIP() << "passed by: libocloc is not installed (Debian 12: intel-opencl-icd): " << ocloc.reason();
-  const std::string answer = in_child({}, [&] {
+  const std::string answer = run_in_child({}, [&] {
     const auto bad = ocloc.compile("__kernel void f(__global int* p) { *p = missing; }", "0x56a0",
                                    oneapi::compile_options(true, true));
     const auto unknown =
@@ -403,28 +405,28 @@ TEST(Compilers, OclocSaysWhatIsWrong) {
            bad.image.log + "\n" + (unknown.image.made ? "made " : "refused ") +
            (unknown.knows_device ? "known " : "unknown ") + unknown.image.log;
   });
-  expect_has(answer, {"refused known ", "undeclared identifier 'missing'", "\nrefused unknown "});
+  expect_contains(answer, {"refused known ", "undeclared identifier 'missing'", "\nrefused unknown "});
 }
 
 // Machines without a GPU.
 
 TEST(Discovery, NamesWhatIsMissing) {
   const std::string none = over_fakes({{"TESSERA_FAKE_FAULT", "no-devices"}, {"ZE_AFFINITY_MASK", "7"}}, row);
-  expect_has(none, {"loaded", "zeInit answered ZE_RESULT_ERROR_UNINITIALIZED (0x78000001)",
-                    "ZE_AFFINITY_MASK is set to \"7\"", "unset it"});
+  expect_contains(none, {"loaded", "zeInit answered ZE_RESULT_ERROR_UNINITIALIZED (0x78000001)",
+                         "ZE_AFFINITY_MASK is set to \"7\"", "unset it"});
   const std::string absent = over_fakes({{"TESSERA_ONEAPI_LIBRARY", "/nonexistent/libze_loader.so.1"}}, row);
-  expect_has(absent, {"supported | /nonexistent/libze_loader.so.1", "no other is tried"});
+  expect_contains(absent, {"supported | /nonexistent/libze_loader.so.1", "no other is tried"});
 }
 
 // Intel's own loader, on a machine without a GPU: what libze1 with intel-opencl-icd answers there.
 TEST(Discovery, TakesTheRealLoadersAnswer) {
   if (test::sanitized) GTEST_SKIP() << "passed by: " << test::no_deepbind;
-  const std::string text = in_child({{"TESSERA_ONEAPI_LIBRARY", TESSERA_TEST_ZE_LOADER}}, row);
+  const std::string text = run_in_child({{"TESSERA_ONEAPI_LIBRARY", TESSERA_TEST_ZE_LOADER}}, row);
   if (text.starts_with("supported"))
     GTEST_SKIP() << "passed by: the Level Zero loader is not installed (Debian: libze1): " << text;
   if (text.find("oneapi:0") != text.npos) return;  // there is a GPU; the tests of every device run on it
-  expect_has(text,
-             {"loaded | ", "zeInit answered ZE_RESULT_ERROR_UNINITIALIZED (0x78000001), no driver could be started"});
+  expect_contains(
+      text, {"loaded | ", "zeInit answered ZE_RESULT_ERROR_UNINITIALIZED (0x78000001), no driver could be started"});
   std::printf("%s", text.c_str());
 }
 

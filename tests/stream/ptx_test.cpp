@@ -7,7 +7,7 @@
 #include "tessera/backend/cuda/cuda.h"
 #include "tessera/base/error.h"
 #include "tests/compilers/emit_zoo.h"
-#include "tests/device/little_memory.h"
+#include "tests/device/limit_memory.h"
 #include "tests/support/errors.h"
 #include "tests/support/fake_backends.h"
 
@@ -15,8 +15,8 @@ namespace tessera {
 namespace {
 
 using namespace ir;
-using test::expect_has;
-using test::in_child;
+using test::expect_contains;
+using test::run_in_child;
 using test::Variables;
 namespace zoo = test::zoo;
 
@@ -76,17 +76,17 @@ TEST_F(Ptx, EntryAndArgumentsAreThoseOfCudaC) {
 
 TEST_F(Ptx, SaysWhatTheHardwareHas) {
   const std::string sum = make(zoo::block_sum_kernel()).text;
-  expect_has(sum, {".version 7.8", ".target sm_90", "shfl.sync.", "bar.sync", ".shared", ".maxntid"});
+  expect_contains(sum, {".version 7.8", ".target sm_90", "shfl.sync.", "bar.sync", ".shared", ".maxntid"});
   const std::string product = make(zoo::tiled_product()).text;
-  expect_has(product, {"fma.rn.f32", "ld.shared.f32", "ld.global.nc.f32"});
+  expect_contains(product, {"fma.rn.f32", "ld.shared.f32", "ld.global.nc.f32"});
   EXPECT_EQ(product.find(".local"), product.npos) << "its sums are in registers";
   EXPECT_EQ(make(zoo::saxpy(), {90, 78}, false).text.find("ld.global.nc"), std::string::npos)
       << "what may be written is not cached for reading only";
-  expect_has(make(zoo::odds_and_ends()).text,
-             {"dp4a.s32.s32", "dp4a.u32.s32", "dp4a.u32.u32", "cvt.f32.f16", "vprintf"});
-  expect_has(make(zoo::together(DType::u32)).text,
-             {"atom.global.add.u32", "atom.shared.max.u32", "atom.global.cas.b32", "atom.global.exch.b32"});
-  expect_has(make(zoo::together(DType::f32)).text, {"atom.global.add.f32", "atom.shared.cas.b32"});
+  expect_contains(make(zoo::odds_and_ends()).text,
+                  {"dp4a.s32.s32", "dp4a.u32.s32", "dp4a.u32.u32", "cvt.f32.f16", "vprintf"});
+  expect_contains(make(zoo::together(DType::u32)).text,
+                  {"atom.global.add.u32", "atom.shared.max.u32", "atom.global.cas.b32", "atom.global.exch.b32"});
+  expect_contains(make(zoo::together(DType::f32)).text, {"atom.global.add.f32", "atom.shared.cas.b32"});
   const Function much = zoo::much_shared_memory();
   emit::Target target = emit::target_of(emit::ptx(), false);
   target.max_shared_bytes = 96 << 10;
@@ -95,16 +95,16 @@ TEST_F(Ptx, SaysWhatTheHardwareHas) {
   const auto form = emit::emit_c(std::span(&request, 1), emit::ptx()).kernels[0];
   const cpu::PtxKernel kernel{&lowered, &form, true};
   std::string wrong;
-  expect_has(generator()->compile(std::span(&kernel, 1), {90, 78}, wrong), {".extern .shared .align 16"});
+  expect_contains(generator()->compile(std::span(&kernel, 1), {90, 78}, wrong), {".extern .shared .align 16"});
   EXPECT_GT(form.dynamic_shared_bytes, std::size_t{48} << 10);
 }
 
 TEST_F(Ptx, ExactKernelsContractNothing) {
   Function fn = zoo::saxpy();
-  expect_has(make(fn).text, {"fma.rn.f32"});
+  expect_contains(make(fn).text, {"fma.rn.f32"});
   fn.exact = true;
   const std::string text = make(fn).text;
-  expect_has(text, {"mul.rn.f32", "add.rn.f32"});  // without .rn ptxas may contract them
+  expect_contains(text, {"mul.rn.f32", "add.rn.f32"});  // without .rn ptxas may contract them
   EXPECT_EQ(text.find("fma"), text.npos) << text;
 }
 
@@ -136,14 +136,14 @@ TEST_F(Ptx, WhatWasNotLoweredIsRefusedWithASentence) {
   const cpu::PtxKernel kernel{&lowered, &form, true};
   std::string wrong;
   EXPECT_EQ(generator()->compile(std::span(&kernel, 1), {90, 78}, wrong), "");
-  expect_has(wrong, {"'exp'", "f64", "not expanded"});
+  expect_contains(wrong, {"'exp'", "f64", "not expanded"});
 }
 
 // Over the fake driver.
 
 /// The device's row and what a kernel gives on it.
 std::string over_fakes(const Variables& variables) {
-  return in_child(test::with_fakes(variables), [] {
+  return run_in_child(test::with_fakes(variables), [] {
     const auto driver = make_cuda_driver();
     const BackendReport report = driver->enumerate();
     if (report.devices.empty()) return "no device: " + report.reason;
@@ -178,24 +178,24 @@ std::string over_fakes(const Variables& variables) {
 }
 
 TEST_F(Ptx, IsTakenWithoutNvrtc) {
-  expect_has(over_fakes({{"TESSERA_NVRTC_LIBRARY", "none"}}),
-             {"enumerated", "CUDA 12.4", ", LLVM 16", "(PTX 7.8 for sm_90)", "2.000000, source in PTX"});
-  expect_has(over_fakes({{"TESSERA_NVRTC_LIBRARY", "none"}, {"TESSERA_FAKE_FAULT", "driver=11020"}}),
-             {"enumerated", "(PTX 7.2 for sm_86)", "2.000000"});
-  expect_has(over_fakes({}), {"enumerated", ", NVRTC 12.4", "2.000000, source in CUDA C"});
+  expect_contains(over_fakes({{"TESSERA_NVRTC_LIBRARY", "none"}}),
+                  {"enumerated", "CUDA 12.4", ", LLVM 16", "(PTX 7.8 for sm_90)", "2.000000, source in PTX"});
+  expect_contains(over_fakes({{"TESSERA_NVRTC_LIBRARY", "none"}, {"TESSERA_FAKE_FAULT", "driver=11020"}}),
+                  {"enumerated", "(PTX 7.2 for sm_86)", "2.000000"});
+  expect_contains(over_fakes({}), {"enumerated", ", NVRTC 12.4", "2.000000, source in CUDA C"});
 }
 
 TEST_F(Ptx, IsNotTakenWhereACompilerIsNamedOrTheModuleIsMissing) {
-  expect_has(over_fakes({{"TESSERA_NVRTC_LIBRARY", "/no/such/nvrtc.so"}}),
-             {"loaded", "/no/such/nvrtc.so", "no other is tried"});
-  expect_has(over_fakes({{"TESSERA_NVRTC_LIBRARY", "none"}, {"TESSERA_CODEGEN_LIBRARY", "none"}}),
-             {"loaded", "nothing that compiles its kernels was found", "TESSERA_NVRTC_LIBRARY is 'none'",
-              "TESSERA_CODEGEN_LIBRARY is 'none'", "Install the code-generation module"});
+  expect_contains(over_fakes({{"TESSERA_NVRTC_LIBRARY", "/no/such/nvrtc.so"}}),
+                  {"loaded", "/no/such/nvrtc.so", "no other is tried"});
+  expect_contains(over_fakes({{"TESSERA_NVRTC_LIBRARY", "none"}, {"TESSERA_CODEGEN_LIBRARY", "none"}}),
+                  {"loaded", "nothing that compiles its kernels was found", "TESSERA_NVRTC_LIBRARY is 'none'",
+                   "TESSERA_CODEGEN_LIBRARY is 'none'", "Install the code-generation module"});
 }
 
 TEST_F(Ptx, MatrixUnitsAreCapabilitiesEitherWay) {
   const auto asked = [](const Variables& variables) {
-    return in_child(test::with_fakes(variables), [] {
+    return run_in_child(test::with_fakes(variables), [] {
       std::string out;
       for (const DeviceInfo& info : make_cuda_driver()->enumerate().devices)
         out += std::string(info.can.matrix_f16 ? "f16" : "") + (info.can.matrix_bf16 ? " bf16" : "") + ";";
@@ -209,7 +209,7 @@ TEST_F(Ptx, MatrixUnitsAreCapabilitiesEitherWay) {
 }
 
 TEST_F(Ptx, OfAKernelNeedsRoomForAllOfIt) {
-  const std::string said = in_child(test::with_fakes({{"TESSERA_NVRTC_LIBRARY", "none"}}), [] {
+  const std::string said = run_in_child(test::with_fakes({{"TESSERA_NVRTC_LIBRARY", "none"}}), [] {
     const auto driver = make_cuda_driver();
     driver->enumerate();
     const auto device = driver->open(0);
@@ -235,14 +235,14 @@ TEST_F(Ptx, OfAKernelNeedsRoomForAllOfIt) {
     }
     return std::string("all were made");
   });
-  expect_has(said, {"40 made, then [compile many_nodes]", "no memory left for LLVM"});
+  expect_contains(said, {"40 made, then [compile many_nodes]", "no memory left for LLVM"});
 }
 
 TEST_F(Ptx, IsTakenOnceTheDriverRefusedABinary) {
   for (const char* fault : {"cubin:209", "cubin:222"}) {
-    expect_has(over_fakes({{"TESSERA_FAKE_FAULT", fault}}), {"enumerated", ", NVRTC", "2.000000"});
-    expect_has(over_fakes({{"TESSERA_FAKE_FAULT", fault}, {"TESSERA_CODEGEN_LIBRARY", "none"}}),
-               {"exception", "refused to load what the compiler made"});
+    expect_contains(over_fakes({{"TESSERA_FAKE_FAULT", fault}}), {"enumerated", ", NVRTC", "2.000000"});
+    expect_contains(over_fakes({{"TESSERA_FAKE_FAULT", fault}, {"TESSERA_CODEGEN_LIBRARY", "none"}}),
+                    {"exception", "refused to load what the compiler made"});
   }
 }
 

@@ -10,16 +10,16 @@
 #include "tessera/base/os/library.h"
 #include "tessera/kernel/buffer.h"
 #include "tessera/kernel/kernel.h"
-#include "tests/stream/answers.h"
+#include "tests/stream/child_results.h"
 #include "tests/support/errors.h"
 #include "tests/support/fake_backends.h"
-#include "tests/support/in_child.h"
+#include "tests/support/run_in_child.h"
 
 namespace tessera {
 namespace {
 
 using test::expect_clean;
-using test::expect_has;
+using test::expect_contains;
 using test::lines;
 using test::message;
 using test::Variables;
@@ -40,7 +40,7 @@ class StreamFaults : public ::testing::TestWithParam<Backend> {
 
   /// In a child in which all backends have fake drivers; `changed` comes on top. What the drivers noted is added.
   static std::string run(const Variables& changed, const std::function<std::string()>& work) {
-    return test::in_child(
+    return test::run_in_child(
         test::with_fakes(changed),
         [&] {
           std::string text = work();
@@ -95,15 +95,15 @@ TEST_P(StreamFaults, AbsentLibrary) {
   const std::string text = run({{driver_variable(), "/nonexistent/libvendor.so.1"}},
                                [] { return row() + "\n" + message([] { computes(device()); }) + "\n" + computes({}); });
   EXPECT_TRUE(text.starts_with("supported|/nonexistent/libvendor.so.1|")) << text;
-  expect_has(text, {"cannot open shared object file", driver_variable() + " names this file", "|0\n",
-                    name() + " does not exist", "Devices that exist: cpu:0", "\nright"});
+  expect_contains(text, {"cannot open shared object file", driver_variable() + " names this file", "|0\n",
+                         name() + " does not exist", "Devices that exist: cpu:0", "\nright"});
   expect_clean(text);
 }
 
 TEST_P(StreamFaults, LibraryThatTheLoaderRefuses) {
   const std::string text = run({{driver_variable(), library("_refuses")}}, [] { return lines({row(), outcome({})}); });
   EXPECT_TRUE(text.starts_with("supported|" + library("_refuses") + "|")) << text;
-  expect_has(text, {"undefined symbol: tessera_fake_library_that_is_not_installed", "|0\nright"});
+  expect_contains(text, {"undefined symbol: tessera_fake_library_that_is_not_installed", "|0\nright"});
 }
 
 TEST_P(StreamFaults, LibraryWithoutAnEntryPoint) {
@@ -111,14 +111,14 @@ TEST_P(StreamFaults, LibraryWithoutAnEntryPoint) {
     return lines({row(), outcome({})});
   });
   EXPECT_TRUE(text.starts_with("supported|" + library("_incomplete") + "|")) << text;
-  expect_has(
+  expect_contains(
       text, {"the library has no " + std::string(fake().missing), driver_variable() + " names this file", "|0\nright"});
 }
 
 TEST_P(StreamFaults, NoDevices) {
   const std::string text = with("no-devices", [] { return lines({row(), outcome({})}); });
   EXPECT_TRUE(text.starts_with("loaded|" + library() + "|")) << text;
-  expect_has(text, {fake().no_device, "|0\nright"});
+  expect_contains(text, {fake().no_device, "|0\nright"});
   expect_clean(text);
 }
 
@@ -126,11 +126,11 @@ TEST_P(StreamFaults, DriverThatDoesNotStart) {
   const std::string text = with(cuda() ? "init:803" : "init:999", [] { return lines({row(), outcome({})}); });
   EXPECT_TRUE(text.starts_with("loaded|" + library() + "|")) << text;
   if (cuda())
-    expect_has(text, {"cuInit answered CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (803)", "different versions"});
+    expect_contains(text, {"cuInit answered CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (803)", "different versions"});
   else if (rocm())
-    expect_has(text, {"hipErrorUnknown (999)"});
+    expect_contains(text, {"hipErrorUnknown (999)"});
   else
-    expect_has(text, {"zeInit answered ZE_RESULT_ERROR_UNKNOWN (0x7ffffffe)"});
+    expect_contains(text, {"zeInit answered ZE_RESULT_ERROR_UNKNOWN (0x7ffffffe)"});
   EXPECT_TRUE(text.ends_with("|0\nright")) << text;
 }
 
@@ -139,7 +139,7 @@ TEST_P(StreamFaults, UnknownMajorVersion) {
   if (oneapi()) {
     const std::string two = with("ze-api=200", [] { return lines({row(), outcome({})}); });
     EXPECT_TRUE(two.starts_with("loaded|")) << two;
-    expect_has(two, {"the driver speaks Level Zero 2.0, and this version of Tessera knows 1", "|0\nright"});
+    expect_contains(two, {"the driver speaks Level Zero 2.0, and this version of Tessera knows 1", "|0\nright"});
     expect_clean(two);
     // Older and newer minor versions order commands in different ways.
     for (const char* version : {"ze-api=100", "ze-api=107", "ze-api=112"})
@@ -148,7 +148,7 @@ TEST_P(StreamFaults, UnknownMajorVersion) {
   }
   const std::string text = with("hip-major=9", [] { return lines({row(), outcome({})}); });
   EXPECT_TRUE(text.starts_with("loaded|")) << text;
-  expect_has(text, {"HIP version 9.", "TESSERA_ROCM_LIBRARY", "|0\nright"});
+  expect_contains(text, {"HIP version 9.", "TESSERA_ROCM_LIBRARY", "|0\nright"});
   // The older layout of the device's properties is read as well.
   EXPECT_TRUE(with("hip-major=5", [] { return outcome(device()); }).starts_with("right"));
 }
@@ -157,7 +157,7 @@ TEST_P(StreamFaults, CompilerThatIsAbsent) {
   const Variables absent = {{compiler_variable(), "/nonexistent/libcompiler.so"},
                             {"TESSERA_OPENCL_LIBRARY", "/nonexistent/libOpenCL.so"}};
   const std::string text = run(absent, [] { return lines({row(), outcome(device()), outcome({})}); });
-  expect_has(text, {"/nonexistent/libcompiler.so", compiler_variable() + " names this file", "DeviceError: ["});
+  expect_contains(text, {"/nonexistent/libcompiler.so", compiler_variable() + " names this file", "DeviceError: ["});
   EXPECT_TRUE(text.ends_with("\nright")) << text;
   expect_clean(text);
 }
@@ -167,19 +167,20 @@ TEST_P(StreamFaults, CompilerWithoutAnEntryPoint) {
   const std::string text = run({{compiler_variable(), test::fake_library(std::string(fake().compiler) + "_incomplete")},
                                 {"TESSERA_OPENCL_LIBRARY", "/nonexistent/libOpenCL.so"}},
                                [] { return row(); });
-  expect_has(text, {cuda() ? "it has no nvrtcGetCUBIN" : "it has no oclocFreeOutput"});
+  expect_contains(text, {cuda() ? "it has no nvrtcGetCUBIN" : "it has no oclocFreeOutput"});
 }
 
 TEST_P(StreamFaults, CompilerThatRefusesEverything) {
   const std::string text = with("compile", [] { return lines({outcome(device()), state(), outcome({}), left(1)}); });
-  expect_has(text, {"DeviceError: ", "this compiler was told to refuse everything", "\nenumerated\nright\n0 left"});
+  expect_contains(text,
+                  {"DeviceError: ", "this compiler was told to refuse everything", "\nenumerated\nright\n0 left"});
   expect_clean(text);
 }
 
 TEST_P(StreamFaults, DriverThatRefusesTheCompilersCode) {
   const auto work = [] { return lines({outcome(device()), outcome({})}); };
   const auto expect_refused = [](const std::string& text) {
-    expect_has(text, {"the driver refused to load what the compiler made", "install a newer driver"});
+    expect_contains(text, {"the driver refused to load what the compiler made", "install a newer driver"});
     EXPECT_TRUE(text.ends_with("\nright")) << text;
     expect_clean(text);
   };
@@ -198,7 +199,7 @@ TEST_P(StreamFaults, ContextThatCannotBeMade) {
   if (rocm()) return;  // HIP makes it with the first call that needs it
   if (oneapi()) {      // one context has all of a driver's devices
     const std::string text = with("context:2", [] { return lines({outcome(device()), outcome({})}); });
-    expect_has(text, {"the driver gave no context: ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY", "\nright"});
+    expect_contains(text, {"the driver gave no context: ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY", "\nright"});
     expect_clean(text);
     return;
   }
@@ -208,7 +209,7 @@ TEST_P(StreamFaults, ContextThatCannotBeMade) {
         return lines({outcome(device(0)), outcome(device(1)), state(1)});
       },
       2);
-  expect_has(text, {"the driver gave no context: CUDA_ERROR_OUT_OF_MEMORY", "\nright\nverified"});
+  expect_contains(text, {"the driver gave no context: CUDA_ERROR_OUT_OF_MEMORY", "\nright\nverified"});
   expect_clean(text);
 }
 
@@ -227,8 +228,8 @@ TEST_P(StreamFaults, WrongResultsAreQuarantined) {
       },
       2);
   EXPECT_TRUE(text.starts_with("enumerated\nDeviceError: [" + name() + "]")) << text;
-  expect_has(text, {"is quarantined: the first kernel computed wrongly: element 700 of 1000 is", "\nquarantined\n",
-                    "\nright\nverified\nright\n", "rescan()", "\n0 left"});
+  expect_contains(text, {"is quarantined: the first kernel computed wrongly: element 700 of 1000 is", "\nquarantined\n",
+                         "\nright\nverified\nright\n", "rescan()", "\n0 left"});
   expect_clean(text);
 }
 
@@ -258,8 +259,8 @@ TEST_P(StreamFaults, ExhaustedMemoryNamesTheLargestArraysAndComesBack) {
     trim(device());
     return all + std::to_string(live("memory"));
   });
-  expect_has(text, {name() + " has not enough memory", "largest of 1 live", "20 MiB",
-                    "5242880.000000\nverified\n12582912.000000\n0"});
+  expect_contains(text, {name() + " has not enough memory", "largest of 1 live", "20 MiB",
+                         "5242880.000000\nverified\n12582912.000000\n0"});
   expect_clean(text);
 }
 
@@ -271,7 +272,7 @@ TEST_P(StreamFaults, MemoryThatIsGoneForGoodIsAnErrorAndOtherDevicesGoOn) {
         return lines({first, outcome(device(1)), state(0), outcome({}), left(2)});
       },
       2);
-  expect_has(text, {"OutOfMemory: [", "\nright\nverified\nright\n0 left"});
+  expect_contains(text, {"OutOfMemory: [", "\nright\nverified\nright\n0 left"});
   expect_clean(text);
 }
 
@@ -295,7 +296,7 @@ TEST_P(StreamFaults, RefusedLaunchIsAnErrorOfTheKernelAndTheDeviceGoesOn) {
       const std::string first = outcome(device());
       return lines({first, outcome(device()), state(), left(1)});
     });
-    expect_has(text, {"KernelError: ", name(), "launching", "\nright\nverified\n0 left"});
+    expect_contains(text, {"KernelError: ", name(), "launching", "\nright\nverified\n0 left"});
     expect_clean(text);
   }
 }
@@ -308,7 +309,7 @@ TEST_P(StreamFaults, KernelsThatTakeManyRegistersRunInSmallerBlocks) {
     DeviceBuffer<float> x(128);
     return lines({message([&] { k.launch(blocks(1), x); }), outcome(device())});
   });
-  expect_has(text, {"wide", "its blocks have 128 threads", "at most 64", "\nright"});
+  expect_contains(text, {"wide", "its blocks have 128 threads", "at most 64", "\nright"});
   expect_clean(text);
 }
 
@@ -339,7 +340,7 @@ TEST_P(StreamFaults, LostDeviceThrowsFromThenOnAndOthersGoOn) {
           return all;
         },
         2);
-    expect_has(text, {"the device is lost: ", fake().code_prefix, "\nlost\n300.000000\nright\nverified\nright"});
+    expect_contains(text, {"the device is lost: ", fake().code_prefix, "\nlost\n300.000000\nright\nverified\nright"});
     EXPECT_EQ(text.find("no error"), text.npos) << fault << ": " << text;
     expect_clean(text);
   }
@@ -354,7 +355,7 @@ TEST_P(StreamFaults, RescanDoesNotReviveALostDevice) {
     rescan();
     return lines({before, state(), outcome(device())});
   });
-  expect_has(text, {"lost\nlost\nDeviceError: "});
+  expect_contains(text, {"lost\nlost\nDeviceError: "});
   expect_clean(text);
 }
 
@@ -364,15 +365,15 @@ TEST_P(StreamFaults, AForkedChildIsToldAndTheParentGoesOn) {
   const std::string text = run({}, [] {
     const Array x = Array::full({100}, 2.0, DType::f32, device());
     x.eval();
-    const std::string child = test::in_child({}, [&] { return message([&] { x.to_vector<float>(); }); });
+    const std::string child = test::run_in_child({}, [&] { return message([&] { x.to_vector<float>(); }); });
     return lines({child, std::to_string(sum(x).item<float>()), outcome(device())});
   });
-  expect_has(text, {"forked", "\n200.000000\nright"});
+  expect_contains(text, {"forked", "\n200.000000\nright"});
   expect_clean(text);
 }
 
 TEST(StreamBackends, ShareOneProcess) {
-  const std::string text = test::in_child(test::with_fakes({{"TESSERA_FAKE_DEVICES", "4"}}), [] {
+  const std::string text = test::run_in_child(test::with_fakes({{"TESSERA_FAKE_DEVICES", "4"}}), [] {
     Array x = Array::arange(1000, 0, 1);
     for (int i = 0; i < 4; ++i)
       for (const Backend backend : {Backend::cuda, Backend::rocm, Backend::oneapi, Backend::cpu})

@@ -21,20 +21,20 @@
 #include "tessera/backend/oneapi/oneapi.h"
 #include "tessera/backend/rocm/rocm.h"
 #include "tessera/backend/stream/errors.h"
-#include "tessera/backend/stream/load.h"
+#include "tessera/backend/stream/library.h"
 #include "tessera/base/error.h"
 #include "tessera/base/os/library_search.h"
 #include "tessera/base/os/system.h"
 #include "tessera/ir/value.h"
 #include "tests/support/errors.h"
 #include "tests/support/fake_backends.h"
-#include "tests/support/in_child.h"
+#include "tests/support/run_in_child.h"
 
 namespace tessera {
 namespace {
 
-using test::expect_has;
-using test::in_child;
+using test::expect_contains;
+using test::run_in_child;
 using test::Variables;
 namespace fs = std::filesystem;
 
@@ -155,7 +155,7 @@ TEST(LibrarySearch, FindsToolkitsAndPythonsPackages) {
   EXPECT_EQ(os::library_files(folders, "libnvrtc.so"),
             (std::vector<std::string>{(root / "cuda-12.10/lib64/libnvrtc.so").string(),
                                       (root / "cuda-12.9/lib64/libnvrtc.so.12").string()}));
-  const std::string found = in_child({{"VIRTUAL_ENV", (root / "env").string()}}, [] {
+  const std::string found = run_in_child({{"VIRTUAL_ENV", (root / "env").string()}}, [] {
     const auto files = os::library_files(os::python_library_folders("nvidia"), "libnvrtc.so");
     return files.empty() ? std::string("none") : files[0];
   });
@@ -180,7 +180,7 @@ class OverFakes : public ::testing::TestWithParam<Backend> {
 
   /// What `enumerate` answers, as text.
   std::string row(Variables variables) const {
-    return in_child(fakes(std::move(variables)), [this] {
+    return run_in_child(fakes(std::move(variables)), [this] {
       const auto driver = driver_of(backend());
       const BackendReport report = driver->enumerate();
       std::string out = std::string(state_name(report.state)) + " | " + report.file + " | " + report.reason + " | " +
@@ -195,7 +195,7 @@ class OverFakes : public ::testing::TestWithParam<Backend> {
     const fs::path breaches = fs::temp_directory_path() / ("tessera-breaches-" + std::to_string(::getpid()));
     fs::remove(breaches);
     variables.emplace_back("TESSERA_FAKE_BREACHES", breaches.string());
-    std::string answer = in_child(fakes(std::move(variables)), [&] {
+    std::string answer = run_in_child(fakes(std::move(variables)), [&] {
       const auto driver = driver_of(backend());
       driver->enumerate();
       return work(*driver->open(0));
@@ -347,34 +347,35 @@ TEST_P(OverFakes, ABatchThatDoesNotCompileNamesTheGuilty) {
     device.compile(requests);
     return std::string("compiled");
   });
-  expect_has(text, {"exception", "kernel first", "the device's compiler refused it", "error"});
+  expect_contains(text, {"exception", "kernel first", "the device's compiler refused it", "error"});
 }
 
 TEST_P(OverFakes, EachStateSaysWhatWasTriedAndWhatToDo) {
-  expect_has(row({}), {"enumerated", fake(driver_name())});
-  expect_has(row({{library(), "/no/such/library.so"}}),
-             {"supported", "/no/such/library.so", "cannot open", library(), "no other is tried"});
-  expect_has(row({{library(), fake(driver_name() + "_refuses")}}),
-             {"supported", "tessera_fake_library_that_is_not_installed"});
-  expect_has(row({{library(), fake(driver_name() + "_incomplete")}}),
-             {"supported", "no " + std::string(named().missing), library() + " names this file", "no other is tried"});
-  expect_has(row({{"TESSERA_FAKE_FAULT", "no-devices"}}), {"loaded", named().no_device});
-  expect_has(row({{"TESSERA_FAKE_FAULT", "init:999"}}), {"loaded", cuda() || rocm() ? "(999)" : "(0x7ffffffe)"});
-  expect_has(row({{compiler(), "/no/such/compiler.so"}, {"TESSERA_OPENCL_LIBRARY", "/no/such/libOpenCL.so"}}),
-             {"loaded", ":0 pci:", "the device answers, but", "/no/such/compiler.so", compiler()});
+  expect_contains(row({}), {"enumerated", fake(driver_name())});
+  expect_contains(row({{library(), "/no/such/library.so"}}),
+                  {"supported", "/no/such/library.so", "cannot open", library(), "no other is tried"});
+  expect_contains(row({{library(), fake(driver_name() + "_refuses")}}),
+                  {"supported", "tessera_fake_library_that_is_not_installed"});
+  expect_contains(
+      row({{library(), fake(driver_name() + "_incomplete")}}),
+      {"supported", "no " + std::string(named().missing), library() + " names this file", "no other is tried"});
+  expect_contains(row({{"TESSERA_FAKE_FAULT", "no-devices"}}), {"loaded", named().no_device});
+  expect_contains(row({{"TESSERA_FAKE_FAULT", "init:999"}}), {"loaded", cuda() || rocm() ? "(999)" : "(0x7ffffffe)"});
+  expect_contains(row({{compiler(), "/no/such/compiler.so"}, {"TESSERA_OPENCL_LIBRARY", "/no/such/libOpenCL.so"}}),
+                  {"loaded", ":0 pci:", "the device answers, but", "/no/such/compiler.so", compiler()});
   if (cuda()) {
-    expect_has(row({{"TESSERA_FAKE_FAULT", "init:803"}}), {"803", "different versions"});
-    expect_has(row({{"TESSERA_FAKE_FAULT", "init:804"}}), {"804", "cuda-compat"});
-    expect_has(row({{"TESSERA_FAKE_FAULT", "init:34"}}), {"34", "stub"});
-    expect_has(row({{"TESSERA_FAKE_FAULT", "no-devices"}, {"CUDA_VISIBLE_DEVICES", ""}}),
-               {"CUDA_VISIBLE_DEVICES is set to \"\""});
-    expect_has(row({{compiler(), fake("nvrtc_incomplete")}}), {"no nvrtcGetCUBIN"});
+    expect_contains(row({{"TESSERA_FAKE_FAULT", "init:803"}}), {"803", "different versions"});
+    expect_contains(row({{"TESSERA_FAKE_FAULT", "init:804"}}), {"804", "cuda-compat"});
+    expect_contains(row({{"TESSERA_FAKE_FAULT", "init:34"}}), {"34", "stub"});
+    expect_contains(row({{"TESSERA_FAKE_FAULT", "no-devices"}, {"CUDA_VISIBLE_DEVICES", ""}}),
+                    {"CUDA_VISIBLE_DEVICES is set to \"\""});
+    expect_contains(row({{compiler(), fake("nvrtc_incomplete")}}), {"no nvrtcGetCUBIN"});
   } else if (rocm()) {
     for (const char* major : {"4", "8"})
-      expect_has(row({{"TESSERA_FAKE_FAULT", std::string("hip-major=") + major}}),
-                 {"loaded", std::string("HIP version ") + major, "5, 6 and 7"});
+      expect_contains(row({{"TESSERA_FAKE_FAULT", std::string("hip-major=") + major}}),
+                      {"loaded", std::string("HIP version ") + major, "5, 6 and 7"});
     for (const char* major : {"5", "7"})
-      expect_has(row({{"TESSERA_FAKE_FAULT", std::string("hip-major=") + major}}), {"enumerated", "rocm:0 pci:"});
+      expect_contains(row({{"TESSERA_FAKE_FAULT", std::string("hip-major=") + major}}), {"enumerated", "rocm:0 pci:"});
   }
 }
 
@@ -408,10 +409,10 @@ TEST(Compilers, NvrtcMakesCodeOrPtxAndSaysWhatIsWrong) {
   const auto ptx =
       nvrtc.compile("extern \"C\" __global__ void f(int* p) { *p = 1; }", nvrtc.architecture_for(newest + 10), false);
   ASSERT_TRUE(ptx.made) << ptx.log;
-  expect_has(ptx.bytes, {".target sm_" + std::to_string(newest), ".entry f"});
+  expect_contains(ptx.bytes, {".target sm_" + std::to_string(newest), ".entry f"});
   const auto bad = nvrtc.compile("int f() { return missing; }", nvrtc.architecture_for(90), false);
   EXPECT_FALSE(bad.made);
-  expect_has(bad.log, {"missing"});
+  expect_contains(bad.log, {"missing"});
   for (const bool exact : {false, true}) {
     const auto sum = nvrtc.compile("extern \"C\" __global__ void f(float* p) { p[0] = p[1] * p[2] + p[3]; }",
                                    nvrtc.architecture_for(newest + 10), exact);

@@ -16,13 +16,13 @@
 #include "tests/ops/product_check.h"
 #include "tests/support/errors.h"
 #include "tests/support/fake_backends.h"
-#include "tests/support/in_child.h"
+#include "tests/support/run_in_child.h"
 
 namespace tessera {
 namespace {
 
 using test::compare_product;
-using test::expect_has;
+using test::expect_contains;
 using test::message;
 using test::product_cases;
 using test::ProductCase;
@@ -55,7 +55,7 @@ class VendorBlas : public ::testing::TestWithParam<Maker> {
                      {"TESSERA_ROCBLAS_LIBRARY", "none"},
                      {maker().variable, test::fake_library(maker().name)}};
     all.insert(all.end(), changed.begin(), changed.end());
-    return test::in_child(
+    return test::run_in_child(
         test::with_fakes(all),
         [&] {
           std::string text = work();
@@ -187,8 +187,8 @@ TEST_P(VendorBlas, IsForLargeProductsOnlyUnlessAskedFor) {
   EXPECT_EQ(run({{"TESSERA_BLAS", "off"}}, [] { return plain() + ", " + std::to_string(count("libraries")); }),
             "right by our kernel, 0");
   EXPECT_EQ(run({{"TESSERA_BLAS", "off"}}, [] { return plain(device(), 512, 256, 512); }), "right by our kernel");
-  expect_has(run({{"TESSERA_BLAS", "sometimes"}}, [] { return message([] { plain(); }); }),
-             {"TESSERA_BLAS", "sometimes", "off, vendor or auto"});
+  expect_contains(run({{"TESSERA_BLAS", "sometimes"}}, [] { return message([] { plain(); }); }),
+                  {"TESSERA_BLAS", "sometimes", "off, vendor or auto"});
 }
 
 TEST_P(VendorBlas, RoundsFactorsOnlyIfAskedTo) {
@@ -275,7 +275,7 @@ TEST_P(VendorBlas, AFailedCallEndsItsUseWithAWarning) {
     const bool chosen = fault != std::string_view("blas=1");
     EXPECT_EQ(text, std::string("right by our kernel; right by our kernel; right by the library, called ") +
                         (chosen ? "1" : "2"));
-    expect_has(said, {to_string(device()), "failed and is not used again", "answered", "own kernels"});
+    expect_contains(said, {to_string(device()), "failed and is not used again", "answered", "own kernels"});
     EXPECT_EQ(said.find("not used again"), said.rfind("not used again")) << said;
   }
 }
@@ -299,7 +299,7 @@ TEST_P(VendorBlas, ALostDeviceIsAnErrorAndOthersGoOn) {
     });
     return all + "\n" + plain(device(1));
   });
-  expect_has(text, {"[" + to_string(device(0)) + "] the device is lost", "\nright by the library"});
+  expect_contains(text, {"[" + to_string(device(0)) + "] the device is lost", "\nright by the library"});
   EXPECT_EQ(text.find("BREACH"), text.npos) << text;
 }
 
@@ -341,7 +341,7 @@ TEST_P(VendorBlas, IsOrderedWithAllElseAndKeepsToItsPlacement) {
     });
     return wrong;
   });
-  expect_has(text, {maker().counted, "strict placement does not allow"});
+  expect_contains(text, {maker().counted, "strict placement does not allow"});
   EXPECT_EQ(text.find("BREACH"), text.npos) << text;
 }
 

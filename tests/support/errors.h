@@ -44,14 +44,14 @@ inline ::testing::AssertionResult holds(const std::string& text, std::string_vie
   return ::testing::AssertionFailure() << "\"" << part << "\" is not in: " << text;
 }
 template <class Parts = std::initializer_list<std::string_view>>
-void expect_has(const std::string& text, const Parts& parts) {
+void expect_contains(const std::string& text, const Parts& parts) {
   for (std::string_view part : parts) EXPECT_TRUE(holds(text, part));
 }
 
 /// `f` throws an E whose text holds every one of `parts`.
 template <class E, class F, class Parts = std::initializer_list<std::string_view>>
 void expect_throw(F&& f, const Parts& parts) {
-  expect_has(text_of<E>(f), parts);
+  expect_contains(text_of<E>(f), parts);
 }
 
 }  // namespace tessera::test

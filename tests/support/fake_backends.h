@@ -8,7 +8,7 @@
 
 #include "tessera/base/os/library.h"
 #include "tessera/device/device.h"
-#include "tests/support/in_child.h"
+#include "tests/support/run_in_child.h"
 
 namespace tessera::test {
 

@@ -10,16 +10,16 @@
 
 #include "tessera/device/context.h"
 #include "tessera/device/launch/kernel.h"
-#include "tessera/device/launch/launch_observer.h"
+#include "tessera/device/launch/launch_interceptor.h"
 #include "tessera/ir/node.h"
 
 namespace tessera::test {
 
 /// Counts the launches of its thread while it lives.
-class Launches : public LaunchObserver {
+class Launches : public LaunchInterceptor {
  public:
-  Launches() { thread_context.launch_observer = this; }
-  ~Launches() override { thread_context.launch_observer = nullptr; }
+  Launches() { thread_context.launch_interceptor = this; }
+  ~Launches() override { thread_context.launch_interceptor = nullptr; }
   Launches(const Launches&) = delete;
   Launches& operator=(const Launches&) = delete;
 

@@ -170,7 +170,7 @@ class TestQueue : public DriverQueue {
   void launch(LoadedKernel& kernel, std::array<std::uint64_t, 3> shape, std::span<const Argument> arguments) override {
     auto& loaded = static_cast<Loaded&>(kernel);
     if (behaviour_->fail_launch)
-      fail<KernelError>({.asked = "launch " + loaded.name, .wrong = "the test driver refuses launches"});
+      fail<KernelError>({.operation = "launch " + loaded.name, .wrong = "the test driver refuses launches"});
     std::vector<Argument> kept(arguments.begin(), arguments.end());
     std::vector<Allocation> allocations;  // the caller's storages may be gone when the work runs
     for (const Argument& a : arguments) allocations.push_back(a.allocation != nullptr ? *a.allocation : Allocation{});
@@ -178,7 +178,7 @@ class TestQueue : public DriverQueue {
       if (!loaded.alive) behaviour_->note_misuse("a kernel was destroyed before its launch ran");
       if (behaviour_->fail_work) {
         ++behaviour_->failed_work;
-        fail<KernelError>({.asked = loaded.name, .wrong = "the work failed on purpose"});
+        fail<KernelError>({.operation = loaded.name, .wrong = "the work failed on purpose"});
       }
       Launch l{shape, {}};
       for (std::size_t i = 0; i < kept.size(); ++i) {
@@ -198,12 +198,13 @@ class TestQueue : public DriverQueue {
         behaviour_->note_misuse("no body for kernel " + loaded.name);
     });
     if (behaviour_->fail_after_launch)
-      fail<KernelError>({.asked = "launch " + loaded.name, .wrong = "the test driver failed half way"});
+      fail<KernelError>({.operation = "launch " + loaded.name, .wrong = "the test driver failed half way"});
   }
   std::shared_ptr<DriverEvent> record() override {
     if (immediate_) return nullptr;
     ++behaviour_->records;
-    if (behaviour_->fail_record) fail<OutOfMemory>({.asked = "record", .wrong = "the test driver has no event left"});
+    if (behaviour_->fail_record)
+      fail<OutOfMemory>({.operation = "record", .wrong = "the test driver has no event left"});
     auto event = std::make_shared<Event>();
     put([this, state = event->state] { state->set(error()); }, true);
     return event;
@@ -265,7 +266,7 @@ class TestQueue : public DriverQueue {
         std::this_thread::sleep_for(std::chrono::microseconds(random_() % static_cast<unsigned>(most)));
       try {
         if (behaviour_->lose && !work.always)
-          fail<DeviceLost>({.asked = "test driver", .wrong = "an illegal address was accessed"});
+          fail<DeviceLost>({.operation = "test driver", .wrong = "an illegal address was accessed"});
         if (work.always || !error()) work.run();
       } catch (const std::exception& e) {
         std::lock_guard g(lock_);
@@ -333,7 +334,7 @@ class TestDevice : public DriverDevice {
         behaviour_->fail_allocation_in = 1;
       else
         behaviour_->failing_allocations = 1;
-      fail<OutOfMemory>({.asked = "allocate", .wrong = "the test driver has no memory"});
+      fail<OutOfMemory>({.operation = "allocate", .wrong = "the test driver has no memory"});
     }
     auto memory = std::make_unique<Memory>(bytes);
     ++behaviour_->allocations;
@@ -426,7 +427,7 @@ BackendReport TestDriver::enumerate() {
 std::unique_ptr<DriverDevice> TestDriver::open(int index) {
   auto b = behaviour(index);
   std::this_thread::sleep_for(std::chrono::microseconds(slow_us));
-  if (b->fail_open) fail<DeviceError>({.asked = "open", .wrong = "the test device does not open"});
+  if (b->fail_open) fail<DeviceError>({.operation = "open", .wrong = "the test device does not open"});
   ++b->opened;
   return std::make_unique<TestDevice>(devices_.at(static_cast<std::size_t>(index)), b);
 }

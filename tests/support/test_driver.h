@@ -53,9 +53,9 @@ struct Behaviour {
   std::atomic<std::uint64_t> live_bytes = 0;
   std::atomic<int> live_kernels = 0;
 
-  /// Queues stop before their next piece of work until `let_go`.
+  /// Queues stop before their next piece of work until `resume`.
   void hold() { held = true; }
-  void let_go() {
+  void resume() {
     {
       std::lock_guard g(lock);
       held = false;

@@ -19,7 +19,7 @@ namespace tessera {
 namespace {
 
 using test::add;
-using test::expect_has;
+using test::expect_contains;
 using test::expect_throw;
 using test::in_fresh_process;
 

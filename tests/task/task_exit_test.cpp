@@ -13,7 +13,7 @@
 #include "tests/support/errors.h"
 #include "tests/support/folder.h"
 #include "tests/support/fresh_process.h"
-#include "tests/support/in_child.h"
+#include "tests/support/run_in_child.h"
 
 namespace tessera {
 
@@ -28,7 +28,7 @@ struct AtTheEnd {
 namespace {
 
 using namespace std::chrono_literals;
-using test::expect_has;
+using test::expect_contains;
 using test::in_fresh_process;
 using test::spin_until;
 using test::text_of;
@@ -49,7 +49,7 @@ TEST(Tasks, RunInTheChildOfAFork) {
       for (int i = 0; i < 1000; ++i) spawn([&] { ++ran; });
       synchronize();
       EXPECT_EQ(ran, 1000);
-      expect_has(text_of<Error>([&] { parents.wait(); }), {"forked"});
+      expect_contains(text_of<Error>([&] { parents.wait(); }), {"forked"});
       spawn({.name = "child's"}, oops);
       EXPECT_THROW(synchronize(), TaskError);
     });
@@ -81,9 +81,9 @@ TEST(Exit, ReportsTasksThatNeverBegan) {
     const std::size_t at = text.find(" never began\n");
     ASSERT_NE(at, text.npos) << text;
     const int left = std::atoi(text.c_str() + text.rfind('\n', at) + 1);
-    expect_has(text,
-               {"warning: " + std::to_string(left) + " tasks never began, because the program ended: write a file, ",
-                " and " + std::to_string(left - 3) + " others. ", "synchronize()"});
+    expect_contains(
+        text, {"warning: " + std::to_string(left) + " tasks never began, because the program ended: write a file, ",
+               " and " + std::to_string(left - 3) + " others. ", "synchronize()"});
   }
   const auto [text, status] = test::errors_at_exit([] {
     for (int i = 0; i < 100; ++i) spawn([] {});
@@ -106,7 +106,7 @@ TEST(Exit, ReportsAnErrorThatNobodyAskedFor) {
     } catch (const TaskError&) {}
   });
   EXPECT_EQ(status, 0);
-  expect_has(text, {"task quiet failed", "nobody asked", "oops"});
+  expect_contains(text, {"task quiet failed", "nobody asked", "oops"});
   EXPECT_EQ(text.find("asked failed"), std::string::npos) << text;
   EXPECT_EQ(std::ranges::count(text, '\n'), 1) << text;
 }

@@ -8,7 +8,7 @@
 #include "tessera/task/synchronize.h"
 #include "tessera/task/this_task.h"
 #include "tests/support/errors.h"
-#include "tests/support/over_fakes.h"
+#include "tests/support/fake_gpus.h"
 
 namespace tessera {
 namespace {

@@ -65,10 +65,10 @@ TEST(Parts, QuadrantsAreApartAndTheMiddleMeetsThemAll) {
   for (const StoragePart& a : quadrants) {
     for (const StoragePart& b : quadrants) EXPECT_EQ(overlap(a, b), &a == &b);
     EXPECT_TRUE(overlap(box(2, 2, 4), a));
-    EXPECT_TRUE(overlap(a, whole_part(256)));
-    EXPECT_TRUE(contains(whole_part(256), a));
+    EXPECT_TRUE(overlap(a, full_part(256)));
+    EXPECT_TRUE(contains(full_part(256), a));
     EXPECT_FALSE(contains(a, box(2, 2, 4)));
-    EXPECT_FALSE(overlap(a, whole_part(0)));
+    EXPECT_FALSE(overlap(a, full_part(0)));
   }
 }
 

@@ -13,7 +13,7 @@
 #include "tessera/task/block_array.h"
 #include "tessera/task/synchronize.h"
 #include "tessera/task/this_task.h"
-#include "tests/support/over_fakes.h"
+#include "tests/support/fake_gpus.h"
 
 namespace tessera {
 namespace {

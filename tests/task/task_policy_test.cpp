@@ -16,7 +16,7 @@
 #include "tessera/task/synchronize.h"
 #include "tessera/task/this_task.h"
 #include "tests/support/errors.h"
-#include "tests/support/over_fakes.h"
+#include "tests/support/fake_gpus.h"
 
 namespace tessera {
 namespace {
@@ -86,12 +86,12 @@ TEST(Policy, IsToldWhatTheDevicesHaveToDoAndWhichHoldTheData) {
     const auto work = [](const Array& a, Array& b) { b += sum(a).item<float>() * 0; };
     for (int i = 0; i < 4; ++i) r.spawn(work, in(x), inout(y)).wait();
     const TaskToPlace& first = policy->asked.at(0);
-    EXPECT_EQ(first.by_default, gpu(0))
+    EXPECT_EQ(first.default_device, gpu(0))
         << "most of it is on a device that is none of the scope's: the one with least to do";
     EXPECT_EQ(first.bytes, 4000u + 3 * 2000);
     for (const auto& c : first.candidates) {
       EXPECT_EQ(c.bytes, c.device == gpu(2) ? 4000u : 0u);
-      EXPECT_EQ(c.usual.count(), 0);
+      EXPECT_EQ(c.median_duration.count(), 0);
       EXPECT_EQ(c.waiting, 0u);
     }
     const TaskToPlace& last = policy->asked.at(3);  // y was written on the third
@@ -102,8 +102,8 @@ TEST(Policy, IsToldWhatTheDevicesHaveToDoAndWhichHoldTheData) {
     r.spawn(where).wait();
     const TaskToPlace& known = policy->asked.back();
     EXPECT_EQ(known.bytes, 0u);
-    for (const auto& c : known.candidates) EXPECT_GT(c.usual.count(), 0) << to_string(c.device);
-    EXPECT_LT(known.candidates[0].usual, known.candidates[3].usual);
+    for (const auto& c : known.candidates) EXPECT_GT(c.median_duration.count(), 0) << to_string(c.device);
+    EXPECT_LT(known.candidates[0].median_duration, known.candidates[3].median_duration);
     // What waits is counted.
     std::atomic<bool> go = false;
     const Task<void> first_one = r.spawn({.scope = cuda(1)}, [&] {
@@ -125,7 +125,7 @@ TEST(Policy, WhatItThrowsAndWhatIsNoCandidateIsAnErrorOfSpawnAndTheRestGoesOn) {
     struct Odd : PlacementPolicy {
       Device choose(const TaskToPlace& task) override {
         if (task.name == "breaks") throw std::out_of_range("on purpose");
-        return task.name == "elsewhere" ? gpu(3) : task.by_default;
+        return task.name == "elsewhere" ? gpu(3) : task.default_device;
       }
     };
     Array x = Array::ones({10}).copy().eval();

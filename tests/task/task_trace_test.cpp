@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Seeing what tasks do: traces, graphs of regions, figures. The watchdog, and traces of whole programs, are in
-// task_watch_test.cpp.
+// watchdog_test.cpp.
 #include "tessera/task/trace.h"
 
 #include <gtest/gtest.h>
@@ -124,7 +124,7 @@ TEST(Trace, IsAFileWhenItStops) {
     seen.stop();
     spawn({.name = "late"}, [] {}).wait();
     seen.stop();
-    expect_has(text_of<ArgumentError>([&] { seen.json(); }), {"stopped"});
+    expect_contains(text_of<ArgumentError>([&] { seen.json(); }), {"stopped"});
   }
   const auto events = checked(content_of(path));
   named(events, "a");
@@ -143,8 +143,9 @@ TEST(Trace, IsAFileWhenItStops) {
 
 TEST(Trace, OfAFileThatCannotBeWrittenIsAnErrorAtTheCall) {
   for (const char* path : {"/no/such/folder/trace.json", "/", ""})
-    expect_has(text_of<ArgumentError>([&] { static_cast<void>(trace(path)); }), {"trace", "cannot be written", path});
-  expect_has(text_of<ArgumentError>([] { summary(); }), {"summary", "trace()"});  // none of them is under way
+    expect_contains(text_of<ArgumentError>([&] { static_cast<void>(trace(path)); }),
+                    {"trace", "cannot be written", path});
+  expect_contains(text_of<ArgumentError>([] { summary(); }), {"summary", "trace()"});  // none of them is under way
 }
 
 TEST(Trace, HasWhatHasNotEnded) {
@@ -186,13 +187,13 @@ TEST(Trace, IsWholeWhileManyThreadsWrite) {
 
 TEST(Trace, LeavesOutForWhatThereIsNoRoom) {
   std::atomic<std::int64_t> room = 200'000;  // three pieces of 64 KiB
-  detail::seeing::Log log("thread");
+  detail::tracing::Log log("thread");
   int kept = 0, asked = 0;
-  for (; asked < 10'000; ++asked) kept += log.add({.kind = detail::seeing::Kind::made, .task = 1}, "a name", room);
+  for (; asked < 10'000; ++asked) kept += log.add({.kind = detail::tracing::Kind::made, .task = 1}, "a name", room);
   EXPECT_GT(kept, 3000);
   EXPECT_LT(kept, 5000);
   int read = 0;
-  log.for_each([&](const detail::seeing::Event& e, std::string_view text) {
+  log.for_each([&](const detail::tracing::Event& e, std::string_view text) {
     EXPECT_EQ(e.task, 1u);
     EXPECT_EQ(text, "a name");
     ++read;
@@ -229,7 +230,7 @@ TEST(Dot, HasTheTasksOfARegionAndWhatTheyComeAfter) {
   go = true;
   r.wait();
   EXPECT_EQ(text.substr(0, 15), "digraph region ");
-  expect_has(text, {"first \\\"one\\\"\\ncpu:0", "second\\ncpu:0, not begun", "style=dotted", "another region's"});
+  expect_contains(text, {"first \\\"one\\\"\\ncpu:0", "second\\ncpu:0, not begun", "style=dotted", "another region's"});
   const auto number_of = [](const std::string& of, const std::string& name) {
     const std::size_t at = of.find("label=\"" + name);
     EXPECT_NE(at, of.npos) << name;
@@ -244,17 +245,17 @@ TEST(Dot, HasTheTasksOfARegionAndWhatTheyComeAfter) {
   EXPECT_TRUE(edge(text, "another", "second"));
   EXPECT_FALSE(edge(text, "another", "third"));
   EXPECT_FALSE(edge(text, "second", "first"));
-  expect_has(dot(r), {"second\\ncpu:0, ended, ", "third\\ncpu:0, ended, "});
+  expect_contains(dot(r), {"second\\ncpu:0, ended, ", "third\\ncpu:0, ended, "});
   EXPECT_EQ(std::ranges::count(text, '{'), std::ranges::count(text, '}'));
 }
 
 TEST(Dot, WithoutATraceSaysHowToHaveOne) {
   Region r;
-  expect_has(text_of<ArgumentError>([&] { dot(r); }), {"dot", "nothing is recorded", "auto seen = trace();"});
+  expect_contains(text_of<ArgumentError>([&] { dot(r); }), {"dot", "nothing is recorded", "auto seen = trace();"});
   const Trace seen = trace();
   EXPECT_EQ(dot(r).find("label"), std::string::npos);
   r.spawn({.name = "later"}, [] {});  // of a region that was there before
-  expect_has(dot(r), {"later\\ncpu:0"});
+  expect_contains(dot(r), {"later\\ncpu:0"});
 }
 
 TEST(Summary, CountsTasksTimesCopiesAndWaits) {
@@ -284,7 +285,7 @@ TEST(Summary, CountsTasksTimesCopiesAndWaits) {
   EXPECT_EQ(s.ended, 17u);
   EXPECT_EQ(s.failed, 1u);
   EXPECT_EQ(s.skipped, 1u);
-  EXPECT_EQ(s.cancelled + s.running + s.not_begun + s.left_out, 0u);
+  EXPECT_EQ(s.cancelled + s.running + s.not_begun + s.dropped, 0u);
   EXPECT_EQ(s.copies.fetched, 1u);
   EXPECT_EQ(s.copies.fetched_bytes, 4000u);
   EXPECT_EQ(s.copies.written_back, 1u);
@@ -304,7 +305,8 @@ TEST(Summary, CountsTasksTimesCopiesAndWaits) {
   EXPECT_LT(of("waits").total, of("slow").total);
   EXPECT_GE(s.waited, 0);
   EXPECT_EQ(s.times.front().name, "slow");
-  expect_has(to_string(s), {"17 tasks: 17 ended (1 failed) (1 skipped)", "sleep", "interp:0", "1 fetched (3.91 KiB)"});
+  expect_contains(to_string(s),
+                  {"17 tasks: 17 ended (1 failed) (1 skipped)", "sleep", "interp:0", "1 fetched (3.91 KiB)"});
 }
 
 }  // namespace

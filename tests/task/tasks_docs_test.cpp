@@ -66,7 +66,7 @@ Task<Array> x = spawn([] { return Array::ones({1000}); });    // made on that de
 struct LeastWaiting : PlacementPolicy {
   Device choose(const TaskToPlace& task) override {
     const auto least = std::ranges::min_element(task.candidates, {}, &TaskToPlace::Candidate::waiting);
-    return task.bytes == 0 ? least->device : task.by_default;
+    return task.bytes == 0 ? least->device : task.default_device;
   }
 };
 Region spread({.scope = fast | cpu(), .policy = std::make_shared<LeastWaiting>()});

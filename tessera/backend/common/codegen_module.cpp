@@ -55,11 +55,11 @@ ModuleOf<G> open_with(Take&& take) {
     out.reason = "TESSERA_CODEGEN_LIBRARY is 'none'";
     return out;
   }
-  need_whole_llvm("open " + names.front());
-  const os::NoFork whole;  // LLVM's start
+  check_llvm_after_fork("open " + names.front());
+  const os::ForkGuard whole;  // LLVM's start
   static std::atomic<bool> started = false;
   const std::uint64_t bytes = started ? 0 : start_bytes(names);
-  if (bytes != 0 && !os::memory_can_be_had(bytes)) fail_without_room("start LLVM", bytes);
+  if (bytes != 0 && !os::can_allocate(bytes)) throw_out_of_memory("start LLVM", bytes);
   const auto library = os::Library::open(names);
   out.file = library.file();
   if (!library.loaded()) {
@@ -75,7 +75,7 @@ ModuleOf<G> open_with(Take&& take) {
   out.build = os::build_id(reinterpret_cast<const void*>(open));
   Codegen* module = open(interface_version, "", &out.reason);
   if (module) out.generator = take(*module, out.reason);
-  if (!out.generator && out.reason.empty()) fail_without_room("start LLVM", bytes);
+  if (!out.generator && out.reason.empty()) throw_out_of_memory("start LLVM", bytes);
   started = true;
   if (!out.generator) out.reason = out.file + ": " + out.reason;
   return out;
@@ -87,30 +87,30 @@ Module open_module(const std::string& target) {
   return open_with<Generator>(
       [&](Codegen& module, std::string& wrong) { return module.processor(target.c_str(), wrong); });
 }
-void fail_without_room(const std::string& asked, std::uint64_t bytes) {
-  fail<OutOfMemory>({.asked = asked,
-                     .with = {{"wanted", bytes == 0 ? "not known" : config::bytes_text(bytes)}},
+void throw_out_of_memory(const std::string& asked, std::uint64_t bytes) {
+  fail<OutOfMemory>({.operation = asked,
+                     .with = {{"wanted", bytes == 0 ? "not known" : config::format_bytes(bytes)}},
                      .wrong = "the system has no memory left for LLVM",
-                     .todo = "Free arrays, or let the process have more (ulimit -v, the control group)"});
+                     .remedy = "Free arrays, or let the process have more (ulimit -v, the control group)"});
 }
 
 // Measured on every kernel of ours and on ones of up to 30,000 nodes: at most 2.6 MiB and 16.5 KiB a node, 10 KiB of
 // large ones.
-void need_room_to_compile(const std::string& name, std::size_t nodes) {
+void check_memory_to_compile(const std::string& name, std::size_t nodes) {
   const std::uint64_t bytes = 4 * mebi + 20 * kibi * nodes;
-  if (!os::memory_can_be_had(bytes)) fail_without_room("compile " + name, bytes);
+  if (!os::can_allocate(bytes)) throw_out_of_memory("compile " + name, bytes);
 }
 
-void need_room_to_load(const std::string& name, std::size_t bytes) {
+void check_memory_to_load(const std::string& name, std::size_t bytes) {
   const std::uint64_t wanted = mebi + 4 * std::uint64_t{bytes};
-  if (!os::memory_can_be_had(wanted)) fail_without_room("load " + name, wanted);
+  if (!os::can_allocate(wanted)) throw_out_of_memory("load " + name, wanted);
 }
 
-void need_whole_llvm(const std::string& asked) {
-  if (!os::forked_amid()) return;
-  fail<DeviceError>({.asked = asked,
+void check_llvm_after_fork(const std::string& asked) {
+  if (!os::forked_during_guard()) return;
+  fail<DeviceError>({.operation = asked,
                      .wrong = "this process was forked while another thread loaded a library or compiled a kernel",
-                     .todo = "Use the device before forking, or start the child with exec (posix_spawn)"});
+                     .remedy = "Use the device before forking, or start the child with exec (posix_spawn)"});
 }
 
 PtxModule open_ptx_module() {

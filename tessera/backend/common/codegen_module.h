@@ -33,13 +33,13 @@ PtxModule open_ptx_module();
 
 /// To be called before LLVM compiles functions of so many nodes in all, lowered: where memory runs out in its middle it
 /// ends the process. OutOfMemory if there is too little; `name` is the kernel's, or the batch's.
-void need_room_to_compile(const std::string& name, std::size_t nodes);
+void check_memory_to_compile(const std::string& name, std::size_t nodes);
 /// Likewise, before an object of so many bytes is loaded.
-void need_room_to_load(const std::string& name, std::size_t bytes);
-/// To be called before anything is asked of LLVM, and that then be done under os::NoFork: DeviceError if this process
-/// was forked in the middle of such work of another thread, whose locks nobody will open.
-void need_whole_llvm(const std::string& asked);
+void check_memory_to_load(const std::string& name, std::size_t bytes);
+/// To be called before anything is asked of LLVM, and that then be done under os::ForkGuard: DeviceError if this
+/// process was forked in the middle of such work of another thread, whose locks nobody will open.
+void check_llvm_after_fork(const std::string& asked);
 /// Throws that memory ran out nevertheless.
-[[noreturn]] void fail_without_room(const std::string& asked, std::uint64_t bytes);
+[[noreturn]] void throw_out_of_memory(const std::string& asked, std::uint64_t bytes);
 
 }  // namespace tessera::cpu

@@ -77,17 +77,17 @@ Grid grid_of(const KernelShape& kernel, const std::array<std::uint64_t, 3>& shap
   }
   for (std::size_t d = 0; d < 3; ++d) {
     if (g.blocks[d] > can.max_blocks[d] || g.blocks[d] > can.max_grid_threads[d] / g.block[d])
-      fail<KernelError>({.asked = "kernel " + kernel.name,
+      fail<KernelError>({.operation = "kernel " + kernel.name,
                          .with = {{"shape", fmt::format("{} x {} x {}", shape[0], shape[1], shape[2])}},
                          .wrong = fmt::format("its grid has {} blocks of {} threads in dimension {}, and this device "
                                               "takes at most {} blocks there",
                                               g.blocks[d], g.block[d], d,
                                               std::min(can.max_blocks[d], can.max_grid_threads[d] / g.block[d])),
-                         .todo = "Put the largest extent first, or launch it in several parts"});
+                         .remedy = "Put the largest extent first, or launch it in several parts"});
     if (!kernel.index64 && g.blocks[d] * g.block[d] > most32)
-      fail<KernelError>({.asked = "kernel " + kernel.name,
+      fail<KernelError>({.operation = "kernel " + kernel.name,
                          .wrong = "its grid is too large for the 32-bit indices that it was compiled with",
-                         .todo = wide_indices});
+                         .remedy = wide_indices});
   }
   if (kernel.emitted.flat) g.block = {threads_of(g.block), 1, 1};
   return g;
@@ -98,17 +98,17 @@ void bind_arguments(const KernelShape& kernel, const std::array<std::uint64_t, 3
   using Kind = emit::KernelArgument::Kind;
   to.clear();
   if (arguments.size() != kernel.params.size())
-    fail<KernelError>({.asked = "kernel " + kernel.name,
+    fail<KernelError>({.operation = "kernel " + kernel.name,
                        .with = {{"arguments", std::to_string(arguments.size())},
                                 {"parameters", std::to_string(kernel.params.size())}},
                        .wrong = "it got another number of arguments than it has parameters"});
   const std::uint32_t index_bytes = kernel.index64 ? 8 : 4;
   auto index = [&](std::uint64_t value) {
     if (!kernel.index64 && value > most32)
-      fail<KernelError>({.asked = "kernel " + kernel.name,
+      fail<KernelError>({.operation = "kernel " + kernel.name,
                          .with = {{"size", std::to_string(value)}},
                          .wrong = "a size does not fit in the 32-bit indices that it was compiled with",
-                         .todo = wide_indices});
+                         .remedy = wide_indices});
     return value;
   };
   for (const emit::KernelArgument& a : kernel.emitted.arguments) {
@@ -117,15 +117,15 @@ void bind_arguments(const KernelShape& kernel, const std::array<std::uint64_t, 3
       case Kind::pointer: {
         const Allocation* allocation = arguments[p].allocation;
         if (allocation && allocation->host && !allocation->handle)
-          fail<KernelError>({.asked = "kernel " + kernel.name,
+          fail<KernelError>({.operation = "kernel " + kernel.name,
                              .wrong = "argument " + kernel.params[p].name + " is memory of the host",
-                             .todo = "Copy it to the device first"});
+                             .remedy = "Copy it to the device first"});
         if (arguments[p].byte_offset % dtype_size(kernel.params[p].dtype) != 0)
-          fail<KernelError>({.asked = "kernel " + kernel.name,
+          fail<KernelError>({.operation = "kernel " + kernel.name,
                              .with = {{"offset", std::to_string(arguments[p].byte_offset)},
                                       {"dtype", std::string(dtype_name(kernel.params[p].dtype))}},
                              .wrong = "buffer " + kernel.params[p].name + " does not start at a whole element",
-                             .todo = "Copy the view to memory of its own"});
+                             .remedy = "Copy the view to memory of its own"});
         to.push_back({a.kind, p, sizeof(void*), allocation ? reinterpret_cast<std::uintptr_t>(allocation->handle) : 0,
                       arguments[p].byte_offset});
         break;

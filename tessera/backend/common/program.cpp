@@ -41,11 +41,11 @@ std::string excerpt(const std::string& text, std::size_t around) {
 ir::Function lowered(const CompileRequest& request, const emit::Dialect& dialect, const Capabilities& can) {
   for (std::size_t d = 0; d < 3; ++d)
     if (request.function->kind == ir::KernelKind::block && request.function->block_size[d] > can.max_block[d])
-      fail<KernelError>({.asked = "kernel " + request.function->name,
+      fail<KernelError>({.operation = "kernel " + request.function->name,
                          .wrong = fmt::format("its blocks have {} threads in dimension {}, and this device takes at "
                                               "most {}",
                                               request.function->block_size[d], d, can.max_block[d]),
-                         .todo = "Declare it with smaller blocks"});
+                         .remedy = "Declare it with smaller blocks"});
   return emit::lower(*request.function, target_for(dialect, can, request.variant));
 }
 
@@ -71,11 +71,11 @@ std::vector<BuiltKernel> build_program(std::span<const CompileRequest> requests,
     const emit::EmittedSource alone = emit::emit_c(std::span(&emits[i], 1), dialect);
     if (requests.size() > 1) out.back().program = build({alone, std::span(&emits[i], 1), subject(i), exact}, log);
     if (out.back().program) continue;
-    fail<KernelError>({.asked = subject(i),
+    fail<KernelError>({.operation = subject(i),
                        .with = {{"device", to_string(info.device) + " " + info.name}},
                        .wrong = "the device's compiler refused it:\n" + log + "\nin this text:\n" +
                                 excerpt(alone.text, first_line_named(log)),
-                       .todo = "This is a fault of Tessera or of the driver: please report it with this message"});
+                       .remedy = "This is a fault of Tessera or of the driver: please report it with this message"});
   }
   return out;
 }

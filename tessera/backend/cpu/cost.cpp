@@ -12,56 +12,56 @@ Cost::Cost(const Function& lowered) {
   Loop& kernel = loops_.emplace_back();
   kernel.rounds.base = lowered.kind == KernelKind::block ? static_cast<double>(lowered.threads_per_block()) : 1;
   kernel.operations = 1;
-  walk(lowered, 0, 0);
+  add_block(lowered, 0, 0);
 }
 
-void Cost::walk(const Function& fn, BlockId block, std::uint32_t loop) {
+void Cost::add_block(const Function& fn, BlockId block, std::uint32_t loop) {
   for (const NodeId id : fn.blocks[block]) {
     const Node& n = fn[id];
     loops_[loop].operations += n.op == Op::math ? 8 : n.op == Op::atomic ? 32 : 1;
     std::uint32_t inner = loop;
     if ((n.op == Op::for_ || n.op == Op::while_) && loops_.size() < most_loops) {
       inner = static_cast<std::uint32_t>(loops_.size());
-      loops_.push_back({loop, rounds_of(fn, n), 0});
+      loops_.push_back({loop, trip_count(fn, n), 0});
     }
-    for_each_nested(n, [&](BlockId nested) { walk(fn, nested, inner); });
+    for_each_nested(n, [&](BlockId nested) { add_block(fn, nested, inner); });
   }
 }
 
 /// (end - begin) / step, a begin that is not known being 0.
-Cost::Line Cost::rounds_of(const Function& fn, const Node& loop) {
+Cost::Affine Cost::trip_count(const Function& fn, const Node& loop) {
   constexpr double unknown = 64, of_while = 16;
   if (loop.op == Op::while_) return {.base = of_while};
-  const std::optional<Line> begin = line_of(fn, loop.args[0]), end = line_of(fn, loop.args[1]),
-                            step = line_of(fn, loop.args[2]);
-  if (!end || !step || step->from != Line::nothing || step->base == 0) return {.base = unknown};
-  Line rounds = *end;
-  if (begin && begin->from == Line::nothing) rounds.base -= begin->base;
+  const std::optional<Affine> begin = affine_of(fn, loop.args[0]), end = affine_of(fn, loop.args[1]),
+                              step = affine_of(fn, loop.args[2]);
+  if (!end || !step || step->from != Affine::nothing || step->base == 0) return {.base = unknown};
+  Affine rounds = *end;
+  if (begin && begin->from == Affine::nothing) rounds.base -= begin->base;
   rounds.base /= step->base, rounds.factor /= step->base;
   return rounds;
 }
 
-std::optional<Cost::Line> Cost::line_of(const Function& fn, NodeId id, int depth) {
+std::optional<Cost::Affine> Cost::affine_of(const Function& fn, NodeId id, int depth) {
   if (depth > 8) return {};  // operands are shared: each step may double the ways down
   const Node& n = fn[id];
-  const auto param = [&](Line::From from) { return Line{from, static_cast<std::uint32_t>(n.imm), 0, 1}; };
+  const auto param = [&](Affine::From from) { return Affine{from, static_cast<std::uint32_t>(n.imm), 0, 1}; };
   if (n.op == Op::index)
-    return static_cast<IndexKind>(n.sub) == IndexKind::buffer_size ? std::optional(param(Line::size)) : std::nullopt;
+    return static_cast<IndexKind>(n.sub) == IndexKind::buffer_size ? std::optional(param(Affine::size)) : std::nullopt;
   if (!is_int(n.type.dtype)) return {};
-  if (n.op == Op::constant) return Line{.base = static_cast<double>(static_cast<std::int64_t>(n.imm))};
-  if (n.op == Op::param) return param(Line::scalar);
-  if (n.op == Op::cast) return line_of(fn, n.args[0], depth + 1);
+  if (n.op == Op::constant) return Affine{.base = static_cast<double>(static_cast<std::int64_t>(n.imm))};
+  if (n.op == Op::param) return param(Affine::scalar);
+  if (n.op == Op::cast) return affine_of(fn, n.args[0], depth + 1);
   if (n.op != Op::binary) return {};
   const auto op = static_cast<BinaryOp>(n.sub);
-  std::optional<Line> a = line_of(fn, n.args[0], depth + 1), b = line_of(fn, n.args[1], depth + 1);
+  std::optional<Affine> a = affine_of(fn, n.args[0], depth + 1), b = affine_of(fn, n.args[1], depth + 1);
   if (op == BinaryOp::min || op == BinaryOp::max) {  // the one that is known better
-    if (!a || (b && b->from == Line::nothing)) std::swap(a, b);
+    if (!a || (b && b->from == Affine::nothing)) std::swap(a, b);
     return a;
   }
   if (!a || !b) return {};
-  if (op == BinaryOp::mul && a->from == Line::nothing) std::swap(a, b);
-  if (b->from != Line::nothing) {
-    if (op != BinaryOp::add || a->from != Line::nothing) return {};
+  if (op == BinaryOp::mul && a->from == Affine::nothing) std::swap(a, b);
+  if (b->from != Affine::nothing) {
+    if (op != BinaryOp::add || a->from != Affine::nothing) return {};
     std::swap(a, b);
   }
   switch (op) {
@@ -98,7 +98,7 @@ Cost::Cost(Unpacker& in) {
   for (auto loops = in.take<std::uint64_t>(); loops > 0; --loops) {
     Loop& l = loops_.emplace_back();
     l.outer = in.take<std::uint32_t>();
-    l.rounds.from = static_cast<Line::From>(in.take<std::uint8_t>()), l.rounds.param = in.take<std::uint32_t>();
+    l.rounds.from = static_cast<Affine::From>(in.take<std::uint8_t>()), l.rounds.param = in.take<std::uint32_t>();
     l.rounds.base = in.take<double>(), l.rounds.factor = in.take<double>(), l.operations = in.take<double>();
   }
 }

@@ -27,7 +27,7 @@ class Cost {
 
  private:
   // base + factor times a scalar or a size.
-  struct Line {
+  struct Affine {
     enum From : std::uint8_t { nothing, scalar, size } from = nothing;
     std::uint32_t param = 0;
     double base = 0, factor = 0;
@@ -40,14 +40,14 @@ class Cost {
   };
   struct Loop {
     std::uint32_t outer = 0;  // the one around it; the first is the kernel itself
-    Line rounds;
+    Affine rounds;
     double operations = 0;  // of one round, without loops in it
   };
   static constexpr std::uint32_t most_loops = 64;  // further ones count as part of those around them
 
-  void walk(const ir::Function& fn, ir::BlockId block, std::uint32_t loop);
-  static std::optional<Line> line_of(const ir::Function& fn, ir::NodeId id, int depth = 0);
-  static Line rounds_of(const ir::Function& fn, const ir::Node& loop);
+  void add_block(const ir::Function& fn, ir::BlockId block, std::uint32_t loop);
+  static std::optional<Affine> affine_of(const ir::Function& fn, ir::NodeId id, int depth = 0);
+  static Affine trip_count(const ir::Function& fn, const ir::Node& loop);
 
   std::vector<Loop> loops_;
 };

@@ -102,10 +102,10 @@ std::string asked_target();
 Module usable_module() {
   Module module = open_module(asked_target());
   if (!module.generator && module.opened && asked_target() != "native")
-    fail<DeviceError>({.asked = "open",
+    fail<DeviceError>({.operation = "open",
                        .with = {{"device", "cpu:0"}, {"TESSERA_CPU_TARGET", asked_target()}},
                        .wrong = module.reason,
-                       .todo = "Name another target, or none"});
+                       .remedy = "Name another target, or none"});
   return module;
 }
 std::string asked_target() { return config::text("TESSERA_CPU_TARGET").value_or("native"); }
@@ -137,10 +137,10 @@ class CpuDevice : public DriverDevice {
     const std::size_t rounded = std::max(line, bytes + (alignment - bytes % alignment) % alignment);
     auto* data = rounded < bytes ? nullptr : static_cast<std::byte*>(std::aligned_alloc(alignment, rounded));
     if (!data)
-      fail<OutOfMemory>({.asked = "allocate",
-                         .with = {{"device", "cpu:0"}, {"bytes", config::bytes_text(bytes)}},
+      fail<OutOfMemory>({.operation = "allocate",
+                         .with = {{"device", "cpu:0"}, {"bytes", config::format_bytes(bytes)}},
                          .wrong = "the system has no memory left",
-                         .todo = "Free arrays, or use smaller ones"});
+                         .remedy = "Free arrays, or use smaller ones"});
     // Whole ones of what is used: a large page for the rest would be resident as a whole.
     if (alignment == large_page) os::prefer_large_pages(data, bytes / large_page * large_page);
     return {data, data, bytes};
@@ -162,15 +162,15 @@ class CpuDevice : public DriverDevice {
            "\nprocessor's features: " + target.feature_bits + "\n";
   }
   std::string build(const CompileRequest& request) override {
-    need_whole_llvm("compile");
+    check_llvm_after_fork("compile");
     const std::lock_guard hold(compiling_);
-    const os::NoFork whole;  // LLVM's state
+    const os::ForkGuard whole;  // LLVM's state
     return build_kernel(*module_.generator, request);
   }
   std::unique_ptr<LoadedKernel> load(const CompileRequest& request, const std::string& image) override {
-    need_whole_llvm("load");
+    check_llvm_after_fork("load");
     const std::lock_guard hold(compiling_);
-    const os::NoFork whole;  // LLVM's state
+    const os::ForkGuard whole;  // LLVM's state
     return load_kernel(*module_.generator, request, image);
   }
 
@@ -203,10 +203,10 @@ class CpuDriver : public Driver {
   }
   std::unique_ptr<DriverDevice> open(int index) override {
     if (index != 0)
-      fail<DeviceError>({.asked = "open",
+      fail<DeviceError>({.operation = "open",
                          .with = {{"device", "cpu:" + std::to_string(index)}},
                          .wrong = "all processors together are one device",
-                         .todo = "Use cpu:0"});
+                         .remedy = "Use cpu:0"});
     return std::make_unique<CpuDevice>();
   }
 };

@@ -42,7 +42,7 @@ std::byte* scratch(std::size_t bytes) {
     const std::size_t rounded = (bytes + 4095) & ~std::size_t{4095};
     auto* fresh = static_cast<std::byte*>(std::aligned_alloc(4096, rounded));
     if (!fresh)
-      fail<OutOfMemory>({.asked = "launch",
+      fail<OutOfMemory>({.operation = "launch",
                          .with = {{"scratch bytes", std::to_string(rounded)}},
                          .wrong = "there is no memory for a block's shared memory"});
     std::free(slab.data);
@@ -101,30 +101,30 @@ class GeneratedKernel final : public CpuKernel {
     scratch_bytes_ = in.take<std::uint64_t>();
     const std::string_view object = in.text();
     in.end();
-    need_room_to_load(function_.name, object.size());
+    check_memory_to_load(function_.name, object.size());
     std::string wrong;
     compiled_ = generator_.load(object, function_.name, wrong);
-    if (!compiled_ && wrong.empty()) fail_without_room("load " + function_.name, 0);
+    if (!compiled_ && wrong.empty()) throw_out_of_memory("load " + function_.name, 0);
     if (!compiled_)
-      fail<KernelError>({.asked = "kernel " + function_.name, .with = {{"device", "cpu:0"}}, .wrong = wrong});
+      fail<KernelError>({.operation = "kernel " + function_.name, .with = {{"device", "cpu:0"}}, .wrong = wrong});
   }
 
   ~GeneratedKernel() override {
-    if (os::forked_amid()) {  // LLVM's locks are another thread's of the parent, which does not exist here
+    if (os::forked_during_guard()) {  // LLVM's locks are another thread's of the parent, which does not exist here
       static_cast<void>(compiled_.release());
       return;
     }
-    const os::NoFork whole;  // LLVM's state
+    const os::ForkGuard whole;  // LLVM's state
     compiled_.reset();
   }
 
   std::string source() const override {
-    need_whole_llvm("print " + function_.name);
+    check_llvm_after_fork("print " + function_.name);
     const Function lowered = emit::lower(function_, lowering_target(generator_.target(), function_, variant_));
-    need_room_to_compile(function_.name, lowered.nodes.size());
-    const os::NoFork whole;  // LLVM's state
+    check_memory_to_compile(function_.name, lowered.nodes.size());
+    const os::ForkGuard whole;  // LLVM's state
     const std::string text = generator_.text(lowered, options_of(variant_), Generator::Text::optimised);
-    if (text.empty()) fail_without_room("print " + function_.name, 0);
+    if (text.empty()) throw_out_of_memory("print " + function_.name, 0);
     return "; " + generator_.version() + " for " + generator_.target().cpu + "\n" + text;
   }
 
@@ -155,7 +155,7 @@ class GeneratedKernel final : public CpuKernel {
     if (function_.kind == KernelKind::map) grain = (grain + 63) & ~std::uint64_t{63};
     if (grain >= items || threads.threads() == 1) return entry(&call, 0, items, scratch(bytes));
     const auto piece = [&](std::uint64_t begin, std::uint64_t end) { entry(&call, begin, end, scratch(bytes)); };
-    threads.pieces(items, grain, std::cref(piece));  // no memory for a copy
+    threads.parallel_for(items, grain, std::cref(piece));  // no memory for a copy
   }
 
  private:
@@ -230,12 +230,12 @@ emit::Target lowering_target(const TargetTraits& traits, const Function& functio
 std::string build_kernel(Generator& generator, const CompileRequest& request) {
   const Function lowered =
       emit::lower(*request.function, lowering_target(generator.target(), *request.function, request.variant));
-  need_room_to_compile(lowered.name, lowered.nodes.size());
+  check_memory_to_compile(lowered.name, lowered.nodes.size());
   Object object;
   std::string wrong;
   if (!generator.compile(lowered, options_of(request.variant), object, wrong)) {
-    if (wrong.empty()) fail_without_room("compile " + lowered.name, 0);
-    fail<KernelError>({.asked = "kernel " + lowered.name, .with = {{"device", "cpu:0"}}, .wrong = wrong});
+    if (wrong.empty()) throw_out_of_memory("compile " + lowered.name, 0);
+    fail<KernelError>({.operation = "kernel " + lowered.name, .with = {{"device", "cpu:0"}}, .wrong = wrong});
   }
   return pack(facts_of(lowered), object);
 }

@@ -4,14 +4,14 @@
 #include <fmt/format.h>
 
 #include "tessera/backend/cuda/nvrtc.h"
-#include "tessera/backend/stream/load.h"
+#include "tessera/backend/stream/library.h"
 #include "tessera/backend/stream/lt_blas.h"
 #include "tessera/base/os/library_search.h"
 
 namespace tessera::cuda {
 
 std::vector<std::string> cublas_candidates() {
-  const std::string named = stream::named_by("TESSERA_CUBLAS_LIBRARY");
+  const std::string named = stream::library_from_variable("TESSERA_CUBLAS_LIBRARY");
   if (named == "none") return {};
   if (!named.empty()) return {named};
   std::vector<std::string> names = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11", "libcublasLt.so"};

@@ -8,12 +8,12 @@
 
 #include <fmt/format.h>
 
-#include "tessera/backend/common/causes.h"
 #include "tessera/backend/common/codegen_module.h"
+#include "tessera/backend/common/missing_device.h"
 #include "tessera/backend/cuda/cublas.h"
 #include "tessera/backend/cuda/cuda_api.h"
 #include "tessera/backend/cuda/nvrtc.h"
-#include "tessera/backend/stream/load.h"
+#include "tessera/backend/stream/library.h"
 #include "tessera/base/error.h"
 #include "tessera/base/os/fork.h"
 #include "tessera/base/os/hardware.h"
@@ -60,7 +60,8 @@ std::string remedy_for(Code code, const std::string& library) {
     case 0:
     case 100:  // no device
     case 101:
-      if (std::string why = backend::why_no_device(os::nvidia, {"CUDA_VISIBLE_DEVICES"}, library); !why.empty())
+      if (std::string why = backend::explain_missing_device(os::nvidia, {"CUDA_VISIBLE_DEVICES"}, library);
+          !why.empty())
         return why;
       return "See whether nvidia-smi lists the card; without one use opencl or cpu";
     case 34:  // stub library
@@ -89,8 +90,8 @@ class CudaVendor final : public stream::Vendor {
   Backend backend() const override { return Backend::cuda; }
   const stream::Api& api() const override { return *api_; }
 
-  ForeignPart loads() const override {
-    ForeignPart part{"", driver_candidates(), nvrtc_candidates()};
+  VendorDriver loads() const override {
+    VendorDriver part{"", driver_candidates(), nvrtc_candidates()};
     for (std::string& file : cublas_candidates()) part.beside.push_back(std::move(file));
     for (std::string& file : cpu::module_candidates()) part.beside.push_back(std::move(file));
     return part;
@@ -98,8 +99,8 @@ class CudaVendor final : public stream::Vendor {
 
   int start(BackendReport& report) override {
     if (!library_.usable()) library_ = open_driver();
-    if (!stream::opened(report, "TESSERA_CUDA_LIBRARY", library_.file, library_.missing,
-                        "older than CUDA 11, or not NVIDIA's driver", without_library, install_driver))
+    if (!stream::check_library(report, "TESSERA_CUDA_LIBRARY", library_.file, library_.missing,
+                               "older than CUDA 11, or not NVIDIA's driver", without_library, install_driver))
       return 0;
     if (!api_) api_ = std::make_unique<CudaApi>(library_.call);
     int count = 0;
@@ -118,7 +119,7 @@ class CudaVendor final : public stream::Vendor {
     return count;
   }
 
-  bool order_is_chosen() const override { return os::environment("CUDA_VISIBLE_DEVICES").has_value(); }
+  bool has_user_order() const override { return os::environment("CUDA_VISIBLE_DEVICES").has_value(); }
 
   std::string uuid(int ordinal) const override {
     Ordinal device = 0;
@@ -131,7 +132,7 @@ class CudaVendor final : public stream::Vendor {
   stream::DeviceFacts describe(int ordinal) override;
 
   stream::Image compile(const stream::DeviceFacts& facts, const backend::Program& program) override;
-  bool turn_to_another_compiler(stream::DeviceFacts& facts) override;
+  bool switch_compiler(stream::DeviceFacts& facts) override;
   std::string compiler(const stream::DeviceFacts& facts) const override {
     return facts.info.driver_version + (facts.architecture.starts_with("PTX ") ? ", build " + module_.build : "");
   }
@@ -141,7 +142,7 @@ class CudaVendor final : public stream::Vendor {
 
  private:
   const DriverFunctions& call() const { return library_.call; }
-  void judge(DeviceInfo& info, const stream::DeviceFacts& facts, int capability, int mode) const;
+  void check_support(DeviceInfo& info, const stream::DeviceFacts& facts, int capability, int mode) const;
   bool choose_nvrtc(stream::DeviceFacts& facts, bool fitting) const;
   bool choose_ptx(stream::DeviceFacts& facts);
   /// What kernels made for this capability may use.
@@ -213,18 +214,18 @@ stream::Image CudaVendor::compile(const stream::DeviceFacts& facts, const backen
     kernels.push_back({program.requests[i].function, &program.source.kernels[i], program.requests[i].noalias});
   std::size_t nodes = 0;
   for (const cpu::PtxKernel& kernel : kernels) nodes += kernel.function->nodes.size();
-  cpu::need_whole_llvm("make PTX");
-  cpu::need_room_to_compile(kernels.size() == 1 ? kernels[0].function->name : fmt::format("{} kernels", kernels.size()),
-                            nodes);
+  cpu::check_llvm_after_fork("make PTX");
+  cpu::check_memory_to_compile(
+      kernels.size() == 1 ? kernels[0].function->name : fmt::format("{} kernels", kernels.size()), nodes);
   stream::Image image;
-  const os::NoFork whole;  // LLVM's state
+  const os::ForkGuard whole;  // LLVM's state
   image.bytes = module_.generator->compile(kernels, target->second, image.log);
   image.made = image.is_text = !image.bytes.empty();
-  if (!image.made && image.log.empty()) cpu::fail_without_room("make PTX", 0);
+  if (!image.made && image.log.empty()) cpu::throw_out_of_memory("make PTX", 0);
   return image;
 }
 
-bool CudaVendor::turn_to_another_compiler(stream::DeviceFacts& facts) {
+bool CudaVendor::switch_compiler(stream::DeviceFacts& facts) {
   return !facts.architecture.starts_with("PTX ") && choose_ptx(facts);
 }
 
@@ -253,7 +254,7 @@ stream::DeviceFacts CudaVendor::describe(int ordinal) {
   info.unified_memory = ask(integrated) != 0;
   info.kind = info.unified_memory ? DeviceKind::integrated_gpu : DeviceKind::discrete_gpu;
   info.compute_units = number(multiprocessor_count);
-  info.blas = backend::first_found("cuBLASLt", cublas_candidates());
+  info.blas = backend::first_installed("cuBLASLt", cublas_candidates());
 
   const int capability = 10 * ask(compute_capability_major) + ask(compute_capability_minor);
   facts.dialect = emit::cuda_c();
@@ -261,7 +262,7 @@ stream::DeviceFacts CudaVendor::describe(int ordinal) {
   info.can.subgroup_widths = {facts.dialect.cuda_width};
   set_capability(facts, capability);
   capabilities_[ordinal] = capability;
-  const std::string named = stream::named_by("TESSERA_NVRTC_LIBRARY");
+  const std::string named = stream::library_from_variable("TESSERA_NVRTC_LIBRARY");
   // It is chosen, or nothing is; a binary of it that the driver refuses turns the device to PTX even so.
   const bool binding = !named.empty() && named != "none";
   if (choose_nvrtc(facts, !binding) || (!binding && !choose_ptx(facts) && choose_nvrtc(facts, false)))
@@ -281,18 +282,18 @@ stream::DeviceFacts CudaVendor::describe(int ordinal) {
   can.shared_bytes = std::max(number(max_shared_memory_per_block, 49152), number(max_shared_memory_per_block_optin));
   can.max_parameter_bytes = 4096;  // of every device; CUDA 12.1 lets newer ones take more
   can.max_blocks = {number(max_grid_dim_x, 2147483647), number(max_grid_dim_y, 65535), number(max_grid_dim_z, 65535)};
-  judge(info, facts, capability, ask(compute_mode));
+  check_support(info, facts, capability, ask(compute_mode));
   return facts;
 }
 
-void CudaVendor::judge(DeviceInfo& info, const stream::DeviceFacts& facts, int capability, int mode) const {
+void CudaVendor::check_support(DeviceInfo& info, const stream::DeviceFacts& facts, int capability, int mode) const {
   info.state = DeviceState::loaded;
   if (mode == compute_mode_prohibited) {
     info.reason = "the device's compute mode is \"prohibited\"";
     info.remedy = "nvidia-smi --compute-mode=DEFAULT, as root";
   } else if (!nvrtc_.usable() && facts.architecture.empty()) {
     const int major = driver_version_ / 1000, minor = driver_version_ % 1000 / 10;
-    const std::string named = stream::named_by("TESSERA_NVRTC_LIBRARY");
+    const std::string named = stream::library_from_variable("TESSERA_NVRTC_LIBRARY");
     info.reason = "the device answers, but nothing that compiles its kernels was found: no NVRTC (" + nvrtc_.reason() +
                   ")" + (module_.reason.empty() ? "" : ", and instead of it " + module_.reason);
     info.remedy = !named.empty() && named != "none"

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "tessera/backend/stream/errors.h"
-#include "tessera/backend/stream/load.h"
+#include "tessera/backend/stream/library.h"
 #include "tessera/base/os/library_search.h"
 
 namespace tessera::cuda {
@@ -20,7 +20,8 @@ Context raw_context(stream::Context context) { return reinterpret_cast<Context>(
 }  // namespace
 
 std::vector<std::string> driver_candidates() {
-  if (std::string named = stream::named_by("TESSERA_CUDA_LIBRARY"); !named.empty()) return {std::move(named)};
+  if (std::string named = stream::library_from_variable("TESSERA_CUDA_LIBRARY"); !named.empty())
+    return {std::move(named)};
   std::vector<std::string> names = {"libcuda.so.1", "libcuda.so"};
   // Where Windows' Linux, containers' runtimes and NixOS put what the loader does not look for.
   const std::filesystem::path folders[] = {"/usr/lib/wsl/lib", "/usr/local/nvidia/lib64", "/usr/lib64/nvidia",

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "tessera/backend/stream/load.h"
+#include "tessera/backend/stream/library.h"
 #include "tessera/backend/stream/table_api.h"
 #include "tessera/base/error.h"
 #include "tessera/base/os/library_search.h"
@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 std::vector<fs::path> toolkit_folders() {
   std::vector<fs::path> roots, folders;
   for (const char* variable : {"CUDA_HOME", "CUDA_PATH"})
-    if (const std::string root = stream::named_by(variable); !root.empty()) roots.emplace_back(root);
+    if (const std::string root = stream::library_from_variable(variable); !root.empty()) roots.emplace_back(root);
   for (fs::path& root : os::folders_named("/usr/local", "cuda")) roots.push_back(std::move(root));
   roots.insert(roots.end(), {"/opt/cuda", "/usr/lib/cuda"});
   for (const fs::path& root : roots) {
@@ -31,7 +31,7 @@ std::vector<fs::path> toolkit_folders() {
 }
 
 std::vector<std::string> nvrtc_candidates() {
-  const std::string named = stream::named_by("TESSERA_NVRTC_LIBRARY");
+  const std::string named = stream::library_from_variable("TESSERA_NVRTC_LIBRARY");
   if (named == "none") return {};
   if (!named.empty()) return {named};
   std::vector<std::string> names = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so"};
@@ -65,7 +65,7 @@ bool Nvrtc::take(os::Library library) {
 
 Nvrtc Nvrtc::open(int driver_version) {
   Nvrtc best, failed;
-  const std::string named = stream::named_by("TESSERA_NVRTC_LIBRARY");
+  const std::string named = stream::library_from_variable("TESSERA_NVRTC_LIBRARY");
   if (named == "none") {
     failed.reason_ = "TESSERA_NVRTC_LIBRARY is 'none'";
     return failed;
@@ -101,11 +101,11 @@ stream::Image Nvrtc::compile(const std::string& text, const std::string& archite
     if (code == 0) return;
     const std::string wrong = fmt::format("{} answered {} ({})", function, code, call_.error_string(code));
     if (code == nvrtc_out_of_memory)
-      fail<OutOfMemory>({.asked = "NVRTC " + version(), .wrong = wrong, .todo = "Free memory of the host"});
-    fail<KernelError>({.asked = "NVRTC " + version(),
+      fail<OutOfMemory>({.operation = "NVRTC " + version(), .wrong = wrong, .remedy = "Free memory of the host"});
+    fail<KernelError>({.operation = "NVRTC " + version(),
                        .with = {{"library", library_.file()}, {"architecture", architecture}},
                        .wrong = wrong,
-                       .todo = "See whether its libnvrtc-builtins lies beside it, and is of the same version"});
+                       .remedy = "See whether its libnvrtc-builtins lies beside it, and is of the same version"});
   };
   const std::string option = "--gpu-architecture=" + architecture;
   const bool cubin = architecture.starts_with("sm_");

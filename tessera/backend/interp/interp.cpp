@@ -30,10 +30,10 @@ std::vector<ir::InterpreterOptions> options_from_environment() {
     const auto [end, error] = std::from_chars(at, last, options.subgroup_width);
     if (error != std::errc{} || (end != last && *end != ',') || options.subgroup_width < 1 ||
         options.subgroup_width > 128)
-      fail<ArgumentError>({.asked = "environment",
+      fail<ArgumentError>({.operation = "environment",
                            .wrong = "TESSERA_SUBGROUP=" + widths +
                                     ": expected a number of threads from 1 to 128, or several with commas",
-                           .todo = "Set it to 1, 8, 32 or 64, as devices have, or leave it out"});
+                           .remedy = "Set it to 1, 8, 32 or 64, as devices have, or leave it out"});
     devices.push_back(options);
     at = end;
     if (at == last) return devices;
@@ -133,10 +133,10 @@ class InterpDevice : public DriverDevice {
         ::operator delete(std::exchange(memory, nullptr), alignment);
       }
     if (!memory)
-      fail<OutOfMemory>({.asked = to_string(info_.device),
+      fail<OutOfMemory>({.operation = to_string(info_.device),
                          .with = {{"bytes", std::to_string(bytes)}},
                          .wrong = "the system has no memory of this size",
-                         .todo = "Use smaller arrays, or free some"});
+                         .remedy = "Use smaller arrays, or free some"});
     return {memory, static_cast<std::byte*>(memory), bytes};
   }
   void release(const Allocation& allocation) noexcept override {
@@ -154,13 +154,13 @@ class InterpDevice : public DriverDevice {
     if (!flags) return;
     const auto unwritten = std::count(flags, flags + bytes, 0);
     if (unwritten == 0) return;
-    fail<ArgumentError>({.asked = "download",
+    fail<ArgumentError>({.operation = "download",
                          .with = {{"device", to_string(info_.device)},
                                   {"bytes", std::to_string(bytes)},
                                   {"never written", std::to_string(unwritten)},
                                   {"the first at byte", std::to_string(std::find(flags, flags + bytes, 0) - flags)}},
                          .wrong = "the host reads memory that nothing has written",
-                         .todo = "New arrays and buffers are not zero: check that the kernel writes every element"});
+                         .remedy = "New arrays and buffers are not zero: check that the kernel writes every element"});
   }
   std::unique_ptr<DriverQueue> make_queue() override { return std::make_unique<InterpQueue>(written_); }
   Allocation wrap(void* native, std::size_t bytes) override { return {native, static_cast<std::byte*>(native), bytes}; }
@@ -200,7 +200,7 @@ class InterpDriver : public Driver {
   std::unique_ptr<DriverDevice> open(int index) override {
     const std::vector<ir::InterpreterOptions> devices = options_from_environment();
     if (index < 0 || static_cast<std::size_t>(index) >= devices.size())
-      fail<DeviceError>({.asked = "interp:" + std::to_string(index),
+      fail<DeviceError>({.operation = "interp:" + std::to_string(index),
                          .wrong = devices.size() == 1 ? "there is one interpreter, interp:0"
                                                       : "there are " + std::to_string(devices.size()) +
                                                             " interpreters, from interp:0 on"});

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "tessera/backend/metal/metal_api.h"
-#include "tessera/backend/stream/load.h"
+#include "tessera/backend/stream/library.h"
 
 namespace tessera {
 
@@ -26,10 +26,10 @@ class MetalVendor final : public stream::Vendor {
  public:
   Backend backend() const override { return Backend::metal; }
   const stream::Api& api() const override { return *api_; }
-  ForeignPart loads() const override { return {"", metal_files(), {}}; }
+  VendorDriver loads() const override { return {"", metal_files(), {}}; }
   int start(BackendReport& report) override;
   stream::DeviceFacts describe(int ordinal) override;
-  bool order_is_chosen() const override { return false; }
+  bool has_user_order() const override { return false; }
   std::string uuid(int) const override { return {}; }
   stream::Image compile(const stream::DeviceFacts& facts, const backend::Program& program) override;
   std::string compiler(const stream::DeviceFacts&) const override { return {}; }  // Metal keeps what it made of a text
@@ -40,7 +40,7 @@ class MetalVendor final : public stream::Vendor {
 };
 
 int MetalVendor::start(BackendReport& report) {
-  const bool named = !stream::named_by("TESSERA_METAL_LIBRARY").empty();
+  const bool named = !stream::library_from_variable("TESSERA_METAL_LIBRARY").empty();
   if (!apple && !named) {
     report.state = DeviceState::unsupported;
     report.reason = "Metal exists on Apple systems only";
@@ -50,16 +50,17 @@ int MetalVendor::start(BackendReport& report) {
   if (!runtime_.usable()) runtime_ = open_runtime();
   const os::Library& last = runtime_.metal.loaded() ? runtime_.objc : runtime_.metal;
   const std::string update = "Metal is a part of macOS from 10.11 on: update the system";
-  if (!stream::opened(
+  if (!stream::check_library(
           report, "TESSERA_METAL_LIBRARY", last, runtime_.missing, "", [&] { return update; }, update))
     return 0;
   if (!api_) api_ = std::make_unique<MetalApi>(runtime_);
   if (api_->count() == 0) {
     const Pool pool(runtime_);
     const Owned all(runtime_, runtime_.copy_all_devices());
-    const UInt count = runtime_.send<UInt>(all.get(), runtime_.say.count);
+    const UInt count = runtime_.send<UInt>(all.get(), runtime_.selectors.count);
     for (UInt i = 0; i < count; ++i)  // for good
-      api_->add(runtime_.send<Id>(runtime_.send<Id>(all.get(), runtime_.say.object_at, i), runtime_.say.retain));
+      api_->add(
+          runtime_.send<Id>(runtime_.send<Id>(all.get(), runtime_.selectors.object_at, i), runtime_.selectors.retain));
   }
   if (api_->count() == 0) {
     report.reason = "MTLCopyAllDevices shows no device";
@@ -73,17 +74,17 @@ int MetalVendor::start(BackendReport& report) {
 stream::DeviceFacts MetalVendor::describe(int ordinal) {
   const Pool pool(runtime_);
   MetalDevice& device = api_->device(ordinal);
-  const Messages& say = runtime_.say;
+  const Selectors& selectors = runtime_.selectors;
   stream::DeviceFacts facts;
   facts.ordinal = ordinal;
   DeviceInfo& info = facts.info;
-  info.name = runtime_.text(runtime_.send<Id>(device.device, say.name));
+  info.name = runtime_.text(runtime_.send<Id>(device.device, selectors.name));
   info.vendor = info.name.starts_with("AMD") ? "AMD" : info.name.starts_with("Intel") ? "Intel" : "Apple";
   info.driver_version = unverified;
   // No identity: a registryID is valid until the machine restarts only (IORegistryEntryGetRegistryEntryID). Until
   // then every process sees the same, so it tells equal GPUs apart.
-  facts.order = runtime_.send<UInt>(device.device, say.registry_id);
-  info.total_memory = runtime_.send<UInt>(device.device, say.working_set);
+  facts.order = runtime_.send<UInt>(device.device, selectors.registry_id);
+  info.total_memory = runtime_.send<UInt>(device.device, selectors.working_set);
   info.unified_memory = device.unified;
   info.kind = device.unified ? DeviceKind::integrated_gpu : DeviceKind::discrete_gpu;
   facts.architecture = info.name;
@@ -93,7 +94,7 @@ stream::DeviceFacts MetalVendor::describe(int ordinal) {
   can.f64 = can.bf16 = can.atomic_i64 = can.atomic_f32 = can.int8_dot = false;
   can.max_block_threads = 1024;
   can.max_block = {1024, 1024, 1024};
-  can.shared_bytes = runtime_.send<UInt>(device.device, say.max_threadgroup_memory);
+  can.shared_bytes = runtime_.send<UInt>(device.device, selectors.max_threadgroup_memory);
   can.max_parameter_bytes = 16 * 30;  // an expression's inputs count 16 each, and 31 buffers are bound at most
   can.max_blocks = {0xffffffff, 0xffffffff, 0xffffffff};  // positions are 32-bit numbers
   // How wide subgroups are only a compiled kernel tells; that one compiles at all is worth knowing too.
@@ -103,8 +104,8 @@ stream::DeviceFacts MetalVendor::describe(int ordinal) {
     info.remedy = "Update the system; please report it with this text";
     return facts;
   }
-  can.subgroup_widths = {
-      static_cast<std::uint32_t>(std::clamp<UInt>(runtime_.send<UInt>(device.copy, say.execution_width), 1, 128))};
+  can.subgroup_widths = {static_cast<std::uint32_t>(
+      std::clamp<UInt>(runtime_.send<UInt>(device.copy, selectors.execution_width), 1, 128))};
   info.state = DeviceState::enumerated;
   return facts;
 }

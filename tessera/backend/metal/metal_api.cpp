@@ -72,12 +72,12 @@ stream::Fault MetalApi::fault_of(Code code) const {
   return stream::Fault::lost;
 }
 Code MetalApi::code_of(Id buffer) const {
-  const UInt status = runtime_.send<UInt>(buffer, runtime_.say.status);
+  const UInt status = runtime_.send<UInt>(buffer, runtime_.selectors.status);
   if (status == status_completed) return 0;
   if (status != status_error) return not_ready;
-  const Id error = runtime_.send<Id>(buffer, runtime_.say.error);
+  const Id error = runtime_.send<Id>(buffer, runtime_.selectors.error);
   last_text() = runtime_.error_text(error);
-  const Int number = runtime_.send<Int>(error, runtime_.say.code);
+  const Int number = runtime_.send<Int>(error, runtime_.selectors.code);
   return command_failed + static_cast<Code>(std::clamp<Int>(number, 0, 999));
 }
 
@@ -86,11 +86,11 @@ Code MetalApi::code_of(Id buffer) const {
 void MetalApi::add(Id id) {
   auto made = std::make_unique<MetalDevice>();
   made->device = id;
-  made->unified = runtime_.send<bool>(id, runtime_.say.has_unified_memory);
-  made->largest_buffer = runtime_.send<UInt>(id, runtime_.say.max_buffer);
+  made->unified = runtime_.send<bool>(id, runtime_.selectors.has_unified_memory);
+  made->largest_buffer = runtime_.send<UInt>(id, runtime_.selectors.max_buffer);
   devices_.push_back(std::move(made));
 }
-MetalDevice& MetalApi::here() const { return *reinterpret_cast<MetalDevice*>(current_context); }
+MetalDevice& MetalApi::current_metal_device() const { return *reinterpret_cast<MetalDevice*>(current_context); }
 Code MetalApi::context_of(int ordinal, stream::Context* context) const {
   MetalDevice& made = device(ordinal);
   if (const Code code = prepare(made)) return code;
@@ -113,9 +113,9 @@ void* MetalApi::native_context(stream::Context context) const {
 
 Code MetalApi::memory_info(std::size_t* free, std::size_t* total) const {
   const Pool pool(runtime_);
-  const Id device = here().device;
-  *total = runtime_.send<UInt>(device, runtime_.say.working_set);
-  const std::size_t used = runtime_.send<UInt>(device, runtime_.say.allocated);
+  const Id device = current_metal_device().device;
+  *total = runtime_.send<UInt>(device, runtime_.selectors.working_set);
+  const std::size_t used = runtime_.send<UInt>(device, runtime_.selectors.allocated);
   *free = used < *total ? *total - used : 0;
   return 0;
 }
@@ -125,11 +125,11 @@ Owned MetalApi::new_buffer(MetalDevice& device, std::size_t bytes, UInt options)
     last_text() = fmt::format("a buffer of this device has at most {} bytes", device.largest_buffer);
     return {};
   }
-  return {runtime_, runtime_.send<Id>(device.device, runtime_.say.new_buffer, UInt{bytes}, options)};
+  return {runtime_, runtime_.send<Id>(device.device, runtime_.selectors.new_buffer, UInt{bytes}, options)};
 }
 Code MetalApi::allocate(Address* address, std::size_t bytes) const {
   const Pool pool(runtime_);
-  MetalDevice& device = here();
+  MetalDevice& device = current_metal_device();
   // Where memory is one, the host may read what the device wrote without a copy.
   const Id buffer = new_buffer(device, bytes, device.unified ? storage_shared : storage_private).release();
   if (buffer == nullptr) return out_of_memory;
@@ -141,31 +141,31 @@ Code MetalApi::allocate(Address* address, std::size_t bytes) const {
 }
 Code MetalApi::release(Address address) const {
   const Pool pool(runtime_);
-  MetalDevice& device = here();
+  MetalDevice& device = current_metal_device();
   std::lock_guard guard(device.lock);
   const auto it = device.buffers.find(address);
   if (it == device.buffers.end()) return refused;
-  runtime_.send(it->second.buffer, runtime_.say.release);
+  runtime_.send(it->second.buffer, runtime_.selectors.release);
   device.buffers.erase(it);
   return 0;
 }
 Code MetalApi::allocate_pinned(void** host, std::size_t bytes) const {
   const Pool pool(runtime_);
-  MetalDevice& device = here();
+  MetalDevice& device = current_metal_device();
   const Id buffer = new_buffer(device, bytes, storage_shared).release();
   if (buffer == nullptr) return out_of_memory;
-  *host = runtime_.send<void*>(buffer, runtime_.say.contents);
+  *host = runtime_.send<void*>(buffer, runtime_.selectors.contents);
   std::lock_guard guard(device.lock);
   device.pinned[reinterpret_cast<std::uintptr_t>(*host)] = {buffer, bytes};
   return 0;
 }
 Code MetalApi::release_pinned(void* host) const {
   const Pool pool(runtime_);
-  MetalDevice& device = here();
+  MetalDevice& device = current_metal_device();
   std::lock_guard guard(device.lock);
   const auto it = device.pinned.find(reinterpret_cast<std::uintptr_t>(host));
   if (it == device.pinned.end()) return refused;
-  runtime_.send(it->second.buffer, runtime_.say.release);
+  runtime_.send(it->second.buffer, runtime_.selectors.release);
   device.pinned.erase(it);
   return 0;
 }
@@ -193,23 +193,23 @@ MetalApi::Place MetalApi::pinned_place(MetalDevice& device, const void* host) {
 // Copies and fills.
 
 Code MetalApi::copy(MetalStream& stream, Place to, Place from, std::size_t bytes) const {
-  const Messages& say = runtime_.say;
+  const Selectors& selectors = runtime_.selectors;
   if (to.buffer == nullptr || from.buffer == nullptr) return refused;
   // On macOS Metal's own copies take multiples of four only (MTLBlitCommandEncoder).
   if ((to.offset | from.offset | bytes) % 4 == 0) {
     const Id blit = encoder(stream, false);
     if (blit == nullptr) return out_of_memory;
-    runtime_.send(blit, say.copy_buffer, from.buffer, from.offset, to.buffer, to.offset, UInt{bytes});
+    runtime_.send(blit, selectors.copy_buffer, from.buffer, from.offset, to.buffer, to.offset, UInt{bytes});
   } else {
     const Id compute = encoder(stream, true);
     if (compute == nullptr) return out_of_memory;
     const CopyArguments arguments{bytes};
     const UInt threads = stream.device->own_threads;
-    runtime_.send(compute, say.set_pipeline, stream.device->copy);
-    runtime_.send(compute, say.set_buffer, from.buffer, from.offset, UInt{0});
-    runtime_.send(compute, say.set_buffer, to.buffer, to.offset, UInt{1});
-    runtime_.send(compute, say.set_bytes, static_cast<const void*>(&arguments), UInt{sizeof arguments}, UInt{2});
-    runtime_.send(compute, say.dispatch, Size{(bytes + threads - 1) / threads, 1, 1}, Size{threads, 1, 1});
+    runtime_.send(compute, selectors.set_pipeline, stream.device->copy);
+    runtime_.send(compute, selectors.set_buffer, from.buffer, from.offset, UInt{0});
+    runtime_.send(compute, selectors.set_buffer, to.buffer, to.offset, UInt{1});
+    runtime_.send(compute, selectors.set_bytes, static_cast<const void*>(&arguments), UInt{sizeof arguments}, UInt{2});
+    runtime_.send(compute, selectors.dispatch, Size{(bytes + threads - 1) / threads, 1, 1}, Size{threads, 1, 1});
   }
   count_command(stream);
   return 0;
@@ -220,8 +220,8 @@ Code MetalApi::copy_to_device(Address to, const void* from, std::size_t bytes, H
   const Place target = place_of(*stream.device, to), source = pinned_place(*stream.device, from);
   if (source.buffer != nullptr) return copy(stream, target, source, bytes);
   // Memory of the program's own: as it is now. The command buffer keeps the copy of it.
-  const Owned now(runtime_, runtime_.send<Id>(stream.device->device, runtime_.say.new_buffer_with, from, UInt{bytes},
-                                              storage_shared));
+  const Owned now(runtime_, runtime_.send<Id>(stream.device->device, runtime_.selectors.new_buffer_with, from,
+                                              UInt{bytes}, storage_shared));
   return now ? copy(stream, target, {now.get(), 0}, bytes) : out_of_memory;
 }
 Code MetalApi::copy_to_host(void* to, Address from, std::size_t bytes, Handle handle) const {
@@ -241,7 +241,7 @@ Code MetalApi::copy_to_host(void* to, Address from, std::size_t bytes, Handle ha
     shown = seen.get(), offset = 0;
   }
   if (const Code code = synchronize_stream(handle)) return code;
-  std::memcpy(to, runtime_.send<const std::byte*>(shown, runtime_.say.contents) + offset, bytes);
+  std::memcpy(to, runtime_.send<const std::byte*>(shown, runtime_.selectors.contents) + offset, bytes);
   return 0;
 }
 Code MetalApi::copy_on_device(Address to, Address from, std::size_t bytes, Handle handle) const {
@@ -251,7 +251,7 @@ Code MetalApi::copy_on_device(Address to, Address from, std::size_t bytes, Handl
 }
 Code MetalApi::fill(Address to, std::uint32_t word, unsigned word_bytes, std::size_t count, Handle handle) const {
   const Pool pool(runtime_);
-  const Messages& say = runtime_.say;
+  const Selectors& selectors = runtime_.selectors;
   auto& stream = *static_cast<MetalStream*>(handle);
   const Place target = place_of(*stream.device, to);
   if (target.buffer == nullptr) return refused;
@@ -259,10 +259,10 @@ Code MetalApi::fill(Address to, std::uint32_t word, unsigned word_bytes, std::si
   if (compute == nullptr) return out_of_memory;
   const FillArguments arguments{count, word, word_bytes};
   const UInt threads = stream.device->own_threads;
-  runtime_.send(compute, say.set_pipeline, stream.device->fill);
-  runtime_.send(compute, say.set_buffer, target.buffer, target.offset, UInt{0});
-  runtime_.send(compute, say.set_bytes, static_cast<const void*>(&arguments), UInt{sizeof arguments}, UInt{1});
-  runtime_.send(compute, say.dispatch, Size{(count + threads - 1) / threads, 1, 1}, Size{threads, 1, 1});
+  runtime_.send(compute, selectors.set_pipeline, stream.device->fill);
+  runtime_.send(compute, selectors.set_buffer, target.buffer, target.offset, UInt{0});
+  runtime_.send(compute, selectors.set_bytes, static_cast<const void*>(&arguments), UInt{sizeof arguments}, UInt{1});
+  runtime_.send(compute, selectors.dispatch, Size{(count + threads - 1) / threads, 1, 1}, Size{threads, 1, 1});
   count_command(stream);
   return 0;
 }
@@ -270,26 +270,26 @@ Code MetalApi::fill(Address to, std::uint32_t word, unsigned word_bytes, std::si
 // Kernels.
 
 Owned MetalApi::compile(const MetalDevice& device, const std::string& text, std::string* log) const {
-  const Messages& say = runtime_.say;
-  const Owned options(runtime_, runtime_.send<Id>(runtime_.get_class("MTLCompileOptions"), say.make));
-  runtime_.send(options.get(), say.set_fast_math, false);
-  runtime_.send(options.get(), say.set_language, language_2_4);
-  const Id source = runtime_.send<Id>(runtime_.get_class("NSString"), say.string_with, text.c_str());
+  const Selectors& selectors = runtime_.selectors;
+  const Owned options(runtime_, runtime_.send<Id>(runtime_.get_class("MTLCompileOptions"), selectors.make));
+  runtime_.send(options.get(), selectors.set_fast_math, false);
+  runtime_.send(options.get(), selectors.set_language, language_2_4);
+  const Id source = runtime_.send<Id>(runtime_.get_class("NSString"), selectors.string_with, text.c_str());
   Id error = nullptr;
-  Owned library(runtime_, runtime_.send<Id>(device.device, say.new_library, source, options.get(), &error));
+  Owned library(runtime_, runtime_.send<Id>(device.device, selectors.new_library, source, options.get(), &error));
   if (!library) *log = runtime_.error_text(error);  // with a library it holds warnings
   return library;
 }
 Owned MetalApi::pipeline_of(const MetalDevice& device, Id library, const char* name, std::string* log) const {
-  const Messages& say = runtime_.say;
-  const Id text = runtime_.send<Id>(runtime_.get_class("NSString"), say.string_with, name);
-  const Owned function(runtime_, runtime_.send<Id>(library, say.new_function, text));
+  const Selectors& selectors = runtime_.selectors;
+  const Id text = runtime_.send<Id>(runtime_.get_class("NSString"), selectors.string_with, name);
+  const Owned function(runtime_, runtime_.send<Id>(library, selectors.new_function, text));
   if (!function) {
     *log = fmt::format("the library has no function {}", name);
     return {};
   }
   Id error = nullptr;
-  Owned pipeline(runtime_, runtime_.send<Id>(device.device, say.new_pipeline, function.get(), &error));
+  Owned pipeline(runtime_, runtime_.send<Id>(device.device, selectors.new_pipeline, function.get(), &error));
   if (!pipeline) *log = runtime_.error_text(error);
   return pipeline;
 }
@@ -303,14 +303,14 @@ Code MetalApi::prepare(MetalDevice& device) const {
   Owned fill = pipeline_of(device, library.get(), "tessera_fill", &last_text());
   if (!copy || !fill) return refused;
   for (const Owned* pipeline : {&copy, &fill})
-    device.own_threads =
-        std::min(device.own_threads, std::max<UInt>(runtime_.send<UInt>(pipeline->get(), runtime_.say.max_threads), 1));
+    device.own_threads = std::min(
+        device.own_threads, std::max<UInt>(runtime_.send<UInt>(pipeline->get(), runtime_.selectors.max_threads), 1));
   device.copy = copy.release(), device.fill = fill.release(), device.library = library.release();  // for good
   return 0;
 }
 Code MetalApi::load_module(const std::string& image, Handle* module, std::string* log) const {
   const Pool pool(runtime_);
-  Owned library = compile(here(), image, log);
+  Owned library = compile(current_metal_device(), image, log);
   if (!library) return refused;
   *module = new MetalModule{std::move(library), {}};
   return 0;
@@ -324,15 +324,15 @@ Code MetalApi::get_function(Handle module, const char* entry, Handle* function) 
   const Pool pool(runtime_);
   last_text().clear();
   auto& of = *static_cast<MetalModule*>(module);
-  Owned pipeline = pipeline_of(here(), of.library.get(), entry, &last_text());
+  Owned pipeline = pipeline_of(current_metal_device(), of.library.get(), entry, &last_text());
   if (!pipeline) return no_function;
   of.functions.push_back(std::make_unique<MetalFunction>(MetalFunction{std::move(pipeline)}));
   *function = of.functions.back().get();
   return 0;
 }
-Code MetalApi::largest_block(Handle function, int* threads) const {
+Code MetalApi::max_block_size(Handle function, int* threads) const {
   const Id pipeline = static_cast<MetalFunction*>(function)->pipeline.get();
-  *threads = static_cast<int>(runtime_.send<UInt>(pipeline, runtime_.say.max_threads));
+  *threads = static_cast<int>(runtime_.send<UInt>(pipeline, runtime_.selectors.max_threads));
   return 0;
 }
 
@@ -340,11 +340,11 @@ Code MetalApi::launch(Handle function, const backend::Grid& grid, unsigned share
                       std::span<backend::BoundArgument> arguments) const {
   using Kind = emit::KernelArgument::Kind;
   const Pool pool(runtime_);
-  const Messages& say = runtime_.say;
+  const Selectors& selectors = runtime_.selectors;
   auto& stream = *static_cast<MetalStream*>(handle);
   const Id compute = encoder(stream, true);
   if (compute == nullptr) return out_of_memory;
-  runtime_.send(compute, say.set_pipeline, static_cast<MetalFunction*>(function)->pipeline.get());
+  runtime_.send(compute, selectors.set_pipeline, static_cast<MetalFunction*>(function)->pipeline.get());
   // The structure behind the buffers: emit/metal.h.
   auto& others = os::PerThread<std::vector<std::byte>, struct MetalScalars>::get();
   others.clear();
@@ -354,7 +354,7 @@ Code MetalApi::launch(Handle function, const backend::Grid& grid, unsigned share
       // An empty buffer is bound too, to memory that nobody reads.
       Place place = a.value != 0 ? place_of(*stream.device, a.value) : Place{};
       if (place.buffer == nullptr && a.value != 0) place = place_of(*stream.device, a.value - 1), ++place.offset;
-      runtime_.send(compute, say.set_buffer, place.buffer, place.buffer != nullptr ? place.offset : 0, index++);
+      runtime_.send(compute, selectors.set_buffer, place.buffer, place.buffer != nullptr ? place.offset : 0, index++);
       continue;
     }
     others.resize((others.size() + a.bytes - 1) / a.bytes * a.bytes + a.bytes);
@@ -362,10 +362,10 @@ Code MetalApi::launch(Handle function, const backend::Grid& grid, unsigned share
   }
   if (!others.empty()) {
     others.resize((others.size() + 7) / 8 * 8);  // as the structure's own size is rounded, and more
-    runtime_.send(compute, say.set_bytes, static_cast<const void*>(others.data()), UInt{others.size()}, index);
+    runtime_.send(compute, selectors.set_bytes, static_cast<const void*>(others.data()), UInt{others.size()}, index);
   }
-  if (shared_bytes != 0) runtime_.send(compute, say.set_threadgroup_memory, UInt{shared_bytes}, UInt{0});
-  runtime_.send(compute, say.dispatch, Size{grid.blocks[0], grid.blocks[1], grid.blocks[2]},
+  if (shared_bytes != 0) runtime_.send(compute, selectors.set_threadgroup_memory, UInt{shared_bytes}, UInt{0});
+  runtime_.send(compute, selectors.dispatch, Size{grid.blocks[0], grid.blocks[1], grid.blocks[2]},
                 Size{grid.block[0], grid.block[1], grid.block[2]});
   count_command(stream);
   return 0;

@@ -117,7 +117,7 @@ class MetalApi final : public stream::Api {
   Code load_module(const std::string& image, stream::Handle* module, std::string* log) const override;
   Code unload_module(stream::Handle module) const override;
   Code get_function(stream::Handle module, const char* entry, stream::Handle* function) const override;
-  Code largest_block(stream::Handle function, int* threads) const override;
+  Code max_block_size(stream::Handle function, int* threads) const override;
   Code allow_shared(stream::Handle, std::size_t) const override { return 0; }  // lowering saw the device's limit
   Code launch(stream::Handle function, const backend::Grid& grid, unsigned shared_bytes, stream::Handle stream,
               std::span<backend::BoundArgument> arguments) const override;
@@ -128,7 +128,7 @@ class MetalApi final : public stream::Api {
     Id buffer = nullptr;
     UInt offset = 0;
   };
-  MetalDevice& here() const;
+  MetalDevice& current_metal_device() const;
   static Place place_of(MetalDevice& device, stream::Address address);
   static Place pinned_place(MetalDevice& device, const void* host);
   Owned new_buffer(MetalDevice& device, std::size_t bytes, UInt options) const;
@@ -140,7 +140,7 @@ class MetalApi final : public stream::Api {
   void commit(MetalStream& stream) const;
   void count_command(MetalStream& stream) const;
   Code code_of(Id command_buffer) const;
-  Code look(MetalStream& stream, bool all) const;
+  Code retire_completed(MetalStream& stream, bool all) const;
   Code copy(MetalStream& stream, Place to, Place from, std::size_t bytes) const;
 
   const Runtime& runtime_;

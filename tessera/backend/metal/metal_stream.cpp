@@ -20,7 +20,7 @@ MetalStream& stream_of(Handle handle) { return *static_cast<MetalStream*>(handle
 
 Id MetalApi::writing(MetalStream& stream) const {
   if (!stream.buffer) {
-    const Id made = runtime_.send<Id>(stream.queue.get(), runtime_.say.command_buffer);
+    const Id made = runtime_.send<Id>(stream.queue.get(), runtime_.selectors.command_buffer);
     if (made == nullptr) return nullptr;
     stream.buffer = Owned::retained(runtime_, made);
     stream.commands = 0;
@@ -32,7 +32,8 @@ Id MetalApi::encoder(MetalStream& stream, bool computes) const {
   end_encoder(stream);
   const Id buffer = writing(stream);
   if (buffer == nullptr) return nullptr;
-  const Id made = runtime_.send<Id>(buffer, computes ? runtime_.say.compute_encoder : runtime_.say.blit_encoder);
+  const Id made =
+      runtime_.send<Id>(buffer, computes ? runtime_.selectors.compute_encoder : runtime_.selectors.blit_encoder);
   if (made == nullptr) return nullptr;
   stream.encoder = Owned::retained(runtime_, made);
   stream.computes = computes;
@@ -40,13 +41,13 @@ Id MetalApi::encoder(MetalStream& stream, bool computes) const {
 }
 void MetalApi::end_encoder(MetalStream& stream) const {
   if (!stream.encoder) return;
-  runtime_.send(stream.encoder.get(), runtime_.say.end_encoding);
+  runtime_.send(stream.encoder.get(), runtime_.selectors.end_encoding);
   stream.encoder = Owned();
 }
 void MetalApi::commit(MetalStream& stream) const {
   if (!stream.buffer) return;
   end_encoder(stream);
-  runtime_.send(stream.buffer.get(), runtime_.say.commit);
+  runtime_.send(stream.buffer.get(), runtime_.selectors.commit);
   stream.committed.push_back(std::move(stream.buffer));
   stream.buffer = Owned();
 }
@@ -54,11 +55,11 @@ void MetalApi::count_command(MetalStream& stream) const {
   if (++stream.commands < longest) return;
   commit(stream);
   if (stream.committed.size() >= wait_from)
-    runtime_.send(stream.committed[stream.committed.size() / 2].get(), runtime_.say.wait_completed);
+    runtime_.send(stream.committed[stream.committed.size() / 2].get(), runtime_.selectors.wait_completed);
 }
 
 /// Lets go of committed buffers that are done, and tells the first failure among them.
-Code MetalApi::look(MetalStream& stream, bool all) const {
+Code MetalApi::retire_completed(MetalStream& stream, bool all) const {
   if (!all && stream.committed.size() < look_from) return 0;
   std::size_t done = 0;
   Code code = 0;
@@ -74,10 +75,10 @@ Code MetalApi::look(MetalStream& stream, bool all) const {
 
 Code MetalApi::create_stream(Handle* stream) const {
   const Pool pool(runtime_);
-  MetalDevice& device = here();
+  MetalDevice& device = current_metal_device();
   auto made = std::make_unique<MetalStream>();
   made->device = &device;
-  made->queue = Owned(runtime_, runtime_.send<Id>(device.device, runtime_.say.new_queue));
+  made->queue = Owned(runtime_, runtime_.send<Id>(device.device, runtime_.selectors.new_queue));
   if (!made->queue) return out_of_memory;
   *stream = made.release();
   return 0;
@@ -91,7 +92,7 @@ Code MetalApi::destroy_stream(Handle stream) const {
 Code MetalApi::adopt_stream(void* native, Handle* stream) const {
   const Pool pool(runtime_);
   auto made = std::make_unique<MetalStream>();
-  made->device = &here();
+  made->device = &current_metal_device();
   made->queue = Owned::retained(runtime_, native);
   made->shared = true;
   *stream = made.release();
@@ -114,8 +115,8 @@ Code MetalApi::synchronize_stream(Handle handle) const {
   if (stream.shared && writing(stream) == nullptr) return out_of_memory;  // behind the program's own work
   commit(stream);
   if (stream.committed.empty()) return 0;
-  runtime_.send(stream.committed.back().get(), runtime_.say.wait_completed);
-  return look(stream, true);
+  runtime_.send(stream.committed.back().get(), runtime_.selectors.wait_completed);
+  return retire_completed(stream, true);
 }
 Code MetalApi::stream_wait_event(Handle handle, Handle waited) const {
   const Pool pool(runtime_);
@@ -128,7 +129,7 @@ Code MetalApi::stream_wait_event(Handle handle, Handle waited) const {
   end_encoder(stream);
   const Id buffer = writing(stream);
   if (buffer == nullptr) return out_of_memory;
-  runtime_.send(buffer, runtime_.say.wait_event, event.event.get(), event.value);
+  runtime_.send(buffer, runtime_.selectors.wait_event, event.event.get(), event.value);
   count_command(stream);
   return 0;
 }
@@ -139,9 +140,9 @@ Code MetalApi::stream_wait_event(Handle handle, Handle waited) const {
 Code MetalApi::create_event(Handle* event) const {
   const Pool pool(runtime_);
   auto made = std::make_unique<MetalEvent>();
-  made->event = Owned(runtime_, runtime_.send<Id>(here().device, runtime_.say.new_shared_event));
+  made->event = Owned(runtime_, runtime_.send<Id>(current_metal_device().device, runtime_.selectors.new_shared_event));
   if (!made->event) return out_of_memory;
-  made->device = &here();
+  made->device = &current_metal_device();
   *event = made.release();
   return 0;
 }
@@ -158,10 +159,10 @@ Code MetalApi::record_event(Handle handle, Handle stream_handle) const {
   end_encoder(stream);
   const Id buffer = writing(stream);
   if (buffer == nullptr) return out_of_memory;
-  runtime_.send(buffer, runtime_.say.signal_event, event.event.get(), ++event.value);
+  runtime_.send(buffer, runtime_.selectors.signal_event, event.event.get(), ++event.value);
   event.buffer = Owned::retained(runtime_, buffer);
   commit(stream);
-  return look(stream, false);
+  return retire_completed(stream, false);
 }
 Code MetalApi::query_event(Handle handle) const {
   const Pool pool(runtime_);
@@ -178,7 +179,7 @@ Code MetalApi::synchronize_event(Handle handle) const {
     if (!event.buffer) return 0;
     buffer = Owned::retained(runtime_, event.buffer.get());
   }
-  runtime_.send(buffer.get(), runtime_.say.wait_completed);
+  runtime_.send(buffer.get(), runtime_.selectors.wait_completed);
   return code_of(buffer.get());
 }
 

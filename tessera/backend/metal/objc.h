@@ -76,7 +76,7 @@ inline constexpr UInt language_2_4 = 2 << 16 | 4;                    // MTLLangu
   X(status, "status")                                                            \
   X(error, "error")
 
-struct Messages {
+struct Selectors {
 #define TESSERA_METAL_MEMBER(name, text) Sel name = nullptr;
   TESSERA_METAL_MESSAGES(TESSERA_METAL_MEMBER)
 #undef TESSERA_METAL_MEMBER
@@ -92,7 +92,7 @@ struct Runtime {
   void* (*push_pool)() = nullptr;
   void (*pop_pool)(void*) = nullptr;
   Id (*copy_all_devices)() = nullptr;
-  Messages say;
+  Selectors selectors;
 
   bool usable() const { return objc.loaded() && metal.loaded() && missing.empty(); }
 
@@ -101,10 +101,10 @@ struct Runtime {
     return reinterpret_cast<R (*)(Id, Sel, A...)>(message)(to, what, arguments...);
   }
   std::string text(Id string) const {
-    const char* characters = string != nullptr ? send<const char*>(string, say.utf8) : nullptr;
+    const char* characters = string != nullptr ? send<const char*>(string, selectors.utf8) : nullptr;
     return characters != nullptr ? characters : "";
   }
-  std::string error_text(Id error) const { return text(send<Id>(error, say.description)); }
+  std::string error_text(Id error) const { return text(send<Id>(error, selectors.description)); }
 };
 
 /// From the file that TESSERA_METAL_LIBRARY names, which then has both; else from Apple's.
@@ -130,7 +130,7 @@ class Owned {
   Owned() = default;
   Owned(const Runtime& runtime, Id object) : runtime_(&runtime), object_(object) {}  ///< takes over what "new" gave
   static Owned retained(const Runtime& runtime, Id object) {
-    return {runtime, runtime.send<Id>(object, runtime.say.retain)};
+    return {runtime, runtime.send<Id>(object, runtime.selectors.retain)};
   }
   Owned(Owned&& other) noexcept
       : runtime_(std::exchange(other.runtime_, nullptr)), object_(std::exchange(other.object_, nullptr)) {}
@@ -140,7 +140,7 @@ class Owned {
     return *this;
   }
   ~Owned() {
-    if (object_ != nullptr) runtime_->send(object_, runtime_->say.release);
+    if (object_ != nullptr) runtime_->send(object_, runtime_->selectors.release);
   }
   Id get() const { return object_; }
   Id release() { return std::exchange(object_, nullptr); }  ///< the caller owns it now

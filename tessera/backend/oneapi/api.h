@@ -166,7 +166,7 @@ inline constexpr Code not_ready = 1, device_lost = 0x70000001, no_host_memory = 
                       not_available = 0x70010001, no_dependency = 0x70020000, uninitialized = 0x78000001,
                       unsupported_version = 0x78000002, unsupported_size = 0x78000009, overlapping_regions = 0x7800001a,
                       unknown = 0x7ffffffe;
-inline constexpr std::uint64_t for_ever = ~std::uint64_t{0};
+inline constexpr std::uint64_t infinite_timeout = ~std::uint64_t{0};
 
 // Each: member of the table, symbol in the library, type.
 // clang-format off

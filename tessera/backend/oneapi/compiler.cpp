@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 
 #include "tessera/backend/common/icd_files.h"
-#include "tessera/backend/stream/load.h"
+#include "tessera/backend/stream/library.h"
 #include "tessera/base/error.h"
 #include "tessera/base/os/library_search.h"
 
@@ -28,7 +28,8 @@ std::string compile_options(bool large_buffers, bool rounded_divide_sqrt) {
 // libocloc.
 
 std::vector<std::string> ocloc_candidates() {
-  if (std::string named = stream::named_by("TESSERA_OCLOC_LIBRARY"); !named.empty()) return {std::move(named)};
+  if (std::string named = stream::library_from_variable("TESSERA_OCLOC_LIBRARY"); !named.empty())
+    return {std::move(named)};
   std::vector<std::string> names = {"libocloc.so", "libocloc.so.1"};
   std::vector<fs::path> folders = {"/usr/local/lib", "/usr/lib/x86_64-linux-gnu", "/usr/lib64",
                                    "/opt/intel/oneapi/lib"};
@@ -83,7 +84,8 @@ Ocloc::Result Ocloc::compile(const std::string& text, const std::string& device,
 // Intel's OpenCL driver.
 
 std::vector<std::string> OpenclCompiler::candidates() {
-  if (std::string named = stream::named_by("TESSERA_OPENCL_LIBRARY"); !named.empty()) return {std::move(named)};
+  if (std::string named = stream::library_from_variable("TESSERA_OPENCL_LIBRARY"); !named.empty())
+    return {std::move(named)};
   std::vector<std::string> out;
   for (backend::Icd& icd : backend::installed_icds())
     if (icd.library.find("igdrcl") != std::string::npos) out.push_back(std::move(icd.library));
@@ -100,14 +102,14 @@ OpenclCompiler OpenclCompiler::open() {
   out.library_ = os::Library::open(files);
   out.reason_ = out.library_.reason();
   if (!out.library_.loaded()) return out;
-  if (stream::named_by("TESSERA_OPENCL_LIBRARY").empty())
+  if (stream::library_from_variable("TESSERA_OPENCL_LIBRARY").empty())
     out.take_by_table();
   else
     out.take_by_name();
   if (!out.missing_.empty())
     out.reason_ = fmt::format("{}: it has no {}", out.library_.file(), out.missing_);
   else if (out.reason_.empty())
-    out.look();
+    out.find_devices();
   return out;
 }
 
@@ -144,7 +146,7 @@ void OpenclCompiler::take_by_table() {
   take(call_.build_info, icd_slot::build_info);
 }
 
-void OpenclCompiler::look() {
+void OpenclCompiler::find_devices() {
   constexpr std::uint32_t intel = 0x8086;
   std::uint32_t count = 0;
   if (call_.platforms(0, nullptr, &count) != 0) count = 0;
@@ -182,11 +184,11 @@ stream::Image OpenclCompiler::compile(const std::string& text, const std::string
                                       const std::string& options) {
   const auto check = [&](Code code, const char* function) {
     if (code == 0) return;
-    fail<KernelError>({.asked = "Intel's OpenCL driver",
+    fail<KernelError>({.operation = "Intel's OpenCL driver",
                        .with = {{"library", library_.file()}},
                        .wrong = fmt::format("{} answered {}", function, code),
-                       .todo = "Install libocloc (Debian 12: intel-opencl-icd; later: intel-ocloc), which compiles "
-                               "without it"});
+                       .remedy = "Install libocloc (Debian 12: intel-opencl-icd; later: intel-ocloc), which compiles "
+                                 "without it"});
   };
   Card& card = *find(pci, uuid);
   Code code = 0;

@@ -60,7 +60,7 @@ class OpenclCompiler {
   Card* find(const std::string& pci, const std::string& uuid);
   void take_by_name();
   void take_by_table();
-  void look();
+  void find_devices();
   os::Library library_;
   std::string missing_, reason_;
   ClFunctions call_;

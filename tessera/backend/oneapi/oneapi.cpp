@@ -7,10 +7,10 @@
 
 #include <fmt/format.h>
 
-#include "tessera/backend/common/causes.h"
+#include "tessera/backend/common/missing_device.h"
 #include "tessera/backend/oneapi/compiler.h"
 #include "tessera/backend/oneapi/ze_api.h"
-#include "tessera/backend/stream/load.h"
+#include "tessera/backend/stream/library.h"
 #include "tessera/base/error.h"
 #include "tessera/base/os/hardware.h"
 #include "tessera/base/os/library_search.h"
@@ -44,7 +44,7 @@ std::vector<std::string> driver_files() {
 bool driver_installed() { return !driver_files().empty(); }
 
 std::string remedy_without_device() {
-  if (std::string why = backend::why_no_device(os::intel, visibility); !why.empty()) return why;
+  if (std::string why = backend::explain_missing_device(os::intel, visibility); !why.empty()) return why;
   if (!driver_installed()) return install_driver;
   return "See what dmesg says of i915 or xe; a card newer than the driver needs a newer one (libze-intel-gpu1, or "
          "intel-level-zero-gpu of Intel's archive)";
@@ -61,7 +61,7 @@ class OneapiVendor final : public stream::Vendor {
  public:
   Backend backend() const override { return Backend::oneapi; }
   const stream::Api& api() const override { return *api_; }
-  ForeignPart loads() const override {
+  VendorDriver loads() const override {
     std::vector<std::string> beside = ocloc_candidates();
     for (std::string& name : OpenclCompiler::candidates()) beside.push_back(std::move(name));
     for (std::string& file : driver_files()) beside.push_back(std::move(file));
@@ -70,7 +70,7 @@ class OneapiVendor final : public stream::Vendor {
   }
   int start(BackendReport& report) override;
   stream::DeviceFacts describe(int ordinal) override;
-  bool order_is_chosen() const override { return false; }  // Level Zero's variables hide devices, and order none
+  bool has_user_order() const override { return false; }  // Level Zero's variables hide devices, and order none
   std::string uuid(int ordinal) const override { return cards_[static_cast<std::size_t>(ordinal)].uuid; }
   stream::Image compile(const stream::DeviceFacts& facts, const backend::Program& program) override;
   std::string compiler(const stream::DeviceFacts& facts) const override {
@@ -84,7 +84,7 @@ class OneapiVendor final : public stream::Vendor {
   const LoaderFunctions& call() const { return library_.call; }
   std::string find_devices();  ///< empty, or what went wrong
   Code add_devices(ZeDriver& driver);
-  void judge(DeviceInfo& info, const Card& card);
+  void check_support(DeviceInfo& info, const Card& card);
 
   LoaderLibrary library_;
   std::unique_ptr<ZeApi> api_;
@@ -98,8 +98,8 @@ class OneapiVendor final : public stream::Vendor {
 
 int OneapiVendor::start(BackendReport& report) {
   if (!library_.usable()) library_ = open_loader();
-  if (!stream::opened(report, "TESSERA_ONEAPI_LIBRARY", library_.file, library_.missing,
-                      "older than Level Zero 1.0, or not its loader", without_library, install_loader))
+  if (!stream::check_library(report, "TESSERA_ONEAPI_LIBRARY", library_.file, library_.missing,
+                             "older than Level Zero 1.0, or not its loader", without_library, install_loader))
     return 0;
   if (!api_) api_ = std::make_unique<ZeApi>(library_.call);
   if (devices_.empty()) {
@@ -241,11 +241,11 @@ stream::DeviceFacts OneapiVendor::describe(int ordinal) {
     can.max_block[d] = std::min(compute.group_size[d], 1024u);
     can.max_blocks[d] = compute.group_count[d];
   }
-  judge(info, card);
+  check_support(info, card);
   return facts;
 }
 
-void OneapiVendor::judge(DeviceInfo& info, const Card& card) {
+void OneapiVendor::check_support(DeviceInfo& info, const Card& card) {
   info.state = DeviceState::loaded;
   if (info.can.max_block_threads == 0) {
     info.reason = "the driver does not say what the device can (zeDeviceGetComputeProperties)";
@@ -255,7 +255,7 @@ void OneapiVendor::judge(DeviceInfo& info, const Card& card) {
         "the device answers, but nothing that compiles its kernels was found: neither libocloc ({}) nor Intel's OpenCL "
         "driver ({})",
         ocloc_.reason(), opencl_.reason().empty() ? "it does not show this card" : opencl_.reason());
-    info.remedy = !stream::named_by("TESSERA_OCLOC_LIBRARY").empty()
+    info.remedy = !stream::library_from_variable("TESSERA_OCLOC_LIBRARY").empty()
                       ? stream::remedy_where_named("TESSERA_OCLOC_LIBRARY")
                       : install_compiler;
   } else {
@@ -275,11 +275,11 @@ stream::Image OneapiVendor::compile(const stream::DeviceFacts& facts, const back
     if (!asked_opencl_) asked_opencl_ = true, opencl_ = OpenclCompiler::open();
   }
   if (opencl_.knows(card.pci, card.uuid)) return opencl_.compile(text, card.pci, card.uuid, card.options);
-  fail<KernelError>({.asked = to_string(facts.info.device) + " " + facts.info.name,
+  fail<KernelError>({.operation = to_string(facts.info.device) + " " + facts.info.name,
                      .with = {{"device id", facts.architecture}, {"libocloc", ocloc_.file()}},
                      .wrong = "libocloc does not know this card, and Intel's OpenCL driver does not show it: " + said,
-                     .todo = "Install a newer libocloc (intel-ocloc of Intel's archive), or Intel's OpenCL driver "
-                             "(intel-opencl-icd)"});
+                     .remedy = "Install a newer libocloc (intel-ocloc of Intel's archive), or Intel's OpenCL driver "
+                               "(intel-opencl-icd)"});
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 
 #include "tessera/backend/oneapi/ze_objects.h"
 #include "tessera/backend/stream/errors.h"
-#include "tessera/backend/stream/load.h"
+#include "tessera/backend/stream/library.h"
 #include "tessera/base/os/library_search.h"
 
 namespace tessera::oneapi {
@@ -20,7 +20,8 @@ using stream::Fault;
 using stream::Handle;
 
 std::vector<std::string> loader_candidates() {
-  if (std::string named = stream::named_by("TESSERA_ONEAPI_LIBRARY"); !named.empty()) return {std::move(named)};
+  if (std::string named = stream::library_from_variable("TESSERA_ONEAPI_LIBRARY"); !named.empty())
+    return {std::move(named)};
   std::vector<std::string> names = {"libze_loader.so.1", "libze_loader.so"};
   const std::filesystem::path folders[] = {"/usr/lib/wsl/lib", "/usr/local/lib", "/opt/intel/oneapi/lib"};
   for (std::string& file : os::library_files(folders, "libze_loader.so")) names.push_back(std::move(file));
@@ -218,7 +219,7 @@ Code ZeApi::get_function(Handle handle, const char* entry, Handle* function) con
   module.kernels.push_back(std::move(made));
   return 0;
 }
-Code ZeApi::largest_block(Handle function, int* threads) const {
+Code ZeApi::max_block_size(Handle function, int* threads) const {
   KernelProperties properties;
   const Code code = call_.kernel_properties(static_cast<ZeKernel*>(function)->handle, &properties);
   *threads = static_cast<int>(std::min<std::uint64_t>(

@@ -59,10 +59,10 @@ class ZeDriver {
 
   Code make_context();  ///< on the first call that succeeds
   /// An event that is not signalled. It goes back when the last owner has gone.
-  Code take_event(std::shared_ptr<Event_>* event);
+  Code acquire_event(std::shared_ptr<Event_>* event);
 
  private:
-  void give_event(Event event) noexcept;
+  void release_event(Event event) noexcept;
   const LoaderFunctions& call_;
   std::mutex lock_;
   std::vector<Event> free_;
@@ -112,7 +112,7 @@ class ZeApi final : public stream::Api {
   Code load_module(const std::string& image, stream::Handle* module, std::string* log) const override;
   Code unload_module(stream::Handle module) const override;
   Code get_function(stream::Handle module, const char* entry, stream::Handle* function) const override;
-  Code largest_block(stream::Handle function, int* threads) const override;
+  Code max_block_size(stream::Handle function, int* threads) const override;
   Code allow_shared(stream::Handle, std::size_t) const override { return 0; }  // kernels declare what they take
   Code launch(stream::Handle function, const backend::Grid& grid, unsigned shared_bytes, stream::Handle stream,
               std::span<backend::BoundArgument> arguments) const override;

@@ -29,14 +29,14 @@ struct ZeStream {
   List written = nullptr;  ///< the list that commands go to instead, while it is written
   bool barrier = false;    ///< in that list, a command comes before the next
   List target() const { return written ? written : handle; }
-  struct Kept {
+  struct RetainedEvent {
     std::shared_ptr<Event_> event;
     bool own;  ///< signalled by this list: once it is, all before it is done
   };
-  std::deque<Kept> kept;
+  std::deque<RetainedEvent> retained;
 
   Code begin(const LoaderFunctions& call);  ///< before each command
-  void keep(const LoaderFunctions& call, std::shared_ptr<Event_> event, bool own);
+  void retain(const LoaderFunctions& call, std::shared_ptr<Event_> event, bool own);
   /// Appends the signal of a new event, after all commands so far.
   Code signal(const LoaderFunctions& call, std::shared_ptr<Event_>* event);
 };

@@ -21,7 +21,7 @@ ZeStream& stream_of(Handle handle) { return *static_cast<ZeStream*>(handle); }
 
 // Events.
 
-Code ZeDriver::take_event(std::shared_ptr<Event_>* event) {
+Code ZeDriver::acquire_event(std::shared_ptr<Event_>* event) {
   std::lock_guard guard(lock_);
   if (free_.empty()) {  // pools live as long as the process
     PoolDesc desc;
@@ -42,10 +42,10 @@ Code ZeDriver::take_event(std::shared_ptr<Event_>* event) {
   }
   const Event raw = free_.back();
   free_.pop_back();
-  *event = std::shared_ptr<Event_>(raw, [this](Event e) { give_event(e); });
+  *event = std::shared_ptr<Event_>(raw, [this](Event e) { release_event(e); });
   return 0;
 }
-void ZeDriver::give_event(Event event) noexcept {
+void ZeDriver::release_event(Event event) noexcept {
   try {
     if (call_.reset_event(event) != 0) return;  // the device is lost, and the event with it
     std::lock_guard guard(lock_);
@@ -78,7 +78,7 @@ Code ZeApi::query_event(Handle handle) const {
 }
 Code ZeApi::synchronize_event(Handle handle) const {
   const auto [event, driver] = static_cast<ZeEvent*>(handle)->get();
-  return event ? call_.synchronize_event(event.get(), for_ever) : 0;
+  return event ? call_.synchronize_event(event.get(), infinite_timeout) : 0;
 }
 
 // Streams.
@@ -90,20 +90,20 @@ Code ZeStream::begin(const LoaderFunctions& call) {
   unordered = true;
   return 0;
 }
-void ZeStream::keep(const LoaderFunctions& call, std::shared_ptr<Event_> event, bool own) {
-  kept.push_back({std::move(event), own});
-  while (kept.size() >= look_from) {
+void ZeStream::retain(const LoaderFunctions& call, std::shared_ptr<Event_> event, bool own) {
+  retained.push_back({std::move(event), own});
+  while (retained.size() >= look_from) {
     std::size_t first = 0;
-    while (first < kept.size() && !kept[first].own) ++first;
-    if (first == kept.size() || call.query_event(kept[first].event.get()) != 0) break;
-    kept.erase(kept.begin(), kept.begin() + static_cast<std::ptrdiff_t>(first) + 1);
+    while (first < retained.size() && !retained[first].own) ++first;
+    if (first == retained.size() || call.query_event(retained[first].event.get()) != 0) break;
+    retained.erase(retained.begin(), retained.begin() + static_cast<std::ptrdiff_t>(first) + 1);
   }
 }
 Code ZeStream::signal(const LoaderFunctions& call, std::shared_ptr<Event_>* event) {
-  if (const Code code = device->driver->take_event(event)) return code;
+  if (const Code code = device->driver->acquire_event(event)) return code;
   if (const Code code = call.append_barrier(handle, event->get(), 0, nullptr)) return code;
   unordered = false;
-  keep(call, *event, true);
+  retain(call, *event, true);
   return 0;
 }
 
@@ -124,7 +124,7 @@ Code ZeApi::destroy_stream(Handle handle) const {
   ZeStream& stream = stream_of(handle);
   const Code code = call_.destroy_list(stream.handle);
   // After a fault some of these were never signalled: they are not used again.
-  if (stream.kept.empty()) delete &stream;
+  if (stream.retained.empty()) delete &stream;
   return code;
 }
 // Of an immediate list of the program's nobody tells whether it runs in order: barriers keep our commands so.
@@ -145,7 +145,7 @@ void ZeApi::forget_stream(Handle handle) const {
   std::lock_guard guard(device.lock);
   device.forgotten.push_back(stream);
   std::erase_if(device.forgotten, [&](ZeStream* old) {
-    if (call_.query_event(old->kept.back().event.get()) != 0) return false;
+    if (call_.query_event(old->retained.back().event.get()) != 0) return false;
     delete old;
     return true;
   });
@@ -159,23 +159,24 @@ Code ZeApi::synchronize_stream(Handle handle) const {
   ZeStream& stream = stream_of(handle);
   std::shared_ptr<Event_> end;
   Code code = stream.signal(call_, &end);
-  if (code == 0) code = call_.synchronize_event(end.get(), for_ever);
-  if (code == 0) stream.kept.clear();
+  if (code == 0) code = call_.synchronize_event(end.get(), infinite_timeout);
+  if (code == 0) stream.retained.clear();
   return code;
 }
 Code ZeApi::stream_wait_event(Handle handle, Handle waited) const {
   ZeStream& stream = stream_of(handle);
   auto [event, driver] = static_cast<ZeEvent*>(waited)->get();
   if (!event) return 0;
-  if (driver != stream.device->driver) return call_.synchronize_event(event.get(), for_ever);  // of another context
+  if (driver != stream.device->driver)
+    return call_.synchronize_event(event.get(), infinite_timeout);  // of another context
   Event raw = event.get();
   if (const Code code = call_.append_wait(stream.handle, 1, &raw)) return code;
   stream.unordered = true;
-  stream.keep(call_, std::move(event), false);
+  stream.retain(call_, std::move(event), false);
   std::shared_ptr<Event_> mark;
-  if (stream.kept.size() >= mark_from && !stream.kept.back().own) {
+  if (stream.retained.size() >= mark_from && !stream.retained.back().own) {
     std::size_t waits = 0;
-    for (auto it = stream.kept.rbegin(); it != stream.kept.rend() && !it->own; ++it) ++waits;
+    for (auto it = stream.retained.rbegin(); it != stream.retained.rend() && !it->own; ++it) ++waits;
     if (waits >= mark_from) return stream.signal(call_, &mark);
   }
   return 0;

@@ -91,7 +91,7 @@ const Api& api() {
   return *current.load();
 }
 
-void use(const std::vector<std::string>& drivers) {
+void set_drivers(const std::vector<std::string>& drivers) {
   std::lock_guard hold(loading);
   std::vector<std::string> names = drivers;
   std::erase(names, "");
@@ -144,18 +144,19 @@ void check(Code code, const char* function, const std::string& subject) {
   const std::string asked = subject.empty() ? "opencl" : subject;
   if (code == allocation_failure || code == out_of_resources || code == out_of_host_memory ||
       code == invalid_buffer_size)
-    fail<OutOfMemory>({.asked = asked, .wrong = wrong, .todo = "Free arrays, or work on smaller pieces"});
+    fail<OutOfMemory>({.operation = asked, .wrong = wrong, .remedy = "Free arrays, or work on smaller pieces"});
   if (code == failed_before)
-    fail<KernelError>({.asked = asked,
+    fail<KernelError>({.operation = asked,
                        .wrong = wrong,
-                       .todo = "A command before it failed, maybe in another queue, where that is told"});
+                       .remedy = "A command before it failed, maybe in another queue, where that is told"});
   // A context or queue that is not valid any more is how drivers tell that the device is gone.
   constexpr Code first_invalid = -30, last_invalid = -72, invalid_context = -34, invalid_queue = -36;
   if (code <= first_invalid && code >= last_invalid && code != invalid_context && code != invalid_queue)
     fail<KernelError>(
-        {.asked = asked, .wrong = wrong, .todo = "The driver refused this call; the device can be used on"});
-  fail<DeviceLost>(
-      {.asked = asked, .wrong = wrong, .todo = "See whether clinfo, or another OpenCL program, works on this device"});
+        {.operation = asked, .wrong = wrong, .remedy = "The driver refused this call; the device can be used on"});
+  fail<DeviceLost>({.operation = asked,
+                    .wrong = wrong,
+                    .remedy = "See whether clinfo, or another OpenCL program, works on this device"});
 }
 
 }  // namespace tessera::cl

@@ -102,12 +102,12 @@ struct Api {
   bool usable() const { return library.loaded() && missing.empty(); }
 };
 
-/// The process's entry points. The first call opens the drivers that `use` named; if it named none, the loader
+/// The process's entry points. The first call opens the drivers that `set_drivers` named; if it named none, the loader
 /// libOpenCL or what TESSERA_OPENCL_LIBRARY says.
 const Api& api();
 /// From the next `api()` on these drivers are used (the files that name them, see icd.h), each called directly. An
 /// empty list, or one empty name: the loader.
-void use(const std::vector<std::string>& drivers);
+void set_drivers(const std::vector<std::string>& drivers);
 /// The loader, as its name is looked for.
 std::vector<std::string> loader_candidates();
 /// "CL_OUT_OF_RESOURCES (-5)".

@@ -43,7 +43,7 @@ class ClEvent;
 /// The commands of one queue that are not known to have succeeded. A later command's event, a marker's too, need not
 /// tell of one that failed: so whoever waits looks here. Events share it with their queue, and outlive that. Any thread
 /// may call it.
-class Unproven {
+class UncheckedCommands {
  public:
   /// `number` counts the queue's pieces of work; it never falls.
   void add(std::uint64_t number, std::shared_ptr<ClEvent> command);
@@ -58,7 +58,7 @@ class Unproven {
   };
   std::mutex lock_;  ///< guards what follows
   std::vector<Command> commands_;
-  std::uint64_t told_ = 0;  ///< what failed up to this piece of work was told
+  std::uint64_t reported_ = 0;  ///< what failed up to this piece of work was told
   static constexpr std::size_t least_looked_at = 256;
   std::size_t look_at_ = least_looked_at;  ///< so many are looked through for what is done
 };
@@ -67,7 +67,7 @@ class Unproven {
 class ClEvent final : public DriverEvent {
  public:
   /// `before`: what was put into the queue up to piece of work `number`; null for an event of one command.
-  ClEvent(Event event, const DeviceContext* device, std::shared_ptr<Unproven> before = nullptr,
+  ClEvent(Event event, const DeviceContext* device, std::shared_ptr<UncheckedCommands> before = nullptr,
           std::uint64_t number = 0)
       : event_(event), device_(device), before_(std::move(before)), number_(number) {}
   ~ClEvent() override;
@@ -75,10 +75,10 @@ class ClEvent final : public DriverEvent {
   ClEvent& operator=(const ClEvent&) = delete;
   bool done() override;
   void wait() override { wait_for_all(false); }
-  void wait_and_tell() { wait_for_all(true); }  ///< the same, and no other event tells it again
-  Code status() const noexcept;                 ///< 0: it succeeded; negative: what it failed with; else under way
-  void wait_end() const;                        ///< does not throw what the command failed with
-  void tell() const;                            ///< throws what the command failed with
+  void wait_and_throw() { wait_for_all(true); }  ///< the same, and no other event tells it again
+  Code status() const noexcept;                  ///< 0: it succeeded; negative: what it failed with; else under way
+  void wait_end() const;                         ///< does not throw what the command failed with
+  void tell() const;                             ///< throws what the command failed with
   Event get() const { return event_; }
   const DeviceContext* device() const { return device_; }
 
@@ -86,7 +86,7 @@ class ClEvent final : public DriverEvent {
   void wait_for_all(bool tell_now);
   Event event_;
   const DeviceContext* device_;
-  const std::shared_ptr<Unproven> before_;
+  const std::shared_ptr<UncheckedCommands> before_;
   const std::uint64_t number_;
 };
 
@@ -155,7 +155,7 @@ class ClQueue final : public DriverQueue {
   std::size_t piece_ = 0;
   bool more_comes_ = false;  ///< the queue is flushed when all is in it
   std::mutex lock_;          ///< guards what follows
-  std::shared_ptr<Unproven> unproven_ = std::make_shared<Unproven>();
+  std::shared_ptr<UncheckedCommands> unproven_ = std::make_shared<UncheckedCommands>();
   std::uint64_t submitted_ = 0, finished_ = 0;  ///< pieces of work: accepted, and known to be done
 };
 

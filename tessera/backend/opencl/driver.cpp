@@ -8,8 +8,8 @@
 #include <mutex>
 #include <optional>
 
-#include "tessera/backend/common/causes.h"
 #include "tessera/backend/common/icd_files.h"
+#include "tessera/backend/common/missing_device.h"
 #include "tessera/backend/opencl/clblast.h"
 #include "tessera/backend/opencl/device.h"
 #include "tessera/backend/opencl/icd.h"
@@ -51,7 +51,7 @@ Allocation ClDevice::allocate(std::size_t bytes, MemoryKind kind) {
   if (kind == MemoryKind::pinned) {
     std::byte* const host = device_.pinned.allocate(device_.context, device_.facts, size);
     if (!host)
-      fail<OutOfMemory>({.asked = to_string(device_.facts.info.device),
+      fail<OutOfMemory>({.operation = to_string(device_.facts.info.device),
                          .with = {{"bytes", std::to_string(bytes)}},
                          .wrong = "the driver has no pinned host memory of this size"});
     return {nullptr, host, bytes};
@@ -60,12 +60,13 @@ Allocation ClDevice::allocate(std::size_t bytes, MemoryKind kind) {
   if (largest != 0 && size > largest) {
     const DeviceInfo& info = device_.facts.info;
     const bool intel_gpu = info.kind != DeviceKind::cpu && info.vendor.find("Intel") != std::string::npos;
-    fail<OutOfMemory>({.asked = to_string(info.device),
+    fail<OutOfMemory>({.operation = to_string(info.device),
                        .with = {{"bytes", std::to_string(bytes)}, {"largest", std::to_string(largest)}},
                        .wrong = "this driver does not give so much memory in one piece",
-                       .todo = intel_gpu ? "Use the oneapi device of this GPU (tessera devices lists it), which has no "
-                                           "such limit, or work on smaller pieces"
-                                         : "Work on smaller pieces"});
+                       .remedy = intel_gpu
+                                     ? "Use the oneapi device of this GPU (tessera devices lists it), which has no "
+                                       "such limit, or work on smaller pieces"
+                                     : "Work on smaller pieces"});
   }
   Code code = success;
   const Memory memory = api().create_buffer(device_.context, mem_read_write, size, nullptr, &code);
@@ -110,16 +111,16 @@ std::optional<std::string> pocl_without_cache(const std::string& platform) {
     folder = *cache + "/pocl/kcache";
   else if (const auto home = config::text("HOME"))
     folder = *home + "/.cache/pocl/kcache";
-  if (folder.empty() || os::folder_can_be_used(folder)) return {};
+  if (folder.empty() || os::is_writable_folder(folder)) return {};
   return folder;
 }
 
 /// Why a vendor's driver may show nothing, by its library's name; empty if the system shows no cause.
 std::string cause(const std::string& library) {
   const auto is = [&](const char* part) { return library.find(part) != library.npos; };
-  if (is("igdrcl")) return backend::why_no_device(os::intel, {"ZE_AFFINITY_MASK"});
-  if (is("nvidia")) return backend::why_no_device(os::nvidia, {"CUDA_VISIBLE_DEVICES"});
-  if (is("amdocl")) return backend::why_no_device(os::amd, {"GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES"});
+  if (is("igdrcl")) return backend::explain_missing_device(os::intel, {"ZE_AFFINITY_MASK"});
+  if (is("nvidia")) return backend::explain_missing_device(os::nvidia, {"CUDA_VISIBLE_DEVICES"});
+  if (is("amdocl")) return backend::explain_missing_device(os::amd, {"GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES"});
   return "";
 }
 
@@ -130,11 +131,11 @@ class ClDriver final : public Driver {
   BackendReport enumerate() override {
     std::lock_guard guard(lock_);
     use_allowed();
-    return last_ = look();
+    return last_ = enumerate_devices();
   }
 
-  std::optional<std::vector<ForeignPart>> foreign() override {
-    std::vector<ForeignPart> parts;
+  std::optional<std::vector<VendorDriver>> vendor_drivers() override {
+    std::vector<VendorDriver> parts;
     if (os::environment("TESSERA_OPENCL_LIBRARY").value_or("").empty())
       for (const backend::Icd& icd : backend::installed_icds()) parts.push_back({icd.file, {icd.library}, {}});
     if (parts.empty())
@@ -149,20 +150,22 @@ class ClDriver final : public Driver {
   std::unique_ptr<DriverDevice> open(int index) override {
     std::lock_guard guard(lock_);
     if (!use_allowed())
-      fail<DeviceError>({.asked = "opencl:" + std::to_string(index),
+      fail<DeviceError>({.operation = "opencl:" + std::to_string(index),
                          .wrong = "no driver showed a device in a process of its own, so none is loaded",
-                         .todo = "See discover() for what they answered"});
-    if (devices_.empty()) last_ = look();
+                         .remedy = "See discover() for what they answered"});
+    if (devices_.empty()) last_ = enumerate_devices();
     if (index < 0 || static_cast<std::size_t>(index) >= devices_.size())
-      fail<DeviceError>({.asked = "opencl:" + std::to_string(index),
+      fail<DeviceError>({.operation = "opencl:" + std::to_string(index),
                          .wrong = devices_.empty() ? last_.reason
                                                    : "there are " + std::to_string(devices_.size()) + " OpenCL devices",
-                         .todo = devices_.empty() ? last_.remedy : "The first is opencl:0"});
+                         .remedy = devices_.empty() ? last_.remedy : "The first is opencl:0"});
     DeviceContext& device = *devices_[static_cast<std::size_t>(index)];
     const DeviceInfo& info = device.facts.info;
     if (info.state == DeviceState::loaded)
-      fail<DeviceError>(
-          {.asked = to_string(info.device), .with = {{"name", info.name}}, .wrong = info.reason, .todo = info.remedy});
+      fail<DeviceError>({.operation = to_string(info.device),
+                         .with = {{"name", info.name}},
+                         .wrong = info.reason,
+                         .remedy = info.remedy});
     if (!device.context) {
       Code code = success;
       device.context = api().create_context(nullptr, 1, &device.facts.id, context_message, nullptr, &code);
@@ -180,11 +183,11 @@ class ClDriver final : public Driver {
   bool use_allowed() {
     const Allowed* allowed = allowed_;
     if (allowed == nullptr) return true;
-    if (!allowed->parts.empty()) use(allowed->parts);
+    if (!allowed->parts.empty()) set_drivers(allowed->parts);
     return !allowed->parts.empty();
   }
   // Devices stay at their place once seen: contexts and open devices refer to them.
-  BackendReport look() {
+  BackendReport enumerate_devices() {
     BackendReport report;
     report.backend = Backend::opencl;
     report.state = DeviceState::supported;

@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "tessera/backend/common/causes.h"
+#include "tessera/backend/common/missing_device.h"
 #include "tessera/backend/opencl/clblast.h"
 #include "tessera/backend/opencl/device.h"
 #include "tessera/base/os/system.h"
@@ -18,9 +18,9 @@ namespace tessera::cl {
 
 namespace {
 
-class Asker {
+class DeviceQuery {
  public:
-  explicit Asker(DeviceId id) : id_(id) {}
+  explicit DeviceQuery(DeviceId id) : id_(id) {}
   template <class T>
   T number(std::uint32_t what, T otherwise = {}) const {
     T v{};
@@ -70,13 +70,13 @@ bool aborts_when_it_optimises(const std::string& version) {
 }
 
 /// The features of its OpenCL C (version 3.0 on), a blank on either side of each.
-std::string features_of(const Asker& ask) {
+std::string features_of(const DeviceQuery& query) {
   struct NameVersion {  // cl_name_version
     std::uint32_t version;
     char name[64];
   };
   std::string list = " ";
-  for (const NameVersion& f : ask.list<NameVersion>(opencl_c_features))
+  for (const NameVersion& f : query.list<NameVersion>(opencl_c_features))
     list += std::string(f.name, ::strnlen(f.name, sizeof f.name)) + " ";
   return list;
 }
@@ -84,24 +84,24 @@ std::string features_of(const Asker& ask) {
 // PCI address, else UUID, by whichever extension the driver has, in the form that the other backends use. A CPU has
 // none: what drivers say there tells neither CPUs nor drivers apart (Intel's gives two versions one UUID, rusticl a
 // text).
-std::string identity(const Asker& ask, const auto& has, Bits type) {
+std::string identity(const DeviceQuery& query, const auto& has, Bits type) {
   if (type & type_cpu) return "";
   if (has("khr_pci_bus_info")) {
-    const auto a = ask.number<std::array<std::uint32_t, 4>>(pci_bus_info_khr);
+    const auto a = query.number<std::array<std::uint32_t, 4>>(pci_bus_info_khr);
     return fmt::format("pci:{:04x}:{:02x}:{:02x}.{:x}", a[0], a[1], a[2], a[3]);
   }
   if (has("nv_device_attribute_query")) {
-    const auto slot = ask.number<std::uint32_t>(pci_slot_id_nv);
-    return fmt::format("pci:{:04x}:{:02x}:{:02x}.{:x}", ask.number<std::uint32_t>(pci_domain_id_nv),
-                       ask.number<std::uint32_t>(pci_bus_id_nv), slot >> 3, slot & 7);
+    const auto slot = query.number<std::uint32_t>(pci_slot_id_nv);
+    return fmt::format("pci:{:04x}:{:02x}:{:02x}.{:x}", query.number<std::uint32_t>(pci_domain_id_nv),
+                       query.number<std::uint32_t>(pci_bus_id_nv), slot >> 3, slot & 7);
   }
   if (has("amd_device_attribute_query")) {  // a number for the kind of bus, and at the end bus, device and function
-    const auto a = ask.number<std::array<std::uint8_t, 24>>(topology_amd);
+    const auto a = query.number<std::array<std::uint8_t, 24>>(topology_amd);
     if (a[0] == 1) return fmt::format("pci:0000:{:02x}:{:02x}.{:x}", a[21], a[22], a[23]);
   }
   if (has("khr_device_uuid")) {
     std::string s = "uuid:";
-    for (std::uint8_t b : ask.number<std::array<std::uint8_t, 16>>(device_uuid_khr)) s += fmt::format("{:02x}", b);
+    for (std::uint8_t b : query.number<std::array<std::uint8_t, 16>>(device_uuid_khr)) s += fmt::format("{:02x}", b);
     return s;
   }
   return "";
@@ -110,8 +110,8 @@ std::string identity(const Asker& ask, const auto& has, Bits type) {
 }  // namespace
 
 DeviceFacts device_facts(PlatformId platform, DeviceId device, int index) {
-  const Asker ask(device);
-  const std::string extensions = " " + ask.text(device_extensions) + " ";
+  const DeviceQuery query(device);
+  const std::string extensions = " " + query.text(device_extensions) + " ";
   auto has = [&](const std::string& name) { return extensions.find(" cl_" + name + " ") != extensions.npos; };
 
   DeviceFacts facts;
@@ -119,31 +119,31 @@ DeviceFacts device_facts(PlatformId platform, DeviceId device, int index) {
   DeviceInfo& info = facts.info;
   info.device = {Backend::opencl, index};
   info.native_index = index;
-  info.name = printable_name(ask.text(device_name));
-  info.vendor = printable_name(ask.text(device_vendor));
-  info.driver_version = printable_name(platform_text(platform, platform_name) + " " + ask.text(driver_version));
-  const Bits type = ask.number<Bits>(device_type);
-  info.identity = identity(ask, has, type);
-  info.unified_memory = ask.number<std::uint32_t>(host_unified_memory) != 0;
+  info.name = printable_name(query.text(device_name));
+  info.vendor = printable_name(query.text(device_vendor));
+  info.driver_version = printable_name(platform_text(platform, platform_name) + " " + query.text(driver_version));
+  const Bits type = query.number<Bits>(device_type);
+  info.identity = identity(query, has, type);
+  info.unified_memory = query.number<std::uint32_t>(host_unified_memory) != 0;
   info.kind = type & type_cpu       ? DeviceKind::cpu
               : !(type & type_gpu)  ? DeviceKind::other
               : info.unified_memory ? DeviceKind::integrated_gpu
                                     : DeviceKind::discrete_gpu;
-  info.total_memory = ask.number<std::uint64_t>(global_mem_size);
-  info.compute_units = ask.number<std::uint32_t>(max_compute_units);
+  info.total_memory = query.number<std::uint64_t>(global_mem_size);
+  info.compute_units = query.number<std::uint32_t>(max_compute_units);
   info.state = DeviceState::enumerated;
-  if (!ask.number<std::uint32_t>(device_available)) {
+  if (!query.number<std::uint32_t>(device_available)) {
     info.state = DeviceState::loaded;
     info.reason = "the driver says that the device is not available";
     info.remedy = "See whether clinfo, or another OpenCL program, works on this device";
-  } else if (!ask.number<std::uint32_t>(compiler_available)) {
+  } else if (!query.number<std::uint32_t>(compiler_available)) {
     info.state = DeviceState::loaded;
     info.reason = "the driver has no compiler for OpenCL C";
     info.remedy = "Install the driver's compiler package";
   }
 
-  facts.dialect = emit::opencl_c_with(extensions, features_of(ask));
-  facts.dialect.fp64 = facts.dialect.fp64 || ask.number<Bits>(double_fp_config) != 0;
+  facts.dialect = emit::opencl_c_with(extensions, features_of(query));
+  facts.dialect.fp64 = facts.dialect.fp64 || query.number<Bits>(double_fp_config) != 0;
   Capabilities& can = info.can;
   can.f16 = true;  // vload_half and vstore_half are in every OpenCL
   can.bf16 = false;
@@ -152,36 +152,37 @@ DeviceFacts device_facts(PlatformId platform, DeviceId device, int index) {
   can.atomic_f32 = false;
   can.int8_dot = facts.dialect.dot4;
   can.max_block_threads =
-      static_cast<std::uint32_t>(std::min<std::size_t>(ask.number<std::size_t>(max_work_group_size, 1), 1024));
-  const auto sizes = ask.list<std::size_t>(max_work_item_sizes);
+      static_cast<std::uint32_t>(std::min<std::size_t>(query.number<std::size_t>(max_work_group_size, 1), 1024));
+  const auto sizes = query.list<std::size_t>(max_work_item_sizes);
   for (std::size_t d = 0; d < 3; ++d)
     can.max_block[d] = d < sizes.size() ? static_cast<std::uint32_t>(std::min<std::size_t>(sizes[d], 1024)) : 1;
-  can.shared_bytes = ask.number<std::uint64_t>(local_mem_size);
+  can.shared_bytes = query.number<std::uint64_t>(local_mem_size);
   // A CPU's driver keeps the local memory of a block's threads on one stack, and dies when that ends. What lives across
   // barriers lies there too.
   if (info.kind == DeviceKind::cpu) can.local_bytes = os::thread_stack_bytes() / 4 * 3;
-  can.max_parameter_bytes = ask.number<std::size_t>(max_parameter_size, 1024);
-  can.vector_bytes = std::max(16u, 4 * ask.number<std::uint32_t>(native_vector_width_float, 4));
+  can.max_parameter_bytes = query.number<std::size_t>(max_parameter_size, 1024);
+  can.vector_bytes = std::max(16u, 4 * query.number<std::uint32_t>(native_vector_width_float, 4));
   // Subgroups are used where their widths are known.
-  if (facts.dialect.subgroups && ask.number<std::uint32_t>(max_num_sub_groups) > 0) {
+  if (facts.dialect.subgroups && query.number<std::uint32_t>(max_num_sub_groups) > 0) {
     std::vector<std::uint32_t> widths;
-    for (std::size_t w : ask.list<std::size_t>(sub_group_sizes_intel)) widths.push_back(static_cast<std::uint32_t>(w));
+    for (std::size_t w : query.list<std::size_t>(sub_group_sizes_intel))
+      widths.push_back(static_cast<std::uint32_t>(w));
     if (widths.empty())
-      if (const auto w = ask.number<std::uint32_t>(wavefront_width_amd)) widths = {w};
+      if (const auto w = query.number<std::uint32_t>(wavefront_width_amd)) widths = {w};
     if (widths.empty())
-      if (const auto w = ask.number<std::uint32_t>(warp_size_nv)) widths = {w};
+      if (const auto w = query.number<std::uint32_t>(warp_size_nv)) widths = {w};
     if (!widths.empty()) can.subgroup_widths = widths;
   }
   facts.dialect.subgroups = can.subgroup_widths != std::vector<std::uint32_t>{1};
-  const bool three = ask.text(device_version).starts_with("OpenCL 3");
+  const bool three = query.text(device_version).starts_with("OpenCL 3");
   facts.build_options =
       facts.dialect.subgroups || can.int8_dot ? (three ? "-cl-std=CL3.0" : "-cl-std=CL2.0") : "-cl-std=CL1.2";
   facts.build_options += " -w";  // PoCL counts warnings on standard error
-  if (ask.number<Bits>(single_fp_config) & fp_correctly_rounded_divide_sqrt)
+  if (query.number<Bits>(single_fp_config) & fp_correctly_rounded_divide_sqrt)
     facts.build_options += " -cl-fp32-correctly-rounded-divide-sqrt";
   if (aborts_when_it_optimises(platform_text(platform, platform_version))) facts.build_options += " -cl-opt-disable";
-  facts.largest_allocation = ask.number<std::uint64_t>(max_mem_alloc_size);
-  info.blas = backend::first_found("CLBlast", clblast_candidates());
+  facts.largest_allocation = query.number<std::uint64_t>(max_mem_alloc_size);
+  info.blas = backend::first_installed("CLBlast", clblast_candidates());
   if (info.kind == DeviceKind::cpu && !info.blas.starts_with("no "))
     info.blas += ", on a CPU with TESSERA_BLAS=vendor only";  // device/launch/vendor_product.h
   facts.reports_free_memory = has("amd_device_attribute_query");

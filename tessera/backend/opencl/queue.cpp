@@ -40,25 +40,25 @@ void ClEvent::tell() const {
 }
 void ClEvent::wait_for_all(bool tell_now) {
   const Code waited = api().wait_events(1, &event_);
-  const bool told = before_ && before_->settle(number_, tell_now);  // first: they know better what went wrong
-  if (told && status() == failed_before) return;
+  const bool reported = before_ && before_->settle(number_, tell_now);  // first: they know better what went wrong
+  if (reported && status() == failed_before) return;
   tell();
   check(waited, "clWaitForEvents", to_string(device_->facts.info.device));
 }
 
 // What may have failed.
 
-void Unproven::add(std::uint64_t number, std::shared_ptr<ClEvent> command) {
+void UncheckedCommands::add(std::uint64_t number, std::shared_ptr<ClEvent> command) {
   std::lock_guard guard(lock_);
   commands_.push_back({number, std::move(command)});
   if (commands_.size() < look_at_) return;
   std::erase_if(commands_, [](const Command& c) { return c.event->status() == success; });
   look_at_ = std::max(least_looked_at, 2 * commands_.size());
 }
-bool Unproven::settle(std::uint64_t number, bool tell) {
+bool UncheckedCommands::settle(std::uint64_t number, bool tell) {
   for (;;) {
     std::shared_ptr<ClEvent> running, failed;
-    bool told = false;
+    bool reported = false;
     {
       std::lock_guard guard(lock_);
       const auto past = std::ranges::upper_bound(commands_, number, {}, &Command::number);
@@ -66,17 +66,17 @@ bool Unproven::settle(std::uint64_t number, bool tell) {
         const Code status = c.event->status();
         if (status > 0)
           running = c.event;
-        else if (status < 0 && c.number <= told_)
-          told = true;
+        else if (status < 0 && c.number <= reported_)
+          reported = true;
         else if (status < 0 && !failed)
           failed = c.event;
         return status == success;
       });
       commands_.erase(gone, past);
-      if (failed && tell) told_ = std::max(told_, number);
+      if (failed && tell) reported_ = std::max(reported_, number);
     }
     if (failed) failed->tell();
-    if (!running) return told;
+    if (!running) return reported;
     running->wait_end();  // without the lock: it may take long
   }
 }
@@ -131,7 +131,7 @@ std::byte* ClQueue::room(std::size_t bytes) {
   return piece.host + piece.used;
 }
 void ClQueue::check_commands(bool tell) {
-  std::shared_ptr<Unproven> unproven;
+  std::shared_ptr<UncheckedCommands> unproven;
   std::uint64_t upto;
   {
     std::lock_guard guard(lock_);
@@ -141,7 +141,7 @@ void ClQueue::check_commands(bool tell) {
   try {
     unproven->settle(upto, tell);
   } catch (...) {
-    auto fresh = std::make_shared<Unproven>();  // events that were recorded before go on telling of it
+    auto fresh = std::make_shared<UncheckedCommands>();  // events that were recorded before go on telling of it
     std::lock_guard guard(lock_);
     unproven_ = std::move(fresh);
     throw;
@@ -242,7 +242,7 @@ void ClQueue::launch(LoadedKernel& kernel, std::array<std::uint64_t, 3> shape, s
 }
 
 std::shared_ptr<DriverEvent> ClQueue::record() {
-  std::shared_ptr<Unproven> before;
+  std::shared_ptr<UncheckedCommands> before;
   std::uint64_t upto;
   {
     std::lock_guard guard(lock_);
@@ -258,7 +258,7 @@ std::shared_ptr<DriverEvent> ClQueue::record() {
 
 void ClQueue::wait(DriverEvent& event) {
   auto& other = static_cast<ClEvent&>(event);
-  if (other.device() != &device_) return other.wait_and_tell();  // of another context: only the host can wait for both
+  if (other.device() != &device_) return other.wait_and_throw();  // of another context: only the host can wait for both
   const Event raw = other.get();
   check(api().enqueue_barrier(queue_, 1, &raw, nullptr), "clEnqueueBarrierWithWaitList");
   submitted();

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "tessera/backend/stream/errors.h"
-#include "tessera/backend/stream/load.h"
+#include "tessera/backend/stream/library.h"
 #include "tessera/base/os/library_search.h"
 
 namespace tessera::rocm {
@@ -22,7 +22,7 @@ void* pointer(Address address) { return reinterpret_cast<void*>(static_cast<std:
 std::vector<std::filesystem::path> toolkit_folders() {
   std::vector<std::filesystem::path> folders;
   for (const char* variable : {"ROCM_PATH", "ROCM_HOME", "HIP_PATH"})
-    if (const std::string root = stream::named_by(variable); !root.empty())
+    if (const std::string root = stream::library_from_variable(variable); !root.empty())
       folders.push_back(std::filesystem::path(root) / "lib");
   for (auto& folder : os::folders_named("/opt", "rocm", "lib")) folders.push_back(std::move(folder));
   for (auto& packages : os::python_packages()) folders.push_back(packages / "_rocm_sdk_core" / "lib");
@@ -30,7 +30,8 @@ std::vector<std::filesystem::path> toolkit_folders() {
 }
 
 std::vector<std::string> runtime_candidates() {
-  if (std::string named = stream::named_by("TESSERA_ROCM_LIBRARY"); !named.empty()) return {std::move(named)};
+  if (std::string named = stream::library_from_variable("TESSERA_ROCM_LIBRARY"); !named.empty())
+    return {std::move(named)};
   std::vector<std::string> names = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"};
   for (std::string& file : os::library_files(toolkit_folders(), "libamdhip64.so")) names.push_back(std::move(file));
   return names;

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "tessera/backend/rocm/hip_api.h"
-#include "tessera/backend/stream/load.h"
+#include "tessera/backend/stream/library.h"
 #include "tessera/backend/stream/lt_blas.h"
 #include "tessera/base/error.h"
 #include "tessera/base/os/library_search.h"
@@ -17,7 +17,7 @@ namespace {
 
 std::vector<std::string> candidates(const char* variable, const std::string& stem,
                                     std::initializer_list<const char*> numbers) {
-  const std::string named = stream::named_by(variable);
+  const std::string named = stream::library_from_variable(variable);
   if (named == "none") return {};
   if (!named.empty()) return {named};
   std::vector<std::string> names;
@@ -66,7 +66,7 @@ class RocblasBlas final : public DriverBlas {
     if (code == 0) return;
     const char* const said = call_.status_text(code);
     fail<KernelError>(
-        {.asked = name_, .wrong = fmt::format("rocblas_{} answered {} ({})", function, code, said ? said : "")});
+        {.operation = name_, .wrong = fmt::format("rocblas_{} answered {} ({})", function, code, said ? said : "")});
   }
   static int type_of(DType t) { return t == DType::f16 ? rocblas_f16 : t == DType::bf16 ? rocblas_bf16 : rocblas_f32; }
   // a and b change places: to the library, which counts by columns, everything is transposed.

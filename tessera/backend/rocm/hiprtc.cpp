@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "tessera/backend/rocm/hip_api.h"
-#include "tessera/backend/stream/load.h"
+#include "tessera/backend/stream/library.h"
 #include "tessera/backend/stream/table_api.h"
 #include "tessera/base/error.h"
 #include "tessera/base/os/library_search.h"
@@ -27,7 +27,8 @@ bool Hiprtc::take(os::Library library) {
 }
 
 std::vector<std::string> hiprtc_candidates() {
-  if (std::string named = stream::named_by("TESSERA_HIPRTC_LIBRARY"); !named.empty()) return {std::move(named)};
+  if (std::string named = stream::library_from_variable("TESSERA_HIPRTC_LIBRARY"); !named.empty())
+    return {std::move(named)};
   std::vector<std::string> names;
   for (int major : {7, 6, 5}) names.push_back(fmt::format("libhiprtc.so.{}", major));
   for (const std::string& runtime : runtime_candidates())  // beside it
@@ -44,7 +45,7 @@ Hiprtc Hiprtc::open(const os::Library& runtime, int major) {
     out.reason_ += (out.reason_.empty() ? "" : "; ") + library.reason();
     return false;
   };
-  if (const std::string named = stream::named_by("TESSERA_HIPRTC_LIBRARY"); !named.empty()) {
+  if (const std::string named = stream::library_from_variable("TESSERA_HIPRTC_LIBRARY"); !named.empty()) {
     attempt(named);
     return out;
   }
@@ -63,12 +64,13 @@ stream::Image Hiprtc::compile(const std::string& text, const std::string& archit
     if (code == 0) return;
     const std::string wrong = fmt::format("{} answered {} ({})", function, code, call_.error_string(code));
     if (code == hiprtc_out_of_memory)
-      fail<OutOfMemory>({.asked = "hiprtc", .wrong = wrong, .todo = "Free memory of the host"});
-    fail<KernelError>({.asked = "hiprtc",
+      fail<OutOfMemory>({.operation = "hiprtc", .wrong = wrong, .remedy = "Free memory of the host"});
+    fail<KernelError>({.operation = "hiprtc",
                        .with = {{"library", library_.file()}, {"architecture", architecture}},
                        .wrong = wrong,
-                       .todo = "See whether libhiprtc-builtins and libamd_comgr of its version are installed (Debian: "
-                               "libhiprtc-builtins5, libamd-comgr2)"});
+                       .remedy =
+                           "See whether libhiprtc-builtins and libamd_comgr of its version are installed (Debian: "
+                           "libhiprtc-builtins5, libamd-comgr2)"});
   };
   const std::string option = "--gpu-architecture=" + architecture;
   return stream::compile_text(call_, "hiprtc", text, {option.c_str()}, hiprtc_compilation, check,

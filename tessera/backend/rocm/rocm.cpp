@@ -8,11 +8,11 @@
 
 #include <fmt/format.h>
 
-#include "tessera/backend/common/causes.h"
+#include "tessera/backend/common/missing_device.h"
 #include "tessera/backend/rocm/hip_api.h"
 #include "tessera/backend/rocm/hipblas.h"
 #include "tessera/backend/rocm/hiprtc.h"
-#include "tessera/backend/stream/load.h"
+#include "tessera/backend/stream/library.h"
 #include "tessera/base/os/hardware.h"
 #include "tessera/base/os/system.h"
 
@@ -31,7 +31,7 @@ constexpr std::initializer_list<const char*> visibility = {"HIP_VISIBLE_DEVICES"
 std::string without_library() { return stream::remedy_without_library(os::amd, install_runtime); }
 
 std::string remedy_without_device(Code code) {
-  if (std::string why = backend::why_no_device(os::amd, visibility); !why.empty()) return why;
+  if (std::string why = backend::explain_missing_device(os::amd, visibility); !why.empty()) return why;
   if (code == 35) return "Install a newer kernel driver (amdgpu-dkms), or an older ROCm";
   return "See whether rocminfo lists the card; ROCm supports only some of AMD's cards, and newer cards need a newer "
          "ROCm";
@@ -42,8 +42,8 @@ class RocmVendor final : public stream::Vendor {
   Backend backend() const override { return Backend::rocm; }
   const stream::Api& api() const override { return *api_; }
 
-  ForeignPart loads() const override {
-    ForeignPart part{"", runtime_candidates(), hiprtc_candidates()};
+  VendorDriver loads() const override {
+    VendorDriver part{"", runtime_candidates(), hiprtc_candidates()};
     for (const char* file : {"libamd_comgr.so.3", "libamd_comgr.so.2"}) part.beside.emplace_back(file);  // hiprtc's
     for (const auto& candidates : {hipblaslt_candidates(), rocblas_candidates()})
       part.beside.insert(part.beside.end(), candidates.begin(), candidates.end());
@@ -52,8 +52,8 @@ class RocmVendor final : public stream::Vendor {
 
   int start(BackendReport& report) override {
     if (!library_.usable()) library_ = open_runtime();
-    if (!stream::opened(report, "TESSERA_ROCM_LIBRARY", library_.file, library_.missing,
-                        "older than ROCm 5, or not AMD's HIP runtime", without_library, install_runtime))
+    if (!stream::check_library(report, "TESSERA_ROCM_LIBRARY", library_.file, library_.missing,
+                               "older than ROCm 5, or not AMD's HIP runtime", without_library, install_runtime))
       return 0;
     if (!library_.layout.symbol) {
       report.reason =
@@ -81,7 +81,7 @@ class RocmVendor final : public stream::Vendor {
     return count;
   }
 
-  bool order_is_chosen() const override {
+  bool has_user_order() const override {
     return std::ranges::any_of(visibility, [](const char* name) { return os::environment(name).has_value(); });
   }
 
@@ -102,7 +102,7 @@ class RocmVendor final : public stream::Vendor {
 
  private:
   const RuntimeFunctions& call() const { return library_.call; }
-  void judge(DeviceInfo& info, const stream::DeviceFacts& facts, int mode) const;
+  void check_support(DeviceInfo& info, const stream::DeviceFacts& facts, int mode) const;
 
   RuntimeLibrary library_;
   std::unique_ptr<HipApi> api_;
@@ -132,8 +132,8 @@ stream::DeviceFacts RocmVendor::describe(int ordinal) {
   info.unified_memory = ask(integrated) != 0;
   info.kind = info.unified_memory ? DeviceKind::integrated_gpu : DeviceKind::discrete_gpu;
   info.compute_units = number(multiprocessor_count);
-  info.blas = library_.major() >= 6 ? backend::first_found("hipBLASLt", hipblaslt_candidates()) : "no hipBLASLt";
-  if (info.blas.starts_with("no ")) info.blas = backend::first_found("rocBLAS", rocblas_candidates());
+  info.blas = library_.major() >= 6 ? backend::first_installed("hipBLASLt", hipblaslt_candidates()) : "no hipBLASLt";
+  if (info.blas.starts_with("no ")) info.blas = backend::first_installed("rocBLAS", rocblas_candidates());
 
   // Twice its size: a library that writes more than its major version promises must not reach our stack.
   std::vector<char> properties(2 * library_.layout.bytes, '\0');
@@ -158,11 +158,11 @@ stream::DeviceFacts RocmVendor::describe(int ordinal) {
   can.max_parameter_bytes = 4096;
   can.max_blocks = {number(max_grid_dim_x, 2147483647), number(max_grid_dim_y, 65535), number(max_grid_dim_z, 65535)};
   can.max_grid_threads = {0xffffffff, 0xffffffff, 0xffffffff};  // HIP counts a dimension's threads in 32 bits
-  judge(info, facts, ask(compute_mode));
+  check_support(info, facts, ask(compute_mode));
   return facts;
 }
 
-void RocmVendor::judge(DeviceInfo& info, const stream::DeviceFacts& facts, int mode) const {
+void RocmVendor::check_support(DeviceInfo& info, const stream::DeviceFacts& facts, int mode) const {
   info.state = DeviceState::loaded;
   if (mode == compute_mode_prohibited) {
     info.reason = "the device's compute mode is \"prohibited\"";
@@ -173,7 +173,7 @@ void RocmVendor::judge(DeviceInfo& info, const stream::DeviceFacts& facts, int m
     info.remedy = "See what rocminfo says of the card, and whether the libraries of ROCm are all of one version";
   } else if (!hiprtc_.usable()) {
     info.reason = "the device answers, but hiprtc, which compiles its kernels, was not found: " + hiprtc_.reason();
-    info.remedy = !stream::named_by("TESSERA_HIPRTC_LIBRARY").empty()
+    info.remedy = !stream::library_from_variable("TESSERA_HIPRTC_LIBRARY").empty()
                       ? stream::remedy_where_named("TESSERA_HIPRTC_LIBRARY")
                       : fmt::format(
                             "Install hiprtc of ROCm {} (Debian: libhiprtc-builtins5 with libamdhip64-5; from AMD's own "

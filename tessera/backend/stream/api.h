@@ -88,7 +88,7 @@ class Api {
   virtual Code load_module(const std::string& image, Handle* module, std::string* log) const = 0;
   virtual Code unload_module(Handle module) const = 0;
   virtual Code get_function(Handle module, const char* entry, Handle* function) const = 0;
-  virtual Code largest_block(Handle function, int* threads) const = 0;
+  virtual Code max_block_size(Handle function, int* threads) const = 0;
   /// Allows launches of the function with this much dynamic shared memory.
   virtual Code allow_shared(Handle function, std::size_t bytes) const = 0;
   /// The values of `arguments` need not live longer than the call.
@@ -153,12 +153,12 @@ class Vendor {
   virtual int start(BackendReport& report) = 0;
   /// The libraries that `start` opens, as the loader is asked for them, and their compiler. Opens nothing, and reads
   /// nothing that changes: a child of fork asks this while the lock is another thread's of its parent for ever.
-  virtual ForeignPart loads() const { return {}; }
+  virtual VendorDriver loads() const { return {}; }
   /// What the device with the driver's number says of itself. One that cannot be used has state `loaded` and a reason.
   virtual DeviceFacts describe(int ordinal) = 0;
   /// The user named the devices in this order by a variable: it is kept. Else they are sorted by PCI address, then
   /// `order`.
-  virtual bool order_is_chosen() const = 0;
+  virtual bool has_user_order() const = 0;
   virtual std::string uuid(int ordinal) const = 0;  ///< "uuid:...", empty if the driver tells none
   virtual Image compile(const DeviceFacts& facts, const backend::Program& program) = 0;
   /// What makes the images of these facts' device, and loads them; empty: they are not kept on disk.
@@ -173,7 +173,7 @@ class Vendor {
   /// The driver refused to load what `compile` made. Changes `facts.architecture` and what
   /// `facts.dialect` says of mathematics to
   /// another compiler's, and gives true, if there is one that was not tried.
-  virtual bool turn_to_another_compiler(DeviceFacts&) { return false; }
+  virtual bool switch_compiler(DeviceFacts&) { return false; }
 };
 
 /// The backend over a vendor's functions.

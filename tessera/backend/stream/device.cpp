@@ -15,19 +15,19 @@ namespace tessera::stream {
 
 // Contexts.
 
-InContext::InContext(const DeviceContext& device, Doing doing) : device_(device) {
+ContextScope::ContextScope(const DeviceContext& device, Doing doing) : device_(device) {
   if (doing == anything) relaxed_.emplace(device.api());
   const Api& api = device.api();
   device.check(api.current(&before_), "asking which context is current");
   if (before_ != device.context) device.check(api.set_current(device.context), "making the context current");
 }
-InContext::~InContext() {
+ContextScope::~ContextScope() {
   if (before_ != device_.context) device_.api().set_current(before_);
 }
 
 // Events. Making one costs several times what recording it does, so they are used again.
 
-Handle DeviceContext::take_event() {
+Handle DeviceContext::acquire_event() {
   {
     std::lock_guard guard(lock_);
     if (!events_.empty()) {
@@ -40,7 +40,7 @@ Handle DeviceContext::take_event() {
   check(api().create_event(&event), "making an event");
   return event;
 }
-void DeviceContext::give_event(Handle event) noexcept {
+void DeviceContext::release_event(Handle event) noexcept {
   try {
     std::lock_guard guard(lock_);
     events_.push_back(event);
@@ -49,11 +49,11 @@ void DeviceContext::give_event(Handle event) noexcept {
 }
 
 bool StreamEvent::done() {
-  const InContext in(device_);
+  const ContextScope in(device_);
   return device_.api().query_event(event_) != not_ready;  // done, or failed: wait() tells
 }
 void StreamEvent::wait() {
-  const InContext in(device_);
+  const ContextScope in(device_);
   device_.check(device_.api().synchronize_event(event_), "waiting for work");
 }
 
@@ -64,7 +64,7 @@ Address address_of(const Allocation& a) { return reinterpret_cast<std::uintptr_t
 }  // namespace
 
 std::uint64_t StreamDevice::free_memory() const {
-  const InContext in(device_);
+  const ContextScope in(device_);
   std::size_t free = 0, total = 0;
   device_.check(device_.api().memory_info(&free, &total), "asking for free memory");
   return free;
@@ -72,7 +72,7 @@ std::uint64_t StreamDevice::free_memory() const {
 
 // Allocation::handle of device memory is its address; of pinned memory it is null and `host` is set.
 Allocation StreamDevice::allocate(std::size_t bytes, MemoryKind kind) {
-  const InContext in(device_);
+  const ContextScope in(device_);
   const Api& api = device_.api();
   const std::size_t size = std::max<std::size_t>(bytes, 1);
   Address address = 0;
@@ -83,11 +83,11 @@ Allocation StreamDevice::allocate(std::size_t bytes, MemoryKind kind) {
     std::size_t free = 0, total = 0;
     const bool known = !pinned && api.memory_info(&free, &total) == success;
     fail<OutOfMemory>(
-        {.asked = device_.name(),
+        {.operation = device_.name(),
          .with = {{"bytes", std::to_string(bytes)}, {"free", known ? std::to_string(free) : "unknown"}},
          .wrong = std::string("the driver has no ") + (pinned ? "pinned host" : "device") +
                   " memory of this size: " + api.code_text(code),
-         .todo = "Free arrays, or work on smaller pieces; other programs may hold memory of this device"});
+         .remedy = "Free arrays, or work on smaller pieces; other programs may hold memory of this device"});
   }
   device_.check(code, "allocating memory");
   return {reinterpret_cast<void*>(static_cast<std::uintptr_t>(address)), static_cast<std::byte*>(host), bytes};
@@ -95,7 +95,7 @@ Allocation StreamDevice::allocate(std::size_t bytes, MemoryKind kind) {
 
 void StreamDevice::release(const Allocation& allocation) noexcept {
   try {
-    const InContext in(device_);
+    const ContextScope in(device_);
     if (allocation.handle)
       device_.api().release(address_of(allocation));
     else if (allocation.host)
@@ -106,10 +106,10 @@ void StreamDevice::release(const Allocation& allocation) noexcept {
 
 // Other devices.
 
-bool StreamDevice::reaches(DriverDevice& other) {
+bool StreamDevice::enable_peer_access(DriverDevice& other) {
   const auto* const peer = dynamic_cast<StreamDevice*>(&other);  // a driver that was registered instead is another
   if (!peer || peer == this || &peer->device_.vendor != &device_.vendor) return false;
-  const InContext in(device_);
+  const ContextScope in(device_);
   const Api& api = device_.api();
   bool can = false;
   const Code code = api.enable_peer(device_.facts.ordinal, peer->device_.facts.ordinal, peer->device_.context, &can);
@@ -130,7 +130,7 @@ class BlasInContext final : public DriverBlas {
       : device_(device), blas_(std::move(blas)) {}
   ~BlasInContext() override {
     try {
-      const InContext in(device_);
+      const ContextScope in(device_);
       blas_.reset();
     } catch (...) {  // the device is lost, and what the library has there with it
       static_cast<void>(blas_.release());
@@ -140,11 +140,11 @@ class BlasInContext final : public DriverBlas {
   BlasInContext& operator=(const BlasInContext&) = delete;
   const std::string& name() const override { return blas_->name(); }
   std::optional<std::size_t> plan(const BlasProduct& product, const BlasOperands& operands) override {
-    const InContext in(device_);
+    const ContextScope in(device_);
     return blas_->plan(product, operands);
   }
   void enqueue(DriverQueue& queue, const BlasProduct& product, const BlasOperands& operands) override {
-    const InContext in(device_);
+    const ContextScope in(device_);
     blas_->enqueue(queue, product, operands);
   }
 
@@ -156,7 +156,7 @@ class BlasInContext final : public DriverBlas {
 
 DriverBlas* StreamDevice::blas(std::string& why) {
   if (blas_) return blas_.get();
-  const InContext in(device_);
+  const ContextScope in(device_);
   std::lock_guard guard(device_.vendor.lock);
   if (auto opened = device_.vendor.open_blas(device_.facts, why))
     blas_ = std::make_unique<BlasInContext>(device_, std::move(opened));
@@ -175,7 +175,7 @@ std::string StreamDevice::image_key() {
 }
 
 std::string StreamDevice::build(const CompileRequest& request) {
-  const InContext in(device_);
+  const ContextScope in(device_);
   std::lock_guard guard(device_.vendor.lock);
   const DeviceFacts& facts = device_.facts;
   backend::KernelImage image;
@@ -193,7 +193,7 @@ std::string StreamDevice::build(const CompileRequest& request) {
 }
 
 std::unique_ptr<LoadedKernel> StreamDevice::load(const CompileRequest& request, const std::string& bytes) {
-  const InContext in(device_);
+  const ContextScope in(device_);
   std::lock_guard guard(device_.vendor.lock);
   const Api& api = device_.api();
   DeviceFacts& facts = device_.facts;
@@ -207,24 +207,24 @@ std::unique_ptr<LoadedKernel> StreamDevice::load(const CompileRequest& request, 
   const Code code = api.load_module(image.program, &module, &said);
   if (api.fault_of(code) == Fault::refused) {
     const std::string used = facts.architecture;
-    if (device_.vendor.turn_to_another_compiler(facts)) {
+    if (device_.vendor.switch_compiler(facts)) {
       logging::warn(fmt::format("{}: the driver refused to load what was compiled for {} ({}); from now on for {}",
                                 device_.name(), used, api.code_text(code), facts.architecture));
       return nullptr;
     }
-    fail<KernelError>({.asked = "kernel " + request.function->name,
+    fail<KernelError>({.operation = "kernel " + request.function->name,
                        .with = {{"device", device_.name() + " " + facts.info.name},
                                 {"architecture", facts.architecture},
                                 {"driver", facts.info.driver_version}},
                        .wrong = "the driver refused to load what the compiler made: " + api.code_text(code) +
                                 (said.empty() ? "" : "\n" + said),
-                       .todo = "Most often the driver is older than the compiler: install a newer driver, or the "
-                               "compiler of the version that the driver supports"});
+                       .remedy = "Most often the driver is older than the compiler: install a newer driver, or the "
+                                 "compiler of the version that the driver supports"});
   }
   device_.check(code, "loading a kernel");
   std::shared_ptr<void> owned(module, [&device = device_](Handle m) {
     try {
-      const InContext inside(device);
+      const ContextScope inside(device);
       device.api().unload_module(m);
     } catch (...) {  // the device is lost, and its modules with it
     }
@@ -255,17 +255,17 @@ StreamKernel::StreamKernel(DeviceContext& device, std::shared_ptr<void> module, 
   stream::check(api, api.get_function(module_.get(), emitted.entry.c_str(), &function_), "looking a kernel up",
                 subject);
   int threads = 0;  // fewer than the device's where the kernel takes many registers
-  if (api.largest_block(function_, &threads) == success && threads > 0)
+  if (api.max_block_size(function_, &threads) == success && threads > 0)
     block_threads_ = std::min<std::uint64_t>(block_threads_, static_cast<std::uint64_t>(threads));
   const std::uint64_t wanted = std::uint64_t{shape_.block[0]} * shape_.block[1] * shape_.block[2];
   if (shape_.kind == ir::KernelKind::block && wanted > block_threads_)
     fail<KernelError>(
-        {.asked = subject,
+        {.operation = subject,
          .with = {{"device", device.name() + " " + device.facts.info.name}},
          .wrong = fmt::format("its blocks have {} threads, and with the registers it takes this device runs "
                               "at most {}",
                               wanted, block_threads_),
-         .todo = "Declare it with smaller blocks"});
+         .remedy = "Declare it with smaller blocks"});
   if (emitted.dynamic_shared_bytes != 0)
     stream::check(api, api.allow_shared(function_, emitted.dynamic_shared_bytes), "asking for shared memory", subject);
 }

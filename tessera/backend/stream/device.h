@@ -32,8 +32,8 @@ class DeviceContext {
     if (code != success) stream::check(api(), code, doing, name());
   }
 
-  Handle take_event();  ///< in the context; of those given back, or a new one
-  void give_event(Handle event) noexcept;
+  Handle acquire_event();  ///< in the context; of those given back, or a new one
+  void release_event(Handle event) noexcept;
 
  private:
   std::mutex lock_;
@@ -56,14 +56,14 @@ class Relaxed {
 
 /// Makes the device's context current on this thread, whose callers are arbitrary, and puts back what was current:
 /// other code on this thread may have a device of its own, or capture a stream.
-class InContext {
+class ContextScope {
  public:
   /// What is done there: anything, or only putting work into a stream of ours, which captures of others do not forbid.
   enum Doing { anything, enqueuing };
-  explicit InContext(const DeviceContext& device, Doing doing = anything);
-  ~InContext();
-  InContext(const InContext&) = delete;
-  InContext& operator=(const InContext&) = delete;
+  explicit ContextScope(const DeviceContext& device, Doing doing = anything);
+  ~ContextScope();
+  ContextScope(const ContextScope&) = delete;
+  ContextScope& operator=(const ContextScope&) = delete;
 
  private:
   const DeviceContext& device_;
@@ -74,7 +74,7 @@ class InContext {
 class StreamEvent final : public DriverEvent {
  public:
   StreamEvent(Handle event, DeviceContext& device) : event_(event), device_(device) {}
-  ~StreamEvent() override { device_.give_event(event_); }
+  ~StreamEvent() override { device_.release_event(event_); }
   StreamEvent(const StreamEvent&) = delete;
   StreamEvent& operator=(const StreamEvent&) = delete;
   bool done() override;
@@ -101,7 +101,7 @@ class StreamKernel final : public LoadedKernel {
   void set_node(Handle executable, Handle node, const std::array<std::uint64_t, 3>& shape,
                 std::span<const Argument> arguments) const;
   /// At its first launch a driver may still load the kernel.
-  InContext::Doing launching() { return known_.exchange(true) ? InContext::enqueuing : InContext::anything; }
+  ContextScope::Doing launching() { return known_.exchange(true) ? ContextScope::enqueuing : ContextScope::anything; }
 
  private:
   std::atomic<bool> known_ = false;
@@ -200,7 +200,7 @@ class StreamDevice final : public DriverDevice {
  public:
   explicit StreamDevice(DeviceContext& device) : device_(device) {}
   const DeviceContext& context() const { return device_; }
-  bool reaches(DriverDevice& other) override;
+  bool enable_peer_access(DriverDevice& other) override;
   DriverBlas* blas(std::string& why) override;
   const DeviceInfo& info() const override { return device_.facts.info; }
   std::uint64_t free_memory() const override;

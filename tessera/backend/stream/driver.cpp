@@ -22,46 +22,49 @@ class StreamDriver final : public Driver {
 
   BackendReport enumerate() override {
     std::lock_guard guard(vendor_->lock);
-    return last_ = look();
+    return last_ = enumerate_devices();
   }
 
-  std::optional<std::vector<ForeignPart>> foreign() override { return std::vector<ForeignPart>{vendor_->loads()}; }
+  std::optional<std::vector<VendorDriver>> vendor_drivers() override {
+    return std::vector<VendorDriver>{vendor_->loads()};
+  }
   void allow(std::vector<std::string> parts) override { allowed_ = !parts.empty(); }
 
   std::unique_ptr<DriverDevice> open(int index) override {
     std::lock_guard guard(vendor_->lock);
     const std::string asked = to_string(Device{backend(), index});
     if (!allowed_)
-      fail<DeviceError>({.asked = asked,
+      fail<DeviceError>({.operation = asked,
                          .wrong = "the driver showed no device in a process of its own, so it is not loaded",
-                         .todo = "See discover() for what it answered"});
-    if (devices_.empty()) last_ = look();
+                         .remedy = "See discover() for what it answered"});
+    if (devices_.empty()) last_ = enumerate_devices();
     if (index < 0 || static_cast<std::size_t>(index) >= devices_.size())
       fail<DeviceError>(
-          {.asked = asked,
+          {.operation = asked,
            .wrong = devices_.empty() ? last_.reason
                                      : fmt::format("there are {} {} devices", devices_.size(), backend_name(backend())),
-           .todo = devices_.empty() ? last_.remedy : fmt::format("The first is {}:0", backend_name(backend()))});
+           .remedy = devices_.empty() ? last_.remedy : fmt::format("The first is {}:0", backend_name(backend()))});
     DeviceContext& device = *devices_[static_cast<std::size_t>(index)];
     const DeviceInfo& info = device.facts.info;
     if (info.state == DeviceState::loaded)
-      fail<DeviceError>({.asked = asked, .with = {{"name", info.name}}, .wrong = info.reason, .todo = info.remedy});
+      fail<DeviceError>(
+          {.operation = asked, .with = {{"name", info.name}}, .wrong = info.reason, .remedy = info.remedy});
     if (!device.open) {
       const Relaxed relaxed(device.api());
       const Code code = device.api().context_of(device.facts.ordinal, &device.context);
       if (code != success)
         fail<DeviceError>(
-            {.asked = asked,
+            {.operation = asked,
              .with = {{"name", info.name}},
              .wrong = "the driver gave no context: " + device.api().code_text(code),
-             .todo = "See whether other programs hold all of the device's memory, or have it to themselves"});
+             .remedy = "See whether other programs hold all of the device's memory, or have it to themselves"});
       device.open = true;
     }
     return std::make_unique<StreamDevice>(device);
   }
 
  private:
-  BackendReport look() {
+  BackendReport enumerate_devices() {
     BackendReport report;
     report.backend = backend();
     report.state = DeviceState::supported;
@@ -75,7 +78,7 @@ class StreamDriver final : public Driver {
         *text = printable_name(*text);
     }
     // The drivers' own order is by guessed speed, and changes with what is plugged in.
-    if (!vendor_->order_is_chosen())
+    if (!vendor_->has_user_order())
       std::ranges::stable_sort(found, {}, [](const DeviceFacts& f) { return std::tie(f.info.identity, f.order); });
     name_apart(found);
     for (std::size_t i = 0; i < found.size(); ++i) {

@@ -41,17 +41,18 @@ void check(const Api& api, Code code, const char* doing, const std::string& subj
   const std::string wrong = std::string(doing) + ": the driver answered " + api.code_text(code);
   switch (api.fault_of(code)) {
     case Fault::memory:
-      fail<OutOfMemory>({.asked = subject, .wrong = wrong, .todo = "Free arrays, or work on smaller pieces"});
+      fail<OutOfMemory>({.operation = subject, .wrong = wrong, .remedy = "Free arrays, or work on smaller pieces"});
     case Fault::refused:
     case Fault::none:
       fail<KernelError>(
-          {.asked = subject, .wrong = wrong, .todo = "The driver refused this; the device can be used on"});
+          {.operation = subject, .wrong = wrong, .remedy = "The driver refused this; the device can be used on"});
     case Fault::lost: break;
   }
-  fail<DeviceLost>({.asked = subject,
+  fail<DeviceLost>({.operation = subject,
                     .wrong = wrong,
-                    .todo = "Other devices can be used on; this one in a new process. Run with TESSERA_SYNC=1 to learn "
-                            "which kernel or copy it was"});
+                    .remedy =
+                        "Other devices can be used on; this one in a new process. Run with TESSERA_SYNC=1 to learn "
+                        "which kernel or copy it was"});
 }
 
 }  // namespace tessera::stream

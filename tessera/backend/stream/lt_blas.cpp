@@ -91,7 +91,7 @@ class LtBlas final : public DriverBlas {
     if (code == 0) return;
     const char* const said = text_ ? text_(code) : nullptr;
     fail<KernelError>(
-        {.asked = name_,
+        {.operation = name_,
          .wrong = fmt::format("{}{} answered {}{}", name_, function, code, said ? fmt::format(" ({})", said) : "")});
   }
 

@@ -23,7 +23,7 @@ Staging::Chunk* Staging::room(Handle stream) {
   if (at_ < chunks_.size() && chunks_[at_].used < chunk_bytes) return &chunks_[at_];
   const Api& api = device_.api();
   if (at_ < chunks_.size()) {  // full: later uploads may have it when all that is in it is copied
-    const Handle event = device_.take_event();
+    const Handle event = device_.acquire_event();
     chunks_[at_].copied = std::make_unique<StreamEvent>(event, device_);
     device_.check(api.record_event(event, stream), "recording an event");
     at_ = (at_ + 1) % chunks;
@@ -79,17 +79,17 @@ void Staging::release() noexcept {
 // Queue.
 
 StreamQueue::StreamQueue(DeviceContext& device) : device_(device), staging_(device) {
-  const InContext in(device_);
+  const ContextScope in(device_);
   device_.check(device_.api().create_stream(&stream_), "making a stream");
 }
 StreamQueue::StreamQueue(DeviceContext& device, void* native)
     : device_(device), staging_(device), owned_(false), busy_(true) {
-  const InContext in(device_);
+  const ContextScope in(device_);
   device_.check(device_.api().adopt_stream(native, &stream_), "taking a stream of the program's");
 }
 StreamQueue::~StreamQueue() {
   try {
-    const InContext in(device_);
+    const ContextScope in(device_);
     if (owned_ || !staging_.empty()) device_.api().synchronize_stream(stream_);  // what is staged is still being read
     staging_.release();
     if (owned_)
@@ -108,7 +108,7 @@ void StreamQueue::synchronize(const char* doing) {
 
 void StreamQueue::upload(const Allocation& to, std::size_t offset, const void* from, std::size_t bytes) {
   if (bytes == 0) return;
-  const InContext in(device_);
+  const ContextScope in(device_);
   if (on_host(to)) {
     synchronize("waiting for the stream");
     std::memcpy(to.host + offset, from, bytes);
@@ -119,7 +119,7 @@ void StreamQueue::upload(const Allocation& to, std::size_t offset, const void* f
 }
 
 void StreamQueue::download(void* to, const Allocation& from, std::size_t offset, std::size_t bytes) {
-  const InContext in(device_);
+  const ContextScope in(device_);
   if (on_host(from)) {
     synchronize("waiting for the stream");
     if (bytes != 0) std::memcpy(to, from.host + offset, bytes);
@@ -138,7 +138,7 @@ void StreamQueue::copy(const Allocation& to, std::size_t to_offset, const Alloca
   const Address to_address = address_of(to, to_offset), from_address = address_of(from, from_offset);
   const bool on_device = !on_host(to) && !on_host(from),
              apart = to_address >= from_address + bytes || from_address >= to_address + bytes;
-  const InContext in(device_, on_device && apart ? InContext::enqueuing : InContext::anything);
+  const ContextScope in(device_, on_device && apart ? ContextScope::enqueuing : ContextScope::anything);
   const Api& api = device_.api();
   if (on_host(to) && on_host(from)) {
     synchronize("waiting for the stream");
@@ -162,7 +162,7 @@ void StreamQueue::copy_from(DriverDevice& owner, const Allocation& to, std::size
                             std::size_t from_offset, std::size_t bytes) {
   if (bytes == 0) return;
   const DeviceContext& peer = static_cast<StreamDevice&>(owner).context();
-  const InContext in(device_);
+  const ContextScope in(device_);
   busy_ = true;
   device_.check(
       device_.api().copy_from_peer(address_of(to, to_offset), device_.facts.ordinal, device_.context,
@@ -197,7 +197,7 @@ void StreamQueue::copy_overlapping(Address to, Address from, std::size_t bytes) 
 void StreamQueue::fill(const Allocation& to, std::size_t offset, std::size_t bytes,
                        std::span<const std::byte> pattern) {
   if (bytes == 0) return;
-  const InContext in(device_, on_host(to) ? InContext::anything : InContext::enqueuing);
+  const ContextScope in(device_, on_host(to) ? ContextScope::anything : ContextScope::enqueuing);
   if (on_host(to)) {
     synchronize("waiting for the stream");
     for (std::size_t i = 0; i < bytes; ++i) to.host[offset + i] = pattern[i % pattern.size()];
@@ -229,29 +229,29 @@ void StreamQueue::fill_pairs(Address to, std::size_t bytes, std::uint64_t patter
 void StreamQueue::launch(LoadedKernel& kernel, std::array<std::uint64_t, 3> shape,
                          std::span<const Argument> arguments) {
   auto& known = static_cast<StreamKernel&>(kernel);
-  const InContext in(device_, known.launching());
+  const ContextScope in(device_, known.launching());
   busy_ = true;
   known.enqueue(stream_, shape, arguments);
 }
 
 std::shared_ptr<DriverEvent> StreamQueue::record() {
   if (!busy_) return nullptr;
-  const InContext in(device_);
-  auto event = std::make_shared<StreamEvent>(device_.take_event(), device_);
+  const ContextScope in(device_);
+  auto event = std::make_shared<StreamEvent>(device_.acquire_event(), device_);
   device_.check(device_.api().record_event(event->get(), stream_), "recording an event");
   return event;
 }
 
 // What was recorded when this is called is what the stream waits for, even if the event is recorded again afterwards.
 void StreamQueue::wait(DriverEvent& event) {
-  const InContext in(device_);
+  const ContextScope in(device_);
   busy_ = true;
   device_.check(device_.api().stream_wait_event(stream_, static_cast<StreamEvent&>(event).get()),
                 "waiting for another stream");
 }
 
 void StreamQueue::with_native(const std::function<void(void*)>& use) {
-  const InContext in(device_);
+  const ContextScope in(device_);
   struct Afterwards {  // `use` may have waited for the stream before it put something in
     bool& busy;
     ~Afterwards() { busy = true; }
@@ -260,7 +260,7 @@ void StreamQueue::with_native(const std::function<void(void*)>& use) {
 }
 
 void StreamQueue::finish() {
-  const InContext in(device_);
+  const ContextScope in(device_);
   synchronize("waiting for the stream");
 }
 

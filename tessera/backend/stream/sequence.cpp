@@ -8,7 +8,7 @@ namespace tessera::stream {
 
 StreamSequence::~StreamSequence() {
   try {
-    const InContext in(device_);
+    const ContextScope in(device_);
     if (executable_) device_.api().destroy_executable(executable_);
     if (graph_) device_.api().destroy_graph(graph_);
   } catch (...) {  // the device is lost, and its graphs with it
@@ -19,7 +19,7 @@ std::unique_ptr<DriverSequence> StreamQueue::capture(std::span<const RecordedWor
   const Api& api = device_.api();
   // Whoever made an adopted stream may be capturing it, or it is one that cannot be captured.
   if (!owned_) return nullptr;
-  const InContext in(device_);
+  const ContextScope in(device_);
   if (!api.graphs()) return nullptr;
   for (const RecordedWork& w : work) {
     if (w.changing && !api.changing_nodes()) return nullptr;
@@ -61,7 +61,7 @@ std::unique_ptr<DriverSequence> StreamQueue::capture(std::span<const RecordedWor
 void StreamQueue::replay(DriverSequence& sequence, std::span<const RecordedWork> work,
                          std::span<const std::uint32_t> changed) {
   auto& s = static_cast<StreamSequence&>(sequence);
-  const InContext in(device_, std::exchange(s.known_, true) ? InContext::enqueuing : InContext::anything);
+  const ContextScope in(device_, std::exchange(s.known_, true) ? ContextScope::enqueuing : ContextScope::anything);
   for (const std::uint32_t place : changed)
     for (const auto& [at, node] : s.nodes_)
       if (at == place)

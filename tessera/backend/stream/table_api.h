@@ -104,7 +104,7 @@ class TableApi : public Api {
   Code get_function(Handle module, const char* entry, Handle* function) const override {
     return call_.get_function(Out{function}, In{module}, entry);
   }
-  Code largest_block(Handle function, int* threads) const override {
+  Code max_block_size(Handle function, int* threads) const override {
     return call_.function_attribute(threads, TableValues::function_max_threads_per_block, In{function});
   }
   Code launch(Handle function, const backend::Grid& g, unsigned shared_bytes, Handle stream,

@@ -38,9 +38,9 @@ struct ChildLimits {
   std::size_t answer = std::size_t{16} << 20;
 };
 
-/// Starts `command` (a path, then arguments), with one argument more by which the program calls `live_as_child`, with
-/// this process's environment, no standard input and no open files of this process. Gives back when it and every
-/// process that it started have ended. Does not throw.
+/// Starts `command` (a path, then arguments), with one argument more by which the program calls
+/// `become_supervised_child`, with this process's environment, no standard input and no open files of this process.
+/// Gives back when it and every process that it started have ended. Does not throw.
 ChildOutcome run_child(std::span<const std::string> command, const ChildLimits& limits);
 
 /// "SIGSEGV".
@@ -52,7 +52,7 @@ inline constexpr std::string_view child_option = "--answer=";
 /// process is two: one that goes on with the work, and its parent, which watches over it and over all that it starts,
 /// ends them with it, and tells how it ended. So a signal to its group or to its parent does not reach the program that
 /// asks. Leaves no core file, and ends when that program does.
-void live_as_child(std::string_view argument);
+void become_supervised_child(std::string_view argument);
 /// For the child: writes all of it; false if nobody reads.
 bool write_answer(int descriptor, std::string_view text);
 /// Ends the process at once: no handler of a driver's runs.

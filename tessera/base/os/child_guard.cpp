@@ -95,7 +95,7 @@ GuardReport read_report(const std::string& text) {
   return {static_cast<Kind>(kind), static_cast<int>(std::strtol(end, nullptr, 10))};
 }
 
-void live_as_child(std::string_view argument) {
+void become_supervised_child(std::string_view argument) {
   const Terms terms = terms_of(std::string(argument));
   const rlimit none = {0, 0};
   ::setrlimit(RLIMIT_CORE, &none);

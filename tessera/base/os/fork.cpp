@@ -49,9 +49,9 @@ void after_fork_in_child() {
 
 constinit std::atomic<std::uint32_t> detail::fork_count = 0;
 
-bool forked_amid() noexcept { return amid.load(std::memory_order_relaxed); }
+bool forked_during_guard() noexcept { return amid.load(std::memory_order_relaxed); }
 
-NoFork::NoFork() noexcept {
+ForkGuard::ForkGuard() noexcept {
   if (depth++ != 0) return;
   ::pthread_mutex_lock(&lock);
   while (forking != 0) ::pthread_cond_wait(&changed, &lock);
@@ -59,7 +59,7 @@ NoFork::NoFork() noexcept {
   ::pthread_mutex_unlock(&lock);
 }
 
-NoFork::~NoFork() {
+ForkGuard::~ForkGuard() {
   if (--depth != 0) return;
   ::pthread_mutex_lock(&lock);
   --inside;

@@ -17,17 +17,17 @@ inline std::uint32_t fork_generation() { return detail::fork_count.load(std::mem
 
 /// While one lives, fork() in another thread waits, for ten seconds at most: for short work whose half-done state no
 /// child could use, such as loading a library. They may stand in each other.
-class NoFork {
+class ForkGuard {
  public:
-  NoFork() noexcept;
-  ~NoFork();
-  NoFork(const NoFork&) = delete;
-  NoFork& operator=(const NoFork&) = delete;
+  ForkGuard() noexcept;
+  ~ForkGuard();
+  ForkGuard(const ForkGuard&) = delete;
+  ForkGuard& operator=(const ForkGuard&) = delete;
 };
 
-/// In a child: its fork did not wait to the end, or a thread forked within such work, so what NoFork guards is not to
-/// be relied on.
-bool forked_amid() noexcept;
+/// In a child: its fork did not wait to the end, or a thread forked within such work, so what ForkGuard guards is not
+/// to be relied on.
+bool forked_during_guard() noexcept;
 
 /// State of which each process has its own, locks and what they guard: a child of fork makes a new one when it needs
 /// it, T(&the parent's) if it has such a constructor, which may only read what is atomic. Usable from before any static

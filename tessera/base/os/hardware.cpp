@@ -13,6 +13,8 @@
 
 #include <fmt/format.h>
 
+#include "tessera/base/os/system.h"
+
 extern char** environ;
 
 namespace tessera::os {
@@ -32,15 +34,6 @@ std::uint32_t hexadecimal(const fs::path& file) {
   std::uint32_t number = 0;
   in >> std::hex >> number;
   return in ? number : 0;
-}
-
-std::vector<std::string> names_in(const fs::path& folder) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
-    names.push_back(it->path().filename().string());
-  std::sort(names.begin(), names.end());
-  return names;
 }
 
 bool is_there(const fs::path& path) {
@@ -78,7 +71,7 @@ fs::path system_root() {
 std::vector<DisplayCard> display_cards(const fs::path& root) {
   std::vector<DisplayCard> cards;
   const fs::path devices = root / "sys/bus/pci/devices";
-  for (const std::string& address : names_in(devices)) {
+  for (const std::string& address : file_names_in(devices)) {
     const fs::path folder = devices / address;
     const std::uint32_t kind = hexadecimal(folder / "class") >> 16;
     if (kind != 0x03 && kind != 0x12) continue;  // display controller, processing accelerator
@@ -92,10 +85,10 @@ std::vector<DisplayCard> display_cards(const fs::path& root) {
 
 std::vector<DeviceFile> device_files(const fs::path& root) {
   std::vector<DeviceFile> files;
-  for (const std::string& name : names_in(root / "dev"))
+  for (const std::string& name : file_names_in(root / "dev"))
     if ((name.starts_with("nvidia") && name != "nvidia-caps") || name == "kfd" || name == "dxg")
       files.push_back(device_file(root, "/dev/" + name));
-  for (const std::string& name : names_in(root / "dev/dri"))
+  for (const std::string& name : file_names_in(root / "dev/dri"))
     if (name.starts_with("renderD")) files.push_back(device_file(root, "/dev/dri/" + name));
   return files;
 }

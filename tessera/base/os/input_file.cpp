@@ -20,23 +20,23 @@ namespace {
   switch (code) {
     case ENOENT:
     case ENOTDIR:
-      fail<ArgumentError>({.asked = "open file",
+      fail<ArgumentError>({.operation = "open file",
                            .with = {{"path", path.string()}},
                            .wrong = "there is no such file",
-                           .todo = "Check the path"});
+                           .remedy = "Check the path"});
     case EACCES:
     case EPERM:
-      fail<ArgumentError>({.asked = "open file",
+      fail<ArgumentError>({.operation = "open file",
                            .with = {{"path", path.string()}},
                            .wrong = "this user may not read the file",
-                           .todo = "Change its permissions or run as a user who may"});
+                           .remedy = "Change its permissions or run as a user who may"});
     case EIO:
-      fail<DeviceError>({.asked = "open file",
+      fail<DeviceError>({.operation = "open file",
                          .with = {{"path", path.string()}},
                          .wrong = "the system could not read it: " + reason});
     default:
       fail<ArgumentError>(
-          {.asked = "open file", .with = {{"path", path.string()}}, .wrong = "the system refused: " + reason});
+          {.operation = "open file", .with = {{"path", path.string()}}, .wrong = "the system refused: " + reason});
   }
 }
 
@@ -50,16 +50,16 @@ InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
     struct stat status {};
     if (::fstat(descriptor_, &status) != 0) fail_with_errno(path_, errno);
     if (!S_ISREG(status.st_mode)) {
-      fail<ArgumentError>({.asked = "open file",
+      fail<ArgumentError>({.operation = "open file",
                            .with = {{"path", path_.string()}},
                            .wrong = S_ISDIR(status.st_mode) ? "this is a directory" : "this is not a regular file",
-                           .todo = "Name a file"});
+                           .remedy = "Name a file"});
     }
     if (status.st_size <= 0) {
-      fail<FormatError>({.asked = "open file",
+      fail<FormatError>({.operation = "open file",
                          .with = {{"path", path_.string()}},
                          .wrong = "the file is empty",
-                         .todo = "Copy or make it again"});
+                         .remedy = "Copy or make it again"});
     }
     size_ = static_cast<std::uint64_t>(status.st_size);
   } catch (...) {
@@ -91,12 +91,12 @@ void InputFile::read(std::uint64_t offset, std::span<std::byte> to) const {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail_with_errno(path_, errno);
     if (n == 0) {
-      fail<FormatError>({.asked = "read file",
+      fail<FormatError>({.operation = "read file",
                          .with = {{"path", path_.string()},
                                   {"offset", std::to_string(offset)},
                                   {"bytes when it was opened", std::to_string(size_)}},
                          .wrong = "the file ends here: it has been shortened while it was being read",
-                         .todo = "Copy or make it again, and do not write to files that are in use"});
+                         .remedy = "Copy or make it again, and do not write to files that are in use"});
     }
     to = to.subspan(static_cast<std::size_t>(n));
     offset += static_cast<std::uint64_t>(n);

@@ -30,11 +30,11 @@ std::string missing_part(const std::string& asked, const std::string& text) {
 
 Library Library::open(std::span<const std::string> names) {
   Library library;
-  if (forked_amid()) {
+  if (forked_during_guard()) {
     library.reason_ = "this process was forked while another thread loaded a library or compiled";
     return library;
   }
-  const NoFork whole;  // the loader's lock, and the library's own start
+  const ForkGuard whole;  // the loader's lock, and the library's own start
   for (const std::string& name : names) {
     library.file_ = name;
     library.handle_ = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -59,14 +59,14 @@ Library Library::open(std::span<const std::string> names) {
 
 void* Library::symbol(const char* name) const {
   if (handle_ == nullptr) return nullptr;
-  const NoFork whole;  // the loader's lock
+  const ForkGuard whole;  // the loader's lock
   return ::dlsym(handle_, name);
 }
 
 std::filesystem::path file_of(const void* address) {
   Dl_info info{};
   {
-    const NoFork whole;  // the loader's lock
+    const ForkGuard whole;  // the loader's lock
     if (::dladdr(address, &info) == 0 || info.dli_fname == nullptr) return {};
   }
   // The program itself is named as it was called, which need not be a path.
@@ -128,7 +128,7 @@ std::string build_id(const void* address) {
 #ifdef __linux__
   Sought sought{reinterpret_cast<std::uintptr_t>(address), {}};
   {
-    const NoFork whole;  // the loader's lock
+    const ForkGuard whole;  // the loader's lock
     ::dl_iterate_phdr(look, &sought);
   }
   if (!sought.id.empty()) return sought.id;

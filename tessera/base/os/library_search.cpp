@@ -33,14 +33,6 @@ std::vector<unsigned> numbers_in(std::string_view name) {
   return out;
 }
 
-std::vector<std::string> names_in(const fs::path& folder) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
-    names.push_back(it->path().filename().string());
-  return names;
-}
-
 bool is_version(std::string_view text) {
   return !text.empty() && text[0] == '.' && text.find_first_not_of("0123456789.") == text.npos;
 }
@@ -119,7 +111,7 @@ std::vector<std::string> library_files(std::span<const fs::path> folders, std::s
   for (const fs::path& folder : folders) {
     std::string best;
     bool plain = false;
-    for (const std::string& name : names_in(folder)) {
+    for (const std::string& name : file_names_in(folder)) {
       plain = plain || name == stem;
       if (!name.starts_with(stem) || !is_version(std::string_view(name).substr(stem.size()))) continue;
       const auto parts = [](std::string_view s) { return std::count(s.begin(), s.end(), '.'); };
@@ -137,7 +129,7 @@ std::vector<std::string> library_files(std::span<const fs::path> folders, std::s
 
 std::vector<fs::path> folders_named(const fs::path& parent, std::string_view prefix, const fs::path& below) {
   std::vector<std::string> names;
-  for (std::string& name : names_in(parent))
+  for (std::string& name : file_names_in(parent))
     if (name.starts_with(prefix)) names.push_back(std::move(name));
   std::sort(names.begin(), names.end(), [&](const std::string& a, const std::string& b) {
     if ((a == prefix) != (b == prefix)) return a == prefix;  // the link that somebody chose

@@ -19,8 +19,8 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
+#include "tessera/base/os/atomic_file.h"
 #include "tessera/base/os/fork.h"
-#include "tessera/base/os/replace_file.h"
 #include "tessera/base/os/system.h"
 
 namespace tessera::os {
@@ -52,10 +52,10 @@ void require_name(std::string_view name) {
            c == '-';
   });
   if (!plain || name.empty() || name.front() == '.' || name.size() > 200)
-    fail<ArgumentError>({.asked = "private store",
+    fail<ArgumentError>({.operation = "private store",
                          .with = {{"entry", std::string(name)}},
                          .wrong = "an entry cannot have this name",
-                         .todo = "Use letters, digits, '.', '_' and '-', 200 at most, and no '.' in front"});
+                         .remedy = "Use letters, digits, '.', '_' and '-', 200 at most, and no '.' in front"});
 }
 
 bool ours(const struct stat& status) { return status.st_uid == ::geteuid(); }
@@ -247,7 +247,7 @@ std::vector<PrivateStore::Entry> PrivateStore::list(std::string_view before, std
   return entries;
 }
 
-void PrivateStore::renew(std::string_view entry, std::chrono::seconds age) const {
+void PrivateStore::touch(std::string_view entry, std::chrono::seconds age) const {
   require_name(entry);
   std::string why;
   const File folder = open_folder(folder_, Missing::stays, why);
@@ -258,7 +258,7 @@ void PrivateStore::renew(std::string_view entry, std::chrono::seconds age) const
   ::utimensat(folder.number, name.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);
 }
 
-void PrivateStore::tidy(std::string_view before, std::string_view after) const {
+void PrivateStore::remove_stale(std::string_view before, std::string_view after) const {
   std::string why;
   const File folder = open_folder(folder_, Missing::stays, why);
   if (!folder) return;

@@ -47,10 +47,10 @@ class PrivateStore {
   /// The entries whose names are `before`, so many hexadecimal digits in small letters, `after`; the oldest first.
   std::vector<Entry> list(std::string_view before, std::string_view after, std::size_t digits = 16) const;
   /// If the entry was written longer ago than that, it counts as written now: so those that are used stay young.
-  void renew(std::string_view name, std::chrono::seconds age) const;
+  void touch(std::string_view name, std::chrono::seconds age) const;
   /// Deletes what processes that were killed have left here, if it is older than an hour: files half written, and locks
   /// that nobody holds of entries with such names.
-  void tidy(std::string_view before, std::string_view after) const;
+  void remove_stale(std::string_view before, std::string_view after) const;
 
   /// Held until it is destroyed, or its process has ended in whatever way.
   class Lock {

@@ -98,7 +98,7 @@ unsigned usable_cores(const fs::path& proc, const fs::path& groups) {
 
 int current_core() noexcept { return sched_getcpu(); }
 
-OffCore::OffCore(int core) noexcept {
+AvoidCore::AvoidCore(int core) noexcept {
   static_assert(sizeof(cpu_set_t) == sizeof(Mask));
   cpu_set_t set;
   if (core < 0 || core >= CPU_SETSIZE || sched_getaffinity(0, sizeof set, &set) != 0) return;
@@ -109,7 +109,7 @@ OffCore::OffCore(int core) noexcept {
   on_ = sched_setaffinity(0, sizeof set, &set) == 0;
 }
 
-OffCore::~OffCore() {
+AvoidCore::~AvoidCore() {
   cpu_set_t now;
   if (!on_ || sched_getaffinity(0, sizeof now, &now) != 0 || std::bit_cast<Mask>(now) != without_) return;
   now = std::bit_cast<cpu_set_t>(before_);

@@ -26,12 +26,12 @@ int current_core() noexcept;
 /// While it lives the calling thread stays off `core`, if it may use another one; a change of what it may use that
 /// comes from outside meanwhile stands. Nothing where the system does not allow it, and on machines of more than 1,024
 /// cores.
-class OffCore {
+class AvoidCore {
  public:
-  explicit OffCore(int core) noexcept;
-  ~OffCore();
-  OffCore(const OffCore&) = delete;
-  OffCore& operator=(const OffCore&) = delete;
+  explicit AvoidCore(int core) noexcept;
+  ~AvoidCore();
+  AvoidCore(const AvoidCore&) = delete;
+  AvoidCore& operator=(const AvoidCore&) = delete;
 
  private:
   struct Mask {

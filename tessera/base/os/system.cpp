@@ -112,7 +112,7 @@ std::optional<GroupMemory> group_memory(const fs::path& proc, const fs::path& gr
   return best;
 }
 
-bool memory_can_be_had(std::uint64_t bytes) noexcept {
+bool can_allocate(std::uint64_t bytes) noexcept {
   // To be written to, so that all limits count it: of addresses, of data, of what the system commits itself to.
   void* const there = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (there == MAP_FAILED) return false;
@@ -143,6 +143,15 @@ std::size_t thread_stack_bytes() {
 
 bool is_main_thread() noexcept { return ::gettid() == ::getpid(); }
 
+std::vector<std::string> file_names_in(const std::filesystem::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
+    names.push_back(it->path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
 bool file_exists(const char* path) {
   std::error_code ignored;
   return fs::exists(path, ignored);
@@ -154,7 +163,7 @@ Access read_write_access(const char* path) {
   return ::access(file.c_str(), R_OK | W_OK) == 0 ? Access::granted : Access::denied;
 }
 
-bool folder_can_be_used(const fs::path& folder) {
+bool is_writable_folder(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
   return fs::is_directory(folder, error) && ::access(folder.c_str(), W_OK | X_OK) == 0;

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace tessera::os {
 
@@ -32,7 +33,7 @@ std::optional<GroupMemory> group_memory(const std::filesystem::path& proc = "/pr
 
 /// Whether so many bytes of memory could be had now: they are mapped and given back. For what cannot bear to be refused
 /// memory in its middle; other threads may take it meanwhile.
-bool memory_can_be_had(std::uint64_t bytes) noexcept;
+bool can_allocate(std::uint64_t bytes) noexcept;
 
 /// Whether a limit of this process (setrlimit: ulimit -v, -d, -u, ...) is such that code may fail for it in any way
 /// which works without it.
@@ -44,13 +45,16 @@ std::size_t thread_stack_bytes();
 /// Whether this is the thread that the process began with.
 bool is_main_thread() noexcept;
 
+/// Sorted names of the files and folders in `folder`; none if it cannot be read.
+std::vector<std::string> file_names_in(const std::filesystem::path& folder);
+
 bool file_exists(const char* path);
 /// What this process may do with a file, such as a device's (under TESSERA_SYSTEM_ROOT, if that is set): it need not be
 /// open already.
 enum class Access : std::uint8_t { missing, denied, granted };
 Access read_write_access(const char* path);
 /// Can files be made in this folder? Makes it, and those above it, where they are missing.
-bool folder_can_be_used(const std::filesystem::path& folder);
+bool is_writable_folder(const std::filesystem::path& folder);
 /// Is there a graphics or computing card of this PCI vendor (0x10de: NVIDIA, 0x1002: AMD, 0x8086: Intel), with or
 /// without a kernel driver?
 bool display_card_of(std::uint32_t vendor);

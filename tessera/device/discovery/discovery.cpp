@@ -12,8 +12,8 @@
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
 #include "tessera/base/os/fork.h"
-#include "tessera/device/discovery/ask_foreign.h"
-#include "tessera/device/discovery/verdicts.h"
+#include "tessera/device/discovery/probe_driver.h"
+#include "tessera/device/discovery/probe_results.h"
 #include "tessera/device/driver.h"
 #include "tessera/device/selection/preferences_file.h"
 #include "tessera/device/settings.h"
@@ -122,7 +122,7 @@ BackendReport ask_driver(Backend backend, std::vector<Origin>& origins) {
   origins.clear();
   if (driver == nullptr) return report_without_driver(backend);
   try {
-    ForeignRow row = ask_foreign(*driver);
+    ProbedBackend row = probe_driver(*driver);
     origins = std::move(row.origins);
     BackendReport& report = row.report;
     report.backend = backend;
@@ -215,7 +215,7 @@ Driver* find_driver(Backend backend) {
 }
 
 std::optional<std::string> enter_driver(Driver& driver) {
-  if (!driver.foreign()) return std::nullopt;
+  if (!driver.vendor_drivers()) return std::nullopt;
   const std::uint64_t here = std::uint64_t{os::fork_generation()} + 1;
   std::uint64_t there = 0;
   std::atomic<std::uint64_t>& entered = table().entered[static_cast<std::size_t>(driver.backend())];
@@ -278,7 +278,7 @@ const std::vector<BackendReport>& discover() {
 void rescan() {
   forget_settings();
   try {
-    forget_verdicts();
+    clear_probe_results();
     forget_trials();
   } catch (const ArgumentError&) {  // a setting that cannot be read is told by who needs it
   }
@@ -293,14 +293,14 @@ void rescan() {
   forget_choice();
 }
 
-void forget_passed_state(Device device) {
+void clear_expired_state(Device device) {
   Discovery& d = discovery();
   Slot& slot = slot_of(device.backend);
   std::lock_guard hold(slot.asking);
   {
     std::lock_guard also(d.lock);
     const auto known = d.overrides.find(device);
-    if (known == d.overrides.end() || !known->second.until || !while_ended(*known->second.until)) return;
+    if (known == d.overrides.end() || !known->second.until || !has_expired(*known->second.until)) return;
     d.overrides.erase(known);
   }
   if (slot.answer) show(slot);
@@ -362,8 +362,8 @@ std::optional<Device> same_card(Device device) {
   return std::nullopt;
 }
 
-void ask_again(Backend backend) {
-  forget_verdicts(backend);
+void mark_report_stale(Backend backend) {
+  clear_probe_results(backend);
   forget_report(backend);
   forget_choice();
 }
@@ -385,7 +385,7 @@ std::optional<std::string> why_missing(Device device) {
 const DeviceInfo& device_info(Device device) {
   if (auto why = why_missing(device)) {
     settings();  // a setting that cannot be read may be the cause, and says so itself
-    fail<DeviceError>({.wrong = *why, .todo = "Devices that exist: " + existing_devices(device.backend)});
+    fail<DeviceError>({.wrong = *why, .remedy = "Devices that exist: " + existing_devices(device.backend)});
   }
   return discover(device.backend).devices[static_cast<std::size_t>(device.index)];
 }

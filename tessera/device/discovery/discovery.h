@@ -17,7 +17,7 @@ class Driver;
 void set_device_state(Device device, DeviceState state, std::string reason = {}, std::string remedy = {},
                       std::optional<std::int64_t> until = {}) noexcept;
 /// Takes back a state whose time is over.
-void forget_passed_state(Device device);
+void clear_expired_state(Device device);
 
 /// May automatic choice take it? (It may not open nevertheless.)
 inline bool usable(const DeviceInfo& info) {
@@ -33,7 +33,7 @@ std::string existing_devices(std::optional<Backend> asked = {});
 /// What `discover(backend)` gave if it was called, else an empty report: asks nobody.
 const BackendReport& known(Backend backend);
 /// The driver in this process disagrees with what its probe said: the next `discover` asks it again.
-void ask_again(Backend backend);
+void mark_report_stale(Backend backend);
 /// To be asked before a vendor's code is called in this process: why it must not be, if it must not. It is taken for
 /// called from then on.
 std::optional<std::string> enter_driver(Driver& driver);

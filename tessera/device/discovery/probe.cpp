@@ -83,20 +83,20 @@ std::uint64_t most_memory() {
 struct Asked {
   Json answer;
   DeviceState state = DeviceState::enumerated;
-  Holds holds = Holds::now;
+  Validity holds = Validity::now;
   std::string reason, remedy;
 };
 
 /// Of a death. One for which the driver need not be the cause is not the driver's for ever: what is too little for it
 /// in this process may be there in the next one.
-Holds holds(const os::ChildOutcome& child) {
+Validity holds(const os::ChildOutcome& child) {
   using End = os::ChildOutcome::End;
   const auto says = [&](const char* what) { return child.words.find(what) != child.words.npos; };
-  if (os::resources_are_limited() || says(own_error)) return Holds::now;
+  if (os::resources_are_limited() || says(own_error)) return Validity::now;
   // The system ends processes so when the machine has no memory left.
   const bool killed = child.end == End::signalled && child.code == SIGKILL;
   const bool lacks = says("bad_alloc") || says("Cannot allocate memory") || says("Resource temporarily unavailable");
-  return killed || lacks || child.end == End::too_much_memory ? Holds::a_while : Holds::always;
+  return killed || lacks || child.end == End::too_much_memory ? Validity::temporary : Validity::always;
 }
 
 /// "crashed when it was ...: SIGSEGV (signal 11)": what a driver did that gave no answer.
@@ -105,10 +105,10 @@ std::string deed(const os::ChildOutcome& child, const os::ChildLimits& limits, c
   switch (child.end) {
     case End::too_much_memory:
       return fmt::format("took more than {} of memory when it was {}, and was stopped",
-                         config::bytes_text(limits.memory), when);
+                         config::format_bytes(limits.memory), when);
     case End::too_much_answer:
       return fmt::format("wrote more than {} as its answer when it was {}, and was stopped",
-                         config::bytes_text(limits.answer), when);
+                         config::format_bytes(limits.answer), when);
     case End::signalled:
       return fmt::format("crashed when it was {}: {} (signal {})", when, os::signal_name(child.code), child.code);
     default:
@@ -153,7 +153,7 @@ std::optional<Asked> ask(const std::vector<std::string>& command, Backend backen
   const std::string words = last_words(child.words);
   if (child.end == End::timed_out) {
     asked.state = DeviceState::hung;
-    asked.holds = Holds::a_while;
+    asked.holds = Validity::temporary;
     asked.reason = fmt::format(
         "{} did not answer within {} s when it was {}, nor within {} s when it was asked once more, and was stopped "
         "(TESSERA_PROBE_TIMEOUT sets the seconds); {}",
@@ -170,15 +170,16 @@ std::optional<Asked> ask(const std::vector<std::string>& command, Backend backen
     asked.remedy = fmt::format(
         "It was asked in a process of its own, and is not loaded into this one; other devices are not touched. To use "
         "it, {}{}; `tessera devices --rescan` then asks it again",
-        os::resources_are_limited()     ? "raise this process's limits (ulimit -a shows them), or "
-        : asked.holds == Holds::a_while ? "see that the machine has memory left (it is asked again after a while), or "
-                                        : "",
+        os::resources_are_limited() ? "raise this process's limits (ulimit -a shows them), or "
+        : asked.holds == Validity::temporary
+            ? "see that the machine has memory left (it is asked again after a while), or "
+            : "",
         reinstall(backend));
   }
   return asked;
 }
 
-std::vector<std::string> words_for(const fs::path& program, Backend backend, const ForeignPart& part) {
+std::vector<std::string> words_for(const fs::path& program, Backend backend, const VendorDriver& part) {
   std::vector<std::string> words = {program.string(), std::string(backend_name(backend))};
   if (!part.name.empty()) words.push_back(part.name);
   return words;
@@ -232,7 +233,7 @@ std::chrono::seconds longest_probe() {
   return std::chrono::seconds((1 + longer) * settings().probe_timeout + 10);  // and what ending it takes
 }
 
-std::optional<Answer> probe(const fs::path& program, Backend backend, const ForeignPart& part) {
+std::optional<Answer> probe(const fs::path& program, Backend backend, const VendorDriver& part) {
   Answer answer{.report = {.backend = backend}};
   BackendReport& report = answer.report;
   if (const auto found = files_found(part.libraries); !found.empty()) report.file = found.front();
@@ -243,10 +244,10 @@ std::optional<Answer> probe(const fs::path& program, Backend backend, const Fore
     try {
       report = report_of(asked->answer, backend);
       // One without a device may have one later: another program let go of it, a service was started.
-      answer.holds = report.devices.empty() ? Holds::now : Holds::always;
+      answer.holds = report.devices.empty() ? Validity::now : Validity::always;
     } catch (const std::exception& e) {
       unreadable(report, report.file, backend, e);
-      answer.holds = Holds::always;
+      answer.holds = Validity::always;
     }
     return answer;
   }
@@ -257,8 +258,8 @@ std::optional<Answer> probe(const fs::path& program, Backend backend, const Fore
   return answer;
 }
 
-std::optional<Trial> try_in_probe(const fs::path& program, Backend backend, const ForeignPart& part, int index,
-                                  const std::string& who) {
+std::optional<Trial> run_trial(const fs::path& program, Backend backend, const VendorDriver& part, int index,
+                               const std::string& who) {
   std::vector<std::string> words = words_for(program, backend, part);
   words.push_back(fmt::format("{}{}", open_option, index));
   const auto asked = ask(words, backend, who, "opened for a first kernel");
@@ -274,10 +275,10 @@ std::optional<Trial> try_in_probe(const fs::path& program, Backend backend, cons
     trial.state = end == "works"   ? DeviceState::verified
                   : end == "wrong" ? DeviceState::quarantined
                                    : DeviceState::enumerated;
-    trial.holds = trial.state == DeviceState::enumerated ? Holds::now : Holds::always;
+    trial.holds = trial.state == DeviceState::enumerated ? Validity::now : Validity::always;
   } catch (const std::exception& e) {
     unreadable(trial, who, backend, e);
-    trial.holds = Holds::always;
+    trial.holds = Validity::always;
   }
   return trial;
 }
@@ -306,7 +307,7 @@ int probe_main(std::span<const std::string> arguments) {
   std::vector<std::string> words(arguments.begin(), arguments.end());
   const bool answer = !words.empty() && words.back().starts_with(os::child_option);
   if (answer) {
-    os::live_as_child(words.back().substr(os::child_option.size()));
+    os::become_supervised_child(words.back().substr(os::child_option.size()));
     words.pop_back();
   }
   std::optional<int> open;
@@ -315,9 +316,9 @@ int probe_main(std::span<const std::string> arguments) {
     words.pop_back();
   }
   if (words.empty() || words.size() > 2)
-    fail<ArgumentError>({.asked = "tessera-probe",
+    fail<ArgumentError>({.operation = "tessera-probe",
                          .wrong = "it takes the name of a backend, of a part of its driver, and --open=NUMBER",
-                         .todo = "Run `tessera devices` instead: it is what uses this program"});
+                         .remedy = "Run `tessera devices` instead: it is what uses this program"});
   const Backend backend = parse_device(words[0]).backend;
   logging::set_level(logging::Level::off);  // what is printed from here on is the driver's
   Driver* driver = find_driver(backend);

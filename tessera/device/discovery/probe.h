@@ -25,34 +25,34 @@ bool devices_are_tried();
 std::chrono::seconds longest_probe();
 
 /// For how long later processes may believe what a probe found.
-enum class Holds : std::uint8_t {
-  now,      ///< it may be otherwise the next time
-  a_while,  ///< it may pass, but costs much to find out: it hung, or was ended for the memory that it took
-  always    ///< until something changes that it depends on
+enum class Validity : std::uint8_t {
+  now,        ///< it may be otherwise the next time
+  temporary,  ///< it may pass, but costs much to find out: it hung, or was ended for the memory that it took
+  always      ///< until something changes that it depends on
 };
-inline constexpr std::chrono::minutes a_while{10};
+inline constexpr std::chrono::minutes temporary_validity{10};
 
 struct Answer {
   BackendReport report;
-  Holds holds = Holds::now;
+  Validity holds = Validity::now;
 };
 /// What a probe of this part of a backend's driver found. Never throws for what the driver does; nothing if the program
 /// could not be started. A driver that does not answer in time is asked once more, with a longer limit.
-std::optional<Answer> probe(const std::filesystem::path& program, Backend backend, const ForeignPart& part);
+std::optional<Answer> probe(const std::filesystem::path& program, Backend backend, const VendorDriver& part);
 
 /// What a probe found that opened one device, and compiled and ran the first kernel there.
 struct Trial {
   /// verified: it works; quarantined: the result was wrong; crashed, hung; enumerated: the driver said no, which it may
   /// not do the next time (another program has the device, or its memory).
   DeviceState state = DeviceState::enumerated;
-  Holds holds = Holds::now;
+  Validity holds = Validity::now;
   bool out_of_memory = false;  ///< that is what the driver said
   std::string reason, remedy;
   BackendReport seen;  ///< what the driver listed in that process, if it got so far
 };
 /// As `probe`, of the device with this number in the part; `who` is the device, for sentences.
-std::optional<Trial> try_in_probe(const std::filesystem::path& program, Backend backend, const ForeignPart& part,
-                                  int index, const std::string& who);
+std::optional<Trial> run_trial(const std::filesystem::path& program, Backend backend, const VendorDriver& part,
+                               int index, const std::string& who);
 
 /// The files that the loader would open for these names, in their order; those that it does not find are left out.
 std::vector<std::string> files_found(const std::vector<std::string>& names);

@@ -47,7 +47,7 @@ T named(const Json& json, const char* field, const auto& all, auto&& name) {
   const std::string text = json.at(field).get<std::string>();
   for (const T value : all)
     if (name(value) == text) return value;
-  fail<FormatError>({.asked = "report", .with = {{field, text}}, .wrong = "this name is not known"});
+  fail<FormatError>({.operation = "report", .with = {{field, text}}, .wrong = "this name is not known"});
 }
 
 /// A driver shares the process that answered, and may have written the answer: texts are made printable here too.
@@ -119,13 +119,13 @@ std::string report_json(const BackendReport& report) {
 Json parse_json(std::string_view text) {
   constexpr int deepest = 16;  // a report in its envelope has 5
   const auto shallow = [](int depth, Json::parse_event_t, const Json&) {
-    if (depth > deepest) fail<FormatError>({.asked = "report", .wrong = "it is nested too deeply"});
+    if (depth > deepest) fail<FormatError>({.operation = "report", .wrong = "it is nested too deeply"});
     return true;
   };
   try {
     return Json::parse(text, shallow);
   } catch (const Json::exception& e) {
-    fail<FormatError>({.asked = "report", .wrong = e.what()});
+    fail<FormatError>({.operation = "report", .wrong = e.what()});
   }
 }
 
@@ -145,9 +145,9 @@ BackendReport report_from_json(const Json& json) {
                               text_of(part, "remedy")});
     return report;
   } catch (const nlohmann::json::exception& e) {
-    fail<FormatError>({.asked = "report", .wrong = e.what()});
+    fail<FormatError>({.operation = "report", .wrong = e.what()});
   } catch (const DeviceError& e) {
-    fail<FormatError>({.asked = "report", .wrong = e.what()});
+    fail<FormatError>({.operation = "report", .wrong = e.what()});
   }
 }
 

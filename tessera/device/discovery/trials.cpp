@@ -15,9 +15,9 @@
 #include "tessera/base/sha256.h"
 #include "tessera/device/discovery/discovery.h"
 #include "tessera/device/discovery/probe.h"
+#include "tessera/device/discovery/probe_results.h"
 #include "tessera/device/discovery/report_json.h"
 #include "tessera/device/discovery/store.h"
-#include "tessera/device/discovery/verdicts.h"
 
 namespace tessera {
 namespace {
@@ -61,7 +61,7 @@ std::optional<Known> load(Backend backend, const std::string& key) {
       if (state == state_name(each)) known.state = each;
     if (known.state == DeviceState::enumerated) return std::nullopt;
     if (json.contains("until")) known.until = json.at("until").get<std::int64_t>();
-    if (known.until && while_ended(*known.until)) return std::nullopt;
+    if (known.until && has_expired(*known.until)) return std::nullopt;
     return known;
   } catch (const std::exception&) {  // damaged: written again
     return std::nullopt;
@@ -73,8 +73,8 @@ void keep(Backend backend, const std::string& key, const Known& known) {
   Json json = {{"format", format},
                {"key", key},
                {"state", state_name(known.state)},
-               {"reason", without_values(known.reason)},
-               {"remedy", without_values(known.remedy)}};
+               {"reason", redact_values(known.reason)},
+               {"remedy", redact_values(known.remedy)}};
   if (known.until) json["until"] = *known.until;
   const os::PrivateStore store = private_store();
   const auto why = store.folder().empty() ? "neither XDG_CACHE_HOME nor HOME is set"
@@ -82,7 +82,7 @@ void keep(Backend backend, const std::string& key, const Known& known) {
   if (!why) {
     const auto all = store.list(beginning(backend), trial_ending);
     for (std::size_t i = 0; i + most_entries < all.size(); ++i) store.remove(all[i].name);
-    store.tidy(beginning(backend), trial_ending);
+    store.remove_stale(beginning(backend), trial_ending);
     return;
   }
   static std::atomic<bool> said = false;
@@ -94,7 +94,7 @@ void keep(Backend backend, const std::string& key, const Known& known) {
 }
 
 /// Marks of this device whose program has ended: they are taken away if `remove`.
-bool left_by_the_dead(Backend backend, const std::string& key, bool remove) {
+bool has_stale_mark(Backend backend, const std::string& key, bool remove) {
   const os::PrivateStore store = private_store();
   bool found = false;
   for (const auto& entry : store.list(mark_beginning(backend), trial_ending)) {
@@ -116,10 +116,10 @@ bool left_by_the_dead(Backend backend, const std::string& key, bool remove) {
 
 [[noreturn]] void refuse(const DeviceInfo& info, const Known& known) {
   set_device_state(info.device, known.state, known.reason, known.remedy, known.until);
-  fail<DeviceError>({.asked = to_string(info.device),
+  fail<DeviceError>({.operation = to_string(info.device),
                      .with = {{"device", info.name}},
                      .wrong = fmt::format("the device is {}: {}", state_name(known.state), known.reason),
-                     .todo = known.remedy});
+                     .remedy = known.remedy});
 }
 
 }  // namespace
@@ -128,7 +128,7 @@ bool try_first(const DeviceInfo& info, const Origin& origin) {
   const Backend backend = info.device.backend;
   const std::string key = key_of(info, origin);
   const auto known = [&]() -> std::optional<Known> {
-    if (key.empty() || left_by_the_dead(backend, key, false)) return std::nullopt;
+    if (key.empty() || has_stale_mark(backend, key, false)) return std::nullopt;
     return load(backend, key);
   };
   std::optional<Known> before = known();
@@ -141,23 +141,23 @@ bool try_first(const DeviceInfo& info, const Origin& origin) {
     refuse(info, *before);
   }
   if (lock && lock->waited()) lock.reset();  // what the other found is not kept, and this will not be either
-  const auto trial = try_in_probe(origin.program, backend, origin.part, origin.index,
-                                  fmt::format("{} ({})", to_string(info.device), info.name));
+  const auto trial = run_trial(origin.program, backend, origin.part, origin.index,
+                               fmt::format("{} ({})", to_string(info.device), info.name));
   if (!trial) return true;  // there is no probe; the log said so
   const auto& seen = trial->seen.devices;
   if (trial->state == DeviceState::verified || trial->state == DeviceState::enumerated) {
     const auto at = static_cast<std::size_t>(origin.index);
     if (at >= seen.size() || seen[at].name != info.name || seen[at].identity != info.identity) return false;
   }
-  if (!key.empty()) left_by_the_dead(backend, key, true);
+  if (!key.empty()) has_stale_mark(backend, key, true);
   if (trial->state == DeviceState::enumerated) {
     set_device_state(info.device, trial->state, trial->reason, try_again);
     if (trial->out_of_memory) fail<OutOfMemory>({.wrong = trial->reason});
     fail<DeviceError>({.wrong = trial->reason});
   }
   Known result{trial->state, trial->reason, trial->state == DeviceState::quarantined ? wrong_remedy : trial->remedy,
-               trial->holds == Holds::always ? std::nullopt : std::optional(end_of_while())};
-  if (trial->holds != Holds::now) keep(backend, key, result);
+               trial->holds == Validity::always ? std::nullopt : std::optional(temporary_expiry())};
+  if (trial->holds != Validity::now) keep(backend, key, result);
   if (result.state != DeviceState::verified) refuse(info, result);
   return true;
 }
@@ -181,7 +181,7 @@ OpeningMark::~OpeningMark() {
   }
 }
 
-void note_wrong(const DeviceInfo& info, const Origin& origin, const std::string& reason) {
+void record_wrong_result(const DeviceInfo& info, const Origin& origin, const std::string& reason) {
   keep(info.device.backend, key_of(info, origin), {DeviceState::quarantined, reason, wrong_remedy, std::nullopt});
 }
 

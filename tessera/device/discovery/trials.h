@@ -15,7 +15,7 @@ namespace tessera {
 /// Where a device of a row comes from: the part of the driver that showed it, its number there, the probe's program,
 /// and the key of that part's answer (verdicts.h).
 struct Origin {
-  ForeignPart part;
+  VendorDriver part;
   int index = 0;
   std::filesystem::path program;
   std::string row_key;
@@ -46,7 +46,7 @@ inline constexpr const char* wrong_remedy =
 inline constexpr const char* try_again = "This may pass; it is tried again whenever the device is asked for";
 
 /// The device computed wrongly in this program: no other need find out.
-void note_wrong(const DeviceInfo& info, const Origin& origin, const std::string& reason);
+void record_wrong_result(const DeviceInfo& info, const Origin& origin, const std::string& reason);
 /// Of all devices.
 void forget_trials();
 

@@ -103,8 +103,9 @@ std::string verify_device(DriverDevice& device, KernelCounters* counters) {
   const ir::Function& function =
       traced->kernels[static_cast<std::size_t>(std::countr_zero(max_block_threads / threads))];
   const CompileRequest request{&function, Variant{}};
-  const auto kernel = counters != nullptr ? std::move(make_kernels(device, std::span(&request, 1), *counters)[0].kernel)
-                                          : std::move(device.compile(std::span(&request, 1)).at(0));
+  const auto kernel = counters != nullptr
+                          ? std::move(load_or_compile(device, std::span(&request, 1), *counters)[0].kernel)
+                          : std::move(device.compile(std::span(&request, 1)).at(0));
   run(device, *kernel, threads, x, y);
   for (std::uint64_t i = 0; i < elements; ++i) {
     const std::uint64_t source = i / threads * threads + (threads - 1 - i % threads);

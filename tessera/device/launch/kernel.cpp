@@ -13,11 +13,11 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
-#include "tessera/base/os/replace_file.h"
+#include "tessera/base/os/atomic_file.h"
 #include "tessera/device/launch/launch_check.h"
-#include "tessera/device/launch/launch_observer.h"
-#include "tessera/device/launch/launch_watch.h"
-#include "tessera/device/launch/repeated_launch.h"
+#include "tessera/device/launch/launch_interceptor.h"
+#include "tessera/device/launch/launch_tracer.h"
+#include "tessera/device/launch/prepared_launch.h"
 #include "tessera/device/placement/dry_run.h"
 #include "tessera/device/placement/placement.h"
 #include "tessera/device/queue/queue_core.h"
@@ -63,9 +63,9 @@ void dump(const std::string& folder, const ir::Function& fn, ir::Hash hash, Devi
     try {
       os::write_text(stem.string() + ending, text, {.flush_to_disk = false});
     } catch (const ArgumentError& e) {
-      fail<ArgumentError>({.asked = "environment",
+      fail<ArgumentError>({.operation = "environment",
                            .wrong = fmt::format("TESSERA_DUMP={} cannot be written: {}", folder, e.what()),
-                           .todo = "Name a folder that can be written, or unset TESSERA_DUMP"});
+                           .remedy = "Name a folder that can be written, or unset TESSERA_DUMP"});
     }
   };
   write(".ir.txt", ir::to_text(fn));
@@ -104,7 +104,7 @@ void log_made(std::span<const CompileRequest> requests, std::span<const MadeKern
 template <class N>
 void put(QueueCore& core, LoadedKernel& kernel, LaunchCounter& counter, const std::array<std::uint64_t, 3>& shape,
          std::span<const Argument> given, N&& note) {
-  const LaunchWatch::During watched(counter.name, counter.device);
+  const LaunchTracer::During watched(counter.name, counter.device);
   core.submit(
       counter.name, [&](DriverQueue& driver) { driver.launch(kernel, shape, given); }, note);
   counter.launches.fetch_add(1, std::memory_order_relaxed);
@@ -154,7 +154,8 @@ struct Kernel::State {
 struct KernelAccess {
   static Kernel::State& state(const Kernel& kernel, const char* asked) {
     if (!kernel.valid())
-      fail<KernelError>({.asked = asked, .wrong = "the kernel is empty", .todo = "Make it from a traced function"});
+      fail<KernelError>(
+          {.operation = asked, .wrong = "the kernel is empty", .remedy = "Make it from a traced function"});
     return *kernel.state_;
   }
 
@@ -178,7 +179,7 @@ struct KernelAccess {
     try {
       const DriverCall call(device, DriverCall::Kind::build,
                             interned("the compilation of " + missing.front()->function.name));
-      made = make_kernels(*device.driver, requests, device.kernels);
+      made = load_or_compile(*device.driver, requests, device.kernels);
     } catch (const KernelError& e) {
       // The name must be there, whatever the driver's compiler wrote.
       const std::string text = e.what();
@@ -186,13 +187,13 @@ struct KernelAccess {
         return text.find(s->function.name) != std::string::npos;
       });
       if (named) throw;
-      fail<KernelError>({.asked = "compile " + missing.front()->function.name,
+      fail<KernelError>({.operation = "compile " + missing.front()->function.name,
                          .with = {{"device", to_string(device.device)}},
                          .wrong = text});
     }
     if (made.size() != missing.size() ||
         std::any_of(made.begin(), made.end(), [](const MadeKernel& m) { return m.kernel == nullptr; })) {
-      fail<KernelError>({.asked = "compile " + missing.front()->function.name,
+      fail<KernelError>({.operation = "compile " + missing.front()->function.name,
                          .with = {{"device", to_string(device.device)}},
                          .wrong = "the driver did not give back a kernel for each it was asked for"});
     }
@@ -232,10 +233,10 @@ void Kernel::launch(const std::array<std::uint64_t, 3>& shape, std::span<const L
   const ArgumentFacts told = check_arguments(fn, arguments);
   const std::optional<Device> here = told.device;
   if (here && queue != nullptr && queue->device() != *here) {
-    fail<DeviceError>({.asked = "launch " + fn.name,
+    fail<DeviceError>({.operation = "launch " + fn.name,
                        .with = {{"buffers", to_string(*here)}, {"queue", to_string(queue->device())}},
                        .wrong = "the buffers are not on the queue's device",
-                       .todo = "Use a queue of the buffers' device"});
+                       .remedy = "Use a queue of the buffers' device"});
   }
   const bool something = check_shape(fn, shape);
   Variant variant;
@@ -249,12 +250,12 @@ void Kernel::launch(const std::array<std::uint64_t, 3>& shape, std::span<const L
 
   const Device where = here ? *here : queue != nullptr ? queue->device() : current_device();
   PlacementAccess::check("launch", fn.name, where);
-  if (LaunchObserver* const observer = thread_context.launch_observer) [[unlikely]] {
-    thread_context.launch_observer = nullptr;  // what it launches itself is not observed, nor recorded
+  if (LaunchInterceptor* const observer = thread_context.launch_interceptor) [[unlikely]] {
+    thread_context.launch_interceptor = nullptr;  // what it launches itself is not observed, nor recorded
     struct Restore {
-      LaunchObserver* observer;
+      LaunchInterceptor* observer;
       Recorder* recorder;
-      ~Restore() { thread_context.launch_observer = observer, thread_context.recorder = recorder; }
+      ~Restore() { thread_context.launch_interceptor = observer, thread_context.recorder = recorder; }
     } const restore{observer, std::exchange(thread_context.recorder, nullptr)};
     return observer->launched(*this, where, shape, arguments, [&] {
       thread_context.recorder = restore.recorder;
@@ -305,7 +306,7 @@ void Kernel::launch(const std::array<std::uint64_t, 3>& shape, std::span<const L
     recorder->launched(*this, loaded, *on.counter, variant.index64, shape, arguments, given, s.facts);
 }
 
-RepeatedLaunch::RepeatedLaunch(const Kernel& kernel, const std::array<std::uint64_t, 3>& shape,
+PreparedLaunch::PreparedLaunch(const Kernel& kernel, const std::array<std::uint64_t, 3>& shape,
                                std::span<const LaunchArgument> arguments) {
   auto& s = KernelAccess::state(kernel, "launch");
   if (arguments.size() > most_arguments || s.facts.buffers.empty() || s.facts.buffers.size() > most_buffers) return;
@@ -322,18 +323,18 @@ RepeatedLaunch::RepeatedLaunch(const Kernel& kernel, const std::array<std::uint6
   if (kernel_ != nullptr) device_ = &device;  // else what was launched is another variant
 }
 
-QueueCore* RepeatedLaunch::ready() const {
+QueueCore* PreparedLaunch::ready() const {
   const ThreadContext& here = thread_context;
-  if (device_ == nullptr || here.launch_observer != nullptr || here.recorder != nullptr || here.placement != nullptr ||
-      traced())
+  if (device_ == nullptr || here.launch_interceptor != nullptr || here.recorder != nullptr ||
+      here.placement != nullptr || traced())
     return nullptr;
   QueueCore& core = current_queue(where_).core();
   return &core.device() == device_ ? &core : nullptr;
 }
 
-std::shared_ptr<Storage> RepeatedLaunch::allocate(std::size_t bytes) const { return device_->pool.allocate(bytes, {}); }
+std::shared_ptr<Storage> PreparedLaunch::allocate(std::size_t bytes) const { return device_->pool.allocate(bytes, {}); }
 
-void RepeatedLaunch::operator()(QueueCore& queue, std::span<const Buffer> buffers,
+void PreparedLaunch::operator()(QueueCore& queue, std::span<const Buffer> buffers,
                                 std::span<const std::uint64_t> scalars) const {
   alignas(Argument) std::byte room[most_arguments * sizeof(Argument)];  // only what is used is made
   auto* const given = reinterpret_cast<Argument*>(room);
@@ -359,7 +360,7 @@ void RepeatedLaunch::operator()(QueueCore& queue, std::span<const Buffer> buffer
   });
 }
 
-constinit std::atomic<LaunchWatch*> LaunchWatch::instance = nullptr;
+constinit std::atomic<LaunchTracer*> LaunchTracer::instance = nullptr;
 
 void Kernel::prepare(Device device, Variant variant) const {
   State* const s = &KernelAccess::state(*this, "prepare");

@@ -12,8 +12,8 @@
 #include "tessera/base/os/hardware.h"
 #include "tessera/base/packed.h"
 #include "tessera/base/sha256.h"
+#include "tessera/device/discovery/probe_results.h"
 #include "tessera/device/discovery/store.h"
-#include "tessera/device/discovery/verdicts.h"
 #include "tessera/device/selection/open_device.h"
 #include "tessera/device/settings.h"
 #include "tessera/ir/digest.h"
@@ -61,8 +61,8 @@ std::string device_lines(DriverDevice& device, KernelCounters& counters) {
   if (counters.files.empty()) {
     std::string all;
     if (Driver* driver = find_driver(device.info().device.backend))
-      if (const auto parts = driver->foreign())
-        for (const ForeignPart& part : *parts) all += stamps_of(part);
+      if (const auto parts = driver->vendor_drivers())
+        for (const VendorDriver& part : *parts) all += stamps_of(part);
     for (const std::string& variable : os::variables_named(compiler_variables)) all += variable + "\n";
     counters.files = sha256(all);
   }
@@ -141,7 +141,7 @@ void remove_oldest(const os::PrivateStore& store, std::uint64_t limit) {
       if (bytes <= limit - limit / 8) break;
       if (store.remove(entry.name)) bytes -= on_disk(entry.bytes);
     }
-  store.tidy(kernel_beginning, kernel_ending);
+  store.remove_stale(kernel_beginning, kernel_ending);
 }
 
 void keep(const Key& key, std::string_view image) {
@@ -179,8 +179,8 @@ void tell_absent(const Key& key) {
   logging::debug(fmt::format("no {} on disk: {}", value_of(key.kernel, "kernel"), why));
 }
 
-std::unique_ptr<LoadedKernel> load_kept(DriverDevice& device, const CompileRequest& request, const Key& key,
-                                        KernelCounters& counters) {
+std::unique_ptr<LoadedKernel> load_cached(DriverDevice& device, const CompileRequest& request, const Key& key,
+                                          KernelCounters& counters) {
   const os::PrivateStore kept = store();
   const std::string name = key.name();
   const auto bytes = kept.read(name);
@@ -197,7 +197,7 @@ std::unique_ptr<LoadedKernel> load_kept(DriverDevice& device, const CompileReque
   std::string why = "the device wants another one";
   try {
     if (auto kernel = device.load(request, std::string(entry->image))) {
-      kept.renew(name, stays_young);
+      kept.touch(name, stays_young);
       return kernel;
     }
   } catch (const KernelError& e) {
@@ -211,7 +211,7 @@ std::unique_ptr<LoadedKernel> load_kept(DriverDevice& device, const CompileReque
 }
 
 [[noreturn]] void fail_undecided(DriverDevice& device, const CompileRequest& request) {
-  fail<KernelError>({.asked = "compile " + request.function->name,
+  fail<KernelError>({.operation = "compile " + request.function->name,
                      .with = {{"device", to_string(device.info().device)}},
                      .wrong = "the driver takes nothing that its compilers make"});
 }
@@ -220,7 +220,7 @@ MadeKernel make_kernel(DriverDevice& device, const CompileRequest& request, Kern
   const std::string kernel_part = kernel_lines(device.info().device.backend, request);
   for (int images = 0; images < most_images; ++images) {
     const Key key{kernel_part, device_lines(device, counters)};
-    if (auto kernel = load_kept(device, request, key, counters)) {
+    if (auto kernel = load_cached(device, request, key, counters)) {
       ++counters.loaded;
       return {std::move(kernel), true};
     }
@@ -248,8 +248,8 @@ std::vector<std::unique_ptr<LoadedKernel>> DriverDevice::compile(std::span<const
   return out;
 }
 
-std::vector<MadeKernel> make_kernels(DriverDevice& device, std::span<const CompileRequest> requests,
-                                     KernelCounters& counters) {
+std::vector<MadeKernel> load_or_compile(DriverDevice& device, std::span<const CompileRequest> requests,
+                                        KernelCounters& counters) {
   std::vector<MadeKernel> out;
   counters.kept = why_off().empty() && !device.image_key().empty();
   if (counters.kept) {
@@ -294,7 +294,7 @@ std::size_t clear_kernel_cache() {
   return deleted;
 }
 
-std::vector<std::string> differences(const KeptKernel& kept, Device device) {
+std::vector<std::string> differences(const CachedKernel& kept, Device device) {
   OpenDevice& open = open_device(device);
   const std::lock_guard hold(open.compile_lock);
   const Key now{fmt::format("backend: {}\n", backend_name(device.backend)), device_lines(*open.driver, open.kernels)};

@@ -23,9 +23,9 @@ std::string describe(const LaunchArgument& a) {
 }
 
 [[noreturn]] void refuse(const ir::Function& fn, std::string wrong) {
-  fail<KernelError>({.asked = "launch " + fn.name,
+  fail<KernelError>({.operation = "launch " + fn.name,
                      .wrong = std::move(wrong),
-                     .todo = fmt::format("this kernel takes: {}", signature(fn))});
+                     .remedy = fmt::format("this kernel takes: {}", signature(fn))});
 }
 
 /// Where a view's bytes are: the same place has the same numbers, whichever storage shows it.
@@ -109,10 +109,10 @@ ArgumentFacts check_arguments(const ir::Function& fn, std::span<const LaunchArgu
       first = i;
     } else if (storage.device() != *facts.device) {
       fail<DeviceError>(
-          {.asked = "launch " + fn.name,
+          {.operation = "launch " + fn.name,
            .with = {{fn.params[first].name, to_string(*facts.device)}, {p.name, to_string(storage.device())}},
            .wrong = "the buffers are on different devices",
-           .todo = "Copy one to the other's device first"});
+           .remedy = "Copy one to the other's device first"});
     }
   }
   return facts;
@@ -138,11 +138,11 @@ bool check_overlap(const ir::Function& fn, const KernelFacts& facts, std::span<c
         continue;
       }
       fail<KernelError>(
-          {.asked = "launch " + fn.name,
+          {.operation = "launch " + fn.name,
            .wrong =
                fmt::format("{} overlaps {}{}", bytes_of(fn, i, a, facts.writes[i]), bytes_of(fn, j, b, facts.writes[j]),
                            a.dtype == b.dtype ? "" : ", which has another dtype"),
-           .todo =
+           .remedy =
                "A buffer that a kernel writes may be given twice only as the very same view: copy one of them first"});
     }
   }
@@ -155,7 +155,7 @@ bool check_shape(const ir::Function& fn, const std::array<std::uint64_t, 3>& sha
   for (std::size_t d = 0; d < 3; ++d) {
     if (shape[d] >> 63 != 0) {
       fail<KernelError>(
-          {.asked = "launch " + fn.name,
+          {.operation = "launch " + fn.name,
            .wrong = fmt::format("dimension {} of the shape is negative: {}", d, static_cast<std::int64_t>(shape[d]))});
     }
     none = none || shape[d] == 0;
@@ -167,7 +167,7 @@ bool check_shape(const ir::Function& fn, const std::array<std::uint64_t, 3>& sha
         __builtin_mul_overflow(threads, shape[d], &threads) || __builtin_mul_overflow(threads, width, &threads);
     if (overflows || threads > max_launch_threads) {
       fail<KernelError>(
-          {.asked = "launch " + fn.name,
+          {.operation = "launch " + fn.name,
            .wrong = fmt::format("the shape {} x {} x {} is more than 2^62 threads", shape[0], shape[1], shape[2])});
     }
   }
@@ -181,11 +181,11 @@ bool needs_index64(const ir::Function& fn, const std::array<std::uint64_t, 3>& s
 }
 
 void check_capabilities(const ir::Function& fn, const KernelFacts& facts, const DeviceInfo& info) {
-  const auto refuse_here = [&](std::string wrong, std::string todo) {
-    fail<KernelError>({.asked = "kernel " + fn.name,
+  const auto refuse_here = [&](std::string wrong, std::string remedy) {
+    fail<KernelError>({.operation = "kernel " + fn.name,
                        .with = {{"device", fmt::format("{} ({})", to_string(info.device), info.name)}},
                        .wrong = std::move(wrong),
-                       .todo = std::move(todo)});
+                       .remedy = std::move(remedy)});
   };
   const Capabilities& can = info.can;
   if (facts.parameter_bytes > can.max_parameter_bytes) {

@@ -10,7 +10,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
 #include "tessera/base/os/fork.h"
-#include "tessera/device/launch/launch_observer.h"
+#include "tessera/device/launch/launch_interceptor.h"
 #include "tessera/device/placement/dry_run.h"
 #include "tessera/device/placement/placement.h"
 #include "tessera/device/queue/queue_core.h"
@@ -88,7 +88,7 @@ bool vendor_product(const VendorProduct& asked) {
   const Device where = asked.out.storage->device();
   OpenDevice& device = open_device(where);
   // Whoever looks at launches one by one wants kernels; a sequence can repeat only these.
-  if (!device.holds_data || thread_context.launch_observer != nullptr || Recorder::of_this_thread() != nullptr)
+  if (!device.holds_data || thread_context.launch_interceptor != nullptr || Recorder::of_this_thread() != nullptr)
     return false;
   asked.out.storage->flush_readers();  // before the lock: it may compute products itself
   Library& library = library_of(device);

@@ -8,13 +8,13 @@
 
 namespace tessera {
 
-PendingBooks& PendingBooks::of(Device device) {
+PendingRegistry& PendingRegistry::of(Device device) {
   // Devices that share an entry wait for each other a little, and nothing else.
-  static constinit os::PerProcess<std::array<PendingBooks, 32>> all;
+  static constinit os::PerProcess<std::array<PendingRegistry, 32>> all;
   return (*all)[(static_cast<std::size_t>(device.backend) * 4 + static_cast<std::size_t>(device.index)) % 32];
 }
 
-void PendingBooks::await_readers(std::unique_lock<std::mutex>& hold, const Storage& storage) {
+void PendingRegistry::await_readers(std::unique_lock<std::mutex>& hold, const Storage& storage) {
   for (const PendingWork* w = under_way; w != nullptr; w = w->older_)
     if (w->of_this_thread()) return;
   changed.wait(hold, [&, last = begun] {
@@ -24,19 +24,19 @@ void PendingBooks::await_readers(std::unique_lock<std::mutex>& hold, const Stora
   });
 }
 
-void PendingBooks::await(std::unique_lock<std::mutex>& hold, Device device, const std::function<bool()>& done) {
+void PendingRegistry::await(std::unique_lock<std::mutex>& hold, Device device, const std::function<bool()>& done) {
   open_device(device).check();
   changed.wait(hold, done);
 }
 
-void PendingWork::begin(PendingBooks& books) {
+void PendingWork::begin(PendingRegistry& books) {
   number_ = ++books.begun;
   older_ = books.under_way, newer_ = nullptr;
   if (older_ != nullptr) older_->newer_ = this;
   books.under_way = this;
 }
 
-void PendingWork::end(PendingBooks& books) noexcept {
+void PendingWork::end(PendingRegistry& books) noexcept {
   if (number_ == 0) return;
   (newer_ != nullptr ? newer_->older_ : books.under_way) = older_;
   if (older_ != nullptr) older_->newer_ = newer_;

@@ -20,13 +20,13 @@ class Storage;
 
 /// The books of what is deferred on one device: lists of readers, and which thread computes what. Never held while
 /// something is computed, or together with another's.
-struct PendingBooks {
+struct PendingRegistry {
   std::mutex lock;
   std::condition_variable changed;   ///< something that a thread was computing is done
   std::uint64_t visit = 0;           ///< number of the last walk over readers, which meets each of them once
   PendingWork* under_way = nullptr;  ///< what threads are computing, newest first
   std::uint64_t begun = 0;           ///< number of the newest
-  static PendingBooks& of(Device device);
+  static PendingRegistry& of(Device device);
 
   /// Waits until what other threads are computing from this memory by now has been put into queues, where storages see
   /// it. `hold`: of `lock`. Not in a thread that computes itself: two could wait for each other.
@@ -60,8 +60,8 @@ class PendingReader {
 class PendingWork {
  public:
   virtual bool reads(const Storage& storage) const = 0;
-  void begin(PendingBooks& books);
-  void end(PendingBooks& books) noexcept;  ///< also if it did not begin
+  void begin(PendingRegistry& books);
+  void end(PendingRegistry& books) noexcept;  ///< also if it did not begin
   bool begun() const { return number_ != 0; }
   bool of_this_thread() const { return thread_ == std::this_thread::get_id(); }
 
@@ -69,7 +69,7 @@ class PendingWork {
   ~PendingWork() = default;
 
  private:
-  friend struct PendingBooks;
+  friend struct PendingRegistry;
   const std::thread::id thread_ = std::this_thread::get_id();
   std::uint64_t number_ = 0;
   PendingWork *newer_ = nullptr, *older_ = nullptr;

@@ -229,8 +229,8 @@ std::shared_ptr<Storage> MemoryPool::allocate(std::size_t bytes, std::string lab
       hold.unlock();
       const std::uint64_t given = give_back(victims);
       logging::info(fmt::format("{}: {} asked for, {} free ({}): {} of cached memory given back, and asked again",
-                                to_string(owner_.device), config::bytes_text(size), config::bytes_text(room.free),
-                                room.rule, config::bytes_text(given)));
+                                to_string(owner_.device), config::format_bytes(size), config::format_bytes(room.free),
+                                room.rule, config::format_bytes(given)));
     }
   }
   // Somebody who keeps memory that can be had back is asked before it is an error.
@@ -269,7 +269,7 @@ std::shared_ptr<Storage> MemoryPool::allocate(std::size_t bytes, std::string lab
       driver_text = "the host has no memory left";
     } catch (const DeviceLost& e) {
       forget();
-      owner_.lose(e.what());
+      owner_.mark_lost(e.what());
       owner_.check();  // throws, with what to do
       throw;
     } catch (...) {
@@ -278,7 +278,7 @@ std::shared_ptr<Storage> MemoryPool::allocate(std::size_t bytes, std::string lab
     }
     if (attempt == 0) {
       logging::info(fmt::format("{}: the driver has no memory for {}: trimmed, and asked once more",
-                                to_string(owner_.device), config::bytes_text(size)));
+                                to_string(owner_.device), config::format_bytes(size)));
       trim();
     }
   }
@@ -357,7 +357,7 @@ std::uint64_t MemoryPool::trim() {
   owner_.drop_retired(true);
   const std::uint64_t bytes = give_back(victims);
   owner_.staging.trim();
-  logging::info(fmt::format("{}: trimmed, {} given back", to_string(owner_.device), config::bytes_text(bytes)));
+  logging::info(fmt::format("{}: trimmed, {} given back", to_string(owner_.device), config::format_bytes(bytes)));
   return bytes;
 }
 
@@ -398,21 +398,21 @@ void MemoryPool::exhausted(std::size_t bytes, const std::string& label, const Ro
   for (std::size_t i = 0; i < shown; ++i) {
     largest +=
         fmt::format("{}{} {}", i == 0 ? "" : ", ", live[i].label.empty() ? "an unnamed storage of" : live[i].label,
-                    config::bytes_text(live[i].bytes));
+                    config::format_bytes(live[i].bytes));
   }
   std::string wrong =
-      fmt::format("{} has not enough memory: asked for {}", to_string(owner_.device), config::bytes_text(bytes));
+      fmt::format("{} has not enough memory: asked for {}", to_string(owner_.device), config::format_bytes(bytes));
   if (!room.rule.empty()) {
-    wrong +=
-        fmt::format(", {} free of {} ({})", config::bytes_text(room.free), config::bytes_text(room.limit), room.rule);
+    wrong += fmt::format(", {} free of {} ({})", config::format_bytes(room.free), config::format_bytes(room.limit),
+                         room.rule);
   }
   if (!driver_text.empty()) wrong += ": " + driver_text;
   fail<OutOfMemory>(
-      {.asked = label.empty() ? std::string("allocate") : "allocate " + label,
+      {.operation = label.empty() ? std::string("allocate") : "allocate " + label,
        .with = {{"largest of " + std::to_string(live.size()) + " live", largest.empty() ? "none" : largest}},
        .wrong = wrong,
-       .todo = fmt::format("{} smaller shapes or types{}", live.empty() ? "Use" : "Free some of these, or use",
-                           room.chosen ? ", or raise the limit" : "")});
+       .remedy = fmt::format("{} smaller shapes or types{}", live.empty() ? "Use" : "Free some of these, or use",
+                             room.chosen ? ", or raise the limit" : "")});
 }
 
 // The public functions.

@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-Allocation StagingPieces::take() {
+Allocation StagingPool::take() {
   {
     std::lock_guard hold(lock_);
     if (!kept_.empty()) {
@@ -24,13 +24,13 @@ Allocation StagingPieces::take() {
     owner_.driver->release(piece);
   } catch (const OutOfMemory&) {  // the caller has another way
   } catch (const DeviceLost& e) {
-    owner_.lose(e.what());
+    owner_.mark_lost(e.what());
     owner_.check();  // throws, with what to do
   }
   return {};
 }
 
-void StagingPieces::give(const Allocation& piece) noexcept {
+void StagingPool::give(const Allocation& piece) noexcept {
   if (owner_.gone()) return;  // it went with the driver's context
   try {
     std::lock_guard hold(lock_);
@@ -40,7 +40,7 @@ void StagingPieces::give(const Allocation& piece) noexcept {
   owner_.driver->release(piece);
 }
 
-std::uint64_t StagingPieces::trim() noexcept {
+std::uint64_t StagingPool::trim() noexcept {
   std::vector<Allocation> pieces;
   {
     std::lock_guard hold(lock_);
@@ -79,7 +79,7 @@ bool copy_through_pinned(Queue& target, const BufferView& to, Queue& source, con
   const auto fetch = [&](Piece& piece, std::uint64_t at) {
     if (piece.memory.host == nullptr) piece.memory = core.device().staging.take();
     if (piece.memory.host == nullptr) return false;
-    piece.bytes = std::min<std::uint64_t>(StagingPieces::piece_bytes, bytes - at);
+    piece.bytes = std::min<std::uint64_t>(StagingPool::piece_bytes, bytes - at);
     from.storage->before_read(source);
     core.submit(
         name,

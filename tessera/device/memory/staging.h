@@ -14,11 +14,11 @@ namespace tessera {
 
 struct OpenDevice;
 
-class StagingPieces {
+class StagingPool {
  public:
   static constexpr std::size_t piece_bytes = 4 * 1024 * 1024;
 
-  explicit StagingPieces(OpenDevice& owner) : owner_(owner) {}
+  explicit StagingPool(OpenDevice& owner) : owner_(owner) {}
   /// A piece that the host can address; without `host` if the driver has none.
   Allocation take();
   void give(const Allocation& piece) noexcept;

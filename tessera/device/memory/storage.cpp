@@ -5,7 +5,7 @@
 
 #include "tessera/base/config.h"
 #include "tessera/base/error.h"
-#include "tessera/device/memory/unwatched.h"
+#include "tessera/device/memory/untracked_write.h"
 #include "tessera/device/queue/queue_core.h"
 #include "tessera/device/queue/recorder.h"
 #include "tessera/device/selection/open_device.h"
@@ -49,7 +49,7 @@ std::shared_ptr<Storage> Storage::allocate(Device device, std::size_t bytes, std
 std::shared_ptr<Storage> Storage::wrap_host(void* data, std::size_t bytes, std::shared_ptr<void> owner) {
   if (data == nullptr && bytes != 0)
     fail<ArgumentError>(
-        {.asked = "wrap_host", .with = {{"bytes", std::to_string(bytes)}}, .wrong = "the pointer is null"});
+        {.operation = "wrap_host", .with = {{"bytes", std::to_string(bytes)}}, .wrong = "the pointer is null"});
   std::shared_ptr<Storage> storage(new Storage);
   storage->device_ = {Backend::cpu, 0};
   storage->bytes_ = bytes;
@@ -63,7 +63,7 @@ std::shared_ptr<Storage> Storage::wrap_host(void* data, std::size_t bytes, std::
 std::shared_ptr<Storage> Storage::wrap_device(Device device, void* native, std::size_t bytes,
                                               std::shared_ptr<void> owner) {
   if (native == nullptr)
-    fail<ArgumentError>({.asked = "wrap_device",
+    fail<ArgumentError>({.operation = "wrap_device",
                          .with = {{"device", to_string(device)}, {"bytes", std::to_string(bytes)}},
                          .wrong = "the handle is null"});
   std::shared_ptr<Storage> storage(new Storage);
@@ -78,11 +78,11 @@ std::shared_ptr<Storage> Storage::wrap_device(Device device, void* native, std::
 
 std::string Storage::name() const {
   if (!label_.empty()) return "storage '" + label_ + "'";
-  return "an unnamed storage of " + config::bytes_text(bytes_) + " on " + to_string(device_);
+  return "an unnamed storage of " + config::format_bytes(bytes_) + " on " + to_string(device_);
 }
 
 Storage::~Storage() {
-  delete elsewhere_.load(std::memory_order_relaxed);
+  delete coherence_hook_.load(std::memory_order_relaxed);
   const auto forked = [](const QueueUse& use) { return use.queue && use.queue->device().forked(); };
   if (forked(last_write_) || std::ranges::any_of(reads_, forked)) {
     try {
@@ -103,17 +103,17 @@ Storage::~Storage() {
 void Storage::before_read(Queue& queue) { before_read(queue.core()); }
 void Storage::before_write(Queue& queue) { before_write(queue.core()); }
 
-constinit thread_local const Storage* Storage::moving_ = nullptr;
-constinit thread_local BeforeUnwatchedWrite before_unwatched_write = nullptr;
+constinit thread_local const Storage* Storage::bypassed_ = nullptr;
+constinit thread_local UntrackedWriteHook untracked_write_hook = nullptr;
 
-Elsewhere& Storage::set_elsewhere(std::unique_ptr<Elsewhere> fresh) {
-  Elsewhere* none = nullptr;
-  if (elsewhere_.compare_exchange_strong(none, fresh.get(), std::memory_order_acq_rel)) return *fresh.release();
+CoherenceHook& Storage::set_coherence_hook(std::unique_ptr<CoherenceHook> fresh) {
+  CoherenceHook* none = nullptr;
+  if (coherence_hook_.compare_exchange_strong(none, fresh.get(), std::memory_order_acq_rel)) return *fresh.release();
   return *none;
 }
 
 void Storage::before_read(QueueCore& queue) {
-  if (Elsewhere* const e = elsewhere()) [[unlikely]]
+  if (CoherenceHook* const e = coherence_hook()) [[unlikely]]
     e->before_read(*this);
   if (!used_.load(std::memory_order_acquire)) return;
   QueueUse write;
@@ -126,9 +126,9 @@ void Storage::before_read(QueueCore& queue) {
 }
 
 void Storage::before_write(QueueCore& queue) {
-  if (before_unwatched_write != nullptr && writes() != 0 && moving_ != this && elsewhere() == nullptr) [[unlikely]]
-    before_unwatched_write(*this);
-  if (Elsewhere* const e = elsewhere()) [[unlikely]]
+  if (untracked_write_hook != nullptr && writes() != 0 && bypassed_ != this && coherence_hook() == nullptr) [[unlikely]]
+    untracked_write_hook(*this);
+  if (CoherenceHook* const e = coherence_hook()) [[unlikely]]
     e->before_write(*this);
   if (!used_.load(std::memory_order_acquire)) return;
   QueueUse write;
@@ -144,7 +144,7 @@ void Storage::before_write(QueueCore& queue) {
   for (const QueueUse& read : reads) unless_lost(read, device_, [&] { queue.order_after(read); });
 }
 
-bool Storage::before_write_untold(Queue& queue) noexcept {
+bool Storage::try_before_write(Queue& queue) noexcept {
   std::vector<QueueUse> uses;
   try {
     const std::lock_guard hold(lock_);  // not while queues are: a callback of theirs may be here, too
@@ -154,7 +154,7 @@ bool Storage::before_write_untold(Queue& queue) noexcept {
     return false;
   }
   return std::ranges::all_of(uses,
-                             [&](const QueueUse& use) { return !use.queue || queue.core().order_after_untold(use); });
+                             [&](const QueueUse& use) { return !use.queue || queue.core().try_order_after(use); });
 }
 
 void Storage::after_read(const QueueUse& use) {
@@ -167,7 +167,7 @@ void Storage::after_read(const QueueUse& use) {
 }
 
 void Storage::after_write(const QueueUse& use) {
-  if (moving_ != this) writes_.fetch_add(1, std::memory_order_relaxed);
+  if (bypassed_ != this) writes_.fetch_add(1, std::memory_order_relaxed);
   // Neither is this write waited for, nor is there anything that it comes after.
   if (!use.queue && !used_.load(std::memory_order_acquire)) return;
   std::lock_guard hold(lock_);
@@ -178,7 +178,7 @@ void Storage::after_write(const QueueUse& use) {
 
 void Storage::wait_readable() {
   Recorder::refuse("reading on the host");
-  if (Elsewhere* const e = elsewhere()) [[unlikely]]
+  if (CoherenceHook* const e = coherence_hook()) [[unlikely]]
     e->before_read(*this);
   QueueUse write;
   {
@@ -190,9 +190,9 @@ void Storage::wait_readable() {
 
 void Storage::wait_writable() {
   Recorder::refuse("writing on the host");
-  if (before_unwatched_write != nullptr && writes() != 0 && moving_ != this && elsewhere() == nullptr) [[unlikely]]
-    before_unwatched_write(*this);
-  if (Elsewhere* const e = elsewhere()) [[unlikely]]
+  if (untracked_write_hook != nullptr && writes() != 0 && bypassed_ != this && coherence_hook() == nullptr) [[unlikely]]
+    untracked_write_hook(*this);
+  if (CoherenceHook* const e = coherence_hook()) [[unlikely]]
     e->before_write(*this);
   std::vector<QueueUse> uses;
   {
@@ -222,16 +222,16 @@ void Storage::add_reader(ReaderLink& link) {
 }
 
 void Storage::flush_readers() {
-  if (moving_ == this || reader_count_.load(std::memory_order_acquire) == 0) return;
+  if (bypassed_ == this || reader_count_.load(std::memory_order_acquire) == 0) return;
   // While tasks write it, only they have deferred something on it, and see to that: who computed it here would wait for
   // them, and they for him.
-  if (const Elsewhere* const e = elsewhere(); e != nullptr && e->written_by_others()) return;
+  if (const CoherenceHook* const e = coherence_hook(); e != nullptr && e->has_other_writers()) return;
   // Each time again: what another thread defers meanwhile wants to read, too. What could not be computed throws, and
   // the write does not happen.
   for (bool more = true; more && reader_count_.load(std::memory_order_acquire) != 0;) {
     std::vector<std::shared_ptr<PendingResult>> results;
     {
-      PendingBooks& books = PendingBooks::of(device_);
+      PendingRegistry& books = PendingRegistry::of(device_);
       std::unique_lock hold(books.lock);
       const std::uint64_t visit = ++books.visit;
       for (const ReaderLink* l = readers_; l != nullptr; l = l->next) l->reader->results(visit, results);

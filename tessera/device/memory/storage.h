@@ -15,7 +15,7 @@
 
 #include "tessera/base/dtype.h"
 #include "tessera/device/driver.h"
-#include "tessera/device/memory/elsewhere.h"
+#include "tessera/device/memory/coherence_hook.h"
 #include "tessera/device/memory/pending.h"
 
 namespace tessera {
@@ -54,7 +54,7 @@ class Storage {
   std::string name() const;
   const Allocation& allocation() const { return allocation_; }
   /// No other storage has this memory while it lives.
-  bool from_pool() const { return pool_ != nullptr && !of_recording_; }
+  bool from_pool() const { return pool_ != nullptr && !owned_by_recording_; }
   /// What `wrap_device` takes, of this memory; it is not deferred on from now on. Use it in `Queue::submit_native`, or
   /// after `Queue::finish`.
   void* native_handle() {
@@ -68,7 +68,7 @@ class Storage {
   void before_read(QueueCore& queue);
   void before_write(QueueCore& queue);
   /// Nobody is told of other queues' faults: these stay theirs. False if the order could not be made.
-  bool before_write_untold(Queue& queue) noexcept;
+  bool try_before_write(Queue& queue) noexcept;
   void after_read(const QueueUse& use);
   void after_write(const QueueUse& use);
   void wait_readable();  ///< the host waits for the last write
@@ -91,31 +91,31 @@ class Storage {
   void unexpose();
   bool exposed() const {
     if (exposures_.load(std::memory_order_relaxed) != 0) return true;
-    const Elsewhere* const e = elsewhere();
-    return e != nullptr && e->written_by_others();
+    const CoherenceHook* const e = coherence_hook();
+    return e != nullptr && e->has_other_writers();
   }
   /// What is asked before each use; null: nothing.
-  Elsewhere* elsewhere() const {
-    Elsewhere* const e = elsewhere_.load(std::memory_order_acquire);
-    return e == nullptr || moving_ == this ? nullptr : e;
+  CoherenceHook* coherence_hook() const {
+    CoherenceHook* const e = coherence_hook_.load(std::memory_order_acquire);
+    return e == nullptr || bypassed_ == this ? nullptr : e;
   }
   /// While it lives, what this thread does with the storage is asked of nobody, and is no change of its contents: they
   /// are taken elsewhere, or brought back.
-  class Moving {
+  class CoherenceBypass {
    public:
-    explicit Moving(const Storage& storage) : before_(std::exchange(moving_, &storage)) {}
-    ~Moving() { moving_ = before_; }
-    Moving(const Moving&) = delete;
-    Moving& operator=(const Moving&) = delete;
+    explicit CoherenceBypass(const Storage& storage) : before_(std::exchange(bypassed_, &storage)) {}
+    ~CoherenceBypass() { bypassed_ = before_; }
+    CoherenceBypass(const CoherenceBypass&) = delete;
+    CoherenceBypass& operator=(const CoherenceBypass&) = delete;
 
    private:
     const Storage* const before_;
   };
   /// Unless there is one: the storage's from now on, and the one that there is.
-  Elsewhere& set_elsewhere(std::unique_ptr<Elsewhere> fresh);
+  CoherenceHook& set_coherence_hook(std::unique_ptr<CoherenceHook> fresh);
 
   /// A recording made it, so that a sequence may write it without a reference that others could count.
-  bool of_recording() const { return of_recording_; }
+  bool is_owned_by_recording() const { return owned_by_recording_; }
 
  private:
   Storage() = default;
@@ -138,9 +138,9 @@ class Storage {
   std::atomic<std::uint64_t> writes_ = 0;
   std::atomic<const char*> writer_ = nullptr;
   std::atomic<std::uint32_t> exposures_ = 0;
-  bool of_recording_ = false;                    ///< set before anybody else has it
-  std::atomic<Elsewhere*> elsewhere_ = nullptr;  ///< owned
-  static constinit thread_local const Storage* moving_;
+  bool owned_by_recording_ = false;                       ///< set before anybody else has it
+  std::atomic<CoherenceHook*> coherence_hook_ = nullptr;  ///< owned
+  static constinit thread_local const Storage* bypassed_;
 };
 
 /// Part of a storage as a kernel sees it: elements of one dtype from a byte offset.

@@ -35,7 +35,7 @@ class HeldStands {
   Stands* operator->() { return &stands_; }
 
  private:
-  const os::NoFork whole_;
+  const os::ForkGuard whole_;
   Stands& stands_;
   const std::lock_guard<std::mutex> hold_;
 };

@@ -102,7 +102,7 @@ std::string to_string(const PlacementLog& log) {
   const bool peers = std::ranges::any_of(log.copies, [](const auto& c) { return c.from_peers_count != 0; });
   text += peers ? fmt::format("  {:>22}\n", "from other devices") : "\n";
   const auto cell = [](std::uint64_t bytes, std::uint64_t n) {
-    return fmt::format("{} in {}", config::bytes_text(bytes), n);
+    return fmt::format("{} in {}", config::format_bytes(bytes), n);
   };
   for (const auto& c : log.copies) {
     text +=

@@ -28,11 +28,11 @@ void PlacementAccess::refuse_unless_allowed(const char* asked, const std::string
       continue;
     std::string allowed;
     for (const Device d : *scope->allowed) allowed += (allowed.empty() ? "" : ", ") + to_string(d);
-    fail<DeviceError>({.asked = asked,
+    fail<DeviceError>({.operation = asked,
                        .with = {{"what", name}, {"device", to_string(device)}, {"allowed", allowed}},
                        .wrong = fmt::format("{} would run on {}, which this strict placement does not allow", name,
                                             to_string(device)),
-                       .todo = "Move its arrays with to(...) before the scope, or allow the device"});
+                       .remedy = "Move its arrays with to(...) before the scope, or allow the device"});
   }
 }
 

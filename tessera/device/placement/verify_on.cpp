@@ -13,7 +13,7 @@
 #include "tessera/base/half.h"
 #include "tessera/device/context.h"
 #include "tessera/device/launch/kernel.h"
-#include "tessera/device/launch/launch_observer.h"
+#include "tessera/device/launch/launch_interceptor.h"
 #include "tessera/ir/node.h"
 
 namespace tessera {
@@ -67,14 +67,14 @@ bool differ_by_rounding(const std::byte* a, const std::byte* b, double tolerance
   return true;
 }
 
-class Verifier : public LaunchObserver {
+class Verifier : public LaunchInterceptor {
  public:
   Verifier(Device reference, double tolerance)
-      : reference_(reference), tolerance_(tolerance), outer_(thread_context.launch_observer) {
+      : reference_(reference), tolerance_(tolerance), outer_(thread_context.launch_interceptor) {
     device_info(reference);
-    thread_context.launch_observer = this;
+    thread_context.launch_interceptor = this;
   }
-  ~Verifier() override { thread_context.launch_observer = outer_; }
+  ~Verifier() override { thread_context.launch_interceptor = outer_; }
 
   void launched(const Kernel& kernel, Device device, std::array<std::uint64_t, 3> shape,
                 std::span<const LaunchArgument> arguments, const std::function<void()>& launch) override {
@@ -157,7 +157,7 @@ class Verifier : public LaunchObserver {
 
   const Device reference_;
   const double tolerance_;
-  LaunchObserver* const outer_;
+  LaunchInterceptor* const outer_;
   std::map<std::pair<std::string, Device>, VerifiedKernel> rows_;
 };
 

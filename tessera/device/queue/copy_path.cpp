@@ -27,7 +27,7 @@ auto or_lost(OpenDevice& device, const F& call) {
   try {
     return call();
   } catch (const DeviceLost& e) {
-    device.lose(e.what());
+    device.mark_lost(e.what());
     device.check();  // throws, with what to do
     throw;
   }
@@ -115,8 +115,8 @@ CopyPath copy_path(OpenDevice& to, OpenDevice& from) {
   static constinit os::PerProcess<std::mutex> meeting;
   std::lock_guard hold(meeting.get());
   if (const auto path = known_path(to, from)) return *path;
-  const bool there = or_lost(to, [&] { return to.driver->reaches(*from.driver); }),
-             back = or_lost(from, [&] { return from.driver->reaches(*to.driver); });
+  const bool there = or_lost(to, [&] { return to.driver->enable_peer_access(*from.driver); }),
+             back = or_lost(from, [&] { return from.driver->enable_peer_access(*to.driver); });
   std::string failure;
   try {
     if (there) failure = check_copy(to, from);
@@ -130,8 +130,8 @@ CopyPath copy_path(OpenDevice& to, OpenDevice& from) {
         "memory, which is slower. The cause is usually an IOMMU that translates addresses or PCIe Access Control "
         "Services (ACS): boot with iommu=pt, or disable ACS in the firmware. TESSERA_PEER_COPIES=off skips this check",
         to_string(to.device), to.info.name, to_string(from.device), from.info.name, failure));
-  const auto path = [&](bool reaches) {
-    return !reaches ? CopyPath::host : failure.empty() ? CopyPath::direct : CopyPath::failed_check;
+  const auto path = [&](bool enable_peer_access) {
+    return !enable_peer_access ? CopyPath::host : failure.empty() ? CopyPath::direct : CopyPath::failed_check;
   };
   keep_path(from, to, path(back));
   keep_path(to, from, path(there));

@@ -41,18 +41,18 @@ std::string describe(const BufferView& view) {
 
 /// The view must lie in its storage, and the storage on the device.
 void check_view(const char* asked, const BufferView& view, std::optional<Device> device) {
-  if (!view.storage) fail<ArgumentError>({.asked = asked, .wrong = "the view has no storage"});
+  if (!view.storage) fail<ArgumentError>({.operation = asked, .wrong = "the view has no storage"});
   const std::size_t size = dtype_size(view.dtype);
   const std::uint64_t bytes = view.storage->bytes();
   if (size == 0 || view.byte_offset > bytes || view.elements > (bytes - view.byte_offset) / size) {
     fail<ArgumentError>(
-        {.asked = asked, .with = {{"view", describe(view)}}, .wrong = "the view does not lie in its storage"});
+        {.operation = asked, .with = {{"view", describe(view)}}, .wrong = "the view does not lie in its storage"});
   }
   if (device && view.storage->device() != *device) {
-    fail<DeviceError>({.asked = asked,
+    fail<DeviceError>({.operation = asked,
                        .with = {{"view", describe(view)}, {"queue", to_string(*device)}},
                        .wrong = "the storage is not on the queue's device",
-                       .todo = "Use a queue of the storage's device"});
+                       .remedy = "Use a queue of the storage's device"});
   }
 }
 
@@ -201,10 +201,10 @@ void Queue::wait(const Event& event) {
   if (!event.point_) return;
   const QueueUse& use = event.point_->use;
   if (const Device theirs = use.queue->device().device; theirs != device_)
-    fail<DeviceError>({.asked = "Queue::wait",
+    fail<DeviceError>({.operation = "Queue::wait",
                        .with = {{"queue", to_string(device_)}, {"event", to_string(theirs)}},
                        .wrong = "the event is of another device, for which this queue cannot wait",
-                       .todo = "Let the host wait with Event::wait"});
+                       .remedy = "Let the host wait with Event::wait"});
   core_->order_after(use);
 }
 
@@ -218,7 +218,7 @@ void Queue::upload(const BufferView& to, const void* from) {
   if (bytes == 0) return;
   PlacementAccess::check("copy", upload_name, device_);
   Recorder::refuse("upload");
-  if (from == nullptr) fail<ArgumentError>({.asked = "upload", .wrong = "the host pointer is null"});
+  if (from == nullptr) fail<ArgumentError>({.operation = "upload", .wrong = "the host pointer is null"});
   to.storage->flush_readers();
   to.storage->before_write(*this);
   trace("upload to", device_, bytes);
@@ -247,7 +247,7 @@ void Queue::download(void* to, const BufferView& from) {
   check_view("download", from, device_);
   const std::uint64_t bytes = from.bytes();
   if (bytes == 0) return;
-  if (to == nullptr) fail<ArgumentError>({.asked = "download", .wrong = "the host pointer is null"});
+  if (to == nullptr) fail<ArgumentError>({.operation = "download", .wrong = "the host pointer is null"});
   PlacementAccess::check("copy", download_name, device_);
   Recorder::refuse("download");
   core_->device().check();
@@ -275,26 +275,26 @@ void Queue::copy(const BufferView& to, const BufferView& from) {
   check_view("copy", from, std::nullopt);
   if (to.bytes() != from.bytes()) {
     fail<ArgumentError>(
-        {.asked = "copy", .with = {{"to", describe(to)}, {"from", describe(from)}}, .wrong = "the sizes differ"});
+        {.operation = "copy", .with = {{"to", describe(to)}, {"from", describe(from)}}, .wrong = "the sizes differ"});
   }
   const std::uint64_t bytes = to.bytes();
   if (bytes == 0) return;
   const Device to_device = to.storage->device(), from_device = from.storage->device();
   if (to_device != device_ && from_device != device_) {
-    fail<DeviceError>({.asked = "copy",
+    fail<DeviceError>({.operation = "copy",
                        .with = {{"to", describe(to)}, {"from", describe(from)}, {"queue", to_string(device_)}},
                        .wrong = "neither storage is on the queue's device",
-                       .todo = "Use a queue of one of the two devices"});
+                       .remedy = "Use a queue of one of the two devices"});
   }
   for (const Device device : {to_device, from_device}) PlacementAccess::check("copy", copy_name, device);
   if (to_device == from_device) {
     if (to.storage == from.storage) {
       if (to.byte_offset == from.byte_offset) return;
       if (to.byte_offset < from.byte_offset + bytes && from.byte_offset < to.byte_offset + bytes) {
-        fail<ArgumentError>({.asked = "copy",
+        fail<ArgumentError>({.operation = "copy",
                              .with = {{"to", describe(to)}, {"from", describe(from)}},
                              .wrong = "the two parts overlap",
-                             .todo = "Copy through another storage"});
+                             .remedy = "Copy through another storage"});
       }
     }
     to.storage->flush_readers();
@@ -342,7 +342,7 @@ void Queue::copy(const BufferView& to, const BufferView& from) {
     count(source.core().device(), PlacementAccess::Direction::to_host, bytes);
     return;
   }
-  std::vector<std::byte> staging(std::min<std::uint64_t>(bytes, StagingPieces::piece_bytes));
+  std::vector<std::byte> staging(std::min<std::uint64_t>(bytes, StagingPool::piece_bytes));
   const std::uint64_t piece = staging.size();
   for (std::uint64_t done = 0; done < bytes; done += piece) {
     const std::uint64_t n = std::min(piece, bytes - done);

@@ -15,10 +15,10 @@ namespace tessera {
 constinit thread_local const QueueCore::Inside* QueueCore::inside_ = nullptr;
 
 void QueueCore::refuse_in_callback() const {
-  fail<ArgumentError>({.asked = "queue of " + to_string(device_.device),
+  fail<ArgumentError>({.operation = "queue of " + to_string(device_.device),
                        .wrong = "a callback given to submit_native uses the queue that it puts work into",
-                       .todo = "Launch, copy and wait before or after submit_native; in the callback call the "
-                               "vendor's API"});
+                       .remedy = "Launch, copy and wait before or after submit_native; in the callback call the "
+                                 "vendor's API"});
 }
 
 std::unique_lock<std::mutex> QueueCore::held() {
@@ -301,7 +301,7 @@ void QueueCore::order_after(const QueueUse& use) {
   }
 }
 
-bool QueueCore::order_after_untold(const QueueUse& use) noexcept {
+bool QueueCore::try_order_after(const QueueUse& use) noexcept {
   QueueCore& other = *use.queue;
   if (&other == this) return true;
   try {
@@ -407,7 +407,7 @@ void QueueCore::rethrow() {
   try {
     throw;
   } catch (const DeviceLost& e) {
-    device_.lose(with_names(e));
+    device_.mark_lost(with_names(e));
     device_.check();  // throws, with what to do
     throw;
   } catch (const KernelError& e) {
@@ -417,9 +417,9 @@ void QueueCore::rethrow() {
   } catch (const Error&) {
     throw;
   } catch (const std::bad_alloc&) {
-    fail<OutOfMemory>({.asked = asked, .wrong = "the host has no memory left to queue more work", .todo = last});
+    fail<OutOfMemory>({.operation = asked, .wrong = "the host has no memory left to queue more work", .remedy = last});
   } catch (const std::exception& e) {
-    fail<DeviceError>({.asked = asked, .wrong = fmt::format("the driver failed: {}", e.what()), .todo = last});
+    fail<DeviceError>({.operation = asked, .wrong = fmt::format("the driver failed: {}", e.what()), .remedy = last});
   }
 }
 

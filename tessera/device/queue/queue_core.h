@@ -68,7 +68,7 @@ class QueueCore : public std::enable_shared_from_this<QueueCore> {
           const Inside inside(this);
           driver.with_native([&](void* native) {
             try {
-              const NoDriverCall ours;
+              const UserCodeScope ours;
               put(native);
             } catch (...) {
               thrown = std::current_exception();
@@ -94,7 +94,7 @@ class QueueCore : public std::enable_shared_from_this<QueueCore> {
   void order_after(const QueueUse& use);
   /// The same on behalf of nobody who could be told: what the other queue failed with is left to who waits for it.
   /// False if the order could not be made; so it may be in a callback that holds the other queue's lock.
-  bool order_after_untold(const QueueUse& use) noexcept;
+  bool try_order_after(const QueueUse& use) noexcept;
   /// What work of `recorded` that has been waited for failed with, though somebody else was told before; null: nothing.
   std::exception_ptr failure_of(const QueueUse& use) noexcept;
   /// Everything so far.

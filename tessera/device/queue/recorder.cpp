@@ -38,7 +38,7 @@ void Recorder::leave() {
   std::erase(r.going_on, number_);
   r.count = r.going_on.size();
 }
-bool Recorder::goes_on(std::uint64_t number) {
+bool Recorder::is_active(std::uint64_t number) {
   Recordings& r = recordings();
   if (number == 0 || r.count == 0) return false;
   std::lock_guard hold(r.lock);

@@ -28,7 +28,7 @@ class Recorder {
     return recorder == nullptr ? 0 : recorder->number_;
   }
   /// Whether the recording with this number, of any thread, goes on.
-  static bool goes_on(std::uint64_t number);
+  static bool is_active(std::uint64_t number);
   /// While it lives this thread records nothing: for what was deferred before the recording, and is no part of it.
   class Pause {
    public:

@@ -25,7 +25,7 @@ const std::string& RecordedPiece::name() const {
   return from_memory >= 0 ? recorded_copy_name : recorded_fill_name;
 }
 
-Recording::Recording(Queue& queue, SequenceMemory& pool, RecordedLists& lists, AtRefusal at_refusal)
+Recording::Recording(Queue& queue, SequenceMemory& pool, RecordedGraph& lists, AtRefusal at_refusal)
     : device_(queue.device()),
       core_(queue.core()),
       pool_(pool),
@@ -43,14 +43,14 @@ Recording::~Recording() {
   for (const RecordedStream& s : lists_.streams) *s.state = s.first;
 }
 
-std::vector<SequenceMemory::Left> Recording::end() {
+std::vector<SequenceMemory::DetachedBlock> Recording::end() {
   auto left = pool_.end();
   ended_ = true;
   return left;
 }
 
 std::shared_ptr<Storage> Recording::allocate(Device device, std::size_t bytes, const std::string& label) {
-  return device == device_ && !ended_ ? pool_.lend(bytes, label) : nullptr;
+  return device == device_ && !ended_ ? pool_.allocate_block(bytes, label) : nullptr;
 }
 
 void Recording::launched(const Kernel& kernel, LoadedKernel& loaded, LaunchCounter& counter, bool index64,
@@ -145,19 +145,19 @@ void Recording::refuse_with(const ErrorText& text) {
 }
 
 void Recording::refused(const char* asked) {
-  refuse_with({.asked = asked,
+  refuse_with({.operation = asked,
                .with = {{"recording on", to_string(device_)}},
                .wrong = "this thread records a Sequence, and a replay could not repeat this",
-               .todo = "Do it before or after Sequence::record; what changes from replay to replay lies in "
-                       "device memory that is written before, or in a scalar with a slot"});
+               .remedy = "Do it before or after Sequence::record; what changes from replay to replay lies in "
+                         "device memory that is written before, or in a scalar with a slot"});
 }
 
 void Recording::checked(const char* asked, QueueCore& core) {
   if (&core == &core_) return;
-  refuse_with({.asked = asked,
+  refuse_with({.operation = asked,
                .with = {{"recording on", to_string(device_)}, {"goes to", to_string(core.device().device)}},
                .wrong = "this thread records a Sequence of one queue, and this is work of another",
-               .todo = "Record a sequence for each queue"});
+               .remedy = "Record a sequence for each queue"});
 }
 
 namespace {
@@ -170,7 +170,7 @@ std::string scalar_text(DType dtype, std::uint64_t bits) {
 }
 
 /// Whether the views are of the same memory: in what was there before the recordings, or in what each allocated for it.
-bool same_memory(const RecordedLists& a, std::int32_t number_a, const BufferView& view_a, const RecordedLists& b,
+bool same_memory(const RecordedGraph& a, std::int32_t number_a, const BufferView& view_a, const RecordedGraph& b,
                  std::int32_t number_b, const BufferView& view_b) {
   if (number_a != number_b || view_a.byte_offset != view_b.byte_offset || view_a.elements != view_b.elements)
     return false;
@@ -180,7 +180,7 @@ bool same_memory(const RecordedLists& a, std::int32_t number_a, const BufferView
   return m.leased == n.leased && (m.leased || m.storage == n.storage);
 }
 
-std::string difference_of(const RecordedLists& lists_a, const RecordedLists& lists_b, std::size_t i) {
+std::string difference_of(const RecordedGraph& lists_a, const RecordedGraph& lists_b, std::size_t i) {
   const RecordedPiece &a = lists_a.pieces[i], &b = lists_b.pieces[i];
   const RecordedWork &u = lists_a.work[i], &v = lists_b.work[i];
   if (u.kind != v.kind || a.name() != b.name()) return fmt::format("{} ran where {} ran before", b.name(), a.name());
@@ -195,7 +195,7 @@ std::string difference_of(const RecordedLists& lists_a, const RecordedLists& lis
   if (a.kernel.hash() != b.kernel.hash()) return fmt::format("kernel {} was another than before", b.name());
   if (u.shape != v.shape || u.kernel != v.kernel)
     return fmt::format("kernel {} was launched for another shape than before", b.name());
-  const auto followed = [](const RecordedLists& lists, const RecordedPiece& p) -> const RecordedStream* {
+  const auto followed = [](const RecordedGraph& lists, const RecordedPiece& p) -> const RecordedStream* {
     if (p.stream < 0) return nullptr;
     const RecordedStream& s = lists.streams[static_cast<std::size_t>(p.stream)];
     return s.followed ? &s : nullptr;
@@ -219,7 +219,7 @@ std::string difference_of(const RecordedLists& lists_a, const RecordedLists& lis
 
 }  // namespace
 
-std::string difference_of(const RecordedLists& earlier, const RecordedLists& later) {
+std::string difference_of(const RecordedGraph& earlier, const RecordedGraph& later) {
   const std::size_t both = std::min(earlier.pieces.size(), later.pieces.size());
   for (std::size_t i = 0; i < both; ++i)
     if (std::string found = difference_of(earlier, later, i); !found.empty()) return found;

@@ -52,14 +52,14 @@ struct RecordedMemory {
 };
 
 /// What a recording writes down.
-struct RecordedLists {
+struct RecordedGraph {
   std::vector<RecordedWork> work;
   std::vector<RecordedPiece> pieces;  ///< of each, what it is made of
   std::vector<RecordedMemory> memory;
   std::vector<RecordedStream> streams;
 };
 /// How the later of two recordings of the same function differs from the earlier; empty: not at all.
-std::string difference_of(const RecordedLists& earlier, const RecordedLists& later);
+std::string difference_of(const RecordedGraph& earlier, const RecordedGraph& later);
 
 /// What happens at work that cannot be repeated.
 enum class AtRefusal : std::uint8_t { throws, stops_recording };
@@ -69,7 +69,7 @@ enum class AtRefusal : std::uint8_t { throws, stops_recording };
 class Recording final : public Recorder {
  public:
   /// ArgumentError if the pool is another queue's, or in use.
-  Recording(Queue& queue, SequenceMemory& pool, RecordedLists& lists, AtRefusal at_refusal);
+  Recording(Queue& queue, SequenceMemory& pool, RecordedGraph& lists, AtRefusal at_refusal);
   ~Recording() override;
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
@@ -77,7 +77,7 @@ class Recording final : public Recorder {
   /// Why it stopped; empty: it goes on.
   const std::string& refusal() const { return refusal_; }
   /// Nothing more is allocated by it. What leaves the pool: SequenceMemory::end.
-  std::vector<SequenceMemory::Left> end();
+  std::vector<SequenceMemory::DetachedBlock> end();
 
   std::shared_ptr<Storage> allocate(Device device, std::size_t bytes, const std::string& label) override;
   void launched(const Kernel& kernel, LoadedKernel& loaded, LaunchCounter& counter, bool index64,
@@ -97,7 +97,7 @@ class Recording final : public Recorder {
   QueueCore& core_;
   SequenceMemory& pool_;
   const QueueScope current_;
-  RecordedLists& lists_;
+  RecordedGraph& lists_;
   const AtRefusal at_refusal_;
   std::string refusal_;
   std::unordered_map<const Storage*, std::int32_t> others_;  ///< not the pool's: held, so that no other is there later

@@ -8,7 +8,7 @@
 #include <unordered_map>
 
 #include "tessera/base/error.h"
-#include "tessera/device/launch/launch_observer.h"
+#include "tessera/device/launch/launch_interceptor.h"
 #include "tessera/device/placement/placement.h"
 #include "tessera/device/queue/queue_core.h"
 #include "tessera/device/queue/recording.h"
@@ -35,7 +35,7 @@ struct Sequence::State {
       : device(q.device()), queue(q), core(q.core().shared_from_this()), pool(std::move(p)) {}
   ~State();
 
-  void finish_recording(const std::vector<SequenceMemory::Left>& left);
+  void finish_recording(const std::vector<SequenceMemory::DetachedBlock>& left);
   void change(std::size_t piece, std::size_t argument, std::uint64_t bits);
   void set_streams();
   void check_queue(const char* asked) const;
@@ -51,7 +51,7 @@ struct Sequence::State {
   Queue& queue;  ///< gone if `core` is closed
   const std::shared_ptr<QueueCore> core;
   const std::shared_ptr<SequenceMemory> pool;  ///< its turn guards what follows
-  RecordedLists lists;
+  RecordedGraph lists;
   std::vector<RecordedWork>& work = lists.work;
   std::vector<RecordedPiece>& pieces = lists.pieces;
   std::vector<RecordedMemory>& memory = lists.memory;
@@ -68,10 +68,10 @@ struct Sequence::State {
 };
 
 /// Says of each lease where its memory is from now on.
-void Sequence::State::finish_recording(const std::vector<SequenceMemory::Left>& left) {
+void Sequence::State::finish_recording(const std::vector<SequenceMemory::DetachedBlock>& left) {
   for (RecordedMemory& m : memory) {
     if (!m.lease) continue;
-    const SequenceMemory::Left& l = left[m.lease->block];
+    const SequenceMemory::DetachedBlock& l = left[m.lease->block];
     if (l.lease == m.lease) {
       m.storage = l.storage;  // somebody has it
     } else if (!m.lease->keeps) {
@@ -116,7 +116,7 @@ void Sequence::State::sort_memory() {
     ++h.ours;
   }
   for (auto& [storage, h] : held) {
-    if (h.storage.use_count() == h.ours && !storage->of_recording()) {
+    if (h.storage.use_count() == h.ours && !storage->is_owned_by_recording()) {
       storage->before_write(*core);
       inside.push_back(std::move(h.storage));
     } else {
@@ -204,11 +204,11 @@ struct Sequence::Attempt {
   /// In the place of `before`, which gives its memory back only after this one has what it needs of it.
   std::unique_ptr<State> finish(std::unique_ptr<State> before = nullptr) {
     {
-      const auto turn = state->pool->turn("Sequence::record");
+      const auto lock = state->pool->lock("Sequence::record");
       state->hold_blocks();
     }
     before.reset();
-    const auto turn = state->pool->turn("Sequence::record");
+    const auto lock = state->pool->lock("Sequence::record");
     state->sort_memory();
     state->pool->order();
     state->place();
@@ -230,7 +230,7 @@ Sequence Sequence::record_or_run(Queue& queue, const std::function<void()>& work
 
 std::string Sequence::record_again(const std::function<void()>& work) {
   if (!state_)
-    fail<ArgumentError>({.asked = "record_again", .wrong = "the sequence is empty", .todo = "Record one first"});
+    fail<ArgumentError>({.operation = "record_again", .wrong = "the sequence is empty", .remedy = "Record one first"});
   state_->check_queue("record_again");
   std::vector<RandomStream> before;
   for (const RecordedStream& s : state_->lists.streams) before.push_back(*s.state);
@@ -321,20 +321,21 @@ void Sequence::State::set_streams() {
 void Sequence::State::check_queue(const char* asked) const {
   core->device().check();
   if (core->closed())
-    fail<ArgumentError>({.asked = asked,
+    fail<ArgumentError>({.operation = asked,
                          .with = {{"device", to_string(device)}},
                          .wrong = "the queue that the sequence was recorded on is gone",
-                         .todo = "Keep it as long as the sequence"});
+                         .remedy = "Keep it as long as the sequence"});
 }
 
 void Sequence::replay() {
   if (!state_)
-    fail<ArgumentError>({.asked = "replay",
-                         .wrong = "the sequence is empty",
-                         .todo = "Record one first; arrays that are deferred are recorded where eval() computes them"});
+    fail<ArgumentError>(
+        {.operation = "replay",
+         .wrong = "the sequence is empty",
+         .remedy = "Record one first; arrays that are deferred are recorded where eval() computes them"});
   Recorder::refuse("Sequence::replay");
   State& s = *state_;
-  const auto turn = s.pool->turn("Sequence::replay");
+  const auto lock = s.pool->lock("Sequence::replay");
   s.check_queue("replay");
   if (s.work.empty()) return;
   s.pool->order();
@@ -347,7 +348,7 @@ void Sequence::replay() {
     for (const RecordedStream& stream : s.lists.streams)
       if (stream.followed) stream.state->offset += stream.drawn;
   };
-  if (thread_context.launch_observer != nullptr) [[unlikely]] {
+  if (thread_context.launch_interceptor != nullptr) [[unlikely]] {
     s.launch_one_by_one();
     return advance_streams();
   }
@@ -372,12 +373,13 @@ void Sequence::replay() {
 }
 
 void Sequence::set(std::uint32_t slot, const LaunchArgument& value) {
-  if (!state_) fail<ArgumentError>({.asked = "set", .wrong = "the sequence is empty", .todo = "Record one first"});
+  if (!state_)
+    fail<ArgumentError>({.operation = "set", .wrong = "the sequence is empty", .remedy = "Record one first"});
   State& s = *state_;
-  const auto turn = s.pool->turn("Sequence::set");
+  const auto lock = s.pool->lock("Sequence::set");
   const auto refuse = [&](std::string wrong) {
     fail<ArgumentError>(
-        {.asked = "Sequence::set", .with = {{"slot", std::to_string(slot)}}, .wrong = std::move(wrong)});
+        {.operation = "Sequence::set", .with = {{"slot", std::to_string(slot)}}, .wrong = std::move(wrong)});
   };
   constexpr std::int64_t limit = (std::int64_t{1} << 31) - 65536;  // as launches have it
   bool found = false;
@@ -405,7 +407,7 @@ void Sequence::set(std::uint32_t slot, const LaunchArgument& value) {
 }
 
 Device Sequence::device() const {
-  if (!state_) fail<ArgumentError>({.asked = "Sequence::device", .wrong = "the sequence is empty"});
+  if (!state_) fail<ArgumentError>({.operation = "Sequence::device", .wrong = "the sequence is empty"});
   return state_->device;
 }
 std::size_t Sequence::size() const { return state_ ? state_->work.size() : 0; }

@@ -48,23 +48,23 @@ void SequenceMemory::release(std::span<const std::uint32_t> blocks) noexcept {
   drop_unneeded();
 }
 
-std::unique_lock<std::mutex> SequenceMemory::turn(const char* asked) {
+std::unique_lock<std::mutex> SequenceMemory::lock(const char* asked) {
   std::unique_lock hold(lock_);
   if (recording_)
-    fail<ArgumentError>({.asked = asked,
+    fail<ArgumentError>({.operation = asked,
                          .wrong = "another thread is recording a sequence with the same SequencePool",
-                         .todo = "Let one thread at a time use the sequences of a pool"});
+                         .remedy = "Let one thread at a time use the sequences of a pool"});
   return hold;
 }
 
 void SequenceMemory::begin(Queue& queue) {
-  const auto hold = turn("Sequence::record");
+  const auto hold = lock("Sequence::record");
   if (core_ && core_.get() != &queue.core())
-    fail<ArgumentError>({.asked = "Sequence::record",
+    fail<ArgumentError>({.operation = "Sequence::record",
                          .with = {{"pool of a queue of", to_string(core_->device().device)},
                                   {"recording on", to_string(queue.device())}},
                          .wrong = "the SequencePool belongs to another queue, with which this one is in no order",
-                         .todo = "Use a pool for each queue"});
+                         .remedy = "Use a pool for each queue"});
   core_ = queue.core().shared_from_this();
   recording_ = true;
 }
@@ -108,7 +108,7 @@ SequenceMemory::Block* SequenceMemory::find(std::size_t size) {
   return best;
 }
 
-std::shared_ptr<Storage> SequenceMemory::lend(std::size_t bytes, const std::string& label) {
+std::shared_ptr<Storage> SequenceMemory::allocate_block(std::size_t bytes, const std::string& label) {
   collect();
   MemoryPool& pool = core_->device().pool;
   const bool possible = bytes <= std::size_t{1} << 62;  // else the pool refuses
@@ -126,7 +126,7 @@ std::shared_ptr<Storage> SequenceMemory::lend(std::size_t bytes, const std::stri
   const auto lease = std::make_shared<Lease>(number);
   block_of_[storage.get()] = number;
   storage->bytes_ = bytes;
-  storage->of_recording_ = true;
+  storage->owned_by_recording_ = true;
   storage->exposures_.store(0, std::memory_order_relaxed);
   pool.relabel(*storage, label);
   std::shared_ptr<Storage> lent(storage.get(), [lease, held = storage](Storage*) mutable {
@@ -143,15 +143,15 @@ std::shared_ptr<SequenceMemory::Lease> SequenceMemory::lease_of(const Storage* s
   return found != block_of_.end() ? blocks_[found->second].lease : nullptr;
 }
 
-std::vector<SequenceMemory::Left> SequenceMemory::end() {
-  std::vector<Left> left(blocks_.size());
+std::vector<SequenceMemory::DetachedBlock> SequenceMemory::end() {
+  std::vector<DetachedBlock> left(blocks_.size());
   end(left.data());
   return left;
 }
 
 void SequenceMemory::abandon() noexcept { end(nullptr); }
 
-void SequenceMemory::end(Left* left) noexcept {
+void SequenceMemory::end(DetachedBlock* left) noexcept {
   collect();
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     Block& b = blocks_[i];

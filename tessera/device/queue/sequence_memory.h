@@ -29,7 +29,7 @@ class SequenceMemory {
     bool keeps = false;                    ///< the block goes to the recording, and serves nobody else
   };
   /// A block that is the pool's no longer, and the lease with which it went.
-  struct Left {
+  struct DetachedBlock {
     std::shared_ptr<Storage> storage;
     std::shared_ptr<Lease> lease;
   };
@@ -40,18 +40,18 @@ class SequenceMemory {
   SequenceMemory& operator=(const SequenceMemory&) = delete;
 
   /// Held by whoever replays. ArgumentError while another thread records with this memory.
-  std::unique_lock<std::mutex> turn(const char* asked);
+  std::unique_lock<std::mutex> lock(const char* asked);
   /// ArgumentError if it is another queue's, or another thread records with it.
   void begin(Queue& queue);
 
   // Of the thread that records.
   /// As Storage::allocate. The block is free again when the last reference to what is returned ends.
-  std::shared_ptr<Storage> lend(std::size_t bytes, const std::string& label);
+  std::shared_ptr<Storage> allocate_block(std::size_t bytes, const std::string& label);
   /// The lease of a storage that was lent in this recording, and lives; null for others.
   std::shared_ptr<Lease> lease_of(const Storage* storage) const;
   std::shared_ptr<Storage> block(const Lease& lease) const { return blocks_[lease.block].storage; }
   /// What leaves, by block; none where a block stays.
-  std::vector<Left> end();
+  std::vector<DetachedBlock> end();
   void abandon() noexcept;  ///< the same, for nobody
 
   /// In one's turn: these blocks are needed by one sequence more.
@@ -82,7 +82,7 @@ class SequenceMemory {
   Block* find(std::size_t size);
   void leave(Block& block) noexcept;
   void drop_unneeded() noexcept;
-  void end(Left* left) noexcept;
+  void end(DetachedBlock* left) noexcept;
 
   std::mutex lock_;
   std::vector<std::uint32_t> released_;  // under lock_; during a recording

@@ -141,14 +141,14 @@ DriverCall::~DriverCall() {
   inside = nullptr;
 }
 
-NoDriverCall::NoDriverCall() noexcept : depth_(std::exchange(depth, 0)) {
+UserCodeScope::UserCodeScope() noexcept : depth_(std::exchange(depth, 0)) {
   Slot* const slot = std::exchange(inside, nullptr);
   if (depth_ == 0 || slot == nullptr) return;
   slot_ = slot, device_ = slot->device.load(), name_ = slot->name.load(), kind_ = slot->kind.load();
   slot->calls.fetch_add(1, std::memory_order_release);
 }
 
-NoDriverCall::~NoDriverCall() {
+UserCodeScope::~UserCodeScope() {
   depth = depth_;
   if (slot_ == nullptr) return;
   inside = static_cast<Slot*>(slot_);

@@ -29,12 +29,12 @@ class DriverCall {
 };
 
 /// While one lives, the thread runs the program's own code, though a driver's call is below it on the stack.
-class NoDriverCall {
+class UserCodeScope {
  public:
-  NoDriverCall() noexcept;
-  ~NoDriverCall();
-  NoDriverCall(const NoDriverCall&) = delete;
-  NoDriverCall& operator=(const NoDriverCall&) = delete;
+  UserCodeScope() noexcept;
+  ~UserCodeScope();
+  UserCodeScope(const UserCodeScope&) = delete;
+  UserCodeScope& operator=(const UserCodeScope&) = delete;
 
  private:
   const unsigned depth_;

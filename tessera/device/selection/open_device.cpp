@@ -17,7 +17,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
 #include "tessera/base/os/fork.h"
-#include "tessera/base/os/main_end.h"
+#include "tessera/base/os/main_thread_exit.h"
 #include "tessera/base/os/system.h"
 #include "tessera/device/discovery/discovery.h"
 #include "tessera/device/discovery/verify_device.h"
@@ -116,21 +116,23 @@ void drain_at_exit() {
 /// cannot be used.
 void refuse_unusable(const DeviceInfo& info) {
   if (info.state == DeviceState::loaded)
-    fail<DeviceError>(
-        {.asked = to_string(info.device), .with = {{"device", info.name}}, .wrong = info.reason, .todo = info.remedy});
+    fail<DeviceError>({.operation = to_string(info.device),
+                       .with = {{"device", info.name}},
+                       .wrong = info.reason,
+                       .remedy = info.remedy});
   if (info.state != DeviceState::quarantined && info.state != DeviceState::crashed && info.state != DeviceState::hung)
     return;
-  fail<DeviceError>({.asked = to_string(info.device),
+  fail<DeviceError>({.operation = to_string(info.device),
                      .with = {{"device", info.name}},
                      .wrong = fmt::format("the device is {}: {}", state_name(info.state), info.reason),
-                     .todo = info.remedy});
+                     .remedy = info.remedy});
 }
 
 [[noreturn]] void refuse_at_exit(Device device, const std::string& name) {
-  fail<DeviceError>({.asked = to_string(device),
+  fail<DeviceError>({.operation = to_string(device),
                      .with = {{"device", name}},
                      .wrong = "the program is ending, and the device's driver is not called any more",
-                     .todo = "Do this before main returns; cpu and interp compute to the end"});
+                     .remedy = "Do this before main returns; cpu and interp compute to the end"});
 }
 
 /// Of the host's memory or threads.
@@ -145,20 +147,20 @@ void verify(OpenDevice& device, const std::optional<Origin>& origin) {
   std::string wrong;
   try {
     wrong = verify_device(*device.driver, &device.kernels);
-    if (!wrong.empty() && origin) note_wrong(device.info, *origin, wrong);
+    if (!wrong.empty() && origin) record_wrong_result(device.info, *origin, wrong);
   } catch (const OutOfMemory&) {
     throw;  // says nothing about how the device computes
   } catch (const std::exception& e) {
     if (is_shortage(e))
-      fail<OutOfMemory>(
-          {.asked = "open " + to_string(device.device), .wrong = fmt::format("the host has none left: {}", e.what())});
+      fail<OutOfMemory>({.operation = "open " + to_string(device.device),
+                         .wrong = fmt::format("the host has none left: {}", e.what())});
     // It may pass, and says nothing of how the device computes either.
     const std::string failed = fmt::format("the first kernel failed: {}", e.what());
     set_device_state(device.device, DeviceState::enumerated, failed, try_again);
-    fail<DeviceError>({.asked = to_string(device.device),
+    fail<DeviceError>({.operation = to_string(device.device),
                        .with = {{"device", device.info.name}},
                        .wrong = failed,
-                       .todo = try_again});
+                       .remedy = try_again});
   }
   if (wrong.empty()) {
     set_device_state(device.device, DeviceState::verified);
@@ -191,7 +193,7 @@ std::unique_ptr<OpenDevice> open_as(const DeviceInfo& info, std::string& differs
   }
   Driver& driver = *find_driver(device.backend);
   if (auto why = enter_driver(driver))
-    fail<DeviceError>({.asked = to_string(device), .wrong = std::move(*why), .todo = instead_of_fork});
+    fail<DeviceError>({.operation = to_string(device), .wrong = std::move(*why), .remedy = instead_of_fork});
   std::optional<OpeningMark> mark;
   if (origin) mark.emplace(info, *origin);
   open->info = info;
@@ -200,7 +202,7 @@ std::unique_ptr<OpenDevice> open_as(const DeviceInfo& info, std::string& differs
     open->driver = driver.open(device.index);
   } catch (const DeviceError& e) {
     set_device_state(device, DeviceState::enumerated, e.what(), "See what the driver says; it is tried again");
-    ask_again(device.backend);  // its probe had found it
+    mark_report_stale(device.backend);  // its probe had found it
     throw;
   }
   open->info = open->driver->info();
@@ -227,26 +229,26 @@ OpenDevice& open_now(Device device) {
   std::unique_ptr<OpenDevice> open;
   // What was known of the row may be old: a variable was set, a card was taken out. Then the driver is asked once more.
   for (int asked = 0; !open; ++asked) {
-    forget_passed_state(device);
+    clear_expired_state(device);
     const DeviceInfo info = device_info(device);
     if (exiting() && !is_built_in(device.backend)) refuse_at_exit(device, info.name);
     refuse_unusable(info);
     std::string differs;
     open = open_as(info, differs);
     if (open) break;
-    ask_again(device.backend);
+    mark_report_stale(device.backend);
     if (asked == 0) continue;
     fail<DeviceError>(
-        {.asked = to_string(device),
+        {.operation = to_string(device),
          .wrong = fmt::format("the driver shows {} here, and in a process of its own it showed \"{}\" {}", differs,
                               info.name, info.identity),
-         .todo = "The machine or the environment is changing; what was known is forgotten, so look at discover() and "
-                 "try again"});
+         .remedy = "The machine or the environment is changing; what was known is forgotten, so look at discover() and "
+                   "try again"});
   }
   open->ordinal = table.count.fetch_add(1);
   // After the driver's library is loaded, so that our drain runs before its own handlers do.
   std::atexit(drain_at_exit);
-  os::at_main_end(drain_at_main_end);
+  os::at_main_thread_exit(drain_at_main_end);
   open->before = table.newest.load(std::memory_order_relaxed);
   while (!table.newest.compare_exchange_weak(open->before, open.get(), std::memory_order_release)) {}
   if (static_cast<std::size_t>(device.index) < fast_indices) {
@@ -260,7 +262,7 @@ OpenDevice& open_now(Device device) {
 
 void DriverQueue::copy_from(DriverDevice& owner, const Allocation&, std::size_t, const Allocation&, std::size_t,
                             std::size_t) {
-  fail<DeviceError>({.asked = "copy_from",
+  fail<DeviceError>({.operation = "copy_from",
                      .with = {{"from", to_string(owner.info().device)}},
                      .wrong = "this backend copies nothing directly between devices"});
 }
@@ -271,17 +273,17 @@ DriverBlas* DriverDevice::blas(std::string& why) {
 }
 
 std::unique_ptr<DriverQueue> DriverDevice::wrap_queue(void*) {
-  fail<DeviceError>({.asked = "Queue::wrap",
+  fail<DeviceError>({.operation = "Queue::wrap",
                      .with = {{"device", to_string(info().device)}},
                      .wrong = "this backend has no queues of a vendor's API",
-                     .todo = "Use Queue::of(device); its work is done when a call returns"});
+                     .remedy = "Use Queue::of(device); its work is done when a call returns"});
 }
 
 Allocation DriverDevice::wrap(void*, std::size_t) {
-  fail<DeviceError>({.asked = "Storage::wrap_device",
+  fail<DeviceError>({.operation = "Storage::wrap_device",
                      .with = {{"device", to_string(info().device)}},
                      .wrong = "this backend cannot use memory that others allocated",
-                     .todo = "Copy it with Queue::upload"});
+                     .remedy = "Copy it with Queue::upload"});
 }
 
 constinit std::atomic<bool> detail::at_exit = false;
@@ -355,7 +357,7 @@ void OpenDevice::drain() noexcept {
 
 bool OpenDevice::gone() const noexcept { return lost_ || forked() || over(); }
 
-void OpenDevice::lose(const std::string& reason) noexcept {
+void OpenDevice::mark_lost(const std::string& reason) noexcept {
   try {
     {
       std::lock_guard hold(lost_lock_);
@@ -373,9 +375,9 @@ void OpenDevice::lose(const std::string& reason) noexcept {
 void OpenDevice::refuse() const {
   if (forked()) {
     fail<DeviceError>(
-        {.asked = to_string(device),
+        {.operation = to_string(device),
          .wrong = "the device was opened before this process was forked, and drivers do not survive a fork",
-         .todo = instead_of_fork});
+         .remedy = instead_of_fork});
   }
   if (!lost_) refuse_at_exit(device, info.name);
   std::string reason;
@@ -383,10 +385,10 @@ void OpenDevice::refuse() const {
     std::lock_guard hold(lost_lock_);
     reason = lost_reason_;
   }
-  fail<DeviceLost>({.asked = to_string(device),
+  fail<DeviceLost>({.operation = to_string(device),
                     .with = {{"device", info.name}},
                     .wrong = "the device is lost: " + reason,
-                    .todo = "What was on it is gone. Restart the program to use it again; other devices go on"});
+                    .remedy = "What was on it is gone. Restart the program to use it again; other devices go on"});
 }
 
 std::vector<QueueUse> OpenDevice::all_uses() {

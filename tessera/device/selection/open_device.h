@@ -44,7 +44,7 @@ struct OpenDevice {
   bool host_memory = false;      ///< its memory is the machine's: the host's facts bound it
   std::unique_ptr<DriverDevice> driver;
   MemoryPool pool{*this};
-  StagingPieces staging{*this};
+  StagingPool staging{*this};
   CopyCounters copies;
   KernelCounters kernels;
   std::mutex paths_lock;
@@ -68,7 +68,7 @@ struct OpenDevice {
   }
   /// Frees and waits are pointless: the device is lost or over, or the process was forked.
   bool gone() const noexcept;
-  void lose(const std::string& reason) noexcept;
+  void mark_lost(const std::string& reason) noexcept;
 
   /// Kernels that nobody can launch any more, kept until what was launched has ended.
   void retire(std::unique_ptr<LoadedKernel> kernel) noexcept;

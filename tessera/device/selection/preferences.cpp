@@ -11,8 +11,8 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
+#include "tessera/base/os/atomic_file.h"
 #include "tessera/base/os/fork.h"
-#include "tessera/base/os/replace_file.h"
 #include "tessera/base/os/system.h"
 #include "tessera/device/discovery/discovery.h"
 #include "tessera/device/selection/preferences_file.h"
@@ -128,23 +128,24 @@ Device resolve(const Preference& p) {
       if (const DeviceInfo& info = device_info(p.device);
           info.identity.empty() && !p.name.empty() && info.name == p.name)
         return p.device;
-    fail<DeviceError>({.asked = written(p),
-                       .with = {{"prefer", to_string(p.device)},
-                                {"identity", p.identity},
-                                {"name", p.name.empty() ? "not said" : p.name},
-                                {std::string(backend_name(p.device.backend)) + " devices",
-                                 devices_with_identities(p.device.backend)}},
-                       .wrong = "the preferred device is not in this machine",
-                       .todo = "Prefer another with `tessera prefer DEVICE`, take the line `identity` out to go by the "
-                               "number alone, or name a device with TESSERA_DEVICE. Devices that exist: " +
-                               existing_devices()});
+    fail<DeviceError>(
+        {.operation = written(p),
+         .with = {{"prefer", to_string(p.device)},
+                  {"identity", p.identity},
+                  {"name", p.name.empty() ? "not said" : p.name},
+                  {std::string(backend_name(p.device.backend)) + " devices",
+                   devices_with_identities(p.device.backend)}},
+         .wrong = "the preferred device is not in this machine",
+         .remedy = "Prefer another with `tessera prefer DEVICE`, take the line `identity` out to go by the "
+                   "number alone, or name a device with TESSERA_DEVICE. Devices that exist: " +
+                   existing_devices()});
   }
   if (const auto why = why_missing(p.device))
-    fail<DeviceError>({.asked = written(p),
+    fail<DeviceError>({.operation = written(p),
                        .wrong = "the preferred device " + *why,
-                       .todo = "Prefer another with `tessera prefer DEVICE`, or name a device with TESSERA_DEVICE. "
-                               "Devices that exist: " +
-                               existing_devices()});
+                       .remedy = "Prefer another with `tessera prefer DEVICE`, or name a device with TESSERA_DEVICE. "
+                                 "Devices that exist: " +
+                                 existing_devices()});
   return p.device;
 }
 
@@ -159,9 +160,9 @@ void set_preferred_device(std::optional<Device> device, PreferenceScope scope) {
     std::lock_guard hold(k.reading);
     const std::string file = preference_file(scope);
     if (file.empty())
-      fail<ArgumentError>({.asked = "set_preferred_device",
+      fail<ArgumentError>({.operation = "set_preferred_device",
                            .wrong = "there is no place for the user's file: neither HOME nor XDG_CONFIG_HOME is set",
-                           .todo = "Set one of them, or write the project's file"});
+                           .remedy = "Set one of them, or write the project's file"});
     const auto text = os::read_trusted_text(file, most_bytes);
     if (text || wanted) {
       const std::string changed = change_preference(text.value_or(""), wanted, scope, file);

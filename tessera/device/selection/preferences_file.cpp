@@ -26,8 +26,8 @@ std::string place(const std::string& file, const toml::source_position& at) {
 }
 
 [[noreturn]] void refuse(const std::string& file, const toml::source_position& at, const std::string& wrong,
-                         const std::string& todo = example) {
-  fail<FormatError>({.asked = place(file, at), .wrong = wrong, .todo = todo});
+                         const std::string& remedy = example) {
+  fail<FormatError>({.operation = place(file, at), .wrong = wrong, .remedy = remedy});
 }
 
 bool bare(char c) {
@@ -183,7 +183,7 @@ std::optional<Preference> parse_preference(const std::string& text, PreferenceSc
   try {
     p.device = parse_device(text_of(*table, "prefer"));
   } catch (const DeviceError& e) {
-    fail<DeviceError>({.asked = place(file, at), .wrong = e.what()});
+    fail<DeviceError>({.operation = place(file, at), .wrong = e.what()});
   }
   p.identity = text_of(*table, "identity");
   p.name = text_of(*table, "name");
@@ -253,9 +253,9 @@ std::string change_preference(const std::string& text, const std::optional<Prefe
     }
   };
   if (!possible || !says_it())
-    fail<FormatError>({.asked = table == nullptr ? file : place(file, table->source().begin),
+    fail<FormatError>({.operation = table == nullptr ? file : place(file, table->source().begin),
                        .wrong = "the preference cannot be changed here without losing something else",
-                       .todo = "Write [device] on a line, and prefer, identity and name each on a line below it"});
+                       .remedy = "Write [device] on a line, and prefer, identity and name each on a line below it"});
   return changed;
 }
 

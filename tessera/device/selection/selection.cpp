@@ -63,9 +63,9 @@ Choice named(const std::string& text) {
   } catch (const DeviceError& e) {
     wrong = e.what();
   }
-  fail<DeviceError>({.asked = "environment",
+  fail<DeviceError>({.operation = "environment",
                      .wrong = fmt::format("TESSERA_DEVICE={}: {}", text, wrong),
-                     .todo = "Set it to one of these, or unset it: " + existing_devices(backend)});
+                     .remedy = "Set it to one of these, or unset it: " + existing_devices(backend)});
 }
 
 /// "no driver", "no device": why there is no GPU, in few words; empty where none could be.
@@ -204,9 +204,9 @@ Choice automatic(bool only_look) {
   std::string reasons = found.reasons;
   if (!why_no_cpu.empty()) reasons = fmt::format("cpu: {}; {}", why_no_cpu, reasons);
   fail<DeviceError>(
-      {.asked = "current_device",
+      {.operation = "current_device",
        .wrong = "there is no device to compute on: " + reasons,
-       .todo = "Name a device with DeviceScope or TESSERA_DEVICE. Devices that exist: " + existing_devices()});
+       .remedy = "Name a device with DeviceScope or TESSERA_DEVICE. Devices that exist: " + existing_devices()});
 }
 
 Choice choose(bool only_look) {
@@ -256,7 +256,7 @@ void forget_choice() {
 Device current_device() { return thread_context.device ? *thread_context.device : choice().device; }
 
 std::string why_current_device(Detail detail) {
-  if (!thread_context.device) return detail == Detail::whole ? choice().why : choice().brief;
+  if (!thread_context.device) return detail == Detail::full ? choice().why : choice().brief;
   return fmt::format("{} ({}): the innermost DeviceScope of this thread", to_string(*thread_context.device),
                      device_info(*thread_context.device).name);
 }
@@ -291,7 +291,7 @@ std::optional<std::string> too_little_memory(const DeviceInfo& info, std::uint64
   if (wanted == 0) return std::nullopt;
   const auto too_little = [&](std::uint64_t bytes, const char* what) {
     return fmt::format("{} ({}) has {} {}, and {} are asked for", to_string(info.device), info.name,
-                       config::bytes_text(bytes), what, config::bytes_text(wanted));
+                       config::format_bytes(bytes), what, config::format_bytes(wanted));
   };
   if (info.total_memory != 0 && info.total_memory < wanted) return too_little(info.total_memory, "in all");
   try {
@@ -308,18 +308,18 @@ std::optional<std::string> too_little_memory(const DeviceInfo& info, std::uint64
   for (std::size_t i = 0; i < counted.size(); ++i)
     list += fmt::format("{}{} ({}, {})", i == 0 ? "" : ", ", i, to_string(counted[i]->device), counted[i]->name);
   fail<DeviceError>(
-      {.asked = "gpu_device",
+      {.operation = "gpu_device",
        .with = {{"index", std::to_string(index)}, {"GPUs", std::to_string(counted.size())}},
        .wrong = fmt::format("there is no GPU {}: this machine has {}, and the first is 0{}{}", index, counted.size(),
                             counted.empty() ? ". " : "", counted.empty() ? reasons : ""),
-       .todo = counted.empty() ? "`tessera devices` says what can be done" : "Use one of these: " + list});
+       .remedy = counted.empty() ? "`tessera devices` says what can be done" : "Use one of these: " + list});
 }
 
 Device without_gpu(const GpuRequest& request, Device instead, const std::string& why) {
   if (request.require)
-    fail<DeviceError>({.asked = "gpu_device",
+    fail<DeviceError>({.operation = "gpu_device",
                        .wrong = "a GPU is required, and there is none: " + why,
-                       .todo = "`tessera devices` says what can be done"});
+                       .remedy = "`tessera devices` says what can be done"});
   static std::atomic<bool> warned = false;
   if (!warned.exchange(true)) logging::warn(fmt::format("no GPU is used, but {}: {}", to_string(instead), why));
   return instead;

@@ -8,10 +8,10 @@ namespace tessera::ir::engine {
 
 namespace {
 
-bool collide(Touch a, Touch b) { return a == Touch::write || b == Touch::write || a != b; }
+bool collide(AccessKind a, AccessKind b) { return a == AccessKind::write || b == AccessKind::write || a != b; }
 
-const char* verb(Touch how) {
-  return how == Touch::read ? "reads" : how == Touch::write ? "writes" : "updates atomically";
+const char* verb(AccessKind how) {
+  return how == AccessKind::read ? "reads" : how == AccessKind::write ? "writes" : "updates atomically";
 }
 
 }  // namespace
@@ -56,7 +56,8 @@ Checker::Checker(Machine& machine) : machine_(machine), of_memory_(machine.memor
   }
 }
 
-void Checker::touch(const Instruction& i, std::uint32_t lane, std::uint64_t element, std::uint32_t width, Touch how) {
+void Checker::touch(const Instruction& i, std::uint32_t lane, std::uint64_t element, std::uint32_t width,
+                    AccessKind how) {
   const Memory& memory = machine_.memories[i.memory];
   if (memory.written)
     for (std::uint32_t c = 0; c < width; ++c) touch_written(i, lane, element + c, how);
@@ -72,71 +73,71 @@ void Checker::touch(const Instruction& i, std::uint32_t lane, std::uint64_t elem
   }
 }
 
-void Checker::touch_written(const Instruction& i, std::uint32_t lane, std::uint64_t element, Touch how) {
+void Checker::touch_written(const Instruction& i, std::uint32_t lane, std::uint64_t element, AccessKind how) {
   const Memory& memory = machine_.memories[i.memory];
   const std::size_t size = dtype_size(memory.slot->dtype);
   std::uint8_t* const flags = memory.written + element * size;
-  if (how != Touch::write && std::find(flags, flags + size, 0) != flags + size)
+  if (how != AccessKind::write && std::find(flags, flags + size, 0) != flags + size)
     uninitialised(i, lane, element, "which nothing has written",
                   "New arrays and buffers are not zero: fill them, or upload to them, before they are read");
-  if (how != Touch::read) std::fill_n(flags, size, std::uint8_t{1});
+  if (how != AccessKind::read) std::fill_n(flags, size, std::uint8_t{1});
 }
 
 void Checker::uninitialised(const Instruction& i, std::uint32_t lane, std::uint64_t element, const char* wrong,
-                            const char* todo) {
+                            const char* remedy) {
   const Memory& memory = machine_.memories[i.memory];
   machine_.found({.kind = Finding::Kind::uninitialised,
                   .node = i.node,
                   .lane = lane,
                   .wrong = machine_.thread_text(machine_.block, lane) + " reads " + memory.slot->name + "[" +
                            std::to_string(element) + "], " + wrong,
-                  .todo = todo,
+                  .remedy = remedy,
                   .memory = &memory,
                   .element = static_cast<std::int64_t>(element)});
 }
 
-bool Checker::touch_cell(const Instruction& i, std::uint16_t lane, std::uint64_t element, Cell& cell, Touch how,
+bool Checker::touch_cell(const Instruction& i, std::uint16_t lane, std::uint64_t element, Cell& cell, AccessKind how,
                          bool across) {
   const std::uint32_t block = static_cast<std::uint32_t>(machine_.block);
   bool bad = false;
-  if (!across && how != Touch::write && cell.touches[static_cast<int>(Touch::write)].block != block &&
-      cell.touches[static_cast<int>(Touch::atomic)].block != block) {
+  if (!across && how != AccessKind::write && cell.touches[static_cast<int>(AccessKind::write)].block != block &&
+      cell.touches[static_cast<int>(AccessKind::atomic)].block != block) {
     uninitialised(i, lane, element, "which no thread of its block has written",
                   "Shared memory is not zero at the start: store to it first, and put a barrier before others read it");
     bad = true;
   }
   for (int k = 0; k < 3 && !bad; ++k) {
-    const Touch other = static_cast<Touch>(k);
-    const Touches& t = cell.touches[static_cast<std::size_t>(k)];
-    if (!collide(how, other) || t.lane == Touches::none) continue;
+    const AccessKind other = static_cast<AccessKind>(k);
+    const AccessHistory& t = cell.touches[static_cast<std::size_t>(k)];
+    if (!collide(how, other) || t.lane == AccessHistory::none) continue;
     bad = true;
     if (t.block == block && t.epoch == epoch_ && t.lane != lane)
       race(i, lane, element, how, other, block, t.lane, t.node);
-    else if (t.block == block && t.epoch == epoch_ && t.other_lane != Touches::none)
+    else if (t.block == block && t.epoch == epoch_ && t.other_lane != AccessHistory::none)
       race(i, lane, element, how, other, block, t.other_lane, t.other_node);
     else if (across && t.block != block)
       race(i, lane, element, how, other, t.block, t.lane, t.node);
-    else if (across && t.earlier_lane != Touches::none)
+    else if (across && t.earlier_lane != AccessHistory::none)
       race(i, lane, element, how, other, t.earlier_block, t.earlier_lane, t.earlier_node);
     else
       bad = false;
   }
 
-  Touches& mine = cell.touches[static_cast<std::size_t>(how)];
-  if (mine.block == block && mine.epoch == epoch_ && mine.lane != Touches::none) {
-    if (mine.lane != lane && mine.other_lane == Touches::none) mine.other_lane = lane, mine.other_node = i.node;
+  AccessHistory& mine = cell.touches[static_cast<std::size_t>(how)];
+  if (mine.block == block && mine.epoch == epoch_ && mine.lane != AccessHistory::none) {
+    if (mine.lane != lane && mine.other_lane == AccessHistory::none) mine.other_lane = lane, mine.other_node = i.node;
     return bad;
   }
-  if (mine.block != block && mine.lane != Touches::none)
+  if (mine.block != block && mine.lane != AccessHistory::none)
     mine.earlier_block = mine.block, mine.earlier_lane = mine.lane, mine.earlier_node = mine.node;
   mine.block = block, mine.epoch = epoch_;
   mine.lane = lane, mine.node = i.node;
-  mine.other_lane = Touches::none, mine.other_node = no_node;
+  mine.other_lane = AccessHistory::none, mine.other_node = no_node;
   return bad;
 }
 
-void Checker::race(const Instruction& i, std::uint32_t lane, std::uint64_t element, Touch how, Touch other_how,
-                   std::uint32_t other_block, std::uint16_t other_lane, NodeId other) {
+void Checker::race(const Instruction& i, std::uint32_t lane, std::uint64_t element, AccessKind how,
+                   AccessKind other_how, std::uint32_t other_block, std::uint16_t other_lane, NodeId other) {
   const Memory& memory = machine_.memories[i.memory];
   const bool map = machine_.program.fn.kind == KernelKind::map,
              same_block = other_block == static_cast<std::uint32_t>(machine_.block);
@@ -148,8 +149,8 @@ void Checker::race(const Instruction& i, std::uint32_t lane, std::uint64_t eleme
        .wrong = machine_.thread_text(machine_.block, lane) + " " + verb(how) + " " + memory.slot->name + "[" +
                 std::to_string(element) + "], which " + machine_.thread_text(other_block, other_lane) + " " +
                 verb(other_how) + (where.empty() ? "" : " at " + where) + ", and nothing orders the two",
-       .todo = map || !same_block ? "Let each element have one thread that writes it, use atomics, or two launches"
-                                  : "Put a barrier between the two, or use atomics for both",
+       .remedy = map || !same_block ? "Let each element have one thread that writes it, use atomics, or two launches"
+                                    : "Put a barrier between the two, or use atomics for both",
        .memory = &memory,
        .element = static_cast<std::int64_t>(element),
        .other = other});

@@ -9,19 +9,19 @@
 
 namespace tessera::ir::engine {
 
-enum class Touch : std::uint8_t { read, write, atomic };
+enum class AccessKind : std::uint8_t { read, write, atomic };
 
 /// The threads that touched one element in one way: two different ones of the current epoch suffice to find every
 /// collision of a third, and one of an earlier block stands for all of those.
-struct Touches {
+struct AccessHistory {
   static constexpr std::uint16_t none = 0xffff;
   std::uint32_t block = ~0u, earlier_block = ~0u, epoch = 0;
   std::uint16_t lane = none, other_lane = none, earlier_lane = none;
   NodeId node = no_node, other_node = no_node, earlier_node = no_node;
 };
-static_assert(sizeof(Touches) <= 32);
+static_assert(sizeof(AccessHistory) <= 32);
 struct Cell {
-  std::array<Touches, 3> touches;  // by Touch
+  std::array<AccessHistory, 3> touches;  // by Touch
 };
 
 /// Cells for a range of memory, made as they are touched. Buffers that overlap share one.
@@ -56,14 +56,15 @@ class Checker {
 
   void barrier() { ++epoch_; }
   /// Records that a lane touches `width` elements and reports what that collides with.
-  void touch(const Instruction& i, std::uint32_t lane, std::uint64_t element, std::uint32_t width, Touch how);
+  void touch(const Instruction& i, std::uint32_t lane, std::uint64_t element, std::uint32_t width, AccessKind how);
 
  private:
-  void touch_written(const Instruction& i, std::uint32_t lane, std::uint64_t element, Touch how);
+  void touch_written(const Instruction& i, std::uint32_t lane, std::uint64_t element, AccessKind how);
   void uninitialised(const Instruction& i, std::uint32_t lane, std::uint64_t element, const char* wrong,
-                     const char* todo);
-  bool touch_cell(const Instruction& i, std::uint16_t lane, std::uint64_t element, Cell& cell, Touch how, bool across);
-  void race(const Instruction& i, std::uint32_t lane, std::uint64_t element, Touch how, Touch other_how,
+                     const char* remedy);
+  bool touch_cell(const Instruction& i, std::uint16_t lane, std::uint64_t element, Cell& cell, AccessKind how,
+                  bool across);
+  void race(const Instruction& i, std::uint32_t lane, std::uint64_t element, AccessKind how, AccessKind other_how,
             std::uint32_t other_block, std::uint16_t other_lane, NodeId other);
 
   Machine& machine_;

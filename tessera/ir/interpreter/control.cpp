@@ -60,7 +60,7 @@ void run_while(Machine& m, const Instruction& i) {
                .lane = m.mask.begin,
                .wrong =
                    m.thread_text(m.block, m.mask.begin) + " stays in while_ after " + std::to_string(limit) + " rounds",
-               .todo = "Change what the condition reads in the loop, or allow more rounds"});
+               .remedy = "Change what the condition reads in the loop, or allow more rounds"});
       break;
     }
     m.execute(i.nested[1]);
@@ -75,7 +75,7 @@ void require_index(Machine& m, const Instruction& i, std::uint32_t lane, std::in
            .lane = lane,
            .wrong = "an index of " + m.thread_text(m.block, lane) + " is " + std::to_string(value) +
                     ", more than 32 bits hold",
-           .todo = wide_index_remedy});
+           .remedy = wide_index_remedy});
 }
 void run_index_check(Machine& m, const Instruction& i) {
   const std::int64_t* index = m.lanes<std::int64_t>(i.in[0]);
@@ -88,7 +88,7 @@ void bad_step(Machine& m, const Instruction& i, std::uint32_t lane, T step) {
            .node = i.node,
            .lane = lane,
            .wrong = "the step of a for_ is " + std::to_string(step) + " in " + m.thread_text(m.block, lane),
-           .todo = "A step is greater than zero; to count down, subtract the counter in the body"});
+           .remedy = "A step is greater than zero; to count down, subtract the counter in the body"});
 }
 
 /// in: begin, end, step; out: the counter. Each thread reads the three once.

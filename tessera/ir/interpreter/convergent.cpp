@@ -24,10 +24,10 @@ void require_all(Machine& m, const Instruction& i, std::uint32_t begin, std::uin
       {.kind = Finding::Kind::divergence,
        .node = i.node,
        .lane = here,
-       .wrong = op + " is reached by " + counted(active, "thread") + " of the " + std::to_string(end - begin) +
+       .wrong = op + " is reached by " + count_noun(active, "thread") + " of the " + std::to_string(end - begin) +
                 " of its " + group + ": " + m.thread_text(m.block, here) + " is there, " +
                 m.thread_text(m.block, missing) + " is not",
-       .todo =
+       .remedy =
            "Every thread must come by: move it out of the if_ or loop, and let only the work depend on the thread"});
 }
 
@@ -61,7 +61,7 @@ void run_subgroup(Machine& m, const Instruction& i) {
                    .wrong = "the lane of a subgroup broadcast differs: " + std::to_string(lane[first]) + " in " +
                             m.thread_text(m.block, first) + ", " + std::to_string(lane[l]) + " in " +
                             m.thread_text(m.block, l),
-                   .todo = "Give the same lane in every thread, or use shuffle"});
+                   .remedy = "Give the same lane in every thread, or use shuffle"});
         std::int64_t from = wanted;
         if constexpr (op == SubgroupOp::shuffle_xor) from = mine ^ wanted;
         if constexpr (op == SubgroupOp::shuffle_up)
@@ -139,7 +139,7 @@ void run_block_uniform(Machine& m, const Instruction& i) {
                  .wrong = "block_uniform was promised one value, and it is " + std::to_string(value) + " in " +
                           m.thread_text(m.block, m.mask.begin) + " but " + std::to_string(a[l]) + " in " +
                           m.thread_text(m.block, l),
-                 .todo = "Compute it from values that are the same in the whole block, or reduce it with block_max"});
+                 .remedy = "Compute it from values that are the same in the whole block, or reduce it with block_max"});
     });
   }
   T* out = m.lanes<T>(i.out);

@@ -94,10 +94,10 @@ class Slab {
       memory_ = std::exchange(kept(), {});
       if (memory_.size() < bytes + 64) memory_.resize(bytes + 64);
     } catch (const std::bad_alloc&) {
-      fail<OutOfMemory>({.asked = "interpreter",
+      fail<OutOfMemory>({.operation = "interpreter",
                          .with = {{"bytes", std::to_string(bytes)}},
                          .wrong = "there is no memory for the values of a block's threads",
-                         .todo = "Use smaller blocks or smaller local arrays"});
+                         .remedy = "Use smaller blocks or smaller local arrays"});
     }
     const std::size_t past = reinterpret_cast<std::uintptr_t>(memory_.data()) % 64;
     data_ = memory_.data() + (past ? 64 - past : 0);
@@ -155,16 +155,17 @@ void check_arguments(const Program& p, std::array<std::uint64_t, 3> shape,
   const Function& fn = p.fn;
   const std::string asked = "kernel " + fn.name;
   if (arguments.size() != fn.params.size())
-    fail<KernelError>({.asked = asked,
+    fail<KernelError>({.operation = asked,
                        .wrong = "the kernel takes " + std::to_string(fn.params.size()) + " arguments, and got " +
                                 std::to_string(arguments.size())});
   for (std::size_t k = 0; k < arguments.size(); ++k)
     if (fn.params[k].is_buffer && arguments[k].elements != 0 && !arguments[k].data)
-      fail<KernelError>({.asked = asked, .wrong = "the buffer " + fn.params[k].name + " has elements but no memory"});
+      fail<KernelError>(
+          {.operation = asked, .wrong = "the buffer " + fn.params[k].name + " has elements but no memory"});
   std::uint64_t threads = fn.kind == KernelKind::map ? 1 : fn.threads_per_block();
   for (const std::uint64_t s : shape)
     if (__builtin_mul_overflow(threads, s, &threads) || threads > (std::uint64_t{1} << 62))
-      fail<KernelError>({.asked = asked, .wrong = "the grid has more threads than 64 bits count"});
+      fail<KernelError>({.operation = asked, .wrong = "the grid has more threads than 64 bits count"});
 }
 
 }  // namespace
@@ -197,11 +198,12 @@ void Machine::found(Report r) {
   const std::string line = to_string(f.line);
   const std::string asked = "kernel " + f.kernel + (line.empty() ? "" : ", " + line);
   const std::string size_name = "elements of " + f.memory;
-  f.text = r.memory
-               ? error_text(
-                     {.asked = asked, .with = {{size_name, std::to_string(f.size)}}, .wrong = r.wrong, .todo = r.todo})
-               : error_text({.asked = asked, .wrong = r.wrong, .todo = r.todo});
-  if (!program.options.report) fail<KernelError>({.asked = {}, .wrong = f.text});
+  f.text = r.memory ? error_text({.operation = asked,
+                                  .with = {{size_name, std::to_string(f.size)}},
+                                  .wrong = r.wrong,
+                                  .remedy = r.remedy})
+                    : error_text({.operation = asked, .wrong = r.wrong, .remedy = r.remedy});
+  if (!program.options.report) fail<KernelError>({.operation = {}, .wrong = f.text});
   program.options.report(f);
 }
 
@@ -218,7 +220,7 @@ void Machine::out_of_bounds(const Instruction& i, std::uint32_t lane, std::int64
          .wrong = thread_text(block, lane) + " " + verb + " " + memory.slot->name + "[" + std::to_string(element) +
                   "]" + elements + ", which is out of bounds" +
                   (overflow ? " and does not fit into the 32 bits of an index" : ""),
-         .todo = overflow ? wide_index_remedy : "Guard it with if_, or use load_if",
+         .remedy = overflow ? wide_index_remedy : "Guard it with if_, or use load_if",
          .memory = &memory,
          .element = element});
 }

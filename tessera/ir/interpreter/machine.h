@@ -111,7 +111,7 @@ struct Machine {
     Finding::Kind kind;
     NodeId node;
     std::uint32_t lane;
-    std::string wrong, todo;
+    std::string wrong, remedy;
     const Memory* memory = nullptr;
     std::int64_t element = 0;
     NodeId other = no_node;

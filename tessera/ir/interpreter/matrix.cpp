@@ -59,7 +59,7 @@ void require_same(Machine& m, const Instruction& i, const Group& g, std::size_t 
                .wrong = std::string("the ") + what + " of a matrix operation differs within a subgroup: it is " +
                         std::to_string(values[g.first]) + " in " + m.thread_text(m.block, g.first) + " but " +
                         std::to_string(values[l]) + " in " + m.thread_text(m.block, l),
-               .todo = "Compute it from what is the same in the whole subgroup, such as subgroup_id()"});
+               .remedy = "Compute it from what is the same in the whole subgroup, such as subgroup_id()"});
 }
 
 float* fragment(Machine& m, std::size_t place, const Group& g) {
@@ -115,7 +115,7 @@ void run_memory(Machine& m, const Instruction& i) {
       }
       const std::uint64_t element = static_cast<std::uint64_t>(at);
       if (checked) {
-        const Touch how = store ? Touch::write : Touch::read;
+        const AccessKind how = store ? AccessKind::write : AccessKind::read;
         m.checker->touch(i, shared_by_all ? g.begin : lane, element, 1, how);
         if (shared_by_all && g.end - g.begin > 1) m.checker->touch(i, g.end - 1, element, 1, how);
       }

@@ -59,7 +59,7 @@ void load_lanes(Machine& m, const Instruction& i) {
     if (!good)
       m.out_of_bounds(i, l, at, i.width, "reads");
     else if (checked)
-      m.checker->touch(i, l, static_cast<std::uint64_t>(at), i.width, Touch::read);
+      m.checker->touch(i, l, static_cast<std::uint64_t>(at), i.width, AccessKind::read);
     for (std::uint32_t c = 0; c < i.width; ++c)
       out[c * m.program.stride + l] = good ? read<E>(memory.data, static_cast<std::uint64_t>(at) + c) : E{};
   });
@@ -118,7 +118,7 @@ void run_store(Machine& m, const Instruction& i) {
   for_each_lane(m.mask, [&](std::uint32_t l) {
     const std::int64_t at = static_cast<std::int64_t>(index[l]);
     if (!inside(at, i.width, memory.elements)) return m.out_of_bounds(i, l, at, i.width, "writes");
-    if (checked) m.checker->touch(i, l, static_cast<std::uint64_t>(at), i.width, Touch::write);
+    if (checked) m.checker->touch(i, l, static_cast<std::uint64_t>(at), i.width, AccessKind::write);
     for (std::uint32_t c = 0; c < i.width; ++c)
       write<E>(memory.data, static_cast<std::uint64_t>(at) + c, value[c * m.program.stride + l]);
   });
@@ -137,7 +137,7 @@ void run_atomic(Machine& m, const Instruction& i) {
       out[l] = T{};
       return;
     }
-    if (checked) m.checker->touch(i, l, static_cast<std::uint64_t>(at), 1, Touch::atomic);
+    if (checked) m.checker->touch(i, l, static_cast<std::uint64_t>(at), 1, AccessKind::atomic);
     const T old = read<T>(memory.data, static_cast<std::uint64_t>(at));
     T fresh = value[l];
     if constexpr (op == AtomicOp::add) fresh = apply(BinaryOp::add, old, fresh);

@@ -15,9 +15,9 @@ class Preparation {
     p_.fn = std::move(fn);
     p_.options = options;
     if (options.subgroup_width < 1 || options.subgroup_width > 128)
-      fail<ArgumentError>({.asked = "interpreter",
+      fail<ArgumentError>({.operation = "interpreter",
                            .wrong = "a subgroup has 1 to 128 threads",
-                           .todo = "This one would have " + std::to_string(options.subgroup_width)});
+                           .remedy = "This one would have " + std::to_string(options.subgroup_width)});
     p_.lanes = p_.fn.kind == KernelKind::map ? 256 : p_.fn.threads_per_block();
     p_.stride = (p_.lanes + 63) / 64 * 64;
   }
@@ -38,9 +38,9 @@ class Preparation {
  private:
   [[noreturn]] void wrong(NodeId id, const std::string& what) const {
     const std::string line = to_string(p_.fn.sources[id]);
-    fail<KernelError>({.asked = "kernel " + p_.fn.name + (line.empty() ? "" : ", " + line),
+    fail<KernelError>({.operation = "kernel " + p_.fn.name + (line.empty() ? "" : ", " + line),
                        .wrong = what,
-                       .todo = "The interpreter takes functions that canonicalise and verify have accepted"});
+                       .remedy = "The interpreter takes functions that canonicalise and verify have accepted"});
   }
   DType resolved(DType t) const {
     // With checks on, 32-bit indices are carried in 64 bits, so that one that does not fit is seen.

@@ -17,7 +17,7 @@ Array Runner::batch(const std::vector<float>& x) const {
 std::vector<float> Runner::outputs(const std::vector<float>& x) const {
   const Array in = batch(x), y = subject_.run(in);
   if (y.rank() < 1 || y.shape(0) != in.shape(0))
-    fail<ShapeError>({.asked = "run a model for proofs",
+    fail<ShapeError>({.operation = "run a model for proofs",
                       .with = {{"x", to_string(in.shape())}, {"model(x)", to_string(y.shape())}},
                       .wrong = "the model gives no result for each sample of the batch"});
   return y.astype(DType::f32).to_vector<float>();

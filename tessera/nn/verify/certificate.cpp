@@ -9,16 +9,16 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "tessera/base/os/atomic_file.h"
 #include "tessera/base/os/input_file.h"
-#include "tessera/base/os/replace_file.h"
 #include "tessera/base/sha256.h"
+#include "tessera/nn/verify/box_tree.h"
 #include "tessera/nn/verify/counterexample.h"
-#include "tessera/nn/verify/parts.h"
-#include "tessera/nn/verify/question.h"
+#include "tessera/nn/verify/query.h"
 
 namespace tessera {
 
-using verification::ArrayMark;
+using verification::ArrayDigest;
 using Json = nlohmann::ordered_json;
 
 namespace {
@@ -42,7 +42,7 @@ Json parts_of_file(const Certificate& c) {
           {"splits", c.tree}};
 }
 
-void compare_arrays(const std::map<std::string, ArrayMark>& now, const std::map<std::string, ArrayMark>& then,
+void compare_arrays(const std::map<std::string, ArrayDigest>& now, const std::map<std::string, ArrayDigest>& then,
                     std::vector<std::string>& changed) {
   for (const auto& [path, mark] : then) {
     const auto found = now.find(path);
@@ -71,7 +71,7 @@ void compare_layers(const Json& now, const Json& then, std::vector<std::string>&
 /// The parts of the box, as the tree says, each decided again.
 class Again {
  public:
-  Again(const verification::Network& net, const verification::Question& question, const std::vector<std::int32_t>& tree)
+  Again(const verification::Network& net, const verification::Query& question, const std::vector<std::int32_t>& tree)
       : question_(question), net_(net), tree_(tree), analysis_(net, question.analysis_ball()) {}
   /// Empty: all parts are decided.
   std::string run() {
@@ -84,12 +84,12 @@ class Again {
         const auto at = static_cast<std::size_t>(what);
         if (at >= region.lo.size() || !(region.lo[at] < region.hi[at])) return "the splits halve what cannot be halved";
         verification::Region lower = region;
-        verification::Parts::halve(region, what, true), verification::Parts::halve(lower, what, false);
+        verification::BoxTree::halve(region, what, true), verification::BoxTree::halve(lower, what, false);
         waiting.push_back(std::move(region)), waiting.push_back(std::move(lower));
         continue;
       }
       const verification::Decision d =
-          decide(analysis_, net_, region, question_.goals, what == verification::Parts::by_linear_bounds);
+          decide(analysis_, net_, region, question_.goals, what == verification::BoxTree::by_linear_bounds);
       ++boxes;
       if (!d.decided) return fmt::format("part {} of the box is not decided by the bounds", boxes);
       hull.add(d.output), margin = std::min(margin, d.margin);
@@ -101,7 +101,7 @@ class Again {
   double margin = std::numeric_limits<double>::infinity();
 
  private:
-  const verification::Question& question_;
+  const verification::Query& question_;
   const verification::Network& net_;
   const std::vector<std::int32_t>& tree_;
   verification::Analysis analysis_;
@@ -114,7 +114,7 @@ void prove_again(const verification::Subject& subject, const Certificate& c, Cer
   if (const std::string vendor = products_of_vendors(net, subject, c.batch); !vendor.empty())
     return check.changed.push_back(vendor);
   const verification::Runner runner(subject, c.box.shape);
-  const verification::Question question = question_of(runner, c.property, c.box);
+  const verification::Query question = make_query(runner, c.property, c.box);
   if (question.kept_class != c.kept_class)
     return check.changed.push_back(
         fmt::format("the class of the box's centre is {}, and was {}", question.kept_class, c.kept_class));
@@ -148,7 +148,7 @@ namespace verification {
 Certificate certificate_of_subject(const Subject& subject, const Proof& proof) {
   const auto wrong = [&](const std::string& what) {
     fail<ArgumentError>(
-        {.asked = "certificate_of",
+        {.operation = "certificate_of",
          .with = {{"property", to_string(proof.property)}, {"verdict", std::string(verdict_name(proof.verdict))}},
          .wrong = what});
   };
@@ -156,7 +156,7 @@ Certificate certificate_of_subject(const Subject& subject, const Proof& proof) {
   Certificate c{.library = TESSERA_VERSION,
                 .device = to_string(subject.device),
                 .layers = text_of(subject.layers),
-                .arrays = marks_of(subject.layers),
+                .arrays = digests_of(subject.layers),
                 .property = proof.property,
                 .box = proof.box,
                 .batch = proof.batch,
@@ -184,7 +184,7 @@ CertificateCheck check_subject(const Subject& subject, const Certificate& c) {
   if (c.batch < 1)
     check.changed.push_back(fmt::format("the batch is {}, and a batch has at least one sample", c.batch));
   compare_layers(Json::parse(text_of(subject.layers)), Json::parse(c.layers), check.changed);
-  compare_arrays(marks_of(subject.layers), c.arrays, check.changed);
+  compare_arrays(digests_of(subject.layers), c.arrays, check.changed);
   if (check.changed.empty()) try {
       prove_again(subject, c, check);
     } catch (const Error& e) {  // the box is of another shape, say
@@ -211,7 +211,7 @@ void save_certificate(const Certificate& c, const std::string& path) {
 
 Certificate load_certificate(const std::string& path) {
   const auto bad = [&](const std::string& wrong) {
-    fail<FormatError>({.asked = "load_certificate", .with = {{"file", path}}, .wrong = wrong});
+    fail<FormatError>({.operation = "load_certificate", .with = {{"file", path}}, .wrong = wrong});
   };
   Certificate c;
   const InputFile input_file(path);

@@ -15,7 +15,7 @@ struct Certificate {
   std::string library;  ///< the version that wrote it; any version that reads the format checks it
   std::string device;   ///< "cpu:0", where the model was; it is checked on any device
   std::string layers;   ///< describe(model)
-  std::map<std::string, verification::ArrayMark> arrays;
+  std::map<std::string, verification::ArrayDigest> arrays;
   Property property;
   InputBox box;
   std::int64_t batch = 1;  ///< samples of a call, at most (ProveOptions)

@@ -134,7 +134,7 @@ class Samples {
       const Array y = runner_.run(in);
       const Array holds = p_.holds(in, y);
       if (holds.shape() != Shape{in.shape(0)})
-        fail<ShapeError>({.asked = "find_counterexample",
+        fail<ShapeError>({.operation = "find_counterexample",
                           .with = {{"predicate", p_.name}, {"gave", to_string(holds.shape())}},
                           .wrong = "a predicate gives one truth for each sample, (batch,)"});
       const std::vector<float> all = holds.astype(DType::f32).to_vector<float>();
@@ -194,11 +194,11 @@ std::optional<Counterexample> confirmed_pair(const Runner& runner, const Propert
 
 std::optional<Counterexample> search_subject(const Subject& subject, const Property& property, const Array& data,
                                              std::uint64_t seed) {
-  const auto wrong = [&](const std::string& what, const std::string& todo = {}) {
-    fail<ArgumentError>({.asked = "find_counterexample",
+  const auto wrong = [&](const std::string& what, const std::string& remedy = {}) {
+    fail<ArgumentError>({.operation = "find_counterexample",
                          .with = {{"property", to_string(property)}, {"data", to_string(data.shape())}},
                          .wrong = what,
-                         .todo = todo});
+                         .remedy = remedy});
   };
   if (training() != nullptr) wrong("properties are of inference, and this is a Training scope");
   if (data.rank() < 1 || data.size() == 0) wrong("data is a batch of samples, (batch, ...), and there is none");

@@ -70,7 +70,7 @@ Interval range(Curve c, Interval x) {
   return out;
 }
 
-bool straight(Curve c, Interval x) { return piecewise(c.kind) && (x.lo >= 0 || x.hi <= 0); }
+bool is_linear(Curve c, Interval x) { return piecewise(c.kind) && (x.lo >= 0 || x.hi <= 0); }
 
 Lines lines(Curve c, Interval x) {
   if (piecewise(c.kind)) return lines_of_pieces(c, x);

@@ -26,7 +26,7 @@ struct Lines {
 };
 Lines lines(Curve curve, Interval x);
 /// Is f linear there, so that its lines meet?
-bool straight(Curve curve, Interval x);
+bool is_linear(Curve curve, Interval x);
 
 // What devices compute is f32. Errors are those of the least exact device in the table of docs/kernels.md, so a proof
 // holds for all of them: exp 3, tanh 5, erf 16 units in the last place, division 3 (OpenCL has 2.5); results and

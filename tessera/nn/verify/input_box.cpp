@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tessera/nn/verify/parts.h"
+#include "tessera/nn/verify/box_tree.h"
 
 namespace tessera {
 
@@ -18,7 +18,7 @@ InputBox InputBox::of(const Shape& shape, float low, float high) {
 }
 InputBox InputBox::of(const Array& low, const Array& high) {
   if (low.shape() != high.shape())
-    fail<ShapeError>({.asked = "InputBox",
+    fail<ShapeError>({.operation = "InputBox",
                       .with = {{"low", to_string(low.shape())}, {"high", to_string(high.shape())}},
                       .wrong = "the two bounds have different shapes"});
   InputBox box{low.shape(), low.astype(DType::f32).to_vector<float>(), high.astype(DType::f32).to_vector<float>()};
@@ -27,15 +27,15 @@ InputBox InputBox::of(const Array& low, const Array& high) {
 }
 InputBox InputBox::around(const Array& sample, double radius) {
   if (!(radius >= 0 && radius < 1e30))
-    fail<ArgumentError>({.asked = "InputBox::around",
+    fail<ArgumentError>({.operation = "InputBox::around",
                          .with = {{"radius", fmt::format("{}", radius)}},
                          .wrong = "a radius is a number from 0"});
-  using verification::outward;
+  using verification::round_outward;
   InputBox box{sample.shape(), sample.astype(DType::f32).to_vector<float>(), {}};
   box.high = box.low;
   for (std::size_t i = 0; i < box.low.size(); ++i) {
     const double x = box.low[i];
-    box.low[i] = outward(x - radius, true), box.high[i] = outward(x + radius, false);
+    box.low[i] = round_outward(x - radius, true), box.high[i] = round_outward(x + radius, false);
   }
   box.check();
   return box;
@@ -44,14 +44,14 @@ InputBox InputBox::around(const Array& sample, double radius) {
 void InputBox::check() const {
   const auto n = static_cast<std::size_t>(element_count(shape));
   if (low.size() != n || high.size() != n || n == 0)
-    fail<ShapeError>({.asked = "InputBox",
+    fail<ShapeError>({.operation = "InputBox",
                       .with = {{"shape", to_string(shape)},
                                {"low", std::to_string(low.size())},
                                {"high", std::to_string(high.size())}},
                       .wrong = "there is not one bound of each kind for each number of an input"});
   for (std::size_t i = 0; i < n; ++i)
     if (!std::isfinite(low[i]) || !std::isfinite(high[i]) || low[i] > high[i])
-      fail<ArgumentError>({.asked = "InputBox",
+      fail<ArgumentError>({.operation = "InputBox",
                            .with = {{"input", std::to_string(i)},
                                     {"low", fmt::format("{}", low[i])},
                                     {"high", fmt::format("{}", high[i])}},

@@ -44,7 +44,7 @@ std::vector<std::int64_t> Analysis::worth_tightening(const Node& user) const {
     return out;
   const Bounds& x = of(user.from);
   for (std::size_t i = 0; i < x.lo.size(); ++i)
-    if (user.kind != Node::Kind::curve || !straight(user.curve, {x.lo[i], x.hi[i]}))
+    if (user.kind != Node::Kind::curve || !is_linear(user.curve, {x.lo[i], x.hi[i]}))
       out.push_back(static_cast<std::int64_t>(i));
   return out;
 }

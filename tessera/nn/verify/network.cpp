@@ -39,7 +39,7 @@ class Builder {
   void refuse(const std::string& why) { net_.unknown = fmt::format("layer {} ({}): {}", path_, kind_, why); }
   void compiled() { refuse("it is folded, as in a compiled model: prove the model that was compiled"); }
   [[noreturn]] void misfit(const std::string& takes) {
-    fail<ShapeError>({.asked = "prove",
+    fail<ShapeError>({.operation = "prove",
                       .with = {{"layer", path_}, {"kind", kind_}, {"a sample that comes", to_string(shape_)}},
                       .wrong = "the layer takes " + takes});
   }
@@ -249,7 +249,7 @@ class Builder {
     for (std::size_t d = static_cast<std::size_t>(axis); d < shape_.size(); ++d) node.stride *= shape_[d];
     push(std::move(node));
   }
-  void one(const Around& l) {
+  void one(const ResidualLayer& l) {
     const int start = here();
     const Shape before = shape_;
     const std::string path = path_;
@@ -268,7 +268,7 @@ class Builder {
   void one(const Tanh& l) { l.folded ? compiled() : curve(CurveKind::tanh); }
   void one(const Sigmoid& l) { l.folded ? compiled() : curve(CurveKind::sigmoid); }
   void one(const LeakyRelu& l) { curve(CurveKind::leaky, static_cast<double>(static_cast<float>(l.slope))); }
-  void one(const OtherLayer& l) { kind_ = l.kind, refuse(l.why); }
+  void one(const UnsupportedLayer& l) { kind_ = l.kind, refuse(l.why); }
 
   Network& net_;
   Shape shape_;

@@ -11,9 +11,9 @@ namespace tessera {
 namespace {
 
 [[noreturn]] void refuse(const std::string& asked, const std::string& wrong) {
-  fail<ArgumentError>({.asked = asked, .wrong = wrong});
+  fail<ArgumentError>({.operation = asked, .wrong = wrong});
 }
-void need_tolerance(const std::string& asked, double tolerance) {
+void check_tolerance(const std::string& asked, double tolerance) {
   if (!(tolerance >= 0 && tolerance < 1)) refuse(asked, "a tolerance is from 0 to below 1");
 }
 
@@ -32,7 +32,7 @@ Property inequality(std::vector<double> coefficients, double bound) {
   return {.kind = Property::Kind::inequality, .high = bound, .coefficients = std::move(coefficients)};
 }
 Property probabilities(double tolerance) {
-  need_tolerance("probabilities", tolerance);
+  check_tolerance("probabilities", tolerance);
   return {.kind = Property::Kind::probabilities, .tolerance = tolerance};
 }
 Property robust(double radius, Norm norm) {
@@ -41,13 +41,13 @@ Property robust(double radius, Norm norm) {
 }
 Property monotone(std::int64_t input, double tolerance) {
   if (input < 0) refuse(fmt::format("monotone({})", input), "inputs are counted from 0");
-  need_tolerance("monotone", tolerance);
+  check_tolerance("monotone", tolerance);
   return {.kind = Property::Kind::monotone, .tolerance = tolerance, .input = input};
 }
 Property lipschitz(double constant, double radius, double tolerance) {
   if (!(constant >= 0 && constant < 1e30) || !(radius > 0 && radius < 1e30))
     refuse(fmt::format("lipschitz({}, {})", constant, radius), "the constant is from 0, and the radius above 0");
-  need_tolerance("lipschitz", tolerance);
+  check_tolerance("lipschitz", tolerance);
   return {.kind = Property::Kind::lipschitz, .tolerance = tolerance, .radius = radius, .constant = constant};
 }
 Property predicate(std::string name, std::function<Array(const Array& x, const Array& y)> holds) {
@@ -71,12 +71,12 @@ std::string to_string(const Property& p) {
 
 Property property_of(const std::string& text) {
   const auto bad = [&]() -> Property {
-    fail<ArgumentError>({.asked = "property_of",
+    fail<ArgumentError>({.operation = "property_of",
                          .with = {{"text", text}},
                          .wrong = "this is no property",
-                         .todo = "finite(), bounded(LOW, HIGH), inequality(C0, C1, ... <= BOUND), probabilities(), "
-                                 "robust(RADIUS, infinity|two|one), "
-                                 "monotone(INPUT) or lipschitz(CONSTANT, RADIUS)"});
+                         .remedy = "finite(), bounded(LOW, HIGH), inequality(C0, C1, ... <= BOUND), probabilities(), "
+                                   "robust(RADIUS, infinity|two|one), "
+                                   "monotone(INPUT) or lipschitz(CONSTANT, RADIUS)"});
   };
   std::string plain;
   for (const char c : text)

@@ -9,9 +9,9 @@
 #include <queue>
 
 #include "tessera/nn/mode.h"
+#include "tessera/nn/verify/box_tree.h"
 #include "tessera/nn/verify/counterexample.h"
-#include "tessera/nn/verify/parts.h"
-#include "tessera/nn/verify/question.h"
+#include "tessera/nn/verify/query.h"
 
 namespace tessera::verification {
 
@@ -52,7 +52,7 @@ class Search {
     box_.check();
     const auto wrong = [&](const std::string& what) {
       fail<ArgumentError>(
-          {.asked = "prove", .with = {{"property", to_string(p_)}, {"box", to_string(box_)}}, .wrong = what});
+          {.operation = "prove", .with = {{"property", to_string(p_)}, {"box", to_string(box_)}}, .wrong = what});
     };
     if (training() != nullptr) wrong("properties are of inference, and this is a Training scope");
     if (p_.kind == Property::Kind::monotone && p_.input >= element_count(box_.shape))
@@ -68,7 +68,7 @@ class Search {
 
   /// Makes the question, and says whether an attack refutes the property.
   bool try_inputs() {
-    q_ = question_of(runner_, p_, box_);
+    q_ = make_query(runner_, p_, box_);
     proof_.kept_class = q_.kept_class;
     const std::vector<float> centre = centre_of(box_);
     if (p_.kind == Property::Kind::robust && q_.kept_class < 0) return refuted(confirmed(runner_, finite(), centre));
@@ -117,7 +117,7 @@ class Search {
     queue_.push({-infinity, 0, 1, 0});
     Hull hull;
     std::vector<float> candidates;
-    double undecided = infinity, told = 0, decided_margin = infinity;
+    double undecided = infinity, last_progress = 0, decided_margin = infinity;
     while (!queue_.empty()) {
       if (seconds() > o_.seconds) return stop(fmt::format("after {:.3g} s", o_.seconds));
       if (proof_.boxes >= o_.boxes) return stop(fmt::format("after {} boxes", proof_.boxes));
@@ -149,8 +149,8 @@ class Search {
         if (!candidates.empty() && any_of(attack_->of_points(std::exchange(candidates, {})))) return;
         if (hopeless(net)) return;
       }
-      if (o_.progress && seconds() > told + 0.5)
-        told = seconds(), o_.progress({proof_.boxes, queue_.size(), proof_.share, told});
+      if (o_.progress && seconds() > last_progress + 0.5)
+        last_progress = seconds(), o_.progress({proof_.boxes, queue_.size(), proof_.share, last_progress});
     }
     proof_.verdict = Verdict::proven, proof_.share = 1, proof_.margin = decided_margin;
     proof_.low = hull.lo, proof_.high = hull.hi;
@@ -202,9 +202,9 @@ class Search {
   Runner runner_;
   Clock::time_point start_;
   Proof proof_;
-  Question q_;
+  Query q_;
   std::optional<Attack> attack_;
-  Parts parts_;
+  BoxTree parts_;
   std::priority_queue<Waiting> queue_;
   double hopeless_asked_ = infinity;
 };

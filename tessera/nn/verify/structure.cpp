@@ -51,8 +51,8 @@ Json json_of(const Layer& layer) {
                           out["padding"] = json_of(l.padding);
 }
 , [&](const Softmax& l) { out["axis"] = l.axis; }, [&](const LeakyRelu& l) { out["slope"] = l.slope; },
-    [&](const Around& l) { out["layers"] = json_of(*l.inside); }, [&](const OtherLayer& l) { out["type"] = l.kind; },
-    [&]<class A>(const A& l) {
+    [&](const ResidualLayer& l) { out["layers"] = json_of(*l.inside); },
+    [&](const UnsupportedLayer& l) { out["type"] = l.kind; }, [&]<class A>(const A& l) {
       if constexpr (requires { l.folded; })
         if (l.folded) out["folded"] = true;
     }
@@ -84,7 +84,7 @@ Layer layer_of_json(const Json& j) {
   if (kind == "Dense") {
     Dense d{};
     d.folded = static_cast<Activation>(std::clamp(j.value("folded", 0), 0, 3));
-    if (j.value("packed", false)) return {out.path, OtherLayer{kind, "its weight is in blocks of 8 bits"}};
+    if (j.value("packed", false)) return {out.path, UnsupportedLayer{kind, "its weight is in blocks of 8 bits"}};
     made(d);
   } else if (kind == "Conv2d") {
     made(Conv2d{.stride = extents_of(j.at("stride")),
@@ -122,9 +122,9 @@ Layer layer_of_json(const Json& j) {
   } else if (kind == "LeakyRelu") {
     made(LeakyRelu{.slope = j.value("slope", 0.01)});
   } else if (kind == "Residual") {
-    made(Around{std::make_shared<Layers>(layers_of_json(j.at("layers")))});
+    made(ResidualLayer{std::make_shared<Layers>(layers_of_json(j.at("layers")))});
   } else {
-    made(other_layer(j.value("type", kind)));
+    made(unsupported_layer(j.value("type", kind)));
   }
   return out;
 }
@@ -146,12 +146,12 @@ Json json_of_words(const std::string& text, const SafetensorsFile& file) {
     const std::string word = text.substr(at, end - at);
     const auto found = kinds.find(word);
     if (found == kinds.end())
-      fail<FormatError>({.asked = "read a model's layers",
+      fail<FormatError>({.operation = "read a model's layers",
                          .with = {{"file", file.name()}, {"layer", word}},
                          .wrong = "there is no layer of this name",
-                         .todo = "Write kinds with commas (dense, relu, gelu, silu, tanh, sigmoid, softmax, flatten, "
-                                 "dropout, batchnorm), or save the model with its description: save_model(model, "
-                                 "file, {{\"tessera.layers\", describe(model)}})"});
+                         .remedy = "Write kinds with commas (dense, relu, gelu, silu, tanh, sigmoid, softmax, flatten, "
+                                   "dropout, batchnorm), or save the model with its description: save_model(model, "
+                                   "file, {{\"tessera.layers\", describe(model)}})"});
     out.push_back({{"kind", found->second}, {"path", std::to_string(out.size())}});
     at = end + 1;
   }
@@ -160,7 +160,7 @@ Json json_of_words(const std::string& text, const SafetensorsFile& file) {
 
 /// The arrays that a layer may have, by name; those that the file need not hold last.
 template <class Use>
-void each_array(Layer& layer, const Use& use) {
+void for_each_layer_array(Layer& layer, const Use& use) {
   std::visit(Overloaded{[&](Dense& l) { use("weight", l.weight, 2, true), use("bias", l.bias, 1, false); },
                         [&](Conv2d& l) { use("weight", l.weight, 4, true), use("bias", l.bias, 1, false); },
                         [&](BatchNorm& l) {
@@ -179,13 +179,13 @@ void each_array(Layer& layer, const Use& use) {
 /// Of the file's arrays those behind `prefix`.
 void load(Layers& layers, const SafetensorsFile& file, const std::string& prefix, Device device) {
   for (Layer& layer : layers) {
-    if (auto* around = std::get_if<Around>(&layer.what)) load(*around->inside, file, prefix, device);
-    each_array(layer, [&](const char* name, auto& part, int rank, bool needed) {
+    if (auto* around = std::get_if<ResidualLayer>(&layer.what)) load(*around->inside, file, prefix, device);
+    for_each_layer_array(layer, [&](const char* name, auto& part, int rank, bool needed) {
       const std::string path = under(layer.path, name);
       const SafetensorsTensor* found = file.find(prefix + path);
       if (found == nullptr && !needed) return;
       if (found == nullptr || static_cast<int>(found->shape.size()) != rank)
-        fail<FormatError>({.asked = "read a model's layers",
+        fail<FormatError>({.operation = "read a model's layers",
                            .with = {{"file", file.name()}, {"array", path}, {"layer", kind_of(layer)}},
                            .wrong = found == nullptr ? "the file does not hold this array"
                                                      : "the array has " + std::to_string(found->shape.size()) +
@@ -200,7 +200,7 @@ void load(Layers& layers, const SafetensorsFile& file, const std::string& prefix
 
 std::string under(const std::string& path, const std::string& name) { return path.empty() ? name : path + "." + name; }
 
-OtherLayer other_layer(std::string type) {
+UnsupportedLayer unsupported_layer(std::string type) {
   const bool compiled = type.ends_with("Compiled");
   return {std::move(type), compiled ? "it is a compiled model: prove the model that was compiled"
                                     : "bounds of such layers are not known"};
@@ -209,7 +209,8 @@ OtherLayer other_layer(std::string type) {
 Layer of_function(std::string path, const Elementwise& layer) {
   using Function = Array (*)(Array);
   const Function given = layer.function;
-  Layer out{std::move(path), OtherLayer{"Elementwise", "its function is none of relu, silu, gelu, tanh, sigmoid"}};
+  Layer out{std::move(path),
+            UnsupportedLayer{"Elementwise", "its function is none of relu, silu, gelu, tanh, sigmoid"}};
   if (given == static_cast<Function>(relu)) out.what = Relu{};
   if (given == static_cast<Function>(silu)) out.what = Silu{};
   if (given == static_cast<Function>(gelu)) out.what = Gelu{};
@@ -228,15 +229,15 @@ std::string kind_of(const Layer& layer) {
 
 void for_each_array_of(Layers& layers, const std::function<void(const std::string&, ModelArray&)>& use) {
   for (Layer& layer : layers) {
-    if (auto* around = std::get_if<Around>(&layer.what)) for_each_array_of(*around->inside, use);
-    each_array(layer, [&](const char* name, ModelArray& part, int, bool) {
+    if (auto* around = std::get_if<ResidualLayer>(&layer.what)) for_each_array_of(*around->inside, use);
+    for_each_layer_array(layer, [&](const char* name, ModelArray& part, int, bool) {
       if (!part.empty()) use(under(layer.path, name), part);
     });
   }
 }
 
-std::map<std::string, ArrayMark> marks_of(const Layers& layers) {
-  std::map<std::string, ArrayMark> out;
+std::map<std::string, ArrayDigest> digests_of(const Layers& layers) {
+  std::map<std::string, ArrayDigest> out;
   Layers shared = layers;
   for_each_array_of(shared, [&](const std::string& path, const ModelArray& part) {
     std::string bytes;
@@ -253,22 +254,22 @@ Layers load_layers(const std::string& path, std::string text, Device device) {
   if (text.empty()) {
     const auto found = file.metadata().find("tessera.layers");
     if (found == file.metadata().end())
-      fail<FormatError>({.asked = "read a model's layers",
+      fail<FormatError>({.operation = "read a model's layers",
                          .with = {{"file", path}},
                          .wrong = "the file does not say which layers its arrays are of",
-                         .todo = "Name them in their order, as dense,relu,dense; or save the model with "
-                                 "save_model(model, file, {{\"tessera.layers\", describe(model)}})"});
+                         .remedy = "Name them in their order, as dense,relu,dense; or save the model with "
+                                   "save_model(model, file, {{\"tessera.layers\", describe(model)}})"});
     text = found->second;
   }
   Layers out;
   try {
     out = layers_of_json(text.starts_with('[') ? Json::parse(text) : json_of_words(text, file));
   } catch (const nlohmann::json::exception& e) {
-    fail<FormatError>({.asked = "read a model's layers",
+    fail<FormatError>({.operation = "read a model's layers",
                        .with = {{"file", path}},
                        .wrong = std::string("the description of its layers is not what describe gives: ") + e.what()});
   }
-  load(out, file, detail::of_trainer(file) ? std::string(detail::trainer_model_prefix) : "", device);
+  load(out, file, detail::is_trainer_file(file) ? std::string(detail::trainer_model_prefix) : "", device);
   detail::Parts parts;
   for_each_array_of(out, [&](const std::string& name, ModelArray& part) { parts.emplace_back(name, &part); });
   detail::load_parts(parts, path, {});
@@ -278,9 +279,9 @@ Layers load_layers(const std::string& path, std::string text, Device device) {
 Array run_layers(const Layers& layers, const Array& x) {
   Array y = x;
   for (const Layer& layer : layers)
-    y = std::visit(Overloaded{[&](const Around& l) -> Array { return y + run_layers(*l.inside, y); },
-                              [&](const OtherLayer& l) -> Array {
-                                fail<ArgumentError>({.asked = "run a described model",
+    y = std::visit(Overloaded{[&](const ResidualLayer& l) -> Array { return y + run_layers(*l.inside, y); },
+                              [&](const UnsupportedLayer& l) -> Array {
+                                fail<ArgumentError>({.operation = "run a described model",
                                                      .with = {{"layer", layer.path}, {"kind", l.kind}},
                                                      .wrong = l.why});
                               },

@@ -21,17 +21,17 @@ namespace verification {
 struct Layer;
 using Layers = std::vector<Layer>;
 /// x + what these give for x.
-struct Around {
+struct ResidualLayer {
   std::shared_ptr<Layers> inside;
 };
 /// One that nothing is known of.
-struct OtherLayer {
+struct UnsupportedLayer {
   std::string kind, why;
 };
 struct Layer {
   std::string path;  ///< "1.layer.0"; of a model that is one layer ""
   std::variant<Dense, Conv2d, BatchNorm, LayerNorm, RmsNorm, MaxPool2d, AveragePool2d, Softmax, Dropout, Flatten, Relu,
-               Gelu, Silu, Tanh, Sigmoid, LeakyRelu, Around, OtherLayer>
+               Gelu, Silu, Tanh, Sigmoid, LeakyRelu, ResidualLayer, UnsupportedLayer>
       what;
 };
 
@@ -46,25 +46,26 @@ inline constexpr bool is_residual<Residual<P>> = true;
 
 std::string under(const std::string& path, const std::string& name);
 /// One of a type that is not known here.
-OtherLayer other_layer(std::string type);
+UnsupportedLayer unsupported_layer(std::string type);
 /// relu, silu, gelu, tanh or sigmoid as their layers.
 Layer of_function(std::string path, const Elementwise& layer);
 
 template <class L>
 void collect(const L& layer, const std::string& path, Layers& to) {
   if constexpr (is_sequential<L>) {
-    detail::each_layer(layer.layers(),
-                       [&](const auto& inside, std::size_t i) { collect(inside, under(path, std::to_string(i)), to); });
+    detail::for_each_layer(layer.layers(), [&](const auto& inside, std::size_t i) {
+      collect(inside, under(path, std::to_string(i)), to);
+    });
   } else if constexpr (is_residual<L>) {
     auto inside = std::make_shared<Layers>();
     collect(layer.layer, under(path, "layer"), *inside);
-    to.push_back({path, Around{std::move(inside)}});
+    to.push_back({path, ResidualLayer{std::move(inside)}});
   } else if constexpr (std::same_as<L, Elementwise>) {
     to.push_back(of_function(path, layer));
   } else if constexpr (requires { Layer{path, layer}; }) {
     to.push_back({path, layer});
   } else {
-    to.push_back({path, other_layer(std::string(detail::type_name<L>()))});
+    to.push_back({path, unsupported_layer(std::string(detail::type_name<L>()))});
   }
 }
 template <class Model>
@@ -78,12 +79,12 @@ std::string kind_of(const Layer& layer);  ///< "Dense"
 /// `use(path, array)` for each array, also those within residuals.
 void for_each_array_of(Layers& layers, const std::function<void(const std::string&, ModelArray&)>& use);
 /// What each array is: "f32 (16, 4)" and the SHA-256 of its elements, by path.
-struct ArrayMark {
+struct ArrayDigest {
   std::string dtype;
   Shape shape;
   std::string sha256;
 };
-std::map<std::string, ArrayMark> marks_of(const Layers& layers);
+std::map<std::string, ArrayDigest> digests_of(const Layers& layers);
 
 /// In JSON: kinds, paths, sizes and settings, without arrays.
 std::string text_of(const Layers& layers);

@@ -137,8 +137,8 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
   const std::uint32_t row_threads = std::min(tiles.block_limit, 64u);
   for (const bool causal : {false, true})
     add(causal ? "causal_scores" : "scores", trace_scores({DType::f32, row_threads, causal}));
-  add("softmax_back", trace_softmax_back({DType::f32, DType::f32, row_threads}));
-  add("rms_norm_back", trace_rms_norm_back({DType::f32, DType::f32, row_threads}));
+  add("softmax_backward", trace_softmax_backward({DType::f32, DType::f32, row_threads}));
+  add("rms_norm_backward", trace_rms_norm_backward({DType::f32, DType::f32, row_threads}));
   for (DType cache : {DType::f32, DType::f16})
     for (std::int64_t head_size : {64, 80})
       for (std::int64_t tokens : {1, 64})

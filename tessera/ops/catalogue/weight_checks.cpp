@@ -155,7 +155,7 @@ double check_sparse_row(std::int64_t outputs, std::int64_t inputs, double kept, 
   if (epilogue) ends = {.bias = array_of(bias, {outputs}, DType::f32, device), .activation = Activation::relu};
   const Array input = array_of(x, {inputs}, DType::f32, device);
   const auto product = [&] { return sparse_row_product(input, by_input, ends); };
-  if (sparse_row_gives_bits_of_product(device, outputs, inputs) &&
+  if (is_sparse_row_bit_exact(device, outputs, inputs) &&
       product().to_vector<float>() != matmul(input.reshape({1, inputs}), weight.transpose(), ends).to_vector<float>())
     return 1e30;
   return worst(poisoned(device, wanted.size() * 4, product), wanted, allowed);

@@ -11,7 +11,7 @@
 
 namespace tessera::fake {
 
-Beside::Beside(const char* variable, const char* current_device) {
+PairedDriver::PairedDriver(const char* variable, const char* current_device) {
   const char* const file = std::getenv(variable);
   void* const driver = file != nullptr ? dlopen(file, RTLD_LAZY | RTLD_NOLOAD) : nullptr;
   const auto take = [&]<class F>(F*& to, const char* name) {
@@ -27,7 +27,7 @@ Beside::Beside(const char* variable, const char* current_device) {
   take(breach_, "tessera_fake_outside_breach");
 }
 
-int Beside::current_device() const {
+int PairedDriver::current_device() const {
   int device = -1;
   return current_(&device) == 0 ? device : -1;
 }
@@ -95,7 +95,7 @@ std::string wrong_with(const Product& p) {
   return "";
 }
 
-int submit(const Beside& driver, void* stream, const Product& p) {
+int submit(const PairedDriver& driver, void* stream, const Product& p) {
   const auto touch = [&](const Product::Matrix& x, std::int64_t rows, std::int64_t columns, int writes) {
     return OutsideTouch{reinterpret_cast<std::uint64_t>(x.address),
                         static_cast<std::uint64_t>(extent(x, rows, columns, p.batch)) * bytes_of(x.real), writes};

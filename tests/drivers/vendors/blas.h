@@ -12,9 +12,9 @@
 namespace tessera::fake {
 
 /// The driver's library whose file this variable names, loaded by now.
-class Beside {
+class PairedDriver {
  public:
-  explicit Beside(const char* variable, const char* current_device);
+  explicit PairedDriver(const char* variable, const char* current_device);
   int current_device() const;  ///< -1: none is current on this thread
   int device_of(void* stream) const { return device_(stream); }
   int breach(const std::string& text, int code) const { return breach_(text.c_str()), code; }
@@ -45,6 +45,6 @@ struct Product {
 };
 /// What is wrong with it, by the rules that all such libraries have; empty if nothing is.
 std::string wrong_with(const Product& product);
-int submit(const Beside& driver, void* stream, const Product& product);
+int submit(const PairedDriver& driver, void* stream, const Product& product);
 
 }  // namespace tessera::fake

@@ -32,9 +32,9 @@ constexpr std::size_t algorithm_bytes = 64, result_bytes = 96;
 #endif
 constexpr int ok = 0, most_workspace = 1, epilogue_default = 1, epilogue_bias = 4;
 
-const Beside& driver() {
-  static const Beside beside(driver_variable, current_device);
-  return beside;
+const PairedDriver& driver() {
+  static const PairedDriver paired_driver(driver_variable, current_device);
+  return paired_driver;
 }
 struct Result {
   unsigned char algorithm[algorithm_bytes];

@@ -15,9 +15,9 @@ constexpr int ok = 0, invalid_handle = 1, not_implemented = 2, invalid_size = 4,
               size_increased = 9;
 constexpr std::size_t needed = 50000;
 
-const Beside& driver() {
-  static const Beside beside("TESSERA_ROCM_LIBRARY", "hipGetDevice");
-  return beside;
+const PairedDriver& driver() {
+  static const PairedDriver paired_driver("TESSERA_ROCM_LIBRARY", "hipGetDevice");
+  return paired_driver;
 }
 const Faults& faults() {
   static const Faults all = Faults::from_environment();

@@ -22,7 +22,7 @@ class UsingLlvm {
 };
 
 /// What went wrong, as the interface tells it: no text where there was no memory, also not for a text.
-inline void tell(std::string& wrong, const char* text) noexcept {
+inline void set_error(std::string& wrong, const char* text) noexcept {
   wrong.clear();
   try {
     wrong = text;
@@ -35,16 +35,16 @@ auto guarded(std::string& wrong, F&& make) noexcept -> decltype(make()) {
   try {
     const UsingLlvm use;
     return make();
-  } catch (Refusal& r) {
+  } catch (UnsupportedKernel& r) {
     wrong = std::move(r.wrong);
   } catch (const std::bad_alloc&) {
     wrong.clear();
   } catch (const std::system_error& e) {  // of locks and threads
     e.code() == std::errc::not_enough_memory || e.code() == std::errc::resource_unavailable_try_again
         ? wrong.clear()
-        : tell(wrong, e.what());
+        : set_error(wrong, e.what());
   } catch (const std::exception& e) {
-    tell(wrong, e.what());
+    set_error(wrong, e.what());
   }
   return {};
 }

@@ -99,7 +99,7 @@ void Emitter::atomic(NodeId id, Value* mask) {
   const DType t = n.type.dtype;
   const AtomicOp op = n.kind<AtomicOp>();
   const bool reducible = op != AtomicOp::exchange && op != AtomicOp::cas && op != AtomicOp::xor_;
-  if (held(n.args[1]).shape.scalar() && reducible && !used_[id]) {
+  if (shaped_value(n.args[1]).shape.scalar() && reducible && !used_[id]) {
     const ReduceOp how = reduction_of(op);
     Value* v = vector(n.args[2]);
     if (mask) v = b_.CreateSelect(mask, v, splat(identity(how, t)));
@@ -115,7 +115,7 @@ void Emitter::atomic(NodeId id, Value* mask) {
   };
   const auto operand = [&](NodeId a) -> Operand {
     if (a == no_node) return {};
-    if (held(a).shape.scalar()) return {.one = scalar(a)};
+    if (shaped_value(a).shape.scalar()) return {.one = scalar(a)};
     if (unrolled) return {.all = vector(a)};
     Value* place = stack(vector(a)->getType(), "atomic");
     b_.CreateStore(vector(a), place);

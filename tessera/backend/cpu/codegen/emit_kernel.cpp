@@ -146,7 +146,7 @@ void Emitter::lay_out_memory() {
         local.chunk_bytes = n.imm * bytes_of(n.type.dtype) * (vector ? width_ : 1);
         context_bytes_ = aligned(context_bytes_ + local.chunk_bytes * layout_.chunks());
       }
-    } else if (chunks && plan_.kept[id]) {
+    } else if (chunks && plan_.spilled[id]) {
       offsets_[id] = context_bytes_;
       const std::size_t each = bytes_of(n.type.dtype) * (analysis_.shapes[id].varying() ? width_ : 1);
       context_bytes_ = aligned(context_bytes_ + each * layout_.chunks());
@@ -265,7 +265,7 @@ Emitter::Value* Emitter::lanes_to_alignment(Value* x, Value* count) {
   for (NodeId id : fn_.blocks[0])
     if (needed[id]) pure(id);
   const auto size = static_cast<std::uint64_t>(bytes_of(dtype(memory)));
-  Value* address = b_.CreatePtrToInt(element_address(memory, held(index).value), b_.getInt64Ty());
+  Value* address = b_.CreatePtrToInt(element_address(memory, shaped_value(index).value), b_.getInt64Ty());
   Value* elements = b_.CreateAnd(b_.CreateLShr(b_.CreateNeg(address), llvm::Log2_64(size)), b_.getInt64(width_ - 1));
   Value* worth = b_.CreateICmpUGE(count, b_.getInt64(4 * width_));
   return b_.CreateSelect(worth, elements, b_.getInt64(0));
@@ -372,7 +372,7 @@ void Emitter::control_step(const Step& step) {
     steps(step.first);
     Value* next = b_.CreateAdd(counter, by);
     counter->addIncoming(next, b_.GetInsertBlock());
-    b_.CreateCondBr(more_rounds(counter, end, by), body, after);
+    b_.CreateCondBr(has_next_iteration(counter, end, by), body, after);
     b_.SetInsertPoint(after);
   } else {
     auto *test = new_block("while"), *body = new_block("do"), *after = new_block("endwhile");
@@ -391,7 +391,7 @@ void Emitter::control_step(const Step& step) {
 Emitter::Value* Emitter::block_scalar(NodeId id) {
   if (is_leaf(fn_[id].op)) return leaf(id).value;
   const Shape shape = analysis_.shapes[id];
-  if (plan_.kept[id] && layout_.chunks() > 1) restore(id, b_.getInt64(0));
+  if (plan_.spilled[id] && layout_.chunks() > 1) reload(id, b_.getInt64(0));
   Value* v = values_[id];
   return shape.varying() && v->getType()->isVectorTy() ? b_.CreateExtractElement(v, std::uint64_t{0}) : v;
 }
@@ -405,11 +405,11 @@ void Emitter::region(const Region& r) {
   if (layout_.chunks() == 1) {
     region_chunk(r, b_.getInt64(0));
   } else {
-    if (const NodeId loop = loop_of_rounds(r); loop != no_node) all_rounds(r, loop);
+    if (const NodeId loop = find_block_stride_loop(r); loop != no_node) emit_full_iterations(r, loop);
     Value* chunk = loop_begin(b_.getInt64(0), b_.getInt64(layout_.chunks()), "chunk");
     region_chunk(r, chunk);
     loop_end();
-    rounds_of_ = no_node;
+    block_stride_loop_ = no_node;
   }
   reduces([&](NodeId id) { finish_reduction(id); });
 }
@@ -439,7 +439,7 @@ void Emitter::begin_chunk(const Region& r, Value* chunk) {
     tail_mask_ = b_.CreateICmpSLT(iota(b_.getInt32Ty(), 1), splat(left), "exists");
   }
   if (layout_.chunks() > 1)
-    for (NodeId id : r.restored) restore(id, chunk);
+    for (NodeId id : r.reloaded) reload(id, chunk);
   for (NodeId id : r.needed) statement(id, tail_mask_);
 }
 
@@ -457,9 +457,9 @@ void Emitter::region_chunk(const Region& r, Value* chunk) {
   }
   for (NodeId id : r.statements) {
     statement(id, tail_mask_);
-    if (several && plan_.kept[id]) keep(id, chunk);
+    if (several && plan_.spilled[id]) spill(id, chunk);
   }
-  store_waiting();
+  flush_pending_stores();
   for (std::size_t i = 0; several && i < r.locals.size(); ++i) {
     const Local& local = locals_[r.locals[i]];
     if (!local.own || !r.writes[i]) continue;
@@ -474,12 +474,12 @@ Emitter::Value* Emitter::context_pointer(std::size_t offset, std::size_t chunk_b
   return b_.CreateInBoundsGEP(b_.getInt8Ty(), base, b_.CreateMul(chunk, b_.getInt64(chunk_bytes), "", true, true));
 }
 
-void Emitter::keep(NodeId id, Value* chunk) {
+void Emitter::spill(NodeId id, Value* chunk) {
   Value* v = to_memory(dtype(id), values_[id]);
   const std::size_t each = bytes_of(dtype(id)) * (analysis_.shapes[id].varying() ? width_ : 1);
   b_.CreateAlignedStore(v, context_pointer(offsets_[id], each, chunk), llvm::Align(bytes_of(dtype(id))));
 }
-void Emitter::restore(NodeId id, Value* chunk) {
+void Emitter::reload(NodeId id, Value* chunk) {
   const DType t = dtype(id);
   const bool vector = analysis_.shapes[id].varying();
   const std::size_t each = bytes_of(t) * (vector ? width_ : 1);
@@ -512,7 +512,7 @@ void Emitter::start_reduction(NodeId id) {
 void Emitter::accumulate(NodeId id, Value* mask) {
   const Node& n = fn_[id];
   if (n.op == Op::block_uniform) {
-    const Held h = held(n.args[0]);
+    const ShapedValue h = shaped_value(n.args[0]);
     b_.CreateStore(h.shape.varying() ? b_.CreateExtractElement(h.value, std::uint64_t{0}) : h.value, accumulators_[id]);
     return;
   }

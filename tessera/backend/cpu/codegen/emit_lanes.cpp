@@ -55,7 +55,7 @@ void Emitter::for_by_lane(const Node& n, Value* mask) {
   };
   once(s.inside), once(s.used), once(s.locals), once(s.written);
 
-  Value* lanes_in = both(mask, compare(CompareOp::lt, dtype(n.args[0]), vector(n.args[0]), vector(n.args[1])));
+  Value* lanes_in = mask_and(mask, compare(CompareOp::lt, dtype(n.args[0]), vector(n.args[0]), vector(n.args[1])));
   // What differs from lane to lane goes to memory, where each lane finds its own.
   struct Moved {
     NodeId id;
@@ -66,7 +66,7 @@ void Emitter::for_by_lane(const Node& n, Value* mask) {
   for (NodeId id : s.used) {
     const Node& used = fn_[id];
     if (is_memory(fn_, used) || std::ranges::binary_search(s.inside, id)) continue;
-    const Held h = held(id);
+    const ShapedValue h = shaped_value(id);
     if (h.shape.scalar()) continue;
     Value* v = to_memory(dtype(id), vector(id));
     values.push_back({id, stack(v->getType(), "lanes"), nullptr, {}});

@@ -82,7 +82,7 @@ Emitter::Value* Emitter::tiled_load(NodeId id) {
   auto& columns = tiles_[id];
   if (tile_round_ != 0) return columns[static_cast<std::size_t>(tile_round_)];
   const Node& n = fn_[id];
-  const Held index = held(n.args[1]);
+  const ShapedValue index = shaped_value(n.args[1]);
   const unsigned bytes = static_cast<unsigned>(bytes_of(n.type.dtype)), each = 16 / bytes;  // elements of 16 bytes
   llvm::Type* element = memory_type(n.type.dtype);
   auto* part_type = llvm::FixedVectorType::get(element, each);
@@ -118,7 +118,7 @@ Emitter::Value* Emitter::tiled_load(NodeId id) {
 }
 
 // Four elements side by side in each lane's row: one store a lane.
-void Emitter::store_rows(const Waiting& w) {
+void Emitter::store_rows(const PendingStores& w) {
   const Node& n = fn_[w.id];
   const std::size_t bytes = bytes_of(dtype(n.args[0]));
   llvm::Type* element = memory_type(dtype(n.args[0]));

@@ -14,13 +14,13 @@ void Emitter::statements(BlockId block, Value* mask) {
     if (const Place& place = accesses_.places[id]; place.window != Place::none) anchors_[place.window] = nullptr;
   forget_registers();
   for (NodeId id : fn_.blocks[block]) statement(id, mask);
-  store_waiting();
+  flush_pending_stores();
   forget_registers();
 }
 
 void Emitter::statement(NodeId id, Value* mask) {
   const Node& n = fn_[id];
-  if (!waiting_.empty() && !passes_waiting(id)) store_waiting();
+  if (!pending_stores_.empty() && !can_pass_pending_stores(id)) flush_pending_stores();
   if (!is_pure(n.op) && !is_load(n.op) && n.op != Op::store) forget_registers();
   switch (n.op) {
     case Op::load:
@@ -47,7 +47,7 @@ Emitter::Value* Emitter::any(Value* mask) {
   Value* bits = b_.CreateBitCast(mask, b_.getIntNTy(width_));
   return b_.CreateICmpNE(bits, llvm::ConstantInt::get(bits->getType(), 0));
 }
-Emitter::Value* Emitter::both(Value* mask, Value* condition) {
+Emitter::Value* Emitter::mask_and(Value* mask, Value* condition) {
   return mask ? b_.CreateAnd(mask, condition) : condition;
 }
 
@@ -74,7 +74,7 @@ bool Emitter::short_body(BlockId block) const {
 
 void Emitter::if_statement(const Node& n, Value* mask) {
   auto new_block = [&](const char* name) { return llvm::BasicBlock::Create(context_, name, body_); };
-  const Held condition = held(n.args[0]);
+  const ShapedValue condition = shaped_value(n.args[0]);
   if (condition.shape.scalar()) {
     auto *yes = new_block("then"), *no = new_block("else"), *after = new_block("endif");
     b_.CreateCondBr(condition.value, yes, no);
@@ -93,8 +93,8 @@ void Emitter::if_statement(const Node& n, Value* mask) {
     else
       if_any(lanes, [&] { statements(block, lanes); });
   };
-  branch(n.args[1], both(mask, condition.value));
-  if (n.args[2] != no_block) branch(n.args[2], both(mask, b_.CreateNot(condition.value)));
+  branch(n.args[1], mask_and(mask, condition.value));
+  if (n.args[2] != no_block) branch(n.args[2], mask_and(mask, b_.CreateNot(condition.value)));
 }
 
 void Emitter::for_statement(const Node& n, Value* mask) {
@@ -113,7 +113,7 @@ void Emitter::for_statement(const Node& n, Value* mask) {
   auto lanes_of = [&](Value* counter) -> Value* {
     Value* c = splat(counter);
     if (!shape.scalar()) c = b_.CreateAdd(c, iota(counter->getType(), shape.stride));
-    return both(mask, compare(CompareOp::lt, t, c, end_shape.scalar() ? splat(end) : end));
+    return mask_and(mask, compare(CompareOp::lt, t, c, end_shape.scalar() ? splat(end) : end));
   };
   const bool ones = fn_[n.args[2]].op == Op::constant && fn_[n.args[2]].imm == 1;  // then the sum cannot wrap
   auto* before = b_.GetInsertBlock();
@@ -162,13 +162,13 @@ void Emitter::for_statement(const Node& n, Value* mask) {
     }
     auto holds = [&](Value* i) { return compare(CompareOp::lt, t, i, end); };
     loop(
-        from, holds, [&](Value* i, Value* next) { return ones ? holds(next) : more_rounds(i, end, by); },
+        from, holds, [&](Value* i, Value* next) { return ones ? holds(next) : has_next_iteration(i, end, by); },
         [&](Value*) { statements(n.extra, mask); });
     return;
   }
   Value* from = start;
-  const bool rounds_done = rounds_of_ != no_node && &n == &fn_[rounds_of_];
-  if (rounds_done) from = b_.CreateAdd(start, rounds_done_);
+  const bool rounds_done = block_stride_loop_ != no_node && &n == &fn_[block_stride_loop_];
+  if (rounds_done) from = b_.CreateAdd(start, full_iterations_end_);
   const bool small = !rounds_done && fn_.blocks[n.extra].size() <= 96 &&
                      std::ranges::none_of(fn_.blocks[n.extra], [&](NodeId id) { return is_control(fn_[id].op); });
   if (!mask && small && shape.kind == ShapeKind::linear && shape.stride > 0 && end_shape.scalar() && is_signed_int(t)) {
@@ -186,7 +186,7 @@ void Emitter::for_statement(const Node& n, Value* mask) {
 }
 
 // Is there a counter after this one that does not reach the end? Also where the sum would wrap.
-Emitter::Value* Emitter::more_rounds(Value* counter, Value* end, Value* by) {
+Emitter::Value* Emitter::has_next_iteration(Value* counter, Value* end, Value* by) {
   return b_.CreateICmpULT(by, b_.CreateSub(end, counter));
 }
 
@@ -195,7 +195,7 @@ void Emitter::varying_for(const Node& n, Value* mask) {
   Value *start = vector(n.args[0]), *end = vector(n.args[1]), *by = vector(n.args[2]);
   auto* inside = llvm::BasicBlock::Create(context_, "for", body_);
   auto* after = llvm::BasicBlock::Create(context_, "endfor", body_);
-  Value* first = both(mask, compare(CompareOp::lt, t, start, end));
+  Value* first = mask_and(mask, compare(CompareOp::lt, t, start, end));
   auto* before = b_.GetInsertBlock();
   b_.CreateCondBr(any(first), inside, after);
   b_.SetInsertPoint(inside);
@@ -206,7 +206,7 @@ void Emitter::varying_for(const Node& n, Value* mask) {
   define(n.args[3], counter);
   statements(n.extra, live);
   Value* next = b_.CreateAdd(counter, by);
-  Value* still = b_.CreateAnd(live, more_rounds(counter, end, by));
+  Value* still = b_.CreateAnd(live, has_next_iteration(counter, end, by));
   counter->addIncoming(next, b_.GetInsertBlock());
   live->addIncoming(still, b_.GetInsertBlock());
   b_.CreateCondBr(any(still), inside, after);
@@ -253,7 +253,7 @@ void Emitter::load(NodeId id, Value* mask) {
   const DType t = n.type.dtype;
   llvm::Type* element = memory_type(t);
   const unsigned align = static_cast<unsigned>(bytes_of(t));
-  const Held index = held(n.args[1]);
+  const ShapedValue index = shaped_value(n.args[1]);
   const bool conditional = n.op == Op::load_if;
   auto read = [&] {
     return b_.CreateAlignedLoad(element, element_address(n.args[0], index.value), llvm::Align(align));
@@ -261,7 +261,7 @@ void Emitter::load(NodeId id, Value* mask) {
   if (index.shape.scalar() && !conditional) return define(id, from_memory(t, read()));
   if (index.shape.scalar()) {  // one address, read if any lane wants it
     const bool one = analysis_.shapes[id].scalar();
-    Value* wanted = one ? scalar(n.args[2]) : both(mask, vector(n.args[2]));
+    Value* wanted = one ? scalar(n.args[2]) : mask_and(mask, vector(n.args[2]));
     auto* then = llvm::BasicBlock::Create(context_, "read", body_);
     auto* after = llvm::BasicBlock::Create(context_, "endread", body_);
     Value* go = one ? wanted : any(wanted);
@@ -281,7 +281,7 @@ void Emitter::load(NodeId id, Value* mask) {
   Value* other = nullptr;
   Value* active = mask;
   if (conditional) {
-    active = both(mask, vector(n.args[2]));
+    active = mask_and(mask, vector(n.args[2]));
     other = to_memory(t, vector(n.args[3]));
   }
   if (index.shape.constant_stride() && index.shape.stride == 1)
@@ -312,9 +312,9 @@ void Emitter::store(NodeId id, Value* mask) {
   if (accesses_.places[id].window == Place::none) forget_registers();
   const DType t = n.type.dtype;
   const llvm::Align align(bytes_of(t));
-  const Held index = held(n.args[1]);
+  const ShapedValue index = shaped_value(n.args[1]);
   if (index.shape.scalar()) {
-    const Held value = held(n.args[2]);
+    const ShapedValue value = shaped_value(n.args[2]);
     Value* v = value.shape.scalar() ? value.value : last_active(vector(n.args[2]), mask);
     b_.CreateAlignedStore(to_memory(t, v), element_address(n.args[0], index.value), align);
     return;
@@ -338,7 +338,7 @@ void Emitter::store(NodeId id, Value* mask) {
 Emitter::Value* Emitter::local_lane_pointers(const Node& n) {
   const Local& local = locals_[n.args[0]];
   llvm::Type* element = memory_type(dtype(n.args[0]));
-  Value* index = whole(vector(n.args[1]), lanes(b_.getInt64Ty()), true);
+  Value* index = cast_integer(vector(n.args[1]), lanes(b_.getInt64Ty()), true);
   if (local.element->isVectorTy())
     index = b_.CreateAdd(b_.CreateMul(index, same(index, width_)), iota(b_.getInt64Ty(), 1));
   return b_.CreateGEP(element, local.pointer, index);
@@ -350,14 +350,15 @@ void Emitter::local_load(NodeId id, Value* mask) {
   const Local& local = locals_[n.args[0]];
   const Shape shape = analysis_.shapes[id], held_shape = analysis_.shapes[n.args[0]];
   const bool conditional = n.op == Op::load_if, single = fn_[n.args[0]].imm == 1;
-  const Held index = held(n.args[1]);
+  const ShapedValue index = shaped_value(n.args[1]);
   Value* v = nullptr;
   if (single || index.shape.scalar()) {
     Value* at = local.pointer;
     if (!single) {
       Value* i = index.value;
       if (conditional) {  // where no lane wants it the index may be anything
-        Value* wanted = held(n.args[2]).shape.scalar() ? scalar(n.args[2]) : any(both(mask, vector(n.args[2])));
+        Value* wanted =
+            shaped_value(n.args[2]).shape.scalar() ? scalar(n.args[2]) : any(mask_and(mask, vector(n.args[2])));
         i = b_.CreateSelect(wanted, i, same(i, 0));
       }
       at = b_.CreateGEP(local.element, local.pointer, b_.CreateSExt(i, b_.getInt64Ty()));
@@ -375,7 +376,7 @@ void Emitter::local_load(NodeId id, Value* mask) {
   llvm::Type* element = memory_type(t);
   Value* other = llvm::Constant::getNullValue(lanes(element));
   Value* active = mask;
-  if (conditional) active = both(mask, vector(n.args[2])), other = to_memory(t, vector(n.args[3]));
+  if (conditional) active = mask_and(mask, vector(n.args[2])), other = to_memory(t, vector(n.args[3]));
   if (!active) active = llvm::Constant::getAllOnesValue(lanes(b_.getInt1Ty()));
   Value* pointers = local_lane_pointers(n);
   define(id, from_memory(t, b_.CreateMaskedGather(lanes(element), pointers, llvm::Align(bytes_of(t)), active, other)));
@@ -384,7 +385,7 @@ void Emitter::local_load(NodeId id, Value* mask) {
 void Emitter::local_store(const Node& n, Value* mask) {
   const DType t = n.type.dtype;
   const Local& local = locals_[n.args[0]];
-  const Held index = held(n.args[1]);
+  const ShapedValue index = shaped_value(n.args[1]);
   const bool single = fn_[n.args[0]].imm == 1;
   if (!single && !index.shape.scalar()) {
     b_.CreateMaskedScatter(to_memory(t, vector(n.args[2])), local_lane_pointers(n), llvm::Align(bytes_of(t)), mask);
@@ -427,7 +428,7 @@ Emitter::Value* Emitter::element_address(NodeId memory, Value* index) {
       return b_.CreateConstGEP1_64(element, from, static_cast<std::uint64_t>(constant));
     }
   }
-  return b_.CreateGEP(element, base, whole(index, like(b_.getInt64Ty(), index), true));
+  return b_.CreateGEP(element, base, cast_integer(index, like(b_.getInt64Ty(), index), true));
 }
 
 void Emitter::print(const Node& n, Value* mask) {

@@ -32,7 +32,7 @@ Emitter::Value* Emitter::window_address(NodeId id) {
   const Place& place = accesses_.places[id];
   Value*& at = anchors_[place.window];
   if (at) return at;
-  const Held index = held(n.args[1]);
+  const ShapedValue index = shaped_value(n.args[1]);
   std::int64_t back = place.constant - accesses_.windows[place.window].low;
   // Rows at a stride known at launch are addressed from lane 0.
   if (index.shape.stride < 0 && !index.shape.by) back -= index.shape.stride * (width_ - 1);
@@ -67,7 +67,7 @@ Emitter::Value* Emitter::element_mask(Value* mask, int first, int n, const std::
 }
 
 // `count` registers with `total` elements from `first` on, and nothing behind these.
-std::vector<Emitter::Piece> Emitter::whole_registers(Value* first, DType t, int total, int count) {
+std::vector<Emitter::Piece> Emitter::load_full_registers(Value* first, DType t, int total, int count) {
   const int n = register_lanes(t);
   auto* type = llvm::FixedVectorType::get(memory_type(t), static_cast<unsigned>(n));
   const llvm::Align align(bytes_of(t));
@@ -89,7 +89,7 @@ std::vector<Emitter::Piece> Emitter::whole_registers(Value* first, DType t, int 
 }
 
 // One of each `stride` elements of these registers.
-Emitter::Value* Emitter::every(const std::vector<Piece>& pieces, int stride, int residue, int n) {
+Emitter::Value* Emitter::take_strided(const std::vector<Piece>& pieces, int stride, int residue, int n) {
   std::vector<Value*> parts;
   for (auto part = pieces.begin(); part != pieces.end(); part += stride)
     parts.push_back(deinterleaved({part, part + stride}, residue, n));
@@ -114,14 +114,14 @@ Emitter::Value* Emitter::strided_load(NodeId id, Value* mask) {
   for (int i = 0; i <= span; ++i) wanted[static_cast<std::size_t>(i)] = true;
   std::vector<Piece>& pieces = registers_[place.window];
   std::vector<Piece> loaded;
-  if (pieces.empty() && !mask) loaded = whole_registers(first, t, total, stride * lanes_all / n);
+  if (pieces.empty() && !mask) loaded = load_full_registers(first, t, total, stride * lanes_all / n);
   for (int k = 0; pieces.empty() && mask && k < stride * lanes_all / n; ++k)
     loaded.push_back(
         {b_.CreateMaskedLoad(type, b_.CreateConstGEP1_64(memory_type(t), first, static_cast<std::uint64_t>(k * n)),
                              align, element_mask(mask, k * n, n, wanted), llvm::Constant::getNullValue(type))});
   if (pieces.empty()) pieces = std::move(loaded);
   const int residue = static_cast<int>(place.constant - window.low);
-  Value* v = every(pieces, stride, residue, n);
+  Value* v = take_strided(pieces, stride, residue, n);
   if (signed_stride < 0) return reversed(v);
   if (span == stride - 1 && !mask) origins_[v] = {place.window, residue, pieces};
   return v;
@@ -134,17 +134,17 @@ void Emitter::strided_store(NodeId id, Value* value, Value* mask) {
   const Window& window = accesses_.windows[place.window];
   const auto member = static_cast<std::size_t>(place.constant - window.low);
   window_address(id);
-  auto it = std::ranges::find(waiting_, place.window, &Waiting::window);
-  if (it == waiting_.end()) {
+  auto it = std::ranges::find(pending_stores_, place.window, &PendingStores::window);
+  if (it == pending_stores_.end()) {
     const Shape shape = analysis_.shapes[fn_[id].args[1]];
     const auto together = static_cast<std::size_t>(shape.by ? row_part : std::abs(shape.stride));
-    waiting_.push_back({place.window, id, std::vector<Value*>(together), mask, window.members});
-    it = waiting_.end() - 1;
+    pending_stores_.push_back({place.window, id, std::vector<Value*>(together), mask, window.members});
+    it = pending_stores_.end() - 1;
   }
   it->members[member] = value;
   if (--it->missing != 0) return;
-  const Waiting complete = std::move(*it);
-  waiting_.erase(it);
+  const PendingStores complete = std::move(*it);
+  pending_stores_.erase(it);
   store_members(complete);
 }
 
@@ -153,12 +153,12 @@ bool Emitter::disjoint(NodeId a, NodeId b) const {
 }
 
 // May this statement come before stores that wait? It touches none of their memory.
-bool Emitter::passes_waiting(NodeId id) const {
+bool Emitter::can_pass_pending_stores(NodeId id) const {
   const Node& n = fn_[id];
   if (is_pure(n.op)) return true;
   if (!is_load(n.op) && n.op != Op::store) return false;
   if (fn_[n.args[0]].op == Op::local) return true;
-  return std::ranges::all_of(waiting_, [&](const Waiting& w) {
+  return std::ranges::all_of(pending_stores_, [&](const PendingStores& w) {
     const NodeId memory = fn_[w.id].args[0];
     if (memory != n.args[0]) return disjoint(memory, n.args[0]);
     const Place &mine = accesses_.places[id], &theirs = accesses_.places[w.id];
@@ -171,11 +171,11 @@ bool Emitter::passes_waiting(NodeId id) const {
   });
 }
 
-void Emitter::store_waiting() {
-  for (const Waiting& w : std::exchange(waiting_, {})) store_members(w);
+void Emitter::flush_pending_stores() {
+  for (const PendingStores& w : std::exchange(pending_stores_, {})) store_members(w);
 }
 
-void Emitter::store_members(const Waiting& w) {
+void Emitter::store_members(const PendingStores& w) {
   forget_registers();
   const Node& n = fn_[w.id];
   if (analysis_.shapes[n.args[1]].by) return store_rows(w);
@@ -250,7 +250,7 @@ void Emitter::if_few(Shape shape, Value* step, unsigned most, Few&& few, Any&& a
 Emitter::Value* Emitter::load_by_lane(NodeId id) {
   const Node& n = fn_[id];
   const DType t = n.type.dtype;
-  const Held index = held(n.args[1]);
+  const ShapedValue index = shaped_value(n.args[1]);
   llvm::Type* element = memory_type(t);
   const llvm::Align align(bytes_of(t));
   Value *first = element_address(n.args[0], index.value), *step = stride_of(index.shape);
@@ -263,9 +263,10 @@ Emitter::Value* Emitter::load_by_lane(NodeId id) {
       index.shape, step, each >= 4 && all % each == 0 && all / each <= 2 ? most_few : 1,
       [&](unsigned few) {
         const int stride = static_cast<int>(few);
-        Value* together =
-            few == 1 ? b_.CreateAlignedLoad(lanes(element), first, align)
-                     : every(whole_registers(first, t, stride * (all - 1) + 1, stride * all / each), stride, 0, each);
+        Value* together = few == 1
+                              ? b_.CreateAlignedLoad(lanes(element), first, align)
+                              : take_strided(load_full_registers(first, t, stride * (all - 1) + 1, stride * all / each),
+                                             stride, 0, each);
         found.emplace_back(together, b_.GetInsertBlock());
       },
       [&] {

@@ -22,14 +22,14 @@ Emitter::Value* Emitter::iota(llvm::Type* element, std::int64_t stride) {
 }
 // Where values are.
 
-Emitter::Held Emitter::leaf(NodeId id) {
+Emitter::ShapedValue Emitter::leaf(NodeId id) {
   const Node& n = fn_[id];
   const Shape shape = analysis_.shapes[id];
   llvm::Type* t = type(n.type.dtype);
   if (n.op == Op::constant) return {shape, constant(n)};
   if (n.op == Op::param) return {shape, params_[n.imm]};
   if (n.op != Op::index) refuse("a value was expected, not '" + std::string(op_name(n.op)) + "'");
-  auto fit = [&](Value* v) { return Held{shape, b_.CreateIntCast(v, like(t, v), false)}; };
+  auto fit = [&](Value* v) { return ShapedValue{shape, b_.CreateIntCast(v, like(t, v), false)}; };
   auto whole = [&](std::uint64_t v) { return fit(b_.getInt64(v)); };
   const bool map = layout_.threads == 0;
   const auto d = static_cast<std::size_t>(n.imm);
@@ -57,19 +57,19 @@ Emitter::Held Emitter::leaf(NodeId id) {
     default: refuse("the index '" + std::string(name_of(kind)) + "' has no meaning here");
   }
 }
-Emitter::Held Emitter::held(NodeId id) {
+Emitter::ShapedValue Emitter::shaped_value(NodeId id) {
   if (!own_values_.empty() && own_values_[id]) return {analysis_.shapes[id], own_values_[id]};
   if (is_leaf(fn_[id].op)) return leaf(id);
   if (!values_[id]) refuse("a value of '" + std::string(op_name(fn_[id].op)) + "' is used before it is computed");
   return {analysis_.shapes[id], values_[id]};
 }
 Emitter::Value* Emitter::scalar(NodeId id) {
-  const Held h = held(id);
+  const ShapedValue h = shaped_value(id);
   if (h.shape.varying()) refuse("one value was expected where each lane has its own");
   return h.value;
 }
 Emitter::Value* Emitter::vector(NodeId id) {
-  const Held h = held(id);
+  const ShapedValue h = shaped_value(id);
   if (h.shape.varying()) return h.value;
   Value* v = splat(h.value);
   if (h.shape.kind != ShapeKind::linear) return v;
@@ -170,8 +170,8 @@ void Emitter::subgroup(NodeId id, Value* mask) {
     case SubgroupOp::sum: return define(id, reduce(ReduceOp::sum));
     case SubgroupOp::min: return define(id, reduce(ReduceOp::min));
     case SubgroupOp::max: return define(id, reduce(ReduceOp::max));
-    case SubgroupOp::any: return define(id, any(both(mask, v)));
-    case SubgroupOp::all: return define(id, b_.CreateNot(any(both(mask, b_.CreateNot(v)))));
+    case SubgroupOp::any: return define(id, any(mask_and(mask, v)));
+    case SubgroupOp::all: return define(id, b_.CreateNot(any(mask_and(mask, b_.CreateNot(v)))));
     case SubgroupOp::broadcast:
       if (analysis_.shapes[id].scalar()) {
         Value* lane = b_.CreateIntCast(scalar(n.args[1]), b_.getInt32Ty(), true);

@@ -29,7 +29,7 @@ class Emitter final : public Values {
 
  private:
   // A value of our IR: by its shape one scalar (of lane 0), or a vector with an element a lane.
-  struct Held {
+  struct ShapedValue {
     Shape shape;
     Value* value = nullptr;
   };
@@ -54,8 +54,8 @@ class Emitter final : public Values {
   void region(const Region& r);
   void begin_chunk(const Region& r, Value* chunk);
   void region_chunk(const Region& r, Value* chunk);
-  void keep(NodeId id, Value* chunk);
-  void restore(NodeId id, Value* chunk);
+  void spill(NodeId id, Value* chunk);
+  void reload(NodeId id, Value* chunk);
   void clear_local(NodeId id);
   void start_reduction(NodeId id);
   void accumulate(NodeId id, Value* mask);
@@ -73,7 +73,7 @@ class Emitter final : public Values {
   void if_statement(const ir::Node& n, Value* mask);
   void for_statement(const ir::Node& n, Value* mask);
   void varying_for(const ir::Node& n, Value* mask);
-  Value* more_rounds(Value* counter, Value* end, Value* by);
+  Value* has_next_iteration(Value* counter, Value* end, Value* by);
   void while_statement(const ir::Node& n, Value* mask);
   void load(NodeId id, Value* mask);
   void local_load(NodeId id, Value* mask);
@@ -86,7 +86,7 @@ class Emitter final : public Values {
   template <class F>
   void if_any(Value* mask, F&& f);
   Value* any(Value* mask);
-  Value* both(Value* mask, Value* condition);  // mask may be null: all lanes
+  Value* mask_and(Value* mask, Value* condition);  // mask may be null: all lanes
   Value* last_active(Value* vector, Value* mask);
   Value* local_lane_pointers(const ir::Node& n);
   Value* masked_load(llvm::Type* element, Value* pointer, Value* mask, Value* other, unsigned align);
@@ -103,7 +103,7 @@ class Emitter final : public Values {
     int shift = 0;
     friend bool operator==(const Piece&, const Piece&) = default;
   };
-  struct Waiting {  // stores of members of structs, until all are there
+  struct PendingStores {  // stores of members of structs, until all are there
     std::uint32_t window;
     NodeId id;  // one of them
     std::vector<Value*> members;
@@ -113,9 +113,9 @@ class Emitter final : public Values {
   Value* strided_load(NodeId id, Value* mask);
   void strided_store(NodeId id, Value* value, Value* mask);
   bool disjoint(NodeId a, NodeId b) const;  // two memories, neither of them a local
-  bool passes_waiting(NodeId id) const;
-  void store_waiting();
-  void store_members(const Waiting& w);
+  bool can_pass_pending_stores(NodeId id) const;
+  void flush_pending_stores();
+  void store_members(const PendingStores& w);
   bool masks_in_hardware(DType t) const;
   int register_lanes(DType t) const;
   Value* first_lanes(int n, int active);
@@ -123,8 +123,8 @@ class Emitter final : public Values {
   Value* reversed(Value* vector);
   Value* some_lanes(Value* vector, int first, int n);
   Value* element_mask(Value* mask, int first, int n, const std::vector<bool>& wanted);
-  std::vector<Piece> whole_registers(Value* first, DType t, int total, int count);
-  Value* every(const std::vector<Piece>& pieces, int stride, int residue, int n);
+  std::vector<Piece> load_full_registers(Value* first, DType t, int total, int count);
+  Value* take_strided(const std::vector<Piece>& pieces, int stride, int residue, int n);
   static constexpr unsigned most_few = 4;
   template <class Few, class Any>
   void if_few(Shape shape, Value* step, unsigned most, Few&& few, Any&& any);
@@ -140,12 +140,12 @@ class Emitter final : public Values {
   Value* tiled_load(NodeId id);
   Value* unpacked(Value* a, Value* b, unsigned each, unsigned size, bool high);
   std::array<Value*, tile_columns> transposed(const std::array<Value*, tile_columns>& rows);
-  void store_rows(const Waiting& w);
+  void store_rows(const PendingStores& w);
 
   // emit_rounds.cpp
-  bool follows_threads(NodeId id) const;
-  NodeId loop_of_rounds(const Region& r) const;
-  void all_rounds(const Region& r, NodeId loop);
+  bool is_thread_id_plus_uniform(NodeId id) const;
+  NodeId find_block_stride_loop(const Region& r) const;
+  void emit_full_iterations(const Region& r, NodeId loop);
 
   // emit_interleave.cpp
   struct Origin {  // of a vector that holds one member of each struct
@@ -183,8 +183,8 @@ class Emitter final : public Values {
   Value* shuffle(Value* vector, Value* lanes);  // element lanes[i] in lane i
 
   // Values.
-  Held leaf(NodeId id);
-  Held held(NodeId id);
+  ShapedValue leaf(NodeId id);
+  ShapedValue shaped_value(NodeId id);
   Value* scalar(NodeId id);  // of scalar and linear shapes
   Value* vector(NodeId id);
   Value* without_constants(Value* sum, std::int64_t& constant, int depth);
@@ -213,7 +213,7 @@ class Emitter final : public Values {
   std::vector<Value*> values_;
   std::vector<Value*> own_values_;  // by node, while one lane runs alone: what it has of those outside
   std::vector<Value*> anchors_;     // by window: its first element
-  std::vector<Waiting> waiting_;
+  std::vector<PendingStores> pending_stores_;
   std::vector<std::vector<Piece>> registers_;  // by window: what was loaded of it, as long as it is what memory holds
   std::map<Value*, Origin> origins_;
   std::map<NodeId, std::array<Value*, tile_columns>> tiles_;  // by load: what it gives in each of these rounds
@@ -234,8 +234,9 @@ class Emitter final : public Values {
     llvm::BasicBlock* after;
   };
   std::vector<Loop> loops_;
-  NodeId rounds_of_ = ir::no_node;  // the loop of which all_rounds() has run some, by which its counter grew so far:
-  Value* rounds_done_ = nullptr;
+  NodeId block_stride_loop_ =
+      ir::no_node;  // the loop of which emit_full_iterations() has run some, by which its counter grew so far:
+  Value* full_iterations_end_ = nullptr;
 };
 
 template <class F>

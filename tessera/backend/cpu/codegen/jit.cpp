@@ -40,7 +40,7 @@ double milliseconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 
-[[noreturn]] void take(llvm::Error error) { throw Refusal{llvm::toString(std::move(error))}; }
+[[noreturn]] void take(llvm::Error error) { throw UnsupportedKernel{llvm::toString(std::move(error))}; }
 template <class T>
 T take(llvm::Expected<T> value) {
   if (!value) take(value.takeError());
@@ -49,7 +49,7 @@ T take(llvm::Expected<T> value) {
 
 // What LLVM cannot do it answers by ending the process, unless a handler leaves; nothing of this compilation is used
 // again.
-struct Fatal : Refusal {};
+struct Fatal : UnsupportedKernel {};
 void fatal(void*, const char* reason, bool) { throw Fatal{{std::string("LLVM: ") + reason}}; }
 void out_of_memory(void*, const char*, bool) { throw std::bad_alloc(); }
 
@@ -109,13 +109,13 @@ class LlvmGenerator : public Generator {
     }
     std::string wrong;
     const auto* target = llvm::TargetRegistry::lookupTarget(triple, wrong);
-    if (!target) throw Refusal{wrong};
+    if (!target) throw UnsupportedKernel{wrong};
     using Info = std::unique_ptr<llvm::MCSubtargetInfo>;
     const Info plain(target->createMCSubtargetInfo(triple, "x86-64", ""));
-    if (!plain) throw Refusal{"LLVM has no machine for " + triple};
+    if (!plain) throw UnsupportedKernel{"LLVM has no machine for " + triple};
     if (!plain->isCPUStringValid(traits_.cpu))
-      throw Refusal{"LLVM " LLVM_VERSION_STRING " knows no processor '" + traits_.cpu +
-                    "' (x86-64, x86-64-v2, x86-64-v3, x86-64-v4, ...)"};
+      throw UnsupportedKernel{"LLVM " LLVM_VERSION_STRING " knows no processor '" + traits_.cpu +
+                              "' (x86-64, x86-64-v2, x86-64-v3, x86-64-v4, ...)"};
     machine_ = [=, this] {
       return std::unique_ptr<llvm::TargetMachine>(target->createTargetMachine(triple, traits_.cpu, traits_.features, {},
                                                                               llvm::Reloc::PIC_, llvm::CodeModel::Small,
@@ -129,8 +129,9 @@ class LlvmGenerator : public Generator {
     }
     auto has = [&](const char* feature) { return info->checkFeatures(std::string("+") + feature); };
     if (!has("64bit"))
-      throw Refusal{"the processor '" + traits_.cpu +
-                    "' runs code of 32 bits, and this program is of 64 (x86-64, x86-64-v2, x86-64-v3, x86-64-v4, ...)"};
+      throw UnsupportedKernel{
+          "the processor '" + traits_.cpu +
+          "' runs code of 32 bits, and this program is of 64 (x86-64, x86-64-v2, x86-64-v3, x86-64-v4, ...)"};
     traits_.width = has("avx512f") && has("avx512bw") && has("avx512vl") && has("avx512dq") ? 16 : has("avx2") ? 8 : 4;
     traits_.f16c = has("f16c");
     traits_.fma = has("fma");
@@ -139,7 +140,8 @@ class LlvmGenerator : public Generator {
     for (const char* needed : {"sse4.2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512dq",
                                "avx512vnni", "avxvnni"})
       if (has(needed) && !host.lookup(needed))
-        throw Refusal{"this machine's processor lacks " + std::string(needed) + ", which " + traits_.cpu + " has"};
+        throw UnsupportedKernel{"this machine's processor lacks " + std::string(needed) + ", which " + traits_.cpu +
+                                " has"};
     triple_ = triple;
   }
 
@@ -216,14 +218,14 @@ class LlvmGenerator : public Generator {
   std::size_t build(llvm::Module& module, const ir::Function& fn, const GenerateOptions& options,
                     const std::string& symbol, bool optimise = true) {
     const auto machine = machine_();
-    if (!machine) throw Refusal{"LLVM has no machine for " + triple_};
+    if (!machine) throw UnsupportedKernel{"LLVM has no machine for " + triple_};
     module.setDataLayout(machine->createDataLayout());
     module.setTargetTriple(triple_);
     Emitter emitter(module, fn, traits_, options);
     emitter.run(symbol);
     std::string broken;
     llvm::raw_string_ostream stream(broken);
-    if (llvm::verifyModule(module, &stream)) throw Refusal{"the IR made for LLVM is broken: " + stream.str()};
+    if (llvm::verifyModule(module, &stream)) throw UnsupportedKernel{"the IR made for LLVM is broken: " + stream.str()};
     if (!optimise) return emitter.scratch_bytes();
 
     llvm::LoopAnalysisManager loops;
@@ -249,7 +251,7 @@ class LlvmGenerator : public Generator {
     llvm::legacy::PassManager manager;
     const auto machine = machine_();
     if (machine->addPassesToEmitFile(manager, stream, nullptr, kind))
-      throw Refusal{"LLVM cannot write this kind of file"};
+      throw UnsupportedKernel{"LLVM cannot write this kind of file"};
     manager.run(module);
     return out;
   }
@@ -265,13 +267,14 @@ class LlvmGenerator : public Generator {
       out.library->addToLinkOrder(s.outside);
       if (auto error = s.linker.add(*out.library, std::move(object))) take(std::move(error));
       auto address = s.execution.lookup({out.library}, s.execution.intern(symbol));
-      if (!address) throw Refusal{llvm::toString(address.takeError()) + (detail.empty() ? "" : ": " + detail)};
+      if (!address)
+        throw UnsupportedKernel{llvm::toString(address.takeError()) + (detail.empty() ? "" : ": " + detail)};
       out.function = llvm::jitTargetAddressToFunction<KernelEntry>(address->getAddress());
       s.error = nullptr;
     } catch (const Fatal&) {
       s.abandoned = true;
       throw;
-    } catch (const Refusal&) {
+    } catch (const UnsupportedKernel&) {
       s.error = nullptr;
       throw;
     } catch (...) {
@@ -397,7 +400,7 @@ UsingLlvm::UsingLlvm() {
   l.lock.lock_shared();
   if (!l.over) return;
   l.lock.unlock_shared();
-  throw Refusal{"the program is ending, and LLVM with it: what runs so late must have been compiled before"};
+  throw UnsupportedKernel{"the program is ending, and LLVM with it: what runs so late must have been compiled before"};
 }
 UsingLlvm::~UsingLlvm() { life().lock.unlock_shared(); }
 

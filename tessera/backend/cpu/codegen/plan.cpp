@@ -16,7 +16,7 @@ class Planner {
  public:
   Planner(const Function& fn, const Analysis& a) : fn_(fn), a_(a) {
     const std::size_t n = fn.nodes.size();
-    plan_.kept.resize(n), plan_.places.assign(n, LocalPlace::region);
+    plan_.spilled.resize(n), plan_.places.assign(n, LocalPlace::region);
     home_.assign(n, nowhere), pending_.resize(n), once_.resize(n);
     first_region_.assign(n, nowhere), several_.resize(n);
   }
@@ -26,7 +26,7 @@ class Planner {
     place_locals();
     for (std::size_t r = 0; r < plan_.regions.size(); ++r) connect(r);
     for (NodeId id : scalars_)
-      if (!once_[id] && !is_leaf(fn_[id].op)) keep(id);
+      if (!once_[id] && !is_leaf(fn_[id].op)) spill(id);
     return std::move(plan_);
   }
 
@@ -185,12 +185,12 @@ class Planner {
     }
   }
 
-  void keep(NodeId id) { plan_.kept[id] = true; }
+  void spill(NodeId id) { plan_.spilled[id] = true; }
 
   // Pure nodes over leaves and block values that it takes to compute a value again; more than `cheap` if it cannot be.
   int price(NodeId id, std::size_t region) const {
     const Node& n = fn_[id];
-    if (is_leaf(n.op) || once_[id] || plan_.kept[id] || home_[id] == region) return 0;
+    if (is_leaf(n.op) || once_[id] || plan_.spilled[id] || home_[id] == region) return 0;
     if (!is_pure(n.op) || n.op == Op::math) return cheap + 1;
     if (n.op == Op::binary && (n.kind<BinaryOp>() == BinaryOp::div || n.kind<BinaryOp>() == BinaryOp::rem))
       return cheap + 1;
@@ -207,23 +207,23 @@ class Planner {
     for (NodeId id : plan_.regions[r].statements) each_inside(id, [&](NodeId u) { used.push_back(u); });
     std::ranges::sort(used);
     used.erase(std::unique(used.begin(), used.end()), used.end());
-    std::vector<NodeId> needed, restored;
-    for (NodeId id : used) fetch(id, r, needed, restored);
+    std::vector<NodeId> needed, reloaded;
+    for (NodeId id : used) fetch(id, r, needed, reloaded);
     std::ranges::sort(needed);
     plan_.regions[r].needed = std::move(needed);
-    plan_.regions[r].restored = std::move(restored);
+    plan_.regions[r].reloaded = std::move(reloaded);
   }
-  void fetch(NodeId id, std::size_t r, std::vector<NodeId>& needed, std::vector<NodeId>& restored) {
+  void fetch(NodeId id, std::size_t r, std::vector<NodeId>& needed, std::vector<NodeId>& reloaded) {
     const Node& n = fn_[id];
     // Nodes without a home are nested in a statement of this region, or leaves, or belong to the block.
     if (is_leaf(n.op) || once_[id] || home_[id] == nowhere || home_[id] == r) return;
-    if (std::ranges::find(needed, id) != needed.end() || std::ranges::find(restored, id) != restored.end()) return;
-    if (!plan_.kept[id] && price(id, r) > cheap) keep(id);
-    if (plan_.kept[id]) {
-      restored.push_back(id);
+    if (std::ranges::find(needed, id) != needed.end() || std::ranges::find(reloaded, id) != reloaded.end()) return;
+    if (!plan_.spilled[id] && price(id, r) > cheap) spill(id);
+    if (plan_.spilled[id]) {
+      reloaded.push_back(id);
       return;
     }
-    for (NodeId a : operands(n)) fetch(a, r, needed, restored);
+    for (NodeId a : operands(n)) fetch(a, r, needed, reloaded);
     needed.push_back(id);
   }
 

@@ -13,7 +13,7 @@ namespace tessera::cpu {
 struct Region {
   std::vector<ir::NodeId> statements;  ///< block_reduce and block_uniform among them: they take their operand here
   std::vector<ir::NodeId> needed;      ///< pure values of other regions that are computed again here; operands first
-  std::vector<ir::NodeId> restored;    ///< values of other regions that are loaded from where those kept them
+  std::vector<ir::NodeId> reloaded;    ///< values of other regions that are loaded from where those kept them
   std::vector<ir::NodeId> locals;      ///< locals that live on in other regions
   std::vector<bool> writes;            ///< beside `locals`: does this region change it?
   std::vector<ir::NodeId> cleared;     ///< locals of this region alone that start as zero here
@@ -40,7 +40,7 @@ enum class LocalPlace : std::uint8_t {
 struct Plan {
   Steps steps;
   std::vector<Region> regions;
-  std::vector<bool> kept;          ///< by node: stored per thread (or chunk) when computed
+  std::vector<bool> spilled;       ///< by node: stored per thread (or chunk) when computed
   std::vector<LocalPlace> places;  ///< by node, of locals
   std::vector<ir::NodeId> zeroed;  ///< context and block locals that must be zero when a block starts
 };

@@ -44,7 +44,7 @@ class LlvmPtxGenerator final : public PtxGenerator {
     LLVMInitializeNVPTXAsmPrinter();
     std::string wrong;
     target_ = llvm::TargetRegistry::lookupTarget(triple, wrong);
-    if (!target_) throw Refusal{wrong};
+    if (!target_) throw UnsupportedKernel{wrong};
   }
 
   std::string version() const override { return "LLVM " LLVM_VERSION_STRING; }
@@ -73,14 +73,15 @@ class LlvmPtxGenerator final : public PtxGenerator {
       const std::unique_ptr<llvm::TargetMachine> machine(target_->createTargetMachine(
           triple, "sm_" + std::to_string(target.capability), "+ptx" + std::to_string(target.version), {},
           llvm::Reloc::PIC_, std::nullopt, llvm::CodeGenOpt::Aggressive));
-      if (!machine) throw Refusal{"LLVM has no machine for " + std::string(triple)};
+      if (!machine) throw UnsupportedKernel{"LLVM has no machine for " + std::string(triple)};
       module.setDataLayout(machine->createDataLayout());
       module.setTargetTriple(triple);
       for (const PtxKernel& kernel : kernels)
         if (!module.getFunction(kernel.form->entry)) PtxEmitter(module, kernel, target).run();
       std::string broken;
       llvm::raw_string_ostream complaint(broken);
-      if (llvm::verifyModule(module, &complaint)) throw Refusal{"the IR made for LLVM is broken: " + complaint.str()};
+      if (llvm::verifyModule(module, &complaint))
+        throw UnsupportedKernel{"the IR made for LLVM is broken: " + complaint.str()};
       optimise(module, *machine);
       llvm::SmallVector<char, 0> out;
       llvm::raw_svector_ostream stream(out);
@@ -88,7 +89,7 @@ class LlvmPtxGenerator final : public PtxGenerator {
       if (!ptx)
         module.print(stream, nullptr);
       else if (machine->addPassesToEmitFile(manager, stream, nullptr, llvm::CGFT_AssemblyFile))
-        throw Refusal{"LLVM cannot write PTX"};
+        throw UnsupportedKernel{"LLVM cannot write PTX"};
       manager.run(module);
       return {out.begin(), out.end()};
     });
@@ -106,7 +107,8 @@ class LlvmPtxGenerator final : public PtxGenerator {
     passes.registerLoopAnalyses(loops);
     passes.crossRegisterProxies(loops, functions, groups, modules);
     llvm::ModulePassManager manager;
-    if (auto error = passes.parsePassPipeline(manager, ptx_pass_list)) throw Refusal{llvm::toString(std::move(error))};
+    if (auto error = passes.parsePassPipeline(manager, ptx_pass_list))
+      throw UnsupportedKernel{llvm::toString(std::move(error))};
     manager.run(module, modules);
   }
 

@@ -51,7 +51,7 @@ class Analyser {
     }
     do {
       changed_ = false;
-      walk(0, uniform, layout_.threads != 0);
+      analyse_block(0, uniform, layout_.threads != 0);
     } while (changed_);
     return std::move(out_);
   }
@@ -190,7 +190,7 @@ class Analyser {
   }
 
   // `control`: how the statements around vary; `outer`: these statements run outside of the lane loop where they can.
-  void walk(BlockId b, Shape control, bool outer) {
+  void analyse_block(BlockId b, Shape control, bool outer) {
     for (NodeId id : fn_.blocks[b]) {
       const Node& n = fn_[id];
       switch (n.op) {
@@ -206,7 +206,7 @@ class Analyser {
         case Op::subgroup: set(id, subgroup(n)); break;
         case Op::if_: {
           const Shape inner = nested_control(id, n.args[0], control);
-          for_each_nested(n, [&](BlockId nested) { walk(nested, inner, outer && out_.has_barrier[id]); });
+          for_each_nested(n, [&](BlockId nested) { analyse_block(nested, inner, outer && out_.has_barrier[id]); });
           break;
         }
         case Op::for_: {
@@ -223,13 +223,13 @@ class Analyser {
             set(n.args[3], varying);
           else if (begin.kind != ShapeKind::none && step.kind != ShapeKind::none)
             set(n.args[3], !step.scalar() || begin.by ? varying : begin.scalar() ? join(begin, step) : begin);
-          walk(n.extra, all, outer && out_.has_barrier[id]);
+          analyse_block(n.extra, all, outer && out_.has_barrier[id]);
           break;
         }
         case Op::while_: {
           const Shape inner = nested_control(id, n.args[0], control);
-          walk(n.args[1], inner, outer && out_.has_barrier[id]);
-          walk(n.extra, inner, outer && out_.has_barrier[id]);
+          analyse_block(n.args[1], inner, outer && out_.has_barrier[id]);
+          analyse_block(n.extra, inner, outer && out_.has_barrier[id]);
           break;
         }
         default:

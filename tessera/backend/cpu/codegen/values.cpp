@@ -28,7 +28,7 @@ llvm::Type* Values::like(llvm::Type* element, Value* model) const {
   auto* v = llvm::dyn_cast<llvm::FixedVectorType>(model->getType());
   return v ? llvm::FixedVectorType::get(element, v->getNumElements()) : element;
 }
-llvm::Value* Values::whole(Value* v, llvm::Type* to, bool is_signed) {
+llvm::Value* Values::cast_integer(Value* v, llvm::Type* to, bool is_signed) {
   // LLVM 16 makes code that it cannot write (or that its checks would refuse) of vectors that are selected from memory
   // by 64-bit comparisons and widened then, where vectors are 256 bits without mask registers.
   if (llvm::isa<llvm::SelectInst>(v) && v->getType()->isVectorTy() &&
@@ -270,7 +270,7 @@ llvm::Value* Values::cast(DType from, DType to, Value* a) {
     return b_.CreateIntrinsic(is_signed_int(to) ? llvm::Intrinsic::fptosi_sat : llvm::Intrinsic::fptoui_sat,
                               {result, a->getType()}, {a});
   if (to_real) return is_signed_int(from) ? b_.CreateSIToFP(a, result) : b_.CreateUIToFP(a, result);
-  return whole(a, result, is_signed_int(from));
+  return cast_integer(a, result, is_signed_int(from));
 }
 
 // As fptosi_sat and fptoui_sat of vectors of f32, which LLVM 16 does lane by lane: what is in range is converted, and

@@ -13,7 +13,7 @@
 namespace tessera::cpu {
 
 /// Thrown inside the module for what the generator cannot do; compile() turns it into text.
-struct Refusal {
+struct UnsupportedKernel {
   std::string wrong;
 };
 
@@ -26,11 +26,11 @@ class Values {
   using Value = llvm::Value;
   using NodeId = ir::NodeId;
 
-  struct Has {
+  struct TargetFeatures {
     bool half_conversions = true;  ///< of f16 to f32 and back
     bool fused_multiply_add = true;
   };
-  Values(llvm::Module& module, const ir::Function& fn, const GenerateOptions& options, Has has)
+  Values(llvm::Module& module, const ir::Function& fn, const GenerateOptions& options, TargetFeatures has)
       : module_(module),
         context_(module.getContext()),
         fn_(fn),
@@ -51,14 +51,14 @@ class Values {
   llvm::Type* like(llvm::Type* element, Value* model) const;  // a vector where `model` is one
   Value* to_memory(DType t, Value* v);
   Value* from_memory(DType t, Value* v);
-  Value* saturated(Value* a, llvm::Type* to, bool is_signed);  // a vector of f32 as integers of 32 bits at most
-  Value* whole(Value* v, llvm::Type* to, bool is_signed);      // an integer as another, or as several
+  Value* saturated(Value* a, llvm::Type* to, bool is_signed);     // a vector of f32 as integers of 32 bits at most
+  Value* cast_integer(Value* v, llvm::Type* to, bool is_signed);  // an integer as another, or as several
   Value* number(llvm::Type* t, std::int64_t v) const;
   Value* same(Value* model, std::int64_t v) const;  // the number in the type of `model`
   llvm::Constant* constant(const ir::Node& n) const;
   DType dtype(NodeId id) const { return fn_[id].type.dtype; }
   std::size_t bytes_of(DType t) const { return t == DType::index ? (options_.index64 ? 8 : 4) : dtype_size(t); }
-  [[noreturn]] void refuse(const std::string& what) const { throw Refusal{what}; }
+  [[noreturn]] void refuse(const std::string& what) const { throw UnsupportedKernel{what}; }
 
   // Arithmetic.
   Value* compute(const ir::Node& n, Value* const* args);

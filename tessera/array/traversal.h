@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+// The arrays of a nested structure: one after the other, each with its path, or all of them replaced in a copy of the
+// structure's own type. Moving (array/move.h) is one user of it.
+#pragma once
+
+#include <typeindex>
+
+#include "tessera/array/path.h"
+#include "tessera/array/traversable.h"
+
+namespace tessera {
+
+/// What a function given to map_arrays may give instead of a part: the part, and whether it is another than before.
+template <class T>
+struct Mapped {
+  T part;
+  bool changed = true;
+};
+
+namespace detail {
+
+/// One walk, and what it remembers of the objects that several pointers share.
+class Traversal {
+ public:
+  /// What errors call it, and what they advise for an object that is part of itself.
+  explicit Traversal(const char* operation,
+                     const char* for_cycles = "Break the circle, and set the pointer in the copy")
+      : operation_(operation), for_cycles_(for_cycles) {}
+
+  /// Calls `visit(part)` or `visit(part, path)` for each leaf.
+  template <class T, class F>
+  void visit(T& x, F& f, const Path& at);
+  /// x with `f(leaf)` or `f(leaf, path)` in the place of each leaf.
+  template <class T, class F>
+  T map(const T& x, F& f, const Path& at);
+  std::uint64_t changes() const { return changes_; }  ///< leaves that map has replaced so far
+
+ private:
+  using Key = std::pair<const void*, std::type_index>;
+  struct Shared {
+    bool begun = false, changed = false;
+    std::shared_ptr<void> became;
+  };
+
+  // Without templates: walk.cpp.
+  bool first_visit(const void* object, std::type_index type);
+  /// What it became; null: not mapped yet.
+  std::shared_ptr<void> begin(const void* object, std::type_index type, const Path& at);
+  void end(const void* object, std::type_index type, std::shared_ptr<void> became);
+
+  template <class T, class F>
+  T map_leaf(const T& x, F& f, const Path& at);
+
+  const char *operation_, *for_cycles_;
+  std::set<Key> visited_;
+  std::map<Key, Shared> shared_;
+  std::uint64_t changes_ = 0;
+};
+
+template <class T, class F>
+inline constexpr PartKind kind_for = kind_of<std::remove_const_t<T>, typename LeavesOf<F>::type>();
+
+/// `f(x, at)`, or `f(x)`.
+template <class T, class F>
+decltype(auto) call(F& f, T& x, const Path& at) {
+  if constexpr (std::is_invocable_v<F&, T&, const Path&>) {
+    return f(x, at);
+  } else {
+    static_assert(
+        std::is_invocable_v<F&, T&> || !std::is_const_v<T>,
+        "an array of this structure is const here (the structure itself, a member, or what a pointer to const "
+        "points to): let the function take a const Array&");
+    static_assert(std::is_invocable_v<F&, T&> || std::is_const_v<T>,
+                  "the function must take an array of this structure, and may take its path: (Array&, const Path&)");
+    return f(x);
+  }
+}
+
+/// `use(element, path)` for each element of a map; of an unordered one in the order of keys where they have one, so
+/// that equal maps are walked alike. Elements of equal keys are numbered behind the key.
+template <class M, class Use>
+void for_each_map_element(M& map, const Path& at, Use&& use) {
+  using T = std::remove_const_t<M>;
+  using K = typename T::key_type;
+  constexpr bool several = is_one_of<T, std::multimap, std::unordered_multimap>;
+  std::size_t place = 0, among_equal = 0;
+  const K* before = nullptr;
+  const auto element = [&](auto& e) {
+    const Path key = Path::of_key(at, e.first, place++);
+    if constexpr (several) {
+      const bool equal = before != nullptr && [&] {
+        if constexpr (requires { map.key_eq(); })
+          return map.key_eq()(*before, e.first);
+        else
+          return !map.key_comp()(*before, e.first);
+      }();
+      among_equal = equal ? among_equal + 1 : 0;
+      before = &e.first;
+      use(e, Path(key, among_equal));
+    } else {
+      use(e, key);
+    }
+  };
+  if constexpr (is_one_of<T, std::unordered_map, std::unordered_multimap> && std::totally_ordered<K>) {
+    constexpr auto by_key = [](const auto* a, const auto* b) { return a->first < b->first; };
+    std::multiset<decltype(&*map.begin()), decltype(by_key)> elements;
+    for (auto& e : map) elements.insert(&e);
+    for (auto* e : elements) element(*e);
+  } else {
+    for (auto& e : map) element(e);
+  }
+}
+
+/// `use(part, path)` for each of a list of fields.
+template <class List, class Use>
+void for_each_field(List& list, const Path& at, Use&& use) {
+  const auto one = [&]<class P>(P& part, std::size_t i) {
+    if constexpr (is_field<std::remove_const_t<P>>)
+      use(part.value, Path(at, part.name, i));
+    else
+      use(part, Path(at, i));
+  };
+  std::apply(
+      [&](auto&... part) {
+        std::size_t i = 0;
+        (one(part, i++), ...);
+      },
+      list);
+}
+
+template <class T>
+Path member_path(const Path& at, std::size_t i) {
+  return Path(at, member_names<T>[i], i);
+}
+
+template <class T, class F>
+void Traversal::visit(T& x, F& f, const Path& at) {
+  constexpr PartKind kind = kind_for<T, F>;
+  using Plain = std::remove_const_t<T>;
+  if constexpr (kind == PartKind::array || kind == PartKind::leaf) {
+    static_cast<void>(call(f, x, at));
+  } else if constexpr (kind == PartKind::optional || kind == PartKind::unique) {
+    if (x) visit(*x, f, at);
+  } else if constexpr (kind == PartKind::shared) {
+    if (x && first_visit(x.get(), typeid(typename T::element_type))) visit(*x, f, at);
+  } else if constexpr (kind == PartKind::variant) {
+    if (!x.valueless_by_exception()) std::visit([&](auto& v) { visit(v, f, at); }, x);
+  } else if constexpr (kind == PartKind::sequence || is_std_array<Plain>) {
+    std::size_t i = 0;
+    for (auto& v : x) visit(v, f, Path(at, i++));
+  } else if constexpr (kind == PartKind::tuple) {
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      (visit(std::get<I>(x), f, Path(at, I)), ...);
+    }(std::make_index_sequence<std::tuple_size_v<Plain>>());
+  } else if constexpr (kind == PartKind::map) {
+    for_each_map_element(x, at, [&](auto& element, const Path& place) { visit(element.second, f, place); });
+  } else if constexpr (kind == PartKind::fields) {
+    auto list = fields_of(const_cast<Plain&>(x));  // it makes references and changes nothing
+    for_each_field(list, at, [&]<class P>(P& part, const Path& place) {
+      if constexpr (std::is_const_v<T>)
+        visit(std::as_const(part), f, place);
+      else
+        visit(part, f, place);
+    });
+  } else if constexpr (kind == PartKind::aggregate) {
+    std::size_t i = 0;
+    const auto next = [&] { return member_path<Plain>(at, i++); };
+    with_members(x, [&](auto&... member) { (visit(member, f, next()), ...); });
+  }
+}
+
+/// What a function made of a leaf, as the leaf's type.
+template <class T, PartKind kind, class R>
+T leaf_of(const T& before, R&& part) {
+  if constexpr (std::is_same_v<R, T>) {
+    return std::move(part);
+  } else {
+    static_assert(kind == PartKind::array && std::is_convertible_v<R, Array>,
+                  "the function must give an Array, or the type of what it is given, or Mapped of one of them");
+    static_assert(std::is_copy_constructible_v<T>, "types derived from Array must be copyable to be given a new array");
+    T out = before;
+    static_cast<Array&>(out) = std::move(part);
+    return out;
+  }
+}
+
+template <class T, class F>
+T Traversal::map_leaf(const T& x, F& f, const Path& at) {
+  auto result = call(f, x, at);
+  if constexpr (is_a<decltype(result), Mapped>) {
+    if (result.changed) ++changes_;
+    return leaf_of<T, kind_for<T, F>>(x, std::move(result.part));
+  } else {
+    ++changes_;
+    return leaf_of<T, kind_for<T, F>>(x, std::move(result));
+  }
+}
+
+template <class T, class F>
+T Traversal::map(const T& x, F& f, const Path& at) {
+  constexpr PartKind kind = kind_for<T, F>;
+  if constexpr (kind == PartKind::array || kind == PartKind::leaf) {
+    return map_leaf(x, f, at);
+  } else if constexpr (kind == PartKind::optional) {
+    return x ? T(map(std::as_const(*x), f, at)) : T();
+  } else if constexpr (kind == PartKind::unique) {
+    using E = typename T::element_type;
+    return x ? T(new E(map<std::remove_const_t<E>>(*x, f, at))) : T();
+  } else if constexpr (kind == PartKind::shared) {
+    using E = std::remove_const_t<typename T::element_type>;
+    if (!x) return x;
+    if (const auto known = begin(x.get(), typeid(E), at)) return std::static_pointer_cast<E>(known);
+    const std::uint64_t before = changes_;
+    auto other = std::make_shared<E>(map<E>(*x, f, at));
+    // What did not change stays the very object.
+    auto became = changes_ == before ? std::const_pointer_cast<E>(x) : std::move(other);
+    end(x.get(), typeid(E), became);
+    return became;
+  } else if constexpr (kind == PartKind::variant) {
+    if (x.valueless_by_exception()) return x;
+    return [&]<std::size_t... I>(std::index_sequence<I...>) {
+      std::optional<T> out;
+      static_cast<void>(
+          ((x.index() == I && (out.emplace(std::in_place_index<I>, map(std::get<I>(x), f, at)), true)) || ...));
+      return std::move(*out);
+    }(std::make_index_sequence<std::variant_size_v<T>>());
+  } else if constexpr (kind == PartKind::tuple) {
+    return [&]<std::size_t... I>(std::index_sequence<I...>) {
+      if constexpr (is_std_array<T>)
+        return T{{map(std::get<I>(x), f, Path(at, I))...}};
+      else
+        return T{map<std::remove_const_t<std::tuple_element_t<I, T>>>(std::get<I>(x), f, Path(at, I))...};
+    }(std::make_index_sequence<std::tuple_size_v<T>>());
+  } else if constexpr (kind == PartKind::sequence) {
+    T out(x.get_allocator());
+    std::size_t i = 0;
+    for (const auto& v : x) out.push_back(map(v, f, Path(at, i++)));
+    return out;
+  } else if constexpr (kind == PartKind::map) {
+    T out = [&] {
+      if constexpr (is_one_of<T, std::map, std::multimap>)
+        return T(x.key_comp(), x.get_allocator());
+      else
+        return T(x.bucket_count(), x.hash_function(), x.key_eq(), x.get_allocator());
+    }();
+    for_each_map_element(x, at, [&](const auto& element, const Path& place) {
+      out.emplace(element.first, map(element.second, f, place));
+    });
+    return out;
+  } else if constexpr (kind == PartKind::fields) {
+    static_assert(std::is_copy_constructible_v<T>, "a class that lists its fields must be copyable to be copied");
+    T out = x;
+    auto list = fields_of(out);
+    for_each_field(list, at, [&](auto& part, const Path& place) { part = map(std::as_const(part), f, place); });
+    return out;
+  } else if constexpr (kind == PartKind::aggregate) {
+    std::size_t i = 0;
+    const auto next = [&] { return member_path<T>(at, i++); };
+    return with_members(x, [&](const auto&... member) { return T{map(member, f, next())...}; });  // braces keep order
+  } else {
+    return x;
+  }
+}
+
+template <Text type, Text path>
+struct CannotTraverse {
+  static_assert(
+      sizeof(path.letters) == 0,
+      "this type holds no arrays that can be found: list its parts with fields() or tessera_fields(T&), or say "
+      "that there are none with holds_no_arrays<T>; a plain aggregate has at most 32 members, no base class and "
+      "no array of C. Its name and its path in the value are the arguments of CannotTraverse");
+};
+
+}  // namespace detail
+
+/// Calls `visit(array)`, or `visit(array, path)`, for every array of a structure, of which it may change those that are
+/// not const: any nesting of tuples, pairs, std::array, vectors, deques, lists, maps, optionals, variants, unique and
+/// shared pointers (an object that several of them share is visited once), plain aggregates (at most 32 members), and
+/// classes that list their fields. Types derived from Array are arrays, and given as what they are; what else they hold
+/// is theirs. Numbers, texts, enumerations, containers of such, and what `holds_no_arrays`, are passed by; any other
+/// type does not compile. The order is that of members and elements, in unordered maps that of keys.
+///
+/// `path` begins with `root`, if that is not empty; it is for the call only. A visitor that takes other parts whole as
+/// well names them: `struct V { struct leaves { template <class T> static constexpr bool is_leaf = ...; }; ... };`.
+template <class T, class F>
+void for_each_array(T&& value, F&& visit, std::string_view root = {}) {
+  using Leaves = typename detail::LeavesOf<std::remove_cvref_t<F>>::type;
+  if constexpr (detail::traversable<std::remove_cvref_t<T>, Leaves>)
+    detail::Traversal("for_each_array").visit(value, visit, Path(root));
+  else
+    detail::refuse<std::remove_cvref_t<T>, Leaves, detail::CannotTraverse>();
+}
+
+/// A copy of a structure (as above) with `f(array)`, or `f(array, path)`, in the place of each array; everything else
+/// is copied. `f` gives an Array, which also becomes the array of a type derived from Array, or the very type that it
+/// was given, or `Mapped` of these, which says whether anything changed: an object that pointers share is mapped once
+/// and shared afterwards too, and stays the very object if nothing in it changed. ArgumentError if such an object is
+/// part of itself.
+template <class T, class F>
+T map_arrays(const T& value, F&& f, std::string_view root = {}) {
+  using Leaves = typename detail::LeavesOf<std::remove_cvref_t<F>>::type;
+  if constexpr (!detail::traversable<T, Leaves>)
+    detail::refuse<T, Leaves, detail::CannotTraverse>();
+  else
+    return detail::Traversal("map_arrays").map(value, f, Path(root));
+}
+
+}  // namespace tessera

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/backend/common/missing_device.h"
+
+#include <algorithm>
+#include <optional>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "tessera/base/os/library_search.h"
+
+namespace tessera::backend {
+namespace {
+
+using os::Access;
+using os::DeviceFile;
+using os::DisplayCard;
+
+struct Facts {
+  std::string_view vendor;
+  std::vector<std::string_view> modules;  ///< kernel drivers with which the vendor's computing works
+  std::string_view install;               ///< packages that bring the kernel's driver
+  std::string_view load;                  ///< commands that load it
+  std::string_view container;             ///< what a container must be started with
+};
+
+Facts facts_of(os::Vendor vendor) {
+  switch (vendor) {
+    case os::nvidia:
+      return {"NVIDIA",
+              {"nvidia"},
+              "Debian: nvidia-driver, of the section non-free; Ubuntu: nvidia-driver-NNN",
+              "modprobe nvidia nvidia_uvm, then nvidia-modprobe -u -c 0",
+              "--gpus all (with the package nvidia-container-toolkit on the host)"};
+    case os::amd:
+      return {"AMD",
+              {"amdgpu"},
+              "Debian: firmware-amd-graphics, of the section non-free-firmware",
+              "modprobe amdgpu",
+              "--device /dev/kfd --device /dev/dri"};
+    default:
+      return {"Intel",
+              {"i915", "xe"},
+              "Debian: firmware-misc-nonfree",
+              "modprobe i915, or xe for the newest cards",
+              "--device /dev/dri"};
+  }
+}
+
+/// The files without which the vendor's driver finds nothing.
+struct Needed {
+  std::string name;  ///< for people
+  std::vector<DeviceFile> found;
+};
+std::vector<Needed> needed_files(os::Vendor vendor, const std::vector<DeviceFile>& all) {
+  const auto those = [&](auto&& is) {
+    std::vector<DeviceFile> out;
+    std::ranges::copy_if(all, std::back_inserter(out), is);
+    return out;
+  };
+  const std::string number = fmt::format("{:#06x}", static_cast<std::uint32_t>(vendor));
+  const auto nodes = those([&](const DeviceFile& f) { return f.vendor == number; });
+  switch (vendor) {
+    case os::nvidia: {
+      std::vector<Needed> out;
+      for (const char* name : {"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0"})
+        out.push_back({name, those([&](const DeviceFile& f) { return f.path == name; })});
+      // The first card need not be number 0 in a container.
+      out.back().found = those([](const DeviceFile& f) {
+        return f.path.size() > 11 && f.path.find_first_not_of("0123456789", 11) == f.path.npos;
+      });
+      return out;
+    }
+    case os::amd:
+      return {{"/dev/kfd", those([](const DeviceFile& f) { return f.path == "/dev/kfd"; })},
+              {"/dev/dri/renderD*", nodes}};
+    default: return {{"/dev/dri/renderD*", nodes}};
+  }
+}
+
+/// "535.183.01" of "libcuda.so.535.183.01", to which the library's usual name is a link.
+std::string version_in_name(const std::string& library) {
+  std::error_code ignored;
+  const std::string name = std::filesystem::canonical(library, ignored).filename().string();
+  const std::size_t at = name.find(".so.");
+  if (at == name.npos) return "";
+  const std::string version = name.substr(at + 4);
+  return version.find('.') != version.npos && version.find_first_not_of("0123456789.") == version.npos ? version : "";
+}
+
+struct Hidden {
+  std::string text;
+  bool certain = false;
+};
+/// The first variable that is set, or the first that excludes every device.
+Hidden hidden_by(std::initializer_list<const char*> variables) {
+  Hidden hidden;
+  for (const char* name : variables) {
+    const auto value = os::environment(name);
+    if (!value) continue;
+    // An index of -1, and what is no number, end the list of devices that are shown.
+    const bool none = value->empty() || value->starts_with("-1") || *value == "NoDevFiles" || *value == "none";
+    if (!hidden.text.empty() && (!none || hidden.certain)) continue;
+    hidden.certain = none;
+    hidden.text = fmt::format("{} is set to \"{}\", which {} the devices: unset it, or name them by number", name,
+                              *value, none ? "hides all" : "may hide");
+  }
+  return hidden;
+}
+
+}  // namespace
+
+std::string diagnose_missing_device(os::Vendor vendor, const std::string& library) {
+  const Facts facts = facts_of(vendor);
+  std::vector<DisplayCard> cards = os::display_cards();
+  std::erase_if(cards, [&](const DisplayCard& card) { return card.vendor != vendor; });
+  const std::vector<DeviceFile> files = os::device_files();
+  const std::vector<Needed> needed = needed_files(vendor, files);
+  const std::string container = os::container();
+  const bool wsl = std::ranges::any_of(files, [](const DeviceFile& f) { return f.path == "/dev/dxg"; });
+  // Where the bus shows no card, files alone do not stand for one: NVIDIA's library makes /dev/nvidiactl when it is
+  // asked, and /dev/kfd comes with the kernel's module. Those of a single card do, in containers that hide the bus.
+  const bool bus = os::file_exists((os::system_root() / "sys/bus/pci/devices").c_str());
+  const auto of_a_card = [&](const Needed& n) {
+    return !n.found.empty() && (!bus || n.name == "/dev/nvidia0" || n.name == "/dev/dri/renderD*");
+  };
+  const bool any_file = std::ranges::any_of(needed, of_a_card);
+
+  if (cards.empty() && !any_file && !wsl) {
+    const std::string start =
+        fmt::format("This machine shows no {} card on its PCI bus, so this driver has nothing to use", facts.vendor);
+    if (container.empty()) return start + ". In a virtual machine the card must be passed through to it";
+    return fmt::format("{}. This is a container ({}): if the host has a card, start it with {}", start, container,
+                       facts.container);
+  }
+  for (const Needed& need : needed) {
+    const auto denied = std::ranges::find(need.found, Access::denied, &DeviceFile::access);
+    if (denied == need.found.end()) continue;
+    const bool root = denied->group == "root" || denied->group == "0";
+    return fmt::format(
+        "{} may not be read and written by this user{}", denied->path,
+        root ? ": only root may; ask who administers this machine (usually a rule of udev gives it to the group render)"
+             : fmt::format(
+                   ": make it a member of the group {} (sudo usermod -a -G render,video $USER), and log in again",
+                   denied->group));
+  }
+  if (!cards.empty() && !wsl) {
+    const auto driven = [&](const DisplayCard& card) { return std::ranges::count(facts.modules, card.module) > 0; };
+    if (std::ranges::none_of(cards, driven) && container.empty()) {
+      const DisplayCard& card = cards.front();
+      const std::string where = fmt::format("the {} card at {}", facts.vendor, card.address);
+      if (card.module == "vfio-pci")
+        return fmt::format("The kernel has set {} aside for a virtual machine (vfio-pci): give it back to {}", where,
+                           facts.modules.front());
+      if (!card.module.empty())
+        return fmt::format(
+            "The kernel drives {} by {}, with which nothing can be computed: install {} ({}), and restart", where,
+            card.module, facts.modules.front(), facts.install);
+      return fmt::format("The kernel has no driver for {}: load it ({}), or install it ({})", where, facts.load,
+                         facts.install);
+    }
+  }
+  if (!wsl)
+    for (const Needed& need : needed)
+      if (need.found.empty())
+        return container.empty()
+                   ? fmt::format("{} does not exist: load the kernel's driver ({})", need.name, facts.load)
+                   : fmt::format("{} does not exist in this container ({}): start it with {}", need.name, container,
+                                 facts.container);
+  if (vendor == os::nvidia) {
+    const std::string kernel = os::nvidia_kernel_driver(), user = version_in_name(library);
+    if (!kernel.empty() && !user.empty() && kernel != user)
+      return fmt::format(
+          "The kernel's driver is {} and the library {} is {}: restart after an update of the driver, or install the "
+          "library of the same version",
+          kernel, library, user);
+  }
+  return "";
+}
+
+std::string explain_missing_device(os::Vendor vendor, std::initializer_list<const char*> variables,
+                                   const std::string& library) {
+  const Hidden hidden = hidden_by(variables);
+  if (hidden.certain) return hidden.text;
+  const std::string cause = diagnose_missing_device(vendor, library);
+  if (hidden.text.empty() || cause.empty()) return cause + hidden.text;
+  return fmt::format("{}. Besides, {}", cause, hidden.text);
+}
+
+std::string first_installed(const std::string& name, const std::vector<std::string>& candidates) {
+  for (const std::string& candidate : candidates)
+    if (const std::string file = os::loader_file(candidate); !file.empty()) return fmt::format("{} ({})", name, file);
+  return fmt::format("no {}: large products run on Tessera's own kernels", name);
+}
+
+}  // namespace tessera::backend

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loops in which the threads of a block step over memory together: for (k = begin + thread_id; k < end; k += threads).
+// Chunk by chunk, each would go over all of the memory with gaps, so that cache lines come several times. Where threads
+// carry nothing from round to round, all chunks run a round before the next one: memory is accessed in order.
+#include <algorithm>
+
+#include "tessera/backend/cpu/codegen/emitter.h"
+
+namespace tessera::cpu {
+
+using namespace ir;
+
+// Is it thread_id(0) and what the whole block shares?
+bool Emitter::is_thread_id_plus_uniform(NodeId id) const {
+  const Node& n = fn_[id];
+  if (n.op == Op::index)
+    return n.imm == 0 && (n.kind<IndexKind>() == IndexKind::thread_id || n.kind<IndexKind>() == IndexKind::global_id);
+  if (n.op == Op::cast) return is_int(dtype(n.args[0])) && is_thread_id_plus_uniform(n.args[0]);
+  if (n.op != Op::binary || n.kind<BinaryOp>() != BinaryOp::add) return false;
+  const auto shared_by_block = [&](NodeId a) { return analysis_.shapes[a].kind == ShapeKind::uniform; };
+  return (is_thread_id_plus_uniform(n.args[0]) && shared_by_block(n.args[1])) ||
+         (is_thread_id_plus_uniform(n.args[1]) && shared_by_block(n.args[0]));
+}
+
+// The loop of a region that runs round by round, if there is one.
+NodeId Emitter::find_block_stride_loop(const Region& r) const {
+  const auto& size = fn_.block_size;
+  if (layout_.chunks() == 1 || layout_.tail() || size[1] != 1 || size[2] != 1) return no_node;
+  const auto is_value = [&](NodeId id) { return is_pure(fn_[id].op) && fn_[id].op != Op::math; };
+  // What comes before it is computed again in each round.
+  const auto loop = std::ranges::find_if_not(r.statements, is_value);
+  if (loop == r.statements.end() || fn_[*loop].op != Op::for_) return no_node;
+  if (loop - r.statements.begin() > 8 || r.needed.size() > 8 || !std::ranges::all_of(r.needed, is_value))
+    return no_node;
+  const Node &n = fn_[*loop], &step = fn_[n.args[2]];
+  const Shape begin = analysis_.shapes[n.args[0]];
+  const bool contiguous = step.op == Op::constant && step.imm == layout_.threads;
+  if (!contiguous || begin.kind != ShapeKind::linear || begin.stride != 1 || begin.by ||
+      !is_thread_id_plus_uniform(n.args[0]))
+    return no_node;
+  if (!is_signed_int(dtype(n.args[0])) || counter_may_wrap(fn_, n, begin)) return no_node;
+  if (analysis_.shapes[n.args[1]].kind != ShapeKind::uniform || prefers_lanes(n)) return no_node;
+  Survey s;
+  survey(n.extra, s);
+  const bool independent = s.locals.empty() && std::ranges::all_of(s.inside, [&](NodeId id) {
+                             const Op op = fn_[id].op;
+                             return is_pure(op) || is_load(op) || op == Op::store || op == Op::atomic || op == Op::if_;
+                           });
+  return independent && s.inside.size() <= 96 ? *loop : no_node;
+}
+
+// The rounds that every thread runs. What is left, at most one more for each, `for_statement` begins after these.
+void Emitter::emit_full_iterations(const Region& r, NodeId loop) {
+  const Node& n = fn_[loop];
+  const auto begin_of = [&](Value* chunk) {
+    begin_chunk(r, chunk);
+    for (NodeId id : r.statements) {
+      if (id == loop) break;
+      statement(id, nullptr);
+    }
+    return scalar(n.args[0]);
+  };
+  Value *first = begin_of(b_.getInt64(0)), *end = scalar(n.args[1]), *by = scalar(n.args[2]);
+  Value* room = b_.CreateSub(end, same(end, layout_.threads - 1));
+  Value* fits = b_.CreateICmpSLE(room, end);  // unless that wrapped
+  const auto holds = [&](Value* i) { return b_.CreateAnd(fits, b_.CreateICmpSLT(i, room)); };
+  auto *before = b_.GetInsertBlock(), *inside = llvm::BasicBlock::Create(context_, "round", body_);
+  auto* after = llvm::BasicBlock::Create(context_, "rounds", body_);
+  b_.CreateCondBr(holds(first), inside, after);
+  b_.SetInsertPoint(inside);
+  auto* done = b_.CreatePHI(first->getType(), 2, "done");  // by how much counters have grown
+  done->addIncoming(same(first, 0), before);
+  Value* chunk = loop_begin(b_.getInt64(0), b_.getInt64(layout_.chunks()), "chunk");
+  define(n.args[3], b_.CreateAdd(begin_of(chunk), done));
+  statements(n.extra, nullptr);
+  loop_end();
+  Value* next = b_.CreateAdd(done, by);
+  done->addIncoming(next, b_.GetInsertBlock());
+  b_.CreateCondBr(holds(b_.CreateAdd(first, next)), inside, after);
+  auto* last = b_.GetInsertBlock();
+  b_.SetInsertPoint(after);
+  auto* all = b_.CreatePHI(first->getType(), 2, "all_done");
+  all->addIncoming(same(first, 0), before), all->addIncoming(next, last);
+  block_stride_loop_ = loop, full_iterations_end_ = all;
+}
+
+}  // namespace tessera::cpu

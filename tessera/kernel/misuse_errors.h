@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lines that cannot be meant as they are written, as somebody who comes from CUDA, C or std writes them: functions that
+// exist to say what to write instead. Each is worse than every function that works, and takes values of kernels alone.
+#pragma once
+
+#include "tessera/kernel/block.h"
+#include "tessera/kernel/control.h"
+#include "tessera/kernel/math.h"
+
+namespace tessera {
+
+namespace detail {
+/// Made by a conversion, so that any function of the user's that takes a kernel's value is nearer.
+struct Misplaced {
+  template <class A>
+    requires Traced<std::remove_cvref_t<A>>
+  Misplaced(A&&) {}
+};
+}  // namespace detail
+
+// Control flow whose parts are no functions.
+template <class C>
+void if_(C&&) {
+  static_assert(detail::never<C>, "if_ takes its body as a function: if_(x[i] > 0, [&] { ... });");
+}
+template <class C, class Then, class... More>
+  requires(!std::invocable<Then>)
+void if_(C&&, Then&&, More&&...) {
+  static_assert(detail::never<C>, "if_ takes its body as a function without parameters: if_(x[i] > 0, [&] { ... });");
+}
+template <class C, class F>
+  requires(!std::invocable<C> || !std::invocable<F>)
+void while_(C&&, F&&) {
+  static_assert(detail::never<C>,
+                "while_ takes its condition and its body as functions: while_([&] { return n > 1; }, [&] { ... });");
+}
+template <class E, class F>
+void for_(E&&, F&&) {
+  static_assert(detail::never<E>, "for_ takes where it begins and ends: for_(0, n, [&](Val<Index> i) { ... });");
+}
+
+// What takes a value of the kernel, and is given a number.
+#define TESSERA_REJECT_LITERAL(name)                                                                  \
+  template <class A, class... More>                                                                   \
+    requires detail::Literal<std::remove_cvref_t<A>>                                                  \
+  Val<float> name(A&&, More&&...) {                                                                   \
+    static_assert(detail::never<A>,                                                                   \
+                  "this operation takes a value of the kernel: name the number's type, Val<int>(1)"); \
+    return 0.0f;                                                                                      \
+  }
+TESSERA_REJECT_LITERAL(block_sum)
+TESSERA_REJECT_LITERAL(block_min)
+TESSERA_REJECT_LITERAL(block_max)
+TESSERA_REJECT_LITERAL(block_any)
+TESSERA_REJECT_LITERAL(block_all)
+TESSERA_REJECT_LITERAL(block_scan)
+TESSERA_REJECT_LITERAL(block_scan_exclusive)
+TESSERA_REJECT_LITERAL(block_uniform)
+TESSERA_REJECT_LITERAL(subgroup_sum)
+TESSERA_REJECT_LITERAL(subgroup_min)
+TESSERA_REJECT_LITERAL(subgroup_max)
+TESSERA_REJECT_LITERAL(subgroup_any)
+TESSERA_REJECT_LITERAL(subgroup_all)
+TESSERA_REJECT_LITERAL(subgroup_scan)
+TESSERA_REJECT_LITERAL(subgroup_scan_exclusive)
+TESSERA_REJECT_LITERAL(subgroup_broadcast)
+TESSERA_REJECT_LITERAL(subgroup_shuffle)
+TESSERA_REJECT_LITERAL(subgroup_shuffle_xor)
+TESSERA_REJECT_LITERAL(subgroup_shuffle_up)
+TESSERA_REJECT_LITERAL(subgroup_shuffle_down)
+#undef TESSERA_REJECT_LITERAL
+
+/// `cast` of a number of the host.
+template <class T, class A>
+  requires detail::Literal<std::remove_cvref_t<A>>
+Val<float> cast(A&&) {
+  static_assert(detail::never<A>, "cast is for values of the kernel: write Val<T>(number), or static_cast<T>(number)");
+  return 0.0f;
+}
+
+// Atomics of an element.
+#define TESSERA_REJECT_ATOMIC_ON_ELEMENT(name)                                                          \
+  template <class A, class... More>                                                                     \
+    requires detail::Traced<std::remove_cvref_t<A>>                                                     \
+  Val<float> atomic_##name(A&&, More&&...) {                                                            \
+    static_assert(detail::never<A>,                                                                     \
+                  "atomics take the memory and the index, not the element: atomic_" #name "(x, i, v)"); \
+    return 0.0f;                                                                                        \
+  }
+TESSERA_REJECT_ATOMIC_ON_ELEMENT(add)
+TESSERA_REJECT_ATOMIC_ON_ELEMENT(min)
+TESSERA_REJECT_ATOMIC_ON_ELEMENT(max)
+TESSERA_REJECT_ATOMIC_ON_ELEMENT(exchange)
+TESSERA_REJECT_ATOMIC_ON_ELEMENT(cas)
+#undef TESSERA_REJECT_ATOMIC_ON_ELEMENT
+template <class T>
+Val<float> atomic_cas(const detail::MemoryHandle<T>&, detail::Subscript, detail::AtomicArg<T>) {
+  static_assert(detail::never<T>,
+                "atomic_cas takes what is expected and what is stored: atomic_cas(x, i, expected, v)");
+  return 0.0f;
+}
+
+// C's names, which name the type.
+// Nearer than C's own, for which a value would become a number, and no nearer than a function that takes a Val<T>.
+#define TESSERA_REJECT_C_OVERLOAD(name, parameters, ...)                                                               \
+  template <__VA_ARGS__>                                                                                               \
+  Val<float> name parameters {                                                                                         \
+    static_assert(detail::never<T>,                                                                                    \
+                  "in kernels a function has one name for all types: sqrt(x), abs(x), min(a, b), and x % y for fmod"); \
+    return 0.0f;                                                                                                       \
+  }
+#define TESSERA_REJECT_C_FUNCTION(name)                                             \
+  TESSERA_REJECT_C_OVERLOAD(name, (const Val<T>&), class T)                         \
+  TESSERA_REJECT_C_OVERLOAD(name, (const Val<T>&, const Val<U>&), class T, class U) \
+  TESSERA_REJECT_C_OVERLOAD(name, (const Val<T>&, U), class T, detail::Literal U)   \
+  TESSERA_REJECT_C_OVERLOAD(name, (U, const Val<T>&), class T, detail::Literal U)   \
+  TESSERA_REJECT_C_OVERLOAD(name, (const Val<T>&, const auto&, const auto&), class T)
+TESSERA_REJECT_C_FUNCTION(sqrtf)
+TESSERA_REJECT_C_FUNCTION(rsqrtf)
+TESSERA_REJECT_C_FUNCTION(expf)
+TESSERA_REJECT_C_FUNCTION(exp2f)
+TESSERA_REJECT_C_FUNCTION(logf)
+TESSERA_REJECT_C_FUNCTION(log2f)
+TESSERA_REJECT_C_FUNCTION(sinf)
+TESSERA_REJECT_C_FUNCTION(cosf)
+TESSERA_REJECT_C_FUNCTION(tanhf)
+TESSERA_REJECT_C_FUNCTION(powf)
+TESSERA_REJECT_C_FUNCTION(floorf)
+TESSERA_REJECT_C_FUNCTION(ceilf)
+TESSERA_REJECT_C_FUNCTION(truncf)
+TESSERA_REJECT_C_FUNCTION(rintf)
+TESSERA_REJECT_C_FUNCTION(fmaf)
+TESSERA_REJECT_C_FUNCTION(fabs)
+TESSERA_REJECT_C_FUNCTION(fabsf)
+TESSERA_REJECT_C_FUNCTION(fmin)
+TESSERA_REJECT_C_FUNCTION(fminf)
+TESSERA_REJECT_C_FUNCTION(fmax)
+TESSERA_REJECT_C_FUNCTION(fmaxf)
+TESSERA_REJECT_C_FUNCTION(fmod)
+TESSERA_REJECT_C_FUNCTION(fmodf)
+#undef TESSERA_REJECT_C_FUNCTION
+#undef TESSERA_REJECT_C_OVERLOAD
+
+template <class... A>
+  requires detail::any_traced<A...>
+int printf(const char*, A&&...) {
+  static_assert(!detail::any_traced<A...>, "in kernels it is print(\"x[{}] is {}\", i, x[i])");
+  return 0;
+}
+template <class A, class B>
+  requires(detail::Memory<std::remove_cvref_t<A>> && detail::Literal<std::remove_cvref_t<B>>)
+Val<float> operator+(A&&, B&&) {
+  static_assert(detail::never<A>, "a buffer is not a pointer: the element behind is x[i + 1]");
+  return 0.0f;
+}
+template <class U = void>
+void print(detail::Misplaced) {
+  static_assert(detail::never<U>, "print takes a format first, with {} for each value: print(\"x is {}\", x[i])");
+}
+template <class A>
+  requires detail::Memory<std::remove_cvref_t<A>>
+Val<float> operator*(A&&) {
+  static_assert(detail::never<A>, "a buffer is not a pointer: its first element is x[0]");
+  return 0.0f;
+}
+
+}  // namespace tessera
+
+// Functions of std that take any type, and so refuse an element in many lines of their own. (A program that compiles
+// calls none of these, and each is less special than what std has.)
+#define TESSERA_REJECT_STD_FUNCTION(name, sentence)              \
+  template <class... A>                                          \
+    requires tessera::detail::any_traced<A...>                   \
+  tessera::Val<float> name(A&&...) {                             \
+    static_assert(!tessera::detail::any_traced<A...>, sentence); \
+    return 0.0f;                                                 \
+  }
+namespace std {
+TESSERA_REJECT_STD_FUNCTION(max, "kernels have functions of their own, without std::, as in max(a, b)")
+TESSERA_REJECT_STD_FUNCTION(min, "kernels have functions of their own, without std::, as in min(a, b)")
+TESSERA_REJECT_STD_FUNCTION(clamp, "kernels have functions of their own, without std::, as in min(max(x, low), high)")
+TESSERA_REJECT_STD_FUNCTION(popcount, "kernels have functions of their own, without std::, as in popcount(n)")
+TESSERA_REJECT_STD_FUNCTION(countl_zero, "kernels have functions of their own, without std::, as in clz(n)")
+TESSERA_REJECT_STD_FUNCTION(swap, "elements are swapped through a value: auto a = x[i]; x[i] = x[j]; x[j] = a;")
+template <class T, class A>
+  requires tessera::detail::any_traced<A>
+tessera::Val<float> bit_cast(A&&) {
+  static_assert(!tessera::detail::any_traced<A>, "in kernels it is bitcast<T>(x)");
+  return 0.0f;
+}
+}  // namespace std
+#undef TESSERA_REJECT_STD_FUNCTION

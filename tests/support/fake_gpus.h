@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// A test body in a process of its own, on a machine as the variables say: with fake drivers for CUDA and ROCm of two
+// GPUs each, or with no GPU at all. For tests whose sources name drivers/resolver.cpp (tessera_use_fakes).
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+
+#include "tests/support/fake_backends.h"
+
+namespace tessera::test {
+
+/// No driver is found, whatever is installed; and nobody's preferences.
+inline Variables no_gpus() {
+  Variables all = {{"XDG_CONFIG_HOME", "/nonexistent/config"}, {"TESSERA_DEVICE", ""}, {"TESSERA_PROBE", "list"}};
+  for (const char* name : {"CUDA", "NVRTC", "ROCM", "HIPRTC", "ONEAPI", "OCLOC", "OPENCL"})
+    all.emplace_back(std::string("TESSERA_") + name + "_LIBRARY", "/nonexistent/library.so");
+  return all;
+}
+/// cuda:0, cuda:1, rocm:0, rocm:1 and cpu:0.
+inline Variables four_gpus(const Variables& more = {}) {
+  Variables all = no_gpus();
+  const std::string folder = TESSERA_FAKES "/libfake_";
+  for (const auto& [name, file] : {std::pair{"CUDA", "cuda"},
+                                   {"NVRTC", "nvrtc"},
+                                   {"ROCM", "hip"},
+                                   {"HIPRTC", "hiprtc"},
+                                   {"CUBLAS", "cublaslt"},
+                                   {"HIPBLASLT", "hipblaslt"},
+                                   {"ROCBLAS", "rocblas"}})
+    all.emplace_back(std::string("TESSERA_") + name + "_LIBRARY", folder + file + ".so");
+  all.emplace_back("TESSERA_FAKE_DEVICES", "2");
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+/// Expects that no assertion fails in `body`, and that it breaks no rule of a driver.
+inline void in_process(const Variables& variables, const std::function<void()>& body) {
+  const std::string said = run_in_child(variables, [&] {
+    body();
+    std::string text = ::testing::Test::HasFailure() ? "an assertion failed (see above)" : "";
+    for (const auto& [name, value] : variables) {
+      if ((name != "TESSERA_CUDA_LIBRARY" && name != "TESSERA_ROCM_LIBRARY") || value.find("fake") == std::string::npos)
+        continue;
+      text += breach_lines(value);
+    }
+    std::fflush(nullptr);
+    return text;
+  });
+  EXPECT_EQ(said, "");
+}
+
+}  // namespace tessera::test
