@@ -21,8 +21,9 @@ namespace tessera {
 
 /// A task that is being made, as far as it matters to where it runs.
 struct TaskToPlace {
+  /// A device on which the task may run.
   struct Candidate {
-    Device device;
+    Device device;                     ///< The device.
     std::uint32_t waiting = 0;         ///< tasks that are to run there and have not ended
     std::chrono::nanoseconds usual{};  ///< that a task keeps it busy: the median of the last ones; 0: none has ended
     std::uint64_t bytes = 0;           ///< of `TaskToPlace::bytes`, those whose newest contents are there
