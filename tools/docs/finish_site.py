@@ -33,7 +33,7 @@ class Api:
     """What Doxygen's XML output knows: for the search, and for links."""
 
     def __init__(self, folder: Path) -> None:
-        self.entries: list[list[str]] = []  # name, kind, brief, address
+        self.entries: list[list[str]] = []  # name, kind, brief, address, topic (of functions)
         self.places: dict[str, tuple[str, int]] = {}  # of classes: header and line, by page
         self.names: dict[str, str] = {}  # qualified names by address
         seen: set[tuple[str, str]] = set()
@@ -58,7 +58,7 @@ class Api:
                     if (qualified, page) in seen or "@" in qualified or qualified.split("::")[-1].startswith("~"):
                         continue
                     seen.add((qualified, page))
-                    self.entries.append([qualified, KINDS[member.get("kind")], self.brief(member), where])
+                    self.entries.append([qualified, KINDS[member.get("kind")], self.brief(member), where] + ([name] if kind == "group" else []))
 
     @staticmethod
     def short(name: str) -> str:
@@ -103,13 +103,17 @@ class Finisher:
         text = re.sub(r"<title>(?:tessera::)?(.*?)(?: (?:Class|Struct|Union|Namespace|Concept)(?: Template)? Reference)?</title>",
                       lambda m: f"<title>{m[1]} - Tessera</title>" if m[1] != "Tessera" else "<title>Tessera</title>", text)
         text = re.sub(r'<a class="(?:code|el)[^"]*" href="([^"]*)"[^>]*>([^<]*::[^<]*)</a>', self.checked_link, text)
+        text = re.sub(r'(.)<a class="code hl_function" href="([^"]*)">(\w+)</a>', self.checked_call, text)
+        if name == "classes.html":
+            text = re.sub(r"&#160;\(<a [^>]*>tessera</a>\)", "", text).replace(">Class Index<", ">All classes<")
         if name.startswith(("page_", "folder_")) or name == "index.html":
             head, body = text.split("<main", 1)  # Doxygen writes the headings of pages one level too high
             for level in (4, 3, 2, 1):
                 body = re.sub(rf"<(/?)h{level}>", rf"<\1h{level + 1}>", body)
             text = head + "<main" + body
         text = re.sub(r"(<table class=\"(?:markdownTable|doxtable)\">.*?</table>)", r'<div class="scroll">\1</div>', text, flags=re.S)
-        text = text.replace('<div class="memdoc">\n\n</div>', '<div class="memdoc"><p class="overload">As the overload above.</p></div>')
+        text = re.sub(r'(<span class="overload">\[(?:[2-9]|\d\d+)/\d+\]</span></h2>(?:(?!<h2).)*?)<div class="memdoc">\s*</div>',
+                      r'\1<div class="memdoc"><p class="overload">See the first overload.</p></div>', text, flags=re.S)
         if place := self.api.places.get(name):
             header, line = place
             note = (f'<p class="header-note">Header <a href="{pages.source_page(header)}#L{line}"><code>{header}</code></a></p>')
@@ -126,6 +130,11 @@ class Finisher:
         name = self.api.names.get(match[1])
         shown = html.unescape(match[2]).removeprefix("tessera::").split("(")[0].replace(" ", "")
         return match[2] if name is not None and not ("::" + name).endswith("::" + re.sub(r"<.*>", "", shown)) else match[0]
+
+    def checked_call(self, match: re.Match) -> str:
+        """Likewise a variable `ones` for init::ones."""
+        name = self.api.names.get(match[2], "")
+        return match[1] + match[3] if "::" in name and match[1] not in ".;:" else match[0]  # -> is written &gt;
 
     def source_pages(self, frame: tuple[str, str]) -> None:
         wanted = set((self.work / "sources.txt").read_text(encoding="utf-8").split())
@@ -161,7 +170,7 @@ class Finisher:
         is_cpp = path.endswith((".h", ".cpp"))
         shown = [f'<span class="line" id="L{n}"><a class="number" href="#L{n}">{n}</a>{highlighted(l) if is_cpp else html.escape(l)}</span>'
                  for n, l in enumerate(lines, 1)]
-        return '<pre class="source">' + "\n".join(shown) + "</pre>"
+        return '<pre class="source">' + "".join(shown) + "</pre>"
 
     def search_index(self) -> None:
         entries = list(self.api.entries)

@@ -22,7 +22,8 @@ SECTIONS = [
                          "docs/*.md", "docs/*/*.md", "benchmarks/*.md", "models/*/*.md", "*/*.md"]),
 ]
 SHOWN_RESULTS = 1  # of a section's pages in the navigation; the others are linked from it
-SHORT_TITLES = {"README.md": "Overview"}
+SHORT_TITLES = {"README.md": "Overview", "benchmarks/gpu.md": "Testing on a GPU", "models/README.md": "The model in models/",
+                "models/digits/README.md": "The digits in models/digits/"}
 
 # Folders whose headers users include only through others.
 INTERNAL_FOLDERS = ("tessera/base/os/", "tessera/executor/", "tessera/ir/", "tessera/jinja/")

@@ -37,7 +37,7 @@ def is_internal(root: Path, header: str) -> bool:
     return header.startswith(pages.INTERNAL_FOLDERS) or re.search(r"\bInternal\b", opening) is not None
 
 
-WORD_AT_BEGIN = re.compile(r"(?:(?<=^)|(?<=[.:] ))(?=[A-Z][a-z]+ [a-z])")
+WORD_AT_BEGIN = re.compile(r"(?:(?<=^)|(?<=[.:] ))(?=[A-Z][a-z]+[ ,])")
 
 
 def escape_docstrings(lines: list[str]) -> list[str]:
@@ -52,8 +52,13 @@ def escape_docstrings(lines: list[str]) -> list[str]:
             continue
         if match[1].strip() != "///":
             in_code = False
-        if match[2].startswith("    "):  # an indented code block
-            out.append(line)
+        if match[2].startswith("  "):  # code is indented by two spaces and more
+            opened = out[-1].rstrip().endswith(" @endcode")
+            if opened:
+                out[-1] = out[-1].removesuffix(" @endcode")
+            else:
+                out[-1] += " @code{.cpp}"
+            out.append(line + " @endcode")
             continue
         text = match[2]
         if in_code and text.startswith(("+ ", "- ", "* ")):  # would begin a list

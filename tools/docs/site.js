@@ -49,15 +49,17 @@
   }
   const weights = { page: 0, topic: 0, class: 1, struct: 1, concept: 1, function: 1, enumeration: 1, type: 1, example: 2, section: 2, enumerator: 4, variable: 3, macro: 3 };
   // Smaller is better; none if the words are not all in it.
-  function score([name, kind, brief], words) {
+  function score([name, kind, brief, url, topic], words) {
     const full = name.toLowerCase();
-    const last = full.split("::").pop();
-    let sum = (weights[kind] ?? 3) + full.length / 50;
+    const parts = full.split("::");
+    const last = parts.at(-1);
+    let sum = (weights[kind] ?? 3) + full.length / 50 + 3 * (parts.length - 1);
     for (const word of words) {
       if (last === word || full === word) sum += 0;
       else if (last.startsWith(word)) sum += 4;
       else if (full.split(/[^a-z0-9]+/).some((part) => part.startsWith(word))) sum += 8;
       else if (full.includes(word)) sum += 14;
+      else if (topic?.toLowerCase().includes(word)) sum += 8;
       else if (brief.toLowerCase().includes(word)) sum += 30;
       else return null;
     }
