@@ -111,7 +111,7 @@ class Finisher:
             for level in (4, 3, 2, 1):
                 body = re.sub(rf"<(/?)h{level}>", rf"<\1h{level + 1}>", body)
             text = head + "<main" + body
-        text = re.sub(r"(<table class=\"(?:markdownTable|doxtable)\">.*?</table>)", r'<div class="scroll">\1</div>', text, flags=re.S)
+        text = re.sub(r"(<table class=\"(?:markdownTable|doxtable|fieldtable)\">.*?</table>)", r'<div class="scroll">\1</div>', text, flags=re.S)
         text = re.sub(r'(<span class="overload">\[(?:[2-9]|\d\d+)/\d+\]</span></h2>(?:(?!<h2).)*?)<div class="memdoc">\s*</div>',
                       r'\1<div class="memdoc"><p class="overload">See the first overload.</p></div>', text, flags=re.S)
         if place := self.api.places.get(name):
