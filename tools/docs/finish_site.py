@@ -98,6 +98,11 @@ class Finisher:
         text = re.sub(r'\s*<a href="[^"]*">More\.\.\.</a>', "", text)
         text = re.sub(r'<div class="summary">.*?</div>\s*', "", text, flags=re.S)
         text = re.sub(r'<a href="[^"]*-members\.html">[^<]*</a>', "", text)
+        if name.startswith(("page_", "folder_")) or name == "index.html":
+            head, body = text.split("<main", 1)  # Doxygen writes the headings of pages one level too high
+            for level in (4, 3, 2, 1):
+                body = re.sub(rf"<(/?)h{level}>", rf"<\1h{level + 1}>", body)
+            text = head + "<main" + body
         text = re.sub(r'<div class="title">(.*?)(?: (Class|Struct|Union|Namespace|Concept)( Template)? Reference)?(\s*<div class="ingroups">.*?</div>)?\s*</div>',
                       lambda m: f'<h1 class="title">{m[1]}{f" <small>{m[2].lower()}</small>" if m[2] else ""}</h1>{m[4] or ""}', text, flags=re.S)
         text = re.sub(r"<title>(?:tessera::)?(.*?)(?: (?:Class|Struct|Union|Namespace|Concept)(?: Template)? Reference)?</title>",
@@ -106,11 +111,6 @@ class Finisher:
         text = re.sub(r'(.)<a class="code hl_function" href="([^"]*)">(\w+)</a>', self.checked_call, text)
         if name == "classes.html":
             text = re.sub(r"&#160;\(<a [^>]*>tessera</a>\)", "", text).replace(">Class Index<", ">All classes<")
-        if name.startswith(("page_", "folder_")) or name == "index.html":
-            head, body = text.split("<main", 1)  # Doxygen writes the headings of pages one level too high
-            for level in (4, 3, 2, 1):
-                body = re.sub(rf"<(/?)h{level}>", rf"<\1h{level + 1}>", body)
-            text = head + "<main" + body
         text = re.sub(r"(<table class=\"(?:markdownTable|doxtable|fieldtable)\">.*?</table>)", r'<div class="scroll">\1</div>', text, flags=re.S)
         text = re.sub(r'(<span class="overload">\[(?:[2-9]|\d\d+)/\d+\]</span></h2>(?:(?!<h2).)*?)<div class="memdoc">\s*</div>',
                       r'\1<div class="memdoc"><p class="overload">See the first overload.</p></div>', text, flags=re.S)

@@ -151,6 +151,8 @@ def parse(root: Path, file: str) -> Page:
             page.links.append(Link(line, match[3]))
             for inner in LINK.finditer(match[2]):
                 page.links.append(Link(line, inner[3]))
+        for match in re.finditer(r'<(?:img|a)\b[^>]*?(?:src|href)="([^"]+)"', blank_code(text)):
+            page.links.append(Link(first + text.count("\n", 0, match.start()), match[1]))
     return page
 
 

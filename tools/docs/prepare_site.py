@@ -145,6 +145,9 @@ class PageWriter:
         text = pages.CODE_SPAN.sub(code, text)
         text = re.sub(r"<!--.*?-->", "", text, flags=re.S)
         text = pages.LINK.sub(link, text)
+        text = re.sub(r'<img\b[^>]*?src="([^"]+)"[^>]*>', lambda m: keep(self.image(page, m[1], "".join(re.findall(r'alt="([^"]*)"', m[0])))), text)
+        text = re.sub(r"</?(?:br|sub|sup|kbd)\s*/?>", lambda m: keep(m[0]), text)
+        text = re.sub(r"^(>\s*)\[!(\w+)\]", lambda m: f"{m[1]}**{m[2].capitalize()}.**", text, flags=re.M)
         text = re.sub(r"<(https?://[^>\s]+)>", lambda m: keep(f'<a href="{m[1]}">{m[1]}</a>'), text)
         text = re.sub(r"(?m)^(\s*)(>\s)", lambda m: m[1] + keep(m[2]), text)  # quotations
         text = re.sub(r"\\([\\`*_{}\[\]()#+\-.!|<>])", lambda m: keep(m[0]), text)
