@@ -114,6 +114,9 @@ class Finisher:
         text = re.sub(r"(<table class=\"(?:markdownTable|doxtable|fieldtable)\">.*?</table>)", r'<div class="scroll">\1</div>', text, flags=re.S)
         text = re.sub(r'(<span class="overload">\[(?:[2-9]|\d\d+)/\d+\]</span></h2>(?:(?!<h2).)*?)<div class="memdoc">\s*</div>',
                       r'\1<div class="memdoc"><p class="overload">See the first overload.</p></div>', text, flags=re.S)
+        if name == "index.html":
+            links = "".join(f'<a href="{pages.slug_of(f)}.html">{what}</a>' for f, what in pages.START if f in self.all_pages)
+            text = text.replace("</p>", f'</p>\n<nav class="start" aria-label="Start here">{links}<a href="classes.html">Look up a class</a></nav>', 1)
         if place := self.api.places.get(name):
             header, line = place
             note = (f'<p class="header-note">Header <a href="{pages.source_page(header)}#L{line}"><code>{header}</code></a></p>')
@@ -147,6 +150,7 @@ class Finisher:
             up = "../" * pages.source_page(path).count("/")
             contents = self.folder_list(path, up) if path in folders else self.source(path)
             head = frame[0].replace("$relpath^", up).replace("$title", html.escape(f"{path} - Tessera"))
+            head = head.replace(f'<a href="{up}{pages.source_page(path)}">', f'<a href="{up}{pages.source_page(path)}" aria-current="page">')
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(head + f'</div><div class="header"><h1 class="title">{html.escape(path)}</h1></div>\n<div class="contents">{contents}</div>\n'
                               + frame[1], encoding="utf-8")

@@ -21,7 +21,12 @@ SECTIONS = [
     ("For maintainers", ["CONTRIBUTING.md", "docs/map.md", "docs/decisions.md", "docs/dependencies.md", "SECURITY.md", "*.md",
                          "docs/*.md", "docs/*/*.md", "benchmarks/*.md", "models/*/*.md", "*/*.md"]),
 ]
-SHOWN_RESULTS = 1  # of a section's pages in the navigation; the others are linked from it
+# Of the results the navigation has the first page, and the list of this folder.
+RESULTS_FOLDER = "benchmarks/results"
+# Links on the front page: Markdown file, and what a reader does there.
+START = [("docs/devices.md", "Choose a device"), ("docs/kernels.md", "Write a kernel"), ("docs/arrays.md", "Compute with arrays"),
+         ("docs/tasks.md", "Run tasks on several devices"), ("docs/training.md", "Train a network"), ("docs/llm.md", "Run a language model"),
+         ("examples/README.md", "Browse the examples")]
 SHORT_TITLES = {"README.md": "Overview", "benchmarks/gpu.md": "Testing on a GPU", "models/README.md": "The model in models/",
                 "models/digits/README.md": "The digits in models/digits/"}
 

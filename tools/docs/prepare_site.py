@@ -272,9 +272,11 @@ def topics_file(headers: list[str]) -> str:
 def navigation(all_pages: dict[str, pages.Page]) -> str:
     out: list[str] = []
     for title, files in pages.sections(list(all_pages)):
-        shown = files[:pages.SHOWN_RESULTS] if title == "Results" else files
+        shown = files[:1] if title == "Results" else files
         out.append(f'<section><h2>{title}</h2><ul>')
         out += [f'<li><a href="$relpath^{all_pages[f].slug}.html">{html.escape(all_pages[f].short_title)}</a></li>' for f in shown]
+        if title == "Results" and any(f.startswith(pages.RESULTS_FOLDER) for f in files):
+            out.append(f'<li><a href="$relpath^{pages.source_page(pages.RESULTS_FOLDER)}">All measurements</a></li>')
         out.append("</ul></section>")
         if title == "Guides":
             out.append("<section><h2>API</h2><ul>")
@@ -307,7 +309,8 @@ def main() -> int:
     (work / "images").mkdir()
     for image in sorted(writer.images):
         shutil.copy(root / image, work / "images" / Path(image).name)
-    (work / "sources.txt").write_text("\n".join(sorted(writer.sources | set(headers))) + "\n", encoding="utf-8")
+    sources = writer.sources | set(headers) | ({pages.RESULTS_FOLDER} if (root / pages.RESULTS_FOLDER).is_dir() else set())
+    (work / "sources.txt").write_text("\n".join(sorted(sources)) + "\n", encoding="utf-8")
 
     version = re.search(r"project\(tessera VERSION ([\d.]+)", (root / "CMakeLists.txt").read_text(encoding="utf-8"))[1]
     frame = (HERE / "frame.html").read_text(encoding="utf-8").replace("@NAVIGATION@", navigation(all_pages)).replace("@VERSION@", version)
