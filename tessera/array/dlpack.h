@@ -12,56 +12,66 @@
 
 namespace tessera::dlpack {
 
+/// Kinds of devices, with DLPack's numbers (DLDeviceType).
 enum DeviceType : std::int32_t {
-  cpu = 1,
-  cuda = 2,
-  cuda_host = 3,
-  opencl = 4,
-  metal = 8,
-  rocm = 10,
-  rocm_host = 11,
+  cpu = 1,         ///< host memory
+  cuda = 2,        ///< memory of a CUDA GPU
+  cuda_host = 3,   ///< host memory pinned by CUDA
+  opencl = 4,      ///< memory of an OpenCL device
+  metal = 8,       ///< memory of a Metal GPU
+  rocm = 10,       ///< memory of a ROCm GPU
+  rocm_host = 11,  ///< host memory pinned by ROCm
+  /// memory of a oneAPI device
   oneapi = 14
 };
+/// Kinds of elements, with DLPack's numbers (DLDataTypeCode).
 enum TypeCode : std::uint8_t { integer = 0, unsigned_integer = 1, floating = 2, bfloat = 4, boolean = 6 };
-inline constexpr std::uint64_t flag_read_only = 1, flag_copied = 2;
+inline constexpr std::uint64_t flag_read_only = 1, flag_copied = 2;  ///< Bits of ManagedVersioned::flags.
 
+/// Where a tensor is (DLDevice).
 struct Device {
   std::int32_t type;  ///< DeviceType, or one that Tessera does not know
   std::int32_t id;    ///< the vendor's own number (DeviceInfo::native_index)
 };
+/// The type of a tensor's elements (DLDataType).
 struct DataType {
-  std::uint8_t code, bits;
-  std::uint16_t lanes;
+  std::uint8_t code, bits;  ///< The kind of element (TypeCode) and its size in bits.
+  std::uint16_t lanes;      ///< Elements of a vector type; 1 for scalars.
 };
+/// A tensor that someone else owns (DLTensor).
 struct Tensor {
-  void* data;
-  Device device;
-  std::int32_t ndim;
-  DataType dtype;
-  std::int64_t* shape;
-  std::int64_t* strides;  ///< in elements; null: row-major without gaps
-  std::uint64_t byte_offset;
+  void* data;                 ///< The start of the memory.
+  Device device;              ///< Where the memory is.
+  std::int32_t ndim;          ///< The number of dimensions.
+  DataType dtype;             ///< The type of the elements.
+  std::int64_t* shape;        ///< The extents, `ndim` of them.
+  std::int64_t* strides;      ///< in elements; null: row-major without gaps
+  std::uint64_t byte_offset;  ///< The first element, in bytes from `data`.
 };
+/// The version of DLPack that the producer uses (DLPackVersion).
 struct Version {
-  std::uint32_t major, minor;
+  std::uint32_t major, minor;  ///< The version's two numbers.
 };
 /// DLManagedTensor.
 struct Managed {
-  Tensor tensor;
-  void* manager_context;
+  Tensor tensor;          ///< The tensor.
+  void* manager_context;  ///< The producer's own data.
+  /// Called once by the consumer, to release the tensor.
   void (*deleter)(Managed* self);
 };
 /// DLManagedTensorVersioned.
 struct ManagedVersioned {
-  Version version;
-  void* manager_context;
+  Version version;        ///< The producer's version of DLPack.
+  void* manager_context;  ///< The producer's own data.
+  /// Called once by the consumer, to release the tensor.
   void (*deleter)(ManagedVersioned* self);
-  std::uint64_t flags;
-  Tensor tensor;
+  std::uint64_t flags;  ///< A combination of flag_read_only and flag_copied.
+  Tensor tensor;        ///< The tensor.
 };
 
 /// Gives a managed tensor back to who made it.
 struct Release {
+  /// Calls the tensor's deleter, if it has one.
   void operator()(ManagedVersioned* tensor) const {
     if (tensor != nullptr && tensor->deleter != nullptr) tensor->deleter(tensor);
   }
@@ -69,6 +79,7 @@ struct Release {
     if (tensor != nullptr && tensor->deleter != nullptr) tensor->deleter(tensor);
   }
 };
+/// A managed tensor that is released when its owner is destroyed.
 template <class M>
 using Owned = std::unique_ptr<M, Release>;
 
@@ -83,6 +94,7 @@ Owned<ManagedVersioned> to_dlpack(const Array& array, std::optional<void*> strea
 /// The same in the unversioned form.
 Owned<Managed> to_dlpack_unversioned(const Array& array, std::optional<void*> stream = {});
 
+/// Options of from_dlpack.
 struct Import {
   /// The producer's stream, for whose work so far our queue waits. Without it what fills the tensor must be done.
   std::optional<void*> stream = {};

@@ -20,7 +20,7 @@ std::vector<Array> split(const Array& a, const std::vector<std::int64_t>& sizes,
 
 /// Elements to add before and after those of an axis.
 struct Padding {
-  std::int64_t before = 0, after = 0;
+  std::int64_t before = 0, after = 0;  ///< How many, on each side.
 };
 /// `a` with elements of `value` around it; one width for each axis.
 Array pad(const Array& a, const std::vector<Padding>& widths, double value = 0);
@@ -42,6 +42,7 @@ Array masked_select(const Array& a, const Array& mask);
 std::vector<Array> nonzero(const Array& a);
 /// The last two axes as matrices: elements above (`tril`) or below (`triu`) the k-th diagonal are zero.
 Array tril(const Array& a, std::int64_t k = 0);
+/// Sets the elements below the k-th diagonal to zero; see tril.
 Array triu(const Array& a, std::int64_t k = 0);
 /// A last axis of `classes` elements: 1 at the index and 0 elsewhere; all 0 where the index is out of range.
 Array one_hot(const Array& indices, std::int64_t classes, DType dtype = DType::f32);
@@ -54,6 +55,7 @@ Array one_hot(const Array& indices, std::int64_t classes, DType dtype = DType::f
 Array var(Array a, std::vector<int> axes = {}, double correction = 1, bool keep = false);
 /// The root of var. `std` is the same; behind `using namespace tessera` that name is ambiguous with the namespace.
 Array stddev(Array a, std::vector<int> axes = {}, double correction = 1, bool keep = false);
+/// The standard deviation; see stddev.
 Array std(Array a, std::vector<int> axes = {}, double correction = 1, bool keep = false);
 /// log(sum(exp(a))) without overflow; -infinity where all are -infinity, or there are none. Integers compute as f32.
 Array logsumexp(Array a, std::vector<int> axes = {}, bool keep = false);

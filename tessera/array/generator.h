@@ -18,6 +18,7 @@ namespace tessera {
 /// once.
 class Generator {
  public:
+  /// A generator that starts at block `offset` of the stream that belongs to `seed`.
   explicit Generator(std::uint64_t seed = 0, std::uint64_t offset = 0)
       : state_(std::make_shared<RandomStream>(RandomStream{seed, offset})) {}
   Generator(const Generator& other) : state_(std::make_shared<RandomStream>(*other.state_)) {}
@@ -26,14 +27,18 @@ class Generator {
     return *this;
   }
 
+  /// The seed it was made with.
   std::uint64_t seed() const { return state_->seed; }
   std::uint64_t offset() const { return state_->offset; }  ///< blocks of four numbers drawn; a draw takes whole blocks
 
   // `device` defaults to current_device().
   Array bits(Shape shape, std::optional<Device> device = {});  ///< u32
+  /// Evenly distributed f32 numbers in [low, high).
   Array uniform(Shape shape, double low = 0, double high = 1, std::optional<Device> device = {});
+  /// Normally distributed f32 numbers.
   Array normal(Shape shape, double mean = 0, double deviation = 1, std::optional<Device> device = {});
 
+  /// True if both would draw the same numbers next.
   friend bool operator==(const Generator& a, const Generator& b) { return *a.state_ == *b.state_; }
 
  private:
@@ -48,8 +53,11 @@ class Counter {
  public:
   explicit Counter(std::uint64_t number) : number_(number) {}
   explicit Counter(Array in_memory);  ///< ShapeError, DtypeError: not one u64
+  /// True if the number is read from device memory when it is used.
   bool in_memory() const { return memory_.has_value(); }
+  /// The number; only if not in_memory().
   std::uint64_t number() const { return number_; }
+  /// The array that has the number; only if in_memory().
   const Array& memory() const { return *memory_; }
 
  private:
@@ -61,6 +69,7 @@ class Counter {
 /// current_device(); DeviceError if it is another than the counter's.
 Array random_uniform(Shape shape, std::uint64_t seed, const Counter& counter, double low = 0, double high = 1,
                      std::optional<Device> device = {});
+/// Normally distributed numbers of the stream that `seed` and `counter` select.
 Array random_normal(Shape shape, std::uint64_t seed, const Counter& counter, double mean = 0, double deviation = 1,
                     std::optional<Device> device = {});
 Array random_bits(Shape shape, std::uint64_t seed, const Counter& counter, std::optional<Device> device = {});  ///< u32
@@ -70,6 +79,7 @@ Array random_bits(Shape shape, std::uint64_t seed, const Counter& counter, std::
 /// does not lie inside of the whole.
 Array random_uniform_part(const Shape& whole, const Shape& starts, Shape shape, std::uint64_t seed, double low = 0,
                           double high = 1, std::optional<Device> device = {});
+/// The part of random_normal(whole, seed, mean, deviation) that begins at `starts`.
 Array random_normal_part(const Shape& whole, const Shape& starts, Shape shape, std::uint64_t seed, double mean = 0,
                          double deviation = 1, std::optional<Device> device = {});
 Array random_bits_part(const Shape& whole, const Shape& starts, Shape shape, std::uint64_t seed,

@@ -20,13 +20,14 @@ class Backward;
 /// elements) to those of its operands. Written in array operations, a rule can be differentiated again. It captures no
 /// array that may have history: those are operands, which it names in `keeps`.
 struct Rule {
-  std::function<void(Backward&)> backward;
-  std::uint32_t keeps = 0;    ///< the operands that it reads: operand_bits(0, 1); ~0u: all, however many
-  bool keeps_result = false;  ///< it reads the result
+  std::function<void(Backward&)> backward;  ///< Computes the adjoints of the operands from that of the result.
+  std::uint32_t keeps = 0;                  ///< the operands that it reads: operand_bits(0, 1); ~0u: all, however many
+  bool keeps_result = false;                ///< it reads the result
   /// The result is elements of operand 0 in other places: where the adjoint of that is kept in a wider dtype, so is the
   /// result's.
   bool moves = false;
 };
+/// The bits for Rule::keeps, one per operand number.
 template <class... I>
 constexpr std::uint32_t operand_bits(I... operands) {
   return ((std::uint32_t{1} << operands) | ... | 0u);
@@ -144,17 +145,22 @@ class Backward {
 
   /// Of the result, and of its shape and dtype (or of the dtype in which that adjoint is kept).
   const Array& adjoint() const { return adjoint_; }
+  /// The number of operands.
   std::size_t operands() const { return needs_adjoint_.size(); }
+  /// True if the adjoint of this operand is needed.
   bool needs_adjoint(std::size_t operand) const { return needs_adjoint_[operand]; }
+  /// The shape of an operand.
   const Shape& shape(std::size_t operand) const { return step_->operands()[operand].shape; }
+  /// The dtype of an operand.
   DType dtype(std::size_t operand) const { return step_->operands()[operand].dtype; }
+  /// The device of an operand.
   Device device(std::size_t operand) const { return step_->operands()[operand].device; }
   /// In which adjoints of an operand are kept and summed: its own, but f32 for 16-bit copies of f32 weights.
   DType adjoint_dtype(std::size_t operand) const;
   /// An operand, or the result, that the rule keeps. ArgumentError if it has been written in place since, with the name
   /// of what wrote it.
   Array operand(std::size_t operand) const;
-  Array result() const;
+  Array result() const;  ///< The result of the operation; only if the rule keeps it.
 
   /// Adds what `adjoint()` gives to the adjoint of an operand, if anybody wants that: summed over the dimensions along
   /// which the operand was stretched, and as its adjoint_dtype.
@@ -166,17 +172,18 @@ class Backward {
   /// Likewise to slice(axis, begin, ..., step) of the operand, which is to be zero elsewhere.
   template <class F>
   void add_slice(std::size_t operand, int axis, std::int64_t begin, std::int64_t step, F&& adjoint) {
-    if (needs_adjoint(operand))
-      slices_.push_back({operand, axis, begin, step, adjoint().astype(adjoint_dtype(operand))});
+    if (needs_adjoint(operand)) slices_.push_back({operand, axis, begin, step, adjoint().astype(adjoint_dtype(operand))});
   }
 
   std::vector<std::optional<Array>>& adjoints() { return adjoints_; }  ///< what was added, by operand
+  /// An adjoint of part of an operand: a slice along one axis.
   struct Slice {
-    std::size_t operand;
-    int axis;
-    std::int64_t begin, step;
-    Array adjoint;
+    std::size_t operand;       ///< The number of the operand.
+    int axis;                  ///< The axis that was sliced.
+    std::int64_t begin, step;  ///< Where the slice begins, and its step.
+    Array adjoint;             ///< The adjoint of the slice.
   };
+  /// The adjoints of slices that rules added.
   std::vector<Slice>& slices() { return slices_; }
 
  private:

@@ -126,6 +126,7 @@ class Mover {
   const Path* at_ = nullptr;
 };
 
+/// Moves a value as `value | device` does; by `queue` if it is not null.
 template <class T>
 std::remove_cvref_t<T> move_on_queue(T&& value, Device device, Queue* queue) {
   if constexpr (detail::can_move<std::remove_cvref_t<T>>) {
@@ -141,6 +142,7 @@ std::remove_cvref_t<T> move_on_queue(T&& value, Device device, Queue* queue) {
   }
 }
 
+/// The device of the arrays in `value`; none if it has no arrays. `name` is for messages.
 template <class T>
 std::optional<Device> common_device_of(const T& value, std::string_view name) {
   if constexpr (detail::can_move<T>) {

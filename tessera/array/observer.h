@@ -23,10 +23,14 @@ class Expr;
 /// so stays part of the expressions around it, and needs no memory of its own.
 class ArraySnapshot {
  public:
+  /// Remembers the array; a pending one is not computed for this.
   explicit ArraySnapshot(const Array& array);
 
+  /// The array's element type.
   DType dtype() const { return dtype_; }
+  /// The array's extents.
   const Shape& shape() const { return shape_; }
+  /// The array's device.
   Device device() const { return device_; }
   /// What was attached to the array: see Array::history.
   const std::shared_ptr<void>& history() const { return history_; }
@@ -56,28 +60,31 @@ class ArraySnapshot {
 
 /// A host scalar as an operand.
 struct ScalarSnapshot {
-  double value = 0;
+  double value = 0;          ///< The number, converted to double.
   DType dtype = DType::f32;  ///< that the scalar has by itself
 };
 
+/// An operand of an array operation.
 using OperandSnapshot = std::variant<ArraySnapshot, ScalarSnapshot>;
 
 /// What else an operation was told: axes, shapes, options.
 struct Attribute {
-  std::string_view name;
+  std::string_view name;  ///< The name of the option.
+  /// The value of the option.
   std::variant<bool, std::int64_t, double, std::vector<std::int64_t>, std::string> value;
 };
 
+/// The options of an array operation.
 using Attributes = std::vector<Attribute>;
 
 /// An array operation as the program asked for it.
 struct ArrayOperation {
-  std::string_view name;  ///< of the function: "exp", "+", "sum", "slice", "+="
-  std::span<const OperandSnapshot> operands;
-  std::span<const Attribute> attributes;
+  std::string_view name;                  ///< of the function: "exp", "+", "sum", "slice", "+="
+  std::span<const OperandSnapshot> operands;  ///< The operands, in the order of the function's parameters.
+  std::span<const Attribute> attributes;  ///< The options, such as axes and shapes.
   /// What it gave; of one that writes in place, the array that was written. History may be attached to them.
   std::span<Array> results;
-  bool in_place = false;
+  bool in_place = false;  ///< True if an existing array was written.
 };
 
 /// Is told of each array operation of the threads where it is installed. It may compute with arrays itself, which is
@@ -85,12 +92,14 @@ struct ArrayOperation {
 class ArrayObserver {
  public:
   virtual ~ArrayObserver() = default;
+  /// Called on the thread that runs the operation, after each public operation.
   virtual void made(const ArrayOperation& operation) = 0;
 };
 
 /// Installs an observer on this thread while it lives; the one before sees nothing meanwhile. Null: nobody looks.
 class ObserverScope {
  public:
+  /// Observes this thread's array operations until the object is destroyed; null stops observing.
   explicit ObserverScope(ArrayObserver* observer);
   ~ObserverScope();
   ObserverScope(const ObserverScope&) = delete;

@@ -53,9 +53,10 @@ inline constexpr bool holds_no_arrays<Shape> = true;
 /// What is not listed holds no arrays. (A const object is listed too; the function only makes references.)
 template <class T>
 struct Field {
-  const char* name;
-  T& value;
+  const char* name;  ///< The name, which appears in paths.
+  T& value;          ///< The member itself.
 };
+/// Names a member, for a structure's `fields()`.
 template <class T>
 Field<T> field(const char* name, T& value) {
   return {name, value};

@@ -15,9 +15,13 @@ namespace tessera {
 class Path {
  public:
   Path() = default;
+  /// The root of a structure, with a name of its own.
   explicit Path(std::string_view root) : name_(root) {}
+  /// A named part of `above`.
   Path(const Path& above, std::string_view name) : above_(&above), name_(name) {}
+  /// Element `index` of `above`.
   Path(const Path& above, std::size_t index) : above_(&above), index_(index) {}
+  /// Element `index` of the part `name` of `above`.
   Path(const Path& above, std::string_view name, std::size_t index) : above_(&above), name_(name), index_(index) {}
   /// A map's element. Keys that are neither numbers, enumerators nor texts are told by their place: "#2".
   template <class K>
@@ -27,7 +31,7 @@ class Path {
   Path(const Path&) = delete;
   Path& operator=(const Path&) = delete;
 
-  std::string text() const;
+  std::string text() const;  ///< The whole path, with dots: "layers.0.weight".
 
  private:
   using AppendKey = void(std::string& text, const void* key, std::size_t place);

@@ -13,6 +13,7 @@
 
 namespace tessera {
 
+/// Options of prefetch.
 struct PrefetchOptions {
   std::size_t slots = 2;  ///< batches that are held at a time: the one that is given out, and those copied ahead of it
 };
@@ -24,6 +25,7 @@ struct PrefetchOptions {
 template <std::ranges::view V>
 class Prefetcher {
  public:
+  /// What the source's iterators yield.
   using Batch = std::remove_cvref_t<std::ranges::range_reference_t<V>>;
 
   /// ArgumentError for no slots; DeviceError if there is no such device.
@@ -36,25 +38,32 @@ class Prefetcher {
                            .remedy = "Use 2 for one batch copied ahead"});
   }
 
+  /// An input iterator over the batches on the device.
   class Iterator {
    public:
     using value_type = Batch;
     using difference_type = std::ptrdiff_t;
     using iterator_concept = std::input_iterator_tag;
+    /// The iterator of a started prefetcher.
     explicit Iterator(Prefetcher& p) : prefetcher_(&p) {}
+    /// The current batch, on the device. Valid until the iterator advances.
     const Batch& operator*() const { return *prefetcher_->prefetched_.front().batch; }
+    /// Moves to the next batch, and starts to copy another.
     Iterator& operator++() {
       prefetcher_->next();
       return *this;
     }
     void operator++(int) { ++*this; }
+    /// True after the last batch.
     bool over() const { return prefetcher_->prefetched_.empty(); }
+    /// True after the last batch.
     friend bool operator==(const Iterator& i, std::default_sentinel_t) { return i.over(); }
 
    private:
     Prefetcher* prefetcher_;
   };
 
+  /// Starts over, with the first batches under way.
   Iterator begin() {
     prefetched_.clear();
     waiting_.reset();
@@ -64,6 +73,7 @@ class Prefetcher {
     fill();
     return Iterator(*this);
   }
+  /// The end of the batches.
   std::default_sentinel_t end() const { return {}; }
 
  private:
@@ -130,7 +140,7 @@ class Prefetcher {
   std::optional<std::ranges::iterator_t<V>> at_;
   bool fresh_ = true, over_ = false;
   std::optional<Batch> waiting_;  ///< taken from the source, and not moved yet
-  std::deque<Slot> prefetched_;   ///< the first is given out
+  std::deque<Slot> prefetched_;        ///< the first is given out
 };
 
 /// `batches` is kept by reference if it is an lvalue.

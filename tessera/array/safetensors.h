@@ -25,10 +25,10 @@ inline constexpr std::uint64_t most_safetensors_header = 100'000'000;
 
 /// What a file says of one tensor.
 struct SafetensorsTensor {
-  std::string name;
-  std::string dtype_name;      ///< as in the file: "F32"
-  std::optional<DType> dtype;  ///< nothing: a dtype that Tessera has not, as F8_E4M3
-  Shape shape;
+  std::string name;                     ///< The tensor's name.
+  std::string dtype_name;               ///< as in the file: "F32"
+  std::optional<DType> dtype;           ///< nothing: a dtype that Tessera has not, as F8_E4M3
+  Shape shape;                          ///< The tensor's extents.
   std::uint64_t offset = 0, bytes = 0;  ///< of its elements, from the start of the file
   std::uint64_t described_at = 0;       ///< where the header tells of it, from the start of the file
 };
@@ -45,6 +45,7 @@ class SafetensorsFile {
   /// The same of bytes that outlive the result; `name` stands for the file in messages.
   static SafetensorsFile parse(std::span<const std::byte> bytes, std::string name);
 
+  /// The name of the file, for messages.
   const std::string& name() const { return name_; }
   /// All tensors, in the order of the header.
   std::span<const SafetensorsTensor> tensors() const { return tensors_; }

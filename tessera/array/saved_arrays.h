@@ -8,6 +8,7 @@
 
 namespace tessera {
 
+/// Options of load_arrays.
 struct LoadArraysOptions {
   bool partial = false;  ///< load what fits instead of nothing; the report says what did not
   /// Convert floating-point arrays that have another floating-point dtype in the file (f16 or bf16 into f32), rounding
@@ -17,7 +18,7 @@ struct LoadArraysOptions {
 
 /// What became of a load, by names.
 struct LoadReport {
-  std::vector<std::string> loaded;
+  std::vector<std::string> loaded;      ///< Paths that were loaded.
   std::vector<std::string> missing;     ///< in the structure, not in the file
   std::vector<std::string> unexpected;  ///< in the file, not in the structure
   std::vector<std::string> mismatched;  ///< "weight is (2, 3) F32 in the file and (3, 2) F32 here"

@@ -13,8 +13,8 @@ namespace tessera {
 /// What a function given to map_arrays may give instead of a part: the part, and whether it is another than before.
 template <class T>
 struct Mapped {
-  T part;
-  bool changed = true;
+  T part;               ///< The part, or what replaces it.
+  bool changed = true;  ///< False if it is the same as before.
 };
 
 namespace detail {

@@ -31,13 +31,17 @@ constexpr std::string_view dtype_name(DType t) {
                                         "i64",  "u64", "f16", "bf16", "f32", "f64", "index"};
   return names[static_cast<std::size_t>(t)];
 }
+/// True for f16, bf16, f32 and f64.
 constexpr bool is_float(DType t) { return t >= DType::f16 && t <= DType::f64; }
+/// True for i8 to i64 and index.
 constexpr bool is_signed_int(DType t) {
   return t == DType::i8 || t == DType::i16 || t == DType::i32 || t == DType::i64 || t == DType::index;
 }
+/// True for u8 to u64.
 constexpr bool is_unsigned_int(DType t) {
   return t == DType::u8 || t == DType::u16 || t == DType::u32 || t == DType::u64;
 }
+/// True for all integers, index included.
 constexpr bool is_int(DType t) { return is_signed_int(t) || is_unsigned_int(t); }
 
 /// The dtype with this name, as `dtype_name` writes it.
@@ -99,6 +103,7 @@ struct dtype_of_type<double> {
   static constexpr DType value = DType::f64;
 };
 
+/// The DType of a C++ type: `dtype_v<float>` is DType::f32.
 template <class T>
 inline constexpr DType dtype_v = dtype_of_type<T>::value;
 

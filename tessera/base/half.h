@@ -49,18 +49,22 @@ constexpr float bfloat16_value(std::uint16_t bits) {
 
 /// IEEE binary16 in memory.
 struct half {
-  std::uint16_t bits = 0;
+  std::uint16_t bits = 0;  ///< The bits, as they are in memory.
   constexpr half() = default;
+  /// Converts, rounding to nearest even.
   constexpr explicit half(float value) : bits(half_bits(value)) {}
+  /// Converts without loss.
   constexpr explicit operator float() const { return half_value(bits); }
   friend constexpr bool operator==(half, half) = default;
 };
 
 /// bfloat16 in memory.
 struct bfloat16 {
-  std::uint16_t bits = 0;
+  std::uint16_t bits = 0;  ///< The bits, as they are in memory.
   constexpr bfloat16() = default;
+  /// Converts, rounding to nearest even.
   constexpr explicit bfloat16(float value) : bits(bfloat16_bits(value)) {}
+  /// Converts without loss.
   constexpr explicit operator float() const { return bfloat16_value(bits); }
   friend constexpr bool operator==(bfloat16, bfloat16) = default;
 };

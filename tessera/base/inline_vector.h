@@ -34,12 +34,14 @@ class InlineVector {
   using const_reverse_iterator = std::reverse_iterator<const_iterator>;
 
   InlineVector() noexcept = default;
+  /// `count` copies of `value`.
   explicit InlineVector(std::size_t count, T value = T{}) { resize(count, value); }
   InlineVector(std::initializer_list<T> values) { assign(values.begin(), values.end()); }
   template <std::input_iterator I>
   InlineVector(I first, I last) {
     assign(first, last);
   }
+  /// A copy of a vector's elements.
   InlineVector(const std::vector<T>& values) { assign(values.begin(), values.end()); }
   InlineVector(const InlineVector& other) { copy(other); }
   InlineVector(InlineVector&& other) noexcept { take(other); }
@@ -54,14 +56,18 @@ class InlineVector {
     }
     return *this;
   }
+  /// Replaces the elements.
   InlineVector& operator=(std::initializer_list<T> values) {
     assign(values.begin(), values.end());
     return *this;
   }
   ~InlineVector() { release(); }
 
+  /// A copy of the elements as a vector.
   operator std::vector<T>() const { return {begin(), end()}; }
 
+  ///@{
+  /// As the member of std::vector of the same name.
   std::size_t size() const noexcept { return size_; }
   bool empty() const noexcept { return size_ == 0; }
   std::size_t capacity() const noexcept { return capacity_; }
@@ -137,6 +143,7 @@ class InlineVector {
   }
   iterator erase(const_iterator at) noexcept { return erase(at, at + 1); }
   iterator erase(const_iterator first, const_iterator last) noexcept {
+    /// As the member of std::vector of the same name.
     T* const to = begin() + (first - begin());
     std::copy(last, static_cast<const_iterator>(end()), to);
     size_ -= static_cast<std::uint32_t>(last - first);

@@ -21,6 +21,7 @@ inline constexpr std::int64_t most_elements = std::int64_t{1} << 48;
 /// most_elements.
 void check_shape(const char* operation, const Shape& shape);
 
+/// The number of elements of an array of this shape.
 inline std::int64_t element_count(const Shape& shape) {
   std::int64_t n = 1;
   for (auto d : shape) n *= d;
@@ -28,6 +29,7 @@ inline std::int64_t element_count(const Shape& shape) {
 }
 /// Row-major strides: the last dimension is contiguous.
 Strides contiguous_strides(const Shape& shape);
+/// True if the strides are those of row-major order without gaps.
 bool is_contiguous(const Shape& shape, const Strides& strides);
 std::string to_string(const Shape& shape);  ///< "(2, 3)"
 

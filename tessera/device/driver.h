@@ -2,6 +2,7 @@
 // What a backend implements: nothing but how to enumerate, allocate, copy, compile, launch and wait. No mathematics.
 // The layer above owns pools, events of storages, alias checks, caches and counters, and calls these under its own
 // rules.
+// Internal.
 #pragma once
 
 #include <array>

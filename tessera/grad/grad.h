@@ -14,6 +14,7 @@ namespace tessera {
 /// Which arguments of a function its gradient is by: wrt<0, 2>.
 template <std::size_t... I>
 struct Wrt {};
+/// The operands to differentiate by: `wrt<0, 2>`.
 template <std::size_t... I>
 inline constexpr Wrt<I...> wrt{};
 

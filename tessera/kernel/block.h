@@ -62,10 +62,15 @@ concept TracedArgument = Traced<std::remove_cvref_t<A>>;
   auto name(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) { \
     return detail::reduce_block<A, logical>(ir::ReduceOp::op, a, file, line);          \
   }
+/// The sum of `a` over the threads of the block; the same in every thread.
 TESSERA_BLOCK(block_sum, sum, false)  // the same result in every thread of the block
+/// The smallest `a` of the block; the same in every thread.
 TESSERA_BLOCK(block_min, min, false)
+/// The largest `a` of the block; the same in every thread.
 TESSERA_BLOCK(block_max, max, false)
+/// True if `a` is true in any thread of the block.
 TESSERA_BLOCK(block_any, or_, true)
+/// True if `a` is true in all threads of the block.
 TESSERA_BLOCK(block_all, and_, true)
 #undef TESSERA_BLOCK
 
@@ -94,12 +99,19 @@ auto block_uniform(A&& a, const char* file = __builtin_FILE(), int line = __buil
   auto name(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) { \
     return detail::subgroup_operation<A, logical>(ir::SubgroupOp::op, a, file, line);  \
   }
+/// The sum of `a` over the subgroup; the same in every lane.
 TESSERA_SUBGROUP(subgroup_sum, sum, false)
+/// The smallest `a` of the subgroup; the same in every lane.
 TESSERA_SUBGROUP(subgroup_min, min, false)
+/// The largest `a` of the subgroup; the same in every lane.
 TESSERA_SUBGROUP(subgroup_max, max, false)
+/// True if `a` is true in any lane of the subgroup.
 TESSERA_SUBGROUP(subgroup_any, any, true)
+/// True if `a` is true in all lanes of the subgroup.
 TESSERA_SUBGROUP(subgroup_all, all, true)
-TESSERA_SUBGROUP(subgroup_scan, inclusive_sum, false)            // over this lane and all before it
+/// The sum of `a` over this lane and all before it.
+TESSERA_SUBGROUP(subgroup_scan, inclusive_sum, false)  // over this lane and all before it
+/// The sum of `a` over all lanes before this one.
 TESSERA_SUBGROUP(subgroup_scan_exclusive, exclusive_sum, false)  // over all lanes before this one
 #undef TESSERA_SUBGROUP
 
@@ -108,10 +120,15 @@ TESSERA_SUBGROUP(subgroup_scan_exclusive, exclusive_sum, false)  // over all lan
   auto name(A&& a, detail::Arg<Index> lane) {                     \
     return detail::subgroup_move<A>(ir::SubgroupOp::op, a, lane); \
   }
-TESSERA_SUBGROUP(subgroup_broadcast, broadcast)        // a of that lane; the lane is the same in all
-TESSERA_SUBGROUP(subgroup_shuffle, shuffle)            // a of that lane
-TESSERA_SUBGROUP(subgroup_shuffle_xor, shuffle_xor)    // a of lane_id() ^ lane
-TESSERA_SUBGROUP(subgroup_shuffle_up, shuffle_up)      // a of lane_id() - lane
+/// `a` of lane `lane`, which is the same in all lanes.
+TESSERA_SUBGROUP(subgroup_broadcast, broadcast)  // a of that lane; the lane is the same in all
+/// `a` of lane `lane`.
+TESSERA_SUBGROUP(subgroup_shuffle, shuffle)  // a of that lane
+/// `a` of lane `lane_id() ^ lane`.
+TESSERA_SUBGROUP(subgroup_shuffle_xor, shuffle_xor)  // a of lane_id() ^ lane
+/// `a` of lane `lane_id() - lane`.
+TESSERA_SUBGROUP(subgroup_shuffle_up, shuffle_up)  // a of lane_id() - lane
+/// `a` of lane `lane_id() + lane`.
 TESSERA_SUBGROUP(subgroup_shuffle_down, shuffle_down)  // a of lane_id() + lane
 #undef TESSERA_SUBGROUP
 

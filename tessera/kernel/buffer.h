@@ -55,11 +55,15 @@ class DeviceBuffer {
   DeviceBuffer(std::initializer_list<T> host, Device device = current_device())
       : DeviceBuffer(std::span(host.begin(), host.size()), device) {}
 
+  /// The number of elements.
   std::uint64_t size() const { return raw_.size(); }
+  /// The device that has the memory.
   Device device() const { return raw_.view().storage->device(); }
   /// ArgumentError if the numbers of elements differ. `host` may be reused on return.
   void upload(std::span<const T> host) { raw_.upload(host.data(), host.size()); }
+  /// Copies the elements to host memory; blocks. Throws ArgumentError if the numbers of elements differ.
   void download(std::span<T> host) const { raw_.download(host.data(), host.size()); }
+  /// Copies the elements into a vector; blocks.
   std::vector<T> to_vector() const {
     if constexpr (std::same_as<T, bool>) {  // std::vector<bool> has no elements in memory
       const auto bytes = std::make_unique<bool[]>(size());
@@ -71,6 +75,7 @@ class DeviceBuffer {
       return host;
     }
   }
+  /// Sets every element.
   void fill(T value) {
     if constexpr (detail::StructElement<T>) {
       upload(std::vector<T>(size(), value));
@@ -87,6 +92,7 @@ class DeviceBuffer {
   detail::RawBuffer raw_;
 };
 
+/// The whole buffer as an argument of a launch.
 template <class T>
 BufferView kernel_argument(const DeviceBuffer<T>& buffer, ir::Access) {
   return buffer.view();

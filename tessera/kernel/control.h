@@ -14,11 +14,17 @@ namespace tessera {
     detail::note(file, line);                                                                                   \
     return Val<Index>(detail::NodeRef{detail::index(ir::IndexKind::name, dimension)});                          \
   }
+/// The thread's index in the whole grid: `block_id * block_size + thread_id`.
 TESSERA_INDEX(global_id)  // block_id * block_size + thread_id
+/// The number of threads in the grid; of a map kernel the extent.
 TESSERA_INDEX(grid_size)  // threads in the grid; of a map kernel the extent
+/// The thread's index in its block.
 TESSERA_INDEX(thread_id)  // within the block
+/// The block's index in the grid.
 TESSERA_INDEX(block_id)
-TESSERA_INDEX(block_size)   // a number known while tracing
+/// The number of threads in a block, known while tracing.
+TESSERA_INDEX(block_size)  // a number known while tracing
+/// The number of blocks in the grid.
 TESSERA_INDEX(block_count)  // blocks in the grid
 #undef TESSERA_INDEX
 #define TESSERA_INDEX(name)                                                                  \
@@ -26,9 +32,13 @@ TESSERA_INDEX(block_count)  // blocks in the grid
     detail::note(file, line);                                                                \
     return Val<Index>(detail::NodeRef{detail::index(ir::IndexKind::name, 0)});               \
   }
-TESSERA_INDEX(lane_id)         // within the subgroup
-TESSERA_INDEX(subgroup_id)     // within the block; subgroups are cut from linear thread ids
-TESSERA_INDEX(subgroup_size)   // 1 to 128, as the device has it
+/// The thread's index in its subgroup.
+TESSERA_INDEX(lane_id)  // within the subgroup
+/// The subgroup's index in the block; subgroups consist of consecutive linear thread ids.
+TESSERA_INDEX(subgroup_id)  // within the block; subgroups are cut from linear thread ids
+/// The number of lanes of a subgroup: 1 to 128, depending on the device.
+TESSERA_INDEX(subgroup_size)  // 1 to 128, as the device has it
+/// The number of subgroups in the block, rounded up.
 TESSERA_INDEX(subgroup_count)  // in the block, rounded up
 #undef TESSERA_INDEX
 

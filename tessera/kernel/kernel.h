@@ -15,7 +15,7 @@ namespace tessera {
 
 /// The threads of a block: made by `block`.
 struct BlockShape {
-  std::array<std::uint32_t, 3> size;
+  std::array<std::uint32_t, 3> size;  ///< Threads along each dimension.
 };
 /// Blocks of x, x * y or x * y * z threads, 1024 at most.
 constexpr BlockShape block(std::uint32_t x, std::uint32_t y = 1, std::uint32_t z = 1) { return {{x, y, z}}; }
@@ -114,10 +114,12 @@ class BlockKernel : public detail::TracedKernel<P...> {
   void launch(const Extent& threads, A&&... arguments) const {
     this->launch_shape(nullptr, rounded_up(threads), arguments...);
   }
+  /// Launches into `queue`, with this many blocks.
   template <class... A>
   void launch_on(Queue& queue, const Blocks& blocks, A&&... arguments) const {
     this->launch_shape(&queue, blocks.size(this->name()), arguments...);
   }
+  /// Launches into `queue`, with as many blocks as this many threads need.
   template <class... A>
   void launch_on(Queue& queue, const Extent& threads, A&&... arguments) const {
     this->launch_shape(&queue, rounded_up(threads), arguments...);

@@ -15,13 +15,16 @@ namespace tessera {
 /// ArgumentError if one is negative.
 class Extent {
  public:
+  /// One to three extents, the first varying fastest. Negative ones are refused by the launch.
   template <std::integral... N>
     requires(sizeof...(N) >= 1 && sizeof...(N) <= 3)
   Extent(N... n) {
     std::size_t d = 0;
     ((negative_ = negative_ || (std::is_signed_v<N> && n < N{}), size_[d++] = static_cast<std::uint64_t>(n)), ...);
   }
+  /// Three extents.
   Extent(const std::array<std::uint64_t, 3>& n) : size_(n) {}
+  /// The extents; throws ArgumentError, with the kernel's name, if one is negative.
   const std::array<std::uint64_t, 3>& size(const std::string& kernel) const {
     if (negative_) refuse(kernel);
     return size_;
@@ -36,6 +39,7 @@ class Extent {
 /// How many blocks: `blocks(x)`, `blocks(x, y)` or `blocks(x, y, z)`.
 class Blocks {
  public:
+  /// The numbers of blocks; throws ArgumentError, with the kernel's name, if one is negative.
   const std::array<std::uint64_t, 3>& size(const std::string& kernel) const { return size_.size(kernel); }
 
  private:
@@ -45,6 +49,7 @@ class Blocks {
   friend Blocks blocks(N... n);
   Extent size_;
 };
+/// A number of blocks, for launches of block kernels: `k.launch(blocks(n), ...)`.
 template <std::integral... N>
 Blocks blocks(N... n) {
   static_assert(sizeof...(N) >= 1 && sizeof...(N) <= 3, "blocks have one to three dimensions");
@@ -55,9 +60,10 @@ Blocks blocks(N... n) {
 /// replays to come. Several arguments may have one number.
 template <detail::Literal L>
 struct Slot {
-  std::uint32_t number;
-  L value;
+  std::uint32_t number;  ///< The number by which a replay changes it.
+  L value;               ///< The value while it is recorded.
 };
+/// A scalar argument that replays of a recording can change: see Sequence::set.
 template <detail::Literal L>
 Slot<L> slot(std::uint32_t number, L value) {
   return {number, value};
@@ -68,6 +74,7 @@ Slot<L> slot(std::uint32_t number, L value) {
 // It is called at each launch, left to right; it may compute what is pending, and may look at `access` to know whether
 // the kernel writes. For a parameter Buffer<T> x must not be const. If X::value_type is an element type, it is compared
 // with the parameter's by the compiler; else the view's dtype is, at the launch.
+/// The view itself.
 inline BufferView kernel_argument(const BufferView& view, ir::Access) { return view; }
 
 namespace detail {

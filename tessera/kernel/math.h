@@ -78,27 +78,49 @@ struct SelectType<A, B> {
   auto name(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) { \
     return detail::math1<A>(ir::MathOp::op, file, line, a);                            \
   }
+/// The square root.
 TESSERA_FUNCTION(sqrt, sqrt)
+/// 1 / sqrt(a).
 TESSERA_FUNCTION(rsqrt, rsqrt)  // 1 / sqrt(a)
+/// The largest whole number that is at most `a`.
 TESSERA_FUNCTION(floor, floor)
+/// The smallest whole number that is at least `a`.
 TESSERA_FUNCTION(ceil, ceil)
+/// The whole number next to `a` towards zero.
 TESSERA_FUNCTION(trunc, trunc)
+/// The nearest whole number, ties to even.
 TESSERA_FUNCTION(rint, rint)  // to the nearest integer, ties to even
+/// e to the power of `a`.
 TESSERA_FUNCTION(exp, exp)
+/// 2 to the power of `a`.
 TESSERA_FUNCTION(exp2, exp2)
+/// The natural logarithm.
 TESSERA_FUNCTION(log, log)
+/// The logarithm to base 2.
 TESSERA_FUNCTION(log2, log2)
+/// The sine of an angle in radians.
 TESSERA_FUNCTION(sin, sin)
+/// The cosine of an angle in radians.
 TESSERA_FUNCTION(cos, cos)
+/// The hyperbolic tangent.
 TESSERA_FUNCTION(tanh, tanh)
+/// The error function.
 TESSERA_FUNCTION(erf, erf)
+/// The nearest whole number, ties to even, unlike in C.
 TESSERA_FUNCTION(round, rint)  // as NumPy's: ties to even, unlike C's
+/// The tangent of an angle in radians.
 TESSERA_FUNCTION(tan, tan)
+/// The inverse sine, in radians.
 TESSERA_FUNCTION(asin, asin)
+/// The inverse cosine, in radians.
 TESSERA_FUNCTION(acos, acos)
+/// The inverse tangent, in radians.
 TESSERA_FUNCTION(atan, atan)
+/// The hyperbolic sine.
 TESSERA_FUNCTION(sinh, sinh)
+/// The hyperbolic cosine.
 TESSERA_FUNCTION(cosh, cosh)
+/// The logarithm to base 10.
 TESSERA_FUNCTION(log10, log10)
 #undef TESSERA_FUNCTION
 
@@ -111,8 +133,11 @@ TESSERA_FUNCTION(log10, log10)
     detail::note(file, line);                                                          \
     return Val<bool>(detail::NodeRef{detail::function(a.node())});                     \
   }
+/// True if `a` is NaN.
 TESSERA_QUESTION(isnan, is_nan)
+/// True if `a` is infinite.
 TESSERA_QUESTION(isinf, is_infinite)
+/// True if `a` is neither NaN nor infinite.
 TESSERA_QUESTION(isfinite, is_finite)
 #undef TESSERA_QUESTION
 
@@ -127,10 +152,14 @@ TESSERA_QUESTION(isfinite, is_finite)
     const ir::NodeId x = detail::node_as<T>(a), y = detail::node_as<T>(b);                    \
     return Val<T>(detail::NodeRef{detail::call});                                             \
   }
-TESSERA_FUNCTION(pow, math(ir::MathOp::pow, x, y))      // a to the power of b
+/// `a` to the power of `b`.
+TESSERA_FUNCTION(pow, math(ir::MathOp::pow, x, y))  // a to the power of b
+/// The angle of the point (b, a), between -pi and pi.
 TESSERA_FUNCTION(atan2, math(ir::MathOp::atan2, x, y))  // the angle of the point (b, a), between -pi and pi
+/// sqrt(a * a + b * b), also where the squares overflow.
 TESSERA_FUNCTION(hypot, math(ir::MathOp::hypot, x, y))  // sqrt(a * a + b * b), also where the squares overflow
-TESSERA_FUNCTION(copysign, copysign(x, y))              // |a| with the sign of b
+/// |a| with the sign of `b`.
+TESSERA_FUNCTION(copysign, copysign(x, y))  // |a| with the sign of b
 #undef TESSERA_FUNCTION
 /// a * b + c, rounded once. Floats.
 template <class A, class B, class C>
@@ -171,6 +200,7 @@ auto mul_hi(A&& a, B&& b, const char* file = __builtin_FILE(), int line = __buil
   return detail::pair<A, B>(ir::BinaryOp::mul_hi, file, line, a, b);
 }
 
+/// The absolute value. That of the lowest signed integer is itself.
 template <class A>
   requires detail::any_traced<A>
 auto abs(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {

@@ -67,6 +67,7 @@ constexpr void check_factor() {
 template <class T>
 class MatrixLeft : public detail::MatrixHandle<T> {
  public:
+  /// A matrix whose elements are undefined until it is loaded.
   MatrixLeft(const char* file = __builtin_FILE(), int line = __builtin_LINE())
       : detail::MatrixHandle<T>(ir::FragmentRole::left, file, line) {
     detail::check_factor<T>();
@@ -77,6 +78,7 @@ class MatrixLeft : public detail::MatrixHandle<T> {
 template <class T>
 class MatrixRight : public detail::MatrixHandle<T> {
  public:
+  /// A matrix whose elements are undefined until it is loaded.
   MatrixRight(const char* file = __builtin_FILE(), int line = __builtin_LINE())
       : detail::MatrixHandle<T>(ir::FragmentRole::right, file, line) {
     detail::check_factor<T>();
@@ -86,6 +88,7 @@ class MatrixRight : public detail::MatrixHandle<T> {
 /// What products are added to: 16 x 16 floats, all zero where it is declared, in every round of a loop.
 class MatrixAccumulator : public detail::MatrixHandle<float> {
  public:
+  /// A matrix of zeros.
   MatrixAccumulator(const char* file = __builtin_FILE(), int line = __builtin_LINE())
       : MatrixHandle(ir::FragmentRole::accumulator, file, line) {
     detail::mma_fill(fragment(), detail::constant(DType::f32, 0.0));

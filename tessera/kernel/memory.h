@@ -113,6 +113,7 @@ class Buffer : public detail::MemoryHandle<T> {
   using detail::MemoryHandle<T>::MemoryHandle;
   Buffer(const Buffer&) = default;
   Buffer& operator=(const Buffer&) = default;
+  /// Rejected at compile time: elements are stored one by one.
   template <class U>
   void operator=(const U&) {
     static_assert(!sizeof(U), "a buffer is stored to element by element: x[i] = ...");
@@ -126,12 +127,15 @@ class Shared : public detail::OwnMemory<T> {
   static_assert(Element<T>, "shared memory holds bool, std::int8_t to std::uint64_t, half, bfloat16, float or double");
 
  public:
+  /// `n` elements, uninitialised. `n` is known while tracing.
   explicit Shared(std::uint64_t n, const char* file = __builtin_FILE(), int line = __builtin_LINE())
       : detail::OwnMemory<T>((detail::note(file, line), detail::NodeRef{detail::shared(dtype_v<T>, n)}), 0) {}
+  /// A matrix, row-major, uninitialised; read and written as `t(row, column)`.
   Shared(std::uint64_t rows, std::uint64_t columns, const char* file = __builtin_FILE(), int line = __builtin_LINE())
       : detail::OwnMemory<T>(
             (detail::note(file, line), detail::NodeRef{detail::shared(dtype_v<T>, detail::elements(rows, columns))}),
             columns) {}
+  /// Rejected at compile time: the memory has a size.
   template <class U = T>
   Shared() : detail::OwnMemory<T>(detail::NodeRef{ir::no_node}, 0) {
     detail::sized<U>();
@@ -146,13 +150,16 @@ class LocalArray : public detail::OwnMemory<T> {
                 "a local array holds bool, std::int8_t to std::uint64_t, float or double");
 
  public:
+  /// `n` elements. `n` is known while tracing.
   explicit LocalArray(std::uint64_t n, const char* file = __builtin_FILE(), int line = __builtin_LINE())
       : detail::OwnMemory<T>((detail::note(file, line), detail::NodeRef{detail::local(dtype_v<T>, n)}), 0) {}
+  /// A matrix, row-major; read and written as `t(row, column)`.
   LocalArray(std::uint64_t rows, std::uint64_t columns, const char* file = __builtin_FILE(),
              int line = __builtin_LINE())
       : detail::OwnMemory<T>(
             (detail::note(file, line), detail::NodeRef{detail::local(dtype_v<T>, detail::elements(rows, columns))}),
             columns) {}
+  /// Rejected at compile time: the memory has a size.
   template <class U = T>
   LocalArray() : detail::OwnMemory<T>(detail::NodeRef{ir::no_node}, 0) {
     detail::sized<U>();
@@ -191,12 +198,19 @@ using AtomicArg = Arg<std::type_identity_t<std::remove_const_t<T>>>;
     return OldValue<std::remove_const_t<T>>(                                                   \
         detail::NodeRef{detail::atomic(ir::AtomicOp::op, b.memory(), i.node(), v.node())});    \
   }
+/// Adds `v` to element `i` atomically; returns the value before.
 TESSERA_ATOMIC(atomic_add, add, check_atomic)
+/// Stores the smaller of `v` and element `i` atomically; returns the value before.
 TESSERA_ATOMIC(atomic_min, min, check_atomic)
+/// Stores the larger of `v` and element `i` atomically; returns the value before.
 TESSERA_ATOMIC(atomic_max, max, check_atomic)
+/// Stores `v` into element `i` atomically; returns the value before.
 TESSERA_ATOMIC(atomic_exchange, exchange, check_atomic)
+/// Stores the bitwise and with `v` into element `i` atomically; returns the value before.
 TESSERA_ATOMIC(atomic_and, and_, check_atomic_bits)
+/// Stores the bitwise or with `v` into element `i` atomically; returns the value before.
 TESSERA_ATOMIC(atomic_or, or_, check_atomic_bits)
+/// Stores the bitwise exclusive or with `v` into element `i` atomically; returns the value before.
 TESSERA_ATOMIC(atomic_xor, xor_, check_atomic_bits)
 #undef TESSERA_ATOMIC
 

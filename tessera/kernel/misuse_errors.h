@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lines that cannot be meant as they are written, as somebody who comes from CUDA, C or std writes them: functions that
 // exist to say what to write instead. Each is worse than every function that works, and takes values of kernels alone.
+// Internal: none of these functions can be called.
 #pragma once
 
 #include "tessera/kernel/block.h"

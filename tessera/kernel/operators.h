@@ -87,24 +87,41 @@ auto indirect(Op op, const std::remove_reference_t<A>& a, const std::remove_refe
     return detail::indirect<detail::Kind::kind, A, B>(ir::op, a, b);                                                 \
   }
 
+/// The sum.
 TESSERA_OPERATOR(+, number, BinaryOp::add)
+/// The difference.
 TESSERA_OPERATOR(-, number, BinaryOp::sub)
+/// The product.
 TESSERA_OPERATOR(*, number, BinaryOp::mul)
+/// The quotient; of integers towards zero.
 TESSERA_OPERATOR(/, number, BinaryOp::div)
+/// The remainder, with the sign of the left operand.
 TESSERA_OPERATOR(%, number, BinaryOp::rem)
+/// The bitwise and; of bools the logical one.
 TESSERA_OPERATOR(&, bits, BinaryOp::and_)
+/// The bitwise or; of bools the logical one.
 TESSERA_OPERATOR(|, bits, BinaryOp::or_)
+/// The bitwise exclusive or; of bools the logical one.
 TESSERA_OPERATOR(^, bits, BinaryOp::xor_)
+/// The left operand shifted left.
 TESSERA_OPERATOR(<<, shift, BinaryOp::shl)
+/// The left operand shifted right; copies of the sign for signed integers.
 TESSERA_OPERATOR(>>, shift, BinaryOp::shr)
+/// True if the left operand is less.
 TESSERA_OPERATOR(<, order, CompareOp::lt)
 TESSERA_OPERATOR(<=, order, CompareOp::le)
+/// True if the left operand is at most the right one.
 TESSERA_OPERATOR(>, order, CompareOp::gt)
+/// True if the left operand is greater.
 TESSERA_OPERATOR(>=, order, CompareOp::ge)
+/// True if the left operand is at least the right one.
 TESSERA_OPERATOR(==, equality, CompareOp::eq)
+/// True if the operands differ.
 TESSERA_OPERATOR(!=, equality, CompareOp::ne)
 // Unlike in C++, both sides are computed: guard a load by if_ or load_if.
+/// The logical and; unlike in C++ both operands are computed.
 TESSERA_OPERATOR(&&, logic, BinaryOp::and_)
+/// The logical or; unlike in C++ both operands are computed.
 TESSERA_OPERATOR(||, logic, BinaryOp::or_)
 #undef TESSERA_OPERATOR
 
@@ -121,8 +138,11 @@ TESSERA_OPERATOR(||, logic, BinaryOp::or_)
       return Val<T>(detail::NodeRef{ir::no_node});                              \
   }
 
+/// The negative.
 TESSERA_OPERATOR(-, number, neg)
+/// The bitwise complement.
 TESSERA_OPERATOR(~, bits, not_)
+/// The logical not.
 TESSERA_OPERATOR(!, logic, not_)
 #undef TESSERA_OPERATOR
 

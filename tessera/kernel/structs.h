@@ -44,12 +44,15 @@ class StructRef {
   using FieldValue = std::conditional_t<std::is_const_v<T>, ReadOnlyElement<F>, BufferElement<F>>;
 
  public:
+  /// The struct's type.
   using kernel_struct = T;
+  /// The struct at `index` of a buffer; made by Buffer::operator[].
   StructRef(ir::NodeId memory, ir::NodeId index) : memory_(memory), index_(index) {}
   StructRef(const StructRef&) = default;
 
   // One for each type of field: a template could not tell the caller's line. KernelError for a field that is not at a
   // multiple of 4 bytes.
+  /// The field, to be read or assigned to. Throws KernelError if it is not at a multiple of 4 bytes.
   auto operator[](detail::MemberPointer<S, std::int32_t> f) const { return field(f); }
   auto operator[](detail::MemberPointer<S, std::uint32_t> f) const { return field(f); }
   auto operator[](detail::MemberPointer<S, float> f) const { return field(f); }
@@ -66,6 +69,7 @@ class StructRef {
     return Val<float>(detail::NodeRef{ir::no_node});
   }
 
+  /// Rejected at compile time: structs are stored field by field.
   template <class U>
   void operator=(const U&) const {
     static_assert(!sizeof(U), "structs are stored field by field: b[i][&S::mass] = ...");
@@ -91,7 +95,9 @@ class Buffer<T> {
   using S = std::remove_const_t<T>;
 
  public:
+  /// The struct's type.
   using kernel_memory = T;
+  /// The buffer that a kernel's parameter stands for.
   explicit Buffer(detail::NodeRef n) : id_(n.id) { detail::check_struct<S>(); }
 
   /// Structs, as given at launch.
@@ -101,6 +107,7 @@ class Buffer<T> {
   }
   /// The struct at i.
   StructRef<T> operator[](detail::Subscript i) const { return StructRef<T>(id_, i.node()); }
+  /// The buffer's node in the IR.
   ir::NodeId memory() const { return id_; }
 
  private:

@@ -98,6 +98,7 @@ class Val : public detail::HostConversions<T> {
                 "Val<T> is of bool, std::int8_t to std::uint64_t, half, bfloat16, float, double or Index");
 
  public:
+  /// Marks a plain value for the operators.
   using plain = void;
 
   /// Copying notes the line: operators take their operands by value, and so know where they stand.
@@ -121,12 +122,14 @@ class Val : public detail::HostConversions<T> {
   }
   explicit Val(detail::NodeRef n) : id_(n.id) {}
 
+  /// The value's node in the IR.
   ir::NodeId node() const { return id_; }
 
   Val& operator=(const Val&) {
     static_assert(!sizeof(T), "a Val never changes: declare it Var<T>");
     return *this;
   }
+  /// Rejected at compile time: one number has no elements.
   template <class U = T>
   Val operator[](const auto&) const {
     static_assert(!sizeof(U),
@@ -145,14 +148,19 @@ class Val : public detail::HostConversions<T> {
     static_assert(!sizeof(U), "a Val never changes: declare it Var<T>"); \
     return *this;                                                        \
   }
+  ///@{
+  /// Rejected at compile time: a Val never changes.
   TESSERA_STEP(++)
   TESSERA_STEP(--)
+  ///@}
 #undef TESSERA_STEP
 #define TESSERA_ASSIGNMENT(symbol)                                       \
   template <class U>                                                     \
   void operator symbol(U&&) {                                            \
     static_assert(!sizeof(U), "a Val never changes: declare it Var<T>"); \
   }
+  ///@{
+  /// Rejected at compile time: a Val never changes.
   TESSERA_ASSIGNMENT(=)
   TESSERA_ASSIGNMENT(+=)
   TESSERA_ASSIGNMENT(-=)
@@ -164,6 +172,7 @@ class Val : public detail::HostConversions<T> {
   TESSERA_ASSIGNMENT(^=)
   TESSERA_ASSIGNMENT(<<=)
   TESSERA_ASSIGNMENT(>>=)
+  ///@}
 #undef TESSERA_ASSIGNMENT
 
  private:
@@ -251,6 +260,7 @@ class Var : public detail::HostConversions<T> {
     set(other.node());
     return *this;
   }
+  /// Stores a value of the same type, or a literal.
   template <class U>
     requires(!std::same_as<std::remove_cvref_t<U>, Var>)
   Var& operator=(U&& u) & {
@@ -264,10 +274,13 @@ class Var : public detail::HostConversions<T> {
     set(detail::compound<T>(ir::BinaryOp::op, node(), u)); \
     return *this;                                          \
   }
+  /// Computes with the value it has, and stores the result.
+  ///@{
   TESSERA_COMPOUND_ASSIGNMENTS(TESSERA_ASSIGNMENT)
+  ///@}
 #undef TESSERA_ASSIGNMENT
-  Var& operator++() & { return *this += 1; }
-  Var& operator--() & { return *this -= 1; }
+  Var& operator++() & { return *this += 1; }  ///< Adds one.
+  Var& operator--() & { return *this -= 1; }  ///< Subtracts one.
   /// These give the value before.
   Val<T> operator++(int) & {
     const Val<T> before = get();
@@ -288,6 +301,8 @@ class Var : public detail::HostConversions<T> {
     return captured_copy<U>();                           \
   }                                                      \
   const Var& operator symbol(const Var&) const& { return captured_copy<T>(); }
+  ///@{
+  /// Rejected at compile time: this Var is const, a copy captured by [=].
   TESSERA_ASSIGNMENT(=, )
   TESSERA_COMPOUND_ASSIGNMENTS(TESSERA_ASSIGNMENT)
 #undef TESSERA_ASSIGNMENT
@@ -295,6 +310,7 @@ class Var : public detail::HostConversions<T> {
   const Var& operator++(int) const& { return captured_copy<T>(); }
   const Var& operator--() const& { return captured_copy<T>(); }
   const Var& operator--(int) const& { return captured_copy<T>(); }
+  ///@}
 
  private:
   template <class U>
@@ -318,9 +334,9 @@ Var(U&&) -> Var<std::conditional_t<std::same_as<std::remove_cvref_t<U>, double>,
 template <class T>
 class OldValue : public detail::HostConversions<T> {
  public:
-  using old = void;
-  explicit OldValue(detail::NodeRef n) : id_(n.id) {}
-  ir::NodeId node() const { return id_; }
+  using old = void;                                    ///< Marks the type for the operators.
+  explicit OldValue(detail::NodeRef n) : id_(n.id) {}  ///< Made by atomics.
+  ir::NodeId node() const { return id_; }              ///< The value's node in the IR.
 
  private:
   ir::Handle id_;
@@ -332,6 +348,7 @@ class Vec {
   static_assert(detail::ValueType<T> && n >= 2 && n <= 4, "a vector has 2, 3 or 4 elements");
 
  public:
+  /// A vector of `n` values or literals.
   template <class... U>
     requires(sizeof...(U) == n)
   Vec(const U&... elements) : id_(detail::make_vector({detail::Arg<T>(elements).node()...})) {}
@@ -340,7 +357,7 @@ class Vec {
   Val<T> operator[](int lane) const {
     return Val<T>(detail::NodeRef{detail::extract(id_, static_cast<std::uint32_t>(lane))});
   }
-  ir::NodeId node() const { return id_; }
+  ir::NodeId node() const { return id_; }  ///< The vector's node in the IR.
 
  private:
   ir::Handle id_;
@@ -367,6 +384,7 @@ struct Assigned : Val<T> {
 template <class T>
 class BufferElement : public Val<T> {
  public:
+  /// Made by a buffer's operator[].
   BufferElement(ir::NodeId memory, const detail::Subscript& i)
       : Val<T>(detail::NodeRef{detail::load(memory, i.node())}),
         memory_(memory),
@@ -397,28 +415,38 @@ class BufferElement : public Val<T> {
     detail::check_compound<T, U>();                                     \
     return set(detail::compound<T>(ir::BinaryOp::op, this->node(), u)); \
   }
+  ///@{
+  /// Computes with the value that was read, and stores the result.
   TESSERA_COMPOUND_ASSIGNMENTS(TESSERA_ASSIGNMENT)
+  ///@}
 #undef TESSERA_ASSIGNMENT
 #define TESSERA_ASSIGNMENT(symbol, op)                                                                            \
   template <class U>                                                                                              \
   void operator symbol(U&&)& {                                                                                    \
     static_assert(!sizeof(U), "this name is the value that was read, not its place: to store, write b[i] = ..."); \
   }
+  ///@{
+  /// Rejected at compile time: a named element is the value that was read; to store, write `b[i] = ...`.
   TESSERA_ASSIGNMENT(=, )
   TESSERA_COMPOUND_ASSIGNMENTS(TESSERA_ASSIGNMENT)
+  ///@}
 #undef TESSERA_ASSIGNMENT
 
   // b[i]++ gives the value before, ++b[i] the one after.
-  auto operator++() && { return std::move(*this) += 1; }
-  auto operator--() && { return std::move(*this) -= 1; }
+  auto operator++() && { return std::move(*this) += 1; }  ///< Adds one; returns the value after.
+  auto operator--() && { return std::move(*this) -= 1; }  ///< Subtracts one; returns the value after.
+  /// Adds one; returns the value before.
   Val<T> operator++(int) && {
     std::move(*this) += 1;
     return *this;
   }
+  /// Subtracts one; returns the value before.
   Val<T> operator--(int) && {
     std::move(*this) -= 1;
     return *this;
   }
+  ///@{
+  /// Rejected at compile time: memory is read and written by index.
   TESSERA_NO_STEPS(&)
   template <class U = T>
   const void* operator&() && {
@@ -434,6 +462,7 @@ class BufferElement : public Val<T> {
   void store(const auto&...) const {
     detail::read_by_name<U>();
   }
+  ///@}
 
  private:
   auto set(ir::NodeId value) const {
@@ -454,6 +483,7 @@ class BufferElement : public Val<T> {
 template <class T>
 class ReadOnlyElement : public Val<T> {
  public:
+  /// Made by a buffer's operator[].
   ReadOnlyElement(ir::NodeId memory, const detail::Subscript& i)
       : Val<T>(detail::NodeRef{detail::load(memory, i.node())}) {}
   ReadOnlyElement(const detail::FieldRef& field, const char*, int)
@@ -461,6 +491,8 @@ class ReadOnlyElement : public Val<T> {
   ReadOnlyElement(const ReadOnlyElement& other, const char* file = __builtin_FILE(), int line = __builtin_LINE())
       : Val<T>(other, file, line) {}
 
+  ///@{
+  /// Rejected at compile time: the buffer is read-only in this kernel.
   void operator=(const ReadOnlyElement&) {
     static_assert(!sizeof(T), "this buffer is read-only in this kernel: declare it Buffer<T>");
   }
@@ -483,6 +515,7 @@ class ReadOnlyElement : public Val<T> {
     detail::read_by_name<U>();
     return *this;
   }
+  ///@}
 };
 #undef TESSERA_COMPOUND_ASSIGNMENTS
 #undef TESSERA_NO_STEPS

@@ -13,19 +13,20 @@ namespace tessera {
 
 /// The function of the gate in a feed-forward part.
 enum class Gate : std::uint8_t {
-  silu,
-  gelu  ///< in its tanh form
+  silu,  ///< x * sigmoid(x)
+  gelu   ///< in its tanh form
 };
 
+/// One architecture: how its decoder differs from Llama's.
 struct Architecture {
-  std::string_view name;    ///< as `general.architecture` has it
-  std::string_view models;  ///< for people: which these are
-  RotaryPairs pairs = RotaryPairs::halves;
-  Gate gate = Gate::silu;
-  bool head_norms = false;        ///< queries and keys of each head are normed before they rotate
-  bool post_norms = false;        ///< what attention and feed-forward give is normed, too
-  bool scaled_embedding = false;  ///< by the root of the width
-  bool caps = false;              ///< scores and logits may be capped (the metadata say at what)
+  std::string_view name;                    ///< as `general.architecture` has it
+  std::string_view models;                  ///< for people: which these are
+  RotaryPairs pairs = RotaryPairs::halves;  ///< Which elements of a head rotate together.
+  Gate gate = Gate::silu;                   ///< The function of the gate.
+  bool head_norms = false;                  ///< queries and keys of each head are normed before they rotate
+  bool post_norms = false;                  ///< what attention and feed-forward give is normed, too
+  bool scaled_embedding = false;            ///< by the root of the width
+  bool caps = false;                        ///< scores and logits may be capped (the metadata say at what)
   /// Of so many layers one after the other the last sees all and the others a window; 1: all layers have the window; 0:
   /// none has one.
   std::int64_t window_period = 0;
@@ -39,7 +40,8 @@ struct Architecture {
   bool temperature = false;  ///< queries may be scaled by their position (the metadata say how)
 };
 
-std::span<const Architecture> known_architectures();
+std::span<const Architecture> known_architectures();  ///< All architectures that can be run.
+/// The architecture of this name; null if it is not known.
 const Architecture* find_architecture(std::string_view name);
 /// "llama, qwen2, ..." for messages.
 std::string architecture_names();

@@ -48,11 +48,12 @@ Conversation conversation_of_json(std::string_view json, const std::string& name
 
 /// The texts around what a model thinks before it answers.
 struct ThinkingMarks {
-  std::string_view open, close;
+  std::string_view open, close;  ///< The marks.
 };
 /// Those of the common families, "<think>" first.
 std::span<const ThinkingMarks> thinking_marks();
 
+/// Options of ChatTemplate::prompt.
 struct ChatPromptOptions {
   bool add_generation_prompt = true;  ///< what begins an answer is written behind the last turn
   /// Further names for the template: a JSON object such as {"enable_thinking": false}. Empty: none.
@@ -65,11 +66,12 @@ struct ChatPromptOptions {
 struct ChatPrompt {
   std::string text;                         ///< as the template writes it
   std::vector<EncodeOptions::Range> plain;  ///< bytes of it that are of the conversation, not of the template
-  std::vector<TokenId> tokens;
+  std::vector<TokenId> tokens;              ///< The tokens of `text`.
   /// If `text` ends behind an opening mark of thinking: its index in thinking_marks(). The answer begins with thoughts.
   std::optional<std::size_t> thinking;
 };
 
+/// Writes conversations as a model was trained to read them.
 class ChatTemplate {
  public:
   /// The template of a file: "tokenizer.chat_template", or the variant "tokenizer.chat_template.NAME" if one is named;
@@ -79,12 +81,13 @@ class ChatTemplate {
   static ChatTemplate of(const GgufFile& file, std::string_view name = {}, bool tools = false);
   /// One of `families()`, each after the model cards of its family; ArgumentError for another name.
   static ChatTemplate built_in(std::string_view family);
-  static std::vector<std::string> families();
+  static std::vector<std::string> families();  ///< The families that have a built-in template.
   /// From a template's text. FormatError as of `of`, with `name`.
   ChatTemplate(std::string_view source, std::string name);
 
   /// "the file's chat template", "the built-in chat template chatml", ...
   const std::string& name() const { return name_; }
+  /// True if the template is one of the library's own.
   bool is_built_in() const { return built_in_; }
   /// Whether it tells a model of tools, and writes down calls and their results.
   bool takes_tools() const { return call_style_ != CallStyle::none; }
@@ -133,13 +136,15 @@ class ThinkingSplitter {
   /// `inside`: the prompt opened the part already (ChatPrompt::thinking).
   explicit ThinkingSplitter(std::optional<std::size_t> inside = {});
 
+  /// Text that can be given out, sorted into thoughts and answer.
   struct Parts {
-    std::string thinking, text;
+    std::string thinking, text;  ///< thoughts, and what is not a thought
   };
   /// What can be given out now, thoughts before text.
   Parts push(std::string_view piece);
   /// The end: what was held back.
   Parts flush();
+  /// True inside a thought.
   bool inside() const { return state_ == State::inside; }
 
  private:

@@ -16,23 +16,26 @@ enum class WhenFull : std::uint8_t {
   shift,   ///< the oldest turns behind the system prompt are left out of what the model reads
 };
 
+/// Options of ChatSession.
 struct ChatOptions {
-  ChatPromptOptions prompt;
-  GenerateOptions generate;
-  std::int64_t context = 0;  ///< tokens at most; 0: what the model was made for, at most 8,192
-  WhenFull when_full = WhenFull::refuse;
+  ChatPromptOptions prompt;               ///< How the conversation is written.
+  GenerateOptions generate;               ///< How answers are generated.
+  std::int64_t context = 0;               ///< tokens at most; 0: what the model was made for, at most 8,192
+  WhenFull when_full = WhenFull::refuse;  ///< What happens when the context is full.
 };
 
 /// Gets what is answered as it comes, whole characters only: some of the thoughts, then some of the text; false ends
 /// it.
 using AnswerCallback = std::function<bool(const ThinkingSplitter::Parts&)>;
 
+/// An answer, and how it was made.
 struct ChatAnswer {
-  ChatMessage message;
-  GenerateResult result;
+  ChatMessage message;        ///< The answer as a message of the conversation.
+  GenerateResult result;      ///< Tokens, times and the reason why it ended.
   std::int64_t left_out = 0;  ///< messages that the model did not read any more, of all
 };
 
+/// A conversation with a model.
 class ChatSession {
  public:
   /// The model outlives it. ArgumentError: a number of the options is out of its range, or there are tools and the
@@ -50,10 +53,15 @@ class ChatSession {
   /// What the template makes of the conversation, and the ArgumentError if it does not fit: as `answer` begins.
   ChatPrompt prompt() const;
 
+  /// The options, which apply from the next answer on.
   ChatOptions& options() { return options_; }
+  /// The template by which the conversation is written.
   const ChatTemplate& chat_template() const { return template_; }
+  /// The number of tokens that fit.
   std::int64_t context() const { return session_.context(); }
+  /// The model.
   const LanguageModel& model() const { return model_; }
+  /// The session below, with the tokens read so far.
   const TextSession& text() const { return session_; }
 
  private:

@@ -11,6 +11,7 @@
 
 namespace tessera {
 
+/// Reads tokens one at a time by replaying recorded work.
 class Decoder {
  public:
   /// Both live as long as the decoder, at the same place. The cache may be read into, truncated and assigned again by

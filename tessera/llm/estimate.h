@@ -14,14 +14,20 @@ namespace tessera {
 
 /// The guess of `estimate_inference_memory`; "mb" and "gb" are 2^20 and 2^30 bytes.
 struct InferenceMemoryEstimate {
+  /// Bytes of the weights, of the keys and values, of intermediate results, and of all together.
   std::uint64_t model_bytes = 0, kv_cache_bytes = 0, activation_bytes = 0, total_bytes = 0;
+  /// Weights in MiB.
   double model_mb() const { return static_cast<double>(model_bytes) / (1u << 20); }
+  /// Keys and values in MiB.
   double kv_cache_mb() const { return static_cast<double>(kv_cache_bytes) / (1u << 20); }
+  /// Intermediate results in MiB.
   double activation_mb() const { return static_cast<double>(activation_bytes) / (1u << 20); }
+  /// All together in MiB.
   double total_mb() const { return static_cast<double>(total_bytes) / (1u << 20); }
+  /// All together in GiB.
   double total_gb() const { return static_cast<double>(total_bytes) / (1u << 30); }
 };
-std::string to_string(const InferenceMemoryEstimate& estimate);
+std::string to_string(const InferenceMemoryEstimate& estimate);  ///< a line for people
 
 /// torchless's formula for a Llama with untied output, heads of hidden / heads numbers, and everything in numbers of
 /// `dtype_bytes`: weights, keys and values of `context` tokens, and two rows of activations. It knows no block formats,
@@ -34,31 +40,34 @@ InferenceMemoryEstimate estimate_inference_memory(std::int64_t hidden, std::int6
 
 /// How a model will be used. Numbers of tokens.
 struct MemoryOptions {
-  std::int64_t context = 0;  ///< of prompt and answer together; 0: what the model was made for
-  std::int64_t prompt = 0;   ///< 0: the whole context but one
-  std::int64_t batch = 256;
-  DType cache_dtype = DType::f16;
+  std::int64_t context = 0;        ///< of prompt and answer together; 0: what the model was made for
+  std::int64_t prompt = 0;         ///< 0: the whole context but one
+  std::int64_t batch = 256;        ///< Tokens of the prompt that are read at once.
+  DType cache_dtype = DType::f16;  ///< The dtype of keys and values.
 };
 
 /// Bytes on one device. `peak` is the most that loading, the prompt and the answer need at once, with what the pool
 /// keeps for reuse.
 struct DeviceMemory {
-  Device device;
-  std::int64_t layers = 0;
+  Device device;            ///< The device.
+  std::int64_t layers = 0;  ///< Layers that it gets.
+  /// Bytes of the weights, of the keys and values, and the most that is used at a time.
   std::uint64_t weights = 0, cache = 0, peak = 0;
   std::string bound;       ///< what bounds it: "the device's memory", "TESSERA_MEMORY_LIMIT"
   std::uint64_t free = 0;  ///< when asked; for a GPU less what its driver may want for itself (2 %, at most 256 MiB)
   std::uint64_t work() const { return peak - std::min(peak, weights + cache); }  ///< activations and rounding
+  /// True if the peak is not more than what is free.
   bool fits() const { return peak <= free; }
 };
 
+/// What a model needs on each device.
 struct ModelMemory {
-  std::string file;
-  std::int64_t context = 0, prompt = 0, batch = 0;
-  std::vector<Device> layers;         ///< of each layer, as Llama::load wants it
+  std::string file;                                 ///< The model's file.
+  std::int64_t context = 0, prompt = 0, batch = 0;  ///< The numbers that the estimate is for, in tokens.
+  std::vector<Device> layers;                       ///< of each layer, as Llama::load wants it
   std::vector<DeviceMemory> devices;  ///< those asked for, in that order; one that gets no layers needs nothing
-  bool fits() const;
-  void require() const;  ///< OutOfMemory with what is needed and free on each device, unless it fits
+  bool fits() const;                  ///< True if it fits on each device.
+  void require() const;               ///< OutOfMemory with what is needed and free on each device, unless it fits
 };
 
 /// ArgumentError, in the same words wherever a context is asked for, if it is longer than the model was made for.

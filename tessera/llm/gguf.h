@@ -22,11 +22,12 @@ namespace tessera {
 
 /// One metadata entry, in the order of the file.
 struct GgufEntry {
-  std::string key;
-  GgufValue value;
+  std::string key;           ///< Its name, such as "general.architecture".
+  GgufValue value;           ///< Its value.
   std::uint64_t offset = 0;  ///< of the key, in bytes from the start of the file
 };
 
+/// `T` is one of the choices.
 template <class T, class... Choices>
 concept OneOf = (std::same_as<T, Choices> || ...);
 
@@ -55,6 +56,7 @@ class GgufFile {
   const std::string& name(const GgufTensor& tensor) const {
     return tensor.part == 0 || tensor.part > parts_.size() ? name_ : parts_[tensor.part - 1].name;
   }
+  /// The version of the format, 2 or 3.
   std::uint32_t version() const { return version_; }
   /// Of tensors' offsets in the data section, in bytes: a power of two, 32 unless the file says otherwise.
   std::uint64_t alignment() const { return alignment_; }
@@ -65,6 +67,7 @@ class GgufFile {
   std::span<const GgufEntry> metadata() const { return entries_; }
   /// The value of `key`, or null.
   const GgufValue* find(std::string_view key) const;
+  /// True if there is an entry of this key.
   bool has(std::string_view key) const { return find(key) != nullptr; }
 
   /// The value of `key`. FormatError: no such key (named), another type or a number that does not fit (both named).

@@ -16,7 +16,7 @@ namespace tessera {
 
 /// Type ids of metadata values, as they stand in the file.
 enum class GgufType : std::uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, string, array, u64, i64, f64 };
-inline constexpr std::uint32_t gguf_type_count = 13;
+inline constexpr std::uint32_t gguf_type_count = 13;  ///< The number of metadata types.
 
 /// "u8", "string", ...; "unknown" for ids that are none.
 std::string_view gguf_type_name(GgufType type);
@@ -25,16 +25,20 @@ std::size_t gguf_type_size(GgufType type);
 
 /// An array in metadata. The alternatives stand in the order of `GgufType`, so the index is the element type's id.
 struct GgufArray {
+  /// The elements as a vector of their C++ type.
   using Values = std::variant<std::vector<std::uint8_t>, std::vector<std::int8_t>, std::vector<std::uint16_t>,
                               std::vector<std::int16_t>, std::vector<std::uint32_t>, std::vector<std::int32_t>,
                               std::vector<float>, std::vector<bool>, std::vector<std::string>, std::vector<GgufArray>,
                               std::vector<std::uint64_t>, std::vector<std::int64_t>, std::vector<double>>;
-  Values values;
+  Values values;  ///< The elements.
 
+  /// The type of the elements.
   GgufType element_type() const { return static_cast<GgufType>(values.index()); }
+  /// The number of elements.
   std::size_t size() const {
     return std::visit([](const auto& v) { return v.size(); }, values);
   }
+  /// True if types and elements are equal.
   friend bool operator==(const GgufArray& a, const GgufArray& b) { return a.values == b.values; }
 };
 
@@ -47,46 +51,46 @@ std::string gguf_type_text(const GgufValue& value);
 
 /// ggml's tensor types by their ids in files (ggml.h); the gaps are ids that ggml has withdrawn.
 enum class GgmlType : std::uint32_t {
-  f32 = 0,
-  f16 = 1,
-  q4_0 = 2,
-  q4_1 = 3,
-  q5_0 = 6,
-  q5_1 = 7,
-  q8_0 = 8,
-  q8_1 = 9,
-  q2_K = 10,
-  q3_K = 11,
-  q4_K = 12,
-  q5_K = 13,
-  q6_K = 14,
-  q8_K = 15,
-  iq2_xxs = 16,
-  iq2_xs = 17,
-  iq3_xxs = 18,
-  iq1_s = 19,
-  iq4_nl = 20,
-  iq3_s = 21,
-  iq2_s = 22,
-  iq4_xs = 23,
-  i8 = 24,
-  i16 = 25,
-  i32 = 26,
-  i64 = 27,
-  f64 = 28,
-  iq1_m = 29,
-  bf16 = 30,
-  tq1_0 = 34,
-  tq2_0 = 35,
-  mxfp4 = 39,
-  nvfp4 = 40,
-  q1_0 = 41,
-  q2_0 = 42,
+  f32 = 0,       ///< 32-bit floats
+  f16 = 1,       ///< 16-bit floats
+  q4_0 = 2,      ///< blocks of 32 4-bit integers with a scale
+  q4_1 = 3,      ///< blocks of 32 4-bit integers with a scale and a minimum
+  q5_0 = 6,      ///< blocks of 32 5-bit integers with a scale
+  q5_1 = 7,      ///< blocks of 32 5-bit integers with a scale and a minimum
+  q8_0 = 8,      ///< blocks of 32 8-bit integers with a scale
+  q8_1 = 9,      ///< blocks of 32 8-bit integers with a scale and a sum
+  q2_K = 10,     ///< super-blocks of 256 with 2-bit integers
+  q3_K = 11,     ///< super-blocks of 256 with 3-bit integers
+  q4_K = 12,     ///< super-blocks of 256 with 4-bit integers
+  q5_K = 13,     ///< super-blocks of 256 with 5-bit integers
+  q6_K = 14,     ///< super-blocks of 256 with 6-bit integers
+  q8_K = 15,     ///< super-blocks of 256 with 8-bit integers, for products only
+  iq2_xxs = 16,  ///< 2.06 bits an element, from a table of vectors
+  iq2_xs = 17,   ///< 2.31 bits an element, from a table of vectors
+  iq3_xxs = 18,  ///< 3.06 bits an element, from a table of vectors
+  iq1_s = 19,    ///< 1.56 bits an element, from a table of vectors
+  iq4_nl = 20,   ///< blocks of 32 4-bit places in a table of 16 values
+  iq3_s = 21,    ///< 3.44 bits an element, from a table of vectors
+  iq2_s = 22,    ///< 2.5 bits an element, from a table of vectors
+  iq4_xs = 23,   ///< super-blocks of 256 4-bit places in a table of 16 values
+  i8 = 24,       ///< 8-bit integers
+  i16 = 25,      ///< 16-bit integers
+  i32 = 26,      ///< 32-bit integers
+  i64 = 27,      ///< 64-bit integers
+  f64 = 28,      ///< 64-bit floats
+  iq1_m = 29,    ///< 1.75 bits an element, from a table of vectors
+  bf16 = 30,     ///< bfloat16
+  tq1_0 = 34,    ///< 1.69 bits an element: -1, 0 or 1
+  tq2_0 = 35,    ///< 2.06 bits an element: -1, 0 or 1
+  mxfp4 = 39,    ///< blocks of 32 4-bit floats with a scale that is a power of two
+  nvfp4 = 40,    ///< blocks of 4-bit floats with 8-bit float scales
+  q1_0 = 41,     ///< blocks of 1-bit numbers with a scale
+  q2_0 = 42,     ///< blocks of 2-bit numbers with a scale
 };
 
 /// What a tensor type takes in a file: rows are sequences of blocks of `block` elements in `bytes` bytes each.
 struct GgmlTypeInfo {
-  GgmlType type;
+  GgmlType type;          ///< The type.
   std::string_view name;  ///< as ggml writes it, e.g. "q4_K"
   std::uint32_t block;    ///< elements a block
   std::uint32_t bytes;    ///< bytes a block
@@ -107,13 +111,13 @@ std::string supported_ggml_types();
 
 /// A tensor as the file describes it.
 struct GgufTensor {
-  std::string name;
+  std::string name;                 ///< Its name, such as "token_embd.weight".
   std::vector<std::uint64_t> dims;  ///< one to four, in ggml's order: dims[0] is the length of a row, contiguous
-  GgmlType type = GgmlType::f32;
-  std::uint64_t offset = 0;    ///< bytes from the start of its file's data section
-  std::uint64_t bytes = 0;     ///< size of the data
-  std::uint64_t elements = 0;  ///< product of dims
-  std::uint32_t part = 0;      ///< of a model in several files: which has it, from 0
+  GgmlType type = GgmlType::f32;    ///< The type of its elements.
+  std::uint64_t offset = 0;         ///< bytes from the start of its file's data section
+  std::uint64_t bytes = 0;          ///< size of the data
+  std::uint64_t elements = 0;       ///< product of dims
+  std::uint32_t part = 0;           ///< of a model in several files: which has it, from 0
 };
 
 /// Bytes of a tensor of this type and shape; nothing if a dimension is 0, the row is no multiple of the block, or the

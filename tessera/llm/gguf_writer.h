@@ -16,6 +16,7 @@
 
 namespace tessera {
 
+/// Collects metadata and tensors, and writes them as a GGUF file.
 class GgufWriter {
  public:
   /// `version` 2 or 3; `alignment` of tensors in bytes, a power of two; one other than 32 is written as

@@ -18,15 +18,17 @@ namespace tessera {
 
 /// What the metadata says of a model.
 struct LlamaConfig {
+  /// What differs from layer to layer.
   struct Layer {
     std::int64_t window = 0;  ///< tokens that a token sees, itself among them; 0: all
-    bool rotates = true;
+    bool rotates = true;      ///< Queries and keys rotate with their position.
   };
-  std::string architecture;  ///< one of known_architectures
-  std::string name;
+  std::string architecture;         ///< one of known_architectures
+  std::string name;                 ///< The model's name; may be empty.
   std::int64_t context_length = 0;  ///< tokens the model was made for
+  /// The model's sizes; `hidden` is that of the feed-forward part.
   std::int64_t width = 0, layers = 0, hidden = 0, heads = 0, key_heads = 0, head_size = 0, vocabulary = 0;
-  float norm_epsilon = 1e-5f;
+  float norm_epsilon = 1e-5f;            ///< Added to the mean square in norms.
   Rotary rotary;                         ///< without factors, which are a tensor or the next
   std::vector<float> frequency_factors;  ///< of YaRN, by pair
   Rotary local_rotary;                   ///< of layers with a window
@@ -34,12 +36,13 @@ struct LlamaConfig {
   /// Queries at position p are multiplied by 1 + this * log(1 + floor(p / original_context)) (Llama 4); 0: they are
   /// not.
   float temperature_scale = 0;
-  bool tied = false;  ///< the output is the token embedding
-  Gate gate = Gate::silu;
-  bool head_norms = false, post_norms = false;
+  bool tied = false;                            ///< the output is the token embedding
+  Gate gate = Gate::silu;                       ///< The function of the gate.
+  bool head_norms = false, post_norms = false;  ///< Which norms there are besides those of Llama; see Architecture.
+  /// Factors of the embedding, and of the products of queries and keys.
   float embedding_scale = 1, attention_scale = 1;
   float attention_cap = 0, output_cap = 0;  ///< 0: none
-  std::vector<Layer> layer_kinds;
+  std::vector<Layer> layer_kinds;           ///< What differs, for each layer.
 };
 
 /// FormatError: an architecture that is not known (those that are, are named), keys that are missing or do not fit
@@ -47,8 +50,8 @@ struct LlamaConfig {
 LlamaConfig read_llama_config(const GgufFile& file);
 /// What a file has and nobody reads, though it could change what the model computes.
 struct UnknownPart {
-  bool is_tensor;  ///< else a key
-  std::string name, why;
+  bool is_tensor;         ///< else a key
+  std::string name, why;  ///< Its name, and why it cannot be used.
 };
 /// The same, but what would be refused for this reason alone is added to `unknown`.
 LlamaConfig read_llama_config(const GgufFile& file, std::vector<UnknownPart>& unknown);
@@ -64,7 +67,9 @@ class KeyValueCache {
                 DType dtype = DType::f16);
   KeyValueCache(KeyValueCache&&) = default;
   KeyValueCache& operator=(KeyValueCache&&) = default;
+  /// Tokens that were read.
   std::int64_t length() const { return length_; }
+  /// Tokens that there is memory for.
   std::int64_t capacity() const { return capacity_; }
   std::uint64_t bytes() const;
   std::uint64_t bytes(Device device) const;  ///< of the layers there
@@ -73,6 +78,7 @@ class KeyValueCache {
   /// The most tokens that will be read into it, by which a model with LongRoPE chooses how positions rotate; without
   /// this, the room there is while it is empty. ArgumentError: it is not empty.
   void expect(std::int64_t tokens);
+  /// The number of tokens given to expect().
   std::int64_t expected() const { return expected_; }
   /// Room for `capacity` tokens, unless there is; layer by layer, so that two copies of one are there at once and not
   /// of all. OutOfMemory leaves what was read as it is. A Decoder records again.
@@ -85,6 +91,7 @@ class KeyValueCache {
   std::int64_t length_ = 0, capacity_ = 0, expected_ = 0;
 };
 
+/// A model on one device or several.
 class Llama {
  public:
   /// Packs the file's weights for the device; the file is not needed afterwards. FormatError names the tensor whose
@@ -97,9 +104,12 @@ class Llama {
   /// Compiles the kernels that reading and generating need, so that the first prompt does not wait for them.
   void prepare() const;
 
+  /// The configuration, from the metadata of the file.
   const LlamaConfig& config() const { return config_; }
   Device device() const { return devices_.front(); }  ///< where tokens go in
+  /// The device of each layer.
   const std::vector<Device>& layer_devices() const { return devices_; }
+  /// A cache for `capacity` tokens, on the devices of the layers.
   KeyValueCache make_cache(std::int64_t capacity, DType dtype = DType::f16) const {
     return KeyValueCache(config_, capacity, devices_, dtype);
   }

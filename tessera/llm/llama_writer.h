@@ -15,18 +15,21 @@ namespace tessera {
 /// The weights of a Llama, each (outputs, inputs), of f32 on any device. Rows of queries and keys turn in adjacent
 /// pairs.
 struct LlamaArrays {
+  /// The arrays of one layer.
   struct Layer {
+    /// Norms (width), and matrices (outputs, inputs).
     Array attention_norm, query, key, value, attention_output, feed_forward_norm, gate, up, down;
   };
-  Array embedding;  ///< (vocabulary, width)
-  std::vector<Layer> layers;
-  Array output_norm;
+  Array embedding;                   ///< (vocabulary, width)
+  std::vector<Layer> layers;         ///< The layers, first to last.
+  Array output_norm;                 ///< The norm before the output, (width).
   std::optional<Array> output = {};  ///< (vocabulary, width); nothing: the embedding
 };
 
+/// Options of write_llama.
 struct LlamaFileOptions {
-  GgmlType type = GgmlType::f16;  ///< of the matrices: f32, f16 or q8_0; norms are f32
-  std::string name = {}, description = {};
+  GgmlType type = GgmlType::f16;            ///< of the matrices: f32, f16 or q8_0; norms are f32
+  std::string name = {}, description = {};  ///< For `general.name` and `general.description`.
 };
 
 /// Writes the file in the place of an old one, in one step. `config` says the sizes; its vocabulary is the tokenizer's.

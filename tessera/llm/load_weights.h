@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model's tensors, from its file to its devices.
+// Internal.
 #pragma once
 
 #include <functional>

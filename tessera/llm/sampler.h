@@ -10,11 +10,12 @@
 
 namespace tessera {
 
+/// Options of Sampler.
 struct SamplerOptions {
   double temperature = 0.8;  ///< logits are divided by it; 0 or less: always the likeliest token
   std::int64_t top_k = 40;   ///< only the k likeliest tokens; 0: all
   double top_p = 0.95;       ///< only the likeliest tokens that together have this probability, in (0, 1]; 1: all
-  std::uint64_t seed = 0;
+  std::uint64_t seed = 0;    ///< The seed of the draws.
   /// Only tokens at least this part as likely as the likeliest, in [0, 1] (Nguyen et al. 2024); 0: all.
   double min_p = 0;
   /// Logits of tokens that were there before are divided by it if positive, else multiplied (Keskar et al. 2019, with
@@ -45,6 +46,7 @@ class Sampler {
   /// biases' tokens.
   std::span<const float> adjusted(std::span<const float> logits, std::span<const std::int32_t> before);
 
+  /// The options it was made with.
   const SamplerOptions& options() const { return options_; }
   /// Draws so far; greedy choices spend none.
   std::uint64_t draws() const { return draws_; }
@@ -65,8 +67,9 @@ class Sampler {
   std::vector<std::int32_t> counted_;
 };
 
+/// A token and how probable it was.
 struct TokenProbability {
-  std::int32_t id;
+  std::int32_t id;         ///< The token.
   double log_probability;  ///< natural logarithm
 };
 /// What the model itself gives, without temperature, biases and penalties: the chosen token's, then the `most`

@@ -18,6 +18,7 @@ using ContextShift = std::function<std::vector<TokenId>(std::span<const TokenId>
 /// Neither moved nor used by several threads at once. The model outlives it.
 class TextSession {
  public:
+  /// When the memory for keys and values is allocated.
   enum class Memory { in_pages, at_once };
   /// Room for `context` tokens, whose memory is taken in pages as texts grow, or at once. ArgumentError: fewer than 1
   /// token, or more than the model was made for.
@@ -30,8 +31,10 @@ class TextSession {
   GenerateResult generate(std::span<const TokenId> prompt, const GenerateOptions& options,
                           const TextCallback& on_text = {}, const ContextShift& shift_context = {});
 
+  /// Tokens that fit.
   std::int64_t context() const { return context_; }
   std::span<const TokenId> tokens() const { return tokens_; }  ///< those in the cache
+  /// Bytes of the keys and values.
   std::uint64_t cache_bytes() const { return cache_.bytes(); }
   /// Forgets all that was read.
   void clear();

@@ -18,6 +18,7 @@
 
 namespace tessera {
 
+/// The number of a token in a vocabulary.
 using TokenId = std::int32_t;
 inline constexpr TokenId no_token = -1;  ///< the id of no token
 
@@ -27,6 +28,7 @@ enum class TokenType : std::uint8_t { undefined, normal, unknown, control, user_
 /// Any bytes in the spelling of a "gpt2" vocabulary, in which every byte is a character that prints.
 std::string byte_level_text(std::string_view bytes);
 
+/// Options of Tokenizer::encode.
 struct EncodeOptions {
   /// Adds the begin and end tokens that the file asks for ("tokenizer.ggml.add_bos_token", "add_eos_token").
   bool add_special = true;
@@ -37,7 +39,7 @@ struct EncodeOptions {
   struct Range {
     std::size_t begin, end;  ///< bytes
   };
-  std::span<const Range> plain = {};
+  std::span<const Range> plain = {};  ///< Ranges in which no special tokens are recognised.
 };
 
 /// A tokenizer. Immutable: all functions may be called by several threads at once.
@@ -61,16 +63,22 @@ class Tokenizer {
   /// The bytes of all tokens, joined; without the space that `encode` put before the text of a "llama" vocabulary.
   std::string decode(std::span<const TokenId> ids, bool special = false) const;
 
+  /// The number of tokens in the vocabulary.
   std::size_t size() const { return tokens_.size(); }
   /// The token as the vocabulary writes it. ArgumentError: no such token.
   std::string_view text(TokenId id) const { return token(id).text; }
+  /// The kind of a token.
   TokenType type(TokenId id) const { return token(id).type; }
   /// The token that the vocabulary writes so.
   std::optional<TokenId> find(std::string_view text) const;
 
+  /// The begin token, if the vocabulary has one.
   std::optional<TokenId> bos() const { return bos_; }
+  /// The end token, if the vocabulary has one.
   std::optional<TokenId> eos() const { return eos_; }
+  /// True if encode() puts the begin token first.
   bool adds_bos() const { return adds_bos_; }
+  /// True if encode() puts the end token last.
   bool adds_eos() const { return adds_eos_; }
   /// Whether `encode` puts a space before a text, which is none of what the text says.
   bool adds_space() const { return adds_space_; }

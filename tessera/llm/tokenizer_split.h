@@ -28,7 +28,7 @@ class PreTokenizer {
   bool ignores_merges() const { return ignores_merges_; }
   /// Whether a begin token is added where the file does not say.
   bool adds_bos() const { return adds_bos_; }
-  static bool known(std::string_view name);
+  static bool known(std::string_view name);  ///< True if there are patterns of this name.
   /// "default, gpt-2, ..." for messages.
   static std::string supported();
 

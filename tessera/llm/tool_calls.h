@@ -32,6 +32,7 @@ std::optional<std::string> json_object(std::string_view value);
 
 /// How calls are written.
 struct ToolCallForm {
+  /// Kinds of notation.
   enum class Kind : std::uint8_t {
     json,      ///< an object with a name and its arguments, or a list of these (Hermes, Qwen 2.5 and 3, Phi 4 mini)
     mistral,   ///< a list of objects, or NAME{...}, with [CALL_ID] and [ARGS] between in later versions
@@ -39,7 +40,7 @@ struct ToolCallForm {
     elements,  ///< <function=NAME><parameter=KEY>VALUE</parameter></function>, or as `json` (Qwen 3 Coder)
   };
   std::string_view open, close;  ///< `close` may be missing at the end
-  Kind kind = Kind::json;
+  Kind kind = Kind::json;        ///< The notation between the marks.
 };
 /// The forms whose opening mark is in a template's text.
 std::vector<ToolCallForm> tool_call_forms(std::string_view template_source);
@@ -51,15 +52,17 @@ std::span<const std::string_view> tool_call_marks();
 /// a call without marks.
 class ToolCallSplitter {
  public:
+  /// Looks for calls in any of these forms.
   explicit ToolCallSplitter(std::vector<ToolCallForm> forms);
 
   /// The text that can be given out now.
   std::string push(std::string_view piece);
+  /// What is known once the text has ended.
   struct End {
     std::string text;             ///< that was held back and is no call; everything if one of the calls is malformed
     std::vector<ToolCall> calls;  ///< `id` is empty where the model wrote none
   };
-  End finish();
+  End finish();  ///< Ends the text.
 
  private:
   std::vector<ToolCallForm> forms_;

@@ -15,16 +15,17 @@
 
 namespace tessera {
 
+/// Options of train_tokenizer.
 struct TrainTokenizerOptions {
-  std::int64_t vocabulary = 4096;       ///< tokens in all: 256 bytes, merges, and the end of text
-  std::int64_t min_count = 2;           ///< a pair that is rarer is not merged
-  std::string pre_tokenizer = "gpt-2";  ///< within whose pieces pairs are merged: a name that PreTokenizer knows
-  std::string end_of_text = "<|endoftext|>";
+  std::int64_t vocabulary = 4096;             ///< tokens in all: 256 bytes, merges, and the end of text
+  std::int64_t min_count = 2;                 ///< a pair that is rarer is not merged
+  std::string pre_tokenizer = "gpt-2";        ///< within whose pieces pairs are merged: a name that PreTokenizer knows
+  std::string end_of_text = "<|endoftext|>";  ///< The token that ends a text.
 };
 
 /// A vocabulary that was learned.
 struct TrainedTokenizer {
-  std::string pre_tokenizer;
+  std::string pre_tokenizer;  ///< The pre-tokenizer it was trained with.
   /// As files of kind "gpt2" write them: the 256 bytes in the order of their characters (GPT-2's own), then each
   /// merge's token in the order of the merges, unless it is there already, and the end of text as the last.
   std::vector<std::string> tokens;

@@ -14,6 +14,7 @@ namespace tessera {
 /// copies share it.
 class AnyOptimiser {
  public:
+  /// Takes over an optimiser of any kind.
   template <std::derived_from<Optimiser> O>
   AnyOptimiser(O optimiser) {
     optimiser.unshare();
@@ -29,10 +30,13 @@ class AnyOptimiser {
     return *this;
   }
 
+  /// The optimiser.
   Optimiser& operator*() const { return *optimiser_; }
+  /// The optimiser.
   Optimiser* operator->() const { return optimiser_.get(); }
   /// What it keeps, as for_each_array walks it.
   using Use = std::function<void(Array&, const Path&)>;
+  /// Calls `use` with each array that the optimiser keeps, and its path.
   void for_each(const Use& use) const { arrays_(*optimiser_, use); }
 
  private:

@@ -11,15 +11,16 @@ namespace tessera {
 /// MultiheadAttention: in_weight (3 size, size) for queries, keys and values begins by init::xavier_uniform, biases by
 /// 0.
 struct MultiHeadAttention {
-  std::int64_t size = 0;  ///< 0: as much as comes
-  std::int64_t heads = 1;
-  bool causal = false;
-  bool with_bias = true;
-  Parameter in_weight = {}, in_bias = {};
-  Dense out = {};
+  std::int64_t size = 0;                   ///< 0: as much as comes
+  std::int64_t heads = 1;                  ///< The number of heads, which divides `size`.
+  bool causal = false;                     ///< Position i sees positions 0 to i only.
+  bool with_bias = true;                   ///< With `in_bias`, and a bias in `out`.
+  Parameter in_weight = {}, in_bias = {};  ///< The projections to queries, keys and values, one below the other.
+  Dense out = {};                          ///< The projection of the result.
 
-  Array operator()(const Array& x) const;
-  void set_up(const LayerSetup& at);
+  Array operator()(const Array& x) const;  ///< x (batch, positions, size) gives the same shape.
+  void set_up(const LayerSetup& at);       ///< Declares the parameters; called by setup().
+  /// The shape of one sample's result.
   Shape output_shape(const Shape& input) const { return input; }
 };
 

@@ -16,10 +16,11 @@ namespace tessera {
 
 /// A place in data that are gone through again and again: before batch number `batch` of pass number `epoch`.
 struct DataPosition {
-  std::uint64_t epoch = 0, batch = 0;
+  std::uint64_t epoch = 0, batch = 0;  ///< Numbers of the pass and of the batch, from 0.
   friend bool operator==(const DataPosition&, const DataPosition&) = default;
 };
 
+/// Options of batches().
 struct BatchesOptions {
   std::int64_t size = 0;   ///< samples of a batch; the last of an epoch may have fewer
   bool shuffle = false;    ///< another order in each epoch: a function of seed and epoch
@@ -61,30 +62,40 @@ class Batches : public std::ranges::view_base {
   }
 
  public:
+  /// A tuple of arrays, one for each that was given to batches().
   using Batch = decltype(as_tuple({}, std::make_index_sequence<N>()));
 
+  /// Made by batches().
   explicit Batches(std::shared_ptr<detail::BatchSource> source) : source_(std::move(source)) {}
 
+  /// An input iterator over the batches of one epoch.
   class Iterator {
    public:
     using value_type = Batch;
     using difference_type = std::ptrdiff_t;
     using iterator_concept = std::input_iterator_tag;
+    /// Begins at the source's position.
     explicit Iterator(std::shared_ptr<detail::BatchSource> s) : source_(std::move(s)), at_(source_->position) {}
+    /// Copies out the current batch.
     Batch operator*() const { return as_tuple(source_->at(at_), std::make_index_sequence<N>()); }
+    /// Moves to the next batch.
     Iterator& operator++() {
       const bool last = ++at_.batch >= source_->count();
       source_->position = last ? DataPosition{at_.epoch + 1, 0} : at_;
       return *this;
     }
+    /// Moves to the next batch.
     void operator++(int) { ++*this; }
+    /// True after the last batch of the epoch.
     friend bool operator==(const Iterator& i, std::default_sentinel_t) { return i.at_.batch >= i.source_->count(); }
 
    private:
     std::shared_ptr<detail::BatchSource> source_;
     DataPosition at_;
   };
+  /// The batch at the current position.
   Iterator begin() const { return Iterator(source_); }
+  /// The end of the epoch.
   std::default_sentinel_t end() const { return {}; }
 
   std::uint64_t size() const { return source_->count(); }  ///< batches of an epoch
@@ -120,22 +131,30 @@ Batches<4> batches(const Array& a, const Array& b, const Array& c, const Array& 
 template <class Source, class F>
 class MappedBatches : public std::ranges::view_base {
  public:
+  /// What the function returns.
   using Batch = std::remove_cvref_t<std::invoke_result_t<const F&, typename Source::Batch, DataPosition>>;
+  /// Made by map_batches().
   MappedBatches(Source source, F f) : source_(std::move(source)), f_(std::make_shared<const F>(std::move(f))) {}
 
+  /// An input iterator that calls the function for each batch.
   class Iterator {
    public:
     using value_type = Batch;
     using difference_type = std::ptrdiff_t;
     using iterator_concept = std::input_iterator_tag;
+    /// Begins at the source's position.
     Iterator(const Source& source, std::shared_ptr<const F> f)
         : at_(source.begin()), position_(source.position()), f_(std::move(f)) {}
+    /// Calls the function with the current batch.
     Batch operator*() const { return (*f_)(*at_, position_); }
+    /// Moves to the next batch.
     Iterator& operator++() {
       ++at_, ++position_.batch;
       return *this;
     }
+    /// Moves to the next batch.
     void operator++(int) { ++*this; }
+    /// True after the last batch of the epoch.
     friend bool operator==(const Iterator& i, std::default_sentinel_t end) { return i.at_ == end; }
 
    private:
@@ -143,16 +162,22 @@ class MappedBatches : public std::ranges::view_base {
     DataPosition position_;
     std::shared_ptr<const F> f_;
   };
+  /// The batch at the current position.
   Iterator begin() const { return Iterator(source_, f_); }
+  /// The end of the epoch.
   std::default_sentinel_t end() const { return {}; }
+  /// The number of batches in an epoch.
   std::uint64_t size() const { return source_.size(); }
+  /// The source's position.
   DataPosition position() const { return source_.position(); }
+  /// Moves the source to a position.
   void set_position(DataPosition to) { source_.set_position(to); }
 
  private:
   Source source_;
   std::shared_ptr<const F> f_;
 };
+/// Batches that are passed through `f(batch)` or `f(batch, position)` as they are read.
 template <class Source, class F>
 MappedBatches<Source, F> map_batches(Source source, F f) {
   return {std::move(source), std::move(f)};

@@ -16,6 +16,7 @@ ClipFactor clip_factor(std::span<const Array> gradient, double max_norm, double 
 void clip_value(const Parts& gradient, double value);
 }  // namespace detail
 
+/// Options of clip_gradient_norm.
 struct ClipOptions {
   double norm_type = 2;  ///< infinity: the greatest absolute value
 };

@@ -22,7 +22,7 @@ class Compiled {
   /// recording of somebody else it runs as it is. DeviceError if x is on another device; ArgumentError if a gradient is
   /// taken through x; what the model throws.
   Array operator()(const Array& x) const;
-  Device device() const;
+  Device device() const;  ///< The device it computes on.
   /// By layer, as the first pass was.
   CompileReport report() const;
   std::uint64_t replays() const;  ///< calls that were replays

@@ -21,7 +21,8 @@ double figure(const Figures& figures, const std::string& name);
 /// A figure of a batch, one number: of several batches the mean counts, weighted by their samples.
 template <class Model, class Batch>
 struct Metric {
-  std::string name;
+  std::string name;  ///< The name in reports.
+  /// Computes the figure of a batch; a mean over its samples.
   std::function<Array(const Model& model, const Batch& batch)> value;
 };
 
@@ -65,6 +66,7 @@ Figures evaluate(const Model& model, Data&& data,
   return out;
 }
 
+/// Options of predict().
 struct PredictOptions {
   std::int64_t size = 256;  ///< samples at a time
 };

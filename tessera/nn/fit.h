@@ -23,30 +23,30 @@ concept Positioned = requires(Data& data, DataPosition to) {
 /// `loss` is needed, and `epochs` or `steps`.
 template <class Model, class Batch>
 struct FitOptions {
-  std::function<Array(const Model& model, const Batch& batch)> loss = {};
-  std::optional<AnyOptimiser> optimiser = {};  ///< Adam(model) if empty
-  std::uint64_t epochs = 0;                    ///< passes over the data; 0: as many as `steps` take
-  std::uint64_t steps = 0;  ///< the last step, counted from the trainer's first; 0: as many as `epochs` take
+  std::function<Array(const Model& model, const Batch& batch)> loss = {};  ///< The loss of a batch, a single number.
+  std::optional<AnyOptimiser> optimiser = {};                              ///< Adam(model) if empty
+  std::uint64_t epochs = 0;  ///< passes over the data; 0: as many as `steps` take
+  std::uint64_t steps = 0;   ///< the last step, counted from the trainer's first; 0: as many as `epochs` take
   /// Called after each epoch, and after each `validate_every` steps if that is not 0, in inference: `evaluate` of data
   /// that are held out, say. Its figures stand in the CSV file.
   std::function<Figures(const Model& model)> validation = {};
-  std::uint64_t validate_every = 0;
+  std::uint64_t validate_every = 0;                  ///< Steps between validations; 0: only after each epoch.
   std::optional<EarlyStopping> early_stopping = {};  ///< by a figure of the validation
-  FitCallbacks callbacks = {};
-  std::string csv = {};  ///< a file with a row for each epoch, and each `csv_every` steps
-  std::uint64_t csv_every = 0;
+  FitCallbacks callbacks = {};                       ///< Functions that fit() calls.
+  std::string csv = {};                              ///< a file with a row for each epoch, and each `csv_every` steps
+  std::uint64_t csv_every = 0;                       ///< Steps between rows of the CSV file; 0: only after each epoch.
   std::string checkpoint = {};  ///< a file, written after each epoch, and each `checkpoint_every` steps, and at the end
-  std::uint64_t checkpoint_every = 0;
-  bool resume = false;  ///< go on from the checkpoint, if there is one
-  TrainerOptions trainer = {};
-  std::vector<Device> devices = {};  ///< several: each batch is split over them, see TrainerOptions::devices
+  std::uint64_t checkpoint_every = 0;  ///< Steps between checkpoints; 0: only after each epoch.
+  bool resume = false;                 ///< go on from the checkpoint, if there is one
+  TrainerOptions trainer = {};         ///< Options of the trainer.
+  std::vector<Device> devices = {};    ///< several: each batch is split over them, see TrainerOptions::devices
 };
 
 /// What came of a training.
 template <class Model>
 struct TrainedModel {
-  Model model;
-  FitResult result;
+  Model model;       ///< The trained model.
+  FitResult result;  ///< How the training went.
 };
 
 /// Trains with a trainer, whose options and optimiser count (those in `options` do not). `data` is a range of batches;
@@ -104,8 +104,7 @@ FitResult fit(Trainer<Model, Batch>& trainer, Data&& data, std::type_identity_t<
 ///   auto [model, result] = fit(setup(net), data, {.loss = loss, .epochs = 5});
 template <class Model, std::ranges::viewable_range Data>
 TrainedModel<Model> fit(const Model& model, Data&& data, FitOptions<Model, detail::BatchOf<Data>> options) {
-  if (!options.loss)
-    fail<ArgumentError>({.operation = "fit", .wrong = "there is no loss to lower", .remedy = "Give .loss"});
+  if (!options.loss) fail<ArgumentError>({.operation = "fit", .wrong = "there is no loss to lower", .remedy = "Give .loss"});
   if (!options.devices.empty()) options.trainer.devices = options.devices;
   Trainer<Model, detail::BatchOf<Data>> trainer(model, options.optimiser ? *options.optimiser : Adam(model),
                                                 options.loss, options.trainer);

@@ -18,22 +18,24 @@ class AppendFile;
 
 /// Where a training stands.
 struct FitProgress {
-  std::uint64_t step = 0, last_step = 0;  ///< made; to make in all, 0 if that is not known
-  std::uint64_t epoch = 0, last_epoch = 0;
-  double loss = 0;            ///< mean of the steps since the last time that somebody was told
-  double rate = 0;            ///< the learning rate
-  std::uint64_t skipped = 0;  ///< updates that were, with a loss scale (TrainerOptions::precision)
-  Figures figures = {};       ///< of the last validation; empty before the first
-  double seconds = 0;         ///< since fit began
-  bool over = false;          ///< nothing comes after this
+  std::uint64_t step = 0, last_step = 0;    ///< made; to make in all, 0 if that is not known
+  std::uint64_t epoch = 0, last_epoch = 0;  ///< The current epoch, and the last one.
+  double loss = 0;                          ///< mean of the steps since the last time that somebody was told
+  double rate = 0;                          ///< the learning rate
+  std::uint64_t skipped = 0;                ///< updates that were, with a loss scale (TrainerOptions::precision)
+  Figures figures = {};                     ///< of the last validation; empty before the first
+  double seconds = 0;                       ///< since fit began
+  bool over = false;                        ///< nothing comes after this
 };
 std::string to_string(const FitProgress& progress);  ///< a line: "epoch 1/5  step 120/600  loss 0.31  2 s"
 
+/// Functions that fit() calls while it trains.
 struct FitCallbacks {
   /// Told twice a second, and at the end.
   std::function<void(const FitProgress&)> progress = {};
   /// Told after each step (without loss and figures) and each epoch. False: training ends here.
   std::function<bool(std::uint64_t step)> step = {};
+  /// Called after each epoch. Returning false ends the training.
   std::function<bool(const FitProgress&)> epoch = {};
 };
 
@@ -48,14 +50,16 @@ struct EarlyStopping {
   bool greatest = false;        ///< the greatest is the best: an accuracy
 };
 
+/// How a training ended.
 struct FitResult {
+  /// Why a training ended.
   enum class End { done, stopped, early };
   End end = End::done;                  ///< all epochs or steps; a callback said so; early stopping
   std::uint64_t steps = 0, epochs = 0;  ///< made in all, those before a resume too
   std::uint64_t skipped = 0;            ///< updates that were, with a loss scale
   double loss = 0;                      ///< the last mean that was told
   Figures figures = {};                 ///< of the last validation; with early stopping of the best
-  double seconds = 0;
+  double seconds = 0;                   ///< How long it took.
 };
 std::string to_string(const FitResult& result);  ///< a line: "done after 5 epochs, 600 steps, 12 s; loss 0.31"
 

@@ -13,39 +13,39 @@ inline constexpr bool holds_no_arrays<Extents2d> = true;
 /// A convolution (ops/convolution.h). weight (out, in / groups, kernel rows, kernel columns) and bias (out,) begin as a
 /// Dense's of as many inputs as a window has.
 struct Conv2d {
-  std::int64_t in = 0;  ///< channels; 0: as many as come
-  std::int64_t out = 0;
-  Extents2d kernel = 1;
-  Extents2d stride = 1;
-  Extents2d padding = 0;
-  Extents2d dilation = 1;
-  std::int64_t groups = 1;
-  bool with_bias = true;
-  Parameter weight = {}, bias = {};
+  std::int64_t in = 0;               ///< channels; 0: as many as come
+  std::int64_t out = 0;              ///< Channels of the result.
+  Extents2d kernel = 1;              ///< Rows and columns of the window.
+  Extents2d stride = 1;              ///< Distance between windows.
+  Extents2d padding = 0;             ///< Zeros added on each side.
+  Extents2d dilation = 1;            ///< Distance between elements that a window reads.
+  std::int64_t groups = 1;           ///< Channels are split into this many groups, each convolved on its own.
+  bool with_bias = true;             ///< Adds a bias to each channel.
+  Parameter weight = {}, bias = {};  ///< (out, in / groups, rows, columns), and (out).
 
-  Array operator()(const Array& x) const;
-  void set_up(const LayerSetup& at);
-  Shape output_shape(const Shape& input) const;
+  Array operator()(const Array& x) const;        ///< x (batch, in, rows, columns) gives (batch, out, rows', columns').
+  void set_up(const LayerSetup& at);             ///< Declares the parameters; called by setup().
+  Shape output_shape(const Shape& input) const;  ///< The shape of one sample's result.
 };
 
 /// The largest of each window.
 struct MaxPool2d {
-  Extents2d kernel = 2;
+  Extents2d kernel = 2;                  ///< Rows and columns of the window.
   std::optional<Extents2d> stride = {};  ///< the kernel's extents if empty
-  Extents2d padding = 0;
+  Extents2d padding = 0;                 ///< Elements added on each side, which are never the largest.
 
-  Array operator()(const Array& x) const;
-  Shape output_shape(const Shape& input) const;
+  Array operator()(const Array& x) const;        ///< x (batch, channels, rows, columns) gives fewer rows and columns.
+  Shape output_shape(const Shape& input) const;  ///< The shape of one sample's result.
 };
 
 /// The mean of each window; padding counts as zeros.
 struct AveragePool2d {
-  Extents2d kernel = 2;
-  std::optional<Extents2d> stride = {};
-  Extents2d padding = 0;
+  Extents2d kernel = 2;                  ///< Rows and columns of the window.
+  std::optional<Extents2d> stride = {};  ///< Distance between windows; the kernel's extents if empty.
+  Extents2d padding = 0;                 ///< Zeros added on each side.
 
-  Array operator()(const Array& x) const;
-  Shape output_shape(const Shape& input) const;
+  Array operator()(const Array& x) const;        ///< x (batch, channels, rows, columns) gives fewer rows and columns.
+  Shape output_shape(const Shape& input) const;  ///< The shape of one sample's result.
 };
 
 }  // namespace tessera

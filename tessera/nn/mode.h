@@ -7,8 +7,9 @@
 
 namespace tessera {
 
+/// Options of Training.
 struct TrainingOptions {
-  std::uint64_t seed = 0;
+  std::uint64_t seed = 0;  ///< Seed of all that layers draw.
   /// Number of the step: each draws again. In device memory (Counter(array)), a recorded step draws again at each
   /// replay.
   Counter counter = Counter(0);
@@ -23,6 +24,7 @@ struct TrainingState;
 /// innermost counts. Not movable, and ends on the thread that made it.
 class Training {
  public:
+  /// Puts this thread into training mode until the object is destroyed.
   explicit Training(TrainingOptions options = {});
   ~Training();
   Training(const Training&) = delete;
@@ -44,7 +46,7 @@ class Training {
 /// Inference within a Training scope: of a model that only teaches, or of validation between two steps.
 class Inference {
  public:
-  Inference();
+  Inference();  ///< Puts this thread into inference mode until the object is destroyed.
   ~Inference();
   Inference(const Inference&) = delete;
   Inference& operator=(const Inference&) = delete;

@@ -13,12 +13,14 @@
 
 namespace tessera {
 
+/// How much compile() may change.
 enum class CompileLevel : std::uint8_t {
   none,      ///< each call runs the layers
   standard,  ///< the pass is recorded, relu part of the Dense before, and on the CPU a Dense behind relu skips what is
              ///< 0 of a single sample: the same bits as the model gives on that device
   aggressive,  ///< and so become silu, gelu, and BatchNorm behind Dense or Conv2d: the same but for rounding
 };
+/// The numbers that a compiled model computes with.
 enum class CompilePrecision : std::uint8_t {
   f32,    ///< parameters as they are
   bf16,   ///< all parameters, what comes in and what layers pass on; products sum in f32, and norms compute in it
@@ -26,13 +28,14 @@ enum class CompilePrecision : std::uint8_t {
   mixed,  ///< as in mixed-precision training with bf16: copies of 16 bits, norms and what comes in f32
   q8_0,   ///< weights of Dense in blocks of 32 numbers of 8 bits with a scale; where inputs are no multiple of 32, f32
 };
-std::string_view compile_level_name(CompileLevel level);
-std::string_view compile_precision_name(CompilePrecision precision);
+std::string_view compile_level_name(CompileLevel level);              ///< The level as one word: "standard".
+std::string_view compile_precision_name(CompilePrecision precision);  ///< The precision as one word: "f16".
 
+/// Options of compile().
 struct CompileOptions {
-  std::optional<Device> device = {};  ///< else where the model is
-  CompileLevel level = CompileLevel::standard;
-  CompilePrecision precision = CompilePrecision::f32;
+  std::optional<Device> device = {};                   ///< else where the model is
+  CompileLevel level = CompileLevel::standard;         ///< How much may be changed.
+  CompilePrecision precision = CompilePrecision::f32;  ///< The numbers to compute with.
   /// Runs each layer on the device and on a reference (the interpreter; for a model on that, the CPU), each given the
   /// same, of random inputs, and the whole pass beside the model that was given. LayerFault names what differs by more
   /// than rounding. The interpreter is slow: about a second for ten million multiplications.
@@ -46,22 +49,23 @@ struct CompileOptions {
 
 /// What became of a model.
 struct CompileReport {
+  /// What became of one layer.
   struct Layer {
     std::string path;           ///< "0"
     std::string kind;           ///< "Dense"
     std::uint64_t kernels = 0;  ///< launches
     std::string computed_in;    ///< 0 of its own: they are those of this layer
     std::uint64_t bytes = 0;    ///< of parameters and state
-    Device device;
-    std::string note;  ///< what was done to it: "BatchNorm 1 is in it", "q8_0"
+    Device device;              ///< Where it computes.
+    std::string note;           ///< what was done to it: "BatchNorm 1 is in it", "q8_0"
   };
-  Device device;
-  CompileLevel level = CompileLevel::standard;
-  CompilePrecision precision = CompilePrecision::f32;
+  Device device;                                       ///< Where the model computes.
+  CompileLevel level = CompileLevel::standard;         ///< The level it was compiled with.
+  CompilePrecision precision = CompilePrecision::f32;  ///< The precision it was compiled with.
   Shape input;  ///< of the pass that was looked at, with the batch; kernels are those for it. Empty: none yet
-  std::vector<Layer> layers;
-  std::uint64_t pieces = 0;  ///< of work in the recorded pass: launches, copies, fills
-  bool recorded = false;
+  std::vector<Layer> layers;    ///< The layers in the order of the pass.
+  std::uint64_t pieces = 0;     ///< of work in the recorded pass: launches, copies, fills
+  bool recorded = false;        ///< A pass is recorded and replayed.
   bool one_call = false;        ///< the driver gets the pass with one call
   std::string not_recorded;     ///< why, or empty
   std::optional<double> worst;  ///< with verify: of the whole pass, relative to its largest number
@@ -71,6 +75,7 @@ std::string to_string(const CompileReport& report);  ///< a table for people
 /// A layer computes something else on the device than on the reference.
 class LayerFault : public Error {
  public:
+  /// Made by compile() with `verify`.
   LayerFault(const std::string& text, std::string layer, std::int64_t element)
       : Error(text), layer_(std::move(layer)), element_(element) {}
   const std::string& layer() const { return layer_; }  ///< its path; "(whole)": the recorded pass

@@ -12,11 +12,12 @@ namespace tessera {
 
 /// Parameters whose path matches the pattern, with settings of their own; what is left out is the optimiser's.
 struct ParameterGroup {
-  std::string pattern;
-  std::optional<Rate> lr = {};
-  std::optional<double> weight_decay = {};
+  std::string pattern;                      ///< Matched against paths; `*` stands for any text.
+  std::optional<Rate> lr = {};              ///< The group's learning rate.
+  std::optional<double> weight_decay = {};  ///< The group's weight decay.
 };
 
+/// Options of Optimiser::apply.
 struct ApplyOptions {
   /// u64 of one element, read by the kernels: unless it is 0 they leave everything as it was.
   std::optional<Array> stopped = {};
@@ -55,10 +56,12 @@ class Optimiser {
   /// The two halves of a step, for one that is recorded: the first counts, and puts rates and the like where the
   /// kernels of the second read them; a replay of the second repeats it with these.
   void advance();
+  /// Makes one step: updates the parameters of `model` by their gradients.
   template <class Model>
   void apply(Model& model, const Model& gradient, const ApplyOptions& options = {}) {
     apply_to(detail::parts_of(model), detail::parts_of(gradient), options);
   }
+  /// The same for lists of parameters.
   void apply_to(const detail::Parts& model, const detail::ConstParts& gradient, const ApplyOptions& options = {});
   std::uint64_t steps() const;       ///< made so far
   void rewind(std::uint64_t steps);  ///< counts as if so many had been made; parameters and sums stay
@@ -131,21 +134,24 @@ class Optimiser {
   std::map<Place, Array> numbers_;  ///< scalars of the step that is being made: for each of idle_steps_, of all groups
 };
 
+/// Options of Sgd.
 struct SgdOptions {
-  Rate lr = 1e-3;
-  double momentum = 0;
-  double dampening = 0;
-  double weight_decay = 0;
-  bool nesterov = false;  ///< needs momentum, and no dampening
-  std::vector<ParameterGroup> groups = {};
+  Rate lr = 1e-3;                           ///< The learning rate.
+  double momentum = 0;                      ///< The weight of earlier gradients.
+  double dampening = 0;                     ///< Reduces the weight of the new gradient.
+  double weight_decay = 0;                  ///< Times the parameter, added to the gradient.
+  bool nesterov = false;                    ///< needs momentum, and no dampening
+  std::vector<ParameterGroup> groups = {};  ///< Parameters with settings of their own.
 };
 /// Stochastic gradient descent with momentum (Polyak 1964; Sutskever et al., "On the importance of initialization and
 /// momentum in deep learning", 2013): b = momentum b + (1 - dampening) g, the first time b = g; w = w - lr b, or with
 /// nesterov w - lr (g + momentum b). Weight decay adds weight_decay w to g.
 class Sgd : public Optimiser {
  public:
+  /// An optimiser of the model's parameters.
   template <class Model>
   explicit Sgd(const Model& model, SgdOptions options = {}) : Sgd(detail::parts_of(model), std::move(options)) {}
+  /// What is saved in checkpoints.
   auto fields() { return std::tuple(field("step", step_), field("momentum", first_), field("idle", idle_)); }
 
  private:
@@ -158,21 +164,24 @@ class Sgd : public Optimiser {
   bool decays_, nesterov_;
 };
 
+/// Options of Adam.
 struct AdamOptions {
-  Rate lr = 1e-3;
-  double beta1 = 0.9, beta2 = 0.999;
-  double epsilon = 1e-8;
-  double weight_decay = 0;
-  std::vector<ParameterGroup> groups = {};
+  Rate lr = 1e-3;                           ///< The learning rate.
+  double beta1 = 0.9, beta2 = 0.999;        ///< Decay of the mean of gradients, and of their squares.
+  double epsilon = 1e-8;                    ///< Added to the root of the second moment.
+  double weight_decay = 0;                  ///< Times the parameter, added to the gradient.
+  std::vector<ParameterGroup> groups = {};  ///< Parameters with settings of their own.
 };
 /// Kingma and Ba, "Adam: a method for stochastic optimization" (2015). m = beta1 m + (1 - beta1) g, v = beta2 v +
 /// (1 - beta2) g^2, w = w - lr / (1 - beta1^t) m / (sqrt(v / (1 - beta2^t)) + epsilon). Weight decay adds weight_decay
 /// w to g.
 class Adam : public Optimiser {
  public:
+  /// An optimiser of the model's parameters.
   template <class Model>
   explicit Adam(const Model& model, AdamOptions options = {})
       : Adam(detail::parts_of(model), std::move(options), false) {}
+  /// What is saved in checkpoints.
   auto fields() {
     return std::tuple(field("step", step_), field("m", first_), field("v", second_), field("idle", idle_));
   }
@@ -189,16 +198,18 @@ class Adam : public Optimiser {
   bool decays_, decoupled_;
 };
 
+/// Options of AdamW.
 struct AdamWOptions {
-  Rate lr = 1e-3;
-  double beta1 = 0.9, beta2 = 0.999;
-  double epsilon = 1e-8;
-  double weight_decay = 1e-2;
-  std::vector<ParameterGroup> groups = {};
+  Rate lr = 1e-3;                           ///< The learning rate.
+  double beta1 = 0.9, beta2 = 0.999;        ///< Decay of the mean of gradients, and of their squares.
+  double epsilon = 1e-8;                    ///< Added to the root of the second moment.
+  double weight_decay = 1e-2;               ///< Times the learning rate and the parameter, subtracted from it.
+  std::vector<ParameterGroup> groups = {};  ///< Parameters with settings of their own.
 };
 /// Loshchilov and Hutter, "Decoupled weight decay regularization" (2019): Adam, but first w = w - lr weight_decay w.
 class AdamW : public Adam {
  public:
+  /// An optimiser of the model's parameters.
   template <class Model>
   explicit AdamW(const Model& model, AdamWOptions o = {})
       : Adam(detail::parts_of(model),

@@ -24,7 +24,9 @@ class ModelArray : public Array {
   /// Where it stands in the model that was set up, "layers.1.weight"; before that empty.
   const std::string& path() const;
   bool empty() const { return size() == 0; }  ///< not set up, or left out (a bias that a layer has not)
+  /// True for a Parameter that is not frozen.
   bool trained() const { return kind_ == Kind::parameter && !frozen_; }
+  /// True for a StateArray.
   bool state() const { return kind_ == Kind::state; }
   bool frozen() const { return frozen_; }  ///< not trained, although it is a Parameter: freeze(model, pattern)
 
@@ -33,13 +35,16 @@ class ModelArray : public Array {
   /// What setup does: takes `path` as its own and, where it has no values and one is declared, makes them from the seed
   /// and the path.
   void fill_in(std::string path, std::uint64_t seed, DType dtype);
+  /// Freezes the parameter, or trains it again.
   void set_frozen(bool frozen) { frozen_ = frozen; }
 
   /// In mixed precision (nn/precision.h) it stays as it is: the parameters of norms.
   bool keeps_precision() const { return keeps_precision_; }
+  /// Sets what keeps_precision() returns.
   void keep_precision(bool keep = true) { keeps_precision_ = keep; }
   /// It is a copy of 16 bits, in mixed precision, of an f32 parameter: gradients by it are f32.
   bool narrowed() const { return narrowed_; }
+  /// Replaces the values by a copy of 16 bits.
   void narrow(Array copy) {
     assign_values(std::move(copy));
     narrowed_ = true;
@@ -69,6 +74,7 @@ class Parameter : public ModelArray {
   Parameter(Array values) : ModelArray(Kind::parameter, std::move(values)) {}
   /// Values that setup makes: `Parameter factor{{64}, init::ones()};`.
   Parameter(Shape shape, Initialiser initialise) : Parameter() { declare(std::move(shape), std::move(initialise)); }
+  /// Replaces the values.
   Parameter& operator=(Array values) {
     assign_values(std::move(values));
     return *this;
@@ -78,9 +84,13 @@ class Parameter : public ModelArray {
 /// An array of a model that is kept and saved with it, but not trained: running figures, tables.
 class StateArray : public ModelArray {
  public:
+  /// An array that setup() does not fill.
   StateArray() : ModelArray(Kind::state) {}
+  /// An array with these values.
   StateArray(Array values) : ModelArray(Kind::state, std::move(values)) {}
+  /// Values that setup() makes.
   StateArray(Shape shape, Initialiser initialise) : StateArray() { declare(std::move(shape), std::move(initialise)); }
+  /// Replaces the values.
   StateArray& operator=(Array values) {
     assign_values(std::move(values));
     return *this;
@@ -92,6 +102,7 @@ inline bool differentiable(const ModelArray& a) { return a.trained() && !a.empty
 /// A parameter that stands in several places of a model is one: its gradient is the sum over them.
 inline bool shares_gradient(const ModelArray&) { return true; }
 
+/// The dtype of the array's gradient: its own, but f32 for a copy of 16 bits.
 inline DType gradient_dtype(const ModelArray& a) { return a.narrowed() ? DType::f32 : a.dtype(); }
 
 /// What a layer that multiplies by `weight` computes with: in mixed precision f32 that comes is rounded to the weight's
@@ -102,8 +113,8 @@ inline Array in_precision_of(const ModelArray& weight, const Array& x) {
 
 /// One array of a model, as a list of them holds it. `array` shares the model's memory.
 struct NamedArray {
-  std::string path;
-  Array array;
+  std::string path;  ///< The path of the array in the model.
+  Array array;       ///< The array.
 };
 
 namespace detail {
@@ -203,6 +214,7 @@ template <class Model>
 void freeze(Model& model, std::string_view pattern = "*") {
   detail::set_frozen("freeze", detail::parts_of(model), pattern, true);
 }
+/// Trains what freeze() has frozen: parameters whose path matches the pattern.
 template <class Model>
 void unfreeze(Model& model, std::string_view pattern = "*") {
   detail::set_frozen("unfreeze", detail::parts_of(model), pattern, false);

@@ -13,22 +13,23 @@ namespace tessera {
 /// lives on the device, and is changed there as PyTorch's GradScaler does, whose names and defaults these are. A step
 /// whose loss or gradient is not finite is skipped: it changes nothing but the scale, and is counted.
 struct LossScaleOptions {
-  std::optional<bool> enabled = {};  ///< else: for f16
-  double init_scale = 65536;         ///< from 2^-64 to 2^64, beyond which it does not grow
-  double growth_factor = 2;          ///< after `growth_interval` steps in a row that were finite
-  double backoff_factor = 0.5;       ///< after a step that was not
-  std::uint64_t growth_interval = 2000;
+  std::optional<bool> enabled = {};      ///< else: for f16
+  double init_scale = 65536;             ///< from 2^-64 to 2^64, beyond which it does not grow
+  double growth_factor = 2;              ///< after `growth_interval` steps in a row that were finite
+  double backoff_factor = 0.5;           ///< after a step that was not
+  std::uint64_t growth_interval = 2000;  ///< Steps without overflow after which the scale grows.
   /// A step that is not finite with this scale is not one for want of another: it counts as without a scale, so that a
   /// trainer's check() names it.
   double smallest = 0x1p-20;
 };
 
+/// Options of MixedPrecision.
 struct PrecisionOptions {
   DType dtype = DType::f32;  ///< of the copies: bf16 or f16; f32: there are none
   /// Parameters that match stay f32, as those of norms do in any case. One that stands in several places does if one of
   /// its paths matches.
   std::vector<std::string> keep = {};
-  LossScaleOptions loss_scale = {};
+  LossScaleOptions loss_scale = {};  ///< Options of the loss scale, which f16 needs.
 };
 
 namespace detail {
@@ -110,6 +111,7 @@ class MixedPrecision {
   }
   MixedPrecision(const MixedPrecision&) = delete;
   MixedPrecision& operator=(const MixedPrecision&) = delete;
+  /// What is saved in checkpoints.
   auto fields() {
     return std::tuple(field("scale", state_.scale_), field("good", state_.good_), field("skipped", state_.skipped_));
   }

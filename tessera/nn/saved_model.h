@@ -15,26 +15,28 @@ using NameMap = std::vector<std::pair<std::string, std::string>>;
 /// passed by. Other layers of ours have PyTorch's names, an nn.Sequential that of a Sequential.
 NameMap names_of_pytorch();
 
+/// Options of load_model.
 struct LoadModelOptions {
   bool partial = false;  ///< load what fits instead of nothing; the report says what did not
   /// Convert floating-point arrays that have another floating-point dtype in the file, such as a checkpoint of f16 or
   /// bf16 for a model of f32; those that are wider are rounded to nearest. The report lists them.
   bool convert = false;
-  NameMap names = {};
+  NameMap names = {};  ///< Translates the file's names into paths.
   /// Compare each array with its hash in the manifest, where there is one: reads the file once more.
   bool check_hashes = true;
 };
 
 /// What the manifest of a file says.
 struct ModelManifest {
+  /// An array of the file.
   struct Entry {
-    std::string dtype;  ///< "f32"
-    Shape shape;
+    std::string dtype;   ///< "f32"
+    Shape shape;         ///< Its extents.
     std::string sha256;  ///< of its elements in C order, little-endian
   };
-  std::int64_t format = 0;
-  std::string library;  ///< the version that wrote it
-  std::map<std::string, Entry> arrays;
+  std::int64_t format = 0;              ///< The version of the manifest.
+  std::string library;                  ///< the version that wrote it
+  std::map<std::string, Entry> arrays;  ///< By name.
 };
 /// That of a file; nothing if it has none. FormatError if it cannot be read.
 std::optional<ModelManifest> manifest_of(const SafetensorsFile& file);

@@ -124,10 +124,12 @@ template <class... Layers>
 class Sequential : public detail::LayerSequence<std::tuple<Layers...>> {
  public:
   Sequential() = default;
+  /// The layers, first to last.
   Sequential(Layers... layers)
     requires(sizeof...(Layers) > 0)
       : detail::LayerSequence<std::tuple<Layers...>>(std::tuple<Layers...>(std::move(layers)...)) {}
 
+  /// Layer `I`.
   template <std::size_t I>
   auto& get() {
     return std::get<I>(this->layers_);
@@ -136,6 +138,7 @@ class Sequential : public detail::LayerSequence<std::tuple<Layers...>> {
   const auto& get() const {
     return std::get<I>(this->layers_);
   }
+  /// The number of layers.
   static constexpr std::size_t size() { return sizeof...(Layers); }
 };
 
@@ -145,18 +148,22 @@ template <class Layer>
 class Sequential<std::vector<Layer>> : public detail::LayerSequence<std::vector<Layer>> {
  public:
   Sequential() = default;
+  /// The layers, first to last.
   Sequential(std::vector<Layer> layers) : detail::LayerSequence<std::vector<Layer>>(std::move(layers)) {}
 
+  /// Layer `i`.
   Layer& operator[](std::size_t i) { return this->layers_[i]; }
   const Layer& operator[](std::size_t i) const { return this->layers_[i]; }
+  /// The number of layers.
   std::size_t size() const { return this->layers_.size(); }
 };
 
 /// x + layer(x) (He et al., "Deep residual learning", 2015).
 template <class Layer>
 struct Residual {
-  Layer layer = {};
+  Layer layer = {};  ///< The layer whose result is added.
 
+  /// x + layer(x).
   Array operator()(const Array& x) const {
     const Array y = layer(x);
     if (y.shape() != x.shape())
@@ -165,7 +172,9 @@ struct Residual {
                         .wrong = "the layer inside gives another shape than it is given"});
     return x + y;
   }
+  /// Sets up the layer; called by setup().
   void set_up(const LayerSetup& at) { at.part(layer, "layer", at.input()); }
+  /// The shape of one sample's result.
   Shape output_shape(const Shape& input) const { return input; }
 };
 template <class Layer>

@@ -10,19 +10,22 @@
 
 namespace tessera {
 
+/// Options of setup().
 struct SetupOptions {
-  std::uint64_t seed = 0;
+  std::uint64_t seed = 0;  ///< Seed of the parameters' first values.
   /// The shape of one sample, without the batch, for the first layer; a Sequential knows the others. A layer elsewhere
   /// must be given its sizes. (Empty: not known.)
   Shape input = {};
-  DType dtype = DType::f32;
+  DType dtype = DType::f32;  ///< The dtype of the parameters.
 };
 
 /// Where a layer without arrays stands in its model; setup writes it.
 class LayerPath {
  public:
-  const std::string& text() const;
+  const std::string& text() const;  ///< The path; empty if the layer was not set up.
+  /// True after setup().
   bool known() const { return text_ != nullptr; }
+  /// Sets the path; called by setup().
   void set(std::string text) { text_ = std::make_shared<const std::string>(std::move(text)); }
 
  private:
@@ -55,8 +58,10 @@ void set_up_part(T& part, const Path& at, const Shape& input);
 /// A layer's turn in setup.
 class LayerSetup {
  public:
+  /// Made by setup().
   LayerSetup(const Path& path, const Shape& input) : path_(path), input_(input) {}
 
+  /// The layer's path: "layers.0".
   std::string path() const { return path_.text(); }
   const Shape& input() const { return input_; }  ///< of one sample; empty: not known
   /// How much the layer takes in: `given` unless that is 0, else the input's extent along `axis`. ShapeError, with the

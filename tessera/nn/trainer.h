@@ -48,7 +48,9 @@ struct NoArrayInBatch {
 template <class Model, class Batch_ = std::tuple<Array, Array>>
 class Trainer : public TrainerBase {
  public:
+  /// What one training step takes.
   using Batch = Batch_;
+  /// The loss of a batch, a single number.
   using Loss = std::function<Array(const Model& model, const Batch& batch)>;
 
   /// ArgumentError for a model without parameters that are trained, or with one memory as two of them that are seen

@@ -16,6 +16,7 @@
 
 namespace tessera {
 
+/// Options of Trainer.
 struct TrainerOptions {
   std::uint64_t seed = 0;                 ///< of what layers draw in training: Dropout
   std::optional<double> clip_norm = {};   ///< clip_gradient_norm of each update
@@ -45,6 +46,7 @@ struct TrainerOptions {
 /// A step whose loss or gradient is not finite.
 class NotFinite : public Error {
  public:
+  /// Made by trainers.
   NotFinite(const std::string& text, std::uint64_t step) : Error(text), step_(step) {}
   std::uint64_t step() const { return step_; }  ///< its number, from 1
 
@@ -52,6 +54,7 @@ class NotFinite : public Error {
   std::uint64_t step_;
 };
 
+/// The part of Trainer that does not depend on the model.
 class TrainerBase {
  public:
   virtual ~TrainerBase();
@@ -68,8 +71,10 @@ class TrainerBase {
   /// Updates that changed nothing, because with a loss scale the loss or the gradient was not finite. Waits for the
   /// device, as loss_scale() does, which is 1 where there is none.
   std::uint64_t skipped() const { return precision_.skipped_steps(); }
+  /// The factor of the loss; see MixedPrecision.
   double loss_scale() const { return precision_.scale(); }
   double rate() const;  ///< the learning rate of the next one
+  /// The device that the steps run on.
   Device device() const { return device_; }
   /// Mean loss of the steps since the last call (or since the beginning, or the last load); NaN of none. A step that is
   /// not finite, and those after it, of which check() is to tell, are left out. With a loss scale losses that are not
@@ -78,11 +83,11 @@ class TrainerBase {
 
   /// Where the data stand: what set_position said, and the steps since then. For those who save and resume.
   DataPosition position() const { return {position_.epoch, position_.batch + (steps_ - position_at_)}; }
-  void set_position(DataPosition position);
+  void set_position(DataPosition position);  ///< Tells the trainer where the data are, for checkpoints.
 
   /// Copies of the model's arrays, and those values again.
   std::vector<Array> snapshot() const;
-  void restore(std::span<const Array> values);
+  void restore(std::span<const Array> values);  ///< Copies values from snapshot() back into the model.
 
   /// Why steps, or some of them, are not recorded, or empty. Where memory did not suffice, recording is tried again:
   /// after 8 steps, then after 16, and so on to each 64.

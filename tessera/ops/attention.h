@@ -6,6 +6,7 @@
 
 namespace tessera {
 
+/// Options of attention.
 struct AttentionOptions {
   bool causal = false;  ///< query i sees keys 0 to i
   /// Bools: a key is seen where it is true; floats are added to the scores. Broadcasts to (batch, heads, queries,

@@ -8,17 +8,20 @@ namespace tessera {
 
 /// A figure for rows and one for columns; a single number stands for both.
 struct Extents2d {
-  std::int64_t rows, columns;
+  std::int64_t rows, columns;  ///< The two figures.
+  /// The same for rows and columns.
   constexpr Extents2d(std::int64_t both) : rows(both), columns(both) {}
+  /// One for rows and one for columns.
   constexpr Extents2d(std::int64_t rows, std::int64_t columns) : rows(rows), columns(columns) {}
   friend constexpr bool operator==(const Extents2d&, const Extents2d&) = default;
 };
 
+/// Options of conv2d.
 struct Convolution2d {
-  Extents2d stride = 1;
-  Extents2d padding = 0;   ///< zeros on each side
-  Extents2d dilation = 1;  ///< distance between elements that a window reads
-  std::int64_t groups = 1;
+  Extents2d stride = 1;     ///< Distance between windows.
+  Extents2d padding = 0;    ///< zeros on each side
+  Extents2d dilation = 1;   ///< distance between elements that a window reads
+  std::int64_t groups = 1;  ///< Channels are split into this many groups, each convolved on its own.
 };
 
 /// x (n, channels, rows, columns) with weight (out, channels / groups, kernel rows, kernel columns) and bias (out,)
@@ -35,8 +38,9 @@ Array conv2d(const Array& x, const Array& weight, const std::type_identity_t<Opt
   return conv2d(x, weight, std::nullopt, options);
 }
 
+/// Options of max_pool2d and average_pool2d.
 struct Pool2d {
-  Extents2d kernel;
+  Extents2d kernel;                      ///< Rows and columns of the window.
   std::optional<Extents2d> stride = {};  ///< the kernel's extents if empty
   Extents2d padding = 0;                 ///< at most half of the kernel
 };
@@ -46,11 +50,12 @@ Array max_pool2d(const Array& x, const Pool2d& options);
 /// The mean of each window, of floats. Padding counts as zeros, as PyTorch has it by default.
 Array average_pool2d(const Array& x, const Pool2d& options);
 
+/// How windows lie in an image.
 struct Windows2d {
-  Extents2d kernel;
-  Extents2d stride = 1;
-  Extents2d padding = 0;
-  Extents2d dilation = 1;
+  Extents2d kernel;        ///< Rows and columns of a window.
+  Extents2d stride = 1;    ///< Distance between windows.
+  Extents2d padding = 0;   ///< Zeros added on each side.
+  Extents2d dilation = 1;  ///< Distance between elements that a window reads.
 };
 
 /// What each window of a convolution sees of x (n, channels, rows, columns): (channels, kernel rows, kernel columns, n,

@@ -26,7 +26,9 @@ inline void multiply_into(Array&& c, const Array& a, const Array& b, const Updat
   multiply_into(c, a, b, how);
 }
 
+/// The side on which the triangular matrix is.
 enum class Side : std::uint8_t { left, right };
+/// Which triangle of a matrix is read; the other is not looked at.
 enum class Triangle : std::uint8_t { lower, upper };
 
 /// A system of equations with a triangular matrix t.

@@ -6,12 +6,13 @@
 
 namespace tessera {
 
+/// The functions that a product can apply to its result.
 enum class Activation : std::uint8_t { none, relu, silu, gelu };
 
 /// What happens to a product before it is written.
 struct Epilogue {
-  std::optional<Array> bias = {};  ///< (columns of the result,) added to every row
-  Activation activation = Activation::none;
+  std::optional<Array> bias = {};            ///< (columns of the result,) added to every row
+  Activation activation = Activation::none;  ///< Applied after the bias.
   /// Of the result, in place of the operands': sums of 16-bit floats as f32, not rounded.
   std::optional<DType> dtype = {};
 };

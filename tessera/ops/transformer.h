@@ -22,11 +22,12 @@ enum class RotaryPairs : std::uint8_t {
   adjacent,  ///< (0, 1), (2, 3), ...: Llama files in GGUF, "norm"
   halves     ///< (0, d/2), (1, d/2 + 1), ...: GPT-NeoX, "neox"
 };
+/// How positions rotate the elements of a head (Su et al. 2021).
 struct Rotary {
-  RotaryPairs pairs = RotaryPairs::adjacent;
-  std::int64_t dimensions = 0;        ///< of each head that rotate, even; the rest pass through. 0: all
-  float base = 10000.0f;              ///< from 1e-9 to 1e30
-  float scale = 1.0f;                 ///< positions are multiplied by it (linear scaling: 1 / factor)
+  RotaryPairs pairs = RotaryPairs::adjacent;  ///< Which elements are rotated together.
+  std::int64_t dimensions = 0;                ///< of each head that rotate, even; the rest pass through. 0: all
+  float base = 10000.0f;                      ///< from 1e-9 to 1e30
+  float scale = 1.0f;                         ///< positions are multiplied by it (linear scaling: 1 / factor)
   std::optional<Array> factors = {};  ///< f32 (dimensions / 2,): each frequency is divided by its factor (Llama 3.1)
   float magnitude = 1.0f;             ///< what rotates is multiplied by it, too (YaRN, LongRoPE)
 };
@@ -38,8 +39,11 @@ class Position {
   Position(std::int64_t number) : number_(number) {}
   /// ShapeError, DtypeError: not a contiguous i32 of one element.
   explicit Position(Array in_memory);
+  /// True if the position is read from device memory when it is used.
   bool in_memory() const { return memory_.has_value(); }
+  /// The position; only if not in_memory().
   std::int64_t number() const { return number_; }
+  /// The array that has the position; only if in_memory().
   const Array& memory() const { return *memory_; }
 
  private:

@@ -15,7 +15,7 @@ namespace tessera {
 /// named K have 256, with 6-bit or 8-bit factors of the scale for every 32 or 16. q8_0 has signed bytes, iq4_nl 4-bit
 /// numbers of a table of 16 values. https://github.com/ggml-org/ggml, ggml-common.h; the table is weight_formats.cpp.
 enum class WeightFormat : std::uint8_t { f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, iq4_nl, q4_K, q5_K, q6_K };
-inline constexpr std::size_t weight_format_count = 12;
+inline constexpr std::size_t weight_format_count = 12;  ///< The number of formats.
 /// As ggml writes it.
 std::string_view weight_format_name(WeightFormat format);
 
@@ -23,14 +23,16 @@ std::string_view weight_format_name(WeightFormat format);
 /// allocated is rounded up each time. It may be dropped before the weights.
 class WeightMemory {
  public:
+  /// Memory of `device`; `label` appears in messages.
   WeightMemory(Device device, std::string label) : device_(device), label_(std::move(label)) {}
+  /// The device.
   Device device() const { return device_; }
   /// A weight that will be packed here, in any order. Storages are made to fit what is expected; what is not expected
   /// gets one of its own.
   void expect(WeightFormat format, std::int64_t rows, std::int64_t columns);
   /// `bytes` of memory at a multiple of `alignment`: a storage, and where in it. OutOfMemory.
   std::pair<std::shared_ptr<Storage>, std::uint64_t> take(std::uint64_t bytes);
-  static constexpr std::uint64_t alignment = 256;
+  static constexpr std::uint64_t alignment = 256;  ///< Of what take() returns, in bytes.
 
  private:
   using Place = std::pair<std::shared_ptr<Storage>, std::uint64_t>;
@@ -60,10 +62,15 @@ class Weight {
   /// bf16, q8_0 and q4_0, else ArgumentError. ShapeError as above, and of what is no matrix.
   static Weight of(const Array& matrix, WeightFormat format, Device device, std::string label = {});
 
+  /// False for a default-constructed weight.
   bool valid() const { return rows_ != 0; }
+  /// Rows, which are the outputs of a product.
   std::int64_t rows() const { return rows_; }
+  /// Columns, which are the inputs of a product.
   std::int64_t columns() const { return columns_; }
+  /// The format of the numbers.
   WeightFormat format() const { return format_; }
+  /// The device it was packed for.
   Device device() const { return parts_.at(0).device(); }
   std::uint64_t bytes() const;  ///< on the device
   /// The packed arrays; what each holds is said in kernels.h.

@@ -20,6 +20,7 @@
 
 namespace tessera {
 
+/// What a task does with its data.
 enum class Access : std::uint8_t {
   in,       ///< read
   out,      ///< written: what was there is not needed, and not copied
@@ -27,7 +28,8 @@ enum class Access : std::uint8_t {
   commute,  ///< read and written, one at a time and in any order among those that say so
   reduce,   ///< combined with what others of the same operation compute, in any order
 };
-const char* to_string(Access mode);
+const char* to_string(Access mode);  ///< the access as one word: "inout"
+/// True for all but `in`.
 constexpr bool writes(Access mode) { return mode != Access::in; }
 
 namespace detail {

@@ -25,7 +25,7 @@ using Distribution = std::function<Device(const Shape& index, const Shape& grid,
 Distribution block_cyclic();
 /// As many neighbouring rows (columns) of tiles to each device.
 Distribution by_rows();
-Distribution by_columns();
+Distribution by_columns();  ///< As many neighbouring columns of tiles to each device.
 
 class BlockArray;
 class BlockOperand;
@@ -35,11 +35,14 @@ class BlockOperand;
 class Tile {
  public:
   const Shape& index() const { return index_; }  ///< in the grid
+  /// The tile's extents.
   const Shape& shape() const { return array_.shape(); }
+  /// The element type.
   DType dtype() const { return array_.dtype(); }
   Device device() const { return array_.device(); }  ///< its home
   /// The memory, shared with the block array.
   const Array& array() const { return array_; }
+  /// The memory, shared with the block array.
   operator const Array&() const { return array_; }
 
  private:
@@ -64,13 +67,16 @@ class BlockArray {
   BlockArray() = default;  ///< of no elements: shape (0,)
   // Making: tiles of the given extents on the scope's devices. ShapeError if a tile has another rank than the array, or
   // an extent below 1.
+  /// A block array whose elements are not initialised.
   static BlockArray empty(Shape shape, Shape tile, DType dtype = DType::f32, const Scope& scope = current_scope(),
                           const Distribution& distribution = {});
   /// A `value` that is none of the dtype becomes one as in Array::full; integers are exact. ArgumentError for an array.
   static BlockArray full(Shape shape, Shape tile, const ArrayOperand& value, DType dtype = DType::f32,
                          const Scope& scope = current_scope(), const Distribution& distribution = {});
+  /// A block array of zeros.
   static BlockArray zeros(Shape shape, Shape tile, DType dtype = DType::f32, const Scope& scope = current_scope(),
                           const Distribution& distribution = {});
+  /// A block array of ones.
   static BlockArray ones(Shape shape, Shape tile, DType dtype = DType::f32, const Scope& scope = current_scope(),
                          const Distribution& distribution = {});
   /// n x n.
@@ -79,6 +85,7 @@ class BlockArray {
   /// f32; numbers by seed and the element's place in the whole, so for every tiling and scope the same.
   static BlockArray random_uniform(Shape shape, Shape tile, std::uint64_t seed, const Scope& scope = current_scope(),
                                    const Distribution& distribution = {});
+  /// Normally distributed numbers; otherwise as random_uniform.
   static BlockArray random_normal(Shape shape, Shape tile, std::uint64_t seed, const Scope& scope = current_scope(),
                                   const Distribution& distribution = {});
   /// The array's elements, copied.
@@ -86,25 +93,32 @@ class BlockArray {
                          const Distribution& distribution = {});
 
   // What it is.
+  /// The extents.
   const Shape& shape() const { return shape_; }
+  /// The extents of all tiles but the last ones.
   const Shape& tile_shape() const { return tile_; }
   const Shape& grid() const { return grid_; }  ///< tiles along each dimension
+  /// The element type.
   DType dtype() const { return dtype_; }
+  /// The number of dimensions.
   int rank() const { return static_cast<int>(shape_.size()); }
+  /// The number of elements.
   std::int64_t size() const { return element_count(shape_); }
   /// ShapeError if there is no such tile.
   Tile tile(const Shape& index) const;
   Tile tile(std::int64_t i, std::int64_t j) const { return tile(Shape{i, j}); }
-  std::vector<Tile> tiles() const;
+  std::vector<Tile> tiles() const;  ///< All tiles, in the order of the grid.
+  /// The home of a tile of a matrix.
   Device device_of(std::int64_t i, std::int64_t j) const { return tile(i, j).device(); }
   Scope scope() const;        ///< the devices that have tiles
   std::string where() const;  ///< a table of which tile is where, for people
 
   // Elsewhere and otherwise: copies.
   Array gather(std::optional<Device> device = {}) const;  ///< as one array; by default on current_device()
+  /// A copy in tiles of the same extents, over the devices of `scope`.
   BlockArray to(const Scope& scope, const Distribution& distribution = {}) const;
-  BlockArray retile(Shape tile) const;
-  BlockArray copy() const;
+  BlockArray retile(Shape tile) const;   ///< A copy in tiles of other extents, on the same devices.
+  BlockArray copy() const;               ///< A copy with memory of its own.
   BlockArray astype(DType dtype) const;  ///< deferred; the block array itself if it has the dtype
   BlockArray transpose() const;          ///< reverses the dimensions: copies tile for tile, where the tiles are
   /// Computes what is deferred, tile for tile.
@@ -117,16 +131,18 @@ class BlockArray {
 
   // In place, tile for tile. The other operand is stretched to this one's shape and converted to its dtype: ShapeError
   // and DtypeError as those of an Array.
-  BlockArray& operator+=(const BlockOperand& b);
-  BlockArray& operator-=(const BlockOperand& b);
-  BlockArray& operator*=(const BlockOperand& b);
-  BlockArray& operator/=(const BlockOperand& b);
-  void fill(const ArrayOperand& value);  ///< as in full()
+  BlockArray& operator+=(const BlockOperand& b);  ///< Adds in place, tile by tile.
+  BlockArray& operator-=(const BlockOperand& b);  ///< Subtracts in place, tile by tile.
+  BlockArray& operator*=(const BlockOperand& b);  ///< Multiplies in place, tile by tile.
+  BlockArray& operator/=(const BlockOperand& b);  ///< Divides in place, tile by tile.
+  void fill(const ArrayOperand& value);           ///< as in full()
   /// f(tile's array) for each tile, as tasks where the tiles are.
   void for_each_tile(const std::function<void(Array&)>& f);
 
   // Elementwise, broadcasting, deferred: what array.h has by these names, of operands of which one is a block array.
   // Friends, so that the names alone, as in sequential(dense<4, 8>, relu), mean the functions of arrays.
+  ///@{
+  /// The elementwise function of arrays of the same name, tile by tile; deferred.
   friend BlockArray operator+(const BlockOperand& a, const BlockOperand& b);
   friend BlockArray operator-(const BlockOperand& a, const BlockOperand& b);
   friend BlockArray operator*(const BlockOperand& a, const BlockOperand& b);
@@ -184,6 +200,7 @@ class BlockArray {
   friend BlockArray isnan(const BlockArray& a);
   friend BlockArray isinf(const BlockArray& a);
   friend BlockArray isfinite(const BlockArray& a);
+  ///@}
 
  private:
   static BlockArray layout(Shape shape, Shape tile, DType dtype);
@@ -206,14 +223,19 @@ class BlockArray {
 /// arrays (ArrayOperand).
 class BlockOperand {
  public:
+  /// Refers to a block array.
   BlockOperand(const BlockArray& a) : blocks_(a) {}
+  /// An array of one tile.
   BlockOperand(const Array& a);
+  /// A scalar.
   template <class T>
     requires std::is_arithmetic_v<T>
   BlockOperand(T value) : scalar_(value) {}
   /// Of an array: one of a single tile. Nothing: it is a scalar.
   const std::optional<BlockArray>& blocks() const { return blocks_; }
+  /// True if it was made of an Array.
   bool is_array() const { return array_; }
+  /// The scalar; none if it is an array.
   const std::optional<ArrayOperand>& scalar() const { return scalar_; }
 
  private:
@@ -230,12 +252,16 @@ BlockArray map(const std::function<Array(const Array&, const Array&)>& f, const 
 /// A block array as the argument of one task, with what the task does to it: to all of its tiles, which the function
 /// gets where the task runs, as a BlockArray. A BlockArray that stands for itself as an argument is read.
 struct AccessedBlocks {
-  BlockArray array;
-  Access mode = Access::in;
+  BlockArray array;          ///< The block array.
+  Access mode = Access::in;  ///< What the task does with it.
 };
+/// The task reads the block array.
 inline AccessedBlocks in(const BlockArray& a) { return {a, Access::in}; }
+/// The task overwrites the block array.
 inline AccessedBlocks out(const BlockArray& a) { return {a, Access::out}; }
+/// The task reads and writes the block array.
 inline AccessedBlocks inout(const BlockArray& a) { return {a, Access::inout}; }
+/// As inout, but in any order with other tasks that commute, one at a time.
 inline AccessedBlocks commute(const BlockArray& a) { return {a, Access::commute}; }
 namespace detail {
 template <class T>
@@ -263,9 +289,13 @@ AccessedBlocks commute(T&& a) {
 /// Axes of a reduction: one, or a list of them, {} being all.
 class Axes {
  public:
+  /// One axis.
   Axes(int axis) : axes_{axis} {}
+  /// Several axes.
   Axes(std::initializer_list<int> axes) : axes_(axes) {}
+  /// Several axes.
   Axes(std::vector<int> axes) : axes_(std::move(axes)) {}
+  /// The axes, as they were given.
   const std::vector<int>& list() const { return axes_; }
 
  private:
@@ -276,21 +306,22 @@ class Axes {
 // current_device(), of all elements) have that. ShapeError for the greatest, least or mean of no elements.
 
 /// Over all elements, on current_device(): an array of no dimensions. Tiles are added in the order of the grid.
-Array sum(const BlockArray& a);
-Array mean(const BlockArray& a);
-Array max(const BlockArray& a);
-Array min(const BlockArray& a);
-Array any(const BlockArray& a);
-Array all(const BlockArray& a);
+Array sum(const BlockArray& a);   ///< The sum of all elements.
+Array mean(const BlockArray& a);  ///< The mean of all elements.
+Array max(const BlockArray& a);   ///< The largest element.
+Array min(const BlockArray& a);   ///< The smallest element.
+Array any(const BlockArray& a);   ///< True if any element is.
+Array all(const BlockArray& a);   ///< True if all elements are.
 /// Over one axis or several, which stay with extent 1, so that a - mean(a, 1) subtracts the mean of each row; without
 /// `keep` they are dropped.
 BlockArray sum(const BlockArray& a, const Axes& axes, bool keep = true);
-BlockArray mean(const BlockArray& a, const Axes& axes, bool keep = true);
+BlockArray mean(const BlockArray& a, const Axes& axes, bool keep = true);  ///< The means; see sum().
 BlockArray max(const BlockArray& a, const Axes& axes, bool keep = true);
 BlockArray min(const BlockArray& a, const Axes& axes, bool keep = true);
-BlockArray any(const BlockArray& a, const Axes& axes, bool keep = true);
-BlockArray all(const BlockArray& a, const Axes& axes, bool keep = true);
+BlockArray any(const BlockArray& a, const Axes& axes, bool keep = true);  ///< True where any element is; see sum().
+BlockArray all(const BlockArray& a, const Axes& axes, bool keep = true);  ///< True where all elements are; see sum().
 
+/// The array with its dimensions reversed; see BlockArray::transpose.
 inline BlockArray transpose(const BlockArray& a) { return a.transpose(); }
 /// (m, n) of (m, k) and (k, n), in a's tiles' rows and b's tiles' columns; b is copied to other tiles if a's columns
 /// are tiled otherwise than its rows. By a task for each product of two tiles, on the device of the result's tile, or
@@ -322,14 +353,16 @@ std::string to_string(const BlockArray& a);
 
 /// What of a neighbour is beyond the edge.
 enum class Edge : std::uint8_t { wrap, clamp, pad };
+/// Options of stencil().
 struct Halo {
   std::int64_t distance = 1;  ///< how far neighbours are at most
-  Edge edge = Edge::clamp;
-  double value = 0;  ///< of `pad`
+  Edge edge = Edge::clamp;    ///< What is beyond the edge.
+  double value = 0;           ///< of `pad`
 };
 /// Neighbours of all elements of a tile: n(0, -1) are those to the left. ShapeError beyond the halo's distance.
 class Neighbours {
  public:
+  /// The tile, moved by this many rows and columns.
   Array operator()(std::int64_t rows, std::int64_t columns) const;
 
  private:

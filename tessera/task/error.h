@@ -17,6 +17,7 @@ namespace tessera {
 /// or of devices (`synchronize`), were waited for, it also lists the errors of the other tasks.
 class TaskError : public Error {
  public:
+  /// Made by tasks.
   TaskError(const std::string& text, std::vector<std::string> tasks, std::exception_ptr cause,
             std::vector<TaskError> others = {})
       : Error(text), tasks_(std::move(tasks)), cause_(std::move(cause)), others_(std::move(others)) {}

@@ -23,7 +23,7 @@ struct TaskOptions {
       stop;  ///< cancels it: before it has begun it does not run; after that, see `this_task`
   std::shared_ptr<PlacementPolicy> policy;  ///< which of the devices of its scope it gets (policy.h)
   std::string name;                         ///< for people; by default the kernel's, or "file:line". Not inherited
-  std::source_location where = std::source_location::current();
+  std::source_location where = std::source_location::current();  ///< Where the task was made, for messages.
 };
 
 namespace detail {
@@ -49,6 +49,7 @@ inline std::shared_ptr<const InheritedOptions> shared_options() {
 /// Ends on the thread that made it, before those around it.
 class [[nodiscard]] With {
  public:
+  /// Applies to the tasks that this thread makes until the object is destroyed.
   explicit With(const TaskOptions& options);
   ~With();
   With(const With&) = delete;

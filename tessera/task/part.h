@@ -16,15 +16,15 @@ namespace tessera {
 /// Which elements of a matrix (of the last two axes) an access touches. Triangles have the diagonal, unless they say
 /// `unit`: these are the triangles of matrices whose diagonal is known to be 1, and is not read.
 enum class MatrixPart : std::uint8_t { none, upper, lower, unit_upper, unit_lower, diagonal };
-const char* to_string(MatrixPart triangle);
+const char* to_string(MatrixPart triangle);  ///< the part as one word: "upper"
 /// Column index less row index of its elements: the least and the greatest.
 std::pair<std::int64_t, std::int64_t> band_of(MatrixPart triangle);
 
 /// Elements of a storage: those at `begin` + sum(index[k] * stride[k]) bytes for 0 <= index[k] < extent[k] whose last
 /// two indices of the view lie in a band. Strides descend.
 struct StoragePart {
-  static constexpr std::size_t most_axes = 6;
-  static constexpr std::int64_t unbounded = std::numeric_limits<std::int64_t>::max() / 4;
+  static constexpr std::size_t most_axes = 6;  ///< Axes that are described, at most.
+  static constexpr std::int64_t unbounded = std::numeric_limits<std::int64_t>::max() / 4;  ///< No bound of the band.
 
   std::uint64_t begin = 0, end = 0;   ///< bytes: from the first element to behind the last
   std::uint32_t element = 1;          ///< bytes of one
@@ -35,6 +35,7 @@ struct StoragePart {
   std::int64_t low = -unbounded, high = unbounded;
   std::array<std::uint64_t, most_axes> stride, extent;  ///< of the first `axes`; nothing else is set
 
+  /// No elements.
   StoragePart() {}
   StoragePart(const StoragePart& other) { *this = other; }
   StoragePart& operator=(const StoragePart& other) {
@@ -43,7 +44,9 @@ struct StoragePart {
     for (std::uint8_t k = 0; k < other.axes; ++k) stride[k] = other.stride[k], extent[k] = other.extent[k];
     return *this;
   }
+  /// True if it has no elements.
   bool empty() const { return begin == end; }
+  /// True if both describe the same elements in the same way.
   friend bool operator==(const StoragePart& a, const StoragePart& b) {
     if (a.begin != b.begin || a.end != b.end || a.element != b.element || a.axes != b.axes || a.gaps != b.gaps ||
         a.row != b.row || a.column != b.column || a.low != b.low || a.high != b.high)
@@ -64,6 +67,6 @@ StoragePart part_of(const Shape& shape, const Strides& strides, std::int64_t off
 bool overlap(const StoragePart& a, const StoragePart& b);
 /// Whether every byte of `inner` is one of `outer`; false where that is not known.
 bool contains(const StoragePart& outer, const StoragePart& inner);
-std::string to_string(const StoragePart& part);
+std::string to_string(const StoragePart& part);  ///< for messages
 
 }  // namespace tessera

@@ -24,7 +24,9 @@ class pinned {
     const DeviceScope current(device);
     value_ = std::make_shared<T>(std::forward<A>(arguments)...);
   }
+  /// The device on which the value is.
   Device device() const noexcept { return device_; }
+  /// The value.
   T& get() const noexcept { return *value_; }
 
  private:
@@ -37,9 +39,11 @@ class pinned {
 template <class T>
 class per_device {
  public:
+  /// A value for each device of `scope`, made there by `make` when it is first used.
   explicit per_device(
       Scope scope, std::function<T()> make = [] { return T(); })
       : all_(std::make_shared<All>(std::move(scope), std::move(make))) {}
+  /// The devices.
   const Scope& scope() const noexcept { return all_->scope; }
   /// That of `device`. DeviceError if the scope has no such device.
   T& at(Device device) const {

@@ -21,18 +21,18 @@ namespace tessera {
 
 /// A task that is being made, as far as it matters to where it runs.
 struct TaskToPlace {
+  /// A device on which the task may run.
   struct Candidate {
-    Device device;
-    std::uint32_t waiting = 0;  ///< tasks that are to run there and have not ended
-    std::chrono::nanoseconds
-        median_duration{};    ///< that a task keeps it busy: the median of the last ones; 0: none has ended
-    std::uint64_t bytes = 0;  ///< of `TaskToPlace::bytes`, those whose newest contents are there
+    Device device;                     ///< The device.
+    std::uint32_t waiting = 0;         ///< tasks that are to run there and have not ended
+    std::chrono::nanoseconds median_duration{};  ///< that a task keeps it busy: the median of the last ones; 0: none has ended
+    std::uint64_t bytes = 0;           ///< of `TaskToPlace::bytes`, those whose newest contents are there
   };
   std::string name;                   ///< said, or the kernel's, or "file:line"
   int priority = 0;                   ///< as it was said
   std::vector<Candidate> candidates;  ///< where scope, function and arguments let it run, in order; at least one
   std::uint64_t bytes = 0;  ///< of its arrays; what it writes counts three times: it comes, is wanted there, and goes
-  Device default_device;    ///< where it would go without a policy
+  Device default_device;        ///< where it would go without a policy
 };
 
 /// Given in TaskOptions, for one task, for a region, or with `with`: it then places all tasks that are made there and

@@ -18,10 +18,10 @@ namespace tessera {
 
 /// An array as an argument of a task, with what the task does to it.
 struct Accessed {
-  Array array;
-  Access mode = Access::in;
-  MatrixPart triangle = MatrixPart::none;
-  Combine op = Combine::sum;  ///< of `reduce`
+  Array array;                             ///< The array.
+  Access mode = Access::in;                ///< What the task does with it.
+  MatrixPart triangle = MatrixPart::none;  ///< The part that the task touches; the rest is not waited for.
+  Combine op = Combine::sum;               ///< of `reduce`
 };
 
 /// The task reads it. An Array that stands for itself as an argument is read, too.
@@ -46,10 +46,11 @@ inline Accessed reduce(Combine op, const Array& x) { return {x, Access::reduce, 
 /// Memory that the task gets new on its device, with whatever was in it: `spawn(f, in(x), scratch({64, 64}))` calls f
 /// with an Array of that shape, which is gone with the task unless f keeps it.
 struct Scratch {
-  Shape shape;
-  DType dtype = DType::f32;
-  Array made = {};  ///< while the task runs
+  Shape shape;               ///< The shape.
+  DType dtype = DType::f32;  ///< The element type.
+  Array made = {};           ///< while the task runs
 };
+/// Memory of a task's own, uninitialised, as an argument of `f`.
 inline Scratch scratch(Shape shape, DType dtype = DType::f32) { return {std::move(shape), dtype}; }
 
 namespace detail {
@@ -85,13 +86,16 @@ Accessed inout(T&& array) {
 /// other parts of the matrix are not ordered by it. ShapeError at `spawn` if there are fewer dimensions. For functions:
 /// kernels take whole views.
 struct PartOfMatrix {
-  Array array;
-  MatrixPart triangle = MatrixPart::none;
+  Array array;                             ///< The matrix.
+  MatrixPart triangle = MatrixPart::none;  ///< The part of it.
 };
+/// The upper triangle of a matrix, with the diagonal.
 inline PartOfMatrix upper(const Array& a) { return {a, MatrixPart::upper}; }
+/// The lower triangle of a matrix, with the diagonal.
 inline PartOfMatrix lower(const Array& a) { return {a, MatrixPart::lower}; }
 inline PartOfMatrix unit_upper(const Array& a) { return {a, MatrixPart::unit_upper}; }  ///< without the diagonal
 inline PartOfMatrix unit_lower(const Array& a) { return {a, MatrixPart::unit_lower}; }  ///< without the diagonal
+/// The diagonal of a matrix.
 inline PartOfMatrix diagonal(const Array& a) { return {a, MatrixPart::diagonal}; }
 inline Accessed in(const PartOfMatrix& p) { return {p.array, Access::in, p.triangle}; }
 inline Accessed out(const PartOfMatrix& p) { return {p.array, Access::out, p.triangle}; }
@@ -101,26 +105,32 @@ inline Accessed commute(const PartOfMatrix& p) { return {p.array, Access::commut
 /// Copies between devices that tasks needed, since the start of the process: of what was read where it was not, of what
 /// was read at home after it was written elsewhere, and of what made room for others.
 struct TaskCopies {
+  /// Numbers of copies to the task's device, back to the array's, and of those that made room.
   std::uint64_t fetched = 0, written_back = 0, evicted = 0;
-  std::uint64_t fetched_bytes = 0, written_back_bytes = 0, evicted_bytes = 0;
+  std::uint64_t fetched_bytes = 0, written_back_bytes = 0, evicted_bytes = 0;  ///< The bytes of those copies.
 };
-TaskCopies task_copies();
+TaskCopies task_copies();  ///< The copies of all tasks since the process started.
 
 /// Indices from `begin` to before `end`, in chunks of `grain` neighbours (the last one smaller). 0: about four chunks
 /// for each thread. `r.parallel_for(n, f)`, `r.parallel_for({begin, end, grain}, f)`.
 class IndexRange {
  public:
+  /// From 0 to `count`.
   template <std::integral N>
   IndexRange(N count, detail::Here at = detail::Here::current()) : end_(static_cast<std::int64_t>(count)), at_(at) {}
+  /// From `begin` to before `end`, in chunks of `grain` indices; 0: the library chooses.
   template <std::integral B, std::integral E, std::integral G = int>
   IndexRange(B begin, E end, G grain = 0, detail::Here at = detail::Here::current())
       : begin_(static_cast<std::int64_t>(begin)),
         end_(static_cast<std::int64_t>(end)),
         grain_(static_cast<std::int64_t>(grain)),
         at_(at) {}
+  /// The first index.
   std::int64_t begin() const { return begin_; }
+  /// The index behind the last.
   std::int64_t end() const { return end_; }
   std::int64_t chunk() const;  ///< indices of a chunk
+  /// Where the range was made, for messages.
   const detail::Here& at() const { return at_; }
 
  private:

@@ -52,15 +52,20 @@ class Task {
   /// that comes after it: true. What runs is told (`this_task::stop_requested`, the std::stop_token that its function
   /// takes): false.
   bool cancel() const { return node().cancel_task(); }
+  /// The task's name, for people.
   std::string name() const { return node().name(); }
+  /// The device on which it runs, or will.
   Device device() const { return node().device(); }
+  /// False for a default-constructed task.
   bool valid() const noexcept { return bool(node_); }
   /// A task of `f(result)`, or `f()` of a Task<void>, that runs when this has ended.
   template <class F>
   auto then(F&& f, std::source_location where = std::source_location::current()) const;
 
   // For the library.
+  /// Made by spawn().
   explicit Task(executor::Ref<detail::TaskResult<T>> node) noexcept : node_(std::move(node)) {}
+  /// The task's node in the executor. Throws ArgumentError if the task is not valid.
   detail::TaskResult<T>& node() const {
     if (!node_) detail::throw_no_task();
     return *node_;

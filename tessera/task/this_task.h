@@ -18,7 +18,7 @@ bool exists() noexcept;
 Device device();
 /// The queue into which arrays, kernels and copies of this task go.
 Queue& queue();
-std::string name();
+std::string name();  ///< The task's name, for people.
 /// Whether somebody has cancelled it, or the region that it is in.
 bool stop_requested();
 

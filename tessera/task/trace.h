@@ -27,7 +27,8 @@ struct TraceState;
 /// Several may live at once. Made by `trace`.
 class [[nodiscard]] Trace {
  public:
-  Trace();
+  Trace();  ///< Records until the object is destroyed.
+  /// Records until the object is destroyed, and writes the trace to `file`.
   explicit Trace(const std::filesystem::path& file);
   /// As `stop`; what that would throw is a warning.
   ~Trace();
@@ -59,13 +60,15 @@ std::string dot(const Region& region);
 
 /// The tasks of one name on one device. Seconds; what a task waited for others and for copies is left out.
 struct TaskTimes {
-  std::string name;
-  Device device;
-  std::uint64_t count = 0;
-  double mean = 0, min = 0, max = 0, total = 0;
+  std::string name;                              ///< The name.
+  Device device;                                 ///< The device.
+  std::uint64_t count = 0;                       ///< The number of tasks.
+  double mean = 0, min = 0, max = 0, total = 0;  ///< The mean, shortest, longest and total time.
 };
+/// Figures of all tasks that were seen.
 struct TaskSummary {
   std::uint64_t made = 0, ended = 0, running = 0, not_begun = 0;  ///< tasks; `ended` counts the following three, too
+  /// Tasks that threw, that were skipped since one before them failed, and that were cancelled.
   std::uint64_t failed = 0, skipped = 0, cancelled = 0;
   std::vector<TaskTimes> times;  ///< of those that ran to their end, the largest total first
   TaskCopies copies;             ///< since it began

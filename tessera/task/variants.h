@@ -16,17 +16,22 @@ namespace tessera {
 template <class... V>
 class Variants {
  public:
+  /// Made by for_device and `|`.
   explicit Variants(std::tuple<V...> all) : all_(std::move(all)) {}
+  /// The backends that have a variant.
   static std::vector<Backend> backends() { return {V::backend...}; }
+  /// Both sets of variants.
   template <class... W>
   friend auto operator|(Variants a, Variants<W...> b) {
     return Variants<V..., W...>(std::tuple_cat(std::move(a.all_), std::move(b).all()));
   }
+  /// Calls the variant for the backend on which the task runs.
   template <class... A>
     requires(std::is_invocable_v<typename V::Function&, A...> && ...)
   decltype(auto) operator()(A&&... arguments) {
     return pick<0>(this_task::device().backend, std::forward<A>(arguments)...);
   }
+  /// The variants, moved out.
   std::tuple<V...> all() && { return std::move(all_); }
 
  private:

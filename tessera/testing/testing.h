@@ -37,7 +37,9 @@ std::uint64_t seed();
 /// Random numbers that are a function of the seed alone.
 class Random {
  public:
+  /// A generator with its own seed.
   explicit Random(std::uint64_t seed = testing::seed()) : seed_(seed) {}
+  /// The seed.
   std::uint64_t seed() const { return seed_; }
   std::uint64_t bits();                                       ///< 64 random bits
   double uniform(double low = 0, double high = 1);            ///< in [low, high)
@@ -70,7 +72,7 @@ inline constexpr std::size_t awkward_sizes[] = {0, 1, 2, 7, 31, 32, 33, 63, 64, 
 
 /// |got - expected| may be absolute + relative * |expected|. Both 0: equal. A NaN or an infinity must be one.
 struct Tolerance {
-  double absolute = 0, relative = 0;
+  double absolute = 0, relative = 0;  ///< The absolute and the relative error that are allowed.
 };
 
 namespace detail {
@@ -116,6 +118,7 @@ void expect_close(const Got& got, const Expected& expected, Tolerance tolerance 
       [&](std::size_t i) { return detail::number(static_cast<typename Got::value_type>(got[i])); },
       [&](std::size_t i) { return detail::number(static_cast<typename Expected::value_type>(expected[i])); });
 }
+/// As expect_close, without tolerance.
 template <class Got, class Expected>
 void expect_equal(const Got& got, const Expected& expected, const char* what = "result") {
   expect_close(got, expected, {}, what);
@@ -126,13 +129,17 @@ void expect_equal(const Got& got, const Expected& expected, const char* what = "
 template <Element T>
 class Poisoned {
  public:
+  /// The element type.
   using value_type = T;
 
+  /// `n` elements that hold a pattern which no kernel is expected to write.
   explicit Poisoned(std::size_t n, Device device = current_device())
       : all_(n + 2 * detail::guard, device, "poisoned output"), size_(n) {
     detail::poison(all_.view());
   }
+  /// The number of elements.
   std::size_t size() const { return size_; }
+  /// The elements as an argument of a launch.
   BufferView view() const {
     BufferView v = all_.view();
     v.byte_offset += detail::guard * sizeof(T);
@@ -195,6 +202,7 @@ class Poisoned {
   std::size_t size_;
 };
 
+/// The elements as an argument of a launch.
 template <class T>
 BufferView kernel_argument(const Poisoned<T>& buffer, ir::Access) {
   return buffer.view();

@@ -19,11 +19,12 @@ namespace tessera {
 class Kernel {
  public:
   Kernel() = default;
-  explicit Kernel(ir::Function function);
+  explicit Kernel(ir::Function function);  ///< A kernel of a verified function of the IR.
 
+  /// False for a default-constructed kernel.
   bool valid() const { return state_ != nullptr; }
-  const ir::Function& function() const;
-  ir::Hash hash() const;
+  const ir::Function& function() const;  ///< The kernel's IR.
+  ir::Hash hash() const;                 ///< The hash of the kernel's IR; equal kernels have equal hashes.
 
   /// Enqueues the kernel where its buffers live. `shape`: map kernels: threads of each dimension; block kernels: blocks
   /// of each. Arguments are checked against the parameters (KernelError lists them); buffers on different devices are a
@@ -56,7 +57,9 @@ void prepare(Device device, std::span<const Kernel> kernels);
 template <class Spec>
 class KernelFamily {
  public:
+  /// Makes the kernel of a specification.
   using Trace = std::function<ir::Function(const Spec&)>;
+  /// An empty family.
   explicit KernelFamily(Trace trace) : trace_(std::move(trace)) {}
   ~KernelFamily() { made_.drop(); }
 
@@ -67,6 +70,7 @@ class KernelFamily {
     const auto it = made.kernels.find(spec);
     return it != made.kernels.end() ? &it->second : nullptr;
   }
+  /// The kernel of `spec`, made on the first call.
   const Kernel& operator()(const Spec& spec) {
     if (const Kernel* known = find(spec)) return *known;
     Kernel fresh(trace_(spec));

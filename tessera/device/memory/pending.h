@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Deferred work that reads memory: which results wait on a storage, so that whoever writes it has them computed before.
 // Who defers (array/) keeps the lists; storages only know where they begin.
+// Internal.
 #pragma once
 
 #include <condition_variable>

@@ -26,8 +26,8 @@ class MemoryPool;
 
 /// Work put into a queue, as a storage remembers it: done when the queue has got past `sequence`.
 struct QueueUse {
-  std::shared_ptr<QueueCore> queue;  ///< null: nothing to wait for
-  std::uint64_t sequence = 0;
+  std::shared_ptr<QueueCore> queue;    ///< null: nothing to wait for
+  std::uint64_t sequence = 0;          ///< Number of the last piece of work, counted by the queue.
   std::shared_ptr<DriverEvent> event;  ///< null: recorded when another queue or the host has to wait
 };
 
@@ -47,11 +47,15 @@ class Storage {
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 
+  /// The device that has the memory.
   Device device() const { return device_; }
+  /// Size in bytes.
   std::size_t bytes() const { return bytes_; }
+  /// The label given when it was made; may be empty.
   const std::string& label() const { return label_; }
   /// For people: "storage 'weights'", or "an unnamed storage of 4 KiB on cpu:0".
   std::string name() const;
+  /// The memory, as the driver knows it.
   const Allocation& allocation() const { return allocation_; }
   /// No other storage has this memory while it lives.
   bool from_pool() const { return pool_ != nullptr && !owned_by_recording_; }
@@ -69,13 +73,16 @@ class Storage {
   void before_write(QueueCore& queue);
   /// Nobody is told of other queues' faults: these stay theirs. False if the order could not be made.
   bool try_before_write(Queue& queue) noexcept;
+  /// Notes that a queue reads the memory; called after the work was submitted.
   void after_read(const QueueUse& use);
+  /// Notes that a queue writes the memory; called after the work was submitted.
   void after_write(const QueueUse& use);
   void wait_readable();  ///< the host waits for the last write
   void wait_writable();  ///< the host waits for every use
 
   // Deferred readers: `add_reader` and `reader_gone` under the books' lock.
-  void add_reader(ReaderLink& link);
+  void add_reader(ReaderLink& link);  ///< Adds a deferred reader.
+  /// Notes that a deferred reader was removed from the list.
   void reader_gone() {  ///< its link was taken out
     reader_count_.store(reader_count_.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
   }
@@ -84,11 +91,13 @@ class Storage {
   std::uint64_t writes() const { return writes_.load(std::memory_order_relaxed); }
   /// The array operation that wrote it last, if one said so: for messages.
   void set_writer(const char* operation) { writer_.store(operation, std::memory_order_relaxed); }
+  /// The array operation that wrote it last; null if unknown.
   const char* writer() const { return writer_.load(std::memory_order_relaxed); }
   /// While somebody holds an address and may write through it, nothing is deferred on this storage; it counts as
   /// written when that begins and when it ends. Calls pair up; of memory that others own it never ends.
   void expose();
-  void unexpose();
+  void unexpose();  ///< Ends what expose() began.
+  /// True between expose() and unexpose().
   bool exposed() const {
     if (exposures_.load(std::memory_order_relaxed) != 0) return true;
     const CoherenceHook* const e = coherence_hook();
@@ -103,6 +112,7 @@ class Storage {
   /// are taken elsewhere, or brought back.
   class CoherenceBypass {
    public:
+    /// Marks the storage as moving on this thread until the object is destroyed.
     explicit CoherenceBypass(const Storage& storage) : before_(std::exchange(bypassed_, &storage)) {}
     ~CoherenceBypass() { bypassed_ = before_; }
     CoherenceBypass(const CoherenceBypass&) = delete;
@@ -138,20 +148,22 @@ class Storage {
   std::atomic<std::uint64_t> writes_ = 0;
   std::atomic<const char*> writer_ = nullptr;
   std::atomic<std::uint32_t> exposures_ = 0;
-  bool owned_by_recording_ = false;                       ///< set before anybody else has it
+  bool owned_by_recording_ = false;                    ///< set before anybody else has it
   std::atomic<CoherenceHook*> coherence_hook_ = nullptr;  ///< owned
   static constinit thread_local const Storage* bypassed_;
 };
 
 /// Part of a storage as a kernel sees it: elements of one dtype from a byte offset.
 struct BufferView {
-  std::shared_ptr<Storage> storage;
-  std::uint64_t byte_offset = 0;
-  std::uint64_t elements = 0;
-  DType dtype = DType::f32;
+  std::shared_ptr<Storage> storage;  ///< The memory; null for no buffer.
+  std::uint64_t byte_offset = 0;     ///< Where the elements begin.
+  std::uint64_t elements = 0;        ///< The number of elements.
+  DType dtype = DType::f32;          ///< The type of the elements.
+  /// The size of the elements in bytes.
   std::uint64_t bytes() const { return elements * dtype_size(dtype); }
 };
 
+/// Figures of a device's memory.
 struct MemoryStats {
   std::uint64_t live_bytes = 0;    ///< in storages, with the rounding to size classes
   std::uint64_t cached_bytes = 0;  ///< kept for reuse
@@ -161,7 +173,7 @@ struct MemoryStats {
   std::uint64_t allocations = 0;  ///< from the driver so far
   std::uint64_t reuses = 0;       ///< from the pool so far
 };
-MemoryStats memory_stats(Device device);
+MemoryStats memory_stats(Device device);  ///< The figures of `device`.
 /// `peak_bytes` counts from now on.
 void reset_peak_memory(Device device);
 /// Gives cached memory back to the driver; returns the bytes given back.
@@ -198,11 +210,12 @@ class Queue {
   /// The device's default queue: the current one where no QueueScope is; made on first use, lives as long as the
   /// process.
   static Queue& of(Device device);
-  explicit Queue(Device device);
+  explicit Queue(Device device);  ///< A new queue of the device. Throws DeviceError if the device cannot be used.
   ~Queue();
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
 
+  /// The device.
   Device device() const { return device_; }
   // Views that do not lie in their storage are an ArgumentError, storages of other devices a DeviceError. What writes a
   // storage flushes its pending readers first.
@@ -210,7 +223,7 @@ class Queue {
   void download(void* to, const BufferView& from);          ///< waits
   void copy(const BufferView& to, const BufferView& from);  ///< equal bytes; devices may differ
   void fill(const BufferView& to, std::uint64_t bits);      ///< every element gets these bits
-  void finish();
+  void finish();  ///< Blocks until all submitted work is done; throws the error of work that failed.
   /// An event after everything so far; on a wrapped queue also after what others have put into it by now.
   /// ArgumentError while this thread records a Sequence.
   Event record();
@@ -235,6 +248,7 @@ class Queue {
   /// may wait forever for a thread that waits for this one. What it throws passes unchanged. `name` is for faults.
   void submit_native(std::string_view name, std::span<const BufferView> reads, std::span<const BufferView> writes,
                      const std::function<void(void* native)>& enqueue);
+  /// The state shared with events; used by the library.
   QueueCore& core() { return *core_; }
 
  private:
@@ -251,6 +265,7 @@ Queue& current_queue(Device device);
 /// it is. The queue outlives the scope.
 class QueueScope {
  public:
+  /// Makes `queue` this thread's queue for its device until the object is destroyed.
   explicit QueueScope(Queue& queue);
   ~QueueScope();
   QueueScope(const QueueScope&) = delete;

@@ -17,7 +17,9 @@ class DryRun {
   DryRun(const DryRun&) = delete;
   DryRun& operator=(const DryRun&) = delete;
 
+  /// The device that stands for the real one.
   Device device() const { return device_; }
+  /// The real device.
   Device like() const { return like_; }
   /// As `memory_stats` of the real device would be, in bytes since the dry run began.
   MemoryStats stats() const;

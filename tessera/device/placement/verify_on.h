@@ -13,9 +13,9 @@ namespace tessera {
 
 /// All launches of the kernels of one name from one device.
 struct VerifiedKernel {
-  std::string kernel;
-  Device device;  ///< where the program ran it
-  std::uint64_t launches = 0;
+  std::string kernel;          ///< The kernel's name.
+  Device device;               ///< where the program ran it
+  std::uint64_t launches = 0;  ///< The number of launches.
   std::uint64_t elements = 0;  ///< that were compared: of every buffer it may write
   std::uint64_t wrong = 0;     ///< that differ by more than the tolerance
   /// Elements of 4-byte integers that differ, but no more than rounding explains where the words hold packed numbers:
@@ -25,11 +25,12 @@ struct VerifiedKernel {
   std::string first_wrong;  ///< "y[17] is 3.5, on interp:0 4.25 (launch 3)"
 };
 
+/// The result of verify_on.
 struct VerifyReport {
-  Device reference;
-  double tolerance = 0;
+  Device reference;                     ///< The device that ran each kernel again.
+  double tolerance = 0;                 ///< The relative difference that was allowed.
   std::vector<VerifiedKernel> kernels;  ///< the worst first
-  bool agrees() const;
+  bool agrees() const;                  ///< True if all kernels agree within the tolerance.
 };
 std::string to_string(const VerifyReport& report);  ///< a table for people
 

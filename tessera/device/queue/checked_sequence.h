@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Recorded work that calls functions of the user, whose numbers on the host a replay cannot see.
+// Internal.
 #pragma once
 
 #include <string>

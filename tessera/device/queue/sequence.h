@@ -19,7 +19,7 @@ class SequenceMemory;
 /// back to the device. Copies are the same pool; it lives as long as its sequences.
 class SequencePool {
  public:
-  SequencePool();
+  SequencePool();                               ///< An empty pool, which sequences may share.
   SequencePool(const SequencePool&) = default;  // and no move: there always is a pool
   SequencePool& operator=(const SequencePool&) = default;
 
@@ -74,8 +74,9 @@ class Sequence {
   /// another dtype; or if an index is too large for the kernels as they were compiled.
   void set(std::uint32_t slot, const LaunchArgument& value);
 
+  /// False for a default-constructed sequence.
   bool valid() const { return state_ != nullptr; }
-  Device device() const;
+  Device device() const;     ///< The device it was recorded on.
   std::size_t size() const;  ///< pieces of work
   /// The driver gets it with one call.
   bool one_call() const;

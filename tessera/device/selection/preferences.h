@@ -22,11 +22,11 @@ enum class PreferenceScope : std::uint8_t { project, user };
 ///     identity = "pci:0000:3b:00.0"   # of that device when it was written; it counts more than the number
 ///     name = "NVIDIA A100"            # for people
 struct Preference {
-  PreferenceScope scope = PreferenceScope::user;
-  std::string file;
-  std::uint32_t line = 0, column = 0;  ///< of the value of `prefer`, from 1
-  Device device;                       ///< as written: the numbers of devices may have changed since
-  std::string identity, name;          ///< empty where the file does not say
+  PreferenceScope scope = PreferenceScope::user;  ///< Whose preference it is.
+  std::string file;                               ///< The file it was read from.
+  std::uint32_t line = 0, column = 0;             ///< of the value of `prefer`, from 1
+  Device device;                                  ///< as written: the numbers of devices may have changed since
+  std::string identity, name;                     ///< empty where the file does not say
 };
 
 /// The file's path: of the one that is read or, where there is none, that would be made (the project's in the working

@@ -15,28 +15,31 @@ struct Certificate {
   std::string library;  ///< the version that wrote it; any version that reads the format checks it
   std::string device;   ///< "cpu:0", where the model was; it is checked on any device
   std::string layers;   ///< describe(model)
-  std::map<std::string, verification::ArrayDigest> arrays;
-  Property property;
-  InputBox box;
-  std::int64_t batch = 1;  ///< samples of a call, at most (ProveOptions)
-  std::int64_t kept_class = -1;
-  std::vector<double> low, high;  ///< bounds of the outputs, a little outward of the proof's
-  double margin = 0;
-  std::vector<std::int32_t> tree;   ///< Proof::tree
-  std::vector<std::string> edited;  ///< parts of the file whose hash is not theirs
+  std::map<std::string, verification::ArrayDigest> arrays;  ///< The model's arrays, by path, as hashes.
+  Property property;                                      ///< What was proven.
+  InputBox box;                                           ///< The inputs for which it was proven.
+  std::int64_t batch = 1;                                 ///< samples of a call, at most (ProveOptions)
+  std::int64_t kept_class = -1;                           ///< The class that `robust` keeps.
+  std::vector<double> low, high;                          ///< bounds of the outputs, a little outward of the proof's
+  double margin = 0;                                      ///< The margin that the proof left.
+  std::vector<std::int32_t> tree;                         ///< Proof::tree
+  std::vector<std::string> edited;                        ///< parts of the file whose hash is not theirs
 };
 
+/// The result of check_certificate.
 struct CertificateCheck {
-  bool holds = false;
+  bool holds = false;  ///< True if the proof holds for this model.
   /// What no longer fits: "array 0.weight has other elements", "the property was edited in the file".
   std::vector<std::string> changed;
   std::uint64_t boxes = 0;  ///< proven again
-  double seconds = 0;
+  double seconds = 0;       ///< How long it took.
 };
-std::string to_string(const CertificateCheck& check);
+std::string to_string(const CertificateCheck& check);  ///< Lines for people: whether it holds, and what changed.
 
 namespace verification {
+/// The certificate of a proof; certify() for models.
 Certificate certificate_of_subject(const Subject& subject, const Proof& proof);
+/// Proves the certificate's property again; check_certificate() for models.
 CertificateCheck check_subject(const Subject& subject, const Certificate& certificate);
 }  // namespace verification
 

@@ -11,8 +11,8 @@ namespace tessera {
 
 /// All f32 inputs of one sample's shape whose numbers lie between two bounds each, in C order, both within.
 struct InputBox {
-  Shape shape = {};
-  std::vector<float> low = {}, high = {};
+  Shape shape = {};                        ///< The shape of one sample.
+  std::vector<float> low = {}, high = {};  ///< The least and the greatest value of each element.
 
   /// Each number from `low` to `high`. ArgumentError: not finite, or not in this order.
   static InputBox of(const Shape& shape, float low, float high);
@@ -22,8 +22,8 @@ struct InputBox {
   /// One input alone.
   static InputBox at(const Array& sample) { return around(sample, 0); }
 
-  void check() const;  ///< ArgumentError as above; ShapeError: bounds of another size
-  bool holds(const float* input) const;
+  void check() const;                    ///< ArgumentError as above; ShapeError: bounds of another size
+  bool holds(const float* input) const;  ///< True if each element of `input` is within its bounds.
 };
 std::string to_string(const InputBox& box);  ///< "(2,) from -1 to 1"
 

@@ -16,8 +16,9 @@ enum class Norm : std::uint8_t { infinity, two, one };
 
 /// Of one sample's output, or of the outputs of two inputs. Made by the functions below.
 struct Property {
+  /// Kinds of properties, one for each of the functions below.
   enum class Kind : std::uint8_t { finite, bounded, inequality, probabilities, robust, monotone, lipschitz, predicate };
-  Kind kind = Kind::finite;
+  Kind kind = Kind::finite;               ///< The kind.
   double low = 0, high = 0;               ///< bounded; inequality: `high`
   std::vector<double> coefficients = {};  ///< inequality
   double tolerance = 0;                   ///< probabilities, monotone, lipschitz
@@ -26,6 +27,7 @@ struct Property {
   std::int64_t input = 0;                 ///< monotone
   double constant = 0;                    ///< lipschitz
   std::string name = {};                  ///< predicate
+  /// predicate: the function, of inputs and outputs.
   std::function<Array(const Array& x, const Array& y)> holds = {};
 };
 
@@ -70,8 +72,9 @@ namespace verification {
 std::string wrong_with(const Property& property, const float* output, std::int64_t outputs);
 /// The first largest; -1 if one is NaN.
 std::int64_t class_of(const float* output, std::int64_t outputs);
+/// The distance of two vectors of `n` elements.
 double distance(Norm norm, const float* a, const float* b, std::int64_t n);
-const char* name_of(Norm norm);
+const char* name_of(Norm norm);  ///< The norm's name, for files and messages.
 
 }  // namespace verification
 }  // namespace tessera

@@ -14,16 +14,19 @@
 
 namespace tessera {
 
+/// The result of a proof: it holds, it does not, or a limit was reached before either was known.
 enum class Verdict : std::uint8_t { proven, refuted, unknown };
-std::string_view verdict_name(Verdict verdict);
+std::string_view verdict_name(Verdict verdict);  ///< The verdict as one word.
 
+/// How far a proof is.
 struct ProveProgress {
   std::uint64_t boxes = 0, waiting = 0;  ///< examined, and still to be
   double share = 0;                      ///< of the inputs (by volume), for which it is proven
-  double seconds = 0;
+  double seconds = 0;                    ///< Since it began.
 };
 std::string to_string(const ProveProgress& progress);  ///< "12 boxes, 3 wait, proven for 40 % of the inputs, 2 s"
 
+/// Options of prove().
 struct ProveOptions {
   double seconds = 60;              ///< limits: each ends the search with `unknown`
   std::uint64_t boxes = 1'000'000;  ///< that are examined
@@ -39,10 +42,10 @@ struct ProveOptions {
 
 /// What came of it. Copies are large if `tree` is.
 struct Proof {
-  Property property = {};
-  InputBox box = {};
-  std::int64_t batch = 1;  ///< ProveOptions
-  Verdict verdict = Verdict::unknown;
+  Property property = {};                             ///< What was to be proven.
+  InputBox box = {};                                  ///< The inputs.
+  std::int64_t batch = 1;                             ///< ProveOptions
+  Verdict verdict = Verdict::unknown;                 ///< What was found.
   std::optional<Counterexample> counterexample = {};  ///< of refuted: run on the model's device, one sample alone
   std::string reason = {};                            ///< of unknown: why, and how far it came
   /// Bounds of each output over the box; empty if there are none. Of `robust`, of all inputs within the radius.
@@ -53,7 +56,7 @@ struct Proof {
   std::int64_t kept_class = -1;  ///< of robust
   double share = 0;              ///< of the inputs, by volume, for which it is proven: 1 if it is for all
   std::uint64_t boxes = 0;       ///< examined
-  double seconds = 0;
+  double seconds = 0;            ///< How long it took.
   /// How the box was split, in pre-order: the place of the input that is halved; or, of a part that is not split, -1
   /// where intervals decide, -2 where linear bounds do.
   std::vector<std::int32_t> tree = {};
@@ -64,18 +67,21 @@ namespace verification {
 
 /// A model, whatever its type.
 struct Subject {
-  Layers layers;
-  std::function<Array(const Array& x)> run;
-  Device device;
+  Layers layers;                             ///< The layers.
+  std::function<Array(const Array& x)> run;  ///< Calls the model.
+  Device device;                             ///< Where the model is.
 };
 Device device_of(const Layers& layers);  ///< of its first array; current_device() if there is none
+/// A model, for the functions below.
 template <class Model>
 Subject subject_of(const Model& model) {
   Layers layers = layers_of(model);
   const Device device = device_of(layers);
   return {std::move(layers), [&model](const Array& x) -> Array { return model(x); }, device};
 }
+/// The part of prove() that does not depend on the model's type.
 Proof prove_subject(const Subject& subject, const Property& property, const InputBox& box, const ProveOptions& options);
+/// The part of find_counterexample() that does not depend on the model's type.
 std::optional<Counterexample> search_subject(const Subject& subject, const Property& property, const Array& data,
                                              std::uint64_t seed);
 

@@ -1,0 +1,229 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Turns Doxygen's HTML into the documentation site: removes what needs Doxygen's scripts, adds pages of source files, the
+images, and the index of the search. See script/docs.
+"""
+from __future__ import annotations
+
+import argparse
+import html
+import json
+import re
+import shutil
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pages
+
+# Lists that Doxygen makes in any case; the navigation has better ones.
+LEFT_OUT = ("annotated.html", "hierarchy.html", "namespaces.html", "modules.html", "pages.html", "concepts.html", "topics.html",
+            "functions*.html", "namespacemembers*.html", "dir_*.html", "files.html", "globals*.html", "*-members.html", "graph_legend*",
+            "*_8h.html", "*_8dox.html", "*_8md.html", "*.png", "*.svg", "*.js", "*.css", "*.md5", "*.map")
+KINDS = {"function": "function", "friend": "function", "variable": "variable", "typedef": "type", "enum": "enumeration", "enumvalue": "enumerator",
+         "class": "class", "struct": "struct", "union": "union", "concept": "concept", "define": "macro", "group": "topic"}
+
+
+def address(refid: str, compound: str) -> str:
+    """The page and anchor of a member, from its id in the XML output."""
+    member = refid.removeprefix(compound + "_1")
+    return f"{compound}.html#{member}"
+
+
+class Api:
+    """What Doxygen's XML output knows: for the search, and for links."""
+
+    def __init__(self, folder: Path) -> None:
+        self.entries: list[list[str]] = []  # name, kind, brief, address, topic (of functions)
+        self.places: dict[str, tuple[str, int]] = {}  # of classes: header and line, by page
+        self.names: dict[str, str] = {}  # qualified names by address
+        seen: set[tuple[str, str]] = set()
+        for file in sorted(folder.glob("*.xml")):
+            for compound in ET.parse(file).getroot().findall("compounddef"):
+                kind, page = compound.get("kind"), compound.get("id")
+                if kind not in ("class", "struct", "union", "concept", "group") or compound.get("prot") == "private":
+                    continue
+                name = self.short(compound.findtext("title") if kind == "group" else compound.findtext("compoundname"))
+                if name.startswith("std::") or "@" in name:
+                    continue
+                place = compound.find("location")
+                if kind != "group" and place is not None:
+                    self.places[f"{page}.html"] = (place.get("file"), int(place.get("line")))
+                self.entries.append([name, KINDS[kind], self.brief(compound), f"{page}.html"])
+                for member in compound.iter("memberdef"):
+                    if member.get("prot") != "public" or member.get("kind") not in KINDS:
+                        continue
+                    qualified = self.short(member.findtext("qualifiedname") or member.findtext("name"))
+                    where = address(member.get("id"), page)
+                    self.names[where] = qualified
+                    if (qualified, page) in seen or "@" in qualified or qualified.split("::")[-1].startswith("~"):
+                        continue
+                    seen.add((qualified, page))
+                    self.entries.append([qualified, KINDS[member.get("kind")], self.brief(member), where] + ([name] if kind == "group" else []))
+
+    @staticmethod
+    def short(name: str) -> str:
+        return re.sub(r"<.*>", "", (name or "").removeprefix("tessera::"))
+
+    @staticmethod
+    def brief(element: ET.Element) -> str:
+        part = element.find("briefdescription")
+        text = " ".join("".join(part.itertext()).split()) if part is not None else ""
+        return text if len(text) <= 90 else text[:87].rsplit(" ", 1)[0] + " ..."
+
+
+class Finisher:
+    def __init__(self, root: Path, work: Path, site: Path) -> None:
+        self.root, self.work, self.site = root, work, site
+        self.api = Api(work / "xml")
+        self.all_pages = {file: pages.parse(root, file) for file in pages.markdown_files(root)}
+
+    def run(self) -> None:
+        for pattern in LEFT_OUT:
+            for file in self.site.glob(pattern):
+                if file.name not in ("site.css", "site.js"):
+                    file.unlink()
+        shutil.copytree(self.work / "images", self.site / "images", dirs_exist_ok=True)
+        frame = ((self.work / "header.html").read_text(encoding="utf-8"), (self.work / "footer.html").read_text(encoding="utf-8"))
+        for file in sorted(self.site.glob("*.html")):
+            file.write_text(self.page(file.name, file.read_text(encoding="utf-8")), encoding="utf-8")
+        self.source_pages(frame)
+        self.search_index()
+
+    def page(self, name: str, text: str) -> str:
+        text = re.sub(r'<div class="ttc".*?</div></div>\n', "", text)
+        text = re.sub(r'<div class="ttc"[^\n]*\n', "", text)
+        text = re.sub(r'<!-- Generated by Doxygen [^>]*-->\n?', "", text)
+        text = re.sub(r' onclick="[^"]*"', "", text)
+        text = re.sub(r'<img src="(?:closed|open)\.png"[^>]*/>(&#160;)?', "", text)
+        text = re.sub(r'\s*<a href="[^"]*">More\.\.\.</a>', "", text)
+        text = re.sub(r'<div class="summary">.*?</div>\s*', "", text, flags=re.S)
+        text = re.sub(r'<a href="[^"]*-members\.html">[^<]*</a>', "", text)
+        if name.startswith(("page_", "folder_")) or name == "index.html":
+            head, body = text.split("<main", 1)  # Doxygen writes the headings of pages one level too high
+            for level in (4, 3, 2, 1):
+                body = re.sub(rf"<(/?)h{level}>", rf"<\1h{level + 1}>", body)
+            text = head + "<main" + body
+        text = re.sub(r'<div class="title">(.*?)(?: (Class|Struct|Union|Namespace|Concept)( Template)? Reference)?(\s*<div class="ingroups">.*?</div>)?\s*</div>',
+                      lambda m: f'<h1 class="title">{m[1]}{f" <small>{m[2].lower()}</small>" if m[2] else ""}</h1>{m[4] or ""}', text, flags=re.S)
+        text = re.sub(r"<title>(?:tessera::)?(.*?)(?: (?:Class|Struct|Union|Namespace|Concept)(?: Template)? Reference)?</title>",
+                      lambda m: f"<title>{m[1]} - Tessera</title>" if m[1] != "Tessera" else "<title>Tessera</title>", text)
+        text = re.sub(r'<a class="(?:code|el)[^"]*" href="([^"]*)"[^>]*>([^<]*::[^<]*)</a>', self.checked_link, text)
+        text = re.sub(r'(.)<a class="code hl_function" href="([^"]*)">(\w+)</a>', self.checked_call, text)
+        if name == "classes.html":
+            text = re.sub(r"&#160;\(<a [^>]*>tessera</a>\)", "", text).replace(">Class Index<", ">All classes<")
+        text = re.sub(r"(<table class=\"(?:markdownTable|doxtable|fieldtable)\">.*?</table>)", r'<div class="scroll">\1</div>', text, flags=re.S)
+        text = re.sub(r'(<span class="overload">\[(?:[2-9]|\d\d+)/\d+\]</span></h2>(?:(?!<h2).)*?)<div class="memdoc">\s*</div>',
+                      r'\1<div class="memdoc"><p class="overload">See the first overload.</p></div>', text, flags=re.S)
+        if name == "index.html":
+            links = "".join(f'<a href="{pages.slug_of(f)}.html">{what}</a>' for f, what in pages.START if f in self.all_pages)
+            text = text.replace("</p>", f'</p>\n<nav class="start" aria-label="Start here">{links}<a href="classes.html">Look up a class</a></nav>', 1)
+        if place := self.api.places.get(name):
+            header, line = place
+            note = (f'<p class="header-note">Header <a href="{pages.source_page(header)}#L{line}"><code>{header}</code></a></p>')
+            text = text.replace('<div class="contents">', '<div class="contents">\n' + note, 1)
+        return self.marked(name, text)
+
+    @staticmethod
+    def marked(name: str, text: str) -> str:
+        """Marks the page in the navigation."""
+        return re.sub(rf'(<li><a href="[./]*{re.escape(name)}")>', r'\1 aria-current="page">', text, count=1)
+
+    def checked_link(self, match: re.Match) -> str:
+        """Doxygen takes `Array::zeros` in an example for any function zeros: such a link is dropped."""
+        name = self.api.names.get(match[1])
+        shown = html.unescape(match[2]).removeprefix("tessera::").split("(")[0].replace(" ", "")
+        return match[2] if name is not None and not ("::" + name).endswith("::" + re.sub(r"<.*>", "", shown)) else match[0]
+
+    def checked_call(self, match: re.Match) -> str:
+        """Likewise a variable `ones` for init::ones."""
+        name = self.api.names.get(match[2], "")
+        return match[1] + match[3] if "::" in name and match[1] not in ".;:" else match[0]  # -> is written &gt;
+
+    def source_pages(self, frame: tuple[str, str]) -> None:
+        wanted = set((self.work / "sources.txt").read_text(encoding="utf-8").split())
+        wanted |= {f.relative_to(self.root).as_posix() for f in (self.root / "examples").rglob("*.cpp")}
+        folders = {w for w in wanted if (self.root / w).is_dir()}
+        for folder in folders:
+            wanted |= {f.relative_to(self.root).as_posix() for f in (self.root / folder).iterdir() if f.is_file() and f.suffix != ".md"}
+        for path in sorted(wanted):
+            target = self.site / pages.source_page(path)
+            up = "../" * pages.source_page(path).count("/")
+            contents = self.folder_list(path, up) if path in folders else self.source(path)
+            head = frame[0].replace("$relpath^", up).replace("$title", html.escape(f"{path} - Tessera"))
+            head = head.replace(f'<a href="{up}{pages.source_page(path)}">', f'<a href="{up}{pages.source_page(path)}" aria-current="page">')
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(head + f'</div><div class="header"><h1 class="title">{html.escape(path)}</h1></div>\n<div class="contents">{contents}</div>\n'
+                              + frame[1], encoding="utf-8")
+
+    def folder_list(self, path: str, up: str) -> str:
+        items = []
+        for entry in sorted((self.root / path).iterdir()):
+            file = entry.relative_to(self.root).as_posix()
+            if file in self.all_pages:
+                items.append(f'<li><a href="{up}{pages.slug_of(file)}.html">{html.escape(self.all_pages[file].title)}</a></li>')
+            elif entry.is_file():
+                items.append(f'<li><a href="{up}{pages.source_page(file)}">{html.escape(entry.name)}</a></li>')
+        return "<ul>" + "\n".join(items) + "</ul>"
+
+    def source(self, path: str) -> str:
+        try:
+            text = (self.root / path).read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            return "<p>A file that is not text.</p>"
+        lines = text.rstrip("\n").split("\n")
+        is_cpp = path.endswith((".h", ".cpp"))
+        shown = [f'<span class="line" id="L{n}"><a class="number" href="#L{n}">{n}</a>{highlighted(l) if is_cpp else html.escape(l)}</span>'
+                 for n, l in enumerate(lines, 1)]
+        return '<pre class="source">' + "".join(shown) + "</pre>"
+
+    def search_index(self) -> None:
+        entries = list(self.api.entries)
+        for page in self.all_pages.values():
+            entries.append([page.title, "page", "", f"{page.slug}.html"])
+            for heading in page.headings[1:]:
+                entries.append([heading.text, "section", page.short_title, f"{page.slug}.html#{page.slug}_{heading.anchor}"])
+        for file in sorted((self.root / "examples").rglob("*.cpp")):
+            path = file.relative_to(self.root).as_posix()
+            entries.append([path.removeprefix("examples/"), "example", first_comment(file), pages.source_page(path)])
+        (self.site / "search.js").write_text("window.tesseraIndex = " + json.dumps(entries, ensure_ascii=False, separators=(",", ":")) + ";\n",
+                                             encoding="utf-8")
+        print(f"{len(list(self.site.rglob('*.html')))} pages, {len(entries)} entries in the search")
+
+
+def first_comment(file: Path) -> str:
+    for line in file.read_text(encoding="utf-8").split("\n")[1:]:
+        if line.startswith("//"):
+            return line.strip("/ ")[:90]
+    return ""
+
+
+TOKEN = re.compile(r"""(?P<comment>//.*$|/\*.*?\*/)|(?P<stringliteral>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])')|(?P<preprocessor>^\s*\#.*$)"""
+                   r"""|(?P<keyword>\b(?:alignas|alignof|auto|bool|break|case|catch|char|class|concept|const|consteval|constexpr|continue|default"""
+                   r"""|delete|do|double|else|enum|explicit|false|float|for|friend|if|inline|int|long|mutable|namespace|new|noexcept|nullptr|operator"""
+                   r"""|override|private|protected|public|requires|return|short|signed|sizeof|static|static_assert|static_cast|struct|switch|template"""
+                   r"""|this|throw|true|try|typename|union|unsigned|using|virtual|void|while)\b)""")
+
+
+def highlighted(line: str) -> str:
+    out, at = [], 0
+    for match in TOKEN.finditer(line):
+        out.append(html.escape(line[at:match.start()]))
+        out.append(f'<span class="{match.lastgroup}">{html.escape(match[0])}</span>')
+        at = match.end()
+    return "".join(out) + html.escape(line[at:])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("root", type=Path, help="the top of the repository")
+    parser.add_argument("work", type=Path, help="the folder of prepare_site.py, with Doxygen's output")
+    parser.add_argument("site", type=Path, help="the folder of the site")
+    options = parser.parse_args()
+    shutil.rmtree(options.site, ignore_errors=True)
+    shutil.move(options.work / "html", options.site)
+    Finisher(options.root.resolve(), options.work.resolve(), options.site.resolve()).run()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
