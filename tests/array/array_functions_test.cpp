@@ -407,7 +407,7 @@ TEST_P(OnEveryDevice, ScatterOfOtherKinds) {
   expect_throw<Error>([&] { scatter_add(bools, twice, bools); }, {"numbers"});
 }
 
-// docs/arrays.md, "By index".
+// docs/arrays.md, "Gather and scatter".
 TEST_P(OnEveryDevice, TheExampleOfTheDocuments) {
   Array table = Array::arange(6).reshape({3, 2});
   Array ids = Array::from({2, 0, 2});

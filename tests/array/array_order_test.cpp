@@ -329,7 +329,7 @@ TEST_P(OnEveryDevice, LinspaceAndEye) {
   expect_throw<Error>([] { Array::eye(-1); }, {"an extent is negative"});
 }
 
-// docs/arrays.md, "In order, and by conditions".
+// docs/arrays.md, "Sort and select".
 TEST_P(OnEveryDevice, TheExampleOfTheDocuments) {
   Array scores = Array::from({0.3f, 2.5f, -1.f, 2.5f});
   Array order = argsort(scores);

@@ -37,7 +37,7 @@ TEST(DevicesDocs, EveryExampleOfAHeaderIsCompiledHere) {
 
 TEST(ArraysDocs, Expressions) {
 Array x = Array::from({1.f, 2.f, 3.f, 4.f}, Shape{2, 2});
-Array y = exp(-0.5 * x * x) / sum(x, {1}, true);  // nothing of this has run but the sum
+Array y = exp(-0.5 * x * x) / sum(x, {1}, true);  // only the sum has run yet
 auto values = y.to_vector<float>();               // one kernel
 
   ASSERT_EQ(values.size(), 4u);
@@ -83,8 +83,8 @@ Array failure = Array::zeros({1}, DType::i32);                              // o
 cholesky_into(a11, failure);                                                // a11 = l11
 solve_triangular_into(a11, a21, {.side = Side::right, .transposed = true});  // a21 = a21 l11^-T
 multiply_into(a22, a21, a21.transpose(), {.alpha = -1, .lower = true});
-cholesky_into(a22, failure, a11.shape(0));                                  // orders of minors count from there
-check_cholesky(failure);                                                    // the one time that the host waits
+cholesky_into(a22, failure, a11.shape(0));                                  // offset of the order that is reported
+check_cholesky(failure);                                                    // the only call that blocks the host
 
   EXPECT_FLOAT_EQ(a11.item<float>(), 2);
   EXPECT_FLOAT_EQ(a21.item<float>(), 1);
@@ -112,7 +112,7 @@ Model halves = map_arrays(model, [](const Array& a) { return a.astype(DType::f16
   std::filesystem::current_path(folder.path());
   {
 save_arrays(model, "model.safetensors", {{"step", "1200"}});
-load_arrays(model, "model.safetensors");  // into the arrays that are there
+load_arrays(model, "model.safetensors");  // into existing arrays
 SafetensorsFile file = SafetensorsFile::open("model.safetensors");
 Array weight = file.load("layers.0.weight");
 
@@ -155,7 +155,7 @@ TEST(DevicesDocs, QueuesWaitingAndSequences) {
   Array x = Array::ones({4}), y = Array::zeros({4});
   {
 Queue mine(device);
-const QueueScope with(mine);  // from here on this thread's arrays and kernels on this device compute there
+const QueueScope with(mine);  // this thread's work on the device uses this queue
 y += x;
 Event here = mine.record();   // done(), wait(); another queue waits for it by wait(here)
   }

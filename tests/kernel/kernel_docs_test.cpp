@@ -87,7 +87,7 @@ TEST(KernelDocs, Indices) {
 
 auto newton = kernel("newton_sqrt", [](Buffer<const float> x, Buffer<float> y) {
   auto i = global_id();
-  auto a = x[i];            // Val<float>: the value read here, whatever is written later
+  auto a = x[i];            // Val<float>: the value read here, even if x[i] changes later
   Var<float> guess = a;     // a variable, which may change
   for (int round = 0; round < 4; ++round)
     guess = 0.5 * (guess + a / guess);
@@ -246,13 +246,13 @@ auto reverse_blocks = kernel("reverse_blocks", block(64), [](Buffer<const float>
   auto t = thread_id();
   auto i = global_id();
   tile[t] = x.load_if(i < x.size(), i, 0);
-  barrier();                                       // every thread has written before any reads
+  barrier();                                       // all threads have written before any reads
   if_(i < y.size(), [&] { y[i] = tile[63 - t]; });
 });
 
 auto transpose_tiles = kernel("transpose_tiles", block(32, 8), [](Buffer<const float> in, Buffer<float> out, Val<Index> width,
                                                                   Val<Index> height) {
-  Shared<float> tile(32, 33);  // a column more, so that columns lie in different banks
+  Shared<float> tile(32, 33);  // an extra column avoids bank conflicts
   auto x = thread_id(0), left = block_id(0) * 32, top = block_id(1) * 32;
   for_(thread_id(1), 32, 8, [&](Val<Index> y) {
     if_(left + x < width && top + y < height, [&] { tile(y, x) = in[(top + y) * width + left + x]; });
@@ -285,7 +285,7 @@ auto halve_until_small = kernel("halve_until_small", block(64), [](Buffer<float>
 });
 
 auto sum_by_subgroups = kernel("sum_by_subgroups", block(256), [](Buffer<const float> x, Buffer<float> sums) {
-  Shared<float> part(256);  // room for subgroups of one thread
+  Shared<float> part(256);  // enough for subgroups of one thread
   auto i = global_id();
   auto mine = subgroup_sum(Val<float>(x.load_if(i < x.size(), i, 0)));
   if_(lane_id() == 0, [&] { part[subgroup_id()] = mine; });
@@ -357,7 +357,7 @@ auto multiply_tiles = kernel("multiply_tiles", block(128), [](Buffer<const half>
                                                               Val<Index> m, Val<Index> n, Val<Index> k) {
   auto columns = n / 16, tiles = m / 16 * columns;
   auto first = block_id() * subgroup_count() + subgroup_id();
-  for_(first, tiles, block_count() * subgroup_count(), [&](Val<Index> tile) {  // each subgroup takes tiles in turn
+  for_(first, tiles, block_count() * subgroup_count(), [&](Val<Index> tile) {  // subgroups take tiles in turn
     auto row = tile / columns * 16, column = tile % columns * 16;
     MatrixAccumulator sum;
     MatrixLeft<half> left;
@@ -382,7 +382,7 @@ auto linear_layer = kernel("linear_layer", block(128), [](Buffer<const half> x, 
     MatrixRight<half> right;
     for_(0, k, 16, [&](Val<Index> j) {
       left.load(x, row * k + j, k);
-      right.load_transposed(weights, (column + tile * 16) * k + j, k);  // a row of weights for each column of y
+      right.load_transposed(weights, (column + tile * 16) * k + j, k);  // one row of weights per column of y
       sum.multiply_add(left, right);
     });
     sum.store(strip, tile * 16, 64);

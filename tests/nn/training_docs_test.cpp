@@ -283,7 +283,7 @@ auto collecting = [](const Array& x) {
   EXPECT_EQ(grad([](const Array& a) { return a * stop_gradient(a); })(Array::full({}, 3)).item<float>(), 3);
 }
 
-// docs/arrays.md, "As text".
+// docs/arrays.md, "Print arrays".
 TEST(Texts, OfEnumerationsAndFigures) {
   EXPECT_EQ(to_string(FitResult::End::early), "early");
   EXPECT_EQ(to_string(Verdict::refuted), "refuted");
