@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <latch>
 
 #include "tests/support/docs_page.h"
@@ -43,6 +44,27 @@ TEST(TasksDocs, EveryExampleOfAHeaderIsCompiledHere) {
 
 // What follows stands on the page as it stands here.
 // clang-format off
+
+namespace first_program {
+#include <tessera/tessera.h>
+
+#include <iostream>
+
+using namespace tessera;
+
+int main() {
+  Task<Array> squares = spawn([] { return Array::arange(10) * Array::arange(10); });
+  Task<float> total = spawn([](const Array& x) { return sum(x).item<float>(); }, squares);
+  std::cout << "0 + 1 + 4 + ... + 81 = " << total.fetch() << "\n";
+  return 0;
+}
+}  // namespace first_program
+
+TEST(TasksDocs, FirstProgramPrintsItsOutput) {
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(first_program::main(), 0);
+  page().expect("```text\n" + testing::internal::GetCapturedStdout() + "```");
+}
 
 TEST(TasksDocs, AFirstTask) {
 Task<Array> squares = spawn([] { return Array::arange(1000) * Array::arange(1000); });
