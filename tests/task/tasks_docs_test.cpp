@@ -157,7 +157,7 @@ float twelve = nested.fetch();
 TEST(TasksDocs, WhatATaskDoesNotSay) {
 Array weights = Array::wrap(Storage::allocate(Device{}, 4000, "weights"), DType::f32, {1000});
 weights.fill(1);
-std::latch looked(1);  // "prepare" goes on until somebody counts down
+std::latch looked(1);  // keeps "prepare" running
 Region racing;
 racing.spawn({.name = "prepare"}, [&](Array& w) { looked.wait(); w *= 2; }, inout(weights));
 Task<float> total = racing.spawn({.name = "total"}, [weights] { return sum(weights).item<float>(); });
