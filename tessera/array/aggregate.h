@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The members of a plain aggregate, one after the other, without a list of them: for walking structures (array/walk.h).
+// The members of a plain aggregate, one after the other, without a list of them: for walking structures (array/traversal.h).
 // At most 32 members; none may be an array of C, a reference or a base class (such types list their fields instead).
 #pragma once
 

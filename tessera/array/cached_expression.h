@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One elementwise operation on small memory, computed again: a thread keeps the launches of the last ones it did, as it
-// does of products and reductions (repeated_operation.h). Inside array/ only.
+// does of products and reductions (cached_operation.h). Inside array/ only.
 #pragma once
 
 #include <array>

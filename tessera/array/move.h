@@ -155,7 +155,7 @@ std::optional<Device> common_device_of(const T& value, std::string_view name) {
 }
 
 /// A copy of `value` whose arrays are on `device`; those that are there already are the same arrays, and nothing is
-/// copied. `value` is whatever for_each_array (array/walk.h) walks, or holds types with a `tessera_move` of their own;
+/// copied. `value` is whatever for_each_array (array/traversal.h) walks, or holds types with a `tessera_move` of their own;
 /// any other type does not compile. dtypes are kept, and so are types derived from Array. Arrays that share memory
 /// share it afterwards, and views stay views: the part of the memory that they cover is copied once. Copies are queued,
 /// not waited for, where drivers can. DeviceError if there is no such device; errors name what was being moved by its

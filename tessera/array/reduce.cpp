@@ -71,7 +71,7 @@ ir::Value combine(ir::ReduceOp op, ir::Value a, ir::Value b) {
   }
 }
 
-// In what values are accumulated. The extremes of floats are those of integers that order alike (extremes.h), so that
+// In what values are accumulated. The extremes of floats are those of integers that order alike (min_max.h), so that
 // the order in which they are compared does not matter.
 struct Accumulation {
   ir::ReduceOp op;

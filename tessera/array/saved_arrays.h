@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arrays of a nested structure in a safetensors file, under the paths that the walk (array/walk.h) gives them:
+// The arrays of a nested structure in a safetensors file, under the paths that the walk (array/traversal.h) gives them:
 // "layers.0.weight".
 #pragma once
 

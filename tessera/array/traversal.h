@@ -42,7 +42,7 @@ class Traversal {
     std::shared_ptr<void> became;
   };
 
-  // Without templates: walk.cpp.
+  // Without templates: traversal.cpp.
   bool first_visit(const void* object, std::type_index type);
   /// What it became; null: not mapped yet.
   std::shared_ptr<void> begin(const void* object, std::type_index type, const Path& at);

@@ -27,7 +27,7 @@ inline bool shares_gradient(const Array&) { return false; }
 /// Of which dtype the gradient by this array is. Found as `differentiable` is.
 inline DType gradient_dtype(const Array& a) { return a.dtype(); }
 
-/// A copy of an array, or of a structure of arrays (array/walk.h), through which no gradient is taken.
+/// A copy of an array, or of a structure of arrays (array/traversal.h), through which no gradient is taken.
 template <class T>
 T stop_gradient(const T& x) {
   return map_arrays(x, [](const Array& a) {
@@ -129,7 +129,7 @@ R detached_value(const Leaves& leaves, const R& result) {
 }  // namespace detail
 
 /// The function that gives f's value and its gradient: value_and_grad(f)(x, more...) is the pair (f(x, more...), the
-/// derivative of that by x). x is an array or any structure of arrays (array/walk.h), and the gradient is of its type,
+/// derivative of that by x). x is an array or any structure of arrays (array/traversal.h), and the gradient is of its type,
 /// with arrays of the same shapes, dtypes and devices; in the place of integers and bools it has empty arrays.
 /// With `wrt<0, 2>` it is by those arguments, in a tuple. f returns an array of one element, or a tuple whose first is
 /// one: that is differentiated. Errors: ShapeError or DtypeError if it is no such array; what an operation of f says

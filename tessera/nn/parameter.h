@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a model is made of: arrays that are trained and arrays that are kept, each with the path that names it. A model
-// is any value that array/walk.h walks and whose arrays say which of the two they are.
+// is any value that array/traversal.h walks and whose arrays say which of the two they are.
 #pragma once
 
 #include <functional>

@@ -152,7 +152,7 @@ ir::Function trace_windows(const WindowSpec& spec) {
         const Value column = scaled(x) + j - g.pad_columns, exists = within(column, g.columns);
         const Value v = ir::cast(sums, in.load_if(exists, start + row * g.columns + column, zero));
         if (mean) return sum.set(sum.get() + v);
-        // By integers that order alike (extremes.h): a NaN is above all, and no device loses denormals.
+        // By integers that order alike (min_max.h): a NaN is above all, and no device loses denormals.
         const Value key = floats ? detail::sortable_key(v, true) : v;
         const Value better = exists && (best->get() < 0 || key > sum.get());
         sum.set(ir::select(better, key, sum.get()));

@@ -155,7 +155,7 @@ class TaskNode : public executor::Node {
   }
   static TaskNode* from(Node* node) noexcept { return const_cast<TaskNode*>(from(const_cast<const Node*>(node))); }
   Device device() const noexcept { return device_.load(std::memory_order_relaxed); }
-  /// Before it is submitted: when it begins it goes to one of these, if it is done there earlier (ahead.h).
+  /// Before it is submitted: when it begins it goes to one of these, if it is done there earlier (dispatch_limit.h).
   void set_migration_targets(std::vector<Device> devices);
   /// Before that: it counts for its device's load.
   void track_load();

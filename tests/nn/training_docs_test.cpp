@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <tessera/tessera.h>
 
+#include <iostream>
+
 #include "tests/support/docs_page.h"
 #include "tests/support/folder.h"
 
@@ -27,6 +29,37 @@ TEST(TrainingDocs, EveryExampleOfAHeaderIsCompiledHere) {
 
 // What follows stands on the page as it stands here.
 // clang-format off
+
+namespace first_program {
+#include <tessera/tessera.h>
+
+#include <iostream>
+
+using namespace tessera;
+
+int main() {
+  Array points = random_uniform({512, 2}, 7, -1, 1);
+  Array inside = (sum(points * points, {1}) < 0.5).astype(DType::i32);
+
+  auto net = setup(sequential(dense<2, 32>, relu, dense<32, 2>), {.seed = 1});
+  using Net = decltype(net);
+  auto loss = [](const Net& m, const auto& batch) {
+    const auto& [x, y] = batch;
+    return cross_entropy(m(x), y);
+  };
+  auto [trained, result] = fit(net, batches(points, inside, {.size = 64, .shuffle = true, .seed = 1}),
+                               {.loss = loss, .optimiser = Adam(net, {.lr = 1e-2}), .epochs = 25});
+  float right = accuracy(trained(points), inside).item<float>();
+  std::cout << "more than 97 % right: " << std::boolalpha << (right > 0.97f) << "\n";
+  return 0;
+}
+}  // namespace first_program
+
+TEST(TrainingDocs, FirstProgramPrintsItsOutput) {
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(first_program::main(), 0);
+  page().expect("```text\n" + testing::internal::GetCapturedStdout() + "```");
+}
 
 TEST(TrainingDocs, AGradient) {
   const DeviceScope scope(Device{});

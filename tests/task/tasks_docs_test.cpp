@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <latch>
 
 #include "tests/support/docs_page.h"
@@ -43,6 +44,27 @@ TEST(TasksDocs, EveryExampleOfAHeaderIsCompiledHere) {
 
 // What follows stands on the page as it stands here.
 // clang-format off
+
+namespace first_program {
+#include <tessera/tessera.h>
+
+#include <iostream>
+
+using namespace tessera;
+
+int main() {
+  Task<Array> squares = spawn([] { return Array::arange(10) * Array::arange(10); });
+  Task<float> total = spawn([](const Array& x) { return sum(x).item<float>(); }, squares);
+  std::cout << "0 + 1 + 4 + ... + 81 = " << total.fetch() << "\n";
+  return 0;
+}
+}  // namespace first_program
+
+TEST(TasksDocs, FirstProgramPrintsItsOutput) {
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(first_program::main(), 0);
+  page().expect("```text\n" + testing::internal::GetCapturedStdout() + "```");
+}
 
 TEST(TasksDocs, AFirstTask) {
 Task<Array> squares = spawn([] { return Array::arange(1000) * Array::arange(1000); });
@@ -135,7 +157,7 @@ float twelve = nested.fetch();
 TEST(TasksDocs, WhatATaskDoesNotSay) {
 Array weights = Array::wrap(Storage::allocate(Device{}, 4000, "weights"), DType::f32, {1000});
 weights.fill(1);
-std::latch looked(1);  // "prepare" goes on until somebody counts down
+std::latch looked(1);  // keeps "prepare" running
 Region racing;
 racing.spawn({.name = "prepare"}, [&](Array& w) { looked.wait(); w *= 2; }, inout(weights));
 Task<float> total = racing.spawn({.name = "total"}, [weights] { return sum(weights).item<float>(); });

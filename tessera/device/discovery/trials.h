@@ -13,7 +13,7 @@
 namespace tessera {
 
 /// Where a device of a row comes from: the part of the driver that showed it, its number there, the probe's program,
-/// and the key of that part's answer (verdicts.h).
+/// and the key of that part's answer (probe_results.h).
 struct Origin {
   VendorDriver part;
   int index = 0;

@@ -142,7 +142,7 @@ class Emitter final : public Values {
   std::array<Value*, tile_columns> transposed(const std::array<Value*, tile_columns>& rows);
   void store_rows(const PendingStores& w);
 
-  // emit_rounds.cpp
+  // emit_block_stride.cpp
   bool is_thread_id_plus_uniform(NodeId id) const;
   NodeId find_block_stride_loop(const Region& r) const;
   void emit_full_iterations(const Region& r, NodeId loop);
