@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An optimiser of any kind as a value.
+// AnyOptimiser: an optimiser of any type, stored by value.
 #pragma once
 
 #include <concepts>
@@ -10,11 +10,11 @@
 
 namespace tessera {
 
-/// Takes whatever derives from Optimiser and lists its fields, with memory of its own: neither what it was made of nor
-/// copies share it.
+/// Type-erased optimiser: wraps any type derived from Optimiser and visits its fields. Deep value semantics: it shares
+/// no memory with the optimiser it was made from or with its copies.
 class AnyOptimiser {
  public:
-  /// Takes over an optimiser of any kind.
+  /// Wraps an optimiser.
   template <std::derived_from<Optimiser> O>
   AnyOptimiser(O optimiser) {
     optimiser.unshare();
@@ -30,13 +30,13 @@ class AnyOptimiser {
     return *this;
   }
 
-  /// The optimiser.
+  /// The wrapped optimiser.
   Optimiser& operator*() const { return *optimiser_; }
-  /// The optimiser.
+  /// The wrapped optimiser.
   Optimiser* operator->() const { return optimiser_.get(); }
-  /// What it keeps, as for_each_array walks it.
+  /// The optimiser's state, as for_each_array visits it.
   using Use = std::function<void(Array&, const Path&)>;
-  /// Calls `use` with each array that the optimiser keeps, and its path.
+  /// Calls `use` with each array of the optimiser's state and its path.
   void for_each(const Use& use) const { arrays_(*optimiser_, use); }
 
  private:

@@ -14,27 +14,28 @@ namespace detail {
 BatchSource::BatchSource(std::vector<Array> arrays, const BatchesOptions& options)
     : arrays_(std::move(arrays)), options_(options) {
   for (const Array& a : arrays_)
-    if (a.rank() == 0) fail<ShapeError>({.operation = "batches", .wrong = "an array of no dimensions has no samples"});
+    if (a.rank() == 0)
+      fail<ShapeError>({.operation = "batches", .wrong = "an array without dimensions has no samples"});
   samples_ = arrays_[0].shape(0);
   for (const Array& a : arrays_)
     if (a.shape(0) != samples_)
       fail<ShapeError>({.operation = "batches",
                         .with = {{"first", to_string(arrays_[0].shape())}, {"another", to_string(a.shape())}},
-                        .wrong = "the arrays are not of equally many samples, which lie along the first axis"});
+                        .wrong = "the arrays have different numbers of samples (extents of axis 0)"});
   if (samples_ == 0)
     fail<ShapeError>(
         {.operation = "batches", .with = {{"shape", to_string(arrays_[0].shape())}}, .wrong = "there are no samples"});
   if (options_.size < 1)
     fail<ArgumentError>({.operation = "batches",
                          .with = {{"size", std::to_string(options_.size)}},
-                         .wrong = "a batch has at least one sample",
-                         .remedy = "Give .size"});
+                         .wrong = "the batch size must be at least 1",
+                         .remedy = "Set .size"});
   const std::int64_t full = samples_ / options_.size, rest = samples_ % options_.size;
   count_ = static_cast<std::uint64_t>(full + (rest != 0 && !options_.drop_last ? 1 : 0));
   if (count_ == 0)
     fail<ArgumentError>({.operation = "batches",
                          .with = {{"samples", std::to_string(samples_)}, {"size", std::to_string(options_.size)}},
-                         .wrong = "drop_last leaves no batch: there are fewer samples than one has"});
+                         .wrong = "drop_last leaves no batch: there are fewer samples than the batch size"});
 }
 
 const Array& BatchSource::order_on(Device device, std::uint64_t epoch) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays of samples as a range of batches, in an order that is a function of two numbers.
+// Ranges of batches of in-memory samples. The order is a function of seed and epoch.
 #pragma once
 
 #include <iterator>
@@ -14,18 +14,18 @@
 
 namespace tessera {
 
-/// A place in data that are gone through again and again: before batch number `batch` of pass number `epoch`.
+/// A position in a data set that is read repeatedly: before batch `batch` of epoch `epoch`.
 struct DataPosition {
-  std::uint64_t epoch = 0, batch = 0;  ///< Numbers of the pass and of the batch, from 0.
+  std::uint64_t epoch = 0, batch = 0;  ///< Index of the epoch and of the batch within it, from 0.
   friend bool operator==(const DataPosition&, const DataPosition&) = default;
 };
 
 /// Options of batches().
 struct BatchesOptions {
-  std::int64_t size = 0;   ///< samples of a batch; the last of an epoch may have fewer
-  bool shuffle = false;    ///< another order in each epoch: a function of seed and epoch
-  std::uint64_t seed = 0;  ///< of the order
-  bool drop_last = false;  ///< leave a last batch out that is not full
+  std::int64_t size = 0;   ///< samples per batch; the last batch of an epoch may have fewer
+  bool shuffle = false;    ///< shuffle differently in each epoch, as a function of seed and epoch
+  std::uint64_t seed = 0;  ///< seed of the shuffle
+  bool drop_last = false;  ///< omit the last batch if it is not full
 };
 
 namespace detail {
@@ -34,7 +34,7 @@ class BatchSource {
  public:
   BatchSource(std::vector<Array> arrays, const BatchesOptions& options);
   std::uint64_t count() const { return count_; }
-  /// The arrays of one batch, on their devices: views, or gathered if shuffled.
+  /// The arrays of one batch, on their devices: views, or gathered copies if shuffled.
   std::vector<Array> at(DataPosition place);
 
   DataPosition position;
@@ -46,14 +46,13 @@ class BatchSource {
   BatchesOptions options_;
   std::int64_t samples_ = 0;
   std::uint64_t count_ = 0, epoch_ = 0;
-  std::map<Device, Array> order_;  ///< of epoch_, where it was needed
+  std::map<Device, Array> order_;  ///< of epoch_, on each device that needed it
 };
 
 }  // namespace detail
 
-/// What `batches` gives: an input range of tuples of N arrays. A loop goes from the position to the end of its epoch,
-/// and leaves the position at the next epoch's beginning, so that another loop goes on there. Copies are the same
-/// range, with one position; one thread at a time uses it.
+/// The range that `batches` returns: an input range of tuples of N arrays. A loop runs from the current position to the
+/// end of its epoch and leaves the position at the start of the next epoch. Copies share one position; not thread-safe.
 template <std::size_t N>
 class Batches : public std::ranges::view_base {
   template <std::size_t... I>
@@ -62,7 +61,7 @@ class Batches : public std::ranges::view_base {
   }
 
  public:
-  /// A tuple of arrays, one for each that was given to batches().
+  /// A tuple with one array for each argument of batches().
   using Batch = decltype(as_tuple({}, std::make_index_sequence<N>()));
 
   /// Made by batches().
@@ -74,17 +73,17 @@ class Batches : public std::ranges::view_base {
     using value_type = Batch;
     using difference_type = std::ptrdiff_t;
     using iterator_concept = std::input_iterator_tag;
-    /// Begins at the source's position.
+    /// Starts at the source's position.
     explicit Iterator(std::shared_ptr<detail::BatchSource> s) : source_(std::move(s)), at_(source_->position) {}
-    /// Copies out the current batch.
+    /// Returns the current batch.
     Batch operator*() const { return as_tuple(source_->at(at_), std::make_index_sequence<N>()); }
-    /// Moves to the next batch.
+    /// Advances to the next batch.
     Iterator& operator++() {
       const bool last = ++at_.batch >= source_->count();
       source_->position = last ? DataPosition{at_.epoch + 1, 0} : at_;
       return *this;
     }
-    /// Moves to the next batch.
+    /// Advances to the next batch.
     void operator++(int) { ++*this; }
     /// True after the last batch of the epoch.
     friend bool operator==(const Iterator& i, std::default_sentinel_t) { return i.at_.batch >= i.source_->count(); }
@@ -98,10 +97,10 @@ class Batches : public std::ranges::view_base {
   /// The end of the epoch.
   std::default_sentinel_t end() const { return {}; }
 
-  std::uint64_t size() const { return source_->count(); }  ///< batches of an epoch
-  /// Of the batch that is taken next. With prefetch batches are taken ahead of those that are given out.
+  std::uint64_t size() const { return source_->count(); }  ///< batches per epoch
+  /// Position of the next batch. If batches are prefetched, this is ahead of the batch that the loop has received.
   DataPosition position() const { return source_->position; }
-  /// ArgumentError: an epoch has not so many batches.
+  /// Moves to a position. Throws ArgumentError if an epoch has fewer batches.
   void set_position(DataPosition to) {
     check(to);
     source_->position = to;
@@ -112,22 +111,22 @@ class Batches : public std::ranges::view_base {
     if (to.batch >= source_->count())
       fail<ArgumentError>({.operation = "set_position",
                            .with = {{"batch", std::to_string(to.batch)}, {"batches", std::to_string(size())}},
-                           .wrong = "an epoch has not so many batches"});
+                           .wrong = "the epoch has fewer batches"});
   }
   std::shared_ptr<detail::BatchSource> source_;
 };
 
-/// Samples lie along axis 0 of each array. The order of an epoch is a Philox permutation (Fisher and Yates) of seed and
-/// epoch, made by the host; batches are gathered where the arrays are, and are views of them if not shuffled. `for
-/// (auto [x, y] : batches(images, labels, {.size = 128, .shuffle = true}))`. ShapeError if the arrays are not of
-/// equally many samples, or have none; ArgumentError if the size is below 1, or if drop_last leaves no batch.
+/// Splits arrays of samples along axis 0 into batches: `for (auto [x, y] : batches(images, labels, {.size = 128,
+/// .shuffle = true}))`. The order of an epoch is a Philox permutation (Fisher-Yates) of seed and epoch, computed on the
+/// host. Shuffled batches are gathered on the arrays' devices; others are views. Throws ShapeError if the arrays have
+/// different numbers of samples or none; ArgumentError if the size is below 1, or if drop_last leaves no batch.
 Batches<1> batches(const Array& a, const BatchesOptions& options);
 Batches<2> batches(const Array& a, const Array& b, const BatchesOptions& options);
 Batches<3> batches(const Array& a, const Array& b, const Array& c, const BatchesOptions& options);
 Batches<4> batches(const Array& a, const Array& b, const Array& c, const Array& d, const BatchesOptions& options);
 
-/// Batches as a function of those of a range that has positions: f(batch, position of this batch). What is drawn for a
-/// sample can so be a function of where it stands, and comes again after a resume.
+/// A range whose batches are f(batch, position) of another range's batches. Random numbers that f derives from the
+/// position are the same after a resume.
 template <class Source, class F>
 class MappedBatches : public std::ranges::view_base {
  public:
@@ -147,12 +146,12 @@ class MappedBatches : public std::ranges::view_base {
         : at_(source.begin()), position_(source.position()), f_(std::move(f)) {}
     /// Calls the function with the current batch.
     Batch operator*() const { return (*f_)(*at_, position_); }
-    /// Moves to the next batch.
+    /// Advances to the next batch.
     Iterator& operator++() {
       ++at_, ++position_.batch;
       return *this;
     }
-    /// Moves to the next batch.
+    /// Advances to the next batch.
     void operator++(int) { ++*this; }
     /// True after the last batch of the epoch.
     friend bool operator==(const Iterator& i, std::default_sentinel_t end) { return i.at_ == end; }
@@ -177,7 +176,7 @@ class MappedBatches : public std::ranges::view_base {
   Source source_;
   std::shared_ptr<const F> f_;
 };
-/// Batches that are passed through `f(batch)` or `f(batch, position)` as they are read.
+/// Applies `f(batch)` or `f(batch, position)` to each batch as it is read.
 template <class Source, class F>
 MappedBatches<Source, F> map_batches(Source source, F f) {
   return {std::move(source), std::move(f)};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trainers in files.
+// Saves and loads trainers.
 #include <charconv>
 
 #include "tessera/array/saved_arrays.h"
@@ -21,7 +21,7 @@ std::uint64_t number_in(const SafetensorsFile& file, const std::string& name) {
   if (text.empty() || wrong != std::errc() || end != text.data() + text.size())
     fail<FormatError>({.operation = "Trainer.load",
                        .with = {{"file", file.name()}, {"text", name}, {"is", text}},
-                       .wrong = "a text about the file is not the number that it should be"});
+                       .wrong = "the file's metadata contains a text where a number is expected"});
   return n;
 }
 
@@ -59,8 +59,8 @@ std::map<std::string, std::string> TrainerBase::load(const std::string& path) {
   if (!is_trainer_file(file))
     fail<FormatError>({.operation = "Trainer.load",
                        .with = {{"file", path}},
-                       .wrong = "the file was not written by Trainer.save",
-                       .remedy = "load_model reads the parameters of a model alone"});
+                       .wrong = "the file was not written by Trainer::save",
+                       .remedy = "Use load_model to read only the parameters of a model"});
   const std::uint64_t steps = number_in(file, "steps");
   const DataPosition at = {number_in(file, "epoch"), number_in(file, "batch")};
   detail::ArrayLoader loader(file);
@@ -89,7 +89,7 @@ std::map<std::string, std::string> TrainerBase::load(const std::string& path) {
   if (precision_.scales()) left_out_.fill(0);
   precision_.refresh();
   summed_from_ = steps_;
-  drop_recordings();  // the optimiser may count otherwise
+  drop_recordings();  // the optimiser may be configured differently
   return file.metadata();
 }
 

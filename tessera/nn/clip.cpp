@@ -15,7 +15,7 @@ ClipFactor clip_factor(std::span<const Array> gradient, double max_norm, double 
   if (!(max_norm >= 0) || !(norm_type > 0))
     fail<ArgumentError>({.operation = "clip_gradient_norm",
                          .with = {{"max_norm", std::to_string(max_norm)}, {"norm_type", std::to_string(norm_type)}},
-                         .wrong = "the greatest norm is not below 0, and its type above 0"});
+                         .wrong = "max_norm must be at least 0, and norm_type above 0"});
   const bool greatest = std::isinf(norm_type);
   std::optional<Array> total;
   for (const Array& part : gradient) {
@@ -44,7 +44,7 @@ void clip_value(const Parts& gradient, double value) {
   if (!(value >= 0))
     fail<ArgumentError>({.operation = "clip_gradient_value",
                          .with = {{"value", std::to_string(value)}},
-                         .wrong = "the greatest absolute value is not below 0"});
+                         .wrong = "the largest absolute value must be at least 0"});
   for (const auto& [path, part] : gradient)
     if (!part->empty()) set(*part, minimum(maximum(*part, -value), value));
 }

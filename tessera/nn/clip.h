@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bounds for gradients, between taking them and the optimiser's step.
+// Gradient clipping, between computing gradients and the optimiser's step.
 #pragma once
 
 #include "tessera/nn/parameter.h"
@@ -8,7 +8,7 @@ namespace tessera {
 
 namespace detail {
 Array clip_norm(const Parts& gradient, double max_norm, double norm_type);
-/// The norm of all of them together, and what clipping multiplies them by.
+/// The norm of all arrays together, and the factor that clipping multiplies them by.
 struct ClipFactor {
   Array norm, factor;
 };
@@ -18,16 +18,16 @@ void clip_value(const Parts& gradient, double value);
 
 /// Options of clip_gradient_norm.
 struct ClipOptions {
-  double norm_type = 2;  ///< infinity: the greatest absolute value
+  double norm_type = 2;  ///< p of the p-norm; infinity: the largest absolute value
 };
-/// Multiplies all arrays of a gradient by max_norm / (norm + 1e-6) if that is below 1 (Pascanu, Mikolov, Bengio 2013),
-/// and gives the norm of all of them together, as it was: an f32 or f64 of no dimensions, on the gradient's device.
-/// Deferred: the optimiser's kernels multiply.
+/// Multiplies all arrays of a gradient by max_norm / (norm + 1e-6) if that is below 1 (Pascanu, Mikolov, Bengio 2013).
+/// Returns the norm of all arrays before clipping: an f32 or f64 scalar array on the gradient's device. Deferred: the
+/// optimiser's kernels do the multiplication.
 template <class Model>
 Array clip_gradient_norm(Model& gradient, double max_norm, const ClipOptions& options = {}) {
   return detail::clip_norm(detail::parts_of(gradient), max_norm, options.norm_type);
 }
-/// Each element of a gradient to between -value and value.
+/// Clamps each element of a gradient to [-value, value].
 template <class Model>
 void clip_gradient_value(Model& gradient, double value) {
   detail::clip_value(detail::parts_of(gradient), value);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a compiled model does when it is called.
+// Running compiled models: recording, replay and verification of replays.
 #include "tessera/nn/compile.h"
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ namespace detail {
 
 namespace {
 
-/// Kernels that were launched while it lives.
+/// Counts kernel launches during its lifetime.
 class Launches {
  public:
   std::uint64_t count() const {
@@ -35,9 +35,9 @@ class Launches {
   Placement placement_;
 };
 
-/// Says which layer which launches are of. Deferred expressions are computed where something needs them: a first pass
-/// finds the layers that launch something, and in a second what they are given is computed before their turn, so that
-/// it counts for those that made it.
+/// Attributes kernel launches to layers. Deferred expressions are computed when something needs them, so two passes are
+/// made: the first finds the layers that launch kernels; the second evaluates their inputs before they run, so that
+/// those launches are attributed to the layers that created the expressions.
 class LaunchesByLayer : public LayerObserver {
  public:
   explicit LaunchesByLayer(std::vector<bool> computes = {}) : computes_(std::move(computes)) {}
@@ -57,7 +57,7 @@ class LaunchesByLayer : public LayerObserver {
     open_.pop_back();
     if (launches_.count() != begun) launched.resize(std::max(launched.size(), row + 1)), launched[row] = true;
   }
-  /// Those since the last time are of the layers since then.
+  /// Attributes the launches since the last call to the layers since then.
   void settle() {
     const std::uint64_t now = launches_.count();
     if (!rows.empty()) rows[head_].launches += now - counted_;
@@ -66,7 +66,7 @@ class LaunchesByLayer : public LayerObserver {
   struct Row {
     ObservedLayer layer;
     std::uint64_t launches;
-    std::size_t head;  ///< the row whose kernels compute it
+    std::size_t head;  ///< the row whose kernels compute this layer
   };
   std::vector<Row> rows;
   std::vector<bool> launched;
@@ -79,7 +79,7 @@ class LaunchesByLayer : public LayerObserver {
   std::vector<std::pair<std::size_t, std::uint64_t>> open_;
 };
 
-/// In memory of its own, in C order.
+/// A contiguous copy in its own memory.
 Array copied(const Array& a, Device device) {
   Array out = Array::empty(a.shape(), a.dtype(), device);
   if (a.size() != 0) current_queue(device).copy(out.view_for_writing(), a.as_contiguous().view());
@@ -136,7 +136,7 @@ CompiledState::Slot& CompiledState::slot_for(const Array& x) {
   return **at;
 }
 
-/// Passes the slot's input: by a replay, or recorded, or as it is.
+/// Runs the slot's input: by replay, with recording, or directly.
 void CompiledState::run_recorded(Slot& slot) {
   const bool known = slot.sequence.valid();
   const std::uint64_t unchecked = slot.sequence.unchecked();
@@ -156,19 +156,19 @@ void CompiledState::run_recorded(Slot& slot) {
       report.pieces = slot.sequence.sequence().size(), report.one_call = slot.sequence.sequence().one_call();
     } else {
       if (known)
-        why = "a pass differs from the one that was recorded: " + why +
-              ". The model uses a value of the host that changes, which a replay does not see";
+        why = "a pass differs from the recorded one: " + why +
+              ". The model uses a host value that changes; a replay does not see the change";
       if (unchecked != 0)
         logging::warn(
-            fmt::format("compiled model: {}. Up to {} before it may have used the earlier value (or, if the model "
-                        "itself changes it, all {} that were replayed); passes are not recorded from now on",
+            fmt::format("compiled model: {}. Up to {} before it may have used the old value (or, if the model changes "
+                        "it, all {} replayed passes); passes are no longer recorded",
                         why, count_noun(unchecked, "call"), replays));
       without(std::move(why));
     }
   } catch (const KernelError& e) {
     without(e.what());
   } catch (const OutOfMemory& e) {
-    if (known && !done && slot.sequence.valid()) {  // a comparison takes more memory than a replay
+    if (known && !done && slot.sequence.valid()) {  // a comparison uses more memory than a replay
       slot.sequence.replay();
       ++replays;
       return;
@@ -184,24 +184,24 @@ Array CompiledState::call(const Array& x) {
   if (x.device() != device)
     fail<DeviceError>({.operation = "call of a compiled model",
                        .with = {{"x on", to_string(x.device())}, {"compiled for", to_string(device)}},
-                       .wrong = "what is given is on another device",
+                       .wrong = "the input is on another device",
                        .remedy = "Give x.to(" + to_string(device) +
                                  "), or compile(model, {.device = " + to_string(x.device()) + "})"});
   const Inference mode;
   const DeviceScope scope(device);
-  if (thread_context.recorder != nullptr) return copied(pass(x).eval(), device);  // part of somebody's recording
+  if (thread_context.recorder != nullptr) return copied(pass(x).eval(), device);  // part of an enclosing recording
   const std::lock_guard turn(lock);
-  const UntrackedWritesAllowed own_memory;  // of a model that several tasks call
+  const UntrackedWritesAllowed own_memory;  // for models that several tasks call
   Queue& queue = Queue::of(device);
   const QueueScope in(queue);
   if (level == CompileLevel::none || !config::flag("TESSERA_SEQUENCES", true)) {
-    if (level != CompileLevel::none) report.not_recorded = "TESSERA_SEQUENCES says so";
+    if (level != CompileLevel::none) report.not_recorded = "disabled by TESSERA_SEQUENCES";
     return copied(run(x), device);
   }
   Slot& slot = slot_for(x);
   if (x.size() != 0) queue.copy(slot.input.view_for_writing(), x.as_contiguous().view());
   if (!slot.not_recorded_reason.empty()) return copied(run(slot.input), device);
-  if (!slot.sequence.valid()) {  // what is made on first need is made, and both recordings are
+  if (!slot.sequence.valid()) {  // the first pass creates lazily made objects; then both recordings are made
     Array y = copied(run(slot.input), device);
     run_recorded(slot);
     if (slot.not_recorded_reason.empty()) run_recorded(slot);
@@ -265,7 +265,7 @@ std::string_view compile_precision_name(CompilePrecision precision) {
 std::string to_string(const CompileReport& report) {
   std::string text = fmt::format("compiled for {}, level {}, precision {}\n", to_string(report.device),
                                  compile_level_name(report.level), compile_precision_name(report.precision));
-  if (report.input.empty()) return text + "no pass yet: layers are told of after the first call\n";
+  if (report.input.empty()) return text + "no pass yet: layers are listed after the first call\n";
   std::vector<std::array<std::string, 6>> rows = {{"layer", "kind", "kernels", "bytes", "device", "note"}};
   std::uint64_t kernels = 0, bytes = 0;
   for (const CompileReport::Layer& l : report.layers) {
@@ -286,12 +286,12 @@ std::string to_string(const CompileReport& report) {
   }
   text += fmt::format("{} kernels and {} bytes of parameters for x {}; ", kernels, bytes, to_string(report.input));
   if (report.recorded)
-    text += fmt::format("recorded: a call is one replay of {} pieces of work{}\n", report.pieces,
-                        report.one_call ? ", which the driver gets with one call" : "");
+    text += fmt::format("recorded: a call is one replay of {} operations{}\n", report.pieces,
+                        report.one_call ? ", submitted to the driver in one call" : "");
   else
     text += "not recorded" + (report.not_recorded.empty() ? std::string() : ": " + report.not_recorded) + "\n";
   if (report.worst)
-    text += fmt::format("verified: the whole pass differs by {:.2g} of its largest number\n", *report.worst);
+    text += fmt::format("verified: the whole pass differs by {:.2g}, relative to its largest element\n", *report.worst);
   return text;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models made ready for inference: on one device, folded, in another precision, and recorded, so that a call is one
-// replay.
+// Compiles models for inference: on one device, with layers fused, in another precision, and recorded, so that a call
+// is one replay.
 #pragma once
 
 #include <functional>
@@ -12,20 +12,20 @@
 
 namespace tessera {
 
-/// A compiled model. Copies are the same one. Calls from several threads take turns.
+/// A compiled model. Copies share one model. Concurrent calls are serialised.
 class Compiled {
  public:
-  /// What the model gives for x in inference, in memory of its own, on the model's device. The pass is recorded twice
-  /// at the first call with arrays of this shape and dtype, and replayed from then on if both were the same; of the
-  /// last four such. Now and then, each 64 calls at the latest, a pass is recorded again in place of a replay; where it
-  /// differs, passes are not recorded from then on, and report().not_recorded says why. Within a
-  /// recording of somebody else it runs as it is. DeviceError if x is on another device; ArgumentError if a gradient is
-  /// taken through x; what the model throws.
+  /// Runs the model on x in inference mode. Returns the result in its own memory, on the model's device. The first call
+  /// with arrays of a shape and dtype records the pass twice; if both recordings are equal, later calls replay it.
+  /// Recordings of the last four shapes are cached. At the latest every 64 calls, a pass is recorded again instead of
+  /// replayed; if it differs, recording stops and report().not_recorded says why. Within another recording, the model
+  /// runs directly. Throws DeviceError if x is on another device, ArgumentError if a gradient is taken through x, and
+  /// the model's own errors.
   Array operator()(const Array& x) const;
   Device device() const;  ///< The device it computes on.
-  /// By layer, as the first pass was.
+  /// Per layer, as of the first pass.
   CompileReport report() const;
-  std::uint64_t replays() const;  ///< calls that were replays
+  std::uint64_t replays() const;  ///< calls that were replayed
 
  private:
   friend class detail::ModelCompiler;
@@ -33,15 +33,15 @@ class Compiled {
   std::shared_ptr<detail::CompiledState> state_;
 };
 
-/// Makes a model ready for inference. The model that is given, and all that shares its arrays, stays as it is.
+/// Compiles a model for inference. The given model, and models that share its arrays, are not changed.
 ///
 ///   const auto fast = compile(model, {.device = gpu, .level = CompileLevel::aggressive});
 ///   Array y = fast(x.to(gpu));
 ///   std::puts(to_string(fast.report()).c_str());
 ///
-/// Folding needs the order of calls, which only a Sequential knows: elsewhere nothing is folded. ArgumentError: the
-/// model is on several devices and none is named, or was not set up; `verify` or `input` cannot be had. DtypeError: a
-/// precision other than f32 of parameters that are not f32. LayerFault: `verify` found one.
+/// Only the layers of a Sequential are folded, because only its order of calls is known. Throws ArgumentError if the
+/// model is on several devices and none is named, if it was not set up, or if `verify` or `input` cannot be satisfied;
+/// DtypeError for a precision other than f32 if parameters are not f32; LayerFault if `verify` finds a wrong result.
 template <class Model>
 Compiled compile(const Model& model, const CompileOptions& options = {}) {
   detail::ModelCompiler c(options, detail::parts_of(model));

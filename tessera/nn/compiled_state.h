@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A compiled model: its pass, and what was recorded of it. Internal.
+// State of a compiled model: its pass and the recordings of it. Internal.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ struct CompiledState {
   struct Slot {
     Array input, output;
     CheckedSequence sequence{16};
-    std::string not_recorded_reason;  ///< why it is not recorded
+    std::string not_recorded_reason;  ///< why the pass is not recorded
     std::uint64_t last_use = 0;
   };
 
@@ -24,7 +24,7 @@ struct CompiledState {
   Pass pass;
   std::map<std::string, std::string> notes;
 
-  std::mutex lock;  // guards what follows
+  std::mutex lock;  // guards the members below
   CompileReport report;
   SequencePool pool;
   std::vector<std::unique_ptr<Slot>> slots;
@@ -32,13 +32,13 @@ struct CompiledState {
 
   Array call(const Array& x);
   Slot& slot_for(const Array& x);
-  /// The pass as it is, looked at if none was before.
+  /// Runs the pass directly; profiles its layers if that was not done before.
   Array run(const Array& x);
   void look_at(const Array& x);
   void run_recorded(Slot& slot);
 };
 
-/// What each layer was given and gave, in the order of calls.
+/// Input and output of each layer, in call order.
 struct LayerTrace {
   ObservedLayer layer;
   Array layer_input, layer_output;

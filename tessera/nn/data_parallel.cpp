@@ -13,7 +13,7 @@ void check_devices(const std::vector<Device>& devices) {
     if (std::ranges::count(devices, devices[i]) != 1)
       fail<ArgumentError>({.operation = "Trainer",
                            .with = {{"devices", to_string(devices[i])}},
-                           .wrong = "one device is named twice, and would hold two replicas",
+                           .wrong = "a device is named twice, and would have two replicas",
                            .remedy = "Name each once"});
   }
 }
@@ -23,16 +23,17 @@ std::vector<BatchPart> split_batch(std::span<const Array> batch, const std::vect
   for (const Array& a : batch) {
     if (a.rank() == 0) continue;
     if (samples >= 0 && a.shape(0) != samples)
-      fail<ShapeError>({.operation = "split a batch over devices",
-                        .with = {{"arrays", to_string(batch[0].shape()) + ", " + to_string(a.shape())}},
-                        .wrong = "the arrays of the batch are not of as many samples",
-                        .remedy = "Samples are the first extent of each; what belongs to all has no dimensions"});
+      fail<ShapeError>(
+          {.operation = "split a batch over devices",
+           .with = {{"arrays", to_string(batch[0].shape()) + ", " + to_string(a.shape())}},
+           .wrong = "the arrays of the batch have different numbers of samples",
+           .remedy = "Axis 0 of each array is the samples; arrays without dimensions are given to all devices"});
     samples = a.shape(0);
   }
   if (samples < 1)
     fail<ShapeError>({.operation = "split a batch over devices",
                       .with = {{"samples", std::to_string(std::max<std::int64_t>(0, samples))}},
-                      .wrong = "the batch holds no samples that could be split"});
+                      .wrong = "the batch has no samples to split"});
   std::vector<BatchPart> parts;
   const auto n = static_cast<std::int64_t>(devices.size());
   for (std::int64_t k = 0, begin = 0; k < n && begin < samples; ++k) {
@@ -63,7 +64,7 @@ void ReplicaCopies::copy(const ConstParts& from, const Parts& to) {
     else
       Array(target).assign(source.to(target.device()));
   };
-  // Those that lie together in both are one copy.
+  // Ranges that are adjacent in both are copied at once.
   for (std::size_t i = 0, end = 0; i < here.size(); i = end) {
     end = i + 1;
     const auto run = [&](const std::vector<const Array*>& all, std::size_t until) {

@@ -11,7 +11,7 @@ double figure(const Figures& figures, const std::string& name) {
   }
   fail<ArgumentError>({.operation = "figure",
                        .with = {{"name", name}, {"figures", names.empty() ? "none" : names}},
-                       .wrong = "there is no figure of this name"});
+                       .wrong = "there is no figure with this name"});
 }
 
 namespace detail {
@@ -21,12 +21,12 @@ void FigureSums::add(std::vector<Array> values, std::int64_t samples) {
     if (v.size() != 1)
       fail<ShapeError>({.operation = "evaluate",
                         .with = {{"shape", to_string(v.shape())}},
-                        .wrong = "a metric gives one number for a batch"});
+                        .wrong = "a metric must return one number per batch"});
     v = stop_gradient(v).astype(v.dtype() == DType::f64 ? DType::f64 : DType::f32);
   }
   eval(values);
   waiting_.emplace_back(std::move(values), samples);
-  if (waiting_.size() >= 64) collect();  // the device computes ahead meanwhile
+  if (waiting_.size() >= 64) collect();  // meanwhile the device keeps computing
 }
 
 void FigureSums::collect() {
@@ -52,7 +52,7 @@ Array predict_in_batches(const Array& x, std::int64_t size, const std::function<
   if (x.rank() == 0 || x.shape(0) == 0 || size < 1)
     fail<ArgumentError>({.operation = "predict",
                          .with = {{"shape", to_string(x.shape())}, {"size", std::to_string(size)}},
-                         .wrong = "samples lie along the first axis, and there is one at least, here and at a time"});
+                         .wrong = "x needs an axis of samples with at least one sample, and size must be at least 1"});
   const Inference mode;
   std::vector<Array> parts;
   for (std::int64_t at = 0; at < x.shape(0); at += size) {
@@ -61,7 +61,7 @@ Array predict_in_batches(const Array& x, std::int64_t size, const std::function<
     if (parts.back().rank() == 0 || parts.back().shape(0) != end - at)
       fail<ShapeError>({.operation = "predict",
                         .with = {{"samples", std::to_string(end - at)}, {"gave", to_string(parts.back().shape())}},
-                        .wrong = "the model does not give something for each sample"});
+                        .wrong = "the model's result has a different number of samples than its input"});
   }
   return parts.size() == 1 ? parts[0] : concatenate(parts);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Figures of a model on data, and its answers.
+// Evaluates metrics of a model on data, and computes predictions.
 #pragma once
 
 #include <functional>
@@ -13,21 +13,21 @@
 
 namespace tessera {
 
-/// Numbers with names, in an order.
+/// Named numbers, in order.
 using Figures = std::vector<std::pair<std::string, double>>;
-/// The figure of this name. ArgumentError if there is none.
+/// Returns the figure with this name. Throws ArgumentError if there is none.
 double figure(const Figures& figures, const std::string& name);
 
-/// A figure of a batch, one number: of several batches the mean counts, weighted by their samples.
+/// A named function of a batch that returns one number. Over several batches, the mean weighted by samples is reported.
 template <class Model, class Batch>
 struct Metric {
   std::string name;  ///< The name in reports.
-  /// Computes the figure of a batch; a mean over its samples.
+  /// Computes the metric of a batch, as a mean over its samples.
   std::function<Array(const Model& model, const Batch& batch)> value;
 };
 
 namespace detail {
-/// Sums of figures, of which some wait on the device.
+/// Sums of metrics; some terms may still be pending on the device.
 class FigureSums {
  public:
   explicit FigureSums(std::size_t count) : sums_(count, 0.0) {}
@@ -43,9 +43,9 @@ class FigureSums {
 Array predict_in_batches(const Array& x, std::int64_t size, const std::function<Array(const Array&)>& model);
 }  // namespace detail
 
-/// Means of metrics over a range of batches, in inference. A batch has as many samples as its first array along axis 0.
-/// `evaluate(model, batches(x, y, {.size = 500}), {{"loss", loss}, {"accuracy", right}})`. ShapeError if a metric is
-/// not one number.
+/// Means of metrics over a range of batches, in inference mode. The number of samples of a batch is extent 0 of its
+/// first array. `evaluate(model, batches(x, y, {.size = 500}), {{"loss", loss}, {"accuracy", right}})`. Throws
+/// ShapeError if a metric is not one number.
 template <class Model, std::ranges::input_range Data>
 Figures evaluate(const Model& model, Data&& data,
                  const std::vector<Metric<Model, std::remove_cvref_t<std::ranges::range_reference_t<Data>>>>& metrics) {
@@ -68,9 +68,9 @@ Figures evaluate(const Model& model, Data&& data,
 
 /// Options of predict().
 struct PredictOptions {
-  std::int64_t size = 256;  ///< samples at a time
+  std::int64_t size = 256;  ///< samples per call of the model
 };
-/// model(x) in inference, a part of the samples (along axis 0) at a time, joined.
+/// Computes model(x) in inference mode in chunks along axis 0, and concatenates the results.
 template <class Model>
 Array predict(const Model& model, const Array& x, const PredictOptions& options = {}) {
   return detail::predict_in_batches(x, options.size, [&](const Array& part) { return model(part); });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training a model on data with one call, with validation, early stopping and checkpoints.
+// fit: trains a model on data with one call, with validation, early stopping and checkpoints.
 #pragma once
 
 #include "tessera/array/prefetch.h"
@@ -20,39 +20,43 @@ concept Positioned = requires(Data& data, DataPosition to) {
 };
 }  // namespace detail
 
-/// `loss` is needed, and `epochs` or `steps`.
+/// Options of fit(). `loss` is required, and `epochs` or `steps`.
 template <class Model, class Batch>
 struct FitOptions {
-  std::function<Array(const Model& model, const Batch& batch)> loss = {};  ///< The loss of a batch, a single number.
-  std::optional<AnyOptimiser> optimiser = {};                              ///< Adam(model) if empty
-  std::uint64_t epochs = 0;  ///< passes over the data; 0: as many as `steps` take
-  std::uint64_t steps = 0;   ///< the last step, counted from the trainer's first; 0: as many as `epochs` take
-  /// Called after each epoch, and after each `validate_every` steps if that is not 0, in inference: `evaluate` of data
-  /// that are held out, say. Its figures stand in the CSV file.
+  /// Returns the loss of a batch, a single number.
+  std::function<Array(const Model& model, const Batch& batch)> loss = {};
+  std::optional<AnyOptimiser> optimiser = {};  ///< Adam(model) if empty
+  std::uint64_t epochs = 0;                    ///< passes over the data; 0: as many as `steps` need
+  std::uint64_t steps = 0;  ///< last step, counted from the trainer's first; 0: as many as `epochs` need
+  /// Called in inference mode after each epoch, and every `validate_every` steps if that is not 0; for example,
+  /// `evaluate` on held-out data. The figures are written to the CSV file.
   std::function<Figures(const Model& model)> validation = {};
   std::uint64_t validate_every = 0;                  ///< Steps between validations; 0: only after each epoch.
-  std::optional<EarlyStopping> early_stopping = {};  ///< by a figure of the validation
-  FitCallbacks callbacks = {};                       ///< Functions that fit() calls.
-  std::string csv = {};                              ///< a file with a row for each epoch, and each `csv_every` steps
-  std::uint64_t csv_every = 0;                       ///< Steps between rows of the CSV file; 0: only after each epoch.
-  std::string checkpoint = {};  ///< a file, written after each epoch, and each `checkpoint_every` steps, and at the end
+  std::optional<EarlyStopping> early_stopping = {};  ///< based on a figure of the validation
+  FitCallbacks callbacks = {};                       ///< Callbacks of the training loop.
+  /// a file that gets a row after each epoch, and every `csv_every` steps
+  std::string csv = {};
+  std::uint64_t csv_every = 0;  ///< Steps between rows of the CSV file; 0: only after each epoch.
+  std::string checkpoint = {};  ///< a file, written after each epoch, every `checkpoint_every` steps, and at the end
   std::uint64_t checkpoint_every = 0;  ///< Steps between checkpoints; 0: only after each epoch.
-  bool resume = false;                 ///< go on from the checkpoint, if there is one
+  bool resume = false;                 ///< continue from the checkpoint, if it exists
   TrainerOptions trainer = {};         ///< Options of the trainer.
-  std::vector<Device> devices = {};    ///< several: each batch is split over them, see TrainerOptions::devices
+  /// with several devices each batch is split over them; see TrainerOptions::devices
+  std::vector<Device> devices = {};
 };
 
-/// What came of a training.
+/// The result of fit() with a model.
 template <class Model>
 struct TrainedModel {
   Model model;       ///< The trained model.
   FitResult result;  ///< How the training went.
 };
 
-/// Trains with a trainer, whose options and optimiser count (those in `options` do not). `data` is a range of batches;
-/// they are copied ahead to the trainer's device. Data with positions (batches, map_batches) are first set to the
-/// trainer's; others start over in each epoch, and what a resumed trainer saw before is passed by. Errors: what a step
-/// throws; TrainerBase::check; ArgumentError for options that do not go together.
+/// Trains with an existing trainer. Its options and optimiser are used; those in `options` are ignored. `data` is a
+/// range of batches, which are prefetched to the trainer's device. Data sets with positions (batches, map_batches)
+/// resume at the trainer's position; others restart in each epoch, and a resumed trainer skips the batches that it saw
+/// before. Throws the errors of a step and of TrainerBase::check, and ArgumentError for options that exclude each
+/// other.
 template <class Model, class Batch, std::ranges::viewable_range Data>
 FitResult fit(Trainer<Model, Batch>& trainer, Data&& data, std::type_identity_t<FitOptions<Model, Batch>> options) {
   const auto validate = [&, f = options.validation]() -> Figures {
@@ -72,10 +76,10 @@ FitResult fit(Trainer<Model, Batch>& trainer, Data&& data, std::type_identity_t<
                                  .resume = options.resume});
   auto source = std::views::all(std::forward<Data>(data));
   while (loop.more()) {
-    std::uint64_t seen = trainer.position().batch;  // to be passed by
+    std::uint64_t seen = trainer.position().batch;  // batches to skip
     bool any = seen > 0, on = true;
     if constexpr (detail::Positioned<decltype(source)>) {
-      if (seen >= source.size()) {  // saved behind an epoch's last step
+      if (seen >= source.size()) {  // saved after an epoch's last step
         if (!loop.end_epoch()) break;
         continue;
       }
@@ -88,13 +92,13 @@ FitResult fit(Trainer<Model, Batch>& trainer, Data&& data, std::type_identity_t<
       trainer.step(batch);
       if (!(on = loop.after_step())) break;
     }
-    if (!any) fail<ArgumentError>({.operation = "fit", .wrong = "the data have no batch"});
+    if (!any) fail<ArgumentError>({.operation = "fit", .wrong = "the data have no batches"});
     if (!on || !loop.end_epoch()) break;
   }
   return loop.finish();
 }
 
-/// Trains a clone of the model, and gives it back; the model, and copies of it, keep their values.
+/// Trains a clone of the model and returns it. The given model, and its copies, keep their values.
 ///
 ///   const auto loss = [](const Net& m, const auto& batch) {
 ///     const auto& [x, y] = batch;
@@ -104,7 +108,8 @@ FitResult fit(Trainer<Model, Batch>& trainer, Data&& data, std::type_identity_t<
 ///   auto [model, result] = fit(setup(net), data, {.loss = loss, .epochs = 5});
 template <class Model, std::ranges::viewable_range Data>
 TrainedModel<Model> fit(const Model& model, Data&& data, FitOptions<Model, detail::BatchOf<Data>> options) {
-  if (!options.loss) fail<ArgumentError>({.operation = "fit", .wrong = "there is no loss to lower", .remedy = "Give .loss"});
+  if (!options.loss)
+    fail<ArgumentError>({.operation = "fit", .wrong = "no loss function was given", .remedy = "Set .loss"});
   if (!options.devices.empty()) options.trainer.devices = options.devices;
   Trainer<Model, detail::BatchOf<Data>> trainer(model, options.optimiser ? *options.optimiser : Adam(model),
                                                 options.loss, options.trainer);

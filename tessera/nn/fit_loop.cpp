@@ -48,14 +48,12 @@ FitLoop::FitLoop(TrainerBase& trainer, FitSettings settings)
   const FitSettings& s = settings_;
   if (s.epochs == 0 && s.steps == 0)
     fail<ArgumentError>(
-        {.operation = "fit", .wrong = "nothing says when the training ends", .remedy = "Give .epochs or .steps"});
+        {.operation = "fit", .wrong = "the number of epochs or steps is missing", .remedy = "Set .epochs or .steps"});
   if (s.early_stopping && !s.validate)
-    fail<ArgumentError>({.operation = "fit",
-                         .wrong = "early stopping goes by a figure of the validation, and there is none",
-                         .remedy = "Give .validation"});
-  if (s.resume && s.checkpoint.empty())
     fail<ArgumentError>(
-        {.operation = "fit", .wrong = "no checkpoint is named to resume from", .remedy = "Give .checkpoint"});
+        {.operation = "fit", .wrong = "early stopping needs a validation function", .remedy = "Set .validation"});
+  if (s.resume && s.checkpoint.empty())
+    fail<ArgumentError>({.operation = "fit", .wrong = "resume needs a checkpoint file", .remedy = "Set .checkpoint"});
   if (s.resume && std::filesystem::exists(s.checkpoint)) resume();
   summed_at_ = saved_at_ = trainer_.steps();
   if (!s.csv.empty()) open_csv();
@@ -143,7 +141,7 @@ bool FitLoop::validate() {
   return false;
 }
 
-/// A line for each.
+/// One line per figure.
 std::string text_of(const Figures& figures) {
   std::string out;
   for (const auto& [name, value] : figures) out += fmt::format("{} {}\n", value, name);
@@ -159,11 +157,11 @@ Figures figures_of(const std::string& text) {
 
 bool FitLoop::waited_long_enough() const { return waited_ > 0 && waited_ >= settings_.early_stopping->patience; }
 
-// The last validation is not made again. Early stopping goes on where it was: the best figures, the validations since,
+// The last validation is not repeated. Early stopping continues with the best figures, the number of validations since,
 // and the best model.
 
 void FitLoop::save() {
-  progress();  // moves the losses so far into the row
+  progress();  // adds the losses so far to the row
   std::map<std::string, std::string> texts = {{"row_loss", fmt::format("{}", row_sum_)},
                                               {"row_steps", fmt::format("{}", row_steps_)}};
   std::vector<std::pair<std::string, Array>> best;
@@ -211,7 +209,7 @@ FitResult FitLoop::finish() {
   if (!settings_.checkpoint.empty() &&
       (saved_at_ != trainer_.steps() || !std::filesystem::exists(settings_.checkpoint)))
     save();
-  if (!best_model_.empty()) {  // after the checkpoint, from which training goes on
+  if (!best_model_.empty()) {  // after the checkpoint, which stores the model that training continues with
     trainer_.restore(best_model_);
     figures_ = best_figures_;
   }
@@ -229,7 +227,7 @@ FitResult FitLoop::finish() {
           .seconds = seconds()};
 }
 
-// A row that comes before the first validation waits for it: the names of its figures stand in the first line.
+// The header contains the names of the figures, so a row before the first validation is delayed until then.
 
 void FitLoop::add_row() {
   if (settings_.csv.empty()) return;
@@ -261,12 +259,12 @@ void FitLoop::write_rows(bool names_known) {
 }
 
 void FitLoop::open_csv() {
-  // What was told of steps behind the checkpoint is told again.
+  // Rows of steps after the checkpoint are removed; they are written again.
   std::string kept, line;
   if (trainer_.steps() > 0)
     for (std::ifstream before(settings_.csv); std::getline(before, line);)
       if (!before.eof() && (kept.empty() || std::strtoull(line.c_str(), nullptr, 10) <= trainer_.steps()))
-        kept += line + "\n";  // (a line without an end was cut with the program that wrote it)
+        kept += line + "\n";  // (a line without newline was cut off when the program was killed)
   csv_ = std::make_shared<os::AppendFile>(settings_.csv, kept);
   has_header_ = !kept.empty();
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What fit tells and is told, and what it does whatever the model.
+// Progress, callbacks and results of fit, and the part of its loop that does not depend on the model's type.
 #pragma once
 
 #include <chrono>
@@ -16,56 +16,58 @@ namespace os {
 class AppendFile;
 }
 
-/// Where a training stands.
+/// Progress of a training run.
 struct FitProgress {
-  std::uint64_t step = 0, last_step = 0;    ///< made; to make in all, 0 if that is not known
+  std::uint64_t step = 0, last_step = 0;    ///< steps done; steps in total, or 0 if unknown
   std::uint64_t epoch = 0, last_epoch = 0;  ///< The current epoch, and the last one.
-  double loss = 0;                          ///< mean of the steps since the last time that somebody was told
+  double loss = 0;                          ///< mean over the steps since the last report
   double rate = 0;                          ///< the learning rate
-  std::uint64_t skipped = 0;                ///< updates that were, with a loss scale (TrainerOptions::precision)
+  std::uint64_t skipped = 0;                ///< updates skipped because of the loss scale (TrainerOptions::precision)
   Figures figures = {};                     ///< of the last validation; empty before the first
-  double seconds = 0;                       ///< since fit began
-  bool over = false;                        ///< nothing comes after this
+  double seconds = 0;                       ///< since fit started
+  bool over = false;                        ///< this is the last report
 };
-std::string to_string(const FitProgress& progress);  ///< a line: "epoch 1/5  step 120/600  loss 0.31  2 s"
+std::string to_string(const FitProgress& progress);  ///< one line: "epoch 1/5  step 120/600  loss 0.31  2 s"
 
 /// Functions that fit() calls while it trains.
 struct FitCallbacks {
-  /// Told twice a second, and at the end.
+  /// Called twice a second, and at the end.
   std::function<void(const FitProgress&)> progress = {};
-  /// Told after each step (without loss and figures) and each epoch. False: training ends here.
+  /// Called after each step (without loss and figures) and each epoch. Returning false ends the training.
   std::function<bool(std::uint64_t step)> step = {};
   /// Called after each epoch. Returning false ends the training.
   std::function<bool(const FitProgress&)> epoch = {};
 };
 
-/// For FitCallbacks::progress: a line on standard error that is written over, if that is a terminal; else nothing.
+/// For FitCallbacks::progress: returns a function that rewrites one line on standard error if that is a terminal, and
+/// otherwise prints nothing.
 std::function<void(const FitProgress&)> progress_on_terminal();
 
-/// Ends a training that grows no better, and gives the best model back. A checkpoint has the best so far too.
+/// Ends training when a figure stops improving, and returns the best model. Checkpoints store the best model so far,
+/// too.
 struct EarlyStopping {
-  std::string figure = "loss";  ///< of the validation
-  std::uint64_t patience = 5;   ///< validations without a better one
-  double min_delta = 0;         ///< what is better is better by more than this
-  bool greatest = false;        ///< the greatest is the best: an accuracy
+  std::string figure = "loss";  ///< a figure of the validation
+  std::uint64_t patience = 5;   ///< validations without improvement before training ends
+  double min_delta = 0;         ///< least change that counts as an improvement
+  bool greatest = false;        ///< larger is better, as for an accuracy
 };
 
 /// How a training ended.
 struct FitResult {
   /// Why a training ended.
   enum class End { done, stopped, early };
-  End end = End::done;                  ///< all epochs or steps; a callback said so; early stopping
-  std::uint64_t steps = 0, epochs = 0;  ///< made in all, those before a resume too
-  std::uint64_t skipped = 0;            ///< updates that were, with a loss scale
-  double loss = 0;                      ///< the last mean that was told
-  Figures figures = {};                 ///< of the last validation; with early stopping of the best
+  End end = End::done;                  ///< all epochs or steps done; stopped by a callback; early stopping
+  std::uint64_t steps = 0, epochs = 0;  ///< in total, including those before a resume
+  std::uint64_t skipped = 0;            ///< updates skipped because of the loss scale
+  double loss = 0;                      ///< the last reported mean
+  Figures figures = {};                 ///< of the last validation; with early stopping, of the best
   double seconds = 0;                   ///< How long it took.
 };
-std::string to_string(const FitResult& result);  ///< a line: "done after 5 epochs, 600 steps, 12 s; loss 0.31"
+std::string to_string(const FitResult& result);  ///< one line: "done after 5 epochs, 600 steps, 12 s; loss 0.31"
 
 namespace detail {
 
-/// What of FitOptions is of no model.
+/// The members of FitOptions that do not depend on the model's type.
 struct FitSettings {
   std::uint64_t epochs = 0, steps = 0;
   std::function<Figures()> validate;
@@ -79,13 +81,13 @@ struct FitSettings {
   bool resume = false;
 };
 
-/// What is done between steps and epochs.
+/// Work between steps and epochs.
 class FitLoop {
  public:
-  FitLoop(TrainerBase& trainer, FitSettings settings);  ///< resumes
+  FitLoop(TrainerBase& trainer, FitSettings settings);  ///< resumes from the checkpoint, if requested
   bool more() const;
-  bool after_step();  ///< false: that was the last
-  bool end_epoch();   ///< the same
+  bool after_step();  ///< false: that was the last step
+  bool end_epoch();   ///< false: that was the last epoch
   FitResult finish();
 
  private:
@@ -120,8 +122,9 @@ class FitLoop {
   std::uint64_t waited_ = 0;
   std::shared_ptr<os::AppendFile> csv_;
   bool has_header_ = false, fresh_figures_ = false;
-  double row_sum_ = 0, row_steps_ = 0;                          ///< of losses since the last row
-  double row_loss_ = std::numeric_limits<double>::quiet_NaN();  ///< the last row's, which one without steps repeats
+  double row_sum_ = 0, row_steps_ = 0;  ///< losses since the last row
+  /// the last row's loss, repeated in a row without steps
+  double row_loss_ = std::numeric_limits<double>::quiet_NaN();
   std::vector<Row> rows_;
 };
 

@@ -13,9 +13,9 @@ void check_image(const char* layer, const Shape& input) {
   if (input.size() != 3)
     fail<ShapeError>({.operation = "setup",
                       .with = {{"layer", layer}, {"input of one sample", to_string(input)}},
-                      .wrong = "images are (channels, rows, columns)"});
+                      .wrong = "images must be (channels, rows, columns)"});
 }
-/// Of one sample, with another number of channels.
+/// Shape of one sample's result, with `channels` channels.
 Shape windows(const char* layer, const Shape& input, std::int64_t channels, Extents2d kernel, Extents2d stride,
               Extents2d padding, Extents2d dilation = 1) {
   check_image(layer, input);
@@ -40,12 +40,13 @@ void Conv2d::set_up(const LayerSetup& at) {
   if (!at.input().empty()) check_image("Conv2d", at.input());
   in = at.inputs("Conv2d", in, 0);
   if (out <= 0 || groups <= 0 || in % groups != 0 || out % groups != 0)
-    fail<ShapeError>({.operation = "setup",
-                      .with = {{"path", at.path()},
-                               {"in", std::to_string(in)},
-                               {"out", std::to_string(out)},
-                               {"groups", std::to_string(groups)}},
-                      .wrong = "a Conv2d gives at least one channel, and its groups divide the channels in and out"});
+    fail<ShapeError>(
+        {.operation = "setup",
+         .with = {{"path", at.path()},
+                  {"in", std::to_string(in)},
+                  {"out", std::to_string(out)},
+                  {"groups", std::to_string(groups)}},
+         .wrong = "a Conv2d needs at least one output channel, and groups must divide the input and output channels"});
   weight.declare({out, in / groups, kernel.rows, kernel.columns}, init::kaiming_uniform({.a = std::sqrt(5.0)}));
   const double bound = 1 / std::sqrt(static_cast<double>(in / groups * kernel.rows * kernel.columns));
   if (with_bias) bias.declare({out}, init::uniform(-bound, bound));
@@ -58,7 +59,7 @@ Array Conv2d::operator()(const Array& x) const {
   if (x.rank() != 4 || x.shape(1) != weight.shape(1) * groups)
     fail<ShapeError>({.operation = detail::layer_name("Conv2d", weight.path()),
                       .with = {{"x", to_string(x.shape())}, {"weight", to_string(weight.shape())}},
-                      .wrong = "x is not (batch, channels, rows, columns) of the layer's channels"});
+                      .wrong = "x must be (batch, channels, rows, columns) with the layer's channels"});
   return conv2d(in_precision_of(weight, x), weight, bias.empty() ? std::nullopt : std::optional<Array>(bias),
                 {.stride = stride, .padding = padding, .dilation = dilation, .groups = groups});
 }

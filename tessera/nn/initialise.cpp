@@ -10,7 +10,7 @@ namespace {
 Array draw_uniform(const Shape& shape, std::uint64_t seed, double bound) {
   return random_uniform(shape, seed, -bound, bound);
 }
-// On cpu: logarithms, sines and cosines of devices differ in the last places.
+// Drawn on the CPU: logarithms, sines and cosines of devices differ in the last bits.
 Array draw_normal(const Shape& shape, std::uint64_t seed, double mean, double deviation) {
   return random_normal(shape, seed, mean, deviation, Device{}).to(current_device());
 }
@@ -42,7 +42,7 @@ Fans fans(const Shape& shape) {
   if (shape.size() < 2)
     fail<ShapeError>({.operation = "initialise",
                       .with = {{"shape", to_string(shape)}},
-                      .wrong = "inputs and outputs of fewer than two dimensions cannot be counted",
+                      .wrong = "a parameter with fewer than two dimensions has no fan_in and fan_out",
                       .remedy = "Use init::uniform or init::normal"});
   std::int64_t field = 1;
   for (std::size_t i = 2; i < shape.size(); ++i) field *= shape[i];

@@ -10,9 +10,9 @@ void place_layers(const std::vector<Device>& devices, std::size_t layers,
   if (devices.size() != layers)
     fail<ArgumentError>({.operation = "place",
                          .with = {{"layers", std::to_string(layers)}, {"devices", std::to_string(devices.size())}},
-                         .wrong = "each layer has a device",
-                         .remedy = "Name as many as there are layers, those without arrays too"});
-  for (const Device d : devices) static_cast<void>(device_info(d));  // DeviceError before anything is moved
+                         .wrong = "the number of devices differs from the number of layers",
+                         .remedy = "Name one device for each layer, including layers without arrays"});
+  for (const Device d : devices) static_cast<void>(device_info(d));  // throws DeviceError before anything is moved
   struct Place {
     Device device;
     std::string path;
@@ -29,8 +29,8 @@ void place_layers(const std::vector<Device>& devices, std::size_t layers,
         if (place->device != devices[i])
           fail<ArgumentError>({.operation = "place",
                                .with = {{place->path, to_string(place->device)}, {path, to_string(devices[i])}},
-                               .wrong = "one array stands in layers of two devices",
-                               .remedy = "Put these layers on one device, or give each an array of its own"});
+                               .wrong = "layers on two devices share an array",
+                               .remedy = "Put these layers on one device, or give each its own array"});
         if (!moving) return;
         if (place->moved.device() != place->device) place->moved = place->moved.to(place->device).eval();
         static_cast<Array&>(part) = place->moved;

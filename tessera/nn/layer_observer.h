@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who looks at a model layer by layer while it is called (nn/compile.h), and where layers are. Internal.
+// Observes a model layer by layer while it runs (nn/compile.h), and places layers on devices. Internal.
 #pragma once
 
 #include <functional>
@@ -11,19 +11,19 @@ namespace tessera::detail {
 
 /// A layer as a Sequential calls it.
 struct ObservedLayer {
-  std::string path;          ///< "0", or behind the path of its Sequential: "layers.0"
-  std::string_view kind;     ///< its type's name
-  std::uint64_t bytes = 0;   ///< of its parameters and state
-  DType dtype = DType::f32;  ///< of the largest of them
+  std::string path;          ///< "0", or prefixed with the path of its Sequential: "layers.0"
+  std::string_view kind;     ///< name of its type
+  std::uint64_t bytes = 0;   ///< bytes of its parameters and state
+  DType dtype = DType::f32;  ///< dtype of the largest of them
   bool packed = false;
-  bool is_sequential = false;  ///< it is a Sequential, whose own layers are told of
+  bool is_sequential = false;  ///< a Sequential, whose layers are reported, too
 };
 
-/// Is told of the layers that Sequentials call on its thread.
+/// Callbacks for the layers that Sequentials call on this thread.
 class LayerObserver {
  public:
   virtual ~LayerObserver() = default;
-  /// Gives what the layer is to be given in place of x.
+  /// Returns the input to use instead of x.
   virtual Array before(const ObservedLayer& layer, const Array& x) = 0;
   virtual void after(const ObservedLayer& layer, const Array& y) = 0;
 };
@@ -41,13 +41,13 @@ class LayerObserverScope {
 };
 
 using PartFunction = std::function<void(ModelArray&, const Path&)>;
-/// Moves the arrays of each layer to its device; what stands in several places stays one. ArgumentError, and nothing is
-/// moved, if there are not as many devices as layers, or an array stands in layers of different ones. `parts(layer,
-/// use)` goes over the arrays of one.
+/// Moves the arrays of each layer to its device; shared arrays stay shared. Throws ArgumentError, without moving
+/// anything, if the number of devices differs from the number of layers or if layers on different devices share an
+/// array. `parts(layer, use)` visits the arrays of a layer.
 void place_layers(const std::vector<Device>& devices, std::size_t layers,
                   const std::function<void(std::size_t layer, const PartFunction& use)>& parts);
 
-/// Where the layer's first array is; nothing of one without arrays.
+/// Device of the layer's first array; empty if it has no arrays.
 template <class Layer>
 std::optional<Device> device_of_layer(const Layer& layer) {
   std::optional<Device> found;
@@ -59,7 +59,7 @@ std::optional<Device> device_of_layer(const Layer& layer) {
   return found;
 }
 
-/// "Dense".
+/// Name of a layer's type: "Dense".
 template <class Layer>
 constexpr std::string_view kind_of_layer(const Layer&) {
   std::string_view name = type_name<Layer>();

@@ -22,7 +22,7 @@ void Dense::set_up(const LayerSetup& at) {
   if (outputs <= 0)
     fail<ShapeError>({.operation = "setup",
                       .with = {{"path", at.path()}, {"outputs", std::to_string(outputs)}},
-                      .wrong = "a Dense gives at least one output",
+                      .wrong = "a Dense needs at least one output",
                       .remedy = "Dense{.outputs = ...}"});
   weight.declare({outputs, inputs}, init::kaiming_uniform({.a = std::sqrt(5.0)}));
   const double bound = 1 / std::sqrt(static_cast<double>(std::max<std::int64_t>(1, inputs)));
@@ -39,9 +39,9 @@ Array Dense::operator()(const Array& x) const {
   if (x.rank() < 1 || x.shape(-1) != matrix[1])
     fail<ShapeError>({.operation = layer_name("Dense", weight.path()),
                       .with = {{"x", to_string(x.shape())}, {"weight", to_string(matrix)}},
-                      .wrong = "the last extent of x is not the number of the layer's inputs",
+                      .wrong = "the last extent of x differs from the layer's number of inputs",
                       .remedy = fmt::format(
-                          "Give it an x of (..., {}), or a layer with as many inputs as x has columns", matrix[1])});
+                          "Pass an x of (..., {}), or use a layer with as many inputs as x has columns", matrix[1])});
   if (!packed.empty()) {
     Array y = linear(x, *packed);
     if (!bias.empty()) y = y + bias;
@@ -67,7 +67,7 @@ void Embedding::set_up(const LayerSetup& at) {
   if (count <= 0 || size <= 0)
     fail<ShapeError>({.operation = "setup",
                       .with = {{"path", at.path()}, {"count", std::to_string(count)}, {"size", std::to_string(size)}},
-                      .wrong = "an Embedding needs how many rows there are and their size",
+                      .wrong = "an Embedding needs a number of rows and their size",
                       .remedy = "Embedding{.count = ..., .size = ...}"});
   weight.declare({count, size}, init::normal());
 }
@@ -81,7 +81,7 @@ Array Embedding::operator()(const Array& ids) const {
   if (!is_int(ids.dtype()))
     fail<DtypeError>({.operation = layer_name("Embedding", weight.path()),
                       .with = {{"ids", std::string(dtype_name(ids.dtype()))}},
-                      .wrong = "an Embedding is given integers"});
+                      .wrong = "an Embedding needs integer ids"});
   return take(weight, ids);
 }
 
@@ -89,13 +89,13 @@ Array Dropout::operator()(const Array& x) const {
   if (!(p >= 0 && p <= 1))
     fail<ArgumentError>({.operation = layer_name("Dropout", path.text() + "."),
                          .with = {{"p", std::to_string(p)}},
-                         .wrong = "a probability is from 0 to 1"});
+                         .wrong = "a probability must be in [0, 1]"});
   const TrainingOptions* mode = training();
   if (mode == nullptr || p == 0) return x;
   if (!path.known())
     fail<ArgumentError>({.operation = "Dropout",
-                         .wrong = "in training the layer draws by its path, which it does not know",
-                         .remedy = "Call setup(model, ...) on the model that it is part of"});
+                         .wrong = "the layer draws random numbers by its path, and has none",
+                         .remedy = "Call setup(model, ...) on the model that contains it"});
   if (p == 1) return x * 0.0;
   // Kept where the number is at least p: multiples of 2^-24 in [0, 1).
   const Array drawn =
@@ -107,7 +107,7 @@ Array Flatten::operator()(const Array& x) const {
   if (x.rank() < 2)
     fail<ShapeError>({.operation = "Flatten",
                       .with = {{"x", to_string(x.shape())}},
-                      .wrong = "there is nothing behind the batch to flatten"});
+                      .wrong = "x has no axis after the batch to flatten"});
   return x.reshape({x.shape(0), x.size() == 0 ? element_count(Shape(x.shape().begin() + 1, x.shape().end())) : -1});
 }
 

@@ -22,10 +22,10 @@ void LlamaShape::check() const {
                       .wrong = std::move(wrong)});
   };
   if (vocabulary < 1 || layers < 1 || width < 1 || heads < 1 || key_heads < 1 || hidden < 1)
-    refuse("each of these is at least 1");
-  if (width % heads != 0) refuse("the heads do not divide the width");
-  if (head_size() % 2 != 0) refuse("a head has an odd number of elements, of which pairs are to rotate");
-  if (heads % key_heads != 0) refuse("the key heads do not divide the heads");
+    refuse("each of these must be at least 1");
+  if (width % heads != 0) refuse("heads must divide the width");
+  if (head_size() % 2 != 0) refuse("the head size must be even, since rotary positions rotate pairs of elements");
+  if (heads % key_heads != 0) refuse("key_heads must divide heads");
 }
 
 void LlamaBlock::set_up(const LayerSetup& at) {
@@ -35,7 +35,7 @@ void LlamaBlock::set_up(const LayerSetup& at) {
   const auto dense = [&](Dense& layer, const char* name, std::int64_t inputs, std::int64_t outputs, double deviation) {
     layer.inputs = inputs, layer.outputs = outputs, layer.with_bias = false;
     at.part(layer, name, {inputs});
-    layer.weight.declare({outputs, inputs}, init::normal(0, deviation));  // not as other Denses begin
+    layer.weight.declare({outputs, inputs}, init::normal(0, deviation));  // differs from the default of Dense
   };
   const auto norm = [&](RmsNorm& layer, const char* name) {
     layer.size = shape.width, layer.epsilon = shape.norm_epsilon;
@@ -80,7 +80,7 @@ Array LlamaNetwork::operator()(const Array& ids) const {
   if (ids.rank() != 2)
     fail<ShapeError>({.operation = "LlamaNetwork",
                       .with = {{"ids", to_string(ids.shape())}},
-                      .wrong = "token ids are (batch, tokens)"});
+                      .wrong = "token ids must be (batch, tokens)"});
   Array x = dropout(embedding(ids));
   for (const LlamaBlock& block : blocks) x = block(x);
   return matmul(in_precision_of(embedding.weight, norm(x)), embedding.weight.transpose());

@@ -20,7 +20,7 @@ void check_equal_shapes(const char* operation, const Array& a, const Array& b) {
     fail<ShapeError>({.operation = operation,
                       .with = {{"prediction", to_string(a.shape())}, {"target", to_string(b.shape())}},
                       .wrong = "prediction and target have different shapes",
-                      .remedy = "Give them one by reshape or broadcast_to; here nothing is broadcast silently"});
+                      .remedy = "Use reshape or broadcast_to; losses do not broadcast implicitly"});
 }
 
 Array reduced(Array losses, Reduction reduction) {
@@ -32,26 +32,27 @@ Array reduced(Array losses, Reduction reduction) {
   return losses;
 }
 
-/// Targets (batch, ...) of logits (batch, classes, ...), as (batch, 1, ...).
+/// Targets (batch, ...) for logits (batch, classes, ...), reshaped to (batch, 1, ...).
 Array checked_targets(const char* operation, const Array& logits, const Array& targets) {
   if (!is_int(targets.dtype()))
     fail<DtypeError>({.operation = operation,
                       .with = {{"targets", std::string(dtype_name(targets.dtype()))}},
-                      .wrong = "targets are numbers of classes, which are integers"});
+                      .wrong = "targets are class indices and must be integers"});
   Shape wanted = logits.shape();
   const int axis = logits.rank() == 1 ? 0 : 1;
   if (logits.rank() >= 1) wanted.erase(wanted.begin() + axis);
   if (logits.rank() < 1 || targets.shape() != wanted)
     fail<ShapeError>({.operation = operation,
                       .with = {{"logits", to_string(logits.shape())}, {"targets", to_string(targets.shape())}},
-                      .wrong = "logits are (batch, classes, ...) and targets the same without the classes"});
+                      .wrong = "logits must be (batch, classes, ...) and targets the same without the classes"});
   return targets.unsqueeze(axis);
 }
 
-// The parts of cross entropy that go over classes are operations with rules of their own: forward each is one
-// reduction, and backward an expression of the logits, so that nothing of their size is written but their gradient.
+// The parts of cross entropy that run over the classes are operations with their own gradient rules: forward each is
+// one reduction, and backward an expression of the logits, so that the only array of their size that is written is
+// their gradient.
 
-/// log(sum(exp(x))) along an axis, which stays.
+/// log(sum(exp(x))) along an axis, which is kept.
 Array log_sum_of(const Array& x, int axis) {
   detail::RuledOperation operation("log_sum", x);
   const auto rule = [] {
@@ -60,12 +61,12 @@ Array log_sum_of(const Array& x, int axis) {
                 .keeps_result = true};
   };
   const Array top = max(x, {axis}, true);
-  // Without the row's greatest, of which the sum of exponentials is at least 1. (Where all are -infinity, as they are.)
+  // The row's maximum is subtracted, so that the sum of exponentials is at least 1 (unless all elements are -infinity).
   const Array shift = where(top == -std::numeric_limits<double>::infinity(), 0.0, top);
   return operation.finish(log(sum(exp(x - shift), {axis}, true)) + shift, rule);
 }
 
-/// x at the target's class; 0 if there is none. classes: their numbers, (1, classes, 1, ...).
+/// x at the target's class; 0 if the target is no class. classes: class indices, (1, classes, 1, ...).
 Array at_target(const Array& x, const Array& target, const Array& classes, int axis) {
   detail::RuledOperation operation("at_target", x, target, classes);
   const auto rule = [] {
@@ -77,7 +78,7 @@ Array at_target(const Array& x, const Array& target, const Array& classes, int a
   return operation.finish(sum(where(classes == target, x, 0.0), {axis}, true), rule);
 }
 
-/// The sum of (log_sum - x) weight along an axis, which stays. weight: (1, classes, 1, ...).
+/// Sum of (log_sum - x) weight along an axis, which is kept. weight: (1, classes, 1, ...).
 Array spread_of(const Array& log_sum, const Array& x, const std::optional<Array>& weight, int axis) {
   detail::RuledOperation operation("spread", log_sum, x, weight);
   const auto rule = [axis, weighted = weight.has_value()] {
@@ -92,7 +93,7 @@ Array spread_of(const Array& log_sum, const Array& x, const std::optional<Array>
   return operation.finish(sum(weight ? (log_sum - x) * *weight : log_sum - x, {axis}, true), rule);
 }
 
-/// What is wrong with targets, if anything is: the first that is no class.
+/// Describes the first invalid target; empty if all are valid.
 std::string invalid_target(const Array& targets, std::int64_t classes, const CrossEntropyOptions& o) {
   const auto values = stop_gradient(targets).astype(DType::i64).as_contiguous().to_vector<std::int64_t>();
   bool counts = false;
@@ -103,12 +104,12 @@ std::string invalid_target(const Array& targets, std::int64_t classes, const Cro
     Shape at(targets.shape());
     std::int64_t rest = static_cast<std::int64_t>(i);
     for (std::size_t d = at.size(); d-- > 0;) at[d] = rest % targets.shape()[d], rest /= targets.shape()[d];
-    return fmt::format("cross_entropy was given {} as the target of {} {}, and the {} classes are 0 to {}", values[i],
+    return fmt::format("cross_entropy: target {} of {} {} is not a class; the {} classes are 0 to {}", values[i],
                        at.size() > 1 ? "element" : "row", at.size() > 1 ? to_string(at) : std::to_string(i), classes,
                        classes - 1);
   }
   if (counts || o.reduction != Reduction::mean) return {};
-  return fmt::format("cross_entropy was given targets {} of which none counts: each is ignore_index, {}",
+  return fmt::format("cross_entropy: all targets {} are ignored: each equals ignore_index, {}",
                      to_string(targets.shape()), o.ignore_index);
 }
 
@@ -118,8 +119,8 @@ Array cross_entropy(const Array& logits, const Array& targets, const CrossEntrop
   if (!(o.label_smoothing >= 0 && o.label_smoothing <= 1))
     fail<ArgumentError>({.operation = "cross_entropy",
                          .with = {{"label_smoothing", std::to_string(o.label_smoothing)}},
-                         .wrong = "label smoothing is from 0 to 1"});
-  // What is compared with bounds is not narrowed before: of 2^32 there would be 0 left.
+                         .wrong = "label smoothing must be between 0 and 1"});
+  // Narrowing before the range check would turn 2^32 into 0.
   const bool narrow = dtype_size(targets.dtype()) < 4 || targets.dtype() == DType::i32;
   const bool fits = o.ignore_index == static_cast<std::int32_t>(o.ignore_index);
   const Array given =
@@ -133,12 +134,12 @@ Array cross_entropy(const Array& logits, const Array& targets, const CrossEntrop
   if (o.weight && o.weight->shape() != Shape{classes})
     fail<ShapeError>({.operation = "cross_entropy",
                       .with = {{"weight", to_string(o.weight->shape())}, {"classes", std::to_string(classes)}},
-                      .wrong = "there is not one weight for each class"});
+                      .wrong = "weight must have one element for each class"});
   const Array numbers = Array::arange(classes, 0, 1, DType::i32, x.device()).reshape(column);
   const std::optional<Array> weight = o.weight ? std::optional(o.weight->reshape(column)) : std::nullopt;
   const Array log_sum = log_sum_of(x, axis);
 
-  // Of what counts: the target's own part, and what is spread.
+  // For targets that are not ignored: the target's own term, and the smoothing term.
   const Array counts = given != o.ignore_index;
   const Array of_target = weight ? sum(where(numbers == target, *weight, 0.0), {axis}, true)
                                  : where(counts, Array::ones({1}, x.dtype(), x.device()), 0.0);
@@ -161,7 +162,7 @@ Array mse_loss(const Array& prediction, const Array& target, const LossOptions& 
 Array bce_with_logits(const Array& logits, const Array& targets, const BceOptions& o) {
   check_equal_shapes("bce_with_logits", logits, targets);
   const Array x = wide(logits), t = wide(targets);
-  // log(1 + exp(-x)), by the half in which the exponential does not overflow, and neither does its derivative.
+  // log(1 + exp(-x)), split at 0 so that neither the exponential nor its derivative overflows.
   const Array above = x > 0;
   const Array softplus = where(above, log1p(exp(-where(above, x, 0))), log1p(exp(where(above, 0, x))) - x);
   Array losses = o.pos_weight ? (1 - t) * x + ((*o.pos_weight - 1) * t + 1) * softplus : (1 - t) * x + softplus;
@@ -173,7 +174,7 @@ Array accuracy(const Array& logits, const Array& targets) {
   if (logits.rank() != 2)
     fail<ShapeError>({.operation = "accuracy",
                       .with = {{"logits", to_string(logits.shape())}},
-                      .wrong = "logits are (batch, classes)"});
+                      .wrong = "logits must be (batch, classes)"});
   static_cast<void>(checked_targets("accuracy", logits, targets));
   return mean((argmax(logits, 1) == targets).astype(DType::f32));
 }

@@ -21,7 +21,7 @@ struct TrainingState : ModeState {
   };
   std::mutex lock;
   std::vector<Note> notes;
-  /// Arrays are known by their memory: of whatever copy of the model it is, it is the state that is written.
+  /// Arrays are identified by their memory, so that an update applies to every copy of the model that shares it.
   Note* find(const Array& target) {
     for (Note& n : notes)
       if (n.target.source() == target.source() && n.target.offset() == target.offset()) return &n;
@@ -86,9 +86,9 @@ void set_pending_state(const StateArray& state, Array values) {
   if (here == nullptr)
     fail<ArgumentError>({.operation = "set_pending_state",
                          .with = {{"path", state.path()}},
-                         .wrong = "state is noted while training only",
-                         .remedy = "Ask training() first"});
-  if (detail::is_recomputing()) return;  // it was noted the first time
+                         .wrong = "state is only updated during training",
+                         .remedy = "Check training() first"});
+  if (detail::is_recomputing()) return;  // it was noted when the function ran first
   values = stop_gradient(values);
   const std::lock_guard hold(here->lock);
   if (auto* note = here->find(state))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What compile does to a model before it is called: folding, other precisions, verification.
+// Transformations by compile before a model is called: folding, precision conversion, verification.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -28,9 +28,10 @@ Device reference_for(Device device) {
   return is_reference(device.backend) ? Device{Backend::cpu, 0} : Device{Backend::interp, 0};
 }
 
-/// How far two devices may be apart, relative to the largest number: rounding of sums in another order.
+/// Largest accepted difference between two devices, relative to the largest element: sums are rounded in a different
+/// order.
 double layer_tolerance(const Array& layer_output, bool packed) {
-  if (packed) return 0.02;  // what comes is rounded to 8 bits, and halves may go either way
+  if (packed) return 0.02;  // inputs are rounded to 8 bits, and ties may round either way
   switch (layer_output.dtype()) {
     case DType::f16: return 0x1p-8;
     case DType::bf16: return 0x1p-5;
@@ -38,7 +39,7 @@ double layer_tolerance(const Array& layer_output, bool packed) {
     default: return is_float(layer_output.dtype()) ? 1e-4 : 0;
   }
 }
-/// And how far a pass in this precision is from the model's own.
+/// Largest accepted difference of a whole pass in this precision from the original model.
 double pass_tolerance(CompilePrecision p) {
   switch (p) {
     case CompilePrecision::f16: return 0.02;
@@ -51,7 +52,7 @@ double pass_tolerance(CompilePrecision p) {
 
 struct Difference {
   double relative = 0;
-  std::int64_t element = -1;  ///< the worst
+  std::int64_t element = -1;  ///< index of the largest difference
   double got = 0, wanted = 0;
 };
 Difference difference(const Array& got, const Array& wanted) {
@@ -70,14 +71,14 @@ Difference difference(const Array& got, const Array& wanted) {
   return worst;
 }
 
-/// Runs the model on the reference, each layer given what it was given on the device.
+/// Runs the model on the reference; each layer gets the input that it got on the device.
 class Comparing : public LayerObserver {
  public:
   Comparing(const std::vector<LayerTrace>& seen, Device device, Device reference)
       : seen_(seen), device_(device), reference_(reference) {}
   Array before(const ObservedLayer& layer, const Array&) override {
     if (next_ >= seen_.size() || seen_[next_].layer.path != layer.path)
-      refuse("the model calls other layers when it is called again, at " + layer.path, "Leave verify out");
+      refuse("the model calls other layers in the second pass, at " + layer.path, "Set verify to false");
     open_.push_back(next_);
     return seen_[next_++].layer_input.to(reference_);
   }
@@ -95,13 +96,13 @@ class Comparing : public LayerObserver {
                        layer.path, element);
     };
     if (there.layer_output.shape() != y.shape() || there.layer_output.dtype() != y.dtype())
-      report_mismatch(
-          fmt::format("the layer gives {} {} there, and {} {} on the reference", to_string(there.layer_output.shape()),
-                      dtype_name(there.layer_output.dtype()), to_string(y.shape()), dtype_name(y.dtype())),
-          0);
+      report_mismatch(fmt::format("the layer's result is {} {} there, and {} {} on the reference",
+                                  to_string(there.layer_output.shape()), dtype_name(there.layer_output.dtype()),
+                                  to_string(y.shape()), dtype_name(y.dtype())),
+                      0);
     const Difference d = difference(there.layer_output, y);
     if (d.relative > layer_tolerance(y, layer.packed))
-      report_mismatch(fmt::format("element {} of what the layer gives {} is {:.6g} there and {:.6g} on the reference",
+      report_mismatch(fmt::format("element {} of the layer's result {} is {:.6g} there and {:.6g} on the reference",
                                   d.element, to_string(y.shape()), d.got, d.wanted),
                       d.element);
   }
@@ -129,14 +130,13 @@ ModelCompiler::ModelCompiler(const CompileOptions& options, const ConstParts& mo
                         .with = {{"path", path},
                                  {"dtype", std::string(dtype_name(part->dtype()))},
                                  {"precision", std::string(compile_precision_name(options_.precision))}},
-                        .wrong = "other precisions are made of f32 parameters",
-                        .remedy = "Leave the precision out: it is then what the parameters are"});
+                        .wrong = "other precisions need f32 parameters",
+                        .remedy = "Leave the precision out to keep that of the parameters"});
     if (!part->state() && is_float(part->dtype())) input_dtype_ = part->dtype();
   }
-  if (several && !options_.device)
-    refuse("the model is on several devices", "Say which one it is to run on: {.device = ...}");
+  if (several && !options_.device) refuse("the model is on several devices", "Choose one: {.device = ...}");
   device_ = options_.device ? *options_.device : where ? *where : current_device();
-  static_cast<void>(device_info(device_));  // DeviceError
+  static_cast<void>(device_info(device_));  // throws DeviceError
 }
 
 void ModelCompiler::note(const std::string& layer, const std::string& text) {
@@ -164,7 +164,7 @@ bool ModelCompiler::fold(tessera::Parameter& weight, tessera::Parameter& bias, B
 
 bool ModelCompiler::fold(Dense& layer, Activation kind) {
   if (layer.folded != Activation::none || layer.weight.empty()) return false;
-  // Beside a product these two are computed of sums that are not rounded to 16 bits first.
+  // Fused into a product, these two are computed from sums that are not rounded to 16 bits first.
   if (kind != Activation::relu && options_.level != CompileLevel::aggressive) return false;
   layer.folded = kind;
   return true;
@@ -193,7 +193,7 @@ bool ModelCompiler::fold(const FoldableLayer& layer, const FoldableLayer& next) 
   return true;
 }
 
-/// Whether the layer gives what it is given, since it was folded or does nothing in inference.
+/// Whether the layer returns its input, because it was folded or does nothing in inference.
 static bool passes_on(const FoldableLayer& layer) {
   if (const Relu* relu = layer.as<Relu>()) return relu->folded;
   if (const BatchNorm* norm = layer.as<BatchNorm>()) return norm->folded != 0;
@@ -205,11 +205,11 @@ void ModelCompiler::fold_neighbours(const std::vector<FoldableLayer>& layers, co
   const auto pair = [&](std::size_t i, std::size_t j) {
     if (j >= layers.size() || !fold(layers[i], layers[j])) return;
     const std::string here = Path(at, i).text(), there = Path(at, j).text();
-    note(here, fmt::format("{} {} is in it", layers[j].kind, there));
+    note(here, fmt::format("includes {} {}", layers[j].kind, there));
     note(there, "part of " + here);
   };
   for (std::size_t i = 0; i < layers.size(); ++i) pair(i, i + 1);
-  for (std::size_t i = 0; i + 1 < layers.size(); ++i)  // an activation behind a norm that was folded
+  for (std::size_t i = 0; i + 1 < layers.size(); ++i)  // an activation after a norm that was folded
     if (const BatchNorm* norm = layers[i + 1].as<BatchNorm>(); norm != nullptr && norm->folded != 0) pair(i, i + 2);
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const Dense* dense = layers[i].as<Dense>();
@@ -222,17 +222,17 @@ void ModelCompiler::fold_neighbours(const std::vector<FoldableLayer>& layers, co
 }
 
 bool ModelCompiler::skip_zeros(Dense& layer, const std::string& path) {
-  // Smaller matrices are read from a core's nearest cache, which costs less than to look for what is 0.
+  // Smaller matrices fit into the innermost cache; reading them costs less than searching for zeros.
   constexpr std::int64_t least = 1 << 15, most_inputs = 1 << 16;
   if (layer.weight.dtype() != DType::f32 || (!layer.bias.empty() && layer.bias.dtype() != DType::f32) ||
       options_.precision != CompilePrecision::f32 || layer.weight.size() < least ||
       layer.weight.shape(1) > most_inputs ||
       !ops::is_sparse_row_bit_exact(layer.weight.device(), layer.weight.shape(0), layer.weight.shape(1)))
     return false;
-  // 0 times what is not finite would not be 0.
+  // 0 times a non-finite number is not 0.
   if (!all(isfinite(layer.weight)).item<bool>()) return false;
   layer.sparse = SparseRow(std::make_shared<const ops::SparseRowWeight>(layer.weight));
-  note(path, "of a single sample, what is 0 behind relu is skipped");
+  note(path, "single samples skip zeros after relu");
   return true;
 }
 
@@ -240,7 +240,7 @@ void ModelCompiler::pack(Dense& layer, const std::string& path, Device device) {
   if (layer.weight.empty()) return;
   const std::string place = path.empty() ? "the model" : path;
   if (layer.weight.shape(1) % 32 != 0)
-    return note(place, fmt::format("f32: {} inputs are no multiple of 32", layer.weight.shape(1)));
+    return note(place, fmt::format("f32: {} inputs are not a multiple of 32", layer.weight.shape(1)));
   layer.packed = PackedWeight(Weight::of(layer.weight, WeightFormat::q8_0, device, path));
   layer.weight = Array::empty({0}, DType::f32, device);
   note(place, "q8_0");
@@ -267,7 +267,7 @@ void ModelCompiler::convert(const Parts& parts) {
 Compiled ModelCompiler::finish(const std::function<Pass(Device device, bool plain)>& make, const FirstLayer& first) {
   const auto in_precision = [&](Pass pass) -> Pass {
     if (!narrows(options_.precision)) return pass;
-    // f32 that comes in gives f32.
+    // f32 input gives f32 results.
     const bool mixed = options_.precision == CompilePrecision::mixed;
     return [pass = std::move(pass), to = narrow_dtype(options_.precision), mixed](const Array& x) {
       const Array y = pass(!mixed && x.dtype() == DType::f32 ? x.astype(to) : x);
@@ -298,20 +298,20 @@ Compiled ModelCompiler::finish(const std::function<Pass(Device device, bool plai
     if (input_dtype_ == DType::f64) x = x->astype(DType::f64).eval();
   }
   if (options_.verify && !x)
-    refuse("verify needs to know what the model takes", "Give {.input = shape of one sample} or {.sample = a batch}");
+    refuse("verify needs the model's input shape", "Set {.input = shape of one sample} or {.sample = a batch}");
   if (!x) return Compiled(state);
   const Array sample = without_history(*x).to(device_).eval();
   if (options_.verify) verify(*state, made, sample);
   Compiled compiled(state);
   compiled(options_.sample ? sample : sample.slice(0, 0, 1));
   if (options_.verify) {
-    // As it is called: recorded, and beside the model that was given.
+    // The compiled pass, recorded, and the original model's.
     const Inference mode;
     const Array whole = (compiled(sample), compiled(sample));
-    std::optional<Array> one;  // single samples may take a way of their own
+    std::optional<Array> one;  // single samples may take another code path
     if (sample.rank() > 1 && whole.rank() > 0 && whole.shape(0) == sample.shape(0)) try {
         one = compiled(sample.slice(0, 0, 1));
-      } catch (const ShapeError&) {  // it takes just as many as it was given, or its first dimension is none of samples
+      } catch (const ShapeError&) {  // the model accepts only this number of samples, or its first axis is not samples
       }
     const Device reference = reference_for(device_);
     const DeviceScope scope(reference);
@@ -327,10 +327,10 @@ Compiled ModelCompiler::finish(const std::function<Pass(Device device, bool plai
                       .with = {{"layer", "(whole)"},
                                {"device", to_string(device_)},
                                {"precision", std::string(compile_precision_name(options_.precision))}},
-                      .wrong = fmt::format("each layer is right by itself, but element {} of the whole pass is {:.6g}, "
-                                           "and {:.6g} by the model that was given",
+                      .wrong = fmt::format("each layer is correct, but element {} of the whole pass is {:.6g}, and "
+                                           "{:.6g} in the original model",
                                            d.element, d.got, d.wanted),
-                      .remedy = "If the device is right, the model does not bear this precision"}),
+                      .remedy = "If the device is correct, the model is not accurate enough in this precision"}),
           "(whole)", d.element);
     const std::lock_guard turn(state->lock);
     state->report.worst = d.relative;
@@ -352,7 +352,7 @@ void ModelCompiler::verify(const CompiledState& state, const std::function<Pass(
   Comparing compare(seen, device_, reference);
   const LayerObserverScope look(&compare);
   const Array y = there(x.to(reference)).as_contiguous().eval();
-  if (!compare.all()) refuse("the model calls fewer layers when it is called again", "Leave verify out");
+  if (!compare.all()) refuse("the model calls fewer layers in the second pass", "Set verify to false");
   const Difference d = difference(whole, y);
   if (!seen.empty() || d.relative <= pass_tolerance(options_.precision)) return;
   throw LayerFault(error_text({.operation = "compile with verify",

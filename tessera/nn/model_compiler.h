@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What compile (nn/compile.h) is told and tells, and what it does to a model.
+// Options and reports of compile (nn/compile.h), and its transformations of a model.
 #pragma once
 
 #include <map>
@@ -13,73 +13,74 @@
 
 namespace tessera {
 
-/// How much compile() may change.
+/// Which transformations compile() may apply.
 enum class CompileLevel : std::uint8_t {
-  none,      ///< each call runs the layers
-  standard,  ///< the pass is recorded, relu part of the Dense before, and on the CPU a Dense behind relu skips what is
-             ///< 0 of a single sample: the same bits as the model gives on that device
-  aggressive,  ///< and so become silu, gelu, and BatchNorm behind Dense or Conv2d: the same but for rounding
+  none,  ///< each call runs the layers
+  /// the pass is recorded, relu is fused into the previous Dense, and on the CPU a Dense after relu skips zeros of a
+  /// single sample: bit-identical to the model on that device
+  standard,
+  aggressive,  ///< also fuses silu, gelu, and BatchNorm after Dense or Conv2d: identical except for rounding
 };
-/// The numbers that a compiled model computes with.
+/// The number format that a compiled model computes with.
 enum class CompilePrecision : std::uint8_t {
   f32,    ///< parameters as they are
-  bf16,   ///< all parameters, what comes in and what layers pass on; products sum in f32, and norms compute in it
-  f16,    ///< likewise
-  mixed,  ///< as in mixed-precision training with bf16: copies of 16 bits, norms and what comes in f32
-  q8_0,   ///< weights of Dense in blocks of 32 numbers of 8 bits with a scale; where inputs are no multiple of 32, f32
+  bf16,   ///< parameters, inputs and activations; products are summed, and norms computed, in f32
+  f16,    ///< as bf16
+  mixed,  ///< as in mixed-precision training with bf16: 16-bit copies of the parameters, f32 norms and inputs
+  q8_0,   ///< weights of Dense in blocks of 32 8-bit numbers with a scale; f32 if inputs are not a multiple of 32
 };
 std::string_view compile_level_name(CompileLevel level);              ///< The level as one word: "standard".
 std::string_view compile_precision_name(CompilePrecision precision);  ///< The precision as one word: "f16".
 
 /// Options of compile().
 struct CompileOptions {
-  std::optional<Device> device = {};                   ///< else where the model is
-  CompileLevel level = CompileLevel::standard;         ///< How much may be changed.
-  CompilePrecision precision = CompilePrecision::f32;  ///< The numbers to compute with.
-  /// Runs each layer on the device and on a reference (the interpreter; for a model on that, the CPU), each given the
-  /// same, of random inputs, and the whole pass beside the model that was given. LayerFault names what differs by more
-  /// than rounding. The interpreter is slow: about a second for ten million multiplications.
+  std::optional<Device> device = {};                   ///< default: the model's device
+  CompileLevel level = CompileLevel::standard;         ///< Which transformations are applied.
+  CompilePrecision precision = CompilePrecision::f32;  ///< The number format to compute with.
+  /// Runs each layer on the device and on a reference (the interpreter; for a model on the interpreter, the CPU) with
+  /// the same random inputs, and compares the whole pass with the original model. Throws LayerFault with the layer that
+  /// differs by more than rounding. The interpreter needs about a second for ten million multiplications.
   bool verify = false;
-  /// The shape of one sample, as setup takes it; else the first layer's, if that is a Dense. If it is known a pass of
-  /// one sample is run and recorded here, and the report is there at once.
+  /// Shape of one sample, as for setup; default: that of the first layer, if it is a Dense. If it is known, a pass of
+  /// one sample is run and recorded by compile, and the report is available at once.
   Shape input = {};
-  std::optional<Array> sample = {};  ///< or a batch to do it with: of ids, say
+  std::optional<Array> sample = {};  ///< a batch to use instead: for example, of token ids
   std::uint64_t seed = 1;            ///< of random inputs
 };
 
-/// What became of a model.
+/// What compile did to a model.
 struct CompileReport {
-  /// What became of one layer.
+  /// What compile did to one layer.
   struct Layer {
     std::string path;           ///< "0"
     std::string kind;           ///< "Dense"
-    std::uint64_t kernels = 0;  ///< launches
-    std::string computed_in;    ///< 0 of its own: they are those of this layer
+    std::uint64_t kernels = 0;  ///< number of launches
+    std::string computed_in;    ///< if kernels is 0: the layer whose kernels compute this one, too
     std::uint64_t bytes = 0;    ///< of parameters and state
-    Device device;              ///< Where it computes.
-    std::string note;           ///< what was done to it: "BatchNorm 1 is in it", "q8_0"
+    Device device;              ///< The device that it runs on.
+    std::string note;           ///< changes: "includes BatchNorm 1", "q8_0"
   };
-  Device device;                                       ///< Where the model computes.
+  Device device;                                       ///< The device that the model runs on.
   CompileLevel level = CompileLevel::standard;         ///< The level it was compiled with.
   CompilePrecision precision = CompilePrecision::f32;  ///< The precision it was compiled with.
-  Shape input;  ///< of the pass that was looked at, with the batch; kernels are those for it. Empty: none yet
+  Shape input;  ///< input shape of the profiled pass, with the batch; `kernels` is for this shape. Empty: no pass yet
   std::vector<Layer> layers;    ///< The layers in the order of the pass.
-  std::uint64_t pieces = 0;     ///< of work in the recorded pass: launches, copies, fills
-  bool recorded = false;        ///< A pass is recorded and replayed.
-  bool one_call = false;        ///< the driver gets the pass with one call
-  std::string not_recorded;     ///< why, or empty
-  std::optional<double> worst;  ///< with verify: of the whole pass, relative to its largest number
+  std::uint64_t pieces = 0;     ///< operations in the recorded pass: launches, copies, fills
+  bool recorded = false;        ///< The pass is recorded and replayed.
+  bool one_call = false;        ///< the pass is submitted to the driver in one call
+  std::string not_recorded;     ///< the reason, or empty
+  std::optional<double> worst;  ///< with verify: largest difference of the whole pass, relative to its largest element
 };
-std::string to_string(const CompileReport& report);  ///< a table for people
+std::string to_string(const CompileReport& report);  ///< a human-readable table
 
-/// A layer computes something else on the device than on the reference.
+/// A layer's result on the device differs from the reference.
 class LayerFault : public Error {
  public:
   /// Made by compile() with `verify`.
   LayerFault(const std::string& text, std::string layer, std::int64_t element)
       : Error(text), layer_(std::move(layer)), element_(element) {}
   const std::string& layer() const { return layer_; }  ///< its path; "(whole)": the recorded pass
-  std::int64_t element() const { return element_; }    ///< of its result, in C order: the worst
+  std::int64_t element() const { return element_; }    ///< index in its result, in C order, of the largest difference
 
  private:
   std::string layer_;
@@ -109,7 +110,7 @@ struct FirstLayer {
   }
 };
 
-/// A layer of a Sequential as folding sees it; one that takes no part in it is none of these.
+/// A layer of a Sequential, as folding sees it; empty for layers that folding ignores.
 struct FoldableLayer {
   explicit FoldableLayer(std::string_view kind_of_it) : kind(kind_of_it) {}
   std::string_view kind;
@@ -121,17 +122,17 @@ struct FoldableLayer {
   }
 };
 
-/// One call of compile: what is not of the model's type.
+/// The part of compile that does not depend on the model's type.
 class ModelCompiler {
  public:
   ModelCompiler(const CompileOptions& options, const ConstParts& model);
-  /// Puts norms and activations into the layers before them, and lets a Dense behind relu skip what is 0 of a single
-  /// sample, where that is worth while. `at`: the path of their Sequential.
+  /// Folds norms and activations into the previous layers, and lets a Dense after relu skip zeros of single samples
+  /// where that is faster. `at`: path of their Sequential.
   void fold_neighbours(const std::vector<FoldableLayer>& layers, const Path& at);
   void pack(Dense& layer, const std::string& path, Device device);
   void convert(const Parts& parts);
   void note(const std::string& layer, const std::string& text);
-  /// `make(device, plain)` gives the model there; plain: as it was given.
+  /// `make(device, plain)` returns the model on that device; plain: without changes.
   Compiled finish(const std::function<Pass(Device device, bool plain)>& make, const FirstLayer& first);
 
  private:

@@ -12,7 +12,7 @@ using detail::layer_name;
 
 namespace {
 
-/// What norms compute in.
+/// x in the dtype that norms compute in.
 Array wide(const Array& x) { return x.dtype() == DType::f64 ? x : x.astype(DType::f32); }
 
 }  // namespace
@@ -30,14 +30,14 @@ Array BatchNorm::operator()(const Array& x) const {
   if (x.rank() < 2 || x.shape(1) != c)
     fail<ShapeError>({.operation = layer_name("BatchNorm", running_mean.path()),
                       .with = {{"x", to_string(x.shape())}, {"running mean", to_string(running_mean.shape())}},
-                      .wrong = "the second extent of x is not the number of the layer's channels"});
+                      .wrong = "the second extent of x differs from the layer's number of channels"});
   if (folded != 0) {
     if (x.rank() != folded || training() != nullptr)
-      fail<ShapeError>({.operation = layer_name("BatchNorm", running_mean.path()),
-                        .with = {{"x", to_string(x.shape())}, {"folded for dimensions", std::to_string(folded)}},
-                        .wrong = "this norm is part of the layer before, which fits inference of arrays of so many "
-                                 "dimensions alone",
-                        .remedy = "compile with CompileLevel::standard, which folds nothing"});
+      fail<ShapeError>(
+          {.operation = layer_name("BatchNorm", running_mean.path()),
+           .with = {{"x", to_string(x.shape())}, {"folded for dimensions", std::to_string(folded)}},
+           .wrong = "this norm was folded into the previous layer for inputs with another number of dimensions",
+           .remedy = "Compile with CompileLevel::standard, which does not fold norms"});
     return x;
   }
   Shape row(x.shape().size(), 1);
@@ -49,7 +49,7 @@ Array BatchNorm::operator()(const Array& x) const {
     if (count < 2)
       fail<ShapeError>({.operation = layer_name("BatchNorm", running_mean.path()),
                         .with = {{"x", to_string(x.shape())}},
-                        .wrong = "one value for a channel has no variance to train with",
+                        .wrong = "one value per channel has no variance to train with",
                         .remedy = "Use larger batches, or leave the Training scope"});
     std::vector<int> axes = {0};
     for (int d = 2; d < x.rank(); ++d) axes.push_back(d);
@@ -81,7 +81,7 @@ void LayerNorm::set_up(const LayerSetup& at) {
                                {"layer", "LayerNorm"},
                                {"takes", to_string(shape)},
                                {"input", to_string(input)}},
-                      .wrong = "the last extents of what comes are not those that the layer normalises"});
+                      .wrong = "the input's last extents differ from those that the layer normalises"});
   if (affine) weight.declare(shape, init::ones());
   if (affine && with_bias) bias.declare(shape, init::zeros());
   weight.keep_precision(), bias.keep_precision();
@@ -92,7 +92,7 @@ Array LayerNorm::operator()(const Array& x) const {
   if (rank < axes || !std::equal(shape.begin(), shape.end(), x.shape().end() - axes))
     fail<ShapeError>({.operation = layer_name("LayerNorm", weight.path()),
                       .with = {{"x", to_string(x.shape())}, {"normalised", to_string(shape)}},
-                      .wrong = "the last extents of x are not those that the layer normalises"});
+                      .wrong = "the last extents of x differ from those that the layer normalises"});
   std::vector<int> over;
   for (std::size_t d = rank - axes; d < rank; ++d) over.push_back(static_cast<int>(d));
   const Array wide_x = wide(x);
@@ -113,7 +113,7 @@ Array RmsNorm::operator()(const Array& x) const {
   if (x.rank() < 1 || x.shape(-1) != weight.shape(0))
     fail<ShapeError>({.operation = layer_name("RmsNorm", weight.path()),
                       .with = {{"x", to_string(x.shape())}, {"weight", to_string(weight.shape())}},
-                      .wrong = "the last extent of x is not the layer's size"});
+                      .wrong = "the last extent of x differs from the layer's size"});
   return rms_norm(x, weight, static_cast<float>(epsilon));
 }
 

@@ -17,7 +17,7 @@ std::string layer_of(const std::string& path) {
   return dot == path.npos ? path : path.substr(0, dot);
 }
 
-/// Looks at each result. What is infinite may be meant so, as in masks; what is NaN is not.
+/// Checks each operation's result. Infinities may be intended, as in masks; NaN is not.
 class Watcher : public ArrayObserver {
  public:
   explicit Watcher(const Parts& parts) : parts_(parts) {}
@@ -30,7 +30,7 @@ class Watcher : public ArrayObserver {
       values.set_step(nullptr);
       if (finite(values)) continue;
       const std::string text =
-          "by " + std::string(operation.name) + (layer_.empty() ? "" : ", in or behind layer " + layer_);
+          "by " + std::string(operation.name) + (layer_.empty() ? "" : ", in or after layer " + layer_);
       if (has_nan(values)) nan = text;
       if (!infinite) infinite = text;
     }
@@ -55,7 +55,7 @@ class Watcher : public ArrayObserver {
   std::string layer_;
 };
 
-/// While it lives, note_invalid_input notes here on this thread.
+/// While it exists, note_invalid_input writes to it on this thread.
 struct InvalidInputScope {
   InvalidInputScope() { current = this; }
   ~InvalidInputScope() { current = nullptr; }
@@ -67,9 +67,9 @@ struct InvalidInputScope {
 constinit thread_local InvalidInputScope* InvalidInputScope::current = nullptr;
 
 std::string describe(const Watcher& watch, const std::string& where) {
-  if (!watch.nan) return "the first infinite number is made " + *watch.infinite + where;
-  std::string text = "the first NaN is made " + *watch.nan + where;
-  if (*watch.infinite != *watch.nan) text += "; the first infinite number before it " + *watch.infinite;
+  if (!watch.nan) return "the first infinity is computed " + *watch.infinite + where;
+  std::string text = "the first NaN is computed " + *watch.nan + where;
+  if (*watch.infinite != *watch.nan) text += "; the first infinity before it " + *watch.infinite;
   return text;
 }
 
@@ -86,12 +86,11 @@ NotFiniteCause find_not_finite(
     const Parts& parts, std::span<const Array> batch, const std::function<Array()>& loss,
     const std::function<void(const std::function<void(const Parts& gradient)>&)>& with_gradient) {
   for (const Array& a : batch) {
-    if (a.size() == 0) return {"the batch is empty: it holds an array " + to_string(a.shape()), true};
-    if (!finite(a))
-      return {"the batch itself holds numbers that are not finite, in an array " + to_string(a.shape()), true};
+    if (a.size() == 0) return {"the batch is empty: it contains an array " + to_string(a.shape()), true};
+    if (!finite(a)) return {"the batch contains non-finite numbers, in an array " + to_string(a.shape()), true};
   }
   for (const auto& [path, part] : parts)
-    if (!finite(*part)) return {"before this step " + path + " holds numbers that are not finite"};
+    if (!finite(*part)) return {"before this step " + path + " contains non-finite numbers"};
   {
     Watcher watch(parts);
     const InvalidInputScope inputs;
@@ -107,10 +106,11 @@ NotFiniteCause find_not_finite(
     with_gradient([&](const Parts& gradient) {
       const ObserverScope nobody(nullptr);
       for (const auto& [path, part] : gradient)
-        if (!finite(*part)) last = path;  // the walk comes from behind, so it is there that it begins
+        // backward runs from the last operation, so the last parameter is where it starts
+        if (!finite(*part)) last = path;
     });
   }
-  if (last.empty()) return {"run again eagerly, it is finite"};
+  if (last.empty()) return {"run again eagerly, the result is finite"};
   const std::string where = "the gradient of " + last + " is not finite";
   return {watch.infinite ? where + "; " + describe(watch, "") : where};
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where numbers cease to be finite. Internal.
+// Finds the operation that first produces a non-finite number. Internal.
 #pragma once
 
 #include <functional>
@@ -12,16 +12,16 @@ namespace tessera::detail {
 
 struct NotFiniteCause {
   std::string text;
-  bool in_batch = false;  ///< the batch is at fault, whatever the model computes
+  bool in_batch = false;  ///< the batch is invalid, independent of the model
 };
-/// Computes a loss, and if that is finite its gradient, with a look at each operation's result, and finds the first
-/// that is not finite, or the input of a loss that is not valid.
+/// Computes a loss and, if it is finite, its gradient, checking each operation's result. Returns the first that is not
+/// finite, or the invalid input of a loss.
 NotFiniteCause find_not_finite(
     const Parts& parts, std::span<const Array> batch, const std::function<Array()>& loss,
     const std::function<void(const std::function<void(const Parts& gradient)>&)>& with_gradient);
 
-/// For operations whose result is NaN for input that is not valid, such as a target that is no class: in the loss that
-/// find_not_finite computes, notes the text that `why` gives, unless it is empty. Elsewhere `why` is not called.
+/// For operations whose result is NaN for invalid input, such as a target that is no class: within find_not_finite,
+/// records the text that `why` returns, unless it is empty. Otherwise `why` is not called.
 void note_invalid_input(const std::function<std::string()>& why);
 
 }  // namespace tessera::detail

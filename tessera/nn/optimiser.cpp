@@ -15,7 +15,7 @@ struct Optimiser::Item {
   const std::string* path;
   ModelArray* weight;
   Array gradient;
-  const Array* copy;  ///< null: none
+  const Array* copy;  ///< null if there are none
 };
 
 namespace {
@@ -43,7 +43,7 @@ Optimiser::Optimiser(const detail::ConstParts& parts, Rate lr, double weight_dec
     if (!matches)
       fail<ArgumentError>({.operation = "optimiser",
                            .with = {{"pattern", g.pattern}},
-                           .wrong = "no parameter of this model is of this group",
+                           .wrong = "no parameter of this model belongs to this group",
                            .remedy = "summary(model) lists the paths"});
     if (!g.lr) g.lr = lr;
     if (!g.weight_decay) g.weight_decay = weight_decay;
@@ -72,7 +72,7 @@ std::vector<double> Optimiser::numbers() const {
   return all;
 }
 
-/// From idle_, which may have been loaded.
+/// Reads idle_, which may have been loaded from a file.
 void Optimiser::read_idle() {
   if (idle_of_.empty()) return;
   const auto all = idle_.to_vector<std::int64_t>();
@@ -86,7 +86,7 @@ void Optimiser::write_idle() {
   idle_ = Array::from(all, Shape{static_cast<std::int64_t>(idle_of_.size()), 3}, Device{});
 }
 
-/// Returns whether that is another than in the last step.
+/// Returns whether this differs from the last step.
 bool Optimiser::note_gradient(const std::string& path, bool has_gradient, const ApplyOptions& options) {
   const auto known = idle_of_.find(path);
   if (slots_ == 0 || (known == idle_of_.end() ? !has_gradient : (known->second.since == 0) == has_gradient))
@@ -104,7 +104,7 @@ bool Optimiser::note_gradient(const std::string& path, bool has_gradient, const 
   return true;
 }
 
-/// All different ones of those that had a gradient.
+/// Collects the distinct counts of parameters that had a gradient.
 void Optimiser::find_idle_steps() {
   std::set<std::int64_t> all = {0};
   for (const auto& [path, idle] : idle_of_)
@@ -164,7 +164,7 @@ Array& Optimiser::slot(std::map<std::string, Array>& slots, const Item& item) {
     fail<ShapeError>(
         {.operation = "optimiser.step",
          .with = {{"path", *item.path}, {"parameter", to_string(item.weight->shape())}, {"kept", to_string(a.shape())}},
-         .wrong = "what the optimiser keeps is for a parameter of another shape",
+         .wrong = "the optimiser's state is for a parameter of another shape",
          .remedy = "Make a new optimiser for a new model"});
   return a;
 }
@@ -186,7 +186,7 @@ void Optimiser::update_one(Array weight, Array gradient, Array* first, Array* se
   all.push_back({weight, std::move(next)});
   if (first) all.push_back({*first, written(std::move(to.first), *first)});
   if (second) all.push_back({*second, written(std::move(to.second), *second)});
-  gradient = Array();  // so that what was only to be multiplied is not written
+  gradient = Array();  // so that a gradient that is only multiplied is not written
   assign_all(all);
 }
 
@@ -202,7 +202,7 @@ void Optimiser::update_packed(std::vector<Item>& items, const Scalars& scalars, 
   std::vector<const Array*> weights, gradients;
   for (const Item& i : items) weights.push_back(i.weight), gradients.push_back(&i.gradient);
   const std::optional<Array> weight = items.size() > 1 ? detail::packed_view(weights) : std::nullopt;
-  // As rows: gradients are computed into one, and what is kept for packed parameters lies together as they do.
+  // As rows: gradients are computed into one array, and the state of packed parameters is contiguous like them.
   std::optional<Array> gradient = weight ? detail::packed_view(gradients) : std::nullopt;
   if (!weight || (!gradient && detail::is_packing_slower(gradients))) {
     if (weight)
@@ -238,7 +238,7 @@ void Optimiser::update_packed(std::vector<Item>& items, const Scalars& scalars, 
 
 void Optimiser::prepare(const detail::Parts& model) {
   Groups groups;
-  detail::ArrayMap<bool> known;  // one that stands in several places has one gradient
+  detail::ArrayMap<bool> known;  // a shared parameter has one gradient
   for (const auto& [path, weight] : model)
     if (differentiable(*weight) && !known.find(*weight)) {
       known.add(*weight, true);
@@ -267,18 +267,18 @@ void Optimiser::apply_to(const detail::Parts& model, const detail::ConstParts& g
     fail<ArgumentError>({.operation = "optimiser.step",
                          .with = {{"arrays of the model", std::to_string(model.size())},
                                   {"of the gradient", std::to_string(gradient.size())}},
-                         .wrong = "the gradient is of another model"});
+                         .wrong = "the gradient belongs to another model"});
   const auto has_gradient = [&](std::size_t i) {
     return model[i].second->trained() && gradient[i].second->size() != 0;
   };
-  for (std::size_t i = 0; i < model.size(); ++i) {  // before anything is counted
+  for (std::size_t i = 0; i < model.size(); ++i) {  // before the step is counted
     const auto& [path, weight] = model[i];
     const Array& g = *gradient[i].second;
     if (has_gradient(i) && g.shape() != weight->shape())
       fail<ShapeError>(
           {.operation = "optimiser.step",
            .with = {{"path", path}, {"parameter", to_string(weight->shape())}, {"gradient", to_string(g.shape())}},
-           .wrong = "a gradient has another shape than its parameter"});
+           .wrong = "a gradient's shape differs from its parameter's"});
   }
   Groups groups;
   bool changed = false;
@@ -322,11 +322,11 @@ Sgd::Sgd(const detail::ConstParts& parts, SgdOptions o)
       decays_(o.weight_decay != 0 || std::any_of(o.groups.begin(), o.groups.end(),
                                                  [](const auto& g) { return g.weight_decay.value_or(0) != 0; })),
       nesterov_(o.nesterov) {
-  need(o.momentum >= 0, "Sgd", "momentum", o.momentum, "momentum is not below 0");
+  need(o.momentum >= 0, "Sgd", "momentum", o.momentum, "momentum must be at least 0");
   if (o.nesterov && (o.momentum <= 0 || o.dampening != 0))
     fail<ArgumentError>({.operation = "Sgd",
                          .with = {{"momentum", std::to_string(o.momentum)}, {"dampening", std::to_string(o.dampening)}},
-                         .wrong = "Nesterov's momentum needs a momentum and no dampening"});
+                         .wrong = "nesterov needs momentum above 0 and dampening 0"});
 }
 std::vector<double> Sgd::scalars(const Settings& s) const {
   return {s.lr, s.weight_decay, s.step == 1 ? 1.0 : 1 - dampening_, static_cast<double>(s.step)};
@@ -351,9 +351,9 @@ Adam::Adam(const detail::ConstParts& parts, AdamOptions o, bool decoupled)
                                                  [](const auto& g) { return g.weight_decay.value_or(0) != 0; })),
       decoupled_(decoupled) {
   const char* name = decoupled ? "AdamW" : "Adam";
-  need(o.beta1 >= 0 && o.beta1 < 1, name, "beta1", o.beta1, "beta1 is at least 0 and below 1");
-  need(o.beta2 >= 0 && o.beta2 < 1, name, "beta2", o.beta2, "beta2 is at least 0 and below 1");
-  need(o.epsilon >= 0, name, "epsilon", o.epsilon, "epsilon is not below 0");
+  need(o.beta1 >= 0 && o.beta1 < 1, name, "beta1", o.beta1, "beta1 must be at least 0 and below 1");
+  need(o.beta2 >= 0 && o.beta2 < 1, name, "beta2", o.beta2, "beta2 must be at least 0 and below 1");
+  need(o.epsilon >= 0, name, "epsilon", o.epsilon, "epsilon must be at least 0");
 }
 std::vector<double> Adam::scalars(const Settings& s) const {
   const double t = static_cast<double>(s.step);
@@ -362,7 +362,7 @@ std::vector<double> Adam::scalars(const Settings& s) const {
 }
 Optimiser::Scalars Adam::without(const Scalars& s, const Array& skipped) const {
   const Array made = s[4] - skipped;
-  const auto gone = [&](double beta) {  // 1 - beta^made, without what that loses where beta is near 1
+  const auto gone = [&](double beta) {  // 1 - beta^steps, without cancellation where beta is near 1
     return beta == 0 ? Array::ones(made.shape(), made.dtype(), made.device()) : -expm1(std::log(beta) * made);
   };
   Scalars out = {where(skipped == 0, s[0], s[3] / gone(beta1_)), where(skipped == 0, s[1], rsqrt(gone(beta2_))), s[2]};

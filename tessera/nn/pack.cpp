@@ -30,7 +30,7 @@ void pack_arrays(std::span<Array* const> arrays) {
   for (Array* a : arrays) {
     Array part = all.slice(0, at, at + a->size()).reshape(a->shape());
     const std::int64_t end = at + a->size();
-    part.assign(a->pending() ? std::move(*a) : *a);  // given up, it is computed into its place
+    part.assign(a->pending() ? std::move(*a) : *a);  // a consumed expression is computed into its part of the row
     at = end;
     *a = std::move(part);
   }
@@ -79,8 +79,8 @@ void check_same_views(const char* asked, const ConstParts& parts) {
           (part->shape() != other.part->shape() || part->strides() != other.part->strides()))
         fail<ArgumentError>({.operation = asked,
                              .with = {{*other.path, to_string(other.part->shape())}, {path, to_string(part->shape())}},
-                             .wrong = "two parameters are one memory seen differently, and would be two from now on",
-                             .remedy = "Hold it once, and transpose or reshape it where the model is called"});
+                             .wrong = "two parameters are different views of the same memory, and would be separated",
+                             .remedy = "Store it once, and transpose or reshape it where the model is called"});
     places.push_back({&path, part});
   }
 }
@@ -90,7 +90,8 @@ std::vector<Array> pack_model(const Parts& parts, std::span<const std::string> p
   ArrayMap<ModelArray*> known;
   Parts once;
   std::vector<std::pair<ModelArray*, ModelArray*>> again;
-  for (const bool trained : {true, false})  // what is trained is laid again, and the rest follows it
+  // trained parameters are packed anew; the others only if they share memory with them
+  for (const bool trained : {true, false})
     for (const auto& [path, part] : parts) {
       if (part->empty() || part->trained() != trained) continue;
       if (ModelArray** leader = known.find(*part)) {

@@ -18,7 +18,7 @@ void ModelArray::declare(Shape shape, Initialiser initialise) {
   if (!empty() && this->shape() != shape)
     fail<ShapeError>({.operation = "setup",
                       .with = {{"values", to_string(this->shape())}, {"the layer's", to_string(shape)}},
-                      .wrong = "an array was given values whose shape is not that of its layer"});
+                      .wrong = "the shape of an array's values differs from the shape that its layer declares"});
   declared_ = std::make_shared<const Declared>(Declared{std::move(shape), std::move(initialise)});
 }
 
@@ -31,12 +31,12 @@ void ModelArray::fill_in(std::string path, std::uint64_t seed, DType dtype) {
     fail<ShapeError>(
         {.operation = "setup",
          .with = {{"path", *path_}, {"shape", to_string(declared_->shape)}, {"made", to_string(values.shape())}},
-         .wrong = "an initialiser made an array of another shape"});
+         .wrong = "an initialiser returned an array of another shape"});
   assign_values(values.astype(dtype).eval());
 }
 
 bool path_matches(std::string_view path, std::string_view pattern) {
-  // After a mismatch the last star takes one letter more.
+  // After a mismatch, the last star matches one more character.
   std::size_t p = 0, q = 0, star = pattern.npos, taken = 0;
   while (p < path.size()) {
     if (q < pattern.size() && pattern[q] == '*') {
@@ -62,7 +62,7 @@ void set_frozen(const char* operation, const Parts& parts, std::string_view patt
   if (matching == 0)
     fail<ArgumentError>({.operation = operation,
                          .with = {{"pattern", std::string(pattern)}},
-                         .wrong = "no parameter of this model has such a path",
+                         .wrong = "no parameter of this model has a matching path",
                          .remedy = "summary(model) lists the paths"});
 }
 
@@ -75,7 +75,7 @@ std::string summary_of(const ConstParts& parts) {
   struct Seen {
     const std::string* path;
     std::int64_t size;
-    std::size_t kind;  // trained if it is in one of its places
+    std::size_t kind;  // trained if any of its occurrences is
   };
   ArrayMap<std::size_t> known;
   std::vector<Seen> seen;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a model is made of: arrays that are trained and arrays that are kept, each with the path that names it. A model
-// is any value that array/traversal.h walks and whose arrays say which of the two they are.
+// The arrays of a model: trained parameters, and state that is not trained, each with its path. A model is any value
+// that array/traversal.h can visit and whose arrays are Parameters or StateArrays.
 #pragma once
 
 #include <functional>
@@ -14,37 +14,38 @@
 
 namespace tessera {
 
-/// Makes the first values of an array from its shape and a seed of its own, on current_device() (nn/initialise.h).
+/// Creates the initial values of an array from its shape and its own seed, on current_device() (nn/initialise.h).
 using Initialiser = std::function<Array(const Shape& shape, std::uint64_t seed)>;
 
-/// An array of a model. It is an Array wherever one is taken. Assigning an Array gives it other values and keeps what
-/// it is (path, frozen); assigning another of its kind copies that too. Copies share memory, as those of an Array do.
+/// An array of a model, usable as an Array. Assigning an Array replaces the values and keeps the rest (path, frozen);
+/// assigning a ModelArray copies that, too. Copies share memory, as those of an Array do.
 class ModelArray : public Array {
  public:
-  /// Where it stands in the model that was set up, "layers.1.weight"; before that empty.
+  /// Its path in the model, "layers.1.weight"; empty before setup().
   const std::string& path() const;
-  bool empty() const { return size() == 0; }  ///< not set up, or left out (a bias that a layer has not)
+  bool empty() const { return size() == 0; }  ///< not set up, or absent (the bias of a layer without one)
   /// True for a Parameter that is not frozen.
   bool trained() const { return kind_ == Kind::parameter && !frozen_; }
   /// True for a StateArray.
   bool state() const { return kind_ == Kind::state; }
-  bool frozen() const { return frozen_; }  ///< not trained, although it is a Parameter: freeze(model, pattern)
+  bool frozen() const { return frozen_; }  ///< a Parameter that is not trained: freeze(model, pattern)
 
-  /// What setup is to fill it with. One that has values keeps them: then ShapeError if their shape is another.
+  /// Sets the shape and initialiser for setup(). An array that has values keeps them. Throws ShapeError if their shape
+  /// differs.
   void declare(Shape shape, Initialiser initialise);
-  /// What setup does: takes `path` as its own and, where it has no values and one is declared, makes them from the seed
-  /// and the path.
+  /// Called by setup: stores `path` and, if the array has no values but a declaration, creates them from the seed and
+  /// the path.
   void fill_in(std::string path, std::uint64_t seed, DType dtype);
-  /// Freezes the parameter, or trains it again.
+  /// Freezes or unfreezes the parameter.
   void set_frozen(bool frozen) { frozen_ = frozen; }
 
-  /// In mixed precision (nn/precision.h) it stays as it is: the parameters of norms.
+  /// True if mixed precision (nn/precision.h) does not convert it, as for the parameters of norms.
   bool keeps_precision() const { return keeps_precision_; }
   /// Sets what keeps_precision() returns.
   void keep_precision(bool keep = true) { keeps_precision_ = keep; }
-  /// It is a copy of 16 bits, in mixed precision, of an f32 parameter: gradients by it are f32.
+  /// True for the 16-bit copy of an f32 parameter in mixed precision; its gradient is f32.
   bool narrowed() const { return narrowed_; }
-  /// Replaces the values by a copy of 16 bits.
+  /// Replaces the values by a 16-bit copy.
   void narrow(Array copy) {
     assign_values(std::move(copy));
     narrowed_ = true;
@@ -67,12 +68,12 @@ class ModelArray : public Array {
   bool frozen_ = false, keeps_precision_ = false, narrowed_ = false;
 };
 
-/// An array of a model that is trained.
+/// A trained array of a model.
 class Parameter : public ModelArray {
  public:
   Parameter() : ModelArray(Kind::parameter) {}
   Parameter(Array values) : ModelArray(Kind::parameter, std::move(values)) {}
-  /// Values that setup makes: `Parameter factor{{64}, init::ones()};`.
+  /// Values are created by setup(): `Parameter factor{{64}, init::ones()};`.
   Parameter(Shape shape, Initialiser initialise) : Parameter() { declare(std::move(shape), std::move(initialise)); }
   /// Replaces the values.
   Parameter& operator=(Array values) {
@@ -81,14 +82,14 @@ class Parameter : public ModelArray {
   }
 };
 
-/// An array of a model that is kept and saved with it, but not trained: running figures, tables.
+/// An array of a model that is saved with it but not trained: running statistics, tables.
 class StateArray : public ModelArray {
  public:
   /// An array that setup() does not fill.
   StateArray() : ModelArray(Kind::state) {}
   /// An array with these values.
   StateArray(Array values) : ModelArray(Kind::state, std::move(values)) {}
-  /// Values that setup() makes.
+  /// Values are created by setup().
   StateArray(Shape shape, Initialiser initialise) : StateArray() { declare(std::move(shape), std::move(initialise)); }
   /// Replaces the values.
   StateArray& operator=(Array values) {
@@ -97,21 +98,22 @@ class StateArray : public ModelArray {
   }
 };
 
-/// Gradients are by what is trained (grad/grad.h asks): of the rest they hold empty arrays.
+/// Gradients are taken with respect to trained arrays (called by grad/grad.h); gradients of the others are empty
+/// arrays.
 inline bool differentiable(const ModelArray& a) { return a.trained() && !a.empty() && is_float(a.dtype()); }
-/// A parameter that stands in several places of a model is one: its gradient is the sum over them.
+/// A parameter that occurs several times in a model is one: its gradient is the sum over all occurrences.
 inline bool shares_gradient(const ModelArray&) { return true; }
 
-/// The dtype of the array's gradient: its own, but f32 for a copy of 16 bits.
+/// The dtype of the array's gradient: its own, but f32 for a 16-bit copy.
 inline DType gradient_dtype(const ModelArray& a) { return a.narrowed() ? DType::f32 : a.dtype(); }
 
-/// What a layer that multiplies by `weight` computes with: in mixed precision f32 that comes is rounded to the weight's
-/// 16 bits, so that the product has them too. Else x.
+/// The input of a product with `weight`: in mixed precision, f32 x is rounded to the weight's 16-bit dtype, so that the
+/// product has it, too. Otherwise x.
 inline Array in_precision_of(const ModelArray& weight, const Array& x) {
   return weight.narrowed() && x.dtype() == DType::f32 ? x.astype(weight.dtype()) : x;
 }
 
-/// One array of a model, as a list of them holds it. `array` shares the model's memory.
+/// An entry in a list of a model's arrays. `array` shares the model's memory.
 struct NamedArray {
   std::string path;  ///< The path of the array in the model.
   Array array;       ///< The array.
@@ -129,8 +131,8 @@ struct ModelLeaves {
 template <Text type, Text path>
 struct PlainArrayInModel {
   static_assert(sizeof(path.letters) == 0,
-                "a plain Array in a model says neither that it is trained nor that it is kept: say Parameter or "
-                "StateArray. Its path in the model is the second argument of PlainArrayInModel");
+                "an array of a model must be a Parameter (trained) or a StateArray (not trained), not a plain Array. "
+                "Its path in the model is the second argument of PlainArrayInModel");
 };
 template <class T>
 constexpr void refuse_model() {
@@ -147,10 +149,10 @@ struct PartVisitor {
   const std::function<void(A&, const Path&)>& use;
   void operator()(A& part, const Path& at) const { use(part, at); }
 };
-/// ModelArray, const where the model is.
+/// ModelArray, const if the model is.
 template <class Model>
 using PartOf = std::conditional_t<std::is_const_v<Model>, const ModelArray, ModelArray>;
-/// `use(part, path)` for each array of a model.
+/// Calls `use(part, path)` for each array of a model.
 template <class Model>
 void for_each_part(Model& model, const std::function<void(PartOf<Model>&, const Path&)>& use) {
   if constexpr (traversable<std::remove_const_t<Model>, ModelLeaves>) {
@@ -172,7 +174,7 @@ using ConstParts = std::vector<std::pair<std::string, const ModelArray*>>;
 void set_frozen(const char* operation, const Parts& parts, std::string_view pattern, bool frozen);
 std::string summary_of(const ConstParts& parts);
 
-/// Makes copies of arrays; one that was given before, seen alike, gets the copy it got then.
+/// Copies arrays; the same array with the same view is copied once.
 class Cloner {
  public:
   Array operator()(const Array& a);
@@ -183,12 +185,12 @@ class Cloner {
 
 }  // namespace detail
 
-/// Does a path match a pattern in which `*` is any number of letters (dots too) and `?` one letter?
+/// Whether a path matches a pattern, in which `*` matches any number of characters (dots too) and `?` one character.
 bool path_matches(std::string_view path, std::string_view pattern);
 
-/// The parameters of a model, frozen ones too, in the order of its members; empty ones are left out. Paths are those of
-/// the model that is given: "layers.1.weight". A model with a plain Array does not compile, here and wherever models
-/// are trained.
+/// The parameters of a model, including frozen ones, in the order of its members, without empty ones. Paths are
+/// relative to the given model: "layers.1.weight". A model with a plain Array does not compile, here and wherever
+/// models are trained.
 template <class Model>
 std::vector<NamedArray> parameters(const Model& model) {
   std::vector<NamedArray> out;
@@ -197,7 +199,7 @@ std::vector<NamedArray> parameters(const Model& model) {
   });
   return out;
 }
-/// The same of its state.
+/// The state arrays of a model, likewise.
 template <class Model>
 std::vector<NamedArray> states(const Model& model) {
   std::vector<NamedArray> out;
@@ -207,27 +209,27 @@ std::vector<NamedArray> states(const Model& model) {
   return out;
 }
 
-/// Parameters whose path matches the pattern (`freeze(model, "layers.0.*")`) are not trained: they have no gradient,
-/// and optimisers pass them by. Of this value of the model; copies made before are as they were. ArgumentError if none
-/// matches.
+/// Freezes the parameters whose path matches the pattern (`freeze(model, "layers.0.*")`): they have no gradient, and
+/// optimisers skip them. Affects this value of the model only; earlier copies are unchanged. Throws ArgumentError if
+/// none matches.
 template <class Model>
 void freeze(Model& model, std::string_view pattern = "*") {
   detail::set_frozen("freeze", detail::parts_of(model), pattern, true);
 }
-/// Trains what freeze() has frozen: parameters whose path matches the pattern.
+/// Unfreezes the parameters whose path matches the pattern.
 template <class Model>
 void unfreeze(Model& model, std::string_view pattern = "*") {
   detail::set_frozen("unfreeze", detail::parts_of(model), pattern, false);
 }
 
-/// A table for people: path, what it is, dtype, shape and number of elements of every array; at the end their sums. An
-/// array that stands in several places is counted at the first; the others say "as " and its path.
+/// A human-readable table: path, kind, dtype, shape and number of elements of every array, and totals. An array that
+/// occurs several times is counted once; the other rows refer to it as "as PATH".
 template <class Model>
 std::string summary(const Model& model) {
   return detail::summary_of(detail::parts_of(model));
 }
 
-/// A copy with memory of its own, where copying a model shares it. One array that stands in two places stays one.
+/// A deep copy of a model (copying a model shares its arrays). Shared arrays stay shared.
 template <class Model>
 Model clone(const Model& model) {
   detail::Cloner copy;

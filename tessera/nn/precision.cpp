@@ -9,7 +9,7 @@ namespace tessera::detail {
 
 namespace {
 
-constexpr double greatest_scale = 0x1p64, least_scale = 0x1p-64;  // of both the inverse is a normal f32
+constexpr double greatest_scale = 0x1p64, least_scale = 0x1p-64;  // the inverses of both are normal f32 numbers
 
 bool has_copy(const ModelArray& a) { return !a.state() && a.dtype() == DType::f32; }
 
@@ -19,7 +19,7 @@ void check_options(const char* asked, const PrecisionOptions& o) {
   if (o.dtype != DType::f32 && o.dtype != DType::f16 && o.dtype != DType::bf16)
     fail<DtypeError>({.operation = asked,
                       .with = {{"precision.dtype", std::string(dtype_name(o.dtype))}},
-                      .wrong = "copies of parameters are bf16 or f16, and f32 says that there are none"});
+                      .wrong = "copies of parameters must be bf16 or f16; f32 means no copies"});
   const LossScaleOptions& s = o.loss_scale;
   const auto need = [&](bool holds, const char* name, double value, const char* wrong) {
     if (!holds)
@@ -27,14 +27,14 @@ void check_options(const char* asked, const PrecisionOptions& o) {
           {.operation = asked, .with = {{std::string("loss_scale.") + name, std::to_string(value)}}, .wrong = wrong});
   };
   need(s.init_scale >= least_scale && s.init_scale <= greatest_scale, "init_scale", s.init_scale,
-       "the loss scale begins from 2^-64 to 2^64");
+       "the initial loss scale must be between 2^-64 and 2^64");
   need(s.growth_factor > 1 && std::isfinite(s.growth_factor), "growth_factor", s.growth_factor,
-       "a scale grows by more than 1");
+       "growth_factor must be above 1");
   need(s.backoff_factor > 0 && s.backoff_factor < 1, "backoff_factor", s.backoff_factor,
-       "a scale goes back by a factor between 0 and 1");
-  need(s.growth_interval >= 1, "growth_interval", 0, "a scale grows after one step at least");
+       "backoff_factor must be between 0 and 1");
+  need(s.growth_interval >= 1, "growth_interval", 0, "growth_interval must be at least 1");
   need(s.smallest >= least_scale && s.smallest <= s.init_scale, "smallest", s.smallest,
-       "the smallest scale is from 2^-64 to the first");
+       "the smallest loss scale must be between 2^-64 and the initial one");
 }
 
 }  // namespace
@@ -57,8 +57,8 @@ Precision::Precision(const char* asked, const PrecisionOptions& options, const P
                         .with = {{"path", path},
                                  {"dtype", std::string(dtype_name(part->dtype()))},
                                  {"precision.dtype", std::string(dtype_name(options_.dtype))}},
-                        .wrong = "in mixed precision parameters are f32, of which copies are made",
-                        .remedy = "setup(model, {.dtype = DType::f32}), or leave the precision out"});
+                        .wrong = "mixed precision needs f32 parameters",
+                        .remedy = "Use setup(model, {.dtype = DType::f32}), or leave the precision out"});
   }
   if (scales_) {
     const DeviceScope scope(device);
@@ -70,9 +70,9 @@ Precision::Precision(const char* asked, const PrecisionOptions& options, const P
                              [&](const auto& p) { return !p.second->state() && path_matches(p.first, pattern); }))
       fail<ArgumentError>({.operation = asked,
                            .with = {{"keep", pattern}},
-                           .wrong = "no parameter of this model has such a path",
+                           .wrong = "no parameter of this model has a matching path",
                            .remedy = "summary(model) lists the paths"});
-  // What stands in several places is one parameter, with one gradient: kept in one of them, it is in all.
+  // A shared parameter is one parameter with one gradient: if one occurrence keeps its precision, all do.
   const auto keeps = [&](const std::string& path, const ModelArray& part) {
     return !has_copy(part) || part.keeps_precision() ||
            std::ranges::any_of(options_.keep, [&](const auto& pattern) { return path_matches(path, pattern); });
@@ -80,10 +80,10 @@ Precision::Precision(const char* asked, const PrecisionOptions& options, const P
   ArrayMap<bool> kept;
   for (const auto& [path, part] : model)
     if (!part->empty() && !part->state() && keeps(path, *part) && !kept.find(*part)) kept.add(*part, true);
-  // Copies lie as the parameters lie, so that those that are packed are written by one kernel.
+  // Copies have the same layout as the parameters, so that packed parameters are updated by one kernel.
   struct Extent {
     std::int64_t begin, end;
-    bool narrow = false;  ///< some are computed with
+    bool narrow = false;  ///< the model computes with some of these copies
     Array copies = {};
   };
   std::map<const Storage*, Extent> memory;
@@ -144,9 +144,9 @@ void Precision::check_place(const char* asked, const ConstParts& model) const {
       continue;
     fail<ArgumentError>({.operation = asked,
                          .with = {{"path", path}},
-                         .wrong = "this array of the model lies elsewhere than when the MixedPrecision was made, which "
-                                  "would go on with the old one",
-                         .remedy = "Make it after setup and pack, of this model or one that shares its memory"});
+                         .wrong = "this array of the model has other memory than when the MixedPrecision was made, "
+                                  "which would update the old memory",
+                         .remedy = "Create it after setup and pack, from this model or one that shares its memory"});
   }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mixed precision: weights are f32, and the model computes with copies of 16 bits.
+// Mixed precision: weights are f32, and the model computes with 16-bit copies.
 #pragma once
 
 #include "tessera/grad/grad.h"
@@ -8,86 +8,88 @@
 
 namespace tessera {
 
-/// Floats of f16 below 6e-8 are 0, and gradients often are so small: the loss is multiplied by a number before the
-/// gradient is taken, and the gradient divided by it after (Micikevicius et al., "Mixed precision training", 2018). It
-/// lives on the device, and is changed there as PyTorch's GradScaler does, whose names and defaults these are. A step
-/// whose loss or gradient is not finite is skipped: it changes nothing but the scale, and is counted.
+/// Options of loss scaling. f16 numbers below 6e-8 are 0, and gradients often are that small: the loss is multiplied by
+/// a scale before the gradient is computed, and the gradient divided by it afterwards (Micikevicius et al., "Mixed
+/// precision training", 2018). The scale is on the device, and is adjusted as by PyTorch's GradScaler; names and
+/// defaults are the same. A step whose loss or gradient is not finite is skipped and counted; it changes only the
+/// scale.
 struct LossScaleOptions {
-  std::optional<bool> enabled = {};      ///< else: for f16
-  double init_scale = 65536;             ///< from 2^-64 to 2^64, beyond which it does not grow
-  double growth_factor = 2;              ///< after `growth_interval` steps in a row that were finite
-  double backoff_factor = 0.5;           ///< after a step that was not
+  std::optional<bool> enabled = {};      ///< default: for f16
+  double init_scale = 65536;             ///< from 2^-64 to 2^64; the scale does not grow beyond 2^64
+  double growth_factor = 2;              ///< after `growth_interval` finite steps in a row
+  double backoff_factor = 0.5;           ///< after a step that was not finite
   std::uint64_t growth_interval = 2000;  ///< Steps without overflow after which the scale grows.
-  /// A step that is not finite with this scale is not one for want of another: it counts as without a scale, so that a
-  /// trainer's check() names it.
+  /// A smaller scale would not help: a non-finite step at this scale is handled as without a scale, so that a trainer's
+  /// check() reports it.
   double smallest = 0x1p-20;
 };
 
 /// Options of MixedPrecision.
 struct PrecisionOptions {
-  DType dtype = DType::f32;  ///< of the copies: bf16 or f16; f32: there are none
-  /// Parameters that match stay f32, as those of norms do in any case. One that stands in several places does if one of
-  /// its paths matches.
+  DType dtype = DType::f32;  ///< dtype of the copies: bf16 or f16; f32: no copies
+  /// Matching parameters stay f32, as those of norms always do. A shared parameter stays f32 if any of its paths
+  /// matches.
   std::vector<std::string> keep = {};
   LossScaleOptions loss_scale = {};  ///< Options of the loss scale, which f16 needs.
 };
 
 namespace detail {
 
-/// Freezes those that are frozen in the other, and no others.
+/// Freezes exactly the parameters that are frozen in the other model.
 void freeze_as(const Parts& parts, const ConstParts& other);
 
 /// The copies of a model's parameters, and the loss scale.
 class Precision {
  public:
   Precision() = default;  ///< f32
-  /// ArgumentError or DtypeError for options out of range, a pattern that nothing matches, and parameters that are not
-  /// f32. `asked` is what errors call it. Parameters stay where they are from here on.
+  /// Throws ArgumentError or DtypeError for options out of range, a pattern that matches nothing, and parameters that
+  /// are not f32. `asked` is the name used in errors. The parameters' memory must not change from now on.
   Precision(const char* asked, const PrecisionOptions& options, const Parts& model);
 
   bool narrows() const { return options_.dtype != DType::f32; }
   bool scales() const { return scales_; }
   const PrecisionOptions& options() const { return options_; }
-  /// Gives a model's parameters their copies.
+  /// Replaces a model's parameters by their copies.
   void narrow(const Parts& model) const;
-  /// As ApplyOptions takes them: one for each array of the model, of which some are empty.
+  /// In the form that ApplyOptions takes: one entry for each array of the model; some are empty.
   const std::vector<Array>& copies() const { return copies_; }
-  /// Writes the copies again.
+  /// Updates the copies.
   void refresh();
-  /// Whether weights were written since refresh() or fresh(), as far as this library knows.
+  /// Whether weights were written since refresh() or mark_current(), as far as this library can tell.
   bool outdated() const;
-  void mark_current();  ///< says that copies are as the weights are
-  /// ArgumentError: an array of this model does not lie where it lay.
+  void mark_current();  ///< marks the copies as up to date
+  /// Throws ArgumentError if an array of this model has other memory than before.
   void check_place(const char* asked, const ConstParts& model) const;
 
-  // Of the loss scale; only if scales().
-  Array scaled(const Array& loss) const;  ///< as f32 (f64 of f64)
-  Array inverse() const;                  ///< what gradients are multiplied by
+  // Loss scaling; only if scales().
+  Array scaled(const Array& loss) const;  ///< as f32 (f64 for f64)
+  Array inverse() const;                  ///< factor of the gradients
   Array is_at_min_scale() const;          ///< bool
-  /// After a step: `finite`, bool, whether it was; `stopped`, u64, if given: unless it is 0 all stays as it is.
+  /// Called after a step. `finite`: bool, whether the step was finite. `stopped`: u64, optional; unless it is 0 nothing
+  /// changes.
   void update(const Array& finite, const std::optional<Array>& stopped);
-  std::vector<std::pair<std::string, Array>> kept() const;  ///< for files
+  std::vector<std::pair<std::string, Array>> kept() const;  ///< state that is saved
   std::uint64_t skipped_steps() const;
   double scale() const;
-  // A loop of one's own.
-  void track_finite(const Array& loss, const ConstParts& gradient);  ///< notes whether all are finite
-  /// A whole step, unless one of those seen since the last was not.
+  // For user-written training loops.
+  void track_finite(const Array& loss, const ConstParts& gradient);  ///< records whether all are finite
+  /// Makes a step, unless any loss or gradient recorded since the last step was not finite.
   void step(Optimiser& optimiser, const Parts& model, const ConstParts& gradient, const Training* mode);
 
-  Array scale_, good_, skipped_;  ///< f32, u64, u64, of no dimensions: the scale, finite steps in a row, steps skipped
+  Array scale_, good_, skipped_;  ///< f32, u64, u64, without dimensions: scale, finite steps in a row, skipped steps
 
  private:
   PrecisionOptions options_;
   bool scales_ = false;
-  std::optional<Array> finite_;          ///< of what was seen
-  std::vector<Array> weights_, copies_;  ///< of each array of the model
+  std::optional<Array> finite_;          ///< whether everything recorded since the last step was finite
+  std::vector<Array> weights_, copies_;  ///< for each array of the model
   std::vector<bool> narrow_;             ///< likewise: whether the model computes with the copy
-  std::vector<std::uint64_t> writes_;    ///< of the weights' memory
+  std::vector<std::uint64_t> writes_;    ///< write counters of the weights' memory
 };
 
 }  // namespace detail
 
-/// Mixed precision in a loop of one's own. (A Trainer has TrainerOptions::precision.)
+/// Mixed precision for your own training loop. (A Trainer has TrainerOptions::precision.)
 ///
 ///   MixedPrecision precision(model, {.dtype = DType::f16});
 ///   for (std::uint64_t step = 0; step < steps; ++step) {
@@ -96,28 +98,28 @@ class Precision {
 ///     precision.step(optimiser, model, gradient, mode);
 ///   }
 ///
-/// The function is given the model with copies in the place of its f32 parameters, frozen ones too; those of norms
-/// stay. Layers compute in the copies' dtype; products, reductions, norms, softmax and losses sum in f32. The gradient
-/// is of the model's own dtypes and not scaled, and sums that make it are f32 throughout. Weights that are written
-/// otherwise (load_arrays) are copied again at the next call. It shares the model's memory, so it is made after setup
-/// and pack. Walked by for_each_array: `scale`, `good`, `skipped`, with a loss scale. Not movable.
+/// The function is called with the model in which 16-bit copies replace the f32 parameters, including frozen ones,
+/// except those of norms. Layers compute in the copies' dtype; products, reductions, norms, softmax and losses are
+/// accumulated in f32. The gradient has the model's own dtypes, is not scaled, and is accumulated in f32. Weights that
+/// are written by other means (load_arrays) are copied again at the next call. It shares the model's memory, so create
+/// it after setup and pack. for_each_array visits `scale`, `good` and `skipped`, if there is a loss scale. Not movable.
 template <class Model>
 class MixedPrecision {
  public:
-  /// ArgumentError, DtypeError: options out of range, or parameters that are trained and not f32.
+  /// Throws ArgumentError or DtypeError for options out of range, or trained parameters that are not f32.
   explicit MixedPrecision(const Model& model, const PrecisionOptions& options = {})
       : model_(model), state_("MixedPrecision", options, detail::parts_of(model_)) {
     state_.narrow(detail::parts_of(model_));
   }
   MixedPrecision(const MixedPrecision&) = delete;
   MixedPrecision& operator=(const MixedPrecision&) = delete;
-  /// What is saved in checkpoints.
+  /// The state that checkpoints contain.
   auto fields() {
     return std::tuple(field("scale", state_.scale_), field("good", state_.good_), field("skipped", state_.skipped_));
   }
 
-  /// As the function of this name, by the model alone. ArgumentError if the model's parameters lie elsewhere than when
-  /// this was made.
+  /// As the function value_and_grad, with respect to the model only. Throws ArgumentError if the model's parameters
+  /// have other memory than when this object was created.
   template <class F>
   auto value_and_grad(F f) {
     return [this, f = std::move(f)](const Model& model) {
@@ -138,16 +140,17 @@ class MixedPrecision {
     };
   }
 
-  /// The optimiser's step, and the copies with it. With a loss scale nothing but the scale changes if a loss or
-  /// gradient of value_and_grad since the last step was not finite, whatever clipping or sums made of it.
+  /// The optimiser's step, which also updates the copies. With a loss scale, only the scale changes if a loss or
+  /// gradient of value_and_grad since the last step was not finite, even if clipping or sums have hidden that.
   void step(Optimiser& optimiser, Model& model, const Model& gradient) { step(optimiser, model, gradient, nullptr); }
-  /// And what was noted for the model's state, as mode.apply(model) writes it; not if the step is skipped.
+  /// Also writes the pending updates of the model's state, as mode.apply(model) does; not if the step is skipped.
   void step(Optimiser& optimiser, Model& model, const Model& gradient, const Training& mode) {
     step(optimiser, model, gradient, &mode);
   }
 
-  std::uint64_t skipped() const { return state_.skipped_steps(); }  ///< so far; waits for the device
-  double scale() const { return state_.scale(); }                   ///< of the loss, 1 without; waits for the device
+  std::uint64_t skipped() const { return state_.skipped_steps(); }  ///< skipped steps so far; waits for the device
+  /// scale of the loss, 1 without loss scaling; waits for the device
+  double scale() const { return state_.scale(); }
 
  private:
   void step(Optimiser& optimiser, Model& model, const Model& gradient, const Training* mode) {
@@ -156,7 +159,7 @@ class MixedPrecision {
   }
   void check(const char* asked, const Model& model) const { state_.check_place(asked, detail::parts_of(model)); }
 
-  Model model_;  ///< with copies
+  Model model_;  ///< the model with copies
   detail::Precision state_;
 };
 

@@ -20,7 +20,7 @@ std::string hash_of(std::span<const std::byte> bytes) {
   return sha256({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
-/// The name with what `from` has for `*` put into `to`; nothing if it does not match.
+/// Matches `name` with `from` and returns `to` with `*` replaced by what the star matched; empty if it does not match.
 std::optional<std::string> renamed(const std::string& name, const std::string& from, const std::string& to) {
   const std::size_t star = from.find('*');
   if (star == from.npos) return name == from ? std::optional(to) : std::nullopt;
@@ -37,22 +37,21 @@ void check_hashes(const SafetensorsFile& file, const ModelManifest& manifest) {
   for (const SafetensorsTensor& t : file.tensors()) {
     const auto entry = manifest.arrays.find(t.name);
     if (entry == manifest.arrays.end())
-      wrong.push_back(t.name + " is not in it");
+      wrong.push_back(t.name + " is missing from the file");
     else if (!t.dtype || dtype_name(*t.dtype) != entry->second.dtype || t.shape != entry->second.shape)
-      wrong.push_back(fmt::format("{} is {} {} and was {} {}", t.name, to_string(t.shape), t.dtype_name,
+      wrong.push_back(fmt::format("{} is {} {}, expected {} {}", t.name, to_string(t.shape), t.dtype_name,
                                   to_string(entry->second.shape), entry->second.dtype));
     else if (hash_of(file.data(t)) != entry->second.sha256)
-      wrong.push_back(t.name + " has other elements");
+      wrong.push_back(t.name + " has different elements");
   }
   for (const auto& [name, entry] : manifest.arrays)
     if (file.find(name) == nullptr) wrong.push_back(name + " is missing");
   if (wrong.empty()) return;
-  fail<FormatError>(
-      {.operation = "load_model",
-       .with = {{"file", file.name()}, {"written by", "tessera " + manifest.library}},
-       .wrong = fmt::format("the arrays are not those of the file's manifest: {}", fmt::join(wrong, ", ")),
-       .remedy = "The file was changed or damaged since it was written; load it without .check_hashes if "
-                 "it was meant"});
+  fail<FormatError>({.operation = "load_model",
+                     .with = {{"file", file.name()}, {"written by", "tessera " + manifest.library}},
+                     .wrong = fmt::format("the arrays do not match the file's manifest: {}", fmt::join(wrong, ", ")),
+                     .remedy = "The file was changed or damaged after it was written; if the change is intended, load "
+                               "it without .check_hashes"});
 }
 
 }  // namespace
@@ -71,13 +70,13 @@ std::optional<ModelManifest> manifest_of(const SafetensorsFile& file) {
     out.format = json.at("format").get<std::int64_t>();
     out.library = json.at("library").get<std::string>();
     if (out.format > this_format)
-      bad(fmt::format("its format is {}, and this version (" TESSERA_VERSION ") knows those up to {}", out.format,
+      bad(fmt::format("its format is {}; this version (" TESSERA_VERSION ") supports formats up to {}", out.format,
                       this_format));
     for (const auto& [name, a] : json.at("arrays").items())
       out.arrays[name] = {a.at("dtype").get<std::string>(), a.at("shape").get<Shape>(),
                           a.at("sha256").get<std::string>()};
   } catch (const nlohmann::json::exception& e) {
-    bad(std::string("it is not what save_model writes: ") + e.what());
+    bad(std::string("it was not written by save_model: ") + e.what());
   }
   return out;
 }
@@ -87,7 +86,7 @@ namespace detail {
 void save_parts(const ConstParts& parts, const std::string& path, const std::map<std::string, std::string>& metadata) {
   if (metadata.contains(key))
     fail<ArgumentError>(
-        {.operation = "save_model", .with = {{"text", key}}, .wrong = "this name means what save_model writes itself"});
+        {.operation = "save_model", .with = {{"text", key}}, .wrong = "this name is reserved for save_model"});
   std::vector<std::pair<std::string, Array>> all;
   nlohmann::json arrays = nlohmann::json::object();
   for (const auto& [name, part] : parts) {
@@ -119,7 +118,7 @@ LoadReport load_parts(const Parts& parts, const std::string& path, const LoadMod
       else if (const auto [other, first] = names.try_emplace(*name, t.name); !first)
         fail<ArgumentError>({.operation = "load_model",
                              .with = {{"file", path}, {"names", other->second + ", " + t.name}},
-                             .wrong = "two arrays of the file are " + *name + " in the model"});
+                             .wrong = "two arrays of the file are mapped to " + *name + " in the model"});
       break;
     }
   ArrayLoader loader(file, trainer ? trainer_model_prefix : "", std::move(names));

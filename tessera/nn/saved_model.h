@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models in safetensors files, under the paths of their arrays: "layers.1.weight". What a file was written with stands
-// in it as a manifest: versions, and of each array its dtype, shape and hash.
+// Saves models as safetensors files, under the paths of their arrays: "layers.1.weight". Files contain a manifest:
+// versions, and the dtype, shape and hash of each array.
 #pragma once
 
 #include "tessera/array/saved_arrays.h"
@@ -8,37 +8,37 @@
 
 namespace tessera {
 
-/// What arrays of a file are called in a model: the first pair whose first text matches the file's name says what it
-/// is there, `*` in both standing for the same letters. Nothing in its place: the array is passed by.
+/// Maps names of arrays in a file to paths in a model. The first pair whose first pattern matches the file's name is
+/// used; `*` in both stands for the same characters. An empty path skips the array.
 using NameMap = std::vector<std::pair<std::string, std::string>>;
-/// For files of PyTorch's state_dict: `*.running_var` is our `*.running_variance`, and `*.num_batches_tracked` is
-/// passed by. Other layers of ours have PyTorch's names, an nn.Sequential that of a Sequential.
+/// For files of PyTorch's state_dict: `*.running_var` becomes `*.running_variance`, and `*.num_batches_tracked` is
+/// skipped. Other names of our layers are PyTorch's; those of an nn.Sequential are those of a Sequential.
 NameMap names_of_pytorch();
 
 /// Options of load_model.
 struct LoadModelOptions {
-  bool partial = false;  ///< load what fits instead of nothing; the report says what did not
-  /// Convert floating-point arrays that have another floating-point dtype in the file, such as a checkpoint of f16 or
-  /// bf16 for a model of f32; those that are wider are rounded to nearest. The report lists them.
+  bool partial = false;  ///< load the arrays that fit, and report the others, instead of loading nothing
+  /// Convert floating-point arrays of another floating-point dtype, such as an f16 or bf16 checkpoint for an f32 model;
+  /// narrowing rounds to nearest. The report lists them.
   bool convert = false;
-  NameMap names = {};  ///< Translates the file's names into paths.
-  /// Compare each array with its hash in the manifest, where there is one: reads the file once more.
+  NameMap names = {};  ///< Maps the file's names to paths.
+  /// Compare each array with its hash in the manifest, if there is one; reads the file a second time.
   bool check_hashes = true;
 };
 
-/// What the manifest of a file says.
+/// The manifest of a file.
 struct ModelManifest {
   /// An array of the file.
   struct Entry {
     std::string dtype;   ///< "f32"
     Shape shape;         ///< Its extents.
-    std::string sha256;  ///< of its elements in C order, little-endian
+    std::string sha256;  ///< of the elements in C order, little-endian
   };
   std::int64_t format = 0;              ///< The version of the manifest.
-  std::string library;                  ///< the version that wrote it
+  std::string library;                  ///< the version that wrote the file
   std::map<std::string, Entry> arrays;  ///< By name.
 };
-/// That of a file; nothing if it has none. FormatError if it cannot be read.
+/// The manifest of a file; empty if it has none. Throws FormatError if it cannot be parsed.
 std::optional<ModelManifest> manifest_of(const SafetensorsFile& file);
 
 namespace detail {
@@ -46,17 +46,17 @@ void save_parts(const ConstParts& parts, const std::string& path, const std::map
 LoadReport load_parts(const Parts& parts, const std::string& path, const LoadModelOptions& options);
 }  // namespace detail
 
-/// Writes the parameters and the state of a model, of whatever devices, with a manifest and the texts given. The file
-/// takes an old one's place in one step: whatever ends the program meanwhile leaves that whole. Errors of
-/// save_safetensors.
+/// Writes the parameters and state of a model, on any devices, with a manifest and the given metadata. The file is
+/// replaced atomically: if the program is killed, the old file is intact. Throws the errors of save_safetensors.
 template <class Model>
 void save_model(const Model& model, const std::string& path, const std::map<std::string, std::string>& metadata = {}) {
   detail::save_parts(detail::parts_of(model), path, metadata);
 }
-/// Reads such a file, the model in one of Trainer::save, or a safetensors file of another library, into a model that
-/// was set up: in place, so that copies of the model see it, each array on the device it is on. All or nothing:
-/// ArgumentError lists everything that does not fit; with `.partial` what fits is loaded, and the report says what did
-/// not. FormatError, with the names, if an array is not what the manifest says: the file was changed or damaged.
+/// Loads such a file, the model in a file of Trainer::save, or a safetensors file of another library, into a model that
+/// was set up. Arrays are written in place, on their devices, so that copies of the model see them. Loads all arrays or
+/// none: throws ArgumentError that lists everything that does not fit; with `.partial`, loads what fits and reports the
+/// rest. Throws FormatError, with the names, if an array differs from the manifest because the file was changed or
+/// damaged.
 template <class Model>
 LoadReport load_model(Model& model, const std::string& path, const LoadModelOptions& options = {}) {
   return detail::load_parts(detail::parts_of(model), path, options);

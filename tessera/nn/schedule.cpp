@@ -12,13 +12,13 @@ namespace tessera {
 
 namespace {
 
-/// `shape`: of the way that is left, 1 to 0, how much of the difference to `final` is.
+/// `shape` maps the remaining fraction of the steps, 1 to 0, to the remaining fraction of the difference to `final`.
 Rate decaying(const char* name, double rate, const ScheduleOptions& o, double (*shape)(double left)) {
   if (o.steps <= o.warmup)
     fail<ArgumentError>({.operation = name,
                          .with = {{"steps", std::to_string(o.steps)}, {"warmup", std::to_string(o.warmup)}},
-                         .wrong = "there are no steps behind the warm-up",
-                         .remedy = "Give .steps, how many there are in all"});
+                         .wrong = "there are no steps after the warm-up",
+                         .remedy = "Set .steps to the total number of steps"});
   return Rate([=](std::uint64_t step) {
     if (step < o.warmup) return rate * static_cast<double>(step + 1) / static_cast<double>(o.warmup);
     const double gone = static_cast<double>(step - o.warmup) / static_cast<double>(o.steps - o.warmup);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Seeds of parts of a model: a function of the model's seed and the part's path alone, so that neither the device nor
-// the order of layers shows. Internal.
+// Seeds of the parts of a model: a function of the model's seed and the part's path, independent of the device and the
+// order of layers. Internal.
 #pragma once
 
 #include <string_view>
@@ -9,7 +9,7 @@
 
 namespace tessera::detail {
 
-/// FNV-1a of 64 bits.
+/// 64-bit FNV-1a.
 constexpr std::uint64_t path_hash(std::string_view path) {
   std::uint64_t h = 0xcbf29ce484222325u;
   for (const char c : path) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3u;

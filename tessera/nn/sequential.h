@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layers one after the other, and around.
+// Sequential and Residual: layers in sequence, and around another layer.
 #pragma once
 
 #include "tessera/nn/layer_observer.h"
@@ -17,7 +17,7 @@ decltype(auto) with_layer(Layer& layer, Use&& use) {
     return use(layer);
 }
 
-/// `use(layer, place)` for each layer of a Sequential; of a variant, the layer that it holds.
+/// Calls `use(layer, index)` for each layer of a Sequential; for a variant, with the layer that it contains.
 template <class Store, class Use>
 void for_each_layer(Store& layers, Use&& use) {
   std::size_t i = 0;
@@ -31,7 +31,7 @@ void for_each_layer(Store& layers, Use&& use) {
     for (auto& layer : layers) one(layer);
 }
 
-/// What a Sequential does with its layers, a std::tuple or a std::vector.
+/// The operations of a Sequential on its layers, a std::tuple or a std::vector.
 template <class Store>
 class LayerSequence {
  public:
@@ -40,8 +40,8 @@ class LayerSequence {
     for_each_layer(layers_, [&](const auto& layer, std::size_t i) { call(layer, i, y); });
     return y;
   }
-  /// Moves the arrays of each layer to its device, of as many as there are layers, and is placed from then on. Those
-  /// who share the arrays keep theirs. ArgumentError if an array stands in layers of different devices.
+  /// Moves the arrays of each layer to its device, one for each layer, and marks the Sequential as placed. Models that
+  /// shared the arrays keep theirs. Throws ArgumentError if layers on different devices share an array.
   void place(const std::vector<Device>& devices) {
     place_layers(devices, count(), [&](std::size_t at, const PartFunction& use) {
       for_each_layer(layers_, [&](auto& layer, std::size_t i) {
@@ -50,7 +50,7 @@ class LayerSequence {
     });
     placed_ = true;
   }
-  /// Placed, as the layers are now: each may have been set up on a device of its own.
+  /// Marks the Sequential as placed, with the layers on the devices that they were set up on.
   void place() { placed_ = true; }
   bool placed() const { return placed_; }
 
@@ -62,7 +62,7 @@ class LayerSequence {
       shape = after(layer, shape);
     });
   }
-  /// Empty: not known, since a layer cannot say it.
+  /// Empty if unknown, because a layer has no output_shape.
   Shape output_shape(const Shape& input) const {
     Shape shape = input;
     for_each_layer(layers_, [&](const auto& layer, std::size_t) { shape = after(layer, shape); });
@@ -89,8 +89,8 @@ class LayerSequence {
     else
       return layers_.size();
   }
-  /// y becomes what the layer gives for it. (By reference: arguments live to the end of the expression, and what is
-  /// alive is computed.)
+  /// Replaces y by the layer's result. (By reference: temporaries live to the end of the expression, and pending arrays
+  /// that are alive are computed.)
   template <class Layer>
   void call(const Layer& layer, std::size_t i, Array& y) const {
     if (placed_) {
@@ -109,17 +109,17 @@ class LayerSequence {
     else
       return {};
   }
-  LayerPath path_;  ///< as it was set up
+  LayerPath path_;  ///< as set by setup
   bool placed_ = false;
 };
 
 }  // namespace detail
 
-/// Layers in their order, each given what the one before gives. Their paths are their places: "0.weight", "2.bias".
-/// At setup each gets the shape that reaches it, as far as layers can say (output_shape).
+/// Calls layers in sequence. Their paths are their indices: "0.weight", "2.bias". setup passes each layer its input
+/// shape, as far as the previous layers know theirs (output_shape).
 ///
-/// Placed, it is on several devices: each layer where its arrays are, and what it is given is copied there (gradients
-/// go back the same way). Without that nothing is moved, and operands on different devices are an error.
+/// A placed Sequential spans several devices: each layer runs where its arrays are, and its input is copied there
+/// (gradients are copied back). Otherwise nothing is copied, and operands on different devices are an error.
 template <class... Layers>
 class Sequential : public detail::LayerSequence<std::tuple<Layers...>> {
  public:
@@ -142,8 +142,8 @@ class Sequential : public detail::LayerSequence<std::tuple<Layers...>> {
   static constexpr std::size_t size() { return sizeof...(Layers); }
 };
 
-/// As many layers as the vector holds, which may be known only at run time: `Sequential{std::vector<Block>(depth)}`.
-/// Layers of several types are a std::variant of them: `std::vector<std::variant<Dense, Relu, Dropout>>`.
+/// A number of layers that may be known only at run time: `Sequential{std::vector<Block>(depth)}`. For layers of
+/// several types use a std::variant: `std::vector<std::variant<Dense, Relu, Dropout>>`.
 template <class Layer>
 class Sequential<std::vector<Layer>> : public detail::LayerSequence<std::vector<Layer>> {
  public:
@@ -169,7 +169,7 @@ struct Residual {
     if (y.shape() != x.shape())
       fail<ShapeError>({.operation = "Residual",
                         .with = {{"x", to_string(x.shape())}, {"layer(x)", to_string(y.shape())}},
-                        .wrong = "the layer inside gives another shape than it is given"});
+                        .wrong = "the inner layer's result has another shape than its input"});
     return x + y;
   }
   /// Sets up the layer; called by setup().
@@ -182,11 +182,11 @@ Residual(Layer) -> Residual<Layer>;
 
 namespace detail {
 
-/// A Dense whose sizes the compiler knows.
+/// A Dense with compile-time sizes.
 template <std::int64_t in, std::int64_t out>
 struct SizedDense {};
 
-// What the compiler knows of a layer's last extent: 0 nothing, -1 that it passes its input's on.
+// The number of inputs of a layer, if the compiler knows it. Outputs: 0 unknown, -1 same as the inputs.
 template <class T>
 inline constexpr std::int64_t input_of = 0;
 template <class T>
@@ -204,7 +204,7 @@ template <class T>
 inline constexpr std::int64_t output_of<T> = -1;
 
 struct Misfit {
-  std::size_t layer = 0;  ///< 0: none
+  std::size_t layer = 0;  ///< 0: unknown
   std::int64_t comes = 0, takes = 0;
 };
 template <class... Parts>
@@ -220,8 +220,8 @@ consteval Misfit misfit() {
 template <std::size_t layer, std::int64_t comes, std::int64_t takes>
 struct LayersDoNotFit {
   static_assert(layer == 0,
-                "a layer takes another number of inputs than the layers before it give: the arguments of "
-                "LayersDoNotFit are its place (from 0), how many come, and how many it takes");
+                "a layer takes another number of inputs than the previous layers produce: the arguments of "
+                "LayersDoNotFit are its index (from 0), the number produced, and the number taken");
 };
 
 template <std::int64_t in, std::int64_t out>
@@ -245,19 +245,19 @@ auto sequential_of(Parts... parts) {
   return Sequential<decltype(layer_of(parts))...>(layer_of(std::move(parts))...);
 }
 
-/// The type of an argument such as `tanh`, which names other functions too (of C, of the kernel language): since the
-/// compiler cannot deduce it, it takes this default.
+/// Type of an argument such as `tanh`, an overloaded name (C library, kernel language): the compiler cannot deduce the
+/// type and uses this default.
 using LayerFunction = Array (*)(Array);
 
 }  // namespace detail
 
-/// A Dense for sequential: dense<784, 128> takes 784 and gives 128.
+/// A Dense for sequential: dense<784, 128> has 784 inputs and 128 outputs.
 template <std::int64_t in, std::int64_t out>
 inline constexpr detail::SizedDense<in, out> dense{};
 
-/// A Sequential of layers, of functions such as `relu` and `tanh`, of vectors of layers, and of dense<in, out>, whose
-/// sizes are compared when this is compiled: `sequential(dense<784, 128>, relu, dense<128, 10>)` is a Sequential<Dense,
-/// Elementwise, Dense>. The first 16 may be functions whose names are overloaded, such as `tanh`.
+/// Creates a Sequential from layers, functions such as `relu` and `tanh`, vectors of layers, and dense<in, out>, whose
+/// sizes are checked at compile time: `sequential(dense<784, 128>, relu, dense<128, 10>)` is a Sequential<Dense,
+/// Elementwise, Dense>. The first 16 may be functions with overloaded names, such as `tanh`.
 inline Sequential<> sequential() { return {}; }
 #define TESSERA_1(F) F(1)
 #define TESSERA_2(F) TESSERA_1(F), F(2)

@@ -13,9 +13,9 @@ std::int64_t LayerSetup::inputs(const char* layer, std::int64_t given, int axis)
   if (input_.empty() && given == 0)
     fail<ShapeError>({.operation = "setup",
                       .with = {{"path", path.empty() ? "the model" : path}, {"layer", layer}},
-                      .wrong = "the layer does not know the shape of its input",
-                      .remedy = "Give its size where it is made, put it into a Sequential, or give setup the .input of "
-                                "the first layer"});
+                      .wrong = "the shape of the layer's input is unknown",
+                      .remedy = "Set its size where it is created, put it into a Sequential, or pass setup the .input "
+                                "of the first layer"});
   if (input_.empty()) return given;
   const auto d = static_cast<std::size_t>(normalise_axis("setup", axis, input_.size()));
   if (given != 0 && input_[d] != given)
@@ -24,15 +24,15 @@ std::int64_t LayerSetup::inputs(const char* layer, std::int64_t given, int axis)
                                {"layer", layer},
                                {"takes", std::to_string(given)},
                                {"input of one sample", to_string(input_)}},
-                      .wrong = "the layer takes another number of inputs than the one before gives",
-                      .remedy = "Change one of the two, or leave the layer's inputs out: they are then inferred"});
+                      .wrong = "the layer's number of inputs differs from what the previous layer produces",
+                      .remedy = "Change one of the two, or leave the layer's inputs out so that they are inferred"});
   return input_[d];
 }
 
 namespace detail {
 
 namespace {
-/// Without its last part: "layers.1.weight" is of the layer "layers.1".
+/// The path without its last part: "layers.1.weight" belongs to the layer "layers.1".
 std::string above(const std::string& path) {
   const std::size_t dot = path.rfind('.');
   return dot == path.npos ? std::string() : path.substr(0, dot);

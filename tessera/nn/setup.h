@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Filling the parameters of a model, and how layers take part in it.
+// setup: creates the parameters of a model, and the interface that layers implement for it.
 //
-// A layer that does not know its shapes has `void set_up(const LayerSetup& at)`: it declares its arrays there. One that
-// can say what it gives has `Shape output_shape(const Shape& input) const`. Shapes are those of one sample: without the
+// A layer that infers its shapes has `void set_up(const LayerSetup& at)`, which declares its arrays. A layer that knows
+// its result's shape has `Shape output_shape(const Shape& input) const`. Shapes are those of one sample, without the
 // batch.
 #pragma once
 
@@ -12,14 +12,14 @@ namespace tessera {
 
 /// Options of setup().
 struct SetupOptions {
-  std::uint64_t seed = 0;  ///< Seed of the parameters' first values.
-  /// The shape of one sample, without the batch, for the first layer; a Sequential knows the others. A layer elsewhere
-  /// must be given its sizes. (Empty: not known.)
+  std::uint64_t seed = 0;  ///< Seed of the parameters' initial values.
+  /// Shape of one sample, without the batch, for the first layer; a Sequential infers the others. Layers elsewhere need
+  /// explicit sizes. (Empty: unknown.)
   Shape input = {};
   DType dtype = DType::f32;  ///< The dtype of the parameters.
 };
 
-/// Where a layer without arrays stands in its model; setup writes it.
+/// The path of a layer without arrays; set by setup.
 class LayerPath {
  public:
   const std::string& text() const;  ///< The path; empty if the layer was not set up.
@@ -55,19 +55,19 @@ void set_up_part(T& part, const Path& at, const Shape& input);
 
 }  // namespace detail
 
-/// A layer's turn in setup.
+/// Passed to a layer's set_up().
 class LayerSetup {
  public:
-  /// Made by setup().
+  /// Created by setup().
   LayerSetup(const Path& path, const Shape& input) : path_(path), input_(input) {}
 
   /// The layer's path: "layers.0".
   std::string path() const { return path_.text(); }
-  const Shape& input() const { return input_; }  ///< of one sample; empty: not known
-  /// How much the layer takes in: `given` unless that is 0, else the input's extent along `axis`. ShapeError, with the
-  /// path, if neither is known or the two differ.
+  const Shape& input() const { return input_; }  ///< of one sample; empty: unknown
+  /// The number of inputs: `given` unless that is 0, otherwise the input's extent along `axis`. Throws ShapeError, with
+  /// the path, if neither is known or the two differ.
   std::int64_t inputs(const char* layer, std::int64_t given, int axis) const;
-  /// For layers made of layers: sets one of them up. `name` is that of the member, or its index.
+  /// For layers that contain layers: sets up one of them. `name` is the member's name, or its index.
   template <class T, class Name>
   void part(T& layer, const Name& name, const Shape& input) const {
     detail::set_up_part(layer, Path(path_, name), input);
@@ -80,7 +80,7 @@ class LayerSetup {
 
 namespace detail {
 
-/// Layers of a structure in their order; the first is given the input.
+/// Visits the layers of a structure in order; the first gets the input.
 struct SetupVisitor {
   using leaves = SetupLeaves;
   Shape input;
@@ -107,17 +107,17 @@ struct FillVisitor {
   void operator()(LayerPath& path, const Path& at) const;
 };
 
-/// What errors call a layer: its kind, and its path if one of its arrays knows it.
+/// A layer's name in errors: its kind, and its path if one of its arrays has one.
 std::string layer_name(const char* kind, const std::string& array_path);
-/// ArgumentError: the layer that holds `array` was not set up.
+/// Throws ArgumentError if the layer that contains `array` was not set up.
 void check_initialized(const char* kind, const ModelArray& array);
 
 }  // namespace detail
 
-/// The model with its parameters and state filled, on current_device(): of each path from the seed and the path alone,
-/// so that neither the device nor what else is in the model shows. What has values keeps them, so parts may be given
-/// trained ones. Every array and Dropout learns its path, which errors name. ShapeError, with the path, where a layer
-/// does not know its input, or takes another than comes.
+/// Returns the model with its parameters and state created on current_device(). Each array's values depend on the seed
+/// and its path only, not on the device or the rest of the model. Arrays that have values keep them, so parts of the
+/// model may be pretrained. Every array and Dropout stores its path, which errors name. Throws ShapeError, with the
+/// path, if a layer's input is unknown or differs from its declared size.
 template <class Model>
 Model setup(Model model, const SetupOptions& options = {}) {
   if constexpr (!detail::traversable<Model, detail::ModelLeaves>) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training steps of a model: eager at first, then recorded and replayed; checked for numbers that are not finite; saved
-// and resumed.
+// Trainer: training steps that run eagerly first, then are recorded and replayed; with checks for non-finite numbers,
+// saving and resuming.
 #pragma once
 
 #include <string>
@@ -24,13 +24,13 @@ struct BatchLeaves {
 template <Text type, Text path>
 struct NoArrayInBatch {
   static_assert(sizeof(path.letters) == 0,
-                "a batch is made of arrays: where a step is replayed, a number in it would stay what it was when the "
-                "step was recorded. Make it an Array. Its path in the batch is the second argument of NoArrayInBatch");
+                "a batch must consist of arrays: a replayed step would see a number as it was when the step was "
+                "recorded. Make it an Array. Its path in the batch is the second argument of NoArrayInBatch");
 };
 
 }  // namespace detail
 
-/// Trains a clone of a model, so that the model given, and copies of it, keep their values.
+/// Trains a clone of a model; the given model, and its copies, keep their values.
 ///
 ///   Trainer trainer(model, Adam(model, {.lr = 1e-3}), [](const Net& m, const auto& batch) {
 ///     const auto& [x, y] = batch;
@@ -40,21 +40,21 @@ struct NoArrayInBatch {
 ///   trainer.check();
 ///   model = trainer.model();
 ///
-/// The loss is one number. It is a function of the model, the batch and arrays on the device: where a step is replayed
-/// it is not called again. It may draw from a Generator, and read training()->counter and step_number(). Other numbers
-/// of the host that change are found (TrainerOptions::recorded) at once if they change with each step, else up to 64
-/// steps later, and steps are not recorded then. A batch is any structure of arrays (array/traversal.h) and of nothing else.
-/// Not movable; one thread at a time uses it.
+/// The loss is one number, and a function of the model, the batch and arrays on the device: a replayed step does not
+/// call it. It may draw from a Generator, and read training()->counter and step_number(). Other host values that change
+/// are detected (TrainerOptions::recorded): at once if they change in each step, otherwise up to 64 steps later; steps
+/// are not recorded from then on. A batch is any structure of arrays (array/traversal.h) without other values. Not
+/// movable; not thread-safe.
 template <class Model, class Batch_ = std::tuple<Array, Array>>
 class Trainer : public TrainerBase {
  public:
-  /// What one training step takes.
+  /// The input of one training step.
   using Batch = Batch_;
   /// The loss of a batch, a single number.
   using Loss = std::function<Array(const Model& model, const Batch& batch)>;
 
-  /// ArgumentError for a model without parameters that are trained, or with one memory as two of them that are seen
-  /// differently, and for options out of their ranges.
+  /// Throws ArgumentError for a model without trained parameters, for trained parameters that are different views of
+  /// the same memory, and for options out of range.
   Trainer(const Model& model, AnyOptimiser optimiser, std::type_identity_t<Loss> loss, TrainerOptions options = {})
       : TrainerBase(std::move(optimiser), options),
         model_((detail::check_same_views("Trainer", detail::parts_of(model)),
@@ -75,9 +75,10 @@ class Trainer : public TrainerBase {
   }
   ~Trainer() override { forget(); }
 
-  /// One training step: loss and gradient in a Training scope, clipping, the optimiser, the state of the model. With
-  /// `accumulate` = n the optimiser works at each n-th. Gives the loss of this batch, on the device. Arrays of the
-  /// batch that are on another device are copied to the model's. What it throws leaves the trainer as it was before.
+  /// Makes one training step: computes loss and gradient in a Training scope, clips, calls the optimiser, and updates
+  /// the model's state. With `accumulate` = n the optimiser is called in each n-th step. Returns the loss of this
+  /// batch, on the device. Arrays of the batch on other devices are copied to the model's. If it throws, the trainer is
+  /// unchanged.
   Array step(const Batch& batch) {
     std::vector<Array> arrays;
     for_each_array(batch, [&](const Array& a) { arrays.push_back(a); });
@@ -85,9 +86,9 @@ class Trainer : public TrainerBase {
     return step_arrays(arrays);
   }
 
-  /// The trained model, as it is at any time: it shares the trainer's memory, which further steps write.
+  /// The trained model at any time. It shares the trainer's memory, which further steps write.
   const Model& model() const { return model_; }
-  /// A copy with memory of its own, after check().
+  /// A deep copy of the model, after check().
   Model trained() {
     check();
     return clone(model_);
@@ -109,7 +110,7 @@ class Trainer : public TrainerBase {
     })(computing());
     use(std::get<1>(std::move(losses)), detail::parts_of(gradient));
   }
-  /// Of each device its part of the batch, then the sum.
+  /// Gradients of each device for its part of the batch, then their sum.
   void gradient_of_parts(std::size_t slot, const UseGradient& use) {
     std::vector<Array> arrays;
     for_each_array(*held_[slot], [&](const Array& a) { arrays.push_back(a); });
@@ -118,7 +119,7 @@ class Trainer : public TrainerBase {
     std::vector<std::vector<Array>> rows, losses;
     for (std::size_t k = 0; k < parts.size(); ++k) {
       const DeviceScope scope(devices()[k]);
-      std::optional<Training> mode;  // the first device's is that of the step
+      std::optional<Training> mode;  // the first device uses the step's mode
       if (k > 0) {
         mode.emplace(mode_of(k));
         replicas_[k - 1].copies.copy(detail::parts_of(computing()), detail::parts_of(replicas_[k - 1].model));
@@ -143,10 +144,10 @@ class Trainer : public TrainerBase {
     detail::ReplicaCopies copies;
   };
   Model model_;
-  std::vector<Replica> replicas_;      ///< of each device but the first
-  std::optional<Model> narrow_model_;  ///< shares its memory but for the copies of mixed precision
+  std::vector<Replica> replicas_;      ///< one for each device except the first
+  std::optional<Model> narrow_model_;  ///< shares the model's memory except the 16-bit copies
   Loss loss_;
-  const Batch* next_ = nullptr;             ///< during step
+  const Batch* next_ = nullptr;             ///< only during step
   std::vector<std::optional<Batch>> held_;  ///< by slot
 };
 

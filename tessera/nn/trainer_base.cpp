@@ -28,19 +28,18 @@ TrainerBase::TrainerBase(AnyOptimiser optimiser, const TrainerOptions& options)
   const auto need = [](bool holds, const char* name, double value, const char* wrong) {
     if (!holds) fail<ArgumentError>({.operation = "Trainer", .with = {{name, std::to_string(value)}}, .wrong = wrong});
   };
-  need(options.accumulate >= 1, "accumulate", static_cast<double>(options.accumulate),
-       "an update is made of one step at least");
-  need(options.shapes >= 1, "shapes", static_cast<double>(options.shapes), "batches of one shape at least are kept");
-  need(options.clip_norm.value_or(0) >= 0, "clip_norm", options.clip_norm.value_or(0), "a norm is not below 0");
+  need(options.accumulate >= 1, "accumulate", static_cast<double>(options.accumulate), "accumulate must be at least 1");
+  need(options.shapes >= 1, "shapes", static_cast<double>(options.shapes), "shapes must be at least 1");
+  need(options.clip_norm.value_or(0) >= 0, "clip_norm", options.clip_norm.value_or(0), "the norm must be at least 0");
   need(options.clip_value.value_or(0) >= 0, "clip_value", options.clip_value.value_or(0),
-       "the greatest absolute value is not below 0");
+       "the largest absolute value must be at least 0");
   detail::check_devices(options.devices);
   if (splits())
     not_recorded_ = "batches are split over several devices";
   else if (!options.recorded)
-    not_recorded_ = "the trainer's options say so";
+    not_recorded_ = "disabled by the trainer's options";
   else if (!config::flag("TESSERA_SEQUENCES", true))
-    not_recorded_ = "TESSERA_SEQUENCES says so";
+    not_recorded_ = "disabled by TESSERA_SEQUENCES";
 }
 TrainerBase::~TrainerBase() = default;
 
@@ -49,8 +48,8 @@ void TrainerBase::begin(detail::Parts parts) {
   const auto trained = std::ranges::find_if(parts_, [](const auto& p) { return differentiable(*p.second); });
   if (trained == parts_.end())
     fail<ArgumentError>({.operation = "Trainer",
-                         .wrong = "the model has no parameters that are trained",
-                         .remedy = "Call setup(model, {.seed, .input}) first; unfreeze what is to learn"});
+                         .wrong = "the model has no trained parameters",
+                         .remedy = "Call setup(model, {.seed, .input}) first; unfreeze the parameters to train"});
   device_ = trained->second->device();
   one_device_ =
       std::ranges::all_of(parts_, [&](const auto& p) { return p.second->empty() || p.second->device() == device_; });
@@ -93,7 +92,7 @@ TrainerBase::Slot& TrainerBase::slot_for(std::span<const Array> batch) {
     if (!one_device_) at = slots_.begin();
     if (at == slots_.end()) at = std::ranges::find_if(slots_, [](const auto& s) { return s == nullptr; });
     if (at == slots_.end()) {
-      check();  // the slot may hold the batch that was not finite
+      check();  // the slot may contain the batch that was not finite
       at = std::ranges::min_element(slots_, {}, [](const auto& s) { return s->last_use; });
       ++dropped_;
     }
@@ -112,7 +111,7 @@ TrainerBase::Slot& TrainerBase::slot_for(std::span<const Array> batch) {
 
 void TrainerBase::fill(Slot& slot, std::span<const Array> batch) {
   if (!one_device_) return;
-  // A batch that was not finite stays, for check() to look at: where training has stopped none is written over it.
+  // check() inspects the batch that was not finite, so batches are not overwritten after training has stopped.
   const bool guarded = options_.check_finite && slot.filled;
   std::vector<Assignment> all;
   for (std::size_t i = 0; i < batch.size(); ++i) {
@@ -140,7 +139,7 @@ Array TrainerBase::step_arrays(std::span<const Array> batch) {
   }
   steps_ = number;
   if (!one_device_) check();
-  return slot.loss * 1;  // computed if anybody looks, before the next step writes it
+  return slot.loss * 1;  // a separate array: the next step overwrites slot.loss
 }
 
 void TrainerBase::run(Slot& slot, bool update) {
@@ -148,7 +147,7 @@ void TrainerBase::run(Slot& slot, bool update) {
   if (slot.retry_at != 0 && uses_ >= slot.retry_at) slot.not_recorded_reason.clear(), slot.retry_at = 0;
   if (not_recorded_.empty() && slot.not_recorded_reason.empty()) {
     Queue& queue = current_queue(device_);
-    if (recorded_->core != &queue.core()) {  // sequences and their memory are of one queue
+    if (recorded_->core != &queue.core()) {  // sequences and their memory belong to one queue
       for (auto& s : slots_)
         if (s != nullptr)
           for (Slot::Kind& k : s->kinds) k.sequence = CheckedSequence();
@@ -167,7 +166,7 @@ void TrainerBase::run_recorded(Slot& slot, bool update) {
   bool done = false;
   wrote_ = false;
   const auto eagerly = [&](std::string& why, const Error& e) {
-    if (wrote_ && !done) throw;  // it cannot be begun again
+    if (wrote_ && !done) throw;  // the step cannot be restarted
     why = e.what();
     if (!done) work(slot, update);
   };
@@ -179,13 +178,13 @@ void TrainerBase::run_recorded(Slot& slot, bool update) {
   } catch (const KernelError& e) {
     eagerly(not_recorded_, e);
   } catch (const OutOfMemory& e) {
-    if (known && !done && !wrote_) {  // a comparison takes more memory than a replay
+    if (known && !done && !wrote_) {  // a comparison uses more memory than a replay
       if (unchecked < 2 * CheckedSequence::most_unchecked) {
         sequence.replay();
         ++replays_;
         return;
       }
-      sequence = CheckedSequence();  // steps are not replayed for long without being compared
+      sequence = CheckedSequence();  // replays are limited to a number of steps without comparison
     }
     slot.retry_at = uses_ + slot.wait;
     slot.wait = std::min<std::uint64_t>(2 * slot.wait, 64);
@@ -203,14 +202,14 @@ void TrainerBase::drop_recordings() {
 
 std::string TrainerBase::differs(const std::string& difference, std::uint64_t unchecked) const {
   std::string why = fmt::format(
-      "step {} differs from the step that was recorded: {}. The loss uses a value of the host that changes, which a "
-      "replay does not see. Draw from a Generator or by training()->counter, compute schedules from step_number(), and "
-      "keep other numbers in arrays that are written between steps",
+      "step {} differs from the recorded step: {}. The loss uses a host value that changes; a replay does not see the "
+      "change. Draw from a Generator or by training()->counter, compute schedules from step_number(), and keep other "
+      "numbers in arrays that are written between steps",
       steps_ + 1, difference);
   if (unchecked != 0)
     logging::warn(
-        fmt::format("Trainer: {}. Up to {} before it may have used the earlier value (or, if the loss itself changes "
-                    "it, all {} that were replayed); steps are not recorded from now on",
+        fmt::format("Trainer: {}. Up to {} before it may have used the old value (or, if the loss changes it, all {} "
+                    "replayed steps); steps are no longer recorded",
                     why, count_noun(unchecked, "step"), replays_));
   return why;
 }
@@ -220,7 +219,7 @@ void TrainerBase::note_loss(Slot& slot, const Array& loss, const Array& finite) 
   const Array wide = loss.astype(sum_.dtype()), on = first_nonfinite_ == 0;
   std::vector<Assignment> all = {{slot.loss, loss}};
   if (check) {
-    // With a scale that can still go back, a step that is not finite is only skipped.
+    // While the scale can still decrease, a step that is not finite is only skipped.
     const Array goes_on = scales ? finite | !precision_.is_at_min_scale() : finite;
     all.push_back({first_nonfinite_,
                    where((first_nonfinite_ != 0) | goes_on, first_nonfinite_, counter_ * slots_.size() + slot.index)});
@@ -243,7 +242,7 @@ void TrainerBase::work(Slot& slot, bool update) {
     loss = loss.reshape({}).to(device_);
     if (slot.loss.rank() != 0 || slot.loss.dtype() != loss.dtype()) slot.loss = Array::zeros({}, loss.dtype());
     if (sum_.rank() != 0) sum_ = Array::zeros({}, loss.dtype() == DType::f64 ? DType::f64 : DType::f32);
-    // Gradients are divided by the scale in a kernel that runs anyhow.
+    // Gradients are divided by the scale in a kernel that runs anyway.
     std::optional<Array> inverse;
     if (scales && update) inverse = precision_.inverse();
     const auto unscaled = [&](Array row) {
@@ -260,7 +259,7 @@ void TrainerBase::work(Slot& slot, bool update) {
       for (const Array& row : rows) finite = finite & all(isfinite(row)).to(device_);
       finite.eval();
     }
-    // What may take memory comes before what is written: without it nothing has changed.
+    // Allocations come before writes: if one fails, nothing has changed.
     std::optional<Array> stopped;
     if (check) stopped = first_nonfinite_;
     if (scales) stopped = where(finite & (first_nonfinite_ == 0), 0, 1).astype(DType::u64).eval();
@@ -312,13 +311,14 @@ void TrainerBase::check() {
         gradient_of(at, [&](const Array&, const detail::Parts& gradient) { use(gradient); });
       });
   throw NotFinite(
-      error_text({.operation = "Trainer.step",
-                  .with = {{"step", std::to_string(number)}},
-                  .wrong = "the loss or its gradient is not finite: " + found.text,
-                  .remedy = found.in_batch
-                                ? "Everything but Generators is as before this step. Correct the batch"
-                                : "Everything but Generators is as before this step. Lower the learning rate, clip the "
-                                  "gradient, or look at the batch"}),
+      error_text(
+          {.operation = "Trainer.step",
+           .with = {{"step", std::to_string(number)}},
+           .wrong = "the loss or its gradient is not finite: " + found.text,
+           .remedy = found.in_batch
+                         ? "Everything but Generators was restored to the state before this step. Correct the batch"
+                         : "Everything but Generators was restored to the state before this step. Lower the learning "
+                           "rate, clip the gradient, or inspect the batch"}),
       number);
 }
 
@@ -328,8 +328,8 @@ std::string TrainerBase::not_recorded() const {
     if (why.empty() && s != nullptr) why = s->not_recorded_reason;
   if (why.empty() && dropped_ != 0)
     why = fmt::format(
-        "batches come in more shapes than the {} that are kept: {} dropped so far, and a shape that comes back is "
-        "recorded again. Raise TrainerOptions::shapes, or pad batches to fewer shapes",
+        "batches have more shapes than the {} that are cached: {} evicted so far, and a shape that returns is recorded "
+        "again. Raise TrainerOptions::shapes, or pad batches to fewer shapes",
         slots_.size(), count_noun(dropped_, "recording"));
   return why;
 }
@@ -353,7 +353,7 @@ double TrainerBase::mean_loss() {
   const double sum = sum_.dtype() == DType::f64 ? sum_.item<double>() : sum_.item<float>();
   sum_.fill(0);
   std::uint64_t count = steps_ - summed_from_;
-  // From a step that was not finite on nothing was added.
+  // Nothing was added from the first non-finite step on.
   if (const std::uint64_t bad = options_.check_finite ? first_nonfinite_.item<std::uint64_t>() / slots_.size() : 0)
     count -= std::min(count, steps_ + 1 - bad);
   if (precision_.scales()) {

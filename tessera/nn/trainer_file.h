@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How trainers' files are told from others. Internal.
+// Identifies trainers' files. Internal.
 #pragma once
 
 #include "tessera/array/safetensors.h"

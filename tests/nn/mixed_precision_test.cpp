@@ -228,7 +228,7 @@ TEST_P(OnEveryDevice, WeightsThatAreWrittenOtherwiseAreCopiedAnew) {
       [&] {
         precision.step(optimiser, other, row({1, 1}));
       },
-      {"[MixedPrecision.step]", "path = w", "lies elsewhere", "pack"});
+      {"[MixedPrecision.step]", "path = w", "has other memory", "pack"});
 }
 
 TEST_P(OnEveryDevice, WhatCannotBeIsSaid) {
@@ -241,7 +241,7 @@ TEST_P(OnEveryDevice, WhatCannotBeIsSaid) {
   for (const DType t : {DType::f64, DType::i32, DType::boolean})
     expect_throw<DtypeError>(with({.dtype = t}), {"[MixedPrecision]", dtype_name(t), "bf16 or f16"});
   expect_throw<DtypeError>([] { MixedPrecision<Row>({Array::ones({2}, DType::f64)}, {.dtype = DType::f16}); },
-                           {"[MixedPrecision]", "path = w", "f64", "parameters are f32"});
+                           {"[MixedPrecision]", "path = w", "f64", "needs f32 parameters"});
   expect_throw<DtypeError>(
       [] {
         const Row m{Array::ones({2}, DType::bf16)};

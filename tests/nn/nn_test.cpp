@@ -109,8 +109,9 @@ TEST_P(OnEveryDevice, FreezingIsOfThisValueByPattern) {
   unfreeze(model);
   EXPECT_TRUE(model.layers.get<1>().bias.trained());
   EXPECT_FALSE(model.layers.get<2>().running_mean.trained());
-  expect_throw<ArgumentError>([&] { freeze(model, "layers.9.*"); },
-                              {"[freeze] no parameter of this model has such a path", "layers.9.*", "summary(model)"});
+  expect_throw<ArgumentError>(
+      [&] { freeze(model, "layers.9.*"); },
+      {"[freeze] no parameter of this model has a matching path", "layers.9.*", "summary(model)"});
   EXPECT_TRUE(path_matches("layers.0.weight", "*.weight"));
   EXPECT_TRUE(path_matches("layers.0.weight", "layers.?.w*t"));
   EXPECT_FALSE(path_matches("layers.10.weight", "layers.?.weight"));
@@ -194,12 +195,12 @@ TEST_P(OnEveryDevice, InitialisersHaveTheirMoments) {
 
 TEST_P(OnEveryDevice, SetupSaysWhatDoesNotFit) {
   expect_throw<ShapeError>([] { setup(Sequential{Dense{.outputs = 3}}, {}); },
-                           {"[setup] the layer does not know the shape of its input", "path = 0", "Dense", ".input"});
+                           {"[setup] the shape of the layer's input is unknown", "path = 0", "Dense", ".input"});
   expect_throw<ShapeError>(
       [] {
         setup(Sequential{Dense{.outputs = 3}, Relu{}, Dense{.inputs = 4, .outputs = 2}}, {.input = {5}});
       },
-      {"another number of inputs", "path = 2", "takes = 4", "(3,)"});
+      {"number of inputs differs", "path = 2", "takes = 4", "(3,)"});
   struct Two {
     Dense first, second;
   };
@@ -207,7 +208,7 @@ TEST_P(OnEveryDevice, SetupSaysWhatDoesNotFit) {
       [] {
         setup(Two{{.outputs = 2}, {.outputs = 2}}, {.input = {5}});
       },
-      {"does not know", "path = second"});
+      {"is unknown", "path = second"});
   EXPECT_EQ(setup(Two{{.outputs = 2}, {.inputs = 3, .outputs = 2}}, {.input = {5}}).first.weight.shape(),
             (Shape{2, 5}));
   const auto model = setup(classifier(), {.input = {4, 2}});
@@ -243,7 +244,7 @@ TEST_P(OnEveryDevice, DenseAndEmbedding) {
   Floats expected(table.begin() + 18, table.end());
   expected.insert(expected.end(), table.begin(), table.begin() + 3);
   EXPECT_EQ(rows.to_vector<float>(), expected);
-  expect_throw<DtypeError>([&] { e(Array::ones({2})); }, {"[Embedding]", "f32", "integers"});
+  expect_throw<DtypeError>([&] { e(Array::ones({2})); }, {"[Embedding]", "f32", "integer ids"});
 }
 
 TEST_P(OnEveryDevice, Norms) {
@@ -303,7 +304,7 @@ TEST_P(OnEveryDevice, Norms) {
     std::vector<double> twice;
     for (int j = 0; j < 3; ++j) twice.push_back(before[at(j)] * 0.49 + mean[j] * (0.3 + 0.7 * 0.3));
     expect_near(norm.running_mean, twice);
-    expect_throw<ShapeError>([&] { norm(Array::ones({1, 3})); }, {"[BatchNorm]", "(1, 3)", "one value for a channel"});
+    expect_throw<ShapeError>([&] { norm(Array::ones({1, 3})); }, {"[BatchNorm]", "(1, 3)", "one value per channel"});
   }
   expect_throw<ShapeError>([&] { norm(Array::ones({4, 2, 5})); }, {"[BatchNorm]", "(4, 2, 5)", "(3,)"});
 
@@ -363,7 +364,7 @@ TEST_P(OnEveryDevice, DropoutDrawsBySeedPathAndCounter) {
   Training mode({.seed = 1});
   EXPECT_EQ(first(Array::full({n}, 2)).to_vector<float>(), one);
   expect_throw<ArgumentError>([&] { Dropout{}(x); }, {"[Dropout]", "by its path", "setup"});
-  expect_throw<ArgumentError>([&] { Dropout{.p = 1.5}(x); }, {"from 0 to 1", "1.5"});
+  expect_throw<ArgumentError>([&] { Dropout{.p = 1.5}(x); }, {"must be in [0, 1]", "1.5"});
   EXPECT_EQ(sum(Dropout{.p = 1, .path = first.path}(Array::full({n}, 2))).item<float>(), 0);
 }
 
@@ -479,7 +480,7 @@ TEST_P(OnEveryDevice, AttentionWithSeveralHeads) {
                 {want.begin(), want.begin() + tokens * size}, 1e-4);
     EXPECT_EQ(paths(parameters(layer)), (std::vector<std::string>{"in_weight", "in_bias", "out.weight", "out.bias"}));
   }
-  expect_throw<ShapeError>([] { setup(MultiHeadAttention{.size = 6, .heads = 4}); }, {"do not divide", "6", "4"});
+  expect_throw<ShapeError>([] { setup(MultiHeadAttention{.size = 6, .heads = 4}); }, {"must divide", "6", "4"});
 }
 
 TEST_P(OnEveryDevice, ImagesThroughConvolutionAndPooling) {

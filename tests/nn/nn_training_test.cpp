@@ -97,7 +97,7 @@ TEST_P(OnEveryDevice, CrossEntropy) {
         cross_entropy(logits, Array::zeros({n, d}));
       },
       {"[cross_entropy]", "f32", "integers"});
-  expect_throw<ArgumentError>([&] { cross_entropy(logits, targets, {.label_smoothing = 2}); }, {"from 0 to 1"});
+  expect_throw<ArgumentError>([&] { cross_entropy(logits, targets, {.label_smoothing = 2}); }, {"between 0 and 1"});
 }
 
 TEST_P(OnEveryDevice, SquaresBinaryCrossEntropyAndAccuracy) {
@@ -297,9 +297,10 @@ TEST_P(OnEveryDevice, WhatAnOptimiserKeepsIsWalked) {
   gradient.bias = Array::ones({5});
   expect_throw<ShapeError>([&] { optimiser.step(model, gradient); },
                            {"[optimiser.step]", "path = bias", "(4,)", "(5,)"});
-  expect_throw<ArgumentError>([&] { Adam(model, {.groups = {{.pattern = "none"}}}); }, {"of this group", "none"});
+  expect_throw<ArgumentError>([&] { Adam(model, {.groups = {{.pattern = "none"}}}); },
+                              {"belongs to this group", "none"});
   expect_throw<ArgumentError>([&] { Adam(model, {.beta1 = 1}); }, {"[Adam]", "beta1"});
-  expect_throw<ArgumentError>([&] { Sgd(model, {.nesterov = true}); }, {"[Sgd]", "Nesterov"});
+  expect_throw<ArgumentError>([&] { Sgd(model, {.nesterov = true}); }, {"[Sgd]", "nesterov"});
 }
 
 TEST_P(OnEveryDevice, PackedParametersKeepTheirValues) {
@@ -354,7 +355,7 @@ TEST(Schedules, WarmUpAndDecay) {
   EXPECT_NEAR(cosine.at(4), 2 * (1 + std::cos(M_PI / 4)) / 2, 1e-12);
   EXPECT_NEAR(cosine.at(10), 0, 1e-12);
   expect_throw<ArgumentError>([] { cosine_rate(1, {.steps = 2, .warmup = 2}); },
-                              {"[cosine_rate]", "behind the warm-up"});
+                              {"[cosine_rate]", "after the warm-up"});
 }
 
 }  // namespace

@@ -116,7 +116,7 @@ TEST(SavedModel, WhatWasChangedIsRefused) {
     const std::size_t data = 8 + *reinterpret_cast<const std::uint64_t*>(whole.data());
     damaged[data + random() % (whole.size() - data)] ^= static_cast<char>(1 + random() % 255);
     write_file(path, damaged);
-    expect_throw<FormatError>([&] { load_model(model, path); }, {"has other elements", "changed or damaged"});
+    expect_throw<FormatError>([&] { load_model(model, path); }, {"has different elements", "changed or damaged"});
     EXPECT_EQ(values(model), before);
   }
   EXPECT_NO_THROW(load_model(model, path, {.check_hashes = false}));
@@ -128,11 +128,11 @@ TEST(SavedModel, WhatWasChangedIsRefused) {
     write_file(path, text);
   };
   edited("\\\"format\\\":1", "\\\"format\\\":7");
-  expect_throw<FormatError>([&] { load_model(model, path); }, {"format is 7", "knows those up to 1"});
+  expect_throw<FormatError>([&] { load_model(model, path); }, {"format is 7", "supports formats up to 1"});
   edited("\\\"format\\\":1", "\\\"formal\\\":1");
-  expect_throw<FormatError>([&] { load_model(model, path); }, {"not what save_model writes"});
+  expect_throw<FormatError>([&] { load_model(model, path); }, {"not written by save_model"});
   edited("\"3.bias\":{", "\"3.bios\":{");
-  expect_throw<FormatError>([&] { load_model(model, path); }, {"3.bios is not in it", "3.bias is missing"});
+  expect_throw<FormatError>([&] { load_model(model, path); }, {"3.bios is missing from the file", "3.bias is missing"});
 }
 
 /// The batch and the result of PyTorch that stand beside a network's arrays.

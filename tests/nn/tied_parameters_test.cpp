@@ -95,7 +95,7 @@ TEST_P(OnEveryDevice, AParameterInTwoPlacesIsOne) {
   turned.out = turned.in.transpose();
   turned = setup(turned);
   const auto refused = [](const char* by, const auto& f) {
-    test::expect_throw<ArgumentError>(f, {by, "seen differently", "in = (6, 6)", "out = (6, 6)"});
+    test::expect_throw<ArgumentError>(f, {by, "different views", "in = (6, 6)", "out = (6, 6)"});
   };
   refused("[optimiser]", [&] { Adam{turned}; });
   refused("[Trainer]",

@@ -142,8 +142,9 @@ TEST_P(OnEveryDevice, ANaNInTheMiddleNamesStepAndLayerAndChangesNothing) {
       double in;
       std::vector<std::string_view> parts;
     };
-    const Fault all[] = {{-1, {"[Trainer.step]", "step = 5", "first NaN is made by sqrt", "layer second", "as before"}},
-                         {0, {"step = 5", "the gradient of", "is not finite"}}};
+    const Fault all[] = {
+        {-1, {"[Trainer.step]", "step = 5", "first NaN is computed by sqrt", "layer second", "state before this step"}},
+        {0, {"step = 5", "the gradient of", "is not finite"}}};
     for (const Fault& fault : all) {
       SCOPED_TRACE(fault.in);
       trainer.step({Array::full({8, 6}, fault.in), y});
@@ -173,11 +174,11 @@ TEST_P(OnEveryDevice, InvalidTargetsAndEmptyBatchesAreNamed) {
     Batch batch;
     std::vector<std::string_view> parts;
   };
-  const Fault all[] = {
-      {{x, Array::from({0, 1, 3, 2})}, {"3 as the target of row 2, and the 3 classes are 0 to 2", "Correct the batch"}},
-      {{x, Array::from({0, -1, 4, 2})}, {"-1 as the target of row 1"}},
-      {{x, Array::full({4}, -100, DType::i32)}, {"none counts", "ignore_index, -100"}},
-      {{x.slice(0, 0, 0), y.slice(0, 0, 0)}, {"the batch is empty", "(0, 6)"}}};
+  const Fault all[] = {{{x, Array::from({0, 1, 3, 2})},
+                        {"target 3 of row 2 is not a class; the 3 classes are 0 to 2", "Correct the batch"}},
+                       {{x, Array::from({0, -1, 4, 2})}, {"target -1 of row 1"}},
+                       {{x, Array::full({4}, -100, DType::i32)}, {"are ignored", "ignore_index, -100"}},
+                       {{x.slice(0, 0, 0), y.slice(0, 0, 0)}, {"the batch is empty", "(0, 6)"}}};
   for (const Fault& fault : all) {
     Trainer<Net> trainer(model, Adam(model),
                          [](const Net& m, const Batch& b) { return cross_entropy(m(std::get<0>(b)), std::get<1>(b)); });
@@ -191,7 +192,7 @@ TEST_P(OnEveryDevice, InvalidTargetsAndEmptyBatchesAreNamed) {
     return cross_entropy(m(std::get<0>(b)), std::get<1>(b));
   });
   trainer.step({Array::ones({1, 1, 2, 2}), Array::from({0, 1, 2, 9}, Shape{1, 2, 2})});
-  test::expect_throw<NotFinite>([&] { trainer.check(); }, {"9 as the target of element (0, 1, 1)"});
+  test::expect_throw<NotFinite>([&] { trainer.check(); }, {"target 9 of element (0, 1, 1)"});
 }
 
 TEST_P(OnEveryDevice, TwoThreadsTrainTwoModelsToTheBitsOfOneAlone) {

@@ -332,7 +332,7 @@ TEST(Texts, OfEnumerationsAndFigures) {
   EXPECT_EQ(to_string(FitProgress{.step = 3, .last_step = 9, .epoch = 1, .loss = 0.5, .seconds = 4}),
             "epoch 1  step 3/9  loss 0.5  4 s");
   EXPECT_EQ(to_string(ProveProgress{.boxes = 1, .waiting = 2, .share = 0.5, .seconds = 4}),
-            "1 box, 2 wait, proven for 50 % of the inputs, 4 s");
+            "1 box, 2 waiting, proven for 50 % of the inputs, 4 s");
   EXPECT_EQ(to_string(LoadReport{.loaded = {"a", "b"}, .missing = {"c"}, .mismatched = {"d is f16 here"}}),
             "2 loaded; missing: c; d is f16 here");
   EXPECT_EQ(to_string(MemoryStats{.live_bytes = 1u << 20, .allocations = 1, .reuses = 2}),

@@ -63,17 +63,17 @@ TEST_P(OnEveryDevice, HoldsForItsModelAndIsVoidForOthers) {
   other.template get<2>().weight = Array::from(weights, Shape{12, 12});
   CertificateCheck changed = check_certificate(other, c);
   EXPECT_FALSE(changed.holds);
-  EXPECT_EQ(changed.changed, std::vector<std::string>{"array 2.weight has other elements"});
+  EXPECT_EQ(changed.changed, std::vector<std::string>{"array 2.weight has different elements"});
   // Another layer, fewer layers.
   const auto smooth = Sequential{model.template get<0>(), Elementwise{static_cast<Array (*)(Array)>(tanh)},
                                  model.template get<2>(), model.template get<3>(), model.template get<4>()};
   EXPECT_TRUE(holds(all_of(check_certificate(smooth, c)), "layer 1 is"));
   EXPECT_TRUE(holds(all_of(check_certificate(smooth, c)), "Tanh"));
   const auto shorter = Sequential{model.template get<0>(), model.template get<1>(), model.template get<2>()};
-  EXPECT_TRUE(holds(all_of(check_certificate(shorter, c)), "the model has 3 layers, and had 5"));
+  EXPECT_TRUE(holds(all_of(check_certificate(shorter, c)), "the model has 3 layers, expected 5"));
   // The model has changed between the proof and the certificate, so that it is not true of it any more.
   other.template get<4>().bias = other.template get<4>().bias + 100;
-  expect_throw<ArgumentError>([&] { certificate_of(other, proof); }, {"not of the model as it is now"});
+  expect_throw<ArgumentError>([&] { certificate_of(other, proof); }, {"does not hold for the current model"});
 }
 
 TEST_P(OnEveryDevice, OfRobustnessAndProbabilities) {
@@ -93,7 +93,7 @@ TEST_P(OnEveryDevice, OfRobustnessAndProbabilities) {
   there_and_back(robust(1e-4, Norm::two), InputBox::at(Array::from<float>({0.3f, 0.1f, -1})));
   there_and_back(inequality({1, 1, 1, 1}, 1.01), InputBox::of({3}, -0.01f, 0.01f));
   const Proof refuted = prove(model, bounded(0, 0.1), InputBox::of({3}, -1, 1));
-  expect_throw<ArgumentError>([&] { certificate_of(model, refuted); }, {"refuted", "only of what is proven"});
+  expect_throw<ArgumentError>([&] { certificate_of(model, refuted); }, {"refuted", "only proven properties"});
 }
 
 // Bounds are computed on the host, with the roundings of the least exact device: wherever the model is, they are the
@@ -176,17 +176,17 @@ TEST(Certificates, WhatIsEditedInTheFileIsNamed) {
   };
   for (const auto& [said, edit] :
        {Forged{"is not decided by the bounds", [&](Json& j) { j["property"] = narrow; }},
-        Forged{"are claimed", [](Json& j) { j["bounds"]["low"][1] = j["bounds"]["high"][1]; }},
-        Forged{"is claimed", [](Json& j) { j["bounds"]["margin"] = 1e6; }},
+        Forged{"is bounded by", [](Json& j) { j["bounds"]["low"][1] = j["bounds"]["high"][1]; }},
+        Forged{"but the certificate claims", [](Json& j) { j["bounds"]["margin"] = 1e6; }},
         Forged{"another number of outputs", [](Json& j) { j["bounds"]["low"] = {1.5}; }},
         Forged{"not decided by the bounds",
                [](Json& j) {
                  j["input"]["high"] = {30.0, 30.0};
                }},
         Forged{"not decided by the bounds", [](Json& j) { j["splits"] = {-1}; }},
-        Forged{"leave parts of the box out", [](Json& j) { j["splits"].erase(j["splits"].size() - 1); }},
-        Forged{"more parts than there are", [](Json& j) { j["splits"].push_back(-2); }},
-        Forged{"cannot be halved",
+        Forged{"do not cover the box", [](Json& j) { j["splits"].erase(j["splits"].size() - 1); }},
+        Forged{"the recorded splits contain extra entries", [](Json& j) { j["splits"].push_back(-2); }},
+        Forged{"bisects a single point",
                [](Json& j) {
                  j["splits"] = {7, -2, -2};
                }},

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inputs tried on the device: points of boxes and balls, at random and by projected gradients. Internal.
+// Searches for counterexamples on the device: points of boxes and balls, at random and by projected gradients.
+// Internal.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@
 
 namespace tessera::verification {
 
-/// Runs a model for samples as they lie in host memory, one after the other.
+/// Runs a model on samples in contiguous host memory.
 class Runner {
  public:
   Runner(const Subject& subject, Shape sample)
@@ -21,9 +22,10 @@ class Runner {
   const Shape& sample() const { return sample_; }
   Array run(const Array& x) const { return subject_.run(x); }
   Array batch(const std::vector<float>& x) const;
-  /// Of each sample as many numbers; ShapeError if the model gives no (batch, ...).
+  /// The same number of outputs for each sample. Throws ShapeError if the model's result is not (batch, ...).
   std::vector<float> outputs(const std::vector<float>& x) const;
-  /// By the samples, of the sum over all outputs times `weights`; empty if the model has no gradient.
+  /// Gradient of the sum of all outputs times `weights` with respect to the samples; empty if the model has no
+  /// gradient.
   std::vector<float> gradients(const std::vector<float>& x, const std::vector<float>& weights) const;
 
  private:
@@ -32,20 +34,21 @@ class Runner {
   std::int64_t size_;
 };
 
-/// What is tried: inputs of the region, and of the ball if there is one.
+/// Tries inputs of the region, and of the ball if there is one.
 class Attack {
  public:
   Attack(const Runner& runner, const std::vector<Goal>& goals, Region region, const Ball* ball, std::uint64_t seed)
       : runner_(runner), goals_(goals), region_(std::move(region)), ball_(ball), random_(seed) {}
-  /// Projected gradients (Madry et al., "Towards Deep Learning Models Resistant to Adversarial Attacks", 2018) down
-  /// each goal, from the centre, corners and random points. Points that seem to break a goal, the worst first.
+  /// Projected gradient descent (Madry et al., "Towards Deep Learning Models Resistant to Adversarial Attacks", 2018)
+  /// on each goal, from the centre, corners and random points. Returns points that seem to violate a goal, the worst
+  /// first.
   std::vector<std::vector<float>> by_gradients(int steps);
-  /// The same question of these points.
+  /// Likewise, but evaluates only these points.
   std::vector<std::vector<float>> of_points(const std::vector<float>& x);
   std::vector<float> random_points(std::int64_t count);
-  /// Moves it into the region and the ball.
+  /// Projects a point into the region and the ball.
   void project(float* x) const;
-  /// The point that was tried at which the least goal is least.
+  /// The tried point with the smallest margin over all goals.
   const std::vector<float>& closest() const { return closest_; }
   double closest_margin() const { return closest_margin_; }
 

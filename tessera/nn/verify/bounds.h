@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bounds of what a network gives for a region of inputs, as a device computes it in f32: by intervals, and by linear
-// bounds taken back to the input (CROWN; Zhang et al., "Efficient Neural Network Robustness Certification with General
-// Activation Functions", 2018). Internal.
+// Bounds of a network's outputs for a region of inputs, as a device computes them in f32: by interval arithmetic, and
+// by linear bounds propagated backward to the input (CROWN; Zhang et al., "Efficient Neural Network Robustness
+// Certification with General Activation Functions", 2018). Internal.
 //
-// Everything is f64 with its own rounding added to the side that is safe: a sum of n products is within
-// n 2^-52 sum |a||b| of what is computed, and with `reach` = sum |weight| max |x| + |bias| that is the same sum which a
-// device's f32 is within gamma_n of (Higham). So both are one term.
+// Everything is computed in f64, with its own rounding error added on the safe side: a sum of n products is within n
+// 2^-52 sum |a||b| of the computed value, and `reach` = sum |weight| max |x| + |bias| is the same sum, which a device's
+// f32 result is within gamma_n of (Higham). So both errors are one term.
 #pragma once
 
 #include <algorithm>
@@ -20,11 +20,11 @@
 
 namespace tessera::verification {
 
-/// The unit round-off of the f64 in which bounds are computed.
+/// Unit round-off bound used for the f64 computations.
 constexpr double host64 = 0x1p-52;
 inline double largest_of(double lo, double hi) { return std::max(std::abs(lo), std::abs(hi)); }
 
-/// A box of floats, and the ball around another box that the inputs are in besides.
+/// A box of floats, and a ball around another box that also contains the inputs.
 struct Region {
   std::vector<float> lo, hi;
 };
@@ -34,7 +34,7 @@ struct Ball {
   Norm norm = Norm::two;
 };
 
-/// Rows over a node's numbers.
+/// Coefficient rows over a node's elements.
 struct Rows {
   std::int64_t count = 0, columns = 0;
   std::vector<double> at;
@@ -44,13 +44,13 @@ struct Rows {
 
 class Analysis {
  public:
-  /// `stop` is asked between pieces of work; then bounds stay as good as they are.
+  /// `stop` is called periodically; if it returns true, bounds are left as tight as they are.
   Analysis(const Network& net, const Ball* ball, std::function<bool()> stop = {})
       : net_(net), ball_(ball), stop_(std::move(stop)) {}
 
-  /// Bounds of every node by intervals. False: some number may be infinite or NaN, and `why` says where.
+  /// Interval bounds of every node. Returns false if a number may be infinite or NaN; why() says where.
   bool intervals(const Region& region);
-  /// Tighter ones, by linear bounds of what goes into activations. After intervals, of the same region.
+  /// Tightens the bounds by linear bounds of the activations' inputs. Call after intervals() with the same region.
   bool linear();
   const std::string& why() const { return why_; }
 
@@ -59,18 +59,19 @@ class Analysis {
   };
   const Bounds& of(int node) const { return nodes_[static_cast<std::size_t>(node)].bounds; }
   const Bounds& output() const { return nodes_.back().bounds; }
-  /// A lower bound of each row times the node's numbers; by intervals, or by linear bounds as well (then `to_input`
-  /// gets the coefficients of the input that each was found with).
+  /// A lower bound of each row times the node's elements; by intervals, or by linear bounds as well (then `to_input`
+  /// receives the input coefficients of each bound).
   std::vector<double> lower_by_intervals(int node, const Rows& rows) const;
   std::vector<double> lower(int node, const Rows& rows, Rows* to_input = nullptr) const;
-  /// Of all outputs, each times `sign`, where they are one softmax: of its exact sum 1; else -infinity.
+  /// If all outputs are one softmax: lower bound of their sum times `sign`, from its exact value 1; otherwise
+  /// -infinity.
   double softmax_sum(double sign) const;
 
  private:
   struct State {
     Bounds bounds;
-    std::vector<double> error;  ///< of the device, by number
-    std::vector<double> reach;  ///< what host sums are relative to, by number
+    std::vector<double> error;  ///< error of the device, per element
+    std::vector<double> reach;  ///< magnitude that host rounding is relative to, per element
     std::vector<Lines> lines;   ///< of curves
   };
   bool forward(std::size_t n);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A box and how it is halved, again and again. Internal.
+// Bisection of a box. Internal.
 #pragma once
 
 #include <cstdint>
@@ -10,26 +10,26 @@
 
 namespace tessera::verification {
 
-/// The nearest float that is not above the number (`down`), or not below it.
+/// Rounds to f32 downward (`down`) or upward.
 float round_outward(double v, bool down);
 
-/// A tree of parts. Each half of a part has the floats that the other has not, so nothing is counted twice and a box
-/// can be halved down to single inputs.
+/// A binary tree of sub-boxes. The halves of a box share no float, so nothing is counted twice and a box can be
+/// bisected down to single inputs.
 class BoxTree {
  public:
   BoxTree() : all_(1) {}
-  /// Halves it; the first of two parts, one behind the other.
+  /// Bisects a part; returns the first half, which the second follows.
   std::int32_t split(std::int32_t part, std::int32_t dimension);
   void decide(std::int32_t part, bool by_lines) { at(part).dimension = by_lines ? by_linear_bounds : by_intervals; }
   Region region(const Region& root, std::int32_t part) const;
-  /// No more can be numbered.
+  /// True if part numbers are exhausted.
   bool full() const { return all_.size() > (1u << 31) - 4; }
   std::size_t bytes() const { return all_.capacity() * sizeof(Part); }
   /// In pre-order, as Proof::tree.
   std::vector<std::int32_t> in_order() const;
 
   static constexpr std::int32_t by_intervals = -1, by_linear_bounds = -2;
-  /// One of the two halves.
+  /// Replaces a region by one of its halves.
   static void halve(Region& region, std::int32_t dimension, bool upper);
 
  private:
@@ -41,7 +41,7 @@ class BoxTree {
   std::vector<Part> all_;
 };
 
-/// The bounds that hold for several parts.
+/// Bounds that contain those of several parts.
 struct Hull {
   std::vector<double> lo, hi;
   void add(const Analysis::Bounds& bounds);

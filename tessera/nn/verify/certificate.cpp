@@ -26,7 +26,7 @@ namespace {
 constexpr std::int64_t this_format = 1;
 constexpr const char* kind = "tessera certificate";
 
-/// What is hashed, by name.
+/// The hashed parts of the file, by name.
 Json parts_of_file(const Certificate& c) {
   Json arrays = Json::object();
   for (const auto& [path, mark] : c.arrays)
@@ -47,42 +47,43 @@ void compare_arrays(const std::map<std::string, ArrayDigest>& now, const std::ma
   for (const auto& [path, mark] : then) {
     const auto found = now.find(path);
     if (found == now.end())
-      changed.push_back(fmt::format("array {} is not in the model", path));
+      changed.push_back(fmt::format("array {} is missing from the model", path));
     else if (found->second.dtype != mark.dtype || found->second.shape != mark.shape)
-      changed.push_back(fmt::format("array {} is {} {}, and was {} {}", path, found->second.dtype,
+      changed.push_back(fmt::format("array {} is {} {}, expected {} {}", path, found->second.dtype,
                                     to_string(found->second.shape), mark.dtype, to_string(mark.shape)));
     else if (found->second.sha256 != mark.sha256)
-      changed.push_back(fmt::format("array {} has other elements", path));
+      changed.push_back(fmt::format("array {} has different elements", path));
   }
   for (const auto& [path, mark] : now)
-    if (!then.contains(path)) changed.push_back(fmt::format("array {} is new", path));
+    if (!then.contains(path)) changed.push_back(fmt::format("array {} is not in the certificate", path));
 }
 void compare_layers(const Json& now, const Json& then, std::vector<std::string>& changed) {
   for (std::size_t i = 0; i < std::max(now.size(), then.size()); ++i) {
     if (i >= now.size() || i >= then.size()) {
-      changed.push_back(fmt::format("the model has {} layers, and had {}", now.size(), then.size()));
+      changed.push_back(fmt::format("the model has {} layers, expected {}", now.size(), then.size()));
       return;
     }
     if (now[i] != then[i])
-      changed.push_back(fmt::format("layer {} is {}, and was {}", i, now[i].dump(), then[i].dump()));
+      changed.push_back(fmt::format("layer {} is {}, expected {}", i, now[i].dump(), then[i].dump()));
   }
 }
 
-/// The parts of the box, as the tree says, each decided again.
+/// Checks each part of the box in the recorded split.
 class Again {
  public:
   Again(const verification::Network& net, const verification::Query& question, const std::vector<std::int32_t>& tree)
       : question_(question), net_(net), tree_(tree), analysis_(net, question.analysis_ball()) {}
   /// Empty: all parts are decided.
   std::string run() {
-    std::vector<verification::Region> waiting = {question_.root};  // in pre-order: the next one last
+    std::vector<verification::Region> waiting = {question_.root};  // in pre-order: the next one is last
     for (const std::int32_t what : tree_) {
-      if (waiting.empty()) return "the splits hold more parts than there are";
+      if (waiting.empty()) return "the recorded splits contain extra entries";
       verification::Region region = std::move(waiting.back());
       waiting.pop_back();
       if (what >= 0) {
         const auto at = static_cast<std::size_t>(what);
-        if (at >= region.lo.size() || !(region.lo[at] < region.hi[at])) return "the splits halve what cannot be halved";
+        if (at >= region.lo.size() || !(region.lo[at] < region.hi[at]))
+          return "a recorded split bisects a single point";
         verification::Region lower = region;
         verification::BoxTree::halve(region, what, true), verification::BoxTree::halve(lower, what, false);
         waiting.push_back(std::move(region)), waiting.push_back(std::move(lower));
@@ -94,7 +95,7 @@ class Again {
       if (!d.decided) return fmt::format("part {} of the box is not decided by the bounds", boxes);
       hull.add(d.output), margin = std::min(margin, d.margin);
     }
-    return waiting.empty() ? "" : "the splits leave parts of the box out";
+    return waiting.empty() ? "" : "the recorded splits do not cover the box";
   }
   std::uint64_t boxes = 0;
   verification::Hull hull;
@@ -107,7 +108,7 @@ class Again {
   verification::Analysis analysis_;
 };
 
-/// The bounds are found again, or what is found instead.
+/// Computes the bounds again, and records differences.
 void prove_again(const verification::Subject& subject, const Certificate& c, CertificateCheck& check) {
   const verification::Network net = network_of(subject.layers, c.box.shape);
   if (!net.unknown.empty()) return check.changed.push_back(net.unknown);
@@ -117,18 +118,18 @@ void prove_again(const verification::Subject& subject, const Certificate& c, Cer
   const verification::Query question = make_query(runner, c.property, c.box);
   if (question.kept_class != c.kept_class)
     return check.changed.push_back(
-        fmt::format("the class of the box's centre is {}, and was {}", question.kept_class, c.kept_class));
+        fmt::format("the class of the box's centre is {}, expected {}", question.kept_class, c.kept_class));
   Again again(net, question, c.tree);
   const std::string wrong = again.run();
   check.boxes = again.boxes;
   if (!wrong.empty()) return check.changed.push_back(wrong);
   if (!(again.margin >= c.margin))
-    check.changed.push_back(fmt::format("the margin is {}, and {} is claimed", again.margin, c.margin));
+    check.changed.push_back(fmt::format("the margin is {}, but the certificate claims {}", again.margin, c.margin));
   if (c.low.size() != again.hull.lo.size() || c.high.size() != again.hull.hi.size())
-    return check.changed.push_back("the bounds are those of another number of outputs");
+    return check.changed.push_back("the bounds are for another number of outputs");
   for (std::size_t i = 0; i < c.low.size(); ++i)
     if (!(again.hull.lo[i] >= c.low[i] && again.hull.hi[i] <= c.high[i]))
-      check.changed.push_back(fmt::format("output {} is bounded by {} and {}, and {} and {} are claimed", i,
+      check.changed.push_back(fmt::format("output {} is bounded by {} and {}, but the certificate claims {} and {}", i,
                                           again.hull.lo[i], again.hull.hi[i], c.low[i], c.high[i]));
 }
 
@@ -136,9 +137,9 @@ void prove_again(const verification::Subject& subject, const Certificate& c, Cer
 
 std::string to_string(const CertificateCheck& check) {
   if (check.holds)
-    return fmt::format("holds: {} {} proven again in {:.3g} s", check.boxes, check.boxes == 1 ? "box" : "boxes",
+    return fmt::format("valid: {} {} proven again in {:.3g} s", check.boxes, check.boxes == 1 ? "box" : "boxes",
                        check.seconds);
-  std::string out = "void:";
+  std::string out = "invalid:";
   for (const std::string& what : check.changed) out += "\n  " + what;
   return out;
 }
@@ -152,7 +153,7 @@ Certificate certificate_of_subject(const Subject& subject, const Proof& proof) {
          .with = {{"property", to_string(proof.property)}, {"verdict", std::string(verdict_name(proof.verdict))}},
          .wrong = what});
   };
-  if (proof.verdict != Verdict::proven) wrong("there is a certificate only of what is proven");
+  if (proof.verdict != Verdict::proven) wrong("only proven properties have certificates");
   Certificate c{.library = TESSERA_VERSION,
                 .device = to_string(subject.device),
                 .layers = text_of(subject.layers),
@@ -166,13 +167,13 @@ Certificate certificate_of_subject(const Subject& subject, const Proof& proof) {
                 .margin = proof.margin,
                 .tree = proof.tree,
                 .edited = {}};
-  // Another machine's exp may differ in its last place.
+  // exp may differ in the last bit on another machine.
   const auto slack = [](double v) { return 1e-9 * (1 + std::abs(v)); };
   for (double& v : c.low) v -= slack(v);
   for (double& v : c.high) v += slack(v);
   c.margin = std::max(0.0, c.margin - slack(c.margin));
   if (const CertificateCheck check = check_subject(subject, c); !check.holds)
-    wrong("the proof is not of the model as it is now: " + fmt::format("{}", fmt::join(check.changed, "; ")));
+    wrong("the proof does not hold for the current model: " + fmt::format("{}", fmt::join(check.changed, "; ")));
   return c;
 }
 
@@ -180,14 +181,13 @@ CertificateCheck check_subject(const Subject& subject, const Certificate& c) {
   const auto start = std::chrono::steady_clock::now();
   CertificateCheck check;
   for (const std::string& part : c.edited)
-    check.changed.push_back(fmt::format("the certificate's \"{}\" was edited: its hash is another", part));
-  if (c.batch < 1)
-    check.changed.push_back(fmt::format("the batch is {}, and a batch has at least one sample", c.batch));
+    check.changed.push_back(fmt::format("the certificate's \"{}\" was edited: its hash differs", part));
+  if (c.batch < 1) check.changed.push_back(fmt::format("the batch is {}, and must be at least 1", c.batch));
   compare_layers(Json::parse(text_of(subject.layers)), Json::parse(c.layers), check.changed);
   compare_arrays(digests_of(subject.layers), c.arrays, check.changed);
   if (check.changed.empty()) try {
       prove_again(subject, c, check);
-    } catch (const Error& e) {  // the box is of another shape, say
+    } catch (const Error& e) {  // for example, the box has another shape
       check.changed.push_back(e.what());
     }
   check.holds = check.changed.empty();
@@ -202,7 +202,7 @@ void save_certificate(const Certificate& c, const std::string& path) {
   Json file = {{"kind", kind}, {"format", this_format}};
   for (const auto& [name, part] : parts.items()) file[name] = part;
   for (const auto& [name, part] : parts.items()) file["hashes"][name] = sha256(part.dump());
-  // One line for each part: a diff shows which is another.
+  // One line per part, so that a diff shows which one changed.
   std::string text = "{\n";
   for (const auto& [name, part] : file.items())
     text += Json(name).dump() + ": " + part.dump() + (name == "hashes" ? "\n" : ",\n");
@@ -219,12 +219,12 @@ Certificate load_certificate(const std::string& path) {
   input_file.read(0, std::as_writable_bytes(std::span(text)));
   try {
     const Json file = Json::parse(text);
-    if (file.value("kind", "") != kind) bad("it is no certificate of this library");
+    if (file.value("kind", "") != kind) bad("this is not a certificate of this library");
     if (file.at("format").get<std::int64_t>() != this_format)
-      bad(fmt::format("its format is {}, and this version knows {}", file.at("format").dump(), this_format));
+      bad(fmt::format("its format is {}; this version supports {}", file.at("format").dump(), this_format));
     c.library = file.at("library").get<std::string>();
     c.device = file.at("device").get<std::string>();
-    if (!file.at("layers").is_array()) bad("its layers are no list");
+    if (!file.at("layers").is_array()) bad("its layers are not a list");
     c.layers = file.at("layers").dump();
     for (const auto& [name, a] : file.at("arrays").items())
       c.arrays[name] = {a.at("dtype").get<std::string>(), a.at("shape").get<Shape>(),
@@ -242,14 +242,14 @@ Certificate load_certificate(const std::string& path) {
     c.tree = file.at("splits").get<std::vector<std::int32_t>>();
     const Json parts = parts_of_file(c), &hashes = file.at("hashes");
     for (const auto& [name, part] : parts.items()) {
-      // As it stands there, and as it was read: numbers that say more than a float are edited, too.
+      // Hashes both the text and the parsed value, which detects numbers edited beyond float precision.
       const std::string hash = hashes.value(name, "");
       if (hash != sha256(file.at(name).dump()) || hash != sha256(part.dump())) c.edited.push_back(name);
     }
     for (const auto& [name, part] : file.items())
       if (!parts.contains(name) && name != "kind" && name != "format" && name != "hashes") c.edited.push_back(name);
   } catch (const nlohmann::json::exception& e) {
-    bad(std::string("it is not what save_certificate writes: ") + e.what());
+    bad(std::string("it was not written by save_certificate: ") + e.what());
   } catch (const ArgumentError& e) {
     bad(e.what());
   } catch (const ShapeError& e) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Proofs in files: what was proven of which model, in a form that is proven again without a search.
+// Certificates: proofs in files, which can be checked again without a search.
 #pragma once
 
 #include <map>
@@ -10,57 +10,58 @@
 
 namespace tessera {
 
-/// What stands in the file of a certificate: JSON, with a SHA-256 of each part, so that it is known which was edited.
+/// The contents of a certificate file: JSON with a SHA-256 hash of each part, to detect which one was edited.
 struct Certificate {
-  std::string library;  ///< the version that wrote it; any version that reads the format checks it
-  std::string device;   ///< "cpu:0", where the model was; it is checked on any device
+  std::string library;  ///< the version that wrote it; any version that supports the format can check it
+  std::string device;   ///< the model's device, "cpu:0"; can be checked on any device
   std::string layers;   ///< describe(model)
   std::map<std::string, verification::ArrayDigest> arrays;  ///< The model's arrays, by path, as hashes.
-  Property property;                                      ///< What was proven.
-  InputBox box;                                           ///< The inputs for which it was proven.
-  std::int64_t batch = 1;                                 ///< samples of a call, at most (ProveOptions)
-  std::int64_t kept_class = -1;                           ///< The class that `robust` keeps.
-  std::vector<double> low, high;                          ///< bounds of the outputs, a little outward of the proof's
-  double margin = 0;                                      ///< The margin that the proof left.
-  std::vector<std::int32_t> tree;                         ///< Proof::tree
-  std::vector<std::string> edited;                        ///< parts of the file whose hash is not theirs
+  Property property;                                        ///< The proven property.
+  InputBox box;                                             ///< The inputs that it was proven for.
+  std::int64_t batch = 1;                                   ///< most samples per call (ProveOptions)
+  std::int64_t kept_class = -1;                             ///< The class that `robust` proves constant.
+  std::vector<double> low, high;                            ///< bounds of the outputs, slightly wider than the proof's
+  double margin = 0;                                        ///< The margin of the proof.
+  std::vector<std::int32_t> tree;                           ///< Proof::tree
+  std::vector<std::string> edited;                          ///< parts of the file that do not match their hash
 };
 
 /// The result of check_certificate.
 struct CertificateCheck {
   bool holds = false;  ///< True if the proof holds for this model.
-  /// What no longer fits: "array 0.weight has other elements", "the property was edited in the file".
+  /// Differences: "array 0.weight has different elements", "the property was edited in the file".
   std::vector<std::string> changed;
   std::uint64_t boxes = 0;  ///< proven again
   double seconds = 0;       ///< How long it took.
 };
-std::string to_string(const CertificateCheck& check);  ///< Lines for people: whether it holds, and what changed.
+/// Human-readable lines: whether the certificate is valid, and what changed.
+std::string to_string(const CertificateCheck& check);
 
 namespace verification {
-/// The certificate of a proof; certify() for models.
+/// Creates the certificate of a proof; called by certificate_of().
 Certificate certificate_of_subject(const Subject& subject, const Proof& proof);
-/// Proves the certificate's property again; check_certificate() for models.
+/// Proves the certificate's property again; called by check_certificate().
 CertificateCheck check_subject(const Subject& subject, const Certificate& certificate);
 }  // namespace verification
 
-/// Of a model and what prove said of it. It is proven once more, by the parts of that proof: ArgumentError if nothing
-/// was proven, or they do not prove it of the model as it is now.
+/// Creates a certificate for a proof of a model, after checking the proof again with its recorded splits. Throws
+/// ArgumentError if nothing was proven, or if the proof does not hold for the current model.
 template <class Model>
 Certificate certificate_of(const Model& model, const Proof& proof) {
   return verification::certificate_of_subject(verification::subject_of(model), proof);
 }
-/// Whether the model is the one that the certificate is about (layers, each array), the file was not edited, and this
-/// version of the library finds the bounds again: for each part of the box, by the means noted there. The claim is
-/// about the device that the model is on now.
+/// Checks that the model is the certificate's (layers and each array), that the file was not edited, and that this
+/// version of the library can prove the bounds again, for each recorded part of the box by the recorded method. The
+/// result is about the device that the model is on now.
 template <class Model>
 CertificateCheck check_certificate(const Model& model, const Certificate& certificate) {
   return verification::check_subject(verification::subject_of(model), certificate);
 }
 
-/// In one step, whatever ends the program: the old file, or the new one. Errors of save_npy.
+/// Writes a certificate; the file is replaced atomically. Throws the errors of save_npy.
 void save_certificate(const Certificate& certificate, const std::string& path);
-/// Errors of InputFile; FormatError: the file is no certificate. Whatever was edited in it is told by
-/// check_certificate.
+/// Reads a certificate. Throws the errors of InputFile, and FormatError if the file is not a certificate. Edits are
+/// reported by check_certificate.
 Certificate load_certificate(const std::string& path);
 
 }  // namespace tessera

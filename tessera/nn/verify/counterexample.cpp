@@ -25,7 +25,7 @@ Counterexample pair_of(const Runner& runner, const Sample& x, const Sample& othe
           output_of(runner.outputs(other), in.device()), std::move(what)};
 }
 
-/// What is wrong with the outputs of two inputs by `monotone` or `lipschitz`; empty: nothing.
+/// How the outputs of two inputs violate `monotone` or `lipschitz`; empty if they do not.
 std::string wrong_with_pair(const Property& p, const Sample& x, const Sample& other, const std::vector<float>& y,
                             const std::vector<float>& other_y) {
   const double away = distance(Norm::infinity, x.data(), other.data(), static_cast<std::int64_t>(x.size()));
@@ -40,7 +40,8 @@ std::string wrong_with_pair(const Property& p, const Sample& x, const Sample& ot
   return {};
 }
 
-/// Each sample with a change of its own: of input `p.input` to another sample's value, or of all within the radius.
+/// Each sample changed in its own way: input `p.input` set to another sample's value, or all inputs changed within the
+/// radius.
 Sample changed(const Property& p, const Sample& x, std::size_t size, std::mt19937_64& random) {
   Sample out = x;
   std::uniform_real_distribution<double> part(-1, 1);
@@ -136,7 +137,7 @@ class Samples {
       if (holds.shape() != Shape{in.shape(0)})
         fail<ShapeError>({.operation = "find_counterexample",
                           .with = {{"predicate", p_.name}, {"gave", to_string(holds.shape())}},
-                          .wrong = "a predicate gives one truth for each sample, (batch,)"});
+                          .wrong = "a predicate must return one truth value per sample, (batch,)"});
       const std::vector<float> all = holds.astype(DType::f32).to_vector<float>();
       at = static_cast<std::size_t>(std::ranges::find(all, 0.0f) - all.begin());
       return at < all.size();
@@ -145,7 +146,7 @@ class Samples {
     if (!broken(runner_.batch(x), at)) return std::nullopt;
     const Array alone = runner_.batch(one(x, at));
     if (std::size_t first = 0; !broken(alone, first)) return std::nullopt;
-    return Counterexample{alone, runner_.run(alone).eval(), {}, {}, "the predicate " + p_.name + " does not hold"};
+    return Counterexample{alone, runner_.run(alone).eval(), {}, {}, "the predicate " + p_.name + " is violated"};
   }
 
   const Runner& runner_;
@@ -177,7 +178,7 @@ std::optional<Counterexample> confirmed_pair(const Runner& runner, const Propert
   Sample other = x;
   if (distance(property.norm, near.data(), x.data(), size) > property.radius) return std::nullopt;
   if (class_at(runner, near) == class_at(runner, other)) {
-    other = near, near = centre;  // both in the box: halve what lies between
+    other = near, near = centre;  // both in the box: bisect between them
     const std::int64_t kept = class_at(runner, near);
     if (kept == class_at(runner, other)) return std::nullopt;
     for (int i = 0; i < 200 && distance(property.norm, near.data(), other.data(), size) > property.radius; ++i) {
@@ -200,16 +201,16 @@ std::optional<Counterexample> search_subject(const Subject& subject, const Prope
                          .wrong = what,
                          .remedy = remedy});
   };
-  if (training() != nullptr) wrong("properties are of inference, and this is a Training scope");
-  if (data.rank() < 1 || data.size() == 0) wrong("data is a batch of samples, (batch, ...), and there is none");
+  if (training() != nullptr) wrong("properties are about inference, and this is a Training scope");
+  if (data.rank() < 1 || data.size() == 0) wrong("data must be a non-empty batch of samples, (batch, ...)");
   const Shape sample(data.shape().begin() + 1, data.shape().end());
   if (property.kind == Property::Kind::monotone && property.input >= element_count(sample))
-    wrong("a sample has no such input");
+    wrong("a sample has no input with this index");
   const Runner runner(subject, sample);
   if (property.kind == Property::Kind::inequality) {
     const auto first = data.slice(0, 0, 1).to(Device{}).astype(DType::f32).to_vector<float>();
     if (runner.outputs(first).size() != property.coefficients.size())
-      wrong("the inequality has not one coefficient for each output");
+      wrong("the inequality needs one coefficient for each output");
   }
   return Samples(runner, property, data, seed).search();
 }

@@ -10,7 +10,7 @@ namespace tessera::verification {
 
 namespace {
 
-/// Of the host's functions and the arithmetic around them, relative and absolute: some units in the last place of f64.
+/// Error of the host's functions and the arithmetic around them, relative and absolute: some f64 ulps.
 constexpr double host = 1e-14;
 
 /// The largest |f''|: of tanh 4 / (3 sqrt 3), of sigmoid 1 / (6 sqrt 3), of silu 1/2 and of gelu sqrt(2 / pi), at 0.
@@ -22,7 +22,7 @@ double bend(CurveKind kind) {
     default: return 0.7979;
   }
 }
-/// Where silu and gelu turn from falling to rising.
+/// Where silu and gelu have their minimum.
 double turn(CurveKind kind) { return kind == CurveKind::silu ? -1.2784645427610738 : -0.7517915246935645; }
 bool piecewise(CurveKind kind) { return kind == CurveKind::relu || kind == CurveKind::leaky; }
 
@@ -30,8 +30,8 @@ Lines lines_of_pieces(Curve c, Interval x) {
   const double left = c.kind == CurveKind::relu ? 0 : c.slope;
   if (x.lo >= 0) return {1, 0, 1, 0};
   if (x.hi <= 0) return {left, 0, left, 0};
-  // Between the two pieces f is convex (concave where the left one is steeper): the chord is on one side, and any slope
-  // between the two on the other.
+  // Between the two pieces f is convex (concave if the left one is steeper): the chord bounds one side, and any slope
+  // between the two bounds the other.
   const double chord = (x.hi - left * x.lo) / (x.hi - x.lo);
   const double near = x.hi > -x.lo ? 1 : left;
   const double slack = host * (std::abs(left * x.lo) + x.hi + std::abs(chord) * (x.hi - x.lo));
@@ -64,7 +64,7 @@ Interval range(Curve c, Interval x) {
   }
   const double slack = host * (1 + std::max(std::abs(a), std::abs(b)));
   out.lo -= slack, out.hi += slack;
-  // Roundings past a bound that the function keeps to.
+  // Removes rounding beyond the function's range.
   if (c.kind == CurveKind::tanh) out = {std::max(out.lo, -1.0), std::min(out.hi, 1.0)};
   if (c.kind == CurveKind::sigmoid) out = {std::max(out.lo, 0.0), std::min(out.hi, 1.0)};
   return out;
@@ -80,8 +80,8 @@ Lines lines(Curve c, Interval x) {
     const Interval flat = range(c, x);
     return {0, flat.lo, 0, flat.hi};
   }
-  // Between neighbours of a grid, f(x) - slope x is within bend h^2 / 8 of the chord, whatever the slope: its extremes
-  // over the grid, and that, bound it.
+  // Between neighbouring grid points, f(x) - slope x is within bend h^2 / 8 of the chord for any slope: its extremes on
+  // the grid plus that are bounds.
   std::array<double, pieces + 1> at, f;
   for (int i = 0; i <= pieces; ++i) at[i] = i == pieces ? x.hi : x.lo + width * i / pieces, f[i] = value(c, at[i]);
   const double h = width / pieces * (1 + 1e-6), slack = bend(c.kind) * h * h / 8 + host * (1 + far) * 4;
@@ -119,15 +119,16 @@ double device_error(Curve c, Interval x) {
   const Interval y = range(c, x);
   const double most_x = std::max(std::abs(x.lo), std::abs(x.hi)), most_y = std::max(std::abs(y.lo), std::abs(y.hi));
   switch (c.kind) {
-    case CurveKind::relu: return x.hi > 0 ? smallest32 : 0;  // exact, but for what is flushed
+    case CurveKind::relu: return x.hi > 0 ? smallest32 : 0;  // exact, except for flushing to zero
     case CurveKind::leaky: return x.lo < 0 ? ulp32 * std::abs(c.slope * x.lo) + 2 * smallest32 : smallest32;
     case CurveKind::tanh: return (tanh_ulp + 0.5) * ulp32 * most_y + smallest32;
-    // exp, an addition and a division, all relative.
+    // exp, an addition and a division, all relative errors.
     case CurveKind::sigmoid: return (exp_ulp + 1 + divide_ulp + 1) * ulp32 * most_y + 2 * smallest32;
-    // As sigmoid. Where exp(-x) overflows it gives 0: there |f| is below 2^-121. Division may be by way of 1 / y, which
-    // may be flushed: |x| 2^-126.
+    // As sigmoid. If exp(-x) overflows, the result is 0, where |f| is below 2^-121. Division may be computed by 1 / y,
+    // which may be flushed: |x| 2^-126.
     case CurveKind::silu: return (exp_ulp + 1 + divide_ulp + 2) * ulp32 * most_y + 0x1p-120 + smallest32 * (2 + most_x);
-    // The argument's rounding moves erf by less than a unit; 1 + erf cancels, so its error is absolute; half of |x|.
+    // The argument's rounding moves erf by less than an ulp; 1 + erf cancels, so its error is absolute, times half of
+    // |x|.
     default: return (erf_ulp + 3) * ulp32 * 0.5 * most_x + ulp32 * most_y + smallest32 * (2 + most_x);
   }
 }

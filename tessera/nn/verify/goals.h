@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What must be bounded from below for a property to hold. Internal.
+// Lower bounds that imply a property. Internal.
 #pragma once
 
 #include <string>
@@ -10,32 +10,33 @@
 
 namespace tessera::verification {
 
-/// Outputs times coefficients, in sum, are `at_least` this much; `above`: more.
+/// The sum of outputs times coefficients is at least `at_least`; with `above`, greater.
 struct Goal {
   std::vector<std::pair<std::int64_t, double>> terms;
   double at_least = 0;
   bool above = false;
-  bool whole_sum = false;  ///< of all outputs, each times 1 or each times -1
+  bool whole_sum = false;  ///< of all outputs, all times 1 or all times -1
 
   double margin(double bound) const { return bound - at_least; }
   bool met(double bound) const { return above ? bound > at_least : bound >= at_least; }
 };
-/// Of a model of so many outputs; none for `finite`, which bounds of any size decide. `kept_class`: of robust.
+/// Goals for a model with this number of outputs; none for `finite`, which any finite bounds prove. `kept_class`: for
+/// robust.
 std::vector<Goal> goals_of(const Property& property, std::int64_t outputs, std::int64_t kept_class);
-/// Whether the kind of property is one that goals decide.
+/// Whether this kind of property is decided by goals.
 bool has_goals(const Property& property);
 
-/// What a part of the box comes to.
+/// Result for a part of the box.
 struct Decision {
   bool decided = false;
   bool by_lines = false;
-  double margin = 0;                   ///< the least over the goals; -infinity without bounds
-  std::size_t worst = 0;               ///< the goal
-  std::vector<double> direction = {};  ///< of each input, how much the worst goal's bound falls with it
-  Analysis::Bounds output = {};        ///< what the outputs are within
+  double margin = 0;                   ///< minimum over the goals; -infinity without bounds
+  std::size_t worst = 0;               ///< index of the goal
+  std::vector<double> direction = {};  ///< for each input, how much the worst goal's bound changes with it
+  Analysis::Bounds output = {};        ///< bounds of the outputs
   std::string why = {};
 };
-/// By intervals, and then, if they do not decide and `lines` says so, by linear bounds.
+/// Uses interval bounds and, if they do not decide and `lines` is true, linear bounds.
 Decision decide(Analysis& analysis, const Network& net, const Region& region, const std::vector<Goal>& goals,
                 bool lines);
 

@@ -29,7 +29,7 @@ InputBox InputBox::around(const Array& sample, double radius) {
   if (!(radius >= 0 && radius < 1e30))
     fail<ArgumentError>({.operation = "InputBox::around",
                          .with = {{"radius", fmt::format("{}", radius)}},
-                         .wrong = "a radius is a number from 0"});
+                         .wrong = "a radius must be a number of at least 0"});
   using verification::round_outward;
   InputBox box{sample.shape(), sample.astype(DType::f32).to_vector<float>(), {}};
   box.high = box.low;
@@ -48,14 +48,14 @@ void InputBox::check() const {
                       .with = {{"shape", to_string(shape)},
                                {"low", std::to_string(low.size())},
                                {"high", std::to_string(high.size())}},
-                      .wrong = "there is not one bound of each kind for each number of an input"});
+                      .wrong = "the number of lower or upper bounds differs from the number of elements of an input"});
   for (std::size_t i = 0; i < n; ++i)
     if (!std::isfinite(low[i]) || !std::isfinite(high[i]) || low[i] > high[i])
       fail<ArgumentError>({.operation = "InputBox",
                            .with = {{"input", std::to_string(i)},
                                     {"low", fmt::format("{}", low[i])},
                                     {"high", fmt::format("{}", high[i])}},
-                           .wrong = "the bounds are not finite numbers, the lower one first"});
+                           .wrong = "bounds must be finite, and the lower ones must not exceed the upper ones"});
 }
 bool InputBox::holds(const float* input) const {
   for (std::size_t i = 0; i < low.size(); ++i)
@@ -66,7 +66,7 @@ std::string to_string(const InputBox& box) {
   const auto [low, low_most] = std::ranges::minmax(box.low);
   const auto [high_least, high] = std::ranges::minmax(box.high);
   if (low == low_most && high_least == high) return fmt::format("{} from {} to {}", to_string(box.shape), low, high);
-  return fmt::format("{} within {} to {}, each with bounds of its own", to_string(box.shape), low, high);
+  return fmt::format("{} within {} to {}, with separate bounds for each element", to_string(box.shape), low, high);
 }
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bounds by intervals.
+// Interval bounds.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,8 +12,8 @@ namespace tessera::verification {
 
 namespace {
 
-/// Whether every term of a row is at least 0 (`sign` 1), or at most 0 (-1). Then so is their sum, however it is rounded
-/// and whatever is flushed.
+/// Whether every term of a row is at least 0 (`sign` 1), or at most 0 (-1). Then so is their sum, regardless of
+/// rounding and flushing.
 bool terms_have_sign(const Linear& m, std::size_t r, const Analysis::Bounds& x, double sign) {
   if (m.bias[r] * sign < 0) return false;
   for (std::size_t i = m.first[r]; i < m.first[r + 1]; ++i)
@@ -37,7 +37,7 @@ bool Analysis::intervals(const Region& region) {
   return true;
 }
 
-/// Node n from what it is given. Bounds that it has already, from the same region, are kept where they are tighter.
+/// Computes the bounds of node n from its inputs'. Earlier bounds for the same region are kept where they are tighter.
 bool Analysis::forward(std::size_t n) {
   const Node& node = net_.nodes[n];
   const Bounds& x = nodes_[static_cast<std::size_t>(node.from)].bounds;
@@ -68,9 +68,9 @@ bool Analysis::forward(std::size_t n) {
         const Interval in{x.lo[i], x.hi[i]}, out = range(node.curve, in);
         to.error[i] = device_error(node.curve, in);
         lo[i] = out.lo - to.error[i] * (1 + host64), hi[i] = out.hi + to.error[i] * (1 + host64);
-        // Neither relu nor sigmoid gives a number below 0, whatever is rounded or flushed.
+        // Neither relu nor sigmoid returns a number below 0, regardless of rounding and flushing.
         if (node.curve.kind == CurveKind::relu || node.curve.kind == CurveKind::sigmoid) lo[i] = std::max(lo[i], 0.0);
-        // A gelu's or a silu's parts are as large as its argument.
+        // Intermediate results of gelu and silu are as large as the argument.
         overflows |= !(largest_of(lo[i], hi[i]) < largest32 && largest_of(in.lo, in.hi) < largest32 / 4);
       }
       break;
@@ -93,7 +93,7 @@ bool Analysis::forward(std::size_t n) {
         for (std::size_t m = node.first[i]; m < node.first[i + 1]; ++m)
           lo[i] = std::max(lo[i], x.lo[node.members[m]]), hi[i] = std::max(hi[i], x.hi[node.members[m]]);
         to.error[i] = smallest32;
-        // What is flushed becomes 0, not a number on the other side of it.
+        // Flushing gives 0, never a number of opposite sign.
         lo[i] = lo[i] >= 0 ? std::max(lo[i] - smallest32, 0.0) : lo[i] - smallest32;
         hi[i] = hi[i] <= 0 ? std::min(hi[i] + smallest32, 0.0) : hi[i] + smallest32;
       }
@@ -106,12 +106,12 @@ bool Analysis::forward(std::size_t n) {
     case Node::Kind::input: break;
   }
   if (overflows) {
-    why_ = fmt::format("numbers within layer {} may be larger than f32 holds", node.path);
+    why_ = fmt::format("numbers within layer {} may overflow f32", node.path);
     return false;
   }
   for (std::size_t i = 0; i < before.lo.size(); ++i)
     lo[i] = std::max(lo[i], before.lo[i]), hi[i] = std::min(hi[i], before.hi[i]);
-  // What is bounded by nothing, or by a NaN, is not bounded.
+  // Unbounded or NaN elements.
   for (std::size_t i = 0; i < size; ++i)
     if (!(lo[i] <= hi[i])) {
       why_ = fmt::format("no bounds of layer {}", node.path);
@@ -157,7 +157,7 @@ bool Analysis::forward_linear(const Node& node, const Bounds& x, State& to) {
     }
     reach = (reach + std::abs(m.bias[r])) * (1 + host);
     to.reach[r] = reach;
-    // Each product and sum may be flushed, and each operand.
+    // Each product, sum and operand may be flushed.
     to.error[r] = rounding * reach + (1 + rounding) * smallest32 * (2 * n + 4 + m.absolute[r] + n * all_far);
     const double slack = to.error[r] + host * reach;
     double &lo = to.bounds.lo[r], &hi = to.bounds.hi[r];
@@ -169,8 +169,8 @@ bool Analysis::forward_linear(const Node& node, const Bounds& x, State& to) {
   return fits;
 }
 
-// p_i = exp(x_i - top) / sum of exp(x_j - top). exp is of a rounded difference: beyond -88 it is flushed, so that is
-// at most 88 u relative.
+// p_i = exp(x_i - top) / sum of exp(x_j - top). exp's argument is a rounded difference; below -88 the result is
+// flushed, so that the relative error is at most 88 u.
 struct SoftmaxErrors {
   double relative, absolute;
 };
@@ -199,7 +199,7 @@ void Analysis::forward_softmax(const Node& node, const Bounds& x, State& to) {
       }
       const double host = static_cast<double>(node.count + 8) * 1e-14;
       to.bounds.lo[at(i)] = std::max(0.0, 1 / most * (1 - relative - host) - absolute);
-      // No term is above the sum, in any order of adding numbers from 0 up.
+      // No term exceeds the computed sum, in any order of adding non-negative numbers.
       to.bounds.hi[at(i)] =
           std::min(1 + (2 * exp_ulp + divide_ulp + 4) * ulp32, 1 / least * (1 + relative + host) + absolute);
     }
@@ -211,14 +211,14 @@ std::vector<double> Analysis::lower_by_intervals(int node, const Rows& rows) con
   std::vector<double> out(static_cast<std::size_t>(rows.count));
   for (std::int64_t r = 0; r < rows.count; ++r) {
     double sum = 0, magnitude = 0, terms = 0;
-    bool exact = true;  // one number, at most with another sign
+    bool exact = true;  // one number, possibly negated
     const double* a = rows.row(r);
     for (std::int64_t i = 0; i < rows.columns; ++i) {
       const auto at = static_cast<std::size_t>(i);
       const double bound = a[i] > 0 ? x.lo[at] : x.hi[at];
       if (a[i] == 0 || bound == 0) continue;
       sum += a[i] * bound;
-      // A product below the smallest normal number is rounded by as much as that number would be.
+      // The rounding error of a product below the smallest normal number is that of the smallest normal number.
       magnitude += std::max(std::abs(a[i] * bound), std::numeric_limits<double>::min());
       exact = ++terms == 1 && std::abs(a[i]) == 1;
     }

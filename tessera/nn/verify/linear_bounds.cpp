@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bounds by lines that are taken back from node to node.
+// Linear bounds, propagated backward from node to node.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -18,7 +18,7 @@ Rows zeros(std::int64_t count, std::int64_t columns) {
 
 }  // namespace
 
-/// Minus the unit row of each, and the unit row, so that what comes out are both bounds.
+/// For each element the negated unit row and the unit row, which give both of its bounds.
 void Analysis::tighten(int node, const std::vector<std::int64_t>& which) {
   State& state = nodes_[static_cast<std::size_t>(node)];
   for (std::size_t begin = 0; begin < which.size() && !asked_to_stop(); begin += rows_at_once / 2) {
@@ -37,7 +37,7 @@ void Analysis::tighten(int node, const std::vector<std::int64_t>& which) {
   }
 }
 
-/// Of what the node `user` is given, the numbers whose bounds shape what it does.
+/// Elements of the input of node `user` whose bounds affect its relaxation.
 std::vector<std::int64_t> Analysis::worth_tightening(const Node& user) const {
   std::vector<std::int64_t> out;
   if (user.kind != Node::Kind::curve && user.kind != Node::Kind::largest && user.kind != Node::Kind::softmax)
@@ -52,7 +52,7 @@ std::vector<std::int64_t> Analysis::worth_tightening(const Node& user) const {
 bool Analysis::linear() {
   for (std::size_t n = 1; n < net_.nodes.size(); ++n) {
     const Node& node = net_.nodes[n];
-    // The first layer's numbers are functions of the box itself: intervals are as good. Of a ball they are not.
+    // The first layer's elements are linear functions of the box, for which intervals are as tight. Not for a ball.
     const bool first = node.from == 0 || net_.nodes[static_cast<std::size_t>(node.from)].from == 0;
     if (!first || ball_ != nullptr) tighten(node.from, worth_tightening(node));
     if (!forward(n)) return false;
@@ -99,7 +99,7 @@ std::vector<double> Analysis::lower(int target, const Rows& rows, Rows* to_input
               for (std::uint32_t k = 0; k < run.count; ++k) column[k] += w * weights[k];
             }
             sum += w * l.bias[at] - much * state.error[at];
-            // The new coefficients are sums of up to size + 1 rounded products, of what lies within `reach`.
+            // The new coefficients are sums of up to size + 1 rounded products of values within `reach`.
             size += much * (state.reach[at] + state.error[at]);
             break;
           }
@@ -121,7 +121,7 @@ std::vector<double> Analysis::lower(int target, const Rows& rows, Rows* to_input
             size += much * (state.reach[at] + state.error[at]);
             break;
           case Node::Kind::largest: {
-            // At least any of its members; at most the largest bound, or the member that is above all others.
+            // Lower bound: any member; upper bound: the largest bound, or the member that exceeds all others.
             std::uint32_t best = node.members[node.first[at]];
             for (std::size_t i = node.first[at]; i < node.first[at + 1]; ++i)
               if (x.lo[node.members[i]] > x.lo[best]) best = node.members[i];
@@ -153,8 +153,8 @@ std::vector<double> Analysis::lower(int target, const Rows& rows, Rows* to_input
   Rows& input = for_node(0);
   to_the_input(input, constant, magnitude);
   terms += 2 * static_cast<double>(input.columns);
-  // A path from the target to the input passes through as many roundings as there are nodes; each is of numbers within
-  // the magnitude, and sums have `terms` of them.
+  // A path from the target to the input has as many roundings as there are nodes; each is relative to the magnitude,
+  // and sums have `terms` terms.
   const double host = (terms + 8 * static_cast<double>(net_.nodes.size())) * host64;
   for (std::size_t r = 0; r < constant.size(); ++r) {
     constant[r] -= magnitude[r] * host;
@@ -164,7 +164,7 @@ std::vector<double> Analysis::lower(int target, const Rows& rows, Rows* to_input
   return constant;
 }
 
-/// The least that the rows come to over the inputs: of the box, and of the ball, whichever is more.
+/// The larger of the rows' minima over the box and over the ball.
 void Analysis::to_the_input(const Rows& a, std::vector<double>& constant, std::vector<double>& magnitude) const {
   for (std::int64_t r = 0; r < a.count; ++r) {
     const double* row = a.row(r);
@@ -175,7 +175,7 @@ void Analysis::to_the_input(const Rows& a, std::vector<double>& constant, std::v
       size += std::abs(row[i]) * largest_of(region_.lo[at], region_.hi[at]);
     }
     if (ball_ != nullptr && ball_->norm != Norm::infinity) {
-      // Of a point of its box, less the radius times the dual norm.
+      // Minimum over the ball's box, minus the radius times the dual norm.
       double centre = 0, squares = 0, most = 0, ball_size = 0;
       for (std::int64_t i = 0; i < a.columns; ++i) {
         const auto at = static_cast<std::size_t>(i);

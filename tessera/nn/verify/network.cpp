@@ -37,10 +37,10 @@ class Builder {
 
  private:
   void refuse(const std::string& why) { net_.unknown = fmt::format("layer {} ({}): {}", path_, kind_, why); }
-  void compiled() { refuse("it is folded, as in a compiled model: prove the model that was compiled"); }
+  void compiled() { refuse("it is folded, as in a compiled model: prove the original model"); }
   [[noreturn]] void misfit(const std::string& takes) {
     fail<ShapeError>({.operation = "prove",
-                      .with = {{"layer", path_}, {"kind", kind_}, {"a sample that comes", to_string(shape_)}},
+                      .with = {{"layer", path_}, {"kind", kind_}, {"a sample with ", to_string(shape_)}},
                       .wrong = "the layer takes " + takes});
   }
   std::int64_t size() const { return element_count(shape_); }
@@ -49,13 +49,13 @@ class Builder {
     node.from = node.from < 0 ? here() : node.from;
     node.path = path_;
     if (node.size == 0) node.size = size();
-    if (node.size > most_elements) refuse("a sample has more than 2^24 numbers here");
+    if (node.size > most_elements) refuse("a sample has more than 2^24 elements here");
     return net_.nodes.emplace_back(std::move(node));
   }
   bool fits(const ModelArray& part) {
     if (part.empty()) return true;
     if (part.dtype() == DType::f32) return true;
-    refuse(fmt::format("its arrays are {}, and bounds are those of f32", dtype_name(part.dtype())));
+    refuse(fmt::format("its arrays are {}, and bounds need f32", dtype_name(part.dtype())));
     return false;
   }
   void curve(CurveKind kind, double slope = 0) {
@@ -76,7 +76,7 @@ class Builder {
       }
       m.absolute[r] = sum * (1 + 1e-9);
       m.terms = std::max(m.terms, terms);
-      if (!std::isfinite(sum) || !std::isfinite(m.bias[r])) return refuse("it holds numbers that are not finite");
+      if (!std::isfinite(sum) || !std::isfinite(m.bias[r])) return refuse("it contains non-finite numbers");
     }
     const std::int64_t rows = m.rows;
     push({.kind = Node::Kind::linear, .size = rows, .linear = std::make_shared<Linear>(std::move(m))});
@@ -84,13 +84,13 @@ class Builder {
 
   void one(const Dense& l) {
     if (l.folded != Activation::none || !l.sparse.empty()) return compiled();
-    if (!l.packed.empty()) return refuse("its weight is in blocks of 8 bits (q8_0), and bounds are those of f32");
+    if (!l.packed.empty()) return refuse("its weight has 8-bit blocks (q8_0), and bounds need f32");
     if (l.weight.empty()) return refuse("the model was not set up");
     if (!fits(l.weight) || !fits(l.bias)) return;
     const std::int64_t out = l.weight.shape(0), in = l.weight.shape(1);
     if (shape_.empty() || shape_.back() != in) misfit(std::to_string(in) + " numbers in its last extent");
     const std::int64_t before = in == 0 ? 0 : size() / in;
-    if (before * out > most_elements) return refuse("a sample has more than 2^24 numbers here");
+    if (before * out > most_elements) return refuse("a sample has more than 2^24 elements here");
     Linear m{.rows = before * out, .columns = size(), .weights = doubles(l.weight)};
     std::vector<double> bias(static_cast<std::size_t>(m.rows), 0.0);
     const std::vector<double> one_bias = l.bias.empty() ? std::vector<double>{} : doubles(l.bias);
@@ -107,8 +107,8 @@ class Builder {
     affine(std::move(m), bias);
   }
 
-  /// Rows of windows over images: weights of row `out`, of `of_group` channels, begin at out * of_group * rows *
-  /// columns.
+  /// Rows of windows over images. The weights of output channel `out`, with `of_group` input channels, start at out *
+  /// of_group * rows * columns.
   Linear windows(const Shape& to, Extents2d kernel, Extents2d stride, Extents2d padding, Extents2d dilation,
                  std::int64_t of_group, std::int64_t groups, bool one_kernel) {
     const std::int64_t h = shape_[1], w = shape_[2];
@@ -155,7 +155,7 @@ class Builder {
     const Shape to = image([&](const Shape& s) { return l.output_shape(s); }, l.in);
     const std::int64_t of_group = l.weight.shape(1), pixels = to[1] * to[2];
     if (element_count(to) * of_group * l.kernel.rows > most_elements)
-      return refuse("a sample has more than 2^24 windows' rows here");
+      return refuse("a sample has more than 2^24 window rows here");
     Linear m = windows(to, l.kernel, l.stride, l.padding, l.dilation, of_group, l.groups, false);
     m.weights = doubles(l.weight);
     std::vector<double> bias(static_cast<std::size_t>(m.rows), 0.0);
@@ -173,7 +173,7 @@ class Builder {
     Linear m = windows(to, l.kernel, stride, l.padding, 1, 1, to[0], true);
     const double n = static_cast<double>(l.kernel.rows * l.kernel.columns);
     m.weights.assign(static_cast<std::size_t>(n), 1 / n);
-    m.terms = l.kernel.rows * l.kernel.columns + 4;  // the division, or the factor's rounding and its product
+    m.terms = l.kernel.rows * l.kernel.columns + 4;  // the division, or the rounding of the factor and its product
     const std::vector<double> bias(static_cast<std::size_t>(m.rows), 0.0);
     shape_ = to;
     affine(std::move(m), bias);
@@ -186,7 +186,7 @@ class Builder {
       node.first.push_back(node.members.size());
       for (std::size_t i = m.first[r]; i < m.first[r + 1]; ++i)
         for (std::uint32_t j = 0; j < m.runs[i].count; ++j) node.members.push_back(m.runs[i].column + j);
-      if (node.first.back() == node.members.size()) return refuse("a window holds nothing but padding");
+      if (node.first.back() == node.members.size()) return refuse("a window contains only padding");
     }
     node.first.push_back(node.members.size());
     shape_ = to;
@@ -209,14 +209,14 @@ class Builder {
         return refuse(fmt::format("the running variance of channel {} is {}", c, variance[c]));
       const double inverse = 1 / std::sqrt(spread), scale = weight[c] * inverse;
       if (!std::isfinite(scale) || !std::isfinite(mean[c]) || !std::isfinite(bias[c]))
-        return refuse("it holds numbers that are not finite");
+        return refuse("it contains non-finite numbers");
       for (std::int64_t i = 0; i < pixels; ++i)
         node.scale.push_back(scale), node.inverse.push_back(inverse), node.centre.push_back(mean[c]),
             node.shift.push_back(bias[c]);
     }
     push(std::move(node));
   }
-  /// |x_i| / sqrt(mean of x^2) is at most sqrt(n), whatever was rounded in x before; then weight and bias.
+  /// |x_i| / sqrt(mean of x^2) is at most sqrt(n), regardless of earlier rounding; then weight and bias.
   void norm(std::int64_t n, double epsilon, const std::vector<double>& weight, const std::vector<double>& bias) {
     if (n == 0 || size() % n != 0) misfit(std::to_string(n) + " numbers in its last extents");
     if (!(epsilon >= 1e-12)) return refuse("its epsilon is below 1e-12");
@@ -225,7 +225,7 @@ class Builder {
     for (std::int64_t i = 0; i < size(); ++i) {
       const auto at = static_cast<std::size_t>(i % n);
       const double b = bias.empty() ? 0 : bias[at], w = std::abs(weight.empty() ? 1 : weight[at]) * most;
-      if (!std::isfinite(w + b)) return refuse("it holds numbers that are not finite");
+      if (!std::isfinite(w + b)) return refuse("it contains non-finite numbers");
       const double slack = 8 * ulp32 * (w + std::abs(b)) + 4 * smallest32;
       node.low.push_back(b - w - slack), node.high.push_back(b + w + slack);
     }
@@ -244,7 +244,7 @@ class Builder {
   }
   void one(const Softmax& l) {
     const int rank = static_cast<int>(shape_.size()) + 1, axis = l.axis < 0 ? l.axis + rank : l.axis;
-    if (axis < 1 || axis >= rank) return refuse("it is not over an axis of one sample");
+    if (axis < 1 || axis >= rank) return refuse("its axis is not one of a sample's");
     Node node{.kind = Node::Kind::softmax, .count = shape_[static_cast<std::size_t>(axis - 1)], .stride = 1};
     for (std::size_t d = static_cast<std::size_t>(axis); d < shape_.size(); ++d) node.stride *= shape_[d];
     push(std::move(node));

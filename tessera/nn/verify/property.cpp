@@ -14,7 +14,7 @@ namespace {
   fail<ArgumentError>({.operation = asked, .wrong = wrong});
 }
 void check_tolerance(const std::string& asked, double tolerance) {
-  if (!(tolerance >= 0 && tolerance < 1)) refuse(asked, "a tolerance is from 0 to below 1");
+  if (!(tolerance >= 0 && tolerance < 1)) refuse(asked, "a tolerance must be at least 0 and below 1");
 }
 
 }  // namespace
@@ -22,13 +22,14 @@ void check_tolerance(const std::string& asked, double tolerance) {
 Property finite() { return {.kind = Property::Kind::finite}; }
 Property bounded(double low, double high) {
   if (!(low <= high))
-    refuse(fmt::format("bounded({}, {})", low, high), "the lower bound is not a number up to the upper one");
+    refuse(fmt::format("bounded({}, {})", low, high),
+           "the bounds must be numbers, and the lower one must not exceed the upper one");
   return {.kind = Property::Kind::bounded, .low = low, .high = high};
 }
 Property inequality(std::vector<double> coefficients, double bound) {
   bool good = !coefficients.empty() && std::isfinite(bound);
   for (const double c : coefficients) good &= std::isfinite(c);
-  if (!good) refuse("inequality", "it needs one finite coefficient for each output, and a finite bound");
+  if (!good) refuse("inequality", "one finite coefficient per output and a finite bound are required");
   return {.kind = Property::Kind::inequality, .high = bound, .coefficients = std::move(coefficients)};
 }
 Property probabilities(double tolerance) {
@@ -36,22 +37,23 @@ Property probabilities(double tolerance) {
   return {.kind = Property::Kind::probabilities, .tolerance = tolerance};
 }
 Property robust(double radius, Norm norm) {
-  if (!(radius > 0 && radius < 1e30)) refuse(fmt::format("robust({})", radius), "the radius is no number above 0");
+  if (!(radius > 0 && radius < 1e30)) refuse(fmt::format("robust({})", radius), "the radius must be a number above 0");
   return {.kind = Property::Kind::robust, .radius = radius, .norm = norm};
 }
 Property monotone(std::int64_t input, double tolerance) {
-  if (input < 0) refuse(fmt::format("monotone({})", input), "inputs are counted from 0");
+  if (input < 0) refuse(fmt::format("monotone({})", input), "the input's index must be at least 0");
   check_tolerance("monotone", tolerance);
   return {.kind = Property::Kind::monotone, .tolerance = tolerance, .input = input};
 }
 Property lipschitz(double constant, double radius, double tolerance) {
   if (!(constant >= 0 && constant < 1e30) || !(radius > 0 && radius < 1e30))
-    refuse(fmt::format("lipschitz({}, {})", constant, radius), "the constant is from 0, and the radius above 0");
+    refuse(fmt::format("lipschitz({}, {})", constant, radius),
+           "the constant must be at least 0, and the radius above 0");
   check_tolerance("lipschitz", tolerance);
   return {.kind = Property::Kind::lipschitz, .tolerance = tolerance, .radius = radius, .constant = constant};
 }
 Property predicate(std::string name, std::function<Array(const Array& x, const Array& y)> holds) {
-  if (!holds) refuse("predicate", "there is no function to ask");
+  if (!holds) refuse("predicate", "the predicate needs a function");
   return {.kind = Property::Kind::predicate, .name = std::move(name), .holds = std::move(holds)};
 }
 
@@ -73,7 +75,7 @@ Property property_of(const std::string& text) {
   const auto bad = [&]() -> Property {
     fail<ArgumentError>({.operation = "property_of",
                          .with = {{"text", text}},
-                         .wrong = "this is no property",
+                         .wrong = "unknown property",
                          .remedy = "finite(), bounded(LOW, HIGH), inequality(C0, C1, ... <= BOUND), probabilities(), "
                                    "robust(RADIUS, infinity|two|one), "
                                    "monotone(INPUT) or lipschitz(CONSTANT, RADIUS)"});
@@ -148,7 +150,7 @@ std::string wrong_with(const Property& p, const float* y, std::int64_t n) {
     if (p.kind == Property::Kind::bounded && v < p.low) return fmt::format("output {} is {}, below {}", i, v, p.low);
     if (p.kind == Property::Kind::bounded && v > p.high) return fmt::format("output {} is {}, above {}", i, v, p.high);
     if (p.kind == Property::Kind::probabilities && (v < 0 || v > 1 + p.tolerance))
-      return fmt::format("output {} is {}, which is no probability", i, v);
+      return fmt::format("output {} is {}, which is not a probability", i, v);
   }
   if (p.kind == Property::Kind::probabilities && std::abs(sum - 1) > p.tolerance)
     return fmt::format("the outputs' sum is {}", sum);

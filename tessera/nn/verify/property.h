@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What may be asked of a model: properties of what it gives for each input, as values.
+// Properties of a model's outputs, as values.
 #pragma once
 
 #include <functional>
@@ -11,10 +11,10 @@
 
 namespace tessera {
 
-/// How the distance of two inputs is measured.
+/// The norm of the distance between two inputs.
 enum class Norm : std::uint8_t { infinity, two, one };
 
-/// Of one sample's output, or of the outputs of two inputs. Made by the functions below.
+/// A property of one sample's output, or of the outputs of two inputs. Created by the functions below.
 struct Property {
   /// Kinds of properties, one for each of the functions below.
   enum class Kind : std::uint8_t { finite, bounded, inequality, probabilities, robust, monotone, lipschitz, predicate };
@@ -27,52 +27,53 @@ struct Property {
   std::int64_t input = 0;                 ///< monotone
   double constant = 0;                    ///< lipschitz
   std::string name = {};                  ///< predicate
-  /// predicate: the function, of inputs and outputs.
+  /// predicate: the function of inputs and outputs.
   std::function<Array(const Array& x, const Array& y)> holds = {};
 };
 
 /// No output is NaN or infinite.
 Property finite();
-/// All outputs are from `low` to `high`. ArgumentError: not in this order, or NaN.
+/// All outputs are between `low` and `high`. Throws ArgumentError if they are NaN or not in this order.
 Property bounded(double low, double high);
-/// The outputs of a sample (in C order), each times its coefficient, sum to `bound` at most: {1, -1} and 0 say that the
-/// second output is never below the first. ArgumentError: no coefficients, or numbers that are not finite.
+/// The sum of a sample's outputs (in C order) times the coefficients is at most `bound`: {1, -1} and 0 mean that the
+/// second output is never below the first. Throws ArgumentError for no coefficients, or numbers that are not finite.
 Property inequality(std::vector<double> coefficients, double bound);
-/// All outputs are from 0 to 1 + tolerance, and their sum over a sample is within `tolerance` of 1.
+/// All outputs are between 0 and 1 + tolerance, and their sum over a sample is within `tolerance` of 1.
 Property probabilities(double tolerance = 1e-4);
-/// The class, which is the place of a sample's largest output (the first of equal ones), stays the same for all inputs
-/// within `radius`. ArgumentError: the radius is not a number above 0.
+/// The class (index of a sample's largest output; the first of equal ones) is the same for all inputs within `radius`.
+/// Throws ArgumentError if the radius is not a number above 0.
 Property robust(double radius, Norm norm = Norm::infinity);
-/// No output gets smaller when the input at this place of a sample (in C order) gets larger, but by `tolerance` times
-/// the larger of 1 and the output: rounding.
+/// No output decreases when the input at this index (in C order) increases, except for rounding: by at most `tolerance`
+/// times the larger of 1 and the output.
 Property monotone(std::int64_t input, double tolerance = 1e-6);
-/// Within `radius`, no output differs by more than `constant` times the largest difference of an input; `tolerance` as
-/// with monotone.
+/// Within `radius`, no output changes by more than `constant` times the largest change of an input element; `tolerance`
+/// as for monotone.
 Property lipschitz(double constant, double radius, double tolerance = 1e-6);
-/// Given a batch and what the model gives for it, an array (batch,) that is true (not 0) where it holds.
+/// A function of a batch and the model's outputs, which returns an array (batch,) that is true (not 0) where the
+/// property holds.
 Property predicate(std::string name, std::function<Array(const Array& x, const Array& y)> holds);
 
 std::string to_string(const Property& property);  ///< "bounded(-1, 1)"
-/// The property of such a text; no predicate. ArgumentError says which there are.
+/// Parses a property's text; no predicates. Throws ArgumentError, with the list of properties, if it is none.
 Property property_of(const std::string& text);
 
-/// An input for which a property does not hold, as the model's device computed it.
+/// An input that violates a property, as computed on the model's device.
 struct Counterexample {
   Array input, output;  ///< one sample each, with a batch of 1
-  /// Of properties of two inputs the other one: for `robust` the input whose class is another one near by.
+  /// For properties of two inputs, the other one: for `robust`, a nearby input with another class.
   std::optional<Array> other_input, other_output;
   std::string what;  ///< "output 3 is 1.25, above 1"
 };
-std::string to_string(const Counterexample& found);  ///< lines for people: what, the first inputs and outputs
+std::string to_string(const Counterexample& found);  ///< human-readable lines: what, and the first inputs and outputs
 
 namespace verification {
 
-/// What is wrong with one sample's output by a property of one input; empty: nothing. Not of predicates. An inequality
-/// is broken by more than the rounding of its sum.
+/// How one sample's output violates a property of one input; empty if it does not. Not for predicates. An inequality is
+/// violated by more than the rounding error of its sum.
 std::string wrong_with(const Property& property, const float* output, std::int64_t outputs);
-/// The first largest; -1 if one is NaN.
+/// Index of the first maximum; -1 if an element is NaN.
 std::int64_t class_of(const float* output, std::int64_t outputs);
-/// The distance of two vectors of `n` elements.
+/// The distance of two vectors with `n` elements.
 double distance(Norm norm, const float* a, const float* b, std::int64_t n);
 const char* name_of(Norm norm);  ///< The norm's name, for files and messages.
 

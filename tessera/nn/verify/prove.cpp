@@ -30,7 +30,7 @@ std::string to_string(const Counterexample& c) {
 }
 
 std::string to_string(const ProveProgress& p) {
-  return fmt::format("{} {}, {} wait, proven for {:.3g} % of the inputs, {:.3g} s", p.boxes,
+  return fmt::format("{} {}, {} waiting, proven for {:.3g} % of the inputs, {:.3g} s", p.boxes,
                      p.boxes == 1 ? "box" : "boxes", p.waiting, 100 * p.share, p.seconds);
 }
 

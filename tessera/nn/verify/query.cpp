@@ -23,7 +23,7 @@ Query make_query(const Runner& runner, const Property& p, const InputBox& box) {
   if (p.kind == Property::Kind::inequality && p.coefficients.size() != y.size())
     fail<ArgumentError>({.operation = "prove",
                          .with = {{"property", to_string(p)}, {"outputs", std::to_string(y.size())}},
-                         .wrong = "the inequality has not one coefficient for each output"});
+                         .wrong = "the inequality needs one coefficient for each output"});
   if (p.kind == Property::Kind::robust) {
     q.kept_class = class_of(y.data(), q.outputs);
     for (std::size_t i = 0; i < box.low.size(); ++i) {
@@ -53,8 +53,8 @@ std::string products_of_vendors(const Network& net, const Subject& subject, std:
                                 .out = {DType::f32, false, n, p.count == 1 ? 0 : m * n}};
       if (vendor_product_wanted(device, product))
         return fmt::format(
-            "with a batch of {} a product of {} x {} x {} may go to a library of the vendor's on {}, of "
-            "whose rounding nothing is known (TESSERA_BLAS=off keeps to Tessera's own kernels)",
+            "with a batch of {} a product of {} x {} x {} may use a vendor library on {}, whose rounding is unknown "
+            "(TESSERA_BLAS=off uses Tessera's own kernels)",
             batch, m, p.k, n, to_string(device));
     }
   return {};

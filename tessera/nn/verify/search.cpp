@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The search of prove: parts of the box, the least decided first, halved until each is decided.
+// The search of prove: a priority queue of parts of the box, smallest margin first, each bisected until decided.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -54,10 +54,10 @@ class Search {
       fail<ArgumentError>(
           {.operation = "prove", .with = {{"property", to_string(p_)}, {"box", to_string(box_)}}, .wrong = what});
     };
-    if (training() != nullptr) wrong("properties are of inference, and this is a Training scope");
+    if (training() != nullptr) wrong("properties are about inference, and this is a Training scope");
     if (p_.kind == Property::Kind::monotone && p_.input >= element_count(box_.shape))
-      wrong("a sample has no such input");
-    if (o_.batch < 1) wrong("a batch has at least one sample");
+      wrong("a sample has no input with this index");
+    if (o_.batch < 1) wrong("batch must be at least 1");
   }
   Proof done(const std::string& why) {
     if (proof_.verdict == Verdict::unknown && !why.empty()) proof_.reason = why;
@@ -66,7 +66,7 @@ class Search {
     return std::move(proof_);
   }
 
-  /// Makes the question, and says whether an attack refutes the property.
+  /// Builds the query. Returns whether an attack refutes the property.
   bool try_inputs() {
     q_ = make_query(runner_, p_, box_);
     proof_.kept_class = q_.kept_class;
@@ -93,7 +93,7 @@ class Search {
     return false;
   }
 
-  /// Whether an input was tried for which the bounds of that input alone do not suffice: then no splitting will do.
+  /// Whether the bounds of a tried input alone do not suffice: then splitting cannot help.
   bool hopeless(const Network& net) {
     if (q_.goals.empty() || attack_->closest().empty() || !(attack_->closest_margin() < hopeless_asked_)) return false;
     hopeless_asked_ = attack_->closest_margin();
@@ -106,8 +106,7 @@ class Search {
       text += fmt::format("{}{}", i == 0 ? "" : ", ", x[i]);
     proof_.margin = d.margin;
     proof_.reason = fmt::format(
-        "at the input ({}{}) it holds by {:.3g} only, which is within what rounding may come to there (the bound is "
-        "{:.3g})",
+        "at the input ({}{}) it holds by only {:.3g}, which is within the rounding error there (the bound is {:.3g})",
         text, x.size() > 4 ? ", ..." : "", attack_->closest_margin(), d.margin);
     return true;
   }
@@ -122,12 +121,12 @@ class Search {
       if (seconds() > o_.seconds) return stop(fmt::format("after {:.3g} s", o_.seconds));
       if (proof_.boxes >= o_.boxes) return stop(fmt::format("after {} boxes", proof_.boxes));
       if (parts_.bytes() + queue_.size() * sizeof(Waiting) > o_.bytes || parts_.full())
-        return stop("for want of memory (.bytes)");
+        return stop("out of memory (.bytes)");
       const Waiting next = queue_.top();
       queue_.pop();
       const Region region = parts_.region(q_.root, next.part);
       const Decision d = decide(analysis, net, region, q_.goals, o_.linear_bounds);
-      // (Bounds that were broken off are none that a certificate would find again.)
+      // (A certificate check would not reproduce interrupted bounds.)
       if (seconds() > o_.seconds) return stop(fmt::format("after {:.3g} s", o_.seconds));
       ++proof_.boxes;
       if (proof_.boxes == 1 && d.why.empty()) proof_.low = d.output.lo, proof_.high = d.output.hi;
@@ -140,7 +139,7 @@ class Search {
         proof_.margin = undecided;
         if (o_.attack) add_candidates(candidates, region, d);
         const std::int64_t dimension = wide_dimension(region, d, next.depth);
-        if (dimension < 0) return stop("at an input alone, which rounding leaves undecided");
+        if (dimension < 0) return stop("at a single input, which is undecided because of rounding");
         const std::int32_t child = parts_.split(next.part, static_cast<std::int32_t>(dimension));
         for (std::int32_t side = 0; side < 2; ++side)
           queue_.push({d.margin, child + side, next.share / 2, next.depth + 1});
@@ -158,12 +157,12 @@ class Search {
   }
   void stop(const std::string& when) {
     const double margin = proof_.margin;
-    proof_.reason = fmt::format("stopped {}: proven for {:.3g} % of the inputs by {} boxes, and {} wait; {}", when,
+    proof_.reason = fmt::format("stopped {}: proven for {:.3g} % of the inputs by {} boxes, {} waiting; {}", when,
                                 100 * proof_.share, proof_.boxes, queue_.size(),
                                 margin > -infinity ? fmt::format("the worst bound is {:.3g} too low", -margin)
                                                    : std::string("some have no bounds"));
   }
-  /// The centre, and the corner to which the bound of the worst goal falls.
+  /// The centre, and the corner towards which the bound of the worst goal decreases.
   void add_candidates(std::vector<float>& candidates, const Region& region, const Decision& d) const {
     const std::size_t n = region.lo.size(), at = candidates.size();
     candidates.resize(at + 2 * n);
@@ -174,7 +173,8 @@ class Search {
     }
     attack_->project(candidates.data() + at), attack_->project(candidates.data() + at + n);
   }
-  /// The input by which the worst goal's bound changes most over the box; each fourth time the widest. -1: a point.
+  /// The input element that changes the worst goal's bound most over the box; every fourth time the widest. -1: a
+  /// point.
   std::int64_t wide_dimension(const Region& region, const Decision& d, std::uint32_t depth) const {
     std::int64_t best = -1;
     double most = 0, steepest = 0;
@@ -189,7 +189,7 @@ class Search {
   }
 
   struct Waiting {
-    double margin = 0;  ///< of the part that was halved: the least first
+    double margin = 0;  ///< of the part that was bisected: smallest first
     std::int32_t part = 0;
     double share = 1;
     std::uint32_t depth = 0;

@@ -84,7 +84,7 @@ Layer layer_of_json(const Json& j) {
   if (kind == "Dense") {
     Dense d{};
     d.folded = static_cast<Activation>(std::clamp(j.value("folded", 0), 0, 3));
-    if (j.value("packed", false)) return {out.path, UnsupportedLayer{kind, "its weight is in blocks of 8 bits"}};
+    if (j.value("packed", false)) return {out.path, UnsupportedLayer{kind, "its weight has 8-bit blocks"}};
     made(d);
   } else if (kind == "Conv2d") {
     made(Conv2d{.stride = extents_of(j.at("stride")),
@@ -134,7 +134,7 @@ Layers layers_of_json(const Json& json) {
   return out;
 }
 
-/// "dense,relu,softmax" as JSON.
+/// Converts "dense,relu,softmax" to JSON.
 Json json_of_words(const std::string& text, const SafetensorsFile& file) {
   static const std::map<std::string, const char*> kinds = {
       {"dense", "Dense"},     {"relu", "Relu"},          {"gelu", "Gelu"},       {"silu", "Silu"},
@@ -148,17 +148,17 @@ Json json_of_words(const std::string& text, const SafetensorsFile& file) {
     if (found == kinds.end())
       fail<FormatError>({.operation = "read a model's layers",
                          .with = {{"file", file.name()}, {"layer", word}},
-                         .wrong = "there is no layer of this name",
-                         .remedy = "Write kinds with commas (dense, relu, gelu, silu, tanh, sigmoid, softmax, flatten, "
-                                   "dropout, batchnorm), or save the model with its description: save_model(model, "
-                                   "file, {{\"tessera.layers\", describe(model)}})"});
+                         .wrong = "unknown layer",
+                         .remedy = "Write kinds separated by commas (dense, relu, gelu, silu, tanh, sigmoid, softmax, "
+                                   "flatten, dropout, batchnorm), or save the model with its description: "
+                                   "save_model(model, file, {{\"tessera.layers\", describe(model)}})"});
     out.push_back({{"kind", found->second}, {"path", std::to_string(out.size())}});
     at = end + 1;
   }
   return out;
 }
 
-/// The arrays that a layer may have, by name; those that the file need not hold last.
+/// Visits the arrays that a layer may have, by name; optional ones last.
 template <class Use>
 void for_each_layer_array(Layer& layer, const Use& use) {
   std::visit(Overloaded{[&](Dense& l) { use("weight", l.weight, 2, true), use("bias", l.bias, 1, false); },
@@ -176,7 +176,7 @@ void for_each_layer_array(Layer& layer, const Use& use) {
              layer.what);
 }
 
-/// Of the file's arrays those behind `prefix`.
+/// Loads the file's arrays whose names start with `prefix`.
 void load(Layers& layers, const SafetensorsFile& file, const std::string& prefix, Device device) {
   for (Layer& layer : layers) {
     if (auto* around = std::get_if<ResidualLayer>(&layer.what)) load(*around->inside, file, prefix, device);
@@ -187,7 +187,7 @@ void load(Layers& layers, const SafetensorsFile& file, const std::string& prefix
       if (found == nullptr || static_cast<int>(found->shape.size()) != rank)
         fail<FormatError>({.operation = "read a model's layers",
                            .with = {{"file", file.name()}, {"array", path}, {"layer", kind_of(layer)}},
-                           .wrong = found == nullptr ? "the file does not hold this array"
+                           .wrong = found == nullptr ? "the file does not contain this array"
                                                      : "the array has " + std::to_string(found->shape.size()) +
                                                            " dimensions, not " + std::to_string(rank)});
       part = file.load(prefix + path, device);
@@ -202,15 +202,14 @@ std::string under(const std::string& path, const std::string& name) { return pat
 
 UnsupportedLayer unsupported_layer(std::string type) {
   const bool compiled = type.ends_with("Compiled");
-  return {std::move(type), compiled ? "it is a compiled model: prove the model that was compiled"
-                                    : "bounds of such layers are not known"};
+  return {std::move(type),
+          compiled ? "it is a compiled model: prove the original model" : "bounds of such layers are not supported"};
 }
 
 Layer of_function(std::string path, const Elementwise& layer) {
   using Function = Array (*)(Array);
   const Function given = layer.function;
-  Layer out{std::move(path),
-            UnsupportedLayer{"Elementwise", "its function is none of relu, silu, gelu, tanh, sigmoid"}};
+  Layer out{std::move(path), UnsupportedLayer{"Elementwise", "its function is not relu, silu, gelu, tanh or sigmoid"}};
   if (given == static_cast<Function>(relu)) out.what = Relu{};
   if (given == static_cast<Function>(silu)) out.what = Silu{};
   if (given == static_cast<Function>(gelu)) out.what = Gelu{};
@@ -256,9 +255,9 @@ Layers load_layers(const std::string& path, std::string text, Device device) {
     if (found == file.metadata().end())
       fail<FormatError>({.operation = "read a model's layers",
                          .with = {{"file", path}},
-                         .wrong = "the file does not say which layers its arrays are of",
-                         .remedy = "Name them in their order, as dense,relu,dense; or save the model with "
-                                   "save_model(model, file, {{\"tessera.layers\", describe(model)}})"});
+                         .wrong = "the file does not describe its layers",
+                         .remedy = "List them in order, as dense,relu,dense; or save the model with save_model(model, "
+                                   "file, {{\"tessera.layers\", describe(model)}})"});
     text = found->second;
   }
   Layers out;
@@ -267,7 +266,7 @@ Layers load_layers(const std::string& path, std::string text, Device device) {
   } catch (const nlohmann::json::exception& e) {
     fail<FormatError>({.operation = "read a model's layers",
                        .with = {{"file", path}},
-                       .wrong = std::string("the description of its layers is not what describe gives: ") + e.what()});
+                       .wrong = std::string("the description of its layers was not written by describe: ") + e.what()});
   }
   load(out, file, detail::is_trainer_file(file) ? std::string(detail::trainer_model_prefix) : "", device);
   detail::Parts parts;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The layers of a model as a list, whatever its type: what proofs go through, what certificates describe, and what a
-// file's description is made into. Internal but for describe.
+// The layers of a model as a list, independent of its type: for proofs, certificates and descriptions in files.
+// Internal but for describe.
 #pragma once
 
 #include <functional>
@@ -20,16 +20,16 @@ namespace verification {
 
 struct Layer;
 using Layers = std::vector<Layer>;
-/// x + what these give for x.
+/// x + inside(x).
 struct ResidualLayer {
   std::shared_ptr<Layers> inside;
 };
-/// One that nothing is known of.
+/// A layer without supported bounds.
 struct UnsupportedLayer {
   std::string kind, why;
 };
 struct Layer {
-  std::string path;  ///< "1.layer.0"; of a model that is one layer ""
+  std::string path;  ///< "1.layer.0"; "" for a model that is one layer
   std::variant<Dense, Conv2d, BatchNorm, LayerNorm, RmsNorm, MaxPool2d, AveragePool2d, Softmax, Dropout, Flatten, Relu,
                Gelu, Silu, Tanh, Sigmoid, LeakyRelu, ResidualLayer, UnsupportedLayer>
       what;
@@ -45,9 +45,9 @@ template <class P>
 inline constexpr bool is_residual<Residual<P>> = true;
 
 std::string under(const std::string& path, const std::string& name);
-/// One of a type that is not known here.
+/// A layer of an unsupported type.
 UnsupportedLayer unsupported_layer(std::string type);
-/// relu, silu, gelu, tanh or sigmoid as their layers.
+/// Converts relu, silu, gelu, tanh or sigmoid to their layers.
 Layer of_function(std::string path, const Elementwise& layer);
 
 template <class L>
@@ -76,9 +76,9 @@ Layers layers_of(const Model& model) {
 }
 
 std::string kind_of(const Layer& layer);  ///< "Dense"
-/// `use(path, array)` for each array, also those within residuals.
+/// Calls `use(path, array)` for each array, including those within residuals.
 void for_each_array_of(Layers& layers, const std::function<void(const std::string&, ModelArray&)>& use);
-/// What each array is: "f32 (16, 4)" and the SHA-256 of its elements, by path.
+/// "f32 (16, 4)" and the SHA-256 of the elements of each array, by path.
 struct ArrayDigest {
   std::string dtype;
   Shape shape;
@@ -86,20 +86,20 @@ struct ArrayDigest {
 };
 std::map<std::string, ArrayDigest> digests_of(const Layers& layers);
 
-/// In JSON: kinds, paths, sizes and settings, without arrays.
+/// As JSON: kinds, paths, sizes and settings, without arrays.
 std::string text_of(const Layers& layers);
-/// The layers of a safetensors file, with its arrays on `device`: of what save_model writes, of a trainer's, or of
-/// another library's with the same names. Which layers they are says `text`, else the file (describe): such a
-/// description, or kinds with commas between ("dense,relu,dense"). All is checked as load_model does: ArgumentError if
-/// arrays are left over, FormatError if they are not those of the file's manifest, this is no description, or an array
-/// is missing or of another rank.
+/// Loads layers from a safetensors file written by save_model, by a trainer, or by another library with the same names,
+/// with arrays on `device`. `text`, or if empty the file's description (describe), lists the layers: such a
+/// description, or kinds separated by commas ("dense,relu,dense"). Checked as by load_model: throws ArgumentError if
+/// arrays are left over, FormatError if arrays do not match the file's manifest, are missing or have another rank, or
+/// if the description cannot be parsed.
 Layers load_layers(const std::string& path, std::string text, Device device);
 Array run_layers(const Layers& layers, const Array& x);
 
 }  // namespace verification
 
-/// A description of a model's layers in JSON, for save_model(model, file, {{"tessera.layers", describe(model)}}), so
-/// that `tessera verify-model` knows what the file's arrays are.
+/// A JSON description of a model's layers, for save_model(model, file, {{"tessera.layers", describe(model)}}), with
+/// which `tessera verify-model` can load the file.
 template <class Model>
 std::string describe(const Model& model) {
   return verification::text_of(verification::layers_of(model));
