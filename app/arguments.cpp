@@ -12,7 +12,7 @@
 namespace tessera::app {
 namespace {
 
-/// The text without a plus sign in front, which std::from_chars does not take.
+/// Removes a leading plus sign, which std::from_chars does not accept.
 std::string_view without_plus(std::string_view text) {
   return text.size() > 1 && text[0] == '+' && text[1] != '-' ? text.substr(1) : text;
 }
@@ -28,21 +28,20 @@ CLI::Validator whole(T lowest, T highest) {
             const std::string_view text = without_plus(given);
             const std::string_view digits = text.substr(!text.empty() && text[0] == '-');
             if (digits.empty() || digits.find_first_not_of("0123456789") != std::string_view::npos)
-              return fmt::format("\"{}\" is no whole number; give one {}", given, bounds(lowest, highest));
+              return fmt::format("\"{}\" is not an integer; expected one {}", given, bounds(lowest, highest));
             T value{};
-            // A sign that changes nothing: unsigned numbers have none.
+            // -0 is accepted for unsigned numbers.
             const std::string_view signless = digits.find_first_not_of('0') == std::string_view::npos ? digits : text;
             const auto [end, error] = std::from_chars(signless.data(), signless.data() + signless.size(), value);
             if (error != std::errc{} || value < lowest || value > highest)
-              return fmt::format("{} is not in the range {}", given, bounds(lowest, highest));
-            given = std::to_string(value);  // the parser reads a 0 in front as octal
+              return fmt::format("{} is out of range: {}", given, bounds(lowest, highest));
+            given = std::to_string(value);  // the parser reads a leading 0 as octal
             return "";
           },
           ""};
 }
 
-/// Letters to change, leave out, add or exchange with the next to make `wanted` of a beginning of `name`, and of all of
-/// it.
+/// Edit distance, with transpositions, from `wanted` to the closest prefix of `name`, and to `name`.
 std::pair<std::size_t, std::size_t> distance(std::string_view wanted, std::string_view name) {
   std::vector<std::size_t> before, last, now(name.size() + 1);
   for (std::size_t j = 0; j <= name.size(); ++j) now[j] = j;
@@ -59,12 +58,12 @@ std::pair<std::size_t, std::size_t> distance(std::string_view wanted, std::strin
 }
 
 std::string did_you_mean(std::string_view wanted, const std::vector<std::string>& names) {
-  if (wanted.size() <= 2) return "";  // -x is as near to every other letter
+  if (wanted.size() <= 2) return "";  // -x is equally close to every other letter
   const std::vector<std::string> near = closest_matches(wanted, names, 1);
   return near.empty() ? "" : fmt::format("; did you mean {}?", near.front());
 }
 
-/// The long names of a command's options, with their dashes.
+/// The long option names of a command, with dashes.
 std::vector<std::string> option_names(const CLI::App& command) {
   std::vector<std::string> names;
   for (const CLI::Option* option : command.get_options())
@@ -90,10 +89,10 @@ CLI::Validator number(double lowest, double highest, bool above) {
             double value = 0;
             const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
             if (end != text.data() + text.size() || error == std::errc::invalid_argument || std::isnan(value))
-              return fmt::format("\"{}\" is no number; give one {}", given, range);
-            if (error != std::errc{}) value = std::strtod(std::string(text).c_str(), nullptr);  // infinite, or nearly 0
+              return fmt::format("\"{}\" is not a number; expected one {}", given, range);
+            if (error != std::errc{}) value = std::strtod(std::string(text).c_str(), nullptr);  // overflow or underflow
             if (value < lowest || value > highest || (above && value == lowest))
-              return fmt::format("{} is not in the range {}", given, range);
+              return fmt::format("{} is out of range: {}", given, range);
             return "";
           },
           ""};
@@ -102,7 +101,8 @@ CLI::Validator number(double lowest, double highest, bool above) {
 std::vector<std::string> closest_matches(std::string_view wanted, const std::vector<std::string>& names,
                                          std::size_t most) {
   if (wanted.empty()) return {};
-  std::vector<std::tuple<std::size_t, std::size_t, std::string>> found;  // how far its beginning is, and all of it
+  // distance of the prefix, and of the whole name
+  std::vector<std::tuple<std::size_t, std::size_t, std::string>> found;
   for (const std::string& name : names) {
     const auto [beginning, all] = distance(wanted, name);
     const auto alike = std::mismatch(wanted.begin(), wanted.end(), name.begin(), name.end()).first - wanted.begin();
@@ -122,37 +122,37 @@ std::string no_command_text(const CLI::App& program, const std::string& name) {
   std::vector<std::string> names;
   for (const CLI::App* command : program.get_subcommands({})) names.push_back(command->get_name());
   const std::vector<std::string> near = closest_matches(name, names, 1);
-  return fmt::format("there is no command \"{}\"{}; `{}` lists those that exist", name,
+  return fmt::format("unknown command \"{}\"{}; `{}` lists the commands", name,
                      near.empty() ? "" : fmt::format(" (did you mean \"{}\"?)", near.front()),
                      program.get_parent() == nullptr ? "tessera help" : name_of(program) + " --help");
 }
 
 std::string usage_text(const CLI::App& program, const CLI::ParseError& error) {
-  // The program, the command that was named, and the one of that command.
+  // The program, its selected command, and that command's subcommand.
   std::vector<const CLI::App*> named = {&program};
   while (!named.back()->get_subcommands().empty()) named.push_back(named.back()->get_subcommands().front());
   const CLI::App& command = *named.back();
   const auto see = [&](const CLI::App& app) { return fmt::format("\nSee `{} --help`.", name_of(app)); };
-  // What stands in front of the command, or everything where no word is one.
+  // Words before the command, or all words if none is a command.
   const std::vector<std::string> before = command.remaining();
   if (!command.get_subcommands({}).empty() && !before.empty() && !before.front().starts_with('-'))
     return no_command_text(command, before.front());
-  // A mistyped option first: what it left out, and its value that is now one argument too many, follow from it.
+  // An unknown option is reported first: a missing option, or a value that is now one argument too many, follow from
+  // it.
   for (const CLI::App* app : named)
     for (const std::string& word : app->remaining()) {
-      if (word == "--") break;  // what follows is no option
+      if (word == "--") break;  // options end here
       if (word.size() < 2 || word[0] != '-') continue;
       const std::string option = word.substr(0, word.find('='));
       if (command.get_option_no_throw(option) != nullptr)
-        return fmt::format("{} belongs after the command: `{} ... {}`", option, name_of(command), option) +
-               see(command);
+        return fmt::format("{} must follow the command: `{} ... {}`", option, name_of(command), option) + see(command);
       return fmt::format("`{}` has no option {}{}", name_of(*app), option, did_you_mean(option, option_names(*app))) +
              see(*app);
     }
   if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr) return error.what() + see(command);
   for (const CLI::App* app : named)
     for (const std::string& word : app->remaining())
-      if (word != "--") return fmt::format("`{}` does not take the argument \"{}\"", name_of(*app), word) + see(*app);
+      if (word != "--") return fmt::format("`{}` takes no argument \"{}\"", name_of(*app), word) + see(*app);
   return error.what() + see(command);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera bench`: one network on several devices, timed alike: warm, with every result waited for, in turn, so that
-// what else the machine does falls on all; medians with quartiles, beside what the device was measured to be able to.
+// `tessera bench`: times one network on several devices in the same way: warm, synchronised after each call,
+// interleaved, so that other load affects all alike. Prints medians with quartiles, and the limit given by the measured
+// speed of the device.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -52,15 +53,15 @@ std::vector<std::int64_t> sizes_of(const std::string& text) {
     if (wrong != std::errc() || end != word.data() + word.size() || n < 1 || n > 65536)
       fail<ArgumentError>({.operation = "tessera bench --layers",
                            .with = {{"layers", text}, {"size", word}},
-                           .wrong = "sizes are whole numbers from 1 to 65536",
-                           .remedy = "Write them with commas: 784,512,10"});
+                           .wrong = "sizes must be integers from 1 to 65536",
+                           .remedy = "Separate them by commas: 784,512,10"});
     sizes.push_back(n);
   }
   if (sizes.size() < 2 || text.ends_with(','))
     fail<ArgumentError>({.operation = "tessera bench --layers",
                          .with = {{"layers", text}},
-                         .wrong = "a network has an input and an output",
-                         .remedy = "Write at least two sizes with a comma between them"});
+                         .wrong = "a network needs an input and an output size",
+                         .remedy = "Give at least two sizes, separated by a comma"});
   return sizes;
 }
 CompilePrecision precision_of(const std::string& name) {
@@ -69,16 +70,16 @@ CompilePrecision precision_of(const std::string& name) {
     if (compile_precision_name(p) == name) return p;
   fail<ArgumentError>({.operation = "tessera bench --precision",
                        .with = {{"precision", name}},
-                       .wrong = "there is no such precision",
-                       .remedy = "f32, bf16, f16, mixed or q8_0"});
+                       .wrong = "unknown precision",
+                       .remedy = "Use f32, bf16, f16, mixed or q8_0"});
 }
 
-/// One way to run it on one device.
+/// One execution mode on one device.
 struct Run {
   Device device;
   std::string how;  ///< "eager", "compiled"
   std::function<void()> once;
-  double first_seconds = 0;  ///< with compiling
+  double first_seconds = 0;  ///< including compilation
   std::vector<double> seconds;
   double at(double q) const { return seconds[static_cast<std::size_t>(q * static_cast<double>(seconds.size() - 1))]; }
 };
@@ -86,8 +87,8 @@ struct OnDevice {
   Device device;
   std::string name;
   Figures limits;
-  double least_seconds = 0;  ///< by the limits: what takes longer of the arithmetic and the bytes
-  std::uint64_t bytes = 0;   ///< of parameters, as compiled
+  double least_seconds = 0;  ///< lower limit: the longer of the times for arithmetic and for memory traffic
+  std::uint64_t bytes = 0;   ///< of parameters, after compilation
 };
 
 double seconds_of(const std::function<void()>& work) {
@@ -96,7 +97,7 @@ double seconds_of(const std::function<void()>& work) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// In turn, in an order that changes from round to round, until each has had its time.
+/// Runs all in turn, in an order that changes in each round, until each has used its time.
 void time_all(std::vector<Run>& runs, double seconds, Progress& progress) {
   for (Run& r : runs)
     for (int i = 0; i < 3; ++i) r.once();
@@ -104,7 +105,7 @@ void time_all(std::vector<Run>& runs, double seconds, Progress& progress) {
   for (std::size_t round = 0; round < 15 || (Clock::now() < end && round < 20000); ++round) {
     for (std::size_t i = 0; i < runs.size(); ++i) {
       Run& r = runs[(i + round) % runs.size()];
-      r.once();  // what another one left in caches is gone
+      r.once();  // the caches contain another run's data
       r.seconds.push_back(seconds_of(r.once));
     }
     progress.update(fmt::format("round {}", round + 1));
@@ -130,13 +131,13 @@ int run_bench(const BenchArguments& o) {
     operations += 2.0 * static_cast<double>(o.batch * sizes[i] * sizes[i + 1]);
   for (const Device device : devices_of(o.devices)) {
     OnDevice& d = devices.emplace_back(OnDevice{.device = device, .name = device_info(device).name, .limits = {}});
-    progress.update(fmt::format("{}: what the device is able to", to_string(device)));
+    progress.update(fmt::format("{}: measuring its limits", to_string(device)));
     d.limits = measure(device, std::chrono::seconds(60));
     if (!d.limits.ended || !d.limits.error.empty())
       fail<DeviceError>({.operation = "tessera bench",
                          .with = {{"device", to_string(device)}},
                          .wrong = d.limits.ended ? d.limits.error : "it did not answer within a minute",
-                         .remedy = "`tessera doctor` says more"});
+                         .remedy = "See `tessera doctor`"});
     const DeviceScope scope(device);
     Network network;
     for (std::size_t i = 0; i + 1 < sizes.size(); ++i)
@@ -197,7 +198,7 @@ int run_bench(const BenchArguments& o) {
     app::print("{}\n", json.dump(2));
     return success;
   }
-  app::print("{} with {}, precision {}; {:.3g} million operations a call\n", fmt::join(sizes, "-"),
+  app::print("{} with {}, precision {}; {:.3g} million operations per call\n", fmt::join(sizes, "-"),
              count_noun(o.batch, "sample"), o.precision, operations / 1e6);
   app::print("{:<10} {:<9} {:>9} {:>11} {:>21} {:>12} {:>9}\n", "device", "", "first ms", "median us", "quartiles us",
              "samples/s", "of limit");
@@ -210,8 +211,8 @@ int run_bench(const BenchArguments& o) {
                    static_cast<double>(o.batch) / r.at(0.5), 100 * d.least_seconds / r.at(0.5));
   for (const OnDevice& d : devices)
     app::print(
-        "{} ({}): at least {:.1f} us by {:.1f} GB/s copied from memory and {:.1f} GFLOP/s of a product, measured "
-        "here; more than 100 %: caches, or a machine that was busy while this was measured\n",
+        "{} ({}): at least {:.1f} us, from {:.1f} GB/s of a memory copy and {:.1f} GFLOP/s of a matrix product, "
+        "measured here; more than 100 %: data in caches, or a busy machine during that measurement\n",
         to_string(d.device), d.name, d.least_seconds * 1e6, d.limits.copy_bytes / 1e9,
         d.limits.product_operations / 1e9);
   return success;
@@ -222,20 +223,21 @@ int run_bench(const BenchArguments& o) {
 Command bench_command(CLI::App& program) {
   auto options = std::make_shared<BenchArguments>();
   CLI::App* command = program.add_subcommand("bench", "Time a network on the CPU and on GPUs");
-  command->add_option("--layers", options->layers, "Sizes of a network of dense layers with relu (784,512,512,10)")
+  command
+      ->add_option("--layers", options->layers, "Layer sizes of a network of dense layers with relu (784,512,512,10)")
       ->check(require_nonempty);
-  command->add_option("--batch", options->batch, "Samples of a call (1)")->transform(integer_in_range(1, 1 << 20));
-  command->add_option("--devices", options->devices, "Names with commas (the CPU and all GPUs)")
+  command->add_option("--batch", options->batch, "Samples per call (1)")->transform(integer_in_range(1, 1 << 20));
+  command->add_option("--devices", options->devices, "Device names, separated by commas (the CPU and all GPUs)")
       ->check(require_nonempty);
   command->add_option("--precision", options->precision, "f32, bf16, f16, mixed or q8_0 (f32)");
-  command->add_option("--seconds", options->seconds, "Time for each way on each device (2)")
+  command->add_option("--seconds", options->seconds, "Seconds to measure each mode on each device (2)")
       ->transform(number(0, 600, true));
   command->add_flag("--json", options->json, "Print JSON");
   command->footer(
-      "Every call is waited for, none is timed before others have run, and ways take turns. `first` is the first call\n"
-      "with all that is compiled for it. The limit is the longer of the time for the arithmetic at the speed of a\n"
-      "large product, and for parameters and what layers pass on at the speed of a copy, both measured first.\n\n"
-      "Examples:\n  tessera bench\n  tessera bench --layers 1024,1024 --batch 128\n  tessera bench --devices "
+      "Each call is synchronised; modes are interleaved after a warm-up of all. `first` is the first call, "
+      "including\ncompilation. The limit is the longer of the time for the arithmetic at the speed of a large matrix "
+      "product, and for\nreading parameters and activations at the speed of a copy; both speeds are measured "
+      "first.\n\nExamples:\n  tessera bench\n  tessera bench --layers 1024,1024 --batch 128\n  tessera bench --devices "
       "cpu,opencl:0 --json");
   return {command, [options] { return run_bench(*options); }};
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera cache`: what is kept on disk of compiled kernels, how much of it, whether this machine's devices would load
-// it, and its removal.
+// `tessera cache`: lists compiled kernels on disk, checks whether this machine's devices would load them, and deletes
+// them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -39,13 +39,14 @@ std::string span_text(double seconds) {
   return "now";
 }
 
-/// What entries of one kind are to the devices of this machine that could use them.
+/// Whether the devices of this machine can load entries of one kind.
 struct Verdict {
   std::size_t kernels = 0;
-  std::vector<std::pair<Device, std::vector<std::string>>> devices;  ///< what differs for each; nothing: it loads them
-  std::string none;                                                  ///< why there is no such device
+  /// what differs for each device; empty if it loads them
+  std::vector<std::pair<Device, std::vector<std::string>>> devices;
+  std::string none;  ///< why there is no such device
 };
-/// By all of a key that is not the kernel's own.
+/// Keyed by all parts of a cache key except the kernel.
 using Verdicts = std::map<std::string, Verdict>;
 
 std::string device_part(const CachedKernel& kernel) {
@@ -111,7 +112,7 @@ void print_verdicts(const std::vector<CachedKernel>& kernels, const Verdicts& ve
 }
 
 void print_table(const CacheArguments& o, const KernelCache& cache, const std::vector<CachedKernel>& kernels) {
-  // Behind a name the digits by which files of TESSERA_DUMP tell kernels of one name apart.
+  // Names get the number that TESSERA_DUMP appends to tell kernels of the same name apart.
   std::vector<std::array<std::string, 5>> rows = {{"kernel", "device", "variant", "size", "used"}};
   for (const CachedKernel& k : kernels) {
     const std::size_t hash = k.key.find("hash: ");
@@ -128,18 +129,18 @@ void print_table(const CacheArguments& o, const KernelCache& cache, const std::v
                  padded(row[2], widths[2]), row[3], widths[3], row[4], widths[4]);
   if (!kernels.empty()) app::print("\n");
   if (!o.name.empty())
-    app::print("{} of {} have \"{}\" in their names\n", kernels.size(), count_noun(cache.kernels.size(), "kernel"),
+    app::print("{} of {} match \"{}\"\n", kernels.size(), count_noun(cache.kernels.size(), "kernel"),
                printable_line(o.name));
-  app::print("{}, {} of {} at most, in {}\n", count_noun(cache.kernels.size(), "kernel"),
+  app::print("{}, {} of at most {}, in {}\n", count_noun(cache.kernels.size(), "kernel"),
              config::format_bytes(cache.bytes), config::format_bytes(cache.limit),
              cache.folder.empty() ? "no folder" : printable_line(cache.folder.string()));
   if (!cache.damaged.empty())
-    app::print("{} damaged: compiled again when they are needed, and deleted with the oldest\n",
+    app::print("{} damaged: recompiled when needed, and evicted first\n",
                cache.damaged.size() == 1 ? "1 more is" : fmt::format("{} more are", cache.damaged.size()));
   if (!cache.off.empty())
-    app::print("Nothing is read or kept now: {}\n", cache.off);
+    app::print("The cache is disabled: {}\n", cache.off);
   else if (!cache.unwritable.empty())
-    app::print("Nothing can be kept: {}\n", cache.unwritable);
+    app::print("The cache is not writable: {}\n", cache.unwritable);
 }
 
 void print_json(const CacheArguments& o, const KernelCache& cache, const std::vector<CachedKernel>& kernels,
@@ -192,20 +193,20 @@ int run_cache(const CacheArguments& o) {
 
 Command cache_command(CLI::App& program) {
   auto options = std::make_shared<CacheArguments>();
-  CLI::App* sub = program.add_subcommand("cache", "Show or clear the compiled kernels that are kept on disk");
-  CLI::Option* name = sub->add_option("KERNEL", options->name, "Only kernels with this in their names");
-  CLI::Option* clear = sub->add_flag("--clear", options->clear, "Delete them all")->excludes(name);
+  CLI::App* sub = program.add_subcommand("cache", "Show or clear the cache of compiled kernels");
+  CLI::Option* name = sub->add_option("KERNEL", options->name, "Only kernels whose name contains this text");
+  CLI::Option* clear = sub->add_flag("--clear", options->clear, "Delete all of them")->excludes(name);
   sub->add_flag("--why", options->why,
-                "Open the devices that they were made for, and say which loads them, or what has changed")
+                "Open the devices that they were compiled for, and report which load them or what has changed")
       ->excludes(clear);
-  sub->add_flag("--json", options->json, "Write JSON")->excludes(clear);
+  sub->add_flag("--json", options->json, "Print JSON")->excludes(clear);
   sub->footer(
-      R"(A kernel that was compiled once is loaded from disk by later programs of this user, for as long as the kernel, the device,
-the compiler, the driver and Tessera are the same. OpenCL's kernels are not among them: its drivers keep what they compile.
-`tessera generate --stats`, or TESSERA_STATS=1 for any program, says how many were compiled and how many loaded;
-TESSERA_LOG=debug says of each why it was not on disk. TESSERA_KERNEL_CACHE=0 turns it off, TESSERA_KERNEL_CACHE_SIZE=1G
-is its limit (256M; a kernel of more than a quarter is not kept), TESSERA_CACHE_DIR its folder; what was used longest ago goes
-first. --why opens devices, which may keep a kernel of their own.
+      R"(A kernel is compiled once and then loaded from disk by this user's programs, until the kernel, the device, the compiler,
+the driver or Tessera changes. OpenCL kernels are not cached here: OpenCL drivers have their own caches.
+`tessera generate --stats`, or TESSERA_STATS=1 for any program, shows how many kernels were compiled and loaded;
+TESSERA_LOG=debug logs why a kernel was not on disk. TESSERA_KERNEL_CACHE=0 disables the cache, TESSERA_KERNEL_CACHE_SIZE=1G
+limits it (default 256M; kernels larger than a quarter are not cached), TESSERA_CACHE_DIR sets its folder. The least recently
+used kernels are evicted first. --why opens devices, which may itself add a kernel to the cache.
 
 Examples:
   tessera cache

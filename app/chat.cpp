@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera chat`: a conversation with a model, in the words of its chat template.
+// `tessera chat`: a conversation with a model, formatted by its chat template.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -27,7 +27,7 @@ struct ChatArguments : ModelOptions {
 };
 
 int run_chat(ChatArguments o) {
-  catch_interrupts("tessera: interrupted before the conversation began", !o.quiet && os::is_terminal(stderr));
+  catch_interrupts("tessera: interrupted before the conversation started", !o.quiet && os::is_terminal(stderr));
   o.begin();
   const auto [devices, why] = where(o, false);
   const DeviceScope scope(devices.front());
@@ -61,8 +61,8 @@ int run_chat(ChatArguments o) {
     };
     line("device", why);
     line("context",
-         fmt::format("{} tokens of {} that the model was made for{}", session.context(), config.context_length,
-                     o.when_full == "shift" ? "; when it is full, the oldest turns are left out" : ""));
+         fmt::format("{} tokens of {} that the model was trained for{}", session.context(), config.context_length,
+                     o.when_full == "shift" ? "; when it is full, the oldest turns are dropped" : ""));
     line("template", printable_line(name));
     if (options.generate.sampling.temperature > 0) line("seed", std::to_string(options.generate.sampling.seed));
   }
@@ -75,22 +75,22 @@ int run_chat(ChatArguments o) {
 Command chat_command(CLI::App& program) {
   auto o = std::make_shared<ChatArguments>();
   o->generate.max_tokens = most_tokens;
-  CLI::App* sub = program.add_subcommand("chat", "Talk with a language model");
+  CLI::App* sub = program.add_subcommand("chat", "Chat with a language model");
   o->declare(*sub);
-  sub->add_option("-p,--prompt", o->prompt, "One message: answer it and end")->check([](const std::string& text) {
-    return std::string(text.empty() ? "there is nothing to answer in an empty message" : "");
+  sub->add_option("-p,--prompt", o->prompt, "Answer this one message and exit")->check([](const std::string& text) {
+    return std::string(text.empty() ? "an empty message cannot be answered" : "");
   });
-  sub->add_option("--system", o->system, "The system prompt: what the model should be");
-  sub->add_option("--load", o->load, "Go on with a conversation that /save wrote")->check(require_nonempty);
+  sub->add_option("--system", o->system, "The system prompt");
+  sub->add_option("--load", o->load, "Continue a conversation saved by /save")->check(require_nonempty);
   sub->add_option("-n,--tokens", o->generate.max_tokens,
-                  "Tokens of an answer at most (default: what there is room for)")
+                  "Maximum tokens of an answer (default: the rest of the context)")
       ->transform(integer_in_range(1, most_tokens));
   sub->add_option("--ctx", o->context,
-                  "Tokens of the whole conversation at most (default: what the model was made for and memory is there "
-                  "for, at most 8192). Memory is taken as the conversation grows")
+                  "Maximum tokens of the conversation (default: the model's context as far as memory suffices, at most "
+                  "8192). Memory is allocated as the conversation grows")
       ->transform(integer_in_range(0, most_tokens));
   sub->add_option("--when-full", o->when_full,
-                  "refuse: an answer ends there; shift: the model reads on without the oldest turns")
+                  "refuse: the answer ends; shift: the oldest turns are dropped and the answer continues")
       ->capture_default_str()
       ->check(CLI::IsMember({"refuse", "shift"}));
   sub->add_option("--template", o->chat_template,
@@ -101,17 +101,17 @@ Command chat_command(CLI::App& program) {
                   R"(A JSON object for the template, such as {"enable_thinking": false})")
       ->check(require_nonempty);
   sub->add_option("--tools", o->tools,
-                  "A JSON file with functions that the model may call, as OpenAI's API describes them. Its calls are "
-                  "written; /tool gives a result back")
+                  "A JSON file with functions that the model may call, in the format of OpenAI's API. Calls are "
+                  "printed; /tool returns a result")
       ->check(require_nonempty);
-  sub->add_flag("--json", o->json, "Write each answer as one JSON object on a line");
-  sub->add_flag("-q,--quiet", o->quiet, "No progress, and nothing said beside the answers but errors");
+  sub->add_flag("--json", o->json, "Print each answer as one line of JSON");
+  sub->add_flag("-q,--quiet", o->quiet, "Print no progress and no messages except errors");
   sub->footer(
-      R"(A message is a line. One that ends in a backslash goes on in the next; lines between """ and """ are one
-message. /help shows the commands, such as /save FILE and /retry; Ctrl-C stops an answer, Ctrl-D ends the conversation.
-From a file or a pipe messages are read alike, and the first error ends the program. Answers go to standard output, all
-else to standard error. What a model thinks before it answers is shown dimmed on a terminal; elsewhere it is left out
-(--json has it).
+      R"(Each line is a message. A line that ends in a backslash continues on the next one; lines between """ and """ are one
+message. /help lists the commands, such as /save FILE and /retry; Ctrl-C stops an answer, Ctrl-D ends the conversation.
+Messages can also come from a file or a pipe; then the first error ends the program. Answers go to standard output,
+everything else to standard error. A model's thoughts before an answer are dimmed on a terminal and omitted elsewhere
+(--json includes them).
 
 Examples:
   tessera chat model.gguf

@@ -21,15 +21,15 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr const char* commands_text = R"(/help          this text
-/system TEXT   what the model should be, from now on; without TEXT: nothing
-/tool TEXT     what a function that the model asked for gave
-/retry         answer the last message once more
+/system TEXT   set the system prompt; without TEXT: remove it
+/tool TEXT     return the result of a function that the model called
+/retry         answer the last message again
 /reset         start over, with the same system prompt
-/save FILE     write the conversation as JSON
-/load FILE     go on with one that was written so
-/quit          end, as Ctrl-D does
-A message that begins with a slash is written with two. A line that ends in a backslash goes on in the next one; lines
-between """ and """ are one message. Ctrl-C stops an answer.
+/save FILE     save the conversation as JSON
+/load FILE     continue a saved conversation
+/quit          end the conversation, like Ctrl-D
+Start a message with two slashes to send one that begins with a slash. A line that ends in a backslash continues on the
+next one; lines between """ and """ are one message. Ctrl-C stops an answer.
 )";
 
 class Talk {
@@ -42,7 +42,7 @@ class Talk {
       say_message(options_.prompt);
       return cut_ ? interrupted : success;
     }
-    if (reader_.interactive() && !options_.quiet) eprint("/help shows the commands\n\n");
+    if (reader_.interactive() && !options_.quiet) eprint("/help lists the commands\n\n");
     std::string message;
     while (true) {
       const LineReader::Result result = read_message(message);
@@ -55,7 +55,7 @@ class Talk {
         eprint("(Ctrl-D or /quit ends)\n");
         continue;
       }
-      // What somebody typed wrong ends nothing; a script's mistake does.
+      // Errors of an interactive user are printed; errors of a script end the program.
       try {
         if (!act(message)) break;
       } catch (const Error& e) {
@@ -68,7 +68,7 @@ class Talk {
   }
 
  private:
-  /// A line, or several as one message.
+  /// Reads a message of one or several lines.
   LineReader::Result read_message(std::string& message) {
     constexpr std::string_view quotes = R"(""")";
     std::string line;
@@ -82,7 +82,7 @@ class Talk {
         result = reader_.read(". ", rest);
         if (result == LineReader::Result::interrupted) return result;
         if (result == LineReader::Result::end)
-          fail<ArgumentError>({.operation = "chat", .wrong = R"(a message that began with """ has no end)"});
+          fail<ArgumentError>({.operation = "chat", .wrong = R"(the message that begins with """ has no closing """)"});
       }
       message += rest.substr(0, rest.size() - quotes.size());
       if (message.ends_with('\n')) message.pop_back();
@@ -132,11 +132,12 @@ class Talk {
     else if (command == "/load")
       load(rest);
     else
-      fail<ArgumentError>({.operation = "chat",
-                           .with = {{"command", command}},
-                           .wrong = "there is no such command",
-                           .remedy = "/help shows those that exist; a message that begins with a slash is written with "
-                                     "two"});
+      fail<ArgumentError>(
+          {.operation = "chat",
+           .with = {{"command", command}},
+           .wrong = "unknown command",
+           .remedy =
+               "/help lists the commands; start a message with two slashes to send one that begins with a slash"});
     return true;
   }
 
@@ -148,17 +149,15 @@ class Talk {
     if (const auto open = open_calls(session_.conversation); !open.empty())
       fail<ArgumentError>({.operation = "chat",
                            .with = {{"function", open.front().name}},
-                           .wrong = "the model waits for what the function gives",
-                           .remedy = "/tool TEXT says it; /retry asks for another answer, /reset starts over"});
+                           .wrong = "the model is waiting for the result of a function",
+                           .remedy = "/tool TEXT returns it; /retry requests another answer, /reset starts over"});
     add_and_answer({"user", text});
   }
 
-  /// The result of the first call that has none; when all have theirs, the model goes on.
+  /// Sets the result of the first pending call; when all have results, the model continues.
   void give_result(const std::string& text) {
     const std::vector<ToolCall> open = open_calls(session_.conversation);
-    if (open.empty())
-      fail<ArgumentError>(
-          {.operation = "chat", .wrong = "the model has asked for no function whose result is missing"});
+    if (open.empty()) fail<ArgumentError>({.operation = "chat", .wrong = "the model has no pending function call"});
     ChatMessage result = {.role = "tool", .text = text, .call_id = open.front().id, .name = open.front().name};
     if (open.size() > 1)
       session_.conversation.push_back(std::move(result));
@@ -178,7 +177,7 @@ class Talk {
     if (!kept) session_.conversation.pop_back();
   }
 
-  /// False if it was stopped before there was anything of it.
+  /// False if it was interrupted before any output.
   bool answer() {
     cut_ = false;
     const std::size_t before = session_.conversation.size();
@@ -197,7 +196,7 @@ class Talk {
         app::print("{}", escape_control_chars(parts.text, terminal));
         begun = true, line_ended = parts.text.ends_with('\n');
       }
-      return std::fflush(output()) == 0;  // main says so if not
+      return std::fflush(output()) == 0;  // main reports the error
     };
     ChatAnswer a;
     try {
@@ -219,18 +218,19 @@ class Talk {
                    escape_control_chars(c.arguments, terminal));
     std::fflush(output());
     const bool kept = session_.conversation.size() > before;
-    if (cut_) note(kept ? "stopped" : "stopped before there was anything of an answer: the message is dropped");
+    if (cut_) note(kept ? "stopped" : "interrupted before any output: the message is dropped");
     if (a.result.reason == StopReason::max_tokens)
-      note(fmt::format("{}: the answer ends here; --tokens raises it", count_noun(a.result.tokens.size(), "token")));
+      note(fmt::format("the answer was cut off at {}; --tokens raises the limit",
+                       count_noun(a.result.tokens.size(), "token")));
     if (a.result.reason == StopReason::context_full)
       note(
-          fmt::format("the context of {} is full: the answer ends here; /reset starts over, --ctx is how long it is, "
-                      "--when-full shift leaves the oldest turns out",
+          fmt::format("the context of {} is full and the answer was cut off; /reset starts over, --ctx sets its "
+                      "length, --when-full shift drops the oldest turns",
                       count_noun(session_.context(), "token")));
     if (const auto open = open_calls(session_.conversation); !open.empty() && reader_.interactive() && !options_.once)
-      note("/tool TEXT gives the result of " + open.front().name);
+      note("/tool TEXT returns the result of " + open.front().name);
     if (a.left_out != left_out_)
-      note(fmt::format("the model does not read the oldest {} any more", count_noun(a.left_out, "message")));
+      note(fmt::format("the oldest {} are no longer in the context", count_noun(a.left_out, "message")));
     left_out_ = a.left_out;
     if (reader_.interactive() && !options_.once && !options_.json) app::print("\n"), std::fflush(output());
     return kept;
@@ -257,7 +257,7 @@ class Talk {
     Conversation before = session_.conversation;
     set_system(session_.conversation, text);
     try {
-      // Some templates have no place for it, and say so.
+      // Some templates reject a system prompt; rendering reports that.
       if (session_.conversation.size() > 1 || !text.empty()) {
         Conversation asked = session_.conversation;
         if (asked.back().role == "system") asked.push_back({"user", "?"});
@@ -286,7 +286,7 @@ class Talk {
     };
     std::size_t last = all.size();
     while (last > 0 && !answerable(last)) --last;
-    if (last == 0) fail<ArgumentError>({.operation = "chat", .wrong = "there is no message to answer once more"});
+    if (last == 0) fail<ArgumentError>({.operation = "chat", .wrong = "there is no message to answer again"});
     const Conversation before = all;
     all.resize(last);
     try {
@@ -300,8 +300,8 @@ class Talk {
   static void require_file(const std::string& command, const std::string& path) {
     if (path.empty())
       fail<ArgumentError>({.operation = "chat",
-                           .wrong = command + " wants the name of a file",
-                           .remedy = "Such as " + command + " chat.json"});
+                           .wrong = command + " needs a file name",
+                           .remedy = "Example: " + command + " chat.json"});
   }
 
   void save(const std::string& path) {
@@ -321,7 +321,7 @@ class Talk {
   ChatSession& session_;
   const ConverseOptions& options_;
   LineReader reader_;
-  std::uint64_t seed_, answers_ = 0;  // each answer draws from a seed of its own, so that /retry gives another
+  std::uint64_t seed_, answers_ = 0;  // each answer uses its own seed, so that /retry gives another one
   std::int64_t left_out_ = 0;
   bool cut_ = false;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The conversation of `tessera chat`: messages and commands in, answers out.
+// The loop of `tessera chat`: reads messages and commands, prints answers.
 #pragma once
 
 #include <string>
@@ -9,16 +9,17 @@
 namespace tessera::app {
 
 struct ConverseOptions {
-  std::string prompt;  ///< the one message, with `once`
+  std::string prompt;  ///< the message to answer with `once`
   bool json = false, quiet = false, once = false;
 };
 
-/// Reads messages from standard input, or answers the one message, until there are no more. Gives the exit code.
+/// Reads messages from standard input until it ends, or answers the one message. Returns the exit code.
 int converse(ChatSession& session, const ConverseOptions& options);
 
-/// A conversation of /save. FormatError for what is none, ArgumentError for a file that cannot be read.
+/// Reads a conversation saved by /save. Throws FormatError for other contents, ArgumentError if the file cannot be
+/// read.
 Conversation read_conversation(const std::string& path);
-/// Makes `text` the system prompt; empty: there is none.
+/// Sets the system prompt; removes it if `text` is empty.
 void set_system(Conversation& conversation, const std::string& text);
 
 }  // namespace tessera::app

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What main knows of a subcommand: its options, declared on the command line's parser, and the function that runs it.
-// One file a subcommand; each is made by one function here.
+// The interface of a subcommand: it declares its options on the command-line parser and provides the function to run.
+// Each is in its own file and created by one of the functions below.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -8,22 +8,20 @@
 
 namespace tessera::app {
 
-/// Exit codes of the program, the same for every subcommand.
+/// Exit codes, the same for every subcommand.
 enum ExitCode : int {
   success = 0,
-  failed = 1,         ///< what was asked could not be done, or a check failed; the error is on standard error
-  usage = 2,          ///< the command line is wrong
-  interrupted = 130,  ///< Ctrl-C, as shells count it: 128 + SIGINT
+  failed = 1,         ///< the command failed, or a check did; the error is on standard error
+  usage = 2,          ///< invalid command line
+  interrupted = 130,  ///< Ctrl-C: 128 + SIGINT, as in shells
 };
 
-/// For options that name a device: an empty name is a mistake of a script, not a wish for the default.
-inline std::string require_nonempty(const std::string& text) {
-  return text.empty() ? "an empty name names nothing" : "";
-}
+/// For options that name a device: an empty name is a script's mistake, not a request for the default.
+inline std::string require_nonempty(const std::string& text) { return text.empty() ? "the name is empty" : ""; }
 
 struct Command {
   CLI::App* options = nullptr;
-  std::function<int()> run;  ///< gives an exit code; may throw, then main prints the error and gives `failed`
+  std::function<int()> run;  ///< returns the exit code; if it throws, main prints the error and returns `failed`
 };
 
 Command devices_command(CLI::App& program);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera devices`: every backend, what its driver answered, and why a processor is or is not used.
+// `tessera devices`: lists every backend, its driver's answer, and why each device is or is not used.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,10 +26,9 @@ int run_devices(const DevicesArguments& options) {
     app::print("\n");
     if (s.chosen.device) table.paragraph("New arrays go to ", s.chosen.why, 4);
     if (std::ranges::any_of(s.backends, &BackendReport::remembered))
-      table.paragraph("",
-                      "Rows \"as remembered\" are what the driver answered an earlier program; `tessera devices "
-                      "--rescan` asks it again.",
-                      4);
+      table.paragraph(
+          "", "Rows marked \"as remembered\" are a driver's cached answer; `tessera devices --rescan` probes it again.",
+          4);
   }
   if (s.chosen.device) return success;
   fail<DeviceError>({.wrong = s.chosen.error});
@@ -40,25 +39,24 @@ int run_devices(const DevicesArguments& options) {
 Command devices_command(CLI::App& program) {
   auto options = std::make_shared<DevicesArguments>();
   CLI::App* sub = program.add_subcommand("devices", "List the devices of this machine, and why each is or is not used");
-  sub->add_flag("--json", options->json, "Write JSON: memory in bytes; what is not known is null or \"\"");
-  sub->add_flag("--list-only", options->list_only,
-                "Only ask the drivers: open no device, run nothing, and leave free memory out");
-  sub->add_flag("--rescan", options->rescan, "Forget what drivers answered earlier programs, and ask them again");
+  sub->add_flag("--json", options->json, "Print JSON: memory in bytes; unknown values are null or \"\"");
+  sub->add_flag("--list-only", options->list_only, "Only list: open no device, run nothing, and omit free memory");
+  sub->add_flag("--rescan", options->rescan, "Discard cached answers of drivers, and probe them again");
   sub->footer(
-      R"(Opens each device and runs a first small kernel on it, whose result is known. States, from best to worst:
-  verified     the first kernel gave the right result
-  enumerated   the driver named it; it was not opened, or could not be: then the reason stands there
-  quarantined  the first kernel gave a wrong result
-  lost         it reported an error from which it does not recover
-  hung         the driver did not answer, or did not open the device, in a process of its own in time
-  crashed      the driver ended that process
-  loaded       the driver's library answers, but there is no usable device
+      R"(Opens each device and runs a small kernel on it, whose result is checked. States, from best to worst:
+  verified     the first kernel returned the correct result
+  enumerated   the driver listed it; it was not opened, or failed to open for the printed reason
+  quarantined  the first kernel returned a wrong result
+  lost         it reported an unrecoverable error
+  hung         the driver did not answer, or did not open the device, in time in a helper process
+  crashed      the driver crashed that process
+  loaded       the driver's library works, but there is no usable device
   supported    the driver's library was not found, or could not be loaded
   unsupported  this version of Tessera has no code for it here
 
-Drivers are asked in a process of their own, and so is each device before it is opened here. What those with a device
-answered, which devices work, and what crashed, is kept on disk until driver, environment or machine change; what hung is
-asked again after ten minutes. `tessera doctor` says more about each, and measures what works.
+Drivers are probed in a helper process, and so is each device before it is opened here. Results of drivers with devices,
+working devices and crashes are cached on disk until the driver, environment or machine changes; hangs are probed again
+after ten minutes. `tessera doctor` shows more details, and measures the devices that work.
 
 Examples:
   tessera devices

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera doctor`: for someone who asks "why is my GPU not used?": what the machine shows, what was tried of each
-// backend, what happened, what to do; then a first computation on each device that works, with its figures.
+// `tessera doctor`: answers "Why isn't my GPU used?": shows the hardware, what each backend found, why it failed and
+// what to do; then runs and measures a first computation on each working device.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -34,10 +34,10 @@ struct Diagnosis {
   struct Pair {
     Device a, b;
     CopyPath there, back;  ///< from a to b; from b to a
-    std::string error;     ///< why it could not be found out
+    std::string error;     ///< why it could not be tested
   };
-  std::vector<Pair> pairs;  ///< of the GPUs of one backend that computed
-  bool waiting = false;     ///< a device did not end in time: no exit handler may be waited for
+  std::vector<Pair> pairs;  ///< among the GPUs of one backend that computed correctly
+  bool waiting = false;     ///< a device did not finish in time: exit handlers may block on it
 };
 
 std::string vendor_name(std::uint32_t vendor) {
@@ -49,7 +49,7 @@ std::string vendor_name(std::uint32_t vendor) {
   }
 }
 
-/// The backends in which a card of this vendor should show.
+/// The backends that support cards of this vendor.
 std::vector<Backend> backends_of(std::uint32_t vendor) {
   switch (vendor) {
     case os::nvidia: return {Backend::cuda, Backend::opencl};
@@ -65,7 +65,7 @@ bool is_gpu(const DeviceInfo& info) {
 
 bool works(const Figures& f) { return f.ended && f.error.empty() && f.right; }
 
-/// Does the device that new arrays go to compute?
+/// Whether the current device computes.
 bool healthy(const Diagnosis& d) {
   if (!d.survey.chosen.device) return false;
   const Device device = *d.survey.chosen.device;
@@ -76,13 +76,13 @@ bool healthy(const Diagnosis& d) {
   return false;
 }
 
-/// Of the device that new arrays go to: why it does not compute; empty if it does.
+/// Why the current device does not compute; empty if it does.
 std::string ailment(const Diagnosis& d, const DeviceInfo& info) {
   const std::string name = to_string(info.device);
   if (const auto f = d.figures.find(info.device); f != d.figures.end()) {
-    if (!f->second.ended) return name + " did not end its first computation in time.";
+    if (!f->second.ended) return name + " did not finish its first computation in time.";
     if (!f->second.error.empty()) return fmt::format("{} failed: {}", name, f->second.error);
-    return f->second.right ? "" : name + " computed wrongly.";
+    return f->second.right ? "" : name + " computed wrong results.";
   }
   if (info.state == DeviceState::verified) return "";
   const auto opened = d.survey.opened.find(info.device);
@@ -90,12 +90,12 @@ std::string ailment(const Diagnosis& d, const DeviceInfo& info) {
   return fmt::format("{} does not work: {}", name, failed ? opened->second.error : info.reason);
 }
 
-/// What somebody wants to know first: is a GPU used, and if not, what stands in its way.
+/// The summary: is a GPU used, and if not, why.
 std::string verdict(const Diagnosis& d) {
   if (!d.survey.chosen.device) return "New arrays have no device: " + d.survey.chosen.error;
   const Device device = *d.survey.chosen.device;
   DeviceInfo info;
-  std::string listed;  // GPUs that drivers show and that are not used
+  std::string listed;  // GPUs that drivers list and that are not used
   for (const BackendReport& row : d.survey.backends)
     for (const DeviceInfo& each : row.devices) {
       if (each.device == device)
@@ -108,37 +108,37 @@ std::string verdict(const Diagnosis& d) {
   if (is_gpu(info) && wrong.empty())
     text = fmt::format("A GPU is used: {} ({}).", to_string(device), info.name);
   else if (d.survey.chosen.why.find("automatically") == std::string::npos)
-    text = fmt::format("The device is named, so no other is taken: {}.", d.survey.chosen.why);
+    text = fmt::format("The device was set explicitly, so no other is used: {}.", d.survey.chosen.why);
   else if (is_gpu(info))
-    return fmt::format("The GPU that is chosen does not compute: {}", wrong);
+    return fmt::format("The selected GPU does not compute: {}", wrong);
   else if (!listed.empty())
-    text = fmt::format("No GPU is used, although drivers show {}: see there why, and what to do.", listed);
+    text = fmt::format("No GPU is used, although drivers list {}: see the reasons and remedies there.", listed);
   else if (d.cards.empty())
-    text = fmt::format("No GPU is used, because this machine shows none: there is no graphics card on its PCI bus{}.",
-                       d.container.empty() ? "" : fmt::format(" (as far as this container, {}, sees)", d.container));
+    text = fmt::format("No GPU is used, because this machine has none: there is no graphics card on its PCI bus{}.",
+                       d.container.empty() ? "" : fmt::format(" (as seen from this container, {})", d.container));
   if (text.empty()) {
     text = "No GPU is used, although there is a graphics card:";
     for (const os::DisplayCard& card : d.cards) {
       std::vector<std::string> names;
       for (Backend backend : backends_of(card.vendor)) names.emplace_back(title(backend));
-      text += fmt::format(" {} at {} should show under {}: see there what to do.", vendor_name(card.vendor),
+      text += fmt::format(" {} at {} should appear under {}: see the remedies there.", vendor_name(card.vendor),
                           card.address, fmt::join(names, " or "));
     }
   }
   if (!wrong.empty()) return text + " But " + wrong;
   if (!d.figures.contains(device)) return text;
-  return text + fmt::format(" {} computes, and its results are right.", to_string(device));
+  return text + fmt::format(" {} computes, and its results are correct.", to_string(device));
 }
 
 std::string number(double value) {
   return value >= 100  ? fmt::format("{:.0f}", value)
          : value >= 10 ? fmt::format("{:.1f}", value)
          : value >= 1  ? fmt::format("{:.2f}", value)
-                       : fmt::format("{:.2g}", value);  // a slow device is slow, not without memory
+                       : fmt::format("{:.2g}", value);  // a slow device has little memory bandwidth, not none
 }
 
 std::string figures_text(const Figures& f) {
-  if (!f.ended) return "did not end in time";
+  if (!f.ended) return "did not finish in time";
   if (!f.error.empty()) return "failed: " + f.error;
   return fmt::format("{}{}arithmetic {} GFLOP/s (f32), product of {} x {} at {} GFLOP/s, first kernel after {} ms",
                      f.right ? "" : "WRONG RESULTS; ",
@@ -148,12 +148,12 @@ std::string figures_text(const Figures& f) {
 }
 
 std::string access_text(os::Access access) {
-  return access == os::Access::granted ? "may be used" : "MAY NOT be used by this user";
+  return access == os::Access::granted ? "accessible" : "NOT accessible to this user";
 }
 
 void print_machine(const Diagnosis& d, Table& table) {
   const Style& style = table.style();
-  app::print("{}\n", style.strong("What this machine shows"));
+  app::print("{}\n", style.strong("Hardware"));
   for (const os::DisplayCard& card : d.cards)
     app::print("    card {}: {} {:04x}, {}\n", card.address, vendor_name(card.vendor), card.device,
                card.module.empty() ? "no kernel driver" : "kernel driver " + card.module);
@@ -163,16 +163,16 @@ void print_machine(const Diagnosis& d, Table& table) {
   if (d.files.empty()) app::print("    no device files of GPUs (/dev/nvidia*, /dev/kfd, /dev/dri/renderD*)\n");
   if (!d.container.empty()) app::print("    inside a container ({})\n", d.container);
   for (const std::string& variable : d.variables) app::print("    {}\n", printable_text(variable));
-  app::print("\n{}\n", style.strong("What was tried"));
+  app::print("\n{}\n", style.strong("Backends"));
   std::fflush(output());
 }
 
-/// Backends whose devices may read each other's memory.
+/// Backends whose devices may access each other's memory.
 bool has_peers(Backend backend) {
   return backend == Backend::cuda || backend == Backend::rocm || backend == Backend::oneapi;
 }
 
-/// Tests the copies between each two devices of a backend that compute, of the first few: there are many pairs of many.
+/// Tests copies between each two working devices of a backend, for the first few devices only.
 void pair_up(Diagnosis& d, const DoctorArguments& o, Table& table) {
   constexpr std::size_t most_paired = 8;
   for (const BackendReport& each : d.survey.backends) {
@@ -208,7 +208,7 @@ void pair_up(Diagnosis& d, const DoctorArguments& o, Table& table) {
   }
 }
 
-/// Writes what is known as soon as it is, unless JSON is wanted.
+/// Prints results as they are known, unless JSON is requested.
 Diagnosis examine(const DoctorArguments& o, Table& table) {
   Diagnosis d;
   if (!o.remembered) rescan();
@@ -233,7 +233,7 @@ Diagnosis examine(const DoctorArguments& o, Table& table) {
       d.waiting = d.waiting || !f.ended;
       progress.clear();
       if (!o.json) {
-        if (d.figures.empty()) app::print("\n{}\n", table.style().strong("What works"));
+        if (d.figures.empty()) app::print("\n{}\n", table.style().strong("Measurements"));
         table.paragraph(fmt::format("{} {}: ", table.style().mark(works(f)), to_string(info.device)), figures_text(f),
                         4);
         std::fflush(output());
@@ -289,27 +289,26 @@ int run_doctor(const DoctorArguments& o) {
   const int code = healthy(d) ? success : failed;
   if (!d.waiting) return code;
   std::fflush(output());
-  os::leave(code);  // the device's driver would be waited for
+  os::leave(code);  // the device's driver would block
 }
 
 }  // namespace
 
 Command doctor_command(CLI::App& program) {
   auto options = std::make_shared<DoctorArguments>();
-  CLI::App* sub = program.add_subcommand("doctor", "Say why a GPU is not used and what to do, and measure what works");
-  sub->add_flag("--json", options->json, "Write JSON: what `tessera devices --json` writes, and more");
-  sub->add_flag("--remembered", options->remembered,
-                "Believe what drivers answered earlier programs (default: ask them all again)");
-  sub->add_flag("--no-figures", options->no_figures, "Measure nothing");
-  sub->add_option("--limit", options->limit, "Seconds after which a device is not waited for any more")
+  CLI::App* sub = program.add_subcommand("doctor", "Diagnose why a GPU is not used, and measure the devices that work");
+  sub->add_flag("--json", options->json, "Print JSON: the output of `tessera devices --json`, and more");
+  sub->add_flag("--remembered", options->remembered, "Use cached answers of drivers (default: probe all again)");
+  sub->add_flag("--no-figures", options->no_figures, "Do not measure devices");
+  sub->add_option("--limit", options->limit, "Seconds to wait for each device")
       ->transform(integer_in_range(1, 3600))
       ->capture_default_str();
   sub->footer(
-      R"(Looks at the machine (cards, kernel drivers, device files, containers, variables that hide devices), asks each driver in
-a process of its own, opens every device, and runs on each that works: a kernel that copies, one of multiply-adds, and a
-matrix product, whose results are checked. Tests whether direct copies between two GPUs arrive.
+      R"(Inspects the machine (cards, kernel drivers, device files, containers, variables that hide devices), probes each driver
+in a helper process, opens every device, and runs on each that works: a copy kernel, a multiply-add kernel, and a matrix
+product, whose results are checked. Tests direct copies between each two GPUs.
 
-Exits with 0 if the device that new arrays go to computes, else with 1.
+Exit code 0 if the device for new arrays computes correctly, else 1.
 
 Examples:
   tessera doctor

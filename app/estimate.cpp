@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera estimate`: what memory a model file needs on the devices named, and what of it fits.
+// `tessera estimate`: how much memory a model file needs on the given devices, and whether it fits.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -33,7 +33,7 @@ void print(const EstimateArguments& o, const ModelMemory& m, std::int64_t larges
                config::format_bytes(d.peak), config::format_bytes(d.free),
                d.fits() ? "fits" : style.bad("does not fit"));
   app::print("\nThe longest context that fits: {}{}\n", largest == 0 ? "none" : std::to_string(largest),
-             largest == trained ? ", what the model was made for" : "");
+             largest == trained ? ", the model's maximum" : "");
 }
 
 nlohmann::ordered_json json_of(const EstimateArguments& o, const ModelMemory& m, std::int64_t largest) {
@@ -68,26 +68,23 @@ int run_estimate(EstimateArguments o) {
 
 Command estimate_command(CLI::App& program) {
   auto o = std::make_shared<EstimateArguments>();
-  CLI::App* sub = program.add_subcommand("estimate", "Say what memory a model needs, without loading it");
+  CLI::App* sub = program.add_subcommand("estimate", "Show how much memory a model needs, without loading it");
   sub->add_option("MODEL", o->model, "A GGUF file")->required();
   sub->add_option("--device", o->devices,
-                  "Where it would compute, as `tessera devices` names it; several with commas between share the layers")
+                  "The devices, as named by `tessera devices`; several, separated by commas, share the layers")
       ->check(require_nonempty);
   const auto count = integer_in_range(1, std::int64_t{1} << 40);
-  sub->add_option(
-         "--ctx", o->memory.context,
-         "Tokens of prompt and answer together (default: what the model was made for). Memory is reckoned for all of "
-         "them; `tessera generate` takes it for its prompt and --tokens together, if those are fewer")
+  sub->add_option("--ctx", o->memory.context,
+                  "Tokens of prompt and answer together (default: the model's maximum). Memory is estimated for all of "
+                  "them; `tessera generate` allocates it for its prompt and --tokens together, if those are fewer")
       ->transform(count);
-  sub->add_option("--prompt-tokens", o->memory.prompt, "Tokens of the prompt (default: the whole context but one)")
+  sub->add_option("--prompt-tokens", o->memory.prompt, "Tokens of the prompt (default: the whole context except one)")
       ->transform(count);
-  sub->add_option("--batch", o->memory.batch, "Tokens of the prompt read at once")
-      ->capture_default_str()
-      ->transform(count);
-  sub->add_option("--cache", o->cache, "How keys and values are kept")
+  sub->add_option("--batch", o->memory.batch, "Prompt tokens per batch")->capture_default_str()->transform(count);
+  sub->add_option("--cache", o->cache, "Storage type of keys and values")
       ->capture_default_str()
       ->check(CLI::IsMember({"f16", "f32"}));
-  sub->add_flag("--json", o->json, "Write JSON, in bytes");
+  sub->add_flag("--json", o->json, "Print JSON, in bytes");
   sub->footer(
       R"(Loads and runs the model as `tessera generate` would, but on devices that take no memory and compute nothing.
 Exit code 1 if it does not fit.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera generate`: continues a prompt with a model file, and says on which device, why there, and how quickly.
+// `tessera generate`: continues a prompt with a model file, and reports the device, why it was selected, and the speed.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -24,7 +24,7 @@ namespace {
 
 struct GenerateArguments : ModelOptions {
   std::string prompt, prompt_file, verify_on, system, chat_template;
-  std::string written_by;  ///< the chat template that made the prompt
+  std::string written_by;  ///< the chat template that formatted the prompt
   bool stats = false, json = false, quiet = false, print_tokens = false, strict = false, chat = false, ids = false;
 };
 
@@ -68,7 +68,7 @@ nlohmann::ordered_json json_of(const MemoryStats& m) {
           {"limit_bytes", m.limit_bytes}, {"allocations", m.allocations},   {"reuses", m.reuses}};
 }
 
-/// The devices that hold the model, each once.
+/// The devices of the model, without duplicates.
 std::vector<Device> devices_of(const LanguageModel& model) {
   std::vector<Device> devices;
   for (const Device device : model.model().layer_devices())
@@ -82,7 +82,7 @@ void print_stats(const LanguageModel& model) {
     eprint("memory of {}: {}\n", to_string(device), to_string(memory_stats(device)));
 }
 
-/// What the model reads, and with --chat how it marks thoughts and ends turns.
+/// The prompt's tokens; with --chat, also how the template marks thoughts and ends turns.
 std::vector<TokenId> tokens_of(GenerateArguments& o, const GgufFile& file, const Tokenizer& tokenizer,
                                const std::string& prompt) {
   if (o.ids) return token_numbers(prompt);
@@ -158,7 +158,7 @@ void print_summary(const GenerateArguments& o, const LanguageModel& model, const
     const bool passed_over = std::find_first_of(devices.begin() + static_cast<std::ptrdiff_t>(i), devices.end(),
                                                 layers.begin(), layers.end()) != devices.end();
     line("", fmt::format("{}: no layers, {}", to_string(devices[i]),
-                         passed_over ? "since none fits in its memory" : "which all fit before it"));
+                         passed_over ? "since none fits in its memory" : "which all fit on devices before it"));
   }
   if (o.strict) line("strict", "no kernel ran and nothing was copied on another device");
   if (o.stats) eprint("\n"), print_stats(model);
@@ -175,8 +175,8 @@ int run_generate(GenerateArguments o) {
   if (reference && devices == std::vector{*reference})
     fail<ArgumentError>({.operation = "generate",
                          .with = {{"--verify-on", to_string(*reference)}},
-                         .wrong = "that is where the model runs, and nothing would be compared",
-                         .remedy = "Name another device, such as interp or cpu"});
+                         .wrong = "the model runs on this device, so there is nothing to compare",
+                         .remedy = "Choose another device, such as interp or cpu"});
   const std::unique_ptr<Placement> strict(o.strict ? new Placement(Placement::strict(devices)) : nullptr);
   const GgufFile file = open_model(o.model);
   o.generate.sampling = o.merge_sampling(sampling_of(file));
@@ -186,7 +186,7 @@ int run_generate(GenerateArguments o) {
       load_with_progress(file, o, devices, {.generate = o.generate, .make_prompt = make_prompt}, o.quiet);
   o.print_tokens = o.print_tokens || o.ids;
   const bool writes_text = !o.json && !o.print_tokens;
-  // The prompt goes where messages go: standard output has what the model wrote, and nothing else.
+  // The prompt is printed to standard error, so that standard output contains only the model's text.
   const bool echoed = writes_text && !o.quiet && prompt.size() <= 400;
   if (echoed) eprint("{}", Style(stderr).faint(escape_control_chars(prompt, os::is_terminal(stderr))));
   bool text_begun = false;
@@ -196,7 +196,7 @@ int run_generate(GenerateArguments o) {
     if (writes_text) {
       const std::string text = escape_control_chars(piece, os::is_terminal(output()));
       std::fwrite(text.data(), 1, text.size(), output());
-      if (std::fflush(output()) != 0) return false;  // main says so
+      if (std::fflush(output()) != 0) return false;  // main reports the error
     }
     return !stop_requested();
   };
@@ -208,7 +208,7 @@ int run_generate(GenerateArguments o) {
       verified = verify_on(*reference, generate);
     else
       generate();
-  } catch (...) {  // the error starts a line of its own, on each stream
+  } catch (...) {  // starts the error on a new line, on each stream
     if (echoed) eprint("\n");
     if (writes_text && text_begun && !(echoed && os::is_terminal(output()))) app::print("\n");
     throw;
@@ -221,7 +221,7 @@ int run_generate(GenerateArguments o) {
     print_summary(o, model, r, devices, why);
   else if (o.stats && !o.json)
     print_stats(model);
-  if (verified) eprint("\neach kernel again on {}:\n{}", to_string(*reference), to_string(*verified));
+  if (verified) eprint("\neach kernel run again on {}:\n{}", to_string(*reference), to_string(*verified));
   if (verified && !verified->agrees()) return failed;
   return stop_requested() ? interrupted : success;
 }
@@ -232,47 +232,46 @@ Command generate_command(CLI::App& program) {
   auto o = std::make_shared<GenerateArguments>();
   CLI::App* sub = program.add_subcommand("generate", "Continue a prompt with a language model");
   o->declare(*sub);
-  auto* prompt = sub->add_option("-p,--prompt", o->prompt, "What the text starts with");
+  auto* prompt = sub->add_option("-p,--prompt", o->prompt, "The prompt");
   auto* prompt_file =
-      sub->add_option("--prompt-file", o->prompt_file, "Read the prompt from a file, \"-\" for standard input");
+      sub->add_option("--prompt-file", o->prompt_file, "Read the prompt from a file, or from standard input if \"-\"");
   prompt_file->excludes(prompt);
   sub->callback([prompt, prompt_file] {
     if (prompt->count() + prompt_file->count() == 0) throw CLI::RequiredError("--prompt or --prompt-file");
   });
-  sub->add_option("-n,--tokens", o->generate.max_tokens, "Tokens to generate at most")
+  sub->add_option("-n,--tokens", o->generate.max_tokens, "Maximum number of tokens to generate")
       ->capture_default_str()
       ->transform(integer_in_range(0, most_tokens));
   sub->add_option("--ctx", o->generate.context,
-                  "Tokens of prompt and answer together, at most (default: what the model was made for). Memory is "
-                  "taken for the prompt and --tokens together, if those are fewer")
+                  "Maximum tokens of prompt and answer together (default: the model's maximum). Memory is allocated "
+                  "for the prompt and --tokens together, if those are fewer")
       ->transform(integer_in_range(0, most_tokens));
-  auto* chat = sub->add_flag("--chat", o->chat, "The prompt is a user's message, in the words of the chat template");
+  auto* chat = sub->add_flag("--chat", o->chat, "Treat the prompt as a user's message, formatted by the chat template");
   sub->add_option("--system", o->system, "With --chat: the system prompt")->needs(chat);
   sub->add_option("--template", o->chat_template,
                   "With --chat: a variant of the file's chat template, or a built-in one: " +
                       fmt::format("{}", fmt::join(ChatTemplate::families(), ", ")))
       ->needs(chat)
       ->check(require_nonempty);
-  sub->add_flag("--ids", o->ids, "The prompt is numbers of tokens, and numbers are written (see `tessera tokenize`)")
+  sub->add_flag("--ids", o->ids, "The prompt is a list of token ids, and ids are printed (see `tessera tokenize`)")
       ->excludes(chat);
   sub->add_flag("--stats", o->stats,
-                "Also: which kernels ran on which device, how many had to be compiled, what was copied, memory");
-  auto* strict = sub->add_flag("--strict", o->strict, "Fail rather than run or copy anything on another device");
-  sub->add_option("--verify-on", o->verify_on,
-                  "Run each kernel also on this device, and compare: which one computes differently? Slow")
+                "Also print which kernels ran on which device, how many were compiled, what was copied, and memory");
+  auto* strict = sub->add_flag("--strict", o->strict, "Fail if anything runs on or is copied to another device");
+  sub->add_option("--verify-on", o->verify_on, "Run each kernel on this device, too, and compare the results. Slow")
       ->check(require_nonempty)
       ->excludes(strict);
-  auto* json = sub->add_flag("--json", o->json, "Write one JSON object with text, tokens, times and device");
+  auto* json = sub->add_flag("--json", o->json, "Print one JSON object with text, tokens, times and device");
   sub->add_option("--logprobs", o->generate.log_probabilities,
-                  "With --json: the log-probability of each token, and those of so many of the likeliest")
+                  "With --json: the log-probability of each token, and of this many most likely alternatives")
       ->needs(json)
       ->transform(integer_in_range(0, 1000));
-  sub->add_flag("--print-tokens", o->print_tokens, "Write the numbers of the tokens in place of the text");
-  sub->add_flag("-q,--quiet", o->quiet, "No progress and no summary");
+  sub->add_flag("--print-tokens", o->print_tokens, "Print token ids instead of text");
+  sub->add_flag("-q,--quiet", o->quiet, "Print no progress and no summary");
   sub->footer(
-      R"(The generated text goes to standard output as it comes; progress, prompt and summary go to standard error.
-Ctrl-C ends after the current token, with what was generated so far; before the first token, at once. The exit code is
-then 130. Pressed twice it ends at once. A program started with Ctrl-C ignored (nohup) goes on ignoring it.
+      R"(The text is streamed to standard output; progress, prompt and summary go to standard error.
+Ctrl-C stops after the current token and keeps the text so far; before the first token, or pressed twice, it stops at
+once. The exit code is then 130. Ctrl-C is ignored if the program was started that way (nohup).
 
 Examples:
   tessera generate models/pgdocs-2m-q8_0.gguf -p "The index"

@@ -16,7 +16,7 @@
 namespace tessera::app {
 namespace {
 
-/// libpng's state of one picture, freed whatever happens.
+/// RAII wrapper of libpng's state of one image.
 struct Png {
   png_image image{};
   Png() { image.version = PNG_IMAGE_VERSION; }
@@ -33,23 +33,22 @@ Image read_png(const std::string& path) {
   };
   const InputFile file(path);
   if (file.size() > std::size_t{1} << 30)
-    bad(fmt::format("{} bytes are too many for a picture", file.size()), "Name another file");
+    bad(fmt::format("the file has {} bytes, too many for an image", file.size()), "Choose another file");
   std::vector<png_byte> bytes(file.size());
   file.read(0, std::as_writable_bytes(std::span(bytes)));
 
   Png png;
-  constexpr const char* not_png = "Name a PNG file; other pictures are converted by any image program";
+  constexpr const char* not_png = "Name a PNG file; convert other formats first";
   if (!png_image_begin_read_from_memory(&png.image, bytes.data(), bytes.size()))
-    bad(std::string("this is not a PNG that can be read: ") + png.image.message, not_png);
+    bad(std::string("the file is not a readable PNG: ") + png.image.message, not_png);
   const std::size_t width = png.image.width, height = png.image.height;
   if (width > most_pixels / height)
-    bad(fmt::format("{} x {} pixels are more than the {} that are read", width, height, most_pixels),
-        "Make it smaller");
+    bad(fmt::format("{} x {} pixels exceed the limit of {}", width, height, most_pixels), "Scale it down");
   png.image.format = PNG_FORMAT_GRAY;
   std::vector<png_byte> grey(width * height);
   const png_color paper{255, 255, 255};
   if (!png_image_finish_read(&png.image, &paper, grey.data(), 0, nullptr))
-    bad(std::string("the picture is damaged: ") + png.image.message, "Copy or make it again");
+    bad(std::string("the image is damaged: ") + png.image.message, "Copy or create it again");
   Image out{width, height, std::vector<float>(grey.size())};
   for (std::size_t i = 0; i < grey.size(); ++i) out.grey[i] = static_cast<float>(grey[i]) / 255.0f;
   return out;
@@ -61,9 +60,9 @@ void write_png(const std::string& path, const Image& image) {
                          .with = {{"file", path}, {"pixels", fmt::format("{} x {}", image.width, image.height)}},
                          .wrong = wrong});
   };
-  if (image.width == 0 || image.height == 0) refuse("a picture needs pixels");
-  if (image.width > most_pixels / image.height) refuse(fmt::format("these are more than {}", most_pixels));
-  if (image.grey.size() != image.width * image.height) refuse(fmt::format("there are {} numbers", image.grey.size()));
+  if (image.width == 0 || image.height == 0) refuse("an image needs pixels");
+  if (image.width > most_pixels / image.height) refuse(fmt::format("the limit is {} pixels", most_pixels));
+  if (image.grey.size() != image.width * image.height) refuse(fmt::format("there are {} values", image.grey.size()));
   std::vector<png_byte> grey(image.grey.size());
   for (std::size_t i = 0; i < grey.size(); ++i)
     grey[i] = static_cast<png_byte>(std::lrint(255 * std::fmin(std::fmax(image.grey[i], 0.0f), 1.0f)));

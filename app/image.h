@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pictures as the program needs them: PNG files read and written as brightness.
+// Reading and writing PNG files as brightness values.
 #pragma once
 
 #include <cstddef>
@@ -14,16 +14,16 @@ struct Image {
   std::vector<float> grey;
 };
 
-/// The most pixels that are read or written: a small file may claim to be a very large picture.
+/// The largest number of pixels that is read or written: a small file may claim to be a very large image.
 inline constexpr std::size_t most_pixels = std::size_t{1} << 26;
 
-/// Reads any PNG: colours become their luminance, what is transparent becomes white as paper, 16 bits become 8. Errors
-/// of InputFile; FormatError with libpng's words if it is not a PNG, is damaged, or has more than most_pixels.
+/// Reads any PNG: colours are converted to luminance, transparency to white, 16 bits to 8. Throws the errors of
+/// InputFile, and FormatError with libpng's message if the file is not a PNG, is damaged, or has more than most_pixels.
 Image read_png(const std::string& path);
 
-/// Writes 8 bits of grey, of numbers from 0 to 1 (what is outside, or NaN, becomes the nearest, or 0), in the old
-/// file's place in one step, with the errors of os::write_text. ArgumentError if the picture has no pixels, more than
-/// most_pixels, or not as many numbers as it says.
+/// Writes an 8-bit grey PNG from numbers from 0 to 1 (others are clamped, NaN becomes 0); the file is replaced
+/// atomically. Throws the errors of os::write_text, and ArgumentError if the image has no pixels, more than
+/// most_pixels, or the wrong number of values.
 void write_png(const std::string& path, const Image& image);
 
 }  // namespace tessera::app

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera inspect`: what a model file is, whether it runs here, and what is missing; without a file, which there are.
+// `tessera inspect`: describes a model file, whether it runs here, and what is missing; without a file, lists the
+// downloaded ones.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -39,7 +40,7 @@ std::string shape_text(const LlamaConfig& c) {
                      c.vocabulary);
 }
 
-/// What the model needs here, or why that cannot be said.
+/// What the model needs here, or why that is unknown.
 struct Needs {
   std::optional<ModelMemory> memory;
   std::string error;
@@ -50,7 +51,7 @@ Needs needs_of(const GgufFile& file, const ModelReport& r, const std::string& na
   const std::vector<Device> devices = names.empty() ? std::vector{current_device()} : parse_devices(names);
   const std::int64_t context = std::min(r.config->context_length, usual_context);
   try {
-    // The work space is that of a batch; a prompt of one shows it.
+    // The work space is that of one batch, which a prompt of one batch shows.
     n.memory = estimate_memory(file, devices, {.context = context, .prompt = std::min<std::int64_t>(context, 256)});
   } catch (const Error& e) {
     n.error = e.what();
@@ -67,14 +68,14 @@ void print(const ModelReport& r, const Needs& needs) {
   const Style style(output());
   app::print("{}: {}GGUF {}, {}\n\n", printable_line(r.file), r.name.empty() ? "" : r.name + ", ", r.version,
              config::format_bytes(r.bytes));
-  row("architecture", r.architecture.empty() ? "not said"
+  row("architecture", r.architecture.empty() ? "unknown"
                       : r.models.empty()     ? r.architecture
                                              : fmt::format("{} ({})", r.architecture, r.models));
   row("size", parameters_text(r.parameters) + " parameters" + (r.config ? ": " + shape_text(*r.config) : ""));
   if (r.config) row("context", count_noun(r.config->context_length, "token"));
   std::string_view what = "weights";
   for (const ModelReport::Type& t : r.types) {
-    // In columns, which `row` would not keep.
+    // Printed in columns, which `row` would not keep.
     app::print("{:<16}{:<8} {:>5} {:<7} {:>12}\n", what, ggml_type_info(t.type)->name, t.tensors,
                t.tensors == 1 ? "tensor" : "tensors", config::format_bytes(t.bytes));
     what = "";
@@ -88,7 +89,7 @@ void print(const ModelReport& r, const Needs& needs) {
     row("runs here", style.bad("perhaps") + ": " + needs.error);
   } else {
     const ModelMemory& m = *needs.memory;
-    row("runs here", m.fits() ? style.good("yes") : style.bad("not with the memory that is free"));
+    row("runs here", m.fits() ? style.good("yes") : style.bad("not with the free memory"));
     for (const DeviceMemory& d : m.devices)
       if (d.layers > 0 || m.devices.size() == 1)
         row("",
@@ -100,10 +101,10 @@ void print(const ModelReport& r, const Needs& needs) {
   constexpr std::size_t most = 20;
   for (std::size_t i = 0; i < std::min(r.missing.size(), most); ++i) {
     const MissingPart& m = r.missing[i];
-    row(what.data(), fmt::format("{} {}: {}{}", m.kind, m.name, m.why, m.stops ? "" : " (the model runs without)"));
+    row(what.data(), fmt::format("{} {}: {}{}", m.kind, m.name, m.why, m.stops ? "" : " (optional)"));
     what = "";
   }
-  if (r.missing.size() > most) row("", fmt::format("and {} more (--json has all)", r.missing.size() - most));
+  if (r.missing.size() > most) row("", fmt::format("and {} more (--json lists all)", r.missing.size() - most));
 }
 
 Json json_of(const ModelReport& r, const Needs& needs) {
@@ -145,7 +146,7 @@ Json json_of(const ModelReport& r, const Needs& needs) {
   return out;
 }
 
-/// What the file is and what stops it, in a few words; a file that cannot be read says so.
+/// A short description of the file and of what prevents it from running; for an unreadable file, the error.
 std::pair<std::string, std::string> brief(const std::string& path) {
   try {
     const ModelReport r = inspect_model(GgufFile::open(path));
@@ -183,7 +184,7 @@ void list(bool as_json) {
   if (caches.models.empty()) app::print("There are no GGUF files in the caches of Hugging Face and llama.cpp.\n");
   std::string folders;
   for (const std::string& f : caches.folders) folders += (folders.empty() ? "" : ", ") + printable_line(f);
-  app::print("{}Looked into {}\n", caches.models.empty() ? "" : "\n",
+  app::print("{}Searched {}\n", caches.models.empty() ? "" : "\n",
              folders.empty() ? "nothing: $HOME is not set" : folders);
 }
 
@@ -206,15 +207,14 @@ int run_inspect(const InspectArguments& o) {
 
 Command inspect_command(CLI::App& program) {
   auto o = std::make_shared<InspectArguments>();
-  CLI::App* sub = program.add_subcommand("inspect", "Say what a model file is, and whether it runs here");
+  CLI::App* sub = program.add_subcommand("inspect", "Describe a model file, and check whether it runs here");
   sub->add_option("MODEL", o->model,
-                  "A GGUF file (of a model in several files the first); without one the files are listed that Hugging "
-                  "Face's and llama.cpp's programs have downloaded");
-  sub->add_option("--device", o->devices, "Where it would compute, as `tessera devices` names it")
-      ->check(require_nonempty);
-  sub->add_flag("--json", o->json, "Write JSON, in bytes");
+                  "A GGUF file (the first of a model in several files); default: list the files that the programs of "
+                  "Hugging Face and llama.cpp have downloaded");
+  sub->add_option("--device", o->devices, "The device, as named by `tessera devices`")->check(require_nonempty);
+  sub->add_flag("--json", o->json, "Print JSON, in bytes");
   sub->footer(
-      R"(Reads what the file says of itself, and none of its weights. Exit code 1 if the model does not run.
+      R"(Reads the file's metadata, not its weights. Exit code 1 if the model does not run.
 
 Examples:
   tessera inspect

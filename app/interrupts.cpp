@@ -20,7 +20,7 @@ std::atomic<const char*> says = "";
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<const char*>::is_always_lock_free);
 
 extern "C" void on_interrupt(int) {
-  if (!keeps) {  // nothing here but what a signal handler may call
+  if (!keeps) {  // only async-signal-safe calls here
     const auto put = [](std::string_view text) {
       if (::write(STDERR_FILENO, text.data(), text.size()) < 0) return;
     };
@@ -33,8 +33,8 @@ extern "C" void on_interrupt(int) {
   std::signal(SIGINT, SIG_DFL);
 }
 
-// A byte lies here while an interrupt is marked: a signal that comes just before poll() would not end it, and another
-// thread may be the one that gets it.
+// A pipe that contains a byte while an interrupt is marked: a signal just before poll() would not interrupt it, and
+// another thread may receive the signal.
 int mark_out = -1, mark_in = -1;
 
 extern "C" void on_marked_interrupt(int) {
@@ -71,7 +71,7 @@ void mark_interrupts() {
   }
   struct sigaction marks {};
   marks.sa_handler = on_marked_interrupt;
-  marks.sa_flags = SA_RESTART;  // what is being written is written
+  marks.sa_flags = SA_RESTART;  // writes in progress are completed
   ::sigaction(SIGINT, &marks, nullptr);
 }
 
@@ -88,11 +88,11 @@ bool wait_for_input(int descriptor) {
   while (!marked) {
     if (::poll(both, mark_out < 0 ? 1 : 2, -1) < 0) {
       if (errno == EINTR) continue;
-      break;  // reading says what is wrong
+      break;  // the read reports the error
     }
     if (marked) break;
     if (both[0].revents != 0) return true;
-    drain_marks();  // of an interrupt that was taken before its byte came
+    drain_marks();  // of an interrupt that was taken before its byte arrived
   }
   return !marked;
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera kernel`: lists the kernels behind the operations, and prints one as IR or as the text that a device's
-// compiler gets.
+// `tessera kernel`: lists the kernels of the operations, and prints one as IR or as source for a device's compiler.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -35,7 +34,7 @@ std::string parameters(const ir::Function& fn) {
 void list(Device device, const std::vector<CatalogueKernel>& kernels) {
   std::size_t width = 0;
   for (const auto& k : kernels) width = std::max(width, k.name.size());
-  app::print("{} kernels, as {} would use them\n", kernels.size(), to_string(device));
+  app::print("{} kernels, as used by {}\n", kernels.size(), to_string(device));
   for (const auto& k : kernels) {
     const bool map = k.function.kind == ir::KernelKind::map;
     const auto& b = k.function.block_size;
@@ -44,7 +43,7 @@ void list(Device device, const std::vector<CatalogueKernel>& kernels) {
   }
 }
 
-/// `named`: the device as the command line names it, if it does.
+/// `named`: the device as given on the command line, or empty.
 [[noreturn]] void unknown(const std::string& name, Device device, const std::string& named,
                           const std::vector<CatalogueKernel>& kernels) {
   std::vector<std::string> names;
@@ -53,13 +52,13 @@ void list(Device device, const std::vector<CatalogueKernel>& kernels) {
   fail<ArgumentError>({.operation = "kernel",
                        .wrong = fmt::format("there is no kernel \"{}\" on {}; `tessera kernel{}` lists its kernels",
                                             name, to_string(device), named.empty() ? "" : " --device " + named),
-                       .remedy = near.empty() ? "" : fmt::format("The nearest names: {}", fmt::join(near, ", "))});
+                       .remedy = near.empty() ? "" : fmt::format("Similar names: {}", fmt::join(near, ", "))});
 }
 
 int run_kernel(const KernelArguments& o) {
   const std::string& named = o.source.empty() ? o.device : o.source;
   const Device device = named.empty() ? current_device() : parse_device(named);
-  device_info(device);  // throws if there is none
+  device_info(device);  // throws if it does not exist
   const std::vector<CatalogueKernel> kernels = kernel_catalogue(device);
   if (o.name.empty()) {
     list(device, kernels);
@@ -78,12 +77,13 @@ int run_kernel(const KernelArguments& o) {
 Command kernel_command(CLI::App& program) {
   auto o = std::make_shared<KernelArguments>();
   CLI::App* sub = program.add_subcommand("kernel", "List the kernels of the operations, or print one");
-  sub->add_option("NAME", o->name, "The kernel to print; without it all are listed");
-  auto* source = sub->add_option("--source", o->source, "Print the text that this device's compiler gets")
-                     ->check(require_nonempty);
-  auto* ir = sub->add_flag("--ir", o->ir, "Print what was traced, for every device the same (the default)");
-  auto* device = sub->add_option("--device", o->device, "List or print the kernels in the forms that this device uses")
-                     ->check(require_nonempty);
+  sub->add_option("NAME", o->name, "The kernel to print; default: list all");
+  auto* source =
+      sub->add_option("--source", o->source, "Print the source for this device's compiler")->check(require_nonempty);
+  auto* ir = sub->add_flag("--ir", o->ir, "Print the traced IR, which is the same for every device (the default)");
+  auto* device =
+      sub->add_option("--device", o->device, "List or print the kernels in the variants that this device uses")
+          ->check(require_nonempty);
   source->excludes(ir)->excludes(device);
   sub->footer(R"(Examples:
   tessera kernel

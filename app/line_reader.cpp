@@ -33,7 +33,7 @@ struct LineReader::Editor {
 
 namespace {
 
-/// One character of the terminal; the editor's own reader goes on after Ctrl-C.
+/// Reads one character from the terminal; the editor's own reader continues after Ctrl-C.
 int read_character(EditLine*, wchar_t* to) {
   std::mbstate_t state{};
   for (int bytes = 0; bytes < 8; ++bytes) {
@@ -46,7 +46,7 @@ int read_character(EditLine*, wchar_t* to) {
     if (made != static_cast<std::size_t>(-1)) return 1;
     break;
   }
-  *to = L'?';  // bytes of another encoding
+  *to = L'?';  // bytes in another encoding
   return 1;
 }
 
@@ -55,7 +55,7 @@ int read_character(EditLine*, wchar_t* to) {
 LineReader::LineReader() : interactive_(os::is_terminal(stdin)) {
   const char* term = std::getenv("TERM");
   if (!interactive_ || !os::is_terminal(stderr) || term == nullptr || std::string_view(term) == "dumb") return;
-  // The editor counts columns by the locale's characters.
+  // The editor needs a multi-byte locale to count columns.
   if (!std::setlocale(LC_CTYPE, "") || MB_CUR_MAX < 4) std::setlocale(LC_CTYPE, "C.UTF-8");
   auto editor = std::make_unique<Editor>();
   editor->line = ::el_init("tessera", stdin, stderr, stderr);

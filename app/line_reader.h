@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lines of standard input: edited, with a history, where somebody types them (libedit, if it was there when this was
-// built); as they are where they come from a file or a pipe.
+// Reads lines from standard input: with editing and history on a terminal (libedit, if found at build time), plainly
+// from files and pipes.
 #pragma once
 
 #include <memory>
@@ -15,10 +15,10 @@ class LineReader {
   LineReader(const LineReader&) = delete;
 
   enum class Result { line, end, interrupted };
-  /// The next line, without its end. `prompt` is shown on terminals only. After Ctrl-C (interrupts.h) what was typed of
-  /// the line is dropped.
+  /// Reads the next line, without its end. `prompt` is shown on terminals only. After Ctrl-C (interrupts.h) the typed
+  /// part of the line is dropped.
   Result read(const std::string& prompt, std::string& line);
-  /// Makes a line come up again with the arrow keys. The history is of this session only, and never on disk.
+  /// Adds a line to the history of this session, which is never written to disk.
   void remember(const std::string& line);
   bool interactive() const { return interactive_; }
 
@@ -26,7 +26,7 @@ class LineReader {
   struct Editor;
   Result read_plain(std::string& line);
   bool interactive_;
-  std::string buffer_;  // read, and not given out
+  std::string buffer_;  // read but not yet returned
   bool ended_ = false;
   std::unique_ptr<Editor> editor_;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program `tessera`: declares the subcommands, runs the one that was named, and turns errors into texts and exit
+// The program `tessera`: declares the subcommands, runs the selected one, and turns errors into messages and exit
 // codes.
 #include <fmt/format.h>
 
@@ -33,17 +33,17 @@ constexpr const char* footer = R"(Examples:
   tessera cache
 
 `tessera COMMAND --help` explains a command, with examples.
-Exit codes: 0 done, 1 failed (the error is on standard error), 2 wrong usage, 130 ended by Ctrl-C.
-Environment: TESSERA_DEVICE names the device to use (else `tessera prefer`), TESSERA_MEMORY_LIMIT (such as 512M) bounds the memory of each,
-TESSERA_LOG=info says on standard error what is found, chosen and compiled.)";
+Exit codes: 0 success, 1 failure (the error is on standard error), 2 wrong usage, 130 ended by Ctrl-C.
+Environment: TESSERA_DEVICE selects the device (default: `tessera prefer`), TESSERA_MEMORY_LIMIT (such as 512M) limits the
+memory used per device, TESSERA_LOG=info logs to standard error what is found, selected and compiled.)";
 
-/// The text of an error, once: "tessera: error: ...". Broken into lines on a terminal; what already has lines (a
-/// compiler's log) stays as it is. Where there is no memory to make it fit for people it comes as it is.
+/// Prints "tessera: error: ...". Wrapped on a terminal; text with line breaks (a compiler's log) is printed unchanged,
+/// and so is any text when out of memory.
 void print_error(std::string_view text) noexcept {
   constexpr std::string_view prefix = "tessera: error:";
   std::fflush(output());
   try {
-    const std::string safe = printable_text(text);  // an argument may hold anything
+    const std::string safe = printable_text(text);  // arguments may contain anything
     const bool broken = os::is_terminal(stderr) && text.find('\n') == std::string_view::npos;
     const std::string whole = fmt::format("{} {}\n", Style(stderr).bad(prefix),
                                           broken ? wrapped(safe, 4, columns(stderr), prefix.size() + 1) : safe);
@@ -56,7 +56,7 @@ void print_error(std::string_view text) noexcept {
   }
 }
 
-/// The help of a command, or of the program. (CLI::App::help would give that of `help`, the command that is running.)
+/// The help of a command or of the program. (CLI::App::help would print that of `help`, the running command.)
 int help(CLI::App& program, const std::vector<std::string>& topic) {
   CLI::App* command = &program;
   std::string name = program.get_name();
@@ -74,7 +74,7 @@ int help(CLI::App& program, const std::vector<std::string>& topic) {
 int run(int argc, char** argv) {
   tessera::logging::check_setting();
   CLI::App program(
-      "Finds the processors of this machine that Tessera can compute on, runs language models on them, and trains "
+      "Finds the devices of this machine that Tessera can compute on, runs language models on them, and trains "
       "networks.",
       "tessera");
   program.footer(footer);
@@ -110,7 +110,7 @@ int run(int argc, char** argv) {
   return usage;
 }
 
-/// Tools that look at a process write what they saw in its exit handlers.
+/// Profilers and similar tools write their results in exit handlers.
 bool watched() {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   return true;
@@ -119,17 +119,18 @@ bool watched() {
   return true;
 #endif
 #endif
-  // Preloaded ones; CUPTI's (Nsight Systems and Compute), ROCm's and Level Zero's.
+  // Preloaded libraries; injection by CUPTI (Nsight Systems and Compute), ROCm and Level Zero.
   for (const char* name : {"LD_PRELOAD", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "HSA_TOOLS_LIB",
                            "ROCP_TOOL_LIB", "ROCP_TOOL_LIBRARIES", "ZE_ENABLE_TRACING_LAYER"})
     if (std::getenv(name) != nullptr) return true;
   return false;
 }
 
-/// Set when main ends the program itself.
+/// Set when main ends the program.
 constinit std::atomic<bool> ended = false;
 
-/// A library that calls `exit`, a driver on a thread of its own for one, must not have its code taken for ours.
+/// Reports calls of `exit` by a library, for example by a driver's thread, as errors; its exit code must not pass for
+/// ours.
 void refuse_exit_of_others() {
   if (ended) return;
   constexpr std::string_view text = "tessera: error: a library, such as a driver, ended the program\n";
@@ -143,7 +144,7 @@ void refuse_exit_of_others() {
 int main(int argc, char** argv) {
   using namespace tessera::app;
   int code = failed;
-  output();  // before anything else may print
+  output();  // before anything else prints
   std::atexit(refuse_exit_of_others);
   try {
     code = run(argc, argv);
@@ -159,5 +160,5 @@ int main(int argc, char** argv) {
   ended = true;
   if (watched()) return code;
   std::fflush(nullptr);
-  tessera::os::leave(code);  // drivers' exit handlers may crash, or never end
+  tessera::os::leave(code);  // exit handlers of drivers may crash or hang
 }

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
       {.operation = "open model", .with = {{"model", name}}, .wrong = std::move(wrong), .remedy = std::move(remedy)});
 }
 
-/// For a shell: in quotes unless it needs none.
+/// Quotes a word for a shell, if necessary.
 std::string word(const std::string& text) {
   const auto plain = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
@@ -34,7 +34,7 @@ std::string word(const std::string& text) {
   return out + "'";
 }
 
-/// `hf download` of a model, and of one file or those of one quantisation of it.
+/// The `hf download` command for a model, one file, or the files of one quantisation.
 std::string download(const std::string& model, const std::string& file, const std::string& quantisation) {
   std::string command = "hf download " + model;
   if (!file.empty())
@@ -50,7 +50,7 @@ void refuse_names_of_the_net(const std::string& name) {
   static const std::regex in_hub("/(?:resolve|blob|raw)/[^/]+/([^?#]+).*");
   static const std::regex url("[a-zA-Z][a-zA-Z0-9+.-]*://.+");
   static const std::regex short_name("(?:hf:|hf\\.co/|huggingface\\.co/)?([\\w-][\\w.-]*/[\\w.-]+?)(?::([\\w.-]+))?");
-  constexpr const char* net = "Tessera does not read models from the net";
+  constexpr const char* net = "Tessera does not download models";
   if (std::regex_match(name, m, hub)) {
     const std::string rest = m[2];
     std::smatch file;
@@ -62,27 +62,25 @@ void refuse_names_of_the_net(const std::string& name) {
     not_here(name, std::string("this is a URL, and ") + net, "Download it: curl -L -O " + word(name));
   if (name.ends_with(".gguf") || !std::regex_match(name, m, short_name)) return;
   not_here(name, std::string("there is no such file; if it is a model of the Hugging Face hub, ") + net,
-           "Download it: " + download(m[1], "", m[2]) + " (`tessera inspect` lists what is there)");
+           "Download it: " + download(m[1], "", m[2]) + " (`tessera inspect` lists the downloaded ones)");
 }
 
-/// What begins like something else that people take for a model file.
+/// Rejects files that begin like other formats that are often mistaken for GGUF.
 void refuse_other_kinds(const std::string& name) {
   std::ifstream in(name, std::ios::binary);
   std::string head(64, '\0');
   in.read(head.data(), static_cast<std::streamsize>(head.size()));
   head.resize(static_cast<std::size_t>(std::max<std::streamsize>(in.gcount(), 0)));
   if (head.starts_with("version https://git-lfs"))
-    not_here(name, "this is a pointer of Git LFS and not the file that it stands for",
-             "Run `git lfs pull` in its folder");
+    not_here(name, "this is a Git LFS pointer, not the file itself", "Run `git lfs pull` in its folder");
   const char* const download_or_convert =
-      "Download the model as GGUF, or convert the folder that it is in with llama.cpp's convert_hf_to_gguf.py";
+      "Download the model as GGUF, or convert its folder with llama.cpp's convert_hf_to_gguf.py";
   if (head.starts_with("PK\3\4"))
-    not_here(name, "this is a zip archive, as PyTorch's .pt and .bin files are, and models are read from GGUF files",
+    not_here(name, "this is a zip archive, like PyTorch's .pt and .bin files; models must be GGUF files",
              download_or_convert);
-  if (name.ends_with(".onnx"))
-    not_here(name, "this is an ONNX model, and models are read from GGUF files", download_or_convert);
+  if (name.ends_with(".onnx")) not_here(name, "this is an ONNX model; models must be GGUF files", download_or_convert);
   if (head.size() > 9 && head[8] == '{' && (name.ends_with(".safetensors") || head.substr(9, 1) == "\""))
-    not_here(name, "this is a safetensors file, and models are read from GGUF files", download_or_convert);
+    not_here(name, "this is a safetensors file; models must be GGUF files", download_or_convert);
 }
 
 std::optional<std::string> variable(const char* name) {
@@ -91,11 +89,11 @@ std::optional<std::string> variable(const char* name) {
   return value;
 }
 
-/// Adds the GGUF files under `folder`. `hub`: its models are in folders models--OWNER--NAME/snapshots/REVISION.
+/// Adds the GGUF files below `folder`. `hub`: models are in folders models--OWNER--NAME/snapshots/REVISION.
 void add_models(const fs::path& folder, bool hub, ModelCaches& out) {
   std::error_code error;
   static const std::regex part("(.*)-(\\d{5})-of-(\\d{5})\\.gguf");
-  constexpr auto options = fs::directory_options::skip_permission_denied;  // links in a snapshot are to files
+  constexpr auto options = fs::directory_options::skip_permission_denied;  // snapshots contain links to files
   for (fs::recursive_directory_iterator at(folder, options, error), end; !error && at != end; at.increment(error)) {
     const fs::path& path = at->path();
     std::error_code of_file;

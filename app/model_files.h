@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names that stand for model files on the command line, and the files that other programs have downloaded.
+// Opens model files by the names that users type, and finds files that other programs have downloaded.
 #pragma once
 
 #include <cstdint>
@@ -10,22 +10,22 @@
 
 namespace tessera::app {
 
-/// GgufFile::open, but where there is no such file and the name is a URL or one of the Hugging Face hub the error says
-/// how to download it; and what is no GGUF file, but something that people take for one, is named.
+/// GgufFile::open with better errors: for a URL or the name of a model of the Hugging Face hub, how to download it; for
+/// other file formats, their name.
 GgufFile open_model(const std::string& name);
 
 /// A model file in a cache.
 struct CachedModel {
-  std::string path, model;  ///< model: "owner/name" in the hub's cache, else empty
+  std::string path, model;  ///< model: "owner/name" in the hub's cache, otherwise empty
   std::uint64_t bytes = 0;  ///< of all its parts
   std::uint64_t parts = 1;
 };
 struct ModelCaches {
-  std::vector<std::string> folders;  ///< that were looked into
-  std::vector<CachedModel> models;   ///< by path
+  std::vector<std::string> folders;  ///< searched folders
+  std::vector<CachedModel> models;   ///< sorted by path
 };
 /// GGUF files in the caches of Hugging Face ($HF_HUB_CACHE, $HF_HOME/hub, ~/.cache/huggingface/hub) and of llama.cpp
-/// ($LLAMA_CACHE, ~/.cache/llama.cpp); of a model in several files the first.
+/// ($LLAMA_CACHE, ~/.cache/llama.cpp); for a model in several files, the first.
 ModelCaches cached_models();
 
 }  // namespace tessera::app

@@ -28,10 +28,9 @@ std::pair<std::int32_t, double> bias_of(const std::string& text) {
     if (std::from_chars(middle + 1, end, bias).ptr != end) bias = NAN;
   }
   if (id < 0 || std::isnan(bias))
-    throw CLI::ValidationError("--logit-bias",
-                               fmt::format("\"{}\" is no bias; give TOKEN=NUMBER, such as 15043=-2.5 or "
-                                           "15043=-inf for never",
-                                           text));
+    throw CLI::ValidationError(
+        "--logit-bias",
+        fmt::format("\"{}\" is not a bias; expected TOKEN=NUMBER, such as 15043=-2.5, or 15043=-inf for never", text));
   return {id, bias};
 }
 
@@ -41,29 +40,29 @@ void ModelOptions::declare(CLI::App& sub) {
   generate.sampling.seed = std::random_device{}();
   sub.add_option("MODEL", model, "A GGUF file")->required();
   sub.add_option("--device", devices,
-                 "Where to compute, as `tessera devices` names it (default: as it chooses). Of several with commas "
-                 "between, the first gets as many layers as it has memory for, then the next")
+                 "The device, as named by `tessera devices` (default: the one that it selects). Of several, separated "
+                 "by commas, the first gets as many layers as fit in its memory, then the next")
       ->check(require_nonempty);
-  sub.add_option("--threads", threads, "Threads of cpu (default: TESSERA_THREADS, else all it may run on)")
+  sub.add_option("--threads", threads, "CPU threads (default: TESSERA_THREADS, else all available cores)")
       ->transform(integer_in_range(1, 4096));
-  const std::string group = "Sampling (defaults: the file's general.sampling.*, else as said)";
+  const std::string group = "Sampling (defaults: the file's general.sampling.*, else in brackets)";
   const auto add = [&](const char* name, auto& to, const char* help, const CLI::Validator& check) {
     sub.add_option(name, to, help)->group(group)->transform(check);
   };
-  add("--temperature", temperature, "0: always the likeliest token [0.8]", number(0, 1e6));
-  add("--top-k", top_k, "Choose among the k likeliest tokens; 0: all [40]", integer_in_range(0, most_tokens));
-  add("--top-p", top_p, "Choose among the likeliest tokens that have this probability together; 1: all [0.95]",
+  add("--temperature", temperature, "0: always the most likely token [0.8]", number(0, 1e6));
+  add("--top-k", top_k, "Choose among the k most likely tokens; 0: all [40]", integer_in_range(0, most_tokens));
+  add("--top-p", top_p, "Choose among the most likely tokens with this total probability; 1: all [0.95]",
       number(0, 1, true));
-  add("--min-p", min_p, "Choose among tokens at least this part as likely as the likeliest; 0: all [0]", number(0, 1));
-  add("--repeat-penalty", repeat_penalty, "Divides the logits of tokens that were there; 1: none [1]",
-      number(0, 1e6, true));
-  add("--frequency-penalty", frequency_penalty, "Taken off a logit for each time its token was there [0]",
+  add("--min-p", min_p, "Choose among tokens with at least this fraction of the highest probability; 0: all [0]",
+      number(0, 1));
+  add("--repeat-penalty", repeat_penalty, "Divides the logits of repeated tokens; 1: none [1]", number(0, 1e6, true));
+  add("--frequency-penalty", frequency_penalty, "Subtracted from a token's logit for each previous occurrence [0]",
       number(-1e6, 1e6));
-  add("--presence-penalty", presence_penalty, "Taken off a logit once if its token was there [0]", number(-1e6, 1e6));
-  add("--penalty-last", penalty_last, "How many tokens back count for penalties; -1: all [64]",
+  add("--presence-penalty", presence_penalty, "Subtracted from a token's logit once if it occurred before [0]",
+      number(-1e6, 1e6));
+  add("--penalty-last", penalty_last, "Number of previous tokens that penalties consider; -1: all [64]",
       integer_in_range(-1, most_tokens));
-  sub.add_option("--logit-bias", biases,
-                 "TOKEN=NUMBER, added to the logit of the token of this number; may be repeated")
+  sub.add_option("--logit-bias", biases, "TOKEN=NUMBER, added to the logit of this token id; can be repeated")
       ->group(group)
       ->allow_extra_args(false)
       ->check([](const std::string& text) {
@@ -77,13 +76,13 @@ void ModelOptions::declare(CLI::App& sub) {
   add("--seed", generate.sampling.seed,
       "The same seed gives the same text on the same device and processor (default: a new one, which is printed)",
       seed_number());
-  sub.add_option("--stop", generate.stop, "End the text where this comes up, without it; may be repeated")
+  sub.add_option("--stop", generate.stop, "End the text before this string; can be repeated")
       ->allow_extra_args(false)
       ->check(require_nonempty);
-  sub.add_option("--batch", generate.batch, "Tokens of the prompt read at once")
+  sub.add_option("--batch", generate.batch, "Prompt tokens per batch")
       ->capture_default_str()
       ->transform(integer_in_range(1, most_tokens));
-  sub.add_option("--cache", cache, "How keys and values are kept")
+  sub.add_option("--cache", cache, "Storage type of keys and values")
       ->capture_default_str()
       ->check(CLI::IsMember({"f16", "f32"}));
 }
@@ -124,9 +123,8 @@ std::vector<TokenId> token_numbers(std::string_view text) {
     TokenId id = -1;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
     if (error != std::errc{} || end != word.data() + word.size() || id < 0)
-      fail<ArgumentError>({.operation = "tokens",
-                           .with = {{"number", std::string(word)}},
-                           .wrong = "numbers of tokens are expected, and this is none"});
+      fail<ArgumentError>(
+          {.operation = "tokens", .with = {{"number", std::string(word)}}, .wrong = "this is not a list of token ids"});
     ids.push_back(id);
     at += word.size();
   }

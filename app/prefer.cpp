@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera prefer`: shows, sets and clears the device that this project or this user prefers.
+// `tessera prefer`: shows, sets and clears the preferred device of this project or user.
 #include <fmt/format.h>
 
 #include "command.h"
@@ -29,10 +29,10 @@ void show(PreferenceScope scope, std::string_view name) {
              about.empty() ? "" : ", " + printable_line(about), printable_line(preference->file), preference->line);
 }
 
-/// A file that is wrong is not changed, and not emptied either: somebody wrote something there.
+/// An invalid file is not overwritten or deleted, since a user may have edited it.
 void require_readable(PreferenceScope scope) {
   const auto refuse = [](const Error& e) {
-    fail<FormatError>({.wrong = e.what(), .remedy = "Correct or delete the file: one that is wrong is left as it is"});
+    fail<FormatError>({.wrong = e.what(), .remedy = "Correct or delete the file: an invalid one is not changed"});
   };
   try {
     read_preference(scope);
@@ -55,7 +55,7 @@ int run_prefer(const PreferArguments& o) {
     if (!o.project) show(PreferenceScope::user, "user");
   }
   if (o.show && (o.clear || !o.device.empty())) show(scope, o.project ? "project" : "user");
-  // What counts now may be something else: the environment, or the project's file over the user's.
+  // The current device may differ: the environment has priority, and the project's file over the user's.
   app::print("New arrays go to {}\n", why_current_device(Detail::brief));
   return success;
 }
@@ -64,28 +64,28 @@ int run_prefer(const PreferArguments& o) {
 
 Command prefer_command(CLI::App& program) {
   auto options = std::make_shared<PreferArguments>();
-  CLI::App* sub = program.add_subcommand("prefer", "Say which device this user or this project prefers");
-  CLI::Option* device = sub->add_option("DEVICE", options->device, "As `tessera devices` names it, such as cuda:1")
+  CLI::App* sub = program.add_subcommand("prefer", "Set the preferred device of this user or project");
+  CLI::Option* device = sub->add_option("DEVICE", options->device, "As named by `tessera devices`, such as cuda:1")
                             ->check(require_nonempty);
-  CLI::Option* clear = sub->add_flag("--clear", options->clear, "Prefer none any more")->excludes(device);
-  CLI::Option* user = sub->add_flag("--user", options->user, "For this user, everywhere (the default when writing)");
+  CLI::Option* clear = sub->add_flag("--clear", options->clear, "Remove the preference")->excludes(device);
+  CLI::Option* user = sub->add_flag("--user", options->user, "For this user, everywhere (the default for changes)");
   sub->add_flag("--project", options->project,
-                "For this project: in the tessera.toml found here or above, else a new one here")
+                "For this project: in the tessera.toml of this or the nearest parent folder, else a new one here")
       ->excludes(user);
-  sub->add_flag("--show", options->show, "Show what the files say (the default without DEVICE and --clear)");
+  sub->add_flag("--show", options->show, "Show the files' preferences (the default without DEVICE and --clear)");
   static_cast<void>(clear);
   sub->footer(
-      R"(What counts, most binding first: the option --device or what a program names itself; the environment variable
-TESSERA_DEVICE; the project's file tessera.toml, in this folder or the nearest above it; the user's file
-~/.config/tessera/config.toml (below XDG_CONFIG_HOME, where that is set); else the first of the best GPUs, else the CPU.
-A preference binds: where its device is not there, that is an error. It holds the device's identity, which counts more
-than its number.
+      R"(Priority, highest first: the option --device, or a device named in the program; the environment variable
+TESSERA_DEVICE; the project's file tessera.toml, in this or the nearest parent folder; the user's file
+~/.config/tessera/config.toml (in XDG_CONFIG_HOME, if that is set); the best GPU; the CPU.
+If the preferred device is not found, that is an error, and no other device is used. A preference stores the device's
+identity, which takes precedence over its number.
 
 Examples:
   tessera prefer                    show what is preferred, and what is used now
   tessera prefer cuda:1             for this user
   tessera prefer cpu --project      for this project
-  tessera prefer --clear --project  no preference of the project any more)");
+  tessera prefer --clear --project  remove the project's preference)");
   return {sub, [options] { return run_prefer(*options); }};
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Texts that a command is given in files.
+// Reads text files given to commands.
 #pragma once
 
 #include <cstddef>
@@ -7,12 +7,12 @@
 
 namespace tessera::app {
 
-inline constexpr std::size_t longest_text = std::size_t{64} << 20;  ///< bytes; a prompt of that size fits no context
+inline constexpr std::size_t longest_text = std::size_t{64} << 20;  ///< bytes; a larger prompt fits no context
 
-/// The text of a regular file or, with `pipes`, of a pipe until it ends, such as `<(command)` of a shell. ArgumentError
-/// names `what` if it cannot be read, is something else (a folder, a device) or is longer than `longest_text`.
+/// Reads a regular file or, with `pipes`, a pipe to its end, such as `<(command)` in a shell. Throws ArgumentError,
+/// with `what`, if it cannot be read, is something else (a directory, a device) or is longer than `longest_text`.
 std::string read_text(const std::string& path, const std::string& what, bool pipes = false);
-/// The same of standard input, whatever that is.
+/// Reads standard input, of any kind, likewise.
 std::string read_standard_input(const std::string& what);
 
 }  // namespace tessera::app

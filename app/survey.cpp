@@ -27,14 +27,14 @@ Survey survey(bool list_only, const Row& row) {
   Survey s;
   Progress progress(false);
   for (const Backend backend : all_backends) {
-    progress.update(fmt::format("asking {} for its devices", title(backend)));
+    progress.update(fmt::format("probing the driver of {}", title(backend)));
     const BackendReport first = discover(backend);
     for (const DeviceInfo& info : first.devices) {
       if (list_only) break;
       progress.update(fmt::format("running a first kernel on {} ({})", to_string(info.device), info.name));
       Opened& o = s.opened[info.device];
       try {
-        o.free = free_memory(info.device);  // opens it, which runs the first kernel
+        o.free = free_memory(info.device);  // opening runs the first kernel
       } catch (const Error& e) {
         o.error = e.what();
       }
@@ -59,11 +59,11 @@ Survey survey(bool list_only, const Row& row) {
 
 namespace {
 
-/// Drivers say 0, or all bits, for a size that they do not know; no machine has so much.
+/// Drivers report 0, or all bits set, for an unknown size; no machine has that much.
 std::optional<std::uint64_t> known(std::uint64_t bytes) {
   return bytes != 0 && bytes < std::uint64_t{1} << 60 ? std::optional(bytes) : std::nullopt;
 }
-/// None free is a size too, where it is of a known one.
+/// 0 bytes free is a valid answer if the total is known.
 std::optional<std::uint64_t> known_free(std::uint64_t total, std::optional<std::uint64_t> free) {
   return !free || (*free == 0 && known(total)) ? free : known(*free);
 }
@@ -77,14 +77,14 @@ std::string memory_text(std::uint64_t total, std::optional<std::uint64_t> free) 
   return text;
 }
 
-/// Why a device is not used: of one that answered and did not open, what it said then.
+/// Why a device is not used: the error of opening it, if it was listed but could not be opened.
 std::string reason_of(const DeviceInfo& info, const Survey& s) {
   const auto opened = s.opened.find(info.device);
   const bool failed = opened != s.opened.end() && !opened->second.error.empty();
   return failed && (info.reason.empty() || info.state == DeviceState::enumerated) ? opened->second.error : info.reason;
 }
 
-/// A compiler's log may have hundreds of lines; a row has the first, and JSON all.
+/// A compiler's log may have hundreds of lines; a row shows the first, JSON all.
 std::string first_lines(const std::string& text) {
   constexpr int most = 4;
   std::size_t end = 0;
@@ -149,7 +149,7 @@ void Table::backend(const BackendReport& row, const Survey& s) {
   for (const DeviceInfo& info : row.devices) device(info, s);
   parts(row);
   const auto said = [&](const DeviceInfo& info) { return info.reason == row.reason; };
-  // What parts and devices said of themselves is said.
+  // The reason is omitted if a part or device has printed it.
   if (row.devices.empty() ? row.parts.empty() : std::ranges::none_of(row.devices, said))
     reasons(row.reason, row.remedy, 4);
   std::fflush(output());
@@ -188,7 +188,7 @@ void Table::paragraph(const std::string& first, const std::string& text, std::si
 
 void Table::parts(const BackendReport& row) {
   for (const DriverPart& part : row.parts) {
-    if (part.state == DeviceState::enumerated) continue;  // its devices are above
+    if (part.state == DeviceState::enumerated) continue;  // its devices are printed above
     app::print("    {}: {}{}\n", part.name,
                usable(part.state) ? std::string(state_name(part.state)) : style_.bad(state_name(part.state)),
                part.file.empty() ? "" : ", " + part.file);

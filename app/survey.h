@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `tessera devices` and `tessera doctor` know of a machine: every backend's row, what opening each device gave,
-// and which device is chosen; and how this is written for people and as JSON, once.
+// The data of `tessera devices` and `tessera doctor`: a row for every backend, the result of opening each device, and
+// which device is current; and its output as text and as JSON.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@
 
 namespace tessera::app {
 
-/// What is found out by opening a device.
+/// The result of opening a device.
 struct Opened {
   std::optional<std::uint64_t> free;
   std::string error;
@@ -32,23 +32,23 @@ struct Survey {
   Chosen chosen;
 };
 
-/// Asks one backend after the other, and unless `list_only` opens each of its devices, which runs a first small kernel
-/// there. `row` is called with what is known so far, the new row last, before the next driver is asked.
+/// Probes the backends in order and, unless `list_only`, opens each device, which runs a first small kernel there.
+/// `row` is called after each backend with the results so far, the new row last.
 using Row = std::function<void(const Survey&)>;
 Survey survey(bool list_only, const Row& row = {});
 bool usable(DeviceState state);
-/// Does it compute, as far as is known?
+/// Whether the device computes, as far as is known.
 bool usable(const DeviceInfo& info, const Survey& s);
-/// "CUDA", "oneAPI", as people write it.
+/// The backend's usual spelling: "CUDA", "oneAPI".
 std::string_view title(Backend backend);
 nlohmann::ordered_json json_of(const Survey& s);
 
-/// Writes rows to standard output.
+/// Prints rows to standard output.
 class Table {
  public:
-  /// The row of a backend, with its devices, reasons and remedies; it is out when this returns.
+  /// Prints a backend's row, with its devices, reasons and remedies, and flushes.
   void backend(const BackendReport& row, const Survey& s);
-  /// `first`, then `text` broken at spaces, further lines behind `indent` spaces.
+  /// Prints `first`, then `text` wrapped at spaces, further lines indented by `indent`.
   void paragraph(const std::string& first, const std::string& text, std::size_t indent);
   void reasons(const std::string& reason, const std::string& remedy, std::size_t indent);
   const Style& style() const { return style_; }

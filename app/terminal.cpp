@@ -29,12 +29,12 @@ bool utf8_locale() {
   return false;
 }
 
-/// A stream over a copy of standard output; what is left at its place is standard error.
+/// Returns a stream on a copy of standard output's descriptor, and redirects standard output to standard error.
 std::FILE* set_output_apart() {
   std::fflush(stdout);
   const int kept = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
   std::FILE* const stream = kept < 0 ? nullptr : ::fdopen(kept, "w");
-  if (stream == nullptr) return stdout;  // it is closed: what is written fails, and main says so
+  if (stream == nullptr) return stdout;  // it is closed: writes fail, and main reports that
   if (::dup2(STDERR_FILENO, STDOUT_FILENO) >= 0) return stream;
   const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);  // standard error is closed
   ::dup2(nowhere, STDOUT_FILENO);
@@ -87,7 +87,7 @@ std::string Style::mark(bool ok) const {
 std::size_t text_width(std::string_view text) {
   std::size_t n = 0;
   for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '\x1b') {  // a colour takes no room
+    if (text[i] == '\x1b') {  // colour codes have no width
       while (i < text.size() && text[i] != 'm') ++i;
       continue;
     }
@@ -105,7 +105,7 @@ std::string padded(std::string_view text, std::size_t width) {
 
 std::string wrapped(std::string_view text, std::size_t indent, std::size_t width, std::size_t column) {
   std::string out;
-  bool fresh = true;  // nothing on this line yet
+  bool fresh = true;  // the line is still empty
   const auto new_line = [&] {
     out += '\n';
     out.append(indent, ' ');
@@ -148,7 +148,7 @@ void Progress::update(std::string_view text) {
   const double time = now();
   if (time - last_ < 0.1) return;
   last_ = time;
-  // Cut to the line, so that the carriage return comes back to its start.
+  // Cut to the width of the terminal, so that a carriage return goes back to its start.
   std::string line(text);
   const std::size_t room = columns(stderr) - 1;
   if (line.size() > room) line.resize(room);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the program writes for people: marks, colours on terminals only, wrapped paragraphs, progress on standard error.
-// Output that goes to a file or a pipe is the same text without colours and without lines that are overwritten.
+// Terminal output: marks, colours on terminals only, wrapped paragraphs, progress on standard error. Output to files
+// and pipes is the same text without colours and progress lines.
 #pragma once
 
 #include <cstdio>
@@ -13,31 +13,29 @@
 
 namespace tessera::app {
 
-/// Standard output, for this program alone: from the first call on, which main makes before any driver is loaded, what
-/// others print there (drivers do, in C as in C++) goes to standard error, so that a result is a result and JSON is
-/// JSON.
+/// The program's own standard output. The first call, which main makes before any driver is loaded, redirects what
+/// others print (drivers do, in C and in C++) to standard error, so that results and JSON stay clean.
 std::FILE* output();
 template <class... T>
 void print(fmt::format_string<T...> format, T&&... values) {
   fmt::print(output(), format, std::forward<T>(values)...);
 }
 
-/// Writes to standard error. That it may be closed or full is no reason to end: what matters is on standard output and
-/// in the exit code.
+/// Writes to standard error. Errors are ignored: the result is on standard output and in the exit code.
 template <class... T>
 void eprint(fmt::format_string<T...> format, T&&... values) {
   const std::string text = fmt::format(format, std::forward<T>(values)...);
   std::fwrite(text.data(), 1, text.size(), stderr);
 }
 
-/// What a model writes, for a terminal: without characters that move the cursor or change its settings. Unchanged for
-/// other streams.
+/// Removes characters from a model's output that move a terminal's cursor or change its settings. Unchanged for other
+/// streams.
 std::string escape_control_chars(std::string_view text, bool terminal);
 
-/// Columns to wrap paragraphs at: the terminal's, 120 at most; 110 where there is none.
+/// Width for wrapping: the terminal's, at most 120; 110 if it is not a terminal.
 std::size_t columns(std::FILE* stream);
 
-/// Colours for a stream: none unless it is a terminal, NO_COLOR is not set (https://no-color.org) and TERM is not
+/// Colours for a stream; none unless it is a terminal, NO_COLOR is not set (https://no-color.org) and TERM is not
 /// "dumb".
 class Style {
  public:
@@ -46,7 +44,7 @@ class Style {
   std::string bad(std::string_view text) const { return coloured("31", text); }
   std::string strong(std::string_view text) const { return coloured("1", text); }
   std::string faint(std::string_view text) const { return coloured("2", text); }
-  /// A tick or a cross, coloured; "+" and "-" where the locale is not UTF-8.
+  /// A coloured tick or cross; "+" and "-" if the locale is not UTF-8.
   std::string mark(bool ok) const;
 
  private:
@@ -54,27 +52,27 @@ class Style {
   bool colour_;
 };
 
-/// `text` broken at spaces so that no line passes `width`, and where it has line breaks of its own; each further line
-/// behind `indent` spaces. The first line is taken to start at `column`. Words longer than a line stay whole.
+/// Wraps `text` at spaces to lines of at most `width` columns, and at its own line breaks; further lines are indented
+/// by `indent`. The first line starts at `column`. Longer words are not broken.
 std::string wrapped(std::string_view text, std::size_t indent, std::size_t width, std::size_t column);
 
-/// Characters that a UTF-8 text takes on a terminal, wide ones counted once; for padding tables.
+/// Number of characters of a UTF-8 text, wide ones counted once; for padding tables.
 std::size_t text_width(std::string_view text);
-/// `text` and spaces up to `width` characters.
+/// `text` padded with spaces to `width` characters.
 std::string padded(std::string_view text, std::size_t width);
 
-/// A line on standard error that says how far something got. On a terminal it overwrites itself and disappears at the
-/// end; elsewhere only `step` writes, a line each.
+/// A progress line on standard error. On a terminal it is overwritten and disappears at the end; otherwise only `step`
+/// prints, one line each.
 class Progress {
  public:
   explicit Progress(bool quiet);
   ~Progress() { clear(); }
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
-  void step(std::string_view text);    ///< something worth a line of its own
-  void update(std::string_view text);  ///< a detail: terminals only, ten times a second at most
+  void step(std::string_view text);    ///< a step that deserves its own line
+  void update(std::string_view text);  ///< a detail: on terminals only, at most ten times a second
   void clear();
-  bool overwrites() const { return terminal_ && !quiet_; }  ///< the line shares the terminal with what is printed
+  bool overwrites() const { return terminal_ && !quiet_; }  ///< the line shares the terminal with the output
 
  private:
   bool quiet_, terminal_, shown_ = false;

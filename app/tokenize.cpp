@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera tokenize`: a text as the tokens of a model, and back.
+// `tessera tokenize`: converts text to a model's tokens, and back.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -22,7 +22,7 @@ struct TokenizeArguments {
   bool ids = false, json = false, decode = false, special = false, bare = false;
 };
 
-/// Between quotes; what does not print, or is no UTF-8, as its bytes.
+/// Quotes a text; unprintable characters and invalid UTF-8 are shown as bytes.
 std::string quoted_bytes(std::string_view text) {
   std::string out = "\"";
   while (!text.empty()) {
@@ -83,13 +83,14 @@ Command tokenize_command(CLI::App& program) {
   auto o = std::make_shared<TokenizeArguments>();
   CLI::App* sub = program.add_subcommand("tokenize", "Show a text as the tokens of a model");
   sub->add_option("MODEL", o->model, "A GGUF file; its weights are not read")->required();
-  sub->add_option("TEXT", o->text, "The text, \"-\" for standard input; with --decode numbers of tokens")->required();
-  auto* ids = sub->add_flag("--ids", o->ids, "Only the numbers, on one line: what `tessera generate --ids` takes");
-  auto* json = sub->add_flag("--json", o->json, "A JSON list of objects with id, text and bytes")->excludes(ids);
+  sub->add_option("TEXT", o->text, "The text, or \"-\" for standard input; with --decode token ids")->required();
+  auto* ids = sub->add_flag("--ids", o->ids, "Print only the ids on one line, as `tessera generate --ids` takes them");
+  auto* json = sub->add_flag("--json", o->json, "Print a JSON list of objects with id, text and bytes")->excludes(ids);
   auto* decode =
-      sub->add_flag("--decode", o->decode, "The text of tokens whose numbers are given")->excludes(ids)->excludes(json);
-  sub->add_flag("--special", o->special, "Take the text of control tokens, such as <|im_end|>, for them; show it");
-  sub->add_flag("--bare", o->bare, "Without the begin and end tokens that the file asks for")->excludes(decode);
+      sub->add_flag("--decode", o->decode, "Print the text of the given token ids")->excludes(ids)->excludes(json);
+  sub->add_flag("--special", o->special,
+                "Recognise control tokens such as <|im_end|> in the text; print them when decoding");
+  sub->add_flag("--bare", o->bare, "Omit the begin and end tokens that the file requests")->excludes(decode);
   sub->footer(R"(Examples:
   tessera tokenize models/pgdocs-2m-q8_0.gguf "The index"
   tessera tokenize model.gguf --ids - < prompt.txt

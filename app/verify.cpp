@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera verify`: every operation on every device against plain double-precision C++, as a table.
+// `tessera verify`: checks every operation on every device against plain double-precision C++, and prints a table.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,21 +26,21 @@ struct VerifyArguments {
   bool shapes = false, stats = false, json = false, quiet = false;
 };
 
-/// One check, or the worst of several, on one device.
+/// The result of a check, or the worst of several, on one device.
 struct Cell {
   double error = 0;  ///< relative to the tolerance
   double seconds = 0;
   int checks = 0, failed = 0;
-  std::string text;  ///< what was thrown
+  std::string text;  ///< of the exception
   bool good() const { return failed == 0; }
 };
 
 struct Row {
   std::string operation, shape;
-  std::vector<Cell> cells;  ///< one a device
+  std::vector<Cell> cells;  ///< one per device
 };
 
-/// What becomes one row of the table: one check, or all those of an operation.
+/// The checks of one row of the table: one check, or all those of an operation.
 struct Group {
   std::string operation, shape;
   std::vector<const CatalogueCheck*> checks;
@@ -50,7 +50,7 @@ std::vector<Device> devices_to_check(const VerifyArguments& o) {
   std::vector<Device> devices;
   for (const std::string& name : o.devices) {
     const Device device = parse_device(name);
-    device_info(device);  // throws if there is none
+    device_info(device);  // throws if it does not exist
     devices.push_back(device);
   }
   if (!devices.empty()) return devices;
@@ -63,7 +63,7 @@ std::vector<Device> devices_to_check(const VerifyArguments& o) {
       reasons += fmt::format("; {}: {}, {}", backend_name(row.backend), state_name(row.state), row.reason);
     fail<DeviceError>({.operation = "verify",
                        .wrong = "there is no device to check" + reasons,
-                       .remedy = "`tessera devices` says what to do about each"});
+                       .remedy = "`tessera devices` shows the remedies"});
   }
   return devices;
 }
@@ -80,8 +80,8 @@ std::vector<CatalogueCheck> checks_to_run(const VerifyArguments& o) {
   if (chosen.empty())
     fail<ArgumentError>({.operation = "verify",
                          .with = {{"--operation", o.operation}},
-                         .wrong = "no operation has such a name",
-                         .remedy = fmt::format("Those that exist: {}", fmt::join(names, ", "))});
+                         .wrong = "no operation matches",
+                         .remedy = fmt::format("Operations: {}", fmt::join(names, ", "))});
   return chosen;
 }
 
@@ -129,8 +129,8 @@ std::string cell_text(const Cell& cell, const Style& style) {
   return fmt::format("{} {:>6} {:>7.2f} s", style.mark(cell.good()), error, cell.seconds);
 }
 
-/// The table, written as its cells become known: what a driver takes with it when it dies is the rest, and the row that
-/// has begun names the operation, the column the device.
+/// Prints the table cell by cell: if a driver crashes, the rest is missing, and the unfinished row and column name the
+/// operation and the device.
 class TablePrinter {
  public:
   TablePrinter(const std::vector<Group>& groups, const std::vector<Device>& devices, bool silent)
@@ -186,7 +186,7 @@ int run_verify(const VerifyArguments& o) {
   progress.clear();
   TablePrinter table(groups, devices, o.json);
   for (const Group& group : groups) {
-    // A line that overwrites itself has no room beside a row that has begun: there the row waits for its cells.
+    // Progress would overwrite an unfinished row, so rows are printed completely on a terminal.
     const bool whole = progress.overwrites();
     if (!whole) table.begin(group);
     std::vector<Row> own;
@@ -219,8 +219,8 @@ int run_verify(const VerifyArguments& o) {
     print_json(rows, devices, o.seed, failures);
   else
     app::print(
-        "\nErrors are the largest of each operation, as a part of its tolerance: 1 is the limit. Times include "
-        "compiling.\n");
+        "\nErrors are the largest of each operation, relative to its tolerance: the limit is 1. Times include "
+        "compilation.\n");
   std::fflush(output());
   if (o.stats) eprint("\n{}", to_string(placement_log()));
   if (failures == 0) return success;
@@ -239,24 +239,23 @@ int run_verify(const VerifyArguments& o) {
 Command verify_command(CLI::App& program) {
   auto o = std::make_shared<VerifyArguments>();
   CLI::App* sub =
-      program.add_subcommand("verify", "Compare every operation on every device with plain double-precision C++");
-  sub->add_option("--device", o->devices, "Only this device; may be given several times (default: all)")
-      ->check(require_nonempty);
-  sub->add_option("--seed", o->seed, "Of the random data")->capture_default_str()->transform(seed_number());
-  sub->add_option("--operation", o->operation, "Only operations whose name this regular expression finds")
+      program.add_subcommand("verify", "Check every operation on every device against plain double-precision C++");
+  sub->add_option("--device", o->devices, "Only this device; can be repeated (default: all)")->check(require_nonempty);
+  sub->add_option("--seed", o->seed, "Seed of the random data")->capture_default_str()->transform(seed_number());
+  sub->add_option("--operation", o->operation, "Only operations whose name matches this regular expression")
       ->check([](const std::string& text) {
         try {
           const std::regex tried(text);
           return std::string();
         } catch (const std::regex_error& e) {
-          return fmt::format("\"{}\" is no regular expression: {}", text, e.what());
+          return fmt::format("\"{}\" is not a regular expression: {}", text, e.what());
         }
       });
-  sub->add_flag("--shapes", o->shapes, "A row for each shape, in place of one for each operation");
-  sub->add_flag("--stats", o->stats, "Also: which kernels ran where, how many had to be compiled, what was copied");
-  sub->add_flag("--json", o->json, "Write JSON, every shape and device");
-  sub->add_flag("-q,--quiet", o->quiet, "Do not say on standard error which operation runs on which device");
-  sub->footer(R"(Exits with 1 if any check fails.
+  sub->add_flag("--shapes", o->shapes, "Print a row for each shape instead of one for each operation");
+  sub->add_flag("--stats", o->stats, "Also print which kernels ran where, how many were compiled, and what was copied");
+  sub->add_flag("--json", o->json, "Print JSON, with every shape and device");
+  sub->add_flag("-q,--quiet", o->quiet, "Do not print on standard error which operation runs on which device");
+  sub->footer(R"(Exit code 1 if a check fails.
 
 Examples:
   tessera verify

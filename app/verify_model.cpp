@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera verify-model`: proves properties of a saved model, and checks certificates of proofs.
+// `tessera verify-model`: proves properties of a saved model, and checks certificates.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -23,7 +23,7 @@ struct VerifyModelArguments {
   bool json = false;
 };
 
-/// What the file of `--property` asks.
+/// The contents of the file of `--property`.
 struct Questions {
   InputBox box;
   std::vector<Property> properties;
@@ -31,13 +31,13 @@ struct Questions {
 };
 
 [[noreturn]] void refuse(const std::string& file, const std::string& wrong) {
-  fail<FormatError>({.operation = "read a file of properties",
+  fail<FormatError>({.operation = "read a properties file",
                      .with = {{"file", file}},
                      .wrong = wrong,
-                     .remedy = "`tessera verify-model --help` shows one"});
+                     .remedy = "`tessera verify-model --help` shows an example"});
 }
 
-/// One number for all inputs, or lists of them, nested or not, in C order.
+/// One number for all elements, or lists of numbers, nested or flat, in C order.
 std::vector<float> numbers_of(const Json& json, const Shape& shape) {
   const auto count = static_cast<std::size_t>(element_count(shape));
   std::vector<float> out;
@@ -54,7 +54,7 @@ std::vector<float> numbers_of(const Json& json, const Shape& shape) {
 InputBox box_of(const std::string& file, const Json& input) {
   InputBox box{.shape = input.at("shape").get<Shape>()};
   for (const std::int64_t extent : box.shape)
-    if (extent < 1 || element_count(box.shape) > (1 << 24)) refuse(file, "\"shape\" is none of a sample");
+    if (extent < 1 || element_count(box.shape) > (1 << 24)) refuse(file, "\"shape\" is not the shape of a sample");
   if (input.contains("at")) {
     const std::vector<float> at = numbers_of(input.at("at"), box.shape);
     if (at.size() != static_cast<std::size_t>(element_count(box.shape)))
@@ -78,9 +78,9 @@ Questions questions_of(const std::string& file) {
     if (json.contains("properties"))
       for (const Json& p : json.at("properties")) out.properties.push_back(property_of(p.get<std::string>()));
   } catch (const nlohmann::json::exception& e) {
-    refuse(file, std::string("it is not as it should be: ") + e.what());
+    refuse(file, std::string("invalid contents: ") + e.what());
   }
-  if (out.properties.empty()) refuse(file, "it asks for no property");
+  if (out.properties.empty()) refuse(file, "it contains no property");
   return out;
 }
 
@@ -124,8 +124,8 @@ int prove_all(const VerifyModelArguments& o, const verification::Subject& subjec
   if (!o.certificate.empty() && asked.properties.size() != 1)
     fail<ArgumentError>({.operation = "tessera verify-model --certificate",
                          .with = {{"properties", std::to_string(asked.properties.size())}},
-                         .wrong = "a certificate is of one property",
-                         .remedy = "Ask for each in a file of its own"});
+                         .wrong = "a certificate is for one property",
+                         .remedy = "Use a separate file for each property"});
   Progress progress(o.json);
   Json all = Json::array();
   bool proven = true;
@@ -136,8 +136,8 @@ int prove_all(const VerifyModelArguments& o, const verification::Subject& subjec
          .boxes = static_cast<std::uint64_t>(o.boxes),
          .batch = o.batch,
          .progress = [&](const ProveProgress& p) {
-           progress.update(fmt::format("{}: {:.3g} % proven by {} boxes, {} wait", to_string(property), 100 * p.share,
-                                       p.boxes, p.waiting));
+           progress.update(fmt::format("{}: {:.3g} % proven by {} boxes, {} waiting", to_string(property),
+                                       100 * p.share, p.boxes, p.waiting));
          }});
     progress.clear();
     proven = proven && proof.verdict == Verdict::proven;
@@ -178,7 +178,7 @@ int run_verify_model(const VerifyModelArguments& o) {
   const DeviceScope scope(device);
   std::string layers = !o.layers.empty() ? o.layers : asked.layers;
   if (layers.empty() && o.questions.empty()) {
-    // A certificate knows the layers of its model; of another model's they may not be.
+    // The certificate describes its model's layers; another model may have no description.
     if (!SafetensorsFile::open(o.model).metadata().contains("tessera.layers"))
       layers = load_certificate(o.certificate).layers;
   }
@@ -187,42 +187,44 @@ int run_verify_model(const VerifyModelArguments& o) {
   return o.questions.empty() ? check_one(o, subject) : prove_all(o, subject, asked);
 }
 
-constexpr const char* footer = R"text(A file of properties:
+constexpr const char* footer = R"text(A properties file:
   {"layers": "dense,relu,dense",
    "input": {"shape": [2], "low": -1, "high": [1, 0.5]},
    "properties": ["bounded(-10, 10)", "inequality(1, -1 <= 0)"]}
-"layers" is needed where the model's file does not say them. An input and what is near it:
+"layers" is needed if the model's file does not describe them. A sample and its neighbourhood:
   "input": {"shape": [2], "at": [0.5, 0], "radius": 0.1}
 Properties: finite(), bounded(LOW, HIGH), inequality(C0, C1, ... <= BOUND), probabilities(), robust(RADIUS, NORM)
-with the norm infinity, two or one; monotone(INPUT) and lipschitz(CONSTANT, RADIUS) are tested only.
+with the norm infinity, two or one; monotone(INPUT) and lipschitz(CONSTANT, RADIUS) are tested, not proven.
 
 Examples:
   tessera verify-model digits.safetensors --property robust.json
   tessera verify-model digits.safetensors --property robust.json --certificate proof.json
   tessera verify-model digits.safetensors --certificate proof.json      (checks the certificate)
 
-Exit codes: 0 all is proven, or the certificate holds; 1 refuted, unknown or void; 2 wrong usage.)text";
+Exit codes: 0 everything is proven, or the certificate is valid; 1 refuted, unknown or invalid; 2 wrong usage.)text";
 
 }  // namespace
 
 Command verify_model_command(CLI::App& program) {
   auto o = std::make_shared<VerifyModelArguments>();
-  CLI::App* c = program.add_subcommand("verify-model", "Prove properties of a saved model, and check such proofs");
+  CLI::App* c =
+      program.add_subcommand("verify-model", "Prove properties of a saved model, and check certificates of proofs");
   c->footer(footer);
-  c->add_option("MODEL", o->model, "A safetensors file: of save_model, a trainer's, or another library's")->required();
-  auto* questions = c->add_option("--property", o->questions, "File with inputs and properties of them (JSON)");
+  c->add_option("MODEL", o->model, "A safetensors file written by save_model, a trainer, or another library")
+      ->required();
+  auto* questions = c->add_option("--property", o->questions, "JSON file with inputs and properties");
   auto* certificate =
-      c->add_option("--certificate", o->certificate, "With --property: where to write it; else the one to check");
+      c->add_option("--certificate", o->certificate, "With --property: the file to write; otherwise the file to check");
   for (auto* option : {questions, certificate}) option->check(require_nonempty);
-  c->add_option("--layers", o->layers, "Which layers the arrays are of: dense,relu,dense");
-  c->add_option("--device", o->device, "Where the model runs")->check(require_nonempty);
-  c->add_option("--seconds", o->seconds, "Give up after this time, for each property")
+  c->add_option("--layers", o->layers, "The layers of the arrays: dense,relu,dense");
+  c->add_option("--device", o->device, "The model's device")->check(require_nonempty);
+  c->add_option("--seconds", o->seconds, "Time limit in seconds, for each property")
       ->transform(number(0, 1e9))
       ->capture_default_str();
-  c->add_option("--boxes", o->boxes, "Give up after so many parts of the inputs")
+  c->add_option("--boxes", o->boxes, "Limit of the number of boxes that the input is split into")
       ->transform(integer_in_range(1, 1'000'000'000))
       ->capture_default_str();
-  c->add_option("--batch", o->batch, "Samples of a call that proofs are for, at most")
+  c->add_option("--batch", o->batch, "Maximum samples per call that proofs are valid for")
       ->transform(integer_in_range(1, 1 << 20))
       ->capture_default_str();
   c->add_flag("--json", o->json, "Print JSON");

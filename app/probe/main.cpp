@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera-probe`: loads the driver of one backend, asks it for its devices, and answers in JSON. The library starts it
-// so that a driver that crashes or hangs does so here. By hand: tessera-probe opencl /etc/OpenCL/vendors/pocl.icd
+// `tessera-probe`: loads one backend's driver, lists its devices, and prints JSON. The library starts it so that a
+// driver that crashes or hangs does not affect the program. Manually: tessera-probe opencl /etc/OpenCL/vendors/pocl.icd
 #include <cstdio>
 #include <exception>
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera train`: trains small networks, to be looked at and measured.
+// `tessera train`: trains small example networks.
 #include <vector>
 
 #include "train/train_commands.h"
@@ -7,10 +7,10 @@
 namespace tessera::app {
 
 Command train_command(CLI::App& program) {
-  CLI::App* sub = program.add_subcommand("train", "Train a small network, and measure it on what it has not seen");
+  CLI::App* sub = program.add_subcommand("train", "Train a small network, and evaluate it on held-out data");
   sub->require_subcommand(1);
   const std::vector<Command> tasks = {train_digits_command(*sub), train_spirals_command(*sub), train_lm_command(*sub)};
-  sub->footer(R"(`tessera train digits --help`, and so for the others, explains each.
+  sub->footer(R"(`tessera train TASK --help` explains each task.
 
 Examples:
   tessera train digits

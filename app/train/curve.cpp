@@ -37,8 +37,9 @@ std::string to_csv(const std::vector<CurveRow>& curve) {
 std::vector<CurveRow> curve_of(std::string_view csv, const std::string& from) {
   std::vector<CurveRow> out;
   if (!csv.starts_with(head))
-    fail<FormatError>(
-        {.operation = "read a learning curve", .with = {{"in", from}}, .wrong = "its columns are others"});
+    fail<FormatError>({.operation = "read a learning curve",
+                       .with = {{"in", from}},
+                       .wrong = "its columns are not those of a learning curve"});
   csv.remove_prefix(head.size());
   for (std::size_t line = 2; !csv.empty(); ++line) {
     std::string_view row = csv.substr(0, csv.find('\n'));
@@ -57,7 +58,7 @@ std::vector<CurveRow> curve_of(std::string_view csv, const std::string& from) {
         !real(3, r.loss) || !real(4, r.held_out_loss) || !real(5, r.held_out_accuracy))
       fail<FormatError>({.operation = "read a learning curve",
                          .with = {{"in", from}, {"line", std::to_string(line)}},
-                         .wrong = "it does not hold six numbers"});
+                         .wrong = "the line does not contain six numbers"});
     out.push_back(r);
   }
   return out;

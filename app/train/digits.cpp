@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t digits = 10;
 
-/// The column "split" of the table: whether each row is for training.
+/// Reads the column "split" of the table: whether each row is for training.
 std::vector<bool> splits(const fs::path& path) {
   std::ifstream file(path);
   if (!file)
@@ -42,13 +42,13 @@ std::vector<bool> splits(const fs::path& path) {
     }
     const std::string split = begin == std::string::npos ? "" : line.substr(begin, line.find(',', begin) - begin);
     if (split != "train" && split != "held out")
-      bad(out.size() + 2, "the split is \"" + split + "\", neither train nor held out");
+      bad(out.size() + 2, "the split is \"" + split + "\", neither \"train\" nor \"held out\"");
     out.push_back(split == "train");
   }
   return out;
 }
 
-// The same numbers as base/philox.h, traced.
+// The numbers of base/philox.h, traced.
 struct Words {
   Val<std::uint32_t> a, b, c, d;
 };
@@ -59,17 +59,18 @@ Words philox(const Words& w, const Val<std::uint32_t>& low, const Val<std::uint3
   return philox(next, low + 0x9E3779B9u, high + 0xBB67AE85u, rounds - 1);
 }
 
-/// From 0 to 1, and from -1 to 1.
+/// Uniform in [0, 1) and in [-1, 1).
 Val<float> unit(const Val<std::uint32_t>& word) { return cast<float>(word >> 8) * 0x1p-24f; }
 Val<float> both_ways(const Val<std::uint32_t>& word) { return fma(unit(word), 2.0f, -1.0f); }
 
 constexpr int side = static_cast<int>(glyph_side), out_side = static_cast<int>(digit_side);
-constexpr int per_thread = 4, groups = out_side / per_thread;  // of pixels in a row: as many as Philox gives numbers
-constexpr float drawn = 20.0f / 24.0f;                         // a sample's size by its picture's
+// pixels in a row: as many as one call of Philox returns numbers
+constexpr int per_thread = 4, groups = out_side / per_thread;
+constexpr float drawn = 20.0f / 24.0f;  // size in a sample relative to the atlas
 constexpr float middle = (side - 1) / 2.0f, out_middle = (out_side - 1) / 2.0f;
 
-/// A thread makes four pixels of a sample. Its numbers are Philox's blocks (sample, k): 0 and 1 say how it is drawn,
-/// those from 2 on are the noise.
+/// A thread computes four pixels of a sample. Its numbers are the Philox blocks (sample, k): blocks 0 and 1 for the
+/// transformation, the others for the noise.
 const auto& augment_kernel() {
   using U32 = std::uint32_t;
   static const auto traced =
@@ -95,7 +96,7 @@ const auto& augment_kernel() {
                const Val<U32> grains[] = {grain.a, grain.b, grain.c, grain.d};
                for (int i = 0; i < per_thread; ++i) {
                  auto x = cast<float>(column + i) - out_middle - right;
-                 // Back to the picture: turned, then upright.
+                 // Back to the coordinates of the glyph: rotation, then slant.
                  auto v = c * y - s * x;
                  auto u = c * x + s * y - lean * v;
                  auto left = floor(u + middle), top = floor(v + middle);
@@ -129,7 +130,7 @@ fs::path digits_folder() {
       {.operation = "find the digits",
        .with = {{"beside the program", places[0].lexically_normal().string()}, {"from here", places[1].string()}},
        .wrong = "digits.png is in neither folder",
-       .remedy = "Install Tessera whole, or run the program in its source folder"});
+       .remedy = "Install Tessera completely, or run the program in its source folder"});
 }
 
 Digits load_digits(const fs::path& folder, std::optional<Device> device) {
@@ -142,7 +143,7 @@ Digits load_digits(const fs::path& folder, std::optional<Device> device) {
          .with = {{"folder", folder.string()},
                   {"picture", fmt::format("{} x {} pixels", atlas.width, atlas.height)},
                   {"table", fmt::format("{} rows", train.size())}},
-         .wrong = "the picture is not ten cells of 32 pixels wide and as many high as the table has rows"});
+         .wrong = "the image is not ten cells of 32 pixels wide, with one row of cells for each row of the table"});
   std::vector<std::uint8_t> glyphs[2];
   std::vector<std::int32_t> labels[2];
   for (std::size_t row = 0; row < train.size(); ++row)
@@ -169,7 +170,7 @@ Array augment(const Array& glyphs, const Array& indices, std::uint64_t seed, std
              .wrong = wrong});
   };
   if (glyphs.rank() != 3 || glyphs.shape(1) != glyph_side || glyphs.shape(2) != glyph_side)
-    refuse.operator()<ShapeError>("glyphs must be of shape (n, 32, 32)");
+    refuse.operator()<ShapeError>("glyphs must have shape (n, 32, 32)");
   if (indices.rank() != 1) refuse.operator()<ShapeError>("indices must have one dimension");
   if (glyphs.dtype() != DType::u8 || indices.dtype() != DType::i32)
     refuse.operator()<DtypeError>("glyphs must be u8, and indices i32");

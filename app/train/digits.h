@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The digits that `tessera train digits` learns from (models/digits/README.md), and samples made of them on the device.
+// The data of `tessera train digits` (models/digits/README.md), and its augmentation on the device.
 #pragma once
 
 #include <cstdint>
@@ -10,47 +10,44 @@
 
 namespace tessera::app {
 
-inline constexpr std::int64_t glyph_side = 32;  ///< pixels of a picture in the atlas
-inline constexpr std::int64_t digit_side = 28;  ///< and of a sample, as in MNIST
+inline constexpr std::int64_t glyph_side = 32;  ///< pixels of a glyph in the atlas
+inline constexpr std::int64_t digit_side = 28;  ///< pixels of a sample, as in MNIST
 
-/// Pictures, u8 of shape (n, 32, 32), white (255) on black; and which digit each is, i32 of shape (n,). Families in one
-/// half are not in the other.
+/// Glyphs, u8 of shape (n, 32, 32), white (255) on black, and their digits, i32 of shape (n,). No font family is in
+/// both halves.
 struct Digits {
   Array train, train_labels, held_out, held_out_labels;
 };
 
-/// Where the shipped digits are: beside the installed program, in the build folder, or models/digits below the current
-/// folder. ArgumentError that names the places if they are in none.
+/// The folder of the shipped digits: next to the installed program, in the build folder, or models/digits below the
+/// current folder. Throws ArgumentError, with the searched folders, if none has them.
 std::filesystem::path digits_folder();
 
-/// Reads digits.png and digits.csv of a folder. ArgumentError if one is missing; FormatError if one is damaged or they
-/// are not of one another.
+/// Reads digits.png and digits.csv from a folder. Throws ArgumentError if one is missing; FormatError if one is damaged
+/// or they do not match.
 Digits load_digits(const std::filesystem::path& folder, std::optional<Device> device = {});
 
-/// How far samples are from the pictures they are made of: each is drawn uniformly up to this, both ways where that
-/// means anything.
+/// The augmentation's ranges: each value is drawn uniformly up to this, in both directions where applicable.
 struct Augmentation {
   float shift = 2.5f;     ///< pixels, along each axis
   float turn = 12;        ///< degrees
-  float scale = 0.15f;    ///< part of the size
-  float slant = 0.2f;     ///< horizontal pixels a vertical one
-  float contrast = 0.3f;  ///< taken from white
-  float noise = 0.15f;    ///< of each pixel: the most of a sample's own amplitude
+  float scale = 0.15f;    ///< fraction of the size
+  float slant = 0.2f;     ///< horizontal pixels per vertical pixel
+  float contrast = 0.3f;  ///< subtracted from white
+  float noise = 0.15f;    ///< of each pixel: maximum of a sample's amplitude
 };
 
-/// Samples, f32 of shape (batch, 1, 28, 28) from 0 to 1: glyph `indices[i]` (i32; none if out of range: then only
-/// noise), drawn 20 pixels high where the atlas has 24, moved, turned, scaled and slanted by bilinear sampling, with
-/// noise. Sample i is number first + i of the stream of Philox that `seed` gives, whatever the batch: a function of
-/// these alone, the same on every device within rounding. ShapeError, DtypeError or DeviceError if the arguments do not
-/// go together.
+/// Samples, f32 of shape (batch, 1, 28, 28) from 0 to 1: glyph `indices[i]` (i32; only noise if out of range), scaled
+/// from 24 to 20 pixels high, shifted, rotated, scaled and slanted with bilinear interpolation, plus noise. Sample i is
+/// number first + i of the Philox stream of `seed`, independent of the batch: the same on every device within rounding.
+/// Throws ShapeError, DtypeError or DeviceError if the arguments do not match.
 Array augment(const Array& glyphs, const Array& indices, std::uint64_t seed, std::uint64_t first,
               const Augmentation& by = {});
 
-/// Samples first to first + count of the stream of `seed`, from pictures drawn alike often, and which digits they are
-/// (i32).
+/// Samples first to first + count of the stream of `seed`, from uniformly drawn glyphs, and their digits (i32).
 std::pair<Array, Array> digit_samples(const Array& glyphs, const Array& labels, std::uint64_t seed, std::uint64_t first,
                                       std::int64_t count);
-/// The stream that is measured by: of its own, so that every run is measured alike.
+/// The seed of the held-out samples, the same in every run.
 inline constexpr std::uint64_t held_out_seed = 0x6469676974730000;
 
 }  // namespace tessera::app

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera train digits`: a network that reads printed digits, learned from fonts; samples are made on the device.
+// `tessera train digits`: a network that recognises printed digits, trained on fonts; samples are generated on the
+// device.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -57,7 +58,7 @@ Batch samples(const Array& glyphs, const Array& labels, std::uint64_t seed, std:
 struct Confusion {
   std::size_t digit, read_as, count;
 };
-/// What was read wrongly, by pairs, the most frequent first.
+/// Misclassified pairs, most frequent first.
 std::vector<Confusion> confusions(const Batch& held_out, const HeldOut& h) {
   std::array<std::array<std::size_t, classes>, classes> counts{};
   const auto wanted = held_out.y.to_vector<std::int32_t>();
@@ -120,7 +121,7 @@ int run_digits(const DigitsArguments& o) {
                   .parameters = learner->parameter_count(),
                   .network = settings.variant == "mlp" ? "two dense layers" : "two convolutions, two dense layers",
                   .why_device = device.why(),
-                  .held_out_of = "samples of fonts that were not trained on"};
+                  .held_out_of = "samples of fonts that were not used in training"};
   std::string list;
   for (const Confusion& c : wrong) {
     list += fmt::format("{}{} as {} ({} times)", list.empty() ? "" : ", ", c.digit, c.read_as, c.count);
@@ -134,23 +135,21 @@ int run_digits(const DigitsArguments& o) {
 
 Command train_digits_command(CLI::App& train) {
   auto o = std::make_shared<DigitsArguments>();
-  CLI::App* sub = train.add_subcommand("digits", "Learn to read printed digits");
+  CLI::App* sub = train.add_subcommand("digits", "Train a network that recognises printed digits");
   sub->add_option("--model", o->variant,
-                  "conv, two convolutions and two dense layers, or mlp, two dense layers (default: conv)")
+                  "conv (two convolutions and two dense layers) or mlp (two dense layers) (default: conv)")
       ->check(CLI::IsMember({"conv", "mlp"}));
   add_train_options(*sub, *o, digits_defaults);
-  sub->add_option("--image", o->image,
-                  "Train nothing: say which digit is in this picture (PNG), by the model of --resume")
+  sub->add_option("--image", o->image, "Do not train: classify the digit in this PNG with the model of --resume")
       ->check(require_nonempty)
       ->needs("--resume");
   sub->footer(
-      R"(Learns from the digits of 74 families of fonts, drawn again for each step on the device: moved, turned, scaled,
-slanted and with noise. It is measured on samples of 17 other families: on 2,000 now and then, on 10,000 at the end. On
-one device with as many threads the same seed gives the same bits.
+      R"(Trains on the digits of 74 font families, augmented on the device for each step: shifted, rotated, scaled and slanted,
+with noise. The network is evaluated on samples of 17 other families: on 2,000 regularly, on 10,000 at the end. The same
+seed gives the same bits on the same device with the same number of threads.
 
-Figures at the end go to standard output, progress to standard error. --out, --csv and --svg are written now and then,
-and at the end. Ctrl-C finishes the step and writes them; the exit code is then 130, and --resume goes on to the same
-weights.
+Results go to standard output, progress to standard error. --out, --csv and --svg are written regularly and at the end.
+Ctrl-C completes the step and writes them; the exit code is then 130, and --resume continues to the same weights.
 
 Examples:
   tessera train digits

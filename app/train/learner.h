@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model that is being trained, whatever its type: a Trainer of the library, with what the program adds to it.
+// A model in training, independent of its type: a Trainer of the library with additions of the program.
 #pragma once
 
 #include <map>
@@ -22,21 +22,22 @@ class Learner {
   virtual ~Learner() = default;
   virtual TrainerBase& trainer() = 0;
   virtual void step(const Batch& batch) = 0;
-  virtual Array predict(const Array& x) const = 0;  ///< logits, as in inference
+  virtual Array predict(const Array& x) const = 0;  ///< logits, in inference mode
   virtual std::int64_t parameter_count() const = 0;
-  /// What files say of the model's layers, so that `tessera verify-model` knows them; empty: it is no Sequential.
+  /// Description of the model's layers in files, for `tessera verify-model`; empty if it is not a Sequential.
   virtual std::string layers() const = 0;
 
-  /// The sum of each step's loss since this was last set to 0, f32 of one element.
+  /// Sum of the steps' losses since this was last set to 0; one-element f32.
   Array& losses() { return losses_; }
-  std::uint64_t steps() { return trainer().steps(); }  ///< made so far
-  /// What a file keeps beside what is learned.
+  std::uint64_t steps() { return trainer().steps(); }  ///< done so far
+  /// Additional contents of a checkpoint.
   struct ExtraState {
     std::map<std::string, std::string> texts = {};
     std::vector<std::pair<std::string, Array>> arrays = {};  ///< as "beside.NAME"
   };
   void save(const std::string& path, ExtraState more);
-  /// What save wrote, all or nothing; then steps go on to the same bits. Errors of Trainer::load.
+  /// Loads a file of save, completely or not at all; further steps compute the same bits. Throws the errors of
+  /// Trainer::load.
   void load(const std::string& path);
 
  protected:
@@ -47,14 +48,14 @@ struct LearnerOptions {
   double lr = 0;
   std::uint64_t steps = 0, seed = 0;
   DType precision = DType::f32;
-  double final_rate = 0;  ///< of lr, at the end
+  double final_rate = 0;  ///< fraction of lr at the end
   double beta2 = 0.999, weight_decay = 1e-2;
   std::vector<ParameterGroup> groups = {};
   std::optional<double> clip_norm = {};
 };
 
-/// Learns classes, those of the logits' last axis, by cross entropy with AdamW, the rate going up over the first
-/// twentieth of the steps and then down half a cosine.
+/// Trains a classifier over the logits' last axis by cross entropy with AdamW; the rate rises over the first twentieth
+/// of the steps and then falls along half a cosine.
 template <class Model>
 class ModelLearner final : public Learner {
  public:
@@ -70,7 +71,7 @@ class ModelLearner final : public Learner {
   TrainerBase& trainer() override { return trainer_; }
   void step(const Batch& batch) override {
     const Array loss = trainer_.step(batch);
-    losses_ += where(isfinite(loss), loss, 0);  // one that is not ends the training, or was skipped
+    losses_ += where(isfinite(loss), loss, 0);  // a non-finite loss ends the training, or its step was skipped
   }
   Array predict(const Array& x) const override { return trainer_.model()(x); }
   std::int64_t parameter_count() const override {

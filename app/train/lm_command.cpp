@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera train lm`: a language model from a text file, as a GGUF file that `tessera generate` runs.
+// `tessera train lm`: trains a language model on a text file, and writes a GGUF file for `tessera generate`.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -31,10 +31,10 @@ const TrainDefaults lm_defaults{.steps = 900,
                                 .variant_name = shape_name,
                                 .variant = "",
                                 .epochs = false,
-                                .batch_is = "Windows of the text in a step",
+                                .batch_is = "Windows of the text per step",
                                 .out_is =
-                                    "Write the model to this file (GGUF), and what is needed to go on beside it, to "
-                                    "one that ends in .safetensors (default: named as the text, in this folder)"};
+                                    "Write the model to this file (GGUF), and the checkpoint for --resume to the same "
+                                    "name with .safetensors (default: the text's name, in this folder)"};
 
 struct LmArguments : TrainOptions {
   std::string text, type = "f16", prompt;
@@ -54,7 +54,7 @@ std::filesystem::path checkpoint_of(const std::filesystem::path& model) {
   return out.replace_extension(".safetensors");
 }
 
-/// Where the model goes.
+/// The model's output file.
 std::filesystem::path model_file(const LmArguments& o) {
   std::filesystem::path out = o.out;
   if (o.out.empty()) {
@@ -67,19 +67,21 @@ std::filesystem::path model_file(const LmArguments& o) {
                          .wrong = std::move(wrong),
                          .remedy = std::move(remedy)});
   };
-  if (out.extension() == ".safetensors") refuse("the model is a GGUF file", "Give it a name that ends in .gguf");
+  if (out.extension() == ".safetensors")
+    refuse("the model is written as a GGUF file", "Choose a name that ends in .gguf");
   std::error_code ignored;
-  if (std::filesystem::equivalent(out, o.text, ignored)) refuse("this is the text", "Give the model another name");
+  if (std::filesystem::equivalent(out, o.text, ignored))
+    refuse("this is the text file", "Choose another name for the model");
   if (o.out.empty() && o.resume.empty())
     for (const auto& file : {out, checkpoint_of(out)})
       if (std::filesystem::exists(file, ignored))
-        refuse(fmt::format("{} is there already", file.string()),
-               fmt::format("Go on with --resume {}, or name a file by --out, which replaces it",
+        refuse(fmt::format("{} already exists", file.string()),
+               fmt::format("Continue with --resume {}, or choose a file by --out, which replaces it",
                            checkpoint_of(out).string()));
   return out;
 }
 
-/// What counts of the sizes: what was said, else the file's to resume from, else the defaults.
+/// Sizes from the options, else the file to resume from, else the defaults.
 LmShape shape_of(const LmArguments& o, const TrainSettings& settings) {
   const bool saved = settings.file.has_value();
   LmShape shape = saved ? lm_shape_of(settings.variant, o.resume) : default_shape;
@@ -99,14 +101,14 @@ LmShape shape_of(const LmArguments& o, const TrainSettings& settings) {
   return shape;
 }
 
-/// The text as tokens, and what simpler models make of it.
+/// The text as tokens, and the losses of n-gram models.
 struct Corpus {
   std::string hash;
   TrainedTokenizer trained;
   std::optional<Tokenizer> tokenizer;
   TokenStream training, held_out;
-  double bigram = 0, trigram = 0;  ///< nats a token
-  std::string prompt;              ///< what the sample continues; empty: there is none
+  double bigram = 0, trigram = 0;  ///< nats per token
+  std::string prompt;              ///< the sample continues this; may be empty
 };
 
 Corpus corpus_of(const LmArguments& o, const std::string& text, const LmShape& shape, Progress& progress) {
@@ -116,20 +118,20 @@ Corpus corpus_of(const LmArguments& o, const std::string& text, const LmShape& s
   const SplitText split = split_text(text);
   c.trained = train_tokenizer(split.training, {.vocabulary = shape.vocabulary});
   c.tokenizer = c.trained.tokenizer();
-  progress.update("cutting the text into tokens");
+  progress.update("tokenizing the text");
   c.training = token_stream(split.training, *c.tokenizer);
   c.held_out = token_stream(split.held_out, *c.tokenizer);
   const auto needed = static_cast<std::size_t>(shape.context);
   if (c.training.tokens.size() <= needed || split.held_out.empty()) {
     const double each = static_cast<double>(c.training.bytes) / static_cast<double>(c.training.tokens.size());
     const double bytes = std::max(8000.0, 1.1 * static_cast<double>(needed + 1) * std::max(each, 4.0));
-    fail<ArgumentError>({.operation = "tessera train lm",
-                         .with = {{"--text", o.text}, {"bytes", std::to_string(text.size())}},
-                         .wrong = fmt::format("the text is too short: it gives {} tokens to train on, and a step takes "
-                                              "windows of {}",
-                                              c.training.tokens.size(), needed + 1),
-                         .remedy = fmt::format("Give at least about {} bytes; a model that writes well takes a million",
-                                               grouped(static_cast<std::uint64_t>(bytes)))});
+    fail<ArgumentError>(
+        {.operation = "tessera train lm",
+         .with = {{"--text", o.text}, {"bytes", std::to_string(text.size())}},
+         .wrong = fmt::format("the text is too short: it has {} tokens to train on, and a step needs windows of {}",
+                              c.training.tokens.size(), needed + 1),
+         .remedy = fmt::format("Use at least about {} bytes; a model that writes well needs a million",
+                               grouped(static_cast<std::uint64_t>(bytes)))});
   }
   const auto words = std::find_if(split.held_out.begin(), split.held_out.end(),
                                   [](std::string_view part) { return part.find(' ') != std::string_view::npos; });
@@ -145,22 +147,22 @@ Corpus corpus_of(const LmArguments& o, const std::string& text, const LmShape& s
       fail<ArgumentError>({.operation = "tessera train lm",
                            .with = {{"tokens of --prompt", std::to_string(taken)}},
                            .wrong = fmt::format("the prompt fills the model's context of {} tokens", needed),
-                           .remedy = "Give a shorter one, or a larger --ctx"});
+                           .remedy = "Use a shorter one, or a larger --ctx"});
     c.prompt.clear();
   }
   progress.step(fmt::format(
       "text: {} bytes; {} tokens to train on, {} held out, of a vocabulary of {}{}", grouped(text.size()),
       grouped(c.training.tokens.size()), grouped(c.held_out.tokens.size()), grouped(c.trained.tokens.size()),
       static_cast<std::int64_t>(c.trained.tokens.size()) < shape.vocabulary
-          ? fmt::format(" (of {} that were asked: the text has no more frequent pairs)", shape.vocabulary)
+          ? fmt::format(" (of {} requested: the text has no more frequent pairs)", shape.vocabulary)
           : ""));
-  progress.update("counting what two and three tokens in a row say");
+  progress.update("counting bigrams and trigrams");
   const auto loss = [&](int order) {
     const NgramModel model(c.training.tokens, order, static_cast<std::int64_t>(c.trained.tokens.size()));
     return model.loss(c.held_out.tokens) / static_cast<double>(c.held_out.tokens.size() - 1);
   };
   c.bigram = loss(2), c.trigram = loss(3);
-  progress.step(fmt::format("to beat: nats per held-out token {:.4f} of a bigram model, {:.4f} of a 3-gram model",
+  progress.step(fmt::format("baselines: nats per held-out token {:.4f} of a bigram model, {:.4f} of a 3-gram model",
                             c.bigram, c.trigram));
   return c;
 }
@@ -169,7 +171,7 @@ GgmlType type_of(const std::string& name) {
   return name == "f32" ? GgmlType::f32 : name == "q8_0" ? GgmlType::q8_0 : GgmlType::f16;
 }
 
-/// The weights of the smallest loss so far, which are those of the model's file.
+/// The weights with the lowest held-out loss so far, which the model's file contains.
 class Best {
  public:
   Best(LmLearner& learner, std::function<void()> write) : learner_(learner), write_(std::move(write)) {}
@@ -200,7 +202,7 @@ class Best {
   [[noreturn]] static void refuse(const SafetensorsFile& file) {
     fail<FormatError>({.operation = "resume",
                        .with = {{"file", file.name()}},
-                       .wrong = "the best weights so far are not in the file"});
+                       .wrong = "the best weights so far are missing from the file"});
   }
   LmLearner& learner_;
   std::function<void()> write_;
@@ -229,17 +231,17 @@ int report_lm(const LmArguments& o, const TrainSettings& settings, const TrainDe
                   .network = fmt::format("Llama of {} and width {}, {} tokens", count_noun(shape.layers, "layer"),
                                          shape.width, grouped(c.trained.tokens.size())),
                   .why_device = device.why(),
-                  .held_out_of = "tokens that were not trained on",
+                  .held_out_of = "tokens that were not used in training",
                   .parts = static_cast<std::uint64_t>(shape.context),
                   .part = "token"};
   const Style style(output());
   out.held_out = fmt::format(
-      "{} nats per token (bigram model {:.4f}, 3-gram model {:.4f}), {:.4f} bits per byte; {:.2f} % of {} tokens that "
-      "were not trained on are right",
+      "{} nats per token (bigram model {:.4f}, 3-gram model {:.4f}), {:.4f} bits per byte; {:.2f} % of {} held-out "
+      "tokens are predicted correctly",
       style.strong(fmt::format("{:.4f}", trained.held_out.loss)), c.bigram, c.trigram, bits,
       100 * trained.held_out.accuracy, grouped(c.held_out.tokens.size() - 1));
   if (!sample.empty()) out.more.emplace_back("writes", sample);
-  out.files.emplace_back(file.string(), "the best of it, for `tessera generate`");
+  out.files.emplace_back(file.string(), "the best model, for `tessera generate`");
   nlohmann::ordered_json& json = out.json;
   json = {{"text", o.text},
           {shape_name, to_json(shape)},
@@ -268,7 +270,7 @@ int run_lm(LmArguments o) {
   TrainSettings settings = settings_of("lm", o, lm_defaults);
   const LmShape shape = shape_of(o, settings);
   settings.variant = to_json(shape).dump();
-  network_shape(shape, shape.vocabulary);  // before the text is read
+  network_shape(shape, shape.vocabulary);  // checked before the text is read
   const std::string text = read_text(o.text);
   Progress progress(o.quiet);
   const Corpus c = corpus_of(o, text, shape, progress);
@@ -278,7 +280,7 @@ int run_lm(LmArguments o) {
       fail<ArgumentError>({.operation = "resume",
                            .with = {{"file", o.resume}, {"--text", o.text}},
                            .wrong = "it was trained on another text",
-                           .remedy = "Give that text, or start over"});
+                           .remedy = "Use that text, or start over"});
   }
   const LlamaShape network = network_shape(shape, static_cast<std::int64_t>(c.trained.tokens.size()));
   const auto batch = static_cast<std::int64_t>(settings.batch);
@@ -325,7 +327,7 @@ int run_lm(LmArguments o) {
                          return out;
                        }};
     const Trained trained = train(learner, settings, o, data);
-    write_lm(learner.model(), shape.context, c.trained, file, as);  // also where nothing was better than in the file
+    write_lm(learner.model(), shape.context, c.trained, file, as);  // also if nothing improved since the file
     return report_lm(o, settings, device, c, shape, learner, trained, file);
   } catch (const OutOfMemory& e) {
     fail<OutOfMemory>(
@@ -341,7 +343,7 @@ int run_lm(LmArguments o) {
 
 Command train_lm_command(CLI::App& train) {
   auto o = std::make_shared<LmArguments>();
-  CLI::App* sub = train.add_subcommand("lm", "Learn to write like a text: a language model as a GGUF file");
+  CLI::App* sub = train.add_subcommand("lm", "Train a language model on a text, and write a GGUF file");
   sub->add_option("--text", o->text, "The text, any bytes; documents in it are separated by <|endoftext|>")
       ->required()
       ->check(require_nonempty);
@@ -351,28 +353,27 @@ Command train_lm_command(CLI::App& train) {
         ->transform(integer_in_range(lowest, highest));
   };
   const LmShape& d = default_shape;
-  size("--vocabulary", o->vocabulary, "Tokens, learned from the text", d.vocabulary, 257, 1 << 20);
-  size("--layers", o->layers, "Layers of attention and feed-forward parts", d.layers, 1, 1000);
-  size("--width", o->width, "Numbers that stand for a token between layers", d.width, 2, 1 << 16);
-  size("--heads", o->heads, "Heads of attention; they divide the width", d.heads, 1, 1 << 10);
-  size("--key-heads", o->key_heads, "Of keys and values; they divide the heads", d.key_heads, 1, 1 << 10);
-  size("--hidden", o->hidden, "Numbers inside the feed-forward part", d.hidden, 1, 1 << 18);
-  size("--ctx", o->context, "Tokens of a window: as far as the model looks back", d.context, 2, 1 << 20);
-  sub->add_option("--dropout", o->dropout, "Share of what layers give that is dropped in training (default: 0)")
-      ->transform(number(0, 0.99));
+  size("--vocabulary", o->vocabulary, "Vocabulary size, learned from the text", d.vocabulary, 257, 1 << 20);
+  size("--layers", o->layers, "Number of blocks of attention and feed-forward layers", d.layers, 1, 1000);
+  size("--width", o->width, "Elements per token between layers", d.width, 2, 1 << 16);
+  size("--heads", o->heads, "Attention heads; must divide the width", d.heads, 1, 1 << 10);
+  size("--key-heads", o->key_heads, "Key and value heads; must divide the heads", d.key_heads, 1, 1 << 10);
+  size("--hidden", o->hidden, "Width of the feed-forward layers", d.hidden, 1, 1 << 18);
+  size("--ctx", o->context, "Tokens per window: the model's context length", d.context, 2, 1 << 20);
+  sub->add_option("--dropout", o->dropout, "Dropout probability in training (default: 0)")->transform(number(0, 0.99));
   add_train_options(*sub, *o, lm_defaults);
-  sub->add_option("--type", o->type, "Of the matrices in the model's file: f32, f16 or q8_0 (default: f16)")
+  sub->add_option("--type", o->type, "Type of the matrices in the model's file: f32, f16 or q8_0 (default: f16)")
       ->check(CLI::IsMember({"f32", "f16", "q8_0"}));
-  sub->add_option("--prompt", o->prompt, "What the sample at the end continues (default: words of what is held out)")
+  sub->add_option("--prompt", o->prompt, "Prompt of the sample at the end (default: words of the held-out text)")
       ->check(require_nonempty);
   sub->footer(
-      R"(Learns byte pairs from the text, then a network of Llama's architecture, which writes a token at a time. A part of
-the text is held out (a twentieth, a megabyte at most, in sections spread over it), by which the model is measured,
-beside models that count two and three tokens in a row. The model's file holds the weights that were best on it.
+      R"(Learns a byte-pair vocabulary from the text, then trains a network of Llama's architecture. A part of the text is held
+out for evaluation (a twentieth, at most a megabyte, in sections spread over the text); bigram and trigram models are
+the baselines. The model's file contains the weights with the lowest loss on the held-out text.
 
-Figures at the end go to standard output, progress to standard error. Files are written now and then, and at the end.
-Ctrl-C finishes the step and writes them; the exit code is then 130, and --resume goes on to the same weights. With the
-defaults a run takes about eight minutes on two cores; a text of a megabyte or more is worth it.
+Results go to standard output, progress to standard error. Files are written regularly and at the end.
+Ctrl-C completes the step and writes them; the exit code is then 130, and --resume continues to the same weights. A run
+with the defaults takes about eight minutes on two cores; use a text of at least a megabyte.
 
 Examples:
   tessera train lm --text book.txt

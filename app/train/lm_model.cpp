@@ -6,7 +6,7 @@
 namespace tessera::app {
 namespace {
 
-/// `use(name, member)` for each size; the names are those of the options.
+/// Calls `use(name, member)` for each size; the names are those of the options.
 template <class Shape_, class Use>
 void each_size(Shape_& s, const Use& use) {
   use("vocabulary", s.vocabulary), use("layers", s.layers), use("width", s.width), use("heads", s.heads);
@@ -32,7 +32,7 @@ LmShape lm_shape_of(const std::string& text, const std::string& from) {
   } catch (const nlohmann::json::exception&) {
     fail<FormatError>({.operation = "resume",
                        .with = {{"file", from}, {"shape", text}},
-                       .wrong = "the file does not say how large the network is"});
+                       .wrong = "the file does not contain the network's sizes"});
   }
 }
 
@@ -41,11 +41,11 @@ LlamaShape network_shape(const LmShape& s, std::int64_t tokens) {
     fail<ArgumentError>({.operation = "tessera train lm", .wrong = std::move(wrong), .remedy = std::move(remedy)});
   };
   if (s.width % s.heads != 0 || s.width / s.heads % 2 != 0)
-    refuse(fmt::format("--width {} does not divide into {} heads of an even number of elements", s.width, s.heads),
-           fmt::format("A width of {} does, for one", 32 * s.heads));
+    refuse(fmt::format("--width {} cannot be divided into {} heads with an even number of elements", s.width, s.heads),
+           fmt::format("For example, use a width of {}", 32 * s.heads));
   if (s.heads % s.key_heads != 0)
-    refuse(fmt::format("--key-heads {} do not divide --heads {}", s.key_heads, s.heads),
-           "Each key head serves as many heads as the others");
+    refuse(fmt::format("--key-heads {} does not divide --heads {}", s.key_heads, s.heads),
+           "Each key head must serve the same number of heads");
   LlamaShape out{.vocabulary = tokens,
                  .layers = s.layers,
                  .width = s.width,
@@ -80,7 +80,8 @@ HeldOut measure_lm(const Learner& learner, const MeasuredWindows& windows, std::
   HeldOut out;
   double right = 0;
   for (std::int64_t at = 0; at < windows.count; at += at_once) {
-    // As many at all times, so that kernels are made for one shape: the last are filled up with what does not count.
+    // Always the same batch size, so that kernels are compiled for one shape: the last batch is padded with ignored
+    // targets.
     const std::int64_t size = at_once * length, first = at * length;
     std::vector<std::int32_t> x(static_cast<std::size_t>(size), 0), y(static_cast<std::size_t>(size), ignore_index);
     const std::int64_t there = std::min(size, windows.count * length - first);
@@ -125,7 +126,7 @@ void write_lm(const LlamaNetwork& network, std::int64_t context, const TrainedTo
 
 std::string suggest_option_to_lower(const LlamaShape& s, std::int64_t batch, std::int64_t context) {
   const auto d = [](std::int64_t n) { return static_cast<double>(n); };
-  // What the gradient's rules keep of a token, in numbers: logits three times, and of each layer its inputs, norms,
+  // Numbers per token that are stored for the gradient: the logits three times, and each layer's inputs, norms,
   // products and activations.
   const double token = 3 * d(s.vocabulary) + d(s.layers) * (10 * d(s.width) + 5 * d(s.hidden));
   const double weights = d(s.vocabulary) * d(s.width) + d(s.layers) * d(s.width) * (3 * d(s.width) + 3 * d(s.hidden));

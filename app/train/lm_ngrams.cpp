@@ -9,10 +9,10 @@ namespace tessera::app {
 namespace {
 
 constexpr int bits = 21;
-/// The last `count` tokens of the gram that ends at `at`.
+/// The n-gram of `count` tokens that ends at `at`.
 std::uint64_t gram_at(std::span<const std::int32_t> tokens, std::size_t at, int count) {
   std::uint64_t gram = 0;
-  // From 1, so that a gram that begins with token 0 is not a shorter one.
+  // Tokens are stored plus 1, so that an n-gram that begins with token 0 differs from a shorter one.
   for (int i = count - 1; i >= 0; --i)
     gram = gram << bits | (static_cast<std::uint64_t>(tokens[at - static_cast<std::size_t>(i)]) + 1);
   return gram;
@@ -32,7 +32,7 @@ NgramModel::NgramModel(std::span<const std::int32_t> tokens, int order, std::int
 }
 
 void NgramModel::Level::finish() {
-  std::array<double, 5> of{};  // how many grams occur once, twice, ...
+  std::array<double, 5> of{};  // number of n-grams that occur once, twice, ...
   for (const auto& [gram, count] : grams)
     if (count < of.size()) ++of[count];
   if (std::all_of(of.begin() + 1, of.end(), [](double n) { return n >= 10; })) {

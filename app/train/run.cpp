@@ -20,12 +20,12 @@ namespace tessera::app {
 namespace {
 
 constexpr std::int64_t measured_at_once = 1000;
-constexpr std::int64_t measured_now_and_then = 2000;  // the first of the samples held out, for the curve
+constexpr std::int64_t measured_now_and_then = 2000;  // the first held-out samples, for the curve
 constexpr std::uint64_t rows_of_curve = 25;
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-/// A setting of the file's metadata.
+/// Reads a setting from the file's metadata.
 template <class T>
 T setting(const SafetensorsFile& file, const std::string& name) {
   const auto at = file.metadata().find(name);
@@ -38,12 +38,12 @@ T setting(const SafetensorsFile& file, const std::string& name) {
     if (error != std::errc{} || end != text.data() + text.size() || !(value >= 0))
       fail<FormatError>({.operation = "resume",
                          .with = {{"file", file.name()}, {name, "\"" + text + "\""}},
-                         .wrong = "the file does not say how it was trained"});
+                         .wrong = "the file does not contain its training settings"});
   }
   return value;
 }
 
-/// What the option says, if the file says the same, where it is called `name`.
+/// The option's value; throws if the file has another one under `name`.
 template <class T, class Given>
 T agreed(const SafetensorsFile& file, const std::string& option, const std::string& name,
          const std::optional<Given>& given) {
@@ -89,7 +89,7 @@ std::string duration(double seconds) {
   return fmt::format("{} h {:02} min", whole / 3600, whole / 60 % 60);
 }
 
-/// Writes what a run leaves behind. Before the first step too, so that a name that cannot be written is told at once.
+/// Writes a run's output files. Also called before the first step, so that unwritable names fail early.
 class Files {
  public:
   Files(Learner& learner, const TrainSettings& settings, const TrainOptions& options)
@@ -118,9 +118,9 @@ class Files {
 std::vector<std::pair<std::string, std::string>> written(const TrainReport& r) {
   const TrainOptions& o = r.options;
   std::vector<std::pair<std::string, std::string>> out;
-  if (!o.out.empty()) out.emplace_back(o.out, "the model, and what --resume needs");
+  if (!o.out.empty()) out.emplace_back(o.out, "the model, and the checkpoint for --resume");
   if (!o.csv.empty()) out.emplace_back(o.csv, "the learning curve as a table");
-  if (!o.svg.empty()) out.emplace_back(o.svg, "the learning curve as a picture");
+  if (!o.svg.empty()) out.emplace_back(o.svg, "the learning curve as an image");
   out.insert(out.end(), r.files.begin(), r.files.end());
   return out;
 }
@@ -137,30 +137,31 @@ void add_train_options(CLI::App& sub, TrainOptions& o, const TrainDefaults& defa
   const auto or_else = [](const std::string& text, const auto& value) {
     return fmt::format("{} (default: {})", text, value);
   };
-  sub.add_option("--device", o.device, "Where to compute, as `tessera devices` names it (default: as it chooses)")
+  sub.add_option("--device", o.device, "The device, as named by `tessera devices` (default: the one that it selects)")
       ->check(require_nonempty);
-  CLI::Option* steps = sub.add_option("--steps", o.steps, or_else("Steps to make in all", defaults.steps))
+  CLI::Option* steps = sub.add_option("--steps", o.steps, or_else("Total number of steps", defaults.steps))
                            ->transform(integer_in_range(1, std::int64_t{1} << 40));
   if (defaults.epochs)
     sub.add_option("--epochs", o.epochs,
-                   fmt::format("The same in epochs of {} samples, all of them new", grouped(epoch_samples)))
+                   fmt::format("Total number of epochs of {} samples, all of them new", grouped(epoch_samples)))
         ->transform(integer_in_range(1, std::int64_t{1} << 26))
         ->excludes(steps);
   sub.add_option("--batch", o.batch, or_else(defaults.batch_is, defaults.batch))
       ->transform(integer_in_range(1, std::int64_t{1} << 20));
-  sub.add_option("--lr,--rate", o.lr, or_else("The highest rate of learning", defaults.lr))
+  sub.add_option("--lr,--rate", o.lr, or_else("The highest learning rate", defaults.lr))
       ->transform(number(0, 1e3, true));
   sub.add_option("--precision", o.precision,
-                 "What the network computes in: f32, or bf16 or f16 with weights of f32 (default: f32)")
+                 "Precision of the network: f32, or bf16 or f16 with f32 weights (default: f32)")
       ->check(CLI::IsMember({"f32", "bf16", "f16"}));
-  sub.add_option("--seed", o.seed, "Of the first weights and of the samples (default: 1)")->transform(seed_number());
+  sub.add_option("--seed", o.seed, "Seed of the initial weights and of the samples (default: 1)")
+      ->transform(seed_number());
   sub.add_option("--out", o.out, defaults.out_is)->check(require_nonempty);
-  sub.add_option("--resume", o.resume, "Go on from a file that --out wrote, with its settings")
+  sub.add_option("--resume", o.resume, "Continue from a file written by --out, with its settings")
       ->check(require_nonempty);
   sub.add_option("--csv", o.csv, "Write the learning curve to this file as a table")->check(require_nonempty);
-  sub.add_option("--svg", o.svg, "Write the learning curve to this file as a picture")->check(require_nonempty);
-  sub.add_flag("--json", o.json, "Write the figures at the end as one JSON object");
-  sub.add_flag("-q,--quiet", o.quiet, "No progress");
+  sub.add_option("--svg", o.svg, "Write the learning curve to this file as an image")->check(require_nonempty);
+  sub.add_flag("--json", o.json, "Print the results as one JSON object");
+  sub.add_flag("-q,--quiet", o.quiet, "Show no progress");
 }
 
 TrainSettings settings_of(const char* task, const TrainOptions& o, const TrainDefaults& defaults) {
@@ -197,8 +198,9 @@ TrainSettings settings_of(const char* task, const TrainOptions& o, const TrainDe
                   .lr = agreed<double>(file, "lr", "lr", o.lr),
                   .file = {}};
   if (s.steps == 0 || s.batch == 0 || s.batch > (1u << 20) || !std::isfinite(s.lr) || !precision_named(s.precision))
-    fail<FormatError>(
-        {.operation = "resume", .with = {{"file", o.resume}}, .wrong = "the file does not say how it was trained"});
+    fail<FormatError>({.operation = "resume",
+                       .with = {{"file", o.resume}},
+                       .wrong = "the file does not contain its training settings"});
   s.steps = steps_of(s.steps, s.batch);
   s.file = std::move(file);
   return s;
@@ -213,7 +215,7 @@ std::vector<CurveRow> resume(Learner& learner, const TrainSettings& s) {
   if (learner.steps() > s.steps)
     fail<ArgumentError>({.operation = "resume",
                          .with = {{"file", s.file->name()}, {"--steps", std::to_string(s.steps)}},
-                         .wrong = fmt::format("{} steps were already made", learner.steps())});
+                         .wrong = fmt::format("{} steps were already done", learner.steps())});
   return curve_of(setting<std::string>(*s.file, "curve"), s.file->name());
 }
 
@@ -255,23 +257,23 @@ Trained train(Learner& learner, const TrainSettings& s, const TrainOptions& o, c
     said = now();
   };
 
-  if (out.curve.empty()) add_row();  // one that ended before its first step has its row in the file
+  if (out.curve.empty()) add_row();  // a run that ended before its first step has its row in the file
   write();
   while (step < s.steps && !stop_requested()) {
     const double start = now();
     const float before = learner.losses().item<float>();
-    // The host waits now and then, so that it is never far ahead of the device.
+    // Synchronises regularly, so that the host is never far ahead of the device.
     const std::uint64_t until = std::min({step + 8, (step / interval + 1) * interval, s.steps});
     const std::uint64_t from = step;
     while (step < until && !stop_requested()) {
       last_rate = learner.trainer().rate();
       learner.step(data.batch(step++)), enable_graceful_stop();
     }
-    if (step == from) break;  // Ctrl-C came between
+    if (step == from) break;  // interrupted by Ctrl-C
     try {
       learner.trainer().check();
     } catch (const NotFinite&) {
-      learner.losses().fill(before);  // the rest is as before that step
+      learner.losses().fill(before);  // restores everything to the state before that step
       write();
       throw;
     }
@@ -297,7 +299,8 @@ TrainData classes_of(const Learner& learner, std::function<Batch(std::uint64_t s
 }
 
 void Learner::save(const std::string& path, ExtraState more) {
-  more.texts["losses"] = fmt::format("{}", losses_.item<float>());  // the shortest that is read as the same
+  // the shortest text that is parsed as the same value
+  more.texts["losses"] = fmt::format("{}", losses_.item<float>());
   if (const std::string text = layers(); !text.empty()) more.texts["tessera.layers"] = text;
   trainer().save(path, more.texts, more.arrays);
 }
@@ -328,7 +331,7 @@ void print_lines(const TrainReport& r) {
   };
   line("model", fmt::format("{}, {} parameters", r.network, grouped(static_cast<std::uint64_t>(r.parameters))));
   const std::uint64_t in_step = s.batch * r.parts;
-  line("trained", t.steps == 0 ? "no steps: all were made before"
+  line("trained", t.steps == 0 ? "no steps: all were done before"
                                : fmt::format("{} of {} {}{} in {}, {} {}s/s{}", count_noun(t.steps, "step"),
                                              r.parts == 1 ? std::to_string(in_step) : grouped(in_step), r.part,
                                              in_step == 1 ? "" : "s", duration(t.seconds),
@@ -336,13 +339,13 @@ void print_lines(const TrainReport& r) {
                                              r.part, t.interrupted ? "; ended by Ctrl-C" : ""));
   if (s.precision != "f32")
     line("precision",
-         fmt::format("{}, with weights of f32{}", s.precision,
+         fmt::format("{}, with f32 weights{}", s.precision,
                      t.loss_scale == 1 && t.skipped == 0
                          ? ""
                          : fmt::format("; loss scale {:g}, {} skipped", t.loss_scale, count_noun(t.skipped, "step"))));
   line("held out", !r.held_out.empty()
                        ? r.held_out
-                       : fmt::format("{} of {} {} are right, loss {:.4f}",
+                       : fmt::format("{} of {} {} are correct, loss {:.4f}",
                                      style.strong(fmt::format("{:.2f} %", 100 * t.held_out.accuracy)),
                                      grouped(t.held_out.predicted.size()), r.held_out_of, t.held_out.loss));
   for (const auto& [label, text] : r.more) line(label, text);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera train spirals`: a network that tells the arms of a spiral apart, and a picture of how it divides the plane.
+// `tessera train spirals`: a network that classifies points by the arm of a spiral, and an image of its decision
+// regions.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -18,7 +19,7 @@ namespace tessera::app {
 namespace {
 
 constexpr std::int64_t held_out_samples = 10'000, points_drawn = 600, picture_side = 160;
-constexpr std::uint64_t held_out_seed = 0x7370697261730000;  // of its own, so that every run is measured alike
+constexpr std::uint64_t held_out_seed = 0x7370697261730000;  // the same in every run
 const TrainDefaults spirals_defaults{.steps = 2000, .batch = 256, .lr = 1e-2, .variant_name = "arms", .variant = "2"};
 
 struct SpiralsArguments : TrainOptions {
@@ -33,7 +34,7 @@ void write_picture(const SpiralsArguments& o, const Learner& learner, const Batc
   const auto classes = arms_of(learner, picture_side, picture_side);
   if (o.picture.ends_with(".svg")) {
     const Batch some{held_out.x.slice(0, 0, points_drawn), held_out.y.slice(0, 0, points_drawn)};
-    os::write_text(o.picture, plane_svg(classes, some, "How the network divides the plane"));
+    os::write_text(o.picture, plane_svg(classes, some, "Decision regions of the network"));
     return;
   }
   Image image{picture_side, picture_side, {}};
@@ -63,8 +64,8 @@ int run_spirals(const SpiralsArguments& o) {
                   .parameters = learner.parameter_count(),
                   .network = "three dense layers",
                   .why_device = device.why(),
-                  .held_out_of = "points that were not trained on"};
-  if (!o.picture.empty()) out.files.emplace_back(o.picture, "how the plane is divided");
+                  .held_out_of = "points that were not used in training"};
+  if (!o.picture.empty()) out.files.emplace_back(o.picture, "the decision regions");
   if (!o.json) out.before = plane_text(arms_of(learner, 64, 32), 64) + "\n";
   return report(out);
 }
@@ -73,19 +74,19 @@ int run_spirals(const SpiralsArguments& o) {
 
 Command train_spirals_command(CLI::App& train) {
   auto o = std::make_shared<SpiralsArguments>();
-  CLI::App* sub = train.add_subcommand("spirals", "Learn to tell the arms of a spiral apart");
+  CLI::App* sub = train.add_subcommand("spirals", "Train a network that tells the arms of a spiral apart");
   sub->add_option("--arms", o->variant, "2 or 3 (default: 2)")->check(CLI::IsMember({"2", "3"}));
   add_train_options(*sub, *o, spirals_defaults);
-  sub->add_option("--picture", o->picture, "Write how the plane is divided to this file: .svg with points, or .png")
+  sub->add_option("--picture", o->picture, "Write the decision regions to this file: .svg with points, or .png")
       ->check([](const std::string& name) {
         return name.ends_with(".svg") || name.ends_with(".png") ? "" : "\"" + name + "\" ends neither in .svg nor .png";
       });
   sub->footer(
-      R"(A network of three dense layers learns to which arm of a spiral a point belongs; points are made on the device,
-new ones for each step. At the end it is measured on 10,000 others, and the plane is drawn as the network divides it.
+      R"(A network of three dense layers learns to which arm of a spiral a point belongs; points are generated on the device,
+new ones for each step. At the end it is evaluated on 10,000 other points, and its decision regions are drawn.
 
-Figures at the end go to standard output, progress to standard error. Ctrl-C finishes the step and writes the files; the
-exit code is then 130, and --resume goes on to the same weights.
+Results go to standard output, progress to standard error. Ctrl-C completes the step and writes the files; the exit code
+is then 130, and --resume continues to the same weights.
 
 Examples:
   tessera train spirals

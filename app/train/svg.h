@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pictures as SVG 1.1, readable on light and on dark ground.
+// SVG 1.1 drawings, readable on light and dark backgrounds.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ class Svg {
   void polyline(const std::vector<std::pair<double, double>>& points, std::string_view colour);
   void rectangle(double x, double y, double width, double height, std::string_view colour);
   void circle(double x, double y, double radius, std::string_view colour);
-  /// `anchor`: "start", "middle" or "end", which of the text is at x; y is its base line.
+  /// `anchor`: "start", "middle" or "end", the part of the text that is at x; y is its baseline.
   void text(double x, double y, std::string_view text, std::string_view anchor = "start",
             std::string_view colour = "ink");
   std::string str() const;
@@ -27,21 +27,21 @@ class Svg {
   std::string body_;
 };
 
-/// Places for ticks on an axis from `low` to `high`: multiples of 1, 2 or 5 times a power of ten, at most `most` of
+/// Positions for ticks on an axis from `low` to `high`: multiples of 1, 2 or 5 times a power of ten, at most `most` of
 /// them. None if high is not above low.
 std::vector<double> ticks(double low, double high, int most);
 
-/// A line of a plot, by a name for the legend. Points whose y is NaN are left out.
+/// A line of a plot, with a name for the legend. Points whose y is NaN are left out.
 struct PlotLine {
   std::string name;
   std::vector<std::pair<double, double>> points;
 };
-/// A plot in a rectangle of a drawing: axes, ticks with grid lines and numbers, and its lines in the colours "line0",
-/// "line1", ... from `first_colour` on.
+/// A plot in a rectangle of a drawing: axes, ticks with grid lines and numbers, and lines in the colours "line0",
+/// "line1", ... starting with `first_colour`.
 struct Plot {
   double left = 0, top = 0, width = 0, height = 0;
   double x_low = 0, x_high = 1, y_low = 0, y_high = 1;
-  std::string x_label, y_label;  ///< none if empty, and of x then no numbers either
+  std::string x_label, y_label;  ///< omitted if empty; without x_label, the x axis has no numbers
   std::vector<PlotLine> lines;
   int first_colour = 0;
 };

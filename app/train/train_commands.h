@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `tessera train` can learn, one file each: its options, declared under `train`, and the function that runs it.
+// The tasks of `tessera train`, one per file: options, declared under `train`, and the function to run.
 #pragma once
 
 #include "command.h"

@@ -15,7 +15,7 @@ TEST(Bench, PrintsATableForEachDevice) {
   const Outcome o = run({"bench", "--layers", "32,16,4", "--batch", "3", "--devices", "cpu", "--seconds", "0.05"});
   ASSERT_EQ(o.code, 0) << o.err;
   expect_contains(o.out, {"32-16-4 with 3 samples, precision f32", "first ms", "median us", "quartiles us", "cpu:0",
-                          "eager", "compiled", "of limit", "GB/s copied from memory"});
+                          "eager", "compiled", "of limit", "GB/s of a memory copy"});
 }
 
 TEST(Bench, SaysTheSameAsJson) {

@@ -37,7 +37,7 @@ TEST(Image, ComesBackAsItWasWritten) {
   const std::string before = test::text_of(path);
   expect_throw<ArgumentError>([&] { write_png(path, {0, 3, {}}); }, {path, "0 x 3", "needs pixels"});
   expect_throw<ArgumentError>([&] { write_png(path, {2, 2, {1}}); }, {"2 x 2", "there are 1 numbers"});
-  expect_throw<ArgumentError>([&] { write_png(path, {most_pixels, 2, {}}); }, {"these are more than"});
+  expect_throw<ArgumentError>([&] { write_png(path, {most_pixels, 2, {}}); }, {"the limit is"});
   EXPECT_EQ(test::text_of(path), before);
   EXPECT_THROW(write_png(folder.path(), {1, 1, {1}}), ArgumentError);
 }
@@ -88,7 +88,7 @@ TEST(Image, BadFilesAreErrors) {
   expect_throw<ArgumentError>([&] { read_png(folder / "none.png"); }, {"none.png", "no such file"});
   expect_throw<ArgumentError>([&] { read_png(folder.path()); }, {"directory"});
   expect_throw<FormatError>([&] { read(""); }, {"empty"});
-  expect_throw<FormatError>([&] { read("P5 1 1 255 x"); }, {path, "not a PNG that can be read", "Name a PNG"});
+  expect_throw<FormatError>([&] { read("P5 1 1 255 x"); }, {path, "not a readable PNG", "Name a PNG"});
   // A picture of 2^31 - 1 rows and columns in a few bytes; its checksum is right.
   std::string huge = whole;
   huge.replace(16, 8, std::string("\x00\x0F\x42\x40\x00\x0F\x42\x40", 8));  // 1000000 x 1000000
@@ -98,7 +98,7 @@ TEST(Image, BadFilesAreErrors) {
     for (int k = 0; k < 8; ++k) crc = crc >> 1 ^ (crc & 1 ? 0xEDB88320u : 0);
   }
   for (int i = 0; i < 4; ++i) huge[29 + static_cast<std::size_t>(i)] = static_cast<char>(~crc >> (24 - 8 * i));
-  expect_throw<FormatError>([&] { read(huge); }, {path, "1000000 x 1000000 pixels are more than", "Make it smaller"});
+  expect_throw<FormatError>([&] { read(huge); }, {path, "1000000 x 1000000 pixels exceed", "Scale it down"});
   // Cut anywhere before the end of its pixels (behind them is only the mark of the end).
   for (std::size_t n = 1; n + 16 < whole.size(); ++n) ASSERT_THROW(read(whole.substr(0, n)), FormatError) << n;
   // Random damage: an error, or a picture of the size that it says.

@@ -178,7 +178,7 @@ TEST(Train, EpochsAreTenThousandSamplesAndPrecisionIsToldAndLearnsAlike) {
     EXPECT_NE(j["held_out"]["loss"], one["held_out"]["loss"]);
   }
   const Outcome o = train({"spirals", "--steps", "4", "--precision", "f16"});
-  EXPECT_NE(o.out.find("precision f16, with weights of f32; loss scale 65536, 0 steps skipped"), o.out.npos) << o.out;
+  EXPECT_NE(o.out.find("precision f16, with f32 weights; loss scale 65536, 0 steps skipped"), o.out.npos) << o.out;
 }
 
 TEST(Train, ARunThatIsKilledAnywhereGoesOnToTheSameBits) {
@@ -258,7 +258,7 @@ TEST(Train, APictureIsReadByAModel) {
     EXPECT_EQ(j["probabilities"].size(), 10u);
   }
   tessera::app::write_png(folder / "empty.png", {20, 20, std::vector<float>(400, 1)});
-  EXPECT_TRUE(fails(train({"digits", "--resume", model, "--image", folder / "empty.png"}), 1, {"one brightness"}));
+  EXPECT_TRUE(fails(train({"digits", "--resume", model, "--image", folder / "empty.png"}), 1, {"uniform brightness"}));
   write_file(folder / "text.png", "not a picture");
   EXPECT_TRUE(fails(train({"digits", "--resume", model, "--image", folder / "text.png"}), 1, {"text.png"}));
   EXPECT_TRUE(fails(train({"digits", "--image", folder / "one.png"}), 2, {"--resume"}));
@@ -318,7 +318,7 @@ TEST(Train, WhatCannotBeDoneIsSaid) {
   EXPECT_TRUE(fails(train({"digits", "--resume", model, "--batch", "17"}), 1, {"--batch", "trained with --batch 16"}));
   EXPECT_TRUE(fails(train({"digits", "--resume", model, "--model", "conv"}), 1, {"trained with --model mlp"}));
   EXPECT_TRUE(fails(train({"digits", "--resume", model, "--precision", "f16"}), 1, {"trained with --precision f32"}));
-  EXPECT_TRUE(fails(train({"digits", "--resume", model, "--steps", "1"}), 1, {"2 steps were already made"}));
+  EXPECT_TRUE(fails(train({"digits", "--resume", model, "--steps", "1"}), 1, {"2 steps were already done"}));
   const std::string whole = text_of(model);
   write_file(folder / "cut.st", whole.substr(0, whole.size() / 2));
   EXPECT_TRUE(fails(train({"digits", "--resume", folder / "cut.st"}), 1, {"cut.st"}));

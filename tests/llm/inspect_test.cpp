@@ -116,7 +116,7 @@ TEST(Inspect, SaysWhatAModelIsAndThatItRuns) {
   const Outcome little =
       run({"inspect", shipped, "--device", "cpu:0"}, {.environment = {{"TESSERA_MEMORY_LIMIT", "1M"}}});
   EXPECT_EQ(little.code, 0) << "another machine may have more";
-  EXPECT_TRUE(holds(little.out, {"not with the memory that is free"}));
+  EXPECT_TRUE(holds(little.out, {"not with the free memory"}));
 }
 
 TEST(Inspect, NamesAllThatIsMissingAndWhere) {

@@ -115,8 +115,8 @@ TEST_P(OnEveryDevice, ActivationsArePartOfTheLayerBefore) {
   EXPECT_EQ(bits(compile(model)(x)), bits(model(x)));
   const Compiled fast = compile(model, {.level = CompileLevel::aggressive});
   EXPECT_LT(apart(fast(x), model(x)), 2e-6);
-  EXPECT_EQ(fast.report().layers.at(0).note, "Elementwise 1 is in it");
-  EXPECT_EQ(fast.report().layers.at(2).note, "Gelu 3 is in it");
+  EXPECT_EQ(fast.report().layers.at(0).note, "includes Elementwise 1");
+  EXPECT_EQ(fast.report().layers.at(2).note, "includes Gelu 3");
   EXPECT_LT(fast.report().pieces, compile(model).report().pieces);
 }
 
@@ -228,9 +228,9 @@ TEST_P(OnEveryDevice, TellsWhatBecameOfEachLayer) {
   for (const auto& l : r.layers) by[l.path] = l;
   ASSERT_EQ(by.size(), 9u) << to_string(r);
   EXPECT_EQ(by["0"].kind, "Conv2d");
-  EXPECT_EQ(by["0"].note, "BatchNorm 1 is in it");
+  EXPECT_EQ(by["0"].note, "includes BatchNorm 1");
   EXPECT_EQ(by["1"].note, "part of 0");
-  EXPECT_EQ(by["3.layer.0"].note, "BatchNorm 3.layer.1 is in it");
+  EXPECT_EQ(by["3.layer.0"].note, "includes BatchNorm 3.layer.1");
   EXPECT_EQ(by["6"].bytes, (64 * 6 + 6) * 4u);
   EXPECT_GT(by["0"].kernels, 0u);
   EXPECT_GT(by["6"].kernels, 0u);
@@ -243,9 +243,9 @@ TEST_P(OnEveryDevice, TellsWhatBecameOfEachLayer) {
   EXPECT_LT(r.pieces, unfolded) << "folding saves kernels";
 
   const CompileReport folded = compile(dense_model(), {.level = CompileLevel::aggressive}).report();
-  EXPECT_EQ(folded.layers.at(0).note, "BatchNorm 1 is in it; Elementwise 2 is in it");
+  EXPECT_EQ(folded.layers.at(0).note, "includes BatchNorm 1; includes Elementwise 2");
   EXPECT_EQ(folded.layers.at(2).computed_in, "0");
-  EXPECT_EQ(folded.layers.at(4).note, "Elementwise 5 is in it");
+  EXPECT_EQ(folded.layers.at(4).note, "includes Elementwise 5");
   EXPECT_EQ(compile(dense_model()).report().layers.at(0).note, "");
 
   const CompileReport packed = compile(dense_model(), {.precision = CompilePrecision::q8_0}).report();

@@ -243,7 +243,7 @@ TEST(LmModel, RefusesSizesThatDoNotFit) {
   EXPECT_EQ(back.hidden, 77);
   EXPECT_EQ(back.dropout, 0.125);
   EXPECT_EQ(back.context, odd.context);
-  expect_throw<FormatError>([] { lm_shape_of("{\"layers\": 4}", "m.st"); }, {"m.st", "how large"});
+  expect_throw<FormatError>([] { lm_shape_of("{\"layers\": 4}", "m.st"); }, {"m.st", "network's sizes"});
 }
 
 TEST(LmModel, RefusesFilesThatCannotBe) {

@@ -194,7 +194,7 @@ TEST(Certificates, WhatIsEditedInTheFileIsNamed) {
         Forged{"the batch is -5", [](Json& j) { j["batch"] = -5; }},
         Forged{"the class of the box's centre", [](Json& j) { j["bounds"]["class"] = 1; }},
         Forged{"layer 1 is", [](Json& j) { j["layers"][1]["kind"] = "Tanh"; }},
-        Forged{"array 0.bias is new", [](Json& j) { j["arrays"].erase("0.bias"); }},
+        Forged{"array 0.bias is not in the certificate", [](Json& j) { j["arrays"].erase("0.bias"); }},
         Forged{"layer", [](Json& j) {
                  j["input"] = {{"shape", {3}}, {"low", {0.0, 0.0, 0.0}}, {"high", {1.0, 1.0, 1.0}}};
                }}}) {

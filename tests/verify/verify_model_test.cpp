@@ -147,7 +147,7 @@ TEST_F(VerifyModel, MistakesAreNamed) {
   says(verify({"--property", folder / "none.json"}), 1, "none.json");
   says(verify({"--property", asked("{")}), 1, "asked.json");
   says(verify({"--property", asked(R"j({"property": "finite()"})j")}), 1, "input");
-  says(verify({"--property", asked(R"j({"input": {"shape": [2], "low": 0, "high": 1}})j")}), 1, "asks for no property");
+  says(verify({"--property", asked(R"j({"input": {"shape": [2], "low": 0, "high": 1}})j")}), 1, "contains no property");
   says(verify({"--property", asked(R"j({"input": {"shape": [2], "low": 0, "high": 1}, "property": "round()"})j")}), 1,
        "round()");
   says(verify({"--property", asked(R"j({"input": {"shape": [2], "low": 1, "high": 0}, "property": "finite()"})j")}), 1,
@@ -165,7 +165,7 @@ TEST_F(VerifyModel, MistakesAreNamed) {
   EXPECT_EQ(verify({"--property", good, "--layers", "dense,relu,dense"}).code, 0);
   test::write_file(model, "no model");
   says(verify({"--property", good}), 1, "model.safetensors");
-  EXPECT_TRUE(holds(verify({"--help"}).out, "A file of properties"));
+  EXPECT_TRUE(holds(verify({"--help"}).out, "A properties file"));
 }
 
 }  // namespace
