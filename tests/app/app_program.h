@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the program `tessera` as a person would, with a time limit, and gives back what it wrote and its exit code; and
-// what tests ask of that.
+// Runs the program `tessera` as a user would, with a time limit, and returns its output and exit code; with helpers to
+// check them.
 #pragma once
 
 #include <fcntl.h>
@@ -29,14 +29,14 @@ extern char** environ;
 namespace tessera::test {
 
 struct Outcome {
-  int code = -1;      ///< exit code; 128 + n: ended by signal n
+  int code = -1;      ///< exit code; 128 + n: killed by signal n
   bool late = false;  ///< killed at the time limit
   double seconds = 0;
   int process = 0;  ///< with `own_session`, also its session
   std::string out, err;
 };
 
-/// Whose paths are texts, as a command's arguments are.
+/// A folder whose paths are strings, like a command's arguments.
 class TemporaryFolder : public Folder {
  public:
   std::string operator/(const std::string& name) const { return path() / name; }
@@ -46,16 +46,17 @@ inline void write_file(const std::string& path, std::string_view bytes) {
 }
 
 struct RunOptions {
-  std::map<std::string, std::string> environment = {};  ///< beside the test's own, less what starts with TESSERA_
-  std::string in = {};                                  ///< standard input
-  double limit = 120;                                   ///< seconds
-  /// Called every 10 ms with what is on standard output and standard error so far; true: send `signal`, once.
+  /// in addition to the test's own, without variables that start with TESSERA_
+  std::map<std::string, std::string> environment = {};
+  std::string in = {};  ///< standard input
+  double limit = 120;   ///< seconds
+  /// Called every 10 ms with the output so far; returning true sends `signal`, once.
   std::function<bool(const std::string& out, const std::string& err)> interrupt = {};
   int signal = SIGINT;
   bool ignores_interrupts = false;  ///< started with SIGINT ignored, as by nohup
-  bool own_session = false;         ///< what is sent to its group does not reach the test
+  bool own_session = false;         ///< signals to its group do not reach the test
   std::string program = TESSERA_PROGRAM;
-  long address_space = 0;  ///< KiB that it may have, as by `ulimit -v`; 0: as many as the test
+  long address_space = 0;  ///< limit of its address space in KiB, as by `ulimit -v`; 0: the test's own
 };
 
 inline Outcome run(std::vector<std::string> arguments, const RunOptions& options = {}) {
@@ -69,9 +70,9 @@ inline Outcome run(std::vector<std::string> arguments, const RunOptions& options
     if (name.rfind("TESSERA_", 0) != 0 && name != "XDG_CONFIG_HOME" && !options.environment.count(name))
       variables.push_back(entry);
   }
-  // What who runs the tests prefers is not part of them.
+  // The user's own preferences must not affect the tests.
   if (!options.environment.count("XDG_CONFIG_HOME")) variables.push_back("XDG_CONFIG_HOME=" + (folder / "config"));
-  // Nor what was compiled before.
+  // Nor kernels compiled before.
   if (!options.environment.count("TESSERA_KERNEL_CACHE")) variables.push_back("TESSERA_KERNEL_CACHE=0");
   for (const auto& [name, value] : options.environment) variables.push_back(name + "=" + value);
   arguments.insert(arguments.begin(), options.program);
@@ -89,7 +90,7 @@ inline Outcome run(std::vector<std::string> arguments, const RunOptions& options
   posix_spawn_file_actions_addopen(&actions, 0, in.c_str(), O_RDONLY, 0);
   posix_spawn_file_actions_addopen(&actions, 1, out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
   posix_spawn_file_actions_addopen(&actions, 2, err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-  // What is ignored stays ignored in the child; what this test ignores itself must not.
+  // Ignored signals stay ignored in the child; those that this test ignores itself must not.
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   sigset_t interrupts;
@@ -138,20 +139,20 @@ inline ::testing::AssertionResult holds(const std::string& text, const std::vect
       return ::testing::AssertionFailure() << "\"" << part << "\" is not in: " << text;
   return ::testing::AssertionSuccess();
 }
-/// An exit code, the prefix of every error, and what else the error says.
+/// Checks the exit code, the prefix of every error, and parts of the message.
 inline ::testing::AssertionResult fails(const Outcome& o, int code, std::vector<std::string> parts) {
   if (o.late) return ::testing::AssertionFailure() << "did not end: " << o.out << o.err;
   if (o.code != code) return ::testing::AssertionFailure() << "exit code " << o.code << ": " << o.out << o.err;
   parts.insert(parts.begin(), "tessera: error: ");
   return holds(o.err, parts);
 }
-/// Two files of the same bytes, which are some; a failure says where they part, and does not show them.
+/// Checks that two files are equal and not empty; a failure reports the position of the first difference.
 inline ::testing::AssertionResult same_file(const std::string& a, const std::string& b) {
   const std::string x = text_of(a), y = text_of(b);
   if (x == y && !x.empty()) return ::testing::AssertionSuccess();
   const auto at = std::mismatch(x.begin(), x.end(), y.begin(), y.end()).first - x.begin();
   return ::testing::AssertionFailure() << a << " of " << x.size() << " bytes and " << b << " of " << y.size()
-                                       << " part at byte " << at;
+                                       << " differ at byte " << at;
 }
 
 }  // namespace tessera::test

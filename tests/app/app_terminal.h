@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the program `tessera` on a pseudo terminal, as somebody who types.
+// Runs the program `tessera` on a pseudo terminal, with typed input.
 #pragma once
 
 #include <poll.h>
@@ -19,7 +19,7 @@ namespace tessera::test {
 
 class Terminal {
  public:
-  /// `cache`: where compiled kernels are kept.
+  /// `cache`: folder of the kernel cache.
   Terminal(const std::string& program, const std::string& cache, const std::vector<std::string>& arguments) {
     winsize size{};
     size.ws_row = 40, size.ws_col = 200;
@@ -43,11 +43,11 @@ class Terminal {
   }
   Terminal(const Terminal&) = delete;
 
-  /// Waits until this has come since the last `send`.
+  /// Waits until the text has been printed since the last `send`.
   bool shows(std::string_view text, double seconds = 60) {
     return wait(seconds, [&] { return out_.find(text, sent_) != std::string::npos; });
   }
-  /// Waits until the last that came is a prompt, and the program edits lines: before that, keys are the system's.
+  /// Waits until the output ends with a prompt and the program edits lines; before that, the terminal handles keys.
   bool prompts(double seconds = 60) {
     return wait(seconds, [&] {
       termios now{};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program as people meet it: help, exit codes, tables and JSON, generated text, and what bad input gives.
+// The program: help, exit codes, tables and JSON, generated text, and errors for invalid input.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -30,7 +30,7 @@ json parsed(const Outcome& o) {
   return json::parse(o.out);
 }
 
-/// The parts of a text that a pattern's first group finds.
+/// All matches of a pattern's first group.
 std::vector<std::string> found(const std::string& text, const char* pattern) {
   std::vector<std::string> out;
   const std::regex regex(pattern);
@@ -38,7 +38,7 @@ std::vector<std::string> found(const std::string& text, const char* pattern) {
   return out;
 }
 
-/// Devices that compute here: the same that the program finds.
+/// Devices that compute on this machine, as the program finds them.
 std::vector<std::string> usable_devices() {
   std::vector<std::string> names;
   for (const auto& row : tessera::discover())
@@ -52,8 +52,8 @@ std::vector<std::string> greedy(const std::string& file, const std::string& devi
   return {"generate", file, "-p", "The index", "--temperature", "0", "-n", std::to_string(tokens), "--device", device};
 }
 
-/// Our greedy tokens against those of another program, which rounds activations in its own way: the first difference
-/// has to be its second best token, at a near-tie. Later ones follow from the first.
+/// Compares our greedy tokens with those of another program, which rounds activations in its own way: at the first
+/// difference, ours must be its second best token with a nearly equal score. Later differences follow from the first.
 void check_reference(const json& reference, const std::string& file, double bound) {
   for (const json& r : reference["models"][file.substr(file.find('/') + 1)]) {
     const json j = parsed(run({"generate", file, "-p", r["prompt"], "-n", std::to_string(r["tokens"].size()),
@@ -71,7 +71,7 @@ void check_reference(const json& reference, const std::string& file, double boun
   }
 }
 
-TEST(Program, HelpHasExamplesAndTheSameTextBothWays) {
+TEST(Program, HelpHasExamplesAndIsTheSameAsAnOption) {
   for (const std::string& command : commands) {
     const Outcome option = run({command, "--help"}), word = run({"help", command});
     EXPECT_EQ(option.code, 0);
@@ -90,7 +90,7 @@ TEST(Program, HelpHasExamplesAndTheSameTextBothWays) {
   EXPECT_TRUE(std::regex_match(version.out, std::regex("tessera [0-9]+\\.[0-9]+\\.[0-9]+\n"))) << version.out;
 }
 
-TEST(Program, WrongUsageIsTwo) {
+TEST(Program, WrongUsageExitsWith2) {
   const Outcome nothing = run({});
   EXPECT_EQ(nothing.code, 2);
   EXPECT_TRUE(holds(nothing.err, {"Usage:"}));
@@ -110,7 +110,7 @@ TEST(Program, WrongUsageIsTwo) {
   EXPECT_TRUE(fails(run({"train", "digits", "--stesp", "3"}), 2, {"`tessera train digits` has no option", "--steps"}));
 }
 
-TEST(Program, AMistypedWordIsNamedWithWhatIsNear) {
+TEST(Program, SuggestsNamesForMistypedWords) {
   const std::string sentence = "tessera: error: unknown command \"frobnicate\"; `tessera help` lists the commands\n";
   EXPECT_EQ(run({"frobnicate"}).err, sentence);
   EXPECT_EQ(run({"help", "frobnicate"}).err, sentence);
@@ -124,7 +124,7 @@ TEST(Program, AMistypedWordIsNamedWithWhatIsNear) {
       fails(option, 2,
             {"`tessera generate` has no option --devise; did you mean --device?\n", "See `tessera generate --help`."}));
   EXPECT_FALSE(holds(option.err, {"cpu"}));
-  // What is missing because of it is not told in its place.
+  // Missing arguments are not reported instead.
   EXPECT_TRUE(fails(run({"generate", model, "--promt=X"}), 2, {"no option --promt; did you mean --prompt?\n"}));
   EXPECT_TRUE(fails(run({"devices", "--frobnicate"}), 2, {"`tessera devices` has no option --frobnicate\n"}));
   EXPECT_TRUE(fails(run({"estimate", model, "extra"}), 2, {"`tessera estimate` takes no argument \"extra\""}));
@@ -135,7 +135,7 @@ TEST(Program, AMistypedWordIsNamedWithWhatIsNear) {
   EXPECT_TRUE(fails(run({""}), 2, {"unknown command \"\"; "}));
 }
 
-TEST(Program, NumbersThatAreNoneAreWrongUsage) {
+TEST(Program, RejectsInvalidNumbersAsWrongUsage) {
   const auto with = [](const std::string& option, const std::string& value) {
     return run({"generate", "no model", "-p", "X", option, value});
   };
@@ -152,11 +152,11 @@ TEST(Program, NumbersThatAreNoneAreWrongUsage) {
   EXPECT_TRUE(fails(with("--top-p", "0"), 2, {"--top-p: 0 is out of range: above 0 to 1"}));
   EXPECT_TRUE(fails(run({"verify", "--seed", "abc"}), 2, {"--seed: \"abc\" is not an integer"}));
   EXPECT_TRUE(fails(run({"doctor", "--limit", "0"}), 2, {"--limit: 0 is out of range: from 1 to 3600"}));
-  // A sign that changes nothing, and what is nearly nothing, are in range.
+  // A redundant sign and underflow are in range.
   for (const auto& [option, value] : {std::pair{"--seed", "-0"}, {"-n", "+5"}, {"--temperature", "1e-400"}})
     EXPECT_TRUE(fails(with(option, value), 1, {"no model"}));
   EXPECT_TRUE(fails(with("--temperature", "1e400"), 2, {"1e400 is out of range: from 0 to"}));
-  // A zero in front makes no other number of it.
+  // A leading zero does not make a number octal.
   EXPECT_EQ(parsed(run({"estimate", model, "--device", "cpu", "--ctx", "0100", "--json"}))["context"], 100);
 }
 
@@ -171,7 +171,7 @@ TEST(Devices, JsonAgreesWithTheLibrary) {
     ASSERT_EQ(row["devices"].size(), rows[i].devices.size());
     if (row["state"] == "verified") {
       const bool slow = rows[i].backend == tessera::Backend::cpu &&
-                        row["devices"][0]["driver_version"] == "reference interpreter";  // which has its reason
+                        row["devices"][0]["driver_version"] == "reference interpreter";  // which has its own reason
       EXPECT_EQ(row["reason"] == "", !slow) << row;
     } else {
       EXPECT_NE(row["reason"], "") << row;
@@ -198,14 +198,14 @@ TEST(Devices, JsonAgreesWithTheLibrary) {
   EXPECT_EQ(j["current"]["why"], tessera::why_current_device());
 }
 
-TEST(Devices, TableNamesEveryBackendAndWhy) {
+TEST(Devices, TableNamesEveryBackendAndTheReason) {
   const Outcome table = run({"devices"}, {.environment = {{"LC_ALL", "C.UTF-8"}}});
   EXPECT_EQ(table.code, 0) << table.err;
   for (const auto& row : tessera::discover())
     EXPECT_TRUE(holds(table.out, {" (" + std::string(backend_name(row.backend)) + ")"}));
   EXPECT_TRUE(holds(table.out, {"✓ CPU (cpu)", "✗ CUDA (cuda)",
                                 "Why:", "Do:", "New arrays go to " + to_string(tessera::current_device())}));
-  EXPECT_FALSE(holds(table.out, {"\x1b"}));  // no terminal, no colours
+  EXPECT_FALSE(holds(table.out, {"\x1b"}));  // no colours without a terminal
   EXPECT_EQ(table.err, "");
   const Outcome plain = run({"devices"}, {.environment = {{"LC_ALL", "C"}}});
   EXPECT_TRUE(holds(plain.out, {"+ CPU (cpu)", "- CUDA (cuda)"}));
@@ -216,7 +216,7 @@ TEST(Devices, TableNamesEveryBackendAndWhy) {
   EXPECT_FALSE(holds(listed.out, {" free)"}));
 }
 
-TEST(Devices, ANamedDeviceThatDoesNotExistIsSaidAndTheTableStillPrinted) {
+TEST(Devices, MissingNamedDeviceIsReportedAndTheTableIsPrinted) {
   const Outcome o = run({"devices"}, {.environment = {{"TESSERA_DEVICE", "cuda:7"}}});
   EXPECT_TRUE(fails(o, 1, {"TESSERA_DEVICE=cuda:7", "cpu:0"}));
   EXPECT_TRUE(holds(o.out, {"CPU (cpu)"}));
@@ -242,7 +242,7 @@ TEST(Generate, GivesTheSameGreedyTextOnEveryDevice) {
   }
 }
 
-TEST(Generate, SaysWhyADeviceWasTakenWhenNoneIsNamed) {
+TEST(Generate, ReportsWhyTheDefaultDeviceWasSelected) {
   const Outcome o = run({"generate", model, "-p", "The index", "-n", "3"});
   EXPECT_EQ(o.code, 0) << o.err;
   const Outcome named =
@@ -251,10 +251,10 @@ TEST(Generate, SaysWhyADeviceWasTakenWhenNoneIsNamed) {
   if (tessera::current_device().backend != tessera::Backend::cpu) return;
   const auto device = found(o.err, "(device +cpu:0 [^\\n]*: no GPU \\(cuda: [^\\n]*)");
   EXPECT_EQ(device.size(), 1u) << o.err;
-  EXPECT_FALSE(holds(o.err, {"shared object"}));  // the long reasons are for `tessera devices`
+  EXPECT_FALSE(holds(o.err, {"shared object"}));  // the long reasons are only in `tessera devices`
 }
 
-TEST(Generate, JsonTokensAndTextAreOneResult) {
+TEST(Generate, JsonContainsTokensAndTheSameText) {
   auto arguments = greedy(model, "cpu", 10);
   const Outcome text = run(arguments);
   arguments.insert(arguments.end(), {"--json", "--stats"});
@@ -279,11 +279,11 @@ TEST(Generate, MatchesTheReferenceTokensOfTheModel) {
   std::ifstream in("models/reference-greedy.json");
   ASSERT_TRUE(in) << "models/reference-greedy.json is missing";
   const json reference = json::parse(in);
-  check_reference(reference, model, 4e-2);  // twice the bound on logits, 8-bit activations
+  check_reference(reference, model, 4e-2);  // twice the bound on logits, because of 8-bit activations
   check_reference(reference, model_f16, 4e-3);
 }
 
-TEST(Generate, SeedsRepeatAndTheContextEnds) {
+TEST(Generate, SeedsReproduceTextAndTheContextLimitsIt) {
   const std::vector<std::string> base = {"generate", model,           "-p",  "The index", "-n",
                                          "20",       "--temperature", "0.9", "--quiet",   "--seed"};
   auto with = [&](const std::string& seed) {
@@ -319,7 +319,7 @@ TEST(Generate, ReadsThePromptFromAFileOrStandardInput) {
   EXPECT_EQ(in.out, given.out);
   EXPECT_TRUE(fails(with({"--prompt-file", folder / "none"}, ""), 1, {folder / "none"}));
   EXPECT_EQ(with({"-p", ""}, "").code, 0);  // the begin token alone
-  // A shell's <(command) is a pipe; what has no end is refused.
+  // A shell's <(command) is a pipe; endless files are rejected.
   const std::string pipe = folder / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   std::thread writer([&] { write_file(pipe, "The index"); });
@@ -336,7 +336,7 @@ TEST(Generate, ReadsThePromptFromAFileOrStandardInput) {
   EXPECT_TRUE(fails(with({"--prompt-file", "/dev/zero"}, ""), 1, {"/dev/zero", "neither a regular file nor a pipe"}));
 }
 
-TEST(Program, AVariableThatCannotBeReadIsNoFaultOfTheDevice) {
+TEST(Program, UnreadableVariableIsNotReportedAsADeviceFault) {
   for (const char* device : {"cpu", "opencl"}) {
     if (std::string(device) == "opencl" && tessera::discover(tessera::Backend::opencl).devices.empty()) continue;
     const Outcome o = run({"generate", model, "-p", "a", "-n", "1", "--device", device},
@@ -346,7 +346,7 @@ TEST(Program, AVariableThatCannotBeReadIsNoFaultOfTheDevice) {
   }
 }
 
-TEST(Generate, KernelsRunOnTheChosenDeviceOnly) {
+TEST(Generate, KernelsRunOnTheSelectedDeviceOnly) {
   for (const std::string& device : usable_devices()) {
     auto arguments = greedy(model, device, 3);
     arguments.insert(arguments.end(), {"--json", "--stats"});
@@ -372,7 +372,7 @@ std::vector<std::string> without_end_on(const std::string& device) {
   return arguments;
 }
 
-TEST(Interrupt, WhileGeneratingEndsAfterTheToken) {
+TEST(Interrupt, StopsAfterTheCurrentToken) {
   const Outcome o = run(without_end_on("interp"),
                         {.limit = 300, .interrupt = [](const std::string& out, const auto&) { return !out.empty(); }});
   EXPECT_EQ(o.code, 130) << o.err;
@@ -381,9 +381,9 @@ TEST(Interrupt, WhileGeneratingEndsAfterTheToken) {
   EXPECT_TRUE(holds(o.err, {"cancelled"}));
 }
 
-TEST(Interrupt, BeforeTheFirstTokenEndsAtOnce) {
+TEST(Interrupt, StopsAtOnceBeforeTheFirstToken) {
   for (const std::string when : {"loading ", "of weights on ", "compiled rms_norm "}) {
-    // Where compiling takes longest: that one more kernel is compiled afterwards shows what was not waited for.
+    // On the device that compiles the longest: more compiled kernels in a later run show that it did not wait.
     const std::string device = usable_devices().size() > 2 ? "opencl" : "cpu";
     const Outcome o = run(without_end_on(device),
                           {.environment = {{"TESSERA_LOG", "info"}},
@@ -395,7 +395,7 @@ TEST(Interrupt, BeforeTheFirstTokenEndsAtOnce) {
   }
 }
 
-TEST(Interrupt, IsIgnoredWhereItWasIgnoredAtTheStart) {
+TEST(Interrupt, StaysIgnoredIfIgnoredAtStart) {
   auto arguments = greedy(model, "interp", 20);
   const Outcome o = run(arguments, {.limit = 300,
                                     .interrupt = [](const std::string& out, const auto&) { return !out.empty(); },
@@ -404,7 +404,7 @@ TEST(Interrupt, IsIgnoredWhereItWasIgnoredAtTheStart) {
   EXPECT_TRUE(holds(o.err, {"number of tokens reached"}));
 }
 
-TEST(Log, SaysWhatWasTriedChosenAndCompiled) {
+TEST(Log, LogsWhatIsTriedSelectedAndCompiled) {
   const std::vector<std::string> arguments = {"generate", model, "-p", "The index", "-n", "2", "--temperature", "0"};
   const Outcome info = run(arguments, {.environment = {{"TESSERA_LOG", "info"}}});
   EXPECT_EQ(info.code, 0) << info.err;
@@ -421,7 +421,7 @@ TEST(Log, SaysWhatWasTriedChosenAndCompiled) {
   EXPECT_EQ(debug.out, info.out);
 }
 
-TEST(Log, AnUnknownLevelIsAnError) {
+TEST(Log, RejectsAnUnknownLevel) {
   for (const std::string command : {"devices", "kernel"})
     EXPECT_TRUE(fails(run({command}, {.environment = {{"TESSERA_LOG", "loud"}}}), 1,
                       {"TESSERA_LOG=loud: expected one of trace, debug, info, warn, error, off"}));
@@ -429,7 +429,7 @@ TEST(Log, AnUnknownLevelIsAnError) {
                     {"[environment] TESSERA_BLAS=yes: expected off, vendor or auto. Set TESSERA_BLAS to"}));
 }
 
-TEST(Log, WarnsOnceThatChecksAreTheInterpretersOnly) {
+TEST(Log, WarnsOnceThatOnlyTheInterpreterChecks) {
   const auto warnings = [](const std::string& device, const std::string& level) {
     const Outcome o = run(greedy(model, device, 2), {.environment = {{"TESSERA_CHECK", "1"}, {"TESSERA_LOG", level}}});
     EXPECT_EQ(o.code, 0) << o.err;
@@ -440,7 +440,7 @@ TEST(Log, WarnsOnceThatChecksAreTheInterpretersOnly) {
   EXPECT_EQ(warnings("interp", ""), 0u);
 }
 
-TEST(Settings, ThatCannotBeReadAreNamedFirst) {
+TEST(Settings, UnreadableValuesAreReportedFirst) {
   for (const std::string threads : {"0", "-1", "many", "4097"})
     for (auto arguments : {greedy(model, "cpu", 2), {"devices"}})
       EXPECT_TRUE(fails(
@@ -448,7 +448,7 @@ TEST(Settings, ThatCannotBeReadAreNamedFirst) {
           {"tessera: error: [environment] TESSERA_THREADS=" + threads + ": expected a whole number from 1 to 4096. "}));
 }
 
-TEST(Generate, BadInputIsAClearErrorAndOne) {
+TEST(Generate, InvalidInputGivesOneClearError) {
   const TemporaryFolder folder;
   EXPECT_TRUE(fails(run({"generate", folder / "none.gguf", "-p", "a"}), 1, {"none.gguf"}));
   EXPECT_TRUE(fails(run({"generate", "models", "-p", "a"}), 1, {"models"}));
@@ -467,7 +467,7 @@ TEST(Generate, BadInputIsAClearErrorAndOne) {
   EXPECT_TRUE(fails(run({"generate", model, "-p", "a", "--top-p", "3"}), 2, {"--top-p", "3"}));
   for (const char* option : {"-n", "--ctx", "--batch", "--top-k", "--temperature"})
     EXPECT_TRUE(fails(run({"generate", "no model", "-p", "a", option, "-1"}), 2, {"-1", "range"})) << option;
-  // Standard error that cannot be written changes nothing else.
+  // A closed standard error changes nothing else.
   const auto code = [](const std::string& words) {
     const int status = std::system((std::string(TESSERA_PROGRAM) + " " + words).c_str());
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -482,7 +482,7 @@ TEST(Generate, BadInputIsAClearErrorAndOne) {
   EXPECT_TRUE(fails(run({"generate", model, "-p", "a", "--device", "quantum"}), 1, {"quantum", "opencl"}));
 }
 
-/// The error is all that is written: nothing was loaded, and no prompt stands in front of it.
+/// Only the error is printed: nothing was loaded, and the prompt was not printed.
 testing::AssertionResult refuses(const Outcome& o, const std::vector<std::string>& parts) {
   if (const auto failed = fails(o, 1, parts); !failed) return failed;
   if (o.err.rfind("tessera: error: ", 0) != 0 || o.out != "" || std::count(o.err.begin(), o.err.end(), '\n') != 1)
@@ -490,7 +490,7 @@ testing::AssertionResult refuses(const Outcome& o, const std::vector<std::string
   return testing::AssertionSuccess();
 }
 
-TEST(Generate, RefusesWhatCannotWorkBeforeItLoads) {
+TEST(Generate, RejectsInvalidRequestsBeforeLoading) {
   const std::string too_long =
       " the context is longer than the model was made for (context = 5000, the model's = 1024). Use a context of "
       "1024 or less (--ctx 1024)\n";
@@ -505,33 +505,32 @@ TEST(Generate, RefusesWhatCannotWorkBeforeItLoads) {
                         {wrong, "). Shorten it: the model was made for 1024 tokens\n"}));
   EXPECT_TRUE(refuses(run({"generate", "/nonexistent.gguf", "-p", "X"}), {"there is no such file"}));
   EXPECT_TRUE(refuses(run({"generate", "README.md", "-p", "X"}), {"README.md"}));
-  // What is right is loaded, and the prompt goes before the answer.
+  // A valid request loads the model, and the prompt precedes the answer.
   EXPECT_TRUE(holds(run(greedy(model, "cpu", 2)).err, {"loading pgdocs-2m-q8_0.gguf on cpu:0\nThe index"}));
 }
 
-TEST(Generate, CountsOneTokenAsOne) {
+TEST(Generate, UsesSingularAndPlural) {
   const Outcome one = run({"generate", model, "-p", "", "-n", "1", "--stats", "--device", "cpu"});
   EXPECT_TRUE(holds(one.err, {"prompt    1 token in ", "generated 1 token in "}));
   EXPECT_FALSE(holds(one.err, {" 1 tokens"}));
   EXPECT_TRUE(holds(run(greedy(model, "cpu", 2)).err, {"generated 2 tokens in "}));
 }
 
-TEST(Estimate, NamesTheNumberThatIsWrong) {
+TEST(Estimate, NamesTheInvalidNumber) {
   EXPECT_TRUE(refuses(run({"estimate", model, "--ctx", "10", "--prompt-tokens", "20"}),
                       {"[estimate] the prompt is longer than the context (prompt = 20, context = 10). Use 10 or less "
                        "(--prompt-tokens 10), or a context of 20 or more (--ctx 20)\n"}));
   EXPECT_TRUE(refuses(run({"estimate", model, "--prompt-tokens", "2000"}),
                       {"(prompt = 2000, context = 1024). Use 1024 or less (--prompt-tokens 1024)\n"}));
   EXPECT_TRUE(fails(run({"estimate", model, "--batch", "0"}), 2, {"--batch: 0 is out of range: from 1 to"}));
-  // Both helps say for how much memory is taken.
+  // The help of both says how much memory is needed.
   for (const std::string command : {"generate", "estimate"}) {
     const std::string help = run({command, "--help"}).out;
-    EXPECT_TRUE(std::regex_search(help, std::regex(R"(what\s+the\s+model\s+was\s+made\s+for\)\.\s+Memory\s+is)")))
-        << help;
+    EXPECT_TRUE(std::regex_search(help, std::regex(R"(the\s+model's\s+maximum\)\.\s+Memory\s+is)"))) << help;
   }
 }
 
-TEST(Generate, AModelLargerThanTheBudgetIsAnErrorThatSaysSo) {
+TEST(Generate, ModelLargerThanTheMemoryLimitIsAnError) {
   for (const std::string& device : usable_devices()) {
     const Outcome o = run(greedy(model, device, 3), {.environment = {{"TESSERA_MEMORY_LIMIT", "1M"}}});
     EXPECT_TRUE(fails(o, 1, {"TESSERA_MEMORY_LIMIT", device}));
@@ -541,7 +540,7 @@ TEST(Generate, AModelLargerThanTheBudgetIsAnErrorThatSaysSo) {
                     {"TESSERA_MEMORY_LIMIT"}));
 }
 
-TEST(Generate, StrictAndVerifiedRunsSayWhatRanWhere) {
+TEST(Generate, StrictAndVerifiedRunsReportWhatRanWhere) {
   const auto with = [](std::vector<std::string> more) {
     auto arguments = greedy(model, "cpu", 3);
     arguments.insert(arguments.end(), more.begin(), more.end());
@@ -559,7 +558,7 @@ TEST(Generate, StrictAndVerifiedRunsSayWhatRanWhere) {
   EXPECT_TRUE(fails(with({"--strict", "--verify-on", "interp"}), 2, {"--strict"}));
 }
 
-TEST(Generate, LayersMayBeOnSeveralDevices) {
+TEST(Generate, LayersCanBeOnSeveralDevices) {
   const std::string whole = run(greedy(model, "cpu", 6), {.limit = 300}).out;
   const std::string some = std::to_string(
       parsed(run({"estimate", model, "--device", "cpu", "--ctx", "32", "--json"}))["devices"][0]["needed_bytes"]
@@ -575,7 +574,7 @@ TEST(Generate, LayersMayBeOnSeveralDevices) {
       holds(run(greedy(model, "cpu,interp", 2)).err, {"interp:0: no layers, which all fit on devices before it"}));
 }
 
-TEST(Prefer, WritesShowsAndClearsAndBinds) {
+TEST(Prefer, SetsShowsAndClearsPreferencesThatBind) {
   const TemporaryFolder folder;
   const RunOptions own = {.environment = {{"XDG_CONFIG_HOME", folder / "config"}}};
   const std::string file = folder / "config/tessera/config.toml";
@@ -609,7 +608,7 @@ TEST(Prefer, WritesShowsAndClearsAndBinds) {
   EXPECT_TRUE(fails(run({"prefer", "cpu", "--user", "--project"}, own), 2, {"--"}));
 }
 
-TEST(Estimate, SaysWhatFits) {
+TEST(Estimate, ReportsWhatFits) {
   const Outcome o = run({"estimate", model, "--device", "cpu"});
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_TRUE(holds(o.out, {"context 1024", "cpu:0", "weights", "fits", "The longest context that fits: 1024"}));
@@ -647,8 +646,9 @@ TEST(Verify, ComparesAnOperationOnEveryDevice) {
   EXPECT_TRUE(fails(run({"verify", "--device", "rocm"}), 1, {"rocm:0"}));
 }
 
-// A driver that dies takes the rest of the table with it, so what is known by then is there, and what ran is named.
-TEST(Verify, PrintsEachRowAsItComesAndNamesWhatRuns) {
+// If a driver crashes the program, the rest of the table is lost: so known results are printed at once, and the running
+// operation is named.
+TEST(Verify, PrintsEachRowImmediatelyAndNamesTheRunningOperation) {
   bool seen = false, in_order = false;
   run({"verify", "--operation", "^(abs|softmax)$", "--device", "interp"},
       {.interrupt = [&](const std::string& out, const std::string& err) {
@@ -667,7 +667,7 @@ TEST(Verify, PrintsEachRowAsItComesAndNamesWhatRuns) {
   EXPECT_GE(std::count(each.out.begin(), each.out.end(), '\n'), 7) << each.out;
 }
 
-TEST(KernelCommand, ListsAndPrints) {
+TEST(KernelCommand, ListsAndPrintsKernels) {
   const Outcome list = run({"kernel"});
   EXPECT_EQ(list.code, 0) << list.err;
   std::istringstream lines(list.out);
@@ -690,7 +690,7 @@ TEST(KernelCommand, ListsAndPrints) {
     EXPECT_GT(source.out.size(), 100u);
     EXPECT_EQ(device.rfind("opencl", 0) == 0, bool(holds(source.out, {"__kernel"})));
     if (device.rfind("opencl", 0) != 0) continue;
-    // What is printed is all that a compiler needs: here another one than the device's.
+    // The printed source is complete: here another compiler than the device's accepts it.
     if (std::system("command -v clang-16 >/dev/null") != 0) continue;
     const TemporaryFolder folder;
     for (const char* whole : {"softmax_f32_16", "linear_q8_0_vector"}) {
@@ -705,7 +705,7 @@ TEST(KernelCommand, ListsAndPrints) {
   }
   const Outcome nosuch = run({"kernel", "nosuch"});
   EXPECT_TRUE(fails(nosuch, 1, {"there is no kernel \"nosuch\" on ", "; `tessera kernel` lists its kernels"}));
-  EXPECT_LT(nosuch.err.size(), 200u) << "nothing is near: " << nosuch.err;
+  EXPECT_LT(nosuch.err.size(), 200u) << "no similar name: " << nosuch.err;
   for (const std::string& device : usable_devices()) {
     const Outcome near = run({"kernel", "rms_nrm_f32_16", "--source", device});
     EXPECT_TRUE(fails(near, 1,
@@ -717,7 +717,7 @@ TEST(KernelCommand, ListsAndPrints) {
   EXPECT_TRUE(fails(run({"kernel", name, "--source", "metal"}), 1, {"metal:0"}));
 }
 
-/// A page without its code, fenced or not, in which `](...)` is no link.
+/// A page without its code blocks and inline code, in which `](...)` is not a link.
 std::string prose(std::string text) {
   for (const std::string fence : {"```", "`"}) {
     for (std::size_t at = 0; (at = text.find(fence, at)) != std::string::npos;) {
@@ -742,8 +742,8 @@ TEST(Documents, LinksAndPathsExist) {
   }
 }
 
-TEST(Documents, FilesThatTheMapNamesExist) {
-  std::set<std::string> files;  // with any end of their path
+TEST(Documents, FilesNamedByTheMapExist) {
+  std::set<std::string> files;  // with any suffix of their path
   for (const std::string folder : {"tessera", "tests", "app", "tools", "benchmarks", "examples", "cmake", "models"})
     for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
       const std::string path = entry.path().string();
@@ -764,7 +764,7 @@ TEST(Documents, FilesThatTheMapNamesExist) {
   }
 }
 
-TEST(Documents, TheIndexHasEveryExample) {
+TEST(Documents, IndexListsEveryExample) {
   const std::string index = text_of("examples/README.md");
   for (const auto& entry : std::filesystem::recursive_directory_iterator("examples")) {
     if (entry.path().extension() != ".cpp") continue;
@@ -773,7 +773,7 @@ TEST(Documents, TheIndexHasEveryExample) {
   }
 }
 
-TEST(Documents, CodeInTheReadmeIsAnExamplesCode) {
+TEST(Documents, ReadmeCodeIsAnExamplesCode) {
   std::string examples;
   for (const auto& entry : std::filesystem::recursive_directory_iterator("examples"))
     if (entry.is_regular_file()) examples += text_of(entry.path());
@@ -786,7 +786,7 @@ TEST(Documents, CodeInTheReadmeIsAnExamplesCode) {
   }
   EXPECT_GE(blocks, 3);
 }
-TEST(Documents, AModelThroughTheLibraryTakesFewLines) {
+TEST(Documents, ModelThroughTheLibraryTakesFewLines) {
   const std::string text = text_of("examples/generate.cpp");
   EXPECT_LT(std::count(text.begin(), text.end(), '\n'), 40);
 }

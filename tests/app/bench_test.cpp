@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera bench`: its table, its JSON, and what it refuses. Nothing here is about times.
+// `tessera bench`: its table, JSON and errors. No test depends on times.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -18,7 +18,7 @@ TEST(Bench, PrintsATableForEachDevice) {
                           "eager", "compiled", "of limit", "GB/s of a memory copy"});
 }
 
-TEST(Bench, SaysTheSameAsJson) {
+TEST(Bench, JsonMatchesTheTable) {
   const Outcome o =
       run({"bench", "--layers", "64,32,4", "--precision", "q8_0", "--devices", "cpu", "--seconds", "0.05", "--json"});
   ASSERT_EQ(o.code, 0) << o.err;
@@ -40,7 +40,7 @@ TEST(Bench, SaysTheSameAsJson) {
   }
 }
 
-TEST(Bench, RefusesWhatMakesNoSense) {
+TEST(Bench, RejectsInvalidArguments) {
   const auto fails = [](std::vector<std::string> arguments, std::initializer_list<std::string_view> parts) {
     arguments.insert(arguments.begin(), "bench");
     const Outcome o = run(arguments);

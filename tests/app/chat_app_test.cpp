@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera chat`, `generate --chat` and `tokenize` as people meet them: through pipes, and on a pseudo terminal.
+// `tessera chat`, `generate --chat` and `tokenize`: through pipes, and on a pseudo terminal.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -23,7 +23,7 @@ const std::string plain =
     "{% for m in messages %}{% if m.content == 'refuse' %}{{ raise_exception('No such word') }}{% endif %}"
     "{{ '<|endoftext|>' if m.role == 'user' }}{{ m.content }}{% endfor %}";
 
-/// With what earlier runs of this test have compiled.
+/// The kernel cache that the runs of this test share.
 const std::string& kernels() {
   static const TemporaryFolder folder;
   static const std::string path = folder / "kernels";
@@ -85,8 +85,8 @@ TEST(Chat, AnswersEachLineOfAPipe) {
     EXPECT_EQ(a["left_out"], 0);
   }
   EXPECT_EQ(answers[0]["read_tokens"], answers[0]["prompt_tokens"]);
-  EXPECT_LT(answers[1]["read_tokens"], answers[1]["prompt_tokens"].get<int>() - 5) << "what was read stays";
-  // As text: what the model wrote, a line each, and nothing else on standard output.
+  EXPECT_LT(answers[1]["read_tokens"], answers[1]["prompt_tokens"].get<int>() - 5) << "tokens that were read are kept";
+  // As text: standard output contains only the model's answers, one per line.
   const Outcome text = tessera_with(chat({}), typed("What is an index?\nAnd a table?"));
   EXPECT_EQ(text.code, 0) << text.err;
   EXPECT_EQ(text.out,
@@ -116,7 +116,7 @@ TEST(Chat, CommandsChangeTheConversation) {
   EXPECT_EQ(all[5]["content"], "/slash");
   EXPECT_EQ(all[6]["role"], "assistant");
   EXPECT_EQ(json::parse(text_of(again)), json::array({all[0]}));
-  // What was saved goes on, by the option and by the command.
+  // A saved conversation can be continued by the option and by the command.
   const auto loaded = objects(tessera_with(chat({"-q", "--json", "--load", saved}), typed("More?\n")));
   const auto command = objects(tessera_with(chat({"-q", "--json"}), typed("/load " + saved + "\nMore?\n")));
   ASSERT_EQ(loaded.size(), 1u);
@@ -126,7 +126,7 @@ TEST(Chat, CommandsChangeTheConversation) {
   EXPECT_GT(loaded[0]["prompt_tokens"].get<int>(), 40);
 }
 
-TEST(Chat, RetriesDrawAnewAndSeedsRepeat) {
+TEST(Chat, RetryDrawsAnotherAnswerAndSeedsReproduce) {
   const std::vector<std::string> warm = {"chat", model().path(), "--device", "cpu",    "-n",
                                          "12",   "--seed",       "5",        "--json", "-q"};
   const auto a = objects(tessera_with(warm, typed("What is an index?\n/retry\n"))),
@@ -140,7 +140,7 @@ TEST(Chat, RetriesDrawAnewAndSeedsRepeat) {
   EXPECT_EQ(a[1]["read_tokens"], 1);
 }
 
-TEST(Chat, AMistakeInAScriptEndsItWithAnError) {
+TEST(Chat, ErrorInAScriptEndsTheProgram) {
   EXPECT_TRUE(fails(tessera_with(chat({}), typed("/nope\n")), 1, {"/nope", "/help"}));
   EXPECT_TRUE(fails(tessera_with(chat({}), typed("/retry\n")), 1, {"no message to answer"}));
   EXPECT_TRUE(fails(tessera_with(chat({}), typed("/save\n")), 1, {"/save needs a file name"}));
@@ -167,7 +167,7 @@ TEST(Chat, AMistakeInAScriptEndsItWithAnError) {
   EXPECT_TRUE(fails(tessera_with(chat({"--stop", ""})), 2, {"--stop"}));
 }
 
-TEST(Chat, AFileWithoutATemplateWantsOneToBeNamed) {
+TEST(Chat, FileWithoutATemplateNeedsATemplateOption) {
   EXPECT_TRUE(
       fails(tessera_with(chat({}, bare), typed("a\n")), 1, {bare, "no chat template", "--template NAME", "chatml"}));
   EXPECT_TRUE(fails(tessera_with(chat({"--template", "alpaca"}, bare), typed("a\n")), 1, {"alpaca", "zephyr"}));
@@ -177,7 +177,7 @@ TEST(Chat, AFileWithoutATemplateWantsOneToBeNamed) {
                             "wants the tokens <|im_end|>, <|im_start|>, which the vocabulary does not have"}));
 }
 
-TEST(Chat, AFullContextIsRefusedOrShiftedAndSaidSo) {
+TEST(Chat, FullContextIsRefusedOrShiftedAndReported) {
   std::string many;
   for (int i = 0; i < 8; ++i) many += "What is an index number " + std::to_string(i) + "?\n";
   const Outcome refused = tessera_with(chat({"--ctx", "80"}), typed(many));
@@ -193,14 +193,14 @@ TEST(Chat, AFullContextIsRefusedOrShiftedAndSaidSo) {
   EXPECT_TRUE(holds(shifted.err, {"(the oldest "}));
 }
 
-TEST(Chat, StopStringsAndTheFilesSamplingHold) {
+TEST(Chat, AppliesStopStringsAndTheFilesSampling) {
   const auto whole = objects(tessera_with(chat({"--json", "-q", "-p", "What is an index?"})));
   const std::string text = whole.at(0)["content"];
   const auto cut = objects(
       tessera_with(chat({"--json", "-q", "-p", "What is an index?", "--stop", text.substr(7, 6), "--stop", "\x02"})));
   EXPECT_EQ(cut.at(0)["content"], text.substr(0, text.find(text.substr(7, 6))));
   EXPECT_EQ(cut.at(0)["stopped"], "stop text");
-  // A file that wants temperature 0 gives one answer whatever the seed, until the command line says otherwise.
+  // A file with temperature 0 gives the same answer for any seed, unless the command line overrides it.
   const ModelFile cold(plain, {{"general.sampling.temp", 0.0f}});
   const auto of = [&](const std::string& seed, std::vector<std::string> more) {
     std::vector<std::string> all = {"chat", cold.path(),         "--device", "cpu",    "-n",
@@ -214,7 +214,7 @@ TEST(Chat, StopStringsAndTheFilesSamplingHold) {
   EXPECT_NE(of("1", {"--temperature", "2", "--top-k", "0"}), of("2", {"--temperature", "2", "--top-k", "0"}));
 }
 
-TEST(Chat, ThoughtsAreApartFromTheAnswer) {
+TEST(Chat, ThoughtsAreSeparateFromTheAnswer) {
   const ModelFile thinks(plain + "<think>\n");
   const auto answers = objects(tessera_with(chat({"--json", "-q", "-p", "What is an index?"}, thinks.path())));
   EXPECT_EQ(answers.at(0)["content"], "");
@@ -225,7 +225,7 @@ TEST(Chat, ThoughtsAreApartFromTheAnswer) {
   EXPECT_NE(t.out().find("\x1b[2m"), std::string::npos) << t.out();
 }
 
-TEST(Chat, FunctionsAreCalledAndAnswered) {
+TEST(Chat, FunctionsAreCalledAndResultsReturned) {
   const TemporaryFolder folder;
   weather_model().write(folder / "weather.gguf");
   const auto file = [&](const char* name, const std::string& text) {
@@ -250,7 +250,7 @@ TEST(Chat, FunctionsAreCalledAndAnswered) {
             json::array({{{"id", "call00001"}, {"type", "function"}, {"function", function}}}));
   EXPECT_EQ(answers[1]["content"], "It is warm.");
   EXPECT_FALSE(answers[1].contains("tool_calls"));
-  // A conversation that ends with a result goes on with /retry.
+  // A conversation that ends with a function's result continues with /retry.
   auto conversation = json::parse(text_of(saved));
   ASSERT_EQ(conversation.size(), 4u);
   EXPECT_EQ(conversation[2]["role"], "tool");
@@ -273,7 +273,7 @@ TEST(Chat, FunctionsAreCalledAndAnswered) {
   EXPECT_TRUE(fails(tessera_with(chat({"-q", "--tools", tools})), 1, {"no place for tools"}));
 }
 
-/// What a terminal shows, without styles and what moves the cursor.
+/// What a terminal shows, without styles and cursor movements.
 std::string visible(const std::string& out) {
   std::string text;
   for (std::size_t i = 0; i < out.size(); ++i) {
@@ -285,7 +285,7 @@ std::string visible(const std::string& out) {
   return text;
 }
 
-TEST(ChatTerminal, ThoughtsBeforeACallAreALineOfTheirOwn) {
+TEST(ChatTerminal, ThoughtsBeforeACallAreOnTheirOwnLine) {
   const TemporaryFolder folder;
   const std::string tools = folder / "tools.json", call = "get_weather {\"town\":\"Zürich\"}\n";
   write_file(tools, weather_tools);
@@ -303,7 +303,7 @@ TEST(ChatTerminal, ThoughtsBeforeACallAreALineOfTheirOwn) {
   }
 }
 
-TEST(Chat, CtrlCInAScriptEndsIt) {
+TEST(Chat, CtrlCInAScriptEndsTheProgram) {
   std::vector<std::string> endless = {"chat",         model().path(), "--device",    "cpu",
                                       "--logit-bias", "2047=-inf",    "--when-full", "shift"};
   RunOptions o = typed("What is an index?\nAnd a table?\n");
@@ -314,7 +314,7 @@ TEST(Chat, CtrlCInAScriptEndsIt) {
   EXPECT_TRUE(holds(cut.err, {"(stopped)"}));
 }
 
-TEST(ChatTerminal, CtrlCStopsTheAnswerAndNotTheProgram) {
+TEST(ChatTerminal, CtrlCStopsTheAnswerButNotTheProgram) {
   Terminal t(TESSERA_PROGRAM, kernels(),
              {"chat", model().path(), "--device", "cpu", "--logit-bias", "2047=-inf", "--seed", "1"});
   ASSERT_TRUE(t.shows("/help lists the commands")) << t.out();
@@ -326,7 +326,7 @@ TEST(ChatTerminal, CtrlCStopsTheAnswerAndNotTheProgram) {
   t.send("\x03");
   ASSERT_TRUE(t.shows("(stopped")) << t.out();
   ASSERT_TRUE(t.prompts()) << t.out();
-  // At the prompt it drops the line, and says how to end.
+  // At the prompt, Ctrl-C drops the line and prints how to quit.
   t.send("/nonsense\x03");
   ASSERT_TRUE(t.shows("(Ctrl-D or /quit ends)")) << t.out();
   t.send("/nope\r");
@@ -337,14 +337,14 @@ TEST(ChatTerminal, CtrlCStopsTheAnswerAndNotTheProgram) {
   EXPECT_EQ(t.ends(), 0) << t.out();
 }
 
-TEST(ChatTerminal, LinesAreEditedAndComeUpAgain) {
+TEST(ChatTerminal, LinesAreEditedAndRecalled) {
   const std::string saved = model().beside("typed.json");
   Terminal t(TESSERA_PROGRAM, kernels(), chat({}));
   ASSERT_TRUE(t.prompts()) << t.out();
   const auto answered = [&] { return t.shows("the answer was cut off at 12 tokens") && t.prompts(); };
   t.send("What is n\xc3\xa9x\x7f\x1b[D\x1b[Da\xc3\xa8\r");  // "né" then "x", deleted; two to the left; "aè"
   ASSERT_TRUE(answered()) << t.out();
-  t.send("\x1b[A!\r");  // the last one, and something more
+  t.send("\x1b[A!\r");  // the previous line with more text
   ASSERT_TRUE(answered()) << t.out();
   t.send("/save " + saved + "\r");
   ASSERT_TRUE(t.shows("4 messages written")) << t.out();
@@ -358,7 +358,7 @@ TEST(ChatTerminal, LinesAreEditedAndComeUpAgain) {
   EXPECT_EQ(second, first + "!");
 }
 
-TEST(Tokenize, ShowsPiecesNumbersAndTextAgain) {
+TEST(Tokenize, PrintsPiecesIdsAndText) {
   const std::string text = "The index\n\xc3\xa9";
   const Outcome table = tessera_with({"tokenize", bare, text});
   EXPECT_EQ(table.code, 0) << table.err;
@@ -378,7 +378,7 @@ TEST(Tokenize, ShowsPiecesNumbersAndTextAgain) {
   EXPECT_TRUE(fails(tessera_with({"tokenize", "README.md", "a"}), 1, {"README.md"}));
 }
 
-TEST(Generate, TakesIdsChatsStopsAndGivesLogProbabilities) {
+TEST(Generate, GenerateSupportsIdsChatStopsAndLogProbabilities) {
   const std::vector<std::string> rest = {"--device", "cpu", "--temperature", "0", "-n", "8"};
   const auto generate = [&](const std::string& file, std::vector<std::string> more) {
     std::vector<std::string> all = {"generate", file};
@@ -399,7 +399,7 @@ TEST(Generate, TakesIdsChatsStopsAndGivesLogProbabilities) {
   const std::string first = std::to_string(j["tokens"][0].get<int>());
   const json other = json::parse(generate(bare, {"-p", "The index", "--json", "--logit-bias", first + "=-inf"}).out);
   EXPECT_NE(other["tokens"][0], j["tokens"][0]);
-  // One turn, the same that `chat` gives.
+  // One turn, the same as of `chat`.
   const Outcome turn =
       generate(model().path(), {"-p", "What is an index?", "--chat", "--system", "S", "--cache", "f32"});
   EXPECT_EQ(turn.out, tessera_with({"chat", model().path(), "--device", "cpu", "--temperature", "0", "-n", "8",
@@ -413,7 +413,7 @@ TEST(Generate, TakesIdsChatsStopsAndGivesLogProbabilities) {
   EXPECT_TRUE(fails(generate(bare, {"-p", "a", "--logprobs", "1"}), 2, {"--json"}));
 }
 
-TEST(Documents, CommandsInLlmMdWriteWhatStandsThere) {
+TEST(Documents, CommandsOfLlmMdPrintTheDocumentedOutput) {
   const std::string page = text_of("docs/llm.md");
   const std::string folder = std::filesystem::path(TESSERA_PROGRAM).parent_path();
   RunOptions shell;
@@ -452,11 +452,11 @@ TEST(Documents, CommandsInLlmMdWriteWhatStandsThere) {
     EXPECT_NE(page.find(family), std::string::npos) << family;
 }
 
-TEST(Documents, TheConversationWithAFunctionIsWhatStandsInLlmMd) {
+TEST(Documents, FunctionCallConversationMatchesLlmMd) {
   const std::string page = text_of("docs/llm.md"), begin = "```text\n> ";
   ASSERT_NE(page.find(begin), std::string::npos);
   const std::string rest = page.substr(page.find(begin) + begin.size() - 2), block = rest.substr(0, rest.find("```"));
-  // What is typed at each prompt, and what comes before the next.
+  // What is typed at each prompt, and what is printed before the next.
   std::vector<std::pair<std::string, std::string>> turns;
   std::istringstream lines(block);
   for (std::string line; std::getline(lines, line);) {
@@ -473,7 +473,7 @@ TEST(Documents, TheConversationWithAFunctionIsWhatStandsInLlmMd) {
   Terminal t(TESSERA_PROGRAM, kernels(), {"chat", model, "--device", "cpu", "--tools", tools});
   ASSERT_TRUE(t.prompts()) << t.out();
   for (auto [typed, shown] : turns) {
-    if (!shown.ends_with("\n\n")) shown += "\n";  // a line is left empty before each prompt
+    if (!shown.ends_with("\n\n")) shown += "\n";  // an empty line precedes each prompt
     const std::size_t before = t.out().size();
     t.send(typed + "\r");
     ASSERT_TRUE(t.shows("\n\r\n> ") || t.shows("\n\n> ", 1)) << t.out();

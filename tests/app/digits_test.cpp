@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shipped digits and what is read of them; samples made on every device beside the same in plain C++.
+// The shipped digits and how they are read; samples on every device compared with plain C++.
 #include "app/train/digits.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ using test::expect_throw;
 using test::OnEveryDevice;
 TESSERA_ON_EVERY_DEVICE();
 
-TEST(Digits, AreWhatTheirTableSays) {
+TEST(Digits, MatchTheirTable) {
   std::ifstream file(digits_folder() / "digits.csv");
   ASSERT_TRUE(file) << digits_folder();
   std::map<std::string, std::set<std::string>> families, of_class[2];
@@ -74,7 +74,7 @@ TEST(Digits, AreWhatTheirTableSays) {
   }
 }
 
-TEST(Digits, FilesThatDoNotGoTogetherAreErrors) {
+TEST(Digits, RejectsFilesThatDoNotMatch) {
   const test::Folder folder;
   const std::string head = "family,style,class,split,licence,package,version\n", row = "A,regular,sans,train,MIT,p,1\n";
   const auto load = [&](const std::string& table, std::size_t height) {
@@ -97,7 +97,7 @@ TEST(Digits, FilesThatDoNotGoTogetherAreErrors) {
   expect_throw<ArgumentError>([&] { load_digits(folder.path()); }, {"digits.png", "no such file"});
 }
 
-/// What augment promises, in double precision.
+/// The documented result of augment, in double precision.
 std::vector<float> expected(const std::vector<std::uint8_t>& glyphs, std::int32_t glyph, std::uint64_t seed,
                             std::uint64_t number, const Augmentation& by) {
   const auto block = [&](std::uint32_t k) {
@@ -124,7 +124,7 @@ std::vector<float> expected(const std::vector<std::uint8_t>& glyphs, std::int32_
   return out;
 }
 
-TEST_P(OnEveryDevice, SamplesAreWhatTheyAreOnTheHost) {
+TEST_P(OnEveryDevice, SamplesMatchPlainCpp) {
   std::vector<std::uint8_t> pixels(3 * 1024);
   for (std::uint8_t& p : pixels) p = static_cast<std::uint8_t>(random());
   const Array glyphs = Array::from(pixels, Shape{3, 32, 32});
@@ -141,11 +141,11 @@ TEST_P(OnEveryDevice, SamplesAreWhatTheyAreOnTheHost) {
       const auto want = expected(pixels, which[i], seed, first + i, by);
       for (std::size_t p = 0; p < want.size(); ++p) ASSERT_NEAR(got[i * 784 + p], want[p], 5e-5) << i << " " << p;
     }
-    // A sample's number says what it is, whatever the batch.
+    // A sample depends on its number, not on the batch.
     const auto third = augment(glyphs, indices.slice(0, 2, 3), seed, first + 2, by).to_vector<float>();
     EXPECT_TRUE(std::equal(third.begin(), third.end(), got.begin() + 2 * 784));
   }
-  // Nothing moved, nothing added: the picture at 20 pixels for 24. No noise: what is outside is black.
+  // Without any change: the glyph scaled from 24 to 20 pixels. Without noise, pixels outside are black.
   const Augmentation still{0, 0, 0, 0, 0, 0};
   const auto same = augment(glyphs, indices, 1, 0, still).to_vector<float>();
   EXPECT_TRUE(std::equal(same.begin() + 2 * 784, same.begin() + 3 * 784, same.begin() + 3 * 784));
@@ -154,7 +154,7 @@ TEST_P(OnEveryDevice, SamplesAreWhatTheyAreOnTheHost) {
   EXPECT_EQ(augment(glyphs, indices.slice(0, 0, 0), 1, 0).shape(), (Shape{0, 1, 28, 28}));
 }
 
-TEST_P(OnEveryDevice, WhatCannotBeSampledIsAnError) {
+TEST_P(OnEveryDevice, RejectsInvalidArguments) {
   const Array glyphs = Array::zeros({2, 32, 32}, DType::u8), indices = Array::zeros({3}, DType::i32);
   EXPECT_EQ(augment(glyphs, indices, 1, 0).size(), 3 * 784);
   EXPECT_THROW(augment(Array::zeros({2, 28, 28}, DType::u8), indices, 1, 0), ShapeError);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// PNG files of the program: what is written comes back; pictures of every kind become grey; damaged files are errors.
+// PNG files: images are written and read back; images of every kind are converted to grey; damaged files are errors.
 #include "app/image.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ namespace {
 
 using test::expect_throw;
 
-TEST(Image, ComesBackAsItWasWritten) {
+TEST(Image, IsReadBackAsWritten) {
   const test::Folder folder;
   const std::string path = folder / "new" / "a.png";
   Image image{256, 3, {}};
@@ -30,7 +30,7 @@ TEST(Image, ComesBackAsItWasWritten) {
   EXPECT_EQ(read.width, 256u);
   EXPECT_EQ(read.height, 3u);
   EXPECT_EQ(read.grey, image.grey);
-  // Numbers that are no brightness.
+  // Values outside the brightness range.
   const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
   write_png(path, {5, 1, {-1, 2, nan, infinity, 0.5f}});
   EXPECT_EQ(read_png(path).grey, (std::vector<float>{0, 1, 0, 1, 128 / 255.0f}));
@@ -42,7 +42,7 @@ TEST(Image, ComesBackAsItWasWritten) {
   EXPECT_THROW(write_png(folder.path(), {1, 1, {1}}), ArgumentError);
 }
 
-/// A picture of one pixel, or several, in one of libpng's formats.
+/// An image of one or several pixels in one of libpng's formats.
 template <class Sample>
 Image through(const std::string& path, std::uint32_t format, std::vector<Sample> samples, std::uint32_t width) {
   png_image image{};
@@ -54,7 +54,7 @@ Image through(const std::string& path, std::uint32_t format, std::vector<Sample>
   return read_png(path);
 }
 
-TEST(Image, EveryKindBecomesGrey) {
+TEST(Image, ConvertsEveryKindToGrey) {
   const test::Folder folder;
   const std::string path = folder / "a.png";
   EXPECT_EQ(through<std::uint8_t>(path, PNG_FORMAT_RGB, {10, 10, 10, 255, 255, 255, 0, 0, 0}, 3).grey,
@@ -63,7 +63,7 @@ TEST(Image, EveryKindBecomesGrey) {
   EXPECT_GT(colours.grey[1], colours.grey[0]);  // green is brighter than red, red than blue
   EXPECT_GT(colours.grey[0], colours.grey[2]);
   EXPECT_GT(colours.grey[2], 0.0f);
-  // Transparent is white, opaque is itself, half is between.
+  // Transparent is white, opaque is unchanged, half transparent is in between.
   const Image clear = through<std::uint8_t>(path, PNG_FORMAT_RGBA, {0, 0, 0, 0, 0, 0, 0, 255, 0, 0, 0, 128}, 3);
   EXPECT_EQ(clear.grey[0], 1.0f);
   EXPECT_EQ(clear.grey[1], 0.0f);
@@ -73,7 +73,7 @@ TEST(Image, EveryKindBecomesGrey) {
   EXPECT_EQ(deep.grey, (std::vector<float>{0, 1}));
 }
 
-TEST(Image, BadFilesAreErrors) {
+TEST(Image, RejectsDamagedFiles) {
   const test::Folder folder;
   const std::string path = folder / "a.png";
   Image image{20, 20, std::vector<float>(400)};
@@ -89,7 +89,7 @@ TEST(Image, BadFilesAreErrors) {
   expect_throw<ArgumentError>([&] { read_png(folder.path()); }, {"directory"});
   expect_throw<FormatError>([&] { read(""); }, {"empty"});
   expect_throw<FormatError>([&] { read("P5 1 1 255 x"); }, {path, "not a readable PNG", "Name a PNG"});
-  // A picture of 2^31 - 1 rows and columns in a few bytes; its checksum is right.
+  // A small file that claims very many rows and columns, with a correct checksum.
   std::string huge = whole;
   huge.replace(16, 8, std::string("\x00\x0F\x42\x40\x00\x0F\x42\x40", 8));  // 1000000 x 1000000
   std::uint32_t crc = ~0u;
@@ -99,9 +99,9 @@ TEST(Image, BadFilesAreErrors) {
   }
   for (int i = 0; i < 4; ++i) huge[29 + static_cast<std::size_t>(i)] = static_cast<char>(~crc >> (24 - 8 * i));
   expect_throw<FormatError>([&] { read(huge); }, {path, "1000000 x 1000000 pixels exceed", "Scale it down"});
-  // Cut anywhere before the end of its pixels (behind them is only the mark of the end).
+  // Truncated anywhere before the end of the pixels (only the end marker follows them).
   for (std::size_t n = 1; n + 16 < whole.size(); ++n) ASSERT_THROW(read(whole.substr(0, n)), FormatError) << n;
-  // Random damage: an error, or a picture of the size that it says.
+  // Random damage: an error, or an image of the stated size.
   std::mt19937_64 rng(test_seed());
   for (int run = 0; run < 1000; ++run) {
     std::string bytes = whole;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera train lm` as people meet it: a text becomes a file that `tessera generate` runs; going on from an
-// interrupted run; what is refused.
+// `tessera train lm`: trains on a text and writes a file that `tessera generate` runs; resuming interrupted runs;
+// errors.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -30,7 +30,7 @@ Outcome train(const std::string& text, const Arguments& more, RunOptions options
   return tessera_lm(all, std::move(options));
 }
 
-/// Sentences whose words follow from the first: something to learn.
+/// Sentences whose words follow from the first one, which can be learned.
 std::string rhymes() {
   std::string out;
   const std::string animals[] = {"cat", "dog", "owl", "hen"}, verbs[] = {"sees", "hears", "meets"};
@@ -64,14 +64,14 @@ TEST(TrainLm, WritesAModelThatGenerates) {
   EXPECT_EQ(j["shape"]["key-heads"], 1);
   EXPECT_EQ(j["files"], json::parse("[\"" + (folder / "rhymes.safetensors") + "\", \"" + model + "\"]"));
   const json& h = j["held_out"];
-  // It has learned more than how frequent tokens are (ln 300 is 5.7), and the counts tell what they can.
+  // The loss is lower than that of token frequencies (ln 300 is 5.7), and the n-gram models are good, too.
   EXPECT_LT(h["loss"], 1.5);
   EXPECT_GT(h["loss"], 0.0);
   EXPECT_LT(h["trigram_loss"], h["bigram_loss"]);
   EXPECT_GT(h["accuracy"], 0.4);
   EXPECT_GT(j["tokens_per_second"], 0.0);
 
-  // What it was trained to: its file, read by the library, is as good on text of the same kind.
+  // The file, loaded by the library, is as good on similar text.
   const auto loaded = tessera::LanguageModel::load(model, tessera::Device{tessera::Backend::cpu, 0});
   EXPECT_EQ(loaded.model().config().context_length, 32);
   const Outcome made = tessera_lm({"generate", model, "-p", "The cat", "-n", "12", "--temperature", "0", "--quiet"});
@@ -79,7 +79,7 @@ TEST(TrainLm, WritesAModelThatGenerates) {
   EXPECT_NE(made.out.find("the"), std::string::npos) << made.out;
 }
 
-TEST(TrainLm, AnInterruptedRunGoesOnToTheSameBits) {
+TEST(TrainLm, InterruptedRunResumesBitForBit) {
   const TemporaryFolder folder;
   const std::string text = folder / "t.txt";
   write_file(text, rhymes());
@@ -111,7 +111,7 @@ TEST(TrainLm, AnInterruptedRunGoesOnToTheSameBits) {
   }
 }
 
-TEST(TrainLm, WhatCannotBeDoneIsSaid) {
+TEST(TrainLm, RejectsInvalidRequests) {
   const TemporaryFolder folder;
   const std::string text = folder / "t.txt", model = folder / "m.gguf", saved = folder / "m.safetensors";
   write_file(text, rhymes());
@@ -130,14 +130,14 @@ TEST(TrainLm, WhatCannotBeDoneIsSaid) {
   EXPECT_TRUE(fails(tessera_lm({"train", "lm", "--text", text, "--ctx", "20000", "--out", model}), 1,
                     {"too short", "20001", "at least about"}));
   EXPECT_TRUE(fails(train(text, {"--out", model, "--prompt", rhymes().substr(0, 900)}), 1, {"--prompt", "32 tokens"}));
-  // Going on: with the same text and network.
+  // Resuming needs the same text and network.
   EXPECT_TRUE(fails(tessera_lm({"train", "lm", "--text", text, "--resume", saved, "--layers", "3"}), 1,
                     {"--layers", "trained with --layers 1"}));
   write_file(folder / "other.txt", rhymes() + "The end.\n");
   EXPECT_TRUE(fails(tessera_lm({"train", "lm", "--text", folder / "other.txt", "--resume", saved}), 1,
                     {"another text", "other.txt"}));
   EXPECT_TRUE(fails(tessera_lm({"train", "digits", "--resume", saved}), 1, {"tessera train lm"}));
-  // What is there is replaced only where it was named: without --out the file is of the text's name, in this folder.
+  // A file is replaced only if it was named: without --out it is named after the text, in this folder.
   const std::string name = "train-lm-test-" + std::to_string(::getpid());
   write_file(folder / (name + ".txt"), rhymes());
   write_file(name + ".gguf", "something else");

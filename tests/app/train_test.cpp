@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera train` as people meet it: what it learns, the files that it writes, going on from them, and errors.
+// `tessera train`: results, files, resuming, and errors.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ namespace {
 
 using Arguments = std::vector<std::string>;
 
-/// On one thread, so that no other's place in a sum shows, and with what the tests have compiled before.
+/// With one thread, so that the order of sums is fixed, and with the tests' kernel cache.
 Outcome train(const Arguments& more, RunOptions options = {}) {
   Arguments all = {"train"};
   all.insert(all.end(), more.begin(), more.end());
@@ -48,7 +48,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return out;
 }
 
-/// Every element of an XML text is closed by its own name, and its attributes are quoted; no entities but XML's.
+/// Checks that an XML text is well formed: matching tags, quoted attributes, only XML's own entities.
 testing::AssertionResult well_formed(const std::string& xml) {
   std::vector<std::string> open;
   const std::regex tag(R"re(<(\?xml [^>]*\?|/?[a-z]+((\s+[a-zA-Z][\w:-]*="[^"<]*")*)\s*/?)>)re");
@@ -67,13 +67,13 @@ testing::AssertionResult well_formed(const std::string& xml) {
     }
     at = end;
   }
-  if (!open.empty()) return testing::AssertionFailure() << open.back() << " stays open";
+  if (!open.empty()) return testing::AssertionFailure() << open.back() << " is not closed";
   const std::regex bare("&(?!(lt|gt|amp|quot);)");
   if (std::regex_search(xml, bare)) return testing::AssertionFailure() << "a bare &";
   return testing::AssertionSuccess();
 }
 
-/// How many points each line of a plot has.
+/// The number of points of each line of a plot.
 std::vector<std::size_t> points_of(const std::string& svg) {
   std::vector<std::size_t> out;
   const std::regex points("<polyline [^>]*points=\"([^\"]*)\"");
@@ -84,7 +84,7 @@ std::vector<std::size_t> points_of(const std::string& svg) {
   return out;
 }
 
-TEST(Train, DigitsWritesWhatItLearnedAndHow) {
+TEST(Train, DigitsWritesItsModelAndResults) {
   for (const std::string model : {"mlp", "conv"}) {
     const TemporaryFolder folder;
     const std::string out = folder / "m.safetensors", csv = folder / "c.csv", svg = folder / "c.svg";
@@ -97,7 +97,7 @@ TEST(Train, DigitsWritesWhatItLearnedAndHow) {
       EXPECT_NE(o.out.find(part), std::string::npos) << part << " is not in: " << o.out;
 
     const auto rows = lines_of(text_of(csv));
-    ASSERT_EQ(rows.size(), 32u);  // a head, the beginning, each step
+    ASSERT_EQ(rows.size(), 32u);  // the header, the start, each step
     EXPECT_EQ(rows[0], "step,samples,rate,loss,held_out_loss,held_out_accuracy");
     double first = 0, last = 0;
     for (std::size_t i = 1; i < rows.size(); ++i) {
@@ -127,7 +127,7 @@ TEST(Train, DigitsWritesWhatItLearnedAndHow) {
   }
 }
 
-TEST(Train, AnInterruptedRunGoesOnToTheSameBits) {
+TEST(Train, InterruptedRunResumesBitForBit) {
   for (const std::string precision : {"f32", "f16"}) {
     const TemporaryFolder folder;
     const auto options = [&](const std::string& name) {
@@ -135,7 +135,7 @@ TEST(Train, AnInterruptedRunGoesOnToTheSameBits) {
     };
     const Arguments digits = with({"digits", "--model", "mlp", "--steps", "60", "--precision", precision}, small);
     ASSERT_EQ(train(with(digits, options("whole"))).code, 0);
-    // Interrupted wherever it is by then, once it has steps; and again where it is killed.
+    // Interrupted once it has made steps, and later killed.
     const auto rows = [&](const std::string& name) { return lines_of(text_of(folder / (name + ".csv"))).size(); };
     RunOptions interrupt;
     interrupt.interrupt = [&](const auto&, const auto&) { return rows("parts") > 5; };
@@ -145,7 +145,7 @@ TEST(Train, AnInterruptedRunGoesOnToTheSameBits) {
     ASSERT_EQ(second.code, 0) << second.err;
     EXPECT_TRUE(same_file(folder / "parts.st", folder / "whole.st"));
     EXPECT_TRUE(same_file(folder / "parts.csv", folder / "whole.csv"));
-    // Nothing is left to do; the figures are those of before.
+    // No steps are left; the results are those of before.
     const Outcome again = train({"digits", "--resume", folder / "parts.st", "--json"});
     ASSERT_EQ(again.code, 0) << again.err;
     const json j = json::parse(again.out);
@@ -154,14 +154,14 @@ TEST(Train, AnInterruptedRunGoesOnToTheSameBits) {
     EXPECT_EQ(j["device"], "cpu:0");
     EXPECT_EQ(j["precision"], precision);
     EXPECT_EQ(j["loss_scale"], precision == "f16" ? 65536 : 1);
-    // And further.
+    // With more steps.
     const Outcome more = train({"digits", "--resume", folder / "parts.st", "--steps", "62", "--json"});
     ASSERT_EQ(more.code, 0) << more.err;
     EXPECT_EQ(json::parse(more.out)["steps"], 2);
   }
 }
 
-TEST(Train, EpochsAreTenThousandSamplesAndPrecisionIsToldAndLearnsAlike) {
+TEST(Train, EpochsAreTenThousandSamplesAndEachPrecisionLearns) {
   const auto run = [](const Arguments& more) {
     const Outcome o = train(with({"spirals", "--batch", "600", "--json"}, more));
     EXPECT_EQ(o.code, 0) << o.err;
@@ -181,7 +181,7 @@ TEST(Train, EpochsAreTenThousandSamplesAndPrecisionIsToldAndLearnsAlike) {
   EXPECT_NE(o.out.find("precision f16, with f32 weights; loss scale 65536, 0 steps skipped"), o.out.npos) << o.out;
 }
 
-TEST(Train, ARunThatIsKilledAnywhereGoesOnToTheSameBits) {
+TEST(Train, RunKilledAnywhereResumesBitForBit) {
   const bool all = std::getenv("TESSERA_TEST_LONG") != nullptr;
   const int points = all ? 20 : 3;
   std::mt19937_64 random(tessera::testing::seed());
@@ -194,7 +194,8 @@ TEST(Train, ARunThatIsKilledAnywhereGoesOnToTheSameBits) {
     const Outcome whole = train(with(task, options("whole")));
     ASSERT_EQ(whole.code, 0) << whole.err;
     while (killed < most) {
-      // From its start to a little behind the end of an uninterrupted run; then on from there, killed again.
+      // Killed at times from its start to shortly after the duration of an uninterrupted run; then resumed and killed
+      // again.
       std::filesystem::remove(folder / "parts.st");
       for (bool ended = false; !ended;) {
         const bool resumes = std::filesystem::exists(folder / "parts.st");
@@ -206,7 +207,7 @@ TEST(Train, ARunThatIsKilledAnywhereGoesOnToTheSameBits) {
         RunOptions kill{.signal = SIGKILL};
         if (killed < most)
           kill.interrupt = [&](const auto&, const auto&) {
-            // The first of all as soon as there is a file, which is before the first step or soon behind it.
+            // The first kill is as soon as there is a file, about at the first step.
             if (killed == 0) return std::filesystem::exists(folder / "parts.st");
             return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > after;
           };
@@ -226,11 +227,11 @@ TEST(Train, ARunThatIsKilledAnywhereGoesOnToTheSameBits) {
               static_cast<unsigned long long>(tessera::testing::seed()));
 }
 
-TEST(Train, APictureIsReadByAModel) {
+TEST(Train, ClassifiesAnImageWithAModel) {
   const TemporaryFolder folder;
   const std::string model = folder / "m.st";
   ASSERT_EQ(train({"digits", "--model", "mlp", "--steps", "250", "--out", model}).code, 0);
-  // A one and a seven as somebody might draw them, large, dark on light, at the side of the paper.
+  // A one and a seven as a user might draw them: large, dark on light, off-centre.
   const auto drawn = [&](bool seven, const std::string& name) {
     tessera::app::Image paper{200, 160, std::vector<float>(200 * 160, 0.95f)};
     for (std::size_t y = 30; y < 130; ++y)
@@ -264,7 +265,7 @@ TEST(Train, APictureIsReadByAModel) {
   EXPECT_TRUE(fails(train({"digits", "--image", folder / "one.png"}), 2, {"--resume"}));
 }
 
-TEST(Train, SpiralsAreToldApartAndDrawn) {
+TEST(Train, SpiralsAreClassifiedAndDrawn) {
   for (const std::string arms : {"2", "3"}) {
     const TemporaryFolder folder;
     const std::string svg = folder / "plane.svg", out = folder / "m.st";
@@ -294,7 +295,7 @@ TEST(Train, SpiralsAreToldApartAndDrawn) {
   }
 }
 
-TEST(Train, WhatCannotBeDoneIsSaid) {
+TEST(Train, RejectsInvalidRequests) {
   const TemporaryFolder folder;
   const std::string model = folder / "m.st";
   ASSERT_EQ(train(with({"digits", "--model", "mlp", "--steps", "2", "--out", model}, small)).code, 0);
@@ -311,7 +312,7 @@ TEST(Train, WhatCannotBeDoneIsSaid) {
   EXPECT_TRUE(fails(train({"digits", "--model", "transformer"}), 2, {"transformer"}));
   EXPECT_TRUE(fails(train({"spirals", "--arms", "5"}), 2, {"--arms"}));
   EXPECT_TRUE(fails(train({"spirals", "--picture", "x.gif"}), 2, {"x.gif"}));
-  // Files are looked at before anything is trained.
+  // Files are checked before training.
   EXPECT_TRUE(fails(train({"digits", "--out", "/proc/no/m.st"}), 1, {"/proc/no/m.st"}));
   EXPECT_TRUE(fails(train({"digits", "--csv", "/proc/no/c.csv"}), 1, {"/proc/no/c.csv"}));
   EXPECT_TRUE(fails(train({"digits", "--resume", folder / "none.st"}), 1, {"none.st"}));

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls of the system fail while a file is written, one after the other: the old file or the new one is there, whole,
-// the exit code says which, and nothing hangs. Usually a few of each kind; with TESSERA_TEST_LONG=1 a hundred of each
-// writer.
+// Makes system calls fail, one after the other, while a file is written: the complete old or new file is there, the
+// exit code agrees, and nothing hangs. A few calls of each kind, or with TESSERA_TEST_LONG=1 a hundred of each writer.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -26,7 +25,7 @@ const char* const csv_lines = "step,loss\n1,0.5\n2,0.25\n3,0.125\n";
 
 bool is_json(const std::string& text) { return nlohmann::json::accept(text); }
 
-/// What functions of the library write, in a process of its own: this test, started again.
+/// Files written by functions of the library, in a separate process that runs this test.
 struct Written {
   std::string name;
   std::function<void(const std::string& path)> write;
@@ -71,7 +70,7 @@ struct Fault {
   const char* call;
   int error;
 };
-/// A call that fails so, in every run another one: until a run in which there was none, or `most`.
+/// Lets another call fail in each run, until a run without a failure, or `most` runs.
 void for_each_call(const Fault& fault, int most, const std::function<void(std::map<std::string, std::string>)>& run,
                    const std::string& folder) {
   const TemporaryFolder apart;
@@ -94,7 +93,7 @@ std::vector<Fault> faults() {
 }
 int most_calls() { return std::getenv("TESSERA_TEST_LONG") != nullptr ? 100 : 2; }
 
-/// Files that a run under a fault left, whose old text was `old_text`.
+/// Checks the files after a run with a fault; the old text was `old_text`.
 void expect_whole(const Outcome& o, const Fault& fault, const std::string& path,
                   const std::function<bool(const std::string& text, const std::string& path)>& is_new) {
   const std::string text = text_of(path);
@@ -115,7 +114,7 @@ class WriteFaults : public ::testing::TestWithParam<std::size_t> {};
 INSTANTIATE_TEST_SUITE_P(Library, WriteFaults, ::testing::Range<std::size_t>(0, library_writers().size()),
                          [](const auto& each) { return library_writers()[each.param].name; });
 
-TEST_P(WriteFaults, LeaveTheOldFileOrTheNew) {
+TEST_P(WriteFaults, KeepTheOldOrTheNewFile) {
   const Written& writer = library_writers()[GetParam()];
   if (const char* path = std::getenv("TESSERA_TEST_WRITES")) {
     try {
@@ -137,14 +136,14 @@ TEST_P(WriteFaults, LeaveTheOldFileOrTheNew) {
           const Outcome o = run({"--gtest_filter=*/" + writer.name},
                                 {.environment = environment, .limit = 60, .program = "/proc/self/exe"});
           expect_whole(o, fault, path, writer.is_new);
-          EXPECT_EQ(names(folder.path()), std::vector<std::string>{"file"}) << "something is left behind";
+          EXPECT_EQ(names(folder.path()), std::vector<std::string>{"file"}) << "a temporary file remains";
         },
         folder.path());
     if (HasFailure()) return;
   }
 }
 
-TEST(WriteFaultsOf, TrainLeaveTheOldFilesOrNewOnes) {
+TEST(WriteFaultsOf, TrainKeepsTheOldOrTheNewFiles) {
   const TemporaryFolder folder;
   const std::vector<std::string> files = {folder / "m.safetensors", folder / "c.csv", folder / "c.svg",
                                           folder / "p.svg"};
@@ -163,14 +162,14 @@ TEST(WriteFaultsOf, TrainLeaveTheOldFilesOrNewOnes) {
                                  files[1], "--svg", files[2], "--picture", files[3]},
                                 {.environment = environment, .limit = 60});
           for (const std::string& file : files) expect_whole(o, fault, file, is_new);
-          EXPECT_EQ(folder.files().size(), files.size()) << "something is left behind";
+          EXPECT_EQ(folder.files().size(), files.size()) << "a temporary file remains";
         },
         folder.path());
     if (HasFailure()) return;
   }
 }
 
-TEST(WriteFaultsOf, ChatSavingLeaveTheOldConversationOrTheNew) {
+TEST(WriteFaultsOf, ChatSavingKeepsTheOldOrTheNewConversation) {
   const TemporaryFolder folder, models;
   const std::string path = folder / "chat.json", model = models / "model.gguf";
   weather_model().write(model);
@@ -183,14 +182,14 @@ TEST(WriteFaultsOf, ChatSavingLeaveTheOldConversationOrTheNew) {
               run({"chat", model, "--device", "cpu", "-q"},
                   {.environment = environment, .in = "/system Be kind.\n/save " + path + "\n", .limit = 60});
           expect_whole(o, fault, path, [](const std::string& text, const std::string&) { return is_json(text); });
-          EXPECT_EQ(folder.files().size(), 1u) << "something is left behind";
+          EXPECT_EQ(folder.files().size(), 1u) << "a temporary file remains";
         },
         folder.path());
     if (HasFailure()) return;
   }
 }
 
-TEST(WriteFaultsOf, TheKernelCacheChangeNoResult) {
+TEST(WriteFaultsOf, KernelCacheDoesNotChangeResults) {
   const TemporaryFolder folder;
   const std::vector<std::string> arguments = {
       "generate", "models/pgdocs-2m-q8_0.gguf", "-p", "The index", "-n", "2", "--temperature", "0", "-q", "--device",
@@ -222,8 +221,8 @@ TEST(WriteFaultsOf, TheKernelCacheChangeNoResult) {
   }
 }
 
-/// Memory may be refused anywhere: the program computes the same, or says that there was none.
-TEST(WriteFaultsOf, MappedMemoryEndTrainWithAMessage) {
+/// Any allocation may fail: the program computes the same or reports that memory ran out.
+TEST(WriteFaultsOf, MappedMemoryEndsTrainWithAMessage) {
   const TemporaryFolder folder;
   const std::string path = folder / "m.safetensors";
   const bool all = std::getenv("TESSERA_TEST_LONG") != nullptr;

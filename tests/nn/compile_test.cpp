@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiled models: the same as the model, in fewer calls; on every device, and on fake drivers that compute wrongly.
+// Compiled models compute the same as the model in fewer calls: on every device, and on fake drivers that compute wrong
+// results.
 #include "tessera/nn/compile.h"
 
 #include <atomic>
@@ -27,7 +28,7 @@ using test::expect_throw;
 using test::OnEveryDevice;
 TESSERA_ON_EVERY_DEVICE();
 
-/// Running figures as after training, so that norms do something.
+/// With running statistics as after training, so that norms are not the identity.
 template <class Model>
 Model trained(Model model) {
   std::uint64_t seed = 40;
@@ -74,7 +75,7 @@ double apart(const Array& a, const Array& b) {
   return worst / largest;
 }
 
-TEST_P(OnEveryDevice, GivesWhatTheModelGivesAndChangesNothingOfIt) {
+TEST_P(OnEveryDevice, MatchesTheModelAndLeavesItUnchanged) {
   const auto model = dense_model();
   const auto images = image_model();
   const auto before = bits(model), images_before = bits(images);
@@ -95,13 +96,13 @@ TEST_P(OnEveryDevice, GivesWhatTheModelGivesAndChangesNothingOfIt) {
       for (int i = 0; i < 3; ++i) {
         const Array got = fast(x), seen = seeing(pictures);
         EXPECT_EQ(got.dtype(), DType::f32);
-        if (precision == CompilePrecision::f32 && level != CompileLevel::aggressive) {  // the same bits
+        if (precision == CompilePrecision::f32 && level != CompileLevel::aggressive) {  // bit-identical
           EXPECT_EQ(bits(got), bits(y)) << "call " << i;
           EXPECT_EQ(bits(seen), bits(z)) << "call " << i;
         } else {
           EXPECT_LT(apart(got, y), bound) << "call " << i;
           EXPECT_LT(apart(seen, z), bound) << "call " << i;
-          EXPECT_GT(apart(got, y), 0) << "nothing was done";
+          EXPECT_GT(apart(got, y), 0) << "nothing was changed";
         }
       }
     }
@@ -109,7 +110,7 @@ TEST_P(OnEveryDevice, GivesWhatTheModelGivesAndChangesNothingOfIt) {
   EXPECT_EQ(bits(images), images_before);
 }
 
-TEST_P(OnEveryDevice, ActivationsArePartOfTheLayerBefore) {
+TEST_P(OnEveryDevice, FoldsActivationsIntoThePreviousLayer) {
   const auto model = smooth_model();
   const Array x = Array::from(numbers(2 * 64), Shape{2, 64});
   EXPECT_EQ(bits(compile(model)(x)), bits(model(x)));
@@ -120,7 +121,7 @@ TEST_P(OnEveryDevice, ActivationsArePartOfTheLayerBefore) {
   EXPECT_LT(fast.report().pieces, compile(model).report().pieces);
 }
 
-TEST_P(OnEveryDevice, OfSingleSamplesWhatIsZeroBehindReluIsSkipped) {
+TEST_P(OnEveryDevice, SkipsZerosAfterReluForSingleSamples) {
   const Device device = GetParam();
   const DeviceScope scope(device);
   auto model = trained(setup(sequential(dense<24, 256>, BatchNorm{}, relu, Dropout{}, dense<256, 150>, Relu{},
@@ -136,7 +137,7 @@ TEST_P(OnEveryDevice, OfSingleSamplesWhatIsZeroBehindReluIsSkipped) {
   const auto both = [&](const auto& of, const Array& x) {
     const Compiled standard = compile(of), fast = compile(of, {.level = CompileLevel::aggressive});
     const Array y = of(x).eval();
-    for (int call = 0; call < 2; ++call) {  // as it is, and replayed
+    for (int call = 0; call < 2; ++call) {  // run directly, then replayed
       EXPECT_EQ(bits(standard(x)), bits(y));
       EXPECT_LT(apart(fast(x), y), 2e-6);
     }
@@ -144,21 +145,21 @@ TEST_P(OnEveryDevice, OfSingleSamplesWhatIsZeroBehindReluIsSkipped) {
   };
   for (std::uint64_t seed = 1; seed < 3; ++seed) {
     const auto [standard, fast] = both(model, random_normal({1, 24}, seed).eval());
-    // The first stands behind a norm, which only goes into the layer before at `aggressive`; the last behind no relu.
+    // The first follows a norm, which is only folded at `aggressive`; the last does not follow a relu.
     EXPECT_EQ(notes(standard), skips ? 3u : 0u) << to_string(standard.report());
     EXPECT_EQ(notes(fast), skips ? 4u : 0u) << to_string(fast.report());
     EXPECT_EQ(notes(compile(model, {.level = CompileLevel::none})), 0u);
   }
   both(model, random_normal({3, 24}, 9).eval());
   const Array one = random_normal({1, 24}, 10).eval();
-  // Nothing of it is 0, all of it is, and NaN is not 0.
+  // No zeros, all zeros, and NaN, which is not 0.
   for (const float bias : {100.f, -100.f}) {
     model.get<4>().bias = Array::full({150}, bias);
     both(model, one);
   }
   for (const float v : compile(model)(Array::full({1, 24}, std::nan(""))).to_vector<float>())
     EXPECT_TRUE(std::isnan(v));
-  // 0 times an infinite weight is not 0: NaN, as the model gives.
+  // 0 times an infinite weight is not 0: NaN, as in the model.
   auto weight = model.get<8>().weight.to_vector<float>();
   weight[7] = std::numeric_limits<float>::infinity();
   model.get<8>().weight = Array::from(weight, Shape{600, 230});
@@ -169,7 +170,7 @@ TEST_P(OnEveryDevice, OfSingleSamplesWhatIsZeroBehindReluIsSkipped) {
   for (std::size_t i = 0; i < y.size(); ++i) EXPECT_EQ(std::isnan(z[i]), std::isnan(y[i])) << i;
 }
 
-TEST_P(OnEveryDevice, ACallIsOneReplayAndItsResultStays) {
+TEST_P(OnEveryDevice, CallIsOneReplayAndResultsAreKept) {
   const Compiled fast = compile(dense_model(), {});
   EXPECT_TRUE(fast.report().recorded) << fast.report().not_recorded;
   const Array x = Array::from(numbers(64), Shape{1, 64}), other = Array::from(numbers(64), Shape{1, 64});
@@ -177,15 +178,15 @@ TEST_P(OnEveryDevice, ACallIsOneReplayAndItsResultStays) {
   const Array y = fast(x);
   const auto values = y.to_vector<float>();
   const Array z = fast(other);
-  EXPECT_EQ(fast.replays(), before + 2) << "of a shape that was known since compile";
-  EXPECT_EQ(y.to_vector<float>(), values) << "the next call does not write it";
+  EXPECT_EQ(fast.replays(), before + 2) << "the shape was recorded by compile";
+  EXPECT_EQ(y.to_vector<float>(), values) << "the next call does not overwrite it";
   EXPECT_NE(z.to_vector<float>(), values);
   EXPECT_EQ(fast(x).to_vector<float>(), values);
-  // Other shapes, and more than are kept.
+  // Other shapes, more than are cached.
   for (int round = 0; round < 2; ++round)
     for (std::int64_t n : {2, 3, 4, 5, 6, 1, 0}) EXPECT_EQ(fast(Array::zeros({n, 64})).shape(), (Shape{n, 5}));
   EXPECT_EQ(fast(x).to_vector<float>(), values);
-  // A view that is not contiguous.
+  // A non-contiguous view.
   const Array wide = Array::from(numbers(128), Shape{64, 2}).transpose();
   EXPECT_LT(apart(fast(wide), dense_model()(wide)), 1e-6);
 }
@@ -199,7 +200,7 @@ struct Counting {
     return x * *factor;
   }
 };
-TEST_P(OnEveryDevice, AModelThatCountsOnTheHostIsNotRecorded) {
+TEST_P(OnEveryDevice, DoesNotRecordModelsThatChangeOnTheHost) {
   const Array x = Array::ones({2, 3});
   const auto counts = setup(Sequential{Dense{.inputs = 3, .outputs = 4}, Counting{}}, {.seed = 1});
   const Compiled each = compile(counts);
@@ -208,7 +209,7 @@ TEST_P(OnEveryDevice, AModelThatCountsOnTheHostIsNotRecorded) {
   EXPECT_EQ(each.replays(), 0u);
   test::expect_contains(each.report().not_recorded, {"differs from the recorded one", "before", "host value"});
   EXPECT_FALSE(each.report().recorded);
-  // One that changes later is found by a pass in place of a replay.
+  // A change after recording is found by a pass that is run instead of a replay.
   const auto factor = std::make_shared<double>(1);
   const Compiled fast = compile(
       setup(Sequential{Dense{.inputs = 3, .outputs = 4}, Counting{.factor = factor, .each = 1 << 30}}, {.seed = 1}));
@@ -219,7 +220,7 @@ TEST_P(OnEveryDevice, AModelThatCountsOnTheHostIsNotRecorded) {
   EXPECT_FALSE(fast.report().recorded);
 }
 
-TEST_P(OnEveryDevice, TellsWhatBecameOfEachLayer) {
+TEST_P(OnEveryDevice, ReportsWhatWasDoneToEachLayer) {
   const Compiled fast = compile(image_model(), {.level = CompileLevel::aggressive, .input = {2, 8, 8}});
   const CompileReport r = fast.report();
   EXPECT_EQ(r.device, GetParam());
@@ -236,7 +237,7 @@ TEST_P(OnEveryDevice, TellsWhatBecameOfEachLayer) {
   EXPECT_GT(by["6"].kernels, 0u);
   std::uint64_t kernels = 0;
   for (const auto& l : r.layers) kernels += l.kernels;
-  EXPECT_LE(kernels, r.pieces + 2) << "what is recorded fuses as much";
+  EXPECT_LE(kernels, r.pieces + 2) << "recorded passes fuse as much";
   test::expect_contains(to_string(r),
                         {"layer", "Conv2d", "part of 0", to_string(GetParam()), "a call is one replay of"});
   const std::uint64_t unfolded = compile(image_model(), {.input = {2, 8, 8}}).report().pieces;
@@ -251,14 +252,14 @@ TEST_P(OnEveryDevice, TellsWhatBecameOfEachLayer) {
   const CompileReport packed = compile(dense_model(), {.precision = CompilePrecision::q8_0}).report();
   by.clear();
   for (const auto& l : packed.layers) by[l.path] = l;
-  EXPECT_EQ(by["0"].note, "q8_0") << "relu stands behind a norm";
+  EXPECT_EQ(by["0"].note, "q8_0") << "the relu follows a norm";
   EXPECT_LT(by["0"].bytes, 64 * 48 * 2u);
   EXPECT_EQ(by["4"].note, "includes Elementwise 5; f32: 48 inputs are not a multiple of 32");
   EXPECT_EQ(by["3"].note, "x, in inference");
 }
 
-// The same layers with their number known to the compiler, and not.
-TEST_P(OnEveryDevice, ASequentialOfAVectorIsAsOneOfATuple) {
+// The same layers, with their number known at compile time and at run time.
+TEST_P(OnEveryDevice, SequentialOfVectorMatchesSequentialOfTuple) {
   using Layer = std::variant<Dense, BatchNorm, Relu, Dropout, Elementwise>;
   const SetupOptions options{.seed = random(), .input = {6}};
   auto fixed =
@@ -274,7 +275,7 @@ TEST_P(OnEveryDevice, ASequentialOfAVectorIsAsOneOfATuple) {
   EXPECT_EQ(std::get<Dense>(open[4]).weight.shape(), (Shape{12, 16}));
   EXPECT_EQ(summary(open), summary(fixed));
   EXPECT_EQ(describe(open), describe(fixed));
-  EXPECT_EQ(bits(open), bits(fixed)) << "paths, and so the seeds of arrays, are the same";
+  EXPECT_EQ(bits(open), bits(fixed)) << "the paths, and so the seeds of arrays, are the same";
 
   const Array x = Array::from(numbers(5 * 6), Shape{5, 6});
   const Array classes = Array::from<std::int32_t>({0, 1, 2, 1, 0});
@@ -293,7 +294,7 @@ TEST_P(OnEveryDevice, ASequentialOfAVectorIsAsOneOfATuple) {
   EXPECT_EQ(bits(open), bits(fixed));
   EXPECT_EQ(open(x).template to_vector<float>(), fixed(x).template to_vector<float>());
 
-  // Each is saved, compiled and proven as the other.
+  // Both are saved, compiled and proven alike.
   const test::Folder folder;
   const std::string file = folder / "model.safetensors";
   save_model(fixed, file);
@@ -310,7 +311,7 @@ TEST_P(OnEveryDevice, ASequentialOfAVectorIsAsOneOfATuple) {
   ASSERT_EQ(proof.verdict, Verdict::proven) << to_string(proof);
   EXPECT_TRUE(check_certificate(fixed, certificate_of(open, proof)).holds);
 
-  // Of one type, within another, on devices of its own; empty.
+  // Layers of one type, nested, on several devices; an empty one.
   auto deep = setup(sequential(dense<6, 4>, std::vector(3, Residual{Dense{4, 4}}), dense<4, 2>), {.seed = 1});
   EXPECT_EQ(parameters(deep)[2].path, "1.0.layer.weight");
   deep.template get<1>().place(std::vector<Device>(3, GetParam()));
@@ -319,7 +320,7 @@ TEST_P(OnEveryDevice, ASequentialOfAVectorIsAsOneOfATuple) {
   EXPECT_EQ(Sequential{std::vector<Dense>{}}(x).template to_vector<float>(), x.to_vector<float>());
 }
 
-TEST_P(OnEveryDevice, RefusesWhatItCannotDo) {
+TEST_P(OnEveryDevice, RejectsUnsupportedRequests) {
   const auto model = dense_model();
   const Compiled fast = compile(model);
   const Device elsewhere = GetParam().backend == Backend::interp ? Device{Backend::cpu, 0} : Device{Backend::interp, 0};
@@ -334,7 +335,7 @@ TEST_P(OnEveryDevice, RefusesWhatItCannotDo) {
       },
       {"no gradient"});
   expect_throw<ShapeError>([&] { fast(Array::zeros({1, 63})); }, {"(1, 63)", "(..., 64)"});
-  EXPECT_EQ(fast(Array::zeros({1, 64})).shape(), (Shape{1, 5})) << "goes on after an error";
+  EXPECT_EQ(fast(Array::zeros({1, 64})).shape(), (Shape{1, 5})) << "continues after an error";
   expect_throw<ShapeError>(
       [&] {
         const auto rows = setup(sequential(dense<4, 6>, BatchNorm{.channels = 6}), {.seed = 1});
@@ -349,12 +350,12 @@ TEST_P(OnEveryDevice, RefusesWhatItCannotDo) {
       {"0.weight", "f64"});
   expect_throw<ArgumentError>([&] { compile(sequential(relu), {.verify = true}); }, {".input"});
   expect_throw<DeviceError>([&] { compile(model, {.device = Device{Backend::interp, 99}}); }, {"interp:99"});
-  // The Training scope of the thread is not the model's.
+  // Ignores the thread's Training scope.
   const Training mode({.seed = 1});
   EXPECT_EQ(bits(fast(Array::zeros({1, 64}))), bits(fast(Array::zeros({1, 64}))));
 }
 
-TEST_P(OnEveryDevice, ThreadsTakeTurns) {
+TEST_P(OnEveryDevice, SerialisesConcurrentCalls) {
   const auto model = dense_model();
   const Compiled fast = compile(model);
   std::vector<Array> in;
@@ -384,12 +385,12 @@ TEST_P(OnEveryDevice, VerifiesLayerByLayer) {
   EXPECT_LT(
       *compile(image_model(), {.level = CompileLevel::aggressive, .verify = true, .input = {2, 8, 8}}).report().worst,
       1e-5);
-  // One input without a dimension of samples.
+  // A single sample without a batch axis.
   const auto model = setup(sequential(dense<64, 96>, relu, dense<96, 10>), {.seed = 3});
   EXPECT_LT(*compile(model, {.verify = true, .sample = random_normal({64}, 5)}).report().worst, 1e-5);
 }
 
-// A layer that computes wrongly on one device only, as a broken driver would.
+// A layer that computes wrong results on one device only, like a broken driver.
 struct Broken {
   Device where;
   Array operator()(const Array& x) const {
@@ -405,13 +406,13 @@ template <>
 inline constexpr bool holds_no_arrays<Broken> = true;
 namespace {
 
-TEST_P(OnEveryDevice, NamesTheLayerAndElementOfAFault) {
+TEST_P(OnEveryDevice, NamesLayerAndElementOfAFault) {
   const auto model = setup(Sequential{Dense{.inputs = 8, .outputs = 6}, Broken{GetParam()}, Dense{.outputs = 2}},
                            {.seed = 1, .input = {8}});
   EXPECT_NO_THROW(compile(model));
   try {
     compile(model, {.verify = true});
-    FAIL() << "nothing was found";
+    FAIL() << "no fault was found";
   } catch (const LayerFault& e) {
     EXPECT_EQ(e.layer(), "1") << e.what();
     EXPECT_EQ(e.element() % 6, 3) << e.what();
@@ -419,11 +420,11 @@ TEST_P(OnEveryDevice, NamesTheLayerAndElementOfAFault) {
   }
 }
 
-// With this fault every kernel of a fake driver but the first, by which it is tried, spoils the element at seven tenths
-// of its result.
-TEST(WrongDriver, IsFound) {
+// With this fault, every kernel of a fake driver except the first, which tests the device, corrupts the element at
+// seven tenths of its result.
+TEST(WrongDriver, IsDetected) {
   const char* fault = std::getenv("TESSERA_FAKE_FAULT");
-  if (fault == nullptr || std::strcmp(fault, "wrong=2+") != 0) GTEST_SKIP() << "no driver computes wrongly";
+  if (fault == nullptr || std::strcmp(fault, "wrong=2+") != 0) GTEST_SKIP() << "no driver computes wrong results";
   const DeviceScope scope(testing::all_devices().front());
   ASSERT_FALSE(is_built_in(current_device().backend));
   const auto model = [&] {
@@ -432,7 +433,7 @@ TEST(WrongDriver, IsFound) {
   }();
   try {
     compile(model, {.device = current_device(), .verify = true});
-    FAIL() << "nothing was found";
+    FAIL() << "no fault was found";
   } catch (const LayerFault& e) {
     EXPECT_EQ(e.layer(), "0") << e.what();
     EXPECT_EQ(e.element(), 358) << "seven tenths of 4 x 128: " << e.what();

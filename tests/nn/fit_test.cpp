@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training by trainers and fit: batches, recorded steps, numbers that are not finite, checkpoints; on every device.
+// Trainers and fit: batches, recorded steps, non-finite numbers, checkpoints; on every device.
 #include "tessera/nn/fit.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ std::string file(const std::string& name) {
   return ::testing::TempDir() + "fit_test_" + std::to_string(getpid()) + name;
 }
 
-TEST_P(OnEveryDevice, BatchesGoThroughTheDataInAnOrderOfSeedAndEpoch) {
+TEST_P(OnEveryDevice, BatchOrderIsAFunctionOfSeedAndEpoch) {
   const Array x = Array::arange(10, 0, 1, DType::i32), y = x * 2;
   const auto epoch = [](auto& all) {
     std::vector<std::int32_t> seen;
@@ -68,7 +68,7 @@ TEST_P(OnEveryDevice, BatchesGoThroughTheDataInAnOrderOfSeedAndEpoch) {
   EXPECT_THROW(mixed.set_position({0, 3}), ArgumentError);
 }
 
-/// Steps over batches of 8 and a last one of 4, recorded or not.
+/// Steps over batches of 8 and a last one of 4, recorded or eager.
 template <class O>
 std::pair<std::vector<std::vector<float>>, std::vector<float>> trained(const O& optimiser, TrainerOptions options,
                                                                        std::uint64_t steps) {
@@ -93,7 +93,7 @@ std::pair<std::vector<std::vector<float>>, std::vector<float>> trained(const O& 
   return {values(trainer.model()), losses};
 }
 
-TEST_P(OnEveryDevice, ARecordedStepGivesTheBitsOfAnEagerOne) {
+TEST_P(OnEveryDevice, RecordedStepsMatchEagerStepsBitForBit) {
   const Model model = network();
   const auto same = [](const auto& optimiser, TrainerOptions options, std::uint64_t steps) {
     TrainerOptions eager = options;
@@ -105,7 +105,7 @@ TEST_P(OnEveryDevice, ARecordedStepGivesTheBitsOfAnEagerOne) {
   same(Sgd(model, {.lr = 0.1}), {.check_finite = false}, 9);
 }
 
-TEST_P(OnEveryDevice, AccumulatedGradientsMakeTheStepOfTheirMean) {
+TEST_P(OnEveryDevice, AccumulatedGradientsMakeOneStepWithTheirMean) {
   const auto [x, y] = data(16);
   const auto model = setup(sequential(dense<6, 3>), {.seed = 3});
   using M = std::remove_const_t<decltype(model)>;
@@ -122,7 +122,7 @@ TEST_P(OnEveryDevice, AccumulatedGradientsMakeTheStepOfTheirMean) {
     for (std::size_t j = 0; j < a[i].size(); ++j) EXPECT_NEAR(a[i][j], b[i][j], 1e-5);
 }
 
-TEST_P(OnEveryDevice, AStepThatIsNotFiniteChangesNothing) {
+TEST_P(OnEveryDevice, NonFiniteStepChangesNothing) {
   const auto [x, y] = data(8);
   const Model model = network();
   Trainer<Model> trainer(model, Adam(model), [](const Model& m, const Batch& b) {
@@ -150,7 +150,7 @@ TEST_P(OnEveryDevice, AStepThatIsNotFiniteChangesNothing) {
   EXPECT_EQ(trainer.steps(), 5u);
 }
 
-TEST_P(OnEveryDevice, ACheckpointGoesOnToTheSameNumbers) {
+TEST_P(OnEveryDevice, CheckpointResumesToTheSameNumbers) {
   const auto [x, y] = data(20);
   const Model model = network();
   const std::string path = file("checkpoint");
@@ -189,7 +189,7 @@ TEST_P(OnEveryDevice, ACheckpointGoesOnToTheSameNumbers) {
   std::filesystem::remove(path);
 }
 
-TEST_P(OnEveryDevice, FitKeepsTheModelItWasGivenAndTellsHowItGoes) {
+TEST_P(OnEveryDevice, FitLeavesTheGivenModelUnchangedAndReportsProgress) {
   const auto [x, y] = data(40);
   const Model model = network();
   const auto before = values(model);
@@ -229,7 +229,7 @@ TEST_P(OnEveryDevice, FitKeepsTheModelItWasGivenAndTellsHowItGoes) {
   EXPECT_THROW(fit(model, batches(x, y, {.size = 8}), {.epochs = 1}), ArgumentError);
 }
 
-TEST_P(OnEveryDevice, EarlyStoppingGivesTheBestBack) {
+TEST_P(OnEveryDevice, EarlyStoppingReturnsTheBestModel) {
   const auto [x, y] = data(16);
   const Model model = network();
   int calls = 0;
@@ -248,7 +248,7 @@ TEST_P(OnEveryDevice, EarlyStoppingGivesTheBestBack) {
   EXPECT_EQ(values(fitted), best);
 }
 
-TEST_P(OnEveryDevice, WhatCannotBeRecordedRunsEagerlyAndSaysWhy) {
+TEST_P(OnEveryDevice, UnrecordableStepsRunEagerlyAndReportTheReason) {
   const auto [x, y] = data(8);
   const Model model = network();
   const auto run = [&, x = x, y = y](bool looks) {
@@ -263,7 +263,7 @@ TEST_P(OnEveryDevice, WhatCannotBeRecordedRunsEagerlyAndSaysWhy) {
   EXPECT_EQ(run(true), run(false));
 }
 
-TEST_P(OnEveryDevice, ARecordedStepPeaksNoHigherThanAnEagerOne) {
+TEST_P(OnEveryDevice, RecordedStepPeaksNoHigherThanEagerStep) {
   const auto [x, y] = data(64);
   const auto model = setup(sequential(dense<6, 256>, relu, dense<256, 256>, relu, dense<256, 3>), {.seed = 3});
   using M = std::remove_const_t<decltype(model)>;
@@ -284,7 +284,7 @@ TEST_P(OnEveryDevice, ARecordedStepPeaksNoHigherThanAnEagerOne) {
     return most;
   };
   const std::uint64_t eager = peak(false), recorded = peak(true);
-  // A sequence's blocks are not exchanged for larger ones: each may end up to a page above what the pool would lend.
+  // The blocks of a sequence are not replaced by larger ones: each may be up to a page larger than the pool's would be.
   EXPECT_LE(recorded, eager + eager / 20);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that is killed while it saves leaves the old file or the new one, whole: parameters, checkpoints of
-// training, and language models as `tessera train lm` writes them.
+// A program that is killed while saving leaves the complete old or new file: parameters, training checkpoints, and
+// language models as written by `tessera train lm`.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -23,12 +23,12 @@
 namespace tessera {
 namespace {
 
-/// Writes one of two contents to a file: the same bytes each time.
+/// Writes one of two contents to a file, with the same bytes each time.
 using Save = std::function<void(int which, const std::string& path)>;
 
 const char* saving_to() { return std::getenv("TESSERA_TEST_SAVES_TO"); }
 
-/// What the process does that is killed: saves the two in turn, and says when both were.
+/// The process to kill: saves both contents in turn, and reports when both were saved once.
 void save_for_ever(const Save& save) {
   ::alarm(60);
   for (int i = 0;; ++i) {
@@ -37,7 +37,7 @@ void save_for_ever(const Save& save) {
   }
 }
 
-/// Starts this test in another process, is told when it has saved both, and kills it at a random time.
+/// Runs this test in another process, waits until it has saved both, and kills it at a random time.
 void save_until_killed(const std::string& path, std::mt19937_64& random) {
   const std::string filter =
       std::string("--gtest_filter=KilledSaver.") + ::testing::UnitTest::GetInstance()->current_test_info()->name();
@@ -60,10 +60,10 @@ void save_until_killed(const std::string& path, std::mt19937_64& random) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   ::close(ends[0]);
   ASSERT_EQ(letter, '!') << "the child saved nothing";
-  ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << "the child ended by itself";
+  ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << "the child exited";
 }
 
-/// Kills as above; behind each kill the file is one of the two, byte for byte, and `load` can read it.
+/// Kills as above; after each kill the file equals one of the two contents, and `load` can read it.
 void expect_whole(const Save& save, const std::function<void(const std::string& path)>& load) {
   if (saving_to() != nullptr) return save_for_ever(save);
   const test::Folder folder, killed;
@@ -71,7 +71,7 @@ void expect_whole(const Save& save, const std::function<void(const std::string& 
   for (const int which : {0, 1}) {
     for (const char* name : {"a", "b"}) save(which, folder / name);
     contents[which] = test::text_of(folder / "a");
-    ASSERT_TRUE(contents[which] == test::text_of(folder / "b")) << "saving twice gives other bytes";
+    ASSERT_TRUE(contents[which] == test::text_of(folder / "b")) << "saving twice gives different bytes";
   }
   ASSERT_FALSE(contents[0] == contents[1]);
   std::mt19937_64 random(test_seed());
@@ -82,12 +82,12 @@ void expect_whole(const Save& save, const std::function<void(const std::string& 
     ASSERT_NO_FATAL_FAILURE(save_until_killed(path, random)) << "kill " << k;
     const std::string now = test::text_of(path);
     ASSERT_TRUE(now == contents[0] || now == contents[1])
-        << "kill " << k << ", seed " << test_seed() << ": " << now.size() << " bytes, of neither";
+        << "kill " << k << ", seed " << test_seed() << ": " << now.size() << " bytes, equal to neither";
     ++left[now == contents[1]];
     ASSERT_NO_THROW(load(path)) << "kill " << k;
     for (const auto& other : killed.files()) {
       if (other == path) continue;
-      ++midway;  // what the killed process was writing, under another name
+      ++midway;  // the temporary file of the killed process
       std::filesystem::remove(other);
     }
   }
@@ -100,7 +100,7 @@ const Device cpu{Backend::cpu, 0};
 auto network(std::uint64_t seed) { return setup(sequential(dense<256, 512>, relu, dense<512, 64>), {.seed = seed}); }
 using Network = decltype(network(1));
 
-TEST(KilledSaver, LeavesTheParametersOfAModel) {
+TEST(KilledSaver, LeavesAValidModel) {
   const DeviceScope scope(cpu);
   const Network models[] = {network(1), network(2)};
   Network loaded = network(3);
@@ -108,7 +108,7 @@ TEST(KilledSaver, LeavesTheParametersOfAModel) {
                [&](const std::string& path) { load_model(loaded, path); });
 }
 
-TEST(KilledSaver, LeavesACheckpointOfTraining) {
+TEST(KilledSaver, LeavesAValidCheckpoint) {
   const DeviceScope scope(cpu);
   using Batch = std::tuple<Array, Array>;
   const auto trainer = [](std::uint64_t seed) {
@@ -139,8 +139,8 @@ void expect_language_model_whole(GgmlType type) {
   expect_whole([&](int which, const std::string& path) { app::write_lm(models[which], 32, tokenizer, path, {type}); },
                [&](const std::string& path) { Llama::load(GgufFile::open(path), cpu); });
 }
-TEST(KilledSaver, LeavesALanguageModelOfF16) { expect_language_model_whole(GgmlType::f16); }
-TEST(KilledSaver, LeavesALanguageModelOfQ8) { expect_language_model_whole(GgmlType::q8_0); }
+TEST(KilledSaver, LeavesAValidF16LanguageModel) { expect_language_model_whole(GgmlType::f16); }
+TEST(KilledSaver, LeavesAValidQ8LanguageModel) { expect_language_model_whole(GgmlType::q8_0); }
 
 }  // namespace
 }  // namespace tessera

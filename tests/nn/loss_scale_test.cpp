@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trainers in mixed precision: recorded steps, the loss scale, steps that are skipped, checkpoints; on every device.
+// Trainers in mixed precision: recorded steps, the loss scale, skipped steps, checkpoints; on every device.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -17,7 +17,7 @@ namespace {
 using namespace test;
 TESSERA_ON_EVERY_DEVICE();
 
-TEST_P(OnEveryDevice, ARecordedStepGivesTheBitsOfAnEagerOne) {
+TEST_P(OnEveryDevice, RecordedStepsMatchEagerStepsBitForBit) {
   const Network model = network();
   const auto run = [&](const AnyOptimiser& optimiser, TrainerOptions options) {
     Trainer<Network> trainer = trainer_of(model, optimiser, options);
@@ -37,14 +37,14 @@ TEST_P(OnEveryDevice, ARecordedStepGivesTheBitsOfAnEagerOne) {
   };
   const auto adam = Adam(model, {.lr = 1e-2, .groups = {{.pattern = "*.bias", .lr = 1e-3}}});
   same(adam, {.precision = {.dtype = DType::bf16}});
-  // Begins with steps that overflow, and grows again.
+  // Starts with overflows; then the scale grows again.
   same(adam, {.clip_norm = 0.5,
               .precision = {.dtype = DType::f16, .loss_scale = {.init_scale = 0x1p26, .growth_interval = 3}}});
   same(Sgd(model, {.lr = 0.1, .momentum = 0.9}),
        {.clip_norm = 0.5, .clip_value = 0.2, .accumulate = 2, .precision = {.dtype = DType::f16}});
 }
 
-TEST_P(OnEveryDevice, AStepThatOverflowsIsSkippedAndCountedAndTheScaleHalved) {
+TEST_P(OnEveryDevice, OverflowSkipsTheStepAndHalvesTheScale) {
   const auto [x, y] = data(8);
   const auto model = setup(sequential(dense<6, 3>, BatchNorm{}), {.seed = 3, .input = {6}});
   using M = std::remove_const_t<decltype(model)>;
@@ -57,8 +57,8 @@ TEST_P(OnEveryDevice, AStepThatOverflowsIsSkippedAndCountedAndTheScaleHalved) {
       Trainer<M> trainer(model, optimiser, loss, options);
       const auto before = values(model);
       std::uint64_t skipped = 0;
-      while (trainer.skipped() == skipped && skipped < 40) {  // until one is made
-        EXPECT_EQ(values(trainer.model()), before);           // running figures too
+      while (trainer.skipped() == skipped && skipped < 40) {  // until a step is not skipped
+        EXPECT_EQ(values(trainer.model()), before);           // running statistics, too
         EXPECT_EQ(trainer.loss_scale(), std::ldexp(65536.0, -static_cast<int>(skipped)));
         trainer.step({x, y});
         ++skipped;
@@ -71,7 +71,7 @@ TEST_P(OnEveryDevice, AStepThatOverflowsIsSkippedAndCountedAndTheScaleHalved) {
       trainer.check();
       EXPECT_EQ(trainer.steps(), skipped + 4);
       EXPECT_TRUE(std::isfinite(trainer.mean_loss()));
-      // As one that began with that scale: of Adam's sums, too, skipped steps are none.
+      // Equals a trainer that started with that scale: skipped steps do not count for Adam's moments, either.
       options.precision.loss_scale.init_scale = std::ldexp(65536.0, -static_cast<int>(skipped));
       Trainer<M> other(model, optimiser, loss, options);
       for (int i = 0; i < 4; ++i) other.step({x, y});
@@ -80,7 +80,7 @@ TEST_P(OnEveryDevice, AStepThatOverflowsIsSkippedAndCountedAndTheScaleHalved) {
     }
 }
 
-TEST_P(OnEveryDevice, TheScaleGrowsAfterStepsThatWereFinite) {
+TEST_P(OnEveryDevice, ScaleGrowsAfterFiniteSteps) {
   const auto batch = data(8);
   const Network model = network();
   LossScaleOptions scale{.init_scale = 64, .growth_factor = 4, .growth_interval = 3};
@@ -99,7 +99,7 @@ TEST_P(OnEveryDevice, TheScaleGrowsAfterStepsThatWereFinite) {
   EXPECT_EQ(without.loss_scale(), 1);
 }
 
-TEST_P(OnEveryDevice, WhatNoScaleMendsIsNamed) {
+TEST_P(OnEveryDevice, ReportsNonFiniteNumbersThatNoScaleAvoids) {
   const auto [x, y] = data(8);
   const Network model = network();
   const auto logs = [](const Network& m, const Batch& b) {
@@ -111,7 +111,7 @@ TEST_P(OnEveryDevice, WhatNoScaleMendsIsNamed) {
     Trainer<Network> trainer(model, Adam(model), logs, {.precision = precision});
     for (int i = 0; i < 4; ++i) trainer.step({x, y});
     const auto before = values(trainer.model());
-    const std::uint64_t skips = precision.dtype == DType::f16 ? 2 : 0;  // 4, 2, and then it is 1
+    const std::uint64_t skips = precision.dtype == DType::f16 ? 2 : 0;  // 4, 2, then the scale is 1
     for (int i = 0; i < 6; ++i) trainer.step({Array::zeros({8, 6}), y});
     EXPECT_EQ(values(trainer.model()), before);
     EXPECT_EQ(trainer.skipped(), skips);
@@ -128,9 +128,9 @@ TEST_P(OnEveryDevice, WhatNoScaleMendsIsNamed) {
     trainer.check();
     EXPECT_NE(values(trainer.model()), before);
   }
-  // The layer is named, by the copy that it computes with.
+  // The layer with the infinite 16-bit copy is named.
   auto large = setup(sequential(dense<6, 3>, relu, dense<3, 3>), {.seed = 1});
-  large.get<2>().weight.assign(Array::full({3, 3}, 1e5));  // infinite as f16
+  large.get<2>().weight.assign(Array::full({3, 3}, 1e5));  // infinite in f16
   using M = decltype(large);
   Trainer<M> trainer(large, Sgd(large), [](const M& m, const Batch& b) { return mean(m(std::get<0>(b))); },
                      {.precision = {.dtype = DType::f16, .loss_scale = {.enabled = false}}});
@@ -138,7 +138,7 @@ TEST_P(OnEveryDevice, WhatNoScaleMendsIsNamed) {
   EXPECT_NE(text_of<NotFinite>([&] { trainer.check(); }).find("2.weight as f16"), std::string::npos);
 }
 
-TEST_P(OnEveryDevice, ACheckpointGoesOnToTheSameBits) {
+TEST_P(OnEveryDevice, CheckpointResumesBitForBit) {
   const Folder folder;
   const Batch all = data(20);
   const Network model = network();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mixed precision: what copies of 16 bits compute, gradients by them, and loops of one's own; on every device.
+// Mixed precision: results with 16-bit copies, gradients, and user-written training loops; on every device.
 #include "tessera/nn/precision.h"
 
 #include <gtest/gtest.h>
@@ -31,8 +31,8 @@ struct Row {
 Row row(std::vector<float> w) { return {Array::from(w)}; }
 constexpr DType both[] = {DType::bf16, DType::f16};
 
-// What is multiplied and the adjoint have few bits, so that only sums can be rounded.
-TEST_P(OnEveryDevice, GradientsOfCopiesAreSumsInF32) {
+// The factors and the adjoint have few bits, so that only sums are rounded.
+TEST_P(OnEveryDevice, GradientsOfCopiesAreAccumulatedInF32) {
   const std::int64_t n = 700, in = 24, out = 5;
   std::vector<float> x(static_cast<std::size_t>(n * in)), c(static_cast<std::size_t>(n * out));
   for (float& v : x) v = static_cast<float>(std::uniform_int_distribution<int>(-64, 64)(random)) / 64;
@@ -66,7 +66,8 @@ TEST_P(OnEveryDevice, GradientsOfCopiesAreSumsInF32) {
 }
 
 TEST_P(OnEveryDevice, ManySmallGradientsAreNotLost) {
-  // 1 and then many that are too small beside it for f16: by uses of one parameter, by rows of a table, by a sum.
+  // 1 plus many numbers that are too small to be added to it in f16: by uses of one parameter, by rows of a table, by a
+  // sum.
   const float small = 0x1p-12f;
   const Row model = row({0.5f});
   MixedPrecision precision(model, {.dtype = DType::f16, .loss_scale = {.init_scale = 1}});
@@ -92,9 +93,9 @@ TEST_P(OnEveryDevice, ManySmallGradientsAreNotLost) {
   EXPECT_EQ(rows.second.weight.to_vector<float>(), (std::vector<float>{1.5f, 0}));
 }
 
-// A network of two layers, beside plain loops in double that round nothing. What is compared with is the sum of the
-// absolute values of what a gradient is the sum of.
-TEST_P(OnEveryDevice, AGradientIsThatOfDoubleWithinItsBits) {
+// A network of two layers, compared with plain loops in double. Errors are relative to the sum of the absolute values
+// of a gradient's terms.
+TEST_P(OnEveryDevice, GradientMatchesDoubleWithinItsPrecision) {
   struct Sum {
     double value = 0, size = 0;
     void operator+=(double v) { value += v, size += std::fabs(v); }
@@ -138,7 +139,7 @@ TEST_P(OnEveryDevice, AGradientIsThatOfDoubleWithinItsBits) {
   }
 }
 
-TEST_P(OnEveryDevice, NormsAndWhatIsKeptStayF32AndFrozenOnesAreCopied) {
+TEST_P(OnEveryDevice, NormsAndKeptParametersStayF32AndFrozenOnesAreCopied) {
   struct Net {
     Dense in{.inputs = 4, .outputs = 8};
     LayerNorm norm{.shape = {8}};
@@ -171,13 +172,13 @@ TEST_P(OnEveryDevice, NormsAndWhatIsKeptStayF32AndFrozenOnesAreCopied) {
     precision.step(optimiser, model, gradient);
     for (const NamedArray& p : parameters(model)) EXPECT_EQ(p.array.dtype(), DType::f32) << p.path;
     EXPECT_EQ(values(model.out), before);
-    unfreeze(model);  // afterwards, too
+    unfreeze(model);  // unfreezing later, too
     const auto all = precision.value_and_grad([&](const Net& m) { return mean(m(x).astype(DType::f32)); })(model);
     EXPECT_EQ(all.second.out.weight.shape(), model.out.weight.shape());
   }
 }
 
-TEST_P(OnEveryDevice, AnOwnLoopDoesWhatATrainerDoes) {
+TEST_P(OnEveryDevice, UserWrittenLoopMatchesATrainer) {
   const Folder folder;
   const auto [x, y] = data(8);
   const PrecisionOptions scaled{.dtype = DType::f16, .loss_scale = {.init_scale = 0x1p24, .growth_interval = 4}};
@@ -197,7 +198,7 @@ TEST_P(OnEveryDevice, AnOwnLoopDoesWhatATrainerDoes) {
         clip_gradient_value(gradient, 0.1);
         precision->step(optimiser, model, gradient, mode);
         trainer.step({x, y});
-        if (step == 9) {  // kept and found again
+        if (step == 9) {  // saved and restored
           save_arrays(*precision, folder / "p");
           precision.emplace(model, options);
           load_arrays(*precision, folder / "p");
@@ -210,7 +211,7 @@ TEST_P(OnEveryDevice, AnOwnLoopDoesWhatATrainerDoes) {
     }
 }
 
-TEST_P(OnEveryDevice, WeightsThatAreWrittenOtherwiseAreCopiedAnew) {
+TEST_P(OnEveryDevice, CopiesAreRefreshedAfterOtherWrites) {
   Row model = row({1, 2});
   MixedPrecision precision(model, {.dtype = DType::bf16});
   const auto of = [&] {
@@ -231,7 +232,7 @@ TEST_P(OnEveryDevice, WeightsThatAreWrittenOtherwiseAreCopiedAnew) {
       {"[MixedPrecision.step]", "path = w", "has other memory", "pack"});
 }
 
-TEST_P(OnEveryDevice, WhatCannotBeIsSaid) {
+TEST_P(OnEveryDevice, RejectsInvalidOptionsAndModels) {
   const Array whole = Array::ones({2, 2}, DType::i32), half = Array::ones({2, 2}, DType::f16);
   expect_throw<DtypeError>([&] { matmul(whole, whole, {.dtype = DType::f32}); },
                            {"[matmul]", "i32", "floats to floats"});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// docs/models.md, kept true: every C++ block of it stands in this file, and is compiled and run here.
+// Checks docs/models.md: every C++ block of it is in this file, where it is compiled and run.
 #include <gtest/gtest.h>
 #include <tessera/tessera.h>
 
@@ -17,10 +17,10 @@ const test::DocsPage& page() {
 
 TEST(ModelsDocs, EveryBlockIsCompiledHere) { page().expect_blocks_in("tests/nn/models_docs_test.cpp", 6); }
 
-// What follows stands on the page as it stands here.
+// The following is equal to the page.
 // clang-format off
 
-TEST(ModelsDocs, CompilingVerifyingFiles) {
+TEST(ModelsDocs, CompilesVerifiesAndSaves) {
   const DeviceScope scope(Device{});
 auto model = setup(sequential(dense<64, 96>, BatchNorm{}, relu, Dropout{}, dense<96, 10>), {.seed = 1, .input = {64}});
 Compiled fast = compile(model, {.level = CompileLevel::aggressive});
@@ -55,7 +55,7 @@ load_model(theirs, "tests/data/pytorch_named.safetensors", {.names = names});
   EXPECT_LT(max(abs(theirs(expected.load("test.x")) - expected.load("test.y"))).item<float>(), 1e-5f);
 }
 
-TEST(ModelsDocs, SeveralDevices) {
+TEST(ModelsDocs, TrainsOnSeveralDevices) {
   const DeviceScope scope(Device{});
   using Net = Sequential<Dense, Elementwise, Dense>;
   using Batch = std::tuple<Array, Array>;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole networks that learn, on every device as on the CPU.
+// Small networks learn on every device as on the CPU.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -21,7 +21,7 @@ namespace {
 using test::OnEveryDevice;
 TESSERA_ON_EVERY_DEVICE();
 
-/// Losses of training steps over one batch, on the device that is current.
+/// Losses of training steps with one batch, on the current device.
 template <class Model>
 std::vector<float> losses_of(Model model, const Array& x, const Array& y, int steps, bool packed) {
   if (packed) pack(model);
@@ -37,11 +37,11 @@ std::vector<float> losses_of(Model model, const Array& x, const Array& y, int st
   return losses;
 }
 
-/// Learns here as on the CPU.
+/// Learns on this device as on the CPU.
 template <class Make>
 void expect_learning(Make&& make, const Shape& input, int steps) {
   const auto run = [&](bool packed) {
-    // Classes by the sign of two sums.
+    // Classes are the signs of two sums.
     Shape shape = input;
     shape.insert(shape.begin(), 64);
     const Array x = random_uniform(shape, 5, -1, 1);
@@ -62,12 +62,12 @@ void expect_learning(Make&& make, const Shape& input, int steps) {
   }
 }
 
-TEST_P(OnEveryDevice, ATwoLayerNetworkLearns) {
+TEST_P(OnEveryDevice, TwoLayerNetworkLearns) {
   expect_learning([] { return setup(sequential(dense<10, 32>, relu, Dropout{.p = 0.1}, dense<32, 4>), {.seed = 2}); },
                   {10}, 30);
 }
 
-TEST_P(OnEveryDevice, ASmallConvolutionNetworkLearns) {
+TEST_P(OnEveryDevice, SmallConvolutionNetworkLearns) {
   expect_learning(
       [] {
         return setup(Sequential{Conv2d{.out = 4, .kernel = 3, .padding = 1}, BatchNorm{}, Relu{}, MaxPool2d{},
@@ -78,7 +78,7 @@ TEST_P(OnEveryDevice, ASmallConvolutionNetworkLearns) {
       {1, 8, 8}, 40);
 }
 
-TEST_P(OnEveryDevice, GradientsAreEmptyForStateAndWhatIsFrozen) {
+TEST_P(OnEveryDevice, GradientsAreEmptyForStateAndFrozenParameters) {
   auto model =
       setup(Sequential{Dense{.outputs = 3}, BatchNorm{}, Dense{.outputs = 2, .with_bias = false}}, {.input = {4}});
   freeze(model, "0.weight");

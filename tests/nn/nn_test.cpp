@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models and layers on every device: paths, setup, mode, and each layer beside plain loops in double.
+// Models and layers on every device: paths, setup, modes, and each layer compared with plain loops in double.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -50,7 +50,7 @@ void expect_near(const Array& got, const std::vector<double>& want, double toler
 }
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-TEST_P(OnEveryDevice, AModelsArraysHavePaths) {
+TEST_P(OnEveryDevice, ArraysOfAModelHavePaths) {
   const auto model = setup(classifier(), {.seed = 1, .input = {2, 4}});
   EXPECT_EQ(paths(parameters(model)), (std::vector<std::string>{"layers.1.weight", "layers.1.bias", "layers.2.weight",
                                                                 "layers.2.bias", "layers.4.weight", "layers.4.bias"}));
@@ -74,7 +74,7 @@ TEST_P(OnEveryDevice, CopiesShareMemoryAndClonesDoNot) {
   EXPECT_EQ(shared.get<0>().weight.to_vector<float>(), model.get<0>().weight.to_vector<float>());
   EXPECT_EQ(apart.get<0>().weight.to_vector<float>(), before);
   EXPECT_EQ(apart.get<0>().weight.path(), "0.weight");
-  // One array in two places stays one.
+  // A shared array stays shared.
   struct Tied {
     Parameter a, b;
   };
@@ -83,7 +83,7 @@ TEST_P(OnEveryDevice, CopiesShareMemoryAndClonesDoNot) {
   tied.a += 1.0;
   EXPECT_EQ(tied.b.to_vector<float>(), (Floats{2, 2}));
   EXPECT_EQ(both.to_vector<float>(), (Floats{1, 1}));
-  // And is counted once: as trained, if it is in one of the two.
+  // It is counted once: as trained, if one of its occurrences is.
   expect_contains(summary(tied), {"b     parameter  f32    (2,)           as a", "2 elements are trained, 0 frozen"});
   freeze(tied, "a");
   expect_contains(summary(tied), {"a     frozen", "as a", "2 elements are trained, 0 frozen"});
@@ -91,7 +91,7 @@ TEST_P(OnEveryDevice, CopiesShareMemoryAndClonesDoNot) {
   expect_contains(summary(tied), {"0 elements are trained, 2 frozen, 0 state"});
 }
 
-TEST_P(OnEveryDevice, FreezingIsOfThisValueByPattern) {
+TEST_P(OnEveryDevice, FreezesThisValueByPattern) {
   auto model = setup(classifier(), {.input = {8, 1}});
   const auto before = model;
   freeze(model, "layers.1.*");
@@ -99,7 +99,7 @@ TEST_P(OnEveryDevice, FreezingIsOfThisValueByPattern) {
   EXPECT_TRUE(model.layers.get<1>().bias.frozen());
   EXPECT_TRUE(model.layers.get<4>().weight.trained());
   EXPECT_TRUE(before.layers.get<1>().weight.trained());
-  // Other values leave it frozen; another Parameter brings what it is.
+  // Assigning an Array keeps it frozen; assigning a Parameter does not.
   model.layers.get<1>().weight = Array::ones({6, 8});
   EXPECT_TRUE(model.layers.get<1>().weight.frozen());
   EXPECT_EQ(model.layers.get<1>().weight.path(), "layers.1.weight");
@@ -130,7 +130,7 @@ TEST_P(OnEveryDevice, SetupIsAFunctionOfSeedAndPath) {
     EXPECT_EQ(here[i].array.to_vector<float>(), there[i].array.to_vector<float>()) << here[i].path;
     EXPECT_EQ(here[i].array.to_vector<float>(), parameters(again)[i].array.to_vector<float>()) << here[i].path;
   }
-  // A part alone, at the same path, is filled alike; another seed and another path are not.
+  // A part alone, at the same path, gets the same values; with another seed or path, others.
   struct Part {
     struct Layers {
       Parameter weight{{6, 8}, init::kaiming_uniform({.a = std::sqrt(5.0)})};
@@ -144,7 +144,7 @@ TEST_P(OnEveryDevice, SetupIsAFunctionOfSeedAndPath) {
   EXPECT_NE(part.layers[2].weight.to_vector<float>(), here[0].array.to_vector<float>());
   const auto other = setup(classifier(), {.seed = 8, .input = {4, 2}});
   EXPECT_NE(other.layers.get<1>().weight.to_vector<float>(), here[0].array.to_vector<float>());
-  // What has values keeps them.
+  // Arrays with values keep them.
   auto given = classifier();
   given.layers.get<4>().weight = Array::ones({3, 6});
   given = setup(given, options);
@@ -193,7 +193,7 @@ TEST_P(OnEveryDevice, InitialisersHaveTheirMoments) {
   expect_throw<ShapeError>([] { init::xavier_normal()({5}, 1); }, {"(5,)", "fewer than two dimensions"});
 }
 
-TEST_P(OnEveryDevice, SetupSaysWhatDoesNotFit) {
+TEST_P(OnEveryDevice, SetupReportsWhatDoesNotFit) {
   expect_throw<ShapeError>([] { setup(Sequential{Dense{.outputs = 3}}, {}); },
                            {"[setup] the shape of the layer's input is unknown", "path = 0", "Dense", ".input"});
   expect_throw<ShapeError>(
@@ -223,7 +223,7 @@ TEST_P(OnEveryDevice, SetupSaysWhatDoesNotFit) {
       {"(3, 3)", "(3, 2)"});
 }
 
-TEST_P(OnEveryDevice, DenseAndEmbedding) {
+TEST_P(OnEveryDevice, DenseAndEmbeddingMatchLoops) {
   const auto x = numbers(2 * 3 * 5);
   const auto d = setup(Dense{.outputs = 4}, {.seed = 2, .input = {5}});
   const auto w = d.weight.to_vector<float>(), b = d.bias.to_vector<float>();
@@ -247,7 +247,7 @@ TEST_P(OnEveryDevice, DenseAndEmbedding) {
   expect_throw<DtypeError>([&] { e(Array::ones({2})); }, {"[Embedding]", "f32", "integer ids"});
 }
 
-TEST_P(OnEveryDevice, Norms) {
+TEST_P(OnEveryDevice, NormsMatchLoops) {
   const std::int64_t n = 4, c = 3, h = 5;
   const auto x = numbers(n * c * h);
   const auto index = [&](std::int64_t i, std::int64_t j, std::int64_t k) { return at((i * c + j) * h + k); };
@@ -284,11 +284,11 @@ TEST_P(OnEveryDevice, Norms) {
     mode.apply(norm);
     expect_near(norm.running_mean, running_mean);
     expect_near(norm.running_variance, running_variance);
-    mode.apply(norm);  // once only
+    mode.apply(norm);  // applied once only
     expect_near(norm.running_mean, running_mean);
   }
   {
-    // Twice in a scope goes on from the first; what is not applied is dropped; other models are not touched.
+    // A second update in a scope starts from the first; without apply it is dropped; other models are unchanged.
     auto other = clone(norm);
     const auto before = norm.running_mean.to_vector<float>();
     {
@@ -356,10 +356,10 @@ TEST_P(OnEveryDevice, DropoutDrawsBySeedPathAndCounter) {
   EXPECT_NE(drawn(first, {.seed = 2}), one);
   EXPECT_NE(drawn(first, {.seed = 1, .counter = Counter(1)}), one);
   EXPECT_NE(drawn(model.get<1>(), {.seed = 1}), one);
-  // A counter in device memory gives what its number does, and is read when the kernel runs.
+  // A counter in device memory is equivalent to its value, and is read when the kernel runs.
   Array counter = Array::from({std::uint64_t{1}});
   EXPECT_EQ(drawn(first, {.seed = 1, .counter = Counter(counter)}), drawn(first, {.seed = 1, .counter = Counter(1)}));
-  // Those of the interpreter are these.
+  // The interpreter draws the same numbers.
   const DeviceScope elsewhere(Device{Backend::interp, 0});
   Training mode({.seed = 1});
   EXPECT_EQ(first(Array::full({n}, 2)).to_vector<float>(), one);
@@ -368,7 +368,7 @@ TEST_P(OnEveryDevice, DropoutDrawsBySeedPathAndCounter) {
   EXPECT_EQ(sum(Dropout{.p = 1, .path = first.path}(Array::full({n}, 2))).item<float>(), 0);
 }
 
-TEST_P(OnEveryDevice, ModeIsTheThreadsAndNests) {
+TEST_P(OnEveryDevice, ModeBelongsToTheThreadAndNests) {
   EXPECT_EQ(training(), nullptr);
   {
     Training outer({.seed = 1});
@@ -389,7 +389,7 @@ TEST_P(OnEveryDevice, ModeIsTheThreadsAndNests) {
       }).get();
     }
     EXPECT_EQ(training()->seed, 1u);
-    // What was inherited outlives the scope.
+    // An inherited context outlives the scope.
     std::optional<InheritedContext> kept;
     {
       Training gone({.seed = 3});
@@ -401,7 +401,7 @@ TEST_P(OnEveryDevice, ModeIsTheThreadsAndNests) {
   EXPECT_EQ(training(), nullptr);
 }
 
-TEST_P(OnEveryDevice, ActivationsFlattenAndCompositions) {
+TEST_P(OnEveryDevice, ActivationsFlattenAndCompositionsMatchLoops) {
   const auto x = numbers(24);
   const Array a = Array::from(x, Shape{2, 3, 4});
   EXPECT_EQ(Flatten{}(a).shape(), (Shape{2, 12}));
@@ -435,7 +435,7 @@ TEST_P(OnEveryDevice, ActivationsFlattenAndCompositions) {
                            {"[Residual]", "(2, 3, 4)", "(2, 3, 1)"});
 }
 
-TEST_P(OnEveryDevice, AttentionWithSeveralHeads) {
+TEST_P(OnEveryDevice, MultiHeadAttentionMatchesLoops) {
   const std::int64_t batch = 2, tokens = 5, size = 6, heads = 2, each = 3;
   const auto x = numbers(batch * tokens * size);
   for (const bool causal : {false, true}) {
@@ -483,7 +483,7 @@ TEST_P(OnEveryDevice, AttentionWithSeveralHeads) {
   expect_throw<ShapeError>([] { setup(MultiHeadAttention{.size = 6, .heads = 4}); }, {"must divide", "6", "4"});
 }
 
-TEST_P(OnEveryDevice, ImagesThroughConvolutionAndPooling) {
+TEST_P(OnEveryDevice, ConvolutionAndPoolingMatchLoops) {
   const std::int64_t n = 2, in = 2, out = 3, rows = 5, columns = 6;
   const auto x = numbers(n * in * rows * columns);
   const Array image = Array::from(x, Shape{n, in, rows, columns});
@@ -537,7 +537,7 @@ TEST_P(OnEveryDevice, ImagesThroughConvolutionAndPooling) {
       {"Conv2d", "(1, 5, 5)", "larger than the image"});
 }
 
-TEST_P(OnEveryDevice, StreamsOfACounter) {
+TEST_P(OnEveryDevice, CountersGiveIndependentStreams) {
   const Shape shape{1001};
   EXPECT_EQ(random_bits(shape, 9, Counter(0)).to_vector<std::uint32_t>(),
             random_bits(shape, 9).to_vector<std::uint32_t>());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What trains a model, on every device: losses, optimisers, schedules and bounds, beside their formulae in double.
+// Training on every device: losses, optimisers, schedules and clipping, compared with their formulas in double.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -24,10 +24,10 @@ TESSERA_ON_EVERY_DEVICE();
 using Doubles = std::vector<double>;
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-TEST_P(OnEveryDevice, CrossEntropy) {
+TEST_P(OnEveryDevice, CrossEntropyMatchesItsFormula) {
   const std::int64_t n = 6, c = 4, d = 3;
   auto x = numbers(n * c * d, -5, 5);
-  x[0] = 1000;  // large logits overflow nothing
+  x[0] = 1000;  // large logits do not overflow
   std::vector<std::int32_t> t(at(n * d));
   for (auto& v : t) v = std::uniform_int_distribution<int>(0, 3)(random);
   t[1] = -100, t[4] = 2;
@@ -80,7 +80,7 @@ TEST_P(OnEveryDevice, CrossEntropy) {
       }
   EXPECT_NEAR(cross_entropy(Array::from({1.f, 2.f}), Array::full({}, 1, DType::i64)).item<float>(),
               std::log(1 + std::exp(-1)), 1e-6);
-  // Targets that 32 bits do not hold are neither a class nor, unless it is so wide, the one that is ignored.
+  // Targets beyond 32 bits are neither a class nor, unless it is equally wide, ignore_index.
   const Array wide = Array::from({std::int64_t{1} << 32, std::int64_t{1}});
   const auto wide_losses = [&](std::int64_t ignored) {
     return cross_entropy(Array::from({1.f, 2.f, 1.f, 2.f}, Shape{2, 2}), wide,
@@ -100,7 +100,7 @@ TEST_P(OnEveryDevice, CrossEntropy) {
   expect_throw<ArgumentError>([&] { cross_entropy(logits, targets, {.label_smoothing = 2}); }, {"between 0 and 1"});
 }
 
-TEST_P(OnEveryDevice, SquaresBinaryCrossEntropyAndAccuracy) {
+TEST_P(OnEveryDevice, SquaredErrorBinaryCrossEntropyAndAccuracyMatchTheirFormulas) {
   const std::int64_t n = 30;
   auto x = numbers(n, -4, 4);
   const auto t = numbers(n, 0, 1), p = numbers(n, 0.5, 2);
@@ -140,17 +140,17 @@ Model model_of(const Doubles& w) {
 struct State {
   double w, m = 0, v = 0;
 };
-/// What one step does to a parameter.
+/// The effect of one step on a parameter.
 using Formula = std::function<void(State&, double g, int step, double lr, double decay)>;
 
-/// Ten steps of an optimiser on every layout of the model, beside the formula.
+/// Compares ten steps of an optimiser with the formula, for every layout of the model.
 template <class Make>
 void expect_formula(OnEveryDevice& test, const char* name, Make&& make, const Formula& formula, const Rate& rate,
                     double decay) {
   static_cast<void>(test);
   std::mt19937_64 random(testing::seed());
   std::uniform_real_distribution<float> draw(-1, 1);
-  for (const bool late : {false, true})  // the bias has no gradient in some steps, which are then none of its own
+  for (const bool late : {false, true})  // in some steps the bias has no gradient; these do not count for it
     for (const bool packed : {false, true})
       for (const bool groups : {false, true}) {
         int made = 0;
@@ -188,12 +188,12 @@ void expect_formula(OnEveryDevice& test, const char* name, Make&& make, const Fo
         EXPECT_EQ(optimiser.steps(), 10u);
         EXPECT_EQ(model.kept.template to_vector<float>(), std::vector<float>(2, 1));
         EXPECT_EQ(model.frozen.template to_vector<float>(), std::vector<float>(3, 1));
-        // In place, unless packing moved it; what lies alone stays where it is.
+        // In place, unless packing moved it; a parameter that is alone in its group stays in place.
         EXPECT_EQ(shared.weight.to_vector<float>() == weight, !packed || groups);
       }
 }
 
-TEST_P(OnEveryDevice, OptimisersFollowTheirFormulae) {
+TEST_P(OnEveryDevice, OptimisersFollowTheirFormulas) {
   const auto sgd = [](double momentum, double dampening, bool nesterov) {
     return [=](State& s, double g, int step, double lr, double decay) {
       g += decay * s.w;
@@ -240,11 +240,11 @@ TEST_P(OnEveryDevice, OptimisersFollowTheirFormulae) {
       adam(true), rate, 0.1);
 }
 
-TEST_P(OnEveryDevice, SkippedStepsAreNotCountedForALateParameter) {
+TEST_P(OnEveryDevice, SkippedStepsDoNotCountForALateParameter) {
   Model model = model_of(Doubles(10, 0));
   Adam optimiser(model, {.lr = 1});
   std::uint64_t skipped = 0;
-  for (int step = 1; step <= 8; ++step) {  // with a gradient of 1 each step that counts is by the rate
+  for (int step = 1; step <= 8; ++step) {  // with a gradient of 1, each counted step moves it by the rate
     Model gradient;
     gradient.weight = Array::ones({2, 3});
     if (step >= 4 && step != 6) gradient.bias = Array::ones({4});
@@ -277,7 +277,7 @@ TEST_P(OnEveryDevice, CrossEntropyHasSecondDerivatives) {
   for (std::size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-4 * (1 + std::fabs(want[i]))) << i;
 }
 
-TEST_P(OnEveryDevice, WhatAnOptimiserKeepsIsWalked) {
+TEST_P(OnEveryDevice, OptimiserStateIsVisited) {
   Model model = model_of(Doubles(10, 1));
   Adam optimiser(model);
   Model gradient;
@@ -287,7 +287,7 @@ TEST_P(OnEveryDevice, WhatAnOptimiserKeepsIsWalked) {
   for_each_array(optimiser, [&](const Array&, const Path& at) { paths.push_back(at.text()); });
   EXPECT_EQ(paths, (std::vector<std::string>{"step", "m.weight", "v.weight", "idle"}));
   EXPECT_EQ(model.bias.to_vector<float>(), std::vector<float>(4, 1));
-  // Another optimiser with the same arrays goes on as the first would.
+  // Another optimiser with the same arrays continues as the first would.
   Model one = clone(model), two = clone(model);
   Adam other = map_arrays(optimiser, [](const Array& a) { return a.copy(); });
   optimiser.step(one, gradient), other.step(two, gradient);
@@ -340,7 +340,7 @@ TEST_P(OnEveryDevice, GradientsAreClipped) {
   expect_throw<ArgumentError>([&] { clip_gradient_norm(none, -1); }, {"[clip_gradient_norm]"});
 }
 
-TEST(Schedules, WarmUpAndDecay) {
+TEST(Schedules, SchedulesWarmUpAndDecay) {
   const Rate constant = constant_rate(2, {.warmup = 4}), line = linear_rate(2, {.steps = 10, .warmup = 2, .final = 1}),
              cosine = cosine_rate(2, {.steps = 10, .warmup = 2});
   EXPECT_EQ(constant.at(0), 0.5);

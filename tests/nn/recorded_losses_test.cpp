@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Losses that draw, count or choose on the host: a trainer that records its steps gives the bits of one that does not,
-// or does not record them and says why. On every device.
+// Losses that draw random numbers, count or branch on the host: a recording trainer gives the same bits as an eager
+// one, or does not record and reports why. On every device.
 #include "tests/nn/small_network.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_device.h"
@@ -16,7 +16,7 @@ TESSERA_ON_EVERY_DEVICE();
 auto small() { return setup(sequential(dense<6, 3>), {.seed = 3}); }
 using Model = decltype(small());
 
-/// What a program keeps beside its model.
+/// A program's variables outside of its model.
 struct Host {
   Generator generator{5}, other{9};
   std::mt19937_64 random{3};
@@ -26,17 +26,17 @@ struct Host {
   std::vector<Array> arrays = {random_normal({8, 3}, 1).eval(), random_normal({8, 3}, 2).eval(),
                                random_normal({8, 3}, 3).eval()};
 };
-/// Multiplies the mean of the model's outputs y (8, 3), in a loss with cross entropy.
+/// A factor for the mean of the model's outputs y (8, 3), in a loss with cross entropy.
 using Term = std::function<Array(Host&, const Array& y, const Array& x)>;
 struct Case {
   const char* name;
   Term term;
-  std::function<void(Host&)> between = {};  ///< steps
+  std::function<void(Host&)> between = {};  ///< called between steps
 };
 
 const Shape noise = {8, 3};
 
-/// Those that a replay repeats as an eager step would.
+/// Replays give the same results as eager steps.
 const std::vector<Case> replayed = {
     {"normal numbers", [](Host& h, const Array& y, const Array&) { return y * h.generator.normal(noise); }},
     {"uniform numbers", [](Host& h, const Array& y, const Array&) { return y * h.generator.uniform({3}, -1, 2); }},
@@ -72,7 +72,7 @@ const std::vector<Case> replayed = {
      [](Host& h) { h.number.fill(h.beta += 0.1); }},
 };
 
-/// Those that it would not.
+/// Replays would give other results.
 const std::vector<Case> refused = {
     {"a seed drawn on the host",
      [](Host& h, const Array& y, const Array&) { return y * random_normal(noise, h.random()); }},
@@ -173,7 +173,7 @@ TEST_P(OnEveryDevice, ReplaysDrawAndCountAsEagerStepsDo) {
   EXPECT_GT(got.replays, 4u);
 }
 
-TEST_P(OnEveryDevice, StepsThatUseChangingValuesOfTheHostAreNotRecorded) {
+TEST_P(OnEveryDevice, DoesNotRecordStepsThatUseChangingHostValues) {
   if (other_width(GetParam())) GTEST_SKIP() << "records as interp:0 does";
   for (const Case& c : refused) {
     const Outcome got = train(c, true, 9);
@@ -183,7 +183,7 @@ TEST_P(OnEveryDevice, StepsThatUseChangingValuesOfTheHostAreNotRecorded) {
   }
 }
 
-TEST_P(OnEveryDevice, AValueThatChangesLaterIsFoundWithin64Steps) {
+TEST_P(OnEveryDevice, DetectsALaterChangeOfAHostValueWithin64Steps) {
   if (other_width(GetParam())) GTEST_SKIP() << "records as interp:0 does";
   const Case c = {"a phase", [](Host& h, const Array& y, const Array&) { return y * (h.calls > 20 ? 2.0 : 1.0); },
                   [](Host& h) { ++h.calls; }};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models in files: on any device, with a manifest, from PyTorch. (killed_saver_test.cpp: a program that is killed while
-// it writes one.)
+// Models in files: from any device to any other, with a manifest, from PyTorch. (killed_saver_test.cpp: programs killed
+// while saving.)
 #include "tessera/nn/saved_model.h"
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ void write_file(const std::filesystem::path& path, const std::string& text) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
 }
 
-TEST_P(OnEveryDevice, WhatIsSavedOnOneDeviceLoadsOnAny) {
+TEST_P(OnEveryDevice, LoadsOnAnyDevice) {
   const test::Folder folder;
   const auto model = network();
   save_model(model, folder / "a.safetensors", {{"task", "test"}});
@@ -53,7 +53,7 @@ TEST_P(OnEveryDevice, WhatIsSavedOnOneDeviceLoadsOnAny) {
   }
 }
 
-TEST_P(OnEveryDevice, CheckpointsOf16BitsAreConvertedOnRequest) {
+TEST_P(OnEveryDevice, Converts16BitCheckpointsOnRequest) {
   const test::Folder folder;
   const auto wide = setup(sequential(dense<6, 8>, relu, dense<8, 3>), {.seed = 1});
   for (const DType narrow : {DType::f16, DType::bf16}) {
@@ -72,12 +72,12 @@ TEST_P(OnEveryDevice, CheckpointsOf16BitsAreConvertedOnRequest) {
     std::size_t i = 0;
     for (const NamedArray& p : parameters(model))
       EXPECT_EQ(p.array.to_vector<float>(), all[i++].second.astype(DType::f32).to_vector<float>()) << p.path;
-    // Rounded the other way.
+    // In the other direction, with rounding.
     auto half = setup(sequential(dense<6, 8>, relu, dense<8, 3>), {.seed = 2, .dtype = narrow});
     save_model(wide, path);
     load_model(half, path, {.convert = true});
     EXPECT_EQ(values(half), values(model));
-    // Shapes and integers are not converted.
+    // Other shapes and integers are not converted.
     auto other = setup(sequential(dense<6, 7>, relu, dense<7, 3>), {.seed = 2});
     expect_throw<ArgumentError>([&] { load_model(other, path, {.convert = true}); }, {"0.weight is (8, 6)"});
   }
@@ -103,7 +103,7 @@ TEST(SavedModel, HasAManifest) {
   expect_throw<ArgumentError>([&] { save_model(model, path, {{"tessera.manifest", "mine"}}); }, {"tessera.manifest"});
 }
 
-TEST(SavedModel, WhatWasChangedIsRefused) {
+TEST(SavedModel, RejectsChangedFiles) {
   const test::Folder folder;
   const std::string path = folder / "a.safetensors";
   save_model(network(), path);
@@ -135,7 +135,7 @@ TEST(SavedModel, WhatWasChangedIsRefused) {
   expect_throw<FormatError>([&] { load_model(model, path); }, {"3.bios is missing from the file", "3.bias is missing"});
 }
 
-/// The batch and the result of PyTorch that stand beside a network's arrays.
+/// The input and PyTorch's result, which are stored with the network's arrays.
 void expect_as_pytorch(const std::string& path, const auto& model) {
   const SafetensorsFile file = SafetensorsFile::open(path);
   const auto got = model(file.load("test.x")).template to_vector<float>();
@@ -151,7 +151,7 @@ struct Named {
   Array operator()(const Array& x) const { return fc2(relu(norm(fc1(x)))); }
 };
 
-TEST_P(OnEveryDevice, PyTorchsFilesGiveWhatPyTorchGives) {
+TEST_P(OnEveryDevice, PyTorchFilesGiveTheResultsOfPyTorch) {
   NameMap names = names_of_pytorch();
   names.emplace_back("test.*", "");
   auto images = setup(Sequential{Conv2d{.out = 4, .kernel = 3, .padding = 1}, BatchNorm{}, Relu{}, MaxPool2d{},
@@ -164,11 +164,11 @@ TEST_P(OnEveryDevice, PyTorchsFilesGiveWhatPyTorchGives) {
   const std::string other = TESSERA_TEST_DATA "/pytorch_named.safetensors";
   load_model(named, other, {.names = names});
   expect_as_pytorch(other, named);
-  // Into a model whose parts are called something else.
+  // Into a model with other names.
   auto renamed = setup(sequential(dense<6, 8>, LayerNorm{}, relu, dense<8, 3>), {.seed = 1, .input = {6}});
   load_model(renamed, other, {.names = {{"fc1.*", "0.*"}, {"norm.*", "1.*"}, {"fc2.*", "3.*"}, {"test.*", ""}}});
   expect_as_pytorch(other, renamed);
-  // What does not fit is listed, and nothing is loaded.
+  // Everything that does not fit is listed, and nothing is loaded.
   const auto before = values(renamed);
   expect_throw<ArgumentError>(
       [&] {

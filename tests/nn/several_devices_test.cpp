@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One training over several devices of a process: batches split, models placed; over all pairs of what there is.
+// Training on several devices of a process: split batches and placed models, for pairs of available devices.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -37,7 +37,7 @@ double worst(const Values& a, const Values& b) {
   return out;
 }
 
-/// All devices but the interpreter's other widths, in turn with the one behind it.
+/// Each device except the interpreter's other widths, paired with the next one.
 std::vector<std::vector<Device>> sets() {
   std::vector<Device> all;
   for (const Device d : testing::all_devices())
@@ -80,7 +80,7 @@ Trained train(TrainerOptions options, std::vector<std::int64_t> sizes) {
   return out;
 }
 
-TEST_P(SeveralDevices, PartsOfABatchAreAsTheWhole) {
+TEST_P(SeveralDevices, SplitBatchesMatchTheWholeBatch) {
   const std::vector<std::int64_t> sizes = {16, 16, 7, 16, 1, 2, 33};
   const auto expect_as_whole = [&](TrainerOptions options, double bound) {
     const Trained whole = train(options, sizes);
@@ -97,7 +97,7 @@ TEST_P(SeveralDevices, PartsOfABatchAreAsTheWhole) {
   expect_as_whole({.precision = {.dtype = DType::f16}}, 0.05);
 }
 
-TEST_P(SeveralDevices, OneSumAndOneCopyOfTheParametersAStep) {
+TEST_P(SeveralDevices, StepCopiesParametersOnceAndReducesGradientsOnce) {
   const Network model = network();
   Trainer<Network> trainer(model, Sgd(model, {.lr = 0.1}), loss_of, {.devices = GetParam()});
   const Batch batch = data(12);
@@ -115,7 +115,7 @@ TEST_P(SeveralDevices, OneSumAndOneCopyOfTheParametersAStep) {
   for (std::size_t k = 0; k < GetParam().size(); ++k) {
     const Device d = GetParam()[k];
     EXPECT_GT(kernels[d], 0u) << to_string(d) << " did nothing";
-    // To each its samples, the parameters as they are now, and some numbers of the step; to the first the gradients.
+    // Each device receives its samples, the parameters and a few numbers; the first one receives the gradients.
     if (k > 0) EXPECT_GE(bytes[d], parameters) << to_string(d);
     if (k > 0) EXPECT_LT(bytes[d], 2 * parameters + 12 * 7 * 4 + 256) << to_string(d);
   }
@@ -123,7 +123,7 @@ TEST_P(SeveralDevices, OneSumAndOneCopyOfTheParametersAStep) {
   EXPECT_LT(bytes[GetParam()[0]], (GetParam().size() + 1) * parameters + 256);
 }
 
-TEST_P(SeveralDevices, FitTakesDevices) {
+TEST_P(SeveralDevices, FitUsesSeveralDevices) {
   const auto [x, y] = data(64);
   const auto options = [&](std::vector<Device> devices) {
     FitOptions<Network, Batch> o;
@@ -137,7 +137,7 @@ TEST_P(SeveralDevices, FitTakesDevices) {
   EXPECT_EQ(result.steps, other.steps);
 }
 
-TEST_P(SeveralDevices, WhatIsNotFiniteInOnePartStopsAll) {
+TEST_P(SeveralDevices, NonFinitePartStopsAllDevices) {
   const Network model = network();
   Trainer<Network> trainer(model, Sgd(model, {.lr = 0.1}), loss_of, {.devices = GetParam()});
   trainer.step(data(8));
@@ -153,7 +153,7 @@ TEST_P(SeveralDevices, WhatIsNotFiniteInOnePartStopsAll) {
   EXPECT_NE(values(trainer.trained()), before);
 }
 
-TEST_P(SeveralDevices, RefusesWhatCannotBeSplit) {
+TEST_P(SeveralDevices, RejectsBatchesThatCannotBeSplit) {
   const Network model = network();
   const Device first = GetParam()[0];
   expect_throw<ArgumentError>(
@@ -171,14 +171,14 @@ TEST_P(SeveralDevices, RefusesWhatCannotBeSplit) {
   trainer.step(data(4));
 }
 
-TEST_P(SeveralDevices, APlacedModelIsAsOnOneDevice) {
+TEST_P(SeveralDevices, PlacedModelMatchesOneDevice) {
   const std::vector<Device>& all = GetParam();
   const Device a = all[0], b = all[1], c = all.back();
   const bool same = a.backend == b.backend && b.backend == c.backend;  // the same kernels
   const Network model = network();
   Network placed = model;
   placed.place({a, a, b, b, c});
-  EXPECT_EQ(model.get<2>().weight.device(), a) << "who shares the arrays keeps them";
+  EXPECT_EQ(model.get<2>().weight.device(), a) << "models that share the arrays keep theirs";
   EXPECT_EQ(placed.get<0>().weight.device(), a);
   EXPECT_EQ(placed.get<2>().weight.device(), b);
   EXPECT_EQ(placed.get<4>().weight.device(), c);
@@ -190,7 +190,7 @@ TEST_P(SeveralDevices, APlacedModelIsAsOnOneDevice) {
     results = {placed(x).eval().to_vector<float>()};
     for (const auto& copy : counted.log().copies) moves += copy.to_device_count + copy.from_peers_count;
   }
-  EXPECT_EQ(moves, 1u + (c != b)) << "an activation at each border, and nothing else";
+  EXPECT_EQ(moves, 1u + (c != b)) << "one activation at each border, and nothing else";
   const auto near = [&](const Values& got, const Values& want) {
     if (same)
       EXPECT_EQ(got, want);
@@ -199,7 +199,7 @@ TEST_P(SeveralDevices, APlacedModelIsAsOnOneDevice) {
   };
   near(results, {model(x).to_vector<float>()});
 
-  // Gradients go back the same way, and trainers train each part where it is.
+  // Gradients are copied back, and trainers train each part on its device.
   const auto of = [&](const Network& m) {
     return value_and_grad([&](const Network& n) { return loss_of(n, {x, y}); })(m);
   };
@@ -222,13 +222,13 @@ TEST_P(SeveralDevices, APlacedModelIsAsOnOneDevice) {
   else
     EXPECT_LT(worst(on_several, on_one), 5e-5);
 
-  // As each layer was set up by itself.
+  // The same if each layer is set up on its device.
   Network by_scope = model;
   by_scope.get<4>() = to(model.get<4>(), c);
-  if (c != a) EXPECT_THROW(static_cast<void>(by_scope(x).eval()), DeviceError) << "nothing moves silently";
+  if (c != a) EXPECT_THROW(static_cast<void>(by_scope(x).eval()), DeviceError) << "nothing is copied implicitly";
   by_scope.place();
   near({by_scope(x).to_vector<float>()}, {model(x).to_vector<float>()});
-  // And back together.
+  // And back to one device.
   near({to(placed, a)(x).to_vector<float>()}, {model(x).to_vector<float>()});
   expect_throw<ArgumentError>([&] { placed.place({a, b}); }, {"layers = 5", "devices = 2"});
   Network tied = model;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A network with one of each peculiarity (state, random numbers, several layers), and data for it.
+// A network with state, random numbers and several layers, and data for it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace tessera::test {
 using Batch = std::tuple<Array, Array>;
 using Values = std::vector<std::vector<float>>;
 
-/// Of every array of a model, as f32.
+/// The values of every array of a model, as f32.
 template <class M>
 Values values(const M& model) {
   Values out;

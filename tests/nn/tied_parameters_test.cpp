@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parameters that stand in several places of a model: one gradient, one update, one copy in mixed precision. On every
+// Parameters that occur several times in a model: one gradient, one update, one copy in mixed precision. On every
 // device.
 #include "tessera/nn/pack.h"
 #include "tessera/nn/precision.h"
@@ -17,7 +17,7 @@ using test::OnEveryDevice;
 TESSERA_ON_EVERY_DEVICE();
 
 struct Tied {
-  Parameter in, bias, out;  ///< of which `out` is `in` once more
+  Parameter in, bias, out;  ///< `out` is the same array as `in`
   Array operator()(const Array& x) const { return matmul(tanh(matmul(x, in, {.bias = bias})), out); }
 };
 struct Single {
@@ -25,7 +25,7 @@ struct Single {
   Array operator()(const Array& x) const { return matmul(tanh(matmul(x, in, {.bias = bias})), in); }
 };
 
-TEST_P(OnEveryDevice, AParameterInTwoPlacesIsOne) {
+TEST_P(OnEveryDevice, SharedParameterIsOneParameter) {
   const Array weight = random_normal({6, 6}, 3, 0, 0.4).eval(), bias = Array::zeros({6});
   const Batch data{test::data(16)};
   const auto make = [&] {
@@ -36,23 +36,23 @@ TEST_P(OnEveryDevice, AParameterInTwoPlacesIsOne) {
   Tied tied = make();
   const Single single = setup(Single{weight.copy(), bias.copy()});
   const auto loss = [](const auto& m, const Batch& b) { return cross_entropy(m(std::get<0>(b)), std::get<1>(b)); };
-  // Its gradient is the sum, at the first place.
+  // The gradient is the sum, at the first occurrence.
   const auto by = grad([&](const Tied& m) { return loss(m, data); })(tied);
   const auto want = grad([&](const Single& m) { return loss(m, data); })(single);
   EXPECT_EQ(by.in.to_vector<float>(), want.in.to_vector<float>());
   EXPECT_TRUE(by.out.empty());
-  // Where the first place is frozen the second has it.
+  // If the first occurrence is frozen, the second one has it.
   Tied half = make();
   freeze(half, "in");
   const auto by_half = grad([&](const Tied& m) { return loss(m, data); })(half);
   EXPECT_TRUE(by_half.in.empty());
   EXPECT_FALSE(by_half.out.empty());
-  // Arrays that are no model's have a gradient each.
+  // Arrays outside of a model have separate gradients.
   const auto [first, second] =
       grad([](const Array& a, const Array& b) { return sum(a * a * b); }, wrt<0, 1>)(bias, bias);
   EXPECT_EQ(first.size() + second.size(), 12);
 
-  // Packed or not, an optimiser moves it once, and both places see it.
+  // Packed or not, an optimiser updates it once, and both occurrences see the update.
   Tied packed = make();
   pack(packed);
   EXPECT_EQ(packed.in.view().byte_offset, packed.out.view().byte_offset);
@@ -69,7 +69,7 @@ TEST_P(OnEveryDevice, AParameterInTwoPlacesIsOne) {
     EXPECT_EQ(m->in.to_vector<float>(), alone.in.to_vector<float>());
     EXPECT_EQ(m->out.to_vector<float>(), alone.in.to_vector<float>());
   }
-  // And a trainer, which packs; its checkpoint too.
+  // A trainer, which packs, and its checkpoint, too.
   const test::Folder folder;
   const std::string path = folder / "tied.safetensors";
   for (const DType dtype : {DType::f32, DType::bf16}) {
@@ -90,7 +90,7 @@ TEST_P(OnEveryDevice, AParameterInTwoPlacesIsOne) {
       EXPECT_EQ(trained.out.to_vector<float>(), trained.in.to_vector<float>());
     }
   }
-  // One memory seen in two ways would be two.
+  // Different views of the same memory are rejected.
   Tied turned{weight.copy(), bias.copy(), {}};
   turned.out = turned.in.transpose();
   turned = setup(turned);
@@ -107,7 +107,7 @@ TEST_P(OnEveryDevice, AParameterInTwoPlacesIsOne) {
   pack(turned);
 }
 
-TEST_P(OnEveryDevice, AParameterInTwoPlacesThatIsKeptInOneIsKeptInBoth) {
+TEST_P(OnEveryDevice, SharedParameterKeptInOnePlaceIsKeptInBoth) {
   const Array weight = random_normal({6, 6}, 3, 0, 0.4).eval(), bias = Array::zeros({6}).eval();
   const Batch data{test::data(16)};
   Tied tied{weight, bias, {}};

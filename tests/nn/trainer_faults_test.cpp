@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trainers when something goes wrong: memory runs out, numbers are not finite, files are cut or of another model; and
-// several trainers at once. On every device.
+// Failures of trainers: out of memory, non-finite numbers, truncated files and files of other models; and several
+// trainers at once. On every device.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -24,7 +24,7 @@ using test::OnEveryDevice;
 using test::values;
 TESSERA_ON_EVERY_DEVICE();
 
-/// All that a trainer keeps, as the bytes of its checkpoint.
+/// The state of a trainer, as the bytes of its checkpoint.
 std::string kept_by(TrainerBase& trainer, const test::Folder& folder) {
   trainer.save(folder / "kept.safetensors");
   return test::text_of(folder / "kept.safetensors");
@@ -36,7 +36,7 @@ auto wide_network() {
 }
 using Wide = decltype(wide_network());
 
-TEST_P(OnEveryDevice, OutOfMemoryInTheWalkChangesNothingAndASmallerBatchGoesOn) {
+TEST_P(OnEveryDevice, OutOfMemoryInTheBackwardPassChangesNothingAndASmallerBatchContinues) {
   const Device device = GetParam();
   const Batch small = test::data(16), large = test::data(2048);
   const Wide model = wide_network();
@@ -64,7 +64,7 @@ TEST_P(OnEveryDevice, OutOfMemoryInTheWalkChangesNothingAndASmallerBatchGoesOn) 
       t->check();
     }
     const std::string before = kept_by(trainer, folder);
-    // What a step takes, of an eager trainer of its own: up to the loss, and in all.
+    // Memory of a step of a separate eager trainer: up to the loss, and in total.
     std::uint64_t of_forward = 0, of_all = 0;
     {
       Trainer<Wide> probe = trainer_of(false);
@@ -88,7 +88,7 @@ TEST_P(OnEveryDevice, OutOfMemoryInTheWalkChangesNothingAndASmallerBatchGoesOn) 
       looked = false;
       EXPECT_TRUE(test::holds(text, "set_memory_limit"));
       in_walk += forward;
-      EXPECT_LE(memory_stats(device).live_bytes, live + live / 50) << "what the step had taken is given back";
+      EXPECT_LE(memory_stats(device).live_bytes, live + live / 50) << "the memory of the step is freed";
       EXPECT_EQ(trainer.steps(), 4u);
       ASSERT_EQ(kept_by(trainer, folder), before) << part;
     }
@@ -100,7 +100,7 @@ TEST_P(OnEveryDevice, OutOfMemoryInTheWalkChangesNothingAndASmallerBatchGoesOn) 
     }
     EXPECT_EQ(kept_by(trainer, folder), kept_by(other, folder));
     if (!recorded) continue;
-    // Where it did not suffice for a recording, it is tried again.
+    // Recording is tried again after it ran out of memory.
     test::expect_contains(trainer.not_recorded(), {"set_memory_limit"});
     for (int i = 0; i < 16; ++i) trainer.step(small), other.step(small);
     const std::uint64_t replays = trainer.replays();
@@ -111,12 +111,12 @@ TEST_P(OnEveryDevice, OutOfMemoryInTheWalkChangesNothingAndASmallerBatchGoesOn) 
   }
 }
 
-/// Gives NaN for rows of negative numbers, and for 0 the gradient that is not finite.
+/// NaN for negative numbers, and a non-finite gradient for 0.
 struct Root {
   Array operator()(const Array& x) const { return sqrt(x); }
 };
 
-TEST_P(OnEveryDevice, ANaNInTheMiddleNamesStepAndLayerAndChangesNothing) {
+TEST_P(OnEveryDevice, NonFiniteStepIsReportedWithLayerAndChangesNothing) {
   struct Net {
     Dense first;
     BatchNorm norm;
@@ -148,7 +148,7 @@ TEST_P(OnEveryDevice, ANaNInTheMiddleNamesStepAndLayerAndChangesNothing) {
     for (const Fault& fault : all) {
       SCOPED_TRACE(fault.in);
       trainer.step({Array::full({8, 6}, fault.in), y});
-      for (int i = 0; i < 2; ++i) trainer.step({good, y});  // before anybody looks
+      for (int i = 0; i < 2; ++i) trainer.step({good, y});  // before check() is called
       std::string text;
       try {
         trainer.check();
@@ -166,7 +166,7 @@ TEST_P(OnEveryDevice, ANaNInTheMiddleNamesStepAndLayerAndChangesNothing) {
   }
 }
 
-TEST_P(OnEveryDevice, InvalidTargetsAndEmptyBatchesAreNamed) {
+TEST_P(OnEveryDevice, ReportsInvalidTargetsAndEmptyBatches) {
   const auto model = setup(sequential(dense<6, 3>), {.seed = 2});
   using Net = std::remove_const_t<decltype(model)>;
   const auto [x, y] = test::data(4);
@@ -185,7 +185,7 @@ TEST_P(OnEveryDevice, InvalidTargetsAndEmptyBatchesAreNamed) {
     trainer.step({x, y}), trainer.step(fault.batch);
     test::expect_throw<NotFinite>([&] { trainer.check(); }, fault.parts);
   }
-  // Of more dimensions.
+  // With more dimensions.
   const auto images = setup(Sequential{Conv2d{.in = 1, .out = 3, .kernel = 1}}, {.seed = 2});
   using Images = std::remove_const_t<decltype(images)>;
   Trainer<Images> trainer(images, Adam(images), [](const Images& m, const Batch& b) {
@@ -195,7 +195,7 @@ TEST_P(OnEveryDevice, InvalidTargetsAndEmptyBatchesAreNamed) {
   test::expect_throw<NotFinite>([&] { trainer.check(); }, {"target 9 of element (0, 1, 1)"});
 }
 
-TEST_P(OnEveryDevice, TwoThreadsTrainTwoModelsToTheBitsOfOneAlone) {
+TEST_P(OnEveryDevice, TwoThreadsTrainTwoModelsIndependently) {
   const auto train = [device = GetParam()](std::uint64_t seed) {
     const DeviceScope scope(device);
     const auto model = setup(sequential(dense<6, 12>, BatchNorm{}, relu, Dropout{.p = 0.2}, dense<12, 3>),
@@ -218,7 +218,7 @@ TEST_P(OnEveryDevice, TwoThreadsTrainTwoModelsToTheBitsOfOneAlone) {
   EXPECT_EQ(together[1], two);
 }
 
-TEST(TrainerFiles, CutAtEveryLengthChangesNothing) {
+TEST(TrainerFiles, FileTruncatedAnywhereChangesNothing) {
   const DeviceScope cpu({Backend::cpu, 0});
   const test::Folder folder;
   const test::Network model = test::network();
@@ -239,7 +239,7 @@ TEST(TrainerFiles, CutAtEveryLengthChangesNothing) {
   EXPECT_EQ(kept_by(trainer, folder), whole);
 }
 
-TEST(TrainerFiles, OfEarlierVersionsLoad) {
+TEST(TrainerFiles, LoadsFilesOfEarlierVersions) {
   const DeviceScope cpu({Backend::cpu, 0});
   const test::Folder folder;
   const test::Network model = test::network();
@@ -259,7 +259,7 @@ TEST(TrainerFiles, OfEarlierVersionsLoad) {
   EXPECT_EQ(kept_by(loaded, folder), now);
 }
 
-TEST(TrainerFiles, OfOtherModelsAndSettingsListEverythingThatDiffers) {
+TEST(TrainerFiles, ListsAllDifferencesOfOtherModelsAndSettings) {
   const DeviceScope cpu({Backend::cpu, 0});
   const test::Folder folder;
   const std::string path = folder / "checkpoint.safetensors";
@@ -279,7 +279,7 @@ TEST(TrainerFiles, OfOtherModelsAndSettingsListEverythingThatDiffers) {
              "optimiser.v[\"4.bias\"]", "summed.0", "seed is 0 in the file and 9 here",
              "accumulate is 2 in the file and 1 here"});
   EXPECT_EQ(kept_by(wrong, folder), before);
-  // A model's arrays alone, with their shapes; and what fits of them, with a report.
+  // The arrays of a model alone are listed with their shapes; with `.partial`, those that fit are loaded and reported.
   Other loaded = clone(other);
   test::expect_throw<ArgumentError>([&] { load_model(loaded, path); },
                                     {"missing: 2.weight, 2.bias", "unexpected: ", "model.4.weight"});

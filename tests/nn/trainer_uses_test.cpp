@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trainers and fit beyond the usual: many shapes and dtypes, data that are mapped, early stopping that is resumed,
-// tables; and that devices learn alike. On every device.
+// Less common uses of trainers and fit: many shapes and dtypes, mapped data, resumed early stopping, CSV files; and
+// equal results on all devices.
 #include <chrono>
 #include <cmath>
 #include <filesystem>
@@ -21,7 +21,7 @@ using test::OnEveryDevice;
 using test::values;
 TESSERA_ON_EVERY_DEVICE();
 
-TEST_P(OnEveryDevice, OfMoreShapesThanAreKeptTheOldestIsDroppedAndMemoryGoesBack) {
+TEST_P(OnEveryDevice, EvictsTheLeastRecentlyUsedShapeAndFreesItsMemory) {
   const test::Network model = test::network();
   const auto run = [&](bool recorded, const auto& look) {
     Trainer<test::Network> trainer(model, Adam(model, {.lr = 1e-2}), test::loss_of,
@@ -36,9 +36,9 @@ TEST_P(OnEveryDevice, OfMoreShapesThanAreKeptTheOldestIsDroppedAndMemoryGoesBack
     steps({1200, 1300, 1400, 1500});  // run, recorded twice, replayed
     EXPECT_EQ(trainer.not_recorded().empty(), recorded);
     steps({1300});        // compared, replayed twice, compared; now 1200 is the oldest
-    steps({16, 17, 18});  // in place of 1200, 1400 and 1500
-    steps({1300});        // which is still there
-    steps({1200});        // in place of 16, and new
+    steps({16, 17, 18});  // replace 1200, 1400 and 1500
+    steps({1300});        // still cached
+    steps({1200});        // replaces 16; new again
     steps({20, 21, 22, 23});
     if (recorded)
       test::expect_contains(trainer.not_recorded(),
@@ -49,12 +49,12 @@ TEST_P(OnEveryDevice, OfMoreShapesThanAreKeptTheOldestIsDroppedAndMemoryGoesBack
   const auto got =
       run(true, [&](std::uint64_t n, std::uint64_t bytes) { replays.push_back(n), live.push_back(bytes); });
   EXPECT_EQ(replays, (std::vector<std::uint64_t>{4, 2, 3, 4, 1, 4}));
-  EXPECT_LT(live[2], live[0]) << "three large ones have gone";
-  EXPECT_LT(live[5], live[0] / 2) << "all large ones have gone";
+  EXPECT_LT(live[2], live[0]) << "three large ones were evicted";
+  EXPECT_LT(live[5], live[0] / 2) << "all large ones were evicted";
   EXPECT_EQ(got, run(false, [](std::uint64_t n, std::uint64_t) { EXPECT_EQ(n, 0u); }));
 }
 
-TEST_P(OnEveryDevice, ManyShapesInTurnAreReplayed) {
+TEST_P(OnEveryDevice, ReplaysAlternatingShapes) {
   const test::Network model = test::network();
   const auto run = [&](bool recorded) {
     Trainer<test::Network> trainer(model, Adam(model, {.lr = 1e-2}), test::loss_of, {.recorded = recorded});
@@ -67,7 +67,7 @@ TEST_P(OnEveryDevice, ManyShapesInTurnAreReplayed) {
   EXPECT_EQ(run(true), run(false));
 }
 
-TEST_P(OnEveryDevice, BatchesOfSeveralDtypesHaveALossOfTheirOwn) {
+TEST_P(OnEveryDevice, BatchesOfEachDtypeHaveALossOfThatDtype) {
   if (!device_info(GetParam()).can.f64) GTEST_SKIP() << "the device has no f64";
   const auto model = setup(sequential(dense<6, 1>), {.seed = 3});
   using M = std::remove_const_t<decltype(model)>;
@@ -91,7 +91,7 @@ TEST_P(OnEveryDevice, BatchesOfSeveralDtypesHaveALossOfTheirOwn) {
   EXPECT_EQ(run(true), run(false));
 }
 
-TEST_P(OnEveryDevice, AMeanLossIsOfTheStepsThatWereFinite) {
+TEST_P(OnEveryDevice, MeanLossIncludesOnlyFiniteSteps) {
   const test::Network model = test::network();
   Trainer<test::Network> trainer(model, Sgd(model, {.lr = 0}), test::loss_of);
   const auto [x, y] = test::data(8);
@@ -107,7 +107,7 @@ TEST_P(OnEveryDevice, AMeanLossIsOfTheStepsThatWereFinite) {
   EXPECT_NEAR(trainer.mean_loss(), next, 1e-5);
 }
 
-TEST_P(OnEveryDevice, AnUpdateThatFailsIsNotCounted) {
+TEST_P(OnEveryDevice, FailedUpdateIsNotCounted) {
   struct Two {
     Parameter a, b;
   };
@@ -124,12 +124,12 @@ TEST_P(OnEveryDevice, AnUpdateThatFailsIsNotCounted) {
   EXPECT_THROW(precision.step(optimiser, model, bad), ShapeError);
   EXPECT_EQ(optimiser.steps(), 1u);
   const auto before = values(model);
-  precision.step(optimiser, model, by.second);  // which is still known to be infinite
+  precision.step(optimiser, model, by.second);  // still recorded as infinite
   EXPECT_EQ(precision.skipped(), 1u);
   EXPECT_EQ(values(model), before);
 }
 
-TEST_P(OnEveryDevice, MappedBatchesComeAgainByTheirPosition) {
+TEST_P(OnEveryDevice, MappedBatchesAreReproducibleByPosition) {
   const auto [x, y] = test::data(20);
   const auto all = [&, x = x, y = y] {
     return map_batches(batches(x, y, {.size = 8, .shuffle = true, .seed = 3}), [](const Batch& b, DataPosition at) {
@@ -171,14 +171,14 @@ std::vector<std::string> lines_of(const std::string& path) {
   for (std::string line; std::getline(in, line);) out.push_back(line);
   return out;
 }
-/// Without the seconds.
+/// The lines without the seconds.
 std::vector<std::string> told(const std::string& path) {
   std::vector<std::string> out = lines_of(path);
   for (std::string& line : out) line.erase(line.rfind(','));
   return out;
 }
 
-TEST_P(OnEveryDevice, ATableHasARowForEachFewStepsAndGoesOn) {
+TEST_P(OnEveryDevice, CsvHasARowEveryFewStepsAndIsContinuedOnResume) {
   const auto [x, y] = test::data(40);
   const test::Network model = test::network();
   const test::Folder folder;
@@ -188,7 +188,7 @@ TEST_P(OnEveryDevice, ATableHasARowForEachFewStepsAndGoesOn) {
       if (step == steps) std::filesystem::copy_file(checkpoint, folder / ("before step " + std::to_string(step)));
       return true;
     };
-    const auto pause = [](std::uint64_t step) {  // so long that the loss is asked for between two rows
+    const auto pause = [](std::uint64_t step) {  // long enough for a progress report between two rows
       if (step == 8) std::this_thread::sleep_for(std::chrono::milliseconds(510));
       return true;
     };
@@ -212,13 +212,12 @@ TEST_P(OnEveryDevice, ATableHasARowForEachFewStepsAndGoesOn) {
   };
   const auto whole = run("whole", 12, false);
   const auto rows = told(folder / "whole.csv");
-  ASSERT_EQ(rows.size(), 9u);  // steps 2, 4, 5 (an epoch's end), 6, 8, 10 and 12
+  ASSERT_EQ(rows.size(), 9u);  // steps 2, 4, 5 (end of an epoch), 6, 8, 10 and 12
   EXPECT_EQ(rows[0], "step,epoch,loss,rate,validation_loss");
   std::vector<std::string> steps;
   for (const std::string& row : rows) steps.push_back(row.substr(0, row.find(',')) + (row.ends_with(',') ? "" : "+"));
   EXPECT_EQ(steps, (std::vector<std::string>{"step+", "2", "4+", "5+", "6", "8+", "10", "10+", "12+"}));
-  // Cut behind a checkpoint, of step 6 or of step 3, which is between two rows: what was written after it is written
-  // again.
+  // Stopped after the checkpoint of step 6, or of step 3, which is between two rows: later rows are written again.
   for (const char* const cut : {"7", "4"}) {
     std::filesystem::remove(folder / "part.csv");
     run("part", static_cast<std::uint64_t>(*cut - '0'), false);
@@ -230,11 +229,11 @@ TEST_P(OnEveryDevice, ATableHasARowForEachFewStepsAndGoesOn) {
   }
 }
 
-TEST_P(OnEveryDevice, EarlyStoppingGoesOnWhereItWasAfterAResume) {
+TEST_P(OnEveryDevice, ResumedEarlyStoppingContinues) {
   const auto [x, y] = test::data(16);
   const test::Network model = test::network();
   const test::Folder folder;
-  // The third validation is the best, and three that are worse end it.
+  // The third validation is the best, and three worse ones end the training.
   const std::vector<double> losses = {1, 0.5, 0.25, 0.3, 0.26, 0.4, 0.1};
   std::size_t validations = 0;
   const auto run = [&, x = x, y = y](const std::string& name, std::uint64_t epochs, bool resume) {
@@ -265,14 +264,14 @@ TEST_P(OnEveryDevice, EarlyStoppingGoesOnWhereItWasAfterAResume) {
     EXPECT_EQ(resumed.result.epochs, 6u);
     EXPECT_EQ(resumed.result.figures, whole.result.figures);
     EXPECT_EQ(values(resumed.model), values(whole.model)) << "the best";
-    // It has ended: nothing more is trained.
+    // The run has ended: no more steps are made.
     const auto over = run(name, 20, true);
     EXPECT_EQ(over.result.end, FitResult::End::early);
     EXPECT_EQ(over.result.steps, resumed.result.steps);
     EXPECT_EQ(values(over.model), values(whole.model));
   }
-  // Ended behind an epoch's last step, with a checkpoint and a validation there: neither is that validation made twice,
-  // nor the epoch's left out.
+  // Stopped after an epoch's last step, when checkpoint and validation are done: the validation is neither repeated nor
+  // omitted.
   for (const std::uint64_t every : {1u, 2u, 0u}) {
     SCOPED_TRACE(every);
     std::uint64_t most = 0;
@@ -308,13 +307,13 @@ TEST_P(OnEveryDevice, EarlyStoppingGoesOnWhereItWasAfterAResume) {
     EXPECT_LT(most, 41u);
     EXPECT_EQ(validations, made);
   }
-  // Its checkpoint is one of a trainer, and of a model, all the same.
+  // Its checkpoint can be loaded by a trainer and by a model.
   Trainer<test::Network> trainer(model, Adam(model), test::loss_of);
   trainer.load(folder / "whole");
   EXPECT_EQ(trainer.steps(), 12u);
 }
 
-TEST_P(OnEveryDevice, LearnsAsTheCpuDoesAndToTheSameBitsAgain) {
+TEST_P(OnEveryDevice, LearnsAsTheCpuAndReproducesTheSameBits) {
   const auto model = setup(sequential(dense<6, 24>, BatchNorm{}, relu, dense<24, 3>), {.seed = 3, .input = {6}});
   using M = std::remove_const_t<decltype(model)>;
   const auto train = [&](Device device) {

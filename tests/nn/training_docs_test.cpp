@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// docs/training.md, kept true: every C++ block of it stands in this file, is compiled and run here, and what it shows
-// as printed is compared with what is printed.
+// Checks docs/training.md: every C++ block of it is in this file, is compiled and run here, and its printed output is
+// compared.
 #include <gtest/gtest.h>
 #include <tessera/tessera.h>
 
@@ -22,12 +22,12 @@ const test::DocsPage& page() {
 
 TEST(TrainingDocs, EveryBlockIsCompiledHere) { page().expect_blocks_in("tests/nn/training_docs_test.cpp", 16); }
 
-TEST(TrainingDocs, EveryExampleOfAHeaderIsCompiledHere) {
+TEST(TrainingDocs, EveryHeaderExampleIsCompiledHere) {
   for (const char* header : {"nn/compile.h", "nn/fit.h", "nn/precision.h", "nn/trainer.h", "grad/custom.h"})
     test::expect_examples_of_header(std::string("tessera/") + header, "tests/nn/training_docs_test.cpp");
 }
 
-// What follows stands on the page as it stands here.
+// The following is equal to the page.
 // clang-format off
 
 namespace first_program {
@@ -61,7 +61,7 @@ TEST(TrainingDocs, FirstProgramPrintsItsOutput) {
   page().expect("```text\n" + testing::internal::GetCapturedStdout() + "```");
 }
 
-TEST(TrainingDocs, AGradient) {
+TEST(TrainingDocs, ComputesAGradient) {
   const DeviceScope scope(Device{});
 auto f = [](const Array& x) { return sum(x * x * x); };
 Array x = Array::from({1.f, 2.f, 3.f});
@@ -90,7 +90,7 @@ Array predict(const Network& n, const Array& x) {
   return matmul(tanh(matmul(x, n.w1) + n.b1), n.w2) + n.b2;
 }
 
-TEST(TrainingDocs, ANetworkByHand) {
+TEST(TrainingDocs, TrainsANetworkWithoutLayers) {
   const DeviceScope scope(Device{});
 Network net{random_normal({1, 16}, 1), Array::zeros({16}), random_normal({16, 1}, 2, 0, 0.25), Array::zeros({1})};
 Array xs = Array::arange(64, -3, 6.0 / 63).reshape({64, 1});
@@ -112,7 +112,7 @@ for (int step = 0; step < 500; ++step) {
   EXPECT_LT(loss, 0.02f);
 }
 
-TEST(TrainingDocs, AModelLearnsAndIsKept) {
+TEST(TrainingDocs, TrainsAndSavesAModel) {
   const DeviceScope scope(Device{});
   const test::Folder folder;
 auto model = setup(sequential(dense<2, 32>, relu, dense<32, 2>), {.seed = 1});
@@ -128,7 +128,7 @@ auto deep = setup(sequential(dense<2, 64>, tanh, hidden, dense<32, 2>), {.seed =
 
   EXPECT_EQ(parameters(deep)[4].path, "2.2.weight");
   EXPECT_EQ(deep(Array::ones({5, 2})).shape(), (Shape{5, 2}));
-  // Functions that C or the kernel language has too.
+  // Functions that the C library or the kernel language has, too.
   const auto functions = sequential(dense<2, 2>, tanh, exp, sin, abs, tessera::tanh, sqrt, relu);
   static_assert(std::is_same_v<decltype(functions), const Sequential<Dense, Elementwise, Elementwise, Elementwise, Elementwise,
                                                                      Elementwise, Elementwise, Elementwise>>);
@@ -246,7 +246,7 @@ for (const auto& batch : batches(points, inside, {.size = 64})) noisy.step(batch
   EXPECT_EQ(noisy.not_recorded(), "");
 }
 
-TEST(TrainingDocs, MixedPrecision) {
+TEST(TrainingDocs, TrainsInMixedPrecision) {
   const DeviceScope scope(Device{});
   const Array points = random_uniform({512, 2}, 7, -1, 1);
   const Array inside = (sum(points * points, {1}) < 0.5).astype(DType::i32);
@@ -284,7 +284,7 @@ struct Gated {
   Array operator()(const Array& x) const { return scale * value(x) * sigmoid(gate(x)); }
 };
 
-TEST(TrainingDocs, LayersOfYourOwn) {
+TEST(TrainingDocs, DefinesLayers) {
   const DeviceScope scope(Device{});
 auto gated = setup(Sequential{Gated{}, Dense{.inputs = 32, .outputs = 2}}, {.seed = 1});
 std::string first = parameters(gated)[0].path;  // "0.value.weight"
@@ -295,7 +295,7 @@ std::string first = parameters(gated)[0].path;  // "0.value.weight"
   EXPECT_EQ(by.get<0>().scale.shape(), (Shape{32}));
 }
 
-TEST(TrainingDocs, WhatIsAnError) {
+TEST(TrainingDocs, ShowsErrors) {
   const DeviceScope scope(Device{});
   const Array x = Array::from({1.f, 2.f, 3.f});
 auto running = [](Array x) {
@@ -317,7 +317,7 @@ auto collecting = [](const Array& x) {
 }
 
 // docs/arrays.md, "Print arrays".
-TEST(Texts, OfEnumerationsAndFigures) {
+TEST(Texts, PrintEnumerationsAndFigures) {
   EXPECT_EQ(to_string(FitResult::End::early), "early");
   EXPECT_EQ(to_string(Verdict::refuted), "refuted");
   EXPECT_EQ(to_string(Property::Kind::lipschitz), "lipschitz");
@@ -395,7 +395,7 @@ TEST(TrainingDocs, FitTrainerAndPrecision) {
   EXPECT_LE(optimiser.steps(), steps);  // a step whose scaled gradient is not finite is skipped
 }
 
-TEST(TrainingDocs, AKernelWithAGradient) {
+TEST(TrainingDocs, KernelWithAGradient) {
   const DeviceScope scope(Device{});
   const std::size_t n = 3;
   const Array x = Array::from({1.f, 2.f, 3.f});

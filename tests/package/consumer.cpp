@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A user's program against the installed package: calls into the library, and catches an error thrown inside it.
+// A user's program that uses the installed package: calls the library, and catches an error thrown inside it.
 #include <tessera/tessera.h>
 #include <iostream>
 

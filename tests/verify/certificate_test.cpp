@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Certificates: they hold for the model that they are of, and for nothing else; what was changed is named.
+// Certificates are valid for their model only, and changes are named.
 #include "tessera/nn/verify/certificate.h"
 
 #include <fstream>
@@ -28,7 +28,7 @@ void write(const std::string& path, const std::string& text) { std::ofstream(pat
 auto network(std::mt19937_64& random) {
   return varied(setup(sequential(dense<2, 12>, relu, dense<12, 12>, relu, dense<12, 3>), {.seed = 1}), random);
 }
-/// A property that takes some splitting.
+/// A property whose proof needs some splits.
 template <class Model>
 Property tight(const Model& model, const InputBox& box, std::mt19937_64& random) {
   const Array y = model(test::inputs_of(box, 500, random));
@@ -37,7 +37,7 @@ Property tight(const Model& model, const InputBox& box, std::mt19937_64& random)
 }
 std::string all_of(const CertificateCheck& check) { return to_string(check); }
 
-TEST_P(OnEveryDevice, HoldsForItsModelAndIsVoidForOthers) {
+TEST_P(OnEveryDevice, IsValidForItsModelOnly) {
   const test::Folder folder;
   const std::string file = folder / "proof.json";
   const InputBox box = InputBox::of({2}, -1, 1);
@@ -56,7 +56,7 @@ TEST_P(OnEveryDevice, HoldsForItsModelAndIsVoidForOthers) {
   EXPECT_LE(check.boxes, proof.boxes);
   EXPECT_EQ(check.boxes, static_cast<std::uint64_t>((proof.tree.size() + 1) / 2));
 
-  // One weight in its last place.
+  // One weight changed in its last bit.
   auto other = clone(model);
   auto weights = other.template get<2>().weight.template to_vector<float>();
   weights[17] = std::nextafter(weights[17], 10.0f);
@@ -64,19 +64,19 @@ TEST_P(OnEveryDevice, HoldsForItsModelAndIsVoidForOthers) {
   CertificateCheck changed = check_certificate(other, c);
   EXPECT_FALSE(changed.holds);
   EXPECT_EQ(changed.changed, std::vector<std::string>{"array 2.weight has different elements"});
-  // Another layer, fewer layers.
+  // Another layer; fewer layers.
   const auto smooth = Sequential{model.template get<0>(), Elementwise{static_cast<Array (*)(Array)>(tanh)},
                                  model.template get<2>(), model.template get<3>(), model.template get<4>()};
   EXPECT_TRUE(holds(all_of(check_certificate(smooth, c)), "layer 1 is"));
   EXPECT_TRUE(holds(all_of(check_certificate(smooth, c)), "Tanh"));
   const auto shorter = Sequential{model.template get<0>(), model.template get<1>(), model.template get<2>()};
   EXPECT_TRUE(holds(all_of(check_certificate(shorter, c)), "the model has 3 layers, expected 5"));
-  // The model has changed between the proof and the certificate, so that it is not true of it any more.
+  // The model was changed after the proof, which no longer holds.
   other.template get<4>().bias = other.template get<4>().bias + 100;
   expect_throw<ArgumentError>([&] { certificate_of(other, proof); }, {"does not hold for the current model"});
 }
 
-TEST_P(OnEveryDevice, OfRobustnessAndProbabilities) {
+TEST_P(OnEveryDevice, CertifiesRobustnessAndProbabilities) {
   const test::Folder folder;
   const std::string file = folder / "proof.json";
   const auto model = varied(setup(sequential(dense<3, 8>, relu, dense<8, 4>, Softmax{}), {.seed = 1}), random);
@@ -96,8 +96,8 @@ TEST_P(OnEveryDevice, OfRobustnessAndProbabilities) {
   expect_throw<ArgumentError>([&] { certificate_of(model, refuted); }, {"refuted", "only proven properties"});
 }
 
-// Bounds are computed on the host, with the roundings of the least exact device: wherever the model is, they are the
-// same, and what was proven there is proven here.
+// Bounds are computed on the host with the rounding of the least accurate device, so that they do not depend on the
+// model's device.
 TEST_P(OnEveryDevice, ChecksCertificatesOfOtherDevices) {
   const Device cpu{Backend::cpu, 0};
   const auto there = network(random);
@@ -125,7 +125,7 @@ TEST_P(OnEveryDevice, ChecksCertificatesOfOtherDevices) {
   }
 }
 
-TEST(Certificates, WhatIsEditedInTheFileIsNamed) {
+TEST(Certificates, NamesEditedPartsOfTheFile) {
   const DeviceScope scope(Device{});
   const test::Folder folder;
   const std::string file = folder / "proof.json";
@@ -144,7 +144,7 @@ TEST(Certificates, WhatIsEditedInTheFileIsNamed) {
     write(file, json.dump());
     return check_certificate(model, load_certificate(file));
   };
-  EXPECT_TRUE(checked([](Json&) {}).holds) << "lines and spaces do not count";
+  EXPECT_TRUE(checked([](Json&) {}).holds) << "line breaks and spaces are ignored";
   struct Edit {
     const char* part;
     std::function<void(Json&)> edit;
@@ -169,7 +169,7 @@ TEST(Certificates, WhatIsEditedInTheFileIsNamed) {
     EXPECT_FALSE(check.holds);
     EXPECT_TRUE(holds(all_of(check), "the certificate's \"" + std::string(part) + "\" was edited"));
   }
-  // With hashes that fit again, each claim is still held to what can be proven.
+  // With matching hashes, every claim is still checked against what can be proven.
   struct Forged {
     const char* said;
     std::function<void(Json&)> edit;
@@ -203,10 +203,10 @@ TEST(Certificates, WhatIsEditedInTheFileIsNamed) {
     EXPECT_FALSE(check.holds);
     EXPECT_TRUE(holds(all_of(check), said));
   }
-  // A certificate of another version, and of a device that is not here.
+  // A certificate of another version, and of a device that does not exist here.
   const CertificateCheck older = checked([](Json& j) { j["library"] = "0.0.1", j["device"] = "cuda:0"; }, true);
   EXPECT_TRUE(older.holds) << all_of(older);
-  // What is no certificate.
+  // Files that are not certificates.
   for (const std::string& text : {std::string("{}"), std::string("[1, 2]"), std::string("{\"kind\": \"x\"}"),
                                   good.substr(0, good.size() / 2), std::string("\0\0", 2)}) {
     write(file, text);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The exact range of a small network of dense layers and relu over a square: the square is cut into polygons along the
-// lines where a unit begins to be active; within each the network is linear, so its extremes are at corners. In f64,
-// and of nothing that proofs use.
+// The exact output range of a small network of dense layers and relu over a square: the square is cut into polygons
+// along the lines where a unit becomes active; within each the network is linear, so its extremes are at corners. In
+// f64, independent of the proofs' code.
 #pragma once
 
 #include <algorithm>
@@ -22,10 +22,10 @@ inline double at(const Plane& f, const Point& p) { return f[0] * p[0] + f[1] * p
 
 struct Piece {
   std::vector<Point> corners;
-  std::vector<Plane> units;  ///< what the layer gives there
+  std::vector<Plane> units;  ///< outputs of the layer there
 };
 
-/// The part of a polygon in which sign * f >= 0 (Sutherland and Hodgman 1974).
+/// The part of a polygon where sign * f >= 0 (Sutherland and Hodgman 1974).
 inline std::vector<Point> cut(const std::vector<Point>& corners, const Plane& f, double sign) {
   std::vector<Point> out;
   for (std::size_t i = 0; i < corners.size(); ++i) {
@@ -66,7 +66,7 @@ inline void through_relu(std::vector<Piece>& pieces) {
   }
 }
 
-/// Of the first output, over [low, high]^2. Layers are Dense, and everything else is taken for relu.
+/// Range of the first output over [low, high]^2. Layers are Dense; all others are treated as relu.
 template <class... Layers>
 std::pair<double, double> exact_range(const Sequential<Layers...>& model, double low, double high) {
   std::vector<Piece> pieces = {{{{low, low}, {high, low}, {high, high}, {low, high}}, {{1, 0, 0}, {0, 1, 0}}}};

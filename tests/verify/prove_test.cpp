@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Proofs of properties of models: never refuted by what is tried, equal to exact answers where these can be had, and
-// counterexamples that are; on every device. TESSERA_TEST_LONG=1: a million inputs for each network.
+// Proofs are never refuted by attacks and equal exact answers where these are known, and counterexamples are valid; on
+// every device. TESSERA_TEST_LONG=1: a million inputs for each network.
 #include "tessera/nn/verify/prove.h"
 
 #include <cmath>
@@ -25,7 +25,8 @@ TESSERA_ON_EVERY_DEVICE();
 
 bool in_full() { return std::getenv("TESSERA_TEST_LONG") != nullptr; }
 
-/// Where 1,000 projected gradient descents down `loss` of each sample's outputs end, and all that they pass.
+/// The results of 1,000 projected gradient descents on `loss` of each sample's outputs; all visited points are passed
+/// to `look`.
 template <class Model, class Loss, class Look>
 void descend(const Model& model, const InputBox& box, std::mt19937_64& random, const Loss& loss, int starts, int steps,
              const Look& look) {
@@ -42,14 +43,14 @@ void descend(const Model& model, const InputBox& box, std::mt19937_64& random, c
   }
 }
 
-/// One network and what is asked of it: it tries to break what was proven.
+/// A network and its properties: tries to refute what was proven.
 template <class Model>
 class Case {
  public:
   Case(std::string name, Model model, InputBox box, std::mt19937_64& random)
       : name_(std::move(name)), model_(std::move(model)), box_(std::move(box)), random_(random) {}
 
-  /// Bounds of the outputs a little wider than those of random inputs, and the class near one input.
+  /// Bounds of the outputs slightly wider than those of random inputs, and the class near one input.
   int prove_and_attack(std::int64_t points) {
     SCOPED_TRACE(name_);
     const auto [least, most] = range(model_(inputs_of(box_, 256, random_)));
@@ -57,7 +58,7 @@ class Case {
     for (const double wider : {0.2, 1.0, 5.0}) {
       const Property property = bounded(least - wider * (most - least) - 1e-3, most + wider * (most - least) + 1e-3);
       const Proof proof = prove(model_, property, box_, {.seconds = 8, .boxes = 3000});
-      if (proof.verdict == Verdict::refuted) {  // few inputs say little of the worst among 36 numbers
+      if (proof.verdict == Verdict::refuted) {  // a few inputs are a poor estimate of the worst case in 36 dimensions
         const auto [low, high] = range(model_(proof.counterexample->input));
         EXPECT_TRUE(low < property.low || high > property.high) << to_string(proof);
       }
@@ -136,7 +137,7 @@ int check(std::string name, Model model, const InputBox& box, std::mt19937_64& r
   return Case<Model>(std::move(name), std::move(model), box, random).prove_and_attack(points);
 }
 
-TEST_P(OnEveryDevice, WhatIsProvenIsNotRefutedByInputsAndGradients) {
+TEST_P(OnEveryDevice, ProofsAreNotRefutedByRandomInputsAndGradients) {
   const bool slow = GetParam().backend == Backend::interp;
   const std::int64_t points = in_full() && !slow ? 1'000'000 : slow ? 500 : 10'000;
   const int rounds = is_built_in(GetParam().backend) && !slow ? 3 : 1;  // 30 networks on the CPU
@@ -174,7 +175,7 @@ TEST_P(OnEveryDevice, WhatIsProvenIsNotRefutedByInputsAndGradients) {
   EXPECT_GE(proven, networks + networks / 3) << "of " << 2 * networks;
 }
 
-TEST_P(OnEveryDevice, AnswersAreThoseOfExhaustiveSplitting) {
+TEST_P(OnEveryDevice, AnswersMatchExhaustiveSplitting) {
   const int networks = GetParam().backend == Backend::interp && !in_full() ? 2 : 20;
   for (int i = 0; i < networks; ++i) {
     SCOPED_TRACE(i);
@@ -190,7 +191,7 @@ TEST_P(OnEveryDevice, AnswersAreThoseOfExhaustiveSplitting) {
     for (const Asked& asked : {Asked{bounded(least - slack, far), true}, Asked{bounded(least + slack, far), false},
                                Asked{bounded(-far, most + slack), true}, Asked{bounded(-far, most - slack), false},
                                Asked{inequality({1}, most + slack), true}, Asked{inequality({-2}, -2 * least), true}}) {
-      // (The last is exact: within rounding of the bound, it cannot be proven.)
+      // (The last one is exact: within rounding error of the bound, so that it cannot be proven.)
       const bool exact = asked.property.kind == Property::Kind::inequality && asked.property.coefficients[0] < 0;
       const Proof proof = prove(model, asked.property, box, {.seconds = 20});
       if (exact)
@@ -205,7 +206,7 @@ TEST_P(OnEveryDevice, AnswersAreThoseOfExhaustiveSplitting) {
       EXPECT_FALSE(verification::wrong_with(asked.property, model(x).to_vector<float>().data(), 1).empty());
       EXPECT_EQ(model(x).to_vector<float>(), proof.counterexample->output.to_vector<float>());
     }
-    // Intervals alone come to the same.
+    // Intervals alone give the same result.
     const Proof plain =
         prove(model, bounded(least - 0.05 * size, far), box, {.seconds = 20, .linear_bounds = false, .attack = false});
     EXPECT_EQ(plain.verdict, Verdict::proven) << to_string(plain);
@@ -222,9 +223,9 @@ auto spike(float a, float b, float steep) {
   return model;
 }
 
-TEST_P(OnEveryDevice, APlantedViolationIsFoundWithItsInput) {
+TEST_P(OnEveryDevice, FindsAPlantedViolation) {
   const InputBox box = InputBox::of({2}, -1, 1);
-  const auto model = spike(0.377f, -0.6123f, 2000);  // 1 in 8 million of the box is above a half
+  const auto model = spike(0.377f, -0.6123f, 2000);  // above a half on 1 in 8 million of the box
   EXPECT_FALSE(find_counterexample(model, bounded(-1, 0.5), inputs_of(box, 1000, random)));
   const Proof proof = prove(model, bounded(-1, 0.5), box);
   ASSERT_EQ(proof.verdict, Verdict::refuted) << to_string(proof);
@@ -233,13 +234,13 @@ TEST_P(OnEveryDevice, APlantedViolationIsFoundWithItsInput) {
   EXPECT_NEAR(x[1], -0.6123, 5e-4);
   EXPECT_GT(model(proof.counterexample->input).item<float>(), 0.5f);
   EXPECT_NE(proof.counterexample->what.find("above 0.5"), std::string::npos) << proof.counterexample->what;
-  // Beside it, it is not.
+  // Next to the spike the property holds.
   EXPECT_EQ(prove(model, bounded(-1, 0.5), InputBox::of({2}, 0.378f, 1)).verdict, Verdict::proven);
   EXPECT_EQ(prove(model, bounded(-1, 1.01), box).verdict, Verdict::proven);
 }
 
-TEST_P(OnEveryDevice, BoundsHoldTheRoundingsOfTheDevice) {
-  // Sums that cancel: what a device gives is off by far more than f64's roundings, and within the bounds.
+TEST_P(OnEveryDevice, BoundsIncludeTheDevicesRounding) {
+  // Sums with cancellation: a device's error is much larger than f64's, and within the bounds.
   const std::int64_t k = 700;
   auto model = setup(Sequential{Dense{k, 8}}, {.seed = 1});
   const auto w = numbers(8 * k, -1e4f, 1e4f), b = numbers(8, -1, 1), x = numbers(k, -1e3f, 1e3f);
@@ -266,7 +267,7 @@ TEST_P(OnEveryDevice, BoundsHoldTheRoundingsOfTheDevice) {
   EXPECT_GT(off, 1e-12) << "nothing was rounded";
 }
 
-TEST(Prove, LinesAndRangesHoldTheirCurves) {
+TEST(Prove, LinesAndRangesBoundTheirCurves) {
   using namespace verification;
   std::mt19937_64 random(testing::seed());
   std::uniform_real_distribution<double> part(-1, 1);
@@ -287,7 +288,7 @@ TEST(Prove, LinesAndRangesHoldTheirCurves) {
         ASSERT_GE(l.above_slope * at + l.above, y)
             << static_cast<int>(kind) << " at " << at << " of " << a << " to " << b;
       }
-      // Of smooth ones they are close.
+      // The lines of smooth curves are close.
       if (kind > CurveKind::leaky && b - a <= 1 && b - a > 1e-3) {
         EXPECT_LT((l.above - l.below) + (l.above_slope - l.below_slope) * (a + b) / 2, 0.6 * (b - a));
       }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// docs/verification.md, kept true: every C++ block of it stands in this file, and is compiled and run here.
+// Checks docs/verification.md: every C++ block of it is in this file, where it is compiled and run.
 #include <gtest/gtest.h>
 #include <tessera/tessera.h>
 
@@ -19,16 +19,16 @@ TEST(VerificationDocs, EveryBlockIsCompiledHere) {
   page().expect_blocks_in("tests/verify/verification_docs_test.cpp", 5);
 }
 
-/// The lines of a proof that say no time.
+/// The lines of a proof without times.
 void expect_lines(const std::string& text) {
   for (std::size_t at = text.find('\n'); at != text.npos; at = text.find('\n', at + 1))
     page().expect(text.substr(at + 1, text.find('\n', at + 1) - at - 1));
 }
 
-// What follows stands on the page as it stands here.
+// The following is equal to the page.
 // clang-format off
 
-TEST(VerificationDocs, ProvingRefutingUnknown) {
+TEST(VerificationDocs, ProvesRefutesAndReportsUnknown) {
   const DeviceScope scope(Device{});
 auto model = setup(sequential(dense<2, 4>, relu, dense<4, 2>), {.seed = 1});
 model.get<0>().weight = Array::from<float>({1, 0, -1, 0, 0, 1, 0, -1}, Shape{4, 2});
@@ -62,7 +62,7 @@ Proof all = prove(model, finite(), InputBox::around(sample, 100));
 Proof order = prove(model, inequality({-1, 1}, 0.001), box);                 // y1 - y0 is at most 0.001
 
   for (const Proof* p : {&stays, &longer, &all, &order}) EXPECT_EQ(p->verdict, Verdict::proven) << to_string(*p);
-  EXPECT_EQ(to_string(all).find("by at least"), std::string::npos);  // finite() has no distance to say
+  EXPECT_EQ(to_string(all).find("by at least"), std::string::npos);  // finite() has no margin
 
 Array data = random_uniform({1000, 2}, 3, -1, 1);
 std::optional<Counterexample> steep = find_counterexample(model, lipschitz(1.5, 0.1), data);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera verify-model` as a person runs it.
+// Runs `tessera verify-model`.
 #include <gtest/gtest.h>
 #include <tessera/tessera.h>
 
@@ -42,7 +42,7 @@ class VerifyModel : public ::testing::Test {
   const std::string model = folder / "model.safetensors", proof = folder / "proof.json";
 };
 
-TEST_F(VerifyModel, ProvesRefutesAndSaysUnknown) {
+TEST_F(VerifyModel, ProvesRefutesAndReportsUnknown) {
   const std::string file = asked(R"j({"input": {"shape": [2], "low": -1, "high": [1, 0.5]},
     "properties": ["bounded(-2.001, 2.001)", "bounded(-1, 1)", "inequality(1, 1 <= 0.001)", "bounded(-2, 2)"]})j");
   const Outcome all = verify({"--property", file});
@@ -80,7 +80,7 @@ TEST_F(VerifyModel, WritesAndChecksCertificates) {
   EXPECT_TRUE(holds(checked.out, "valid: "));
   const Outcome json = verify({"--certificate", proof, "--json"});
   EXPECT_EQ(nlohmann::json::parse(json.out).at("holds"), true);
-  // Another model in the file.
+  // The file contains another model.
   {
     const DeviceScope scope(Device{});
     auto other = network();
@@ -90,7 +90,7 @@ TEST_F(VerifyModel, WritesAndChecksCertificates) {
   const Outcome stale = verify({"--certificate", proof});
   EXPECT_EQ(stale.code, 1);
   EXPECT_TRUE(holds(stale.out, "invalid:\n  array 0.bias has different elements\n"));
-  // What is not proven has no certificate; the one that is there stays.
+  // Without a proof no certificate is written; the existing one is unchanged.
   const std::string before = test::text_of(proof);
   const Outcome none =
       verify({"--certificate", proof, "--property",
@@ -100,7 +100,7 @@ TEST_F(VerifyModel, WritesAndChecksCertificates) {
   EXPECT_EQ(test::text_of(proof), before);
 }
 
-TEST_F(VerifyModel, TakesWhatTrainWrites) {
+TEST_F(VerifyModel, ReadsModelsWrittenByTrain) {
   const DeviceScope scope(Device{});
   const auto checked = [&](std::vector<std::string> task, const Shape& input, const std::string& shape, auto network) {
     task.insert(task.begin(), "train");
@@ -117,7 +117,7 @@ TEST_F(VerifyModel, TakesWhatTrainWrites) {
                                          "property": "finite()"})j");
     EXPECT_EQ(verify({"--property", finite, "--certificate", proof}).code, 0);
     EXPECT_EQ(verify({"--certificate", proof}).code, 0);
-    // And in a program: the same arrays in the network that was trained.
+    // And in a program: loaded into the network that was trained.
     auto loaded = setup(std::move(network), {.seed = 5, .input = input});
     load_model(loaded, model);
     Shape batch = input;
@@ -138,7 +138,7 @@ TEST_F(VerifyModel, TakesWhatTrainWrites) {
                      Relu{}, Dense{.outputs = 10}});
 }
 
-TEST_F(VerifyModel, MistakesAreNamed) {
+TEST_F(VerifyModel, RejectsInvalidArguments) {
   const auto says = [&](const Outcome& outcome, int code, const std::string& text) {
     EXPECT_EQ(outcome.code, code) << outcome.out;
     EXPECT_TRUE(holds(outcome.err, text));
