@@ -124,7 +124,7 @@ std::vector<TokenId> token_numbers(std::string_view text) {
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
     if (error != std::errc{} || end != word.data() + word.size() || id < 0)
       fail<ArgumentError>(
-          {.operation = "tokens", .with = {{"number", std::string(word)}}, .wrong = "this is not a list of token ids"});
+          {.operation = "tokens", .with = {{"number", std::string(word)}}, .wrong = "this is not a token id"});
     ids.push_back(id);
     at += word.size();
   }

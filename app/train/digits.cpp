@@ -128,7 +128,7 @@ fs::path digits_folder() {
   }
   fail<ArgumentError>(
       {.operation = "find the digits",
-       .with = {{"beside the program", places[0].lexically_normal().string()}, {"from here", places[1].string()}},
+       .with = {{"next to the program", places[0].lexically_normal().string()}, {"current folder", places[1].string()}},
        .wrong = "digits.png is in neither folder",
        .remedy = "Install Tessera completely, or run the program in its source folder"});
 }

@@ -90,7 +90,7 @@ std::vector<Array> pack_model(const Parts& parts, std::span<const std::string> p
   ArrayMap<ModelArray*> known;
   Parts once;
   std::vector<std::pair<ModelArray*, ModelArray*>> again;
-  // trained parameters are packed anew; the others only if they share memory with them
+  // Trained parameters come first, since they get new memory; other arrays that share memory with them follow.
   for (const bool trained : {true, false})
     for (const auto& [path, part] : parts) {
       if (part->empty() || part->trained() != trained) continue;

@@ -40,7 +40,7 @@ class Builder {
   void compiled() { refuse("it is folded, as in a compiled model: prove the original model"); }
   [[noreturn]] void misfit(const std::string& takes) {
     fail<ShapeError>({.operation = "prove",
-                      .with = {{"layer", path_}, {"kind", kind_}, {"a sample with ", to_string(shape_)}},
+                      .with = {{"layer", path_}, {"kind", kind_}, {"input", to_string(shape_)}},
                       .wrong = "the layer takes " + takes});
   }
   std::int64_t size() const { return element_count(shape_); }
@@ -88,7 +88,7 @@ class Builder {
     if (l.weight.empty()) return refuse("the model was not set up");
     if (!fits(l.weight) || !fits(l.bias)) return;
     const std::int64_t out = l.weight.shape(0), in = l.weight.shape(1);
-    if (shape_.empty() || shape_.back() != in) misfit(std::to_string(in) + " numbers in its last extent");
+    if (shape_.empty() || shape_.back() != in) misfit(std::to_string(in) + " elements in the last axis");
     const std::int64_t before = in == 0 ? 0 : size() / in;
     if (before * out > most_elements) return refuse("a sample has more than 2^24 elements here");
     Linear m{.rows = before * out, .columns = size(), .weights = doubles(l.weight)};
@@ -218,7 +218,7 @@ class Builder {
   }
   /// |x_i| / sqrt(mean of x^2) is at most sqrt(n), regardless of earlier rounding; then weight and bias.
   void norm(std::int64_t n, double epsilon, const std::vector<double>& weight, const std::vector<double>& bias) {
-    if (n == 0 || size() % n != 0) misfit(std::to_string(n) + " numbers in its last extents");
+    if (n == 0 || size() % n != 0) misfit(std::to_string(n) + " elements in the last axes");
     if (!(epsilon >= 1e-12)) return refuse("its epsilon is below 1e-12");
     const double most = std::sqrt(static_cast<double>(n)) * (1 + gamma32(n + 32));
     Node node{.kind = Node::Kind::within};
@@ -256,7 +256,7 @@ class Builder {
     add(*l.inside);
     if (!net_.unknown.empty()) return;
     path_ = path, kind_ = "Residual";
-    if (shape_ != before) misfit("layers that give the shape they are given, and they give " + to_string(shape_));
+    if (shape_ != before) misfit("layers that keep the shape of their input, and their result is " + to_string(shape_));
     const int inner = here();
     push({.kind = Node::Kind::sum, .from = start, .other = inner});
   }
