@@ -459,7 +459,7 @@ TEST(RepeatedReduction, WithOthersOnTheWay) {
   static_cast<void>(sum(a)), static_cast<void>(sum(a));
   auto& busy = static_cast<Busy&>(a.view().storage->set_coherence_hook(std::make_unique<Busy>()));
   const Array once = sum(a);
-  EXPECT_EQ(busy.operation, 1);
+  EXPECT_EQ(busy.asked, 1);
   EXPECT_EQ(busy.total, 400 * 401 / 2);
   EXPECT_EQ(once.item<float>(), 63 * 64 / 2);
 }
