@@ -35,8 +35,8 @@ class Path {
 
  private:
   using AppendKey = void(std::string& text, const void* key, std::size_t place);
-  Path(const Path& above, std::size_t place, const void* key, AppendKey* append)
-      : above_(&above), index_(place), key_(key), append_key_(append) {}
+  Path(const Path& above, std::size_t place, const void* key, AppendKey* append_text)
+      : above_(&above), index_(place), key_(key), append_key_(append_text) {}
   template <class K>
   static void append_key(std::string& text, const void* key, std::size_t place) {
     const K& k = *static_cast<const K*>(key);
