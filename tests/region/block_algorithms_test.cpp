@@ -396,7 +396,7 @@ TEST_P(OnEveryDevice, StencilsKeepMassAndReadOnlyWhatWasThere) {
   }
   expect_throw<ShapeError>(
       [&] { stencil(BlockArray::zeros({4}, {2}), {}, [](const Neighbours& n) { return n(0, 0); }); },
-      {"stencil", "no matrix"});
+      {"stencil", "not a matrix"});
 }
 
 }  // namespace

@@ -78,7 +78,7 @@ TEST_P(OnEveryDevice, ThereAndBackAndOtherwise) {
   EXPECT_NE(cyclic.device_of(0, 0), cyclic.device_of(0, 1));
   EXPECT_EQ(values_of(BlockArray::from(Array::zeros({0, 3}), {2, 2})), Floats{});
   EXPECT_EQ(values_of(BlockArray::from(Array::full({1}, 4), {5})), Floats{4});
-  expect_throw<ShapeError>([&] { cyclic.tile(4, 0); }, {"(4, 0)", "(4, 4)", "no such tile"});
+  expect_throw<ShapeError>([&] { cyclic.tile(4, 0); }, {"(4, 0)", "(4, 4)", "outside the grid"});
   expect_throw<ShapeError>([&] { BlockArray::zeros({4, 4}, {2}); }, {"(4, 4)", "(2,)"});
   expect_throw<ShapeError>([&] { BlockArray::zeros({4, 4}, {2, 0}); }, {"at least 1"});
 }
@@ -372,7 +372,7 @@ TEST_P(OnEveryDevice, Stencils) {
       }
   }
   expect_throw<ShapeError>([&] { stencil(BlockArray::from(x, {7, 4}), {.distance = 2}, five); }, {"smallest tile"});
-  expect_throw<TaskError>([&] { stencil(BlockArray::from(x, {7, 9}), {.distance = 1}, five); }, {"beyond the halo"});
+  expect_throw<TaskError>([&] { stencil(BlockArray::from(x, {7, 9}), {.distance = 1}, five); }, {"outside the halo"});
 }
 
 // Their inner parts are computed over the tiles themselves, unless `f` does more than compute of its neighbours.

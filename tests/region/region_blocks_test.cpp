@@ -73,7 +73,7 @@ TEST_P(OnEveryDevice, TilesAreArgumentsOfTasksAsArraysAre) {
   // What may write is refused to a task that reads.
   const auto writes = r.spawn(
       {.scope = first.device()}, [](const Array& t) { Array(t) += 1; }, first);
-  expect_throw<TaskError>([&] { writes.wait(); }, {"was given as in"});
+  expect_throw<TaskError>([&] { writes.wait(); }, {"was passed as in"});
   EXPECT_THROW(r.wait(), TaskError);
 }
 
@@ -127,7 +127,7 @@ TEST_P(OnEveryDevice, AProductIntoABlockArrayIsTasksOfTheRegion) {
   for (std::size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], 4 * once[i], 1e-4f);
   expect_throw<ArgumentError>([&] { matmul(r, in(c), in(a), in(b)); }, {"c = in", "out(c)"});
   BlockArray wrong = BlockArray::zeros({7, 6}, {2, 4}, DType::f32, several());
-  expect_throw<ShapeError>([&] { matmul(r, out(wrong), in(a), in(b)); }, {"do not meet", "retile((2, 2))"});
+  expect_throw<ShapeError>([&] { matmul(r, out(wrong), in(a), in(b)); }, {"do not match", "retile((2, 2))"});
   expect_throw<ShapeError>([&] { matmul(r, out(c), in(b), in(a)); }, {"(7, 6)", "(5, 6)"});
 }
 

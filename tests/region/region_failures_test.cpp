@@ -72,7 +72,7 @@ TEST_P(OnEveryDevice, AllIndependentErrorsAreListedAndThrownOnce) {
       EXPECT_TRUE(other.others().empty());
     }
     EXPECT_EQ(names.size(), 9u) << "each once";
-    test::expect_contains(e.what(), {"on purpose", "8 other tasks failed, too:", "\n  [task breaks"});
+    test::expect_contains(e.what(), {"on purpose", "8 other tasks also failed:", "\n  [task breaks"});
   }
   // All of them were reported: what failed may be used again, and the region goes on.
   for (Array& a : x) r.spawn(add, inout(a));

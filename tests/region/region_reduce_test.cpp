@@ -127,8 +127,8 @@ TEST_P(OnEveryDevice, WhatCannotBeReducedIsAnErrorAndFailuresReachTheResult) {
   Array x = filled(0), wide = filled(0, {4}, DType::i64);
   Region r({.scope = here});
   const auto two = [](Array&, Array&) {};
-  expect_throw<ArgumentError>([&] { r.spawn(two, reduce(Combine::sum, x), inout(x)); }, {"given twice"});
-  expect_throw<ArgumentError>([&] { r.spawn(two, in(x), reduce(Combine::sum, x)); }, {"given twice"});
+  expect_throw<ArgumentError>([&] { r.spawn(two, reduce(Combine::sum, x), inout(x)); }, {"passed twice"});
+  expect_throw<ArgumentError>([&] { r.spawn(two, in(x), reduce(Combine::sum, x)); }, {"passed twice"});
   expect_throw<DtypeError>([&] { r.spawn([](Array&) {}, reduce(Combine::maximum, wide)); }, {"maximum", "i64"});
   r.spawn([](Array& v) { v += 1; }, reduce(Combine::sum, x));
   r.spawn(

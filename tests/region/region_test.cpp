@@ -261,7 +261,7 @@ TEST_P(OnEveryDevice, WhatATaskDidNotSayIsAnErrorThatNamesItAndTheArray) {
                         {.name = "writer"}, [](const Array& v) { Array(v) += 1; }, in(x));
                     r.wait();
                   }),
-                  {"writer", "weights", "given as in", "inout(x)"});
+                  {"writer", "weights", "passed as in", "inout(x)"});
   std::atomic<bool> begun = false, done = false;
   expect_contains(words([&] {
                     Region r({.scope = here});
@@ -506,7 +506,7 @@ TEST_P(OnEveryDevice, TasksMakeTasksOnArraysOfTheirOwn) {
         inner.spawn([](Array& v) { v += 1; }, inout(whole));
       },
       inout(y));
-  expect_contains(error_of(refused), {"maker", "others use it, and the task that makes this one was not given it"});
+  expect_contains(error_of(refused), {"maker", "other tasks use it, and it is not an argument of the parent task"});
   done = true;
   uses.wait();
   EXPECT_EQ(x.to_vector<float>(), Floats(16, 1));
@@ -688,7 +688,7 @@ TEST_P(OnEveryDevice, ParallelForCallsEachIndexOnceInChunks) {
     if (i % 50 == 5) throw std::out_of_range("at " + std::to_string(i));
     ++ran;
   });
-  expect_throw<TaskError>([&] { r.wait(); }, {"task loop", "at 5", "1 other task failed, too"});
+  expect_throw<TaskError>([&] { r.wait(); }, {"task loop", "at 5", "1 other task also failed"});
   expect_throw<TaskError>([&] { all.wait(); }, {"task loop"});
   EXPECT_EQ(ran, 90);
 }

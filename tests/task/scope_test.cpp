@@ -80,7 +80,7 @@ TEST(Scopes, EmptyOnesAreErrorsThatListWhatExists) {
     expect_throw<ArgumentError>([] { Scope(std::vector<Device>{}); }, has);
     expect_throw<DeviceError>([] { oneapi(all); }, {"oneapi(all)", "cuda:2"});
     expect_throw<DeviceError>([] { return cuda(all) & rocm(0); },
-                              {"no device is in both", "cuda:0, cuda:1, cuda:2", "rocm:0"});
+                              {"no device in common", "cuda:0, cuda:1, cuda:2", "rocm:0"});
   });
 }
 
@@ -162,7 +162,7 @@ TEST(Placed, ScopesOfTaskArgumentAndFunctionHaveToMeet) {
     EXPECT_EQ(spawn({.scope = cuda({0, 1})}, first, on_two).fetch(), std::pair(cuda1, 1));
     EXPECT_EQ(spawn([](int& a, int& b) { return a + b; }, on_one, on_two).fetch(), 6);
     expect_throw<DeviceError>([&] { spawn({.scope = cuda(0)}, first, on_one); },
-                              {"cuda:0", "argument 1", "pinned to = cuda:1", "no device is in both"});
+                              {"cuda:0", "argument 1", "pinned to = cuda:1", "no device in common"});
     expect_throw<DeviceError>(
         [&] {
           spawn([](int, int&) {}, 1, on_two, detail::Here::current());

@@ -82,7 +82,7 @@ TEST(Exit, ReportsTasksThatNeverBegan) {
     ASSERT_NE(at, text.npos) << text;
     const int left = std::atoi(text.c_str() + text.rfind('\n', at) + 1);
     expect_contains(
-        text, {"warning: " + std::to_string(left) + " tasks never began, because the program ended: write a file, ",
+        text, {"warning: " + std::to_string(left) + " tasks did not run because the program ended: write a file, ",
                " and " + std::to_string(left - 3) + " others. ", "synchronize()"});
   }
   const auto [text, status] = test::errors_at_exit([] {
@@ -106,7 +106,7 @@ TEST(Exit, ReportsAnErrorThatNobodyAskedFor) {
     } catch (const TaskError&) {}
   });
   EXPECT_EQ(status, 0);
-  expect_contains(text, {"task quiet failed", "nobody asked", "oops"});
+  expect_contains(text, {"task quiet failed", "never observed", "oops"});
   EXPECT_EQ(text.find("asked failed"), std::string::npos) << text;
   EXPECT_EQ(std::ranges::count(text, '\n'), 1) << text;
 }

@@ -134,7 +134,7 @@ TEST(Policy, WhatItThrowsAndWhatIsNoCandidateIsAnErrorOfSpawnAndTheRestGoesOn) {
     r.spawn(add, inout(x));
     expect_throw<std::out_of_range>([&] { r.spawn({.name = "breaks"}, add, inout(x)); }, {"on purpose"});
     expect_throw<DeviceError>([&] { r.spawn({.name = "elsewhere"}, add, inout(x)); },
-                              {"elsewhere", "policy chose = cuda:3", "cuda:0, cuda:1", "may not run"});
+                              {"elsewhere", "policy chose = cuda:3", "cuda:0, cuda:1", "cannot run"});
     r.spawn(add, inout(x));
     r.wait();
     EXPECT_EQ(x.to_vector<float>(), Floats(10, 3));

@@ -280,7 +280,7 @@ TEST(Tasks, ErrorsReachWhatComesAfterWithTheNames) {
   // Through a fetch, where nobody said that one comes after the other.
   expect_contains(text_of<TaskError>([&] { spawn({.name = "asks"}, [bad] { return bad.fetch(); }).fetch(); }),
                   {"task asks", "task bad", "oops"});
-  expect_contains(text_of<TaskError>([&] { spawn([] { throw 5; }).wait(); }), {"no std::exception"});
+  expect_contains(text_of<TaskError>([&] { spawn([] { throw 5; }).wait(); }), {"not a std::exception"});
   Task<int> chain = bad;
   for (int i = 0; i < 100; ++i) chain = chain.then([](int x) { return x; });
   expect_contains(text_of<TaskError>([&] { chain.fetch(); }), {"task bad", "92 others, then task_test.cpp"});
@@ -293,7 +293,7 @@ TEST(Tasks, AnErrorIsToldOnce) {
     expect_contains(text_of<TaskError>([] { synchronize(); }), {"task quiet", "oops"});
     synchronize();
     for (int i = 0; i < 20; ++i) spawn({.name = "several"}, oops);
-    expect_contains(text_of<TaskError>([] { synchronize(); }), {"19 other tasks failed, too", "and 11 more"});
+    expect_contains(text_of<TaskError>([] { synchronize(); }), {"19 other tasks also failed", "and 11 more"});
     synchronize();
     const Task<int> asked = spawn(oops);
     EXPECT_THROW(asked.fetch(), TaskError);

@@ -251,7 +251,7 @@ TEST(Dot, HasTheTasksOfARegionAndWhatTheyComeAfter) {
 
 TEST(Dot, WithoutATraceSaysHowToHaveOne) {
   Region r;
-  expect_contains(text_of<ArgumentError>([&] { dot(r); }), {"dot", "nothing is recorded", "auto seen = trace();"});
+  expect_contains(text_of<ArgumentError>([&] { dot(r); }), {"dot", "no trace is active", "auto seen = trace();"});
   const Trace seen = trace();
   EXPECT_EQ(dot(r).find("label"), std::string::npos);
   r.spawn({.name = "later"}, [] {});  // of a region that was there before

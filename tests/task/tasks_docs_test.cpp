@@ -245,7 +245,7 @@ float largest = max(b.fetch()).item<float>();
   const auto step = [](const Array& part, Array& all) { all += part; };
   {
 Region r;
-for (int i = 0; i < 100; ++i) r.spawn(step, in(x[i]), inout(total));   // one after the other, as total is written
+for (int i = 0; i < 100; ++i) r.spawn(step, in(x[i]), inout(total));   // sequential, because total is written
 r.wait();
   }
   EXPECT_EQ(sum(total).item<float>(), 400);

@@ -146,9 +146,9 @@ TEST(Watchdog, NamesWhatIsStuckAndWhatWaitsForIt) {
     r.wait();
     std::fprintf(stderr, "after %f s", std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
   });
-  expect_contains(said, {"warning: no task has ended for 0.3 s", "(TESSERA_WATCHDOG=0.3)", "stuck", "runs for",
-                         "last (cpu:0) has not begun: it comes after watchdog_test.cpp:", ": it comes after stuck",
-                         "waits for last"});
+  expect_contains(said, {"warning: no task has ended for 0.3 s", "(TESSERA_WATCHDOG=0.3)", "stuck",
+                         "has been running for", "last (cpu:0) has not begun: it depends on watchdog_test.cpp:",
+                         ": it depends on stuck", "waiting for last"});
   EXPECT_EQ(said.find('\x1b'), said.npos);
   std::size_t warnings = 0;
   for (std::size_t at = 0; (at = said.find("no task has ended", at)) != said.npos; ++at) ++warnings;
