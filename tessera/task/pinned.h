@@ -87,7 +87,7 @@ struct TaskArgument<pinned<T>> {
 template <class T>
 struct TaskArgument<per_device<T>> {
   static void place(TaskPlacer& placer, std::size_t number, const per_device<T>& values) {
-    placer.restrict_to(values.scope(), "argument " + std::to_string(number) + ", one for each of");
+    placer.restrict_to(values.scope(), "argument " + std::to_string(number) + ", one value for each of");
   }
   static void attach(TaskNode&, per_device<T>&) {}
   static std::tuple<T&> unwrap(per_device<T>& values) { return std::tuple<T&>(values.local()); }

@@ -21,7 +21,7 @@ class Writer {
   Writer(std::ostream& to, const Timeline& all, std::int64_t since) : to_(to), all_(all), since_(since) {}
 
   void write(std::uint64_t dropped) {
-    fmt::print(to_, R"({{"displayTimeUnit": "ns", "otherData": {{"events left out": {}}}, "traceEvents": [)", dropped);
+    fmt::print(to_, R"({{"displayTimeUnit": "ns", "otherData": {{"dropped events": {}}}, "traceEvents": [)", dropped);
     event(R"("ph": "M", "pid": 1, "name": "process_name", "args": {"name": "threads"})");
     for (std::size_t i = 0; i < all_.threads.size(); ++i) row(1, i + 1, all_.threads[i], i);
     for (const Span& s : all_.spans) span(s);

@@ -289,7 +289,11 @@ TEST_P(OnEveryDevice, BlockArraysHaveAllElementwiseFunctions) {
     itself += itself.tile(0, 0).array().slice(0, 0, 1).slice(1, 0, 1);  // part of the first tile
     near(itself, x + x.slice(0, 0, 1).slice(1, 0, 1), "+= one of its own elements");
     expect_throw<DtypeError>([&] { to += 0.5; }, {"+=", "i32"});
-    expect_throw<ShapeError>([&] { to += BlockArray::ones({2, 7, 9}, {1, 3, 4}, DType::i32); }, {"(7, 9)", "stretch"});
+    expect_throw<ShapeError>(
+        [&] {
+          to += BlockArray::ones({2, 7, 9}, {1, 3, 4}, DType::i32);
+        },
+        {"(7, 9)", "cannot be broadcast"});
     expect_throw<DtypeError>([&] { !a; }, {"bool"});
     expect_throw<ArgumentError>([&] { where(true, a, b); }, {"where", "condition"});
   }
