@@ -45,7 +45,7 @@ class TaskData {
   virtual void handed_to_device() noexcept {}
   /// The copies that the task would need to begin on this device.
   virtual MissingData missing_on(Device) const { return {}; }
-  /// For a gated task whose predecessors have ended; see executor::Node::admitted.
+  /// For a gated task whose predecessors have ended; see executor::Node::try_acquire_resources.
   virtual bool acquire_commute_locks(executor::Node&) noexcept { return true; }
   /// The task has run, failed, or was skipped or cancelled; successors have not been notified yet.
   virtual void end(const executor::Failure*) noexcept {}
