@@ -395,7 +395,7 @@ TEST(PtxValues, EveryCellIsCorrect) {
   for (const auto& row : table.cells)
     for (const Cell& cell : row) {
       cells += cell.refusal.empty(), refused += cell.lacking.size();
-      for (const auto& [target, text] : cell.lacking) std::printf("refused: %s\n", text.c_str());
+      for (const auto& [target, text] : cell.lacking) std::printf("rejected: %s\n", text.c_str());
     }
   std::printf("%zu cells, %zu rejected\n", cells, refused);
   EXPECT_EQ(refused, 0u);
