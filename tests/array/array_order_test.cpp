@@ -194,7 +194,7 @@ TEST_P(OnEveryDevice, MasksPickAsNumPysDo) {
   EXPECT_EQ(deep[0].to_vector<std::int64_t>(), (Places{0, 1}));
   EXPECT_EQ(deep[1].to_vector<std::int64_t>(), (Places{1, 1}));
   EXPECT_EQ(deep[2].to_vector<std::int64_t>(), (Places{1, 1}));
-  expect_throw<Error>([&] { masked_select(small, small); }, {"a mask is of bools", "Compare"});
+  expect_throw<Error>([&] { masked_select(small, small); }, {"a mask must be a bool array", "Compare"});
   expect_throw<Error>([&] { masked_select(small, Array::from({true, false})); }, {"the array's first axes"});
 }
 

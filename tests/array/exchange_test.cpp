@@ -246,7 +246,7 @@ TEST(ForeignTensors, ThatAreWrongAreRefusedAndLeftToTheCaller) {
   refused([](Foreign& f) { f.tensor.tensor.data = nullptr; }, argument, {"data is null"});
   refused([](Foreign& f) { f.tensor.tensor.shape = nullptr; }, argument, {"shape is null"});
   refused([](Foreign& f) { f.tensor.tensor.ndim = -1; }, argument, {"dimensions = -1"});
-  refused([](Foreign& f) { f.tensor.tensor.ndim = 1 << 30; }, argument, {"impossible"});
+  refused([](Foreign& f) { f.tensor.tensor.ndim = 1 << 30; }, argument, {"out of range"});
   refused([](Foreign& f) { f.shape = {2, -3}; }, argument, {"negative"});
   refused([](Foreign& f) { f.shape = {std::int64_t{1} << 40, std::int64_t{1} << 40}; }, argument, {"2^48"});
   refused([](Foreign& f) { f.strides = {-3, 1}, f.tensor.tensor.strides = f.strides.data(); }, argument, {"negative"});

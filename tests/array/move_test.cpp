@@ -246,7 +246,7 @@ TEST(Move, ACycleIsAnErrorAndAChainIsNot) {
   EXPECT_EQ(moved->next->a.device(), there);
   last->next = first;
   expect_throw<ArgumentError>([&] { to(first, there); },
-                              {"[to]", "an object that it is part of itself", "next.next", "tessera_move"});
+                              {"[to]", "an object that contains it", "next.next", "tessera_move"});
   EXPECT_EQ(device_of(first), here);
   last->next = nullptr;
 }

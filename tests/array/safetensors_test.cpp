@@ -141,7 +141,7 @@ TEST(Safetensors, WhatThisLibraryWrites) {
     EXPECT_EQ(test::text_of(path), before);
   };
   refused({{"a", a}, {"a", b}}, "two arrays have this name");
-  refused({{"__metadata__", a}}, "means the texts");
+  refused({{"__metadata__", a}}, "reserved for the file's metadata");
   refused({{"\xFF", a}}, "not UTF-8");
   expect_throw<ArgumentError>([&] { save_safetensors(path, {{"a", a}}, {{"k", "\xC0"}}); }, {"not UTF-8"});
   expect_throw<ArgumentError>([&] { save_safetensors(folder.path(), {{"a", a}}); }, {folder.path().string()});
@@ -175,11 +175,11 @@ TEST(SafetensorsMalformed, Length) {
   const auto expect = [](const std::string& bytes, std::string_view offset, std::string_view why) {
     expect_throw<FormatError>([&] { parse(bytes); }, {offset, why});
   };
-  expect("", "offset = 0", "8 bytes are needed, and the file has 0");
-  expect("1234567", "offset = 0", "8 bytes are needed, and the file has 7");
-  expect(file_of("{}", "", 3), "offset = 0", "3 bytes are more than the 2");
-  expect(file_of("{}", "", ~0ull), "offset = 0", "above the 100000000");
-  expect(file_of("{}", "", 100'000'001), "offset = 0", "the length 100000001 is above the 100000000");
+  expect("", "offset = 0", "8 bytes are needed, but the file has 0");
+  expect("1234567", "offset = 0", "8 bytes are needed, but the file has 7");
+  expect(file_of("{}", "", 3), "offset = 0", "the header has 3 bytes, but only 2 bytes follow");
+  expect(file_of("{}", "", ~0ull), "offset = 0", "exceeds the format's limit of 100000000");
+  expect(file_of("{}", "", 100'000'001), "offset = 0", "the length 100000001 exceeds the format's limit of 100000000");
   expect(std::string("GGUF\3\0\0\0 and tensors", 20), "offset = 0", "it is a GGUF file");
   // The first bytes of files by torch.save (2.x; 1.5, or with _use_new_zipfile_serialization=False), pickle.dump and
   // onnx.save.
@@ -195,9 +195,9 @@ TEST(SafetensorsMalformed, Length) {
       "2.1.0",
       "it is an ONNX model", "onnx.load(");
   expect("version https://git-lfs.github.com/spec/v1", "offset = 0", "it is a Git LFS pointer");
-  expect(file_of("{}", "", 100'000'000), "offset = 0", "100000000 bytes are more than the 2");
+  expect(file_of("{}", "", 100'000'000), "offset = 0", "the header has 100000000 bytes, but only 2 bytes follow");
   expect(file_of("", ""), "offset = 8", "does not begin with {");
-  expect(file_of("{}", "x"), "offset = 10", "1 bytes behind the last tensor are nobody's");
+  expect(file_of("{}", "x"), "offset = 10", "1 bytes after the last tensor belong to no tensor");
   expect(file_of("{}", "", 1), "offset = ", "this is not JSON");
 }
 
@@ -212,16 +212,16 @@ TEST(SafetensorsMalformed, Json) {
   expect_bad("{'a':1}", 0, "'", h, "this is not JSON");
   expect_bad("{\"\xFF\":1}", 0, "\xFF", h,
              "this is not JSON: syntax error while parsing object key - invalid string: ill-");
-  expect_throw<FormatError>([] { parse(file_of(std::string("{}\0\0", 4), "")); }, {"offset = 10", "a byte 0"});
+  expect_throw<FormatError>([] { parse(file_of(std::string("{}\0\0", 4), "")); }, {"offset = 10", "a zero byte"});
   // Nesting is refused where it begins.
-  expect_bad(R"({"a":[[)" + std::string(1 << 20, '['), 0, "[", "tensor \"a\"", "a list stands where an object should");
+  expect_bad(R"({"a":[[)" + std::string(1 << 20, '['), 0, "[", "tensor \"a\"", "found a list, expected an object");
   std::string objects = R"({"a":{"dtype":)";
   for (int i = 0; i < 100'000; ++i) objects += R"({"a":)";
-  expect_bad(objects, 0, R"({"a":{"a")", "tensor \"a\" dtype", "an object stands where a text should");
-  expect_bad(R"({"__metadata__":{"k":[[[]]]}})", 0, "[[[", "metadata \"k\"", "a list stands where a text should");
-  expect_bad(R"({"__metadata__":{"k":1}})", 0, "1", "metadata \"k\"", "a number stands where a text should");
-  expect_bad(R"({"__metadata__":"k"})", 0, "\"k\"", "metadata", "a text stands where an object should");
-  expect_bad(R"({"a":null})", 0, "null", "tensor \"a\"", "null stands where an object should");
+  expect_bad(objects, 0, R"({"a":{"a")", "tensor \"a\" dtype", "found an object, expected a string");
+  expect_bad(R"({"__metadata__":{"k":[[[]]]}})", 0, "[[[", "metadata \"k\"", "found a list, expected a string");
+  expect_bad(R"({"__metadata__":{"k":1}})", 0, "1", "metadata \"k\"", "found a number, expected a string");
+  expect_bad(R"({"__metadata__":"k"})", 0, "\"k\"", "metadata", "found a string, expected an object");
+  expect_bad(R"({"a":null})", 0, "null", "tensor \"a\"", "found null, expected an object");
   expect_bad(R"({"__metadata__":{"k":"1","k":"2"}})", 0, R"("k":"2")", "metadata \"k\"", "the key \"k\" occurs twice");
   expect_bad(R"({"__metadata__":{}, "__metadata__":{}})", 0, R"("__metadata__":{}})", h, "occurs twice");
 }
@@ -239,37 +239,39 @@ TEST(SafetensorsMalformed, Tensors) {
   expect_bad(R"({"a":{}})", 0, "\"a\"", a, "the tensor has no dtype");
   expect_bad(R"({"a":{"dtype":"U8","shape":[1]}})", 1, "\"a\"", a, "the tensor has no data_offsets");
   expect_bad(R"({"a":{"dtype":"U8","data_offsets":[0,1]}})", 1, "\"a\"", a, "the tensor has no shape");
-  expect_bad(R"({"a":{"dtype":"U8","dtype":"U8"}})", 1, R"("dtype":"U8"}})", a + " dtype", "this is told twice");
-  expect_bad(R"({"a":{"shape":[],"shape":[]}})", 1, R"("shape":[]}})", a + " shape", "this is told twice");
-  expect_bad(R"({"a":{"strides":[1]}})", 1, R"("strides")", a + " strides", "and nothing else");
+  expect_bad(R"({"a":{"dtype":"U8","dtype":"U8"}})", 1, R"("dtype":"U8"}})", a + " dtype", "this key occurs twice");
+  expect_bad(R"({"a":{"shape":[],"shape":[]}})", 1, R"("shape":[]}})", a + " shape", "this key occurs twice");
+  expect_bad(R"({"a":{"strides":[1]}})", 1, R"("strides")", a + " strides",
+             "a tensor has only dtype, shape and data_offsets");
   expect_bad(R"({"a":)" + tensor("[1]", "[0,1]") + R"(,"a":)" + tensor("[1]", "[1,2]") + "}", 2,
              R"("a":)" + tensor("[1]", "[1,2]"), "header", "the name \"a\" occurs twice");
   // dtypes
-  expect_bad(header("[1]", "[0,1]", "1"), 1, "1,", a + " dtype", "a number stands where a text should");
-  expect_bad(header("[1]", "[0,1]", "[]"), 1, "[]", a + " dtype", "a list stands where a text should");
+  expect_bad(header("[1]", "[0,1]", "1"), 1, "1,", a + " dtype", "found a number, expected a string");
+  expect_bad(header("[1]", "[0,1]", "[]"), 1, "[]", a + " dtype", "found a list, expected a string");
   // Shapes.
-  const std::string s = a + " shape", n = "where a whole number that is not negative should";
-  expect_bad(header("\"\"", "[0,1]"), 1, "\"\"", s, "a text stands where a list of numbers should");
-  expect_bad(header("[-1]", "[0,1]"), 1, "-1", s, "a negative number stands " + n);
-  expect_bad(header("[1.0]", "[0,1]"), 1, "1.0", s, "a number that is not whole, or too large stands " + n);
+  const std::string s = a + " shape", n = ", expected a non-negative integer";
+  expect_bad(header("\"\"", "[0,1]"), 1, "\"\"", s, "found a string, expected a list of numbers");
+  expect_bad(header("[-1]", "[0,1]"), 1, "-1", s, "found a negative number" + n);
+  expect_bad(header("[1.0]", "[0,1]"), 1, "1.0", s, "found a number that is not an integer, or too large" + n);
   expect_bad(header("[1e0]", "[0,1]"), 1, "1e0", s, n);
-  expect_bad(header("[true]", "[0,1]"), 1, "true", s, "a bool stands " + n);
+  expect_bad(header("[true]", "[0,1]"), 1, "true", s, "found a bool" + n);
   expect_bad(header("[18446744073709551616]", "[0,1]"), 1, "1844", s, n);
-  expect_bad(header("[18446744073709551615]", "[0,1]"), 1, "1844", s, "is above 2^48");
-  expect_bad(header("[1, 281474976710657]", "[0,1]"), 1, "2814", s, "is above 2^48");
-  expect_bad(header("[4294967296,4294967296]", "[0,0]"), 0, "[4294", s, "the extents make more than 2^48 elements");
-  expect_bad(header("[0,16777216,33554432]", "[0,0]"), 0, "[0,16", s, "the extents make more than 2^48 elements");
+  expect_bad(header("[18446744073709551615]", "[0,1]"), 1, "1844", s, "exceeds 2^48");
+  expect_bad(header("[1, 281474976710657]", "[0,1]"), 1, "2814", s, "exceeds 2^48");
+  expect_bad(header("[4294967296,4294967296]", "[0,0]"), 0, "[4294", s, "the tensor has more than 2^48 elements");
+  expect_bad(header("[0,16777216,33554432]", "[0,0]"), 0, "[0,16", s, "the tensor has more than 2^48 elements");
   // Offsets.
   const std::string o = a + " data_offsets";
-  expect_bad(header("[1]", "[0]"), 1, "[0]", o, "two offsets are needed, and there are 1");
+  expect_bad(header("[1]", "[0]"), 1, "[0]", o, "two offsets are needed, but there are 1");
   expect_bad(header("[1]", "[0,1,1]"), 1, "1]}}", o, "more than two offsets");
-  expect_bad(header("[1]", "[1,0]"), 1, "[1,0]", o, "would end at 0, before they begin at 1");
-  expect_bad(header("[1]", "[0,-1]"), 1, "-1", o, "a negative number stands " + n);
-  expect_bad(header("[2]", "[0,1]"), 1, "[0,1]", o, "2 elements of U8 take 2 bytes, and these are 1");
-  expect_bad(header("[2]", "[0,4]", "\"F32\""), 4, "[0,4]", o, "2 elements of F32 take 8 bytes, and these are 4");
+  expect_bad(header("[1]", "[1,0]"), 1, "[1,0]", o, "the data end at 0, before they begin at 1");
+  expect_bad(header("[1]", "[0,-1]"), 1, "-1", o, "found a negative number" + n);
+  expect_bad(header("[2]", "[0,1]"), 1, "[0,1]", o, "2 elements of U8 take 2 bytes, but the offsets span 1");
+  expect_bad(header("[2]", "[0,4]", "\"F32\""), 4, "[0,4]", o,
+             "2 elements of F32 take 8 bytes, but the offsets span 4");
   expect_bad(header("[281474976710656]", "[0,1]", "\"F64\""), 1, "[0,1]", o, "take 2251799813685248 bytes");
-  expect_bad(header("[2]", "[0,2]"), 1, "[0,2]", o, "should end at byte 2 behind the header, and the file at 1");
-  expect_bad(header("[1]", "[18446744073709551614,18446744073709551615]"), 1, "[1844", o, "the file at 1");
+  expect_bad(header("[2]", "[0,2]"), 1, "[0,2]", o, "the data end at byte 2 after the header, but the file ends at 1");
+  expect_bad(header("[1]", "[18446744073709551614,18446744073709551615]"), 1, "[1844", o, "the file ends at 1");
   // The layout.
   const auto two = [](const std::string& first, const std::string& second) {
     return R"({"a":)" + tensor("[2]", first) + R"(,"b":)" + tensor("[2]", second) + "}";
@@ -277,10 +279,11 @@ TEST(SafetensorsMalformed, Tensors) {
   EXPECT_EQ(parse(file_of(two("[2,4]", "[0,2]"), "abcd")).tensors().size(), 2u);
   expect_bad(two("[0,2]", "[1,3]"), 3, "\"b\"", "tensor \"b\" data_offsets", "the data overlap those of \"a\"");
   expect_bad(two("[0,2]", "[0,2]"), 2, "\"b\"", "tensor \"b\" data_offsets", "the data overlap those of \"a\"");
-  expect_bad(two("[0,2]", "[3,5]"), 5, "\"b\"", "tensor \"b\" data_offsets", "1 bytes before the data are nobody's");
-  expect_bad(two("[1,3]", "[3,5]"), 5, "\"a\"", o, "1 bytes before the data are nobody's");
+  expect_bad(two("[0,2]", "[3,5]"), 5, "\"b\"", "tensor \"b\" data_offsets",
+             "1 bytes before the data belong to no tensor");
+  expect_bad(two("[1,3]", "[3,5]"), 5, "\"a\"", o, "1 bytes before the data belong to no tensor");
   expect_throw<FormatError>([&] { parse(file_of(two("[0,2]", "[2,4]"), "abcdef")); },
-                            {"field = data", "2 bytes behind"});
+                            {"field = data", "2 bytes after"});
 }
 
 TEST(SafetensorsMalformed, LongNamesAreCutInMessages) {

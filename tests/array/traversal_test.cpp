@@ -240,9 +240,8 @@ TEST_P(OnEveryDevice, AnObjectThatIsPartOfItselfIsVisitedAndItsCopyIsAnErrorWith
   last->right = std::make_shared<Tree>(Tree{range(1), {Tree{range(1), {}, last}}, nullptr});
   const Model model{{Tree{range(1), {}, nullptr}, Tree{range(1), {}, last}}};
   EXPECT_EQ(paths_of(model).size(), 5u);
-  expect_throw<ArgumentError>(
-      [&] { map_arrays(model, [](const Array& a) { return a; }); },
-      {"[map_arrays]", "an object that it is part of itself", "trees.1.right.right.children.0.right"});
+  expect_throw<ArgumentError>([&] { map_arrays(model, [](const Array& a) { return a; }); },
+                              {"[map_arrays]", "an object that contains it", "trees.1.right.right.children.0.right"});
   last->right = nullptr;
 }
 
