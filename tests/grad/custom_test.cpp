@@ -57,7 +57,7 @@ TEST_P(OnEveryDevice, ACustomGradientOfAnotherShapeOrOfACaptureIsAnError) {
           return sum(captures(Array::ones({2})));
         })(Array::ones({2}));
       },
-      {"[captures]", "none of its arguments", "stop_gradient"});
+      {"[captures]", "not one of its arguments", "stop_gradient"});
 }
 
 TEST_P(OnEveryDevice, AKernelWithABackwardKernelIsDifferentiated) {
@@ -127,7 +127,7 @@ TEST_P(OnEveryDevice, WhatRunsAgainHasTheSameGradient) {
   // An array that is not passed.
   expect_throw<ArgumentError>(
       [&] { grad([&](const Array& a) { return sum(recompute([&](const Array& b) { return a * b; })(a * 2)); })(x); },
-      {"[recompute]", "none of its arguments"});
+      {"[recompute]", "not one of its arguments"});
   EXPECT_FALSE(recompute([](const Array& b) { return b * b; })(x).has_history());
 }
 
