@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Safetensors files: round trips on every device; files written byte by byte, each wrong one beside a sound one; cut
-// and damaged files from a printed seed, with what they make the reader allocate.
+// Safetensors files: round trips on every device; hand-written files, each invalid one next to a valid one; truncated
+// and damaged files from a printed seed, with the memory that they make the reader allocate.
 #include "tessera/array/safetensors.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ namespace {
 std::atomic<std::size_t> held, most_held;
 }  // namespace
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // whose runtimes have these
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // sanitizer runtimes define these themselves
 void* operator new(std::size_t size) {
   void* p = std::malloc(size == 0 ? 1 : size);
   if (p == nullptr) throw std::bad_alloc();
@@ -51,7 +51,7 @@ SafetensorsFile parse(const std::string& bytes) {
   return SafetensorsFile::parse(std::as_bytes(std::span(bytes)), "test.safetensors");
 }
 
-TEST_P(OnEveryDevice, FilesGoBothWays) {
+TEST_P(OnEveryDevice, RoundTripsFiles) {
   const test::Folder folder;
   const std::string path = folder / "a.safetensors";
   std::vector<std::pair<std::string, Array>> arrays;
@@ -92,8 +92,8 @@ TEST_P(OnEveryDevice, FilesGoBothWays) {
   expect_throw<FormatError>([&] { file.load("nobody"); }, {path, "nobody", "no such tensor"});
 }
 
-TEST(Safetensors, AFileByteByByte) {
-  // Written by hand; the second of the header lies first, a bool is 7, the header is not aligned.
+TEST(Safetensors, ReadsAHandWrittenFile) {
+  // The second tensor of the header comes first in the data, a bool is 7, and the header is not aligned.
   const std::string header = R"({"b":{"shape":[2],"dtype":"BOOL","data_offsets":[4,6]},)"
                              R"("a":{"dtype":"I16","shape":[1,2],"data_offsets":[0,4]}})"
                              "   ";
@@ -110,7 +110,7 @@ TEST(Safetensors, AFileByteByByte) {
 
   EXPECT_TRUE(parse(file_of("{}", "")).tensors().empty());
   EXPECT_EQ(parse(file_of(R"({"__metadata__":{"k":"v"}})", "")).metadata().at("k"), "v");
-  // A scalar, and two without elements, one between others.
+  // A scalar, and two without elements, one of them between others.
   const std::string three = file_of(
       R"({"s":{"dtype":"U8","shape":[],"data_offsets":[0,1]},"z":{"dtype":"F64","shape":[3,0],"data_offsets":[1,1]},)"
       R"("y":{"dtype":"F32","shape":[0],"data_offsets":[2,2]},"t":{"dtype":"I8","shape":[1],"data_offsets":[1,2]}})",
@@ -123,7 +123,7 @@ TEST(Safetensors, AFileByteByByte) {
   expect_throw<ArgumentError>([&] { parse(file_of("{}", "")).data(file.tensor("b")); }, {"does not belong"});
 }
 
-TEST(Safetensors, WhatThisLibraryWrites) {
+TEST(Safetensors, WritesTheDocumentedLayout) {
   const test::Folder folder;
   const std::string path = folder / "a.safetensors";
   const Array a = Array::from({std::uint8_t{1}, std::uint8_t{2}, std::uint8_t{3}}), b = Array::from({1.f});
@@ -134,7 +134,7 @@ TEST(Safetensors, WhatThisLibraryWrites) {
   padded.resize((header.size() + 7) / 8 * 8, ' ');
   EXPECT_EQ(test::text_of(path), file_of(padded, std::string("\x00\x00\x80\x3F\x01\x02\x03", 7)));
 
-  // What cannot be written leaves the old file.
+  // A file that cannot be written leaves the old one unchanged.
   const auto refused = [&](std::vector<std::pair<std::string, Array>> arrays, std::string_view why) {
     const std::string before = test::text_of(path);
     expect_throw<ArgumentError>([&] { save_safetensors(path, arrays); }, {path, why});
@@ -148,7 +148,7 @@ TEST(Safetensors, WhatThisLibraryWrites) {
   EXPECT_EQ(test::names(folder.path()), std::vector<std::string>{"a.safetensors"});
 }
 
-TEST(Safetensors, DtypesOfOthersAreAnErrorWhenTheyAreLoaded) {
+TEST(Safetensors, UnsupportedDtypesThrowWhenLoaded) {
   const std::string bytes = file_of(R"({"f":{"dtype":"F8_E4M3","shape":[3],"data_offsets":[0,3]},)"
                                     R"("u":{"dtype":"U8","shape":[1],"data_offsets":[3,4]}})",
                                     "abcd");
@@ -161,7 +161,7 @@ TEST(Safetensors, DtypesOfOthersAreAnErrorWhenTheyAreLoaded) {
                             {"test.safetensors", "offset = 9", "field = tensor \"f\" dtype", "no dtype F8_E4M3"});
 }
 
-/// That `header` with this much data is refused at this byte of the header, for this field and reason.
+/// Expects that `header` with this much data is rejected at this byte of the header, with this field and reason.
 void expect_bad(const std::string& header, std::size_t data, std::string_view at, const std::string& field,
                 std::string_view why) {
   const std::size_t place = header.find(at);
@@ -171,7 +171,7 @@ void expect_bad(const std::string& header, std::size_t data, std::string_view at
       {"file = test.safetensors", "offset = " + std::to_string(8 + place) + ",", "field = " + field, why});
 }
 
-TEST(SafetensorsMalformed, Length) {
+TEST(SafetensorsMalformed, RejectsInvalidLengths) {
   const auto expect = [](const std::string& bytes, std::string_view offset, std::string_view why) {
     expect_throw<FormatError>([&] { parse(bytes); }, {offset, why});
   };
@@ -201,7 +201,7 @@ TEST(SafetensorsMalformed, Length) {
   expect(file_of("{}", "", 1), "offset = ", "this is not JSON");
 }
 
-TEST(SafetensorsMalformed, Json) {
+TEST(SafetensorsMalformed, RejectsInvalidJson) {
   const std::string h = "header";
   for (const char* text : {"[]", " {}", "\xEF\xBB\xBF{}", "null", "x"})
     expect_bad(text, 0, "", h, "does not begin with {");
@@ -213,7 +213,7 @@ TEST(SafetensorsMalformed, Json) {
   expect_bad("{\"\xFF\":1}", 0, "\xFF", h,
              "this is not JSON: syntax error while parsing object key - invalid string: ill-");
   expect_throw<FormatError>([] { parse(file_of(std::string("{}\0\0", 4), "")); }, {"offset = 10", "a zero byte"});
-  // Nesting is refused where it begins.
+  // Nesting is rejected where it begins.
   expect_bad(R"({"a":[[)" + std::string(1 << 20, '['), 0, "[", "tensor \"a\"", "found a list, expected an object");
   std::string objects = R"({"a":{"dtype":)";
   for (int i = 0; i < 100'000; ++i) objects += R"({"a":)";
@@ -233,7 +233,7 @@ std::string header(const std::string& shape, const std::string& offsets, const s
   return R"({"a":)" + tensor(shape, offsets, dtype) + "}";
 }
 
-TEST(SafetensorsMalformed, Tensors) {
+TEST(SafetensorsMalformed, RejectsInvalidTensorEntries) {
   EXPECT_EQ(parse(file_of(header("[2]", "[0,2]"), "xy")).tensors().size(), 1u);
   const std::string a = "tensor \"a\"";
   expect_bad(R"({"a":{}})", 0, "\"a\"", a, "the tensor has no dtype");
@@ -286,7 +286,7 @@ TEST(SafetensorsMalformed, Tensors) {
                             {"field = data", "2 bytes after"});
 }
 
-TEST(SafetensorsMalformed, LongNamesAreCutInMessages) {
+TEST(SafetensorsMalformed, MessagesTruncateLongNames) {
   const std::string name(1 << 16, 'n');
   const std::string text = test::text_of<FormatError>([&] { parse(file_of("{\"" + name + "\":1}", "")); });
   EXPECT_LT(text.size(), 500u);
@@ -304,7 +304,7 @@ std::string sound_file() {
   return test::text_of(path);
 }
 
-TEST(SafetensorsMalformed, CutAtEveryLength) {
+TEST(SafetensorsMalformed, RejectsFilesTruncatedAtAnyLength) {
   const test::Folder folder;
   const std::string path = folder / "cut.safetensors", whole = sound_file();
   EXPECT_EQ(parse(whole).tensors().size(), 4u);
@@ -313,7 +313,7 @@ TEST(SafetensorsMalformed, CutAtEveryLength) {
     std::ofstream(path, std::ios::binary) << whole.substr(0, n);
     ASSERT_THROW(SafetensorsFile::open(path), FormatError) << n;
   }
-  // Cut after it was opened.
+  // Truncated after it was opened.
   std::ofstream(path, std::ios::binary) << whole;
   const SafetensorsFile file = SafetensorsFile::open(path);
   EXPECT_EQ(file.load("b").size(), 5);
@@ -322,7 +322,7 @@ TEST(SafetensorsMalformed, CutAtEveryLength) {
   EXPECT_EQ(file.load("layers.0.weight").size(), 6);
 }
 
-/// A header of words that tend to be wrong together.
+/// A header made of words that are often invalid in combination.
 std::string random_header(std::mt19937_64& rng) {
   const auto pick = [&](std::initializer_list<const char*> words) {
     return std::string(words.begin()[rng() % words.size()]);
@@ -355,7 +355,7 @@ std::string random_header(std::mt19937_64& rng) {
   return out + pick({"}", "}", "}", "} ", "", "}}"});
 }
 
-TEST(Safetensors, RandomDamageIsAFormatErrorAndTakesLittleMemory) {
+TEST(Safetensors, RandomDamageIsReportedWithoutLargeAllocations) {
   std::mt19937_64 rng(testing::seed());
   const std::string whole = sound_file();
   const bool all = std::getenv("TESSERA_TEST_LONG") != nullptr;
@@ -399,17 +399,17 @@ TEST(Safetensors, RandomDamageIsAFormatErrorAndTakesLittleMemory) {
     } catch (const FormatError&) {
       taken = most_held - before;
     }
-    // Twice the header, a tree's node and a tensor for each, and messages.
+    // Twice the header, a tree node and a tensor for each entry, and messages.
     if (taken > worst) worst = taken, worst_file = bytes;
     ASSERT_LE(taken, 8192 + 16 * bytes.size()) << bytes;
   }
-  std::cout << accepted << " of " << cases << " files were sound; at most " << worst << " bytes for "
+  std::cout << accepted << " of " << cases << " files were valid; at most " << worst << " bytes for "
             << worst_file.size() << "\n";
   EXPECT_GT(accepted, static_cast<std::size_t>(cases) / 100);
   EXPECT_LT(accepted, static_cast<std::size_t>(cases) / 2);
 }
 
-TEST(Safetensors, LargeHeadersTakeAFewTimesTheirLength) {
+TEST(Safetensors, LargeHeadersTakeASmallMultipleOfTheirLength) {
   const auto taken = [](const std::string& bytes) {
     const std::size_t before = held;
     most_held = before;
