@@ -246,7 +246,7 @@ Array from_dlpack(Owned<ManagedVersioned>&& tensor, const Import& how) {
   if ((tensor->flags & flag_read_only) != 0 && !how.copy)
     fail<ArgumentError>({.operation = "from_dlpack",
                          .wrong = "the tensor is read-only, but arrays are writable",
-                         .remedy = "Request a copy:  from_dlpack(tensor, {.copy = true})"});
+                         .remedy = "Request a copy: from_dlpack(tensor, {.copy = true})"});
   return operation.finish(imported(std::move(tensor), how));
 }
 

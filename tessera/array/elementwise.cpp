@@ -213,7 +213,7 @@ StridedView strided(const Array& a, const char* rule) {
 
 void check_numeric(const char* name, DType t) { need(t != DType::boolean, name, t, "numbers"); }
 void check_index_dtype(const char* name, const Array& indices) {
-  need(is_int(indices.dtype()), name, indices.dtype(), "indices of integers");
+  need(is_int(indices.dtype()), name, indices.dtype(), "integer indices");
 }
 
 Array broadcast_into(const char* operation, const Array& target, const Array& value) {
@@ -240,7 +240,7 @@ void write_in_place(const Array& out, ir::Op op, std::uint8_t sub, std::span<Arr
   check_writable(out);
   await_tasks(out);
   for (const Array& a : args) await_tasks(a);
-  const StridedView target = strided(out, "its memory is needed");
+  const StridedView target = strided(out, "its memory is accessed");
   target.storage->flush_readers();  // Pending readers of the old contents have been computed.
   std::array<Term, 3> terms;        // No operation has more operands.
   std::size_t count = 0;
@@ -432,7 +432,7 @@ Array operator!(Array a) {
 
 Array where(Array condition, ArrayOperand if_true, ArrayOperand if_false) {
   const Operation operation("where", condition, if_true, if_false);
-  need(condition.dtype() == DType::boolean, "where", condition.dtype(), "a condition of bool");
+  need(condition.dtype() == DType::boolean, "where", condition.dtype(), "a bool condition");
   const DType t = dtype_of(if_true, if_false);
   std::array<ArrayOperand, 3> operands = {std::move(condition), as(std::move(if_true), t), as(std::move(if_false), t)};
   return operation.finish(elementwise("where", ir::Op::select, 0, t, t, operands));

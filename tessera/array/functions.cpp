@@ -154,7 +154,7 @@ std::vector<Array> split(const Array& a, std::int64_t sections, int axis) {
                                {"axis", std::to_string(axis)},
                                {"sections", std::to_string(sections)}},
                       .wrong = "the axis cannot be divided into that many equal parts",
-                      .remedy = "Specify the size of each part:  split(a, {3, 3, 2}, axis)"});
+                      .remedy = "Specify the size of each part: split(a, {3, 3, 2}, axis)"});
   return split(a, std::vector<std::int64_t>(static_cast<std::size_t>(sections), extent / sections), axis);
 }
 

@@ -157,8 +157,8 @@ TEST(Safetensors, UnsupportedDtypesThrowWhenLoaded) {
   EXPECT_EQ(file.tensor("f").dtype_name, "F8_E4M3");
   EXPECT_EQ(file.data(file.tensor("f")).size(), 3u);
   EXPECT_EQ(file.load("u").item<std::uint8_t>(), 'd');
-  expect_throw<FormatError>([&] { file.load("f"); },
-                            {"test.safetensors", "offset = 9", "field = tensor \"f\" dtype", "no dtype F8_E4M3"});
+  expect_throw<FormatError>([&] { file.load("f"); }, {"test.safetensors", "offset = 9", "field = tensor \"f\" dtype",
+                                                      "does not support dtype F8_E4M3"});
 }
 
 /// Expects that `header` with this much data is rejected at this byte of the header, with this field and reason.
