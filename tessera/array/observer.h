@@ -32,7 +32,7 @@ class ArraySnapshot {
   const Shape& shape() const { return shape_; }
   /// The array's device.
   Device device() const { return device_; }
-  /// What was attached to the array: see Array::history.
+  /// The data attached to the array; see Array::history.
   const std::shared_ptr<void>& history() const { return history_; }
 
   /// True if the array was pending, so that its expression was kept.

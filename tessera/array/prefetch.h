@@ -25,7 +25,7 @@ struct PrefetchOptions {
 template <std::ranges::view V>
 class Prefetcher {
  public:
-  /// What the source's iterators yield.
+  /// The type of the source's elements.
   using Batch = std::remove_cvref_t<std::ranges::range_reference_t<V>>;
 
   /// Throws ArgumentError for no slots, and DeviceError if the device does not exist.

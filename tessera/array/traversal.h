@@ -13,7 +13,7 @@ namespace tessera {
 /// A possible result of a map_arrays function: the part, and whether it changed.
 template <class T>
 struct Mapped {
-  T part;               ///< The part, or what replaces it.
+  T part;               ///< The part or its replacement.
   bool changed = true;  ///< False if it is the same as before.
 };
 

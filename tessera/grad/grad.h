@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-/// Selects the arguments to differentiate with respect to: wrt<0, 2>.
+/// The type of `wrt<0, 2>`.
 template <std::size_t... I>
 struct Wrt {};
 /// The arguments to differentiate with respect to: `wrt<0, 2>`.
