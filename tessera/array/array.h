@@ -118,7 +118,8 @@ class Array {
   void download(void* to) const;
 
   // Views, without a copy unless stated.
-  /// One extent may be -1, unless another is 0. Copies if the strides allow no view.
+  /// A view with another shape, or a copy if the strides do not allow a view. One extent can be -1 (inferred), unless
+  /// another is 0.
   Array reshape(Shape shape) const;
   Array transpose() const;  ///< A view with the dimensions reversed.
   /// A view with the dimensions in the given order. `axes` contains each axis exactly once.
