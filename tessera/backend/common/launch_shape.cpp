@@ -25,7 +25,7 @@ std::array<std::uint64_t, 3> wanted_block(const KernelShape& kernel, const std::
   else if (guarded[2] && shape[2] > 1 && shape[0] < 64)
     wanted = {16, 1, 16};
   for (std::size_t d = 0; d < 3; ++d)
-    if (!guarded[d]) wanted[d] = 1;  // nothing cuts it off: exactly its extent
+    if (!guarded[d]) wanted[d] = 1;  // without a guard the block must match the extent exactly
   return wanted;
 }
 
@@ -51,7 +51,7 @@ Grid grid_of(const KernelShape& kernel, const std::array<std::uint64_t, 3>& shap
     g.block = wanted_block(kernel, shape);
     for (std::size_t d = 0; d < 3; ++d) g.block[d] = std::min<std::uint64_t>(g.block[d], can.max_block[d]);
     auto blocks_with = [&](std::size_t d, std::uint64_t threads) { return (shape[d] - 1) / threads + 1; };
-    // The largest dimension but one, which for `fits` must be able to do with half; 3 if there is none.
+    // The largest dimension other than `except`; with `fits`, only dimensions that may be halved. 3 if there is none.
     auto largest = [&](std::size_t except, bool fits) {
       std::size_t best = 3;
       for (std::size_t d = 0; d < 3; ++d)

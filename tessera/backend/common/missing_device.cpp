@@ -18,10 +18,10 @@ using os::DisplayCard;
 
 struct Facts {
   std::string_view vendor;
-  std::vector<std::string_view> modules;  ///< kernel drivers with which the vendor's computing works
-  std::string_view install;               ///< packages that bring the kernel's driver
+  std::vector<std::string_view> modules;  ///< kernel drivers that support computing
+  std::string_view install;               ///< packages that contain the kernel driver
   std::string_view load;                  ///< commands that load it
-  std::string_view container;             ///< what a container must be started with
+  std::string_view container;             ///< options that a container needs
 };
 
 Facts facts_of(os::Vendor vendor) {
@@ -47,9 +47,9 @@ Facts facts_of(os::Vendor vendor) {
   }
 }
 
-/// The files without which the vendor's driver finds nothing.
+/// Device files that the vendor's driver requires.
 struct Needed {
-  std::string name;  ///< for people
+  std::string name;  ///< for messages
   std::vector<DeviceFile> found;
 };
 std::vector<Needed> needed_files(os::Vendor vendor, const std::vector<DeviceFile>& all) {
@@ -65,7 +65,7 @@ std::vector<Needed> needed_files(os::Vendor vendor, const std::vector<DeviceFile
       std::vector<Needed> out;
       for (const char* name : {"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0"})
         out.push_back({name, those([&](const DeviceFile& f) { return f.path == name; })});
-      // The first card need not be number 0 in a container.
+      // In a container the first card is not always number 0.
       out.back().found = those([](const DeviceFile& f) {
         return f.path.size() > 11 && f.path.find_first_not_of("0123456789", 11) == f.path.npos;
       });
@@ -78,7 +78,7 @@ std::vector<Needed> needed_files(os::Vendor vendor, const std::vector<DeviceFile
   }
 }
 
-/// "535.183.01" of "libcuda.so.535.183.01", to which the library's usual name is a link.
+/// Returns "535.183.01" for "libcuda.so.535.183.01", which the library's usual name links to.
 std::string version_in_name(const std::string& library) {
   std::error_code ignored;
   const std::string name = std::filesystem::canonical(library, ignored).filename().string();
@@ -92,13 +92,13 @@ struct Hidden {
   std::string text;
   bool certain = false;
 };
-/// The first variable that is set, or the first that excludes every device.
+/// The first variable that excludes every device, otherwise the first that is set.
 Hidden hidden_by(std::initializer_list<const char*> variables) {
   Hidden hidden;
   for (const char* name : variables) {
     const auto value = os::environment(name);
     if (!value) continue;
-    // An index of -1, and what is no number, end the list of devices that are shown.
+    // An index of -1, or text that is not a number, ends the list of visible devices.
     const bool none = value->empty() || value->starts_with("-1") || *value == "NoDevFiles" || *value == "none";
     if (!hidden.text.empty() && (!none || hidden.certain)) continue;
     hidden.certain = none;
@@ -118,8 +118,8 @@ std::string diagnose_missing_device(os::Vendor vendor, const std::string& librar
   const std::vector<Needed> needed = needed_files(vendor, files);
   const std::string container = os::container();
   const bool wsl = std::ranges::any_of(files, [](const DeviceFile& f) { return f.path == "/dev/dxg"; });
-  // Where the bus shows no card, files alone do not stand for one: NVIDIA's library makes /dev/nvidiactl when it is
-  // asked, and /dev/kfd comes with the kernel's module. Those of a single card do, in containers that hide the bus.
+  // Some device files do not prove that there is a card: NVIDIA's library creates /dev/nvidiactl when it is called, and
+  // /dev/kfd comes with the kernel module. The files of a single card do, in containers that hide the PCI bus.
   const bool bus = os::file_exists((os::system_root() / "sys/bus/pci/devices").c_str());
   const auto of_a_card = [&](const Needed& n) {
     return !n.found.empty() && (!bus || n.name == "/dev/nvidia0" || n.name == "/dev/dri/renderD*");
