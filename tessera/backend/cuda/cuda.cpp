@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is NVIDIA's own: how the library starts, what its devices say of themselves, and what to do when there are none.
+// CUDA-specific code: loading the library, device properties, and diagnosis when there is no device.
 #include "tessera/backend/cuda/cuda.h"
 
 #include <algorithm>
@@ -54,7 +54,7 @@ std::string without_library() {
   return note + stream::remedy_without_library(os::nvidia, install_driver);
 }
 
-/// What to do about what cuInit or cuDeviceGetCount answered.
+/// The remedy for an error of cuInit or cuDeviceGetCount.
 std::string remedy_for(Code code, const std::string& library) {
   switch (code) {
     case 0:
@@ -145,20 +145,20 @@ class CudaVendor final : public stream::Vendor {
   void check_support(DeviceInfo& info, const stream::DeviceFacts& facts, int capability, int mode) const;
   bool choose_nvrtc(stream::DeviceFacts& facts, bool fitting) const;
   bool choose_ptx(stream::DeviceFacts& facts);
-  /// What kernels made for this capability may use.
+  /// Sets the features that kernels compiled for this capability may use.
   static void set_capability(stream::DeviceFacts& facts, int capability);
 
   DriverLibrary library_;
   std::unique_ptr<CudaApi> api_;
   Nvrtc nvrtc_;
-  cpu::PtxModule module_;  ///< looked for when NVRTC does not do
+  cpu::PtxModule module_;  ///< opened only if NVRTC is unusable
   int driver_version_ = 0;
   std::map<int, int> capabilities_;         ///< by ordinal: 90 is 9.0
-  std::map<int, cpu::PtxTarget> made_for_;  ///< likewise, of those whose kernels the module made at any time
+  std::map<int, cpu::PtxTarget> made_for_;  ///< by ordinal: devices for which the module has generated code since start
 };
 
-// How kernels of a device are made. NVRTC first: it knows the newest devices, and its text can be read. One that is of
-// a later major version than the driver makes what the driver cannot load.
+// Choice of a compiler for a device. NVRTC comes first: it supports the newest devices, and its input is readable. An
+// NVRTC of a later major version than the driver produces code that the driver cannot load.
 
 void CudaVendor::set_capability(stream::DeviceFacts& facts, int capability) {
   emit::set_capability(facts.dialect, capability);
@@ -169,14 +169,16 @@ void CudaVendor::set_capability(stream::DeviceFacts& facts, int capability) {
 bool CudaVendor::choose_nvrtc(stream::DeviceFacts& facts, bool fitting) const {
   if (!nvrtc_.usable() || (fitting && nvrtc_.major() * 1000 > driver_version_)) return false;
   facts.architecture = nvrtc_.architecture_for(capabilities_.at(facts.ordinal));
-  // For a device newer than itself NVRTC makes code for the newest that it knows, which may have less.
+  // For a device newer than NVRTC, it compiles for the newest capability that it supports, which may have fewer
+  // features.
   if (const auto number = facts.architecture.find('_'); number != facts.architecture.npos)
     set_capability(facts,
                    std::min(capabilities_.at(facts.ordinal), std::atoi(facts.architecture.c_str() + number + 1)));
   return !facts.architecture.empty();
 }
 
-/// The newest PTX that a driver of this version takes (PTX ISA, "Release Notes"): of CUDA 11.x it is 7.x, of 12.x 8.x.
+/// The newest PTX version that a driver of this version accepts (PTX ISA, "Release Notes"): 7.x for CUDA 11.x, 8.x for
+/// 12.x.
 constexpr int ptx_version_of(int driver_version) {
   return (driver_version / 1000 - 4) * 10 + driver_version % 1000 / 10;
 }
@@ -205,7 +207,7 @@ bool CudaVendor::choose_ptx(stream::DeviceFacts& facts) {
 }
 
 stream::Image CudaVendor::compile(const stream::DeviceFacts& facts, const backend::Program& program) {
-  // By what these facts say: a rescan may have chosen otherwise for devices that are opened after it.
+  // Decided by `facts`, since a rescan may have chosen another compiler for devices that are opened later.
   const auto target = made_for_.find(facts.ordinal);
   if (!facts.architecture.starts_with("PTX ") || target == made_for_.end())
     return nvrtc_.compile(program.text(), facts.architecture, program.exact);
@@ -218,7 +220,7 @@ stream::Image CudaVendor::compile(const stream::DeviceFacts& facts, const backen
   cpu::check_memory_to_compile(
       kernels.size() == 1 ? kernels[0].function->name : fmt::format("{} kernels", kernels.size()), nodes);
   stream::Image image;
-  const os::ForkGuard whole;  // LLVM's state
+  const os::ForkGuard whole;  // LLVM is not fork-safe
   image.bytes = module_.generator->compile(kernels, target->second, image.log);
   image.made = image.is_text = !image.bytes.empty();
   if (!image.made && image.log.empty()) cpu::throw_out_of_memory("make PTX", 0);
@@ -263,7 +265,8 @@ stream::DeviceFacts CudaVendor::describe(int ordinal) {
   set_capability(facts, capability);
   capabilities_[ordinal] = capability;
   const std::string named = stream::library_from_variable("TESSERA_NVRTC_LIBRARY");
-  // It is chosen, or nothing is; a binary of it that the driver refuses turns the device to PTX even so.
+  // A library named by the user has no fallback. If the driver rejects its code, switch_compiler() still changes to
+  // PTX.
   const bool binding = !named.empty() && named != "none";
   if (choose_nvrtc(facts, !binding) || (!binding && !choose_ptx(facts) && choose_nvrtc(facts, false)))
     info.driver_version += ", NVRTC " + nvrtc_.version();
@@ -280,7 +283,7 @@ stream::DeviceFacts CudaVendor::describe(int ordinal) {
   can.max_block_threads = number(max_threads_per_block, 1024);
   can.max_block = {number(max_block_dim_x, 1024), number(max_block_dim_y, 1024), number(max_block_dim_z, 64)};
   can.shared_bytes = std::max(number(max_shared_memory_per_block, 49152), number(max_shared_memory_per_block_optin));
-  can.max_parameter_bytes = 4096;  // of every device; CUDA 12.1 lets newer ones take more
+  can.max_parameter_bytes = 4096;  // of every device; with CUDA 12.1, newer ones accept more
   can.max_blocks = {number(max_grid_dim_x, 2147483647), number(max_grid_dim_y, 65535), number(max_grid_dim_z, 65535)};
   check_support(info, facts, capability, ask(compute_mode));
   return facts;
