@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::align_val_t alignment{64};
 
-/// Of each device: one for each width of subgroups that the environment names.
+/// Options of each device: one device per subgroup width in the environment variable.
 std::vector<ir::InterpreterOptions> options_from_environment() {
   ir::InterpreterOptions options;
   options.checks = config::flag("TESSERA_CHECK", false);
@@ -69,7 +69,7 @@ class InterpKernel : public LoadedKernel {
   ir::Interpreter interpreter_;
 };
 
-/// Everything is done when a call returns.
+/// All operations complete before the call returns.
 class InterpQueue : public DriverQueue {
  public:
   explicit InterpQueue(std::shared_ptr<WrittenBytes> written) : written_(std::move(written)) {}
