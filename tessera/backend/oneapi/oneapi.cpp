@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is Intel's own: how the loader starts, what devices say of themselves, and what to do when there are none.
+// Intel-specific code: loading Level Zero, device properties, and diagnosis when there is no device.
 #include "tessera/backend/oneapi/oneapi.h"
 
 #include <algorithm>
@@ -52,7 +52,7 @@ std::string remedy_without_device() {
 
 std::string version_text(std::uint32_t version) { return fmt::format("{}.{}", version >> 16, version & 0xffff); }
 
-/// What the compilers want to know of a device.
+/// Device data that the compilers need.
 struct Card {
   std::string pci, uuid, options;
 };
@@ -65,24 +65,24 @@ class OneapiVendor final : public stream::Vendor {
     std::vector<std::string> beside = ocloc_candidates();
     for (std::string& name : OpenclCompiler::candidates()) beside.push_back(std::move(name));
     for (std::string& file : driver_files()) beside.push_back(std::move(file));
-    for (const char* file : {"libigc.so.2", "libigc.so.1"}) beside.emplace_back(file);  // what both compile with
+    for (const char* file : {"libigc.so.2", "libigc.so.1"}) beside.emplace_back(file);  // used by both compilers
     return {"", loader_candidates(), std::move(beside)};
   }
   int start(BackendReport& report) override;
   stream::DeviceFacts describe(int ordinal) override;
-  bool has_user_order() const override { return false; }  // Level Zero's variables hide devices, and order none
+  bool has_user_order() const override { return false; }  // Level Zero's variables hide devices but do not order them
   std::string uuid(int ordinal) const override { return cards_[static_cast<std::size_t>(ordinal)].uuid; }
   stream::Image compile(const stream::DeviceFacts& facts, const backend::Program& program) override;
   std::string compiler(const stream::DeviceFacts& facts) const override {
     const Card& card = cards_[static_cast<std::size_t>(facts.ordinal)];
-    // Without libocloc it is the card's own driver that compiles, for that card.
+    // Without libocloc, the card's own driver compiles, for that card only.
     return facts.info.driver_version + ", " + card.options +
            (ocloc_.usable() ? "" : ", for " + facts.info.name + " " + facts.info.identity);
   }
 
  private:
   const LoaderFunctions& call() const { return library_.call; }
-  std::string find_devices();  ///< empty, or what went wrong
+  std::string find_devices();  ///< returns an empty text, or an error
   Code add_devices(ZeDriver& driver);
   void check_support(DeviceInfo& info, const Card& card);
 
@@ -90,9 +90,9 @@ class OneapiVendor final : public stream::Vendor {
   std::unique_ptr<ZeApi> api_;
   std::vector<std::unique_ptr<ZeDriver>> drivers_;
   std::vector<std::unique_ptr<ZeDevice>> devices_;
-  std::vector<Card> cards_;  ///< beside the devices
+  std::vector<Card> cards_;  ///< parallel to the devices
   Ocloc ocloc_;
-  OpenclCompiler opencl_;  ///< asked only where libocloc does not do
+  OpenclCompiler opencl_;  ///< opened only if libocloc is unusable
   bool asked_opencl_ = false;
 };
 
@@ -103,7 +103,7 @@ int OneapiVendor::start(BackendReport& report) {
     return 0;
   if (!api_) api_ = std::make_unique<ZeApi>(library_.call);
   if (devices_.empty()) {
-    // After a failure the loader (1.8) has no table of functions: calling any other would crash.
+    // After a failure the loader (1.8) has no function table, so any other call would crash.
     if (const Code code = call().init(gpus_only)) {
       report.reason = "zeInit answered " + text_of(code);
       if (code == uninitialized)
@@ -225,7 +225,7 @@ stream::DeviceFacts OneapiVendor::describe(int ordinal) {
   facts.dialect.atomic_i64 = (module.flags & module_int64_atomics) != 0;
   facts.dialect.dot4 = (module.flags & module_dp4a) != 0;
   Capabilities& can = info.can;
-  can.f16 = true;  // vload_half and vstore_half are in every OpenCL C
+  can.f16 = true;  // every OpenCL C has vload_half and vstore_half
   can.f64 = facts.dialect.fp64;
   can.atomic_i64 = facts.dialect.atomic_i64;
   can.int8_dot = facts.dialect.dot4;

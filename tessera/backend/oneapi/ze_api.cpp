@@ -34,7 +34,7 @@ LoaderLibrary open_loader() {
   if (!library.file.loaded()) return library;
 #define TESSERA_TAKE(member, symbol, ...) stream::take(library.file, library.call.member, #symbol, library.missing);
   TESSERA_ZE(TESSERA_TAKE)
-  std::string lacks;  // these may be missing
+  std::string lacks;  // optional functions; their absence is ignored
 #undef TESSERA_TAKE
 #define TESSERA_TAKE(member, symbol, ...) stream::take(library.file, library.call.member, #symbol, lacks);
   TESSERA_ZE_OPTIONAL(TESSERA_TAKE)
@@ -96,11 +96,11 @@ Fault ZeApi::fault_of(Code code) const {
   if (code == 0 || code == stream::not_ready) return Fault::none;
   if (code == no_host_memory || code == no_device_memory || code == unsupported_size) return Fault::memory;
   if (code == build_failure || code == link_failure) return Fault::refused;
-  if (code >= unsupported_version && code <= overlapping_regions) return Fault::refused;  // what validation finds
+  if (code >= unsupported_version && code <= overlapping_regions) return Fault::refused;  // errors found by validation
   return Fault::lost;
 }
 
-// Contexts. Level Zero knows no current one: every call names it, and a variable of this thread says which.
+// Contexts. Level Zero has no current context: every call takes one, and a thread-local variable stores ours.
 
 namespace {
 thread_local ZeDevice* current_device = nullptr;
@@ -139,8 +139,8 @@ namespace {
 constexpr std::size_t alignment = 64;
 }  // namespace
 
-// What others have of the device's memory is known to the system's management (sysman) only, which wants rights of its
-// own: told is what this process has left.
+// Only system management (sysman) knows how much memory other processes use, and it requires special permissions. So
+// this reports the memory that this process has not used.
 Code ZeApi::memory_info(std::size_t* free, std::size_t* total) const {
   ZeDevice& device = here();
   std::lock_guard guard(device.lock);
@@ -223,11 +223,11 @@ Code ZeApi::max_block_size(Handle function, int* threads) const {
   KernelProperties properties;
   const Code code = call_.kernel_properties(static_cast<ZeKernel*>(function)->handle, &properties);
   *threads = static_cast<int>(std::min<std::uint64_t>(
-      std::uint64_t{properties.most_subgroups} * properties.most_subgroup_size, 1 << 30));  // 0: it is not told
+      std::uint64_t{properties.most_subgroups} * properties.most_subgroup_size, 1 << 30));  // 0: unknown
   return code;
 }
 
-// A kernel object holds its arguments until they are appended: one launch at a time.
+// A kernel object stores its arguments until they are appended, so launches of one kernel are serialised.
 Code ZeApi::launch(Handle function, const backend::Grid& g, unsigned, Handle stream,
                    std::span<backend::BoundArgument> arguments) const {
   auto& kernel = *static_cast<ZeKernel*>(function);
