@@ -71,7 +71,7 @@ Api load() {
 namespace {
 std::atomic<const Api*> current = nullptr;
 std::mutex loading;
-std::vector<std::string>& chosen() {  // under `loading`
+std::vector<std::string>& chosen() {  // guarded by `loading`
   static auto* drivers = new std::vector<std::string>;
   return *drivers;
 }
@@ -149,7 +149,7 @@ void check(Code code, const char* function, const std::string& subject) {
     fail<KernelError>({.operation = asked,
                        .wrong = wrong,
                        .remedy = "A command before it failed, maybe in another queue, where that is told"});
-  // A context or queue that is not valid any more is how drivers tell that the device is gone.
+  // Drivers report a lost device through an invalid context or queue.
   constexpr Code first_invalid = -30, last_invalid = -72, invalid_context = -34, invalid_queue = -36;
   if (code <= first_invalid && code >= last_invalid && code != invalid_context && code != invalid_queue)
     fail<KernelError>(
