@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is AMD's own: how the library starts, what its devices say of themselves, and what to do when there are none.
+// AMD-specific code: loading the library, device properties, and diagnosis when there is no device.
 #include "tessera/backend/rocm/rocm.h"
 
 #include <algorithm>
@@ -26,7 +26,7 @@ constexpr const char* install_runtime =
     "Install the HIP runtime (Debian: libamdhip64-5, with libhiprtc-builtins5 for the compiler; Ubuntu: libamdhip64-5; "
     "from AMD's own archive: hip-runtime-amd)";
 constexpr std::initializer_list<const char*> visibility = {"HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES",
-                                                           "CUDA_VISIBLE_DEVICES"};  // HIP obeys this one too
+                                                           "CUDA_VISIBLE_DEVICES"};  // HIP also honours this one
 
 std::string without_library() { return stream::remedy_without_library(os::amd, install_runtime); }
 
@@ -44,7 +44,8 @@ class RocmVendor final : public stream::Vendor {
 
   VendorDriver loads() const override {
     VendorDriver part{"", runtime_candidates(), hiprtc_candidates()};
-    for (const char* file : {"libamd_comgr.so.3", "libamd_comgr.so.2"}) part.beside.emplace_back(file);  // hiprtc's
+    for (const char* file : {"libamd_comgr.so.3", "libamd_comgr.so.2"})
+      part.beside.emplace_back(file);  // used by hiprtc
     for (const auto& candidates : {hipblaslt_candidates(), rocblas_candidates()})
       part.beside.insert(part.beside.end(), candidates.begin(), candidates.end());
     return part;
@@ -67,7 +68,7 @@ class RocmVendor final : public stream::Vendor {
     Code code = call().init(0);
     if (code == 0) code = call().device_count(&count);
     if (code != 0 || count <= 0) {
-      // hipInit says "invalid device" where there is none at all; this function knows better.
+      // hipInit returns "invalid device" if there is no device at all; this function returns a better error.
       const char* asked = "hipInit";
       if (int again = 0; code != 0)
         if (const Code other = call().device_count(&again); other != 0) asked = "hipGetDeviceCount", code = other;
@@ -135,7 +136,7 @@ stream::DeviceFacts RocmVendor::describe(int ordinal) {
   info.blas = library_.major() >= 6 ? backend::first_installed("hipBLASLt", hipblaslt_candidates()) : "no hipBLASLt";
   if (info.blas.starts_with("no ")) info.blas = backend::first_installed("rocBLAS", rocblas_candidates());
 
-  // Twice its size: a library that writes more than its major version promises must not reach our stack.
+  // Twice its size, in case a library writes more than its major version promises.
   std::vector<char> properties(2 * library_.layout.bytes, '\0');
   if (call().properties(properties.data(), ordinal) == 0) {
     const char* name = properties.data() + library_.layout.architecture;
@@ -157,7 +158,7 @@ stream::DeviceFacts RocmVendor::describe(int ordinal) {
   can.shared_bytes = number(max_shared_memory_per_block, 65536);
   can.max_parameter_bytes = 4096;
   can.max_blocks = {number(max_grid_dim_x, 2147483647), number(max_grid_dim_y, 65535), number(max_grid_dim_z, 65535)};
-  can.max_grid_threads = {0xffffffff, 0xffffffff, 0xffffffff};  // HIP counts a dimension's threads in 32 bits
+  can.max_grid_threads = {0xffffffff, 0xffffffff, 0xffffffff};  // HIP counts the threads of a dimension in 32 bits
   check_support(info, facts, ask(compute_mode));
   return facts;
 }
