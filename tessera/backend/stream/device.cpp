@@ -25,7 +25,7 @@ ContextScope::~ContextScope() {
   if (before_ != device_.context) device_.api().set_current(before_);
 }
 
-// Events. Making one costs several times what recording it does, so they are used again.
+// Events. Creating one costs several times as much as recording it, so they are pooled.
 
 Handle DeviceContext::acquire_event() {
   {
@@ -44,13 +44,13 @@ void DeviceContext::release_event(Handle event) noexcept {
   try {
     std::lock_guard guard(lock_);
     events_.push_back(event);
-  } catch (...) {  // no memory for the list: the driver keeps it until the process ends
+  } catch (...) {  // out of memory for the list: the event stays allocated until the process exits
   }
 }
 
 bool StreamEvent::done() {
   const ContextScope in(device_);
-  return device_.api().query_event(event_) != not_ready;  // done, or failed: wait() tells
+  return device_.api().query_event(event_) != not_ready;  // done or failed; wait() reports the error
 }
 void StreamEvent::wait() {
   const ContextScope in(device_);
@@ -70,7 +70,7 @@ std::uint64_t StreamDevice::free_memory() const {
   return free;
 }
 
-// Allocation::handle of device memory is its address; of pinned memory it is null and `host` is set.
+// For device memory Allocation::handle is its address; for pinned memory it is null and `host` is set.
 Allocation StreamDevice::allocate(std::size_t bytes, MemoryKind kind) {
   const ContextScope in(device_);
   const Api& api = device_.api();
@@ -107,7 +107,8 @@ void StreamDevice::release(const Allocation& allocation) noexcept {
 // Other devices.
 
 bool StreamDevice::enable_peer_access(DriverDevice& other) {
-  const auto* const peer = dynamic_cast<StreamDevice*>(&other);  // a driver that was registered instead is another
+  const auto* const peer = dynamic_cast<StreamDevice*>(&other);  // null if the device belongs to a driver that was
+                                                                 // registered by the user
   if (!peer || peer == this || &peer->device_.vendor != &device_.vendor) return false;
   const ContextScope in(device_);
   const Api& api = device_.api();
@@ -120,10 +121,10 @@ bool StreamDevice::enable_peer_access(DriverDevice& other) {
   return false;
 }
 
-// The vendor's library of matrix products.
+// The vendor's matrix product library.
 
 namespace {
-/// Calls it in the device's context.
+/// Calls the library in the device's context.
 class BlasInContext final : public DriverBlas {
  public:
   BlasInContext(const DeviceContext& device, std::unique_ptr<DriverBlas> blas)
@@ -132,7 +133,7 @@ class BlasInContext final : public DriverBlas {
     try {
       const ContextScope in(device_);
       blas_.reset();
-    } catch (...) {  // the device is lost, and what the library has there with it
+    } catch (...) {  // the device is lost, and the library's resources with it
       static_cast<void>(blas_.release());
     }
   }
@@ -198,7 +199,7 @@ std::unique_ptr<LoadedKernel> StreamDevice::load(const CompileRequest& request, 
   const Api& api = device_.api();
   DeviceFacts& facts = device_.facts;
   backend::KernelImage image = backend::unpack(bytes);
-  // Who watches what is emitted learns of kernels that another process emitted too.
+  // Observers of emission are also notified of kernels that another process emitted.
   if (emit::emission_is_observed() && built_ != request.function)
     backend::emitted_kernel(request, facts.dialect, facts.info);
   built_ = nullptr;
@@ -254,7 +255,7 @@ StreamKernel::StreamKernel(DeviceContext& device, std::shared_ptr<void> module, 
   const emit::EmittedKernel& emitted = shape_.emitted;
   stream::check(api, api.get_function(module_.get(), emitted.entry.c_str(), &function_), "looking a kernel up",
                 subject);
-  int threads = 0;  // fewer than the device's where the kernel takes many registers
+  int threads = 0;  // lower than the device's limit if the kernel uses many registers
   if (api.max_block_size(function_, &threads) == success && threads > 0)
     block_threads_ = std::min<std::uint64_t>(block_threads_, static_cast<std::uint64_t>(threads));
   const std::uint64_t wanted = std::uint64_t{shape_.block[0]} * shape_.block[1] * shape_.block[2];
@@ -271,7 +272,8 @@ StreamKernel::StreamKernel(DeviceContext& device, std::shared_ptr<void> module, 
 }
 
 void** addresses_of(std::span<backend::BoundArgument> arguments) {
-  auto& addresses = os::PerThread<std::vector<void*>, struct LaunchAddresses>::get();  // a launch allocates nothing
+  auto& addresses = os::PerThread<std::vector<void*>, struct LaunchAddresses>::get();  // thread-local, so that a launch
+                                                                                       // does not allocate
   addresses.clear();
   for (backend::BoundArgument& a : arguments) addresses.push_back(&a.value);
   return addresses.data();
@@ -279,9 +281,10 @@ void** addresses_of(std::span<backend::BoundArgument> arguments) {
 
 backend::Grid StreamKernel::bind(const std::array<std::uint64_t, 3>& shape, std::span<const Argument> arguments,
                                  std::vector<backend::BoundArgument>*& to) const {
-  auto& bound = os::PerThread<std::vector<backend::BoundArgument>, StreamKernel>::get();  // a launch allocates nothing
+  auto& bound = os::PerThread<std::vector<backend::BoundArgument>, StreamKernel>::get();  // thread-local, so that a
+                                                                                          // launch does not allocate
   backend::bind_arguments(shape_, shape, arguments, bound);
-  if (!device_.facts.dialect.offsets)  // else the kernel adds it
+  if (!device_.facts.dialect.offsets)  // otherwise the kernel adds it
     for (backend::BoundArgument& a : bound)
       if (a.kind == emit::KernelArgument::Kind::pointer && a.value != 0) a.value += a.byte_offset;
   to = &bound;

@@ -10,8 +10,8 @@ namespace tessera::stream {
 
 namespace {
 
-// Values of CUresult (cuda.h, CUDA 11 to 13) and hipError_t (hip_runtime_api.h, ROCm 5 to 7). Whatever is in neither
-// list counts as a lost device: better one device too few than wrong results.
+// Values of CUresult (cuda.h, CUDA 11 to 13) and hipError_t (hip_runtime_api.h, ROCm 5 to 7). Codes in neither list
+// mark the device as lost: losing a device is better than wrong results.
 constexpr std::array memory_codes = {out_of_memory, 1052 /* hipErrorRuntimeMemory */};
 constexpr std::array refused_codes = {
     1,                        // invalid value
