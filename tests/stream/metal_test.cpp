@@ -116,14 +116,14 @@ TEST(Metal, LibraryThatIsAbsentOrIncomplete) {
 
 TEST(Metal, NoDevices) {
   const std::string text = with("no-devices", [] { return lines({row(), outcome({})}); });
-  EXPECT_TRUE(text.starts_with("loaded|" + library + "|MTLCopyAllDevices shows no device|")) << text;
+  EXPECT_TRUE(text.starts_with("loaded|" + library + "|MTLCopyAllDevices lists no device|")) << text;
   expect_contains(text, {"|0\nright"});
   expect_clean(text);
 }
 
 TEST(Metal, CompilerThatRefusesEverything) {
   const std::string text = with("compile", [] { return lines({row(), outcome(first)}); });
-  expect_contains(text, {"loaded|", "Metal did not compile a first kernel",
+  expect_contains(text, {"loaded|", "Metal could not compile a first kernel",
                          "program_source:1:1: error: this compiler was told", "\nDeviceError: "});
   expect_clean(text);
 }

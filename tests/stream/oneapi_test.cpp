@@ -343,7 +343,7 @@ TEST(Compilers, IntelsOpenclDriverStandsInForOcloc) {
                              {"TESSERA_FAKE_DEVICES", "2"}};
   EXPECT_EQ(over_fakes(without, [] { return computes(2); }), "right\nright\n");
   const std::string text = over_fakes(without, row);
-  expect_contains(text, {"oneapi:1 Fake Iris Xe pci:0000:04:00.0 enumerated", "kernels by its OpenCL driver"});
+  expect_contains(text, {"oneapi:1 Fake Iris Xe pci:0000:04:00.0 enumerated", "kernels compiled by its OpenCL driver"});
 }
 
 TEST(Compilers, IntelsOpenclDriverIsTakenWithoutThoseOfOtherPlatforms) {
@@ -357,8 +357,7 @@ TEST(Compilers, IntelsOpenclDriverIsTakenWithoutThoseOfOtherPlatforms) {
                            {"OCL_ICD_VENDORS", folder.string()}};
   EXPECT_EQ(over_fakes(files, [] { return computes(1); }), "right\n");
   fs::remove(folder / "intel.icd");
-  expect_contains(over_fakes(files, row),
-                  {"nothing that compiles its kernels was found", "no file in /etc/OpenCL/vendors"});
+  expect_contains(over_fakes(files, row), {"no compiler for its kernels", "not registered in /etc/OpenCL/vendors"});
   fs::remove_all(folder);
 }
 
@@ -368,7 +367,7 @@ TEST(Compilers, IntelsOpenclDriverCompilesWhatOclocDoesNotKnow) {
   const std::string alone =
       over_fakes({{"TESSERA_FAKE_FAULT", "no-target"}, {"TESSERA_OPENCL_LIBRARY", "/nonexistent/libOpenCL.so"}},
                  [] { return computes(1); });
-  expect_contains(alone, {"libocloc does not know this card", "0x56a0", "Could not determine device target",
+  expect_contains(alone, {"libocloc does not support this card", "0x56a0", "Could not determine device target",
                           "Install a newer libocloc"});
 }
 
@@ -377,7 +376,7 @@ TEST(Compilers, LogsOfIntelsOpenclDriverAreShown) {
                                        {"TESSERA_OPENCL_LIBRARY", fake_library("intel_cl")},
                                        {"TESSERA_FAKE_FAULT", "compile"}},
                                       [] { return computes(1); });
-  expect_contains(text, {"kernel scale_add", "the device's compiler refused it", "error: refused"});
+  expect_contains(text, {"kernel scale_add", "the device's compiler rejected it", "error: refused"});
 }
 
 TEST(Compilers, NeitherIsAStateThatNamesBoth) {
@@ -385,7 +384,7 @@ TEST(Compilers, NeitherIsAStateThatNamesBoth) {
       {{"TESSERA_OCLOC_LIBRARY", "/nonexistent/libocloc.so"}, {"TESSERA_OPENCL_LIBRARY", "/nonexistent/libOpenCL.so"}},
       row);
   expect_contains(text,
-                  {"loaded", "the device answers, but nothing that compiles its kernels was found", "neither libocloc",
+                  {"loaded", "the device was found, but no compiler for its kernels", "neither libocloc",
                    "/nonexistent/libocloc.so", "/nonexistent/libOpenCL.so", "TESSERA_OCLOC_LIBRARY names this file"});
 }
 
@@ -412,7 +411,7 @@ TEST(Compilers, OclocSaysWhatIsWrong) {
 
 TEST(Discovery, NamesWhatIsMissing) {
   const std::string none = over_fakes({{"TESSERA_FAKE_FAULT", "no-devices"}, {"ZE_AFFINITY_MASK", "7"}}, row);
-  expect_contains(none, {"loaded", "zeInit answered ZE_RESULT_ERROR_UNINITIALIZED (0x78000001)",
+  expect_contains(none, {"loaded", "zeInit returned ZE_RESULT_ERROR_UNINITIALIZED (0x78000001)",
                          "ZE_AFFINITY_MASK is set to \"7\"", "unset it"});
   const std::string absent = over_fakes({{"TESSERA_ONEAPI_LIBRARY", "/nonexistent/libze_loader.so.1"}}, row);
   expect_contains(absent, {"supported | /nonexistent/libze_loader.so.1", "no other is tried"});
@@ -426,7 +425,7 @@ TEST(Discovery, TakesTheRealLoadersAnswer) {
     GTEST_SKIP() << "passed by: the Level Zero loader is not installed (Debian: libze1): " << text;
   if (text.find("oneapi:0") != text.npos) return;  // there is a GPU; the tests of every device run on it
   expect_contains(
-      text, {"loaded | ", "zeInit answered ZE_RESULT_ERROR_UNINITIALIZED (0x78000001), no driver could be started"});
+      text, {"loaded | ", "zeInit returned ZE_RESULT_ERROR_UNINITIALIZED (0x78000001), no driver could be started"});
   std::printf("%s", text.c_str());
 }
 

@@ -189,7 +189,7 @@ TEST_F(Ptx, IsNotTakenWhereACompilerIsNamedOrTheModuleIsMissing) {
   expect_contains(over_fakes({{"TESSERA_NVRTC_LIBRARY", "/no/such/nvrtc.so"}}),
                   {"loaded", "/no/such/nvrtc.so", "no other is tried"});
   expect_contains(over_fakes({{"TESSERA_NVRTC_LIBRARY", "none"}, {"TESSERA_CODEGEN_LIBRARY", "none"}}),
-                  {"loaded", "nothing that compiles its kernels was found", "TESSERA_NVRTC_LIBRARY is 'none'",
+                  {"loaded", "no compiler for its kernels", "TESSERA_NVRTC_LIBRARY is 'none'",
                    "TESSERA_CODEGEN_LIBRARY is 'none'", "Install the code-generation module"});
 }
 
@@ -242,7 +242,7 @@ TEST_F(Ptx, IsTakenOnceTheDriverRefusedABinary) {
   for (const char* fault : {"cubin:209", "cubin:222"}) {
     expect_contains(over_fakes({{"TESSERA_FAKE_FAULT", fault}}), {"enumerated", ", NVRTC", "2.000000"});
     expect_contains(over_fakes({{"TESSERA_FAKE_FAULT", fault}, {"TESSERA_CODEGEN_LIBRARY", "none"}}),
-                    {"exception", "refused to load what the compiler made"});
+                    {"exception", "refused to load the compiled code"});
   }
 }
 

@@ -126,11 +126,11 @@ TEST_P(StreamFaults, DriverThatDoesNotStart) {
   const std::string text = with(cuda() ? "init:803" : "init:999", [] { return lines({row(), outcome({})}); });
   EXPECT_TRUE(text.starts_with("loaded|" + library() + "|")) << text;
   if (cuda())
-    expect_contains(text, {"cuInit answered CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (803)", "different versions"});
+    expect_contains(text, {"cuInit returned CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (803)", "different versions"});
   else if (rocm())
     expect_contains(text, {"hipErrorUnknown (999)"});
   else
-    expect_contains(text, {"zeInit answered ZE_RESULT_ERROR_UNKNOWN (0x7ffffffe)"});
+    expect_contains(text, {"zeInit returned ZE_RESULT_ERROR_UNKNOWN (0x7ffffffe)"});
   EXPECT_TRUE(text.ends_with("|0\nright")) << text;
 }
 
@@ -139,7 +139,7 @@ TEST_P(StreamFaults, UnknownMajorVersion) {
   if (oneapi()) {
     const std::string two = with("ze-api=200", [] { return lines({row(), outcome({})}); });
     EXPECT_TRUE(two.starts_with("loaded|")) << two;
-    expect_contains(two, {"the driver speaks Level Zero 2.0, and this version of Tessera knows 1", "|0\nright"});
+    expect_contains(two, {"the driver implements Level Zero 2.0, but this version of Tessera supports 1", "|0\nright"});
     expect_clean(two);
     // Older and newer minor versions order commands in different ways.
     for (const char* version : {"ze-api=100", "ze-api=107", "ze-api=112"})
@@ -180,7 +180,7 @@ TEST_P(StreamFaults, CompilerThatRefusesEverything) {
 TEST_P(StreamFaults, DriverThatRefusesTheCompilersCode) {
   const auto work = [] { return lines({outcome(device()), outcome({})}); };
   const auto expect_refused = [](const std::string& text) {
-    expect_contains(text, {"the driver refused to load what the compiler made", "install a newer driver"});
+    expect_contains(text, {"the driver refused to load the compiled code", "install a newer driver"});
     EXPECT_TRUE(text.ends_with("\nright")) << text;
     expect_clean(text);
   };
@@ -199,7 +199,7 @@ TEST_P(StreamFaults, ContextThatCannotBeMade) {
   if (rocm()) return;  // HIP makes it with the first call that needs it
   if (oneapi()) {      // one context has all of a driver's devices
     const std::string text = with("context:2", [] { return lines({outcome(device()), outcome({})}); });
-    expect_contains(text, {"the driver gave no context: ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY", "\nright"});
+    expect_contains(text, {"the driver could not create a context: ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY", "\nright"});
     expect_clean(text);
     return;
   }
@@ -209,7 +209,7 @@ TEST_P(StreamFaults, ContextThatCannotBeMade) {
         return lines({outcome(device(0)), outcome(device(1)), state(1)});
       },
       2);
-  expect_contains(text, {"the driver gave no context: CUDA_ERROR_OUT_OF_MEMORY", "\nright\nverified"});
+  expect_contains(text, {"the driver could not create a context: CUDA_ERROR_OUT_OF_MEMORY", "\nright\nverified"});
   expect_clean(text);
 }
 

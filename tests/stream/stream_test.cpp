@@ -347,7 +347,7 @@ TEST_P(OverFakes, ABatchThatDoesNotCompileNamesTheGuilty) {
     device.compile(requests);
     return std::string("compiled");
   });
-  expect_contains(text, {"exception", "kernel first", "the device's compiler refused it", "error"});
+  expect_contains(text, {"exception", "kernel first", "the device's compiler rejected it", "error"});
 }
 
 TEST_P(OverFakes, EachStateSaysWhatWasTriedAndWhatToDo) {
@@ -362,7 +362,7 @@ TEST_P(OverFakes, EachStateSaysWhatWasTriedAndWhatToDo) {
   expect_contains(row({{"TESSERA_FAKE_FAULT", "no-devices"}}), {"loaded", named().no_device});
   expect_contains(row({{"TESSERA_FAKE_FAULT", "init:999"}}), {"loaded", cuda() || rocm() ? "(999)" : "(0x7ffffffe)"});
   expect_contains(row({{compiler(), "/no/such/compiler.so"}, {"TESSERA_OPENCL_LIBRARY", "/no/such/libOpenCL.so"}}),
-                  {"loaded", ":0 pci:", "the device answers, but", "/no/such/compiler.so", compiler()});
+                  {"loaded", ":0 pci:", "the device was found, but", "/no/such/compiler.so", compiler()});
   if (cuda()) {
     expect_contains(row({{"TESSERA_FAKE_FAULT", "init:803"}}), {"803", "different versions"});
     expect_contains(row({{"TESSERA_FAKE_FAULT", "init:804"}}), {"804", "cuda-compat"});

@@ -275,7 +275,7 @@ TEST_P(VendorBlas, AFailedCallEndsItsUseWithAWarning) {
     const bool chosen = fault != std::string_view("blas=1");
     EXPECT_EQ(text, std::string("right by our kernel; right by our kernel; right by the library, called ") +
                         (chosen ? "1" : "2"));
-    expect_contains(said, {to_string(device()), "failed and is not used again", "answered", "own kernels"});
+    expect_contains(said, {to_string(device()), "failed and is not used again", "returned", "own kernels"});
     EXPECT_EQ(said.find("not used again"), said.rfind("not used again")) << said;
   }
 }

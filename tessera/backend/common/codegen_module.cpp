@@ -68,7 +68,7 @@ ModuleOf<G> open_with(Take&& take) {
   }
   auto* open = library.function<std::remove_pointer_t<OpenCodegen>>(open_codegen_symbol);
   if (!open) {
-    out.reason = out.file + " is no code-generation module: it has no symbol " + open_codegen_symbol;
+    out.reason = out.file + " is not a code-generation module: it has no symbol " + open_codegen_symbol;
     return out;
   }
   out.opened = true;
@@ -89,9 +89,9 @@ Module open_module(const std::string& target) {
 }
 void throw_out_of_memory(const std::string& asked, std::uint64_t bytes) {
   fail<OutOfMemory>({.operation = asked,
-                     .with = {{"wanted", bytes == 0 ? "not known" : config::format_bytes(bytes)}},
+                     .with = {{"required", bytes == 0 ? "unknown" : config::format_bytes(bytes)}},
                      .wrong = "the system has no memory left for LLVM",
-                     .remedy = "Free arrays, or let the process have more (ulimit -v, the control group)"});
+                     .remedy = "Free arrays, or raise the memory limit of the process (ulimit -v, cgroup)"});
 }
 
 // Upper bounds, measured on all of our kernels and on kernels of up to 30,000 nodes: 2.6 MiB plus 16.5 KiB per node; 10

@@ -29,13 +29,13 @@ Facts facts_of(os::Vendor vendor) {
     case os::nvidia:
       return {"NVIDIA",
               {"nvidia"},
-              "Debian: nvidia-driver, of the section non-free; Ubuntu: nvidia-driver-NNN",
+              "Debian: nvidia-driver, in section non-free; Ubuntu: nvidia-driver-NNN",
               "modprobe nvidia nvidia_uvm, then nvidia-modprobe -u -c 0",
               "--gpus all (with the package nvidia-container-toolkit on the host)"};
     case os::amd:
       return {"AMD",
               {"amdgpu"},
-              "Debian: firmware-amd-graphics, of the section non-free-firmware",
+              "Debian: firmware-amd-graphics, in section non-free-firmware",
               "modprobe amdgpu",
               "--device /dev/kfd --device /dev/dri"};
     default:
@@ -102,8 +102,8 @@ Hidden hidden_by(std::initializer_list<const char*> variables) {
     const bool none = value->empty() || value->starts_with("-1") || *value == "NoDevFiles" || *value == "none";
     if (!hidden.text.empty() && (!none || hidden.certain)) continue;
     hidden.certain = none;
-    hidden.text = fmt::format("{} is set to \"{}\", which {} the devices: unset it, or name them by number", name,
-                              *value, none ? "hides all" : "may hide");
+    hidden.text = fmt::format("{} is set to \"{}\", which {} the devices: unset it, or list the devices by number",
+                              name, *value, none ? "hides all" : "may hide");
   }
   return hidden;
 }
@@ -127,9 +127,8 @@ std::string diagnose_missing_device(os::Vendor vendor, const std::string& librar
   const bool any_file = std::ranges::any_of(needed, of_a_card);
 
   if (cards.empty() && !any_file && !wsl) {
-    const std::string start =
-        fmt::format("This machine shows no {} card on its PCI bus, so this driver has nothing to use", facts.vendor);
-    if (container.empty()) return start + ". In a virtual machine the card must be passed through to it";
+    const std::string start = fmt::format("No {} card was found on the PCI bus of this machine", facts.vendor);
+    if (container.empty()) return start + ". In a virtual machine, pass the card through to the guest";
     return fmt::format("{}. This is a container ({}): if the host has a card, start it with {}", start, container,
                        facts.container);
   }
@@ -138,11 +137,10 @@ std::string diagnose_missing_device(os::Vendor vendor, const std::string& librar
     if (denied == need.found.end()) continue;
     const bool root = denied->group == "root" || denied->group == "0";
     return fmt::format(
-        "{} may not be read and written by this user{}", denied->path,
-        root ? ": only root may; ask who administers this machine (usually a rule of udev gives it to the group render)"
-             : fmt::format(
-                   ": make it a member of the group {} (sudo usermod -a -G render,video $USER), and log in again",
-                   denied->group));
+        "This user cannot read and write {}{}", denied->path,
+        root ? ": only root has access; ask the administrator (usually a udev rule gives access to the group render)"
+             : fmt::format(": add the user to the group {} (sudo usermod -a -G render,video $USER), and log in again",
+                           denied->group));
   }
   if (!cards.empty() && !wsl) {
     const auto driven = [&](const DisplayCard& card) { return std::ranges::count(facts.modules, card.module) > 0; };
@@ -150,11 +148,11 @@ std::string diagnose_missing_device(os::Vendor vendor, const std::string& librar
       const DisplayCard& card = cards.front();
       const std::string where = fmt::format("the {} card at {}", facts.vendor, card.address);
       if (card.module == "vfio-pci")
-        return fmt::format("The kernel has set {} aside for a virtual machine (vfio-pci): give it back to {}", where,
+        return fmt::format("The kernel has reserved {} for a virtual machine (vfio-pci): bind it to {} again", where,
                            facts.modules.front());
       if (!card.module.empty())
         return fmt::format(
-            "The kernel drives {} by {}, with which nothing can be computed: install {} ({}), and restart", where,
+            "The kernel driver of {} is {}, which does not support computing: install {} ({}), and restart", where,
             card.module, facts.modules.front(), facts.install);
       return fmt::format("The kernel has no driver for {}: load it ({}), or install it ({})", where, facts.load,
                          facts.install);
@@ -163,16 +161,16 @@ std::string diagnose_missing_device(os::Vendor vendor, const std::string& librar
   if (!wsl)
     for (const Needed& need : needed)
       if (need.found.empty())
-        return container.empty()
-                   ? fmt::format("{} does not exist: load the kernel's driver ({})", need.name, facts.load)
-                   : fmt::format("{} does not exist in this container ({}): start it with {}", need.name, container,
-                                 facts.container);
+        return container.empty() ? fmt::format("{} does not exist: load the kernel driver ({})", need.name, facts.load)
+                                 : fmt::format("{} does not exist in this container ({}): start it with {}", need.name,
+                                               container, facts.container);
   if (vendor == os::nvidia) {
     const std::string kernel = os::nvidia_kernel_driver(), user = version_in_name(library);
     if (!kernel.empty() && !user.empty() && kernel != user)
       return fmt::format(
-          "The kernel's driver is {} and the library {} is {}: restart after an update of the driver, or install the "
-          "library of the same version",
+          "The kernel driver is {}, but the library {} is {}: restart after a driver update, or install the library of "
+          "the "
+          "same version",
           kernel, library, user);
   }
   return "";
@@ -184,7 +182,7 @@ std::string explain_missing_device(os::Vendor vendor, std::initializer_list<cons
   if (hidden.certain) return hidden.text;
   const std::string cause = diagnose_missing_device(vendor, library);
   if (hidden.text.empty() || cause.empty()) return cause + hidden.text;
-  return fmt::format("{}. Besides, {}", cause, hidden.text);
+  return fmt::format("{}. Also, {}", cause, hidden.text);
 }
 
 std::string first_installed(const std::string& name, const std::vector<std::string>& candidates) {

@@ -42,8 +42,8 @@ ir::Function lowered(const CompileRequest& request, const emit::Dialect& dialect
   for (std::size_t d = 0; d < 3; ++d)
     if (request.function->kind == ir::KernelKind::block && request.function->block_size[d] > can.max_block[d])
       fail<KernelError>({.operation = "kernel " + request.function->name,
-                         .wrong = fmt::format("its blocks have {} threads in dimension {}, and this device takes at "
-                                              "most {}",
+                         .wrong = fmt::format("its blocks have {} threads in dimension {}, but this device supports "
+                                              "at most {}",
                                               request.function->block_size[d], d, can.max_block[d]),
                          .remedy = "Declare it with smaller blocks"});
   return emit::lower(*request.function, target_for(dialect, can, request.variant));
@@ -73,9 +73,9 @@ std::vector<BuiltKernel> build_program(std::span<const CompileRequest> requests,
     if (out.back().program) continue;
     fail<KernelError>({.operation = subject(i),
                        .with = {{"device", to_string(info.device) + " " + info.name}},
-                       .wrong = "the device's compiler refused it:\n" + log + "\nin this text:\n" +
+                       .wrong = "the device's compiler rejected it:\n" + log + "\nsource:\n" +
                                 excerpt(alone.text, first_line_named(log)),
-                       .remedy = "This is a fault of Tessera or of the driver: please report it with this message"});
+                       .remedy = "This is a bug in Tessera or in the driver: please report it with this message"});
   }
   return out;
 }

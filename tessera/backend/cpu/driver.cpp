@@ -92,7 +92,7 @@ DeviceInfo describe(const Module& module) {
     info.driver_version = "reference interpreter";
     info.can.subgroup_widths = {ir::InterpreterOptions{}.subgroup_width};
     info.reason = module.reason + "; cpu runs on the reference interpreter, which is slow";
-    info.remedy = "install the module beside the library, or set TESSERA_CODEGEN_LIBRARY to its file";
+    info.remedy = "install the module next to the library, or set TESSERA_CODEGEN_LIBRARY to its file";
   }
   return info;
 }
@@ -105,7 +105,7 @@ Module usable_module() {
     fail<DeviceError>({.operation = "open",
                        .with = {{"device", "cpu:0"}, {"TESSERA_CPU_TARGET", asked_target()}},
                        .wrong = module.reason,
-                       .remedy = "Name another target, or none"});
+                       .remedy = "Set another target, or unset the variable"});
   return module;
 }
 std::string asked_target() { return config::text("TESSERA_CPU_TARGET").value_or("native"); }
@@ -115,8 +115,8 @@ void warn_of_interpreter(const Module& module, const DeviceInfo& info) {
 #ifndef TESSERA_WITHOUT_CODEGEN
   static std::atomic<bool> said = false;
   if (module.generator || config::text("TESSERA_CODEGEN_LIBRARY") == "none" || said.exchange(true)) return;
-  logging::warn("cpu:0: " + info.reason + ". To mend it, " + info.remedy +
-                "; TESSERA_CODEGEN_LIBRARY=none says it is meant");
+  logging::warn("cpu:0: " + info.reason + ". To fix this, " + info.remedy +
+                "; to silence this warning, set TESSERA_CODEGEN_LIBRARY=none");
 #else
   static_cast<void>(module), static_cast<void>(info);
 #endif
@@ -205,7 +205,7 @@ class CpuDriver : public Driver {
     if (index != 0)
       fail<DeviceError>({.operation = "open",
                          .with = {{"device", "cpu:" + std::to_string(index)}},
-                         .wrong = "all processors together are one device",
+                         .wrong = "there is only one cpu device, with all processors",
                          .remedy = "Use cpu:0"});
     return std::make_unique<CpuDevice>();
   }

@@ -44,7 +44,7 @@ std::byte* scratch(std::size_t bytes) {
     if (!fresh)
       fail<OutOfMemory>({.operation = "launch",
                          .with = {{"scratch bytes", std::to_string(rounded)}},
-                         .wrong = "there is no memory for a block's shared memory"});
+                         .wrong = "the system has no memory left for a block's shared memory"});
     std::free(slab.data);
     slab.data = fresh, slab.bytes = rounded;
   }

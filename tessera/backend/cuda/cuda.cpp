@@ -27,15 +27,12 @@ namespace cuda {
 namespace {
 
 constexpr const char* install_driver =
-    "Install NVIDIA's driver (Debian: nvidia-driver and libcuda1, of the section non-free; Ubuntu: nvidia-driver-NNN, "
-    "or "
-    "libnvidia-compute-NNN without a screen); in a container, start it with --gpus all";
+    "Install NVIDIA's driver (Debian: nvidia-driver and libcuda1, in section non-free; Ubuntu: nvidia-driver-NNN, or "
+    "libnvidia-compute-NNN on headless machines); in a container, start it with --gpus all";
 constexpr const char* install_nvrtc =
-    "Install the code-generation module beside the library (libtessera-codegen.so), or NVRTC of CUDA {} or older "
-    "(Debian: nvidia-cuda-toolkit, or libnvrtc11.2; Ubuntu: libnvrtc12; from "
-    "NVIDIA's "
-    "own archive: cuda-nvrtc-{}-{}; with pip into the active environment: nvidia-cuda-nvrtc-cu{}), or name the file in "
-    "TESSERA_NVRTC_LIBRARY";
+    "Install the code-generation module next to the library (libtessera-codegen.so), or NVRTC of CUDA {} or older "
+    "(Debian: nvidia-cuda-toolkit, or libnvrtc11.2; Ubuntu: libnvrtc12; from NVIDIA's own archive: cuda-nvrtc-{}-{}; "
+    "with pip into the active environment: nvidia-cuda-nvrtc-cu{}), or set TESSERA_NVRTC_LIBRARY to the file";
 
 using os::nvidia_kernel_driver;
 
@@ -44,12 +41,12 @@ std::string version_text(int version) { return fmt::format("{}.{}", version / 10
 std::string without_library() {
   if (const std::string kernel = nvidia_kernel_driver(); !kernel.empty())
     return fmt::format(
-        "The kernel's driver {} is loaded, so only its library is missing (Debian: libcuda1; Ubuntu: "
+        "The kernel driver {} is loaded, so only its library is missing (Debian: libcuda1; Ubuntu: "
         "libnvidia-compute of the same version); in a container, start it with --gpus all",
         kernel);
   const auto toolkits = os::folders_named("/usr/local", "cuda", "lib64");
   const std::string note = toolkits.empty() ? ""
-                                            : fmt::format("The CUDA toolkit in {} is without the driver. ",
+                                            : fmt::format("The CUDA toolkit in {} does not include the driver. ",
                                                           toolkits[0].parent_path().string());
   return note + stream::remedy_without_library(os::nvidia, install_driver);
 }
@@ -63,25 +60,27 @@ std::string remedy_for(Code code, const std::string& library) {
       if (std::string why = backend::explain_missing_device(os::nvidia, {"CUDA_VISIBLE_DEVICES"}, library);
           !why.empty())
         return why;
-      return "See whether nvidia-smi lists the card; without one use opencl or cpu";
+      return "Check whether nvidia-smi lists the card; without a card, use opencl or cpu";
     case 34:  // stub library
-      return "This is the toolkit's stub, made for linking only: take its folder (lib64/stubs) out of LD_LIBRARY_PATH";
+      return "This is the toolkit's stub, for linking only: remove its folder (lib64/stubs) from LD_LIBRARY_PATH";
     case 35:
     case 36: return "Install a newer NVIDIA driver";
-    case 46: return "Another program has the device to itself: see nvidia-smi";
-    case 304: return "The system refused: see whether this user may read and write /dev/nvidia*, and dmesg";
-    case 802: return "The machine's fabric is not ready: start nvidia-fabricmanager, of the driver's version";
+    case 46: return "Another program has exclusive use of the device: see nvidia-smi";
+    case 304:
+      return "The system denied access: check whether this user can read and write /dev/nvidia*, and check dmesg";
+    case 802: return "The machine's NVSwitch fabric is not ready: start nvidia-fabricmanager of the driver's version";
     case 803:
       return fmt::format(
-          "The library and the kernel's driver ({}) are of different versions: restart after an update of "
-          "the driver, or install the library of the same version",
+          "The library and the kernel driver ({}) have different versions: restart after a driver update, or install "
+          "the "
+          "library of the same version",
           nvidia_kernel_driver().empty() ? "not loaded" : nvidia_kernel_driver());
     case 804:
-      return "This is a library for forward compatibility (package cuda-compat), which this card does not take: take "
-             "its "
-             "folder out of LD_LIBRARY_PATH, or install a newer driver";
-    case 999: return "See dmesg; after a suspend, reloading the module nvidia_uvm helps (rmmod, modprobe)";
-    default: return "See whether nvidia-smi works, and what dmesg says";
+      return "This is a library for forward compatibility (package cuda-compat), which this card does not support: "
+             "remove "
+             "its folder from LD_LIBRARY_PATH, or install a newer driver";
+    case 999: return "Check dmesg; after a suspend, reloading the module nvidia_uvm helps (rmmod, modprobe)";
+    default: return "Check whether nvidia-smi works, and check dmesg";
   }
 }
 
@@ -109,8 +108,8 @@ class CudaVendor final : public stream::Vendor {
     if (code == 0) asked = "cuDeviceGetCount", code = call().device_count(&count);
     if (code == 0) call().driver_version(&driver_version_);
     if (code != 0 || count <= 0) {
-      report.reason = code != 0 ? std::string(asked) + " answered " + api_->code_text(code)
-                                : "the driver works but shows no device";
+      report.reason = code != 0 ? std::string(asked) + " returned " + api_->code_text(code)
+                                : "the driver works but lists no device";
       report.remedy = remedy_for(code, os::loader_file(library_.file.file()));
       return 0;
     }
@@ -195,7 +194,7 @@ bool CudaVendor::choose_ptx(stream::DeviceFacts& facts) {
   const cpu::PtxTarget target =
       module_.generator->target_for(capabilities_.at(facts.ordinal), ptx_version_of(driver_version_));
   if (target.capability == 0) {
-    module_.reason = fmt::format("{}: {} makes no PTX for this device and CUDA {}", module_.file,
+    module_.reason = fmt::format("{}: {} cannot generate PTX for this device and CUDA {}", module_.file,
                                  module_.generator->version(), version_text(driver_version_));
     return false;
   }
@@ -293,23 +292,24 @@ void CudaVendor::check_support(DeviceInfo& info, const stream::DeviceFacts& fact
   info.state = DeviceState::loaded;
   if (mode == compute_mode_prohibited) {
     info.reason = "the device's compute mode is \"prohibited\"";
-    info.remedy = "nvidia-smi --compute-mode=DEFAULT, as root";
+    info.remedy = "Run nvidia-smi --compute-mode=DEFAULT as root";
   } else if (!nvrtc_.usable() && facts.architecture.empty()) {
     const int major = driver_version_ / 1000, minor = driver_version_ % 1000 / 10;
     const std::string named = stream::library_from_variable("TESSERA_NVRTC_LIBRARY");
-    info.reason = "the device answers, but nothing that compiles its kernels was found: no NVRTC (" + nvrtc_.reason() +
-                  ")" + (module_.reason.empty() ? "" : ", and instead of it " + module_.reason);
+    info.reason = "the device was found, but no compiler for its kernels: no NVRTC (" + nvrtc_.reason() + ")" +
+                  (module_.reason.empty() ? "" : ", and " + module_.reason);
     info.remedy = !named.empty() && named != "none"
                       ? stream::remedy_where_named("TESSERA_NVRTC_LIBRARY")
                       : fmt::format(fmt::runtime(install_nvrtc), version_text(driver_version_), major, minor, major);
   } else if (facts.architecture.empty()) {
     const auto& list = nvrtc_.supported();
-    info.reason = fmt::format("NVRTC {} compiles for compute capability {}.{} and later, and this device has {}.{}",
+    info.reason = fmt::format("NVRTC {} compiles for compute capability {}.{} and later, but this device has {}.{}",
                               nvrtc_.version(), list.empty() ? 0 : list[0] / 10, list.empty() ? 0 : list[0] % 10,
                               capability / 10, capability % 10);
     info.remedy =
-        "Install an older NVRTC (CUDA 12 from 5.0 on, CUDA 11 from 3.5 on), and name it in "
-        "TESSERA_NVRTC_LIBRARY if both are installed";
+        "Install an older NVRTC (CUDA 12 supports 5.0 and later, CUDA 11 supports 3.5 and later); if both are "
+        "installed, "
+        "set TESSERA_NVRTC_LIBRARY to the older one";
   } else {
     info.state = DeviceState::enumerated;
   }

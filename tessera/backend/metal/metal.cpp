@@ -49,7 +49,7 @@ int MetalVendor::start(BackendReport& report) {
   }
   if (!runtime_.usable()) runtime_ = open_runtime();
   const os::Library& last = runtime_.metal.loaded() ? runtime_.objc : runtime_.metal;
-  const std::string update = "Metal is a part of macOS from 10.11 on: update the system";
+  const std::string update = "Metal requires macOS 10.11 or later: update the system";
   if (!stream::check_library(
           report, "TESSERA_METAL_LIBRARY", last, runtime_.missing, "", [&] { return update; }, update))
     return 0;
@@ -63,8 +63,8 @@ int MetalVendor::start(BackendReport& report) {
           runtime_.send<Id>(runtime_.send<Id>(all.get(), runtime_.selectors.object_at, i), runtime_.selectors.retain));
   }
   if (api_->count() == 0) {
-    report.reason = "MTLCopyAllDevices shows no device";
-    report.remedy = "Metal needs a GPU of 2012 or later; virtual machines show one only if they are set up to";
+    report.reason = "MTLCopyAllDevices lists no device";
+    report.remedy = "Metal needs a GPU from 2012 or later; virtual machines have one only if configured to";
     return 0;
   }
   report.state = DeviceState::enumerated;
@@ -101,8 +101,8 @@ stream::DeviceFacts MetalVendor::describe(int ordinal) {
   // The subgroup width is known only for a compiled kernel. This also checks that kernels compile.
   if (const Code code = api_->prepare(device); code != 0) {
     info.state = DeviceState::loaded;
-    info.reason = "the device answers, but Metal did not compile a first kernel: " + api_->code_text(code);
-    info.remedy = "Update the system; please report it with this text";
+    info.reason = "the device was found, but Metal could not compile a first kernel: " + api_->code_text(code);
+    info.remedy = "Update the system, and please report this message";
     return facts;
   }
   can.subgroup_widths = {static_cast<std::uint32_t>(

@@ -42,8 +42,8 @@ std::string MetalApi::code_text(Code code) const {
   std::string said = std::exchange(last_text(), {});  // cleared, because a later failure may have no message
   if (!said.empty()) said.insert(0, ": ");
   switch (code) {
-    case out_of_memory: return "no memory (nil)" + said;
-    case refused: return "a refusal" + said;
+    case out_of_memory: return "out of memory (nil)" + said;
+    case refused: return "rejected" + said;
     case no_function: return "no function of this name" + said;
     case not_ready: return "not ready";
     default: break;
@@ -122,7 +122,7 @@ Code MetalApi::memory_info(std::size_t* free, std::size_t* total) const {
 Owned MetalApi::new_buffer(MetalDevice& device, std::size_t bytes, UInt options) const {
   last_text().clear();
   if (device.largest_buffer != 0 && bytes > device.largest_buffer) {
-    last_text() = fmt::format("a buffer of this device has at most {} bytes", device.largest_buffer);
+    last_text() = fmt::format("buffers of this device have at most {} bytes", device.largest_buffer);
     return {};
   }
   return {runtime_, runtime_.send<Id>(device.device, runtime_.selectors.new_buffer, UInt{bytes}, options)};

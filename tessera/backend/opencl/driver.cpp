@@ -62,7 +62,7 @@ Allocation ClDevice::allocate(std::size_t bytes, MemoryKind kind) {
     const bool intel_gpu = info.kind != DeviceKind::cpu && info.vendor.find("Intel") != std::string::npos;
     fail<OutOfMemory>({.operation = to_string(info.device),
                        .with = {{"bytes", std::to_string(bytes)}, {"largest", std::to_string(largest)}},
-                       .wrong = "this driver does not give so much memory in one piece",
+                       .wrong = "the driver cannot allocate this much memory at once",
                        .remedy = intel_gpu
                                      ? "Use the oneapi device of this GPU (tessera devices lists it), which has no "
                                        "such limit, or work on smaller pieces"
@@ -152,8 +152,8 @@ class ClDriver final : public Driver {
     std::lock_guard guard(lock_);
     if (!use_allowed())
       fail<DeviceError>({.operation = "opencl:" + std::to_string(index),
-                         .wrong = "no driver showed a device in a process of its own, so none is loaded",
-                         .remedy = "See discover() for what they answered"});
+                         .wrong = "no driver listed a device in the probe process, so none is loaded",
+                         .remedy = "See discover() for the reasons"});
     if (devices_.empty()) last_ = enumerate_devices();
     if (index < 0 || static_cast<std::size_t>(index) >= devices_.size())
       fail<DeviceError>({.operation = "opencl:" + std::to_string(index),
@@ -198,9 +198,9 @@ class ClDriver final : public Driver {
       report.reason = cl.library.reason();
       report.remedy =
           !cl.library.missing().empty()
-              ? "Install the package that " + cl.library.missing() + " is in, or name its folder in LD_LIBRARY_PATH"
+              ? "Install the package that contains " + cl.library.missing() + ", or add its folder to LD_LIBRARY_PATH"
           : cl.direct
-              ? "Install the package that the library belongs to again, or remove the file that names it"
+              ? "Reinstall the package of the library, or remove the file that registers it"
               : "Install an OpenCL loader and a driver (Debian: ocl-icd-libopencl1, and pocl-opencl-icd for the CPU, "
                 "intel-opencl-icd for Intel, nvidia-opencl-icd for NVIDIA)";
       return report;
@@ -212,29 +212,27 @@ class ClDriver final : public Driver {
     }
     report.state = DeviceState::loaded;
     report.remedy =
-        "Install a driver for your processor; its file lies in /etc/OpenCL/vendors (Debian: pocl-opencl-icd for the "
-        "CPU, "
-        "intel-opencl-icd for Intel, nvidia-opencl-icd for NVIDIA, mesa-opencl-icd for others)";
+        "Install a driver for your processor, which registers itself in /etc/OpenCL/vendors (Debian: pocl-opencl-icd "
+        "for "
+        "the CPU, intel-opencl-icd for Intel, nvidia-opencl-icd for NVIDIA, mesa-opencl-icd for others)";
     std::uint32_t count = 0;
     const Code code = cl.get_platforms(0, nullptr, &count);
     if (!cl.refused.empty() && code != success) {
       // Intel's driver returns this code if it finds no GPU, and the common loader then hides it.
       const bool no_gpu = cl.refused.find(code_text(out_of_host_memory)) != cl.refused.npos;
-      report.reason = cl.refused + (no_gpu ? ", as a driver does that finds no GPU" : "");
+      report.reason = cl.refused + (no_gpu ? ", which the driver returns if it finds no GPU" : "");
       report.remedy = cause(cl.library.file());
       if (report.remedy.empty())
-        report.remedy =
-            "See whether clinfo shows the platform; else install the package that the library belongs to again";
+        report.remedy = "Check whether clinfo lists the platform; if not, reinstall the package of the library";
       return report;
     }
     if (code == platform_not_found || (code == success && count == 0)) {
-      report.reason =
-          "the OpenCL loader works but knows no platform: /etc/OpenCL/vendors names no driver that can be loaded";
+      report.reason = "the OpenCL loader works but lists no platform: no driver in /etc/OpenCL/vendors can be loaded";
       return report;
     }
     std::vector<PlatformId> platforms(count);
     if (code != success || cl.get_platforms(count, platforms.data(), nullptr) != success) {
-      report.reason = "clGetPlatformIDs answered " + code_text(code);
+      report.reason = "clGetPlatformIDs returned " + code_text(code);
       return report;
     }
     std::string empty;
@@ -249,11 +247,11 @@ class ClDriver final : public Driver {
         empty += (empty.empty() ? "" : "; ") + name + ": " + (answer == success ? "no device" : code_text(answer));
         if (name == "rusticl" && os::environment("RUSTICL_ENABLE").value_or("").empty())
           report.remedy =
-              "rusticl shows the devices of the drivers that RUSTICL_ENABLE names: set it, such as "
+              "rusticl only lists the devices of the drivers in RUSTICL_ENABLE: set it, for example "
               "RUSTICL_ENABLE=radeonsi (AMD), iris (Intel), nouveau (NVIDIA) or llvmpipe (the CPU)";
         if (const auto folder = pocl_without_cache(name)) {
-          empty += ", because PoCL keeps a cache in " + *folder + ", which cannot be written";
-          report.remedy = "Name a folder that can be written in POCL_CACHE_DIR, or correct HOME or XDG_CACHE_HOME";
+          empty += ", because PoCL's cache folder " + *folder + " is not writable";
+          report.remedy = "Set POCL_CACHE_DIR to a writable folder, or correct HOME or XDG_CACHE_HOME";
         }
       }
       for (DeviceId id : ids) {

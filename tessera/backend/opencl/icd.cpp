@@ -36,13 +36,13 @@ std::string platforms_of(const os::Library& library, std::vector<PlatformId>& in
   if (auto* address = library.function<void*(const char*)>("clGetExtensionFunctionAddress"))
     get = reinterpret_cast<Get*>(address(name));
   if (get == nullptr) get = library.function<Get>(name);
-  if (get == nullptr) return std::string("it has no ") + name + ", so it is no driver for OpenCL's loader";
+  if (get == nullptr) return std::string("it has no ") + name + ", so it is not a driver for OpenCL loaders";
   std::uint32_t count = 0;
   Code code = get(0, nullptr, &count);
-  if (code == platform_not_found || (code == success && count == 0)) return "it shows no platform";
+  if (code == platform_not_found || (code == success && count == 0)) return "it lists no platform";
   std::vector<PlatformId> found(count);
   if (code == success) code = get(count, found.data(), nullptr);
-  if (code != success) return std::string(name) + " answered " + code_text(code);
+  if (code != success) return std::string(name) + " returned " + code_text(code);
   into.insert(into.end(), found.begin(), found.end());
   return "";
 }

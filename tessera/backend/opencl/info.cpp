@@ -134,8 +134,8 @@ DeviceFacts device_facts(PlatformId platform, DeviceId device, int index) {
   info.state = DeviceState::enumerated;
   if (!query.number<std::uint32_t>(device_available)) {
     info.state = DeviceState::loaded;
-    info.reason = "the driver says that the device is not available";
-    info.remedy = "See whether clinfo, or another OpenCL program, works on this device";
+    info.reason = "the driver reports that the device is not available";
+    info.remedy = "Check whether clinfo, or another OpenCL program, works on this device";
   } else if (!query.number<std::uint32_t>(compiler_available)) {
     info.state = DeviceState::loaded;
     info.reason = "the driver has no compiler for OpenCL C";

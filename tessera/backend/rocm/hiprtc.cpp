@@ -62,14 +62,14 @@ Hiprtc Hiprtc::open(const os::Library& runtime, int major) {
 stream::Image Hiprtc::compile(const std::string& text, const std::string& architecture) const {
   const auto check = [&](Code code, const std::string& function) {
     if (code == 0) return;
-    const std::string wrong = fmt::format("{} answered {} ({})", function, code, call_.error_string(code));
+    const std::string wrong = fmt::format("{} returned {} ({})", function, code, call_.error_string(code));
     if (code == hiprtc_out_of_memory)
-      fail<OutOfMemory>({.operation = "hiprtc", .wrong = wrong, .remedy = "Free memory of the host"});
+      fail<OutOfMemory>({.operation = "hiprtc", .wrong = wrong, .remedy = "Free host memory"});
     fail<KernelError>({.operation = "hiprtc",
                        .with = {{"library", library_.file()}, {"architecture", architecture}},
                        .wrong = wrong,
                        .remedy =
-                           "See whether libhiprtc-builtins and libamd_comgr of its version are installed (Debian: "
+                           "Check whether libhiprtc-builtins and libamd_comgr of its version are installed (Debian: "
                            "libhiprtc-builtins5, libamd-comgr2)"});
   };
   const std::string option = "--gpu-architecture=" + architecture;

@@ -33,7 +33,7 @@ std::string without_library() { return stream::remedy_without_library(os::amd, i
 std::string remedy_without_device(Code code) {
   if (std::string why = backend::explain_missing_device(os::amd, visibility); !why.empty()) return why;
   if (code == 35) return "Install a newer kernel driver (amdgpu-dkms), or an older ROCm";
-  return "See whether rocminfo lists the card; ROCm supports only some of AMD's cards, and newer cards need a newer "
+  return "Check whether rocminfo lists the card; ROCm supports only some of AMD's cards, and newer cards need a newer "
          "ROCm";
 }
 
@@ -58,9 +58,9 @@ class RocmVendor final : public stream::Vendor {
       return 0;
     if (!library_.layout.symbol) {
       report.reason =
-          fmt::format("the library is of HIP version {}.{} ({}), and this version of Tessera knows 5, 6 and 7",
+          fmt::format("the library has HIP version {}.{} ({}), but this version of Tessera supports 5, 6 and 7",
                       library_.major(), library_.minor(), library_.version);
-      report.remedy = "Install one of these beside it, and name it in TESSERA_ROCM_LIBRARY";
+      report.remedy = "Install one of these as well, and set TESSERA_ROCM_LIBRARY to its file";
       return 0;
     }
     if (!api_) api_ = std::make_unique<HipApi>(library_.call);
@@ -72,8 +72,8 @@ class RocmVendor final : public stream::Vendor {
       const char* asked = "hipInit";
       if (int again = 0; code != 0)
         if (const Code other = call().device_count(&again); other != 0) asked = "hipGetDeviceCount", code = other;
-      report.reason = code != 0 ? std::string(asked) + " answered " + api_->code_text(code)
-                                : "the runtime works but shows no device";
+      report.reason = code != 0 ? std::string(asked) + " returned " + api_->code_text(code)
+                                : "the runtime works but lists no device";
       report.remedy = remedy_without_device(code);
       return 0;
     }
@@ -167,21 +167,21 @@ void RocmVendor::check_support(DeviceInfo& info, const stream::DeviceFacts& fact
   info.state = DeviceState::loaded;
   if (mode == compute_mode_prohibited) {
     info.reason = "the device's compute mode is \"prohibited\"";
-    info.remedy = "Ask who administers this machine to change it";
+    info.remedy = "Ask the administrator of this machine to change it";
   } else if (!facts.architecture.starts_with("gfx")) {
     info.reason =
-        fmt::format("the runtime does not name the device's architecture (it says \"{}\")", facts.architecture);
-    info.remedy = "See what rocminfo says of the card, and whether the libraries of ROCm are all of one version";
+        fmt::format("the runtime does not report the device's architecture (it returned \"{}\")", facts.architecture);
+    info.remedy = "Check what rocminfo reports for the card, and whether all ROCm libraries have the same version";
   } else if (!hiprtc_.usable()) {
-    info.reason = "the device answers, but hiprtc, which compiles its kernels, was not found: " + hiprtc_.reason();
+    info.reason = "the device was found, but hiprtc, which compiles its kernels, was not: " + hiprtc_.reason();
     info.remedy = !stream::library_from_variable("TESSERA_HIPRTC_LIBRARY").empty()
                       ? stream::remedy_where_named("TESSERA_HIPRTC_LIBRARY")
                       : fmt::format(
                             "Install hiprtc of ROCm {} (Debian: libhiprtc-builtins5 with libamdhip64-5; from AMD's own "
-                            "archive: hip-runtime-amd), or name the file in TESSERA_HIPRTC_LIBRARY",
+                            "archive: hip-runtime-amd), or set TESSERA_HIPRTC_LIBRARY to the file",
                             library_.major());
   } else if (library_.version < 50500000 && facts.architecture >= "gfx11" && facts.architecture < "gfx2") {
-    info.reason = fmt::format("ROCm {}.{} does not know {}: its compiler crashes on it", library_.major(),
+    info.reason = fmt::format("ROCm {}.{} does not support {}: its compiler crashes", library_.major(),
                               library_.minor(), facts.architecture);
     info.remedy = "Install ROCm 5.5 or later";
   } else {

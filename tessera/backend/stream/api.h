@@ -170,7 +170,7 @@ class Vendor {
   /// is none. Throws KernelError if it cannot be initialised.
   virtual std::unique_ptr<DriverBlas> open_blas(const DeviceFacts& facts, std::string& why) {
     static_cast<void>(facts);
-    why = "no library for it is known to this backend";
+    why = "this backend has no matrix product library";
     return nullptr;
   }
   /// Called when the driver rejected an image from `compile`. If another compiler is left to try, changes

@@ -18,7 +18,7 @@ namespace tessera::stream {
 ContextScope::ContextScope(const DeviceContext& device, Doing doing) : device_(device) {
   if (doing == anything) relaxed_.emplace(device.api());
   const Api& api = device.api();
-  device.check(api.current(&before_), "asking which context is current");
+  device.check(api.current(&before_), "getting the current context");
   if (before_ != device.context) device.check(api.set_current(device.context), "making the context current");
 }
 ContextScope::~ContextScope() {
@@ -37,7 +37,7 @@ Handle DeviceContext::acquire_event() {
     }
   }
   Handle event = nullptr;
-  check(api().create_event(&event), "making an event");
+  check(api().create_event(&event), "creating an event");
   return event;
 }
 void DeviceContext::release_event(Handle event) noexcept {
@@ -66,7 +66,7 @@ Address address_of(const Allocation& a) { return reinterpret_cast<std::uintptr_t
 std::uint64_t StreamDevice::free_memory() const {
   const ContextScope in(device_);
   std::size_t free = 0, total = 0;
-  device_.check(device_.api().memory_info(&free, &total), "asking for free memory");
+  device_.check(device_.api().memory_info(&free, &total), "getting the amount of free memory");
   return free;
 }
 
@@ -87,7 +87,7 @@ Allocation StreamDevice::allocate(std::size_t bytes, MemoryKind kind) {
          .with = {{"bytes", std::to_string(bytes)}, {"free", known ? std::to_string(free) : "unknown"}},
          .wrong = std::string("the driver has no ") + (pinned ? "pinned host" : "device") +
                   " memory of this size: " + api.code_text(code),
-         .remedy = "Free arrays, or work on smaller pieces; other programs may hold memory of this device"});
+         .remedy = "Free arrays, or work on smaller pieces; other programs may use memory of this device"});
   }
   device_.check(code, "allocating memory");
   return {reinterpret_cast<void*>(static_cast<std::uintptr_t>(address)), static_cast<std::byte*>(host), bytes};
@@ -115,9 +115,10 @@ bool StreamDevice::enable_peer_access(DriverDevice& other) {
   bool can = false;
   const Code code = api.enable_peer(device_.facts.ordinal, peer->device_.facts.ordinal, peer->device_.context, &can);
   if (code == success) return can;
-  if (api.fault_of(code) == Fault::lost) device_.check(code, "asking for access to another device");
-  logging::info(fmt::format("{}: the driver says that it can reach {}, and refuses: {}; copies go through the host",
-                            device_.name(), peer->device_.name(), api.code_text(code)));
+  if (api.fault_of(code) == Fault::lost) device_.check(code, "enabling peer access");
+  logging::info(
+      fmt::format("{}: the driver reports peer access to {}, but refused to enable it: {}; copies go through the host",
+                  device_.name(), peer->device_.name(), api.code_text(code)));
   return false;
 }
 
@@ -209,7 +210,7 @@ std::unique_ptr<LoadedKernel> StreamDevice::load(const CompileRequest& request, 
   if (api.fault_of(code) == Fault::refused) {
     const std::string used = facts.architecture;
     if (device_.vendor.switch_compiler(facts)) {
-      logging::warn(fmt::format("{}: the driver refused to load what was compiled for {} ({}); from now on for {}",
+      logging::warn(fmt::format("{}: the driver refused to load code compiled for {} ({}); now compiling for {}",
                                 device_.name(), used, api.code_text(code), facts.architecture));
       return nullptr;
     }
@@ -217,7 +218,7 @@ std::unique_ptr<LoadedKernel> StreamDevice::load(const CompileRequest& request, 
                        .with = {{"device", device_.name() + " " + facts.info.name},
                                 {"architecture", facts.architecture},
                                 {"driver", facts.info.driver_version}},
-                       .wrong = "the driver refused to load what the compiler made: " + api.code_text(code) +
+                       .wrong = "the driver refused to load the compiled code: " + api.code_text(code) +
                                 (said.empty() ? "" : "\n" + said),
                        .remedy = "Most often the driver is older than the compiler: install a newer driver, or the "
                                  "compiler of the version that the driver supports"});
@@ -253,7 +254,7 @@ StreamKernel::StreamKernel(DeviceContext& device, std::shared_ptr<void> module, 
   const Api& api = device.api();
   const std::string subject = "kernel " + shape_.name;
   const emit::EmittedKernel& emitted = shape_.emitted;
-  stream::check(api, api.get_function(module_.get(), emitted.entry.c_str(), &function_), "looking a kernel up",
+  stream::check(api, api.get_function(module_.get(), emitted.entry.c_str(), &function_), "looking up a kernel",
                 subject);
   int threads = 0;  // lower than the device's limit if the kernel uses many registers
   if (api.max_block_size(function_, &threads) == success && threads > 0)
@@ -263,12 +264,13 @@ StreamKernel::StreamKernel(DeviceContext& device, std::shared_ptr<void> module, 
     fail<KernelError>(
         {.operation = subject,
          .with = {{"device", device.name() + " " + device.facts.info.name}},
-         .wrong = fmt::format("its blocks have {} threads, and with the registers it takes this device runs "
+         .wrong = fmt::format("its blocks have {} threads, but with its number of registers this device runs "
                               "at most {}",
                               wanted, block_threads_),
          .remedy = "Declare it with smaller blocks"});
   if (emitted.dynamic_shared_bytes != 0)
-    stream::check(api, api.allow_shared(function_, emitted.dynamic_shared_bytes), "asking for shared memory", subject);
+    stream::check(api, api.allow_shared(function_, emitted.dynamic_shared_bytes), "setting the shared memory size",
+                  subject);
 }
 
 void** addresses_of(std::span<backend::BoundArgument> arguments) {

@@ -35,8 +35,8 @@ class StreamDriver final : public Driver {
     const std::string asked = to_string(Device{backend(), index});
     if (!allowed_)
       fail<DeviceError>({.operation = asked,
-                         .wrong = "the driver showed no device in a process of its own, so it is not loaded",
-                         .remedy = "See discover() for what it answered"});
+                         .wrong = "the driver listed no device in the probe process, so it is not loaded",
+                         .remedy = "See discover() for the reason"});
     if (devices_.empty()) last_ = enumerate_devices();
     if (index < 0 || static_cast<std::size_t>(index) >= devices_.size())
       fail<DeviceError>(
@@ -56,8 +56,8 @@ class StreamDriver final : public Driver {
         fail<DeviceError>(
             {.operation = asked,
              .with = {{"name", info.name}},
-             .wrong = "the driver gave no context: " + device.api().code_text(code),
-             .remedy = "See whether other programs hold all of the device's memory, or have it to themselves"});
+             .wrong = "the driver could not create a context: " + device.api().code_text(code),
+             .remedy = "Check whether other programs use all of the device's memory, or have exclusive use of it"});
       device.open = true;
     }
     return std::make_unique<StreamDevice>(device);

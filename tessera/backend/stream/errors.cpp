@@ -38,21 +38,22 @@ Fault fault_of(Code code) {
 
 void check(const Api& api, Code code, const char* doing, const std::string& subject) {
   if (code == success) return;
-  const std::string wrong = std::string(doing) + ": the driver answered " + api.code_text(code);
+  const std::string wrong = std::string(doing) + ": the driver returned " + api.code_text(code);
   switch (api.fault_of(code)) {
     case Fault::memory:
       fail<OutOfMemory>({.operation = subject, .wrong = wrong, .remedy = "Free arrays, or work on smaller pieces"});
     case Fault::refused:
     case Fault::none:
       fail<KernelError>(
-          {.operation = subject, .wrong = wrong, .remedy = "The driver refused this; the device can be used on"});
+          {.operation = subject, .wrong = wrong, .remedy = "The driver rejected this call; the device remains usable"});
     case Fault::lost: break;
   }
-  fail<DeviceLost>({.operation = subject,
-                    .wrong = wrong,
-                    .remedy =
-                        "Other devices can be used on; this one in a new process. Run with TESSERA_SYNC=1 to learn "
-                        "which kernel or copy it was"});
+  fail<DeviceLost>(
+      {.operation = subject,
+       .wrong = wrong,
+       .remedy =
+           "Other devices remain usable; use this one in a new process. Run with TESSERA_SYNC=1 to find the kernel or "
+           "copy that failed"});
 }
 
 }  // namespace tessera::stream

@@ -80,12 +80,12 @@ void Staging::release() noexcept {
 
 StreamQueue::StreamQueue(DeviceContext& device) : device_(device), staging_(device) {
   const ContextScope in(device_);
-  device_.check(device_.api().create_stream(&stream_), "making a stream");
+  device_.check(device_.api().create_stream(&stream_), "creating a stream");
 }
 StreamQueue::StreamQueue(DeviceContext& device, void* native)
     : device_(device), staging_(device), owned_(false), busy_(true) {
   const ContextScope in(device_);
-  device_.check(device_.api().adopt_stream(native, &stream_), "taking a stream of the program's");
+  device_.check(device_.api().adopt_stream(native, &stream_), "wrapping the program's stream");
 }
 StreamQueue::~StreamQueue() {
   try {
@@ -186,7 +186,7 @@ void StreamQueue::copy_overlapping(Address to, Address from, std::size_t bytes) 
     return;
   }
   Address between = 0;
-  device_.check(api.allocate(&between, bytes), "allocating memory to copy by");
+  device_.check(api.allocate(&between, bytes), "allocating a temporary buffer");
   Code code = api.copy_on_device(between, from, bytes, stream_);
   if (code == success) code = api.copy_on_device(to, between, bytes, stream_);
   if (code == success) code = api.synchronize_stream(stream_);

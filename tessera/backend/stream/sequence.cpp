@@ -51,7 +51,7 @@ std::unique_ptr<DriverSequence> StreamQueue::capture(std::span<const RecordedWor
   }
   busy_ = busy;
   device_.check(api.end_capture(stream_, &s.graph_), "capturing a sequence");
-  device_.check(api.instantiate(s.graph_, &s.executable_), "making a graph of a sequence");
+  device_.check(api.instantiate(s.graph_, &s.executable_), "instantiating the graph of a sequence");
   if (s.nodes_.empty()) {
     api.destroy_graph(s.graph_);
     s.graph_ = nullptr;

@@ -123,7 +123,7 @@ void Emitter::make_functions(const std::string& entry_name) {
   arguments.push_back(entry->getArg(3));
   arguments.push_back(b_.CreateConstGEP1_64(b_.getInt8Ty(), entry->getArg(3), shared_bytes_));
   arguments.push_back(entry->getArg(0));
-  if (arguments.size() != own + 8) refuse("the kernel's arguments do not fit together");
+  if (arguments.size() != own + 8) refuse("the kernel's arguments are inconsistent");
   b_.CreateCall(body_, arguments);
   b_.CreateRetVoid();
 }

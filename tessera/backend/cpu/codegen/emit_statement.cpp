@@ -37,7 +37,7 @@ void Emitter::statement(NodeId id, Value* mask) {
     case Op::subgroup: return subgroup(id, mask);
     default: break;
   }
-  if (!is_pure(n.op)) refuse("the statement '" + std::string(op_name(n.op)) + "' cannot stand here");
+  if (!is_pure(n.op)) refuse("the statement '" + std::string(op_name(n.op)) + "' is not supported here");
   pure(id);
 }
 

@@ -29,7 +29,7 @@ Emitter::ShapedValue Emitter::leaf(NodeId id) {
   llvm::Type* t = type(n.type.dtype);
   if (n.op == Op::constant) return {shape, constant(n)};
   if (n.op == Op::param) return {shape, params_[n.imm]};
-  if (n.op != Op::index) refuse("a value was expected, not '" + std::string(op_name(n.op)) + "'");
+  if (n.op != Op::index) refuse("expected a value, not '" + std::string(op_name(n.op)) + "'");
   auto fit = [&](Value* v) { return ShapedValue{shape, b_.CreateIntCast(v, like(t, v), false)}; };
   auto whole = [&](std::uint64_t v) { return fit(b_.getInt64(v)); };
   const bool map = layout_.threads == 0;
@@ -55,7 +55,7 @@ Emitter::ShapedValue Emitter::leaf(NodeId id) {
     case IndexKind::subgroup_id: return fit(chunk_);
     case IndexKind::subgroup_size: return whole(width_);
     case IndexKind::subgroup_count: return whole(layout_.chunks());
-    default: refuse("the index '" + std::string(name_of(kind)) + "' has no meaning here");
+    default: refuse("the index '" + std::string(name_of(kind)) + "' is not supported here");
   }
 }
 Emitter::ShapedValue Emitter::shaped_value(NodeId id) {
@@ -66,7 +66,7 @@ Emitter::ShapedValue Emitter::shaped_value(NodeId id) {
 }
 Emitter::Value* Emitter::scalar(NodeId id) {
   const ShapedValue h = shaped_value(id);
-  if (h.shape.varying()) refuse("one value was expected where each lane has its own");
+  if (h.shape.varying()) refuse("expected one value for all lanes, but each lane has its own");
   return h.value;
 }
 Emitter::Value* Emitter::vector(NodeId id) {

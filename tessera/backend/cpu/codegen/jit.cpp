@@ -111,9 +111,9 @@ class LlvmGenerator : public Generator {
     if (!target) throw UnsupportedKernel{wrong};
     using Info = std::unique_ptr<llvm::MCSubtargetInfo>;
     const Info plain(target->createMCSubtargetInfo(triple, "x86-64", ""));
-    if (!plain) throw UnsupportedKernel{"LLVM has no machine for " + triple};
+    if (!plain) throw UnsupportedKernel{"LLVM has no target machine for " + triple};
     if (!plain->isCPUStringValid(traits_.cpu))
-      throw UnsupportedKernel{"LLVM " LLVM_VERSION_STRING " knows no processor '" + traits_.cpu +
+      throw UnsupportedKernel{"LLVM " LLVM_VERSION_STRING " does not know the processor '" + traits_.cpu +
                               "' (x86-64, x86-64-v2, x86-64-v3, x86-64-v4, ...)"};
     machine_ = [=, this] {
       return std::unique_ptr<llvm::TargetMachine>(target->createTargetMachine(triple, traits_.cpu, traits_.features, {},
@@ -130,7 +130,7 @@ class LlvmGenerator : public Generator {
     if (!has("64bit"))
       throw UnsupportedKernel{
           "the processor '" + traits_.cpu +
-          "' runs code of 32 bits, and this program is of 64 (x86-64, x86-64-v2, x86-64-v3, x86-64-v4, ...)"};
+          "' only runs 32-bit code, but this program is 64-bit (x86-64, x86-64-v2, x86-64-v3, x86-64-v4, ...)"};
     traits_.width = has("avx512f") && has("avx512bw") && has("avx512vl") && has("avx512dq") ? 16 : has("avx2") ? 8 : 4;
     traits_.f16c = has("f16c");
     traits_.fma = has("fma");
@@ -217,14 +217,15 @@ class LlvmGenerator : public Generator {
   std::size_t build(llvm::Module& module, const ir::Function& fn, const GenerateOptions& options,
                     const std::string& symbol, bool optimise = true) {
     const auto machine = machine_();
-    if (!machine) throw UnsupportedKernel{"LLVM has no machine for " + triple_};
+    if (!machine) throw UnsupportedKernel{"LLVM has no target machine for " + triple_};
     module.setDataLayout(machine->createDataLayout());
     module.setTargetTriple(triple_);
     Emitter emitter(module, fn, traits_, options);
     emitter.run(symbol);
     std::string broken;
     llvm::raw_string_ostream stream(broken);
-    if (llvm::verifyModule(module, &stream)) throw UnsupportedKernel{"the IR made for LLVM is broken: " + stream.str()};
+    if (llvm::verifyModule(module, &stream))
+      throw UnsupportedKernel{"the generated LLVM IR is invalid: " + stream.str()};
     if (!optimise) return emitter.scratch_bytes();
 
     llvm::LoopAnalysisManager loops;
@@ -250,7 +251,7 @@ class LlvmGenerator : public Generator {
     llvm::legacy::PassManager manager;
     const auto machine = machine_();
     if (machine->addPassesToEmitFile(manager, stream, nullptr, kind))
-      throw UnsupportedKernel{"LLVM cannot write this kind of file"};
+      throw UnsupportedKernel{"LLVM cannot write object files for this target"};
     manager.run(module);
     return out;
   }
@@ -399,7 +400,7 @@ UsingLlvm::UsingLlvm() {
   l.lock.lock_shared();
   if (!l.over) return;
   l.lock.unlock_shared();
-  throw UnsupportedKernel{"the program is ending, and LLVM with it: what runs so late must have been compiled before"};
+  throw UnsupportedKernel{"the program is exiting and LLVM has been shut down: compile the kernel earlier"};
 }
 UsingLlvm::~UsingLlvm() { life().lock.unlock_shared(); }
 
@@ -409,8 +410,8 @@ extern "C" __attribute__((visibility("default"))) tessera::cpu::Codegen* tessera
     int version, const char*, std::string* wrong) noexcept {
   using namespace tessera::cpu;
   if (version != interface_version) {
-    *wrong = "the module speaks version " + std::to_string(interface_version) +
-             " of the interface, the library version " + std::to_string(version);
+    *wrong = "the module implements version " + std::to_string(interface_version) +
+             " of the interface, but the library requires version " + std::to_string(version);
     return nullptr;
   }
   return guarded(*wrong, []() -> Codegen* {

@@ -73,7 +73,7 @@ class LlvmPtxGenerator final : public PtxGenerator {
       const std::unique_ptr<llvm::TargetMachine> machine(target_->createTargetMachine(
           triple, "sm_" + std::to_string(target.capability), "+ptx" + std::to_string(target.version), {},
           llvm::Reloc::PIC_, std::nullopt, llvm::CodeGenOpt::Aggressive));
-      if (!machine) throw UnsupportedKernel{"LLVM has no machine for " + std::string(triple)};
+      if (!machine) throw UnsupportedKernel{"LLVM has no target machine for " + std::string(triple)};
       module.setDataLayout(machine->createDataLayout());
       module.setTargetTriple(triple);
       for (const PtxKernel& kernel : kernels)
@@ -81,7 +81,7 @@ class LlvmPtxGenerator final : public PtxGenerator {
       std::string broken;
       llvm::raw_string_ostream complaint(broken);
       if (llvm::verifyModule(module, &complaint))
-        throw UnsupportedKernel{"the IR made for LLVM is broken: " + complaint.str()};
+        throw UnsupportedKernel{"the generated LLVM IR is invalid: " + complaint.str()};
       optimise(module, *machine);
       llvm::SmallVector<char, 0> out;
       llvm::raw_svector_ostream stream(out);

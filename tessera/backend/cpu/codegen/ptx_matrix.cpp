@@ -103,7 +103,7 @@ void PtxEmitter::load_factor(Value* words, NodeId memory, Value* from, Value* st
 
 void PtxEmitter::multiply(DType t, Value* sums, Value* left, Value* right) {
   const bool half = target_.capability < 80;
-  if (target_.capability < 75 || (half && t != DType::f16)) refuse("a product of matrices was not lowered");
+  if (target_.capability < 75 || (half && t != DType::f16)) refuse("a matrix product was not lowered");
   const std::string of(dtype_name(t));
   llvm::Type *word = b_.getInt32Ty(), *real = b_.getFloatTy();
   auto* four = llvm::StructType::get(context_, {real, real, real, real});

@@ -78,7 +78,7 @@ llvm::Value* PtxEmitter::index(const Node& n) {
     case IndexKind::subgroup_id: return fit(b_.CreateLShr(linear_thread_id(), b_.getInt32(5)));
     case IndexKind::subgroup_size: return number(t, width);
     case IndexKind::subgroup_count: return number(t, (fn_.threads_per_block() + width - 1) / width);
-    default: refuse("the index '" + std::string(name_of(kind)) + "' has no meaning here");
+    default: refuse("the index '" + std::string(name_of(kind)) + "' is not supported here");
   }
 }
 
@@ -182,8 +182,7 @@ llvm::Value* PtxEmitter::bfloat_from_float(Value* a) {
 llvm::Value* PtxEmitter::library_call(const char* name, DType t, Value* const* a, unsigned) {
   const std::string called = name;
   if (called == "fmod" || called == "fmodf") return b_.CreateCall(remainder_function(t), {a[0], a[1]});
-  refuse("'" + called + "' of " + std::string(dtype_name(t)) +
-         " was not expanded, and PTX has no library of functions");
+  refuse("'" + called + "' of " + std::string(dtype_name(t)) + " was not expanded, and PTX has no math library");
 }
 
 // |x| modulo |y|, by subtracting y times decreasing powers of two; each difference is exact. The result has the sign of

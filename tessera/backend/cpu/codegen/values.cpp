@@ -84,7 +84,7 @@ llvm::Value* Values::compute(const Node& n, Value* const* a) {
     case Op::dot4: return dot4(n.kind<Dot4Signs>(), a[0], a[1], a[2]);
     default: break;
   }
-  refuse("'" + std::string(op_name(n.op)) + "' is not known");
+  refuse("'" + std::string(op_name(n.op)) + "' is not supported");
 }
 
 llvm::Value* Values::binary(const Node& n, DType t, Value* a, Value* b, bool constant_divisor) {
@@ -113,7 +113,7 @@ llvm::Value* Values::binary(const Node& n, DType t, Value* a, Value* b, bool con
     case BinaryOp::shl: return shift([&](Value* s) { return b_.CreateShl(a, s); });
     case BinaryOp::shr: return shift([&](Value* s) { return is_signed ? b_.CreateAShr(a, s) : b_.CreateLShr(a, s); });
     case BinaryOp::mul_hi: return multiply_high(is_signed, a, b);
-    default: refuse("'" + std::string(name_of(op)) + "' is not known");
+    default: refuse("'" + std::string(name_of(op)) + "' is not supported");
   }
 }
 
@@ -317,7 +317,7 @@ llvm::Value* Values::math(MathOp op, DType t, Value* const* a) {
     case MathOp::tanh: return library_call(single ? "tanhf" : "tanh", t, a, 1);
     case MathOp::erf: return library_call(single ? "erff" : "erf", t, a, 1);
     case MathOp::pow: return library_call(single ? "powf" : "pow", t, a, 2);
-    default: refuse("'" + std::string(name_of(op)) + "' is not known");
+    default: refuse("'" + std::string(name_of(op)) + "' is not supported");
   }
 }
 
