@@ -168,9 +168,8 @@ std::string diagnose_missing_device(os::Vendor vendor, const std::string& librar
     const std::string kernel = os::nvidia_kernel_driver(), user = version_in_name(library);
     if (!kernel.empty() && !user.empty() && kernel != user)
       return fmt::format(
-          "The kernel driver is {}, but the library {} is {}: restart after a driver update, or install the library of "
-          "the "
-          "same version",
+          "The kernel driver is {}, but the library {} is {}: restart after a driver update, or install the library "
+          "of the same version",
           kernel, library, user);
   }
   return "";

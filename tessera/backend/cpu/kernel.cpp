@@ -110,8 +110,7 @@ class GeneratedKernel final : public CpuKernel {
   }
 
   ~GeneratedKernel() override {
-    if (os::forked_during_guard()) {  // in a forked child, LLVM's locks may be held by a thread that exists only in the
-                                      // parent
+    if (os::forked_during_guard()) {  // a thread of the parent may hold LLVM's locks
       static_cast<void>(compiled_.release());
       return;
     }
@@ -151,8 +150,7 @@ class GeneratedKernel final : public CpuKernel {
     // and in map kernels whole cache lines for every dtype.
     const auto worthwhile = static_cast<std::uint64_t>(grain_cost / item_cost) + 1;
     std::uint64_t grain = std::max(worthwhile, (items - 1) / (8 * threads.threads()) + 1);
-    if (const std::uint64_t each = items / grain / threads.threads(); each != 0)  // the same number of pieces for every
-                                                                                  // thread
+    if (const std::uint64_t each = items / grain / threads.threads(); each != 0)  // equal shares
       grain = (items - 1) / (each * threads.threads()) + 1;
     if (function_.kind == KernelKind::map) grain = (grain + 63) & ~std::uint64_t{63};
     if (grain >= items || threads.threads() == 1) return entry(&call, 0, items, scratch(bytes));

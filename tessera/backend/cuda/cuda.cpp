@@ -72,13 +72,11 @@ std::string remedy_for(Code code, const std::string& library) {
     case 803:
       return fmt::format(
           "The library and the kernel driver ({}) have different versions: restart after a driver update, or install "
-          "the "
-          "library of the same version",
+          "the library of the same version",
           nvidia_kernel_driver().empty() ? "not loaded" : nvidia_kernel_driver());
     case 804:
       return "This is a library for forward compatibility (package cuda-compat), which this card does not support: "
-             "remove "
-             "its folder from LD_LIBRARY_PATH, or install a newer driver";
+             "remove its folder from LD_LIBRARY_PATH, or install a newer driver";
     case 999: return "Check dmesg; after a suspend, reloading the module nvidia_uvm helps (rmmod, modprobe)";
     default: return "Check whether nvidia-smi works, and check dmesg";
   }
@@ -215,14 +213,14 @@ stream::Image CudaVendor::compile(const stream::DeviceFacts& facts, const backen
     kernels.push_back({program.requests[i].function, &program.source.kernels[i], program.requests[i].noalias});
   std::size_t nodes = 0;
   for (const cpu::PtxKernel& kernel : kernels) nodes += kernel.function->nodes.size();
-  cpu::check_llvm_after_fork("make PTX");
+  cpu::check_llvm_after_fork("generate PTX");
   cpu::check_memory_to_compile(
       kernels.size() == 1 ? kernels[0].function->name : fmt::format("{} kernels", kernels.size()), nodes);
   stream::Image image;
   const os::ForkGuard whole;  // LLVM is not fork-safe
   image.bytes = module_.generator->compile(kernels, target->second, image.log);
   image.made = image.is_text = !image.bytes.empty();
-  if (!image.made && image.log.empty()) cpu::throw_out_of_memory("make PTX", 0);
+  if (!image.made && image.log.empty()) cpu::throw_out_of_memory("generate PTX", 0);
   return image;
 }
 
@@ -308,8 +306,7 @@ void CudaVendor::check_support(DeviceInfo& info, const stream::DeviceFacts& fact
                               capability / 10, capability % 10);
     info.remedy =
         "Install an older NVRTC (CUDA 12 supports 5.0 and later, CUDA 11 supports 3.5 and later); if both are "
-        "installed, "
-        "set TESSERA_NVRTC_LIBRARY to the older one";
+        "installed, set TESSERA_NVRTC_LIBRARY to the older one";
   } else {
     info.state = DeviceState::enumerated;
   }

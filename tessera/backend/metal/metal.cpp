@@ -95,8 +95,7 @@ stream::DeviceFacts MetalVendor::describe(int ordinal) {
   can.max_block_threads = 1024;
   can.max_block = {1024, 1024, 1024};
   can.shared_bytes = runtime_.send<UInt>(device.device, selectors.max_threadgroup_memory);
-  can.max_parameter_bytes = 16 * 30;  // inputs of an expression count as 16 bytes each, and at most 31 buffers can be
-                                      // bound
+  can.max_parameter_bytes = 16 * 30;                      // inputs count as 16 bytes each; at most 31 buffers
   can.max_blocks = {0xffffffff, 0xffffffff, 0xffffffff};  // thread positions are 32-bit numbers
   // The subgroup width is known only for a compiled kernel. This also checks that kernels compile.
   if (const Code code = api_->prepare(device); code != 0) {

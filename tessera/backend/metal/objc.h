@@ -128,9 +128,7 @@ class Pool {
 class Owned {
  public:
   Owned() = default;
-  Owned(const Runtime& runtime, Id object)
-      : runtime_(&runtime), object_(object) {}  ///< takes ownership of an object returned by
-                                                ///< "new"
+  Owned(const Runtime& runtime, Id object) : runtime_(&runtime), object_(object) {}  ///< owns the object from now on
   static Owned retained(const Runtime& runtime, Id object) {
     return {runtime, runtime.send<Id>(object, runtime.selectors.retain)};
   }

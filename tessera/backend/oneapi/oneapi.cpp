@@ -45,9 +45,8 @@ bool driver_installed() { return !driver_files().empty(); }
 std::string remedy_without_device() {
   if (std::string why = backend::explain_missing_device(os::intel, visibility); !why.empty()) return why;
   if (!driver_installed()) return install_driver;
-  return "Check dmesg for messages of i915 or xe; a card newer than the driver needs a newer driver (libze-intel-gpu1, "
-         "or "
-         "intel-level-zero-gpu from Intel's archive)";
+  return "Check dmesg for messages of i915 or xe; a card newer than the driver needs a newer driver "
+         "(libze-intel-gpu1, or intel-level-zero-gpu from Intel's archive)";
 }
 
 std::string version_text(std::uint32_t version) { return fmt::format("{}.{}", version >> 16, version & 0xffff); }

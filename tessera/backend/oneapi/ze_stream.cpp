@@ -15,8 +15,7 @@ using stream::Handle;
 namespace {
 constexpr std::uint32_t pool_events = 64;
 constexpr std::size_t look_from = 8,  ///< number of retained events from which completed ones are looked for
-    mark_from = 64;                   ///< number of waits since the last signal after which a signal is added, to know
-                                      ///< when they have passed
+    mark_from = 64;                   ///< waits since the last signal after which one is added
 ZeStream& stream_of(Handle handle) { return *static_cast<ZeStream*>(handle); }
 }  // namespace
 

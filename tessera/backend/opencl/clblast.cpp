@@ -55,7 +55,7 @@ class Clblast final : public DriverBlas {
   static std::size_t n(std::int64_t v) { return static_cast<std::size_t>(v); }
   void check(Code code, const char* function) const {
     if (code == 0) return;
-    fail<KernelError>({.operation = name_, .wrong = fmt::format("{} answered {}", function, code_text(code))});
+    fail<KernelError>({.operation = name_, .wrong = fmt::format("{} returned {}", function, code_text(code))});
   }
   const ClblastFunctions call_;
   const Queue queue_;

@@ -146,8 +146,7 @@ class ClQueue final : public DriverQueue {
   };
   std::byte* room(std::size_t bytes);  ///< space in piece `piece_`; waits if all pieces are in use
   std::shared_ptr<ClEvent> command(Event event) { return event ? std::make_shared<ClEvent>(event, &device_) : nullptr; }
-  void submitted(std::shared_ptr<ClEvent> command = nullptr);  ///< call after work was accepted: flushes, and keeps its
-                                                               ///< event
+  void submitted(std::shared_ptr<ClEvent> command = nullptr);  ///< after work was accepted: flushes, keeps the event
   /// Waits for all commands so far and throws if one failed; afterwards they are not checked again. `tell`: see
   /// UncheckedCommands::settle.
   void check_commands(bool tell);

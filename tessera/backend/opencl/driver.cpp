@@ -143,8 +143,7 @@ class ClDriver final : public Driver {
     return parts;
   }
   void allow(std::vector<std::string> parts) override {
-    auto* const now = new Allowed{std::move(parts), allowed_};  // the old list is kept: another thread may be reading
-                                                                // it
+    auto* const now = new Allowed{std::move(parts), allowed_};  // the old one may still be read
     while (!allowed_.compare_exchange_weak(now->before, now)) {}
   }
 
@@ -213,8 +212,7 @@ class ClDriver final : public Driver {
     report.state = DeviceState::loaded;
     report.remedy =
         "Install a driver for your processor, which registers itself in /etc/OpenCL/vendors (Debian: pocl-opencl-icd "
-        "for "
-        "the CPU, intel-opencl-icd for Intel, nvidia-opencl-icd for NVIDIA, mesa-opencl-icd for others)";
+        "for the CPU, intel-opencl-icd for Intel, nvidia-opencl-icd for NVIDIA, mesa-opencl-icd for others)";
     std::uint32_t count = 0;
     const Code code = cl.get_platforms(0, nullptr, &count);
     if (!cl.refused.empty() && code != success) {

@@ -66,7 +66,7 @@ class RocblasBlas final : public DriverBlas {
     if (code == 0) return;
     const char* const said = call_.status_text(code);
     fail<KernelError>(
-        {.operation = name_, .wrong = fmt::format("rocblas_{} answered {} ({})", function, code, said ? said : "")});
+        {.operation = name_, .wrong = fmt::format("rocblas_{} returned {} ({})", function, code, said ? said : "")});
   }
   static int type_of(DType t) { return t == DType::f16 ? rocblas_f16 : t == DType::bf16 ? rocblas_bf16 : rocblas_f32; }
   // a and b are swapped: the library is column-major, so all matrices appear transposed to it.

@@ -20,8 +20,7 @@ namespace tessera::stream {
 using Code = int;                    ///< 0 is success in every API
 using Address = unsigned long long;  ///< of device memory
 using Handle = void*;                ///< a stream, event, module or function
-using Context = std::uint64_t;       ///< the object that can be current on a thread: a primary context, or a device
-                                     ///< number
+using Context = std::uint64_t;       ///< what can be current on a thread: a primary context, or a device
 
 enum class Fault : std::uint8_t {
   none,

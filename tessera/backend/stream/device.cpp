@@ -107,8 +107,7 @@ void StreamDevice::release(const Allocation& allocation) noexcept {
 // Other devices.
 
 bool StreamDevice::enable_peer_access(DriverDevice& other) {
-  const auto* const peer = dynamic_cast<StreamDevice*>(&other);  // null if the device belongs to a driver that was
-                                                                 // registered by the user
+  const auto* const peer = dynamic_cast<StreamDevice*>(&other);  // null for other drivers
   if (!peer || peer == this || &peer->device_.vendor != &device_.vendor) return false;
   const ContextScope in(device_);
   const Api& api = device_.api();
@@ -274,8 +273,7 @@ StreamKernel::StreamKernel(DeviceContext& device, std::shared_ptr<void> module, 
 }
 
 void** addresses_of(std::span<backend::BoundArgument> arguments) {
-  auto& addresses = os::PerThread<std::vector<void*>, struct LaunchAddresses>::get();  // thread-local, so that a launch
-                                                                                       // does not allocate
+  auto& addresses = os::PerThread<std::vector<void*>, struct LaunchAddresses>::get();  // launches do not allocate
   addresses.clear();
   for (backend::BoundArgument& a : arguments) addresses.push_back(&a.value);
   return addresses.data();
@@ -283,8 +281,7 @@ void** addresses_of(std::span<backend::BoundArgument> arguments) {
 
 backend::Grid StreamKernel::bind(const std::array<std::uint64_t, 3>& shape, std::span<const Argument> arguments,
                                  std::vector<backend::BoundArgument>*& to) const {
-  auto& bound = os::PerThread<std::vector<backend::BoundArgument>, StreamKernel>::get();  // thread-local, so that a
-                                                                                          // launch does not allocate
+  auto& bound = os::PerThread<std::vector<backend::BoundArgument>, StreamKernel>::get();  // launches do not allocate
   backend::bind_arguments(shape_, shape, arguments, bound);
   if (!device_.facts.dialect.offsets)  // otherwise the kernel adds it
     for (backend::BoundArgument& a : bound)

@@ -134,8 +134,7 @@ class StreamSequence final : public DriverSequence {
   bool known_ = false;      ///< whether it was launched before
   Handle graph_ = nullptr;  ///< kept if nodes will be changed
   Handle executable_ = nullptr;
-  std::vector<std::pair<std::uint32_t, Handle>> nodes_;  ///< launches with variable scalars: index in the recorded
-                                                         ///< work, node
+  std::vector<std::pair<std::uint32_t, Handle>> nodes_;  ///< launches with variable scalars: index, node
 };
 
 /// Pinned memory for staging uploads, so that the caller may reuse its memory at once and the copy overlaps with host
@@ -220,8 +219,7 @@ class StreamDevice final : public DriverDevice {
 
  private:
   DeviceContext& device_;
-  const ir::Function* built_ = nullptr;  ///< guarded by the vendor's lock: the last argument of `build`, until it is
-                                         ///< loaded
+  const ir::Function* built_ = nullptr;  ///< guarded by the vendor's lock: built but not yet loaded
   std::unique_ptr<DriverBlas> blas_;
 };
 

@@ -93,7 +93,7 @@ class LtBlas final : public DriverBlas {
     const char* const said = text_ ? text_(code) : nullptr;
     fail<KernelError>(
         {.operation = name_,
-         .wrong = fmt::format("{}{} answered {}{}", name_, function, code, said ? fmt::format(" ({})", said) : "")});
+         .wrong = fmt::format("{}{} returned {}{}", name_, function, code, said ? fmt::format(" ({})", said) : "")});
   }
 
   void set_bias(const Plan& plan, const BlasOperands& operands) const {

@@ -9,8 +9,7 @@
 
 namespace tessera::cpu {
 
-inline constexpr std::int64_t most_stride = 8;  ///< limit for wide accesses; with larger strides most of the memory
-                                                ///< touched is unused
+inline constexpr std::int64_t most_stride = 8;  ///< limit for wide accesses: beyond it, most of the memory is unused
 
 /// Number of adjacent elements (part of a row) that stores must cover to share accesses at a stride known only at
 /// launch.
@@ -27,8 +26,7 @@ struct Window {
 struct Place {
   static constexpr std::uint32_t none = ~std::uint32_t{0};
   std::uint32_t window = none;  ///< index in Accesses::windows
-  std::uint32_t family = none;  ///< equal for accesses with the same memory and stride whose indices differ only by a
-                                ///< constant
+  std::uint32_t family = none;  ///< equal if memory, stride and index agree, except for a constant
   std::int64_t constant = 0;    ///< the constant that this access adds to the index
 };
 struct Accesses {

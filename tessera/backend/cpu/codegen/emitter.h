@@ -218,8 +218,7 @@ class Emitter final : public Values {
   std::vector<std::vector<Piece>> registers_;  // by window: registers loaded from it, while they match memory
   std::map<Value*, Origin> origins_;
   std::map<NodeId, std::array<Value*, tile_columns>> tiles_;  // by load: its values in each iteration of the tile
-  int tile_round_ = -1;                                       // the current iteration of the tile; -1: iterations are
-                                                              // emitted one by one
+  int tile_round_ = -1;                                       // current iteration of the tile; -1: not in a tile
   std::vector<Local> locals_;
   std::vector<std::size_t> offsets_;  // of shared arrays, and of values kept in context memory
   std::vector<Value*> accumulators_;

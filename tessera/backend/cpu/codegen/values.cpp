@@ -279,8 +279,7 @@ llvm::Value* Values::cast(DType from, DType to, Value* a) {
 // and replaces all others.
 llvm::Value* Values::saturated(Value* a, llvm::Type* to, bool is_signed) {
   const int bits = static_cast<int>(to->getScalarSizeInBits()) - (is_signed ? 1 : 0);
-  const double end = std::ldexp(1.0, bits);  // the first value out of range; the largest one below is a 24-bit integer
-                                             // times a power of two
+  const double end = std::ldexp(1.0, bits);  // the first value out of range
   const auto real = [&](double v) { return llvm::ConstantFP::get(a->getType(), v); };
   Value* within = b_.CreateMinNum(b_.CreateMaxNum(a, real(is_signed ? -end : 0)),
                                   real(end - std::ldexp(1.0, std::max(bits - 24, 0))));

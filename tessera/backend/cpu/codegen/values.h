@@ -51,8 +51,7 @@ class Values {
   llvm::Type* like(llvm::Type* element, Value* model) const;  // a vector if `model` is one
   Value* to_memory(DType t, Value* v);
   Value* from_memory(DType t, Value* v);
-  Value* saturated(Value* a, llvm::Type* to, bool is_signed);     // converts a vector of f32 to integers of at most 32
-                                                                  // bits
+  Value* saturated(Value* a, llvm::Type* to, bool is_signed);     // f32 vector to integers of at most 32 bits
   Value* cast_integer(Value* v, llvm::Type* to, bool is_signed);  // converts an integer, or a vector of them
   Value* number(llvm::Type* t, std::int64_t v) const;
   Value* same(Value* model, std::int64_t v) const;  // a constant with the type of `model`
