@@ -59,7 +59,7 @@ class Machine : public ::testing::Test {
 TEST_F(Machine, WithoutACardSaysSo) {
   card("0000:00:02.0", "0x8086", "i915");
   card("0000:01:00.0", "0x10de", "snd_hda_intel", "0x040300");  // a card's sound is no card
-  expect_contains(why(os::nvidia), {"No NVIDIA card was found on the PCI bus", "virtual machine"});
+  expect_contains(why(os::nvidia), {"No NVIDIA card was found on the PCI bus", "of this machine", "virtual machine"});
   expect_contains(why(os::amd), {"No AMD card was found on the PCI bus"});
   render_node("0x8086");
   EXPECT_EQ(why(os::intel), "");
