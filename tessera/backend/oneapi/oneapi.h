@@ -11,7 +11,7 @@
 namespace tessera {
 
 /// Returns the backend. Opens nothing until devices are requested. Devices are ordered by PCI address; the tiles of a
-/// card are listed only if ZE_FLAT_DEVICE_HIERARCHY tells Level Zero to do so.
+/// card are listed only if ZE_FLAT_DEVICE_HIERARCHY requests it.
 std::unique_ptr<Driver> make_oneapi_driver();
 
 }  // namespace tessera
