@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// mistake 1: a plain Array in a model says neither that it is trained nor that it is kept: say Parameter or StateArray
+// mistake 1: an array of a model must be a Parameter (trained) or a StateArray (not trained), not a plain Array
 // mistake 1: {"value.layers.*.scale"}
-// mistake 2: say Parameter or StateArray
-// mistake 3: say Parameter or StateArray
+// mistake 2: must be a Parameter (trained) or a StateArray
+// mistake 3: must be a Parameter (trained) or a StateArray
 // mistake 4: this type cannot be traversed
-// mistake 5: a layer takes another number of inputs than the layers before it give
+// mistake 5: a layer takes another number of inputs than the previous layers produce
 // mistake 5: LayersDoNotFit<3, 128, 64>
-// mistake 6: a batch is made of arrays: where a step is replayed, a number in it would stay
+// mistake 6: a batch must consist of arrays: a replayed step would see a number as it was
 // mistake 6: {"value.weights.*.factor"}
 #include <functional>
 
