@@ -593,7 +593,7 @@ TEST(Prefer, WritesShowsAndClearsAndBinds) {
   EXPECT_EQ(parsed(run({"devices", "--json", "--list-only"}, named))["current"]["device"], "cpu:0");
   EXPECT_TRUE(fails(run({"prefer", "cpu:77"}, own), 1, {"cpu:77 does not exist"}));
   EXPECT_TRUE(
-      fails(run({"prefer", "gpu"}, own), 1, {"tessera: error: \"gpu\" names no device", "`tessera devices` lists"}));
+      fails(run({"prefer", "gpu"}, own), 1, {"tessera: error: \"gpu\" is not a device", "`tessera devices` lists"}));
   EXPECT_TRUE(holds(text_of(file), {"interp:0"}));
   EXPECT_EQ(run({"prefer", "--clear"}, own).code, 0);
   EXPECT_TRUE(holds(run({"prefer", "--user"}, own).out, {"user     none ("}));

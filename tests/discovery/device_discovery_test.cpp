@@ -36,7 +36,7 @@ TEST(DeviceValue, PrintsAndParses) {
   for (const char* bad :
        {"", "gpu", "cuda:", "cuda:-1", "cuda:x", "cuda:1x", "cuda:99999999999999", "CUDA:0", "cpu:+1", ":0"})
     expect_contains(text_of<DeviceError>([&] { parse_device(bad); }),
-                    {"names no device", "cpu, cuda, rocm, oneapi, metal, opencl"});
+                    {"is not a device", "cpu, cuda, rocm, oneapi, metal, opencl"});
   EXPECT_LT((Device{Backend::cpu, 1}), (Device{Backend::cuda, 0}));
   EXPECT_NE(std::hash<Device>{}({Backend::cuda, 0}), std::hash<Device>{}({Backend::cuda, 1}));
 }
@@ -172,7 +172,7 @@ TEST(Selection, NamingTheCpuAsksNoOtherEvenWhereItDoesNotExist) {
     TestDriver& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}});
     ::setenv("TESSERA_DEVICE", "cpu:3", 1);
     expect_contains(text_of<DeviceError>([] { current_device(); }),
-                    {"cpu:3 does not exist", "cpu:0", "drivers that were not asked yet may have more"});
+                    {"cpu:3 does not exist", "cpu:0", "drivers that were not probed yet may have more"});
     text_of<DeviceError>([] { DeviceScope scope({Backend::interp, 0}); });
     ::setenv("TESSERA_DEVICE", "cpu", 1);
     rescan();

@@ -130,7 +130,7 @@ TEST_F(Trial, WrongNumbersAreRemembered) {
   for (int i = 0; i < 2; ++i)
     expect_contains(run(
                         "", [] { return computes_and_state(cuda0); }, wrong),
-                    {"the device is quarantined: the first kernel computed wrongly", "quarantined|"});
+                    {"the device is quarantined: the first kernel computed a wrong result", "quarantined|"});
   EXPECT_EQ(started(), "rows 1, devices 1");
 }
 
@@ -176,7 +176,8 @@ TEST_F(Trial, DeathsThatNeedNotBeTheDriversAreNotItsForEver) {
   // Ended by the system, as it does when it has no memory left: for a while only.
   std::error_code ignored;
   fs::remove_all(folder / "cache", ignored);
-  expect_contains(run("kill_ctx", compute), {"the device is crashed", "SIGKILL", "memory left", "after a while"});
+  expect_contains(run("kill_ctx", compute),
+                  {"the device is crashed", "SIGKILL", "free some memory", "after 10 minutes"});
   ASSERT_EQ(kept("open-").size(), 1u);
   EXPECT_NE(text_of(kept("open-")[0]).find("\"until\""), std::string::npos);
   expect_contains(run("", compute), {"the device is crashed", "(as remembered)"});
@@ -272,7 +273,7 @@ TEST_F(Trial, WithoutAPlaceToKeepItEachProgramPaysAndIsTold) {
     ::testing::internal::CaptureStderr();
     EXPECT_EQ(run("", compute, {{"TESSERA_CACHE_DIR", (file / "below").string()}}), "computed 20.000000");
     expect_contains(::testing::internal::GetCapturedStderr(),
-                    {"cannot be kept on disk", "opens each device in a probe first", "TESSERA_PROBE=list"});
+                    {"cannot be cached on disk", "opens each device in a helper process first", "TESSERA_PROBE=list"});
     EXPECT_EQ(started(), "rows 1, devices 1");
   }
 }

@@ -82,7 +82,7 @@ std::vector<Mode> opencl_modes() {
   for (const char* name : {"null_platform", "null_context", "null_buffer", "infinite_platforms", "huge_strings"})
     all.push_back({name, Computes::no, any, {}});
   for (const char* name : {"skip_launch", "wrong_read"})
-    all.push_back({name, Computes::no, {"quarantined"}, {"computed wrongly"}});
+    all.push_back({name, Computes::no, {"quarantined"}, {"computed a wrong result"}});
   for (const char* name : {"lies_devices", "zero_local_memory", "zero_workgroup"})
     all.push_back({name, Computes::either, any, {}});
   all.push_back({"zero_memory", Computes::either, any, {}, "does not fit into the memory of opencl:0"});

@@ -187,7 +187,7 @@ TEST(Preferences, AnythingWrongInAFileIsAnErrorWithLineAndColumn) {
         {"[device]\n\n  preferred = \"cpu\"\n", ":3:3", "the key \"device.preferred\" is unknown"},
         {"# ä\ncolour = 1\n", ":2:1", "the key \"colour\" is unknown"},
         {"device = \"cpu\"\n", ":1:10", "\"device\" is not a table"},
-        {"[device]\nprefer = \"gpu\"\n", ":2:10", "\"gpu\" names no device"},
+        {"[device]\nprefer = \"gpu\"\n", ":2:10", "\"gpu\" is not a device"},
         {"[device]\nprefer = \"cuda:7\"\n", ":2:10", "cuda:7 does not exist: the backend cuda has 1 device"},
         {"[device]\nname = \"x\"\n", ":2:1", "does not say which device"},
         {"[device]\nprefer = \"cpu\"\nprefer = \"cpu\"\n", ":3:", ""},
