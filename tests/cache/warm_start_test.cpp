@@ -175,11 +175,11 @@ TEST(Cache, AMissIsExplainedInTheLog) {
   const auto verify = [&] {
     return place.start(TESSERA_PROGRAM, {"verify", "--device", "cpu", "--operation", "^add$", "--quiet"}).err;
   };
-  EXPECT_NE(verify().find("no tessera_verify on disk: it is not kept yet"), std::string::npos);
-  EXPECT_EQ(verify().find(" on disk: "), std::string::npos);
+  EXPECT_NE(verify().find("tessera_verify is not in the kernel cache: it is not cached yet"), std::string::npos);
+  EXPECT_EQ(verify().find("is not in the kernel cache: "), std::string::npos);
   place.variables["TESSERA_CPU_TARGET"] = "x86-64";
   const std::string other = verify();
-  EXPECT_NE(other.find("no tessera_verify on disk: kept for another device or by others: "), std::string::npos)
+  EXPECT_NE(other.find("tessera_verify is not in the kernel cache: the cached one differs: "), std::string::npos)
       << other;
 }
 
