@@ -115,7 +115,7 @@ TEST_F(StorageTest, ABudgetIsCheckedBeforeAllocating) {
   EXPECT_EQ(after, driver_calls + 7);
   const std::string text = text_of<OutOfMemory>([&] { Storage::allocate(d, 8 * mib, "logits"); });
   expect_contains(text,
-                  {"[allocate logits]", to_string(d), "asked for 8 MiB", "3 MiB free of 10 MiB", "set_memory_limit",
+                  {"[allocate logits]", to_string(d), "8 MiB requested", "3 MiB free of 10 MiB", "set_memory_limit",
                    "largest of 7 live = tensor 7 1.75 MiB, tensor 6 1.50 MiB, tensor 5 1.25 MiB, tensor 4 1 MiB, "
                    "tensor 3 768 KiB",
                    "Free some of these, or use smaller shapes or types, or raise the limit"});
@@ -164,8 +164,8 @@ TEST_F(StorageTest, TheEnvironmentSetsABudgetForEachDevice) {
 TEST_F(StorageTest, TheDevicesMemoryBoundsIt) {
   const Device d = fresh();
   expect_contains(text_of<OutOfMemory>([&] { Storage::allocate(d, std::size_t{2} << 30); }),
-                  {"asked for 2 GiB", "1 GiB free of 1 GiB", "the device's memory", "Use smaller shapes or types"});
-  expect_contains(text_of<OutOfMemory>([&] { Storage::allocate(d, ~std::size_t{0}); }), {"not enough memory"});
+                  {"2 GiB requested", "1 GiB free of 1 GiB", "the device's memory", "Use smaller shapes or types"});
+  expect_contains(text_of<OutOfMemory>([&] { Storage::allocate(d, ~std::size_t{0}); }), {"not have enough memory"});
 }
 
 TEST_F(StorageTest, HostMemoryIsAskedForBeforeItRunsOut) {
@@ -177,7 +177,7 @@ TEST_F(StorageTest, HostMemoryIsAskedForBeforeItRunsOut) {
   EXPECT_GT(memory_stats(d).limit_bytes, 0u);
   set_memory_limit(d, ~std::uint64_t{0} / 2);
   const std::string none = text_of<OutOfMemory>([&] { Storage::allocate(d, available * 2); });
-  expect_contains(none, {"not enough memory", "Use smaller shapes or types"});
+  expect_contains(none, {"not have enough memory", "Use smaller shapes or types"});
   EXPECT_EQ(none.find("Free some"), none.npos) << none;
   const auto fits = Storage::allocate(d, mib);
 }
@@ -190,9 +190,10 @@ TEST_F(StorageTest, WhenTheDriverHasNoneThePoolIsTrimmedAndAskedOnceMore) {
   ::testing::internal::CaptureStderr();
   const auto a = Storage::allocate(d, 2 * mib, "after a retry");  // the second try succeeds
   logging::set_level(logging::Level::warn);
-  expect_contains(::testing::internal::GetCapturedStderr(),
-                  {"tessera: " + to_string(d) + ": the driver has no memory for 2 MiB: trimmed, and asked once more\n",
-                   "trimmed, 4 MiB given back\n"});
+  expect_contains(
+      ::testing::internal::GetCapturedStderr(),
+      {"tessera: " + to_string(d) + ": the driver has no memory for 2 MiB: trimming the pool and retrying\n",
+       "trimmed, 4 MiB freed\n"});
   EXPECT_EQ(memory_stats(d).cached_bytes, 0u) << "trimmed before the retry";
   // Two failures in a row: the error, with the driver's text.
   behaviour(d)->failing_allocations = 2;
