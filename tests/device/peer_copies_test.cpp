@@ -112,7 +112,7 @@ TEST_P(PeerCopies, GoThroughPinnedMemoryWhereNothingArrives) {
              std::string(to_string(copy_path(device(1), device(0))));
     });
     const std::string warned = ::testing::internal::GetCapturedStderr();
-    constexpr const char* failed = "; through the host: a direct copy of a pattern did not arrive";
+    constexpr const char* failed = "; through the host: a test of direct copies failed";
     const bool first = std::string(fault) != "peer-empty@0";  // the first check copies to device 1
     EXPECT_EQ(text, "right: 0 peers, 2 down, driver " + std::string(first ? "1" : "2") + ", some up" + failed + failed)
         << fault;

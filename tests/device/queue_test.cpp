@@ -114,7 +114,7 @@ TEST_F(QueueTest, ViewsOutsideTheirStorageAreRefused) {
   expect_contains(text_of<ArgumentError>([&] {
                     q.fill({a, 8, 3, DType::u32}, 0);
                   }),
-                  {"[fill]", "does not lie in its storage", "3 elements of u32 from byte 8 of a storage of 16 bytes"});
+                  {"[fill]", "extends beyond its storage", "3 elements of u32 from byte 8 of a storage of 16 bytes"});
   q.fill({a, 8, 2, DType::u32}, 0);
   q.fill({a, 16, 0, DType::u32}, 0);
   expect_contains(text_of<ArgumentError>([&] { q.copy(view(a), {b, 0, 3, DType::u32}); }), {"the sizes differ"});
@@ -290,7 +290,7 @@ TEST_F(QueueTest, AFaultOfAsynchronousWorkNamesTheLastLaunches) {
   increment().launch({n, 1, 1}, {view(x), view(y)});
   q.copy(view(x), view(y));
   expect_contains(text_of<KernelError>([&] { q.finish(); }),
-                  {"the work failed on purpose", "Last put into this queue, newest first: (copy), increment, (fill)"});
+                  {"the work failed on purpose", "Latest work in this queue, newest first: (copy), increment, (fill)"});
   behaviour(d)->fail_work = false;
   // Told once; a kernel's fault is not the device's end.
   q.finish();
@@ -407,14 +407,14 @@ TEST_F(QueueTest, CallbacksMayDropWhatTheQueueUsedAndMayNotUseTheQueue) {
   });
   const std::string refused =
       text_of<ArgumentError>([&] { q.submit_native("fills", {}, {}, [&](void*) { q.fill(view(x), 2); }); });
-  expect_contains(refused, {"submit_native", "uses the queue that it puts work into", "the vendor's API"});
+  expect_contains(refused, {"submit_native", "uses the queue that it submits work to", "the vendor's API"});
   Queue other(d);
   expect_contains(text_of<ArgumentError>([&] {
                     q.submit_native("outer", {}, {}, [&](void*) {
                       other.submit_native("inner", {}, {}, [&](void*) { q.fill(view(x), 2); });
                     });
                   }),
-                  {"uses the queue that it puts work into"});
+                  {"uses the queue that it submits work to"});
   EXPECT_EQ(read(q, x), std::vector<std::uint32_t>(n, 1));
 }
 
@@ -543,7 +543,7 @@ TEST_F(QueueTest, EventsTellWhenTheWorkBeforeThemHasEnded) {
   copy.wait();
   EXPECT_TRUE(event.done());
   expect_contains(text_of<ArgumentError>([&] { q.submit_native("records", {}, {}, [&](void*) { q.record(); }); }),
-                  {"uses the queue that it puts work into"});
+                  {"uses the queue that it submits work to"});
 }
 
 TEST_F(QueueTest, AnEventOfAnAdoptedQueueComesBehindWhatOthersPutIn) {
@@ -679,7 +679,7 @@ TEST_F(QueueTest, WorkWithinTheCallThatFailsIsToldByTheCallAndIsOver) {
   other.copy(view(y), view(x));
   EXPECT_EQ(read(other, y)[0], 1u);
   expect_contains(text_of<ArgumentError>([&] { q.submit_native("finishes", {}, {}, [&](void*) { q.finish(); }); }),
-                  {"uses the queue that it puts work into"});
+                  {"uses the queue that it submits work to"});
   q.finish();
 }
 

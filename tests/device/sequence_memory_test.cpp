@@ -517,7 +517,7 @@ TEST_P(OnEveryDevice, APoolIsOneQueuesAndOneThreadsAtATime) {
   Sequence step = Sequence::record(queue(), work, pool);
   Queue other(GetParam());
   expect_throw<ArgumentError>([&] { Sequence::record(other, work, pool); },
-                              {"Sequence::record", "another queue", "a pool for each"});
+                              {"Sequence::record", "another queue", "separate pool for each"});
   const auto helper = [&](const std::function<void()>& use) { std::async(std::launch::async, use).get(); };
   test::run_with_timeout([&] {
     const DeviceScope scope(GetParam());

@@ -507,10 +507,10 @@ TEST_P(OnEveryDevice, ASecondRecordingSaysHowItDiffersFromTheFirst) {
     EXPECT_NE(y.to_vector<float>(), before) << "the work was done";
     EXPECT_EQ(generator.offset(), offset + 4);
   };
-  differs([&] { factor = 0.25; }, {"= 0.25, and 0.5 before"});
-  differs([&] { rows = 4; }, {"was launched for another shape"});
-  differs([&] { from = &other; }, {"used other memory"});
-  differs([&] { more = 1; }, {"it launched", "before"});
+  differs([&] { factor = 0.25; }, {"= 0.25 instead of 0.5"});
+  differs([&] { rows = 4; }, {"was launched with a different shape"});
+  differs([&] { from = &other; }, {"used different memory"});
+  differs([&] { more = 1; }, {"it launched", "instead of"});
   expect_throw<ArgumentError>([] { Sequence().record_again([] {}); }, {"empty"});
   // What it throws leaves the sequence, and the generator.
   Sequence step = Sequence::record(queue(), work);

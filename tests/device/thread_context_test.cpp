@@ -65,7 +65,7 @@ void expect_on(Queue& queue, const std::function<void()>& work) {
           work();
         });
       },
-      {"work of another"});
+      {"is for another"});
   EXPECT_GT(Sequence::record(queue, work).size(), 0u);
 }
 
@@ -193,7 +193,7 @@ TEST_P(OnEveryDevice, AnInheritedQueueThatIsGoneIsAnError) {
     context = InheritedContext::of_this_thread();
   }
   expect_throw<ArgumentError>([&] { const InheritedContext::Scope scope(context); },
-                              {to_string(GetParam()), "is gone", "Keep the queue"});
+                              {to_string(GetParam()), "has been destroyed", "Keep the queue"});
   EXPECT_EQ(&current_queue(GetParam()), &Queue::of(GetParam()));
 }
 

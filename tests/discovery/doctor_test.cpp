@@ -117,12 +117,12 @@ TEST(Doctor, ShowsWhetherCopiesBetweenTwoGpusArrive) {
   environment["TESSERA_FAKE_FAULT"] = "peer-empty";
   const Outcome o = doctor({});
   expect_contains(in_one_line(o.out),
-                  {"copies between cuda:0 and cuda:1: through the host: a direct copy of a pattern did not arrive"});
+                  {"copies between cuda:0 and cuda:1: through the host: a test of direct copies failed"});
   expect_contains(in_one_line(o.err), {"iommu=pt"});
   const json copies = json::parse(doctor({"--json"}).out)["copies"];
   ASSERT_EQ(copies.size(), 1u);
   EXPECT_EQ(copies[0]["devices"], json::array({"cuda:0", "cuda:1"}));
-  EXPECT_EQ(copies[0]["back"], "through the host: a direct copy of a pattern did not arrive");
+  EXPECT_EQ(copies[0]["back"], "through the host: a test of direct copies failed");
 }
 
 TEST(Doctor, TellsOfADriverThatCrashesOrHangsAndGoesOn) {

@@ -46,7 +46,7 @@ class DocsPage {
       f();
     } catch (const Error& e) {
       const std::string said = e.what();
-      expect(said.substr(0, said.find(" Last put into this queue")));
+      expect(said.substr(0, said.find(" Latest work in this queue")));
       return;
     }
     ADD_FAILURE() << "no error";
