@@ -411,7 +411,7 @@ TEST(Log, SaysWhatWasTriedChosenAndCompiled) {
   EXPECT_EQ(info.code, 0) << info.err;
   const std::string device = to_string(tessera::current_device());
   EXPECT_TRUE(holds(info.err, {"tessera: cuda: ", "tessera: rocm: ", "tessera: opencl: ",
-                               "tessera: new arrays go to " + tessera::why_current_device() + "\n",
+                               "tessera: default device: " + tessera::why_current_device() + "\n",
                                "tessera: opened " + device + " ", " of weights on " + device, "kernels ready after "}));
   EXPECT_TRUE(std::regex_search(info.err, std::regex("tessera: compiled rms_norm for " + device + " in [0-9.]+ ms\n")))
       << info.err;

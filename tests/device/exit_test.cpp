@@ -244,7 +244,7 @@ TEST(Exit, WorkThatNeverEndsIsWaitedForOnlySoLong) {
               at_the_end.work = &last;
             }),
             0);
-  expect_contains(::testing::internal::GetCapturedStderr(), {"did not end within 1 s", "TESSERA_PROBE_TIMEOUT"});
+  expect_contains(::testing::internal::GetCapturedStderr(), {"did not finish within 1 s", "TESSERA_PROBE_TIMEOUT"});
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   EXPECT_GE(took.count(), 1);
   EXPECT_LT(took.count(), 30);

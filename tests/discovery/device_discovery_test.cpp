@@ -262,8 +262,7 @@ TEST(Selection, AMissingDeviceSaysWhichExistAndWhy) {
 
 TEST(Selection, WithoutAnyDeviceThereIsAnErrorWithReasons) {
   in_fresh_process([] {
-    expect_contains(text_of<DeviceError>([] { current_device(); }),
-                    {"there is no device to compute on", "cuda: ", "cpu: "});
+    expect_contains(text_of<DeviceError>([] { current_device(); }), {"there is no usable device", "cuda: ", "cpu: "});
   });
 }
 
@@ -310,7 +309,7 @@ TEST(States, AShortageOfTheHostsIsNoQuarantine) {
     auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}});
     for (const int kind : {1, 2}) {
       cuda.behaviour(0)->shortage = kind;
-      expect_contains(text_of<OutOfMemory>([] { Queue::of({Backend::cuda, 0}); }), {"cuda:0", "none left"});
+      expect_contains(text_of<OutOfMemory>([] { Queue::of({Backend::cuda, 0}); }), {"cuda:0", "out of host memory"});
       EXPECT_EQ(device_info({Backend::cuda, 0}).state, DeviceState::enumerated);
     }
     cuda.behaviour(0)->shortage = 0;
@@ -336,7 +335,7 @@ TEST(States, AFirstKernelThatFailsIsNoQuarantine) {
       expect_contains(text_of<DeviceError>([] {
                         Queue::of({Backend::cuda, 0});
                       }),
-                      {"cuda:0", "the first kernel failed", "line 3: unexpected token", "tried again"});
+                      {"cuda:0", "the first kernel failed", "line 3: unexpected token", "retried"});
     EXPECT_EQ(device_info({Backend::cuda, 0}).state, DeviceState::enumerated);
     cuda.behaviour(0)->fail_compile = false;
     Queue::of({Backend::cuda, 0}).finish();
@@ -423,7 +422,7 @@ TEST(Selection, AutomaticChoiceOpensGpusInOrderUntilOneWorks) {
     ::testing::internal::CaptureStderr();
     EXPECT_EQ(current_device(), (Device{Backend::opencl, 0}));
     expect_contains(::testing::internal::GetCapturedStderr(),
-                    {"cuda:0 (", "is not chosen: ", "does not open", "cuda:1 ("});
+                    {"cuda:0 (", "was skipped: ", "does not open", "cuda:1 ("});
     expect_contains(why_current_device(),
                     {"that can be opened; cuda:0: ", "does not open", "; cuda:1: ", "quarantined"});
     // A refusal is no verdict: its reason shows, and the next who asks may have it.

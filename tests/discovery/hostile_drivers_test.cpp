@@ -463,7 +463,7 @@ TEST_F(LaterLaunch, WhoseEventNeverCompletesIsReported) {
   const std::string text = "waiting for opencl:0 (Hostile GPU) for 1";
   const Outcome o = generate("hang_waitevents", text);
   EXPECT_EQ(o.code, 128 + SIGKILL);
-  EXPECT_TRUE(holds(o.err, {text, "last put into its queue: "}));
+  EXPECT_TRUE(holds(o.err, {text, "latest work in its queue: "}));
 }
 
 TEST(HostileDriver, OfOpenClCostsItsRowAlone) { play(opencl_stage, opencl_modes()); }

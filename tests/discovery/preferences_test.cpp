@@ -132,13 +132,13 @@ TEST(Preferences, TheIdentityWinsOverTheNumberAndThatIsTold) {
     rescan();
     EXPECT_EQ(current_device(), cuda0);
     expect_contains(::testing::internal::GetCapturedStderr(), {"warning", "cuda:1 is now cuda:0", "pci:0000:5e:00.0"});
-    expect_contains(why_current_device(), {"cuda:0", "where it is cuda:1", "its identity pci:0000:5e:00.0 counts"});
+    expect_contains(why_current_device(), {"cuda:0", "as cuda:1", "found by its identity pci:0000:5e:00.0"});
     machine({"pci:0000:3b:00.0", "pci:0000:99:00.0"});  // and now it is gone, though there is a cuda:1
     rescan();
     for (int again = 0; again < 2; ++again)
       expect_throw<DeviceError>(
           [] { current_device(); },
-          {place.project_file.string() + ":2:10", "the preferred device is not in this machine", "pci:0000:5e:00.0",
+          {place.project_file.string() + ":2:10", "the preferred device was not found", "pci:0000:5e:00.0",
            "cuda:1 (test device 1, pci:0000:99:00.0)", "Devices that exist: cpu:0"});
     EXPECT_THROW(gpu_device(), DeviceError) << "no other GPU in its stead";
     set_preferred_device(cuda0, project);
@@ -156,11 +156,12 @@ TEST(Preferences, ADeviceThatLostItsIdentityIsTakenByNumberAndNameAndThatIsTold)
     write(place.user_file, with("cuda:2", "test device 2"));
     ::testing::internal::CaptureStderr();
     EXPECT_EQ(current_device(), cuda2);
-    expect_contains(::testing::internal::GetCapturedStderr(),
-                    {"warning", "no device has the identity cpu; cuda:2 has none and the same name (test device 2)",
-                     "`tessera prefer cuda:2 --user` writes that down"});
+    expect_contains(
+        ::testing::internal::GetCapturedStderr(),
+        {"warning", "no device has the identity cpu; using cuda:2, which has none but the same name (test device 2)",
+         "`tessera prefer cuda:2 --user` to update the file"});
     expect_contains(why_current_device(),
-                    {"cuda:2", "preferred by the user's file", "the identity cpu, that no device has"});
+                    {"cuda:2", "preferred by the user's file", "whose identity cpu matches no device"});
     // Another name, an identity of its own, no name: that may be another device.
     for (const std::string& text : {with("cuda:2", "test device 0"), with("cuda:1", "test device 1"),
                                     std::string("[device]\nprefer = \"cuda:2\"\nidentity = \"cpu\"\n")}) {
@@ -182,20 +183,20 @@ TEST(Preferences, AnythingWrongInAFileIsAnErrorWithLineAndColumn) {
     } cases[] = {
         {"[device\nprefer = \"cpu\"\n", ":1:8", ""},
         {"[device]\nprefer = cpu\n", ":2:", ""},
-        {"[device]\nprefer = 3\n", ":2:10", "\"device.prefer\" is not a text in quotes"},
-        {"[device]\nprefer = \"cpu\"\nidentity = true\n", ":3:12", "\"device.identity\" is not a text"},
+        {"[device]\nprefer = 3\n", ":2:10", "\"device.prefer\" is not a string"},
+        {"[device]\nprefer = \"cpu\"\nidentity = true\n", ":3:12", "\"device.identity\" is not a string"},
         {"[device]\n\n  preferred = \"cpu\"\n", ":3:3", "the key \"device.preferred\" is unknown"},
         {"# ä\ncolour = 1\n", ":2:1", "the key \"colour\" is unknown"},
         {"device = \"cpu\"\n", ":1:10", "\"device\" is not a table"},
         {"[device]\nprefer = \"gpu\"\n", ":2:10", "\"gpu\" is not a device"},
         {"[device]\nprefer = \"cuda:7\"\n", ":2:10", "cuda:7 does not exist: the backend cuda has 1 device"},
-        {"[device]\nname = \"x\"\n", ":2:1", "does not say which device"},
+        {"[device]\nname = \"x\"\n", ":2:1", "has no key prefer"},
         {"[device]\nprefer = \"cpu\"\nprefer = \"cpu\"\n", ":3:", ""},
         // What toml++ 3.3 takes for granted, and then aborts or does as it likes.
-        {"[=", ":1:1", "behind '[' there is no name"},
-        {"# [=\n [ [ \xef\xb3\xbf", ":2:2", "behind '[' there is no name"},
-        {"[device]\nprefer \xef\xb3\xbf = \"cpu\"\n", ":2:8", "there are plain letters only"},
-        {"[device]\n'\xc3\xa4' \xc3\xa4 = 1", ":2:5", "there are plain letters only"},
+        {"[=", ":1:1", "no name after '['"},
+        {"# [=\n [ [ \xef\xb3\xbf", ":2:2", "no name after '['"},
+        {"[device]\nprefer \xef\xb3\xbf = \"cpu\"\n", ":2:8", "only ASCII characters"},
+        {"[device]\n'\xc3\xa4' \xc3\xa4 = 1", ":2:5", "only ASCII characters"},
         {nested.c_str(), ":1:", "nested too deeply"},
     };
     for (const auto& c : cases) {
@@ -398,7 +399,7 @@ TEST(Preferences, FilesOfOthersAndPipesAreNotReadAndThatIsSaidOnce) {
       EXPECT_EQ(current_device(), cuda2) << "the next one above counts";
     }
     std::string said = ::testing::internal::GetCapturedStderr();
-    expect_contains(said, {"warning", place.project_file.string() + " is not read: it is not a regular file"});
+    expect_contains(said, {"warning", place.project_file.string() + " was ignored: it is not a regular file"});
     EXPECT_EQ(said.find("is not read"), said.rfind("is not read")) << said;
     fs::remove(place.home / "tessera.toml");
     expect_throw<ArgumentError>([] { set_preferred_device(cuda0, project); },
@@ -441,7 +442,7 @@ TEST(Preferences, FilesOfOthersAndPipesAreNotReadAndThatIsSaidOnce) {
       fs::remove(file);
     }
     expect_contains(said,
-                    {"warning", place.user_file.string() + " is not read: it belongs to another user (number 65534)"});
+                    {"warning", place.user_file.string() + " was ignored: it belongs to another user (number 65534)"});
   });
 }
 
@@ -487,13 +488,13 @@ TEST(GpuDevice, WithoutAGpuItIsTheCpuWithOneWarningThatSaysWhy) {
     ::testing::internal::CaptureStderr();
     for (int i = 0; i < 3; ++i) EXPECT_EQ(gpu_device(), cpu0);
     const std::string said = ::testing::internal::GetCapturedStderr();
-    expect_contains(said, {"warning", "no GPU is used, but cpu:0",
+    expect_contains(said, {"warning", "using cpu:0 instead of a GPU",
                            "cuda: ", "rocm: ", "oneapi: ", "metal: ", "opencl: no GPU among its devices"});
-    EXPECT_EQ(said.find("no GPU is used"), said.rfind("no GPU is used")) << said;
+    EXPECT_EQ(said.find("instead of a GPU"), said.rfind("instead of a GPU")) << said;
     expect_throw<DeviceError>([] { gpu_device({.require = true}); },
                               {"a GPU is required", "cuda: ", "rocm: ", "oneapi: ", "metal: ", "opencl: no GPU"});
     expect_throw<DeviceError>([] { gpu_device({.index = 0}); },
-                              {"no GPU 0", "has 0", "the first is 0", "opencl: no GPU"});
+                              {"GPU 0 does not exist", "has 0", "numbered from 0", "opencl: no GPU"});
   });
 }
 
@@ -528,8 +529,9 @@ TEST(GpuDevice, AnIndexCountsFromZeroAndAWrongOneSaysHowManyThereAre) {
     machine({"a", "b", "c"});
     for (int i = 0; i < 3; ++i) EXPECT_EQ(gpu_device({.index = i}), (Device{Backend::cuda, i}));
     for (const int bad : {-1, 3, 1 << 30, std::numeric_limits<int>::min()})
-      expect_throw<DeviceError>([&] { gpu_device({.index = bad}); }, {"there is no GPU " + std::to_string(bad), "has 3",
-                                                                      "the first is 0", "0 (cuda:0", "2 (cuda:2"});
+      expect_throw<DeviceError>(
+          [&] { gpu_device({.index = bad}); },
+          {"GPU " + std::to_string(bad) + " does not exist", "has 3", "numbered from 0", "0 (cuda:0", "2 (cuda:2"});
   });
 }
 
@@ -577,12 +579,12 @@ TEST(GpuDevice, OnlyDevicesWithSoMuchFreeMemoryCount) {
     EXPECT_EQ(gpu_device({.index = 1, .free_memory = gib}), cuda2);
     EXPECT_EQ(gpu_device({.free_memory = gib / 4}), cuda0);
     expect_throw<DeviceError>([] { gpu_device({.require = true, .free_memory = 8 * gib}); },
-                              {"cuda:0 (test device 0) has 4 GiB in all, and 8 GiB are asked for", "cuda:2"});
+                              {"cuda:0 (test device 0) has 4 GiB in total, but 8 GiB are required", "cuda:2"});
     expect_throw<DeviceError>([] { gpu_device({.require = true, .free_memory = 3 * gib + gib / 2}); },
-                              {"cuda:0 (test device 0) has", "free, and 3.50 GiB are asked for"});
+                              {"cuda:0 (test device 0) has", "free, but 3.50 GiB are required"});
     ::testing::internal::CaptureStderr();
     EXPECT_EQ(gpu_device({.free_memory = 8 * gib}), cpu0);
-    expect_contains(::testing::internal::GetCapturedStderr(), {"no GPU is used, but cpu:0", "8 GiB are asked for"});
+    expect_contains(::testing::internal::GetCapturedStderr(), {"using cpu:0 instead of a GPU", "8 GiB are required"});
     expect_throw<DeviceError>([] { gpu_device({.index = 1, .free_memory = 5 * gib / 2}); }, {"no GPU 1", "has 1"});
   });
 }
@@ -606,7 +608,7 @@ TEST(GpuDevice, WhatIsNamedBinds) {
     const int asked = cuda.enumerations;
     ::testing::internal::CaptureStderr();
     EXPECT_EQ(gpu_device(), cpu0);
-    expect_contains(::testing::internal::GetCapturedStderr(), {"no GPU is used", "TESSERA_DEVICE=cpu"});
+    expect_contains(::testing::internal::GetCapturedStderr(), {"instead of a GPU", "TESSERA_DEVICE=cpu"});
     expect_throw<DeviceError>([] { gpu_device({.require = true}); }, {"a GPU is required", "TESSERA_DEVICE=cpu"});
     EXPECT_EQ(cuda.enumerations, asked) << "no GPU's driver is asked";
   });
