@@ -104,7 +104,7 @@ unsigned mode(const fs::path& file) {
   return ::lstat(file.c_str(), &status) == 0 ? status.st_mode & 07777u : 0;
 }
 
-TEST_F(Kept, ALaterProcessLoadsWhatWasCompiledForTheSameThingOnly) {
+TEST_F(Kept, LoadsOnlyWithEqualKey) {
   EXPECT_EQ(make(plus(1)), "compiled");
   EXPECT_EQ(make(plus(1)), "loaded");
   EXPECT_EQ(make(plus(2)), "compiled") << "another kernel";
@@ -138,7 +138,7 @@ TEST_F(Kept, ALaterProcessLoadsWhatWasCompiledForTheSameThingOnly) {
   EXPECT_EQ(make(plus(1)), "compiled");
 }
 
-TEST_F(Kept, IsOffWhereItIsTurnedOffOrTheDeviceKeepsNothing) {
+TEST_F(Kept, OffIfDisabledOrUnsupportedByDevice) {
   use({{"TESSERA_KERNEL_CACHE", "0"}});
   EXPECT_EQ(make(plus(1)), "compiled");
   EXPECT_EQ(make(plus(1)), "compiled");
@@ -161,7 +161,7 @@ TEST_F(Kept, IsOffWhereItIsTurnedOffOrTheDeviceKeepsNothing) {
   EXPECT_FALSE(fs::exists(root / "cache"));
 }
 
-TEST_F(Kept, NoDriverSeesAByteOfAnEntryThatIsNotWhole) {
+TEST_F(Kept, DamagedEntriesNeverReachDriver) {
   ASSERT_EQ(make(plus(1)), "compiled");
   const fs::path file = only_file();
   const std::string whole = test::text_of(file);
@@ -184,7 +184,7 @@ TEST_F(Kept, NoDriverSeesAByteOfAnEntryThatIsNotWhole) {
 }
 
 // An entry may be whole, and still not be the one: under its name, or with a checksum that somebody made.
-TEST_F(Kept, AWholeEntryOfAnotherKeyIsNotBelieved) {
+TEST_F(Kept, RejectsIntactEntryWithAnotherKey) {
   ASSERT_EQ(make(plus(1)), "compiled");
   const fs::path file = only_file();
   const std::string first = test::text_of(file);
@@ -195,7 +195,7 @@ TEST_F(Kept, AWholeEntryOfAnotherKeyIsNotBelieved) {
   EXPECT_EQ(test::text_of(file), first);
 }
 
-TEST_F(Kept, WhatTheDeviceDoesNotTakeIsCompiledAnew) {
+TEST_F(Kept, RecompilesImagesRejectedByDevice) {
   ASSERT_EQ(make(plus(1)), "compiled");
   maker.refuses_kept = true;
   EXPECT_EQ(make(plus(1)), "compiled");
@@ -204,7 +204,7 @@ TEST_F(Kept, WhatTheDeviceDoesNotTakeIsCompiledAnew) {
   EXPECT_EQ(make(plus(1)), "loaded");
 }
 
-TEST_F(Kept, WhatIsNotThisUsersFileIsNeitherReadNorReplaced) {
+TEST_F(Kept, IgnoresFilesNotOwnedByUser) {
   ASSERT_EQ(make(plus(1)), "compiled");
   const fs::path file = only_file(), aside = root / "aside";
   const std::string whole = test::text_of(file);
@@ -261,7 +261,7 @@ std::string unprivileged(const fs::path& owned, const std::function<std::string(
   });
 }
 
-TEST_F(Kept, AFolderThatCannotBeWrittenCostsNothingButTime) {
+TEST_F(Kept, UnwritableFolderOnlyDisablesCaching) {
   const auto twice = [&] {
     const std::string first = make(plus(1));
     return first + " " + make(plus(1));
@@ -293,7 +293,7 @@ TEST_F(Kept, AFolderThatCannotBeWrittenCostsNothingButTime) {
   EXPECT_EQ(twice(), "compiled loaded") << "it went away meanwhile";
 }
 
-TEST_F(Kept, TheFolderStaysBelowItsLimitAndWhatIsUsedStays) {
+TEST_F(Kept, EvictsLeastRecentlyUsedAboveLimit) {
   constexpr std::uint64_t limit = 512 << 10;
   use({{"TESSERA_KERNEL_CACHE_SIZE", std::to_string(limit)}});
   maker.padding = 15 << 10;
@@ -314,7 +314,7 @@ TEST_F(Kept, TheFolderStaysBelowItsLimitAndWhatIsUsedStays) {
   EXPECT_EQ(make(plus(1000)), "compiled") << "one that would drive out the others";
 }
 
-TEST_F(Kept, TenThousandEntriesCostNoMoreThanAMillisecond) {
+TEST_F(Kept, LookupAmongTenThousandEntriesIsFast) {
   ASSERT_EQ(make(plus(1)), "compiled");
   const auto best = [&] {
     double milliseconds = 1e9;

@@ -78,7 +78,7 @@ struct Place {
 const std::vector<std::string> all_places =
     sanitized ? std::vector<std::string>{"cpu"} : std::vector<std::string>{"cpu", "cuda", "rocm"};
 
-TEST(SecondStart, OfGenerateCompilesNothing) {
+TEST(SecondStart, GenerateCompilesNothing) {
   for (const std::string& name : all_places) {
     Place place(name);
     place.expect_nothing_compiled_again(
@@ -86,7 +86,7 @@ TEST(SecondStart, OfGenerateCompilesNothing) {
   }
 }
 
-TEST(SecondStart, OfVerifyCompilesNothing) {
+TEST(SecondStart, VerifyCompilesNothing) {
   const bool all = std::getenv("TESSERA_TEST_LONG") != nullptr;  // some minutes
   for (const std::string& name : all_places) {
     Place place(name);
@@ -96,7 +96,7 @@ TEST(SecondStart, OfVerifyCompilesNothing) {
 }
 
 #ifdef TESSERA_EXAMPLES_FOLDER  // a build without the examples has no such test
-TEST(SecondStart, OfEveryExampleCompilesNothing) {
+TEST(SecondStart, ExamplesCompileNothing) {
   std::size_t examples = 0;
   for (const std::string& name : all_places) {
     Place place(name);
@@ -125,7 +125,7 @@ double start_time(Place& place) {
   return best;
 }
 
-TEST(SecondStart, HasItsFirstKernelWithin40Milliseconds) {
+TEST(SecondStart, FirstKernelRunsWithin40Milliseconds) {
   Place place("cpu");
   place.variables["TESSERA_STATS"] = "0", place.variables["TESSERA_KERNEL_CACHE"] = "0";
   const double compiling = start_time(place);
@@ -136,7 +136,7 @@ TEST(SecondStart, HasItsFirstKernelWithin40Milliseconds) {
   EXPECT_LT(loading, sanitized ? 10'000 : std::max(40.0, compiling * 40 / 64)) << "the machine may have much to do";
 }
 
-TEST(Cache, ListsSaysWhyAndClears) {
+TEST(Cache, ListsExplainsAndClears) {
   Place place("cpu");
   const auto cache = [&](std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), "cache");
@@ -169,7 +169,7 @@ TEST(Cache, ListsSaysWhyAndClears) {
   EXPECT_NE(cache({}).find("Nothing is read or kept now: "), std::string::npos);
 }
 
-TEST(Cache, AMissIsExplainedInTheLog) {
+TEST(Cache, LogExplainsCacheMiss) {
   Place place("cpu");
   place.variables["TESSERA_LOG"] = "debug";
   const auto verify = [&] {

@@ -41,7 +41,7 @@ TEST(DeviceValue, PrintsAndParses) {
   EXPECT_NE(std::hash<Device>{}({Backend::cuda, 0}), std::hash<Device>{}({Backend::cuda, 1}));
 }
 
-TEST(Discovery, EveryBackendHasARowWithAReason) {
+TEST(Discovery, EveryBackendHasAReportWithReason) {
   in_fresh_process([] {
     add(Backend::cpu, {{DeviceKind::cpu, gib}});
     const auto& rows = discover();
@@ -62,7 +62,7 @@ TEST(Discovery, EveryBackendHasARowWithAReason) {
   });
 }
 
-TEST(Discovery, ANamedDeviceAsksItsOwnBackendOnly) {
+TEST(Discovery, NamedDeviceProbesOnlyItsBackend) {
   in_fresh_process([] {
     auto& cpu = add(Backend::cpu, {{DeviceKind::cpu, gib}});
     auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}});
@@ -122,7 +122,7 @@ TestDriver& add_card(Backend backend, std::initializer_list<const char*> identit
   return kept;
 }
 
-TEST(Identity, ACardThroughTwoApisIsToldAndCountsOnce) {
+TEST(Identity, GpuListedByTwoApisCountsOnce) {
   in_fresh_process([] {
     add_card(Backend::cuda, {"pci:0000:01:00.0", "pci:0000:02:00.0"});
     add_card(Backend::opencl, {"pci:0000:02:00.0", "pci:0000:03:00.0", ""});
@@ -135,7 +135,7 @@ TEST(Identity, ACardThroughTwoApisIsToldAndCountsOnce) {
   });
 }
 
-TEST(Identity, OfTwoViewsThatWorksIsTaken) {
+TEST(Identity, WorkingApiOfAGpuIsSelected) {
   in_fresh_process([] {
     add(Backend::cpu, {{DeviceKind::cpu, gib}});
     add_card(Backend::cuda, {"pci:0000:01:00.0"}).behaviour(0)->compute_wrongly = true;
@@ -146,7 +146,7 @@ TEST(Identity, OfTwoViewsThatWorksIsTaken) {
   });
 }
 
-TEST(Identity, PartitionsOfOneCardAreNotTakenForEachOther) {
+TEST(Identity, PartitionsOfAGpuAreNotConfused) {
   in_fresh_process([] {
     add_card(Backend::cuda, {"pci:0000:01:00.0", "pci:0000:01:00.0"});
     add_card(Backend::opencl, {"pci:0000:01:00.0", "pci:0000:01:00.0"});
@@ -157,7 +157,7 @@ TEST(Identity, PartitionsOfOneCardAreNotTakenForEachOther) {
   });
 }
 
-TEST(Identity, AsksNoBackendOnItsOwn) {
+TEST(Identity, SameCardProbesNoBackend) {
   in_fresh_process([] {
     TestDriver& cuda = add_card(Backend::cuda, {"pci:0000:01:00.0"});
     add_card(Backend::opencl, {"pci:0000:01:00.0"});
@@ -166,7 +166,7 @@ TEST(Identity, AsksNoBackendOnItsOwn) {
   });
 }
 
-TEST(Selection, NamingTheCpuAsksNoOtherEvenWhereItDoesNotExist) {
+TEST(Selection, NamingCpuProbesNoOtherBackend) {
   in_fresh_process([] {
     add(Backend::cpu, {{DeviceKind::cpu, gib}});
     TestDriver& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}});
@@ -182,7 +182,7 @@ TEST(Selection, NamingTheCpuAsksNoOtherEvenWhereItDoesNotExist) {
   });
 }
 
-TEST(Selection, ScopeBeforeEnvironmentBeforeAutomatic) {
+TEST(Selection, ScopeOverridesEnvironmentOverridesAutomatic) {
   in_fresh_process([] {
     add(Backend::cpu, {{DeviceKind::cpu, gib}, {DeviceKind::cpu, gib}});
     add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}, {DeviceKind::discrete_gpu, gib}});
@@ -208,7 +208,7 @@ TEST(Selection, ScopeBeforeEnvironmentBeforeAutomatic) {
   });
 }
 
-TEST(Selection, ABadNameInTheEnvironmentListsWhatExists) {
+TEST(Selection, InvalidEnvironmentListsExistingDevices) {
   in_fresh_process([] {
     auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}});
     add(Backend::cpu, {{DeviceKind::cpu, gib}});
@@ -227,7 +227,7 @@ TEST(Selection, ABadNameInTheEnvironmentListsWhatExists) {
   });
 }
 
-TEST(Selection, DevicesOfOneNameAreToldApartByTheirDrivers) {
+TEST(Selection, DevicesOfSameNameShowDriverVersion) {
   in_fresh_process([] {
     for (const auto& [backend, version] : {std::pair{Backend::cpu, "LLVM 16"}, {Backend::opencl, "Portable 3.1"}}) {
       auto driver = std::make_unique<TestDriver>(backend);
@@ -242,7 +242,7 @@ TEST(Selection, DevicesOfOneNameAreToldApartByTheirDrivers) {
   });
 }
 
-TEST(Selection, AMissingDeviceSaysWhichExistAndWhy) {
+TEST(Selection, MissingDeviceErrorListsDevicesAndReasons) {
   in_fresh_process([] {
     add(Backend::cpu, {{DeviceKind::cpu, gib}});
     auto opencl = std::make_unique<TestDriver>(Backend::opencl);
@@ -260,13 +260,13 @@ TEST(Selection, AMissingDeviceSaysWhichExistAndWhy) {
   });
 }
 
-TEST(Selection, WithoutAnyDeviceThereIsAnErrorWithReasons) {
+TEST(Selection, NoDeviceErrorContainsReasons) {
   in_fresh_process([] {
     expect_contains(text_of<DeviceError>([] { current_device(); }), {"there is no usable device", "cuda: ", "cpu: "});
   });
 }
 
-TEST(States, FirstUseVerifies) {
+TEST(States, FirstUseVerifiesDevice) {
   in_fresh_process([] {
     add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}});
     const DeviceInfo& before = device_info({Backend::cuda, 0});
@@ -279,7 +279,7 @@ TEST(States, FirstUseVerifies) {
   });
 }
 
-TEST(States, WrongResultsQuarantine) {
+TEST(States, WrongResultQuarantinesDevice) {
   in_fresh_process([] {
     auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}, {DeviceKind::discrete_gpu, gib}});
     add(Backend::cpu, {{DeviceKind::cpu, gib}});
@@ -304,7 +304,7 @@ TEST(States, WrongResultsQuarantine) {
   });
 }
 
-TEST(States, AShortageOfTheHostsIsNoQuarantine) {
+TEST(States, HostShortageDoesNotQuarantine) {
   in_fresh_process([] {
     auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}});
     for (const int kind : {1, 2}) {
@@ -317,7 +317,7 @@ TEST(States, AShortageOfTheHostsIsNoQuarantine) {
   });
 }
 
-TEST(States, ADeviceThatDoesNotOpenMayBeTriedAgain) {
+TEST(States, FailedOpenMayBeRetried) {
   in_fresh_process([] {
     auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}});
     cuda.behaviour(0)->fail_open = true;
@@ -327,7 +327,7 @@ TEST(States, ADeviceThatDoesNotOpenMayBeTriedAgain) {
   });
 }
 
-TEST(States, AFirstKernelThatFailsIsNoQuarantine) {
+TEST(States, FailedFirstKernelDoesNotQuarantine) {
   in_fresh_process([] {
     auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}});
     cuda.behaviour(0)->fail_compile = true;
@@ -342,7 +342,7 @@ TEST(States, AFirstKernelThatFailsIsNoQuarantine) {
   });
 }
 
-TEST(States, ADeviceWithoutACompilerSaysSoAndStaysSo) {
+TEST(States, DeviceWithoutCompilerStaysUnusable) {
   in_fresh_process([] {
     add(Backend::cpu, {{DeviceKind::cpu, gib}});
     auto driver = std::make_unique<TestDriver>(Backend::cuda);
@@ -360,7 +360,7 @@ TEST(States, ADeviceWithoutACompilerSaysSoAndStaysSo) {
   });
 }
 
-TEST(States, ThatPassAreForgottenInTime) {
+TEST(States, TemporaryStatesExpire) {
   in_fresh_process([] {
     add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}});
     constexpr Device cuda{Backend::cuda, 0};
@@ -374,7 +374,7 @@ TEST(States, ThatPassAreForgottenInTime) {
   });
 }
 
-TEST(States, AreOfTheDeviceForWhichTheyWereNoted) {
+TEST(States, StateBelongsToDeviceNotIndex) {
   in_fresh_process([] {
     add(Backend::cpu, {{DeviceKind::cpu, gib}});
     const auto machine = [](std::initializer_list<const char*> identities) {
@@ -393,7 +393,7 @@ TEST(States, AreOfTheDeviceForWhichTheyWereNoted) {
   });
 }
 
-TEST(Selection, ThreadsThatMeetADeviceThatDoesNotOpenEndChoosing) {
+TEST(Selection, ConcurrentSelectionTerminatesIfDeviceDoesNotOpen) {
   in_fresh_process([] {
     ::alarm(60);
     add(Backend::cpu, {{DeviceKind::cpu, gib}});
@@ -412,7 +412,7 @@ TEST(Selection, ThreadsThatMeetADeviceThatDoesNotOpenEndChoosing) {
   });
 }
 
-TEST(Selection, AutomaticChoiceOpensGpusInOrderUntilOneWorks) {
+TEST(Selection, AutomaticSelectionTriesGpusInOrder) {
   in_fresh_process([] {
     add(Backend::cpu, {{DeviceKind::cpu, gib}});
     auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}, {DeviceKind::discrete_gpu, gib}});
@@ -444,7 +444,7 @@ TEST(Selection, AutomaticChoiceOpensGpusInOrderUntilOneWorks) {
   });
 }
 
-TEST(Threads, DiscoveringTogetherAsksOnce) {
+TEST(Threads, ConcurrentDiscoveryProbesOnce) {
   in_fresh_process([] {
     auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}});
     std::vector<std::thread> threads;
@@ -460,7 +460,7 @@ TEST(Threads, DiscoveringTogetherAsksOnce) {
   });
 }
 
-TEST(Threads, ScopesAreEachThreadsOwn) {
+TEST(Threads, DeviceScopesArePerThread) {
   in_fresh_process([] {
     add(Backend::cpu, {{DeviceKind::cpu, gib}, {DeviceKind::cpu, gib}});
     std::vector<std::thread> threads;
@@ -482,7 +482,7 @@ TEST(Threads, ScopesAreEachThreadsOwn) {
   });
 }
 
-TEST(Fork, AChildMayNotUseWhatItsParentOpened) {
+TEST(Fork, ChildCannotUseParentsDevices) {
   in_fresh_process([] {
     add(Backend::cpu, {{DeviceKind::cpu, gib}, {DeviceKind::cpu, gib}});
     const auto storage = Storage::allocate({Backend::cpu, 0}, 64);
@@ -495,7 +495,7 @@ TEST(Fork, AChildMayNotUseWhatItsParentOpened) {
   });
 }
 
-TEST(Exit, StaticStoragesMayOutliveTheDrain) {
+TEST(Exit, StaticStoragesMayOutliveDrain) {
   // In a child that exits normally: queued work is waited for, and what is freed later does nothing.
   ::fflush(nullptr);
   const pid_t child = ::fork();

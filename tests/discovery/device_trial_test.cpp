@@ -87,7 +87,7 @@ class Trial : public ::testing::Test {
   const fs::path folder = made.path();
 };
 
-TEST_F(Trial, CostsOneProbeForEachDeviceThatIsOpenedAndIsRemembered) {
+TEST_F(Trial, RunsOncePerOpenedDeviceAndIsCached) {
   const Variables eight = {{"TESSERA_FAKE_DEVICES", "8"}};
   const auto third = [] { return computes({Backend::cuda, 3}); };
   EXPECT_EQ(run("", third, eight), "computed 20.000000");
@@ -112,7 +112,7 @@ TEST_F(Trial, CostsOneProbeForEachDeviceThatIsOpenedAndIsRemembered) {
   EXPECT_EQ(started(), "rows 1, devices 1") << "rescan forgets it";
 }
 
-TEST_F(Trial, DeathIsRememberedAndNeverReachesTheProgram) {
+TEST_F(Trial, CrashIsCachedAndDoesNotReachProgram) {
   for (const char* how : {"first kernel", "(as remembered)"}) {
     const std::string said = run("crash_ctx", [] {
       computes(cuda0);
@@ -125,7 +125,7 @@ TEST_F(Trial, DeathIsRememberedAndNeverReachesTheProgram) {
   EXPECT_EQ(started(), "rows 1, devices 1");
 }
 
-TEST_F(Trial, WrongNumbersAreRemembered) {
+TEST_F(Trial, WrongResultIsCached) {
   const Variables wrong = {{"TESSERA_FAKE_FAULT", "wrong"}};
   for (int i = 0; i < 2; ++i)
     expect_contains(run(
@@ -134,7 +134,7 @@ TEST_F(Trial, WrongNumbersAreRemembered) {
   EXPECT_EQ(started(), "rows 1, devices 1");
 }
 
-TEST_F(Trial, RefusalsAreNever) {
+TEST_F(Trial, RefusalIsNotCached) {
   for (const auto& [mode, says] : {std::pair("ctx_46", "(46)"), std::pair("ctx_2", "CUDA_ERROR_OUT_OF_MEMORY (2)")}) {
     const std::string said = run(mode, [] {
       const std::string text = computes_and_state(cuda0);
@@ -147,7 +147,7 @@ TEST_F(Trial, RefusalsAreNever) {
   EXPECT_EQ(run("", compute), "computed 20.000000") << "the other program has ended";
 }
 
-TEST_F(Trial, AHangIsAskedAgainWithALongerLimitAndThenAfterAWhile) {
+TEST_F(Trial, HangIsRetriedWithLongerLimitAndExpires) {
   const Variables short_limit = {{"TESSERA_PROBE_TIMEOUT", "1"}};
   for (const char* says : {"nor within 2 s", "(as remembered)"})
     expect_contains(run(
@@ -163,7 +163,7 @@ TEST_F(Trial, AHangIsAskedAgainWithALongerLimitAndThenAfterAWhile) {
   EXPECT_EQ(run("", compute, short_limit), "computed 20.000000");
 }
 
-TEST_F(Trial, DeathsThatNeedNotBeTheDriversAreNotItsForEver) {
+TEST_F(Trial, CrashesForLackOfResourcesAreTemporary) {
   // Under a limit for which code may die that else lives.
   const auto limited = [] {
     const rlimit limit{std::uint64_t{1} << 40, RLIM_INFINITY};
@@ -183,7 +183,7 @@ TEST_F(Trial, DeathsThatNeedNotBeTheDriversAreNotItsForEver) {
   expect_contains(run("", compute), {"the device is crashed", "(as remembered)"});
 }
 
-TEST_F(Trial, ADeviceWithoutACompilerStaysThat) {
+TEST_F(Trial, DeviceWithoutCompilerIsCached) {
   const Variables without = {{"TESSERA_NVRTC_LIBRARY", "none"}, {"TESSERA_CODEGEN_LIBRARY", "none"}};
   const std::string said = run(
       "", [] { return computes_and_state(cuda0) + "\nnew arrays: " + to_string(current_device()); }, without);
@@ -192,7 +192,7 @@ TEST_F(Trial, ADeviceWithoutACompilerStaysThat) {
   EXPECT_EQ(started(), "rows 1, devices 0");
 }
 
-TEST_F(Trial, AProgramThatDiedOpeningMakesTheNextOneTryAgain) {
+TEST_F(Trial, CrashWhileOpeningTriggersNewTrial) {
   EXPECT_EQ(run("", compute), "computed 20.000000");
   expect_contains(run("crash_ctx", compute), {"the child died of signal 11"});  // its probe was another day
   EXPECT_EQ(started(), "rows 1, devices 1");
@@ -202,7 +202,7 @@ TEST_F(Trial, AProgramThatDiedOpeningMakesTheNextOneTryAgain) {
   EXPECT_TRUE(kept("opening-").empty());
 }
 
-TEST_F(Trial, AMarkOfAProgramThatLivesIsNoReason) {
+TEST_F(Trial, MarkOfRunningProgramIsIgnored) {
   run("", compute);
   started();
   int go[2];
@@ -224,7 +224,7 @@ TEST_F(Trial, AMarkOfAProgramThatLivesIsNoReason) {
   EXPECT_EQ(started(), "rows 0, devices 1");
 }
 
-TEST_F(Trial, ProcessesThatStartTogetherAskOnce) {
+TEST_F(Trial, ConcurrentProcessesRunOneTrial) {
   std::vector<pid_t> children;
   for (int i = 0; i < 6; ++i) {
     const pid_t child = fork();
@@ -239,7 +239,7 @@ TEST_F(Trial, ProcessesThatStartTogetherAskOnce) {
   EXPECT_EQ(started(), "rows 1, devices 1");
 }
 
-TEST_F(Trial, ProcessesThatStartTogetherDoNotWaitForWhatIsNotKept) {
+TEST_F(Trial, ConcurrentProcessesDoNotSerialiseUncachedTrials) {
   // A probe that notes how many there are at once.
   const std::string here = (folder / "here").string(), most = (folder / "at_once").string();
   std::ofstream(probe()) << "#!/bin/sh\ntouch " << here << ".$$\nsleep 0.5\nls " << here << ".* | wc -l >> " << most
@@ -266,7 +266,7 @@ TEST_F(Trial, ProcessesThatStartTogetherDoNotWaitForWhatIsNotKept) {
   }
 }
 
-TEST_F(Trial, WithoutAPlaceToKeepItEachProgramPaysAndIsTold) {
+TEST_F(Trial, WarnsIfResultsCannotBeCached) {
   const fs::path file = folder / "file";
   std::ofstream(file) << "x";
   for (int i = 0; i < 2; ++i) {
@@ -278,13 +278,13 @@ TEST_F(Trial, WithoutAPlaceToKeepItEachProgramPaysAndIsTold) {
   }
 }
 
-TEST_F(Trial, ListOnlyListsAndTheProgramOpensAtOnce) {
+TEST_F(Trial, ProbeListSkipsTrials) {
   EXPECT_EQ(run("", compute, {{"TESSERA_PROBE", "list"}}), "computed 20.000000");
   EXPECT_EQ(kept("probe-").size(), 1u);
   EXPECT_TRUE(kept("open-").empty());
 }
 
-TEST_F(Trial, ADeviceThatShowsItselfOtherwiseIsAskedAgainAtOnce) {
+TEST_F(Trial, ChangedDeviceIsProbedAgain) {
   EXPECT_EQ(run("", compute), "computed 20.000000");
   started();
   // The row that is kept says "Fake H100".

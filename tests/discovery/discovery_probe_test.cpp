@@ -67,7 +67,7 @@ class Probe : public ::testing::TestWithParam<Backend> {
 INSTANTIATE_TEST_SUITE_P(Backends, Probe, ::testing::Values(Backend::cuda, Backend::rocm, Backend::oneapi),
                          [](const auto& info) { return std::string(backend_name(info.param)); });
 
-TEST_P(Probe, DriverThatKillsItsProcessCostsItsRowAlone) {
+TEST_P(Probe, CrashingDriverAffectsOnlyItsReport) {
   const struct {
     const char *fault, *says, *words;
   } cases[] = {{"crash-init", "crashed when it was asked for its devices: SIGABRT (signal 6)", "no output"},
@@ -93,7 +93,7 @@ TEST_P(Probe, DriverThatKillsItsProcessCostsItsRowAlone) {
   }
 }
 
-TEST_P(Probe, DriverThatHangsIsStoppedInTimeAndCostsItsRowAlone) {
+TEST_P(Probe, HangingDriverIsStoppedAndAffectsOnlyItsReport) {
   const auto start = std::chrono::steady_clock::now();
   const auto work = [] {
     return row(GetParam()) + "\n" + message([] {
@@ -118,7 +118,7 @@ TEST_P(Probe, DriverThatHangsIsStoppedInTimeAndCostsItsRowAlone) {
   expect_contains(with("hang-init", [] { return row(GetParam()); }), {"hung|", "nor within 2 s", "|0|asked"});
 }
 
-TEST_P(Probe, DeathsThatNeedNotBeTheDriversAreNotItsForEver) {
+TEST_P(Probe, CrashesForLackOfResourcesAreTemporary) {
   const auto limited = [] {
     const rlimit limit{std::uint64_t{1} << 40, RLIM_INFINITY};
     setrlimit(RLIMIT_FSIZE, &limit);
@@ -133,14 +133,14 @@ TEST_P(Probe, DeathsThatNeedNotBeTheDriversAreNotItsForEver) {
   EXPECT_NE(text_of(cache.files()[0]).find("\"until\""), std::string::npos);
 }
 
-TEST_P(Probe, ADriverWithoutADeviceIsAskedAgain) {
+TEST_P(Probe, DriverWithoutDevicesIsProbedAgain) {
   const auto work = [] { return row(GetParam()); };
   for (int i = 0; i < 2; ++i) expect_contains(with("no-devices", work), {"loaded|", "|0|asked"});
   EXPECT_TRUE(cache.files().empty());
   for (const char* how : {"|1|asked", "|1|remembered"}) expect_contains(run({}, work), {"enumerated|", how});
 }
 
-TEST_P(Probe, WhatADriverPrintsDoesNotDisturbItsAnswer) {
+TEST_P(Probe, DriverOutputDoesNotCorruptAnswer) {
   const std::string text = with("print-init", [] {
     const std::string found = row(GetParam());
     return found + " " + computes({GetParam(), 0});
@@ -148,7 +148,7 @@ TEST_P(Probe, WhatADriverPrintsDoesNotDisturbItsAnswer) {
   expect_contains(text, {"enumerated|", "|1|asked", " 20.000000"});
 }
 
-TEST_P(Probe, ProgramsThatReapTheirChildrenThemselvesAreAnsweredToo) {
+TEST_P(Probe, WorksIfProgramIgnoresSigchld) {
   const std::string text = run({}, [] {
     signal(SIGCHLD, SIG_IGN);  // the system then waits for children, and tells nobody how they ended
     return row(GetParam());
@@ -162,11 +162,11 @@ TEST_P(Probe, ProgramsThatReapTheirChildrenThemselvesAreAnsweredToo) {
                   {"crashed|", "crashed when it was asked for its devices: SIGSEGV (signal 11)", "about to fault"});
 }
 
-TEST_P(Probe, ADriverThatIsSlowIsAskedAgainWithALongerLimit) {
+TEST_P(Probe, SlowDriverIsRetriedWithLongerLimit) {
   expect_contains(with("slow-init:1300", [] { return row(GetParam()); }), {"enumerated|", "|1|asked"});
 }
 
-TEST_P(Probe, AnswersAreKeptForTheNextProcess) {
+TEST_P(Probe, ResultsAreCachedForNextProcess) {
   const auto work = [] {
     std::string out = row(GetParam());
     out += mapped("libfake_" + name() + ".") ? " loaded" : " not loaded";
@@ -183,7 +183,7 @@ TEST_P(Probe, AnswersAreKeptForTheNextProcess) {
   expect_contains(run({}, work), {"|1|remembered"});
 }
 
-TEST_P(Probe, RememberedCapabilitiesAreThoseThatTheDriverTold) {
+TEST_P(Probe, CachedCapabilitiesMatchDriver) {
   const auto work = [] {
     const DeviceInfo& i = device_info({GetParam(), 1});
     std::string out = i.name + "," + i.vendor + "," + i.driver_version + "," + i.identity + "," +
@@ -209,7 +209,7 @@ TEST_P(Probe, RememberedCapabilitiesAreThoseThatTheDriverTold) {
   EXPECT_EQ(run(two, work), in_process);  // from the disk
 }
 
-TEST_P(Probe, AReplacedDriverIsAskedAgain) {
+TEST_P(Probe, ReplacedDriverIsProbedAgain) {
   const Folder place;
   const fs::path library = place / "libfake.so";
   fs::copy_file(fake_library(name()), library);
@@ -222,7 +222,7 @@ TEST_P(Probe, AReplacedDriverIsAskedAgain) {
   expect_contains(run(here, work), {"supported|", "the library has no ", "|0|asked"});
 }
 
-TEST_P(Probe, RescanForgetsWhatIsKept) {
+TEST_P(Probe, RescanDiscardsCache) {
   const std::string text = run({}, [] {
     std::string out = row(GetParam()) + "\n";
     rescan();
@@ -236,7 +236,7 @@ TEST_P(Probe, RescanForgetsWhatIsKept) {
   EXPECT_EQ(text.find("remembered"), std::string::npos) << text;
 }
 
-TEST_P(Probe, DamagedFilesAreIgnoredAndWrittenAnew) {
+TEST_P(Probe, DamagedFilesAreIgnoredAndReplaced) {
   const auto work = [] { return row(GetParam()); };
   expect_contains(run({}, work), {"|1|asked"});
   ASSERT_EQ(cache.files().size(), 1u);
@@ -254,7 +254,7 @@ TEST_P(Probe, DamagedFilesAreIgnoredAndWrittenAnew) {
   }
 }
 
-TEST_P(Probe, WhatIsNotOursUnderAnAnswersNameIsLeftAlone) {
+TEST_P(Probe, ForeignFilesWithCacheNamesAreUntouched) {
   const auto work = [] {
     const std::string found = row(GetParam());
     rescan();
@@ -275,7 +275,7 @@ TEST_P(Probe, WhatIsNotOursUnderAnAnswersNameIsLeftAlone) {
   EXPECT_TRUE(fs::is_fifo(file));
 }
 
-TEST_P(Probe, ARescanAndTheBoundDeleteAnswersOnly) {
+TEST_P(Probe, RescanAndLimitDeleteOnlyCacheFiles) {
   std::vector<std::string> theirs = {"probe-results.csv", "probe-data.json", "probe-cuda-", "probe-cuda-notes.json"};
   for (int i = 0; i < 100; ++i) theirs.push_back("probe-" + std::to_string(i) + ".txt");
   for (const std::string& name : theirs) std::ofstream(cache / name) << name;
@@ -302,7 +302,7 @@ TEST_P(Probe, ARescanAndTheBoundDeleteAnswersOnly) {
   EXPECT_EQ(cache.files().size(), theirs.size());
 }
 
-TEST_P(Probe, NoValueOfAVariableIsOnDisk) {
+TEST_P(Probe, CacheContainsNoVariableValues) {
   std::ofstream(cache / "probe-cuda-0123456789abcdef.json")
       << "{\n \"format\": 1,\n \"key\": \"CUDA_TOKEN=old-secret\"}";
   Variables secrets;
@@ -323,7 +323,7 @@ TEST_P(Probe, NoValueOfAVariableIsOnDisk) {
   for (const fs::path& file : cache.files()) EXPECT_EQ(text_of(file).find("about to fault"), std::string::npos) << file;
 }
 
-TEST_P(Probe, ManyProcessesAtOnceGiveOneFileAndTheSameAnswer) {
+TEST_P(Probe, ConcurrentProcessesWriteOneFile) {
   std::vector<pid_t> children;
   for (int i = 0; i < 6; ++i) {
     const pid_t child = fork();
@@ -341,7 +341,7 @@ TEST_P(Probe, ManyProcessesAtOnceGiveOneFileAndTheSameAnswer) {
   EXPECT_EQ(cache.files().size(), 1u);
 }
 
-TEST_P(Probe, AFolderThatCannotBeWrittenKeepsNothingAndSaysSoOnce) {
+TEST_P(Probe, UnwritableFolderIsLoggedOnce) {
   const fs::path file = cache / "file";
   std::ofstream(file) << "x";
   ::testing::internal::CaptureStderr();
@@ -353,7 +353,7 @@ TEST_P(Probe, AFolderThatCannotBeWrittenKeepsNothingAndSaysSoOnce) {
   EXPECT_EQ(log.find("cannot be cached"), log.rfind("cannot be cached")) << log;
 }
 
-TEST_P(Probe, WithoutTheProgramDriversAreAskedInProcessAndTheLogSaysSo) {
+TEST_P(Probe, WithoutProbeProgramDriversAreLoadedInProcess) {
   for (const char* probe : {"/nonexistent/tessera-probe", "off", "/dev/null"}) {
     ::testing::internal::CaptureStderr();
     const std::string text = run({{"TESSERA_PROBE", probe}, {"TESSERA_LOG", "info"}}, [] {
@@ -366,7 +366,7 @@ TEST_P(Probe, WithoutTheProgramDriversAreAskedInProcessAndTheLogSaysSo) {
   }
 }
 
-TEST_P(Probe, ANamedDeviceAsksItsBackendOnly) {
+TEST_P(Probe, NamedDeviceProbesOnlyItsBackend) {
   const std::string text = run({{"TESSERA_DEVICE", std::string(backend_name(GetParam()))}},
                                [] { return to_string(current_device()) + " " + why_current_device(); });
   expect_contains(text, {std::string(backend_name(GetParam())) + ":0"});
@@ -374,7 +374,7 @@ TEST_P(Probe, ANamedDeviceAsksItsBackendOnly) {
   expect_contains(cache.files().front().filename().string(), {"probe-" + std::string(backend_name(GetParam()))});
 }
 
-TEST_P(Probe, NamingTheCpuAsksNobodyEvenWhereItIsMissing) {
+TEST_P(Probe, NamingCpuProbesNothing) {
   for (const char* device : {"cpu", "cpu:0", "interp"}) {
     const std::string text = run({{"TESSERA_DEVICE", device}}, [] {
       return computes(current_device()) + why_current_device() + why_current_device(Detail::brief);
@@ -390,13 +390,13 @@ TEST_P(Probe, NamingTheCpuAsksNobodyEvenWhereItIsMissing) {
   EXPECT_TRUE(cache.files().empty());
 }
 
-TEST_P(Probe, AutomaticChoiceAsksNoLaterBackendAfterADiscreteGpu) {
+TEST_P(Probe, AutomaticSelectionStopsAtDiscreteGpu) {
   const std::string text = run({}, [] { return to_string(current_device()); });
   EXPECT_EQ(text, "cuda:0");
   ASSERT_EQ(cache.files().size(), 2u);  // the row, and that the device works
 }
 
-TEST_P(Probe, ABadTimeLimitIsAnErrorAndNoProbe) {
+TEST_P(Probe, InvalidTimeoutThrowsWithoutProbing) {
   const std::string text =
       run({{"TESSERA_PROBE_TIMEOUT", "soon"}}, [] { return row(GetParam()) + message([] { current_device(); }); });
   expect_contains(text, {"supported|", "TESSERA_PROBE_TIMEOUT", "soon"});
@@ -433,7 +433,7 @@ class Platforms : public ::testing::Test {
   Folder vendors, cache, kernels;
 };
 
-TEST_F(Platforms, ThatCrashOrHangAreRowsOfTheirOwn) {
+TEST_F(Platforms, CrashingOrHangingPlatformsHaveTheirOwnEntries) {
   add("a-crashes.icd", fake_library("icd_crashes"));
   add("b-hangs.icd", fake_library("icd_hangs"));
   add("c-none.icd", fake_library("icd_no_platform"));
@@ -448,7 +448,7 @@ TEST_F(Platforms, ThatCrashOrHangAreRowsOfTheirOwn) {
                          "Install the package that libfake_needed.so is in, or name its folder in LD_LIBRARY_PATH"});
 }
 
-TEST_F(Platforms, OneThatCrashesLeavesTheOthersUsable) {
+TEST_F(Platforms, CrashingPlatformLeavesOthersUsable) {
   if (pocl().empty()) GTEST_SKIP() << "PoCL is not installed (pocl-opencl-icd)";
   add("a-crashes.icd", fake_library("icd_crashes"));
   add("b-pocl.icd", pocl());
@@ -465,7 +465,7 @@ TEST_F(Platforms, OneThatCrashesLeavesTheOthersUsable) {
                      "c-hangs.icd=hung(", "20.000000 verified|", " not loaded with PoCL"});
 }
 
-TEST_F(Platforms, OneThatCrashesIsNamedWhereNoGpuIsChosen) {
+TEST_F(Platforms, CrashingPlatformIsNamedIfNoGpuIsSelected) {
   if (pocl().empty()) GTEST_SKIP() << "PoCL is not installed (pocl-opencl-icd)";
   add("a-crashes.icd", fake_library("icd_crashes"));
   add("b-pocl.icd", pocl());
@@ -474,7 +474,7 @@ TEST_F(Platforms, OneThatCrashesIsNamedWhereNoGpuIsChosen) {
   expect_contains(text, {"cpu:0", "a-crashes.icd: ", "SIGABRT", "opencl: a driver crashes"});
 }
 
-TEST_F(Platforms, NoneAtAllIsToldByTheLoader) {
+TEST_F(Platforms, LoaderReportsMissingPlatforms) {
   const std::string text = run([] { return row(Backend::opencl); });
   EXPECT_TRUE(text.find("knows no platform") != text.npos || text.find("libOpenCL.so.1") != text.npos) << text;
 }

@@ -28,7 +28,7 @@ std::map<std::string, std::string> bare(const TemporaryFolder& cache) {
           {"TESSERA_CACHE_DIR", cache / "cache"}};
 }
 
-TEST(Doctor, OnAMachineWithoutDriversSaysSoAndMeasuresTheCpu) {
+TEST(Doctor, MachineWithoutDriversMeasuresCpu) {
   const TemporaryFolder folder;
   const Outcome o = run({"doctor"}, {.environment = bare(folder)});
   EXPECT_EQ(o.code, 0) << o.out << o.err;
@@ -39,7 +39,7 @@ TEST(Doctor, OnAMachineWithoutDriversSaysSoAndMeasuresTheCpu) {
   EXPECT_EQ(o.err, "");
 }
 
-TEST(Devices, MemoryThatADriverDoesNotKnowIsUnknown) {
+TEST(Devices, UnreportedMemoryIsUnknown) {
   for (const char* bytes : {"18446744073709551615", "0", "3221225472"}) {
     const TemporaryFolder folder;
     auto environment = bare(folder);
@@ -57,7 +57,7 @@ TEST(Devices, MemoryThatADriverDoesNotKnowIsUnknown) {
   }
 }
 
-TEST(Doctor, JsonHasTheSurveyTheMachineAndTheFigures) {
+TEST(Doctor, JsonContainsSurveyMachineAndFigures) {
   const TemporaryFolder folder;
   const Outcome o = run({"doctor", "--json"}, {.environment = bare(folder)});
   ASSERT_EQ(o.code, 0) << o.out << o.err;
@@ -72,7 +72,7 @@ TEST(Doctor, JsonHasTheSurveyTheMachineAndTheFigures) {
   EXPECT_FALSE(j["figures"].contains("interp:0"));
 }
 
-TEST(Doctor, FailsWhereTheNamedDeviceDoesNot) {
+TEST(Doctor, FailsIfNamedDeviceFails) {
   const TemporaryFolder folder;
   auto environment = bare(folder);
   environment["TESSERA_DEVICE"] = "cuda";
@@ -81,7 +81,7 @@ TEST(Doctor, FailsWhereTheNamedDeviceDoesNot) {
   expect_contains(in_one_line(o.out), {"New arrays have no device", "TESSERA_DEVICE=cuda", "cuda:0 does not exist"});
 }
 
-TEST(Doctor, OfAGpuThatIsChosenAndDoesNotComputeSaysThat) {
+TEST(Doctor, ReportsSelectedGpuThatDoesNotCompute) {
   const TemporaryFolder folder;
   auto environment = bare(folder);
   environment["TESSERA_CUDA_LIBRARY"] = fake("cuda");
@@ -102,7 +102,7 @@ TEST(Doctor, OfAGpuThatIsChosenAndDoesNotComputeSaysThat) {
   }
 }
 
-TEST(Doctor, ShowsWhetherCopiesBetweenTwoGpusArrive) {
+TEST(Doctor, ReportsCopyPathBetweenGpus) {
   const TemporaryFolder folder;
   auto environment = bare(folder);
   environment["TESSERA_CUDA_LIBRARY"] = fake("cuda");
@@ -125,7 +125,7 @@ TEST(Doctor, ShowsWhetherCopiesBetweenTwoGpusArrive) {
   EXPECT_EQ(copies[0]["back"], "through the host: a test of direct copies failed");
 }
 
-TEST(Doctor, TellsOfADriverThatCrashesOrHangsAndGoesOn) {
+TEST(Doctor, ReportsCrashingOrHangingDriverAndContinues) {
   for (const auto& [fault, says] :
        {std::pair("segv-init", "crashed when it was asked for its devices: SIGSEGV"),
         std::pair("exit-init:3", "(exit code 3)"), std::pair("hang-init", "did not answer within 1 s")}) {
@@ -145,7 +145,7 @@ TEST(Doctor, TellsOfADriverThatCrashesOrHangsAndGoesOn) {
   }
 }
 
-TEST(Doctor, ANoteOfAnEarlierProgramIsMarkedInDevicesAndAskedAnew) {
+TEST(Doctor, ProbesAgainWhileDevicesShowsCachedResults) {
   const TemporaryFolder folder;
   auto environment = bare(folder);
   environment["TESSERA_CUDA_LIBRARY"] = fake("cuda");
@@ -159,7 +159,7 @@ TEST(Doctor, ANoteOfAnEarlierProgramIsMarkedInDevicesAndAskedAnew) {
   EXPECT_EQ(devices({"--rescan"}).find("(as remembered)"), std::string::npos);
 }
 
-TEST(Doctor, SaysInAClauseWhichLibraryComputesLargeProducts) {
+TEST(Doctor, ReportsLibraryForLargeProducts) {
   const TemporaryFolder folder;
   auto environment = bare(folder);
   environment["TESSERA_CUDA_LIBRARY"] = fake("cuda");
@@ -178,7 +178,7 @@ TEST(Doctor, SaysInAClauseWhichLibraryComputesLargeProducts) {
   }
 }
 
-TEST(Probe, AnswersWhereTheProgramIsProcessOneAsInAContainer) {
+TEST(Probe, WorksAsProcessOneInAContainer) {
   const TemporaryFolder folder;
   const std::string unshare = "unshare --pid --fork --mount-proc ";
   if (std::system((unshare + "true 2>/dev/null").c_str()) != 0)
@@ -208,7 +208,7 @@ const std::vector<std::string> drivers = {"libcuda",  "libnvrtc",  "libamdhip64"
                                           "libze_",   "libOpenCL", "libpocl",      "libigdrcl",
                                           "libocloc", "libMetal",  "tessera-probe"};
 
-TEST(NamingTheCpu, OpensNoDriversLibrary) {
+TEST(NamingTheCpu, OpensNoDriverLibrary) {
   const std::vector<std::string> generate = {"generate", "models/pgdocs-2m-q8_0.gguf", "-p", "The index", "-n", "2"};
   auto by_option = generate;
   by_option.insert(by_option.end(), {"--device", "cpu"});
@@ -219,7 +219,7 @@ TEST(NamingTheCpu, OpensNoDriversLibrary) {
   for (const std::string& driver : drivers) EXPECT_EQ(trace.find(driver), std::string::npos) << driver;
 }
 
-TEST(NamingTheCpu, IsSeenToMatter) {  // the same trace shows drivers where none is named
+TEST(NamingTheCpu, TraceShowsDriversIfNoDeviceIsNamed) {  // the same trace shows drivers where none is named
   if (!std::filesystem::exists("/etc/OpenCL/vendors/pocl.icd"))
     GTEST_SKIP() << "PoCL is not installed (pocl-opencl-icd)";
   expect_contains(opened_files({"devices", "--list-only"}, {}), {"libpocl"});

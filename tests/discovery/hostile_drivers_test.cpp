@@ -442,7 +442,7 @@ class LaterLaunch : public ::testing::Test {
   const TemporaryFolder folder_;
 };
 
-TEST_F(LaterLaunch, ThatEndsTheProgramIsAnErrorWithTheDriversName) {
+TEST_F(LaterLaunch, ExitByDriverIsReportedWithItsName) {
   const Outcome here = generate("exit_launch");
   EXPECT_EQ(here.code, 1) << here.out << here.err;
   EXPECT_TRUE(holds(here.err, {"tessera: error: the driver of opencl:0 (Hostile GPU) ended the program"}));
@@ -452,21 +452,21 @@ TEST_F(LaterLaunch, ThatEndsTheProgramIsAnErrorWithTheDriversName) {
   EXPECT_TRUE(holds(elsewhere.err, {"tessera: error: ", "ended the program"}));
 }
 
-TEST_F(LaterLaunch, ThatDoesNotReturnIsReported) {
+TEST_F(LaterLaunch, HangingCallIsReported) {
   const std::string text = "the driver of opencl:0 (Hostile GPU) has not returned for 1";
   const Outcome o = generate("hang_launch", text);
   EXPECT_EQ(o.code, 128 + SIGKILL);
   EXPECT_TRUE(holds(o.err, {text}));
 }
 
-TEST_F(LaterLaunch, WhoseEventNeverCompletesIsReported) {
+TEST_F(LaterLaunch, EventThatNeverCompletesIsReported) {
   const std::string text = "waiting for opencl:0 (Hostile GPU) for 1";
   const Outcome o = generate("hang_waitevents", text);
   EXPECT_EQ(o.code, 128 + SIGKILL);
   EXPECT_TRUE(holds(o.err, {text, "latest work in its queue: "}));
 }
 
-TEST(HostileDriver, OfOpenClCostsItsRowAlone) { play(opencl_stage, opencl_modes()); }
-TEST(HostileDriver, OfCudaCostsItsRowAlone) { play(cuda_stage, cuda_modes()); }
+TEST(HostileDriver, OpenClDriverAffectsOnlyItsReport) { play(opencl_stage, opencl_modes()); }
+TEST(HostileDriver, CudaDriverAffectsOnlyItsReport) { play(cuda_stage, cuda_modes()); }
 
 }  // namespace

@@ -56,7 +56,7 @@ class Machine : public ::testing::Test {
   const fs::path root = made.path();
 };
 
-TEST_F(Machine, WithoutACardSaysSo) {
+TEST_F(Machine, NoCardIsReported) {
   card("0000:00:02.0", "0x8086", "i915");
   card("0000:01:00.0", "0x10de", "snd_hda_intel", "0x040300");  // a card's sound is no card
   expect_contains(why(os::nvidia), {"no NVIDIA card on its PCI bus", "has nothing to use", "virtual machine"});
@@ -65,7 +65,7 @@ TEST_F(Machine, WithoutACardSaysSo) {
   EXPECT_EQ(why(os::intel), "");
 }
 
-TEST_F(Machine, FilesThatADriverMakesItselfAreNoCard) {
+TEST_F(Machine, FilesCreatedByDriverAreNoEvidenceOfACard) {
   fs::create_directories(root / "sys/bus/pci/devices");
   file("dev/nvidiactl");  // cuInit makes it, card or not
   expect_contains(why(os::nvidia), {"no NVIDIA card on its PCI bus"});
@@ -81,7 +81,7 @@ TEST_F(Machine, FilesThatADriverMakesItselfAreNoCard) {
   expect_contains(why(os::nvidia), {"/dev/nvidia-uvm does not exist in this container"});
 }
 
-TEST_F(Machine, InAContainerNamesHowToStartIt) {
+TEST_F(Machine, ContainerRemedyNamesOptions) {
   file(".dockerenv");
   expect_contains(why(os::nvidia), {"container (docker)", "--gpus all"});
   card("0000:03:00.0", "0x1002", "amdgpu");
@@ -95,7 +95,7 @@ TEST_F(Machine, InAContainerNamesHowToStartIt) {
   expect_contains(why(os::amd), {"container (kubernetes)"});
 }
 
-TEST_F(Machine, CardWithoutAKernelDriverNamesModuleAndPackage) {
+TEST_F(Machine, CardWithoutKernelDriverNamesModuleAndPackage) {
   card("0000:01:00.0", "0x10de");
   expect_contains(why(os::nvidia),
                   {"no driver for the NVIDIA card at 0000:01:00.0", "modprobe nvidia", "nvidia-driver"});
@@ -105,7 +105,7 @@ TEST_F(Machine, CardWithoutAKernelDriverNamesModuleAndPackage) {
   expect_contains(why(os::intel), {"Intel card at 0000:00:02.0", "modprobe i915"});
 }
 
-TEST_F(Machine, CardOfAnotherKernelDriverNamesIt) {
+TEST_F(Machine, CardWithAnotherKernelDriverNamesIt) {
   card("0000:01:00.0", "0x10de", "nouveau");
   expect_contains(why(os::nvidia), {"drives the NVIDIA card at 0000:01:00.0 by nouveau", "install nvidia"});
   card("0000:03:00.0", "0x1002", "vfio-pci");
@@ -126,7 +126,7 @@ TEST_F(Machine, MissingDeviceFilesNameTheModules) {
   EXPECT_EQ(why(os::amd), "");
 }
 
-TEST_F(Machine, FilesThatMayNotBeUsedNameTheGroup) {
+TEST_F(Machine, InaccessibleFilesNameTheGroup) {
   card("0000:03:00.0", "0x1002", "amdgpu");
   file("dev/kfd", "", 0600);
   render_node("0x1002");
@@ -142,7 +142,7 @@ TEST_F(Machine, FilesThatMayNotBeUsedNameTheGroup) {
   }
 }
 
-TEST_F(Machine, VersionsThatDisagreeAreBothNamed) {
+TEST_F(Machine, MismatchedVersionsAreBothNamed) {
   card("0000:01:00.0", "0x10de", "nvidia");
   for (const char* node : {"dev/nvidiactl", "dev/nvidia-uvm", "dev/nvidia0"}) file(node);
   file("proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.14  Thu Feb 22 2024");
@@ -154,7 +154,7 @@ TEST_F(Machine, VersionsThatDisagreeAreBothNamed) {
   EXPECT_EQ(why(os::nvidia, {}, {}, library), "");
 }
 
-TEST_F(Machine, VariablesThatHideEverythingComeFirst) {
+TEST_F(Machine, VariablesThatHideAllDevicesAreReportedFirst) {
   for (const char* none : {"", "-1", "NoDevFiles"})
     expect_contains(why(os::nvidia, {"CUDA_VISIBLE_DEVICES"}, {{"CUDA_VISIBLE_DEVICES", none}}),
                     {"CUDA_VISIBLE_DEVICES is set to \"" + std::string(none) + "\", which hides all the devices"});
@@ -166,12 +166,12 @@ TEST_F(Machine, VariablesThatHideEverythingComeFirst) {
                   {"ROCR_VISIBLE_DEVICES is set to \"\", which hides all"});
 }
 
-TEST_F(Machine, WindowsLinuxHasNoCardsOnItsBus) {
+TEST_F(Machine, WslHasNoCardsOnItsBus) {
   file("dev/dxg");
   EXPECT_EQ(why(os::nvidia), "");
 }
 
-TEST(LoaderFile, IsWhatTheLoaderWouldOpen) {
+TEST(LoaderFile, MatchesTheSystemLoader) {
   const std::string c = os::loader_file("libc.so.6");
   EXPECT_TRUE(c.ends_with("/libc.so.6")) << c;
   EXPECT_EQ(os::loader_file("libnosuchthing.so.1"), "");

@@ -65,7 +65,7 @@ TestDriver& machine(std::initializer_list<const char*> identities) {
   return kept;
 }
 
-TEST(Preferences, EnvironmentBeforeProjectBeforeUserBeforeAutomatic) {
+TEST(Preferences, EnvironmentOverridesProjectOverridesUser) {
   in_fresh_process([] {
     const Place place;
     machine({"", "", ""});
@@ -93,7 +93,7 @@ TEST(Preferences, EnvironmentBeforeProjectBeforeUserBeforeAutomatic) {
   });
 }
 
-TEST(Preferences, TheProjectsFileIsFoundFromBelowAndNotAboveHome) {
+TEST(Preferences, ProjectFileIsFoundInParentsUpToHome) {
   in_fresh_process([] {
     const Place place;
     machine({"", ""});
@@ -119,7 +119,7 @@ TEST(Preferences, TheProjectsFileIsFoundFromBelowAndNotAboveHome) {
   });
 }
 
-TEST(Preferences, TheIdentityWinsOverTheNumberAndThatIsTold) {
+TEST(Preferences, IdentityOverridesIndexWithWarning) {
   in_fresh_process([] {
     const Place place;
     machine({"pci:0000:3b:00.0", "pci:0000:5e:00.0"});
@@ -146,7 +146,7 @@ TEST(Preferences, TheIdentityWinsOverTheNumberAndThatIsTold) {
   });
 }
 
-TEST(Preferences, ADeviceThatLostItsIdentityIsTakenByNumberAndNameAndThatIsTold) {
+TEST(Preferences, DeviceWithoutIdentityIsMatchedByIndexAndName) {
   in_fresh_process([] {
     const Place place;
     machine({"", "pci:0000:3b:00.0", ""});
@@ -172,7 +172,7 @@ TEST(Preferences, ADeviceThatLostItsIdentityIsTakenByNumberAndNameAndThatIsTold)
   });
 }
 
-TEST(Preferences, AnythingWrongInAFileIsAnErrorWithLineAndColumn) {
+TEST(Preferences, InvalidFileErrorHasLineAndColumn) {
   in_fresh_process([] {
     const Place place;
     machine({""});
@@ -217,7 +217,7 @@ TEST(Preferences, AnythingWrongInAFileIsAnErrorWithLineAndColumn) {
   });
 }
 
-TEST(Preferences, AreWrittenWithoutTouchingTheRestAndTakeEffectAtOnce) {
+TEST(Preferences, WritingKeepsTheRestAndTakesEffectAtOnce) {
   in_fresh_process([] {
     const Place place;
     machine({"pci:0", "", "pci:\"2\\"});
@@ -264,7 +264,7 @@ TEST(Preferences, AreWrittenWithoutTouchingTheRestAndTakeEffectAtOnce) {
   });
 }
 
-TEST(Preferences, TakingOneOutTakesNothingElseOut) {
+TEST(Preferences, RemovingKeepsTheRest) {
   const auto cleared = [](const std::string& text) { return change_preference(text, {}, project, "f"); };
   EXPECT_EQ(cleared("device = {prefer=\"cpu\", name=\"AMD EPYC\"}"), "");
   EXPECT_EQ(cleared("device = {prefer='cpu', name='', identity=''}\n# one\n# two\n# three\n"),
@@ -278,7 +278,7 @@ TEST(Preferences, TakingOneOutTakesNothingElseOut) {
             "[device]\nprefer = \"cuda:1\"\nname = \"n\"\n# one\n");
 }
 
-TEST(Preferences, RandomFilesLoseNoLineThatIsNotThePreference) {
+TEST(Preferences, EditingRandomFilesKeepsOtherLines) {
   std::mt19937_64 random(test_seed());
   const auto draw = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
   // Files of the first five, then of as many as are right, then of all.
@@ -371,7 +371,7 @@ TEST(Preferences, RandomFilesLoseNoLineThatIsNotThePreference) {
   EXPECT_GT(changes, 1000);
 }
 
-TEST(Preferences, ASymbolicLinkStaysAndAFolderThatCannotBeWrittenIsAnError) {
+TEST(Preferences, KeepsSymbolicLinksAndRejectsUnwritableFolder) {
   in_fresh_process([] {
     const Place place;
     machine({""});
@@ -385,7 +385,7 @@ TEST(Preferences, ASymbolicLinkStaysAndAFolderThatCannotBeWrittenIsAnError) {
   });
 }
 
-TEST(Preferences, FilesOfOthersAndPipesAreNotReadAndThatIsSaidOnce) {
+TEST(Preferences, IgnoresForeignFilesAndPipesWithOneWarning) {
   in_fresh_process([] {
     const Place place;
     machine({"", "", ""});
@@ -446,7 +446,7 @@ TEST(Preferences, FilesOfOthersAndPipesAreNotReadAndThatIsSaidOnce) {
   });
 }
 
-TEST(Preferences, AFolderThatCannotBeMadeSaysWhy) {
+TEST(Preferences, FolderThatCannotBeCreatedReportsReason) {
   in_fresh_process([] {
     const Place place;
     machine({""});
@@ -457,7 +457,7 @@ TEST(Preferences, AFolderThatCannotBeMadeSaysWhy) {
   });
 }
 
-TEST(Preferences, ReadersNeverSeeHalfAFile) {
+TEST(Preferences, ReadersNeverSeeAPartialFile) {
   in_fresh_process([] {
     const Place place;
     machine({"pci:0", ""});
@@ -477,7 +477,7 @@ TEST(Preferences, ReadersNeverSeeHalfAFile) {
   });
 }
 
-TEST(GpuDevice, WithoutAGpuItIsTheCpuWithOneWarningThatSaysWhy) {
+TEST(GpuDevice, FallsBackToCpuWithOneWarning) {
   in_fresh_process([] {
     const Place place;
     add(Backend::cpu, {{DeviceKind::cpu, gib}});
@@ -510,7 +510,7 @@ class LoadedDriver : public TestDriver {
   }
 };
 
-TEST(GpuDevice, InBriefALoadedDriverHasNoDeviceOrNoneThatIsUsable) {
+TEST(GpuDevice, BriefReasonOfLoadedDriver) {
   in_fresh_process([] {
     const Place place;
     add(Backend::cpu, {{DeviceKind::cpu, gib}});
@@ -523,7 +523,7 @@ TEST(GpuDevice, InBriefALoadedDriverHasNoDeviceOrNoneThatIsUsable) {
   });
 }
 
-TEST(GpuDevice, AnIndexCountsFromZeroAndAWrongOneSaysHowManyThereAre) {
+TEST(GpuDevice, InvalidIndexErrorStatesNumberOfGpus) {
   in_fresh_process([] {
     const Place place;
     machine({"a", "b", "c"});
@@ -535,7 +535,7 @@ TEST(GpuDevice, AnIndexCountsFromZeroAndAWrongOneSaysHowManyThereAre) {
   });
 }
 
-TEST(GpuDevice, ChoosingHasNoHistoryAndOpensNothing) {
+TEST(GpuDevice, SelectionIsStatelessAndOpensNothing) {
   in_fresh_process([] {
     const Place place;
     TestDriver& cuda = machine({"a", "b"});
@@ -553,7 +553,7 @@ TEST(GpuDevice, ChoosingHasNoHistoryAndOpensNothing) {
   });
 }
 
-TEST(GpuDevice, ACardThatTwoDriversShowCountsOnce) {
+TEST(GpuDevice, GpuListedByTwoDriversCountsOnce) {
   in_fresh_process([] {
     const Place place;
     machine({"pci:1", "pci:2"});
@@ -565,7 +565,7 @@ TEST(GpuDevice, ACardThatTwoDriversShowCountsOnce) {
   });
 }
 
-TEST(GpuDevice, OnlyDevicesWithSoMuchFreeMemoryCount) {
+TEST(GpuDevice, RequiresFreeMemory) {
   in_fresh_process([] {
     const Place place;
     add(Backend::cpu, {{DeviceKind::cpu, gib}});
@@ -589,7 +589,7 @@ TEST(GpuDevice, OnlyDevicesWithSoMuchFreeMemoryCount) {
   });
 }
 
-TEST(GpuDevice, WhatIsNamedBinds) {
+TEST(GpuDevice, NamedDeviceIsAlwaysUsed) {
   in_fresh_process([] {
     const Place place;
     TestDriver& cuda = machine({"", ""});

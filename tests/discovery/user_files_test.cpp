@@ -176,7 +176,7 @@ class UserFiles : public ::testing::Test {
   std::vector<std::string> secrets;
 };
 
-TEST_F(UserFiles, AreWhatTheyWereAfterEveryCommand) {
+TEST_F(UserFiles, UnchangedByAllCommands) {
   put(root / "outside" / "file", "outside");
   // What this program would name its own here, which the user has already.
   tessera({"devices"});
@@ -225,7 +225,7 @@ TEST_F(UserFiles, AreWhatTheyWereAfterEveryCommand) {
   no_secret_on_disk();
 }
 
-TEST_F(UserFiles, AnswersAreKeptWithoutTheValuesOfVariables) {
+TEST_F(UserFiles, CacheContainsNoVariableValues) {
   every_command();
   fs::remove(work() / "tessera.toml");  // of `prefer --project`
   EXPECT_GE(names(work()).size(), 3u);
@@ -233,7 +233,7 @@ TEST_F(UserFiles, AnswersAreKeptWithoutTheValuesOfVariables) {
   no_secret_on_disk();
 }
 
-TEST_F(UserFiles, AFolderThatOthersMayWriteToGetsNothing) {
+TEST_F(UserFiles, NothingIsWrittenToAFolderWritableByOthers) {
   put(work() / "notes", "the user's");
   fs::permissions(work(), fs::perms{0777});
   const auto theirs = looks_of_all(work());
