@@ -131,7 +131,8 @@ Kernel width_kernel() {
 
 TEST(VerifyOn, ReportsKernelWithDifferentResult) {
   const Device narrow{Backend::interp, 1};  // subgroup width 1; interp:0 has 32
-  if (device_info(interp).can.subgroup_widths == device_info(narrow).can.subgroup_widths) FAIL() << "both devices have the same width";
+  if (device_info(interp).can.subgroup_widths == device_info(narrow).can.subgroup_widths)
+    FAIL() << "both devices have the same width";
   const Kernel kernel = width_kernel();
   const VerifyReport report = verify_on(narrow, [&] {
     const Array y = Array::zeros({64}, DType::f32, interp);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Discovery, selection, states and reasons, on drivers that are made for the test. Each test runs in a process of its
-// own (a forked one where states of the process are the subject), because drivers and choices are the process's.
+// Discovery, selection, states and reasons with test drivers. Drivers and selections are global, so each test runs in a
+// separate process (a forked one if process state is tested).
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -76,11 +76,11 @@ TEST(Discovery, NamedDeviceProbesOnlyItsBackend) {
     EXPECT_EQ(cuda.enumerations, 0);
     EXPECT_EQ(opencl.enumerations, 0);
     EXPECT_EQ(cuda.behaviour(0)->opened, 0);
-    // Automatic choice stops where no later backend could win.
+    // Automatic selection stops when no later backend can be better.
     EXPECT_EQ(current_device(), (Device{Backend::cuda, 0}));
     EXPECT_EQ(cuda.enumerations, 1);
     EXPECT_EQ(opencl.enumerations, 0);
-    EXPECT_EQ(cuda.behaviour(0)->opened, 1) << "what is chosen is known to work";
+    EXPECT_EQ(cuda.behaviour(0)->opened, 1) << "the selected device has been opened";
     rescan();
     discover(Backend::cuda);
     EXPECT_EQ(cuda.enumerations, 2);
@@ -94,7 +94,7 @@ TEST(Selection, AutomaticOrder) {
     expect_contains(why_current_device(),
                     {"cpu:0", "because no GPU was found", "cuda: ", "opencl: ", "built without the cuda backend"});
     add(Backend::opencl, {{DeviceKind::cpu, 256 * gib}, {DeviceKind::integrated_gpu, 8 * gib}});
-    EXPECT_EQ(current_device(), (Device{Backend::opencl, 1})) << "an OpenCL CPU only by name";
+    EXPECT_EQ(current_device(), (Device{Backend::opencl, 1})) << "CPUs of OpenCL are not selected automatically";
     add(Backend::opencl, {{DeviceKind::cpu, 256 * gib}});
     EXPECT_EQ(current_device(), (Device{Backend::cpu, 0}));
     expect_contains(why_current_device(), {"opencl: no GPU among its devices"});
@@ -106,12 +106,12 @@ TEST(Selection, AutomaticOrder) {
     add(Backend::rocm, {{DeviceKind::discrete_gpu, 2 * gib},
                         {DeviceKind::discrete_gpu, 4 * gib},
                         {DeviceKind::discrete_gpu, 4 * gib}});
-    EXPECT_EQ(current_device(), (Device{Backend::rocm, 1})) << "discrete first, then memory, then index";
+    EXPECT_EQ(current_device(), (Device{Backend::rocm, 1})) << "discrete first, then by memory and index";
     expect_contains(why_current_device(), {"rocm:1", "test device 1", "automatically", "discrete GPU"});
   });
 }
 
-// The same card through two APIs.
+// One GPU listed by two APIs.
 
 TestDriver& add_card(Backend backend, std::initializer_list<const char*> identities,
                      DeviceKind kind = DeviceKind::discrete_gpu) {
@@ -217,7 +217,7 @@ TEST(Selection, InvalidEnvironmentListsExistingDevices) {
       rescan();
       expect_contains(text_of<DeviceError>([] { current_device(); }),
                       {"TESSERA_DEVICE=", bad, "cpu:0", "cuda:0 (test device 0)"});
-      DeviceScope scope({Backend::cpu, 0});  // a scope needs no environment
+      DeviceScope scope({Backend::cpu, 0});  // a scope does not read the environment
       EXPECT_EQ(current_device(), (Device{Backend::cpu, 0}));
     }
     EXPECT_EQ(cuda.behaviour(0)->opened, 0);
@@ -274,8 +274,8 @@ TEST(States, FirstUseVerifiesDevice) {
     Queue::of({Backend::cuda, 0}).finish();
     EXPECT_EQ(device_info({Backend::cuda, 0}).state, DeviceState::verified);
     EXPECT_EQ(discover(Backend::cuda).state, DeviceState::verified);
-    EXPECT_EQ(discover(Backend::cuda).reason, "") << "a verified backend has nothing to excuse";
-    EXPECT_EQ(before.state, DeviceState::enumerated) << "what was returned before stays as it was";
+    EXPECT_EQ(discover(Backend::cuda).reason, "") << "a verified backend has no reason";
+    EXPECT_EQ(before.state, DeviceState::enumerated) << "earlier results don't change";
   });
 }
 
@@ -284,7 +284,7 @@ TEST(States, WrongResultQuarantinesDevice) {
     auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}, {DeviceKind::discrete_gpu, gib}});
     add(Backend::cpu, {{DeviceKind::cpu, gib}});
     EXPECT_EQ(expected_device().device, (Device{Backend::cuda, 0}));
-    EXPECT_EQ(cuda.behaviour(0)->opened, 0) << "expecting opens nothing";
+    EXPECT_EQ(cuda.behaviour(0)->opened, 0) << "expected_device opens nothing";
     cuda.behaviour(0)->compute_wrongly = true;
     ::testing::internal::CaptureStderr();
     for (int i = 0; i < 2; ++i)
@@ -293,10 +293,10 @@ TEST(States, WrongResultQuarantinesDevice) {
                       }),
                       {"quarantined", "element 700", "rescan"});
     expect_contains(::testing::internal::GetCapturedStderr(), {"tessera: warning: cuda:0 (", " is quarantined: "});
-    EXPECT_EQ(cuda.behaviour(0)->opened, 1) << "asked once, then remembered";
+    EXPECT_EQ(cuda.behaviour(0)->opened, 1) << "opened once, then quarantined";
     EXPECT_EQ(device_info({Backend::cuda, 0}).state, DeviceState::quarantined);
-    EXPECT_EQ(current_device(), (Device{Backend::cuda, 1})) << "automatic choice passes it by";
-    Queue::of({Backend::cuda, 1}).finish();  // others go on
+    EXPECT_EQ(current_device(), (Device{Backend::cuda, 1})) << "skipped by automatic selection";
+    Queue::of({Backend::cuda, 1}).finish();  // other devices keep working
     cuda.behaviour(0)->compute_wrongly = false;
     rescan();
     Queue::of({Backend::cuda, 0}).finish();
@@ -386,9 +386,9 @@ TEST(States, StateBelongsToDeviceNotIndex) {
     machine({"pci:0000:01:00.0", "pci:0000:02:00.0"});
     EXPECT_THROW(Queue::of({Backend::cuda, 0}), DeviceError);
     mark_report_stale(Backend::cuda);
-    EXPECT_EQ(device_info({Backend::cuda, 0}).state, DeviceState::quarantined) << "it is still the same card";
+    EXPECT_EQ(device_info({Backend::cuda, 0}).state, DeviceState::quarantined) << "still the same card";
     machine({"pci:0000:02:00.0"});
-    EXPECT_EQ(device_info({Backend::cuda, 0}).state, DeviceState::enumerated) << "it is another card";
+    EXPECT_EQ(device_info({Backend::cuda, 0}).state, DeviceState::enumerated) << "a different card";
     EXPECT_EQ(current_device(), (Device{Backend::cuda, 0}));
   });
 }
@@ -408,7 +408,7 @@ TEST(Selection, ConcurrentSelectionTerminatesIfDeviceDoesNotOpen) {
     std::vector<std::thread> threads;
     for (int i = 0; i < 4; ++i) threads.emplace_back(choose);
     for (std::thread& thread : threads) thread.join();
-    EXPECT_LE(cuda.enumerations, 20) << "each of four asks, opens, and asks what there is instead";
+    EXPECT_LE(cuda.enumerations, 20) << "each of four threads probes, opens, and probes again";
   });
 }
 
@@ -425,7 +425,7 @@ TEST(Selection, AutomaticSelectionTriesGpusInOrder) {
                     {"cuda:0 (", "was skipped: ", "does not open", "cuda:1 ("});
     expect_contains(why_current_device(),
                     {"that can be opened; cuda:0: ", "does not open", "; cuda:1: ", "quarantined"});
-    // A refusal is no verdict: its reason shows, and the next who asks may have it.
+    // A failed open is temporary: its reason is reported, and the device is retried on the next use.
     expect_contains(device_info({Backend::cuda, 0}).reason, {"does not open"});
     EXPECT_EQ(device_info({Backend::cuda, 0}).state, DeviceState::enumerated);
     cuda.behaviour(0)->fail_open = false;
@@ -433,7 +433,7 @@ TEST(Selection, AutomaticSelectionTriesGpusInOrder) {
     EXPECT_EQ(device_info({Backend::cuda, 0}).state, DeviceState::verified);
     cuda.behaviour(0)->fail_open = true;
     opencl.behaviour(0)->fail_open = true;
-    EXPECT_EQ(current_device(), (Device{Backend::opencl, 0})) << "what is open stays chosen";
+    EXPECT_EQ(current_device(), (Device{Backend::opencl, 0})) << "an open device stays selected";
   });
   in_fresh_process([] {
     add(Backend::cpu, {{DeviceKind::cpu, gib}});
@@ -489,19 +489,20 @@ TEST(Fork, ChildCannotUseParentsDevices) {
     in_fresh_process([&] {
       expect_contains(text_of<DeviceError>([] { Storage::allocate({Backend::cpu, 0}, 64); }), {"forked"});
       expect_contains(text_of<DeviceError>([] { Queue::of({Backend::cpu, 0}); }), {"forked"});
-      Storage::allocate({Backend::cpu, 1}, 64);  // not open in the parent: the child's own
+      Storage::allocate({Backend::cpu, 1}, 64);  // not open in the parent, so usable in the child
     });
-    Storage::allocate({Backend::cpu, 0}, 64);  // the parent goes on
+    Storage::allocate({Backend::cpu, 0}, 64);  // the parent can still use it
   });
 }
 
 TEST(Exit, StaticStoragesMayOutliveDrain) {
-  // In a child that exits normally: queued work is waited for, and what is freed later does nothing.
+  // In a child that exits normally: queued work is waited for, and later frees do nothing.
   ::fflush(nullptr);
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    // Handlers and destructors run in reverse: the drain, then the destructor, then the check, which ends the process.
+    // Handlers and destructors run in reverse order: the drain, then the destructor, then the check, which ends the
+    // process.
     static std::atomic<int> ran = 0;
     static bool destroyed = false;
     std::atexit([] { ::_exit(ran == 20 && destroyed ? 0 : 10 + ran); });
@@ -536,5 +537,5 @@ TEST(Exit, StaticStoragesMayOutliveDrain) {
 }  // namespace
 }  // namespace tessera
 
-/// Tests fork on purpose while queues' threads run.
+/// These tests fork while threads of queues run.
 extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }

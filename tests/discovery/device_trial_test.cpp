@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Before a program first opens a device, a probe does, and runs the first kernel on it: over fake drivers, each case in
-// a child with a cache of its own. What drivers do there is played by hostile_drivers_test; here is what it costs, and
-// what is kept.
+// Trials: a helper process opens a device and runs the first kernel on it before the program opens it. Uses fake
+// drivers, each case in a child with a separate cache. Tests the cost and caching of trials; hostile_drivers_test
+// covers the drivers' behaviour.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -36,7 +36,7 @@ std::string computes(Device device) {
   }
 }
 const auto compute = [] { return computes(cuda0); };
-/// What using it gives, and then its state.
+/// Returns the result of using the device, and its state.
 std::string computes_and_state(Device device) {
   const std::string text = computes(device);
 
@@ -47,13 +47,13 @@ std::string computes_and_state(Device device) {
 class Trial : public ::testing::Test {
  protected:
   Trial() {
-    // A probe that leaves a line each time it is started.
+    // A probe that writes a line each time it is started.
     std::ofstream(probe()) << "#!/bin/sh\necho \"$@\" >> " << (folder / "started") << "\nexec " << TESSERA_SHOWN_PROBE
                            << " \"$@\"\n";
     fs::permissions(probe(), fs::perms::owner_all);
   }
   std::string probe() const { return folder / "probe"; }
-  /// In front of fake_cuda, to do what `mode` says (tests/drivers/hostile/hostile_cuda.cpp), which is no part of the
+  /// Preloaded before fake_cuda, to misbehave as `mode` says (tests/drivers/hostile/hostile_cuda.cpp); not part of the
   /// key.
   std::string run(const std::string& mode, const std::function<std::string()>& work, const Variables& more = {}) {
     Variables all = test::with_fakes({{"TESSERA_CUDA_LIBRARY", fake_library("hostile_cuda")},
@@ -67,7 +67,7 @@ class Trial : public ::testing::Test {
     all.insert(all.end(), more.begin(), more.end());
     return test::run_in_child(all, work, 60);
   }
-  /// How often a probe was started since the last time: "rows 1, devices 1".
+  /// Number of probes started since the last call: "rows 1, devices 1".
   std::string started() {
     const std::string text = text_of(folder / "started");
     fs::remove(folder / "started");
@@ -103,13 +103,13 @@ TEST_F(Trial, RunsOncePerOpenedDeviceAndIsCached) {
             "computed 20.000000");
   EXPECT_EQ(started(), "rows 0, devices 1");
   EXPECT_TRUE(kept("opening-").empty());
-  EXPECT_EQ(run("", [] { return to_string(current_device()); }), "cuda:0") << "chosen, and so tried";
+  EXPECT_EQ(run("", [] { return to_string(current_device()); }), "cuda:0") << "selected, and therefore tried";
   EXPECT_EQ(started(), "rows 1, devices 1");
   run("", [] {
     rescan();
     return computes(cuda0);
   });
-  EXPECT_EQ(started(), "rows 1, devices 1") << "rescan forgets it";
+  EXPECT_EQ(started(), "rows 1, devices 1") << "rescan discards the result";
 }
 
 TEST_F(Trial, CrashIsCachedAndDoesNotReachProgram) {
@@ -164,7 +164,7 @@ TEST_F(Trial, HangIsRetriedWithLongerLimitAndExpires) {
 }
 
 TEST_F(Trial, CrashesForLackOfResourcesAreTemporary) {
-  // Under a limit for which code may die that else lives.
+  // A resource limit of this process may be the cause of the crash.
   const auto limited = [] {
     const rlimit limit{std::uint64_t{1} << 40, RLIM_INFINITY};
     setrlimit(RLIMIT_FSIZE, &limit);
@@ -173,7 +173,7 @@ TEST_F(Trial, CrashesForLackOfResourcesAreTemporary) {
   expect_contains(run("crash_ctx", limited), {"the device is crashed", "SIGSEGV", "ulimit -a"});
   EXPECT_TRUE(kept("open-").empty());
   EXPECT_EQ(run("", compute), "computed 20.000000");
-  // Ended by the system, as it does when it has no memory left: for a while only.
+  // Killed by the system, as when memory is exhausted: cached temporarily.
   std::error_code ignored;
   fs::remove_all(folder / "cache", ignored);
   expect_contains(run("kill_ctx", compute),
@@ -194,7 +194,7 @@ TEST_F(Trial, DeviceWithoutCompilerIsCached) {
 
 TEST_F(Trial, CrashWhileOpeningTriggersNewTrial) {
   EXPECT_EQ(run("", compute), "computed 20.000000");
-  expect_contains(run("crash_ctx", compute), {"the child died of signal 11"});  // its probe was another day
+  expect_contains(run("crash_ctx", compute), {"the child died of signal 11"});  // a trial passed before
   EXPECT_EQ(started(), "rows 1, devices 1");
   ASSERT_EQ(kept("opening-").size(), 1u);
   expect_contains(run("crash_ctx", compute), {"the device is crashed", "SIGSEGV"});
@@ -210,7 +210,7 @@ TEST_F(Trial, MarkOfRunningProgramIsIgnored) {
   const pid_t slow = fork();
   if (slow == 0) {
     close(go[1]);
-    run("hang_ctx", compute);  // until its alarm, or until it is ended
+    run("hang_ctx", compute);  // until its alarm, or until it is killed
     _exit(0);
   }
   for (int i = 0; i < 500 && kept("opening-").empty(); ++i) usleep(10'000);
@@ -240,11 +240,11 @@ TEST_F(Trial, ConcurrentProcessesRunOneTrial) {
 }
 
 TEST_F(Trial, ConcurrentProcessesDoNotSerialiseUncachedTrials) {
-  // A probe that notes how many there are at once.
+  // A probe that records how many of them run concurrently.
   const std::string here = (folder / "here").string(), most = (folder / "at_once").string();
   std::ofstream(probe()) << "#!/bin/sh\ntouch " << here << ".$$\nsleep 0.5\nls " << here << ".* | wc -l >> " << most
                          << "\nsleep 0.5\nrm " << here << ".$$\nexec " << TESSERA_SHOWN_PROBE << " \"$@\"\n";
-  // No device; and then one that refuses to be opened, in a row that is kept.
+  // A driver without a device; then a device that does not open, with a cached report.
   for (const auto& [mode, fault] : {std::pair("", "no-devices"), std::pair("ctx_46", "")}) {
     const Variables faults = {{"TESSERA_FAKE_FAULT", fault}};
     run(
@@ -287,7 +287,7 @@ TEST_F(Trial, ProbeListSkipsTrials) {
 TEST_F(Trial, ChangedDeviceIsProbedAgain) {
   EXPECT_EQ(run("", compute), "computed 20.000000");
   started();
-  // The row that is kept says "Fake H100".
+  // The cached report says "Fake H100".
   const std::string text = run("latin1", [] {
     const std::string got = computes(cuda0);
     return got + "\n" + device_info(cuda0).name;

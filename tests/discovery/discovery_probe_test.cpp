@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Discovery out of process, over fake drivers: what a driver does to the process that asks it is a state of its row,
-// the other backends go on, and answers are kept for the next process. Each case runs in a child with a cache of its
-// own.
+// Discovery in helper processes with fake drivers: a driver that crashes or hangs affects only its own report, other
+// backends keep working, and results are cached for the next process. Each case runs in a child with a separate cache.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -31,7 +30,7 @@ using test::message;
 using test::text_of;
 using test::Variables;
 
-/// "state|reason|devices|remembered"
+/// Returns "state|reason|devices|remembered".
 std::string row(Backend backend) {
   const BackendReport& r = discover(backend);
   return std::string(state_name(r.state)) + "|" + r.reason + "|" + std::to_string(r.devices.size()) + "|" +
@@ -107,11 +106,11 @@ TEST_P(Probe, HangingDriverIsStoppedAndAffectsOnlyItsReport) {
   // The next program does not wait for it.
   expect_contains(with("hang-init", [] { return row(GetParam()) + discover(GetParam()).remedy; }),
                   {"hung|", "|0|remembered", GetParam() == Backend::cuda ? "nvidia-persistenced" : "retried"});
-  // But that is no last word: after a while it is asked again.
+  // The result expires: later the driver is probed again.
   for (const fs::path& file : cache.files()) {
     const std::string text = text_of(file);
     const std::size_t at = text.find("\"until\": ") + 9;
-    if (at < 9) continue;  // another row
+    if (at < 9) continue;  // another entry
     std::ofstream(file, std::ios::binary | std::ios::trunc)
         << text.substr(0, at) << 1000000 << text.substr(text.find_first_not_of("0123456789", at));
   }
@@ -150,7 +149,7 @@ TEST_P(Probe, DriverOutputDoesNotCorruptAnswer) {
 
 TEST_P(Probe, WorksIfProgramIgnoresSigchld) {
   const std::string text = run({}, [] {
-    signal(SIGCHLD, SIG_IGN);  // the system then waits for children, and tells nobody how they ended
+    signal(SIGCHLD, SIG_IGN);  // the system then reaps children and discards their exit status
     return row(GetParam());
   });
   expect_contains(text, {"enumerated|", "|1|asked"});
@@ -174,7 +173,7 @@ TEST_P(Probe, ResultsAreCachedForNextProcess) {
   };
   expect_contains(run({}, work), {"enumerated|", "|1|asked not loaded 20.000000"});
   expect_contains(run({}, work), {"enumerated|", "|1|remembered not loaded 20.000000"});
-  // Everything that a driver may answer differently by asks again.
+  // Anything that may change a driver's result triggers a new probe.
   for (const char* name : {"CUDA_VISIBLE_DEVICES", "GPU_MAX_ALLOC_PERCENT", "CL_CONFIG_CPU_FORCE_LOCAL_MEM_SIZE",
                            "LP_NATIVE_VECTOR_WIDTH", "GALLIUM_DRIVER", "GALLIVM_PERF", "OCLGRIND_LOCAL_MEM_SIZE",
                            "RUSTICL_ENABLE", "DPCPP_CPU_NUM_CUS", "IGC_X", "LD_AUDIT"})
@@ -206,7 +205,7 @@ TEST_P(Probe, CachedCapabilitiesMatchDriver) {
   const std::string in_process = run(inside, work);
   EXPECT_EQ(in_process.find("exception"), std::string::npos) << in_process;
   EXPECT_EQ(run(two, work), in_process);
-  EXPECT_EQ(run(two, work), in_process);  // from the disk
+  EXPECT_EQ(run(two, work), in_process);  // from the cache
 }
 
 TEST_P(Probe, ReplacedDriverIsProbedAgain) {
@@ -311,12 +310,13 @@ TEST_P(Probe, CacheContainsNoVariableValues) {
   expect_contains(run(secrets, [] { return row(GetParam()); }), {"|1|asked"});
   expect_contains(run(secrets, [] { return row(GetParam()); }), {"|1|remembered"});
   for (const fs::path& file : cache.files()) {
-    EXPECT_EQ(text_of(file).find("secret"), std::string::npos) << file << " (answers of earlier versions go too)";
+    EXPECT_EQ(text_of(file).find("secret"), std::string::npos)
+        << file << " (entries of earlier versions are deleted, too)";
     EXPECT_EQ(fs::status(file).permissions(), fs::perms{0600}) << file;
   }
   secrets.back().second += "!";
   expect_contains(run(secrets, [] { return row(GetParam()); }), {"|1|asked"});
-  // Nor where a driver prints it, and dies.
+  // Not even if a driver prints it and crashes.
   const Variables printed = {{"TESSERA_FAKE_FAULT", "segv-init"}, {"CUDA_TOKEN", "about to fault"}, {"CUDA_X", "to"}};
   expect_contains(run(printed, [] { return row(GetParam()); }), {"crashed|", "about to fault", "|0|asked"});
   expect_contains(run(printed, [] { return row(GetParam()); }), {"crashed|", "$CUDA_TOKEN", "|0|remembered"});
@@ -393,7 +393,7 @@ TEST_P(Probe, NamingCpuProbesNothing) {
 TEST_P(Probe, AutomaticSelectionStopsAtDiscreteGpu) {
   const std::string text = run({}, [] { return to_string(current_device()); });
   EXPECT_EQ(text, "cuda:0");
-  ASSERT_EQ(cache.files().size(), 2u);  // the row, and that the device works
+  ASSERT_EQ(cache.files().size(), 2u);  // the report and the trial's result
 }
 
 TEST_P(Probe, InvalidTimeoutThrowsWithoutProbing) {
@@ -402,7 +402,7 @@ TEST_P(Probe, InvalidTimeoutThrowsWithoutProbing) {
   expect_contains(text, {"supported|", "TESSERA_PROBE_TIMEOUT", "soon"});
 }
 
-// OpenCL's platforms, each on its own.
+// OpenCL platforms, each probed separately.
 
 class Platforms : public ::testing::Test {
  protected:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera doctor`, remembered rows of `tessera devices`, and that nothing of a GPU is touched while the CPU is named.
+// `tessera doctor`, cached reports in `tessera devices`, and that selecting the CPU by name touches no GPU driver.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -16,10 +16,10 @@ namespace {
 
 std::string fake(const std::string& name) { return TESSERA_FAKES "/libfake_" + name + ".so"; }
 
-/// Without the breaks of lines, whose places depend on what the machine is.
+/// Removes line breaks, whose positions depend on the machine.
 std::string in_one_line(const std::string& text) { return std::regex_replace(text, std::regex("\\s+"), " "); }
 
-/// Drivers that are not there, and a cache of one's own.
+/// No drivers, and a separate cache.
 std::map<std::string, std::string> bare(const TemporaryFolder& cache) {
   return {{"TESSERA_CUDA_LIBRARY", "/nonexistent/libcuda.so.1"},
           {"TESSERA_ROCM_LIBRARY", "/nonexistent/libamdhip64.so.5"},
@@ -190,7 +190,7 @@ TEST(Probe, WorksAsProcessOneInAContainer) {
   expect_contains(text_of(folder / "out"), {"(cuda): enumerated", "[cuda:0]"});
 }
 
-/// What the loader opened in the program and in every process that it started.
+/// Libraries opened by the loader in the program and all processes that it started.
 std::string opened_files(std::vector<std::string> arguments, std::map<std::string, std::string> environment) {
   const TemporaryFolder folder;
   environment["LD_DEBUG"] = "files";
@@ -215,11 +215,11 @@ TEST(NamingTheCpu, OpensNoDriverLibrary) {
   const std::string trace =
       opened_files(generate, {{"TESSERA_DEVICE", "cpu"}}) + opened_files(by_option, {}) +
       opened_files({"verify", "--device", "cpu", "--operation", "softmax"}, {{"TESSERA_DEVICE", "cpu"}});
-  ASSERT_NE(trace.find("libtessera"), std::string::npos);  // the trace is one
+  ASSERT_NE(trace.find("libtessera"), std::string::npos);  // the trace works
   for (const std::string& driver : drivers) EXPECT_EQ(trace.find(driver), std::string::npos) << driver;
 }
 
-TEST(NamingTheCpu, TraceShowsDriversIfNoDeviceIsNamed) {  // the same trace shows drivers where none is named
+TEST(NamingTheCpu, TraceShowsDriversIfNoDeviceIsNamed) {  // the same trace shows drivers if no device is named
   if (!std::filesystem::exists("/etc/OpenCL/vendors/pocl.icd"))
     GTEST_SKIP() << "PoCL is not installed (pocl-opencl-icd)";
   expect_contains(opened_files({"devices", "--list-only"}, {}), {"libpocl"});

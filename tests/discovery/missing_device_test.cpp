@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Why a card does not show, over machines that are made up: a folder with a /sys, /dev and /proc of its own, each seen
-// by a child process that is an ordinary user.
+// Explanations why a GPU is missing, for simulated machines: a folder with its own /sys, /dev and /proc, read by a
+// child process with an ordinary user's rights.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -42,7 +42,7 @@ class Machine : public ::testing::Test {
     file("dev/dri/renderD128", "", mode);
     file("sys/class/drm/renderD128/device/vendor", vendor);
   }
-  /// As an ordinary user sees it: for root no file is denied.
+  /// Runs as an ordinary user, because root can access every file.
   std::string why(os::Vendor vendor, std::initializer_list<const char*> variables = {}, const Variables& changed = {},
                   const std::string& library = {}) {
     Variables all = {{"TESSERA_SYSTEM_ROOT", root.string()}};
@@ -58,7 +58,7 @@ class Machine : public ::testing::Test {
 
 TEST_F(Machine, NoCardIsReported) {
   card("0000:00:02.0", "0x8086", "i915");
-  card("0000:01:00.0", "0x10de", "snd_hda_intel", "0x040300");  // a card's sound is no card
+  card("0000:01:00.0", "0x10de", "snd_hda_intel", "0x040300");  // a GPU's audio function is not a GPU
   expect_contains(why(os::nvidia), {"no NVIDIA card on its PCI bus", "has nothing to use", "virtual machine"});
   expect_contains(why(os::amd), {"no AMD card on its PCI bus"});
   render_node("0x8086");
@@ -67,14 +67,14 @@ TEST_F(Machine, NoCardIsReported) {
 
 TEST_F(Machine, FilesCreatedByDriverAreNoEvidenceOfACard) {
   fs::create_directories(root / "sys/bus/pci/devices");
-  file("dev/nvidiactl");  // cuInit makes it, card or not
+  file("dev/nvidiactl");  // created by cuInit even without a GPU
   expect_contains(why(os::nvidia), {"no NVIDIA card on its PCI bus"});
   file("dev/nvidia-uvm", "", 0600);
   file(".dockerenv");
   expect_contains(why(os::nvidia), {"no NVIDIA card on its PCI bus", "--gpus all"});
-  file("dev/kfd", "", 0600);  // comes with the kernel's module
+  file("dev/kfd", "", 0600);  // created by the kernel module
   expect_contains(why(os::amd), {"no AMD card on its PCI bus"});
-  // A card's own file stands for one, in containers that hide the bus.
+  // A GPU's own device file is evidence of it, in containers that hide the bus.
   file("dev/nvidia0");
   expect_contains(why(os::nvidia), {"/dev/nvidia-uvm may not be read and written"});
   fs::remove(root / "dev/nvidia-uvm");
@@ -131,7 +131,7 @@ TEST_F(Machine, InaccessibleFilesNameTheGroup) {
   file("dev/kfd", "", 0600);
   render_node("0x1002");
   if (geteuid() == 0) {
-    EXPECT_EQ(chown((root / "dev/kfd").c_str(), 0, 44), 0);  // video, on Debian
+    EXPECT_EQ(chown((root / "dev/kfd").c_str(), 0, 44), 0);  // group video on Debian
     expect_contains(why(os::amd),
                     {"/dev/kfd may not be read and written by this user", "group", "usermod -a -G render,video"});
     EXPECT_EQ(chown((root / "dev/kfd").c_str(), 0, 0), 0);
@@ -180,9 +180,9 @@ TEST(LoaderFile, MatchesTheSystemLoader) {
   const fs::path framework = fs::temp_directory_path() / ("tessera-" + std::to_string(getpid()) + ".framework");
   EXPECT_EQ(os::loader_file(framework / "tessera"), "");
   fs::create_directory(framework);
-  EXPECT_EQ(os::loader_file(framework / "tessera"), framework) << "the system's own are no files on macOS";
+  EXPECT_EQ(os::loader_file(framework / "tessera"), framework) << "system libraries are not files on macOS";
   fs::remove(framework);
-  // A cache that is cut off anywhere gives no answer, and no fault.
+  // A truncated cache gives no result and no error.
   std::ifstream in("/etc/ld.so.cache", std::ios::binary);
   const std::string whole{std::istreambuf_iterator<char>(in), {}};
   const fs::path cut = fs::temp_directory_path() / ("tessera-cache-" + std::to_string(getpid()));

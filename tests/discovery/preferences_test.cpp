@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files of preferences: what they may say, what counts before what, that they bind, and how they are written. Each test
-// has a home and a project of its own, in a process of its own.
+// Preferences files: contents, precedence, strictness, and editing. Each test runs in a separate process with its own
+// home and project.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -38,7 +38,7 @@ void write(const fs::path& file, const std::string& text) {
   std::ofstream(file) << text;
 }
 
-/// HOME and the working directory (below it) in a new folder, which goes when the test ends.
+/// Sets HOME and the working directory (below it) to a new folder, which is deleted when the test ends.
 struct Place {
   const test::Folder made;
   const fs::path root = made.path(), home = root / "home", project = home / "work" / "project",
@@ -46,7 +46,7 @@ struct Place {
   Place() {
     fs::create_directories(project / "deep" / "er");
     fs::current_path(project);
-    ::setenv("HOME", (home.string() + "/").c_str(), 1);  // a slash at the end is nothing
+    ::setenv("HOME", (home.string() + "/").c_str(), 1);  // a trailing slash is ignored
     ::unsetenv("XDG_CONFIG_HOME");
     ::unsetenv("TESSERA_DEVICE");
   }
@@ -55,7 +55,7 @@ struct Place {
 
 const Device cpu0{Backend::cpu, 0}, cuda0{Backend::cuda, 0}, cuda1{Backend::cuda, 1}, cuda2{Backend::cuda, 2};
 
-/// A CPU, and CUDA devices with identities (or without, where the text is empty).
+/// Registers a CPU, and CUDA devices with these identities (empty: none).
 TestDriver& machine(std::initializer_list<const char*> identities) {
   add(Backend::cpu, {{DeviceKind::cpu, gib}});
   auto driver = std::make_unique<TestDriver>(Backend::cuda);
@@ -71,7 +71,7 @@ TEST(Preferences, EnvironmentOverridesProjectOverridesUser) {
     machine({"", "", ""});
     EXPECT_EQ(current_device(), cuda0);
     write(place.user_file, "[device]\nprefer = \"cuda:1\"\n");
-    EXPECT_EQ(current_device(), cuda0) << "files are read once, until rescan()";
+    EXPECT_EQ(current_device(), cuda0) << "files are cached until rescan()";
     rescan();
     EXPECT_EQ(current_device(), cuda1);
     expect_contains(why_current_device(), {"cuda:1", "the user's file", place.user_file.string() + ":2"});
@@ -86,7 +86,7 @@ TEST(Preferences, EnvironmentOverridesProjectOverridesUser) {
       DeviceScope scope(cuda0);
       EXPECT_EQ(current_device(), cuda0);
     }
-    // What the environment names needs no file, not even a good one.
+    // TESSERA_DEVICE takes precedence even over an invalid file.
     write(place.project_file, "nonsense");
     rescan();
     EXPECT_EQ(current_device(), cpu0);
@@ -97,7 +97,7 @@ TEST(Preferences, ProjectFileIsFoundInParentsUpToHome) {
   in_fresh_process([] {
     const Place place;
     machine({"", ""});
-    write(place.root / "tessera.toml", "[device]\nprefer = \"cuda:1\"\n");  // above the home: somebody else's
+    write(place.root / "tessera.toml", "[device]\nprefer = \"cuda:1\"\n");  // above the home: belongs to somebody else
     fs::current_path(place.project / "deep" / "er");
     EXPECT_EQ(preference_file(project), (place.project / "deep" / "er" / "tessera.toml").string());
     EXPECT_EQ(read_preference(project), std::nullopt);
@@ -110,7 +110,7 @@ TEST(Preferences, ProjectFileIsFoundInParentsUpToHome) {
     EXPECT_EQ(current_device(), cuda1);
     ::setenv("XDG_CONFIG_HOME", (place.root / "xdg").c_str(), 1);
     EXPECT_EQ(preference_file(user), (place.root / "xdg/tessera/config.toml").string());
-    ::setenv("XDG_CONFIG_HOME", "relative", 1);  // ignored, as its specification has it
+    ::setenv("XDG_CONFIG_HOME", "relative", 1);  // ignored, as required by its specification
     EXPECT_EQ(preference_file(user), place.user_file.string());
     ::unsetenv("HOME");
     EXPECT_EQ(preference_file(user), "");
@@ -127,20 +127,20 @@ TEST(Preferences, IdentityOverridesIndexWithWarning) {
     expect_contains(test::text_of(place.project_file),
                     {"prefer = \"cuda:1\"", "identity = \"pci:0000:5e:00.0\"", "name = \"test device 1\""});
     EXPECT_EQ(current_device(), cuda1);
-    machine({"pci:0000:5e:00.0", "pci:0000:3b:00.0"});  // another card was put in front
+    machine({"pci:0000:5e:00.0", "pci:0000:3b:00.0"});  // another card was inserted before it
     ::testing::internal::CaptureStderr();
     rescan();
     EXPECT_EQ(current_device(), cuda0);
     expect_contains(::testing::internal::GetCapturedStderr(), {"warning", "cuda:1 is now cuda:0", "pci:0000:5e:00.0"});
     expect_contains(why_current_device(), {"cuda:0", "as cuda:1", "found by its identity pci:0000:5e:00.0"});
-    machine({"pci:0000:3b:00.0", "pci:0000:99:00.0"});  // and now it is gone, though there is a cuda:1
+    machine({"pci:0000:3b:00.0", "pci:0000:99:00.0"});  // now the card is missing, although there is a cuda:1
     rescan();
     for (int again = 0; again < 2; ++again)
       expect_throw<DeviceError>(
           [] { current_device(); },
           {place.project_file.string() + ":2:10", "the preferred device was not found", "pci:0000:5e:00.0",
            "cuda:1 (test device 1, pci:0000:99:00.0)", "Devices that exist: cpu:0"});
-    EXPECT_THROW(gpu_device(), DeviceError) << "no other GPU in its stead";
+    EXPECT_THROW(gpu_device(), DeviceError) << "no other GPU is used instead";
     set_preferred_device(cuda0, project);
     EXPECT_EQ(current_device(), cuda0);
   });
@@ -162,7 +162,7 @@ TEST(Preferences, DeviceWithoutIdentityIsMatchedByIndexAndName) {
          "`tessera prefer cuda:2 --user` to update the file"});
     expect_contains(why_current_device(),
                     {"cuda:2", "preferred by the user's file", "whose identity cpu matches no device"});
-    // Another name, an identity of its own, no name: that may be another device.
+    // Another name, a different identity, or no name: may be another device.
     for (const std::string& text : {with("cuda:2", "test device 0"), with("cuda:1", "test device 1"),
                                     std::string("[device]\nprefer = \"cuda:2\"\nidentity = \"cpu\"\n")}) {
       write(place.user_file, text);
@@ -192,7 +192,7 @@ TEST(Preferences, InvalidFileErrorHasLineAndColumn) {
         {"[device]\nprefer = \"cuda:7\"\n", ":2:10", "cuda:7 does not exist: the backend cuda has 1 device"},
         {"[device]\nname = \"x\"\n", ":2:1", "has no key prefer"},
         {"[device]\nprefer = \"cpu\"\nprefer = \"cpu\"\n", ":3:", ""},
-        // What toml++ 3.3 takes for granted, and then aborts or does as it likes.
+        // Input that toml++ 3.3 does not handle safely.
         {"[=", ":1:1", "no name after '['"},
         {"# [=\n [ [ \xef\xb3\xbf", ":2:2", "no name after '['"},
         {"[device]\nprefer \xef\xb3\xbf = \"cpu\"\n", ":2:8", "only ASCII characters"},
@@ -206,7 +206,7 @@ TEST(Preferences, InvalidFileErrorHasLineAndColumn) {
       expect_throw<Error>([] { current_device(); }, {place.project_file.string() + c.where, c.wrong});
       expect_throw<Error>([] { why_current_device(); }, {place.project_file.string() + c.where});
       EXPECT_EQ(test::text_of(place.project_file), c.text);
-      DeviceScope scope(cpu0);  // a scope needs no file
+      DeviceScope scope(cpu0);  // a scope does not read the file
       EXPECT_EQ(current_device(), cpu0);
     }
     for (const char* nothing : {"", "# only a comment\n", "[device]\n"}) {
@@ -224,12 +224,12 @@ TEST(Preferences, WritingKeepsTheRestAndTakesEffectAtOnce) {
     EXPECT_EQ(current_device(), cuda0);
     set_preferred_device(cpu0, user);
     EXPECT_EQ(current_device(), cpu0) << "no restart";
-    EXPECT_EQ(gpu_device({.index = 1}), cuda1) << "an explicit index counts more";
+    EXPECT_EQ(gpu_device({.index = 1}), cuda1) << "an explicit index takes precedence";
     EXPECT_EQ(test::text_of(place.user_file), "[device]\nprefer = \"cpu:0\"\nname = \"test device 0\"\n");
     const fs::path same_file = place.home / "same";
     fs::create_hard_link(place.user_file, same_file);
     set_preferred_device(cpu0, user);
-    EXPECT_TRUE(fs::equivalent(place.user_file, same_file)) << "what is there already is not written";
+    EXPECT_TRUE(fs::equivalent(place.user_file, same_file)) << "unchanged content is not rewritten";
     set_preferred_device(std::nullopt, user);
     EXPECT_FALSE(fs::equivalent(place.user_file, same_file));
     EXPECT_EQ(current_device(), cuda0);
@@ -259,7 +259,7 @@ TEST(Preferences, WritingKeepsTheRestAndTakesEffectAtOnce) {
     }
     fs::remove(place.project_file);
     set_preferred_device(std::nullopt, project);
-    EXPECT_FALSE(fs::exists(place.project_file)) << "nothing to take out, nothing made";
+    EXPECT_FALSE(fs::exists(place.project_file)) << "removing nothing creates no file";
     for (const auto& entry : fs::directory_iterator(place.project)) EXPECT_TRUE(entry.is_directory()) << entry;
   });
 }
@@ -272,7 +272,7 @@ TEST(Preferences, RemovingKeepsTheRest) {
   EXPECT_EQ(cleared("device.prefer = 'cpu'\n# one\ndevice.name = 'x'\n"), "# one\n");
   EXPECT_EQ(cleared("\xef\xbb\xbf[device]\nprefer = 'cpu'\n# one"), "\xef\xbb\xbf[device]\n# one\n");
   EXPECT_THROW(cleared("device = {prefer='cpu', name='''x\n#'''}\n"), FormatError);
-  // An identity that goes where a name comes.
+  // An identity is replaced by a name.
   EXPECT_EQ(change_preference("[device]\nprefer = 'cpu'\nidentity = 'x'\n# one\n",
                               Preference{.scope = project, .device = cuda1, .name = "n"}, project, "f"),
             "[device]\nprefer = \"cuda:1\"\nname = \"n\"\n# one\n");
@@ -281,7 +281,7 @@ TEST(Preferences, RemovingKeepsTheRest) {
 TEST(Preferences, EditingRandomFilesKeepsOtherLines) {
   std::mt19937_64 random(test_seed());
   const auto draw = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
-  // Files of the first five, then of as many as are right, then of all.
+  // Files built from the first five kinds of lines, then from all valid ones, then from all.
   static const std::vector<std::string> lines = {"# a comment",
                                                  "  # another, with = and 'quotes\"",
                                                  "",
@@ -357,7 +357,7 @@ TEST(Preferences, EditingRandomFilesKeepsOtherLines) {
       EXPECT_EQ(now->identity, wanted->identity);
       EXPECT_EQ(now->name, wanted->name);
     }
-    // Lines that name none of the three keys are all there, in their order.
+    // Lines without any of the three keys are unchanged, in order.
     std::stringstream before(text);
     std::size_t at = 0;
     for (std::string line; std::getline(before, line);) {
@@ -396,7 +396,7 @@ TEST(Preferences, IgnoresForeignFilesAndPipesWithOneWarning) {
     ::testing::internal::CaptureStderr();
     for (int again = 0; again < 2; ++again) {
       rescan();
-      EXPECT_EQ(current_device(), cuda2) << "the next one above counts";
+      EXPECT_EQ(current_device(), cuda2) << "the next one above is used";
     }
     std::string said = ::testing::internal::GetCapturedStderr();
     expect_contains(said, {"warning", place.project_file.string() + " was ignored: it is not a regular file"});
@@ -417,7 +417,7 @@ TEST(Preferences, IgnoresForeignFilesAndPipesWithOneWarning) {
     fs::remove(place.project_file);
     write(place.project_file, std::string(2'000'000, '#'));
     expect_throw<ArgumentError>([] { read_preference(project); }, {place.project_file.string(), "larger than"});
-    if (::geteuid() != 0) return;  // only root can give a file away
+    if (::geteuid() != 0) return;  // only root can change a file's owner
     for (const fs::path& file : {place.project_file, place.user_file}) {
       const std::string text = "[device]\nprefer = \"cuda:1\"\n";
       write(file, text);
@@ -438,7 +438,7 @@ TEST(Preferences, IgnoresForeignFilesAndPipesWithOneWarning) {
       EXPECT_EQ(current_device(), cuda1);
       ASSERT_EQ(::lchown(file.c_str(), 65534, 65534), 0);
       rescan();
-      EXPECT_EQ(current_device(), cuda0) << "somebody else's link";
+      EXPECT_EQ(current_device(), cuda0) << "a link of another user";
       fs::remove(file);
     }
     expect_contains(said,
@@ -498,7 +498,7 @@ TEST(GpuDevice, FallsBackToCpuWithOneWarning) {
   });
 }
 
-/// A driver that came no further than being loaded.
+/// A driver that got no further than `loaded`.
 class LoadedDriver : public TestDriver {
  public:
   using TestDriver::TestDriver;
@@ -541,7 +541,7 @@ TEST(GpuDevice, SelectionIsStatelessAndOpensNothing) {
     TestDriver& cuda = machine({"a", "b"});
     add(Backend::opencl, {{DeviceKind::discrete_gpu, gib}});
     EXPECT_EQ(gpu_device({.index = 1}), cuda1);
-    EXPECT_EQ(gpu_device(), cuda0) << "the choice before does not show";
+    EXPECT_EQ(gpu_device(), cuda0) << "the earlier selection has no effect";
     EXPECT_EQ(expected_device().device, cuda0);
     EXPECT_EQ(gpu_device({.index = 2}), (Device{Backend::opencl, 0}));
     EXPECT_EQ(gpu_device({.index = 0, .require = true}), cuda0);
@@ -572,7 +572,7 @@ TEST(GpuDevice, RequiresFreeMemory) {
     TestDriver& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, 4 * gib},
                                            {DeviceKind::discrete_gpu, 3 * gib},
                                            {DeviceKind::discrete_gpu, 2 * gib}});
-    cuda.behaviour(0)->live_bytes = 3 * gib + gib / 2;  // somebody else's
+    cuda.behaviour(0)->live_bytes = 3 * gib + gib / 2;  // used by another program
     EXPECT_EQ(gpu_device(), cuda0);
     EXPECT_EQ(cuda.behaviour(0)->opened, 0);
     EXPECT_EQ(gpu_device({.free_memory = gib}), cuda1);
@@ -600,7 +600,7 @@ TEST(GpuDevice, NamedDeviceIsAlwaysUsed) {
       EXPECT_EQ(gpu_device(), cuda0);
     }
     {
-      DeviceScope scope(cpu0);  // where arrays go; says nothing of GPUs
+      DeviceScope scope(cpu0);  // for arrays; does not apply to GPUs
       EXPECT_EQ(gpu_device(), cuda1);
     }
     ::setenv("TESSERA_DEVICE", "cpu", 1);
@@ -610,7 +610,7 @@ TEST(GpuDevice, NamedDeviceIsAlwaysUsed) {
     EXPECT_EQ(gpu_device(), cpu0);
     expect_contains(::testing::internal::GetCapturedStderr(), {"instead of a GPU", "TESSERA_DEVICE=cpu"});
     expect_throw<DeviceError>([] { gpu_device({.require = true}); }, {"a GPU is required", "TESSERA_DEVICE=cpu"});
-    EXPECT_EQ(cuda.enumerations, asked) << "no GPU's driver is asked";
+    EXPECT_EQ(cuda.enumerations, asked) << "no GPU driver is probed";
   });
 }
 
