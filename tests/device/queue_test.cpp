@@ -366,7 +366,7 @@ TEST_F(QueueTest, PartiallySubmittedWorkIsOrderedAndWaitedFor) {
       expect_contains(text_of<KernelError>([&] {
                         increment().launch({n, 1, 1}, {view(x), view(y)});
                       }),
-                      {"failed half way", "increment"});
+                      {"failed halfway", "increment"});
       behaviour(d)->fail_after_launch = false;
     }
     const auto again = storage(d);  // the same memory
