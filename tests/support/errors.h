@@ -21,7 +21,7 @@ std::string text_of(F&& f) {
   } catch (const E& e) {
     return e.what();
   } catch (const std::exception& e) {
-    ADD_FAILURE() << "unexpected error:" << e.what();
+    ADD_FAILURE() << "unexpected error: " << e.what();
     return {};
   }
   ADD_FAILURE() << "nothing was thrown";

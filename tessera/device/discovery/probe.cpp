@@ -58,7 +58,7 @@ std::string last_words(std::string text) {
   std::string line;
   for (const char c : text) line += c == '\n' ? std::string(" / ") : std::string(1, c);
   line = printable_text(line);
-  return line.empty() ? "no output" : "last output:" + line;
+  return line.empty() ? "no output" : "last output: " + line;
 }
 
 std::string reinstall(Backend backend) {
@@ -158,20 +158,20 @@ std::optional<Asked> ask(const std::vector<std::string>& command, Backend backen
         "{} did not answer within {} s when it was {}, nor within {} s in a second attempt, and was stopped "
         "(TESSERA_PROBE_TIMEOUT sets the limit); {}",
         who, first.count(), when, longer * first.count(), words);
-    asked.remedy = "It is retried after 10 minutes and by `tessera devices --rescan`.";
+    asked.remedy = "It is retried after 10 minutes and by `tessera devices --rescan`. ";
     if (backend == Backend::cuda || backend == Backend::opencl)
       asked.remedy +=
-          "NVIDIA's driver needs seconds to initialise each GPU unless it stays loaded: start nvidia-persistenced.";
+          "NVIDIA's driver needs seconds to initialise each GPU unless it stays loaded: start nvidia-persistenced. ";
     asked.remedy += fmt::format("If it never answers, {}", reinstall(backend));
   } else {
     asked.state = DeviceState::crashed;
     asked.holds = holds(child);
     asked.reason = fmt::format("{} {}; {}", who, deed(child, limits, when), words);
     asked.remedy = fmt::format(
-        "It was probed in a helper process and is not loaded into this one; other devices are not affected. To use"
+        "It was probed in a helper process and is not loaded into this one; other devices are not affected. To use "
         "it, {}{}; then run `tessera devices --rescan`",
         os::resources_are_limited()          ? "raise this process's limits (ulimit -a shows them), or "
-        : asked.holds == Validity::temporary ? "free some memory on this machine (it is retried after 10 minutes), or"
+        : asked.holds == Validity::temporary ? "free some memory on this machine (it is retried after 10 minutes), or "
                                              : "",
         reinstall(backend));
   }

@@ -88,7 +88,7 @@ void keep(Backend backend, const std::string& key, const Known& known) {
   static std::atomic<bool> said = false;
   if (!said.exchange(true))
     logging::warn(fmt::format(
-        "trial results cannot be cached on disk ({}): each program opens each device in a helper process first, which"
+        "trial results cannot be cached on disk ({}): each program opens each device in a helper process first, which "
         "takes time. Set TESSERA_CACHE_DIR to another folder, or TESSERA_PROBE=list to skip trials",
         *why));
 }

@@ -78,8 +78,8 @@ void warn_of_no_checks(const ir::Function& fn, Device device) {
   static std::atomic<bool> warned = false;
   if (warned.exchange(true)) return;
   logging::warn(fmt::format(
-      "TESSERA_CHECK has no effect on {}: only interp checks kernels (first unchecked kernel: {}). Set"
-      "TESSERA_DEVICE=interp, use interp where the program names a device, and give tasks without arrays and"
+      "TESSERA_CHECK has no effect on {}: only interp checks kernels (first unchecked kernel: {}). Set "
+      "TESSERA_DEVICE=interp, use interp where the program names a device, and give tasks without arrays and "
       "block arrays the scope interp",
       to_string(device), fn.name));
 }

@@ -172,7 +172,7 @@ void tell_absent(const Key& key) {
   for (const auto& entry : kept.list(key.beginning(), kernel_ending, part_digits)) {
     const auto bytes = kept.read(entry.name);
     const auto read = bytes ? read_entry(*bytes) : std::nullopt;
-    why = !bytes  ? entry.name + "  is not trusted: it belongs to another user or others can write to it"
+    why = !bytes  ? entry.name + " is not trusted: it belongs to another user or others can write to it"
           : !read ? entry.name + " is damaged"
                   : fmt::format("the cached one differs: {}", fmt::join(different_lines(read->key, key.text()), "; "));
   }

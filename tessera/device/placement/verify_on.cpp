@@ -176,7 +176,8 @@ std::string to_string(const VerifyReport& report) {
     text += fmt::format("{:<10}  {:<{}}  {:>8}  {:>12}  {:>10.2e}  {:>8}{}\n", to_string(k.device), k.kernel, width,
                         k.launches, k.elements, k.worst, k.wrong, k.wrong != 0 ? "  " + k.first_wrong : "");
   }
-  if (report.kernels.empty()) text += fmt::format("(no kernel ran on a device other than {})\n", to_string(report.reference));
+  if (report.kernels.empty())
+    text += fmt::format("(no kernel ran on a device other than {})\n", to_string(report.reference));
   return text;
 }
 

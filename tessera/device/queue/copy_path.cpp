@@ -126,7 +126,7 @@ CopyPath copy_path(OpenDevice& to, OpenDevice& from) {
   }
   if (!failure.empty())
     logging::warn(fmt::format(
-        "direct copies between {} ({}) and {} ({}) are disabled: {}. Copies between them go through the host's"
+        "direct copies between {} ({}) and {} ({}) are disabled: {}. Copies between them go through the host's "
         "memory, which is slower. The cause is usually an IOMMU that translates addresses or PCIe Access Control "
         "Services (ACS): boot with iommu=pt, or disable ACS in the firmware. TESSERA_PEER_COPIES=off skips this check",
         to_string(to.device), to.info.name, to_string(from.device), from.info.name, failure));

@@ -17,7 +17,7 @@ constinit thread_local const QueueCore::Inside* QueueCore::inside_ = nullptr;
 void QueueCore::refuse_in_callback() const {
   fail<ArgumentError>({.operation = "queue of " + to_string(device_.device),
                        .wrong = "the callback of submit_native uses the queue that it submits work to",
-                       .remedy = "Launch, copy and wait before or after submit_native; in the callback use only the"
+                       .remedy = "Launch, copy and wait before or after submit_native; in the callback use only the "
                                  "vendor's API"});
 }
 
@@ -405,7 +405,7 @@ std::string QueueCore::recent_names() const {
 
 void QueueCore::rethrow() {
   const std::string asked = "queue of " + to_string(device_.device);
-  const std::string last = "Latest work in this queue, newest first:" + recent_names();
+  const std::string last = "Latest work in this queue, newest first: " + recent_names();
   const auto with_names = [&](const std::exception& e) { return fmt::format("{}. {}", e.what(), last); };
   try {
     throw;

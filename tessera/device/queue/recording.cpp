@@ -149,7 +149,7 @@ void Recording::refused(const char* asked) {
   refuse_with({.operation = asked,
                .with = {{"recording on", to_string(device_)}},
                .wrong = "this thread records a Sequence, and a replay cannot repeat this",
-               .remedy = "Do it before or after Sequence::record; pass what changes between replays in"
+               .remedy = "Do it before or after Sequence::record; pass what changes between replays in "
                          "device memory that is written before, or in a scalar with a slot"});
 }
 

@@ -90,7 +90,7 @@ void wait_for_work() {
     thread.detach();
     gave_up = true;
     logging::warn(
-        fmt::format("device work did not finish within {} s at exit and was abandoned (TESSERA_PROBE_TIMEOUT sets the"
+        fmt::format("device work did not finish within {} s at exit and was abandoned (TESSERA_PROBE_TIMEOUT sets the "
                     "limit)",
                     seconds));
   } catch (const std::exception&) {  // out of memory or threads: don't wait
@@ -244,8 +244,9 @@ OpenDevice& open_now(Device device) {
         {.operation = to_string(device),
          .wrong =
              fmt::format("the driver lists {} here, but its probe listed \"{}\" {}", differs, info.name, info.identity),
-         .remedy = "The machine or the environment has changed, and cached results were discarded: check discover() and"
-                   "try again"});
+         .remedy =
+             "The machine or the environment has changed, and cached results were discarded: check discover() and "
+             "try again"});
   }
   open->ordinal = table.count.fetch_add(1);
   // Registered after the driver's library is loaded, so that our drain runs before the driver's own handlers.

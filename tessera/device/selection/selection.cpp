@@ -100,7 +100,7 @@ Choice preferred(const Preference& p) {
   } else if (!p.identity.empty() && info.identity != p.identity) {
     rule += fmt::format(", whose identity {} matches no device", p.identity);
     logging::warn(fmt::format(
-        "{}:{}: no device has the identity {}; using {}, which has none but the same name ({}); run `tessera"
+        "{}:{}: no device has the identity {}; using {}, which has none but the same name ({}); run `tessera "
         "prefer {} --{}` to update the file",
         p.file, p.line, p.identity, to_string(device), info.name, to_string(device),
         p.scope == PreferenceScope::project ? "project" : "user"));
@@ -237,7 +237,7 @@ const Choice& choice() {
     std::lock_guard hold(all.lock);
     if (const Choice* c = chosen.load(std::memory_order_acquire)) return *c;
     if (generation != choice_generation.load()) continue;  // a device was lost meanwhile: select again
-    logging::info("default device:" + made->why);
+    logging::info("default device: " + made->why);
     all.made.push_back(std::move(made));
     chosen.store(all.made.back().get(), std::memory_order_release);
     return *all.made.back();
@@ -318,7 +318,7 @@ std::optional<std::string> too_little_memory(const DeviceInfo& info, std::uint64
 Device without_gpu(const GpuRequest& request, Device instead, const std::string& why) {
   if (request.require)
     fail<DeviceError>({.operation = "gpu_device",
-                       .wrong = "a GPU is required, but there is none:" + why,
+                       .wrong = "a GPU is required, but there is none: " + why,
                        .remedy = "Run `tessera devices` for remedies"});
   static std::atomic<bool> warned = false;
   if (!warned.exchange(true)) logging::warn(fmt::format("using {} instead of a GPU: {}", to_string(instead), why));
