@@ -69,10 +69,10 @@ INSTANTIATE_TEST_SUITE_P(Backends, Probe, ::testing::Values(Backend::cuda, Backe
 TEST_P(Probe, CrashingDriverAffectsOnlyItsReport) {
   const struct {
     const char *fault, *says, *words;
-  } cases[] = {{"crash-init", "crashed when it was asked for its devices: SIGABRT (signal 6)", "no output"},
-               {"segv-init", "crashed when it was asked for its devices: SIGSEGV (signal 11)", "about to fault"},
-               {"exit-init:3", "ended the process when it was asked for its devices (exit code 3)", "giving up"},
-               {"exit-init:0", "ended the process when it was asked for its devices (exit code 0)", "giving up"}};
+  } cases[] = {{"crash-init", "crashed while listing its devices: SIGABRT (signal 6)", "no output"},
+               {"segv-init", "crashed while listing its devices: SIGSEGV (signal 11)", "about to fault"},
+               {"exit-init:3", "ended the process while listing its devices (exit code 3)", "giving up"},
+               {"exit-init:0", "ended the process while listing its devices (exit code 0)", "giving up"}};
   for (const auto& c : cases) {
     const std::string text = with(c.fault, [] {
       const BackendReport& r = discover(GetParam());
@@ -158,7 +158,7 @@ TEST_P(Probe, WorksIfProgramIgnoresSigchld) {
                          signal(SIGCHLD, SIG_IGN);
                          return row(GetParam());
                        }),
-                  {"crashed|", "crashed when it was asked for its devices: SIGSEGV (signal 11)", "about to fault"});
+                  {"crashed|", "crashed while listing its devices: SIGSEGV (signal 11)", "about to fault"});
 }
 
 TEST_P(Probe, SlowDriverIsRetriedWithLongerLimit) {

@@ -127,8 +127,8 @@ TEST(Doctor, ReportsCopyPathBetweenGpus) {
 
 TEST(Doctor, ReportsCrashingOrHangingDriverAndContinues) {
   for (const auto& [fault, says] :
-       {std::pair("segv-init", "crashed when it was asked for its devices: SIGSEGV"),
-        std::pair("exit-init:3", "(exit code 3)"), std::pair("hang-init", "did not answer within 1 s")}) {
+       {std::pair("segv-init", "crashed while listing its devices: SIGSEGV"), std::pair("exit-init:3", "(exit code 3)"),
+        std::pair("hang-init", "did not answer within 1 s")}) {
     const TemporaryFolder folder;
     auto environment = bare(folder);
     environment["TESSERA_CUDA_LIBRARY"] = fake("cuda");

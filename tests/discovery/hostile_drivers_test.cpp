@@ -39,7 +39,7 @@ const Names good = {"verified"}, dead = {"crashed"}, hung = {"hung"}, any = {}; 
 
 /// For a driver that ends a process that only lists its devices.
 Mode listing_dies(const std::string& name, const std::string& how) {
-  return {name, Computes::no, dead, {how, "asked for its devices"}};
+  return {name, Computes::no, dead, {how, "listing its devices"}};
 }
 Mode listing_hangs(const std::string& name) {
   return {name, Computes::no, hung, {"did not answer within 1 s", "TESSERA_PROBE_TIMEOUT"}};
@@ -49,12 +49,12 @@ Mode works(const std::string& name) { return {name, Computes::yes, good, {}}; }
 std::vector<Mode> opencl_modes() {
   std::vector<Mode> all;
   for (const char* name : {"_exit_ctor", "exit_ctor", "exit_getdevices"})
-    all.push_back(listing_dies(name, "ended the process when it was asked for its devices (exit code 0)"));
+    all.push_back(listing_dies(name, "ended the process while listing its devices (exit code 0)"));
   all.push_back(listing_dies("abort_ctor", "SIGABRT (signal 6)"));
   all.push_back(listing_dies("kill_ctor", "SIGKILL (signal 9)"));
   for (const char* name : {"crash_ctor", "recursion_ctor", "crash_getplatforms", "crash_platforminfo",
                            "crash_getdevices", "crash_deviceinfo", "garbage_platform"})
-    all.push_back(listing_dies(name, "crashed when it was asked for its devices: SIGSEGV (signal 11)"));
+    all.push_back(listing_dies(name, "crashed while listing its devices: SIGSEGV (signal 11)"));
   for (const char* name :
        {"hang_ctor", "spin_ctor", "stop_ctor", "flood_endless_ctor", "hang_getplatforms", "hang_getdevices"})
     all.push_back(listing_hangs(name));
@@ -92,7 +92,7 @@ std::vector<Mode> opencl_modes() {
 std::vector<Mode> cuda_modes() {
   std::vector<Mode> all;
   for (const char* name : {"crash_ctor", "crash_init"})
-    all.push_back(listing_dies(name, "crashed when it was asked for its devices: SIGSEGV (signal 11)"));
+    all.push_back(listing_dies(name, "crashed while listing its devices: SIGSEGV (signal 11)"));
   all.push_back(listing_dies("exit_ctor", "(exit code 0)"));
   for (const char* name : {"hang_init", "fork_hang_init", "stop_init"}) all.push_back(listing_hangs(name));
   for (const char* name : {"kill_group_init", "kill_parent_init"})
@@ -300,7 +300,7 @@ class Case {
     if (command == Command::devices && mode_.states == hung)
       if (const std::chrono::duration<double> at = first_row.value_or(std::chrono::hours(1));
           o.seconds - at.count() < 0.5)
-        complain(command, "no row was printed before the driver was asked that hangs");
+        complain(command, "no row was printed before the hanging driver was probed");
     return o;
   }
 

@@ -98,25 +98,25 @@ Validity holds(const os::ChildOutcome& child) {
   return killed || lacks || child.end == End::too_much_memory ? Validity::temporary : Validity::always;
 }
 
-/// Describes why a driver gave no answer: "crashed when it was ...: SIGSEGV (signal 11)".
+/// Describes why a driver gave no answer: "crashed while ...: SIGSEGV (signal 11)".
 std::string deed(const os::ChildOutcome& child, const os::ChildLimits& limits, const std::string& when) {
   using End = os::ChildOutcome::End;
   switch (child.end) {
     case End::too_much_memory:
-      return fmt::format("was stopped because it allocated more than {} of memory when it was {}",
+      return fmt::format("was stopped because it allocated more than {} of memory while {}",
                          config::format_bytes(limits.memory), when);
     case End::too_much_answer:
-      return fmt::format("was stopped because it wrote more than {} as its answer when it was {}",
+      return fmt::format("was stopped because it wrote more than {} as its answer while {}",
                          config::format_bytes(limits.answer), when);
     case End::signalled:
-      return fmt::format("crashed when it was {}: {} (signal {})", when, os::signal_name(child.code), child.code);
+      return fmt::format("crashed while {}: {} (signal {})", when, os::signal_name(child.code), child.code);
     default:
-      return child.code < 0 ? fmt::format("ended the process when it was {}", when)
-                            : fmt::format("ended the process when it was {} (exit code {})", when, child.code);
+      return child.code < 0 ? fmt::format("ended the process while {}", when)
+                            : fmt::format("ended the process while {} (exit code {})", when, child.code);
   }
 }
 
-/// Runs the probe. `who` is the driver or device, `when` the operation for messages ("asked for its devices"). Returns
+/// Runs the probe. `who` is the driver or device, `when` the operation for messages ("listing its devices"). Returns
 /// nothing if the program could not be started or has another version.
 std::optional<Asked> ask(const std::vector<std::string>& command, Backend backend, const std::string& who,
                          const std::string& when) {
@@ -126,7 +126,7 @@ std::optional<Asked> ask(const std::vector<std::string>& command, Backend backen
   os::ChildOutcome child = os::run_child(command, limits);
   if (child.end == End::timed_out) {
     // Initialising several GPUs may just take longer. The retry's cost is bounded, since a hang is cached for a while.
-    logging::warn(fmt::format("{} did not answer within {} s when it was {}; retrying with a limit of {} s", who,
+    logging::warn(fmt::format("{} did not answer within {} s while {}; retrying with a limit of {} s", who,
                               first.count(), when, longer * first.count()));
     limits.time = longer * first;
     child = os::run_child(command, limits);
@@ -155,7 +155,7 @@ std::optional<Asked> ask(const std::vector<std::string>& command, Backend backen
     asked.state = DeviceState::hung;
     asked.holds = Validity::temporary;
     asked.reason = fmt::format(
-        "{} did not answer within {} s when it was {}, nor within {} s in a second attempt, and was stopped "
+        "{} did not answer within {} s while {}, nor within {} s in a second attempt, and was stopped "
         "(TESSERA_PROBE_TIMEOUT sets the limit); {}",
         who, first.count(), when, longer * first.count(), words);
     asked.remedy = "It is retried after 10 minutes and by `tessera devices --rescan`. ";
@@ -237,7 +237,7 @@ std::optional<Answer> probe(const fs::path& program, Backend backend, const Vend
   BackendReport& report = answer.report;
   if (const auto found = files_found(part.libraries); !found.empty()) report.file = found.front();
   const auto asked = ask(words_for(program, backend, part), backend, report.file.empty() ? "the driver" : report.file,
-                         "asked for its devices");
+                         "listing its devices");
   if (!asked) return std::nullopt;
   if (asked->state == DeviceState::enumerated) {
     try {
@@ -261,7 +261,7 @@ std::optional<Trial> run_trial(const fs::path& program, Backend backend, const V
                                const std::string& who) {
   std::vector<std::string> words = words_for(program, backend, part);
   words.push_back(fmt::format("{}{}", open_option, index));
-  const auto asked = ask(words, backend, who, "opened for a first kernel");
+  const auto asked = ask(words, backend, who, "opening the device and running a first kernel");
   if (!asked) return std::nullopt;
   Trial trial{.state = asked->state, .holds = asked->holds, .reason = asked->reason, .remedy = asked->remedy};
   if (asked->state != DeviceState::enumerated) return trial;
