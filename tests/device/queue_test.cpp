@@ -304,7 +304,7 @@ TEST_F(QueueTest, ErrorSeenByHousekeepingIsReportedByNextWait) {
     expect_contains(text_of<KernelError>([&] { wait(); }), {"the work failed on purpose", "newest first: increment"});
     wait();
   };
-  for (const char* who : {"trim", "wrapped memory", "kernel", "queue", "what nobody can be told of"}) {
+  for (const char* who : {"trim", "wrapped memory", "kernel", "queue", "no error report"}) {
     SCOPED_TRACE(who);
     const std::string_view by = who;
     const Device d = by == "wrapped memory" ? Device{Backend::cpu, 0} : fresh();
@@ -327,7 +327,7 @@ TEST_F(QueueTest, ErrorSeenByHousekeepingIsReportedByNextWait) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
       Kernel(increment().function()).prepare(d);
     }
-    if (by == "what nobody can be told of") {
+    if (by == "no error report") {
       while (behaviour(d)->failed_work == 0) std::this_thread::yield();
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
       Queue theirs(d);
@@ -598,7 +598,7 @@ TEST_F(QueueTest, EventOfFailedWorkIsDoneAndReportsErrorOnce) {
   text_of<DeviceError>([&] { q.wait(event); });
 }
 
-TEST_F(QueueTest, TryOrderAfterReturnsFalseOnFailure) {
+TEST_F(QueueTest, TryBeforeWriteReturnsFalseOnFailure) {
   const Device d = fresh();
   Queue& q = Queue::of(d);
   const auto x = storage(d);

@@ -326,7 +326,7 @@ class Case {
     const std::string gpu = std::string("A GPU is used: ") + stage_.device;
     if (mode_.computes == Computes::no && text.find(gpu) != text.npos) complain(command, "\"" + gpu + "\": " + o.out);
     if (mode_.computes == Computes::no && text.find(std::string("New arrays go to ") + stage_.device) != text.npos)
-      complain(command, "chooses what cannot be used: " + o.out);
+      complain(command, "selects an unusable device: " + o.out);
   }
 
   void check_json(const Outcome& o, bool beside) {
@@ -365,7 +365,7 @@ class Case {
     for (const std::string& part : mode_.says)
       if (reasons.find(part) == reasons.npos) complain(Command::json, "\"" + part + "\" is not in: " + reasons);
     if (mode_.computes == Computes::no && all["current"]["device"] == stage_.device)
-      complain(Command::json, "chooses what cannot be used");
+      complain(Command::json, "selects an unusable device");
   }
 
   const Stage& stage_;
