@@ -50,7 +50,7 @@ TEST_P(OnEveryDevice, ScopeCountsLaunchesAndCopies) {
     EXPECT_EQ(log.copies[0].to_host_bytes, 4u);
   }
   const std::uint64_t so_far = launches(outer.log());
-  EXPECT_GE(so_far, 1u) << "scopes also count for enclosing ones";
+  EXPECT_GE(so_far, 1u) << "work is counted in all enclosing scopes";
   // Work of other threads is not counted.
   std::thread([&] { exp(Array::ones({10}, DType::f32, GetParam())).eval(); }).join();
   EXPECT_EQ(launches(outer.log()), so_far);

@@ -97,7 +97,7 @@ TEST(Preferences, ProjectFileIsFoundInParentsUpToHome) {
   in_fresh_process([] {
     const Place place;
     machine({"", ""});
-    write(place.root / "tessera.toml", "[device]\nprefer = \"cuda:1\"\n");  // above the home: belongs to somebody else
+    write(place.root / "tessera.toml", "[device]\nprefer = \"cuda:1\"\n");  // above the home: not searched
     fs::current_path(place.project / "deep" / "er");
     EXPECT_EQ(preference_file(project), (place.project / "deep" / "er" / "tessera.toml").string());
     EXPECT_EQ(read_preference(project), std::nullopt);
@@ -392,7 +392,7 @@ TEST(Preferences, IgnoresForeignFilesAndPipesWithOneWarning) {
     ::alarm(60);
     const auto makes = [](const fs::path& file) { ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0); };
     write(place.home / "tessera.toml", "[device]\nprefer = \"cuda:2\"\n");
-    makes(place.project_file);  // nobody will ever write to it
+    makes(place.project_file);  // never written to
     ::testing::internal::CaptureStderr();
     for (int again = 0; again < 2; ++again) {
       rescan();

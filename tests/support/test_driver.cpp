@@ -293,7 +293,7 @@ class TestQueue : public DriverQueue {
   std::thread thread_;
 };
 
-/// A wrapped queue, owned by somebody else.
+/// A wrapped queue. Does not own the driver's queue.
 class Borrowed : public DriverQueue {
  public:
   explicit Borrowed(TestQueue& of) : of_(of) {}

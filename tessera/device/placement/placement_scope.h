@@ -51,8 +51,8 @@ PlacementLog placement_log();  ///< Returns the log of the whole process since i
 void reset_placement_log();    ///< Resets all counters of the process's log to zero.
 std::string to_string(const PlacementLog& log);  ///< Formats the log as a table.
 
-/// Counts the kernels and copies of this thread during the scope's lifetime. Scopes nest, and each also counts for the
-/// enclosing ones. Deferred expressions are counted where they are computed. Must be destroyed on the thread that
+/// Counts the kernels and copies of this thread during the scope's lifetime. Scopes nest: work is counted in all
+/// enclosing scopes. Deferred expressions are counted where they are computed. Must be destroyed on the thread that
 /// created it.
 class Placement {
  public:

@@ -220,7 +220,7 @@ void QueueCore::throw_fault(std::uint64_t faults, const QueueUse& use) {
   const auto hold = held();
   if (faults_.load(std::memory_order_relaxed) == faults) {
     clear_fault(reach_of(use));
-  } else if (fault_since_ == faults) {  // whoever cleared the fault stored the same one
+  } else if (fault_since_ == faults) {  // the thread that cleared it stored the same error
     fault_ = nullptr;
     faulty_.store(false, std::memory_order_relaxed);
   }
