@@ -411,7 +411,7 @@ TEST(Log, SaysWhatWasTriedChosenAndCompiled) {
   EXPECT_EQ(info.code, 0) << info.err;
   const std::string device = to_string(tessera::current_device());
   EXPECT_TRUE(holds(info.err, {"tessera: cuda: ", "tessera: rocm: ", "tessera: opencl: ",
-                               "tessera: new arrays go to " + tessera::why_current_device() + "\n",
+                               "tessera: default device: " + tessera::why_current_device() + "\n",
                                "tessera: opened " + device + " ", " of weights on " + device, "kernels ready after "}));
   EXPECT_TRUE(std::regex_search(info.err, std::regex("tessera: compiled rms_norm for " + device + " in [0-9.]+ ms\n")))
       << info.err;
@@ -593,7 +593,7 @@ TEST(Prefer, WritesShowsAndClearsAndBinds) {
   EXPECT_EQ(parsed(run({"devices", "--json", "--list-only"}, named))["current"]["device"], "cpu:0");
   EXPECT_TRUE(fails(run({"prefer", "cpu:77"}, own), 1, {"cpu:77 does not exist"}));
   EXPECT_TRUE(
-      fails(run({"prefer", "gpu"}, own), 1, {"tessera: error: \"gpu\" names no device", "`tessera devices` lists"}));
+      fails(run({"prefer", "gpu"}, own), 1, {"tessera: error: \"gpu\" is not a device", "`tessera devices` lists"}));
   EXPECT_TRUE(holds(text_of(file), {"interp:0"}));
   EXPECT_EQ(run({"prefer", "--clear"}, own).code, 0);
   EXPECT_TRUE(holds(run({"prefer", "--user"}, own).out, {"user     none ("}));

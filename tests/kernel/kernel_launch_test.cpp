@@ -129,7 +129,7 @@ TEST_F(KernelLaunch, WrongArgumentsNameTheParameterList) {
   refused({two, y, out, two}, {"argument 1 (x) is a scalar f32"});
   refused({x, y, out, x}, {"argument 4 (a) is a buffer of 1000 f32"});
   refused({x, y, out, LaunchArgument::index(2)}, {"argument 4 (a) is a scalar index"});
-  refused({odd, y, out, two}, {"argument 1 (x) starts at byte 2, which is no multiple of 4"});
+  refused({odd, y, out, two}, {"argument 1 (x) starts at byte 2, which is not a multiple of 4"});
   refused({x, y, beyond, two}, {"argument 3 (out)", "its storage has 4000 bytes"});
   refused({x, y, far, two}, {"argument 3 (out)"});
   EXPECT_EQ(read(out), std::vector<float>(n, -1)) << "nothing ran";

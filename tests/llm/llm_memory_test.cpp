@@ -221,7 +221,7 @@ TEST(Estimates, RefuseWhatMakesNoSense) {
   expect_contains(with({.context = 10, .prompt = 11}), {"prompt = 11"});
   expect_contains(with({.batch = 0}), {"batch = 0"});
   expect_contains(text_of<DeviceError>([] { parse_devices("cpu:0,cpu"); }),
-                  {"\"cpu:0,cpu\" names cpu:0 twice. Name it once"});
+                  {"\"cpu:0,cpu\" contains cpu:0 twice. List each device once"});
   expect_contains(text_of<DeviceError>([] { parse_devices("cpu:0,"); }), {"cpu"});
 }
 
