@@ -138,7 +138,7 @@ TEST_P(Attends, RefusesWhatDoesNotFit) {
   refused(x, x, x, {"mask", "(2, 2)", "stretch"}, {.mask = Array::ones({2, 2})});
   expect_throw<DtypeError>([&] { scaled_dot_product_attention(x, x.astype(DType::f16), x); }, {"f16", "astype"});
   expect_throw<DtypeError>([&] { scaled_dot_product_attention(x, x, x, {.mask = Array::ones({3}, DType::i32)}); },
-                           {"i32", "bools or floats"});
+                           {"i32", "dtype bool or a float dtype"});
   expect_throw<ArgumentError>(
       [&] { grad([&](const Array& m) { return sum(scaled_dot_product_attention(x, x, x, {.mask = m})); })(x); },
       {"scaled_dot_product_attention"});
