@@ -141,8 +141,7 @@ struct ProductSpec {
   std::uint32_t tx = 16, ty = 1;  ///< threads of a block; tx 0: `ty` threads along k, a block for tm x tn results
   std::uint32_t tm = 1, tn = 1;   ///< results of a thread
   std::uint32_t bk = 0;           ///< columns of a that a block stages in shared memory at a time
-  std::uint32_t pad =
-      0;  ///< elements added to each staged row, so that a column is spread over the banks of shared memory
+  std::uint32_t pad = 0;          ///< elements added to each staged row to avoid bank conflicts along columns
   bool stage_a = false, stage_b = false;
   bool a_unit_k = false, a_unit_m = false, b_unit_n = false, b_unit_k = false;  ///< strides known to be 1
   bool bias = false;

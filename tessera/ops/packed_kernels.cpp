@@ -35,8 +35,7 @@ ir::Function trace_pack(const PackSpec& s) {
     to.store(out + kk * width + at + lane, ir::cast(s.to, load_at(from, where, whole ? ir::Value() : outer < count)));
   };
   auto all = [&](ir::Value here, bool whole) {
-    if (s.unit_k &&
-        !s.unit_outer) {  // the elements of a vector are in different cache lines, which the next steps reuse
+    if (s.unit_k && !s.unit_outer) {  // each element of a vector is in another cache line, which the next steps reuse
       for (int at = 0; at < width; at += lanes)
         ir::for_(k0, k1, [&](ir::Value kk) { copy(first_panel, kk, at, whole); });
       return;
@@ -215,8 +214,7 @@ ir::Function trace_packed_product(const PackedSpec& s) {
           else
             ir::if_(last, edge);
         };
-        if (s.activation == Activation::silu ||
-            s.activation == Activation::gelu) {  // their code is too large to be repeated for each element
+        if (s.activation == Activation::silu || s.activation == Activation::gelu) {  // too long to be repeated
           rest();
           return;
         }

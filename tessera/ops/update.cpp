@@ -37,8 +37,7 @@ bool may_share(const MatrixBlock& a, const MatrixBlock& b) {
   // Elements are i * pitch + j of x and d + i * pitch + j of y: they overlap if a multiple of the pitch lies between
   // the smallest and the largest distance of two columns.
   const std::int64_t d = y.first - x.first, most = d + y.columns - 1, least = d - (x.columns - 1);
-  const std::int64_t above =
-      (most >= 0 ? most : most - (pitch - 1)) / pitch;  // the largest multiple that is not greater
+  const std::int64_t above = (most >= 0 ? most : most - (pitch - 1)) / pitch;  // rounds down
   for (std::int64_t q = above; q * pitch >= least && q > -y.rows; --q)
     if (q < x.rows) return true;
   return false;

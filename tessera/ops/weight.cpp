@@ -154,9 +154,7 @@ std::vector<Array> linear(const Array& x, std::initializer_list<const Weight*> w
       },
       [&](std::size_t i) {
         return Rule{[weight = *weights.begin()[i]](Backward& b) {
-          b.add(0, [&] {
-            return matmul(b.adjoint(), dequantize(weight));
-          });  // no gradient for the weight, which is immutable
+          b.add(0, [&] { return matmul(b.adjoint(), dequantize(weight)); });  // the weight is constant
         }};
       });
 }

@@ -20,9 +20,8 @@ struct WindowSpec {
     spread  ///< the adjoint of mean; elements were divided before
   } kind;
   DType dtype;
-  bool unit = true;  ///< the stride along columns is 1, so that adjacent windows are contiguous
-  bool known =
-      false;  ///< kernel, stride and padding are `sizes`, and the dilation is 1; else they are known only at launch
+  bool unit = true;    ///< the stride along columns is 1, so that adjacent windows are contiguous
+  bool known = false;  ///< `sizes` are known and the dilation is 1; else they are known only at launch
   std::array<std::uint8_t, 6> sizes = {};  ///< rows and columns of kernel, stride and padding
   bool spreads() const { return kind == unpool || kind == spread; }
   /// Windows do not overlap and no window extends past the image, so each one writes its own elements.

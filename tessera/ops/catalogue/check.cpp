@@ -117,8 +117,7 @@ std::vector<double> values_of(const Array& a) {
 
 std::vector<double> poisoned(Device device, std::uint64_t bytes, const std::function<Array()>& make) {
   if (bytes) {
-    std::vector<std::shared_ptr<Storage>>
-        spoiled;  // several, since the operation itself may allocate memory of the same size
+    std::vector<std::shared_ptr<Storage>> spoiled;  // the operation may allocate this size, too
     for (int i = 0; i < 3; ++i) {
       spoiled.push_back(Storage::allocate(device, bytes, "poison"));
       current_queue(device).fill({spoiled.back(), 0, bytes, DType::u8}, 0xff);

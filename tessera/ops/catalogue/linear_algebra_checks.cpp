@@ -193,8 +193,7 @@ void add_linear_algebra_checks(Checks& checks) {
   updates.push_back({1, 50, 70, f32, false, false}), updates.push_back({3, 70, 20, f32});
   updates.push_back({70, 3, 300, f64});
   updates.push_back({40, 60, 700, f64});  // longer than the packed depth along k
-  updates.push_back({130, 100, 420, f32}),
-      updates.push_back({64, 49, 512, f32, false, false});  // a panel is staged at once
+  updates.push_back({130, 100, 420, f32}), updates.push_back({64, 49, 512, f32, false, false});  // staged at once
   for (int how = 0; how < 8; ++how)
     updates.push_back({70, 45, 33, f32, (how & 1) != 0, (how & 2) != 0, (how & 4) != 0, false, 1, 1});
   updates.push_back({45, 45, 33, f32, true, false, true, true}), updates.push_back({600, 40, 500, f32});
