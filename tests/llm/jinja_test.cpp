@@ -101,7 +101,7 @@ TEST(Templates, ErrorsNameCauseAndLine) {
   expect_contains(error_of("{% if b %}x"), {"has no 'endif'"});
   expect_contains(error_of("{% for x in l %}"), {"has no 'endfor'", "line = 1"});
   expect_contains(error_of("{{ (1 + }}"), {"unexpected '}', expected ')'"});
-  expect_contains(error_of("{{ 'x }}"), {"a text in quotes has no end"});
+  expect_contains(error_of("{{ 'x }}"), {"unterminated string"});
   expect_contains(error_of("{{ l.append(1) }}"), {"changes a list"});
   expect_contains(error_of("{% break %}"), {"'break' outside of a loop"});
   expect_contains(error_of("{{ range(1000000) }}"), {"100,000"});
