@@ -125,7 +125,7 @@ void ChatSession::require_fits(const ChatPrompt& prompt) const {
     ways.emplace_back("shorten the message");
   }
   if (const std::int64_t most = model_.model().config().context_length; context() < most)
-    ways.push_back(fmt::format("raise the context (--ctx) up to the model's {}", most));
+    ways.push_back(fmt::format("increase the context (--ctx), at most to the model's {}", most));
   std::string remedy = fmt::format("{}", fmt::join(ways, ", or "));
   remedy[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(remedy[0])));
   fail<ArgumentError>(

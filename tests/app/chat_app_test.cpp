@@ -157,9 +157,9 @@ TEST(Chat, AMistakeInAScriptEndsItWithAnError) {
   EXPECT_TRUE(fails(tessera_with(chat({}), typed("/system refuse\n")), 1, {"No such word"}));
   EXPECT_TRUE(fails(tessera_with(chat({}), typed("\"\"\"\nno end\n")), 1, {"has no end"}));
   EXPECT_TRUE(fails(tessera_with(chat({"--template-args", "[1]"}), typed("a\n")), 1, {"not a JSON object"}));
-  EXPECT_TRUE(
-      fails(tessera_with(chat({"--ctx", "16"}), typed(std::string(500, 'x') + "\n")), 1,
-            {"longer than the context", "Shorten the message, or raise the context (--ctx) up to the model's 1024"}));
+  EXPECT_TRUE(fails(tessera_with(chat({"--ctx", "16"}), typed(std::string(500, 'x') + "\n")), 1,
+                    {"longer than the context",
+                     "Shorten the message, or increase the context (--ctx), at most to the model's 1024"}));
   EXPECT_TRUE(fails(tessera_with(chat({"-p", ""})), 2, {"--prompt", "an empty message"}));
   EXPECT_TRUE(fails(tessera_with(chat({"--ctx", "5000"}), typed("a\n")), 1, {"5000", "1024"}));
   EXPECT_TRUE(fails(tessera_with(chat({"--when-full", "explode"})), 2, {"explode"}));
