@@ -499,8 +499,9 @@ TEST(Generate, RefusesWhatCannotWorkBeforeItLoads) {
   EXPECT_TRUE(refuses(run({"estimate", model, "--ctx", "5000"}), {"[estimate]" + too_long}));
   const std::string wrong = "[generate] the prompt is longer than the context (tokens of the prompt = ";
   const std::string sentence = "The index of the table", page(5000, 'x');
-  EXPECT_TRUE(refuses(run({"generate", model, "-p", sentence, "--ctx", "2"}),
-                      {wrong, "context = 2). Shorten it, or raise the context (--ctx) up to the model's 1024\n"}));
+  EXPECT_TRUE(
+      refuses(run({"generate", model, "-p", sentence, "--ctx", "2"}),
+              {wrong, "context = 2). Shorten it, or increase the context (--ctx), at most to the model's 1024\n"}));
   for (const std::string context : {"0", "2", "1024"})
     EXPECT_TRUE(refuses(run({"generate", model, "-p", page, "--ctx", context}),
                         {wrong, "). Shorten it: the model was made for 1024 tokens\n"}));
