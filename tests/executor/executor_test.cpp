@@ -394,5 +394,5 @@ TEST(Fork, NodesRunInAChildForkedAtAnyTime) {
 }  // namespace
 }  // namespace tessera::executor
 
-/// Tests fork on purpose while threads run.
+/// The fork tests fork intentionally while threads run.
 extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }

@@ -180,7 +180,7 @@ TEST(Waiting, RejectsWaitForItselfItsSuccessorOrItsGroup) {  // behaviour 37
   }
 }
 
-TEST(Waiting, NestingIsLimitedByDepthNotByTheStack) {
+TEST(Waiting, DeeplyNestedWaitsDoNotOverflowTheStack) {
   for (const unsigned threads : {1u, 2u}) {
     Executor executor(threads);
     Group group(executor);

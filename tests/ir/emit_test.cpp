@@ -111,7 +111,7 @@ TEST(emit, LoadsDoNotMovePastWrites) {
   EXPECT_LT(barriers.find("= shared1[7 - tid_x]"), barriers.rfind("barrier(")) << barriers;
 }
 
-TEST(emit, UserIntegersWrapAndIndicesAreSigned) {
+TEST(emit, UserIntegersWrapButIndicesUsePlainArithmetic) {
   const std::string text = text_of(zoo::map_kernel("f", [] {
     const BufferRef x = in("x", DType::i32), y = out("y", DType::i32);
     const Value i = global_id();
@@ -333,7 +333,7 @@ TEST(emit, UnsupportedOperationThrowsWithKernelName) {
   EXPECT_HAS(reduce, "block_reduce cannot be written in OpenCL C 1.2");
 }
 
-std::vector<std::pair<std::string, std::string>> watched;  // entries, and the names of their functions
+std::vector<std::pair<std::string, std::string>> watched;  // entry points and the names of their functions
 TEST(emit, ObserverReceivesEachKernelAndItsFunction) {
   emit::observe_emission(
       [](const emit::EmittedKernel& k, const Function& fn) { watched.emplace_back(k.entry, fn.name); });

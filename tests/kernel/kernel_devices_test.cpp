@@ -190,7 +190,7 @@ TEST_P(OnEveryDevice, DoubleAtomics) {
   EXPECT_TRUE(std::signbit(got[5]) && std::signbit(got[6])) << "atomic_load preserves -0";
 }
 
-TEST_P(OnEveryDevice, MapKernelRunsAllThreadsEvenIfItUsesOneDimension) {
+TEST_P(OnEveryDevice, MapKernelRunsItsWholeExtentRegardlessOfIndicesUsed) {
   const auto counts = kernel("counts", [](Buffer<std::uint32_t> count) {
     atomic_add(count, 0, cast<std::uint32_t>(grid_size(1)));  // does not use global_id(1)
   });

@@ -339,7 +339,7 @@ int line_of(const ir::Function& fn, ir::Op op) {
   return -1;
 }
 
-// The tests below count lines.
+// The tests below depend on line numbers.
 // clang-format off
 TEST(KernelLanguage, NodesRecordTheirLines) {
   const int line = __LINE__;

@@ -17,7 +17,7 @@ inline constexpr int answer_descriptor = 3;
 
 struct ChildOutcome {
   enum class End : unsigned char {
-    not_started,      ///< `reason` says why
+    not_started,      ///< see `reason`
     exited,           ///< `code` is its exit code; -1 if unknown
     signalled,        ///< `code` is the signal
     timed_out,        ///< killed at the time limit

@@ -285,7 +285,7 @@ PrivateStore::Lock::Lock(Lock&& other) noexcept
       generation_(other.generation_) {}
 PrivateStore::Lock::~Lock() {
   if (file_ < 0) return;
-  // In a forked child the lock is still the parent's, who shares the open file with it.
+  // In a forked child the lock is still the parent's, which shares the open file.
   if (generation_ == fork_generation()) {
     if (still_named(folder_, name_, file_)) ::unlinkat(folder_, name_.c_str(), 0);
     ::flock(file_, LOCK_UN);
@@ -311,10 +311,10 @@ std::optional<PrivateStore::Lock> PrivateStore::lock(std::string_view entry, std
     if (file && ::flock(file.number, LOCK_EX | LOCK_NB) == 0) {
       if (still_named(folder.number, name, file.number))
         return Lock(std::exchange(file.number, -1), std::exchange(folder.number, -1), name, waited);
-      continue;  // the holder before deleted it: the next one is another file
+      continue;  // the previous holder deleted it: retry with the new file
     }
     bool busy = errno == EWOULDBLOCK || errno == EINTR;
-    if (!file) busy = errno == EEXIST && is_entry(folder.number, name, status);  // somebody else was first
+    if (!file) busy = errno == EEXIST && is_entry(folder.number, name, status);  // another process created it first
     if (!busy || Clock::now() >= end) return std::nullopt;
     waited = true;
     std::this_thread::sleep_for(std::min<Clock::duration>(pause, end - Clock::now()));
