@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads a model file with Llama and with a double-precision forward pass on its decoded weights, and says how far the
 // logits are apart. For files that other people's tools wrote:
-//   llama-quantize random-f32.gguf q.gguf Q4_K_M && build/dev/bin/check_model_file q.gguf --tokens 24 --logits q.txt
+//   llama-quantize random-f32.gguf q.gguf Q4_K_M && build/release/bin/check_model_file q.gguf --tokens 24 --logits q.txt
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

@@ -203,7 +203,7 @@ class Node {
   template <class F>
   void for_each_predecessor(F&& f) {  // requires the lock
     const std::uint32_t inside =
-        std::min<std::uint32_t>(edges_.load(std::memory_order_acquire), std::size(some_edges_));
+        std::min(edges_.load(std::memory_order_acquire), static_cast<std::uint32_t>(std::size(some_edges_)));
     for (std::uint32_t i = 0; i < inside; ++i) f(some_edges_[i]);
     for (MoreEdges* more = more_edges_; more != nullptr; more = more->next)
       for (unsigned i = 0; i < more->used; ++i) f(more->edges[i]);

@@ -64,6 +64,11 @@ constexpr std::array supported_types = {GgmlType::f32,  GgmlType::f16,  GgmlType
 
 }  // namespace
 
+std::size_t GgufArray::size() const {
+  return std::visit([](const auto& v) { return v.size(); }, values);
+}
+bool operator==(const GgufArray& a, const GgufArray& b) { return a.values == b.values; }
+
 std::string_view gguf_type_name(GgufType type) {
   constexpr std::array<std::string_view, gguf_type_count> names = {
       "u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64"};

@@ -35,11 +35,9 @@ struct GgufArray {
   /// The type of the elements.
   GgufType element_type() const { return static_cast<GgufType>(values.index()); }
   /// The number of elements.
-  std::size_t size() const {
-    return std::visit([](const auto& v) { return v.size(); }, values);
-  }
+  std::size_t size() const;
   /// True if types and elements are equal.
-  friend bool operator==(const GgufArray& a, const GgufArray& b) { return a.values == b.values; }
+  friend bool operator==(const GgufArray& a, const GgufArray& b);
 };
 
 /// A metadata value. The alternatives stand in the order of `GgufType`, so the index is the type's id.

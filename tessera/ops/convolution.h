@@ -12,7 +12,7 @@ struct Extents2d {
   /// The same for rows and columns.
   constexpr Extents2d(std::int64_t both) : rows(both), columns(both) {}
   /// One for rows and one for columns.
-  constexpr Extents2d(std::int64_t rows, std::int64_t columns) : rows(rows), columns(columns) {}
+  constexpr Extents2d(std::int64_t row_count, std::int64_t column_count) : rows(row_count), columns(column_count) {}
   friend constexpr bool operator==(const Extents2d&, const Extents2d&) = default;
 };
 

@@ -769,8 +769,10 @@ TEST(Documents, TheIndexHasEveryExample) {
   const std::string index = text_of("examples/README.md");
   for (const auto& entry : std::filesystem::recursive_directory_iterator("examples")) {
     if (entry.path().extension() != ".cpp") continue;
-    EXPECT_NE(index.find("(" + entry.path().lexically_relative("examples").string() + ")"), std::string::npos)
-        << entry.path();
+    const std::vector<std::string> question = found(text_of(entry.path().string()), "\n// (How [^?]*\\?)");
+    ASSERT_FALSE(question.empty()) << entry.path() << " does not say which question it answers";
+    const std::string row = "[" + question[0] + "](" + entry.path().lexically_relative("examples").string() + ")";
+    EXPECT_NE(index.find(row), std::string::npos) << row;
   }
 }
 
@@ -788,7 +790,7 @@ TEST(Documents, CodeInTheReadmeIsAnExamplesCode) {
   EXPECT_GE(blocks, 3);
 }
 TEST(Documents, AModelThroughTheLibraryTakesFewLines) {
-  const std::string text = text_of("examples/generate.cpp");
+  const std::string text = text_of("examples/language_models/generate.cpp");
   EXPECT_LT(std::count(text.begin(), text.end(), '\n'), 40);
 }
 

@@ -447,7 +447,7 @@ TEST(Documents, CommandsInLlmMdWriteWhatStandsThere) {
   }
   EXPECT_EQ(commands, 9);
   const std::string block = page.substr(page.find("```cpp\n") + 7);
-  EXPECT_NE(text_of("examples/chat.cpp").find(block.substr(0, block.find("```"))), std::string::npos);
+  EXPECT_NE(text_of("examples/language_models/chat.cpp").find(block.substr(0, block.find("```"))), std::string::npos);
   for (const std::string& family : tessera::ChatTemplate::families())
     EXPECT_NE(page.find(family), std::string::npos) << family;
 }

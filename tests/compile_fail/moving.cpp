@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// mistake 1: this type cannot be moved to a device: list what moves
-// mistake 2: this type cannot be moved to a device: list what moves
-// mistake 3: this type cannot be moved to a device: list what moves
-// mistake 4: this type cannot be moved to a device: list what moves
-// mistake 5: this type cannot be moved to a device: list what moves
-// mistake 6: this type cannot be moved to a device: list what moves
-// mistake 7: this type cannot be moved to a device: list what moves
+// mistake 1: this type cannot be moved to a device: list its parts
+// mistake 2: this type cannot be moved to a device: list its parts
+// mistake 3: this type cannot be moved to a device: list its parts
+// mistake 4: this type cannot be moved to a device: list its parts
+// mistake 5: this type cannot be moved to a device: list its parts
+// mistake 6: this type cannot be moved to a device: list its parts
+// mistake 7: this type cannot be moved to a device: list its parts
 // mistake 2: {"value.*"}
 // mistake 4: {"Derived"}
 // mistake 5: {"value.a"}
-// mistake 8: this type cannot be moved to a device: list what moves
+// mistake 8: this type cannot be moved to a device: list its parts
 // mistake 8: {"value.blocks.*.attention.*.1.hidden"}
 // mistake 8: {"Hidden"}
 // mistake 9: {"value.state"}
-// mistake 11: this type cannot be moved to a device: list what moves
+// mistake 11: this type cannot be moved to a device: list its parts
 // mistake 10: a plain aggregate has at most 32 members
 #include <functional>
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// mistake 1: this type holds no arrays that can be found: list its parts
+// mistake 1: this type cannot be traversed: list its parts
 // mistake 1: {"value.layers.*.hidden"}
 // mistake 2: an array of this structure is const here
 // mistake 3: an array of this structure is const here
 // mistake 4: the function must take an array of this structure
-// mistake 5: the function must give an Array, or the type of what it is given
+// mistake 5: the function must return an Array, the type of its argument
 // mistake 6: a class that lists its fields must be copyable to be copied
 // mistake 7: {"value.random"}
 // mistake 8: say Param

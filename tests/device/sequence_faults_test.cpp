@@ -170,17 +170,17 @@ TEST_P(SequenceFaults, NothingIsPulledFromUnderARunningReplay) {
 
 TEST_P(SequenceFaults, AFailingInstantiationIsAnErrorAndTheQueueGoesOn) {
   if (oneapi()) return;  // a closed list is ready
-  EXPECT_EQ(
-      run({{"TESSERA_FAKE_FAULT", "instantiate"}},
-          [] {
-            const Array y = Array::zeros({100}, DType::f32, device());
-            test::expect_throw<OutOfMemory>([&] { recorded(y); }, {"making a graph of a sequence", "sequence_add"});
-            EXPECT_EQ(y.to_vector<float>(), Floats(100, 10)) << "what was recorded was done";
-            launch(y, 1);
-            EXPECT_EQ(y.to_vector<float>(), Floats(100, 11));
-            EXPECT_EQ(live("graphs"), 0u);
-          }),
-      "");
+  EXPECT_EQ(run({{"TESSERA_FAKE_FAULT", "instantiate"}},
+                [] {
+                  const Array y = Array::zeros({100}, DType::f32, device());
+                  test::expect_throw<OutOfMemory>([&] { recorded(y); },
+                                                  {"instantiating the graph of a sequence", "sequence_add"});
+                  EXPECT_EQ(y.to_vector<float>(), Floats(100, 10)) << "what was recorded was done";
+                  launch(y, 1);
+                  EXPECT_EQ(y.to_vector<float>(), Floats(100, 11));
+                  EXPECT_EQ(live("graphs"), 0u);
+                }),
+            "");
 }
 
 TEST_P(SequenceFaults, AStreamThatCannotBeCapturedIsAnErrorAndTheQueueGoesOn) {

@@ -445,7 +445,7 @@ TEST_F(Platforms, ThatCrashOrHangAreRowsOfTheirOwn) {
                          "b-hangs.icd=hung(", "did not answer within 2 s", "c-none.icd=loaded(",
                          "d-gone.icd=supported(", "/nonexistent/libgone.so", "e-refuses.icd=", "f-needs.icd=supported(",
                          "libfake_icd_needs.so requires libfake_needed.so, which was not found",
-                         "Install the package that libfake_needed.so is in, or name its folder in LD_LIBRARY_PATH"});
+                         "Install the package that contains libfake_needed.so, or add its folder to LD_LIBRARY_PATH"});
 }
 
 TEST_F(Platforms, OneThatCrashesLeavesTheOthersUsable) {
@@ -476,7 +476,7 @@ TEST_F(Platforms, OneThatCrashesIsNamedWhereNoGpuIsChosen) {
 
 TEST_F(Platforms, NoneAtAllIsToldByTheLoader) {
   const std::string text = run([] { return row(Backend::opencl); });
-  EXPECT_TRUE(text.find("knows no platform") != text.npos || text.find("libOpenCL.so.1") != text.npos) << text;
+  EXPECT_TRUE(text.find("lists no platform") != text.npos || text.find("libOpenCL.so.1") != text.npos) << text;
 }
 
 }  // namespace

@@ -107,7 +107,7 @@ std::vector<Mode> cuda_modes() {
   all.push_back({"hang_ctx", Computes::no, hung, {"within", "first kernel"}});
   for (const char* name : {"crash_dtor", "hang_dtor"}) all.push_back({name, Computes::either, any, {}});
   for (const char* name : {"no_device", "negative_count"})
-    all.push_back({name, Computes::no, {"loaded"}, {"the driver works but shows no device"}});
+    all.push_back({name, Computes::no, {"loaded"}, {"the driver works but lists no device"}});
   for (const char* name : {"zero_attributes", "negative_attributes"}) all.push_back({name, Computes::either, any, {}});
   return all;
 }

@@ -59,8 +59,8 @@ class Machine : public ::testing::Test {
 TEST_F(Machine, WithoutACardSaysSo) {
   card("0000:00:02.0", "0x8086", "i915");
   card("0000:01:00.0", "0x10de", "snd_hda_intel", "0x040300");  // a card's sound is no card
-  expect_contains(why(os::nvidia), {"no NVIDIA card on its PCI bus", "has nothing to use", "virtual machine"});
-  expect_contains(why(os::amd), {"no AMD card on its PCI bus"});
+  expect_contains(why(os::nvidia), {"No NVIDIA card was found on the PCI bus", "of this machine", "virtual machine"});
+  expect_contains(why(os::amd), {"No AMD card was found on the PCI bus"});
   render_node("0x8086");
   EXPECT_EQ(why(os::intel), "");
 }
@@ -68,15 +68,15 @@ TEST_F(Machine, WithoutACardSaysSo) {
 TEST_F(Machine, FilesThatADriverMakesItselfAreNoCard) {
   fs::create_directories(root / "sys/bus/pci/devices");
   file("dev/nvidiactl");  // cuInit makes it, card or not
-  expect_contains(why(os::nvidia), {"no NVIDIA card on its PCI bus"});
+  expect_contains(why(os::nvidia), {"No NVIDIA card was found on the PCI bus"});
   file("dev/nvidia-uvm", "", 0600);
   file(".dockerenv");
-  expect_contains(why(os::nvidia), {"no NVIDIA card on its PCI bus", "--gpus all"});
+  expect_contains(why(os::nvidia), {"No NVIDIA card was found on the PCI bus", "--gpus all"});
   file("dev/kfd", "", 0600);  // comes with the kernel's module
-  expect_contains(why(os::amd), {"no AMD card on its PCI bus"});
+  expect_contains(why(os::amd), {"No AMD card was found on the PCI bus"});
   // A card's own file stands for one, in containers that hide the bus.
   file("dev/nvidia0");
-  expect_contains(why(os::nvidia), {"/dev/nvidia-uvm may not be read and written"});
+  expect_contains(why(os::nvidia), {"This user cannot read and write /dev/nvidia-uvm"});
   fs::remove(root / "dev/nvidia-uvm");
   expect_contains(why(os::nvidia), {"/dev/nvidia-uvm does not exist in this container"});
 }
@@ -109,7 +109,7 @@ TEST_F(Machine, CardOfAnotherKernelDriverNamesIt) {
   card("0000:01:00.0", "0x10de", "nouveau");
   expect_contains(why(os::nvidia), {"drives the NVIDIA card at 0000:01:00.0 by nouveau", "install nvidia"});
   card("0000:03:00.0", "0x1002", "vfio-pci");
-  expect_contains(why(os::amd), {"aside for a virtual machine (vfio-pci)"});
+  expect_contains(why(os::amd), {"for a virtual machine (vfio-pci)"});
 }
 
 TEST_F(Machine, MissingDeviceFilesNameTheModules) {
@@ -132,13 +132,12 @@ TEST_F(Machine, FilesThatMayNotBeUsedNameTheGroup) {
   render_node("0x1002");
   if (geteuid() == 0) {
     EXPECT_EQ(chown((root / "dev/kfd").c_str(), 0, 44), 0);  // video, on Debian
-    expect_contains(why(os::amd),
-                    {"/dev/kfd may not be read and written by this user", "group", "usermod -a -G render,video"});
+    expect_contains(why(os::amd), {"This user cannot read and write /dev/kfd", "group", "usermod -a -G render,video"});
     EXPECT_EQ(chown((root / "dev/kfd").c_str(), 0, 0), 0);
-    expect_contains(why(os::amd), {"/dev/kfd may not be read", "only root may"});
+    expect_contains(why(os::amd), {"This user cannot read and write /dev/kfd", "only root has access"});
   } else {
     chmod((root / "dev/kfd").c_str(), 0);
-    expect_contains(why(os::amd), {"/dev/kfd may not be read and written by this user"});
+    expect_contains(why(os::amd), {"This user cannot read and write /dev/kfd"});
   }
 }
 
@@ -149,7 +148,7 @@ TEST_F(Machine, VersionsThatDisagreeAreBothNamed) {
   file("usr/lib/libcuda.so.535.183.01");
   fs::create_symlink("libcuda.so.535.183.01", root / "usr/lib/libcuda.so.1");
   const std::string library = (root / "usr/lib/libcuda.so.1").string();
-  expect_contains(why(os::nvidia, {}, {}, library), {"550.54.14", "535.183.01", "restart after an update"});
+  expect_contains(why(os::nvidia, {}, {}, library), {"550.54.14", "535.183.01", "restart after a driver update"});
   file("proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12 2024");
   EXPECT_EQ(why(os::nvidia, {}, {}, library), "");
 }
@@ -159,8 +158,7 @@ TEST_F(Machine, VariablesThatHideEverythingComeFirst) {
     expect_contains(why(os::nvidia, {"CUDA_VISIBLE_DEVICES"}, {{"CUDA_VISIBLE_DEVICES", none}}),
                     {"CUDA_VISIBLE_DEVICES is set to \"" + std::string(none) + "\", which hides all the devices"});
   const std::string text = why(os::nvidia, {"CUDA_VISIBLE_DEVICES"}, {{"CUDA_VISIBLE_DEVICES", "7"}});
-  expect_contains(text,
-                  {"no NVIDIA card", "Besides, CUDA_VISIBLE_DEVICES is set to \"7\", which may hide the devices"});
+  expect_contains(text, {"No NVIDIA card", "Also, CUDA_VISIBLE_DEVICES is set to \"7\", which may hide the devices"});
   expect_contains(why(os::amd, {"HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"},
                       {{"HIP_VISIBLE_DEVICES", "0"}, {"ROCR_VISIBLE_DEVICES", ""}}),
                   {"ROCR_VISIBLE_DEVICES is set to \"\", which hides all"});

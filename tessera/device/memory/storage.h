@@ -148,7 +148,7 @@ class Storage {
   std::atomic<std::uint64_t> writes_ = 0;
   std::atomic<const char*> writer_ = nullptr;
   std::atomic<std::uint32_t> exposures_ = 0;
-  bool owned_by_recording_ = false;                    ///< set before anybody else has it
+  bool owned_by_recording_ = false;                       ///< set before anybody else has it
   std::atomic<CoherenceHook*> coherence_hook_ = nullptr;  ///< owned
   static constinit thread_local const Storage* bypassed_;
 };
