@@ -505,7 +505,7 @@ TEST(Generate, RefusesWhatCannotWorkBeforeItLoads) {
   for (const std::string context : {"0", "2", "1024"})
     EXPECT_TRUE(refuses(run({"generate", model, "-p", page, "--ctx", context}),
                         {wrong, "). Shorten it: the model was made for 1024 tokens\n"}));
-  EXPECT_TRUE(refuses(run({"generate", "/nonexistent.gguf", "-p", "X"}), {"there is no such file"}));
+  EXPECT_TRUE(refuses(run({"generate", "/nonexistent.gguf", "-p", "X"}), {"the file does not exist"}));
   EXPECT_TRUE(refuses(run({"generate", "README.md", "-p", "X"}), {"README.md"}));
   // What is right is loaded, and the prompt goes before the answer.
   EXPECT_TRUE(holds(run(greedy(model, "cpu", 2)).err, {"loading pgdocs-2m-q8_0.gguf on cpu:0\nThe index"}));

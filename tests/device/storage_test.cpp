@@ -155,7 +155,7 @@ TEST_F(StorageTest, EnvironmentSetsBudgetPerDevice) {
   ::setenv("TESSERA_MEMORY_LIMIT", "12Q", 1);
   rescan();
   expect_contains(text_of<ArgumentError>([&] { Storage::allocate(d, 8 * mib); }),
-                  {"TESSERA_MEMORY_LIMIT=12Q: expected a number of bytes with K, M or G"});
+                  {"TESSERA_MEMORY_LIMIT=12Q: expected a byte count such as \"512M\""});
   ::unsetenv("TESSERA_MEMORY_LIMIT");
   rescan();
   const auto b = Storage::allocate(d, 2 * mib);

@@ -349,7 +349,7 @@ TEST_P(Probe, UnwritableFolderIsLoggedOnce) {
                                [] { return row(GetParam()) + row(other()); });
   const std::string log = ::testing::internal::GetCapturedStderr();
   expect_contains(text, {"|1|asked", "|1|asked"});
-  expect_contains(log, {"cannot be cached on disk", "cannot be made: Not a directory"});
+  expect_contains(log, {"cannot be cached on disk", "cannot be created: Not a directory"});
   EXPECT_EQ(log.find("cannot be cached"), log.rfind("cannot be cached")) << log;
 }
 
@@ -444,7 +444,7 @@ TEST_F(Platforms, CrashingOrHangingPlatformsHaveTheirOwnEntries) {
   expect_contains(text, {"crashed|", "a-crashes.icd=crashed(", "SIGABRT", "this kernel module is too old",
                          "b-hangs.icd=hung(", "did not answer within 2 s", "c-none.icd=loaded(",
                          "d-gone.icd=supported(", "/nonexistent/libgone.so", "e-refuses.icd=", "f-needs.icd=supported(",
-                         "libfake_icd_needs.so needs libfake_needed.so, which is not found",
+                         "libfake_icd_needs.so requires libfake_needed.so, which was not found",
                          "Install the package that contains libfake_needed.so, or add its folder to LD_LIBRARY_PATH"});
 }
 

@@ -428,7 +428,7 @@ TEST(Preferences, IgnoresForeignFilesAndPipesWithOneWarning) {
       rescan();
       EXPECT_EQ(current_device(), cuda0);
       expect_throw<ArgumentError>([&] { set_preferred_device(cuda0, file == place.user_file ? user : project); },
-                                  {file.string(), "it belongs to another user (number 65534)"});
+                                  {file.string(), "it belongs to another user (uid 65534)"});
       said = ::testing::internal::GetCapturedStderr();
       EXPECT_EQ(test::text_of(file), text);
       fs::remove(file);
@@ -442,7 +442,7 @@ TEST(Preferences, IgnoresForeignFilesAndPipesWithOneWarning) {
       fs::remove(file);
     }
     expect_contains(said,
-                    {"warning", place.user_file.string() + " was ignored: it belongs to another user (number 65534)"});
+                    {"warning", place.user_file.string() + " was ignored: it belongs to another user (uid 65534)"});
   });
 }
 

@@ -238,7 +238,7 @@ TEST_F(UserFiles, NothingIsWrittenToAFolderWritableByOthers) {
   const auto theirs = looks_of_all(work());
   for (int again = 0; again < 2; ++again) {
     const Outcome o = tessera({"devices"});
-    EXPECT_NE(o.err.find("others may write to"), o.err.npos) << o.err;
+    EXPECT_NE(o.err.find("other users can write to"), o.err.npos) << o.err;
   }
   EXPECT_EQ(looks_of_all(work()), theirs);
 }

@@ -626,17 +626,17 @@ TEST(GgufFiles, OpensFilesAndRejectsOthers) {
   EXPECT_EQ(ggml_to_float(GgmlType::f32, moved.data(moved.tensor("t"))), (std::vector<float>{1, 2}));
 
   const auto open = [&](const char* name) { return [&folder, name] { GgufFile::open(folder / name); }; };
-  expect_throw<ArgumentError>(open("missing.gguf"), {"missing.gguf", "there is no such file"});
-  expect_throw<ArgumentError>(open("good.gguf/x"), {"there is no such file"});
+  expect_throw<ArgumentError>(open("missing.gguf"), {"missing.gguf", "the file does not exist"});
+  expect_throw<ArgumentError>(open("good.gguf/x"), {"the file does not exist"});
   std::filesystem::create_directory(folder / "folder.gguf");
-  expect_throw<ArgumentError>(open("folder.gguf"), {"folder.gguf", "this is a directory"});
+  expect_throw<ArgumentError>(open("folder.gguf"), {"folder.gguf", "it is a directory"});
   ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
   expect_throw<ArgumentError>(open("pipe"), {"not a regular file"});
   std::ofstream(folder / "empty.gguf").close();
   expect_throw<FormatError>(open("empty.gguf"), {"empty.gguf", "the file is empty"});
   if (::geteuid() != 0) {  // root may read everything
     std::filesystem::permissions(folder / "good.gguf", std::filesystem::perms::none);
-    expect_throw<ArgumentError>(open("good.gguf"), {"may not read"});
+    expect_throw<ArgumentError>(open("good.gguf"), {"permission denied"});
   }
 
   InputFile a(folder / "good.gguf"), b(folder / "good.gguf");
@@ -659,7 +659,7 @@ TEST(GgufFiles, TruncatedFileThrowsAndReplacedFileIsStillRead) {
   const std::uint64_t size = std::filesystem::file_size(path);
   std::filesystem::resize_file(path, size / 2);
   expect_throw<FormatError>([&] { f.data(f.tensor("t")); },
-                            {"model.gguf", "shortened", "offset = " + std::to_string(size / 2), std::to_string(size)});
+                            {"model.gguf", "truncated", "offset = " + std::to_string(size / 2), std::to_string(size)});
   Bytes part(400);
   f.read(f.tensor("t"), 0, part);  // the remaining part can be read
   EXPECT_EQ(ggml_to_float(GgmlType::f32, part), std::vector<float>(100, 1.5f));

@@ -233,7 +233,7 @@ TEST(Names, UrlsAndRepositoriesSuggestDownloadCommand) {
     EXPECT_TRUE(refused(run({"inspect", name}), {name, command}));
     EXPECT_TRUE(refused(run({"generate", name, "-p", "A"}), {command}));
   }
-  EXPECT_TRUE(refused(run({"inspect", "models/none.gguf"}), {"models/none.gguf", "no such file"}));
+  EXPECT_TRUE(refused(run({"inspect", "models/none.gguf"}), {"models/none.gguf", "the file does not exist"}));
 }
 
 TEST(Names, OtherFileFormatsAreRecognised) {
