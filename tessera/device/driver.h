@@ -198,7 +198,7 @@ class DriverDevice {
 struct VendorDriver {
   std::string name;                    ///< "" if the driver has one part; else the file that registers an OpenCL driver
   std::vector<std::string> libraries;  ///< names passed to the loader, in order; empty: unknown
-  std::vector<std::string> beside;     ///< other files that probe results depend on, such as compilers
+  std::vector<std::string> dependencies;  ///< other files that probe results depend on, such as compilers
 };
 
 /// A backend. One object per process, never destroyed; libraries that it opens are never closed.

@@ -160,7 +160,7 @@ ChatTemplate::ChatTemplate(std::string_view source, std::string name) : name_(st
   for (std::size_t i = marks.size(); i-- > 0;)
     if (has(source, marks[i].close) || has(source, marks[i].open)) marks_ = i;
   if (has(source, "reasoning_content"))
-    thinking_style_ = ThinkingStyle::beside;
+    thinking_style_ = ThinkingStyle::separate_field;
   else if (has(source, marks[marks_].close))
     thinking_style_ = ThinkingStyle::within;
   parts_ = expects_content_parts();
@@ -245,7 +245,7 @@ jinja::Value ChatTemplate::message(const ChatMessage& m) const {
   } else {
     out.set("content", std::move(text));
   }
-  if (!m.thinking.empty() && thinking_style_ == ThinkingStyle::beside)
+  if (!m.thinking.empty() && thinking_style_ == ThinkingStyle::separate_field)
     out.set("reasoning_content", Text::data(m.thinking));
   if (!m.calls.empty()) {
     std::vector<Value> calls;

@@ -114,7 +114,7 @@ class ChatTemplate {
   std::string end_text(const Tokenizer& tokenizer) const;
 
  private:
-  enum class ThinkingStyle { beside, within, dropped };
+  enum class ThinkingStyle { separate_field, within, dropped };
   /// How messages with calls are passed: arguments as an object or as text, content "" or None.
   enum class CallStyle { none, object, object_no_content, text, text_no_content };
   jinja::Value message(const ChatMessage& m) const;

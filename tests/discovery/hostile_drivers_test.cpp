@@ -223,14 +223,14 @@ class Case {
   /// Runs the command with an empty cache, then `devices --json` with the resulting one.
   void go(Command command) {
     std::filesystem::remove_all(folder_ / "cache");
-    const bool beside = command != Command::automatic;
+    const bool with_neighbour = command != Command::automatic;
     const bool remembers = command != Command::json;
-    once(command, beside);
+    once(command, with_neighbour);
     if (!remembers) return;
     // The first run may be slow because of other load.
     double best = quick;
     for (int attempt = 0; attempt < 3 && best >= quick; ++attempt)
-      best = std::min(best, once(Command::json, beside).seconds);
+      best = std::min(best, once(Command::json, with_neighbour).seconds);
     if (best >= quick) complain(Command::json, "again: not within a second");
   }
 
@@ -239,7 +239,7 @@ class Case {
     constexpr std::size_t most = 2000;
     complaints_ += mode_.name + ": " + name_of(command) + ": " + what.substr(0, most) + "\n";
   }
-  std::map<std::string, std::string> environment(bool beside) const {
+  std::map<std::string, std::string> environment(bool with_neighbour) const {
     const std::string fakes = TESSERA_FAKES "/libfake_";
     const bool cl = std::string_view(stage_.backend) == "opencl";
     std::map<std::string, std::string> all = {{"TESSERA_PROBE", TESSERA_SHOWN_PROBE},
@@ -254,24 +254,24 @@ class Case {
                                               {stage_.variable, mode_.name}};
     if (cl) {
       all["OCL_ICD_VENDORS"] = folder_ / "hostile.icd";
-      all["TESSERA_CUDA_LIBRARY"] = beside ? fakes + "cuda.so" : "/nonexistent/libcuda.so.1";
+      all["TESSERA_CUDA_LIBRARY"] = with_neighbour ? fakes + "cuda.so" : "/nonexistent/libcuda.so.1";
     } else {
       all["TESSERA_OPENCL_LIBRARY"] = "/nonexistent/libOpenCL.so.1";
       all["TESSERA_CUDA_LIBRARY"] = fakes + "hostile_cuda.so";
-      if (beside) all["TESSERA_ROCM_LIBRARY"] = fakes + "hip.so";
+      if (with_neighbour) all["TESSERA_ROCM_LIBRARY"] = fakes + "hip.so";
       if (mode_.name == "many_devices") all["TESSERA_FAKE_DEVICES"] = "30";
     }
     return all;
   }
 
-  Outcome once(Command command, bool beside) {
+  Outcome once(Command command, bool with_neighbour) {
     const auto start = std::chrono::steady_clock::now();
     std::optional<std::chrono::steady_clock::duration> first_row;
     const auto look = [&](const std::string& out, const std::string&) {
       if (!first_row && out.find("[cpu:0]") != out.npos) first_row = std::chrono::steady_clock::now() - start;
       return false;
     };
-    Outcome o = run(arguments(command), {.environment = environment(beside),
+    Outcome o = run(arguments(command), {.environment = environment(with_neighbour),
                                          .limit = command == Command::measure ? measured_in_time : run_with_timeout,
                                          .interrupt = look,
                                          .own_session = true});
@@ -293,7 +293,7 @@ class Case {
       case Command::automatic:
         if (!refused) check_chosen(o);
         break;
-      case Command::json: check_json(o, beside); break;
+      case Command::json: check_json(o, with_neighbour); break;
       default: check_table(command, o);
     }
     // While a driver is waited for, other threads can read known reports.
@@ -329,7 +329,7 @@ class Case {
       complain(command, "selects an unusable device: " + o.out);
   }
 
-  void check_json(const Outcome& o, bool beside) {
+  void check_json(const Outcome& o, bool with_neighbour) {
     json all;
     try {
       all = json::parse(o.out);
@@ -357,7 +357,7 @@ class Case {
     };
     wants("cpu:0", "");
     wants("interp:0", "interpreter");
-    if (beside) wants(stage_.neighbour, stage_.neighbour_name);
+    if (with_neighbour) wants(stage_.neighbour, stage_.neighbour_name);
     if (!mode_.states.empty() && std::ranges::find(mode_.states, state) == mode_.states.end())
       complain(Command::json, "its state is " + state + ": " + reasons);
     if (mode_.computes == Computes::no && (state == "verified" || state.empty() || reasons.size() < 10))

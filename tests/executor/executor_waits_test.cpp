@@ -216,7 +216,7 @@ TEST(Failures, SkipOnlySuccessors) {  // behaviour 35: independent, chain, diamo
     const NodeRef bad = submit(group, wrong, {}, "bad"), good = submit(group, count, {}, "good");
     const NodeRef left = submit(group, count, {bad}, "left"), right = submit(group, count, {bad, good}, "right");
     const NodeRef bottom = submit(group, count, {left, right, good}, "bottom");
-    const NodeRef beside = submit(group, count, {good}, "beside");
+    const NodeRef unrelated = submit(group, count, {good}, "unrelated");
     group.wait();
     EXPECT_EQ(ran, 2);
     EXPECT_EQ(group.failures, 4);
@@ -227,7 +227,7 @@ TEST(Failures, SkipOnlySuccessors) {  // behaviour 35: independent, chain, diamo
     }
     EXPECT_EQ(bottom->failure()->through.size(), 2u);
     EXPECT_EQ(bottom->failure()->through.back(), "bottom");
-    for (const NodeRef& n : {good, beside}) EXPECT_EQ(n->failure(), nullptr);
+    for (const NodeRef& n : {good, unrelated}) EXPECT_EQ(n->failure(), nullptr);
     // Adding a successor after the end fails it too; the executor keeps working.
     const NodeRef late = submit(group, count, {bottom}, "late");
     wait(*late);

@@ -81,7 +81,7 @@ bool has_expired(std::int64_t until) {
 std::string stamps_of(const VendorDriver& part) {
   std::string stamps;
   if (!part.name.empty()) stamps += os::file_stamp(part.name) + "\n";
-  for (const auto& names : {part.libraries, part.beside})
+  for (const auto& names : {part.libraries, part.dependencies})
     for (const std::string& file : files_found(names)) stamps += os::file_stamp(file) + "\n";
   return stamps;
 }
