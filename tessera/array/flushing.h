@@ -4,8 +4,8 @@
 
 namespace tessera::detail {
 
-/// True while this thread does so. Its reads then see the old contents, whoever is about to write: no writer has
-/// started, or the expression would have been computed before.
+/// True while this thread does so. Its reads then see the old contents, even if another thread is about to write: no
+/// writer has started, or the expression would have been computed before.
 bool is_flushing() noexcept;
 
 }  // namespace tessera::detail

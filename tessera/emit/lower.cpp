@@ -248,7 +248,7 @@ class Lowerer {
         std::vector<NodeId> shown;
         for (NodeId v : operands(n)) {
           if (in_[v].type.lanes > 1)
-            refuse(id, "print shows single elements", "Take the vector's elements with extract");
+            refuse(id, "print shows single elements", "Get the vector's elements with extract");
           shown.push_back(value(v));
         }
         b_.print(in_.strings[n.extra], shown);

@@ -17,12 +17,12 @@ class PlacementPolicy;  // policy.h
 /// `spawn({.scope = cuda(all), .priority = 2}, f, x)`, `with({.scope = gpus})`. Unset options are inherited from the
 /// thread that creates the task.
 struct TaskOptions {
-  std::optional<Scope> scope;   ///< where it may run; by default where most of its data is, else cpu:0
-  std::optional<int> priority;  ///< -4 to 3 (clamped), default 0; higher priorities run first
-  std::optional<std::stop_token>
-      stop;  ///< cancels it: a task that has not begun does not run; a running one can check `this_task`
-  std::shared_ptr<PlacementPolicy> policy;  ///< chooses among the devices of the scope (policy.h)
-  std::string name;  ///< for messages; by default the kernel's name, or "file:line"; not inherited
+  std::optional<Scope> scope = {};   ///< where it may run; by default where most of its data is, else cpu:0
+  std::optional<int> priority = {};  ///< -4 to 3 (clamped), default 0; higher priorities run first
+  std::optional<std::stop_token> stop =
+      {};  ///< cancels it: a task that has not begun does not run; a running one can check `this_task`
+  std::shared_ptr<PlacementPolicy> policy = {};  ///< chooses among the devices of the scope (policy.h)
+  std::string name = {};  ///< for messages; by default the kernel's name, or "file:line"; not inherited
   std::source_location where = std::source_location::current();  ///< Where the task was created, for messages.
 };
 

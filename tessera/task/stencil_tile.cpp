@@ -105,7 +105,7 @@ bool StencilTile::write_in_place(Array& to, const RebasedExpression& parts) cons
     }
     parts.write({memory, to.dtype(), to.strides(), to.offset() + row * width + column}, {rows, columns}, views);
   };
-  const auto beside = [&](std::int64_t row, std::int64_t rows) {
+  const auto copy_neighbours = [&](std::int64_t row, std::int64_t rows) {
     for (std::int64_t c = 0; c < d; ++c) {
       if (left) write(row, c, rows, 1);
       if (right) write(row, width - 1 - c, rows, 1);
@@ -114,7 +114,7 @@ bool StencilTile::write_in_place(Array& to, const RebasedExpression& parts) cons
   const auto row_of_border = [&](std::int64_t row) {
     const std::int64_t from = left ? d : 0, to_column = right ? width - d : width;
     write(row, from, 1, to_column - from);
-    beside(row, 1);
+    copy_neighbours(row, 1);
   };
   for (std::int64_t row = 0; row < first; ++row) row_of_border(row);
   // In bands of rows that are still cached when the columns are written.
@@ -123,7 +123,7 @@ bool StencilTile::write_in_place(Array& to, const RebasedExpression& parts) cons
   for (std::int64_t row = first; row < last; row += band) {
     const std::int64_t rows = std::min(band, last - row);
     write(row, 0, rows, width);
-    beside(row, rows);
+    copy_neighbours(row, rows);
   }
   for (std::int64_t row = last; row < height; ++row) row_of_border(row);
   return true;

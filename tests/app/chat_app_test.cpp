@@ -146,20 +146,20 @@ TEST(Chat, ErrorInAScriptEndsTheProgram) {
   EXPECT_TRUE(fails(tessera_with(chat({}), typed("/save\n")), 1, {"/save needs a file name"}));
   EXPECT_TRUE(fails(tessera_with(chat({}), typed("/save /nonexistent/x\n")), 1, {"/nonexistent/x", "No such file"}));
   EXPECT_TRUE(fails(tessera_with(chat({}), typed("/load /nonexistent/x\n")), 1, {"/nonexistent/x", "No such file"}));
-  EXPECT_TRUE(fails(tessera_with(chat({}), typed("/load README.md\n")), 1, {"README.md", "no JSON"}));
+  EXPECT_TRUE(fails(tessera_with(chat({}), typed("/load README.md\n")), 1, {"README.md", "not valid JSON"}));
   const std::string pipe = model().beside("pipe");
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   for (const std::string& endless : {pipe, std::string("/dev/zero")}) {
     EXPECT_TRUE(fails(tessera_with(chat({}), typed("/load " + endless + "\n")), 1, {endless, "not a regular file"}));
     EXPECT_TRUE(fails(tessera_with(chat({"--load", endless}), typed("a\n")), 1, {endless, "not a regular file"}));
   }
-  EXPECT_TRUE(fails(tessera_with(chat({}), typed("refuse\n")), 1, {"refuses this conversation", "No such word"}));
+  EXPECT_TRUE(fails(tessera_with(chat({}), typed("refuse\n")), 1, {"rejects this conversation", "No such word"}));
   EXPECT_TRUE(fails(tessera_with(chat({}), typed("/system refuse\n")), 1, {"No such word"}));
   EXPECT_TRUE(fails(tessera_with(chat({}), typed("\"\"\"\nno end\n")), 1, {"no closing"}));
-  EXPECT_TRUE(fails(tessera_with(chat({"--template-args", "[1]"}), typed("a\n")), 1, {"no JSON object"}));
-  EXPECT_TRUE(
-      fails(tessera_with(chat({"--ctx", "16"}), typed(std::string(500, 'x') + "\n")), 1,
-            {"longer than the context", "Shorten the message, or raise the context (--ctx) up to the model's 1024"}));
+  EXPECT_TRUE(fails(tessera_with(chat({"--template-args", "[1]"}), typed("a\n")), 1, {"not a JSON object"}));
+  EXPECT_TRUE(fails(tessera_with(chat({"--ctx", "16"}), typed(std::string(500, 'x') + "\n")), 1,
+                    {"longer than the context",
+                     "Shorten the message, or increase the context (--ctx), at most to the model's 1024"}));
   EXPECT_TRUE(fails(tessera_with(chat({"-p", ""})), 2, {"--prompt", "an empty message"}));
   EXPECT_TRUE(fails(tessera_with(chat({"--ctx", "5000"}), typed("a\n")), 1, {"5000", "1024"}));
   EXPECT_TRUE(fails(tessera_with(chat({"--when-full", "explode"})), 2, {"explode"}));
@@ -174,7 +174,7 @@ TEST(Chat, FileWithoutATemplateNeedsATemplateOption) {
   const Outcome o = tessera_with(chat({"--template", "chatml"}, bare), typed("a\n"));
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_TRUE(holds(o.err, {"template  the built-in chat template chatml",
-                            "wants the tokens <|im_end|>, <|im_start|>, which the vocabulary does not have"}));
+                            "needs the tokens <|im_end|>, <|im_start|>, which are not in the vocabulary"}));
 }
 
 TEST(Chat, FullContextIsRefusedOrShiftedAndReported) {
@@ -183,7 +183,7 @@ TEST(Chat, FullContextIsRefusedOrShiftedAndReported) {
   const Outcome refused = tessera_with(chat({"--ctx", "80"}), typed(many));
   EXPECT_TRUE(fails(refused, 1,
                     {"the context of 80 tokens is full and the answer was cut off", "longer than the context",
-                     "Start over (/reset), or leave the oldest turns out (--when-full shift), or raise"}));
+                     "Start over (/reset), or drop the oldest messages (--when-full shift), or raise"}));
   const auto shifted = tessera_with(chat({"--ctx", "80", "--when-full", "shift", "--json"}), typed(many));
   const auto answers = objects(shifted);
   ASSERT_EQ(answers.size(), 8u);
@@ -264,13 +264,13 @@ TEST(Chat, FunctionsAreCalledAndResultsReturned) {
   EXPECT_TRUE(fails(with_tools({"-q"}, question + "Well?\n"), 1,
                     {"get_weather", "is waiting for the result of a function", "/tool TEXT"}));
   EXPECT_TRUE(fails(with_tools({"-q"}, "/tool 7\n"), 1, {"no pending function call"}));
-  EXPECT_TRUE(fails(with_tools({"-q", "--template", "chatml"}, question), 1, {"chatml", "no place for tools"}));
+  EXPECT_TRUE(fails(with_tools({"-q", "--template", "chatml"}, question), 1, {"chatml", "does not support tools"}));
   const auto refused = [&](const std::string& path) {
     return tessera_with(chat({"-q", "--tools", path}, model), typed(question));
   };
-  EXPECT_TRUE(fails(refused(file("bad.json", "{]")), 1, {"bad.json", "no JSON"}));
+  EXPECT_TRUE(fails(refused(file("bad.json", "{]")), 1, {"bad.json", "not valid JSON"}));
   EXPECT_TRUE(fails(refused(folder / "none.json"), 1, {"none.json", "cannot be read", "No such file"}));
-  EXPECT_TRUE(fails(tessera_with(chat({"-q", "--tools", tools})), 1, {"no place for tools"}));
+  EXPECT_TRUE(fails(tessera_with(chat({"-q", "--tools", tools})), 1, {"does not support tools"}));
 }
 
 /// What a terminal shows, without styles and cursor movements.
@@ -373,7 +373,7 @@ TEST(Tokenize, PrintsPiecesIdsAndText) {
   const json rows = json::parse(tessera_with({"tokenize", bare, "--json", "The index"}).out);
   EXPECT_EQ(rows[2], (json{{"id", 538}, {"text", "\xc4\xa0index"}, {"bytes", " index"}}));
   EXPECT_TRUE(fails(tessera_with({"tokenize", bare, "--decode", "1 x"}), 1, {"number = x"}));
-  EXPECT_TRUE(fails(tessera_with({"tokenize", bare, "--decode", "99999"}), 1, {"99999", "no such token"}));
+  EXPECT_TRUE(fails(tessera_with({"tokenize", bare, "--decode", "99999"}), 1, {"99999", "the token does not exist"}));
   EXPECT_TRUE(fails(tessera_with({"tokenize", bare}), 2, {"TEXT"}));
   EXPECT_TRUE(fails(tessera_with({"tokenize", "README.md", "a"}), 1, {"README.md"}));
 }

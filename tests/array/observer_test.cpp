@@ -407,7 +407,7 @@ TEST(Observer, MayThrowAndCompute) {
   {
     const ObserverScope scope(&throws);
     EXPECT_THROW(a * 2, ArgumentError);
-    const ObserverScope nobody(nullptr);
+    const ObserverScope no_observer(nullptr);
     EXPECT_NO_THROW(a * 2);
   }
   const ObserverScope scope(&after);

@@ -89,7 +89,7 @@ TEST_P(OnEveryDevice, RoundTripsFiles) {
     EXPECT_EQ(a, b) << name;
   }
   EXPECT_EQ(file.load("", Device{}).device(), Device{});
-  expect_throw<FormatError>([&] { file.load("nobody"); }, {path, "nobody", "no such tensor"});
+  expect_throw<FormatError>([&] { file.load("missing"); }, {path, "missing", "no such tensor"});
 }
 
 TEST(Safetensors, ReadsAHandWrittenFile) {

@@ -66,7 +66,7 @@ void use(Plain& plain, Unknown& unknown, Fine& fine) {
   optimiser.step(fine, fine);
   Training().apply(fine);
   const Sequential<Dense, Elementwise, Flatten, Dense> model =
-      sequential(dense<784, 128>, relu, Flatten{}, dense<64, 10>);  // nobody knows what Flatten gives
+      sequential(dense<784, 128>, relu, Flatten{}, dense<64, 10>);  // the output size of Flatten is unknown
 #endif
   (void)plain, (void)unknown, (void)fine;
 }

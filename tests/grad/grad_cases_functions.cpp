@@ -20,8 +20,8 @@ std::vector<Case> function_cases() {
       return y * y;
     });
   };
-  const auto ids = [](std::vector<int> values, Shape shape, const Array& beside) {
-    return Array::from(std::vector<std::int32_t>(values.begin(), values.end()), shape, beside.device());
+  const auto ids = [](std::vector<int> values, Shape shape, const Array& like) {
+    return Array::from(std::vector<std::int32_t>(values.begin(), values.end()), shape, like.device());
   };
   for (const Shape& s : {Shape{3, 4}, Shape{}, Shape{0}}) {
     add(

@@ -80,11 +80,11 @@ class Program {
       }
       return true;
     }
-    Array ids(std::int64_t count, std::int64_t extent, const Array& beside) {
+    Array ids(std::int64_t count, std::int64_t extent, const Array& like) {
       std::vector<std::int32_t> v;
       for (std::int64_t i = 0; i < count; ++i)
         v.push_back(static_cast<std::int32_t>(below(static_cast<std::uint64_t>(extent) + 1)));
-      return Array::from(v, {}, beside.device());
+      return Array::from(v, {}, like.device());
     }
 
     bool step() {

@@ -41,34 +41,34 @@ TEST_P(MatrixSentences, ContainKernelLineAndError) {
 const KernelKind blocks = KernelKind::block;
 const std::vector<Mistake> mistakes = {
     {"map_kernel", KernelKind::map, [] { sums(); },
-     "matrix operations need subgroups, and this is a map kernel. Declare the kernel with block(...)"},
-    {"wide_left", blocks, [] { Fragment(left, DType::f32); }, "matrices to multiply are of f16 or bf16"},
-    {"narrow_sum", blocks, [] { Fragment(accumulator, DType::f16); }, "an accumulator is of f32"},
+     "matrix operations require subgroups, but this is a map kernel. Declare the kernel with block(...)"},
+    {"wide_left", blocks, [] { Fragment(left, DType::f32); }, "the factors of a matrix product must be f16 or bf16"},
+    {"narrow_sum", blocks, [] { Fragment(accumulator, DType::f16); }, "an accumulator must be f32"},
     {"other_memory", blocks, [] { Fragment(left, DType::f16).load(in("x", DType::bf16), 0, 16); },
-     "mma load of a matrix of f16 meets memory of bf16"},
+     "mma load of a matrix of f16 does not match memory of bf16"},
     {"bits", blocks, [] { Fragment(left, DType::f16).load(in("x", DType::u16), 0, 16); },
-     "mma load of a matrix of f16 meets memory of u16"},
+     "mma load of a matrix of f16 does not match memory of u16"},
     {"own_memory", blocks, [] { sums().load(local_array(DType::f32, 256), 0, 16); },
-     "a matrix lies in memory that threads share"},
+     "a matrix must be in memory that threads share"},
     {"read_only", blocks, [] { sums().store(in("x"), 0, 16); }, "this buffer is read-only in this kernel"},
     {"store_of_left", blocks, [] { Fragment(left, DType::f16).store(out("x", DType::f16), 0, 16); },
-     "mma store takes the fragment accumulator, and got left"},
+     "mma store requires the fragment accumulator, but got left"},
     {"fill_of_right", blocks, [] { Fragment(right, DType::f16).fill(0); },
-     "mma fill takes the fragment accumulator, and got right"},
+     "mma fill requires the fragment accumulator, but got right"},
     {"two_lefts", blocks, [] { sums().multiply_add(Fragment(left, DType::f16), Fragment(left, DType::f16)); },
-     "mma multiply takes the fragment right, and got left"},
+     "mma multiply requires the fragment right, but got left"},
     {"mixed", blocks, [] { sums().multiply_add(Fragment(left, DType::f16), Fragment(right, DType::bf16)); },
-     "the two matrices of a product have different types: f16 and bf16"},
+     "the factors of a matrix product have different types: f16 and bf16"},
     {"float_index", blocks, [] { sums().load(in("x"), in("y").load(0), 16); },
-     "memory is indexed by integers, not f32"},
+     "memory must be indexed by an integer, not f32"},
     {"float_stride", blocks, [] { sums().load(in("x"), 0, in("y").load(0)); },
-     "memory is indexed by integers, not f32"},
+     "memory must be indexed by an integer, not f32"},
     {"no_fragment", blocks,
      [] {
        const NodeId memory = local_array(DType::f32, 256).id();
        Builder::current().mma_fill(memory, literal(DType::f32, 1).id());
      },
-     "mma fill takes the fragment accumulator, and got none"},
+     "mma fill requires the fragment accumulator, but got none"},
 };
 INSTANTIATE_TEST_SUITE_P(All, MatrixSentences, testing::ValuesIn(mistakes),
                          [](const auto& info) { return std::string(info.param.name); });
@@ -105,7 +105,7 @@ TEST(Matrix, RejectsOrdinaryAccess) {
   for (Node& n : fn.nodes)
     if (n.op == Op::atomic) n.args[0] = fragment;
   const std::string error = error_of<KernelError>([&] { verify(fn); });
-  EXPECT_NE(error.find("local1 is a matrix over a subgroup, and atomic takes what belongs to one thread. Store the "),
+  EXPECT_NE(error.find("local1 is a matrix over a subgroup, and atomic requires a per-thread value. Store the "),
             std::string::npos)
       << error;
 }
@@ -180,17 +180,17 @@ TEST(Matrix, RequiresConvergedSubgroups) {
       with_product(
           name, PRODUCT { UNUSED, around([&] { z.multiply_add(x, y); }); });
     });
-    EXPECT_NE(error.find("a matrix operation stands under "), std::string::npos) << name << error;
+    EXPECT_NE(error.find("a matrix operation is inside "), std::string::npos) << name << error;
     EXPECT_NE(error.find("(matrix_test.cpp:" + std::to_string(outer) +
-                         "), which threads of one subgroup may pass differently. Move it out, or decide by what is the "
-                         "same in the whole subgroup, as subgroup_id() and subgroup_broadcast(x, 0) are"),
+                         "), on which threads of one subgroup may diverge. Move it out, or use a condition that is "
+                         "the same in the whole subgroup, such as subgroup_id() or subgroup_broadcast(x, 0)"),
               std::string::npos)
         << name << error;
     const std::string sum = error_of<KernelError>([&] {
       with_product(
           name, PRODUCT { UNUSED, around([&] { c.store(thread_id(), subgroup_sum(a.load(thread_id()))); }); });
     });
-    EXPECT_NE(sum.find("a subgroup operation stands under "), std::string::npos) << name << sum;
+    EXPECT_NE(sum.find("a subgroup operation is inside "), std::string::npos) << name << sum;
     EXPECT_NE(sum.find("(matrix_test.cpp:" + std::to_string(outer) + "), which threads of one subgroup may pass "),
               std::string::npos)
         << name << sum;
@@ -210,8 +210,8 @@ TEST(Matrix, RequiresConvergedSubgroups) {
             outer = __LINE__, if_(subgroup_id() < 2, [&] { statement(c); });
           });
     });
-    EXPECT_NE(error.find(what + std::string(" stands under if_ (matrix_test.cpp:") + std::to_string(outer) +
-                         "), which threads of one block may pass differently"),
+    EXPECT_NE(error.find(what + std::string(" is inside if_ (matrix_test.cpp:") + std::to_string(outer) +
+                         "), on which threads of one block may diverge"),
               std::string::npos)
         << error;
   }
@@ -287,8 +287,7 @@ TEST(Matrix, RejectsMemoryAsValue) {
   const auto own = [](DType t) { return Value(local_array(t, 256).id()); };
   const auto tile = [](DType t) { return Value(shared(t, 256).id()); };
   const auto refused = [&](const char* name, const std::string& memory, const std::string& by, auto body) {
-    expect_refused(name, memory + " is memory, and " + by + " takes a value in its place. Load an element of it", line,
-                   body);
+    expect_refused(name, memory + " is memory, and " + by + " requires a value. Load an element of it", line, body);
   };
   refused(
       "fill", "local2", "mma fill", PRODUCT { UNUSED, line = __LINE__, z.fill(own(DType::f32)); });
@@ -324,7 +323,7 @@ TEST(Matrix, RejectsMemoryAsValue) {
       });
   const std::string fragment = "local1 is a matrix over a subgroup, and ",
                     remedy =
-                        " takes what belongs to one thread. Store the matrix to shared memory, and read that after a "
+                        " requires a per-thread value. Store the matrix to shared memory, and read it after a "
                         "barrier";
   expect_refused(
       "stored_matrix", fragment + "store" + remedy, line,
@@ -371,26 +370,26 @@ TEST(Matrix, RejectsOperandsOfWrongKind) {
     const int& line;
     std::string sentence;
   } changes[] = {
-      {MmaOp::load, 0, own, load, "mma load takes a fragment, and got none"},
-      {MmaOp::load, 0, c, load, "mma load takes a fragment, and got none"},
-      {MmaOp::load, 1, half_value, load, "mma load takes memory, and got a value of f32"},
-      {MmaOp::load, 1, own, load, "a matrix lies in memory that threads share"},
+      {MmaOp::load, 0, own, load, "mma load requires a fragment, but got none"},
+      {MmaOp::load, 0, c, load, "mma load requires a fragment, but got none"},
+      {MmaOp::load, 1, half_value, load, "mma load requires memory, not a value of f32"},
+      {MmaOp::load, 1, own, load, "a matrix must be in memory that threads share"},
       {MmaOp::load, 1, matrix(left), load, " is a matrix over a subgroup, and mma load takes what belongs to one "},
-      {MmaOp::load, 2, c, load, "c is memory, and mma load takes a value in its place"},
-      {MmaOp::load, 3, c, load, "c is memory, and mma load takes a value in its place"},
+      {MmaOp::load, 2, c, load, "c is memory, and mma load requires a value"},
+      {MmaOp::load, 3, c, load, "c is memory, and mma load requires a value"},
       {MmaOp::load, 3, no_node, load, "mma load has 3 operands. It takes 4"},
-      {MmaOp::fill, 0, matrix(left), fill, "mma fill takes the fragment accumulator, and got left"},
+      {MmaOp::fill, 0, matrix(left), fill, "mma fill requires the fragment accumulator, but got left"},
       {MmaOp::fill, 1, matrix(left), fill, " is a matrix over a subgroup, and mma fill takes what belongs to one "},
-      {MmaOp::fill, 1, c, fill, "c is memory, and mma fill takes a value in its place"},
+      {MmaOp::fill, 1, c, fill, "c is memory, and mma fill requires a value"},
       {MmaOp::fill, 2, half_value, fill, "mma fill has 3 operands. It takes 2"},
-      {MmaOp::multiply, 0, matrix(right), multiply, "mma multiply takes the fragment accumulator, and got right"},
-      {MmaOp::multiply, 1, matrix(right), multiply, "mma multiply takes the fragment left, and got right"},
-      {MmaOp::multiply, 2, matrix(left), multiply, "mma multiply takes the fragment right, and got left"},
-      {MmaOp::multiply, 2, half_value, multiply, "mma multiply takes the fragment right, and got none"},
+      {MmaOp::multiply, 0, matrix(right), multiply, "mma multiply requires the fragment accumulator, but got right"},
+      {MmaOp::multiply, 1, matrix(right), multiply, "mma multiply requires the fragment left, but got right"},
+      {MmaOp::multiply, 2, matrix(left), multiply, "mma multiply requires the fragment right, but got left"},
+      {MmaOp::multiply, 2, half_value, multiply, "mma multiply requires the fragment right, but got none"},
       {MmaOp::multiply, 2, no_node, multiply, "mma multiply has 2 operands. It takes 3"},
-      {MmaOp::store, 0, matrix(left), store, "mma store takes the fragment accumulator, and got left"},
-      {MmaOp::store, 1, own, store, "a matrix lies in memory that threads share"},
-      {MmaOp::store, 1, half_value, store, "mma store takes memory, and got a value of f32"},
+      {MmaOp::store, 0, matrix(left), store, "mma store requires the fragment accumulator, but got left"},
+      {MmaOp::store, 1, own, store, "a matrix must be in memory that threads share"},
+      {MmaOp::store, 1, half_value, store, "mma store requires memory, not a value of f32"},
   };
   for (const auto& change : changes) {
     Function fn = good;
@@ -663,10 +662,9 @@ TEST(Matrix, DivergenceIsReported) {
         if_(lane_id() < 3, [&] { line = __LINE__, z.multiply_add(x, y); });
       },
       16, /*verified=*/false);
-  expect_found(
-      found_in(divergent), Kind::divergence, line,
-      "matrix multiply is reached by 3 threads of the 8 of its subgroup: thread (2, 0, 0) of block (0, 0, 0) is "
-      "there, thread (3, 0, 0) of block (0, 0, 0) is not");
+  expect_found(found_in(divergent), Kind::divergence, line,
+               "matrix multiply is reached by 3 threads of the 8 of its subgroup: thread (2, 0, 0) of block (0, 0, 0) "
+               "reached it, thread (3, 0, 0) of block (0, 0, 0) did not");
   const auto whole = with_product(
       "whole",
       PRODUCT {
@@ -696,7 +694,7 @@ TEST(Matrix, DivergenceIsReported) {
   // What the verifier must assume is checked when the kernel runs.
   const auto promised = with_product(
       "promised", PRODUCT { UNUSED, line = __LINE__, z.fill(block_uniform(cast(DType::f32, lane_id()))); }, 8);
-  expect_found(found_in(promised), Kind::divergence, line, "block_uniform was promised one value");
+  expect_found(found_in(promised), Kind::divergence, line, "the operand of block_uniform differs between threads");
   const auto by_subgroup = with_product(
       "by_subgroup",
       PRODUCT {

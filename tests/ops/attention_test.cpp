@@ -135,10 +135,10 @@ TEST_P(Attends, RejectsMismatchedShapesAndDtypes) {
   refused(x, Array::ones({1, 2, 3, 5}), x, {"sizes"});
   refused(x, Array::ones({1, 2, 4, 4}), x, {"heads or tokens"});
   refused(x, Array::ones({1, 3, 3, 4}), Array::ones({1, 3, 3, 4}), {"multiple"});
-  refused(x, x, x, {"mask", "(2, 2)", "stretch"}, {.mask = Array::ones({2, 2})});
+  refused(x, x, x, {"mask", "(2, 2)", "broadcast"}, {.mask = Array::ones({2, 2})});
   expect_throw<DtypeError>([&] { scaled_dot_product_attention(x, x.astype(DType::f16), x); }, {"f16", "astype"});
   expect_throw<DtypeError>([&] { scaled_dot_product_attention(x, x, x, {.mask = Array::ones({3}, DType::i32)}); },
-                           {"i32", "bools or floats"});
+                           {"i32", "dtype bool or a float dtype"});
   expect_throw<ArgumentError>(
       [&] { grad([&](const Array& m) { return sum(scaled_dot_product_attention(x, x, x, {.mask = m})); })(x); },
       {"scaled_dot_product_attention"});
@@ -147,7 +147,7 @@ TEST_P(Attends, RejectsMismatchedShapesAndDtypes) {
     return sum(y * y);
   });
   expect_throw<ArgumentError>([&] { grad([&](const Array& q) { return sum(first(q)); })(x); },
-                              {"scaled_dot_product_attention", "no derivative"});
+                              {"scaled_dot_product_attention", "second derivatives are not supported"});
 }
 
 TEST(Attention, DoesNotStoreScores) {

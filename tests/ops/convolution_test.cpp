@@ -321,21 +321,22 @@ TEST_P(OnEveryDevice, PoolingMatchesPlainLoops) {
 
 TEST_P(OnEveryDevice, InvalidArgumentsThrow) {
   const Array x = Array::ones({2, 4, 5, 5}), w = Array::ones({6, 4, 3, 3});
-  expect_throw<Error>([&] { conv2d(x.select(0, 0), w); }, {"images have four dimensions"});
-  expect_throw<Error>([&] { conv2d(x, w.select(0, 0)); }, {"a weight has four dimensions"});
-  expect_throw<Error>([&] { conv2d(x, Array::ones({6, 3, 3, 3})); }, {"another number of channels"});
-  expect_throw<Error>([&] { conv2d(x, w, {}, {.groups = 3}); }, {"do not divide into the groups"});
-  expect_throw<Error>([&] { conv2d(x, w, Array::ones({5})); }, {"the bias has not one element"});
+  expect_throw<Error>([&] { conv2d(x.select(0, 0), w); }, {"images must have four dimensions"});
+  expect_throw<Error>([&] { conv2d(x, w.select(0, 0)); }, {"the weight must have four dimensions"});
+  expect_throw<Error>([&] { conv2d(x, Array::ones({6, 3, 3, 3})); }, {"a different number of channels"});
+  expect_throw<Error>([&] { conv2d(x, w, {}, {.groups = 3}); }, {"must be multiples of groups"});
+  expect_throw<Error>([&] { conv2d(x, w, Array::ones({5})); }, {"the bias does not have one element"});
   expect_throw<Error>([&] { conv2d(x, Array::ones({6, 4, 7, 7})); }, {"larger than the image"});
   expect_throw<Error>([&] { conv2d(x, Array::ones({6, 4, 7, 7})); }, {"(2, 4, 5, 5)"});
   expect_throw<Error>([&] { conv2d(x, w, {}, {.stride = 0}); }, {"at least 1"});
-  expect_throw<Error>([&] { conv2d(x.astype(DType::i32), w); }, {"takes floats"});
+  expect_throw<Error>([&] { conv2d(x.astype(DType::i32), w); }, {"requires a float dtype"});
   expect_throw<Error>([&] { max_pool2d(x, {.kernel = 2, .padding = 2}); }, {"more than half of the kernel"});
   expect_throw<Error>([&] { max_pool2d(x, {.kernel = 6}); }, {"larger than the image"});
-  expect_throw<Error>([&] { average_pool2d(x.astype(DType::i32), {.kernel = 2}); }, {"takes floats"});
-  expect_throw<Error>([&] { max_pool2d(x > 0, {.kernel = 2}); }, {"takes numbers"});
-  expect_throw<Error>([&] { fold2d(x, 5, {.kernel = 2}); }, {"windows have six dimensions"});
-  expect_throw<Error>([&] { fold2d(windows2d(x, {.kernel = 2}), 6, {.kernel = 2}); }, {"not as many windows"});
+  expect_throw<Error>([&] { average_pool2d(x.astype(DType::i32), {.kernel = 2}); }, {"requires a float dtype"});
+  expect_throw<Error>([&] { max_pool2d(x > 0, {.kernel = 2}); }, {"requires a numeric dtype"});
+  expect_throw<Error>([&] { fold2d(x, 5, {.kernel = 2}); }, {"windows must have six dimensions"});
+  expect_throw<Error>([&] { fold2d(windows2d(x, {.kernel = 2}), 6, {.kernel = 2}); },
+                      {"the number of windows does not match"});
 }
 
 }  // namespace

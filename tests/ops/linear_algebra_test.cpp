@@ -163,10 +163,10 @@ TEST_P(OnEveryDevice, InvalidArgumentsThrowAndChangeNothing) {
   expect_throw<ShapeError>([&] { multiply_into(c, a, wide); }, {"multiply_into", "(4, 4)", "(4, 6)"});
   expect_throw<ShapeError>([&] { multiply_into(c, a, a.select(0, 0)); }, {"multiply_into", "three matrices"});
   Array rows = Array::zeros({4, 6});
-  expect_throw<ShapeError>([&] { multiply_into(rows, a, wide, {.lower = true}); }, {"not square"});
+  expect_throw<ShapeError>([&] { multiply_into(rows, a, wide, {.lower = true}); }, {"square matrix"});
   expect_throw<DtypeError>([&] { multiply_into(c, a.astype(DType::f16), a); }, {"multiply_into", "f16", "f32"});
   Array integers = c.astype(DType::i32);
-  expect_throw<DtypeError>([&] { multiply_into(integers, integers, integers); }, {"i32", "floats"});
+  expect_throw<DtypeError>([&] { multiply_into(integers, integers, integers); }, {"i32", "float dtype"});
   expect_throw<ArgumentError>([&] { multiply_into(c, c, a); }, {"multiply_into", "copy()"});
   expect_throw<ArgumentError>([&] { multiply_into(c, a, c.transpose()); }, {"multiply_into", "copy()"});
   expect_throw<ArgumentError>(

@@ -237,7 +237,7 @@ TEST(Errors, WeightErrorsNameTheValues) {
   EXPECT_EQ(w.rows(), 3);
   EXPECT_EQ(w.columns(), 64);
   expect_throw<ShapeError>([&] { Weight::pack(WeightFormat::q8_0, bytes, 3, 63, cpu, "blk.0"); },
-                           {"Weight::pack", "blk.0", "63", "blocks"});
+                           {"Weight::pack", "blk.0", "63", "block size"});
   expect_throw<ShapeError>([&] { Weight::pack(WeightFormat::q8_0, bytes, 4, 64, cpu, "blk.0"); },
                            {"Weight::pack", "204"});
   expect_throw<ShapeError>([&] { Weight::pack(WeightFormat::q8_0, bytes, 0, 64, cpu); }, {"Weight::pack"});

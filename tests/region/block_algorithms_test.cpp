@@ -196,10 +196,10 @@ TEST(BlockProducts, PackRightTilesOnce) {
   const auto tiles = [&](DType dtype) { return BlockArray::ones({4 * side, 4 * side}, {side, side}, dtype, cpu()); };
   const BlockArray ones = tiles(DType::f32);
   BlockArray c = tiles(DType::f32), other = tiles(DType::f32), last = tiles(DType::f32), whole = tiles(DType::i32);
-  expect_throw<TaskError>([&] { matmul(whole, whole); }, {"not floats of one dtype", "i32"});
-  expect_throw<TaskError>([&] { matmul_into(c, ones, tiles(DType::f16)); }, {"not floats of one dtype", "f16"});
-  expect_throw<TaskError>([&] { matmul_into(other, other, ones); }, {"an operand lies in the memory that is written"});
-  expect_throw<TaskError>([&] { matmul_into(last, ones, last); }, {"an operand lies in the memory that is written"});
+  expect_throw<TaskError>([&] { matmul(whole, whole); }, {"must have the same float dtype", "i32"});
+  expect_throw<TaskError>([&] { matmul_into(c, ones, tiles(DType::f16)); }, {"must have the same float dtype", "f16"});
+  expect_throw<TaskError>([&] { matmul_into(other, other, ones); }, {"an operand overlaps the memory that is written"});
+  expect_throw<TaskError>([&] { matmul_into(last, ones, last); }, {"an operand overlaps the memory that is written"});
 }
 
 // |l lt - a| <= 4 (n + 1) u |l| |l|t, and l matches the plain loops as closely as the condition of the matrix allows.

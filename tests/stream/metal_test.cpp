@@ -135,7 +135,7 @@ TEST(Metal, WrongResultsAreQuarantined) {
         return lines({outcome(first), state(first), outcome(second)});
       },
       2);
-  expect_contains(text, {"DeviceError: [metal:0]", "the first kernel computed wrongly", "\nquarantined\nright"});
+  expect_contains(text, {"DeviceError: [metal:0]", "the first kernel computed a wrong result", "\nquarantined\nright"});
   expect_clean(text);
 }
 
@@ -150,8 +150,8 @@ TEST(Metal, DeviceRemainsUsableAfterOutOfMemory) {
     }
     return all + std::to_string(sum(Array::full({10 << 20}, 1.0, DType::f32, first)).item<float>());
   });
-  expect_contains(text,
-                  {"metal:0 has not enough memory", "largest of 1 live", "5242880.000000\nverified\n10485760.000000"});
+  expect_contains(
+      text, {"metal:0 does not have enough memory", "largest of 1 live", "5242880.000000\nverified\n10485760.000000"});
   expect_clean(text);
   const std::string gone = with(
       "oom=6+@0",

@@ -227,8 +227,8 @@ TEST_P(StreamFaults, WrongResultsAreQuarantined) {
       },
       2);
   EXPECT_TRUE(text.starts_with("enumerated\nDeviceError: [" + name() + "]")) << text;
-  expect_contains(text, {"is quarantined: the first kernel computed wrongly: element 700 of 1000 is", "\nquarantined\n",
-                         "\nright\nverified\nright\n", "rescan()", "\n0 left"});
+  expect_contains(text, {"is quarantined: the first kernel computed a wrong result: element 700 of 1000 is",
+                         "\nquarantined\n", "\nright\nverified\nright\n", "rescan()", "\n0 left"});
   expect_clean(text);
 }
 
@@ -258,7 +258,7 @@ TEST_P(StreamFaults, OutOfMemoryListsTheLargestArraysAndIsRecoverable) {
     trim(device());
     return all + std::to_string(live("memory"));
   });
-  expect_contains(text, {name() + " has not enough memory", "largest of 1 live", "20 MiB",
+  expect_contains(text, {name() + " does not have enough memory", "largest of 1 live", "20 MiB",
                          "5242880.000000\nverified\n12582912.000000\n0"});
   expect_clean(text);
 }

@@ -52,7 +52,7 @@ TEST(TaskMemory, TaskThatDoesNotFitFailsWithItsNameAndNextOneRuns) {
     std::vector<Array> left = left_by_tasks(false);
     set_memory_limit(gpu, memory_stats(gpu).live_bytes + 2 * mebi);
     const Task<void> large = spawn({.scope = cuda(0), .name = "hoard"}, [] { Array::zeros({64 * mebi}).eval(); });
-    test::expect_throw<Error>([&] { large.fetch(); }, {"hoard", "cuda:0", "not enough memory"});
+    test::expect_throw<Error>([&] { large.fetch(); }, {"hoard", "cuda:0", "not have enough memory"});
     Array& first = left[0];
     spawn(
         {.scope = cuda(0)}, [](Array& x) { x *= 2; }, inout(first))

@@ -259,7 +259,7 @@ TEST(Tasks, ErrorsReachDependentTasksWithNames) {
   const auto add_up = [](int a, int b) { return a + b; };
   const Task<int> left = spawn({.name = "left"}, add_up, bad, good),
                   right = spawn({.name = "right"}, add_up, good, bad);
-  const Task<int> bottom = spawn({.name = "bottom"}, add_up, left, right), beside = spawn(add_up, good, good);
+  const Task<int> bottom = spawn({.name = "bottom"}, add_up, left, right), unrelated = spawn(add_up, good, good);
   expect_contains(text_of<TaskError>([&] { bad.fetch(); }), {"task bad", "oops"});
   expect_contains(text_of<TaskError>([&] { left.fetch(); }), {"task bad", "oops", "skipped", "left"});
   expect_contains(text_of<TaskError>([&] { when_all(good, right).fetch(); }), {"task bad", "right, when_all"});
@@ -272,7 +272,7 @@ TEST(Tasks, ErrorsReachDependentTasksWithNames) {
     EXPECT_EQ(e.tasks().back(), "bottom");
     EXPECT_THROW(e.rethrow_cause(), std::runtime_error);
   }
-  EXPECT_EQ(beside.fetch(), 2);
+  EXPECT_EQ(unrelated.fetch(), 2);
   expect_contains(text_of<TaskError>([&] { spawn([](int) {}, bad).wait(); }), {"oops"});
   // Through fetch() in a function, without a declared dependency.
   expect_contains(text_of<TaskError>([&] { spawn({.name = "asks"}, [bad] { return bad.fetch(); }).fetch(); }),
@@ -352,7 +352,7 @@ TEST(Tasks, WaitCyclesThrow) {
       made = true;
       expect_contains(text_of<TaskError>([&] { self.wait(); }), {"self waits for self"});
       expect_contains(text_of<TaskError>([&] { before.wait(); }), {"before waits for after, which comes after before"});
-      expect_contains(text_of<TaskError>([&] { after.wait(); }), {"for ever"});
+      expect_contains(text_of<TaskError>([&] { after.wait(); }), {"deadlock"});
       expect_contains(text_of<TaskError>([&] { all.wait(); }), {"all waits for the region of all"});
     });
 }

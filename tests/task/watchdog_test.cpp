@@ -33,10 +33,10 @@ TEST(Trace, ContainsRowForAsynchronousDevice) {
     driver.behaviour(0)->hold();
     const Task<void> first = spawn({.scope = gpu, .name = "first"}, fill);
     const Task<void> second = spawn({.scope = gpu, .name = "second"}, fill, first);
-    const Task<void> beside = spawn({.scope = gpu, .name = "beside"}, fill);
+    const Task<void> unrelated = spawn({.scope = gpu, .name = "unrelated"}, fill);
     std::this_thread::sleep_for(20ms);
     driver.behaviour(0)->resume();
-    second.wait(), beside.wait();
+    second.wait(), unrelated.wait();
     const auto events = checked(seen.json());  // checks that the device's events do not overlap
     int device = 0;
     for (const json& e : events)

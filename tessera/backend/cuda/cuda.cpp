@@ -89,8 +89,8 @@ class CudaVendor final : public stream::Vendor {
 
   VendorDriver loads() const override {
     VendorDriver part{"", driver_candidates(), nvrtc_candidates()};
-    for (std::string& file : cublas_candidates()) part.beside.push_back(std::move(file));
-    for (std::string& file : cpu::module_candidates()) part.beside.push_back(std::move(file));
+    for (std::string& file : cublas_candidates()) part.dependencies.push_back(std::move(file));
+    for (std::string& file : cpu::module_candidates()) part.dependencies.push_back(std::move(file));
     return part;
   }
 

@@ -61,11 +61,11 @@ class OneapiVendor final : public stream::Vendor {
   Backend backend() const override { return Backend::oneapi; }
   const stream::Api& api() const override { return *api_; }
   VendorDriver loads() const override {
-    std::vector<std::string> beside = ocloc_candidates();
-    for (std::string& name : OpenclCompiler::candidates()) beside.push_back(std::move(name));
-    for (std::string& file : driver_files()) beside.push_back(std::move(file));
-    for (const char* file : {"libigc.so.2", "libigc.so.1"}) beside.emplace_back(file);  // used by both compilers
-    return {"", loader_candidates(), std::move(beside)};
+    std::vector<std::string> dependencies = ocloc_candidates();
+    for (std::string& name : OpenclCompiler::candidates()) dependencies.push_back(std::move(name));
+    for (std::string& file : driver_files()) dependencies.push_back(std::move(file));
+    for (const char* file : {"libigc.so.2", "libigc.so.1"}) dependencies.emplace_back(file);  // used by both compilers
+    return {"", loader_candidates(), std::move(dependencies)};
   }
   int start(BackendReport& report) override;
   stream::DeviceFacts describe(int ordinal) override;

@@ -45,9 +45,9 @@ class RocmVendor final : public stream::Vendor {
   VendorDriver loads() const override {
     VendorDriver part{"", runtime_candidates(), hiprtc_candidates()};
     for (const char* file : {"libamd_comgr.so.3", "libamd_comgr.so.2"})
-      part.beside.emplace_back(file);  // used by hiprtc
+      part.dependencies.emplace_back(file);  // used by hiprtc
     for (const auto& candidates : {hipblaslt_candidates(), rocblas_candidates()})
-      part.beside.insert(part.beside.end(), candidates.begin(), candidates.end());
+      part.dependencies.insert(part.dependencies.end(), candidates.begin(), candidates.end());
     return part;
   }
 
