@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I ship a proof with a model?
-// A certificate is a JSON file that anyone can check without the search. It is void if the model changes.
+// A certificate is a JSON file that anyone can check without the search. It becomes invalid if the model changes.
 #include <tessera/nn/layers.h>
 #include <tessera/nn/sequential.h>
 #include <tessera/nn/verify/certificate.h>
@@ -23,7 +23,7 @@ int main() {
   std::filesystem::remove(file);
 
   const CertificateCheck check = check_certificate(model, certificate);
-  std::printf("certificate: %s\n", check.holds ? "holds" : "void");
+  std::printf("certificate: %s\n", check.holds ? "valid" : "invalid");
 
   auto edited = clone(model);
   edited.get<2>().bias = edited.get<2>().bias + 1e-3;
@@ -34,6 +34,6 @@ int main() {
 
 // Output:
 // proven
-// certificate: holds
-// for the edited model: void:
+// certificate: valid
+// for the edited model: invalid:
 //   ...2.bias...
