@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work captured from a stream, and put into one again as a graph. A capture has nodes in a row, since a single stream
-// is captured; what a thread must not call meanwhile spoils it, as cuStreamBeginCapture's documentation says.
+// Capturing work from a stream, and launching it as a graph. The nodes of a capture form a chain, because a single
+// stream is captured. Calls that are illegal meanwhile invalidate the capture, as documented for cuStreamBeginCapture.
 #include <functional>
 #include <thread>
 #include <utility>

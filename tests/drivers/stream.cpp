@@ -64,7 +64,7 @@ bool Machine::ready(const Stream& stream) const {
   return true;
 }
 
-/// What takes its time on this device takes it, one after the other.
+/// Kernels with a duration on this device wait here for each other.
 Code Machine::run(const Work& work, int device) {
   const std::size_t d = static_cast<std::size_t>(device);
   if (work.module == nullptr || d >= settings_.kernel_us.size() || settings_.kernel_us[d] == 0) return work.run();
@@ -97,7 +97,7 @@ void Machine::serve(Stream& stream) {
                                       : 0;
       if (work.module == nullptr && work.run && !work.touches.empty() &&
           kernels_[context.device].done < work.kernels_before)
-        ++counts_["copies beside kernels"];  // or before them, though they were put in earlier
+        ++counts_["copies beside kernels"];  // or before them, though they were queued earlier
       hold.unlock();
       if (delay != 0) std::this_thread::sleep_for(std::chrono::microseconds(delay));
       if (work.late != ok)
@@ -115,7 +115,7 @@ void Machine::serve(Stream& stream) {
   }
 }
 
-/// Two uses of the same bytes, one a write, that nothing puts in order.
+/// Reports two unordered uses of the same bytes, one of them a write.
 void Machine::check_order(const Stream& stream, const Work& work) {
   for (const Touch& touch : work.touches) {
     Memory& memory = *touch.memory;
@@ -177,7 +177,7 @@ Code Machine::enqueue(Stream& stream, Work work, bool waits) {
         merge(stream.clock, other->clock);
         work.after.emplace_back(other, other->submitted);
       }
-  } else if (stream.blocking && context.null_stream->submitted != 0) {  // ... which come after it
+  } else if (stream.blocking && context.null_stream->submitted != 0) {  // ... which run after it
     merge(stream.clock, context.null_stream->clock);
     work.after.emplace_back(context.null_stream, context.null_stream->submitted);
   }
@@ -292,7 +292,7 @@ Code Machine::record(Context& context, Event& event, Stream& stream) {
   work.what = "an event";
   if (const Code code = enqueue(stream, std::move(work), false); code != ok) return code;
   std::lock_guard hold(lock_);
-  if (stream.capture != nullptr) return ok;  // a breach already
+  if (stream.capture != nullptr) return ok;  // already a breach
   event.stream = &stream;
   event.sequence = stream.submitted;
   event.clock = stream.clock;
@@ -323,7 +323,7 @@ Code Machine::query(Event& event) {
   if (const Code code = outside_of_capture_locked(); code != ok) return code;
   const Context& context = event.stream != nullptr ? *event.stream->context : *event.context;
   if (context.sticky != ok) return context.sticky;
-  if (event.stream == nullptr) return opencl ? not_ready : ok;  // Level Zero: it is not signalled
+  if (event.stream == nullptr) return opencl ? not_ready : ok;  // Level Zero: not signalled
   if (event.stream->completed < event.sequence) return not_ready;
   merge(host_clock_, event.clock);
   return context.deferred;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What CUDA's driver and HIP's runtime have alike, over the fake machine. Included by cuda.cpp and hip.cpp, which say
-// before how a call begins (BEGIN, ENTER, ENTER_FAILED_TOO), what `machine()` and `gpu()` are, the type of an address
-// of a device (`Address`), which flags there are, and NAME(cuda, hip), the name of an entry point.
+// The common part of CUDA's driver and HIP's runtime, on the fake machine. Included by cuda.cpp and hip.cpp, which
+// first define how a call begins (BEGIN, ENTER, ENTER_FAILED_TOO), `machine()` and `gpu()`, the type of a device
+// address (`Address`), the flags, and NAME(cuda, hip), the name of an entry point.
 #pragma once
 
 #include <cstdio>
@@ -13,7 +13,7 @@
   Code stream_code = ok;                                                      \
   Stream* const stream = machine().stream_of(*context, handle, &stream_code); \
   if (stream == nullptr) return stream_code
-/// Of a failed context too; whichever context is current.
+/// Accepts streams of failed contexts, whichever context is current.
 #define ANY_STREAM(handle)                                                           \
   ENTER_FAILED_TOO();                                                                \
   Code stream_code = ok;                                                             \

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuBLASLt, and with TESSERA_FAKE_HIPBLASLT hipBLASLt, as far as a caller of plain products needs them. Signatures,
-// values and rules follow the vendors' references; nothing of ours is included. Products run on the fake driver that
-// the library is beside.
+// The part of cuBLASLt, or hipBLASLt with TESSERA_FAKE_HIPBLASLT, that plain products need. Signatures, values and
+// rules follow the vendors' references; includes none of our headers. Products run on the library's fake driver.
 #include <algorithm>
 #include <cstring>
 #include <mutex>
@@ -109,7 +108,7 @@ bool real_of(int type, Real& real) {
 struct Called {
   Object *library, *product, *a, *b, *c, *d;
 };
-/// The product that is described, without its memory; not_supported if the library does no such thing.
+/// The described product without its memory; not_supported if the library does not support it.
 int describe(const Called& h, Product& p) {
   for (const Object* o : {h.library, h.product, h.a, h.b, h.c, h.d})
     if (o == nullptr) return invalid_value;

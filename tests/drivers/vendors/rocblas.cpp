@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// rocBLAS as far as a caller of plain products needs it. Signatures, values and rules follow its API reference; nothing
-// of ours is included. Products run on the fake HIP runtime that the library is beside.
+// The part of rocBLAS that plain products need. Signatures, values and rules follow its API reference; includes none of
+// our headers. Products run on the fake HIP runtime.
 #include <algorithm>
 #include <mutex>
 #include <set>
@@ -120,7 +120,7 @@ EXPORT int rocblas_gemm_strided_batched_ex(void* handle, int a_operation, int b_
   if (h->stream == nullptr) return breach("no stream was set");
   if (h->bytes < wants) return breach("it would allocate memory of its own, which waits for the device", memory_error);
   if (const int fault = faults().strikes("blas", ++products, internal_error)) return fault;
-  p.workspace = h->workspace, p.workspace_bytes = h->bytes;  // whatever it has, it uses
+  p.workspace = h->workspace, p.workspace_bytes = h->bytes;  // it uses all of its workspace
   return submit(driver(), h->stream, p) == 0 ? ok : internal_error;
 }
 EXPORT std::uint64_t tessera_fake_blas(const char* what) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Intel's Level Zero loader as far as a compute backend calls it, over the fake machine: one driver, contexts,
+// The part of Intel's Level Zero loader that a compute backend calls, on the fake machine: one driver, contexts,
 // immediate command lists, events, modules and kernels. Signatures, offsets and rules follow the Level Zero
-// specification 1.4. Command lists are not in order: only events and barriers order what is appended, and the machine
-// sees what they miss.
+// specification 1.4. Command lists are not in order: only events and barriers order the appended work, and the machine
+// reports missing ones.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -71,7 +71,7 @@ Result result_of(Code code) {
   }
 }
 
-/// Structures are written by offset: each has its type first and a pointer to further ones behind it.
+/// Structures are written by offset: each begins with its type and a pointer to extension structures.
 template <class T>
 void put(void* structure, std::size_t offset, T value) {
   std::memcpy(static_cast<char*>(structure) + offset, &value, sizeof value);
@@ -82,10 +82,10 @@ T get(const void* structure, std::size_t offset) {
   std::memcpy(&value, static_cast<const char*>(structure) + offset, sizeof value);
   return value;
 }
-/// Of one allocation, unless the relaxed limits are asked for.
+/// Limit of one allocation, unless relaxed limits are requested.
 std::uint64_t largest_allocation() { return machine().settings().memory / 4; }
 
-/// Whether a structure says that it is the one that belongs here.
+/// Whether a structure has the type that is required here.
 Code is(const void* structure, std::uint32_t type, const char* what) {
   if (structure == nullptr) return machine().breach(std::string(what) + ": no structure", invalid_value);
   if (get<std::uint32_t>(structure, 0) != type)
@@ -98,7 +98,7 @@ int drivers() {
   const Fault* f = machine().faults().find("ze-drivers");
   return f != nullptr ? static_cast<int>(f->number) : 1;
 }
-/// The driver that has a device.
+/// The driver that owns a device.
 int driver_of(int device) { return device % drivers(); }
 std::array<int, 64> device_handles = [] {
   std::array<int, 64> all{};
@@ -128,7 +128,7 @@ struct Kernel {
   bool live = true;
 };
 std::mutex objects_lock;
-std::map<void*, std::shared_ptr<void>> contexts, pools, events, kernels;  // all that ever were
+std::map<void*, std::shared_ptr<void>> contexts, pools, events, kernels;  // all that were ever created
 
 template <class T>
 T* find(std::map<void*, std::shared_ptr<void>>& all, void* handle, const char* what) {
@@ -150,7 +150,7 @@ T* keep(std::map<void*, std::shared_ptr<void>>& all) {
 }
 
 Result enter(const char* call) { return result_of(machine().enter(call)); }
-/// The device behind a handle; null, and noted, if it is none.
+/// The device behind a handle; null, with a breach, if the handle is invalid.
 Context* device_of(void* handle) {
   const auto* at = static_cast<const int*>(handle);
   if (at < device_handles.data() || at >= device_handles.data() + machine().settings().devices) {
@@ -172,7 +172,7 @@ Context* device_of(void* handle) {
   Context* const context = device_of(handle); \
   if (context == nullptr) return null_handle; \
   [[maybe_unused]] const int device = context->device
-/// The context and the device are of one driver.
+/// Whether the context and the device belong to one driver.
 #define TOGETHER(owner)                   \
   if (owner->driver != driver_of(device)) \
   return result_of(machine().breach("the device is of another driver than the context", invalid_value))
@@ -237,7 +237,7 @@ EXPORT Result zeDeviceGetProperties(void* handle, void* p) {
   put<std::uint32_t>(p, 28, g.flags);  // integrated
   put<std::uint32_t>(p, 36, 2100);     // MHz
   put<std::uint64_t>(p, 40, largest_allocation());
-  put<std::uint32_t>(p, 56, 8);  // threads of an execution unit
+  put<std::uint32_t>(p, 56, 8);  // threads per execution unit
   put<std::uint32_t>(p, 60, 8);  // its lanes
   put<std::uint32_t>(p, 64, 16);
   put<std::uint32_t>(p, 68, 4);
@@ -278,7 +278,7 @@ EXPORT Result zeDeviceCanAccessPeer(void* handle, void* other, std::uint8_t* can
   if (peer == nullptr) return null_handle;
   *can = machine().can_reach(device, peer->device) && driver_of(device) == driver_of(peer->device);
   if (const Fault* f = machine().faults().find("peer", device)) return result_of(f->code.value_or(not_supported));
-  if (*can != 0) machine().enable_peer(*context, peer->device);  // there is nothing else to ask for
+  if (*can != 0) machine().enable_peer(*context, peer->device);  // nothing else needs to be enabled
   return success;
 }
 EXPORT Result zeDeviceGetCommandQueueGroupProperties(void* handle, std::uint32_t* count, void* p) {
@@ -413,7 +413,7 @@ EXPORT Result zeEventHostReset(void* handle) {
 // Command lists.
 
 namespace {
-/// The stream behind a list, and what its command waits for and signals.
+/// The stream behind a list, and the events that its command waits for and signals.
 Result prepare(const char* call, void* list, void* signal, std::uint32_t count, void** waits, Stream** stream,
                Order* order) {
   if (const Result entered = enter(call); entered != success) return entered;
@@ -444,7 +444,7 @@ Result prepare(const char* call, void* list, void* signal, std::uint32_t count, 
   if (const Result wrong = prepare(__func__, list, signal, count, waits, &stream, &order); wrong != success) \
   return wrong
 
-/// `stream`, of a context and a device, by a description of this type.
+/// Creates a stream of a context and a device from a description of this type.
 #define NEW_STREAM(ze_context, handle, desc, type)                                                   \
   DEVICE(handle);                                                                                    \
   STRUCTURE(desc, type);                                                                             \
@@ -531,7 +531,7 @@ EXPORT Result zeCommandListAppendBarrier(void* list, void* signal, std::uint32_t
 }
 EXPORT Result zeCommandListAppendWaitOnEvents(void* list, std::uint32_t count, void** waits) {
   APPEND(list, nullptr, count, waits);
-  order.barrier = true;  // all that is appended later waits
+  order.barrier = true;  // all work appended later waits
   return result_of(machine().mark(*stream, order));
 }
 
