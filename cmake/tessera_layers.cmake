@@ -115,17 +115,21 @@ function(tessera_program name)
   add_dependencies(tessera_installed ${name}_program)
 endfunction()
 
-# tessera_example(NAME [ARGUMENTS argument...] [LIBRARIES lib...] [LABELS label...] [TIMEOUT seconds])
-# examples/NAME.cpp, linked like a user's program. ctest runs it as example_NAME; it must exit with 0.
-function(tessera_example name)
+# tessera_example(FOLDER/NAME [ARGUMENTS argument...] [LIBRARIES lib...] [LABELS label...] [TIMEOUT seconds])
+# examples/FOLDER/NAME.cpp, linked like a user's program into example_NAME. ctest runs it: it must exit with 0 and print
+# the output that the comment at the end of the source shows (cmake/run_example.cmake).
+function(tessera_example path)
   cmake_parse_arguments(arg "" "TIMEOUT" "ARGUMENTS;LIBRARIES;LABELS" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
-  add_executable(example_${name} ${name}.cpp)
+  get_filename_component(name ${path} NAME)
+  add_executable(example_${name} ${path}.cpp)
   target_link_libraries(example_${name} PRIVATE tessera ${arg_LIBRARIES})
   if(TESSERA_TESTS)
-    add_test(NAME example_${name} COMMAND example_${name} ${arg_ARGUMENTS} WORKING_DIRECTORY ${tessera_SOURCE_DIR})
+    add_test(NAME example_${name} WORKING_DIRECTORY ${tessera_SOURCE_DIR}
+      COMMAND ${CMAKE_COMMAND} -D SOURCE=${CMAKE_CURRENT_SOURCE_DIR}/${path}.cpp -P ${tessera_SOURCE_DIR}/cmake/run_example.cmake
+              -- $<TARGET_FILE:example_${name}> ${arg_ARGUMENTS})
     set_tests_properties(example_${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "example;${arg_LABELS}"
                          ENVIRONMENT_MODIFICATION "TESSERA_CACHE_DIR=set:${tessera_BINARY_DIR}/cache")
   endif()

@@ -43,10 +43,29 @@ configure_and_build() {
     cat "$(log_file "configure-$preset")"
     die 1 "configuring failed (above; also in $(log_file "configure-$preset"))"
   }
-  step "building ${*:-everything} with $(nproc) jobs"
+  step "building ${building:-${*:-everything}} with $(nproc) jobs"
   local targets=()
   [ $# -eq 0 ] || targets=(--target "$@")
-  cmake --build "build/$preset" -j"$(nproc)" "${targets[@]}" || die 1 "the build failed (above)"
+  NINJA_STATUS='[%f/%t] ' cmake --build "build/$preset" -j"$(nproc)" "${targets[@]}" 2>&1 | build_progress ||
+    die 1 "the build failed (above)"
+}
+
+# build_progress: one line per percent of Ninja's steps, with the estimated time left; warnings and errors unchanged.
+build_progress() {
+  awk -v begin="$(date +%s)" '
+    match($0, /^\[[0-9]+\/[0-9]+\] /) {
+      split(substr($0, 2, RLENGTH - 3), n, "/")
+      percent = int(100 * n[1] / n[2])
+      if (percent != last || n[1] == n[2]) {
+        last = percent
+        left = n[1] > 0 ? (systime() - begin) * (n[2] - n[1]) / n[1] : 0
+        time = n[1] == n[2] ? "done" : left < 90 ? sprintf("about %d s left", left) : sprintf("about %d min left", left / 60 + 0.5)
+        printf "[%3d %%, %s] %s\n", percent, time, substr($0, RLENGTH + 1)
+        fflush()
+      }
+      next
+    }
+    { print; fflush() }'
 }
 
 # log_file NAME: where the output of a step goes that is only worth reading when it fails.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything that users of Tessera include, in one header. Each of these can be included alone; only they, and what
-// they include, are installed.
+// Includes the whole public API. Each header below can also be included alone; only these headers and their includes
+// are installed.
 #pragma once
 
 #if __cplusplus < 202002L
-#error "Tessera needs C++20: compile with -std=c++20, or target_compile_features(... cxx_std_20) in CMake"
+#error "Tessera requires C++20: compile with -std=c++20, or target_compile_features(... cxx_std_20) in CMake"
 #endif
 
 #include "tessera/array/array.h"

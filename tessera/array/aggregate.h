@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The members of a plain aggregate, one after the other, without a list of them: for walking structures (array/traversal.h).
-// At most 32 members; none may be an array of C, a reference or a base class (such types list their fields instead).
+// Decomposes a plain aggregate into its members without a field list, for traversing structures (array/traversal.h). At
+// most 32 members. Members cannot be C arrays or references, and the type cannot have base classes; such types list
+// their fields instead.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +12,8 @@ namespace tessera::detail {
 
 inline constexpr std::size_t max_members = 32;
 
-/// Stands for a member of any type while members are counted; never for a base class, nor the aggregate itself.
-/// (Never called. It has a definition because compilers look for one where they look into a member's constructor.)
+/// Converts to a member of any type while members are counted, but not to a base class or to the aggregate itself.
+/// Never called; defined because compilers look for a definition when they examine a member's constructor.
 template <class T>
 struct AnyMember {
   template <class M>
@@ -29,7 +30,7 @@ struct OnlyBase {
   operator B() const noexcept;
 };
 
-/// `fits<T>`: can T be made from N times `{}`? `one_more<T>`: and from one AnyMember behind these?
+/// `fits<T>`: can T be initialised from N times `{}`? `one_more<T>`: and from an additional AnyMember?
 template <std::size_t N>
 struct Braces;
 // clang-format off
@@ -86,8 +87,8 @@ TESSERA_BRACES(33, TESSERA_16, TESSERA_16, {})
 #undef TESSERA_BRACES
 // clang-format on
 
-/// From `{}` for each member, which also stands for those with conversions of their own (std::optional). Where N fit,
-/// fewer do: Low fit, High do not.
+/// Binary search for the number of `{}` initialisers, which also work for types with conversions of their own
+/// (std::optional). Low initialisers fit, High do not.
 template <class T, std::size_t Low = 0, std::size_t High = max_members + 2>
 consteval std::size_t count_by_braces() {
   constexpr std::size_t middle = (Low + High) / 2;
@@ -102,7 +103,7 @@ template <class T, std::size_t... I>
 consteval bool takes_members(std::index_sequence<I...>) {
   return requires { T{(static_cast<void>(I), AnyMember<T>{})...}; };
 }
-/// From a stand-in for each member, which needs no default constructor of theirs.
+/// Counts with AnyMember initialisers, for members without a default constructor.
 template <class T, std::size_t N = max_members + 1>
 consteval std::size_t count_by_stand_ins() {
   if constexpr (N == 0)
@@ -119,8 +120,8 @@ consteval std::size_t count_members() {
     return 0;
   } else {
     constexpr std::size_t braces = count_by_braces<T>();
-    // A member behind N that take `{}` may not take it (an explicit default constructor). Stand-ins are for such types
-    // only: they would count each element of an array of C.
+    // The member after N `{}` may not accept `{}` (an explicit default constructor). Only such types are counted with
+    // AnyMember, which would count each element of a C array.
     constexpr std::size_t count = [] {
       if constexpr (braces > max_members)
         return braces;
@@ -132,11 +133,11 @@ consteval std::size_t count_members() {
     return count > max_members ? 0 : count;
   }
 }
-/// 0: not an aggregate whose members can be taken apart.
+/// 0: not an aggregate that can be decomposed.
 template <class T>
 inline constexpr std::size_t member_count = count_members<T>();
 
-/// `use(member...)` with a reference to each. (A bit-field binds to a const one only.)
+/// Calls `use(member...)` with a reference to each member. (A bit-field binds only to a const reference.)
 template <class T, class Use>
 constexpr decltype(auto) with_members(T& x, Use&& use) {
   constexpr std::size_t count = member_count<std::remove_const_t<T>>;

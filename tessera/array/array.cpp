@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Making arrays, reading and writing.
+// Creation, host access and in-place writes.
 #include "tessera/array/array.h"
 
 #include "tessera/array/elementwise.h"
@@ -30,12 +30,13 @@ Array Array::wrap(std::shared_ptr<Storage> storage, DType dtype, Shape shape, st
   check_shape("Array::wrap", shape);
   const std::uint64_t size = dtype_size(dtype), bytes = static_cast<std::uint64_t>(element_count(shape)) * size;
   if (byte_offset % size != 0 || byte_offset > storage->bytes() || bytes > storage->bytes() - byte_offset)
-    fail<ShapeError>({.operation = "Array::wrap",
-                      .with = {{"shape", to_string(shape)},
-                               {"dtype", std::string(dtype_name(dtype))},
-                               {"byte offset", std::to_string(byte_offset)},
-                               {"bytes of memory", std::to_string(storage->bytes())}},
-                      .wrong = "the memory does not hold this array, or the offset is not a multiple of an element"});
+    fail<ShapeError>(
+        {.operation = "Array::wrap",
+         .with = {{"shape", to_string(shape)},
+                  {"dtype", std::string(dtype_name(dtype))},
+                  {"byte offset", std::to_string(byte_offset)},
+                  {"bytes of memory", std::to_string(storage->bytes())}},
+         .wrong = "the array does not fit into the memory, or the offset is not a multiple of the element size"});
   Strides strides = contiguous_strides(shape);
   return operation.finish(ArrayAccess::make(Source::of(std::move(storage), dtype), dtype, std::move(shape),
                                             std::move(strides), static_cast<std::int64_t>(byte_offset / size)));
@@ -69,7 +70,7 @@ Array Array::from_bytes(const void* data, DType dtype, Shape shape, std::size_t 
   if (element_count(shape) != static_cast<std::int64_t>(count))
     fail<ShapeError>({.operation = "Array::from",
                       .with = {{"shape", to_string(shape)}, {"elements given", std::to_string(count)}},
-                      .wrong = "the shape needs another number of elements"});
+                      .wrong = "the number of elements does not match the shape"});
   Array a = empty(std::move(shape), dtype, device);
   if (count) current_queue(a.device()).upload(a.view(), data);
   return operation.finish(std::move(a));
@@ -83,15 +84,16 @@ bool Array::pending() const { return source_->pending(); }
 
 void Array::check_host_type(const char* operation, DType wanted) const {
   if (wanted != dtype_)
-    fail<DtypeError>({.operation = operation,
-                      .with = {{"asked", std::string(dtype_name(wanted))}, {"array", std::string(dtype_name(dtype_))}},
-                      .wrong = "the array has another dtype",
-                      .remedy = "Convert with astype first"});
+    fail<DtypeError>(
+        {.operation = operation,
+         .with = {{"requested", std::string(dtype_name(wanted))}, {"array", std::string(dtype_name(dtype_))}},
+         .wrong = "the array has a different dtype",
+         .remedy = "Convert with astype first"});
 }
 
 void Array::download(void* to) const {
   if (size() == 0) return;
-  const Operation reading("download");  // no array is made for the program
+  const Operation reading("download");  // Internal arrays are not reported to observers.
   const Array flat = detail::without_history(*this).as_contiguous();
   current_queue(device()).download(to, flat.view());
 }
@@ -105,9 +107,9 @@ const Array& Array::eval() const {
 
 BufferView Array::view() const {
   if (has_history() && thread_context.array_operations == 0) [[unlikely]]
-    detail::check_no_history("view", *this, "what reads its memory would lose that",
+    detail::check_no_history("view", *this, "reading its memory would lose the gradient",
                              "Use operations on arrays, or stop_gradient(x)");
-  auto storage = source_->storage("its memory is needed");
+  auto storage = source_->storage("its memory is accessed");
   std::int64_t last = -1;
   if (size()) {
     last = 0;
@@ -136,7 +138,7 @@ HostAccess Array::host_access() const {
                        .wrong = "the host cannot address this device's memory",
                        .remedy = "Use to_vector(), or to({Backend::cpu}) first"});
   Storage& storage = *v.storage;
-  HostAccess access(std::move(v));  // from here on nothing is deferred, not by an observer either
+  HostAccess access(std::move(v));  // From here on no operation on it is deferred, including those of observers.
   storage.flush_readers();
   storage.wait_writable();
   operation.finish_in_place(*this);
@@ -155,27 +157,28 @@ HostAccess::~HostAccess() {
 }
 void HostAccess::check(DType wanted) const {
   if (wanted != dtype_)
-    fail<DtypeError>({.operation = "HostAccess::as",
-                      .with = {{"asked", std::string(dtype_name(wanted))}, {"array", std::string(dtype_name(dtype_))}},
-                      .wrong = "the array has another dtype"});
+    fail<DtypeError>(
+        {.operation = "HostAccess::as",
+         .with = {{"requested", std::string(dtype_name(wanted))}, {"array", std::string(dtype_name(dtype_))}},
+         .wrong = "the array has a different dtype"});
 }
 
 BufferView kernel_argument(const Array& a, ir::Access access) {
   if (a.has_history())
-    detail::check_no_history("launch", a, "a kernel's launch would lose that",
-                             "Use operations on arrays, or give the kernel stop_gradient(x)");
+    detail::check_no_history("launch", a, "a kernel launch would lose the gradient",
+                             "Use operations on arrays, or pass stop_gradient(x) to the kernel");
   if (!a.contiguous())
     fail<ShapeError>({.operation = "launch",
                       .with = {{"shape", to_string(a.shape())}, {"strides", to_string(a.strides())}},
-                      .wrong = "the elements of this array do not lie one behind the other, and a kernel sees memory",
+                      .wrong = "the array is not contiguous, and a kernel accesses its memory directly",
                       .remedy = access == ir::Access::read_write
-                                    ? "Let the kernel write a contiguous array and assign() that to this one, or pass "
+                                    ? "Let the kernel write a contiguous array and assign() it to this one, or pass "
                                       "view_for_writing() and the strides"
-                                    : "Pass as_contiguous() of it, or view() and the strides"});
+                                    : "Pass as_contiguous(), or view() and the strides"});
   return access == ir::Access::read_write ? a.view_for_writing() : a.view();
 }
 
-// Writing in place.
+// In-place writes.
 
 void Array::assign(Array value) {
   const Operation operation("assign", *this, value);

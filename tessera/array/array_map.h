@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values by arrays. Internal.
+// A map keyed by arrays. Internal.
 #pragma once
 
 #include <map>
@@ -10,8 +10,8 @@
 
 namespace tessera::detail {
 
-/// What stands in several places is one key: memory (or a pending value) seen alike, with one history. Views of one
-/// memory that are seen otherwise are others.
+/// Arrays are the same key if they have the same memory (or pending value), view and history. Different views of the
+/// same memory are different keys.
 template <class Value>
 class ArrayMap {
  public:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Computing several arrays in one kernel, into memory of their own or into memory that exists.
+// Computes several arrays in one kernel, into new or existing memory.
 #include <algorithm>
 
 #include "tessera/array/elementwise.h"
@@ -29,7 +29,7 @@ namespace {
 
 struct Range {
   const Storage* storage;
-  std::uintptr_t begin, end;  ///< bytes
+  std::uintptr_t begin, end;  ///< in bytes
 };
 
 Range range_of(const StridedView& view, const Shape& shape) {
@@ -54,7 +54,7 @@ bool same_elements(const StridedView& a, const StridedView& b, const Shape& shap
   return true;
 }
 
-/// What a kernel that computes these terms reads, each once.
+/// The inputs of a kernel that computes these terms, without duplicates.
 struct Reads {
   std::vector<const Expr*> operations;
   std::vector<const StridedView*> views;
@@ -97,7 +97,7 @@ class Assignments {
           values_[i] = values_[i].pending() ? values_[i].eval() : values_[i].copy();
           terms_[i] = detail::term_of(values_[i], targets_[i].shape());
         }
-    // Given up before readers of the targets are computed: what only this call needs is none of them.
+    // Released before readers of the targets are computed, so that values used only here are not among them.
     for (Array& v : values_) v = Array();
     for (const Array& t : targets_) t.view_for_writing();
     for (const Group& g : groups_) {
@@ -120,7 +120,7 @@ class Assignments {
                device_info(t.device()).can.max_parameter_bytes;
   }
 
-  /// Into a group that comes after all that write some of the same memory.
+  /// Adds to the first group after all groups that write overlapping memory.
   void join(std::size_t i) {
     std::size_t from = 0;
     for (std::size_t g = 0; g < groups_.size(); ++g)
@@ -132,7 +132,7 @@ class Assignments {
     groups_[from].reads.add(terms_[i], targets_[i].shape());
   }
 
-  /// Whether what the value reads may be written before each of its elements was read.
+  /// True if an element that the value reads may be overwritten before it is read.
   bool overwritten(std::size_t i, const Group& group) const {
     const Shape& shape = targets_[i].shape();
     Reads reads;
@@ -169,7 +169,7 @@ void assign_all(std::span<Assignment> all) {
     values[i] = detail::broadcast_into("assign_all", targets[i], values[i]);
     detail::check_writable(targets[i]);
   }
-  std::vector<Array> filled, given;  // those with elements
+  std::vector<Array> filled, given;  // The targets and values that have elements.
   for (std::size_t i = 0; i < targets.size(); ++i)
     if (targets[i].size() != 0) filled.push_back(targets[i]), given.push_back(std::move(values[i]));
   values.clear();

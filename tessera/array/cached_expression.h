@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One elementwise operation on small memory, computed again: a thread keeps the launches of the last ones it did, as it
-// does of products and reductions (cached_operation.h). Inside array/ only.
+// Caches the launch of small elementwise operations per thread, as cached_operation.h does for products and reductions.
+// Internal to array/.
 #pragma once
 
 #include <array>
@@ -15,15 +15,17 @@ namespace detail {
 
 class CachedExpression {
  public:
-  /// `op` on terms seen as `shape`, into new memory of `dtype` or into `target`. The terms outlive it.
+  /// `op` on terms broadcast to `shape`, into new memory of `dtype` or into `target`. The terms must outlive this
+  /// object.
   CachedExpression(ir::Op op, std::uint8_t sub, DType dtype, Device device, const Shape& shape,
                    std::span<const Term> terms, const StridedView* target = nullptr);
 
-  /// Whether it can be done as before: this thread knows the launch, and is not observed. Terms then are scalars, and
-  /// memory from the pool that no other task writes.
+  /// True if the cached launch can be used: this thread has an entry and is not observed. The terms are then scalars,
+  /// or memory from the pool that no other task writes.
   explicit operator bool() const { return queue_ != nullptr; }
-  std::shared_ptr<Storage> operator()() const;  ///< if it can: the new memory, or null if there is a target
-  /// Keeps the launch that has just computed this and nothing else.
+  /// The new memory, or null if there is a target. Requires operator bool.
+  std::shared_ptr<Storage> operator()() const;
+  /// Caches the launch that has just computed this, which must be the only work the operation needs.
   void keep(const Kernel& kernel, const std::array<std::uint64_t, 3>& threads,
             std::span<const LaunchArgument> arguments) const;
 
@@ -34,12 +36,12 @@ class CachedExpression {
   const std::span<const Term> terms_;
   const StridedView* const target_;
   std::size_t elements_ = 1;
-  /// What is compiled and the numbers that it is launched with, but for scalars and where memory begins.
-  std::array<std::int64_t, 3 + max_dimensions*(max_terms + 2)> key_;  ///< not cleared: the first `words_`
+  /// The key: the compiled structure and the launch's numbers, except scalars and start addresses.
+  std::array<std::int64_t, 3 + max_dimensions*(max_terms + 2)> key_;  ///< Only the first `words_` are initialised.
   std::size_t words_ = 0;
-  std::array<const StridedView*, max_terms> inputs_{};  ///< different ones
+  std::array<const StridedView*, max_terms> inputs_{};  ///< without duplicates
   std::size_t input_count_ = 0;
-  Entry* place_ = nullptr;  ///< null: it is not kept
+  Entry* place_ = nullptr;  ///< null if the operation is not cached
   QueueCore* queue_ = nullptr;
 };
 

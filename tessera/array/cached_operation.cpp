@@ -13,9 +13,9 @@ namespace tessera::detail {
 
 namespace {
 
-constexpr std::size_t max_dimensions = 4;  // of the operands together, and of the result
+constexpr std::size_t max_dimensions = 4;  // of all operands together, and of the result
 
-/// Dtypes and ranks of the operands, and their device.
+/// A key of the operands' dtypes, ranks and device.
 std::uint64_t types_of(const Array& a, const Array* b, Device device) {
   const auto number = [](auto v) { return static_cast<std::uint64_t>(v); };
   const std::uint64_t first = number(a.dtype()) | number(a.rank()) << 8;
@@ -29,14 +29,14 @@ bool in_pool(const Source& source) { return source.memory()->from_pool(); }
 struct CachedOperation::Entry {
   std::uint64_t what = 0, types = 0;
   std::array<std::int64_t, 2 * max_dimensions> walked{};  // shape and strides of each operand
-  std::array<std::int64_t, max_dimensions> shape{};       // of the result
+  std::array<std::int64_t, max_dimensions> shape{};       // shape of the result
   std::uint8_t rank = 0;
   bool swapped = false, counted = false;
   DType dtype = DType::f32;
   std::uint32_t note = 0;
   PreparedLaunch launch;
 
-  /// Compared one by one where they are: numbers written so and read as vectors keep a core waiting.
+  /// Compared element by element in place: copying the numbers first would cause a store-forwarding stall.
   bool walks(const Array& first, const Array* second) const {
     const std::int64_t* at = walked.data();
     std::int64_t differ = 0;
@@ -52,7 +52,7 @@ struct CachedOperation::Entry {
   }
 
   static constinit thread_local std::array<Entry, 32> all;
-  /// An entry that is in use stays as it is: what is asked of memory on the way may run other operations.
+  /// An entry in use is not replaced: memory operations on the way may run other array operations.
   static constinit thread_local bool in_use;
   static constinit thread_local std::uint64_t done;
 };

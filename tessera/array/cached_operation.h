@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small operations done again: on arrays of the same shapes, strides and dtypes as before on this thread, which then
-// need no choice of a kernel and no check of what is the same. Inside array/ and ops/.
+// Caches the launch of small operations per thread: if an operation is repeated with the same shapes, strides and
+// dtypes, kernel selection and checks are skipped. Internal to array/ and ops/.
 #pragma once
 
 #include <array>
@@ -14,40 +14,42 @@ class QueueCore;
 namespace detail {
 class Fused;
 
-/// One launch that computes a new array from one or two, with all that this thread knows of it. The operands outlive
-/// it.
+/// A launch that computes a new array from one or two operands, with this thread's cache entry for it. The operands
+/// must outlive it.
 class CachedOperation {
  public:
-  /// Which operation it is, in the lowest byte of the number that names it; the rest is for its attributes.
+  /// The operation, in the lowest byte of the key; the other bytes are for its attributes.
   enum Kind : std::uint64_t { product = 1, reduction, copy, reversal, selection };
 
-  /// `what` and the shapes, strides and dtypes of the operands say all of the operation.
+  /// The operation is fully described by `what` and the shapes, strides and dtypes of the operands.
   CachedOperation(std::uint64_t what, const Array& first, const Array* second = nullptr);
 
-  /// Whether it can be done as before: this thread knows how that went, and nobody looks on (no history, no observer,
-  /// no recording, no trace), and the operands are computed and in memory from the pool.
+  /// True if the cached launch can be used: this thread has an entry, nothing observes the operation (no history,
+  /// observer, recording or trace), and the operands are computed and in memory from the pool.
   explicit operator bool() const { return queue_ != nullptr; }
-  Array operator()() const;    ///< if it can: the result
-  std::uint32_t note() const;  ///< if it can: what `keep` was given
+  Array operator()() const;    ///< The result. Requires operator bool.
+  std::uint32_t note() const;  ///< The note passed to `keep`. Requires operator bool.
 
   struct Launch {
     const Kernel& kernel;
     std::array<std::uint64_t, 3> shape;
     std::span<const LaunchArgument> arguments;
-    bool swapped = false;    ///< the second operand's memory comes before the first's
-    bool counted = false;    ///< a counter that lies behind the result's elements comes after the result
-    std::uint32_t note = 0;  ///< the operation's own
+    bool swapped = false;    ///< The second operand's memory is passed before the first's.
+    bool counted = false;    ///< A counter stored behind the result's elements is passed after the result.
+    std::uint32_t note = 0;  ///< For the operation's own use.
   };
-  bool kept() const { return place_ != nullptr; }  ///< whether `keep` could do anything
-  /// That this has just computed `out`, and nothing else was needed for it. Kept where it can be done again.
+  bool kept() const { return place_ != nullptr; }  ///< True if `keep` would have an effect.
+  /// Caches the launch that has just computed `out`, which must be the only work the operation needs.
   void keep(const Array& out, const Launch& launch) const;
 
-  /// The counter of `out`, which was made with one: of i64, at the first multiple of its size behind the elements.
+  /// The i64 counter of `out`, at the first multiple of 8 bytes after its elements. `out` was allocated with
+  /// bytes_with_counter.
   static BufferView counter(const Array& out);
   static std::size_t bytes_with_counter(std::size_t bytes) { return (bytes + 7) / 8 * 8 + 8; }
 
-  static std::uint64_t done();  ///< again, by this thread so far, elementwise ones included; for tests
-  static void count();          ///< one more of them
+  /// The number of cached launches on this thread so far, including elementwise ones; for tests.
+  static std::uint64_t done();
+  static void count();  ///< Increments done().
 
  private:
   struct Entry;
@@ -55,11 +57,11 @@ class CachedOperation {
   const Array* const second_;
   const std::uint64_t what_;
   std::uint64_t types_ = 0;
-  Entry* place_ = nullptr;  ///< where this thread knows it, or would; null: it is not kept
+  Entry* place_ = nullptr;  ///< This thread's entry; null if the operation is not cached.
   QueueCore* queue_ = nullptr;
 };
 
-/// Fused::run of what computes all of `out` and nothing else, kept.
+/// Runs `fused`, which computes all of `out` and nothing else, and caches the launch.
 void run(Fused& fused, const Array& out, const CachedOperation& repeated);
 
 }  // namespace detail

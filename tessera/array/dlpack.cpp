@@ -45,13 +45,13 @@ DType dtype_of(const DataType& type) {
                     .with = {{"code", std::to_string(type.code)},
                              {"bits", std::to_string(type.bits)},
                              {"lanes", std::to_string(type.lanes)}},
-                    .wrong = fmt::format("the tensor's elements are {}{} x {}, which no dtype of Tessera is",
+                    .wrong = fmt::format("the tensor's elements are {}{} x {}, which Tessera does not support",
                                          type.code < std::size(names) ? names[type.code] : "of an unknown kind ",
                                          type.bits, type.lanes),
-                    .remedy = "Convert them where the tensor comes from"});
+                    .remedy = "Convert them in the library that made the tensor"});
 }
 
-/// Which device of ours the tensor is on.
+/// The Tessera device that the tensor is on.
 tessera::Device device_of(const Device& device) {
   if (device.type == DeviceType::cpu || device.type == DeviceType::cuda_host || device.type == DeviceType::rocm_host)
     return {Backend::cpu, 0};
@@ -59,40 +59,40 @@ tessera::Device device_of(const Device& device) {
     if (type_of(backend) != static_cast<DeviceType>(device.type)) continue;
     for (const DeviceInfo& info : discover(backend).devices)
       if (info.native_index == device.id) return info.device;
-    fail<DeviceError>({.operation = "from_dlpack",
-                       .with = {{"device type", std::to_string(device.type)}, {"id", std::to_string(device.id)}},
-                       .wrong = fmt::format("there is no {} device with the driver's number {} here",
-                                            backend_name(backend), device.id)});
+    fail<DeviceError>(
+        {.operation = "from_dlpack",
+         .with = {{"device type", std::to_string(device.type)}, {"id", std::to_string(device.id)}},
+         .wrong = fmt::format("there is no {} device with driver index {} here", backend_name(backend), device.id)});
   }
   fail<DeviceError>({.operation = "from_dlpack",
                      .with = {{"device type", std::to_string(device.type)}, {"id", std::to_string(device.id)}},
-                     .wrong = "tensors of this type of device are not supported",
+                     .wrong = "this device type is not supported",
                      .remedy = "Supported are CPU (1), CUDA (2), OpenCL (4), ROCm (10), oneAPI (14), and pinned host "
-                               "memory (3, 11). Move the tensor to one of these where it comes from"});
+                               "memory (3, 11). Move the tensor to one of these first"});
 }
 
-/// What a tensor of ours keeps alive: the array, and the numbers that the structure points at.
+/// The data that an exported tensor keeps alive: the array, and the numbers that the structure points to.
 struct Export {
   Array array;
   Shape shape;
   Strides strides;
   std::shared_ptr<Storage> storage;
-  std::optional<void*> stream;  ///< the consumer's
+  std::optional<void*> stream;  ///< The consumer's stream.
 };
 
-/// The consumer gives its tensor back while its stream may still be at work on it, as PyTorch does. Whoever uses the
-/// memory next comes behind what is in that stream by now; the host waits for nothing. False if that cannot be said to
-/// the driver, so that the memory must not be used again.
+/// The consumer may return the tensor while its stream still uses the memory, as PyTorch does. Later uses of the memory
+/// are ordered after the work now in that stream, without blocking the host. Returns false if the driver cannot express
+/// this; the memory must then not be reused.
 bool keep_for_the_stream(const Export& kept) noexcept {
   if (!kept.stream) return true;
   std::unique_ptr<Queue> queue;
   try {
     queue = Queue::wrap(kept.storage->device(), *kept.stream);
-  } catch (...) {  // the device is lost, or this is a child of fork: nobody uses the memory again
+  } catch (...) {  // The device is lost, or this is a forked child: the memory is not used again.
     return true;
   }
   try {
-    // It may have written, so behind all that came before, too.
+    // The stream may have written, so order it after all previous uses as well.
     if (!kept.storage->try_before_write(*queue)) return false;
     kept.storage->after_write(queue->mark());
     return true;
@@ -108,12 +108,12 @@ M* exported(const Array& array, std::optional<void*> stream) {
   if (!type)
     fail<DeviceError>({.operation = "to_dlpack",
                        .with = {{"device", to_string(device)}},
-                       .wrong = "arrays of this backend cannot be given away"});
+                       .wrong = "arrays of this backend cannot be exported"});
   detail::check_write_target("to_dlpack", array);
-  const BufferView view = array.view_for_writing();  // who takes it may write
+  const BufferView view = array.view_for_writing();  // The consumer may write.
   Storage& storage = *view.storage;
   void* const data = storage.native_handle();
-  storage.flush_readers();  // what an observer of the writing has deferred
+  storage.flush_readers();  // Computes expressions that an observer of the write has deferred.
   if (stream) {
     const std::unique_ptr<Queue> queue = Queue::wrap(device, *stream);
     storage.before_write(*queue);
@@ -123,7 +123,7 @@ M* exported(const Array& array, std::optional<void*> stream) {
   auto kept = std::make_unique<Export>(Export{array, array.shape(), array.strides(), view.storage, stream});
   auto made = std::make_unique<M>();
   Tensor& t = made->tensor;
-  // Readers pass byte_offset by, PyTorch among them, so it is 0 wherever `data` is an address.
+  // Many consumers, including PyTorch, ignore byte_offset, so it is 0 wherever `data` is an address.
   const bool address = *type != DeviceType::opencl;
   t.data = array.size() == 0 ? nullptr : address ? static_cast<std::byte*>(data) + view.byte_offset : data;
   t.device = {*type, type == DeviceType::cpu ? 0 : device_info(device).native_index};
@@ -134,18 +134,19 @@ M* exported(const Array& array, std::optional<void*> stream) {
   t.byte_offset = address ? 0 : view.byte_offset;
   made->deleter = [](M* self) {
     std::unique_ptr<Export> given_back(static_cast<Export*>(self->manager_context));
-    if (!keep_for_the_stream(*given_back)) static_cast<void>(given_back.release());  // its stream may still write it
+    // Leaked if its stream may still write it.
+    if (!keep_for_the_stream(*given_back)) static_cast<void>(given_back.release());
     delete self;
   };
   made->manager_context = kept.release();
   return made.release();
 }
 
-/// The layout of a tensor, checked.
+/// The checked layout of a tensor.
 struct Layout {
   Shape shape;
   Strides strides;
-  std::uint64_t bytes = 0;  ///< from `data` to the end of the last element
+  std::uint64_t bytes = 0;  ///< The distance from `data` to the end of the last element.
 };
 
 Layout layout_of(const Tensor& t, DType dtype) {
@@ -156,15 +157,15 @@ Layout layout_of(const Tensor& t, DType dtype) {
          .wrong = what});
   };
   constexpr std::int32_t max_dimensions = 64;
-  if (t.ndim < 0 || t.ndim > max_dimensions) wrong("the tensor has an impossible number of dimensions");
+  if (t.ndim < 0 || t.ndim > max_dimensions) wrong("the number of dimensions is out of range");
   if (t.ndim > 0 && t.shape == nullptr) wrong("the tensor's shape is null");
   Layout out;
   out.shape.assign(t.shape, t.shape + t.ndim);
   const std::uint64_t size = dtype_size(dtype);
-  constexpr std::int64_t most = std::int64_t{1} << 48;  // as for every array
+  constexpr std::int64_t most = std::int64_t{1} << 48;  // The limit of every array.
   std::int64_t count = 1;
   for (const std::int64_t extent : out.shape) {
-    if (extent < 0) wrong("an extent of the tensor is negative");
+    if (extent < 0) wrong("the tensor has a negative extent");
     if (extent != 0 && count > most / extent) wrong("the tensor has more than 2^48 elements");
     count *= extent;
   }
@@ -172,14 +173,15 @@ Layout layout_of(const Tensor& t, DType dtype) {
   std::int64_t last = 0;
   for (std::size_t d = 0; d < out.shape.size(); ++d) {
     if (out.shape[d] <= 1) {
-      out.strides[d] = std::max<std::int64_t>(out.strides[d], 0);  // means nothing, may be anything
+      // Irrelevant for one element or none; may have any value.
+      out.strides[d] = std::max<std::int64_t>(out.strides[d], 0);
       continue;
     }
-    if (out.strides[d] < 0) wrong("a stride of the tensor is negative: copy it where it comes from");
+    if (out.strides[d] < 0) wrong("the tensor has a negative stride: make a contiguous copy first");
     if (out.strides[d] > (most - last) / (out.shape[d] - 1)) wrong("the tensor's strides reach beyond 2^48 elements");
     last += out.strides[d] * (out.shape[d] - 1);
   }
-  if (t.byte_offset % size != 0) wrong("the offset is not a multiple of an element");
+  if (t.byte_offset % size != 0) wrong("the offset is not a multiple of the element size");
   if (t.byte_offset > std::uint64_t{1} << 56) wrong("the offset is larger than any memory");
   if (count == 0) return out;
   if (t.data == nullptr) wrong("the tensor has elements, but its data is null");
@@ -198,7 +200,7 @@ Array imported(Owned<M>&& tensor, const Import& how) {
     tensor.reset();
     return nothing;
   }
-  // Made before the tensor is taken over: what throws leaves it to the caller.
+  // Allocated before ownership is taken: if this throws, the caller keeps the tensor.
   const auto owner = std::make_shared<Owned<M>>();
   const std::shared_ptr<Storage> storage = Storage::wrap_device(device, t.data, layout.bytes, owner);
   if (how.stream) {
@@ -240,11 +242,11 @@ Array from_dlpack(Owned<ManagedVersioned>&& tensor, const Import& how) {
   if (tensor->version.major != major_version)
     fail<ArgumentError>({.operation = "from_dlpack",
                          .with = {{"version", fmt::format("{}.{}", tensor->version.major, tensor->version.minor)}},
-                         .wrong = "the tensor is of a version of DLPack that is not known; 1.x is"});
+                         .wrong = "this version of DLPack is not supported; 1.x is"});
   if ((tensor->flags & flag_read_only) != 0 && !how.copy)
     fail<ArgumentError>({.operation = "from_dlpack",
-                         .wrong = "the tensor is read-only, and an array may be written",
-                         .remedy = "Ask for a copy: from_dlpack(tensor, {.copy = true})"});
+                         .wrong = "the tensor is read-only, but arrays are writable",
+                         .remedy = "Request a copy: from_dlpack(tensor, {.copy = true})"});
   return operation.finish(imported(std::move(tensor), how));
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays to and from other libraries without copies, by DLPack (https://dmlc.github.io/dlpack/latest/): NumPy, PyTorch,
-// JAX, CuPy and others hand each other tensors so. The structures are declared here as its C header has them, for
-// versions 1.x and the unversioned form of before.
+// Zero-copy exchange of arrays with other libraries (NumPy, PyTorch, JAX, CuPy and others) through DLPack
+// (https://dmlc.github.io/dlpack/latest/). The structures match its C header, for versions 1.x and the older
+// unversioned form.
 #pragma once
 
 #include <cstdint>
@@ -30,22 +30,22 @@ inline constexpr std::uint64_t flag_read_only = 1, flag_copied = 2;  ///< Bits o
 
 /// Where a tensor is (DLDevice).
 struct Device {
-  std::int32_t type;  ///< DeviceType, or one that Tessera does not know
-  std::int32_t id;    ///< the vendor's own number (DeviceInfo::native_index)
+  std::int32_t type;  ///< DeviceType, or another value that Tessera does not support
+  std::int32_t id;    ///< the driver's device index (DeviceInfo::native_index)
 };
 /// The type of a tensor's elements (DLDataType).
 struct DataType {
   std::uint8_t code, bits;  ///< The kind of element (TypeCode) and its size in bits.
   std::uint16_t lanes;      ///< Elements of a vector type; 1 for scalars.
 };
-/// A tensor that someone else owns (DLTensor).
+/// A tensor in memory owned by the producer (DLTensor).
 struct Tensor {
   void* data;                 ///< The start of the memory.
   Device device;              ///< Where the memory is.
   std::int32_t ndim;          ///< The number of dimensions.
   DataType dtype;             ///< The type of the elements.
   std::int64_t* shape;        ///< The extents, `ndim` of them.
-  std::int64_t* strides;      ///< in elements; null: row-major without gaps
+  std::int64_t* strides;      ///< In elements; null: row-major without gaps.
   std::uint64_t byte_offset;  ///< The first element, in bytes from `data`.
 };
 /// The version of DLPack that the producer uses (DLPackVersion).
@@ -69,7 +69,7 @@ struct ManagedVersioned {
   Tensor tensor;        ///< The tensor.
 };
 
-/// Gives a managed tensor back to who made it.
+/// Returns a managed tensor to its producer.
 struct Release {
   /// Calls the tensor's deleter, if it has one.
   void operator()(ManagedVersioned* tensor) const {
@@ -83,27 +83,29 @@ struct Release {
 template <class M>
 using Owned = std::unique_ptr<M, Release>;
 
-/// The array's own memory, computed if it was pending, and never deferred on again. The consumer takes it over with
-/// `release()` and calls its deleter when it puts no more work on it anywhere; the memory lives until then. `stream`:
-/// the consumer's stream or queue of the vendor's API, which is made to wait for what is under way, and whose work up
-/// to the deleter's call is waited for before the memory is used again (on the device: the deleter does not wait). It
-/// must exist until then. Without it the host waits here, and the consumer's work has to be done when it calls the
-/// deleter, which must not run while that stream is being captured into a graph. An array that begins within its memory
-/// has its first element at `data`, on OpenCL at `byte_offset` behind it. Metal is not supported: DeviceError.
+/// Exports an array's own memory; computes the array first if it is pending, and operations on the memory are never
+/// deferred afterwards. The consumer takes ownership with `release()` and calls the deleter when it submits no more
+/// work on the memory, which lives until then. `stream` is the consumer's stream or queue in the vendor's API. It waits
+/// for pending work on the memory; later uses of the memory wait, on the device, for the work in the stream at the time
+/// of the deleter's call. The stream must exist until then, and must not be capturing a graph. Without `stream`, this
+/// call blocks until the array is ready, and the consumer's work must be complete when it calls the deleter. If an
+/// array does not begin at the start of its memory, `data` points to its first element (on OpenCL, `byte_offset` is set
+/// instead). Throws DeviceError for Metal, which is not supported.
 Owned<ManagedVersioned> to_dlpack(const Array& array, std::optional<void*> stream = {});
 /// The same in the unversioned form.
 Owned<Managed> to_dlpack_unversioned(const Array& array, std::optional<void*> stream = {});
 
 /// Options of from_dlpack.
 struct Import {
-  /// The producer's stream, for whose work so far our queue waits. Without it what fills the tensor must be done.
+  /// The producer's stream, whose work so far Tessera's queue waits for. Without it, the tensor's contents must be
+  /// complete.
   std::optional<void*> stream = {};
-  bool copy = false;  ///< into memory of ours; the tensor is given back at once
+  bool copy = false;  ///< Copies into new memory and returns the tensor immediately.
 };
-/// An array over the tensor's memory; the tensor is given back with the last array on it. ArgumentError, with the
-/// tensor left to the caller: null pointers, an unknown version, a read-only tensor without `copy`, a shape, strides or
-/// offset that no array has; DtypeError: a type that Tessera has not (named); DeviceError: a device that does not exist
-/// here.
+/// Imports a tensor as an array over its memory, which is returned to the producer with the last array that uses it. On
+/// failure the caller keeps the tensor. Throws ArgumentError for null pointers, an unknown version, a read-only tensor
+/// without `copy`, or an invalid shape, stride or offset; DtypeError for an unsupported element type; DeviceError if
+/// the device does not exist here.
 Array from_dlpack(Owned<ManagedVersioned>&& tensor, const Import& how = {});
 Array from_dlpack(Owned<Managed>&& tensor, const Import& how = {});
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elementwise operations: dtypes, shapes and devices are checked here, at the call; computing is deferred.
+// Elementwise operations. Dtypes, shapes and devices are checked at the call; the computation is deferred.
 #include "tessera/array/elementwise.h"
 
 #include <algorithm>
@@ -45,7 +45,8 @@ void need(bool ok, const char* name, DType t, const char* wanted) {
                       .remedy = "Convert with astype"});
 }
 
-// Fills in `t`; under the books' lock unless the array is computed. False: it has to be computed first.
+// Fills in `t`, under the registry's lock unless the array is computed. Returns false if the array has to be computed
+// first.
 bool set_term(Term& t, const Array& a, const Shape& shape) {
   const Source& source = *a.source();
   t.dtype = a.dtype();
@@ -64,8 +65,8 @@ bool set_term(Term& t, const Array& a, const Shape& shape) {
   return true;
 }
 
-// Another thread may help the one that records: its work depends on what changes. A recording reads what another has
-// computed as it is.
+// Another thread may defer operations for the recording thread: an expression belongs to a recording if it depends on
+// something that changes in it. Values that another recording has computed are read as constants.
 std::uint64_t recording_of(std::span<const Term> terms) {
   std::uint64_t of_pending = 0, of_computed = 0;
   for (const Term& t : terms) {
@@ -95,9 +96,9 @@ Term scalar_term(const char* operation, const ArrayOperand& scalar, DType dtype)
   if (!bits)
     fail<DtypeError>({.operation = operation,
                       .with = {{"scalar", scalar.text()}, {"array", std::string(dtype_name(dtype))}},
-                      .wrong = "the scalar takes the array's dtype and is not a value of it",
+                      .wrong = "the array's dtype cannot represent the scalar",
                       .remedy = "Use astype on the array first"});
-  if (dtype == DType::f16 || dtype == DType::bf16)  // rounded to it, and passed as what it is computed in
+  if (dtype == DType::f16 || dtype == DType::bf16)  // Rounded to the dtype, and passed in the dtype of the computation.
     return {
         .kind = Term::scalar, .dtype = DType::f32, .bits = ir::to_bits(DType::f32, ir::from_bits<float>(dtype, *bits))};
   return {.kind = Term::scalar, .dtype = dtype, .bits = *bits};
@@ -116,7 +117,7 @@ Device common_device(const char* operation, std::span<const Array* const> arrays
 
 namespace {
 
-/// Before something counts as a reader: tasks that write wait for readers that are being computed.
+/// Called before an expression is registered as a reader: tasks that write wait for readers that are being computed.
 void await_tasks(const Array& a) {
   if (a.source()->pending()) return;
   Storage& storage = *a.source()->memory();
@@ -146,7 +147,7 @@ Array deferred(const char* name, ir::Op op, std::uint8_t sub, DType dtype, DType
   for (const char* rule = nullptr;; expr->clear_terms()) {
     const Array* before = nullptr;  // has to be computed first
     {
-      // In one go with its operands' state: what is computed and written meanwhile must not be read as it is then.
+      // Atomic with reading the operands' state: a concurrent computation or write must not change it in between.
       std::lock_guard hold(PendingRegistry::of(device).lock);
       expr->size.nodes = 1;
       for (const ArrayOperand& o : operands) {
@@ -180,7 +181,7 @@ Array deferred(const char* name, ir::Op op, std::uint8_t sub, DType dtype, DType
     exposed = exposed || (o.is_array() && o.array().source()->computed() && o.array().source()->memory()->exposed());
     o.release();
   }
-  if (exposed) source->storage("a raw pointer to its input was handed out");
+  if (exposed) source->storage("a raw pointer to its input exists");
   if (element_count(shape) == 0) source->storage("it is empty");
   return ArrayAccess::make(std::move(source), shape);
 }
@@ -192,7 +193,8 @@ Array elementwise(const char* name, ir::Op op, std::uint8_t sub, DType dtype, DT
   const HistoryRecorder recording(name, operands);
   if (!recording || !ir::differentiable(op, sub, dtype)) return deferred(name, op, sub, dtype, scalars, operands);
   Rule rule;
-  if (op == ir::Op::cast)  // an adjoint is brought to its operand's dtype in any case, or to the one it is kept in
+  // An adjoint is converted to its operand's dtype, or to the dtype in which it is stored, in any case.
+  if (op == ir::Op::cast)
     rule.backward = [](Backward& b) { b.add(0, [&] { return b.adjoint(); }); };
   else
     rule = elementwise_rule(op, sub, dtype, scalars, operands);
@@ -211,7 +213,7 @@ StridedView strided(const Array& a, const char* rule) {
 
 void check_numeric(const char* name, DType t) { need(t != DType::boolean, name, t, "numbers"); }
 void check_index_dtype(const char* name, const Array& indices) {
-  need(is_int(indices.dtype()), name, indices.dtype(), "indices of integers");
+  need(is_int(indices.dtype()), name, indices.dtype(), "integer indices");
 }
 
 Array broadcast_into(const char* operation, const Array& target, const Array& value) {
@@ -229,8 +231,8 @@ void check_writable(const Array& out) {
     if (out.strides()[d] == 0 && out.shape()[d] > 1)
       fail<ShapeError>({.operation = "write",
                         .with = {{"shape", to_string(out.shape())}, {"dimension", std::to_string(d)}},
-                        .wrong = "the elements of a broadcast array share memory and cannot be written one by one",
-                        .remedy = "Write the array it was made from, or a copy()"});
+                        .wrong = "elements of a broadcast array share memory and cannot be written individually",
+                        .remedy = "Write to the array it is a view of, or to a copy()"});
 }
 
 void write_in_place(const Array& out, ir::Op op, std::uint8_t sub, std::span<Array> args, std::optional<Term> last) {
@@ -238,12 +240,12 @@ void write_in_place(const Array& out, ir::Op op, std::uint8_t sub, std::span<Arr
   check_writable(out);
   await_tasks(out);
   for (const Array& a : args) await_tasks(a);
-  const StridedView target = strided(out, "its memory is needed");
-  target.storage->flush_readers();  // whatever still wanted the old contents has them now
-  std::array<Term, 3> terms;        // no operation has more operands
+  const StridedView target = strided(out, "its memory is accessed");
+  target.storage->flush_readers();  // Pending readers of the old contents have been computed.
+  std::array<Term, 3> terms;        // No operation has more operands.
   std::size_t count = 0;
   for (Array& a : args) {
-    // An argument in the same memory but not the very same elements would be overwritten while it is read.
+    // An argument in the same memory, but with different elements, would be overwritten while it is read.
     const bool same_memory = a.source()->computed() && a.source()->memory() == target.storage;
     if (same_memory && (a.strides() != out.strides() || a.offset() != out.offset() || a.shape() != out.shape()))
       a = a.copy();
@@ -262,7 +264,7 @@ std::string ArrayOperand::text() const {
 }
 
 std::optional<std::uint64_t> ArrayOperand::bits(DType dtype) const {
-  if (is_float(dtype) && integral_)  // rounded once, as an array's integers are
+  if (is_float(dtype) && integral_)  // Rounded once, as integers of an array are.
     return large_ ? ir::to_bits(dtype, static_cast<std::uint64_t>(integer_)) : ir::to_bits(dtype, integer_);
   if (is_float(dtype) || dtype == DType::boolean) return ir::to_bits(dtype, value_);
   if (!integral_) return std::nullopt;
@@ -277,9 +279,9 @@ DType promote(DType a, DType b) {
   if (a == b) return a;
   if (a > b) std::swap(a, b);
   if (a == DType::boolean) return b;
-  if (is_float(a) && is_float(b)) return b == DType::f64 ? b : DType::f32;  // f16 with bf16 meets in f32
+  if (is_float(a) && is_float(b)) return b == DType::f64 ? b : DType::f32;  // f16 with bf16 gives f32
   if (is_float(b)) return b;
-  // Integers: the wider one, or the next signed type when an unsigned one does not fit.
+  // Integers: the wider dtype, or the next larger signed one if the unsigned dtype is not narrower.
   if (is_unsigned_int(a) == is_unsigned_int(b)) return dtype_size(a) >= dtype_size(b) ? a : b;
   const DType u = is_unsigned_int(a) ? a : b, s = is_unsigned_int(a) ? b : a;
   if (dtype_size(s) > dtype_size(u)) return s;
@@ -317,7 +319,7 @@ DType dtype_of(const ArrayOperand& a, const ArrayOperand& b) {
   return kind_of(scalar) > kind_of(array) ? scalar : array;
 }
 
-// Two operands brought to one dtype, at least one an array.
+// Converts two operands, at least one of them an array, to their common dtype.
 Array binary(const char* name, ir::Op op, std::uint8_t kind, ArrayOperand&& a, ArrayOperand&& b) {
   if (!a.is_array() && !b.is_array()) fail<ArgumentError>({.operation = name, .wrong = "one operand must be an array"});
   const DType t = dtype_of(a, b), result = op == ir::Op::compare ? DType::boolean : t;
@@ -344,7 +346,7 @@ Array unary(const char* name, ir::UnaryOp op, Array a) {
   const DType t = a.dtype();
   return operation.finish(elementwise(name, ir::Op::unary, sub(op), t, std::move(a)));
 }
-// Mathematical functions of integers are of their values as f32, as NumPy's are of f64.
+// Mathematical functions compute integers in f32 (NumPy: f64).
 Array math(const char* name, ir::MathOp op, Array a) {
   const Operation operation(name, a);
   need(a.dtype() != DType::boolean, name, a.dtype(), "numbers");
@@ -352,7 +354,7 @@ Array math(const char* name, ir::MathOp op, Array a) {
   return operation.finish(elementwise(name, ir::Op::math, sub(op), t, as(std::move(a), t)));
 }
 
-// The same of two; scalars take the dtype of the array beside them.
+// The same for two operands. Scalars take the dtype of the array.
 Array math(const char* name, ir::MathOp op, ArrayOperand&& a, ArrayOperand&& b) {
   const Operation operation(name, a, b);
   if (!a.is_array() && !b.is_array()) fail<ArgumentError>({.operation = name, .wrong = "one operand must be an array"});
@@ -430,7 +432,7 @@ Array operator!(Array a) {
 
 Array where(Array condition, ArrayOperand if_true, ArrayOperand if_false) {
   const Operation operation("where", condition, if_true, if_false);
-  need(condition.dtype() == DType::boolean, "where", condition.dtype(), "a condition of bool");
+  need(condition.dtype() == DType::boolean, "where", condition.dtype(), "a bool condition");
   const DType t = dtype_of(if_true, if_false);
   std::array<ArrayOperand, 3> operands = {std::move(condition), as(std::move(if_true), t), as(std::move(if_false), t)};
   return operation.finish(elementwise("where", ir::Op::select, 0, t, t, operands));
@@ -525,7 +527,8 @@ Array relu(Array a) {
   });
 }
 Array gelu(Array a) {
-  constexpr double sqrt_half = 0.70710678118654752, density = 0.39894228040143268;  // of the normal distribution at 0
+  // density: of the normal distribution at 0
+  constexpr double sqrt_half = 0.70710678118654752, density = 0.39894228040143268;
   return detail::compute_in_f32(
       "gelu", std::move(a),
       [](Array x) {
@@ -545,7 +548,7 @@ Array& update(Array& a, const char* name, ir::BinaryOp op, ArrayOperand&& b) {
     fail<DtypeError>({.operation = name,
                       .with = {{"left", std::string(dtype_name(a.dtype()))},
                                {"right", b.is_array() ? std::string(dtype_name(b.dtype())) : b.text()}},
-                      .wrong = "the result is a float, and the left side, which is changed in place, holds integers",
+                      .wrong = "the result is a float, but the left side is an integer array that is updated in place",
                       .remedy = "Convert one of them with astype, or write a = a " + std::string(name, 1) + " b"});
   if (!b.is_array()) {
     Array self = a;
@@ -556,7 +559,7 @@ Array& update(Array& a, const char* name, ir::BinaryOp op, ArrayOperand&& b) {
   if (broadcast_shapes(name, a.shape(), b.array().shape()) != a.shape())
     fail<ShapeError>({.operation = name,
                       .with = {{"left", to_string(a.shape())}, {"right", to_string(b.array().shape())}},
-                      .wrong = "the right side would stretch the left, which is changed in place"});
+                      .wrong = "the result is larger than the left side, which is updated in place"});
   const Array* both[] = {&a, &b.array()};
   detail::common_device(name, both);
   std::array<Array, 2> args = {a, as(std::move(b), a.dtype()).take()};

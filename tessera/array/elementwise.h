@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Builds deferred elementwise operations from arrays. Inside array/ only.
+// Creates deferred elementwise operations. Internal to array/.
 #pragma once
 
 #include "tessera/array/operation.h"
@@ -7,14 +7,14 @@
 
 namespace tessera {
 
-/// Lets array/'s own files make arrays from their parts.
+/// Lets the sources of array/ construct arrays from their members.
 struct ArrayAccess {
   static Array make(std::shared_ptr<detail::Source> source, DType dtype, Shape shape, Strides strides,
                     std::int64_t offset) {
     return Array(std::move(source), dtype, std::move(shape), std::move(strides), offset);
   }
-  /// Contiguous. Strides are written where they stay: moved, they would be read back as vectors at once, for which a
-  /// core waits.
+  /// A contiguous array. Strides are written in place: if moved, they would be reloaded as vectors right after scalar
+  /// stores, which stalls the core.
   static Array make(std::shared_ptr<detail::Source> source, const Shape& shape) {
     const DType t = source->dtype();
     Array a(std::move(source), t, shape, {}, 0);
@@ -23,7 +23,7 @@ struct ArrayAccess {
     for (std::size_t d = shape.size(); d-- > 0;) a.strides_[d] = step, step *= shape[d];
     return a;
   }
-  /// A contiguous matrix, whose extents are written where they stay, too.
+  /// A contiguous matrix; its extents are written in place for the same reason.
   static Array matrix(std::shared_ptr<detail::Source> source, std::int64_t rows, std::int64_t columns) {
     const DType t = source->dtype();
     Array a(std::move(source), t, {}, {}, 0);
@@ -37,31 +37,31 @@ struct ArrayAccess {
 
 namespace detail {
 
-/// Strides that walk `a` as `shape`, to which it broadcasts: 0 along stretched dimensions.
+/// The strides of `a` broadcast to `shape`: 0 along broadcast dimensions.
 Strides broadcast_strides(const Array& a, const Shape& shape);
-/// `a` as an operand of an expression of this shape. A pending array that is not seen whole and in order is computed
-/// now, so that expressions refer to pending ones only element for element.
+/// `a` as an operand of an expression of this shape. A pending array that is not used whole and in order is computed
+/// now, so that expressions refer to pending ones only elementwise.
 Term term_of(const Array& a, const Shape& shape);
-/// A host scalar as a value of `dtype`. DtypeError if it is not one (0.5 as an integer).
+/// A host scalar converted to `dtype`. Throws DtypeError if the dtype cannot represent it (0.5 as an integer).
 Term scalar_term(const char* operation, const ArrayOperand& scalar, DType dtype);
-/// The device that all arrays are on; DeviceError naming each if they are not on one.
+/// The device of all the arrays. Throws DeviceError, listing each device, if they differ.
 Device common_device(const char* operation, std::span<const Array* const> arrays);
 
-/// One deferred operation on arrays of any dtypes that the operation takes, at least one, and scalars that become
-/// `scalars`; `dtype` is the result's. The arrays are given up before anything is computed, so that only what others
-/// hold counts as held. If they have history, so has the result.
+/// A deferred operation on at least one array and scalars, which are converted to `scalars`. The arrays have dtypes
+/// that the operation accepts; `dtype` is the result's. The arrays are released before anything is computed, so that
+/// only references elsewhere keep intermediate results alive. Records history if an operand has it.
 Array elementwise(const char* name, ir::Op op, std::uint8_t sub, DType dtype, DType scalars,
                   std::span<ArrayOperand> operands);
-/// The same of one array.
+/// The same for one array.
 Array elementwise(const char* name, ir::Op op, std::uint8_t sub, DType dtype, ArrayOperand a);
 
-/// DtypeError unless it is a dtype of numbers; unless the array holds integers.
+/// Throws DtypeError unless the dtype is numeric.
 void check_numeric(const char* name, DType t);
 void check_index_dtype(const char* name, const Array& indices);
 
-/// One operation to whoever calls it, so of 16-bit floats its parts are of f32 and it is rounded once; of integers it
-/// is of their values as f32, whose negative is one also where they are unsigned. `slope` gives the derivative of what
-/// `parts` makes of x, by x: in terms that no intermediate result takes out of range.
+/// Computes a composite operation. For 16-bit floats the parts are computed in f32 and the result is rounded once;
+/// integers are converted to f32 first, so that unsigned values can be negated. `slope` returns the derivative of
+/// `parts` at x, in terms whose intermediate results stay in range.
 template <class F, class S>
 Array compute_in_f32(const char* name, Array a, F&& parts, S&& slope) {
   RuledOperation operation(name, a);
@@ -83,19 +83,19 @@ Array compute_in_f32(const char* name, Array a, F&& parts, S&& slope) {
   return operation.finish(is_float(t) ? a.astype(t) : std::move(a), rule);
 }
 
-/// `value` broadcast to `target`, into which it is about to be written. DeviceError if it is on another device.
+/// `value` broadcast to `target`, for writing into it. Throws DeviceError if it is on another device.
 Array broadcast_into(const char* operation, const Array& target, const Array& value);
-/// ShapeError if elements of `out` share memory, as those of a broadcast array do.
+/// Throws ShapeError if elements of `out` share memory, as in a broadcast array.
 void check_writable(const Array& out);
-/// Writes `op(args[, last])` into the elements of `out`, in place, without a temporary where that is safe. `last`: a
-/// scalar.
+/// Writes `op(args[, last])` into `out` in place, without a temporary where that is safe. `last` is a scalar.
 void write_in_place(const Array& out, ir::Op op, std::uint8_t sub, std::span<Array> args,
                     std::optional<Term> last = {});
 
-/// A sum of `count` elements as their mean, of a float dtype. Also for block arrays (task/block_reduce.cpp).
+/// The mean from a sum of `count` elements, in a float dtype. Also used for block arrays (task/block_reduce.cpp).
 Array mean_of_sum(Array total, std::int64_t count, DType dtype);
 
-/// The view of an array that a fused kernel reads; computes it if pending.
+/// The view of an array that a fused kernel reads. Computes the array if it is pending; `rule` is the reason, for the
+/// trace.
 StridedView strided(const Array& a, const char* rule);
 
 }  // namespace detail

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules of deferred operations, from the table of ir/derivative.h. Inside array/ only.
+// Backward rules of deferred operations, from the table of ir/derivative.h. Internal to array/.
 #pragma once
 
 #include "tessera/array/history.h"
@@ -7,8 +7,8 @@
 
 namespace tessera::detail {
 
-/// The rule of one operation on these operands, whose scalars become `scalars`; its `wanted` operands have history. Its
-/// backward is deferred operations, too: those of a chain meet in one kernel.
+/// The backward rule of an operation on these operands, whose scalars are converted to `scalars`. The backward pass
+/// uses deferred operations as well, so those of a chain are fused.
 Rule elementwise_rule(ir::Op op, std::uint8_t sub, DType dtype, DType scalars, std::span<const ArrayOperand> operands);
 
 }  // namespace tessera::detail

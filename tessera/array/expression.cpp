@@ -10,9 +10,10 @@ namespace tessera::detail {
 
 namespace {
 
-// When a pending expression is computed rather than grown (docs/decisions.md).
+// Limits at which a pending expression is computed instead of extended (docs/decisions.md).
 constexpr std::uint32_t max_nodes = 64;
-constexpr std::uint64_t every_device_takes = 256;  // of parameters: so no device need be asked for fewer
+// Parameter bytes that every device accepts, so devices need not be queried below this.
+constexpr std::uint64_t every_device_takes = 256;
 constexpr std::uint64_t max_held_bytes = std::uint64_t{256} << 20;
 
 }  // namespace
@@ -112,7 +113,7 @@ const Storage* Expr::outdated() const {
 
 void Substitution::computed(const std::shared_ptr<const Expr>& expr, const std::shared_ptr<Storage>& storage,
                             std::uint64_t recording) {
-  if (expr->readers_ == nullptr) return;  // so nothing above refers to it
+  if (expr->readers_ == nullptr) return;  // Then no other expression refers to it.
   const std::uint64_t visit = ++PendingRegistry::of(expr->device).visit;
   for (const ReaderLink* l = expr->readers_; l != nullptr; l = l->next) l->reader->results(visit, above_);
   known_.push_back({expr, expr, storage, recording});
@@ -148,7 +149,7 @@ Substitution::Known Substitution::rebuilt(const std::shared_ptr<const Expr>& exp
     }
     copy->source_ = expr->source_;
     known.became = copy;
-    known_.push_back(known);  // before it is linked: what is linked must not go under the lock
+    known_.push_back(known);  // Before it is linked: a linked expression must not be destroyed under the lock.
     copy->link();
     return known;
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elementwise expressions, apart from the memory in which arrays hold their results. Inside array/ only. An expression
-// is kernel IR operations over memory, host scalars and other expressions; computing turns a graph of them into one
-// kernel.
+// Elementwise expressions, independent of the memory that arrays store their results in. Internal to array/. An
+// expression applies kernel IR operations to memory, host scalars and other expressions; evaluation compiles a graph of
+// them to one kernel.
 #pragma once
 
 #include <array>
@@ -19,32 +19,33 @@ class Source;
 struct Term {
   enum Kind : std::uint8_t { expression, memory, scalar } kind = scalar;
   DType dtype = DType::f32;
-  std::shared_ptr<const Expr> expr;  ///< expression: its elements in order, one for one
+  std::shared_ptr<const Expr> expr;  ///< expression: its elements in order, one to one
   StridedView view;                  ///< memory: strides along the expression's dimensions
-  std::uint64_t recording = 0;       ///< memory: of the array that it was read through
-  std::uint64_t writes = 0;          ///< memory: how often it had been written
-  std::uint64_t bits = 0;            ///< scalar
+  std::uint64_t recording = 0;       ///< memory: the recording of the array through which it is read
+  std::uint64_t writes = 0;          ///< memory: its write count when the term was made
+  std::uint64_t bits = 0;            ///< scalar: its value
 };
 
-/// Room for one more. Under the books' lock, before a reference is taken that must not go there if there is no memory.
+/// Reserves space for one more element. Called under the registry's lock before a reference is taken, so that the
+/// push_back cannot throw and drop the reference under the lock.
 template <class V>
 void reserve_one(V& v) {
   if (v.size() == v.capacity()) v.reserve(2 * v.size() + 8);
 }
 
-/// What expressions may grow to before their parts are computed: at least what is below, a part that is reached in
-/// several ways counted for each, until Expr::recount.
+/// The size of an expression, which limits fusion. An upper bound: parts that are reached several ways are counted each
+/// time, until Expr::recount.
 struct ExprSize {
   std::uint32_t nodes = 0, views = 0, scalars = 0;
   std::uint64_t held_bytes = 0;  ///< of the memory that it reads
   void add(const Term& t);
-  /// Why an expression of this size is not grown on this device; null: it may be.
+  /// The reason why an expression of this size is not extended on this device; null if it can be.
   const char* limit(Device device, std::size_t rank) const;
 };
 
-/// One operation over up to three operands that are all seen as `shape`. Never changed once it is linked, so that it
-/// can be shared and kept; computing the result of a part gives those above new expressions. Arrays hold it by a
-/// Source; what else holds one (operands, history) does not make it be written.
+/// One operation over up to three operands, all broadcast to `shape`. Immutable once linked, so that it can be shared;
+/// when part of it has been computed, its users are replaced by new expressions. Arrays refer to it through a Source;
+/// other references (operands, history) do not cause its result to be stored.
 class Expr final : public PendingReader {
  public:
   Expr(ir::Op op, std::uint8_t sub, DType dtype, Device device, Shape shape)
@@ -62,23 +63,24 @@ class Expr final : public PendingReader {
   std::uint64_t recording = 0;
   ExprSize size;
 
-  // Set before it is linked:
+  // Before it is linked:
   void add(Term t) { terms_[count_++] = std::move(t); }
-  Term& add() { return terms_[count_++]; }  ///< to be filled in
+  Term& add() { return terms_[count_++]; }  ///< to be filled in by the caller
   void clear_terms();                       ///< without the lock
   std::span<const Term> terms() const { return std::span(terms_).first(count_); }
 
-  // Under the books' lock:
-  void link();          ///< among the readers of its operands
-  void unlink() const;  ///< by its only owner
-  /// Counts what is below it once each, as a kernel would compute it. Before it is linked.
+  // Require the registry's lock:
+  void link();          ///< registers it as a reader of its operands
+  void unlink() const;  ///< called by its only owner
+  /// Counts each part once, as a kernel computes it. Call before linking.
   void recount();
   void results(std::uint64_t visit, std::vector<std::shared_ptr<PendingResult>>& out) const override;
-  /// What arrays hold of it; empty if none does. What is given may be the last reference, so it goes after the lock.
+  /// The Source of arrays; null if there is none. The returned pointer may be the last reference, so destroy it after
+  /// the lock is released.
   std::shared_ptr<Source> source() const { return source_.lock(); }
   void set_source(const std::shared_ptr<Source>& source) const { source_ = source; }
 
-  /// Memory that it reads and that has been written since it was made; null: none.
+  /// A storage that it reads and that has been written since the expression was made; null: none.
   const Storage* outdated() const;
 
  private:
@@ -92,8 +94,8 @@ class Expr final : public PendingReader {
   mutable std::uint64_t visited_ = 0;
 };
 
-/// Replaces expressions whose results are in memory now by that memory, in all that arrays hold above them. Under the
-/// books' lock; what it replaced goes when it does, without the lock.
+/// Replaces computed expressions by their memory in all expressions that use them. Requires the registry's lock; the
+/// replaced expressions are released when this object is destroyed, without the lock.
 class Substitution {
  public:
   void computed(const std::shared_ptr<const Expr>& expr, const std::shared_ptr<Storage>& storage,
@@ -103,11 +105,11 @@ class Substitution {
  private:
   struct Known {
     std::shared_ptr<const Expr> expr;
-    std::shared_ptr<const Expr> became;  ///< itself: nothing below it was computed
-    std::shared_ptr<Storage> storage;    ///< computed
+    std::shared_ptr<const Expr> became;  ///< The expression itself if no part of it was computed.
+    std::shared_ptr<Storage> storage;    ///< set if it was computed
     std::uint64_t recording = 0;
   };
-  /// By value: what is known grows.
+  /// Takes the pointer by value, since `known_` grows.
   Known rebuilt(const std::shared_ptr<const Expr>& expr);
   std::vector<Known> known_;
   std::vector<std::shared_ptr<const Expr>> replaced_;

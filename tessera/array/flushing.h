@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is deferred on memory that is about to be written is computed before (Storage::flush_readers). Internal.
+// Evaluates deferred expressions before the memory that they read is written (Storage::flush_readers). Internal.
 #pragma once
 
 namespace tessera::detail {
 
-/// Whether this thread does so now: what it reads for that is as it was meant, whoever is to write it. Nobody has begun
-/// to, or it would have been computed then.
+/// True while this thread does so. Its reads then see the old contents, even if another thread is about to write: no
+/// writer has started, or the expression would have been computed before.
 bool is_flushing() noexcept;
 
 }  // namespace tessera::detail

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions that are made of other operations and views.
+// Functions composed of other operations and views.
 #include "tessera/array/functions.h"
 
 #include <algorithm>
@@ -24,18 +24,18 @@ std::string text(const std::vector<std::int64_t>& values) { return to_string(Sha
 
 Array log1p(Array a) {
   const auto parts = [](Array x) {
-    // What was lost in 1 + x comes back as the first term of log(u + lost) (Kahan; as in Goldberg 1991, theorem 4).
+    // The rounding error of 1 + x is restored as the first term of log(u + lost) (Kahan; Goldberg 1991, theorem 4).
     Array u = 1 + x;
     Array lost = x - (u - 1);
     Array rest = log(u);
-    Array exact = where(u == 1, std::move(x), rest);  // the sign of zero; no 0 / 0 at -1
+    Array exact = where(u == 1, std::move(x), rest);  // keeps the sign of zero; avoids 0 / 0 at -1
     return where(abs(lost) > 0, std::move(rest) + lost / std::move(u), std::move(exact));
   };
   return detail::compute_in_f32("log1p", std::move(a), parts, [](const Array& x) { return 1 / (1 + x); });
 }
 Array expm1(Array a) {
   const auto parts = [](Array x) {
-    // exp(x) - 1 = 2 t / (1 - t) with t = tanh(x / 2), which loses nothing where t is small or negative.
+    // exp(x) - 1 = 2 t / (1 - t) with t = tanh(x / 2), which has no cancellation for small or negative t.
     constexpr double limit = 0.5;
     Array t = tanh(0.5 * minimum(x, limit));
     Array near = (t + t) / (1 - t);
@@ -47,15 +47,16 @@ Array expm1(Array a) {
 Array sign(Array a) {
   const Operation operation("sign", a);
   detail::check_numeric("sign", a.dtype());
-  a = detail::without_history(std::move(a));  // it is flat
+  a = detail::without_history(std::move(a));  // Its derivative is zero.
   Array below = is_unsigned_int(a.dtype()) ? a : where(a < 0, -1, a);
   Array above = std::move(a) > 0;
   return operation.finish(where(std::move(above), 1, std::move(below)));
 }
 Array clip(Array a, ArrayOperand low, ArrayOperand high) {
   detail::RuledOperation operation("clip", a, low, high);
-  // As PyTorch 2.15 has it: beyond a bound that is the bound's. On a bound it is zero, if bounds are numbers; half the
-  // array's and half the bound's, if they are arrays that differ. Where bounds cross, the upper one's.
+  // Gradients as in PyTorch 2.15: beyond a bound the adjoint goes to the bound. At equality it is zero if bounds are
+  // numbers, and split evenly between array and bound if they are arrays and the bounds differ. If low > high, it goes
+  // to the upper bound.
   const auto rule = [&] {
     const auto bound = [](const ArrayOperand& o) { return o.is_array() ? ArrayOperand(Array()) : o; };
     const auto backward = [low = bound(low), high = bound(high)](Backward& b) {
@@ -98,7 +99,7 @@ Array argmin(Array a, int axis, bool keep) {
   detail::check_numeric("argmin", a.dtype());
   const auto d = normalise_axis("argmin", axis, a.shape().size());
   const auto attributes = [&] { return Attributes{{"axis", static_cast<std::int64_t>(d)}, {"keep", keep}}; };
-  // Where the order is turned round: a NaN stays one, and integers have a complement where they may have no negative.
+  // Order-reversing maps: negation keeps NaN for floats; integers use the complement, since negation can overflow.
   if (is_float(a.dtype())) return operation.finish(argmax(-std::move(a), d, keep), attributes);
   if (is_unsigned_int(a.dtype())) {
     const int bits = 8 * static_cast<int>(dtype_size(a.dtype()));
@@ -109,7 +110,7 @@ Array argmin(Array a, int axis, bool keep) {
   return operation.finish(argmax(std::move(a), d, keep), attributes);
 }
 
-// Joining and cutting.
+// Joining and splitting.
 
 Array stack(std::span<const Array> parts, int axis) {
   const Operation operation("stack", parts);
@@ -137,7 +138,7 @@ std::vector<Array> split(const Array& a, const std::vector<std::int64_t>& sizes,
   if (negative || std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}) != extent)
     fail<ShapeError>({.operation = "split",
                       .with = {{"shape", to_string(a.shape())}, {"axis", std::to_string(axis)}, {"sizes", text(sizes)}},
-                      .wrong = "the sizes do not make up the axis"});
+                      .wrong = "the sizes do not sum to the axis's extent"});
   std::vector<Array> parts;
   std::int64_t at = 0;
   for (std::int64_t n : sizes) parts.push_back(a.slice(d, at, at + n)), at += n;
@@ -152,8 +153,8 @@ std::vector<Array> split(const Array& a, std::int64_t sections, int axis) {
                       .with = {{"shape", to_string(a.shape())},
                                {"axis", std::to_string(axis)},
                                {"sections", std::to_string(sections)}},
-                      .wrong = "the axis does not divide into so many equal parts",
-                      .remedy = "Give the size of each part: split(a, {3, 3, 2}, axis)"});
+                      .wrong = "the axis cannot be divided into that many equal parts",
+                      .remedy = "Specify the size of each part: split(a, {3, 3, 2}, axis)"});
   return split(a, std::vector<std::int64_t>(static_cast<std::size_t>(sections), extent / sections), axis);
 }
 
@@ -169,7 +170,7 @@ Array pad(const Array& a, const std::vector<Padding>& widths, double value) {
   if (widths.size() != shape.size() || negative)
     fail<ShapeError>({.operation = "pad",
                       .with = {{"shape", to_string(shape)}, {"widths", text(widths_attribute())}},
-                      .wrong = negative ? "a width is negative" : "there is not one pair of widths for each axis",
+                      .wrong = negative ? "a width is negative" : "exactly one pair of widths per axis is required",
                       .remedy = negative ? "Cut with slice()" : ""});
   for (std::size_t d = 0; d < shape.size(); ++d) shape[d] += widths[d].before + widths[d].after;
   Array out = Array::full(shape, value, a.dtype(), a.device());
@@ -199,7 +200,7 @@ Array flip(const Array& a, std::vector<int> axes) {
   detail::RuledOperation operation("flip", a);
   std::vector<bool> named(a.shape().size(), axes.empty());
   for (const int axis : axes) named[static_cast<std::size_t>(normalise_axis("flip", axis, a.shape().size()))] = true;
-  // Of a contiguous array neighbouring axes are turned as one.
+  // In a contiguous array, adjacent axes are reversed as one.
   Array out = a;
   std::vector<int> turned;
   for (std::size_t d = 0; d < named.size();) {
@@ -233,7 +234,9 @@ namespace {
 Array triangle(const char* name, const Array& a, std::int64_t k, bool lower) {
   const Operation operation(name, a);
   if (a.rank() < 2)
-    fail<ShapeError>({.operation = name, .with = {{"shape", to_string(a.shape())}}, .wrong = "there are no matrices"});
+    fail<ShapeError>({.operation = name,
+                      .with = {{"shape", to_string(a.shape())}},
+                      .wrong = "the array has fewer than two dimensions"});
   const auto positions = [&](int axis) { return Array::arange(a.shape(axis), 0, 1, DType::i64, a.device()); };
   const Array distance = positions(-1).unsqueeze(0) - positions(-2).unsqueeze(1);
   const Array stays = lower ? distance <= k : distance >= k;
@@ -263,7 +266,7 @@ Array one_hot(const Array& indices, std::int64_t classes, DType dtype) {
 
 namespace {
 
-/// What an observer is told besides the array.
+/// The attributes for an observer.
 Attributes reduction_attributes(const std::vector<int>& axes, bool keep) {
   return {{"axes", std::vector<std::int64_t>(axes.begin(), axes.end())}, {"keep", keep}};
 }
@@ -280,12 +283,12 @@ Array spread(const char* name, Array a, const std::vector<int>& axes, double cor
   Array difference = a - mean(a, axes, true);
   a = Array();
   Array square = difference * difference;
-  difference = Array();  // not to be written to memory
+  difference = Array();  // released, so that it is not written to memory
   Array total = sum(std::move(square), axes, keep);
   const std::int64_t results = total.size();
   const double count = results == 0 ? 0 : static_cast<double>(before / results);
   Array result = std::move(total) / std::max(count - correction, 0.0);
-  if (root && result.has_history()) {  // where nothing varies the root has no slope: 0, as in PyTorch
+  if (root && result.has_history()) {  // Where nothing varies, the root has no derivative: 0, as in PyTorch.
     const Array flat = result == 0;
     result = where(flat, 0, sqrt(where(flat, 1, std::move(result))));
   } else if (root) {
@@ -317,15 +320,15 @@ Array logsumexp(Array a, std::vector<int> axes, bool keep) {
   detail::check_numeric("logsumexp", a.dtype());
   const DType given = a.dtype();
   if (given != DType::f32 && given != DType::f64) a = a.astype(DType::f32);
-  Shape shape;  // of the result without kept extents
+  Shape shape;  // the result's shape without the kept axes
   std::vector<bool> reduced(a.shape().size(), axes.empty());
   for (int axis : axes) reduced[static_cast<std::size_t>(normalise_axis("logsumexp", axis, reduced.size()))] = true;
   for (std::size_t d = 0; d < reduced.size(); ++d)
     if (!reduced[d]) shape.push_back(a.shape()[d]);
   Array largest;
   if (a.size() != 0) {
-    // Of a row without a finite largest the sum of exp itself is right: 0 or infinity.
-    largest = max(detail::without_history(a), axes, true);  // the result does not depend on it
+    // If a row has no finite maximum, the sum of exp itself is right: 0 or infinity.
+    largest = max(detail::without_history(a), axes, true);  // The result does not depend on it.
     largest = where(isfinite(largest), largest, 0);
     a = std::move(a) - largest;
     if (!keep) largest = largest.reshape(shape);
@@ -336,7 +339,7 @@ Array logsumexp(Array a, std::vector<int> axes, bool keep) {
   return operation.finish(std::move(result), attributes);
 }
 
-// Writing.
+// Updates.
 
 Array update_slice(const Array& a, const Array& updates, const std::vector<std::int64_t>& starts) {
   detail::RuledOperation operation("update_slice", a, updates);
@@ -347,7 +350,7 @@ Array update_slice(const Array& a, const Array& updates, const std::vector<std::
     fail<ShapeError>(
         {.operation = "update_slice",
          .with = {{"a", to_string(a.shape())}, {"updates", to_string(updates.shape())}, {"starts", text(starts)}},
-         .wrong = "the updates do not lie inside of the array"});
+         .wrong = "the updates are not inside the array"});
   const auto part = [starts](Array of, const Shape& extents) {
     for (std::size_t d = 0; d < starts.size(); ++d)
       of = of.slice(static_cast<int>(d), starts[d], starts[d] + extents[d]);

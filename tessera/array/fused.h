@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An elementwise expression ready to become a kernel: operations over strided inputs and scalars, with the outputs.
+// An elementwise expression, ready to be compiled to a kernel: operations over strided inputs and scalars, and outputs.
 // Only its structure is compiled (operations, dtypes, which strides are 0 or 1); shapes, strides and scalars are
 // arguments.
 #pragma once
@@ -14,16 +14,17 @@
 
 namespace tessera::detail {
 
-/// Strided memory seen as an expression's shape.
+/// Strided memory, broadcast to an expression's shape.
 struct StridedView {
   std::shared_ptr<Storage> storage;
   DType dtype = DType::f32;
   Strides strides;
-  std::int64_t offset = 0;  ///< elements
+  std::int64_t offset = 0;  ///< in elements
   friend bool operator==(const StridedView&, const StridedView&) = default;
 };
 
-/// What is compiled. Views are the inputs and then the outputs; dimensions are merged ones, innermost last.
+/// The part of an expression that is compiled. Views are the inputs followed by the outputs; dimensions are merged,
+/// innermost last.
 struct Structure {
   struct Node {
     ir::Op op = ir::Op::none;  ///< load: args[0] is an input; param: args[0] is a scalar; else an operation
@@ -32,20 +33,21 @@ struct Structure {
     std::array<std::int16_t, 3> args = {-1, -1, -1};
     friend bool operator==(const Node&, const Node&) = default;
   };
-  /// two to four only in maps on `cpu`, along the innermost dimension: loads and stores of a known stride are shuffles.
+  /// Two to four are used only in maps on `cpu`, along the innermost dimension: loads and stores with a known stride
+  /// are shuffles.
   enum StrideClass : std::uint8_t { zero, one, two, three, four, any };
 
-  // Most expressions are small: room for them without an allocation.
+  // Most expressions are small and fit without an allocation.
   InlineVector<Node, 8> nodes;
   InlineVector<DType, 8> inputs, scalars, outputs;
   InlineVector<std::int16_t, 4> output_nodes;
   InlineVector<std::uint8_t, 16> strides;  ///< StrideClass of (view, dimension)
   std::uint8_t rank = 1;
-  std::uint8_t form = 0;  ///< fused.cpp's own, and reduce.cpp's own
+  std::uint8_t form = 0;  ///< A value private to fused.cpp or reduce.cpp.
   // Reductions:
-  std::uint8_t reduced = 0;  ///< how many of the last dimensions are reduced
+  std::uint8_t reduced = 0;  ///< The number of trailing dimensions that are reduced.
   std::uint8_t reduction = 0;
-  std::uint16_t threads = 0;  ///< of a block
+  std::uint16_t threads = 0;  ///< Threads per block.
   DType accumulator = DType::f32;
 
   friend bool operator==(const Structure&, const Structure&) = default;
@@ -60,12 +62,12 @@ class Fused {
   Fused(const Fused&) = delete;
   Fused& operator=(const Fused&) = delete;
 
-  int input(StridedView view);  ///< equal views are one input
+  int input(StridedView view);  ///< Equal views share an input.
   int scalar(DType dtype, std::uint64_t bits);
   int operation(ir::Op op, std::uint8_t sub, DType dtype, std::span<const int> args);
   void output(int node, StridedView view);
 
-  /// How much there is, without outputs; what was added since can be taken out again.
+  /// A position to roll back to: the current sizes, without outputs.
   struct Mark {
     std::size_t nodes, inputs, scalars, operations;
   };
@@ -77,24 +79,24 @@ class Fused {
   const std::pmr::vector<StridedView>& inputs() const { return inputs_; }
   const Structure& structure() const { return structure_; }
 
-  /// Computes all outputs over `shape`; keeps the launch in `repeated` if there is one.
+  /// Computes all outputs over `shape`, and caches the launch in `repeated` if given.
   void run(const Shape& shape, const CachedExpression* repeated = nullptr);
 
-  // For reduce.cpp: dimensions merged where every view allows it, kept ones first. `reduced[i]` marks dimensions of
+  // For reduce.cpp: dimensions, merged where every view allows it, kept ones first. `reduced[i]` marks dimensions of
   // `shape`.
   struct Dimensions {
     Shape extents;
     std::size_t reduced = 0;
   };
   Dimensions merge(const Shape& shape, const std::vector<bool>& reduced);
-  /// What the kernel is launched with; lives no longer than this. A reduction adds its own.
+  /// The launch arguments, valid as long as this object. A reduction appends its own.
   std::pmr::vector<LaunchArgument> arguments(const Dimensions& dimensions);
   Structure& structure() { return structure_; }
   std::pmr::vector<StridedView>& outputs() { return outputs_; }
 
  private:
   BufferView range(const StridedView& view, const Shape& extents) const;
-  // Memory for what a small expression needs.
+  // Inline storage for a small expression.
   std::array<std::byte, 1536> inline_buffer_;
   std::pmr::monotonic_buffer_resource arena_{inline_buffer_.data(), inline_buffer_.size()};
   Device device_;
@@ -104,13 +106,13 @@ class Fused {
   std::size_t operations_ = 0;
 };
 
-/// The kernel's parameters while it is traced, in the order in which `Fused::arguments` gives them.
+/// The kernel's parameters during tracing, in the order of `Fused::arguments`.
 class FusedTrace {
  public:
   explicit FusedTrace(const Structure& structure);
-  /// Element position of a view at coordinates, one of each merged dimension.
+  /// The element position in a view at these coordinates, one per merged dimension.
   ir::Value position(std::size_t view, std::span<const ir::Value> coordinates) const;
-  /// Values of all nodes at coordinates, each of its node's dtype; inputs are read there.
+  /// The values of all nodes at these coordinates, in the nodes' dtypes; reads the inputs.
   std::vector<ir::Value> evaluate(std::span<const ir::Value> coordinates) const;
   const ir::BufferRef& output(std::size_t i) const { return outputs_[i]; }
   ir::Value extent(std::size_t dimension) const { return extents_[dimension]; }
@@ -119,14 +121,14 @@ class FusedTrace {
   const Structure& s_;
   std::vector<ir::BufferRef> inputs_, outputs_;
   std::vector<ir::Value> scalars_, extents_;
-  std::vector<ir::Value>
-      strides_;  ///< (view, dimension); literals from two to four; not valid where the class is zero or one
+  std::vector<ir::Value> strides_;  ///< (view, dimension); literals for classes two to four; unset for zero and one
 };
 
-/// At most what a fused kernel with one output more than `views` passes: as KernelFacts counts it.
+/// An upper bound of the parameter bytes of a fused kernel with one output more than `views`, counted as in
+/// KernelFacts.
 std::uint64_t parameter_bytes(std::uint64_t views, std::uint64_t scalars, std::size_t rank);
 
-/// "mul_add": the operations, for the kernel's name.
+/// The operations, for the kernel's name: "mul_add".
 std::string operation_names(const Structure& structure);
 void count_fused_launch();
 

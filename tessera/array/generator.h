@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random numbers that go on: a generator that remembers how far it got, whose whole state is two numbers and no device
-// (it moves with whatever structure holds it, and gives the same bits wherever it draws); and streams told apart by a
-// counter, which may lie in device memory.
+// Random number streams: Generator keeps its position, and its whole state is two numbers without a device (it moves
+// with the structure that contains it, and gives the same bits on every device). Counter selects one of many streams of
+// a seed, and can be in device memory.
 #pragma once
 
 #include <memory>
@@ -11,14 +11,14 @@
 
 namespace tessera {
 
-/// Draws from the Philox stream of a seed, each draw where the one before ended: the first is what random_uniform and
-/// the others give for this seed. Bits and uniforms are the same on every device; normals to the accuracy of its log,
-/// sin and cos. A copy is a second generator of the same state. A draw that throws leaves the state as it was. Where a
-/// draw is recorded (device/queue/sequence.h), each replay draws the next numbers. Not to be used by several threads at
-/// once.
+/// Draws from the Philox stream of a seed; each draw continues where the previous one ended. The first draw equals that
+/// of random_uniform and the other functions for this seed. Bits and uniform numbers are the same on every device;
+/// normal numbers are subject to the accuracy of its log, sin and cos. A copy is a separate generator with the same
+/// state. A draw that throws leaves the state unchanged. If a draw is recorded (device/queue/sequence.h), each replay
+/// draws the next numbers. Not thread-safe.
 class Generator {
  public:
-  /// A generator that starts at block `offset` of the stream that belongs to `seed`.
+  /// A generator at block `offset` of the stream for `seed`.
   explicit Generator(std::uint64_t seed = 0, std::uint64_t offset = 0)
       : state_(std::make_shared<RandomStream>(RandomStream{seed, offset})) {}
   Generator(const Generator& other) : state_(std::make_shared<RandomStream>(*other.state_)) {}
@@ -27,13 +27,14 @@ class Generator {
     return *this;
   }
 
-  /// The seed it was made with.
+  /// The seed of the stream.
   std::uint64_t seed() const { return state_->seed; }
-  std::uint64_t offset() const { return state_->offset; }  ///< blocks of four numbers drawn; a draw takes whole blocks
+  /// The number of blocks of four numbers drawn so far; each draw uses whole blocks.
+  std::uint64_t offset() const { return state_->offset; }
 
   // `device` defaults to current_device().
-  Array bits(Shape shape, std::optional<Device> device = {});  ///< u32
-  /// Evenly distributed f32 numbers in [low, high).
+  Array bits(Shape shape, std::optional<Device> device = {});  ///< Random u32 numbers.
+  /// Uniformly distributed f32 numbers in [low, high).
   Array uniform(Shape shape, double low = 0, double high = 1, std::optional<Device> device = {});
   /// Normally distributed f32 numbers.
   Array normal(Shape shape, double mean = 0, double deviation = 1, std::optional<Device> device = {});
@@ -42,22 +43,23 @@ class Generator {
   friend bool operator==(const Generator& a, const Generator& b) { return *a.state_ == *b.state_; }
 
  private:
-  std::shared_ptr<RandomStream> state_;  ///< its own; recordings follow it
+  std::shared_ptr<RandomStream> state_;  ///< Not shared with copies; recordings refer to it.
 };
 template <>
 inline constexpr bool holds_no_arrays<Generator> = true;
 
-/// Which of the 2^64 streams of a seed, each as long as any array: a number, or a u64 of one element in device memory,
-/// read when the kernel runs, so that a recorded Sequence draws again at each replay.
+/// Selects one of the 2^64 streams of a seed, each long enough for any array. Either a number, or a one-element u64
+/// array in device memory that is read when the kernel runs, so that a recorded Sequence draws new numbers at each
+/// replay.
 class Counter {
  public:
   explicit Counter(std::uint64_t number) : number_(number) {}
-  explicit Counter(Array in_memory);  ///< ShapeError, DtypeError: not one u64
+  explicit Counter(Array in_memory);  ///< Throws ShapeError or DtypeError unless the array is a single u64.
   /// True if the number is read from device memory when it is used.
   bool in_memory() const { return memory_.has_value(); }
-  /// The number; only if not in_memory().
+  /// The number. Requires !in_memory().
   std::uint64_t number() const { return number_; }
-  /// The array that has the number; only if in_memory().
+  /// The array that contains the number. Requires in_memory().
   const Array& memory() const { return *memory_; }
 
  private:
@@ -65,24 +67,24 @@ class Counter {
   std::optional<Array> memory_;
 };
 
-/// As those of array.h, which are the stream of Counter(0). `device` defaults to that of a counter in memory, else to
-/// current_device(); DeviceError if it is another than the counter's.
+/// As the functions of array.h, which use the stream of Counter(0). `device` defaults to the device of a counter in
+/// memory, else to current_device(). Throws DeviceError if it differs from the counter's.
 Array random_uniform(Shape shape, std::uint64_t seed, const Counter& counter, double low = 0, double high = 1,
                      std::optional<Device> device = {});
 /// Normally distributed numbers of the stream that `seed` and `counter` select.
 Array random_normal(Shape shape, std::uint64_t seed, const Counter& counter, double mean = 0, double deviation = 1,
                     std::optional<Device> device = {});
-Array random_bits(Shape shape, std::uint64_t seed, const Counter& counter, std::optional<Device> device = {});  ///< u32
+/// Random u32 numbers.
+Array random_bits(Shape shape, std::uint64_t seed, const Counter& counter, std::optional<Device> device = {});
 
-/// The part of `shape` that begins at `starts` in what random_uniform (random_normal, random_bits) of array.h gives for
-/// the shape `whole`: the same numbers however an array is cut, and wherever each part is made. ShapeError if the part
-/// does not lie inside of the whole.
+/// The part of shape `shape` at `starts` of random_uniform(whole, seed, low, high). The numbers do not depend on how an
+/// array is split and where each part is computed. Throws ShapeError if the part is not inside `whole`.
 Array random_uniform_part(const Shape& whole, const Shape& starts, Shape shape, std::uint64_t seed, double low = 0,
                           double high = 1, std::optional<Device> device = {});
-/// The part of random_normal(whole, seed, mean, deviation) that begins at `starts`.
+/// The part at `starts` of random_normal(whole, seed, mean, deviation).
 Array random_normal_part(const Shape& whole, const Shape& starts, Shape shape, std::uint64_t seed, double mean = 0,
                          double deviation = 1, std::optional<Device> device = {});
 Array random_bits_part(const Shape& whole, const Shape& starts, Shape shape, std::uint64_t seed,
-                       std::optional<Device> device = {});  ///< u32
+                       std::optional<Device> device = {});  ///< The part at `starts` of random_bits(whole, seed).
 
 }  // namespace tessera

@@ -42,7 +42,7 @@ void Step::free() {
   freed_ = true;
   rule_ = {};
   result_.reset();
-  std::vector<std::shared_ptr<Step>> last;  // steps that nobody else holds
+  std::vector<std::shared_ptr<Step>> last;  // steps without other references
   const auto let_go = [&](Step& of) {
     for (Operand& o : of.operands_) {
       if (o.step && o.step.use_count() == 1) last.push_back(std::move(o.step));
@@ -96,16 +96,16 @@ void check_no_history(const char* operation, const Array& a, const char* wrong, 
   if (!a.has_history() || thread_context.without_history != 0) return;
   fail<ArgumentError>({.operation = operation,
                        .with = {{"shape", to_string(a.shape())}, {"made by", a.step()->name()}},
-                       .wrong = std::string("a gradient is taken through this array, and ") + wrong,
+                       .wrong = std::string("gradients flow through this array, and ") + wrong,
                        .remedy = remedy});
 }
 void check_write_target(const char* operation, const Array& target) {
   check_no_history(operation, target, "it cannot be written in place",
-                   "Write x = x + y in place of x += y, or write a copy of stop_gradient(x)");
+                   "Write x = x + y instead of x += y, or write a copy of stop_gradient(x)");
 }
 void check_stored_value(const char* operation, const Array& value) {
-  check_no_history(operation, value, "writing it into another would lose that",
-                   "Make a new array of it (a = a + b, where, concatenate), or write stop_gradient(x)");
+  check_no_history(operation, value, "writing it into another array would lose the gradient",
+                   "Make a new array from it (a = a + b, where, concatenate), or write stop_gradient(x)");
 }
 
 }  // namespace detail
@@ -123,8 +123,8 @@ Array Backward::kept(const ArraySnapshot& kept, const std::shared_ptr<Step>& ste
   if (const auto written = kept.written())
     fail<ArgumentError>({.operation = std::string("gradient of ") + step_->name(),
                          .with = {{what, to_string(kept.shape())}, {"written by", *written}},
-                         .wrong = "memory that this gradient needs has been written in place since",
-                         .remedy = "Write x = x + y in place of x += y, or keep a copy()"});
+                         .wrong = "memory that this gradient needs has since been written in place",
+                         .remedy = "Write x = x + y instead of x += y, or keep a copy()"});
   Array a = kept.array();
   a.set_history(nullptr);
   if (step && step->lowest() < leaf_) a.set_step(step);
@@ -144,7 +144,8 @@ Array Backward::result() const { return kept(step_->result().value(), step_, "re
 void Backward::add_adjoint(std::size_t operand, Array adjoint) {
   const Shape& to = shape(operand);
   const DType kept_as = adjoint_dtype(operand);
-  if (dtype_size(kept_as) > dtype_size(adjoint.dtype())) adjoint = adjoint.astype(kept_as);  // before it is summed
+  // Widened before it is summed.
+  if (dtype_size(kept_as) > dtype_size(adjoint.dtype())) adjoint = adjoint.astype(kept_as);
   if (adjoint.shape() != to) {
     std::vector<int> stretched;
     const int lead = adjoint.rank() - static_cast<int>(to.size());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an array remembers of how it was made, so that gradients can be taken: a step for each operation, with a rule
-// that leads back from its result to its operands. A rule stands beside its operation; what walks is in grad/.
+// The history of an array, recorded so that gradients can be taken: a step per operation, with a rule for its backward
+// pass. Rules are defined next to their operations; the backward pass itself is in grad/.
 #pragma once
 
 #include <functional>
@@ -16,15 +16,15 @@ namespace tessera {
 
 class Backward;
 
-/// How an operation is differentiated: from the adjoint of its result (the derivative of some scalar by each of its
-/// elements) to those of its operands. Written in array operations, a rule can be differentiated again. It captures no
-/// array that may have history: those are operands, which it names in `keeps`.
+/// The backward function of an operation: computes the operands' adjoints from the result's adjoint (the derivative of
+/// a scalar by each element). A rule written in array operations can itself be differentiated. It must not capture
+/// arrays that may have history; those are operands, listed in `keeps`.
 struct Rule {
   std::function<void(Backward&)> backward;  ///< Computes the adjoints of the operands from that of the result.
-  std::uint32_t keeps = 0;                  ///< the operands that it reads: operand_bits(0, 1); ~0u: all, however many
-  bool keeps_result = false;                ///< it reads the result
-  /// The result is elements of operand 0 in other places: where the adjoint of that is kept in a wider dtype, so is the
-  /// result's.
+  std::uint32_t keeps = 0;    ///< The operands it reads, as operand_bits(0, 1); ~0u: all of them, however many.
+  bool keeps_result = false;  ///< True if it reads the result.
+  /// True if the result only rearranges elements of operand 0. If that operand's adjoint is stored in a wider dtype,
+  /// the result's adjoint is as well.
   bool moves = false;
 };
 /// The bits for Rule::keeps, one per operand number.
@@ -35,7 +35,7 @@ constexpr std::uint32_t operand_bits(I... operands) {
 
 namespace detail {
 
-/// One operation of a history. Never changed but by free().
+/// One operation in a history. Immutable except for free().
 class Step {
  public:
   struct Operand {
@@ -46,27 +46,27 @@ class Step {
     std::optional<ArraySnapshot> kept;
   };
   Step(const char* name, std::vector<Operand> operands, Rule rule, std::optional<ArraySnapshot> result);
-  /// The identity of an argument, which a walk for `leaf` leads to. Its adjoint is of `adjoint`.
+  /// A leaf for an argument: the backward pass for `leaf` ends there. Its adjoint has dtype `adjoint`.
   static std::shared_ptr<Step> leaf(const Array& argument, std::uint64_t leaf, DType adjoint);
   ~Step() { free(); }
   Step(const Step&) = delete;
   Step& operator=(const Step&) = delete;
 
   const char* name() const { return name_; }
-  std::uint64_t number() const { return number_; }  ///< greater than those of its operands
-  std::uint64_t lowest() const { return lowest_; }  ///< the smallest leaf below it; ~0: none
+  std::uint64_t number() const { return number_; }  ///< Greater than the numbers of its operands.
+  std::uint64_t lowest() const { return lowest_; }  ///< The smallest leaf that it depends on; ~0: none.
   const std::vector<Operand>& operands() const { return operands_; }
   const std::optional<ArraySnapshot>& result() const { return result_; }
   const Rule& rule() const { return rule_; }
-  /// Of the result's adjoint, if that is not the result's own: gradients of 16-bit copies of weights are f32.
+  /// The dtype of the result's adjoint if it differs from the result's: gradients of 16-bit copies of weights are f32.
   const std::optional<DType>& adjoint_dtype() const { return adjoint_dtype_; }
   bool freed() const { return freed_; }
-  /// Lets go of all that it holds. However long the chain of what only this holds, the stack stays as it is.
+  /// Releases everything that it refers to. Iterative, so that a long chain does not overflow the stack.
   void free();
 
-  /// The number that a step made now would have.
+  /// The number of the next step.
   static std::uint64_t next_number();
-  static std::uint64_t made();  ///< steps made so far in this process; for tests
+  static std::uint64_t made();  ///< The number of steps created in this process; for tests.
 
  private:
   const char* name_;
@@ -78,8 +78,8 @@ class Step {
   bool freed_ = false;
 };
 
-/// Operands at the entry of an operation, before they are moved from. True if one has history, so that the result gets
-/// a step.
+/// Captures the operands at the entry of an operation, before they are moved from. True if an operand has history, so
+/// that the result gets a step.
 class HistoryRecorder {
  public:
   template <class... O>
@@ -90,7 +90,7 @@ class HistoryRecorder {
     }
   }
   explicit operator bool() const { return name_ != nullptr; }
-  /// Makes the step. Of integers and bools there is no derivative, so these stay without.
+  /// Creates the step of the result. Does nothing for integers and bools, which have no derivative.
   void attach(Array& result, Rule rule) const;
 
  private:
@@ -121,29 +121,31 @@ inline Array without_history(Array a) {
   return a;
 }
 
-/// ArgumentError if the array has history, which `operation` would lose; not inside operations with rules of their own.
+/// Throws ArgumentError if the array has history, which `operation` would drop. Disabled inside operations with rules
+/// of their own.
 void check_no_history(const char* operation, const Array& a, const char* wrong, const char* remedy);
-/// That of writing `target`, and that of writing `value` into memory.
+/// Checks that `target` can be written, and that `value` can be stored into other memory.
 void check_write_target(const char* operation, const Array& target);
 void check_stored_value(const char* operation, const Array& value);
-/// That of an operation that has no rule.
+/// The check of an operation without a rule.
 template <class... A>
 void check_no_rule(const char* operation, const A&... operands) {
   (check_no_history(operation, operands, "this operation has no gradient",
-                    "Use others, or stop_gradient(x) where none is wanted"),
+                    "Use other operations, or stop_gradient(x) where no gradient is needed"),
    ...);
 }
 
 }  // namespace detail
 
-/// What a rule is given in a walk: the adjoint of its result, and what it keeps. It adds adjoints to operands, which
-/// are numbered as the operation was given them.
+/// The context of a rule in the backward pass: the adjoint of the result and the arrays that the rule keeps. The rule
+/// adds adjoints to the operands, which are numbered in the operation's order.
 class Backward {
  public:
-  /// For `leaf`: operands whose history reaches no lower one are constants. `needs_adjoint`: of each operand.
+  /// `leaf`: operands whose history contains no leaf from this number on are constants. `needs_adjoint`: one entry per
+  /// operand.
   Backward(std::shared_ptr<detail::Step> step, Array adjoint, std::uint64_t leaf, std::vector<bool> needs_adjoint);
 
-  /// Of the result, and of its shape and dtype (or of the dtype in which that adjoint is kept).
+  /// The adjoint of the result, with its shape and its dtype (or the wider dtype in which the adjoint is stored).
   const Array& adjoint() const { return adjoint_; }
   /// The number of operands.
   std::size_t operands() const { return needs_adjoint_.size(); }
@@ -155,27 +157,29 @@ class Backward {
   DType dtype(std::size_t operand) const { return step_->operands()[operand].dtype; }
   /// The device of an operand.
   Device device(std::size_t operand) const { return step_->operands()[operand].device; }
-  /// In which adjoints of an operand are kept and summed: its own, but f32 for 16-bit copies of f32 weights.
+  /// The dtype in which an operand's adjoint is stored and summed: the operand's own, except f32 for 16-bit copies of
+  /// f32 weights.
   DType adjoint_dtype(std::size_t operand) const;
-  /// An operand, or the result, that the rule keeps. ArgumentError if it has been written in place since, with the name
-  /// of what wrote it.
+  /// An operand that the rule keeps. Throws ArgumentError if it has been written in place since, naming the operation
+  /// that wrote it.
   Array operand(std::size_t operand) const;
-  Array result() const;  ///< The result of the operation; only if the rule keeps it.
+  Array result() const;  ///< The result of the operation, if the rule keeps it.
 
-  /// Adds what `adjoint()` gives to the adjoint of an operand, if anybody wants that: summed over the dimensions along
-  /// which the operand was stretched, and as its adjoint_dtype.
+  /// Adds the value of `adjoint()` to the operand's adjoint if it is needed; otherwise `adjoint` is not called. The
+  /// value is summed over dimensions along which the operand was broadcast, and converted to its adjoint_dtype.
   template <class F>
   void add(std::size_t operand, F&& adjoint) {
     if (needs_adjoint(operand)) add_adjoint(operand, adjoint());
   }
 
-  /// Likewise to slice(axis, begin, ..., step) of the operand, which is to be zero elsewhere.
+  /// The same for slice(axis, begin, ..., step) of the operand; the adjoint is zero elsewhere.
   template <class F>
   void add_slice(std::size_t operand, int axis, std::int64_t begin, std::int64_t step, F&& adjoint) {
-    if (needs_adjoint(operand)) slices_.push_back({operand, axis, begin, step, adjoint().astype(adjoint_dtype(operand))});
+    if (needs_adjoint(operand))
+      slices_.push_back({operand, axis, begin, step, adjoint().astype(adjoint_dtype(operand))});
   }
 
-  std::vector<std::optional<Array>>& adjoints() { return adjoints_; }  ///< what was added, by operand
+  std::vector<std::optional<Array>>& adjoints() { return adjoints_; }  ///< The adjoints added so far, by operand.
   /// An adjoint of part of an operand: a slice along one axis.
   struct Slice {
     std::size_t operand;       ///< The number of the operand.
@@ -199,8 +203,8 @@ class Backward {
 };
 
 namespace detail {
-/// An array of `shape` that is the sum of these slices, and zero where there is none: those that lie side by side
-/// and fill it are joined.
+/// The sum of these slices in an array of `shape`, zero elsewhere. Adjacent slices that fill the array are
+/// concatenated.
 Array sum_of_slices(std::vector<Backward::Slice> slices, const Shape& shape);
 }  // namespace detail
 

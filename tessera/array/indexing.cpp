@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading and writing by arrays of indices.
+// Reads and writes by arrays of indices.
 #include <bit>
 
 #include "tessera/array/axis_layout.h"
@@ -18,8 +18,8 @@ using ir::Value;
 
 namespace {
 
-// Where an element lies that a thread works on: of (outer, count, inner) the dimensions that are not 1 are the
-// launch's.
+// The position of a thread's element. Those dimensions of (outer, count, inner) that are not 1 are dimensions of the
+// launch.
 struct Place {
   Value column, i, outer;
 };
@@ -33,7 +33,8 @@ std::array<std::uint64_t, 3> threads(bool single, std::int64_t outer, std::int64
   return {static_cast<std::uint64_t>(inner), n, o};
 }
 
-// An index that was read, and whether it is one of `extent`. Compared in 64 bits: a large one must not wrap into range.
+// An index that was read, and whether it is in [0, extent). Compared in 64 bits, so that a large index does not wrap
+// into range.
 struct Row {
   Value row, inside;
 };
@@ -47,7 +48,7 @@ Row row_of(Value index, Value extent) {
 
 struct TakeSpec {
   DType table, indices;
-  bool along;   // an index for each element, not for each row
+  bool along;   // one index per element, not per row
   bool single;  // rows of one element
   friend bool operator==(const TakeSpec&, const TakeSpec&) = default;
   std::size_t hash() const {
@@ -109,8 +110,9 @@ ir::Function trace_reversed(const ReversedSpec& spec) {
 
 std::size_t checked_axis(const char* name, const Array& a, const Array& indices, int axis) {
   if (a.rank() < 1)
-    fail<ShapeError>(
-        {.operation = name, .with = {{"shape", to_string(a.shape())}}, .wrong = "the array has no axis to pick from"});
+    fail<ShapeError>({.operation = name,
+                      .with = {{"shape", to_string(a.shape())}},
+                      .wrong = "the array has no axis to select from"});
   detail::check_index_dtype(name, indices);
   const Array* both[] = {&a, &indices};
   detail::common_device(name, both);
@@ -125,7 +127,7 @@ Shape taken_shape(const Array& a, const Array& indices, std::size_t axis) {
   return shape;
 }
 
-/// Where in an array of this shape, counted row by row, indices along `axis` point; -1 where that is outside.
+/// The row-major positions in an array of this shape that indices along `axis` refer to; -1 for an index out of range.
 Array positions(const Array& indices, const Shape& shape, const Shape& taken, std::size_t axis) {
   const Device device = indices.device();
   const Strides strides = contiguous_strides(shape);
@@ -143,7 +145,7 @@ Array positions(const Array& indices, const Shape& shape, const Shape& taken, st
 }  // namespace
 
 Array detail::reversed(const Array& a, const AxisLayout& axis) {
-  // Of a contiguous array the extents on both sides say which axes they are.
+  // For a contiguous array, the extents before and of the axis determine which dimensions it covers.
   std::optional<CachedOperation> repeated;
   if (axis.outer < 1 << 20 && axis.extent < 1 << 20)
     repeated.emplace(CachedOperation::reversal | static_cast<std::uint64_t>(axis.outer) << 8 |
@@ -195,7 +197,7 @@ Array take_along_axis(const Array& a, const Array& indices, int axis) {
     fail<ShapeError>(
         {.operation = "take_along_axis",
          .with = {{"a", to_string(a.shape())}, {"indices", to_string(indices.shape())}, {"axis", std::to_string(axis)}},
-         .wrong = "the indices have not the array's dimensions and, outside of the axis, extents"});
+         .wrong = "the indices must have as many dimensions as the array, and its extents (or 1) on every other axis"});
   Shape shape = a.shape();
   const std::int64_t count = shape[d] = indices.shape()[d];
   const auto rule = [&] {
@@ -219,7 +221,7 @@ Array take_along_axis(const Array& a, const Array& indices, int axis) {
 
 namespace {
 
-// The array, what is to be written, and the indices, all contiguous.
+// The array, the updates and the indices, all contiguous.
 struct Scattered {
   std::size_t d;
   AxisLayout axis;
@@ -244,7 +246,7 @@ Scattered checked_scatter(const char* name, const Array& a, const Array& indices
                   {"indices", to_string(indices.shape())},
                   {"updates", to_string(updates.shape())},
                   {"axis", std::to_string(axis)}},
-         .wrong = "the updates do not stretch to the shape of take(a, indices, axis), " + to_string(shape)});
+         .wrong = "the updates cannot be broadcast to the shape of take(a, indices, axis), " + to_string(shape)});
   constexpr std::int64_t most = std::int64_t{1} << 30;
   if (a.shape()[d] > most || indices.size() > most)
     fail<ShapeError>({.operation = name,
@@ -258,7 +260,8 @@ Scattered checked_scatter(const char* name, const Array& a, const Array& indices
           updates.astype(a.dtype()).broadcast_to(shape).as_contiguous()};
 }
 
-// For each row the last index that names it, as one more than its position; 0: none. Integers have one largest.
+// For each row: one more than the position of the last index that refers to it; 0 if there is none. Uses an integer
+// maximum.
 ir::Function trace_last_index(const DType& dtype) {
   ir::Builder builder("last_index", ir::KernelKind::map);
   ir::Builder::Scope scope(builder);
@@ -298,11 +301,11 @@ ir::Function trace_scatter(const RowsSpec& spec) {
 void scatter_back(Backward& b, int axis) {
   const Array &g = b.adjoint(), indices = b.operand(1);
   b.add(0, [&] { return scatter(g, indices, Array::zeros({}, g.dtype(), g.device()), axis); });
-  b.add(2, [&] {  // of equal indices only the last one's update is in the result
+  b.add(2, [&] {  // If indices repeat, only the last update is in the result.
     const Array each = Array::arange(indices.size(), 0, 1, DType::i32, g.device()).reshape(indices.shape());
     const std::int64_t extent = b.shape(0)[static_cast<std::size_t>(axis)];
     const Array last = take(scatter(Array::full({extent}, -1, DType::i32, g.device()), indices, each), indices);
-    Shape shape = indices.shape();  // stretched along the axes behind
+    Shape shape = indices.shape();  // broadcast along the trailing axes
     shape.resize(shape.size() + b.shape(0).size() - static_cast<std::size_t>(axis) - 1, 1);
     return where((last == each).reshape(shape), take(g, indices, axis), 0);
   });
@@ -334,18 +337,18 @@ Array scatter(const Array& a, const Array& indices, const Array& updates, int ax
   return operation.finish(std::move(out), attributes, rule);
 }
 
-// Sums by index without atomics of floats: the positions of updates are sorted by their rows, stably, by a radix sort
-// in which a thread counts and places a run of positions one after the other; then a thread for each column sums a
-// row's.
+// Sums by index without floating-point atomics. The positions of updates are sorted by row with a stable radix sort, in
+// which each thread counts and places a run of positions sequentially. Then one thread per column sums the updates of a
+// row.
 namespace {
 
 constexpr int digit_bits = 8;
 constexpr std::int64_t shortest_run = 32, most_runs = 2048;
 
 struct SortSpec {
-  DType indices;  // i32: keys of the pass before
-  bool first;     // indices, which may be out of range, and no order yet
-  bool places;    // else counts
+  DType indices;  // i32: the keys of the previous pass
+  bool first;     // the first pass: indices that may be out of range, without an order yet
+  bool places;    // place the positions; else count digits
   friend bool operator==(const SortSpec&, const SortSpec&) = default;
   std::size_t hash() const { return static_cast<std::size_t>(indices) * 4 + first * 2u + places; }
 };
@@ -369,7 +372,7 @@ ir::Function trace_sort(const SortSpec& spec) {
     ir::for_(0, digits, 1, [&](Value d) { counts.store(d * runs + thread, ir::literal(DType::i32, 0)); });
   ir::for_(thread * run, ir::min(thread * run + run, count), 1, [&](Value k) {
     Value key = keys.load(k);
-    if (spec.first) {  // those out of range come last
+    if (spec.first) {  // out-of-range indices sort last
       const Row to = row_of(key, extent);
       key = ir::cast(DType::i32, ir::select(to.inside, to.row, extent));
     }
@@ -414,12 +417,12 @@ ir::Function trace_scatter_add(const RowsSpec& spec) {
   return builder.finish();
 }
 
-// The same on a processor, which does better without sorting: a block goes over all indices in their order, and adds
-// the updates of its own rows and columns.
+// The same on a CPU, where not sorting is faster: a block goes through all indices in order and adds the updates of its
+// own rows and columns.
 struct InOrderSpec {
   DType dtype, indices;
-  std::uint32_t threads;  // of a block: next to each other along a row; 1 where rows have one element
-  bool whole;             // blocks have all rows
+  std::uint32_t threads;  // threads of a block: neighbours along a row; 1 where rows have one element
+  bool whole;             // each block covers all rows
   friend bool operator==(const InOrderSpec&, const InOrderSpec&) = default;
   std::size_t hash() const {
     return static_cast<std::size_t>(dtype) << 24 | static_cast<std::size_t>(indices) << 16 | threads << 1 | whole;
@@ -453,7 +456,7 @@ ir::Function trace_add_in_order(const InOrderSpec& spec) {
     });
     return builder.finish();
   }
-  // Several are read together, and added one after the other.
+  // Several updates are read together and added one after the other.
   const auto some = [&](Value k, int several) {
     std::vector<Row> to;
     std::vector<Value> values;
@@ -473,7 +476,7 @@ void add_in_order(const Array& out, const Array& indices, const Array& updates, 
   const auto divided = [](std::int64_t n, std::int64_t by) { return (n + by - 1) / by; };
   const bool single = axis.inner == 1;
   const std::uint32_t threads = single ? 1 : info.can.subgroup_widths[0];
-  // Each block reads all indices, so columns are shared out first, and rows among many processors only.
+  // Each block reads all indices, so columns are distributed first, and rows only if there are many processors.
   const std::int64_t units = std::max<std::int64_t>(1, info.compute_units), wanted = units > 1 ? 4 * units : 1;
   const std::int64_t chunk = std::max<std::int64_t>(64, divided(divided(axis.inner, wanted), 64) * 64);
   const std::int64_t across = divided(axis.inner, chunk), lanes = across * axis.outer;
@@ -491,7 +494,7 @@ struct Sorted {
   Array keys, order;
 };
 
-/// Positions of `indices` by the row that they name, those of one row in their order.
+/// The positions of `indices` sorted by the row they refer to; stable.
 Sorted sort_by_row(const Array& indices, std::int64_t extent) {
   const std::int64_t count = indices.size(), most = std::max(shortest_run, (count + most_runs - 1) / most_runs);
   const std::int64_t runs = (count + most - 1) / most;
@@ -541,7 +544,7 @@ Array scatter_add(const Array& a, const Array& indices, const Array& updates, in
   };
   const bool empty = s.updates.size() == 0 || a.size() == 0;
   if (blocks_are_vectors(a.device().backend) && !empty) {
-    const bool small = a.dtype() == DType::f16 || a.dtype() == DType::bf16;  // their sums are rounded once
+    const bool small = a.dtype() == DType::f16 || a.dtype() == DType::bf16;  // these sums are rounded once
     const DType sums = small ? DType::f32 : a.dtype();
     const Array out = small ? s.a.astype(sums) : s.a.copy();
     add_in_order(out, s.indices, s.updates.astype(sums), s.axis);

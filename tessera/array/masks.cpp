@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Picking by conditions: how many elements the result has is known when they are counted.
+// Selection by conditions. The size of the result is known only after counting.
 #include "tessera/array/axis_layout.h"
 #include "tessera/array/cached_operation.h"
 #include "tessera/array/elementwise.h"
@@ -15,7 +15,7 @@ using ir::Value;
 
 namespace {
 
-// Of counts up to each position: those of its elements that count.
+// From inclusive counts, the positions of the elements that are selected.
 ir::Function trace_places(const DType& counts) {
   ir::Builder builder("places_where", ir::KernelKind::map);
   ir::Builder::Scope scope(builder);
@@ -27,7 +27,7 @@ ir::Function trace_places(const DType& counts) {
   return builder.finish();
 }
 
-// On a processor: how many are true in each part, then their places part by part.
+// On a CPU: the number of true elements in each part, then their positions part by part.
 ir::Function trace_true_counts(const std::uint32_t& threads) {
   ir::Builder builder("true_counts", ir::KernelKind::block, {threads, 1, 1});
   ir::Builder::Scope scope(builder);
@@ -44,8 +44,8 @@ ir::Function trace_true_counts(const std::uint32_t& threads) {
 }
 
 struct TrueSpec {
-  bool alone;                  // the only part, which counts as well
-  std::optional<DType> table;  // its elements at these places, else the places
+  bool alone;                  // the only part, which counts its elements as well
+  std::optional<DType> table;  // the table whose elements are selected; without it, positions are returned
   friend bool operator==(const TrueSpec&, const TrueSpec&) = default;
   std::size_t hash() const { return (table ? static_cast<std::size_t>(*table) + 1 : 0) * 2 + alone; }
 };
@@ -58,15 +58,16 @@ ir::Function trace_true_places(const TrueSpec& spec) {
   ir::BufferRef table;
   if (spec.table) table = ir::buffer_param("table", *spec.table, ir::Access::read);
   const auto out = ir::buffer_param("out", spec.table.value_or(DType::i64), ir::Access::read_write);
-  // Counts up to the end of each part.
+  // The counts up to the end of each part.
   const auto until = ir::buffer_param("until", DType::i64, alone ? ir::Access::read_write : ir::Access::read);
   const Value count = ir::scalar_param("count", DType::index), part = ir::scalar_param("part", DType::index);
   const Value which = ir::block_id(0), begin = which * part;
   const ir::Variable last(DType::index, ir::min(begin + part, count));
   ir::while_([&] { return last.get() > begin && !flags.load_if(last.get() > begin, last.get() - 1, true); },
              [&] { last.set(last.get() - 1); });
-  // Each position is written, over the one before it if that is not wanted: quicker than a branch. The last one is.
-  // Counted in 64 bits: a count of 32 would be extended for each address, between one addition and the next.
+  // Every position is written, and overwritten by the next one if it is not selected, which is faster than a branch;
+  // the last one needs the check. Counts are 64-bit: a 32-bit count would have to be extended for each address, on the
+  // critical path between two additions.
   const Value none = ir::literal(DType::i64, 0);
   const ir::Variable place(DType::i64, alone ? none : until.load_if(which > 0, which - 1, none));
   const auto one = [&](Value i, Value number) {
@@ -76,7 +77,7 @@ ir::Function trace_true_places(const TrueSpec& spec) {
   constexpr int together = 8;
   const Value end = last.get(), rest = begin + (end - begin) / together * together;
   ir::for_(begin, rest, together, [&](Value i) {
-    const Value number = ir::cast(DType::i64, i);  // once, not for each
+    const Value number = ir::cast(DType::i64, i);  // converted once, not per element
     for (int k = 0; k < together; ++k) one(i + k, number + k);
   });
   ir::for_(rest, end, [&](Value i) { one(i, ir::cast(DType::i64, i)); });
@@ -90,7 +91,7 @@ KernelFamily<TrueSpec>& placing() {
 }
 constexpr std::int64_t part = 4096;
 
-/// Of flags that are one part: the elements of `table` where they are true, or null: these places.
+/// For flags in a single part: the elements of `table` where they are true, or their positions if `table` is null.
 Array true_elements(const Array& flags, const Array* table) {
   flags.eval();
   if (table != nullptr) table->eval();
@@ -134,7 +135,7 @@ Array places_in_parts(const Array& flags) {
   return out;
 }
 
-/// Where the elements of an array of bools are true, counted row by row.
+/// The row-major positions of the true elements of a bool array.
 Array places_where(const Array& given) {
   const Array flags = given.as_contiguous();
   const std::int64_t count = flags.size();
@@ -157,15 +158,15 @@ Array masked_select(const Array& a, const Array& mask) {
   if (mask.dtype() != DType::boolean)
     fail<DtypeError>({.operation = "masked_select",
                       .with = {{"mask", std::string(dtype_name(mask.dtype()))}},
-                      .wrong = "a mask is of bools",
-                      .remedy = "Compare, as in mask != 0, or pick by positions with take"});
+                      .wrong = "a mask must be a bool array",
+                      .remedy = "Compare, as in mask != 0, or select by position with take"});
   const Array* both[] = {&a, &mask};
   detail::common_device("masked_select", both);
   const auto covered = mask.shape().size();
   if (covered > a.shape().size() || !std::equal(mask.shape().begin(), mask.shape().end(), a.shape().begin()))
     fail<ShapeError>({.operation = "masked_select",
                       .with = {{"a", to_string(a.shape())}, {"mask", to_string(mask.shape())}},
-                      .wrong = "the mask has not the extents of the array's first axes"});
+                      .wrong = "the mask's shape does not match the array's first axes"});
   if (covered == a.shape().size() && mask.size() <= part && mask.size() != 0 && !a.has_history() &&
       blocks_are_vectors(a.device().backend)) {
     if (a.contiguous() && mask.contiguous()) return operation.finish(true_elements(mask, &a));
@@ -199,7 +200,7 @@ Array unique(const Array& a) {
   if (count < 2) return operation.finish(sorted);
   const Array here = sorted.slice(0, 1, count), before = sorted.slice(0, 0, count - 1);
   Array differs = here != before;
-  if (is_float(a.dtype())) differs = std::move(differs) & (before == before);  // NaN is last, and NaN != NaN
+  if (is_float(a.dtype())) differs = std::move(differs) & (before == before);  // NaN sorts last, and NaN != NaN
   const Array first = Array::ones({1}, DType::boolean, a.device());
   return operation.finish(masked_select(sorted, concatenate({first, differs})));
 }

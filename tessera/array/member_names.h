@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The names of an aggregate's members, which C++20 does not tell: the compiler prints them where the address of a
-// member is a template's argument. Where it prints something else (another compiler, a bit-field) there are none.
+// The names of an aggregate's members. C++20 has no reflection; compilers print the name if the address of a member is
+// a template argument. If the output has another form (another compiler, a bit-field), names are empty.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace tessera::detail {
 
-/// Letters that are a template's argument, which compilers print as they are: Text<6>{"weight"}.
+/// A string as a template argument, in a form that compilers print verbatim: Text<6>{"weight"}.
 template <std::size_t N>
 struct Text {
   char letters[N + 1]{};
@@ -20,7 +20,7 @@ struct Text {
   }
 };
 
-#if defined(__GNUC__)  // and clang
+#if defined(__GNUC__)  // also clang
 #define TESSERA_THIS_FUNCTION __PRETTY_FUNCTION__
 #else
 #define TESSERA_THIS_FUNCTION ""
@@ -35,7 +35,7 @@ template <class T>
 struct Outside {
   const T value;
 };
-/// Never defined: nothing but addresses is taken of it, and only when compiling. So T needs no constructor.
+/// Declared, but never defined: only addresses of its members are used, at compile time, so T needs no constructor.
 template <class T>
 extern const Outside<T> outside;
 
@@ -63,8 +63,8 @@ consteval std::string_view last_name(const char* text, std::size_t end) {
   if (begin == end || (text[begin] >= '0' && text[begin] <= '9')) return {};
   return {text + begin, end - begin};
 }
-/// Of "auto member_name() [A = Address{&outside.value.weight}]". (With the type of what is given written out, g++ would
-/// explain that type behind it.)
+/// Parses "auto member_name() [A = Address{&outside.value.weight}]". (With an explicit return type, g++ would append an
+/// explanation of that type.)
 template <Address A>
 consteval auto member_name() {
   return last_name(TESSERA_THIS_FUNCTION, sizeof(TESSERA_THIS_FUNCTION) - 1);
@@ -88,11 +88,12 @@ struct KnownNames {
   int one;
   char another_name_2;
 };
-/// Does this compiler print what is expected? (A template, so that nobody pays who walks nothing.)
+/// Checks that this compiler prints the expected form. (A template, so that it costs nothing unless structures are
+/// traversed.)
 template <class T = KnownNames>
 inline constexpr bool names_are_printed = printed_names<T>[0] == "one" && printed_names<T>[1] == "another_name_2";
 
-/// All names one behind the other: of what the compiler printed nothing else stays in the program.
+/// All names, concatenated; the rest of the compiler's output does not end up in the binary.
 template <class T>
 struct MemberNames {
   static consteval std::size_t bytes() {
@@ -110,7 +111,7 @@ struct MemberNames {
         for (const char c : printed_names<T>[i]) letters[at++] = c;
     }
   }
-  /// Empty where a name cannot be had.
+  /// Empty if the name is unknown.
   constexpr std::string_view operator[](std::size_t i) const {
     return {letters + begins[i], begins[i + 1] - begins[i]};
   }
@@ -118,7 +119,7 @@ struct MemberNames {
 template <class T>
 inline constexpr MemberNames<T> member_names;
 
-/// What stands behind "T = ".
+/// The text after "T = ".
 template <class T>
 consteval auto type_name() {
   std::string_view text = TESSERA_THIS_FUNCTION;

@@ -12,7 +12,7 @@ namespace detail {
 
 namespace {
 
-/// An array's elements in its storage. Two arrays of equal views are one afterwards too.
+/// Identifies a view of a storage. Arrays with equal views share one moved array.
 struct ViewKey {
   std::uint64_t byte_offset;
   DType dtype;
@@ -21,13 +21,13 @@ struct ViewKey {
   friend auto operator<=>(const ViewKey&, const ViewKey&) = default;
 };
 
-/// What is known of a storage that arrays to be moved lie in.
+/// A storage that contains arrays to be moved.
 struct Block {
   std::shared_ptr<Storage> storage;
-  std::uint64_t low = ~std::uint64_t{0}, high = 0;   // bytes that its arrays cover
-  std::map<ViewKey, std::optional<Array>> views;     // and what each became
-  std::shared_ptr<Storage> moved;                    // [low, high) on the other device
-  std::map<DType, std::shared_ptr<Source>> sources;  // over `moved`
+  std::uint64_t low = ~std::uint64_t{0}, high = 0;   // the bytes that its arrays cover
+  std::map<ViewKey, std::optional<Array>> views;     // each view and its moved array
+  std::shared_ptr<Storage> moved;                    // [low, high) on the target device
+  std::map<DType, std::shared_ptr<Source>> sources;  // sources over `moved`
 };
 
 }  // namespace
@@ -48,7 +48,7 @@ using detail::Block;
 using detail::ViewKey;
 
 Mover::Mover(Device target, Queue* queue) : state_(std::make_unique<detail::MoveState>()) {
-  device_info(target);  // throws if there is none, also where nothing is to be moved
+  device_info(target);  // Throws if the device does not exist, even if there is nothing to move.
   state_->target = target;
   state_->queue = queue;
 }
@@ -95,21 +95,21 @@ Mapped<Array> Mover::moved(const Array& a, const Path& at) {
       })};
 }
 
-/// Without history, which belongs to each array that becomes this one.
+/// The result has no history; each array that becomes this one gets its own.
 Array Mover::copied(const Array& a, const Path& at) {
   const Device target = *state_->target;
   if (a.size() == 0) return Array::empty(a.shape(), a.dtype(), target);
   const BufferView view = a.view();
   const auto found = state_->blocks.find(view.storage.get());
-  if (found == state_->blocks.end()) return a.to(target);  // what a type's own function made on the way
+  if (found == state_->blocks.end()) return a.to(target);  // Created by a type's own function during the move.
   Block& block = found->second;
   std::optional<Array>& became = block.views[key_of(view, a)];
   if (became) return *became;
-  // Memory without a name gets that of the part for which it is taken: errors show it.
+  // Unlabelled memory is labelled with the path of the part it is allocated for, which errors show.
   const auto label = [&] { return block.storage->label().empty() ? at.text() : block.storage->label(); };
 
   if (block.views.size() == 1 && a.bytes() < view.bytes()) {
-    // Nobody shares what lies between its elements.
+    // The gaps between its elements are not shared.
     const Array flat = a.as_contiguous();
     const Array out = Array::wrap(Storage::allocate(target, a.bytes(), label()), a.dtype(), a.shape());
     state_->queue_of(target).copy(out.view(), flat.view());
@@ -117,7 +117,7 @@ Array Mover::copied(const Array& a, const Path& at) {
     return out;
   }
   if (!block.moved) {
-    block.low = block.low / 64 * 64;  // elements and vector loads stay aligned
+    block.low = block.low / 64 * 64;  // Keeps elements and vector loads aligned.
     block.high = std::max(block.high, view.byte_offset + view.bytes());
     const std::uint64_t bytes = block.high - block.low;
     auto storage = Storage::allocate(target, bytes, label());
@@ -145,7 +145,7 @@ std::optional<Device> Mover::common() const {
   }
   fail<DeviceError>({.operation = "device_of",
                      .wrong = "the arrays are on different devices: " + text,
-                     .remedy = "Bring them together with to(value, device)"});
+                     .remedy = "Move them to one device with to(value, device)"});
 }
 
 }  // namespace tessera

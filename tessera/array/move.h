@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moving whole structures between devices, `to(anything, device)` and `anything | device`, and asking where one is.
-// Arrays move, everything else comes along unchanged; what shares memory before shares it afterwards.
+// Moves whole structures between devices with `to(anything, device)` and `anything | device`, and finds out their
+// device. Arrays are moved, everything else is copied unchanged. Arrays that share memory still share it afterwards.
 #pragma once
 
 #include "tessera/array/traversal.h"
@@ -26,9 +26,9 @@ template <Text type, Text path>
 struct CannotMove {
   static_assert(
       sizeof(path.letters) == 0,
-      "this type cannot be moved to a device: list what moves with fields() or tessera_fields(T&), write "
-      "tessera_move(const T&, Mover&) for it, or say that it holds no arrays with holds_no_arrays<T>; a plain "
-      "aggregate has at most 32 members, no base class and no array of C. Its name and its path in the value "
+      "this type cannot be moved to a device: list its parts with fields() or tessera_fields(T&), write "
+      "tessera_move(const T&, Mover&) for it, or specialise holds_no_arrays<T> if it holds no arrays; a plain "
+      "aggregate has at most 32 members, no base class and no C array. Its name and its path in the value "
       "are the arguments of CannotMove");
 };
 template <class T>
@@ -40,16 +40,16 @@ constexpr void refuse_to_move() {
 
 }  // namespace detail
 
-/// What moves a structure. Only a type's own `T tessera_move(const T&, Mover&)`, found by argument-dependent look-up,
-/// meets one: it gives the moved value, made from `move(part)` of each part. It is called more than once for one move
-/// (to see what there is, then to move it) and must do the same each time.
+/// Moves the parts of a structure. It is passed to a type's own `T tessera_move(const T&, Mover&)`, found by
+/// argument-dependent lookup, which returns the moved value, built from `move(part)` of each part. The function is
+/// called more than once per move (to collect the arrays, then to move them) and must behave the same each time.
 class Mover {
  public:
   Mover(const Mover&) = delete;
   Mover& operator=(const Mover&) = delete;
   ~Mover();
 
-  /// The part, moved; `name` is for errors.
+  /// Returns the moved part; `name` is used in errors.
   template <class T>
   T operator()(const T& part, std::string_view name = "part") {
     if constexpr (detail::can_move<T>) {
@@ -61,7 +61,7 @@ class Mover {
       detail::refuse_to_move<T>();
     }
   }
-  /// Where to; none while device_of looks.
+  /// The target device; nullopt while device_of collects devices.
   std::optional<Device> device() const;
 
  private:
@@ -70,10 +70,10 @@ class Mover {
   template <class T>
   friend std::optional<Device> common_device_of(const T& value, std::string_view name);
 
-  Mover(Device target, Queue* queue);  ///< DeviceError if there is no such device
+  Mover(Device target, Queue* queue);  ///< Throws DeviceError if the device does not exist.
   Mover();
 
-  /// Where a type's own function stands while it is called.
+  /// Sets the current path while a type's own function is called.
   struct At {
     At(Mover& m, const Path& at) : mover(m), before(std::exchange(m.at_, &at)) {}
     ~At() { mover.at_ = before; }
@@ -99,7 +99,7 @@ class Mover {
       requires detail::HasMove<T>
     Mapped<T> operator()(const T& x, const Path& at) {
       const At here(mover, at);
-      return {tessera_move(x, mover), false};  // its arrays have been counted
+      return {tessera_move(x, mover), false};  // Its arrays have been counted.
     }
   };
   template <class T>
@@ -113,7 +113,7 @@ class Mover {
     return walk_.map(x, map, at);
   }
 
-  // Without templates: move.cpp.
+  // Non-template parts, in move.cpp.
   void look_at(const Array& a, const Path& at);
   Mapped<Array> moved(const Array& a, const Path& at);
   Array copied(const Array& a, const Path& at);
@@ -122,11 +122,11 @@ class Mover {
 
   std::unique_ptr<detail::MoveState> state_;
   detail::Traversal walk_{"to", "Write tessera_move for that type, and set the pointer there"};
-  bool moving_ = false;  ///< else it looks
+  bool moving_ = false;  ///< False while arrays are collected.
   const Path* at_ = nullptr;
 };
 
-/// Moves a value as `value | device` does; by `queue` if it is not null.
+/// Moves a value as `value | device` does, on `queue` if it is not null.
 template <class T>
 std::remove_cvref_t<T> move_on_queue(T&& value, Device device, Queue* queue) {
   if constexpr (detail::can_move<std::remove_cvref_t<T>>) {
@@ -142,7 +142,7 @@ std::remove_cvref_t<T> move_on_queue(T&& value, Device device, Queue* queue) {
   }
 }
 
-/// The device of the arrays in `value`; none if it has no arrays. `name` is for messages.
+/// The device of the arrays in `value`; nullopt if it has no arrays. `name` is used in messages.
 template <class T>
 std::optional<Device> common_device_of(const T& value, std::string_view name) {
   if constexpr (detail::can_move<T>) {
@@ -154,24 +154,24 @@ std::optional<Device> common_device_of(const T& value, std::string_view name) {
   }
 }
 
-/// A copy of `value` whose arrays are on `device`; those that are there already are the same arrays, and nothing is
-/// copied. `value` is whatever for_each_array (array/traversal.h) walks, or holds types with a `tessera_move` of their own;
-/// any other type does not compile. dtypes are kept, and so are types derived from Array. Arrays that share memory
-/// share it afterwards, and views stay views: the part of the memory that they cover is copied once. Copies are queued,
-/// not waited for, where drivers can. DeviceError if there is no such device; errors name what was being moved by its
-/// path, "layers.0.weight". After an error, as on any other way, nothing of the copy is left behind.
+/// Returns a copy of `value` whose arrays are on `device`; arrays already there are shared, not copied. `value` is any
+/// structure that for_each_array accepts (array/traversal.h), or contains types with their own `tessera_move`; other
+/// types do not compile. dtypes and types derived from Array are kept. Arrays that share memory still share it, and
+/// views stay views: the memory range they cover is copied once. Copies are asynchronous where the driver supports it.
+/// Throws DeviceError if the device does not exist; errors include the path of the part, "layers.0.weight". A failed
+/// move leaves no partial copy.
 template <class T>
 std::remove_cvref_t<T> to(T&& value, Device device) {
   return move_on_queue(std::forward<T>(value), device, nullptr);
 }
-/// The same, as `model | device`.
+/// The same as to(), written `model | device`.
 template <class T>
 std::remove_cvref_t<T> operator|(T&& value, Device device) {
   return move_on_queue(std::forward<T>(value), device, nullptr);
 }
 
-/// The device that all arrays of a structure (as above) are on; nothing if it holds none. Arrays without elements count
-/// only where no others are. DeviceError, with paths that begin with `name`, if they are on several:
+/// The device of all arrays in a structure; nullopt if it contains none. Arrays without elements are considered only if
+/// there are no others. Throws DeviceError if the arrays are on several devices, with paths that begin with `name`:
 /// "params.layers.1.weight: cpu:0".
 template <class T>
 std::optional<Device> device_of(const T& value, std::string_view name = "value") {

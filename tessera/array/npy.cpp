@@ -38,7 +38,7 @@ class Reader {
   Array read(std::optional<Device> device) {
     if (bytes_.size() < 10 || std::memcmp(bytes_.data(), magic, 6) != 0) bad(0, "magic", "this is not an .npy file");
     const int major = static_cast<unsigned char>(bytes_[6]);
-    if (major < 1 || major > 3) bad(6, "version", "version " + std::to_string(major) + " is not known; 1 to 3 are");
+    if (major < 1 || major > 3) bad(6, "version", "version " + std::to_string(major) + " is not supported; 1 to 3 are");
     const std::size_t length_bytes = major == 1 ? 2 : 4;
     if (bytes_.size() < 8 + length_bytes) bad(8, "header length", "the file ends here");
     std::size_t length = 0;
@@ -46,7 +46,7 @@ class Reader {
       length |= static_cast<std::size_t>(static_cast<unsigned char>(bytes_[8 + i])) << (8 * i);
     start_ = 8 + length_bytes;
     if (length > bytes_.size() - start_)
-      bad(8, "header length", std::to_string(length) + " bytes are more than the file has");
+      bad(8, "header length", std::to_string(length) + " bytes exceed the file size");
     header_ = bytes_.substr(start_, length);
 
     const std::string descr = text_after("descr");
@@ -56,7 +56,7 @@ class Reader {
                               descr.substr(1) == k.code + 1))
         kind = &k;
     if (!kind)
-      bad(start_, "descr", "the element type '" + descr + "' has no dtype here; little-endian numbers and bool have");
+      bad(start_, "descr", "the element type '" + descr + "' is not supported; little-endian numbers and bool are");
     const bool fortran = word_after("fortran_order") == "True";
     Shape shape = shape_after();
     std::int64_t count = 1;
@@ -91,14 +91,14 @@ class Reader {
       at = header_.find_first_not_of(" \t", at + 1);
       if (at != std::string::npos) return at;
     }
-    bad(start_, key, "the header does not say it");
+    bad(start_, key, "the header lacks this key");
   }
   std::string text_after(const char* key) const {
     const std::size_t at = value_of(key);
     const char quote = header_[at];
     const auto end = header_.find(quote, at + 1);
     if ((quote != '\'' && quote != '"') || end == std::string::npos)
-      bad(start_ + at, key, "a quoted text is expected (structured types are not read)");
+      bad(start_ + at, key, "a quoted string is expected (structured types are not supported)");
     return header_.substr(at + 1, end - at - 1);
   }
   std::string word_after(const char* key) const {
@@ -124,7 +124,7 @@ class Reader {
       if (at == digit) bad(start_ + at, "shape", "a number is expected");
       shape.push_back(v);
     }
-    if (at >= header_.size()) bad(start_ + at, "shape", "the tuple does not end");
+    if (at >= header_.size()) bad(start_ + at, "shape", "the tuple is not closed");
     return shape;
   }
 

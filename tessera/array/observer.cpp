@@ -28,7 +28,8 @@ ArraySnapshot::ArraySnapshot(const Array& array)
 
 std::shared_ptr<Source> ArraySnapshot::living() const {
   std::shared_ptr<Source> source = pending_.lock();
-  if (source && source->computed() && source->overwritten()) source.reset();  // but what it was made of may be there
+  // The memory was overwritten, but the expression's inputs may still be unchanged.
+  if (source && source->computed() && source->overwritten()) source.reset();
   return source;
 }
 
@@ -36,15 +37,15 @@ std::optional<std::string> ArraySnapshot::written() const {
   if (living()) return std::nullopt;
   const Storage* by = expr_ ? expr_->outdated() : storage_->writes() != writes_ ? storage_.get() : nullptr;
   if (by == nullptr) return std::nullopt;
-  return by->writer() != nullptr ? by->writer() : "means other than arrays'";
+  return by->writer() != nullptr ? by->writer() : "code other than array operations";
 }
 
 Array ArraySnapshot::array() const {
   if (written())
     fail<ArgumentError>({.operation = "ArraySnapshot::array",
                          .with = {{"dtype", std::string(dtype_name(dtype_))}, {"shape", to_string(shape_)}},
-                         .wrong = "memory that it reads has been written in place since it was kept",
-                         .remedy = "Write x = x + y in place of x += y, or keep a copy()"});
+                         .wrong = "memory that it reads has been written in place since the snapshot",
+                         .remedy = "Write x = x + y instead of x += y, or keep a copy()"});
   std::shared_ptr<Source> source = living();
   if (!source) source = expr_ ? Source::of(expr_) : Source::of(storage_, dtype_);
   Array out = ArrayAccess::make(std::move(source), dtype_, shape_, strides_, offset_);

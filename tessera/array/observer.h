@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Watching array operations as a program asks for them: for gradients, traces, and whoever else wants to know. Each
-// public operation is told once, whatever it is made of, with what it was given and what it gave.
+// Observing array operations, for example for tracing. Each public operation is reported once, with its operands and
+// results, whatever other operations it consists of.
 #pragma once
 
 #include <memory>
@@ -19,11 +19,11 @@ namespace detail {
 class Expr;
 }
 
-/// An array as it was at some time, without what makes arrays be computed and written: a pending one that is only kept
-/// so stays part of the expressions around it, and needs no memory of its own.
+/// An array at a certain time. A snapshot does not cause a pending array to be computed or stored: it remains part of
+/// the expressions around it and needs no memory of its own.
 class ArraySnapshot {
  public:
-  /// Remembers the array; a pending one is not computed for this.
+  /// Takes a snapshot; does not compute a pending array.
   explicit ArraySnapshot(const Array& array);
 
   /// The array's element type.
@@ -32,23 +32,22 @@ class ArraySnapshot {
   const Shape& shape() const { return shape_; }
   /// The array's device.
   Device device() const { return device_; }
-  /// What was attached to the array: see Array::history.
+  /// The data attached to the array; see Array::history.
   const std::shared_ptr<void>& history() const { return history_; }
 
-  /// Kept as an expression, since the array was pending.
+  /// True if the array was pending, so that its expression was kept.
   bool expression() const { return expr_ != nullptr; }
-  /// The array again: pending as it was, or its memory. ArgumentError if that memory, or some that the pending
-  /// expression reads, was written since, by this library's means; what others write through addresses they hold is not
-  /// seen.
+  /// The array, pending or in memory. Throws ArgumentError if that memory, or memory that the pending expression reads,
+  /// has since been written by Tessera. Writes through raw addresses are not detected.
   Array array() const;
-  /// If it was so written: by which operation, as far as that is known.
+  /// The name of the operation that wrote the memory since, as far as known; nullopt if it has not been written.
   std::optional<std::string> written() const;
 
  private:
-  std::shared_ptr<detail::Source> living() const;  ///< of a pending array, if some array holds its elements still
+  std::shared_ptr<detail::Source> living() const;  ///< The source of a pending array, if an array still refers to it.
   std::shared_ptr<const detail::Expr> expr_;       ///< of a pending array
   std::weak_ptr<detail::Source> pending_;
-  std::shared_ptr<Storage> storage_;  ///< of a computed one
+  std::shared_ptr<Storage> storage_;  ///< of a computed array
   std::uint64_t writes_ = 0;
   DType dtype_;
   Device device_;
@@ -58,16 +57,16 @@ class ArraySnapshot {
   std::shared_ptr<void> history_;
 };
 
-/// A host scalar as an operand.
+/// A snapshot of a host scalar operand.
 struct ScalarSnapshot {
   double value = 0;          ///< The number, converted to double.
-  DType dtype = DType::f32;  ///< that the scalar has by itself
+  DType dtype = DType::f32;  ///< The scalar's default dtype.
 };
 
 /// An operand of an array operation.
 using OperandSnapshot = std::variant<ArraySnapshot, ScalarSnapshot>;
 
-/// What else an operation was told: axes, shapes, options.
+/// A parameter of an operation besides its operands: axes, shapes, options.
 struct Attribute {
   std::string_view name;  ///< The name of the option.
   /// The value of the option.
@@ -77,18 +76,18 @@ struct Attribute {
 /// The options of an array operation.
 using Attributes = std::vector<Attribute>;
 
-/// An array operation as the program asked for it.
+/// A public array operation, as called by the program.
 struct ArrayOperation {
-  std::string_view name;                  ///< of the function: "exp", "+", "sum", "slice", "+="
+  std::string_view name;                      ///< The name of the function: "exp", "+", "sum", "slice", "+=".
   std::span<const OperandSnapshot> operands;  ///< The operands, in the order of the function's parameters.
-  std::span<const Attribute> attributes;  ///< The options, such as axes and shapes.
-  /// What it gave; of one that writes in place, the array that was written. History may be attached to them.
+  std::span<const Attribute> attributes;      ///< The options, such as axes and shapes.
+  /// The results, or the arrays that were written in place. An observer may attach history to them.
   std::span<Array> results;
   bool in_place = false;  ///< True if an existing array was written.
 };
 
-/// Is told of each array operation of the threads where it is installed. It may compute with arrays itself, which is
-/// not told. What it throws passes to the program, and the operation's result is dropped.
+/// Receives each array operation of the threads where it is installed. It may itself use arrays; those operations are
+/// not reported. An exception from it propagates to the caller, and the operation's result is dropped.
 class ArrayObserver {
  public:
   virtual ~ArrayObserver() = default;
@@ -96,7 +95,7 @@ class ArrayObserver {
   virtual void made(const ArrayOperation& operation) = 0;
 };
 
-/// Installs an observer on this thread while it lives; the one before sees nothing meanwhile. Null: nobody looks.
+/// Installs an observer on this thread while the object exists. The previous observer is suspended.
 class ObserverScope {
  public:
   /// Observes this thread's array operations until the object is destroyed; null stops observing.

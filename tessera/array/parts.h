@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What structures are made of: the kind of each part, by its type alone.
+// Classifies the parts of a structure by their types.
 #pragma once
 
 #include <array>
@@ -28,7 +28,7 @@
 
 namespace tessera {
 
-/// Say `true` for a type of yours that holds no arrays: walks pass it by, and copies of structures copy it.
+/// Specialise as `true` for a type that contains no arrays: traversals skip it, and copies of structures copy it.
 template <class T>
 inline constexpr bool holds_no_arrays =
     std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_null_pointer_v<T> || std::is_member_pointer_v<T> ||
@@ -46,11 +46,12 @@ inline constexpr bool holds_no_arrays<std::ranges::iota_view<T, U>> = true;
 template <>
 inline constexpr bool holds_no_arrays<Shape> = true;
 
-/// A class that is no plain aggregate says where its arrays are by listing its parts: a member `auto fields()` or a
-/// function found by argument-dependent look-up, `auto tessera_fields(Layer& l) { return std::tie(l.weight, l.bias);
-/// }`. With `field`, a part of the list has the name that paths show: `return std::tuple(field("weight", l.weight));`;
-/// a part of the name "." adds nothing to paths.
-/// What is not listed holds no arrays. (A const object is listed too; the function only makes references.)
+/// A class that is not a plain aggregate lists the parts that contain its arrays, in a member `auto fields()` or a
+/// function found by argument-dependent lookup, `auto tessera_fields(Layer& l) { return std::tie(l.weight, l.bias); }`.
+/// `field` gives a part a name in paths: `return std::tuple(field("weight", l.weight));`. A part named "." adds nothing
+/// to paths.
+/// Parts that are not listed are assumed to contain no arrays. (The function is also called on const objects, so it
+/// must only create references.)
 template <class T>
 struct Field {
   const char* name;  ///< The name, which appears in paths.
@@ -93,8 +94,8 @@ inline constexpr bool is_field = false;
 template <class T>
 inline constexpr bool is_field<Field<T>> = true;
 
-/// What a user of the walk takes whole, besides arrays: its `leaves`, if it has any. Where these have an
-/// `is_refused<T>` too, such types cannot be walked, arrays included.
+/// The parts besides arrays that a visitor receives as a whole: its member `leaves`, if it has one. Types for which
+/// `leaves` also defines `is_refused<T>` as true cannot be traversed; this includes Array.
 struct ArraysOnly {
   template <class T>
   static constexpr bool is_leaf = false;
@@ -112,10 +113,10 @@ struct LeavesOf<F> {
 };
 
 enum class PartKind : std::uint8_t {
-  unknown,  ///< cannot be walked
-  nothing,  ///< holds no arrays
-  array,    ///< an Array, or of a type derived from it
-  leaf,     ///< another part that is taken whole
+  unknown,  ///< cannot be traversed
+  nothing,  ///< contains no arrays
+  array,    ///< an Array or a type derived from it
+  leaf,     ///< another part that is visited as a whole
   optional,
   variant,
   unique,
@@ -130,7 +131,7 @@ enum class PartKind : std::uint8_t {
 template <class T, class Leaves>
 constexpr PartKind kind_of();
 
-/// Containers of what holds no arrays hold none either.
+/// Containers of types without arrays contain none either.
 template <class T, class Leaves>
 constexpr bool holds_nothing() {
   if constexpr (Leaves::template is_leaf<T>)

@@ -8,7 +8,7 @@
 namespace tessera {
 
 namespace {
-/// Letters of names as they stand, those beyond ASCII included; nothing that a path is made of.
+/// Characters that names may contain without quoting, including those beyond ASCII; excludes all path syntax.
 bool plain(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
          c == '+' || c == '#' || c == '$' || c == '/' || c == ':' || static_cast<unsigned char>(c) >= 0x80;
@@ -39,7 +39,7 @@ void Path::append(std::string& text) const {
     return;
   }
   above_->append(text);
-  if (append_key_ == nullptr && name_ == ".") return;  // the place of what it is in, as in paths of files
+  if (append_key_ == nullptr && name_ == ".") return;  // "." adds nothing, as in file paths.
   if (append_key_ != nullptr)
     append_key_(text, key_, index_);
   else

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The place of a part in a nested structure, as text: "layers.0.weight".
+// The path of a part in a nested structure, as text: "layers.0.weight".
 #pragma once
 
 #include <cstddef>
@@ -9,13 +9,13 @@
 
 namespace tessera {
 
-/// Members by name (by number where a name cannot be had), elements of containers and tuples by index, those of maps by
-/// key: "layers.0.weight", "named.embedding". A key that is not one plain word stands in brackets, `named["a.b"]`, so
-/// that paths of different parts differ. It refers to what the walk has on its stack: keep text(), not the path.
+/// Members by name (by number if the name is unknown), elements of containers and tuples by index, map elements by key:
+/// "layers.0.weight", "named.embedding". A key that is not a plain word is put in brackets, `named["a.b"]`, so that
+/// paths are unambiguous. A Path refers to objects on the traversal's stack; to keep it, store text().
 class Path {
  public:
   Path() = default;
-  /// The root of a structure, with a name of its own.
+  /// The root of a structure, with its own name.
   explicit Path(std::string_view root) : name_(root) {}
   /// A named part of `above`.
   Path(const Path& above, std::string_view name) : above_(&above), name_(name) {}
@@ -23,7 +23,7 @@ class Path {
   Path(const Path& above, std::size_t index) : above_(&above), index_(index) {}
   /// Element `index` of the part `name` of `above`.
   Path(const Path& above, std::string_view name, std::size_t index) : above_(&above), name_(name), index_(index) {}
-  /// A map's element. Keys that are neither numbers, enumerators nor texts are told by their place: "#2".
+  /// A map element. A key that is not a number, enumerator or string is shown by its position: "#2".
   template <class K>
   static Path of_key(const Path& above, const K& key, std::size_t place) {
     return Path(above, place, &key, append_key<K>);
@@ -35,8 +35,8 @@ class Path {
 
  private:
   using AppendKey = void(std::string& text, const void* key, std::size_t place);
-  Path(const Path& above, std::size_t place, const void* key, AppendKey* append)
-      : above_(&above), index_(place), key_(key), append_key_(append) {}
+  Path(const Path& above, std::size_t place, const void* key, AppendKey* append_text)
+      : above_(&above), index_(place), key_(key), append_key_(append_text) {}
   template <class K>
   static void append_key(std::string& text, const void* key, std::size_t place) {
     const K& k = *static_cast<const K*>(key);

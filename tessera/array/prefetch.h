@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batches on their way to a device while the one before is computed with: `for (auto batch : prefetch(batches,
-// device))`. Batches are anything that `to` moves, come in the source's order, and belong to whoever holds them.
+// Copies batches to a device while the previous one is processed: `for (auto batch : prefetch(batches, device))`.
+// Batches are of any type that `to` accepts, and keep the source's order.
 #pragma once
 
 #include <deque>
@@ -15,27 +15,27 @@ namespace tessera {
 
 /// Options of prefetch.
 struct PrefetchOptions {
-  std::size_t slots = 2;  ///< batches that are held at a time: the one that is given out, and those copied ahead of it
+  std::size_t slots = 2;  ///< The number of batches on the device at a time: the current one and those copied ahead.
 };
 
-/// An input range over another range's batches, each moved to a device by a queue of its own, `slots - 1` ahead of the
-/// one that is given out. The source is advanced on the thread that iterates. Batches that are on the device already
-/// are passed on as they are. A batch stays valid for as long as anybody holds a copy of it. What the source throws, or
-/// the move, is thrown in the place of that batch, after all before it. `begin()` starts over where the source can.
+/// An input range over another range's batches, each copied to a device on a separate queue, up to `slots - 1` ahead of
+/// the current one. The source is advanced on the iterating thread. Batches that are already on the device are passed
+/// through. A batch remains valid as long as a copy of it exists. An exception from the source or the copy is thrown
+/// when that batch is reached. `begin()` restarts if the source supports it.
 template <std::ranges::view V>
 class Prefetcher {
  public:
-  /// What the source's iterators yield.
+  /// The type of the source's elements.
   using Batch = std::remove_cvref_t<std::ranges::range_reference_t<V>>;
 
-  /// ArgumentError for no slots; DeviceError if there is no such device.
+  /// Throws ArgumentError for no slots, and DeviceError if the device does not exist.
   Prefetcher(V source, Device device, PrefetchOptions options = {})
       : source_(std::move(source)), device_(device), slots_(options.slots), queue_(std::make_unique<Queue>(device)) {
     if (slots_ == 0)
       fail<ArgumentError>({.operation = "prefetch",
                            .with = {{"slots", "0"}},
-                           .wrong = "without a slot no batch can be held",
-                           .remedy = "Use 2 for one batch copied ahead"});
+                           .wrong = "at least one slot is needed",
+                           .remedy = "Use 2 to copy one batch ahead"});
   }
 
   /// An input iterator over the batches on the device.
@@ -48,7 +48,7 @@ class Prefetcher {
     explicit Iterator(Prefetcher& p) : prefetcher_(&p) {}
     /// The current batch, on the device. Valid until the iterator advances.
     const Batch& operator*() const { return *prefetcher_->prefetched_.front().batch; }
-    /// Moves to the next batch, and starts to copy another.
+    /// Advances to the next batch, and starts to copy another.
     Iterator& operator++() {
       prefetcher_->next();
       return *this;
@@ -63,7 +63,7 @@ class Prefetcher {
     Prefetcher* prefetcher_;
   };
 
-  /// Starts over, with the first batches under way.
+  /// Restarts, and starts the first copies.
   Iterator begin() {
     prefetched_.clear();
     waiting_.reset();
@@ -86,13 +86,13 @@ class Prefetcher {
     prefetched_.pop_front();
     fill();
   }
-  /// Copies ahead as far as there are slots; throws if the batch to be given out next is an error.
+  /// Fills all free slots. Throws if the next batch to be returned failed.
   void fill() {
     while (!over_ && prefetched_.size() < slots_) {
       try {
         if (!waiting_) {
           if (!fresh_) advance();
-          fresh_ = true;  // until its batch has been taken
+          fresh_ = true;  // true until its batch has been taken
           if (*at_ == std::ranges::end(source_)) {
             over_ = true;
             break;
@@ -103,7 +103,7 @@ class Prefetcher {
         prefetched_.push_back({move_on_queue(std::as_const(*waiting_), device_, queue_.get()), nullptr});
         waiting_.reset();
       } catch (const OutOfMemory&) {
-        if (!prefetched_.empty()) break;  // only ahead of time there is none: again when the batches before have gone
+        if (!prefetched_.empty()) break;  // no memory to copy ahead: retried when the batches before it are released
         over_ = true;
         throw;
       } catch (const Stopped& stopped) {
@@ -121,7 +121,7 @@ class Prefetcher {
     }
   }
 
-  /// Where advancing fails nobody knows where the source stands: that is no reason to try again.
+  /// If advancing fails, the source's position is unknown, so there is no retry.
   void advance() {
     try {
       ++*at_;
@@ -136,14 +136,14 @@ class Prefetcher {
   V source_;
   Device device_;
   std::size_t slots_;
-  std::unique_ptr<Queue> queue_;  ///< outlives nothing: destroyed, it has done its copies
+  std::unique_ptr<Queue> queue_;  ///< its destructor waits for the copies
   std::optional<std::ranges::iterator_t<V>> at_;
   bool fresh_ = true, over_ = false;
-  std::optional<Batch> waiting_;  ///< taken from the source, and not moved yet
-  std::deque<Slot> prefetched_;        ///< the first is given out
+  std::optional<Batch> waiting_;  ///< taken from the source, but not copied yet
+  std::deque<Slot> prefetched_;   ///< the first is the current one
 };
 
-/// `batches` is kept by reference if it is an lvalue.
+/// An lvalue `batches` is kept by reference.
 template <std::ranges::viewable_range R>
 Prefetcher<std::views::all_t<R>> prefetch(R&& batches, Device device, PrefetchOptions options = {}) {
   return {std::views::all(std::forward<R>(batches)), device, options};

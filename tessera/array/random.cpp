@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random arrays by Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11). Element i is
-// word i % 4 of the block that seed and counter i / 4 give, so neither the device nor the tiling shows. A Counter is
-// the upper half of Philox's own counter, of which an array never needs more than the lower.
+// word i % 4 of the block for the seed and counter i / 4, so the result depends on neither device nor tiling. A Counter
+// is the upper half of Philox's counter; an array never needs more than the lower half.
 #include "tessera/array/generator.h"
 
 #include <algorithm>
@@ -43,8 +43,8 @@ enum class Distribution : std::uint8_t { bits, uniform, normal };
 
 struct RandomSpec {
   Distribution kind;
-  bool in_memory = false;  ///< the counter
-  bool part = false;       ///< rows out of a larger array
+  bool in_memory = false;  ///< the counter is in memory
+  bool part = false;       ///< rows of a larger array
   friend bool operator==(const RandomSpec&, const RandomSpec&) = default;
   std::size_t hash() const { return static_cast<std::size_t>(kind) * 4 + in_memory * 2 + part; }
 };
@@ -65,8 +65,8 @@ ir::Function trace_random(const RandomSpec& spec) {
   const Value stream = spec.in_memory
                            ? ir::buffer_param("stream", DType::u64, ir::Access::read).load(ir::index_literal(0))
                            : ir::scalar_param("stream", DType::u64);
-  // Of a part, `first` is where its first row begins in the whole, `pitch` how far rows are apart there, and `from`
-  // where they go; n is how long they are.
+  // For a part, `first` is the start of its first row in the whole array, `pitch` the distance of rows there, `from`
+  // the row's start in the output, and n the row's length.
   Value from, begin, number = ir::cast(DType::u64, block) + first;
   if (spec.part) {
     const Value row = ir::global_id(1);
@@ -85,7 +85,7 @@ ir::Function trace_random(const RandomSpec& spec) {
       result[i] = ir::fma(unit(words.w[i]), b - a, a);
   }
   if (kind == Distribution::normal)
-    for (int i = 0; i < 4; i += 2) {  // Box and Muller; 1 - u is never 0
+    for (int i = 0; i < 4; i += 2) {  // Box-Muller; 1 - u is never 0
       const Value radius = ir::sqrt(-2.0f * ir::log(1.0f - unit(words.w[i])));
       const Value angle = unit(words.w[i + 1]) * static_cast<float>(2 * std::numbers::pi);
       result[i] = ir::fma(radius * ir::cos(angle), b, a);
@@ -103,9 +103,9 @@ ir::Function trace_random(const RandomSpec& spec) {
   return builder.finish();
 }
 
-constexpr std::uint32_t key_low = 2, first_block = 6;  ///< places of trace_random's parameters
+constexpr std::uint32_t key_low = 2, first_block = 6;  ///< Indices of trace_random's parameters.
 
-/// `first`: the block of four numbers to begin with.
+/// `first`: the first block of four numbers.
 Array random(Distribution kind, Shape shape, std::uint64_t seed, double a, double b, std::optional<Device> device,
              std::uint64_t first = 0, const Counter& counter = Counter(0)) {
   constexpr const char* names[] = {"random_bits", "random_uniform", "random_normal"};
@@ -115,7 +115,7 @@ Array random(Distribution kind, Shape shape, std::uint64_t seed, double a, doubl
   if (counter.in_memory() && device != counter.memory().device())
     fail<DeviceError>({.operation = name,
                        .with = {{"device", to_string(*device)}, {"counter on", to_string(counter.memory().device())}},
-                       .wrong = "the counter is on another device than what is to be drawn",
+                       .wrong = "the counter and the result are on different devices",
                        .remedy = "Move it with .to(device)"});
   Array out = Array::empty(std::move(shape), kind == Distribution::bits ? DType::u32 : DType::f32, device);
   if (out.size() == 0) return operation.finish(std::move(out));
@@ -141,7 +141,7 @@ Array draw(Distribution kind, Shape shape, double a, double b, std::optional<Dev
   return out;
 }
 
-/// The part at `starts` of what `random` gives for the shape `whole`.
+/// The part at `starts` of the array that `random` returns for the shape `whole`.
 Array random_part(Distribution kind, const Shape& whole, const Shape& starts, Shape shape, std::uint64_t seed, double a,
                   double b, std::optional<Device> device) {
   constexpr const char* names[] = {"random_bits", "random_uniform", "random_normal"};
@@ -155,12 +155,13 @@ Array random_part(Distribution kind, const Shape& whole, const Shape& starts, Sh
   if (!inside)
     fail<ShapeError>({.operation = name,
                       .with = {{"whole", to_string(whole)}, {"starts", to_string(starts)}, {"part", to_string(shape)}},
-                      .wrong = "the part does not lie inside of the whole"});
+                      .wrong = "the part is not inside the whole"});
   Array out = Array::empty(shape, kind == Distribution::bits ? DType::u32 : DType::f32, device);
   if (out.size() == 0) return operation.finish(std::move(out));
   static auto& family = *new KernelFamily<RandomSpec>(trace_random);
   const Strides pitches = contiguous_strides(whole);
-  // Rows of the last dimension, those along the one before it by one launch; of the others each index has its own.
+  // Rows along the last dimension. One launch covers the rows of the second-last dimension; each index of the other
+  // dimensions has its own launch.
   const std::int64_t columns = rank > 0 ? shape[rank - 1] : 1, rows = rank > 1 ? shape[rank - 2] : 1,
                      pitch = rank > 1 ? pitches[rank - 2] : 1;
   for (std::int64_t matrix = 0; matrix < out.size() / (rows * columns); ++matrix) {
@@ -222,12 +223,12 @@ Counter::Counter(Array in_memory) {
   if (in_memory.dtype() != DType::u64)
     fail<DtypeError>({.operation = "Counter",
                       .with = {{"dtype", std::string(dtype_name(in_memory.dtype()))}},
-                      .wrong = "a counter in memory is a u64",
-                      .remedy = "Make it by Array::from({std::uint64_t{0}})"});
+                      .wrong = "a counter in memory must be a u64",
+                      .remedy = "Create it with Array::from({std::uint64_t{0}})"});
   if (in_memory.size() != 1)
     fail<ShapeError>({.operation = "Counter",
                       .with = {{"shape", to_string(in_memory.shape())}},
-                      .wrong = "a counter in memory is one number"});
+                      .wrong = "a counter in memory must have exactly one element"});
   memory_ = std::move(in_memory);
 }
 

@@ -13,7 +13,7 @@ class RebasedExpression::Builder {
  public:
   Builder(RebasedExpression& made, const Shape& whole, const Array& from) : made_(made), whole_(whole), from_(from) {}
 
-  /// Its node; -1 if it cannot be.
+  /// The node of `expr`; -1 if it is not supported.
   int of(const Expr& expr) {
     for (const auto& [known, node] : known_)
       if (known == &expr) return node;
@@ -57,7 +57,7 @@ std::optional<RebasedExpression> RebasedExpression::of(const Array& deferred, co
       !plain(from) || Recorder::number() != 0)
     return {};
   std::optional<RebasedExpression> made(std::in_place);
-  std::shared_ptr<const Expr> root;  // goes after the lock
+  std::shared_ptr<const Expr> root;  // destroyed after the lock is released
   const std::lock_guard hold(PendingRegistry::of(deferred.device()).lock);
   root = deferred.source()->expression();
   if (!root || Builder(*made, whole, from).of(*root) < 0) return {};
@@ -79,7 +79,7 @@ void RebasedExpression::write(StridedView to, const Shape& part, std::span<const
     }
   }
   fused.output(at.back(), std::move(to));
-  trace_flush(fused, "it is written in parts");
+  trace_flush(fused, "its result is written in parts");
   fused.run(part);
 }
 

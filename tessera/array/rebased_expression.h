@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A deferred expression over other memory of the same values.
+// Evaluates a deferred expression over copies of its input.
 #pragma once
 
 #include <optional>
@@ -12,31 +12,33 @@ namespace tessera::detail {
 
 class Expr;
 
-/// A deferred matrix whose operands are scalars and views of the contiguous matrix `from`, each as large as it, taken
-/// apart: parts of it are computed over other memory that has from's values, each by one launch.
+/// A deferred matrix whose operands are scalars and views of the contiguous matrix `from`, all of the matrix's shape.
+/// Parts of it can be computed over other memory that contains the values of `from`, one launch per part.
 class RebasedExpression {
  public:
-  /// Where a view begins in `from`.
+  /// The position in `from` at which a view begins.
   struct Place {
     std::int64_t row = 0, column = 0;
   };
-  /// Nothing if `deferred` is anything else: computed, over other memory, over views in another order.
+  /// nullopt if `deferred` has any other form: already computed, over other memory, or over views with a different
+  /// order of elements.
   static std::optional<RebasedExpression> of(const Array& deferred, const Array& from);
-  /// Of each view, in the order in which `write` takes what stands for it.
+  /// The start of each view, in the order of the `views` argument of `write`.
   const std::vector<Place>& places() const { return places_; }
-  /// Computes a part of this shape into `to`, in its dtype; nothing deferred reads that any more. All of one device.
+  /// Computes a part of this shape into `to`, in its dtype. No pending expression may read `to`. All views are on one
+  /// device.
   void write(StridedView to, const Shape& part, std::span<const StridedView> views) const;
 
  private:
   struct Node {
-    ir::Op op = ir::Op::none;  ///< load: args[0] is a place; param: `bits`; else an operation
+    ir::Op op = ir::Op::none;  ///< load: args[0] is an index of places(); param: `bits`; else an operation.
     std::uint8_t sub = 0, count = 0;
     DType dtype = DType::f32;
     std::array<int, 3> args = {};
     std::uint64_t bits = 0;
   };
   class Builder;
-  std::vector<Node> nodes_;  ///< operands before those above them
+  std::vector<Node> nodes_;  ///< Operands come before their users.
   std::vector<Place> places_;
 };
 

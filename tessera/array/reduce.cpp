@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions over any axes, with a pending expression computed on the way, and the position of the largest element.
+// Reductions over any axes, fused with a pending argument, and argmax.
 #include <algorithm>
 #include <limits>
 
@@ -24,14 +24,14 @@ using detail::Structure;
 namespace {
 
 enum Form : std::uint8_t {
-  per_thread,          ///< a thread computes one result (or one part of it): neighbours read neighbouring elements
-  rows_per_block,      ///< as thread_each, and to the bit, in blocks that go over rows of memory together
-  per_block,           ///< a block does: for reductions along contiguous memory
-  per_block_unrolled,  ///< likewise, with several sums a thread
-  position,            ///< a block finds where the largest element is, by integers that order alike
-  few_position,    ///< likewise, by the floats themselves, several at a time: for processors, which lose no denormals
-  short_position,  ///< likewise, of rows that are quickly read twice
-  position_per_thread  ///< a thread does, by the floats themselves
+  per_thread,          ///< one thread per result (or part of one); neighbouring threads read neighbouring elements
+  rows_per_block,      ///< as per_thread, with identical bits, in blocks that read rows of memory together
+  per_block,           ///< one block per result: for reductions along contiguous memory
+  per_block_unrolled,  ///< likewise, with several sums per thread
+  position,            ///< argmax by a block, by comparing integers that order like the elements
+  few_position,        ///< likewise, comparing floats, several at a time: for CPUs, which do not flush denormals
+  short_position,      ///< likewise, for rows short enough to be read twice
+  position_per_thread  ///< argmax by one thread per result, comparing floats
 };
 bool in_blocks(std::uint8_t form) { return form != per_thread && form != position_per_thread; }
 bool finds_position(std::uint8_t form) { return form >= position; }
@@ -42,12 +42,13 @@ struct ReductionSpec {
   std::size_t hash() const { return structure->hash(); }
 };
 
-constexpr std::uint32_t most_threads = 256;  // of a block along memory
-// On `cpu` a block's threads are vectors one after the other: along memory one vector, which goes over it in order.
+constexpr std::uint32_t most_threads = 256;  // per block, for reductions along memory
+// On `cpu`, the threads of a block are processed as consecutive vectors; along memory a block is one vector that
+// traverses it in order.
 constexpr std::uint32_t row_threads = 256;
 constexpr int rows_together = 16;
-constexpr std::int64_t short_row = 512;                                // elements
-constexpr std::int64_t longest_axis = (std::int64_t{1} << 31) - 8192;  // of argmax
+constexpr std::int64_t short_row = 512;                                // in elements
+constexpr std::int64_t longest_axis = (std::int64_t{1} << 31) - 8192;  // for argmax
 
 double identity(ir::ReduceOp op, DType t) {
   switch (op) {
@@ -58,7 +59,7 @@ double identity(ir::ReduceOp op, DType t) {
   }
   (void)t;
 }
-// The value that changes nothing, as a constant of the dtype: to_bits saturates infinities to integer limits.
+// The neutral element as a constant of the dtype: to_bits saturates infinities to integer limits.
 ir::Value identity_value(ir::ReduceOp op, DType t) { return ir::literal(t, identity(op, t)); }
 
 ir::Value combine(ir::ReduceOp op, ir::Value a, ir::Value b) {
@@ -71,13 +72,13 @@ ir::Value combine(ir::ReduceOp op, ir::Value a, ir::Value b) {
   }
 }
 
-// In what values are accumulated. The extremes of floats are those of integers that order alike (min_max.h), so that
-// the order in which they are compared does not matter.
+// The dtype and operation of the accumulation. Extremes of floats are computed on integers with the same order
+// (min_max.h), so that the result does not depend on the order of comparisons.
 struct Accumulation {
   ir::ReduceOp op;
   DType dtype;
   bool position = false;
-  bool compares = false;  // floats themselves
+  bool compares = false;  // compares the floats themselves
   bool keyed() const { return ordered() && !compares; }
   bool ordered() const { return is_float(dtype) && (op == ir::ReduceOp::max || op == ir::ReduceOp::min); }
   DType worked() const { return !keyed() ? dtype : dtype == DType::f64 ? DType::i64 : DType::i32; }
@@ -89,7 +90,7 @@ struct Accumulation {
   ir::Value key_of(ir::Value v) const {
     return detail::sortable_key(position ? detail::canonicalize_zero(v) : v, op == ir::ReduceOp::max);
   }
-  // Of what was taken: an integer that orders alike, and whether one comes before another. Of NaN the first wins.
+  // For accumulated values: an integer with the same order, and whether one value precedes another. The first NaN wins.
   ir::Value key(ir::Value v) const { return ordered() && compares ? key_of(v) : v; }
   ir::Value better(ir::Value v, ir::Value than) const {
     return ordered() && compares ? !(v <= than) && than == than : v > than;
@@ -97,7 +98,7 @@ struct Accumulation {
   ir::Value give(ir::Value v) const { return keyed() ? detail::from_sortable_key(v) : v; }
 };
 
-// Coordinates of a linear position within dimensions [first, last), innermost last.
+// Coordinates of a linear position in dimensions [first, last), innermost last.
 void unravel(const FusedTrace& trace, ir::Value linear, std::size_t first, std::size_t last,
              std::vector<ir::Value>& coordinates) {
   for (std::size_t d = last; d-- > first;) {
@@ -106,9 +107,9 @@ void unravel(const FusedTrace& trace, ir::Value linear, std::size_t first, std::
   }
 }
 
-// Elements of dimensions [first, rank) in their linear order, as many at once as a block has threads: a vector. The
-// coordinates of its first element are counted, without a division but where a row ends; lanes differ in more than the
-// innermost coordinate only in a vector that goes beyond the end of a row.
+// Iterates over the elements of dimensions [first, rank) in linear order, one vector (a block's threads) at a time. The
+// coordinates of the first element are incremented, with a division only at the end of a row. Lanes differ in more than
+// the innermost coordinate only if a vector crosses the end of a row.
 class VectorWalk {
  public:
   VectorWalk(const FusedTrace& trace, std::size_t first, std::size_t rank, int threads, ir::Value begin)
@@ -124,7 +125,8 @@ class VectorWalk {
     for (std::size_t d = first_; d < last_; ++d) outer_.emplace_back(DType::index, at[d]);
   }
 
-  /// Calls `use` with the coordinates of each lane's element in `at`, in two places, and goes on to the next vector.
+  /// Calls `use`, from two code paths, with the coordinates of each lane's element in `at`; then advances to the next
+  /// vector.
   template <class F>
   void next(std::vector<ir::Value>& at, F&& use) const {
     const ir::Value column = column_.get(), own = column + ir::thread_id(), after = column + threads_;
@@ -136,7 +138,7 @@ class VectorWalk {
           use();
         },
         [&] {
-          // Fewer than `threads` rows further, and `own` is less than a row and a vector: exact as floats.
+          // `narrow` is at most `threads`, and `own` is less than a row plus a vector, so float division is exact.
           const ir::Value narrow = ir::min(width_, threads_), rest = own - (width_ - narrow);
           const ir::Value rows =
               ir::cast(DType::index, (ir::cast(DType::f32, rest) + 0.5f) / ir::cast(DType::f32, narrow));
@@ -176,7 +178,7 @@ ir::Function trace_reduction(const ReductionSpec& spec) {
   ir::Builder::Scope scope(builder);
   builder.set_exact();
   const FusedTrace trace(s);
-  // The range of the reduction is cut in parts of `part` elements; results are (kept..., parts).
+  // The reduction's range is split into parts of `part` elements; the results have shape (kept..., parts).
   const ir::Value total = ir::scalar_param("total", DType::index), part = ir::scalar_param("part", DType::index);
   const ir::Value parts = ir::scalar_param("parts", DType::index);
   const int threads = s.threads;
@@ -194,10 +196,10 @@ ir::Function trace_reduction(const ReductionSpec& spec) {
     result_index = linear * parts + position_in(2);
     begin = position_in(2) * part;
   }
-  if (finds_position(s.form)) begin = ir::index_literal(0);  // of whole rows
+  if (finds_position(s.form)) begin = ir::index_literal(0);  // positions are searched in whole rows
   const ir::Value end = finds_position(s.form) ? total : ir::min(begin + part, total);
   const int root = s.output_nodes[0];
-  const bool small = s.nodes.size() <= 6;  // else one copy of its code is enough to compile
+  const bool small = s.nodes.size() <= 6;  // otherwise the expression is compiled only once, to limit compile time
   const bool compares = finds_position(s.form) && s.form != position;
   const Accumulation in{op, s.accumulator, finds_position(s.form), compares};
   const auto value = [&] { return in.take(trace.evaluate(at)[static_cast<std::size_t>(root)]); };
@@ -209,7 +211,8 @@ ir::Function trace_reduction(const ReductionSpec& spec) {
     trace.output(0).store(result_index, ir::cast(DType::i64, where));
   };
 
-  // Whole rounds of `count` steps first, `body(r, k)` for each step k at position r + k * step, then what is left.
+  // Calls `body(r, k)` in full rounds of `count` steps, for each step k at position r + k * step, then for the
+  // remainder.
   const auto each_of = [&](ir::Value from, int step, int count, auto&& body) {
     const ir::Value rest = begin + (end - begin) / (step * count) * (step * count);
     ir::for_(begin + from, rest, step * count, [&](ir::Value r) {
@@ -219,10 +222,10 @@ ir::Function trace_reduction(const ReductionSpec& spec) {
   };
 
   if (s.form == few_position || s.form == short_position) {
-    // The greatest of groups of `count` vectors, one comparison a group; the group where it began is looked through
-    // again in the end. Short rows are looked through whole: that costs less than to know the group.
+    // The maximum over groups of `count` vectors, with one comparison per group. The group that contains it is searched
+    // again at the end. Short rows are searched entirely, which is cheaper than tracking the group.
     const int count = small ? 4 : 1, step = threads * count;
-    // `far` is behind every position, and a group more does not wrap.
+    // `far` is larger than every position, and adding a group does not overflow.
     const ir::Value lane = ir::thread_id(), far = ir::index_literal(longest_axis);
     const bool floats = in.ordered(), whole = s.form == short_position;
     const ir::Variable best(in.worked(), in.begin()), where(DType::index, begin), no_number(DType::i32, 0);
@@ -248,7 +251,8 @@ ir::Function trace_reduction(const ReductionSpec& spec) {
     const ir::Value key = in.key(best.get()), top = ir::block_max(key);
     const ir::Value greatest = floats ? detail::from_sortable_key(top) : top;
     const ir::Value first_group = whole ? begin : ir::block_min(ir::select(key == top, where.get(), far));
-    std::vector<ir::Variable> first;  // by vector of the group: where a group begins whose k-th has it
+    // for each vector k of a group: the start of the first group whose vector k contains the maximum
+    std::vector<ir::Variable> first;
     for (int k = 0; k < count; ++k) first.emplace_back(DType::index, far);
     const auto look = [&](int k, ir::Value from, auto&& is) {
       const ir::Variable& f = first[static_cast<std::size_t>(k)];
@@ -333,13 +337,13 @@ ir::Function trace_reduction(const ReductionSpec& spec) {
         ir::if_(ir::subgroup(ir::SubgroupOp::all, exists), rows, [&] { ir::if_(exists, rows); });
       else
         ir::if_(exists, rows);
-      ir::barrier();  // so that the threads stay together
+      ir::barrier();  // keeps the threads in step
     });
     ir::if_(exists, [&] { store(sum.get()); });
   } else {
-    // Several at a time, since each addition waits for the one before.
+    // Several accumulators, to hide the latency of additions.
     const int count = s.form == per_block ? 1 : in.keyed() ? 4 : 8;
-    // Several dimensions are walked vector by vector; a GPU's threads each find their own element.
+    // Several dimensions are traversed vector by vector; on a GPU, each thread computes its own coordinates.
     std::optional<VectorWalk> walk;
     if (s.form == per_block_unrolled && s.reduced > 1) walk.emplace(trace, kept, s.rank, threads, begin);
     if (small || count == 1) {
@@ -362,7 +366,7 @@ ir::Function trace_reduction(const ReductionSpec& spec) {
       }
       for (std::size_t half = sums.size() / 2; half > 0; half /= 2)
         for (std::size_t k = 0; k < half; ++k) sums[k].set(combine(op, sums[k].get(), sums[k + half].get()));
-    } else {  // the same sums, by code for one
+    } else {  // the same sums, from one copy of the code
       const ir::BufferRef sums = ir::local_array(in.worked(), static_cast<std::uint64_t>(count));
       for (int k = 0; k < count; ++k) sums.store(k, in.begin());
       const ir::Value rest = begin + (end - begin) / (threads * count) * (threads * count);
@@ -391,8 +395,8 @@ struct Request {
   bool position = false;
 };
 
-/// All that a reduction is besides its operand, as one number; 0 where the axes are none of an array of four dimensions
-/// at most.
+/// A key of a reduction's parameters apart from its operand; 0 if the axes are invalid or the array has no or more than
+/// four dimensions.
 std::uint64_t number_of(const Request& request, std::size_t rank, std::span<const int> axes, bool keep) {
   const auto n = [](auto v) { return static_cast<std::uint64_t>(v); };
   if (rank == 0 || rank > 4) return 0;
@@ -408,7 +412,7 @@ std::uint64_t number_of(const Request& request, std::size_t rank, std::span<cons
 
 Array reduce(const Request& request, Array a, std::span<const int> axes, bool keep);
 
-/// Elements of the innermost dimensions that are reduced and that all inputs walk as one.
+/// The number of elements in the innermost reduced dimensions that are contiguous in all inputs.
 std::int64_t innermost_run(const Fused& fused, const Shape& shape, const std::vector<bool>& reduced) {
   std::int64_t run = 1;
   std::optional<std::size_t> inner;
@@ -423,7 +427,7 @@ std::int64_t innermost_run(const Fused& fused, const Shape& shape, const std::ve
   return run;
 }
 
-/// Of the sums of parts, each of which is along the last axis.
+/// Reduces the parts' results, which are along the last axis.
 Array reduce_parts(const Request& request, Array parts, Shape shape) {
   return reduce(request, std::move(parts), std::array{1}, false).astype(request.result).reshape(std::move(shape));
 }
@@ -463,14 +467,14 @@ Array reduce(const Request& request, Array a, std::span<const int> axes, bool ke
   if (total == 0 && needs_elements)
     fail<ShapeError>({.operation = request.name,
                       .with = {{"shape", to_string(a.shape())}},
-                      .wrong = "there is nothing to take it of",
+                      .wrong = "the reduction has no elements",
                       .remedy = "The reduced axes must have elements"});
   if (request.position && total > longest_axis)
     fail<ShapeError>({.operation = request.name,
                       .with = {{"elements", std::to_string(total)}},
                       .wrong = "the axis is longer than 2^31 - 8192"});
-  // Of axes that do not follow each other the innermost come first, so that no position in several has to be found for
-  // each element. It depends on the shape alone, as the rounding of sums must.
+  // For axes that are not adjacent, the innermost are reduced first, which avoids computing several coordinates per
+  // element. The choice depends only on the shape, since the rounding of sums must.
   if (!request.position && total != 0) {
     std::size_t end = reduced.size();
     while (end > 0 && (!reduced[end - 1] || a.shape()[end - 1] == 1)) --end;
@@ -490,14 +494,14 @@ Array reduce(const Request& request, Array a, std::span<const int> axes, bool ke
   const auto shaped = [&](Array out) { return keep ? out.reshape(result_shape) : out; };
   if (results == 0) return shaped(made());
 
-  // The expression is computed inside of the reduction, unless somebody else needs its elements too.
+  // The expression is fused into the reduction unless its elements are also needed elsewhere.
   const Shape shape = a.shape();
   const DType dtype = a.dtype();
   detail::Term term = detail::term_of(a, shape);
-  const bool deferred = term.kind == detail::Term::expression;  // its elements lie in order then, also once computed
+  const bool deferred = term.kind == detail::Term::expression;  // In row-major order, also once computed.
   detail::Computation walk(device);
   int node = walk.collect(term, {&a, 1});
-  // Of short rows a vector is seldom in one of them: what has been computed is summed up in less time.
+  // With short rows, a vector rarely stays within one, so reducing stored elements is faster than fusing.
   constexpr std::int64_t short_run = 128, launch_worth = 4096;  // elements
   constexpr std::uint64_t most_bytes = std::uint64_t{64} << 20;
   bool apart = false;
@@ -508,20 +512,21 @@ Array reduce(const Request& request, Array a, std::span<const int> axes, bool ke
   }
   if (walk.shared() || apart) {
     walk.release();
-    auto storage = a.source()->storage(apart ? "it is reduced, by short rows" : "it is reduced, and needed elsewhere");
+    auto storage =
+        a.source()->storage(apart ? "it is reduced along short rows" : "it is reduced, and needed elsewhere");
     term = {.kind = detail::Term::memory, .dtype = dtype, .view = {storage, dtype, contiguous_strides(shape), 0}};
     node = walk.collect(term, {});
   }
-  if (deferred) a = Array();  // writers of what it reads are told by the computation from here on
+  if (deferred) a = Array();  // The computation is now the registered reader of its inputs.
   Fused& fused = walk.fused();
   detail::trace_flush(fused, request.name);
 
-  // The output is addressed by result number, so it takes no part in the merging of dimensions.
+  // The output is indexed by result, so it does not take part in merging dimensions.
   const Fused::Dimensions dims = fused.merge(shape, reduced);
   Structure& s = fused.structure();
   const std::size_t kept = dims.extents.size() - dims.reduced;
-  // Form and parts are those that the computed array would have, whose elements lie in order: a sum's rounding must not
-  // depend on when its argument is computed.
+  // Form and parts are chosen as for the computed, contiguous array, so that a sum's rounding does not depend on when
+  // its argument is computed.
   bool along_memory;
   if (deferred) {
     std::size_t innermost = shape.size();
@@ -549,7 +554,7 @@ Array reduce(const Request& request, Array a, std::span<const int> axes, bool ke
   s.reduction = static_cast<std::uint8_t>(request.op);
   s.accumulator = request.accumulator;
 
-  // Few results of many elements each: parts in parallel first, then the parts.
+  // Few results of many elements each: reduce parts in parallel first, then combine them.
   const bool columns = s.form == per_thread || s.form == rows_per_block || s.form == position_per_thread;
   const std::int64_t lanes = columns ? results : results * most_threads;
   std::int64_t parts = 1;
@@ -563,7 +568,7 @@ Array reduce(const Request& request, Array a, std::span<const int> axes, bool ke
   s.output_nodes = {static_cast<std::int16_t>(node)};
 
   static auto& family = *new KernelFamily<ReductionSpec>(trace_reduction);
-  // Looked up without a copy: that is made for the one that is kept.
+  // Looked up without copying the structure; only a new kernel's structure is copied.
   const Kernel* known = family.find(ReductionSpec{std::shared_ptr<const Structure>(std::shared_ptr<void>(), &s)});
   const Kernel& kernel = known != nullptr ? *known : family(ReductionSpec{std::make_shared<const Structure>(s)});
   auto args = fused.arguments(dims);
@@ -578,7 +583,7 @@ Array reduce(const Request& request, Array a, std::span<const int> axes, bool ke
   detail::count_fused_launch();
   kernel.launch(grid, std::span(args));
   walk.release();
-  // Of larger ones the launch is no part that counts.
+  // For larger arrays the launch overhead does not matter.
   if (parts == 1) target = shaped(std::move(target));
   if (repeated && !deferred && results * total <= (1 << 17))
     repeated->keep(target, {.kernel = kernel, .shape = grid, .arguments = args, .note = parts == 1 ? whole : in_parts});
@@ -600,21 +605,21 @@ void check_numeric(const char* name, const Array& a) {
                       .remedy = "Use any, all, or astype"});
 }
 
-/// What an observer is told besides the array, which is made if there is one.
+/// The attributes for an observer, created only if there is one.
 auto reduction_attributes(const std::vector<int>& axes, bool keep) {
   return [&axes, keep] {
     return Attributes{{"axes", std::vector<std::int64_t>(axes.begin(), axes.end())}, {"keep", keep}};
   };
 }
 
-/// What a reduction gave of an operand of this shape, or its adjoint, with extents of 1 where it reduced.
+/// The result of reducing an operand of this shape, or its adjoint, reshaped to extents of 1 on the reduced axes.
 Array with_reduced_axes(const Array& result, Shape shape, const std::vector<int>& axes) {
   if (axes.empty()) std::fill(shape.begin(), shape.end(), 1);
   for (const int axis : axes) shape[static_cast<std::size_t>(normalise_axis("reduction", axis, shape.size()))] = 1;
   return result.reshape(shape);
 }
 
-/// Of a sum, times `factor` of what each element of it counts.
+/// The rule of a sum in which each element is multiplied by `factor`.
 auto sum_rule(const std::vector<int>& axes, double factor = 1) {
   return [=] {
     return Rule{[=](Backward& b) {
@@ -626,7 +631,7 @@ auto sum_rule(const std::vector<int>& axes, double factor = 1) {
   };
 }
 
-/// Of a maximum or minimum: what is equal to it shares.
+/// The rule of a maximum or minimum: elements equal to it share the adjoint.
 auto extreme_rule(const std::vector<int>& axes) {
   return [axes] {
     return Rule{.backward =
@@ -654,7 +659,7 @@ Array sum(Array a, std::vector<int> axes, bool keep) {
 }
 Array detail::mean_of_sum(Array total, std::int64_t count, DType dtype) {
   if (is_float(total.dtype())) return (std::move(total) / static_cast<double>(count)).astype(dtype);
-  Array rest = total % count;  // whole parts first: the sum itself may be no value of the float
+  Array rest = total % count;  // Whole part first: the sum itself may not be representable in the float dtype.
   return (std::move(total) / count).astype(dtype) + std::move(rest).astype(dtype) / static_cast<double>(count);
 }
 Array mean(Array a, std::vector<int> axes, bool keep) {
@@ -662,7 +667,7 @@ Array mean(Array a, std::vector<int> axes, bool keep) {
   const auto attributes = reduction_attributes(axes, keep);
   const bool integers = !is_float(a.dtype());
   const DType t = !integers ? a.dtype() : device_info(a.device()).can.f64 ? DType::f64 : DType::f32;
-  // Up to 32 bits the sum is exact in 64; of more it could wrap.
+  // Integers of up to 32 bits are summed exactly in 64 bits; 64-bit integers could overflow.
   if (integers && dtype_size(a.dtype()) == 8) a = a.astype(t);
   const DType sums = is_float(a.dtype()) ? accumulator_of(t) : sum_dtype(a.dtype());
   const std::int64_t before = a.size();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Running sums on the device. Inside array/ only.
+// Running sums on the device. Internal to array/.
 #pragma once
 
 #include "tessera/array/array.h"
@@ -7,8 +7,8 @@
 
 namespace tessera::detail {
 
-/// Of a contiguous array along an axis, summed in `sums`, which the result has; `exclusive`: of what is before each
-/// element.
+/// Running sums of a contiguous array along an axis, computed and returned in dtype `sums`. `exclusive`: each sum
+/// excludes its own element.
 Array running_sum(const Array& a, const AxisLayout& axis, DType sums, bool exclusive);
 
 }  // namespace tessera::detail

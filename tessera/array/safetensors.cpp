@@ -21,12 +21,12 @@ namespace {
 struct OtherFile {
   std::string what, remedy;
 };
-/// What is often given in place of a safetensors file, by its first 8 bytes.
+/// Recognises files that are often passed instead of a safetensors file, by their first 8 bytes.
 std::optional<OtherFile> other_file(std::string_view begin) {
   const std::string from_pytorch =
-      "Convert a file of PyTorch's in Python: "
+      "Convert a PyTorch file in Python: "
       "safetensors.torch.save_file(torch.load(\"model.pt\", weights_only=True), \"model.safetensors\")";
-  if (begin.starts_with("GGUF")) return OtherFile{"a GGUF file, which holds a language model", ""};
+  if (begin.starts_with("GGUF")) return OtherFile{"a GGUF file, which contains a language model", ""};
   if (begin.starts_with("PK\3\4")) return OtherFile{"a zip archive, as .npz and PyTorch's .pt files are", from_pytorch};
   // A pickle of protocol 2 to 5; PyTorch's begins with the number 0x1950a86a20f9469cfc6c.
   if (begin[0] == '\x80' && begin[1] >= 2 && begin[1] <= 5)
@@ -39,8 +39,7 @@ std::optional<OtherFile> other_file(std::string_view begin) {
                      "Convert its weights in Python: safetensors.numpy.save_file({t.name: "
                      "onnx.numpy_helper.to_array(t) for t in onnx.load(\"model.onnx\").graph.initializer}, "
                      "\"model.safetensors\")"};
-  if (begin.starts_with("version "))
-    return OtherFile{"a Git LFS pointer: the file that it stands for was not downloaded", ""};
+  if (begin.starts_with("version ")) return OtherFile{"a Git LFS pointer: the actual file was not downloaded", ""};
   return {};
 }
 
@@ -78,7 +77,7 @@ void SafetensorsFile::read(std::uint64_t offset, std::span<std::byte> to) const 
 }
 
 void SafetensorsFile::read_header() {
-  if (size_ < 8) bad(0, "header length", fmt::format("8 bytes are needed, and the file has {}", size_));
+  if (size_ < 8) bad(0, "header length", fmt::format("8 bytes are needed, but the file has {}", size_));
   std::byte length_bytes[8];
   read(0, length_bytes);
   std::uint64_t length = 0;
@@ -91,8 +90,8 @@ void SafetensorsFile::read_header() {
                          .wrong = "it is " + other->what,
                          .remedy = other->remedy});
     bad(0, "header length",
-        above ? fmt::format("the length {} is above the {} that the format allows", length, most_safetensors_header)
-              : fmt::format("{} bytes are more than the {} that the file has behind it", length, size_ - 8));
+        above ? fmt::format("the length {} exceeds the format's limit of {}", length, most_safetensors_header)
+              : fmt::format("the header has {} bytes, but only {} bytes follow", length, size_ - 8));
   }
   std::string text(length, '\0');
   read(8, std::as_writable_bytes(std::span(text)));
@@ -125,7 +124,8 @@ Array SafetensorsFile::load(std::string_view name, std::optional<Device> device)
   const detail::Operation operation("load_safetensors");
   const SafetensorsTensor& t = tensor(name);
   if (!t.dtype)
-    bad(t.described_at, "tensor \"" + t.name + "\" dtype", fmt::format("Tessera has no dtype {}", t.dtype_name));
+    bad(t.described_at, "tensor \"" + t.name + "\" dtype",
+        fmt::format("Tessera does not support dtype {}", t.dtype_name));
   std::vector<std::byte> bytes = data(t);
   return operation.finish(detail::array_of_bytes(bytes, *t.dtype, t.shape, device));
 }
@@ -140,7 +140,7 @@ void save_safetensors(const std::string& path, const std::vector<std::pair<std::
     try {
       return nlohmann::json(text).dump();
     } catch (const nlohmann::json::type_error&) {
-      refuse(text, "the text is not UTF-8", "Files of this format hold no others");
+      refuse(text, "the text is not UTF-8", "The format allows only UTF-8");
       throw;
     }
   };
@@ -171,20 +171,21 @@ void save_safetensors(const std::string& path, const std::vector<std::pair<std::
   std::set<std::string_view> names;
   for (std::size_t i = 0; i < arrays.size(); ++i) {
     const auto& [name, a] = arrays[i];
-    if (name == safetensors_metadata_key) refuse(name, "this name means the texts about the file", "Take another name");
-    if (!names.insert(name).second) refuse(name, "two arrays have this name", "Give each its own");
+    if (name == safetensors_metadata_key)
+      refuse(name, "this name is reserved for the file's metadata", "Use another name");
+    if (!names.insert(name).second) refuse(name, "two arrays have this name", "Use unique names");
     comma();
     header += fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", quoted(name),
                           safetensors_name(a.dtype()), fmt::join(a.shape(), ","), begin[i], begin[i] + a.bytes());
   }
   header += '}';
-  header.resize((header.size() + 7) / 8 * 8, ' ');  // elements are aligned
+  header.resize((header.size() + 7) / 8 * 8, ' ');  // so that the elements are aligned
   if (header.size() > most_safetensors_header)
     fail<ArgumentError>(
         {.operation = "save_safetensors",
          .with = {{"file", path}, {"header", fmt::format("{} bytes", header.size())}},
-         .wrong = fmt::format("the header is above the {} bytes that the format allows", most_safetensors_header),
-         .remedy = "Write the arrays to several files, or give them shorter names"});
+         .wrong = fmt::format("the header exceeds the format's limit of {} bytes", most_safetensors_header),
+         .remedy = "Split the arrays over several files, or use shorter names"});
 
   std::string bytes;
   bytes.reserve(8 + header.size() + data_bytes);

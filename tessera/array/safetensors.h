@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Safetensors files (github.com/huggingface/safetensors, "Format"): arrays by name, and texts about them. A length of 8
-// bytes, a header in JSON, the elements in C order, little-endian.
+// Safetensors files (github.com/huggingface/safetensors, "Format"): named arrays and metadata. The format: an 8-byte
+// length, a JSON header, and the elements in C order, little-endian.
 #pragma once
 
 #include <cstddef>
@@ -23,43 +23,44 @@ namespace tessera {
 /// The longest header that the format allows, in bytes.
 inline constexpr std::uint64_t most_safetensors_header = 100'000'000;
 
-/// What a file says of one tensor.
+/// A tensor's entry in the header.
 struct SafetensorsTensor {
   std::string name;                     ///< The tensor's name.
-  std::string dtype_name;               ///< as in the file: "F32"
-  std::optional<DType> dtype;           ///< nothing: a dtype that Tessera has not, as F8_E4M3
+  std::string dtype_name;               ///< As in the file: "F32".
+  std::optional<DType> dtype;           ///< nullopt if Tessera does not support it, such as F8_E4M3.
   Shape shape;                          ///< The tensor's extents.
-  std::uint64_t offset = 0, bytes = 0;  ///< of its elements, from the start of the file
-  std::uint64_t described_at = 0;       ///< where the header tells of it, from the start of the file
+  std::uint64_t offset = 0, bytes = 0;  ///< The position of its elements from the start of the file, and their size.
+  std::uint64_t described_at = 0;       ///< The position of its header entry, from the start of the file.
 };
 
-/// A file whose header has been read; elements are read when they are asked for, so that a file may be larger than
-/// memory. Reading is safe from any number of threads.
+/// A file whose header has been parsed. Elements are read on demand, so a file may be larger than memory. Thread-safe
+/// for reading.
 class SafetensorsFile {
  public:
-  /// Opens `path` and reads its header. Errors of InputFile. FormatError, with offset and field, for whatever is not as
-  /// the format says: a header that is too long, is not JSON or holds anything else than tensors and texts; names that
-  /// occur twice; shapes of more than 2^48 elements; elements that are of another number than the shape says, overlap,
-  /// leave gaps, or do not end where the file does. Tensors may lie in another order than the header tells of them.
+  /// Opens `path` and parses its header. Throws the errors of InputFile, and FormatError with offset and field if the
+  /// file violates the format: a header that is too long, is not JSON, or contains anything except tensors and
+  /// metadata; duplicate names; shapes of more than 2^48 elements; data whose size does not match the shape, that
+  /// overlap, leave gaps, or do not end at the end of the file. Data may be in a different order than the header's
+  /// entries.
   static SafetensorsFile open(const std::filesystem::path& path);
-  /// The same of bytes that outlive the result; `name` stands for the file in messages.
+  /// Parses `bytes`, which must outlive the result; `name` is used in messages.
   static SafetensorsFile parse(std::span<const std::byte> bytes, std::string name);
 
   /// The name of the file, for messages.
   const std::string& name() const { return name_; }
   /// All tensors, in the order of the header.
   std::span<const SafetensorsTensor> tensors() const { return tensors_; }
-  /// The tensor of this name, or null.
+  /// The tensor with this name, or null.
   const SafetensorsTensor* find(std::string_view name) const;
-  /// The same. FormatError: there is none.
+  /// The tensor with this name. Throws FormatError if there is none.
   const SafetensorsTensor& tensor(std::string_view name) const;
-  /// The texts about the file ("__metadata__").
+  /// The metadata of the file ("__metadata__").
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
-  /// The elements of one tensor on `device` (current_device() unless said). FormatError: there is no such tensor;
-  /// Tessera has not its dtype; the file has been shortened meanwhile.
+  /// Loads the elements of a tensor to `device` (default: current_device()). Throws FormatError if there is no such
+  /// tensor, its dtype is not supported, or the file has been truncated since.
   Array load(std::string_view name, std::optional<Device> device = {}) const;
-  /// Its elements as they are in the file, `tensor.bytes` of them. ArgumentError if it is not of this file.
+  /// The raw bytes of a tensor, `tensor.bytes` of them. Throws ArgumentError if it does not belong to this file.
   std::vector<std::byte> data(const SafetensorsTensor& tensor) const;
 
  private:
@@ -70,18 +71,17 @@ class SafetensorsFile {
   void read_header();
 
   std::string name_;
-  std::optional<InputFile> file_;     ///< or else
-  std::span<const std::byte> bytes_;  ///< what was given to `parse`
+  std::optional<InputFile> file_;     ///< set if there is no `bytes_`
+  std::span<const std::byte> bytes_;  ///< the argument of `parse`
   std::uint64_t size_ = 0;
   std::vector<SafetensorsTensor> tensors_;
   std::map<std::string, std::size_t, std::less<>> index_;
   std::map<std::string, std::string> metadata_;
 };
 
-/// Writes a file with these arrays, which the header lists in this order, and texts. Elements lie with the larger
-/// dtypes first, so that all are aligned. The file is put in the old one's place as save_npy does, with its errors.
-/// ArgumentError: a name occurs twice, is "__metadata__" or is not UTF-8; or the header would be longer than the format
-/// allows.
+/// Writes a file with these arrays, in this order in the header, and metadata. Data are ordered by descending element
+/// size, so that all are aligned. The file is replaced as by save_npy, with its errors. Throws ArgumentError if a name
+/// occurs twice, is "__metadata__" or is not UTF-8, or if the header exceeds the format's limit.
 void save_safetensors(const std::string& path, const std::vector<std::pair<std::string, Array>>& arrays,
                       const std::map<std::string, std::string>& metadata = {});
 

@@ -16,13 +16,13 @@ constexpr std::pair<std::string_view, DType> names[] = {
     {"F16", DType::f16},      {"BF16", DType::bf16}, {"U32", DType::u32}, {"I32", DType::i32}, {"F32", DType::f32},
     {"U64", DType::u64},      {"I64", DType::i64},   {"F64", DType::f64}};
 
-/// Quoted, and cut if it is long: a name may be as long as the header.
+/// Quotes a name, and truncates it if it is long: a name may be as long as the header.
 std::string shown(std::string_view name) {
   constexpr std::size_t most = 100;
   return fmt::format("\"{}{}\"", name.substr(0, most), name.size() > most ? "..." : "");
 }
 
-/// The header's letters for nlohmann's parser; tells how far it has read.
+/// An input iterator over the header for nlohmann's parser that reports how far it has read.
 struct Letters {
   using iterator_category = std::input_iterator_tag;
   using value_type = char;
@@ -86,14 +86,14 @@ void SafetensorsHeader::not_json(std::size_t position, std::string_view why) con
 void SafetensorsHeader::unexpected(const char* found) {
   const std::uint64_t at = token();
   const char* wanted = "an object";
-  if (place_ == Place::metadata) wanted = "a text";
-  if (place_ == Place::shape || place_ == Place::offsets) wanted = "a whole number that is not negative";
-  if (place_ == Place::tensor) wanted = key_ == "dtype" ? "a text" : "a list of numbers";
+  if (place_ == Place::metadata) wanted = "a string";
+  if (place_ == Place::shape || place_ == Place::offsets) wanted = "a non-negative integer";
+  if (place_ == Place::tensor) wanted = key_ == "dtype" ? "a string" : "a list of numbers";
   if (place_ == Place::file)
     file_.bad(8 + at,
               key_ == safetensors_metadata_key ? std::string("metadata") : fmt::format("tensor {}", shown(key_)),
-              fmt::format("{} stands where an object should", found));
-  bad(at, fmt::format("{} stands where {} should", found, wanted));
+              fmt::format("found {}, expected an object", found));
+  bad(at, fmt::format("found {}, expected {}", found, wanted));
 }
 
 bool SafetensorsHeader::start_object(std::size_t) {
@@ -129,15 +129,15 @@ bool SafetensorsHeader::key(std::string& value) {
   } else {
     const bool shape = value == "shape", offsets = value == "data_offsets";
     key_ = value;
-    if (!shape && !offsets && value != "dtype") bad(at, "a tensor has dtype, shape and data_offsets, and nothing else");
-    if (shape ? has_shape_ : offsets ? has_offsets_ : has_dtype_) bad(at, "this is told twice");
+    if (!shape && !offsets && value != "dtype") bad(at, "unknown key: a tensor has only dtype, shape and data_offsets");
+    if (shape ? has_shape_ : offsets ? has_offsets_ : has_dtype_) bad(at, "this key occurs twice");
   }
   key_ = std::move(value);
   return true;
 }
 
 bool SafetensorsHeader::string(std::string& value) {
-  if (place_ != Place::metadata && !(place_ == Place::tensor && key_ == "dtype")) unexpected("a text");
+  if (place_ != Place::metadata && !(place_ == Place::tensor && key_ == "dtype")) unexpected("a string");
   token();
   if (place_ == Place::metadata) {
     file_.metadata_.emplace(key_, std::move(value));
@@ -163,7 +163,7 @@ bool SafetensorsHeader::number_unsigned(std::uint64_t value) {
   if (place_ != Place::shape && place_ != Place::offsets) unexpected("a number");
   const std::uint64_t at = token();
   if (place_ == Place::shape) {
-    if (value > static_cast<std::uint64_t>(most_elements)) bad(at, fmt::format("the extent {} is above 2^48", value));
+    if (value > static_cast<std::uint64_t>(most_elements)) bad(at, fmt::format("the extent {} exceeds 2^48", value));
     tensor_.shape.push_back(static_cast<std::int64_t>(value));
   } else {
     if (numbers_ == 2) bad(at, "there are more than two offsets");
@@ -176,9 +176,9 @@ bool SafetensorsHeader::number_unsigned(std::uint64_t value) {
 bool SafetensorsHeader::end_array() {
   token();
   if (place_ == Place::offsets) {
-    if (numbers_ != 2) bad(offsets_at_, fmt::format("two offsets are needed, and there are {}", numbers_));
+    if (numbers_ != 2) bad(offsets_at_, fmt::format("two offsets are needed, but there are {}", numbers_));
     if (offsets_[0] > offsets_[1])
-      bad(offsets_at_, fmt::format("the data would end at {}, before they begin at {}", offsets_[1], offsets_[0]));
+      bad(offsets_at_, fmt::format("the data end at {}, before they begin at {}", offsets_[1], offsets_[0]));
   }
   place_ = Place::tensor;
   return true;
@@ -202,7 +202,7 @@ void SafetensorsHeader::finish_tensor() {
     none |= extent == 0;
     if (extent != 0 && (__builtin_mul_overflow(most, extent, &most) || most > most_elements)) {
       key_ = "shape";
-      bad(shape_at_, fmt::format("the extents make more than 2^48 elements"));
+      bad(shape_at_, fmt::format("the tensor has more than 2^48 elements"));
     }
   }
   const std::uint64_t bytes = offsets_[1] - offsets_[0];
@@ -211,13 +211,13 @@ void SafetensorsHeader::finish_tensor() {
     const std::uint64_t count = none ? 0 : static_cast<std::uint64_t>(most),
                         needed = count * dtype_size(*tensor_.dtype);
     if (needed != bytes)
-      bad(offsets_at_,
-          fmt::format("{} elements of {} take {} bytes, and these are {}", count, tensor_.dtype_name, needed, bytes));
+      bad(offsets_at_, fmt::format("{} elements of {} take {} bytes, but the offsets span {}", count,
+                                   tensor_.dtype_name, needed, bytes));
   }
   const std::uint64_t data_at = 8 + text_.size(), left = file_.size_ - data_at;
   if (offsets_[1] > left)
     bad(offsets_at_,
-        fmt::format("the data should end at byte {} behind the header, and the file at {}", offsets_[1], left));
+        fmt::format("the data end at byte {} after the header, but the file ends at {}", offsets_[1], left));
   tensor_.offset = data_at + offsets_[0];
   tensor_.bytes = bytes;
   key_.clear();
@@ -239,19 +239,19 @@ void SafetensorsHeader::check_layout() {
     if (t.offset < end)
       file_.bad(t.described_at, field, fmt::format("the data overlap those of {}", shown(before->name)));
     if (t.offset > end)
-      file_.bad(t.described_at, field, fmt::format("{} bytes before the data are nobody's", t.offset - end));
+      file_.bad(t.described_at, field, fmt::format("{} bytes before the data belong to no tensor", t.offset - end));
     end = t.offset + t.bytes;
     before = &t;
   }
   if (end != file_.size_)
-    file_.bad(end, "data", fmt::format("{} bytes behind the last tensor are nobody's", file_.size_ - end));
+    file_.bad(end, "data", fmt::format("{} bytes after the last tensor belong to no tensor", file_.size_ - end));
 }
 
 void SafetensorsHeader::parse() {
   if (text_.empty() || text_[0] != '{') file_.bad(8, "header", "the header does not begin with {");
-  // To nlohmann's parser a 0 is the end.
+  // nlohmann's parser treats a zero byte as the end.
   if (const std::size_t zero = text_.find('\0'); zero != std::string_view::npos)
-    file_.bad(8 + zero, "header", "this is not JSON: there is a byte 0");
+    file_.bad(8 + zero, "header", "this is not JSON: it contains a zero byte");
   seen_ = text_.data();
   nlohmann::json::sax_parse(Letters{text_.data(), &seen_}, Letters{text_.data() + text_.size(), &seen_}, this);
   check_layout();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The header of a safetensors file: dtypes' names, and the parser.
+// The header of a safetensors file: dtype names and the parser.
 #pragma once
 
 #include "tessera/array/safetensors.h"
@@ -9,11 +9,11 @@ namespace tessera {
 std::optional<DType> dtype_of_safetensors(std::string_view name);
 std::string_view safetensors_name(DType dtype);
 
-/// The key beside the tensors' names under which the texts about a file are.
+/// The reserved key for metadata, in the same object as the tensors' names.
 inline constexpr std::string_view safetensors_metadata_key = "__metadata__";
 
-/// Takes the events of a JSON parser (nlohmann's SAX interface) and fills a SafetensorsFile. Nothing is kept of what
-/// the format has not, so that no header takes more memory than a few times its own length.
+/// Receives the events of a JSON parser (nlohmann's SAX interface) and fills a SafetensorsFile. Values outside of the
+/// format are not stored, so a header never takes more memory than a small multiple of its length.
 class SafetensorsHeader {
  public:
   SafetensorsHeader(SafetensorsFile& file, std::string_view text) : file_(file), text_(text) {}
@@ -24,7 +24,7 @@ class SafetensorsHeader {
   bool boolean(bool) { unexpected("a bool"); }
   bool number_integer(std::int64_t) { unexpected("a negative number"); }
   bool number_unsigned(std::uint64_t value);
-  bool number_float(double, const std::string&) { unexpected("a number that is not whole, or too large"); }
+  bool number_float(double, const std::string&) { unexpected("a number that is not an integer, or too large"); }
   bool string(std::string& value);
   bool binary(const std::vector<std::uint8_t>&) { unexpected("binary data"); }
   bool start_object(std::size_t);
@@ -45,7 +45,7 @@ class SafetensorsHeader {
   [[noreturn]] void unexpected(const char* found);
   [[noreturn]] void not_json(std::size_t position, std::string_view why) const;
   std::string field() const;
-  /// Where the token that was just read begins; from the header's start.
+  /// The position of the last token, from the start of the header.
   std::uint64_t token();
   void finish_tensor();
   void check_layout();
@@ -53,9 +53,9 @@ class SafetensorsHeader {
   SafetensorsFile& file_;
   const std::string_view text_;
   const char* seen_ = nullptr;   ///< how far the parser has read
-  std::uint64_t token_end_ = 0;  ///< where the last token ended
+  std::uint64_t token_end_ = 0;  ///< the end of the last token
   Place place_ = Place::outside;
-  std::string key_;  ///< of the innermost object
+  std::string key_;  ///< the current key of the innermost object
   SafetensorsTensor tensor_;
   std::uint64_t tensor_at_ = 0, shape_at_ = 0, offsets_at_ = 0;
   bool has_dtype_ = false, has_shape_ = false, has_offsets_ = false, has_metadata_ = false;

@@ -9,7 +9,7 @@
 namespace tessera {
 
 namespace {
-/// "missing: a, b; unexpected: c; ...", of what did not load.
+/// The arrays that were not loaded: "missing: a, b; unexpected: c; ...".
 std::string not_loaded(const LoadReport& report) {
   std::string text;
   const auto list = [&](const char* what, const std::vector<std::string>& names) {
@@ -81,19 +81,19 @@ LoadReport ArrayLoader::load(LoadArraysOptions options) {
   if (!wrong.empty() && !options.partial)
     fail<ArgumentError>({.operation = "load_arrays",
                          .with = {{"file", file_.name()}},
-                         .wrong = "the file holds other arrays than the structure: " + wrong,
+                         .wrong = "the arrays of the file do not match the structure: " + wrong,
                          .remedy = of_other_dtype
-                                       ? "Load arrays of another dtype with .convert = true, or name the file that was "
-                                         "made of such a structure"
-                                       : "Name the file that was made of such a structure, or load what fits with "
+                                       ? "Load arrays of another dtype with .convert = true, or use the file that was "
+                                         "saved from such a structure"
+                                       : "Use the file that was saved from such a structure, or load what matches with "
                                          ".partial"});
 
-  // Whatever can fail comes before the first write: reading, and memory for what does not lie in one piece.
+  // Everything that can fail happens before the first write: reading, and allocating memory for non-contiguous arrays.
   struct Write {
     Array to;
     BufferView memory;
     std::vector<std::byte> bytes;
-    std::optional<Array> value;  ///< instead of both
+    std::optional<Array> value;  ///< used instead of both for non-contiguous arrays
   };
   std::vector<Write> writes;
   for (const auto& [tensor, array, name, other_dtype] : targets_) {

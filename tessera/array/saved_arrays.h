@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arrays of a nested structure in a safetensors file, under the paths that the walk (array/traversal.h) gives them:
-// "layers.0.weight".
+// Saves the arrays of a nested structure to a safetensors file and loads them, named by their traversal paths
+// (array/traversal.h): "layers.0.weight".
 #pragma once
 
 #include "tessera/array/safetensors.h"
@@ -10,34 +10,35 @@ namespace tessera {
 
 /// Options of load_arrays.
 struct LoadArraysOptions {
-  bool partial = false;  ///< load what fits instead of nothing; the report says what did not
-  /// Convert floating-point arrays that have another floating-point dtype in the file (f16 or bf16 into f32), rounding
-  /// to nearest where that is narrower.
+  bool partial = false;  ///< Load the arrays that match instead of failing; the report lists the rest.
+  /// Convert floating-point arrays that have a different floating-point dtype in the file (f16 or bf16 into f32),
+  /// rounding to nearest when narrowing.
   bool convert = false;
 };
 
-/// What became of a load, by names.
+/// The result of a load, by array names.
 struct LoadReport {
   std::vector<std::string> loaded;      ///< Paths that were loaded.
-  std::vector<std::string> missing;     ///< in the structure, not in the file
-  std::vector<std::string> unexpected;  ///< in the file, not in the structure
-  std::vector<std::string> mismatched;  ///< "weight is (2, 3) F32 in the file and (3, 2) F32 here"
-  std::vector<std::string> converted;   ///< of those that were loaded
+  std::vector<std::string> missing;     ///< In the structure, but not in the file.
+  std::vector<std::string> unexpected;  ///< In the file, but not in the structure.
+  std::vector<std::string> mismatched;  ///< One sentence each: "weight is (2, 3) F32 in the file and (3, 2) F32 here".
+  std::vector<std::string> converted;   ///< The loaded arrays whose dtype was converted.
 };
-std::string to_string(const LoadReport& report);  ///< "2 loaded; missing: 0.bias; weight is (2, 3) ..."
+std::string to_string(const LoadReport& report);  ///< A summary: "2 loaded; missing: 0.bias; weight is (2, 3) ...".
 
 namespace detail {
 
 class ArrayLoader {
  public:
-  /// Of the file's arrays those whose names begin with `prefix`, as if that were not there. `names`: what paths are
-  /// called in the file, where that is something else.
+  /// Uses the arrays of the file whose names begin with `prefix`, without that prefix. `names` maps paths to names in
+  /// the file where they differ.
   explicit ArrayLoader(const SafetensorsFile& file, std::string_view prefix = {},
                        std::map<std::string, std::string> names = {})
       : file_(file), prefix_(prefix), file_names_(std::move(names)) {}
-  /// `optional`: an array that the file lacks stays as it is.
+  /// `optional`: the array is left unchanged if the file lacks it.
   void look(const Array& a, const Path& at, bool optional = false);
-  void ignore_prefix(std::string_view names);  ///< arrays of the file whose names begin so are not asked for
+  /// Arrays of the file whose names begin with this prefix are not reported as unexpected.
+  void ignore_prefix(std::string_view names);
   void refuse(std::string mismatch) { report_.mismatched.push_back(std::move(mismatch)); }
   LoadReport load(LoadArraysOptions options);
 
@@ -46,7 +47,7 @@ class ArrayLoader {
     const SafetensorsTensor* tensor;
     Array array;
     std::string name;
-    std::string other_dtype = {};  ///< not empty: the mismatch, unless it is converted
+    std::string other_dtype = {};  ///< The mismatch to report unless the array is converted; empty if the dtypes match.
   };
   const SafetensorsFile& file_;
   const std::string prefix_;
@@ -58,8 +59,8 @@ class ArrayLoader {
 
 }  // namespace detail
 
-/// Writes every array of a structure, which is whatever for_each_array walks, into one file, with texts about it.
-/// Errors of save_safetensors.
+/// Writes every array of a structure (as in for_each_array) to a safetensors file, with optional metadata. Throws as
+/// save_safetensors.
 template <class T>
 void save_arrays(const T& structure, const std::string& path, const std::map<std::string, std::string>& metadata = {}) {
   std::vector<std::pair<std::string, Array>> all;
@@ -67,10 +68,10 @@ void save_arrays(const T& structure, const std::string& path, const std::map<std
   save_safetensors(path, all, metadata);
 }
 
-/// Writes what the file holds into the arrays of a structure: in place, so that copies, views and packed memory see it,
-/// each on the device it is on. All or nothing: ArgumentError lists every array that is missing, unexpected, or of
-/// another shape or dtype, and then, as if the file cannot be read (errors of SafetensorsFile), nothing has been
-/// written. A structure with a static `optional_array(name)` says which arrays a file may lack; they stay as they are.
+/// Loads a file into the arrays of a structure. Arrays are written in place on their devices, so copies, views and
+/// packed memory see the new values. Throws ArgumentError, listing every array that is missing, unexpected, or of a
+/// different shape or dtype, and the errors of SafetensorsFile; nothing has been written then. A structure with a
+/// static `optional_array(name)` declares which arrays a file may lack; these are left unchanged.
 template <class T>
 LoadReport load_arrays(T& structure, const SafetensorsFile& file, LoadArraysOptions options = {}) {
   detail::ArrayLoader loader(file);

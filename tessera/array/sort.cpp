@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sorting on the device, by keys: unsigned integers in the order of the elements. Short rows by counting, for each
-// element, those before it; longer ones by a radix sort from the lowest digit on, in which a thread counts and places a
-// run of elements one after the other. On a processor rows of up to 1024 elements by a network, a row a lane. All keep
-// the order of equal elements.
+// Sorting on the device, by keys: unsigned integers that order as the elements do. Short rows are sorted by counting,
+// for each element, the elements before it; longer rows by a radix sort from the lowest digit up, in which a thread
+// counts and places a run of elements sequentially. On a CPU, rows of up to 1024 elements are sorted by a network, one
+// row per lane. All methods are stable.
 #include <algorithm>
 #include <bit>
 #include <limits>
@@ -29,7 +29,7 @@ DType key_dtype(DType t) { return dtype_size(t) == 8 ? DType::u64 : DType::u32; 
 Value constant(DType t, std::uint64_t bits) {
   return ir::Value(ir::Builder::current().constant(t, t == DType::u32 ? bits & 0xffffffff : bits));
 }
-/// All bits of an element below its highest one.
+/// All bits below the sign bit.
 std::uint64_t below_sign(DType t) { return (std::uint64_t{1} << (bits_of(t) - 1)) - 1; }
 std::uint64_t largest_key(DType t) { return below_sign(t) * 2 + 1; }
 DType unsigned_of(DType t) {
@@ -68,7 +68,7 @@ Value element_of(Value key, DType t) {
 
 struct ShortSpec {
   DType dtype;
-  bool order;  // positions are asked for, not elements
+  bool order;  // return positions instead of elements
   friend bool operator==(const ShortSpec&, const ShortSpec&) = default;
   std::size_t hash() const { return static_cast<std::size_t>(dtype) * 2 + order; }
 };
@@ -90,19 +90,19 @@ ir::Function trace_short(const ShortSpec& spec) {
   return builder.finish();
 }
 
-// Elements that a network sorts in registers, and steps by which its loops go.
+// The elements that a network sorts in registers; also the step of its loops.
 constexpr int network_block = 16;
 
 struct NetworkSpec {
   DType dtype;
   bool order;
-  std::uint32_t room;  // elements of a row, with what fills its last block
+  std::uint32_t room;  // Space for a row, padded to whole blocks.
   friend bool operator==(const NetworkSpec&, const NetworkSpec&) = default;
   std::size_t hash() const { return room << 9 | static_cast<std::size_t>(dtype) << 1 | order; }
 };
 
-/// What a network sorts: keys, followed by positions where these are asked for, so that equal keys stay in order.
-/// Nothing if that is more than 64 bits.
+/// The key of a network: the element's key followed by the position if positions are requested, which makes the sort
+/// stable. nullopt if that is more than 64 bits.
 std::optional<DType> network_key(DType t, bool order) {
   const int bits = bits_of(t);
   if (!order) return key_dtype(t);
@@ -110,8 +110,8 @@ std::optional<DType> network_key(DType t, bool order) {
   return bits > 16 ? DType::u64 : DType::u32;
 }
 
-// A bitonic sort in which every merge first compares elements that lie alike from both ends: the smaller one always
-// goes down, so what lies behind the last block need not be there.
+// A bitonic sort in which each merge first compares elements at mirrored positions. The smaller one always moves down,
+// so padding behind the last block is not needed.
 ir::Function trace_network(const NetworkSpec& spec) {
   ir::Builder builder(spec.order ? "argsort_rows_by_network" : "sort_rows_by_network", ir::KernelKind::map);
   ir::Builder::Scope scope(builder);
@@ -134,7 +134,7 @@ ir::Function trace_network(const NetworkSpec& spec) {
   };
   using Places = std::vector<Value>;
   using Pairs = std::initializer_list<std::pair<std::size_t, std::size_t>>;
-  // Puts pairs of the elements at `places(at)` in order, for each `at` in [from, to).
+  // Orders the pairs of elements at `places(at)`, for each `at` in [from, to).
   const auto along = [&](Value from, Value to, auto&& places, Pairs pairs) {
     ir::for_(from, to, [&](Value at) {
       const Places place = places(at);
@@ -144,7 +144,7 @@ ir::Function trace_network(const NetworkSpec& spec) {
       for (std::size_t p = 0; p < place.size(); ++p) keys.store(place[p], held[p]);
     });
   };
-  // Each block by itself: `steps(block)` on its elements.
+  // Applies `steps(block)` to each block of elements.
   const auto in_blocks = [&](auto&& steps) {
     ir::for_(0, count, network_block, [&](Value at) {
       std::array<Value, network_block> block;
@@ -153,12 +153,13 @@ ir::Function trace_network(const NetworkSpec& spec) {
       for (int i = 0; i < network_block; ++i) keys.store(at + i, block[static_cast<std::size_t>(i)]);
     });
   };
-  const auto halves = [](int from, auto&& step) {  // the rest of a merge
+  const auto halves = [](int from, auto&& step) {  // The remaining steps of a merge.
     for (int apart = from; apart > 0; apart /= 2)
       for (int i = 0; i < network_block; ++i)
         if ((i & apart) == 0) step(i, i + apart);
   };
-  in_blocks([&](auto&& step) {  // Batcher's merge exchange, of fewer comparisons (Knuth, volume 3, algorithm 5.2.2M)
+  // Batcher's merge exchange, which needs fewer comparisons (Knuth, volume 3, algorithm 5.2.2M).
+  in_blocks([&](auto&& step) {
     for (int p = network_block / 2; p > 0; p /= 2)
       for (int q = network_block / 2, r = 0, d = p; d > 0; d = q - p, q /= 2, r = p) {
         for (int i = 0; i + d < network_block; ++i)
@@ -170,7 +171,7 @@ ir::Function trace_network(const NetworkSpec& spec) {
   ir::while_([&] { return run.get() < count; },
              [&] {
                const Value half = run.get(), whole = half * 2, quarter = half / 2;
-               // Two steps at once, where both are between blocks. Those of the places that do not exist are the last.
+               // Two steps at once if both are between blocks. Positions that do not exist come last.
                ir::if_(
                    half == network_block,
                    [&] {
@@ -248,10 +249,10 @@ ir::Function trace_network(const NetworkSpec& spec) {
 }
 
 struct PassSpec {
-  DType from, to;  // elements in the first pass and after the last one, keys between
+  DType from, to;  // The element dtypes of the first pass's input and the last pass's output; keys in between.
   DType key;
   bool first, last, order, places;
-  bool alone;  // a block of one thread: on a cpu lanes side by side would be far apart in memory
+  bool alone;  // A block of one thread: on a CPU, neighbouring lanes would access distant memory.
   friend bool operator==(const PassSpec&, const PassSpec&) = default;
   std::size_t hash() const {
     return static_cast<std::size_t>(from) << 24 | static_cast<std::size_t>(to) << 16 |
@@ -314,7 +315,7 @@ Array sorted_by_network(const Array& a, std::int64_t rows, std::int64_t extent, 
 Array sorted_long(const Array& a, std::int64_t rows, std::int64_t extent, bool order) {
   const Device device = a.device();
   const bool vectors = blocks_are_vectors(device.backend);
-  // Runs enough for the device's threads, but so long that counting them costs little.
+  // Enough runs for the device's threads, but each long enough that counting is cheap.
   const std::int64_t wanted = std::max<std::int64_t>(1, (vectors ? 16 : 8192) / rows), least = vectors ? 4096 : 256;
   const std::int64_t run = std::max(least, (extent + wanted - 1) / wanted), runs = (extent + run - 1) / run;
   const DType key = key_dtype(a.dtype());
@@ -361,10 +362,10 @@ Array sorted_along(const char* name, const Array& a, std::size_t axis, bool orde
   if (extent == 1) return order ? Array::zeros(a.shape(), DType::i64, a.device()) : a.copy();
   std::vector<int> axes;
   for (int d = 0; d < a.rank(); ++d) axes.push_back(d);
-  std::swap(axes[axis], axes.back());  // its own inverse
+  std::swap(axes[axis], axes.back());  // the permutation is its own inverse
   const Array last = a.permute(axes).as_contiguous();
   const std::int64_t rows = a.size() / extent;
-  // A network takes as long for a row as for one in each lane of a vector.
+  // A network sorts one row per vector lane, so a single row takes as long as a vector of rows.
   const bool network = blocks_are_vectors(a.device().backend) && network_key(a.dtype(), order) &&
                        extent > shortest_in_network && extent <= longest_in_network;
   const Array out = network               ? sorted_by_network(last, rows, extent, order)

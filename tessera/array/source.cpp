@@ -76,7 +76,7 @@ bool Source::flush() {
     const bool before = std::exchange(flushing, true);
     ~Flushing() { flushing = before; }
   } const now;
-  return storage("its input is about to be written") != nullptr;
+  return storage("its input is about to be overwritten") != nullptr;
 }
 
 const std::shared_ptr<Storage>& Source::storage(const char* rule, std::span<const std::shared_ptr<Source>> siblings) {
@@ -93,7 +93,7 @@ const std::shared_ptr<Storage>& Source::storage(const char* rule, std::span<cons
     return storage_;
   }
   const std::shared_ptr<const Expr> kept = e;
-  single.release();  // collecting may wait for tasks, which wait for readers that are claimed
+  single.release();  // Collecting may wait for tasks, which in turn wait for claimed readers.
   return collect(rule, siblings, &repeated, kept.get());
 }
 
@@ -164,13 +164,13 @@ int Computation::visit(const std::shared_ptr<const Expr>& expr) {
     if (source->computed() && !source->overwritten())
       return fused_->input({source->memory(), expr->dtype, contiguous_strides(expr->shape), 0});
     if (source->computed()) {
-      source.reset();  // what was kept of the expression still is
+      source.reset();  // Other references to the expression remain.
     } else if (source->computing_ != nullptr) {
       if (!source->computing_->of_this_thread()) {
         blocked_ = std::move(source);
         return -1;
       }
-      source.reset();  // this thread is about to compute it elsewhere: here it is computed once more
+      source.reset();  // This thread is about to compute it elsewhere; here it is recomputed.
     }
   }
   if (Recorder::number() != 0 && expr->recording != Recorder::number()) {
@@ -183,8 +183,8 @@ int Computation::visit(const std::shared_ptr<const Expr>& expr) {
 }
 
 namespace {
-/// An input that tasks write: they are waited for before a computation counts as a reader, since they wait for readers
-/// that are being computed.
+/// An input that tasks write. They are waited for before a computation is registered as a reader, because they wait for
+/// readers that are being computed.
 std::shared_ptr<Storage> written_by_tasks(const Fused& fused) {
   if (flushing) return nullptr;
   for (const StridedView& v : fused.inputs())
@@ -220,9 +220,9 @@ std::optional<int> Computation::collect_until_complete(Source* root, F&& visit) 
       first = std::exchange(first_, nullptr);
     }
     if (written) written->coherence_hook()->before_read(*written);
-    if (first) {  // held until the end: what this walk was given still refers to it
+    if (first) {  // Kept until the end: collected terms still refer to it.
       kept_.push_back(Source::of(first));
-      kept_.back()->storage("it is no part of the recording");
+      kept_.back()->storage("it is not part of the recording");
     }
   }
 }
@@ -273,7 +273,7 @@ bool Computation::visit_siblings(const Source& root, std::span<const std::shared
   return true;
 }
 
-/// Pending, and nobody else can get at it but under the lock, or then computes it for himself.
+/// True if the source is pending, and other threads can access it only under the lock, or will compute it themselves.
 bool Computation::is_only_donated(const std::shared_ptr<Source>& source) const {
   if (donated_.empty() || source->computed()) return false;
   const auto ours = std::ranges::count(donated_, source, &Array::source) + std::ranges::count(kept_, source);
@@ -306,12 +306,12 @@ void SingleComputation::release() {
 }
 
 void SingleComputation::computed(std::shared_ptr<Storage> storage) {
-  Substitution above;  // goes after the lock, as the expression does
+  Substitution above;  // Destroyed after the lock is released, like the expression.
   std::shared_ptr<const Expr> dropped;
   std::lock_guard hold(books_.lock);
   root_.finish(std::move(storage), dropped, above);
   above.run();
-  if (dropped.use_count() == 1) dropped->unlink();  // else it would take the lock again when it goes
+  if (dropped.use_count() == 1) dropped->unlink();  // Otherwise its destructor would take the lock again.
   release_claims();
 }
 
@@ -333,7 +333,7 @@ void Computation::claim(Source* root) {
   begin(books_);
   for (Visited& m : visited_) {
     if (!m.source || m.source->computing_ != nullptr || m.source.get() == root) continue;
-    // The rest stays pending and is computed when somebody asks.
+    // The others stay pending until they are needed.
     if (!limit) limit = device_info(device_).can.max_parameter_bytes;
     if (parameter_bytes(views + claims_.size(), scalars, m.expr->shape.size()) > *limit) break;
     claims_.push_back({m.source, m.source->expression(), m.node});
@@ -347,7 +347,7 @@ void Computation::release_claims() {
   for (const Claim& c : claims_) c.source->computing_ = nullptr;
   if (root_ != nullptr) root_->computing_ = nullptr;
   root_ = nullptr;
-  end(books_);  // tells who waits, for that or for the claims
+  end(books_);  // Notifies threads that wait for this work or for the claims.
 }
 
 void Computation::release() {
@@ -369,7 +369,7 @@ void Computation::add_outputs(const Shape& shape) {
 
 void Computation::computed(std::shared_ptr<Storage> storage) {
   if (claims_.empty() && root_ == nullptr) return release();
-  Substitution above;  // goes after the lock, as what the sources held does
+  Substitution above;  // Destroyed after the lock is released, like the sources' expressions.
   {
     std::lock_guard hold(books_.lock);
     for (Claim& c : claims_) c.source->finish(std::move(c.storage), c.dropped, above);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Joining arrays, and counting up.
+// Joining arrays, and sequences of numbers.
 #include "tessera/array/elementwise.h"
 #include "tessera/array/operation.h"
 #include "tessera/device/launch/kernel.h"
@@ -27,7 +27,8 @@ Array Array::arange(std::int64_t count, double start, double step, DType dtype, 
     fail<ShapeError>(
         {.operation = "arange", .with = {{"count", std::to_string(count)}}, .wrong = "the count is negative"});
   if (dtype == DType::boolean)
-    fail<DtypeError>({.operation = "arange", .with = {{"dtype", "bool"}}, .wrong = "bools do not count up"});
+    fail<DtypeError>(
+        {.operation = "arange", .with = {{"dtype", "bool"}}, .wrong = "a sequence of bools is not supported"});
   const detail::Operation operation("arange");
   Array out = empty({count}, dtype, device);
   if (count == 0) return operation.finish(std::move(out));
@@ -45,13 +46,14 @@ Array Array::linspace(double start, double stop, std::int64_t count, DType dtype
     fail<ShapeError>(
         {.operation = "linspace", .with = {{"count", std::to_string(count)}}, .wrong = "the count is negative"});
   if (dtype == DType::boolean)
-    fail<DtypeError>({.operation = "linspace", .with = {{"dtype", "bool"}}, .wrong = "bools are no distances"});
+    fail<DtypeError>(
+        {.operation = "linspace", .with = {{"dtype", "bool"}}, .wrong = "a sequence of bools is not supported"});
   const Device where_to = device ? *device : current_device();
   const DType t = device_info(where_to).can.f64 ? DType::f64 : DType::f32;
   const Array i = arange(count, 0, 1, DType::i64, where_to);
   Array line = i.astype(t) * (count > 1 ? (stop - start) / static_cast<double>(count - 1) : 0.0) + start;
   if (count > 1) line = where(i == count - 1, stop, std::move(line));
-  if (is_int(dtype)) line = floor(std::move(line));  // as NumPy's
+  if (is_int(dtype)) line = floor(std::move(line));  // as in NumPy
   return operation.finish(line.astype(dtype));
 }
 
@@ -86,7 +88,7 @@ Array concatenate(std::span<const Array> parts, int axis) {
                         .with = {{"first", to_string(first.shape())},
                                  {"other", to_string(part.shape())},
                                  {"axis", std::to_string(axis)}},
-                        .wrong = "the shapes differ outside of the axis"});
+                        .wrong = "the shapes differ on another axis"});
     shape[d] += extent;
     dtype = promote(dtype, part.dtype());
     all.push_back(&part);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a structure can be walked, by its type alone, and which of its parts is in the way.
+// Determines from its type whether a structure can be traversed, and if not, which part prevents it.
 #pragma once
 
 #include "tessera/array/member_names.h"
@@ -36,8 +36,7 @@ struct PartType<Field<T>> {
   using type = std::remove_const_t<T>;
 };
 
-/// A type that is being looked into, and the step to it: a name, else a number, else (behind pointers and the like)
-/// none.
+/// A type under examination, and the step to it: a name, else a number, else none (behind pointers and similar).
 struct OpenType {
   const OpenType* above;
   std::string_view name;
@@ -47,7 +46,7 @@ struct OpenType {
 template <class T>
 inline constexpr char type_id = 0;
 
-/// Where a part of unknown kind was found: its path, with "*" for every element of a container, and its type.
+/// The location of a part of unknown kind: its path, with "*" for every element of a container, and its type.
 struct UnknownPart {
   struct Letters {
     char letters[256]{};
@@ -74,7 +73,7 @@ struct UnknownPart {
 template <class T, class Leaves>
 constexpr void find_unknown(UnknownPart& part, const OpenType* above, std::string_view name, int number = -1);
 
-/// `name_of(i)`: empty for numbers.
+/// `name_of(i)` returns an empty name for numbered parts.
 template <class Leaves, class... P, class NameOf>
 constexpr void find_unknown_among(UnknownPart& part, const OpenType& at, Types<P...>, NameOf name_of) {
   int i = 0;
@@ -87,7 +86,7 @@ constexpr void find_unknown(UnknownPart& part, const OpenType* above, std::strin
   constexpr auto numbers = [](int) { return std::string_view(); };
   if (part.found()) return;
   const OpenType at{above, name, number, &type_id<T>};
-  // A type that holds itself (behind a pointer) is passed by.
+  // A type that contains itself (behind a pointer) is skipped.
   for (const OpenType* open = above; open != nullptr; open = open->above)
     if (open->type == at.type) return;
   if constexpr (kind == PartKind::unknown) {
@@ -106,7 +105,7 @@ constexpr void find_unknown(UnknownPart& part, const OpenType* above, std::strin
   } else if constexpr (kind == PartKind::map) {
     find_unknown<typename T::mapped_type, Leaves>(part, &at, "*");
   } else if constexpr (kind == PartKind::fields) {
-    // (The names that a list of fields gives are known when running only.)
+    // (The names in a list of fields are known only at run time.)
     using Fields = decltype(fields_of(std::declval<T&>()));
     find_unknown_among<Leaves>(part, at, typename TypesOf<Fields>::type(), numbers);
   } else if constexpr (kind == PartKind::aggregate) {
@@ -114,7 +113,7 @@ constexpr void find_unknown(UnknownPart& part, const OpenType* above, std::strin
   }
 }
 
-/// The first part of a T that cannot be walked, if there is one.
+/// The first part of T that cannot be traversed, if any.
 template <class T, class Leaves>
 inline constexpr UnknownPart unknown_part = [] {
   UnknownPart part;
@@ -125,8 +124,8 @@ inline constexpr UnknownPart unknown_part = [] {
 template <class T, class Leaves>
 inline constexpr bool traversable = !unknown_part<T, Leaves>.found();
 
-/// For a T that is not: has the compiler read `Refusal<Text type, Text path>`, whose static_assert fails with a
-/// sentence. Type and path are in what it prints beside that.
+/// Reports a T that cannot be traversed: instantiates `Refusal<Text type, Text path>`, whose static_assert fails with a
+/// message; the compiler prints type and path with it.
 template <class T, class Leaves, template <Text type, Text path> class Refusal>
 constexpr void refuse() {
   constexpr const UnknownPart& part = unknown_part<T, Leaves>;

@@ -16,7 +16,7 @@ std::shared_ptr<void> Traversal::begin(const void* object, std::type_index type,
   if (known.begun)
     fail<ArgumentError>({.operation = operation_,
                          .with = {{"part", at.text()}},
-                         .wrong = "the structure holds a shared pointer to an object that it is part of itself",
+                         .wrong = "the structure contains a cycle: a shared pointer to an object that contains it",
                          .remedy = for_cycles_});
   known.begun = true;
   return nullptr;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arrays of a nested structure: one after the other, each with its path, or all of them replaced in a copy of the
-// structure's own type. Moving (array/move.h) is one user of it.
+// Traverses the arrays of a nested structure: visits each with its path, or copies the structure with all arrays
+// replaced. Used, for example, by array/move.h.
 #pragma once
 
 #include <typeindex>
@@ -10,19 +10,20 @@
 
 namespace tessera {
 
-/// What a function given to map_arrays may give instead of a part: the part, and whether it is another than before.
+/// A possible result of a map_arrays function: the part, and whether it changed.
 template <class T>
 struct Mapped {
-  T part;               ///< The part, or what replaces it.
+  T part;               ///< The part or its replacement.
   bool changed = true;  ///< False if it is the same as before.
 };
 
 namespace detail {
 
-/// One walk, and what it remembers of the objects that several pointers share.
+/// A traversal, with the shared objects that it has visited so far.
 class Traversal {
  public:
-  /// What errors call it, and what they advise for an object that is part of itself.
+  /// `operation` and `for_cycles` are used in errors: the name of the operation, and the remedy for an object that
+  /// contains itself.
   explicit Traversal(const char* operation,
                      const char* for_cycles = "Break the circle, and set the pointer in the copy")
       : operation_(operation), for_cycles_(for_cycles) {}
@@ -30,10 +31,10 @@ class Traversal {
   /// Calls `visit(part)` or `visit(part, path)` for each leaf.
   template <class T, class F>
   void visit(T& x, F& f, const Path& at);
-  /// x with `f(leaf)` or `f(leaf, path)` in the place of each leaf.
+  /// A copy of x with each leaf replaced by `f(leaf)` or `f(leaf, path)`.
   template <class T, class F>
   T map(const T& x, F& f, const Path& at);
-  std::uint64_t changes() const { return changes_; }  ///< leaves that map has replaced so far
+  std::uint64_t changes() const { return changes_; }  ///< The number of leaves that map has replaced so far.
 
  private:
   using Key = std::pair<const void*, std::type_index>;
@@ -42,9 +43,9 @@ class Traversal {
     std::shared_ptr<void> became;
   };
 
-  // Without templates: traversal.cpp.
+  // Non-template parts, in traversal.cpp.
   bool first_visit(const void* object, std::type_index type);
-  /// What it became; null: not mapped yet.
+  /// The mapped object; null if it has not been mapped yet.
   std::shared_ptr<void> begin(const void* object, std::type_index type, const Path& at);
   void end(const void* object, std::type_index type, std::shared_ptr<void> became);
 
@@ -60,7 +61,7 @@ class Traversal {
 template <class T, class F>
 inline constexpr PartKind kind_for = kind_of<std::remove_const_t<T>, typename LeavesOf<F>::type>();
 
-/// `f(x, at)`, or `f(x)`.
+/// Calls `f(x, at)` or `f(x)`.
 template <class T, class F>
 decltype(auto) call(F& f, T& x, const Path& at) {
   if constexpr (std::is_invocable_v<F&, T&, const Path&>) {
@@ -69,15 +70,15 @@ decltype(auto) call(F& f, T& x, const Path& at) {
     static_assert(
         std::is_invocable_v<F&, T&> || !std::is_const_v<T>,
         "an array of this structure is const here (the structure itself, a member, or what a pointer to const "
-        "points to): let the function take a const Array&");
+        "points to): make the function take a const Array&");
     static_assert(std::is_invocable_v<F&, T&> || std::is_const_v<T>,
-                  "the function must take an array of this structure, and may take its path: (Array&, const Path&)");
+                  "the function must take an array of this structure, and optionally its path: (Array&, const Path&)");
     return f(x);
   }
 }
 
-/// `use(element, path)` for each element of a map; of an unordered one in the order of keys where they have one, so
-/// that equal maps are walked alike. Elements of equal keys are numbered behind the key.
+/// Calls `use(element, path)` for each element of a map. Unordered maps are traversed in the order of their keys, if
+/// keys can be compared, so that equal maps give the same order. Elements with equal keys get a number after the key.
 template <class M, class Use>
 void for_each_map_element(M& map, const Path& at, Use&& use) {
   using T = std::remove_const_t<M>;
@@ -111,7 +112,7 @@ void for_each_map_element(M& map, const Path& at, Use&& use) {
   }
 }
 
-/// `use(part, path)` for each of a list of fields.
+/// Calls `use(part, path)` for each of a list of fields.
 template <class List, class Use>
 void for_each_field(List& list, const Path& at, Use&& use) {
   const auto one = [&]<class P>(P& part, std::size_t i) {
@@ -155,7 +156,7 @@ void Traversal::visit(T& x, F& f, const Path& at) {
   } else if constexpr (kind == PartKind::map) {
     for_each_map_element(x, at, [&](auto& element, const Path& place) { visit(element.second, f, place); });
   } else if constexpr (kind == PartKind::fields) {
-    auto list = fields_of(const_cast<Plain&>(x));  // it makes references and changes nothing
+    auto list = fields_of(const_cast<Plain&>(x));  // The function only creates references and changes nothing.
     for_each_field(list, at, [&]<class P>(P& part, const Path& place) {
       if constexpr (std::is_const_v<T>)
         visit(std::as_const(part), f, place);
@@ -169,15 +170,16 @@ void Traversal::visit(T& x, F& f, const Path& at) {
   }
 }
 
-/// What a function made of a leaf, as the leaf's type.
+/// Converts the function's result for a leaf to the leaf's type.
 template <class T, PartKind kind, class R>
 T leaf_of(const T& before, R&& part) {
   if constexpr (std::is_same_v<R, T>) {
     return std::move(part);
   } else {
     static_assert(kind == PartKind::array && std::is_convertible_v<R, Array>,
-                  "the function must give an Array, or the type of what it is given, or Mapped of one of them");
-    static_assert(std::is_copy_constructible_v<T>, "types derived from Array must be copyable to be given a new array");
+                  "the function must return an Array, the type of its argument, or Mapped of one of these");
+    static_assert(std::is_copy_constructible_v<T>,
+                  "types derived from Array must be copyable so that their array can be replaced");
     T out = before;
     static_cast<Array&>(out) = std::move(part);
     return out;
@@ -212,7 +214,7 @@ T Traversal::map(const T& x, F& f, const Path& at) {
     if (const auto known = begin(x.get(), typeid(E), at)) return std::static_pointer_cast<E>(known);
     const std::uint64_t before = changes_;
     auto other = std::make_shared<E>(map<E>(*x, f, at));
-    // What did not change stays the very object.
+    // Unchanged objects are shared, not copied.
     auto became = changes_ == before ? std::const_pointer_cast<E>(x) : std::move(other);
     end(x.get(), typeid(E), became);
     return became;
@@ -256,7 +258,8 @@ T Traversal::map(const T& x, F& f, const Path& at) {
   } else if constexpr (kind == PartKind::aggregate) {
     std::size_t i = 0;
     const auto next = [&] { return member_path<T>(at, i++); };
-    return with_members(x, [&](const auto&... member) { return T{map(member, f, next())...}; });  // braces keep order
+    // braces guarantee the order
+    return with_members(x, [&](const auto&... member) { return T{map(member, f, next())...}; });
   } else {
     return x;
   }
@@ -266,22 +269,23 @@ template <Text type, Text path>
 struct CannotTraverse {
   static_assert(
       sizeof(path.letters) == 0,
-      "this type holds no arrays that can be found: list its parts with fields() or tessera_fields(T&), or say "
-      "that there are none with holds_no_arrays<T>; a plain aggregate has at most 32 members, no base class and "
-      "no array of C. Its name and its path in the value are the arguments of CannotTraverse");
+      "this type cannot be traversed: list its parts with fields() or tessera_fields(T&), or "
+      "specialise holds_no_arrays<T> if it holds none; a plain aggregate has at most 32 members, no base class and "
+      "no C array. Its name and its path in the value are the arguments of CannotTraverse");
 };
 
 }  // namespace detail
 
-/// Calls `visit(array)`, or `visit(array, path)`, for every array of a structure, of which it may change those that are
-/// not const: any nesting of tuples, pairs, std::array, vectors, deques, lists, maps, optionals, variants, unique and
-/// shared pointers (an object that several of them share is visited once), plain aggregates (at most 32 members), and
-/// classes that list their fields. Types derived from Array are arrays, and given as what they are; what else they hold
-/// is theirs. Numbers, texts, enumerations, containers of such, and what `holds_no_arrays`, are passed by; any other
-/// type does not compile. The order is that of members and elements, in unordered maps that of keys.
+/// Calls `visit(array)` or `visit(array, path)` for every array of a structure; the visitor may change arrays that are
+/// not const. A structure is any nesting of tuples, pairs, std::array, vectors, deques, lists, maps, optionals,
+/// variants, unique and shared pointers (a shared object is visited once), plain aggregates (at most 32 members), and
+/// classes that list their fields. Objects of types derived from Array are visited as that type; their other members
+/// are not traversed. Numbers, strings, enumerations, containers of these, and types with `holds_no_arrays` are
+/// skipped; any other type does not compile. The order is that of members and elements; unordered maps are visited in
+/// key order.
 ///
-/// `path` begins with `root`, if that is not empty; it is for the call only. A visitor that takes other parts whole as
-/// well names them: `struct V { struct leaves { template <class T> static constexpr bool is_leaf = ...; }; ... };`.
+/// `path` begins with `root` if that is not empty, and is valid only during the call. A visitor can also receive other
+/// parts as a whole: `struct V { struct leaves { template <class T> static constexpr bool is_leaf = ...; }; ... };`.
 template <class T, class F>
 void for_each_array(T&& value, F&& visit, std::string_view root = {}) {
   using Leaves = typename detail::LeavesOf<std::remove_cvref_t<F>>::type;
@@ -291,11 +295,11 @@ void for_each_array(T&& value, F&& visit, std::string_view root = {}) {
     detail::refuse<std::remove_cvref_t<T>, Leaves, detail::CannotTraverse>();
 }
 
-/// A copy of a structure (as above) with `f(array)`, or `f(array, path)`, in the place of each array; everything else
-/// is copied. `f` gives an Array, which also becomes the array of a type derived from Array, or the very type that it
-/// was given, or `Mapped` of these, which says whether anything changed: an object that pointers share is mapped once
-/// and shared afterwards too, and stays the very object if nothing in it changed. ArgumentError if such an object is
-/// part of itself.
+/// Returns a copy of a structure in which each array is replaced by `f(array)` or `f(array, path)`; everything else is
+/// copied. `f` returns an Array (which also replaces the array of a type derived from Array), the type of its argument,
+/// or `Mapped` of one of these, which tells whether the part changed. An object shared by pointers is mapped once and
+/// stays shared; if nothing in it changed, the copy refers to the same object. Throws ArgumentError if such an object
+/// contains itself.
 template <class T, class F>
 T map_arrays(const T& value, F&& f, std::string_view root = {}) {
   using Leaves = typename detail::LeavesOf<std::remove_cvref_t<F>>::type;

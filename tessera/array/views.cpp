@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Views of arrays, and their elements in other memory.
+// Views of arrays, and copies of their elements.
 #include <algorithm>
 
 #include "tessera/array/axis_layout.h"
@@ -18,12 +18,12 @@ std::vector<std::int64_t> numbers(const Shape& shape) { return shape; }
 
 Rule moving(std::function<void(Backward&)> backward) { return {.backward = std::move(backward), .moves = true}; }
 
-/// Of an operation that gives its operand's elements in another shape and the same order.
+/// The rule of an operation that returns its operand's elements in another shape and the same order.
 Rule reshaped() {
   return moving([](Backward& b) { b.add(0, [&] { return b.adjoint().reshape(b.shape(0)); }); });
 }
 
-/// An array of `shape` with `part` in the place of slice(axis, begin, ..., step), and zeros elsewhere.
+/// An array of `shape` with `part` at slice(axis, begin, ..., step), and zeros elsewhere.
 Array placed(const Array& part, const Shape& shape, int axis, std::int64_t begin, std::int64_t step) {
   RuledOperation operation("slice", part);
   const std::int64_t end = begin + (part.shape(axis) == 0 ? 0 : (part.shape(axis) - 1) * step + 1);
@@ -84,19 +84,19 @@ Array Array::reshape(Shape shape) const {
   if (open >= 0 && known == 0)
     fail<ShapeError>({.operation = "reshape",
                       .with = {{"from", to_string(shape_)}, {"to", to_string(asked)}},
-                      .wrong = "beside an extent of 0, -1 could be any number",
-                      .remedy = "Write all extents"});
+                      .wrong = "-1 is ambiguous together with an extent of 0",
+                      .remedy = "Specify all extents"});
   if (open >= 0) shape[static_cast<std::size_t>(open)] = size() / known;
   if (element_count(shape) != size())
     fail<ShapeError>({.operation = "reshape",
                       .with = {{"from", to_string(shape_)}, {"to", to_string(asked)}},
-                      .wrong = open < 0 ? "the shapes hold different numbers of elements"
-                                        : "the elements do not divide into the sizes that are given"});
+                      .wrong = open < 0 ? "the shapes have different numbers of elements"
+                                        : "the number of elements is not divisible by the given extents"});
   if (contiguous()) {
     Strides strides = contiguous_strides(shape);
     return made(with_view(std::move(shape), std::move(strides), offset_));
   }
-  // A view works where each group of new dimensions lies in one evenly strided run of old ones.
+  // A view is possible if each group of new dimensions covers old dimensions with a uniform stride.
   Strides strides(shape.size());
   std::size_t old_at = 0, new_at = 0;
   bool view = true;
@@ -117,7 +117,7 @@ Array Array::reshape(Shape shape) const {
     }
     std::int64_t step = 1;
     bool first = true;
-    for (std::size_t i = old_end; i-- > old_at;) {  // the run must be even
+    for (std::size_t i = old_end; i-- > old_at;) {  // The stride must be uniform.
       if (shape_[i] == 1) continue;
       if (first)
         step = strides_[i], first = false;
@@ -181,7 +181,7 @@ Array Array::broadcast_to(const Shape& shape) const {
   if (broadcast_shapes("broadcast_to", shape_, shape) != shape)
     fail<ShapeError>({.operation = "broadcast_to",
                       .with = {{"from", to_string(shape_)}, {"to", to_string(shape)}},
-                      .wrong = "the shape does not stretch to the other"});
+                      .wrong = "the shape cannot be broadcast to the other"});
   return operation.finish(
       with_view(shape, detail::broadcast_strides(*this, shape), offset_),
       [&] {
@@ -206,7 +206,8 @@ Array Array::slice(int axis, std::int64_t begin, std::int64_t end, std::int64_t 
     const std::int64_t count = begin > end ? (begin - end - 1) / -step + 1 : 0;
     const std::int64_t last = count == 0 ? 0 : begin + (count - 1) * step;
     const Array ahead = slice(static_cast<int>(a), last, count == 0 ? 0 : begin + 1, -step).as_contiguous();
-    const auto again = [n](std::int64_t at) { return at < 0 ? -n - 1 : at; };  // -1 would be the last one
+    // A value of -1 would mean the last element.
+    const auto again = [n](std::int64_t at) { return at < 0 ? -n - 1 : at; };
     begin = again(begin), end = again(end);
     return operation.finish(detail::reversed(ahead, {ahead.shape(), a}), attributes, [&] {
       return moving(
@@ -222,7 +223,7 @@ Array Array::slice(int axis, std::int64_t begin, std::int64_t end, std::int64_t 
   Strides strides = strides_;
   shape[a] = end > begin ? (end - begin - 1) / step + 1 : 0;
   if (shape[a] > 1) strides[a] *= step;
-  // An empty slice keeps its place inside the memory.
+  // An empty slice keeps an offset inside the memory.
   const std::int64_t offset = shape[a] == 0 ? offset_ : offset_ + begin * strides_[a];
   return operation.finish(with_view(std::move(shape), std::move(strides), offset), attributes, [&] {
     return moving([a, begin, step](Backward& b) {
@@ -239,7 +240,7 @@ Array Array::select(int axis, std::int64_t index) const {
     fail<ShapeError>(
         {.operation = "select",
          .with = {{"index", std::to_string(index)}, {"axis", std::to_string(axis)}, {"shape", to_string(shape_)}},
-         .wrong = "the index is outside of the axis"});
+         .wrong = "the index is out of range"});
   Shape shape = shape_;
   Strides strides = strides_;
   shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(a));
@@ -292,7 +293,7 @@ Array Array::as_contiguous() const {
 
 Array Array::copy() const {
   RuledOperation operation("copy", *this);
-  // What is contiguous is no kernel's; of larger ones the launch is no part that counts.
+  // Contiguous arrays need no kernel, and for large ones the launch overhead does not matter.
   std::optional<detail::CachedOperation> repeated;
   if (size() <= (1 << 17) && !contiguous()) repeated.emplace(detail::CachedOperation::copy, *this);
   if (repeated && *repeated) {

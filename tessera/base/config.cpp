@@ -24,7 +24,7 @@ std::string lower(std::string_view text) {
 [[noreturn]] void refuse(const char* name, const std::string& text, const std::string& expected) {
   fail<ArgumentError>({.operation = "environment",
                        .wrong = fmt::format("{}={}: expected {}", name, text, expected),
-                       .remedy = fmt::format("Set {} to that, or unset it", name)});
+                       .remedy = fmt::format("Set {} to a valid value, or unset it", name)});
 }
 
 }  // namespace
@@ -75,7 +75,7 @@ std::optional<std::uint64_t> bytes(const char* name) {
   const auto value = text(name);
   if (!value) return std::nullopt;
   const auto number = parse_bytes(*value);
-  if (!number) refuse(name, *value, "a number of bytes with K, M or G (\"512M\")");
+  if (!number) refuse(name, *value, "a byte count such as \"512M\" (suffix K, M, G or T)");
   return number;
 }
 

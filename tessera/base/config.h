@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Environment variables with a type: read where they are used, and an ArgumentError that names the variable, its text
-// and what was expected when the text is something else. An empty variable is one that is not set.
+// Typed access to environment variables. A malformed value throws ArgumentError with the variable's name, its value and
+// the expected format. An empty variable counts as unset.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,21 @@
 namespace tessera::config {
 
 std::optional<std::string> text(const char* name);
-/// 1, true, yes, on / 0, false, no, off; `otherwise` when not set.
+/// Accepts 1, true, yes, on / 0, false, no, off. Returns `otherwise` if unset.
 bool flag(const char* name, bool otherwise);
-/// A whole number in [low, high].
+/// An integer in [low, high].
 std::optional<std::int64_t> integer(const char* name, std::int64_t low, std::int64_t high);
-/// Bytes: "1048576", "512M", "1.5G"; K, M, G and T are powers of 1024, and may be followed by B or iB.
+/// A byte count: "1048576", "512M", "1.5G". K, M, G and T are powers of 1024 and may be followed by B or iB.
 std::optional<std::uint64_t> bytes(const char* name);
-/// The position in `choices` of the variable's text.
+/// The index in `choices` of the variable's value.
 std::optional<std::size_t> choice(const char* name, std::initializer_list<std::string_view> choices);
 
-/// That TESSERA_THREADS may ask for.
+/// Upper limit for TESSERA_THREADS.
 inline constexpr std::int64_t most_threads = 4096;
 
-/// The bytes that a text as above says; nothing if it is none.
+/// Parses a byte count as described at `bytes`. Returns nullopt if `text` is malformed.
 std::optional<std::uint64_t> parse_bytes(std::string_view text);
-/// "1.5 GiB", "312 bytes": for people.
+/// Human-readable size: "1.5 GiB", "312 bytes".
 std::string format_bytes(std::uint64_t bytes);
 
 }  // namespace tessera::config

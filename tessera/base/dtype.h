@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The element types that arrays, buffers and kernels know, and their sizes, names and classes.
+// The element types of arrays, buffers and kernels, with their sizes, names and predicates.
 #pragma once
 
 #include <array>
@@ -12,15 +12,15 @@
 
 namespace tessera {
 
-/// `index` exists inside kernels only: a signed integer, 32 or 64 bits as the launch needs.
+/// `index` exists only inside kernels: a signed integer of 32 or 64 bits, depending on the launch size.
 enum class DType : std::uint8_t { boolean, i8, u8, i16, u16, i32, u32, i64, u64, f16, bf16, f32, f64, index };
 
-/// All dtypes that can be stored in memory (all but `index`).
+/// All dtypes that can be stored in memory (every dtype except `index`).
 inline constexpr std::array storable_dtypes = {DType::boolean, DType::i8,  DType::u8,  DType::i16, DType::u16,
                                                DType::i32,     DType::u32, DType::i64, DType::u64, DType::f16,
                                                DType::bf16,    DType::f32, DType::f64};
 
-/// Bytes of one element; 0 for `index`, which has no size in memory.
+/// Bytes per element; 0 for `index`, which is never stored.
 constexpr std::size_t dtype_size(DType t) {
   constexpr std::size_t sizes[] = {1, 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8, 0};
   return sizes[static_cast<std::size_t>(t)];
@@ -41,13 +41,13 @@ constexpr bool is_signed_int(DType t) {
 constexpr bool is_unsigned_int(DType t) {
   return t == DType::u8 || t == DType::u16 || t == DType::u32 || t == DType::u64;
 }
-/// True for all integers, index included.
+/// True for all integer types, including index.
 constexpr bool is_int(DType t) { return is_signed_int(t) || is_unsigned_int(t); }
 
-/// The dtype with this name, as `dtype_name` writes it.
+/// The inverse of `dtype_name`. Returns nullopt for an unknown name.
 std::optional<DType> dtype_from_name(std::string_view name);
 
-/// The C++ type's dtype; undefined for types that are none.
+/// Maps a C++ type to its dtype; undefined for types without one.
 template <class T>
 struct dtype_of_type;
 template <>
@@ -107,7 +107,7 @@ struct dtype_of_type<double> {
 template <class T>
 inline constexpr DType dtype_v = dtype_of_type<T>::value;
 
-/// C++ types that can be an element of an array or a buffer.
+/// Satisfied by C++ types that can be elements of an array or a buffer.
 template <class T>
 concept Element = requires { dtype_of_type<T>::value; };
 

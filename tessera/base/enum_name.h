@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The names of enumerators as text.
+// Converts enumerators to their names.
 #pragma once
 
 #include <array>
@@ -14,8 +14,8 @@ namespace tessera {
 
 namespace detail {
 
-/// The text of a template argument in the compiler's name of a function: "tessera::Verdict::proven"; of what is no
-/// enumerator "(tessera::Verdict)7".
+/// Extracts the template argument from a compiler's function signature: "tessera::Verdict::proven", or
+/// "(tessera::Verdict)7" if the value has no enumerator.
 constexpr std::string_view argument_text(std::string_view function) {
   constexpr std::string_view before = "argument = ";
   function.remove_prefix(function.find(before) + before.size());
@@ -37,8 +37,8 @@ inline constexpr std::array enumerator_names = []<std::size_t... i>(std::index_s
 
 }  // namespace detail
 
-/// The name of an enumerator of Tessera's: "early" for FitResult::End::early; a number for a value that has no name.
-/// Enumerations whose values have other names in texts, such as DType ("f32") and Backend, have overloads of their own.
+/// The name of a Tessera enumerator, e.g. "early" for FitResult::End::early; the number if the value has no name.
+/// Enumerations with other display names, such as DType ("f32") and Backend, provide their own overloads.
 template <class E>
   requires(std::is_enum_v<E> && detail::enum_type_text<E>().starts_with("tessera::"))
 std::string to_string(E value) {

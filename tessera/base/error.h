@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The family of errors that Tessera throws, and the one function that builds their text.
-// Every message has up to four parts: what was asked, with what, what is wrong, what to do.
+// The exception types that Tessera throws, and the function that formats their messages. A message has up to four
+// parts: the operation, its values, the cause and the remedy.
 #pragma once
 
 #include <initializer_list>
@@ -11,58 +11,58 @@
 
 namespace tessera {
 
-/// Base of everything Tessera throws. `what()` holds the whole text.
+/// Base class of all exceptions that Tessera throws. `what()` returns the full message.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// A device is missing, refused, lost or unusable.
+/// A device is missing, access to it was denied, or it is unusable.
 class DeviceError : public Error {
   using Error::Error;
 };
-/// A device reported an error from which it does not recover: it answers nothing any more, and what was on it is gone.
+/// A device failed and cannot recover. It accepts no more work, and its memory contents are lost.
 class DeviceLost : public DeviceError {
   using DeviceError::DeviceError;
 };
-/// Shapes that do not fit an operation.
+/// The shapes do not match the operation.
 class ShapeError : public Error {
   using Error::Error;
 };
-/// A dtype that an operation, a file or a device cannot take.
+/// An operation, file or device does not support the dtype.
 class DtypeError : public Error {
   using Error::Error;
 };
-/// Memory or a budget is exhausted. The process can go on.
+/// Memory or a memory budget is exhausted. The process can continue.
 class OutOfMemory : public Error {
   using Error::Error;
 };
-/// A kernel that is wrong, cannot be compiled, or failed while running.
+/// A kernel is invalid, failed to compile, or failed while running.
 class KernelError : public Error {
   using Error::Error;
 };
-/// A file whose content is not what its format says; the text names offset and field.
+/// A file's content violates its format. The message names the offset and the field.
 class FormatError : public Error {
   using Error::Error;
 };
-/// An argument out of its range that none of the above describes.
+/// An argument is invalid and none of the other types applies.
 class ArgumentError : public Error {
   using Error::Error;
 };
 
-/// What an error says. Empty parts are left out.
+/// The parts of an error message. Empty parts are omitted.
 struct ErrorText {
   std::string_view operation;                                                 ///< the operation, e.g. "matmul"
-  std::initializer_list<std::pair<std::string_view, std::string>> with = {};  ///< names and values
-  std::string wrong;                                                          ///< what is wrong, one sentence
-  std::string remedy = {};                                                    ///< what the reader can do
+  std::initializer_list<std::pair<std::string_view, std::string>> with = {};  ///< names and values of the arguments
+  std::string wrong;                                                          ///< the cause, one sentence
+  std::string remedy = {};                                                    ///< how to fix it
 };
 
-/// "[operation] wrong (name = value, ...). remedy.", made printable.
+/// Formats "[operation] wrong (name = value, ...). remedy." with non-printable characters removed.
 [[gnu::cold]] std::string error_text(const ErrorText& text);
 
-/// Throws `E` with the text built from `text`: the only way in which Tessera makes an error.
-// Cold: what makes an error's words lies apart from the code that finds nothing wrong.
+/// Throws `E` with a message built from `text`. All exceptions of Tessera are created here.
+// Cold and not inlined, so that message formatting stays out of the hot path.
 template <class E>
 [[noreturn, gnu::cold, gnu::noinline]] void fail(const ErrorText& text) {
   throw E(error_text(text));

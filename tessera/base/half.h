@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Storage types for 16-bit floats. Arithmetic is done in float; these only store and convert, rounding to nearest even.
+// Storage types for 16-bit floats. They convert to and from float, rounding to nearest even; arithmetic is done in
+// float.
 #pragma once
 
 #include <bit>
@@ -7,7 +8,8 @@
 
 namespace tessera {
 
-/// IEEE 754 binary16 bits from a float: nearest even, overflow to infinity, denormals kept, NaN stays quiet NaN.
+/// Converts a float to IEEE 754 binary16 bits: nearest even, overflow to infinity, denormals kept, NaN becomes quiet
+/// NaN.
 constexpr std::uint16_t half_bits(float value) {
   const std::uint32_t f = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = (f >> 16) & 0x8000u;
@@ -25,7 +27,7 @@ constexpr std::uint16_t half_bits(float value) {
   return static_cast<std::uint16_t>(sign | ((rounded - 0x38000000u) >> 13));
 }
 
-/// The float that IEEE 754 binary16 bits stand for; exact.
+/// Converts IEEE 754 binary16 bits to float; exact.
 constexpr float half_value(std::uint16_t bits) {
   const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000u) << 16;
   const std::uint32_t exponent = (bits >> 10) & 0x1fu, fraction = bits & 0x3ffu;
@@ -35,21 +37,21 @@ constexpr float half_value(std::uint16_t bits) {
   return sign ? -magnitude : magnitude;
 }
 
-/// bfloat16 bits from a float: nearest even; NaN stays quiet NaN.
+/// Converts a float to bfloat16 bits: nearest even; NaN becomes quiet NaN.
 constexpr std::uint16_t bfloat16_bits(float value) {
   const std::uint32_t f = std::bit_cast<std::uint32_t>(value);
   if ((f & 0x7fffffffu) > 0x7f800000u) return static_cast<std::uint16_t>((f >> 16) | 0x40u);
   return static_cast<std::uint16_t>((f + 0x7fffu + ((f >> 16) & 1u)) >> 16);
 }
 
-/// The float that bfloat16 bits stand for; exact.
+/// Converts bfloat16 bits to float; exact.
 constexpr float bfloat16_value(std::uint16_t bits) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
 }
 
 /// IEEE binary16 in memory.
 struct half {
-  std::uint16_t bits = 0;  ///< The bits, as they are in memory.
+  std::uint16_t bits = 0;  ///< The raw bits.
   constexpr half() = default;
   /// Converts, rounding to nearest even.
   constexpr explicit half(float value) : bits(half_bits(value)) {}
@@ -60,7 +62,7 @@ struct half {
 
 /// bfloat16 in memory.
 struct bfloat16 {
-  std::uint16_t bits = 0;  ///< The bits, as they are in memory.
+  std::uint16_t bits = 0;  ///< The raw bits.
   constexpr bfloat16() = default;
   /// Converts, rounding to nearest even.
   constexpr explicit bfloat16(float value) : bits(bfloat16_bits(value)) {}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A vector whose first elements lie in the object itself, so that the usual few need no allocation.
+// A vector with inline storage for its first elements, so that small sizes need no allocation.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,8 @@
 
 namespace tessera {
 
-/// std::vector's interface, as far as shapes need it, for values that can be copied as bytes. `N` of them need no
-/// allocation. Moving copies those; iterators do not survive it.
+/// Implements the part of std::vector's interface that shapes need, for trivially copyable values. Up to `N` elements
+/// need no allocation. Moving copies inline elements, so iterators are invalidated.
 template <class T, std::size_t N>
 class InlineVector {
   static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T> && N > 0);
@@ -41,7 +41,7 @@ class InlineVector {
   InlineVector(I first, I last) {
     assign(first, last);
   }
-  /// A copy of a vector's elements.
+  /// Copies a vector's elements.
   InlineVector(const std::vector<T>& values) { assign(values.begin(), values.end()); }
   InlineVector(const InlineVector& other) { copy(other); }
   InlineVector(InlineVector&& other) noexcept { take(other); }
@@ -63,11 +63,11 @@ class InlineVector {
   }
   ~InlineVector() { release(); }
 
-  /// A copy of the elements as a vector.
+  /// Copies the elements to a vector.
   operator std::vector<T>() const { return {begin(), end()}; }
 
   ///@{
-  /// As the member of std::vector of the same name.
+  /// Same as the std::vector member of this name.
   std::size_t size() const noexcept { return size_; }
   bool empty() const noexcept { return size_ == 0; }
   std::size_t capacity() const noexcept { return capacity_; }
@@ -143,7 +143,7 @@ class InlineVector {
   }
   iterator erase(const_iterator at) noexcept { return erase(at, at + 1); }
   iterator erase(const_iterator first, const_iterator last) noexcept {
-    /// As the member of std::vector of the same name.
+    /// Same as the std::vector member of this name.
     T* const to = begin() + (first - begin());
     std::copy(last, static_cast<const_iterator>(end()), to);
     size_ -= static_cast<std::uint32_t>(last - first);
@@ -163,7 +163,7 @@ class InlineVector {
     if (heap()) delete[] heap_;
     capacity_ = N;
   }
-  // All that lies inside at once, used or not: cheaper than a loop over what is used.
+  // Copies the whole inline storage: cheaper than a loop over the used elements.
   void copy(const InlineVector& other) {
     if (heap() || other.heap() || sizeof inside_ > 128) return assign(other.begin(), other.end());
     size_ = other.size_;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lines for people on standard error. Nothing is logged instead of an error: what fails throws; this is for warnings,
-// for what was decided, and for traces that were asked for.
+// Messages on standard error: warnings, decisions and requested traces. Errors are thrown, never only logged.
 #pragma once
 
 #include <string_view>
@@ -9,11 +8,11 @@ namespace tessera::logging {
 
 enum class Level : unsigned char { trace, debug, info, warn, error, off };
 
-/// Lines below this level are not written. Starts as TESSERA_LOG says (trace, debug, info, warn, error, off; else
-/// warn). What each level has is in docs/map.md, with the settings.
+/// Sets the minimum level. The default comes from TESSERA_LOG (trace, debug, info, warn, error or off), else `warn`.
+/// docs/map.md lists what each level prints.
 void set_level(Level level);
-/// ArgumentError if TESSERA_LOG is none of these. A line may be logged where nothing may be thrown: so lines are
-/// written from `warn` on until somebody asks this, as the device layer and the program do before anything else.
+/// Throws ArgumentError if TESSERA_LOG is not a valid level. Logging itself must not throw: with an invalid value the
+/// level is `warn` until this is called. The device layer and the program call it first.
 void check_setting();
 Level level();
 inline bool enabled(Level at) { return at >= level(); }
@@ -21,8 +20,8 @@ inline bool enabled(Level at) { return at >= level(); }
 void trace(std::string_view text);
 void debug(std::string_view text);
 void info(std::string_view text);
-void warn(std::string_view text);  ///< behind the word "warning"
-/// A line that was asked for by name (TESSERA_TRACE=1), whatever the level.
+void warn(std::string_view text);  ///< prefixed with "warning: "
+/// Prints regardless of the level, for output enabled by its own variable (TESSERA_TRACE=1).
 void print(std::string_view text);
 
 }  // namespace tessera::logging

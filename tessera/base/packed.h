@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers and texts as bytes, one after the other, for what is kept on disk: the reader knows what comes, and believes
-// no length before it has seen that so much is there.
+// Serialises numbers and strings for files on disk. The reader knows the sequence of types and checks every length
+// against the bytes that remain.
 #pragma once
 
 #include <concepts>
@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-/// Puts values behind each other.
+/// Appends values to a byte string.
 class Packer {
  public:
   template <class T>
@@ -32,7 +32,7 @@ class Packer {
   std::string bytes_;
 };
 
-/// Takes them back in the same order, as the same types. FormatError where there is less than that.
+/// Reads values back in the same order and with the same types. Throws FormatError if the bytes run out.
 class Unpacker {
  public:
   explicit Unpacker(std::string_view bytes) : rest_(bytes) {}
@@ -45,7 +45,7 @@ class Unpacker {
   }
   std::string_view text() { return piece(take<std::uint64_t>()); }
   std::string_view rest() const { return rest_; }
-  /// FormatError if anything is left.
+  /// Throws FormatError if bytes are left.
   void end() const {
     if (!rest_.empty()) refuse();
   }
@@ -58,8 +58,7 @@ class Unpacker {
     return taken;
   }
   [[noreturn]] static void refuse() {
-    fail<FormatError>(
-        {.operation = "packed bytes", .wrong = "what is there is longer or shorter than what it should be"});
+    fail<FormatError>({.operation = "packed bytes", .wrong = "the data is longer or shorter than expected"});
   }
   std::string_view rest_;
 };

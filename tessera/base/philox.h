@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Philox4x32-10, a random generator without state: the n-th number of a stream is a function of seed and n.
-// It gives the same numbers on every processor and in any order, which is what parallel and repeatable sampling need.
+// Philox4x32-10, a counter-based random generator: the n-th number of a stream is a function of seed and n. Results do
+// not depend on the processor or the order of evaluation, so parallel sampling is reproducible.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@ using PhiloxCounter = std::array<std::uint32_t, 4>;
 using PhiloxKey = std::array<std::uint32_t, 2>;
 
 /// Four random 32-bit words for a counter and a key: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as
-/// 1, 2, 3" (SC 2011), Philox4x32 with ten rounds. Equal to Random123's, whose test vectors are in sampler_test.cpp.
+/// 1, 2, 3" (SC 2011), Philox4x32 with ten rounds. Matches Random123, whose test vectors are in sampler_test.cpp.
 constexpr PhiloxCounter philox4x32(PhiloxCounter counter, PhiloxKey key) {
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t a = std::uint64_t{0xD2511F53u} * counter[0];
@@ -25,7 +25,7 @@ constexpr PhiloxCounter philox4x32(PhiloxCounter counter, PhiloxKey key) {
   return counter;
 }
 
-/// The four words at place `index` of the stream of `seed`.
+/// The four words at position `index` of the stream of `seed`.
 constexpr PhiloxCounter philox4x32(std::uint64_t seed, std::uint64_t index) {
   return philox4x32(PhiloxCounter{static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32), 0, 0},
                     PhiloxKey{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});

@@ -9,10 +9,10 @@ namespace {
 
 struct Character {
   std::uint32_t code = 0;
-  std::size_t bytes = 0;  ///< 0: this is no UTF-8
+  std::size_t bytes = 0;  ///< 0: not valid UTF-8
 };
 
-/// The first character, by the table of well-formed sequences of the Unicode standard (3.9, table 3-7).
+/// Decodes the first character (Unicode standard 3.9, table 3-7: well-formed sequences).
 Character first(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);
@@ -31,7 +31,7 @@ Character first(std::string_view text) {
 
 std::string printable(std::string_view text, bool lines) {
   std::string out;
-  bool gap = false;  // something that moves was here
+  bool gap = false;  // a removed control character is pending as a space
   while (!text.empty()) {
     const Character c = first(text);
     const std::string_view bytes = text.substr(0, c.bytes == 0 ? 1 : c.bytes);
@@ -63,7 +63,7 @@ std::string printable_line(std::string_view text) {
 }
 
 std::string printable_name(std::string_view text) {
-  // A name of megabytes need not be gone through; three bytes may become one, and spaces around it go.
+  // Bounds the work on very long names. The factor allows for three bytes becoming one and for trimmed spaces.
   std::string out = printable_line(text.substr(0, 64 * longest_name));
   if (out.size() <= longest_name) return out;
   std::size_t end = longest_name - 3;

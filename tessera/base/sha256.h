@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SHA-256 (FIPS 180-4): for names and keys on disk from which nobody can tell the text, and which nobody can make
-// collide.
+// SHA-256 (FIPS 180-4), for file names and cache keys that must be collision-resistant and must not reveal their text.
 #pragma once
 
 #include <string>
@@ -8,7 +7,7 @@
 
 namespace tessera {
 
-/// 64 digits of `text`'s SHA-256, in small letters. A few hundred megabytes a second.
+/// The SHA-256 of `text` as 64 lowercase hexadecimal digits. Processes a few hundred megabytes per second.
 std::string sha256(std::string_view text);
 
 }  // namespace tessera

@@ -13,8 +13,8 @@ void check_shape(const char* operation, const Shape& shape) {
     if (d < 0 || (d != 0 && (__builtin_mul_overflow(n, d, &n) || n > most_elements)))
       fail<ShapeError>({.operation = operation,
                         .with = {{"shape", to_string(shape)}},
-                        .wrong = "this is not the shape of an array",
-                        .remedy = "Extents are not negative, and their product is at most 2^48"});
+                        .wrong = "the shape is invalid",
+                        .remedy = "Extents must not be negative, and their product must be at most 2^48"});
 }
 
 Strides contiguous_strides(const Shape& shape) {
@@ -48,9 +48,9 @@ Shape broadcast_shapes(const char* operation, const Shape& a, const Shape& b) {
     if (x != y && x != 1 && y != 1)
       fail<ShapeError>({.operation = operation,
                         .with = {{"left", to_string(a)}, {"right", to_string(b)}},
-                        .wrong = "these shapes do not broadcast: " + std::to_string(x) + " against " +
-                                 std::to_string(y) + " in dimension " + std::to_string(i + 1) + " from the end",
-                        .remedy = "Dimensions align at the end and must be equal or 1"});
+                        .wrong = "the shapes do not broadcast: " + std::to_string(x) + " against " + std::to_string(y) +
+                                 " in dimension " + std::to_string(i + 1) + " from the end",
+                        .remedy = "Dimensions are aligned from the end and must be equal or 1"});
     out[out.size() - 1 - i] = x == 1 ? y : x;
   }
   check_shape(operation, out);
@@ -62,8 +62,8 @@ int normalise_axis(const char* operation, int axis, std::size_t rank) {
   if (axis < -r || axis >= r)
     fail<ShapeError>({.operation = operation,
                       .with = {{"axis", std::to_string(axis)}, {"dimensions", std::to_string(r)}},
-                      .wrong = "there is no such axis",
-                      .remedy = "Axes count from 0, or from -1 at the end"});
+                      .wrong = "the axis is out of range",
+                      .remedy = "Axes are numbered from 0, or from -1 for the last"});
   return axis < 0 ? axis + r : axis;
 }
 

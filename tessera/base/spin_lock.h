@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A lock that costs one exchange. Internal.
+// A lock whose uncontended cost is one atomic exchange. Internal.
 #pragma once
 
 #include <atomic>
@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-/// For a few instructions, among threads that each have a core: who finds it taken for longer lets others run.
+/// For critical sections of a few instructions between threads that each have a core. Yields after about 100 spins.
 class SpinLock {
  public:
   void lock() noexcept {

@@ -21,9 +21,10 @@ std::uint64_t find_seed() {
   } else {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
     if (error != std::errc{} || end != text.data() + text.size())
-      fail<ArgumentError>({.operation = "TESSERA_TEST_SEED", .wrong = "the value " + text + " is no number"});
+      fail<ArgumentError>({.operation = "TESSERA_TEST_SEED", .wrong = "the value " + text + " is not a number"});
   }
-  std::fprintf(stderr, "TESSERA_TEST_SEED=%llu draws the same data\n", static_cast<unsigned long long>(seed));
+  std::fprintf(stderr, "Set TESSERA_TEST_SEED=%llu to reproduce this test data\n",
+               static_cast<unsigned long long>(seed));
   return seed;
 }
 

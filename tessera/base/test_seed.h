@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one seed from which all tests of a process draw their data. It stands this low so that tests of every layer have
-// it, and those that users write with tessera/testing/testing.h as well.
+// The seed from which all tests of a process generate their data. It is in base/ so that the tests of every layer, and
+// users' tests with tessera/testing/testing.h, can use it.
 #pragma once
 
 #include <cstdint>
 
 namespace tessera {
 
-/// TESSERA_TEST_SEED, else drawn again; printed on standard error when first asked for. ArgumentError if the variable
-/// holds no number of at most 64 bits. From any thread.
+/// The value of TESSERA_TEST_SEED, else a new random seed. Printed on standard error at the first call. Throws
+/// ArgumentError if the variable is not a 64-bit unsigned integer. Thread-safe.
 std::uint64_t test_seed();
 
 }  // namespace tessera

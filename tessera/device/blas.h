@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a backend implements to have large products computed by its vendor's library: cuBLASLt, hipBLASLt, rocBLAS,
-// CLBlast. Optional, and never linked: a device without one computes with Tessera's own kernels.
+// Interface to a vendor's matrix library (cuBLASLt, hipBLASLt, rocBLAS, CLBlast) for large products. Optional and
+// loaded at run time, never linked: a device without one uses Tessera's own kernels.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace tessera {
 
-/// A matrix of a product, or a batch of them: row r and column c lie at element r * ld + c, or c * ld + r if
-/// transposed, of each; the matrices `batch_stride` elements apart (0: they are all the same one).
+/// Layout of a matrix, or of a batch of matrices that start `batch_stride` elements apart (0: all are the same matrix).
+/// Element (r, c) is at r * ld + c, or at c * ld + r if transposed.
 struct BlasMatrix {
   DType dtype = DType::f32;
   bool transposed = false;
@@ -21,8 +21,8 @@ struct BlasMatrix {
   friend bool operator==(const BlasMatrix&, const BlasMatrix&) = default;
 };
 
-/// out (m, n) = a (m, k) times b (k, n), summed in f32; then a bias of the out's dtype is added to each row, and what
-/// is negative becomes 0, if asked. `out` is not transposed.
+/// out (m, n) = a (m, k) @ b (k, n), accumulated in f32. Then, if requested, a bias of out's dtype is added to each row
+/// and negative results become 0. `out` is never transposed.
 struct BlasProduct {
   std::int64_t m = 0, n = 0, k = 0, batch = 1;
   BlasMatrix a, b, out;
@@ -31,25 +31,25 @@ struct BlasProduct {
   friend bool operator==(const BlasProduct&, const BlasProduct&) = default;
 };
 
-/// Where they are: allocation and byte offset of the first element.
+/// Location of an operand's first element: allocation and byte offset.
 struct BlasOperand {
   const Allocation* allocation = nullptr;
   std::uint64_t offset = 0;
 };
 struct BlasOperands {
   BlasOperand a, b, out, bias;
-  Allocation workspace;  ///< as many bytes as `plan` said
+  Allocation workspace;  ///< of the size that `plan` returned
 };
 
-/// A vendor's library on one device. One thread at a time calls it.
+/// A vendor's library on one device. Calls must be serialised by the caller.
 class DriverBlas {
  public:
   virtual ~DriverBlas() = default;
-  virtual const std::string& name() const = 0;  ///< "cublasLt", as the placement log has it
-  /// The bytes of device memory that it wants for this; nothing if it does not do such a product. `operands` without
-  /// workspace: their alignment counts. KernelError: a call failed that should not.
+  virtual const std::string& name() const = 0;  ///< as in the placement log: "cublasLt"
+  /// Returns the workspace size in bytes, or nothing if the library does not support this product. `operands` have no
+  /// workspace yet; their alignment matters. Throws KernelError if a library call fails unexpectedly.
   virtual std::optional<std::size_t> plan(const BlasProduct& product, const BlasOperands& operands) = 0;
-  /// Puts a product that was planned into the queue. KernelError as above; DeviceLost.
+  /// Enqueues a planned product. Throws KernelError as above, or DeviceLost.
   virtual void enqueue(DriverQueue& queue, const BlasProduct& product, const BlasOperands& operands) = 0;
 };
 

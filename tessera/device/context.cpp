@@ -21,14 +21,14 @@ std::shared_ptr<QueueLink> innermost_queue() {
   return thread_context.queue != nullptr ? thread_context.queue->shared_from_this() : nullptr;
 }
 
-// A launch on cpu or interp holds up its queue until it is done, so threads that run tasks have one each.
+// A launch on cpu or interp blocks its queue until it has finished, so each thread that runs tasks has its own queues.
 struct QueuesOfThread {
   std::uint32_t generation = os::fork_generation();
   std::vector<std::unique_ptr<Queue>> queues;
 };
 Queue& queue_of_this_thread(Device device) {
   QueuesOfThread& mine = os::PerThread<QueuesOfThread, QueuesOfThread>::get();
-  if (mine.generation != os::fork_generation()) {  // those of the parent stay as they are
+  if (mine.generation != os::fork_generation()) {  // after a fork: leave the parent's queues untouched
     for (auto& queue : mine.queues) static_cast<void>(queue.release());
     mine.queues.clear();
     mine.generation = os::fork_generation();
@@ -59,8 +59,8 @@ InheritedContext::Scope::Scope(const InheritedContext& context)
     if (link->core->closed())
       fail<ArgumentError>({.operation = "inherited context",
                            .with = {{"queue of", to_string(link->device)}},
-                           .wrong = "a queue that was current where this work was made is gone",
-                           .remedy = "Keep the queue until the work has ended"});
+                           .wrong = "a queue that was current when this work was created has been destroyed",
+                           .remedy = "Keep the queue alive until the work has finished"});
   thread_context = {
       .device = context.device_, .queue = queue_.get(), .placement = placement_.get(), .mode = mode_.get()};
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is in force on a thread: its device, queues, placement and mode, and who looks at what it does. One structure,
-// so that work which goes on elsewhere can take along what it is to inherit. Internal.
+// The state of a thread: current device, queues, placement, mode and observers. One structure, so that work that runs
+// on another thread can inherit it. Internal.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@ class QueueCore;
 class Recorder;
 struct PlacementState;
 
-/// A QueueScope's queue, and those of the scopes around it.
+/// The queue of a QueueScope, linked to those of the enclosing scopes.
 struct QueueLink : std::enable_shared_from_this<QueueLink> {
   QueueLink(Device d, Queue& q, std::shared_ptr<QueueCore> c, std::shared_ptr<QueueLink> o)
       : device(d), queue(q), core(std::move(c)), outer(std::move(o)) {}
@@ -28,39 +28,39 @@ struct QueueLink : std::enable_shared_from_this<QueueLink> {
   const std::shared_ptr<QueueLink> outer;
 };
 
-/// The mode that a layer above keeps here, and makes its own type of (nn/mode.h: training).
+/// Base of a mode that an upper layer stores here (training, nn/mode.h).
 struct ModeState : std::enable_shared_from_this<ModeState> {
  protected:
   ~ModeState() = default;
 };
 
 struct ThreadContext {
-  // Inherited: a field of these has its owner in InheritedContext.
+  // Inherited fields. Each has an owning counterpart in InheritedContext.
   std::optional<Device> device;         ///< of the innermost DeviceScope
   QueueLink* queue = nullptr;           ///< of the innermost QueueScope
   PlacementState* placement = nullptr;  ///< of the innermost Placement
-  ModeState* mode = nullptr;            ///< of the innermost Training; none: inference
-  bool queues_of_thread = false;  ///< a task runs here: what it puts on cpu or interp goes into queues of this thread
-  // Not inherited: they belong to what this thread is doing now.
+  ModeState* mode = nullptr;            ///< of the innermost Training; null: inference
+  bool queues_of_thread = false;        ///< true in a task: its work on cpu or interp uses queues of this thread
+  // Not inherited: state of what this thread is currently running.
   LaunchInterceptor* launch_interceptor = nullptr;
   Recorder* recorder = nullptr;
   ArrayObserver* array_observer = nullptr;
-  unsigned array_operations = 0;  ///< that stand in each other now
-  unsigned without_history = 0;   ///< of them, those that have a rule of their own: what is inside makes no steps
+  unsigned array_operations = 0;  ///< nesting depth of the array operations that are running
+  unsigned without_history = 0;   ///< of these, those with their own backward rule: inside, no history is recorded
 };
-/// Trivially destructible, as all that threads keep: work of static objects' destructors uses it too.
+/// Trivially destructible, like all thread-local data here: destructors of static objects use it too.
 extern constinit thread_local ThreadContext thread_context;
 
-/// What a task takes along from the thread that makes it. Neither its recording nor its observers: what other threads
-/// do is not part of these.
+/// The context that a task inherits from the thread that creates it. Recorders and observers are not inherited: they
+/// see only their own thread's work.
 class InheritedContext {
  public:
   static InheritedContext of_this_thread();
-  /// For tasks, which many threads run at once: each uses queues of its own.
+  /// For tasks, which run on many threads at once: each thread uses its own queues.
   static InheritedContext of_this_thread_without_queue();
 
-  /// This context is that of the thread, in place of all that is in force there, for as long as it lives.
-  /// ArgumentError if a queue in it is gone: queues outlive the work that inherits them.
+  /// Replaces the thread's whole context with this one for the scope's lifetime.
+  /// Throws ArgumentError if an inherited queue has been destroyed: queues must outlive the work that inherits them.
   class Scope {
    public:
     explicit Scope(const InheritedContext& context);

@@ -43,9 +43,9 @@ Device parse_device(std::string_view text) {
   std::string names;
   for (Backend backend : all_backends) names += (names.empty() ? "" : ", ") + std::string(backend_name(backend));
   fail<DeviceError>(
-      {.wrong = fmt::format("\"{}\" names no device", text),
-       .remedy = fmt::format("Write a backend and a number from 0, such as cpu or cuda:1; `tessera devices` lists the "
-                             "devices here. Backends: {}",
+      {.wrong = fmt::format("\"{}\" is not a device", text),
+       .remedy = fmt::format("Write a backend and an index from 0, such as cpu or cuda:1; `tessera devices` lists the "
+                             "available devices. Backends: {}",
                              names)});
 }
 
@@ -55,8 +55,8 @@ std::vector<Device> parse_devices(std::string_view text) {
     const std::size_t comma = std::min(text.find(',', at), text.size());
     const Device device = parse_device(text.substr(at, comma - at));
     if (std::find(devices.begin(), devices.end(), device) != devices.end())
-      fail<DeviceError>(
-          {.wrong = fmt::format("\"{}\" names {} twice", text, to_string(device)), .remedy = "Name it once"});
+      fail<DeviceError>({.wrong = fmt::format("\"{}\" contains {} twice", text, to_string(device)),
+                         .remedy = "List each device once"});
     devices.push_back(device);
     at = comma + 1;
   }

@@ -18,7 +18,7 @@ namespace {
 std::atomic<const Settings*> current = nullptr;
 struct Reading {
   std::mutex lock;
-  std::vector<std::unique_ptr<const Settings>> kept;  // all that were ever read: others may look at the one before
+  std::vector<std::unique_ptr<const Settings>> kept;  // never freed: callers keep references
 };
 constinit os::PerProcess<Reading> reading;
 }  // namespace
@@ -42,7 +42,9 @@ const Settings& settings() {
   s.kernel_cache = config::flag("TESSERA_KERNEL_CACHE", s.kernel_cache);
   s.kernel_cache_bytes = config::bytes("TESSERA_KERNEL_CACHE_SIZE").value_or(s.kernel_cache_bytes);
   s.stats = config::flag("TESSERA_STATS", false);
-  config::integer("TESSERA_THREADS", 1, config::most_threads);  // cpu reads it: a bad one would only show as no cpu
+  config::integer(
+      "TESSERA_THREADS", 1,
+      config::most_threads);  // validated here: in the cpu backend an error would only show as a missing cpu
   if (const auto blas = config::text("TESSERA_BLAS"); blas && !blas->empty() && *blas != "auto") {
     if (*blas != "off" && *blas != "vendor")
       fail<ArgumentError>({.operation = "environment",
@@ -67,8 +69,9 @@ std::optional<double> watchdog_seconds() {
     fail<ArgumentError>(
         {.operation = "TESSERA_WATCHDOG",
          .with = {{"value", *text}},
-         .wrong = "it is no number of seconds from 0.01 to 1,000,000",
-         .remedy = "Say how long no task may end, and no driver answer, before a warning, such as 30, or unset it"});
+         .wrong = "not a number of seconds from 0.01 to 1,000,000",
+         .remedy =
+             "Set the seconds without progress of tasks or driver calls before a warning, such as 30, or unset it"});
   return seconds;
 }
 

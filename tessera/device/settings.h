@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the environment asks of the device layer, read once. Internal to device/.
+// The device layer's environment variables, read once. Internal to device/.
 #pragma once
 
 #include <cstdint>
@@ -15,31 +15,31 @@ struct Settings {
   std::optional<std::uint64_t> memory_limit;  ///< TESSERA_MEMORY_LIMIT
   std::optional<std::string> dump;            ///< TESSERA_DUMP: a folder
   bool sync = false;                          ///< TESSERA_SYNC: wait after each launch and copy
-  bool trace = false;                         ///< TESSERA_TRACE: a line for each
-  bool trace_fusion = false;                  ///< TESSERA_TRACE_FUSION: a line for each deferred expression computed
+  bool trace = false;                         ///< TESSERA_TRACE: print a line for each launch and copy
+  bool trace_fusion = false;                  ///< TESSERA_TRACE_FUSION: print a line for each computed expression
   std::optional<std::string> probe;           ///< TESSERA_PROBE: a program, "list" or "off"
   int probe_timeout = 20;                     ///< TESSERA_PROBE_TIMEOUT: seconds
   std::optional<std::string> cache_dir;       ///< TESSERA_CACHE_DIR: a folder
-  bool kernel_cache = true;                   ///< TESSERA_KERNEL_CACHE: compiled kernels are kept there
-  std::uint64_t kernel_cache_bytes = std::uint64_t{256} << 20;  ///< TESSERA_KERNEL_CACHE_SIZE: at most so much of them
-  bool stats = false;  ///< TESSERA_STATS: the placement log, when the process ends
+  bool kernel_cache = true;                   ///< TESSERA_KERNEL_CACHE: cache compiled kernels there
+  std::uint64_t kernel_cache_bytes = std::uint64_t{256} << 20;  ///< TESSERA_KERNEL_CACHE_SIZE: size limit in bytes
+  bool stats = false;                                           ///< TESSERA_STATS: print the placement log at exit
   enum class Blas : std::uint8_t { automatic, off, vendor };
-  Blas blas = Blas::automatic;  ///< TESSERA_BLAS: whose kernels multiply matrices (device/launch/vendor_product.h)
-  bool tf32 = false;            ///< TESSERA_TF32: vendors' libraries may round f32 factors to 10 bits of fraction
-  bool peer_copies = true;      ///< TESSERA_PEER_COPIES: devices may read each other's memory
-  bool check = false;           ///< TESSERA_CHECK: interp checks kernels, no other device does
+  Blas blas = Blas::automatic;  ///< TESSERA_BLAS: library for matrix products (device/launch/vendor_product.h)
+  bool tf32 = false;            ///< TESSERA_TF32: vendor libraries may round f32 factors to 10 bits of fraction
+  bool peer_copies = true;      ///< TESSERA_PEER_COPIES: allow direct copies between devices
+  bool check = false;           ///< TESSERA_CHECK: interp checks kernels; other devices ignore it
 };
 
-/// ArgumentError, every time, if a variable cannot be read. The reference stays valid for good.
+/// Throws ArgumentError, on every call, if a variable is invalid. The reference stays valid for the process's lifetime.
 const Settings& settings();
-/// Is a line for each launch and copy wanted (TESSERA_TRACE=1, or TESSERA_LOG=debug)?
+/// True if a line per launch and copy is printed (TESSERA_TRACE=1 or TESSERA_LOG=debug).
 inline bool traced() { return settings().trace || logging::enabled(logging::Level::debug); }
-/// Writes it.
+/// Prints or logs such a line.
 void trace(const std::string& line);
-/// TESSERA_WATCHDOG, read at each call: seconds without an answer or an end after which a warning is printed.
-/// ArgumentError if it cannot be read.
+/// TESSERA_WATCHDOG, read at each call: seconds without progress before a warning is printed. Throws ArgumentError if
+/// it is invalid.
 std::optional<double> watchdog_seconds();
-/// The next call reads the environment again.
+/// Makes the next call of settings() read the environment again.
 void forget_settings();
 
 }  // namespace tessera

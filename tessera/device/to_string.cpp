@@ -10,7 +10,7 @@ namespace tessera {
 
 namespace {
 
-/// ": why. What to do", of those that are known.
+/// Appends ": reason. Remedy", as far as they are known.
 std::string with_reason(std::string text, const std::string& reason, const std::string& remedy) {
   if (!reason.empty()) text += ": " + reason;
   if (!remedy.empty()) text += ". " + remedy;

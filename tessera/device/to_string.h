@@ -13,11 +13,11 @@ namespace tessera {
 inline std::string to_string(DType dtype) { return std::string(dtype_name(dtype)); }          ///< "f32"
 inline std::string to_string(Backend backend) { return std::string(backend_name(backend)); }  ///< "cuda"
 inline std::string to_string(DeviceKind kind) { return std::string(kind_name(kind)); }        ///< "discrete GPU"
-/// A line: "cuda:0 (NVIDIA A100): discrete GPU, verified, 40 GiB".
+/// One line: "cuda:0 (NVIDIA A100): discrete GPU, verified, 40 GiB".
 std::string to_string(const DeviceInfo& info);
-/// A line for the backend, and one for each of its devices.
+/// One line for the backend and one for each of its devices.
 std::string to_string(const BackendReport& report);
-/// A line: "1.50 MiB live, 2 MiB cached, 4 MiB at most; no limit; 3 allocations, 12 reuses".
+/// One line: "1.50 MiB live, 2 MiB cached, 4 MiB at most; no limit; 3 allocations, 12 reuses".
 std::string to_string(const MemoryStats& stats);
 
 }  // namespace tessera

@@ -248,7 +248,7 @@ class Lowerer {
         std::vector<NodeId> shown;
         for (NodeId v : operands(n)) {
           if (in_[v].type.lanes > 1)
-            refuse(id, "print accepts single elements only", "Take the vector's elements with extract");
+            refuse(id, "print accepts single elements only", "Get the vector's elements with extract");
           shown.push_back(value(v));
         }
         b_.print(in_.strings[n.extra], shown);

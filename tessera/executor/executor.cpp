@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The threads: what they take next, when they sleep, and who works in whose place.
+// The worker threads: scheduling, sleeping, and replacing blocked threads.
 #include "tessera/executor/executor.h"
 
 #include <algorithm>
@@ -16,10 +16,10 @@ namespace tessera::executor {
 
 namespace {
 
-constexpr int spins = 20000;  // about what waking a sleeping thread costs, which in a virtual machine is tens of µs
-// Threads that sleep in a wait while others work in their place, and places for those who wait outside.
+constexpr int spins = 20000;  // about the cost of waking a thread, which is tens of µs in a virtual machine
+// Limits the spare threads that replace sleeping ones, and the slots for threads that wait from outside.
 constexpr unsigned most_spare = 1024;
-// How long a thread that comes back from a wait lets others keep its place.
+// How long a thread that returns from a wait waits for its slot before it runs without one.
 constexpr std::chrono::microseconds longest_ask{500};
 
 unsigned threads_asked() {
@@ -27,13 +27,14 @@ unsigned threads_asked() {
   return asked ? static_cast<unsigned>(*asked) : os::usable_cores();
 }
 
-// Systems wake a thread beside who wakes it while other cores are idle, in virtual machines often (an idle core that
-// its host lent to others counts as busy), and leave both there for tens of milliseconds, each at half its speed.
+// Linux often wakes a thread on the waker's core although other cores are idle, in particular in virtual machines (a
+// core that the host has lent out counts as busy), and leaves both there for tens of milliseconds at half speed each.
+// This moves the woken thread away.
 void leave_to_others(int core) noexcept {
   if (core >= 0 && os::current_core() == core) const os::AvoidCore moved(core);
 }
 
-// Where the thread ran whose pieces this one had last.
+// The core of the thread that issued the last job this thread helped with.
 constinit thread_local int job_core = -1;
 
 struct OfProcess {
@@ -73,9 +74,9 @@ Executor::~Executor() {
 // --- Pieces of kernels
 // ------------------------------------------------------------------------------------------------
 
-// One launch; lives on the stack of the thread that waits for it. Its pieces are dealt in runs, of which a thread that
-// comes to the same launch again takes the same one: what it read of large arguments may still be in its core's cache.
-// Whoever is done with its own takes from the ends of others.
+// One parallel_for; lives on the stack of the thread that waits for it. Its pieces are split into one run per thread. A
+// thread that helps with the same launch again starts with the same run, whose data may still be in its core's cache,
+// and steals from the ends of other runs when its own is empty.
 struct Executor::Job {
   Job(const std::function<void(std::uint64_t, std::uint64_t)>& what, std::uint64_t first, std::uint64_t count,
       std::uint64_t piece, unsigned threads)
@@ -85,7 +86,7 @@ struct Executor::Job {
   }
   static constexpr unsigned most_runs = 64;
   struct alignas(64) Run {
-    mutable std::uint64_t left;  // [first, last) of the pieces' numbers, of 32 bits each; atomic
+    mutable std::uint64_t left;  // [first, last) of the piece indices, 32 bits each; atomic
     std::atomic_ref<std::uint64_t> atomic() const { return std::atomic_ref(left); }
   };
   static std::uint64_t pack(std::uint64_t first, std::uint64_t last) { return first << 32 | last; }
@@ -93,20 +94,20 @@ struct Executor::Job {
   const std::function<void(std::uint64_t, std::uint64_t)>& f;
   const std::uint64_t items, begin, grain;
   const unsigned runs;
-  const int core = os::current_core();  // of the thread that waits
-  std::atomic<unsigned> helpers = 0;    // raised with the lock of the executor's jobs held
+  const int core = os::current_core();  // of the waiting thread
+  std::atomic<unsigned> helpers = 0;    // incremented under the executor's jobs_lock_
   std::mutex lock;
   std::exception_ptr error;
-  Run run[most_runs];  // only as many as there are runs are set
+  Run run[most_runs];  // only the first `runs` are initialised
 
-  /// Whether a thread of this number, which looks at its own first, finds one.
+  /// Whether pieces are left; checks this thread's own run first.
   bool left(unsigned number) const {
     for (unsigned i = 0; i < runs; ++i)
       if (any(run[(number + i) % runs].atomic().load(std::memory_order_relaxed))) return true;
     return false;
   }
   static bool any(std::uint64_t v) { return (v >> 32) < (v & 0xffffffff); }
-  /// A piece of a run: the first one, or of another's the last one. False: there is none.
+  /// Takes the first piece of the thread's own run or the last piece of another run. Returns false if it is empty.
   bool take(unsigned of, bool own, std::uint64_t& piece) {
     const std::atomic_ref<std::uint64_t> left = run[of].atomic();
     std::uint64_t v = left.load(std::memory_order_relaxed);
@@ -138,13 +139,13 @@ struct Executor::Job {
 void Executor::parallel_for(std::uint64_t items, std::uint64_t grain,
                             const std::function<void(std::uint64_t, std::uint64_t)>& f) {
   if (items == 0) return;
-  grain = std::max<std::uint64_t>(grain, items >> 31 | 1);  // numbers of pieces have 32 bits
+  grain = std::max<std::uint64_t>(grain, items >> 31 | 1);  // piece indices have 32 bits
   std::uint64_t begin = 0;
   const auto here = [&](std::uint64_t end) {
     for (; begin < end; begin += std::min(grain, end - begin)) f(begin, begin + std::min(grain, end - begin));
   };
   if (threads_ == 1 || items <= grain) return here(items);
-  // A task's stay here while all threads have tasks of their own: to offer pieces and take them back costs locks.
+  // Inside a task, run pieces here while all threads are busy: offering pieces and taking them back costs locks.
   if (thread_state_.executor == this && thread_state_.node != nullptr) {
     while (begin < items && !has_idle_thread()) here(std::min(items, begin + grain));
     if (items - begin <= grain) return here(items);
@@ -157,7 +158,8 @@ void Executor::parallel_for(std::uint64_t items, std::uint64_t grain,
     open_jobs_.store(static_cast<unsigned>(jobs_.size()), std::memory_order_relaxed);
   }
   posted_.fetch_add(1, std::memory_order_relaxed);
-  // Who goes to sleep takes its place in room_ and then looks at the jobs with their lock, as this thread has done.
+  // A thread that goes to sleep registers in free_slots_ and then checks the jobs under their lock, so it either sees
+  // this job or is seen here.
   if (free_slots_.load(std::memory_order_relaxed) > 0) {
     const std::scoped_lock hold(lock_);
     called = call(static_cast<unsigned>(std::min<std::uint64_t>((items - begin - 1) / grain, threads_ - 1)), job.core);
@@ -168,7 +170,7 @@ void Executor::parallel_for(std::uint64_t items, std::uint64_t grain,
     wake_.notify_one();
   job.work(worker_number_);
   {
-    const std::scoped_lock hold(jobs_lock_);  // nobody joins after this
+    const std::scoped_lock hold(jobs_lock_);  // no thread joins after this
     jobs_.erase(std::ranges::find(jobs_, &job));
     open_jobs_.store(static_cast<unsigned>(jobs_.size()), std::memory_order_relaxed);
   }
@@ -206,8 +208,8 @@ void Executor::push(Node* node) noexcept {
   } else {
     inbox_.push(node);
   }
-  // Whoever goes to sleep or stops searching says so and then looks into all queues with their locks, so that of it and
-  // this thread one sees the other.
+  // A thread that goes to sleep or stops searching first announces it and then checks all queues under their locks, so
+  // that at least one of the two threads sees the other.
   if (free_slots_.load(std::memory_order_relaxed) > 0 && searching_.load(std::memory_order_relaxed) == 0) wake();
 }
 
@@ -226,7 +228,7 @@ Node* Executor::steal(TaskQueue& from) noexcept {
   unsigned count = from.steal(taken);
   if (count == 0) return nullptr;
   for (unsigned i = 0; i < count; ++i) slab::prefetch(taken[i], 320);
-  while (count > 1) thread_state_.worker->queue.push(taken[--count]);  // the oldest is taken next
+  while (count > 1) thread_state_.worker->queue.push(taken[--count]);  // the oldest is popped next
   return taken[0];
 }
 
@@ -239,7 +241,7 @@ Node* Executor::take() noexcept {
     if (other == thread_state_.worker) continue;
     if (Node* const node = steal(other->queue)) return node;
   }
-  // Pieces of others' kernels come after nodes, which need nobody else.
+  // Pieces of other threads' kernels have lower priority than nodes, which no other thread waits to run.
   if (open_jobs_.load(std::memory_order_relaxed) != 0)
     while (run_job_chunk() && !work_seems_left()) {}
   return nullptr;
@@ -265,8 +267,8 @@ bool Executor::work_is_left() noexcept {
   return false;
 }
 
-// A thread is in `free_slots_` or it works: also while it looks for work. It leaves `free_slots_` when it is called,
-// and comes back when it sleeps, be it for want of work or in a wait.
+// A thread either has a slot, also while it searches for work, or is counted in `free_slots_`. It gets a slot when it
+// is woken and releases it when it sleeps, either idle or in a wait.
 void Executor::work() {
   for (;;) {
     const std::uint64_t seen = posted_.load(std::memory_order_relaxed);
@@ -281,7 +283,7 @@ void Executor::work() {
         if (!sleep()) return;
         continue;
       }
-      // Others relied on this thread's search, and it has found enough for itself.
+      // Other threads relied on this thread's search, which ends now.
       if (last && free_slots_.load(std::memory_order_relaxed) > 0) {
         std::unique_lock hold(lock_);
         if (work_is_left() && call(1, os::current_core()) != 0) {
@@ -316,7 +318,7 @@ bool Executor::sleep() {
 }
 
 bool Executor::sleep_until_woken(int& from) {
-  const os::AvoidCore elsewhere(job_core);  // so that it does not wake on the core of who wakes it
+  const os::AvoidCore elsewhere(job_core);  // so that it does not wake up on its waker's core
   std::unique_lock hold(lock_);
   if (stopping_) return false;
   free_slots_.fetch_add(1, std::memory_order_relaxed);
@@ -335,7 +337,7 @@ bool Executor::sleep_until_woken(int& from) {
 }
 
 unsigned Executor::call(unsigned threads, int core) noexcept {
-  if (stopping_) return 0;  // the list of threads is being gone through; what is left in queues has been run by others
+  if (stopping_) return 0;  // `started_` is being iterated; the queues have been drained by other threads
   caller_core_ = cores_suffice_ ? core : -1;
   unsigned asleep = 0;
   for (; threads > 0 && free_slots_.load(std::memory_order_relaxed) > static_cast<int>(returning_); --threads) {
@@ -357,7 +359,7 @@ unsigned Executor::call(unsigned threads, int core) noexcept {
           throw;
         }
       } catch (const std::system_error&) {
-        break;  // the system gives no more threads: those there are, and who waits, do the work
+        break;  // the system has no more threads: existing threads and waiting callers do the work
       } catch (const std::bad_alloc&) {
         break;
       }

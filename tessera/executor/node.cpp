@@ -12,9 +12,9 @@
 namespace tessera::executor {
 
 namespace {
-constinit Continuation closed;  // in place of the successors of a node that has ended
+constinit Continuation closed;  // replaces the successors of a node that has ended
 
-/// What fails a node where there is no memory to say why; made while there is, and never destroyed.
+/// The failure used when there is no memory to describe one; allocated in advance, never destroyed.
 const FailureRef& no_memory() {
   static const FailureRef& one = *new FailureRef([] {
     auto origin = std::make_shared<FailureOrigin>();
@@ -42,7 +42,7 @@ void Node::after(Node& predecessor, Dependency kind, Maker maker) {
   if (maker == Maker::this_thread && predecessor.state() == State::made)
     fail<ArgumentError>({.operation = "node " + name(),
                          .with = {{"predecessor", predecessor.name()}},
-                         .wrong = "what it comes after is not submitted yet",
+                         .wrong = "a predecessor is not submitted",
                          .remedy = "Submit predecessors first"});
   Continuation* head = predecessor.successors_.load(std::memory_order_acquire);
   if (head != &closed) {
@@ -88,9 +88,10 @@ void Node::submit_here() {
   Executor& executor = group_->executor_;
   group_->submitted_.fetch_add(1, std::memory_order_relaxed);
   const std::uint32_t last = unsubmitted - edges_.load(std::memory_order_relaxed);
-  while (pending_.load(std::memory_order_acquire) != last) std::this_thread::yield();  // they say so a moment later
-  if (gated_) {  // who has its turn may be under way
-    keep();      // the queue's
+  while (pending_.load(std::memory_order_acquire) != last)
+    std::this_thread::yield();  // the predecessors end within moments
+  if (gated_) {                 // a gated node may have been queued in a CommuteLock
+    keep();                     // the queue's reference
     pending_.store(0, std::memory_order_relaxed);
     state_.store(State::waiting, std::memory_order_release);
     now_ready();
@@ -115,7 +116,7 @@ void Node::now_ready() noexcept {
 bool CommuteLock::take(Node& node) noexcept {
   const std::scoped_lock hold(lock_);
   if (!taken_) return taken_ = true;
-  node.pending_.store(1, std::memory_order_relaxed);  // until it is let go
+  node.pending_.store(1, std::memory_order_relaxed);  // until it is submitted
   node.overflow_ = nullptr;
   (last_ != nullptr ? last_->overflow_ : first_) = &node;
   last_ = &node;
@@ -140,7 +141,7 @@ bool Node::cancel() noexcept {
   const State now = state_.load(std::memory_order_seq_cst);
   if (now == State::ready) {
     if (!claim()) return false;
-    execute();  // skips it
+    execute();  // skips the node
     return true;
   }
   return now < State::ready;
@@ -163,8 +164,9 @@ bool Node::add_successor(Continuation& successor) noexcept {
 
 void Node::execute() noexcept {
   forget_predecessors();
-  // Whom its end concerns comes meanwhile: a function that computes leaves little of others' memory in the caches. The
-  // edge is one of those in its node, which begins so far before it, and what follows is the task's.
+  // Prefetches the newest successor while the function runs: a computation leaves little of other threads' memory in
+  // the caches. The edge is a member of its node, so the node starts `before` bytes earlier; the rest of the prefetched
+  // range is the task.
   constexpr std::size_t before = sizeof(Node) - sizeof(Edge), task = 576;
   if (const Continuation* const newest = successors_.load(std::memory_order_acquire); newest != nullptr)
     slab::prefetch(reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(newest) - before), task);
@@ -173,7 +175,7 @@ void Node::execute() noexcept {
     if (cancel_.load(std::memory_order_seq_cst) || (group_->cancelled() && !ignores_cancellation_)) {
       fail_with(nullptr, true);
     } else {
-      // What it makes ready is for all threads; what its end makes ready, this one may run next.
+      // Nodes that it makes ready go to all threads; those made ready by its end may run on this thread next.
       Node** const follower = std::exchange(Executor::thread_state_.follower, nullptr);
       try {
         ends = run();
@@ -232,7 +234,7 @@ void Node::finish() noexcept {
   state_.store(State::ended, std::memory_order_release);
   Continuation* newest = successors_.exchange(&closed, std::memory_order_acq_rel);
   Continuation* list = nullptr;
-  while (newest != nullptr) {  // those that came first go first
+  while (newest != nullptr) {  // reverse: first added, first notified
     Continuation* const next = newest->next;
     if (newest->fire == nullptr) slab::prefetch(static_cast<Edge*>(newest)->to, 64);
     newest->next = list;
@@ -240,7 +242,7 @@ void Node::finish() noexcept {
     newest = next;
   }
   while (list != nullptr) {
-    Continuation* const next = list->next;  // what fires may be gone
+    Continuation* const next = list->next;  // the continuation may be destroyed when it fires
     if (list->fire != nullptr) {
       list->fire(*list);
     } else {
@@ -252,7 +254,7 @@ void Node::finish() noexcept {
     }
     list = next;
   }
-  group_->one_has_ended();  // it may be gone now
+  group_->one_has_ended();  // the group may be destroyed now
 }
 
 void Node::fail_with(std::exception_ptr error, bool cancelled) noexcept {
@@ -265,7 +267,7 @@ void Node::fail_with(std::exception_ptr error, bool cancelled) noexcept {
     failure_ = failure;
     origin->name = name();
   } catch (...) {
-    if (!failure_) failure_ = no_memory();  // else it is without a name
+    if (!failure_) failure_ = no_memory();  // without a name
   }
 }
 
@@ -280,10 +282,10 @@ void Node::poison(const Node& predecessor) noexcept {
       ++failure->left_out;
     }
     mine = std::move(failure);
-  } catch (...) {  // no memory for a name
+  } catch (...) {  // no memory for the name
   }
   const std::scoped_lock hold(lock_);
-  // Of several the first stays; an error says more than a cancellation.
+  // The first failure is kept, but an error replaces a cancellation.
   if (!failure_ || (failure_->cancelled && !mine->cancelled)) std::swap(failure_, mine);
 }
 

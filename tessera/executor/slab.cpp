@@ -16,14 +16,14 @@ constexpr unsigned magazine_size = 64;
 
 struct Free {
   Free* next;
-  Free* next_magazine;  // of the first in a magazine
+  Free* next_magazine;  // set only in the first block of a magazine
 };
 
-// Full magazines of all threads. A child of fork has its own: the parent's may be locked for ever.
+// Full magazines shared by all threads. A forked child has its own depot: the parent's may stay locked.
 struct Depot {
   SpinLock lock;
   Free* magazines[classes] = {};
-  void* chunks = nullptr;  // each begins with the address of the one before: they are kept until the process ends
+  void* chunks = nullptr;  // linked list of chunks, which are kept until the process ends
 
   Free* allocate(std::size_t kind) noexcept {
     const std::scoped_lock hold(lock);
@@ -50,8 +50,7 @@ struct Depot {
 };
 constinit os::PerProcess<Depot> depot;
 
-// Two magazines of each size, one of them full or empty, so that a thread that takes and gives by turns stays by
-// itself.
+// Two magazines per size, so that alternating allocations and deallocations stay local to the thread.
 class Cache {
  public:
   Cache() = default;
@@ -71,7 +70,7 @@ class Cache {
       if (k.some == nullptr) k.some = depot->fresh(kind);
       k.count = magazine_size;
     }
-    if (k.count > 0) --k.count;  // a magazine that a thread left behind may have fewer than it says
+    if (k.count > 0) --k.count;  // a magazine that an exited thread left may have fewer blocks than its count
     Free* const taken = k.some;
     k.some = taken->next;
     if (k.some != nullptr) prefetch(k.some, (kind + 1) * granule);
@@ -92,14 +91,14 @@ class Cache {
   struct Kind {
     Free* some = nullptr;
     Free* full = nullptr;
-    unsigned count = 0;  // of `some`
+    unsigned count = 0;  // blocks in `some`
   };
   Kind kinds_[classes];
 };
 struct ForNodes;
 
 #if defined(__SANITIZE_ADDRESS__)
-constexpr bool by_hand = false;  // each in memory of its own, so that use after its end is seen
+constexpr bool by_hand = false;  // separate allocations, so that sanitizers detect use after free
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer)
 constexpr bool by_hand = false;
@@ -112,7 +111,7 @@ constexpr bool by_hand = true;
 
 }  // namespace
 
-// For writing: a line that is fetched to be read has to be asked for again. Processors that lack it do nothing.
+// Prefetch for writing: a line prefetched for reading would need a second request. Ignored by processors without it.
 #if defined(__x86_64__)
 [[gnu::target("prfchw")]]
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory for things that are made by one thread and given up by another, millions of times a second: each thread keeps
-// some of each size, and what it has too much or too little of goes as a whole magazine from and to all. Internal.
+// An allocator for objects that one thread creates and another destroys, millions of times per second. Each thread
+// caches blocks of each size; surpluses and shortages are exchanged with a shared depot in whole magazines. Internal.
 #pragma once
 
 #include <cstddef>
@@ -13,16 +13,16 @@ using tessera::SpinLock;
 
 namespace slab {
 
-/// The calling thread will use these lines soon, and another one wrote them last: they come while it does something
-/// else, and all at once.
+/// Prefetches lines that another thread wrote last and that the calling thread will use soon, all at once, while it
+/// does other work.
 void prefetch(const void* memory, std::size_t bytes) noexcept;
 
-/// Memory for `bytes`, aligned to 64 up to 2,048 of them. std::bad_alloc.
+/// Allocates `bytes`, aligned to 64 up to 2,048 bytes. Throws std::bad_alloc.
 void* allocate(std::size_t bytes);
-/// `bytes` as they were asked for.
+/// `bytes` must equal the size passed to `allocate`.
 void deallocate(void* memory, std::size_t bytes) noexcept;
 
-/// The same for the standard library's containers and shared pointers.
+/// A standard allocator on top of it, for containers and shared pointers.
 template <class T>
 struct Allocator {
   using value_type = T;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ready nodes of one thread: it puts and takes at one end, others take half of it at the other. Internal.
+// The ready nodes of one thread: the owner pushes and pops at one end, other threads steal half at the other. Internal.
 #pragma once
 
 #include <array>
@@ -14,8 +14,8 @@
 
 namespace tessera::executor {
 
-/// Entries hold a reference each. An entry whose node somebody has claimed meanwhile is of no use; who takes it drops
-/// it.
+/// Each entry owns a reference. Entries whose node has been claimed meanwhile are stale; the thread that takes one
+/// drops it.
 class TaskQueue {
  public:
   static constexpr unsigned batch = 64;
@@ -24,7 +24,7 @@ class TaskQueue {
     const unsigned level = static_cast<unsigned>(node->priority_ - Node::least_priority);
     const std::scoped_lock hold(lock_);
     Ring& ring = rings_[level];
-    if (!ring.has_room()) {  // no memory for more: it waits in a chain
+    if (!ring.has_room()) {  // no memory to grow: append to the overflow list
       node->overflow_ = overflow_;
       overflow_ = node;
     } else {
@@ -34,7 +34,7 @@ class TaskQueue {
     count(+1);
   }
 
-  /// The newest of the highest priority, or null.
+  /// Pops the newest node of the highest priority, or null.
   Node* pop() noexcept {
     if (looks_empty()) return nullptr;
     const std::scoped_lock hold(lock_);
@@ -47,7 +47,8 @@ class TaskQueue {
     return node;
   }
 
-  /// The older half of those of the highest priority, at most `batch`, oldest first. How many they are.
+  /// Takes the older half of the nodes of the highest priority, at most `batch`, oldest first. Returns the number
+  /// taken.
   unsigned steal(std::array<Node*, batch>& into) noexcept {
     if (looks_empty()) return 0;
     const std::scoped_lock hold(lock_);
@@ -61,8 +62,8 @@ class TaskQueue {
     return some;
   }
 
-  /// Claims the oldest that `wanted(node)` says is, of the first few; with a reference. Null if there is none.
-  /// `wanted` is asked while the node is claimed, so that what it belongs to exists.
+  /// Claims the oldest of the first few nodes for which `wanted(node)` is true, and returns a reference; null if there
+  /// is none. `wanted` is called while the node is claimed, so that its group exists.
   template <class F>
   NodeRef claim(F&& wanted) noexcept {
     std::array<Node*, batch> stale;
@@ -98,11 +99,12 @@ class TaskQueue {
         if (stale_count == batch) break;
       }
     }
-    for (unsigned i = 0; i < stale_count; ++i) stale[i]->drop();  // runs destructors of functions: without the lock
+    for (unsigned i = 0; i < stale_count; ++i)
+      stale[i]->drop();  // outside the lock, since this runs destructors of functions
     return found;
   }
 
-  /// Of the moment; sure in the order of operations on this queue only with `sure`.
+  /// A snapshot; use `is_empty_exact` where the order with other operations matters.
   bool looks_empty() const noexcept { return size_.load(std::memory_order_relaxed) == 0; }
   bool is_empty_exact() noexcept {
     const std::scoped_lock hold(lock_);
@@ -112,7 +114,7 @@ class TaskQueue {
  private:
   struct Ring {
     std::unique_ptr<Node*[]> slots;
-    std::uint32_t capacity = 0, head = 0, tail = 0;  // counted on and on; capacity is a power of two
+    std::uint32_t capacity = 0, head = 0, tail = 0;  // indices grow without wrapping; capacity is a power of two
     bool has_room() noexcept {
       if (tail - head < capacity) return true;
       const std::uint32_t larger = capacity == 0 ? 256 : 2 * capacity;
@@ -141,9 +143,9 @@ class TaskQueue {
     size_.store(size_.load(std::memory_order_relaxed) + static_cast<std::uint32_t>(more), std::memory_order_relaxed);
   }
 
-  std::atomic<std::uint32_t> size_ = 0;  // written with the lock held
+  std::atomic<std::uint32_t> size_ = 0;  // written under the lock
   SpinLock lock_;
-  unsigned levels_ = 0;  // a bit for each ring that has some
+  unsigned levels_ = 0;  // bit mask of the non-empty rings
   Node* overflow_ = nullptr;
   std::array<Ring, Node::most_priority - Node::least_priority + 1> rings_;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waiting: what a thread runs meanwhile, how it sleeps, and waits that would never end.
+// Waiting: what a thread runs meanwhile, how it sleeps, and the detection of deadlocks.
 #include <fmt/format.h>
 
 #include <condition_variable>
@@ -14,13 +14,14 @@ namespace tessera::executor {
 
 namespace {
 
-constexpr int waiting_spins = 2000;  // fewer than a thread that looks for work: others may have this one's place
-constexpr unsigned deepest = 256;    // nodes on top of each other on one thread: its stack has an end
+constexpr int waiting_spins = 2000;  // fewer than for an idle thread: others can use this thread's slot
+constexpr unsigned deepest = 256;    // maximum nesting of nodes on one thread, which bounds the stack
 constexpr unsigned most_steps = 4096;
 
 }  // namespace
 
-// Where a thread sleeps until another signals it; each thread keeps one, so that who signals may do so to the end.
+// Blocks a thread until another signals it. One per thread and never freed early, so that the signaller can finish
+// safely.
 class Sleeper {
  public:
   static Sleeper& of_this_thread() { return os::PerThread<Sleeper, Sleeper>::get(); }
@@ -41,13 +42,13 @@ class Sleeper {
   bool signalled_ = false;
 };
 
-// What a node needs, found step by step: the node itself, what it comes after, what that comes after. Each step begins
-// where the last one ended, so that a wait for the end of a long graph looks at each node a few times only.
+// Depth-first search for runnable work among a node and its predecessors. Each step continues where the last one
+// stopped, so that waiting for the end of a long graph visits each node only a few times.
 class Needs {
  public:
   explicit Needs(Node& node) { frames_.push_back({NodeRef(node), false}); }
 
-  /// One that is ready, claimed for the caller; null if there is none.
+  /// A ready node, claimed for the caller; null if there is none.
   NodeRef next() {
     for (unsigned steps = 0; !frames_.empty() && steps < most_steps; ++steps) {
       Node& node = *frames_.back().node;
@@ -65,9 +66,9 @@ class Needs {
             continue;
           }
           break;
-        default: break;  // it has ended, or somebody runs it
+        default: break;  // it has ended or runs elsewhere
       }
-      if (frames_.size() == 1) break;  // the node itself stays
+      if (frames_.size() == 1) break;  // keep the root
       frames_.pop_back();
     }
     frames_.resize(1);
@@ -83,8 +84,8 @@ class Needs {
   std::vector<Frame> frames_;
 };
 
-// A place among the threads that work: a thread of the executor has one; one that comes from outside gets the last
-// place, or that of a thread that sleeps, or none.
+// The calling thread's slot while it waits: workers have one; an outside thread gets the last slot, that of a sleeping
+// thread, or none.
 class Executor::Visit {
  public:
   explicit Visit(Executor& executor) : executor_(executor), before_(thread_state_) {
@@ -122,13 +123,13 @@ class Executor::Visit {
   /// Whether this thread may run nodes.
   bool may_run() const noexcept { return kind_ != Kind::outside && thread_state_.depth < deepest; }
 
-  /// Sleeps by `f`, while another works in this thread's place.
+  /// Sleeps in `f` while another thread uses this thread's slot.
   template <class F>
   void away(F&& f) {
     if (kind_ == Kind::outside) return f();
     executor_.release_slot();
     f();
-    // Who comes from outside goes on with what is none of the executor's: it does not ask for a place.
+    // An outside thread continues with its own work and needs no slot.
     executor_.reacquire_slot(kind_ == Kind::member);
   }
 
@@ -139,7 +140,7 @@ class Executor::Visit {
   Kind kind_ = Kind::member;
 };
 
-// While it lives, the calling thread's node is known to wait.
+// Registers the calling thread's node as waiting, for its lifetime.
 class Executor::Announced {
  public:
   Announced(Executor& executor, Node* target, const Group* group)
@@ -162,7 +163,7 @@ class Executor::Announced {
   }
   Announced(const Announced&) = delete;
   Announced& operator=(const Announced&) = delete;
-  /// To be asked before sleeping: of the nodes of a cycle, the last one to do so sees it whole.
+  /// To be called before sleeping: of the nodes in a cycle, the last one to call this sees the whole cycle.
   void refuse_cycle() {
     if (self_ != nullptr) executor_.refuse_cycle(*self_, target_, group_);
   }
@@ -177,7 +178,7 @@ class Executor::Announced {
 
 void Executor::refuse_cycle(Node& self, Node* target, const Group* group) {
   struct Found {
-    Node* by;  // who needs it
+    Node* by;  // the node that waits for it or succeeds it
     const char* how;
   };
   std::unordered_map<Node*, Found> found;
@@ -188,7 +189,7 @@ void Executor::refuse_cycle(Node& self, Node* target, const Group* group) {
   const std::scoped_lock hold(waits_lock_);
   const auto reach_group = [&](const Group& inner, Node* by) {
     if (self.group_->inside(inner)) reach(&self, by, "waits for the region of");
-    for (const Wait& w : waits_)  // others of the group end by themselves, or are found by their own threads
+    for (const Wait& w : waits_)  // other nodes of the group end without help, or their threads detect the cycle
       if (w.self->group_->inside(inner)) reach(w.self, by, "waits for the region of");
   };
   if (target != nullptr)
@@ -208,9 +209,9 @@ void Executor::refuse_cycle(Node& self, Node* target, const Group* group) {
     }
   }
   if (!found.contains(&self)) return;
-  // Who asks while this error is on its way must not see the same cycle, and be refused too.
+  // Remove this wait, so that other threads do not report the same cycle again.
   std::erase_if(waits_, [&](const Wait& w) { return w.self == &self && w.target == target && w.group == group; });
-  std::vector<std::pair<std::string, const char*>> names;  // against the cycle's direction
+  std::vector<std::pair<std::string, const char*>> names;  // in reverse order of the cycle
   for (Node* at = &self;;) {
     const Found& step = found.at(at);
     names.emplace_back(at->name(), step.how);
@@ -221,15 +222,15 @@ void Executor::refuse_cycle(Node& self, Node* target, const Group* group) {
   for (std::size_t i = names.size(); i-- > 0;)
     text += fmt::format("{}{} {}", i + 1 == names.size() ? " " : ", which ", names[i].second, names[i].first);
   fail<Error>({.operation = "wait",
-               .wrong = "these would wait for each other for ever: " + text,
-               .remedy = "Let a task come after what it needs, instead of waiting for it inside"});
+               .wrong = "deadlock: the tasks wait for each other: " + text,
+               .remedy = "Declare a dependency on the other task instead of waiting for it inside a task"});
 }
 
 void Executor::refuse_forked() const {
   if (generation_ == os::fork_generation()) return;
   fail<Error>({.operation = "wait",
-               .wrong = "the task was begun before this process was forked, and ends in its parent only",
-               .remedy = "Wait for it before fork(), or begin tasks in the child"});
+               .wrong = "the task was started before this process was forked and ends only in the parent",
+               .remedy = "Wait for it before fork(), or start tasks in the child"});
 }
 
 void Executor::wait(Node& node) {
@@ -304,12 +305,12 @@ Group::Group(Executor& executor, Group* parent, std::uint32_t window)
     : executor_(executor), parent_(parent), window_(window) {}
 
 Group::~Group() {
-  if (executor_.generation_ != os::fork_generation()) return;  // they end in the parent
+  if (executor_.generation_ != os::fork_generation()) return;  // its nodes end in the parent
   while (in_flight() != 0) {
     try {
       executor_.wait_for(*this, 0);
     } catch (...) {
-      std::this_thread::yield();  // no memory, or a cycle of which an error has been thrown elsewhere
+      std::this_thread::yield();  // out of memory, or a cycle that was reported elsewhere
     }
   }
 }
@@ -317,7 +318,7 @@ Group::~Group() {
 void Group::wait() { executor_.wait_for(*this, 0); }
 
 void Group::throttle() {
-  // Others write what has ended all the time: it is looked at when there may be too many.
+  // Other threads update `ended_` constantly, so it is read only when the window may be exceeded.
   if (window_ == 0 ||
       submitted_.load(std::memory_order_relaxed) - seen_ended_.load(std::memory_order_relaxed) <= window_)
     return;
@@ -341,7 +342,7 @@ bool Group::inside(const Group& outer) const noexcept {
 }
 
 std::uint32_t Group::in_flight() const noexcept {
-  // In this order: what ends between is counted as under way, never the other way round.
+  // In this order, a node that ends in between is counted as in flight, never the reverse.
   const auto ended = static_cast<std::uint32_t>(ended_.load(std::memory_order_acquire) >> 32);
   return submitted_.load(std::memory_order_acquire) - ended;
 }

@@ -15,15 +15,15 @@ namespace {
 [[noreturn]] void uses_another(const char* name, const Array& result) {
   fail<ArgumentError>({.operation = name,
                        .with = {{"result", to_string(result.shape())}, {"made by", result.step()->name()}},
-                       .wrong = "the function uses an array through which a gradient is taken and that is none of its "
-                                "arguments, so that its gradient would be lost",
+                       .wrong = "the function uses an array that gradients flow through but that is not one of its "
+                                "arguments, so its gradient would be lost",
                        .remedy = "Pass it as an argument, or write stop_gradient(x)"});
 }
 
 constinit thread_local bool again = false;
 constexpr std::uint32_t all_operands = ~std::uint32_t{0};
 
-/// The mode and device of a thread, and the note that something runs again.
+/// Restores a thread's mode and device, and sets the recomputation flag.
 class Again {
  public:
   Again(ModeState* mode, Device device) : device_(device), mode_(thread_context.mode), again_(again) {
@@ -73,7 +73,7 @@ Array custom(CustomOperation what, std::vector<Array> operands) {
                             .with = {{"argument", std::to_string(i + 1)},
                                      {"adjoint", to_string(g.shape())},
                                      {"its shape", to_string(b.shape(i))}},
-                            .wrong = "the backward function gave an adjoint of another shape"});
+                            .wrong = "the backward function returned an adjoint of a different shape"});
         b.add(i, [&] { return std::move(g); });
       }
     };
@@ -85,7 +85,7 @@ Array custom(CustomOperation what, std::vector<Array> operands) {
 Array recompute(Recomputation what) {
   const std::span<const Array> operands(what.operands);
   const Operation operation("recompute", operands);
-  // Computed, so that what is kept is their memory and not what they were made of.
+  // Computed, so that their memory is kept and not the expressions behind them.
   for (const Array& a : operands) a.eval();
   const HistoryRecorder recording("recompute", operands);
   if (!recording) return operation.finish(what.run(operands));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions with a gradient of one's own, and functions that are run again for theirs.
+// Functions with user-defined gradients, and recomputation in the backward pass.
 #pragma once
 
 #include <functional>
@@ -13,33 +13,33 @@ namespace tessera {
 
 namespace detail {
 
-/// An operation on arrays, told as one, whose parts leave no history.
+/// An array operation that is reported as one; the operations inside it record no history.
 struct CustomOperation {
   const char* name;
-  /// From operands without history.
+  /// Receives the operands without history.
   std::function<Array(std::span<const Array>)> forward;
-  /// Adjoints of the operands, empty arrays for those that have none.
+  /// Returns the adjoints of the operands; empty arrays for those without one.
   std::function<std::vector<Array>(const Array& adjoint, const Array& result, std::span<const Array> operands)>
       backward;
 };
-/// ArgumentError if forward uses an array with history that is none of the operands.
+/// Throws ArgumentError if forward uses an array with history that is not an operand.
 Array custom(CustomOperation operation, std::vector<Array> operands);
 
-/// What runs again in the walk, in the mode of this thread.
+/// A function that is run again in the backward pass, in this thread's mode.
 struct Recomputation {
-  std::vector<Array> operands;  ///< with history or not, in the order in which `run` takes them
+  std::vector<Array> operands;  ///< The arguments of `run`, with or without history.
   std::function<Array(std::span<const Array>)> run;
 };
 Array recompute(Recomputation what);
 
-/// The adjoints that a function of N arrays gave: one array, or a tuple, pair or std::array of N.
+/// The adjoints returned for a function of N arrays: one array, or a tuple, pair or std::array of N.
 template <std::size_t N, class R>
 std::vector<Array> adjoint_list(const R& given) {
   if constexpr (std::is_convertible_v<const R&, const Array&>) {
-    static_assert(N == 1, "the backward function must give an adjoint for each array: a tuple, or a std::array");
+    static_assert(N == 1, "the backward function must return an adjoint for each array, as a tuple or std::array");
     return {given};
   } else {
-    static_assert(std::tuple_size_v<R> == N, "the backward function must give an adjoint for each array");
+    static_assert(std::tuple_size_v<R> == N, "the backward function must return an adjoint for each array");
     return [&]<std::size_t... I>(std::index_sequence<I...>) {
       return std::vector<Array>{std::get<I>(given)...};
     }(std::make_index_sequence<N>());
@@ -48,16 +48,17 @@ std::vector<Array> adjoint_list(const R& given) {
 
 }  // namespace detail
 
-/// An operation with a gradient of one's own: custom("name", forward, backward)(x, y, ...) is forward(x, y, ...), an
-/// Array, and its gradient is backward(adjoint, result, x, y, ...): for each argument (an Array) its adjoint, of its
-/// shape, in a tuple (the adjoint itself if there is one argument); an empty array where there is none. `forward` may
-/// do what leaves no history, like launching kernels. `backward` in array operations can be differentiated again.
-/// `name` is kept as it is: a literal. ArgumentError: `forward` uses an array with history that is not among its
-/// arguments. ShapeError: an adjoint of another shape.
+/// An operation with a user-defined gradient: custom("name", forward, backward)(x, y, ...) returns the Array forward(x,
+/// y, ...); its gradient is backward(adjoint, result, x, y, ...). That returns a tuple with the adjoint of each
+/// argument, in its shape (a single Array for a single argument), or an empty array for an argument without one. All
+/// arguments are Arrays. `forward` may do work that records no history, such as launching kernels. If `backward` uses
+/// array operations, it can be differentiated again. `name` must be a string literal, since it is not copied. Throws
+/// ArgumentError if `forward` uses an array with history that is not an argument, and ShapeError if an adjoint has
+/// another shape.
 template <class F, class B>
 auto custom(const char* name, F forward, B backward) {
   return [=]<class... A>(const A&... arguments) -> Array {
-    static_assert((std::is_convertible_v<const A&, const Array&> && ...), "the arguments are arrays");
+    static_assert((std::is_convertible_v<const A&, const Array&> && ...), "the arguments must be arrays");
     return detail::custom({name,
                            [forward](std::span<const Array> x) {
                              return [&]<std::size_t... I>(std::index_sequence<I...>) -> Array {
@@ -73,11 +74,12 @@ auto custom(const char* name, F forward, B backward) {
   };
 }
 
-/// f, of whose intermediate results none are kept: recompute(f)(x, more...) is f(x, more...), an Array, computed; the
-/// walk back runs f again, in the same Training mode with the same counters (Chen et al., "Training deep nets with
-/// sublinear memory cost", 2016). Arguments, and f itself if it is a structure of arrays such as a layer, are what
-/// gradients are taken by: ArgumentError if f uses another array with history. What f draws or reads must be the same
-/// both times: Dropout is, a Generator of one's own is not.
+/// Wraps f so that its intermediate results are not kept: recompute(f)(x, more...) computes and returns the Array f(x,
+/// more...), and the backward pass runs f again in the same Training mode with the same counters (activation
+/// checkpointing; Chen et al., "Training deep nets with sublinear memory cost", 2016). Gradients flow to the arguments,
+/// and to f itself if it is a structure of arrays such as a layer; throws ArgumentError if f uses another array with
+/// history. Values that f reads or draws must be the same both times: Dropout satisfies this, a user's Generator does
+/// not.
 template <class F>
 auto recompute(F f) {
   return [f = std::move(f)]<class... A>(const A&... arguments) -> Array {
@@ -88,9 +90,9 @@ auto recompute(F f) {
       else
         return std::tuple<A...>(arguments...);
     }();
-    // What is differentiable goes in as operands; the rest stays in `constants`.
+    // Differentiable arrays become operands; the others stay in `constants`.
     detail::Recomputation what;
-    std::vector<bool> operand;  // of each array, in the order of walks
+    std::vector<bool> operand;  // one entry per array, in traversal order
     const auto constants = map_arrays(all, [&](const auto& a) -> Array {
       operand.push_back(differentiable(a));
       if (!operand.back()) return a;
@@ -134,7 +136,7 @@ struct BufferOf<Buffer<T>> {
   static constexpr bool floats = std::is_floating_point_v<type> || is_16bit_float<type>;
 };
 
-/// Whether the parameters are those of the backward kernel of a forward kernel with `Forward`.
+/// True if the parameters match those of a backward kernel for a forward kernel with `Forward`.
 template <class Forward, class Back>
 consteval bool is_backward_of() {
   constexpr std::size_t n = std::tuple_size_v<Forward>, m = std::tuple_size_v<Back>;
@@ -158,7 +160,7 @@ consteval bool is_backward_of() {
   }(std::make_index_sequence<n - 1>());
 }
 
-/// Among the parameters P of a kernel, how many buffers are before number `at`.
+/// The number of buffers before parameter `at` in P.
 template <class P>
 constexpr std::size_t buffers_before(std::size_t at) {
   return [&]<std::size_t... I>(std::index_sequence<I...>) {
@@ -166,15 +168,15 @@ constexpr std::size_t buffers_before(std::size_t at) {
   }(std::make_index_sequence<std::tuple_size_v<P>>());
 }
 
-/// The text, for as long as the process lives.
+/// A copy of the text that lives until the process exits.
 const char* intern_string(const std::string& text);
 
 }  // namespace detail
 
-/// A typed kernel as an operation with a gradient. `kernel` takes its inputs, Buffer<const T> and Val<T>, and then one
-/// Buffer<T>, the result. `backward` takes the same inputs, the result and its adjoint (both Buffer<const T>), and then
-/// a Buffer<T> for each buffer of floats among the inputs, in their order: for its adjoint, which is zeros before. It
-/// is launched for as many threads as `kernel`.
+/// Turns a typed kernel into an operation with a gradient. `kernel` takes its inputs (Buffer<const T> and Val<T>),
+/// followed by one Buffer<T>, the result. `backward` takes the same inputs, the result and its adjoint (both
+/// Buffer<const T>), followed by a Buffer<T> for the adjoint of each floating-point input buffer, in order, initialised
+/// to zero. It is launched with as many threads as `kernel`.
 ///
 ///   auto forward = kernel("square", [](Buffer<const float> x, Buffer<float> y) {
 ///     y[global_id()] = x[global_id()] * x[global_id()];
@@ -186,19 +188,20 @@ const char* intern_string(const std::string& text);
 ///   auto square = with_gradient(forward, backward);
 ///   Array y = square({n}, {n}, x);  // threads, the result's shape, inputs
 ///
-/// Differentiable once: ArgumentError for a second derivative. DeviceError, KernelError: as of a launch.
+/// Differentiable once: a second derivative throws ArgumentError. A launch can throw DeviceError or KernelError.
 template <class K, class B>
 auto with_gradient(K kernel, B backward) {
   using Forward = typename detail::KernelParameters<K>::list;
   using Back = typename detail::KernelParameters<B>::list;
   constexpr std::size_t inputs = std::tuple_size_v<Forward> - 1;
   using Result = detail::BufferOf<std::tuple_element_t<inputs, Forward>>;
-  static_assert(Result::writes, "the last parameter of the kernel is the buffer that it writes");
-  static_assert(detail::is_backward_of<Forward, Back>(),
-                "the backward kernel takes the kernel's inputs, its result and the adjoint of that (read only), and a "
-                "buffer for the adjoint of each input of floats");
+  static_assert(Result::writes, "the kernel's last parameter must be the buffer that it writes");
+  static_assert(
+      detail::is_backward_of<Forward, Back>(),
+      "the backward kernel must take the kernel's inputs, its result and the result's adjoint (read only), and a "
+      "buffer for the adjoint of each floating-point input");
   return [=]<class... A>(const Extent& threads, const Shape& result, const A&... arguments) -> Array {
-    static_assert(sizeof...(A) == inputs, "the operation takes the kernel's inputs: the result is made");
+    static_assert(sizeof...(A) == inputs, "the operation takes the kernel's inputs; the result is allocated");
     const char* const name = detail::intern_string(kernel.name());
     const auto all = std::tuple(arguments...);
     std::vector<Array> operands;
@@ -206,9 +209,10 @@ auto with_gradient(K kernel, B backward) {
       if constexpr (std::is_convertible_v<decltype(a), const Array&>) operands.push_back(a);
     };
     (note(arguments), ...);
-    static_assert(detail::buffers_before<Forward>(inputs) > 0, "a kernel with a gradient reads a buffer");
+    static_assert(detail::buffers_before<Forward>(inputs) > 0, "a kernel with a gradient must read a buffer");
     if (operands.size() != detail::buffers_before<Forward>(inputs))
-      fail<ArgumentError>({.operation = name, .wrong = "an input that the kernel takes as a buffer is no array"});
+      fail<ArgumentError>(
+          {.operation = name, .wrong = "the kernel takes this input as a buffer, but it is not an array"});
     const auto launched = [=](const auto& which, std::span<Array> x, auto&... more) {
       [&]<std::size_t... I>(std::index_sequence<I...>) {
         const auto input = [&]<std::size_t N>(std::integral_constant<std::size_t, N>) -> decltype(auto) {

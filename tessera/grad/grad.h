@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of functions of arrays, in reverse mode: what a program calls.
+// Gradients of functions of arrays in reverse mode: the public interface.
 #pragma once
 
 #include <tuple>
@@ -11,23 +11,23 @@
 
 namespace tessera {
 
-/// Which arguments of a function its gradient is by: wrt<0, 2>.
+/// The type of `wrt<0, 2>`.
 template <std::size_t... I>
 struct Wrt {};
-/// The operands to differentiate by: `wrt<0, 2>`.
+/// The arguments to differentiate with respect to: `wrt<0, 2>`.
 template <std::size_t... I>
 inline constexpr Wrt<I...> wrt{};
 
-/// Whether a gradient is by this array, if it is part of an argument that one is by; of the others it holds empty
-/// arrays. Found by argument-dependent look-up, so that types derived from Array may have their own.
+/// True if the gradient contains this array of a differentiated argument; otherwise the gradient has an empty array in
+/// its place. Found by argument-dependent lookup, so that types derived from Array can overload it.
 inline bool differentiable(const Array& a) { return is_float(a.dtype()); }
-/// Whether an array that stands in several places of an argument has one gradient: the sum, at the first of these
-/// places, and empty arrays at the others. If not, each place has its own. Found as `differentiable` is.
+/// True if an array that occurs several times in an argument has one gradient: the sum, at its first occurrence, and
+/// empty arrays at the others. Otherwise each occurrence has its own. Found as `differentiable` is.
 inline bool shares_gradient(const Array&) { return false; }
-/// Of which dtype the gradient by this array is. Found as `differentiable` is.
+/// The dtype of the gradient with respect to this array. Found as `differentiable` is.
 inline DType gradient_dtype(const Array& a) { return a.dtype(); }
 
-/// A copy of an array, or of a structure of arrays (array/traversal.h), through which no gradient is taken.
+/// A copy of an array or structure of arrays (array/traversal.h) through which no gradient flows.
 template <class T>
 T stop_gradient(const T& x) {
   return map_arrays(x, [](const Array& a) {
@@ -50,16 +50,16 @@ template <class R>
 const Array& first_of(const R& result) {
   if constexpr (AsTuple<R>::value) {
     static_assert(std::is_convertible_v<decltype(std::get<0>(result)), const Array&>,
-                  "the first of what the function returns is differentiated, so it must be an Array");
+                  "the first element of the returned tuple is differentiated, so it must be an Array");
     return std::get<0>(result);
   } else {
     static_assert(std::is_convertible_v<const R&, const Array&>,
-                  "the function must return an Array, or a tuple whose first is one");
+                  "the function must return an Array, or a tuple whose first element is one");
     return result;
   }
 }
 
-/// x with a leaf in the place of each array that gradients are by.
+/// A copy of x with each differentiable array replaced by a leaf.
 template <class T>
 T as_leaves(const T& x, Leaves& leaves) {
   ArrayMap<Array> known;
@@ -71,7 +71,7 @@ T as_leaves(const T& x, Leaves& leaves) {
   });
 }
 
-/// x with its adjoints, which are taken in the order of as_leaves; empty arrays for the rest.
+/// A copy of x with the adjoints, which are in the order of as_leaves; empty arrays for the rest.
 template <class T>
 T as_gradient(const T& x, std::vector<Array>& adjoints, std::size_t& next) {
   ArrayMap<bool> known;
@@ -83,10 +83,10 @@ T as_gradient(const T& x, std::vector<Array>& adjoints, std::size_t& next) {
   });
 }
 
-/// A function's arguments, those of `I...` as leaves.
+/// Calls f with the arguments numbered `I...` as leaves.
 template <class F, std::size_t... I, class... Args>
 auto call_with_leaves(F& f, Wrt<I...>, Leaves& leaves, const Args&... args) {
-  static_assert(((I < sizeof...(Args)) && ...), "wrt names an argument that the function was not given");
+  static_assert(((I < sizeof...(Args)) && ...), "wrt contains the number of an argument that does not exist");
   return [&]<std::size_t... N>(std::index_sequence<N...>) {
     const auto argument = [&]<std::size_t At, class T>(std::integral_constant<std::size_t, At>, const T& x) {
       if constexpr (((At == I) || ...))
@@ -94,14 +94,14 @@ auto call_with_leaves(F& f, Wrt<I...>, Leaves& leaves, const Args&... args) {
       else
         return std::cref(x);
     };
-    // In a tuple with braces, so that leaves are made in the order of arguments.
+    // A braced tuple, so that leaves are created in the order of the arguments.
     auto all = std::tuple{argument(std::integral_constant<std::size_t, N>(), args)...};
     return f(static_cast<const Args&>(std::get<N>(all))...);
   }(std::index_sequence_for<Args...>());
 }
 
-/// The gradient by the arguments of `I...`: that of one in its own type, those of several in a tuple, in the order of
-/// wrt.
+/// The gradient by the arguments numbered `I...`: in the argument's type for one, a tuple in the order of wrt for
+/// several.
 template <std::size_t... I, class... Args>
 auto gradient_of(Wrt<I...>, std::vector<Array> adjoints, const Args&... args) {
   std::size_t next = 0;
@@ -128,18 +128,19 @@ R detached_value(const Leaves& leaves, const R& result) {
 
 }  // namespace detail
 
-/// The function that gives f's value and its gradient: value_and_grad(f)(x, more...) is the pair (f(x, more...), the
-/// derivative of that by x). x is an array or any structure of arrays (array/traversal.h), and the gradient is of its type,
-/// with arrays of the same shapes, dtypes and devices; in the place of integers and bools it has empty arrays.
-/// With `wrt<0, 2>` it is by those arguments, in a tuple. f returns an array of one element, or a tuple whose first is
-/// one: that is differentiated. Errors: ShapeError or DtypeError if it is no such array; what an operation of f says
-/// that has no gradient, or would lose it; ArgumentError where an array that the gradient needs has been written.
+/// Returns a function that computes f's value and gradient: value_and_grad(f)(x, more...) is the pair of f(x, more...)
+/// and its derivative with respect to x. x is an array or a structure of arrays (array/traversal.h). The gradient has
+/// the type of x, with arrays of the same shapes, dtypes and devices, and empty arrays in place of integers and bools.
+/// With `wrt<0, 2>` the gradient is a tuple for those arguments. f returns an array of one element, or a tuple whose
+/// first element is such an array, which is differentiated. Throws ShapeError or DtypeError if the value is not one
+/// float; ArgumentError if an operation of f has no gradient or would lose it, or if an array that the gradient needs
+/// has been written in place.
 ///
-/// At kinks and ties it gives what PyTorch 2.15 gives, but 0 instead of NaN for hypot(0, 0). An argument that the value
-/// does not depend on has a gradient of zeros. Gradients may be taken of functions that take gradients.
+/// At kinks and ties the result matches PyTorch 2.15, except that hypot(0, 0) gives 0 instead of NaN. The gradient with
+/// respect to an argument that the value does not depend on is zero. Gradients can be nested.
 template <class F, std::size_t... I>
 auto value_and_grad(F f, Wrt<I...> by) {
-  static_assert(sizeof...(I) > 0, "wrt names at least one argument");
+  static_assert(sizeof...(I) > 0, "wrt must contain at least one argument");
   return [f = std::move(f), by]<class... Args>(const Args&... args) {
     detail::Leaves leaves;
     auto value = detail::call_with_leaves(f, by, leaves, args...);
@@ -154,7 +155,7 @@ auto value_and_grad(F f) {
   return value_and_grad(std::move(f), wrt<0>);
 }
 
-/// The gradient alone.
+/// Like value_and_grad, but returns only the gradient.
 template <class F, std::size_t... I>
 auto grad(F f, Wrt<I...> by) {
   return [both = value_and_grad(std::move(f), by)](const auto&... args) { return both(args...).second; };
@@ -164,9 +165,10 @@ auto grad(F f) {
   return grad(std::move(f), wrt<0>);
 }
 
-/// The pair of f(x, more...), which need not be one number, and a function that brings an adjoint of it (of its shape,
-/// dtype and device) to one of x, in x's type: the product of that adjoint with the derivative. It may be called any
-/// number of times, and keeps what it needs for that. Of a tuple the first is differentiated.
+/// Returns the pair of f(x, more...), which may have any shape, and a function that maps an adjoint of that value (of
+/// its shape, dtype and device) to an adjoint of x, in x's type: the vector-Jacobian product. The function can be
+/// called any number of times, and keeps the history alive for that. If f returns a tuple, its first element is
+/// differentiated.
 template <class F, class X, class... More>
 auto pullback(F f, const X& x, const More&... more) {
   detail::Leaves leaves;

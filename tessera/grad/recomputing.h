@@ -3,7 +3,8 @@
 
 namespace tessera::detail {
 
-/// Whether this thread runs a function again, in a walk (recompute): what it notes beside its result was noted before.
+/// True while the backward pass re-runs a recomputed function, so that side effects such as running statistics are
+/// applied only once.
 bool is_recomputing();
 
 }  // namespace tessera::detail

@@ -13,11 +13,11 @@ namespace {
 
 using StepPointer = std::shared_ptr<Step>;
 
-/// The steps between a result and some leaves, and the adjoints that were brought to them so far.
+/// The steps between a result and the leaves, and the adjoints accumulated at them so far.
 class Reverse {
  public:
   Reverse(const StepPointer& result, std::uint64_t leaf, const std::vector<StepPointer>& leaves) : leaf_(leaf) {
-    // What is older than the leaves does not lead to them.
+    // Steps older than the leaves do not depend on them.
     std::vector<StepPointer> open;
     const auto see = [&](const StepPointer& step) {
       if (step && step->number() >= leaf_ && places_.try_emplace(step.get()).second) open.push_back(step);
@@ -30,8 +30,8 @@ class Reverse {
         fail<ArgumentError>(
             {.operation = "gradient",
              .with = {{"operation", step->name()}},
-             .wrong = "the history that leads through here is gone: a gradient was taken of it before",
-             .remedy = "Take both gradients of one function, or use pullback, which can be called again"});
+             .wrong = "the history has been freed: a gradient through it was already taken",
+             .remedy = "Take both gradients in one function, or use pullback, which can be called again"});
       by_number_.emplace(step->number(), step);
       for (const Step::Operand& o : step->operands()) see(o.step);
     }
@@ -66,9 +66,9 @@ class Reverse {
  private:
   struct NodeState {
     bool reaches_leaf = false, is_leaf = false;
-    std::optional<Array> adjoint;  ///< but for
+    std::optional<Array> adjoint;  ///< apart from `slices`
     std::vector<Backward::Slice> slices;
-    Shape shape;  ///< of which these are
+    Shape shape;  ///< of the operand that the slices belong to
 
     void add(Array part) {
       adjoint = adjoint ? *std::exchange(adjoint, std::nullopt) + std::move(part) : std::move(part);
@@ -140,13 +140,13 @@ Array unit_adjoint(const char* operation, const Array& value) {
   if (value.size() != 1)
     fail<ShapeError>({.operation = operation,
                       .with = {{"shape", to_string(value.shape())}},
-                      .wrong = "the function gave an array that is not one number, and a gradient is of one number",
+                      .wrong = "the function's value is not a single number, which a gradient requires",
                       .remedy = "Return sum(...) or mean(...) of it, or use pullback"});
   if (!is_float(value.dtype()))
     fail<DtypeError>({.operation = operation,
                       .with = {{"dtype", std::string(dtype_name(value.dtype()))}},
-                      .wrong = "the function gave no float",
-                      .remedy = "Compute with floats: x.astype(DType::f32), and 1.f in place of 1"});
+                      .wrong = "the function's value is not a float",
+                      .remedy = "Compute with floats: x.astype(DType::f32), and 1.f instead of 1"});
   return Array::ones(value.shape(), value.dtype(), value.device());
 }
 
@@ -154,16 +154,16 @@ void check_adjoint(const Array& value, const Array& adjoint) {
   if (adjoint.shape() != value.shape())
     fail<ShapeError>({.operation = "pullback",
                       .with = {{"adjoint", to_string(adjoint.shape())}, {"value", to_string(value.shape())}},
-                      .wrong = "the adjoint has not the shape of the function's value"});
+                      .wrong = "the adjoint's shape differs from the function value's"});
   if (adjoint.dtype() != value.dtype())
     fail<DtypeError>({.operation = "pullback",
                       .with = {{"adjoint", std::string(dtype_name(adjoint.dtype()))},
                                {"value", std::string(dtype_name(value.dtype()))}},
-                      .wrong = "the adjoint has not the dtype of the function's value"});
+                      .wrong = "the adjoint's dtype differs from the function value's"});
   if (adjoint.device() != value.device())
     fail<DeviceError>({.operation = "pullback",
                        .with = {{"adjoint on", to_string(adjoint.device())}, {"value on", to_string(value.device())}},
-                       .wrong = "the adjoint is not on the device of the function's value"});
+                       .wrong = "the adjoint and the function's value are on different devices"});
 }
 
 }  // namespace tessera::detail

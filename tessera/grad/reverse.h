@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The walk from a result back to arguments. What programs call is in grad.h.
+// The backward pass from a result to arguments. The public interface is in grad.h.
 #pragma once
 
 #include <span>
@@ -9,18 +9,19 @@
 
 namespace tessera::detail {
 
-/// The arguments of one differentiation: arrays with a step of their own each, which a walk leads to.
+/// The arguments of a differentiation: arrays with a step of their own each, at which the backward pass ends.
 class Leaves {
  public:
   Leaves();
-  /// The array as an argument: with a step that is the identity on its own history. Its adjoint is of dtype `adjoint`.
+  /// Returns the array as a leaf: its step is the identity on its previous history. Its adjoint has dtype `adjoint`.
   Array add(const Array& argument, DType adjoint);
   std::size_t size() const { return steps_.size(); }
 
-  /// The adjoints of the arguments in the order of add(), from that of `result`; an argument that the result does not
-  /// depend on gets zeros. `last`: nobody walks through this again, so that each step is freed as the walk passes it.
+  /// The adjoints of the arguments in the order of add(), from the adjoint of `result`; zeros for an argument that the
+  /// result does not depend on. `last`: the history is not used again, so that each step is freed as soon as it has
+  /// been processed.
   std::vector<Array> adjoints(const Array& result, Array adjoint, bool last) const;
-  /// `a` without its history, unless that is part of an outer differentiation.
+  /// `a` without its history, unless that belongs to an outer differentiation.
   Array detach(Array a) const;
 
  private:
@@ -34,10 +35,10 @@ class Leaves {
   std::vector<Leaf> steps_;
 };
 
-/// The adjoint of a function's value with which a gradient begins: 1. ShapeError if it is not one element, DtypeError
-/// if it is no float.
+/// The initial adjoint of a function's value: 1. Throws ShapeError if the value is not one element, DtypeError if it is
+/// not a float.
 Array unit_adjoint(const char* operation, const Array& value);
-/// ShapeError, DtypeError, DeviceError if this is no adjoint of such a value.
+/// Throws ShapeError, DtypeError or DeviceError if `adjoint` does not match `value`.
 void check_adjoint(const Array& value, const Array& adjoint);
 
 }  // namespace tessera::detail

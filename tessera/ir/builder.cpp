@@ -20,7 +20,7 @@ std::uint8_t sub(K kind) {
   return static_cast<std::uint8_t>(kind);
 }
 
-// A float may round into a 16-bit float when it is stored: the one conversion that needs no cast.
+// Storing an f32 as f16 or bf16 rounds: the only conversion that needs no cast.
 bool storable(DType memory, DType value) {
   return memory == value || (value == DType::f32 && (memory == DType::f16 || memory == DType::bf16));
 }
@@ -42,9 +42,9 @@ Builder::Builder(std::string name, KernelKind kind, std::array<std::uint32_t, 3>
   fn_.block_size = block_size;
   const bool fits = block_size[0] && block_size[1] && block_size[2] &&
                     std::uint64_t{block_size[0]} * block_size[1] * block_size[2] <= 1024;
-  require(fits, "a block has 1 to 1024 threads",
-          "This one is " + std::to_string(block_size[0]) + " x " + std::to_string(block_size[1]) + " x " +
-              std::to_string(block_size[2]) + "; use smaller blocks and more of them");
+  require(fits, "a block must have 1 to 1024 threads",
+          "This one has " + std::to_string(block_size[0]) + " x " + std::to_string(block_size[1]) + " x " +
+              std::to_string(block_size[2]) + "; use more and smaller blocks");
 }
 
 Builder& Builder::current() {
@@ -60,12 +60,12 @@ std::uint64_t current_trace() { return current_builder != nullptr ? current_buil
 void refuse_foreign_node() {
   const Builder& builder = Builder::current();
   const std::string where = to_string(builder.source());
-  fail<KernelError>({.operation = "kernel " + builder.function().name + (where.empty() ? "" : ", " + where),
-                     .wrong = "a value, variable or buffer of another kernel is used here: it was kept when that was "
-                              "traced, in a static variable, a global or a capture",
-                     .remedy =
-                         "Make it again in each kernel (no `static` in functions that kernels share), or use a number "
-                         "of C++, which becomes a constant of the kernel"});
+  fail<KernelError>(
+      {.operation = "kernel " + builder.function().name + (where.empty() ? "" : ", " + where),
+       .wrong = "a value, variable or buffer of another kernel is used here: it was stored while that kernel was "
+                "traced, in a static variable, a global or a capture",
+       .remedy = "Create it in each kernel (no `static` in functions that kernels share), or use a C++ number, "
+                 "which becomes a constant of the kernel"});
 }
 
 Builder::Scope::Scope(Builder& builder) {
@@ -73,7 +73,7 @@ Builder::Scope::Scope(Builder& builder) {
     fail<KernelError>(
         {.operation = "kernel " + builder.fn_.name,
          .wrong = "kernel " + current_builder->fn_.name + " is being traced on this thread",
-         .remedy = "Construct kernels outside of kernels; share code between kernels by plain C++ functions"});
+         .remedy = "Construct kernels outside of kernels; share code between kernels in plain C++ functions"});
   current_builder = &builder;
 }
 Builder::Scope::~Scope() { current_builder = nullptr; }
@@ -103,8 +103,8 @@ void Builder::append(NodeId id) { fn_.blocks[block_].push_back(id); }
 // Parameters and leaves.
 
 NodeId Builder::buffer(std::string name, DType dtype, Access access) {
-  require(dtype != DType::index, "a param that is a buffer cannot hold index, which has no size in memory",
-          "Store it as i32 or i64");
+  require(dtype != DType::index, "a buffer parameter cannot have dtype index, which has no size in memory",
+          "Use i32 or i64");
   fn_.params.push_back({std::move(name), dtype, true, access});
   return add_shared({.op = Op::param, .type = {dtype}, .imm = fn_.params.size() - 1});
 }
@@ -125,7 +125,7 @@ NodeId Builder::index(IndexKind kind, std::uint64_t dimension) {
                           kind == IndexKind::lane_id || kind == IndexKind::subgroup_id ||
                           kind == IndexKind::subgroup_size || kind == IndexKind::subgroup_count;
   require(!block_only || fn_.kind == KernelKind::block,
-          std::string(name_of(kind)) + " has no meaning in a map kernel, whose blocks the runtime chooses",
+          std::string(name_of(kind)) + " is not available in a map kernel, whose blocks the runtime chooses",
           "Declare the kernel with block(...)");
   if (kind == IndexKind::block_size)
     return constant_of(index_type_, static_cast<std::int64_t>(fn_.block_size[dimension]));
@@ -133,34 +133,33 @@ NodeId Builder::index(IndexKind kind, std::uint64_t dimension) {
 }
 NodeId Builder::buffer_size(NodeId buffer) {
   const Node& n = fn_.nodes[buffer];
-  require(n.op == Op::param && fn_.params[n.imm].is_buffer, "size() is of a buffer parameter");
+  require(n.op == Op::param && fn_.params[n.imm].is_buffer, "size() requires a buffer parameter");
   return add_shared({.op = Op::index, .sub = sub(IndexKind::buffer_size), .type = {index_type_}, .imm = n.imm});
 }
 NodeId Builder::local(Type type, std::uint64_t count) {
-  require(count >= 1 && count <= 4096, "a local array has 1 to 4096 elements",
+  require(count >= 1 && count <= 4096, "a local array must have 1 to 4096 elements",
           "This one has " + std::to_string(count) + "; use shared memory or a buffer");
   require(type.dtype != DType::f16 && type.dtype != DType::bf16,
-          "local memory cannot hold " + type_name(type) + ": 16-bit floats are for storing in buffers",
+          "local memory cannot store " + type_name(type) + ": 16-bit floats can only be stored in buffers",
           "Use f32 for variables");
   return add_shared({.op = Op::local, .type = type, .extra = static_cast<std::uint32_t>(++memories_), .imm = count});
 }
 NodeId Builder::shared(DType dtype, std::uint64_t count) {
-  require(fn_.kind == KernelKind::block, "shared memory needs blocks, and this is a map kernel",
+  require(fn_.kind == KernelKind::block, "shared memory requires blocks, but this is a map kernel",
           "Declare the kernel with block(...)");
-  require(count >= 1, "a shared array has at least one element");
-  require(dtype != DType::index, "shared memory cannot hold index, which has no size in memory",
-          "Store it as i32 or i64");
+  require(count >= 1, "a shared array must have at least one element");
+  require(dtype != DType::index, "shared memory cannot store index, which has no size in memory", "Use i32 or i64");
   return add_shared(
       {.op = Op::shared, .type = {dtype}, .extra = static_cast<std::uint32_t>(++memories_), .imm = count});
 }
 
 NodeId Builder::fragment(FragmentRole role, DType dtype) {
-  require(fn_.kind == KernelKind::block, "matrix operations need subgroups, and this is a map kernel",
+  require(fn_.kind == KernelKind::block, "matrix operations require subgroups, but this is a map kernel",
           "Declare the kernel with block(...)");
   const bool sums = role == FragmentRole::accumulator;
   require(sums ? dtype == DType::f32 : dtype == DType::f16 || dtype == DType::bf16,
-          sums ? "an accumulator is of f32" : "matrices to multiply are of f16 or bf16",
-          "This one would be of " + std::string(dtype_name(dtype)));
+          sums ? "an accumulator must be f32" : "the factors of a matrix product must be f16 or bf16",
+          "This one is " + std::string(dtype_name(dtype)));
   return add_shared({.op = Op::local,
                      .sub = sub(role),
                      .type = {dtype},
@@ -176,15 +175,15 @@ NodeId Builder::computable(NodeId id) {
 }
 
 NodeId Builder::unary(UnaryOp op, NodeId a) {
-  const NodeId given = a;  // errors name its dtype, not f32 in place of 16 bits
+  const NodeId given = a;  // error messages name the original dtype, not the f32 it is widened to
   a = computable(a);
   const Type t = type(a);
-  require(t.lanes == 1, "arithmetic is on single elements", "Take the vector's elements with extract");
+  require(t.lanes == 1, "arithmetic requires single elements", "Get the vector's elements with extract");
   const bool logical = t.dtype == DType::boolean;
   require(op == UnaryOp::not_ ? !is_float(t.dtype) : !logical,
           std::string(name_of(op)) + " cannot take " + describe(given));
   require((op != UnaryOp::popcount && op != UnaryOp::clz) || (is_int(t.dtype) && t.dtype != DType::index),
-          std::string(name_of(op)) + " takes integers of known width, not " + describe(given));
+          std::string(name_of(op)) + " requires integers of fixed width, not " + describe(given));
   if (fn_.nodes[a].op == Op::constant) {
     const std::uint64_t bits = with_compute_type(t.dtype, [&](auto tag) {
       using T = decltype(tag);
@@ -202,7 +201,7 @@ NodeId Builder::binary(BinaryOp op, NodeId a, NodeId b) {
   require(t == type(b),
           "operands of " + std::string(name_of(op)) + " have different types: " + describe(a) + " and " + describe(b),
           "use cast<T>(...)");
-  require(t.lanes == 1, "arithmetic is on single elements", "Take the vector's elements with extract");
+  require(t.lanes == 1, "arithmetic requires single elements", "Get the vector's elements with extract");
   const bool bits = op == BinaryOp::and_ || op == BinaryOp::or_ || op == BinaryOp::xor_;
   const bool shift = op == BinaryOp::shl || op == BinaryOp::shr;
   if (is_float(t.dtype))
@@ -211,7 +210,7 @@ NodeId Builder::binary(BinaryOp op, NodeId a, NodeId b) {
     require(bits, std::string(name_of(op)) + " cannot take bool", "use cast<T>(...)");
   else if (op == BinaryOp::mul_hi)
     require(t.dtype == DType::i32 || t.dtype == DType::u32 || t.dtype == DType::u64 || t.dtype == DType::i64,
-            "mul_hi takes 32- and 64-bit integers, not " + describe(a));
+            "mul_hi requires 32- or 64-bit integers, not " + describe(a));
   const Node &x = fn_.nodes[a], &y = fn_.nodes[b];
   if (x.op == Op::constant && y.op == Op::constant) {
     const std::uint64_t folded = with_compute_type(t.dtype, [&](auto tag) {
@@ -220,7 +219,7 @@ NodeId Builder::binary(BinaryOp op, NodeId a, NodeId b) {
     });
     return constant(t.dtype, folded);
   }
-  // Identities that hold for every value, NaN and -0 included.
+  // Identities that are exact for every value, including NaN and -0.
   auto is_value = [&](const Node& n, double value) { return n.op == Op::constant && n.imm == to_bits(t.dtype, value); };
   const bool integer = is_int(t.dtype);
   if (op == BinaryOp::mul && is_value(y, 1)) return a;
@@ -243,7 +242,7 @@ NodeId Builder::compare(CompareOp op, NodeId a, NodeId b) {
   const Type t = type(a);
   require(t == type(b), "operands of a comparison have different types: " + describe(a) + " and " + describe(b),
           "use cast<T>(...)");
-  require(t.lanes == 1, "comparisons are of single elements", "Take the vector's elements with extract");
+  require(t.lanes == 1, "comparisons require single elements", "Get the vector's elements with extract");
   const Node &x = fn_.nodes[a], &y = fn_.nodes[b];
   if (x.op == Op::constant && y.op == Op::constant) {
     const bool folded = with_compute_type(t.dtype, [&](auto tag) {
@@ -256,7 +255,8 @@ NodeId Builder::compare(CompareOp op, NodeId a, NodeId b) {
 }
 
 NodeId Builder::select(NodeId condition, NodeId if_true, NodeId if_false) {
-  require(type(condition) == Type{DType::boolean}, "the condition of select is a bool, not " + describe(condition));
+  require(type(condition) == Type{DType::boolean},
+          "the condition of select must be a bool, not " + describe(condition));
   if (type(if_true) != type(if_false)) if_true = computable(if_true), if_false = computable(if_false);
   require(type(if_true) == type(if_false),
           "the two values of select have different types: " + describe(if_true) + " and " + describe(if_false),
@@ -268,7 +268,7 @@ NodeId Builder::select(NodeId condition, NodeId if_true, NodeId if_false) {
 
 NodeId Builder::cast(DType to, NodeId a) {
   const Type t = type(a);
-  require(t.lanes == 1, "cast is of single elements", "Take the vector's elements with extract");
+  require(t.lanes == 1, "cast requires a single element", "Get the vector's elements with extract");
   if (t.dtype == to) return a;
   if (fn_.nodes[a].op == Op::constant) {
     const std::uint64_t bits = with_compute_type(t.dtype, [&](auto from) {
@@ -278,7 +278,7 @@ NodeId Builder::cast(DType to, NodeId a) {
     });
     return constant(to, bits);
   }
-  // f64 to 16 bits goes through f32 on every device, so that the double rounding is the same everywhere.
+  // f64 is converted to 16 bits through f32 on every device, so that double rounding is the same everywhere.
   const bool narrow = to == DType::f16 || to == DType::bf16;
   if (narrow && t.dtype != DType::f32) return cast(to, cast(DType::f32, a));
   if ((t.dtype == DType::f16 || t.dtype == DType::bf16) && to != DType::f32) return cast(to, cast(DType::f32, a));
@@ -288,7 +288,7 @@ NodeId Builder::cast(DType to, NodeId a) {
 NodeId Builder::bitcast(DType to, NodeId a) {
   const Type t = type(a);
   require(t.lanes == 1 && dtype_size(t.dtype) == dtype_size(to) && dtype_size(to) != 0,
-          "bitcast needs types of one size, not " + describe(a) + " and " + std::string(dtype_name(to)));
+          "bitcast requires types of equal size, not " + describe(a) + " and " + std::string(dtype_name(to)));
   require(t.dtype != DType::boolean && to != DType::boolean,
           "bitcast of " + describe(a) + " to " + std::string(dtype_name(to)) + ": bool has no bits to reinterpret",
           "use cast<T>(...)");
@@ -309,7 +309,7 @@ NodeId Builder::math(MathOp op, NodeId a, NodeId b, NodeId c) {
   if (b) b = computable(b);
   if (c) c = computable(c);
   const Type t = type(a);
-  require(t.lanes == 1 && is_float(t.dtype), std::string(name_of(op)) + " takes floats, not " + describe(a),
+  require(t.lanes == 1 && is_float(t.dtype), std::string(name_of(op)) + " requires floats, not " + describe(a),
           "use cast<float>(...)");
   const int wanted = operand_count(op);
   require((b != no_node) + (c != no_node) + 1 == wanted,
@@ -320,12 +320,12 @@ NodeId Builder::math(MathOp op, NodeId a, NodeId b, NodeId c) {
 }
 
 NodeId Builder::make_vector(std::span<const NodeId> elements) {
-  require(elements.size() >= 2 && elements.size() <= 4, "a vector has 2, 3 or 4 elements");
+  require(elements.size() >= 2 && elements.size() <= 4, "a vector must have 2, 3 or 4 elements");
   Node n{
       .op = Op::vector, .sub = sub(VectorOp::make), .type = {type(elements[0]).dtype, std::uint8_t(elements.size())}};
   for (std::size_t i = 0; i < elements.size(); ++i) {
     require(type(elements[i]) == type(elements[0]) && type(elements[i]).lanes == 1,
-            "elements of a vector have one type");
+            "the elements of a vector must have the same type");
     n.args[i] = elements[i];
   }
   return add_shared(n);
@@ -340,7 +340,7 @@ NodeId Builder::extract(NodeId vector, std::uint32_t lane) {
 }
 NodeId Builder::dot4(Dot4Signs signs, NodeId a, NodeId b, NodeId c) {
   require(type(a) == Type{DType::u32} && type(b) == Type{DType::u32} && type(c) == Type{DType::i32},
-          "dot4 takes u32, u32 and i32, not " + describe(a) + ", " + describe(b) + " and " + describe(c),
+          "dot4 requires u32, u32 and i32, not " + describe(a) + ", " + describe(b) + " and " + describe(c),
           "Load packed bytes as u32 or use bitcast");
   return add_shared({.op = Op::dot4, .sub = sub(signs), .type = {DType::i32}, .args = {a, b, c}});
 }
@@ -350,14 +350,14 @@ NodeId Builder::dot4(Dot4Signs signs, NodeId a, NodeId b, NodeId c) {
 NodeId Builder::subgroup(SubgroupOp op, NodeId a, NodeId lane) {
   const NodeId given = a;
   a = computable(a);
-  require(fn_.kind == KernelKind::block, "subgroup operations need blocks, and this is a map kernel",
+  require(fn_.kind == KernelKind::block, "subgroup operations require blocks, but this is a map kernel",
           "Declare the kernel with block(...)");
   const bool predicate = op == SubgroupOp::any || op == SubgroupOp::all;
   require(type(a).lanes == 1 && predicate == (type(a).dtype == DType::boolean),
           "subgroup " + std::string(name_of(op)) + " cannot take " + describe(given));
   const bool moves = op == SubgroupOp::broadcast || (op >= SubgroupOp::shuffle && op <= SubgroupOp::shuffle_down);
   require(moves == (lane != no_node) && (!moves || type(lane) == Type{index_type_}),
-          "subgroup " + std::string(name_of(op)) + (moves ? " takes an index as lane" : " takes no lane"));
+          "subgroup " + std::string(name_of(op)) + (moves ? " requires an index as its lane" : " takes no lane"));
   const NodeId id = add({.op = Op::subgroup, .sub = sub(op), .type = type(a), .args = {a, lane}});
   append(id);
   return id;
@@ -365,7 +365,7 @@ NodeId Builder::subgroup(SubgroupOp op, NodeId a, NodeId lane) {
 NodeId Builder::block_reduce(ReduceOp op, NodeId a) {
   const NodeId given = a;
   a = computable(a);
-  require(fn_.kind == KernelKind::block, "block operations need blocks, and this is a map kernel",
+  require(fn_.kind == KernelKind::block, "block operations require blocks, but this is a map kernel",
           "Declare the kernel with block(...)");
   const bool bits = op == ReduceOp::and_ || op == ReduceOp::or_;
   require(type(a).lanes == 1 && (bits ? !is_float(type(a).dtype) : type(a).dtype != DType::boolean),
@@ -377,9 +377,10 @@ NodeId Builder::block_reduce(ReduceOp op, NodeId a) {
 NodeId Builder::block_scan(ReduceOp op, NodeId a, bool exclusive) {
   const NodeId given = a;
   a = computable(a);
-  require(fn_.kind == KernelKind::block, "block operations need blocks, and this is a map kernel",
+  require(fn_.kind == KernelKind::block, "block operations require blocks, but this is a map kernel",
           "Declare the kernel with block(...)");
-  require(op == ReduceOp::sum, "block_scan knows sums, not " + std::string(name_of(op)) + " of " + describe(given));
+  require(op == ReduceOp::sum,
+          "block_scan supports only sums, not " + std::string(name_of(op)) + " of " + describe(given));
   require(type(a).lanes == 1 && type(a).dtype != DType::boolean, "block_scan cannot take " + describe(a));
   const NodeId id = add({.op = Op::block_scan, .sub = sub(op), .type = type(a), .args = {a}, .imm = exclusive});
   append(id);
@@ -387,9 +388,9 @@ NodeId Builder::block_scan(ReduceOp op, NodeId a, bool exclusive) {
 }
 NodeId Builder::block_uniform(NodeId a) {
   a = computable(a);
-  require(fn_.kind == KernelKind::block, "block operations need blocks, and this is a map kernel",
+  require(fn_.kind == KernelKind::block, "block operations require blocks, but this is a map kernel",
           "Declare the kernel with block(...)");
-  require(type(a).lanes == 1, "block_uniform takes single elements");
+  require(type(a).lanes == 1, "block_uniform requires a single element");
   const NodeId id = add({.op = Op::block_uniform, .type = type(a), .args = {a}});
   append(id);
   return id;
@@ -399,10 +400,11 @@ NodeId Builder::block_uniform(NodeId a) {
 
 NodeId Builder::check_access(NodeId memory, NodeId index, bool write) {
   const Node& m = fn_.nodes[memory];
-  require(is_memory(fn_, m), "this is not memory that a kernel can read or write");
+  require(is_memory(fn_, m), "the operand is not memory that a kernel can access");
   require(!write || m.op != Op::param || fn_.params[m.imm].access == Access::read_write,
           "this buffer is read-only in this kernel: declare it Buffer<T>");
-  require(type(index).lanes == 1 && is_int(type(index).dtype), "memory is indexed by integers, not " + describe(index));
+  require(type(index).lanes == 1 && is_int(type(index).dtype),
+          "memory must be indexed by an integer, not " + describe(index));
   return cast(index_type_, index);
 }
 
@@ -411,7 +413,7 @@ NodeId Builder::load(NodeId memory, NodeId index, std::uint8_t lanes) {
   Type t = fn_.nodes[memory].type;
   require(lanes == 1 || (t.lanes == 1 && lanes <= 4 && fn_.nodes[memory].op != Op::local),
           "load of " + type_name({t.dtype, lanes}) + " from " + (t.lanes == 1 ? "local memory" : "vectors") +
-              ": vectors are loaded from buffers and shared memory");
+              ": vectors can only be loaded from buffers and shared memory");
   if (t.lanes == 1) t.lanes = lanes;
   const NodeId id = add({.op = Op::load, .type = t, .args = {memory, index}});
   append(id);
@@ -420,10 +422,10 @@ NodeId Builder::load(NodeId memory, NodeId index, std::uint8_t lanes) {
 NodeId Builder::load_if(NodeId mask, NodeId memory, NodeId index, NodeId other) {
   index = check_access(memory, index, false);
   const Type t = fn_.nodes[memory].type;
-  require(t.lanes == 1, "load_if loads single elements");
-  require(type(mask) == Type{DType::boolean}, "the mask of load_if is a bool, not " + describe(mask));
+  require(t.lanes == 1, "load_if can only load single elements");
+  require(type(mask) == Type{DType::boolean}, "the mask of load_if must be a bool, not " + describe(mask));
   if (type(other) != t && storable(t.dtype, type(other).dtype)) other = cast(t.dtype, other);
-  require(type(other) == t, "load_if from " + type_name(t) + " memory with another value of " + describe(other),
+  require(type(other) == t, "load_if from " + type_name(t) + " memory with a fallback value of " + describe(other),
           "use cast<T>(...)");
   if (fn_.nodes[mask].op == Op::constant && fn_.nodes[mask].imm) return load(memory, index);
   const NodeId id = add({.op = Op::load_if, .type = t, .args = {memory, index, mask, other}});
@@ -435,7 +437,7 @@ void Builder::store(NodeId memory, NodeId index, NodeId value) {
   const Type t = fn_.nodes[memory].type;
   if (type(value).lanes == 1 && type(value) != t && storable(t.dtype, type(value).dtype)) value = cast(t.dtype, value);
   require(type(value).dtype == t.dtype && (t.lanes == 1 || t.lanes == type(value).lanes),
-          "a value of " + describe(value) + " is stored into memory of " + type_name(t), "use cast<T>(...)");
+          "a value of " + describe(value) + " cannot be stored in memory of " + type_name(t), "use cast<T>(...)");
   append(add({.op = Op::store, .type = type(value), .args = {memory, index, value}}));
 }
 NodeId Builder::atomic(AtomicOp op, NodeId memory, NodeId index, NodeId value, NodeId expected) {
@@ -445,14 +447,14 @@ NodeId Builder::atomic(AtomicOp op, NodeId memory, NodeId index, NodeId value, N
   const bool integer = t == DType::i32 || t == DType::u32 || t == DType::i64 || t == DType::u64;
   if (op >= AtomicOp::and_)
     require(integer,
-            "atomic_" + std::string(name_of(op)) + " works on i32, u32, i64 and u64, not " + type_name(m.type));
+            "atomic_" + std::string(name_of(op)) + " supports i32, u32, i64 and u64, not " + type_name(m.type));
   else
     require(integer || t == DType::f32 || t == DType::f64,
-            "atomics work on i32, u32, i64, u64, f32 and f64, not " + type_name(m.type));
-  require(m.op != Op::local, "atomics are for memory that threads share", "Use a buffer or shared memory");
+            "atomics support i32, u32, i64, u64, f32 and f64, not " + type_name(m.type));
+  require(m.op != Op::local, "atomics require memory that threads share", "Use a buffer or shared memory");
   require(type(value) == m.type && (op == AtomicOp::cas) == (expected != no_node) &&
               (!expected || type(expected) == m.type),
-          "atomic_" + std::string(name_of(op)) + " on " + type_name(m.type) + " memory got " + describe(value),
+          "atomic_" + std::string(name_of(op)) + " on " + type_name(m.type) + " memory cannot take " + describe(value),
           "use cast<T>(...)");
   const NodeId id = add({.op = Op::atomic, .sub = sub(op), .type = m.type, .args = {memory, index, value, expected}});
   append(id);
@@ -464,8 +466,8 @@ NodeId Builder::atomic(AtomicOp op, NodeId memory, NodeId index, NodeId value, N
 std::string wrong_fragment(MmaOp op, const Node& operand, FragmentRole role) {
   const bool any = role == FragmentRole::none;
   if (is_fragment(operand) && (any || operand.kind<FragmentRole>() == role)) return {};
-  return "mma " + std::string(name_of(op)) + " takes " +
-         (any ? "a fragment" : "the fragment " + std::string(name_of(role))) + ", and got " +
+  return "mma " + std::string(name_of(op)) + " requires " +
+         (any ? "a fragment" : "the fragment " + std::string(name_of(role))) + ", but got " +
          (is_fragment(operand) ? std::string(name_of(operand.kind<FragmentRole>())) : "none");
 }
 void Builder::check_fragment(NodeId id, FragmentRole role, MmaOp op) const {
@@ -476,11 +478,11 @@ Node Builder::matrix_access(MmaOp op, NodeId fragment, NodeId memory, NodeId ind
   index = check_access(memory, index, op == MmaOp::store);
   stride = check_access(memory, stride, false);
   const Node &f = fn_.nodes[fragment], &m = fn_.nodes[memory];
-  require(m.op != Op::local, "a matrix lies in memory that threads share", "Use a buffer or shared memory");
-  // Lowered functions keep 16-bit floats that the device does not know in memory of u16.
+  require(m.op != Op::local, "a matrix must be in memory that threads share", "Use a buffer or shared memory");
+  // On devices without 16-bit floats, lowered functions store them as u16.
   const bool bits = index_type_ != DType::index && m.type.dtype == DType::u16 && dtype_size(f.type.dtype) == 2;
   require(m.type == f.type || bits, "mma " + std::string(name_of(op)) + " of a matrix of " + type_name(f.type) +
-                                        " meets memory of " + type_name(m.type));
+                                        " does not match memory of " + type_name(m.type));
   return {.op = Op::mma, .sub = sub(op), .type = f.type, .args = {fragment, memory, index, stride}};
 }
 void Builder::mma_load(NodeId fragment, NodeId memory, NodeId index, NodeId stride, bool transposed) {
@@ -492,7 +494,7 @@ void Builder::mma_load(NodeId fragment, NodeId memory, NodeId index, NodeId stri
 void Builder::mma_fill(NodeId accumulator, NodeId value) {
   check_fragment(accumulator, FragmentRole::accumulator, MmaOp::fill);
   value = computable(value);
-  require(type(value) == Type{DType::f32}, "an accumulator is filled with f32, not " + describe(value),
+  require(type(value) == Type{DType::f32}, "an accumulator must be filled with f32, not " + describe(value),
           "use cast<float>(...)");
   append(add({.op = Op::mma, .sub = sub(MmaOp::fill), .type = {DType::f32}, .args = {accumulator, value}}));
 }
@@ -501,7 +503,7 @@ void Builder::mma_multiply(NodeId accumulator, NodeId left, NodeId right) {
   check_fragment(left, FragmentRole::left, MmaOp::multiply);
   check_fragment(right, FragmentRole::right, MmaOp::multiply);
   require(type(left) == type(right),
-          "the two matrices of a product have different types: " + describe(left) + " and " + describe(right));
+          "the factors of a matrix product have different types: " + describe(left) + " and " + describe(right));
   append(add({.op = Op::mma, .sub = sub(MmaOp::multiply), .type = {DType::f32}, .args = {accumulator, left, right}}));
 }
 void Builder::mma_store(NodeId accumulator, NodeId memory, NodeId index, NodeId stride) {
@@ -512,12 +514,12 @@ void Builder::mma_store(NodeId accumulator, NodeId memory, NodeId index, NodeId 
 // Effects and control.
 
 void Builder::barrier() {
-  require(fn_.kind == KernelKind::block, "a barrier needs blocks, and this is a map kernel",
+  require(fn_.kind == KernelKind::block, "a barrier requires blocks, but this is a map kernel",
           "Declare the kernel with block(...)");
   append(add({.op = Op::barrier}));
 }
 void Builder::print(std::string format, std::span<const NodeId> values) {
-  require(values.size() <= 4, "print takes up to four values");
+  require(values.size() <= 4, "print takes at most four values");
   const std::string wrong = print_mistake(format, values.size());
   require(wrong.empty(), wrong, print_remedy);
   Node n{.op = Op::print, .extra = static_cast<std::uint32_t>(fn_.strings.size())};
@@ -541,7 +543,7 @@ BlockId Builder::traced_block(const std::function<void()>& body) {
 }
 
 void Builder::if_(NodeId condition, const std::function<void()>& then, const std::function<void()>& otherwise) {
-  require(type(condition) == Type{DType::boolean}, "the condition of if_ is a bool, not " + describe(condition));
+  require(type(condition) == Type{DType::boolean}, "the condition of if_ must be a bool, not " + describe(condition));
   const SourceLine line = source_;
   const BlockId yes = traced_block(then);
   const BlockId no = otherwise ? traced_block(otherwise) : no_block;
@@ -551,8 +553,8 @@ void Builder::if_(NodeId condition, const std::function<void()>& then, const std
 void Builder::for_(NodeId begin, NodeId end, NodeId step, const std::function<void(NodeId)>& body) {
   const Type t = type(begin);
   require(t == type(end) && t == type(step) && t.lanes == 1 && is_int(t.dtype),
-          "begin, end and step of for_ are integers of one type, not " + describe(begin) + ", " + describe(end) +
-              " and " + describe(step),
+          "begin, end and step of for_ must be integers of the same type, not " + describe(begin) + ", " +
+              describe(end) + " and " + describe(step),
           "use cast<T>(...)");
   const Node& s = fn_.nodes[step];
   require(s.op != Op::constant || (s.imm != 0 && (is_unsigned_int(t.dtype) || static_cast<std::int64_t>(s.imm) > 0)),
@@ -569,8 +571,8 @@ void Builder::for_(NodeId begin, NodeId end, NodeId step, const std::function<vo
 void Builder::while_(const std::function<NodeId()>& condition, const std::function<void()>& body) {
   NodeId c = no_node;
   const BlockId test = traced_block([&] { c = condition(); });
-  const SourceLine line = source_;  // the condition's
-  require(type(c) == Type{DType::boolean}, "the condition of while_ is a bool, not " + describe(c));
+  const SourceLine line = source_;  // the condition's line
+  require(type(c) == Type{DType::boolean}, "the condition of while_ must be a bool, not " + describe(c));
   const BlockId inner = traced_block(body);
   source_ = line;
   append(add({.op = Op::while_, .extra = inner, .args = {c, test}}));

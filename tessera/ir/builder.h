@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Builds a Function while a kernel is traced: checks types, folds constants, shares equal pure nodes, and at the end
-// brings the function into its canonical form. Nothing here is a template over dtypes; user-facing wrappers are in
-// kernel/.
+// Builds a Function while a kernel is traced: checks types, folds constants, merges equal pure nodes and finally
+// canonicalises the function. Independent of dtype templates; the typed wrappers for users are in kernel/.
 #pragma once
 
 #include <functional>
@@ -12,22 +11,22 @@
 
 namespace tessera::ir {
 
-/// One kernel under construction. `Builder::current()` is the one whose Scope is open on this thread.
+/// A kernel under construction. `Builder::current()` is the builder whose Scope is active on this thread.
 class Builder {
  public:
-  /// `index_type`: lowering rebuilds functions with i32 or i64 in place of `index`. `source`: where the kernel is
-  /// written, for the KernelError of a block that is too large.
+  /// `index_type`: i32 or i64 when lowering rebuilds a function without `index`. `source`: the kernel's location, used
+  /// in the KernelError for an oversized block.
   Builder(std::string name, KernelKind kind, std::array<std::uint32_t, 3> block_size = {1, 1, 1},
           DType index_type = DType::index, SourceLine source = {});
   Builder(const Builder&) = delete;
   Builder& operator=(const Builder&) = delete;
 
-  /// The builder that traces on this thread; KernelError if none does.
+  /// The active builder of this thread. Throws KernelError if there is none.
   static Builder& current();
   static bool tracing();
 
-  /// Makes a builder current for as long as it lives; KernelError if another one is (kernels are not traced inside
-  /// kernels).
+  /// Makes a builder current for its lifetime. Throws KernelError if another one is active: kernels cannot be traced
+  /// inside kernels.
   class Scope {
    public:
     explicit Scope(Builder& builder);
@@ -50,7 +49,7 @@ class Builder {
   NodeId shared(DType dtype, std::uint64_t count);
   NodeId fragment(FragmentRole role, DType dtype);
 
-  // Pure. Operands of f16 and bf16 are converted to f32 first: 16-bit floats are for storing.
+  // Pure. f16 and bf16 operands are first converted to f32, since 16-bit floats are storage types.
   NodeId unary(UnaryOp op, NodeId a);
   NodeId binary(BinaryOp op, NodeId a, NodeId b);
   NodeId compare(CompareOp op, NodeId a, NodeId b);
@@ -68,19 +67,19 @@ class Builder {
   NodeId block_scan(ReduceOp op, NodeId a, bool exclusive);
   NodeId block_uniform(NodeId a);
 
-  // Memory. A stored value must have the memory's dtype, but f32 rounds into f16 and bf16.
+  // Memory. A stored value must have the memory's dtype; as an exception, f32 is rounded to f16 and bf16.
   NodeId load(NodeId memory, NodeId index, std::uint8_t lanes = 1);
   NodeId load_if(NodeId mask, NodeId memory, NodeId index, NodeId other);
   void store(NodeId memory, NodeId index, NodeId value);
   NodeId atomic(AtomicOp op, NodeId memory, NodeId index, NodeId value, NodeId expected = no_node);
 
-  // Matrix fragments: statements for all threads of a subgroup. See MmaOp.
+  // Matrix fragments: statements executed by all threads of a subgroup. See MmaOp.
   void mma_load(NodeId fragment, NodeId memory, NodeId index, NodeId stride, bool transposed);
   void mma_fill(NodeId accumulator, NodeId value);
   void mma_multiply(NodeId accumulator, NodeId left, NodeId right);
   void mma_store(NodeId accumulator, NodeId memory, NodeId index, NodeId stride);
 
-  // Effects and control. Bodies are traced by the functions given.
+  // Effects and control flow. Bodies are traced by the functions passed.
   void barrier();
   void print(std::string format, std::span<const NodeId> values);
   void if_(NodeId condition, const std::function<void()>& then, const std::function<void()>& otherwise = {});
@@ -88,34 +87,35 @@ class Builder {
   void while_(const std::function<NodeId()>& condition, const std::function<void()>& body);
   void return_();
 
-  /// The line that nodes made from now on belong to.
+  /// Sets the source line of the nodes created from now on.
   void at(const char* file, int line) { source_ = {file, line}; }
   SourceLine source() const { return source_; }
 
-  /// While set, sums, differences, products, negations and loop counters made are marked as never wrapping (`extra` is
-  /// 1): lowering does so for those that were of dtype index.
+  /// While set, new sums, differences, products, negations and loop counters are marked as never wrapping (`extra` is
+  /// 1). Lowering sets this for those that had dtype index.
   void set_no_wrap(bool on) { no_wrap_ = on; }
   /// See Function::index64.
   void set_index64() { fn_.index64 = true; }
   /// See Function::exact.
   void set_exact(bool on = true) { fn_.exact = on; }
 
-  /// No other builder of this process has the same.
+  /// Unique among the builders of this process.
   std::uint64_t number() const { return number_; }
 
   const Node& node(NodeId id) const { return fn_.nodes[id]; }
   Type type(NodeId id) const { return fn_.nodes[id].type; }
   const Function& function() const { return fn_; }
 
-  /// Canonicalises and verifies; KernelError with kernel and line for what is wrong. The builder is empty afterwards.
+  /// Canonicalises and verifies the function. Throws KernelError with the kernel and line on failure. The builder is
+  /// empty afterwards.
   Function finish();
 
  private:
   NodeId add(const Node& node);
-  NodeId add_shared(const Node& node);  // leaves and pure nodes: equal ones are one node
+  NodeId add_shared(const Node& node);  // leaves and pure nodes: equal nodes are merged
   void append(NodeId id);
   BlockId traced_block(const std::function<void()>& body);
-  NodeId computable(NodeId id);  // f16 and bf16 become f32
+  NodeId computable(NodeId id);  // converts f16 and bf16 to f32
   void require(bool ok, const std::string& wrong, const std::string& remedy = {}) const;
   std::string describe(NodeId id) const;
   NodeId check_access(NodeId memory, NodeId index, bool write);
@@ -136,17 +136,17 @@ class Builder {
 /// "file.cpp:12", or "" if unknown.
 std::string to_string(SourceLine source);
 
-/// Brings a freshly traced function into the form that emitters read: return_ removed, dead nodes dropped, every value
-/// in one block before its uses, numbered in an order that does not depend on the C++ compiler's order of operands.
+/// Converts a traced function to the form that emitters expect: return_ removed, dead nodes removed, each value in one
+/// block before its uses, and numbered independently of the C++ compiler's evaluation order of operands.
 Function canonicalise(const Function& fn);
 
-/// KernelError if the function breaks a rule of the language: types, access, scopes, convergence.
+/// Throws KernelError if the function violates a language rule: types, access, scopes, convergence.
 void verify(const Function& fn);
 
-/// What is wrong with an operand of `op` that must be a fragment, of this role or (none) any; empty if it is one.
+/// Why `operand` is not a fragment of this role (`none`: any role) as `op` requires; empty if it is.
 std::string wrong_fragment(MmaOp op, const Node& operand, FragmentRole role);
 
-/// Per node: is its value the same in every thread of a block, or of a subgroup? Only what provably is counts.
+/// For each node, whether its value is provably the same in all threads of a block or of a subgroup.
 enum class UniformScope : std::uint8_t { block, subgroup };
 std::vector<bool> uniform_values(const Function& fn, UniformScope threads = UniformScope::block);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the order of tracing to an order that the kernel alone determines. C++ leaves the order of operands open, so two
-// compilers trace `a[i] + b[i]` differently; here loads and convergent nodes between two effects, and all pure nodes,
-// are ordered by a walk from the effects, which is the same under every compiler.
+// Replaces the order of tracing by an order that depends only on the kernel. C++ does not specify the evaluation order
+// of operands, so compilers trace `a[i] + b[i]` differently. Here pure nodes, and the loads and convergent nodes
+// between two effects, are ordered by a traversal from the effects, which is the same for every compiler.
 #include <algorithm>
 
 #include "tessera/ir/builder.h"
@@ -10,8 +10,8 @@ namespace tessera::ir {
 
 namespace {
 
-// return_ becomes structure: what follows it in its block is dropped, what follows a control statement that may return
-// runs only where no thread has returned.
+// Replaces return_ by structured control flow: statements after it in its block are dropped, and statements after a
+// control statement that may return run only in threads that have not returned.
 class ReturnRemover {
  public:
   explicit ReturnRemover(Function& fn) : fn_(fn) {}
@@ -46,7 +46,7 @@ class ReturnRemover {
     if (!flag_) flag_ = add({.op = Op::local, .type = {DType::boolean}, .extra = ~0u, .imm = 1});
     return flag_;
   }
-  NodeId running(Block& into) {  // a fresh read: it changes
+  NodeId running(Block& into) {  // not shared: the flag changes
     const NodeId read = add({.op = Op::load, .type = {DType::boolean}, .args = {flag(), constant(DType::index, 0)}});
     into.push_back(read);
     return add(
@@ -58,9 +58,9 @@ class ReturnRemover {
                 .type = {DType::boolean},
                 .args = {memory, constant(DType::index, 0), constant(DType::boolean, value)}});
   }
-  // A thread that has returned must not compute the condition of its while_ once more: what that reads may be out of
-  // bounds by then. So the condition moves into the body, and the loop runs on two flags: `while (c) {b}` becomes
-  // `done = false; while (!done && !returned) { if (c) {b} else done = true }`. Gives the first of these statements.
+  // A thread that has returned must not evaluate the condition of its while_ again, which might then read out of
+  // bounds. So the condition moves into the body, and the loop runs on two flags: `while (c) {b}` becomes `done =
+  // false; while (!done && !returned) { if (c) {b} else done = true }`. Returns the first of these statements.
   NodeId end_loop_by_flag(NodeId id) {
     const NodeId done = add({.op = Op::local, .type = {DType::boolean}, .extra = ~1u - ++loops_, .imm = 1});
     const Node loop = fn_.nodes[id];
@@ -89,7 +89,7 @@ class ReturnRemover {
     for (std::size_t i = 0; i < old.size(); ++i) {
       const NodeId id = old[i];
       if (fn_.nodes[id].op == Op::return_) {
-        if (b != 0)  // at the end of the whole kernel nothing is left to skip
+        if (b != 0)  // nothing follows at the end of the kernel
           out.push_back(store_flag(flag(), true));
         break;
       }
@@ -101,7 +101,7 @@ class ReturnRemover {
       const Block rest(old.begin() + static_cast<std::ptrdiff_t>(i) + 1, old.end());
       Node& n = fn_.nodes[id];
       if (b == 0 && n.op == Op::if_ && n.args[2] == no_block && fn_.blocks[n.args[1]].size() == 1 &&
-          fn_.nodes[fn_.blocks[n.args[1]][0]].op == Op::return_) {  // the usual guard: if (out of range) return
+          fn_.nodes[fn_.blocks[n.args[1]][0]].op == Op::return_) {  // the common guard: if (out of range) return
         const BlockId tail = new_block(rest);
         Node guard = n;
         guard.args[0] = add({.op = Op::unary,
@@ -119,7 +119,7 @@ class ReturnRemover {
       for (BlockId inner : nested) rewrite(inner);
       line_ = fn_.sources[id];
       const Node control = fn_.nodes[id];
-      if (control.op == Op::for_) {  // further rounds of the loop do nothing
+      if (control.op == Op::for_) {  // the remaining iterations do nothing
         Block body;
         const NodeId go = running(body);
         const BlockId inner = new_block(fn_.blocks[control.extra]);
@@ -143,7 +143,7 @@ class ReturnRemover {
   bool any_ = false;
   NodeId flag_ = no_node;
   std::uint32_t loops_ = 0;
-  SourceLine line_;  // of the statement at hand, for the nodes made for it
+  SourceLine line_;  // of the current statement, for nodes that replace it
 };
 
 class Canonicaliser {
@@ -168,12 +168,11 @@ class Canonicaliser {
   }
 
  private:
-  // Blocks: their parents and depths, which of them are loop bodies, and the block in which each listed node sits.
+  // Records each block's parent and depth, whether it is a loop body, and the block of each listed node.
   void find_homes(BlockId b) {
     for (NodeId id : in_.blocks[b]) {
       const Node& n = in_.nodes[id];
-      if (!movable(n))
-        home_[id] = b;  // a function that is canonical already lists its pure nodes: their places are found again
+      if (!movable(n)) home_[id] = b;  // canonical functions also list pure nodes; these are placed again
       for_each_nested(n, [&](BlockId inner) {
         parent_[inner] = b;
         depth_[inner] = depth_[b] + 1;
@@ -183,7 +182,7 @@ class Canonicaliser {
       if (n.op == Op::for_) home_[n.args[3]] = n.extra;
     }
   }
-  // An accumulator that is stored somewhere, and what is multiplied into one: nothing else of matrices is to be seen.
+  // Finds the fragments with visible effects: stored accumulators, and the factors multiplied into those.
   void find_needed_fragments() {
     needed_.resize(in_.nodes.size());
     auto each = [&](MmaOp op, auto f) {
@@ -196,8 +195,8 @@ class Canonicaliser {
       if (needed_[n.args[0]]) needed_[n.args[1]] = needed_[n.args[2]] = true;
     });
   }
-  // Control statements whose bodies do nothing are dropped, so that how a kernel came by them does not matter. A while_
-  // is kept: it may not end.
+  // Drops control statements with empty bodies, so that equivalent kernels become equal. Keeps while_, which may not
+  // terminate.
   bool drop_useless(BlockId b) {
     bool any = false;
     for (NodeId id : in_.blocks[b]) {
@@ -219,7 +218,7 @@ class Canonicaliser {
     order_[id] = ++clock_;
     visited_.push_back(id);
   }
-  // Walks the effects in order; everything reached is live, and numbered when its operands are.
+  // Visits the effects in order. Each node reached is live and gets its number after its operands.
   void walk(BlockId b) {
     for (NodeId id : in_.blocks[b]) {
       const Node& n = in_.nodes[id];
@@ -245,7 +244,7 @@ class Canonicaliser {
   }
   bool movable(const Node& n) const { return is_pure(n.op); }
 
-  // Each pure node goes to the innermost block that holds all its uses, then out of loops that do not change it.
+  // Moves each pure node to the innermost block that contains all its uses, then out of loops in which it is invariant.
   void place_pure() {
     for (auto it = visited_.rbegin(); it != visited_.rend(); ++it) {
       const Node& n = in_.nodes[*it];
@@ -276,7 +275,7 @@ class Canonicaliser {
   void emit(BlockId b) {
     const Block& block = in_.blocks[b];
     for (std::size_t i = 0; i < block.size();) {
-      // One epoch: the loads and convergent nodes up to the next effect, in order of the walk.
+      // An epoch: the loads and convergent nodes before the next effect, in traversal order.
       Block epoch;
       while (i < block.size() && !is_effect(in_.nodes[block[i]].op)) {
         if (live_[block[i]] && !movable(in_.nodes[block[i]])) epoch.push_back(block[i]);
@@ -303,7 +302,7 @@ class Canonicaliser {
     }
   }
 
-  // New ids in the order in which a reader of the blocks meets them.
+  // New ids, in the order of first appearance in the blocks.
   NodeId renamed(NodeId id) {
     if (id == no_node) return no_node;
     if (!new_id_[id]) {
@@ -311,7 +310,7 @@ class Canonicaliser {
       if (n.op == Op::local) n.extra = ++locals_;
       if (n.op == Op::shared) n.extra = ++shareds_;
       if (n.op == Op::index && n.kind<IndexKind>() == IndexKind::counter) n.imm = ++counters_;
-      // Leaves that return_ removal made may equal older ones.
+      // Leaves created by the removal of return_ may equal existing ones.
       if (is_leaf(n.op)) {
         auto [it, fresh] = leaves_.try_emplace(n, static_cast<NodeId>(result_.nodes.size()));
         if (!fresh) return new_id_[id] = it->second;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a function is, in a form that one program may keep and another believe.
+// A collision-resistant identity of functions, for caches on disk.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace tessera::ir {
 
-/// SHA-256 of all that `hash_of` takes, 64 hexadecimal digits.
+/// SHA-256 over the same data as `hash_of`, as 64 hexadecimal digits.
 std::string digest_of(const Function& fn);
 
 }  // namespace tessera::ir

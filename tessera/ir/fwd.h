@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of the kernel IR for headers that only pass them on, so that a change to the IR does not recompile everything
-// that launches a kernel.
+// Forward declarations of the kernel IR, so that a change of the IR does not recompile everything that launches
+// kernels.
 #pragma once
 
 #include <cstdint>
 
 namespace tessera::ir {
 
-using NodeId = std::uint32_t;  ///< position in Function::nodes; 0 means none
-/// What a kernel does with a buffer.
+using NodeId = std::uint32_t;  ///< index into Function::nodes; 0 means none
+/// How a kernel accesses a buffer.
 enum class Access : std::uint8_t { read, read_write };
 class Builder;
 struct Function;

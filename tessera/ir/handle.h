@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// A node as those hold it who write kernels: with the number of its trace, so that a value that was kept from one
-// kernel (a static, a captured Buffer) is refused in another, where its id would name something else.
+// A node id together with the number of its trace. A value stored during one kernel's trace (in a static or a captured
+// Buffer) is rejected in another, where its id would denote a different node.
 #pragma once
 
 #include "tessera/ir/node.h"
 
 namespace tessera::ir {
 
-/// The number of the trace that is open on this thread; 0 if none is.
+/// The number of the active trace on this thread; 0 if there is none.
 std::uint64_t current_trace();
-/// KernelError: a value of another trace, or of none, is used here.
+/// Throws KernelError: a value of another trace, or of none, was used.
 [[noreturn]] void refuse_foreign_node();
 
 class Handle {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The nodes of the kernel IR: what a traced kernel is made of, in a form that every emitter and the interpreter read.
-// A Function is an arena of small nodes with 32-bit ids and a tree of blocks; control is structured throughout.
+// The nodes of the kernel IR, the representation of traced kernels that all emitters and the interpreter read. A
+// Function is an arena of small nodes with 32-bit ids and a tree of blocks; control flow is structured.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@
 
 namespace tessera::ir {
 
-using BlockId = std::uint32_t;  ///< position in Function::blocks
+using BlockId = std::uint32_t;  ///< index into Function::blocks
 inline constexpr NodeId no_node = 0;
 inline constexpr BlockId no_block = ~BlockId{0};
 
@@ -27,78 +27,78 @@ struct Type {
 };
 std::string type_name(Type type);  ///< "f32", "f32x4"
 
-/// Kinds of nodes. The comment gives the meaning of `sub`, `args`, `imm` and `extra`.
+/// Kinds of nodes. The comments describe `sub`, `args`, `imm` and `extra`.
 enum class Op : std::uint8_t {
   none,
-  // Leaves: no operands, valid everywhere in the function, never listed in a block.
+  // Leaves: no operands, valid everywhere in the function, not listed in a block.
   constant,  ///< imm: the value's bits in its own type (integers sign- or zero-extended to 64 bits)
-  param,     ///< imm: number in Function::params. Of a buffer it is the memory, of a scalar the value
-  index,     ///< sub: IndexKind; imm: dimension, or parameter for buffer_size, or a serial number for counter;
-             ///< extra of a counter: 1 if it never wraps, as that of a lowered `index`
-  local,     ///< memory of one thread; imm: number of elements; zero when the thread starts. With sub: FragmentRole it
-             ///< is a fragment, which only mma reads and writes
-  shared,    ///< memory of one block; imm: number of elements; uninitialised
+  param,     ///< imm: index into Function::params. For a buffer it denotes the memory, for a scalar the value
+  index,     ///< sub: IndexKind; imm: dimension, parameter for buffer_size, or a serial number for counter;
+             ///< extra of a counter: 1 if it never wraps, as for a lowered `index`
+  local,     ///< per-thread memory; imm: number of elements; zero-initialised. With sub: FragmentRole it
+             ///< is a fragment, which only mma accesses
+  shared,    ///< per-block memory; imm: number of elements; uninitialised
   // Pure.
   unary,    ///< sub: UnaryOp (a); extra: 1 if the result is known not to wrap (lowered `index` arithmetic)
-  binary,   ///< sub: BinaryOp (a, b), same types; extra: likewise
-  compare,  ///< sub: CompareOp (a, b), same types; gives boolean
+  binary,   ///< sub: BinaryOp (a, b), same types; extra: as for unary
+  compare,  ///< sub: CompareOp (a, b), same types; result is boolean
   select,   ///< (condition, if true, if false)
   cast,     ///< (a): converts the value
-  bitcast,  ///< (a): keeps the bits; sizes are equal
+  bitcast,  ///< (a): keeps the bits; equal sizes
   math,     ///< sub: MathOp (a[, b[, c]]), f32 or f64
   vector,   ///< sub: VectorOp; make (x, y[, z[, w]]), extract (v) with imm: the lane
   dot4,     ///< sub: Dot4Signs (a, b, c): c + sum of four products of packed bytes; a, b: u32, c: i32
-  // Convergent: every thread of the subgroup or block must reach them together.
-  mma,            ///< an effect as well. sub: MmaOp (fragment, ...), see there; extra of a load: 1 if transposed
+  // Convergent: all threads of the subgroup or block must reach them together.
+  mma,            ///< also an effect. sub: MmaOp (fragment, ...), see there; extra of a load: 1 if transposed
   subgroup,       ///< sub: SubgroupOp (a[, lane])
-  block_reduce,   ///< sub: ReduceOp (a): the same result in every thread of the block
+  block_reduce,   ///< sub: ReduceOp (a): same result in every thread of the block
   block_scan,     ///< sub: ReduceOp (a); imm: 1 if exclusive. In the order of linear thread ids
-  block_uniform,  ///< (a): promises that a is the same in every thread of the block
+  block_uniform,  ///< (a): asserts that a is the same in every thread of the block
   // Memory.
   load,     ///< (memory, index); memory is a buffer parameter, a local or a shared. lanes > 1: consecutive elements
-  load_if,  ///< (memory, index, mask, other): other where the mask is false; the address may then be anything
+  load_if,  ///< (memory, index, mask, other): `other` where the mask is false; the index may then be invalid
   store,    ///< (memory, index, value)
-  atomic,   ///< sub: AtomicOp (memory, index, value[, expected]): gives the old value. and_, or_, xor_: of integers
+  atomic,   ///< sub: AtomicOp (memory, index, value[, expected]): returns the old value. and_, or_, xor_: integers only
   // Effects.
-  barrier,  ///< every thread of the block; orders shared and buffer memory among them
+  barrier,  ///< for all threads of the block; orders their accesses to shared and buffer memory
   print,    ///< (up to four values); extra: format in Function::strings, {} for each value
   // Control.
   if_,      ///< (condition); args[1]: block if true, args[2]: block if false or no_block
-  for_,     ///< (begin, end, step), args[3]: its counter node; extra: body. step > 0; all three are read once
+  for_,     ///< (begin, end, step), args[3]: its counter node; extra: body. step > 0; operands are read once
   while_,   ///< (condition), args[1]: block that computes the condition; extra: body
   return_,  ///< ends this thread; removed by canonicalisation
   count_
 };
 
-/// Names as in the text form.
+/// The name of the operation in the text form.
 std::string_view op_name(Op op);
 
-/// What a local is in products of matrices. A fragment is a 16 x 16 matrix that lies over the lanes of one subgroup, in
-/// a layout that only the device knows: `left` and `right` (a and b) are of f16 or bf16, `accumulator` (c) is of f32.
+/// The role of a local in matrix products. A fragment is a 16 x 16 matrix distributed over the lanes of one subgroup in
+/// a device-specific layout: `left` and `right` (a and b) have dtype f16 or bf16, `accumulator` (c) has f32.
 enum class FragmentRole : std::uint8_t { none, left, right, accumulator, count_ };
 inline constexpr std::uint32_t fragment_side = 16;  ///< rows and columns
-/// What an mma does. Index, stride and value are the same in every lane of the subgroup.
+/// The operations of mma. Index, stride and value must be the same in every lane of the subgroup.
 enum class MmaOp : std::uint8_t {
   load,      ///< (fragment, memory, index, stride): element (i, j) from memory[index + i * stride + j], transposed from
              ///< memory[index + j * stride + i]; the memory is a buffer or shared, of the fragment's dtype
-  fill,      ///< (accumulator, value): every element
-  multiply,  ///< (accumulator, left, right): c += a * b, sums in f32 and in any order
+  fill,      ///< (accumulator, value): sets every element
+  multiply,  ///< (accumulator, left, right): c += a * b, summed in f32 in any order
   store,     ///< (accumulator, memory, index, stride): element (i, j) to memory[index + i * stride + j]
   count_
 };
 
 enum class IndexKind : std::uint8_t {
-  global_id,  ///< block_id * block_size + thread_id; in map kernels below extent
+  global_id,  ///< block_id * block_size + thread_id; in map kernels less than extent
   thread_id,  ///< within the block
   block_id,
   block_size,
   block_count,  ///< blocks in the grid
-  grid_size,    ///< threads in the grid; of a map kernel the extent
-  extent,       ///< map kernels: as given at launch; block kernels: grid_size
+  grid_size,    ///< threads in the grid; for a map kernel the extent
+  extent,       ///< map kernels: as passed to the launch; block kernels: grid_size
   lane_id,      ///< within the subgroup
-  subgroup_id,  ///< within the block; subgroups are cut from linear thread ids
+  subgroup_id,  ///< within the block; subgroups are consecutive linear thread ids
   subgroup_size,
-  subgroup_count,  ///< in the block, rounded up
+  subgroup_count,  ///< per block, rounded up
   buffer_size,     ///< elements of a buffer parameter
   counter,         ///< of a for_
   count_
@@ -138,7 +138,7 @@ constexpr int operand_count(MathOp op) {
   return op == MathOp::fma ? 3 : op == MathOp::pow || op >= MathOp::atan2 ? 2 : 1;
 }
 enum class VectorOp : std::uint8_t { make, extract, count_ };
-/// Which operands hold signed bytes.
+/// Which operands contain signed bytes.
 enum class Dot4Signs : std::uint8_t { signed_signed, unsigned_signed, unsigned_unsigned, count_ };
 enum class SubgroupOp : std::uint8_t {
   sum,
@@ -190,7 +190,7 @@ struct NodeHash {
   std::size_t operator()(const Node& n) const;
 };
 
-/// Operands of a node that are nodes (not blocks), in order, without trailing absent ones.
+/// Operands of a node that are nodes (not blocks), in order, without trailing absent operands.
 std::span<const std::uint32_t> operands(const Node& node);
 
 constexpr bool is_leaf(Op op) { return op >= Op::constant && op <= Op::shared; }
@@ -198,43 +198,43 @@ constexpr bool is_pure(Op op) { return op >= Op::unary && op <= Op::dot4; }
 constexpr bool is_convergent(Op op) { return op >= Op::mma && op <= Op::block_uniform; }
 constexpr bool is_load(Op op) { return op == Op::load || op == Op::load_if; }
 constexpr bool is_control(Op op) { return op >= Op::if_ && op <= Op::while_; }
-/// Changes something that another statement may see, so its place among others is part of the meaning.
+/// Has side effects that other statements can observe, so its position is significant.
 constexpr bool is_effect(Op op) { return (op >= Op::store && op <= Op::return_) || op == Op::mma; }
-/// Gives a value to those that name it as an operand.
+/// Produces a value that other nodes can use as an operand.
 constexpr bool has_result(Op op) {
   return is_pure(op) || is_load(op) || op == Op::atomic || (is_convergent(op) && op != Op::mma);
 }
-/// The memory into which this statement stores; no_node if it does not.
+/// The memory to which this statement stores; no_node if none.
 constexpr NodeId written_memory(const Node& n) {
   if (n.op == Op::store || n.op == Op::atomic) return n.args[0];
   return n.op == Op::mma && n.kind<MmaOp>() == MmaOp::store ? n.args[1] : no_node;
 }
-/// The memory from which this one loads; no_node if it does not.
+/// The memory from which this statement loads; no_node if none.
 constexpr NodeId read_memory(const Node& n) {
   if (is_load(n.op) || n.op == Op::atomic) return n.args[0];
   return n.op == Op::mma && n.kind<MmaOp>() == MmaOp::load ? n.args[1] : no_node;
 }
-/// A matrix over a subgroup: a local, but none that a thread can load from.
+/// A matrix over a subgroup: a local that threads cannot load from.
 constexpr bool is_fragment(const Node& n) { return n.op == Op::local && n.sub != 0; }
 
 struct Param {
   std::string name;
   DType dtype = DType::f32;
   bool is_buffer = false;
-  Access access = Access::read;  ///< buffers: what the kernel's signature allows
+  Access access = Access::read;  ///< buffers: access allowed by the kernel's signature
 };
 
-/// Where in the user's source a node was traced; outside the hash.
+/// The user's source location of a node; not part of the hash.
 struct SourceLine {
   const char* file = nullptr;
   int line = 0;
 };
 
-/// A sequence of statements. After canonicalisation every non-leaf node appears in exactly one block, before its uses.
+/// A sequence of statements. In canonical form every non-leaf node is in exactly one block, before its uses.
 using Block = std::vector<NodeId>;
 
 enum class KernelKind : std::uint8_t {
-  map,   ///< one thread an element of an extent of up to three dimensions; no blocks, no shared memory
+  map,   ///< one thread per element of an extent of up to three dimensions; no blocks, no shared memory
   block  ///< blocks of fixed size, with shared memory, barriers, block and subgroup operations
 };
 
@@ -243,13 +243,13 @@ struct Function {
   std::string name;
   KernelKind kind = KernelKind::map;
   std::array<std::uint32_t, 3> block_size = {1, 1, 1};  ///< block kernels
-  bool index64 = false;                                 ///< `index` has 64 bits, whatever a launch needs
-  /// Each operation is rounded by itself, so that its result does not depend on what is computed around it: no compiler
-  /// may contract a * b + c. Math: `fma` stays what it is.
+  bool index64 = false;                                 ///< `index` has 64 bits for every launch
+  /// Each operation is rounded separately, so that results do not depend on surrounding code: compilers must not
+  /// contract a * b + c. Explicit `fma` is unaffected.
   bool exact = false;
   std::vector<Param> params;
   std::vector<Node> nodes = {Node{}};
-  std::vector<SourceLine> sources = {SourceLine{}};  ///< beside nodes
+  std::vector<SourceLine> sources = {SourceLine{}};  ///< parallel to nodes
   std::vector<Block> blocks = {Block{}};             ///< [0] is the body
   std::vector<std::string> strings;
 
@@ -257,15 +257,15 @@ struct Function {
   std::uint32_t threads_per_block() const { return block_size[0] * block_size[1] * block_size[2]; }
 };
 
-/// Buffer parameters, locals, fragments among them, and shared: what stands for memory and is no value.
+/// Buffer parameters, locals including fragments, and shared: nodes that denote memory rather than a value.
 inline bool is_memory(const Function& fn, const Node& n) {
   return n.op == Op::local || n.op == Op::shared || (n.op == Op::param && fn.params[n.imm].is_buffer);
 }
 
-/// Bytes of shared memory that the function's `shared` nodes take together, each aligned to 16.
+/// Bytes of shared memory used by the function's `shared` nodes, each aligned to 16.
 std::size_t shared_bytes(const Function& fn);
 
-/// Calls `f(block)` for each block nested directly in a control node.
+/// Calls `f(block)` for each block directly nested in a control node.
 template <class F>
 void for_each_nested(const Node& node, F&& f) {
   if (node.op == Op::if_) {
@@ -279,10 +279,10 @@ void for_each_nested(const Node& node, F&& f) {
   }
 }
 
-/// The function as text, one statement a line: for people, for tests, and the pre-image of the hash.
+/// The text form of a function, one statement per line: for display and tests.
 std::string to_text(const Function& fn);
 
-/// 128 bits over everything that gives the kernel its meaning: not its names, not its source lines.
+/// A 128-bit hash of everything that defines the kernel's behaviour: not names or source lines.
 struct Hash {
   std::uint64_t high = 0, low = 0;
   friend bool operator==(Hash, Hash) = default;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// (Without fmt: the code-generation module has this file too.)
+// Does not use fmt: this file is also part of the code generation module.
 #include "tessera/ir/print.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace tessera::ir {
 
 namespace {
-// {} or {:.n} at p: its length and digits; a length of 0 if it is neither.
+// Length and digits of the {} or {:.n} at p; length 0 if there is neither.
 std::pair<std::size_t, int> placeholder(std::string_view format, std::size_t p) {
   if (format.substr(p, 2) == "{}") return {2, 0};
   if (format.substr(p, 3) != "{:.") return {0, 0};
@@ -54,8 +54,8 @@ std::string print_mistake(std::string_view format, std::size_t values) {
   bool stray;
   const auto pieces = pieces_of(format, stray);
   if (stray)
-    return "print's \"" + std::string(format) + "\" has a brace alone (n is 1 to " + std::to_string(double_digits) +
-           ")";
+    return "print's \"" + std::string(format) + "\" has an unmatched brace or an invalid format (n must be 1 to " +
+           std::to_string(double_digits) + ")";
   const auto asked = std::ranges::count(pieces, true, &PrintPiece::value);
   if (static_cast<std::size_t>(asked) == values) return {};
   return "print's \"" + std::string(format) + "\" has " + std::to_string(asked) + " {} and " + std::to_string(values) +

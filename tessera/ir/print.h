@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The formats of print statements and the text of floats, one meaning for every device.
+// Print formats, and the text of floats: the same on every device.
 #pragma once
 
 #include <cstddef>
@@ -9,20 +9,20 @@
 
 namespace tessera::ir {
 
-/// Text, and what stands behind it: a value, written {} or {:.n} with n significant digits, or nothing.
+/// Literal text and an optional value after it, written {} or {:.n} with n significant digits.
 struct PrintPiece {
-  std::string text;  ///< of which {{ and }} have become single braces
+  std::string text;  ///< with {{ and }} replaced by single braces
   bool value = false;
-  int digits = 0;  ///< 0: as many as tell all floats apart
+  int digits = 0;  ///< 0: enough digits to distinguish all floats
 };
-/// Takes a format apart. A brace that belongs to nothing is text.
+/// Parses a format. Unmatched braces are treated as text.
 std::vector<PrintPiece> print_pieces(std::string_view format);
-/// What is wrong with a format for so many values; empty if nothing is.
+/// Why a format is invalid for this number of values; empty if it is valid.
 std::string print_mistake(std::string_view format, std::size_t values);
-inline constexpr const char* print_remedy = "Give a {} or {:.n} for each value, and write {{ and }} for braces";
+inline constexpr const char* print_remedy = "Write one {} or {:.n} per value, and {{ and }} for literal braces";
 
 inline constexpr int float_digits = 9, double_digits = 17;
-/// As C's %g with that many digits; NaN is nan, whatever its sign.
+/// Formats like C's %g with that many digits; NaN is "nan", regardless of its sign.
 std::string print_float(double value, int digits);
 
 }  // namespace tessera::ir

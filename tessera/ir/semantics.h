@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each pure operation computes, on C++ scalars: the meaning that constant folding, the interpreter and every test
-// share. The table for users is in docs/kernels.md.
+// The results of pure operations on C++ scalars, shared by constant folding, the interpreter and all tests.
+// docs/kernels.md has the table for users.
 #pragma once
 
 #include <algorithm>
@@ -17,14 +17,14 @@ namespace tessera::ir {
 namespace detail {
 template <class T>
 using unsigned_of = std::make_unsigned_t<T>;
-/// Arithmetic that wraps: done on unsigned integers of at least 32 bits, so that nothing is promoted to int.
+/// Wrapping arithmetic: uses unsigned integers of at least 32 bits to avoid promotion to int.
 template <class T>
 using wrap_of = std::conditional_t<(sizeof(T) < 4), std::uint32_t, unsigned_of<T>>;
 }  // namespace detail
 
 /// T: bool, an integer, float or double. Integers wrap; x / 0 and x % 0 are 0; the smallest value / -1 wraps to itself
-/// and its remainder is 0; shift amounts count modulo the width; min and max of floats give the operand that is not
-/// NaN.
+/// and its remainder is 0; shift amounts are taken modulo the width; min and max of floats return the operand that is
+/// not NaN.
 template <class T>
 T apply(BinaryOp op, T a, T b) {
   if constexpr (std::is_same_v<T, bool>) {
@@ -45,8 +45,7 @@ T apply(BinaryOp op, T a, T b) {
       case BinaryOp::mul: return a * b;
       case BinaryOp::div: return a / b;
       case BinaryOp::rem: return std::fmod(a, b);
-      case BinaryOp::min:
-        return a < b || b != b ? a : b;  // fmin, but vectorised by compilers, and of 0 and -0 the second
+      case BinaryOp::min: return a < b || b != b ? a : b;  // fmin, but vectorised by compilers; of 0 and -0 the second
       case BinaryOp::max: return a > b || b != b ? a : b;
       default: return T{};
     }
@@ -109,7 +108,7 @@ T apply(UnaryOp op, T a) {
   }
 }
 
-/// Comparisons with NaN are false, but ne is true.
+/// Comparisons with NaN are false, except ne, which is true.
 template <class T>
 bool apply(CompareOp op, T a, T b) {
   switch (op) {
@@ -123,7 +122,7 @@ bool apply(CompareOp op, T a, T b) {
   }
 }
 
-/// T: float or double. Floats go through double, so that the interpreter's result is the nearest one nearly always.
+/// T: float or double. Floats are computed in double, so that results are nearly always correctly rounded.
 template <class T>
 T apply(MathOp op, T a, T b = T{}, T c = T{}) {
   const double x = static_cast<double>(a);
@@ -157,15 +156,15 @@ T apply(MathOp op, T a, T b = T{}, T c = T{}) {
   }
 }
 
-/// Conversion between numbers. Float to integer truncates, saturates, and gives 0 for NaN; integers wrap; anything to
-/// bool is "not zero".
+/// Numeric conversion. Float to integer truncates, saturates, and maps NaN to 0; integers wrap; conversion to bool
+/// tests for non-zero.
 template <class To, class From>
 To convert(From a) {
   if constexpr (std::is_same_v<To, bool>) {
     return a != From{};
   } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
     if (a != a) return To{};
-    // The limits as floats may round up to one past the largest value, so both comparisons include equality.
+    // The limits, converted to float, may round up to one past the largest value, so both comparisons include equality.
     if (a <= static_cast<From>(std::numeric_limits<To>::min())) return std::numeric_limits<To>::min();
     if (a >= static_cast<From>(std::numeric_limits<To>::max())) return std::numeric_limits<To>::max();
     return static_cast<To>(a);
@@ -186,7 +185,7 @@ inline std::int32_t apply(Dot4Signs signs, std::uint32_t a, std::uint32_t b, std
   return static_cast<std::int32_t>(sum);
 }
 
-/// Calls f with a value of the C++ type that computes a dtype: f16 and bf16 compute as float, index as int64.
+/// Calls f with a value of the C++ type in which a dtype is computed: float for f16 and bf16, int64 for index.
 template <class F>
 decltype(auto) with_compute_type(DType t, F&& f) {
   switch (t) {
@@ -205,7 +204,7 @@ decltype(auto) with_compute_type(DType t, F&& f) {
   }
 }
 
-/// Bits as `constant` keeps them: in the dtype's own width, integers extended to 64 bits.
+/// Encodes a value as `constant` stores it: in the dtype's own width, integers extended to 64 bits.
 template <class T>
 std::uint64_t to_bits(DType t, T value) {
   if (t == DType::f16) return half_bits(static_cast<float>(value));
@@ -220,7 +219,7 @@ std::uint64_t to_bits(DType t, T value) {
       return static_cast<std::uint64_t>(static_cast<std::int64_t>(convert<D>(value)));
   });
 }
-/// The value of bits as `to_bits` makes them; T as `with_compute_type` chooses it.
+/// Decodes bits from `to_bits`; T is the type chosen by `with_compute_type`.
 template <class T>
 T from_bits(DType t, std::uint64_t bits) {
   if (t == DType::f16) return static_cast<T>(half_value(static_cast<std::uint16_t>(bits)));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The text form of a function, and its hash.
+// The text form and the hash of a function.
 #include "tessera/base/sha256.h"
 #include "tessera/ir/digest.h"
 #include "tessera/ir/node.h"
@@ -154,8 +154,8 @@ class Printer {
   std::string out_;
 };
 
-// Two multiplicative streams over the same words; collisions within one program's kernels are not a concern at 128
-// bits. What is kept for other programs goes by `digest_of`.
+// Two multiplicative streams over the same words. 128 bits suffice against accidental collisions within one program;
+// caches on disk use `digest_of`.
 struct Hasher {
   std::uint64_t a = 0x243F6A8885A308D3ull, b = 0x13198A2E03707344ull;
   void operator()(std::uint64_t v) {
@@ -164,7 +164,7 @@ struct Hasher {
   }
 };
 
-/// Calls `word` with all that a function is but for its names and lines.
+/// Calls `word` with all data of a function except names and lines.
 template <class F>
 void each_word(const Function& fn, F&& word) {
   word(static_cast<std::uint64_t>(fn.kind) | std::uint64_t{fn.index64} << 8 | std::uint64_t{fn.exact} << 9);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which values are the same in every thread of a block, or of a subgroup. A fixpoint that starts from "all are" and
-// takes back.
+// Finds values that are the same in every thread of a block or subgroup: a fixpoint iteration that starts with "all
+// uniform" and removes nodes.
 #include "tessera/ir/builder.h"
 
 namespace tessera::ir {
@@ -40,14 +40,15 @@ class Uniformity {
       if (!uniform_[id]) return false;
     return true;
   }
-  // Some operations over a subgroup give all its threads the same, none gives the whole block the same. A broadcast
-  // does where all threads name one lane that is there: every subgroup has lane 0, the last one perhaps no other.
+  // Some subgroup operations have the same result in all threads of the subgroup; none in the whole block. A broadcast
+  // does if all threads name the same existing lane: only lane 0 exists in every subgroup, as the last one may be
+  // smaller.
   bool same_in_subgroup(const Node& n) const {
     if (n.kind<SubgroupOp>() != SubgroupOp::broadcast) return n.kind<SubgroupOp>() < SubgroupOp::broadcast;
     const Node& lane = fn_[n.args[1]];
     return lane.op == Op::constant && lane.imm == 0;
   }
-  // Local memory counts as uniform while all stores to it are: `uniform_` of the local node holds that.
+  // Local memory is uniform as long as all stores to it are: tracked in `uniform_` of the local node.
   void block(BlockId b, bool control) {
     for (NodeId id : fn_.blocks[b]) {
       const Node& n = fn_[id];
@@ -68,7 +69,7 @@ class Uniformity {
         case Op::subgroup:
           if (!subgroup_ || !same_in_subgroup(n)) varies(id);
           break;
-        case Op::mma: break;  // what a fragment holds is no value before it is stored
+        case Op::mma: break;  // the contents of a fragment are not a value until stored
         case Op::block_reduce:
         case Op::block_uniform: break;
         case Op::if_: for_each_nested(n, [&](BlockId inner) { block(inner, control && uniform_[n.args[0]]); }); break;

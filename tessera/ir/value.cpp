@@ -10,13 +10,14 @@ namespace tessera::ir {
 
 namespace {
 
-// What is made of Values alone is made of the builder directly: an Operand made here would note this file as the
-// kernel's.
+// Operations composed of Values use the builder directly: constructing an Operand here would record this file as the
+// source line.
 Builder& builder() { return Builder::current(); }
 Value unary_of(UnaryOp op, Value a) { return Value(builder().unary(op, a.id())); }
 Value math_of(MathOp op, Value a) { return Value(builder().math(op, a.id())); }
 
-// Brings a pair to one dtype: a literal takes the other's. Two literals meet as f32 if one is real, else as index.
+// Converts a pair to one dtype: a literal takes the other operand's. Two literals become f32 if one is real, else
+// index.
 struct Pair {
   Value a, b;
   Pair(const Operand& x, const Operand& y) {
@@ -57,7 +58,8 @@ Value Operand::as(DType t) const {
                                 (kind_ == logical ? std::string(integer_ ? "true" : "false")
                                  : kind_ == real  ? std::to_string(real_)
                                                   : std::to_string(integer_)) +
-                                " meets a value of " + std::string(dtype_name(t)) + " and cannot be one",
+                                " is combined with a value of " + std::string(dtype_name(t)) +
+                                " and cannot be converted to it",
                        .remedy = "use cast<T>(...)"});
   return Value(kind_ == real ? builder().constant_of(t, real_) : builder().constant_of(t, integer_));
 }
@@ -137,7 +139,7 @@ Value constant_like(Value a, double value) { return Value(builder().constant_of(
 Value binary_of(BinaryOp op, Value a, Value b) { return Value(builder().binary(op, a.id(), b.id())); }
 Value compared(CompareOp op, Value a, Value b) { return Value(builder().compare(op, a.id(), b.id())); }
 Value chosen(Value condition, Value a, Value b) { return Value(builder().select(condition.id(), a.id(), b.id())); }
-/// 16-bit floats compute as f32.
+/// Converts 16-bit floats to f32.
 Value computable(Value a) {
   return a.dtype() == DType::f16 || a.dtype() == DType::bf16 ? Value(builder().cast(DType::f32, a.id())) : a;
 }
@@ -156,7 +158,7 @@ Value copysign(Operand a, Operand b) {
   const Value x = computable(p.a), y = computable(p.b);
   const DType bits = x.dtype() == DType::f64 ? DType::i64 : DType::i32;
   const std::uint64_t sign = std::uint64_t{1} << (bits == DType::i64 ? 63 : 31);
-  const auto mask = [&](std::uint64_t v) {  // as `constant` keeps it: extended to 64 bits
+  const auto mask = [&](std::uint64_t v) {  // encoded as in `constant`: extended to 64 bits
     return Value(builder().constant(
         bits, bits == DType::i64 ? v : static_cast<std::uint64_t>(std::int64_t{static_cast<std::int32_t>(v)})));
   };
@@ -170,7 +172,7 @@ Value sign(Value a) {
       is_unsigned_int(a.dtype()) ? a : chosen(compared(CompareOp::lt, a, zero), constant_like(a, -1), a);
   return chosen(compared(CompareOp::gt, a, zero), constant_like(a, 1), below);
 }
-Value ctz(Value a) {  // as many as there are bits below it
+Value ctz(Value a) {  // the number of bits below the lowest set bit
   const Value below = binary_of(BinaryOp::sub, a, constant_like(a, 1));
   return unary_of(UnaryOp::popcount, binary_of(BinaryOp::and_, unary_of(UnaryOp::not_, a), below));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Traced values whose dtype is known while tracing: what array/ and ops/ write kernels with, without templates.
-// kernel/ wraps these in typed handles for users. All functions work on `Builder::current()`.
+// Traced values whose dtype is known at trace time: used by array/ and ops/ to write kernels without templates. kernel/
+// wraps these in typed handles for users. All functions use `Builder::current()`.
 #pragma once
 
 #include <concepts>
@@ -12,7 +12,7 @@
 
 namespace tessera::ir {
 
-/// A traced value: immutable, a copy is the same value.
+/// A traced value: immutable; copies denote the same value.
 class Value {
  public:
   Value() = default;
@@ -26,7 +26,7 @@ class Value {
   Handle id_;
 };
 
-/// An operand: a Value, or a literal that takes the other operand's dtype. Records the caller's line.
+/// An operand: a Value, or a literal that takes the other operand's dtype. Records the caller's source line.
 class Operand {
  public:
   Operand(Value v, const char* file = __builtin_FILE(), int line = __builtin_LINE()) : value_(v) { note(file, line); }
@@ -41,9 +41,9 @@ class Operand {
   }
 
   bool is_literal() const { return kind_ != traced; }
-  /// The value, a literal converted to `dtype`. KernelError if the literal cannot be: 1.5 as an integer.
+  /// The value; a literal is converted to `dtype`. Throws KernelError if it cannot be, e.g. 1.5 as an integer.
   Value as(DType dtype) const;
-  /// The value; a literal in its own dtype: f32, index or boolean.
+  /// The value; a literal keeps its own dtype: f32, index or boolean.
   Value own() const;
   DType dtype() const;  ///< of `own()`
 
@@ -55,7 +55,7 @@ class Operand {
   std::int64_t integer_ = 0;
 };
 
-// Arithmetic. Operands have one dtype, or one is a literal. f16 and bf16 compute as f32.
+// Arithmetic. Operands must have the same dtype, or one is a literal. f16 and bf16 are computed as f32.
 Value operator+(Operand a, Operand b);
 Value operator-(Operand a, Operand b);
 Value operator*(Operand a, Operand b);
@@ -82,7 +82,7 @@ Value binary(BinaryOp op, Operand a, Operand b);
 Value compare(CompareOp op, Operand a, Operand b);
 Value unary(UnaryOp op, Operand a);
 Value math(MathOp op, Operand a);
-Value math(MathOp op, Operand a, Operand b);  ///< of two operands: pow, atan2, hypot
+Value math(MathOp op, Operand a, Operand b);  ///< binary functions: pow, atan2, hypot
 
 Value min(Operand a, Operand b);
 Value max(Operand a, Operand b);
@@ -114,13 +114,13 @@ Value ceil(Value a);
 Value trunc(Value a);
 Value rint(Value a);
 
-// Made of others. `is_nan` and its like of floats; 16-bit ones by their bits.
+// Composed of other operations. `is_nan` and similar take floats; 16-bit ones are tested by their bits.
 Value is_nan(Value a);
 Value is_infinite(Value a);
 Value is_finite(Value a);
 Value copysign(Operand a, Operand b);  ///< |a| with the sign of b, also of zeros and NaN
-Value sign(Value a);                   ///< -1, 0 or 1; of NaN it is NaN, and of a zero that zero
-Value ctz(Value a);                    ///< zeros below the lowest set bit of an integer; the width for 0
+Value sign(Value a);                   ///< -1, 0 or 1; NaN for NaN, and the same zero for a zero
+Value ctz(Value a);                    ///< trailing zero bits of an integer; the width for 0
 
 Value select(Operand condition, Operand if_true, Operand if_false);
 Value cast(DType to, Operand a);
@@ -129,11 +129,11 @@ Value dot4(Dot4Signs signs, Value a, Value b, Value c);
 Value make_vector(std::initializer_list<Value> elements);
 Value extract(Value vector, std::uint32_t lane);
 
-/// A literal as a constant of that dtype.
+/// A constant of that dtype.
 Value literal(DType dtype, double value);
 Value index_literal(std::int64_t value);
 
-// Where a thread is. `thread_id` and those below it exist in block kernels only.
+// Position of the thread. `thread_id` and the functions below it exist only in block kernels.
 Value global_id(int dimension = 0);
 Value grid_size(int dimension = 0);
 Value extent(int dimension = 0);
@@ -146,14 +146,14 @@ Value subgroup_id();
 Value subgroup_size();
 Value subgroup_count();
 
-/// Memory: a buffer parameter, shared memory, or a thread's own array.
+/// Memory: a buffer parameter, shared memory, or a thread's local array.
 class BufferRef {
  public:
   BufferRef() = default;
   explicit BufferRef(NodeId id) : id_(id) {}
   NodeId id() const { return id_; }
   DType dtype() const { return Value(id_).dtype(); }
-  /// Elements; of a buffer parameter as given at launch.
+  /// The number of elements; for a buffer parameter as passed to the launch.
   Value size() const;
   Value load(Operand index) const;
   Value load_vector(Operand index, std::uint8_t lanes) const;  ///< `lanes` consecutive elements from `index`
@@ -172,8 +172,8 @@ Value scalar_param(std::string name, DType dtype);
 BufferRef shared(DType dtype, std::uint64_t count);
 BufferRef local_array(DType dtype, std::uint64_t count);
 
-/// A 16 x 16 matrix over the lanes of a subgroup. Every thread of the subgroup comes to each of these together, with
-/// the same index, stride and value. See MmaOp.
+/// A 16 x 16 matrix over the lanes of a subgroup. All threads of the subgroup must call each member together, with the
+/// same index, stride and value. See MmaOp.
 class Fragment {
  public:
   Fragment(FragmentRole role, DType dtype);
@@ -189,7 +189,7 @@ class Fragment {
   Handle id_;
 };
 
-/// A mutable variable of one thread.
+/// A mutable per-thread variable.
 class Variable {
  public:
   Variable(DType dtype, Operand initial);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules that cannot be checked while a kernel is traced, because they need the whole of it.
+// The rules that can be checked only on a complete kernel.
 #include <algorithm>
 
 #include "tessera/base/error.h"
@@ -9,7 +9,7 @@ namespace tessera::ir {
 
 namespace {
 
-/// What an operand has to be: a fragment of this role or (none) any, memory, or a value.
+/// What an operand must be: a fragment of this role (`none`: any), memory, or a value.
 struct Place {
   enum Kind : std::uint8_t { value, memory, fragment } kind = value;
   FragmentRole role = FragmentRole::none;
@@ -24,7 +24,7 @@ Place place_of(const Node& n, std::size_t operand) {
   if (op == MmaOp::multiply) return {Place::fragment, operand == 1 ? FragmentRole::left : FragmentRole::right};
   return {operand == 1 && op != MmaOp::fill ? Place::memory : Place::value};
 }
-/// All threads of a subgroup come to it together; to other convergent operations all threads of the block.
+/// Requires only the threads of a subgroup to converge; other convergent operations require the whole block.
 bool of_subgroup(Op op) { return op == Op::mma || op == Op::subgroup; }
 std::size_t operands_of(MmaOp op) { return op == MmaOp::fill ? 2 : op == MmaOp::multiply ? 3 : 4; }
 
@@ -38,8 +38,8 @@ class Verifier {
   void run() { block(0, {}); }
 
  private:
-  /// The outermost control statements around, if any, that threads of one block, and of one subgroup, may pass
-  /// differently. Of subgroups only functions with operations over one are asked.
+  /// The outermost enclosing control statements on which threads of one block, or of one subgroup, may diverge. Tracked
+  /// for subgroups only in functions with subgroup operations.
   struct Divergence {
     NodeId block = no_node, subgroup = no_node;
   };
@@ -80,15 +80,15 @@ class Verifier {
     if (is_fragment(a))
       wrong(id,
             "local" + std::to_string(a.extra) + " is a matrix over a subgroup, and " + op +
-                " takes what belongs to one thread",
-            "Store the matrix to shared memory, and read that after a barrier");
+                " requires a per-thread value",
+            "Store the matrix to shared memory, and read it after a barrier");
     if (kind == Place::value && is_memory(fn_, a))
-      wrong(id, memory_name(a) + " is memory, and " + op + " takes a value in its place", "Load an element of it");
+      wrong(id, memory_name(a) + " is memory, and " + op + " requires a value", "Load an element of it");
     if (kind == Place::memory && !is_memory(fn_, a))
-      wrong(id, op + " takes memory, and got a value of " + type_name(a.type),
+      wrong(id, op + " requires memory, not a value of " + type_name(a.type),
             "Use a buffer, shared memory or a local array");
     if (n.op != Op::mma) return;
-    if (a.op == Op::local) wrong(id, "a matrix lies in memory that threads share", "Use a buffer or shared memory");
+    if (a.op == Op::local) wrong(id, "a matrix must be in memory that threads share", "Use a buffer or shared memory");
     if (kind == Place::value && !uniform_in_subgroup_[n.args[operand]])
       wrong(id,
             "the " +
@@ -109,7 +109,7 @@ class Verifier {
     wrong(user,
           counter ? "a loop counter is used outside of its for_"
                   : "a value read inside an if_, for_ or while_ is used outside of it",
-          "Keep it in a Var that is declared before");
+          "Store it in a Var declared before the statement");
   }
   void block(BlockId b, Divergence divergence) {
     std::vector<NodeId> mine;
@@ -127,7 +127,7 @@ class Verifier {
         visible_[n.args[3]] = false;
       } else if (n.op == Op::while_) {
         const Divergence inner = inside(divergence, id, {n.args[0]});
-        // The condition may use what its own block made, so that block is looked through as part of this one.
+        // The condition may use values of its own block, so that block is checked as part of this one.
         const std::vector<bool> before = visible_;
         for (NodeId c : fn_.blocks[n.args[1]]) show_nested(c, inner);
         check_operands(id);
@@ -141,7 +141,7 @@ class Verifier {
   void show_nested(NodeId id, Divergence divergence) {
     const Node& n = fn_[id];
     if (is_control(n.op))
-      wrong(id, "the condition of while_ holds control statements", "Compute it in the body and keep it in a Var");
+      wrong(id, "the condition of while_ contains control statements", "Compute it in the body and store it in a Var");
     check_operands(id);
     if (is_convergent(n.op) || n.op == Op::barrier) check_convergent(id, divergence);
     visible_[id] = true;
@@ -157,10 +157,10 @@ class Verifier {
                       : n.op == Op::subgroup ? "a subgroup operation"
                       : n.op == Op::barrier  ? "a barrier"
                                              : "a block operation") +
-              " stands under " + std::string(op_name(fn_[control].op)) + "_" + (line.empty() ? "" : " (" + line + ")") +
-              ", which threads of one " + (subgroup ? "subgroup" : "block") + " may pass differently",
-          subgroup ? "Move it out, or decide by what is the same in the whole subgroup, as subgroup_id() and "
-                     "subgroup_broadcast(x, 0) are"
+              " is inside " + std::string(op_name(fn_[control].op)) + "_" + (line.empty() ? "" : " (" + line + ")") +
+              ", on which threads of one " + (subgroup ? "subgroup" : "block") + " may diverge",
+          subgroup ? "Move it out, or use a condition that is the same in the whole subgroup, such as subgroup_id() or "
+                     "subgroup_broadcast(x, 0)"
                    : "Move it out, or wrap the condition or bounds in block_uniform(...) if they are the same in every "
                      "thread");
   }

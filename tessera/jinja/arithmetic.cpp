@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Python's operators.
+// Python's arithmetic operators and % formatting.
 #include <cmath>
 
 #include "tessera/jinja/interpreter.h"
@@ -8,7 +8,7 @@ namespace tessera::jinja {
 namespace {
 
 [[noreturn]] void unsupported(const std::string& op, const Value& a, const Value& b) {
-  // "str" + int is what people meet; Python says the same.
+  // The most common mistake is str + int; the message is Python's.
   fault("unsupported operand types for " + op + ": '" + a.type() + "' and '" + b.type() + "'");
 }
 
@@ -32,12 +32,12 @@ Value whole(const std::string& op, std::int64_t a, std::int64_t b) {
   if (op == "**") {
     if (b < 0) return std::pow(static_cast<double>(a), static_cast<double>(b));
     out = 1;
-    // A base of 0, 1 or -1 never grows; every other is too large after 63 steps.
+    // Powers of 0, 1 and -1 do not grow; any other base overflows within 63 steps.
     if (a == -1) b %= 2;
     if (a == 0 || a == 1) b = b > 0;
     for (std::int64_t i = 0; i < b && !large; ++i) large = __builtin_mul_overflow(out, a, &out);
   }
-  if (large) fault("an integer beyond 64 bits");
+  if (large) fault("the integer does not fit in 64 bits");
   return out;
 }
 
@@ -57,7 +57,7 @@ Value repeated(Interpreter& in, const Value& of, std::int64_t times) {
   const auto n = static_cast<std::size_t>(std::max<std::int64_t>(times, 0));
   if (const Text* t = of.text()) {
     if (t->bytes.empty()) return of;
-    if (n > (std::size_t{1} << 40) / t->bytes.size()) fault("the template makes too much text");
+    if (n > (std::size_t{1} << 40) / t->bytes.size()) fault("the template produces too much text");
     in.room(n * t->bytes.size());
     Text out;
     for (std::size_t i = 0; i < n; ++i) out.append(*t);
@@ -132,7 +132,7 @@ Text format_percent(Interpreter& in, const Text& form, const Value& values) {
     if (exact) ++at;
     while (exact && at < f.size() && f[at] >= '0' && f[at] <= '9') digits += f[at++];
     if (at >= f.size()) fault("incomplete format");
-    if (width.size() > 4 || digits.size() > 3) fault("format: a width of more than 4 digits");
+    if (width.size() > 4 || digits.size() > 3) fault("format: the width has more than 4 digits");
     const char kind = f[at++];
     if (kind == '%') {
       out.append("%");
@@ -164,7 +164,7 @@ Text format_percent(Interpreter& in, const Text& form, const Value& values) {
       case 'G': {
         const std::string spec = "%" + flags + width + precision + kind;
         if (std::snprintf(buffer, sizeof buffer, spec.c_str(), v.real()) >= int(sizeof buffer))  // NOLINT
-          fault("format: a number of more than 1,200 characters");
+          fault("format: the number has more than 1,200 characters");
         text = Text(std::string(buffer));
         break;
       }

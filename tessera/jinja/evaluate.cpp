@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Expressions.
+// Evaluates expressions.
 #include <algorithm>
 
 #include "tessera/jinja/interpreter.h"
@@ -24,7 +24,7 @@ Value Interpreter::evaluate(const Expression& e, const ScopePtr& scope) {
   struct Level {
     int& depth;
     explicit Level(int& d) : depth(d) {
-      if (++depth > 600) fault("expressions and calls of macros nest too deep");
+      if (++depth > 600) fault("expressions and macro calls are nested too deep");
     }
     ~Level() { --depth; }
   } level(expression_depth_);
@@ -71,7 +71,7 @@ Value Interpreter::evaluate(const Expression& e, const ScopePtr& scope) {
   }
 }
 
-/// Expressions that make something new, which is counted.
+/// Evaluates expressions that create new values, which count towards the limits.
 Value Interpreter::compute(const Expression& e, const ScopePtr& scope) {
   switch (e.kind) {
     case Kind::list:
@@ -111,7 +111,7 @@ Value Interpreter::compute(const Expression& e, const ScopePtr& scope) {
       }
       return out;
     }
-    default: fault("an expression of an unknown kind");
+    default: fault("unknown kind of expression");
   }
 }
 
@@ -120,7 +120,7 @@ Value Interpreter::compare_chain(const Expression& e, const ScopePtr& scope) {
   for (std::size_t i = 0; i < e.operators.size(); ++i) {
     Value right = evaluate(*e.of[i + 1], scope);
     const std::string& op = e.operators[i];
-    // Looking through a text or a list takes its time.
+    // Searching a text or a list counts as steps.
     if (const Text* t = right.text()) spend(t->bytes.size() / 64);
     if (const List* l = right.items()) spend(l->items.size());
     bool holds = false;
@@ -161,7 +161,7 @@ Value Interpreter::slice(const Expression& e, const ScopePtr& scope) {
     return l->tuple ? Value::tuple(std::move(out)) : Value::list(std::move(out));
   }
   if (of.is_undefined()) fault(*of.missing()->what);
-  return Value::undefined("'" + of.type() + "' has no slices");
+  return Value::undefined("'" + of.type() + "' cannot be sliced");
 }
 
 Value Interpreter::attribute(const Value& of, const std::string& name) {
@@ -208,7 +208,7 @@ Value Interpreter::item(const Value& of, const Value& index) {
 Value Interpreter::path(const Value& of, const Value& path) {
   if (path.is_integer()) return item(of, path);
   const Text* t = path.text();
-  if (!t) fault("an attribute's name is a text or a number, not '" + path.type() + "'");
+  if (!t) fault("an attribute name must be a string or a number, not '" + path.type() + "'");
   Value at = of;
   for (std::size_t begin = 0; begin <= t->bytes.size();) {
     const std::size_t end = std::min(t->bytes.find('.', begin), t->bytes.size());
@@ -237,7 +237,7 @@ Arguments Interpreter::arguments_of(const std::vector<WrittenArgument>& written,
         for (Value& more : elements(v)) spend(4), out.positional.push_back(std::move(more));
         break;
       case K::spread_named:
-        if (!v.dict()) fault("what follows '**' is a dict, not '" + v.type() + "'");
+        if (!v.dict()) fault("the argument after '**' must be a dict, not '" + v.type() + "'");
         for (const auto& [key, value] : v.dict()->entries()) spend(4), name(to_text(key).bytes, value);
         break;
     }
@@ -248,7 +248,7 @@ Arguments Interpreter::arguments_of(const std::vector<WrittenArgument>& written,
 Value Interpreter::call_expression(const Expression& e, const ScopePtr& scope, const Value* caller) {
   const Expression& called = *e.of[0];
   if (called.kind == Kind::attribute && !caller) {
-    // A method is found and called without an object between.
+    // Calls a method without creating an object for it.
     const Value self = evaluate(*called.of[0], scope);
     if (!self.is_undefined() && !self.object()) {
       if (const FilterBody method = find_method(self, called.text)) {
@@ -267,10 +267,10 @@ Value Interpreter::call_expression(const Expression& e, const ScopePtr& scope, c
 }
 
 Value Interpreter::call(const Value& what, const Arguments& arguments) {
-  if (const Undefined* u = what.missing()) fault(u->what ? *u->what : "what is called is undefined");
+  if (const Undefined* u = what.missing()) fault(u->what ? *u->what : "the called value is undefined");
   Object* o = what.object();
   if (!o || !o->callable()) fault("'" + what.type() + " object' is not callable");
-  const Value held = what;  // while it runs, whatever happens to the name
+  const Value held = what;  // keeps the callee alive if its name is reassigned
   return o->call(*this, arguments);
 }
 
@@ -300,7 +300,7 @@ bool Interpreter::test(const std::string& name, const Value& of, const Arguments
 std::vector<std::size_t> slice_places(std::size_t size, const Value& begin, const Value& end, const Value& step) {
   const auto n = static_cast<std::int64_t>(size);
   const std::int64_t by = step.is_none() ? 1 : step.integer();
-  if (by == 0) fault("a slice's step cannot be zero");
+  if (by == 0) fault("slice step cannot be zero");
   const auto bound = [&](const Value& v, std::int64_t otherwise) {
     if (v.is_none()) return otherwise;
     std::int64_t i = v.integer();

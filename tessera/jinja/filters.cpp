@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Filters over texts and numbers, and the table of all.
+// Filters for texts and numbers, and the lookup of all filters.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -11,7 +11,7 @@ namespace tessera::jinja {
 
 const Text& text_of(const Value& v, std::string_view who) {
   if (const Undefined* u = v.missing()) fault(u->what ? *u->what : "a value is undefined");
-  if (!v.text()) fault(std::string(who) + " needs a text, not '" + v.type() + "'");
+  if (!v.text()) fault(std::string(who) + " needs a string, not '" + v.type() + "'");
   return *v.text();
 }
 
@@ -34,7 +34,7 @@ Text replaced(Interpreter& in, const Text& t, const Text& from, const Text& to, 
   if (most < 0) most = INT64_MAX;
   Text out;
   std::size_t begin = 0;
-  if (from.bytes.empty()) {  // Python puts it before each character and at the end
+  if (from.bytes.empty()) {  // like Python: before each character and at the end
     const auto at = character_starts(t.bytes);
     in.room(at.size() * to.bytes.size());
     for (std::size_t i = 0; i < at.size(); ++i) {
@@ -88,7 +88,7 @@ Value lower(Interpreter&, const Value& v, const Arguments&) {
 }
 Value capitalize(Interpreter&, const Value& v, const Arguments&) { return capitalised(as_text(v)); }
 
-/// Jinja's: words begin behind spaces, hyphens and opening brackets.
+/// Jinja's title(): words begin after spaces, hyphens and opening brackets.
 Value title(Interpreter&, const Value& v, const Arguments&) {
   const Text t = as_text(v);
   std::string out;
@@ -260,10 +260,10 @@ Value round(Interpreter&, const Value& v, const Arguments& a) {
   a.check("round", {"precision", "method"});
   const std::int64_t precision = a.get(0, "precision", 0).integer();
   const std::string method = as_text(a.get(1, "method", "common")).bytes;
-  if (precision > 300 || precision < -300) fault("round: a precision beyond 300 digits");
+  if (precision > 300 || precision < -300) fault("round: the precision exceeds 300 digits");
   if (method == "common") {
     if (v.is_integer() && precision >= 0) return v.integer();
-    // Python rounds what is written, half to even where the number is exactly half way: as printf does.
+    // Python rounds the decimal representation, half to even if the number is exactly halfway, as printf does.
     if (precision >= 0) {
       char text[700];
       std::snprintf(text, sizeof text, "%.*f", static_cast<int>(precision), v.real());
@@ -278,7 +278,7 @@ Value round(Interpreter&, const Value& v, const Arguments& a) {
   const double by = std::pow(10.0, static_cast<double>(precision));
   if (method == "ceil") return std::ceil(v.real() * by) / by;
   if (method == "floor") return std::floor(v.real() * by) / by;
-  fault("round: the method is common, ceil or floor");
+  fault("round: the method must be common, ceil or floor");
 }
 
 Value standard(Interpreter&, const Value& v, const Arguments& a) {
@@ -287,13 +287,13 @@ Value standard(Interpreter&, const Value& v, const Arguments& a) {
   return missing ? a.get(0, "default_value", "") : v;
 }
 
-/// As `transformers` has it, without HTML's escapes.
+/// Same as in `transformers`, without HTML escapes.
 Value tojson(Interpreter& in, const Value& v, const Arguments& a) {
   a.check("tojson", {"ensure_ascii", "indent", "separators", "sort_keys"});
   if (v.is_undefined()) fault("an undefined value cannot be written as JSON");
   const Value indent = a.get(1, "indent", None{}), separators = a.get(2, "separators", None{});
   const int spaces = indent.is_none() ? -1 : static_cast<int>(std::clamp<std::int64_t>(indent.integer(), 0, 16));
-  if (!indent.is_none() && indent.integer() > 16) fault("tojson: an indent above 16");
+  if (!indent.is_none() && indent.integer() > 16) fault("tojson: the indent must not exceed 16");
   std::string item = spaces >= 0 ? "," : ", ", key = ": ";
   if (const List* l = separators.items()) {
     if (l->items.size() != 2) fault("tojson: two separators are needed");

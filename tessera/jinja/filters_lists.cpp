@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Filters over lists and dicts.
+// Filters for lists and dicts.
 #include <algorithm>
 #include <map>
 
@@ -14,10 +14,10 @@ std::vector<Value> all(Interpreter& in, const Value& v) {
   return out;
 }
 
-/// What map, select and their kin go over: nothing where the value is none, false or 0.
+/// The elements for map, select and similar filters; none if the value is none, false or 0.
 std::vector<Value> all_if_any(Interpreter& in, const Value& v) { return v.truth() ? all(in, v) : std::vector<Value>(); }
 
-/// What to compare an element by: its attribute if one is named, small letters unless case matters.
+/// The key for comparing an element: the attribute if given, in lower case unless case matters.
 Value key_of(Interpreter& in, const Value& v, const Value& attribute, bool case_matters) {
   Value key = attribute.is_undefined() || attribute.is_none() ? v : in.path(v, attribute);
   if (!case_matters && key.text()) return key.text()->made(to_lower(key.text()->bytes));
@@ -26,11 +26,11 @@ Value key_of(Interpreter& in, const Value& v, const Value& attribute, bool case_
 
 Value first(Interpreter& in, const Value& v, const Arguments&) {
   const auto l = all(in, v);
-  return l.empty() ? Value::undefined("the first of nothing") : l.front();
+  return l.empty() ? Value::undefined("first of an empty sequence") : l.front();
 }
 Value last(Interpreter& in, const Value& v, const Arguments&) {
   const auto l = all(in, v);
-  return l.empty() ? Value::undefined("the last of nothing") : l.back();
+  return l.empty() ? Value::undefined("last of an empty sequence") : l.back();
 }
 Value length(Interpreter&, const Value& v, const Arguments&) {
   if (const List* l = v.items()) return l->items.size();
@@ -63,7 +63,7 @@ Value join(Interpreter& in, const Value& v, const Arguments& a) {
   return out;
 }
 
-/// The rest of `a` behind its first `n`.
+/// The arguments without the first `n` positional ones.
 Arguments rest(const Arguments& a, std::size_t n) {
   Arguments out = a;
   out.positional.erase(out.positional.begin(),
@@ -75,7 +75,7 @@ Value map(Interpreter& in, const Value& v, const Arguments& a) {
   std::vector<Value> out;
   if (a.positional.empty()) {
     const Value attribute = a.get(0, "attribute");
-    if (attribute.is_undefined()) fault("map needs a filter's name or an attribute");
+    if (attribute.is_undefined()) fault("map needs the name of a filter or an attribute");
     for (const auto& [name, value] : a.named)
       if (name != "attribute" && name != "default") fault("map has no argument '" + name + "'");
     const Value* otherwise = a.find(9, "default");
@@ -113,7 +113,7 @@ Value reject(Interpreter& in, const Value& v, const Arguments& a) { return chose
 Value selectattr(Interpreter& in, const Value& v, const Arguments& a) { return chosen(in, v, a, true, true); }
 Value rejectattr(Interpreter& in, const Value& v, const Arguments& a) { return chosen(in, v, a, true, false); }
 
-/// Several attributes with commas are compared one after the other.
+/// Several comma-separated attributes are compared in order.
 Value sort_key(Interpreter& in, const Value& v, const Value& attribute, bool case_matters) {
   const Text* t = attribute.text();
   if (!t || t->bytes.find(',') == std::string::npos) return key_of(in, v, attribute, case_matters);
@@ -163,7 +163,7 @@ Value extreme(Interpreter& in, const Value& v, const Arguments& a, int sign) {
     if (any && sign * compare(key, best_key) <= 0) continue;
     best = one, best_key = key, any = true;
   }
-  return any ? best : Value::undefined("the smallest or largest of nothing");
+  return any ? best : Value::undefined("min or max of an empty sequence");
 }
 Value smallest(Interpreter& in, const Value& v, const Arguments& a) { return extreme(in, v, a, -1); }
 Value largest(Interpreter& in, const Value& v, const Arguments& a) { return extreme(in, v, a, 1); }
@@ -259,14 +259,14 @@ Value dictsort(Interpreter& in, const Value& v, const Arguments& a) {
   a.check("dictsort", {"case_sensitive", "by", "reverse"});
   if (!v.dict()) fault("dictsort needs a dict, not '" + v.type() + "'");
   const std::string by = to_text(a.get(1, "by", "key")).bytes;
-  if (by != "key" && by != "value") fault("dictsort: by is key or value");
+  if (by != "key" && by != "value") fault("dictsort: by must be key or value");
   Arguments order;
   order.named = {{"attribute", by == "key" ? 0 : 1},
                  {"case_sensitive", a.get(0, "case_sensitive").truth()},
                  {"reverse", a.get(2, "reverse").truth()}};
   return sort(in, pairs(*v.dict()), order);
 }
-/// An attribute only: of a dict its methods, not its keys.
+/// Looks up an attribute only: for a dict its methods, not its keys.
 Value attr(Interpreter& in, const Value& v, const Arguments& a) {
   a.check("attr", {"name"});
   const std::string& name = text_of(a.get(0, "name"), "attr").bytes;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every template can call by name.
+// Functions that all templates can call.
 #include <algorithm>
 
 #include "tessera/jinja/filter_bodies.h"
@@ -16,7 +16,7 @@ Value range(Interpreter& in, const Arguments& a) {
   const std::int64_t step = a.positional.size() > 2 ? a.positional[2].integer() : 1;
   if (step == 0) fault("range: the step cannot be zero");
   std::vector<Value> out;
-  // The sandbox that `transformers` renders in has the same limit.
+  // The sandbox in which `transformers` renders has the same limit.
   for (std::int64_t i = begin; step > 0 ? i < end : i > end;) {
     if (out.size() == 100'000) fault("range: more than 100,000 numbers");
     out.emplace_back(i);
@@ -28,7 +28,7 @@ Value range(Interpreter& in, const Arguments& a) {
 
 Value dict(Interpreter&, const Arguments& a) {
   Dict out;
-  if (a.positional.size() > 1) fault("dict takes one argument, and names");
+  if (a.positional.size() > 1) fault("dict takes one positional argument, and named ones");
   if (!a.positional.empty()) {
     const Value& from = a.positional[0];
     if (from.dict()) {
@@ -61,7 +61,7 @@ class Cycler : public Object {
   std::string name() const override { return "Cycler"; }
   void forget() override { values_.clear(); }
   std::optional<Value> attribute(std::string_view name) const override {
-    auto* self = const_cast<Cycler*>(this);  // kept by the interpreter until its end
+    auto* self = const_cast<Cycler*>(this);  // kept alive by the interpreter
     if (name == "current") return values_[at_];
     if (name == "next")
       return function("next", [self](Interpreter&, const Arguments&) {
@@ -77,7 +77,7 @@ class Cycler : public Object {
   std::size_t at_ = 0;
 };
 
-/// joiner(", "): nothing when first called, the text from then on.
+/// joiner(", "): returns nothing on the first call, then the separator.
 class Joiner : public Object {
  public:
   explicit Joiner(Value between) : between_(std::move(between)) {}

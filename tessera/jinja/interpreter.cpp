@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Statements.
+// Runs statements.
 #include "tessera/jinja/interpreter.h"
 
 #include <algorithm>
@@ -7,10 +7,10 @@
 
 namespace tessera::jinja {
 
-/// Counts how deep macros, loops and expressions call one another.
+/// Counts the nesting depth of macros, loops and expressions.
 struct Interpreter::Deeper {
   explicit Deeper(Interpreter& i) : in(i) {
-    if (++in.depth_ > 200) fault("blocks and calls of macros nest too deep");
+    if (++in.depth_ > 200) fault("blocks and macro calls are nested too deep");
   }
   ~Deeper() { --in.depth_; }
   Deeper(const Deeper&) = delete;
@@ -18,7 +18,7 @@ struct Interpreter::Deeper {
 };
 
 Interpreter::~Interpreter() {
-  // Macros keep the scope that they stand in: a circle.
+  // Macros refer to the scope that contains them: break the cycle.
   for (const auto& s : scopes_) s->names.clear();
   for (const auto& o : kept_) o->forget();
 }
@@ -28,7 +28,7 @@ void Interpreter::spend(std::size_t steps) {
   steps_ -= steps;
 }
 void Interpreter::room(std::size_t bytes) {
-  if (bytes > bytes_) fault("the template makes too much text");
+  if (bytes > bytes_) fault("the template produces too much text");
   bytes_ -= bytes;
 }
 void Interpreter::count(const Value& made) {
@@ -71,7 +71,7 @@ class Macro : public Object {
     }
     if (given.positional.size() > s_.parameters.size()) {
       if (!s_.takes_more)
-        fault("'" + name() + "' takes not more than " + std::to_string(s_.parameters.size()) + " arguments");
+        fault("'" + name() + "' takes at most " + std::to_string(s_.parameters.size()) + " arguments");
     }
     if (s_.takes_more) {
       const auto first = std::min(s_.parameters.size(), given.positional.size());
@@ -99,21 +99,21 @@ class Macro : public Object {
   std::string name_;
 };
 
-/// `loop` within a loop's body.
+/// The variable `loop` in a loop's body.
 class Loop : public Object {
  public:
   std::vector<Value> items;
   std::size_t at = 0;
   int depth = 1;
   std::optional<Value> last_changed;
-  std::function<Value(const Value&)> again;  // for `recursive`
+  std::function<Value(const Value&)> again;  // for `recursive` loops
 
   std::string name() const override { return "loop"; }
   bool callable() const override { return again != nullptr; }
   void forget() override { items.clear(), again = nullptr, last_changed.reset(); }
   Value call(Interpreter&, const Arguments& a) override {
     a.check("loop", {"items"});
-    if (!again) fault("only a loop that is 'recursive' can be called");
+    if (!again) fault("only a 'recursive' loop can be called");
     return again(a.get(0, "items"));
   }
   std::optional<Value> attribute(std::string_view name) const override {
@@ -241,7 +241,7 @@ Interpreter::Flow Interpreter::loop(const Statement& s, const Value& over, const
     assign(*s.target, state->items[state->at], in);
     if (run(s.body, in, out) == Flow::leave) break;
   }
-  // A `loop` that somebody kept stays at its last item, and cannot be called any more.
+  // A `loop` object that was kept stays at the last item and cannot be called any more.
   state->again = nullptr;
   if (state->at == state->items.size()) --state->at;
   if (state.use_count() == 2) state->forget();
@@ -253,7 +253,7 @@ void Interpreter::assign(const Expression& target, const Value& value, const Sco
     scope->names[target.text] = value;
   } else if (target.kind == Expression::Kind::attribute) {
     auto* space = dynamic_cast<Namespace*>(evaluate(*target.of[0], scope).object());
-    if (!space) fault("cannot assign attribute '" + target.text + "' on what is not a namespace");
+    if (!space) fault("cannot assign attribute '" + target.text + "' of a value that is not a namespace");
     space->set(target.text, value);
   } else {
     if (const Undefined* u = value.missing(); u && u->what) fault(*u->what);

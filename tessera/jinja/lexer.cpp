@@ -33,7 +33,7 @@ std::string with_plain_newlines(std::string_view source) {
   return out;
 }
 
-/// How many bytes of white space begin `text`.
+/// Number of bytes of leading white space.
 std::size_t spaces(std::string_view text) {
   std::size_t at = 0;
   while (at < text.size()) {
@@ -67,14 +67,14 @@ class Lexer {
 
  private:
   void add(TokenKind kind, std::string text) { out_.push_back({kind, std::move(text), line_}); }
-  /// Goes on behind the next `n` bytes.
+  /// Advances by `n` bytes.
   void take(std::size_t n) {
     line_ += static_cast<int>(std::count(left_.begin(), left_.begin() + static_cast<std::ptrdiff_t>(n), '\n'));
     if (n > 0) begins_line_ = left_[n - 1] == '\n';
     left_.remove_prefix(n);
   }
 
-  /// Data up to the next tag, without the spaces that the tag takes away, and the tag.
+  /// Reads data up to the next tag, without the white space that the tag strips, and the tag.
   void data() {
     std::size_t at = 0;
     while (true) {
@@ -105,7 +105,7 @@ class Lexer {
 
   std::size_t sign_at(std::size_t at) const { return at < left_.size() && (left_[at] == '-' || left_[at] == '+'); }
 
-  /// Adds the next `n` bytes as data, shortened by a sign behind the tag's opening, or as lstrip_blocks says.
+  /// Adds the next `n` bytes as data, stripped according to the sign after the tag's opening or lstrip_blocks.
   void text_before_tag(std::size_t n, bool block) {
     std::string_view text = left_.substr(0, n);
     const char sign = n + 2 < left_.size() ? left_[n + 2] : 0;
@@ -130,7 +130,7 @@ class Lexer {
     at += spaces(left_.substr(at));
     return end_of_tag(at, '%', trims_newline);
   }
-  /// Behind a tag's closing and what that takes away, if the closing is at `at`; else 0.
+  /// The position after a tag's closing and the white space that it strips, if the closing is at `at`; else 0.
   std::size_t end_of_tag(std::size_t at, char c, bool trims_newline) const {
     const std::string close = {c, '}'};
     if (left_.substr(at, 3) == "-" + close) return at + 3 + spaces(left_.substr(at + 3));
@@ -159,9 +159,9 @@ class Lexer {
     syntax_error(line_, "a comment '{#' has no end '#}'");
   }
 
-  /// The words of a tag, to its end.
+  /// Reads the tokens of a tag, to its end.
   void inside(bool block, int begun) {
-    std::string open;  // brackets
+    std::string open;  // open brackets
     while (true) {
       take(spaces(left_));
       if (left_.empty()) syntax_error(begun, block ? "'{%' has no end '%}'" : "'{{' has no end '}}'");
@@ -235,7 +235,7 @@ class Lexer {
     std::string text;
     std::size_t at = 1;
     for (;; ++at) {
-      if (at >= left_.size()) syntax_error(line, "a text in quotes has no end");
+      if (at >= left_.size()) syntax_error(line, "unterminated string");
       const char c = left_[at];
       if (c == quote) break;
       if (c != '\\' || at + 1 >= left_.size()) {
@@ -248,7 +248,7 @@ class Lexer {
     take(at + 1);
   }
 
-  /// Adds what the escape at `at`, behind its backslash, stands for; returns its length.
+  /// Decodes the escape at `at`, after its backslash; returns its length.
   std::size_t escape(std::string& text, std::size_t at) const {
     static constexpr std::string_view names = "abfnrtv\\'\"", values = "\a\b\f\n\r\t\v\\'\"";
     const char c = left_[at];
@@ -266,14 +266,14 @@ class Lexer {
         if (v >= base) break;
         code = code * static_cast<char32_t>(base) + static_cast<char32_t>(v), ++n;
       }
-      if (code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) syntax_error(line_, "an escape that is no character");
+      if (code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) syntax_error(line_, "invalid escape: not a character");
       if (base == 8 || n == most) append_utf8(text, code);
       return base == 8 || n == most ? n : 0;
     };
     if (c >= '0' && c <= '7') return number(at, 3, 8);
     const std::size_t digits = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0;
     if (digits) {
-      if (number(at + 1, digits, 16) == 0) syntax_error(line_, "an escape with too few digits");
+      if (number(at + 1, digits, 16) == 0) syntax_error(line_, "invalid escape: too few digits");
       return digits + 1;
     }
     if (c == 'N') syntax_error(line_, "characters by name (\\N) are not supported");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The words of a template, as Jinja 3 splits them with trim_blocks and lstrip_blocks, as `transformers` sets them.
+// Splits a template into tokens like Jinja 3 with trim_blocks and lstrip_blocks, as in `transformers`.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@ enum class TokenKind { data, block_begin, block_end, output_begin, output_end, n
 
 struct Token {
   TokenKind kind;
-  std::string text;  ///< what it is; of `text` without quotes and escapes
+  std::string text;  ///< the token's text; for `text` without quotes and escapes
   int line;
   std::int64_t integer = 0;
   double real = 0;
 };
 
-/// Throws FormatError with the line. One newline at the template's end is dropped, as Jinja drops it.
+/// Throws FormatError with the line. Drops one newline at the end of the template, as Jinja does.
 std::vector<Token> tokens_of(std::string_view source);
 
 /// Throws FormatError: "chat template, line 7: what".

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Methods of texts, lists and dicts: those of Python that change nothing.
+// Methods of strings, lists and dicts: Python's, except those that modify the object.
 #include <algorithm>
 #include <map>
 
@@ -21,13 +21,13 @@ Value strip(Interpreter&, V v, A a) {
   return trimmed(self_text(v), characters, left, right);
 }
 
-/// Parts between white space, or between `by`; at most `most` cuts, from the left or from the right.
+/// Splits at white space, or at `by`; at most `most` times, from the left or from the right.
 Value split(Interpreter& in, V v, A a, bool from_right) {
   a.check("split", {"sep", "maxsplit"});
   const Text& t = self_text(v);
   const Value by = a.get(0, "sep", None{}), max_split = a.get(1, "maxsplit", -1);
   const std::int64_t most = max_split.integer() < 0 ? INT64_MAX : max_split.integer();
-  std::vector<Span> cuts;  // what lies between the parts
+  std::vector<Span> cuts;  // the separators between the parts
   if (by.is_none()) {
     const auto at = character_starts(t.bytes);
     std::size_t begin = 0;
@@ -59,13 +59,13 @@ Value split(Interpreter& in, V v, A a, bool from_right) {
   }
   in.spend(4 * cuts.size());
   std::size_t begin = 0, end = t.bytes.size();
-  if (by.is_none()) {  // white space at the ends makes no parts
+  if (by.is_none()) {  // white space at the ends is ignored
     if (!cuts.empty() && cuts.front().begin == 0) begin = cuts.front().end, cuts.erase(cuts.begin());
     if (!cuts.empty() && cuts.back().end == end) end = cuts.back().begin, cuts.pop_back();
     if (begin >= end) return Value::list({});
     if (static_cast<std::int64_t>(cuts.size()) > most) {
       from_right ? cuts.erase(cuts.begin(), cuts.end() - most) : cuts.erase(cuts.begin() + most, cuts.end());
-      // What is not cut keeps the space at its far end.
+      // The unsplit rest keeps the space at its far end.
       if (!from_right) end = t.bytes.size();
       if (from_right) begin = 0;
     }
@@ -157,7 +157,7 @@ Value upper(Interpreter&, V v, A) { return self_text(v).made(to_upper(self_text(
 Value lower(Interpreter&, V v, A) { return self_text(v).made(to_lower(self_text(v).bytes)); }
 Value capitalize(Interpreter&, V v, A) { return capitalised(self_text(v)); }
 
-/// Python's: a word begins behind whatever has no case.
+/// Python's title(): a word begins after any character without case.
 Value title(Interpreter&, V v, A) {
   std::string out;
   bool begins = true;
@@ -222,7 +222,7 @@ Value partition(Interpreter&, V v, A a) {
   return Value::tuple({t.part(0, at), by, t.part(at + word.size(), t.bytes.size())});
 }
 
-template <int side>  // -1: to the left, 0: to the middle, 1: to the right
+template <int side>  // -1: left-justified, 0: centred, 1: right-justified
 Value padded(Interpreter& in, V v, A a) {
   a.check("ljust, rjust and center", {"width", "fillchar"});
   const Text& t = self_text(v);
@@ -261,7 +261,7 @@ Value each(V v, Holds holds) {
   return true;
 }
 bool digit(char32_t c) { return c >= '0' && c <= '9'; }
-/// A letter, as far as cases show it; beyond ASCII what is no space or sign counts as one.
+/// Whether this is a letter; beyond ASCII everything that is not a space or symbol counts as one.
 bool letter(char32_t c, std::string_view) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
          (c >= 0xc0 && c != 0xd7 && c != 0xf7 && !is_space(c) && !(c >= 0x2000 && c < 0x2c00) &&
@@ -283,7 +283,7 @@ Value is_title(Interpreter& in, V v, A a) {
   return equal(title(in, v, a), v) && to_upper(self_text(v).bytes) != to_lower(self_text(v).bytes);
 }
 
-/// "{}" and "{name}" as str.format has them, without forms behind a colon.
+/// str.format with "{}" and "{name}", without format specifications.
 Value format(Interpreter& in, V v, A a) {
   const Text& t = self_text(v);
   Text out;
@@ -327,7 +327,7 @@ Value values(Interpreter&, V v, A) {
   for (const auto& entry : v.dict()->entries()) out.push_back(entry.second);
   return Value::list(std::move(out));
 }
-Value copy(Interpreter&, V v, A) { return v; }  // nothing can be changed
+Value copy(Interpreter&, V v, A) { return v; }  // values are immutable
 
 Value list_index(Interpreter& in, V v, A a) {
   const auto& l = v.items()->items;
@@ -343,7 +343,8 @@ Value list_count(Interpreter& in, V v, A a) {
 }
 
 Value refused(Interpreter&, V v, A) {
-  fault("a method that changes a " + v.type() + " is called, which templates may not; build a new one instead");
+  fault("a method that changes a " + v.type() +
+        " was called; templates must not modify values. Build a new one instead");
 }
 
 using Table = std::map<std::string_view, FilterBody>;

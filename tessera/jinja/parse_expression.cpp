@@ -54,7 +54,7 @@ ExpressionPtr Parser::expressions(bool conditional) {
 ExpressionPtr Parser::condition() {
   const Deeper deeper(*this);
   auto value = logical_or();
-  // A chain of "a if b else c if d else e" is a chain of conditions, which may be long but not deep in brackets.
+  // Each else branch of "a if b else c if d else e" counts as a nesting level.
   if (!skip_name("if")) return value;
   auto out = make(Kind::condition);
   out->of.push_back(logical_or());
@@ -101,11 +101,12 @@ ExpressionPtr Parser::comparison() {
   return out ? std::move(out) : std::move(left);
 }
 
-// Operators of one rank from the left. The tree leans to the left as deep as the chain is long, so that is bounded too.
+// Left-associative operators of the same precedence. The tree is as deep as the chain is long, so its length is
+// limited.
 ExpressionPtr Parser::sum() {
   auto left = concatenation();
   for (int n = 0; is_sign("+") || is_sign("-"); ++n) {
-    if (n == 400) syntax_error(now().line, "a sum of more than 400 terms");
+    if (n == 400) syntax_error(now().line, "the sum has more than 400 terms");
     const std::string op = next().text;
     left = make(Kind::arithmetic, std::move(left), concatenation());
     left->text = op;
@@ -122,7 +123,7 @@ ExpressionPtr Parser::concatenation() {
 ExpressionPtr Parser::product() {
   auto left = power();
   for (int n = 0; is_sign("*") || is_sign("/") || is_sign("//") || is_sign("%"); ++n) {
-    if (n == 400) syntax_error(now().line, "a product of more than 400 factors");
+    if (n == 400) syntax_error(now().line, "the product has more than 400 factors");
     const std::string op = next().text;
     left = make(Kind::arithmetic, std::move(left), power());
     left->text = op;
@@ -132,7 +133,7 @@ ExpressionPtr Parser::product() {
 ExpressionPtr Parser::power() {
   auto left = unary();
   for (int n = 0; skip_sign("**"); ++n) {
-    if (n == 100) syntax_error(now().line, "a power of more than 100 exponents");
+    if (n == 100) syntax_error(now().line, "the power has more than 100 exponents");
     left = make(Kind::arithmetic, std::move(left), unary());
     left->text = "**";
   }
@@ -326,7 +327,7 @@ std::vector<WrittenArgument> Parser::arguments() {
       out.push_back({K::named, std::move(name), expression()});
     } else {
       const bool named_before = std::any_of(out.begin(), out.end(), [](const auto& a) { return a.kind == K::named; });
-      if (named_before) syntax_error(now().line, "an argument without a name behind one with a name");
+      if (named_before) syntax_error(now().line, "a positional argument after a named one");
       out.push_back({K::positional, "", expression()});
     }
   }

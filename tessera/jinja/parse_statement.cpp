@@ -16,7 +16,7 @@ Body Parser::whole() {
   return out;
 }
 
-/// Statements up to a block that begins with one of `ends`, whose name is next, or to the end.
+/// Parses statements up to a block that begins with one of `ends`, whose name is the next token, or to the end.
 Body Parser::statements(std::initializer_list<std::string_view> ends) {
   const Deeper deeper(*this);
   const int begun = now().line;
@@ -51,7 +51,7 @@ Body Parser::statements(std::initializer_list<std::string_view> ends) {
   }
 }
 
-/// The name `word`, which ends a block, and '%}'.
+/// Expects the name `word`, which ends a block, and '%}'.
 void Parser::end_of_block(std::string_view word) {
   if (!word.empty() && !skip_name(word)) unexpected(word);
   if (now().kind != TokenKind::block_end) unexpected("'%}'");
@@ -72,7 +72,7 @@ Statement Parser::statement() {
   if (name == "filter") {
     next();
     out.kind = StatementKind::filter;
-    // The first filter has no '|' before it.
+    // The first filter has no preceding '|'.
     auto first = make(Expression::Kind::filter);
     first->of.push_back(nullptr);
     first->text = expect_name();
@@ -105,7 +105,7 @@ Statement Parser::if_statement() {
   end_of_block("");
   out.body = statements({"elif", "else", "endif"});
   if (is_name("elif")) {
-    out.otherwise.push_back(if_statement());  // which takes the endif
+    out.otherwise.push_back(if_statement());  // also parses the endif
   } else {
     if (skip_name("else")) {
       end_of_block("");
@@ -203,7 +203,7 @@ std::vector<Parameter> Parser::parameters() {
     if (skip_sign("=")) {
       p.otherwise = expression();
     } else if (!out.empty() && out.back().otherwise) {
-      syntax_error(now().line, "a parameter without a default behind one with a default");
+      syntax_error(now().line, "a parameter without a default after one with a default");
     }
     out.push_back(std::move(p));
   }

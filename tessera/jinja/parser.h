@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recursive descent over tokens, with Jinja's precedences (jinja2/parser.py documents them in code).
+// Recursive descent parser with Jinja's precedences (defined by the code of jinja2/parser.py).
 #pragma once
 
 #include "tessera/jinja/syntax.h"
@@ -27,7 +27,7 @@ class Parser {
 
   // parse_expression.cpp
   ExpressionPtr expression() { return condition(); }
-  /// One expression, or several with commas: a tuple. `conditional`: "x if y" may stand there.
+  /// Parses one expression, or a tuple of several separated by commas. `conditional`: allows "x if y".
   ExpressionPtr expressions(bool conditional = true);
   ExpressionPtr condition();
   ExpressionPtr logical_or();
@@ -61,7 +61,7 @@ class Parser {
   ExpressionPtr make(Expression::Kind kind) const;
   ExpressionPtr make(Expression::Kind kind, ExpressionPtr a, ExpressionPtr b = nullptr) const;
 
-  /// Counts how deep expressions and blocks nest: what parses, runs and destroys them is recursive.
+  /// Counts the nesting depth, because parsing, running and destroying the tree are recursive.
   struct Deeper;
 
   std::vector<Token> tokens_;

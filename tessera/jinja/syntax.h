@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tree of a template, and its parser.
+// The syntax tree of a template, and its parser.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace tessera::jinja {
 struct Expression;
 using ExpressionPtr = std::unique_ptr<Expression>;
 
-/// An argument where a call is written.
+/// An argument of a call in the source.
 struct WrittenArgument {
   enum class Kind { positional, named, spread, spread_named };  ///< x, name=x, *x, **x
   Kind kind;
@@ -31,7 +31,7 @@ struct Expression {
     dict,         ///< of: key, value, key, value
     attribute,    ///< of[0].text
     item,         ///< of[0][of[1]]
-    slice,        ///< of[0][of[1]:of[2]:of[3]]; null where nothing is written
+    slice,        ///< of[0][of[1]:of[2]:of[3]]; null if omitted
     call,         ///< of[0](arguments)
     filter,       ///< of[0] | text(arguments); of[0] null: the body of a block
     test,         ///< of[0] is text(arguments)
@@ -57,7 +57,7 @@ struct Expression {
 struct Statement;
 using Body = std::vector<Statement>;
 
-/// A parameter of a macro, and what it is where nothing is given.
+/// A parameter of a macro, and its default (null if none).
 struct Parameter {
   std::string name;
   ExpressionPtr otherwise;
@@ -67,10 +67,10 @@ struct Statement {
   enum class Kind {
     data,       ///< text
     output,     ///< expression
-    choice,     ///< if expression: body, else: otherwise (an elif is a choice in there)
+    choice,     ///< if expression: body, else: otherwise (an elif is a nested choice)
     loop,       ///< for target in expression if condition: body, else: otherwise
     set,        ///< target = expression
-    set_block,  ///< target = body, through the filters in expression if there is one
+    set_block,  ///< target = body, filtered by expression if it is set
     with,       ///< targets = values: body
     macro,      ///< text(parameters): body
     call,       ///< expression is a call; parameters of caller: body
@@ -87,11 +87,10 @@ struct Statement {
   std::vector<Parameter> parameters = {};
   Body body = {}, otherwise = {};
   bool recursive = false;
-  bool takes_more = false, takes_more_named = false;  ///< a macro that uses varargs, kwargs
+  bool takes_more = false, takes_more_named = false;  ///< the macro uses varargs, kwargs
 };
 
-/// Throws FormatError with the line, for constructs that are not supported too (include, import, extends, block, do,
-/// ...).
+/// Throws FormatError with the line, also for unsupported constructs (include, import, extends, block, do, ...).
 Body parse(std::vector<Token> tokens);
 
 }  // namespace tessera::jinja

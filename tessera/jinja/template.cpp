@@ -11,7 +11,7 @@ namespace {
 using nlohmann::ordered_json;
 
 Value value_of(const ordered_json& j, Origin origin, int depth) {
-  if (depth > Value::max_depth) fail<FormatError>({.operation = "JSON", .wrong = "it nests more than 64 deep"});
+  if (depth > Value::max_depth) fail<FormatError>({.operation = "JSON", .wrong = "nesting exceeds 64 levels"});
   const auto text = [&](const std::string& s) { return origin == Origin::data ? Text::data(s) : Text(s); };
   switch (j.type()) {
     case ordered_json::value_t::boolean: return j.get<bool>();
@@ -35,7 +35,7 @@ Value value_of(const ordered_json& j, Origin origin, int depth) {
   }
 }
 
-/// How much there is to walk over in a value.
+/// Estimates the work of traversing a value.
 std::size_t size_of(const Value& v) {
   std::size_t n = 16;
   if (const Text* t = v.text()) n += t->bytes.size();
@@ -50,7 +50,7 @@ std::size_t size_of(const Value& v) {
 
 Value value_of_json(std::string_view json, Origin origin) {
   const ordered_json j = ordered_json::parse(json, nullptr, false);
-  if (j.is_discarded()) fail<FormatError>({.operation = "JSON", .wrong = "it is not well formed"});
+  if (j.is_discarded()) fail<FormatError>({.operation = "JSON", .wrong = "the text is not valid JSON"});
   try {
     return value_of(j, origin, 0);
   } catch (const Fault& f) {
@@ -80,7 +80,7 @@ Text Template::render(const Dict& names, const RenderOptions& options) const {
   functions->names["strftime_now"] = function("strftime_now", [&options](Interpreter&, const Arguments& a) -> Value {
     a.check("strftime_now", {"format"});
     const Text form = text_of(a.get(0, "format"), "strftime_now");
-    if (form.bytes.size() > 200) fault("strftime_now: a format of more than 200 bytes");
+    if (form.bytes.size() > 200) fault("strftime_now: the format has more than 200 bytes");
     std::tm now{};
     if (options.now) {
       now = *options.now;

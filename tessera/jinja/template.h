@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chat templates: Jinja as far as the templates of language models use it, rendered as `transformers` renders them
-// (trim_blocks, lstrip_blocks, its `tojson`, raise_exception, strftime_now, break and continue, generation).
+// Chat templates: the subset of Jinja that language models' templates use, rendered as in `transformers` (trim_blocks,
+// lstrip_blocks, its `tojson`, raise_exception, strftime_now, break and continue, generation).
 //
-// There are: if, for (with `if`, else, recursive), set, macro, call, filter, with, raw, comments, white-space control;
-// all of Jinja's filters and tests but `pprint`, `random`, `wordwrap`, `xmlattr`, `filesizeformat` and `striptags`;
-// Python's methods of texts, lists and dicts that change nothing. What is not there (include, import, extends, block,
-// do, ...) is an error that names it.
+// Supported: if, for (with `if`, else, recursive), set, macro, call, filter, with, raw, comments and white-space
+// control; all of Jinja's filters and tests except `pprint`, `random`, `wordwrap`, `xmlattr`, `filesizeformat` and
+// `striptags`; Python's methods of strings, lists and dicts that do not modify them. Unsupported constructs (include,
+// import, extends, block, do, ...) throw an error that names them.
 #pragma once
 
 #include <cstddef>
@@ -20,36 +20,36 @@
 
 namespace tessera::jinja {
 
-/// A template called raise_exception; `what()` is what it says of its arguments.
+/// Thrown when a template calls raise_exception; `what()` is its message.
 class Refused : public ArgumentError {
   using ArgumentError::ArgumentError;
 };
 
-/// Whose words these are: of the program or the model's file, where special tokens count, or of a user, where they are
-/// plain text (Text::given).
+/// The origin of text: from the program or the model's file, where special tokens are recognised, or from a user, where
+/// they are plain text (Text::given).
 enum class Origin { ours, data };
 
-/// JSON as a value; throws FormatError for what is no JSON or nests more than 64 deep.
+/// Converts JSON to a value. Throws FormatError if it is invalid or nested more than 64 levels deep.
 Value value_of_json(std::string_view json, Origin origin);
 
 struct RenderOptions {
-  std::optional<std::tm> now = {};  ///< what strftime_now shows; the local time without
-  /// Limits on what a template may do; what the arguments hold is added to them.
+  std::optional<std::tm> now = {};  ///< the time for strftime_now; the local time if empty
+  /// Limits of a rendering, increased by the size of the arguments.
   std::size_t steps = 400'000;
-  std::size_t bytes = std::size_t{32} << 20;  ///< of text, made on the way or as output
+  std::size_t bytes = std::size_t{32} << 20;  ///< of generated text, including intermediate results
 };
 
 class Template {
  public:
-  /// Throws FormatError with the line.
+  /// Parses a template. Throws FormatError with the line.
   explicit Template(std::string_view source);
   ~Template();
   Template(Template&&) noexcept;
   Template& operator=(Template&&) noexcept;
 
-  /// The text for these names (`messages`, `tools`, `add_generation_prompt`, `bos_token`, ...). Throws FormatError for
-  /// what the template does wrong, with the line, and where it takes more steps or text than allowed; Refused where it
-  /// calls raise_exception. May be called from several threads.
+  /// Renders the template with these variables (`messages`, `tools`, `add_generation_prompt`, `bos_token`, ...).
+  /// Thread-safe. Throws FormatError with the line if the template fails or exceeds the limits; Refused if it calls
+  /// raise_exception.
   Text render(const Dict& names, const RenderOptions& options = {}) const;
 
  private:

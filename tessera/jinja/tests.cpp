@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What may stand behind `is`.
+// Tests, which follow `is`.
 #include <map>
 
 #include "tessera/jinja/filter_bodies.h"

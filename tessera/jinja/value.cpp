@@ -53,7 +53,7 @@ int depth_over(const std::vector<Value>& items) {
   return depth + 1;
 }
 
-/// One text for all keys that Python holds to be equal.
+/// Maps keys that Python considers equal to the same string.
 std::string key_text(const Value& key) {
   if (key.is_none()) return "N";
   if (key.is_undefined()) return "U";
@@ -112,7 +112,7 @@ std::int64_t Value::integer() const {
   if (const bool* b = std::get_if<bool>(&v_)) return *b;
   if (const auto* i = std::get_if<std::int64_t>(&v_)) return *i;
   if (const Undefined* u = missing()) fault(u->what ? *u->what : "a name is undefined");
-  fault("an integer is needed, not '" + type() + "'");
+  fault("expected an integer, not '" + type() + "'");
 }
 double Value::real() const {
   if (const double* d = std::get_if<double>(&v_)) return *d;
@@ -191,7 +191,7 @@ Value Arguments::get(std::size_t place, std::string_view name, Value otherwise) 
 }
 void Arguments::check(std::string_view who, std::initializer_list<std::string_view> names) const {
   if (positional.size() > names.size())
-    fault(std::string(who) + " takes at most " + std::to_string(names.size()) + " arguments, and was given " +
+    fault(std::string(who) + " takes at most " + std::to_string(names.size()) + " arguments, but got " +
           std::to_string(positional.size()));
   for (const auto& [n, v] : named)
     if (std::find(names.begin(), names.end(), n) == names.end())
@@ -224,7 +224,7 @@ int compare(const Value& a, const Value& b) {
   const auto order = [](auto x, auto y) { return x < y ? -1 : y < x ? 1 : 0; };
   if (a.is_number() && b.is_number())
     return a.is_integer() && b.is_integer() ? order(a.integer(), b.integer()) : order(a.real(), b.real());
-  // Bytes of UTF-8 have the order of their code points.
+  // UTF-8 bytes have the same order as code points.
   if (a.text() && b.text()) return order(a.text()->bytes, b.text()->bytes);
   if (const List *x = a.items(), *y = b.items(); x && y && x->tuple == y->tuple) {
     for (std::size_t i = 0; i < std::min(x->items.size(), y->items.size()); ++i)
@@ -233,11 +233,11 @@ int compare(const Value& a, const Value& b) {
   }
   for (const Value* v : {&a, &b})
     if (const Undefined* u = v->missing(); u && u->what) fault(*u->what);
-  fault("'" + a.type() + "' and '" + b.type() + "' have no order");
+  fault("'" + a.type() + "' and '" + b.type() + "' cannot be compared");
 }
 
 std::int64_t truncated(double d) {
-  if (!(std::abs(d) < 9.2e18)) fault("a number that no integer of 64 bits holds");
+  if (!(std::abs(d) < 9.2e18)) fault("the number does not fit in a 64-bit integer");
   return static_cast<std::int64_t>(d);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The values that a chat template computes with: Python's, as far as Jinja shows them.
+// The values of chat templates: the subset of Python's that Jinja exposes.
 #pragma once
 
 #include <cstdint>
@@ -15,23 +15,23 @@
 
 namespace tessera::jinja {
 
-/// What a template does wrong while it runs; `Template` adds the line.
+/// An error of a template at run time; `Template` adds the line.
 class Fault : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 [[noreturn]] void fault(const std::string& what);
 
-/// A part of a text, in bytes.
+/// A byte range of a text.
 struct Span {
   std::size_t begin, end;
 };
 
-/// UTF-8 that knows which of its bytes were given to the template as data: what looks like a special token there is
-/// plain text. Where an operation cannot say which bytes of its result are data, all are.
+/// UTF-8 text that tracks which of its bytes were passed to the template as data, in which special tokens are plain
+/// text. If an operation cannot tell which bytes of its result are data, all of them are.
 struct Text {
   std::string bytes;
-  std::vector<Span> given;  ///< in order, apart from one another, none empty
-  bool markup = false;      ///< `|safe` or `|escape`: what is added to it with + is escaped for HTML first
+  std::vector<Span> given;  ///< in order, disjoint, none empty
+  bool markup = false;      ///< result of `|safe` or `|escape`: text added with + is HTML-escaped
 
   Text() = default;
   Text(std::string ours) : bytes(std::move(ours)) {}  // NOLINT: a template's own text
@@ -42,9 +42,9 @@ struct Text {
   void append(std::string_view ours) { bytes += ours; }
   void append(const std::string& ours) { bytes += ours; }
   void append(const char* ours) { bytes += ours; }
-  /// The bytes from `begin` to before `end`.
+  /// The bytes [begin, end).
   Text part(std::size_t begin, std::size_t end) const;
-  /// `bytes` in place of these, made of all of them: data if any of these is.
+  /// Returns text made from all bytes of this one: all of it is data if any of these bytes is.
   Text made(std::string bytes) const;
 };
 
@@ -53,7 +53,7 @@ class Object;
 struct List;
 class Dict;
 
-/// A name that has no value; `what` is the sentence for the one who uses it all the same.
+/// The value of an undefined name; `what` is the error message if it is used.
 struct Undefined {
   std::shared_ptr<const std::string> what;
 };
@@ -74,7 +74,7 @@ class Value {
   Value(const char* ours) : Value(std::string(ours)) {}              // NOLINT
   Value(std::shared_ptr<Object> o) : v_(std::move(o)) {}             // NOLINT
   Value(Dict d);                                                     // NOLINT
-  /// Lists nest at most `max_depth` deep, else a Fault.
+  /// Throws a Fault if lists nest more than `max_depth` deep.
   static Value list(std::vector<Value> items);
   static Value tuple(std::vector<Value> items);
   static Value undefined(const std::string& what);
@@ -89,20 +89,20 @@ class Value {
   bool is_text() const { return text() != nullptr; }
 
   const Text* text() const;
-  const List* items() const;  ///< of a list or a tuple
+  const List* items() const;  ///< of a list or tuple
   const Dict* dict() const;
   Object* object() const;
-  std::int64_t integer() const;  ///< of a bool too
+  std::int64_t integer() const;  ///< also of a bool
   double real() const;           ///< of any number
   const Undefined* missing() const { return std::get_if<Undefined>(&v_); }
 
-  /// Python's truth. Undefined is false.
+  /// Python's truth value; undefined is false.
   bool truth() const;
-  /// How deep lists and dicts nest in it.
+  /// Nesting depth of lists and dicts.
   int depth() const;
-  /// "str", "int", ... as Python's messages name them.
+  /// Python's type name: "str", "int", ...
   std::string type() const;
-  bool same(const Value& other) const;  ///< Python's `is`, where it can be seen
+  bool same(const Value& other) const;  ///< Python's `is`, as far as it is observable
 
  private:
   std::variant<Undefined, None, bool, std::int64_t, double, std::shared_ptr<const Text>, std::shared_ptr<const List>,
@@ -116,7 +116,7 @@ struct List {
   int depth = 1;
 };
 
-/// Keys keep the order in which they came; 1, 1.0 and true are one key.
+/// Keys keep their insertion order; 1, 1.0 and true are the same key.
 class Dict {
  public:
   void set(const Value& key, Value value);
@@ -132,56 +132,58 @@ class Dict {
   int depth_ = 1;
 };
 
-/// Arguments of a call, as a template writes them.
+/// The arguments of a call.
 struct Arguments {
   std::vector<Value> positional;
   std::vector<std::pair<std::string, Value>> named;
 
-  /// The argument of this place or name; undefined if it was not given.
+  /// The argument at this position or with this name; undefined if it was not given.
   Value get(std::size_t place, std::string_view name) const;
   Value get(std::size_t place, std::string_view name, Value otherwise) const;
   const Value* find(std::size_t place, std::string_view name) const;
-  /// A Fault if there are more than these: `who` takes that many, and these names.
+  /// Throws a Fault if there are more positional arguments than `names`, or named ones that are not in `names`; `who`
+  /// is used in the message.
   void check(std::string_view who, std::initializer_list<std::string_view> names) const;
 };
 
 class Interpreter;
 
-/// What has attributes or can be called: macros, namespaces, `loop`, functions.
+/// A value with attributes or that can be called: macros, namespaces, `loop`, functions.
 class Object {
  public:
   virtual ~Object() = default;
   virtual std::optional<Value> attribute(std::string_view) const { return std::nullopt; }
   virtual bool callable() const { return false; }
   virtual Value call(Interpreter&, const Arguments&);
-  virtual void forget() {}  ///< drops what it refers to, at the end of a rendering
+  virtual void forget() {}  ///< drops its references, at the end of a rendering
   virtual std::string name() const = 0;
 };
 
 bool equal(const Value& a, const Value& b);
-/// Negative, 0 or positive; a Fault where Python cannot order them.
+/// Returns a negative number, 0 or a positive number; throws a Fault if Python cannot compare them.
 int compare(const Value& a, const Value& b);
-/// Whether `item` is in `container`: an element, a key, a part of a text.
+/// Whether `item` is in `container`: an element, a key, or a substring.
 bool contains(const Value& container, const Value& item);
-/// What a loop over it meets: elements, keys, characters; nothing for undefined; else a Fault.
+/// The elements that a loop iterates over: elements, keys or characters; none for undefined; throws a Fault for other
+/// values.
 std::vector<Value> elements(const Value& of);
-/// With &, <, > and quotes as HTML's entities.
+/// Escapes &, <, > and quotes for HTML.
 Text escaped(const Text& t);
-/// str(v) and repr(v) of Python.
+/// Python's str(v) and repr(v).
 Text to_text(const Value& v);
 Text to_repr(const Value& v);
 std::string real_repr(double d);
-/// Towards zero; a Fault where no 64 bits hold it.
+/// Truncates towards zero; throws a Fault if the result does not fit in 64 bits.
 std::int64_t truncated(double d);
-/// As Python's json.dumps with ensure_ascii=False. `indent` below 0: on one line.
+/// Like Python's json.dumps with ensure_ascii=False. Negative `indent`: a single line.
 Text to_json(const Value& v, int indent, bool sort_keys, const std::string& item_separator,
              const std::string& key_separator);
 
-/// Where each character of a text begins, and the text's end.
+/// The offset of each character of a text, and the text's size.
 std::vector<std::size_t> character_starts(std::string_view text);
 std::size_t count_characters(std::string_view text);
 std::string to_upper(std::string_view text);
 std::string to_lower(std::string_view text);
-bool is_space(char32_t c);  ///< as str.isspace
+bool is_space(char32_t c);  ///< like str.isspace
 
 }  // namespace tessera::jinja

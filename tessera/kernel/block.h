@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations of a whole block or subgroup. Every thread of the block (of the subgroup) must come to them together, so
-// they stand under control flow only where its condition is the same in all of them.
+// Operations of a whole block or subgroup. All threads of the block (or subgroup) must reach them together, so they may
+// be inside control flow only if its condition is the same in all of these threads.
 #pragma once
 
 #include "tessera/kernel/operators.h"
@@ -44,7 +44,7 @@ template <class A>
 auto subgroup_move(ir::SubgroupOp op, const std::remove_reference_t<A>& a, const Arg<Index>& lane) {
   using T = Computed<type_of<std::remove_cvref_t<A>>>;
   named<A>();
-  if constexpr (std::same_as<T, bool>) {  // it goes as a number
+  if constexpr (std::same_as<T, bool>) {  // reduced as a number
     const ir::NodeId moved = subgroup(op, cast(DType::i32, a.node()), lane.node());
     return Val<T>(NodeRef{compare(ir::CompareOp::ne, moved, constant(DType::i32, std::int64_t{0}))});
   } else {
@@ -63,7 +63,7 @@ concept TracedArgument = Traced<std::remove_cvref_t<A>>;
     return detail::reduce_block<A, logical>(ir::ReduceOp::op, a, file, line);          \
   }
 /// The sum of `a` over the threads of the block; the same in every thread.
-TESSERA_BLOCK(block_sum, sum, false)  // the same result in every thread of the block
+TESSERA_BLOCK(block_sum, sum, false)
 /// The smallest `a` of the block; the same in every thread.
 TESSERA_BLOCK(block_min, min, false)
 /// The largest `a` of the block; the same in every thread.
@@ -74,18 +74,18 @@ TESSERA_BLOCK(block_any, or_, true)
 TESSERA_BLOCK(block_all, and_, true)
 #undef TESSERA_BLOCK
 
-/// The sum of a over this thread and all before it in the block, in the order of linear thread ids.
+/// The sum of `a` over this thread and all threads before it in the block, in the order of linear thread ids.
 template <detail::TracedArgument A>
 auto block_scan(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   return detail::scan_block<A>(a, false, file, line);
 }
-/// The sum of a over all threads before this one.
+/// The sum of `a` over all threads before this one in the block.
 template <detail::TracedArgument A>
 auto block_scan_exclusive(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   return detail::scan_block<A>(a, true, file, line);
 }
-/// Promises that a is the same in every thread of the block, so that it may decide who comes to a barrier. The
-/// interpreter checks the promise.
+/// Asserts that `a` is the same in every thread of the block, so that control flow around a barrier may depend on it.
+/// The interpreter verifies this.
 template <detail::TracedArgument A>
 auto block_uniform(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   using T = detail::Computed<detail::type_of<std::remove_cvref_t<A>>>;
@@ -110,9 +110,9 @@ TESSERA_SUBGROUP(subgroup_any, any, true)
 /// True if `a` is true in all lanes of the subgroup.
 TESSERA_SUBGROUP(subgroup_all, all, true)
 /// The sum of `a` over this lane and all before it.
-TESSERA_SUBGROUP(subgroup_scan, inclusive_sum, false)  // over this lane and all before it
+TESSERA_SUBGROUP(subgroup_scan, inclusive_sum, false)
 /// The sum of `a` over all lanes before this one.
-TESSERA_SUBGROUP(subgroup_scan_exclusive, exclusive_sum, false)  // over all lanes before this one
+TESSERA_SUBGROUP(subgroup_scan_exclusive, exclusive_sum, false)
 #undef TESSERA_SUBGROUP
 
 #define TESSERA_SUBGROUP(name, op)                                \
@@ -120,16 +120,16 @@ TESSERA_SUBGROUP(subgroup_scan_exclusive, exclusive_sum, false)  // over all lan
   auto name(A&& a, detail::Arg<Index> lane) {                     \
     return detail::subgroup_move<A>(ir::SubgroupOp::op, a, lane); \
   }
-/// `a` of lane `lane`, which is the same in all lanes.
-TESSERA_SUBGROUP(subgroup_broadcast, broadcast)  // a of that lane; the lane is the same in all
+/// `a` of lane `lane`, which must be the same in all lanes.
+TESSERA_SUBGROUP(subgroup_broadcast, broadcast)
 /// `a` of lane `lane`.
-TESSERA_SUBGROUP(subgroup_shuffle, shuffle)  // a of that lane
+TESSERA_SUBGROUP(subgroup_shuffle, shuffle)
 /// `a` of lane `lane_id() ^ lane`.
-TESSERA_SUBGROUP(subgroup_shuffle_xor, shuffle_xor)  // a of lane_id() ^ lane
+TESSERA_SUBGROUP(subgroup_shuffle_xor, shuffle_xor)
 /// `a` of lane `lane_id() - lane`.
-TESSERA_SUBGROUP(subgroup_shuffle_up, shuffle_up)  // a of lane_id() - lane
+TESSERA_SUBGROUP(subgroup_shuffle_up, shuffle_up)
 /// `a` of lane `lane_id() + lane`.
-TESSERA_SUBGROUP(subgroup_shuffle_down, shuffle_down)  // a of lane_id() + lane
+TESSERA_SUBGROUP(subgroup_shuffle_down, shuffle_down)
 #undef TESSERA_SUBGROUP
 
 }  // namespace tessera

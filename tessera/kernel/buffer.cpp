@@ -11,17 +11,17 @@ void check_elements(const char* asked, std::uint64_t size, std::uint64_t element
   fail<ArgumentError>(
       {.operation = asked,
        .with = {{"elements of the buffer", std::to_string(size)}, {"elements of the host", std::to_string(elements)}},
-       .wrong = "buffer and host memory have different sizes"});
+       .wrong = "the buffer and the host memory have different sizes"});
 }
 }  // namespace
 
 RawBuffer::RawBuffer(DType dtype, std::uint64_t words, std::uint64_t elements, Device device, std::string label)
     : words_(words) {
-  // More than this no device has, and the product below must not wrap.
+  // No device has more, and the product below must not overflow.
   if (elements > (std::uint64_t{1} << 48) / words)
     fail<ArgumentError>({.operation = "DeviceBuffer",
                          .with = {{"elements", std::to_string(elements)}},
-                         .wrong = "no memory is that large"});
+                         .wrong = "the size exceeds 2^48 words"});
   view_ = {Storage::allocate(device, elements * words * dtype_size(dtype), std::move(label)), 0, elements * words,
            dtype};
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Control flow, where a thread is, and barriers. Control flow is functions that take lambdas, traced once each: a host
-// `for` unrolls, a traced for_ does not.
+// Control flow, thread positions and barriers. Control flow consists of functions that take lambdas, each traced once:
+// a host `for` unrolls, a traced for_ does not.
 #pragma once
 
 #include "tessera/kernel/memory.h"
@@ -8,24 +8,24 @@
 
 namespace tessera {
 
-// Where a thread is. In a map kernel only global_id and grid_size have a meaning.
+// Thread positions. Map kernels have only global_id and grid_size.
 #define TESSERA_INDEX(name)                                                                                     \
   inline Val<Index> name(int dimension = 0, const char* file = __builtin_FILE(), int line = __builtin_LINE()) { \
     detail::note(file, line);                                                                                   \
     return Val<Index>(detail::NodeRef{detail::index(ir::IndexKind::name, dimension)});                          \
   }
 /// The thread's index in the whole grid: `block_id * block_size + thread_id`.
-TESSERA_INDEX(global_id)  // block_id * block_size + thread_id
-/// The number of threads in the grid; of a map kernel the extent.
-TESSERA_INDEX(grid_size)  // threads in the grid; of a map kernel the extent
+TESSERA_INDEX(global_id)
+/// The number of threads in the grid; for a map kernel the extent.
+TESSERA_INDEX(grid_size)
 /// The thread's index in its block.
-TESSERA_INDEX(thread_id)  // within the block
+TESSERA_INDEX(thread_id)
 /// The block's index in the grid.
 TESSERA_INDEX(block_id)
 /// The number of threads in a block, known while tracing.
-TESSERA_INDEX(block_size)  // a number known while tracing
+TESSERA_INDEX(block_size)
 /// The number of blocks in the grid.
-TESSERA_INDEX(block_count)  // blocks in the grid
+TESSERA_INDEX(block_count)
 #undef TESSERA_INDEX
 #define TESSERA_INDEX(name)                                                                  \
   inline Val<Index> name(const char* file = __builtin_FILE(), int line = __builtin_LINE()) { \
@@ -33,29 +33,29 @@ TESSERA_INDEX(block_count)  // blocks in the grid
     return Val<Index>(detail::NodeRef{detail::index(ir::IndexKind::name, 0)});               \
   }
 /// The thread's index in its subgroup.
-TESSERA_INDEX(lane_id)  // within the subgroup
+TESSERA_INDEX(lane_id)
 /// The subgroup's index in the block; subgroups consist of consecutive linear thread ids.
-TESSERA_INDEX(subgroup_id)  // within the block; subgroups are cut from linear thread ids
+TESSERA_INDEX(subgroup_id)
 /// The number of lanes of a subgroup: 1 to 128, depending on the device.
-TESSERA_INDEX(subgroup_size)  // 1 to 128, as the device has it
+TESSERA_INDEX(subgroup_size)
 /// The number of subgroups in the block, rounded up.
-TESSERA_INDEX(subgroup_count)  // in the block, rounded up
+TESSERA_INDEX(subgroup_count)
 #undef TESSERA_INDEX
 
 namespace detail {
-/// A body of if_ or while_, whose condition may be a value or a function.
+/// Checks a body of if_ or while_; the condition may be a value or a function.
 template <class F>
 constexpr void check_body() {
   using Gives = std::remove_cvref_t<std::invoke_result_t<F>>;
   constexpr bool assigns = requires { typename Gives::assigned; };  // [&] { return x[i] = v; }
   static_assert(!Plain<Gives> || assigns,
-                "a body gives no value: keep it in a Var that is declared before, or use select(cond, a, b)");
+                "a body must not return a value: store it in a Var declared before, or use select(cond, a, b)");
 }
 template <class C>
 constexpr void check_condition() {
-  static_assert(!std::invocable<C>, "the condition of if_ is a value, not a function: if_(x[i] > 0, [&] { ... })");
+  static_assert(!std::invocable<C>, "the condition of if_ must be a value, not a function: if_(x[i] > 0, [&] { ... })");
 }
-/// What for_ asks its body about: a Val<T> that is never given for a Val of another type.
+/// Probes whether the body of for_ takes a counter of type Val<T>; does not convert to a Val of another type.
 template <class T>
 struct LoopCounter : Val<T> {
   using counts = void;
@@ -69,8 +69,8 @@ inline constexpr bool takes_counter = [] {
 }();
 }  // namespace detail
 
-/// Runs `then` in the threads where the condition holds, `otherwise` in the others. KernelError if neither does
-/// anything.
+/// Runs `then` in the threads for which the condition holds, `otherwise` in the others. Throws KernelError if both are
+/// empty.
 template <class C, class Then>
   requires std::invocable<Then>
 void if_(C&& condition, Then&& then, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
@@ -92,7 +92,7 @@ void if_(C&& condition, Then&& then, Else&& otherwise, const char* file = __buil
 
 namespace detail {
 
-/// The counter's type: that of the bounds that are traced; Index if all are literals.
+/// The type of the counter: that of the traced bounds, or Index if all bounds are literals.
 template <class B, class E, class S>
 using CounterType = typename std::conditional_t<
     Traced<B>, TypeOf<B>,
@@ -101,9 +101,9 @@ using CounterType = typename std::conditional_t<
 
 template <class T, class F>
 void traced_for(const Arg<T>& begin, const Arg<T>& end, const Arg<T>& step, F& body, const char* file, int line) {
-  static_assert(is_integer<T>, "for_ counts in integers: use cast<Index>(...)");
+  static_assert(is_integer<T>, "for_ requires integers: use cast<Index>(...)");
   static_assert(takes_counter<F, T>,
-                "the body of for_ takes its counter, of the bounds' type: [&](Val<Index> i) { ... }");
+                "the body of for_ takes the counter, which has the bounds' type: [&](Val<Index> i) { ... }");
   note(file, line);
   if constexpr (is_integer<T> && takes_counter<F, T>) {
     auto call = [&body](ir::NodeId counter) { body(Val<T>(NodeRef{counter})); };
@@ -113,7 +113,8 @@ void traced_for(const Arg<T>& begin, const Arg<T>& end, const Arg<T>& step, F& b
 
 }  // namespace detail
 
-/// Runs the body for begin, begin + step, ... below end; step is greater than 0. Bounds are read once, before.
+/// Runs the body for begin, begin + step, ... while less than end; step must be greater than 0. The bounds are
+/// evaluated once.
 template <class B, class E, class S, class F>
   requires detail::Operand<std::remove_cvref_t<S>>
 void for_(B&& begin, E&& end, S&& step, F&& body, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
@@ -128,7 +129,7 @@ void for_(B&& begin, E&& end, F&& body, const char* file = __builtin_FILE(), int
                         file, line);
 }
 
-/// Runs the body as long as `condition`, a function that gives a bool, says so.
+/// Runs the body as long as `condition`, a function that returns a bool, is true.
 template <class C, class F>
   requires std::invocable<C> && std::invocable<F>
 void while_(C&& condition, F&& body, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
@@ -143,7 +144,7 @@ inline void return_(const char* file = __builtin_FILE(), int line = __builtin_LI
   detail::note(file, line);
   detail::return_();
 }
-/// Waits for every thread of the block; orders shared and buffer memory among them.
+/// Waits for all threads of the block and makes their writes to shared and buffer memory visible to each other.
 inline void barrier(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   detail::note(file, line);
   detail::barrier();
@@ -167,11 +168,11 @@ PrintArgument print_argument(const U& u) {
   } else if constexpr (std::convertible_to<const U&, std::string_view>) {
     return {.node = ir::no_node, .text = std::string(std::string_view(u))};
   } else {
-    static_assert(!sizeof(U), "print shows numbers and text: take an element, as in x[i]");
+    static_assert(!sizeof(U), "print takes numbers and text: pass an element such as x[i]");
     return {};
   }
 }
-/// A format and the line where it stands.
+/// A format string and the line of its call.
 struct Format {
   std::string_view text;
   Format(const char* t, const char* file = __builtin_FILE(), int line = __builtin_LINE()) : text(t) {
@@ -180,13 +181,13 @@ struct Format {
 };
 }  // namespace detail
 
-/// Prints a line to standard output from every thread that comes here, the same on every device. {} stands for a value:
-/// up to four of the kernel, and numbers and text of the host, which are written when traced. Floats have 9 significant
-/// digits, doubles 17, so that no two are alike, {:.n} n of them; bools are 1 and 0, NaN is nan. {{ and }} are braces.
-/// KernelError unless there are as many {} as values.
+/// Prints a line to standard output from every thread that executes it, with the same text on every device. Each {} is
+/// replaced by an argument: up to four kernel values, and host numbers and strings, which are formatted while tracing.
+/// Floats have 9 significant digits and doubles 17, so that values round-trip; {:.n} prints n digits. Bools print as 1
+/// and 0, NaN as nan; {{ and }} are literal braces. Throws KernelError if the numbers of {} and values differ.
 template <class... U>
 void print(detail::Format format, const U&... values) {
-  static_assert((0 + ... + detail::Traced<U>) <= 4, "print takes up to four values of the kernel");
+  static_assert((0 + ... + detail::Traced<U>) <= 4, "print takes at most four kernel values");
   const detail::PrintArgument list[] = {detail::print_argument(values)..., detail::PrintArgument{}};
   detail::print(format.text, std::span(list, sizeof...(U)));
 }

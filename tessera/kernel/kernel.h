@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernel language: kernel("name", [](Buffer<const float> x, Buffer<float> y, Val<float> a) { ... }) traces the
-// function once, when it is called, and gives an object that launches it on any device. docs/kernels.md teaches the
-// language.
+// function once, at the call, and returns an object that launches it on any device. Guide: docs/kernels.md.
 #pragma once
 
 #include "tessera/kernel/block.h"
@@ -13,36 +12,37 @@
 
 namespace tessera {
 
-/// The threads of a block: made by `block`.
+/// The shape of a block; created by `block`.
 struct BlockShape {
   std::array<std::uint32_t, 3> size;  ///< Threads along each dimension.
 };
-/// Blocks of x, x * y or x * y * z threads, 1024 at most.
+/// A block shape of x, x * y or x * y * z threads; at most 1024 threads.
 constexpr BlockShape block(std::uint32_t x, std::uint32_t y = 1, std::uint32_t z = 1) { return {{x, y, z}}; }
 
 namespace detail {
 
 template <class S>
 constexpr void begins_with_threads() {
-  static_assert(never<S>,
-                "a launch begins with how many threads: k.launch(n, x, y), k.launch({width, height}, x, y), or of a "
-                "kernel of blocks k.launch(blocks(n), x, y)");
+  static_assert(
+      never<S>,
+      "the first argument of a launch is the number of threads: k.launch(n, x, y), k.launch({width, height}, x, "
+      "y), or for block kernels k.launch(blocks(n), x, y)");
 }
 
-/// What map and block kernels share; P are the parameters of the user's function.
+/// The common part of map and block kernels; P are the parameters of the user's function.
 template <class... P>
 class TracedKernel {
  public:
   explicit TracedKernel(Kernel kernel) : kernel_(std::move(kernel)) {}
 
-  /// The kernel without its types, for the device layer.
+  /// The untyped kernel, for the device layer.
   const Kernel& untyped() const { return kernel_; }
   const std::string& name() const { return kernel_.function().name; }
-  /// What was traced, as text.
+  /// The traced function in text form.
   std::string text() const { return ir::to_text(kernel_.function()); }
-  /// Compiles now, so that a later launch does not wait.
+  /// Compiles the kernel now, so that a later launch need not wait.
   void prepare(Device device) const { kernel_.prepare(device); }
-  /// The text that the device's compiler gets.
+  /// The source code passed to the device's compiler.
   std::string source(Device device) const { return kernel_.source(device); }
 
  protected:
@@ -66,23 +66,23 @@ class TracedKernel {
 
 }  // namespace detail
 
-/// A kernel without blocks: one thread for each element of an extent; the runtime chooses blocks and guards the
+/// A kernel without blocks: one thread per element of an extent. The runtime chooses the block size and guards the
 /// remainder.
 template <class... P>
 class MapKernel : public detail::TracedKernel<P...> {
  public:
   using detail::TracedKernel<P...>::TracedKernel;
 
-  /// Enqueues it where its buffers live and returns. Arguments, in the order of the function's parameters: anything
-  /// that gives a BufferView for a Buffer<T> (of u32 words where T is a struct), a number for a Val<T>, or a
-  /// slot(n, number) by which a replay changes it. An extent with
-  /// a 0 does nothing. KernelError for buffers of another dtype, of no whole number of structs, or that overlap in part
-  /// with one that is written; DeviceError for buffers on different devices.
+  /// Enqueues the kernel on the device of its buffers and returns immediately. Arguments, in the order of the
+  /// parameters: anything convertible to a BufferView for a Buffer<T> (of u32 words if T is a struct); a number for a
+  /// Val<T>, or slot(n, number) for a number that a replay can change. An extent with a 0 does nothing. Throws
+  /// KernelError for buffers with another dtype, with a partial struct, or that partially overlap a buffer that is
+  /// written; DeviceError for buffers on different devices.
   template <class... A>
   void launch(const Extent& threads, A&&... arguments) const {
     this->launch_shape(nullptr, threads.size(this->name()), arguments...);
   }
-  /// The same on a queue of one's own.
+  /// Launches into `queue`.
   template <class... A>
   void launch_on(Queue& queue, const Extent& threads, A&&... arguments) const {
     this->launch_shape(&queue, threads.size(this->name()), arguments...);
@@ -98,14 +98,14 @@ class MapKernel : public detail::TracedKernel<P...> {
   }
 };
 
-/// A kernel of blocks of a fixed size.
+/// A kernel with blocks of a fixed size.
 template <class... P>
 class BlockKernel : public detail::TracedKernel<P...> {
  public:
   using detail::TracedKernel<P...>::TracedKernel;
 
-  /// As MapKernel::launch. `blocks(x, y)`: that many blocks; `{x, y}`: at least that many threads, rounded up to whole
-  /// blocks, so the kernel guards for itself.
+  /// Same as MapKernel::launch, with `blocks(x, y)` blocks, or with `{x, y}` threads rounded up to whole blocks, in
+  /// which case the kernel must guard against surplus threads.
   template <class... A>
   void launch(const Blocks& blocks, A&&... arguments) const {
     this->launch_shape(nullptr, blocks.size(this->name()), arguments...);
@@ -114,12 +114,12 @@ class BlockKernel : public detail::TracedKernel<P...> {
   void launch(const Extent& threads, A&&... arguments) const {
     this->launch_shape(nullptr, rounded_up(threads), arguments...);
   }
-  /// Launches into `queue`, with this many blocks.
+  /// Launches into `queue` with the given number of blocks.
   template <class... A>
   void launch_on(Queue& queue, const Blocks& blocks, A&&... arguments) const {
     this->launch_shape(&queue, blocks.size(this->name()), arguments...);
   }
-  /// Launches into `queue`, with as many blocks as this many threads need.
+  /// Launches into `queue` with as many blocks as the given number of threads needs.
   template <class... A>
   void launch_on(Queue& queue, const Extent& threads, A&&... arguments) const {
     this->launch_shape(&queue, rounded_up(threads), arguments...);
@@ -143,7 +143,7 @@ class BlockKernel : public detail::TracedKernel<P...> {
 
 namespace detail {
 
-/// The parameters of a function object with one operator(), or of a plain function.
+/// The parameter types of a function object with one operator(), or of a plain function.
 template <class F>
 struct Signature {
   static constexpr bool known = false;
@@ -191,16 +191,16 @@ template <template <class...> class K, class F>
 auto make_kernel(std::string name, ir::KernelKind kind, const std::array<std::uint32_t, 3>& size, F& f,
                  ir::SourceLine source) {
   using S = SignatureOf<F>;
-  static_assert(
-      S::known,
-      "a kernel is a function whose parameters are written out, not auto: [](Buffer<float> x, Val<Index> n) { ... }");
+  static_assert(S::known,
+                "a kernel's parameters must have explicit types, not auto: [](Buffer<float> x, Val<Index> n) { ... }");
   if constexpr (S::known) {
     static_assert(S::by_value,
-                  "a kernel's parameters are taken by value: Buffer<T>, Buffer<const T> or Val<T>, without &");
+                  "a kernel's parameters must be taken by value: Buffer<T>, Buffer<const T> or Val<T>, without &");
     static_assert(
         S::kernel_types,
-        "a kernel's parameters are Buffer<T>, Buffer<const T> or Val<T>; host data is not visible in a kernel");
-    static_assert(std::same_as<typename S::result, void>, "a kernel returns nothing: it writes to its buffers");
+        "a kernel's parameters must be Buffer<T>, Buffer<const T> or Val<T>; host data is not visible in a kernel");
+    static_assert(std::same_as<typename S::result, void>,
+                  "a kernel must return void: it writes its results to buffers");
     using Result = typename S::template of<K>;
     if constexpr (S::by_value && S::kernel_types)
       return Result(Kernel(S::trace(std::move(name), kind, size, f, source)));
@@ -209,13 +209,13 @@ auto make_kernel(std::string name, ir::KernelKind kind, const std::array<std::ui
 
 }  // namespace detail
 
-/// Traces `f` as a map kernel, now and once: host values that it uses, captured or global, are constants from here on.
-/// Works during static initialisation. KernelError, with the line, for what breaks a rule of the language.
+/// Traces `f` as a map kernel, once, at the call: host values that it uses, captured or global, become constants. Can
+/// be called during static initialisation. Throws KernelError, with the line, for a violation of a language rule.
 template <class F>
 auto kernel(std::string name, F f, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   return detail::make_kernel<MapKernel>(std::move(name), ir::KernelKind::map, {1, 1, 1}, f, {file, line});
 }
-/// The same as a block kernel.
+/// Same for a block kernel.
 template <class F>
 auto kernel(std::string name, BlockShape block, F f, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   return detail::make_kernel<BlockKernel>(std::move(name), ir::KernelKind::block, block.size, f, {file, line});

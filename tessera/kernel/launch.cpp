@@ -22,17 +22,18 @@ namespace {
 [[noreturn]] void out_of_range(const std::string& kernel, DType dtype, const std::string& value) {
   fail<ArgumentError>({.operation = "launch " + kernel,
                        .with = {{"argument", value}, {"parameter", std::string(dtype_name(dtype))}},
-                       .wrong = "a scalar argument is not in the range of its parameter"});
+                       .wrong = "a scalar argument is out of the range of its parameter"});
 }
 }  // namespace
 
 void check_whole_structs(const std::string& kernel, std::size_t number, const BufferView& view, std::uint64_t words) {
-  if (view.dtype != DType::u32 || view.elements % words == 0) return;  // the launch says what dtype it wants
+  if (view.dtype != DType::u32 || view.elements % words == 0) return;  // the launch reports a wrong dtype
   fail<KernelError>({.operation = "launch " + kernel,
                      .wrong = "argument " + std::to_string(number + 1) + " (arg" + std::to_string(number) +
                               ") is a buffer of " + std::to_string(view.bytes()) +
-                              " bytes, which is no whole number of structs of " + std::to_string(4 * words) + " bytes",
-                     .remedy = "Give it a DeviceBuffer of the struct, or a view of whole structs"});
+                              " bytes, which is not a whole number of structs of " + std::to_string(4 * words) +
+                              " bytes",
+                     .remedy = "Pass a DeviceBuffer of the struct, or a view of whole structs"});
 }
 
 LaunchArgument scalar_argument(const std::string&, DType dtype, double value) {

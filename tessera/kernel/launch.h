@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the arguments of `k.launch(...)` to those of a device's kernel: shapes, the hook by which anything becomes a
-// buffer argument, and the checks, most of them made by the compiler.
+// Converts the arguments of `k.launch(...)` to those of the device's kernel: shapes, the customisation point for buffer
+// arguments, and the checks, most of them at compile time.
 #pragma once
 
 #include <initializer_list>
@@ -11,11 +11,11 @@
 
 namespace tessera {
 
-/// How many threads: `n`, `{n}`, `{width, height}` or `{width, height, depth}`, of any integers. A launch throws
-/// ArgumentError if one is negative.
+/// The number of threads: `n`, `{n}`, `{width, height}` or `{width, height, depth}`, of any integer types. A launch
+/// throws ArgumentError if one is negative.
 class Extent {
  public:
-  /// One to three extents, the first varying fastest. Negative ones are refused by the launch.
+  /// One to three extents, the first varying fastest. The launch rejects negative ones.
   template <std::integral... N>
     requires(sizeof...(N) >= 1 && sizeof...(N) <= 3)
   Extent(N... n) {
@@ -24,7 +24,7 @@ class Extent {
   }
   /// Three extents.
   Extent(const std::array<std::uint64_t, 3>& n) : size_(n) {}
-  /// The extents; throws ArgumentError, with the kernel's name, if one is negative.
+  /// The extents. Throws ArgumentError with the kernel's name if one is negative.
   const std::array<std::uint64_t, 3>& size(const std::string& kernel) const {
     if (negative_) refuse(kernel);
     return size_;
@@ -36,10 +36,10 @@ class Extent {
   bool negative_ = false;
 };
 
-/// How many blocks: `blocks(x)`, `blocks(x, y)` or `blocks(x, y, z)`.
+/// The number of blocks: `blocks(x)`, `blocks(x, y)` or `blocks(x, y, z)`.
 class Blocks {
  public:
-  /// The numbers of blocks; throws ArgumentError, with the kernel's name, if one is negative.
+  /// The numbers of blocks. Throws ArgumentError with the kernel's name if one is negative.
   const std::array<std::uint64_t, 3>& size(const std::string& kernel) const { return size_.size(kernel); }
 
  private:
@@ -56,25 +56,25 @@ Blocks blocks(N... n) {
   return Blocks(Blocks::Private{}, Extent(n...));
 }
 
-/// A number for a Val<T> of a launch that a Sequence records: `set(number, value)` of the sequence changes it for the
-/// replays to come. Several arguments may have one number.
+/// A scalar argument of a launch recorded by a Sequence: `set(number, value)` of the sequence changes it for later
+/// replays. Several arguments may share a number.
 template <detail::Literal L>
 struct Slot {
-  std::uint32_t number;  ///< The number by which a replay changes it.
-  L value;               ///< The value while it is recorded.
+  std::uint32_t number;  ///< Identifies the slot in Sequence::set.
+  L value;               ///< The value used while recording.
 };
-/// A scalar argument that replays of a recording can change: see Sequence::set.
+/// A scalar argument that replays of a recording can change; see Sequence::set.
 template <detail::Literal L>
 Slot<L> slot(std::uint32_t number, L value) {
   return {number, value};
 }
 
-// The hook. A type becomes a buffer argument of kernels by a function that is found by ADL:
+// Customisation point. A type becomes usable as a buffer argument by a function found by ADL:
 //   BufferView kernel_argument(X& x, ir::Access access);
-// It is called at each launch, left to right; it may compute what is pending, and may look at `access` to know whether
-// the kernel writes. For a parameter Buffer<T> x must not be const. If X::value_type is an element type, it is compared
-// with the parameter's by the compiler; else the view's dtype is, at the launch.
-/// The view itself.
+// Called at each launch, in argument order; it may evaluate pending computations, and `access` says whether the kernel
+// writes. For a parameter Buffer<T>, x must not be const. If X::value_type is an element type, it is checked against
+// the parameter's at compile time; otherwise the view's dtype is checked at the launch.
+/// Passes the view itself.
 inline BufferView kernel_argument(const BufferView& view, ir::Access) { return view; }
 
 namespace detail {
@@ -91,7 +91,7 @@ inline constexpr bool element_agrees = [] {
     return true;
 }();
 
-/// What a kernel's parameter is, and which arguments it takes.
+/// The kind of a kernel's parameter, and the arguments that it accepts.
 template <class P>
 struct Parameter {
   static constexpr bool known = false;
@@ -100,7 +100,7 @@ template <class T>
 struct Parameter<Buffer<T>> {
   static constexpr bool known = true;
   static constexpr bool writes = !std::is_const_v<T>;
-  static constexpr std::uint64_t words = words_of<std::remove_const_t<T>>;  ///< in the view, for one T
+  static constexpr std::uint64_t words = words_of<std::remove_const_t<T>>;  ///< view elements per T
   static constexpr ir::Access access = writes ? ir::Access::read_write : ir::Access::read;
   template <class A>
   static constexpr bool takes = [] {
@@ -122,15 +122,16 @@ struct Parameter<Buffer<T>> {
   }
 };
 
-/// KernelError unless the buffer is made of whole structs of that many 32-bit words. `number` counts from 0.
+/// Throws KernelError unless the buffer consists of whole structs of `words` 32-bit words. `number` is the argument's
+/// index, from 0.
 void check_whole_structs(const std::string& kernel, std::size_t number, const BufferView& view, std::uint64_t words);
 
-// ArgumentError if the dtype has no such value.
+// Throw ArgumentError if the dtype cannot represent the value.
 LaunchArgument scalar_argument(const std::string& kernel, DType dtype, double value);
 LaunchArgument scalar_argument(const std::string& kernel, DType dtype, std::int64_t value);
 LaunchArgument scalar_argument(const std::string& kernel, DType dtype, std::uint64_t value);
 
-/// The number in an argument that may be a slot(n, number).
+/// The number type of an argument that may be a slot(n, number).
 template <class A>
 struct InSlot {
   using type = A;
@@ -174,7 +175,7 @@ struct Parameter<Val<T>> {
   }
 };
 
-/// Carries a kernel's parameter list into the compiler's message.
+/// Makes a kernel's parameter list appear in the compiler's message.
 template <class... P>
 struct KernelTakes {
   template <class... A>
@@ -193,10 +194,10 @@ struct KernelTakes {
   }();
   template <class... A>
   static constexpr void check() {
-    // Spelled out, so that clang prints the list beside the sentence, and g++ in the note below it.
+    // Written out so that clang prints the list next to the sentence, and g++ in the note below it.
     static_assert(KernelTakes<P...>::template given<A...>,
                   "this kernel takes: <the list in KernelTakes<...>, one argument for each>");
-    static_assert(!writes_const<A...>, "this kernel writes one of its buffers, and that argument is const");
+    static_assert(!writes_const<A...>, "this kernel writes to one of its buffers, but that argument is const");
   }
 };
 

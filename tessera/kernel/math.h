@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions on traced values: mathematics, choice, conversion, packed bytes. Their meaning at the edges (NaN, zero,
-// overflow) is one table in docs/kernels.md, the same on every device.
+// Functions on traced values: mathematics, selection, conversion, packed bytes. Edge cases (NaN, zero, overflow) are
+// specified in docs/kernels.md and are the same on every device.
 #pragma once
 
 #include "tessera/kernel/operators.h"
@@ -18,12 +18,12 @@ constexpr void check_real() {
 }
 template <class T>
 constexpr void check_number() {
-  static_assert(is_number<T>, "this function takes numbers: make one of a bool by cast<T>(...) or select(cond, a, b)");
+  static_assert(is_number<T>, "this function takes numbers: convert a bool with cast<T>(...) or select(cond, a, b)");
 }
 template <class T>
 constexpr void check_fixed_integer() {
   static_assert(is_integer<T> && !std::same_as<T, Index>,
-                "this function takes integers of known width: use cast<T>(...)");
+                "this function takes integers of fixed width: use cast<T>(...)");
 }
 
 template <class A>
@@ -34,7 +34,7 @@ auto math1(ir::MathOp op, const char* file, int line, const std::remove_referenc
   note(file, line);
   return Val<T>(NodeRef{math(op, a.node())});
 }
-/// The type in which two or three operands meet; says a sentence if they do not.
+/// Checks the common type of two or three operands, with a readable error.
 template <class A, class B>
 constexpr void check_pair() {
   not_host_data<A>();
@@ -56,7 +56,8 @@ auto pair(ir::BinaryOp op, const char* file, int line, const std::remove_referen
     return Val<T>(NodeRef{ir::no_node});
 }
 
-// The type of select's result: that of both, or of the one that is no literal; of two literals the first's own.
+// The type of select's result: the operands' common type, or the type of the non-literal one; for two literals that of
+// the first.
 template <class A, class B>
 struct SelectType {
   using type = common_type<A, B>;
@@ -81,15 +82,15 @@ struct SelectType<A, B> {
 /// The square root.
 TESSERA_FUNCTION(sqrt, sqrt)
 /// 1 / sqrt(a).
-TESSERA_FUNCTION(rsqrt, rsqrt)  // 1 / sqrt(a)
-/// The largest whole number that is at most `a`.
+TESSERA_FUNCTION(rsqrt, rsqrt)
+/// The largest integer that is at most `a`.
 TESSERA_FUNCTION(floor, floor)
-/// The smallest whole number that is at least `a`.
+/// The smallest integer that is at least `a`.
 TESSERA_FUNCTION(ceil, ceil)
-/// The whole number next to `a` towards zero.
+/// `a` rounded towards zero.
 TESSERA_FUNCTION(trunc, trunc)
-/// The nearest whole number, ties to even.
-TESSERA_FUNCTION(rint, rint)  // to the nearest integer, ties to even
+/// The nearest integer, ties to even.
+TESSERA_FUNCTION(rint, rint)
 /// e to the power of `a`.
 TESSERA_FUNCTION(exp, exp)
 /// 2 to the power of `a`.
@@ -106,8 +107,8 @@ TESSERA_FUNCTION(cos, cos)
 TESSERA_FUNCTION(tanh, tanh)
 /// The error function.
 TESSERA_FUNCTION(erf, erf)
-/// The nearest whole number, ties to even, unlike in C.
-TESSERA_FUNCTION(round, rint)  // as NumPy's: ties to even, unlike C's
+/// The nearest integer, ties to even as in NumPy, unlike C's round.
+TESSERA_FUNCTION(round, rint)
 /// The tangent of an angle in radians.
 TESSERA_FUNCTION(tan, tan)
 /// The inverse sine, in radians.
@@ -153,15 +154,15 @@ TESSERA_QUESTION(isfinite, is_finite)
     return Val<T>(detail::NodeRef{detail::call});                                             \
   }
 /// `a` to the power of `b`.
-TESSERA_FUNCTION(pow, math(ir::MathOp::pow, x, y))  // a to the power of b
+TESSERA_FUNCTION(pow, math(ir::MathOp::pow, x, y))
 /// The angle of the point (b, a), between -pi and pi.
-TESSERA_FUNCTION(atan2, math(ir::MathOp::atan2, x, y))  // the angle of the point (b, a), between -pi and pi
-/// sqrt(a * a + b * b), also where the squares overflow.
-TESSERA_FUNCTION(hypot, math(ir::MathOp::hypot, x, y))  // sqrt(a * a + b * b), also where the squares overflow
+TESSERA_FUNCTION(atan2, math(ir::MathOp::atan2, x, y))
+/// sqrt(a * a + b * b), without overflow of the squares.
+TESSERA_FUNCTION(hypot, math(ir::MathOp::hypot, x, y))
 /// |a| with the sign of `b`.
-TESSERA_FUNCTION(copysign, copysign(x, y))  // |a| with the sign of b
+TESSERA_FUNCTION(copysign, copysign(x, y))
 #undef TESSERA_FUNCTION
-/// a * b + c, rounded once. Floats.
+/// a * b + c, rounded once. Floats only.
 template <class A, class B, class C>
   requires detail::any_traced<A, B, C>
 auto fma(A&& a, B&& b, C&& c, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
@@ -176,14 +177,14 @@ auto fma(A&& a, B&& b, C&& c, const char* file = __builtin_FILE(), int line = __
       detail::math(ir::MathOp::fma, detail::node_as<T>(a), detail::node_as<T>(b), detail::node_as<T>(c))});
 }
 
-/// The smaller; of floats the one that is not NaN.
+/// The smaller value; for floats the one that is not NaN.
 template <class A, class B>
   requires detail::any_traced<A, B>
 auto min(A&& a, B&& b, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   detail::check_number<detail::common_type<std::remove_cvref_t<A>, std::remove_cvref_t<B>>>();
   return detail::pair<A, B>(ir::BinaryOp::min, file, line, a, b);
 }
-/// The larger; of floats the one that is not NaN.
+/// The larger value; for floats the one that is not NaN.
 template <class A, class B>
   requires detail::any_traced<A, B>
 auto max(A&& a, B&& b, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
@@ -196,11 +197,11 @@ template <class A, class B>
 auto mul_hi(A&& a, B&& b, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   using T = detail::common_type<std::remove_cvref_t<A>, std::remove_cvref_t<B>>;
   static_assert(detail::is_integer<T> && !std::same_as<T, Index> && sizeof(T) >= 4,
-                "mul_hi takes 32- and 64-bit integers");
+                "mul_hi takes 32- or 64-bit integers");
   return detail::pair<A, B>(ir::BinaryOp::mul_hi, file, line, a, b);
 }
 
-/// The absolute value. That of the lowest signed integer is itself.
+/// The absolute value. The lowest signed integer maps to itself.
 template <class A>
   requires detail::any_traced<A>
 auto abs(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
@@ -210,7 +211,7 @@ auto abs(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()
   detail::note(file, line);
   return Val<T>(detail::NodeRef{detail::unary(ir::UnaryOp::abs, a.node())});
 }
-/// -1, 0 or 1; of NaN it is NaN, and of a zero that zero.
+/// -1, 0 or 1; NaN for NaN, and the same zero for a zero.
 template <class A>
   requires detail::any_traced<A>
 auto sign(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
@@ -220,7 +221,7 @@ auto sign(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE(
   detail::note(file, line);
   return Val<T>(detail::NodeRef{detail::sign(a.node())});
 }
-/// How many bits are set.
+/// The number of bits that are set.
 template <class A>
   requires detail::any_traced<A>
 auto popcount(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
@@ -230,7 +231,7 @@ auto popcount(A&& a, const char* file = __builtin_FILE(), int line = __builtin_L
   detail::note(file, line);
   return Val<T>(detail::NodeRef{detail::unary(ir::UnaryOp::popcount, a.node())});
 }
-/// How many zeros stand before the highest set bit; the width for 0.
+/// The number of leading zero bits; the width for 0.
 template <class A>
   requires detail::any_traced<A>
 auto clz(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
@@ -241,7 +242,7 @@ auto clz(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()
   return Val<T>(detail::NodeRef{detail::unary(ir::UnaryOp::clz, a.node())});
 }
 
-/// How many zeros stand below the lowest set bit; the width for 0.
+/// The number of trailing zero bits; the width for 0.
 template <class A>
   requires detail::any_traced<A>
 auto ctz(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
@@ -252,7 +253,7 @@ auto ctz(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()
   return Val<T>(detail::NodeRef{detail::ctz(a.node())});
 }
 
-/// `a` where the condition holds, else `b`. Both are computed.
+/// `a` where the condition holds, else `b`. Both are evaluated.
 template <class C, class A, class B>
   requires detail::any_traced<C, A, B>
 auto select(C&& condition, A&& a, B&& b, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
@@ -264,8 +265,7 @@ auto select(C&& condition, A&& a, B&& b, const char* file = __builtin_FILE(), in
   return Val<T>(detail::NodeRef{detail::select(c.node(), detail::node_as<T>(a), detail::node_as<T>(b))});
 }
 
-/// The value as a T: float to integer cuts towards zero and stays within T's range, NaN becomes 0; to bool: is it not
-/// 0.
+/// Converts to T: float to integer rounds towards zero and saturates, NaN becomes 0; to bool tests for non-zero.
 template <class T, class A>
   requires detail::any_traced<A>
 Val<T> cast(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
@@ -273,29 +273,29 @@ Val<T> cast(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LIN
   detail::note(file, line);
   return Val<T>(detail::NodeRef{detail::cast(detail::dtype_of<T>, a.node())});
 }
-/// The same bits as another type of the same size.
+/// Reinterprets the bits as another type of the same size.
 template <class T, class A>
   requires detail::any_traced<A>
 Val<T> bitcast(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   using S = detail::type_of<std::remove_cvref_t<A>>;
   static_assert(dtype_size(detail::dtype_of<T>) == dtype_size(detail::dtype_of<S>) && detail::is_number<T> &&
                     detail::is_number<S> && !std::same_as<T, Index> && !std::same_as<S, Index>,
-                "bitcast is between numbers of one size");
+                "bitcast requires numbers of equal size");
   detail::named<A>();
   detail::note(file, line);
   return Val<T>(detail::NodeRef{detail::bitcast(detail::dtype_of<T>, a.node())});
 }
 
-/// c plus the four products of the bytes packed in a and b, lowest byte first; wraps. Both hold signed bytes.
+/// c plus the four products of the bytes packed in a and b, lowest byte first; wraps. Both contain signed bytes.
 inline Val<std::int32_t> dot4(detail::Arg<std::uint32_t> a, detail::Arg<std::uint32_t> b, detail::Arg<std::int32_t> c) {
   return Val<std::int32_t>(detail::NodeRef{detail::dot4(ir::Dot4Signs::signed_signed, a.node(), b.node(), c.node())});
 }
-/// The same where a holds unsigned bytes, b signed ones.
+/// Same for unsigned bytes in a and signed bytes in b.
 inline Val<std::int32_t> dot4_us(detail::Arg<std::uint32_t> a, detail::Arg<std::uint32_t> b,
                                  detail::Arg<std::int32_t> c) {
   return Val<std::int32_t>(detail::NodeRef{detail::dot4(ir::Dot4Signs::unsigned_signed, a.node(), b.node(), c.node())});
 }
-/// The same where both hold unsigned bytes.
+/// Same for unsigned bytes in both.
 inline Val<std::int32_t> dot4_uu(detail::Arg<std::uint32_t> a, detail::Arg<std::uint32_t> b,
                                  detail::Arg<std::int32_t> c) {
   return Val<std::int32_t>(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lines that cannot be meant as they are written, as somebody who comes from CUDA, C or std writes them: functions that
-// exist to say what to write instead. Each is worse than every function that works, and takes values of kernels alone.
-// Internal: none of these functions can be called.
+// Overloads that catch common mistakes of users of CUDA, C or std, and whose static_asserts say what to write instead.
+// Each is a worse match than any valid overload, and accepts only kernel values. Internal: none of these functions can
+// be called.
 #pragma once
 
 #include "tessera/kernel/block.h"
@@ -11,7 +11,7 @@
 namespace tessera {
 
 namespace detail {
-/// Made by a conversion, so that any function of the user's that takes a kernel's value is nearer.
+/// Created by a conversion, so that any user function that takes a kernel value is a better match.
 struct Misplaced {
   template <class A>
     requires Traced<std::remove_cvref_t<A>>
@@ -19,7 +19,7 @@ struct Misplaced {
 };
 }  // namespace detail
 
-// Control flow whose parts are no functions.
+// Control flow whose parts are not functions.
 template <class C>
 void if_(C&&) {
   static_assert(detail::never<C>, "if_ takes its body as a function: if_(x[i] > 0, [&] { ... });");
@@ -37,17 +37,16 @@ void while_(C&&, F&&) {
 }
 template <class E, class F>
 void for_(E&&, F&&) {
-  static_assert(detail::never<E>, "for_ takes where it begins and ends: for_(0, n, [&](Val<Index> i) { ... });");
+  static_assert(detail::never<E>, "for_ takes its begin and end: for_(0, n, [&](Val<Index> i) { ... });");
 }
 
-// What takes a value of the kernel, and is given a number.
-#define TESSERA_REJECT_LITERAL(name)                                                                  \
-  template <class A, class... More>                                                                   \
-    requires detail::Literal<std::remove_cvref_t<A>>                                                  \
-  Val<float> name(A&&, More&&...) {                                                                   \
-    static_assert(detail::never<A>,                                                                   \
-                  "this operation takes a value of the kernel: name the number's type, Val<int>(1)"); \
-    return 0.0f;                                                                                      \
+// Functions that take a kernel value but are given a number.
+#define TESSERA_REJECT_LITERAL(name)                                                                             \
+  template <class A, class... More>                                                                              \
+    requires detail::Literal<std::remove_cvref_t<A>>                                                             \
+  Val<float> name(A&&, More&&...) {                                                                              \
+    static_assert(detail::never<A>, "this operation takes a kernel value: give the number a type, Val<int>(1)"); \
+    return 0.0f;                                                                                                 \
   }
 TESSERA_REJECT_LITERAL(block_sum)
 TESSERA_REJECT_LITERAL(block_min)
@@ -71,15 +70,16 @@ TESSERA_REJECT_LITERAL(subgroup_shuffle_up)
 TESSERA_REJECT_LITERAL(subgroup_shuffle_down)
 #undef TESSERA_REJECT_LITERAL
 
-/// `cast` of a number of the host.
+/// `cast` of a host number.
 template <class T, class A>
   requires detail::Literal<std::remove_cvref_t<A>>
 Val<float> cast(A&&) {
-  static_assert(detail::never<A>, "cast is for values of the kernel: write Val<T>(number), or static_cast<T>(number)");
+  static_assert(detail::never<A>,
+                "cast converts kernel values: for a number write Val<T>(number), or static_cast<T>(number)");
   return 0.0f;
 }
 
-// Atomics of an element.
+// Atomics on an element.
 #define TESSERA_REJECT_ATOMIC_ON_ELEMENT(name)                                                          \
   template <class A, class... More>                                                                     \
     requires detail::Traced<std::remove_cvref_t<A>>                                                     \
@@ -96,13 +96,12 @@ TESSERA_REJECT_ATOMIC_ON_ELEMENT(cas)
 #undef TESSERA_REJECT_ATOMIC_ON_ELEMENT
 template <class T>
 Val<float> atomic_cas(const detail::MemoryHandle<T>&, detail::Subscript, detail::AtomicArg<T>) {
-  static_assert(detail::never<T>,
-                "atomic_cas takes what is expected and what is stored: atomic_cas(x, i, expected, v)");
+  static_assert(detail::never<T>, "atomic_cas takes the expected and the new value: atomic_cas(x, i, expected, v)");
   return 0.0f;
 }
 
-// C's names, which name the type.
-// Nearer than C's own, for which a value would become a number, and no nearer than a function that takes a Val<T>.
+// C's function names with a type suffix. A better match than C's own, which would convert a value to a number, and not
+// better than a function that takes a Val<T>.
 #define TESSERA_REJECT_C_OVERLOAD(name, parameters, ...)                                                               \
   template <__VA_ARGS__>                                                                                               \
   Val<float> name parameters {                                                                                         \
@@ -145,13 +144,13 @@ TESSERA_REJECT_C_FUNCTION(fmodf)
 template <class... A>
   requires detail::any_traced<A...>
 int printf(const char*, A&&...) {
-  static_assert(!detail::any_traced<A...>, "in kernels it is print(\"x[{}] is {}\", i, x[i])");
+  static_assert(!detail::any_traced<A...>, "in kernels use print(\"x[{}] is {}\", i, x[i])");
   return 0;
 }
 template <class A, class B>
   requires(detail::Memory<std::remove_cvref_t<A>> && detail::Literal<std::remove_cvref_t<B>>)
 Val<float> operator+(A&&, B&&) {
-  static_assert(detail::never<A>, "a buffer is not a pointer: the element behind is x[i + 1]");
+  static_assert(detail::never<A>, "a buffer is not a pointer: the next element is x[i + 1]");
   return 0.0f;
 }
 template <class U = void>
@@ -167,8 +166,8 @@ Val<float> operator*(A&&) {
 
 }  // namespace tessera
 
-// Functions of std that take any type, and so refuse an element in many lines of their own. (A program that compiles
-// calls none of these, and each is less special than what std has.)
+// std functions that take any type and would fail with many lines of errors. (No valid program calls these, and each is
+// less specialised than std's overload.)
 #define TESSERA_REJECT_STD_FUNCTION(name, sentence)              \
   template <class... A>                                          \
     requires tessera::detail::any_traced<A...>                   \
@@ -177,16 +176,16 @@ Val<float> operator*(A&&) {
     return 0.0f;                                                 \
   }
 namespace std {
-TESSERA_REJECT_STD_FUNCTION(max, "kernels have functions of their own, without std::, as in max(a, b)")
-TESSERA_REJECT_STD_FUNCTION(min, "kernels have functions of their own, without std::, as in min(a, b)")
-TESSERA_REJECT_STD_FUNCTION(clamp, "kernels have functions of their own, without std::, as in min(max(x, low), high)")
-TESSERA_REJECT_STD_FUNCTION(popcount, "kernels have functions of their own, without std::, as in popcount(n)")
-TESSERA_REJECT_STD_FUNCTION(countl_zero, "kernels have functions of their own, without std::, as in clz(n)")
-TESSERA_REJECT_STD_FUNCTION(swap, "elements are swapped through a value: auto a = x[i]; x[i] = x[j]; x[j] = a;")
+TESSERA_REJECT_STD_FUNCTION(max, "kernels have their own functions, without std::, such as max(a, b)")
+TESSERA_REJECT_STD_FUNCTION(min, "kernels have their own functions, without std::, such as min(a, b)")
+TESSERA_REJECT_STD_FUNCTION(clamp, "kernels have their own functions, without std::, such as min(max(x, low), high)")
+TESSERA_REJECT_STD_FUNCTION(popcount, "kernels have their own functions, without std::, such as popcount(n)")
+TESSERA_REJECT_STD_FUNCTION(countl_zero, "kernels have their own functions, without std::, such as clz(n)")
+TESSERA_REJECT_STD_FUNCTION(swap, "swap elements through a value: auto a = x[i]; x[i] = x[j]; x[j] = a;")
 template <class T, class A>
   requires tessera::detail::any_traced<A>
 tessera::Val<float> bit_cast(A&&) {
-  static_assert(!tessera::detail::any_traced<A>, "in kernels it is bitcast<T>(x)");
+  static_assert(!tessera::detail::any_traced<A>, "in kernels use bitcast<T>(x)");
   return 0.0f;
 }
 }  // namespace std

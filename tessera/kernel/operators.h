@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operators of the kernel language. Operands have one type, or one of them is a literal, which takes the other's type;
-// 16-bit floats compute as float.
+// Operators of the kernel language. Both operands must have the same type, or one is a literal, which takes the other's
+// type; 16-bit floats are computed as float.
 #pragma once
 
 #include "tessera/kernel/value.h"
@@ -18,11 +18,11 @@ inline constexpr bool allowed = kind == Kind::number || kind == Kind::order ? is
                                 : kind == Kind::logic                       ? std::same_as<T, bool>
                                                                             : true;
 
-/// Operands that are right and hold their value: taken by value, so that copying them notes the line.
+/// Valid operands that carry their value: passed by value, so that copying them records the line.
 template <class A, class B, Kind kind>
 concept Direct = (Plain<A> || Literal<A>)&&(Plain<B> || Literal<B>)&&(Plain<A> || Plain<B>)&&same_type<A, B> &&
                  allowed<common_type<A, B>, kind>;
-/// Operands of which one has to be read first (a Var), has to be a name (result of an atomic), or is a mistake.
+/// Operands that must first be read (a Var) or named (the result of an atomic), or that are invalid.
 template <class A, class B, Kind kind>
 concept Indirect = Operand<A> && Operand<B> && (Traced<A> || Traced<B>)&&!Direct<A, B, kind>;
 
@@ -34,7 +34,7 @@ template <class T, Kind kind>
 constexpr void check_kind() {
   if constexpr (kind == Kind::number || kind == Kind::order)
     static_assert(allowed<T, kind>,
-                  "this operator takes numbers: make one of a bool by cast<T>(...) or select(cond, a, b)");
+                  "this operator takes numbers: convert a bool with cast<T>(...) or select(cond, a, b)");
   else if constexpr (kind == Kind::bits || kind == Kind::shift)
     static_assert(allowed<T, kind>, "this operator takes integers: use cast<T>(...) or bitcast<T>(...)");
   else if constexpr (kind == Kind::logic)
@@ -49,7 +49,7 @@ Result<A, B, kind> direct(Op op, const A& a, const B& b) {
   using T = common_type<A, B>;
   return Result<A, B, kind>(NodeRef{operation(op, node_as<T>(a), node_as<T>(b))});
 }
-/// A, B: with their references. Says what is wrong, or does it.
+/// A, B: including references. Performs the operation or reports the mistake.
 template <Kind kind, class A, class B, class Op>
 auto indirect(Op op, const std::remove_reference_t<A>& a, const std::remove_reference_t<B>& b) {
   using X = std::remove_cvref_t<A>;
@@ -93,35 +93,36 @@ TESSERA_OPERATOR(+, number, BinaryOp::add)
 TESSERA_OPERATOR(-, number, BinaryOp::sub)
 /// The product.
 TESSERA_OPERATOR(*, number, BinaryOp::mul)
-/// The quotient; of integers towards zero.
+/// The quotient; integers round towards zero.
 TESSERA_OPERATOR(/, number, BinaryOp::div)
 /// The remainder, with the sign of the left operand.
 TESSERA_OPERATOR(%, number, BinaryOp::rem)
-/// The bitwise and; of bools the logical one.
+/// The bitwise and; for bools the logical and.
 TESSERA_OPERATOR(&, bits, BinaryOp::and_)
-/// The bitwise or; of bools the logical one.
+/// The bitwise or; for bools the logical or.
 TESSERA_OPERATOR(|, bits, BinaryOp::or_)
-/// The bitwise exclusive or; of bools the logical one.
+/// The bitwise exclusive or; for bools the logical one.
 TESSERA_OPERATOR(^, bits, BinaryOp::xor_)
 /// The left operand shifted left.
 TESSERA_OPERATOR(<<, shift, BinaryOp::shl)
-/// The left operand shifted right; copies of the sign for signed integers.
+/// The left operand shifted right; signed integers replicate the sign bit.
 TESSERA_OPERATOR(>>, shift, BinaryOp::shr)
 /// True if the left operand is less.
 TESSERA_OPERATOR(<, order, CompareOp::lt)
+/// True if the left operand is less than or equal to the right one.
 TESSERA_OPERATOR(<=, order, CompareOp::le)
-/// True if the left operand is at most the right one.
-TESSERA_OPERATOR(>, order, CompareOp::gt)
 /// True if the left operand is greater.
+TESSERA_OPERATOR(>, order, CompareOp::gt)
+/// True if the left operand is greater than or equal to the right one.
 TESSERA_OPERATOR(>=, order, CompareOp::ge)
-/// True if the left operand is at least the right one.
+/// True if the operands are equal.
 TESSERA_OPERATOR(==, equality, CompareOp::eq)
 /// True if the operands differ.
 TESSERA_OPERATOR(!=, equality, CompareOp::ne)
-// Unlike in C++, both sides are computed: guard a load by if_ or load_if.
-/// The logical and; unlike in C++ both operands are computed.
+// Unlike in C++, both sides are evaluated: guard a load by if_ or load_if.
+/// The logical and; unlike in C++ both operands are evaluated.
 TESSERA_OPERATOR(&&, logic, BinaryOp::and_)
-/// The logical or; unlike in C++ both operands are computed.
+/// The logical or; unlike in C++ both operands are evaluated.
 TESSERA_OPERATOR(||, logic, BinaryOp::or_)
 #undef TESSERA_OPERATOR
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Buffers of small structs: Buffer<S>, whose fields are read and written by member pointer, as in b[i][&S::mass]. The
-// struct is known to the tracer alone; what is traced reads and writes 32-bit words.
+// Buffers of small structs: Buffer<S>, whose fields are accessed by member pointers, as in b[i][&S::mass]. Only the
+// tracer knows the struct; the traced kernel reads and writes 32-bit words.
 #pragma once
 
 #include "tessera/kernel/memory.h"
@@ -10,7 +10,7 @@ namespace tessera {
 
 namespace detail {
 
-/// A member pointer to a field of type F, as the offset of the field in bytes; notes the caller's line.
+/// A member pointer to a field of type F, converted to the field's byte offset; records the caller's line.
 template <class S, class F>
 class MemberPointer {
  public:
@@ -18,7 +18,7 @@ class MemberPointer {
     requires std::convertible_to<F C::*, F S::*>
   MemberPointer(F C::*member, const char* file = __builtin_FILE(), int line = __builtin_LINE())
       : file_(file), line_(line) {
-    alignas(S) const unsigned char bytes[sizeof(S)] = {};  // S is of implicit lifetime: they hold one
+    alignas(S) const unsigned char bytes[sizeof(S)] = {};  // S is an implicit-lifetime type, so the bytes contain one
     const S* s = reinterpret_cast<const S*>(bytes);
     offset_ = static_cast<std::uint64_t>(reinterpret_cast<const unsigned char*>(&(s->*member)) - bytes);
     note(file, line);
@@ -35,8 +35,8 @@ class MemberPointer {
 
 }  // namespace detail
 
-/// A struct of a buffer: `b[i]`. A place, not a value: nothing is read or written but its fields, each a Val as the
-/// elements of other buffers are, b[i][&S::mass], and a place to assign to where the buffer is not const.
+/// A struct element of a buffer, `b[i]`. Not a value: only its fields can be read, b[i][&S::mass], each as a Val, and
+/// assigned if the buffer is not const.
 template <class T>
 class StructRef {
   using S = std::remove_const_t<T>;
@@ -46,13 +46,12 @@ class StructRef {
  public:
   /// The struct's type.
   using kernel_struct = T;
-  /// The struct at `index` of a buffer; made by Buffer::operator[].
+  /// The struct at `index` of a buffer; created by Buffer::operator[].
   StructRef(ir::NodeId memory, ir::NodeId index) : memory_(memory), index_(index) {}
   StructRef(const StructRef&) = default;
 
-  // One for each type of field: a template could not tell the caller's line. KernelError for a field that is not at a
-  // multiple of 4 bytes.
-  /// The field, to be read or assigned to. Throws KernelError if it is not at a multiple of 4 bytes.
+  // One overload per field type: a template could not capture the caller's line.
+  /// The field, which can be read and assigned. Throws KernelError if its offset is not a multiple of 4 bytes.
   auto operator[](detail::MemberPointer<S, std::int32_t> f) const { return field(f); }
   auto operator[](detail::MemberPointer<S, std::uint32_t> f) const { return field(f); }
   auto operator[](detail::MemberPointer<S, float> f) const { return field(f); }
@@ -62,9 +61,9 @@ class StructRef {
   template <class F, class C>
     requires(!detail::StructField<F> || !std::convertible_to<F C::*, F S::*>)
   Val<float> operator[](F C::*) const {
-    static_assert(std::convertible_to<F C::*, F S::*>, "this is a field of another struct than the buffer's");
+    static_assert(std::convertible_to<F C::*, F S::*>, "this field belongs to a different struct than the buffer's");
     static_assert(detail::StructField<F> || !std::convertible_to<F C::*, F S::*>,
-                  "a field that a kernel reads or writes is std::int32_t, std::uint32_t, std::int64_t, std::uint64_t, "
+                  "fields that a kernel accesses must be std::int32_t, std::uint32_t, std::int64_t, std::uint64_t, "
                   "float or double, and not const");
     return Val<float>(detail::NodeRef{ir::no_node});
   }
@@ -87,8 +86,8 @@ class StructRef {
   ir::Handle memory_, index_;
 };
 
-/// A parameter of a kernel: structs in memory, given at launch. S is a trivially copyable aggregate of standard layout
-/// whose fields are 4 or 8 bytes wide. Buffer<const S> is read, Buffer<S> read and written.
+/// A kernel parameter: structs in memory, passed to the launch. S must be a trivially copyable standard-layout
+/// aggregate whose fields are 4 or 8 bytes wide. Buffer<const S> is read-only, Buffer<S> is read and written.
 template <class T>
   requires detail::StructElement<std::remove_const_t<T>>
 class Buffer<T> {
@@ -97,15 +96,15 @@ class Buffer<T> {
  public:
   /// The struct's type.
   using kernel_memory = T;
-  /// The buffer that a kernel's parameter stands for.
+  /// The buffer of a kernel parameter.
   explicit Buffer(detail::NodeRef n) : id_(n.id) { detail::check_struct<S>(); }
 
-  /// Structs, as given at launch.
+  /// The number of structs, as passed to the launch.
   Val<Index> size(const char* file = __builtin_FILE(), int line = __builtin_LINE()) const {
     detail::note(file, line);
     return Val<Index>(detail::NodeRef{detail::struct_count(id_, detail::words_of<S>)});
   }
-  /// The struct at i.
+  /// The struct at index i.
   StructRef<T> operator[](detail::Subscript i) const { return StructRef<T>(id_, i.node()); }
   /// The buffer's node in the IR.
   ir::NodeId memory() const { return id_; }

@@ -17,12 +17,12 @@ ir::Builder& builder() { return ir::Builder::current(); }
 
 [[noreturn]] void does_not_fit(DType dtype, const std::string& value) {
   fail<KernelError>({.operation = "kernel " + builder().function().name + ", " + to_string(builder().source()),
-                     .wrong = "the number " + value + " meets a value of " + std::string(dtype_name(dtype)) +
-                              ", which cannot hold it",
-                     .remedy = "use cast<T>(...) on the other operand, or write the number that the type can hold"});
+                     .wrong = "the number " + value + " is combined with a value of " + std::string(dtype_name(dtype)) +
+                              ", which cannot represent it",
+                     .remedy = "use cast<T>(...) on the other operand, or write a number that the type can represent"});
 }
 
-// Smallest and largest value of an integer dtype; index counts as 64 bits here, its width is decided at launch.
+// Smallest and largest value of an integer dtype. index counts as 64 bits here; its width is decided at launch.
 std::int64_t lowest(DType t) {
   if (is_unsigned_int(t)) return 0;
   const int bits = t == DType::index ? 64 : static_cast<int>(8 * dtype_size(t));
@@ -90,13 +90,13 @@ std::uint64_t elements(std::uint64_t rows, std::uint64_t columns) {
   fail<KernelError>(
       {.operation = "kernel " + builder().function().name + ", " + to_string(builder().source()),
        .wrong = "this memory has " + std::to_string(rows) + " rows of " + std::to_string(columns) + " elements",
-       .remedy = "Give it one or more of each, as many as fit"});
+       .remedy = "Use at least one row and one column, and no more than fit"});
 }
 ir::NodeId element_of_row(std::uint64_t columns, ir::NodeId row, ir::NodeId column) {
   if (columns == 0)
     fail<KernelError>({.operation = "kernel " + builder().function().name + ", " + to_string(builder().source()),
-                       .wrong = "this memory was made with one size, and is asked for a row and a column",
-                       .remedy = "Make it with two, as in Shared<float> t(32, 33), or take t[i]"});
+                       .wrong = "this memory has one dimension, but is indexed by row and column",
+                       .remedy = "Declare it with two sizes, such as Shared<float> t(32, 33), or use t[i]"});
   const auto as_index = [](ir::NodeId id) {
     return builder().node(id).type.dtype == DType::index ? id : cast(DType::index, id);
   };
@@ -118,7 +118,7 @@ ir::NodeId atomic(ir::AtomicOp op, ir::NodeId memory, ir::NodeId index, ir::Node
 ir::NodeId atomic_load(ir::NodeId memory, ir::NodeId index) {
   const DType t = builder().type(memory).dtype;
   const ir::NodeId zero = builder().constant(t, 0);
-  // Floats by compare-and-swap, which goes by bits: to add a zero would turn -0 into 0.
+  // Floats use compare-and-swap, which compares bits: adding zero would turn -0 into 0.
   return is_float(t) ? builder().atomic(ir::AtomicOp::cas, memory, index, zero, zero)
                      : builder().atomic(ir::AtomicOp::or_, memory, index, zero);
 }
@@ -130,8 +130,8 @@ void store_variable(ir::NodeId variable, ir::NodeId value) {
 ir::NodeId field_word(ir::NodeId index, std::uint64_t words_of_struct, std::uint64_t offset_bytes) {
   if (offset_bytes % 4)
     fail<KernelError>({.operation = "kernel " + builder().function().name + ", " + to_string(builder().source()),
-                       .wrong = "this field stands at byte " + std::to_string(offset_bytes) +
-                                " of its struct, which is no multiple of 4",
+                       .wrong = "this field is at byte " + std::to_string(offset_bytes) +
+                                " of its struct, which is not a multiple of 4",
                        .remedy = "Do not pack structs that kernels read"});
   ir::NodeId word = index;
   if (words_of_struct != 1) word = binary(ir::BinaryOp::mul, word, constant(DType::index, words_of_struct));
@@ -187,7 +187,7 @@ PrintArgument shown(double value, bool is_float) {
   return {.node = ir::no_node, .text = ir::print_float(value, is_float ? ir::float_digits : ir::double_digits)};
 }
 void print(std::string_view format, std::span<const PrintArgument> values) {
-  // What the host gives is written into the format, where braces have to be doubled.
+  // Host values are inserted into the format, so their braces are doubled.
   const auto escaped = [](std::string_view text) {
     std::string out;
     for (const char c : text) out.append(c == '{' || c == '}' ? 2 : 1, c);
@@ -214,7 +214,7 @@ void print(std::string_view format, std::span<const PrintArgument> values) {
   builder().print(std::move(out), nodes);
 }
 namespace {
-// A guard as in CUDA, `if_(i >= n, [&] { return; })`, leaves the lambda alone, and would guard nothing.
+// The CUDA idiom `if_(i >= n, [&] { return; })` returns only from the lambda and guards nothing.
 void check_if() {
   const ir::Function& fn = builder().function();
   const ir::Node& n = fn.nodes.back();
@@ -222,9 +222,8 @@ void check_if() {
   if (!empty(n.args[1]) || !empty(n.args[2])) return;
   fail<KernelError>({.operation = "kernel " + fn.name + ", " + to_string(builder().source()),
                      .wrong = "the body of this if_ does nothing",
-                     .remedy =
-                         "`return` in it leaves the body, not the kernel: to end the thread, write return_(). Where "
-                         "a host value decides that there is nothing to do, let a C++ if around the if_ decide"});
+                     .remedy = "`return` leaves only the body, not the kernel: to end the thread, write return_(). If "
+                               "a host value decides whether there is work, put a C++ if around the if_"});
 }
 }  // namespace
 void if_(ir::NodeId condition, Body then) {

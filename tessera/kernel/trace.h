@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The seam between the typed handles of the kernel language and the IR: plain functions over node ids, so that what
-// users compile is small. Nothing here is meant to be called by users.
+// The interface between the typed handles of the kernel language and the IR: non-template functions on node ids, which
+// keep users' compile times short. Not for use by users.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace tessera::detail {
 
-/// A callable of the caller's frame, without ownership: what a traced body is passed as.
+/// A non-owning reference to a callable in the caller's frame; used to pass traced bodies.
 class Body {
  public:
   template <class F>
@@ -30,19 +30,20 @@ class Body {
     else if constexpr (requires { f(); })
       f();
     else
-      static_assert(!sizeof(F),
-                    "a body is no mutable lambda: [=] holds copies, so capture by reference, as in [&] { ... }");
+      static_assert(
+          !sizeof(F),
+          "a body must not be a mutable lambda: [=] captures copies, so capture by reference, as in [&] { ... }");
   }
   const void* object_;
   void (*call_)(const void*, ir::NodeId);
 };
 
-/// The line that nodes made from now on belong to. Does nothing outside of a kernel, or without a file.
+/// Sets the source line of the nodes created from now on. No effect outside a kernel or if `file` is null.
 void note(const char* file, int line);
 
 ir::NodeId constant(DType dtype, double value);
-ir::NodeId constant(DType dtype, std::int64_t value);   ///< KernelError if the dtype has no such value
-ir::NodeId constant(DType dtype, std::uint64_t value);  ///< likewise
+ir::NodeId constant(DType dtype, std::int64_t value);   ///< throws KernelError if the dtype cannot represent the value
+ir::NodeId constant(DType dtype, std::uint64_t value);  ///< same
 ir::NodeId constant(DType dtype, bool value);
 
 ir::NodeId unary(ir::UnaryOp op, ir::NodeId a);
@@ -64,7 +65,7 @@ ir::NodeId dot4(ir::Dot4Signs signs, ir::NodeId a, ir::NodeId b, ir::NodeId c);
 
 ir::NodeId index(ir::IndexKind kind, int dimension);
 ir::NodeId memory_size(ir::NodeId memory);
-/// Of memory with rows; KernelError if they are no number of elements, or 0 columns are none given.
+/// rows * columns of two-dimensional memory. Throws KernelError if the sizes are invalid.
 std::uint64_t elements(std::uint64_t rows, std::uint64_t columns);
 ir::NodeId element_of_row(std::uint64_t columns, ir::NodeId row, ir::NodeId column);
 ir::NodeId local(DType dtype, std::uint64_t count);
@@ -74,13 +75,13 @@ ir::NodeId load_if(ir::NodeId memory, ir::NodeId mask, ir::NodeId index, ir::Nod
 void store(ir::NodeId memory, ir::NodeId index, ir::NodeId value);
 ir::NodeId atomic(ir::AtomicOp op, ir::NodeId memory, ir::NodeId index, ir::NodeId value,
                   ir::NodeId expected = ir::no_node);
-/// What is there: an atomic that changes nothing.
+/// Reads an element by an atomic that does not change it.
 ir::NodeId atomic_load(ir::NodeId memory, ir::NodeId index);
 ir::NodeId load_variable(ir::NodeId variable);
 void store_variable(ir::NodeId variable, ir::NodeId value);
 
-// Fields of structs in a buffer of u32 words. A field of 8 bytes is two words, the lower one first.
-/// The first word of a field; KernelError if the offset is no multiple of 4.
+// Fields of structs in a buffer of u32 words. A field of 8 bytes is two words, the low word first.
+/// The index of a field's first word. Throws KernelError if the offset is not a multiple of 4.
 ir::NodeId field_word(ir::NodeId index, std::uint64_t words_of_struct, std::uint64_t offset_bytes);
 ir::NodeId load_field(ir::NodeId memory, ir::NodeId word, DType dtype);
 void store_field(ir::NodeId memory, ir::NodeId word, DType dtype, ir::NodeId value);
@@ -98,7 +99,7 @@ void mma_multiply(ir::NodeId accumulator, ir::NodeId left, ir::NodeId right);
 void mma_store(ir::NodeId accumulator, ir::NodeId memory, ir::NodeId index, ir::NodeId stride);
 
 void barrier();
-/// What print shows: a value of the kernel, or one of the host's as text.
+/// An argument of print: a kernel value, or a host value as text.
 struct PrintArgument {
   ir::NodeId node = ir::no_node;
   std::string text;
@@ -110,14 +111,14 @@ PrintArgument shown(double value, bool is_float);
 void print(std::string_view format, std::span<const PrintArgument> values);
 void if_(ir::NodeId condition, Body then);
 void if_(ir::NodeId condition, Body then, Body otherwise);
-void for_(ir::NodeId begin, ir::NodeId end, ir::NodeId step, Body body);  ///< body gets its counter
+void for_(ir::NodeId begin, ir::NodeId end, ir::NodeId step, Body body);  ///< `body` receives the counter
 void while_(Body condition, const ir::NodeId& condition_result, Body body);
 void return_();
 
 ir::NodeId declare_buffer(int number, DType dtype, ir::Access access);
 ir::NodeId declare_scalar(int number, DType dtype);
-/// Runs `body` under a new builder and gives what it traced; KernelError with kernel and line for what is wrong.
-/// `source`: where the kernel is written.
+/// Runs `body` with a new builder and returns the traced function. Throws KernelError with the kernel and line on
+/// failure. `source`: the kernel's location.
 ir::Function trace(std::string name, ir::KernelKind kind, std::array<std::uint32_t, 3> block_size, Body body,
                    ir::SourceLine source);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which C++ types can be traced, which operands go together, and the sentences for those that do not.
-// Everything in `detail` serves the handles in value.h and memory.h.
+// Determines which C++ types can be traced and which operands can be combined, with readable errors for the others.
+// `detail` supports the handles in value.h and memory.h.
 #pragma once
 
 #include <concepts>
@@ -13,8 +13,8 @@ namespace tessera {
 
 struct BufferView;
 
-/// The type of ids, sizes, subscripts and loop counters in kernels: a signed integer, 32 bits wide, 64 where a launch
-/// needs it. It has no size in memory, so there are no buffers of it.
+/// The type of ids, sizes, subscripts and loop counters in kernels: a signed integer with 32 bits, or 64 if a launch
+/// requires it. It has no size in memory and cannot be an element of a buffer.
 struct Index {};
 
 template <class T>
@@ -40,15 +40,15 @@ template <class T>
 inline constexpr bool is_integer = (std::integral<T> && !std::same_as<T, bool>) || std::same_as<T, Index>;
 template <class T>
 inline constexpr bool is_number = is_real<T> || is_integer<T>;
-/// What arithmetic on T gives: 16-bit floats compute as float.
+/// The result type of arithmetic on T: 16-bit floats are computed as float.
 template <class T>
 using Computed = std::conditional_t<is_16bit_float<T>, float, T>;
 
-// Kinds of operands. All of these take types without references and const.
+// Kinds of operands. All take types without references and const.
 template <class U>
 concept Traced = requires { typename U::traced_type; };
 template <class U>
-concept Plain = Traced<U> && requires { typename U::plain; };  ///< a Val or what derives from it: passed by value
+concept Plain = Traced<U> && requires { typename U::plain; };  ///< a Val or a class derived from it: passed by value
 template <class U>
 concept Old = Traced<U> && requires { typename U::old; };  ///< result of an atomic
 template <class U>
@@ -73,20 +73,21 @@ template <Traced U>
 struct TypeOf<U> {
   using type = typename U::traced_type;
 };
-/// The element type of a traced operand, void of others.
+/// The element type of a traced operand; void for other types.
 template <class U>
 using type_of = typename TypeOf<U>::type;
-/// The same, and of a literal its own.
+/// Same, but for a literal its own type.
 template <class U>
 using NumberOf = std::conditional_t<Traced<U>, type_of<U>, U>;
 
-/// May a literal of this C++ type stand for a T? A double meets a float quietly; a real never meets an integer.
+/// Whether a literal of this C++ type can be used as a T. A double converts to float implicitly; a floating-point
+/// literal never converts to an integer.
 template <class T, class L>
 inline constexpr bool literal_fits = std::same_as<L, bool> ? std::same_as<T, bool>
                                      : is_integer<L>       ? is_number<T>
                                                            : is_real<T>;
 
-/// Two operands that meet in one operation, at least one traced.
+/// Whether two operands of one operation, at least one of them traced, have a common type.
 template <class A, class B>
 inline constexpr bool same_type = [] {
   if constexpr (Traced<A> && Traced<B>)
@@ -101,7 +102,7 @@ inline constexpr bool same_type = [] {
 template <class A, class B>
 using common_type = Computed<typename std::conditional_t<Traced<A>, TypeOf<A>, TypeOf<B>>::type>;
 
-/// May an operand be given where a value of T is wanted? 16-bit floats widen; `rounds`: they also take a float.
+/// Whether an operand is accepted where a T is expected. 16-bit floats widen; with `rounds` they also accept a float.
 template <class T, class U, bool rounds>
 inline constexpr bool accepts = [] {
   if constexpr (Literal<U>)
@@ -118,32 +119,32 @@ inline constexpr bool accepts = [] {
 
 template <class U>
 concept Counts = requires { typename U::counts; };  ///< LoopCounter
-/// A traced value that is given where a Val<T> is wanted, and is of another type: it has a sentence. (What may widen
-/// and Vars have none, so that functions may be overloaded by Val types.)
+/// A traced value of another type than the expected Val<T>, for which there is an error message. (Widening types and
+/// Vars have none, so that functions can be overloaded on Val types.)
 template <class T, class U>
 concept OtherType = Plain<U> && !accepts<T, U, false> && !is_16bit_float<type_of<U>> && !Counts<U>;
 
-/// False, once it is instantiated.
+/// Always false, but only when instantiated.
 template <class...>
 inline constexpr bool never = false;
 
-// The sentences. Each function holds one, so that it is written once; they are called for their static_assert.
+// The error messages. Each function contains one, so that it is written once, and is called for its static_assert.
 template <class U>
 constexpr void not_host_data() {
   static_assert(!Host<std::remove_cvref_t<U>>, "host data is not visible in a kernel: pass it as a Buffer argument");
   static_assert(!StructMemory<std::remove_cvref_t<U>>,
-                "a struct is not a value: take one of its fields, as in b[i][&S::mass]");
+                "a struct is not a value: use one of its fields, such as b[i][&S::mass]");
   static_assert(!Memory<std::remove_cvref_t<U>> || StructMemory<std::remove_cvref_t<U>>,
-                "a buffer is not a value: take one of its elements, as in x[i]");
+                "a buffer is not a value: use one of its elements, such as x[i]");
 }
-/// U: with its reference, which tells named values from temporaries.
+/// U: including its reference, which distinguishes named values from temporaries.
 template <class U>
 constexpr void named() {
   static_assert(!Old<std::remove_cvref_t<U>> || std::is_lvalue_reference_v<U>,
                 "the result of an atomic must be named before it is used: auto old = atomic_add(b, i, v);");
 }
-/// U&& as it was given; the result of an atomic, which is all that is computed here, as if it had a name: a variable
-/// that begins with it or is assigned it leaves no order open.
+/// Forwards U&&; treats the result of an atomic as named if it is the whole expression: initialising or assigning a
+/// variable with it leaves no evaluation order open.
 template <class U>
 constexpr auto&& alone(std::remove_reference_t<U>& u) {
   if constexpr (Old<std::remove_cvref_t<U>>)
@@ -158,16 +159,16 @@ constexpr void no_pointers() {
 template <class U>
 constexpr void read_by_name() {
   static_assert(!sizeof(U),
-                "an element is read by its name, auto v = x[i], and written by x[i] = v; several at once by "
-                "x.load<n>(i), and by all threads by atomic_add(x, i, v) and its like");
+                "elements have no address: read by auto v = x[i], write by x[i] = v, access several by "
+                "x.load<n>(i), and update from many threads by atomic_add(x, i, v)");
 }
 template <bool ok, class A, class B>
 constexpr void same_types() {
   static_assert(ok || Host<A> || Host<B> || Memory<A> || Memory<B>, "operands have different types: use cast<T>(...)");
 }
 
-/// Conversions that C++ would try where a kernel's value meets host code: they exist to say what to write instead.
-/// To one number type alone, so that functions with an overload for each, such as std::sin, are not ambiguous.
+/// Conversions of kernel values to host types, which exist only for their error messages. Each value converts to one
+/// number type only, so that overloaded functions such as std::sin are not ambiguous.
 template <class T>
 class HostConversions {
   using Number = std::conditional_t<std::same_as<T, Index>, std::ptrdiff_t, Computed<T>>;
@@ -186,8 +187,8 @@ class HostConversions {
     static_assert(
         std::same_as<T, bool>,
         "a traced value is not a C++ number (as a subscript: host data is not visible in a kernel: pass it as a "
-        "Buffer argument; as a type: use cast<T>(...); as a function's argument: kernels have functions of their own, "
-        "without std::, as in sqrt(x), abs(x), max(a, b))");
+        "Buffer argument; as a type: use cast<T>(...); as a function's argument: kernels have their own functions, "
+        "without std::, such as sqrt(x), abs(x), max(a, b))");
     return Number{};
   }
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The values of the kernel language: Val<T>, which never changes, and Var<T>, a variable of one thread.
-// Both are small handles on what is being traced; operators for them are in operators.h.
+// The values of the kernel language: Val<T>, which is immutable, and Var<T>, a per-thread variable. Both are small
+// handles to nodes of the trace; their operators are in operators.h.
 #pragma once
 
 #include <utility>
@@ -11,12 +11,12 @@ namespace tessera {
 
 namespace detail {
 
-/// A node id that is no number of the user's.
+/// A node id, distinct from numbers of the user.
 struct NodeRef {
   ir::NodeId id;
 };
 
-/// The node of an operand that meets a T: a traced one's own, a literal as a constant of T's dtype.
+/// The node of an operand used as a T: a traced value's own node, or a constant of T's dtype for a literal.
 template <class T, class U>
 ir::NodeId node_as(const U& u) {
   if constexpr (Traced<U>)
@@ -33,7 +33,7 @@ ir::NodeId node_as(const U& u) {
     return constant(dtype_of<T>, static_cast<double>(u));
 }
 
-/// The same, but a 16-bit float given for another float becomes f32, from which a store rounds.
+/// Same, but a 16-bit float passed for another 16-bit float becomes f32, which is rounded when stored.
 template <class T, class U>
 ir::NodeId node_exactly(const U& u) {
   const ir::NodeId id = node_as<T>(u);
@@ -43,8 +43,8 @@ ir::NodeId node_exactly(const U& u) {
     return id;
 }
 
-/// A parameter that takes whatever may stand for a T, says a sentence for everything else, and notes the caller's line.
-/// `rounds`: a float may be given for a 16-bit float, as when it is stored.
+/// A parameter that accepts everything usable as a T, reports an error for everything else, and records the caller's
+/// line. `rounds`: accepts a float for a 16-bit float, as in a store.
 template <class T, bool rounds = false>
 class Arg {
  public:
@@ -64,7 +64,7 @@ class Arg {
   ir::Handle id_;
 };
 
-/// A subscript: any integer.
+/// A subscript: any integer type.
 class Subscript {
  public:
   template <class U>
@@ -74,7 +74,7 @@ class Subscript {
     not_host_data<U>();
     named<U>();
     constexpr bool ok = (Traced<V> && is_integer<type_of<V>>) || (Literal<V> && is_integer<V>);
-    static_assert(ok || Host<V> || Memory<V>, "a subscript is an integer: use cast<Index>(...)");
+    static_assert(ok || Host<V> || Memory<V>, "a subscript must be an integer: use cast<Index>(...)");
     note(file, line);
     if constexpr (ok) id_ = node_as<Index>(u);
   }
@@ -90,18 +90,18 @@ class Subscript {
 
 }  // namespace detail
 
-/// A traced value. It never changes: a copy is the same value. Made from literals, from a Var (its value now), from
-/// loads and from every operation; a Val<half> or Val<bfloat16> becomes a Val<float> without a cast.
+/// A traced value. Immutable: copies denote the same value. Created from literals, from a Var (its current value), from
+/// loads and from every operation; a Val<half> or Val<bfloat16> converts to Val<float> implicitly.
 template <class T>
 class Val : public detail::HostConversions<T> {
   static_assert(detail::ValueType<T>,
-                "Val<T> is of bool, std::int8_t to std::uint64_t, half, bfloat16, float, double or Index");
+                "T in Val<T> must be bool, std::int8_t to std::uint64_t, half, bfloat16, float, double or Index");
 
  public:
   /// Marks a plain value for the operators.
   using plain = void;
 
-  /// Copying notes the line: operators take their operands by value, and so know where they stand.
+  /// Copying records the line: operators take their operands by value to learn their location.
   Val(const Val& other, const char* file = __builtin_FILE(), int line = __builtin_LINE()) : id_(other.id_) {
     detail::note(file, line);
   }
@@ -118,7 +118,7 @@ class Val : public detail::HostConversions<T> {
   }
   template <class U = T>
   Val() {
-    static_assert(!sizeof(U), "a Val has its value from the start, and never changes: declare it Var<T>");
+    static_assert(!sizeof(U), "a Val must be initialised and is immutable: declare it Var<T>");
   }
   explicit Val(detail::NodeRef n) : id_(n.id) {}
 
@@ -126,41 +126,41 @@ class Val : public detail::HostConversions<T> {
   ir::NodeId node() const { return id_; }
 
   Val& operator=(const Val&) {
-    static_assert(!sizeof(T), "a Val never changes: declare it Var<T>");
+    static_assert(!sizeof(T), "a Val is immutable: declare it Var<T>");
     return *this;
   }
-  /// Rejected at compile time: one number has no elements.
+  /// Rejected at compile time: a number has no elements.
   template <class U = T>
   Val operator[](const auto&) const {
     static_assert(!sizeof(U),
-                  "one number has no elements: memory of two dimensions is read by t(row, column), a buffer by x[row * "
+                  "a number has no elements: index two-dimensional memory by t(row, column), a buffer by x[row * "
                   "width + column]");
     return *this;
   }
-#define TESSERA_STEP(symbol)                                             \
-  template <class U = T>                                                 \
-  Val operator symbol() {                                                \
-    static_assert(!sizeof(U), "a Val never changes: declare it Var<T>"); \
-    return *this;                                                        \
-  }                                                                      \
-  template <class U = T>                                                 \
-  Val operator symbol(int) {                                             \
-    static_assert(!sizeof(U), "a Val never changes: declare it Var<T>"); \
-    return *this;                                                        \
+#define TESSERA_STEP(symbol)                                            \
+  template <class U = T>                                                \
+  Val operator symbol() {                                               \
+    static_assert(!sizeof(U), "a Val is immutable: declare it Var<T>"); \
+    return *this;                                                       \
+  }                                                                     \
+  template <class U = T>                                                \
+  Val operator symbol(int) {                                            \
+    static_assert(!sizeof(U), "a Val is immutable: declare it Var<T>"); \
+    return *this;                                                       \
   }
   ///@{
-  /// Rejected at compile time: a Val never changes.
+  /// Rejected at compile time: a Val is immutable.
   TESSERA_STEP(++)
   TESSERA_STEP(--)
   ///@}
 #undef TESSERA_STEP
-#define TESSERA_ASSIGNMENT(symbol)                                       \
-  template <class U>                                                     \
-  void operator symbol(U&&) {                                            \
-    static_assert(!sizeof(U), "a Val never changes: declare it Var<T>"); \
+#define TESSERA_ASSIGNMENT(symbol)                                      \
+  template <class U>                                                    \
+  void operator symbol(U&&) {                                           \
+    static_assert(!sizeof(U), "a Val is immutable: declare it Var<T>"); \
   }
   ///@{
-  /// Rejected at compile time: a Val never changes.
+  /// Rejected at compile time: a Val is immutable.
   TESSERA_ASSIGNMENT(=)
   TESSERA_ASSIGNMENT(+=)
   TESSERA_ASSIGNMENT(-=)
@@ -179,7 +179,7 @@ class Val : public detail::HostConversions<T> {
   ir::Handle id_;
 };
 
-// What compound assignments have in common: an operation on the value here, whose result T can hold.
+// Common part of compound assignments: an operation on the current value with a result of type T.
 namespace detail {
 template <class T, class U>
 ir::NodeId compound(ir::BinaryOp op, ir::NodeId current, const U& u) {
@@ -209,7 +209,7 @@ constexpr void check_compound() {
   ASSIGN(^=, xor_)                           \
   ASSIGN(<<=, shl)                           \
   ASSIGN(>>=, shr)
-// ++ and -- of what is no place: the sentence is that of its compound assignments.
+// ++ and -- on something that is not assignable: reports the error of its compound assignments.
 #define TESSERA_NO_STEP(symbol, qualifier) \
   template <class U = T>                   \
   void operator symbol() qualifier {       \
@@ -221,15 +221,15 @@ constexpr void check_compound() {
   }
 #define TESSERA_NO_STEPS(qualifier) TESSERA_NO_STEP(++, qualifier) TESSERA_NO_STEP(--, qualifier)
 
-/// A variable of one thread: what changes inside if_, for_ and while_ and is read after them. A copy is a new variable
-/// with the value that the old one has now; to name a variable, take a reference.
+/// A per-thread variable, for values that change inside if_, for_ and while_ and are read after them. A copy is a new
+/// variable with the current value; take a reference to alias a variable.
 template <class T>
 class Var : public detail::HostConversions<T> {
-  static_assert(detail::ValueType<T>, "Var<T> is of bool, std::int8_t to std::uint64_t, float, double or Index");
-  static_assert(!detail::is_16bit_float<T>, "16-bit floats are for storing in buffers: use Var<float>");
+  static_assert(detail::ValueType<T>, "T in Var<T> must be bool, std::int8_t to std::uint64_t, float, double or Index");
+  static_assert(!detail::is_16bit_float<T>, "16-bit floats can only be stored in buffers: use Var<float>");
 
  public:
-  /// Zero, or false.
+  /// Initialised to zero or false.
   Var(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
     detail::note(file, line);
     id_ = detail::local(detail::dtype_of<T>, 1);
@@ -251,9 +251,9 @@ class Var : public detail::HostConversions<T> {
     set(initial.node());
   }
 
-  /// The value that it has now.
+  /// The current value.
   Val<T> get() const { return Val<T>(detail::NodeRef{node()}); }
-  /// Reads it; for the operators.
+  /// Reads the variable; used by the operators.
   ir::NodeId node() const { return detail::load_variable(id_); }
 
   Var& operator=(const Var& other) & {
@@ -264,7 +264,8 @@ class Var : public detail::HostConversions<T> {
   template <class U>
     requires(!std::same_as<std::remove_cvref_t<U>, Var>)
   Var& operator=(U&& u) & {
-    set(detail::Arg<T>(detail::alone<U>(u), nullptr, 0).node());  // an operator knows no line: the last one noted stays
+    set(detail::Arg<T>(detail::alone<U>(u), nullptr, 0)
+            .node());  // an operator has no line parameter: the last recorded line is kept
     return *this;
   }
 #define TESSERA_ASSIGNMENT(symbol, op)                     \
@@ -274,14 +275,14 @@ class Var : public detail::HostConversions<T> {
     set(detail::compound<T>(ir::BinaryOp::op, node(), u)); \
     return *this;                                          \
   }
-  /// Computes with the value it has, and stores the result.
+  /// Computes with the current value and stores the result.
   ///@{
   TESSERA_COMPOUND_ASSIGNMENTS(TESSERA_ASSIGNMENT)
   ///@}
 #undef TESSERA_ASSIGNMENT
   Var& operator++() & { return *this += 1; }  ///< Adds one.
   Var& operator--() & { return *this -= 1; }  ///< Subtracts one.
-  /// These give the value before.
+  /// Return the previous value.
   Val<T> operator++(int) & {
     const Val<T> before = get();
     *this += 1;
@@ -293,7 +294,7 @@ class Var : public detail::HostConversions<T> {
     return before;
   }
 
-  // What is captured by [=] is const, and a copy.
+  // Variables captured by [=] are const copies.
 #define TESSERA_ASSIGNMENT(symbol, op)                   \
   template <class U>                                     \
     requires(!std::same_as<std::remove_cvref_t<U>, Var>) \
@@ -302,7 +303,7 @@ class Var : public detail::HostConversions<T> {
   }                                                      \
   const Var& operator symbol(const Var&) const& { return captured_copy<T>(); }
   ///@{
-  /// Rejected at compile time: this Var is const, a copy captured by [=].
+  /// Rejected at compile time: this Var is a const copy captured by [=].
   TESSERA_ASSIGNMENT(=, )
   TESSERA_COMPOUND_ASSIGNMENTS(TESSERA_ASSIGNMENT)
 #undef TESSERA_ASSIGNMENT
@@ -315,37 +316,36 @@ class Var : public detail::HostConversions<T> {
  private:
   template <class U>
   const Var& captured_copy() const {
-    static_assert(!sizeof(U),
-                  "this Var is const: a lambda with [=] holds a copy, so capture by reference, as in [&] { ... }");
+    static_assert(!sizeof(U), "this Var is const: [=] captures a copy, so capture by reference, as in [&] { ... }");
     return *this;
   }
   void set(ir::NodeId value) const { detail::store_variable(id_, value); }
   ir::Handle id_;
 };
 
-/// `Var s = x[i]` has the type of what it begins with; of a double it is a float.
+/// `Var s = x[i]` has the type of its initialiser; float for a double.
 template <class U>
   requires(detail::Traced<std::remove_cvref_t<U>> || detail::Literal<std::remove_cvref_t<U>>)
 Var(U&&) -> Var<std::conditional_t<std::same_as<std::remove_cvref_t<U>, double>, float,
                                    detail::Computed<detail::NumberOf<std::remove_cvref_t<U>>>>>;
 
-/// What an atomic gives: the value before it. It has to be named before it is used, because C++ leaves the order of two
-/// atomics in one expression open.
+/// The previous value, as returned by an atomic. It must be named before use, since C++ does not specify the order of
+/// two atomics in one expression.
 template <class T>
 class OldValue : public detail::HostConversions<T> {
  public:
   using old = void;                                    ///< Marks the type for the operators.
-  explicit OldValue(detail::NodeRef n) : id_(n.id) {}  ///< Made by atomics.
+  explicit OldValue(detail::NodeRef n) : id_(n.id) {}  ///< Created by atomics.
   ir::NodeId node() const { return id_; }              ///< The value's node in the IR.
 
  private:
   ir::Handle id_;
 };
 
-/// Two, three or four values that were loaded, or are to be stored, together.
+/// Two, three or four values that are loaded or stored together.
 template <class T, int n>
 class Vec {
-  static_assert(detail::ValueType<T> && n >= 2 && n <= 4, "a vector has 2, 3 or 4 elements");
+  static_assert(detail::ValueType<T> && n >= 2 && n <= 4, "a vector must have 2, 3 or 4 elements");
 
  public:
   /// A vector of `n` values or literals.
@@ -353,7 +353,7 @@ class Vec {
     requires(sizeof...(U) == n)
   Vec(const U&... elements) : id_(detail::make_vector({detail::Arg<T>(elements).node()...})) {}
   explicit Vec(detail::NodeRef v) : id_(v.id) {}
-  /// Element `lane`, a number known while tracing.
+  /// Element `lane`, which must be known while tracing.
   Val<T> operator[](int lane) const {
     return Val<T>(detail::NodeRef{detail::extract(id_, static_cast<std::uint32_t>(lane))});
   }
@@ -371,7 +371,7 @@ struct FieldRef {
 }  // namespace detail
 
 namespace detail {
-/// What an assignment gives: the value that was stored.
+/// The result of an assignment: the stored value.
 template <class T>
 struct Assigned : Val<T> {
   using assigned = void;
@@ -379,12 +379,12 @@ struct Assigned : Val<T> {
 };
 }  // namespace detail
 
-/// An element of memory that a kernel may write: `b[i]`. It is the value that was read there, and can be assigned to
-/// while it is being written, as in `b[i] = v` or `b[i] += v`; `auto v = b[i]` keeps the value, not the place.
+/// A writable element of memory, `b[i]`: the value read there, which can be assigned in the same expression, as in
+/// `b[i] = v` or `b[i] += v`. `auto v = b[i]` keeps the value, not a reference.
 template <class T>
 class BufferElement : public Val<T> {
  public:
-  /// Made by a buffer's operator[].
+  /// Created by a buffer's operator[].
   BufferElement(ir::NodeId memory, const detail::Subscript& i)
       : Val<T>(detail::NodeRef{detail::load(memory, i.node())}),
         memory_(memory),
@@ -406,7 +406,7 @@ class BufferElement : public Val<T> {
         line_(other.line_),
         is_field_(other.is_field_) {}
 
-  /// Assignments give the value that was stored, but of 16-bit floats, which are rounded on the way, nothing.
+  /// Assignments return the stored value, except for 16-bit floats, which are rounded when stored: those return void.
   auto operator=(detail::Arg<T, true> value) && { return set(value.node()); }
   auto operator=(const BufferElement& value) && { return set(value.node()); }
 #define TESSERA_ASSIGNMENT(symbol, op)                                  \
@@ -416,14 +416,14 @@ class BufferElement : public Val<T> {
     return set(detail::compound<T>(ir::BinaryOp::op, this->node(), u)); \
   }
   ///@{
-  /// Computes with the value that was read, and stores the result.
+  /// Computes with the value that was read and stores the result.
   TESSERA_COMPOUND_ASSIGNMENTS(TESSERA_ASSIGNMENT)
   ///@}
 #undef TESSERA_ASSIGNMENT
-#define TESSERA_ASSIGNMENT(symbol, op)                                                                            \
-  template <class U>                                                                                              \
-  void operator symbol(U&&)& {                                                                                    \
-    static_assert(!sizeof(U), "this name is the value that was read, not its place: to store, write b[i] = ..."); \
+#define TESSERA_ASSIGNMENT(symbol, op)                                                                              \
+  template <class U>                                                                                                \
+  void operator symbol(U&&)& {                                                                                      \
+    static_assert(!sizeof(U), "this name is the value that was read, not the element: to store, write b[i] = ..."); \
   }
   ///@{
   /// Rejected at compile time: a named element is the value that was read; to store, write `b[i] = ...`.
@@ -432,15 +432,15 @@ class BufferElement : public Val<T> {
   ///@}
 #undef TESSERA_ASSIGNMENT
 
-  // b[i]++ gives the value before, ++b[i] the one after.
-  auto operator++() && { return std::move(*this) += 1; }  ///< Adds one; returns the value after.
-  auto operator--() && { return std::move(*this) -= 1; }  ///< Subtracts one; returns the value after.
-  /// Adds one; returns the value before.
+  // b[i]++ returns the previous value, ++b[i] the new one.
+  auto operator++() && { return std::move(*this) += 1; }  ///< Adds one; returns the new value.
+  auto operator--() && { return std::move(*this) -= 1; }  ///< Subtracts one; returns the new value.
+  /// Adds one; returns the previous value.
   Val<T> operator++(int) && {
     std::move(*this) += 1;
     return *this;
   }
-  /// Subtracts one; returns the value before.
+  /// Subtracts one; returns the previous value.
   Val<T> operator--(int) && {
     std::move(*this) -= 1;
     return *this;
@@ -479,11 +479,11 @@ class BufferElement : public Val<T> {
   bool is_field_ = false;
 };
 
-/// An element of a Buffer<const T>: a value like any other, and a sentence for whoever assigns to it.
+/// An element of a Buffer<const T>: a value whose assignment is rejected with a readable error.
 template <class T>
 class ReadOnlyElement : public Val<T> {
  public:
-  /// Made by a buffer's operator[].
+  /// Created by a buffer's operator[].
   ReadOnlyElement(ir::NodeId memory, const detail::Subscript& i)
       : Val<T>(detail::NodeRef{detail::load(memory, i.node())}) {}
   ReadOnlyElement(const detail::FieldRef& field, const char*, int)

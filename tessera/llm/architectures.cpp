@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Facts from the models' papers and cards, and from how llama.cpp (https://github.com/ggml-org/llama.cpp, src/models)
-// reads their files: what a file does not say.
+// Facts that model files do not contain, from the models' papers and cards and from llama.cpp's loaders
+// (https://github.com/ggml-org/llama.cpp, src/models).
 #include "tessera/llm/architectures.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace tessera {
 
 namespace {
 
-// Gemma 2 and 3 of 27 billion parameters, which alone have 46 and 62 layers, scale scores by width / heads.
+// Only the 27-billion-parameter models of Gemma 2 and 3 (46 and 62 layers) scale scores by width / heads.
 constexpr std::array architectures = {
     Architecture{
         .name = "llama", .models = "Llama 1 to 3.x, Mistral, SmolLM, TinyLlama, Yi", .pairs = RotaryPairs::adjacent},
@@ -46,28 +46,28 @@ constexpr std::array architectures = {
                  .layers_of_wide_scale = 62},
 };
 
-// Of the names in llama.cpp's src/llama-arch.cpp those whose lack is more than one part.
+// Unsupported architectures (names from llama.cpp's src/llama-arch.cpp) that lack more than one feature.
 struct Absent {
-  std::string_view why, names;  ///< a space before and behind each
+  std::string_view why, names;  ///< each name has a space before and after it
 };
 constexpr std::array absent = {
-    Absent{"it is a model of experts, which are not supported",
+    Absent{"mixture-of-experts models are not supported",
            " llama4 mistral4 qwen2moe qwen3moe qwen3vlmoe qwen35moe phimoe deepseek deepseek2 deepseek32 deepseek4 "
            "gpt-oss "
            "dbrx grok arctic olmoe glm4moe glm-dsa granitemoe ernie4_5-moe hunyuan-moe bailingmoe bailingmoe2 dots1 "
            "exaone-moe afmoe grovemoe smallthinker minimax-m2 minimax-m3 cohere2moe lfm2moe mimo2 step35 kimi-k3 "},
-    Absent{"some of its layers keep a state in place of a cache, which is not supported",
+    Absent{"recurrent layers (state-space or linear attention) are not supported",
            " mamba mamba2 jamba falcon-h1 nemotron_h nemotron_h_moe granitehybrid plamo2 rwkv6 rwkv6qwen2 rwkv7 arwkv7 "
            "lfm2 "
            "qwen3next qwen35 kimi-linear "},
-    Absent{"it makes embeddings of texts and writes none",
+    Absent{"it is an embedding model and does not generate text",
            " bert modern-bert nomic-bert nomic-bert-moe neo-bert jina-bert-v2 jina-bert-v3 eurobert gemma-embedding "
            "llama-embed t5encoder "},
-    Absent{"it has an encoder besides the decoder, which is not supported", " t5 "},
-    Absent{"it writes texts by diffusion, which is not supported", " dream llada llada-moe rnd1 "},
-    Absent{"it is the part of a model that sees or hears, and no model of text", " clip wavtokenizer-dec "},
-    Absent{"its embeddings of each layer and its shared caches are not supported", " gemma3n gemma4 "},
-    Absent{"its norms with biases and its parallel layers are not supported", " phi2 gptneox falcon stablelm "},
+    Absent{"encoder-decoder models are not supported", " t5 "},
+    Absent{"diffusion language models are not supported", " dream llada llada-moe rnd1 "},
+    Absent{"it is the vision or audio part of a model, not a language model", " clip wavtokenizer-dec "},
+    Absent{"per-layer embeddings and shared KV caches are not supported", " gemma3n gemma4 "},
+    Absent{"norms with biases and parallel layers are not supported", " phi2 gptneox falcon stablelm "},
 };
 
 }  // namespace

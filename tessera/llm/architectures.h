@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The architectures of language models, a row each: what a decoder of this kind has besides the parts of Llama (norms
-// before attention and feed-forward, gated feed-forward, rotary positions), which llama.cpp composes.
+// The supported architectures of language models, as a table of differences from Llama (norms before attention and
+// feed-forward, gated feed-forward, rotary positions).
 #pragma once
 
 #include <span>
@@ -11,42 +11,43 @@
 
 namespace tessera {
 
-/// The function of the gate in a feed-forward part.
+/// The activation of the gate in a feed-forward layer.
 enum class Gate : std::uint8_t {
   silu,  ///< x * sigmoid(x)
-  gelu   ///< in its tanh form
+  gelu   ///< with the tanh approximation
 };
 
-/// One architecture: how its decoder differs from Llama's.
+/// One architecture: how its decoder differs from Llama.
 struct Architecture {
-  std::string_view name;                    ///< as `general.architecture` has it
-  std::string_view models;                  ///< for people: which these are
-  RotaryPairs pairs = RotaryPairs::halves;  ///< Which elements of a head rotate together.
-  Gate gate = Gate::silu;                   ///< The function of the gate.
-  bool head_norms = false;                  ///< queries and keys of each head are normed before they rotate
-  bool post_norms = false;                  ///< what attention and feed-forward give is normed, too
-  bool scaled_embedding = false;            ///< by the root of the width
-  bool caps = false;                        ///< scores and logits may be capped (the metadata say at what)
-  /// Of so many layers one after the other the last sees all and the others a window; 1: all layers have the window; 0:
-  /// none has one.
+  std::string_view name;                    ///< the value of `general.architecture`
+  std::string_view models;                  ///< the models that use it, for messages
+  RotaryPairs pairs = RotaryPairs::halves;  ///< Which elements of a head are rotated together.
+  Gate gate = Gate::silu;                   ///< The activation of the gate.
+  bool head_norms = false;                  ///< queries and keys of each head are normalised before rotation
+  bool post_norms = false;                  ///< the outputs of attention and feed-forward are normalised, too
+  bool scaled_embedding = false;            ///< the embedding is multiplied by sqrt(width)
+  bool caps = false;                        ///< scores and logits may be capped (the metadata contain the caps)
+  /// Period of layers with full attention: of so many consecutive layers, the last attends to all tokens and the others
+  /// to a window. 1: all layers have a window; 0: no layer has one.
   std::int64_t window_period = 0;
-  std::int64_t window = 0;                ///< where the metadata give none
-  float local_base = 0;                   ///< rotary base of layers with a window; 0: as the others
-  std::int64_t fixed_period = 0;          ///< every so-manieth layer does not rotate
-  std::int64_t layers_of_wide_scale = 0;  ///< the size whose scores are scaled by width / heads, not by the head
-  /// Positions may be of time, height and width (the metadata say which pairs turn by which). In a text the three are
-  /// one, so that nothing changes.
+  std::int64_t window = 0;        ///< the default if the metadata have none
+  float local_base = 0;           ///< rotary base of layers with a window; 0: the same as other layers
+  std::int64_t fixed_period = 0;  ///< every n-th layer does not rotate; 0: all rotate
+  /// Models with this number of layers scale scores by width / heads instead of the head size.
+  std::int64_t layers_of_wide_scale = 0;
+  /// Positions may consist of time, height and width (the metadata assign pairs to them). In text all three are equal,
+  /// so this changes nothing.
   bool sections = false;
-  bool temperature = false;  ///< queries may be scaled by their position (the metadata say how)
+  bool temperature = false;  ///< queries may be scaled depending on their position (see the metadata)
 };
 
-std::span<const Architecture> known_architectures();  ///< All architectures that can be run.
-/// The architecture of this name; null if it is not known.
+std::span<const Architecture> known_architectures();  ///< All supported architectures.
+/// Returns the architecture of this name, or null.
 const Architecture* find_architecture(std::string_view name);
-/// "llama, qwen2, ..." for messages.
+/// Returns "llama, qwen2, ..." for messages.
 std::string architecture_names();
-/// Of an architecture that is not among them: what of it is missing, such as "models of experts are not supported";
-/// empty if nothing is known of it.
+/// Returns why an unsupported architecture cannot run, such as "mixture-of-experts models are not supported"; empty if
+/// the name is unknown.
 std::string_view missing_in_architecture(std::string_view name);
 
 }  // namespace tessera

@@ -24,7 +24,7 @@ constexpr std::string_view white = " \t\r\n";
 
 bool has(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
-/// Variants that the file has, by their names.
+/// Names of the file's chat template variants.
 std::vector<std::string> variants_of(const GgufFile& file) {
   std::vector<std::string> names;
   const std::string prefix = std::string(template_key) + ".";
@@ -33,7 +33,7 @@ std::vector<std::string> variants_of(const GgufFile& file) {
   return names;
 }
 
-/// The families whose special tokens the vocabulary has, all of them.
+/// The families whose special tokens are all in the vocabulary.
 std::vector<std::string> families_for(const GgufFile& file) {
   std::vector<std::string> names;
   if (!file.has("tokenizer.ggml.tokens")) return names;
@@ -47,14 +47,14 @@ std::vector<std::string> families_for(const GgufFile& file) {
   return names;
 }
 
-/// How much of the end of `text` may become one of `wanted`.
+/// Length of the longest suffix of `text` that is a prefix of `wanted`.
 std::size_t begun(std::string_view text, std::string_view wanted) {
   for (std::size_t n = std::min(text.size(), wanted.size() - 1); n > 0; --n)
     if (text.substr(text.size() - n) == wanted.substr(0, n)) return n;
   return 0;
 }
 
-/// {"id": ..., "function": {"name": ..., "arguments": ...}}
+/// Parses {"id": ..., "function": {"name": ..., "arguments": ...}}.
 std::optional<ToolCall> call_of(const ordered_json& value) {
   ToolCall out;
   if (!value.is_object() || !value.contains("function") || !value["function"].is_object()) return std::nullopt;
@@ -113,12 +113,12 @@ Conversation conversation_of_json(std::string_view json, const std::string& name
                        .remedy = R"(It should be a list such as [{"role": "user", "content": "Hello"}])"});
   };
   const ordered_json all = ordered_json::parse(json, nullptr, false);
-  if (all.is_discarded()) bad("it is no JSON");
-  if (!all.is_array()) bad("it is no list");
+  if (all.is_discarded()) bad("the file is not valid JSON");
+  if (!all.is_array()) bad("the file is not a JSON list");
   Conversation out;
   for (const ordered_json& one : all) {
     const std::string where = fmt::format("message {}", out.size() + 1);
-    if (!one.is_object()) bad(where + " is no object");
+    if (!one.is_object()) bad(where + " is not an object");
     ChatMessage m;
     for (const auto& [key, value] : one.items()) {
       std::string* const to = key == "role"                ? &m.role
@@ -128,17 +128,17 @@ Conversation conversation_of_json(std::string_view json, const std::string& name
                               : key == "name"              ? &m.name
                                                            : nullptr;
       if (key == "tool_calls") {
-        if (!value.is_array()) bad(fmt::format("\"tool_calls\" of {} is no list", where));
+        if (!value.is_array()) bad(fmt::format("\"tool_calls\" of {} is not a list", where));
         for (const ordered_json& call : value) {
           const auto read = call_of(call);
-          if (!read) bad(fmt::format("a call of {} has no function with a name and arguments", where));
+          if (!read) bad(fmt::format("a tool call of {} has no function with a name and arguments", where));
           m.calls.push_back(*read);
         }
         continue;
       }
       if (key == "content" && value.is_null() && one.contains("tool_calls")) continue;
-      if (!to) bad(fmt::format("{} has a member {} that is not known", where, quote_text(key)));
-      if (!value.is_string()) bad(fmt::format("{} of {} is no text", quote_text(key), where));
+      if (!to) bad(fmt::format("{} has an unknown member {}", where, quote_text(key)));
+      if (!value.is_string()) bad(fmt::format("{} of {} is not a string", quote_text(key), where));
       *to = value.get<std::string>();
     }
     if (m.role.empty()) bad(where + " has no role");
@@ -152,14 +152,15 @@ ChatTemplate::ChatTemplate(std::string_view source, std::string name) : name_(st
   try {
     template_ = std::make_shared<const jinja::Template>(source);
   } catch (const FormatError& e) {
-    fail<FormatError>({.operation = "chat",
-                       .wrong = fmt::format("{} cannot be used: {}", name_, e.what()),
-                       .remedy = fmt::format("--template takes a built-in one: {}", fmt::join(families(), ", "))});
+    fail<FormatError>(
+        {.operation = "chat",
+         .wrong = fmt::format("{} cannot be used: {}", name_, e.what()),
+         .remedy = fmt::format("Use a built-in template with --template: {}", fmt::join(families(), ", "))});
   }
   for (std::size_t i = marks.size(); i-- > 0;)
     if (has(source, marks[i].close) || has(source, marks[i].open)) marks_ = i;
   if (has(source, "reasoning_content"))
-    thinking_style_ = ThinkingStyle::beside;
+    thinking_style_ = ThinkingStyle::separate_field;
   else if (has(source, marks[marks_].close))
     thinking_style_ = ThinkingStyle::within;
   parts_ = expects_content_parts();
@@ -183,8 +184,8 @@ ChatTemplate ChatTemplate::built_in(std::string_view family) {
   }
   fail<ArgumentError>({.operation = "chat template",
                        .with = {{"name", std::string(family)}},
-                       .wrong = "there is no built-in chat template of this name",
-                       .remedy = fmt::format("There are {}", fmt::join(families(), ", "))});
+                       .wrong = "there is no built-in chat template with this name",
+                       .remedy = fmt::format("The built-in templates are {}", fmt::join(families(), ", "))});
 }
 
 ChatTemplate ChatTemplate::of(const GgufFile& file, std::string_view name, bool tools) {
@@ -196,12 +197,13 @@ ChatTemplate ChatTemplate::of(const GgufFile& file, std::string_view name, bool 
   if (name.empty()) {
     const std::vector<std::string> fitting = families_for(file);
     std::string remedy =
-        variants.empty() ? "" : fmt::format("It has variants: --template {}. ", fmt::join(variants, ", "));
-    remedy += fmt::format("--template NAME takes a built-in one: {}", fmt::join(families(), ", "));
-    if (!fitting.empty()) remedy += fmt::format(". Its vocabulary has the tokens of {}", fmt::join(fitting, " and "));
+        variants.empty() ? "" : fmt::format("Use one of its variants with --template: {}. ", fmt::join(variants, ", "));
+    remedy += fmt::format("Use a built-in template with --template NAME: {}", fmt::join(families(), ", "));
+    if (!fitting.empty())
+      remedy += fmt::format(". The vocabulary contains the special tokens of {}", fmt::join(fitting, " and "));
     fail<FormatError>({.operation = "chat",
                        .with = {{"file", file.name()}, {"key", std::string(template_key)}},
-                       .wrong = "the file has no chat template: perhaps the model was not made to converse",
+                       .wrong = "the file has no chat template; the model may not be trained for chat",
                        .remedy = remedy});
   }
   if (std::find(variants.begin(), variants.end(), name) != variants.end())
@@ -212,8 +214,8 @@ ChatTemplate ChatTemplate::of(const GgufFile& file, std::string_view name, bool 
   fail<ArgumentError>(
       {.operation = "chat",
        .with = {{"file", file.name()}, {"template", std::string(name)}},
-       .wrong = "the file has no chat template of this name, and none is built in",
-       .remedy = fmt::format("{}Built in are {}",
+       .wrong = "neither the file nor Tessera has a chat template with this name",
+       .remedy = fmt::format("{}The built-in templates are {}",
                              variants.empty() ? "" : fmt::format("The file has {}. ", fmt::join(variants, ", ")),
                              fmt::join(built_ins, ", "))});
 }
@@ -222,13 +224,13 @@ jinja::Value ChatTemplate::message(const ChatMessage& m) const {
   using jinja::Dict;
   using jinja::Text;
   using jinja::Value;
-  // Roles are words of ours; others come from a file that somebody loaded.
+  // Known roles are trusted text; others come from a file that the user loaded.
   const bool ours = m.role == "system" || m.role == "user" || m.role == "assistant" || m.role == "tool";
   Text text = Text::data(m.text);
   Dict out;
   out.set("role", ours ? Text(m.role) : Text::data(m.role));
   if (!m.thinking.empty() && thinking_style_ == ThinkingStyle::within) {
-    // The marks are the model's own tokens, so they are ours and not data.
+    // The marks are the model's special tokens, so they are trusted and not data.
     Text whole(std::string(marks[marks_].open) + "\n");
     whole.append(Text::data(m.thinking));
     whole.append("\n" + std::string(marks[marks_].close) + "\n\n");
@@ -243,7 +245,7 @@ jinja::Value ChatTemplate::message(const ChatMessage& m) const {
   } else {
     out.set("content", std::move(text));
   }
-  if (!m.thinking.empty() && thinking_style_ == ThinkingStyle::beside)
+  if (!m.thinking.empty() && thinking_style_ == ThinkingStyle::separate_field)
     out.set("reasoning_content", Text::data(m.thinking));
   if (!m.calls.empty()) {
     std::vector<Value> calls;
@@ -268,7 +270,7 @@ jinja::Value ChatTemplate::message(const ChatMessage& m) const {
   return out;
 }
 
-// Templates differ in what they take a call's parts to be, and say so only by what they write.
+// Templates expect the parts of a call in different forms, which can only be found out by rendering a probe.
 ChatTemplate::CallStyle ChatTemplate::detect_call_style() const {
   const auto written = [&](CallStyle way) -> std::string {
     ChatTemplate as = *this;
@@ -300,7 +302,7 @@ ChatTemplate::CallStyle ChatTemplate::detect_call_style() const {
       return {};
     }
   };
-  // Without content, some write no empty answer before the call.
+  // Some templates do not write an empty answer before the call if there is no content.
   for (const auto& [with, without] : {std::pair(CallStyle::object, CallStyle::object_no_content),
                                       std::pair(CallStyle::text, CallStyle::text_no_content)}) {
     const std::string a = written(with), b = written(without);
@@ -310,7 +312,7 @@ ChatTemplate::CallStyle ChatTemplate::detect_call_style() const {
   return CallStyle::none;
 }
 
-// Some templates take text as a list of parts only: what they make of a plain one has lost it.
+// Some templates accept text only as a list of parts; rendering a plain string loses it.
 bool ChatTemplate::expects_content_parts() const {
   constexpr std::string_view word = "tesseraprobe";
   const auto shows = [&](jinja::Value content) {
@@ -338,10 +340,9 @@ bool ChatTemplate::expects_content_parts() const {
 void ChatTemplate::require_tools() const {
   if (takes_tools()) return;
   fail<ArgumentError>({.operation = "chat",
-                       .wrong = fmt::format("{} has no place for tools", name_),
-                       .remedy = is_built_in()
-                                     ? "A model that was made to call functions has a template of its own"
-                                     : "The model was not made to call functions; without tools it converses"});
+                       .wrong = fmt::format("{} does not support tools", name_),
+                       .remedy = is_built_in() ? "Models that are trained to call functions contain their own template"
+                                               : "The model is not trained to call functions; use it without tools"});
 }
 
 ChatPrompt ChatTemplate::prompt(const Conversation& conversation, const Tokenizer& tokenizer,
@@ -366,8 +367,8 @@ ChatPrompt ChatTemplate::prompt(const Conversation& conversation, const Tokenize
     if (!arguments || !arguments->dict())
       fail<ArgumentError>({.operation = "chat",
                            .with = {{"arguments", options.arguments}},
-                           .wrong = "the template's arguments are no JSON object",
-                           .remedy = R"(Such as {"enable_thinking": false})"});
+                           .wrong = "the template's arguments are not a JSON object",
+                           .remedy = R"(Example: {"enable_thinking": false})"});
     for (const auto& [name, value] : arguments->dict()->entries()) names.set(name, value);
   }
 
@@ -377,11 +378,12 @@ ChatPrompt ChatTemplate::prompt(const Conversation& conversation, const Tokenize
     text = template_->render(names, {.now = options.now});
   } catch (const jinja::Refused& e) {
     fail<ArgumentError>(
-        {.operation = "chat", .wrong = fmt::format("{} refuses this conversation: {}", name_, e.what())});
+        {.operation = "chat", .wrong = fmt::format("{} rejects this conversation: {}", name_, e.what())});
   } catch (const FormatError& e) {
-    fail<FormatError>({.operation = "chat",
-                       .wrong = fmt::format("{} goes wrong: {}", name_, e.what()),
-                       .remedy = fmt::format("--template takes a built-in one: {}", fmt::join(families(), ", "))});
+    fail<FormatError>(
+        {.operation = "chat",
+         .wrong = fmt::format("{} fails: {}", name_, e.what()),
+         .remedy = fmt::format("Use a built-in template with --template: {}", fmt::join(families(), ", "))});
   }
   out.text = std::move(text.bytes);
   for (const jinja::Span s : text.given) out.plain.push_back({s.begin, s.end});
@@ -444,7 +446,7 @@ ThinkingSplitter::Parts ThinkingSplitter::take(bool end) {
     if (!thought_) without_space();
     const std::string_view close = marks[marks_].close;
     const std::size_t at = held_.find(close);
-    // White space before the mark is held back too, as is what may become the mark.
+    // Also hold back white space before the mark, and anything that may become the mark.
     std::size_t whole = at != std::string::npos ? at : end ? held_.size() : held_.size() - begun(held_, close);
     const std::size_t last = held_.find_last_not_of(white, whole == 0 ? 0 : whole - 1);
     const std::size_t give = whole == 0 || last == std::string::npos ? 0 : last + 1;

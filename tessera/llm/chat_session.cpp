@@ -31,9 +31,9 @@ std::int64_t default_context(const GgufFile& file, std::span<const Device> devic
 void set_chat_ends(GenerateOptions& options, const ChatTemplate& chat_template, const Tokenizer& tokenizer,
                    bool tools) {
   if (const auto missing = chat_template.missing_tokens(tokenizer); !missing.empty())
-    logging::warn(
-        fmt::format("{} wants the tokens {}, which the vocabulary does not have: the model was not made for it",
-                    chat_template.name(), fmt::join(missing, ", ")));
+    logging::warn(fmt::format(
+        "{} needs the tokens {}, which are not in the vocabulary: the model was not trained with this template",
+        chat_template.name(), fmt::join(missing, ", ")));
   if (const std::string end = chat_template.end_text(tokenizer); !end.empty()) options.stop.push_back(end);
   for (const ThinkingMarks& m : thinking_marks())
     for (const std::string_view mark : {m.open, m.close})
@@ -51,13 +51,13 @@ SamplerOptions sampling_of(const GgufFile& file, SamplerOptions otherwise) {
   number("top_p", o.top_p);
   number("min_p", o.min_p);
   number("penalty_repeat", o.repeat_penalty);
-  // Negative: all of them, as llama.cpp takes it.
+  // Negative: unlimited, as in llama.cpp.
   o.top_k = std::max<std::int64_t>(0, file.get_or<std::int64_t>(prefix + "top_k", o.top_k));
   o.penalty_last = std::max<std::int64_t>(-1, file.get_or<std::int64_t>(prefix + "penalty_last_n", o.penalty_last));
-  // As transformers and llama.cpp take a top_p of 0, but for which no token would be left: the likeliest one.
+  // A top_p of 0 leaves only the likeliest token, as in transformers and llama.cpp.
   if (o.top_p <= 0 && file.has(prefix + "top_p")) o.top_p = std::numeric_limits<double>::min();
   const auto warn = [&](const std::string& key) {
-    logging::warn(fmt::format("{}: {} is not applied: Tessera does not draw tokens so", file.name(), key));
+    logging::warn(fmt::format("{}: {} is ignored: this sampling method is not supported", file.name(), key));
   };
   if (file.get_or<double>(prefix + "xtc_probability", 0) > 0) warn(prefix + "xtc_probability");
   if (file.get_or<std::int64_t>(prefix + "mirostat", 0) != 0) warn(prefix + "mirostat");
@@ -67,7 +67,7 @@ SamplerOptions sampling_of(const GgufFile& file, SamplerOptions otherwise) {
   } catch (const ArgumentError& e) {
     fail<FormatError>({.operation = "load model",
                        .with = {{"file", file.name()}, {"keys", prefix + "*"}},
-                       .wrong = fmt::format("the file asks for tokens drawn so as cannot be: {}", e.what())});
+                       .wrong = fmt::format("the file's sampling options are invalid: {}", e.what())});
   }
   return o;
 }
@@ -86,7 +86,7 @@ ChatSession::ChatSession(const LanguageModel& model, ChatTemplate chat_template,
   require_generate(options_.generate);
 }
 
-// Nine letters and digits, as Mistral's templates want them.
+// Nine letters and digits, as Mistral's templates require.
 void ChatSession::assign_call_ids(std::vector<ToolCall>& calls) const {
   std::set<std::string> taken;
   for (const ChatMessage& m : conversation)
@@ -116,16 +116,16 @@ ChatPrompt ChatSession::prompt_without(std::size_t left_out) const {
 void ChatSession::require_fits(const ChatPrompt& prompt) const {
   const auto tokens = static_cast<std::int64_t>(prompt.tokens.size());
   if (tokens <= context()) return;
-  // What helps: nothing that is done already, or cannot be.
+  // Suggest only what is possible and not done already.
   std::vector<std::string> ways;
   if (conversation.size() > first_turn() + 1) {
     ways.emplace_back("start over (/reset)");
-    if (options_.when_full != WhenFull::shift) ways.emplace_back("leave the oldest turns out (--when-full shift)");
+    if (options_.when_full != WhenFull::shift) ways.emplace_back("drop the oldest messages (--when-full shift)");
   } else {
     ways.emplace_back("shorten the message");
   }
   if (const std::int64_t most = model_.model().config().context_length; context() < most)
-    ways.push_back(fmt::format("raise the context (--ctx) up to the model's {}", most));
+    ways.push_back(fmt::format("increase the context (--ctx), at most to the model's {}", most));
   std::string remedy = fmt::format("{}", fmt::join(ways, ", or "));
   remedy[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(remedy[0])));
   fail<ArgumentError>(
@@ -145,8 +145,8 @@ ChatAnswer ChatSession::answer(const AnswerCallback& on_parts) {
   ChatAnswer out;
   out.message.role = "assistant";
   const auto size = [](const std::vector<TokenId>& t) { return static_cast<std::int64_t>(t.size()); };
-  // Questions left out are left out with their answers: what remains begins with a question. Those that were left out
-  // before stay so, as what remains is in the cache.
+  // Messages are left out up to the next user message. Messages that were left out before stay left out, because the
+  // rest is in the cache.
   const std::size_t first = first_turn();
   std::size_t left_out = 0;
   if (left_out_.size() < conversation.size() - first &&
@@ -162,8 +162,8 @@ ChatAnswer ChatSession::answer(const AnswerCallback& on_parts) {
 
   ChatPrompt prompt = prompt_without(left_out);
   if (options_.when_full == WhenFull::shift) {
-    // An eighth of the context is for the answer; where it is not there, a quarter is made, so that not each turn reads
-    // everything again.
+    // An eighth of the context is reserved for the answer. If it is not free, a quarter is freed, so that not every
+    // turn has to read the whole prompt again.
     const auto part = [&](std::int64_t n) { return std::max<std::int64_t>(1, context() / n); };
     if (size(prompt.tokens) + std::min(options_.generate.max_tokens, part(8)) > context())
       while (size(prompt.tokens) + part(4) > context() && leave_out_more()) prompt = prompt_without(left_out);
@@ -190,7 +190,7 @@ ChatAnswer ChatSession::answer(const AnswerCallback& on_parts) {
       }
       return size(tokens) < context() ? tokens : std::vector<TokenId>();
     };
-  bool begins = model_.tokenizer().adds_space();  // as the tokens of the answer are read back
+  bool begins = model_.tokenizer().adds_space();  // decoding drops the space that the tokenizer adds
   out.result = session_.generate(
       prompt.tokens, options_.generate,
       [&](std::string_view piece) {
@@ -206,7 +206,7 @@ ChatAnswer ChatSession::answer(const AnswerCallback& on_parts) {
     out.message.text += end.text;
     out.message.calls = std::move(end.calls);
     assign_call_ids(out.message.calls);
-    // What stands between an answer's words and its calls is the form's.
+    // White space between the text and the calls belongs to the format of the calls.
     if (!out.message.calls.empty()) out.message.text.erase(out.message.text.find_last_not_of(" \t\r\n") + 1);
   }
   out.left_out = static_cast<std::int64_t>(left_out);

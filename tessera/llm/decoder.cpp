@@ -12,8 +12,8 @@
 
 namespace tessera {
 
-// Nothing here depends on how long the text is but the numbers in `inputs_`: a block of the attention's kernel reads
-// however many positions there are, so the grids are those of the cache's capacity from the start.
+// A step depends on the length of the text only through `inputs_`: the attention kernel loops over the positions, and
+// grids are sized for the cache's capacity.
 
 Decoder::Decoder(const Llama& model, KeyValueCache& cache, bool recorded)
     : model_(model), cache_(cache), recorded_(recorded && config::flag("TESSERA_SEQUENCES", true)) {
@@ -46,13 +46,13 @@ const Array& Decoder::step(std::int32_t token) {
 
 void Decoder::run_recorded(Queue& queue, const std::function<void()>& work) {
   const auto without = [&](const std::string& why) {
-    logging::warn(fmt::format("{}: tokens are read without a recorded step, because it could not be made: {}",
-                              to_string(model_.device()), why));
+    logging::warn(
+        fmt::format("{}: steps are not recorded, because recording failed: {}", to_string(model_.device()), why));
     recorded_ = false;
   };
   const auto failed = [&](const Error& e) {
     without(e.what());
-    work();  // of the same token at the same place: the same numbers
+    work();  // the same token at the same position gives the same result
   };
   const bool known = sequence_.valid();
   try {
@@ -62,7 +62,7 @@ void Decoder::run_recorded(Queue& queue, const std::function<void()>& work) {
   } catch (const KernelError& e) {
     failed(e);
   } catch (const OutOfMemory& e) {
-    if (known && sequence_.valid()) return sequence_.replay();  // a comparison takes more memory than a replay
+    if (known && sequence_.valid()) return sequence_.replay();  // a comparison needs more memory than a replay
     failed(e);
   } catch (const ArgumentError& e) {
     failed(e);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads one token after the other, as text is generated: the work is recorded and compared at the second and third
-// token and then replayed (device/queue/checked_sequence.h), so that a token costs the host one call where the driver
-// has graphs, and no checks and looks-up anywhere.
+// Generates token by token. The work of a step is recorded and verified at the second and third token, then replayed
+// (device/queue/checked_sequence.h): one driver call per token if the driver has graphs, and no checks or lookups
+// otherwise.
 #pragma once
 
 #include <functional>
@@ -14,16 +14,16 @@ namespace tessera {
 /// Reads tokens one at a time by replaying recorded work.
 class Decoder {
  public:
-  /// Both live as long as the decoder, at the same place. The cache may be read into, truncated and assigned again by
-  /// others between steps. `recorded` false, or TESSERA_SEQUENCES=0: each token is Llama::forward of it. That is also
-  /// what happens for a model whose layers are on several devices, between which no sequence can copy.
+  /// `model` and `cache` must outlive the decoder and not be moved. Others may read into, truncate or assign the cache
+  /// between steps. If `recorded` is false, TESSERA_SEQUENCES is 0, or the layers are on several devices (sequences
+  /// cannot copy between devices), each step calls Llama::forward.
   Decoder(const Llama& model, KeyValueCache& cache, bool recorded = true);
 
-  /// Appends the token to the cache and gives its logits (1, vocabulary): the very bits of Llama::forward. They are
-  /// valid until the next step, which writes the same memory. Errors of Llama::forward; then nothing was appended.
+  /// Appends the token to the cache and returns its logits (1, vocabulary), bitwise equal to Llama::forward. They are
+  /// valid until the next step, which overwrites them. Throws the errors of Llama::forward; nothing is appended then.
   const Array& step(std::int32_t token);
 
-  /// The step that is replayed; not valid before the second token, nor where nothing is recorded.
+  /// The sequence that is replayed; invalid before the second token, or if nothing is recorded.
   const Sequence& sequence() const { return sequence_.sequence(); }
 
  private:
@@ -32,11 +32,11 @@ class Decoder {
   const Llama& model_;
   KeyValueCache& cache_;
   bool recorded_;
-  bool warm_ = false;            ///< one step has been done: what is made on first need is there
-  std::optional<Array> inputs_;  ///< i32: the token, and where it stands
+  bool warm_ = false;            ///< one step was run, so that lazily created objects exist
+  std::optional<Array> inputs_;  ///< i32: the token and its position
   Array logits_;
   const Storage* recorded_on_ = nullptr;    ///< memory of the cache that the sequence writes
-  const QueueCore* recorded_in_ = nullptr;  ///< the queue, which the sequence keeps
+  const QueueCore* recorded_in_ = nullptr;  ///< the queue that the sequence was recorded in
   CheckedSequence sequence_{CheckedSequence::most_unchecked};
 };
 

@@ -26,16 +26,16 @@ InferenceMemoryEstimate estimate_inference_memory(std::int64_t hidden, std::int6
       {"hidden", hidden}, {"intermediate", intermediate},       {"layers", layers},   {"vocabulary", vocabulary},
       {"heads", heads},   {"key_value_heads", key_value_heads}, {"context", context}, {"dtype_bytes", dtype_bytes}};
   for (const auto& [name, value] : given) {
-    // The product of any three of them fits into 64 bits.
+    // The product of any three arguments fits in 64 bits.
     if (value < 1 || value > 1 << 20)
       fail<ArgumentError>({.operation = "estimate_inference_memory",
                            .with = {{name, std::to_string(value)}},
-                           .wrong = "the argument is not from 1 to 1048576"});
+                           .wrong = "the argument is not between 1 and 1048576"});
   }
   if (hidden % heads != 0)
     fail<ArgumentError>({.operation = "estimate_inference_memory",
                          .with = {{"hidden", std::to_string(hidden)}, {"heads", std::to_string(heads)}},
-                         .wrong = "the formula wants heads to divide hidden",
+                         .wrong = "the formula requires that hidden is a multiple of heads",
                          .remedy = "Use estimate_memory, which reads the size of a head from the file"});
   const auto h = static_cast<std::uint64_t>(hidden), i = static_cast<std::uint64_t>(intermediate);
   const auto keys = static_cast<std::uint64_t>(key_value_heads * (hidden / heads));
@@ -55,7 +55,7 @@ struct Use {
   std::uint64_t weights = 0, cache = 0, peak = 0;
 };
 
-/// What each of `devices` needs when the layers are on `layers`.
+/// The memory use of each of `devices` if the layers are on `layers`.
 std::vector<Use> dry_run(const GgufFile& file, std::span<const Device> devices, std::span<const Device> layers,
                          const ModelMemory& how, DType cache_dtype) {
   std::vector<std::unique_ptr<DryRun>> runs;
@@ -76,7 +76,7 @@ std::vector<Use> dry_run(const GgufFile& file, std::span<const Device> devices, 
       model.forward(std::span(tokens).first(piece), cache).eval();
     }
     Decoder decoder(model, cache);
-    for (int steps = 0; steps < 3 && cache.length() < cache.capacity(); ++steps) decoder.step(0);  // records the second
+    for (int steps = 0; steps < 3 && cache.length() < cache.capacity(); ++steps) decoder.step(0);  // records step 2
     for (std::size_t i = 0; i < devices.size(); ++i)
       uses[i] = {model.weight_bytes(runs[i]->device()), cache.bytes(runs[i]->device())};
   }
@@ -91,7 +91,7 @@ std::uint64_t free_for_models(Device device) {
   return free - std::min({free, info.total_memory / 50, std::uint64_t{256} << 20});
 }
 
-/// Layers for each device, as far as memory goes; what is left over goes to the last.
+/// Assigns layers to each device as far as memory permits; the rest goes to the last device.
 std::vector<Device> spread(const GgufFile& file, const ModelMemory& how, std::span<const DeviceMemory> memory,
                            std::size_t layers, DType cache_dtype) {
   std::vector<Device> devices;
@@ -107,7 +107,7 @@ std::vector<Device> spread(const GgufFile& file, const ModelMemory& how, std::sp
     const auto fits = [&](std::size_t more) {
       return dry_run(file, devices, with(more, d), how, cache_dtype)[d].peak <= memory[d].free;
     };
-    std::size_t low = 0, high = layers - placed.size() + 1;  // low fits (nothing always does), high does not
+    std::size_t low = 0, high = layers - placed.size() + 1;  // low fits (0 layers always fit), high does not
     while (high - low > 1) {
       const std::size_t middle = (low + high) / 2;
       (fits(middle) ? low : high) = middle;
@@ -146,7 +146,7 @@ void require_context(std::string_view asked, std::int64_t context, std::int64_t 
   if (context <= trained) return;
   fail<ArgumentError>({.operation = asked,
                        .with = {{"context", std::to_string(context)}, {"the model's", std::to_string(trained)}},
-                       .wrong = "the context is longer than the model was made for",
+                       .wrong = "the context is longer than the model's context length",
                        .remedy = fmt::format("Use a context of {0} or less (--ctx {0})", trained)});
 }
 
@@ -158,7 +158,8 @@ ModelMemory estimate_memory(const GgufFile& file, std::span<const Device> device
   m.prompt = options.prompt == 0 ? std::max<std::int64_t>(m.context - 1, 1) : options.prompt;
   m.batch = options.batch;
   if (devices.empty())
-    fail<ArgumentError>({.operation = "estimate", .wrong = "no device is named", .remedy = "Name at least one"});
+    fail<ArgumentError>(
+        {.operation = "estimate", .wrong = "no device was given", .remedy = "Specify at least one device"});
   const std::pair<std::string_view, std::int64_t> counts[] = {
       {"context", m.context}, {"prompt", m.prompt}, {"batch", m.batch}};
   for (const auto& [name, count] : counts)
@@ -203,7 +204,7 @@ std::int64_t largest_context(const GgufFile& file, std::span<const Device> devic
   const std::int64_t most = read_llama_config(file).context_length;
   if (fits(most)) return most;
   std::int64_t low = 0, high = most;
-  while (high - low > std::max<std::int64_t>(1, low / 64)) {  // as near as matters
+  while (high - low > std::max<std::int64_t>(1, low / 64)) {  // within 1/64
     const std::int64_t middle = low + (high - low) / 2;
     (fits(middle) ? low : high) = middle;
   }

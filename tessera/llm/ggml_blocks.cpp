@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// Blocks are written through memcpy: a file's data need not be aligned for them.
+// Blocks are written with memcpy because a file's data may be unaligned.
 template <class Block, class Encode>
 std::vector<std::byte> encode_all(std::span<const float> values, std::size_t block, Encode&& encode) {
   std::vector<std::byte> out(values.size() / block * sizeof(Block));
@@ -33,7 +33,7 @@ void require_whole_blocks(std::string_view asked, GgmlType type, std::size_t siz
   if (size % unit != 0)
     fail<ArgumentError>({.operation = asked,
                          .with = {{"type", ggml_type_text(type)}, {"size", std::to_string(size)}},
-                         .wrong = fmt::format("the size is no multiple of a block's {}", unit)});
+                         .wrong = fmt::format("the size is not a multiple of the block size {}", unit)});
 }
 
 }  // namespace
@@ -82,7 +82,7 @@ std::vector<std::byte> ggml_from_float(GgmlType type, std::span<const float> val
     default:
       fail<FormatError>({.operation = asked,
                          .with = {{"type", ggml_type_text(type)}},
-                         .wrong = "numbers are not rounded to this type, it is only read",
+                         .wrong = "quantising to this type is not supported; it can only be read",
                          .remedy = "Use f32, f16, bf16, q8_0 or q4_0"});
   }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data of ggml's tensor types as floats and back, by ops/weight_blocks.h.
+// Converts data of ggml's tensor types to floats and back, with ops/weight_blocks.h.
 #pragma once
 
 #include <cstddef>
@@ -12,12 +12,12 @@
 
 namespace tessera {
 
-/// What Tessera computes with matrices of this type as, if it does.
+/// Returns the weight format for matrices of this type, if it is supported.
 std::optional<WeightFormat> weight_format(GgmlType type);
-/// The values of `data`, whole blocks of `type`, one that `weight_format` knows. `data` needs no alignment.
-/// FormatError: another type. ArgumentError: no whole number of blocks.
+/// Converts `data` to floats. `type` must be supported by `weight_format`; `data` need not be aligned. Throws
+/// FormatError for another type, ArgumentError unless `data` is a whole number of blocks.
 std::vector<float> ggml_to_float(GgmlType type, std::span<const std::byte> data);
-/// The reverse, rounding as ggml does, to f32, f16, bf16, q8_0 or q4_0; `values` in whole blocks. Same errors.
+/// Converts floats to f32, f16, bf16, q8_0 or q4_0, with ggml's rounding. Throws the same errors.
 std::vector<std::byte> ggml_from_float(GgmlType type, std::span<const float> values);
 
 }  // namespace tessera

@@ -25,7 +25,7 @@ constexpr std::string_view target_name() {
     return "an integer";
 }
 
-// Whether a `From` in the file may be read as a `To`; integers are still checked for their range.
+// Whether a `From` in the file may be read as a `To`; the range of integers is checked separately.
 template <class From, class To>
 constexpr bool convertible() {
   if constexpr (std::is_same_v<From, To>)
@@ -86,8 +86,8 @@ const GgufEntry& GgufFile::entry(std::string_view key) const {
   if (it == entry_index_.end())
     fail<FormatError>({.operation = "read GGUF",
                        .with = {{"file", name_}, {"key", std::string(key)}},
-                       .wrong = "the metadata has no such key",
-                       .remedy = "The model cannot be used without it"});
+                       .wrong = "the metadata does not contain this key",
+                       .remedy = "The model cannot be loaded without it"});
   return entries_[it->second];
 }
 
@@ -101,7 +101,7 @@ void GgufFile::convert(const GgufEntry& entry, T& out) const {
                        .wrong = std::move(wrong)});
   };
   const auto refuse_type = [&] {
-    refuse(fmt::format("the value's type is {}, {}{} was expected", gguf_type_text(entry.value),
+    refuse(fmt::format("the value has type {}; expected {}{}", gguf_type_text(entry.value),
                        wants_array ? "an array of " : "", target_name<Element>()));
   };
   const auto assign = [&](const auto& from) {
@@ -170,7 +170,7 @@ const std::vector<std::string>& GgufFile::get_strings(std::string_view key) cons
   fail<FormatError>(
       {.operation = "read GGUF",
        .with = {{"file", name_}, {"offset", std::to_string(found.offset)}, {"key", found.key}},
-       .wrong = fmt::format("the value's type is {}, an array of string was expected", gguf_type_text(found.value))});
+       .wrong = fmt::format("the value has type {}; expected an array of string", gguf_type_text(found.value))});
 }
 
 const GgufTensor* GgufFile::find_tensor(std::string_view name) const {
@@ -183,8 +183,8 @@ const GgufTensor& GgufFile::tensor(std::string_view name) const {
   if (found == nullptr)
     fail<FormatError>({.operation = "read GGUF",
                        .with = {{"file", name_}, {"tensor", std::string(name)}},
-                       .wrong = "the file has no such tensor",
-                       .remedy = "The model cannot be used without it"});
+                       .wrong = "the file does not contain this tensor",
+                       .remedy = "The model cannot be loaded without it"});
   return *found;
 }
 
@@ -192,7 +192,7 @@ void GgufFile::read(const GgufTensor& tensor, std::uint64_t offset, std::span<st
   const Part* const part = tensor.part == 0 || tensor.part > parts_.size() ? nullptr : &parts_[tensor.part - 1];
   const std::uint64_t begin = (part ? part->data_offset : data_offset_) + tensor.offset,
                       size = part ? part->size : size_;
-  // True of every tensor of this file; a tensor of another one must not read past the end.
+  // Always true for tensors of this file; a tensor of another file must not read past the end.
   if (tensor.part > parts_.size() || begin > size || tensor.bytes > size - begin)
     fail<ArgumentError>({.operation = "read GGUF",
                          .with = {{"file", name_}, {"tensor", tensor.name}},
@@ -202,8 +202,8 @@ void GgufFile::read(const GgufTensor& tensor, std::uint64_t offset, std::span<st
                          .with = {{"file", name_},
                                   {"tensor", tensor.name},
                                   {"bytes", std::to_string(tensor.bytes)},
-                                  {"asked", fmt::format("{} from {} on", to.size(), offset)}},
-                         .wrong = "the tensor has not that many bytes"});
+                                  {"requested", fmt::format("{} bytes from offset {}", to.size(), offset)}},
+                         .wrong = "the range exceeds the size of the tensor"});
   if (to.empty()) return;
   if (part)
     part->file.read(begin + offset, to);
@@ -214,7 +214,7 @@ void GgufFile::read(const GgufTensor& tensor, std::uint64_t offset, std::span<st
 }
 
 std::vector<std::byte> GgufFile::data(const GgufTensor& tensor) const {
-  read(tensor, 0, {});  // before memory is taken for a tensor of another file
+  read(tensor, 0, {});  // checks the tensor before memory is allocated
   std::vector<std::byte> out(tensor.bytes);
   read(tensor, 0, out);
   return out;

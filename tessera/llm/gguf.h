@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reader of GGUF files, versions 2 and 3: metadata as typed values, tensors read from the file when they are asked
-// for. Every length, count and offset is checked against the file; a bad one is a FormatError with offset and field.
+// Reader for GGUF files, versions 2 and 3: metadata as typed values, tensors read on demand. Every length, count and
+// offset is checked against the file; invalid ones throw FormatError with offset and field.
 #pragma once
 
 #include <concepts>
@@ -27,89 +27,90 @@ struct GgufEntry {
   std::uint64_t offset = 0;  ///< of the key, in bytes from the start of the file
 };
 
-/// `T` is one of the choices.
+/// `T` is one of `Choices`.
 template <class T, class... Choices>
 concept OneOf = (std::same_as<T, Choices> || ...);
 
-/// What `GgufFile::get` can return: integers (converted from any integer type whose value fits), floating point
-/// (converted between f32 and f64), bool and std::string.
+/// Types that `GgufFile::get` can return: integers (from any integer type, if the value fits), floating point (from f32
+/// or f64), bool and std::string.
 template <class T>
 concept GgufGettable = OneOf<T, std::uint8_t, std::int8_t, std::uint16_t, std::int16_t, std::uint32_t, std::int32_t,
                              std::uint64_t, std::int64_t, float, double, bool, std::string>;
 
-/// A parsed GGUF file. Reading it is safe from any number of threads.
+/// A parsed GGUF file. Safe to read from several threads.
 ///
-/// Beyond what the format's text demands, tensors' data must follow each other without gaps and in the order of their
-/// descriptions, as ggml demands and every known writer does.
+/// In addition to the format's specification, the data of tensors must be contiguous and in the order of their
+/// descriptions, as ggml requires and all known writers do.
 class GgufFile {
  public:
-  /// Opens and parses `path`. Of a model in several files (NAME-00001-of-00003.gguf) that is the first, and the others
-  /// lie beside it: their tensors are this file's. Errors of InputFile, and FormatError; it names parts that are
-  /// missing, and part 1 if another is given.
+  /// Opens and parses `path`. If a model is split into several files (NAME-00001-of-00003.gguf), `path` must be the
+  /// first, and the others must be in the same folder; their tensors become tensors of this file. Throws the errors of
+  /// InputFile, and FormatError, which names missing parts, and part 1 if another part is given.
   static GgufFile open(const std::filesystem::path& path);
-  /// Parses bytes that outlive the result; `name` stands for the file in messages. FormatError, also of a part of a
-  /// model.
+  /// Parses `bytes`, which must outlive the result; `name` is used in messages. Throws FormatError, also for a part of
+  /// a split model.
   static GgufFile parse(std::span<const std::byte> bytes, std::string name);
 
   const std::string& name() const { return name_; }
-  /// The file that has the tensor's data: of a model in several files not always `name()`.
+  /// The file that contains the tensor's data; differs from `name()` if the model is split.
   const std::string& name(const GgufTensor& tensor) const {
     return tensor.part == 0 || tensor.part > parts_.size() ? name_ : parts_[tensor.part - 1].name;
   }
   /// The version of the format, 2 or 3.
   std::uint32_t version() const { return version_; }
-  /// Of tensors' offsets in the data section, in bytes: a power of two, 32 unless the file says otherwise.
+  /// Alignment of tensors in the data section, in bytes: a power of two, by default 32.
   std::uint64_t alignment() const { return alignment_; }
-  /// Where the data section begins, in bytes from the start of the file.
+  /// Offset of the data section, in bytes from the start of the file.
   std::uint64_t data_offset() const { return data_offset_; }
 
   /// All metadata, in the order of the file.
   std::span<const GgufEntry> metadata() const { return entries_; }
-  /// The value of `key`, or null.
+  /// Returns the value of `key`, or null.
   const GgufValue* find(std::string_view key) const;
-  /// True if there is an entry of this key.
+  /// True if the key exists.
   bool has(std::string_view key) const { return find(key) != nullptr; }
 
-  /// The value of `key`. FormatError: no such key (named), another type or a number that does not fit (both named).
+  /// Returns the value of `key`. Throws FormatError if the key is missing, has another type, or the number does not
+  /// fit.
   template <GgufGettable T>
   T get(std::string_view key) const {
     T out{};
     convert(entry(key), out);
     return out;
   }
-  /// The same, or nothing if the key is missing; a wrong type is still an error.
+  /// Like get, but returns nothing if the key is missing; a wrong type is still an error.
   template <GgufGettable T>
   std::optional<T> find_as(std::string_view key) const {
     if (!has(key)) return std::nullopt;
     return get<T>(key);
   }
-  /// The same, or `otherwise` if the key is missing; a wrong type is still an error.
+  /// Like get, but returns `otherwise` if the key is missing; a wrong type is still an error.
   template <GgufGettable T>
   T get_or(std::string_view key, T otherwise) const {
     return has(key) ? get<T>(key) : std::move(otherwise);
   }
-  /// An array's elements, converted as by `get`. FormatError as for `get`, naming the element.
+  /// Returns the elements of an array, converted as by `get`. Throws FormatError as `get` does.
   template <GgufGettable T>
   std::vector<T> get_array(std::string_view key) const {
     std::vector<T> out;
     convert(entry(key), out);
     return out;
   }
-  /// An array of strings without a copy. FormatError as for `get`.
+  /// Returns an array of strings without copying. Throws FormatError as `get` does.
   const std::vector<std::string>& get_strings(std::string_view key) const;
 
   /// All tensors, in the order of the file.
   std::span<const GgufTensor> tensors() const { return tensors_; }
-  /// The tensor with this name, or null.
+  /// Returns the tensor with this name, or null.
   const GgufTensor* find_tensor(std::string_view name) const;
-  /// The tensor with this name. FormatError: there is none.
+  /// Returns the tensor with this name. Throws FormatError if there is none.
   const GgufTensor& tensor(std::string_view name) const;
-  /// The tensor's data from byte `offset` of it on, into all of `to`. ArgumentError if that is not within a tensor of
-  /// this file; errors of InputFile::read: a file may be shortened while it is in use.
+  /// Reads `to.size()` bytes of the tensor's data from byte `offset`. Throws ArgumentError if the range is not inside a
+  /// tensor of this file, and the errors of InputFile::read, because a file may be truncated while it is in use.
   void read(const GgufTensor& tensor, std::uint64_t offset, std::span<std::byte> to) const;
-  /// All of the tensor's data. Errors of `read`.
+  /// Reads all data of the tensor. Throws the errors of `read`.
   std::vector<std::byte> data(const GgufTensor& tensor) const;
-  /// FormatError naming tensor and type if Tessera does not compute with the tensor's type.
+  /// Throws FormatError with tensor and type if Tessera cannot compute with the tensor's type.
   void require_supported(const GgufTensor& tensor) const;
 
  private:
@@ -121,18 +122,18 @@ class GgufFile {
   };
   GgufFile() = default;
   static GgufFile open_one(const std::filesystem::path& path);
-  // FormatError unless it is the whole of a model or its first part.
+  // Throws FormatError unless this is a whole model or its first part.
   void check_split(bool in_memory) const;
   void join_parts();
   const GgufEntry& entry(std::string_view key) const;
-  // One function for all target types keeps the conversions, and their messages, out of this header.
+  // Defined in the source file for all target types, to keep the conversions out of this header.
   template <class T>
   void convert(const GgufEntry& entry, T& out) const;
 
   std::string name_;
-  std::optional<InputFile> file_;     ///< or else
-  std::span<const std::byte> bytes_;  ///< what was given to `parse`
-  std::vector<Part> parts_;           ///< from the second on
+  std::optional<InputFile> file_;     ///< either a file
+  std::span<const std::byte> bytes_;  ///< or the bytes passed to `parse`
+  std::vector<Part> parts_;           ///< of split models, from the second part
   std::uint64_t size_ = 0;
   std::uint32_t version_ = 0;
   std::uint64_t alignment_ = 32;

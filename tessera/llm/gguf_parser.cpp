@@ -12,18 +12,18 @@
 namespace tessera {
 namespace {
 
-constexpr const char* incomplete = "The file is damaged or was not copied whole";
+constexpr const char* incomplete = "The file is damaged or incomplete";
 constexpr std::uint64_t max_key_bytes = 65535;       // docs/gguf.md
 constexpr std::uint64_t max_tensor_name_bytes = 64;  // docs/gguf.md
-constexpr int max_array_depth = 8;                   // no file known nests at all; the format sets no limit
-// Of memory for all metadata and descriptions of tensors. Real files stay below 2^26; a few kilobytes of a file with
-// holes (zeros are empty texts, of 32 bytes each in memory) could otherwise take gigabytes.
+constexpr int max_array_depth = 8;                   // no known file nests arrays; the format sets no limit
+// Limit on the memory for metadata and descriptions of tensors. Real files stay below 2^26; a sparse file of a few
+// kilobytes (zeros are empty strings, of 32 bytes each in memory) could otherwise use gigabytes.
 constexpr std::uint64_t max_memory = 1u << 28;
-constexpr std::uint64_t in_index = 96;  // of an entry in a std::map, beside its name
+constexpr std::uint64_t in_index = 96;  // of an entry in a std::map, without its name
 constexpr std::uint64_t max_signed = std::numeric_limits<std::int64_t>::max();
 
-// Fewest bytes an entry, a tensor's description and an array's element can take: with these an absurd count is found
-// early. In a large file a wrong count may pass; `reservation` keeps it from taking memory before the data is seen.
+// Minimum size of an entry, a tensor's description and an array's element: rejects absurd counts early. In a large file
+// a wrong count may pass; `reservation` limits the memory that is allocated before the data is seen.
 constexpr std::uint64_t min_entry_bytes = 8 + 1 + 4 + 1;
 constexpr std::uint64_t min_tensor_bytes = 8 + 1 + 4 + 8 + 4 + 8;
 std::uint64_t min_element_bytes(GgufType type) {
@@ -44,7 +44,7 @@ void GgufParser::fail_at(std::uint64_t offset, std::string_view field, std::stri
 
 void GgufParser::need(std::uint64_t size, std::string_view field) const {
   if (size > remaining())
-    fail_at(at_, field, fmt::format("the file ends: {} bytes are needed and {} are left", size, remaining()),
+    fail_at(at_, field, fmt::format("unexpected end of file: {} bytes are needed and {} are left", size, remaining()),
             incomplete);
 }
 
@@ -60,7 +60,7 @@ void GgufParser::copy_anew(void* to, std::size_t size) {
     return;
   }
   memory_.resize(static_cast<std::size_t>(std::min<std::uint64_t>(piece_bytes, remaining())));
-  piece_ = {};  // if it cannot be read
+  piece_ = {};  // if the read fails
   file_.file_->read(at_, memory_);
   piece_ = memory_, piece_at_ = at_;
   if (size != 0) copy(to, size);
@@ -77,17 +77,16 @@ T GgufParser::number(std::string_view field) {
 void GgufParser::take(std::uint64_t size, std::string_view field) {
   taken_ += size;
   if (taken_ > max_memory)
-    fail_at(at_, field,
-            fmt::format("what the file describes takes more than the {} bytes of memory allowed", max_memory),
-            "The file is damaged, or was not made to be used");
+    fail_at(at_, field, fmt::format("the metadata needs more than the {} bytes of memory allowed", max_memory),
+            "The file is damaged or malicious");
 }
 
 std::string GgufParser::text(std::string_view field, std::uint64_t limit) {
   const std::uint64_t start = at_;
   const auto size = number<std::uint64_t>(field);
   if (size > remaining())
-    fail_at(start, field,
-            fmt::format("the length {} passes the end of the file ({} bytes are left)", size, remaining()), incomplete);
+    fail_at(start, field, fmt::format("the length {} exceeds the file ({} bytes are left)", size, remaining()),
+            incomplete);
   if (size > limit) fail_at(start, field, fmt::format("the length {} is more than the {} allowed", size, limit));
   take(size, field);
   std::string out(size, '\0');
@@ -99,7 +98,7 @@ GgufType GgufParser::value_type(std::string_view field) {
   const std::uint64_t start = at_;
   const auto id = number<std::uint32_t>(field);
   if (id >= gguf_type_count)
-    fail_at(start, field, fmt::format("the value type is {}, the format knows 0 to {}", id, gguf_type_count - 1));
+    fail_at(start, field, fmt::format("the value type is {}; valid types are 0 to {}", id, gguf_type_count - 1));
   return static_cast<GgufType>(id);
 }
 
@@ -115,7 +114,7 @@ void GgufParser::elements(std::vector<T>& out, std::uint64_t count, std::string_
     } else if constexpr (std::is_same_v<T, bool>) {
       const std::uint64_t start = at_;
       const auto byte = number<std::uint8_t>(field);
-      if (byte > 1) fail_at(start, field, fmt::format("a bool is {}, it must be 0 or 1", byte));
+      if (byte > 1) fail_at(start, field, fmt::format("a bool is {}; it must be 0 or 1", byte));
       out.push_back(byte != 0);
     } else {
       out.push_back(number<T>(field));
@@ -129,10 +128,10 @@ GgufArray GgufParser::array(std::string_view field, int depth) {
   const std::uint64_t start = at_;
   const auto count = number<std::uint64_t>(field);
   if (count > remaining() / min_element_bytes(type))
-    fail_at(start, field,
-            fmt::format("{} elements of type {} are more than the {} bytes left can hold", count, gguf_type_name(type),
-                        remaining()),
-            incomplete);
+    fail_at(
+        start, field,
+        fmt::format("{} elements of type {} do not fit in the {} bytes left", count, gguf_type_name(type), remaining()),
+        incomplete);
   if (count > max_memory / min_element_bytes(type))
     fail_at(start, field, fmt::format("{} elements are more than the {} bytes allowed", count, max_memory));
   GgufArray out;
@@ -168,7 +167,7 @@ GgufValue GgufParser::value(std::string_view field) {
     case GgufType::i32: return number<std::int32_t>(field);
     case GgufType::f32: return number<float>(field);
     case GgufType::boolean: {
-      std::vector<bool> one;  // read as an array of one, which checks the byte
+      std::vector<bool> one;  // reading an array of one element checks the byte
       elements(one, 1, field, 0);
       return static_cast<bool>(one[0]);
     }
@@ -186,29 +185,27 @@ void GgufParser::header() {
   std::string magic(4, '\0');
   copy(magic.data(), 4);
   if (magic != "GGUF")
-    fail_at(0, "magic", fmt::format("the file begins with {}, a GGUF file with \"GGUF\"", quote_text(magic)),
-            "Give a model file in GGUF format");
+    fail_at(0, "magic", fmt::format("the file begins with {}; a GGUF file begins with \"GGUF\"", quote_text(magic)),
+            "Use a model file in GGUF format");
   const auto version = number<std::uint32_t>("version");
   if (version == 1)
-    fail_at(4, "version", "the version is 1, which is no longer read; 2 and 3 are",
-            "Convert the model again with today's converter");
+    fail_at(4, "version", "version 1 is not supported; versions 2 and 3 are",
+            "Convert the model again with a current converter");
   if (version != 0 && (version & 0xffffu) == 0)
-    fail_at(4, "version",
-            fmt::format("the version is {:#x}: this is a big-endian file, only little-endian is read", version),
+    fail_at(4, "version", fmt::format("the version is {:#x}: big-endian files are not supported", version),
             "Convert the model again for little-endian machines");
   if (version != 2 && version != 3)
-    fail_at(4, "version", fmt::format("the version is {}; 2 and 3 are read", version),
-            version > 3 ? "A newer Tessera may read it" : "The file is damaged");
+    fail_at(4, "version", fmt::format("the version is {}; versions 2 and 3 are supported", version),
+            version > 3 ? "A newer version of Tessera may support it" : "The file is damaged");
   file_.version_ = version;
   tensor_count_ = number<std::uint64_t>("tensor count");
   entry_count_ = number<std::uint64_t>("metadata count");
   if (tensor_count_ > remaining() / min_tensor_bytes)
-    fail_at(8, "tensor count",
-            fmt::format("{} tensors are more than a file of {} bytes can describe", tensor_count_, file_.size_),
+    fail_at(8, "tensor count", fmt::format("{} tensors do not fit in a file of {} bytes", tensor_count_, file_.size_),
             incomplete);
   if (entry_count_ > remaining() / min_entry_bytes)
-    fail_at(16, "metadata count",
-            fmt::format("{} entries are more than a file of {} bytes can hold", entry_count_, file_.size_), incomplete);
+    fail_at(16, "metadata count", fmt::format("{} entries do not fit in a file of {} bytes", entry_count_, file_.size_),
+            incomplete);
 }
 
 void GgufParser::metadata() {
@@ -234,10 +231,10 @@ void GgufParser::alignment() {
   const auto* alignment = std::get_if<std::uint32_t>(&entry.value);
   if (alignment == nullptr)
     fail_at(entry.offset, "general.alignment",
-            fmt::format("the alignment's type is {}, it must be u32", gguf_type_text(entry.value)));
+            fmt::format("the alignment has type {}; it must be u32", gguf_type_text(entry.value)));
   if (!std::has_single_bit(*alignment))
     fail_at(entry.offset, "general.alignment",
-            fmt::format("the alignment is {}, it must be a power of two", *alignment));
+            fmt::format("the alignment is {}; it must be a power of two", *alignment));
   file_.alignment_ = *alignment;
 }
 
@@ -258,7 +255,7 @@ GgufTensor GgufParser::tensor(std::uint64_t index, std::uint64_t& next_offset) {
   const auto count = number<std::uint32_t>(field("dimension count"));
   if (count < 1 || count > 4)
     fail_at(count_at, field("dimension count"),
-            fmt::format("the tensor has {} dimensions, it must have 1 to 4", count));
+            fmt::format("the tensor has {} dimensions; it must have 1 to 4", count));
   const std::uint64_t dims_at = at_;
   out.elements = 1;
   for (std::uint32_t d = 0; d < count; ++d) {
@@ -269,7 +266,7 @@ GgufTensor GgufParser::tensor(std::uint64_t index, std::uint64_t& next_offset) {
     if (dim > max_signed)
       fail_at(dim_at, dim_field, fmt::format("the dimension is negative ({})", static_cast<std::int64_t>(dim)));
     if (dim > max_signed / out.elements)
-      fail_at(dim_at, dim_field, fmt::format("the number of elements passes 2^63 at this dimension of {}", dim));
+      fail_at(dim_at, dim_field, fmt::format("the number of elements exceeds 2^63 at this dimension of {}", dim));
     out.elements *= dim;
     out.dims.push_back(dim);
   }
@@ -282,7 +279,7 @@ GgufTensor GgufParser::tensor(std::uint64_t index, std::uint64_t& next_offset) {
   out.type = info->type;
   if (out.dims[0] % info->block != 0)
     fail_at(dims_at, field("dimension 0"),
-            fmt::format("a row has {} elements, which is no multiple of the {} in a block of {}", out.dims[0],
+            fmt::format("a row has {} elements, which is not a multiple of the block size {} of {}", out.dims[0],
                         info->block, ggml_type_text(type_id)));
   const auto bytes = ggml_tensor_bytes(*info, out.dims);
   if (!bytes)
@@ -294,13 +291,13 @@ GgufTensor GgufParser::tensor(std::uint64_t index, std::uint64_t& next_offset) {
   out.offset = number<std::uint64_t>(field("offset"));
   if (out.offset % file_.alignment_ != 0)
     fail_at(offset_at, field("offset"),
-            fmt::format("the offset {} is no multiple of the alignment {}", out.offset, file_.alignment_));
+            fmt::format("the offset {} is not a multiple of the alignment {}", out.offset, file_.alignment_));
   if (out.offset != next_offset)
     fail_at(offset_at, field("offset"),
-            fmt::format("the offset is {}, after the tensors before it must come {}", out.offset, next_offset));
-  const std::uint64_t end = next_offset + out.bytes;  // cannot wrap: both are below 2^63
+            fmt::format("the offset is {}; after the previous tensors it must be {}", out.offset, next_offset));
+  const std::uint64_t end = next_offset + out.bytes;  // cannot overflow: both are below 2^63
   if (end > max_signed - file_.alignment_)
-    fail_at(dims_at, field("dimension 0"), "the tensors up to this one are more than 2^63 bytes together");
+    fail_at(dims_at, field("dimension 0"), "the tensors up to this one exceed 2^63 bytes in total");
   next_offset = (end + file_.alignment_ - 1) / file_.alignment_ * file_.alignment_;
   return out;
 }
@@ -318,8 +315,8 @@ void GgufParser::data_section() {
     const std::uint64_t begin = file_.data_offset_ + t.offset, end = begin + t.bytes;  // below 2^64: two terms < 2^63
     if (end > file_.size_)
       fail_at(begin, fmt::format("tensor[{}] {} data", i, quote_text(t.name)),
-              fmt::format("the data should end at byte {} and the file ends at {}", end, file_.size_),
-              "The file was not copied whole");
+              fmt::format("the data ends at byte {}, but the file ends at byte {}", end, file_.size_),
+              "The file is incomplete; copy or download it again");
   }
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parser behind GgufFile: one pass over the bytes with a cursor that cannot leave them. Of a file a piece at a time
-// is in memory.
-// Internal to gguf.cpp and gguf_parser.cpp.
+// Internal to gguf.cpp and gguf_parser.cpp. The parser of GgufFile: one pass over the bytes with a cursor that is
+// checked against the end. Files are read in pieces.
 #pragma once
 
 #include <bit>
@@ -28,11 +27,11 @@ class GgufParser {
   [[noreturn]] void fail_at(std::uint64_t offset, std::string_view field, std::string wrong,
                             std::string remedy = {}) const;
   std::uint64_t remaining() const { return file_.size_ - at_; }
-  // Counts memory that what was read takes; throws where it is too much in all.
+  // Adds to the memory used by parsed data; throws if the total exceeds the limit.
   void take(std::uint64_t size, std::string_view field);
-  // Throws unless `size` more bytes are there.
+  // Throws unless `size` more bytes are available.
   void need(std::uint64_t size, std::string_view field) const;
-  // Copies `size` bytes, which are there, and goes on behind them.
+  // Copies `size` bytes, which must be available, and advances the cursor.
   void copy(void* to, std::size_t size) {
     if (at_ < piece_at_ || size > piece_.size() || at_ - piece_at_ > piece_.size() - size) return copy_anew(to, size);
     std::memcpy(to, piece_.data() + (at_ - piece_at_), size);
@@ -56,9 +55,9 @@ class GgufParser {
   void data_section();
 
   GgufFile& file_;
-  std::span<const std::byte> piece_;  // of the file, from byte piece_at_ on
+  std::span<const std::byte> piece_;  // a piece of the file, starting at byte piece_at_
   std::uint64_t piece_at_ = 0;
-  std::vector<std::byte> memory_;  // behind it, of what is no memory already
+  std::vector<std::byte> memory_;  // storage of piece_ when reading a file
   std::uint64_t at_ = 0;
   std::uint64_t taken_ = 0;  // bytes of memory
   std::uint64_t entry_count_ = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models in several files, as llama.cpp's gguf-split writes them: NAME-00001-of-00003.gguf has the metadata, each has
-// some tensors and says in split.no (from 0), split.count and split.tensors.count what it is.
+// Models split into several files by llama.cpp's gguf-split: NAME-00001-of-00003.gguf has the metadata; each file has
+// some of the tensors, its number in split.no (from 0), split.count and split.tensors.count.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -31,17 +31,18 @@ void GgufFile::check_split(bool in_memory) const {
          .wrong = std::move(wrong),
          .remedy = std::move(remedy)});
   };
-  if (number >= count || count > max_parts) refuse("no part of a model has these numbers", "The file is damaged");
+  if (number >= count || count > max_parts) refuse("the part numbers are invalid", "The file is damaged");
   const std::string end = suffix(number + 1, count);
   const bool named = name_.ends_with(end);
   if (number != 0)
     refuse(fmt::format("this is part {} of {} of a model", number + 1, count),
-           "Name part 1, and have the other parts beside it" +
+           "Open part 1, with the other parts in the same folder" +
                (named ? ": " + name_.substr(0, name_.size() - end.size()) + suffix(1, count) : ""));
-  if (in_memory) refuse("this is part 1 of a model in several files, and not read from one");
+  if (in_memory) refuse("this is part 1 of a split model; it must be opened as a file");
   if (!named)
-    refuse("this is part 1 of a model, and its name does not end in " + end + ", by which the others are found",
-           "Give the files the names that they had");
+    refuse("this is part 1 of a split model, but its name does not end in " + end +
+               ", which is needed to find the other parts",
+           "Restore the files' original names");
 }
 
 void GgufFile::join_parts() {
@@ -60,31 +61,30 @@ void GgufFile::join_parts() {
   if (how_many != 0)
     fail<FormatError>({.operation = asked,
                        .with = {{"file", name_}},
-                       .wrong = fmt::format("of the model's {} parts {} not there: {}", count,
+                       .wrong = fmt::format("of the model's {} parts {} missing: {}", count,
                                             how_many == 1 ? "one is" : fmt::format("{} are", how_many), missing),
-                       .remedy = "Put them into the same folder"});
+                       .remedy = "Put all parts in the same folder"});
   for (std::uint64_t number = 2; number <= count; ++number) {
     GgufFile part = open_one(stem + suffix(number, count));
     const auto refuse = [&](std::string wrong) {
       fail<FormatError>({.operation = asked,
                          .with = {{"file", part.name_}, {"part 1", name_}},
                          .wrong = std::move(wrong),
-                         .remedy = "Get all parts of one model"});
+                         .remedy = "Use all parts of the same model"});
     };
     const auto no = part.get_or<std::uint64_t>("split.no", 0), of = part.get_or<std::uint64_t>("split.count", 0);
     if (no != number - 1 || of != count)
-      refuse(fmt::format("part {} of {} is expected here, and the file says that it is part {} of {}", number, count,
-                         no + 1, of));
-    // Only part 1 says what the model is.
+      refuse(fmt::format("expected part {} of {}, but the file is part {} of {}", number, count, no + 1, of));
+    // Only part 1 has the general metadata.
     for (const GgufEntry& e : part.entries_) {
       if (e.key.starts_with("split.") || e.key.starts_with("general.")) continue;
       const GgufValue* first = find(e.key);
       if (first == nullptr || !(*first == e.value))
-        refuse(fmt::format("the key {} is not the same as in part 1", quote_text(e.key)));
+        refuse(fmt::format("the key {} differs from part 1", quote_text(e.key)));
     }
     for (GgufTensor& t : part.tensors_) {
       if (!tensor_index_.emplace(t.name, tensors_.size()).second)
-        refuse(fmt::format("the tensor {} is in another part as well", quote_text(t.name)));
+        refuse(fmt::format("the tensor {} is also in another part", quote_text(t.name)));
       t.part = static_cast<std::uint32_t>(number - 1);
       tensors_.push_back(std::move(t));
     }
@@ -94,8 +94,8 @@ void GgufFile::join_parts() {
   if (total && *total != tensors_.size())
     fail<FormatError>({.operation = asked,
                        .with = {{"file", name_}, {"split.tensors.count", std::to_string(*total)}},
-                       .wrong = fmt::format("the parts have {} tensors together", tensors_.size()),
-                       .remedy = "Get all parts of one model"});
+                       .wrong = fmt::format("the parts have {} tensors in total", tensors_.size()),
+                       .remedy = "Use all parts of the same model"});
 }
 
 }  // namespace tessera

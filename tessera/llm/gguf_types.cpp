@@ -48,7 +48,7 @@ constexpr std::array type_table = {
     GgmlTypeInfo{GgmlType::q2_0, "q2_0", 64, 18},
 };
 
-// Ids that files of 2023 and 2024 may hold and no ggml of today reads.
+// Ids in files of 2023 and 2024 that current versions of ggml do not read.
 constexpr std::array<std::pair<std::uint32_t, std::string_view>, 8> withdrawn_types = {{{4, "q4_2"},
                                                                                         {5, "q4_3"},
                                                                                         {31, "q4_0_4_4"},
@@ -63,6 +63,11 @@ constexpr std::array supported_types = {GgmlType::f32,  GgmlType::f16,  GgmlType
                                         GgmlType::q4_K, GgmlType::q5_K, GgmlType::q6_K, GgmlType::iq4_nl};
 
 }  // namespace
+
+std::size_t GgufArray::size() const {
+  return std::visit([](const auto& v) { return v.size(); }, values);
+}
+bool operator==(const GgufArray& a, const GgufArray& b) { return a.values == b.values; }
 
 std::string_view gguf_type_name(GgufType type) {
   constexpr std::array<std::string_view, gguf_type_count> names = {
@@ -95,8 +100,8 @@ const GgmlTypeInfo* ggml_type_info(std::uint32_t id) {
 std::string ggml_type_text(std::uint32_t id) {
   if (const auto* info = ggml_type_info(id)) return fmt::format("{} ({})", info->name, id);
   for (const auto& [withdrawn, name] : withdrawn_types)
-    if (withdrawn == id) return fmt::format("{} ({}), which ggml has withdrawn", name, id);
-  return fmt::format("{}, which is no id of ggml", id);
+    if (withdrawn == id) return fmt::format("{} ({}), which was removed from ggml", name, id);
+  return fmt::format("{}, which is not a ggml type", id);
 }
 
 bool ggml_type_supported(GgmlType type) {

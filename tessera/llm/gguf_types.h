@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vocabulary of GGUF files: types of metadata values, ggml's tensor types, and how a tensor is described.
-// Shared by the reader (gguf.h) and the writer (gguf_writer.h); the format is described in ggml's docs/gguf.md.
+// Types of GGUF files: metadata values, ggml's tensor types, and descriptions of tensors. Shared by the reader (gguf.h)
+// and the writer (gguf_writer.h); ggml's docs/gguf.md describes the format.
 #pragma once
 
 #include <cstddef>
@@ -14,16 +14,16 @@
 
 namespace tessera {
 
-/// Type ids of metadata values, as they stand in the file.
+/// Type ids of metadata values in the file.
 enum class GgufType : std::uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, string, array, u64, i64, f64 };
 inline constexpr std::uint32_t gguf_type_count = 13;  ///< The number of metadata types.
 
-/// "u8", "string", ...; "unknown" for ids that are none.
+/// Returns "u8", "string", ...; "unknown" for invalid ids.
 std::string_view gguf_type_name(GgufType type);
-/// Bytes of one value in the file; 0 for strings and arrays, whose length varies.
+/// Returns the bytes of one value in the file; 0 for strings and arrays, whose length varies.
 std::size_t gguf_type_size(GgufType type);
 
-/// An array in metadata. The alternatives stand in the order of `GgufType`, so the index is the element type's id.
+/// An array in metadata. The alternatives are in the order of `GgufType`, so the index is the element type's id.
 struct GgufArray {
   /// The elements as a vector of their C++ type.
   using Values = std::variant<std::vector<std::uint8_t>, std::vector<std::int8_t>, std::vector<std::uint16_t>,
@@ -35,21 +35,19 @@ struct GgufArray {
   /// The type of the elements.
   GgufType element_type() const { return static_cast<GgufType>(values.index()); }
   /// The number of elements.
-  std::size_t size() const {
-    return std::visit([](const auto& v) { return v.size(); }, values);
-  }
+  std::size_t size() const;
   /// True if types and elements are equal.
-  friend bool operator==(const GgufArray& a, const GgufArray& b) { return a.values == b.values; }
+  friend bool operator==(const GgufArray& a, const GgufArray& b);
 };
 
-/// A metadata value. The alternatives stand in the order of `GgufType`, so the index is the type's id.
+/// A metadata value. The alternatives are in the order of `GgufType`, so the index is the type's id.
 using GgufValue = std::variant<std::uint8_t, std::int8_t, std::uint16_t, std::int16_t, std::uint32_t, std::int32_t,
                                float, bool, std::string, GgufArray, std::uint64_t, std::int64_t, double>;
 
-/// "u32", "array of string", ...
+/// Returns "u32", "array of string", ...
 std::string gguf_type_text(const GgufValue& value);
 
-/// ggml's tensor types by their ids in files (ggml.h); the gaps are ids that ggml has withdrawn.
+/// ggml's tensor types with their ids in files (ggml.h); the gaps are ids that were removed from ggml.
 enum class GgmlType : std::uint32_t {
   f32 = 0,       ///< 32-bit floats
   f16 = 1,       ///< 16-bit floats
@@ -69,10 +67,10 @@ enum class GgmlType : std::uint32_t {
   iq2_xs = 17,   ///< 2.31 bits an element, from a table of vectors
   iq3_xxs = 18,  ///< 3.06 bits an element, from a table of vectors
   iq1_s = 19,    ///< 1.56 bits an element, from a table of vectors
-  iq4_nl = 20,   ///< blocks of 32 4-bit places in a table of 16 values
+  iq4_nl = 20,   ///< blocks of 32 4-bit indices into a table of 16 values
   iq3_s = 21,    ///< 3.44 bits an element, from a table of vectors
   iq2_s = 22,    ///< 2.5 bits an element, from a table of vectors
-  iq4_xs = 23,   ///< super-blocks of 256 4-bit places in a table of 16 values
+  iq4_xs = 23,   ///< super-blocks of 256 4-bit indices into a table of 16 values
   i8 = 24,       ///< 8-bit integers
   i16 = 25,      ///< 16-bit integers
   i32 = 26,      ///< 32-bit integers
@@ -88,43 +86,43 @@ enum class GgmlType : std::uint32_t {
   q2_0 = 42,     ///< blocks of 2-bit numbers with a scale
 };
 
-/// What a tensor type takes in a file: rows are sequences of blocks of `block` elements in `bytes` bytes each.
+/// The layout of a tensor type in a file: rows are sequences of blocks of `block` elements in `bytes` bytes each.
 struct GgmlTypeInfo {
   GgmlType type;          ///< The type.
-  std::string_view name;  ///< as ggml writes it, e.g. "q4_K"
-  std::uint32_t block;    ///< elements a block
-  std::uint32_t bytes;    ///< bytes a block
+  std::string_view name;  ///< ggml's name, e.g. "q4_K"
+  std::uint32_t block;    ///< elements per block
+  std::uint32_t bytes;    ///< bytes per block
 };
 
 /// All types, by ascending id.
 std::span<const GgmlTypeInfo> ggml_types();
-/// The type with this id, or null.
+/// Returns the type with this id, or null.
 const GgmlTypeInfo* ggml_type_info(std::uint32_t id);
 inline const GgmlTypeInfo* ggml_type_info(GgmlType type) { return ggml_type_info(static_cast<std::uint32_t>(type)); }
-/// "q4_K (12)" for messages; withdrawn and unknown ids are named as such.
+/// Returns "q4_K (12)" for messages; removed and unknown ids are described as such.
 std::string ggml_type_text(std::uint32_t id);
 inline std::string ggml_type_text(GgmlType type) { return ggml_type_text(static_cast<std::uint32_t>(type)); }
-/// Whether Tessera computes with tensors of this type; the others can be described and copied only.
+/// Whether Tessera can compute with tensors of this type; others can only be described and copied.
 bool ggml_type_supported(GgmlType type);
-/// "f32, f16, ..." for messages.
+/// Returns "f32, f16, ..." for messages.
 std::string supported_ggml_types();
 
-/// A tensor as the file describes it.
+/// A tensor's description in the file.
 struct GgufTensor {
   std::string name;                 ///< Its name, such as "token_embd.weight".
-  std::vector<std::uint64_t> dims;  ///< one to four, in ggml's order: dims[0] is the length of a row, contiguous
+  std::vector<std::uint64_t> dims;  ///< one to four, in ggml's order: dims[0] is the length of a contiguous row
   GgmlType type = GgmlType::f32;    ///< The type of its elements.
   std::uint64_t offset = 0;         ///< bytes from the start of its file's data section
   std::uint64_t bytes = 0;          ///< size of the data
   std::uint64_t elements = 0;       ///< product of dims
-  std::uint32_t part = 0;           ///< of a model in several files: which has it, from 0
+  std::uint32_t part = 0;           ///< index of the file that contains it, if the model is split
 };
 
-/// Bytes of a tensor of this type and shape; nothing if a dimension is 0, the row is no multiple of the block, or the
-/// count or the size passes 2^63 - 1.
+/// Returns the bytes of a tensor of this type and shape; nothing if a dimension is 0, a row is not a whole number of
+/// blocks, or the number of elements or bytes exceeds 2^63 - 1.
 std::optional<std::uint64_t> ggml_tensor_bytes(const GgmlTypeInfo& type, std::span<const std::uint64_t> dims);
 
-/// Text from a file for messages: in quotes, unprintable bytes as \xNN, cut after 64 bytes.
+/// Quotes text from a file for messages: unprintable bytes as \xNN, truncated after 64 bytes.
 std::string quote_text(std::string_view text);
 
 }  // namespace tessera

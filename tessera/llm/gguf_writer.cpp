@@ -50,7 +50,7 @@ class Output {
   void put_bytes(std::span<const std::byte> data) {
     if (data.empty()) return;
     const std::size_t at = bytes_.size();
-    bytes_.resize(at + data.size());  // g++ 12 sees an overflow in `insert` that is not there
+    bytes_.resize(at + data.size());  // g++ 12 wrongly warns of an overflow in `insert`
     std::memcpy(bytes_.data() + at, data.data(), data.size());
   }
   void pad(std::uint64_t alignment) { bytes_.resize((bytes_.size() + alignment - 1) / alignment * alignment); }
@@ -74,21 +74,21 @@ GgufWriter::GgufWriter(std::uint32_t version, std::uint32_t alignment) : version
 }
 
 GgufWriter& GgufWriter::set(std::string key, GgufValue value) {
-  if (key.empty() || key.size() > 65535) refuse("key", key, "a key has 1 to 65535 bytes");
-  if (key == "general.alignment") refuse("key", key, "the alignment is given to the constructor");
+  if (key.empty() || key.size() > 65535) refuse("key", key, "a key must have 1 to 65535 bytes");
+  if (key == "general.alignment") refuse("key", key, "pass the alignment to the constructor");
   if (std::any_of(entries_.begin(), entries_.end(), [&](const auto& e) { return e.first == key; }))
-    refuse("key", key, "the key is there already");
+    refuse("key", key, "the key already exists");
   entries_.emplace_back(std::move(key), std::move(value));
   return *this;
 }
 
 const GgufTensor& GgufWriter::add_info(std::string name, std::vector<std::uint64_t> dims, GgmlType type) {
-  if (name.empty() || name.size() > 64) refuse("tensor", name, "a name has 1 to 64 bytes");
+  if (name.empty() || name.size() > 64) refuse("tensor", name, "a name must have 1 to 64 bytes");
   if (std::any_of(tensors_.begin(), tensors_.end(), [&](const auto& t) { return t.info.name == name; }))
-    refuse("tensor", name, "the tensor is there already");
+    refuse("tensor", name, "the tensor already exists");
   const GgmlTypeInfo* info = ggml_type_info(type);
   if (info == nullptr) refuse("tensor", name, "the type is " + ggml_type_text(type));
-  if (dims.empty() || dims.size() > 4) refuse("tensor", name, "a tensor has one to four dimensions");
+  if (dims.empty() || dims.size() > 4) refuse("tensor", name, "a tensor must have one to four dimensions");
   const auto bytes = ggml_tensor_bytes(*info, dims);
   if (!bytes)
     refuse("tensor", name, fmt::format("the shape ({}) does not fit type {}", fmt::join(dims, ", "), info->name));
@@ -104,7 +104,7 @@ GgufWriter& GgufWriter::add_tensor(std::string name, std::vector<std::uint64_t> 
                                    std::span<const std::byte> data) {
   const GgufTensor& info = add_info(std::move(name), std::move(dims), type);
   if (info.bytes != data.size()) {
-    const std::string wrong = fmt::format("the data has {} bytes, type and shape need {}", data.size(), info.bytes);
+    const std::string wrong = fmt::format("the data has {} bytes; type and shape require {}", data.size(), info.bytes);
     const std::string which = info.name;
     tensors_.pop_back();
     refuse("tensor", which, wrong);

@@ -16,7 +16,7 @@ namespace tessera {
 
 namespace {
 
-/// A text of the metadata; empty if it is missing, or no text.
+/// Returns a string of the metadata; empty if it is missing or not a string.
 std::string text_of(const GgufFile& file, std::string_view key) {
   const GgufValue* v = file.find(key);
   const auto* text = v ? std::get_if<std::string>(v) : nullptr;
@@ -43,7 +43,7 @@ void find_types(const GgufFile& file, ModelReport& r) {
   std::ranges::stable_sort(r.types, std::greater<>(), &ModelReport::Type::bytes);
 }
 
-/// Calls `work`; an error of it is what is missing.
+/// Calls `work`; an error is reported as a missing part.
 template <class Work>
 void try_to(ModelReport& r, const char* kind, std::string name, bool stops, const Work& work) {
   try {
@@ -68,13 +68,13 @@ ModelReport report_of(const GgufFile& file) {
   if (known) r.models = known->models;
   if (!type.empty() && type != "model") {
     r.missing.push_back({"file", "general.type",
-                         type == "adapter"  ? "this is an adapter (LoRA) and no model: merge it into its model first"
-                         : type == "mmproj" ? "this is the part of a model that sees or hears, and no model of text"
-                                            : "this is of type " + quote_text(type) + " and no model"});
+                         type == "adapter"  ? "this is a LoRA adapter, not a model: merge it into its model first"
+                         : type == "mmproj" ? "this is the vision or audio part of a model, not a language model"
+                                            : "this is of type " + quote_text(type) + ", not a model"});
   } else if (!known) {
     const std::string_view why = missing_in_architecture(r.architecture);
     r.missing.push_back({"architecture", r.architecture.empty() ? "general.architecture" : r.architecture,
-                         r.architecture.empty() ? "the file does not say what model it is"
+                         r.architecture.empty() ? "the file does not name its architecture"
                          : why.empty()          ? "Tessera runs " + architecture_names()
                                                 : fmt::format("{}; Tessera runs {}", why, architecture_names())});
   } else {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a model file is and what of it does not run here, from its metadata alone: no tensor's data is read.
+// Reports what a model file contains and which of its features are not supported, from its metadata alone: tensor data
+// is not read.
 #pragma once
 
 #include <optional>
@@ -10,12 +11,12 @@
 
 namespace tessera {
 
-/// Something that keeps a model from running, or from running as its author meant.
+/// A feature that keeps a model from running, or from running as intended.
 struct MissingPart {
   std::string kind;  ///< "architecture", "key", "tensor", "type", "tokenizer", "chat template", "file"
-  std::string name;  ///< which
+  std::string name;  ///< the name of the key, tensor, ...
   std::string why;
-  bool stops = true;  ///< the model does not load; else it does, with less
+  bool stops = true;  ///< true: the model cannot be loaded; false: it loads without this feature
 };
 
 struct ModelReport {
@@ -25,13 +26,13 @@ struct ModelReport {
     std::uint64_t tensors = 0, elements = 0, bytes = 0;
   };
   std::string file, name;
-  std::string architecture;  ///< as the file says; empty if it does not
-  std::string models;        ///< which these are, if it is known
+  std::string architecture;  ///< the value in the file; empty if missing
+  std::string models;        ///< the models of this architecture, if it is known
   std::uint32_t version = 0;
   std::uint64_t parameters = 0, bytes = 0;  ///< of all tensors
-  std::vector<Type> types;                  ///< those with most bytes first
-  std::optional<LlamaConfig> config;        ///< if the metadata make one
-  std::string tokenizer;                    ///< kind, and what it splits by; empty if the file has none
+  std::vector<Type> types;                  ///< sorted by bytes, largest first
+  std::optional<LlamaConfig> config;        ///< if the metadata are valid
+  std::string tokenizer;                    ///< type and pre-tokenizer; empty if the file has none
   std::uint64_t tokens = 0;
   bool has_chat_template = false;
   std::vector<MissingPart> missing;
@@ -39,7 +40,7 @@ struct ModelReport {
   bool runs() const;
 };
 
-/// Never throws for what a model lacks: that is in the report.
+/// Inspects a model file. Unsupported features are in the report; they do not throw.
 ModelReport inspect_model(const GgufFile& file);
 
 }  // namespace tessera

@@ -25,7 +25,7 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-/// The context that is asked for, of a model made for `trained` tokens.
+/// The requested context, for a model with context length `trained`.
 std::int64_t context_of(const GenerateOptions& options, std::int64_t trained) {
   require_generate(options);
   const std::int64_t context = options.context ? options.context : trained;
@@ -36,7 +36,7 @@ std::int64_t context_of(const GenerateOptions& options, std::int64_t trained) {
 }  // namespace
 
 void require_generate(const GenerateOptions& options) {
-  const Sampler checked(options.sampling);  // ArgumentError: an option out of its range
+  const Sampler checked(options.sampling);  // throws ArgumentError if an option is out of range
   const std::pair<std::string_view, std::pair<std::int64_t, std::int64_t>> counts[] = {
       {"context", {options.context, 0}}, {"max_tokens", {options.max_tokens, 0}}, {"batch", {options.batch, 1}}};
   for (const auto& [name, count] : counts)
@@ -44,21 +44,21 @@ void require_generate(const GenerateOptions& options) {
       fail<ArgumentError>({.operation = "generate",
                            .with = {{name, std::to_string(count.first)}},
                            .wrong = fmt::format("the number of tokens must be {} or more", count.second)});
-  const StopFilter stops(options.stop);  // ArgumentError: an empty one
+  const StopFilter stops(options.stop);  // throws ArgumentError if a text is empty
 }
 
 void require_prompt(std::int64_t given, std::int64_t context, std::int64_t trained) {
   if (given == 0)
     fail<ArgumentError>(
-        {.operation = "generate", .wrong = "the prompt gives no tokens", .remedy = "Give at least one character"});
+        {.operation = "generate", .wrong = "the prompt has no tokens", .remedy = "Pass at least one character"});
   if (given <= context) return;
   fail<ArgumentError>(
       {.operation = "generate",
        .with = {{"tokens of the prompt", std::to_string(given)}, {"context", std::to_string(context)}},
        .wrong = "the prompt is longer than the context",
        .remedy = given > trained
-                     ? fmt::format("Shorten it: the model was made for {} tokens", trained)
-                     : fmt::format("Shorten it, or raise the context (--ctx) up to the model's {}", trained)});
+                     ? fmt::format("Shorten it: the model's context length is {} tokens", trained)
+                     : fmt::format("Shorten it, or increase the context (--ctx), at most to the model's {}", trained)});
 }
 
 std::string_view stop_reason_name(StopReason reason) {
@@ -83,7 +83,7 @@ LanguageModel LanguageModel::load(const std::string& path, const LoadOptions& op
 
 LanguageModel LanguageModel::load(const GgufFile& file, const LoadOptions& options) {
   const Stopwatch watch;
-  // The configuration first: "this architecture is not known" says more than what its tokenizer lacks.
+  // Read the configuration first: an unknown architecture is more helpful than what its tokenizer lacks.
   const LlamaConfig config = read_llama_config(file);
   logging::info(fmt::format("{}: {} layers of width {}, {} tokens of context, read in {:.2f} s", file.name(),
                             config.layers, config.width, config.context_length, watch.seconds()));

@@ -14,11 +14,11 @@ KeyValueCache::KeyValueCache(const LlamaConfig& config, std::int64_t capacity, s
   if (capacity < 1)
     fail<ArgumentError>({.operation = "KeyValueCache",
                          .with = {{"capacity", std::to_string(capacity)}},
-                         .wrong = "a cache has room for at least one token"});
+                         .wrong = "the capacity must be at least one token"});
   if (dtype != DType::f32 && dtype != DType::f16)
     fail<DtypeError>({.operation = "KeyValueCache",
                       .with = {{"dtype", std::string(dtype_name(dtype))}},
-                      .wrong = "a cache holds f32 or f16"});
+                      .wrong = "the dtype must be f32 or f16"});
   for (const Device device : layers) {
     keys_.push_back(Array::zeros({config.key_heads, capacity, config.head_size}, dtype, device));
     values_.push_back(Array::zeros({config.key_heads, capacity, config.head_size}, dtype, device));
@@ -40,8 +40,8 @@ std::uint64_t KeyValueCache::bytes(Device device) const {
 void KeyValueCache::truncate(std::int64_t length) {
   if (length < 0 || length > length_)
     fail<ArgumentError>({.operation = "KeyValueCache::truncate",
-                         .with = {{"asked", std::to_string(length)}, {"length", std::to_string(length_)}},
-                         .wrong = "the cache does not hold that many tokens"});
+                         .with = {{"requested", std::to_string(length)}, {"length", std::to_string(length_)}},
+                         .wrong = "the cache has fewer tokens"});
   length_ = length;
 }
 
@@ -49,7 +49,7 @@ void KeyValueCache::grow(std::int64_t capacity) {
   if (capacity <= capacity_) return;
   for (auto* const arrays : {&keys_, &values_})
     for (Array& a : *arrays) {
-      if (a.shape()[1] >= capacity) continue;  // from a try that memory was short for
+      if (a.shape()[1] >= capacity) continue;  // already grown by an earlier call that ran out of memory
       Array larger = Array::zeros({a.shape()[0], capacity, a.shape()[2]}, a.dtype(), a.device());
       if (length_ > 0) larger.slice(1, 0, length_).assign(a.slice(1, 0, length_));
       larger.eval();
@@ -63,7 +63,7 @@ void KeyValueCache::expect(std::int64_t tokens) {
   if (length_ != 0)
     fail<ArgumentError>({.operation = "KeyValueCache::expect",
                          .with = {{"tokens", std::to_string(tokens)}, {"in the cache", std::to_string(length_)}},
-                         .wrong = "what has been read was read for another length"});
+                         .wrong = "the cache is not empty; its tokens were read for another length"});
   expected_ = tokens;
 }
 
@@ -79,7 +79,7 @@ Llama Llama::load(const GgufFile& file, std::span<const Device> layers, const Lo
   if (static_cast<std::int64_t>(layers.size()) != c.layers)
     fail<ArgumentError>({.operation = "Llama::load",
                          .with = {{"devices", std::to_string(layers.size())}, {"layers", std::to_string(c.layers)}},
-                         .wrong = "each layer of the model wants one device"});
+                         .wrong = "the number of devices must equal the number of layers"});
   for (const Device device : layers) m.devices_.push_back(device_info(device).device);
   TensorLoader tensors(file, layers, progress);
   tensors.to(layers.front());
@@ -124,7 +124,7 @@ Llama Llama::load(const GgufFile& file, std::span<const Device> layers, const Lo
     l.output_bias = tensors.optional_vector(p + "attn_output.bias", c.width);
     l.up_bias = tensors.optional_vector(p + "ffn_up.bias", up_rows);
     l.down_bias = tensors.optional_vector(p + "ffn_down.bias", c.width);
-    // One copy of factors a device, shared by its layers.
+    // One copy of the factors per device, shared by its layers.
     if (!factors_on || *factors_on != device) {
       const std::int64_t pairs = c.rotary.dimensions / 2;
       long_factors = tensors.optional_vector("rope_factors_long.weight", pairs);
@@ -148,11 +148,11 @@ Llama Llama::load(const GgufFile& file, std::span<const Device> layers, const Lo
 }
 
 void Llama::prepare() const {
-  // Products have a form for one token and forms for tiles of 2, 4 and 8.
+  // Products have one kernel for one token, and others for tiles of 2, 4 and 8.
   KeyValueCache cache = make_cache(16);
   const std::vector<std::int32_t> tokens(8, 0);
   for (std::size_t n : {1, 2, 4, 8}) forward(std::span(tokens).first(n), cache).eval();
-  // And those of a recorded step, which reads where the token stands from memory.
+  // Also compile the kernels of a recorded step, which read the token's position from memory.
   if (std::set(devices_.begin(), devices_.end()).size() == 1)
     run(Array::zeros({1}, DType::i32, device()), Position(Array::zeros({1}, DType::i32, device())), cache, false)
         .eval();
@@ -189,14 +189,14 @@ std::uint64_t Llama::weight_bytes(Device device) const {
 
 void Llama::check_tokens(std::span<const std::int32_t> tokens, const KeyValueCache& cache) const {
   const auto count = static_cast<std::int64_t>(tokens.size());
-  if (count == 0) fail<ArgumentError>({.operation = "Llama::forward", .wrong = "there are no tokens to read"});
+  if (count == 0) fail<ArgumentError>({.operation = "Llama::forward", .wrong = "no tokens were given"});
   if (count > cache.capacity_ - cache.length_)
     fail<ArgumentError>({.operation = "Llama::forward",
                          .with = {{"tokens", std::to_string(count)},
                                   {"in the cache", std::to_string(cache.length_)},
                                   {"room", std::to_string(cache.capacity_)}},
                          .wrong = "the tokens do not fit into the cache",
-                         .remedy = "Make a larger cache, or truncate it"});
+                         .remedy = "Use a larger cache, or truncate it"});
   for (std::size_t i = 0; i < tokens.size(); ++i)
     if (tokens[i] < 0 || tokens[i] >= config_.vocabulary)
       fail<ArgumentError>({.operation = "Llama::forward",
@@ -217,8 +217,8 @@ namespace {
 
 Array with(Array y, const std::optional<Array>& bias) { return bias ? y + *bias : std::move(y); }
 
-/// What the queries of `count` tokens from `past` on are multiplied by: (count, 1, 1). Positions are divided as
-/// integers, so that no rounding moves a step.
+/// The factors (count, 1, 1) of the queries of `count` tokens from `past`. Positions are divided as integers, to avoid
+/// rounding errors at multiples of the context.
 Array temperatures_of(const LlamaConfig& c, const Position& past, std::int64_t count, Device device) {
   const Array first = past.in_memory() ? past.memory() : Array::full({1}, past.number(), DType::i32, device);
   const Array steps = (first + Array::arange(count, 0, 1, DType::i32, device)) / static_cast<int>(c.original_context);
@@ -280,7 +280,7 @@ Array Llama::run(const Array& ids, const Position& past, KeyValueCache& cache, b
   const std::int64_t count = ids.size();
   Array x = embedding_rows(embedding_, ids);
   if (config_.embedding_scale != 1) x = x * config_.embedding_scale;
-  std::optional<Array> temperatures;  // all are 1 within the first step
+  std::optional<Array> temperatures;  // all factors are 1 within the original context
   if (config_.temperature_scale != 0 && cache.capacity() > config_.original_context)
     temperatures = temperatures_of(config_, past, count, device());
   for (std::size_t i = 0; i < layers_.size(); ++i) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Llama architecture (Touvron et al. 2023) and its relatives (architectures.h), as a GGUF file's metadata describes
-// them.
-// A model lives on one device; a cache holds what it has read so far.
+// The Llama architecture (Touvron et al. 2023) and its relatives (architectures.h), as described by a GGUF file's
+// metadata: the model's weights, and the cache of the tokens it has read.
 #pragma once
 
 #include <functional>
@@ -16,50 +15,50 @@
 
 namespace tessera {
 
-/// What the metadata says of a model.
+/// The configuration of a model, from its metadata.
 struct LlamaConfig {
-  /// What differs from layer to layer.
+  /// Properties that differ between layers.
   struct Layer {
-    std::int64_t window = 0;  ///< tokens that a token sees, itself among them; 0: all
-    bool rotates = true;      ///< Queries and keys rotate with their position.
+    std::int64_t window = 0;  ///< number of tokens that a token attends to, including itself; 0: all
+    bool rotates = true;      ///< Queries and keys are rotated by their position.
   };
   std::string architecture;         ///< one of known_architectures
   std::string name;                 ///< The model's name; may be empty.
-  std::int64_t context_length = 0;  ///< tokens the model was made for
-  /// The model's sizes; `hidden` is that of the feed-forward part.
+  std::int64_t context_length = 0;  ///< maximum number of tokens
+  /// The model's sizes; `hidden` is that of the feed-forward layers.
   std::int64_t width = 0, layers = 0, hidden = 0, heads = 0, key_heads = 0, head_size = 0, vocabulary = 0;
   float norm_epsilon = 1e-5f;            ///< Added to the mean square in norms.
-  Rotary rotary;                         ///< without factors, which are a tensor or the next
-  std::vector<float> frequency_factors;  ///< of YaRN, by pair
-  Rotary local_rotary;                   ///< of layers with a window
-  std::int64_t original_context = 0;     ///< LongRoPE: for longer texts the file has other factors
-  /// Queries at position p are multiplied by 1 + this * log(1 + floor(p / original_context)) (Llama 4); 0: they are
-  /// not.
+  Rotary rotary;                         ///< without factors, which are a tensor or `frequency_factors`
+  std::vector<float> frequency_factors;  ///< YaRN: a factor for each pair
+  Rotary local_rotary;                   ///< for layers with a window
+  std::int64_t original_context = 0;     ///< LongRoPE: longer texts use other factors
+  /// Queries at position p are multiplied by 1 + temperature_scale * log(1 + floor(p / original_context)) (Llama 4); 0:
+  /// no scaling.
   float temperature_scale = 0;
   bool tied = false;                            ///< the output is the token embedding
-  Gate gate = Gate::silu;                       ///< The function of the gate.
-  bool head_norms = false, post_norms = false;  ///< Which norms there are besides those of Llama; see Architecture.
+  Gate gate = Gate::silu;                       ///< The activation of the gate.
+  bool head_norms = false, post_norms = false;  ///< Additional norms; see Architecture.
   /// Factors of the embedding, and of the products of queries and keys.
   float embedding_scale = 1, attention_scale = 1;
-  float attention_cap = 0, output_cap = 0;  ///< 0: none
-  std::vector<Layer> layer_kinds;           ///< What differs, for each layer.
+  float attention_cap = 0, output_cap = 0;  ///< 0: no cap
+  std::vector<Layer> layer_kinds;           ///< The properties of each layer.
 };
 
-/// FormatError: an architecture that is not known (those that are, are named), keys that are missing or do not fit
-/// together, a scaling of positions that is not supported.
+/// Reads the configuration. Throws FormatError if the architecture is not supported, keys are missing or inconsistent,
+/// or a scaling of positions is not supported.
 LlamaConfig read_llama_config(const GgufFile& file);
-/// What a file has and nobody reads, though it could change what the model computes.
+/// A key or tensor that is not supported and could change the model's results.
 struct UnknownPart {
-  bool is_tensor;         ///< else a key
-  std::string name, why;  ///< Its name, and why it cannot be used.
+  bool is_tensor;         ///< else it is a key
+  std::string name, why;  ///< Its name, and why it is not supported.
 };
-/// The same, but what would be refused for this reason alone is added to `unknown`.
+/// Same, but unsupported keys and tensors are appended to `unknown` instead of throwing.
 LlamaConfig read_llama_config(const GgufFile& file, std::vector<UnknownPart>& unknown);
 
-/// Keys and values of the tokens read so far, for every layer. Move-only: it is a state.
+/// Keys and values of the tokens read so far, for every layer. Move-only.
 class KeyValueCache {
  public:
-  /// Room for `capacity` tokens. `dtype`: f32 or f16.
+  /// A cache for `capacity` tokens. `dtype` must be f32 or f16.
   KeyValueCache(const LlamaConfig& config, std::int64_t capacity, Device device, DType dtype = DType::f16)
       : KeyValueCache(config, capacity, std::vector(static_cast<std::size_t>(config.layers), device), dtype) {}
   /// `layers`: the device of each layer.
@@ -67,21 +66,21 @@ class KeyValueCache {
                 DType dtype = DType::f16);
   KeyValueCache(KeyValueCache&&) = default;
   KeyValueCache& operator=(KeyValueCache&&) = default;
-  /// Tokens that were read.
+  /// Number of tokens that were read.
   std::int64_t length() const { return length_; }
-  /// Tokens that there is memory for.
+  /// Number of tokens that fit.
   std::int64_t capacity() const { return capacity_; }
   std::uint64_t bytes() const;
-  std::uint64_t bytes(Device device) const;  ///< of the layers there
-  /// Forgets all tokens from `length` on.
+  std::uint64_t bytes(Device device) const;  ///< of the layers on this device
+  /// Drops all tokens from `length` on.
   void truncate(std::int64_t length);
-  /// The most tokens that will be read into it, by which a model with LongRoPE chooses how positions rotate; without
-  /// this, the room there is while it is empty. ArgumentError: it is not empty.
+  /// Sets the number of tokens that will be read in total, from which a model with LongRoPE chooses its factors; the
+  /// default is the capacity while the cache is empty. Throws ArgumentError if the cache is not empty.
   void expect(std::int64_t tokens);
-  /// The number of tokens given to expect().
+  /// The number of tokens passed to expect().
   std::int64_t expected() const { return expected_; }
-  /// Room for `capacity` tokens, unless there is; layer by layer, so that two copies of one are there at once and not
-  /// of all. OutOfMemory leaves what was read as it is. A Decoder records again.
+  /// Increases the capacity, layer by layer, so that only one layer exists twice at a time. OutOfMemory leaves the
+  /// tokens intact. A Decoder records again afterwards.
   void grow(std::int64_t capacity);
 
  private:
@@ -91,46 +90,46 @@ class KeyValueCache {
   std::int64_t length_ = 0, capacity_ = 0, expected_ = 0;
 };
 
-/// A model on one device or several.
+/// A model on one or several devices.
 class Llama {
  public:
-  /// Packs the file's weights for the device; the file is not needed afterwards. FormatError names the tensor whose
-  /// shape or type is wrong; OutOfMemory leaves nothing behind.
+  /// Packs the file's weights for the device; the file is not needed afterwards. Throws FormatError with the tensor
+  /// whose shape or type is wrong; after OutOfMemory, no memory remains allocated.
   static Llama load(const GgufFile& file, Device device, const LoadProgress& progress = {});
-  /// `layers`: the device of each layer; the embedding goes with the first, the output with the last. What passes from
-  /// layer to layer is copied where the devices differ. ArgumentError if there are not as many as the model has layers.
+  /// `layers`: the device of each layer; the embedding is on the first layer's device, the output on the last one's.
+  /// Activations are copied between devices. Throws ArgumentError unless there is one device per layer.
   static Llama load(const GgufFile& file, std::span<const Device> layers, const LoadProgress& progress = {});
 
-  /// Compiles the kernels that reading and generating need, so that the first prompt does not wait for them.
+  /// Compiles the kernels for reading and generating, so that the first prompt does not wait for them.
   void prepare() const;
 
-  /// The configuration, from the metadata of the file.
+  /// The configuration, from the file's metadata.
   const LlamaConfig& config() const { return config_; }
-  Device device() const { return devices_.front(); }  ///< where tokens go in
+  Device device() const { return devices_.front(); }  ///< the device of the embedding
   /// The device of each layer.
   const std::vector<Device>& layer_devices() const { return devices_; }
-  /// A cache for `capacity` tokens, on the devices of the layers.
+  /// Creates a cache for `capacity` tokens, on the devices of the layers.
   KeyValueCache make_cache(std::int64_t capacity, DType dtype = DType::f16) const {
     return KeyValueCache(config_, capacity, devices_, dtype);
   }
   std::uint64_t weight_bytes() const;
-  std::uint64_t weight_bytes(Device device) const;  ///< of what lies there
+  std::uint64_t weight_bytes(Device device) const;  ///< of the weights on this device
 
-  /// Reads `tokens` after what the cache holds, and appends them to it. Gives the logits (1, vocabulary) of the last
-  /// token, or of each (tokens, vocabulary). ArgumentError: no tokens, an id outside of the vocabulary, or more tokens
-  /// than the cache has room for.
+  /// Reads `tokens` and appends them to the cache. Returns the logits of the last token (1, vocabulary), or of each
+  /// token (tokens, vocabulary). Throws ArgumentError if there are no tokens, an id is not in the vocabulary, or the
+  /// cache has too little room.
   Array forward(std::span<const std::int32_t> tokens, KeyValueCache& cache, bool all_logits = false) const;
 
  private:
   struct Layer {
     Array attention_norm, feed_forward_norm;
     std::optional<Array> query_norm, key_norm, attention_post_norm, feed_forward_post_norm;
-    Weight query, key, value;                 ///< or `query` has the rows of all three
-    Weight attention_output, gate, up, down;  ///< or `up` has the rows of the gate, too, before its own
+    Weight query, key, value;                 ///< or `query` contains the rows of all three
+    Weight attention_output, gate, up, down;  ///< or `up` contains the rows of the gate before its own
     std::optional<Array> query_bias, key_bias, value_bias;
     std::optional<Array> output_bias, gate_bias, up_bias, down_bias;
     Rotary rotary;
-    std::optional<Array> long_factors;  ///< instead of rotary's, for long texts
+    std::optional<Array> long_factors;  ///< used instead of rotary's factors for long texts
   };
   friend class Decoder;
   template <class Use>
@@ -139,7 +138,7 @@ class Llama {
                const std::optional<Array>& temperatures) const;
   Array feed_forward(const Layer& l, const Array& x) const;
   void check_tokens(std::span<const std::int32_t> tokens, const KeyValueCache& cache) const;
-  /// The logits of `ids` (count,), which stand from `past` on; writes the cache's memory and nothing else of it.
+  /// The logits of `ids` (count,) at positions from `past`. Writes the cache's arrays, but not its length.
   Array run(const Array& ids, const Position& past, KeyValueCache& cache, bool all_logits) const;
 
   LlamaConfig config_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Metadata keys as https://github.com/ggml-org/ggml/blob/master/docs/gguf.md names them.
+// Metadata keys are named as in https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,13 +22,13 @@ class ConfigReader {
   LlamaConfig read() {
     LlamaConfig c;
     if (file_.get_or<std::string>("general.type", "model") == "adapter")
-      bad("general.type", "this is an adapter (LoRA) and no model", "Merge it into its model first");
+      bad("general.type", "this is a LoRA adapter, not a model", "Merge it into its model first");
     c.architecture = file_.get<std::string>("general.architecture");
     const Architecture* kind = find_architecture(c.architecture);
     if (!kind) {
-      std::string what = quote_text(c.architecture) + " is not an architecture that Tessera runs";
+      std::string what = quote_text(c.architecture) + " is not a supported architecture";
       if (const auto why = missing_in_architecture(c.architecture); !why.empty()) what += fmt::format(": {}", why);
-      bad("general.architecture", what, "It runs " + architecture_names());
+      bad("general.architecture", what, "Supported are " + architecture_names());
     }
     c.rotary.pairs = kind->pairs, c.gate = kind->gate;
     c.head_norms = kind->head_norms, c.post_norms = kind->post_norms;
@@ -43,22 +43,23 @@ class ConfigReader {
     if (c.heads % c.key_heads != 0)
       bad(prefix_ + "attention.head_count_kv", "the heads are not a multiple of the key heads", "");
     if (!file_.has(prefix_ + "attention.key_length") && c.width % c.heads != 0)
-      bad(prefix_ + "attention.head_count", "the width is not a multiple of the heads, and no key_length is given", "");
+      bad(prefix_ + "attention.head_count", "the width is not a multiple of the heads, and there is no key_length", "");
     c.head_size = file_.has(prefix_ + "attention.key_length") ? count("attention.key_length", 4096) : c.width / c.heads;
     if (file_.has(prefix_ + "attention.value_length") && count("attention.value_length", 4096) != c.head_size)
-      bad(prefix_ + "attention.value_length", "values of another size than keys are not supported", "");
+      bad(prefix_ + "attention.value_length", "values with another size than keys are not supported", "");
     c.norm_epsilon = file_.get_or<float>(prefix_ + "attention.layer_norm_rms_epsilon", 1e-5f);
-    if (!(c.norm_epsilon >= 1e-30f && c.norm_epsilon <= 1.0f))  // below, the root of a row of zeros is divided by 0
+    // Smaller values would divide by the root of 0 for a row of zeros.
+    if (!(c.norm_epsilon >= 1e-30f && c.norm_epsilon <= 1.0f))
       bad(prefix_ + "attention.layer_norm_rms_epsilon",
-          fmt::format("{}", c.norm_epsilon) + " is not a number above 0 and up to 1", "");
+          fmt::format("{}", c.norm_epsilon) + " is not between 1e-30 and 1", "");
     c.rotary.dimensions =
         file_.has(prefix_ + "rope.dimension_count") ? count("rope.dimension_count", 4096) : c.head_size;
     if (c.rotary.dimensions > c.head_size || c.rotary.dimensions % 2 != 0)
       bad(prefix_ + "rope.dimension_count",
-          "an even number up to the head size " + std::to_string(c.head_size) + " is expected", "");
+          "not an even number up to the head size of " + std::to_string(c.head_size) + " elements", "");
     c.rotary.base = file_.get_or<float>(prefix_ + "rope.freq_base", 10000.0f);
-    if (!(c.rotary.base >= 1.0f && c.rotary.base <= 1e30f))  // frequencies of a turn or less a position
-      bad(prefix_ + "rope.freq_base", fmt::format("{}", c.rotary.base) + " is not a number from 1 to 1e30", "");
+    if (!(c.rotary.base >= 1.0f && c.rotary.base <= 1e30f))  // so that frequencies are at most one turn per position
+      bad(prefix_ + "rope.freq_base", fmt::format("{}", c.rotary.base) + " is not between 1 and 1e30", "");
     read_scaling(c);
     read_kind(c, *kind);
     const GgufTensor& embedding = file_.tensor("token_embd.weight");
@@ -83,7 +84,7 @@ class ConfigReader {
     if (is_array(prefix_ + key)) {
       const auto each = file_.get_array<std::int64_t>(prefix_ + key);
       if (each.empty() || std::ranges::any_of(each, [&](std::int64_t n) { return n != each[0]; }))
-        bad(prefix_ + key, "layers that differ in this are not supported", "");
+        bad(prefix_ + key, "different values for different layers are not supported", "");
       v = each[0];
     } else {
       v = file_.get<std::int64_t>(prefix_ + key);
@@ -93,17 +94,16 @@ class ConfigReader {
   }
   float number(const std::string& key, float otherwise, float least, float most) const {
     const float v = file_.get_or<float>(prefix_ + key, otherwise);
-    if (!(v >= least && v <= most))
-      bad(prefix_ + key, fmt::format("{} is not a number from {} to {}", v, least, most), "");
+    if (!(v >= least && v <= most)) bad(prefix_ + key, fmt::format("{} is not between {} and {}", v, least, most), "");
     return v;
   }
 
-  // YaRN (Peng et al. 2023): pairs that turn often within the original context keep their frequency, those that turn
-  // less than once are slowed down by the factor, and between them it is a ramp.
+  // YaRN (Peng et al. 2023): pairs with many turns within the original context keep their frequency, those with less
+  // than one turn are slowed down by the factor, with a linear ramp between them.
   void read_yarn(LlamaConfig& c, float factor) const {
     const double dimensions = static_cast<double>(c.rotary.dimensions), base = static_cast<double>(c.rotary.base);
     const double context = static_cast<double>(c.original_context);
-    const auto pair_of = [&](float turns) {  // the pair that turns so often within the context
+    const auto pair_of = [&](float turns) {  // the pair that makes this many turns within the context
       return dimensions * std::log(context / (static_cast<double>(turns) * 2 * std::numbers::pi)) /
              (2 * std::log(base));
     };
@@ -114,14 +114,14 @@ class ConfigReader {
       const double ramp = std::clamp((static_cast<double>(i) - low) / std::max(0.001, high - low), 0.0, 1.0);
       c.frequency_factors.push_back(static_cast<float>(1 / (ramp / static_cast<double>(factor) + (1 - ramp))));
     }
-    // What is said of a model goes before the rule (as transformers has it; llama.cpp knows the second of these only).
+    // The file's value takes precedence over the rule (as in transformers; llama.cpp only supports the latter).
     const auto scale = [&](float part) { return 1 + 0.1f * part * std::log(factor); };
     const float part = number("rope.scaling.yarn_log_multiplier", 0, 0, 1e3f);
     c.rotary.magnitude =
         number("rope.scaling.yarn_attn_factor", part == 0 ? scale(1) : scale(1) / scale(part), 1e-3f, 1e3f);
   }
 
-  // A fourth position, which is 0 in texts, would leave its pairs as they are.
+  // A fourth position, which is 0 in text, would leave its pairs unrotated.
   void read_sections(const LlamaConfig& c) const {
     const std::string key = prefix_ + "rope.dimension_sections";
     if (!file_.has(key)) return;
@@ -130,7 +130,7 @@ class ConfigReader {
     for (std::size_t i = 0; i < std::min<std::size_t>(3, sections.size()); ++i)
       pairs += sections[i] >= 0 && sections[i] <= c.head_size ? sections[i] : c.head_size;
     if (sections.size() > 4 || pairs != c.rotary.dimensions / 2 || (sections.size() == 4 && sections[3] != 0))
-      bad(key, fmt::format("three parts of the {} pairs are expected", c.rotary.dimensions / 2), "");
+      bad(key, fmt::format("expected three sections that sum to the {} pairs", c.rotary.dimensions / 2), "");
   }
 
   void read_kind(LlamaConfig& c, const Architecture& kind) const {
@@ -156,7 +156,7 @@ class ConfigReader {
     if (is_array(pattern)) {
       each = file_.get_array<bool>(pattern);
       if (static_cast<std::int64_t>(each.size()) != c.layers)
-        bad(pattern, fmt::format("there are {} entries for {} layers", each.size(), c.layers), "");
+        bad(pattern, fmt::format("expected one entry per layer, got {} for {} layers", each.size(), c.layers), "");
     } else {
       const auto period = file_.get_or<std::int64_t>(pattern, kind.window_period);
       for (std::int64_t i = 0; i < c.layers; ++i) each.push_back(period <= 1 || i % period < period - 1);
@@ -168,7 +168,7 @@ class ConfigReader {
     }
   }
 
-  // As llama.cpp reads it: a factor without a type is linear, and old files have it under another name.
+  // As in llama.cpp: a factor without a type is linear, and old files use another key.
   void read_scaling(LlamaConfig& c) const {
     c.original_context = file_.get_or<std::int64_t>(prefix_ + "rope.scaling.original_context_length", c.context_length);
     if (c.original_context < 1 || c.original_context > 1 << 30)
@@ -177,9 +177,9 @@ class ConfigReader {
     const bool long_factors = file_.find_tensor("rope_factors_long.weight") != nullptr;
     if (long_factors != (file_.find_tensor("rope_factors_short.weight") != nullptr))
       bad("rope_factors_short.weight",
-          "a file has both or none of rope_factors_short.weight and rope_factors_long.weight", "");
+          "a file must have both or none of rope_factors_short.weight and rope_factors_long.weight", "");
     if (long_factors && file_.find_tensor("rope_freqs.weight"))
-      bad("rope_freqs.weight", "a file with rope_factors_long.weight has no other factors", "");
+      bad("rope_freqs.weight", "a file with rope_factors_long.weight must not have other factors", "");
     const std::string factor_key = prefix_ + "rope.scaling.factor", old_key = prefix_ + "rope.scale_linear";
     const std::string key = file_.has(factor_key) || !file_.has(old_key) ? factor_key : old_key;
     const float factor = file_.get_or<float>(key, 1.0f);
@@ -187,23 +187,24 @@ class ConfigReader {
         file_.get_or<std::string>(prefix_ + "rope.scaling.type", file_.has(key) ? "linear" : "none");
     if (type == "linear") {
       if (!(factor >= 1e-6f && factor <= 1e6f))
-        bad(key, fmt::format("{}", factor) + " is not a number from 1e-6 to 1e6", "");
+        bad(key, fmt::format("{}", factor) + " is not between 1e-6 and 1e6", "");
       c.rotary.scale = 1.0f / factor;
     } else if (type == "yarn") {
-      if (!(factor >= 1 && factor <= 1e6f)) bad(key, fmt::format("{} is not a number from 1 to 1e6", factor), "");
+      if (!(factor >= 1 && factor <= 1e6f)) bad(key, fmt::format("{} is not between 1 and 1e6", factor), "");
       if (file_.find_tensor("rope_freqs.weight") || long_factors)
-        bad(prefix_ + "rope.scaling.type", "yarn and a tensor of factors are not supported together", "");
+        bad(prefix_ + "rope.scaling.type", "yarn cannot be combined with a tensor of factors", "");
       read_yarn(c, factor);
     } else if (type != "none" && !(type == "longrope" && long_factors)) {
       bad(prefix_ + "rope.scaling.type", quote_text(type) + " is not supported",
-          "none, linear, yarn, longrope (with its tensors of factors) and the factors of Llama 3.1 (tensor "
-          "rope_freqs.weight) are");
+          "Supported are none, linear, yarn, longrope (with its tensors of factors) and the factors of Llama 3.1 "
+          "(tensor "
+          "rope_freqs.weight)");
     }
     c.rotary.magnitude *= number("rope.scaling.attn_factor", 1, 1e-3f, 1e3f);
   }
 
-  /// What a file has and nobody reads could change what the model computes: it is refused by its name. Keys that change
-  /// nothing, or nothing at these values, are passed over.
+  /// Unsupported keys and tensors could change what the model computes, so they are rejected by name. Keys without an
+  /// effect, or without one at their value, are ignored.
   void find_unknown(const LlamaConfig& c, const Architecture& kind) const {
     static const std::set<std::string_view> read = {"context_length",
                                                     "embedding_length",
@@ -226,7 +227,7 @@ class ConfigReader {
       of_kind = {"rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow", "rope.scaling.yarn_attn_factor",
                  "rope.scaling.yarn_log_multiplier"};
     if (kind.temperature) of_kind.insert("attention.temperature_scale");
-    if (kind.sections) of_kind.insert({"rope.dimension_sections", "n_deepstack_layers"});  // of pictures
+    if (kind.sections) of_kind.insert({"rope.dimension_sections", "n_deepstack_layers"});  // the latter is for images
     if (kind.caps) of_kind.insert({"attn_logit_softcapping", "final_logit_softcapping"});
     if (kind.window_period > 0) of_kind.insert({"attention.sliding_window", "attention.sliding_window_pattern"});
     if (kind.local_base > 0) of_kind.insert("rope.freq_base_swa");
@@ -246,13 +247,14 @@ class ConfigReader {
           },
           e.value);
       if (harmless_as_zero.count(key) && zero) continue;
-      if (key == "attention.sliding_window") {  // which llama.cpp does not apply to these architectures either
-        logging::warn(fmt::format("{}: {} is not applied: beyond it the model attends to more than it was made for",
-                                  file_.name(), e.key));
+      if (key == "attention.sliding_window") {  // llama.cpp does not apply it to these architectures either
+        logging::warn(
+            fmt::format("{}: {} is ignored: in longer texts the model attends to more tokens than it was trained for",
+                        file_.name(), e.key));
         continue;
       }
-      const std::string why = key.starts_with("expert_") ? "models of experts are not supported"
-                                                         : "what this key asks for is not supported";
+      const std::string why = key.starts_with("expert_") ? "mixture-of-experts models are not supported"
+                                                         : "the feature of this key is not supported";
       if (!unknown_) bad(e.key, why, "");
       unknown_->push_back({false, e.key, why});
     }
@@ -265,7 +267,7 @@ class ConfigReader {
                                         "attn_output.bias",    "ffn_norm.weight",
                                         "ffn_up.weight",       "ffn_down.weight",
                                         "ffn_up.bias",         "ffn_down.bias",
-                                        "attn_rot_embd.weight"};  // the last repeats what the metadata say
+                                        "attn_rot_embd.weight"};  // repeats what the metadata contain
       const auto add = [&](std::initializer_list<const char*> more) { names.insert(names.end(), more); };
       if (file_.find_tensor(p + "attn_qkv.weight"))
         add({"attn_qkv.weight", "attn_qkv.bias"});
@@ -278,17 +280,17 @@ class ConfigReader {
     }
     for (const GgufTensor& t : file_.tensors()) {
       if (tensors.count(t.name)) continue;
-      std::string why = "Tessera does not know what this tensor of architecture " + c.architecture + " does";
+      std::string why = "this tensor of architecture " + c.architecture + " is not supported";
       if (!unknown_)
         fail<FormatError>({.operation = "load model",
                            .with = {{"file", file_.name(t)}, {"tensor", t.name}},
                            .wrong = std::move(why),
-                           .remedy = "Without it the model would write something else"});
+                           .remedy = "The model would give wrong results without it"});
       unknown_->push_back({true, t.name, std::move(why)});
     }
   }
   const GgufFile& file_;
-  std::vector<UnknownPart>* const unknown_;  ///< null: refuse
+  std::vector<UnknownPart>* const unknown_;  ///< null: throw
   std::string prefix_;
 };
 

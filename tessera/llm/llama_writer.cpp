@@ -6,7 +6,7 @@
 namespace tessera {
 namespace {
 
-/// What the file's "general.file_type" says of the matrices' type (llama.cpp's llama_ftype).
+/// The value of "general.file_type" for this type of matrices (llama.cpp's llama_ftype).
 std::uint32_t file_type(GgmlType type) {
   switch (type) {
     case GgmlType::f32: return 0;
@@ -15,7 +15,7 @@ std::uint32_t file_type(GgmlType type) {
     default:
       fail<ArgumentError>({.operation = "write_llama",
                            .with = {{"type", ggml_type_text(type)}},
-                           .wrong = "matrices are written as f32, f16 or q8_0"});
+                           .wrong = "the type of matrices must be f32, f16 or q8_0"});
   }
 }
 
@@ -53,7 +53,7 @@ void write_llama(const std::filesystem::path& path, const LlamaConfig& c, const 
                                   {"tokens of the tokenizer", std::to_string(tokenizer.tokens.size())},
                                   {"layers", std::to_string(c.layers)},
                                   {"layers with weights", std::to_string(arrays.layers.size())}},
-                         .wrong = "the sizes do not fit together"});
+                         .wrong = "the sizes do not match"});
   GgufWriter file;
   describe(file, c, o);
   tokenizer.describe(file);
@@ -62,11 +62,11 @@ void write_llama(const std::filesystem::path& path, const LlamaConfig& c, const 
       fail<ArgumentError>(
           {.operation = "write_llama",
            .with = {{"tensor", name}, {"shape", to_string(a.shape())}, {"dtype", std::string(dtype_name(a.dtype()))}},
-           .wrong = "the configuration asks for f32 of " + to_string(shape)});
+           .wrong = "the configuration requires f32 with shape " + to_string(shape)});
     if (type == GgmlType::q8_0 && shape.back() % 32 != 0)
       fail<ArgumentError>({.operation = "write_llama",
                            .with = {{"tensor", name}, {"shape", to_string(shape)}},
-                           .wrong = "rows of q8_0 have a multiple of 32 elements",
+                           .wrong = "rows of q8_0 must have a multiple of 32 elements",
                            .remedy = "Write it as f16, or choose other sizes"});
     const auto values = a.to_vector<float>();
     file.add_tensor(name + ".weight", {shape.rbegin(), shape.rend()}, type, ggml_from_float(type, values));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writing a model that was trained as a GGUF file, which llm/llama.h, llama.cpp and others run.
+// Writes a trained model as a GGUF file, which llm/llama.h, llama.cpp and others can run.
 #pragma once
 
 #include <filesystem>
@@ -12,29 +12,29 @@
 
 namespace tessera {
 
-/// The weights of a Llama, each (outputs, inputs), of f32 on any device. Rows of queries and keys turn in adjacent
-/// pairs.
+/// The weights of a Llama: f32 matrices (outputs, inputs) on any device. Rows of queries and keys are ordered for
+/// rotation in adjacent pairs.
 struct LlamaArrays {
   /// The arrays of one layer.
   struct Layer {
-    /// Norms (width), and matrices (outputs, inputs).
+    /// Norms (width,), and matrices (outputs, inputs).
     Array attention_norm, query, key, value, attention_output, feed_forward_norm, gate, up, down;
   };
   Array embedding;                   ///< (vocabulary, width)
-  std::vector<Layer> layers;         ///< The layers, first to last.
-  Array output_norm;                 ///< The norm before the output, (width).
-  std::optional<Array> output = {};  ///< (vocabulary, width); nothing: the embedding
+  std::vector<Layer> layers;         ///< First to last.
+  Array output_norm;                 ///< (width,)
+  std::optional<Array> output = {};  ///< (vocabulary, width); empty: tied to the embedding
 };
 
 /// Options of write_llama.
 struct LlamaFileOptions {
-  GgmlType type = GgmlType::f16;            ///< of the matrices: f32, f16 or q8_0; norms are f32
-  std::string name = {}, description = {};  ///< For `general.name` and `general.description`.
+  GgmlType type = GgmlType::f16;            ///< type of the matrices: f32, f16 or q8_0; norms are f32
+  std::string name = {}, description = {};  ///< Values of `general.name` and `general.description`.
 };
 
-/// Writes the file in the place of an old one, in one step. `config` says the sizes; its vocabulary is the tokenizer's.
-/// ArgumentError: another type; rows of q8_0 that are no multiple of 32; a vocabulary of another size; arrays of other
-/// shapes or dtypes than the sizes ask for; the file cannot be written.
+/// Writes a model to a file, which is replaced atomically. The sizes of `config` must match the arrays, and its
+/// vocabulary the tokenizer. Throws ArgumentError for another type, rows of q8_0 that are not a multiple of 32,
+/// mismatched shapes or dtypes, or if the file cannot be written.
 void write_llama(const std::filesystem::path& path, const LlamaConfig& config, const LlamaArrays& arrays,
                  const TrainedTokenizer& tokenizer, const LlamaFileOptions& options = {});
 

@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-/// The layer that a tensor's name says, or nothing: "blk.12.attn_q.weight".
+/// The layer in a tensor's name ("blk.12.attn_q.weight"), or nothing.
 std::optional<std::size_t> layer_of(std::string_view name) {
   if (!name.starts_with("blk.")) return std::nullopt;
   std::size_t layer = 0;
@@ -48,7 +48,7 @@ WeightMemory& TensorLoader::memory_of(Device device, const std::string& label) {
 Weight TensorLoader::matrix(const std::string& name, std::int64_t rows, std::int64_t columns) {
   const GgufTensor& t = checked(name, {columns, rows});
   const auto format = weight_format(t.type);
-  if (!format) wrong(t, "matrices of this type are not supported", supported_ggml_types() + " are");
+  if (!format) wrong(t, "matrices of this type are not supported", supported_ggml_types() + " are supported");
   return Weight::pack(
       *format, t.bytes, [&](std::uint64_t offset, std::span<std::byte> to) { file_.read(t, offset, to); }, rows,
       columns, memory_of(device_, name), name);
@@ -64,7 +64,7 @@ Array TensorLoader::vector(const std::string& name, std::int64_t size) {
   else if (t.type == GgmlType::bf16)
     dtype = DType::bf16;
   else if (t.type != GgmlType::f32)
-    wrong(t, "a vector of type " + ggml_type_text(t.type) + " is not supported", "f32, f16 and bf16 are");
+    wrong(t, "a vector of type " + ggml_type_text(t.type) + " is not supported", "Supported are f32, f16 and bf16");
   Array a = Array::empty({size}, dtype, device_);
   current_queue(device_).upload(a.view(), data.data());
   return a.astype(DType::f32).eval();
@@ -86,7 +86,7 @@ const GgufTensor& TensorLoader::checked(const std::string& name, const Shape& di
   const GgufTensor& t = file_.tensor(name);
   const Shape have(t.dims.begin(), t.dims.end());
   if (have != dims)
-    wrong(t, "the tensor's dimensions are " + to_string(have) + ", but the metadata asks for " + to_string(dims), "");
+    wrong(t, "the tensor's dimensions are " + to_string(have) + ", but the metadata requires " + to_string(dims), "");
   // A tied embedding on two devices is read twice.
   if (progress_) progress_(name, std::min(done_, total_), total_);
   done_ += t.bytes;

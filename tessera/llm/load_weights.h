@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model's tensors, from its file to its devices.
-// Internal.
+// Internal. Loads a model's tensors from its file to its devices.
 #pragma once
 
 #include <functional>
@@ -16,22 +15,23 @@
 
 namespace tessera {
 
-/// Called while weights are loaded: the tensor that is next, bytes done, bytes in all.
+/// Called while weights are loaded, with the next tensor's name, bytes done and total bytes.
 using LoadProgress = std::function<void(const std::string& tensor, std::uint64_t done, std::uint64_t total)>;
 
-/// Takes tensors out of a file, one after the other, each checked against the shape that the model's configuration
-/// demands. A tensor is read in pieces that are packed as they come: never is the file in memory beside the weights.
+/// Loads tensors one by one, checking each against the shape from the model's configuration. Tensors are read and
+/// packed in pieces, so that the file is never in memory in addition to the weights.
 class TensorLoader {
  public:
-  /// `layers`: the device of each layer, whose tensors are named "blk.N. ...", by which the memory for all is
-  /// allocated. `file` and `progress` outlive the loader.
+  /// `layers` is the device of each layer; tensors are assigned to layers by their names "blk.N. ...", and memory for
+  /// all is reserved. `file` and `progress` must outlive the loader.
   TensorLoader(const GgufFile& file, std::span<const Device> layers, const LoadProgress& progress);
 
-  /// Where what comes next goes to.
+  /// Sets the device of the tensors that are loaded next.
   void to(Device device) { device_ = device; }
-  /// FormatError names the tensor that is missing, of another shape, or of a type that is not supported, and its file.
+  /// Loads a matrix. Throws FormatError with tensor and file if it is missing, has another shape, or its type is not
+  /// supported.
   Weight matrix(const std::string& name, std::int64_t rows, std::int64_t columns);
-  /// A vector of f32, f16 or bf16 as f32. Errors as for matrices.
+  /// Loads a vector of f32, f16 or bf16 as f32. Throws the same errors.
   Array vector(const std::string& name, std::int64_t size);
   bool has(const std::string& name) const { return file_.find_tensor(name) != nullptr; }
   std::optional<Array> optional_vector(const std::string& name, std::int64_t size);
@@ -44,7 +44,7 @@ class TensorLoader {
   const GgufFile& file_;
   const LoadProgress& progress_;
   Device device_;
-  std::vector<WeightMemory> memory_;  ///< of each device
+  std::vector<WeightMemory> memory_;  ///< one for each device
   std::uint64_t done_ = 0, total_ = 0;
 };
 

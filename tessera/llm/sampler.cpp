@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-constexpr double most_change = 1e6;  // of a logit: beyond it nothing is left of what the model says
+constexpr double most_change = 1e6;  // limit for changes of a logit; larger changes would swamp the model's output
 
 void check(bool good, std::string_view name, const std::string& value, std::string wrong) {
   if (!good) fail<ArgumentError>({.operation = "sampler", .with = {{name, value}}, .wrong = std::move(wrong)});
@@ -26,18 +26,18 @@ void require_logits(std::span<const float> logits) {
     if (std::isnan(logits[i]) || logits[i] == std::numeric_limits<float>::infinity())
       fail<ArgumentError>({.operation = "sample",
                            .with = {{"index", std::to_string(i)}, {"logit", std::to_string(logits[i])}},
-                           .wrong = "a logit is no number",
-                           .remedy = "The model's weights or a kernel are wrong"});
+                           .wrong = "a logit is NaN or infinite",
+                           .remedy = "The model's weights or a kernel may be faulty"});
 }
 
 }  // namespace
 
 double portable_exp(double x) {
   if (!(x >= -700.0)) return 0.0;
-  // x = k ln 2 + r with |r| <= ln 2 / 2. ln 2 is in two parts, the first ends in zeros: k times it is exact.
+  // x = k ln 2 + r with |r| <= ln 2 / 2. ln 2 is split in two; the first part ends in zeros, so k times it is exact.
   const double k = std::floor(x * 1.4426950408889634 + 0.5);
   const double r = (x - k * 0x1.62e42fee00000p-1) - k * 0x1.a39ef35793c76p-33;
-  // Taylor's series to r^13: the rest is below 2^-57 of the result.
+  // Taylor series to r^13: the remainder is below 2^-57 of the result.
   constexpr double inverse_factorial[] = {
       1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040,
       1.0 / 720,        1.0 / 120,       1.0 / 24,       1.0 / 6,       0.5,          1.0,         1.0};
@@ -53,7 +53,7 @@ Sampler::Sampler(SamplerOptions options) : options_(options) {
   check(options.top_p > 0 && options.top_p <= 1, "top_p", std::to_string(options.top_p),
         "top_p must be above 0 and at most 1 (all)");
   check(options.min_p >= 0 && options.min_p <= 1, "min_p", std::to_string(options.min_p),
-        "min_p must be from 0 (all) to 1");
+        "min_p must be between 0 (all) and 1");
   check(options.repeat_penalty > 0 && options.repeat_penalty <= most_change, "repeat_penalty",
         std::to_string(options.repeat_penalty), "the penalty must be above 0 and at most a million (1: none)");
   for (const auto& [name, penalty] :
@@ -61,11 +61,11 @@ Sampler::Sampler(SamplerOptions options) : options_(options) {
     check(std::fabs(penalty) <= most_change, name, std::to_string(penalty),
           "the penalty must be a number of at most a million (0: none)");
   check(options.penalty_last >= -1, "penalty_last", std::to_string(options.penalty_last),
-        "it must be a number of tokens, or -1 (all)");
+        "penalty_last must be a number of tokens, or -1 (all)");
   for (const auto& [id, bias] : options.logit_bias)
     check(id >= 0 && (std::fabs(bias) <= most_change || bias == -std::numeric_limits<double>::infinity()), "logit_bias",
           std::to_string(id) + ": " + std::to_string(bias),
-          "a bias is for a token's number, and at most a million or -infinity");
+          "the token must not be negative, and the bias must be at most a million or -infinity");
 }
 
 std::int32_t Sampler::sample(std::span<const float> logits, std::span<const std::int32_t> before) {
@@ -120,7 +120,7 @@ std::int32_t Sampler::choose(std::span<const float> logits) {
 }
 
 std::int32_t Sampler::draw(double largest) {
-  // A total order, so that no library's sort can choose differently.
+  // A total order, so that the result does not depend on the library's sort.
   const auto likelier = [](const Candidate& a, const Candidate& b) {
     return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
   };
@@ -130,7 +130,7 @@ std::int32_t Sampler::draw(double largest) {
     std::nth_element(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(k) - 1, candidates_.end(),
                      likelier);
     candidates_.resize(k);
-    // The sums below depend on the order, and nth_element's is the library's.
+    // The sums below depend on the order, and the order of nth_element on the library.
     std::sort(candidates_.begin(), candidates_.end(), likelier);
   }
   double total = 0;
@@ -140,7 +140,7 @@ std::int32_t Sampler::draw(double largest) {
   }
 
   if (options_.top_p < 1) {
-    // Takes candidates off a heap until they have the mass: mostly few of many.
+    // Pops candidates from a heap until the mass is reached: usually few of many.
     const auto less_likely = [&](const Candidate& a, const Candidate& b) { return likelier(b, a); };
     std::make_heap(candidates_.begin(), candidates_.end(), less_likely);
     auto heap_end = candidates_.end();
@@ -155,7 +155,7 @@ std::int32_t Sampler::draw(double largest) {
     for (const Candidate& c : candidates_) total += c.weight;
   }
 
-  // The likeliest one's weight is 1, as its logit is `largest`.
+  // The weight of the likeliest token is 1, since its logit is `largest`.
   if (options_.min_p > 0) {
     std::erase_if(candidates_, [&](const Candidate& c) { return c.weight < options_.min_p; });
     total = 0;
@@ -168,7 +168,7 @@ std::int32_t Sampler::draw(double largest) {
     left -= c.weight;
     if (left < 0) return c.id;
   }
-  // Rounding may leave a rest after the last: the last that can be drawn at all.
+  // Rounding may leave a remainder: return the last token with a nonzero probability.
   for (std::size_t i = candidates_.size(); i-- > 0;)
     if (candidates_[i].weight > 0) return candidates_[i].id;
   return candidates_.front().id;
@@ -178,7 +178,7 @@ std::vector<TokenProbability> log_probabilities(std::span<const float> logits, s
   require_logits(logits);
   check(chosen >= 0 && static_cast<std::size_t>(chosen) < logits.size(), "chosen", std::to_string(chosen),
         "there are " + std::to_string(logits.size()) + " logits");
-  check(most >= 0, "most", std::to_string(most), "the number of the likeliest must be 0 or more");
+  check(most >= 0, "most", std::to_string(most), "most must be 0 or more");
   std::vector<std::int32_t> ids(logits.size());
   std::iota(ids.begin(), ids.end(), 0);
   const auto at = [&](std::int32_t id) { return static_cast<double>(logits[static_cast<std::size_t>(id)]); };

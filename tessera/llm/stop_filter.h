@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ends a text where one of some strings comes up, of which nothing is given out, in whatever pieces it comes.
+// Ends a text at the first occurrence of one of several strings, without emitting any part of it, however the text is
+// split into pieces.
 #pragma once
 
 #include <optional>
@@ -11,13 +12,13 @@ namespace tessera {
 
 class StopFilter {
  public:
-  /// ArgumentError: an empty string, which every text has.
+  /// Throws ArgumentError for an empty string.
   explicit StopFilter(std::vector<std::string> stops = {});
 
-  /// The text that can be given out now: what may still become a stop string is held back. Nothing once one was whole:
-  /// the first to be whole ends the text, of several at one place the longest.
+  /// Appends `piece` and returns the text that can be emitted now; a suffix that may become a stop string is held back.
+  /// Returns nothing after the first complete stop string; if several end at the same place, the longest counts.
   std::string push(std::string_view piece);
-  /// The end: what was held back.
+  /// Returns the text that was held back, at the end.
   std::string flush();
   /// The string that ended the text.
   const std::optional<std::string>& stopped() const { return stopped_; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One text after the other on one cache: of a text that begins as the one before, only the rest is read.
+// Reads several texts with one cache: if a text has a prefix in common with the previous one, only the rest is read.
 #pragma once
 
 #include <functional>
@@ -11,36 +11,37 @@
 
 namespace tessera {
 
-/// What to read in place of all so far when the context is full: something shorter, of which the answer so far is the
-/// end. Nothing: the answer ends.
+/// Called when the context is full. Returns a shorter token sequence that ends with the answer so far, to be read
+/// instead; empty: the answer ends.
 using ContextShift = std::function<std::vector<TokenId>(std::span<const TokenId> answer)>;
 
-/// Neither moved nor used by several threads at once. The model outlives it.
+/// Neither movable nor thread-safe. The model must outlive it.
 class TextSession {
  public:
-  /// When the memory for keys and values is allocated.
+  /// When the memory of the KV cache is allocated.
   enum class Memory { in_pages, at_once };
-  /// Room for `context` tokens, whose memory is taken in pages as texts grow, or at once. ArgumentError: fewer than 1
-  /// token, or more than the model was made for.
+  /// A session for `context` tokens, whose memory is allocated in pages as texts grow, or at once. Throws ArgumentError
+  /// if `context` is less than 1 or more than the model's context length.
   TextSession(const LanguageModel& model, std::int64_t context, DType cache_dtype = DType::f16,
               Memory memory = Memory::in_pages, bool recorded = true);
   TextSession(const TextSession&) = delete;
 
-  /// Reads what is new of the prompt, and continues it. Of the options, `context`, `cache_dtype` and `recorded` do not
-  /// matter. Errors of LanguageModel::generate; the session can go on after any.
+  /// Reads the new part of the prompt and continues it. Ignores the options `context`, `cache_dtype` and `recorded`.
+  /// Throws the errors of LanguageModel::generate; the session remains usable.
   GenerateResult generate(std::span<const TokenId> prompt, const GenerateOptions& options,
                           const TextCallback& on_text = {}, const ContextShift& shift_context = {});
 
-  /// Tokens that fit.
+  /// The maximum number of tokens.
   std::int64_t context() const { return context_; }
-  std::span<const TokenId> tokens() const { return tokens_; }  ///< those in the cache
-  /// Bytes of the keys and values.
+  std::span<const TokenId> tokens() const { return tokens_; }  ///< the tokens in the cache
+  /// Size of the KV cache in bytes.
   std::uint64_t cache_bytes() const { return cache_.bytes(); }
-  /// Forgets all that was read.
+  /// Drops all tokens.
   void clear();
 
  private:
-  /// Makes the cache hold `prompt` and gives its last logits, unless cancelled; gives how many tokens were read.
+  /// Makes the cache contain `prompt` and computes its last logits, unless cancelled. Returns the number of tokens that
+  /// were read.
   std::int64_t read(std::span<const TokenId> prompt, const GenerateOptions& options);
   bool cancelled(const GenerateOptions& options) const { return options.cancelled && options.cancelled(); }
   void reserve(std::int64_t tokens);
@@ -49,7 +50,7 @@ class TextSession {
   std::int64_t context_;
   KeyValueCache cache_;
   bool recorded_;
-  std::optional<Decoder> decoder_;  ///< of this memory of the cache
+  std::optional<Decoder> decoder_;  ///< for the current memory of the cache
   std::vector<TokenId> tokens_;
   std::vector<float> logits_;
 };

@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-// Texts with which the common families end a turn or a document; not every file names all of its end tokens in a key.
+// Tokens that end a turn or a document in common models; not every file lists all of its end tokens in its metadata.
 constexpr std::array<std::string_view, 15> end_texts = {"<|eot_id|>",
                                                         "<|eom_id|>",
                                                         "<|end_of_text|>",
@@ -30,7 +30,7 @@ constexpr std::array<std::string_view, 15> end_texts = {"<|eot_id|>",
                                                         "<|call|>",
                                                         "<end_of_utterance>",
                                                         "<｜end▁of▁sentence｜>"};
-// Texts around a gap to be filled in code, which people's own text must not become.
+// Tokens for filling in code, which must not be produced from user text.
 constexpr std::array<std::string_view, 26> gap_texts = {
     "<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>", "<PRE>",       "▁<PRE>", "<|code_prefix|>",
     "<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<｜fim▁hole｜>",  "<SUF>",       "▁<SUF>", "<|code_suffix|>",
@@ -41,7 +41,7 @@ bool overlaps(std::span<const EncodeOptions::Range> ranges, std::size_t begin, s
   return std::any_of(ranges.begin(), ranges.end(), [&](const auto& r) { return r.begin < end && begin < r.end; });
 }
 
-// Phi 3's tokens that take the white space behind them, by its tokenizer.json: all but these three.
+// Phi 3's tokens strip the white space after them, except for these three (tokenizer.json).
 bool strips(std::string_view text) { return text != "<unk>" && text != "<s>" && text != "<|endoftext|>"; }
 
 }  // namespace
@@ -58,11 +58,12 @@ Tokenizer::Model Tokenizer::model_of(const GgufFile& file) {
 
 std::string Tokenizer::pre_of(const GgufFile& file, Model model) {
   constexpr std::string_view key = "tokenizer.ggml.pre";
-  if (model == Model::llama) return "default";  // which is not asked
+  if (model == Model::llama) return "default";  // not used
   const auto pre = file.find_as<std::string>(key);
   if (!pre)
     logging::warn(
-        fmt::format("{}: the file does not say how its tokenizer cuts text ({} is missing): \"default\" is taken, and "
+        fmt::format("{}: the file does not specify its pre-tokenizer ({} is missing): \"default\" is used, which may "
+                    "reduce the quality of the output"
                     "what the model "
                     "writes may be worse for it",
                     file.name(), key));
@@ -94,11 +95,11 @@ void Tokenizer::read_vocabulary(const GgufFile& file) {
     const auto* array = std::get_if<GgufArray>(value);
     if (array != nullptr && array->element_type() != GgufType::i32 && array->element_type() != GgufType::u32)
       throw_tokenizer_error(file, types_key,
-                            fmt::format("the types are an {}, the format has i32", gguf_type_text(*value)));
+                            fmt::format("the types are an {}; expected an array of i32", gguf_type_text(*value)));
     types = file.get_array<std::int32_t>(types_key);
     if (types.size() != texts.size())
       throw_tokenizer_error(file, types_key,
-                            fmt::format("{} types are given for {} tokens", types.size(), texts.size()));
+                            fmt::format("there are {} types for {} tokens", types.size(), texts.size()));
   }
   tokens_.resize(texts.size());
   byte_ids_.fill(no_token);
@@ -107,12 +108,12 @@ void Tokenizer::read_vocabulary(const GgufFile& file) {
     if (!types.empty()) {
       if (types[i] < 0 || types[i] > 6)
         throw_tokenizer_error(file, types_key,
-                              fmt::format("token {} has type {}, the format knows 0 to 6", i, types[i]));
+                              fmt::format("token {} has type {}; valid types are 0 to 6", i, types[i]));
       token.type = static_cast<TokenType>(types[i]);
     }
     token.text = token.bytes = texts[i];
     const auto id = static_cast<TokenId>(i);
-    // Some converters fill the vocabulary up with empty tokens: they are never found.
+    // Some converters pad the vocabulary with empty tokens, which are never matched.
     if (token.text.empty()) continue;
     const auto [other, is_new] = by_text_.emplace(token.text, id);
     if (!is_new)
@@ -127,7 +128,8 @@ void Tokenizer::read_special(const GgufFile& file) {
     const auto id = file.find_as<std::uint32_t>(key);
     if (!id) return std::nullopt;
     if (*id >= tokens_.size())
-      throw_tokenizer_error(file, key, fmt::format("the id is {}, the vocabulary has {} tokens", *id, tokens_.size()));
+      throw_tokenizer_error(file, key,
+                            fmt::format("the id is {}, but the vocabulary has {} tokens", *id, tokens_.size()));
     return static_cast<TokenId>(*id);
   };
   bos_ = id_of("tokenizer.ggml.bos_token_id");
@@ -138,7 +140,8 @@ void Tokenizer::read_special(const GgufFile& file) {
 
   const auto flag = [&](std::string_view key, const std::optional<TokenId>& id, bool otherwise) {
     const auto wanted = file.find_as<bool>(key);
-    if (wanted.value_or(false) && !id) throw_tokenizer_error(file, key, "it is true, and the file names no such token");
+    if (wanted.value_or(false) && !id)
+      throw_tokenizer_error(file, key, "the value is true, but the file does not define this token");
     return wanted.value_or(otherwise) && id;
   };
   adds_bos_ = flag("tokenizer.ggml.add_bos_token", bos_, model_ == Model::llama || pre_.adds_bos());
@@ -152,7 +155,7 @@ void Tokenizer::read_special(const GgufFile& file) {
     };
     const bool ends = is_one_of(end_texts);
     if (ends) ends_.push_back(id);
-    // Some files have these as normal or user-defined tokens: they are no text all the same.
+    // Some files declare these as normal or user-defined tokens; they are not text.
     if (ends || is_one_of(gap_texts)) token.type = TokenType::control;
     const bool special =
         token.type == TokenType::control || token.type == TokenType::user_defined || token.type == TokenType::unknown;
@@ -168,7 +171,7 @@ const Tokenizer::Token& Tokenizer::token(TokenId id) const {
   if (id < 0 || static_cast<std::size_t>(id) >= tokens_.size())
     fail<ArgumentError>({.operation = "tokenizer",
                          .with = {{"id", std::to_string(id)}, {"tokens", std::to_string(tokens_.size())}},
-                         .wrong = "there is no such token"});
+                         .wrong = "the token does not exist"});
   return tokens_[static_cast<std::size_t>(id)];
 }
 
@@ -201,7 +204,7 @@ std::string Tokenizer::decode(std::span<const TokenId> ids, bool special) const 
 }
 
 std::vector<TokenId> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
-  // Fragments of the text: those that are special tokens already, and those that are still text (id `none`).
+  // Fragments of the text: special tokens, and text that is not tokenised yet (id `no_token`).
   struct Fragment {
     std::string_view text;
     TokenId id;
@@ -210,7 +213,7 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, EncodeOptions opti
   for (const TokenId id : special_) {
     const Token& special = tokens_[static_cast<std::size_t>(id)];
     if (!options.parse_special && special.type != TokenType::user_defined) continue;
-    // The longest token cuts first, wherever it stands: llama.cpp's order.
+    // The longest token is matched first, wherever it occurs, as in llama.cpp.
     next.clear();
     bool found = false;
     for (const Fragment& fragment : fragments) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text to tokens and back, for the two kinds of vocabulary that most models have: the byte-level BPE that GGUF files
-// call "gpt2" (GPT-2, Llama 3, Qwen and their relatives), and SentencePiece's BPE, which they call "llama" (Llama 2,
-// Mistral, Gemma, Phi 3). Built from a file's metadata alone; gives the same tokens as llama.cpp.
+// Converts text to tokens and back, for the two kinds of vocabulary that most models use: byte-level BPE, called "gpt2"
+// in GGUF files (GPT-2, Llama 3, Qwen and related models), and SentencePiece BPE, called "llama" (Llama 2, Mistral,
+// Gemma, Phi 3). Built from a file's metadata alone; gives the same tokens as llama.cpp.
 #pragma once
 
 #include <array>
@@ -18,80 +18,82 @@
 
 namespace tessera {
 
-/// The number of a token in a vocabulary.
+/// The id of a token in a vocabulary.
 using TokenId = std::int32_t;
-inline constexpr TokenId no_token = -1;  ///< the id of no token
+inline constexpr TokenId no_token = -1;  ///< an id that is not a token
 
-/// Kinds of tokens, numbered as "tokenizer.ggml.token_type" numbers them.
+/// Types of tokens, with the numbers of "tokenizer.ggml.token_type".
 enum class TokenType : std::uint8_t { undefined, normal, unknown, control, user_defined, unused, byte };
 
-/// Any bytes in the spelling of a "gpt2" vocabulary, in which every byte is a character that prints.
+/// Spells bytes as a "gpt2" vocabulary does, in which every byte is a printable character.
 std::string byte_level_text(std::string_view bytes);
 
 /// Options of Tokenizer::encode.
 struct EncodeOptions {
-  /// Adds the begin and end tokens that the file asks for ("tokenizer.ggml.add_bos_token", "add_eos_token").
+  /// Add the begin and end tokens that the file requires ("tokenizer.ggml.add_bos_token", "add_eos_token").
   bool add_special = true;
-  /// Takes the text of control tokens, such as "<|eot_id|>", for the tokens. Leave it off for text from outside.
-  /// Tokens that the model's author added as "user defined" are taken always.
+  /// Parse the text of control tokens, such as "<|eot_id|>", as tokens. Must be off for untrusted text. User-defined
+  /// tokens are always parsed.
   bool parse_special = false;
-  /// Parts of the text, in order, where control tokens are not taken all the same: a user's words in a chat.
+  /// A range of the text, such as a user's message in a chat.
   struct Range {
     std::size_t begin, end;  ///< bytes
   };
-  std::span<const Range> plain = {};  ///< Ranges in which no special tokens are recognised.
+  std::span<const Range> plain = {};  ///< Ranges, in order, in which control tokens are not parsed.
 };
 
-/// A tokenizer. Immutable: all functions may be called by several threads at once.
+/// A tokenizer. Immutable and thread-safe.
 class Tokenizer {
  public:
-  /// Reads "tokenizer.ggml.*". FormatError: a missing or mistyped key, another model than "gpt2" or "llama", another
-  /// pre-tokenizer than PreTokenizer knows (a missing one means "default", with a warning), lines of merges that are
-  /// none, tokens that occur twice, ids out of range, a "llama" vocabulary without scores. Merges of what is no token
-  /// are never made. Nothing of `file` is kept.
+  /// Reads "tokenizer.ggml.*"; does not keep a reference to `file`. Throws FormatError for a missing or mistyped key,
+  /// another model than "gpt2" or "llama", an unknown pre-tokenizer (a missing one means "default", with a warning),
+  /// malformed merges, duplicate tokens, ids out of range, or a "llama" vocabulary without scores. Merges whose parts
+  /// or result are not tokens are ignored.
   explicit Tokenizer(const GgufFile& file);
 
-  /// The tokens of `text`, which may be any bytes (see PreTokenizer::split for those that are not UTF-8). A byte for
-  /// which a "gpt2" vocabulary has no token is left out, as llama.cpp leaves it out; in a "llama" vocabulary it becomes
-  /// the unknown token, or is left out where there is none. Takes O(n log n) in the length of the longest piece, which
-  /// for "llama" is the text between special tokens.
+  /// Returns the tokens of `text`, which may contain any bytes (see PreTokenizer::split for invalid UTF-8). A byte
+  /// without a token is dropped in a "gpt2" vocabulary, as in llama.cpp; in a "llama" vocabulary it becomes the unknown
+  /// token, or is dropped if there is none. Takes O(n log n) time in the length of the longest piece; for "llama" that
+  /// is the text between special tokens.
   std::vector<TokenId> encode(std::string_view text, EncodeOptions options = {}) const;
 
-  /// The bytes that a token stands for, perhaps part of a character (see Utf8Stream); nothing for control and unknown
-  /// tokens unless `special`, then their text. Valid as long as the tokenizer. ArgumentError: no such token.
+  /// Returns the bytes of a token, possibly a part of a character (see Utf8Stream). Control and unknown tokens give
+  /// nothing unless `special`, then their text. Valid as long as the tokenizer. Throws ArgumentError if the token does
+  /// not exist.
   std::string_view decode(TokenId id, bool special = false) const;
-  /// The bytes of all tokens, joined; without the space that `encode` put before the text of a "llama" vocabulary.
+  /// Returns the joined bytes of all tokens, without the space that `encode` adds before the text of a "llama"
+  /// vocabulary.
   std::string decode(std::span<const TokenId> ids, bool special = false) const;
 
   /// The number of tokens in the vocabulary.
   std::size_t size() const { return tokens_.size(); }
-  /// The token as the vocabulary writes it. ArgumentError: no such token.
+  /// Returns the token as it is spelled in the vocabulary. Throws ArgumentError if it does not exist.
   std::string_view text(TokenId id) const { return token(id).text; }
-  /// The kind of a token.
+  /// The type of a token.
   TokenType type(TokenId id) const { return token(id).type; }
-  /// The token that the vocabulary writes so.
+  /// Returns the token with this spelling.
   std::optional<TokenId> find(std::string_view text) const;
 
   /// The begin token, if the vocabulary has one.
   std::optional<TokenId> bos() const { return bos_; }
   /// The end token, if the vocabulary has one.
   std::optional<TokenId> eos() const { return eos_; }
-  /// True if encode() puts the begin token first.
+  /// True if encode() adds the begin token.
   bool adds_bos() const { return adds_bos_; }
-  /// True if encode() puts the end token last.
+  /// True if encode() adds the end token.
   bool adds_eos() const { return adds_eos_; }
-  /// Whether `encode` puts a space before a text, which is none of what the text says.
+  /// True if encode() adds a space before the text.
   bool adds_space() const { return adds_space_; }
-  /// Whether generation ends with this token: the file's eos, eot and eom tokens, and tokens of whatever type with the
-  /// texts that the common families use to end a turn ("<|eot_id|>", "<|im_end|>", ...).
+  /// Whether generation ends with this token: the file's eos, eot and eom tokens, and tokens of any type with which
+  /// common models end a turn ("<|eot_id|>", "<|im_end|>", ...).
   bool is_end(TokenId id) const;
-  /// All tokens for which `is_end`, ascending.
+  /// All tokens for which is_end() is true, in ascending order.
   std::span<const TokenId> ends() const { return ends_; }
 
  private:
   struct Token {
     std::string text;   // as in the vocabulary
-    std::string bytes;  // what it stands for
+    std::string bytes;  // decoded
     TokenType type = TokenType::normal;
   };
   struct Merge {
@@ -118,16 +120,16 @@ class Tokenizer {
   void encode_llama(std::string_view text, bool after_special, std::vector<TokenId>& out) const;
 
   Model model_;
-  PreTokenizer pre_;  // of "gpt2"
+  PreTokenizer pre_;  // used by "gpt2"
   std::vector<Token> tokens_;
   std::unordered_map<std::string_view, TokenId> by_text_;   // views into tokens_, which never changes
-  std::unordered_map<std::string_view, TokenId> by_bytes_;  // of tokens that plain text can become
+  std::unordered_map<std::string_view, TokenId> by_bytes_;  // tokens that plain text can become
   std::array<TokenId, 256> byte_ids_{};
-  std::unordered_map<std::uint64_t, Merge> merges_;  // by left id and right id
-  std::vector<float> scores_;                        // of "llama"
-  bool adds_space_ = false;                          // of "llama": one before the text and behind special tokens
-  bool strips_after_special_ = false;                // of Phi 3: white space behind special tokens is theirs
-  std::vector<TokenId> special_;                     // to look for in text, longest first
+  std::unordered_map<std::uint64_t, Merge> merges_;  // key: left id and right id
+  std::vector<float> scores_;                        // used by "llama"
+  bool adds_space_ = false;                          // "llama": add a space before the text and after special tokens
+  bool strips_after_special_ = false;                // Phi 3: special tokens strip the white space after them
+  std::vector<TokenId> special_;                     // searched for in the text, longest first
   std::vector<TokenId> ends_;
   std::optional<TokenId> bos_, eos_, unknown_;
   bool adds_bos_ = false, adds_eos_ = false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Byte-level BPE, as GPT-2 has it.
+// Byte-level BPE, as in GPT-2.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-// GPT-2's table: bytes that print stand for themselves, the others for the characters from U+0100 on, in order.
+// GPT-2's table: printable bytes represent themselves, the others the characters from U+0100, in order.
 constexpr std::array<char32_t, 256> byte_characters = [] {
   std::array<char32_t, 256> out{};
   char32_t next = 0x100;
@@ -30,8 +30,8 @@ constexpr auto character_bytes = [] {
   return out;
 }();
 
-// The bytes that a vocabulary entry stands for. A character outside the table (a token that its author wrote as plain
-// text) stands for itself; `whole` says whether there was none.
+// Decodes a vocabulary entry. A character outside the table (in a token that its author wrote as plain text) represents
+// itself; `whole` is set to false if there is one.
 std::string bytes_of(std::string_view text, bool& whole) {
   std::string out;
   whole = true;
@@ -54,7 +54,7 @@ void Tokenizer::read_bytes_of_gpt2() {
   byte_ids_.fill(no_token);
   for (std::size_t i = 0; i < tokens_.size(); ++i) {
     Token& token = tokens_[i];
-    // Old converters give the vocabulary's bytes the type of SentencePiece's bytes.
+    // Old converters give bytes the token type of SentencePiece's bytes.
     const bool plain =
         token.type == TokenType::normal || token.type == TokenType::undefined || token.type == TokenType::byte;
     if (!plain || token.text.empty()) continue;
@@ -72,16 +72,17 @@ void Tokenizer::read_merges(const GgufFile& file) {
   merges_.reserve(lines.size());
   for (std::size_t rank = 0; rank < lines.size(); ++rank) {
     const std::string_view line = lines[rank];
-    // Spaces within tokens are written as another character, so the first one separates (not at 0: an empty left part).
+    // Spaces in tokens are spelled as another character, so the first space is the separator (not at 0: an empty left
+    // part).
     const std::size_t space = line.find(' ', 1);
     if (space == std::string_view::npos || space + 1 == line.size())
-      throw_tokenizer_error(file, key,
-                            fmt::format("merge {} is {}, not two tokens with a space between", rank, quote_text(line)));
+      throw_tokenizer_error(
+          file, key, fmt::format("merge {} is {}; expected two tokens separated by a space", rank, quote_text(line)));
     const auto left = find(line.substr(0, space)), right = find(line.substr(space + 1));
     const auto result = find(std::string(line.substr(0, space)).append(line.substr(space + 1)));
-    if (!left || !right || !result) continue;  // never made: llama.cpp loads such files, too
+    if (!left || !right || !result) continue;  // ignored, as in llama.cpp
     const std::uint64_t pair = static_cast<std::uint64_t>(*left) << 32 | static_cast<std::uint32_t>(*right);
-    merges_.emplace(pair, Merge{static_cast<std::uint32_t>(rank), *result});  // of equal lines the first counts
+    merges_.emplace(pair, Merge{static_cast<std::uint32_t>(rank), *result});  // the first of equal lines counts
   }
 }
 
@@ -107,8 +108,8 @@ void Tokenizer::encode_gpt2(std::string_view text, std::vector<TokenId>& out) co
 }
 
 void Tokenizer::encode_piece(std::string_view piece, std::vector<TokenId>& out) const {
-  // A doubly linked list of symbols, and a queue of the merges that are possible between neighbours: the lowest rank
-  // first, of equal ones the leftmost. Entries whose symbols have changed meanwhile are skipped when they come up.
+  // A doubly linked list of symbols, and a queue of possible merges of neighbours: lowest rank first, then leftmost.
+  // Entries whose symbols have changed are skipped.
   struct Symbol {
     TokenId id;
     std::int64_t previous, next;
@@ -125,7 +126,7 @@ void Tokenizer::encode_piece(std::string_view piece, std::vector<TokenId>& out) 
   for (std::int64_t i = 0; i < count; ++i) {
     const auto byte = static_cast<unsigned char>(piece[static_cast<std::size_t>(i)]);
     TokenId id = byte_ids_[byte];
-    if (id == no_token) id = missing;  // never merged, and left out at the end
+    if (id == no_token) id = missing;  // never merged, and dropped at the end
     symbols[static_cast<std::size_t>(i)] = {id, i - 1, i + 1 < count ? i + 1 : -1};
   }
 
@@ -141,7 +142,7 @@ void Tokenizer::encode_piece(std::string_view piece, std::vector<TokenId>& out) 
   while (!queue.empty()) {
     const Candidate best = queue.top();
     queue.pop();
-    // Ids only change by growing, so equal ids mean that neither side has changed and both are still neighbours.
+    // Ids only change by merging, so equal ids mean that both sides are unchanged and still neighbours.
     if (symbol(best.left).id != best.left_id || symbol(best.right).id != best.right_id) continue;
     symbol(best.left).id = best.result;
     symbol(best.right).id = gone;

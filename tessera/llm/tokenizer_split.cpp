@@ -16,25 +16,25 @@
 namespace tessera {
 namespace {
 
-// In the patterns \p{White_Space} stands for the \s of other engines: PCRE2's own \s has U+180E besides, which Unicode
-// no longer counts as space. Contractions are spelt out as llama.cpp does, so that U+017F is no "s".
+// The patterns use \p{White_Space} for the \s of other engines, because PCRE2's \s also matches U+180E, which Unicode
+// no longer classifies as a space. Contractions are spelled out as in llama.cpp, so that U+017F does not match "s".
 
-// GPT-2 (encoder.py); the last alternative takes what the others leave, as there.
+// GPT-2 (encoder.py); the last alternative matches what the others leave.
 constexpr std::string_view gpt2_pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\p{White_Space}\p{L}\p{N}]+)"
                                           R"(|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+)";
-// Llama 3 (tokenizer.py): words keep one sign before them, numbers have at most three digits, line ends stick together.
+// Llama 3 (tokenizer.py): words keep one preceding symbol, numbers have at most three digits, line ends stay together.
 constexpr std::string_view llama3_pattern =
     R"((?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3})"
     R"(| ?[^\p{White_Space}\p{L}\p{N}]+[\r\n]*|\p{White_Space}*[\r\n]+|\p{White_Space}+(?!\P{White_Space}))"
     R"(|\p{White_Space}+)";
 
-// Qwen 2 (tokenizer.json): Llama 3's, but each digit is a piece.
+// Qwen 2 (tokenizer.json): as Llama 3, but each digit is a piece.
 constexpr std::string_view qwen2_pattern =
     R"((?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N})"
     R"(| ?[^\p{White_Space}\p{L}\p{N}]+[\r\n]*|\p{White_Space}*[\r\n]+|\p{White_Space}+(?!\P{White_Space}))"
     R"(|\p{White_Space}+)";
 
-// Words by case, of OpenAI's o200k and Mistral's tekken (tokenizer.json of each): capitals, then small letters.
+// Words by case, for OpenAI's o200k and Mistral's tekken (tokenizer.json of each): upper case, then lower case.
 #define TESSERA_UPPER R"([\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])"
 #define TESSERA_LOWER R"([\p{Ll}\p{Lm}\p{Lo}\p{M}])"
 #define TESSERA_SUFFIX R"((?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?)"
@@ -51,8 +51,8 @@ constexpr std::string_view gpt4o_pattern =
 #undef TESSERA_SUFFIX
 #undef TESSERA_REST
 
-// Each pattern cuts the pieces of the one before.
-// llama.cpp's "default", for files that name no family.
+// Each pattern splits the pieces of the previous one.
+// llama.cpp's "default", for files without a pre-tokenizer.
 constexpr std::array<std::string_view, 4> default_patterns = {R"([\p{P}$+<=>^~|]+)", gpt2_pattern, R"(\p{N}+)",
                                                               R"([0-9][0-9][0-9])"};
 constexpr std::array gpt2_patterns = {gpt2_pattern};
@@ -60,12 +60,12 @@ constexpr std::array llama3_patterns = {llama3_pattern};
 constexpr std::array qwen2_patterns = {qwen2_pattern};
 constexpr std::array tekken_patterns = {tekken_pattern};
 constexpr std::array gpt4o_patterns = {gpt4o_pattern};
-// StarCoder, SmolLM, Command R: single digits, then GPT-2's.
+// StarCoder, SmolLM, Command R: single digits, then as GPT-2.
 constexpr std::array<std::string_view, 2> digits_patterns = {R"(\p{N})", gpt2_pattern};
 constexpr std::array<std::string_view, 3> falcon_patterns = {R"([\p{P}$+<=>^~|`]+)", gpt2_pattern,
                                                              R"([0-9][0-9][0-9])"};
-// DeepSeek's (tokenizer.json of DeepSeek LLM, Coder and V3). The letters with cases are written there one by one; they
-// are those of Unicode but for seven ranges.
+// DeepSeek (tokenizer.json of DeepSeek LLM, Coder and V3). It lists cased letters one by one; these are Unicode's
+// without seven ranges.
 constexpr std::array<std::string_view, 6> deepseek_llm_patterns = {
     R"([\r\n])",
     R"(\p{White_Space}?(?:(?![\x{560}-\x{588}\x{10c7}-\x{10ff}\x{1c80}-\x{1c88}\x{2d00}-\x{2d2d}\x{a790}-\x{ab68})"
@@ -127,7 +127,7 @@ constexpr std::array families = {
     Family{"falcon", falcon_patterns},
 };
 
-// Long texts may need any number of steps; a limit would refuse them without making anything safer.
+// Long texts may need any number of steps; a limit would reject them without improving safety.
 constexpr std::uint32_t no_limit = 0xffffffffu;
 
 }  // namespace
@@ -143,18 +143,18 @@ struct PreTokenizer::Pattern {
       free_all();
       fail<Error>({.operation = "compile tokenizer pattern",
                    .with = {{"pattern", std::string(text)}, {"offset", std::to_string(where)}},
-                   .wrong = "PCRE2 refuses the pattern",
-                   .remedy = "PCRE2 10.40 or later with Unicode is needed"});
+                   .wrong = "PCRE2 rejects the pattern",
+                   .remedy = "Install PCRE2 10.40 or later with Unicode support"});
     }
     pcre2_set_match_limit(context, no_limit);
     pcre2_set_heap_limit(context, no_limit);
-    pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // where there is no JIT, the interpreter serves
+    pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // without a JIT, PCRE2 interprets the pattern
   }
   ~Pattern() { free_all(); }
   Pattern(const Pattern&) = delete;
   Pattern& operator=(const Pattern&) = delete;
 
-  // Appends the matches in `text` (valid UTF-8) and what lies between them.
+  // Appends the matches in `text` (valid UTF-8) and the text between them.
   void split(std::string_view text, pcre2_match_data* match, std::vector<std::string_view>& out) const {
     const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
     std::size_t done = 0;
@@ -165,7 +165,7 @@ struct PreTokenizer::Pattern {
       if (found == PCRE2_ERROR_NOMEMORY)
         fail<OutOfMemory>({.operation = "tokenize",
                            .with = {{"bytes", std::to_string(text.size())}},
-                           .wrong = "there is no memory left to split the text"});
+                           .wrong = "out of memory while splitting the text"});
       if (found < 0 && found != PCRE2_ERROR_NOMATCH)
         fail<Error>({.operation = "tokenize",
                      .with = {{"PCRE2 error", std::to_string(found)}},
@@ -173,7 +173,7 @@ struct PreTokenizer::Pattern {
       if (found < 0) break;
       const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(match);
       if (bounds[0] > done) out.push_back(text.substr(done, bounds[0] - done));
-      out.push_back(text.substr(bounds[0], bounds[1] - bounds[0]));  // never empty: no pattern matches nothing
+      out.push_back(text.substr(bounds[0], bounds[1] - bounds[0]));  // never empty: no pattern matches the empty string
       done = bounds[1];
     }
     if (done < text.size()) out.push_back(text.substr(done));
@@ -209,12 +209,11 @@ PreTokenizer& PreTokenizer::operator=(PreTokenizer&&) noexcept = default;
 void PreTokenizer::split(std::string_view text, std::vector<std::string_view>& pieces) const {
   const std::unique_ptr<pcre2_match_data, decltype(&pcre2_match_data_free)> match(pcre2_match_data_create(1, nullptr),
                                                                                   &pcre2_match_data_free);
-  if (match == nullptr)
-    fail<OutOfMemory>({.operation = "tokenize", .wrong = "there is no memory left to split the text"});
+  if (match == nullptr) fail<OutOfMemory>({.operation = "tokenize", .wrong = "out of memory while splitting the text"});
 
   std::vector<std::string_view> current, next;
   while (!text.empty()) {
-    // One run of well-formed characters, or one of bytes that are none.
+    // A sequence of well-formed characters, or of invalid bytes.
     std::size_t end = 0;
     const bool valid = utf8_unit(text).kind == Utf8Unit::Kind::character;
     while (end < text.size()) {

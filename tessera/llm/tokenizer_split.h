@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The first step of byte-level BPE: cutting text into the pieces within which tokens are merged.
-// Each model family has its patterns; they are run by PCRE2, whose tables say what a letter, a number or a space is.
+// The first step of byte-level BPE: splits text into pieces within which tokens are merged. The patterns differ between
+// model families; PCRE2 matches them with its Unicode tables.
 #pragma once
 
 #include <memory>
@@ -10,26 +10,26 @@
 
 namespace tessera {
 
-/// Cuts text as the family named by "tokenizer.ggml.pre" does. Safe for use by several threads at once.
+/// Splits text by the patterns named in "tokenizer.ggml.pre". Thread-safe.
 class PreTokenizer {
  public:
-  /// `name` as GGUF files have it: "default", "gpt-2", "llama-bpe", "qwen2", ... (`supported`).
-  /// FormatError: any other name; the message lists these.
+  /// `name` is the name in GGUF files: "default", "gpt-2", "llama-bpe", "qwen2", ... Throws FormatError for an unknown
+  /// name; the message lists the supported ones.
   explicit PreTokenizer(std::string_view name);
   ~PreTokenizer();
   PreTokenizer(PreTokenizer&&) noexcept;
   PreTokenizer& operator=(PreTokenizer&&) noexcept;
 
-  /// Appends the pieces of `text`, in order and without gaps: joined they are `text`, byte for byte. Bytes that are not
-  /// UTF-8 form pieces of their own, one for each run of such bytes; no pattern looks across them.
+  /// Appends the pieces of `text`, in order and without gaps: joined, they are equal to `text`. Each sequence of bytes
+  /// that are not UTF-8 is a separate piece; patterns do not match across it.
   void split(std::string_view text, std::vector<std::string_view>& pieces) const;
 
-  /// Whether a piece that is itself a token is taken whole, without merging (Llama 3's "ignore_merges").
+  /// Whether a piece that is a token is used without merging (Llama 3's "ignore_merges").
   bool ignores_merges() const { return ignores_merges_; }
-  /// Whether a begin token is added where the file does not say.
+  /// Whether a begin token is added if the file does not specify it.
   bool adds_bos() const { return adds_bos_; }
-  static bool known(std::string_view name);  ///< True if there are patterns of this name.
-  /// "default, gpt-2, ..." for messages.
+  static bool known(std::string_view name);  ///< True if there are patterns with this name.
+  /// Returns "default, gpt-2, ..." for messages.
   static std::string supported();
 
  private:

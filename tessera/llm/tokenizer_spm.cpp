@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// SentencePiece's BPE with byte fallback (Kudo and Richardson 2018), as GGUF's "llama" vocabularies hold it: spaces are
-// written as U+2581, neighbours are joined by the score of what they make, and what is no token becomes bytes "<0x0A>".
+// SentencePiece BPE with byte fallback (Kudo and Richardson 2018), for "llama" vocabularies in GGUF files: spaces are
+// written as U+2581, neighbours are merged in the order of the result's score, and unknown characters become byte
+// tokens "<0x0A>".
 #include <fmt/format.h>
 
 #include <queue>
@@ -21,7 +22,7 @@ std::string replaced(std::string_view text, std::string_view from, std::string_v
   return out.append(text);
 }
 
-/// The byte that "<0x0A>" names, or -1.
+/// The byte that "<0x0A>" represents, or -1.
 int named_byte(std::string_view text) {
   if (text.size() != 6 || text.substr(0, 3) != "<0x" || text[5] != '>') return -1;
   int byte = 0;
@@ -47,12 +48,12 @@ void Tokenizer::read_bytes_of_llama() {
       byte_ids_[static_cast<std::size_t>(byte)] = id;
     } else if (token.type == TokenType::normal || token.type == TokenType::undefined) {
       token.bytes = replaced(token.text, space, " ");
-      by_bytes_.emplace(token.text, id);  // as written: texts are looked up with their spaces so
+      by_bytes_.emplace(token.text, id);  // spelled as in the vocabulary: texts are looked up with U+2581 for spaces
     } else if (token.type == TokenType::user_defined) {
       by_bytes_.emplace(token.text, id);
     }
   }
-  // A vocabulary without byte tokens may have the bytes as they are.
+  // A vocabulary without byte tokens may contain the bytes as normal tokens.
   for (const auto& [text, id] : by_bytes_)
     if (text.size() == 1 && byte_ids_[static_cast<unsigned char>(text[0])] == no_token)
       byte_ids_[static_cast<unsigned char>(text[0])] = id;
@@ -62,7 +63,7 @@ void Tokenizer::read_scores(const GgufFile& file) {
   constexpr std::string_view key = "tokenizer.ggml.scores";
   scores_ = file.get_array<float>(key);
   if (scores_.size() != tokens_.size())
-    throw_tokenizer_error(file, key, fmt::format("{} scores are given for {} tokens", scores_.size(), tokens_.size()));
+    throw_tokenizer_error(file, key, fmt::format("there are {} scores for {} tokens", scores_.size(), tokens_.size()));
   adds_space_ = file.get_or<bool>("tokenizer.ggml.add_space_prefix", true);
   std::string name = file.get_or<std::string>("general.name", "");
   for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
@@ -72,8 +73,8 @@ void Tokenizer::read_scores(const GgufFile& file) {
 void Tokenizer::encode_llama(std::string_view given, bool after_special, std::vector<TokenId>& out) const {
   if (given.empty()) return;
   const std::string text = replaced((adds_space_ && after_special ? " " : "") + std::string(given), " ", space);
-  // A doubly linked list of parts, and a queue of what neighbours could make: the highest score first, of equal ones
-  // the leftmost. Entries whose parts have changed meanwhile are skipped when they come up.
+  // A doubly linked list of parts, and a queue of possible merges of neighbours: highest score first, then leftmost.
+  // Entries whose parts have changed are skipped.
   struct Part {
     std::uint32_t begin, size;
     std::int64_t previous, next;
@@ -92,7 +93,7 @@ void Tokenizer::encode_llama(std::string_view given, bool after_special, std::ve
   };
   std::vector<Part> parts;
   for (std::size_t at = 0; at < text.size();) {
-    // As long as its first byte says, so that bytes that are no UTF-8 are cut where llama.cpp cuts them.
+    // Use the length that the first byte indicates, so that invalid UTF-8 is split as in llama.cpp.
     const auto first = static_cast<unsigned char>(text[at]);
     const std::size_t named = first < 0xc0 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
     const std::size_t size = std::min(named, text.size() - at);
@@ -115,7 +116,7 @@ void Tokenizer::encode_llama(std::string_view given, bool after_special, std::ve
     const Candidate best = queue.top();
     queue.pop();
     Part &left = part(best.left), &right = part(best.right);
-    // Parts only grow to the right, and what was taken in has no size any more.
+    // Parts only grow to the right, and merged parts have size 0.
     if (left.size == 0 || right.size == 0 || left.size + right.size != best.size) continue;
     left.size = best.size, left.id = best.id;
     right.size = 0;
@@ -136,7 +137,7 @@ void Tokenizer::encode_llama(std::string_view given, bool after_special, std::ve
         out.push_back(id);
       } else if (unknown_) {
         out.push_back(*unknown_);
-        break;  // one for the character
+        break;  // one for the whole character
       }
     }
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The forms are those of the model families' chat templates (llama.cpp's models/templates has them).
+// The formats are those of the model families' chat templates (see llama.cpp's models/templates).
 #include "tessera/llm/tool_calls.h"
 
 #include <fmt/format.h>
@@ -66,7 +66,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(0, text.find_last_not_of(white) + 1);
 }
 
-/// Discarded if it is none, or nests deeper than what writes it may.
+/// Parses JSON; discarded if it is invalid or nested too deep.
 ordered_json parsed(std::string_view text) {
   bool deep = false;
   const auto look = [&](int depth, ordered_json::parse_event_t, const ordered_json&) {
@@ -77,7 +77,7 @@ ordered_json parsed(std::string_view text) {
   return deep ? ordered_json(ordered_json::value_t::discarded) : value;
 }
 
-/// Takes the JSON object or list that `text` begins with.
+/// Parses and removes the JSON object or list at the beginning of `text`.
 std::optional<ordered_json> take_json(std::string_view& text) {
   skip_white(text);
   if (text.empty() || (text[0] != '{' && text[0] != '[')) return std::nullopt;
@@ -108,7 +108,7 @@ std::string text_of(const ordered_json& value) {
   return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
-/// A JSON object, also one within a text; as text.
+/// Serialises a JSON object, which may itself be in a string.
 std::optional<std::string> arguments_of(const ordered_json& value) {
   if (value.is_object()) return text_of(value);
   if (value.is_null()) return "{}";
@@ -118,7 +118,7 @@ std::optional<std::string> arguments_of(const ordered_json& value) {
   return text_of(inner);
 }
 
-/// {"name": ..., "arguments": ...} and its relatives.
+/// Parses {"name": ..., "arguments": ...} and its variants.
 bool add_call(const ordered_json& value, std::vector<ToolCall>& to) {
   if (value.is_array())
     return !value.empty() && std::ranges::all_of(value, [&](const ordered_json& v) { return add_call(v, to); });
@@ -141,7 +141,8 @@ bool add_call(const ordered_json& value, std::vector<ToolCall>& to) {
   return true;
 }
 
-/// <function=NAME><parameter=KEY>VALUE</parameter>...</function>. A value is JSON if it is some, else a text.
+/// Parses <function=NAME><parameter=KEY>VALUE</parameter>...</function>. A value is JSON if it is valid JSON, else
+/// text.
 bool take_elements(std::string_view& text, std::vector<ToolCall>& to) {
   constexpr std::string_view end = "</function>";
   const std::size_t name_end = text.find('>');
@@ -156,7 +157,7 @@ bool take_elements(std::string_view& text, std::vector<ToolCall>& to) {
     if (key_end == std::string_view::npos || at == std::string_view::npos || at < key_end) return false;
     const std::string key(trimmed(text.substr(0, key_end)));
     std::string_view value = text.substr(key_end + 1, at - key_end - 1);
-    // One line end on either side is the form's.
+    // One line end on either side belongs to the format.
     if (value.starts_with('\n')) value.remove_prefix(1);
     if (value.ends_with('\n')) value.remove_suffix(1);
     const ordered_json read = parsed(value);
@@ -169,7 +170,7 @@ bool take_elements(std::string_view& text, std::vector<ToolCall>& to) {
   return true;
 }
 
-/// What stands behind [TOOL_CALLS].
+/// Parses what follows [TOOL_CALLS].
 bool take_mistral(std::string_view& text, std::vector<ToolCall>& to) {
   skip_white(text);
   if (text.starts_with('[') && !text.starts_with("[CALL_ID]") && !text.starts_with("[ARGS]")) {
@@ -194,7 +195,7 @@ bool take_mistral(std::string_view& text, std::vector<ToolCall>& to) {
   return true;
 }
 
-/// function SEP NAME ```json {...} ``` (V3, R1), or NAME SEP {...} (V3.1); one after the other.
+/// Parses function SEP NAME ```json {...} ``` (V3, R1), or NAME SEP {...} (V3.1), repeatedly.
 bool take_deepseek(std::string_view& text, std::vector<ToolCall>& to) {
   bool any = false;
   for (skip_white(text); skip(text, deepseek_call); skip_white(text)) {
@@ -223,7 +224,7 @@ bool take_deepseek(std::string_view& text, std::vector<ToolCall>& to) {
   return any;
 }
 
-/// Everything behind the first opening mark of `form`, and what follows: calls, and text between them.
+/// Parses everything after the first opening mark of `form`: calls, and text between them.
 bool take_all(std::string_view text, const ToolCallForm& form, std::vector<ToolCall>& to, std::string& rest) {
   while (true) {
     skip_white(text);
@@ -246,7 +247,7 @@ bool take_all(std::string_view text, const ToolCallForm& form, std::vector<ToolC
     skip_white(text);
     skip(text, form.close);
     skip_white(text);
-    skip(text, ";");  // between Llama's calls
+    skip(text, ";");  // separator of Llama's calls
     skip_white(text);
     const bool more = skip(text, form.open) || (form.open == llama && text.starts_with('{'));
     if (more) continue;
@@ -268,29 +269,29 @@ std::string tools_of_json(std::string_view json, const std::string& name) {
                                  R"("description": "Adds", "parameters": {"type": "object", "properties": {}}}}])"});
   };
   ordered_json all = parsed(json);
-  if (all.is_discarded()) bad("it is no JSON");
+  if (all.is_discarded()) bad("the file is not valid JSON");
   if (all.is_object()) all = ordered_json::array({all});
-  if (!all.is_array()) bad("it is no list");
+  if (!all.is_array()) bad("the file is not a JSON list");
   if (all.empty()) bad("the list is empty");
   std::set<std::string> names;
   ordered_json out = ordered_json::array();
   for (const ordered_json& one : all) {
     const std::string where = fmt::format("tool {}", out.size() + 1);
-    if (!one.is_object()) bad(where + " is no object");
+    if (!one.is_object()) bad(where + " is not an object");
     ordered_json full = one;
     if (!one.contains("function")) full = {{"type", "function"}, {"function", one}};
     if (!full.contains("type")) full["type"] = "function";
-    if (full["type"] != "function") bad(where + " is of another type than \"function\"");
+    if (full["type"] != "function") bad(where + " has another type than \"function\"");
     const ordered_json& function = full["function"];
-    if (!function.is_object()) bad("\"function\" of " + where + " is no object");
+    if (!function.is_object()) bad("\"function\" of " + where + " is not an object");
     if (!function.contains("name") || !function["name"].is_string() || function["name"].get<std::string>().empty())
       bad(where + " has no name");
     const auto& called = function["name"].get_ref<const std::string&>();
     if (!names.insert(called).second) bad("two tools have the name " + quote_text(called));
     if (function.contains("parameters") && !function["parameters"].is_object())
-      bad("\"parameters\" of " + where + " is no object");
+      bad("\"parameters\" of " + where + " is not an object");
     if (function.contains("description") && !function["description"].is_string())
-      bad("\"description\" of " + where + " is no text");
+      bad("\"description\" of " + where + " is not a string");
     out.push_back(std::move(full));
   }
   return text_of(out);
@@ -329,10 +330,10 @@ std::string ToolCallSplitter::push(std::string_view piece) {
       open_.reset();
       return {};
     }
-    if (!started_) return {};  // white space before a call is the form's
+    if (!started_) return {};  // white space before a call belongs to the format
   }
   std::size_t give = std::min(at, held_.size());
-  if (!open_)  // what may become a mark waits
+  if (!open_)  // hold back what may become a mark
     for (const ToolCallForm& f : forms_)
       for (std::size_t n = std::min(f.open.size() - 1, held_.size()); n > 0; --n)
         if (std::string_view(held_).ends_with(f.open.substr(0, n))) {
@@ -352,7 +353,7 @@ ToolCallSplitter::End ToolCallSplitter::finish() {
   bool good = form != nullptr;
   if (good && !in_bare_) text.remove_prefix(form->open.size());
   good = good && take_all(text, *form, out.calls, out.text);
-  // A JSON object that names no function, or other text behind it, is an answer in JSON.
+  // A JSON object that does not name a function, or is followed by other text, is an answer in JSON.
   if (!good || (in_bare_ && !is_white(out.text))) out = {held_, {}};
   if (is_white(out.text) && !out.calls.empty()) out.text.clear();
   held_.clear();

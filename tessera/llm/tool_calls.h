@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions that a model may ask to have called: their descriptions, and the calls in what it writes. Each family
-// writes calls its own way; which one is known from the marks that its chat template has.
+// Tool calls: descriptions of functions for the model, and parsing the calls in its output. The format of calls differs
+// between model families; it is detected from the marks in the chat template.
 #pragma once
 
 #include <cstddef>
@@ -13,62 +13,62 @@
 
 namespace tessera {
 
-/// What a model asks for.
+/// A call of a function, requested by the model.
 struct ToolCall {
-  std::string id;         ///< by which its result is told from others'; letters and digits
-  std::string name;       ///< of the function
+  std::string id;         ///< identifies the call in its result; letters and digits
+  std::string name;       ///< name of the function
   std::string arguments;  ///< a JSON object
   friend bool operator==(const ToolCall&, const ToolCall&) = default;
 };
 
-/// Descriptions of functions as OpenAI's API and `transformers` take them: a JSON list of
-/// {"type": "function", "function": {"name": ..., "description": ..., "parameters": {JSON schema}}}. Objects with a
-/// "name" of their own are taken for the inner part. Gives the list in its full form. FormatError with `name` (where it
-/// comes from): it is no such list, or two functions have one name.
+/// Parses descriptions of functions in the format of OpenAI's API and `transformers`: a JSON list of {"type":
+/// "function", "function": {"name": ..., "description": ..., "parameters": {JSON schema}}}. Objects with a "name" at
+/// the top level are wrapped. Returns the list in its full form. Throws FormatError, with `name` as the file's name, if
+/// the format is invalid or two functions have the same name.
 std::string tools_of_json(std::string_view json, const std::string& name);
 
-/// `value` as JSON of objects and lists that nest at most 64 deep, on one line; nothing if it is none.
+/// Returns `value` as a JSON object on one line; nothing if it is not a JSON object or nests more than 64 levels.
 std::optional<std::string> json_object(std::string_view value);
 
-/// How calls are written.
+/// A format of calls.
 struct ToolCallForm {
-  /// Kinds of notation.
+  /// Notations of calls.
   enum class Kind : std::uint8_t {
-    json,      ///< an object with a name and its arguments, or a list of these (Hermes, Qwen 2.5 and 3, Phi 4 mini)
-    mistral,   ///< a list of objects, or NAME{...}, with [CALL_ID] and [ARGS] between in later versions
+    json,      ///< an object with name and arguments, or a list of them (Hermes, Qwen 2.5 and 3, Phi 4 mini)
+    mistral,   ///< a list of objects, or NAME{...}; later versions with [CALL_ID] and [ARGS] in between
     deepseek,  ///< NAME, a separator, then JSON
-    elements,  ///< <function=NAME><parameter=KEY>VALUE</parameter></function>, or as `json` (Qwen 3 Coder)
+    elements,  ///< <function=NAME><parameter=KEY>VALUE</parameter></function>, or the same as `json` (Qwen 3 Coder)
   };
-  std::string_view open, close;  ///< `close` may be missing at the end
+  std::string_view open, close;  ///< `close` may be missing at the end of the text
   Kind kind = Kind::json;        ///< The notation between the marks.
 };
-/// The forms whose opening mark is in a template's text.
+/// Returns the formats whose opening mark occurs in a template.
 std::vector<ToolCallForm> tool_call_forms(std::string_view template_source);
-/// All texts that are marks of calls and may be tokens of their own.
+/// All marks of calls that may be special tokens.
 std::span<const std::string_view> tool_call_marks();
 
-/// Parts what a model writes into text and calls, as it comes. What follows an opening mark is held back until the end.
-/// Where there are no forms but that of Llama 3 ("<|python_tag|>"), or none, an answer that begins with a brace may be
-/// a call without marks.
+/// Splits a model's output into text and calls while it is generated. Everything after an opening mark is held back
+/// until the end. If the only format is Llama 3's ("<|python_tag|>"), or there is none, an answer that begins with a
+/// brace may be a call without marks.
 class ToolCallSplitter {
  public:
-  /// Looks for calls in any of these forms.
+  /// Detects calls in any of these formats.
   explicit ToolCallSplitter(std::vector<ToolCallForm> forms);
 
-  /// The text that can be given out now.
+  /// Appends `piece` and returns the text that can be emitted now.
   std::string push(std::string_view piece);
-  /// What is known once the text has ended.
+  /// The rest of the output.
   struct End {
-    std::string text;             ///< that was held back and is no call; everything if one of the calls is malformed
-    std::vector<ToolCall> calls;  ///< `id` is empty where the model wrote none
+    std::string text;             ///< text that was held back and is not a call; everything if a call is malformed
+    std::vector<ToolCall> calls;  ///< `id` is empty if the model wrote none
   };
-  End finish();  ///< Ends the text.
+  End finish();  ///< Parses what was held back, at the end.
 
  private:
   std::vector<ToolCallForm> forms_;
-  bool bare_ = false;                ///< calls without marks are looked for
-  bool started_ = false;             ///< something that is not white was there
-  std::optional<std::size_t> open_;  ///< of forms_
+  bool bare_ = false;                ///< detect calls without marks
+  bool started_ = false;             ///< something other than white space was seen
+  std::optional<std::size_t> open_;  ///< index into forms_
   bool in_bare_ = false;
   std::string held_;
 };

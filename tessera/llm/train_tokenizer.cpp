@@ -13,7 +13,7 @@ namespace tessera {
 namespace {
 
 using Symbol = std::uint32_t;
-using Pair = std::uint64_t;  // left << 32 | right: ordered as the rule of ties says
+using Pair = std::uint64_t;  // left << 32 | right: the order in which ties are broken
 using Place = std::uint32_t;
 
 constexpr Symbol gone = std::numeric_limits<Symbol>::max();  // merged into its left neighbour
@@ -21,28 +21,28 @@ constexpr Place nowhere = std::numeric_limits<Place>::max();
 
 Pair pair_of(Symbol left, Symbol right) { return static_cast<Pair>(left) << 32 | right; }
 
-/// The 256 bytes in the order of the characters that they are written as.
+/// The 256 bytes in the order of the characters that represent them.
 std::array<unsigned char, 256> bytes_in_order() {
   std::array<unsigned char, 256> out{};
   for (std::size_t b = 0; b < 256; ++b) out[b] = static_cast<unsigned char>(b);
   const auto text = [](unsigned char b) { return byte_level_text(std::string_view(reinterpret_cast<char*>(&b), 1)); };
-  // As UTF-8 orders texts as code points do.
+  // Code points and their UTF-8 encodings have the same order.
   std::sort(out.begin(), out.end(), [&](unsigned char a, unsigned char b) { return text(a) < text(b); });
   return out;
 }
 
-/// The different pieces of all texts, one behind the other, as symbols that are merged in place.
+/// All distinct pieces of the texts, concatenated, as symbols that are merged in place.
 class Pieces {
  public:
   explicit Pieces(std::span<const Symbol> of_byte) : of_byte_(of_byte) {}
 
-  /// `count` times the piece.
+  /// Adds a piece that occurs `count` times.
   void add(std::string_view piece, std::int64_t count) {
     if (piece.size() >= nowhere - symbols_.size())
       fail<ArgumentError>({.operation = "train_tokenizer",
                            .with = {{"bytes", std::to_string(symbols_.size() + piece.size())}},
-                           .wrong = "the different pieces of the text have more than 2^32 bytes",
-                           .remedy = "Train on a part of it"});
+                           .wrong = "the distinct pieces of the text have more than 2^32 bytes",
+                           .remedy = "Train on a part of the text"});
     const auto first = static_cast<Place>(symbols_.size());
     const auto size = static_cast<Place>(piece.size());
     for (Place i = 0; i < size; ++i) {
@@ -54,7 +54,7 @@ class Pieces {
     for (Place i = 0; i + 1 < size; ++i) change(first + i, 1);
   }
 
-  /// The pair to merge next; false: none stands there `least` times.
+  /// Finds the pair to merge next; returns false if no pair occurs at least `least` times.
   bool next(std::int64_t least, Pair& best) {
     for (const Pair pair : grown_) offer(pair);
     grown_.clear();
@@ -67,12 +67,12 @@ class Pieces {
         best = top.pair;
         return true;
       }
-      if (count != top.count && count >= least) queue_.push({count, top.pair});  // it has become rarer meanwhile
+      if (count != top.count && count >= least) queue_.push({count, top.pair});  // it became rarer since it was queued
     }
     return false;
   }
 
-  /// Every such pair becomes `result`, from the left of each piece.
+  /// Replaces every occurrence of the pair by `result`, from left to right in each piece.
   void merge(Pair pair, Symbol result) {
     std::vector<Place> places = std::move(pairs_[pair].places);
     pairs_[pair].places = {};
@@ -99,8 +99,8 @@ class Pieces {
  private:
   struct Counted {
     std::int64_t count = 0;
-    std::vector<Place> places;  ///< of the left one; some no longer hold the pair
-    bool grown = false;         ///< it is in grown_
+    std::vector<Place> places;  ///< of the left symbol; may contain places where the pair no longer occurs
+    bool grown = false;         ///< the pair is in grown_
   };
   struct Candidate {
     std::int64_t count;
@@ -108,7 +108,7 @@ class Pieces {
     bool operator<(const Candidate& o) const { return count != o.count ? count < o.count : pair > o.pair; }
   };
 
-  /// The pair that begins at `at` comes (1) or goes (-1).
+  /// Adds (1) or removes (-1) the pair that begins at `at`.
   void change(Place at, int by) {
     const Pair pair = pair_of(symbols_[at], symbols_[after_[at]]);
     Counted& counted = pairs_[pair];
@@ -131,7 +131,7 @@ class Pieces {
   std::vector<std::int64_t> weight_;   ///< how often the piece occurs
   std::unordered_map<Pair, Counted> pairs_;
   std::vector<Pair> grown_;
-  /// Each pair with a count that is at least what it has now.
+  /// For each pair an entry with a count that is at least its current count.
   std::priority_queue<Candidate> queue_;
 };
 
@@ -141,9 +141,10 @@ void check(const TrainTokenizerOptions& o) {
         {.operation = "train_tokenizer", .with = {{name, std::move(value)}}, .wrong = std::move(wrong)});
   };
   if (o.vocabulary < 257 || o.vocabulary > (1 << 20))
-    refuse("vocabulary", std::to_string(o.vocabulary), "a vocabulary has 257 (the bytes and the end) to 2^20 tokens");
-  if (o.min_count < 1) refuse("min_count", std::to_string(o.min_count), "a pair occurs at least once");
-  if (o.end_of_text.empty()) refuse("end_of_text", "\"\"", "the end of text has no text");
+    refuse("vocabulary", std::to_string(o.vocabulary),
+           "the vocabulary must have 257 (the bytes and the end of text) to 2^20 tokens");
+  if (o.min_count < 1) refuse("min_count", std::to_string(o.min_count), "min_count must be at least 1");
+  if (o.end_of_text.empty()) refuse("end_of_text", "\"\"", "end_of_text must not be empty");
 }
 
 }  // namespace
@@ -160,7 +161,7 @@ TrainedTokenizer train_tokenizer(std::span<const std::string_view> texts, const 
     numbers.emplace(out.tokens.back(), of_byte[byte]);
   }
 
-  // Ordered, so that the order in which a hash table gives them shows nowhere.
+  // Sorted, so that the result does not depend on the order of the hash table.
   std::unordered_map<std::string_view, std::int64_t> counts;
   std::vector<std::string_view> pieces;
   for (const std::string_view text : texts) {
@@ -179,7 +180,7 @@ TrainedTokenizer train_tokenizer(std::span<const std::string_view> texts, const 
     const std::string& left = out.tokens[best >> 32];
     const std::string& right = out.tokens[best & 0xffffffffu];
     out.merges.push_back(left + " " + right);
-    // Two merges may give the same text: then they give the same token.
+    // Two merges may give the same text, and then the same token.
     const auto [token, is_new] = numbers.emplace(left + right, static_cast<Symbol>(out.tokens.size()));
     const Symbol result = token->second;
     if (is_new) out.tokens.push_back(token->first);
@@ -188,8 +189,8 @@ TrainedTokenizer train_tokenizer(std::span<const std::string_view> texts, const 
   if (numbers.count(o.end_of_text))
     fail<ArgumentError>({.operation = "train_tokenizer",
                          .with = {{"end_of_text", o.end_of_text}},
-                         .wrong = "the text itself gave a token that is written so",
-                         .remedy = "Give another, or leave it out of the texts"});
+                         .wrong = "a merged token has the same text",
+                         .remedy = "Use another end_of_text, or remove it from the texts"});
   out.end_of_text = static_cast<TokenId>(out.tokens.size());
   out.tokens.push_back(o.end_of_text);
   return out;
@@ -214,7 +215,7 @@ Tokenizer TrainedTokenizer::tokenizer() const {
   GgufWriter file;
   describe(file);
   const std::vector<std::byte> bytes = file.bytes();
-  return Tokenizer(GgufFile::parse(bytes, "the tokenizer that was trained"));
+  return Tokenizer(GgufFile::parse(bytes, "the trained tokenizer"));
 }
 
 }  // namespace tessera

@@ -104,7 +104,8 @@ FitResult fit(Trainer<Model, Batch>& trainer, Data&& data, std::type_identity_t<
 ///   auto [model, result] = fit(setup(net), data, {.loss = loss, .epochs = 5});
 template <class Model, std::ranges::viewable_range Data>
 TrainedModel<Model> fit(const Model& model, Data&& data, FitOptions<Model, detail::BatchOf<Data>> options) {
-  if (!options.loss) fail<ArgumentError>({.operation = "fit", .wrong = "there is no loss to lower", .remedy = "Give .loss"});
+  if (!options.loss)
+    fail<ArgumentError>({.operation = "fit", .wrong = "there is no loss to lower", .remedy = "Give .loss"});
   if (!options.devices.empty()) options.trainer.devices = options.devices;
   Trainer<Model, detail::BatchOf<Data>> trainer(model, options.optimiser ? *options.optimiser : Adam(model),
                                                 options.loss, options.trainer);

@@ -43,8 +43,8 @@ struct NoArrayInBatch {
 /// The loss is one number. It is a function of the model, the batch and arrays on the device: where a step is replayed
 /// it is not called again. It may draw from a Generator, and read training()->counter and step_number(). Other numbers
 /// of the host that change are found (TrainerOptions::recorded) at once if they change with each step, else up to 64
-/// steps later, and steps are not recorded then. A batch is any structure of arrays (array/traversal.h) and of nothing else.
-/// Not movable; one thread at a time uses it.
+/// steps later, and steps are not recorded then. A batch is any structure of arrays (array/traversal.h) and of nothing
+/// else. Not movable; one thread at a time uses it.
 template <class Model, class Batch_ = std::tuple<Array, Array>>
 class Trainer : public TrainerBase {
  public:

@@ -27,23 +27,23 @@ Array attention(const Array& q, const Array& keys, const Array& values, const Po
   if (window < 0 || !(cap >= 0 && cap <= 1e30f))
     fail<ArgumentError>({.operation = "attention",
                          .with = {{"window", std::to_string(window)}, {"cap", std::to_string(cap)}},
-                         .wrong = "a window or a cap is no number from 0 on"});
+                         .wrong = "window must be at least 0, and cap between 0 and 1e30"});
   if (q.rank() != 3) wrong("q is not (tokens, heads, head size)");
   if (keys.rank() != 3 || keys.shape() != values.shape())
     wrong("keys and values are not both (key heads, capacity, head size)");
   const std::int64_t tokens = q.shape(0), heads = q.shape(1), head_size = q.shape(2), key_heads = keys.shape(0);
   if (keys.shape(2) != head_size) wrong("the head sizes differ");
   if (key_heads == 0 || heads % key_heads) wrong("heads is not a multiple of key heads");
-  if (head_size < 1 || head_size > 256) wrong("the head size is not from 1 to 256");
+  if (head_size < 1 || head_size > 256) wrong("the head size is not between 1 and 256");
   if (past.number() < 0 || past.number() > keys.shape(1) - tokens)
-    wrong("past and the tokens are more than the cache holds");
+    wrong("past plus the number of tokens exceeds the capacity of the cache");
   if (!is_float(q.dtype()) || (keys.dtype() != DType::f32 && keys.dtype() != DType::f16) ||
       keys.dtype() != values.dtype())
     fail<DtypeError>({.operation = "attention",
                       .with = {{"q", std::string(dtype_name(q.dtype()))},
                                {"keys", std::string(dtype_name(keys.dtype()))},
                                {"values", std::string(dtype_name(values.dtype()))}},
-                      .wrong = "q holds floats, keys and values both f32 or both f16"});
+                      .wrong = "q must be of a float dtype; keys and values must both be f32 or both be f16"});
   if (q.device() != keys.device() || q.device() != values.device())
     fail<DeviceError>({.operation = "attention",
                        .with = {{"q on", to_string(q.device())},

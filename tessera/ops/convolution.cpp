@@ -34,13 +34,13 @@ std::vector<std::int64_t> numbers(const Windows2d& o) {
                     .wrong = wrong});
 }
 
-// How many windows there are down and across.
+// Number of windows in each direction.
 Extents2d windows_of(const char* name, const Shape& x, const Windows2d& o) {
-  if (x.size() != 4) refuse(name, x, o, "images have four dimensions: n, channels, rows, columns");
+  if (x.size() != 4) refuse(name, x, o, "images must have four dimensions: n, channels, rows, columns");
   if (std::min({o.kernel.rows, o.kernel.columns, o.stride.rows, o.stride.columns, o.dilation.rows,
                 o.dilation.columns}) < 1 ||
       std::min(o.padding.rows, o.padding.columns) < 0)
-    refuse(name, x, o, "kernel, stride and dilation are at least 1, and padding is at least 0");
+    refuse(name, x, o, "kernel, stride and dilation must be at least 1, and padding at least 0");
   const auto extent = [](std::int64_t n, std::int64_t kernel, std::int64_t stride, std::int64_t padding,
                          std::int64_t dilation) {
     const std::int64_t room = n + 2 * padding - dilation * (kernel - 1) - 1;
@@ -52,7 +52,7 @@ Extents2d windows_of(const char* name, const Shape& x, const Windows2d& o) {
   return out;
 }
 
-// Images of which the kernels can read rows and columns.
+// Returns x, or a contiguous copy if the kernels cannot read its rows and columns.
 Array readable(const Array& x) {
   const bool rows = x.strides()[3] == 1 || x.shape()[3] == 1;
   return rows && (x.strides()[2] == x.shape()[3] || x.shape()[2] == 1) ? x : x.as_contiguous();
@@ -93,13 +93,13 @@ Array pool(const char* name, WindowSpec::Kind kind, const Array& x, const Pool2d
   return out;
 }
 
-/// Images of which each element is the sum of what it takes of the windows that hold it.
+/// Images in which each element is the sum of its contributions from all windows that contain it.
 Array spread(const char* name, WindowSpec::Kind kind, const Array& pooled, const Array* positions, Extents2d extents,
              const Windows2d& o) {
   const Shape images = {pooled.shape(0), pooled.shape(1), extents.rows, extents.columns};
   const Extents2d windows = windows_of(name, images, o);
-  // Windows that lie side by side write their own elements. No window writes those after the last one: they are cleared
-  // first.
+  // Adjacent windows write their own elements. No window writes the elements after the last window, so the result is
+  // cleared first.
   const bool left =
       windows.rows * o.stride.rows != extents.rows || windows.columns * o.stride.columns != extents.columns;
   const bool cleared = left && ops::window_spec(kind, pooled.dtype(), o).apart();
@@ -111,8 +111,8 @@ Array spread(const char* name, WindowSpec::Kind kind, const Array& pooled, const
 
 Attributes window_attributes(const Windows2d& o) { return {{"windows", numbers(o)}}; }
 
-// The three products of a convolution: y of x and the weight, x of y and the weight (the adjoint of x), the weight of x
-// and y. Each is linear in both of its operands, and the other two are its derivatives.
+// The three products of a convolution: y from x and the weight; x from y and the weight (the adjoint); the weight from
+// x and y. Each is linear in both operands, and its derivatives are the other two.
 Array images_of(const Array& x, const Array& weight, const std::optional<Array>& bias, Extents2d windows,
                 const Correlation& c);
 Array adjoint_images_of(const Array& y, const Array& weight, Extents2d extents, DType dtype, const Correlation& c);
@@ -153,8 +153,8 @@ Array images_of(const Array& x, const Array& weight, const std::optional<Array>&
   });
 }
 
-// Of one dimension, the windows that see every stride-th element from `phase` on: their taps from `first` on, each
-// `step`-th, and where among the windows they begin.
+// In one dimension, the windows that read every stride-th element, starting at `phase`: their taps (every `step`-th
+// from `first`), and the index of the first such window.
 struct Phase {
   std::int64_t first, step, taps, dilation, padding, extent;
   Phase(std::int64_t phase, std::int64_t elements, std::int64_t kernel, std::int64_t stride, std::int64_t pad,
@@ -247,15 +247,16 @@ Array fold2d(const Array& windows, Extents2d extents, const Windows2d& o) {
   RuledOperation operation("fold2d", windows);
   const Shape& s = windows.shape();
   if (s.size() != 6)
-    fail<ShapeError>({.operation = "fold2d",
-                      .with = {{"windows", to_string(s)}},
-                      .wrong = "windows have six dimensions: channels, kernel rows, kernel columns, n, rows, columns"});
+    fail<ShapeError>(
+        {.operation = "fold2d",
+         .with = {{"windows", to_string(s)}},
+         .wrong = "windows must have six dimensions: channels, kernel rows, kernel columns, n, rows, columns"});
   const Shape images = {s[3], s[0], extents.rows, extents.columns};
   const Extents2d many = windows_of("fold2d", images, o);
   if (s != Shape{s[0], o.kernel.rows, o.kernel.columns, s[3], many.rows, many.columns})
     fail<ShapeError>({.operation = "fold2d",
                       .with = {{"windows", to_string(s)}, {"images", to_string(images)}, {"kernel", text(o.kernel)}},
-                      .wrong = "these images have not as many windows"});
+                      .wrong = "the number of windows does not match the images"});
   Array out = Array::empty(images, windows.dtype(), windows.device());
   if (out.size() != 0) launch(WindowSpec::fold, windows.as_contiguous(), nullptr, out, images, out.strides(), many, o);
   return operation.finish(
@@ -280,17 +281,17 @@ Array conv2d(const Array& x, const Array& weight, const std::optional<Array>& bi
                                {"groups", std::to_string(groups)}},
                       .wrong = what});
   };
-  if (s.size() != 4) wrong("images have four dimensions: n, channels, rows, columns");
-  if (w.size() != 4) wrong("a weight has four dimensions: out, channels / groups, kernel rows, kernel columns");
+  if (s.size() != 4) wrong("images must have four dimensions: n, channels, rows, columns");
+  if (w.size() != 4) wrong("the weight must have four dimensions: out, channels / groups, kernel rows, kernel columns");
   if (groups < 1 || s[1] % groups != 0 || w[0] % groups != 0)
-    wrong("the channels of x and of the result do not divide into the groups");
-  if (w[1] * groups != s[1]) wrong("the weight is for another number of channels");
-  if (bias && bias->shape() != Shape{w[0]}) wrong("the bias has not one element for each channel of the result");
+    wrong("the channels of x and of the result must be multiples of groups");
+  if (w[1] * groups != s[1]) wrong("the weight has a different number of channels than x");
+  if (bias && bias->shape() != Shape{w[0]}) wrong("the bias does not have one element per channel of the result");
   if (!is_float(x.dtype()) || !is_float(weight.dtype()))
     fail<DtypeError>(
         {.operation = "conv2d",
          .with = {{"x", std::string(dtype_name(x.dtype()))}, {"weight", std::string(dtype_name(weight.dtype()))}},
-         .wrong = "this operation takes floats",
+         .wrong = "this operation requires a float dtype",
          .remedy = "Use astype"});
   const Windows2d o{{w[2], w[3]}, options.stride, options.padding, options.dilation};
   const Extents2d windows = windows_of("conv2d", s, o);
@@ -299,7 +300,7 @@ Array conv2d(const Array& x, const Array& weight, const std::optional<Array>& bi
                       o.padding.rows == 0 && o.padding.columns == 0;
   Array result;
   bool with_bias = bias.has_value();
-  if (single) {  // each image is the matrix of its windows
+  if (single) {  // each image already is the matrix of its windows
     result = matmul(weight.reshape({groups, out, each}), x.reshape({n, groups, each, area}));
     result = result.reshape({n, w[0], windows.rows, windows.columns});
   } else {
@@ -318,9 +319,9 @@ Array max_pool2d(const Array& x, const Pool2d& options) {
   if (x.dtype() == DType::boolean)
     fail<DtypeError>({.operation = "max_pool2d",
                       .with = {{"dtype", "bool"}},
-                      .wrong = "this operation takes numbers",
+                      .wrong = "this operation requires a numeric dtype",
                       .remedy = "Use astype"});
-  const auto rule = [&] {  // the first of several that are largest, as in PyTorch; found again
+  const auto rule = [&] {  // recomputes the positions; the first of equal maxima, as in PyTorch
     return Rule{.backward =
                     [options](Backward& b) {
                       b.add(0, [&] {
@@ -340,7 +341,7 @@ Array average_pool2d(const Array& x, const Pool2d& options) {
   if (!is_float(x.dtype()))
     fail<DtypeError>({.operation = "average_pool2d",
                       .with = {{"dtype", std::string(dtype_name(x.dtype()))}},
-                      .wrong = "this operation takes floats",
+                      .wrong = "this operation requires a float dtype",
                       .remedy = "Use astype"});
   const auto rule = [&] {
     return Rule{[options](Backward& b) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The products behind convolution, without a matrix of windows: images with weights, and images with images. Their
-// kernels for a processor's vectors gather padded bands of images in shared memory. Inside ops/ only.
+// Internal to ops/. The products of convolution without im2col: images with weights, and images with images. The CPU
+// kernels stage padded bands of images in shared memory.
 #pragma once
 
 #include "tessera/ops/convolution.h"
@@ -8,8 +8,9 @@
 
 namespace tessera::ops {
 
-/// Which element of x meets which of the weight: y(row) sums x(row * stride - padding + k * dilation) over k. Rows and
-/// columns that x lacks are 0. The padding may be negative, and y may have fewer or more rows than there are windows.
+/// Relates elements of x and the weight: y(row) is the sum over k of x(row * stride - padding + k * dilation) *
+/// weight(k). Elements outside x are 0. The padding may be negative, and y may have fewer or more rows than x has
+/// windows.
 struct Correlation {
   Extents2d kernel = 1, stride = 1, padding = 0, dilation = 1;
   std::int64_t groups = 1;
@@ -18,21 +19,22 @@ struct Correlation {
 
 struct CorrelationSpec {
   enum Kind : std::uint8_t {
-    images,  ///< y (n, out, rows, columns) from x and the weight, which is packed in panels of a tile's channels
-    weights  ///< the weight's shape from x and y: sums over images, rows and columns
+    images,  ///< y (n, out, rows, columns) from x and the weight, which is packed in panels of one tile's channels
+    weights  ///< the weight's gradient from x and y: sums over images, rows and columns
   } kind = images;
   DType x = DType::f32, y = DType::f32, sum = DType::f32;
-  /// Vectors are `lanes` channels of y, a tile tn of them by tm windows of a row (images) or tm products of a tap and a
-  /// channel of x (weights). Else vectors are windows: tn of them, or tn taps, by tm channels of y.
+  /// True: vectors are `lanes` channels of y, and a tile is tn of them by tm windows of a row (images) or by tm pairs
+  /// of a tap and a channel of x (weights). False: vectors are windows, and a tile is tn of them, or tn taps, by tm
+  /// channels of y.
   bool by_channels = false;
   std::uint32_t lanes = 16, tm = 8, tn = 3;
-  bool x_unit = true, y_unit = true;       ///< columns lie side by side
-  bool bias = false;                       ///< of images
-  bool dilated = false;                    ///< by more than 1
-  std::array<std::uint8_t, 4> sizes = {};  ///< rows and columns of kernel and stride; 0: only launches know them
+  bool x_unit = true, y_unit = true;       ///< columns are contiguous
+  bool bias = false;                       ///< only for images
+  bool dilated = false;                    ///< the dilation is greater than 1
+  std::array<std::uint8_t, 4> sizes = {};  ///< rows and columns of kernel and stride; 0: known only at launch
   static constexpr std::uint8_t no_edge = 255;
-  /// Of images by channels: the padding of columns where a tile is a row whose taps are known, and windows move by one
-  /// column. Taps in the padding are left out. no_edge elsewhere.
+  /// For images by channels: the padding of columns if a tile is a whole row, its taps are known and the stride is 1.
+  /// Taps in the padding are then skipped. Otherwise no_edge.
   std::uint8_t edge = no_edge;
   std::uint32_t staged = 0, sums = 0;  ///< elements of shared memory
   /// Channels of y in a tile.
@@ -51,13 +53,13 @@ struct CorrelationSpec {
 };
 ir::Function trace_correlation(const CorrelationSpec& spec);
 
-/// The weight as a correlation of images reads it: [group][panel][channel of x][tap][channel of y], 0 past y's
-/// channels.
+/// Packs the weight for a correlation of images: [group][panel][channel of x][tap][channel of y], 0 past y's last
+/// channel.
 struct WeightPackSpec {
   DType from = DType::f32, to = DType::f32;
-  std::uint32_t width = 8, lanes = 8;  ///< channels of a panel; threads, of which it is a multiple
-  bool unit = true;                    ///< taps of a row lie side by side
-  bool flipped = false;                ///< taps are met in reverse order
+  std::uint32_t width = 8, lanes = 8;  ///< channels of a panel; threads (width is a multiple)
+  bool unit = true;                    ///< the taps of a row are contiguous
+  bool flipped = false;                ///< taps are stored in reverse order
   friend bool operator==(const WeightPackSpec&, const WeightPackSpec&) = default;
   std::size_t hash() const {
     return hash_of({static_cast<std::uint64_t>(from) | static_cast<std::uint64_t>(to) << 8 | std::uint64_t{unit} << 16 |
@@ -67,30 +69,30 @@ struct WeightPackSpec {
 };
 ir::Function trace_weight_pack(const WeightPackSpec& spec);
 
-/// Extents of a band and of what a block computes of it, in channels; of weights the bands of a block.
+/// The extents of a band, and the part of it that one block computes.
 struct CorrelationPlan {
   CorrelationSpec spec;
-  std::int64_t images = 1, rows = 1, columns = 1;  ///< of a band; fewer columns than y has: y is computed in parts
-  /// Rows of memory beside those of windows, what a row takes, and rows of padding that images share.
+  std::int64_t images = 1, rows = 1, columns = 1;  ///< of a band; if less than y's columns, y is computed in parts
+  /// Staged rows in addition to those of windows, elements per row, and padding rows that adjacent images share.
   std::int64_t more_rows = 0, pitch = 1, shared_rows = 0;
   std::int64_t positions() const { return (images * (rows + more_rows) + shared_rows + 1) * pitch; }
   std::int64_t used() const { return ((images - 1) * (rows + more_rows) + rows) * pitch; }
   std::int64_t bands(const Shape& y) const { return ceil_div(y[2], rows) * ceil_div(y[0], images); }
-  std::int64_t chunk = 1, block_panels = 1;  ///< of images
+  std::int64_t chunk = 1, block_panels = 1;  ///< channels of x staged at a time, panels of a block (images)
   std::int64_t x_block = 1, y_block = 1, block_bands = 1,
-               kernel_rows = 1;  ///< of weights, whose kernel may be in parts
+               kernel_rows = 1;  ///< channels and bands of a block, rows of the kernel computed at a time (weights)
 };
-/// Nothing if blocks do not gather bands in shared memory on such a device, or none fits: trace_product computes it
-/// then. `x` (n, channels, rows, columns); y's extents.
+/// Returns the cheapest plan, or nothing if the device does not stage bands in shared memory or none fits; then
+/// trace_product computes the convolution. `x` is (n, channels, rows, columns); `y` are the result's extents.
 std::optional<CorrelationPlan> choose_correlation(const Tiles& tiles, CorrelationSpec spec, const Correlation& c,
                                                   const Shape& x, const Shape& y);
 
-/// y, which is written: x (n, groups * in, rows, columns) with the weight (groups, out, in, kernel rows, kernel
-/// columns), whose taps are met in reverse order if it is flipped. `bias` (channels of y,) may be empty.
+/// Writes y: x (n, groups * in, rows, columns) correlated with the weight (groups, out, in, kernel rows, kernel
+/// columns), with taps in reverse order if `flipped`. `bias` (channels of y,) is optional.
 void correlate(Array& y, const Array& x, const Array& weight, const std::optional<Array>& bias, bool flipped,
                const Correlation& c);
-/// (channels of y, in, kernel rows, kernel columns) in `dtype`: the sum over all windows of y's elements times what the
-/// window sees of x.
+/// Returns the weight's gradient (channels of y, in, kernel rows, kernel columns) in `dtype`: the sum over all windows
+/// of y's element times the window's elements of x.
 Array correlate_weights(const Array& x, const Array& y, DType dtype, const Correlation& c);
 
 }  // namespace tessera::ops

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolutions whose vectors are channels of y: each element of the band is spread over a vector, so windows need not
-// lie in one run, and sums have no lanes to add up. y is transposed: in shared memory a window's channels lie side by
-// side.
+// Convolutions whose vectors are channels of y: each element of the band is broadcast to a vector, so windows need not
+// be contiguous and no horizontal sums are needed. The result is transposed at the end, because the channels of a
+// window are adjacent in shared memory.
 #include "tessera/ops/correlation_kernel.h"
 
 namespace tessera::ops {
@@ -29,8 +29,9 @@ class ChannelKernel : CorrelationKernel {
       v.set(ir::fma(left, right[static_cast<std::size_t>(k)], v.get()));
     }
   }
-  /// `f(image, first, length, offset)` for the runs of windows of a band: window `first` of the band on, of which y's
-  /// elements begin at `offset`. Rows of y that follow each other are one run. `row` windows belong to a row here.
+  /// Calls `f(first, length, offset)` for each run of windows of a band: `first` is the run's first window in the band,
+  /// `offset` the position of its elements in y. Contiguous rows of y form one run. `row` is the number of windows per
+  /// row in shared memory.
   void for_each_run(const Geometry& g, Value image0, Value active_images, Value row0, Value active_rows, Value row,
                     const std::function<void(Value, Value, Value)>& f) const {
     const Value step = ir::select(g.merged != 0, active_rows, 1);
@@ -41,7 +42,7 @@ class ChannelKernel : CorrelationKernel {
     });
   }
 
-  /// Whether this column of a padded row exists, where CorrelationSpec::edge is known.
+  /// Whether this column of a padded row is inside the image; CorrelationSpec::edge must be known.
   bool in_image(int column) const {
     const int columns = tm_ + s_.sizes[1] - 1 - 2 * s_.edge;  // of x
     return column >= s_.edge && column < s_.edge + columns;
@@ -188,7 +189,8 @@ ir::Function ChannelKernel::weights() {
                 });
               });
             });
-            // A band's sums are added to those of the bands before: fewer terms one after the other, so less rounding.
+            // Each band is summed separately before it is added to the earlier bands: shorter sums have less rounding
+            // error.
             for (int k = 0; k < count * tn_; ++k) {
               const int term = first + k / tn_;
               const Value at = panel_sums(p) +
@@ -204,7 +206,7 @@ ir::Function ChannelKernel::weights() {
     });
   });
   ir::barrier();
-  // (part, group, y's channel, x's channel, tap)
+  // Layout: (part, group, y's channel, x's channel, tap).
   ir::for_(0, panels, [&](Value p) {
     const Value m0 = p * channels_, last = ir::min(m0 + channels_, own.active_y);
     for_each_element(ir::index_literal(0), own.active_x * taps, [&](Value e) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which kernel computes a convolution on a processor's vectors, and the extents of its bands and blocks: those of the
-// least counted cycles.
+// Chooses the kernel of a convolution on a CPU and the extents of its bands and blocks by a cost model that counts
+// cycles.
 #include <algorithm>
 #include <limits>
 
@@ -10,13 +10,14 @@ namespace tessera::ops {
 
 namespace {
 
-/// The size of parts of `all`, at most `most` each, as alike as can be.
+/// Splits `all` into the fewest parts of at most `most`, as equal as possible; returns the size of a part.
 std::int64_t even_parts(std::int64_t all, std::int64_t most) {
   return ceil_div(all, ceil_div(all, std::clamp<std::int64_t>(most, 1, all)));
 }
 
-/// Of one dimension, what a band has beside its windows: `halo` elements of a phase after the last one's first, and at
-/// the beginning `padding` of which, in every phase, do not exist: these serve as the end of what lies before.
+/// The edge of a band in one dimension: `halo` elements of a phase follow the last window's first element, and
+/// `padding` elements at the beginning are zero in every phase, so they can double as the end of the preceding row or
+/// image.
 struct Edge {
   std::int64_t halo, phases, padding, end;
   Edge(std::int64_t extent, std::int64_t kernel, std::int64_t stride, std::int64_t pad, std::int64_t step) {
@@ -25,7 +26,7 @@ struct Edge {
     padding = pad < phases ? 0 : (pad - phases) / stride + 1;
     end = pad < 0 ? std::numeric_limits<std::int64_t>::max() : ceil_div(extent + pad, stride);
   }
-  /// Elements of a phase for so many windows, all of those that y has.
+  /// Elements of a phase that cover all `windows` of y.
   std::int64_t length(std::int64_t windows) const {
     return std::min(windows + halo, std::max(end, windows + halo - padding));
   }
@@ -36,25 +37,24 @@ struct Edges {
       : rows(x[2], c.kernel.rows, c.stride.rows, c.padding.rows, c.dilation.rows),
         columns(x[3], c.kernel.columns, c.stride.columns, c.padding.columns, c.dilation.columns) {}
   std::int64_t phases() const { return rows.phases * columns.phases; }
-  /// Whether a band of one row and a few columns of some channels fits into so many elements.
+  /// Whether a band of one row and a few columns of some channels fits into `elements`.
   bool fit(std::int64_t elements) const {
     return (rows.halo + 2) * (columns.halo + 16) * (phases() + 9) <= elements - 128;
   }
 };
 
-/// Elements of shared memory for bands, and as many for sums. A processor's second cache holds both.
+/// Elements of shared memory for bands; sums get the same amount. Both fit in the L2 cache.
 std::int64_t room_of(const Tiles& tiles, DType sum) {
   return static_cast<std::int64_t>(std::min<std::uint64_t>(tiles.shared_bytes, 224 << 10) / dtype_size(sum) / 2);
 }
 
-/// Whether blocks may gather bands of images in shared memory: on a processor's vectors, if windows do not reach too
-/// far.
+/// Whether blocks can stage bands of images: on CPU vectors, if the kernel's reach is small enough.
 bool by_bands(const Tiles& tiles, DType sum, const Correlation& c, const Shape& x) {
   return tiles.vectors && Edges(c, x).fit(room_of(tiles, sum));
 }
 
-/// Sets the band: whole images if `rows` are all of y's, else so many rows of one. False if it takes more positions
-/// than `most`.
+/// Sets the band: whole images if `rows` are all rows of y, else `rows` of one image. Returns false if it needs more
+/// than `most` positions.
 bool set_band(CorrelationPlan& plan, const Edges& edges, const Shape& y, std::int64_t images, std::int64_t rows,
               std::int64_t most) {
   const bool whole = rows == y[2];
@@ -65,11 +65,11 @@ bool set_band(CorrelationPlan& plan, const Edges& edges, const Shape& y, std::in
   return plan.positions() <= most;
 }
 
-/// `f` for each band that may be worth it, of at most so many positions: some whole images, or rows of one. A row that
-/// is too long is cut first.
+/// Calls `f` for each candidate band of at most `most` positions: several whole images, or rows of one. Rows that are
+/// too long are split first.
 template <class F>
 void for_each_band(CorrelationPlan& plan, const Edges& edges, const Shape& y, std::int64_t most, F&& f) {
-  const std::int64_t least = edges.rows.halo + 2;  // a row, and another after it
+  const std::int64_t least = edges.rows.halo + 2;  // one row and one more after it
   plan.columns = y[3];
   if (least * edges.columns.length(y[3]) > most)
     plan.columns = even_parts(y[3], std::max<std::int64_t>(1, most / least - edges.columns.halo));
@@ -82,9 +82,9 @@ void for_each_band(CorrelationPlan& plan, const Edges& edges, const Shape& y, st
   if (y[2] > 1 && set_band(plan, edges, y, 1, 1, most)) f();
 }
 
-/// Cycles of a core, by count: the plan of the least is taken.
-constexpr double copy_cycles = 8, sum_cycles = 3;  // of a vector that is staged, of a sum that waits in memory
-constexpr double turn_cycles = 6;                  // of a vector of y that is written, or transposed
+/// Estimated cycles of a core; the plan with the lowest cost wins.
+constexpr double copy_cycles = 8, sum_cycles = 3;  // per staged vector; per vector of sums in memory
+constexpr double turn_cycles = 6;                  // per vector of y that is stored or transposed
 
 double real(auto v) { return static_cast<double>(v); }
 
@@ -108,7 +108,8 @@ class Choice {
     weights_by_windows();
     weights_by_channels();
     if (least_ == none) return std::nullopt;
-    // Parts of images whose sums are added up afterwards: as many whatever the device, so that the bits are the same.
+    // Splits the images and adds the partial sums afterwards. The number of parts does not depend on the device, so
+    // that results are identical on all of them.
     const std::int64_t blocks =
         groups_ * ceil_div(padded(y_[1], best_.spec), best_.y_block) * ceil_div(in_, best_.x_block);
     const std::int64_t parts = std::clamp<std::int64_t>(y_[0] * y_[2] * y_[3] / 8192, 1, ceil_div(64, blocks));
@@ -121,14 +122,14 @@ class Choice {
   static std::int64_t padded(std::int64_t channels, const CorrelationSpec& s) {
     return ceil_div(channels, s.channels()) * s.channels();
   }
-  /// Vectors of sums in registers, beside those of one factor and one vector of the other.
+  /// Vector registers for sums, in addition to those of one factor and one vector of the other.
   std::int64_t registers() const { return tiles_.tokens >= 8 ? 31 : 15; }
   bool better(double cost) {
     if (cost >= least_ * 0.999) return false;
     least_ = cost;
     return true;
   }
-  /// Cycles of staging `channels` of x, row by row.
+  /// Cycles for staging `channels` of x, row by row.
   double staging(std::int64_t channels) const {
     const std::int64_t rows = channels * edges_.phases() * plan_.images * (plan_.rows + edges_.rows.halo);
     return real(rows) * (8 + copy_cycles / 2 * real(ceil_div(plan_.pitch, plan_.spec.lanes)));
@@ -143,7 +144,7 @@ class Choice {
   Shape y_;  // of one group
   const Extents2d kernel_;
   const std::int64_t groups_, in_;
-  std::uint8_t edge_ = CorrelationSpec::no_edge;  // if a tile is a row
+  std::uint8_t edge_ = CorrelationSpec::no_edge;  // the padding if a tile is a whole row
   CorrelationPlan plan_, best_;
   double least_ = none;
 };
@@ -154,7 +155,7 @@ void Choice::images_by_windows() {
   s.tm = static_cast<std::uint32_t>(even_parts(y_[1], wide ? 8 : 4));
   const std::int64_t panels = ceil_div(y_[1], s.tm), most_tn = std::min(6u, (wide ? 24 : 12) / s.tm);
   const std::int64_t staged = s.staged - most_tn * s.lanes, taps = kernel_.rows * kernel_.columns,
-                     phases = edges_.phases();  // tiles end past the last position
+                     phases = edges_.phases();  // tiles may end past the last position
   for (const std::int64_t most_channels : {64, 32, 16}) {
     plan_.block_panels = even_parts(panels, most_channels / s.tm);
     const std::int64_t rows = plan_.block_panels * s.tm;
@@ -168,7 +169,7 @@ void Choice::images_by_windows() {
             of_tiles * (real(in_ * taps) * (std::max(each, 6.0) + 2) + chunks * 2 * sum_cycles * each) + staging(in_) +
             real(rows * in_ * taps) / 4 +
             real(rows * plan_.images * plan_.rows * ceil_div(y_[3], s.lanes)) * turn_cycles + 2000;
-        // The threads end together if there are some blocks for each.
+        // The average wait for the last thread is half a block.
         s.tn = static_cast<std::uint32_t>(tn);
         if (better(block * (blocks / tiles_.compute_units + (tiles_.compute_units > 1 ? 0.5 : 0)))) best_ = plan_;
       }
@@ -194,7 +195,7 @@ void Choice::images_by_channels() {
                            all_tiles = plan_.images * plan_.rows * ceil_div(columns, tm);
         if (all_tiles * tm * channels > s.sums) return;
         s.tm = static_cast<std::uint32_t>(tm);
-        // Of taps that are traced one by one, what two of them read is kept in registers.
+        // If taps are unrolled, elements that two taps read stay in registers.
         const bool traced = tm * tn + tn + tm + kernel_.columns - 2 <= registers();
         s.sizes[1] = traced ? known_columns : std::uint8_t{0};
         s.edge = s.sizes[1] != 0 && tm == y_[3] ? edge_ : CorrelationSpec::no_edge;
@@ -247,7 +248,7 @@ void Choice::weights_by_windows() {
 
 void Choice::weights_by_channels() {
   CorrelationSpec& s = plan_.spec;
-  if (s.sizes[0] == 0) return;  // a tile's taps are known while tracing
+  if (s.sizes[0] == 0) return;  // a tile's taps must be known while tracing
   const std::int64_t taps = kernel_.rows * kernel_.columns, phases = edges_.phases();
   s.by_channels = true, plan_.kernel_rows = kernel_.rows;
   for (std::int64_t tn = 1; tn <= 3; ++tn) {

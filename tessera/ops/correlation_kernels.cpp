@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolutions whose vectors are runs of windows: tiles of sums in registers read the band as it lies.
+// Convolutions whose vectors are consecutive windows: tiles of sums in registers read the band directly.
 #include "tessera/ops/correlation_kernel.h"
 
 namespace tessera::ops {
@@ -21,7 +21,7 @@ ir::Function Kernel::images() {
   const auto y = ir::buffer_param("y", s_.y, ir::Access::read_write);
   const Geometry g(s_);
   const auto number = [](const char* name) { return ir::scalar_param(name, DType::index); };
-  // Channels of x that are staged at a time, panels of a block, blocks of all panels, bands of an image.
+  // Channels of x staged at a time, panels of a block, blocks for all panels, bands of an image.
   const Value chunk = number("chunk"), block_panels = number("block_panels"), panel_blocks = number("panel_blocks"),
               groups = number("groups"), bands = number("bands");
   const auto staged = ir::shared(s_.sum, s_.staged), sums = ir::shared(s_.sum, s_.sums);
@@ -105,7 +105,8 @@ ir::Function Kernel::weights() {
     const Value row0 = band % own.bands * g.rows, active_rows = ir::min(g.rows, g.y_rows - row0);
     const Value image0 = band / own.bands * g.images, active_images = ir::min(g.images, g.n - image0);
     const Band b = g.band(active_rows);
-    // After x: y's channels, at the same positions as windows, and which of these are windows.
+    // The staged x is followed by y's channels at the same positions as windows, then by a mask of the positions that
+    // are windows.
     const Value steps = (g.used(b, active_images, active_rows) + (lanes_ - 1)) / lanes_, length = steps * lanes_;
     const Value y_start = own.x_block * b.channel(), valid = y_start + (own.y_block + (tm_ - 1)) / tm_ * tm_ * length;
     ir::barrier();
@@ -131,7 +132,7 @@ ir::Function Kernel::weights() {
     ir::barrier();
     ir::for_(0, panels, [&](Value p) {
       ir::for_(0, own.active_x, [&](Value c) {
-        // Some taps at a time: all that are known, else one.
+        // A tile of several taps if the kernel's extents are known, else of one tap.
         const auto tile = [&](std::span<const std::pair<Value, Value>> here, Value tap0) {
           const int count = static_cast<int>(here.size());
           const std::vector<ir::Variable> sum = zeros(tm_ * count);
@@ -143,7 +144,7 @@ ir::Function Kernel::weights() {
           std::vector<Value> start;
           for (const auto& [i, j] : here) start.push_back(c * b.channel() + g.offset(b, i, j));
           ir::for_(0, length, lanes_, [&](Value q) {
-            // Elsewhere x may be anything, and y is 0, which an infinity would make NaN.
+            // At other positions y is 0 but x is arbitrary; an infinity would give NaN.
             const Value is_window = staged.load(valid + q + lane) != 0;
             std::vector<Value> right;
             for (const Value& from : start)
@@ -172,7 +173,7 @@ ir::Function Kernel::weights() {
     });
   });
   ir::barrier();
-  // The lanes' sums, each result by one thread: (part, group, y's channel, x's channel, tap).
+  // Sums over lanes; one thread per result: (part, group, y's channel, x's channel, tap).
   const Value each_y = own.active_x * taps;
   ir::for_(0, own.active_y, [&](Value m) {
     const Value to = own.result(g, m, taps);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of iq4_nl as a circuit: no kernel looks a byte up, but four words hold a bit each of 32 numbers, and the
-// bits of what these stand for are functions of them. Inside ops/ only.
+// Internal to ops/. The table of iq4_nl as a boolean circuit. Kernels do not look up bytes: four words hold one bit
+// each of 32 codes, and the bits of the values are computed from them bitwise.
 #pragma once
 
 #include <array>
@@ -10,17 +10,17 @@
 
 namespace tessera::ops {
 
-/// What is added to iq4_nl_values, so that they are bytes without sign.
+/// Added to iq4_nl_values to make them unsigned bytes.
 inline constexpr std::int32_t iq4_nl_offset = 132;
 
-/// The code of each of the table's numbers: of all orders, offsets and signs that were tried (a search that swaps two
-/// codes as long as that helps), one whose circuit is smallest: 12 operations of up to three operands.
+/// The code of each value of the table. Found by a search over permutations (swapping two codes while that helps),
+/// offsets and signs for the smallest circuit: 12 operations of up to three operands.
 inline constexpr std::array<std::uint8_t, 16> iq4_nl_codes = {10, 14, 8, 9, 11, 5, 13, 15, 2, 0, 6, 12, 4, 1, 3, 7};
 
-/// Of codes, given by their bits, the bits of the values plus the offset, the lowest first; of many codes at once in
-/// the bits of a word.
+/// Computes the bits of value + offset, lowest first, from the bits of the codes. Each bit of a Word is a separate
+/// code.
 template <class Word>
-constexpr std::array<Word, 8> iq4_nl_circuit(Word a, Word b, Word c, Word d) {  // a: the lowest bit
+constexpr std::array<Word, 8> iq4_nl_circuit(Word a, Word b, Word c, Word d) {  // a is the lowest bit
   const Word either = a | ~b;
   return {~(c & d),
           (d & (a | c)) & either,

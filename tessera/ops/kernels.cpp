@@ -19,7 +19,7 @@ Tiles tiles_of(Device device) {
   } else if (const std::uint32_t width = info.can.subgroup_widths.empty() ? 1 : info.can.subgroup_widths[0];
              info.kind == DeviceKind::cpu && width > 1) {
     t.vectors = true;
-    // Sums of this many tokens, and the words of a weight, stay in registers: 32 of them with 512-bit vectors.
+    // Sums for this many tokens and the words of a weight fit in registers: there are 32 with 512-bit vectors.
     t.tokens = width >= 16 ? 16 : 4;
   }
   t.rows = std::min(t.rows, t.block_limit), t.slices = std::min(t.slices, t.block_limit / t.rows);
@@ -29,7 +29,7 @@ Tiles tiles_of(Device device) {
 
 std::uint32_t linear_tokens(const Tiles& tiles, WeightFormat format, std::int64_t tokens) {
   const WeightLayout& f = layout_of(format);
-  // Beyond 8, numbers that need little unpacking gain nothing.
+  // Formats that need little unpacking do not gain from more than 8 tokens.
   const std::uint32_t most = f.easily_unpacked() ? std::min(tiles.tokens, 8u) : tiles.tokens;
   std::uint32_t together = 1;
   while (together < most && together < tokens) together *= 2;
@@ -43,12 +43,12 @@ std::uint32_t quantise_lanes(const Tiles& tiles) {
 std::optional<LinearPanelSpec> choose_linear_panel(const Tiles& tiles, const WeightSpec& weight, std::int64_t tokens) {
   const WeightLayout& f = layout_of(weight.format);
   const bool quantised = f.quantised();
-  // Of fewer tokens, and in formats that need little unpacking, the panel is not read often enough to pay for it.
+  // With fewer tokens, or in formats that need little unpacking, the panel is not reused often enough to pay off.
   if (!tiles.vectors || tiles.slices != 1 || tokens < 64 || f.easily_unpacked()) return {};
   const bool many_registers = tiles.tokens >= 16;
   LinearPanelSpec s{weight};
   s.tokens = std::min(tiles.tokens, 8u), s.tiles = 128 / s.tokens;
-  // One group of parts: its words are one stream of memory, read ahead, and the sums stay in the nearest cache as well.
+  // One group of parts: its words are one stream that the hardware prefetches, and the sums also fit in the L1 cache.
   s.groups = quantised ? 1 : 4, s.depth = quantised ? 16 : 128;
   s.together = !quantised && many_registers ? 2 : 1;
   return s;
@@ -82,7 +82,7 @@ ir::Value updated(ir::Value old, ir::Value sum, ir::Value alpha, ir::Value beta)
 
 ir::Value activate(Activation activation, ir::Value x) {
   switch (activation) {
-    case Activation::relu:  // as relu() of arrays: NaN stays
+    case Activation::relu:  // like relu() of arrays: NaN propagates
       return is_float(x.dtype()) ? ir::select(x > 0 || x != x, x, ir::literal(x.dtype(), 0)) : ir::max(x, 0);
     case Activation::silu: return x / (1 + ir::exp(-x));
     case Activation::gelu: return x * 0.5 * (1 + ir::erf(x * 0.70710678118654752));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dense products on a processor's vectors: factors laid out again where they are read often enough, and tiles of
-// results in registers over blocks of them that stay in the caches (Goto and van de Geijn, "Anatomy of
-// High-Performance Matrix Multiplication", 2008).
+// Dense products on CPU vectors: factors are packed if they are read often enough, and tiles of results in registers
+// are computed for blocks that stay in the caches (Goto and van de Geijn, "Anatomy of High-Performance Matrix
+// Multiplication", 2008).
 #include "tessera/ops/kernels.h"
 
 namespace tessera::ops {
@@ -18,9 +18,9 @@ ir::Function trace_pack(const PackSpec& s) {
                   k_stride = number("k_stride"), panels = number("panels"), depth = number("depth"),
                   depths = number("depths"), inner_batch = number("inner_batch"), batch1 = number("batch1"),
                   batch0 = number("batch0");
-  // Blocks: `depth` steps along k of a panel, or of some that are read together; panels fastest, since neighbours share
-  // what they read.
-  // `batch1` and `batch0` are strides along the outer and the inner dimension before the matrix's own.
+  // A block packs `depth` steps along k of one panel, or of several panels that are read together. Panels vary fastest,
+  // because adjacent panels share cache lines. `batch1` and `batch0` are the strides of the outer and the inner batch
+  // dimension.
   const int together = static_cast<int>(s.together());
   const ir::Value groups = (panels + (together - 1)) / together;
   const ir::Value block = ir::block_id(0), k0 = block / groups % depths * depth, batch = block / groups / depths,
@@ -29,13 +29,13 @@ ir::Function trace_pack(const PackSpec& s) {
   const ir::Value lane = ir::thread_id(0), first_panel = block % groups * together;
   auto copy = [&](ir::Value panel, ir::Value kk, int at, bool whole) {
     const ir::Value outer = panel * width + at + lane;
-    // From where step kk lies at kk * width.
+    // Chosen so that step kk is at kk * width.
     const ir::Value out = (batch * k + k0) * (panels * width) + panel * ((k1 - k0) * width) - k0 * width;
     const ir::Value where = base + (s.unit_outer ? outer : outer * outer_stride) + (s.unit_k ? kk : kk * k_stride);
     to.store(out + kk * width + at + lane, ir::cast(s.to, load_at(from, where, whole ? ir::Value() : outer < count)));
   };
   auto all = [&](ir::Value here, bool whole) {
-    if (s.unit_k && !s.unit_outer) {  // a vector's elements lie in as many lines, which the next steps read on
+    if (s.unit_k && !s.unit_outer) {  // each element of a vector is in another cache line, which the next steps reuse
       for (int at = 0; at < width; at += lanes)
         ir::for_(k0, k1, [&](ir::Value kk) { copy(first_panel, kk, at, whole); });
       return;
@@ -69,27 +69,29 @@ ir::Function trace_packed_product(const PackedSpec& s) {
                           (s.columns_first ? "_by_rows" : ""),
                       ir::KernelKind::block, {s.lanes, 1, 1});
   ir::Builder::Scope scope(builder);
-  // In a small product half of what is done beside multiplying widens addresses; there are no indices in vectors.
+  // In a small product, half of the overhead is widening addresses. No indices are in vectors here, so 64-bit indices
+  // are free.
   if (s.exact || s.update) builder.set_index64();
   const auto a = ir::buffer_param("a", s.a, ir::Access::read), b = ir::buffer_param("b", s.b, ir::Access::read);
   const auto bias = s.bias ? ir::buffer_param("bias", s.sum, ir::Access::read) : ir::BufferRef();
   const auto out = ir::buffer_param("out", s.out, ir::Access::read_write);
   auto number = [](const char* n) { return ir::scalar_param(n, DType::index); };
-  // In the order of packed_product (product.cpp), which leaves out what this form has no use for.
+  // Must match the order of packed_product (product.cpp), which omits the arguments that this specification does not
+  // use.
   auto number_if = [&](bool used, const char* name) { return used ? number(name) : ir::index_literal(0); };
   const ir::Value m = number("m"), n = number("n"), k = number("k");
-  // A block's panels of each factor, and how far along k it goes with all of them before it goes on.
+  // A block's panels of each factor, and the steps along k that it applies to all of them at a time.
   const ir::Value block_rows = number_if(!s.whole, "block_rows"), block_columns = number_if(!s.whole, "block_columns"),
                   depth = number_if(!s.whole, "depth"),
                   row_blocks = number_if(!s.whole && (s.batched || !s.columns_first), "row_blocks");
-  // Elements from one row, or step along k, to the next.
+  // Strides of rows and of steps along k.
   const ir::Value am = number_if(!s.a_packed && !s.a_unit_m, "am"), ak = number_if(!s.a_packed && !s.a_unit_k, "ak"),
                   bk = number_if(!s.b_packed && !s.b_unit_k, "bk"), bn = number_if(s.staged != 0 && !s.b_unit_n, "bn");
-  // The dimensions before a matrix's own: how many, and each factor's elements from one matrix to the next.
+  // Batch dimensions: the inner extent, and the strides of each factor.
   const ir::Value column_blocks = number_if(!s.whole && (s.batched || s.columns_first), "column_blocks"),
                   inner_batch = number_if(s.batched, "inner_batch"), a1 = number_if(s.batched, "a1"),
                   a0 = number_if(s.batched, "a0"), b1 = number_if(s.batched, "b1"), b0 = number_if(s.batched, "b0");
-  // Where the matrices of an update begin, and elements from one row or column of what it writes to the next.
+  // Updates: the offsets of the matrices, and the strides of c.
   const ir::Value a_first = number_if(s.update, "a_first"), b_first = number_if(s.update, "b_first"),
                   c_first = number_if(s.update, "c_first"), cm = number_if(s.update, "cm"),
                   cn = number_if(s.update && !s.c_unit, "cn");
@@ -103,7 +105,7 @@ ir::Function trace_packed_product(const PackedSpec& s) {
   ir::Value batch = s.batched ? block : none, m_first = none, n_first = none, active_rows = m_panels,
             active_columns = n_panels;
   if (!s.whole) {
-    // Neighbours share what is larger.
+    // The larger factor is shared by consecutive blocks.
     const ir::Value inner_blocks = s.columns_first ? column_blocks : row_blocks,
                     outer_blocks = s.columns_first ? row_blocks : column_blocks;
     batch = s.batched ? block / inner_blocks / outer_blocks : none;
@@ -116,7 +118,7 @@ ir::Function trace_packed_product(const PackedSpec& s) {
   const ir::Value outer = s.batched ? batch / inner_batch : none, inner = s.batched ? batch % inner_batch : none;
   const ir::Value a_base = s.update ? a_first : outer * a1 + inner * a0,
                   b_base = s.update ? b_first : outer * b1 + inner * b0;
-  // A right factor's panel in shared memory, 0 past its end: each thread lays out what it reads itself.
+  // Stages a panel of the right factor in shared memory, 0 past its end. Each thread stages only what it reads itself.
   const auto stage = [&](ir::Value column0, ir::Value k0, ir::Value k1) {
     const auto copy = [&](int j, ir::Value kk, bool whole) {
       const ir::Value column = column0 + (j * lanes + lane),
@@ -125,7 +127,7 @@ ir::Function trace_packed_product(const PackedSpec& s) {
                    ir::cast(s.sum, load_at(b, at, whole ? ir::Value() : column < n)));
     };
     const auto all = [&](bool whole) {
-      if (!s.b_unit_n) {  // a vector's elements lie in as many lines, which the next steps read on
+      if (!s.b_unit_n) {  // the elements of a vector are in different cache lines, which the next steps reuse
         for (int j = 0; j < tn; ++j) ir::for_(k0, k1, [&](ir::Value kk) { copy(j, kk, whole); });
       } else {
         ir::for_(k0, k1, [&](ir::Value kk) {
@@ -138,9 +140,9 @@ ir::Function trace_packed_product(const PackedSpec& s) {
   };
 
   const auto along = [&](ir::Value k0, ir::Value k1) {
-    // Of a block's rows and columns each pair of panels makes a tile: the right panel stays in the first cache.
+    // Each pair of panels of a block's rows and columns is a tile; the right panel stays in the L1 cache.
     const ir::Value last = s.whole ? ir::Value() : k1 >= k;
-    // A packed factor's panel, from where step kk lies at kk times its width.
+    // Offset of a packed panel, such that step kk is at kk times its width.
     const auto panel_of = [&](ir::Value base, ir::Value panels, ir::Value panel, int width) {
       if (s.whole) return base + panel * (k * width);
       return base + k0 * (panels * width) + panel * ((k1 - k0) * width) - k0 * width;
@@ -149,12 +151,12 @@ ir::Function trace_packed_product(const PackedSpec& s) {
       const ir::Value column0 = (n_first + np) * columns,
                       b_panel = s.b_packed ? panel_of(b_base, n_panels, n_first + np, columns) : b_base + column0,
                       b_step = s.b_packed ? ir::index_literal(columns) : bk;
-      // Of a lower triangle the tiles from the diagonal on.
+      // In a lower triangle, start with the tile on the diagonal.
       const ir::Value mp_first = s.lower ? ir::max(none, column0 / tm - m_first) : none;
       if (s.staged) ir::if_(mp_first < active_rows, [&] { stage(column0, k0, k1); });
       ir::for_(mp_first, active_rows, [&](ir::Value mp) {
         const ir::Value panel = m_first + mp, row0 = panel * tm;
-        // With one step along k the same tile's memory serves all.
+        // If there is only one step along k, all tiles share the same memory.
         const ir::Value tile = s.whole ? none : ir::select(depth < k, np * block_rows + mp, none) * (tm * columns);
         auto at = [&](int i, int j) { return tile + (i * columns + j * lanes) + lane; };
         std::vector<ir::Variable> sum;
@@ -166,7 +168,7 @@ ir::Function trace_packed_product(const PackedSpec& s) {
         if (!s.whole)
           ir::if_(k0 > 0, [&] { each([&](int i, int j, const ir::Variable& v) { v.set(sums.load(at(i, j))); }); });
         std::vector<ir::Value> row;
-        if (!s.a_packed)  // rows past the end are the last one again and are not written
+        if (!s.a_packed)  // rows past the end repeat the last row and are not stored
           for (int i = 0; i < tm; ++i) {
             const ir::Value r = s.exact ? row0 + i : ir::min(row0 + i, m - 1);
             row.push_back(a_base + (s.a_unit_m ? r : r * am));
@@ -196,7 +198,7 @@ ir::Function trace_packed_product(const PackedSpec& s) {
           if (s.bias) v = v + bias.load(column);
           out.store((batch * m + row) * n + column, ir::cast(s.out, activate(s.activation, v)));
         };
-        auto edge = [&] {  // each thread reads what it has written itself
+        auto edge = [&] {  // each thread reads only what it has stored itself
           ir::for_(0, ir::min(ir::index_literal(tm), m - row0), [&](ir::Value i) {
             for (int j = 0; j < tn; ++j) {
               const ir::Value column = column0 + j * lanes + lane;
@@ -212,7 +214,7 @@ ir::Function trace_packed_product(const PackedSpec& s) {
           else
             ir::if_(last, edge);
         };
-        if (s.activation == Activation::silu || s.activation == Activation::gelu) {  // too long to be written so often
+        if (s.activation == Activation::silu || s.activation == Activation::gelu) {  // too long to be repeated
           rest();
           return;
         }
@@ -242,20 +244,20 @@ PackedPlan choose_packed(const Tiles& tiles, const ProductSpec& s, std::int64_t 
   PackedSpec& p = plan.spec;
   p.sum = s.sum, p.out = s.out, p.bias = s.bias, p.activation = s.activation, p.batched = batch > 1;
   const std::uint64_t size = dtype_size(s.sum);
-  // With 32 registers 8 rows of 3 vectors are 24 sums and 3 values of b, with 16 of them 4 rows are 12 and 3. Fewer
-  // vectors where that leaves less of the last panel empty. Steps along k cost by multiplications, two a cycle that
-  // each take four, or by loads.
+  // With 32 registers, 8 rows of 3 vectors need 24 for sums and 3 for b; with 16 registers, 4 rows need 12 and 3. Fewer
+  // vectors are used if the last panel is then less empty. A step along k is limited by multiplications (two per cycle,
+  // latency four) or by loads.
   const bool wide = tiles.tokens >= 8;
   p.tm = wide ? 8 : 4;
-  // A panel is packed if that much is read of it again; memory in which vectors lie as they are needed is read there.
+  // A factor is packed if its panels are read often enough, unless vectors can be loaded directly from its memory.
   const auto near = [&](std::int64_t count) { return count * k * static_cast<std::int64_t>(size) <= 65536; };
   const std::int64_t m_panels = ceil_div(m, p.tm);
   const auto packs_b = [&](std::int64_t columns) {
     if (s.b_packed) return false;
-    const bool few = m_panels < 4 || (m_panels == 4 && k <= 256);  // a panel stays in the first cache
+    const bool few = m_panels < 4 || (m_panels == 4 && k <= 256);  // a panel stays in the L1 cache
     return !(s.b_unit_n && s.b == s.sum && n % columns == 0 && (near(n) || few));
   };
-  // Updates of tiles allocate nothing: each block lays out what it needs, which with f64 pays for longer.
+  // Updates of tiles allocate nothing: each block packs what it needs. With f64 this pays off for larger sizes.
   const bool tile = s.update && std::max(m, n) * k * static_cast<std::int64_t>(size) <= std::int64_t{1}
                                                                                             << (size == 8 ? 24 : 20);
   const std::uint32_t most_lanes = vector_lanes(tiles, s.sum);
@@ -264,31 +266,32 @@ PackedPlan choose_packed(const Tiles& tiles, const ProductSpec& s, std::int64_t 
     for (std::uint32_t tn = 1; tn <= 3; ++tn) {
       const double step = std::max({p.tm * tn / 2.0, 4.0, (p.tm + tn) / 2.0}) + 0.2;
       double cost = step * static_cast<double>(ceil_div(n, tn * lanes) * m_panels * k * batch);
-      if (packs_b(tn * lanes)) cost += 2000 + static_cast<double>(n * k);  // by a launch of its own
+      if (packs_b(tn * lanes)) cost += 2000 + static_cast<double>(n * k);  // packed by a separate launch
       if (cost < least * 0.999) least = cost, p.tn = tn, p.lanes = lanes;
     }
   const std::int64_t columns = p.tn * p.lanes, n_panels = ceil_div(n, columns);
-  // So does a block that has all rows, since nobody else reads its panels: then these stay in its core's caches.
+  // A block that has all rows also packs for itself, since no other block reads its panels; they then stay in its
+  // core's caches.
   const bool all_rows = wide && !s.update && m_panels * p.tm <= 128 && tiles.shared_bytes >= 2 * 98304;
   const bool staged = (tile || all_rows) && packs_b(columns);
   p.b_packed = s.b_packed || (!staged && packs_b(columns));
-  const bool runs = s.a_unit_k && s.a == s.sum;  // each of a tile's rows is read as it lies
+  const bool runs = s.a_unit_k && s.a == s.sum;  // each row of a tile is read in memory order
   p.a_packed = !tile && (runs ? n_panels > 4 && !near(m) : n_panels >= 4);
   plan.pack_a = {s.a, s.sum, p.tm, p.tm, s.a_unit_m, s.a_unit_k};
   plan.pack_b = {s.b, s.sum, p.tn * p.lanes, p.lanes, s.b_unit_n, s.b_unit_k};
   p.a = p.a_packed ? s.sum : s.a, p.b = p.b_packed ? s.sum : s.b;
   p.a_unit_m = s.a_unit_m && !p.a_packed, p.a_unit_k = s.a_unit_k && !p.a_packed;
 
-  // A panel of b should stay in the first cache while tiles go through the rows; where vectors are wide the second is
-  // as fast, and sums that wait less often are worth more.
+  // A panel of b should stay in the L1 cache while tiles advance through the rows. With wide vectors the L2 cache is as
+  // fast, and storing sums less often is more important.
   const auto rows_of = [&](std::uint64_t bytes) { return static_cast<std::int64_t>(bytes / (size * columns)); };
-  // A tile's panel that fits into the second cache as a whole is laid out at once: then no sums wait.
+  // A tile's panel that fits in the L2 cache is staged at once, so no sums are stored.
   const bool deep =
       staged && tile && wide && tiles.shared_bytes >= 2 * 98304 && k > rows_of(36864) * 3 / 2 && k <= rows_of(98304);
   const std::int64_t fits = deep ? k : rows_of(staged && tile && wide ? 36864 : wide ? 98304 : 24576);
   plan.depth = k <= fits * 3 / 2 ? k : ceil_div(k, ceil_div(k, fits));
-  // Where what a block reads along k does not stay in the second (2 MiB where vectors are wide), each result is better
-  // had from fewer readings: of larger blocks.
+  // If the data that a block reads along k does not fit in the L2 cache (2 MiB on CPUs with wide vectors), larger
+  // blocks are better because they read it fewer times.
   if (wide && !(staged && tile)) p.sums_bytes = 128 << 10;
   const std::int64_t block = (128 + static_cast<std::int64_t>(p.sums_bytes / (128 * size))) * k * size;
   if (block > 3 << 19 && !(staged && tile)) p.sums_bytes = 256 << 10;
@@ -302,12 +305,12 @@ PackedPlan choose_packed(const Tiles& tiles, const ProductSpec& s, std::int64_t 
   const auto most_tiles = static_cast<std::int64_t>(packed_tiles(p));
   plan.block_rows = std::min({m_panels, std::max<std::int64_t>(1, 128 / p.tm), most_tiles});
   plan.block_columns = std::clamp<std::int64_t>(most_tiles / plan.block_rows, 1, n_panels);
-  if (tile && plan.depth == k) {  // no sums wait: panels are laid out for as many rows as stay in the second cache
+  if (tile && plan.depth == k) {  // no sums are stored: panels are staged for as many rows as fit in the L2 cache
     plan.block_rows = std::min<std::int64_t>(m_panels, std::max<std::int64_t>(1, 256 / p.tm));
     plan.block_columns = n_panels;
   }
-  // Four blocks a thread, so that all end together, or eight where none reads what another does, but none of less than
-  // a few microseconds.
+  // At least four blocks per thread to balance the load, or eight if blocks share no data, but no blocks shorter than a
+  // few microseconds.
   const std::int64_t wanted = (staged && !tile ? 8 : 4) * static_cast<std::int64_t>(tiles.compute_units);
   const auto blocks = [&] {
     return ceil_div(m_panels, plan.block_rows) * ceil_div(n_panels, plan.block_columns) * batch;
@@ -322,7 +325,7 @@ PackedPlan choose_packed(const Tiles& tiles, const ProductSpec& s, std::int64_t 
     if (plan.block_rows * plan.block_columns == 1) break;
   }
   p.whole = plan.depth == k && blocks() == batch;
-  // Neighbours go through the whole of one factor, in the second cache if it fits there, else from memory each time.
+  // Consecutive blocks read all of one factor: from the L2 cache if it fits, else from memory each time.
   const auto read = [&](std::int64_t count, std::int64_t times) {
     const double bytes = static_cast<double>(count * k) * static_cast<double>(size);
     return bytes <= 1 << 20 ? bytes : bytes * static_cast<double>(times);

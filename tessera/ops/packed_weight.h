@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Packed weights as kernels read them, and a part of a row times the same part of several tokens. Inside ops/ only.
+// Internal to ops/. Packed weights as kernels read them, and the product of a part of a row with the same part of
+// several tokens.
 #pragma once
 
 #include "tessera/ops/iq4_nl.h"
@@ -9,7 +10,7 @@ namespace tessera::ops {
 
 inline ir::Value word_literal(std::uint32_t bits) { return ir::literal(DType::u32, bits); }
 
-/// One thread's part of a product: the sums of `tokens` tokens with one row, over its slice of the columns.
+/// The sums of one thread in a product: `tokens` tokens with one row, over the thread's slice of the columns.
 struct Sums {
   std::vector<ir::Variable> of;
   explicit Sums(std::size_t count) {
@@ -18,8 +19,8 @@ struct Sums {
   void add(std::size_t i, ir::Value a, ir::Value b) { of[i].set(ir::fma(a, b, of[i].get())); }
 };
 
-/// Words of which the i-th has bits i of numbers become words of these as bytes: bit 8 j + k is byte j of word k. The
-/// transposition of a matrix of bits (Warren, Hacker's Delight, 7-3).
+/// Transposes 8 x 32 bits: word i of the argument contains bit i of 32 numbers; bit 8 j + k becomes byte j of word k of
+/// the result (Warren, Hacker's Delight, 7-3).
 inline std::vector<ir::Value> bytes_of_bits(const std::array<ir::Value, 8>& bits) {
   std::vector<ir::Value> w(bits.begin(), bits.end());
   for (const auto& [step, low] : {std::pair(std::size_t{4}, 0x0f0f0f0fu), {2, 0x33333333u}, {1, 0x55555555u}}) {
@@ -35,10 +36,10 @@ inline std::vector<ir::Value> bytes_of_bits(const std::array<ir::Value, 8>& bits
   return w;
 }
 
-/// The buffers of a packed weight, as parameters of a kernel in the order of `Weight::parts`.
+/// The buffers of a packed weight, as kernel parameters in the order of `Weight::parts`.
 struct PackedWeight {
   const WeightLayout& layout;
-  int group;  ///< rows side by side
+  int group;  ///< interleaved rows
   ir::BufferRef words, scales, factors;
 
   explicit PackedWeight(const WeightSpec& spec) : layout(layout_of(spec.format)), group(static_cast<int>(spec.group)) {
@@ -48,7 +49,7 @@ struct PackedWeight {
   }
 
   ir::Value element(ir::Value index, ir::Value lane) const { return load_at(words, index * group + lane, {}); }
-  // Of a part: 32 columns, counted over all groups.
+  // `part` is an index of 32 columns, counted over all groups.
   ir::Value word(ir::Value part, ir::Operand i, ir::Value lane) const {
     return words.load((part * static_cast<int>(layout.bits) + i) * group + lane);
   }
@@ -81,7 +82,7 @@ struct PackedWeight {
     }
     return out;
   }
-  /// Number `j` of a part, for each thread another.
+  /// Number `j` of a part; `j` may differ between threads.
   ir::Value number(ir::Value part, ir::Value j, ir::Value lane) const {
     const auto bits_of = [&](ir::Value from, ir::Value shift, std::uint32_t mask) {
       return (from >> ir::cast(DType::u32, shift)) & word_literal(mask);
@@ -104,19 +105,19 @@ struct PackedWeight {
   }
 };
 
-/// A part of a row: its 32 numbers in the order of x, eight words of four unsigned bytes, and what they are multiplied
-/// by, `second` the latter half of them where the format has factors of 16 columns.
+/// A part of a row: its 32 numbers in the order of x, as eight words of four unsigned bytes, and its scale and minimum.
+/// `second` is the scale of the second half in formats with factors for 16 columns.
 struct WeightPart {
   std::vector<ir::Value> words;
   ir::Value scale, second, minimum;
 };
 WeightPart part_of(const PackedWeight& weight, ir::Value part, ir::Value lane);
 
-/// A part of a weight's row times the same part of each token, whose words begin at `x_at`.
+/// Adds a part of a weight's row times the same part of each token, whose words begin at `x_at`.
 void add_part(const WeightLayout& f, const WeightPart& w, const ir::BufferRef& x, const std::vector<ir::Value>& x_at,
               Sums& sums);
 
-/// What is left of a factor's word: its byte as a number.
+/// The lower or upper byte of a factor's word, as a number.
 ir::Value unsigned_byte(ir::Value word, bool upper);
 ir::Value signed_byte(ir::Value word, bool upper);
 

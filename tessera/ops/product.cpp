@@ -55,14 +55,14 @@ Array activated(Array x, Activation activation) {
   }
 }
 
-// The epilogue of products without terms, or of none that a kernel would compute.
+// Applies the epilogue to products that no kernel computes, such as empty ones.
 Array finished(Array out, const Epilogue& epilogue) {
   const DType t = out.dtype();
   if (epilogue.bias) out = out + epilogue.bias->astype(t);
   return activated(std::move(out), epilogue.activation).astype(t);
 }
 
-/// With its last two dimensions exchanged.
+/// Swaps the last two dimensions.
 Array exchanged(const Array& a) {
   std::vector<int> axes(static_cast<std::size_t>(a.rank()));
   for (std::size_t i = 0; i < axes.size(); ++i) axes[i] = static_cast<int>(i);
@@ -70,11 +70,11 @@ Array exchanged(const Array& a) {
   return a.permute(std::move(axes));
 }
 
-/// Of operands left, right and bias.
+/// The rule for operands left, right and bias.
 Rule product_rule(bool relu) {
   const auto backward = [relu](Backward& b) {
     const bool row = b.shape(0).size() == 1, column = b.shape(1).size() == 1;
-    const auto wider = [&b](std::size_t operand) {  // where adjoints are kept so, sums are not rounded before
+    const auto wider = [&b](std::size_t operand) {  // if adjoints are kept in a wider dtype, sums are not rounded first
       const DType kept = b.adjoint_dtype(operand);
       return Epilogue{.dtype = kept == b.dtype(operand) ? std::nullopt : std::optional(kept)};
     };
@@ -89,7 +89,7 @@ Rule product_rule(bool relu) {
     });
     b.add(1, [&] {
       Array left = row ? b.operand(0).unsqueeze(0) : b.operand(0), from = g;
-      if (b.shape(1).size() <= 2 && from.rank() > 2) {  // one right factor: one product over all rows
+      if (b.shape(1).size() <= 2 && from.rank() > 2) {  // one right factor: a single product over all rows
         left = left.broadcast_to([&] {
           Shape whole = g.shape();
           whole.back() = left.shape(-1);
@@ -99,7 +99,7 @@ Rule product_rule(bool relu) {
         from = g.reshape({g.size() / std::max<std::int64_t>(g.shape(-1), 1), g.shape(-1)});
       }
       if (column) return matmul(exchanged(left), from, wider(1)).select(-1, 0);
-      // Where the factor is the transposed view of a matrix, its adjoint is one of that matrix's.
+      // If the factor is a transposed view, compute the adjoint of the underlying matrix.
       const Array right = b.operand(1);
       const bool transposed = right.strides().end()[-2] == 1 && right.strides().back() != 1;
       return transposed ? exchanged(matmul(exchanged(from), left, wider(1))) : matmul(exchanged(left), from, wider(1));
@@ -109,19 +109,19 @@ Rule product_rule(bool relu) {
   return {.backward = backward, .keeps = operand_bits(0, 1), .keeps_result = relu};
 }
 
-/// Strides of a along m and k, of b along k and n.
+/// Strides of a along m and k, and of b along k and n.
 struct Sides {
   std::int64_t am, ak, bk, bn;
 };
 
-/// One of the dimensions before a matrix's own: how many, and strides of both factors along it.
+/// A batch dimension: its extent, and the strides of both factors.
 struct Batch {
   std::int64_t extent, a, b;
 };
 using BatchDims = InlineVector<Batch, 4>;
 
-/// The dimensions before the matrices' own, which both factors have: at least two, the first of them of extent 1 where
-/// there are fewer, and those as one that lie one behind the other in both.
+/// The batch dimensions of both factors, at least two (padded in front with extent 1). Dimensions that are contiguous
+/// in both factors are merged.
 BatchDims batch_dims(const Shape& lead, const Array& a, const Array& b) {
   BatchDims dims;
   for (std::size_t d = 0; d < lead.size(); ++d) {
@@ -137,19 +137,20 @@ BatchDims batch_dims(const Shape& lead, const Array& a, const Array& b) {
   return dims;
 }
 
-/// An operand as libraries take it, if its rows or its columns are contiguous.
+/// The operand as BLAS libraries take it, if its rows or columns are contiguous.
 std::optional<BlasMatrix> blas_matrix(DType dtype, std::int64_t rows, std::int64_t columns, std::int64_t row_stride,
                                       std::int64_t column_stride, std::int64_t batch_stride) {
   if (batch_stride < 0) return std::nullopt;
-  if (rows == 1) row_stride = columns;  // along one element no stride counts
+  if (rows == 1) row_stride = columns;  // strides along one element are irrelevant
   if (columns == 1) column_stride = 1;
   if (column_stride == 1 && row_stride >= columns) return BlasMatrix{dtype, false, row_stride, batch_stride};
   if (row_stride == 1 && column_stride >= rows) return BlasMatrix{dtype, true, column_stride, batch_stride};
   return std::nullopt;
 }
 
-/// The product by the vendor's library, (batch, m, n); nothing if that is not for it. What of
-/// the epilogue the library does not do is computed from its sums in f32, as our own kernel would.
+/// Computes the product (batch, m, n) with the vendor's library; returns nothing if the library should not or cannot
+/// compute it. The part of the epilogue that the library does not support is applied to its f32 sums, as in our own
+/// kernels.
 std::optional<Array> by_vendor(const Array& a, const Array& b, const Sides& s, std::array<std::int64_t, 3> sizes,
                                const BatchDims& dims, DType result, const Epilogue& epilogue) {
   const auto [m, n, k] = sizes;
@@ -172,7 +173,8 @@ std::optional<Array> by_vendor(const Array& a, const Array& b, const Sides& s, s
     if (!vendor_product(call)) return std::nullopt;
     return out;
   };
-  // No library says what its own relu makes of NaN, which ours keeps: so that stays with us.
+  // The libraries do not document what their relu does with NaN, which ours propagates, so relu is applied by our own
+  // kernel.
   if (epilogue.bias && bias_fits && epilogue.activation == Activation::none) {
     call.product.bias = true;
     const Array bias = epilogue.bias->as_contiguous();
@@ -189,7 +191,8 @@ std::optional<Array> by_vendor(const Array& a, const Array& b, const Sides& s, s
   return finished(std::move(*sums), rest).astype(result);
 }
 
-/// (m, n) = (m, k) x (k, n) for each of two batch dimensions, by tiles in registers; `launch` does the last.
+/// Computes (m, n) = (m, k) x (k, n) for two batch dimensions with the packed kernels; calls `launch` with the final
+/// arguments.
 template <class L>
 void packed_product(const ops::ProductChoice& choice, const Array& left, const Array& right, BufferView bias,
                     const Array& out, Sides s, const BatchDims& dims, L&& launch) {
@@ -201,7 +204,7 @@ void packed_product(const ops::ProductChoice& choice, const Array& left, const A
                      n_panels = spec.whole && !spec.b_packed ? 1 : ops::ceil_div(n, columns);
   const std::array<std::int64_t, 2> extents = {dims[0].extent, dims[1].extent};
   std::array<std::int64_t, 2> a_batch = {dims[0].a, dims[1].a}, b_batch = {dims[0].b, dims[1].b};
-  // Matrices that a factor has once only stay so; of the others one lies behind the other.
+  // Matrices that a factor has only once are packed once; the others are packed contiguously.
   const auto packed_strides = [&](std::array<std::int64_t, 2> strides, std::int64_t each) {
     const std::int64_t inner = strides[1] == 0 ? 1 : extents[1];
     return std::array<std::int64_t, 2>{strides[0] == 0 ? 0 : each * inner, strides[1] == 0 ? 0 : each};
@@ -237,8 +240,8 @@ void packed_product(const ops::ProductChoice& choice, const Array& left, const A
   launch(row_blocks * column_blocks * batch, args);
 }
 
-/// Matrices in the last two dimensions, and before these `lead` of both; `shape` is the result's. `repeated`, if there
-/// is one, is of two matrices, or of what became them, without an epilogue.
+/// Multiplies matrices in the last two dimensions; `lead` are the batch dimensions, `shape` is the result's. `repeated`
+/// is set only for two plain matrices (or views made from vectors) without an epilogue.
 Array multiplied(const Array& a, const Array& b, const Shape& lead, Shape shape, std::array<DType, 2> sum_and_result,
                  const Epilogue& epilogue, const detail::CachedOperation* repeated) {
   const auto [sum, result] = sum_and_result;
@@ -251,12 +254,13 @@ Array multiplied(const Array& a, const Array& b, const Shape& lead, Shape shape,
   const std::int64_t m = a.shape()[r], k = a.shape()[r + 1], n = b.shape()[r + 1];
   std::int64_t am = a.strides()[r], ak = a.strides()[r + 1], bk = b.strides()[r], bn = b.strides()[r + 1];
   std::int64_t rows = m, columns = n;
-  if (dims[1].b == 0 && dims[1].a == m * am) {  // matrices one behind the other with one right factor: a taller one
+  if (dims[1].b == 0 && dims[1].a == m * am) {  // a contiguous batch with one right factor is a single taller matrix
     rows *= dims[1].extent;
     dims[1] = dims[0], dims[0] = {1, 0, 0};
   }
   const Array *first = &a, *second = &b;
-  // A single column is a single row of the transposed product, which reads its matrix along whatever is contiguous.
+  // A single column is computed as a single row of the transposed product, which reads its matrix along the contiguous
+  // dimension.
   const bool swapped = n == 1 && rows > 1 && !epilogue.bias;
   if (swapped) {
     std::swap(first, second), std::swap(rows, columns);
@@ -273,7 +277,7 @@ Array multiplied(const Array& a, const Array& b, const Shape& lead, Shape shape,
   asked.bias = epilogue.bias.has_value();
   asked.activation = epilogue.activation;
   const std::int64_t matrices = dims[0].extent * dims[1].extent;
-  // A copy: what computes an operand may choose for itself.
+  // A copy, because evaluating an operand may call choose_product_kernel.
   const ops::ProductChoice choice = ops::choose_product_kernel(a.device(), asked, {rows, columns, k, matrices});
   const ProductSpec& spec = choice.spec;
 
@@ -283,7 +287,7 @@ Array multiplied(const Array& a, const Array& b, const Shape& lead, Shape shape,
   const auto launch = [&](std::int64_t blocks, const LaunchArguments& args) {
     const std::array<std::uint64_t, 3> grid = {static_cast<std::uint64_t>(blocks), 1, 1};
     choice.kernel->launch(grid, args);
-    // Of larger ones the launch is no part that counts.
+    // For larger products the launch overhead is negligible.
     if (repeated != nullptr && lead.empty() && out.size() <= (1 << 18) / k)
       repeated->keep(out, {.kernel = *choice.kernel, .shape = grid, .arguments = args, .swapped = swapped});
   };
@@ -311,7 +315,7 @@ Array multiply(const Array& left, const Array& right, const Epilogue& epilogue,
     if (!epilogue.dtype) return Attributes{{"activation", activation}};
     return Attributes{{"activation", activation}, {"dtype", std::string(dtype_name(*epilogue.dtype))}};
   };
-  // Their derivatives need what they were given, which the epilogue does not write.
+  // The derivatives of silu and gelu need the product before the activation, which the epilogue does not store.
   const bool smooth = epilogue.activation == Activation::silu || epilogue.activation == Activation::gelu;
   if (smooth && (left.has_history() || right.has_history() || (epilogue.bias && epilogue.bias->has_history()))) {
     const detail::Operation whole("matmul", left, right, epilogue.bias);
@@ -329,7 +333,7 @@ Array multiply(const Array& left, const Array& right, const Epilogue& epilogue,
                       .with = {{"left", to_string(left.shape())}, {"right", to_string(right.shape())}},
                       .wrong = what});
   };
-  if (left.rank() < 1 || right.rank() < 1) wrong("an operand has no dimensions");
+  if (left.rank() < 1 || right.rank() < 1) wrong("an operand is zero-dimensional");
   if (left.device() != right.device() || (epilogue.bias && epilogue.bias->device() != left.device()))
     fail<DeviceError>({.operation = "matmul",
                        .with = {{"left on", to_string(left.device())},
@@ -337,7 +341,7 @@ Array multiply(const Array& left, const Array& right, const Epilogue& epilogue,
                                 {"bias on", epilogue.bias ? to_string(epilogue.bias->device()) : "-"}},
                        .wrong = "the operands are on different devices",
                        .remedy = "Move one with to(...)"});
-  // A vector is a matrix of one row on the left, of one column on the right.
+  // A vector is a row matrix on the left and a column matrix on the right.
   const bool row = left.rank() == 1, column = right.rank() == 1;
   const std::size_t a_rank = left.shape().size(), b_rank = right.shape().size();
   const std::int64_t m = row ? 1 : left.shape()[a_rank - 2], k = left.shape()[a_rank - 1],
@@ -350,21 +354,21 @@ Array multiply(const Array& left, const Array& right, const Epilogue& epilogue,
   if (epilogue.bias && (epilogue.bias->rank() != 1 || epilogue.bias->shape(0) != n))
     fail<ShapeError>({.operation = "matmul",
                       .with = {{"bias", to_string(epilogue.bias->shape())}, {"columns", std::to_string(n)}},
-                      .wrong = "the bias has not one element for each column"});
+                      .wrong = "the bias does not have one element per column"});
   if (epilogue.dtype && (!is_float(result) || !is_float(dtype)))
     fail<DtypeError>({.operation = "matmul",
                       .with = {{"dtype", std::string(dtype_name(result))},
                                {"left", std::string(dtype_name(left.dtype()))},
                                {"right", std::string(dtype_name(right.dtype()))}},
-                      .wrong = "a product is given another dtype only from floats to floats",
+                      .wrong = "a result dtype can only be chosen for float operands, and must be a float dtype",
                       .remedy = "Use astype"});
   if (!is_float(dtype) && epilogue.activation != Activation::none && epilogue.activation != Activation::relu)
     fail<DtypeError>(
         {.operation = "matmul",
          .with = {{"activation", activation_name(epilogue.activation)}, {"dtype", std::string(dtype_name(dtype))}},
-         .wrong = "integers have no such activation"});
+         .wrong = "this activation is not defined for integers"});
 
-  // Leading dimensions: broadcast, then as at most two with strides of their own.
+  // Batch dimensions are broadcast, then merged to at most two.
   Shape lead;
   if (a_rank > 2 || b_rank > 2)
     lead = broadcast_shapes("matmul", Shape(left.shape().begin(), left.shape().end() - (row ? 1 : 2)),

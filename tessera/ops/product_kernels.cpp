@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dense products: tiles of results in registers, operands read directly or staged in shared memory; and one block a
-// result for products that are nearly vectors.
+// Dense products: tiles of results in registers with operands read directly or staged in shared memory, and one block
+// per result if a factor is nearly a vector.
 #include <optional>
 
 #include "tessera/ops/kernels.h"
@@ -9,11 +9,12 @@ namespace tessera::ops {
 
 namespace {
 
-// One operand: where its element (row or column `outer`, position k) lies, strides of 1 known while tracing.
+// One operand: computes the offset of its element (row or column `outer`, position k). Strides of 1 are known while
+// tracing.
 struct Operand2 {
   ir::BufferRef memory;
-  ir::Value base, outer_stride, k_stride;  // a stride that is not valid is 1
-  // Of images instead: where the element lies, and whether it exists, if not all do.
+  ir::Value base, outer_stride, k_stride;  // an invalid stride is 1
+  // For images: the offset of the element, and whether it exists (invalid if all do).
   std::function<std::pair<ir::Value, ir::Value>(ir::Value outer, ir::Value k)> place = {};
   ir::Value load_if(ir::Value exists, ir::Value outer, ir::Value k) const {
     auto [at, inside] =
@@ -24,16 +25,16 @@ struct Operand2 {
   static ir::Value scaled(ir::Value v, ir::Value stride) { return stride.valid() ? v * stride : v; }
 };
 
-/// Where the products of convolution find the elements of their images: x, which windows see, and y, which has an
-/// element for each window. A pixel is one of these, counted through all images of y; a term is a channel of x and a
-/// tap.
+/// Offsets of image elements in the products of convolution: of x, which windows read, and of y, which has one element
+/// per window. A pixel is an element of y's images, counted through all images; a term is a pair of a channel of x and
+/// a tap.
 class WindowPlaces {
  public:
   WindowPlaces(const ProductSpec& s, ir::Value channels, ir::Value batch) : flipped_(s.flipped), channels_(channels) {
     const auto number = [](const char* name) { return ir::scalar_param(name, DType::index); };
     const ir::Value groups = number("groups");
     group_ = batch % groups;
-    const ir::Value part = number("part");  // pixels that a block goes through, of all of them
+    const ir::Value part = number("part");  // number of pixels per block
     first_ = batch / groups * part, end_ = ir::min(first_ + part, number("pixels"));
     in_ = number("in"), kernel_rows_ = number("kernel_rows"), kernel_columns_ = number("kernel_columns");
     if (s.kernel_rows != 0) kernel_rows_ = ir::index_literal(s.kernel_rows);
@@ -45,7 +46,7 @@ class WindowPlaces {
     for (const auto& [strides, name] : {std::pair{&x_, "x_stride"}, {&y_, "y_stride"}})
       for (std::size_t d = 0; d < 4; ++d) (*strides)[d] = number((name + std::to_string(d)).c_str());
   }
-  /// Of the pixels of this block's part.
+  /// Number of pixels in this block's part.
   ir::Value active_terms() const { return end_ - first_; }
   ir::Value channel(ir::Value row) const { return group_ * channels_ + row; }
   ir::Value image(ir::Value row, ir::Value pixel) const {
@@ -81,10 +82,10 @@ ir::Value multiply_add(DType sum, ir::Value a, ir::Value b, ir::Value c) {
 
 namespace {
 
-/// The tile of a block by fragments. Threads stage both factors in shared memory, 16-bit as they are and 0 past the
-/// ends; each part of the tile is a subgroup's, who keeps its sums in fragments; these go out through shared memory, a
-/// fragment of each part at a time, so that every thread can finish single elements. Right for subgroups of any width:
-/// with fewer of them than parts, the whole is done in rounds.
+/// A block's tile with matrix fragments. Threads stage both 16-bit factors in shared memory, 0 past the ends. Each part
+/// of the tile belongs to a subgroup, which accumulates in fragments. The sums are stored through shared memory, one
+/// fragment of each part at a time, so that every thread can finish single elements. Works for any subgroup width: if
+/// there are fewer subgroups than parts, the work is done in several rounds.
 void fragment_tile(const ProductSpec& s, const Operand2& a, const Operand2& b, ir::Value m, ir::Value n, ir::Value k,
                    ir::Value m_tile, ir::Value n_tile,
                    const std::function<void(ir::Value, ir::Value, ir::Value)>& finish) {
@@ -92,7 +93,7 @@ void fragment_tile(const ProductSpec& s, const Operand2& a, const Operand2& b, i
   const int tm = static_cast<int>(s.tm), tn = static_cast<int>(s.tn), bm = static_cast<int>(s.block_m()),
             bn = static_cast<int>(s.block_n()), parts_n = static_cast<int>(s.workers_n),
             parts = static_cast<int>(s.workers_m) * parts_n;
-  // Rows of shared memory run along k where the factor's memory does.
+  // Rows of shared memory are along k if the factor's memory is contiguous along k.
   const bool a_along_k = s.a_unit_k || !s.a_unit_m, b_along_k = s.b_unit_k && !s.b_unit_n;
   auto pitch = [](int elements) { return static_cast<int>(fragment_pitch(static_cast<std::uint32_t>(elements))); };
   const int a_pitch = pitch(a_along_k ? depth : bm), b_pitch = pitch(b_along_k ? depth : bn);
@@ -147,7 +148,7 @@ void fragment_tile(const ProductSpec& s, const Operand2& a, const Operand2& b, i
       for (int j = 0; j < tn; ++j) {
         ir::if_(mine, [&] { sum[static_cast<std::size_t>(i * tn + j)].store(cs, part * (side * side), side); });
         ir::barrier();
-        // The parts of this round, one behind the other.
+        // The parts of this round are contiguous.
         const ir::Value first = round * ir::subgroup_count(),
                         here = ir::min(ir::subgroup_count(), ir::index_literal(parts) - first);
         ir::for_(me, here * (side * side), threads, [&](ir::Value e) {
@@ -191,7 +192,7 @@ ir::Function trace_product(const ProductSpec& s) {
   const ir::Value m = number("m"), n = number("n");
   ir::Value all_k = number("k");
   const ir::Value m_tiles = number("m_tiles"), n_tiles = number("n_tiles");
-  // Strides of a along m and k, of b along n and k, then along the two batch dimensions, which an update has not.
+  // Strides of a along m and k, of b along n and k, then along the two batch dimensions (not for updates).
   const ir::Value am = number("am"), ak = number("ak"), bn = number("bn"), bk = number("bk");
   auto number_if = [&](bool used, const char* name) { return used ? number(name) : ir::index_literal(0); };
   const ir::Value inner_batch = s.update ? ir::index_literal(1) : number("inner_batch"),
@@ -207,8 +208,8 @@ ir::Function trace_product(const ProductSpec& s) {
                   batch = tile / m_tiles / n_tiles;
   const ir::Value outer = batch / inner_batch, inner = batch % inner_batch;
   a.base = outer * a1 + inner * a0, b.base = outer * b1 + inner * b0;
-  // Where the matrices of an update begin, and elements from one row or column of what it writes to the next.
-  // `past`: how far behind the diagonal a row ends, 0 or all of it.
+  // Updates: the offsets of the matrices and the strides of c. `past`: how far a row extends beyond the diagonal, 0 or
+  // the whole row.
   ir::Value c_first, cm, cn, past, alpha, beta;
   if (s.update) {
     a.base = number("a_first"), b.base = number("b_first"), c_first = number("c_first"), cm = number("cm");
@@ -260,7 +261,7 @@ ir::Function trace_product(const ProductSpec& s) {
   if (dots) {
     const ir::Value lane = ir::thread_id(0);
     const int rows = static_cast<int>(s.tm), columns = static_cast<int>(s.tn);
-    // Rows and columns past the end are the last one again and are not written.
+    // Rows and columns past the end repeat the last one and are not stored.
     std::vector<ir::Value> row, column;
     for (int i = 0; i < rows; ++i) row.push_back(rows == 1 ? m_tile : ir::min(m_tile * rows + i, m - 1));
     for (int j = 0; j < columns; ++j) column.push_back(columns == 1 ? n_tile : ir::min(n_tile * columns + j, n - 1));
@@ -298,13 +299,13 @@ ir::Function trace_product(const ProductSpec& s) {
             y_step = static_cast<int>(ty);
   const ir::Value x = ir::thread_id(0), y = ty > 1 ? ir::thread_id(1) : ir::index_literal(0);
   const ir::Value row0 = m_tile * bm, column0 = n_tile * columns;
-  // Rows past the end are the last one again and are not written; columns past the end read as 0.
+  // Rows past the end repeat the last row and are not stored; columns past the end are read as 0.
   std::vector<ir::Value> row, column, exists;
   for (int i = 0; i < tm; ++i) row.push_back(ir::min(row0 + y * tm + i, m - 1));
   for (int j = 0; j < tn; ++j) column.push_back(column0 + j * x_step + x), exists.push_back(column.back() < n);
   std::vector<ir::Variable> sum;
   for (int i = 0; i < tm * tn; ++i) sum.emplace_back(s.sum, 0);
-  // One step along k. Values of a are read one by one where they are used: registers are full of sums.
+  // One step along k. Values of a are loaded one by one when needed, since the sums use most registers.
   auto accumulate = [&](const std::function<ir::Value(int)>& a_value, const std::function<ir::Value(int)>& b_value) {
     std::vector<ir::Value> bv;
     for (int j = 0; j < tn; ++j) bv.push_back(b_value(j));
@@ -325,11 +326,11 @@ ir::Function trace_product(const ProductSpec& s) {
           [&](int j) { return load(b, column[static_cast<std::size_t>(j)], kk, exists[static_cast<std::size_t>(j)]); });
     });
   } else {
-    // [k][row or column]
+    // Layout: [k][row or column].
     const int a_pitch = bm + static_cast<int>(s.pad), b_pitch = columns + static_cast<int>(s.pad);
     const auto as = s.stage_a ? ir::shared(s.sum, static_cast<std::uint64_t>(depth * a_pitch)) : ir::BufferRef();
     const auto bs = s.stage_b ? ir::shared(s.sum, static_cast<std::uint64_t>(depth * b_pitch)) : ir::BufferRef();
-    // Threads side by side read memory side by side: along k, or along rows or columns.
+    // Adjacent threads read adjacent memory: along k, or along rows or columns.
     auto stage = [&](const ir::BufferRef& to, const Operand2& from, bool along_k, ir::Value k0, ir::Value first,
                      ir::Value end, int width, int pitch) {
       auto copy = [&](ir::Value kk, ir::Value o) {
@@ -353,7 +354,7 @@ ir::Function trace_product(const ProductSpec& s) {
       if (s.stage_a) stage(as, a, s.a_unit_k, k0, row0, m, bm, a_pitch);
       if (s.stage_b) stage(bs, b, s.b_unit_k && !s.b_unit_n, k0, column0, n, columns, b_pitch);
       ir::barrier();
-      // What is not staged may not be read past k.
+      // An operand that is not staged must not be read past k.
       ir::for_(0, s.stage_a ? ir::index_literal(depth) : ir::min(k - k0, depth), [&](ir::Value kk) {
         accumulate(
             [&](int i) {
@@ -380,9 +381,9 @@ ir::Function trace_product(const ProductSpec& s) {
 
 namespace {
 
-/// Tiles for matrix units: the largest that fits a block's shared memory and threads, and still gives every compute
-/// unit a block; large ones read each factor fewer times. A subgroup of 32 holds at most 4 x 2 fragments, 64 sums and
-/// 24 words of factors a lane; one of 64, which spreads them over twice the lanes, 4 x 4.
+/// Chooses tiles for matrix units: the largest that fit the block's shared memory and threads and still give every
+/// compute unit a block, since larger tiles read the factors fewer times. Fragments per subgroup of 32: at most 4 x 2
+/// (64 sums and 24 words of factors per lane); of 64, which spreads them over twice the lanes: 4 x 4.
 bool choose_fragments(const Tiles& tiles, ProductSpec& s, std::int64_t m, std::int64_t n, std::int64_t batch) {
   if (s.a != s.b || tiles.subgroup < 2 || std::min(m, n) <= 4) return false;
   if (!(s.a == DType::f16 ? tiles.matrix_f16 : s.a == DType::bf16 && tiles.matrix_bf16)) return false;
@@ -405,8 +406,8 @@ bool choose_fragments(const Tiles& tiles, ProductSpec& s, std::int64_t m, std::i
   return found;
 }
 
-/// Whether sums over lanes at a product's end cost less than packing a right factor whose columns are contiguous along
-/// k: some 55 cycles for 12 results against 2 an element, with 16 lanes some 20 for each against 1.
+/// Whether the horizontal sums at the end cost less than packing a right factor whose columns are contiguous along k:
+/// about 55 cycles for 12 results against 2 per element; with 16 lanes about 20 per result against 1.
 bool prefers_dot_product(const Tiles& tiles, std::int64_t m, std::int64_t k) {
   return k > (tiles.tokens >= 8 ? 16 : 2) * m;
 }
@@ -417,14 +418,14 @@ ProductSpec choose_product(const Tiles& tiles, ProductSpec s, std::int64_t m, st
                            std::int64_t batch) {
   const bool along_k = s.a_unit_k && s.b_unit_k && !(s.b_unit_n && n > 4);
   if (along_k && k >= 16 && tiles.vectors && (m <= 4 || n <= 4 || prefers_dot_product(tiles, m, k))) {
-    // As many results at once as a core has registers for: each run of memory is read for several.
+    // Compute as many results at a time as fit in registers, so that loads are shared.
     s.tx = 0, s.ty = dtype_size(s.sum) == 8 ? std::max(4u, tiles.subgroup / 2) : tiles.subgroup;
     const std::uint32_t rows = tiles.tokens >= 8 ? 8 : 4;
     s.tm = static_cast<std::uint32_t>(std::min<std::int64_t>(m, rows));
     s.tn = static_cast<std::uint32_t>(std::min<std::int64_t>(n, s.tm > rows / 2 ? 3 : s.tm > 1 ? 4 : 8));
     return s;
   }
-  if (along_k && k >= 16 && (m <= 4 || n <= 4)) {  // every result is a dot product of two runs of memory
+  if (along_k && k >= 16 && (m <= 4 || n <= 4)) {  // each result is a dot product of two contiguous ranges
     s.tx = 0, s.ty = k >= 1024 ? tiles.block : std::min(tiles.block, 64u);
     return s;
   }

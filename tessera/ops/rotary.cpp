@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rotary position embedding, and rows on their way into a key-value cache.
+// Rotary position embedding, and storing rows in a KV cache.
 #include <cmath>
 #include <map>
 #include <mutex>
@@ -22,11 +22,11 @@ Position::Position(Array in_memory) {
   if (in_memory.dtype() != DType::i32)
     fail<DtypeError>({.operation = "Position",
                       .with = {{"dtype", std::string(dtype_name(in_memory.dtype()))}},
-                      .wrong = "a position in memory is an i32"});
+                      .wrong = "a position in memory must be an i32"});
   if (in_memory.size() != 1 || !in_memory.contiguous())
     fail<ShapeError>({.operation = "Position",
                       .with = {{"shape", to_string(in_memory.shape())}},
-                      .wrong = "a position in memory is one number"});
+                      .wrong = "a position in memory must be a single number"});
   memory_ = std::move(in_memory);
 }
 
@@ -46,16 +46,17 @@ LaunchArgument argument(const Position& position) {
   return LaunchArgument::index(position.number());
 }
 
-// Angles are exact however far the position: a frequency is kept as turns per position, a fraction of 32 bits that
-// wraps as angles do, and what that leaves as f32. Threads: (pairs, and elements that do not rotate; heads; tokens).
+// Angles are exact for every position: a frequency is stored in turns per position, as a 32-bit fraction that wraps
+// like an angle, plus the remainder as f32. Threads: (pairs and elements that do not rotate; heads; tokens).
 ir::Function trace_rotary(const RotarySpec& spec) {
   const bool adjacent = spec.pairs == RotaryPairs::adjacent;
   ir::Builder builder(adjacent ? "rotary_adjacent" : "rotary_halves", ir::KernelKind::map);
   ir::Builder::Scope scope(builder);
   const auto x = ir::buffer_param("x", spec.x, ir::Access::read);
-  const auto turns = ir::buffer_param("turns", DType::u32, ir::Access::read);  // [pair]: 2^-32 turns per position
+  const auto turns =
+      ir::buffer_param("turns", DType::u32, ir::Access::read);  // [pair]: in units of 2^-32 turns per position
   const auto rest_turns =
-      ir::buffer_param("rest_turns", DType::f32, ir::Access::read);  // [pair]: the rest; then all of it
+      ir::buffer_param("rest_turns", DType::f32, ir::Access::read);  // [pair]: the remainders, then the full values
   const auto factors = spec.factors ? ir::buffer_param("factors", DType::f32, ir::Access::read) : ir::BufferRef();
   const auto out = ir::buffer_param("out", spec.x, ir::Access::read_write);
   const ir::Value pairs = ir::scalar_param("pairs", DType::index),
@@ -112,7 +113,7 @@ ir::Function trace_cache_store(const StoreSpec& spec) {
 
 namespace {
 
-// Turns per position of each pair: a fraction of 32 bits, what is left, and the whole, on one device.
+// Turns per position of each pair, on one device: 32-bit fractions, remainders, and full values.
 struct Frequencies {
   Array turns, rest;
 };
@@ -141,12 +142,12 @@ Frequencies frequencies(Device device, std::int64_t dimensions, float base, floa
     rest[p] = static_cast<float>((f - std::floor(f)) - fixed * 0x1p-32);
     rest[pairs + p] = static_cast<float>(f);
   }
-  if (known.size() >= 64) known.clear();  // nobody has so many models; a test of many shapes does
-  const Recorder::Pause pause(true);      // a table is the same for every replay
+  if (known.size() >= 64) known.clear();  // Real programs have few models; tests of many shapes reach this limit.
+  const Recorder::Pause pause(true);      // the table is the same for every replay
   return known[key] = {Array::from(turns, {}, device), Array::from(rest, {}, device)};
 }
 
-// Strides of (tokens, heads, head size) whose last one is 1; else of a copy.
+// Returns x if its last stride is 1, else a contiguous copy.
 Array rows_of(const Array& x) { return x.strides()[2] == 1 || x.shape()[2] == 1 ? x : x.copy(); }
 
 void check_rows_match(const char* operation, const char* name, const Array& x) {
@@ -164,14 +165,14 @@ void check_rows_match(const char* operation, const char* name, const Array& x) {
 }  // namespace
 
 Array rotary(const Array& x, const Position& first_position, const Rotary& how) {
-  if (x.rank() == 4) {  // (batch, heads, tokens, size): batches are more heads
+  if (x.rank() == 4) {  // (batch, heads, tokens, size): batches are treated as more heads
     const detail::Operation whole("rotary", x);
     const std::int64_t batch = x.shape(0), heads = x.shape(1), tokens = x.shape(2), size = x.shape(3);
     const Array rows = x.permute({2, 0, 1, 3}).reshape({tokens, batch * heads, size});
     return whole.finish(rotary(rows, first_position, how).reshape({tokens, batch, heads, size}).permute({1, 2, 0, 3}));
   }
   detail::RuledOperation operation("rotary", x);
-  const auto rule = [&] {  // rotated back
+  const auto rule = [&] {  // the inverse rotation
     Rotary back = how;
     back.scale = -how.scale;
     return Rule{[=](Backward& b) { b.add(0, [&] { return rotary(b.adjoint(), first_position, back); }); }};
@@ -183,15 +184,15 @@ Array rotary(const Array& x, const Position& first_position, const Rotary& how) 
   if (dimensions < 0 || dimensions % 2 || dimensions > head_size)
     fail<ShapeError>({.operation = "rotary",
                       .with = {{"dimensions", std::to_string(dimensions)}, {"head size", std::to_string(head_size)}},
-                      .wrong = "the rotating dimensions are not an even part of the head"});
-  // Beyond these a frequency, or the table made of it, is no number.
+                      .wrong = "the number of rotating dimensions must be even and at most the head size"});
+  // Outside these limits a frequency or its table would not be finite.
   if (!(how.base >= 1e-9f && how.base <= 1e30f) || !(std::abs(how.scale) <= 1e9f) ||
       !(std::abs(how.magnitude) <= 1e9f)) {
     std::ostringstream base, scale, magnitude;
     base << how.base, scale << how.scale, magnitude << how.magnitude;
     fail<ArgumentError>({.operation = "rotary",
                          .with = {{"base", base.str()}, {"scale", scale.str()}, {"magnitude", magnitude.str()}},
-                         .wrong = "the base is not between 1e-9 and 1e30, or the scale or magnitude is beyond 1e9"});
+                         .wrong = "the base must be between 1e-9 and 1e30, and scale and magnitude at most 1e9"});
   }
   if (how.factors &&
       (how.factors->rank() != 1 || how.factors->shape(0) != dimensions / 2 || how.factors->dtype() != DType::f32))
@@ -199,7 +200,7 @@ Array rotary(const Array& x, const Position& first_position, const Rotary& how) 
         {.operation = "rotary",
          .with = {{"factors", to_string(how.factors->shape()) + " " + std::string(dtype_name(how.factors->dtype()))},
                   {"pairs", std::to_string(dimensions / 2)}},
-         .wrong = "factors are not one f32 for each pair"});
+         .wrong = "factors must be one f32 per pair"});
   if (how.factors && how.factors->device() != x.device())
     fail<DeviceError>({.operation = "rotary",
                        .with = {{"x on", to_string(x.device())}, {"factors on", to_string(how.factors->device())}},
@@ -208,7 +209,7 @@ Array rotary(const Array& x, const Position& first_position, const Rotary& how) 
   if (first_position.number() < 0 || first_position.number() > (std::int64_t{1} << 31) - tokens)
     fail<ArgumentError>({.operation = "rotary",
                          .with = {{"first position", std::to_string(first_position.number())}},
-                         .wrong = "positions are from 0 to 2^31"});
+                         .wrong = "positions must be between 0 and 2^31"});
   Array out = Array::empty(x.shape(), x.dtype(), x.device());
   if (x.size() == 0 || dimensions == 0) return operation.finish(x.size() == 0 ? out : x, rule);
   const bool magnitude = how.magnitude != 1;
@@ -254,7 +255,7 @@ void cache_store(Array& cache, const Array& rows, const Position& position) {
   if (cache.dtype() != DType::f32 && cache.dtype() != DType::f16)
     fail<DtypeError>({.operation = "cache_store",
                       .with = {{"cache", std::string(dtype_name(cache.dtype()))}},
-                      .wrong = "caches are f32 or f16"});
+                      .wrong = "the cache must be f32 or f16"});
   if (cache.device() != rows.device())
     fail<DeviceError>({.operation = "cache_store",
                        .with = {{"cache on", to_string(cache.device())}, {"rows on", to_string(rows.device())}},
@@ -262,7 +263,7 @@ void cache_store(Array& cache, const Array& rows, const Position& position) {
                        .remedy = "Move the rows with to(...)"});
   if (rows.size() == 0) return;
   if (cache.strides()[2] != 1 && cache.shape(2) != 1)
-    fail<ShapeError>({.operation = "cache_store", .wrong = "elements of the cache's heads are not side by side"});
+    fail<ShapeError>({.operation = "cache_store", .wrong = "the elements of a head in the cache are not contiguous"});
   const Array from = rows_of(rows);
   static auto& family = *new KernelFamily<StoreSpec>(ops::trace_cache_store);
   family({from.dtype(), cache.dtype(), position.in_memory()})

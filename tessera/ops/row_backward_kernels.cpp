@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the adjoint of rows to that of what they were made of: a block for a row, which is read twice and written once.
+// Backward kernels of row operations: one block per row; each row is read twice and written once.
 #include "tessera/ops/row_kernels.h"
 
 namespace tessera::ops {
 
 namespace {
 
-/// A sum over the elements of a block's row.
+/// The sum of `element` over the block's row.
 template <class F>
 ir::Value row_sum(ir::Value columns, const RowSpec& spec, DType t, F&& element) {
   const ir::Variable sum(t, 0);
   for_lanes(columns, spec.threads, ir::thread_id(), [&](ir::Value i, ir::Value exists) {
-    sum.set(sum.get() + element(i, exists));  // 0 where there is none
+    sum.set(sum.get() + element(i, exists));  // element() is 0 past the end
   });
   return ir::block_sum(sum.get());
 }

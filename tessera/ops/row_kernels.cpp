@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations on rows that end in one number for all of a row: norms and softmax.
+// Kernels that reduce rows: norms and softmax.
 #include <limits>
 
 #include "tessera/ops/kernels.h"
@@ -40,8 +40,8 @@ ir::Function trace_rms_norm(const RowSpec& spec) {
   return builder.finish();
 }
 
-// Rows of a contiguous array along an axis: (outer, axis, inner). With threads a block works on one contiguous row
-// (inner is 1); without, threads side by side work on rows side by side.
+// Softmax along the axis of a contiguous array (outer, axis, inner). With threads, a block computes one contiguous row
+// (inner is 1); without, adjacent threads compute adjacent rows.
 ir::Function trace_softmax(const RowSpec& spec) {
   const bool block = spec.threads != 0;
   ir::Builder builder(block ? "softmax" : "softmax_strided", block ? ir::KernelKind::block : ir::KernelKind::map,
@@ -77,7 +77,7 @@ ir::Function trace_softmax(const RowSpec& spec) {
     sum.set(sum.get() + (exists.valid() ? ir::select(exists, e, ir::literal(t, 0)) : e));
   });
   const ir::Value total = block ? ir::block_sum(sum.get()) : sum.get();
-  const ir::Value scale = ir::select(total == 0, ir::literal(t, 0), 1 / total);  // a NaN stays one
+  const ir::Value scale = ir::select(total == 0, ir::literal(t, 0), 1 / total);  // NaN propagates
   each([&](ir::Value i, ir::Value exists) {
     auto write = [&] { out.store(i, ir::cast(spec.x, ir::exp(load_at(x, i, {}) - shift) * scale)); };
     if (exists.valid())

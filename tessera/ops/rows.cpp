@@ -13,11 +13,11 @@ void check_float(const char* operation, const Array& a) {
   if (!is_float(a.dtype()))
     fail<DtypeError>({.operation = operation,
                       .with = {{"dtype", std::string(dtype_name(a.dtype()))}},
-                      .wrong = "this operation takes floats",
+                      .wrong = "this operation requires a float dtype",
                       .remedy = "Use astype"});
 }
 
-// Of rows without a second derivative, each by one kernel.
+// Backward passes in one kernel, for gradients that are not differentiated again.
 Array softmax_backward(const Backward& b) {
   const Array y = b.result().as_contiguous(), g = b.adjoint().as_contiguous();
   Array out = Array::empty(y.shape(), y.dtype(), y.device());
@@ -76,7 +76,7 @@ Array rms_norm(const Array& x, const Array& weight, float epsilon) {
   if (x.rank() < 1 || weight.rank() != 1 || weight.shape(0) != x.shape(-1))
     fail<ShapeError>({.operation = "rms_norm",
                       .with = {{"x", to_string(x.shape())}, {"weight", to_string(weight.shape())}},
-                      .wrong = "the weight has not one element for each of the last axis"});
+                      .wrong = "the weight does not have one element for each element of x's last axis"});
   if (x.device() != weight.device())
     fail<DeviceError>({.operation = "rms_norm",
                        .with = {{"x on", to_string(x.device())}, {"weight on", to_string(weight.device())}},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention of whole sequences, block of queries by block: products are those of matmul, and what lies between two of
-// them is one kernel.
+// Attention over whole sequences, one block of queries at a time: matmul computes the products, and one kernel
+// everything between them.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -18,11 +18,11 @@ namespace {
 
 DType wide(DType t) { return t == DType::f64 ? DType::f64 : DType::f32; }
 
-/// What both directions need to know. Heads that share a key head are rows of one matrix: (batch, key heads, group
-/// times rows, size).
+/// Parameters of both the forward and the backward pass. Heads that share a key head are rows of one matrix: (batch,
+/// key heads, group times rows, size).
 struct Attention {
   std::int64_t batch, key_heads, group, queries, keys;
-  DType dtype;  ///< of scores
+  DType dtype;  ///< of the scores
   bool causal;
   double scale;
   std::optional<Array> mask;  ///< (batch, key heads, group, queries, keys), broadcast
@@ -33,7 +33,8 @@ struct Attention {
     std::int64_t batches() const { return batch_end - batch_begin; }
     std::int64_t rows() const { return end - begin; }
   };
-  /// As large as scores stay in a processor's cache, or fill a GPU; not so small that products suffer.
+  /// Blocks are sized so that the scores stay in a CPU's cache or fill a GPU, but not so small that the products become
+  /// slow.
   template <class F>
   void for_each_block(Device device, F&& use) const {
     const bool processor = device_info(device).kind == DeviceKind::cpu;
@@ -45,7 +46,7 @@ struct Attention {
     for (std::int64_t b = 0; b < batch; b += batches) {
       for (std::int64_t r = 0, end = 0; r < queries; r = end) {
         end = std::min(r + rows, queries);
-        if (causal) {  // which sees fewer keys, has more rows, so that blocks have nearly one size, and memory of one
+        if (causal) {  // rows that attend to fewer keys: use more rows, so that blocks have about the same size
           const auto size = [&](std::int64_t to) {
             return batches * key_heads * group * (to - r) * std::min(to, keys);
           };
@@ -55,24 +56,24 @@ struct Attention {
       }
     }
   }
-  /// Of (batch, heads, queries, n): a block's, as (batches, key heads, group, rows, n). A view.
+  /// A view of a block of (batch, heads, queries, n): (batches, key heads, group, rows, n).
   Array part(const Array& a, const Block& at) const {
     return a.slice(0, at.batch_begin, at.batch_end)
         .slice(2, at.begin, at.end)
         .reshape({at.batches(), key_heads, group, at.rows(), a.shape(3)});
   }
-  /// The same as matrices.
+  /// The same block as matrices.
   Array rows_of(const Array& a, const Block& at) const {
     return part(a, at).reshape({at.batches(), key_heads, group * at.rows(), a.shape(3)});
   }
   Array grouped(const Array& a, const Block& at) const {
     return a.reshape({at.batches(), key_heads, group, at.rows(), a.shape(-1)});
   }
-  /// Of keys and values: what a block sees.
+  /// The keys or values that a block attends to.
   Array seen(const Array& a, const Block& at) const {
     return a.slice(0, at.batch_begin, at.batch_end).slice(2, 0, at.keys);
   }
-  /// Scaled, and masked, but for what comes after a causal query.
+  /// Scores with scale and mask applied, except the causal mask.
   Array scores(const Array& scaled_q, const Array& k, const Block& at) const {
     Array s = matmul(scaled_q, seen(k, at).permute({0, 1, 3, 2}));
     if (!mask) return s;
@@ -86,7 +87,7 @@ struct Attention {
   Array scaled(const Array& q, const Block& at) const { return rows_of(q, at).astype(dtype) * scale; }
 };
 
-/// Softmax of each row, in place; what comes after a causal query becomes 0. The rows' log-sums go to `sums`.
+/// Softmax of each row in place; elements after a causal query become 0. Stores the rows' log-sums in `sums`.
 void normalise(const Array& scores, const Array& sums, const Attention& a, const Attention::Block& at) {
   static auto& family = *new KernelFamily<ScoresSpec>(ops::trace_scores);
   const std::uint32_t threads = ops::row_threads(scores.device(), at.keys);
@@ -98,15 +99,16 @@ void normalise(const Array& scores, const Array& sums, const Attention& a, const
 
 void backward(Backward& b, const Attention& a, const Array& sums) {
   const Array &g = b.adjoint(), q = b.operand(0), k = b.operand(1), v = b.operand(2);
-  if (a.mask) static_cast<void>(b.operand(3));  // it must be what it was
+  if (a.mask) static_cast<void>(b.operand(3));  // checks that the mask was not modified
   for (const Array* x : {&g, &q, &k, &v})
-    detail::check_no_history("scaled_dot_product_attention", *x, "its gradient has no derivative of its own",
-                             "Write it with matmul and softmax where second derivatives are needed");
+    detail::check_no_history("scaled_dot_product_attention", *x, "second derivatives are not supported",
+                             "Write it with matmul and softmax if you need second derivatives");
   const Device device = q.device();
   const auto zeros = [&](const Array& like) { return Array::zeros(like.shape(), a.dtype, device); };
   Array dq = b.needs_adjoint(0) ? Array::empty(q.shape(), q.dtype(), device) : Array();
   Array dk = b.needs_adjoint(1) ? zeros(k) : Array(), dv = b.needs_adjoint(2) ? zeros(v) : Array();
-  // What each row's weights have in common: the adjoint along the result (Dao et al., appendix B.2).
+  // The term that all weights of a row have in common: the dot product of the adjoint and the result (Dao et al.,
+  // appendix B.2).
   const Array along = sum(g.astype(a.dtype) * b.result().astype(a.dtype), {-1}, true).eval();
   const Array places = Array::arange(std::max(a.queries, a.keys), 0, 1, DType::i32, device);
   a.for_each_block(device, [&](const Attention::Block& at) {
@@ -154,7 +156,7 @@ Array scaled_dot_product_attention(const Array& q, const Array& k, const Array& 
                       .with = {{"q", std::string(dtype_name(q.dtype()))},
                                {"k", std::string(dtype_name(k.dtype()))},
                                {"v", std::string(dtype_name(v.dtype()))}},
-                      .wrong = "q, k and v are not of one dtype of floats",
+                      .wrong = "q, k and v must have the same float dtype",
                       .remedy = "Use astype"});
   for (const Array* x : {&k, &v, options.mask ? &*options.mask : &q})
     if (x->device() != q.device())
@@ -170,12 +172,12 @@ Array scaled_dot_product_attention(const Array& q, const Array& k, const Array& 
     if (m.dtype() != DType::boolean && !is_float(m.dtype()))
       fail<DtypeError>({.operation = name,
                         .with = {{"mask", std::string(dtype_name(m.dtype()))}},
-                        .wrong = "a mask holds bools or floats"});
+                        .wrong = "the mask must be of dtype bool or a float dtype"});
     bool fits = m.rank() <= 4;
     while (fits && m.rank() < 4) m = m.unsqueeze(0);
     const Shape full = {a.batch, q.shape(1), a.queries, a.keys};
     for (std::size_t d = 0; fits && d < 4; ++d) fits = m.shape()[d] == 1 || m.shape()[d] == full[d];
-    if (!fits) wrong("the mask does not stretch to (batch, heads, queries, keys)");
+    if (!fits) wrong("the mask does not broadcast to (batch, heads, queries, keys)");
     m = m.shape(1) == 1 ? m.unsqueeze(2) : m.reshape({m.shape(0), a.key_heads, group, m.shape(2), m.shape(3)});
     a.mask = m.broadcast_to({a.batch, a.key_heads, group, a.queries, a.keys});
   }

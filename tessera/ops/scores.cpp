@@ -5,7 +5,7 @@
 
 namespace tessera::ops {
 
-// A block for a row. The exponentials wait in the scores' memory, each for the thread that wrote it.
+// One block per row. The exponentials are kept in the scores' memory; each thread reads back only what it wrote.
 ir::Function trace_scores(const ScoresSpec& spec) {
   ir::Builder builder(spec.causal ? "causal_scores" : "scores", ir::KernelKind::block, {spec.threads, 1, 1});
   ir::Builder::Scope scope(builder);
@@ -35,7 +35,7 @@ ir::Function trace_scores(const ScoresSpec& spec) {
     written(i, exists, e);
   });
   const ir::Value total = ir::block_sum(sum.get());
-  const ir::Value scale = ir::select(total == 0, zero, 1 / total);  // a NaN stays one
+  const ir::Value scale = ir::select(total == 0, zero, 1 / total);  // NaN propagates
   for_lanes(seen, spec.threads, ir::thread_id(),
             [&](ir::Value i, ir::Value exists) { written(i, exists, load_at(scores, base + i, exists) * scale); });
   if (spec.causal)

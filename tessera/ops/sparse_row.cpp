@@ -7,9 +7,9 @@
 
 namespace tessera::ops {
 
-// A block's threads first write down, as bits, which inputs are not 0. Then they go through these, each adding up
-// `vectors` outputs, in the order in which `trace_product` adds up a row of dots: there each thread sums every
-// `lanes`-th input, and the sums of two halves of the threads are added until there is one (`Emitter::across`).
+// First, the block's threads record in bits which inputs are nonzero. Then each thread accumulates `vectors` outputs
+// over these inputs, in the order in which `trace_product` sums a row of dots: each sum covers every `lanes`-th input,
+// and the sums are combined pairwise, halving their number each time (`Emitter::across`).
 ir::Function trace_sparse_row(const SparseRowSpec& s) {
   ir::Builder builder("sparse_row_" + std::to_string(s.columns()), ir::KernelKind::block, {s.lanes, 1, 1});
   ir::Builder::Scope scope(builder);
@@ -22,7 +22,7 @@ ir::Function trace_sparse_row(const SparseRowSpec& s) {
   const int lanes = static_cast<int>(s.lanes), columns = static_cast<int>(s.columns());
   const ir::BufferRef bits = ir::shared(DType::u32, s.lanes * s.words);
   const ir::Value lane = ir::thread_id(0), zero = ir::literal(DType::f32, 0), one = ir::literal(DType::u32, 1);
-  // Inputs by which sum they belong to, and of one sum one behind the other.
+  // Inputs are grouped by the sum they belong to; the inputs of a sum are contiguous.
   const ir::Value steps = (inputs + (lanes - 1)) / lanes, words = (inputs + (32 * lanes - 1)) / (32 * lanes);
 
   ir::for_(0, words, [&](ir::Value word) {
@@ -41,7 +41,7 @@ ir::Function trace_sparse_row(const SparseRowSpec& s) {
     const ir::Value first = (ir::block_id(0) * lanes + number) * steps;
     ir::for_(0, words, [&](ir::Value word) {
       const ir::Variable left(DType::u32, bits.load(word * lanes + number));
-      // There are no more than 32: that is known before, and says how much work it is.
+      // At most 32 iterations: a known bound lets the runtime estimate the work.
       ir::for_(0, ir::min(ir::cast(DType::index, ir::unary(ir::UnaryOp::popcount, left.get())), 32), [&](ir::Value) {
         const ir::Value now = left.get(), step = word * 32 + ir::cast(DType::index, ir::ctz(now));
         left.set(now & (now - one));
@@ -54,7 +54,7 @@ ir::Function trace_sparse_row(const SparseRowSpec& s) {
     for (const ir::Variable& v : sums) values.push_back(v.get());
     return values;
   };
-  // The sum that thread `number` of `of` has, once there are no more.
+  // Combines sums pairwise, as thread `number` of `of` active threads would.
   const std::function<std::vector<ir::Value>(int, int)> halves = [&](int number, int of) {
     if (of == lanes) return sum_of(number);
     std::vector<ir::Value> a = halves(number, 2 * of);
@@ -78,7 +78,7 @@ ir::Function trace_sparse_row(const SparseRowSpec& s) {
 SparseRowSpec choose_sparse_row(const Tiles& tiles, std::int64_t outputs, std::int64_t inputs) {
   SparseRowSpec s;
   s.lanes = tiles.vectors ? vector_lanes(tiles, DType::f32) : std::min(tiles.block_limit, 16u);
-  // As many sums as fill half of the registers, but a block for each core.
+  // Sums fill half of the registers, but each core should get a block.
   const std::int64_t most = s.lanes >= 16 ? 16 : 8, units = std::max<std::int64_t>(tiles.compute_units, 1);
   s.vectors = static_cast<std::uint32_t>(
       std::clamp<std::int64_t>(ceil_div(outputs, units * s.lanes), 1, tiles.vectors ? most : 4));
@@ -87,9 +87,9 @@ SparseRowSpec choose_sparse_row(const Tiles& tiles, std::int64_t outputs, std::i
 }
 
 bool is_sparse_row_bit_exact(Device device, std::int64_t outputs, std::int64_t inputs) {
-  if (!blocks_are_vectors(device.backend)) return false;  // others add up the sums of threads in an order of their own
+  if (!blocks_are_vectors(device.backend)) return false;  // other devices sum over threads in a different order
   const Tiles tiles = tiles_of(device);
-  ProductSpec row;  // as Dense asks for it
+  ProductSpec row;  // as requested by Dense
   row.a_unit_k = row.b_unit_k = true;
   row = choose_product(tiles, row, 1, outputs, inputs);
   return tiles.vectors && row.tx == 0 && row.ty == choose_sparse_row(tiles, outputs, inputs).lanes;
@@ -103,13 +103,13 @@ SparseRowWeight::SparseRowWeight(const Array& weight) : outputs_(0), inputs_(0) 
                                 {"on", to_string(weight.device())}},
                        .wrong = wrong});
   };
-  if (weight.rank() != 2) throw ShapeError(text("a weight is a matrix"));
-  if (weight.dtype() != DType::f32) throw DtypeError(text("a weight is of f32"));
-  if (!is_built_in(weight.device().backend)) throw DeviceError(text("the kernel is one for processors"));
+  if (weight.rank() != 2) throw ShapeError(text("the weight must be a matrix"));
+  if (weight.dtype() != DType::f32) throw DtypeError(text("the weight must be f32"));
+  if (!is_built_in(weight.device().backend)) throw DeviceError(text("this kernel only runs on the CPU"));
   outputs_ = weight.shape(0), inputs_ = weight.shape(1);
   const SparseRowSpec s = choose_sparse_row(tiles_of(weight.device()), outputs_, inputs_);
   if (std::uint64_t{s.words} * s.lanes * 4 > device_info(weight.device()).can.shared_bytes)
-    throw ShapeError(text("its inputs are more than a block's shared memory has numbers for"));
+    throw ShapeError(text("the weight has more inputs than fit in a block's shared memory"));
   const std::int64_t columns = s.columns(), blocks = ceil_div(outputs_, columns), lanes = s.lanes,
                      steps = ceil_div(inputs_, lanes);
   const Array whole = Array::zeros({blocks * columns, steps * lanes}, DType::f32, weight.device());
@@ -127,16 +127,17 @@ Array sparse_row_product(const Array& x, const SparseRowWeight& weight, const Ep
          .wrong = std::move(wrong)});
   };
   detail::check_no_rule("sparse_row_product", x);
-  if (x.size() != weight.inputs_) refuse("x has not an element for each input");
-  if (epilogue.bias && epilogue.bias->shape() != Shape{weight.outputs_}) refuse("bias has not one for each output");
+  if (x.size() != weight.inputs_) refuse("x does not have one element per input");
+  if (epilogue.bias && epilogue.bias->shape() != Shape{weight.outputs_})
+    refuse("the bias does not have one element per output");
   if (x.dtype() != DType::f32 || (epilogue.bias && epilogue.bias->dtype() != DType::f32) || epilogue.dtype)
     fail<DtypeError>({.operation = "sparse_row_product",
                       .with = {{"x", std::string(dtype_name(x.dtype()))}},
-                      .wrong = "all is of f32"});
+                      .wrong = "x and the bias must be f32, and no result dtype may be set"});
   if (x.device() != weight.device() || (epilogue.bias && epilogue.bias->device() != x.device()))
     fail<DeviceError>({.operation = "sparse_row_product",
                        .with = {{"x on", to_string(x.device())}, {"weight on", to_string(weight.device())}},
-                       .wrong = "what is multiplied is on different devices"});
+                       .wrong = "the operands are on different devices"});
   SparseRowSpec s = choose_sparse_row(tiles_of(x.device()), weight.outputs_, weight.inputs_);
   s.bias = epilogue.bias.has_value(), s.activation = epilogue.activation;
   const Array out = Array::empty({weight.outputs_}, DType::f32, x.device());

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of a matrix with one vector of which many elements are 0, as a relu leaves them: what would be multiplied by
-// those is not read. Internal, for layers above.
+// Internal; used by nn/. Products of a matrix with a vector that has many zeros, as after a relu: weights that would be
+// multiplied by zero are not read.
 #pragma once
 
 #include "tessera/ops/product.h"
 
 namespace tessera::ops {
 
-/// A weight (outputs, inputs) of f32, laid out again: for as many outputs at a time as a block of threads has sums in
-/// registers, what multiplies one input lies together, and inputs of the same sum lie one behind the other.
+/// A weight (outputs, inputs) of f32, reordered for sparse inputs: for as many outputs as a block has sums in
+/// registers, the weights of one input are contiguous, and the inputs of a sum follow each other.
 class SparseRowWeight {
  public:
-  /// Of a device of ours (`is_built_in`); its elements are finite, since 0 times what is not finite is left out.
-  /// ShapeError unless `weight` is a matrix, DtypeError unless of f32, DeviceError on another device.
+  /// The device must be a built-in one (`is_built_in`), and the weight's elements finite, because products with 0 are
+  /// skipped. Throws ShapeError unless `weight` is a matrix, DtypeError unless it is f32, DeviceError on other devices.
   explicit SparseRowWeight(const Array& weight);
   std::int64_t outputs() const { return outputs_; }
   std::int64_t inputs() const { return inputs_; }
   Device device() const { return numbers_.device(); }
-  std::uint64_t bytes() const;  ///< of memory, which is rounded up to whole blocks
+  std::uint64_t bytes() const;  ///< size in memory, rounded up to whole blocks
 
  private:
   friend Array sparse_row_product(const Array& x, const SparseRowWeight& weight, const Epilogue& epilogue);
@@ -25,12 +25,13 @@ class SparseRowWeight {
   std::int64_t outputs_, inputs_;
 };
 
-/// x (inputs,), or of any shape with as many elements, of f32, gives (outputs,): the weight times x, then the epilogue,
-/// of which no dtype is taken. What is 0 (NaN is not) is left out. ShapeError, DtypeError, DeviceError.
+/// Returns the weight times x, (outputs,), with the epilogue applied; its dtype must be empty. x is f32, (inputs,) or
+/// any shape with that many elements. Zeros in x are skipped; NaN is not. Throws ShapeError, DtypeError or DeviceError
+/// if the operands do not match.
 Array sparse_row_product(const Array& x, const SparseRowWeight& weight, const Epilogue& epilogue);
 
-/// Whether that gives what `matmul(x, weight.transpose(), epilogue)` gives there for one row, bit for bit: it adds in
-/// the same order. Only the sign of a 0 may differ, where all products are too small for f32.
+/// Whether sparse_row_product is bitwise equal to `matmul(x, weight.transpose(), epilogue)` for one row on this device,
+/// because both sum in the same order. Only the sign of a zero may differ, if all products underflow.
 bool is_sparse_row_bit_exact(Device device, std::int64_t outputs, std::int64_t inputs);
 
 }  // namespace tessera::ops

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel of sparse_row.h. Inside ops/ only.
+// Internal to ops/. The kernel of sparse_row.h.
 #pragma once
 
 #include "tessera/ops/kernels.h"
 
 namespace tessera::ops {
 
-/// One row times a matrix laid out by input (sparse_row.h): `lanes` threads of a block, `vectors` results of each.
+/// One row times a matrix in the layout of SparseRowWeight: `lanes` threads per block, `vectors` results per thread.
 struct SparseRowSpec {
-  std::uint32_t lanes = 16, vectors = 16;  ///< of lanes a power of two
-  std::uint32_t words = 1;                 ///< 32 * lanes * words inputs at most
+  std::uint32_t lanes = 16, vectors = 16;  ///< lanes is a power of two
+  std::uint32_t words = 1;                 ///< at most 32 * lanes * words inputs
   bool bias = false;
   Activation activation = Activation::none;
   std::uint32_t columns() const { return lanes * vectors; }

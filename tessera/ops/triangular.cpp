@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Triangular systems and Cholesky's factorisation: blocks that one kernel takes, and products between them.
+// Triangular systems and Cholesky factorisation: one kernel computes diagonal blocks, and products everything else.
 #include <algorithm>
 
 #include "tessera/array/functions.h"
@@ -17,7 +17,7 @@ namespace ops {
 
 namespace {
 
-/// About half of n rows, in whole steps: products between parts are the larger the fewer there are.
+/// About half of n rows, a multiple of `step`: halving makes the products between the parts as large as possible.
 std::int64_t half_of(std::int64_t n, std::int64_t step) { return ceil_div(ceil_div(n, 2), step) * step; }
 
 }  // namespace
@@ -33,7 +33,7 @@ void solve_lower(const MatrixBlock& t, const MatrixBlock& b, bool unit_diagonal)
     update(second, t.part(half, 0, n - half, half), first, -1, 1, false);
     return solve_lower(t.part(half, half, n - half, n - half), second, unit_diagonal);
   }
-  // A block of threads takes one panel of right sides; on a processor as many as make some microseconds' work.
+  // A block computes one panel of right-hand sides; on CPUs, enough panels for some microseconds of work.
   const std::int64_t columns = spec.tn * spec.lanes, panels = ceil_div(m, columns);
   std::int64_t share = 1;
   if (tiles.vectors)
@@ -78,7 +78,7 @@ void check_real(const char* operation, const Array& a, const Array& b) {
     fail<DtypeError>(
         {.operation = operation,
          .with = {{"dtype", std::string(dtype_name(a.dtype()))}, {"and", std::string(dtype_name(b.dtype()))}},
-         .wrong = "it is computed in f32 or in f64, all arrays alike",
+         .wrong = "the arrays must all be f32 or all f64",
          .remedy = "Convert them with astype(...)"});
 }
 
@@ -87,8 +87,8 @@ void check_in_place(const char* operation, const Array& target) {
     if (target.strides()[d] == 0 && target.shape()[d] > 1)
       fail<ArgumentError>({.operation = operation,
                            .with = {{"shape", to_string(target.shape())}},
-                           .wrong = "elements of the array, which is broadcast, share memory",
-                           .remedy = "Give the array it was made from, or a copy()"});
+                           .wrong = "the array is broadcast, so its elements share memory",
+                           .remedy = "Pass the original array, or a copy()"});
 }
 
 void check_system(const char* operation, const Array& t, const Array& b, const TriangularSystem& system) {
@@ -98,7 +98,7 @@ void check_system(const char* operation, const Array& t, const Array& b, const T
                       .with = {{"t", to_string(t.shape())},
                                {"b", to_string(b.shape())},
                                {"side", system.side == Side::left ? "left" : "right"}},
-                      .wrong = "t is (n, n), and b is (n), (n, m), or on the right (m, n)"});
+                      .wrong = "t must be (n, n), and b (n), (n, m), or (m, n) for side right"});
   check_real(operation, t, b);
   if (t.device() != b.device())
     fail<DeviceError>({.operation = operation,
@@ -114,10 +114,10 @@ Attributes attributes_of(const TriangularSystem& system) {
           {"unit_diagonal", system.unit_diagonal}};
 }
 
-/// b becomes x, both checked.
+/// Overwrites b with x; both must have been checked.
 void solve_in_place(const char* operation, const Array& t, Array& b, const TriangularSystem& system) {
   if (b.size() == 0) return;
-  BufferView views[] = {{}, t.view()};  // t first: what is pending of it may read b
+  BufferView views[] = {{}, t.view()};  // t first: evaluating it may read b
   views[0] = b.view_for_writing();
   const std::int64_t n = b.shape()[0];
   ops::MatrixBlock blocks[] = {
@@ -125,7 +125,7 @@ void solve_in_place(const char* operation, const Array& t, Array& b, const Trian
       ops::matrix_block_of(t, views[1])};
   ops::join_views(operation, views, blocks);
   auto& [x, triangle] = blocks;
-  // x t = b is t^T x^T = b^T, and equations from the last to the first make a lower triangle of an upper one.
+  // x t = b is t^T x^T = b^T, and reversing the order of the equations makes an upper triangle a lower one.
   const bool right = system.side == Side::right && b.rank() == 2,
              exchanged = system.transposed != (system.side == Side::right),
              lower = (system.triangle == Triangle::lower) != exchanged;
@@ -135,20 +135,20 @@ void solve_in_place(const char* operation, const Array& t, Array& b, const Trian
   ops::solve_lower(triangle, x, system.unit_diagonal);
 }
 
-/// Its lower triangle with half of the diagonal.
+/// The lower triangle with half of the diagonal.
 Array half_lower(const Array& a) { return (tril(a) + tril(a, -1)) * 0.5; }
 
 [[noreturn]] void not_positive_definite(std::int64_t order) {
   fail<ArgumentError>({.operation = "cholesky",
                        .with = {{"leading minor", std::to_string(order)}},
-                       .wrong = "the matrix is not positive definite: its leading minor of this order is not",
-                       .remedy = "Check that it is symmetric, or add to its diagonal"});
+                       .wrong = "the matrix is not positive definite: its leading minor of this order is not positive",
+                       .remedy = "Check that the matrix is symmetric, or add a constant to its diagonal"});
 }
 
 void check_square(const char* operation, const Array& a) {
   if (a.rank() != 2 || a.shape(0) != a.shape(1))
     fail<ShapeError>(
-        {.operation = operation, .with = {{"a", to_string(a.shape())}}, .wrong = "it is not one square matrix"});
+        {.operation = operation, .with = {{"a", to_string(a.shape())}}, .wrong = "a is not a square matrix"});
   check_real(operation, a, a);
 }
 
@@ -167,7 +167,7 @@ Array solve_triangular(const Array& t, const Array& b, const TriangularSystem& s
   solve_in_place("solve_triangular", t, x, system);
   const auto rule = [&] {
     const auto backward = [system](Backward& back) {
-      // With s for t as it stands in the equations: s x = b moves by dx = s^-1 (db - ds x).
+      // With s for t as it is used in the equations: if s x = b, then dx = s^-1 (db - ds x).
       TriangularSystem against = system;
       against.transposed = !system.transposed;
       const Array to_b = solve_triangular(back.operand(0), back.adjoint(), against);
@@ -227,17 +227,17 @@ void cholesky_into(Array& a, Array& failure, std::int64_t order) {
     fail<ArgumentError>(
         {.operation = "cholesky_into",
          .with = {{"failure", to_string(failure.shape())}, {"dtype", std::string(dtype_name(failure.dtype()))}},
-         .wrong = "what a failure is told by is not one i32",
-         .remedy = "Make it by Array::zeros({1}, DType::i32)"});
+         .wrong = "failure must be a single i32",
+         .remedy = "Create it with Array::zeros({1}, DType::i32)"});
   if (failure.device() != a.device())
     fail<DeviceError>({.operation = "cholesky_into",
                        .with = {{"a on", to_string(a.device())}, {"failure on", to_string(failure.device())}},
                        .wrong = "the arrays are on different devices",
-                       .remedy = "Give each device one of its own"});
+                       .remedy = "Use a separate `failure` array for each device"});
   if (order < 0 || order > (std::int64_t{1} << 31) - 1 - a.shape(0))
     fail<ArgumentError>({.operation = "cholesky_into",
                          .with = {{"order", std::to_string(order)}},
-                         .wrong = "orders of minors are below 2^31"});
+                         .wrong = "order must be at least 0, and order plus the rows of a below 2^31"});
   factorise_in_place(a, failure, order);
   Array written[] = {a, failure};
   operation.finish_in_place(std::span<Array>(written));
@@ -247,7 +247,7 @@ void check_cholesky(const Array& failure) {
   if (failure.dtype() != DType::i32)
     fail<DtypeError>({.operation = "check_cholesky",
                       .with = {{"failure", std::string(dtype_name(failure.dtype()))}},
-                      .wrong = "failures are told by i32"});
+                      .wrong = "failure must be i32"});
   std::int32_t least = 0;
   for (const std::int32_t order : failure.to_vector<std::int32_t>())
     if (order != 0 && (least == 0 || order < least)) least = order;

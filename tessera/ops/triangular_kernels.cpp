@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Substitution with a triangle, and Cholesky's factorisation of one block. Both keep what they compute in shared
-// memory, where threads are columns: what a thread needs of others are single numbers, the same for all threads, but
-// for the first rows of a step nothing is exchanged.
+// Substitution with a triangle, and Cholesky factorisation of one block. Both keep their results in shared memory, and
+// threads are columns. Numbers that a thread needs from others are uniform, so only the first rows of a step are
+// exchanged between threads.
 #include <limits>
 
 #include "tessera/ops/kernels.h"
@@ -10,8 +10,7 @@ namespace tessera::ops {
 
 namespace {
 
-/// Sums of `tm` rows and `tn` columns of a thread, over k from 0 to `end`: of left(row, k), one for all threads, times
-/// right(k, column).
+/// Sums of `tm` rows and `tn` columns per thread over k from 0 to `end`: left(row, k), uniform, times right(k, column).
 std::vector<ir::Variable> products(DType t, int tm, int tn, ir::Value end,
                                    const std::function<ir::Value(int, ir::Value)>& left,
                                    const std::function<ir::Value(ir::Value, int)>& right) {
@@ -43,8 +42,8 @@ ir::Function trace_solve(const SolveSpec& s) {
   const auto t = ir::buffer_param("t", s.dtype, ir::Access::read);
   const auto b = ir::buffer_param("b", s.dtype, ir::Access::read_write);
   auto number = [](const char* n) { return ir::scalar_param(n, DType::index); };
-  // Equations, right sides, and those of a block; where both begin; elements from one row or column to the next; not 0:
-  // the diagonal counts as ones, whatever is there.
+  // Equations, right-hand sides, right-hand sides of a block; offsets and strides of both. `unit`: not 0 if the
+  // diagonal is assumed to be ones.
   const ir::Value n = number("n"), m = number("m"), share = number("share"), t_first = number("t_first"),
                   t_row = number("t_row"), t_column = number("t_column"), b_first = number("b_first"),
                   b_row = number("b_row"), unit = number("unit"),
@@ -52,7 +51,7 @@ ir::Function trace_solve(const SolveSpec& s) {
   const ir::BufferRef x = ir::shared(s.dtype, static_cast<std::uint64_t>(s.size) * s.tn * s.lanes);
   const ir::Value lane = ir::thread_id(0), last = n - 1;
   const auto held = [&](ir::Value row, int j) { return row * columns + (j * lanes + lane); };
-  // Rows past the end are the last one again, and are not written.
+  // Rows past the end repeat the last row, and are not stored.
   const auto t_at = [&](ir::Value row, ir::Value k) {
     return t.load(t_first + ir::min(row, last) * t_row + ir::min(k, last) * t_column);
   };
@@ -67,7 +66,7 @@ ir::Function trace_solve(const SolveSpec& s) {
         ir::for_(0, n, [&](ir::Value row) {
           for (int j = 0; j < tn; ++j) one(row, j);
         });
-      else  // a vector's elements lie in as many lines, which the next steps read on
+      else  // the elements of a vector are in different cache lines, which the next steps reuse
         for (int j = 0; j < tn; ++j) ir::for_(0, n, [&](ir::Value row) { one(row, j); });
     };
     const ir::Value whole = column0 + columns <= m;
@@ -85,7 +84,7 @@ ir::Function trace_solve(const SolveSpec& s) {
       const auto sum = products(
           s.dtype, tm, tn, row0, [&](int i, ir::Value k) { return t_at(row0 + i, k); },
           [&](ir::Value k, int j) { return x.load(held(k, j)); });
-      std::vector<ir::Value> found;  // of these rows
+      std::vector<ir::Value> found;  // results for the rows of this step
       for (int i = 0; i < tm; ++i) {
         const ir::Value row = row0 + i;
         std::vector<ir::Value> factor;
@@ -134,8 +133,7 @@ ir::Function trace_cholesky(const CholeskySpec& s) {
   auto number = [](const char* n) { return ir::scalar_param(n, DType::index); };
   const ir::Value n = number("n"), first = number("first"), row_stride = number("row_stride"),
                   column_stride = number("column_stride"), order = ir::scalar_param("order", DType::i32);
-  // The upper triangle u with a = u^T u: row k is column k of the lower one. What is left of the diagonal is never
-  // used.
+  // The upper triangle u with a = u^T u: row k is column k of the lower one. Elements below the diagonal are not used.
   const ir::BufferRef u = ir::shared(s.dtype, static_cast<std::uint64_t>(s.size) * s.size),
                       sums = ir::shared(s.dtype, static_cast<std::uint64_t>(s.tm) * s.lanes);
   const ir::Value lane = ir::thread_id(0), end = (n + (lanes - 1)) / lanes * lanes;
@@ -158,7 +156,7 @@ ir::Function trace_cholesky(const CholeskySpec& s) {
   ir::for_(n, (n + (tm - 1)) / tm * tm, [&](ir::Value row) {
     ir::for_(0, end, lanes, [&](ir::Value column0) { u.store(at(row, column0 + lane), 0); });
   });
-  // No barrier: up to the first one each thread reads what it has written itself.
+  // No barrier is needed: until the first one, each thread reads only what it has written itself.
 
   const ir::Variable failed(DType::i32, 0);
   ir::for_(0, n, tm, [&](ir::Value row0) {
@@ -167,7 +165,7 @@ ir::Function trace_cholesky(const CholeskySpec& s) {
           s.dtype, tm, tn, row0, [&](int i, ir::Value k) { return u.load(at(k, row0 + i)); },
           [&](ir::Value k, int j) { return u.load(at(k, column0 + (j * lanes) + lane)); });
     };
-    // What is left of the columns with the diagonal.
+    // The remaining part of the columns that contain the diagonal.
     const ir::Value diagonal0 = row0 / lanes * lanes;
     {
       const auto sum = rows(diagonal0, 1);
@@ -175,7 +173,7 @@ ir::Function trace_cholesky(const CholeskySpec& s) {
         sums.store(i * lanes + lane, u.load(at(row0 + i, diagonal0 + lane)) - sum[static_cast<std::size_t>(i)].get());
     }
     ir::barrier();
-    // Every thread factorises the tm x tm numbers on the diagonal for itself.
+    // Every thread factorises the tm x tm numbers on the diagonal redundantly.
     std::vector<std::vector<ir::Value>> factor(s.tm);
     std::vector<ir::Value> inverse;
     for (int q = 0; q < tm; ++q) {
@@ -231,7 +229,7 @@ ir::Function trace_cholesky(const CholeskySpec& s) {
     const auto write = [&] { a.store(where, u.load(at(row, column))); };
     exists.valid() ? ir::if_(exists, write) : write();
   });
-  ir::if_(lane == 0 && failed.get() != 0, [&] {  // one thread reads and writes it
+  ir::if_(lane == 0 && failed.get() != 0, [&] {  // only one thread accesses `failure`
     const ir::Value first = ir::index_literal(0);
     ir::if_(failure.load(first) == 0, [&] { failure.store(first, failed.get() + order); });
   });

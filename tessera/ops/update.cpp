@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products added to a matrix in place.
+// Adds products to a matrix in place.
 #include <algorithm>
 #include <bit>
 
@@ -20,7 +20,7 @@ MatrixBlock matrix_block_of(const Array& a, const BufferView& memory) {
 
 namespace {
 
-/// Whether two matrices of one view have an element in common, as far as their strides tell.
+/// Whether two matrices of one view may overlap, judged by their strides.
 bool may_share(const MatrixBlock& a, const MatrixBlock& b) {
   const auto along_rows = [](MatrixBlock m) {
     if (m.rows == 1 ? m.column_stride != 1 : m.columns != 1 && m.column_stride > m.row_stride) m = m.transposed();
@@ -34,9 +34,10 @@ bool may_share(const MatrixBlock& a, const MatrixBlock& b) {
   if (last(x) < y.first || last(y) < x.first) return false;
   const std::int64_t pitch = x.rows == 1 ? y.row_stride : x.row_stride;
   if (x.column_stride != 1 || y.column_stride != 1 || (y.rows != 1 && y.row_stride != pitch) || pitch < 1) return true;
-  // Elements i * pitch + j of x and d + i * pitch + j of y: is a multiple of the pitch between two columns' distances?
+  // Elements are i * pitch + j of x and d + i * pitch + j of y: they overlap if a multiple of the pitch lies between
+  // the smallest and the largest distance of two columns.
   const std::int64_t d = y.first - x.first, most = d + y.columns - 1, least = d - (x.columns - 1);
-  const std::int64_t above = (most >= 0 ? most : most - (pitch - 1)) / pitch;  // the last multiple that is not beyond
+  const std::int64_t above = (most >= 0 ? most : most - (pitch - 1)) / pitch;  // rounds down
   for (std::int64_t q = above; q * pitch >= least && q > -y.rows; --q)
     if (q < x.rows) return true;
   return false;
@@ -61,18 +62,18 @@ void join_views(const char* operation, std::span<BufferView> views, std::span<Ma
   for (std::size_t i = 1; i < views.size(); ++i)
     if (same(views[i]) && may_share(blocks[0], blocks[i]))
       fail<ArgumentError>({.operation = operation,
-                           .wrong = "an operand lies in the memory that is written, over it or with other strides",
-                           .remedy = "Give a copy() of it"});
+                           .wrong = "an operand overlaps the memory that is written",
+                           .remedy = "Pass a copy() of the operand"});
 }
 
 void update(const MatrixBlock& to, const MatrixBlock& left, const MatrixBlock& right, double alpha, double beta,
             bool lower, bool b_packed) {
   MatrixBlock c = to, a = left, b = right;
-  // Rows, columns and steps along k may be taken in any order.
+  // The order of rows, columns and steps along k is irrelevant.
   if (c.row_stride < 0) c = c.rows_reversed(), a = a.rows_reversed();
   if (c.column_stride < 0) c = c.columns_reversed(), b = b.columns_reversed();
   if (a.column_stride < 0) a = a.columns_reversed(), b = b.rows_reversed();
-  // A column is a row of the transposed product, and so is what lies column by column.
+  // A column is computed as a row of the transposed product, and so are column-major results.
   if (!lower && ((c.columns == 1 && c.rows > 1) || (c.column_stride != 1 && c.row_stride == 1 && c.columns > 1))) {
     c = c.transposed(), std::swap(a, b);
     a = a.transposed(), b = b.transposed();
@@ -87,7 +88,7 @@ void update(const MatrixBlock& to, const MatrixBlock& left, const MatrixBlock& r
   asked.b_packed = b_packed;
   const ProductChoice choice = choose_product_kernel(device, asked, {m, n, k, 1});
 
-  const auto from = [](const MatrixBlock& x) {  // its memory from its first element on
+  const auto from = [](const MatrixBlock& x) {  // the memory from x's first element
     BufferView v = *x.memory;
     v.byte_offset += static_cast<std::uint64_t>(x.first) * dtype_size(v.dtype);
     v.elements -= static_cast<std::uint64_t>(x.first);
@@ -151,20 +152,20 @@ void check_update(const Array& c, const Array& a, const Array& b, const Update& 
   const bool matrices = ranks[0] == 2 && ranks[1] == 2 && ranks[2] == 2,
              vectors = ranks[0] == 1 && ranks[1] + ranks[2] == 3 && ranks[1] > 0 && ranks[2] > 0;
   if (!matrices && !vectors)
-    wrong_shapes(c, a, b, "these are neither three matrices, nor two vectors and a matrix between them");
+    wrong_shapes(c, a, b, "the operands are neither three matrices, nor a matrix and two vectors");
   const std::int64_t m = a.rank() == 2 ? a.shape(0) : 1, n = b.rank() == 2 ? b.shape(1) : 1;
   if (a.shape(-1) != b.shape(0))
     wrong_shapes(c, a, b,
                  "a has " + std::to_string(a.shape(-1)) + " columns, b has " + std::to_string(b.shape(0)) + " rows");
   if (matrices ? c.shape(0) != m || c.shape(1) != n : c.shape(0) != (a.rank() == 2 ? m : n))
-    wrong_shapes(c, a, b, "c has not the product's shape");
-  if (how.lower && (!matrices || m != n)) wrong_shapes(c, a, b, "c is not square, but has a triangle");
+    wrong_shapes(c, a, b, "c does not have the shape of the product");
+  if (how.lower && (!matrices || m != n)) wrong_shapes(c, a, b, "`lower` requires a square matrix c");
   if (c.dtype() != a.dtype() || c.dtype() != b.dtype() || !is_float(c.dtype()))
     fail<DtypeError>({.operation = "multiply_into",
                       .with = {{"c", std::string(dtype_name(c.dtype()))},
                                {"a", std::string(dtype_name(a.dtype()))},
                                {"b", std::string(dtype_name(b.dtype()))}},
-                      .wrong = "the arrays are not floats of one dtype",
+                      .wrong = "the arrays must have the same float dtype",
                       .remedy = "Convert them with astype(...)"});
   if (c.device() != a.device() || c.device() != b.device())
     fail<DeviceError>(
@@ -176,11 +177,11 @@ void check_update(const Array& c, const Array& a, const Array& b, const Update& 
     if (c.strides()[d] == 0 && c.shape()[d] > 1)
       fail<ArgumentError>({.operation = "multiply_into",
                            .with = {{"c", to_string(c.shape())}},
-                           .wrong = "elements of c, which is broadcast, share memory",
-                           .remedy = "Give the array it was made from, or a copy()"});
+                           .wrong = "c is broadcast, so its elements share memory",
+                           .remedy = "Pass the original array, or a copy()"});
 }
 
-/// c times beta where there is nothing to add.
+/// Multiplies c by beta when there is no product to add.
 void scale(Array& c, const Update& how) {
   const Array scaled = how.beta == 0 ? Array::zeros(c.shape(), c.dtype(), c.device()) : c * how.beta;
   c.assign(how.lower ? tril(scaled) + triu(c, 1) : scaled);
@@ -200,7 +201,7 @@ void multiply_into(Array& c, const Array& a, const Array& b, const Update& how) 
   };
   if (c.size() == 0) return finish_in_place();
   if (a.size() == 0) return scale(c, how), finish_in_place();
-  // Operands first: what is pending of them may read c.
+  // Operands first: evaluating them may read c.
   BufferView views[] = {{}, a.view(), b.view()};
   views[0] = c.view_for_writing();
   const auto matrix = [](const Array& x, const BufferView& v, bool row) {

@@ -23,7 +23,7 @@ WeightSpec spec_of(const Weight& w) {
 void check_weight(const char* operation, const Weight& w) {
   if (!w.valid())
     fail<ArgumentError>(
-        {.operation = operation, .wrong = "the weight is empty", .remedy = "Make it with Weight::pack"});
+        {.operation = operation, .wrong = "the weight is empty", .remedy = "Create it with Weight::pack"});
 }
 
 void check_device_match(const char* operation, const Array& a, const Weight& w) {
@@ -51,15 +51,15 @@ void check_product(const Array& x, const Weight& weight) {
     fail<ShapeError>(
         {.operation = "linear",
          .with = {{"x", to_string(x.shape())}, {"weight", to_string(Shape{weight.rows(), weight.columns()})}},
-         .wrong = "the last axis of x is not as long as a row of the weight"});
+         .wrong = "the length of x's last axis is not the number of columns of the weight"});
   if (!is_float(x.dtype()))
     fail<DtypeError>({.operation = "linear",
                       .with = {{"x", std::string(dtype_name(x.dtype()))}},
-                      .wrong = "x holds no floats",
+                      .wrong = "x must be of a float dtype",
                       .remedy = "Use astype"});
 }
 
-/// Rows of f32 numbers in blocks of 32 as 8-bit integers, as `spec` says.
+/// Quantises rows of f32 numbers to 8-bit integers in blocks of 32, as `spec` describes.
 Array quantised(const Array& flat, std::int64_t tokens, const QuantiseSpec& spec) {
   const std::int64_t columns = flat.size() / tokens, tiles = ops::ceil_div(tokens, spec.tokens);
   const std::int64_t blocks = tiles * spec.tokens * (columns / 32);
@@ -75,7 +75,7 @@ Array quantised(const Array& flat, std::int64_t tokens, const QuantiseSpec& spec
   return words;
 }
 
-/// The numbers themselves in tiles.
+/// The unquantised numbers in tiles.
 Array tiled(const Array& flat, std::int64_t tokens, std::uint32_t together) {
   if (together == 1) return flat;
   const std::int64_t columns = flat.size() / tokens, tiles = ops::ceil_div(tokens, together);
@@ -87,7 +87,7 @@ Array tiled(const Array& flat, std::int64_t tokens, std::uint32_t together) {
   return out;
 }
 
-/// What of the activations a weight wants besides the tile's size. Without an offset it reads what is there for others.
+/// The activation layout that a weight needs, except the tile size. Without an offset it can read any layout.
 QuantiseSpec wanted_by(const Weight& weight) {
   const ops::WeightLayout& f = ops::layout_of(weight.format());
   return {1, f.offset, f.offset != 0 && f.factor == 16};
@@ -103,7 +103,7 @@ std::vector<Array> linear(const Array& x, std::initializer_list<const Weight*> w
   std::vector<std::pair<QuantiseSpec, Array>> words;
   const auto words_for = [&](const Weight& weight, std::int64_t tokens, std::uint32_t together) {
     QuantiseSpec spec = wanted_by(weight);
-    if (spec.offset == 0)  // any words do: those that another weight wants anyway
+    if (spec.offset == 0)  // any layout works: use the one that another weight needs
       for (const Weight* other : weights)
         if (spec.offset == 0) spec = wanted_by(*other);
     spec.tokens = together;
@@ -128,13 +128,13 @@ std::vector<Array> linear(const Array& x, std::initializer_list<const Weight*> w
     const std::int64_t groups = weight->parts()[0].shape(0), parts = (tokens + spec.tokens - 1) / spec.tokens;
     std::vector<LaunchArgument> args;
     for (const Array& p : weight->parts()) args.emplace_back(p.view());
-    if (!blocked && !numbers) numbers = tiled(*flat, tokens, spec.tokens);  // one size for all such formats
+    if (!blocked && !numbers) numbers = tiled(*flat, tokens, spec.tokens);  // all such formats use the same tile size
     args.emplace_back((blocked ? words_for(*weight, tokens, spec.tokens) : *numbers).view());
     args.emplace_back(out.view());
     for (std::int64_t v : {weight->rows(), blocked ? weight->columns() / 32 : weight->columns(), tokens, parts})
       args.push_back(LaunchArgument::index(v));
     if (panel) {
-      // As many blocks as keep all units busy, of as many groups as there is room for.
+      // Enough blocks to keep all units busy, each with as many groups as fit.
       const std::int64_t across = ops::ceil_div(parts, panel->tiles),
                          units = 2 * std::max<std::int64_t>(1, tiles.compute_units),
                          together = std::clamp<std::int64_t>(groups * across / units, 1, panel->groups);
@@ -154,8 +154,7 @@ std::vector<Array> linear(const Array& x, std::initializer_list<const Weight*> w
       },
       [&](std::size_t i) {
         return Rule{[weight = *weights.begin()[i]](Backward& b) {
-          b.add(0,
-                [&] { return matmul(b.adjoint(), dequantize(weight)); });  // nothing to the weight, which never changes
+          b.add(0, [&] { return matmul(b.adjoint(), dequantize(weight)); });  // the weight is constant
         }};
       });
 }
@@ -192,7 +191,7 @@ Array embedding_rows(const Weight& weight, const Array& ids) {
   if (!is_int(ids.dtype()))
     fail<DtypeError>({.operation = "embedding_rows",
                       .with = {{"ids", std::string(dtype_name(ids.dtype()))}},
-                      .wrong = "ids are integers"});
+                      .wrong = "ids must be integers"});
   return operation.finish(gather(weight, &ids));
 }
 

@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-// Into [low, high]; NaN, which no model should hold, becomes `low` rather than undefined behaviour.
+// Clamps to [low, high]; NaN, which models should not contain, becomes `low` rather than undefined behaviour.
 static float bounded(float v, float low, float high) { return v >= low ? (v <= high ? v : high) : low; }
 
 BlockQ8_0 quantize_q8_0(std::span<const float, 32> x) {
@@ -18,7 +18,7 @@ BlockQ8_0 quantize_q8_0(std::span<const float, 32> x) {
   const float d = largest / 127.0f;
   const float inverse = d != 0 ? 1.0f / d : 0.0f;
   BlockQ8_0 out{half(d), {}};
-  // std::round: halves away from zero, as ggml. The bounds change nothing for finite values.
+  // std::round rounds halves away from zero, like ggml. The bounds only affect values that are not finite.
   for (std::size_t i = 0; i < 32; ++i)
     out.q[i] = static_cast<std::int8_t>(bounded(std::round(x[i] * inverse), -127.0f, 127.0f));
   return out;
@@ -32,7 +32,7 @@ BlockQ4_0 quantize_q4_0(std::span<const float, 32> x) {
       signed_largest = v;
     }
   }
-  // The value of largest magnitude becomes -8, the end of the range that has no counterpart.
+  // The value of largest magnitude becomes -8, which has no positive counterpart.
   const float d = signed_largest / -8.0f;
   const float inverse = d != 0 ? 1.0f / d : 0.0f;
   const auto nibble = [&](float v) {
@@ -130,7 +130,7 @@ void dequantize_q5_K(const std::byte* b, float* out) {
 void dequantize_q6_K(const std::byte* b, float* out) {
   const float d = half_at(b + 208);
   for (std::size_t i = 0; i < 256; ++i) {
-    const std::size_t upper = i / 128, part = i % 128 / 32, at = i % 32;  // halves of 128 numbers, of four parts each
+    const std::size_t upper = i / 128, part = i % 128 / 32, at = i % 32;  // halves of 128 numbers, four parts each
     const int low = byte_at(b, upper * 64 + part % 2 * 32 + at) >> part / 2 * 4 & 15,
               high = byte_at(b, 128 + upper * 32 + at) >> 2 * part & 3;
     const auto scale = static_cast<std::int8_t>(b[192 + i / 16]);

@@ -29,18 +29,18 @@ struct BlockQ4_0 {
 };
 static_assert(sizeof(BlockQ4_0) == 18);
 
-/// What the numbers 0 to 15 of iq4_nl stand for, times the scale: kvalues_iq4nl of ggml-common.h.
+/// The values of iq4_nl's 4-bit indices, before scaling: kvalues_iq4nl of ggml-common.h.
 inline constexpr std::array<std::int8_t, 16> iq4_nl_values = {-127, -104, -83, -65, -49, -35, -22, -10,
                                                               1,    13,   25,  38,  53,  69,  89,  113};
 
-/// Factors of scale and minimum, 0 to 63, of part 0 to 7 of a block of q4_K or q5_K, whose 12 bytes these are.
+/// Factors of scale and minimum, 0 to 63, of part 0 to 7 of a q4_K or q5_K block, decoded from its 12 bytes.
 std::pair<std::uint8_t, std::uint8_t> k_factors(const std::byte* twelve, std::size_t part);
 
 BlockQ8_0 quantize_q8_0(std::span<const float, 32> x);
 BlockQ4_0 quantize_q4_0(std::span<const float, 32> x);
 void dequantize(const BlockQ8_0& block, std::span<float, 32> out);
 void dequantize(const BlockQ4_0& block, std::span<float, 32> out);
-// Of blocks as a file has them: 32 numbers, of the last three 256.
+// Blocks in the layout of files: 32 numbers; 256 in the K formats.
 void dequantize_q4_1(const std::byte* block, float* out);    ///< 20 bytes
 void dequantize_q5_0(const std::byte* block, float* out);    ///< 22 bytes
 void dequantize_q5_1(const std::byte* block, float* out);    ///< 24 bytes
@@ -49,7 +49,7 @@ void dequantize_q4_K(const std::byte* block, float* out);    ///< 144 bytes
 void dequantize_q5_K(const std::byte* block, float* out);    ///< 176 bytes
 void dequantize_q6_K(const std::byte* block, float* out);    ///< 210 bytes
 
-/// The numbers of whole blocks of a format, as a file has them; no alignment is needed.
+/// Decodes whole blocks in the layout of files; `data` need not be aligned.
 std::vector<float> dequantize(WeightFormat format, std::span<const std::byte> data);
 
 }  // namespace tessera

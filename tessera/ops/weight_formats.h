@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The formats of weights, a row of a table each: what packing, products, and the reading of rows go by.
-// Inside ops/ only.
+// Internal to ops/. The table of weight formats, used by packing, products and gathers.
 #pragma once
 
 #include <cstddef>
@@ -13,31 +12,32 @@
 
 namespace tessera::ops {
 
-/// A block of a file before its row is interleaved with others: at most 256 columns, in parts of 32.
+/// A block of a file before it is interleaved with other rows: at most 256 columns, in parts of 32.
 struct UnpackedBlock {
-  /// Of each part, as kernels read them. Numbers of 8 bits: word i has columns 4i to 4i + 3, the lowest byte first.
-  /// Else four words have the lowest 4 bits of a number, byte j of word i those of columns 4i + j and, above, 16 + 4i +
-  /// j. A fifth bit: one word, in which bit 8j + i is column 4i + j. Two more bits: two words, in which bits 8j + 2i
-  /// and the next are columns 4i + j of 16. Codes: word i has their bits i as a fifth bit lies.
+  /// The words of each part, as kernels read them. 8-bit numbers: word i has columns 4i to 4i + 3, lowest byte first.
+  /// Others: the lowest 4 bits are in four words; byte j of word i has column 4i + j in its lower and 16 + 4i + j in
+  /// its upper half. A fifth bit is in one word, bit 8j + i for column 4i + j. Two more bits are in two words of 16
+  /// columns each, bits 8j + 2i and 8j + 2i + 1 for column 4i + j. Codes: word i has their bits i, in the order of a
+  /// fifth bit.
   std::uint32_t words[8][8];
   std::uint16_t scale, minimum;  ///< f16
-  std::uint16_t factors[8];      ///< of each part
+  std::uint16_t factors[8];      ///< one for each part
 };
 
-/// A quantised number q, which is not negative, stands for `scale * (q - offset)`, with a minimum for `scale * q +
-/// minimum`. Where parts have integer factors, these multiply the scale and the minimum first.
+/// A quantised number q, which is unsigned, has the value `scale * (q - offset)`, or with a minimum `scale * q +
+/// minimum`. If parts have integer factors, scale and minimum are first multiplied by them.
 struct WeightLayout {
   WeightFormat format;
   std::string_view name;
-  std::uint32_t columns;       ///< of a block in a file; of one scale as well
+  std::uint32_t columns;       ///< of a block in a file, which has one scale
   std::uint32_t bytes;         ///< of a block in a file
-  DType element = DType::u32;  ///< of what is multiplied as it is; u32: quantised
-  std::uint32_t bits = 0;      ///< of a quantised number: 4, 5, 6 or 8; as many words hold 32 of them
+  DType element = DType::u32;  ///< dtype of unquantised weights; u32: quantised
+  std::uint32_t bits = 0;      ///< bits of a quantised number: 4, 5, 6 or 8; also the number of words for 32 of them
   std::int32_t offset = 0;
   bool codes = false;  ///< the 4 bits are a code of iq4_nl (iq4_nl.h)
   bool minimum = false;
-  /// Columns with a factor of their own. 32: a byte for the scale and above it one for the minimum, both unsigned; 16:
-  /// a signed byte for each half of 32. 0: there are none.
+  /// Number of columns per factor. 32: the low byte is the factor of the scale and the high byte that of the minimum,
+  /// both unsigned. 16: one signed byte for each half of 32 columns. 0: no factors.
   std::uint32_t factor = 0;
   void (*unpack)(const std::byte* block, UnpackedBlock& out) = nullptr;
 
@@ -48,7 +48,7 @@ struct WeightLayout {
 };
 
 const WeightLayout& layout_of(WeightFormat format);
-/// All of them, in the order of WeightFormat.
+/// All layouts, in the order of WeightFormat.
 std::span<const WeightLayout> weight_layouts();
 
 }  // namespace tessera::ops

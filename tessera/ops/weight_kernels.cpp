@@ -30,7 +30,7 @@ void add_part(const WeightLayout& f, const WeightPart& w, const ir::BufferRef& x
   for (std::size_t t = 0; t < x_at.size(); ++t) {
     const ir::Value at = x_at[t], x_scale = ir::bitcast(DType::f32, x.load(at));
     const auto begin = [&](int which) { return ir::bitcast(DType::i32, x.load(at + which)); };
-    // Two chains where there is no other work to overlap with, or two scales.
+    // Two chains if there is no other work to overlap with, or if there are two scales.
     const std::size_t chains = x_at.size() == 1 || f.factor == 16 ? 2 : 1;
     std::vector<ir::Value> dot(2, ir::literal(DType::i32, 0));
     if (f.offset != 0) dot[0] = begin(1);
@@ -49,13 +49,13 @@ void add_part(const WeightLayout& f, const WeightPart& w, const ir::BufferRef& x
   }
 }
 
-// As trace_quantise below, a block of 32 by the threads of one vector: loads and stores side by side.
+// Like trace_quantise below, but the threads of one vector share a block of 32: loads and stores are contiguous.
 static ir::Function trace_quantise_together(const QuantiseSpec& spec) {
   const int tokens = static_cast<int>(spec.tokens), lanes = static_cast<int>(spec.lanes), each = 32 / lanes;
   std::string name = "quantise_activations";
   if (tokens > 1) name += "_tile" + std::to_string(tokens);
   ir::Builder builder(name, ir::KernelKind::block, {spec.lanes, 1, 1});
-  builder.set_exact();  // the product is rounded before the sum
+  builder.set_exact();  // the product must be rounded before the sum
   ir::Builder::Scope scope(builder);
   const auto x = ir::buffer_param("x", DType::f32, ir::Access::read);
   const auto out = ir::buffer_param("out", DType::u8, ir::Access::read_write);
@@ -68,13 +68,13 @@ static ir::Function trace_quantise_together(const QuantiseSpec& spec) {
                     to = (block * tokens + t) * static_cast<int>(4 * activation_words) + lane;
     std::vector<ir::Value> v;
     for (int i = 0; i < each; ++i) v.push_back(x.load(from + i * lanes));
-    // As integers, so that a NaN is the largest.
+    // Compared as integers, so that NaN is the largest.
     ir::Value bits = word_literal(0);
     for (const ir::Value& e : v) bits = ir::max(bits, u32(e) & word_literal(0x7fffffff));
     const ir::Value largest = ir::bitcast(DType::f32, ir::block_max(bits)), scale = largest / 127.0;
     const ir::Value inverse = ir::select(largest > 1e-35, 127.0 / largest, ir::literal(DType::f32, 0));
-    // Added to 1.5 * 2^23, a number is rounded to an integer, which is the low bits of the sum.
-    ir::Value sum = ir::literal(DType::i32, 0);  // of the former 16 columns, and above 16 bits of the latter
+    // Adding 1.5 * 2^23 rounds to an integer, which is in the low bits of the sum.
+    ir::Value sum = ir::literal(DType::i32, 0);  // low 16 bits: first 16 columns; high 16 bits: last 16
     for (int i = 0; i < each; ++i) {
       const ir::Value q = u32(v[static_cast<std::size_t>(i)] * inverse + 12582912.0);
       out.store(to + (static_cast<int>(4 * activation_heading) + i * lanes),
@@ -97,8 +97,8 @@ static ir::Function trace_quantise_together(const QuantiseSpec& spec) {
   return builder.finish();
 }
 
-// Activations in blocks of 32 integers of 8 bits with one scale. Threads are blocks. A NaN goes into the scale, so that
-// it is not lost; an infinity makes an infinite scale times 0, a NaN as well.
+// Quantises activations in blocks of 32 8-bit integers with one scale, one thread per block. NaN is propagated through
+// the scale. An infinity gives an infinite scale times 0, which also is NaN.
 ir::Function trace_quantise(const QuantiseSpec& spec) {
   if (spec.lanes != 0) return trace_quantise_together(spec);
   const int tokens = static_cast<int>(spec.tokens);
@@ -123,11 +123,11 @@ ir::Function trace_quantise(const QuantiseSpec& spec) {
     largest = ir::select(a > largest || e != e, a, largest);
   }
   const ir::Value scale = largest / 127.0;
-  // Scales below the smallest normal number are as good as 0, and their inverse would not be finite.
+  // Scales below the smallest normal number are treated as 0, since their inverse would not be finite.
   const ir::Value inverse = ir::select(largest > 1e-35, 127.0 / largest, ir::literal(DType::f32, 0));
   const ir::Value base = id * static_cast<int>(activation_words);
   const ir::Value zero = ir::literal(DType::i32, 0);
-  ir::Value sums[] = {zero, zero};  // of 16 each
+  ir::Value sums[] = {zero, zero};  // of 16 columns each
   for (int w = 0; w < 8; ++w) {
     ir::Value word = word_literal(0);
     for (int i = 0; i < 4; ++i) {
@@ -146,7 +146,7 @@ ir::Function trace_quantise(const QuantiseSpec& spec) {
   return builder.finish();
 }
 
-// Threads are columns, of one tile after the other.
+// One thread per column and tile.
 ir::Function trace_tile_activations(const std::uint32_t& tokens) {
   ir::Builder builder("tile_activations_" + std::to_string(tokens), ir::KernelKind::map);
   ir::Builder::Scope scope(builder);
@@ -195,7 +195,7 @@ ir::Function trace_linear(const LinearSpec& spec) {
       add_part(weight.layout, part_of(weight, group * steps + b, lane), x, x_at, sums);
     });
   } else {
-    // Independent sums hide the latency of one.
+    // Independent sums hide latency.
     const int unroll = tokens == 1 ? 8 : tokens == 2 ? 4 : tokens == 4 ? 2 : 1;
     auto step = [&](ir::Value k, Sums& into, std::uint32_t chain) {
       const ir::Value w = weight.element(group * steps + k, lane);
@@ -244,12 +244,12 @@ ir::Function trace_linear(const LinearSpec& spec) {
   return builder.finish();
 }
 
-// Rows of a packed weight as f32: those named by `ids`, or all of them. Threads are columns.
+// Rows of a packed weight as f32: those in `ids`, or all of them. One thread per column.
 ir::Function trace_gather(const GatherSpec& spec) {
   const bool all = spec.ids == DType::index;
   ir::Builder builder((all ? "dequantize_" : "embedding_rows_") + std::string(weight_format_name(spec.weight.format)),
                       ir::KernelKind::map);
-  builder.set_exact();  // the numbers that the file stands for, to the bit
+  builder.set_exact();  // bitwise equal to the file's values
   ir::Builder::Scope scope(builder);
   const PackedWeight weight(spec.weight);
   const WeightLayout& f = weight.layout;
@@ -260,7 +260,7 @@ ir::Function trace_gather(const GatherSpec& spec) {
   const int group_rows = static_cast<int>(spec.weight.group);
   ir::Value named = i, inside;
   if (!all) {
-    // Compared in the ids' own width: a 64-bit id must not wrap into range.
+    // Compared in the width of the ids, so that a 64-bit id does not wrap into range.
     const ir::Value id = ids.load(i);
     const DType wide = spec.ids == DType::u64 || spec.ids == DType::i64 ? spec.ids
                        : is_unsigned_int(spec.ids)                      ? DType::u32

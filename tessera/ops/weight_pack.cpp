@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From rows of a file to groups of rows interleaved.
+// Packs weights: interleaves the rows of a file in groups.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -19,7 +19,7 @@ namespace {
 struct Part {
   DType dtype;
   Shape shape;
-  const char* what;  ///< behind the weight's label
+  const char* what;  ///< appended to the weight's label
   std::size_t bytes() const { return static_cast<std::size_t>(element_count(shape)) * dtype_size(dtype); }
   std::size_t group_bytes() const { return bytes() / static_cast<std::size_t>(shape[0]); }
 };
@@ -30,13 +30,13 @@ std::vector<Part> parts_of(const ops::WeightLayout& f, std::int64_t rows, std::i
   if (!f.quantised()) return {{f.element, {groups, columns, group}, ""}};
   std::vector<Part> parts = {
       {DType::u32, {groups, columns / 32 * f.bits, group}, ""},
-      // Where f16 has to be converted by code, doing it in every product would cost more than the bytes.
+      // If the device converts f16 in software, that would cost more in each product than reading f32 scales.
       {tiles.f16 ? DType::f16 : DType::f32, {groups, columns / f.columns * f.scales(), group}, " (scales)"}};
   if (f.factor != 0) parts.push_back({DType::u16, {groups, columns / 32, group}, " (factors)"});
   return parts;
 }
 
-/// What pieces are read into: as many as threads read at once.
+/// Buffers that pieces are read into, one for each reading thread.
 class Rooms {
  public:
   std::vector<std::byte> take() {
@@ -60,14 +60,14 @@ constexpr std::uint64_t aligned(std::uint64_t bytes) {
   return (bytes + WeightMemory::alignment - 1) / WeightMemory::alignment * WeightMemory::alignment;
 }
 
-/// Rows [begin, end) of a piece, whose first is lane 0 of a group.
+/// Rows [begin, end) of a piece; the first row is lane 0 of a group.
 struct Piece {
   const std::byte* data;
   std::size_t row_bytes, rows, group;
 };
 
-// Elements of T side by side for the rows of a group: [group][column][row]. A few columns of all rows at a time, so
-// that what is written lies in the nearest cache.
+// Interleaves elements of T for the rows of a group: [group][column][row]. A few columns of all rows at a time, so that
+// the output stays in the L1 cache.
 template <class T>
 void interleave(const Piece& p, std::byte* out) {
   constexpr std::size_t together = 64;
@@ -86,12 +86,12 @@ void interleave(const Piece& p, std::byte* out) {
   }
 }
 
-/// Eight elements of 16 bits, four of 32.
+/// Vectors of eight 16-bit and four 32-bit elements.
 using Eight __attribute__((vector_size(16))) = std::uint16_t;
 using Four __attribute__((vector_size(16))) = std::uint32_t;
 
-// Elements of 16 bits, eight rows by eight columns at a time. What a cache line has of each of eight rows is used up
-// before the next: rows of a multiple of 4096 bytes share the few places that a cache has for them.
+// Interleaves 16-bit elements, eight rows by eight columns at a time. A cache line of each row is used up before the
+// next one, because rows with a pitch of a multiple of 4096 bytes compete for the same cache sets.
 void interleave_words(const Piece& p, std::byte* out) {
   constexpr std::size_t line = 32;
   const std::size_t columns = p.row_bytes / 2;
@@ -101,7 +101,7 @@ void interleave_words(const Piece& p, std::byte* out) {
   const auto block = [&](const std::byte* from, std::byte* to) {
     Eight row[8], next[8];
     for (std::size_t i = 0; i < 8; ++i) std::memcpy(row + i, from + i * p.row_bytes, 16);
-    // Thrice as cards are shuffled: the rows' numbers go from in front of the columns' to behind them.
+    // Three perfect shuffles transpose the 8 x 8 block.
     const auto shuffle = [&](const Eight* a, Eight* b) {
       for (std::size_t i = 0; i < 4; ++i) b[2 * i] = low(a[i], a[i + 4]), b[2 * i + 1] = high(a[i], a[i + 4]);
     };
@@ -115,7 +115,7 @@ void interleave_words(const Piece& p, std::byte* out) {
           block(p.data + (begin + lane) * p.row_bytes + 2 * c, out + (begin * columns + c * p.group + lane) * 2);
 }
 
-/// `Scale`: how the device has f16 scales: their bits, or as floats.
+/// `Scale` is the device's representation of f16 scales: their bits, or float.
 template <class Scale>
 Scale scale_of(std::uint16_t bits) {
   if constexpr (std::is_same_v<Scale, float>)
@@ -124,7 +124,7 @@ Scale scale_of(std::uint16_t bits) {
     return bits;
 }
 
-/// Where the parts of packed blocks go, and how they lie there.
+/// The destination of packed blocks, and their layout.
 template <class Scale>
 struct PackedBlocks {
   const ops::WeightLayout& layout;
@@ -133,7 +133,7 @@ struct PackedBlocks {
   Scale* scales;
   std::uint16_t* factors;
 
-  /// Block `block` of `lanes` rows, from `lane` on. With four rows, four words of each are turned at once.
+  /// Stores block `block` of `lanes` rows, starting at `lane`. With four rows, 4 x 4 words are transposed at once.
   template <std::size_t bits, std::size_t lanes>
   void put(const ops::UnpackedBlock* u, std::size_t block, std::size_t lane) const {
     const std::size_t parts = layout.parts();
@@ -241,11 +241,11 @@ void WeightMemory::expect(WeightFormat format, std::int64_t rows, std::int64_t c
 }
 
 std::pair<std::shared_ptr<Storage>, std::uint64_t> WeightMemory::take(std::uint64_t bytes) {
-  constexpr std::uint64_t most = std::uint64_t{256} << 20;  // no driver refuses that much at once
+  constexpr std::uint64_t most = std::uint64_t{256} << 20;  // all drivers can allocate this much at once
   bytes = aligned(bytes);
   std::vector<Place>& free = places_[bytes];
   if (free.empty()) {
-    // With this one as many others as there is room for, the largest first.
+    // Allocate as many other announced sizes together with this one as fit, largest first.
     std::vector<std::uint64_t> sizes = {bytes};
     std::uint64_t sum = bytes;
     const auto planned = expected_.find(bytes);
@@ -279,12 +279,12 @@ Weight Weight::pack_from(const From& from, WeightFormat format, std::uint64_t by
                                {"bytes", std::to_string(bytes)}},
                       .wrong = what});
   };
-  if (rows <= 0 || columns <= 0) wrong("a weight has at least one row and one column");
+  if (rows <= 0 || columns <= 0) wrong("a weight must have at least one row and one column");
   const auto r = static_cast<std::uint64_t>(rows), c = static_cast<std::uint64_t>(columns);
-  if (c % f.columns) wrong("a row is not whole blocks of " + std::to_string(f.columns));
+  if (c % f.columns) wrong("the number of columns is not a multiple of the block size " + std::to_string(f.columns));
   const std::uint64_t row_bytes = c / f.columns * f.bytes;
   if (c / f.columns > bytes || bytes / row_bytes != r || bytes % row_bytes)
-    wrong("the bytes do not make that many rows of " + std::to_string(row_bytes));
+    wrong("the size does not match the number of rows; bytes in a row: " + std::to_string(row_bytes));
 
   const ops::Tiles tiles = ops::tiles_of(device);
   const std::size_t group = tiles.rows, groups = (r + group - 1) / group;
@@ -300,12 +300,12 @@ Weight Weight::pack_from(const From& from, WeightFormat format, std::uint64_t by
   }
   if (!holds_data(device)) return w;
 
-  // Groups [first, first + count) to where each part has them.
+  // Packs groups [first, first + count) to the addresses of each part.
   using Addresses = std::array<std::byte*, 3>;
   const auto pack_groups = [&](std::size_t first, std::size_t count, const Addresses& to,
                                std::vector<std::byte>& room) {
     const std::size_t begin = first * group, end = std::min<std::size_t>(r, begin + count * group);
-    // What only fills up the last group is 0, its scales as well.
+    // Zero the padding of the last group, including its scales.
     if (end - begin < count * group)
       for (std::size_t i = 0; i < parts.size(); ++i)
         std::memset(to[i] + (count - 1) * parts[i].group_bytes(), 0, parts[i].group_bytes());
@@ -329,8 +329,8 @@ Weight Weight::pack_from(const From& from, WeightFormat format, std::uint64_t by
     });
   };
 
-  // The host never holds a large matrix: a few groups of rows at a time go to the device, or are packed where they
-  // belong if that is memory of the host's.
+  // The host never stores a large matrix: a few groups of rows at a time are uploaded, or packed directly if the
+  // device's memory is host memory.
   Queue& queue = current_queue(device);
   Addresses to{};
   bool packed = false;
@@ -367,14 +367,15 @@ Weight Weight::pack_from(const From& from, WeightFormat format, std::uint64_t by
 Weight Weight::of(const Array& matrix, WeightFormat format, Device device, std::string label) {
   const std::string name(weight_format_name(format));
   if (matrix.rank() != 2)
-    fail<ShapeError>(
-        {.operation = "Weight::of", .with = {{"shape", to_string(matrix.shape())}}, .wrong = "it is no matrix"});
+    fail<ShapeError>({.operation = "Weight::of",
+                      .with = {{"shape", to_string(matrix.shape())}},
+                      .wrong = "the array is not a matrix"});
   const std::vector<float> values = matrix.astype(DType::f32).to_vector<float>();
   const std::size_t columns = ops::layout_of(format).columns;
   if (static_cast<std::size_t>(matrix.shape(1)) % columns != 0)
     fail<ShapeError>({.operation = "Weight::of",
                       .with = {{"shape", to_string(matrix.shape())}, {"format", name}},
-                      .wrong = "a row is not whole blocks of " + std::to_string(columns)});
+                      .wrong = "the number of columns is not a multiple of the block size " + std::to_string(columns)});
   std::vector<std::byte> bytes;
   const auto put = [&](const auto& v) {
     const auto* at = reinterpret_cast<const std::byte*>(&v);
@@ -390,7 +391,7 @@ Weight Weight::of(const Array& matrix, WeightFormat format, Device device, std::
       default:
         fail<ArgumentError>({.operation = "Weight::of",
                              .with = {{"format", name}},
-                             .wrong = "arrays are not rounded to this format, it is only read from files",
+                             .wrong = "arrays cannot be quantised to this format; it can only be read from files",
                              .remedy = "Use f32, f16, bf16, q8_0 or q4_0"});
     }
   }

@@ -11,7 +11,7 @@ using ir::Value;
 
 namespace {
 
-// Parameters that all of these kernels have, in the order of `window_arguments`.
+// Parameters of all these kernels, in the order of `launch` in convolution.cpp.
 struct Geometry {
   Value n, rows, columns, out_rows, out_columns, kernel_rows, kernel_columns;
   Value stride_rows, stride_columns, pad_rows, pad_columns, step_rows, step_columns;
@@ -65,10 +65,10 @@ ir::Function trace_windows(const WindowSpec& spec) {
   const auto scaled = [&](Value v) { return spec.unit ? v : v * g.stride_columns; };
   const Value zero = ir::literal(spec.dtype, 0);
   const DType sums = sums_of(spec.dtype);
-  // (n, channels, rows, columns) is contiguous but for the strides of the first two.
+  // The image is contiguous, except for the strides of the first two dimensions.
   const auto start_of = [&](Value image, Value channel) { return image * g.image_stride + channel * g.channel_stride; };
 
-  if (spec.kind == WindowSpec::gather) {  // a thread an element of (channels, kernel rows, kernel columns, n, y, x)
+  if (spec.kind == WindowSpec::gather) {  // one thread per element of (channels, kernel rows, kernel columns, n, y, x)
     const Value image = plane % g.n, rest = plane / g.n, j = rest % g.kernel_columns, above = rest / g.kernel_columns;
     const Value i = above % g.kernel_rows, channel = above / g.kernel_rows;
     const Value row = y * g.stride_rows + i * g.step_rows - g.pad_rows;
@@ -80,13 +80,13 @@ ir::Function trace_windows(const WindowSpec& spec) {
   }
 
   const bool unpool = spec.kind == WindowSpec::unpool;
-  // What an element of an image takes of this window: all, or what lies at its position.
+  // The contribution of a window to an element: its value, or for unpool only if its position is this element.
   const auto taken = [&](Value window, Value exists, Value own) {
     if (unpool) exists = positions.load_if(exists, window, ir::literal(DType::i32, -1)) == own;
     return in.load_if(exists, window, zero);
   };
 
-  if (spec.spreads() && spec.apart()) {  // a thread a window
+  if (spec.spreads() && spec.apart()) {  // one thread per window
     const Value at = (plane * g.out_rows + y) * g.out_columns + x, v = in.load(at);
     const Value where = unpool ? positions.load(at) : Value();
     for (int i = 0; i < spec.sizes[0]; ++i)
@@ -98,7 +98,7 @@ ir::Function trace_windows(const WindowSpec& spec) {
     return builder.finish();
   }
 
-  if (spec.spreads()) {  // a thread an element of an image: the windows that hold it, from the last one on
+  if (spec.spreads()) {  // one thread per element of an image: sums over the windows that contain it, last one first
     const Value own = ir::cast(DType::i32, y * g.columns + x), down = y + g.pad_rows, across = x + g.pad_columns;
     const ir::Variable sum(sums, ir::literal(sums, 0));
     ir::for_(0, (g.kernel_rows + (g.stride_rows - 1)) / g.stride_rows, 1, [&](Value i) {
@@ -115,7 +115,7 @@ ir::Function trace_windows(const WindowSpec& spec) {
     return builder.finish();
   }
 
-  if (spec.kind == WindowSpec::fold) {  // a thread an element of an image
+  if (spec.kind == WindowSpec::fold) {  // one thread per element of an image
     const Value image = plane / g.channels, channel = plane % g.channels;
     const ir::Variable sum(sums, ir::literal(sums, 0));
     ir::for_(0, g.kernel_rows, 1, [&](Value i) {
@@ -137,13 +137,13 @@ ir::Function trace_windows(const WindowSpec& spec) {
     return builder.finish();
   }
 
-  // Pools: a thread a window.
+  // Pooling: one thread per window.
   const Value start = start_of(plane / g.channels, plane % g.channels);
   const Value result = (plane * g.out_rows + y) * g.out_columns + x;
   const bool floats = is_float(spec.dtype), mean = spec.kind == WindowSpec::mean;
   const DType keys = !floats ? spec.dtype : spec.dtype == DType::f64 ? DType::i64 : DType::i32;
   const ir::Variable sum(mean ? sums : keys, ir::literal(mean ? sums : keys, 0));
-  std::optional<ir::Variable> best;  // where the largest so far lies
+  std::optional<ir::Variable> best;  // position of the largest element so far
   if (!mean) best.emplace(DType::i32, -1);
   ir::for_(0, g.kernel_rows, 1, [&](Value i) {
     const Value row = y * g.stride_rows + i - g.pad_rows;
@@ -152,7 +152,7 @@ ir::Function trace_windows(const WindowSpec& spec) {
         const Value column = scaled(x) + j - g.pad_columns, exists = within(column, g.columns);
         const Value v = ir::cast(sums, in.load_if(exists, start + row * g.columns + column, zero));
         if (mean) return sum.set(sum.get() + v);
-        // By integers that order alike (min_max.h): a NaN is above all, and no device loses denormals.
+        // Compare integers in the same order (min_max.h): NaN is largest, and no device flushes denormals.
         const Value key = floats ? detail::sortable_key(v, true) : v;
         const Value better = exists && (best->get() < 0 || key > sum.get());
         sum.set(ir::select(better, key, sum.get()));

@@ -14,7 +14,7 @@ const char* to_string(Access mode) {
 namespace detail {
 
 namespace {
-/// To who comes after it: it has ended, and if it failed somebody was told.
+/// True if later tasks need not wait for the node: it has ended, and its failure, if any, was observed.
 bool is_obsolete(const executor::Node& node) noexcept {
   return node.ended() && (!node.failure() || node.failure()->origin->observed.load(std::memory_order_relaxed));
 }
@@ -41,8 +41,8 @@ bool AccessOrder::Nodes<inside>::is_finished() const noexcept {
   return std::ranges::all_of(all_, [](const executor::Node* n) { return is_obsolete(*n); });
 }
 
-/// The only cell of the tiling in which the part lies, if there is one: cells are as large as the tiling's first part,
-/// and counted from the beginning of the storage.
+/// The cell of the tiling that contains the part, or no_cell. Cells have the size of the tiling's first part and are
+/// counted from the beginning of the storage.
 std::uint64_t AccessOrder::cell_of(const StoragePart& part) const {
   if (tiling_.axes == 0 || part.axes > tiling_.axes || (part.axes == 0 && part.end - part.begin != part.element))
     return no_cell;
@@ -78,7 +78,7 @@ void AccessOrder::Spans::each(const StoragePart& part, F&& f) const {
   }
 }
 
-/// Entries that the part may meet, the last one first: so that they can be removed in this order.
+/// Finds the entries that the part may overlap, in descending order, so that they can be removed while iterating.
 void AccessOrder::find_near(const StoragePart& part, Device device) {
   near_.clear();
   const auto count = static_cast<std::uint32_t>(entries_.size());
@@ -153,14 +153,14 @@ void AccessOrder::list(std::uint32_t index) {
   if (tiled_in_use_) e.span = tiled_.add(e.part, index), e.listed = Listed::in_cell_and_span;
 }
 
-/// Of one entry no list is kept.
+/// A single entry is not listed.
 void AccessOrder::unlist_all() noexcept {
   cells_.clear(), wide_.clear(), tiled_.clear();
   tiled_in_use_ = false;
   if (!entries_.empty()) entries_[0].listed = Listed::no;
 }
 
-/// The last one gets its index.
+/// Moves the last entry to the index of the removed one.
 void AccessOrder::remove(std::uint32_t index) {
   const auto last = static_cast<std::uint32_t>(entries_.size() - 1);
   Entry& e = entries_[index];
@@ -182,7 +182,7 @@ void AccessOrder::remove(std::uint32_t index) {
   if (last == 1) unlist_all();
 }
 
-/// Forgets what has ended; the next time when twice as much is there.
+/// Removes entries that have ended. Runs again when the number of entries has doubled.
 void AccessOrder::clean() {
   const auto count = static_cast<std::uint32_t>(entries_.size());
   std::uint32_t kept = 0;
@@ -199,8 +199,8 @@ void AccessOrder::clean() {
 }
 
 void AccessOrder::record_commuting(Entry& e, executor::Node& node) {
-  if (!e.open || e.mode != Access::commute) {  // the readers stay: all of these come after them
-    if (e.overwritten) e.writers.clear();      // what overwrote them came after them
+  if (!e.open || e.mode != Access::commute) {  // keep the readers: all commuting tasks wait for them
+    if (e.overwritten) e.writers.clear();      // the overwriting tasks waited for them
     e.before = std::move(e.writers);
     e.before.forget_ended(), e.readers.forget_ended();
   }
@@ -211,14 +211,15 @@ void AccessOrder::record_commuting(Entry& e, executor::Node& node) {
 bool AccessOrder::add(executor::Node& node, Access mode, const StoragePart& part, Device device,
                       const NodeVisitor& after) {
   if (part.empty()) return false;
-  if (entries_.size() == 1 && entries_[0].device == device && entries_[0].part == part) {  // as mostly it is
+  if (entries_.size() == 1 && entries_[0].device == device && entries_[0].part == part) {  // the common case
     conflicts_with(entries_[0], mode, part, device, after);
     note(entries_[0], node, mode);
     return true;
   }
   find_near(part, device);
-  // What lies within a part that is written need not be remembered: who meets it meets this, and comes after it. On
-  // another device it meets more than that, for order alone. Neither need what has ended, where there is much of it.
+  // Entries inside a part that is being written can be dropped: later tasks that overlap them also overlap this part,
+  // and wait for it. Entries on another device are kept for ordering only. If there are many entries, ended ones are
+  // dropped too.
   const bool replaces = mode == Access::out || mode == Access::inout, forgets = entries_.size() >= few;
   constexpr std::uint32_t none = ~std::uint32_t{0};
   std::uint32_t same = none;

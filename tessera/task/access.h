@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tasks do with a storage, and the order that follows: as if they ran one after the other as they were submitted.
+// Access modes of tasks, and the dependencies that follow from accesses to one storage: the result is as if the tasks
+// ran in submission order.
 #pragma once
 
 #include <bit>
@@ -20,24 +21,24 @@
 
 namespace tessera {
 
-/// What a task does with its data.
+/// What a task does with an array.
 enum class Access : std::uint8_t {
   in,       ///< read
-  out,      ///< written: what was there is not needed, and not copied
+  out,      ///< overwritten; the old contents are not copied to the task's device
   inout,    ///< read and written
-  commute,  ///< read and written, one at a time and in any order among those that say so
-  reduce,   ///< combined with what others of the same operation compute, in any order
+  commute,  ///< read and written; commuting tasks run in any order, one at a time
+  reduce,   ///< combined with the contributions of other tasks of the same operation, in any order
 };
-const char* to_string(Access mode);  ///< the access as one word: "inout"
+const char* to_string(Access mode);  ///< the enumerator's name: "inout"
 /// True for all but `in`.
 constexpr bool writes(Access mode) { return mode != Access::in; }
 
 namespace detail {
 
-/// The accesses to one storage that have not ended, by the parts they touch. Under its owner's lock.
+/// The unfinished accesses to one storage, by the parts they touch. Guarded by lock().
 class AccessOrder {
  public:
-  /// What is called for each node; refers to the caller's function.
+  /// A non-owning reference to a function that is called for each node.
   class NodeVisitor {
    public:
     template <class F>
@@ -52,14 +53,14 @@ class AccessOrder {
     void (*call_)(const void*, executor::Node&, executor::Node::Dependency);
   };
 
-  /// Calls `after` for every node that an access of this kind has to wait for: it may name a node more than once. Parts
-  /// that do not overlap are ordered too where one of them is written on another device: what is valid is known of
-  /// whole storages.
+  /// Calls `after` for every node that an access of this mode has to wait for, possibly several times for the same
+  /// node. Parts that do not overlap are ordered too if one of them is written on another device, because validity is
+  /// tracked per storage.
   void conflicts(Access mode, const StoragePart& part, Device device, const NodeVisitor& after);
-  /// The same, and from now on `node` is one of them: true, and a reference to it that the caller has counted is this
-  /// one's. False for an empty part.
+  /// As conflicts(), and records `node` as an access to the part. Returns true and takes over one reference, which the
+  /// caller has counted. Returns false for an empty part.
   bool add(executor::Node& node, Access mode, const StoragePart& part, Device device, const NodeVisitor& after);
-  /// The same of the whole storage of `bytes`.
+  /// As add(), for a whole storage of `bytes` bytes.
   bool add_full(executor::Node& node, Access mode, std::uint64_t bytes, Device device, const NodeVisitor& after) {
     if (entries_.size() != 1 || !entries_[0].is_full || !(entries_[0].device == device) || mode == Access::commute)
         [[unlikely]]
@@ -68,23 +69,23 @@ class AccessOrder {
     note(entries_[0], node, mode);
     return true;
   }
-  /// Calls `f` for every node that meets the part, would conflict and has not ended.
+  /// Calls `f` for every unfinished node whose access overlaps the part and conflicts with `mode`.
   void for_each_pending(Access mode, const StoragePart& part, const NodeVisitor& f);
-  /// Whether there is any.
+  /// True if for_each_pending() would call `f`.
   bool has_pending(Access mode, const StoragePart& part);
-  /// For who owns it; nothing here takes it.
+  /// The lock that guards this object. The caller locks it; no member function does.
   executor::SpinLock& lock() const noexcept { return entries_.lock; }
-  /// Parts that are remembered, and how many were compared with new ones so far; for tests.
+  /// For tests: the number of recorded parts, and how often one was compared with a new part.
   std::size_t parts() const { return entries_.size(); }
   std::uint64_t compared() const { return compared_; }
-  /// Of those that commute, whatever their parts.
+  /// The lock shared by all commuting tasks of this storage, whatever their parts.
   executor::CommuteLock& commute_lock() {
     if (!commute_lock_) commute_lock_ = std::make_unique<executor::CommuteLock>();
     return *commute_lock_;
   }
 
  private:
-  // With a reference to each. Few are kept inside, where no other line of memory is needed.
+  // Nodes, each with a counted reference. The first ones are stored inline, without another cache line.
   template <std::size_t inside>
   class Nodes {
    public:
@@ -96,7 +97,7 @@ class AccessOrder {
       return *this;
     }
     ~Nodes() { clear(); }
-    /// With a reference that is this one's from now on.
+    /// Takes over one reference to `node`.
     void add(executor::Node& node) {
       if (all_.size() == all_.capacity()) forget_ended();
       all_.push_back(&node);
@@ -107,7 +108,7 @@ class AccessOrder {
     }
     void forget_ended() noexcept;
     bool ended() const noexcept;
-    /// Ended, and none with a failure that nobody was told: it is for those that come after.
+    /// True if all nodes have ended and no failure is unobserved: those must still reach later tasks.
     bool is_finished() const noexcept;
     bool empty() const noexcept { return all_.empty(); }
     executor::Node* const* begin() const noexcept { return all_.begin(); }
@@ -116,8 +117,8 @@ class AccessOrder {
    private:
     InlineVector<executor::Node*, inside> all_;
   };
-  // Entries by the bytes between their first and last: of each length, rounded up to a power of four, those that may
-  // meet a part begin in one range.
+  // Entries by byte range. Lengths are rounded up to a power of four; within each length, the entries that can overlap
+  // a part begin in one contiguous range of keys.
   class Spans {
    public:
     struct To {
@@ -130,33 +131,33 @@ class AccessOrder {
     At add(const StoragePart& part, std::uint32_t entry);
     void erase(At at) { all_.erase(at); }
     void clear() noexcept { all_.clear(), lengths_ = 0; }
-    /// f(entry) for each whose bytes meet those of the part.
+    /// Calls f(entry) for each entry whose byte range overlaps that of the part.
     template <class F>
     void each(const StoragePart& part, F&& f) const;
 
    private:
-    // The length's exponent, and where it begins: no storage has 2^56 bytes.
+    // A key is the length's exponent in the upper bits and the first byte in the lower ones: no storage has 2^56 bytes.
     static constexpr int begin_bits = 56;
     All all_;
-    std::uint32_t lengths_ = 0;  // a bit for each exponent
+    std::uint32_t lengths_ = 0;  // one bit per exponent
   };
   enum class Listed : std::uint8_t { no, in_cell, in_cell_and_span, in_wide };
   struct Entry {
     Device device;
     Access mode = Access::in;  // of the writers
-    bool open = false;         // more may commute with the writers
-    bool overwritten = false;  // on another device: the writers' results are used no more
-    bool is_full = false;      // it is all of the storage; else it may be
+    bool open = false;         // more tasks may join the commuting writers
+    bool overwritten = false;  // on another device: the writers' results are no longer used
+    bool is_full = false;      // covers the whole storage; if false, that is unknown
     Listed listed = Listed::no;
-    Nodes<1> writers;  // the last one, or those that commute
-    Nodes<2> readers;  // since, and where writers commute before
+    Nodes<1> writers;  // the last writer, or all commuting writers
+    Nodes<2> readers;  // readers since the last writer; if the writers commute, readers before them
     std::uint64_t cell = 0;
     StoragePart part;
-    Nodes<1> before;  // the writers that commuting ones come after
-    Spans::At span;   // if it is listed in some
+    Nodes<1> before;  // the writers before the commuting ones
+    Spans::At span;   // valid if listed as in_cell_and_span or in_wide
     bool idle() const noexcept { return writers.is_finished() && readers.ended() && before.is_finished(); }
   };
-  // The first lies inside: most storages have but one, of all that they are.
+  // The first entry is stored inline: most storages have only one, which covers them completely.
   class Entries {
    public:
     std::size_t size() const noexcept { return size_; }
@@ -174,7 +175,7 @@ class AccessOrder {
         first_ = Entry{};
     }
 
-    // On one line with what whole storages need of the first.
+    // In the same cache line as the fields of the first entry that accesses to whole storages use.
     mutable executor::SpinLock lock;
 
    private:
@@ -182,14 +183,14 @@ class AccessOrder {
     Entry first_;
     std::vector<Entry> more_;
   };
-  // Parts of a regular tiling meet only those of their own cell, and parts that lie in no cell.
+  // Parts of a regular tiling overlap only parts of their own cell and parts that are in no cell.
   struct Tiling {
     int axes = 0;
     std::array<std::uint64_t, StoragePart::most_axes> stride{}, extent{};
   };
   static constexpr std::uint64_t no_cell = ~std::uint64_t{0};
-  static constexpr std::size_t few = 64;           // entries that are remembered, ended or not
-  static constexpr std::size_t most_in_cell = 16;  // entries, before their spans are looked at instead
+  static constexpr std::size_t few = 64;           // with fewer entries, ended ones are not removed
+  static constexpr std::size_t most_in_cell = 16;  // with more entries in a cell, the spans are searched instead
 
   std::uint64_t cell_of(const StoragePart& part) const;
   bool add_first_full(executor::Node& node, Access mode, std::uint64_t bytes, Device device, const NodeVisitor& after);
@@ -225,15 +226,15 @@ class AccessOrder {
   void clean();
 
   Entries entries_;
-  Device device_;  // of all entries, unless:
+  Device device_;  // of all entries, unless several_devices_ is set
   bool several_devices_ = false;
-  // Where there is more than one entry:
+  // Used if there is more than one entry:
   std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> cells_;
-  Spans wide_;   // entries of no cell
-  Spans tiled_;  // the others, once a part of no cell is compared with them
+  Spans wide_;   // entries that are in no cell
+  Spans tiled_;  // all other entries; filled when a part that is in no cell is first compared with them
   bool tiled_in_use_ = false;
   Tiling tiling_;
-  std::vector<std::uint32_t> near_;  // what find_near found, the last one first
+  std::vector<std::uint32_t> near_;  // result of find_near(), in descending order
   std::size_t clean_at_ = few;
   std::uint64_t compared_ = 0;
   std::unique_ptr<executor::CommuteLock> commute_lock_;

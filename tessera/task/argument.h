@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a task keeps its function and its arguments, and what it gives them as. Internal; what has a meaning of its own
-// as an argument specialises TaskArgument.
+// How a task stores its function and arguments, and what it passes to the function. Internal. Special argument types
+// specialise TaskArgument.
 #pragma once
 
 #include <functional>
@@ -22,34 +22,35 @@ namespace tessera::detail {
 
 [[noreturn]] void throw_no_task();
 
-/// A task's result as an argument of the task that runs: an array on another device is copied to this task's.
+/// A task's result, passed as an argument to the running task. Arrays on another device are copied to the running
+/// task's.
 template <class T>
 const T& result_on_current_device(const T& result) {
   return result;
 }
 Array result_on_current_device(const Array& result);
 
-/// Where the newest contents are counts, `weight` times.
+/// Counts the array's bytes `weight` times in favour of the devices with its newest contents.
 void place_data(TaskPlacer& placer, const Array& array, unsigned weight = 1);
-/// The task uses it so: it comes after others that do, and gets it where it runs.
+/// Declares the access: the task waits for conflicting tasks and gets the array on its device.
 void declare_access(TaskNode& node, StoredAccess& access);
-/// The same of an array that is kept in something else, and is changed to where the task runs.
+/// The same for an array inside another object. While the task runs, the array refers to memory on the task's device.
 void declare_access(TaskNode& node, Array& array, Access mode, MatrixPart triangle = MatrixPart::none);
 
-/// Whether an argument of this type is where the task is, whatever that is: an array of which it gets a copy there, or
-/// a plain value. A task of such arguments may be moved before it begins.
+/// True if an argument of this type does not depend on the task's device: plain values, and arrays, which are copied to
+/// it. A task whose arguments are all relocatable may be moved to another device before it begins.
 template <class T>
 constexpr bool is_relocatable = std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_same_v<T, Extent>;
 template <>
 inline constexpr bool is_relocatable<Array> = true;
 
-/// Whether a result of this type may be deferred, and has an eval().
+/// True if a result of this type may be deferred and has an eval() function.
 template <class T>
 constexpr bool is_deferred = false;
 template <>
 inline constexpr bool is_deferred<Array> = true;
 
-/// A task with room for its result.
+/// A task node with its result.
 template <class T>
 class TaskResult : public TaskNode {
  public:
@@ -62,17 +63,17 @@ class TaskResult<void> : public TaskNode {
   using TaskNode::TaskNode;
 };
 
-/// What keeps an argument of type T until the task runs.
+/// How an argument of type T is stored until the task runs.
 template <class T>
 struct StoredArgument {
   using type = T;
-  using Bound = T&;  ///< and what that is while it runs
+  using Bound = T&;  ///< what TaskArgument::unwrap() receives while the task runs
 };
 template <>
 struct StoredArgument<Array> {
   using type = StoredAccess;
 };
-/// While the task runs, the array is an Array.
+/// An array argument while the task runs.
 struct BoundArray {
   explicit BoundArray(StoredAccess& kept) : array(kept.array()) {}
   Array array;
@@ -82,14 +83,14 @@ struct StoredArgument<StoredAccess> {
   using Bound = BoundArray;
 };
 
-/// An argument of type T: `place` is asked of it as it is given, the others of what keeps it.
+/// How an argument of type T is handled. `place` gets the argument as passed; the others get the stored one.
 template <class T>
 struct TaskArgument {
-  /// On the submitter, before the task is made: where it may run. Its number counts from 1.
+  /// On the submitting thread, before the task is created: restricts the devices. Arguments are numbered from 1.
   static void place(TaskPlacer&, std::size_t, const T&) {}
-  /// On the submitter, before it is submitted: what it comes after.
+  /// On the submitting thread, before submission: adds dependencies.
   static void attach(TaskNode&, T&) {}
-  /// On the thread that runs it: a tuple of what the function gets for it.
+  /// On the executing thread: a tuple of the values that the function receives.
   static std::tuple<T&> unwrap(T& stored) { return std::tuple<T&>(stored); }
 };
 template <class T>
@@ -101,7 +102,7 @@ struct TaskArgument<std::reference_wrapper<T>> {
 template <>
 struct TaskArgument<Array> {
   static void place(TaskPlacer& placer, std::size_t, const Array& array) { place_data(placer, array); }
-  /// `default_mode`: what the function does to it, as far as its type tells.
+  /// `default_mode`: the access that the function's type implies.
   static void attach(TaskNode& node, StoredAccess& kept, Access default_mode) {
     kept.set_mode(default_mode);
     declare_access(node, kept);
@@ -109,12 +110,12 @@ struct TaskArgument<Array> {
   static std::tuple<Array&> unwrap(BoundArray& bound) { return std::tuple<Array&>(bound.array); }
 };
 
-/// A function of type F.
+/// A task's function of type F.
 template <class F>
 struct TaskFunction {
   static constexpr bool kernel = requires(const F& f) { f.untyped().function(); };
 
-  /// After its arguments.
+  /// Called after the arguments' place().
   static void place([[maybe_unused]] TaskPlacer& placer, const F&) {
     if constexpr (requires { F::backends; }) placer.restrict_to(F::backends(), "variants");
   }
@@ -124,7 +125,7 @@ struct TaskFunction {
     else
       return {};
   }
-  /// What it does to its argument of this number, if nothing is said: a kernel's first is how many threads it has.
+  /// The access of the argument `number` if the caller declared none. A kernel's first argument is its extent.
   static Access access(const F& f, std::size_t number) {
     if constexpr (kernel) {
       const auto& parameters = f.untyped().function().params;
@@ -133,21 +134,22 @@ struct TaskFunction {
     }
     return Access::in;
   }
-  /// Whether it is given a std::stop_token before what its arguments give.
+  /// True if the function takes a std::stop_token before the other arguments.
   template <class... G>
   static constexpr bool takes_stop_token =
       !kernel && !std::is_invocable_v<F&, G...> && std::is_invocable_v<F&, std::stop_token, G...>;
   template <class... G>
   static decltype(auto) call(TaskNode& node, F& f, G&&... given) {
     if constexpr (kernel) {
-      // What a kernel writes is given by arrays; a result that others have too is such an array as well.
+      // A kernel writes to arrays, so const is removed from shared task results, which may be such arrays.
       return launch(f, std::remove_const_t<std::remove_reference_t<G>>(given)...);
     } else if constexpr (std::is_invocable_v<F&, G...>) {
       return std::invoke(f, std::forward<G>(given)...);
     } else {
-      static_assert(std::is_invocable_v<F&, std::stop_token, G...>,
-                    "the function cannot be called with these arguments: a Task<T> gives a const T&, what is stored "
-                    "a T&, std::ref(x) x itself, a Task<void> nothing");
+      static_assert(
+          std::is_invocable_v<F&, std::stop_token, G...>,
+          "the function cannot be called with these arguments: a Task<T> is passed as const T&, a stored value "
+          "as T&, std::ref(x) as x, and a Task<void> is not passed");
       return std::invoke(f, node.stop_token(), std::forward<G>(given)...);
     }
   }
@@ -159,7 +161,7 @@ struct TaskFunction {
   }
 };
 
-/// A task of a function of type F and arguments of types A.
+/// The result type of a task with a function of type F and arguments of types A.
 template <class F, class... A>
 struct TaskResultOf {
   template <class B>
@@ -188,7 +190,7 @@ class FunctionTask final : public TaskResult<typename TaskResultOf<F, A...>::typ
   ~FunctionTask() override { this->forget_data(); }
 
   void attach_arguments() {
-    // Made now: later another thread may be cancelling.
+    // Create the stop source now: later, another thread may be cancelling the task.
     using Of = TaskResultOf<F, A...>;
     if constexpr (Of::takes_stop_token(static_cast<typename Of::Given*>(nullptr))) this->stop_token();
     [[maybe_unused]] std::size_t number = 0;
@@ -212,7 +214,7 @@ class FunctionTask final : public TaskResult<typename TaskResultOf<F, A...>::typ
               bound);
         },
         *kept_);
-    // What is deferred reads memory that others may write once this has ended.
+    // A deferred result would read memory that other tasks may write once this one has ended.
     if constexpr (is_deferred<Result>) this->value->eval();
   }
   void done() noexcept override {
@@ -242,7 +244,7 @@ class FunctionTask final : public TaskResult<typename TaskResultOf<F, A...>::typ
   static constexpr bool has_accesses = (std::is_same_v<typename StoredArgument<A>::type, StoredAccess> || ...);
   struct NoInlineStorage {};
   [[no_unique_address]] std::conditional_t<has_accesses, InlineAccessStorage, NoInlineStorage> inline_storage_;
-  std::optional<std::tuple<F, typename StoredArgument<A>::type...>> kept_;  // until it has run
+  std::optional<std::tuple<F, typename StoredArgument<A>::type...>> kept_;  // until the task has run
 };
 
 }  // namespace tessera::detail

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Block arrays from tiles that algorithms have computed, and their tiles as they are. Internal.
+// Creates block arrays from computed tiles, and accesses tiles without evaluating them. Internal.
 #pragma once
 
 #include <utility>
@@ -10,17 +10,17 @@
 namespace tessera {
 
 struct BlockArrayAccess {
-  /// Of tiles that others have computed.
+  /// A block array of tiles that have been computed elsewhere.
   static BlockArray of(Shape shape, Shape tile, DType dtype, std::vector<Array> tiles) {
     BlockArray out = BlockArray::layout(std::move(shape), std::move(tile), dtype);
     *out.tiles_ = std::move(tiles);
     return out;
   }
-  /// A tile that may be deferred yet; the index is one of the grid.
+  /// A tile, possibly still deferred. The index must be inside the grid.
   static const Array& tile(const BlockArray& a, const Shape& index) { return (*a.tiles_)[a.number(index)]; }
 };
 
-/// The next index of a grid, row by row; false after the last.
+/// Advances to the next index of a grid in row-major order. Returns false after the last one.
 inline bool next(Shape& index, const Shape& grid) {
   for (std::size_t d = grid.size(); d-- > 0;) {
     if (++index[d] < grid[d]) return true;
@@ -28,7 +28,7 @@ inline bool next(Shape& index, const Shape& grid) {
   }
   return false;
 }
-/// f(index) for each index of a grid, row by row.
+/// Calls f(index) for each index of a grid in row-major order.
 template <class F>
 void for_each_index(const Shape& grid, F&& f) {
   if (element_count(grid) == 0) return;

@@ -25,7 +25,7 @@ Array part(const Array& a, const Shape& begin, const Shape& end) {
   return out;
 }
 
-/// Array::fill takes a double, and so no integer of 64 bits.
+/// Array::fill takes a double, which cannot represent all 64-bit integers.
 void fill_tile(Array& tile, const ArrayOperand& value) {
   if (is_int(tile.dtype()) && dtype_size(tile.dtype()) == 8 && value.bits(tile.dtype()))
     tile.assign(Array::zeros({}, tile.dtype(), tile.device()) + value);
@@ -34,7 +34,7 @@ void fill_tile(Array& tile, const ArrayOperand& value) {
 }
 void check_scalar(const char* operation, const ArrayOperand& value) {
   if (value.is_array())
-    fail<ArgumentError>({.operation = operation, .wrong = "the value is an array", .remedy = "Use assign, or from"});
+    fail<ArgumentError>({.operation = operation, .wrong = "the value is an array", .remedy = "Use assign() or from()"});
 }
 
 }  // namespace
@@ -64,14 +64,13 @@ Distribution by_columns() {
 }
 
 // --- Layout
-// ------------------------------------------------------------------------------------------------------------
 
 BlockArray BlockArray::layout(Shape shape, Shape tile, DType dtype) {
   check_shape("BlockArray", shape);
   if (tile.size() != shape.size() || std::ranges::any_of(tile, [](std::int64_t n) { return n < 1; }))
     fail<ShapeError>({.operation = "BlockArray",
                       .with = {{"shape", to_string(shape)}, {"tile", to_string(tile)}},
-                      .wrong = "a tile has as many dimensions as the array, each of at least 1"});
+                      .wrong = "the tile needs the array's rank, with extents of at least 1"});
   BlockArray out;
   out.grid_ = grid_of(shape, tile), out.shape_ = std::move(shape), out.tile_ = std::move(tile), out.dtype_ = dtype;
   return out;
@@ -94,7 +93,7 @@ Shape BlockArray::extent_of(const Shape& index) const {
   return out;
 }
 
-/// tile_at(index, origin, extent, device) for each tile.
+/// Creates each tile with tile_at(index, origin, extent, device).
 template <class F>
 BlockArray BlockArray::made(Shape shape, Shape tile, DType dtype, const Scope& scope, const Distribution& distribution,
                             F&& tile_at) {
@@ -166,8 +165,7 @@ BlockArray BlockArray::from(const Array& array, Shape tile, const Scope& scope, 
               });
 }
 
-// --- What it is
-// ----------------------------------------------------------------------------------------------------------
+// --- Properties
 
 Tile BlockArray::tile(const Shape& index) const {
   bool inside = index.size() == grid_.size();
@@ -175,7 +173,7 @@ Tile BlockArray::tile(const Shape& index) const {
   if (!inside)
     fail<ShapeError>({.operation = "tile",
                       .with = {{"index", to_string(index)}, {"grid", to_string(grid_)}},
-                      .wrong = "there is no such tile"});
+                      .wrong = "the index is outside the grid"});
   const Array& tile = (*tiles_)[number(index)];
   tile.eval();
   return {index, tile};
@@ -204,7 +202,6 @@ std::string BlockArray::where() const {
 }
 
 // --- Copies
-// ----------------------------------------------------------------------------------------------------------------
 
 Array BlockArray::gather(std::optional<Device> device) const {
   const Device where = device.value_or(current_device());
@@ -239,10 +236,10 @@ BlockArray BlockArray::slice(const Shape& begin, const Shape& end) const {
   if (!right)
     fail<ShapeError>({.operation = "slice",
                       .with = {{"shape", to_string(shape_)}, {"begin", to_string(begin)}, {"end", to_string(end)}},
-                      .wrong = "the slice is not within the array"});
+                      .wrong = "the slice exceeds the array"});
   Shape shape = end;
   for (std::size_t d = 0; d < shape.size(); ++d) shape[d] -= begin[d];
-  // Of each tile of the result, the pieces that tiles of this one have of it.
+  // Each tile of the result is assembled from the tiles of this array that it overlaps.
   return made(shape, tile_, dtype_, scope(), {},
               [&](const Shape&, const Shape& origin, const Shape& extent, Device device) {
                 Array out = Array::empty(extent, dtype_);
@@ -289,7 +286,7 @@ void BlockArray::assign(const Shape& begin, const BlockArray& value) {
     fail<ShapeError>(
         {.operation = "assign",
          .with = {{"shape", to_string(shape_)}, {"begin", to_string(begin)}, {"value", to_string(value.shape())}},
-         .wrong = "the value does not lie within the array"});
+         .wrong = "the value exceeds the array"});
   for (const Tile& t : tiles()) {
     const Shape o = origin_of(t.index());
     Shape from = o, to = o, value_from = o, value_to = o;
@@ -305,8 +302,7 @@ void BlockArray::assign(const Shape& begin, const BlockArray& value) {
   }
 }
 
-// --- Tile for tile
-// ---------------------------------------------------------------------------------------------------------
+// --- Operations on each tile
 
 void BlockArray::fill(const ArrayOperand& value) {
   check_scalar("fill", value);

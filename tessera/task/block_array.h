@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays in tiles, over one device or several: the tiles of a regular grid (the last ones smaller), each an array of
-// its own with its home on a device. Operations are loops over tiles in a region, or deferred expressions tile for
-// tile.
+// Arrays split into the tiles of a regular grid over one or several devices. The last tiles along an axis may be
+// smaller. Each tile is an array with its own home device. Operations are loops over tiles in a region, or deferred
+// expressions per tile.
 //
 //   Scope gpus = can_compute(Backend::cuda) ? cuda(all) : cpu();
 //   BlockArray a = BlockArray::random_normal({512, 512}, {128, 128}, 1, gpus);
@@ -18,31 +18,32 @@
 
 namespace tessera {
 
-/// Which device a tile is on: tile (i, j, ...) of a grid.
+/// Chooses the device of tile `index`.
 using Distribution = std::function<Device(const Shape& index, const Shape& grid, const std::vector<Device>& devices)>;
-/// Tile (i, j) on device (i mod p) q + j mod q, where p q is the number of devices and p the largest divisor of it at
-/// most its root; in a grid of fewer than p rows or q columns, row by row in turn. The default.
+/// Places tile (i, j) on device (i mod p) q + j mod q. p q is the number of devices; p is its largest divisor that is
+/// at most its square root. Grids with fewer than p rows or q columns are distributed in row-major order. This is the
+/// default.
 Distribution block_cyclic();
-/// As many neighbouring rows (columns) of tiles to each device.
+/// Assigns the same number of adjacent rows of tiles to each device.
 Distribution by_rows();
-Distribution by_columns();  ///< As many neighbouring columns of tiles to each device.
+Distribution by_columns();  ///< Assigns the same number of adjacent columns of tiles to each device.
 
 class BlockArray;
 class BlockOperand;
 
-/// A tile of a block array. An argument of tasks wherever an array is one: alone, which is read, and in in(t), out(t),
+/// A tile of a block array. Tasks accept it wherever they accept an array: as it is (read only), or as in(t), out(t),
 /// inout(t), commute(t), reduce(op, t), upper(t) and so on.
 class Tile {
  public:
-  const Shape& index() const { return index_; }  ///< in the grid
+  const Shape& index() const { return index_; }  ///< its position in the grid
   /// The tile's extents.
   const Shape& shape() const { return array_.shape(); }
   /// The element type.
   DType dtype() const { return array_.dtype(); }
-  Device device() const { return array_.device(); }  ///< its home
-  /// The memory, shared with the block array.
+  Device device() const { return array_.device(); }  ///< its home device
+  /// The tile's array, which shares memory with the block array.
   const Array& array() const { return array_; }
-  /// The memory, shared with the block array.
+  /// The tile's array, which shares memory with the block array.
   operator const Array&() const { return array_; }
 
  private:
@@ -57,20 +58,21 @@ void declare_access(TaskNode& node, BlockArray& a, Access mode);
 class StencilTile;
 }  // namespace detail
 
-/// Copies share their tiles, as copies of an Array share memory. Elementwise operations are those of arrays (array.h),
-/// with their dtypes and broadcasting: deferred, and fused tile for tile. The result has the tiling and the devices of
-/// the first block array among the operands that has its shape, else of the first one (and of the next in dimensions
-/// that this does not have, or along which it is stretched); what is tiled otherwise or elsewhere is copied. Arrays may
-/// be operands, too. Errors are thrown at the call: ShapeError, DtypeError, DeviceError.
+/// Copies share their tiles, as copies of an Array share memory. Elementwise operations have the dtypes and
+/// broadcasting rules of arrays (array.h); they are deferred and fused per tile. The result takes its tiling and
+/// devices from the first block array operand that has the result's shape, else from the first operand (and from the
+/// following ones for dimensions that it lacks or is broadcast along). Operands with another tiling or on other devices
+/// are copied. Arrays are accepted as operands. Throws ShapeError, DtypeError or DeviceError at the call.
 class BlockArray {
  public:
-  BlockArray() = default;  ///< of no elements: shape (0,)
-  // Making: tiles of the given extents on the scope's devices. ShapeError if a tile has another rank than the array, or
-  // an extent below 1.
+  BlockArray() = default;  ///< without elements: shape (0,)
+  // Factories: tiles with the given extents on the devices of `scope`. Throw ShapeError if the rank of `tile` differs
+  // from the array's, or if one of its extents is less than 1.
   /// A block array whose elements are not initialised.
   static BlockArray empty(Shape shape, Shape tile, DType dtype = DType::f32, const Scope& scope = current_scope(),
                           const Distribution& distribution = {});
-  /// A `value` that is none of the dtype becomes one as in Array::full; integers are exact. ArgumentError for an array.
+  /// `value` is converted to the dtype as in Array::full; integers are exact. Throws ArgumentError if `value` is an
+  /// array.
   static BlockArray full(Shape shape, Shape tile, const ArrayOperand& value, DType dtype = DType::f32,
                          const Scope& scope = current_scope(), const Distribution& distribution = {});
   /// A block array of zeros.
@@ -79,68 +81,69 @@ class BlockArray {
   /// A block array of ones.
   static BlockArray ones(Shape shape, Shape tile, DType dtype = DType::f32, const Scope& scope = current_scope(),
                          const Distribution& distribution = {});
-  /// n x n.
+  /// The n x n identity matrix.
   static BlockArray identity(std::int64_t n, Shape tile, DType dtype = DType::f32, const Scope& scope = current_scope(),
                              const Distribution& distribution = {});
-  /// f32; numbers by seed and the element's place in the whole, so for every tiling and scope the same.
+  /// f32 numbers in [0, 1). They depend only on the seed and the element's index, not on tiling or scope.
   static BlockArray random_uniform(Shape shape, Shape tile, std::uint64_t seed, const Scope& scope = current_scope(),
                                    const Distribution& distribution = {});
-  /// Normally distributed numbers; otherwise as random_uniform.
+  /// Normally distributed numbers; otherwise like random_uniform.
   static BlockArray random_normal(Shape shape, Shape tile, std::uint64_t seed, const Scope& scope = current_scope(),
                                   const Distribution& distribution = {});
-  /// The array's elements, copied.
+  /// Copies the elements of `array`.
   static BlockArray from(const Array& array, Shape tile, const Scope& scope = current_scope(),
                          const Distribution& distribution = {});
 
-  // What it is.
+  // Properties.
   /// The extents.
   const Shape& shape() const { return shape_; }
-  /// The extents of all tiles but the last ones.
+  /// The extents of all tiles except the last ones along each axis.
   const Shape& tile_shape() const { return tile_; }
-  const Shape& grid() const { return grid_; }  ///< tiles along each dimension
+  const Shape& grid() const { return grid_; }  ///< number of tiles along each dimension
   /// The element type.
   DType dtype() const { return dtype_; }
   /// The number of dimensions.
   int rank() const { return static_cast<int>(shape_.size()); }
   /// The number of elements.
   std::int64_t size() const { return element_count(shape_); }
-  /// ShapeError if there is no such tile.
+  /// Throws ShapeError if the index is outside the grid.
   Tile tile(const Shape& index) const;
   Tile tile(std::int64_t i, std::int64_t j) const { return tile(Shape{i, j}); }
-  std::vector<Tile> tiles() const;  ///< All tiles, in the order of the grid.
-  /// The home of a tile of a matrix.
+  std::vector<Tile> tiles() const;  ///< All tiles in row-major order.
+  /// The home device of tile (i, j) of a matrix.
   Device device_of(std::int64_t i, std::int64_t j) const { return tile(i, j).device(); }
   Scope scope() const;        ///< the devices that have tiles
-  std::string where() const;  ///< a table of which tile is where, for people
+  std::string where() const;  ///< lists the tiles of each device, for people
 
-  // Elsewhere and otherwise: copies.
-  Array gather(std::optional<Device> device = {}) const;  ///< as one array; by default on current_device()
-  /// A copy in tiles of the same extents, over the devices of `scope`.
+  // Conversions and copies.
+  Array gather(
+      std::optional<Device> device = {}) const;  ///< copies the elements to one array, by default on current_device()
+  /// A copy with the same tile shape on the devices of `scope`.
   BlockArray to(const Scope& scope, const Distribution& distribution = {}) const;
-  BlockArray retile(Shape tile) const;   ///< A copy in tiles of other extents, on the same devices.
-  BlockArray copy() const;               ///< A copy with memory of its own.
-  BlockArray astype(DType dtype) const;  ///< deferred; the block array itself if it has the dtype
-  BlockArray transpose() const;          ///< reverses the dimensions: copies tile for tile, where the tiles are
-  /// Computes what is deferred, tile for tile.
+  BlockArray retile(Shape tile) const;   ///< A copy with another tile shape on the same devices.
+  BlockArray copy() const;               ///< A copy with its own memory.
+  BlockArray astype(DType dtype) const;  ///< deferred; returns the block array itself if it has the dtype
+  BlockArray transpose() const;          ///< reverses the dimensions; copies each tile on its device
+  /// Evaluates all deferred tiles.
   void eval() const;
-  /// Elements from `begin` to before `end` along each dimension, in tiles of the same extents that begin with the
-  /// slice.
+  /// The elements from `begin` up to, excluding, `end` along each dimension. The result has the same tile shape; its
+  /// tiling begins at `begin`.
   BlockArray slice(const Shape& begin, const Shape& end) const;
-  /// Writes `value`, of the slice's shape, into it.
+  /// Writes `value` to the slice of its shape that begins at `begin`.
   void assign(const Shape& begin, const BlockArray& value);
 
-  // In place, tile for tile. The other operand is stretched to this one's shape and converted to its dtype: ShapeError
-  // and DtypeError as those of an Array.
+  // In place, per tile. The operand is broadcast to this array's shape and converted to its dtype. Throws ShapeError
+  // and DtypeError as Array does.
   BlockArray& operator+=(const BlockOperand& b);  ///< Adds in place, tile by tile.
   BlockArray& operator-=(const BlockOperand& b);  ///< Subtracts in place, tile by tile.
   BlockArray& operator*=(const BlockOperand& b);  ///< Multiplies in place, tile by tile.
   BlockArray& operator/=(const BlockOperand& b);  ///< Divides in place, tile by tile.
-  void fill(const ArrayOperand& value);           ///< as in full()
-  /// f(tile's array) for each tile, as tasks where the tiles are.
+  void fill(const ArrayOperand& value);           ///< converts the value as full() does
+  /// Calls f(array) for each tile, in a task on the tile's device.
   void for_each_tile(const std::function<void(Array&)>& f);
 
-  // Elementwise, broadcasting, deferred: what array.h has by these names, of operands of which one is a block array.
-  // Friends, so that the names alone, as in sequential(dense<4, 8>, relu), mean the functions of arrays.
+  // The deferred, broadcasting elementwise functions of array.h, for operands of which at least one is a block array.
+  // They are friends so that the plain names, as in sequential(dense<4, 8>, relu), refer to the functions of arrays.
   ///@{
   /// The elementwise function of arrays of the same name, tile by tile; deferred.
   friend BlockArray operator+(const BlockOperand& a, const BlockOperand& b);
@@ -219,23 +222,23 @@ class BlockArray {
   std::shared_ptr<std::vector<Array>> tiles_ = std::make_shared<std::vector<Array>>();
 };
 
-/// An operand of elementwise operations: a block array, an array, or a host scalar, with the dtype that it has among
-/// arrays (ArrayOperand).
+/// An operand of elementwise operations: a block array, an array, or a host scalar with the dtype rules of
+/// ArrayOperand.
 class BlockOperand {
  public:
   /// Refers to a block array.
   BlockOperand(const BlockArray& a) : blocks_(a) {}
-  /// An array of one tile.
+  /// Refers to an array, as a block array of one tile.
   BlockOperand(const Array& a);
   /// A scalar.
   template <class T>
     requires std::is_arithmetic_v<T>
   BlockOperand(T value) : scalar_(value) {}
-  /// Of an array: one of a single tile. Nothing: it is a scalar.
+  /// The block array (one tile for an array); empty for a scalar.
   const std::optional<BlockArray>& blocks() const { return blocks_; }
-  /// True if it was made of an Array.
+  /// True if it was constructed from an Array.
   bool is_array() const { return array_; }
-  /// The scalar; none if it is an array.
+  /// The scalar; empty for arrays.
   const std::optional<ArrayOperand>& scalar() const { return scalar_; }
 
  private:
@@ -244,13 +247,14 @@ class BlockOperand {
   bool array_ = false;
 };
 
-/// The array of f(tiles' arrays): what is deferred there stays deferred. ShapeError if a result has not its tile's
-/// shape. Of two, tiles meet as in elementwise operations; one that is stretched is given to f as it is.
+/// Applies f to the array of each tile; deferred results stay deferred. With two operands, tiles are paired as in
+/// elementwise operations, and f receives a broadcast operand as it is. Throws ShapeError if a result's shape differs
+/// from the tile's.
 BlockArray map(const std::function<Array(const Array&)>& f, const BlockArray& a);
 BlockArray map(const std::function<Array(const Array&, const Array&)>& f, const BlockArray& a, const BlockArray& b);
 
-/// A block array as the argument of one task, with what the task does to it: to all of its tiles, which the function
-/// gets where the task runs, as a BlockArray. A BlockArray that stands for itself as an argument is read.
+/// A block array as an argument of a task, with its access mode. The access covers all tiles; the function receives a
+/// BlockArray with its tiles on the task's device. A plain BlockArray argument is read only.
 struct AccessedBlocks {
   BlockArray array;          ///< The block array.
   Access mode = Access::in;  ///< What the task does with it.
@@ -261,7 +265,7 @@ inline AccessedBlocks in(const BlockArray& a) { return {a, Access::in}; }
 inline AccessedBlocks out(const BlockArray& a) { return {a, Access::out}; }
 /// The task reads and writes the block array.
 inline AccessedBlocks inout(const BlockArray& a) { return {a, Access::inout}; }
-/// As inout, but in any order with other tasks that commute, one at a time.
+/// As inout, but commuting tasks run in any order, one at a time.
 inline AccessedBlocks commute(const BlockArray& a) { return {a, Access::commute}; }
 namespace detail {
 template <class T>
@@ -270,23 +274,23 @@ concept TemporaryBlocks = std::same_as<std::remove_cvref_t<T>, BlockArray> && !i
 template <detail::TemporaryBlocks T>
 AccessedBlocks out(T&& a) {
   static_assert(detail::is_named<T>,
-                "out of a temporary block array: what the task writes would be lost. Name it first");
+                "out of a temporary block array: the task's result would be lost. Store it in a variable first");
   return {a, Access::out};
 }
 template <detail::TemporaryBlocks T>
 AccessedBlocks inout(T&& a) {
   static_assert(detail::is_named<T>,
-                "inout of a temporary block array: what the task writes would be lost. Name it first");
+                "inout of a temporary block array: the task's result would be lost. Store it in a variable first");
   return {a, Access::inout};
 }
 template <detail::TemporaryBlocks T>
 AccessedBlocks commute(T&& a) {
   static_assert(detail::is_named<T>,
-                "commute of a temporary block array: what the task writes would be lost. Name it first");
+                "commute of a temporary block array: the task's result would be lost. Store it in a variable first");
   return {a, Access::commute};
 }
 
-/// Axes of a reduction: one, or a list of them, {} being all.
+/// Axes of a reduction: one axis or a list; {} means all axes.
 class Axes {
  public:
   /// One axis.
@@ -295,74 +299,77 @@ class Axes {
   Axes(std::initializer_list<int> axes) : axes_(axes) {}
   /// Several axes.
   Axes(std::vector<int> axes) : axes_(std::move(axes)) {}
-  /// The axes, as they were given.
+  /// The axes as passed.
   const std::vector<int>& list() const { return axes_; }
 
  private:
   std::vector<int> axes_;
 };
 
-// Reductions, with the dtypes of those of arrays; the mean of integers is f64 if all devices of the tiles (and
-// current_device(), of all elements) have that. ShapeError for the greatest, least or mean of no elements.
+// Reductions, with the result dtypes of array reductions. The mean of integers is f64 if all devices of the tiles
+// support it (and current_device(), for means over all elements). max, min and mean throw ShapeError if there are no
+// elements.
 
-/// Over all elements, on current_device(): an array of no dimensions. Tiles are added in the order of the grid.
+/// Reductions over all elements return a scalar array on current_device(). Tiles are added in row-major order.
 Array sum(const BlockArray& a);   ///< The sum of all elements.
 Array mean(const BlockArray& a);  ///< The mean of all elements.
 Array max(const BlockArray& a);   ///< The largest element.
 Array min(const BlockArray& a);   ///< The smallest element.
-Array any(const BlockArray& a);   ///< True if any element is.
-Array all(const BlockArray& a);   ///< True if all elements are.
-/// Over one axis or several, which stay with extent 1, so that a - mean(a, 1) subtracts the mean of each row; without
-/// `keep` they are dropped.
+Array any(const BlockArray& a);   ///< True if any element is nonzero.
+Array all(const BlockArray& a);   ///< True if all elements are nonzero.
+/// Sums over one or several axes. Reduced axes keep extent 1, so that a - mean(a, 1) subtracts the mean of each row;
+/// they are removed if `keep` is false.
 BlockArray sum(const BlockArray& a, const Axes& axes, bool keep = true);
 BlockArray mean(const BlockArray& a, const Axes& axes, bool keep = true);  ///< The means; see sum().
 BlockArray max(const BlockArray& a, const Axes& axes, bool keep = true);
 BlockArray min(const BlockArray& a, const Axes& axes, bool keep = true);
-BlockArray any(const BlockArray& a, const Axes& axes, bool keep = true);  ///< True where any element is; see sum().
-BlockArray all(const BlockArray& a, const Axes& axes, bool keep = true);  ///< True where all elements are; see sum().
+BlockArray any(const BlockArray& a, const Axes& axes,
+               bool keep = true);  ///< True where any element is nonzero; see sum().
+BlockArray all(const BlockArray& a, const Axes& axes,
+               bool keep = true);  ///< True where all elements are nonzero; see sum().
 
-/// The array with its dimensions reversed; see BlockArray::transpose.
+/// Reverses the dimensions; see BlockArray::transpose.
 inline BlockArray transpose(const BlockArray& a) { return a.transpose(); }
-/// (m, n) of (m, k) and (k, n), in a's tiles' rows and b's tiles' columns; b is copied to other tiles if a's columns
-/// are tiled otherwise than its rows. By a task for each product of two tiles, on the device of the result's tile, or
-/// on another GPU of its kind that has one of the array's tiles and is done earlier. On the CPU a right tile of
-/// 384 x 384 elements to less than 1,024 x 1,024, if c has four rows of tiles or more, is packed once for all products
-/// that read it, by a task of its own ("pack"), into memory of its size (f16 and bf16: twice that), which goes when the
-/// last of them has run. Of a matrix (m, k) and a vector (k) the vector (m).
+/// Returns a b: (m, n) for a (m, k) and b (k, n), or (m) for a vector b (k). The result has the tile rows of a and the
+/// tile columns of b; b is copied to another tiling if a's column tiling differs from b's row tiling. Each product of
+/// two tiles is a task on the device of the result's tile, or on another GPU of the same backend that has tiles of the
+/// array and would finish earlier. On the CPU, if c has at least four rows of tiles, right tiles of 384 x 384 up to
+/// less than 1,024 x 1,024 elements are packed once by a task named "pack" and shared by all products that read them.
+/// The packed copy takes the tile's size (f16 and bf16: twice that) and is freed after its last use.
 BlockArray matmul(const BlockArray& a, const BlockArray& b);
-/// c = alpha a b + beta c in place.
+/// Computes c = alpha a b + beta c in place.
 void matmul_into(BlockArray& c, const BlockArray& a, const BlockArray& b, double alpha = 1, double beta = 1);
-/// c = a b (c as out), or c = c + a b (c as inout), as tasks of the region: those of the product above, so that
-/// other tasks of the region may use tiles that are done. ShapeError, at once: besides that of matmul_into, tilings
-/// that do not meet. ArgumentError: c is said to be something else, or a or b is not read only.
+/// Adds the tasks of c = a b (c passed as out) or c = c + a b (c passed as inout) to the region, so that other tasks of
+/// the region can use finished tiles. Throws immediately: ShapeError as matmul_into, or if the tilings do not match;
+/// ArgumentError if c is not out or inout, or if a or b is not in.
 void matmul(Region& region, const AccessedBlocks& c, const AccessedBlocks& a, const AccessedBlocks& b);
-/// c = alpha a aᵀ + beta c on and below the diagonal of the square c, in place; above it c stays as it is. Half of the
-/// work of the product.
+/// Computes c = alpha a aᵀ + beta c on and below the diagonal of the square matrix c, in place, with half the work of
+/// the product. Elements above the diagonal are not changed.
 void syrk_into(BlockArray& c, const BlockArray& a, double alpha = 1, double beta = 1);
-/// The lower triangular l with a = l lᵀ; a is square in square tiles, and of it the lower triangle is read.
-/// ArgumentError with the order of the first leading minor that is not positive definite. Right-looking, tile for tile
-/// (Buttari et al., "A class of parallel tiled linear algebra algorithms for multicore architectures", 2009).
+/// Returns the lower triangular l with a = l lᵀ. `a` must be square with square tiles; only its lower triangle is read.
+/// Throws ArgumentError with the order of the first leading minor that is not positive definite. Right-looking tiled
+/// algorithm (Buttari et al., "A class of parallel tiled linear algebra algorithms for multicore architectures", 2009).
 BlockArray cholesky(const BlockArray& a);
-/// In place; above the diagonal zeros.
+/// cholesky() in place; writes zeros above the diagonal.
 void cholesky_into(BlockArray& a);
-/// x of t x = b, where t is lower triangular, or with `transposed` x of tᵀ x = b.
+/// Solves t x = b for lower triangular t, or tᵀ x = b if `transposed`.
 BlockArray solve_triangular(const BlockArray& t, const BlockArray& b, bool transposed = false);
 
-/// Numbers and, above 1,000 of them, only the first and last of each dimension; with the tiling.
+/// The elements (above 1,000 elements, only the first and last along each dimension) and the tiling.
 std::string to_string(const BlockArray& a);
 
-/// What of a neighbour is beyond the edge.
+/// How stencil() defines neighbours beyond the edge of the array.
 enum class Edge : std::uint8_t { wrap, clamp, pad };
 /// Options of stencil().
 struct Halo {
-  std::int64_t distance = 1;  ///< how far neighbours are at most
-  Edge edge = Edge::clamp;    ///< What is beyond the edge.
-  double value = 0;           ///< of `pad`
+  std::int64_t distance = 1;  ///< maximum distance of neighbours
+  Edge edge = Edge::clamp;    ///< How neighbours beyond the edge are defined.
+  double value = 0;           ///< the value of Edge::pad
 };
-/// Neighbours of all elements of a tile: n(0, -1) are those to the left. ShapeError beyond the halo's distance.
+/// The neighbours of all elements of a tile: n(0, -1) are those to the left. Throws ShapeError beyond Halo::distance.
 class Neighbours {
  public:
-  /// The tile, moved by this many rows and columns.
+  /// The tile shifted by this many rows and columns.
   Array operator()(std::int64_t rows, std::int64_t columns) const;
 
  private:
@@ -371,9 +378,9 @@ class Neighbours {
   Array padded_;
   std::int64_t distance_;
 };
-/// f(neighbours) of each tile of a matrix: `stencil(a, {.edge = Edge::wrap}, [](const Neighbours& n) { return n(-1, 0)
-/// + n(1, 0) + n(0, -1) + n(0, 1) - 4 * n(0, 0); })`. One kernel a tile where f is elementwise. ShapeError if a tile is
-/// smaller than the distance.
+/// Applies f to the neighbours of each tile of a matrix: `stencil(a, {.edge = Edge::wrap}, [](const Neighbours& n) {
+/// return n(-1, 0) + n(1, 0) + n(0, -1) + n(0, 1) - 4 * n(0, 0); })`. Runs one kernel per tile if f is elementwise.
+/// Throws ShapeError if a tile is smaller than the distance.
 BlockArray stencil(const BlockArray& a, const Halo& halo, const std::function<Array(const Neighbours&)>& f);
 
 namespace detail {
@@ -387,7 +394,7 @@ inline constexpr bool is_relocatable<Tile> = true;
 template <>
 inline constexpr bool is_deferred<BlockArray> = true;
 void place_data(TaskPlacer& placer, const AccessedBlocks& a);
-/// Of tiles of its own from now on, which the task may have elsewhere.
+/// Gives `a` its own tile list, since the task may have the tiles on another device.
 void declare_access(TaskNode& node, BlockArray& a, Access mode);
 
 template <>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elementwise operations of block arrays: operations of arrays (array.h), tile for tile.
+// Elementwise operations of block arrays: operations of array.h, applied to each tile.
 #include <algorithm>
 #include <map>
 
@@ -11,16 +11,16 @@ namespace {
 
 using Operands = std::vector<const BlockOperand*>;
 
-/// An operand as tiles of a result have it: a part for each, or one that is stretched over several.
+/// An operand, split like the tiles of a result. A broadcast operand has one part for several tiles.
 class Parts {
  public:
-  /// `shape`, `tile`: the result's.
+  /// `shape` and `tile` are those of the result.
   Parts(const BlockOperand& operand, const Shape& shape, const Shape& tile)
       : scalar_(operand.scalar()), shape_(shape), tile_(tile) {
     if (scalar_) return;
     blocks_ = *operand.blocks();
     lead_ = shape.size() - blocks_.shape().size();
-    if (element_count(blocks_.grid()) == 1) return;  // views of the tile
+    if (element_count(blocks_.grid()) == 1) return;  // parts are views of the only tile
     Shape wanted = blocks_.tile_shape();
     bool meets = true;
     for (std::size_t d = 0; d < wanted.size(); ++d) {
@@ -31,7 +31,7 @@ class Parts {
     if (!meets) blocks_ = blocks_.retile(wanted);
   }
 
-  /// The device of the part for the result's tile of this index.
+  /// The device of the operand's part for the result's tile `index`.
   Device device(const Shape& index) const { return tile(index).device(); }
   ArrayOperand at(const Shape& index, Device device) {
     if (scalar_) return *scalar_;
@@ -62,14 +62,14 @@ class Parts {
   std::optional<ArrayOperand> scalar_;
   Shape shape_, tile_;
   BlockArray blocks_;
-  std::size_t lead_ = 0;  // dimensions that the result has before the operand's
+  std::size_t lead_ = 0;  // number of dimensions that the result has in front of the operand's
   std::map<std::pair<std::vector<std::int64_t>, Device>, std::optional<Array>> moved_;
 };
 
-/// f of what each tile of the result has of the operands, in their order.
+/// Computes each tile of the result as f(parts of the operands).
 template <class F>
 BlockArray tile_by_tile(const char* name, const Operands& operands, F&& f) {
-  Operands order;  // in which they give the result its tiling
+  Operands order;  // by precedence for the result's tiling
   for (const BlockOperand* o : operands)
     if (o->blocks()) order.push_back(o);
   if (order.empty()) fail<ArgumentError>({.operation = name, .wrong = "one operand must be a block array"});
@@ -103,13 +103,13 @@ BlockArray tile_by_tile(const char* name, const Operands& operands, F&& f) {
     if (tiles.back().shape() != extent)
       fail<ShapeError>({.operation = name,
                         .with = {{"tile", to_string(extent)}, {"result", to_string(tiles.back().shape())}},
-                        .wrong = "the result of a tile has not its shape"});
+                        .wrong = "the result's shape differs from the tile's"});
   });
   const DType dtype = tiles.front().dtype();
   return BlockArrayAccess::of(std::move(shape), std::move(tile), dtype, std::move(tiles));
 }
 
-/// An operation of arrays, whose dtypes are known without elements, too.
+/// An operation of arrays whose result dtype can be determined without elements.
 template <class F>
 BlockArray operation(const char* name, const Operands& operands, F&& f) {
   BlockArray out = tile_by_tile(name, operands, f);
@@ -131,11 +131,12 @@ BlockArray binary(const char* name, Array (*f)(ArrayOperand, ArrayOperand), cons
 BlockArray& update(const char* name, Array& (Array::*f)(ArrayOperand), BlockArray& a, const BlockOperand& b) {
   BlockOperand value = b;
   if (b.blocks() && broadcast_shapes(name, a.shape(), b.blocks()->shape()) != a.shape())
-    fail<ShapeError>({.operation = name,
-                      .with = {{"left", to_string(a.shape())}, {"right", to_string(b.blocks()->shape())}},
-                      .wrong = "the right side would stretch the left, which is changed in place"});
+    fail<ShapeError>(
+        {.operation = name,
+         .with = {{"left", to_string(a.shape())}, {"right", to_string(b.blocks()->shape())}},
+         .wrong = "the left operand is updated in place and cannot be broadcast to the right one's shape"});
   if (a.size() == 0) return a;
-  // Of an array that lies in a tile, later tiles would read what was written.
+  // If the array is part of a tile, later tiles would read values that have already been updated.
   if (b.is_array())
     value = BlockOperand(BlockArrayAccess::tile(*b.blocks(), Shape(b.blocks()->shape().size(), 0)).copy());
   Parts parts(value, a.shape(), a.tile_shape());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What meets across tiles: transposes, products, factorisations, stencils.
+// Operations across tiles: transposes, products, factorisations, stencils.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -18,7 +18,8 @@ namespace {
 
 void check_matrix(const char* operation, const BlockArray& a) {
   if (a.rank() != 2)
-    fail<ShapeError>({.operation = operation, .with = {{"shape", to_string(a.shape())}}, .wrong = "it is no matrix"});
+    fail<ShapeError>(
+        {.operation = operation, .with = {{"shape", to_string(a.shape())}}, .wrong = "the array is not a matrix"});
 }
 void check_square(const char* operation, const BlockArray& a) {
   check_matrix(operation, a);
@@ -29,10 +30,10 @@ void check_square(const char* operation, const BlockArray& a) {
     fail<ShapeError>({.operation = operation,
                       .with = {{"tile", to_string(a.tile_shape())}},
                       .wrong = "the tiles are not square",
-                      .remedy = "Copy it with retile({n, n})"});
+                      .remedy = "Copy the array with retile({n, n})"});
 }
-/// Where tasks run that write tiles of an array: where the tile is, or on another of its devices of the same kind that
-/// is done earlier.
+/// Options for tasks that write tiles of an array: they run on the tile's device, or on another of the array's devices
+/// with the same backend if they finish earlier there.
 class On {
  public:
   explicit On(const BlockArray& a) {
@@ -64,7 +65,6 @@ BlockArray BlockArray::transpose() const {
 }
 
 // --- Products
-// --------------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -73,10 +73,10 @@ void check_product(const BlockArray& c, const BlockArray& a, const BlockArray& b
   if (a.shape()[1] != b.shape()[0] || c.shape() != Shape{a.shape()[0], b.shape()[1]})
     fail<ShapeError>({.operation = "matmul_into",
                       .with = {{"c", to_string(c.shape())}, {"a", to_string(a.shape())}, {"b", to_string(b.shape())}},
-                      .wrong = "c is not of a's rows and b's columns, or b's rows are not a's columns"});
+                      .wrong = "a, b and c need shapes (m, k), (k, n) and (m, n)"});
 }
 
-/// Whether any tile of one lies in a storage that has a tile of the other.
+/// True if a tile of x shares a storage with a tile of y.
 bool share_memory(const BlockArray& x, const BlockArray& y) {
   const auto storages = [](const BlockArray& a) {
     std::set<const Storage*> all;
@@ -88,15 +88,16 @@ bool share_memory(const BlockArray& x, const BlockArray& y) {
   return std::ranges::any_of(of_x, [&](const Storage* s) { return of_y.contains(s); });
 }
 
-/// A task for each product of two tiles; the tilings meet. Where many products read a right tile, one more packs it.
+/// One task per product of two tiles; the tilings must match. A right tile that many products read is packed by another
+/// task.
 void multiply_tiles(Region& r, const BlockArray& c, const BlockArray& a, const BlockArray& b, double alpha,
                     double beta) {
   const On on(c);
   const std::int64_t depths = a.grid()[1], columns = c.grid()[1];
   const auto along_memory = [](const Array& x) { return x.strides()[0] > 0 && x.strides()[1] == 1; };
-  // Only the CPU has packed tiles. What is wrong with the operands each product says by itself.
+  // Only the CPU uses packed tiles. Invalid operands are reported by the products themselves.
   const bool alike = is_float(c.dtype()) && a.dtype() == c.dtype() && b.dtype() == c.dtype();
-  auto apart = [&, known = std::optional<bool>()]() mutable {  // asked once, and only where packing pays
+  auto apart = [&, known = std::optional<bool>()]() mutable {  // computed once, only if packing pays
     if (!known) known = !share_memory(c, a) && !share_memory(c, b);
     return *known;
   };
@@ -151,14 +152,14 @@ void matmul(Region& region, const AccessedBlocks& c, const AccessedBlocks& a, co
                       .with = {{"tiles of c", to_string(c.array.tile_shape())},
                                {"of a", to_string(a.array.tile_shape())},
                                {"of b", to_string(b.array.tile_shape())}},
-                      .wrong = "the tiles of the three do not meet",
+                      .wrong = "the tile shapes do not match",
                       .remedy = "Copy a with retile(" + to_string(of_a) + "), b with retile(" + to_string(of_b) + ")"});
   multiply_tiles(region, c.array, a.array, b.array, 1, c.mode == Access::out ? 0 : 1);
 }
 
 namespace {
 
-/// Of a matrix and a vector: v's tiles are as long as a's are wide.
+/// Product of a matrix and a vector; the tiles of v are as long as those of a are wide.
 BlockArray matrix_by_vector(const BlockArray& a, const BlockArray& v) {
   const std::int64_t m = a.tile_shape()[0], k = a.tile_shape()[1];
   if (v.tile_shape()[0] != k) return matrix_by_vector(a, v.retile({k}));
@@ -184,7 +185,7 @@ BlockArray matmul(const BlockArray& a, const BlockArray& b) {
   if (a.shape()[1] != b.shape()[0])
     fail<ShapeError>({.operation = "matmul",
                       .with = {{"left", to_string(a.shape())}, {"right", to_string(b.shape())}},
-                      .wrong = "the left one's columns are not as many as the right one's rows"});
+                      .wrong = "the left operand's columns differ from the right operand's rows"});
   if (b.rank() == 1) return matrix_by_vector(a, b);
   const Shape shape{a.shape()[0], b.shape()[1]}, tile{a.tile_shape()[0], b.tile_shape()[1]};
   if (a.shape()[1] == 0) return BlockArray::zeros(shape, tile, a.dtype(), a.scope());
@@ -198,7 +199,7 @@ void syrk_into(BlockArray& c, const BlockArray& a, double alpha, double beta) {
   if (a.shape()[0] != c.shape()[0])
     fail<ShapeError>({.operation = "syrk_into",
                       .with = {{"c", to_string(c.shape())}, {"a", to_string(a.shape())}},
-                      .wrong = "they have not as many rows"});
+                      .wrong = "the numbers of rows differ"});
   const std::int64_t side = c.tile_shape()[0], k = a.tile_shape()[1];
   if (a.tile_shape()[0] != side) return syrk_into(c, a.retile({side, k}), alpha, beta);
   const On on(c);
@@ -206,7 +207,7 @@ void syrk_into(BlockArray& c, const BlockArray& a, double alpha, double beta) {
   for (std::int64_t i = 0; i < c.grid()[0]; ++i)
     for (std::int64_t j = 0; j <= i; ++j) {
       const Tile to = c.tile(i, j);
-      if (a.grid()[1] == 0)  // what is above the diagonal stays, so a product of nothing scales it
+      if (a.grid()[1] == 0)  // elements above the diagonal must not change: scale by a product without terms
         r.spawn(
             on(to, "scale"),
             [beta, diagonal = i == j](Array& x) {
@@ -227,7 +228,6 @@ void syrk_into(BlockArray& c, const BlockArray& a, double alpha, double beta) {
 }
 
 // --- Factorisations
-// ----------------------------------------------------------------------------------------------------------
 
 void cholesky_into(BlockArray& a) {
   check_square("cholesky", a);
@@ -260,7 +260,7 @@ void cholesky_into(BlockArray& a) {
             in(a.tile(i, k)), in(a.tile(j, k)), inout(a.tile(i, j)));
     }
   }
-  // Above the diagonal nothing was read.
+  // The tasks above did not touch the elements above the diagonal.
   for (std::int64_t i = 0; i < n; ++i)
     for (std::int64_t j = i; j < n; ++j)
       r.spawn(
@@ -288,7 +288,7 @@ BlockArray solve_triangular(const BlockArray& t, const BlockArray& b, bool trans
   if (t.shape()[0] != b.shape()[0])
     fail<ShapeError>({.operation = "solve_triangular",
                       .with = {{"matrix", to_string(t.shape())}, {"right side", to_string(b.shape())}},
-                      .wrong = "they have not as many rows"});
+                      .wrong = "the numbers of rows differ"});
   const std::int64_t rows = t.tile_shape()[0], n = t.grid()[0];
   BlockArray x = b.tile_shape()[0] == rows ? b.copy() : b.retile({rows, b.tile_shape()[1]});
   const On on(x);
@@ -318,7 +318,6 @@ BlockArray solve_triangular(const BlockArray& t, const BlockArray& b, bool trans
 }
 
 // --- Stencils
-// ----------------------------------------------------------------------------------------------------------------
 
 BlockArray stencil(const BlockArray& a, const Halo& halo, const std::function<Array(const Neighbours&)>& f) {
   check_matrix("stencil", a);
@@ -328,14 +327,15 @@ BlockArray stencil(const BlockArray& a, const Halo& halo, const std::function<Ar
   if (d < 0 || std::min(last.shape()[0], last.shape()[1]) < d)
     fail<ShapeError>({.operation = "stencil",
                       .with = {{"distance", std::to_string(d)}, {"smallest tile", to_string(last.shape())}},
-                      .wrong = "a halo is at most as wide as the smallest tile",
-                      .remedy = "Use larger tiles: retile"});
+                      .wrong = "the halo is wider than the smallest tile",
+                      .remedy = "Use larger tiles; see retile()"});
   BlockArray made = BlockArray::empty(a.shape(), a.tile_shape(), a.dtype(), a.scope());
   const On on(made);
   Region r;
   for (std::int64_t i = 0; i < rows; ++i)
     for (std::int64_t j = 0; j < columns; ++j) {
-      // The tile and the eight around it; beyond the edge of the array the one on the other side, or the tile itself.
+      // The tile and the eight around it. Beyond the edge of the array: the tile on the opposite side, or the tile
+      // itself.
       std::vector<Accessed> around;
       std::vector<detail::StencilTile::Past> beyond;
       for (std::int64_t di = -1; di <= 1; ++di)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions of block arrays: of each tile where it is, then over the tiles in the order of the grid.
+// Reductions of block arrays: each tile on its device, then across tiles in row-major order.
 #include <algorithm>
 
 #include "tessera/array/elementwise.h"
@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-/// A reduction of arrays, and how those of two tiles meet.
+/// A reduction of arrays, and the operation that combines the results of two tiles.
 struct Reduction {
   const char* name;
   Array (*reduce)(Array, std::vector<int>, bool);
@@ -23,7 +23,7 @@ constexpr Reduction sums{"sum", sum, [](const Array& a, const Array& b) { return
     some{"any", any, [](const Array& a, const Array& b) { return a | b; }},
     every{"all", all, [](const Array& a, const Array& b) { return a & b; }};
 
-/// All elements: of each tile where it is, then one after the other.
+/// Reduces all elements: each tile on its device, then across tiles.
 Array reduced(const BlockArray& a, const Reduction& by) {
   if (a.size() == 0) return by.reduce(Array::zeros(a.shape(), a.dtype()), {}, false);
   const Device here = current_device();
@@ -40,7 +40,7 @@ Array reduced(const BlockArray& a, const Reduction& by) {
   return total;
 }
 
-/// Along one axis, which stays.
+/// Reduces one axis, which keeps extent 1.
 BlockArray along(const BlockArray& a, std::size_t axis, const Reduction& by) {
   const auto d = static_cast<int>(axis);
   Shape shape = a.shape(), tile = a.tile_shape(), grid = a.grid();
@@ -52,7 +52,7 @@ BlockArray along(const BlockArray& a, std::size_t axis, const Reduction& by) {
       Shape extent = shape;
       for (std::size_t e = 0; e < extent.size(); ++e) extent[e] = std::min(tile[e], shape[e] - index[e] * tile[e]);
       extent[axis] = 0;
-      total = by.reduce(Array::zeros(extent, a.dtype()), {d}, true);  // an error of some
+      total = by.reduce(Array::zeros(extent, a.dtype()), {d}, true);  // without elements; some reductions throw
     }
     Device device;
     for (std::int64_t i = 0; i < a.grid()[axis]; ++i) {
@@ -77,17 +77,17 @@ std::vector<std::size_t> axes_of(const BlockArray& a, const Axes& axes, const ch
     all.push_back(static_cast<std::size_t>(normalise_axis(name, axis, a.shape().size())));
     if (std::ranges::count(all, all.back()) > 1)
       fail<ShapeError>(
-          {.operation = name, .with = {{"axis", std::to_string(axis)}}, .wrong = "the axis is named twice"});
+          {.operation = name, .with = {{"axis", std::to_string(axis)}}, .wrong = "the axis is listed twice"});
   }
   for (std::size_t d = 0; all.size() < a.shape().size() && axes.list().empty(); ++d) all.push_back(d);
   return all;
 }
-/// Axis after axis: each stays with extent 1, so that the others keep their places.
+/// Reduces several axes. Each keeps extent 1, so that the indices of the others stay valid.
 BlockArray along(BlockArray a, const std::vector<std::size_t>& axes, const Reduction& by) {
   for (const std::size_t axis : axes) a = along(a, axis, by);
   return a;
 }
-/// Without axes of extent 1.
+/// Removes the given axes, which have extent 1.
 BlockArray squeezed(const BlockArray& a, std::vector<std::size_t> axes) {
   std::ranges::sort(axes, std::greater());
   const auto without = [&](Shape s) {
@@ -111,10 +111,10 @@ BlockArray reduced(const BlockArray& a, const Axes& axes, bool keep, const Reduc
 }
 
 bool is_narrow(DType t) { return t == DType::f16 || t == DType::bf16; }
-/// Sums of 16-bit floats are rounded once, as those of an array are.
+/// Sums of 16-bit floats are accumulated in f32 and rounded once, as for arrays.
 BlockArray as_summed(const BlockArray& a) { return is_narrow(a.dtype()) ? a.astype(DType::f32) : a; }
 
-/// The mean's dtype, and of what the sums are made.
+/// The dtype of the mean, and the array to sum.
 struct Mean {
   DType dtype;
   BlockArray of;
@@ -125,7 +125,7 @@ Mean mean_of(const BlockArray& a, const Scope& scope) {
   if (is_float(a.dtype())) return {a.dtype(), as_summed(a)};
   const bool f64 = std::ranges::all_of(scope.devices(), [](Device d) { return device_info(d).can.f64; });
   const DType t = f64 ? DType::f64 : DType::f32;
-  return {t, dtype_size(a.dtype()) == 8 ? a.astype(t) : a};  // a sum of 64 bits could wrap
+  return {t, dtype_size(a.dtype()) == 8 ? a.astype(t) : a};  // a 64-bit integer sum could overflow
 }
 
 }  // namespace
@@ -148,7 +148,7 @@ BlockArray sum(const BlockArray& a, const Axes& axes, bool keep) {
   return is_narrow(a.dtype()) ? total.astype(a.dtype()) : total;
 }
 BlockArray mean(const BlockArray& a, const Axes& axes, bool keep) {
-  axes_of(a, axes, "mean");  // throws first
+  axes_of(a, axes, "mean");  // for its exceptions
   const Mean m = mean_of(a, a.scope());
   const BlockArray total = reduced(m.of, axes, keep, means);
   const std::int64_t count = a.size() / total.size();

@@ -33,7 +33,7 @@ void compile_in_background(const Kernel& kernel, Device device) {
       [kernel, device] {
         try {
           kernel.prepare(device);
-        } catch (const std::exception&) {  // of this the task tells that launches it
+        } catch (const std::exception&) {  // reported by the task that launches the kernel
         }
       },
       "compile"));

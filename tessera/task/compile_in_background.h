@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that tasks are going to launch, compiled by whichever thread has nothing to do. Internal.
+// Compiles kernels that tasks are about to launch on idle threads. Internal.
 #pragma once
 
 #include "tessera/device/device.h"
@@ -10,9 +10,9 @@ class Kernel;
 
 namespace tessera::detail {
 
-/// A task of the kernel is being made for this device: the first time it is compiled while others run, unless it has
-/// been. Not for devices that are built in, whose tasks compile their kernels themselves, and not where each task runs
-/// as it is made. What is wrong with it the task tells.
+/// Called when a task with this kernel is created for the device. The first call compiles the kernel in a background
+/// task, unless it is already compiled. Does nothing on built-in devices, whose tasks compile their own kernels, and
+/// with TESSERA_TASKS=serial. Errors are reported by the task that launches the kernel.
 void compile_in_background(const Kernel& kernel, Device device);
 
 }  // namespace tessera::detail

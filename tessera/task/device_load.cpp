@@ -12,7 +12,8 @@ namespace tessera::detail {
 
 namespace {
 
-// What copies between devices take, roughly: PCIe 4 x16 gives less than half of this, links between GPUs several times.
+// Nominal cost of copies between devices: PCIe 4 x16 has less than half of this bandwidth, links between GPUs a
+// multiple.
 constexpr std::int64_t copy_latency = 20'000, bytes_per_microsecond = 20'000;
 
 struct Loads {
@@ -35,7 +36,7 @@ void DeviceLoad::end(std::int64_t begun) noexcept {
   const std::int64_t now = load_clock();
   const std::lock_guard hold(lock_);
   begun_.fetch_sub(1, std::memory_order_relaxed);
-  // It was busy with others until the last of them ended.
+  // The device worked on other tasks until the last of them ended.
   last_[ended_++ % most_kept] = std::max<std::int64_t>(now - std::max(begun, last_end_), 1);
   last_end_ = now;
   std::array<std::int64_t, most_kept> sorted = last_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the process has once: the plain tasks of each device, errors that nobody has asked for, the threads that see
-// devices' work end, and the end of the program.
+// Process-wide state: the tasks of each device that are in no region, unobserved errors, threads that wait for device
+// work, and shutdown.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -27,15 +27,15 @@ namespace tessera::detail {
 
 namespace {
 
-constexpr std::size_t most_kept = 64;  // errors that nobody asked for; of later ones only how many
-constexpr std::size_t most_named = 3;  // tasks that the program's end kept from running
+constexpr std::size_t most_kept = 64;  // unobserved errors that are kept; further ones are only counted
+constexpr std::size_t most_named = 3;  // cancelled tasks that the message at exit names
 
 struct Failed {
   executor::FailureRef failure;
   Device device;
 };
 
-// One thread for each device that is not built in: it sleeps but when tasks have put work into the device's queue.
+// One thread per asynchronous device. It sleeps unless tasks have work in the device's queue.
 struct Lane {
   std::mutex lock;
   std::condition_variable changed;
@@ -64,7 +64,7 @@ struct System {
   std::map<Device, Lane*> lanes;         // likewise
   std::vector<Failed> failed;
   std::size_t failed_more = 0;
-  bool ending = false;  // of the program; from then on:
+  bool ending = false;  // the program is ending; used from then on:
   std::vector<std::string> never_began;
   std::size_t never_began_more = 0;
 };
@@ -75,7 +75,7 @@ void drop_reported(System& system) {
                 [](const Failed& f) { return f.failure->origin->observed.load(std::memory_order_relaxed); });
 }
 
-// Tasks of these groups that have not begun do not run; those that run are waited for as long as drivers are.
+// Cancels the tasks of these groups that have not begun, and waits for running ones as long as for drivers.
 void end_tasks_of(const std::vector<DeviceTasks*>& groups) {
   const auto count = [&] {
     std::uint32_t left = 0;
@@ -96,22 +96,22 @@ void end_tasks_of(const std::vector<DeviceTasks*>& groups) {
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   if (left == 0) return;
   logging::warn(
-      fmt::format("{} did not end within {} s of the program's end, which goes on without {} "
-                  "(TESSERA_PROBE_TIMEOUT sets the seconds)",
+      fmt::format("{} did not end within {} s after the end of the program, which exits without {} "
+                  "(TESSERA_PROBE_TIMEOUT sets the limit)",
                   count_noun(left, "task"), seconds, left == 1 ? "it" : "them"));
 }
 
-// Before objects of the drivers' libraries are destroyed: these tasks may have kernels compiled.
+// Runs before static objects of the drivers' libraries are destroyed: the tasks may still compile kernels.
 void end_tasks_of_drivers() {
   try {
     std::vector<DeviceTasks*> groups = DeviceTasks::all();
     std::erase_if(groups, [](const DeviceTasks* g) { return is_built_in(g->device.backend); });
     end_tasks_of(groups);
-  } catch (const std::exception&) {  // no memory for a text, or a setting that cannot be read
+  } catch (const std::exception&) {  // out of memory for a message, or an invalid setting
   }
 }
 
-// Runs before static objects that were there before the first task are destroyed.
+// Runs before the destruction of static objects that were created before the first task.
 void end_tasks() {
   try {
     System& system = *process;
@@ -119,19 +119,19 @@ void end_tasks() {
     const std::scoped_lock hold(system.lock);
     if (const auto& named = system.never_began; !named.empty())
       logging::warn(fmt::format(
-          "{} never began, because the program ended: {}{}. Wait for them, or call synchronize(), "
+          "{} did not run because the program ended: {}{}. Wait for them or call synchronize() "
           "before main returns",
           count_noun(named.size() + system.never_began_more, "task"), fmt::join(named, ", "),
           system.never_began_more == 0 ? "" : fmt::format(" and {}", count_noun(system.never_began_more, "other"))));
     drop_reported(system);
     for (const Failed& f : system.failed) {
-      logging::warn(fmt::format("task {} failed, and nobody asked for its result: {}", f.failure->origin->name,
+      logging::warn(fmt::format("task {} failed, and its error was never observed: {}", f.failure->origin->name,
                                 text_of(f.failure->origin->error)));
       f.failure->origin->observed = true;
     }
-    if (system.failed_more != 0) logging::warn(fmt::format("so did {} others", system.failed_more));
+    if (system.failed_more != 0) logging::warn(fmt::format("{} further tasks failed", system.failed_more));
     system.failed.clear();
-  } catch (const std::exception&) {  // no memory for a text, or a setting that cannot be read
+  } catch (const std::exception&) {  // out of memory for a message, or an invalid setting
   }
   tracing::end_traces();
 }
@@ -142,7 +142,7 @@ DeviceTasks::DeviceTasks(executor::Executor& executor, Device d)
     : Group(executor, nullptr, std::max(4096u, 64 * executor.threads())), device(d) {}
 
 DeviceTasks& DeviceTasks::of(Device device) {
-  // The processor's is asked for most.
+  // The CPU's group is requested most often.
   struct Known {
     std::uint32_t generation;
     DeviceTasks* tasks;
@@ -176,7 +176,7 @@ void DeviceTasks::failed(const executor::Node& node) noexcept { remember_failure
 
 void remember_failure(const executor::Node& node, Device device) noexcept {
   const executor::FailureRef& failure = node.failure();
-  if (!failure->cancelled && !failure->through.empty()) return;  // only where it happened
+  if (!failure->cancelled && !failure->through.empty()) return;  // count only the task that failed itself
   try {
     System& system = *process;
     const std::scoped_lock hold(system.lock);
@@ -192,7 +192,7 @@ void remember_failure(const executor::Node& node, Device device) noexcept {
       system.failed.push_back({failure, device});
     else
       ++system.failed_more;
-  } catch (const std::exception&) {  // no memory: who asks is told all the same
+  } catch (const std::exception&) {  // out of memory: waiting for the task still throws the error
   }
 }
 

@@ -17,9 +17,9 @@ namespace {
 
 constexpr std::uint32_t max_in_flight = 4, min_in_flight = 2;
 constexpr std::int64_t min_queued_ns = 2'000'000;  // nanoseconds of work
-constexpr std::size_t max_scanned = 256;  // of those that are kept back: who stands behind them waits for the next time
+constexpr std::size_t max_scanned = 256;           // deferred tasks; those behind them are considered the next time
 
-using Options = std::vector<std::pair<Device, MissingData>>;  // where it may go, and what it lacks there
+using Options = std::vector<std::pair<Device, MissingData>>;  // possible devices, and the copies needed there
 struct DeferredTask {
   executor::Ref<TaskNode> node;
   int priority;
@@ -28,8 +28,8 @@ struct DeferredTask {
 struct Devices {
   std::mutex lock;
   std::map<Device, std::uint32_t> taken;
-  std::map<Device, std::deque<DeferredTask>> fixed;     // that run on this one only
-  std::map<Backend, std::deque<DeferredTask>> movable;  // that run on some of this kind
+  std::map<Device, std::deque<DeferredTask>> fixed;     // tasks with one possible device
+  std::map<Backend, std::deque<DeferredTask>> movable;  // tasks that may run on several devices of the backend
 };
 constinit os::PerProcess<Devices> process;
 
@@ -42,8 +42,8 @@ void insert_by_priority(std::deque<DeferredTask>& all, DeferredTask&& one) {
   all.insert(at, std::move(one));
 }
 
-/// How many on each device have a place, or wait for one on this device alone; counted on as others are kept back for
-/// it.
+/// The number of tasks per device that hold a slot or are deferred for this device only. Callers add movable tasks that
+/// are ahead in the queue.
 using Waiting = std::map<Device, std::uint32_t>;
 Waiting waiting_on(const Devices& devices) {
   Waiting waiting = devices.taken;
@@ -63,7 +63,7 @@ Device earliest_device(const TaskNode& node, const Options& options, Waiting& wa
 
 bool DispatchLimit::try_acquire(TaskNode& node) noexcept {
   TaskNode::LoadEntry& load_entry = *node.load_entry();
-  if (load_entry.place) return true;  // it was kept back, and asks again
+  if (load_entry.place) return true;  // was deferred and now holds a slot
   try {
     Options options;
     const bool movable = !load_entry.others.empty() && node.data_ != nullptr && node.data_->can_migrate();
@@ -98,7 +98,7 @@ bool DispatchLimit::try_acquire(TaskNode& node) noexcept {
     node.defer();
     insert_by_priority(deferred, std::move(one));
     return false;
-  } catch (const std::exception&) {  // no memory to keep it back
+  } catch (const std::exception&) {  // out of memory: run it without a slot
     return true;
   }
 }
@@ -141,7 +141,7 @@ void DispatchLimit::release(TaskNode& node) noexcept {
             ++i;
         }
       }
-    } catch (const std::exception&) {  // no memory: they go with the next that ends
+    } catch (const std::exception&) {  // out of memory: retried when the next task ends
     }
   }
   for (std::size_t i = 0; i < count; ++i) next[i]->retry();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far ahead tasks are put into the queues of devices that work by themselves: few, so that there is something left
-// to decide; and never none, so that the device has the next one, and its data, when it is done with one. Internal.
+// Limits how many tasks are in the queues of asynchronous devices: few, so that later tasks can still be placed on
+// another device, but enough that a device always has its next task and data. Internal.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,16 @@ namespace tessera::detail {
 
 class TaskNode;
 
-/// A task for such a device has a place from when it may begin until its work there has ended. Four have one at a time;
-/// where that is more than two milliseconds of work, two. Others are kept back, by priority and then as they came, and
-/// let go as places become free: of those that may run on several devices of a kind, each to the one that is done with
-/// it first, now that it is known what those before it do.
+/// A task for an asynchronous device holds a slot from the time it may begin until its work on the device has ended. A
+/// device has four slots, or two if those hold more than two milliseconds of work. Other tasks are deferred, ordered by
+/// priority and then by arrival, and released as slots become free. A task that may run on several devices of a backend
+/// is then assigned to the one that finishes it first, given the tasks before it.
 class DispatchLimit {
  public:
-  /// Whether it has a place now, on the device that it then has; else it was put off, and is not to be touched.
+  /// Returns true if the task has a slot, on its possibly new device. Otherwise it was deferred, and the caller must
+  /// not touch it.
   static bool try_acquire(TaskNode& node) noexcept;
-  /// What is kept back and may have its place goes. Once it has none, nothing happens.
+  /// Frees the task's slot and starts deferred tasks that fit. Does nothing if the task has no slot.
   static void release(TaskNode& node) noexcept;
 };
 

@@ -24,7 +24,7 @@ std::string text_of(const std::exception_ptr& error) {
   } catch (const std::exception& e) {
     return e.what();
   } catch (...) {
-    return "something that is no std::exception";
+    return "an exception that is not a std::exception";
   }
 }
 
@@ -50,7 +50,7 @@ std::string what_of(const executor::Failure& failure) {
   std::string what = what_of(failure);
   if (!others.empty())
     what += fmt::format("\n{} {}:", count_noun(others.size(), "other task"),
-                        failure.cancelled ? "did not run, either" : "failed, too");
+                        failure.cancelled ? "did not run either" : "also failed");
   for (std::size_t i = 0; i < std::min(others.size(), most_shown); ++i) what += fmt::format("\n  {}", others[i].what());
   if (others.size() > most_shown) what += fmt::format("\n  and {} more", others.size() - most_shown);
   if (failure.cancelled) throw TaskCancelled(what, tasks_of(failure), nullptr, std::move(others));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What may be said of a task when it is made, and of all that are made in some part of a program.
+// Options of a task, and options inherited by all tasks created in a scope.
 #pragma once
 
 #include <memory>
@@ -14,30 +14,30 @@ namespace tessera {
 
 class PlacementPolicy;  // policy.h
 
-/// `spawn({.scope = cuda(all), .priority = 2}, f, x)`, `with({.scope = gpus})`. What is not said is as it is in force
-/// where the task is made.
+/// `spawn({.scope = cuda(all), .priority = 2}, f, x)`, `with({.scope = gpus})`. Unset options are inherited from the
+/// thread that creates the task.
 struct TaskOptions {
-  std::optional<Scope> scope;   ///< where it may run; by default where most of its data is, else cpu:0
-  std::optional<int> priority;  ///< -4 to 3 (others count as these); by default 0. Higher ones go first
-  std::optional<std::stop_token>
-      stop;  ///< cancels it: before it has begun it does not run; after that, see `this_task`
-  std::shared_ptr<PlacementPolicy> policy;  ///< which of the devices of its scope it gets (policy.h)
-  std::string name;                         ///< for people; by default the kernel's, or "file:line". Not inherited
-  std::source_location where = std::source_location::current();  ///< Where the task was made, for messages.
+  std::optional<Scope> scope = {};   ///< where it may run; by default where most of its data is, else cpu:0
+  std::optional<int> priority = {};  ///< -4 to 3 (clamped), default 0; higher priorities run first
+  std::optional<std::stop_token> stop =
+      {};  ///< cancels it: a task that has not begun does not run; a running one can check `this_task`
+  std::shared_ptr<PlacementPolicy> policy = {};  ///< chooses among the devices of the scope (policy.h)
+  std::string name = {};  ///< for messages; by default the kernel's name, or "file:line"; not inherited
+  std::source_location where = std::source_location::current();  ///< Where the task was created, for messages.
 };
 
 namespace detail {
 
-/// The options in force on a thread; never changed.
+/// The options inherited on a thread; immutable.
 struct InheritedOptions : std::enable_shared_from_this<InheritedOptions> {
   std::optional<Scope> scope;
   int priority = 0;
   std::optional<std::stop_token> stop;
   std::shared_ptr<PlacementPolicy> policy;
 };
-/// Null: nothing was said.
+/// Null if no options are set.
 extern constinit thread_local const InheritedOptions* inherited_options;
-/// Those in force on this thread, with what `more` says.
+/// The options inherited on this thread, overridden by `more`.
 std::shared_ptr<const InheritedOptions> options_with(const TaskOptions& more);
 inline std::shared_ptr<const InheritedOptions> shared_options() {
   return inherited_options == nullptr ? nullptr : inherited_options->shared_from_this();
@@ -45,11 +45,11 @@ inline std::shared_ptr<const InheritedOptions> shared_options() {
 
 }  // namespace detail
 
-/// Options for all tasks that this thread makes while it lives, and in turn for those that these make. Made by `with`.
-/// Ends on the thread that made it, before those around it.
+/// Options for all tasks that this thread creates during the object's lifetime, and for the tasks that those create.
+/// Created by `with`. Must be destroyed on the thread that created it, before enclosing ones.
 class [[nodiscard]] With {
  public:
-  /// Applies to the tasks that this thread makes until the object is destroyed.
+  /// Applies to the tasks that this thread creates until the object is destroyed.
   explicit With(const TaskOptions& options);
   ~With();
   With(const With&) = delete;
@@ -62,8 +62,8 @@ class [[nodiscard]] With {
 /// `auto in_force = with({.scope = cuda(all)});`
 [[nodiscard]] inline With with(const TaskOptions& options) { return With(options); }
 
-/// Where a task without arrays that this thread makes may run: the innermost `with`'s scope, else that of the task that
-/// it runs, else cpu:0.
+/// Where a task without arrays may run if this thread creates it: the scope of the innermost `with`, else of the
+/// running task, else cpu:0.
 Scope current_scope();
 
 }  // namespace tessera

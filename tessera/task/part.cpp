@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-/// The axes that two parts have between them, and where the second begins in them, counted from the first.
+/// The combined axes of two parts, and the offset of the second part from the first along each axis.
 struct Frame {
   static constexpr int most = 2 * StoragePart::most_axes;
   int axes = 0;
@@ -19,7 +19,7 @@ struct Frame {
   int row_a = -1, column_a = -1, row_b = -1, column_b = -1;
 };
 
-/// Nothing where the two do not lie in one regular frame.
+/// Empty if the two parts do not fit into one regular frame.
 std::optional<Frame> frame_of(const StoragePart& a, const StoragePart& b) {
   const auto bytes_only = [](const StoragePart& p) { return p.axes == 0 && p.end - p.begin != p.element; };
   if (a.element != b.element || bytes_only(a) || bytes_only(b)) return {};
@@ -46,9 +46,9 @@ std::optional<Frame> frame_of(const StoragePart& a, const StoragePart& b) {
   return frame;
 }
 
-/// Calls `meets(frame)` for each way in which the second part, `distance` bytes behind the first, may lie in the frame
-/// with the boxes meeting, until one is true. Within a row of s elements there are two: a distance of r, or of r - s
-/// from the next row.
+/// Calls `meets(frame)` for each position in the frame that the second part, `distance` bytes behind the first, may
+/// have with overlapping boxes, until one returns true. In rows of s elements there are two: a distance of r, or of r -
+/// s from the next row.
 template <class F>
 bool any_place(Frame& frame, std::int64_t distance, const F& meets, std::uint32_t element, int axis = 0) {
   const std::int64_t stride = frame.stride[axis];
@@ -67,7 +67,7 @@ bool any_place(Frame& frame, std::int64_t distance, const F& meets, std::uint32_
   return rest != 0 && boxes_meet(quotient + 1) && any_place(frame, rest - stride, meets, element, axis + 1);
 }
 
-/// Whether it is every byte between its first and its last.
+/// True if the part contains every byte between its first and its last.
 bool dense(const StoragePart& part) {
   std::uint64_t bytes = part.element;
   for (int k = 0; k < part.axes; ++k) bytes *= part.extent[k];
@@ -111,10 +111,10 @@ StoragePart part_of(const Shape& shape, const Strides& strides, std::int64_t off
   if (triangle != MatrixPart::none && shape.size() < 2)
     fail<ShapeError>({.operation = to_string(triangle),
                       .with = {{"shape", to_string(shape)}},
-                      .wrong = "only arrays of two dimensions or more have one"});
+                      .wrong = "the array needs at least two dimensions"});
   const auto [low, high] = band_of(triangle);
   if (triangle != MatrixPart::none && (shape[shape.size() - 2] == 1 || shape[shape.size() - 1] == 1)) {
-    // A single row or column: the band is a stretch of it.
+    // A single row or column: the band is an interval of it.
     const std::size_t row = shape.size() - 2, column = shape.size() - 1, along = shape[row] == 1 ? column : row;
     const std::int64_t first = std::max<std::int64_t>(0, along == column ? low : -high);
     const std::int64_t last = std::min(shape[along] - 1, along == column ? high : -low);
@@ -155,7 +155,7 @@ StoragePart part_of(const Shape& shape, const Strides& strides, std::int64_t off
     if (source[k] == rank - 2) part.row = static_cast<std::int8_t>(k);
     if (source[k] == rank - 1) part.column = static_cast<std::int8_t>(k);
   }
-  if (part.row < 0 || part.column < 0)  // rows or columns that are all the same memory
+  if (part.row < 0 || part.column < 0)  // broadcast rows or columns share memory
     part.row = part.column = -1, part.gaps = true;
   else
     part.low = low, part.high = high;
@@ -168,7 +168,7 @@ bool overlap(const StoragePart& a, const StoragePart& b) {
   std::optional<Frame> frame = frame_of(a, b);
   if (!frame) return true;
   const auto meet = [&](const Frame& f) {
-    // Column less row takes every value between those of the corners of the common box.
+    // Column - row takes every value between those at the corners of the common box.
     const auto from = [&](int axis) { return std::max<std::int64_t>(0, f.at[axis]); };
     const auto last = [&](int axis) { return std::min(f.a[axis], f.at[axis] + f.b[axis]) - 1; };
     const auto in_band = [&](int row, int column, std::int64_t low, std::int64_t high) {
@@ -178,7 +178,7 @@ bool overlap(const StoragePart& a, const StoragePart& b) {
     const std::int64_t low = b.low + shift, high = b.high + shift;
     if (f.row_a >= 0 && f.row_a == f.row_b && f.column_a == f.column_b)
       return in_band(f.row_a, f.column_a, std::max(a.low, low), std::min(a.high, high));
-    if (f.row_a >= 0 && f.row_a == f.column_b && f.column_a == f.row_b)  // one of them is seen transposed
+    if (f.row_a >= 0 && f.row_a == f.column_b && f.column_a == f.row_b)  // one of the two views is transposed
       return in_band(f.row_a, f.column_a, std::max(a.low, -high), std::min(a.high, -low));
     return in_band(f.row_a, f.column_a, a.low, a.high) && in_band(f.row_b, f.column_b, low, high);
   };

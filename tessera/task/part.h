@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What part of a storage an access touches: a box, triangle or diagonal of a strided frame. Two parts overlap where
-// they have an element in common; where that is not known exactly, they are taken to overlap.
+// The elements of a storage that an access covers: a box, triangle or diagonal of a strided frame. Two parts overlap if
+// they share an element; if that cannot be decided exactly, they are assumed to overlap.
 #pragma once
 
 #include <array>
@@ -13,29 +13,30 @@
 
 namespace tessera {
 
-/// Which elements of a matrix (of the last two axes) an access touches. Triangles have the diagonal, unless they say
-/// `unit`: these are the triangles of matrices whose diagonal is known to be 1, and is not read.
+/// The elements of a matrix (the last two axes) that an access covers. Triangles include the diagonal, except unit
+/// triangles: their diagonal is known to be 1 and is not read.
 enum class MatrixPart : std::uint8_t { none, upper, lower, unit_upper, unit_lower, diagonal };
-const char* to_string(MatrixPart triangle);  ///< the part as one word: "upper"
-/// Column index less row index of its elements: the least and the greatest.
+const char* to_string(MatrixPart triangle);  ///< as text for messages: "upper triangle"
+/// The smallest and largest value of (column - row) of its elements.
 std::pair<std::int64_t, std::int64_t> band_of(MatrixPart triangle);
 
-/// Elements of a storage: those at `begin` + sum(index[k] * stride[k]) bytes for 0 <= index[k] < extent[k] whose last
-/// two indices of the view lie in a band. Strides descend.
+/// Elements of a storage: those at `begin` + sum(index[k] * stride[k]) bytes with 0 <= index[k] < extent[k] and `low`
+/// <= column - row <= `high`. Strides descend.
 struct StoragePart {
-  static constexpr std::size_t most_axes = 6;  ///< Axes that are described, at most.
-  static constexpr std::int64_t unbounded = std::numeric_limits<std::int64_t>::max() / 4;  ///< No bound of the band.
+  static constexpr std::size_t most_axes = 6;  ///< Maximum number of axes that can be described.
+  static constexpr std::int64_t unbounded = std::numeric_limits<std::int64_t>::max() / 4;  ///< The band has no limit.
 
-  std::uint64_t begin = 0, end = 0;   ///< bytes: from the first element to behind the last
-  std::uint32_t element = 1;          ///< bytes of one
-  std::uint8_t axes = 0;              ///< with more than one element; 0 with `end - begin > element`: any bytes between
-  bool gaps = false;                  ///< perhaps not all of what this says
-  std::int8_t row = -1, column = -1;  ///< which axes the band is of
-  /// Column index less row index, of those touched.
+  std::uint64_t begin = 0, end = 0;  ///< bytes: from the first element to one past the last
+  std::uint32_t element = 1;         ///< bytes of an element
+  std::uint8_t axes =
+      0;  ///< number of axes with more than one element; if 0 and `end - begin > element`, any bytes in between
+  bool gaps = false;                  ///< the access may cover only some of the described elements
+  std::int8_t row = -1, column = -1;  ///< the axes of the band; -1: none
+  /// Limits of column - row.
   std::int64_t low = -unbounded, high = unbounded;
-  std::array<std::uint64_t, most_axes> stride, extent;  ///< of the first `axes`; nothing else is set
+  std::array<std::uint64_t, most_axes> stride, extent;  ///< only the first `axes` are set
 
-  /// No elements.
+  /// A part without elements.
   StoragePart() {}
   StoragePart(const StoragePart& other) { *this = other; }
   StoragePart& operator=(const StoragePart& other) {
@@ -46,7 +47,7 @@ struct StoragePart {
   }
   /// True if it has no elements.
   bool empty() const { return begin == end; }
-  /// True if both describe the same elements in the same way.
+  /// True if both have the same description.
   friend bool operator==(const StoragePart& a, const StoragePart& b) {
     if (a.begin != b.begin || a.end != b.end || a.element != b.element || a.axes != b.axes || a.gaps != b.gaps ||
         a.row != b.row || a.column != b.column || a.low != b.low || a.high != b.high)
@@ -57,15 +58,15 @@ struct StoragePart {
   }
 };
 
-/// All of `bytes`.
+/// The whole storage of `bytes` bytes.
 StoragePart full_part(std::uint64_t bytes);
-/// The elements of a view. Of more than `most_axes` axes, or axes that overlap each other, all bytes between the first
-/// and the last. ShapeError if `triangle` is asked of fewer than two axes.
+/// The elements of a view. Views with more than `most_axes` axes, or with overlapping axes, are described as all bytes
+/// from the first to the last. Throws ShapeError if `triangle` is given and there are fewer than two axes.
 StoragePart part_of(const Shape& shape, const Strides& strides, std::int64_t offset, std::size_t element_size,
                     MatrixPart triangle = MatrixPart::none);
-/// Whether they have bytes in common; true where only their intervals tell.
+/// True if the parts share a byte, or if only their byte ranges can be compared and these overlap.
 bool overlap(const StoragePart& a, const StoragePart& b);
-/// Whether every byte of `inner` is one of `outer`; false where that is not known.
+/// True if `outer` contains every byte of `inner`; false if that is unknown.
 bool contains(const StoragePart& outer, const StoragePart& inner);
 std::string to_string(const StoragePart& part);  ///< for messages
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values that stay where they are: a handle, a cache, a generator. Tasks that get one run where it is.
+// Values that stay on their device, such as a handle, a cache or a generator. Tasks with such an argument run on that
+// device.
 #pragma once
 
 #include <concepts>
@@ -12,19 +13,19 @@
 
 namespace tessera {
 
-/// A T that belongs to one device and is never copied or moved; copies of a `pinned` are the same one. As an argument
-/// of a task it gives a T&, and the task runs for its device: a scope without that is a DeviceError at `spawn`. Nothing
-/// orders two tasks that change it: let one come after the other, or guard it.
+/// A T that belongs to one device and is never copied or moved; copies of a `pinned` share it. A task receives it as T&
+/// and runs on its device; `spawn` throws DeviceError if the scope does not contain the device. Tasks that modify the
+/// same value are not ordered: make one depend on the other, or use a lock.
 template <class T>
 class pinned {
  public:
-  /// Made now, on this thread, with the device current.
+  /// Constructs the value on this thread, with `device` current.
   template <class... A>
   explicit pinned(Device device, A&&... arguments) : device_(device) {
     const DeviceScope current(device);
     value_ = std::make_shared<T>(std::forward<A>(arguments)...);
   }
-  /// The device on which the value is.
+  /// The device of the value.
   Device device() const noexcept { return device_; }
   /// The value.
   T& get() const noexcept { return *value_; }
@@ -34,23 +35,23 @@ class pinned {
   std::shared_ptr<T> value_;
 };
 
-/// A T for each device of a scope, each made by `make()` when it is first asked for, with that device current. As an
-/// argument of a task it gives the T& of the device that the task runs for, which is one of the scope's.
+/// One T per device of a scope, created by `make()` on first use with that device current. A task receives the T& of
+/// its device, which must be in the scope.
 template <class T>
 class per_device {
  public:
-  /// A value for each device of `scope`, made there by `make` when it is first used.
+  /// `make` is called on the first use of each device of `scope`.
   explicit per_device(
       Scope scope, std::function<T()> make = [] { return T(); })
       : all_(std::make_shared<All>(std::move(scope), std::move(make))) {}
   /// The devices.
   const Scope& scope() const noexcept { return all_->scope; }
-  /// That of `device`. DeviceError if the scope has no such device.
+  /// The value of `device`. Throws DeviceError if the scope does not contain it.
   T& at(Device device) const {
     if (!all_->scope.contains(device))
       fail<DeviceError>({.operation = "per_device",
                          .with = {{"device", to_string(device)}, {"scope", to_string(all_->scope)}},
-                         .wrong = "there is none for this device"});
+                         .wrong = "the scope does not contain this device"});
     const std::scoped_lock hold(all_->lock);
     std::unique_ptr<T>& there = all_->values[device];
     if (!there) {
@@ -59,7 +60,7 @@ class per_device {
     }
     return *there;
   }
-  /// That of the running task's device.
+  /// The value of the running task's device.
   T& local() const { return at(this_task::device()); }
 
  private:
@@ -86,7 +87,7 @@ struct TaskArgument<pinned<T>> {
 template <class T>
 struct TaskArgument<per_device<T>> {
   static void place(TaskPlacer& placer, std::size_t number, const per_device<T>& values) {
-    placer.restrict_to(values.scope(), "argument " + std::to_string(number) + ", one for each of");
+    placer.restrict_to(values.scope(), "argument " + std::to_string(number) + ", one value for each of");
   }
   static void attach(TaskNode&, per_device<T>&) {}
   static std::tuple<T&> unwrap(per_device<T>& values) { return std::tuple<T&>(values.local()); }

@@ -18,7 +18,7 @@ Device choose_by_policy(const InheritedOptions& options, const TaskPlacer& place
   task.default_device = placer.choose();
   std::vector<Device> devices = placer.scope().devices();
   if (std::ranges::find(devices, task.default_device) == devices.end())
-    devices.push_back(task.default_device);  // with its data
+    devices.push_back(task.default_device);  // it has the task's data
   for (const Device d : devices) {
     const DeviceLoad& load = DeviceLoad::of(d);
     task.candidates.push_back({.device = d,
@@ -32,8 +32,8 @@ Device choose_by_policy(const InheritedOptions& options, const TaskPlacer& place
     for (const Device d : devices) names += (names.empty() ? "" : ", ") + to_string(d);
     fail<DeviceError>({.operation = "spawn",
                        .with = {{"task", task.name}, {"policy chose", to_string(chosen)}, {"candidates", names}},
-                       .wrong = "the task may not run on that device",
-                       .remedy = "Let the policy choose one of its candidates, or widen the scope"});
+                       .wrong = "the task cannot run on the chosen device",
+                       .remedy = "Return one of the candidates, or widen the scope"});
   }
   return chosen;
 }

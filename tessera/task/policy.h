@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where tasks run, by a rule of one's own: of the devices on which a task may run, a policy chooses one when the task
-// is made.
+// User-defined placement: a policy chooses the device of each task when the task is created.
 //
 //   struct MostIdle : PlacementPolicy {
 //     Device choose(const TaskToPlace& task) override {
@@ -19,35 +18,38 @@
 
 namespace tessera {
 
-/// A task that is being made, as far as it matters to where it runs.
+/// The properties of a new task that a policy can use.
 struct TaskToPlace {
   /// A device on which the task may run.
   struct Candidate {
-    Device device;                     ///< The device.
-    std::uint32_t waiting = 0;         ///< tasks that are to run there and have not ended
-    std::chrono::nanoseconds median_duration{};  ///< that a task keeps it busy: the median of the last ones; 0: none has ended
-    std::uint64_t bytes = 0;           ///< of `TaskToPlace::bytes`, those whose newest contents are there
+    Device device;              ///< The device.
+    std::uint32_t waiting = 0;  ///< tasks that are placed there and have not ended
+    /// Median time that the latest tasks kept it busy; 0 if none has ended.
+    std::chrono::nanoseconds median_duration{};
+    std::uint64_t bytes = 0;  ///< of `TaskToPlace::bytes`, those whose newest contents are there
   };
-  std::string name;                   ///< said, or the kernel's, or "file:line"
-  int priority = 0;                   ///< as it was said
-  std::vector<Candidate> candidates;  ///< where scope, function and arguments let it run, in order; at least one
-  std::uint64_t bytes = 0;  ///< of its arrays; what it writes counts three times: it comes, is wanted there, and goes
-  Device default_device;        ///< where it would go without a policy
+  std::string name;                   ///< as given, or the kernel's name, or "file:line"
+  int priority = 0;                   ///< as given in TaskOptions
+  std::vector<Candidate> candidates;  ///< the devices that scope, function and arguments allow, in order; at least one
+  std::uint64_t bytes = 0;  ///< of its arrays; written arrays count three times: they are copied in, copied back and
+                            ///< usually read there again
+  Device default_device;    ///< where it would run without a policy
 };
 
-/// Given in TaskOptions, for one task, for a region, or with `with`: it then places all tasks that are made there and
-/// those that these make. What it places stays there; without one, tasks may yet move to another GPU when they begin.
+/// Set in TaskOptions for one task, a region, or with `with`; applies to all tasks created there and to the tasks that
+/// those create. A task placed by a policy does not move; without a policy, tasks may still move to another GPU when
+/// they begin.
 class PlacementPolicy {
  public:
   virtual ~PlacementPolicy() = default;
-  /// The device of one of `task.candidates`; any other is a DeviceError at `spawn`, and what this throws is thrown
-  /// there: the task is not made then. Called by threads that make tasks, several at once; it makes none itself.
+  /// Returns the device of one of `task.candidates`. `spawn` throws DeviceError for any other device and passes on
+  /// exceptions; the task is not created then. Called concurrently by threads that create tasks. Must not create tasks.
   virtual Device choose(const TaskToPlace& task) = 0;
 };
 
 namespace detail {
 class TaskPlacer;
-/// As the policy says that is in force for the task.
+/// Returns the choice of the policy that applies to the task.
 Device choose_by_policy(const InheritedOptions& options, const TaskPlacer& placer, const TaskOptions& call_options,
                         const std::string& kernel_name);
 }  // namespace detail

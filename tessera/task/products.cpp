@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-/// What the task does.
+/// The function of a product task.
 auto product_of(const Accessed& c, const Accessed& a, const Accessed& b) {
   check_product_modes(c.mode, a.mode, b.mode);
   return [how = Update{.beta = c.mode == Access::out ? 0.0 : 1.0}](Array& to, const Array& left, const Array& right) {
@@ -21,7 +21,7 @@ void check_product_modes(Access c, Access a, Access b) {
   const auto refuse = [](const char* operand, Access mode, const char* wanted) {
     fail<ArgumentError>({.operation = "matmul of tasks",
                          .with = {{operand, to_string(mode)}},
-                         .wrong = std::string("it is to be ") + wanted});
+                         .wrong = std::string("expected ") + wanted});
   };
   if (c != Access::out && c != Access::inout) refuse("c", c, "out(c) for c = a b, or inout(c) for c = c + a b");
   if (a != Access::in) refuse("a", a, "in(a)");

@@ -6,16 +6,16 @@
 
 namespace tessera {
 
-/// c = a b (c as out), or c = c + a b (c as inout), in place, as a task of the region or of no region; shapes, dtypes
-/// and errors are those of multiply_into (ops/linear_algebra.h), which the task throws:
+/// Computes c = a b (c passed as out) or c = c + a b (c passed as inout) in place, as a task of the region or outside
+/// of regions. The task throws the errors of multiply_into (ops/linear_algebra.h) for shapes and dtypes.
 ///
 ///   matmul(r, out(c), in(a), in(b));
 ///
-/// ArgumentError, at once: c is said to be something else, or a or b is not read only.
+/// Throws ArgumentError immediately if c is not out or inout, or if a or b is not in.
 Task<void> matmul(Region& region, const Accessed& c, const Accessed& a, const Accessed& b);
 Task<void> matmul(const Accessed& c, const Accessed& a, const Accessed& b);
 
-/// ArgumentError if c is neither out nor inout, or a or b not in. Internal.
+/// Throws ArgumentError if c is neither out nor inout, or a or b not in. Internal.
 void check_product_modes(Access c, Access a, Access b);
 
 }  // namespace tessera

@@ -49,12 +49,12 @@ double neutral(Combine op, DType dtype) {
     default:
       fail<DtypeError>({.operation = "reduce",
                         .with = {{"operation", to_string(op)}, {"dtype", std::string(dtype_name(dtype))}},
-                        .wrong = "there is no number that it could begin with",
+                        .wrong = "this operation does not support the dtype",
                         .remedy = "Use floats, or integers of at most 32 bits"});
   }
 }
 
-/// Why one of the tasks has no result; null if all have.
+/// The failure of one of the reducing tasks; null if none failed.
 std::shared_ptr<const executor::FailureOrigin> failure_of(const std::vector<Array>& slots) {
   for (const Array& s : slots)
     if (auto why = TaskStorage::of(*s.source()->memory()).failed()) return why;
@@ -62,7 +62,7 @@ std::shared_ptr<const executor::FailureOrigin> failure_of(const std::vector<Arra
 }
 
 constinit thread_local const Reductions* combining =
-    nullptr;  // by this thread: what it submits for that uses the result
+    nullptr;  // the reductions that this thread is combining: the tasks that it submits for that use the result
 
 }  // namespace
 
@@ -74,12 +74,13 @@ Array Reductions::slot(const Array& result, Combine op, Device device) {
   };
   auto at = std::ranges::find_if(sets_, same);
   if (at != sets_.end())
-    if (const auto why = failure_of(at->slots); why && why->observed) {  // of these nothing is combined; now again
+    if (const auto why = failure_of(at->slots);
+        why && why->observed) {  // failed and observed: nothing is combined, start over
       sets_.erase(at);
       at = sets_.end();
     }
   if (at == sets_.end()) {
-    neutral(op, result.dtype());  // or an error, before anything is done
+    neutral(op, result.dtype());  // throws before anything is changed
     combine(&part);
     sets_.push_back({op,
                      result.source()->memory(),
@@ -107,7 +108,7 @@ Array Reductions::slot(const Array& result, Combine op, Device device) {
 void Reductions::combine(const StoragePart* part) {
   if (!any()) return;
   const std::lock_guard hold(lock_);
-  if (combining == this) return;  // parts that nobody uses yet are left as they are
+  if (combining == this) return;  // parts that are not used yet stay pending
   struct Combining {
     const Reductions* const before;
     ~Combining() { combining = before; }
@@ -127,7 +128,7 @@ void Reductions::combine(const StoragePart* part) {
 void Reductions::submit(Set set) {
   const std::shared_ptr<Storage> storage = set.storage.lock();
   if (!storage || set.slots.empty()) return;
-  // Whoever looks at the result did not mean his own options for this.
+  // The options of the thread that triggers the combination do not apply to it.
   struct Options {
     const InheritedOptions* const before = std::exchange(inherited_options, nullptr);
     ~Options() { inherited_options = before; }
@@ -138,7 +139,8 @@ void Reductions::submit(Set set) {
   auto made = make_task(
       nullptr, {.scope = Scope(result.device()), .name = std::string("combine by ") + to_string(set.op)},
       [op = set.op, slots = set.slots](Array& to, const std::vector<Array>& given) {
-        if (failure_of(slots)) return;  // somebody was told: who uses the result now gets it as it was
+        if (failure_of(slots))
+          return;  // the failure was observed: later users get the result without these contributions
         std::vector<Array> parts = given;
         for (std::size_t step = 1; step < parts.size(); step *= 2)
           for (std::size_t i = 0; i + step < parts.size(); i += 2 * step)
@@ -146,7 +148,7 @@ void Reductions::submit(Set set) {
         to.assign(combined(op, to, parts[0]));
       },
       inout(result), std::move(all));
-  made.draft->ignore_cancellation();  // tasks that ran were told of no failure
+  made.draft->ignore_cancellation();  // otherwise cancelling the group would lose results of tasks that have run
   made.draft.submit();
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several tasks that compute parts of one result: each adds to memory of its slot, and what the slots have is combined
-// before anybody looks at the result. Internal; users have reduce (region.h).
+// Reductions by several tasks: each task adds to a slot, and the slots are combined before the result is used.
+// Internal; users call reduce() (region.h).
 #pragma once
 
 #include <array>
@@ -16,35 +16,36 @@
 
 namespace tessera {
 
-/// How results of tasks are put together, and what each begins with: 0, 1, the greatest or the least number.
+/// How contributions are combined. The initial values are 0, 1, the largest and the smallest number.
 enum class Combine : std::uint8_t { sum, product, minimum, maximum };
 const char* to_string(Combine op);
 
 namespace detail {
 
-/// The reductions into one storage that are under way. A task gets the slot of its number in the order of submission,
-/// and slots are combined in a fixed tree: so the numbers do not depend on threads, nor on which of alike devices.
+/// The pending reductions into one storage. A task gets the slot of its submission number, and slots are combined in a
+/// fixed tree, so that results do not depend on threads or on the choice among identical devices.
 class Reductions {
  public:
   static constexpr std::size_t slots = 8;
 
-  /// Whether there are any: to be read without the lock.
+  /// True if there are any; can be read without the lock.
   bool any() const noexcept { return any_.load(std::memory_order_acquire); }
-  /// Who made the tasks, while there are any: RunningTask::number, or 0 for the program.
+  /// RunningTask::number of the task that created the reducing tasks, or 0 for the program; valid while any() is true.
   std::uint64_t maker() const noexcept { return maker_.load(std::memory_order_relaxed); }
-  /// Held while a task takes its slot and is put in order, and while the slots are combined. By one thread again and
-  /// again: what it submits meanwhile uses the storage.
+  /// Locked while a task takes its slot and is ordered, and while slots are combined. Recursive, because the combining
+  /// tasks that are submitted meanwhile use the storage.
   std::recursive_mutex& lock() noexcept { return lock_; }
-  /// Under the lock: the slot of the next task, which runs on `device`. Reductions of another kind, or into parts that
-  /// meet this one, are combined before. DtypeError if there is nothing to begin with.
+  /// With lock() held: returns the slot of the next task, which runs on `device`. Combines pending reductions of
+  /// another operation or into overlapping parts first. Throws DtypeError if the operation does not support the dtype.
   Array slot(const Array& result, Combine op, Device device);
-  /// Submits tasks that put the slots into what they are of; what is submitted after that comes after them.
+  /// Submits tasks that combine the slots into the results (only those that overlap `part`, if given). Tasks that are
+  /// submitted later depend on them.
   void combine(const StoragePart* part = nullptr);
 
  private:
   struct Set {
     Combine op;
-    std::weak_ptr<Storage> storage;  // which owns this
+    std::weak_ptr<Storage> storage;  // which owns this object
     Shape shape;
     Strides strides;
     std::int64_t offset;

@@ -13,7 +13,7 @@ class Region::Tasks final : public executor::Group {
  public:
   Tasks(executor::Executor& executor, executor::Group* parent, std::uint32_t window)
       : Group(executor, parent, window) {}
-  /// Independent errors and cancellations since the last call, one for each task in which one happened.
+  /// The independent errors and cancellations since the last call, one for each task that failed on its own.
   std::vector<executor::FailureRef> take_failures() noexcept {
     const std::lock_guard hold(lock_);
     seen_.clear();
@@ -24,21 +24,21 @@ class Region::Tasks final : public executor::Group {
   void failed(const executor::Node& node) noexcept override {
     const executor::FailureRef& failure = node.failure();
     const bool by_itself = failure->cancelled && failure->through.empty();
-    // Who cancelled all knows; tasks that are made later use what there is.
+    // cancel() is a deliberate act of the caller: it is not reported, and later tasks use the arrays as they are.
     if (by_itself && cancelled()) failure->origin->observed.store(true, std::memory_order_relaxed);
     if (by_itself || (failure->cancelled && cancelled())) return;
     try {
       const std::lock_guard hold(lock_);
       failures_.reserve(failures_.size() + 1);
       if (seen_.insert(failure->origin.get()).second) failures_.push_back(failure);
-    } catch (const std::exception&) {  // no memory: its own task still throws it
+    } catch (const std::exception&) {  // out of memory: waiting for the task still throws the error
     }
   }
 
  private:
   std::mutex lock_;
   std::vector<executor::FailureRef> failures_;
-  std::unordered_set<const executor::FailureOrigin*> seen_;  // of those
+  std::unordered_set<const executor::FailureOrigin*> seen_;  // the failures already recorded
 };
 
 namespace {
@@ -72,7 +72,7 @@ Region::~Region() noexcept(false) {
     tasks_->cancel();
     try {
       tasks_->wait();
-    } catch (...) {}  // no memory, or a cycle of which somebody was told: the destructor goes on waiting
+    } catch (...) {}  // out of memory, or a cycle that was already reported: the destructor keeps waiting
     tasks_.reset();
     return;
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Regions: tasks that say what they read and write, and mean what they would mean if they ran one after the other.
+// Regions: sets of tasks with declared accesses, which behave as if they ran sequentially in submission order.
 //
 //   Region r;
-//   for (int i = 0; i < 100; ++i) r.spawn(step, in(x[i]), inout(total));   // one after the other, as total is written
+//   for (int i = 0; i < 100; ++i) r.spawn(step, in(x[i]), inout(total));   // sequential, because total is written
 //   r.wait();
 #pragma once
 
@@ -16,41 +16,41 @@
 
 namespace tessera {
 
-/// An array as an argument of a task, with what the task does to it.
+/// An array as an argument of a task, with its access mode.
 struct Accessed {
   Array array;                             ///< The array.
   Access mode = Access::in;                ///< What the task does with it.
-  MatrixPart triangle = MatrixPart::none;  ///< The part that the task touches; the rest is not waited for.
-  Combine op = Combine::sum;               ///< of `reduce`
+  MatrixPart triangle = MatrixPart::none;  ///< The elements that the task touches; others are not waited for.
+  Combine op = Combine::sum;               ///< for `reduce`
 };
 
-/// The task reads it. An Array that stands for itself as an argument is read, too.
+/// The task reads the array. A plain Array argument is read, too.
 inline Accessed in(const Array& array) { return {array, Access::in}; }
-/// The task writes all of it: what was there is not copied to where the task runs. It may be a view: then only the
-/// view's elements count, and the rest of the memory stays.
+/// The task overwrites the array; the old contents are not copied to the task's device. For a view, only its elements
+/// are overwritten.
 inline Accessed out(const Array& array) { return {array, Access::out}; }
 /// The task reads and writes it.
 inline Accessed inout(const Array& array) { return {array, Access::inout}; }
-/// The task reads and writes it, and it does not matter in which order those do that say so: they run one at a time, as
-/// each is ready. With floating-point numbers the result may then depend on the order.
+/// The task reads and writes the array; commuting tasks run in any order, one at a time. Floating-point results may
+/// depend on the order.
 inline Accessed commute(const Array& array) { return {array, Access::commute}; }
 
-/// The task computes a part of a result that others compute, too: it is given an array of x's shape that begins with 0
-/// (1, the greatest, the least number), or with what tasks before it have put there, and adds to it. What they all have
-/// is combined with x before anybody else uses that. They run at once; their numbers are the same for any number of
-/// threads and alike devices (a slot for each eighth task, in order; the slots in a fixed tree). DtypeError at `spawn`
-/// for minimum and maximum of integers of 64 bits. If one of them fails, nothing of theirs is combined: what uses x
-/// after them fails, and, once somebody was told, finds x as it was before them.
+/// The task contributes to a reduction into `x`. It receives an array of x's shape, initialised with 0 (1, the largest,
+/// the smallest number) or with the contributions of earlier tasks, and adds to it. Contributions are combined with `x`
+/// before its next use. Reducing tasks run concurrently; the result is the same for any number of threads and for
+/// identical devices (task i uses slot i mod 8; slots are combined in a fixed tree). `spawn` throws DtypeError for
+/// minimum and maximum of 64-bit integers. If a reducing task fails, nothing is combined: later uses of `x` fail until
+/// the error has been observed, and then see `x` as it was before the reduction.
 inline Accessed reduce(Combine op, const Array& x) { return {x, Access::reduce, MatrixPart::none, op}; }
 
-/// Memory that the task gets new on its device, with whatever was in it: `spawn(f, in(x), scratch({64, 64}))` calls f
-/// with an Array of that shape, which is gone with the task unless f keeps it.
+/// Uninitialised memory on the task's device: `spawn(f, in(x), scratch({64, 64}))` calls f with an Array of that shape.
+/// It is freed after the task unless f keeps it.
 struct Scratch {
   Shape shape;               ///< The shape.
   DType dtype = DType::f32;  ///< The element type.
   Array made = {};           ///< while the task runs
 };
-/// Memory of a task's own, uninitialised, as an argument of `f`.
+/// Uninitialised memory for the task's own use, as an argument of `f`.
 inline Scratch scratch(Shape shape, DType dtype = DType::f32) { return {std::move(shape), dtype}; }
 
 namespace detail {
@@ -61,7 +61,7 @@ template <class T>
   requires(std::same_as<std::remove_cvref_t<T>, Array> && !detail::is_named<T>)
 Accessed out(T&& array) {
   static_assert(detail::is_named<T>,
-                "out of a temporary array: what the task writes would be lost. Name it first: "
+                "out of a temporary array: the task's result would be lost. Store it in a variable first: "
                 "auto y = x.slice(...); spawn(f, out(y))");
   return {array, Access::out};
 }
@@ -69,7 +69,7 @@ template <class T>
   requires(std::same_as<std::remove_cvref_t<T>, Array> && !detail::is_named<T>)
 Accessed commute(T&& array) {
   static_assert(detail::is_named<T>,
-                "commute of a temporary array: what the task writes would be lost. Name it first: "
+                "commute of a temporary array: the task's result would be lost. Store it in a variable first: "
                 "auto y = x.slice(...); spawn(f, commute(y))");
   return {array, Access::commute};
 }
@@ -77,14 +77,14 @@ template <class T>
   requires(std::same_as<std::remove_cvref_t<T>, Array> && !detail::is_named<T>)
 Accessed inout(T&& array) {
   static_assert(detail::is_named<T>,
-                "inout of a temporary array: what the task writes would be lost. Name it first: "
+                "inout of a temporary array: the task's result would be lost. Store it in a variable first: "
                 "auto y = x.slice(...); spawn(f, inout(y))");
   return {array, Access::inout};
 }
 
-/// Of the last two dimensions only a triangle or the diagonal: `inout(upper(a))`, `in(diagonal(a))`. Tasks that use
-/// other parts of the matrix are not ordered by it. ShapeError at `spawn` if there are fewer dimensions. For functions:
-/// kernels take whole views.
+/// Only a triangle or the diagonal of the last two dimensions: `inout(upper(a))`, `in(diagonal(a))`. Tasks that use
+/// other elements of the matrix are not ordered by it. `spawn` throws ShapeError if there are fewer than two
+/// dimensions. For functions only: kernels receive whole views.
 struct PartOfMatrix {
   Array array;                             ///< The matrix.
   MatrixPart triangle = MatrixPart::none;  ///< The part of it.
@@ -102,23 +102,23 @@ inline Accessed out(const PartOfMatrix& p) { return {p.array, Access::out, p.tri
 inline Accessed inout(const PartOfMatrix& p) { return {p.array, Access::inout, p.triangle}; }
 inline Accessed commute(const PartOfMatrix& p) { return {p.array, Access::commute, p.triangle}; }
 
-/// Copies between devices that tasks needed, since the start of the process: of what was read where it was not, of what
-/// was read at home after it was written elsewhere, and of what made room for others.
+/// Copies between devices made for tasks since the process started: inputs fetched to a task's device, results written
+/// back to their home device on access there, and replicas evicted to free memory.
 struct TaskCopies {
-  /// Numbers of copies to the task's device, back to the array's, and of those that made room.
+  /// Number of copies to tasks' devices, of copies back home, and of copies back home to free memory.
   std::uint64_t fetched = 0, written_back = 0, evicted = 0;
   std::uint64_t fetched_bytes = 0, written_back_bytes = 0, evicted_bytes = 0;  ///< The bytes of those copies.
 };
-TaskCopies task_copies();  ///< The copies of all tasks since the process started.
+TaskCopies task_copies();  ///< The copies made for all tasks since the process started.
 
-/// Indices from `begin` to before `end`, in chunks of `grain` neighbours (the last one smaller). 0: about four chunks
-/// for each thread. `r.parallel_for(n, f)`, `r.parallel_for({begin, end, grain}, f)`.
+/// The indices from `begin` up to, excluding, `end`, in chunks of `grain` (the last one may be smaller). `grain` 0
+/// selects about four chunks per thread. `r.parallel_for(n, f)`, `r.parallel_for({begin, end, grain}, f)`.
 class IndexRange {
  public:
-  /// From 0 to `count`.
+  /// From 0 up to, excluding, `count`.
   template <std::integral N>
   IndexRange(N count, detail::Here at = detail::Here::current()) : end_(static_cast<std::int64_t>(count)), at_(at) {}
-  /// From `begin` to before `end`, in chunks of `grain` indices; 0: the library chooses.
+  /// From `begin` up to, excluding, `end`, in chunks of `grain` indices; 0: the library chooses.
   template <std::integral B, std::integral E, std::integral G = int>
   IndexRange(B begin, E end, G grain = 0, detail::Here at = detail::Here::current())
       : begin_(static_cast<std::int64_t>(begin)),
@@ -127,10 +127,10 @@ class IndexRange {
         at_(at) {}
   /// The first index.
   std::int64_t begin() const { return begin_; }
-  /// The index behind the last.
+  /// One past the last index.
   std::int64_t end() const { return end_; }
-  std::int64_t chunk() const;  ///< indices of a chunk
-  /// Where the range was made, for messages.
+  std::int64_t chunk() const;  ///< number of indices in a chunk
+  /// Where the range was created, for messages.
   const detail::Here& at() const { return at_; }
 
  private:
@@ -139,7 +139,7 @@ class IndexRange {
 };
 
 namespace detail {
-/// A chunk of a loop: calls its function with the chunk, or with each index in it, and what a task was given.
+/// A chunk of a loop: calls its function with the chunk's bounds, or with each index, and the task's further arguments.
 template <class F>
 struct Chunk {
   std::shared_ptr<F> f;
@@ -157,30 +157,29 @@ struct Chunk {
 };
 }  // namespace detail
 
-/// Tasks that are waited for together. What they compute is what they would compute one after the other in the order in
-/// which they were made: a task comes after those before it that write what it uses, or use what it writes. They begin
-/// while later ones are being made. Made and used by one thread, outside of recordings (ArgumentError).
+/// A set of tasks that are waited for together. They behave as if they ran sequentially in the order of creation: a
+/// task waits for earlier tasks that write what it uses, or use what it writes. Tasks begin while later ones are being
+/// created. A region is created and used by one thread. Throws ArgumentError inside a recording.
 class Region {
  public:
-  /// `options` are in force for all its tasks, unless these say otherwise. `window`: how many may be under way before
-  /// `spawn` runs some of them first; 0: 64 for each thread, and 4,096 at least.
+  /// `options` apply to all its tasks unless overridden. `window`: maximum number of unfinished tasks before `spawn`
+  /// runs some of them itself; 0 means 64 per thread, at least 4,096.
   explicit Region(const TaskOptions& options = {}, std::uint32_t window = 0);
-  /// Waits, and throws as `wait` does; if it is left by an error, what has not begun is cancelled instead.
+  /// Waits and throws as `wait` does. During stack unwinding, tasks that have not begun are cancelled instead.
   ~Region() noexcept(false);
-  /// Moves its tasks: what is made in `other` afterwards, or waited for there, is an ArgumentError.
+  /// Moves the tasks. Using `other` afterwards throws ArgumentError.
   Region(Region&& other) noexcept;
   Region& operator=(Region&&) = delete;
 
-  /// Until all its tasks have ended, running some of them. Throws TaskError with the first error, and with those of all
-  /// other tasks that failed by themselves (`others`): tasks that depended on them were skipped, the rest has run.
-  /// TaskCancelled if there was no error, but tasks were skipped since one that they depend on had been cancelled. Each
-  /// error is thrown once: tasks made later use the arrays of tasks that failed as these left them.
+  /// Blocks until all tasks have ended; the calling thread runs some of them. Throws TaskError with the first error,
+  /// and with the errors of other tasks that failed independently in `others`; tasks that depended on a failed task are
+  /// skipped, the rest run. Throws TaskCancelled if there was no error, but tasks were skipped because a task that they
+  /// depend on was cancelled. Each error is thrown once; later tasks use the arrays of failed tasks as those left them.
   void wait();
-  /// Tasks that have not begun will not run. `wait` says nothing of that; tasks made later use what there is then.
+  /// Cancels tasks that have not begun. `wait` does not report this, and later tasks use the arrays as they are.
   void cancel() noexcept;
 
-  /// As tessera::spawn. Arrays are arguments as in(x), out(x), inout(x); a kernel's writable buffers are inout unless
-  /// they are said to be out.
+  /// As tessera::spawn. Arrays are passed as in(x), out(x) or inout(x); a kernel's writable buffers default to inout.
   template <class F, class... A>
   auto spawn(const TaskOptions& options, F&& f, A&&... arguments) {
     return submit(options, std::forward<F>(f), std::forward<A>(arguments)...);
@@ -207,10 +206,10 @@ class Region {
                   std::forward<D>(d));
   }
 
-  /// f(i) for each index, or f(begin, end) for each chunk if it can be called so, in a task for each chunk; the result
-  /// ends after them. Further arguments are given to each of these tasks, as by `spawn`, and to f after the indices: of
-  /// arrays in(x), commute(x) and reduce(op, x) are useful; with inout(x) the chunks run one after the other. f is
-  /// shared by tasks that run at once. A chunk that fails ends there; the others run.
+  /// Calls f(i) for each index, or f(begin, end) per chunk if f accepts that, with one task per chunk. The returned
+  /// task ends after all of them. Further arguments are passed to each task as by `spawn`, and to f after the indices:
+  /// useful are in(x), commute(x) and reduce(op, x); with inout(x), chunks run sequentially. All tasks share f,
+  /// concurrently. If a chunk throws, its remaining indices are skipped; other chunks run.
   template <class F, class... A>
   Task<void> parallel_for(const IndexRange& range, F&& f, const A&... arguments) {
     return parallel_for({.where = range.at()}, range, std::forward<F>(f), arguments...);
@@ -254,12 +253,12 @@ class Region {
   std::unique_ptr<Tasks> tasks_;
   std::shared_ptr<const detail::InheritedOptions> options_;
   const int uncaught_;
-  std::int64_t trace_begin_ = 0;  ///< when it was made, if somebody looked
+  std::int64_t trace_begin_ = 0;  ///< creation time, if traced
 };
 
 namespace detail {
 
-/// `array` becomes the slot.
+/// Replaces `array` by its slot.
 void declare_reduction(TaskNode& node, StoredAccess& access);
 void declare_reduction(TaskNode& node, Array& array, Combine op);
 
@@ -267,9 +266,10 @@ template <>
 inline constexpr bool is_relocatable<Accessed> = true;
 template <>
 inline constexpr bool is_relocatable<std::vector<Accessed>> = true;
-/// What is written counts for three of what is read: it has to come, to go back, and is wanted where it is.
+/// Writes weigh three times as much as reads: the data is copied in, copied back, and usually read again on the same
+/// device.
 inline void place_data(TaskPlacer& placer, const Accessed& a) {
-  if (a.mode == Access::reduce) return;  // it goes where its other data is
+  if (a.mode == Access::reduce) return;  // placed with the task's other data
   place_data(placer, a.array, writes(a.mode) ? 3 : 1);
 }
 inline void declare_access(TaskNode& node, Accessed& a) {
@@ -302,7 +302,7 @@ struct TaskArgument<Scratch> {
   }
 };
 
-/// Several are a vector of arrays.
+/// A list of accesses is passed as a vector of arrays.
 template <>
 struct TaskArgument<std::vector<Accessed>> {
   static void place(TaskPlacer& placer, std::size_t, const std::vector<Accessed>& all) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The task that a thread runs, by numbers: of the tasks that it makes, and of what it uses without having declared it.
+// Numbers that identify the task that a thread runs: as the creator of tasks, and as the user of undeclared arrays.
 // Internal.
 #pragma once
 
@@ -11,31 +11,33 @@ class Storage;
 
 namespace tessera::detail {
 
-/// Exists while a task's function runs, on the thread that runs it.
+/// Exists while a task's function runs, on the executing thread.
 class RunningTask {
  public:
   RunningTask() noexcept;
   ~RunningTask();
   RunningTask(const RunningTask&) = delete;
   RunningTask& operator=(const RunningTask&) = delete;
-  /// The calling thread's; null outside of tasks.
+  /// The calling thread's running task; null outside of tasks.
   static RunningTask* current() noexcept { return current_; }
-  /// Its number if it has made tasks with arrays, else 0; that of the program outside of tasks is 0, too.
+  /// The number of the current task if it has created tasks with arrays; otherwise 0, as for the program outside of
+  /// tasks.
   static std::uint64_t number_of_current() noexcept { return current_ != nullptr ? current_->number_ : 0; }
 
-  /// As the maker of tasks with arrays: a number that no other task of the process has.
+  /// Identifies the task as the creator of tasks with arrays; unique in the process.
   std::uint64_t number() noexcept { return number_ != 0 ? number_ : number_ = next_number(); }
-  /// As the user of arrays that it did not declare: a number that is live until `release`.
+  /// Identifies the task as the user of undeclared arrays; live until `release`.
   std::uint64_t use() noexcept {
     if (use_ == 0) begin_use();
     return use_;
   }
-  /// What it has used so far may be used by others: it has ended, or makes a task that may be given it.
+  /// Other tasks may now use the arrays that it used undeclared: it has ended, or creates a task that may receive them.
   void release() noexcept {
     if (use_ != 0) [[unlikely]]
       end_use();
   }
-  /// While it lives, what the calling thread does to arrays is the runtime's doing, and no use by its task.
+  /// During its lifetime, array operations of the calling thread belong to the runtime and are not recorded as uses by
+  /// its task.
   class RuntimeCopyScope {
    public:
     RuntimeCopyScope() noexcept : before_(current_ != nullptr && current_->in_runtime_copy_) { set(true); }
@@ -50,7 +52,7 @@ class RunningTask {
     const bool before_;
   };
   bool in_runtime_copy() const noexcept { return in_runtime_copy_; }
-  /// Whether the task that uses arrays by this number is still running. False in rare cases where it is.
+  /// True if the task with this use number is still running. In rare cases false although it is.
   static bool is_live(std::uint64_t use) noexcept;
 
  private:

@@ -12,14 +12,14 @@
 namespace tessera {
 
 Scope::Scope(Device device) : devices_{device} {
-  if (device != Device{}) device_info(device);  // the first processor is always there
+  if (device != Device{}) device_info(device);  // the first CPU always exists
 }
 
 Scope::Scope(std::vector<Device> devices) : devices_(std::move(devices)) {
   if (devices_.empty())
     fail<ArgumentError>({.operation = "scope",
-                         .wrong = "no device is in the list",
-                         .remedy = "Name at least one of those that exist: " + existing_devices()});
+                         .wrong = "the list of devices is empty",
+                         .remedy = "Name at least one device. Devices that exist: " + existing_devices()});
   for (const Device d : devices_) device_info(d);
   std::ranges::sort(devices_);
   devices_.erase(std::ranges::unique(devices_).begin(), devices_.end());
@@ -43,7 +43,7 @@ Scope operator&(const Scope& a, const Scope& b) {
   if (common.devices_.empty())
     fail<DeviceError>({.operation = "scope",
                        .with = {{"one", to_string(a)}, {"other", to_string(b)}},
-                       .wrong = "no device is in both",
+                       .wrong = "the scopes have no device in common",
                        .remedy = "Devices that exist: " + existing_devices()});
   return common;
 }
@@ -61,7 +61,7 @@ Scope BackendScope::operator()(All) const {
     if (usable(info)) devices.push_back(info.device);
   if (devices.empty())
     fail<DeviceError>({.operation = fmt::format("scope {}(all)", backend_name(backend)),
-                       .wrong = report.reason.empty() ? "no device of it can be used" : report.reason,
+                       .wrong = report.reason.empty() ? "it has no usable device" : report.reason,
                        .remedy = "Devices that exist: " + existing_devices()});
   return Scope(std::move(devices));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sets of devices: where tasks may run. `cuda(0)`, `cuda({0, 2})`, `cuda(all)`, `cpu()`, `cuda(all) | rocm(all)`,
+// Sets of devices on which tasks may run. `cuda(0)`, `cuda({0, 2})`, `cuda(all)`, `cpu()`, `cuda(all) | rocm(all)`,
 // `gpus & cuda(0)`.
 #pragma once
 
@@ -12,25 +12,25 @@
 
 namespace tessera {
 
-/// Some devices that exist, at least one, in the order of `Device`. Making one asks drivers and opens nothing.
+/// A nonempty set of existing devices, ordered by `Device`. Creating one lists devices but opens none.
 class Scope {
  public:
-  Scope() : Scope(Device{}) {}                  ///< cpu:0, where tasks run unless they are told otherwise
-  Scope(Device device);                         ///< DeviceError if it does not exist: the text lists those that do
-  explicit Scope(std::vector<Device> devices);  ///< likewise; ArgumentError if there is none in it
+  Scope() : Scope(Device{}) {}  ///< cpu:0, where tasks run by default
+  Scope(Device device);         ///< throws DeviceError, which lists the existing devices, if it does not exist
+  explicit Scope(std::vector<Device> devices);  ///< likewise; throws ArgumentError if the list is empty
 
   /// The devices, in order.
   const std::vector<Device>& devices() const& noexcept { return devices_; }
   std::vector<Device> devices() && noexcept {
     return std::move(devices_);
-  }  // of a temporary: for (d : cuda(all).devices())
+  }  // for temporaries: for (d : cuda(all).devices())
   /// True if the device is one of them.
   bool contains(Device device) const noexcept;
-  /// All of these are among `other`'s.
+  /// True if `other` contains all devices of this scope.
   bool inside(const Scope& other) const noexcept;
 
-  friend Scope operator|(const Scope& a, const Scope& b);  ///< those of either
-  friend Scope operator&(const Scope& a, const Scope& b);  ///< those of both; DeviceError with both if there are none
+  friend Scope operator|(const Scope& a, const Scope& b);  ///< union
+  friend Scope operator&(const Scope& a, const Scope& b);  ///< intersection; throws DeviceError if it is empty
   friend bool operator==(const Scope&, const Scope&) = default;
 
  private:
@@ -39,11 +39,11 @@ class Scope {
 /// "cuda:0, cuda:2".
 std::string to_string(const Scope& scope);
 
-/// What `all` is: the reduction's name, since there can be no second one; only its address is looked at.
+/// The type of `all`: that is the name of the reduction, whose address identifies it here.
 using All = Array (*)(Array, std::vector<int>, bool);
 
-/// Makes scopes of one backend's devices. DeviceError for a device that does not exist, and by `all` where there is
-/// none that can be used: the text says why and lists the devices that exist. ArgumentError for an empty list.
+/// Creates scopes of one backend's devices. Throws DeviceError if a device does not exist, or for `all` if no device is
+/// usable, with the reason and the existing devices. Throws ArgumentError for an empty list.
 struct BackendScope {
   Backend backend;  ///< The backend.
   /// Device `index` of the backend.
@@ -58,7 +58,7 @@ struct BackendScope {
   Scope of(const std::vector<int>& indices) const;
 };
 
-inline namespace scopes {  // the backends' own code is in namespaces of these names
+inline namespace scopes {  // the backends' implementations use namespaces of the same names
 ///@{
 /// The devices of each backend: `cuda(0)`, `cuda({0, 2})`, `cuda(all)`.
 inline constexpr BackendScope cpu{Backend::cpu}, cuda{Backend::cuda}, rocm{Backend::rocm}, oneapi{Backend::oneapi},
@@ -66,7 +66,7 @@ inline constexpr BackendScope cpu{Backend::cpu}, cuda{Backend::cuda}, rocm{Backe
 ///@}
 }  // namespace scopes
 
-/// Whether there is a device of this backend that can be used; `discover(backend).reason` says why not. Opens nothing.
+/// True if the backend has a usable device; otherwise `discover(backend).reason` says why not. Opens no device.
 bool can_compute(Backend backend);
 
 }  // namespace tessera

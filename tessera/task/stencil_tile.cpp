@@ -16,8 +16,8 @@ Array Neighbours::operator()(std::int64_t rows, std::int64_t columns) const {
                       .with = {{"rows", std::to_string(rows)},
                                {"columns", std::to_string(columns)},
                                {"distance", std::to_string(d)}},
-                      .wrong = "it is beyond the halo",
-                      .remedy = "Say a larger Halo::distance"});
+                      .wrong = "the neighbour is outside the halo",
+                      .remedy = "Increase Halo::distance"});
   return padded_.slice(0, d + rows, d + rows + height).slice(1, d + columns, d + columns + width);
 }
 
@@ -44,12 +44,12 @@ void StencilTile::fill(Array& part, std::int64_t row, std::int64_t column) const
       place.fill(halo_.value);
       continue;
     }
-    // What of that tile is next to this one; clamped, its first or last row (column) again.
+    // The part of that tile that borders this one; with Edge::clamp, its first or last row (column).
     const auto take = [&](const Array& t, int axis, std::int64_t side, std::int64_t past, Span of, Span wanted) {
       const std::int64_t extent = t.shape(axis);
       if (halo_.edge == Edge::clamp && side != 0 && past != 0) {
         const std::int64_t edge = past < 0 ? 0 : extent - 1;
-        return t.slice(axis, edge, edge + 1);  // stretched by assign
+        return t.slice(axis, edge, edge + 1);  // broadcast by assign()
       }
       const std::int64_t first = (side < 0 ? extent - d : 0) - of.begin;
       return t.slice(axis, first + wanted.begin, first + wanted.end);
@@ -70,13 +70,13 @@ bool StencilTile::write_parts(Array& to, const Array& padded, const Array& made)
 
 bool StencilTile::write_in_place(Array& to, const RebasedExpression& parts) const {
   const std::int64_t d = halo_.distance, height = to.shape(0), width = to.shape(1);
-  // Each column and row of the halo has launches of its own, which cost little on a processor.
+  // Each column and row of the halo needs its own launches, which are cheap only on a CPU.
   if (d > 2 || height < 16 * d || width < 16 * d || !is_built_in(to.device().backend)) return false;
   if (halo_.edge == Edge::pad)
     for (const Past& p : beyond_)
       if (p.rows != 0 || p.columns != 0) return false;
 
-  // Rows in which a neighbour that is beside the tile is still in its memory, in the row above or below.
+  // Rows in which neighbours left or right of the tile are still inside its memory, in the row above or below.
   std::int64_t first = d, last = height - d;
   bool left = false, right = false;
   for (const auto [row, column] : parts.places()) {
@@ -89,7 +89,7 @@ bool StencilTile::write_in_place(Array& to, const RebasedExpression& parts) cons
   const auto write = [&](std::int64_t row, std::int64_t column, std::int64_t rows, std::int64_t columns) {
     for (std::size_t i = 0; i < views.size(); ++i) {
       const std::int64_t r = row + parts.places()[i].row - d, c = column + parts.places()[i].column - d;
-      // Whole rows are read from this tile also where they begin beside it.
+      // Whole rows are read from this tile, even if they begin left or right of it.
       const std::int64_t di = side_of(r, height), dj = columns == width ? 0 : side_of(c, width);
       const auto n = static_cast<std::size_t>((di + 1) * 3 + dj + 1);
       const Array& t = near_[n];
@@ -105,7 +105,7 @@ bool StencilTile::write_in_place(Array& to, const RebasedExpression& parts) cons
     }
     parts.write({memory, to.dtype(), to.strides(), to.offset() + row * width + column}, {rows, columns}, views);
   };
-  const auto beside = [&](std::int64_t row, std::int64_t rows) {
+  const auto copy_neighbours = [&](std::int64_t row, std::int64_t rows) {
     for (std::int64_t c = 0; c < d; ++c) {
       if (left) write(row, c, rows, 1);
       if (right) write(row, width - 1 - c, rows, 1);
@@ -114,16 +114,16 @@ bool StencilTile::write_in_place(Array& to, const RebasedExpression& parts) cons
   const auto row_of_border = [&](std::int64_t row) {
     const std::int64_t from = left ? d : 0, to_column = right ? width - d : width;
     write(row, from, 1, to_column - from);
-    beside(row, 1);
+    copy_neighbours(row, 1);
   };
   for (std::int64_t row = 0; row < first; ++row) row_of_border(row);
-  // So many at a time that their lines are still in the caches when the columns are written.
+  // In bands of rows that are still cached when the columns are written.
   const std::int64_t row_bytes = width * static_cast<std::int64_t>(dtype_size(to.dtype())),
                      band = std::max<std::int64_t>(16, (1 << 20) / row_bytes);
   for (std::int64_t row = first; row < last; row += band) {
     const std::int64_t rows = std::min(band, last - row);
     write(row, 0, rows, width);
-    beside(row, rows);
+    copy_neighbours(row, rows);
   }
   for (std::int64_t row = last; row < height; ++row) row_of_border(row);
   return true;
@@ -132,13 +132,13 @@ bool StencilTile::write_in_place(Array& to, const RebasedExpression& parts) cons
 bool StencilTile::write_strips(Array& to, const RebasedExpression& parts) const {
   const std::int64_t d = halo_.distance, height = to.shape(0), width = to.shape(1);
   const auto worth = [&](std::int64_t side) { return 8 * (d * width + side * height) <= height * width; };
-  // The strips to the left and right have whole lines of memory, so that none is written by two passes.
+  // The strips on the left and right consist of whole cache lines, so that no line is written by two passes.
   const std::int64_t line = static_cast<std::int64_t>(64 / dtype_size(to.dtype()));
   std::int64_t side = (d + line - 1) / line * line;
   if (width % line != 0 || !worth(side)) side = d;
   if (!worth(side)) return false;
   const std::shared_ptr<Storage> memory = to.view_for_writing().storage;
-  // `from` has the padded tile's elements from (from_row, from_column) on.
+  // `from` contains the padded tile's elements, starting at (from_row, from_column).
   const auto write = [&](std::int64_t row, std::int64_t column, std::int64_t rows, std::int64_t columns,
                          const Array& from, std::int64_t from_row, std::int64_t from_column) {
     const std::int64_t pitch = from.shape(1);
@@ -174,16 +174,16 @@ void StencilTile::write(Array& to, const std::function<Array(const Neighbours&)>
   });
   const long mine = memory.use_count();
   const std::uint64_t writes = memory->writes();
-  // Whoever kept some of the neighbours has them as they are now: what would fill them refers to this call.
+  // If f kept some of the neighbours, fill them now: the function that would do so later refers to this call.
   const auto settle = [&] {
     if (memory.use_count() == mine && padded.source().use_count() == 1) return;
     try {
       lazy.fill();
     } catch (...) {
       lazy.set_lazy_fill([] {
-        fail<Error>({.operation = "read of a neighbour that a stencil's function kept",
-                     .wrong = "it could not be computed when the stencil was",
-                     .remedy = "See the stencil's own error"});
+        fail<Error>({.operation = "read of a neighbour kept by a stencil's function",
+                     .wrong = "it was not computed because the stencil failed",
+                     .remedy = "See the stencil's error"});
       });
       throw;
     }

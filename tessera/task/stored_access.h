@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An array among the arguments of a task, from when the task is made until it runs. Internal.
+// An array argument from the creation of the task until it runs. Internal.
 #pragma once
 
 #include <atomic>
@@ -20,15 +20,15 @@ class Source;
 class TaskStorage;
 struct AccessDetails;
 
-/// What a task does to an array, and the array: one line of memory, which one thread writes and another reads. Of whole
-/// arrays of at most two dimensions the sizes say everything; others, and what few accesses need, is kept apart.
+/// An array argument and its access mode, in one cache line that one thread writes and another reads. `sizes_`
+/// describes contiguous whole arrays of at most two dimensions; everything else is in AccessDetails.
 class StoredAccess {
  public:
   StoredAccess(const Accessed& a);
   StoredAccess(Accessed&& a);
   StoredAccess(const Array& array, Access mode = Access::in, MatrixPart triangle = MatrixPart::none);
   StoredAccess(Array&& array, Access mode = Access::in, MatrixPart triangle = MatrixPart::none);
-  /// Of an array that somebody else keeps, and that is where the task runs while it does.
+  /// An array inside another object, which refers to the task's device while the task runs.
   struct ExternalArray {
     Array& array;
   };
@@ -42,7 +42,7 @@ class StoredAccess {
   Access mode() const noexcept { return mode_; }
   void set_mode(Access mode) noexcept { mode_ = mode; }
   Combine op() const noexcept { return op_; }
-  /// The array in the memory where the task has it.
+  /// The array, on the task's device.
   Array array() const;
 
  private:
@@ -51,11 +51,11 @@ class StoredAccess {
 
   static bool fits_inline(const Array& array) noexcept;
   void keep_sizes(const Array& array) noexcept;
-  /// Made when first asked for: before the task runs by its maker, and by the thread that begins it; then by who makes
-  /// tasks inside it, with the storage's lock held.
+  /// Created on first use: by the creating thread until the task runs, then by the thread that begins it, then by
+  /// threads that create nested tasks, with the storage's lock held.
   AccessDetails& details();
   AccessDetails* known_details() const noexcept { return details_.load(std::memory_order_acquire); }
-  /// Nothing of the array is kept any more.
+  /// Drops all references to the array.
   void forget() noexcept {
     if (details_.load(std::memory_order_relaxed) != nullptr) [[unlikely]]
       drop_details();
@@ -63,23 +63,23 @@ class StoredAccess {
   }
   void drop_details() noexcept;
 
-  StoredAccess* next_ = nullptr;  // of the task's
-  TaskStorage* data_ = nullptr;   // since it was declared
+  StoredAccess* next_ = nullptr;  // in the task's list
+  TaskStorage* data_ = nullptr;   // set when declared
   std::shared_ptr<Source> source_;
   std::atomic<AccessDetails*> details_ = nullptr;
-  std::int64_t sizes_[2];  // of the array; one of none is 1
+  std::int64_t sizes_[2];  // the array's extents; unused ones are 1
   DType dtype_ = DType::f32;
   std::uint8_t rank_ = 0;
   Access mode_;
   MatrixPart triangle_;
-  Combine op_{};         // of a reduction
-  bool packs_ = false;   // where the task runs it has a copy of the view alone
-  bool listed_ = false;  // it belongs to the list
-  bool empty_ = false;   // it names no element: the memory is the task's own, and its contents are anything
+  Combine op_{};         // for reductions
+  bool packs_ = false;   // the task gets a packed copy of the view only
+  bool listed_ = false;  // owned by the list
+  bool empty_ = false;   // without elements: the task gets its own uninitialised memory
 };
 static_assert(sizeof(StoredAccess) == 64);
 
-/// Memory for what a task keeps beside its accesses, in the task itself.
+/// Memory inside a task for its TaskAccesses.
 struct InlineAccessStorage {
   static constexpr std::size_t bytes = 56;
   alignas(8) std::byte memory[bytes];

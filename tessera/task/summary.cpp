@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Figures of what tasks did.
+// Statistics of tasks.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -78,7 +78,7 @@ std::string to_string(const TaskSummary& s) {
                       config::format_bytes(s.copies.fetched_bytes), s.copies.written_back,
                       config::format_bytes(s.copies.written_back_bytes), s.copies.evicted,
                       config::format_bytes(s.copies.evicted_bytes));
-  if (s.dropped != 0) text += fmt::format("{} events were left out for want of room\n", s.dropped);
+  if (s.dropped != 0) text += fmt::format("{} events were dropped because the trace memory was full\n", s.dropped);
   return text;
 }
 

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waiting for all tasks and all work of devices.
+// Waits for all tasks and all work on devices.
 #pragma once
 
 #include "tessera/task/scope.h"
 
 namespace tessera {
 
-// Each waits until the plain tasks (those of no region) of its devices have ended, running some of them meanwhile, and
-// then until those devices have done what their default queues hold. Throws the first error of those tasks that
-// was not thrown yet, with all the others (TaskError::others), once. In a task it is an Error that names it, since it
-// would wait for itself.
-void synchronize();                    ///< of every device that has tasks or is open
-void synchronize(Backend backend);     ///< of one backend's devices: nothing, where it has none
-void synchronize(const Scope& scope);  ///< of these
+// Each function waits until the tasks outside of regions on its devices have ended (running some of them on the calling
+// thread), and until the default queues of these devices have completed their work. Throws TaskError with the first
+// error that has not been thrown yet, and all others in TaskError::others, once. Throws Error if called in a task,
+// which would wait for itself.
+void synchronize();                    ///< all devices that have tasks or are open
+void synchronize(Backend backend);     ///< one backend's devices; does nothing if it has none
+void synchronize(const Scope& scope);  ///< these devices
 
 }  // namespace tessera

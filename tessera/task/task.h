@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tasks: functions and kernels that run when what they need is there, on any thread, for a device of their scope.
+// Tasks: functions and kernels that run when their dependencies are complete, on any thread, for a device of their
+// scope.
 //
 //   Task<Array> a = spawn([] { return random_normal({1000, 1000}, 1); });
 //   Task<Array> b = spawn({.scope = cpu(), .priority = 1}, [](const Array& x) { return x + 1; }, a);
@@ -16,21 +17,22 @@
 
 namespace tessera {
 
-/// The result of a function that runs somewhere, some time. Copies are the same task. What it throws, or a task that it
-/// comes after, is thrown by whoever asks for its result (TaskError); if nobody does, it is told when the program ends.
+/// A handle to a function that runs asynchronously, and to its result. Copies refer to the same task. If the task or
+/// one of its dependencies throws, every access to the result throws TaskError; errors that are never observed are
+/// printed at exit.
 template <class T>
 class Task {
  public:
-  Task() = default;  ///< none: what is asked of it is an ArgumentError
+  Task() = default;  ///< no task: member functions throw ArgumentError
 
-  /// Until it has ended; what it needs and nobody has begun is run by the calling thread. TaskError if it failed or
-  /// what it came after did, TaskCancelled if it did not run; Error for a cycle of waits, which it names.
+  /// Blocks until the task has ended; the calling thread runs pending dependencies. Throws TaskError if the task or a
+  /// dependency failed, TaskCancelled if it was cancelled, and Error, with the cycle, if tasks wait for each other.
   void wait() const {
     executor::wait(node());
     if (node_->failure()) detail::throw_failure(*node_->failure());
   }
-  /// Waits, and gives what the function returned: a reference to it, which lives as long as the task; of a task that is
-  /// given up, a copy. An Array may be under way on its device still: who reads its numbers waits for them.
+  /// Waits and returns a reference to the result, which lives as long as the task; on an rvalue, a copy. An Array may
+  /// still be computed asynchronously on its device; reading its elements waits.
   decltype(auto) fetch() const& {
     wait();
     if constexpr (!std::is_void_v<T>) return std::as_const(*node_->value);
@@ -39,26 +41,26 @@ class Task {
     wait();
     if constexpr (!std::is_void_v<T>) return T(std::as_const(*node_->value));
   }
-  /// Waits, and takes the result out: of types that cannot be copied. Nobody may ask for it again.
+  /// Waits and moves the result out, for types that cannot be copied. The result cannot be accessed afterwards.
   T take() &&
         requires(!std::is_void_v<T>)
   {
     wait();
     return std::move(*node_->value);
   }
-  /// Whether it has ended, in whatever way.
+  /// True if the task has ended: completed, failed, skipped or cancelled.
   bool ended() const { return node().ended(); }
-  /// If it has not begun it will not run, and TaskCancelled is what those get who ask for its result or that of one
-  /// that comes after it: true. What runs is told (`this_task::stop_requested`, the std::stop_token that its function
-  /// takes): false.
+  /// Cancels the task. If it has not begun, it will not run, waiting for it or a dependent task throws TaskCancelled,
+  /// and true is returned. If it is running, it is asked to stop (`this_task::stop_requested`, or its function's
+  /// std::stop_token), and false is returned.
   bool cancel() const { return node().cancel_task(); }
-  /// The task's name, for people.
+  /// The task's name, for messages.
   std::string name() const { return node().name(); }
-  /// The device on which it runs, or will.
+  /// The device on which the task runs or will run.
   Device device() const { return node().device(); }
   /// False for a default-constructed task.
   bool valid() const noexcept { return bool(node_); }
-  /// A task of `f(result)`, or `f()` of a Task<void>, that runs when this has ended.
+  /// Creates a task of `f(result)`, or `f()` for Task<void>, that runs when this one has ended.
   template <class F>
   auto then(F&& f, std::source_location where = std::source_location::current()) const;
 
@@ -80,7 +82,8 @@ namespace detail {
 template <class T>
 struct TaskArgument<Task<T>> {
   static void place([[maybe_unused]] TaskPlacer& placer, std::size_t, [[maybe_unused]] const Task<T>& task) {
-    if constexpr (is_deferred<T>) placer.add_data_on(task.device(), 0);  // of unknown size, and there if anywhere
+    if constexpr (is_deferred<T>)
+      placer.add_data_on(task.device(), 0);  // of unknown size; a deferred result can only be on the task's device
   }
   static void attach(TaskNode& node, Task<T>& task) { node.after(task.node()); }
   static auto unwrap(Task<T>& task) {
@@ -91,7 +94,7 @@ struct TaskArgument<Task<T>> {
           result_on_current_device(*task.node().value));
   }
 };
-/// A vector of tasks is a vector of their results; of Task<void> it is only waited for.
+/// A vector of tasks is passed as a vector of their results; a vector of Task<void> is only waited for.
 template <class T>
 struct TaskArgument<std::vector<Task<T>>> {
   static void place([[maybe_unused]] TaskPlacer& placer, std::size_t,
@@ -114,13 +117,13 @@ struct TaskArgument<std::vector<Task<T>>> {
   }
 };
 
-/// A task that is made and placed, and not yet on its way: so that accesses can be attached to it.
+/// A task that has been created and placed but not submitted, so that accesses can still be attached.
 template <class T>
 struct Made {
   Task<T> task;
   TaskDraft draft;
 };
-/// In `group`, or among the plain tasks of its device.
+/// Creates a task in `group`, or outside of regions on its device.
 template <class F, class... A>
 auto make_task(executor::Group* group, const TaskOptions& call_options, F&& f, A&&... arguments) {
   using Function = FunctionTask<std::decay_t<F>, std::decay_t<A>...>;
@@ -163,19 +166,19 @@ using Here = std::source_location;
 
 }  // namespace detail
 
-/// A task of f(arguments...), which are copied (std::ref passes a reference; a stop_token before them is given to a
-/// function that takes one). An argument that is a task, or a vector of tasks, is run before, and its result passed;
-/// Task<void> passes nothing. A kernel is launched: `spawn(saxpy, Extent{n}, x, y, 2.0f)`. The function runs for a
-/// device of its scope (TaskOptions, `with`), which is current there: what it makes of arrays is made on it. Without a
-/// scope that is the device that has most of the arrays it is given, else cpu:0. It inherits placement, mode and
-/// options; not what is recorded or observed. DeviceError if there is nowhere to run. Where very many are under way,
-/// the caller runs some of them first.
+/// Creates a task of f(arguments...). Arguments are copied (std::ref passes a reference); a function may take a
+/// std::stop_token before them. Arguments that are tasks, or vectors of tasks, become dependencies, and their results
+/// are passed; Task<void> passes nothing. A kernel is launched: `spawn(saxpy, Extent{n}, x, y, 2.0f)`. The function
+/// runs for a device of its scope (TaskOptions, `with`), which is the current device there: new arrays are created on
+/// it. Without a scope, that is the device with most of the task's array data, else cpu:0. The task inherits placement,
+/// mode and options, but no recording or observers. Throws DeviceError if no device is possible. If very many tasks are
+/// unfinished, the caller runs some of them first.
 template <class F, class... A>
 auto spawn(const TaskOptions& options, F&& f, A&&... arguments) {
   return detail::spawn_task(options, std::forward<F>(f), std::forward<A>(arguments)...);
 }
-// Nothing can stand behind a pack of arguments, and the place of the call has to: so a function for each number of
-// them.
+// A defaulted argument cannot follow a parameter pack, but the source location of the call is needed: hence one
+// overload per number of arguments.
 template <detail::NoOptions F>
 auto spawn(F&& f, detail::Here at = detail::Here::current()) {
   return detail::spawn_task({.where = at}, std::forward<F>(f));
@@ -198,13 +201,13 @@ auto spawn(F&& f, A&& a, B&& b, C&& c, D&& d, detail::Here at = detail::Here::cu
   return detail::spawn_task({.where = at}, std::forward<F>(f), std::forward<A>(a), std::forward<B>(b),
                             std::forward<C>(c), std::forward<D>(d));
 }
-/// With more than four arguments `options` come first, if only `{}`.
+/// With more than four arguments, pass `options` first, if only `{}`.
 template <detail::NoOptions F, class A, class B, class C, class D, class... E>
   requires(sizeof...(E) > 0 && !std::same_as<std::tuple<std::remove_cvref_t<E>...>, std::tuple<detail::Here>>)
 auto spawn(F&& f, A&& a, B&& b, C&& c, D&& d, E&&... rest) = delete;
 
-/// A task whose result is the tuple of those of `tasks` (without those that are Task<void>; of none but such,
-/// Task<void>).
+/// A task whose result is the tuple of the results of `tasks`, without those of Task<void>; Task<void> if there are no
+/// other results.
 template <class... T>
 auto when_all(const Task<T>&... tasks) {
   return spawn(
@@ -214,7 +217,7 @@ auto when_all(const Task<T>&... tasks) {
       },
       tasks...);
 }
-/// The vector of the results of `tasks`; of Task<void>, a Task<void>.
+/// A task whose result is the vector of the results of `tasks`; Task<void> for tasks without results.
 template <class T>
 auto when_all(const std::vector<Task<T>>& tasks) {
   return spawn(

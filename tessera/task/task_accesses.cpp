@@ -10,7 +10,8 @@
 
 namespace tessera::detail {
 
-/// Plain tasks made by a task: it waits for them, and what fails there is told as of any plain task.
+/// Tasks without a region that were created by a task: the task waits for them, and their errors are reported as for
+/// any task outside of regions.
 class TaskAccesses::Tasks final : public executor::Group {
  public:
   Tasks(TaskNode& node) : Group(executor::Executor::instance(), &node.group()), device_(node.device()) {}
@@ -22,8 +23,7 @@ class TaskAccesses::Tasks final : public executor::Group {
   const Device device_;
 };
 
-// --- What is kept of an array
-// ---------------------------------------------------------------------------------------------
+// --- Stored arrays
 
 bool StoredAccess::fits_inline(const Array& array) noexcept {
   return array.rank() <= 2 && array.offset() == 0 && array.history() == nullptr && !array.has_history() &&
@@ -46,7 +46,7 @@ StoredAccess::StoredAccess(const Array& array, Access mode, MatrixPart triangle)
 StoredAccess::StoredAccess(Array&& array, Access mode, MatrixPart triangle) : mode_(mode), triangle_(triangle) {
   if (fits_inline(array)) {
     keep_sizes(array);
-    // The only one to have it: a reference counted twice is a line of memory fetched once more.
+    // Move the only reference: counting a second one would touch another cache line.
     source_ = std::move(const_cast<std::shared_ptr<Source>&>(array.source()));
   } else {
     source_ = array.source();
@@ -92,7 +92,7 @@ StoragePart TaskAccesses::part_of(const StoredAccess& a) {
   const StoragePart* const some = partial_part(a);
   return some != nullptr ? *some : full_part(memory_of(a).bytes());
 }
-/// The array as an Array that may be changed to where the task runs.
+/// The array as an Array that may be redirected to the task's device.
 Array& TaskAccesses::full_array_of(StoredAccess& a) {
   AccessDetails& more = a.details();
   if (more.external != nullptr) return *more.external;
@@ -100,8 +100,7 @@ Array& TaskAccesses::full_array_of(StoredAccess& a) {
   return *more.array;
 }
 
-// --- Declaring
-// ------------------------------------------------------------------------------------------------------------
+// --- Declarations
 
 void place_data(TaskPlacer& placer, const Array& array, unsigned weight) {
   const std::uint64_t bytes = array.bytes() * weight;
@@ -144,7 +143,7 @@ TaskAccesses* TaskAccesses::current() noexcept {
   TaskData* const data = node->data();
   return data != nullptr ? static_cast<TaskAccesses*>(data) : &none();
 }
-/// Of tasks that were given no array.
+/// For tasks without array arguments.
 TaskAccesses& TaskAccesses::none() {
   static auto& all = *new TaskAccesses(nullptr, true);
   return all;
@@ -194,14 +193,14 @@ bool TaskAccesses::reduces_into(const Storage& storage) const noexcept {
   return rare_ && std::ranges::any_of(rare_->reduced, [&](const Reduced& r) { return r.storage == &storage; });
 }
 
-/// By the task that the calling thread runs.
+/// True if the task that the calling thread runs created this node.
 bool TaskAccesses::made_by_caller(const executor::Node& node) noexcept {
   const std::uint64_t caller = RunningTask::number_of_current();
   const TaskNode* const task = caller != 0 ? TaskNode::from(&node) : nullptr;
   const auto* const accesses = task != nullptr ? static_cast<const TaskAccesses*>(task->data()) : nullptr;
   return accesses != nullptr && accesses->rare_ && accesses->rare_->maker == caller;
 }
-/// By tasks that the calling thread's has not made. With the storage's lock held.
+/// True if tasks that the calling thread's task did not create have conflicting accesses. Requires the storage's lock.
 bool TaskAccesses::used_by_others(AccessOrder& order, Access mode, const StoragePart& part) {
   bool others = false;
   const auto look = [&](executor::Node& n, executor::Node::Dependency) { others = others || !made_by_caller(n); };
@@ -210,8 +209,8 @@ bool TaskAccesses::used_by_others(AccessOrder& order, Access mode, const Storage
 }
 
 void TaskAccesses::declare_reduction(Array& array, Combine op) {
-  check_no_history("reduce", array, "gradients are not taken through tasks",
-                   "Give the task stop_gradient(x), or compute it outside of tasks");
+  check_no_history("reduce", array, "gradients do not pass through tasks",
+                   "Pass stop_gradient(x), or compute it outside of tasks");
   if (array.bytes() == 0) return declare(array, Access::inout, MatrixPart::none);  // nothing to combine
   if (array.pending()) array.eval();
   const std::shared_ptr<Storage>& storage = array.source()->memory();
@@ -219,11 +218,11 @@ void TaskAccesses::declare_reduction(Array& array, Combine op) {
   TaskStorage& data = TaskStorage::of(*storage);
   const StoragePart part = tessera::part_of(array.shape(), array.strides(), array.offset(), dtype_size(array.dtype()));
   if (declared(*storage) != nullptr || reduces_into(*storage))
-    throw_access_error(*storage, "it is given twice to one task, and reduced into", "Give it once");
+    throw_access_error(*storage, "it is passed twice to one task that reduces into it", "Pass it once");
   rare().reduced.push_back({reductions_of(data, Access::reduce, &part, true), storage.get(), &array, op});
 }
 
-/// Where tasks made at this place reduce into a storage: of the task that makes this one, if that was given it.
+/// The reductions that tasks created here use for a storage: those of the parent task if it was given the storage.
 Reductions* TaskAccesses::reductions_of(TaskStorage& data, Access mode, const StoragePart* some, bool make) const {
   if (StoredAccess* const given = outer_of(data, mode, some)) {
     const std::lock_guard hold(data.lock());
@@ -240,13 +239,13 @@ Reductions* TaskAccesses::reductions_of(TaskStorage& data, Access mode, const St
       others = used_by_others(data.order(), mode, some != nullptr ? *some : full_part(data.home().bytes()));
     }
     if (others)
-      throw_access_error(data.home(), "tasks reduce into it, and the task that makes this one was not given it",
-                         "Give it to that task: inout(x)");
+      throw_access_error(data.home(), "other tasks reduce into it, and it is not an argument of the parent task",
+                         "Pass it to the parent task: inout(x)");
   }
   return make || data.reduced() ? &data.reductions() : nullptr;
 }
 
-/// Locks what it reduces into, until it is put in order, so that nobody combines the slots before.
+/// Locks the reductions until the task is ordered, so that the slots are not combined before.
 void TaskAccesses::take_slots(std::vector<std::unique_lock<std::recursive_mutex>>& locks) {
   auto& reduced = rare_->reduced;
   std::ranges::sort(reduced, {}, &Reduced::into);
@@ -261,8 +260,8 @@ void TaskAccesses::take_slots(std::vector<std::unique_lock<std::recursive_mutex>
   reduced.clear();
 }
 
-/// An access without elements is one of memory of its own: it is ordered after nothing, and neither copies
-/// nor outdates what is in the array's own.
+/// Gives an access without elements its own memory, so that it is not ordered and neither copies nor invalidates the
+/// contents of the array's storage.
 void TaskAccesses::separate(StoredAccess& access) {
   const Array view = access.array();
   Array own = Array::empty(view.shape(), view.dtype(), view.device());
@@ -277,7 +276,7 @@ void TaskAccesses::separate(StoredAccess& access) {
 void TaskAccesses::declare(Array& array, Access mode, MatrixPart triangle) {
   auto kept = std::make_unique<StoredAccess>(StoredAccess::ExternalArray{array}, mode, triangle);
   declare(*kept);
-  kept->listed_ = true;  // it is in the list, which deletes it
+  kept->listed_ = true;  // the list owns it
   static_cast<void>(kept.release());
 }
 
@@ -285,9 +284,9 @@ void TaskAccesses::declare(StoredAccess& access) {
   const AccessDetails* const more = access.known_details();
   const Array* const array = more == nullptr ? nullptr : more->external != nullptr ? more->external : &*more->array;
   if (array != nullptr)
-    check_no_history(to_string(access.mode_), *array, "gradients are not taken through tasks",
-                     "Give the task stop_gradient(x), or compute it outside of tasks");
-  std::uint64_t bytes = dtype_size(access.dtype_);  // of what begins at the first byte, one after the other
+    check_no_history(to_string(access.mode_), *array, "gradients do not pass through tasks",
+                     "Pass stop_gradient(x), or compute it outside of tasks");
+  std::uint64_t bytes = dtype_size(access.dtype_);  // of a contiguous array that begins at the first byte
   if (array == nullptr)
     for (std::uint8_t k = 0; k < access.rank_; ++k) bytes *= static_cast<std::uint64_t>(access.sizes_[k]);
   else
@@ -302,7 +301,7 @@ void TaskAccesses::declare(StoredAccess& access) {
   const std::shared_ptr<Storage>& storage = access.source_->memory();
   if (writes(access.mode_)) storage->flush_readers();
   if (reduces_into(*storage)) [[unlikely]]
-    throw_access_error(*storage, "it is given twice to one task, and reduced into", "Give it once");
+    throw_access_error(*storage, "it is passed twice to one task that reduces into it", "Pass it once");
   TaskStorage& data = TaskStorage::of(*storage);
   if (array != nullptr && (array->offset() != 0 || !array->contiguous())) bytes = 0;
   if (access.triangle_ != MatrixPart::none || bytes != storage->bytes() || bytes == 0) [[unlikely]] {
@@ -323,21 +322,20 @@ StoredAccess* TaskAccesses::declared(const Storage& storage) noexcept {
   return found;
 }
 
-/// What the nearest ancestor that was given this storage said of it; null if none was. `some` is the part; null: all.
+/// The declaration of the nearest ancestor task that was given this storage; null if there is none. `some`: the part;
+/// null: all.
 StoredAccess* TaskAccesses::outer_of(const TaskStorage& data, Access mode, const StoragePart* some) const {
   for (TaskAccesses* a = outer(); a != nullptr && !a->ended_.load(std::memory_order_acquire); a = a->outer()) {
     StoredAccess* const given = a->declared(data.home());
     if (given == nullptr) continue;
     if (writes(mode) && !writes(given->mode_))
-      throw_access_error(data.home(),
-                         "it is to be written, and the task " + a->node_->name() + " that makes this one has it as in",
-                         "Give it to that task as inout");
+      throw_access_error(data.home(), "it is to be written, but the parent task " + a->node_->name() + " has it as in",
+                         "Pass it to the parent task as inout");
     const StoragePart* const outer_some = partial_part(*given);
     if (outer_some != nullptr && !contains(*outer_some, some != nullptr ? *some : full_part(data.home().bytes())))
-      throw_access_error(
-          data.home(),
-          "the part is not within that which the task " + a->node_->name() + ", which makes this one, was given",
-          "Give that task all that tasks made by it use");
+      throw_access_error(data.home(),
+                         "the part is not within the part that the parent task " + a->node_->name() + " was given",
+                         "Pass everything that its tasks use to the parent task");
     return given;
   }
   return nullptr;
@@ -350,14 +348,14 @@ void TaskAccesses::order() {
   if (first_ == nullptr) return;
   const TaskAccesses* const maker = outer();
   InlineVector<TaskStorage*, 4> storages;
-  InlineVector<StoredAccess*, 4> given;  // by the maker, of each access; none: by nobody
+  InlineVector<StoredAccess*, 4> given;  // the parent's declaration for each access; null: none
   std::uint32_t count = 0;
   for (StoredAccess* a = first_; a != nullptr; a = a->next_, ++count) {
     if (maker != nullptr) [[unlikely]]
       given.push_back(a->data_->slot() ? nullptr : outer_of(*a));
     if (std::ranges::find(storages, a->data_) == storages.end()) storages.push_back(a->data_);
   }
-  // In one order, so that tasks that are submitted at once come after each other in all storages, or in none.
+  // Lock in a fixed order, so that concurrently submitted tasks get the same order in all storages.
   if (storages.size() > 1) std::ranges::sort(storages);
   for (TaskStorage* s : storages) s->lock().lock();
   struct Unlock {
@@ -369,14 +367,14 @@ void TaskAccesses::order() {
   using Dependency = executor::Node::Dependency;
   const auto after = [&](executor::Node& other, Dependency kind) {
     if (&other == node_) return;
-    // Of one that failed long ago somebody was told, and uses what it wrote all the same.
+    // A failure that was observed no longer affects later tasks, which use what the task wrote.
     if (other.ended() && (kind == Dependency::order || !other.failure() ||
                           other.failure()->origin->observed.load(std::memory_order_relaxed)))
       return node_->trace_dependency(other, kind);
-    // With all locks held by one of them, no two tasks come after each other.
+    // All locks are held, so no two tasks can depend on each other.
     node_->after(other, kind, executor::Node::Maker::any);
   };
-  // A reference for each storage that remembers it; what is not used up goes.
+  // One reference for each storage that records the node; unused ones are dropped.
   struct References {
     TaskNode& node;
     std::uint32_t left;
@@ -395,12 +393,12 @@ void TaskAccesses::order() {
       AccessDetails& more = outer->details();
       if (!more.nested) more.nested = std::make_unique<AccessOrder>();
       order = more.nested.get();
-      // Others use the rest of it where it is: it cannot be moved as a whole.
+      // Other tasks use the rest of the storage at home, so it cannot be moved as a whole.
       a->packs_ = more.some && device != home_of(*a).device();
     } else if (maker != nullptr && !a->data_->slot() && !maker->ended_.load(std::memory_order_acquire) &&
                used_by_others(*order, a->mode_, part_of(*a))) {
-      throw_access_error(home_of(*a), "others use it, and the task that makes this one was not given it",
-                         "Give it to that task, too: in(x), out(x) or inout(x)");
+      throw_access_error(home_of(*a), "other tasks use it, and it is not an argument of the parent task",
+                         "Pass it to the parent task: in(x), out(x) or inout(x)");
     }
     const bool remembered = some != nullptr ? order->add(*node_, a->mode_, *some, device, after)
                                             : order->add_full(*node_, a->mode_, home_of(*a).bytes(), device, after);
@@ -416,15 +414,15 @@ void TaskAccesses::order() {
 
 bool TaskAccesses::acquire_commute_locks(executor::Node& node) noexcept {
   if (!rare_) return true;
-  // One after the other in one order for all, those that it has it keeps: nobody waits in a circle.
+  // Locks are taken in a fixed order, and locks already taken are kept, so there is no deadlock.
   Rare& mine = *rare_;
   for (; mine.commute_locks_held < mine.commute_locks.size(); ++mine.commute_locks_held)
     if (!mine.commute_locks[mine.commute_locks_held]->take(node)) return false;
   return true;
 }
 
-/// Of whole storages, which nobody else uses while this does: parts that do not meet are ordered by where they are
-/// used.
+/// Only tasks that use whole storages can migrate: tasks with disjoint parts are ordered by the devices on which they
+/// use them.
 bool TaskAccesses::can_migrate() const {
   if (outer() != nullptr) return false;
   for (const StoredAccess* a = first_; a != nullptr; a = a->next_) {
@@ -443,7 +441,7 @@ MissingData TaskAccesses::missing_on(Device device) const {
   return missing;
 }
 
-/// A copy of the view alone is where the task runs.
+/// Gives the task a copy of the view only, on its device.
 void TaskAccesses::pack(StoredAccess& a) const {
   Array& array = full_array_of(a);
   AccessDetails& more = a.details();
@@ -453,7 +451,7 @@ void TaskAccesses::pack(StoredAccess& a) const {
   more.device_storage = array.source()->memory();
   more.some.reset();
 }
-/// What the task wrote of it is where the view is.
+/// Copies the task's results back to the view.
 void TaskAccesses::unpack(StoredAccess& a) const {
   AccessDetails& more = a.details();
   more.device_storage.reset();
@@ -486,9 +484,9 @@ void TaskAccesses::begin() {
       ++acquired_;
       continue;
     }
-    // What tasks before it have left deferred on memory that is to be outdated.
+    // Earlier tasks may have left deferred reads of memory that is about to become stale.
     if (writes(a->mode_) && home_of(*a).device() != device) home_of(*a).flush_readers();
-    // What is not overwritten whole is needed.
+    // The old contents are needed unless everything is overwritten.
     const StoragePart* const some = partial_part(*a);
     const bool needed = !a->empty_ && (a->mode_ != Access::out ||
                                        (some != nullptr && !contains(*some, full_part(home_of(*a).bytes()))));
@@ -512,9 +510,9 @@ void TaskAccesses::finish() {
   for (StoredAccess* a = first_; a != nullptr; a = a->next_) {
     AccessDetails* const more = a->known_details();
     Storage& memory = memory_of(*a);
-    // What the function deferred on memory that others will write.
+    // Evaluate deferred reads by the function: other tasks will write this memory.
     if (writes(a->mode_)) memory.flush_readers();
-    // Tasks made by this one may have left its newest contents elsewhere, and copies that are about to be outdated.
+    // Tasks created by this one may have left the newest contents on other devices, or replicas that become stale now.
     if (CoherenceHook* const e = memory.coherence_hook()) {
       static_cast<TaskStorage*>(e)->write_back();
       if (writes(a->mode_) && more != nullptr && more->device_storage)
@@ -550,13 +548,13 @@ void TaskAccesses::end(const executor::Failure* failure) noexcept {
 
 void TaskAccesses::check_use(const StoredAccess& a, const Storage& used, Access mode) const {
   if (writes(mode) && !writes(a.mode_))
-    throw_access_error(home_of(a), "it is written, and was given as in",
-                       "Give it as inout(x), or as out(x) if it is written whole");
+    throw_access_error(home_of(a), "it is written, but was passed as in",
+                       "Pass it as inout(x), or as out(x) if it is overwritten completely");
   if (&memory_of(a) != &home_of(a) && &memory_of(a) != &used && writes(mode))
     throw_access_error(home_of(a),
-                       "it is written where it was before, on " + to_string(home_of(a).device()) +
-                           ", and the task has it on " + to_string(node_->device()),
-                       "Use the array that the function is given in place of one that it captured");
+                       "the original on " + to_string(home_of(a).device()) +
+                           " is written, but the task has a copy on " + to_string(node_->device()),
+                       "Use the array that the function receives instead of a captured one");
 }
 
 void TaskAccesses::use_undeclared(TaskStorage& data, Access mode) const {
@@ -576,16 +574,16 @@ void TaskAccesses::use_undeclared(TaskStorage& data, Access mode) const {
     };
     const std::lock_guard hold(data.lock());
     data.order().for_each_pending(mode, full_part(data.home().bytes()), look);
-    RunningTask* const running = RunningTask::current();  // none where a task's arguments go
+    RunningTask* const running = RunningTask::current();  // null while a task's arguments are destroyed
     others = others ||
              (running != nullptr && !running->in_runtime_copy() && !data.record_undeclared_use(mode, running->use()));
   }
   if (others)
     throw_access_error(data.home(),
                        std::string(writes(mode) ? "it is written" : "it is read") +
-                           " while other tasks use it, and the task did not say so",
-                       writes(mode) ? "Give it to the task: inout(x), or out(x) if it is written whole"
-                                    : "Give it to the task: in(x), or inout(x) if it is written, too");
+                           " while other tasks use it, but the task did not declare it",
+                       writes(mode) ? "Pass it to the task: inout(x), or out(x) if it is overwritten completely"
+                                    : "Pass it to the task: in(x), or inout(x) if it is also written");
   for (const executor::NodeRef& n : own) executor::wait(*n);
 }
 

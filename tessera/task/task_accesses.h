@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The accesses of one task: what it was given, how it said it would use that, and whether it does. Internal.
+// The accesses of one task: its array arguments, their declared modes, and checks that the task complies. Internal.
 #pragma once
 
 #include <memory>
@@ -13,15 +13,15 @@
 
 namespace tessera::detail {
 
-/// What few accesses need beside themselves.
+/// Data that few accesses need.
 struct AccessDetails {
-  std::optional<Array> array;               ///< of which its sizes do not say all; as the task has it while it runs
-  Array* external = nullptr;                ///< kept by somebody else, else the same
-  std::shared_ptr<Storage> device_storage;  ///< the memory of the task's device, while it runs; null: at home
-  std::unique_ptr<AccessOrder> nested;      ///< of tasks made by this one; under the storage's lock
-  std::unique_ptr<Reductions> reductions;   ///< by tasks made by this one; made under the storage's lock
-  std::optional<StoragePart> some;          ///< none: all of it
-  std::optional<Array> packed;              ///< the view at home, where the task has a copy of that alone
+  std::optional<Array> array;  ///< if `sizes_` cannot describe it; refers to the task's device while the task runs
+  Array* external = nullptr;   ///< if the array is inside another object; used instead of `array`
+  std::shared_ptr<Storage> device_storage;  ///< the memory on the task's device while it runs; null: at home
+  std::unique_ptr<AccessOrder> nested;      ///< of tasks created by this one; guarded by the storage's lock
+  std::unique_ptr<Reductions> reductions;   ///< by tasks created by this one; created with the storage's lock held
+  std::optional<StoragePart> some;          ///< the part; empty: the whole storage
+  std::optional<Array> packed;              ///< the view at home, if the task has a packed copy of it
 
   static void* operator new(std::size_t bytes) { return executor::slab::allocate(bytes); }
   static void operator delete(void* memory, std::size_t bytes) noexcept { executor::slab::deallocate(memory, bytes); }
@@ -29,19 +29,19 @@ struct AccessDetails {
 
 class TaskAccesses final : public TaskData {
  public:
-  /// Those of the task, to which they belong from now on.
+  /// The accesses of `node`, which owns them; created on first use.
   static TaskAccesses& of(TaskNode& node);
-  /// Those of the task that the calling thread runs; null outside of tasks.
+  /// The accesses of the calling thread's task; null outside of tasks.
   static TaskAccesses* current() noexcept;
   TaskAccesses(const TaskAccesses&) = delete;
   TaskAccesses& operator=(const TaskAccesses&) = delete;
 
-  /// On the submitter: the array is computed, and what is deferred on what will be written, too. ArgumentError if it
-  /// has history.
+  /// On the submitting thread: evaluates the array, and flushes deferred reads of memory that will be written. Throws
+  /// ArgumentError if the array has history.
   void declare(StoredAccess& access);
-  /// The same of an array that is kept elsewhere.
+  /// The same for an array inside another object.
   void declare(Array& array, Access mode, MatrixPart triangle);
-  /// On the submitter: it gets a slot of a reduction into `array`, which becomes that.
+  /// On the submitting thread: `array` is replaced by a slot of a reduction into it.
   void declare_reduction(Array& array, Combine op);
   static void declare_reduction_of(TaskNode& node, StoredAccess& access);
 
@@ -57,14 +57,15 @@ class TaskAccesses final : public TaskData {
   void end(const executor::Failure* failure) noexcept override;
   void destroy() noexcept override;
 
-  /// What it said of a storage, at home or where it is now; null if nothing.
+  /// The declared access to a storage, given its home or its current memory; null if there is none.
   StoredAccess* declared(const Storage& storage) noexcept;
   const StoredAccess* declared(const Storage& storage) const noexcept {
     return const_cast<TaskAccesses*>(this)->declared(storage);
   }
-  /// ArgumentError if it uses what it declared in another way than it said.
+  /// Throws ArgumentError if the task uses a declared storage in another way than it declared.
   void check_use(const StoredAccess& declared, const Storage& used, Access mode) const;
-  /// It uses a storage that it did not declare: waits for tasks that it made itself. ArgumentError if others use it.
+  /// Called when the task uses a storage that it did not declare. Waits for tasks that it created itself; throws
+  /// ArgumentError if other tasks use the storage.
   void use_undeclared(TaskStorage& data, Access mode) const;
 
  private:
@@ -76,9 +77,9 @@ class TaskAccesses final : public TaskData {
     Combine op;
   };
   struct Rare {
-    std::uint64_t maker = 0;                                // of the task: RunningTask::number; 0: the program
-    std::vector<Reduced> reduced;                           // until it is put in order
-    InlineVector<executor::CommuteLock*, 2> commute_locks;  // where it commutes, in the order in which they are taken
+    std::uint64_t maker = 0;                                // RunningTask::number of the task's creator; 0: the program
+    std::vector<Reduced> reduced;                           // until the task is ordered
+    InlineVector<executor::CommuteLock*, 2> commute_locks;  // of its commuting accesses, in locking order
     std::size_t commute_locks_held = 0;
 
     static void* operator new(std::size_t bytes) { return executor::slab::allocate(bytes); }
@@ -124,14 +125,14 @@ class TaskAccesses final : public TaskData {
                                        const std::string& remedy) const;
 
   TaskNode* const node_;
-  // In the order in which they were declared; they do not change once the task is submitted.
+  // In declaration order; unchanged once the task is submitted.
   StoredAccess *first_ = nullptr, *last_ = nullptr;
   std::unique_ptr<Rare> rare_;
-  std::atomic<Tasks*> tasks_ = nullptr;  // made with lock_ held
-  std::uint32_t acquired_ = 0;           // of them, those that are where the task runs
+  std::atomic<Tasks*> tasks_ = nullptr;  // created with lock_ held
+  std::uint32_t acquired_ = 0;           // the number of accesses, from the first, whose data is on the task's device
   executor::SpinLock lock_;
   std::atomic<bool> ended_ = false;
-  bool handed_to_device_ = false;  // to the device, with what it wrote
+  bool handed_to_device_ = false;  // the device has the task's work, and what it wrote is marked as written
   const bool is_inline_;
 };
 static_assert(sizeof(TaskAccesses) <= InlineAccessStorage::bytes &&

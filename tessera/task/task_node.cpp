@@ -18,7 +18,7 @@ namespace tessera::detail {
 namespace {
 
 struct Setting {
-  Setting() {}  // no aggregate, which a pointer to the parent's would make
+  Setting() {}  // not an aggregate, which would be initialised from the parent process's pointer
   const bool serial = config::choice("TESSERA_TASKS", {"serial", "parallel"}) == std::size_t{0};
 };
 constinit os::PerProcess<Setting> setting;
@@ -27,8 +27,7 @@ std::string existing() { return "Devices that exist: " + existing_devices(); }
 
 }  // namespace
 
-// --- Where
-// --------------------------------------------------------------------------------------------------------------
+// --- Placement
 
 const Scope& TaskPlacer::default_scope() {
   static const Scope& cpu = *new Scope();
@@ -46,8 +45,8 @@ void TaskPlacer::restrict_to(const Scope& there, const std::string& what) {
   if (both.empty())
     fail<DeviceError>({.operation = "spawn",
                        .with = {{"scope", to_string(scope())}, {what, to_string(there)}},
-                       .wrong = "no device is in both, so the task can run nowhere",
-                       .remedy = "Widen the scope; " + existing()});
+                       .wrong = "the two have no device in common, so the task cannot run",
+                       .remedy = "Widen the scope. " + existing()});
   narrowed_scope_ = Scope(std::move(both));
 }
 
@@ -63,7 +62,7 @@ void TaskPlacer::restrict_to(const std::vector<Backend>& backends, const std::st
     fail<DeviceError>({.operation = "spawn",
                        .with = {{"scope", to_string(scope())}, {what, names}},
                        .wrong = "the function has no variant for any device of the scope",
-                       .remedy = "Add a variant, or widen the scope; " + existing()});
+                       .remedy = "Add a variant, or widen the scope. " + existing()});
   }
   narrowed_scope_ = Scope(std::move(some));
   unsaid_ = false;
@@ -105,13 +104,12 @@ std::vector<Device> TaskPlacer::interchangeable_with(Device chosen) const {
 }
 
 // --- The node
-// -------------------------------------------------------------------------------------------------------------
 
 struct TaskNode::Stop {
   struct Cancel {
     TaskNode* node;
     void operator()() const noexcept {
-      const executor::NodeRef held(*node);  // it may end by this, and nobody else need hold it then
+      const executor::NodeRef held(*node);  // cancelling may end the task and drop its last reference
       node->cancel_task();
     }
   };
@@ -119,8 +117,7 @@ struct TaskNode::Stop {
   std::optional<std::stop_callback<Cancel>> outside;
 };
 
-/// A task's work on a device. Somebody else may be told first of what it failed with: who was put in behind it, and
-/// waits for what it wrote.
+/// A task's work on a device. Successors that were queued behind it may observe its failure first.
 struct DeviceWork {
   explicit DeviceWork(QueueUse work) : use(std::move(work)) {}
   ~DeviceWork() {
@@ -135,9 +132,9 @@ struct DeviceWork {
 struct TaskNode::Extra {
   std::optional<const InheritedContext> context;
   std::optional<LoadEntry> load_entry;
-  std::string name;  // empty: by the place
+  std::string name;  // empty: named after its location
   std::unique_ptr<Stop> stop;
-  std::optional<const DeviceWork> work;  // while it is under way
+  std::optional<const DeviceWork> work;  // while it is unfinished
 
   static void* operator new(std::size_t bytes) { return executor::slab::allocate(bytes); }
   static void operator delete(void* memory, std::size_t bytes) noexcept { executor::slab::deallocate(memory, bytes); }
@@ -212,7 +209,7 @@ bool TaskNode::cancel_task() noexcept {
 bool tasks_are_serial() { return setting->serial; }
 
 void TaskNode::submit_task() {
-  if (RunningTask* const running = RunningTask::current()) running->release();  // what evaluating arguments used
+  if (RunningTask* const running = RunningTask::current()) running->release();  // arrays used to evaluate the arguments
   if (setting->serial) {
     const auto given = executor::Ref<TaskNode>::adopt(this);
     return submit_here();
@@ -220,20 +217,20 @@ void TaskNode::submit_task() {
   if (is_built_in(device().backend)) return submit_and_release();
   const auto given = executor::Ref<TaskNode>::adopt(this);
   submit();
-  // What it comes after may have gone to the device before this was there.
+  // Predecessors may have been queued on the device before this task was submitted.
   if (state() != State::waiting) return;
   for (const executor::NodeRef& p : predecessors())
     if (TaskNode* const task = from(p.get())) task->release_device_successors();
 }
 
-/// Now, before `on_device` has ended, it may go into the queue behind that.
+/// Queues this task behind `on_device`, which has not ended yet. Returns false if that is not possible.
 bool TaskNode::chain_on_device(TaskNode& on_device, Dependency kind) {
   LoadEntry* const mine = load_entry();
   if (mine == nullptr || is_built_in(device().backend)) return false;
   const Device there = on_device.device();
   const std::lock_guard hold(mine->lock);
   if (!mine->others.empty() && data_ != nullptr && data_->can_migrate()) {
-    // It need not stay where it was placed: if this is the place, and all that it comes after is here.
+    // A task that may migrate is queued here if this is its best device and all its predecessors are on it.
     std::vector<executor::Ref<TaskNode>> extra_predecessors;
     for (const executor::NodeRef& p : predecessors()) {
       TaskNode* const task = from(p.get());
@@ -264,7 +261,7 @@ void TaskNode::release_device_successors() {
     TaskNode* const task = from(&successor);
     try {
       return task != nullptr && task->chain_on_device(static_cast<TaskNode&>(self), kind);
-    } catch (const std::exception&) {  // no memory: it waits for the end
+    } catch (const std::exception&) {  // out of memory: wait for its end
       return false;
     }
   });
@@ -288,13 +285,13 @@ executor::Group& plain_tasks(Device device) {
 
 bool TaskNode::acquire_dispatch_slot() noexcept {
   if (load_entry() == nullptr || is_built_in(device().backend)) return true;
-  return failure() || stop_requested() || DispatchLimit::try_acquire(*this);  // what does not run needs none
+  return failure() || stop_requested() || DispatchLimit::try_acquire(*this);  // a task that will not run needs no slot
 }
 void TaskNode::waits() noexcept {
-  if (load_entry() != nullptr) DispatchLimit::release(*this);  // what it waits for may need a place
+  if (load_entry() != nullptr) DispatchLimit::release(*this);  // the task that it waits for may need the slot
 }
 
-/// Before it begins.
+/// Called before the task begins.
 void TaskNode::migrate_to(Device other) noexcept {
   if (other == device()) return;
   LoadEntry& mine = *load_entry();
@@ -304,7 +301,7 @@ void TaskNode::migrate_to(Device other) noexcept {
   device_.store(other, std::memory_order_relaxed);
 }
 
-/// Of what it came after without waiting, and needs: one that has no result; null if all that have ended have one.
+/// A chained predecessor whose result is needed and that has failed; null if there is none so far.
 const TaskNode* TaskNode::failed_before() const noexcept {
   if (const LoadEntry* const mine = load_entry())
     for (const Before& p : mine->chained_predecessors)
@@ -320,7 +317,8 @@ executor::Node::Completion TaskNode::run() {
   try {
     return run_on(device);
   } catch (...) {
-    extra_->load_entry->error = std::current_exception();  // perhaps it is theirs: they are not seen to have ended yet
+    extra_->load_entry->error =
+        std::current_exception();  // perhaps caused by a chained predecessor, which has not ended yet
     end_after(device, Event(), executor::Ref<TaskNode>(*this));
     return Completion::later;
   }
@@ -357,7 +355,7 @@ executor::Node::Completion TaskNode::run_on(Device device) {
     }
     data_->finish();
   }
-  running.release();  // what follows it on the device may begin now
+  running.release();  // chained successors may begin now
   return is_built_in(device.backend) ? Completion::now : end_of_device_work(device);
 }
 
@@ -366,7 +364,7 @@ executor::Node::Completion TaskNode::end_of_device_work(Device device) {
   extra_->work.emplace(queue.core().recorded());
   Event event = queue.record();
   if (extra_->load_entry->chained_predecessors.empty() && event.done()) {
-    event.wait();  // throws what the work failed with
+    event.wait();  // throws the error of the work
     if (const std::exception_ptr error = extra_->work->failure()) std::rethrow_exception(error);
     extra_->work.reset();
     return Completion::now;
@@ -374,7 +372,7 @@ executor::Node::Completion TaskNode::end_of_device_work(Device device) {
   if (trace_id_ != 0) [[unlikely]]
     tracing::function_returned(*this);
   if (data_ != nullptr) data_->handed_to_device();
-  const executor::Ref<TaskNode> held(*this);  // it may end now
+  const executor::Ref<TaskNode> held(*this);  // the next call may end it
   end_after(device, std::move(event), held);
   extra_->load_entry->on_device.store(true, std::memory_order_release);
   release_device_successors();
@@ -382,7 +380,7 @@ executor::Node::Completion TaskNode::end_of_device_work(Device device) {
 }
 
 void TaskNode::end_on_device(std::exception_ptr error) noexcept {
-  // What it came after has ended: their events came before this one's.
+  // The chained predecessors have ended: their events precede this task's.
   if (const TaskNode* const failed = failed_before()) return end_without(*failed);
   if (!error && extra_->work) error = extra_->work->failure();
   end(extra_->load_entry->error ? extra_->load_entry->error : std::move(error));
@@ -391,7 +389,7 @@ void TaskNode::end_on_device(std::exception_ptr error) noexcept {
 void TaskNode::done() noexcept {
   if (trace_id_ != 0) [[unlikely]]
     tracing::ends(*this);
-  if (data_ != nullptr) data_->end(failure().get());  // what comes after it keeps the node longer
+  if (data_ != nullptr) data_->end(failure().get());  // successors keep the node alive for longer
   outer_ = {};
   if (!extra_) return;
   extra_->work.reset();

@@ -33,8 +33,8 @@ struct Counted {
 };
 constinit Counted fetched, written_back, evicted;
 
-/// Of a device that works by itself, for copies of tasks alone, one for each direction: so that they need not wait for
-/// the kernels that are before them in the queue of these. What uses the same memory is ordered as ever.
+/// Queues of an asynchronous device for the copies of tasks, one per direction, so that copies do not wait for kernels.
+/// Uses of the same memory are still ordered.
 struct CopyQueues {
   std::mutex lock;
   std::map<Device, std::array<Queue*, 2>> all;  // never destroyed
@@ -58,16 +58,16 @@ void copy_between(const BufferView& to, const BufferView& from) {
   current_queue(worker).copy(to, from);
 }
 
-/// Copies that no task is using, the least recently used first: of these memory can be had.
+/// Unused replicas, least recently used first. They are freed if memory runs out.
 struct EvictionList {
   struct Entry {
     detail::TaskStorage* owner;
     Device device;
-    bool going = false;  ///< somebody is taking it, and so uses its owner
-    bool used = false;   ///< a task began to use it meanwhile
+    bool going = false;  ///< a thread is evicting it, and uses its owner
+    bool used = false;   ///< a task has started to use it meanwhile
   };
   std::mutex lock;
-  std::condition_variable done;  // with one that was going
+  std::condition_variable done;  // an eviction has ended
   std::list<Entry> all;
 };
 constinit os::PerProcess<EvictionList> unused;
@@ -78,11 +78,11 @@ void forget(detail::TaskStorage* owner, Device device) noexcept {
   std::erase_if(u.all, [&](EvictionList::Entry& e) {
     if (e.owner != owner || e.device != device) return false;
     e.used = true;
-    return !e.going;  // else whoever takes it finds the copy in use
+    return !e.going;  // else the evicting thread finds the replica in use
   });
 }
 
-/// Before the owner is no more.
+/// Called before the owner is destroyed.
 void forget_all(detail::TaskStorage* owner) noexcept {
   EvictionList& u = unused.get();
   std::unique_lock hold(u.lock);
@@ -91,8 +91,8 @@ void forget_all(detail::TaskStorage* owner) noexcept {
   std::erase_if(u.all, [&](const auto& e) { return e.owner == owner; });
 }
 
-/// What tasks left on a device goes, one copy: the oldest that is elsewhere too, or else the oldest, which is brought
-/// home before.
+/// Evicts one replica on the device: the oldest one that is also valid elsewhere, else the oldest one, which is written
+/// back first.
 bool evict_one(Device device, std::uint64_t) {
   EvictionList& u = unused.get();
   for (const bool clean : {true, false}) {
@@ -111,7 +111,7 @@ bool evict_one(Device device, std::uint64_t) {
       std::string wrong;
       try {
         went = at->owner->evict(device, clean);
-      } catch (const std::exception& e) {  // it could not be brought home, and stays where it is
+      } catch (const std::exception& e) {  // writing back failed: the replica stays
         wrong = e.what();
       }
       {
@@ -125,7 +125,7 @@ bool evict_one(Device device, std::uint64_t) {
       if (went) return true;
       if (!wrong.empty())
         logging::warn(
-            fmt::format("{}: a copy that tasks left there cannot be brought home: {}", to_string(device), wrong));
+            fmt::format("{}: a replica cannot be written back to its home device: {}", to_string(device), wrong));
     }
   }
   return false;
@@ -175,10 +175,10 @@ void TaskStorage::set_lazy_fill(std::function<void()> f) {
 
 void TaskStorage::fill_now() {
   const std::lock_guard hold(moving_);
-  if (!lazy_fill_) return;  // meanwhile another thread has
+  if (!lazy_fill_) return;  // another thread has called it meanwhile
   const std::function<void()> f = std::exchange(lazy_fill_, {});
   try {
-    const Storage::CoherenceBypass quiet(home_);  // what was deferred on it meant what it gets now
+    const Storage::CoherenceBypass quiet(home_);  // pending reads of the storage must see the contents that f writes
     f();
   } catch (...) {
     lazy_fill_ = f;
@@ -201,17 +201,17 @@ bool TaskStorage::has_other_writers() const noexcept {
   const StoredAccess* const d = mine != nullptr ? mine->declared(home_) : nullptr;
   const AccessDetails* const more = d != nullptr ? d->known_details() : nullptr;
   if (d != nullptr && (more == nullptr || (!more->reductions && !more->nested))) return false;
-  if (d == nullptr && reduced()) return true;  // who was given it comes before those that reduce into it now
+  if (d == nullptr && reduced())
+    return true;  // a task that was given it runs before the tasks that are reducing into it now
   const std::lock_guard hold(lock());
   if (d == nullptr) return order_.has_pending(Access::in, full_part(home_.bytes()));
-  return (more->reductions && more->reductions->any()) ||  // of tasks that this one has made
+  return (more->reductions && more->reductions->any()) ||  // of tasks created by this one
          (more->nested && more->nested->has_pending(Access::in, full_part(home_.bytes())));
 }
 
-// --- Order
-// -------------------------------------------------------------------------------------------------------------
+// --- Ordering
 
-/// Somebody uses the memory other than as a task's argument: the program outside of tasks, or a task's function.
+/// Called when memory is used other than as a task's argument: outside of tasks, or undeclared in a task's function.
 void TaskStorage::before(Access mode) {
   fill();
   if (mode == Access::in && is_flushing()) return;
@@ -260,8 +260,7 @@ bool TaskStorage::record_undeclared_use(Access mode, std::uint64_t use) {
   return true;
 }
 
-// --- Where it is
-// -------------------------------------------------------------------------------------------------------
+// --- Replicas
 
 TaskStorage::Replica* TaskStorage::replica_on(Device device) noexcept {
   const auto at = std::ranges::find(replicas_, device, &Replica::device);
@@ -294,7 +293,7 @@ void TaskStorage::move(Storage& to, Storage& from) {
   } mark{in_move_};
   const Storage::CoherenceBypass quiet(home_);
   const RunningTask::RuntimeCopyScope no_use;
-  const auto view = [&](Storage& s) {  // whoever asked holds it
+  const auto view = [&](Storage& s) {  // the caller keeps the storages alive
     return BufferView{std::shared_ptr<Storage>(std::shared_ptr<void>(), &s), 0, bytes, DType::u8};
   };
   const tracing::CopySpan seen(from.device(), to.device(), bytes);
@@ -302,8 +301,8 @@ void TaskStorage::move(Storage& to, Storage& from) {
     copy_between(view(to), view(from));
   } catch (const DeviceError& e) {
     if (valid_devices() != std::vector<Device>{from.device()}) throw;
-    const std::string text = error_text({.operation = "use what tasks computed",
-                                         .with = {{"data", home_.label().empty() ? "without a label" : home_.label()},
+    const std::string text = error_text({.operation = "read a task's result",
+                                         .with = {{"data", home_.label().empty() ? "unlabelled" : home_.label()},
                                                   {"bytes", std::to_string(bytes)},
                                                   {"only on", to_string(from.device())}},
                                          .wrong = e.what()});
@@ -367,7 +366,7 @@ void TaskStorage::add_to_eviction_list(Device device) noexcept {
     EvictionList& u = unused.get();
     const std::lock_guard list(u.lock);
     u.all.push_back({this, device});
-  } catch (const std::bad_alloc&) {}  // it will not be evicted
+  } catch (const std::bad_alloc&) {}  // it cannot be evicted
 }
 
 void TaskStorage::write_back(bool evicting) {
@@ -391,7 +390,7 @@ void TaskStorage::invalidate_replicas() {
 }
 
 bool TaskStorage::evict(Device device, bool only_clean) {
-  const std::unique_lock hold(moving_, std::try_to_lock);  // who holds it may be waiting for room
+  const std::unique_lock hold(moving_, std::try_to_lock);  // the owner may be waiting for memory
   if (!hold || in_move_) return false;
   Replica* const copy = replica_on(device);
   if (copy == nullptr || copy->users > 0) return false;

@@ -12,8 +12,8 @@ const detail::TaskNode& task(const char* asked) {
   const detail::TaskNode* const node = detail::TaskNode::current();
   if (node == nullptr)
     fail<Error>({.operation = asked,
-                 .wrong = "this thread runs no task",
-                 .remedy = "Ask within a function that was spawned; this_task::exists() tells"});
+                 .wrong = "the calling thread is not running a task",
+                 .remedy = "Call it in a task's function, or check this_task::exists() first"});
   return *node;
 }
 }  // namespace
@@ -33,8 +33,8 @@ Array detail::result_on_current_device(const Array& result) {
 
 void detail::throw_no_task() {
   fail<ArgumentError>({.operation = "task",
-                       .wrong = "there is none: it was made by Task's default constructor, or moved from",
-                       .remedy = "Use what spawn returned"});
+                       .wrong = "the Task is empty: default-constructed or moved from",
+                       .remedy = "Use the Task that spawn() returned"});
 }
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a function may ask about the task that it runs in. Outside of one: Error.
+// Properties of the running task. Throw Error outside of a task.
 #pragma once
 
 #include <string>
@@ -12,14 +12,14 @@ class Queue;
 
 namespace this_task {
 
-/// Whether the calling thread runs one.
+/// True if the calling thread is running a task.
 bool exists() noexcept;
-/// The device that it runs for, which is current in it.
+/// The device that the task runs for, which is the current device.
 Device device();
-/// The queue into which arrays, kernels and copies of this task go.
+/// The queue for the arrays, kernels and copies of this task.
 Queue& queue();
-std::string name();  ///< The task's name, for people.
-/// Whether somebody has cancelled it, or the region that it is in.
+std::string name();  ///< The task's name, for messages.
+/// True if the task or its region was cancelled.
 bool stop_requested();
 
 }  // namespace this_task

@@ -8,7 +8,7 @@ namespace tessera::detail::tracing {
 
 namespace {
 
-/// What one thread did, from its events in turn.
+/// Reconstructs what one thread did from its events.
 class Reader {
  public:
   Reader(Timeline& all, int thread) : all_(all), thread_(thread) {}
@@ -69,7 +69,7 @@ class Reader {
     all_.tasks[e.task].returned = e.at;
     close(Span::What::task, e.at);
   }
-  /// Nothing, if the span began before anybody looked.
+  /// Does nothing if the span began before recording did.
   void close(Span::What what, std::int64_t at) {
     if (open_.empty() || open_.back().what != what) return;
     Span& s = open_.back();
@@ -88,7 +88,7 @@ class Reader {
   const int thread_;
   std::vector<Span> open_;
   std::vector<std::int64_t> within_,
-      apart_;  // of each, the time of what stood in it; of that, what is not its own work
+      apart_;  // per open span: the time of nested spans, and the part of it that is not the span's own work
 };
 
 }  // namespace
@@ -104,7 +104,7 @@ Timeline timeline_of(const RecordedEvents& recorded) {
     });
     reader.end();
   }
-  // What was made before anybody looked, or when there was no room for it, is known by other events only.
+  // Tasks that were created before recording began, or when memory was full, appear in other events only.
   std::erase_if(all.tasks, [](const auto& entry) { return entry.second.made == 0; });
   std::erase_if(all.spans, [&](const Span& s) { return s.what == Span::What::task && !all.tasks.contains(s.task); });
   for (auto& [number, t] : all.tasks) {
@@ -112,7 +112,7 @@ Timeline timeline_of(const RecordedEvents& recorded) {
     if (t.begun != 0 && t.ended == 0) t.state = State::running;
   }
   std::ranges::sort(all.order);
-  // A device does one thing after the other.
+  // A device executes one task at a time.
   std::vector<TracedTask*> went_on;
   for (auto& [number, t] : all.tasks)
     if (t.went_on) went_on.push_back(&t);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What was recorded (recording.h), put together: tasks with their times, and what each thread did. Internal.
+// The recorded events (trace_hooks.h) as a timeline: tasks with their times, and what each thread did. Internal.
 #pragma once
 
 #include <string>
@@ -16,15 +16,15 @@ struct TracedTask {
   std::uint64_t group = 0;
   std::int64_t made = 0, begun = 0, returned = 0, ended = 0;  ///< 0: not yet
   State state = State::not_begun;
-  bool went_on = false;  ///< its device had work left when its function returned
+  bool went_on = false;  ///< its device was still working when its function returned
   struct Before {
     std::uint64_t task;
     bool order_only;
   };
   std::vector<Before> after;
-  std::int64_t worked = 0;        ///< of its function: without waits and copies. Of one that went on: of its device
-  std::int64_t device_begun = 0;  ///< of one that went on: when its device had done what came before
-  int thread = -1;                ///< that ran it
+  std::int64_t worked = 0;        ///< its function's time without waits and copies; if went_on, its device's time
+  std::int64_t device_begun = 0;  ///< if went_on: when the device had finished earlier work
+  int thread = -1;                ///< index of the executing thread
 };
 
 struct Span {
@@ -32,9 +32,9 @@ struct Span {
   What what = What::task;
   int thread = 0;
   std::int64_t begin = 0, end = 0;
-  std::int64_t self = 0;    ///< without what stands in it
-  bool open = false;        ///< it had not ended
-  std::uint64_t task = 0;   ///< its number; of a wait, that of the task that is waited for, or 0
+  std::int64_t self = 0;    ///< without nested spans
+  bool open = false;        ///< had not ended
+  std::uint64_t task = 0;   ///< the task's number; for a wait, that of the awaited task, or 0
   std::uint64_t bytes = 0;  ///< of a copy
   Device from, to;          ///< of a copy
   std::string text;         ///< a kernel's name
@@ -43,8 +43,8 @@ struct Span {
 struct Timeline {
   std::vector<std::string> threads;
   std::unordered_map<std::uint64_t, TracedTask> tasks;
-  std::vector<std::uint64_t> order;  ///< their numbers, as they were made
-  std::vector<Span> spans;           ///< of a thread in the order of their ends; they nest
+  std::vector<std::uint64_t> order;  ///< task numbers, in creation order
+  std::vector<Span> spans;           ///< per thread in the order of their ends; they nest
   std::int64_t until = 0;
 };
 Timeline timeline_of(const RecordedEvents& recorded);

@@ -16,7 +16,7 @@ namespace tessera {
 struct detail::TraceState {
   std::filesystem::path path;  // empty: none
   std::int64_t since = 0;
-  std::uint32_t generation = os::fork_generation();  // a child of fork writes nothing of its parent's
+  std::uint32_t generation = os::fork_generation();  // a forked child does not write its parent's files
   bool under_way = false;                            // guarded by Traces::lock
 };
 
@@ -26,13 +26,13 @@ using Traced = detail::TraceState;
 
 struct Traces {
   std::mutex lock;
-  std::vector<std::shared_ptr<Traced>> all;  // that write a file
+  std::vector<std::shared_ptr<Traced>> all;  // those that write a file
 };
 constinit os::PerProcess<Traces> traces;
 
 constexpr os::WriteOptions rules{.makes_folders = false};
 
-/// Calls `write`, whose errors say what could not be written.
+/// Calls `write`; its exceptions become the error that the trace cannot be written.
 template <class Write>
 void writing(const Write& write) {
   try {
@@ -42,7 +42,7 @@ void writing(const Write& write) {
   }
 }
 
-/// A stream's way into a file; the file has a buffer.
+/// A stream buffer that writes to a File, which has its own buffer.
 class Buffer : public std::streambuf {
  public:
   explicit Buffer(os::AtomicFile& file) : file_(file) {}
@@ -69,11 +69,11 @@ void write_json(std::ostream& to, std::int64_t since) {
 std::shared_ptr<Traced> begin(const std::filesystem::path& path, bool by_environment) {
   auto state = std::make_shared<Traced>();
   if (!path.empty()) {
-    state->path = std::filesystem::absolute(path);  // the program may change its directory
+    state->path = std::filesystem::absolute(path);  // the program may change its working directory
     writing([&] { os::require_writable(path, rules); });
   }
   detail::tracing::at_exit();
-  if (!by_environment) detail::tracing::read_environment();  // which may begin another, so before the lock
+  if (!by_environment) detail::tracing::read_environment();  // may start another trace, so before taking the lock
   Traces& t = *traces;
   const std::lock_guard hold(t.lock);
   if (!path.empty()) t.all.push_back(state);
@@ -102,7 +102,7 @@ void end(Traced& state) {
     os::AtomicFile file(state.path, rules);
     Buffer buffer(file);
     std::ostream to(&buffer);
-    to.exceptions(std::ios::badbit);  // what `write` throws passes through
+    to.exceptions(std::ios::badbit);  // exceptions of `write` pass through
     write_json(to, state.since);
     file.commit();
   });
@@ -112,7 +112,7 @@ void end(Traced& state) {
 
 Trace::Trace() : state_(begin({}, false)) {}
 Trace::Trace(const std::filesystem::path& file) {
-  if (file.empty()) fail<ArgumentError>({.operation = "trace", .wrong = "a file without a name cannot be written"});
+  if (file.empty()) fail<ArgumentError>({.operation = "trace", .wrong = "cannot be written: the file name is empty"});
   state_ = begin(file, false);
 }
 Trace::~Trace() {
@@ -129,8 +129,8 @@ std::string Trace::json() const {
   const std::lock_guard hold(traces->lock);
   if (!state_->under_way || state_->generation != os::fork_generation())
     fail<ArgumentError>({.operation = "Trace::json",
-                         .wrong = "this trace is stopped, and what was recorded is gone",
-                         .remedy = "Ask before stop(), or read the file"});
+                         .wrong = "the trace was stopped, and its events have been discarded",
+                         .remedy = "Call it before stop(), or read the file"});
   std::ostringstream text;
   write_json(text, state_->since);
   return text.str();
@@ -153,7 +153,7 @@ void detail::tracing::end_traces() noexcept {
         logging::warn(e.what());
       }
     }
-  } catch (const std::exception&) {  // no memory
+  } catch (const std::exception&) {  // out of memory
   }
 }
 

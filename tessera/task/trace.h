@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Seeing what tasks do: traces for ui.perfetto.dev or chrome://tracing, the graph of a region, figures.
+// Observing tasks: traces for ui.perfetto.dev or chrome://tracing, a region's graph, statistics.
 //
 //   auto seen = trace("run.json");     // until the end of the scope, or of the program
 //   Region r;
@@ -23,61 +23,62 @@ namespace detail {
 struct TraceState;
 }
 
-/// While it lives, what tasks do is recorded: about 200 bytes each, 1 GiB at most; what does not fit is counted.
-/// Several may live at once. Made by `trace`.
+/// Records what tasks do during its lifetime: about 200 bytes per task, 1 GiB at most; further events are counted as
+/// dropped. Several can exist at once. Created by `trace`.
 class [[nodiscard]] Trace {
  public:
   Trace();  ///< Records until the object is destroyed.
   /// Records until the object is destroyed, and writes the trace to `file`.
   explicit Trace(const std::filesystem::path& file);
-  /// As `stop`; what that would throw is a warning.
+  /// Calls `stop`; errors are printed as warnings.
   ~Trace();
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
 
-  /// Ends it, and writes its file; a second time it does nothing. ArgumentError if that cannot be written.
+  /// Ends the recording and writes the file. Further calls do nothing. Throws ArgumentError if the file cannot be
+  /// written.
   void stop();
-  /// What has been recorded so far, as its file would have it: Chrome's trace events. ArgumentError once it is stopped.
+  /// The recorded events so far in the format of the file: Chrome's trace events. Throws ArgumentError after `stop`.
   std::string json() const;
 
  private:
   std::shared_ptr<detail::TraceState> state_;
 };
 
-/// Replaces `file` when the Trace goes, or when the program ends: a row for each thread with the tasks that it ran,
-/// their waits, copies between devices and launches of kernels, a row for each device that works by itself, arrows from
-/// what tasks came after. Tasks are seen that are made while it lives. ArgumentError, now, if the file cannot be
-/// written. TESSERA_TASK_TRACE=file does the same from the first task to the end of the program. A child of fork is
-/// none of either's.
+/// Writes `file`, replacing it, when the Trace is destroyed or the program ends. It has a row per thread with its
+/// tasks, waits, copies between devices and kernel launches, a row per asynchronous device, and arrows for
+/// dependencies. Only tasks that are created during its lifetime are recorded. Throws ArgumentError immediately if the
+/// file cannot be written. TESSERA_TASK_TRACE=file does the same from the first task to the end of the program. A
+/// forked child is not recorded by either.
 [[nodiscard]] inline Trace trace(const std::filesystem::path& file) { return Trace(file); }
-/// Without a file: for `dot`, `summary` and `json`.
+/// A trace without a file, for `dot`, `summary` and `json`.
 [[nodiscard]] inline Trace trace() { return Trace(); }
 
-/// The tasks of a region that were made while a Trace lived, in the language of Graphviz (`dot -Tsvg`): names, devices,
-/// how far each is, and what it came after (dotted: only the order mattered). Of tasks that had ended long before, some
-/// arrows may be missing. ArgumentError if no Trace lives.
+/// The tasks of a region that were created during a Trace, as a Graphviz graph (`dot -Tsvg`): names, devices, progress
+/// and dependencies (dotted: ordering only). For tasks that had ended long before, some arrows may be missing. Throws
+/// ArgumentError if no Trace is active.
 std::string dot(const Region& region);
 
-/// The tasks of one name on one device. Seconds; what a task waited for others and for copies is left out.
+/// The tasks of one name on one device, in seconds; waits for other tasks and for copies are not included.
 struct TaskTimes {
   std::string name;                              ///< The name.
   Device device;                                 ///< The device.
   std::uint64_t count = 0;                       ///< The number of tasks.
   double mean = 0, min = 0, max = 0, total = 0;  ///< The mean, shortest, longest and total time.
 };
-/// Figures of all tasks that were seen.
+/// Statistics of all recorded tasks.
 struct TaskSummary {
-  std::uint64_t made = 0, ended = 0, running = 0, not_begun = 0;  ///< tasks; `ended` counts the following three, too
-  /// Tasks that threw, that were skipped since one before them failed, and that were cancelled.
+  std::uint64_t made = 0, ended = 0, running = 0, not_begun = 0;  ///< tasks; `ended` includes the following three
+  /// Tasks that threw, that were skipped because a dependency failed, and that were cancelled.
   std::uint64_t failed = 0, skipped = 0, cancelled = 0;
-  std::vector<TaskTimes> times;  ///< of those that ran to their end, the largest total first
-  TaskCopies copies;             ///< since it began
-  double waited = 0;             ///< seconds in which threads waited for tasks and ran none meanwhile, all together
-  std::uint64_t dropped = 0;     ///< events for which there was no room
+  std::vector<TaskTimes> times;  ///< of completed tasks, in descending order of the total
+  TaskCopies copies;             ///< since recording began
+  double waited = 0;             ///< total seconds in which threads waited for tasks without running others
+  std::uint64_t dropped = 0;     ///< events that did not fit into memory
 };
-/// Of what was recorded since the oldest Trace began that still lives. ArgumentError if there is none.
+/// The statistics since the oldest active Trace began. Throws ArgumentError if there is none.
 TaskSummary summary();
-/// A table.
+/// The statistics as a table.
 std::string to_string(const TaskSummary& summary);
 
 }  // namespace tessera

@@ -27,21 +27,21 @@ constexpr std::int64_t most_bytes = std::int64_t{1} << 30;
 constexpr std::size_t longest_text = 1024;
 
 struct Recording {
-  // Sessions are numbered through the forks: what a thread keeps of its parent's is none of the child's.
+  // Session numbers continue in forked children, so that logs of the parent's sessions are not reused.
   explicit Recording(const Recording* parent) : last_session(parent == nullptr ? 0 : parent->last_session.load()) {}
   std::mutex lock;
-  std::vector<std::shared_ptr<Log>> logs;  // guarded by lock, as what follows
+  std::vector<std::shared_ptr<Log>> logs;  // guarded by lock, like the next three members
   unsigned recorders = 0;
   std::int64_t since = 0;
   std::shared_ptr<const TaskCopies> copies;
-  std::atomic<std::uint64_t> last_session, session = 0;  // 0: nothing is recorded
+  std::atomic<std::uint64_t> last_session, session = 0;  // 0: not recording
   std::atomic<std::uint64_t> last_task = 0;
   std::atomic<std::int64_t> room = most_bytes;
   std::atomic<std::uint64_t> dropped = 0;
 };
 constinit os::PerProcess<Recording> process;
 
-/// What a thread keeps.
+/// Per-thread state.
 struct Mine {
   std::uint64_t session = 0;
   std::shared_ptr<Log> log;
@@ -71,7 +71,7 @@ std::uint64_t number_of(const executor::Node* node) noexcept {
   return task == nullptr ? 0 : task->trace_id();
 }
 
-/// The task's name, until the thread asks again: of places, some are kept as text.
+/// The task's name, valid until the thread's next call. Names made from locations are cached.
 std::string_view name_of(const TaskNode& task) {
   if (!task.explicit_name().empty()) return task.explicit_name();
   struct Places {
@@ -90,7 +90,7 @@ std::string_view name_of(const TaskNode& task) {
   return place.name;
 }
 
-/// Is told of waits by the executor, of launches by the device layer.
+/// Receives waits from the executor and launches from the device layer.
 class TraceObserver final : public executor::WaitTracer, public LaunchTracer {
  public:
   void wait_begins(const executor::Node* by, executor::Node* target, const executor::Group* group) noexcept override {
@@ -113,7 +113,7 @@ class TraceObserver final : public executor::WaitTracer, public LaunchTracer {
 };
 constinit TraceObserver trace_observer;
 
-std::atomic<bool> has_the_file = false;  // this process or its parent, over whose file a child must not write
+std::atomic<bool> has_the_file = false;  // set in this process or a parent: a child must not overwrite the file
 
 }  // namespace
 
@@ -123,7 +123,7 @@ void read_environment() {
   static constinit os::PerProcess<std::mutex> one_asks;
   const std::lock_guard only(*one_asks);
   if (asked()) return;
-  // What is wrong is told at each task: nothing is on before all is right.
+  // Errors are reported for each task: nothing is enabled until all variables are valid.
   const bool watch = watchdog::start();
   if (const auto file = config::text("TESSERA_TASK_TRACE"); file && !has_the_file) {
     trace_until_exit(*file);
@@ -147,7 +147,6 @@ void set(std::uint64_t bit, bool on) noexcept {
 }
 
 // --- Hooks
-// ------------------------------------------------------------------------------------------------------------
 
 std::uint64_t made(const TaskNode& task) {
   read_environment();
@@ -212,8 +211,7 @@ bool CopySpan::begin(Device from, std::uint64_t bytes) noexcept {
 }
 void CopySpan::end() noexcept { add({.kind = Kind::copy_ends, .device = to_, .at = now()}); }
 
-// --- What is written down
-// ---------------------------------------------------------------------------------------------
+// --- Event logs
 
 const char* to_string(State state) {
   constexpr const char* names[] = {"not begun", "running", "ended", "failed", "skipped", "cancelled"};
@@ -260,7 +258,7 @@ void start_recording() {
 void stop_recording() noexcept {
   Recording& r = *process;
   const std::lock_guard hold(r.lock);
-  if (r.recorders == 0 || --r.recorders != 0) return;  // in a child, that was the parent's
+  if (r.recorders == 0 || --r.recorders != 0) return;  // in a forked child, they were the parent's
   set(recorded, false);
   r.session.store(0, std::memory_order_release);
   r.logs.clear();
@@ -271,13 +269,13 @@ RecordedEvents recorded_events(const char* asked) {
   const std::lock_guard hold(r.lock);
   if (r.recorders == 0)
     fail<ArgumentError>({.operation = asked,
-                         .wrong = "nothing is recorded, since no trace is under way",
-                         .remedy = "Before the tasks are made: auto seen = trace();"});
+                         .wrong = "no trace is active",
+                         .remedy = "Before the tasks are created: auto seen = trace();"});
   return {{r.logs.begin(), r.logs.end()}, r.since, r.dropped.load(), r.copies};
 }
 
 namespace {
-const std::thread::id main_thread = std::this_thread::get_id();  // when the library is loaded
+const std::thread::id main_thread = std::this_thread::get_id();  // initialised when the library is loaded
 }
 
 const std::string& thread_name() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tasks do, as it is seen while somebody looks: hooks, and what they write down. Each thread writes into memory of
-// its own, without locks. While nobody looks a hook is a read of two numbers and a branch. Internal.
+// Hooks for tracing and the watchdog, and the event logs that they write. Each thread writes to its own log without
+// locks. If no observer is active, a hook costs two reads and a branch. Internal.
 #pragma once
 
 #include <atomic>
@@ -30,34 +30,34 @@ using Clock = std::chrono::steady_clock;
 inline std::int64_t now() { return Clock::now().time_since_epoch().count(); }  // nanoseconds
 static_assert(Clock::period::num == 1 && Clock::period::den == 1'000'000'000);
 
-// Who looks: these bits, below the number of the process among its forks: a child asks the environment again.
-constexpr std::uint64_t recorded = 1;  ///< everything is written down
-constexpr std::uint64_t watched = 2;   ///< the watchdog knows what is under way
+// Active observers: these bits, below the process's fork generation, so that a child reads the environment again.
+constexpr std::uint64_t recorded = 1;  ///< events are recorded
+constexpr std::uint64_t watched = 2;   ///< the watchdog tracks unfinished tasks
 constexpr unsigned generation_shift = 2;
 extern constinit std::atomic<std::uint64_t> observer_bits;
-/// Somebody looks, or the environment has not been asked yet.
+/// True if there is an observer, or if the environment has not been read yet.
 inline bool maybe_enabled() noexcept {
   return observer_bits.load(std::memory_order_relaxed) != std::uint64_t{os::fork_generation()} << generation_shift;
 }
-/// The bits; none if the environment has not been asked.
+/// The observer bits; 0 if the environment has not been read.
 std::uint64_t bits() noexcept;
 void set(std::uint64_t bit, bool on) noexcept;
 
 // --- Hooks
 
-/// On the thread that makes it, when its name and device are known. Its number; 0: nobody looks. ArgumentError for a
-/// variable of the environment.
+/// On the creating thread, when the name and device are known. Returns the task's number, or 0 without observers.
+/// Throws ArgumentError if an environment variable is invalid.
 std::uint64_t made(const TaskNode& task);
-/// It comes after that one.
+/// `task` depends on `predecessor`.
 void comes_after(const TaskNode& task, const executor::Node& predecessor, executor::Node::Dependency kind) noexcept;
 void begins(const TaskNode& task) noexcept;
-/// Its function has returned; the work that it gave its device goes on.
+/// The function has returned; its work on the device may continue.
 void function_returned(const TaskNode& task) noexcept;
 void ends(const TaskNode& task) noexcept;
-/// It is destroyed, and may not have been submitted.
+/// The task is destroyed, possibly without having been submitted.
 void gone(const TaskNode& task) noexcept;
 
-/// Bytes go from one device to another while this lives.
+/// Records a copy from one device to another during its lifetime.
 class CopySpan {
  public:
   CopySpan(Device from, Device to, std::uint64_t bytes) noexcept : to_(to), seen_(maybe_enabled()) {
@@ -78,7 +78,7 @@ class CopySpan {
   bool seen_;
 };
 
-// --- What is written down
+// --- Event logs
 
 enum class Kind : std::uint8_t {
   made,               // text: its name; other: its group
@@ -86,7 +86,7 @@ enum class Kind : std::uint8_t {
   begins,             //
   function_returned,  //
   ends,               // how
-  wait_begins,        // other: the task's number, if it is one that is waited for
+  wait_begins,        // other: the number of the awaited task, if it is a task
   wait_ends,          //
   copy_begins,        // device: from; other: bytes
   copy_ends,          // device: to
@@ -98,20 +98,20 @@ const char* to_string(State state);
 struct Event {
   Kind kind;
   State state = State::not_begun;
-  bool order_only = false;  ///< of `after`: its result is not needed
-  std::uint16_t text = 0;   ///< bytes that follow; set by the log
+  bool order_only = false;  ///< for `after`: the result is not needed
+  std::uint16_t text = 0;   ///< number of bytes that follow; set by the log
   Device device;
   std::uint64_t task = 0, other = 0;
   std::int64_t at = 0;
 };
 
-/// The events of one thread in their order. Written by it, read by anybody meanwhile.
+/// The events of one thread in order. Written by that thread; other threads may read it concurrently.
 class Log {
  public:
   explicit Log(std::string thread);
   ~Log();
   const std::string thread;  ///< "worker 1"
-  /// False if there is no more room: `room` is what all may take.
+  /// Returns false if memory is exhausted: `room` is what remains for all logs.
   bool add(Event event, std::string_view text, std::atomic<std::int64_t>& room) noexcept;
   template <class F>
   void for_each(F&& f) const {  // f(event, text)
@@ -137,28 +137,29 @@ class Log {
   Chunk* last_ = nullptr;
 };
 
-/// Since the first of those began who record now. ArgumentError if nobody does: `asked` is what would be told.
+/// The events since the oldest active recording began. Throws ArgumentError, naming the operation `asked`, if there is
+/// none.
 struct RecordedEvents {
   std::vector<std::shared_ptr<const Log>> logs;
   std::int64_t since = 0;
-  std::uint64_t dropped = 0;                 ///< events for which there was no room
-  std::shared_ptr<const TaskCopies> copies;  ///< when it began
+  std::uint64_t dropped = 0;                 ///< events that did not fit into memory
+  std::shared_ptr<const TaskCopies> copies;  ///< when the recording began
 };
 RecordedEvents recorded_events(const char* asked);
-/// From the first to the last `stop_recording` everything is written down.
+/// Events are recorded from the first start_recording() to the last stop_recording().
 void start_recording();
 void stop_recording() noexcept;
-/// What the environment asks for, asked once in each process. ArgumentError, each time, if that cannot be had.
+/// Reads the environment variables, once per process. Throws ArgumentError, on each call, if they are invalid.
 void read_environment();
-/// A trace that is written when the program ends (trace.cpp); while the environment is asked. ArgumentError if `file`
-/// cannot be written.
+/// Starts a trace that is written when the program ends (trace.cpp); called by read_environment(). Throws ArgumentError
+/// if `file` cannot be written.
 void trace_until_exit(const std::string& file);
-/// Writes the files of all traces; warns of what fails. By the end of the program, after its tasks.
+/// Writes the files of all traces and warns of failures. Called at the end of the program, after its tasks.
 void end_traces() noexcept;
-/// Has `end_traces` called then (system.cpp).
+/// Registers `end_traces` for the end of the program (device_tasks.cpp).
 void at_exit();
 
-/// The calling thread, for people: "main thread", "worker 1", "thread 2".
+/// The calling thread's name for messages: "main thread", "worker 1", "thread 2".
 const std::string& thread_name();
 
 }  // namespace tracing

@@ -11,7 +11,7 @@ namespace tessera::detail::tracing {
 
 namespace {
 
-/// As JSON text, with its quotes; bytes that are no UTF-8 are replaced.
+/// Quoted JSON text; invalid UTF-8 is replaced.
 std::string quoted(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
 }
@@ -21,7 +21,7 @@ class Writer {
   Writer(std::ostream& to, const Timeline& all, std::int64_t since) : to_(to), all_(all), since_(since) {}
 
   void write(std::uint64_t dropped) {
-    fmt::print(to_, R"({{"displayTimeUnit": "ns", "otherData": {{"events left out": {}}}, "traceEvents": [)", dropped);
+    fmt::print(to_, R"({{"displayTimeUnit": "ns", "otherData": {{"dropped events": {}}}, "traceEvents": [)", dropped);
     event(R"("ph": "M", "pid": 1, "name": "process_name", "args": {"name": "threads"})");
     for (std::size_t i = 0; i < all_.threads.size(); ++i) row(1, i + 1, all_.threads[i], i);
     for (const Span& s : all_.spans) span(s);
@@ -44,7 +44,7 @@ class Writer {
     event(fmt::format(R"("ph": "M", "pid": {}, "tid": {}, "name": "thread_sort_index", "args": {{"sort_index": {}}})",
                       process, thread, at));
   }
-  /// Each device that works by itself is a process of its own, with a row for its tasks and one for copies.
+  /// Each asynchronous device is a process with a row for tasks and one for copies.
   int process_of(Device device) {
     const auto [at, fresh] = devices_.try_emplace(device, static_cast<int>(devices_.size()) + 2);
     if (fresh) {
@@ -96,7 +96,7 @@ class Writer {
     const std::string args = fmt::format(R"("bytes": {})", s.bytes);
     event(complete(1, s.thread + 1, name, "copy", s.begin, s.end, args));
     if (s.open) return;
-    // On a device several may be under way at once: no complete events, which would have to nest.
+    // Copies on a device may overlap: no complete events, which must nest.
     const Device device = is_built_in(s.to.backend) ? s.from : s.to;
     if (is_built_in(device.backend)) return;
     const int process = process_of(device);
@@ -117,7 +117,7 @@ class Writer {
     int process, thread;
     std::int64_t at;
   };
-  /// An arrow begins within what it comes from, at its end, and ends where what it goes to begins.
+  /// An arrow starts at the end of its source event, inside it, and ends at the beginning of its target.
   void arrows(const TracedTask& to) {
     if (to.begun == 0 || to.begun < since_) return;
     for (const TracedTask::Before& b : to.after) {

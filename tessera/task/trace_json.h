@@ -8,7 +8,7 @@
 
 namespace tessera::detail::tracing {
 
-/// What happened from `since` on; times count from there.
+/// Writes the events from `since` on; times are relative to it.
 void write_trace(std::ostream& to, const Timeline& timeline, std::int64_t since, std::uint64_t dropped);
 
 }  // namespace tessera::detail::tracing

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions with a variant for each backend: spawn(for_device<cuda>(by_cublas) | for_device<cpu>(by_hand), x).
+// Functions with a variant per backend: spawn(for_device<cuda>(by_cublas) | for_device<cpu>(by_hand), x).
 #pragma once
 
 #include <tuple>
@@ -11,8 +11,8 @@
 
 namespace tessera {
 
-/// What `for_device` makes: in a task it is called as the first of its functions that is for the backend of the task's
-/// device. A task of it runs only where there is one.
+/// The result of `for_device`. In a task, calls the first of its functions that is for the backend of the task's
+/// device. Such a task runs only on backends that have a variant.
 template <class... V>
 class Variants {
  public:
@@ -20,7 +20,7 @@ class Variants {
   explicit Variants(std::tuple<V...> all) : all_(std::move(all)) {}
   /// The backends that have a variant.
   static std::vector<Backend> backends() { return {V::backend...}; }
-  /// Both sets of variants.
+  /// Combines both sets of variants.
   template <class... W>
   friend auto operator|(Variants a, Variants<W...> b) {
     return Variants<V..., W...>(std::tuple_cat(std::move(a.all_), std::move(b).all()));
@@ -60,7 +60,7 @@ struct Variant {
 };
 }  // namespace detail
 
-/// `f` for the devices of one backend: `for_device<cuda>(f)`. Others are put beside it by `|`.
+/// `f` for the devices of one backend: `for_device<cuda>(f)`. Combine several with `|`.
 template <BackendScope scope, class F>
 auto for_device(F&& f) {
   using V = detail::Variant<scope.backend, std::decay_t<F>>;

@@ -21,13 +21,13 @@ namespace tessera::detail::watchdog {
 namespace {
 
 using tracing::now;
-constexpr std::size_t most_lines = 16;  // of a kind; of more only how many
+constexpr std::size_t most_lines = 16;  // per kind; further ones are only counted
 
 struct Task {
-  std::uint64_t number = 0;  // as they were made
+  std::uint64_t number = 0;  // in creation order
   std::int64_t begun = 0;
-  std::string thread;              // that runs it
-  bool function_returned = false;  // on its device
+  std::string thread;              // the executing thread
+  bool function_returned = false;  // its work on the device continues
 };
 struct Wait {
   std::string thread;
@@ -40,10 +40,10 @@ struct Wait {
 std::string for_long(std::int64_t nanoseconds) { return fmt::format("{:.1f} s", double(nanoseconds) * 1e-9); }
 
 struct Dog {
-  std::mutex lock;  // while it is held, no task under way is destroyed
+  std::mutex lock;  // while it is locked, no unfinished task is destroyed
   std::map<const TaskNode*, Task> tasks;
   std::vector<Wait> waits;
-  std::int64_t last = 0;  // when a task ended, or the first one was made
+  std::int64_t last = 0;  // when a task last ended, or when the first one was created
   std::int64_t period = 0;
   std::uint64_t made = 0;
 
@@ -53,7 +53,7 @@ struct Dog {
     for (;;) {
       std::this_thread::sleep_for(look);
       std::string text;
-      std::vector<executor::NodeRef> held;  // dropped when the lock is not held: the last reference may be one of these
+      std::vector<executor::NodeRef> held;  // released after unlocking: may be the last references
       try {
         const std::lock_guard hold(lock);
         const std::int64_t quiet = now() - last;
@@ -61,7 +61,7 @@ struct Dog {
         text = report(quiet, held);
         warned = now();
       } catch (const std::exception&) {
-        continue;  // no memory for a text
+        continue;  // out of memory for the message
       }
       logging::print(text);
     }
@@ -74,7 +74,7 @@ struct Dog {
   }
   static std::string what_for(const Wait& w) {
     return w.target != nullptr ? name_of(*w.target)
-                               : fmt::format("the {} tasks under way of a region", w.group->in_flight());
+                               : fmt::format("the {} unfinished tasks of a region", w.group->in_flight());
   }
 
   std::string report(std::int64_t quiet, std::vector<executor::NodeRef>& held) const {
@@ -83,7 +83,7 @@ struct Dog {
     std::ranges::sort(running, {}, [](const auto* e) { return e->second.begun; });
     std::ranges::sort(others, {}, [](const auto* e) { return e->second.number; });
     std::string text =
-        fmt::format("warning: no task has ended for {}, and {} {} under way (TESSERA_WATCHDOG={:g})", for_long(quiet),
+        fmt::format("warning: no task has ended for {}, and {} {} unfinished (TESSERA_WATCHDOG={:g})", for_long(quiet),
                     tasks.size(), tasks.size() == 1 ? "is" : "are", double(period) * 1e-9);
     const auto lines = [&](const auto& all, const char* more, auto&& line) {
       for (std::size_t i = 0; i < std::min(all.size(), most_lines); ++i) text += "\n  " + line(*all[i]);
@@ -92,28 +92,29 @@ struct Dog {
     lines(running, "run", [&](const auto& entry) {
       const Task& t = entry.second;
       std::string s = fmt::format("{} {} for {}", called(*entry.first),
-                                  t.function_returned ? "has work on its device" : "runs", for_long(now() - t.begun));
+                                  t.function_returned ? "has had work on its device" : "has been running",
+                                  for_long(now() - t.begun));
       if (!t.function_returned) s += " on " + t.thread;
       for (const Wait& w : waits)
-        if (w.by == entry.first) s += fmt::format(", and waits for {}", what_for(w));
+        if (w.by == entry.first) s += fmt::format(", and is waiting for {}", what_for(w));
       return s;
     });
     lines(others, "have not begun", [&](const auto& entry) {
       std::string s = called(*entry.first) + " has not begun";
-      // Who comes after it is held by nobody here; what it comes after lives until it runs.
+      // Successors are not referenced here; predecessors live until this task runs.
       auto before = const_cast<TaskNode*>(entry.first)->predecessors();
       for (std::size_t i = 0; i < std::min<std::size_t>(before.size(), 4); ++i)
-        s += fmt::format("{}{}", i == 0 ? ": it comes after " : ", ", name_of(*before[i]));
+        s += fmt::format("{}{}", i == 0 ? ": it depends on " : ", ", name_of(*before[i]));
       if (before.size() > 4) s += fmt::format(" and {} others", before.size() - 4);
-      if (before.empty()) s += ": it waits for a thread";
+      if (before.empty()) s += ": it is waiting for a thread";
       std::ranges::move(before, std::back_inserter(held));
       return s;
     });
     std::vector<const Wait*> outside;
     for (const Wait& w : waits)
       if (w.by == nullptr) outside.push_back(&w);
-    lines(outside, "threads wait", [&](const Wait& w) {
-      return fmt::format("the {} waits for {} for {}", w.thread, what_for(w), for_long(now() - w.since));
+    lines(outside, "threads are waiting", [&](const Wait& w) {
+      return fmt::format("the {} has been waiting for {} for {}", w.thread, what_for(w), for_long(now() - w.since));
     });
     return text;
   }
@@ -168,7 +169,7 @@ void wait_begins(const executor::Node* by, executor::Node* target, const executo
   try {
     const std::lock_guard hold(d.lock);
     d.waits.push_back({tracing::thread_name(), by, target, group, now()});
-  } catch (const std::bad_alloc&) {}  // it is not told
+  } catch (const std::bad_alloc&) {}  // out of memory: not recorded
 }
 void wait_ends() noexcept {
   Dog& d = *dog;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// TESSERA_WATCHDOG=seconds: if no task has ended for so long while some are under way, a warning says what runs and
-// what waits for what, and again each time that it takes so long. Internal; without the variable there is none, and no
-// thread.
+// TESSERA_WATCHDOG=seconds: if no task has ended for that long while some are unfinished, a warning lists what is
+// running and what is waiting; it is repeated after each further period. Without the variable, no thread is started.
+// Internal.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,10 @@ class TaskNode;
 
 namespace watchdog {
 
-/// Starts it if the environment asks for one: true. ArgumentError if what stands there is no number of seconds.
+/// Starts the watchdog if the environment requests it; returns true if so. Throws ArgumentError if the value is not a
+/// number of seconds.
 bool start();
-// What it is told of tasks while there is one.
+// Called for tasks while the watchdog is active.
 void made(const TaskNode& task);
 void begins(const TaskNode& task) noexcept;
 void function_returned(const TaskNode& task) noexcept;

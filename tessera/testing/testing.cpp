@@ -15,7 +15,7 @@ namespace tessera::testing {
 namespace {
 
 std::vector<Device> find_devices() {
-  // One interpreter for each width, before it is asked for the first time.
+  // One interpreter per subgroup width; must be set before the first discovery.
   if (!os::environment("TESSERA_SUBGROUP")) {
     ::setenv("TESSERA_SUBGROUP", "32,1,8,64", 0);
     rescan();
@@ -32,8 +32,8 @@ std::vector<Device> find_devices() {
     const std::string name = wanted.substr(at, end - at);
     at = end + 1;
     const Device device = parse_device(name);
-    device_info(device);            // throws if there is none
-    for (const Device d : devices)  // a name without a number stands for all of that backend
+    device_info(device);            // throws if the device does not exist
+    for (const Device d : devices)  // a name without an index selects all devices of that backend
       if (d == device || (d.backend == device.backend && name.find(':') == name.npos)) chosen.push_back(d);
   }
   return chosen;
@@ -52,20 +52,20 @@ bool seed_asked = false;
 
 [[noreturn]] void failed(const char* what, const std::string& wrong) {
   fail<Failure>({.operation = what,
-                 .with = {{"device", running ? label(*running) : "not told"},
+                 .with = {{"device", running ? label(*running) : "unknown"},
                           {"seed", seed_asked ? std::to_string(seed()) : "none"}},
                  .wrong = wrong});
 }
 
 std::string text_of(const detail::Number& n) {
-  if (n.poison) return "poison (nobody wrote it)";
+  if (n.poison) return "poison (never written)";
   if (n.integer) return (n.negative ? "-" : "") + std::to_string(n.magnitude);
   char text[64];
   std::snprintf(text, sizeof text, "%.9g", n.real);
   return text;
 }
 
-/// How far got is from expected, in units of what is allowed: at most 1 is right.
+/// The error of `got` in units of the tolerance; at most 1 passes.
 double error_of(const detail::Number& got, const detail::Number& expected, const Tolerance& tolerance) {
   constexpr double infinite = std::numeric_limits<double>::infinity();
   if (got.poison) return infinite;
@@ -75,7 +75,7 @@ double error_of(const detail::Number& got, const detail::Number& expected, const
     return std::isnan(got.real) && std::isnan(expected.real) ? 0 : infinite;
   if (std::isinf(got.real) || std::isinf(expected.real)) return got.real == expected.real ? 0 : infinite;
   double difference = std::fabs(got.real - expected.real);
-  if (got.integer && expected.integer && difference == 0) difference = 1;  // beyond what a double tells apart
+  if (got.integer && expected.integer && difference == 0) difference = 1;  // differ by less than a double can represent
   if (difference == 0) return 0;
   const double allowed = tolerance.absolute + tolerance.relative * std::fabs(expected.real);
   return allowed > 0 ? difference / allowed : infinite;
@@ -139,7 +139,7 @@ namespace detail {
 void compare(const char* what, std::size_t got_size, std::size_t expected_size, const Tolerance& tolerance,
              const std::function<Number(std::size_t)>& got, const std::function<Number(std::size_t)>& expected) {
   if (got_size != expected_size)
-    failed(what, "it has " + std::to_string(got_size) + " elements, expected were " + std::to_string(expected_size));
+    failed(what, "it has " + std::to_string(got_size) + " elements, expected " + std::to_string(expected_size));
   std::size_t wrong = 0, first = 0, worst = 0, unwritten = 0, first_unwritten = 0;
   double largest = 0;
   for (std::size_t i = 0; i < got_size; ++i) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests of one's own kernels: one body run on every device and on the interpreter, outputs poisoned beforehand, random
-// data from a printed seed, results compared with a reference in higher precision. Works inside any test framework:
-// what is wrong is thrown as a Failure whose text names device, seed, element, what was got and what was expected.
+// Tests for your own kernels: runs one body on every device and on the interpreter, poisons outputs beforehand,
+// generates random data from a printed seed, and compares results with a reference in higher precision. Works with any
+// test framework: a failure is thrown as a Failure whose message names the device, seed, element, actual and expected
+// value.
 #pragma once
 
 #include <concepts>
@@ -15,38 +16,39 @@
 
 namespace tessera::testing {
 
-/// A test that did not hold.
+/// Thrown by a failed test.
 class Failure : public Error {
  public:
   using Error::Error;
 };
 
-/// Every device that answers, and the interpreter with subgroups of 32, 1, 8 and 64 threads (interp:0 to interp:3).
-/// TESSERA_TEST_DEVICES names fewer: "cpu,interp" or "opencl:0". DeviceError if it names one that does not exist.
-/// The first call sets TESSERA_SUBGROUP, unless it is set already, and asks the drivers again.
+/// All available devices, and the interpreter with subgroups of 32, 1, 8 and 64 threads (interp:0 to interp:3).
+/// TESSERA_TEST_DEVICES selects some of them: "cpu,interp" or "opencl:0". Throws DeviceError if a selected device does
+/// not exist. The first call sets TESSERA_SUBGROUP, unless it is already set, and rescans the devices.
 const std::vector<Device>& all_devices();
 
-/// Runs the body once for each device, current while it runs. Goes on after a failure; at the end a Failure lists the
-/// devices on which the body threw, with what it threw.
+/// Runs the body once per device, as the current device. Continues after a failure; at the end throws a Failure that
+/// lists the devices on which the body threw, with the messages.
 void for_each_device(const std::function<void(Device)>& body);
 void for_each_device(std::span<const Device> devices, const std::function<void(Device)>& body);
 
-/// The seed of this process: TESSERA_TEST_SEED, else drawn again; printed on standard error when first asked for.
+/// The seed of this process: the value of TESSERA_TEST_SEED, else random. Printed on standard error at the first call.
 std::uint64_t seed();
 
-/// Random numbers that are a function of the seed alone.
+/// A random number generator that depends only on its seed.
 class Random {
  public:
-  /// A generator with its own seed.
+  /// Creates a generator with its own seed.
   explicit Random(std::uint64_t seed = testing::seed()) : seed_(seed) {}
   /// The seed.
   std::uint64_t seed() const { return seed_; }
   std::uint64_t bits();                                       ///< 64 random bits
   double uniform(double low = 0, double high = 1);            ///< in [low, high)
-  std::int64_t integer(std::int64_t low, std::int64_t high);  ///< low to high, both included
-  double normal();                                            ///< mean 0, deviation 1
+  std::int64_t integer(std::int64_t low, std::int64_t high);  ///< low to high, both inclusive
+  double normal();                                            ///< mean 0, standard deviation 1
 
-  /// `n` values between low and high: floats in [low, high), integers with both ends, bools evenly.
+  /// `n` values between low and high: floats in [low, high), integers including both ends, bools with equal
+  /// probability.
   template <Element T>
   std::vector<T> values(std::size_t n, double low = -1, double high = 1) {
     std::vector<T> out(n);
@@ -67,20 +69,22 @@ class Random {
   std::uint64_t seed_, next_ = 0;
 };
 
-/// Sizes at which kernels break: none, one, about powers of two and usual blocks, beyond 2^16.
+/// Sizes that often expose errors in kernels: zero, one, values around powers of two and common block sizes, more than
+/// 2^16.
 inline constexpr std::size_t awkward_sizes[] = {0, 1, 2, 7, 31, 32, 33, 63, 64, 65, 255, 256, 257, 1000, 4099, 65537};
 
-/// |got - expected| may be absolute + relative * |expected|. Both 0: equal. A NaN or an infinity must be one.
+/// Allows |got - expected| up to absolute + relative * |expected|. Both 0: exact equality. NaN and infinity must match
+/// exactly.
 struct Tolerance {
-  double absolute = 0, relative = 0;  ///< The absolute and the relative error that are allowed.
+  double absolute = 0, relative = 0;  ///< The allowed absolute and relative error.
 };
 
 namespace detail {
 
-/// An element in a form that holds each dtype exactly.
+/// An element in a form that represents each dtype exactly.
 struct Number {
   double real = 0;
-  std::uint64_t magnitude = 0;  ///< of integers
+  std::uint64_t magnitude = 0;  ///< for integers
   bool negative = false, integer = false, poison = false;
 };
 template <class T>
@@ -101,16 +105,16 @@ Number number(const T& value) {
 void compare(const char* what, std::size_t got_size, std::size_t expected_size, const Tolerance& tolerance,
              const std::function<Number(std::size_t)>& got, const std::function<Number(std::size_t)>& expected);
 
-inline constexpr std::uint64_t guard = 64;  // elements on either side
-/// The pattern of poison in every byte; as a float of any width it is a huge negative number, as a bool nothing valid.
+inline constexpr std::uint64_t guard = 64;  // guard elements on either side
+/// The poison byte: as a float of any width a huge negative number, as a bool an invalid value.
 inline constexpr unsigned char poison_byte = 0xfb;
 void poison(const BufferView& view);
 void check_guards(const char* what, DType dtype, std::span<const std::byte> all, std::size_t elements);
 
 }  // namespace detail
 
-/// Failure, with `what` in its text, unless both have one size and each element is within the tolerance. `expected` in
-/// higher precision: std::vector<double> beside floats, integers beside integers.
+/// Throws Failure, with `what` in its message, unless the sizes are equal and each element is within the tolerance.
+/// `expected` should have higher precision: std::vector<double> for floats, integers for integers.
 template <class Got, class Expected>
 void expect_close(const Got& got, const Expected& expected, Tolerance tolerance = {}, const char* what = "result") {
   detail::compare(
@@ -118,35 +122,35 @@ void expect_close(const Got& got, const Expected& expected, Tolerance tolerance 
       [&](std::size_t i) { return detail::number(static_cast<typename Got::value_type>(got[i])); },
       [&](std::size_t i) { return detail::number(static_cast<typename Expected::value_type>(expected[i])); });
 }
-/// As expect_close, without tolerance.
+/// Same as expect_close with zero tolerance.
 template <class Got, class Expected>
 void expect_equal(const Got& got, const Expected& expected, const char* what = "result") {
   expect_close(got, expected, {}, what);
 }
 
-/// A kernel's output: a buffer whose elements hold poison until the kernel writes them, between guards that hold poison
-/// for ever. Given to launch like a DeviceBuffer<T>.
+/// A kernel's output: a buffer filled with poison until the kernel writes it, between guard zones of poison that must
+/// stay intact. Passed to launch like a DeviceBuffer<T>.
 template <Element T>
 class Poisoned {
  public:
   /// The element type.
   using value_type = T;
 
-  /// `n` elements that hold a pattern which no kernel is expected to write.
+  /// `n` elements filled with poison.
   explicit Poisoned(std::size_t n, Device device = current_device())
       : all_(n + 2 * detail::guard, device, "poisoned output"), size_(n) {
     detail::poison(all_.view());
   }
   /// The number of elements.
   std::size_t size() const { return size_; }
-  /// The elements as an argument of a launch.
+  /// The view to pass to a launch.
   BufferView view() const {
     BufferView v = all_.view();
     v.byte_offset += detail::guard * sizeof(T);
     v.elements = size_;
     return v;
   }
-  /// The elements. Failure if something was written before or past them.
+  /// The elements. Throws Failure if something was written before or after them.
   std::vector<T> values(const char* what = "result") const {
     const std::vector<unsigned char> bytes = read();
     detail::check_guards(what, dtype_v<T>, std::as_bytes(std::span(bytes)), size_);
@@ -154,7 +158,7 @@ class Poisoned {
     for (std::size_t i = 0; i < size_; ++i) out[i] = at(bytes, i);
     return out;
   }
-  /// As `expect_close` on `values()`; an element that still holds poison is reported as not written.
+  /// Same as `expect_close` on `values()`; an element that still contains poison is reported as unwritten.
   template <class Expected>
   void expect(const Expected& expected, Tolerance tolerance = {}, const char* what = "result") const {
     const std::vector<unsigned char> bytes = read();
@@ -168,7 +172,7 @@ class Poisoned {
         },
         [&](std::size_t i) { return detail::number(static_cast<typename Expected::value_type>(expected[i])); });
   }
-  /// How many elements nobody has written.
+  /// The number of elements that were never written.
   std::size_t unwritten() const {
     const std::vector<unsigned char> bytes = read();
     std::size_t count = 0;
@@ -191,7 +195,7 @@ class Poisoned {
   static T at(const std::vector<unsigned char>& bytes, std::size_t i) {
     const unsigned char* p = bytes.data() + (detail::guard + i) * sizeof(T);
     if constexpr (std::same_as<T, bool>) {
-      return *p != 0;  // poison is no bool
+      return *p != 0;  // poison is not a valid bool
     } else {
       T value;
       __builtin_memcpy(&value, p, sizeof value);
@@ -202,7 +206,7 @@ class Poisoned {
   std::size_t size_;
 };
 
-/// The elements as an argument of a launch.
+/// Passes the elements as an argument of a launch.
 template <class T>
 BufferView kernel_argument(const Poisoned<T>& buffer, ir::Access) {
   return buffer.view();

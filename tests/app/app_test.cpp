@@ -411,7 +411,7 @@ TEST(Log, SaysWhatWasTriedChosenAndCompiled) {
   EXPECT_EQ(info.code, 0) << info.err;
   const std::string device = to_string(tessera::current_device());
   EXPECT_TRUE(holds(info.err, {"tessera: cuda: ", "tessera: rocm: ", "tessera: opencl: ",
-                               "tessera: new arrays go to " + tessera::why_current_device() + "\n",
+                               "tessera: default device: " + tessera::why_current_device() + "\n",
                                "tessera: opened " + device + " ", " of weights on " + device, "kernels ready after "}));
   EXPECT_TRUE(std::regex_search(info.err, std::regex("tessera: compiled rms_norm for " + device + " in [0-9.]+ ms\n")))
       << info.err;
@@ -499,12 +499,13 @@ TEST(Generate, RefusesWhatCannotWorkBeforeItLoads) {
   EXPECT_TRUE(refuses(run({"estimate", model, "--ctx", "5000"}), {"[estimate]" + too_long}));
   const std::string wrong = "[generate] the prompt is longer than the context (tokens of the prompt = ";
   const std::string sentence = "The index of the table", page(5000, 'x');
-  EXPECT_TRUE(refuses(run({"generate", model, "-p", sentence, "--ctx", "2"}),
-                      {wrong, "context = 2). Shorten it, or raise the context (--ctx) up to the model's 1024\n"}));
+  EXPECT_TRUE(
+      refuses(run({"generate", model, "-p", sentence, "--ctx", "2"}),
+              {wrong, "context = 2). Shorten it, or increase the context (--ctx), at most to the model's 1024\n"}));
   for (const std::string context : {"0", "2", "1024"})
     EXPECT_TRUE(refuses(run({"generate", model, "-p", page, "--ctx", context}),
                         {wrong, "). Shorten it: the model was made for 1024 tokens\n"}));
-  EXPECT_TRUE(refuses(run({"generate", "/nonexistent.gguf", "-p", "X"}), {"there is no such file"}));
+  EXPECT_TRUE(refuses(run({"generate", "/nonexistent.gguf", "-p", "X"}), {"the file does not exist"}));
   EXPECT_TRUE(refuses(run({"generate", "README.md", "-p", "X"}), {"README.md"}));
   // What is right is loaded, and the prompt goes before the answer.
   EXPECT_TRUE(holds(run(greedy(model, "cpu", 2)).err, {"loading pgdocs-2m-q8_0.gguf on cpu:0\nThe index"}));
@@ -593,7 +594,7 @@ TEST(Prefer, WritesShowsAndClearsAndBinds) {
   EXPECT_EQ(parsed(run({"devices", "--json", "--list-only"}, named))["current"]["device"], "cpu:0");
   EXPECT_TRUE(fails(run({"prefer", "cpu:77"}, own), 1, {"cpu:77 does not exist"}));
   EXPECT_TRUE(
-      fails(run({"prefer", "gpu"}, own), 1, {"tessera: error: \"gpu\" names no device", "`tessera devices` lists"}));
+      fails(run({"prefer", "gpu"}, own), 1, {"tessera: error: \"gpu\" is not a device", "`tessera devices` lists"}));
   EXPECT_TRUE(holds(text_of(file), {"interp:0"}));
   EXPECT_EQ(run({"prefer", "--clear"}, own).code, 0);
   EXPECT_TRUE(holds(run({"prefer", "--user"}, own).out, {"user     none ("}));
@@ -769,8 +770,10 @@ TEST(Documents, TheIndexHasEveryExample) {
   const std::string index = text_of("examples/README.md");
   for (const auto& entry : std::filesystem::recursive_directory_iterator("examples")) {
     if (entry.path().extension() != ".cpp") continue;
-    EXPECT_NE(index.find("(" + entry.path().lexically_relative("examples").string() + ")"), std::string::npos)
-        << entry.path();
+    const std::vector<std::string> question = found(text_of(entry.path().string()), "\n// (How [^?]*\\?)");
+    ASSERT_FALSE(question.empty()) << entry.path() << " does not say which question it answers";
+    const std::string row = "[" + question[0] + "](" + entry.path().lexically_relative("examples").string() + ")";
+    EXPECT_NE(index.find(row), std::string::npos) << row;
   }
 }
 
@@ -788,7 +791,7 @@ TEST(Documents, CodeInTheReadmeIsAnExamplesCode) {
   EXPECT_GE(blocks, 3);
 }
 TEST(Documents, AModelThroughTheLibraryTakesFewLines) {
-  const std::string text = text_of("examples/generate.cpp");
+  const std::string text = text_of("examples/language_models/generate.cpp");
   EXPECT_LT(std::count(text.begin(), text.end(), '\n'), 40);
 }
 

@@ -146,20 +146,20 @@ TEST(Chat, AMistakeInAScriptEndsItWithAnError) {
   EXPECT_TRUE(fails(tessera_with(chat({}), typed("/save\n")), 1, {"/save wants the name of a file"}));
   EXPECT_TRUE(fails(tessera_with(chat({}), typed("/save /nonexistent/x\n")), 1, {"/nonexistent/x", "No such file"}));
   EXPECT_TRUE(fails(tessera_with(chat({}), typed("/load /nonexistent/x\n")), 1, {"/nonexistent/x", "No such file"}));
-  EXPECT_TRUE(fails(tessera_with(chat({}), typed("/load README.md\n")), 1, {"README.md", "no JSON"}));
+  EXPECT_TRUE(fails(tessera_with(chat({}), typed("/load README.md\n")), 1, {"README.md", "not valid JSON"}));
   const std::string pipe = model().beside("pipe");
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   for (const std::string& endless : {pipe, std::string("/dev/zero")}) {
     EXPECT_TRUE(fails(tessera_with(chat({}), typed("/load " + endless + "\n")), 1, {endless, "no regular file"}));
     EXPECT_TRUE(fails(tessera_with(chat({"--load", endless}), typed("a\n")), 1, {endless, "no regular file"}));
   }
-  EXPECT_TRUE(fails(tessera_with(chat({}), typed("refuse\n")), 1, {"refuses this conversation", "No such word"}));
+  EXPECT_TRUE(fails(tessera_with(chat({}), typed("refuse\n")), 1, {"rejects this conversation", "No such word"}));
   EXPECT_TRUE(fails(tessera_with(chat({}), typed("/system refuse\n")), 1, {"No such word"}));
   EXPECT_TRUE(fails(tessera_with(chat({}), typed("\"\"\"\nno end\n")), 1, {"has no end"}));
-  EXPECT_TRUE(fails(tessera_with(chat({"--template-args", "[1]"}), typed("a\n")), 1, {"no JSON object"}));
-  EXPECT_TRUE(
-      fails(tessera_with(chat({"--ctx", "16"}), typed(std::string(500, 'x') + "\n")), 1,
-            {"longer than the context", "Shorten the message, or raise the context (--ctx) up to the model's 1024"}));
+  EXPECT_TRUE(fails(tessera_with(chat({"--template-args", "[1]"}), typed("a\n")), 1, {"not a JSON object"}));
+  EXPECT_TRUE(fails(tessera_with(chat({"--ctx", "16"}), typed(std::string(500, 'x') + "\n")), 1,
+                    {"longer than the context",
+                     "Shorten the message, or increase the context (--ctx), at most to the model's 1024"}));
   EXPECT_TRUE(fails(tessera_with(chat({"-p", ""})), 2, {"--prompt", "an empty message"}));
   EXPECT_TRUE(fails(tessera_with(chat({"--ctx", "5000"}), typed("a\n")), 1, {"5000", "1024"}));
   EXPECT_TRUE(fails(tessera_with(chat({"--when-full", "explode"})), 2, {"explode"}));
@@ -174,7 +174,7 @@ TEST(Chat, AFileWithoutATemplateWantsOneToBeNamed) {
   const Outcome o = tessera_with(chat({"--template", "chatml"}, bare), typed("a\n"));
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_TRUE(holds(o.err, {"template  the built-in chat template chatml",
-                            "wants the tokens <|im_end|>, <|im_start|>, which the vocabulary does not have"}));
+                            "needs the tokens <|im_end|>, <|im_start|>, which are not in the vocabulary"}));
 }
 
 TEST(Chat, AFullContextIsRefusedOrShiftedAndSaidSo) {
@@ -183,7 +183,7 @@ TEST(Chat, AFullContextIsRefusedOrShiftedAndSaidSo) {
   const Outcome refused = tessera_with(chat({"--ctx", "80"}), typed(many));
   EXPECT_TRUE(fails(refused, 1,
                     {"the context of 80 tokens is full: the answer ends here", "longer than the context",
-                     "Start over (/reset), or leave the oldest turns out (--when-full shift), or raise"}));
+                     "Start over (/reset), or drop the oldest messages (--when-full shift), or raise"}));
   const auto shifted = tessera_with(chat({"--ctx", "80", "--when-full", "shift", "--json"}), typed(many));
   const auto answers = objects(shifted);
   ASSERT_EQ(answers.size(), 8u);
@@ -264,13 +264,13 @@ TEST(Chat, FunctionsAreCalledAndAnswered) {
   EXPECT_TRUE(fails(with_tools({"-q"}, question + "Well?\n"), 1,
                     {"get_weather", "waits for what the function gives", "/tool TEXT"}));
   EXPECT_TRUE(fails(with_tools({"-q"}, "/tool 7\n"), 1, {"no function whose result is missing"}));
-  EXPECT_TRUE(fails(with_tools({"-q", "--template", "chatml"}, question), 1, {"chatml", "no place for tools"}));
+  EXPECT_TRUE(fails(with_tools({"-q", "--template", "chatml"}, question), 1, {"chatml", "does not support tools"}));
   const auto refused = [&](const std::string& path) {
     return tessera_with(chat({"-q", "--tools", path}, model), typed(question));
   };
-  EXPECT_TRUE(fails(refused(file("bad.json", "{]")), 1, {"bad.json", "no JSON"}));
+  EXPECT_TRUE(fails(refused(file("bad.json", "{]")), 1, {"bad.json", "not valid JSON"}));
   EXPECT_TRUE(fails(refused(folder / "none.json"), 1, {"none.json", "cannot be read", "No such file"}));
-  EXPECT_TRUE(fails(tessera_with(chat({"-q", "--tools", tools})), 1, {"no place for tools"}));
+  EXPECT_TRUE(fails(tessera_with(chat({"-q", "--tools", tools})), 1, {"does not support tools"}));
 }
 
 /// What a terminal shows, without styles and what moves the cursor.
@@ -373,7 +373,7 @@ TEST(Tokenize, ShowsPiecesNumbersAndTextAgain) {
   const json rows = json::parse(tessera_with({"tokenize", bare, "--json", "The index"}).out);
   EXPECT_EQ(rows[2], (json{{"id", 538}, {"text", "\xc4\xa0index"}, {"bytes", " index"}}));
   EXPECT_TRUE(fails(tessera_with({"tokenize", bare, "--decode", "1 x"}), 1, {"number = x"}));
-  EXPECT_TRUE(fails(tessera_with({"tokenize", bare, "--decode", "99999"}), 1, {"99999", "no such token"}));
+  EXPECT_TRUE(fails(tessera_with({"tokenize", bare, "--decode", "99999"}), 1, {"99999", "the token does not exist"}));
   EXPECT_TRUE(fails(tessera_with({"tokenize", bare}), 2, {"TEXT"}));
   EXPECT_TRUE(fails(tessera_with({"tokenize", "README.md", "a"}), 1, {"README.md"}));
 }
@@ -447,7 +447,7 @@ TEST(Documents, CommandsInLlmMdWriteWhatStandsThere) {
   }
   EXPECT_EQ(commands, 9);
   const std::string block = page.substr(page.find("```cpp\n") + 7);
-  EXPECT_NE(text_of("examples/chat.cpp").find(block.substr(0, block.find("```"))), std::string::npos);
+  EXPECT_NE(text_of("examples/language_models/chat.cpp").find(block.substr(0, block.find("```"))), std::string::npos);
   for (const std::string& family : tessera::ChatTemplate::families())
     EXPECT_NE(page.find(family), std::string::npos) << family;
 }

@@ -94,7 +94,7 @@ TEST(Digits, FilesThatDoNotGoTogetherAreErrors) {
   expect_throw<FormatError>([&] { load(head + "A\n", 32); }, {"line = 2", "\"\""});
   load(head + row, 32);
   std::filesystem::remove(folder / "digits.png");
-  expect_throw<ArgumentError>([&] { load_digits(folder.path()); }, {"digits.png", "no such file"});
+  expect_throw<ArgumentError>([&] { load_digits(folder.path()); }, {"digits.png", "the file does not exist"});
 }
 
 /// What augment promises, in double precision.

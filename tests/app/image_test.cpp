@@ -85,7 +85,7 @@ TEST(Image, BadFilesAreErrors) {
     return read_png(path);
   };
   EXPECT_EQ(read(whole).grey, image.grey);
-  expect_throw<ArgumentError>([&] { read_png(folder / "none.png"); }, {"none.png", "no such file"});
+  expect_throw<ArgumentError>([&] { read_png(folder / "none.png"); }, {"none.png", "the file does not exist"});
   expect_throw<ArgumentError>([&] { read_png(folder.path()); }, {"directory"});
   expect_throw<FormatError>([&] { read(""); }, {"empty"});
   expect_throw<FormatError>([&] { read("P5 1 1 255 x"); }, {path, "not a PNG that can be read", "Name a PNG"});

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Joining, cutting, masks, statistics, running sums, and reading and writing by index, against plain loops in double.
+// Joining, splitting, masks, statistics, running sums, and indexed reads and writes, compared with plain loops in
+// double.
 #include "tessera/array/functions.h"
 
 #include <gtest/gtest.h>
@@ -40,7 +41,7 @@ void expect_same(const Floats& got, const Floats& wanted) {
   }
 }
 
-TEST_P(OnEveryDevice, StackAndSplit) {
+TEST_P(OnEveryDevice, StackAndSplitMatchTheReference) {
   const Array a = count_noun({2, 3}), b = a + 10;
   for (int axis : {0, 1, 2, -1, -2, -3}) {
     const Array both = stack({a, b}, axis);
@@ -65,24 +66,24 @@ TEST_P(OnEveryDevice, StackAndSplit) {
   ASSERT_EQ(parts.size(), 3u);
   EXPECT_EQ(parts[1].shape(), (Shape{2, 0}));
   EXPECT_EQ(parts[2].to_vector<float>(), (Floats{1, 2, 3, 4, 5, 7, 8, 9, 10, 11}));
-  expect_throw<Error>([&] { split(x, 4, 1); }, {"does not divide"});
-  expect_throw<Error>([&] { split(x, 0, 1); }, {"does not divide"});
-  expect_throw<Error>([&] { split(x, {1, 4}, 1); }, {"do not make up the axis"});
-  expect_throw<Error>([&] { split(x, {-1, 7}, 1); }, {"do not make up the axis"});
+  expect_throw<Error>([&] { split(x, 4, 1); }, {"cannot be divided"});
+  expect_throw<Error>([&] { split(x, 0, 1); }, {"cannot be divided"});
+  expect_throw<Error>([&] { split(x, {1, 4}, 1); }, {"do not sum to the axis's extent"});
+  expect_throw<Error>([&] { split(x, {-1, 7}, 1); }, {"do not sum to the axis's extent"});
 }
 
-TEST_P(OnEveryDevice, Pad) {
+TEST_P(OnEveryDevice, PadAddsElementsAroundAnArray) {
   EXPECT_EQ(pad(count_noun({2, 2}), {{1, 0}, {0, 2}}, 9).to_vector<float>(),
             (Floats{9, 9, 9, 9, 0, 1, 9, 9, 2, 3, 9, 9}));
   EXPECT_EQ(pad(count_noun({2, 3}).transpose(), {{0, 0}, {1, 1}}).to_vector<float>(),
             (Floats{0, 0, 3, 0, 0, 1, 4, 0, 0, 2, 5, 0}));
   EXPECT_EQ(pad(Array::ones({0}, DType::i32), {{1, 2}}, 7).to_vector<std::int32_t>(), (Indices{7, 7, 7}));
   EXPECT_EQ(pad(count_noun({3}) + 1, {{0, 0}}).to_vector<float>(), (Floats{1, 2, 3}));
-  expect_throw<Error>([&] { pad(count_noun({2, 2}), {{1, 1}}); }, {"one pair of widths for each axis"});
+  expect_throw<Error>([&] { pad(count_noun({2, 2}), {{1, 1}}); }, {"one pair of widths per axis"});
   expect_throw<Error>([&] { pad(count_noun({2}), {{-1, 1}}); }, {"a width is negative"});
 }
 
-TEST_P(OnEveryDevice, Triangles) {
+TEST_P(OnEveryDevice, TrilAndTriuZeroTheOtherTriangle) {
   for (const Shape& shape : {Shape{3, 3}, Shape{2, 4}, Shape{5, 2}, Shape{2, 3, 4}, Shape{1, 1}, Shape{0, 3}})
     for (std::int64_t k : {-4, -1, 0, 1, 3}) {
       const auto x = numbers(element_count(shape), 1, 2);
@@ -99,20 +100,20 @@ TEST_P(OnEveryDevice, Triangles) {
   EXPECT_EQ(tril(Array::full({2, 2}, nan)).to_vector<float>()[1], 0);
   EXPECT_EQ(triu(Array::ones({2, 2}, DType::boolean)).to_vector<bool>(), (std::vector<bool>{true, true, false, true}));
   EXPECT_EQ(tril(Array::ones({2, 2}, DType::u8)).dtype(), DType::u8);
-  expect_throw<Error>([&] { tril(Array::ones({3})); }, {"there are no matrices"});
+  expect_throw<Error>([&] { tril(Array::ones({3})); }, {"fewer than two dimensions"});
 }
 
-TEST_P(OnEveryDevice, OneHot) {
+TEST_P(OnEveryDevice, OneHotMarksTheIndex) {
   const Array hot = one_hot(Array::from({std::int32_t{1}, std::int32_t{-1}, std::int32_t{3}, std::int32_t{0}}), 3);
   EXPECT_EQ(hot.shape(), (Shape{4, 3}));
   EXPECT_EQ(hot.to_vector<float>(), (Floats{0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0}));
   EXPECT_EQ(one_hot(Array::from({std::uint8_t{200}}), 300, DType::i32).select(1, 200).item<std::int32_t>(), 1);
   EXPECT_EQ(one_hot(Array::zeros({0, 2}, DType::i64), 4).shape(), (Shape{0, 2, 4}));
-  expect_throw<Error>([&] { one_hot(Array::ones({2}), 3); }, {"indices of integers"});
+  expect_throw<Error>([&] { one_hot(Array::ones({2}), 3); }, {"integer indices"});
   expect_throw<Error>([&] { one_hot(Array::zeros({2}, DType::i32), -1); }, {"the count is negative"});
 }
 
-TEST_P(OnEveryDevice, SignClipAndKinds) {
+TEST_P(OnEveryDevice, SignClipAndIsnanMatchTheReference) {
   const Array x = Array::from({-2.f, -0.f, 0.f, 1e-42f, 3.f, inf, -inf, nan});
   expect_same(sign(x.slice(0, 0, 3)).to_vector<float>(), {-1, -0.f, 0});
   EXPECT_TRUE(std::signbit(sign(x).to_vector<float>()[1]));
@@ -132,7 +133,7 @@ TEST_P(OnEveryDevice, SignClipAndKinds) {
   expect_throw<Error>([&] { sign(Array::ones({2}, DType::boolean)); }, {"numbers"});
 }
 
-TEST_P(OnEveryDevice, Argmin) {
+TEST_P(OnEveryDevice, ArgminFindsTheFirstSmallest) {
   EXPECT_EQ(argmin(Array::from({3.f, -1.f, -1.f, 2.f})).item<std::int64_t>(), 1);
   EXPECT_EQ(argmin(Array::from({3.f, nan, -inf, nan})).item<std::int64_t>(), 1);
   EXPECT_EQ(argmin(Array::from({0.f, -0.f})).item<std::int64_t>(), 0);
@@ -147,12 +148,12 @@ TEST_P(OnEveryDevice, Argmin) {
     const auto row = x.begin() + static_cast<std::ptrdiff_t>(r * 50);
     ASSERT_EQ(at[r], std::min_element(row, row + 50) - row);
   }
-  expect_throw<Error>([&] { argmin(Array::ones({0})); }, {"there is nothing to take it of"});
+  expect_throw<Error>([&] { argmin(Array::ones({0})); }, {"the reduction has no elements"});
   expect_throw<Error>([&] { argmin(Array::ones({2}, DType::boolean)); }, {"numbers"});
 }
 
-// Errors in units of the last place of the wanted number, as an f32 or f64; of results below the smallest normal number
-// in units of that, since devices may take them for zero.
+// The error in ulps of the reference as f32 or f64; for results below the smallest normal number in units of that
+// number, since devices may flush them to zero.
 template <class T>
 double ulps(T got, double wanted) {
   if (std::isnan(wanted) || std::isinf(wanted))
@@ -163,8 +164,8 @@ double ulps(T got, double wanted) {
   return std::fabs(static_cast<double>(got) - wanted) / unit;
 }
 
-TEST_P(OnEveryDevice, NearZeroFunctions) {
-  // A sample of all floats, denser on devices that are quick.
+TEST_P(OnEveryDevice, Log1pAndExpm1AreAccurateInF32) {
+  // A sample of all floats, denser on fast devices.
   const std::uint32_t step = GetParam().backend == Backend::interp ? 100003 : 4001;
   Floats x = {0.f, -0.f, inf, -inf, nan, -1.f, -2.f, 1e-30f, -1e-30f, 89.f, -104.f, 0.5f};
   for (std::uint64_t bits = 0; bits < 1ull << 32; bits += step) {
@@ -193,7 +194,7 @@ TEST_P(OnEveryDevice, NearZeroFunctions) {
   expect_throw<Error>([&] { log1p(Array::ones({1}, DType::boolean)); }, {"numbers"});
 }
 
-TEST_P(OnEveryDevice, NearZeroFunctionsOfDoubles) {
+TEST_P(OnEveryDevice, Log1pAndExpm1AreAccurateInF64) {
   if (!device_info(GetParam()).can.f64) GTEST_SKIP() << "the device has no f64";
   std::vector<double> x = {0, 1, -1, 1e-300, -1e-300, 1e300, -1e300};
   for (int i = 0; i < 20000; ++i) {
@@ -202,7 +203,7 @@ TEST_P(OnEveryDevice, NearZeroFunctionsOfDoubles) {
   }
   const auto log = log1p(Array::from(x)).to_vector<double>(), exp = expm1(Array::from(x)).to_vector<double>();
   double worst_log = 0, worst_exp = 0;
-  for (std::size_t i = 0; i < x.size(); ++i) {  // the references are within an ulp themselves
+  for (std::size_t i = 0; i < x.size(); ++i) {  // the references have an error of up to an ulp themselves
     const double l = ulps(log[i], std::log1p(x[i])), e = ulps(exp[i], std::expm1(x[i]));
     worst_log = std::max(worst_log, l), worst_exp = std::max(worst_exp, e);
     ASSERT_LE(l, 3) << "log1p of " << x[i] << " is " << log[i];
@@ -211,8 +212,8 @@ TEST_P(OnEveryDevice, NearZeroFunctionsOfDoubles) {
   std::printf("log1p within %.3f ulp, expm1 within %.3f ulp\n", worst_log, worst_exp);
 }
 
-TEST_P(OnEveryDevice, VarianceAndDeviation) {
-  const auto x = numbers(6 * 40, 100, 101);  // far from zero: a difference of squares would lose all
+TEST_P(OnEveryDevice, VarAndStdMatchTheReference) {
+  const auto x = numbers(6 * 40, 100, 101);  // far from zero, where a difference of squares would cancel completely
   const Array a = Array::from(x, Shape{6, 40});
   for (double correction : {0.0, 1.0}) {
     const auto v = var(a, {1}, correction).to_vector<float>(), s = stddev(a, {1}, correction).to_vector<float>();
@@ -229,7 +230,7 @@ TEST_P(OnEveryDevice, VarianceAndDeviation) {
   EXPECT_EQ(var(a, {0}, 1, true).shape(), (Shape{1, 40}));
   EXPECT_EQ(var(a.transpose() * 1, {0}).shape(), (Shape{6}));
   EXPECT_EQ(var(Array::full({5}, 3)).item<float>(), 0);
-  EXPECT_TRUE(std::isnan(var(Array::ones({1})).item<float>()));  // nothing is known of one
+  EXPECT_TRUE(std::isnan(var(Array::ones({1})).item<float>()));  // undefined for a single element
   EXPECT_EQ(var(Array::ones({1}), {}, 0).item<float>(), 0);
   EXPECT_TRUE(std::isnan(var(Array::ones({0})).item<float>()));
   EXPECT_EQ(var(Array::ones({0, 3}), {1}).shape(), (Shape{0}));
@@ -237,7 +238,7 @@ TEST_P(OnEveryDevice, VarianceAndDeviation) {
   EXPECT_EQ(var(count_noun({3}, DType::i32)).astype(DType::f32).item<float>(), 1);
 }
 
-TEST_P(OnEveryDevice, LogSumExp) {
+TEST_P(OnEveryDevice, LogSumExpDoesNotOverflow) {
   const auto x = numbers(5 * 30, -50, 50);
   const Array a = Array::from(x, Shape{5, 30});
   const auto got = logsumexp(a, {1}).to_vector<float>();
@@ -258,7 +259,7 @@ TEST_P(OnEveryDevice, LogSumExp) {
   expect_throw<Error>([&] { logsumexp(a, {2}); }, {"logsumexp"});
 }
 
-TEST_P(OnEveryDevice, RunningSums) {
+TEST_P(OnEveryDevice, CumsumMatchesTheReference) {
   for (const Shape& shape : {Shape{1}, Shape{7}, Shape{0}, Shape{300}, Shape{100003}, Shape{3, 20011}, Shape{900, 5},
                              Shape{20011, 3}, Shape{2, 257, 3}, Shape{4, 0, 2}})
     for (int axis = -1; axis >= -static_cast<int>(shape.size()); --axis) {
@@ -271,19 +272,19 @@ TEST_P(OnEveryDevice, RunningSums) {
       for (std::size_t i = 0; i < x.size(); ++i)
         if (i / inner % extent != 0) wanted[i] += wanted[i - inner];
       ASSERT_EQ(cumsum(a, axis).to_vector<std::int64_t>(), wanted) << to_string(shape) << " axis " << axis;
-      const auto floats = cumsum(a.astype(DType::f32), axis).to_vector<float>();  // whole numbers: exact
+      const auto floats = cumsum(a.astype(DType::f32), axis).to_vector<float>();  // integers, so sums are exact
       for (std::size_t i = 0; i < x.size(); ++i) ASSERT_EQ(floats[i], static_cast<float>(wanted[i]));
     }
   EXPECT_EQ(cumsum(count_noun({2, 3}).transpose(), 0).to_vector<float>(), (Floats{0, 3, 1, 7, 3, 12}));
   EXPECT_EQ(cumsum(Array::ones({3}, DType::boolean)).to_vector<std::int64_t>(), (std::vector<std::int64_t>{1, 2, 3}));
   EXPECT_EQ(cumsum(Array::ones({300}, DType::u8)).dtype(), DType::u64);
-  const Array half = cumsum(Array::ones({3000}, DType::f16));  // in f32: f16 alone would stay at 2048
+  const Array half = cumsum(Array::ones({3000}, DType::f16));  // summed in f32: f16 would stop at 2048
   EXPECT_EQ(half.dtype(), DType::f16);
   EXPECT_EQ(half.astype(DType::f32).to_vector<float>().back(), 3000);
   expect_throw<Error>([&] { cumsum(Array::ones({3}), 1); }, {"cumsum"});
 }
 
-// Rows of an axis, for the references.
+// The layout of an axis, for the references.
 struct Layout {
   std::size_t outer = 1, extent, inner = 1;
   Layout(const Shape& shape, int axis) : extent(static_cast<std::size_t>(shape[static_cast<std::size_t>(axis)])) {
@@ -294,7 +295,7 @@ struct Layout {
   }
 };
 
-TEST_P(OnEveryDevice, TakeAlongAnyAxis) {
+TEST_P(OnEveryDevice, TakeSelectsAlongAnyAxis) {
   for (const Shape& shape : {Shape{7}, Shape{5, 6}, Shape{3, 4, 5}, Shape{1, 1}})
     for (int axis = 0; axis < static_cast<int>(shape.size()); ++axis)
       for (const Shape& count : {Shape{1}, Shape{9}, Shape{2, 3}, Shape{}, Shape{0}}) {
@@ -315,12 +316,12 @@ TEST_P(OnEveryDevice, TakeAlongAnyAxis) {
   const Array a = count_noun({3, 4}), i = Array::from({std::uint64_t{1} << 40, std::uint64_t{2}});
   EXPECT_EQ(take(a.transpose(), i, 1).to_vector<float>(), (Floats{0, 8, 0, 9, 0, 10, 0, 11}));
   EXPECT_EQ(take(a > 5, Array::from({std::int8_t{1}}), 1).to_vector<bool>(), (std::vector<bool>{false, false, true}));
-  expect_throw<Error>([&] { take(a, a); }, {"indices of integers"});
+  expect_throw<Error>([&] { take(a, a); }, {"integer indices"});
   expect_throw<Error>([&] { take(a, i, 2); }, {"take"});
-  expect_throw<Error>([&] { take_along_axis(Array::ones({}), i); }, {"no axis to pick from"});
+  expect_throw<Error>([&] { take_along_axis(Array::ones({}), i); }, {"no axis to select from"});
 }
 
-TEST_P(OnEveryDevice, TakeAlongAxis) {
+TEST_P(OnEveryDevice, TakeAlongAxisMatchesTheReference) {
   const Shape shape = {3, 4, 5};
   const auto x = numbers(60);
   const Array a = Array::from(x, shape);
@@ -336,16 +337,20 @@ TEST_P(OnEveryDevice, TakeAlongAxis) {
       ASSERT_EQ(got[i], inside ? x[(o * l.extent + static_cast<std::size_t>(which[i])) * l.inner + w] : 0);
     }
   }
-  const Array order = Array::from({std::int64_t{2}, std::int64_t{0}}, Shape{1, 2});  // one row of indices for all
+  const Array order = Array::from({std::int64_t{2}, std::int64_t{0}}, Shape{1, 2});  // one row of indices, broadcast
   EXPECT_EQ(take_along_axis(count_noun({2, 3}), order, 1).to_vector<float>(), (Floats{2, 0, 5, 3}));
   EXPECT_EQ(take_along_axis(count_noun({3, 2}).transpose(), order).to_vector<float>(), (Floats{4, 0, 5, 1}));
   EXPECT_EQ(take_along_axis(Array::ones({2, 0}), Array::zeros({2, 3}, DType::i32), 1).to_vector<float>(), Floats(6, 0));
-  expect_throw<Error>([&] { take_along_axis(a, Array::zeros({3, 4}, DType::i32)); }, {"the array's dimensions"});
-  expect_throw<Error>([&] { take_along_axis(a, Array::zeros({2, 4, 5}, DType::i32)); }, {"outside of the axis"});
-  expect_throw<Error>([&] { take_along_axis(a, a); }, {"indices of integers"});
+  expect_throw<Error>(
+      [&] {
+        take_along_axis(a, Array::zeros({3, 4}, DType::i32));
+      },
+      {"as many dimensions as the array"});
+  expect_throw<Error>([&] { take_along_axis(a, Array::zeros({2, 4, 5}, DType::i32)); }, {"on every other axis"});
+  expect_throw<Error>([&] { take_along_axis(a, a); }, {"integer indices"});
 }
 
-TEST_P(OnEveryDevice, ScatterAndScatterAdd) {
+TEST_P(OnEveryDevice, ScatterAndScatterAddMatchTheReference) {
   for (const Shape& shape :
        {Shape{7}, Shape{5, 6}, Shape{3, 4, 5}, Shape{1, 1}, Shape{400, 3}, Shape{9, 150}, Shape{70000}})
     for (int axis = 0; axis < rank(shape); ++axis)
@@ -359,7 +364,7 @@ TEST_P(OnEveryDevice, ScatterAndScatterAdd) {
         for (int d = 0; d < axis; ++d) updates.push_back(shape[static_cast<std::size_t>(d)]);
         for (std::int64_t n : count) updates.push_back(n);
         for (int d = axis + 1; d < rank(shape); ++d) updates.push_back(shape[static_cast<std::size_t>(d)]);
-        Floats replaced = x, added = x;  // sums in the order of the indices: equal to the bit
+        Floats replaced = x, added = x;  // sums in the order of the indices, so the bits are equal
         for (std::size_t o = 0; o < l.outer; ++o)
           for (std::size_t i = 0; i < which.size(); ++i)
             for (std::size_t w = 0; w < l.inner && which[i] >= 0 && which[i] < extent; ++w) {
@@ -375,7 +380,7 @@ TEST_P(OnEveryDevice, ScatterAndScatterAdd) {
       }
 }
 
-TEST_P(OnEveryDevice, ScatterOfOtherKinds) {
+TEST_P(OnEveryDevice, ScatterAcceptsViewsAndOtherDtypes) {
   const Array twice = Array::from({std::uint8_t{1}, std::uint8_t{1}, std::uint8_t{9}});
   const Array a = count_noun({2, 3}).transpose();  // (3, 2)
   EXPECT_EQ(scatter(a, twice, Array::from({7.f, 8.f}, Shape{1, 2})).to_vector<float>(), (Floats{0, 3, 7, 8, 2, 5}));
@@ -390,7 +395,7 @@ TEST_P(OnEveryDevice, ScatterOfOtherKinds) {
                   .astype(DType::f32)
                   .to_vector<float>(),
               (Floats{0, 3, 7, 8, 2, 5}));
-  const Array many = Array::zeros({3000}, DType::i32);  // in f32: f16 alone would stay at 2048
+  const Array many = Array::zeros({3000}, DType::i32);  // summed in f32: f16 would stop at 2048
   const Array half = scatter_add(Array::zeros({2}, DType::f16), many, Array::ones({3000}, DType::f16));
   EXPECT_EQ(half.astype(DType::f32).to_vector<float>(), (Floats{3000, 0}));
   if (device_info(GetParam()).can.f64) {
@@ -401,14 +406,14 @@ TEST_P(OnEveryDevice, ScatterOfOtherKinds) {
   }
   EXPECT_EQ(scatter_add(Array::ones({0, 2}), Array::zeros({3}, DType::i32), Array::ones({3, 2})).shape(),
             (Shape{0, 2}));
-  expect_throw<Error>([&] { scatter(a, twice, Array::ones({3, 3})); }, {"do not stretch"});
-  expect_throw<Error>([&] { scatter_add(a, twice, Array::ones({2, 2})); }, {"do not stretch"});
-  expect_throw<Error>([&] { scatter_add(a, a, a); }, {"indices of integers"});
+  expect_throw<Error>([&] { scatter(a, twice, Array::ones({3, 3})); }, {"cannot be broadcast"});
+  expect_throw<Error>([&] { scatter_add(a, twice, Array::ones({2, 2})); }, {"cannot be broadcast"});
+  expect_throw<Error>([&] { scatter_add(a, a, a); }, {"integer indices"});
   expect_throw<Error>([&] { scatter_add(bools, twice, bools); }, {"numbers"});
 }
 
 // docs/arrays.md, "Gather and scatter".
-TEST_P(OnEveryDevice, TheExampleOfTheDocuments) {
+TEST_P(OnEveryDevice, GatherAndScatterExampleOfTheDocs) {
   Array table = Array::arange(6).reshape({3, 2});
   Array ids = Array::from({2, 0, 2});
   Array rows = take(table, ids);
@@ -417,7 +422,7 @@ TEST_P(OnEveryDevice, TheExampleOfTheDocuments) {
   EXPECT_EQ(counts.to_vector<float>(), (Floats{1, 0, 2}));
 }
 
-TEST_P(OnEveryDevice, UpdateSlice) {
+TEST_P(OnEveryDevice, UpdateSliceMatchesTheReference) {
   const Array a = count_noun({3, 4});
   const Array out = update_slice(a, Array::from({90.f, 91.f}, Shape{2, 1}), {1, 3});
   EXPECT_EQ(out.to_vector<float>(), (Floats{0, 1, 2, 3, 4, 5, 6, 90, 8, 9, 10, 91}));
@@ -425,9 +430,9 @@ TEST_P(OnEveryDevice, UpdateSlice) {
   EXPECT_EQ(update_slice(a, a.slice(0, 0, 0), {3, 0}).to_vector<float>(), a.to_vector<float>());
   EXPECT_EQ(update_slice(count_noun({3}, DType::i32), Array::from({7.9f}), {0}).to_vector<std::int32_t>(),
             (Indices{7, 1, 2}));
-  expect_throw<Error>([&] { update_slice(a, Array::ones({2, 2}), {2, 0}); }, {"do not lie inside"});
-  expect_throw<Error>([&] { update_slice(a, Array::ones({1, 1}), {-1, 0}); }, {"do not lie inside"});
-  expect_throw<Error>([&] { update_slice(a, Array::ones({1}), {0}); }, {"do not lie inside"});
+  expect_throw<Error>([&] { update_slice(a, Array::ones({2, 2}), {2, 0}); }, {"are not inside"});
+  expect_throw<Error>([&] { update_slice(a, Array::ones({1, 1}), {-1, 0}); }, {"are not inside"});
+  expect_throw<Error>([&] { update_slice(a, Array::ones({1}), {0}); }, {"are not inside"});
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sorting, picking by conditions, turning round, and functions of angles, beside the C++ library on the host: what
-// NumPy gives, but for -0, which comes before +0.
+// Sorting, masks, reversal and trigonometric functions, compared with the C++ library on the host. Results equal
+// NumPy's, except that -0 sorts before +0.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ using Places = std::vector<std::int64_t>;
 constexpr float inf = std::numeric_limits<float>::infinity();
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 
-/// NaN last, -0 first of zeros.
+/// NaN last, and -0 before +0.
 template <class T>
 bool before(T a, T b) {
   if constexpr (std::is_floating_point_v<T>) {
@@ -49,7 +49,7 @@ template <class T>
 class Values {
  public:
   explicit Values(std::mt19937_64& random) : random_(random) {}
-  /// Of all bit patterns, of few, and specials among them.
+  /// Random elements: of all bit patterns or few distinct ones, with special values.
   std::vector<T> some(std::int64_t n) {
     std::vector<T> out;
     const bool few = random_() % 2 == 0;
@@ -102,14 +102,14 @@ void check_sort(std::mt19937_64& random, const Shape& shape, int axis) {
     }
 }
 
-TEST_P(OnEveryDevice, SortIsStableSortOfTheHost) {
-  // Rows of one element, to 128 by counting, longer ones in one run and in several; on cpu from 33 to 1024 by a
+TEST_P(OnEveryDevice, SortMatchesStableSort) {
+  // Rows of one element; up to 128 by counting; longer ones in one run and in several; on cpu from 33 to 1024 by a
   // network.
   const bool slow = GetParam().backend == Backend::interp;
   for (const Shape& s :
        {Shape{1}, Shape{2}, Shape{128}, Shape{129}, Shape{3, 130}, Shape{slow ? 700 : 70001}, Shape{5, 1}})
     check_sort<float>(random, s, -1), check_sort<std::int32_t>(random, s, -1);
-  // In blocks of 16 elements, which are merged; the last run of a merge may be short or not be there.
+  // In blocks of 16 elements, which are merged; the last run of a merge may be short or missing.
   if (blocks_are_vectors(GetParam().backend))
     for (const std::int64_t n :
          {33, 48, 49, 63, 65, 100, 127, 200, 257, 350, 400, 470, 500, 513, 700, 1000, 1024, 1025})
@@ -120,13 +120,13 @@ TEST_P(OnEveryDevice, SortIsStableSortOfTheHost) {
       check_sort<std::int8_t>,   check_sort<std::uint8_t>,  check_sort<std::int16_t>,
       check_sort<std::uint16_t>, check_sort<std::uint32_t>, check_sort<std::uint64_t>};
   if (device_info(GetParam()).can.f64) others.push_back(check_sort<double>);
-  // A vendor's compiler takes its time for each of a dtype's kernels: every time two others.
+  // Vendor compilers are slow for each dtype's kernels, so each run tests two other dtypes.
   if (!is_built_in(GetParam().backend)) std::ranges::shuffle(others, random), others.resize(2);
   for (const auto check : others)
     for (const std::int64_t n : {40, 1000, 1500}) check(random, {n}, 0);
 }
 
-TEST_P(OnEveryDevice, SortOfOtherKinds) {
+TEST_P(OnEveryDevice, SortsViewsPendingAndEmptyArrays) {
   const Array x = Array::from(numbers(600, -9, 9));
   for (const DType t : {DType::f16, DType::bf16}) {
     const Array small = x.astype(t);
@@ -144,7 +144,7 @@ TEST_P(OnEveryDevice, SortOfOtherKinds) {
   std::sort(bools.begin(), bools.end());
   EXPECT_EQ(sort(flags).to_vector<bool>(), bools);
   EXPECT_EQ(sort(flags.slice(0, 0, 9)).dtype(), DType::boolean);
-  // Views, what is pending, and nothing.
+  // Views, pending arrays, and empty ones.
   const Array m = Array::from(numbers(20 * 300)).reshape({20, 300});
   EXPECT_EQ(sort(m.transpose(), 0).transpose().as_contiguous().to_vector<float>(), sort(m, 1).to_vector<float>());
   EXPECT_EQ(sort(-m).to_vector<float>(), flip(-sort(m), {1}).to_vector<float>());
@@ -154,7 +154,7 @@ TEST_P(OnEveryDevice, SortOfOtherKinds) {
   expect_throw<Error>([&] { argsort(m, 2); }, {"axis"});
 }
 
-TEST_P(OnEveryDevice, MasksPickAsNumPysDo) {
+TEST_P(OnEveryDevice, MaskedSelectMatchesNumPy) {
   const Floats x = numbers(5000);
   const Array a = Array::from(x, Shape{50, 100});
   Floats above;
@@ -165,7 +165,7 @@ TEST_P(OnEveryDevice, MasksPickAsNumPysDo) {
       rows.push_back(static_cast<std::int64_t>(i) / 100), columns.push_back(static_cast<std::int64_t>(i) % 100);
     }
   EXPECT_EQ(masked_select(a, a > 1).to_vector<float>(), above);
-  // Parts without any, and with true elements at their ends only.
+  // Parts without true elements, and with true elements only at their ends.
   for (const std::int64_t n : {1, 4095, 4096, 4097, 13000}) {
     const std::unique_ptr<bool[]> raw(new bool[static_cast<std::size_t>(n)]());
     Places wanted;
@@ -180,7 +180,7 @@ TEST_P(OnEveryDevice, MasksPickAsNumPysDo) {
   ASSERT_EQ(at.size(), 2u);
   EXPECT_EQ(at[0].to_vector<std::int64_t>(), rows);
   EXPECT_EQ(at[1].to_vector<std::int64_t>(), columns);
-  // Rows, views, and none.
+  // Rows, views, and an empty selection.
   const Array small = Array::arange(6).reshape({3, 2}), first = Array::from({true, false, true});
   EXPECT_EQ(masked_select(small, first).to_vector<float>(), (Floats{0, 1, 4, 5}));
   EXPECT_EQ(masked_select(small, first).shape(), (Shape{2, 2}));
@@ -194,12 +194,12 @@ TEST_P(OnEveryDevice, MasksPickAsNumPysDo) {
   EXPECT_EQ(deep[0].to_vector<std::int64_t>(), (Places{0, 1}));
   EXPECT_EQ(deep[1].to_vector<std::int64_t>(), (Places{1, 1}));
   EXPECT_EQ(deep[2].to_vector<std::int64_t>(), (Places{1, 1}));
-  expect_throw<Error>([&] { masked_select(small, small); }, {"a mask is of bools", "Compare"});
+  expect_throw<Error>([&] { masked_select(small, small); }, {"a mask must be a bool array", "Compare"});
   expect_throw<Error>([&] { masked_select(small, Array::from({true, false})); }, {"the array's first axes"});
 }
 
-// As NumPy has it: like an array of shape (1,), except that the position of the largest has no axis either.
-TEST_P(OnEveryDevice, TakesArraysWithoutAxes) {
+// As in NumPy: treated as shape (1,), except that argmax's position has no axis either.
+TEST_P(OnEveryDevice, AcceptsArraysWithoutAxes) {
   const Array five = Array::full({}, 5), zero = Array::zeros({});
   for (const int axis : {0, -1}) {
     EXPECT_EQ(argmax(five, axis).shape(), Shape{});
@@ -222,10 +222,10 @@ TEST_P(OnEveryDevice, TakesArraysWithoutAxes) {
   for (const auto& call : {+[](const Array& a) { return argmax(a, 1); }, +[](const Array& a) { return cumsum(a, 1); },
                            +[](const Array& a) { return sort(a, 1); },
                            +[](const Array& a) { return take(a, Array::zeros({1}, DType::i64), 1); }})
-    expect_throw<ShapeError>([&] { call(five); }, {"axis = 1", "there is no such axis"});
+    expect_throw<ShapeError>([&] { call(five); }, {"axis = 1", "the axis is out of range"});
 }
 
-TEST_P(OnEveryDevice, UniqueIsASetOfTheHosts) {
+TEST_P(OnEveryDevice, UniqueMatchesStdSet) {
   for (const std::int64_t n : {1, 60, 3000}) {
     auto x = integers(n, -40, 40);
     const Array a = Array::from(x);
@@ -242,8 +242,8 @@ TEST_P(OnEveryDevice, UniqueIsASetOfTheHosts) {
   EXPECT_EQ(unique(Array::full({}, 7)).to_vector<float>(), Floats{7});
 }
 
-// a[begin:end:step] as Python's slices have it, for all of them.
-TEST_P(OnEveryDevice, SlicesGoBackwards) {
+// All slices a[begin:end:step] of Python.
+TEST_P(OnEveryDevice, SlicesMatchPython) {
   const std::int64_t n = 5, none = -100;
   const Array a = Array::arange(n);
   for (const std::int64_t step : {-1, -2, -4, -9})
@@ -269,7 +269,7 @@ TEST_P(OnEveryDevice, SlicesGoBackwards) {
   EXPECT_EQ(flip(m, {0}).to_vector<float>(), (Floats{8, 9, 10, 11, 4, 5, 6, 7, 0, 1, 2, 3}));
   EXPECT_EQ(flip(m, {-1}).slice(0, 0, 1).to_vector<float>(), (Floats{3, 2, 1, 0}));
   EXPECT_EQ(flip(Array::full({}, 3)).item<float>(), 3);
-  // Every choice of axes, in rows that are longer than a vector, and again with other numbers.
+  // All combinations of axes, in rows longer than a vector, and repeated with other numbers.
   const Shape shape = {3, 2, 5, 35};
   for (int round = 0; round < 2; ++round)
     for (unsigned chosen = 1; chosen < 16; ++chosen) {
@@ -291,17 +291,17 @@ TEST_P(OnEveryDevice, SlicesGoBackwards) {
       ASSERT_EQ(flip(a, axes).to_vector<float>(), turned) << "axes " << chosen;
       test::Launches launches;
       flip(a, axes);
-      ASSERT_EQ(launches.count, std::popcount(chosen & ~(chosen << 1))) << "one for each run of axes, " << chosen;
+      ASSERT_EQ(launches.count, std::popcount(chosen & ~(chosen << 1))) << "one per run of adjacent axes, " << chosen;
     }
   EXPECT_EQ(flip(Array::ones({0, 2}, DType::u8)).shape(), (Shape{0, 2}));
   EXPECT_EQ(flip(Array::from({true, false, false})).to_vector<bool>(), (std::vector<bool>{false, false, true}));
   Array one = Array::ones({1});
-  flip(one).fill(5);  // a copy, though nothing moved
+  flip(one).fill(5);  // a copy, although no element moved
   EXPECT_EQ(one.item<float>(), 1);
   expect_throw<Error>([&] { flip(m, {2}); }, {"axis"});
 }
 
-TEST_P(OnEveryDevice, LinspaceAndEye) {
+TEST_P(OnEveryDevice, LinspaceAndEyeMatchNumPy) {
   const bool wide = device_info(GetParam()).can.f64;
   for (const auto& [start, stop, count] :
        {std::tuple{0.0, 1.0, 11}, {-3.5, 1e6, 1001}, {2.0, -2.0, 4}, {5.0, 6.0, 1}}) {
@@ -330,7 +330,7 @@ TEST_P(OnEveryDevice, LinspaceAndEye) {
 }
 
 // docs/arrays.md, "Sort and select".
-TEST_P(OnEveryDevice, TheExampleOfTheDocuments) {
+TEST_P(OnEveryDevice, SortAndSelectExampleOfTheDocs) {
   Array scores = Array::from({0.3f, 2.5f, -1.f, 2.5f});
   Array order = argsort(scores);
   Array best = take(scores, flip(order)).slice(0, 0, 2);
@@ -340,7 +340,7 @@ TEST_P(OnEveryDevice, TheExampleOfTheDocuments) {
   EXPECT_EQ(positive.to_vector<float>(), (Floats{0.3f, 2.5f, 2.5f}));
 }
 
-// Functions of one and of two. Their accuracy is measured by lower_math_test and, on every device, by node_table_test.
+// Unary and binary functions. Their accuracy is measured by lower_math_test and, on every device, by node_table_test.
 
 double ulps(float got, double wanted) {
   if (std::isnan(wanted) || std::isinf(static_cast<float>(wanted)))
@@ -349,7 +349,7 @@ double ulps(float got, double wanted) {
   return std::fabs(static_cast<double>(got) - wanted) / std::ldexp(1.0, std::ilogb(size) - 23);
 }
 
-TEST_P(OnEveryDevice, FunctionsAreTheCLibrarys) {
+TEST_P(OnEveryDevice, UnaryFunctionsMatchTheCLibrary) {
   struct One {
     const char* name;
     Array (*f)(Array);
@@ -384,7 +384,7 @@ TEST_P(OnEveryDevice, FunctionsAreTheCLibrarys) {
   }
 }
 
-TEST_P(OnEveryDevice, FunctionsOfTwoAreTheCLibrarys) {
+TEST_P(OnEveryDevice, BinaryFunctionsMatchTheCLibrary) {
   Floats x, y;
   const Floats specials = {0.f, -0.f, 1.f, -1.f, inf, -inf, nan, 3e38f, -1e-30f};
   for (const float a : specials)
@@ -418,7 +418,7 @@ TEST_P(OnEveryDevice, FunctionsOfTwoAreTheCLibrarys) {
   expect_throw<Error>([&] { hypot(Array::ones({1}, DType::boolean), true); }, {"numbers"});
 }
 
-TEST_P(OnEveryDevice, RoundAndInfinities) {
+TEST_P(OnEveryDevice, RoundIsinfAndIsfiniteMatchTheReference) {
   const Array x = Array::from({0.5f, 1.5f, 2.5f, -0.5f, -1.5f, 2.51f, inf, nan});
   const auto rounded = round(x).to_vector<float>();
   EXPECT_EQ(Floats(rounded.begin(), rounded.end() - 1), (Floats{0, 2, 2, -0.f, -2, 3, inf}));

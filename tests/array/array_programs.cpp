@@ -14,8 +14,8 @@ namespace tessera::test {
 
 namespace {
 
-constexpr std::int64_t most = 20000;  // elements of an array
-constexpr std::size_t kept = 20;      // arrays at a time
+constexpr std::int64_t most = 20000;  // elements per array
+constexpr std::size_t kept = 20;      // arrays alive at a time
 
 struct Unary {
   const char* name;
@@ -70,9 +70,9 @@ class Program {
       if (t != DType::f64 || f64) dtypes_.push_back(t);
     static constexpr std::int64_t extents[] = {1, 2, 3, 8, 17, 33, 40, 65};
     for (auto& e : extents_) e = pick(extents);
-    if (below(3) != 0)  // most programs have rows and columns that reductions take in their different forms
+    if (below(3) != 0)  // In most programs, rows and columns long enough for the different forms of reductions.
       for (int i : {0, 1}) extents_[i] = extents[4 + below(4)];
-    if (below(8) == 0) extents_[0] = 5000 / extents_[1];  // now and then long enough for reductions in parts
+    if (below(8) == 0) extents_[0] = 5000 / extents_[1];  // occasionally long enough for reductions in parts
   }
 
   std::vector<Array> run() {
@@ -87,7 +87,7 @@ class Program {
 
  private:
   using Named = std::pair<std::size_t, Array>;
-  // The latest more often than others, so that expressions grow, and the larger of two, since most operations shrink.
+  // Prefers the latest array, so that expressions grow, and the larger of two, since most operations shrink.
   const Named& any() {
     const Named &a = below(4) == 0 ? arrays_.back() : arrays_[below(arrays_.size())],
                 &b = arrays_[below(arrays_.size())];
@@ -97,7 +97,8 @@ class Program {
   void keep(Step step, Array a) {
     step.to = ++made_;
     if (options_.after) options_.after(step, a);
-    // Most operands are given up, as the parts of a longer expression are: what only that needs is never written.
+    // Most operands are dropped, as the parts of a longer expression are; intermediate results used only there are
+    // never stored.
     for (const std::size_t number : step.from)
       if (below(3) != 0) std::erase_if(arrays_, [&](const Named& n) { return n.first == number; });
     arrays_.emplace_back(step.to, std::move(a));
@@ -133,9 +134,9 @@ class Program {
     const DType t = pick(dtypes_);
     const Shape s = shape();
     std::vector<double> data(static_cast<std::size_t>(element_count(s)));
-    const bool special_ones = below(4) == 0;  // elsewhere sums are numbers
+    const bool special_ones = below(4) == 0;  // otherwise sums are finite
     for (double& v : data) v = value(t, special_ones);
-    // Converted on the host: the device's own conversion is one of the things in question.
+    // Converted on the host, since the device's conversion is under test.
     keep({.operation = "data"}, from(data, s, t));
   }
   template <class T>
@@ -175,7 +176,7 @@ class Program {
     }
   }
 
-  // Whether the two broadcast, and to no more than `most` elements.
+  // The broadcast shape, if the two can be broadcast and it has at most `most` elements.
   static std::optional<Shape> together(const Shape& a, const Shape& b) {
     for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
       const auto x = a[a.size() - 1 - i], y = b[b.size() - 1 - i];
@@ -217,7 +218,7 @@ class Program {
     return true;
   }
 
-  // An expression of arithmetic on floats, and often its sum: all that a compiler would like to contract or reorder.
+  // A float expression that a compiler would like to contract or reorder, often followed by its sum.
   bool chain() {
     std::size_t at = below(arrays_.size());
     if (!is_float(arrays_[at].second.dtype()) || arrays_[at].second.size() < 2) return false;
@@ -267,7 +268,7 @@ class Program {
         const auto begin = static_cast<std::int64_t>(below(static_cast<std::uint64_t>(n) + 1));
         const auto end = begin + static_cast<std::int64_t>(below(static_cast<std::uint64_t>(n - begin) + 1));
         const auto step = static_cast<std::int64_t>(below(3) + 1);
-        if (end == begin && below(10)) return false;  // few empty ones
+        if (end == begin && below(10)) return false;  // few empty slices
         keep({"slice", {a.first}, {axis, begin, end, step}}, x.slice(axis, begin, end, step));
         return true;
       }
@@ -312,7 +313,7 @@ class Program {
     numbers.insert(numbers.end(), axes.begin(), axes.end());
     using F = Array (*)(Array, std::vector<int>, bool);
     const auto done = [&](const char* name, F f) {
-      if (below(2) == 0 && arrays_.size() > 1)  // given up before: what is pending is computed on the way
+      if (below(2) == 0 && arrays_.size() > 1)  // dropped first: pending values are computed on the way
         std::erase_if(arrays_, [&](const Named& n) { return n.first == a.first; });
       keep({name, {a.first}, numbers}, f(std::move(a.second), axes, keeps));
       return true;
@@ -341,7 +342,7 @@ class Program {
   }
   static Array all_of(Array a, std::vector<int> axes, bool keeps) { return all(std::move(a), std::move(axes), keeps); }
 
-  // What shares no elements with itself may be written.
+  // True if no two elements share memory.
   static bool writable(const Array& a) {
     for (std::size_t d = 0; d < a.shape().size(); ++d)
       if (a.strides()[d] == 0 && a.shape()[d] > 1) return false;

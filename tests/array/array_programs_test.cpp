@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values do not depend on when something is computed: random programs, computed at the end, after every step, and with
-// their arrays read by other threads on the way, are the same bit for bit (NaN equals NaN).
+// Values do not depend on when they are computed: random programs give the same bits (NaN equals NaN) when computed at
+// the end, after every step, and with their arrays read by other threads on the way.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -19,7 +19,7 @@ namespace {
 
 using namespace test;
 
-// Threads that read what they are given, in any order.
+// Threads that read the given arrays in any order.
 class Readers {
  public:
   Readers() {
@@ -114,7 +114,7 @@ TEST_P(OnEveryDevice, ValuesDoNotDependOnWhenTheyAreComputed) {
           std::string steps;
           results(seed, When::at_the_end, &steps);
           FAIL() << "program of seed " << seed << " (" << i << " after TESSERA_TEST_SEED=" << first << "): array " << a
-                 << " of those left differs when it is computed "
+                 << " of the remaining ones differs when it is computed "
                  << (when == When::after_each_step ? "after each step" : "by other threads") << "\n"
                  << steps;
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions over every choice of axes, joining, picking, counting, files and text, on every device.
+// Reductions over all combinations of axes, joining, indexing, sequences, files and formatting, on every device.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ namespace {
 using test::OnEveryDevice;
 TESSERA_ON_EVERY_DEVICE();
 
-// Plain reduction in double over the marked axes of a row-major array.
+// A plain reduction in double over the marked axes of a row-major array.
 struct Reference {
   std::vector<double> sum, largest, smallest, absolute;
 };
@@ -51,7 +51,7 @@ Reference reference(const std::vector<float>& x, const Shape& shape, const std::
   return r;
 }
 
-TEST_P(OnEveryDevice, EveryChoiceOfAxes) {
+TEST_P(OnEveryDevice, ReducesOverAllCombinationsOfAxes) {
   const Shape shapes[] = {{1},        {5},        {1000},      {70001},      {3, 4},
                           {66000, 3}, {3, 66000}, {4, 300, 5}, {2, 3, 4, 5}, {1, 7, 1, 33}};
   for (const Shape& shape : shapes) {
@@ -69,7 +69,7 @@ TEST_P(OnEveryDevice, EveryChoiceOfAxes) {
           to_string(shape) + " mask " + std::to_string(mask) + " seed " + std::to_string(testing::seed());
       const auto total = sum(a, axes).to_vector<float>(), top = max(a, axes, true).to_vector<float>(),
                  low = min(a, axes).to_vector<float>();
-      // The same through a pending expression, which the reduction computes on the way.
+      // The same through a pending expression, which is fused into the reduction.
       const auto doubled = sum(a * 2 + 1, axes).to_vector<float>();
       ASSERT_EQ(total.size(), want.sum.size()) << what;
       const double count = static_cast<double>(x.size()) / static_cast<double>(want.sum.size());
@@ -84,7 +84,7 @@ TEST_P(OnEveryDevice, EveryChoiceOfAxes) {
   }
 }
 
-TEST_P(OnEveryDevice, ReductionsOfViews) {
+TEST_P(OnEveryDevice, ReducesViews) {
   const auto x = numbers(40 * 30);
   const Array a = Array::from(x, Shape{40, 30});
   const Array view = a.transpose().slice(0, 1, 30, 3);  // (10, 40)
@@ -103,7 +103,7 @@ TEST_P(OnEveryDevice, ReductionsOfViews) {
   EXPECT_EQ(stretched, (std::vector<float>{5, 10, 15}));
 }
 
-TEST_P(OnEveryDevice, AReductionTakesAPendingExpressionAlong) {
+TEST_P(OnEveryDevice, ReductionFusesAPendingExpression) {
   const Array a = Array::from(numbers(1000), Shape{10, 100}).eval();
   auto before = fused_launches();
   const auto fused = sum(exp(a) * 2, {1}).to_vector<float>();
@@ -111,13 +111,13 @@ TEST_P(OnEveryDevice, AReductionTakesAPendingExpressionAlong) {
   const Array kept = exp(a) * 2;
   before = fused_launches();
   const auto apart = sum(kept, {1}).to_vector<float>();
-  EXPECT_EQ(fused_launches(), before + 2) << "kept is needed elsewhere, so it is computed once, for all";
+  EXPECT_EQ(fused_launches(), before + 2) << "kept is also used elsewhere, so it is computed once";
   EXPECT_FALSE(kept.pending());
-  EXPECT_EQ(fused, apart) << "bit for bit";
+  EXPECT_EQ(fused, apart) << "bitwise equal";
 }
 
-// Each gave another number where something had computed its parts before.
-TEST_P(OnEveryDevice, WhatIsLookedAtStaysWhatItIs) {
+// Regressions: each gave a different number if its parts had been computed before.
+TEST_P(OnEveryDevice, ReadingIntermediateResultsDoesNotChangeValues) {
   const auto value = [](const Array& a) { return a.astype(DType::f32).to_vector<float>()[0]; };
   for (bool looked_at : {false, true}) {
     const auto look = [&](const Array& a) {
@@ -141,8 +141,8 @@ TEST_P(OnEveryDevice, WhatIsLookedAtStaysWhatItIs) {
   }
 }
 
-// The form of the sum comes from the shape, wherever the expression's inputs lie.
-TEST_P(OnEveryDevice, ASumIsTheSameBeforeAndAfterItsArgumentIsComputed) {
+// The form of the sum is determined by the shape, wherever the expression's inputs are stored.
+TEST_P(OnEveryDevice, SumDoesNotDependOnWhenItsArgumentIsComputed) {
   const Array x = Array::from(numbers(512 * 300), Shape{512, 300}),
               y = Array::from(numbers(300 * 512), Shape{300, 512});
   const Array row = Array::from(numbers(300)), column = Array::from(numbers(512), Shape{512, 1});
@@ -165,7 +165,8 @@ TEST_P(OnEveryDevice, ASumIsTheSameBeforeAndAfterItsArgumentIsComputed) {
   }
 }
 
-// Reduced dimensions that no view walks as one, of rows shorter and longer than a vector, that end anywhere in it.
+// Reduced dimensions that are contiguous in no view, with rows shorter and longer than a vector that end anywhere in
+// it.
 TEST_P(OnEveryDevice, SumsOverSeveralDimensionsKeepTheirOrder) {
   const auto check = [&](const Shape& shape, const std::vector<int>& axes) {
     Shape wider = shape, side(shape.size(), 1);
@@ -176,7 +177,8 @@ TEST_P(OnEveryDevice, SumsOverSeveralDimensionsKeepTheirOrder) {
     const std::function<Array()> expressions[] = {
         [&] { return x * row; },
         [&] { return slice * 2; },
-        [&] { return exp(x * 0.1f) * row + abs(slice) - column + sqrt(abs(x)); },  // more than small kernels hold
+        // more operations than a small kernel has
+        [&] { return exp(x * 0.1f) * row + abs(slice) - column + sqrt(abs(x)); },
         [&] { return (x > row).astype(DType::f32); },
     };
     for (const auto& expression : expressions)
@@ -190,7 +192,8 @@ TEST_P(OnEveryDevice, SumsOverSeveralDimensionsKeepTheirOrder) {
         ASSERT_EQ(fused, (*f)(computed, axes, false).to_vector<float>())
             << name << " of " << to_string(shape) << ", seed " << testing::seed();
         const bool apart = blocks_are_vectors(GetParam().backend) && x.size() >= 4096 && shape.back() < 128;
-        ASSERT_EQ(launches, fused_launches() - begun + apart) << "the expression takes a launch only for short rows";
+        ASSERT_EQ(launches, fused_launches() - begun + apart)
+            << "the expression has its own launch only for short rows";
       }
   };
   for (const std::int64_t width : {2, 7, 15, 16, 17, 31, 100, 129, 1000}) check({3, width}, {}), check({67, width}, {});
@@ -199,7 +202,7 @@ TEST_P(OnEveryDevice, SumsOverSeveralDimensionsKeepTheirOrder) {
     check({5, 9, 21}, axes), check({4, 6, 5}, axes);
 }
 
-TEST_P(OnEveryDevice, NaNWinsAndZerosAreOrdered) {
+TEST_P(OnEveryDevice, MinAndMaxPropagateNaNAndOrderZeros) {
   const float nan = std::nanf(""), low = -std::numeric_limits<float>::infinity();
   for (DType t : {DType::f32, DType::f16, DType::bf16, DType::f64}) {
     if (t == DType::f64 && !device_info(GetParam()).can.f64) continue;
@@ -245,16 +248,16 @@ TEST_P(OnEveryDevice, NaNWinsAndZerosAreOrdered) {
   }
 }
 
-TEST_P(OnEveryDevice, DtypesOfReductions) {
+TEST_P(OnEveryDevice, ReductionsHaveTheDocumentedDtypes) {
   const Array i = Array::from({INT32_MAX, INT32_MAX, 2});
   EXPECT_EQ(sum(i).item<std::int64_t>(), 2ll * INT32_MAX + 2);
   EXPECT_EQ(max(i).item<std::int32_t>(), INT32_MAX);
   if (device_info(GetParam()).can.f64) {
     EXPECT_EQ(mean(i).item<double>(), (2. * INT32_MAX + 2) / 3);
     EXPECT_EQ(mean(Array::from({std::int64_t{100000001}, std::int64_t{100000003}})).item<double>(), 100000002);
-    EXPECT_EQ(mean(Array::full({3}, 1e18, DType::i64) * 9).item<double>(), 9e18) << "its sum would wrap";
+    EXPECT_EQ(mean(Array::full({3}, 1e18, DType::i64) * 9).item<double>(), 9e18) << "its sum overflows i64";
     const Array largest = Array::full({1}, UINT32_MAX, DType::u32);
-    EXPECT_EQ(mean(largest.broadcast_to({5'000'011})).item<double>(), UINT32_MAX) << "its sum is no double";
+    EXPECT_EQ(mean(largest.broadcast_to({5'000'011})).item<double>(), UINT32_MAX) << "its sum is not a double";
   } else {
     EXPECT_FLOAT_EQ(mean(i).item<float>(), (2.f * INT32_MAX + 2) / 3);
   }
@@ -275,10 +278,10 @@ TEST_P(OnEveryDevice, DtypesOfReductions) {
   EXPECT_THROW(max(b), DtypeError);
 }
 
-TEST_P(OnEveryDevice, ArgmaxFindsTheFirst) {
+TEST_P(OnEveryDevice, ArgmaxFindsTheFirstLargest) {
   for (std::int64_t n : {1, 2, 255, 256, 257, 5000}) {
     auto x = numbers(3 * n);
-    x[static_cast<std::size_t>(n / 2)] = 5, x[static_cast<std::size_t>(n - 1)] = 5;  // the first of equals
+    x[static_cast<std::size_t>(n / 2)] = 5, x[static_cast<std::size_t>(n - 1)] = 5;  // the first of equal elements
     const auto got = argmax(Array::from(x, Shape{3, n})).to_vector<std::int64_t>();
     for (std::size_t r = 0; r < 3; ++r) {
       const auto row = x.begin() + static_cast<std::ptrdiff_t>(r) * n;
@@ -302,13 +305,13 @@ TEST_P(OnEveryDevice, ArgmaxFindsTheFirst) {
 }
 
 // Ties, infinities, zeros of both signs and NaN anywhere, in rows that end anywhere within a group of vectors.
-TEST_P(OnEveryDevice, ArgmaxOfRowsFullOfTies) {
+TEST_P(OnEveryDevice, ArgmaxHandlesTiesInfinitiesAndNaN) {
   SCOPED_TRACE("seed " + std::to_string(testing::seed()));
   std::mt19937 random(static_cast<std::uint32_t>(testing::seed()));
   const float odd[] = {-std::numeric_limits<float>::infinity(), -1.f, -0.f, 0.f, 1.f, 2.f, 2.f};
   for (const DType t : {DType::f32, DType::f16, DType::f64, DType::i32, DType::u8, DType::i64}) {
     if (t == DType::f64 && !device_info(GetParam()).can.f64) continue;
-    // Elsewhere there is one form for all lengths, and a compiler that takes its time.
+    // On OpenCL there is one form for all lengths, and compilation is slow.
     if (GetParam().backend == Backend::opencl && t != DType::f32 && t != DType::i32) continue;
     for (const std::int64_t n : {1, 15, 16, 63, 64, 65, 79, 129, 512, 513, 700}) {
       const std::int64_t rows = 5;
@@ -334,7 +337,7 @@ TEST_P(OnEveryDevice, ArgmaxOfRowsFullOfTies) {
   }
 }
 
-TEST_P(OnEveryDevice, JoinsPicksAndCounts) {
+TEST_P(OnEveryDevice, ConcatenateTakeAndArangeMatchTheReference) {
   const Array a = Array::from({1.f, 2.f, 3.f, 4.f}, Shape{2, 2}), b = Array::from({5.f, 6.f}, Shape{2, 1});
   EXPECT_EQ(concatenate({a, b}, 1).to_vector<float>(), (std::vector<float>{1, 2, 5, 3, 4, 6}));
   EXPECT_EQ(concatenate({a, a.transpose() + 1, Array::zeros({0, 2})}, 0).to_vector<float>(),
@@ -348,7 +351,7 @@ TEST_P(OnEveryDevice, JoinsPicksAndCounts) {
   EXPECT_EQ(take(table, Array::from({std::int64_t{-1}, std::int64_t{4}})).to_vector<float>(),
             std::vector<float>(6, 0.f));
   EXPECT_EQ(take(table, Array::from({(std::int64_t{1} << 32) + 1})).to_vector<float>(), std::vector<float>(3, 0.f))
-      << "does not wrap into range";
+      << "a large index does not wrap into range";
   EXPECT_EQ(take(table, Array::from({UINT64_MAX})).to_vector<float>(), std::vector<float>(3, 0.f));
   EXPECT_EQ(take(table.astype(DType::f16), Array::from({1}, Shape{1, 1})).shape(), (Shape{1, 1, 3}));
   EXPECT_THROW(take(table, Array::from({0.5f})), DtypeError);
@@ -356,12 +359,12 @@ TEST_P(OnEveryDevice, JoinsPicksAndCounts) {
   EXPECT_EQ(Array::arange(0).size(), 0);
 }
 
-TEST_P(OnEveryDevice, NpyFilesGoBothWays) {
+TEST_P(OnEveryDevice, RoundTripsNpyFiles) {
   const auto folder = std::filesystem::temp_directory_path() / ("tessera_npy_" + std::to_string(::getpid()));
   std::filesystem::create_directories(folder);
   const std::string path = (folder / "a.npy").string();
   for (DType t : storable_dtypes) {
-    if (t == DType::f64 && !device_info(GetParam()).can.f64) continue;  // nothing there makes or transposes it
+    if (t == DType::f64 && !device_info(GetParam()).can.f64) continue;  // it cannot be created or transposed there
     const Array a = (Array::arange(24).reshape({2, 3, 4}) - 3).astype(t);
     save_npy(a.transpose(), path);
     const Array b = load_npy(path);
@@ -372,7 +375,7 @@ TEST_P(OnEveryDevice, NpyFilesGoBothWays) {
   }
   save_npy(Array::full({}, 7), path);
   EXPECT_EQ(load_npy(path).item<float>(), 7.f);
-  // Broken files: every truncation, and some alterations.
+  // Invalid files: truncated at every length, and some changes.
   save_npy(Array::ones({2, 3}), path);
   std::ifstream in(path, std::ios::binary);
   const std::string whole(std::istreambuf_iterator<char>(in), {});
@@ -405,7 +408,7 @@ TEST_P(OnEveryDevice, NpyFilesGoBothWays) {
   EXPECT_THROW(load_npy(path), ArgumentError);
 }
 
-TEST_P(OnEveryDevice, SavingReplacesAFileWholeOrNotAtAll) {
+TEST_P(OnEveryDevice, SavingReplacesAFileAtomically) {
   namespace fs = std::filesystem;
   const fs::path folder = fs::temp_directory_path() / ("tessera_save_" + std::to_string(::getpid()));
   fs::create_directories(folder);
@@ -420,18 +423,18 @@ TEST_P(OnEveryDevice, SavingReplacesAFileWholeOrNotAtAll) {
   const std::string before = bytes(path);
   ASSERT_EQ(before.size(), 128u + 4000u);
 
-  // What cannot be read leaves the old file, and nothing beside it.
+  // An array that cannot be read leaves the old file unchanged and no temporary file.
   EXPECT_THROW(Sequence::record(Queue::of(GetParam()), [&] { save_npy(next, path); }), ArgumentError);
   EXPECT_EQ(bytes(path), before);
   EXPECT_EQ(files(), 1);
   EXPECT_THROW(save_npy(next, folder.string()), ArgumentError);
-  EXPECT_THROW(save_npy(next, path + "/b.npy"), ArgumentError);  // a file is no folder
+  EXPECT_THROW(save_npy(next, path + "/b.npy"), ArgumentError);  // a file is not a folder
   EXPECT_EQ(bytes(path), before);
   EXPECT_EQ(files(), 1);
   EXPECT_THROW(save_npy(next, "/dev/full"), ArgumentError);
   EXPECT_TRUE(fs::is_character_file("/dev/full"));
 
-  // Through a link; with the permissions there were; into a new folder.
+  // Through a link; keeping permissions; into a new folder.
   fs::create_symlink("a.npy", link);
   fs::permissions(path, fs::perms::owner_read | fs::perms::owner_write);
   save_npy(next, link);
@@ -442,18 +445,18 @@ TEST_P(OnEveryDevice, SavingReplacesAFileWholeOrNotAtAll) {
   save_npy(old, (folder / "new" / "b.npy").string());
   EXPECT_EQ(bytes(folder / "new" / "b.npy"), before);
   const std::string ahead = (folder / "ahead.npy").string(), longest = folder / (std::string(251, 'n') + ".npy");
-  fs::create_symlink("new/c.npy", ahead);  // what it leads to is not there yet
+  fs::create_symlink("new/c.npy", ahead);  // the link's target does not exist yet
   save_npy(old, ahead);
   EXPECT_TRUE(fs::is_symlink(ahead));
   EXPECT_EQ(bytes(folder / "new" / "c.npy"), before);
   save_npy(old, longest);
   EXPECT_EQ(bytes(longest), before);
-  // Files with the names that it gives new ones, left by a process that had the same number, stand in nobody's way.
+  // Temporary files left by a process with the same id do not interfere.
   for (int i = 0; i < 100; ++i) std::ofstream(folder / "new" / fmt::format(".{}.{}", ::getpid(), i)) << "left";
   save_npy(next, (folder / "new" / "b.npy").string());
   EXPECT_EQ(load_npy((folder / "new" / "b.npy").string()).to_vector<float>(), next.to_vector<float>());
   EXPECT_EQ(bytes(folder / "new" / fmt::format(".{}.99", ::getpid())), "left");
-  if (::geteuid() != 0) {  // whom permissions do not bind
+  if (::geteuid() != 0) {  // root ignores permissions
     const fs::path shut = folder / "new", file = shut / "b.npy";
     fs::permissions(shut, fs::perms::owner_read | fs::perms::owner_exec);
     save_npy(next, file.string());
@@ -464,7 +467,7 @@ TEST_P(OnEveryDevice, SavingReplacesAFileWholeOrNotAtAll) {
     EXPECT_EQ(load_npy(file.string()).to_vector<float>(), next.to_vector<float>());
   }
 
-  // A pipe stays one, and what comes out of it is the file.
+  // A pipe stays a pipe and receives the file's contents.
   const std::string pipe = (folder / "pipe").string();
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   auto read = std::async(std::launch::async, [&] { return bytes(pipe); });
@@ -472,7 +475,7 @@ TEST_P(OnEveryDevice, SavingReplacesAFileWholeOrNotAtAll) {
   EXPECT_EQ(read.get(), before);
   EXPECT_TRUE(fs::is_fifo(pipe));
 
-  // So does a file that is open: what others wrote to it stays.
+  // A file that is open stays the same file: data appended by others is kept.
   const std::string log = (folder / "log").string();
   const int number = ::open(log.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
   ASSERT_EQ(::write(number, "line\n", 5), 5);

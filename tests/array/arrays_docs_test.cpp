@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// docs/arrays.md and docs/devices.md, kept true: every C++ block of them stands in this file, and is compiled and run.
+// Checks docs/arrays.md and docs/devices.md: this file contains each of their C++ blocks, compiles and runs them.
 #include <gtest/gtest.h>
 #include <tessera/tessera.h>
 
@@ -14,25 +14,25 @@ using namespace tessera;
 
 namespace {
 
-/// Captures standard output for as long as it lives.
+/// The standard output of `f`.
 std::string output_of(const std::function<void()>& f) {
   testing::internal::CaptureStdout();
   f();
   return testing::internal::GetCapturedStdout();
 }
 
-TEST(ArraysDocs, EveryBlockIsCompiledHere) {
+TEST(ArraysDocs, AllBlocksAreCompiled) {
   test::DocsPage("docs/arrays.md").expect_blocks_in("tests/array/arrays_docs_test.cpp", 10);
 }
-TEST(DevicesDocs, EveryBlockIsCompiledHere) {
+TEST(DevicesDocs, AllBlocksAreCompiled) {
   test::DocsPage("docs/devices.md").expect_blocks_in("tests/array/arrays_docs_test.cpp", 4);
 }
 
-TEST(DevicesDocs, EveryExampleOfAHeaderIsCompiledHere) {
+TEST(DevicesDocs, HeaderExamplesAreCompiled) {
   test::expect_examples_of_header("tessera/device/queue/sequence.h", "tests/array/arrays_docs_test.cpp");
 }
 
-// The blocks stand here as they stand on the pages.
+// The blocks must match the pages literally.
 // clang-format off
 
 TEST(ArraysDocs, Expressions) {
@@ -45,7 +45,7 @@ auto values = y.to_vector<float>();               // one kernel
   EXPECT_NEAR(values[2], std::exp(-4.5f) / 7, 1e-6);
 }
 
-TEST(ArraysDocs, SeveralAtOnce) {
+TEST(ArraysDocs, EvaluatesSeveralArraysAtOnce) {
   Array p = Array::ones({3}), m = Array::zeros({3}), v = Array::zeros({3}), gradient = Array::full({3}, 2.);
 Array m1 = 0.9 * m + 0.1 * gradient;
 Array v1 = 0.99 * v + 0.01 * (gradient * gradient);
@@ -57,7 +57,7 @@ assign_all({{p, std::move(p1)}, {m, std::move(m1)}, {v, std::move(v1)}});
   EXPECT_NEAR(p.to_vector<float>()[2], 0.5, 1e-5);
 }
 
-TEST(ArraysDocs, ByIndexInOrderAndByConditions) {
+TEST(ArraysDocs, GathersScattersSortsAndSelects) {
 Array table = Array::arange(6).reshape({3, 2});
 Array ids = Array::from({2, 0, 2});
 Array rows = take(table, ids);                        // [[4, 5], [0, 1], [4, 5]]
@@ -106,7 +106,7 @@ Model halves = map_arrays(model, [](const Array& a) { return a.astype(DType::f16
   EXPECT_EQ(printed, "layers.0.weight 128\nlayers.0.bias 16\nextra[\"a.b\"] 8\n");
   EXPECT_EQ(halves.layers[0].weight.dtype(), DType::f16);
 
-  // The page's files are in the folder where the program runs.
+  // The page's files are in the working directory.
   const test::Folder folder;
   const std::filesystem::path before = std::filesystem::current_path();
   std::filesystem::current_path(folder.path());
@@ -121,7 +121,7 @@ Array weight = file.load("layers.0.weight");
   std::filesystem::current_path(before);
 }
 
-TEST(ArraysDocs, OnTheHost) {
+TEST(ArraysDocs, HostAccess) {
   const DeviceScope scope(Device{Backend::interp});
 Array x = Array::zeros({4});
 {
@@ -131,7 +131,7 @@ Array x = Array::zeros({4});
   EXPECT_EQ(x.to_vector<float>(), std::vector<float>(4, 3));
 }
 
-TEST(ArraysDocs, Watching) {
+TEST(ArraysDocs, ObserversPrintOperations) {
   Array x = Array::ones({3});
   EXPECT_EQ(output_of([&] {
 struct Names : ArrayObserver {
@@ -149,7 +149,7 @@ struct Names : ArrayObserver {
 
 auto scale = kernel("scale", [](Buffer<float> y, Val<float> by) { y[global_id()] *= by; });
 
-TEST(DevicesDocs, QueuesWaitingAndSequences) {
+TEST(DevicesDocs, QueuesEventsAndSequences) {
   const Device device{};
   const DeviceScope on(device);
   Array x = Array::ones({4}), y = Array::zeros({4});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Computing and writing several arrays in one kernel: values, how many kernels, and memory that is read and written.
+// Computing and writing several arrays in one kernel: values, numbers of kernels, and memory that is read and written.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -18,7 +18,7 @@ TESSERA_ON_EVERY_DEVICE();
 
 using Floats = std::vector<float>;
 
-/// Kernels of expressions that `f` launches.
+/// The number of kernels of expressions that `f` launches.
 template <class F>
 std::uint64_t launches(F&& f) {
   const std::uint64_t before = fused_launches();
@@ -30,7 +30,7 @@ Array some(Shape shape, float from = 0) {
   return Array::arange(element_count(shape), from).reshape(std::move(shape)).eval();
 }
 
-TEST_P(OnEveryDevice, SeveralOfOneShapeAreOneKernel) {
+TEST_P(OnEveryDevice, ArraysOfOneShapeShareAKernel) {
   const Array x = some({5, 7}), y = some({5, 7}, 3);
   const Array common = x * y, a = common + 1, b = common - 1, c = x > y, alone = y * 2;
   EXPECT_EQ(launches([&] { eval({a, b, c, alone}); }), 1u);
@@ -44,7 +44,7 @@ TEST_P(OnEveryDevice, SeveralOfOneShapeAreOneKernel) {
   EXPECT_EQ(c.to_vector<bool>(), std::vector<bool>(35, false));
 }
 
-TEST_P(OnEveryDevice, OneAboveAnotherIsOneKernelInAnyOrder) {
+TEST_P(OnEveryDevice, DependentArraysShareAKernelInAnyOrder) {
   for (const bool below_first : {true, false}) {
     const Array x = some({9});
     const Array low = x + 1, high = low * 2, higher = high - x;
@@ -56,7 +56,7 @@ TEST_P(OnEveryDevice, OneAboveAnotherIsOneKernelInAnyOrder) {
   }
 }
 
-TEST_P(OnEveryDevice, ShapesAreKernelsOfTheirOwn) {
+TEST_P(OnEveryDevice, DifferentShapesUseSeparateKernels) {
   const Array x = some({4, 3}), y = some({3});
   const Array a = x + 1, b = y + 1, c = x + 2, d = y + 2, none = Array::ones({0}) + 1;
   const Array computed = some({4, 3});
@@ -68,12 +68,12 @@ TEST_P(OnEveryDevice, ShapesAreKernelsOfTheirOwn) {
   EXPECT_EQ(c.to_vector<float>(), (x + 2).to_vector<float>());
 }
 
-TEST_P(OnEveryDevice, TwoViewsOfOneArrayAreOneResult) {
+TEST_P(OnEveryDevice, TwoViewsOfOnePendingArrayAreComputedOnce) {
   const Array x = some({4, 3}), a = x + 1;
   EXPECT_EQ(launches([&] { eval({a, a, a.reshape({12})}); }), 1u);
 }
 
-TEST_P(OnEveryDevice, ManyAreAsManyKernelsAsTheDeviceNeeds) {
+TEST_P(OnEveryDevice, ManyArraysAreSplitAtTheKernelLimits) {
   const Array x = some({33});
   std::vector<Array> all;
   for (int i = 0; i < 400; ++i) all.push_back(x * (i + 1) + i);
@@ -86,7 +86,7 @@ TEST_P(OnEveryDevice, ManyAreAsManyKernelsAsTheDeviceNeeds) {
   }
 }
 
-TEST_P(OnEveryDevice, AStepOfAdamIsOneKernel) {
+TEST_P(OnEveryDevice, AdamStepIsOneKernel) {
   Array p = some({6, 5}), m = Array::zeros({6, 5}), v = Array::zeros({6, 5});
   const Array gradient = some({6, 5}, -10);
   const auto p0 = p.to_vector<float>(), g = gradient.to_vector<float>();
@@ -105,7 +105,7 @@ TEST_P(OnEveryDevice, AStepOfAdamIsOneKernel) {
   }
 }
 
-TEST_P(OnEveryDevice, ValuesAreOfWhatMemoryHeldBefore) {
+TEST_P(OnEveryDevice, ValuesAreComputedFromTheOldContents) {
   Array a = some({4}), b = some({4}, 10);
   assign_all({{a, b}, {b, a}});
   EXPECT_EQ(a.to_vector<float>(), (Floats{10, 11, 12, 13}));
@@ -117,7 +117,7 @@ TEST_P(OnEveryDevice, ValuesAreOfWhatMemoryHeldBefore) {
   EXPECT_EQ(a.to_vector<float>(), (Floats{0, 2, 4, 6}));
   EXPECT_EQ(c.to_vector<float>(), (Floats{15, 17}));
 
-  Array reversed = some({3, 3});  // seen otherwise than it is written
+  Array reversed = some({3, 3});  // read in a different order than it is written
   Array turned = reversed.transpose() + 0;
   assign_all({{reversed, std::move(turned)}});
   EXPECT_EQ(reversed.to_vector<float>(), (Floats{0, 3, 6, 1, 4, 7, 2, 5, 8}));
@@ -125,7 +125,7 @@ TEST_P(OnEveryDevice, ValuesAreOfWhatMemoryHeldBefore) {
   EXPECT_EQ(reversed.to_vector<float>(), (Floats{0, 1, 2, 3, 4, 5, 6, 7, 8}));
 }
 
-TEST_P(OnEveryDevice, WhatOthersWaitForIsComputedBefore) {
+TEST_P(OnEveryDevice, PendingReadersAreComputedFirst) {
   Array a = some({4}), b = some({4}, 10);
   const Array waiting = a + b;
   Array value = b * 2;
@@ -137,8 +137,8 @@ TEST_P(OnEveryDevice, WhatOthersWaitForIsComputedBefore) {
   EXPECT_EQ(held.to_vector<float>(), (Floats{20, 22, 24, 26}));
 }
 
-TEST_P(OnEveryDevice, PartsOfOneMemory) {
-  const Array all = some({12});  // as parameters of a group that lie together
+TEST_P(OnEveryDevice, TargetsCanShareAStorage) {
+  const Array all = some({12});  // as parameters of a group that are adjacent
   Array p = all.slice(0, 0, 6), q = all.slice(0, 6, 12);
   EXPECT_EQ(launches([&] {
               Array x = p + q, y = p - q;
@@ -147,12 +147,12 @@ TEST_P(OnEveryDevice, PartsOfOneMemory) {
             1u);
   EXPECT_EQ(all.to_vector<float>(), (Floats{6, 8, 10, 12, 14, 16, -6, -6, -6, -6, -6, -6}));
 
-  const Array grid = some({3, 2});  // interleaved: one after the other
+  const Array grid = some({3, 2});  // interleaved: written one after the other
   Array x = grid.slice(1, 1, 2) * 10, y = grid.slice(1, 0, 1) * 10;
   assign_all({{grid.slice(1, 0, 1), std::move(x)}, {grid.slice(1, 1, 2), std::move(y)}});
   EXPECT_EQ(grid.to_vector<float>(), (Floats{10, 0, 30, 20, 50, 40}));
 
-  Array one = some({3});  // the later wins
+  Array one = some({3});  // the later assignment wins
   assign_all({{one, one + 1}, {one.slice(0, 0, 2), Array::zeros({1})}, {one, one * 3}});
   EXPECT_EQ(one.to_vector<float>(), (Floats{0, 3, 6}));
 }
@@ -163,7 +163,7 @@ TEST_P(OnEveryDevice, TargetsKeepTheirDtype) {
   EXPECT_EQ(counts.to_vector<std::int32_t>(), (std::vector<std::int32_t>{1, 2, 3}));
   EXPECT_EQ(bits.to_vector<bool>(), (std::vector<bool>{false, true, true}));
   EXPECT_EQ(x.to_vector<float>(), (Floats{0, 0.5f, 1}));
-  assign_all({{x, Array::full({1}, 4)}});  // stretched
+  assign_all({{x, Array::full({1}, 4)}});  // broadcast
   EXPECT_EQ(x.to_vector<float>(), (Floats{4, 4, 4}));
   Array pending = some({3}) + 1;
   assign_all({{pending, pending * 2}, {Array::ones({0}), Array::ones({0})}});
@@ -171,7 +171,7 @@ TEST_P(OnEveryDevice, TargetsKeepTheirDtype) {
   assign_all(std::span<Assignment>());
 }
 
-TEST_P(OnEveryDevice, WritesThatCannotBe) {
+TEST_P(OnEveryDevice, InvalidAssignmentsThrow) {
   Array a = some({2, 3});
   expect_throw<Error>([&] { assign_all({{a, Array::ones({4})}}); }, {"broadcast"});
   EXPECT_EQ(text_of<Error>([] {

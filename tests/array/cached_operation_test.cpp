@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small reductions, and copies of views, done again and again, for which a thread keeps what was the same: results to
-// the bit, counts, and everything that looks on or stands in the way.
+// Repeated small reductions and copies of views, whose launches a thread caches: bitwise equal results, counts, and
+// everything that observes or prevents caching.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -35,7 +35,7 @@ std::vector<std::byte> bytes_of(const Array& a) {
   a.download(out.data());
   return out;
 }
-/// As an observed operation computes it, which is never one that is done again.
+/// Computed under an observer, which disables caching.
 Array computed(const Reduction& reduction, const Array& a) {
   struct Looks : ArrayObserver {
     void made(const ArrayOperation&) override {}
@@ -43,7 +43,7 @@ Array computed(const Reduction& reduction, const Array& a) {
   const ObserverScope scope(&looks);
   return reduction(a).eval();
 }
-/// What results will be written to holds no numbers.
+/// Fills the memory that results will reuse with NaN, so that missing writes are noticed.
 void poison(std::int64_t elements) {
   std::vector<Array> all;
   for (int i = 0; i < 4; ++i)
@@ -63,7 +63,7 @@ class RepeatedReductions : public OnEveryDevice {
     return is_float(t) ? Array::from(numbers(n), shape).astype(t).eval()
                        : Array::from(integers(n, 0, 100), shape).astype(t).eval();
   }
-  /// Twice of other elements each time, as it is anew.
+  /// Compares cached results with fresh ones, for other elements each time.
   void expect_same(const Reduction& reduction, const std::function<Array()>& operand, const std::string& what) {
     for (int round = 0; round < 3; ++round) {
       const Array a = operand();
@@ -84,8 +84,8 @@ INSTANTIATE_TEST_SUITE_P(Devices, RepeatedReductions, ::testing::ValuesIn(testin
                            return std::string(backend_name(info.param.backend)) + std::to_string(info.param.index);
                          });
 
-// One operation on memory, in every round of other numbers and in other memory.
-TEST_P(RepeatedReductions, SmallElementwiseOperationsAreRepeated) {
+// An operation on memory, in each round with other numbers and in other memory.
+TEST_P(RepeatedReductions, CachesSmallElementwiseOperations) {
   if (!built_in) return;
   using Floats = std::vector<float>;
   const std::uint64_t again = done_again([&] {
@@ -125,7 +125,7 @@ TEST_P(RepeatedReductions, SmallElementwiseOperationsAreRepeated) {
       expect(
           into, [&](std::size_t i) { return v[i] + w[i]; }, "in place");
       expect(
-          before, [&](std::size_t i) { return v[i] + w[i]; }, "what read it before");
+          before, [&](std::size_t i) { return v[i] + w[i]; }, "its pending reader");
       into *= into;
       expect(
           into, [&](std::size_t i) { return (v[i] + w[i]) * (v[i] + w[i]); }, "in place, by itself");
@@ -138,10 +138,10 @@ TEST_P(RepeatedReductions, SmallElementwiseOperationsAreRepeated) {
           rows, [&](std::size_t i) { return (v[i] + w[i]) * (v[i] + w[i]) - c; }, "overlapping");
     }
   });
-  EXPECT_GE(again, 20u) << "but for those that take each other's place";
+  EXPECT_GE(again, 20u) << "except operations that replace each other's entries";
 }
 
-TEST_P(RepeatedReductions, AnExpressionIsLaunchedOnceHoweverOftenItIsRepeated) {
+TEST_P(RepeatedReductions, RepeatedExpressionsAreLaunchedOnceEach) {
   const Array x = Array::from(numbers(10)), y = Array::from(numbers(10));
   const auto launched = [&](auto&& work) {
     const std::uint64_t before = fused_launches();
@@ -150,7 +150,7 @@ TEST_P(RepeatedReductions, AnExpressionIsLaunchedOnceHoweverOftenItIsRepeated) {
   };
   for (int round = 0; round < 3; ++round) {
     EXPECT_EQ(launched([&] { (x + y).eval(); }), 1u);
-    EXPECT_EQ(launched([&] { ((x + y) * 2).eval(); }), 1u) << "fused, not one by one";
+    EXPECT_EQ(launched([&] { ((x + y) * 2).eval(); }), 1u) << "fused into one launch";
     const Array held = x - y, above = held * 2;
     EXPECT_EQ(launched([&] { held.eval(); }), 1u);
     EXPECT_EQ(launched([&] { above.eval(); }), 1u);
@@ -158,12 +158,12 @@ TEST_P(RepeatedReductions, AnExpressionIsLaunchedOnceHoweverOftenItIsRepeated) {
   }
 }
 
-// How many elements a result has differs from round to round.
-TEST_P(RepeatedReductions, SelectionsByMasksAreRepeated) {
+// The number of selected elements differs from round to round.
+TEST_P(RepeatedReductions, CachesMaskedSelections) {
   const std::uint64_t again = done_again([&] {
     for (const DType t : {DType::f32, DType::f64, DType::f16, DType::i16, DType::u8, DType::boolean})
       for (const Shape& shape : {Shape{1}, Shape{7}, Shape{300}, Shape{5, 33}})
-        for (const double limit : {50.0, 20.0, -1.0, 200.0}) {  // none and all, too
+        for (const double limit : {50.0, 20.0, -1.0, 200.0}) {  // also none and all
           const Array a = values(shape, t), mask = (values(shape, DType::i32) > limit).eval();
           const std::string what =
               std::string(dtype_name(t)) + " " + to_string(shape) + " above " + std::to_string(limit);
@@ -185,7 +185,7 @@ TEST_P(RepeatedReductions, SelectionsByMasksAreRepeated) {
           EXPECT_EQ(got.shape(), (Shape{static_cast<std::int64_t>(std::ranges::count(flags, true))})) << what;
         }
   });
-  EXPECT_EQ(again != 0, built_in) << "else this tests nothing";
+  EXPECT_EQ(again != 0, built_in) << "otherwise this tests nothing";
   // Views, and masks of rows.
   const Array m = values({6, 40}, DType::f32), rows = (Array::arange(6) > 2).eval();
   for (int round = 0; round < 3; ++round) {
@@ -197,7 +197,7 @@ TEST_P(RepeatedReductions, SelectionsByMasksAreRepeated) {
 }
 
 TEST_P(RepeatedReductions, GiveTheSameBits) {
-  if (!built_in) return;  // others are asked anew each time
+  if (!built_in) return;  // the cache is used only by built-in backends
   const auto shapes = {Shape{7}, Shape{16, 40}, Shape{3, 300}, Shape{4, 5, 6}, Shape{2, 3, 33, 4}};
   const std::uint64_t again = done_again([&] {
     for (const DType t : {DType::f32, DType::f16, DType::i32, DType::u8})
@@ -229,10 +229,10 @@ TEST_P(RepeatedReductions, GiveTheSameBits) {
     expect_same([](const Array& a) { return any(a, {1}); }, bools, "any");
     expect_same([](const Array& a) { return all(a, {0}); }, bools, "all");
   });
-  EXPECT_NE(again, 0u) << "else this tests nothing";
+  EXPECT_NE(again, 0u) << "otherwise this tests nothing";
 }
 
-TEST_P(RepeatedReductions, CopiesOfViewsToo) {
+TEST_P(RepeatedReductions, CachesCopiesOfViews) {
   const std::uint64_t again = done_again([&] {
     for (const DType t : {DType::f32, DType::f64, DType::u8, DType::boolean})
       for (const Shape& shape : {Shape{50}, Shape{16, 40}, Shape{5, 6, 7}, Shape{2, 3, 4, 5}}) {
@@ -248,10 +248,10 @@ TEST_P(RepeatedReductions, CopiesOfViewsToo) {
             [](const Array& a) {
               return a.unsqueeze(0).broadcast_to({3, a.shape(0)}).copy();
             },
-            [&] { return values({shape[0]}, t); }, "stretched " + what);
+            [&] { return values({shape[0]}, t); }, "broadcast " + what);
       }
   });
-  EXPECT_EQ(again != 0, built_in) << "else this tests nothing";
+  EXPECT_EQ(again != 0, built_in) << "otherwise this tests nothing";
   const Array a = values({16, 40}, DType::f32), b = a.transpose();
   const std::uint64_t before = fused_launches();
   for (int i = 0; i < 3; ++i) EXPECT_EQ(b.copy().to_vector<float>()[1], a.to_vector<float>()[40]);
@@ -261,17 +261,17 @@ TEST_P(RepeatedReductions, CopiesOfViewsToo) {
   static_cast<void>(b.copy());
   trace_fusion(false);
   expect_contains(::testing::internal::GetCapturedStderr(), {"tessera: fused cast", "its result is written in place"});
-  // The copy is one: what either is given later is not in the other.
+  // The copies are independent: a write to one is not visible in the other.
   Array copy = b.copy();
   copy += 1.0;
   EXPECT_NE(bytes_of(copy), bytes_of(b));
 }
 
-TEST_P(RepeatedReductions, OfSeveralAxesAndOfParts) {
+TEST_P(RepeatedReductions, HandlesSeveralAxesAndParts) {
   const auto cube = [&] { return values({4, 5, 40}, DType::f32); };
   for (const auto& axes : {std::vector{0, 1}, {2, 0}, {0, -1}, {1, 2}})
     expect_same([&](const Array& a) { return sum(a, axes); }, cube, "sum over two of three");
-  // Long rows are summed in parts, and then those.
+  // Long rows are summed in parts first.
   const auto rows = [&] { return values({2, 9000}, DType::f32); };
   for (const bool keep : {false, true}) {
     expect_same([&](const Array& a) { return sum(a, {1}, keep); }, rows, "sum in parts");
@@ -283,7 +283,7 @@ TEST_P(RepeatedReductions, OfSeveralAxesAndOfParts) {
   EXPECT_EQ(done_again([&] { sum(a, {1}); }), built_in ? 2u : 0u);
 }
 
-TEST_P(RepeatedReductions, AreOfWhatIsThereNow) {
+TEST_P(RepeatedReductions, ReadTheCurrentContents) {
   Array a = values({16, 40}, DType::f32);
   static_cast<void>(sum(a, {0}));
   const auto right = [&](const Array& got) {
@@ -296,13 +296,13 @@ TEST_P(RepeatedReductions, AreOfWhatIsThereNow) {
   };
   for (int i = 0; i < 3; ++i) {
     a += 1.0;
-    right(sum(a, {0}));  // the first computes what is pending
+    right(sum(a, {0}));  // the first call computes the pending array
     a.eval();
     EXPECT_EQ(done_again([&] { right(sum(a, {0})); }), built_in ? 1u : 0u);
   }
   const Array pending = a + 0.0;
-  EXPECT_EQ(done_again([&] { right(sum(pending, {0})); }), 0u) << "computed on the way";
-  // Results that are still there are not written to again.
+  EXPECT_EQ(done_again([&] { right(sum(pending, {0})); }), 0u) << "fused, so not cached";
+  // Results that are still alive are not overwritten.
   const Array first = sum(a, {0});
   const auto before = bytes_of(first);
   a += 1.0;
@@ -312,7 +312,7 @@ TEST_P(RepeatedReductions, AreOfWhatIsThereNow) {
   EXPECT_NE(bytes_of(second), before);
 }
 
-TEST_P(RepeatedReductions, AreSeenByAllWhoLookOn) {
+TEST_P(RepeatedReductions, AreVisibleToObserversRecordingsAndTraces) {
   const Array a = values({16, 40}, DType::f32);
   static_cast<void>(sum(a, {0}));
   const auto launched = [] {
@@ -356,10 +356,10 @@ TEST_P(RepeatedReductions, AreSeenByAllWhoLookOn) {
   static_cast<void>(sum(a, {0}));
   trace_fusion(false);
   expect_contains(::testing::internal::GetCapturedStderr(), {"tessera: fused", "sum"});
-  EXPECT_EQ(done_again([&] { static_cast<void>(sum(a, {0})); }), built_in ? 1u : 0u) << "nobody looks any more";
+  EXPECT_EQ(done_again([&] { static_cast<void>(sum(a, {0})); }), built_in ? 1u : 0u) << "no longer observed";
 }
 
-TEST_P(RepeatedReductions, AreRecordedAndReplayedWithWhatIsThereThen) {
+TEST_P(RepeatedReductions, ReplaysReadTheCurrentContents) {
   Array a = values({16, 40}, DType::f32);
   const Reduction reduction = [](const Array& x) { return max(x, {0}); };
   static_cast<void>(reduction(a)), static_cast<void>(reduction(a));
@@ -371,10 +371,10 @@ TEST_P(RepeatedReductions, AreRecordedAndReplayedWithWhatIsThereThen) {
     step.replay();
     EXPECT_EQ(bytes_of(out), bytes_of(computed(reduction, a))) << "replay " << i;
   }
-  EXPECT_EQ(bytes_of(reduction(a)), bytes_of(computed(reduction, a))) << "after it";
+  EXPECT_EQ(bytes_of(reduction(a)), bytes_of(computed(reduction, a))) << "after the replays";
 }
 
-TEST_P(RepeatedReductions, LeaveGradientsAsTheyAre) {
+TEST_P(RepeatedReductions, DoNotAffectGradients) {
   const Array x = values({16, 40}, DType::f32);
   const auto f = [](const Array& v) { return sum(max(v, {1}) * 2.0f); };
   Array want;
@@ -385,11 +385,11 @@ TEST_P(RepeatedReductions, LeaveGradientsAsTheyAre) {
     if (i == 0) want = gradient.copy();
     EXPECT_EQ(bytes_of(gradient), bytes_of(want));
     const auto g = gradient.to_vector<float>();
-    EXPECT_EQ(std::count(g.begin(), g.end(), 2.0f), 16) << "one of each row";
+    EXPECT_EQ(std::count(g.begin(), g.end(), 2.0f), 16) << "one per row";
   }
 }
 
-TEST_P(RepeatedReductions, OnManyThreadsAndQueues) {
+TEST_P(RepeatedReductions, WorkOnManyThreadsAndQueues) {
   const Array a = values({16, 40}, DType::f32);
   const Reduction reduction = [](const Array& x) { return argmax(x, 1); };
   const auto want = bytes_of(reduction(a));
@@ -411,7 +411,7 @@ TEST_P(RepeatedReductions, OnManyThreadsAndQueues) {
   for (const int count : wrong) EXPECT_EQ(count, 0);
 }
 
-TEST_P(RepeatedReductions, StillRefuseWhatIsWrong) {
+TEST_P(RepeatedReductions, StillRejectInvalidArguments) {
   const Array a = values({16, 40}, DType::f32), five = values({1, 2, 2, 2, 3}, DType::f32);
   for (int i = 0; i < 2; ++i) {
     static_cast<void>(sum(a, {0})), static_cast<void>(sum(a, {0, 1}));
@@ -420,12 +420,12 @@ TEST_P(RepeatedReductions, StillRefuseWhatIsWrong) {
     expect_contains(text_of<ShapeError>([&] { static_cast<void>(sum(a, {0, -2})); }), {"named twice"});
     expect_contains(text_of<ShapeError>([&] { static_cast<void>(argmax(a, 2)); }), {"axis = 2"});
     EXPECT_EQ(sum(five, {0, 4}).shape(), (Shape{2, 2, 2}));
-    EXPECT_EQ(bytes_of(sum(sum(a))), bytes_of(sum(a))) << "of no dimensions";
-    EXPECT_EQ(sum(a.slice(0, 0, 0), {0}).to_vector<float>(), std::vector<float>(40)) << "of no elements";
+    EXPECT_EQ(bytes_of(sum(sum(a))), bytes_of(sum(a))) << "without dimensions";
+    EXPECT_EQ(sum(a.slice(0, 0, 0), {0}).to_vector<float>(), std::vector<float>(40)) << "without elements";
   }
 }
 
-TEST(RepeatedReduction, OfMemoryThatOthersGaveOrAnotherProcessMade) {
+TEST(RepeatedReduction, HandlesWrappedMemoryAndForks) {
   const DeviceScope cpu({Backend::cpu, 0});
   std::vector<float> host(64, 1.0f);
   const Array a = Array::wrap(Storage::wrap_host(host.data(), 256, nullptr), DType::f32, {64});
@@ -436,14 +436,15 @@ TEST(RepeatedReduction, OfMemoryThatOthersGaveOrAnotherProcessMade) {
   const Array c = Array::ones({64});
   static_cast<void>(sum(c));
   ASSERT_EQ(done_again([&] { static_cast<void>(sum(c)); }), 1u);
-  // A child has none of the parent's devices, and says so as it does of every operation.
+  // A child cannot use the parent's devices, and throws as for every operation.
   expect_contains(test::run_in_child({}, [&] { return to_string(sum(c)); }),
                   {"exception", "before this process was forked"});
   EXPECT_EQ(sum(c).item<float>(), 64.0f);
 }
 
-/// What is asked before memory is read may compute on this thread, and so often that it would take every place.
-TEST(RepeatedReduction, WithOthersOnTheWay) {
+/// A coherence hook that runs before memory is read may compute on this thread, and often enough to replace every cache
+/// entry.
+TEST(RepeatedReduction, HandlesNestedOperations) {
   const DeviceScope cpu({Backend::cpu, 0});
   struct Busy : CoherenceHook {
     void before_read(Storage&) override {
@@ -459,7 +460,7 @@ TEST(RepeatedReduction, WithOthersOnTheWay) {
   static_cast<void>(sum(a)), static_cast<void>(sum(a));
   auto& busy = static_cast<Busy&>(a.view().storage->set_coherence_hook(std::make_unique<Busy>()));
   const Array once = sum(a);
-  EXPECT_EQ(busy.operation, 1);
+  EXPECT_EQ(busy.asked, 1);
   EXPECT_EQ(busy.total, 400 * 401 / 2);
   EXPECT_EQ(once.item<float>(), 63 * 64 / 2);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory and queues shared with other people's code: DLPack in both directions, wrapped memory and queues, and work
-// that others put into a queue of ours.
+// Sharing memory and queues with other libraries: DLPack in both directions, wrapped memory and queues, and foreign
+// work in Tessera's queues.
 #include <gtest/gtest.h>
 
 #if __has_include(<dlpack/dlpack.h>)
@@ -37,10 +37,10 @@ std::uint64_t copies(const Placement& scope) {
 
 Array scalar(double value, Device device) { return Array::full({1}, value, DType::f32, device); }
 
-/// interp's memory is the host's: what comes back from there is on cpu.
+/// interp uses host memory, so its arrays return on cpu.
 Device comes_back_on(Device device) { return device.backend == Backend::interp ? Device{Backend::cpu, 0} : device; }
 
-TEST_P(OnEveryDevice, GoesOutAndComesBackWithoutACopy) {
+TEST_P(OnEveryDevice, RoundTripDoesNotCopy) {
   const auto data = numbers(60);
   const Array a = Array::from(data, Shape{3, 4, 5});
   const Placement scope;
@@ -56,7 +56,7 @@ TEST_P(OnEveryDevice, GoesOutAndComesBackWithoutACopy) {
   EXPECT_EQ(b.view().storage->native_handle(), a.view().storage->native_handle());
   EXPECT_EQ(copies(scope), 0u);
   EXPECT_EQ(b.to_vector<float>(), data);
-  // One memory: what is written through one is seen through the other.
+  // Shared memory: a write through one array is visible through the other.
   b *= scalar(2, b.device());
   b.eval();
   Queue::of(b.device()).finish();
@@ -72,7 +72,7 @@ TEST_P(OnEveryDevice, MemoryLivesUntilItsLastUserIsDone) {
     b = from_dlpack(to_dlpack_unversioned(a));
   }
   trim(GetParam());
-  const Array poison = Array::full({1000}, -1.0);  // would take the memory if it had been given back
+  const Array poison = Array::full({1000}, -1.0);  // would reuse the memory if it had been freed
   poison.eval();
   EXPECT_EQ(b.slice(0, 10, 20).to_vector<float>(), std::vector<float>(data.begin() + 10, data.begin() + 20));
 }
@@ -89,17 +89,17 @@ TEST_P(OnEveryDevice, ViewsKeepTheirStrides) {
   EXPECT_EQ(b.to_vector<float>(), view.to_vector<float>());
 }
 
-TEST_P(OnEveryDevice, PendingArraysAreComputedAndNeverDeferredOnAgain) {
+TEST_P(OnEveryDevice, ExportComputesPendingArraysAndDisablesDeferral) {
   Array x = Array::ones({100});
   const Array z = x + 1.0;
   EXPECT_TRUE(z.pending());
-  const Array back = from_dlpack(to_dlpack(x));  // whoever holds x may write it now
+  const Array back = from_dlpack(to_dlpack(x));  // from now on x may be written from outside
   EXPECT_FALSE(z.pending());
   EXPECT_FALSE((x + 1.0).pending());
   EXPECT_EQ(sum(z).item<float>(), 200.f);
 }
 
-TEST_P(OnEveryDevice, EveryDtypeHasItsCode) {
+TEST_P(OnEveryDevice, EveryDtypeHasATypeCode) {
   for (const DType dtype : storable_dtypes) {
     const Array a = Array::zeros({7}, dtype);
     const Array b = from_dlpack(to_dlpack(a));
@@ -110,7 +110,7 @@ TEST_P(OnEveryDevice, EveryDtypeHasItsCode) {
   EXPECT_EQ(nothing.shape(), (Shape{3, 0, 2}));
 }
 
-TEST_P(OnEveryDevice, SlicesBeginAtDataWhereThatIsAnAddress) {
+TEST_P(OnEveryDevice, DataPointsToTheFirstElementOfSlices) {
   const Array a = Array::from(numbers(60), Shape{6, 10}).eval();
   const Array part = a.slice(0, 2, 5);
   const Owned<ManagedVersioned> whole = to_dlpack(a), slice = to_dlpack(part);
@@ -124,10 +124,10 @@ TEST_P(OnEveryDevice, SlicesBeginAtDataWhereThatIsAnAddress) {
   EXPECT_EQ(from_dlpack(to_dlpack(part)).to_vector<float>(), part.to_vector<float>());
 }
 
-TEST_P(OnEveryDevice, StreamsOfOthersAreOrdered) {
+TEST_P(OnEveryDevice, ForeignStreamsAreOrdered) {
   Queue theirs(GetParam());
   void* const stream = theirs.native_handle();
-  if (stream == nullptr) {  // cpu and interp
+  if (stream == nullptr) {  // on cpu and interp
     text_of<DeviceError>([&] { Queue::wrap(GetParam(), &theirs); });
     return;
   }
@@ -136,7 +136,7 @@ TEST_P(OnEveryDevice, StreamsOfOthersAreOrdered) {
   for (int round = 0; round < 20; ++round) {
     const Array a = Array::full({5000}, round).eval();
     const Array b = from_dlpack(to_dlpack(a, stream), {.stream = stream});
-    // Their copy out of our memory, then ours over what they wrote.
+    // A foreign copy from Tessera's memory, then Tessera's write over the foreign copy.
     const Array c = Array::empty({5000});
     wrapped->copy(c.view_for_writing(), b.view());
     wrapped->fill(b.view_for_writing(), 0x3f800000);
@@ -145,7 +145,7 @@ TEST_P(OnEveryDevice, StreamsOfOthersAreOrdered) {
   }
 }
 
-TEST_P(OnEveryDevice, AWrappedQueueMayEndBeforeItsWork) {
+TEST_P(OnEveryDevice, WrappedQueueMayBeDestroyedBeforeItsWorkIsDone) {
   Queue theirs(GetParam());
   void* const stream = theirs.native_handle();
   if (stream == nullptr) return;
@@ -155,20 +155,20 @@ TEST_P(OnEveryDevice, AWrappedQueueMayEndBeforeItsWork) {
     wrapped->copy(b.view_for_writing(), a.view());
   }
   EXPECT_EQ(sum(b).item<float>(), 300000.f);
-  EXPECT_EQ(theirs.native_handle(), stream) << "it is theirs, and lives on";
+  EXPECT_EQ(theirs.native_handle(), stream) << "it is owned elsewhere and still exists";
   theirs.finish();
 }
 
-TEST_P(OnEveryDevice, WorkOfOthersIsOrderedByWhatItUses) {
+TEST_P(OnEveryDevice, ForeignWorkIsOrderedByItsAccesses) {
   const Device device = GetParam();
   Queue& queue = Queue::of(device);
   Array x = Array::from(numbers(1000)), y = Array::zeros({1000});
   x += scalar(1, device);
-  const Array pending = y + 5.0;  // still wants the zeros
+  const Array pending = y + 5.0;  // still needs the zeros
   const std::array reads = {x.view()}, writes = {y.view_for_writing()};
   EXPECT_FALSE(pending.pending());
   int calls = 0;
-  queue.submit_native("their copy", reads, writes, [&](void* native) {
+  queue.submit_native("foreign copy", reads, writes, [&](void* native) {
     ++calls;
     EXPECT_EQ(native == nullptr, device.backend == Backend::cpu || device.backend == Backend::interp);
     if (native == nullptr)
@@ -184,7 +184,7 @@ TEST_P(OnEveryDevice, WorkOfOthersIsOrderedByWhatItUses) {
                   {to_string(other), to_string(device)});
 }
 
-/// A tensor of somebody else over memory of the host.
+/// A foreign tensor over host memory.
 struct Foreign {
   std::vector<float> data = {1, 2, 3, 4, 5, 6};
   std::array<std::int64_t, 2> shape = {2, 3}, strides = {3, 1};
@@ -197,7 +197,7 @@ struct Foreign {
   Owned<ManagedVersioned> take() { return Owned<ManagedVersioned>(&tensor); }
 };
 
-TEST(ForeignTensors, AreUsedInPlaceAndGivenBackOnce) {
+TEST(ForeignTensors, AreUsedInPlaceAndReleasedOnce) {
   Foreign theirs;
   {
     Array a = from_dlpack(theirs.take());
@@ -205,7 +205,7 @@ TEST(ForeignTensors, AreUsedInPlaceAndGivenBackOnce) {
     EXPECT_EQ(a.host_access().data(), theirs.data.data());
     Array column = a.select(1, 2);
     a = Array();
-    EXPECT_EQ(theirs.deleted, 0) << "a view is left";
+    EXPECT_EQ(theirs.deleted, 0) << "a view still exists";
     column += scalar(10, column.device());
     column.eval();
     EXPECT_EQ(theirs.data, (std::vector<float>{1, 2, 13, 4, 5, 16}));
@@ -217,20 +217,20 @@ TEST(ForeignTensors, AreUsedInPlaceAndGivenBackOnce) {
   EXPECT_EQ(theirs.deleted, 2);
 }
 
-TEST(ForeignTensors, ThatAreReadOnlyAreCopiedIfAsked) {
+TEST(ForeignTensors, ReadOnlyTensorsAreCopiedOnRequest) {
   Foreign theirs;
   theirs.tensor.flags = dlpack::flag_read_only;
   Owned<ManagedVersioned> tensor = theirs.take();
   expect_contains(text_of<ArgumentError>([&] { from_dlpack(std::move(tensor)); }), {"read-only", "copy = true"});
-  ASSERT_NE(tensor, nullptr) << "left to the caller";
+  ASSERT_NE(tensor, nullptr) << "still owned by the caller";
   Array a = from_dlpack(std::move(tensor), {.stream = {}, .copy = true});
-  EXPECT_EQ(theirs.deleted, 1) << "given back at once";
+  EXPECT_EQ(theirs.deleted, 1) << "released immediately";
   a += scalar(1, a.device());
   EXPECT_EQ(a.to_vector<float>(), (std::vector<float>{2, 3, 4, 5, 6, 7}));
   EXPECT_EQ(theirs.data[0], 1.f);
 }
 
-TEST(ForeignTensors, ThatAreWrongAreRefusedAndLeftToTheCaller) {
+TEST(ForeignTensors, InvalidTensorsAreRejectedAndStayWithTheCaller) {
   const auto refused = [](auto change, auto error, std::initializer_list<std::string> parts) {
     Foreign theirs;
     change(theirs);
@@ -246,7 +246,7 @@ TEST(ForeignTensors, ThatAreWrongAreRefusedAndLeftToTheCaller) {
   refused([](Foreign& f) { f.tensor.tensor.data = nullptr; }, argument, {"data is null"});
   refused([](Foreign& f) { f.tensor.tensor.shape = nullptr; }, argument, {"shape is null"});
   refused([](Foreign& f) { f.tensor.tensor.ndim = -1; }, argument, {"dimensions = -1"});
-  refused([](Foreign& f) { f.tensor.tensor.ndim = 1 << 30; }, argument, {"impossible"});
+  refused([](Foreign& f) { f.tensor.tensor.ndim = 1 << 30; }, argument, {"out of range"});
   refused([](Foreign& f) { f.shape = {2, -3}; }, argument, {"negative"});
   refused([](Foreign& f) { f.shape = {std::int64_t{1} << 40, std::int64_t{1} << 40}; }, argument, {"2^48"});
   refused([](Foreign& f) { f.strides = {-3, 1}, f.tensor.tensor.strides = f.strides.data(); }, argument, {"negative"});
@@ -265,7 +265,7 @@ TEST(ForeignTensors, ThatAreWrongAreRefusedAndLeftToTheCaller) {
   expect_contains(text_of<ArgumentError>([] { from_dlpack(Owned<Managed>()); }), {"null"});
 }
 
-TEST(WrappedMemory, IsUsedInPlaceAndItsOwnerIsKept) {
+TEST(WrappedMemory, IsUsedInPlaceAndKeepsItsOwnerAlive) {
   for (const Device device : {Device{Backend::cpu, 0}, Device{Backend::interp, 0}}) {
     auto memory = std::make_shared<std::vector<float>>(100, 2.0f);
     const std::weak_ptr<std::vector<float>> watched = memory;
@@ -285,8 +285,8 @@ TEST(WrappedMemory, IsUsedInPlaceAndItsOwnerIsKept) {
                   {"null"});
 }
 
-TEST(TheStructures, AreThoseOfTheHeader) {
-  // By https://dmlc.github.io/dlpack/latest/c_api.html, for 64-bit systems.
+TEST(TheStructures, MatchTheDlpackHeader) {
+  // From https://dmlc.github.io/dlpack/latest/c_api.html, for 64-bit systems.
   EXPECT_EQ(sizeof(dlpack::Tensor), 48u);
   EXPECT_EQ(offsetof(dlpack::Tensor, ndim), 16u);
   EXPECT_EQ(offsetof(dlpack::Tensor, dtype), 20u);
@@ -303,7 +303,7 @@ TEST(TheStructures, AreThoseOfTheHeader) {
   EXPECT_EQ(static_cast<int>(dlpack::rocm), static_cast<int>(kDLROCM));
   EXPECT_EQ(static_cast<int>(dlpack::bfloat), static_cast<int>(kDLBfloat));
 #else
-  std::puts("dlpack/dlpack.h (libdlpack-dev) is not installed: compared with the numbers of its documentation only");
+  std::puts("dlpack/dlpack.h (libdlpack-dev) is not installed: compared only with the numbers of its documentation");
 #endif
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What deferred expressions cost, counted: launches, memory, allocations and locks; and that holding an expression
-// without an array on it changes nothing of that.
+// The cost of deferred expressions, counted as launches, memory, allocations and locks; and that keeping an expression
+// without an array does not change it.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -18,10 +18,10 @@
 
 namespace {
 std::atomic<long> allocations, locks;
-thread_local long fail_in = 0;  // this thread's n-th allocation from now on fails
+thread_local long fail_in = 0;  // if positive, this thread's n-th allocation fails
 }  // namespace
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // whose runtimes have these
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // sanitizer runtimes define these themselves
 void* operator new(std::size_t size) {
   ++allocations;
   if (fail_in > 0 && --fail_in == 0) throw std::bad_alloc();
@@ -43,7 +43,7 @@ namespace {
 using test::OnEveryDevice;
 TESSERA_ON_EVERY_DEVICE();
 
-/// Keeps the operands of all operations that are pending, as a history would.
+/// Keeps the pending operands of all operations, as a history would.
 class Holder : public ArrayObserver {
  public:
   void made(const ArrayOperation& operation) override {
@@ -75,7 +75,7 @@ Cost cost_of(Device device, F&& program) {
           after.peak_bytes - before.live_bytes, result.to_vector<float>()};
 }
 
-TEST_P(OnEveryDevice, HoldingAnExpressionCostsNothing) {
+TEST_P(OnEveryDevice, KeepingAnExpressionIsFree) {
   using Program = std::function<Array(const Array& x, const Array& row, const Array& tall)>;
   const std::vector<std::pair<const char*, Program>> programs = {
       {"sum", [](auto& x, auto& row, auto&) { return sum(exp(-0.5 * x * x) / row); }},
@@ -105,7 +105,7 @@ TEST_P(OnEveryDevice, HoldingAnExpressionCostsNothing) {
        }},
   };
   for (const auto& [name, program] : programs) {
-    static_cast<void>(cost_of(GetParam(), program));  // compiled, and blocks of the pool made
+    static_cast<void>(cost_of(GetParam(), program));  // compiles, and fills the memory pool
     const Cost alone = cost_of(GetParam(), program);
     Holder holder;
     const ObserverScope scope(&holder);
@@ -119,7 +119,7 @@ TEST_P(OnEveryDevice, HoldingAnExpressionCostsNothing) {
   }
 }
 
-TEST(Expressions, AreBuiltWithFewAllocationsAndLocks) {
+TEST(Expressions, AreCreatedWithFewAllocationsAndLocks) {
   if (test::sanitized) GTEST_SKIP() << "a sanitizer's runtime allocates and locks itself";
   const DeviceScope cpu({Backend::cpu, 0});
   const Array x = Array::ones({16, 16}).eval(), row = Array::ones({16}).eval();
@@ -142,14 +142,14 @@ TEST(Expressions, AreBuiltWithFewAllocationsAndLocks) {
   }
 }
 
-// Without memory for its books computing is an error, and no more: nothing hangs, and what is pending stays right.
-TEST(Expressions, MemoryThatRunsOutWhileOneIsComputedIsAnError) {
+// If memory for bookkeeping runs out, the computation throws; nothing hangs, and pending arrays stay valid.
+TEST(Expressions, OutOfMemoryDuringEvaluationThrows) {
   if (test::sanitized) GTEST_SKIP() << "a sanitizer's runtime allocates itself";
   test::run_with_timeout([] {
     const DeviceScope cpu({Backend::cpu, 0});
     const Array x = Array::ones({16}).eval();
     int failed = 0;
-    for (long n = 0;; ++n) {  // with 0 all is compiled
+    for (long n = 0;; ++n) {  // with 0, everything is compiled
       const Array a = x + 1;
       Array above[] = {a * 2 - 1, exp(a) * 0 + a, a / 2};
       fail_in = n;
@@ -170,11 +170,11 @@ TEST(Expressions, MemoryThatRunsOutWhileOneIsComputedIsAnError) {
   });
 }
 
-// Whatever lies above memory that is written is computed before, also where an array between has gone; and nothing
-// else.
-TEST_P(OnEveryDevice, WritesFlushWhatArraysHoldHoweverDeep) {
+// All arrays that depend on written memory are computed first, even if an array in between no longer exists; nothing
+// else is computed.
+TEST_P(OnEveryDevice, WritesComputeAllDependentArrays) {
   Array x = Array::from({1.f, 2.f, 3.f});
-  Array top = exp(x * 0) + x;  // what is between has gone
+  Array top = exp(x * 0) + x;  // the arrays in between no longer exist
   for (int i = 0; i < 20; ++i) top = std::move(top) + 1;
   std::optional<ArraySnapshot> kept;
   {
@@ -183,25 +183,25 @@ TEST_P(OnEveryDevice, WritesFlushWhatArraysHoldHoweverDeep) {
   }
   const std::uint64_t launches = fused_launches();
   x += 10;
-  EXPECT_EQ(fused_launches() - launches, 2u) << "the one above, and the writing; not what is only kept";
+  EXPECT_EQ(fused_launches() - launches, 2u) << "the dependent array and the write, but not the kept expression";
   EXPECT_FALSE(top.pending());
   EXPECT_EQ(top.to_vector<float>(), (std::vector<float>{22, 23, 24}));
   EXPECT_THROW(kept->array(), ArgumentError);
 }
 
-// Parts computed on the way are read from memory by all above them, whose inputs they hold no longer.
-TEST_P(OnEveryDevice, WhatIsComputedIsReadFromMemory) {
+// Computed parts are read from memory by all expressions that use them, which release the parts' inputs.
+TEST_P(OnEveryDevice, ComputedPartsAreReadFromMemory) {
   const Device d = GetParam();
   Array top = Array::zeros({1 << 16});
   const std::uint64_t live = memory_stats(d).live_bytes;
   for (int i = 0; i < 50; ++i) {
     const Array input = Array::full({1 << 16}, 1);
-    Array next = top + input;  // pending on the one before
+    Array next = top + input;  // pending on the previous one
     top.eval();                // computed after that
     top = std::move(next);
   }
   top.eval();
-  EXPECT_LE(memory_stats(d).live_bytes, live + 4 * (std::uint64_t{1} << 18)) << "inputs of long ago are held";
+  EXPECT_LE(memory_stats(d).live_bytes, live + 4 * (std::uint64_t{1} << 18)) << "old inputs are still alive";
   EXPECT_EQ(top.slice(0, 0, 1).item<float>(), 50.f);
 }
 

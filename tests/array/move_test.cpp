@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moving structures: every kind of nesting, what is shared, views, what is there already, and where something is.
+// Moving structures: all kinds of nesting, shared objects, views, arrays that are already on the device, and device_of.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -48,7 +48,7 @@ struct Record {
   std::deque<std::list<Array>> deep;
 };
 
-/// A class with private parts that lists what moves.
+/// A class with private members that lists its fields.
 class Dense {
  public:
   Dense(Array w, Array b, std::string name) : weight_(std::move(w)), bias_(std::move(b)), name_(std::move(name)) {}
@@ -70,7 +70,7 @@ class Scale {
  private:
   Array by_;
 };
-/// A leaf with its own way: it keeps its array sorted by device, so to say, and counts how often it was moved.
+/// A type with its own tessera_move, which counts how often it was moved.
 struct Own {
   explicit Own(Array a, int m = 0) : array(std::move(a)), moves(m) {}
   Array array;
@@ -95,7 +95,7 @@ struct Node {
   std::shared_ptr<Node> next;
 };
 
-TEST(Move, ANestedRecordMovesAndComesBackWithValuesTypesAndShape) {
+TEST(Move, NestedStructuresKeepValuesTypesAndShapes) {
   Record r{.layer = {numbers(6).reshape({2, 3}), numbers(3, 10)},
            .layers = {{numbers(2), numbers(3)}, {numbers(4, 7), Array::full({2}, 1.5, DType::f64, here)}},
            .named = {{"a", numbers(5)}, {"b", Array::from<std::int8_t>({1, -2, 3}, {}, here)}},
@@ -112,7 +112,7 @@ TEST(Move, ANestedRecordMovesAndComesBackWithValuesTypesAndShape) {
            .deep = {{numbers(2, 90)}, {}}};
   const Record moved = to(r, there);
   EXPECT_EQ(device_of(moved), there);
-  EXPECT_EQ(device_of(r), here) << "the original stays";
+  EXPECT_EQ(device_of(r), here) << "the original is unchanged";
   const Record back = moved | here;
   EXPECT_EQ(device_of(back), here);
   for (const Record* m : {&moved, &back}) {
@@ -138,7 +138,7 @@ TEST(Move, ANestedRecordMovesAndComesBackWithValuesTypesAndShape) {
   }
 }
 
-TEST(Move, WhatIsThereAlreadyIsTheSameAndNothingIsCopied) {
+TEST(Move, ArraysAlreadyOnTheDeviceAreNotCopied) {
   const Layer l{numbers(1000), numbers(10)};
   const auto shared = std::make_shared<Layer>(l);
   const Array pending = l.weight + 1;
@@ -154,7 +154,7 @@ TEST(Move, WhatIsThereAlreadyIsTheSameAndNothingIsCopied) {
   std::uint64_t copies = 0;
   for (const auto& c : scope.log().copies)
     if (c.device == here) copies += c.to_host_count + c.to_device_count + c.within_count;
-  EXPECT_EQ(copies, 2u) << "the two arrays that went to the other device";
+  EXPECT_EQ(copies, 2u) << "the two arrays that were on the other device";
 }
 
 TEST(Move, SharedArraysAndObjectsStayShared) {
@@ -168,21 +168,21 @@ TEST(Move, SharedArraysAndObjectsStayShared) {
   EXPECT_NE(first, other);
   EXPECT_EQ(first->weight.source(), a.source());
   EXPECT_EQ(other->bias.source(), first->bias.source());
-  EXPECT_EQ(reached(scope, there).to_device_count, 2u) << "each memory once";
+  EXPECT_EQ(reached(scope, there).to_device_count, 2u) << "each storage once";
   b += Array::ones({64}, DType::f32, there);
   EXPECT_EQ(values(a), values(b));
   EXPECT_EQ(values(a)[5], 6);
   EXPECT_EQ(values(x)[5], 5);
 }
 
-TEST(Move, ViewsAreMovedAsViewsOfOneMemory) {
+TEST(Move, ViewsStayViewsOfOneStorage) {
   const Array base = numbers(1000);
   const Array matrix = base.slice(0, 100, 112).reshape({3, 4});
   const Placement scope;
   auto [m, t, row, wide] =
       to(std::tuple(matrix, matrix.transpose(), matrix.select(0, 1), matrix.select(0, 0).broadcast_to({5, 4})), there);
   EXPECT_EQ(reached(scope, there).to_device_count, 1u);
-  EXPECT_LE(reached(scope, there).to_device_bytes, 12 * 4 + 64u) << "only what they cover";
+  EXPECT_LE(reached(scope, there).to_device_bytes, 12 * 4 + 64u) << "only the range that they cover";
   EXPECT_EQ(t.strides(), matrix.transpose().strides());
   EXPECT_EQ(wide.strides(), (Strides{0, 1}));
   EXPECT_EQ(values(t), values(matrix.transpose()));
@@ -190,16 +190,16 @@ TEST(Move, ViewsAreMovedAsViewsOfOneMemory) {
   m.select(0, 1).fill(-1);
   EXPECT_EQ(values(row), std::vector<float>(4, -1));
   EXPECT_EQ(values(t)[1], -1);
-  // One sparse view alone brings only its elements.
+  // A single sparse view copies only its elements.
   const Placement alone;
   const Array column = to(base.slice(0, 0, 1000, 100), there);
   EXPECT_EQ(values(column), values(base.slice(0, 0, 1000, 100)));
   EXPECT_EQ(reached(alone, there).to_device_bytes, 40u);
-  // An expression is computed where its operands are.
+  // An expression is computed on its operands' device.
   EXPECT_EQ(values(to(std::vector{base + 1, base * 2}, there)[1])[999], 1998);
 }
 
-TEST(Move, ClassesThatListTheirFieldsAndTypesWithTheirOwnWay) {
+TEST(Move, MovesClassesWithFieldsAndCustomMoveFunctions) {
   const Dense d(numbers(4), numbers(2), "dense");
   const Dense moved = d | there;
   EXPECT_EQ(moved.weight().device(), there);
@@ -214,7 +214,7 @@ TEST(Move, ClassesThatListTheirFieldsAndTypesWithTheirOwnWay) {
   EXPECT_EQ(device_of(own), there);
 }
 
-TEST(Move, AnObserverSeesOneOperationForEachArrayThatMoves) {
+TEST(Move, ObserverSeesOneOperationPerMovedArray) {
   struct Watch : ArrayObserver {
     std::vector<std::string> seen;
     void made(const ArrayOperation& operation) override {
@@ -233,37 +233,37 @@ TEST(Move, AnObserverSeesOneOperationForEachArrayThatMoves) {
     const ObserverScope scope(&watch);
     moved = to(std::tuple(x, same, std::vector{every_second}, x | there, Array()), there);
   }
-  EXPECT_EQ(watch.seen, std::vector<std::string>(5, "to cpu:0 interp:0")) << "one by the operator";
+  EXPECT_EQ(watch.seen, std::vector<std::string>(5, "to cpu:0 interp:0")) << "one through operator|";
   EXPECT_EQ(std::get<0>(*moved).history(), x.history());
-  EXPECT_EQ(std::get<1>(*moved).history(), same.history()) << "its own, although both are one memory";
+  EXPECT_EQ(std::get<1>(*moved).history(), same.history()) << "separate, although both share memory";
   EXPECT_EQ(std::get<0>(*moved).source(), std::get<1>(*moved).source());
 }
 
-TEST(Move, ACycleIsAnErrorAndAChainIsNot) {
+TEST(Move, CyclesThrowButChainsMove) {
   const auto last = std::make_shared<Node>(Node{numbers(2), nullptr});
   const auto first = std::make_shared<Node>(Node{numbers(3), last});
   const auto moved = to(first, there);
   EXPECT_EQ(moved->next->a.device(), there);
   last->next = first;
   expect_throw<ArgumentError>([&] { to(first, there); },
-                              {"[to]", "an object that it is part of itself", "next.next", "tessera_move"});
+                              {"[to]", "an object that contains it", "next.next", "tessera_move"});
   EXPECT_EQ(device_of(first), here);
   last->next = nullptr;
 }
 
-TEST(Move, AMissingDeviceIsAnErrorAlsoWhereNothingMoves) {
+TEST(Move, MissingDeviceThrowsEvenIfNothingMoves) {
   expect_throw<DeviceError>([] { to(5, Device{Backend::interp, 99}); }, {"interp:99 does not exist"});
   EXPECT_EQ(to(5, there), 5);
   EXPECT_EQ(to(std::string("text"), there), "text");
 }
 
-// The type of what is moved is known when compiling.
+// The type of a moved structure is known at compile time.
 using Nested = std::tuple<Array, std::tuple<Array, int>, std::vector<Layer>>;
 static_assert(std::is_same_v<decltype(to(std::declval<const Nested&>(), here)), Nested>);
 static_assert(std::is_same_v<decltype(std::declval<Record>() | here), Record>);
 static_assert(std::is_same_v<decltype(device_of(std::declval<Nested>())), std::optional<Device>>);
 
-TEST(DeviceOf, TheCommonDeviceNoneOrAnErrorThatNamesThePaths) {
+TEST(DeviceOf, ReturnsTheCommonDeviceOrThrowsWithPaths) {
   EXPECT_EQ(device_of(5), std::nullopt);
   EXPECT_EQ(device_of(std::vector<Array>{}), std::nullopt);
   EXPECT_EQ(device_of(std::string("x")), std::nullopt);
@@ -272,13 +272,13 @@ TEST(DeviceOf, TheCommonDeviceNoneOrAnErrorThatNamesThePaths) {
   EXPECT_EQ(device_of(std::vector<std::optional<Array>>(3)), std::nullopt);
   const Array x = numbers(3);
   EXPECT_EQ(device_of(x.transpose().slice(0, 0, 2)), here);
-  EXPECT_EQ(device_of(std::tuple(x | there, Array())), there) << "an array without elements yields";
+  EXPECT_EQ(device_of(std::tuple(x | there, Array())), there) << "an array without elements does not count";
   EXPECT_EQ(device_of(Array()), here);
   const Params params{{Dense(x, x, "a"), Dense(x, x | there, "b")}};
   expect_throw<DeviceError>([&] { device_of(params, "params"); },
                             {"params.layers.0.weight: cpu:0", "params.layers.1.weight: cpu:0",
                              "params.layers.1.bias: interp:0", "to(value, device)"});
-  EXPECT_EQ(device_of(params.layers[0]), here) << "parts still answer";
+  EXPECT_EQ(device_of(params.layers[0]), here) << "parts can still be queried";
   const std::map<std::string, std::tuple<Layer, Own>> nested = {{"k", {Layer{x, x | there}, Own(x)}}};
   expect_throw<DeviceError>([&] { device_of(nested); },
                             {"value.k.0.weight: cpu:0", "value.k.0.bias: interp:0", "value.k.1.array: cpu:0"});
@@ -288,7 +288,7 @@ TEST(DeviceOf, TheCommonDeviceNoneOrAnErrorThatNamesThePaths) {
                   {"batch.3: cpu:0 (and 46 more there), batch.50: interp:0"});
 }
 
-TEST(Generator, GivesTheSameBitsEverywhereAndMovesWithItsState) {
+TEST(Generator, GivesTheSameBitsOnEveryDeviceAndKeepsItsState) {
   struct State {
     Generator random;
     Array x;
@@ -306,7 +306,7 @@ TEST(Generator, GivesTheSameBitsEverywhereAndMovesWithItsState) {
   const auto a = values(moved.random.normal({9}, 0, 1, there)), b = values(s.random.normal({9}, 0, 1, here));
   for (std::size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-5);
   EXPECT_EQ(moved.random, s.random);
-  // What was drawn in pieces of whole blocks is what is drawn at once; also far along the stream.
+  // Drawing in pieces of whole blocks equals drawing at once, also far along the stream.
   Generator pieces(5, (std::uint64_t{1} << 40) - 1), whole = pieces;
   auto left = pieces.bits({4}, here).to_vector<std::uint32_t>();
   const auto right = pieces.bits({8}, here).to_vector<std::uint32_t>();
@@ -316,7 +316,7 @@ TEST(Generator, GivesTheSameBitsEverywhereAndMovesWithItsState) {
   EXPECT_TRUE(std::equal(words.begin(), words.end(), left.begin()));
   const Generator before = whole;
   EXPECT_THROW(whole.bits({4}, Device{Backend::interp, 99}), DeviceError);
-  EXPECT_EQ(whole, before) << "a draw that fails leaves the state";
+  EXPECT_EQ(whole, before) << "a failed draw leaves the state unchanged";
 }
 
 }  // namespace

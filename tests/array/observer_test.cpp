@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an observer of array operations sees: each public one once, with what it takes to differentiate it.
+// Observers of array operations: each public operation is reported once, with enough information to differentiate it.
 #include "tessera/array/observer.h"
 
 #include <gtest/gtest.h>
@@ -52,15 +52,15 @@ class Names : public ArrayObserver {
 };
 
 struct Call {
-  const char* function;  ///< as headers declare it
-  const char* told;      ///< the name an observer sees
+  const char* function;  ///< as declared in headers
+  const char* told;      ///< the name that an observer sees
   std::size_t operands;
   std::function<void()> call;
   bool in_place = false;
 };
 
-// Every function of installed headers that gives an Array or writes one, but for those that only call others. Its
-// operands are what `make` makes of them.
+// All functions of installed headers that return or write arrays, except those that only call others. `make` creates
+// their operands.
 std::vector<Call> calls(const std::function<Array(Array)>& make = [](Array x) { return x; }) {
   const Array a = make(Array::from({1.f, 2.f, 3.f, 4.f}, Shape{2, 2})), b = make(Array::ones({2, 2})), c = a > 2;
   const Array ids = Array::from({std::int32_t{1}, std::int32_t{0}}), i = a.astype(DType::i32);
@@ -257,7 +257,7 @@ TEST(Observer, SeesEachPublicOperationOnce) {
       const ObserverScope scope(&seen);
       c.call();
     }
-    // Some calls make their operand by another.
+    // Some calls create their operand by another operation.
     const bool twice = std::set<std::string_view>{"squeeze", "from_dlpack", "host_access"}.count(c.function) != 0;
     ASSERT_EQ(seen.all.size(), twice ? 2u : 1u) << c.function;
     EXPECT_EQ(seen.all.back(), c.told) << c.function;
@@ -266,15 +266,21 @@ TEST(Observer, SeesEachPublicOperationOnce) {
   }
 }
 
-// Functions of array/ and ops/ that give arrays by calling others, or that give back what they hold.
-const std::set<std::string> others = {"array",       "memory",          "parts",       "take",
-                                      "eval",        "from_bytes",      "with_view",   "cross_entropy",
-                                      "mse_loss",    "bce_with_logits", "accuracy",    "pending_state",
-                                      "predict",     "in_parts",        "step",        "loss_of",
-                                      "step_number", "snapshot",        "step_arrays", "scaled",
-                                      "inverse",     "is_at_min_scale", "copies"};
+// Functions of array/ and ops/ that return arrays by calling others, or return stored arrays.
+const std::set<std::string> others = {"array",       "memory",
+                                      "parts",       "take",
+                                      "eval",        "from_bytes",
+                                      "with_view",   "cross_entropy",
+                                      "mse_loss",    "bce_with_logits",
+                                      "accuracy",    "pending_state",
+                                      "predict",     "predict_in_batches",
+                                      "step",        "loss_of",
+                                      "step_number", "snapshot",
+                                      "step_arrays", "scaled",
+                                      "inverse",     "is_at_min_scale",
+                                      "copies"};
 
-TEST(Observer, IsTestedWithEveryFunctionOfInstalledHeaders) {
+TEST(Observer, CoversEveryFunctionOfInstalledHeaders) {
   std::set<std::string> known;
   for (const Call& c : calls()) known.insert(c.function);
   const std::regex declaration(R"(^\s*(?:static )?(?:const )?(?:std::vector<)?Array>?&? (operator[^(]+|\w+)\()");
@@ -295,12 +301,12 @@ TEST(Observer, IsTestedWithEveryFunctionOfInstalledHeaders) {
     }
   }
   EXPECT_GT(found, 80u);
-  EXPECT_EQ(missing, std::set<std::string>{}) << "an operation that no observer is tested with";
+  EXPECT_EQ(missing, std::set<std::string>{}) << "an operation without an observer test";
 }
 
-// How each of these functions is differentiated. Who adds one says so here.
+// How each of these functions is differentiated; new functions must be added here.
 const std::set<std::string> with_gradient = {
-    // a rule of its own
+    // with their own rules
     "operator+", "operator-", "operator*", "operator/", "operator%", "minimum", "maximum", "pow", "where", "abs",
     "sqrt", "rsqrt", "exp", "exp2", "log", "log2", "sin", "cos", "tanh", "erf", "sigmoid", "silu", "relu", "gelu",
     "reshape", "transpose", "permute", "broadcast_to", "slice", "select", "unsqueeze", "squeeze", "copy", "to", "sum",
@@ -308,7 +314,7 @@ const std::set<std::string> with_gradient = {
     "scaled_dot_product_attention", "log1p", "expm1", "clip", "pad", "update_slice", "cumsum", "take_along_axis", "tan",
     "asin", "acos", "atan", "atan2", "sinh", "cosh", "log10", "hypot", "copysign", "flip", "scatter", "scatter_add",
     "solve_triangular", "cholesky", "windows2d", "fold2d", "max_pool2d", "average_pool2d",
-    // a composition of such
+    // compositions of the above
     "sort", "masked_select", "as_contiguous", "silu_gate", "gelu_gate", "stack", "split", "tril", "triu", "var", "std",
     "stddev", "logsumexp", "conv2d"};
 const std::map<std::string, const char*> without_gradient = {
@@ -317,32 +323,32 @@ const std::map<std::string, const char*> without_gradient = {
     {"trunc", "it is zero"},
     {"rint", "it is zero"},
     {"round", "it is zero"},
-    {"isinf", "gives bools"},
-    {"nonzero", "gives integers"},
-    {"argsort", "gives integers"},
+    {"isinf", "returns bools"},
+    {"nonzero", "returns integers"},
+    {"argsort", "returns integers"},
     {"linspace", "takes no arrays"},
     {"eye", "takes no arrays"},
-    {"astype", "to integers, as here, there is none; among floats there is"},
+    {"astype", "conversion to integers, as here, has none; between floats it has one"},
     {"sign", "it is zero"},
-    {"isnan", "gives bools"},
-    {"isfinite", "gives bools"},
-    {"one_hot", "of integers"},
-    {"any", "gives bools"},
-    {"all", "gives bools"},
-    {"argmax", "gives integers"},
-    {"argmin", "gives integers"},
-    {"operator&", "of integers"},
-    {"operator|", "of integers"},
-    {"operator^", "of integers"},
-    {"operator!", "of bools"},
-    {"operator==", "gives bools"},
-    {"operator!=", "gives bools"},
-    {"operator<", "gives bools"},
-    {"operator<=", "gives bools"},
-    {"operator>", "gives bools"},
-    {"operator>=", "gives bools"},
-    {"embedding_rows", "of integers, and a Weight never changes"},
-    {"dequantize", "a Weight never changes"},
+    {"isnan", "returns bools"},
+    {"isfinite", "returns bools"},
+    {"one_hot", "takes integers"},
+    {"any", "returns bools"},
+    {"all", "returns bools"},
+    {"argmax", "returns integers"},
+    {"argmin", "returns integers"},
+    {"operator&", "takes integers"},
+    {"operator|", "takes integers"},
+    {"operator^", "takes integers"},
+    {"operator!", "takes bools"},
+    {"operator==", "returns bools"},
+    {"operator!=", "returns bools"},
+    {"operator<", "returns bools"},
+    {"operator<=", "returns bools"},
+    {"operator>", "returns bools"},
+    {"operator>=", "returns bools"},
+    {"embedding_rows", "takes integers, and a Weight is constant"},
+    {"dequantize", "a Weight is constant"},
     {"empty", "takes no arrays"},
     {"full", "takes no arrays"},
     {"zeros", "takes no arrays"},
@@ -369,7 +375,7 @@ const std::set<std::string> refuse_history = {"unique",        "multiply_into", 
                                               "operator+=",    "operator-=",       "operator*=",
                                               "operator/=",    "view_for_writing", "host_access"};
 
-TEST(Observer, EachFunctionPassesHistoryOnRefusesItOrHasNoGradient) {
+TEST(Observer, EachFunctionRecordsHistoryRejectsItOrHasNoGradient) {
   const auto argument = [](Array x) {
     x.set_step(detail::Step::leaf(x, detail::Step::next_number(), x.dtype()));
     return x;
@@ -377,7 +383,7 @@ TEST(Observer, EachFunctionPassesHistoryOnRefusesItOrHasNoGradient) {
   for (const Call& c : calls(argument)) {
     const std::string name = c.function;
     const std::size_t lists = with_gradient.count(name) + without_gradient.count(name) + refuse_history.count(name);
-    EXPECT_EQ(lists, 1u) << name << ": say how it is differentiated, in one of the lists above";
+    EXPECT_EQ(lists, 1u) << name << ": add it to exactly one of the lists above";
     Names seen;
     const ObserverScope scope(&seen);
     if (refuse_history.count(name)) {
@@ -389,10 +395,10 @@ TEST(Observer, EachFunctionPassesHistoryOnRefusesItOrHasNoGradient) {
   }
 }
 
-TEST(Observer, MayThrowAndMayCompute) {
+TEST(Observer, MayThrowAndCompute) {
   struct Throws : ArrayObserver {
     void made(const ArrayOperation& operation) override {
-      EXPECT_EQ(sum(operation.results[0] + 1).item<float>(), 6.f);  // not told again
+      EXPECT_EQ(sum(operation.results[0] + 1).item<float>(), 6.f);  // not reported again
       fail<ArgumentError>({.wrong = "no"});
     }
   } throws;
@@ -401,7 +407,7 @@ TEST(Observer, MayThrowAndMayCompute) {
   {
     const ObserverScope scope(&throws);
     EXPECT_THROW(a * 2, ArgumentError);
-    const ObserverScope nobody(nullptr);
+    const ObserverScope no_observer(nullptr);
     EXPECT_NO_THROW(a * 2);
   }
   const ObserverScope scope(&after);
@@ -409,7 +415,7 @@ TEST(Observer, MayThrowAndMayCompute) {
   EXPECT_EQ(after.all.size(), 1u);
 }
 
-TEST_P(OnEveryDevice, WhatAnObserverDefersOfMemoryThatIsAboutToBeWrittenIsComputedBefore) {
+TEST_P(OnEveryDevice, ReadersDeferredByAnObserverAreComputedBeforeTheWrite) {
   struct Defers : ArrayObserver {
     void made(const ArrayOperation& operation) override { made_of.push_back(operation.results[0] + 1); }
     std::vector<Array> made_of;
@@ -439,7 +445,7 @@ TEST_P(OnEveryDevice, WhatAnObserverDefersOfMemoryThatIsAboutToBeWrittenIsComput
   EXPECT_EQ(defers.made_of[0].to_vector<float>(), (std::vector<float>{2, 3}));
 }
 
-TEST_P(OnEveryDevice, WhatIsKeptIsWhatItWas) {
+TEST_P(OnEveryDevice, SnapshotsKeepTheirValues) {
   const Array x = Array::from({1.f, 2.f, 3.f, 4.f}, Shape{2, 2}), y = Array::ones({2, 2});
   std::optional<ArraySnapshot> pending, view, computed;
   {
@@ -452,19 +458,19 @@ TEST_P(OnEveryDevice, WhatIsKeptIsWhatItWas) {
   EXPECT_EQ(pending->array().to_vector<float>(), (std::vector<float>{3, 5, 7, 9}));
   EXPECT_EQ(view->array().to_vector<float>(), (std::vector<float>{3, 7, 5, 9}));
   EXPECT_EQ(computed->array().to_vector<float>(), (std::vector<float>{1, 2, 3, 4}));
-  // A result written in place since: what it was made of is there still.
+  // The result is overwritten, but the memory it was computed from still exists.
   Array held = x * 2 + y;
   const ArraySnapshot before(held);
   held += 1;
   EXPECT_EQ(before.array().to_vector<float>(), (std::vector<float>{3, 5, 7, 9}));
   EXPECT_EQ(held.to_vector<float>(), (std::vector<float>{4, 6, 8, 10}));
-  // What it was made of written in place since.
+  // The memory it was computed from is overwritten.
   Array z = x;
   z += 1;
   for (const auto& kept : {*pending, *view, *computed, before}) EXPECT_THROW(kept.array(), ArgumentError);
 }
 
-// Reverse mode on the observer alone.
+// Reverse mode implemented with an observer only.
 struct Step {
   std::string name;
   std::vector<OperandSnapshot> operands;
@@ -541,7 +547,7 @@ void backward(const Array& loss) {
   }
 }
 
-TEST_P(OnEveryDevice, IsEnoughForReverseMode) {
+TEST_P(OnEveryDevice, SufficesForReverseMode) {
   std::mt19937_64 random(testing::seed());
   std::uniform_real_distribution<float> uniform(-1, 1);
   const auto make = [&](Shape shape) {
@@ -553,7 +559,7 @@ TEST_P(OnEveryDevice, IsEnoughForReverseMode) {
   std::vector<std::vector<float>> values;
   Array x;
   const Array y = Array::from(make({4, 2}), Shape{4, 2});
-  for (float from_kink = 0; from_kink < 0.02f;) {  // relu's, where differences are no derivatives
+  for (float from_kink = 0; from_kink < 0.02f;) {  // away from relu's kink, where differences are not derivatives
     values.clear();
     for (const Shape& s : shapes) values.push_back(make(s));
     x = Array::from(make({4, 3}), Shape{4, 3});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Safetensors files: round trips on every device; files written byte by byte, each wrong one beside a sound one; cut
-// and damaged files from a printed seed, with what they make the reader allocate.
+// Safetensors files: round trips on every device; hand-written files, each invalid one next to a valid one; truncated
+// and damaged files from a printed seed, with the memory that they make the reader allocate.
 #include "tessera/array/safetensors.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ namespace {
 std::atomic<std::size_t> held, most_held;
 }  // namespace
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // whose runtimes have these
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // sanitizer runtimes define these themselves
 void* operator new(std::size_t size) {
   void* p = std::malloc(size == 0 ? 1 : size);
   if (p == nullptr) throw std::bad_alloc();
@@ -51,7 +51,7 @@ SafetensorsFile parse(const std::string& bytes) {
   return SafetensorsFile::parse(std::as_bytes(std::span(bytes)), "test.safetensors");
 }
 
-TEST_P(OnEveryDevice, FilesGoBothWays) {
+TEST_P(OnEveryDevice, RoundTripsFiles) {
   const test::Folder folder;
   const std::string path = folder / "a.safetensors";
   std::vector<std::pair<std::string, Array>> arrays;
@@ -89,11 +89,11 @@ TEST_P(OnEveryDevice, FilesGoBothWays) {
     EXPECT_EQ(a, b) << name;
   }
   EXPECT_EQ(file.load("", Device{}).device(), Device{});
-  expect_throw<FormatError>([&] { file.load("nobody"); }, {path, "nobody", "no such tensor"});
+  expect_throw<FormatError>([&] { file.load("missing"); }, {path, "missing", "no such tensor"});
 }
 
-TEST(Safetensors, AFileByteByByte) {
-  // Written by hand; the second of the header lies first, a bool is 7, the header is not aligned.
+TEST(Safetensors, ReadsAHandWrittenFile) {
+  // The second tensor of the header comes first in the data, a bool is 7, and the header is not aligned.
   const std::string header = R"({"b":{"shape":[2],"dtype":"BOOL","data_offsets":[4,6]},)"
                              R"("a":{"dtype":"I16","shape":[1,2],"data_offsets":[0,4]}})"
                              "   ";
@@ -110,7 +110,7 @@ TEST(Safetensors, AFileByteByByte) {
 
   EXPECT_TRUE(parse(file_of("{}", "")).tensors().empty());
   EXPECT_EQ(parse(file_of(R"({"__metadata__":{"k":"v"}})", "")).metadata().at("k"), "v");
-  // A scalar, and two without elements, one between others.
+  // A scalar, and two without elements, one of them between others.
   const std::string three = file_of(
       R"({"s":{"dtype":"U8","shape":[],"data_offsets":[0,1]},"z":{"dtype":"F64","shape":[3,0],"data_offsets":[1,1]},)"
       R"("y":{"dtype":"F32","shape":[0],"data_offsets":[2,2]},"t":{"dtype":"I8","shape":[1],"data_offsets":[1,2]}})",
@@ -123,7 +123,7 @@ TEST(Safetensors, AFileByteByByte) {
   expect_throw<ArgumentError>([&] { parse(file_of("{}", "")).data(file.tensor("b")); }, {"does not belong"});
 }
 
-TEST(Safetensors, WhatThisLibraryWrites) {
+TEST(Safetensors, WritesTheDocumentedLayout) {
   const test::Folder folder;
   const std::string path = folder / "a.safetensors";
   const Array a = Array::from({std::uint8_t{1}, std::uint8_t{2}, std::uint8_t{3}}), b = Array::from({1.f});
@@ -134,21 +134,21 @@ TEST(Safetensors, WhatThisLibraryWrites) {
   padded.resize((header.size() + 7) / 8 * 8, ' ');
   EXPECT_EQ(test::text_of(path), file_of(padded, std::string("\x00\x00\x80\x3F\x01\x02\x03", 7)));
 
-  // What cannot be written leaves the old file.
+  // A file that cannot be written leaves the old one unchanged.
   const auto refused = [&](std::vector<std::pair<std::string, Array>> arrays, std::string_view why) {
     const std::string before = test::text_of(path);
     expect_throw<ArgumentError>([&] { save_safetensors(path, arrays); }, {path, why});
     EXPECT_EQ(test::text_of(path), before);
   };
   refused({{"a", a}, {"a", b}}, "two arrays have this name");
-  refused({{"__metadata__", a}}, "means the texts");
+  refused({{"__metadata__", a}}, "reserved for the file's metadata");
   refused({{"\xFF", a}}, "not UTF-8");
   expect_throw<ArgumentError>([&] { save_safetensors(path, {{"a", a}}, {{"k", "\xC0"}}); }, {"not UTF-8"});
   expect_throw<ArgumentError>([&] { save_safetensors(folder.path(), {{"a", a}}); }, {folder.path().string()});
   EXPECT_EQ(test::names(folder.path()), std::vector<std::string>{"a.safetensors"});
 }
 
-TEST(Safetensors, DtypesOfOthersAreAnErrorWhenTheyAreLoaded) {
+TEST(Safetensors, UnsupportedDtypesThrowWhenLoaded) {
   const std::string bytes = file_of(R"({"f":{"dtype":"F8_E4M3","shape":[3],"data_offsets":[0,3]},)"
                                     R"("u":{"dtype":"U8","shape":[1],"data_offsets":[3,4]}})",
                                     "abcd");
@@ -157,11 +157,11 @@ TEST(Safetensors, DtypesOfOthersAreAnErrorWhenTheyAreLoaded) {
   EXPECT_EQ(file.tensor("f").dtype_name, "F8_E4M3");
   EXPECT_EQ(file.data(file.tensor("f")).size(), 3u);
   EXPECT_EQ(file.load("u").item<std::uint8_t>(), 'd');
-  expect_throw<FormatError>([&] { file.load("f"); },
-                            {"test.safetensors", "offset = 9", "field = tensor \"f\" dtype", "no dtype F8_E4M3"});
+  expect_throw<FormatError>([&] { file.load("f"); }, {"test.safetensors", "offset = 9", "field = tensor \"f\" dtype",
+                                                      "does not support dtype F8_E4M3"});
 }
 
-/// That `header` with this much data is refused at this byte of the header, for this field and reason.
+/// Expects that `header` with this much data is rejected at this byte of the header, with this field and reason.
 void expect_bad(const std::string& header, std::size_t data, std::string_view at, const std::string& field,
                 std::string_view why) {
   const std::size_t place = header.find(at);
@@ -171,15 +171,15 @@ void expect_bad(const std::string& header, std::size_t data, std::string_view at
       {"file = test.safetensors", "offset = " + std::to_string(8 + place) + ",", "field = " + field, why});
 }
 
-TEST(SafetensorsMalformed, Length) {
+TEST(SafetensorsMalformed, RejectsInvalidLengths) {
   const auto expect = [](const std::string& bytes, std::string_view offset, std::string_view why) {
     expect_throw<FormatError>([&] { parse(bytes); }, {offset, why});
   };
-  expect("", "offset = 0", "8 bytes are needed, and the file has 0");
-  expect("1234567", "offset = 0", "8 bytes are needed, and the file has 7");
-  expect(file_of("{}", "", 3), "offset = 0", "3 bytes are more than the 2");
-  expect(file_of("{}", "", ~0ull), "offset = 0", "above the 100000000");
-  expect(file_of("{}", "", 100'000'001), "offset = 0", "the length 100000001 is above the 100000000");
+  expect("", "offset = 0", "8 bytes are needed, but the file has 0");
+  expect("1234567", "offset = 0", "8 bytes are needed, but the file has 7");
+  expect(file_of("{}", "", 3), "offset = 0", "the header has 3 bytes, but only 2 bytes follow");
+  expect(file_of("{}", "", ~0ull), "offset = 0", "exceeds the format's limit of 100000000");
+  expect(file_of("{}", "", 100'000'001), "offset = 0", "the length 100000001 exceeds the format's limit of 100000000");
   expect(std::string("GGUF\3\0\0\0 and tensors", 20), "offset = 0", "it is a GGUF file");
   // The first bytes of files by torch.save (2.x; 1.5, or with _use_new_zipfile_serialization=False), pickle.dump and
   // onnx.save.
@@ -195,13 +195,13 @@ TEST(SafetensorsMalformed, Length) {
       "2.1.0",
       "it is an ONNX model", "onnx.load(");
   expect("version https://git-lfs.github.com/spec/v1", "offset = 0", "it is a Git LFS pointer");
-  expect(file_of("{}", "", 100'000'000), "offset = 0", "100000000 bytes are more than the 2");
+  expect(file_of("{}", "", 100'000'000), "offset = 0", "the header has 100000000 bytes, but only 2 bytes follow");
   expect(file_of("", ""), "offset = 8", "does not begin with {");
-  expect(file_of("{}", "x"), "offset = 10", "1 bytes behind the last tensor are nobody's");
+  expect(file_of("{}", "x"), "offset = 10", "1 bytes after the last tensor belong to no tensor");
   expect(file_of("{}", "", 1), "offset = ", "this is not JSON");
 }
 
-TEST(SafetensorsMalformed, Json) {
+TEST(SafetensorsMalformed, RejectsInvalidJson) {
   const std::string h = "header";
   for (const char* text : {"[]", " {}", "\xEF\xBB\xBF{}", "null", "x"})
     expect_bad(text, 0, "", h, "does not begin with {");
@@ -212,16 +212,16 @@ TEST(SafetensorsMalformed, Json) {
   expect_bad("{'a':1}", 0, "'", h, "this is not JSON");
   expect_bad("{\"\xFF\":1}", 0, "\xFF", h,
              "this is not JSON: syntax error while parsing object key - invalid string: ill-");
-  expect_throw<FormatError>([] { parse(file_of(std::string("{}\0\0", 4), "")); }, {"offset = 10", "a byte 0"});
-  // Nesting is refused where it begins.
-  expect_bad(R"({"a":[[)" + std::string(1 << 20, '['), 0, "[", "tensor \"a\"", "a list stands where an object should");
+  expect_throw<FormatError>([] { parse(file_of(std::string("{}\0\0", 4), "")); }, {"offset = 10", "a zero byte"});
+  // Nesting is rejected where it begins.
+  expect_bad(R"({"a":[[)" + std::string(1 << 20, '['), 0, "[", "tensor \"a\"", "found a list, expected an object");
   std::string objects = R"({"a":{"dtype":)";
   for (int i = 0; i < 100'000; ++i) objects += R"({"a":)";
-  expect_bad(objects, 0, R"({"a":{"a")", "tensor \"a\" dtype", "an object stands where a text should");
-  expect_bad(R"({"__metadata__":{"k":[[[]]]}})", 0, "[[[", "metadata \"k\"", "a list stands where a text should");
-  expect_bad(R"({"__metadata__":{"k":1}})", 0, "1", "metadata \"k\"", "a number stands where a text should");
-  expect_bad(R"({"__metadata__":"k"})", 0, "\"k\"", "metadata", "a text stands where an object should");
-  expect_bad(R"({"a":null})", 0, "null", "tensor \"a\"", "null stands where an object should");
+  expect_bad(objects, 0, R"({"a":{"a")", "tensor \"a\" dtype", "found an object, expected a string");
+  expect_bad(R"({"__metadata__":{"k":[[[]]]}})", 0, "[[[", "metadata \"k\"", "found a list, expected a string");
+  expect_bad(R"({"__metadata__":{"k":1}})", 0, "1", "metadata \"k\"", "found a number, expected a string");
+  expect_bad(R"({"__metadata__":"k"})", 0, "\"k\"", "metadata", "found a string, expected an object");
+  expect_bad(R"({"a":null})", 0, "null", "tensor \"a\"", "found null, expected an object");
   expect_bad(R"({"__metadata__":{"k":"1","k":"2"}})", 0, R"("k":"2")", "metadata \"k\"", "the key \"k\" occurs twice");
   expect_bad(R"({"__metadata__":{}, "__metadata__":{}})", 0, R"("__metadata__":{}})", h, "occurs twice");
 }
@@ -233,43 +233,45 @@ std::string header(const std::string& shape, const std::string& offsets, const s
   return R"({"a":)" + tensor(shape, offsets, dtype) + "}";
 }
 
-TEST(SafetensorsMalformed, Tensors) {
+TEST(SafetensorsMalformed, RejectsInvalidTensorEntries) {
   EXPECT_EQ(parse(file_of(header("[2]", "[0,2]"), "xy")).tensors().size(), 1u);
   const std::string a = "tensor \"a\"";
   expect_bad(R"({"a":{}})", 0, "\"a\"", a, "the tensor has no dtype");
   expect_bad(R"({"a":{"dtype":"U8","shape":[1]}})", 1, "\"a\"", a, "the tensor has no data_offsets");
   expect_bad(R"({"a":{"dtype":"U8","data_offsets":[0,1]}})", 1, "\"a\"", a, "the tensor has no shape");
-  expect_bad(R"({"a":{"dtype":"U8","dtype":"U8"}})", 1, R"("dtype":"U8"}})", a + " dtype", "this is told twice");
-  expect_bad(R"({"a":{"shape":[],"shape":[]}})", 1, R"("shape":[]}})", a + " shape", "this is told twice");
-  expect_bad(R"({"a":{"strides":[1]}})", 1, R"("strides")", a + " strides", "and nothing else");
+  expect_bad(R"({"a":{"dtype":"U8","dtype":"U8"}})", 1, R"("dtype":"U8"}})", a + " dtype", "this key occurs twice");
+  expect_bad(R"({"a":{"shape":[],"shape":[]}})", 1, R"("shape":[]}})", a + " shape", "this key occurs twice");
+  expect_bad(R"({"a":{"strides":[1]}})", 1, R"("strides")", a + " strides",
+             "a tensor has only dtype, shape and data_offsets");
   expect_bad(R"({"a":)" + tensor("[1]", "[0,1]") + R"(,"a":)" + tensor("[1]", "[1,2]") + "}", 2,
              R"("a":)" + tensor("[1]", "[1,2]"), "header", "the name \"a\" occurs twice");
   // dtypes
-  expect_bad(header("[1]", "[0,1]", "1"), 1, "1,", a + " dtype", "a number stands where a text should");
-  expect_bad(header("[1]", "[0,1]", "[]"), 1, "[]", a + " dtype", "a list stands where a text should");
+  expect_bad(header("[1]", "[0,1]", "1"), 1, "1,", a + " dtype", "found a number, expected a string");
+  expect_bad(header("[1]", "[0,1]", "[]"), 1, "[]", a + " dtype", "found a list, expected a string");
   // Shapes.
-  const std::string s = a + " shape", n = "where a whole number that is not negative should";
-  expect_bad(header("\"\"", "[0,1]"), 1, "\"\"", s, "a text stands where a list of numbers should");
-  expect_bad(header("[-1]", "[0,1]"), 1, "-1", s, "a negative number stands " + n);
-  expect_bad(header("[1.0]", "[0,1]"), 1, "1.0", s, "a number that is not whole, or too large stands " + n);
+  const std::string s = a + " shape", n = ", expected a non-negative integer";
+  expect_bad(header("\"\"", "[0,1]"), 1, "\"\"", s, "found a string, expected a list of numbers");
+  expect_bad(header("[-1]", "[0,1]"), 1, "-1", s, "found a negative number" + n);
+  expect_bad(header("[1.0]", "[0,1]"), 1, "1.0", s, "found a number that is not an integer, or too large" + n);
   expect_bad(header("[1e0]", "[0,1]"), 1, "1e0", s, n);
-  expect_bad(header("[true]", "[0,1]"), 1, "true", s, "a bool stands " + n);
+  expect_bad(header("[true]", "[0,1]"), 1, "true", s, "found a bool" + n);
   expect_bad(header("[18446744073709551616]", "[0,1]"), 1, "1844", s, n);
-  expect_bad(header("[18446744073709551615]", "[0,1]"), 1, "1844", s, "is above 2^48");
-  expect_bad(header("[1, 281474976710657]", "[0,1]"), 1, "2814", s, "is above 2^48");
-  expect_bad(header("[4294967296,4294967296]", "[0,0]"), 0, "[4294", s, "the extents make more than 2^48 elements");
-  expect_bad(header("[0,16777216,33554432]", "[0,0]"), 0, "[0,16", s, "the extents make more than 2^48 elements");
+  expect_bad(header("[18446744073709551615]", "[0,1]"), 1, "1844", s, "exceeds 2^48");
+  expect_bad(header("[1, 281474976710657]", "[0,1]"), 1, "2814", s, "exceeds 2^48");
+  expect_bad(header("[4294967296,4294967296]", "[0,0]"), 0, "[4294", s, "the tensor has more than 2^48 elements");
+  expect_bad(header("[0,16777216,33554432]", "[0,0]"), 0, "[0,16", s, "the tensor has more than 2^48 elements");
   // Offsets.
   const std::string o = a + " data_offsets";
-  expect_bad(header("[1]", "[0]"), 1, "[0]", o, "two offsets are needed, and there are 1");
+  expect_bad(header("[1]", "[0]"), 1, "[0]", o, "two offsets are needed, but there are 1");
   expect_bad(header("[1]", "[0,1,1]"), 1, "1]}}", o, "more than two offsets");
-  expect_bad(header("[1]", "[1,0]"), 1, "[1,0]", o, "would end at 0, before they begin at 1");
-  expect_bad(header("[1]", "[0,-1]"), 1, "-1", o, "a negative number stands " + n);
-  expect_bad(header("[2]", "[0,1]"), 1, "[0,1]", o, "2 elements of U8 take 2 bytes, and these are 1");
-  expect_bad(header("[2]", "[0,4]", "\"F32\""), 4, "[0,4]", o, "2 elements of F32 take 8 bytes, and these are 4");
+  expect_bad(header("[1]", "[1,0]"), 1, "[1,0]", o, "the data end at 0, before they begin at 1");
+  expect_bad(header("[1]", "[0,-1]"), 1, "-1", o, "found a negative number" + n);
+  expect_bad(header("[2]", "[0,1]"), 1, "[0,1]", o, "2 elements of U8 take 2 bytes, but the offsets span 1");
+  expect_bad(header("[2]", "[0,4]", "\"F32\""), 4, "[0,4]", o,
+             "2 elements of F32 take 8 bytes, but the offsets span 4");
   expect_bad(header("[281474976710656]", "[0,1]", "\"F64\""), 1, "[0,1]", o, "take 2251799813685248 bytes");
-  expect_bad(header("[2]", "[0,2]"), 1, "[0,2]", o, "should end at byte 2 behind the header, and the file at 1");
-  expect_bad(header("[1]", "[18446744073709551614,18446744073709551615]"), 1, "[1844", o, "the file at 1");
+  expect_bad(header("[2]", "[0,2]"), 1, "[0,2]", o, "the data end at byte 2 after the header, but the file ends at 1");
+  expect_bad(header("[1]", "[18446744073709551614,18446744073709551615]"), 1, "[1844", o, "the file ends at 1");
   // The layout.
   const auto two = [](const std::string& first, const std::string& second) {
     return R"({"a":)" + tensor("[2]", first) + R"(,"b":)" + tensor("[2]", second) + "}";
@@ -277,13 +279,14 @@ TEST(SafetensorsMalformed, Tensors) {
   EXPECT_EQ(parse(file_of(two("[2,4]", "[0,2]"), "abcd")).tensors().size(), 2u);
   expect_bad(two("[0,2]", "[1,3]"), 3, "\"b\"", "tensor \"b\" data_offsets", "the data overlap those of \"a\"");
   expect_bad(two("[0,2]", "[0,2]"), 2, "\"b\"", "tensor \"b\" data_offsets", "the data overlap those of \"a\"");
-  expect_bad(two("[0,2]", "[3,5]"), 5, "\"b\"", "tensor \"b\" data_offsets", "1 bytes before the data are nobody's");
-  expect_bad(two("[1,3]", "[3,5]"), 5, "\"a\"", o, "1 bytes before the data are nobody's");
+  expect_bad(two("[0,2]", "[3,5]"), 5, "\"b\"", "tensor \"b\" data_offsets",
+             "1 bytes before the data belong to no tensor");
+  expect_bad(two("[1,3]", "[3,5]"), 5, "\"a\"", o, "1 bytes before the data belong to no tensor");
   expect_throw<FormatError>([&] { parse(file_of(two("[0,2]", "[2,4]"), "abcdef")); },
-                            {"field = data", "2 bytes behind"});
+                            {"field = data", "2 bytes after"});
 }
 
-TEST(SafetensorsMalformed, LongNamesAreCutInMessages) {
+TEST(SafetensorsMalformed, MessagesTruncateLongNames) {
   const std::string name(1 << 16, 'n');
   const std::string text = test::text_of<FormatError>([&] { parse(file_of("{\"" + name + "\":1}", "")); });
   EXPECT_LT(text.size(), 500u);
@@ -301,7 +304,7 @@ std::string sound_file() {
   return test::text_of(path);
 }
 
-TEST(SafetensorsMalformed, CutAtEveryLength) {
+TEST(SafetensorsMalformed, RejectsFilesTruncatedAtAnyLength) {
   const test::Folder folder;
   const std::string path = folder / "cut.safetensors", whole = sound_file();
   EXPECT_EQ(parse(whole).tensors().size(), 4u);
@@ -310,7 +313,7 @@ TEST(SafetensorsMalformed, CutAtEveryLength) {
     std::ofstream(path, std::ios::binary) << whole.substr(0, n);
     ASSERT_THROW(SafetensorsFile::open(path), FormatError) << n;
   }
-  // Cut after it was opened.
+  // Truncated after it was opened.
   std::ofstream(path, std::ios::binary) << whole;
   const SafetensorsFile file = SafetensorsFile::open(path);
   EXPECT_EQ(file.load("b").size(), 5);
@@ -319,7 +322,7 @@ TEST(SafetensorsMalformed, CutAtEveryLength) {
   EXPECT_EQ(file.load("layers.0.weight").size(), 6);
 }
 
-/// A header of words that tend to be wrong together.
+/// A header made of words that are often invalid in combination.
 std::string random_header(std::mt19937_64& rng) {
   const auto pick = [&](std::initializer_list<const char*> words) {
     return std::string(words.begin()[rng() % words.size()]);
@@ -352,7 +355,7 @@ std::string random_header(std::mt19937_64& rng) {
   return out + pick({"}", "}", "}", "} ", "", "}}"});
 }
 
-TEST(Safetensors, RandomDamageIsAFormatErrorAndTakesLittleMemory) {
+TEST(Safetensors, RandomDamageIsReportedWithoutLargeAllocations) {
   std::mt19937_64 rng(testing::seed());
   const std::string whole = sound_file();
   const bool all = std::getenv("TESSERA_TEST_LONG") != nullptr;
@@ -396,17 +399,17 @@ TEST(Safetensors, RandomDamageIsAFormatErrorAndTakesLittleMemory) {
     } catch (const FormatError&) {
       taken = most_held - before;
     }
-    // Twice the header, a tree's node and a tensor for each, and messages.
+    // Twice the header, a tree node and a tensor for each entry, and messages.
     if (taken > worst) worst = taken, worst_file = bytes;
     ASSERT_LE(taken, 8192 + 16 * bytes.size()) << bytes;
   }
-  std::cout << accepted << " of " << cases << " files were sound; at most " << worst << " bytes for "
+  std::cout << accepted << " of " << cases << " files were valid; at most " << worst << " bytes for "
             << worst_file.size() << "\n";
   EXPECT_GT(accepted, static_cast<std::size_t>(cases) / 100);
   EXPECT_LT(accepted, static_cast<std::size_t>(cases) / 2);
 }
 
-TEST(Safetensors, LargeHeadersTakeAFewTimesTheirLength) {
+TEST(Safetensors, LargeHeadersTakeASmallMultipleOfTheirLength) {
   const auto taken = [](const std::string& bytes) {
     const std::size_t before = held;
     most_held = before;

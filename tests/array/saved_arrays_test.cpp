@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Structures of arrays in files: what is saved comes back into the same memory, all of it or nothing.
+// Saving structures of arrays: loading writes into the existing memory, all arrays or none.
 #include "tessera/array/saved_arrays.h"
 
 #include <gtest/gtest.h>
@@ -46,21 +46,21 @@ std::vector<std::string> sorted(std::vector<std::string> names) {
   return names;
 }
 
-TEST_P(OnEveryDevice, AStructureComesBackIntoItsOwnMemory) {
+TEST_P(OnEveryDevice, LoadWritesIntoTheExistingMemory) {
   const test::Folder folder;
   const std::string path = folder / "new" / "model.safetensors";
   const Model saved = model(5);
   save_arrays(saved, path, {{"step", "3"}});
   const SafetensorsFile file = SafetensorsFile::open(path);
   EXPECT_EQ(file.metadata().at("step"), "3");
-  ASSERT_EQ(file.tensors().size(), 7u);  // a shared object once
+  ASSERT_EQ(file.tensors().size(), 7u);  // a shared object is saved once
   EXPECT_EQ(file.tensors()[0].name, "layers.0.weight");
   EXPECT_NE(file.find("named[\"a.b\"]"), nullptr);
 
   Model loaded = model(0);
   loaded.steps = 4;
   const Array copy = loaded.layers[0].weight, view = loaded.layers[0].weight.transpose(), reader = copy + 1;
-  // Memory that several arrays lie in, one of them with gaps between its elements; a bool.
+  // A storage shared by several arrays, one of them with gaps between its elements; and a bool.
   const Array packed = Array::zeros({8});
   loaded.layers[1].weight = packed.slice(0, 0, 3).reshape({1, 3});
   loaded.layers[0].bias = packed.slice(0, 3, 8, 2);
@@ -76,7 +76,7 @@ TEST_P(OnEveryDevice, AStructureComesBackIntoItsOwnMemory) {
   EXPECT_EQ(report.loaded.size(), 7u);
   EXPECT_TRUE(report.missing.empty() && report.unexpected.empty() && report.mismatched.empty());
 
-  // What is on another device stays there.
+  // Arrays on another device stay there.
   Model on_host = to(model(0), Device{});
   load_arrays(on_host, file);
   EXPECT_EQ(contents(on_host), contents(saved));
@@ -89,7 +89,7 @@ TEST_P(OnEveryDevice, AStructureComesBackIntoItsOwnMemory) {
   EXPECT_EQ(flag.to_vector<bool>(), (std::vector<bool>{true, false}));
 }
 
-TEST_P(OnEveryDevice, ALoadThatDoesNotFitListsEverythingAndWritesNothing) {
+TEST_P(OnEveryDevice, MismatchedLoadListsAllProblemsAndWritesNothing) {
   const test::Folder folder;
   const std::string path = folder / "model.safetensors";
   Model saved = model(5);
@@ -119,7 +119,7 @@ TEST_P(OnEveryDevice, ALoadThatDoesNotFitListsEverythingAndWritesNothing) {
   for (const std::string& name : report.loaded) want[name] = contents(saved)[name];
   EXPECT_EQ(contents(loaded), want);
 
-  // Arrays that cannot be written are found before the first write, also in a partial load.
+  // Arrays that cannot be written are detected before the first write, also in a partial load.
   std::vector<Array> pair = {Array::zeros({2}), Array::zeros({1}).broadcast_to({2})};
   save_arrays(std::vector<Array>{Array::ones({2}), Array::ones({2})}, path);
   expect_throw<ArgumentError>([&] { load_arrays(pair, path); }, {"1 is a broadcast array here"});
@@ -128,7 +128,7 @@ TEST_P(OnEveryDevice, ALoadThatDoesNotFitListsEverythingAndWritesNothing) {
   EXPECT_EQ(pair[0].to_vector<float>(), (std::vector<float>{1, 1}));
 }
 
-TEST_P(OnEveryDevice, AFileThatIsCutLoadsNothing) {
+TEST_P(OnEveryDevice, TruncatedFileLoadsNothing) {
   const test::Folder folder;
   const std::string path = folder / "model.safetensors";
   save_arrays(model(5), path);
@@ -140,7 +140,7 @@ TEST_P(OnEveryDevice, AFileThatIsCutLoadsNothing) {
     EXPECT_THROW(load_arrays(loaded, path), FormatError) << n;
     EXPECT_THROW(load_arrays(loaded, path, {.partial = true}), FormatError) << n;
   }
-  // Cut when the header has been read: the last tensor is lost.
+  // Truncated after the header has been read: the last tensor is lost.
   std::ofstream(path, std::ios::binary) << whole;
   const SafetensorsFile file = SafetensorsFile::open(path);
   std::filesystem::resize_file(path, whole.size() - 1);

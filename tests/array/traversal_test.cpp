@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Walking structures: which arrays are met, by which paths, in which order; what a map makes of them; names of members.
+// Traversal of structures: which arrays are visited, their paths and order, the results of map_arrays, and member
+// names.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,7 +30,7 @@ Paths paths_of(const T& x, std::string_view root = {}) {
   return paths;
 }
 
-/// As a layer's: an array with more to it.
+/// An array with additional members, as a layer's parameter.
 struct Param : Array {
   Param() = default;
   Param(const Array& a, bool f = false) : Array(a), frozen(f) {}
@@ -43,7 +44,7 @@ struct Linear {
   Param weight, bias;
 };
 enum class Color { red, green = 7 };
-/// A class with private parts.
+/// A class with private members.
 class Listed {
  public:
   explicit Listed(Array a, Array b) : a_(std::move(a)), b_(std::move(b)) {}
@@ -103,11 +104,11 @@ const Paths paths_of_everything = {
     "layers.1.bias", "named[\"a.b\"]", "named.head",      "maybe",         "either.weight",
     "either.bias",   "three.0",        "three.2.weight",  "three.2.bias",  "two.1",
     "fixed.0",       "fixed.1",        "deep.0.0",        "deep.2.0",      "deep.2.1",
-    "owned.weight",  "owned.bias",     "shared.weight",   "shared.bias",  // and not again by `again`
+    "owned.weight",  "owned.bias",     "shared.weight",   "shared.bias",  // not visited again through `again`
     "numbered.-4",   "numbered.7",     "numbered.15",     "numbered.30",   "numbered.100",
     "colored.0.0",   "colored.7.0",    "colored.7.1",     "listed.first",  "listed.1"};
 
-TEST_P(OnEveryDevice, EveryArrayIsVisitedOnceInOrderWithItsPath) {
+TEST_P(OnEveryDevice, VisitsEveryArrayOnceInOrderWithItsPath) {
   const Everything e = everything();
   EXPECT_EQ(paths_of(e), paths_of_everything);
   Paths rooted;
@@ -116,7 +117,7 @@ TEST_P(OnEveryDevice, EveryArrayIsVisitedOnceInOrderWithItsPath) {
   EXPECT_EQ(paths_of(e.linear.weight), Paths{""});
   EXPECT_EQ(paths_of(e.named, "m"), (Paths{"m[\"a.b\"]", "m.head"}));
   EXPECT_EQ(paths_of(std::pair(5, std::string("none"))), Paths{});
-  // Each is given as what it is.
+  // Each array is passed with its own type.
   std::map<std::string, int> kinds;
   for_each_array(e, [&]<class A>(const A& a) {
     EXPECT_EQ(a.device(), GetParam());
@@ -125,7 +126,7 @@ TEST_P(OnEveryDevice, EveryArrayIsVisitedOnceInOrderWithItsPath) {
   EXPECT_EQ(kinds, (std::map<std::string, int>{{"parameter", 15}, {"state", 1}, {"array", 18}}));
 }
 
-TEST_P(OnEveryDevice, AVisitorChangesTheArraysThemselves) {
+TEST_P(OnEveryDevice, VisitorCanModifyArrays) {
   struct Model {
     std::vector<Linear> layers;
     std::map<std::string, std::optional<Array>> named;
@@ -160,11 +161,11 @@ TEST_P(OnEveryDevice, AVisitorChangesTheArraysThemselves) {
     for (float& v : want) v += 2;
     EXPECT_EQ(values(a), want);
   });
-  EXPECT_TRUE(m.layers[0].weight.frozen) << "what else it holds stays";
-  EXPECT_EQ(values(m.again->bias), (std::vector<float>{2, 3})) << "a shared object once";
+  EXPECT_TRUE(m.layers[0].weight.frozen) << "the other members are unchanged";
+  EXPECT_EQ(values(m.again->bias), (std::vector<float>{2, 3})) << "a shared object is changed once";
 }
 
-TEST_P(OnEveryDevice, AMapGivesTheSameTypeWithOtherArrays) {
+TEST_P(OnEveryDevice, MapReplacesArraysAndKeepsTheType) {
   const Everything e = everything();
   Paths paths;
   const Everything twice = map_arrays(
@@ -193,13 +194,13 @@ TEST_P(OnEveryDevice, AMapGivesTheSameTypeWithOtherArrays) {
   EXPECT_EQ(std::get<1>(twice.three), "text");
   EXPECT_EQ(twice.steps, 3);
   EXPECT_EQ(twice.plain, e.plain);
-  // The function may give a derived type itself, and may say that nothing changed.
+  // The function may return a derived type, and may report that nothing changed.
   const auto shared = std::make_shared<Linear>(Linear{Param(range(1)), Param(range(1))});
   const auto other = std::make_shared<Linear>(Linear{Param(range(1)), Param(range(1), true)});
   const std::vector thawed = map_arrays(std::vector{shared, other, shared}, [](const Param& p) {
     return Mapped<Param>{Param(p, false), p.frozen};
   });
-  EXPECT_EQ(thawed[0], shared) << "the very object";
+  EXPECT_EQ(thawed[0], shared) << "the same object";
   EXPECT_EQ(thawed[2], shared);
   EXPECT_NE(thawed[1], other);
   EXPECT_FALSE(thawed[1]->bias.frozen);
@@ -223,7 +224,7 @@ Tree random_tree(std::mt19937_64& random, int depth, const std::string& path, Pa
   }
   return tree;
 }
-TEST_P(OnEveryDevice, RandomTreesAreWalkedAsByHand) {
+TEST_P(OnEveryDevice, RandomTreesMatchAHandWrittenTraversal) {
   for (int i = 0; i < 20; ++i) {
     Paths want;
     const Tree tree = random_tree(random, 4, "", want);
@@ -232,7 +233,7 @@ TEST_P(OnEveryDevice, RandomTreesAreWalkedAsByHand) {
   }
 }
 
-TEST_P(OnEveryDevice, AnObjectThatIsPartOfItselfIsVisitedAndItsCopyIsAnErrorWithThePath) {
+TEST_P(OnEveryDevice, CyclesAreVisitedButCopyingThemThrows) {
   struct Model {
     std::vector<Tree> trees;
   };
@@ -240,13 +241,12 @@ TEST_P(OnEveryDevice, AnObjectThatIsPartOfItselfIsVisitedAndItsCopyIsAnErrorWith
   last->right = std::make_shared<Tree>(Tree{range(1), {Tree{range(1), {}, last}}, nullptr});
   const Model model{{Tree{range(1), {}, nullptr}, Tree{range(1), {}, last}}};
   EXPECT_EQ(paths_of(model).size(), 5u);
-  expect_throw<ArgumentError>(
-      [&] { map_arrays(model, [](const Array& a) { return a; }); },
-      {"[map_arrays]", "an object that it is part of itself", "trees.1.right.right.children.0.right"});
+  expect_throw<ArgumentError>([&] { map_arrays(model, [](const Array& a) { return a; }); },
+                              {"[map_arrays]", "an object that contains it", "trees.1.right.right.children.0.right"});
   last->right = nullptr;
 }
 
-TEST_P(OnEveryDevice, WhatAFunctionThrowsEndsTheWalk) {
+TEST_P(OnEveryDevice, ExceptionsFromVisitorsPropagate) {
   const Everything e = everything();
   int met = 0;
   const auto third = [&](const Array& a) {
@@ -259,7 +259,7 @@ TEST_P(OnEveryDevice, WhatAFunctionThrowsEndsTheWalk) {
   EXPECT_EQ(met, 3);
 }
 
-/// Visitors may take other parts whole.
+/// Visitors can receive other parts as a whole.
 struct Finder {
   struct leaves {
     template <class T>
@@ -270,7 +270,7 @@ struct Finder {
   void operator()(const Generator&, const Path& path) { found.push_back("generator " + path.text()); }
   void operator()(const Linear&, const Path& path) { found.push_back("linear " + path.text()); }
 };
-TEST_P(OnEveryDevice, AVisitorMayTakeOtherPartsWhole) {
+TEST_P(OnEveryDevice, VisitorCanReceiveOtherPartsAsAWhole) {
   struct Model {
     std::vector<Generator> generators;
     std::map<int, Linear> layers;
@@ -285,7 +285,7 @@ TEST_P(OnEveryDevice, AVisitorMayTakeOtherPartsWhole) {
   EXPECT_EQ(paths_of(m), (Paths{"layers.4.weight", "layers.4.bias", "scale"}));
 }
 
-TEST_P(OnEveryDevice, TypesDerivedFromArrayMoveAsWhatTheyAre) {
+TEST_P(OnEveryDevice, MovingKeepsTypesDerivedFromArray) {
   const Device there = GetParam().backend == Backend::interp ? Device{Backend::cpu, 0} : Device{Backend::interp, 0};
   const Array x = range(6);
   const auto model = std::tuple(Linear{Param(x, true), range(2)}, std::vector<State>{State(x)}, Param(x));
@@ -294,7 +294,7 @@ TEST_P(OnEveryDevice, TypesDerivedFromArrayMoveAsWhatTheyAre) {
   EXPECT_EQ(device_of(moved), there);
   EXPECT_TRUE(std::get<0>(moved).weight.frozen);
   EXPECT_EQ(values(std::get<0>(moved).weight), values(x));
-  EXPECT_EQ(std::get<1>(moved)[0].source(), std::get<0>(moved).weight.source()) << "one memory still";
+  EXPECT_EQ(std::get<1>(moved)[0].source(), std::get<0>(moved).weight.source()) << "still the same memory";
   EXPECT_EQ(std::get<2>(moved).source(), std::get<0>(moved).weight.source());
   EXPECT_EQ(to(Param(x, true), GetParam()).source(), x.source());
   const std::map<std::string, Linear> apart = {{"a", {x, x | there}}};
@@ -302,7 +302,7 @@ TEST_P(OnEveryDevice, TypesDerivedFromArrayMoveAsWhatTheyAre) {
                             {"model.a.weight: " + to_string(GetParam()), "model.a.bias: " + to_string(there)});
 }
 
-// Names of members.
+// Member names.
 struct Members32 {
   Array m0, m1, m2, m3, m4, m5, m6, m7, m8, m9, m10, m11, m12, m13, m14, m15, m16, m17, m18, m19, m20, m21, m22, m23,
       m24, m25, m26, m27, m28, m29;
@@ -343,7 +343,7 @@ struct M24 { Array a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u
 struct M31 { Array a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z, aa, bb, cc, dd, ee; };
 // clang-format on
 
-TEST_P(OnEveryDevice, MembersOfAggregatesHaveTheirNames) {
+TEST_P(OnEveryDevice, PathsContainTheNamesOfAggregateMembers) {
   Members32 all{};
   Paths want;
   int n = 0;
@@ -371,7 +371,7 @@ TEST_P(OnEveryDevice, MembersOfAggregatesHaveTheirNames) {
   };
   EXPECT_EQ(paths_of(in_a_lambda(range(1))), Paths{"deep"});
   const BitField bits{range(1), 5, range(1)};
-  EXPECT_EQ(paths_of(bits), (Paths{"0", "2"})) << "numbers, where names cannot be had";
+  EXPECT_EQ(paths_of(bits), (Paths{"0", "2"})) << "numbers if names are unknown";
   EXPECT_EQ(map_arrays(bits, [](const Array& a) { return a; }).bits, 5u);
 
   EXPECT_EQ(paths_of(M1{}).back(), "a");
@@ -384,7 +384,7 @@ TEST_P(OnEveryDevice, MembersOfAggregatesHaveTheirNames) {
 }
 
 // Paths.
-TEST_P(OnEveryDevice, KeysOfMapsAreWordsNumbersOrQuoted) {
+TEST_P(OnEveryDevice, MapKeysAreWordsNumbersOrQuoted) {
   const Array x = range(1);
   EXPECT_EQ(
       paths_of(std::map<std::string, Array>{{"", x}, {"a\"\\b", x}, {"line\n", x}, {"plain-1_ä", x}, {"two words", x}}),
@@ -398,7 +398,7 @@ TEST_P(OnEveryDevice, KeysOfMapsAreWordsNumbersOrQuoted) {
       paths_of(std::unordered_multimap<std::string, std::vector<Array>>{{"b", {x, x}}, {"a", {x}}, {"b", {x}}}).size(),
       4u);
 }
-TEST_P(OnEveryDevice, PathsOfDifferentPartsDiffer) {
+TEST_P(OnEveryDevice, PathsAreUnique) {
   using Inner = std::map<std::string, Array>;
   const std::string_view letters = "a.\"\\[]0 \n";
   const auto word = [&] {
@@ -414,7 +414,7 @@ TEST_P(OnEveryDevice, PathsOfDifferentPartsDiffer) {
   EXPECT_EQ(paths.size(), count);
   EXPECT_EQ(std::set<std::string>(paths.begin(), paths.end()).size(), count);
 }
-TEST_P(OnEveryDevice, UnorderedMapsAreWalkedInTheOrderOfTheirKeys) {
+TEST_P(OnEveryDevice, UnorderedMapsAreVisitedInKeyOrder) {
   std::map<std::int64_t, Array> ordered;
   std::unordered_map<std::int64_t, Array> one, other(1000);
   for (int i = 0; i < 100; ++i) ordered.emplace(static_cast<std::int64_t>(random() % 1000), Array());

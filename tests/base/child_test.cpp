@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes that are run for their answer: whatever one does, it is an outcome, it reaches nobody else, and nothing of
-// it stays. The test starts itself as the child.
+// run_child reports every way in which a child can end, isolates the caller from it, and leaves no process behind. The
+// test program runs itself as the child.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -24,7 +24,7 @@ using End = ChildOutcome::End;
   for (;;) ::pause();
 }
 
-/// A process in a session of its own, whose parent ends: it writes its number where the answer goes.
+/// A process in its own session whose parent exits; writes its pid to the answer descriptor.
 void leave_daemon() {
   if (::fork() != 0) return;
   ::setsid();
@@ -85,17 +85,17 @@ ChildOutcome run(const std::string& deed, const ChildLimits& limits = {.time = 1
   return outcome;
 }
 
-/// The daemon that the answer names is gone.
+/// Checks that the daemon named in the answer has ended.
 void expect_no_daemon(const std::string& answer) {
   ASSERT_EQ(answer.find("daemon "), 0u) << answer;
   const auto process = static_cast<pid_t>(std::stol(answer.substr(7)));
-  for (int i = 0; i < 100 && start_of(process) != 0; ++i) std::this_thread::sleep_for(10ms);  // its reaper's time
+  for (int i = 0; i < 100 && start_of(process) != 0; ++i) std::this_thread::sleep_for(10ms);  // time to be reaped
   std::ifstream stat("/proc/" + std::to_string(process) + "/stat");
   std::string text((std::istreambuf_iterator<char>(stat)), {});
   EXPECT_TRUE(text.empty() || text.find(") Z ") != text.npos) << text;
 }
 
-TEST(Child, TellsHowItEnded) {
+TEST(Child, ReportsHowTheChildEnded) {
   const ChildOutcome good = run("answer");
   EXPECT_EQ(good.end, End::exited);
   EXPECT_EQ(good.code, 0);
@@ -109,21 +109,21 @@ TEST(Child, TellsHowItEnded) {
     EXPECT_EQ(run(deed, {.time = 500ms}).end, End::timed_out) << deed;
 }
 
-TEST(Child, TellsHowItEndedWhereTheSystemWaitsForChildren) {
+TEST(Child, ReportsExitStatusWhenSigchldIsIgnored) {
   ::signal(SIGCHLD, SIG_IGN);
   EXPECT_EQ(run("exit").code, 7);
   EXPECT_EQ(run("crash").code, SIGSEGV);
   ::signal(SIGCHLD, SIG_DFL);
 }
 
-TEST(Child, ThatTakesOrSaysTooMuchIsStoppedForThat) {
+TEST(Child, KillsChildOverMemoryOrAnswerLimit) {
   const ChildLimits limits = {.time = 10s, .memory = 200 << 20, .answer = 1 << 20};
   EXPECT_EQ(run("memory", limits).end, End::too_much_memory);
   EXPECT_EQ(run("memory-below", limits).end, End::too_much_memory);
   EXPECT_EQ(run("flood", limits).end, End::too_much_answer);
 }
 
-TEST(Child, LeavesNothingBehindAndReachesNobody) {
+TEST(Child, KillsDescendantsAndIsolatesCallerFromSignals) {
   for (const char* deed : {"daemon", "daemon-crash", "kill-parent"}) expect_no_daemon(run(deed).answer);
   EXPECT_TRUE(run("kill-parent").unwatched);
   const ChildOutcome group = run("kill-group");

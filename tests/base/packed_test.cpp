@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values come back as they were put in, and bytes that are not what the reader expects are an error, not memory of
-// others; a library's build is told from another.
+// Packed values round-trip, and malformed bytes throw instead of being read out of bounds. Build ids distinguish
+// libraries.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-TEST(Packed, ValuesComeBackAsTheyWere) {
+TEST(Packed, ValuesRoundTrip) {
   const std::string bytes =
       (Packer() << 1.5 << std::uint32_t{7} << true << std::string_view("a\0b", 3) << "" << std::uint64_t{1} << 60)
           .take();
@@ -22,20 +22,20 @@ TEST(Packed, ValuesComeBackAsTheyWere) {
   EXPECT_EQ(in.text(), std::string_view("a\0b", 3));
   EXPECT_EQ(in.text(), "");
   EXPECT_EQ(in.take<std::uint64_t>(), 1u);
-  EXPECT_THROW(in.end(), FormatError) << "something is left";
+  EXPECT_THROW(in.end(), FormatError) << "bytes are left";
   EXPECT_EQ(in.take<int>(), 60);
   EXPECT_NO_THROW(in.end());
-  EXPECT_THROW(in.take<std::uint8_t>(), FormatError) << "nothing is left";
+  EXPECT_THROW(in.take<std::uint8_t>(), FormatError) << "no bytes are left";
 }
 
-TEST(Packed, NoLengthIsBelieved) {
+TEST(Packed, RejectsLengthsBeyondTheData) {
   for (const std::uint64_t length : {std::uint64_t{4}, std::uint64_t{1} << 40, ~std::uint64_t{0}}) {
     const std::string bytes = (Packer() << length).take() + "abc";
     EXPECT_THROW(Unpacker(bytes).text(), FormatError) << length;
   }
 }
 
-TEST(BuildId, TellsLibrariesApartAndStaysTheSame) {
+TEST(BuildId, DiffersBetweenLibrariesAndIsStable) {
   const std::string own = os::build_id(reinterpret_cast<const void*>(&os::build_id));
   const std::string mathematics =
       os::build_id(reinterpret_cast<const void*>(static_cast<double (*)(double)>(&std::cbrt)));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The folder in which things are kept for later processes: what lies there and is not ours is never read, replaced,
-// followed or deleted, and of many processes one holds a lock.
+// The folder for cached files: foreign files are never read, replaced, followed or deleted, and a lock has one holder
+// among all processes.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -34,7 +34,7 @@ unsigned mode(const fs::path& file) {
   return ::lstat(file.c_str(), &status) == 0 ? status.st_mode & 07777u : 0;
 }
 
-TEST(Sha256, GivesTheStandardsExamples) {
+TEST(Sha256, MatchesExamplesOfTheStandard) {
   EXPECT_EQ(sha256(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   EXPECT_EQ(sha256("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
   EXPECT_EQ(sha256("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"),
@@ -42,7 +42,7 @@ TEST(Sha256, GivesTheStandardsExamples) {
   EXPECT_EQ(sha256(std::string(1'000'000, 'a')), "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
 }
 
-TEST(PrivateStore, EntriesThatAreUsedStayYoungAndNamesMayBeLonger) {
+TEST(PrivateStore, TouchRefreshesOldEntries) {
   const Folder place;
   const PrivateStore store(place / "tessera");
   const std::string old_name = "kernel-" + std::string(32, '1') + ".bin",
@@ -61,22 +61,22 @@ TEST(PrivateStore, EntriesThatAreUsedStayYoungAndNamesMayBeLonger) {
   age(new_name);
   EXPECT_EQ(names(), new_name + " " + old_name + " ");
   store.touch(new_name, 72h);
-  EXPECT_EQ(names(), new_name + " " + old_name + " ") << "it is not so old yet";
+  EXPECT_EQ(names(), new_name + " " + old_name + " ") << "it is not old enough";
   age(old_name), age(old_name);
   store.touch(new_name, 24h);
   EXPECT_EQ(names(), old_name + " " + new_name + " ");
   store.touch("kernel-none.bin", 1s);
   fs::create_symlink(place / "tessera" / old_name, place / "tessera" / "link");
   store.touch("link", 1s);
-  EXPECT_EQ(names(), old_name + " " + new_name + " ") << "through a link nothing is changed";
+  EXPECT_EQ(names(), old_name + " " + new_name + " ") << "touch does not follow links";
 }
 
-TEST(PrivateStore, KeepsEntriesForThisUserAlone) {
+TEST(PrivateStore, EntriesArePrivateToTheUser) {
   const Folder place;
   const ::mode_t before = ::umask(0);
   const PrivateStore store(place / "new" / "tessera/");
   EXPECT_EQ(store.read(entry), std::nullopt);
-  EXPECT_FALSE(fs::exists(place / "new")) << "reading makes nothing";
+  EXPECT_FALSE(fs::exists(place / "new")) << "read creates no folder";
   EXPECT_EQ(store.write(entry, "one"), std::nullopt);
   EXPECT_EQ(store.write(entry, std::string("t\0wo", 4)), std::nullopt);
   ::umask(before);
@@ -91,7 +91,7 @@ TEST(PrivateStore, KeepsEntriesForThisUserAlone) {
   for (const char* name : {"", ".hidden", "a/b", "..", "a b"}) EXPECT_THROW(store.read(name), ArgumentError) << name;
 }
 
-TEST(PrivateStore, ListsExactNamesOnly) {
+TEST(PrivateStore, ListsOnlyExactNames) {
   const Folder place;
   const PrivateStore store(place.path());
   for (const char* name : {"probe-cuda-0123456789abcdef.json", "probe-cuda-aaaaaaaaaaaaaaaa.json"})
@@ -109,7 +109,7 @@ TEST(PrivateStore, ListsExactNamesOnly) {
   EXPECT_EQ(found[1].bytes, 1u);
 }
 
-TEST(PrivateStore, WhatIsNoFileOfOursStaysAndIsNotFollowed) {
+TEST(PrivateStore, IgnoresForeignFilesAndLinks) {
   const Folder place;
   const PrivateStore store(place / "store");
   EXPECT_EQ(store.why_not_written(), std::nullopt);
@@ -124,7 +124,7 @@ TEST(PrivateStore, WhatIsNoFileOfOursStaysAndIsNotFollowed) {
     EXPECT_FALSE(store.remove(entry));
     EXPECT_TRUE(store.list("probe-cuda-", ".json").empty());
     EXPECT_EQ(mode(at), before);
-    EXPECT_LT(std::chrono::steady_clock::now() - start, 5s) << "it waited";
+    EXPECT_LT(std::chrono::steady_clock::now() - start, 5s) << "it blocked";
     fs::remove_all(at);
     EXPECT_TRUE(fs::is_empty(place / "store"));
   };
@@ -132,7 +132,7 @@ TEST(PrivateStore, WhatIsNoFileOfOursStaysAndIsNotFollowed) {
   untouched("a link to a file");
   EXPECT_EQ(test::text_of(place / "target"), "mine");
   fs::create_symlink(place / "absent", at);
-  untouched("a link to nothing");
+  untouched("a dangling link");
   EXPECT_FALSE(fs::exists(place / "absent"));
   fs::create_symlink("/dev/zero", at);
   untouched("a link to a device");
@@ -140,20 +140,20 @@ TEST(PrivateStore, WhatIsNoFileOfOursStaysAndIsNotFollowed) {
   untouched("a pipe");
   fs::create_directory(at);
   untouched("a folder");
-  if (::geteuid() == 0) {  // only root can give a file away
+  if (::geteuid() == 0) {  // only root can change a file's owner
     put(at, "theirs");
     ASSERT_EQ(::chown(at.c_str(), 65534, 65534), 0);
     untouched("another user's file");
   }
-  put(at, "believe me");
+  put(at, "untrusted");
   fs::permissions(at, fs::perms{0666});
-  EXPECT_EQ(store.read(entry), std::nullopt) << "others could have written it";
+  EXPECT_EQ(store.read(entry), std::nullopt) << "others can write to it";
   EXPECT_EQ(store.write(entry, "ours"), std::nullopt);
   EXPECT_EQ(store.read(entry), "ours");
   EXPECT_EQ(mode(at), 0600u);
 }
 
-TEST(PrivateStore, AFolderOfOthersIsAsGoodAsNone) {
+TEST(PrivateStore, RejectsFoldersThatOthersCanChange) {
   const auto refuses = [](const fs::path& folder, const std::string& words) {
     const std::string all = test::run_in_child({}, [&] {
       ::testing::internal::CaptureStderr();
@@ -165,10 +165,10 @@ TEST(PrivateStore, AFolderOfOthersIsAsGoodAsNone) {
       text += store.lock(entry, 1s) ? "locked" : "";
       text += std::to_string(store.list("probe-cuda-", ".json").size());
       const std::string log = ::testing::internal::GetCapturedStderr();
-      const auto first = log.find("nothing is kept on disk");
-      return text + (first == log.npos                                    ? " silent"
-                     : log.find("nothing is kept", first + 1) == log.npos ? " once"
-                                                                          : " often");
+      const auto first = log.find("the disk cache is not used");
+      return text + (first == log.npos                                               ? " silent"
+                     : log.find("the disk cache is not used", first + 1) == log.npos ? " once"
+                                                                                     : " often");
     });
     EXPECT_NE(all.find(words), std::string::npos) << all;
     EXPECT_TRUE(all.ends_with("|0 once")) << all;
@@ -181,7 +181,7 @@ TEST(PrivateStore, AFolderOfOthersIsAsGoodAsNone) {
   refuses(place / "link/", "is a symbolic link");
   for (const int bits : {0720, 0702, 0777}) {
     fs::permissions(place / "real", fs::perms(bits));
-    refuses(place / "real", "others may write to");
+    refuses(place / "real", "other users can write to");
   }
   fs::permissions(place / "real", fs::perms{0755});
   EXPECT_EQ(PrivateStore(place / "real").read(entry), "x");
@@ -196,7 +196,7 @@ TEST(PrivateStore, AFolderOfOthersIsAsGoodAsNone) {
   EXPECT_NE(PrivateStore(place / "file" / "below").write(entry, "x"), std::nullopt);
 }
 
-TEST(PrivateStore, OneHoldsTheLockAndTheDeadHoldNone) {
+TEST(PrivateStore, LockIsExclusiveAndReleasedOnProcessDeath) {
   const Folder place;
   const PrivateStore store(place / "store");
   std::atomic<int> inside = 0, most = 0, got = 0;
@@ -214,15 +214,15 @@ TEST(PrivateStore, OneHoldsTheLockAndTheDeadHoldNone) {
   for (std::thread& t : threads) t.join();
   EXPECT_EQ(got, 160);
   EXPECT_EQ(most, 1);
-  EXPECT_TRUE(fs::is_empty(place / "store")) << "locks go with their holders";
+  EXPECT_TRUE(fs::is_empty(place / "store")) << "released locks are deleted";
   {
     const auto held = store.lock(entry, 0ms);
     ASSERT_TRUE(held);
     const auto start = std::chrono::steady_clock::now();
     EXPECT_FALSE(store.lock(entry, 100ms));
     EXPECT_GE(std::chrono::steady_clock::now() - start, 100ms);
-    EXPECT_TRUE(store.lock("probe-cuda-ffffffffffffffff.json", 0ms)) << "of another entry";
-    const pid_t child = ::fork();  // which ends the usual way, destructors and all
+    EXPECT_TRUE(store.lock("probe-cuda-ffffffffffffffff.json", 0ms)) << "locks of other entries are independent";
+    const pid_t child = ::fork();  // exits normally and runs destructors
     if (child == 0) {
       {
         auto copy = std::move(*const_cast<std::optional<PrivateStore::Lock>*>(&held));
@@ -230,7 +230,7 @@ TEST(PrivateStore, OneHoldsTheLockAndTheDeadHoldNone) {
       ::_exit(0);
     }
     ::waitpid(child, nullptr, 0);
-    EXPECT_FALSE(store.lock(entry, 0ms)) << "a child cannot give its parent's lock back";
+    EXPECT_FALSE(store.lock(entry, 0ms)) << "a child cannot release its parent's lock";
   }
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);
@@ -257,7 +257,7 @@ TEST(PrivateStore, OneHoldsTheLockAndTheDeadHoldNone) {
   ::close(ends[1]);
 }
 
-TEST(PrivateStore, TidyRemovesOldLeftoversOfOursOnly) {
+TEST(PrivateStore, RemoveStaleDeletesOnlyOwnOldLeftovers) {
   const Folder place;
   const PrivateStore store(place.path());
   const std::string lock = std::string(".tessera-") + entry + ".lock";

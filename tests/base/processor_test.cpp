@@ -17,13 +17,13 @@ cpu_set_t mask() {
 }
 bool same(const cpu_set_t& a, const cpu_set_t& b) { return CPU_EQUAL(&a, &b); }
 
-// In a thread of its own, whose mask nobody else has.
+// Runs in a new thread, so that changes of the affinity mask stay local.
 template <class F>
 void in_a_thread(F&& f) {
   std::thread(f).join();
 }
 
-TEST(AvoidCore, TheThreadRunsElsewhereAndMayComeBack) {
+TEST(AvoidCore, MovesThreadAndRestoresMask) {
   in_a_thread([] {
     const cpu_set_t before = mask();
     const bool others = CPU_COUNT(&before) > 1;
@@ -42,7 +42,7 @@ TEST(AvoidCore, TheThreadRunsElsewhereAndMayComeBack) {
   });
 }
 
-TEST(AvoidCore, AThreadOfOneCoreStays) {
+TEST(AvoidCore, KeepsThreadWithOneAllowedCore) {
   in_a_thread([] {
     const int core = current_core();
     cpu_set_t one;
@@ -55,7 +55,7 @@ TEST(AvoidCore, AThreadOfOneCoreStays) {
   });
 }
 
-TEST(AvoidCore, WhatOthersAskMeanwhileStands) {
+TEST(AvoidCore, KeepsMaskSetByOthersMeanwhile) {
   in_a_thread([] {
     const int core = current_core();
     cpu_set_t asked;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that are kept on disk, of the processor's compiler and the fakes of the vendors': a second process compiles
-// nothing and computes the same, whatever has become of the files, and of the compilers and drivers.
+// The kernel cache with the CPU compiler and fake vendor compilers: a second process compiles nothing and computes the
+// same results, even after files, compilers or drivers have changed.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -23,7 +23,7 @@ using test::Variables;
 
 void put(const fs::path& file, const std::string& bytes) { std::ofstream(file, std::ios::binary) << bytes; }
 
-/// "C compiled, L loaded" on the current device.
+/// Returns "C compiled, L loaded" for the current device.
 std::string made_here() {
   for (const auto& made : placement_log().made)
     if (made.device == current_device())
@@ -31,7 +31,7 @@ std::string made_here() {
   return "nothing";
 }
 
-/// What a program computes on the current device, and what was made for it.
+/// Returns the results of a computation on the current device, and these counts.
 std::string compute() {
   const Array x = Array::arange(1000, -2, 0.01, DType::f32);
   const Array y = exp(x * 0.5f) + x;
@@ -76,7 +76,7 @@ std::string compute_in_child(const Place& place, const fs::path& cache, Variable
 std::string results(const std::string& answer) { return answer.substr(0, 64); }
 std::string counts(const std::string& answer) { return answer.size() > 65 ? answer.substr(65) : answer; }
 
-TEST(KeptOnDevices, TheSecondProcessCompilesNothingAndComputesTheSame) {
+TEST(KeptOnDevices, SecondProcessLoadsAllKernelsWithSameResults) {
   for (const Place& place : places()) {
     const Folder cache;
     const std::string first = compute_in_child(place, cache.path()), second = compute_in_child(place, cache.path());
@@ -88,7 +88,7 @@ TEST(KeptOnDevices, TheSecondProcessCompilesNothingAndComputesTheSame) {
   }
 }
 
-TEST(KeptOnDevices, ADamagedFolderIsMadeAnewWithTheSameResults) {
+TEST(KeptOnDevices, DamagedEntriesAreReplacedWithSameResults) {
   for (const Place& place : places()) {
     const Folder cache;
     const std::string first = compute_in_child(place, cache.path());
@@ -102,12 +102,12 @@ TEST(KeptOnDevices, ADamagedFolderIsMadeAnewWithTheSameResults) {
       put(file, bytes);
     }
     const std::string second = compute_in_child(place, cache.path());
-    EXPECT_EQ(second, first) << place.name << ": the same, compiled again";
+    EXPECT_EQ(second, first) << place.name << ": same results after recompiling";
     EXPECT_TRUE(counts(compute_in_child(place, cache.path())).starts_with("0 compiled, ")) << place.name;
   }
 }
 
-TEST(KeptOnDevices, AnotherDriverIsAnotherKey) {
+TEST(KeptOnDevices, DriverIsPartOfKey) {
   const Place place{"cuda", test::with_fakes()};
   const Folder cache, other;
   const std::string first = compute_in_child(place, cache.path());
@@ -116,7 +116,7 @@ TEST(KeptOnDevices, AnotherDriverIsAnotherKey) {
   const Variables replaced = {{"TESSERA_CUDA_LIBRARY", driver.string()}};
   EXPECT_EQ(compute_in_child(place, cache.path(), replaced), first) << "compiled again";
   EXPECT_TRUE(counts(compute_in_child(place, cache.path(), replaced)).starts_with("0 compiled, "));
-  EXPECT_TRUE(counts(compute_in_child(place, cache.path())).starts_with("0 compiled, ")) << "both are kept";
+  EXPECT_TRUE(counts(compute_in_child(place, cache.path())).starts_with("0 compiled, ")) << "both are cached";
   for (const fs::path& file : test::files_in(cache.path() / "kernels"))
     EXPECT_EQ(test::text_of(file).find(other.path().string()), std::string::npos) << "a variable's value is on disk";
 }
@@ -124,7 +124,7 @@ TEST(KeptOnDevices, AnotherDriverIsAnotherKey) {
 #ifdef TESSERA_HAS_MODULE
 const Place on_cpu{"cpu", {}};
 
-TEST(KeptOnDevices, AnotherProcessorIsAnotherKey) {
+TEST(KeptOnDevices, ProcessorIsPartOfKey) {
   const Folder cache;
   compute_in_child(on_cpu, cache.path());
   const Variables older = {{"TESSERA_CPU_TARGET", "x86-64"}};
@@ -146,7 +146,7 @@ TEST(KeptOnDevices, AnotherProcessorIsAnotherKey) {
   EXPECT_EQ(why, "half of them");
 }
 
-TEST(KeptOnDevices, TwoProcessesFillItAtOnce) {
+TEST(KeptOnDevices, TwoProcessesFillCacheConcurrently) {
   const auto little = [] {
     const float ten = sum(Array::arange(5, 0, 1, DType::f32)).item<float>();
     return made_here() + (ten == 10 ? "" : ", wrong");
@@ -166,7 +166,7 @@ TEST(KeptOnDevices, TwoProcessesFillItAtOnce) {
   }
 }
 
-TEST(KeptOnDevices, TextsAndPrintStatementsAreThoseOfACompiledKernel) {
+TEST(KeptOnDevices, LoadedKernelHasSameSourceAndPrints) {
   const Folder cache;
   const auto work = [] {
     const DeviceScope scope(Device{Backend::cpu, 0});

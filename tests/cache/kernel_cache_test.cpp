@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that are kept on disk, with a compiler that only counts: what is whole and made for just this kernel and
-// device is loaded, and nothing else reaches the device, whatever has become of the folder.
+// The kernel cache with a compiler that only counts: intact entries for exactly this kernel and device are loaded, and
+// nothing else reaches the device, whatever happens to the folder.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -26,7 +26,7 @@ using test::Folder;
 using test::run_in_child;
 using test::Variables;
 
-/// A device whose images are texts, and which remembers what it was given to load.
+/// A device whose images are text, and which records the images that it loads.
 struct Maker : DriverDevice {
   struct Nothing : LoadedKernel {
     std::string source() const override { return {}; }
@@ -53,7 +53,7 @@ struct Maker : DriverDevice {
   }
   std::unique_ptr<LoadedKernel> load(const CompileRequest& request, const std::string& bytes) override {
     ++loads;
-    EXPECT_EQ(bytes, image(*request.function)) << "the driver was given what nobody had made";
+    EXPECT_EQ(bytes, image(*request.function)) << "the driver got an image that was never built";
     if (refuses_kept && built.empty()) fail<KernelError>({.operation = "load", .wrong = "refused"});
     built.clear();
     return std::make_unique<Nothing>();
@@ -74,7 +74,7 @@ class Kept : public ::testing::Test {
     for (const auto& [name, value] : more) ::setenv(name.c_str(), value.c_str(), 1);
     forget_settings();
   }
-  /// "compiled" or "loaded".
+  /// Returns "compiled" or "loaded".
   std::string make(const ir::Function& function, Variant variant = {}) {
     const CompileRequest request{&function, variant};
     const auto made = load_or_compile(maker, std::span(&request, 1), counters);
@@ -104,18 +104,18 @@ unsigned mode(const fs::path& file) {
   return ::lstat(file.c_str(), &status) == 0 ? status.st_mode & 07777u : 0;
 }
 
-TEST_F(Kept, ALaterProcessLoadsWhatWasCompiledForTheSameThingOnly) {
+TEST_F(Kept, LoadsOnlyWithEqualKey) {
   EXPECT_EQ(make(plus(1)), "compiled");
   EXPECT_EQ(make(plus(1)), "loaded");
   EXPECT_EQ(make(plus(2)), "compiled") << "another kernel";
-  EXPECT_EQ(make(plus(1, "other")), "compiled") << "its name is in the program's text";
+  EXPECT_EQ(make(plus(1, "other")), "compiled") << "the name is part of the source";
   EXPECT_EQ(make(plus(1), {.noalias = false}), "compiled");
   EXPECT_EQ(make(plus(1), {.index64 = true}), "compiled");
   const std::string before = maker.key;
   maker.key = "architecture: new\ncompiler: 1\n";
   EXPECT_EQ(make(plus(1)), "compiled");
   maker.key = before;
-  EXPECT_EQ(make(plus(1)), "loaded") << "entries for different devices lie beside each other";
+  EXPECT_EQ(make(plus(1)), "loaded") << "devices have separate entries";
   EXPECT_EQ(counters.compiled, 6u);
   EXPECT_EQ(counters.loaded, 2u);
   EXPECT_TRUE(counters.kept);
@@ -138,7 +138,7 @@ TEST_F(Kept, ALaterProcessLoadsWhatWasCompiledForTheSameThingOnly) {
   EXPECT_EQ(make(plus(1)), "compiled");
 }
 
-TEST_F(Kept, IsOffWhereItIsTurnedOffOrTheDeviceKeepsNothing) {
+TEST_F(Kept, OffIfDisabledOrUnsupportedByDevice) {
   use({{"TESSERA_KERNEL_CACHE", "0"}});
   EXPECT_EQ(make(plus(1)), "compiled");
   EXPECT_EQ(make(plus(1)), "compiled");
@@ -161,7 +161,7 @@ TEST_F(Kept, IsOffWhereItIsTurnedOffOrTheDeviceKeepsNothing) {
   EXPECT_FALSE(fs::exists(root / "cache"));
 }
 
-TEST_F(Kept, NoDriverSeesAByteOfAnEntryThatIsNotWhole) {
+TEST_F(Kept, DamagedEntriesNeverReachDriver) {
   ASSERT_EQ(make(plus(1)), "compiled");
   const fs::path file = only_file();
   const std::string whole = test::text_of(file);
@@ -179,12 +179,12 @@ TEST_F(Kept, NoDriverSeesAByteOfAnEntryThatIsNotWhole) {
   for (std::size_t n = 0; n < whole.size(); n += 7) expect_anew(whole.substr(0, n), "its first " + std::to_string(n));
   expect_anew(whole + '\0', "a byte more");
   expect_anew(whole + whole, "twice");
-  EXPECT_EQ(counters.damaged, counters.compiled - 1) << "told for what they are";
+  EXPECT_EQ(counters.damaged, counters.compiled - 1) << "counted as damaged";
   EXPECT_EQ(make(plus(1)), "loaded");
 }
 
-// An entry may be whole, and still not be the one: under its name, or with a checksum that somebody made.
-TEST_F(Kept, AWholeEntryOfAnotherKeyIsNotBelieved) {
+// An intact entry may still be wrong: under another entry's name, or with a forged checksum.
+TEST_F(Kept, RejectsIntactEntryWithAnotherKey) {
   ASSERT_EQ(make(plus(1)), "compiled");
   const fs::path file = only_file();
   const std::string first = test::text_of(file);
@@ -195,7 +195,7 @@ TEST_F(Kept, AWholeEntryOfAnotherKeyIsNotBelieved) {
   EXPECT_EQ(test::text_of(file), first);
 }
 
-TEST_F(Kept, WhatTheDeviceDoesNotTakeIsCompiledAnew) {
+TEST_F(Kept, RecompilesImagesRejectedByDevice) {
   ASSERT_EQ(make(plus(1)), "compiled");
   maker.refuses_kept = true;
   EXPECT_EQ(make(plus(1)), "compiled");
@@ -204,7 +204,7 @@ TEST_F(Kept, WhatTheDeviceDoesNotTakeIsCompiledAnew) {
   EXPECT_EQ(make(plus(1)), "loaded");
 }
 
-TEST_F(Kept, WhatIsNotThisUsersFileIsNeitherReadNorReplaced) {
+TEST_F(Kept, IgnoresFilesNotOwnedByUser) {
   ASSERT_EQ(make(plus(1)), "compiled");
   const fs::path file = only_file(), aside = root / "aside";
   const std::string whole = test::text_of(file);
@@ -227,7 +227,7 @@ TEST_F(Kept, WhatIsNotThisUsersFileIsNeitherReadNorReplaced) {
   if (::geteuid() == 0) {
     fs::copy(aside, file);
     ASSERT_EQ(::chown(file.c_str(), 65534, 65534), 0);
-    expect_left("another user's");
+    expect_left("another user");
     fs::remove(file);
   }
   fs::copy(aside, file);
@@ -238,7 +238,7 @@ TEST_F(Kept, WhatIsNotThisUsersFileIsNeitherReadNorReplaced) {
 
   fs::permissions(folder(), fs::perms{0777});
   ::testing::internal::CaptureStderr();
-  EXPECT_EQ(make(plus(1)), "compiled") << "others could have put it there";
+  EXPECT_EQ(make(plus(1)), "compiled") << "others could have created it";
   EXPECT_EQ(make(plus(1)), "compiled");
   const std::string said = ::testing::internal::GetCapturedStderr();
   EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << "one warning: " << said;
@@ -246,7 +246,7 @@ TEST_F(Kept, WhatIsNotThisUsersFileIsNeitherReadNorReplaced) {
   EXPECT_EQ(make(plus(1)), "loaded");
 }
 
-/// Calls it in a child that is no superuser, if this is one.
+/// Runs `work` in a child without superuser rights, if this process has them.
 std::string unprivileged(const fs::path& owned, const std::function<std::string()>& work) {
   if (::geteuid() == 0)
     for (const fs::path& one : {owned, owned / "cache", owned / "cache" / "kernels"}) {
@@ -261,7 +261,7 @@ std::string unprivileged(const fs::path& owned, const std::function<std::string(
   });
 }
 
-TEST_F(Kept, AFolderThatCannotBeWrittenCostsNothingButTime) {
+TEST_F(Kept, UnwritableFolderOnlyDisablesCaching) {
   const auto twice = [&] {
     const std::string first = make(plus(1));
     return first + " " + make(plus(1));
@@ -270,30 +270,30 @@ TEST_F(Kept, AFolderThatCannotBeWrittenCostsNothingButTime) {
   fs::permissions(folder(), fs::perms{0500});
   EXPECT_EQ(unprivileged(root.path(), twice), "compiled compiled") << "read-only";
   fs::permissions(folder(), fs::perms{0700});
-  EXPECT_EQ(unprivileged(root.path(), twice), "compiled loaded") << "as it was again";
+  EXPECT_EQ(unprivileged(root.path(), twice), "compiled loaded") << "writable again";
   fs::remove_all(root / "cache");
   put(root / "cache", "a file");
-  EXPECT_EQ(twice(), "compiled compiled") << "no folder can be made";
+  EXPECT_EQ(twice(), "compiled compiled") << "the folder cannot be created";
   fs::remove(root / "cache");
   use({{"TESSERA_CACHE_DIR", "/proc/nowhere"}});
   EXPECT_EQ(twice(), "compiled compiled");
   use({});
   EXPECT_EQ(run_in_child({},
-                         [&] {  // as on a full disk: some bytes go out, and then no more
+                         [&] {  // like a full disk: a few bytes are written, then none
                            ::signal(SIGXFSZ, SIG_IGN);
                            const rlimit little{300, 300};
                            ::setrlimit(RLIMIT_FSIZE, &little);
                            return twice();
                          }),
             "compiled compiled")
-      << "full";
-  EXPECT_TRUE(test::names(folder()).empty()) << "nothing half-written stays";
+      << "disk full";
+  EXPECT_TRUE(test::names(folder()).empty()) << "no partial file remains";
   EXPECT_EQ(twice(), "compiled loaded");
   fs::remove_all(root / "cache");
-  EXPECT_EQ(twice(), "compiled loaded") << "it went away meanwhile";
+  EXPECT_EQ(twice(), "compiled loaded") << "the folder was deleted meanwhile";
 }
 
-TEST_F(Kept, TheFolderStaysBelowItsLimitAndWhatIsUsedStays) {
+TEST_F(Kept, EvictsLeastRecentlyUsedAboveLimit) {
   constexpr std::uint64_t limit = 512 << 10;
   use({{"TESSERA_KERNEL_CACHE_SIZE", std::to_string(limit)}});
   maker.padding = 15 << 10;
@@ -304,17 +304,17 @@ TEST_F(Kept, TheFolderStaysBelowItsLimitAndWhatIsUsedStays) {
     ASSERT_EQ(make(plus(i)), "compiled");
     if (i % 5 == 0) age(std::chrono::hours(48));
     if (i >= 10) {
-      ASSERT_EQ(make(plus(0)), "loaded") << "used again and again, after " << i;
+      ASSERT_EQ(make(plus(0)), "loaded") << "used repeatedly, after " << i;
     }
     ASSERT_LE(kernel_cache().bytes, limit) << i;
   }
   EXPECT_GT(kernel_cache().bytes, limit / 2);
   maker.padding = 200 << 10;
   EXPECT_EQ(make(plus(1000)), "compiled");
-  EXPECT_EQ(make(plus(1000)), "compiled") << "one that would drive out the others";
+  EXPECT_EQ(make(plus(1000)), "compiled") << "too large: would evict the others";
 }
 
-TEST_F(Kept, TenThousandEntriesCostNoMoreThanAMillisecond) {
+TEST_F(Kept, LookupAmongTenThousandEntriesIsFast) {
   ASSERT_EQ(make(plus(1)), "compiled");
   const auto best = [&] {
     double milliseconds = 1e9;

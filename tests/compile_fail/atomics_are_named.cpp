@@ -3,7 +3,7 @@
 // mistake 2: the result of an atomic must be named before it is used: auto old = atomic_add(b, i, v);
 // mistake 3: the result of an atomic must be named before it is used: auto old = atomic_add(b, i, v);
 // mistake 4: the result of an atomic must be named before it is used: auto old = atomic_add(b, i, v);
-// mistake 5: atomics work on std::int32_t, std::uint32_t, std::int64_t, std::uint64_t, float and double
+// mistake 5: atomics support std::int32_t, std::uint32_t, std::int64_t, std::uint64_t, float and double
 #include "tessera/kernel/kernel.h"
 using namespace tessera;
 

@@ -4,7 +4,7 @@
 // mistake 2: a traced value is not a C++ bool: use if_(cond, [&]{ ... }) or select(cond, a, b); for loops for_(begin, end, body) or while_(cond, body)
 // mistake 3: a traced value is not a C++ bool: use if_(cond, [&]{ ... }) or select(cond, a, b); for loops for_(begin, end, body) or while_(cond, body)
 // mistake 4: a traced value is not a C++ bool: use if_(cond, [&]{ ... }) or select(cond, a, b); for loops for_(begin, end, body) or while_(cond, body)
-// mistake 5: kernels have functions of their own, without std::, as in max(a, b)
+// mistake 5: kernels have their own functions, without std::, such as max(a, b)
 // clang-format on
 #include <algorithm>
 

@@ -7,11 +7,11 @@
 // mistake 3: Buffer<const float>, tessera::Buffer<float>, tessera::Val<float>
 // mistake 4: this kernel takes:
 // mistake 5: this kernel takes:
-// mistake 6: this kernel writes one of its buffers, and that argument is const
+// mistake 6: this kernel writes to one of its buffers, but that argument is const
 // mistake 7: a map kernel has no blocks: launch it with {n}
 // mistake 8: this kernel takes:
-// mistake 9: a launch begins with how many threads
-// mistake 10: a launch begins with how many threads
+// mistake 9: the first argument of a launch is the number of threads
+// mistake 10: the first argument of a launch is the number of threads
 #include <vector>
 
 #include "tessera/kernel/buffer.h"

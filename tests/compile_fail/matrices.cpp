@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// mistake 1: the matrices of a product are of half or bfloat16; their sums are float
-// mistake 2: the two matrices of a product have different types: both half, or both bfloat16
+// mistake 1: the factors of a matrix product must be half or bfloat16; sums are float
+// mistake 2: the factors of a matrix product have different types: use half or bfloat16 for both
 // mistake 3: the matrix and the memory have different types
 // mistake 4: the matrix and the memory have different types
 // mistake 5: this buffer is read-only in this kernel: declare it Buffer<T>
-// mistake 6: a matrix lies in memory that threads share: a Buffer or Shared
+// mistake 6: a matrix must be in memory that threads share: a Buffer or Shared
 // mistake 7: a matrix is loaded from and stored to a Buffer or Shared; host data is not visible in a kernel
-// mistake 8: a subscript is an integer: use cast<Index>(...)
+// mistake 8: a subscript must be an integer: use cast<Index>(...)
 #include <array>
 #include <vector>
 

@@ -3,7 +3,7 @@
 // mistake 1: {"value.layers.*.scale"}
 // mistake 2: say Parameter or StateArray
 // mistake 3: say Parameter or StateArray
-// mistake 4: this type holds no arrays that can be found
+// mistake 4: this type cannot be traversed
 // mistake 5: a layer takes another number of inputs than the layers before it give
 // mistake 5: LayersDoNotFit<3, 128, 64>
 // mistake 6: a batch is made of arrays: where a step is replayed, a number in it would stay
@@ -66,7 +66,7 @@ void use(Plain& plain, Unknown& unknown, Fine& fine) {
   optimiser.step(fine, fine);
   Training().apply(fine);
   const Sequential<Dense, Elementwise, Flatten, Dense> model =
-      sequential(dense<784, 128>, relu, Flatten{}, dense<64, 10>);  // nobody knows what Flatten gives
+      sequential(dense<784, 128>, relu, Flatten{}, dense<64, 10>);  // the output size of Flatten is unknown
 #endif
   (void)plain, (void)unknown, (void)fine;
 }

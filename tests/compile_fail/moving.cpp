@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// mistake 1: this type cannot be moved to a device: list what moves
-// mistake 2: this type cannot be moved to a device: list what moves
-// mistake 3: this type cannot be moved to a device: list what moves
-// mistake 4: this type cannot be moved to a device: list what moves
-// mistake 5: this type cannot be moved to a device: list what moves
-// mistake 6: this type cannot be moved to a device: list what moves
-// mistake 7: this type cannot be moved to a device: list what moves
+// mistake 1: this type cannot be moved to a device: list its parts
+// mistake 2: this type cannot be moved to a device: list its parts
+// mistake 3: this type cannot be moved to a device: list its parts
+// mistake 4: this type cannot be moved to a device: list its parts
+// mistake 5: this type cannot be moved to a device: list its parts
+// mistake 6: this type cannot be moved to a device: list its parts
+// mistake 7: this type cannot be moved to a device: list its parts
 // mistake 2: {"value.*"}
 // mistake 4: {"Derived"}
 // mistake 5: {"value.a"}
-// mistake 8: this type cannot be moved to a device: list what moves
+// mistake 8: this type cannot be moved to a device: list its parts
 // mistake 8: {"value.blocks.*.attention.*.1.hidden"}
 // mistake 8: {"Hidden"}
 // mistake 9: {"value.state"}
-// mistake 11: this type cannot be moved to a device: list what moves
+// mistake 11: this type cannot be moved to a device: list its parts
 // mistake 10: a plain aggregate has at most 32 members
 #include <functional>
 
@@ -47,14 +47,14 @@ struct Attention {
 };
 struct Block {
   std::map<int, std::pair<Part, Attention>> attention;
-  std::shared_ptr<Block> next;  // a type that holds itself
+  std::shared_ptr<Block> next;  // a recursive type
 };
 struct Stack {
   Array embedding;
   std::vector<Block> blocks;
 };
 #if MISTAKE == 11
-/// A way of its own, through a part that has none.
+/// Has its own to(), but a member of a type without one.
 struct Own {
   explicit Own(Hidden h) : hidden(std::move(h)) {}
   Hidden hidden;
@@ -64,7 +64,7 @@ struct Own {
 struct Param : Array {
   using Array::Array;
   Param(const Array& a) : Array(a) {}
-  std::function<void()> state;  // a type derived from Array is one array, whatever else it holds
+  std::function<void()> state;  // a type derived from Array counts as one array, whatever other members it has
 };
 struct Members32 {
   Array a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z, aa, bb, cc, dd, ee, ff;
@@ -93,7 +93,7 @@ void make(const Fine& fine, const Hidden& hidden, const std::shared_ptr<Base>& b
 #elif MISTAKE == 5
   to(c_array, device);
 #elif MISTAKE == 6
-  to(&array, device);  // what a pointer points to may be anybody's
+  to(&array, device);  // a pointer may not own its target
 #elif MISTAKE == 7
   device_of(function);
 #elif MISTAKE == 8

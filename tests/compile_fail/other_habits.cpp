@@ -1,61 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels as somebody writes them who comes from CUDA, Kokkos, NumPy or the standard library.
+// Kernels as written by users of CUDA, Kokkos, NumPy or the standard library.
 // clang-format off
-// mistake 1: elements are swapped through a value: auto a = x[i]; x[i] = x[j]; x[j] = a;
-// mistake 2: as a function's argument: kernels have functions of their own, without std::
-// mistake 3: as a function's argument: kernels have functions of their own, without std::
-// mistake 4: as a function's argument: kernels have functions of their own, without std::
-// mistake 5: as a function's argument: kernels have functions of their own, without std::
-// mistake 6: as a function's argument: kernels have functions of their own, without std::
-// mistake 7: as a function's argument: kernels have functions of their own, without std::
-// mistake 8: kernels have functions of their own, without std::, as in max(a, b)
-// mistake 9: kernels have functions of their own, without std::, as in min(a, b)
-// mistake 10: kernels have functions of their own, without std::, as in min(max(x, low), high)
-// mistake 11: kernels have functions of their own, without std::, as in popcount(n)
-// mistake 12: in kernels it is bitcast<T>(x)
+// mistake 1: swap elements through a value: auto a = x[i]; x[i] = x[j]; x[j] = a;
+// mistake 2: as a function's argument: kernels have their own functions, without std::
+// mistake 3: as a function's argument: kernels have their own functions, without std::
+// mistake 4: as a function's argument: kernels have their own functions, without std::
+// mistake 5: as a function's argument: kernels have their own functions, without std::
+// mistake 6: as a function's argument: kernels have their own functions, without std::
+// mistake 7: as a function's argument: kernels have their own functions, without std::
+// mistake 8: kernels have their own functions, without std::, such as max(a, b)
+// mistake 9: kernels have their own functions, without std::, such as min(a, b)
+// mistake 10: kernels have their own functions, without std::, such as min(max(x, low), high)
+// mistake 11: kernels have their own functions, without std::, such as popcount(n)
+// mistake 12: in kernels use bitcast<T>(x)
 // mistake 13: in kernels a function has one name for all types: sqrt(x), abs(x), min(a, b)
 // mistake 14: in kernels a function has one name for all types: sqrt(x), abs(x), min(a, b)
 // mistake 15: in kernels a function has one name for all types: sqrt(x), abs(x), min(a, b)
 // mistake 16: operands have different types: use cast<T>(...)
-// mistake 17: an element is read by its name, auto v = x[i], and written by x[i] = v
-// mistake 18: an element is read by its name, auto v = x[i], and written by x[i] = v
-// mistake 19: an element is read by its name, auto v = x[i], and written by x[i] = v
-// mistake 20: an element is read by its name, auto v = x[i], and written by x[i] = v
-// mistake 21: one number has no elements: memory of two dimensions is read by t(row, column)
-// mistake 22: an element is x[i]; of a buffer that holds rows it is x[row * width + column]
-// mistake 23: memory is made with its size: Shared<float> t(64), of two dimensions t(rows, columns)
-// mistake 24: memory is made with its size: Shared<float> t(64), of two dimensions t(rows, columns)
+// mistake 17: elements have no address: read by auto v = x[i], write by x[i] = v
+// mistake 18: elements have no address: read by auto v = x[i], write by x[i] = v
+// mistake 19: elements have no address: read by auto v = x[i], write by x[i] = v
+// mistake 20: elements have no address: read by auto v = x[i], write by x[i] = v
+// mistake 21: a number has no elements: index two-dimensional memory by t(row, column)
+// mistake 22: elements are accessed by x[i], in a buffer of rows by x[row * width + column]
+// mistake 23: memory needs a size: Shared<float> t(64), or in two dimensions t(rows, columns)
+// mistake 24: memory needs a size: Shared<float> t(64), or in two dimensions t(rows, columns)
 // mistake 25: kernels have no pointers: atomics take the memory and the index, atomic_add(x, i, v)
 // mistake 26: a buffer is not a pointer: its first element is x[0]
-// mistake 27: a buffer is not a pointer: the element behind is x[i + 1]
+// mistake 27: a buffer is not a pointer: the next element is x[i + 1]
 // mistake 28: atomics take the memory and the index, not the element: atomic_add(x, i, v)
-// mistake 29: atomic_cas takes what is expected and what is stored: atomic_cas(x, i, expected, v)
-// mistake 30: a buffer is stored to element by element: x[i] = ...
-// mistake 31: a loop over elements is for_(0, x.size(), [&](Val<Index> i) { ... x[i] ... })
+// mistake 29: atomic_cas takes the expected and the new value: atomic_cas(x, i, expected, v)
+// mistake 30: a buffer is assigned element by element: x[i] = ...
+// mistake 31: to loop over elements, use for_(0, x.size(), [&](Val<Index> i) { ... x[i] ... })
 // mistake 32: if_ takes its body as a function
 // mistake 33: if_ takes its body as a function
-// mistake 34: the condition of if_ is a value, not a function
-// mistake 35: a body gives no value: keep it in a Var
+// mistake 34: the condition of if_ must be a value, not a function
+// mistake 35: a body must not return a value: store it in a Var
 // mistake 36: while_ takes its condition and its body as functions
-// mistake 37: for_ takes where it begins and ends: for_(0, n, [&](Val<Index> i) { ... });
-// mistake 38: this Var is const: a lambda with [=] holds a copy, so capture by reference
-// mistake 39: this Var is const: a lambda with [=] holds a copy, so capture by reference
-// mistake 40: this Var is const: a lambda with [=] holds a copy, so capture by reference
-// mistake 41: a body is no mutable lambda: [=] holds copies, so capture by reference
-// mistake 42: a Val never changes: declare it Var<T>
-// mistake 43: a Val never changes: declare it Var<T>
+// mistake 37: for_ takes its begin and end: for_(0, n, [&](Val<Index> i) { ... });
+// mistake 38: this Var is const: [=] captures a copy, so capture by reference
+// mistake 39: this Var is const: [=] captures a copy, so capture by reference
+// mistake 40: this Var is const: [=] captures a copy, so capture by reference
+// mistake 41: a body must not be a mutable lambda: [=] captures copies, so capture by reference
+// mistake 42: a Val is immutable: declare it Var<T>
+// mistake 43: a Val is immutable: declare it Var<T>
 // mistake 44: this buffer is read-only in this kernel: declare it Buffer<T>
-// mistake 45: this name is the value that was read, not its place: to store, write b[i] = ...
-// mistake 46: this name is the value that was read, not its place: to store, write b[i] = ...
-// mistake 47: a Val has its value from the start, and never changes: declare it Var<T>
+// mistake 45: this name is the value that was read, not the element: to store, write b[i] = ...
+// mistake 46: this name is the value that was read, not the element: to store, write b[i] = ...
+// mistake 47: a Val must be initialised and is immutable: declare it Var<T>
 // mistake 48: operands have different types: use cast<T>(...)
 // mistake 49: operands have different types: use cast<T>(...)
-// mistake 50: Val<T> is of bool, std::int8_t to std::uint64_t, half, bfloat16, float, double or Index
-// mistake 51: this operation takes a value of the kernel: name the number's type, Val<int>(1)
-// mistake 52: cast is for values of the kernel: write Val<T>(number), or static_cast<T>(number)
-// mistake 53: in kernels it is print(
+// mistake 50: T in Val<T> must be bool, std::int8_t to std::uint64_t, half, bfloat16, float, double or Index
+// mistake 51: this operation takes a kernel value: give the number a type, Val<int>(1)
+// mistake 52: cast converts kernel values: for a number write Val<T>(number), or static_cast<T>(number)
+// mistake 53: in kernels use print(
 // mistake 54: print takes a format first, with {} for each value
-// mistake 55: print shows numbers and text: take an element, as in x[i]
+// mistake 55: print takes numbers and text: pass an element such as x[i]
 // mistake 56: a traced value is not a C++ number
 // mistake 57: &&, || and ! take bools: compare first, as in x != 0
 // mistake 58: &&, || and ! take bools: compare first, as in x != 0
@@ -228,7 +228,7 @@ auto k = kernel("k", block(64), [](Buffer<float> x, Buffer<const float> c, Buffe
   if_(x[i] > 0, [&] { sum = 1; });
   while_([&] { return n[i] < 4; }, [&] { n[i]++; });
   for_(0, w, [&](Val<Index> j) { x[j]++; });
-  Var s = here;  // of float
+  Var s = here;  // a float
   s++, ++s, sum--;
   std::swap(s, sum);  // variables are swapped as in C++
   x[i] = x[0] = s;

@@ -2,21 +2,21 @@
 // clang-format off
 // mistake 1: this buffer is read-only in this kernel: declare it Buffer<T>
 // mistake 2: this buffer is read-only in this kernel: declare it Buffer<T>
-// mistake 3: a struct is not a value: take one of its fields, as in b[i][&S::mass]
+// mistake 3: a struct is not a value: use one of its fields, such as b[i][&S::mass]
 // mistake 4: structs are stored field by field: b[i][&S::mass] = ...
-// mistake 5: a field that a kernel reads or writes is std::int32_t, std::uint32_t, std::int64_t, std::uint64_t, float or
-// mistake 6: this is a field of another struct than the buffer's
+// mistake 5: fields that a kernel accesses must be std::int32_t, std::uint32_t, std::int64_t, std::uint64_t, float or
+// mistake 6: this field belongs to a different struct than the buffer's
 // mistake 7: this struct cannot be a buffer's element: it is not trivially copyable
-// mistake 8: this struct cannot be a buffer's element: it has no standard layout
-// mistake 9: this struct cannot be a buffer's element: its size and the places of its fields have to be multiples of 4
+// mistake 8: this struct cannot be a buffer's element: it is not a standard-layout type
+// mistake 9: this struct cannot be a buffer's element: its size and field offsets must be multiples of 4
 // mistake 10: this struct cannot be a buffer's element: it is not an aggregate
 // mistake 11: this struct cannot be a buffer's element: it has no fields
 // mistake 12: this struct cannot be a buffer's element: it is not trivially copyable
 // mistake 13: this kernel takes:
-// mistake 14: this kernel writes one of its buffers, and that argument is const
+// mistake 14: this kernel writes to one of its buffers, but that argument is const
 // mistake 15: operands have different types: use cast<T>(...)
-// mistake 16: this name is the value that was read, not its place: to store, write b[i] = ...
-// mistake 17: a struct is not a value: take one of its fields, as in b[i][&S::mass]
+// mistake 16: this name is the value that was read, not the element: to store, write b[i] = ...
+// mistake 17: a struct is not a value: use one of its fields, such as b[i][&S::mass]
 // clang-format on
 #include <string>
 

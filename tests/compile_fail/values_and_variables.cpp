@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// mistake 1: a Val never changes: declare it Var<T>
-// mistake 2: a Val never changes: declare it Var<T>
-// mistake 3: a Val never changes: declare it Var<T>
-// mistake 4: this name is the value that was read, not its place: to store, write b[i] = ...
-// mistake 5: 16-bit floats are for storing in buffers: use Var<float>
-// mistake 6: this operator takes numbers: make one of a bool by cast<T>(...) or select(cond, a, b)
+// mistake 1: a Val is immutable: declare it Var<T>
+// mistake 2: a Val is immutable: declare it Var<T>
+// mistake 3: a Val is immutable: declare it Var<T>
+// mistake 4: this name is the value that was read, not the element: to store, write b[i] = ...
+// mistake 5: 16-bit floats can only be stored in buffers: use Var<float>
+// mistake 6: this operator takes numbers: convert a bool with cast<T>(...) or select(cond, a, b)
 // mistake 7: &&, || and ! take bools: compare first, as in x != 0
 // mistake 8: this function takes floats: use cast<float>(...)
-// mistake 9: a subscript is an integer: use cast<Index>(...)
-// mistake 10: the body of for_ takes its counter, of the bounds' type: [&](Val<Index> i) { ... }
+// mistake 9: a subscript must be an integer: use cast<Index>(...)
+// mistake 10: the body of for_ takes the counter, which has the bounds' type: [&](Val<Index> i) { ... }
 // mistake 11: this operator takes integers: use cast<T>(...) or bitcast<T>(...)
 #include "tessera/kernel/kernel.h"
 using namespace tessera;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// mistake 1: this type holds no arrays that can be found: list its parts
+// mistake 1: this type cannot be traversed: list its parts
 // mistake 1: {"value.layers.*.hidden"}
 // mistake 2: an array of this structure is const here
 // mistake 3: an array of this structure is const here
 // mistake 4: the function must take an array of this structure
-// mistake 5: the function must give an Array, or the type of what it is given
+// mistake 5: the function must return an Array, the type of its argument
 // mistake 6: a class that lists its fields must be copyable to be copied
 // mistake 7: {"value.random"}
 // mistake 8: say Param
@@ -48,7 +48,7 @@ struct Locked {
   std::function<void()> random;
   Array a;
 };
-/// Another user of the walk, with a sentence of its own.
+/// Another user of the traversal, with its own error message.
 struct ParametersOnly {
   struct leaves {
     template <class T>
@@ -64,7 +64,7 @@ struct NotAParameter {
 static_assert(!detail::traversable<Fine, ParametersOnly::leaves>);
 static_assert(detail::traversable<std::vector<std::pair<int, Param>>, ParametersOnly::leaves>);
 
-// Both compilers tell names.
+// Both compilers provide member names.
 template <class T>
 struct Generic {
   Array weight_;
@@ -91,7 +91,7 @@ void walk(const Model& model, Pointers& shared, Fine& fine, const Fine& constant
 #elif MISTAKE == 3
   for_each_array(shared, write);
 #elif MISTAKE == 4
-  for_each_array(fine, [](Param& p) { p.fill(0); });  // `a` is none
+  for_each_array(fine, [](Param& p) { p.fill(0); });  // `a` is not an array
 #elif MISTAKE == 5
   map_arrays(fine, [](const Array& a) { return a.size(); });
 #elif MISTAKE == 6

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels whose generated code is looked at by tests and timed by benchmarks/cpu_kernels: saxpy, softmax, products
-// of floats and of 8-bit weights, a histogram, edit distances, shortest paths, and a division.
+// Kernels whose generated code is inspected by tests and timed by benchmarks/cpu_kernels: saxpy, softmax, matrix
+// products with f32 and 8-bit weights, a histogram, edit distances, shortest paths, and a division.
 #pragma once
 
 #include <array>
@@ -34,7 +34,7 @@ inline Function saxpy() {
   });
 }
 
-// A block a row.
+// One block per row.
 inline Function softmax(std::uint32_t threads) {
   return written("softmax", KernelKind::block, {threads, 1, 1}, [=] {
     auto x = in("x"), y = out("y");
@@ -74,7 +74,7 @@ inline Function tiled_product(std::uint32_t tile) {
   });
 }
 
-// Each of 16x16 threads makes 4x4 results of a tile of 64x64.
+// Each of 16x16 threads computes 4x4 results of a 64x64 tile.
 inline Function register_tiled_product() {
   return written("register_tiled_product", KernelKind::block, {16, 16, 1}, [] {
     auto a = in("a"), b = in("b"), c = out("c");
@@ -123,7 +123,7 @@ inline Function product_q8() {
   });
 }
 
-/// How often each byte occurs: a block counts `share` of them in shared memory, and adds its counts to those of all.
+/// Counts how often each byte occurs: a block counts `share` bytes in shared memory and adds its counts to the totals.
 inline Function histogram() {
   return written("histogram", KernelKind::block, {256, 1, 1}, [] {
     auto x = in("x", DType::u8), counts = out("counts", DType::i32);
@@ -139,7 +139,7 @@ inline Function histogram() {
   });
 }
 
-/// Edit distances of pairs of words, each of at most `longest` letters; a thread a pair, a row of the table in its
+/// Edit distances of pairs of words with at most `longest` letters; one pair per thread, with a row of the table in its
 /// local array.
 inline Function levenshtein(std::uint32_t longest) {
   return written("levenshtein", KernelKind::map, {1, 1, 1}, [=] {
@@ -166,11 +166,10 @@ inline Function levenshtein(std::uint32_t longest) {
   });
 }
 
-/// Phases in which Floyd and Warshall's algorithm goes over the tiles of a square matrix, for each tile on the
-/// diagonal.
+/// Phases of the Floyd-Warshall algorithm on the tiles of a square matrix, for each tile on the diagonal.
 enum class PathPhase : std::uint8_t { pivot, row, column, rest };
 
-/// Shortest paths by way of the nodes of tile `k` of the diagonal: a block a tile, of those that the phase is for.
+/// Shortest paths through the nodes of tile `k` on the diagonal: one block per tile of the phase.
 inline Function shortest_paths(PathPhase phase, std::uint32_t tile) {
   return written("shortest_paths", KernelKind::block, {tile, tile, 1}, [=] {
     auto d = out("d", DType::i32);

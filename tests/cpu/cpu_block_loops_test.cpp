@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loops in which the threads of a block step over memory together, with atomics of shared memory in them, on every
-// target of the code generator against the interpreter.
+// Block-stride loops, with atomics in shared memory, on every target of the code generator, compared with the
+// interpreter.
 #include "tests/cpu/cpu_benchmark_kernels.h"
 #include "tests/cpu/cpu_compare.h"
 
@@ -20,7 +20,7 @@ class CpuBlockLoops : public ::testing::Test {
     for (T& x : v) x = static_cast<T>(random());
     return v;
   }
-  // The rounds that all threads run, and those of some.
+  // Both iterations that all threads run and ones that only some run.
   static constexpr int ends[] = {0, 1, 63, 64, 65, 127, 128, 200, 256, 1000};
 };
 
@@ -31,8 +31,8 @@ TEST_F(CpuBlockLoops, Histograms) {
                 {memory(numbers<std::uint8_t>(3 * 2000)), memory(std::vector<std::int32_t>(256)), index_number(n)});
 }
 
-// Lanes of indices and numbers that come from memory, out of registers, and under masks.
-TEST_F(CpuBlockLoops, AtomicsOfLanes) {
+// Lanes whose indices and values come from memory or from registers, with and without masks.
+TEST_F(CpuBlockLoops, AtomicsPerLane) {
   const Function f = block_kernel("bins", {64}, [] {
     auto x = in("x", DType::u8), y = in("y", DType::i32);
     auto counts = out("counts", DType::i32), sums = out("sums", DType::f32), each = out("each", DType::i32);
@@ -67,8 +67,9 @@ TEST_F(CpuBlockLoops, AtomicsOfLanes) {
                   {1e-5, 1e-5}, {.noalias = noalias});
 }
 
-// Not all chunks a round: threads carry a sum, a chunk begins elsewhere, blocks have another dimension.
-TEST_F(CpuBlockLoops, LoopsThatChunksRunByThemselves) {
+// Loops that cannot run iteration by iteration across chunks: a sum is carried, a chunk starts at another index, or the
+// block has another dimension.
+TEST_F(CpuBlockLoops, LoopsThatRunChunkByChunk) {
   const Function sums = block_kernel("sums", {64}, [] {
     auto x = in("x", DType::i32), y = out("y", DType::i32);
     auto n = scalar_param("n", DType::index);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels compiled by the code-generation module, on every target that this machine can run, against the interpreter.
+// Kernels compiled by the code-generation module, on every target that this machine can run, compared with the
+// interpreter.
 #include "tests/cpu/cpu_benchmark_kernels.h"
 #include "tests/cpu/cpu_compare.h"
 #include "tests/device/limit_memory.h"
@@ -36,7 +37,7 @@ using test::saxpy;
 using test::softmax;
 using test::tiled_product;
 
-TEST_F(CpuCodegen, RunsOnTheModule) {
+TEST_F(CpuCodegen, UsesTheModule) {
   Cpu cpu;
   EXPECT_EQ(cpu.info().reason, "");
   EXPECT_NE(cpu.info().driver_version.find("LLVM"), std::string::npos) << cpu.info().driver_version;
@@ -46,13 +47,13 @@ TEST_F(CpuCodegen, RunsOnTheModule) {
   EXPECT_GE(cpu_targets().size(), 2u);
 }
 
-TEST_F(CpuCodegen, MapsOfEverySize) {
+TEST_F(CpuCodegen, MapKernelsOfEverySize) {
   const Function f = saxpy();
   for (std::uint64_t n = 1; n <= 70; n += n < 34 ? 1 : 4)
     expect_same(f, {n, 1, 1}, {memory(reals(n)), memory(reals(n)), number(2.5f)}, {1e-6, 1e-6});
 }
 
-TEST_F(CpuCodegen, MapsInTwoAndThreeDimensions) {
+TEST_F(CpuCodegen, MapKernelsInTwoAndThreeDimensions) {
   const Function f = map_kernel("transposed", [] {
     auto x = in("x", DType::i32), y = out("y", DType::i32);
     auto i = global_id(0), j = global_id(1), k = global_id(2);
@@ -66,7 +67,7 @@ TEST_F(CpuCodegen, MapsInTwoAndThreeDimensions) {
   }
 }
 
-TEST_F(CpuCodegen, LargeMapsAreSharedByThreads) {
+TEST_F(CpuCodegen, LargeMapKernelsRunOnSeveralThreads) {
   const std::size_t n = 1'000'003;
   auto x = reals(n), y = reals(n), before = y;
   Cpu cpu;
@@ -74,14 +75,14 @@ TEST_F(CpuCodegen, LargeMapsAreSharedByThreads) {
   for (std::size_t i = 0; i < n; ++i) ASSERT_NEAR(y[i], 0.5f * x[i] + before[i], 1e-6) << i;
 }
 
-TEST_F(CpuCodegen, OneBufferTwice) {
+TEST_F(CpuCodegen, AliasedBuffers) {
   Cpu cpu;
   for (std::size_t n : {1u, 16u, 45u}) {
     auto x = reals(n), before = x;
     cpu.call().buffer(x).same_as(0).scalar(2.0f).run(saxpy(), {n, 1, 1}, Variant{.noalias = false});
     for (std::size_t i = 0; i < n; ++i) EXPECT_NEAR(x[i], 3 * before[i], 1e-6);
   }
-  // What is written is seen by a later read through the other name, also at an index that all threads share.
+  // A write is visible to a later read through the other name, even at an index that all threads share.
   const Function f = block_kernel("through_two_names", {48}, [] {
     auto a = in("a", DType::i32), b = out("b", DType::i32);
     auto t = thread_id();
@@ -93,7 +94,7 @@ TEST_F(CpuCodegen, OneBufferTwice) {
   });
   std::vector<std::int32_t> a(48, -1);
   cpu.call().buffer(a).same_as(0).run(f, {1, 1, 1}, Variant{.noalias = false});
-  // Threads of one block race on element 5 after the last barrier: it is 35, or what thread 5 made of it.
+  // The threads of a block race on element 5 after the last barrier: it is 35, or the result of thread 5.
   for (int t = 0; t < 48; ++t)
     EXPECT_TRUE(a[std::size_t(t)] == (47 - t) * 7 + 35 || a[std::size_t(t)] == (47 - t) * 7 + 42 * 7 + 35) << t;
 }
@@ -139,20 +140,20 @@ TEST_F(CpuCodegen, TiledProducts) {
               {1e-5, 1e-4});
 }
 
-TEST_F(CpuCodegen, SoftmaxOfRows) {
+TEST_F(CpuCodegen, SoftmaxAlongRows) {
   for (std::uint32_t threads : {16u, 50u, 64u, 256u})
     for (std::size_t n : {1u, 15u, 64u, 300u})
       expect_same(softmax(threads), {3, 1, 1},
                   {memory(reals(3 * n, -9, 9)), memory(reals(3 * n)), index_number(std::int64_t(n))}, {1e-5, 1e-7});
 }
 
-TEST_F(CpuCodegen, BarriersUnderUniformControl) {
+TEST_F(CpuCodegen, BarriersInUniformControlFlow) {
   const Function f = block_kernel("uniform_control", {40}, [] {
     auto x = in("x", DType::i32), y = out("y", DType::i32);
     auto n = scalar_param("n", DType::i32);
     auto s = shared(DType::i32, 40);
     auto t = thread_id();
-    auto mine = x.load(global_id());  // lives across everything below
+    auto mine = x.load(global_id());  // live until the end of the kernel
     auto product = mine * 3 + cast(DType::i32, t);
     Variable sum(DType::i32, 0), rounds(DType::i32, 0);
     auto exchange = [&](Value v, int by) {
@@ -184,12 +185,12 @@ TEST_F(CpuCodegen, BarriersUnderUniformControl) {
     expect_same(f, {2, 1, 1}, {memory(integers(80, -100, 100)), memory(integers(80, 0, 0)), number(n)});
 }
 
-TEST_F(CpuCodegen, UniformConditionFromAValueThatOnlyChunksKeep) {
+TEST_F(CpuCodegen, UniformConditionFromAValueStoredPerChunk) {
   const Function f = block_kernel("kept_condition", {64}, [] {
     auto x = in("x", DType::i32), y = out("y", DType::i32);
     auto s = shared(DType::i32, 64);
     Variable n(DType::i32, 0);
-    for_(0, 4, [&](Value i) { n.set(n.get() + x.load(i)); });  // without barriers: runs once a chunk
+    for_(0, 4, [&](Value i) { n.set(n.get() + x.load(i)); });  // without barriers: runs once per chunk
     for_(0, cast(DType::index, n.get()), [&](Value i) {
       s.store(thread_id(), cast(DType::i32, i + thread_id()));
       barrier();
@@ -200,7 +201,7 @@ TEST_F(CpuCodegen, UniformConditionFromAValueThatOnlyChunksKeep) {
   expect_same(f, {1, 1, 1}, {memory(std::vector<std::int32_t>{1, 2, 0, 3}), memory(integers(64, 0, 5))});
 }
 
-TEST_F(CpuCodegen, VaryingControl) {
+TEST_F(CpuCodegen, DivergentControlFlow) {
   const Function f = map_kernel("collatz", [] {
     auto x = in("x", DType::i32), y = out("y", DType::i32);
     auto i = global_id();
@@ -239,8 +240,8 @@ TEST_F(CpuCodegen, EarlyReturnsAndGuards) {
     expect_same(f, {3, 1, 1}, {memory(integers(n, 0, 15)), memory(integers(n, 7, 7))});
 }
 
-// LLVM 16 ends with "Cannot emit physreg copy instruction" if it widens the selected vectors itself.
-TEST_F(CpuCodegen, WhatAWideComparisonSelectsIsWidened) {
+// LLVM 16 aborts with "Cannot emit physreg copy instruction" if it widens the selected vectors itself.
+TEST_F(CpuCodegen, WidensVectorsSelectedByWideComparisons) {
   for (const DType compared : {DType::f64, DType::i64, DType::f32})
     for (const DType selected : {DType::i8, DType::i16, DType::i32, DType::u32}) {
       const Function f = map_kernel("selected", [&] {
@@ -275,8 +276,8 @@ TEST_F(CpuCodegen, WhatAWideComparisonSelectsIsWidened) {
 TEST_F(CpuCodegen, LocalArrays) {
   const Function f = block_kernel("local_arrays", {24}, [] {
     auto x = in("x", DType::i32), y = out("y", DType::i32);
-    auto a = local_array(DType::i32, 9);  // starts as zero, lives across the barrier
-    auto u = local_array(DType::i32, 4);  // the same in all threads
+    auto a = local_array(DType::i32, 9);  // starts as zero and lives across the barrier
+    auto u = local_array(DType::i32, 4);  // equal in all threads
     auto flags = local_array(DType::boolean, 5);
     auto i = global_id();
     for_(0, 4, [&](Value k) { u.store(k, cast(DType::i32, k * k)); });
@@ -293,7 +294,7 @@ TEST_F(CpuCodegen, LocalArrays) {
   expect_same(f, {3, 1, 1}, {memory(integers(72, -10, 10)), memory(integers(72, 0, 0))});
 }
 
-TEST_F(CpuCodegen, LoopsThatLanesLeaveAtDifferentRoundsHaveOneCounter) {
+TEST_F(CpuCodegen, LanesThatLeaveALoopEarlyShareItsCounter) {
   constexpr std::int32_t largest = std::numeric_limits<std::int32_t>::max();
   const Function f = map_kernel("rounds", [] {
     auto n = in("n", DType::i32), end = in("end", DType::i32), y = out("y", DType::i32);
@@ -305,7 +306,7 @@ TEST_F(CpuCodegen, LoopsThatLanesLeaveAtDifferentRoundsHaveOneCounter) {
     });
     Variable sum(DType::i32, 0);
     for_(0, 12, [&](Value k) { sum.set(sum.get() * 5 + row.load(k)); });
-    // The last rounds before the counter would wrap.
+    // The last iterations before the counter would wrap.
     for_(literal(DType::i32, largest - 6), end.load(i), [&](Value k) { sum.set(sum.get() * 7 + (k & 15)); });
     for_(literal(DType::u32, 0xfffffff8u), bitcast(DType::u32, end.load(i) - largest - 1),
          [&](Value k) { sum.set(sum.get() * 7 + cast(DType::i32, k & 15u)); });
@@ -315,7 +316,7 @@ TEST_F(CpuCodegen, LoopsThatLanesLeaveAtDifferentRoundsHaveOneCounter) {
               {memory(integers(300, 0, 11)), memory(integers(300, largest - 8, largest)), memory(integers(300, 0, 0))});
   const std::string text = Cpu().compile(f)->source();
   for (const char* each : {"gather", "scatter"})
-    EXPECT_EQ(text.find(each), std::string::npos) << "all lanes use one element of the local array: " << text;
+    EXPECT_EQ(text.find(each), std::string::npos) << "all lanes must use one element of the local array: " << text;
 }
 
 TEST_F(CpuCodegen, Scans) {
@@ -372,7 +373,7 @@ TEST_F(CpuCodegen, Atomics) {
                memory(integers(240, 0, 0)), memory(integers<std::int64_t>(1, 5, 5)), memory(std::vector<float>(6, 0)),
                memory(std::vector<std::uint32_t>{0, ~0u, ~0u, 0, 0})},
               {1e-5, 1e-3});
-  // The old values of an addition by one are a permutation.
+  // The old values returned by an atomic increment are a permutation.
   const Function g = map_kernel("tickets", [] {
     auto next = out("next", DType::i32), mine = out("mine", DType::i32);
     mine.store(global_id(), next.atomic(AtomicOp::add, 0, 1));
@@ -405,7 +406,7 @@ TEST_F(CpuCodegen, Subgroups) {
     });
     expect_same(f, {2, 1, 1}, {memory(integers(2 * size, -100, 100)), memory(integers(2 * size, 0, 0))});
   }
-  // In the last subgroup of a block there may be lanes without a thread: those who ask them keep their own value.
+  // The last subgroup of a block may have lanes without a thread: a thread that reads from one keeps its own value.
   for (std::uint32_t size : {64u, 100u, 21u, 3u}) {
     const Function g = block_kernel("shuffles", {size}, [] {
       auto x = in("x", DType::i32), y = out("y", DType::i32), z = out("z", DType::f32);
@@ -455,7 +456,7 @@ TEST_F(CpuCodegen, Print) {
   EXPECT_EQ(::testing::internal::GetCapturedStdout(), "1 has 1.5 of 1\n3 has -3 of 0\n");
 }
 
-TEST_F(CpuCodegen, ProductOf8BitWeights) {
+TEST_F(CpuCodegen, ProductWith8BitWeights) {
   const std::size_t rows = 64, blocks = 5;
   std::vector<half> scales(rows * blocks);
   for (half& h : scales) h = half(reals(1, 0, 0.1f)[0]);
@@ -467,12 +468,12 @@ TEST_F(CpuCodegen, ProductOf8BitWeights) {
               {1e-5, 1e-3});
 }
 
-TEST_F(CpuCodegen, SourceHoldsVectorLoads) {
+TEST_F(CpuCodegen, SourceContainsVectorLoads) {
   Cpu cpu;
   const std::string lanes = "<" + std::to_string(cpu.info().can.subgroup_widths[0]) + " x ";
   for (const Function& f : {saxpy(), softmax(256), tiled_product(16), product_q8()}) {
     const std::string text = cpu.compile(f)->source();
-    const bool bytes = f.name == "product_q8";  // without an instruction for dot4 these are words of 16 bits
+    const bool bytes = f.name == "product_q8";  // without a dot4 instruction these are 16-bit words
     EXPECT_TRUE(text.find("load " + lanes + (bytes ? "i32>" : "float>")) != std::string::npos ||
                 (bytes && text.find("x i16>, ptr") != std::string::npos))
         << f.name << "\n"
@@ -481,13 +482,13 @@ TEST_F(CpuCodegen, SourceHoldsVectorLoads) {
   }
 }
 
-TEST_F(CpuCodegen, SourceIsRefusedWhereLlvmHasNoRoom) {
+TEST_F(CpuCodegen, SourceThrowsOutOfMemory) {
   const std::string said = test::run_in_child({}, [] {
     Cpu cpu;
     const auto kernel = cpu.compile(saxpy());
     test::leave_memory(std::uint64_t{1} << 20);
     try {
-      return "it is there: " + kernel->source();
+      return "source returned: " + kernel->source();
     } catch (const OutOfMemory& e) {
       return std::string(e.what());
     }
@@ -495,8 +496,8 @@ TEST_F(CpuCodegen, SourceIsRefusedWhereLlvmHasNoRoom) {
   EXPECT_NE(said.find("no memory left for LLVM"), std::string::npos) << said;
 }
 
-// 1 + 2^-12 squared, less 1 + 2^-11: 2^-24 where the product is not rounded, 0 where it is.
-TEST_F(CpuCodegen, ExactKernelsContractNothing) {
+// (1 + 2^-12)^2 - (1 + 2^-11) is 2^-24 if the product is not rounded, 0 if it is.
+TEST_F(CpuCodegen, ExactKernelsAreNotContracted) {
   Function f = saxpy();
   f.exact = true;
   expect_same(f, {100, 1, 1}, {memory(reals(100)), memory(reals(100)), number(2.5f)}, {0, 0});
@@ -508,9 +509,9 @@ TEST_F(CpuCodegen, ExactKernelsContractNothing) {
   EXPECT_EQ(cpu.compile(f)->source().find("contract"), std::string::npos);
 }
 
-TEST_F(CpuCodegen, MisuseIsAnswered) {
+TEST_F(CpuCodegen, ReportsMisuse) {
   auto driver = make_cpu_driver();
-  for (const char* target : {"pentium-9000", "pentium"}) {  // LLVM knows the second, for 32 bits
+  for (const char* target : {"pentium-9000", "pentium"}) {  // LLVM knows the second one, as a 32-bit processor
     ::setenv("TESSERA_CPU_TARGET", target, 1);
     const auto report = driver->enumerate();
     EXPECT_NE(report.reason.find("TESSERA_CPU_TARGET = " + std::string(target) + ")"), std::string::npos)
@@ -524,11 +525,11 @@ TEST_F(CpuCodegen, MisuseIsAnswered) {
     ::setenv("TESSERA_CODEGEN_LIBRARY", module, 1);
     ::testing::internal::CaptureStderr();
     EXPECT_EQ(driver->open(0)->info().driver_version, "reference interpreter");
-    EXPECT_EQ(driver->enumerate().file, "") << "what is not there is not what runs";
+    EXPECT_EQ(driver->enumerate().file, "") << "a missing module must not be reported";
     ::unsetenv("TESSERA_CODEGEN_LIBRARY");
     return ::testing::internal::GetCapturedStderr();
   };
-  EXPECT_EQ(said_without("none"), "") << "it was asked for";
+  EXPECT_EQ(said_without("none"), "") << "the interpreter was requested";
   const std::string warning = said_without("/nonexistent/module.so");
   EXPECT_NE(warning.find("warning: cpu:0: the code-generation module was not found: /nonexistent/module.so"),
             warning.npos)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random kernels of integers, with nested control, barriers, shared memory, block and subgroup operations and local
-// arrays: the code generator must do what the interpreter does, bit for bit.
+// Random integer kernels with nested control flow, barriers, shared memory, block and subgroup operations and local
+// arrays: the results of the code generator and of the interpreter must be bit-identical.
 #include "tests/cpu/cpu_compare.h"
 
 namespace tessera::testing {
@@ -8,7 +8,7 @@ namespace {
 
 using namespace ir;
 
-// Traces one random kernel. Threads write only their own elements between barriers, so that there are no races.
+// Traces one random kernel. Threads write only their own elements between barriers, so there are no races.
 class Program {
  public:
   Program(unsigned seed, std::array<std::uint32_t, 3> block)
@@ -100,7 +100,7 @@ class Program {
     return compare(static_cast<CompareOp>(pick(6)), a, b);
   }
 
-  // A value that is the same in all lanes of a subgroup, computed where these come together.
+  // A value that is equal in all lanes of a subgroup, computed where they have converged.
   Value subgroup_value() {
     switch (pick(4)) {
       case 0: return cast(DType::i32, subgroup_id()) - literal(DType::i32, pick(3));
@@ -109,7 +109,7 @@ class Program {
       default: return select(subgroup(SubgroupOp::any, condition(1)), subgroup_sum(any_value(1)), uniform_value());
     }
   }
-  // All threads of the block are here, or of the subgroup.
+  // Which threads have converged at this point: none, the subgroup's or the block's.
   enum class Together { none, subgroup, block };
   void statements(int n, int depth, Together together) {
     const std::size_t scope = counters_.size();
@@ -124,7 +124,7 @@ class Program {
     if (kind == 4) return plain_.store(0, plain_.load(0) + any_value(0));
     if (kind == 5) return flag_.store(0, condition(0));
     if (kind == 6) {
-      // A value of here that later statements may use across barriers.
+      // A value that later statements may use across barriers.
       counters_.push_back(any_value(0));
       return;
     }
@@ -191,7 +191,7 @@ class Program {
             subgroup_value() > subgroup_value(), [&] { statements(2, depth + 1, Together::subgroup); },
             [&] { statements(1, depth + 1, Together::subgroup); });
         break;
-      default: {  // each subgroup has its own number of rounds
+      default: {  // each subgroup has its own number of iterations
         Variable rounds(DType::i32, any_value(1) & 3);
         while_([&] { return subgroup(SubgroupOp::any, rounds.get() > 0); },
                [&] {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs kernels on the cpu driver alone, without the device layer: memory, arguments, targets.
+// Runs kernels directly on the cpu driver, without the device layer: memory, arguments, targets.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ namespace tessera::testing {
 using test::block_kernel;
 using test::map_kernel;
 
-/// One device of the cpu driver, for a target.
+/// One device of the cpu driver, for one target.
 class Cpu {
  public:
   explicit Cpu(const std::string& target = "native") : target_(target) {
@@ -42,7 +42,7 @@ class Cpu {
     return std::move(device_->compile(std::span(&request, 1))[0]);
   }
 
-  /// Arguments of a launch: vectors as buffers (written back), numbers as scalars.
+  /// Arguments of a launch: vectors are buffers (copied back), numbers are scalars.
   class Call {
    public:
     explicit Call(Cpu& cpu) : cpu_(cpu) {}
@@ -60,13 +60,13 @@ class Cpu {
       buffers_.push_back({std::move(a), data, bytes});
       return *this;
     }
-    /// Bytes that hold `elements` elements.
+    /// Bytes that contain `elements` elements.
     Call& buffer(std::vector<std::byte>& v, std::size_t elements) {
       buffer(v);
       arguments_.back().elements = elements;
       return *this;
     }
-    /// Memory of the caller's, used where it is: the kernel is told of `elements` of them.
+    /// Uses the caller's memory directly; the kernel's buffer has `elements` elements.
     Call& at(void* data, std::size_t bytes, std::size_t elements) {
       wrapped_.push_back(std::make_unique<Allocation>(cpu_.device_->wrap(data, bytes)));
       arguments_.push_back({.allocation = wrapped_.back().get(), .elements = elements});
@@ -119,7 +119,7 @@ class Cpu {
   std::unique_ptr<DriverQueue> queue_;
 };
 
-/// Every target that this machine can run; made once.
+/// All targets that this machine can run; created once.
 inline std::vector<Cpu*> cpu_targets() {
   static auto& all = *new std::vector<std::unique_ptr<Cpu>>([] {
     std::vector<std::unique_ptr<Cpu>> out;
@@ -127,7 +127,7 @@ inline std::vector<Cpu*> cpu_targets() {
       try {
         out.push_back(std::make_unique<Cpu>(t));
       } catch (const DeviceError& e) {
-        std::printf("not on this machine: %s\n", e.what());
+        std::printf("unsupported on this machine: %s\n", e.what());
       }
     }
     return out;

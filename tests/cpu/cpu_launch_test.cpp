@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches on the CPU's threads: from several at once, in forked children; and the backend without the module.
+// Launches on the CPU's threads: concurrent, and in forked children; and the backend without the module.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,14 +19,14 @@ ir::Function add_one() {
   });
 }
 
-TEST(CpuLaunch, AForkedChildComputes) {
+TEST(CpuLaunch, ForkedChildComputes) {
   Cpu cpu;
   std::vector<std::int32_t> x(2'000'000, 5);
   cpu.call().buffer(x).run(add_one(), {x.size(), 1, 1});
   ASSERT_EQ(x[1'999'999], 6);
   const pid_t child = fork();
   if (child == 0) {
-    alarm(60);  // a child that hangs is killed, and the test fails
+    alarm(60);  // kills a child that hangs, which fails the test
     try {
       cpu.call().buffer(x).run(add_one(), {x.size(), 1, 1});
       _exit(x[0] == 7 && x[1'999'999] == 7 ? 0 : 1);
@@ -40,7 +40,7 @@ TEST(CpuLaunch, AForkedChildComputes) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
-TEST(CpuLaunch, LaunchesFromSeveralThreads) {
+TEST(CpuLaunch, LaunchIsThreadSafe) {
   Cpu cpu;
   auto kernel = cpu.compile(add_one());
   std::vector<std::thread> callers;
@@ -53,7 +53,7 @@ TEST(CpuLaunch, LaunchesFromSeveralThreads) {
   for (auto& c : callers) c.join();
 }
 
-TEST(CpuLaunch, WhatAThreadCostsFollowsFromScalarsAndSizes) {
+TEST(CpuLaunch, EstimatesThreadCostFromScalarsAndSizes) {
   const ir::Function fn = map_kernel("sums", [] {
     const auto x = ir::buffer_param("x", DType::f32, ir::Access::read_write);
     const auto y = ir::buffer_param("y", DType::i32, ir::Access::read);
@@ -63,10 +63,10 @@ TEST(CpuLaunch, WhatAThreadCostsFollowsFromScalarsAndSizes) {
     };
     add(1, ir::cast(DType::index, n) * 3 - 1, 2);
     add(0, y.size(), 1);
-    add(0, ir::cast(DType::index, y.load(0)), 1);  // not known at launch
+    add(0, ir::cast(DType::index, y.load(0)), 1);  // unknown at launch
     ir::Value doubled = ir::cast(DType::index, n);
     for (int i = 0; i < 200; ++i) doubled = doubled + doubled;
-    add(0, doubled, 1);  // nor is this: its terms are not all gone through
+    add(0, doubled, 1);  // unknown too: the search for its terms is limited
   });
   const cpu::Cost cost(emit::lower(fn, {}));
   Packer packed;
@@ -83,14 +83,14 @@ TEST(CpuLaunch, WhatAThreadCostsFollowsFromScalarsAndSizes) {
   };
   const double none = of(0, 0);
   EXPECT_GE(none, 2 * 64 * 3);
-  EXPECT_EQ(of(-2, 0), none);  // no round, and not fewer
+  EXPECT_EQ(of(-2, 0), none);  // zero iterations, never a negative number
   const double round = (of(4, 0) - none) / 5;
   EXPECT_GE(round, 3);
   EXPECT_EQ(of(2000, 0) - none, 2999 * round);
   EXPECT_EQ(of(0, 1000) - none, 1000 * (of(0, 1) - none));
 }
 
-TEST(CpuWithoutModule, RunsOnTheInterpreterAndSaysSo) {
+TEST(CpuWithoutModule, RunsOnTheInterpreterWithAWarning) {
   ::setenv("TESSERA_CODEGEN_LIBRARY", "/nowhere/libtessera-codegen.so", 1);
   Cpu cpu;
   ::unsetenv("TESSERA_CODEGEN_LIBRARY");

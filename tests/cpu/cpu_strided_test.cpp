@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Accesses that step over memory, and loops that lanes run one by one, on every target: what they compute, against the
-// interpreter, and that they touch nothing besides what the lanes access, between pages that may not be touched.
+// Strided accesses, and loops that lanes run one by one, on every target. Results are compared with the interpreter's;
+// protected pages around the memory check that only the lanes' elements are accessed.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -19,7 +19,7 @@ constexpr DType every_dtype[] = {DType::boolean, DType::u8,  DType::i8,  DType::
                                  DType::u32,     DType::i32, DType::u64, DType::i64, DType::f16,
                                  DType::bf16,    DType::f32, DType::f64};
 
-// Memory whose first byte follows, or whose last byte precedes, a page that may not be touched.
+// Memory whose first byte follows, or whose last byte precedes, a protected page.
 class Fenced {
  public:
   Fenced(std::size_t bytes, bool at_end) : bytes_(bytes) {
@@ -43,7 +43,7 @@ class Fenced {
   std::size_t bytes_, inside_, all_;
 };
 
-// Numbers of any dtype that no conversion changes.
+// Fills memory with numbers of any dtype that no conversion changes.
 void fill(std::byte* data, std::size_t elements, DType t, unsigned seed) {
   for (std::size_t i = 0; i < elements; ++i) {
     const std::uint64_t bits = t == DType::boolean ? (i + seed) % 3 % 2 : ((i * 7 + seed * 31 + 1) & 0x3fff);
@@ -55,18 +55,18 @@ struct Case {
   DType t;
   int stride, members;  // members: elements 0 .. members - 1 of each step
   std::uint64_t threads;
-  int first, last;  // threads in between do it; all where last is 0
+  int first, last;  // only threads in this range take part; all if last is 0
   bool at_end;
 };
 
-// y[k][i] = x[i * stride + k], or the other way round, where the only memory there is begins with the first of these
-// elements and ends with the last.
+// y[k][i] = x[i * stride + k], or the reverse. The memory begins with the first of these elements and ends with the
+// last.
 void check(Cpu& cpu, LoadedKernel& kernel, const Case& c, bool loads) {
   const std::size_t size = dtype_size(c.t), n = c.threads, members = static_cast<std::size_t>(c.members);
   const auto step = static_cast<std::size_t>(std::abs(c.stride));
   const std::size_t from = c.last ? static_cast<std::size_t>(c.first) : 0,
                     to = c.last ? static_cast<std::size_t>(c.last) : n;
-  // Steps count from the front; a negative stride begins with the last.
+  // Steps count from the front; a negative stride begins with the last one.
   const std::size_t low = c.stride > 0 ? from : n - to, high = c.stride > 0 ? to : n - from;
   const std::size_t elements = (high - low - 1) * step + members;
   Fenced strided(elements * size, c.at_end), plain(n * members * size, c.at_end);
@@ -128,7 +128,7 @@ void check(Cpu& cpu, Case c, bool loads) {
   }
 }
 
-TEST(CpuStrided, NothingButTheLanesElementsIsTouched) {
+TEST(CpuStrided, AccessesOnlyTheLanesElements) {
   for (Cpu* cpu : cpu_targets())
     for (const bool loads : {true, false}) {
       // Every stride in the dtypes of each size, in turn; every dtype with two strides.
@@ -146,7 +146,7 @@ TEST(CpuStrided, NothingButTheLanesElementsIsTouched) {
     }
 }
 
-TEST(CpuStrided, StridesGivenAtLaunchTouchNothingElse) {
+TEST(CpuStrided, AccessesOnlyTheLanesElementsWithStridesKnownAtLaunch) {
   for (Cpu* cpu : cpu_targets())
     for (const DType t : {DType::f32, DType::f64, DType::i16, DType::u8}) {
       const auto copy = cpu->compile(map_kernel("copy", [&] {
@@ -174,8 +174,8 @@ TEST(CpuStrided, StridesGivenAtLaunchTouchNothingElse) {
     }
 }
 
-// Elements side by side in the row of each lane, whose length is known at launch: all, or some, or a loop of them.
-TEST(CpuStrided, PartsOfRowsTouchNothingElse) {
+// Adjacent elements in each lane's row, whose length is known at launch: all of them, some, or in a loop.
+TEST(CpuStrided, AccessesOnlyTheirPartsOfRows) {
   for (Cpu* cpu : cpu_targets())
     for (const DType t : {DType::f32, DType::f64, DType::i64, DType::u16})
       for (const auto& [count, back] : {std::pair{2, false}, {4, false}, {4, true}, {5, false}, {8, false}}) {
@@ -187,7 +187,7 @@ TEST(CpuStrided, PartsOfRowsTouchNothingElse) {
             for (int k = 0; k < count; ++k) {
               const int at = count == 8 ? 7 - k : k;
               const Value element = x.load(i) + cast(t, round * 8 + at);
-              // What a store before it wrote is read again.
+              // Reads back what the previous store wrote.
               y.store(first + round * count + at,
                       count == 5 && k == 2 ? element + y.load(first + round * count) : element);
             }
@@ -219,7 +219,7 @@ TEST(CpuStrided, PartsOfRowsTouchNothingElse) {
       }
 }
 
-// Members that are all computed alike need no shuffles, those that are not do: both give what the interpreter does.
+// If all members are computed in the same way, no shuffles are needed, otherwise they are: both match the interpreter.
 TEST(CpuStrided, StructsComputedInPlace) {
   std::mt19937 random(test_seed());
   for (const DType t : {DType::f32, DType::i32, DType::f64, DType::u8})
@@ -243,7 +243,7 @@ TEST(CpuStrided, StructsComputedInPlace) {
     }
 }
 
-// Functions and conversions of all members alike: brightness of pixels, numbers rounded to integers.
+// The same functions and conversions for all members: brightness of pixels, numbers rounded to integers.
 TEST(CpuStrided, StructsConvertedMemberByMember) {
   std::mt19937 random(test_seed());
   for (const auto& [from, to] :
@@ -266,7 +266,7 @@ TEST(CpuStrided, StructsConvertedMemberByMember) {
     }
 }
 
-// Threads that read and write the members of their own structs in any order, with conditions and loops around.
+// Threads read and write members of their own structs in any order, inside conditions and loops.
 TEST(CpuStrided, RandomAccessesToStructs) {
   std::mt19937 random(test_seed());
   auto pick = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
@@ -313,7 +313,7 @@ TEST(CpuStrided, RandomAccessesToStructs) {
   }
 }
 
-// What one thread leaves out belongs to another, also at that very moment.
+// Members that a thread does not write may be written by another thread at the same time.
 TEST(CpuStrided, ThreadsWriteDifferentMembersAtOnce) {
   for (Cpu* cpu : cpu_targets())
     for (const DType t : {DType::f32, DType::u8, DType::i64}) {
@@ -343,9 +343,9 @@ TEST(CpuStrided, ThreadsWriteDifferentMembersAtOnce) {
     }
 }
 
-// Each lane goes along a row of its own: sums in order, of rows that lie `apart` elements apart, where there is no
-// memory besides. `shift` elements of each row come before those that are added.
-TEST(CpuStrided, LoopsAlongRowsSideBySide) {
+// Each lane reads its own row: sums in order, over rows `apart` elements apart, without any memory beyond them. `shift`
+// elements of each row precede the summed ones.
+TEST(CpuStrided, LoopsAlongAdjacentRows) {
   struct Rows {
     std::size_t rows, width, apart, shift;
   };
@@ -422,7 +422,7 @@ TEST(CpuStrided, LoopsAlongRowsSideBySide) {
     }
 }
 
-// Rows of any length: sums, the first match (a loop that ends early), stores, loops in loops.
+// Rows of any length: sums, the first match (a loop that ends early), stores, nested loops.
 TEST(CpuStrided, LoopsOverUnevenRows) {
   std::mt19937 random(test_seed());
   for (const bool in_blocks : {false, true})
@@ -454,7 +454,7 @@ TEST(CpuStrided, LoopsOverUnevenRows) {
                  [&](Value k) { if_(column.load(k) == column.load(j), [&] { count.set(count.get() + 1); }); });
           });
           Variable at(DType::index, begin);
-          for_(begin, end, [&](Value) {  // up to the first column that is odd
+          for_(begin, end, [&](Value) {  // up to the first odd column
             while_([&] { return at.get() < end && column.load(min(at.get(), end - 1)) % 2 == 0; },
                    [&] { at.set(at.get() + 1); });
           });

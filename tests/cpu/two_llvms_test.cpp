@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The code-generation module (LLVM 16) and PoCL (another LLVM) compile in one process, whichever comes first, with
-// PoCL's own cache empty: a cached kernel would hide the clash. Each order runs in a process of its own, for a clash is
-// a crash.
+// The code-generation module (LLVM 16) and PoCL (another LLVM) compile in one process, in either order. PoCL's cache is
+// empty, since a cached kernel would hide a conflict. Each order runs in a separate process, because a conflict is a
+// crash.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -32,7 +32,7 @@ ir::Function saxpy() {
   return b.finish();
 }
 
-// Compiles and runs on one device: y becomes 2 x + 1. False if the numbers are wrong.
+// Compiles and runs on one device: y becomes 2 x + 1. Returns false if the result is wrong.
 bool computes(DriverDevice& device) {
   const ir::Function f = saxpy();
   const CompileRequest request{&f, {}};
@@ -100,7 +100,7 @@ TEST_P(TwoLlvms, CompileInOneProcess) {
   }
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
-  ASSERT_TRUE(WIFEXITED(status)) << "the process was ended by signal " << WTERMSIG(status);
+  ASSERT_TRUE(WIFEXITED(status)) << "the process was killed by signal " << WTERMSIG(status);
   if (WEXITSTATUS(status) == no_pocl)
     GTEST_SKIP() << "no OpenCL device that is a CPU: PoCL (pocl-opencl-icd) is not installed";
   if (WEXITSTATUS(status) == no_module)

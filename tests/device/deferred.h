@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Deferred work as a test wants it: reads storages, and does what it is told when one of them is about to be written.
+// A pending result for tests: reads storages, and calls a function when one of them is about to be written.
 #pragma once
 
 #include <functional>
@@ -20,7 +20,7 @@ class Deferred : public PendingReader, public PendingResult, public std::enable_
       storage->reader_gone();
     }
   }
-  /// Deferred (again), reading this storage too.
+  /// Defers the work (again), reading this storage, too.
   void read(const std::shared_ptr<Storage>& storage) {
     auto link = std::make_unique<ReaderLink>();
     link->reader = this;

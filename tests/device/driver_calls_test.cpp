@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an operation on a resident array asks of the driver once everything is warm: its launches, what makes the device
-// current on the thread, and nothing else: no waiting, no asking, no event, no allocation. Over fake drivers, each case
-// in a process of its own; benchmarks/host_cost has the time.
+// Driver calls of an operation on a resident array once everything is warm: only its launches and making the device
+// current; no waits, queries, events or allocations. Uses fake drivers, each case in a separate process.
+// benchmarks/host_cost measures the time.
 #include <gtest/gtest.h>
 
 #include "tessera/array/array.h"
@@ -19,7 +19,7 @@ namespace {
 struct Names {
   Backend backend;
   const char* launch;
-  std::uint64_t most_calls;  ///< for one launch; of Level Zero's, each argument is a call
+  std::uint64_t most_calls;  ///< per launch; with Level Zero, each argument is a call
   std::vector<const char*> never;
 };
 const Names all_names[] = {
@@ -43,7 +43,7 @@ class HostCalls : public ::testing::TestWithParam<Backend> {};
 INSTANTIATE_TEST_SUITE_P(Backends, HostCalls, ::testing::Values(Backend::cuda, Backend::rocm, Backend::oneapi),
                          [](const auto& info) { return std::string(backend_name(info.param)); });
 
-TEST_P(HostCalls, OfAnOperationAreItsLaunchesAndNothingElse) {
+TEST_P(HostCalls, WarmOperationMakesNoCallsExceptLaunches) {
   const Names& names =
       *std::find_if(std::begin(all_names), std::end(all_names), [](const Names& n) { return n.backend == GetParam(); });
   const std::string file = test::fake_library(test::fake_backend(GetParam()).driver);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What static objects' destructors, atexit handlers and the thread_local objects of threads that end may do: the
-// library's own devices compute, and drivers, whose objects may be gone, are not called. Each test ends a child.
+// What destructors of static objects, atexit handlers and thread_local objects may do at exit: built-in devices still
+// compute, and drivers, whose objects may be destroyed, are not called. Each test runs a child process.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -22,7 +22,7 @@
 
 namespace tessera {
 
-/// Made before main, and so destroyed after everything that main makes: the last that runs of a program.
+/// Created before main, and so destroyed after everything that main creates.
 struct AtTheEnd {
   std::function<void()>* work = nullptr;
   ~AtTheEnd() {
@@ -36,7 +36,7 @@ using test::add;
 using test::expect_contains;
 using test::text_of;
 
-/// Each block of 64 turns its elements around through shared memory, times 2, plus `plus`.
+/// Each block of 64 threads reverses its elements through shared memory, times 2, plus `plus`.
 Kernel turning(float plus) {
   ir::Builder builder("turning", ir::KernelKind::block, {64, 1, 1});
   ir::Builder::Scope scope(builder);
@@ -57,7 +57,7 @@ BufferView view(std::shared_ptr<Storage> storage, std::size_t elements) {
   return {std::move(storage), 0, elements, DType::f32};
 }
 
-/// Launches it on this thread, and with enough work on others too; how many elements are wrong.
+/// Launches the kernel on this thread, and with enough work on others, too. Returns the number of wrong elements.
 int wrong_elements(const Kernel& kernel, Device device, float plus) {
   int wrong = 0;
   for (const std::size_t blocks : {2u, 20000u}) {
@@ -75,7 +75,7 @@ int wrong_elements(const Kernel& kernel, Device device, float plus) {
   return wrong;
 }
 
-/// The exit code of a child that does `work`, and then leaves main; 128 + n: signal n.
+/// Returns the exit code of a child that runs `work` and returns from main; 128 + n: signal n.
 int exit_code_of(const std::function<void()>& work) {
   ::fflush(nullptr);
   const pid_t child = ::fork();
@@ -94,7 +94,7 @@ int exit_code_of(const std::function<void()>& work) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/// Memory that others get, filled with a pattern: blocks of every size, the thread's own that were freed among them.
+/// Overwrites free memory with a pattern: blocks of every size, including the thread's own freed ones.
 class Neighbours {
  public:
   Neighbours() {
@@ -116,7 +116,7 @@ class OwnDevices : public ::testing::TestWithParam<Device> {};
 INSTANTIATE_TEST_SUITE_P(Exit, OwnDevices, ::testing::Values(Device{Backend::cpu, 0}, Device{Backend::interp, 0}),
                          [](const auto& each) { return std::string(backend_name(each.param.backend)); });
 
-TEST_P(OwnDevices, ComputeInDestructorsOfStaticObjects) {
+TEST_P(OwnDevices, ComputeInStaticDestructors) {
   const Device device = GetParam();
   EXPECT_EQ(exit_code_of([&] {
               static Device here = device;
@@ -144,7 +144,7 @@ TEST_P(OwnDevices, ComputeInDestructorsOfStaticObjects) {
             0);
 }
 
-TEST_P(OwnDevices, ComputeInDestructorsOfAThreadsObjects) {
+TEST_P(OwnDevices, ComputeInThreadLocalDestructors) {
   const Device device = GetParam();
   EXPECT_EQ(exit_code_of([&] {
               static Device here = device;
@@ -160,7 +160,7 @@ TEST_P(OwnDevices, ComputeInDestructorsOfAThreadsObjects) {
               for (int i = 0; i < 4; ++i)
                 std::thread([] {
                   static thread_local Last last;
-                  last.used = true;  // made before what a launch makes, and so destroyed after it
+                  last.used = true;  // created before the launch's objects, and so destroyed after them
                   wrong += wrong_elements(known, here, 1) != 0;
                 }).join();
               ::_exit(wrong);
@@ -168,9 +168,9 @@ TEST_P(OwnDevices, ComputeInDestructorsOfAThreadsObjects) {
             0);
 }
 
-TEST(Exit, AKernelThatCannotBeCompiledAnyMoreIsAnError) {
+TEST(Exit, CompilingAfterExitThrows) {
   const Device cpu{Backend::cpu, 0};
-  if (device_info(cpu).reason.find("interpreter") != std::string::npos) GTEST_SKIP() << "cpu is the interpreter here";
+  if (device_info(cpu).reason.find("interpreter") != std::string::npos) GTEST_SKIP() << "cpu uses the interpreter here";
   EXPECT_EQ(exit_code_of([&] {
               static const Kernel &known = *new Kernel(turning(1)), &fresh = *new Kernel(turning(3));
               static Device here{Backend::cpu, 0};
@@ -185,7 +185,7 @@ TEST(Exit, AKernelThatCannotBeCompiledAnyMoreIsAnError) {
             0);
 }
 
-TEST(Exit, DriversAreNotCalledAfterTheMainThreadsObjectsAreGone) {
+TEST(Exit, NoDriverCallsAfterMainThreadObjectsAreDestroyed) {
   EXPECT_EQ(exit_code_of([] {
               static auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, std::uint64_t{1} << 30}});
               static const Device device{Backend::cuda, 0};
@@ -193,7 +193,7 @@ TEST(Exit, DriversAreNotCalledAfterTheMainThreadsObjectsAreGone) {
               static int refused = 0;
               test::set_body("turning", [](const test::Launch&) { ++ran; });
               static const Kernel& kernel = *new Kernel(turning(1));
-              static std::shared_ptr<Storage> kept;  // of before the device was opened: destroyed after the drain
+              static std::shared_ptr<Storage> kept;  // from before the device was opened: destroyed after the drain
               const auto use = [] {
                 const auto text = text_of<DeviceError>([] {
                   const BufferView there = view(kept, 64);
@@ -228,7 +228,7 @@ TEST(Exit, DriversAreNotCalledAfterTheMainThreadsObjectsAreGone) {
             0);
 }
 
-TEST(Exit, WorkThatNeverEndsIsWaitedForOnlySoLong) {
+TEST(Exit, WaitsForHangingWorkOnlyUntilTimeout) {
   const auto start = std::chrono::steady_clock::now();
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(exit_code_of([] {
@@ -244,18 +244,18 @@ TEST(Exit, WorkThatNeverEndsIsWaitedForOnlySoLong) {
               at_the_end.work = &last;
             }),
             0);
-  expect_contains(::testing::internal::GetCapturedStderr(), {"did not end within 1 s", "TESSERA_PROBE_TIMEOUT"});
+  expect_contains(::testing::internal::GetCapturedStderr(), {"did not finish within 1 s", "TESSERA_PROBE_TIMEOUT"});
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   EXPECT_GE(took.count(), 1);
   EXPECT_LT(took.count(), 30);
 }
 
-/// A driver may compile a kernel when it first runs (PoCL), here while the process ends, with a compiler whose static
-/// objects are younger than every handler at exit.
+/// A driver may compile a kernel when it first runs (PoCL), here during exit, with a compiler whose static objects were
+/// created after all exit handlers were registered.
 class OpenclAtExit : public ::testing::TestWithParam<int> {
  public:
   static constexpr int no_device = 77, ended = 42;
-  /// The exit code of a process that finds nothing compiled, queues kernels and then does `leave`.
+  /// Returns the exit code of a process with an empty cache that queues kernels and then calls `leave`.
   static int leave_with_queued_work(const std::function<void(const std::function<void()>&)>& leave) {
     const test::Folder folder;
     return exit_code_of([&] {
@@ -274,13 +274,13 @@ class OpenclAtExit : public ::testing::TestWithParam<int> {
 };
 INSTANTIATE_TEST_SUITE_P(Repeated, OpenclAtExit, ::testing::Range(0, 2));
 
-TEST_P(OpenclAtExit, QueuedWorkEndsWhenMainReturns) {
+TEST_P(OpenclAtExit, QueuedWorkFinishesWhenMainReturns) {
   const int code = leave_with_queued_work([](const auto& queue) { queue(); });
   if (code == no_device) GTEST_SKIP() << "no OpenCL device";
   EXPECT_EQ(code, ended);
 }
 
-TEST_P(OpenclAtExit, QueuedWorkOfOtherThreadsEndsWhenMainReturns) {
+TEST_P(OpenclAtExit, QueuedWorkOfOtherThreadsFinishesWhenMainReturns) {
   const int code = leave_with_queued_work([](const auto& queue) { std::thread(queue).join(); });
   if (code == no_device) GTEST_SKIP() << "no OpenCL device";
   EXPECT_EQ(code, ended);

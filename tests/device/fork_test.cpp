@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process that is forked while its other threads discover, open and use devices: the child uses its own and ends.
+// A process is forked while other threads discover, open and use devices: the child uses its own devices and ends.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -33,10 +33,10 @@ using namespace std::chrono_literals;
 
 constexpr Device cpu{Backend::cpu, 0}, interp{Backend::interp, 0}, fake{Backend::cuda, 0};
 
-/// Nothing if the device computes rightly; else what it throws, or that it is wrong.
+/// Returns nothing if the device computes correctly, else the error.
 std::string use(Device device) {
   try {
-    if (device.backend == Backend::cuda) {  // what it runs is the test's own; here its memory does
+    if (device.backend == Backend::cuda) {  // its kernels are defined by other tests; here only its memory is used
       const BufferView view{Storage::allocate(device, 256), 0, 64, DType::f32};
       std::vector<float> there(64, 2), back(64);
       Queue::of(device).upload(view, there.data());
@@ -52,7 +52,7 @@ std::string use(Device device) {
 
 struct Ended {
   bool in_time = false;
-  int code = -1;  // 128 + n: of signal n
+  int code = -1;  // 128 + n: signal n
 };
 Ended wait_for(pid_t child, std::chrono::seconds limit) {
   const auto until = std::chrono::steady_clock::now() + limit;
@@ -68,8 +68,8 @@ Ended wait_for(pid_t child, std::chrono::seconds limit) {
   return {true, WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status)};
 }
 
-/// In a process in which nothing is open: forks it after `moment`, while two threads discover and open all; 0 if the
-/// child computes, or says that its parent had the device open.
+/// Forks a process without open devices after `moment`, while two threads discover and open all devices. Returns 0 if
+/// the child computes, or reports that its parent had opened the device.
 int fork_after(std::chrono::microseconds moment) {
   auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, std::uint64_t{1} << 30}});
   cuda.slow_us = 8000;
@@ -101,7 +101,7 @@ int fork_after(std::chrono::microseconds moment) {
   return ended.in_time ? ended.code : 200;
 }
 
-TEST(Fork, AtAnyMomentOfDiscoveryTheChildUsesDevicesAndEnds) {
+TEST(Fork, ChildUsesDevicesWhenForkedDuringDiscovery) {
   const int times = std::getenv("TESSERA_TEST_LONG") ? 1000 : 100;
   std::mt19937_64 random(test_seed());
   int hung = 0, failed = 0;
@@ -119,8 +119,8 @@ TEST(Fork, AtAnyMomentOfDiscoveryTheChildUsesDevicesAndEnds) {
   EXPECT_EQ(failed, 0);
 }
 
-/// In a process in which nothing is asked yet: forks it after `moment`, while two threads ask the system's own drivers;
-/// 0 if the child has its answers too, whatever they are, and computes.
+/// Forks a process without probe results after `moment`, while two threads probe the system's drivers. Returns 0 if the
+/// child gets its results, too, and computes.
 int fork_amid_asking(std::chrono::microseconds moment) {
   const auto ask = [] { return std::thread([] { discover(); }); };
   std::thread first = ask(), second = ask();
@@ -137,13 +137,13 @@ int fork_amid_asking(std::chrono::microseconds moment) {
   return ended.in_time ? ended.code : 200;
 }
 
-TEST(Fork, AtAnyMomentOfAskingTheSystemsDriversTheChildEnds) {
+TEST(Fork, ChildEndsWhenForkedWhileProbingSystemDrivers) {
   const int times = std::getenv("TESSERA_TEST_LONG") ? 500 : 40;
   std::mt19937_64 random(test_seed());
   const test::Folder cache;
   int hung = 0;
   for (int i = 0; i < times && hung < 3; ++i) {
-    const bool probe = i % 2 == 0;  // else they are loaded into the process
+    const bool probe = i % 2 == 0;  // otherwise drivers are loaded into the process
     const std::chrono::microseconds moment(random() % 15000);
     ::fflush(nullptr);
     const pid_t process = ::fork();
@@ -159,7 +159,7 @@ TEST(Fork, AtAnyMomentOfAskingTheSystemsDriversTheChildEnds) {
   }
 }
 
-TEST(Fork, AChildKnowsWhatItsParentFoundAndFindsTheRestItself) {
+TEST(Fork, ChildInheritsParentsReportsAndProbesTheRest) {
   in_fresh_process([] {
     auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, std::uint64_t{1} << 30}});
     auto& rocm = add(Backend::rocm, {{DeviceKind::discrete_gpu, std::uint64_t{1} << 30}});
@@ -180,7 +180,7 @@ TEST(Fork, AChildKnowsWhatItsParentFoundAndFindsTheRestItself) {
   });
 }
 
-TEST(Fork, WhatAThreadOfTheParentsWasComputingIsAnErrorInTheChild) {
+TEST(Fork, PendingWorkOfParentsThreadThrowsInChild) {
   struct Holds : LaunchInterceptor {
     std::atomic<bool> inside = false, over = false;
     void launched(const Kernel&, Device, std::array<std::uint64_t, 3>, std::span<const LaunchArgument>,
@@ -209,7 +209,7 @@ TEST(Fork, WhatAThreadOfTheParentsWasComputingIsAnErrorInTheChild) {
   });
 }
 
-TEST(Fork, WaitsForWorkThatNoChildCouldFinish) {
+TEST(Fork, ForkWaitsForWorkThatChildCannotFinish) {
   in_fresh_process([] {
     std::atomic<bool> inside = false, over = false;
     std::thread loader([&] {
@@ -226,7 +226,7 @@ TEST(Fork, WaitsForWorkThatNoChildCouldFinish) {
       const os::ForkGuard nobody_has_it;
     });
     loader.join();
-    {  // who forks within such work does not wait for itself, and the child can finish it
+    {  // a thread that forks within such work does not wait for itself, and the child can finish the work
       const os::ForkGuard mine;
       in_fresh_process([] { EXPECT_FALSE(os::forked_during_guard()); });
     }
@@ -234,8 +234,8 @@ TEST(Fork, WaitsForWorkThatNoChildCouldFinish) {
   });
 }
 
-TEST(Fork, DoesNotWaitForEver) {
-  if (!std::getenv("TESSERA_TEST_LONG")) GTEST_SKIP() << "10 s: with TESSERA_TEST_LONG=1";
+TEST(Fork, ForkStopsWaitingAfterTimeout) {
+  if (!std::getenv("TESSERA_TEST_LONG")) GTEST_SKIP() << "takes 10 s; set TESSERA_TEST_LONG=1";
   in_fresh_process([] {
     std::atomic<bool> inside = false, let_go = false;
     std::thread loader([&] {
@@ -260,5 +260,5 @@ TEST(Fork, DoesNotWaitForEver) {
 }  // namespace
 }  // namespace tessera
 
-/// Tests fork on purpose while threads run.
+/// These tests fork while threads run.
 extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For a process of a test's own (run_in_child.h): what happens where memory is short.
+// For a test's child process (run_in_child.h): simulates a shortage of memory.
 #pragma once
 
 #include <sys/resource.h>
@@ -10,7 +10,7 @@
 
 namespace tessera::test {
 
-/// From here on the process gets so many bytes of addresses more, and then none.
+/// Limits the process's address space to its current size plus `bytes`.
 inline void leave_memory(std::uint64_t bytes) {
   std::uint64_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program with less address space than it wants: it ends with a message, whatever it was doing.
+// Runs the program with too little address space: it always ends with an error message.
 #include <gtest/gtest.h>
 
 #include "tests/app/app_program.h"
@@ -17,12 +17,12 @@ Outcome generate(long kib, Environment environment) {
 }
 
 void expect_messages(const Environment& environment) {
-  // Where it cannot even be loaded, which the system's loader says, and where all is there.
+  // From a limit at which it cannot be loaded, which the system's loader reports, to one at which it succeeds.
   long least = 8 << 10, most = 48 << 10;
   while (generate(least, environment).code == 127) least += least / 8;
   std::string text;
   for (Outcome o; o.code != 0; most += most / 8) {
-    ASSERT_LT(most, 8 << 20) << "it never passes";
+    ASSERT_LT(most, 8 << 20) << "it never succeeds";
     o = generate(most, environment);
     text = o.out;
   }
@@ -31,8 +31,8 @@ void expect_messages(const Environment& environment) {
   for (int i = 0; i < steps; ++i) {
     const long kib = least + (most - least) * i / steps;
     const Outcome o = generate(kib, environment);
-    // Before main: the system's loader has no room, and then the C++ library none for what it keeps for exceptions
-    // (guarantees.md). Never under a limit above one under which the program began.
+    // Before main: neither the system's loader nor the C++ library's exception pool has enough memory (guarantees.md).
+    // This never happens above a limit at which the program started.
     const bool began = passed + refused != 0;
     if (!began && o.code == 127 && o.err.find("loading shared libraries") != o.err.npos) continue;
     if (!began && o.code == 134 && o.err == "terminate called without an active exception\n") continue;
@@ -52,9 +52,9 @@ void expect_messages(const Environment& environment) {
   EXPECT_GT(refused, steps / 5);
 }
 
-TEST(Shortage, OfAddressSpaceEndsGenerateWithAMessage) { expect_messages({}); }
+TEST(Shortage, GenerateReportsLackOfAddressSpace) { expect_messages({}); }
 
-TEST(Shortage, OfAddressSpaceDoesSoWhereKernelsComeFromDisk) {
+TEST(Shortage, GenerateWithCachedKernelsReportsLackOfAddressSpace) {
   const TemporaryFolder folder;
   expect_messages({{"TESSERA_KERNEL_CACHE", "1"}, {"TESSERA_CACHE_DIR", folder / "cache"}});
 }

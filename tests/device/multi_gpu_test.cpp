@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several GPUs of two vendors in one process: what goes from one to another, what each has of its own, and that nothing
-// is left on any by what failed. Each case is a process of its own, over fake drivers of four GPUs.
+// Several GPUs of two vendors in one process: copies between them, separate state of each, and cleanup after errors.
+// Each case runs in a separate process with fake drivers of four GPUs.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -22,19 +22,19 @@ const Device cpu{Backend::cpu, 0}, cuda0{Backend::cuda, 0}, cuda1{Backend::cuda,
 
 std::vector<float> values(const Array& a) { return a.to_vector<float>(); }
 
-TEST(SeveralGpus, AreListedInOrderAndTheFirstThatWorksIsChosen) {
+TEST(SeveralGpus, FirstWorkingGpuIsSelected) {
   in_process(four_gpus(), [] {
     EXPECT_EQ(gpus(), (std::vector<Device>{cuda0, cuda1, rocm0, rocm1}));
     EXPECT_EQ(current_device(), cuda0);
   });
   in_process(four_gpus({{"TESSERA_FAKE_FAULT", "wrong@0"}}), [] {
-    EXPECT_EQ(gpu_device({.free_memory = 1}), cuda1) << "asking opened the first, which computes wrongly";
+    EXPECT_EQ(gpu_device({.free_memory = 1}), cuda1) << "the query opened the first, which computes a wrong result";
     EXPECT_EQ(gpu_device(), cuda1);
     EXPECT_EQ(gpus().size(), 3u) << "rocm:0 has not been opened";
   });
 }
 
-TEST(SeveralGpus, ArraysGoFromEachToEachAndKeepTheirDtype) {
+TEST(SeveralGpus, CopiesBetweenAllPairsKeepDtype) {
   in_process(four_gpus(), [] {
     const Array x = random_uniform({5000}, test_seed(), -100, 100, cpu);
     for (const DType dtype : {DType::f32, DType::f64, DType::f16, DType::bf16, DType::i64, DType::i8, DType::boolean}) {
@@ -53,7 +53,7 @@ TEST(SeveralGpus, ArraysGoFromEachToEachAndKeepTheirDtype) {
   });
 }
 
-TEST(SeveralGpus, AnErrorWhileMovingLeavesNothingBehind) {
+TEST(SeveralGpus, FailedMoveLeaksNoMemory) {
   in_process(four_gpus({{"TESSERA_FAKE_MEMORY", "8388608"}}), [] {
     const DeviceScope scope(cuda0);
     const std::vector<Array> parts = {Array::ones({1000}, DType::f32, cpu), Array::ones({1 << 22}, DType::f32, cpu)};
@@ -67,7 +67,7 @@ TEST(SeveralGpus, AnErrorWhileMovingLeavesNothingBehind) {
   });
 }
 
-TEST(SeveralGpus, WorkOnOneTakesMemoryOnThatOneOnly) {
+TEST(SeveralGpus, WorkAllocatesMemoryOnItsDeviceOnly) {
   in_process(four_gpus(), [] {
     const std::uint64_t free = free_memory(cuda1), other = free_memory(cuda0);
     const Array weight = to(random_uniform({512, 2048}, 1, -1, 1, cpu), cuda1);
@@ -79,7 +79,7 @@ TEST(SeveralGpus, WorkOnOneTakesMemoryOnThatOneOnly) {
   });
 }
 
-TEST(SeveralGpus, TwoThreadsNeverSeeEachOthersDevice) {
+TEST(SeveralGpus, ThreadsHaveIndependentCurrentDevices) {
   in_process(four_gpus(), [] {
     std::atomic<int> wrong = 0;
     const auto work = [&](Device mine) {
@@ -101,7 +101,7 @@ TEST(SeveralGpus, TwoThreadsNeverSeeEachOthersDevice) {
   });
 }
 
-TEST(SeveralGpus, OneSeedGivesTheSameBitsOnEach) {
+TEST(SeveralGpus, SameSeedGivesSameBitsOnAllDevices) {
   in_process(four_gpus(), [] {
     const std::uint64_t seed = test_seed();
     const auto bits = random_bits({1001}, seed, cpu).to_vector<std::uint32_t>();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies between two devices of one backend: directly where the driver lets them, through pinned memory where it does
-// not or where a copy of a pattern does not arrive, and in order either way. Which way was taken is counted by the fake
-// drivers and by the placement log.
+// Copies between two devices of one backend: direct if the driver supports it, otherwise, or if a test copy fails,
+// through pinned memory; ordered either way. Fake drivers and the placement log count which path was taken.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -33,7 +32,7 @@ class PeerCopies : public ::testing::TestWithParam<Backend> {
   static std::uint64_t count(const char* what) {
     return library().function<std::uint64_t(const char*)>("tessera_fake_count")(what);
   }
-  /// In a child with fake drivers; what these noted comes last.
+  /// Runs in a child with fake drivers; appends their breaches.
   static std::string run(int devices, const Variables& changed, const std::function<std::string()>& work) {
     Variables all = {{"TESSERA_FAKE_DEVICES", std::to_string(devices)}, {"TESSERA_FAKE_DELAY_US", "2000"}};
     all.insert(all.end(), changed.begin(), changed.end());
@@ -57,8 +56,8 @@ class PeerCopies : public ::testing::TestWithParam<Backend> {
     Queue::of(s->device()).download(out.data(), bytes_of(s, 0, s->bytes()));
     return out;
   }
-  /// A copy from each device to each other, of several sizes and at odd places: "right", then how it went: "12 peers,
-  /// 0 down, none up, driver 24": the driver's count has one copy more for each direction, which checks it.
+  /// Copies from each device to each other in several sizes and at odd offsets. Returns "right", then the counts: "12
+  /// peers, 0 down, none up, driver 24". The driver's count includes one test copy per direction.
   static std::string all_pairs(int devices) {
     Placement scope;
     std::uint64_t peers = 0, down = 0, up = 0;
@@ -71,7 +70,7 @@ class PeerCopies : public ::testing::TestWithParam<Backend> {
         Queue::of(device(b)).fill(bytes_of(to, 0, n + 5), 0x77);
         Queue::of(device(a)).upload(bytes_of(from, 3, n), bytes.data());
         Placement copying;
-        Queue::of(device(a < b ? a : b)).copy(bytes_of(to, 5, n), bytes_of(from, 3, n));  // a queue of either
+        Queue::of(device(a < b ? a : b)).copy(bytes_of(to, 5, n), bytes_of(from, 3, n));  // a queue of either device
         for (const auto& c : copying.log().copies) {
           peers += c.from_peers_count, down += c.to_host_count, up += c.to_device_count;
           if (c.from_peers_count != 0 && (c.from_peers_bytes != n || c.device != device(b))) return "wrongly counted";
@@ -86,13 +85,13 @@ class PeerCopies : public ::testing::TestWithParam<Backend> {
 INSTANTIATE_TEST_SUITE_P(Backends, PeerCopies, ::testing::Values(Backend::cuda, Backend::rocm, Backend::oneapi),
                          [](const auto& info) { return std::string(backend_name(info.param)); });
 
-TEST_P(PeerCopies, GoDirectlyBetweenDevicesThatReachEachOther) {
+TEST_P(PeerCopies, DirectBetweenDevicesWithPeerAccess) {
   EXPECT_EQ(run(2, {}, [] { return all_pairs(2) + ", pinned " + std::to_string(count("host allocations") > 20); }),
             "right: 2 peers, 0 down, driver 4, none up, pinned 0");
   EXPECT_EQ(run(4, {}, [] { return all_pairs(4); }), "right: 12 peers, 0 down, driver 24, none up");
 }
 
-TEST_P(PeerCopies, GoThroughPinnedMemoryWhereTheDriverRefuses) {
+TEST_P(PeerCopies, ThroughPinnedMemoryWithoutPeerAccess) {
   for (const char* fault : {"no-peers", "peer", "peer:801"})
     EXPECT_EQ(run(4,
                   {{"TESSERA_FAKE_FAULT", GetParam() == Backend::oneapi && std::string(fault) == "peer:801"
@@ -103,8 +102,8 @@ TEST_P(PeerCopies, GoThroughPinnedMemoryWhereTheDriverRefuses) {
         << fault;
 }
 
-TEST_P(PeerCopies, GoThroughPinnedMemoryWhereNothingArrives) {
-  // One direction that fails is enough: both go through the host.
+TEST_P(PeerCopies, ThroughPinnedMemoryIfTestCopyFails) {
+  // One failing direction is enough: both go through the host.
   for (const char* fault : {"peer-empty", "peer-empty@0", "peer-empty@1"}) {
     ::testing::internal::CaptureStderr();
     const std::string text = run(2, {{"TESSERA_FAKE_FAULT", fault}}, [] {
@@ -112,7 +111,7 @@ TEST_P(PeerCopies, GoThroughPinnedMemoryWhereNothingArrives) {
              std::string(to_string(copy_path(device(1), device(0))));
     });
     const std::string warned = ::testing::internal::GetCapturedStderr();
-    constexpr const char* failed = "; through the host: a direct copy of a pattern did not arrive";
+    constexpr const char* failed = "; through the host: a test of direct copies failed";
     const bool first = std::string(fault) != "peer-empty@0";  // the first check copies to device 1
     EXPECT_EQ(text, "right: 0 peers, 2 down, driver " + std::string(first ? "1" : "2") + ", some up" + failed + failed)
         << fault;
@@ -125,26 +124,26 @@ TEST_P(PeerCopies, GoThroughPinnedMemoryWhereNothingArrives) {
   ::testing::internal::GetCapturedStderr();
 }
 
-TEST_P(PeerCopies, GoThroughPinnedMemoryWhereTheyAreSwitchedOff) {
+TEST_P(PeerCopies, ThroughPinnedMemoryIfDisabled) {
   EXPECT_EQ(run(2, {{"TESSERA_PEER_COPIES", "off"}, {"TESSERA_FAKE_FAULT", "peer-empty"}},
                 [] { return all_pairs(2) + "; " + std::string(to_string(copy_path(device(0), device(1)))); }),
             "right: 0 peers, 2 down, driver 0, some up; through the host: TESSERA_PEER_COPIES=off");
 }
 
-TEST_P(PeerCopies, OneDirectionMayBeRefused) {
-  // Device 0 may not read of others; others may read of it.
+TEST_P(PeerCopies, PeerAccessInOneDirectionOnly) {
+  // Device 0 may not read from others; others may read from it.
   EXPECT_EQ(run(2, {{"TESSERA_FAKE_FAULT", "peer@0"}}, [] { return all_pairs(2); }),
             "right: 1 peers, 1 down, driver 2, some up");
 }
 
-TEST_P(PeerCopies, DriversOfDifferentVendorsPartsDoNotReachEachOther) {
-  if (GetParam() != Backend::oneapi) return;  // only there a backend has several drivers
+TEST_P(PeerCopies, NoPeerAccessBetweenDrivers) {
+  if (GetParam() != Backend::oneapi) return;  // only this backend has several drivers
   EXPECT_EQ(run(2, {{"TESSERA_FAKE_FAULT", "ze-drivers=2"}}, [] { return all_pairs(2); }),
             "right: 0 peers, 2 down, driver 0, some up");
 }
 
-TEST_P(PeerCopies, AccessThatOthersEnabledBeforeIsNoError) {
-  if (GetParam() == Backend::oneapi) return;  // there nothing is enabled
+TEST_P(PeerCopies, AcceptsPeerAccessEnabledByOthers) {
+  if (GetParam() == Backend::oneapi) return;  // nothing is enabled there
   EXPECT_EQ(run(2, {},
                 [] {
                   void* const peer = native_context(device(1));
@@ -160,7 +159,7 @@ TEST_P(PeerCopies, AccessThatOthersEnabledBeforeIsNoError) {
             "right: 2 peers, 0 down, driver 4, none up");
 }
 
-TEST_P(PeerCopies, AreOrderedOnBothSidesWithoutWaiting) {
+TEST_P(PeerCopies, OrderedOnBothDevicesWithoutWaiting) {
   EXPECT_EQ(run(4, {},
                 []() -> std::string {
                   constexpr std::size_t n = 100000;
@@ -168,7 +167,8 @@ TEST_P(PeerCopies, AreOrderedOnBothSidesWithoutWaiting) {
                   for (int d = 0; d < 4; ++d) at.push_back(Storage::allocate(device(d), n));
                   for (int round = 1; round <= 10; ++round) {
                     Queue::of(device(0)).fill(bytes_of(at[0], 0, n), static_cast<std::uint64_t>(round));
-                    for (std::size_t d = 0; d < 4; ++d) {  // around the ring; half of it goes on changing behind
+                    // Around the ring; half of the data is overwritten afterwards.
+                    for (std::size_t d = 0; d < 4; ++d) {
                       const std::size_t next = (d + 1) % 4;
                       Queue::of(device(static_cast<int>(next))).copy(bytes_of(at[next], 0, n), bytes_of(at[d], 0, n));
                       Queue::of(device(static_cast<int>(d))).fill(bytes_of(at[d], n / 2, n / 2), 0xEE);
@@ -187,7 +187,7 @@ TEST_P(PeerCopies, AreOrderedOnBothSidesWithoutWaiting) {
             "right");
 }
 
-TEST_P(PeerCopies, StoragesThatAreDroppedAtOnceAreNotGivenAway) {
+TEST_P(PeerCopies, StorageReleasedDuringCopyIsNotReusedEarly) {
   EXPECT_EQ(run(2, {},
                 []() -> std::string {
                   constexpr std::size_t n = 300000;
@@ -198,7 +198,7 @@ TEST_P(PeerCopies, StoragesThatAreDroppedAtOnceAreNotGivenAway) {
                       Queue::of(device(0)).fill(bytes_of(from, 0, n), static_cast<std::uint64_t>(round));
                       Queue::of(device(1)).copy(bytes_of(to, 0, n), bytes_of(from, 0, n));
                     }
-                    const auto next = Storage::allocate(device(0), n);  // may have the same memory
+                    const auto next = Storage::allocate(device(0), n);  // may get the same memory
                     Queue::of(device(0)).fill(bytes_of(next, 0, n), 0xFF);
                     if (round == 5) trim(device(0));
                     if (read(to) != std::vector<std::uint8_t>(n, static_cast<std::uint8_t>(round))) return "wrong";
@@ -208,7 +208,7 @@ TEST_P(PeerCopies, StoragesThatAreDroppedAtOnceAreNotGivenAway) {
             "right");
 }
 
-TEST_P(PeerCopies, ALostTargetLeavesTheSourceUsable) {
+TEST_P(PeerCopies, SourceStaysUsableIfTargetIsLost) {
   const std::string text = run(2, {{"TESSERA_FAKE_FAULT", "lost=40+@1"}}, [] {
     const auto from = Storage::allocate(device(0), 5000);
     std::string all = message([&] {
@@ -232,7 +232,7 @@ TEST_P(PeerCopies, ALostTargetLeavesTheSourceUsable) {
   EXPECT_EQ(text.find("BREACH"), text.npos) << text;
 }
 
-TEST_P(PeerCopies, ALostSourceIsAnErrorAndTheTargetGoesOn) {
+TEST_P(PeerCopies, TargetStaysUsableIfSourceIsLost) {
   const std::string text = run(2, {{"TESSERA_FAKE_FAULT", "late=30@0"}}, [] {
     const auto to = Storage::allocate(device(1), 5000);
     std::string all = message([&] {
@@ -252,7 +252,7 @@ TEST_P(PeerCopies, ALostSourceIsAnErrorAndTheTargetGoesOn) {
   EXPECT_EQ(text.find("BREACH"), text.npos) << text;
 }
 
-TEST_P(PeerCopies, ArraysMoveThatWay) {
+TEST_P(PeerCopies, ArraysUsePeerCopies) {
   EXPECT_EQ(run(2, {},
                 []() -> std::string {
                   std::vector<float> values(100000);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ran where in a scope of code, strict placement, and the same kernels run again on a second device.
+// Placement scopes, strict placement, and verification of kernels on a second device.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -34,7 +34,7 @@ std::uint64_t launches(const PlacementLog& log) {
   return n;
 }
 
-TEST_P(OnEveryDevice, AScopeCountsWhatRanAndWasCopiedInIt) {
+TEST_P(OnEveryDevice, ScopeCountsLaunchesAndCopies) {
   const Array before = exp(Array::from(numbers(100))).eval();
   const Placement outer;
   {
@@ -50,14 +50,14 @@ TEST_P(OnEveryDevice, AScopeCountsWhatRanAndWasCopiedInIt) {
     EXPECT_EQ(log.copies[0].to_host_bytes, 4u);
   }
   const std::uint64_t so_far = launches(outer.log());
-  EXPECT_GE(so_far, 1u) << "scopes count for those around them";
-  // Another thread's work is its own.
+  EXPECT_GE(so_far, 1u) << "work is counted in all enclosing scopes";
+  // Work of other threads is not counted.
   std::thread([&] { exp(Array::ones({10}, DType::f32, GetParam())).eval(); }).join();
   EXPECT_EQ(launches(outer.log()), so_far);
-  EXPECT_EQ(launches(Placement().log()), 0u) << "a new scope begins at nothing";
+  EXPECT_EQ(launches(Placement().log()), 0u) << "a new scope starts at zero";
 }
 
-TEST(StrictPlacement, RefusesKernelsAndCopiesElsewhereBeforeTheyHappen) {
+TEST(StrictPlacement, RejectsWorkOnOtherDevicesBeforeItRuns) {
   const Array here = Array::ones({100}, DType::f32, cpu), there = Array::ones({100}, DType::f32, interp);
   const Array pending = there + 1.0;
   {
@@ -72,19 +72,19 @@ TEST(StrictPlacement, RefusesKernelsAndCopiesElsewhereBeforeTheyHappen) {
     expect_contains(text_of<DeviceError>([&] { Array::zeros({3}, DType::f32, interp).eval(); }), {"interp:0"});
     EXPECT_EQ(launches(strict.log()), launches(strict.log(), cpu)) << to_string(strict.log());
     {
-      const Placement wider = Placement::strict({cpu, interp});  // does not widen what the outer one forbids
+      const Placement wider = Placement::strict({cpu, interp});  // does not allow what the outer one forbids
       expect_contains(text_of<DeviceError>([&] { sum(there); }), {"allowed = cpu:0"});
     }
     const DeviceScope scope(interp);
     const Placement current = Placement::strict();
     expect_contains(text_of<DeviceError>([&] { sum(here).eval(); }), {"cpu:0", "allowed = interp:0"});
   }
-  EXPECT_EQ(sum(pending).item<float>(), 200.f) << "what was refused is done afterwards";
+  EXPECT_EQ(sum(pending).item<float>(), 200.f) << "the rejected work is done afterwards";
   expect_contains(text_of<DeviceError>([] { Placement::strict({Device{Backend::cuda, 77}}); }), {"cuda:77"});
 }
 
-// Every kernel and copy of a model's work is where it was asked for, and its weights go there once.
-TEST_P(OnEveryDevice, AModelStaysWhereItIs) {
+// Every kernel and copy of a model runs on its device, and its weights are copied there once.
+TEST_P(OnEveryDevice, ModelRunsOnItsDeviceOnly) {
   LoadOptions options{.devices = {GetParam()}, .progress = {}, .prompt = "A table", .generate = {}};
   options.generate.max_tokens = 5;
   options.generate.sampling.temperature = 0;
@@ -101,7 +101,7 @@ TEST_P(OnEveryDevice, AModelStaysWhereItIs) {
   EXPECT_LE(log.copies[0].to_device_bytes, loaded.copies[0].to_device_bytes + 4096) << "only tokens";
 }
 
-TEST_P(OnEveryDevice, RunsAgainOnASecondDeviceAndAgrees) {
+TEST_P(OnEveryDevice, VerifyOnAgreesWithSecondDevice) {
   if (GetParam() == interp) return;
   const auto data = numbers(1000);
   const VerifyReport report = verify_on(interp, [&] {
@@ -120,7 +120,7 @@ TEST_P(OnEveryDevice, RunsAgainOnASecondDeviceAndAgrees) {
   EXPECT_GE(n, 3u) << to_string(report);
 }
 
-/// Does what the device's width of subgroups says: a kernel that computes differently by design.
+/// Writes the device's subgroup width: a kernel whose results differ between devices by design.
 Kernel width_kernel() {
   ir::Builder builder("width", ir::KernelKind::block, {64, 1, 1});
   ir::Builder::Scope scope(builder);
@@ -129,9 +129,10 @@ Kernel width_kernel() {
   return Kernel(builder.finish());
 }
 
-TEST(VerifyOn, NamesTheKernelThatComputesDifferently) {
-  const Device narrow{Backend::interp, 1};  // the width of interp:0 is 32, its is 1
-  if (device_info(interp).can.subgroup_widths == device_info(narrow).can.subgroup_widths) FAIL() << "no second width";
+TEST(VerifyOn, ReportsKernelWithDifferentResult) {
+  const Device narrow{Backend::interp, 1};  // subgroup width 1; interp:0 has 32
+  if (device_info(interp).can.subgroup_widths == device_info(narrow).can.subgroup_widths)
+    FAIL() << "both devices have the same width";
   const Kernel kernel = width_kernel();
   const VerifyReport report = verify_on(narrow, [&] {
     const Array y = Array::zeros({64}, DType::f32, interp);
@@ -140,7 +141,7 @@ TEST(VerifyOn, NamesTheKernelThatComputesDifferently) {
   });
   EXPECT_FALSE(report.agrees());
   ASSERT_FALSE(report.kernels.empty());
-  EXPECT_EQ(report.kernels[0].kernel, "width") << "the worst first";
+  EXPECT_EQ(report.kernels[0].kernel, "width") << "sorted by error";
   EXPECT_EQ(report.kernels[0].wrong, 64u);
   expect_contains(report.kernels[0].first_wrong, {"y[0] is 32.5", "on interp:1 1.5", "launch 1"});
   for (std::size_t i = 1; i < report.kernels.size(); ++i) EXPECT_EQ(report.kernels[i].wrong, 0u);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prefetching batches: order, bytes, ownership, faults, and that a batch is on its way before the kernels of the one
-// before have finished. On a driver with delays that checks every access and can be held.
+// Prefetching batches: order, contents, ownership, errors, and that a batch is copied while kernels of the previous one
+// are running. Uses a driver with delays that checks every access and can be paused.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -36,7 +36,7 @@ class Prefetch : public DeviceTest {
 };
 std::vector<float> values(const Array& a) { return a.to_vector<float>(); }
 
-TEST_F(Prefetch, GivesTheSourcesBatchesInOrderByteForByte) {
+TEST_F(Prefetch, ReturnsBatchesInOrderUnchanged) {
   for (const std::size_t slots : {1, 2, 3, 20}) {
     const Device cpu = fresh(Backend::cpu), gpu = fresh();
     behaviour(gpu)->max_delay_us = 500;
@@ -65,7 +65,7 @@ TEST_F(Prefetch, GivesTheSourcesBatchesInOrderByteForByte) {
   EXPECT_THROW(prefetch(std::vector<Batch>{}, Device{Backend::cuda, 999}), DeviceError);
 }
 
-TEST_F(Prefetch, ABatchIsOnItsWayBeforeTheKernelsOfTheOneBeforeHaveFinished) {
+TEST_F(Prefetch, CopiesNextBatchWhileKernelsOfPreviousRun) {
   const Device cpu = fresh(Backend::cpu), gpu = fresh();
   std::atomic<int> kernels = 0;
   test::set_body("busy", [&](const test::Launch&) { ++kernels; });
@@ -81,30 +81,30 @@ TEST_F(Prefetch, ABatchIsOnItsWayBeforeTheKernelsOfTheOneBeforeHaveFinished) {
   int pulled = 0;
   const auto counted = source | std::views::transform([&](const Batch& b) { return ++pulled, b; });
   std::vector<Batch> held;
-  busy->launch({1, 1, 1}, {Array::from({1.0f}, {}, gpu).view()});  // compiled by now
+  busy->launch({1, 1, 1}, {Array::from({1.0f}, {}, gpu).view()});  // compile it
   Queue::of(gpu).finish();
   kernels = 0;
-  behaviour(gpu)->hold();  // nothing that is queued runs
+  behaviour(gpu)->hold();  // pause all queues
   const Placement scope;
   for (const auto& batch : prefetch(counted, gpu)) {
     busy->launch({8, 1, 1}, {batch.x.view_for_writing()});
     held.push_back(batch);
     const int n = static_cast<int>(held.size());
     EXPECT_EQ(kernels, 0) << "no kernel has run";
-    EXPECT_EQ(pulled, std::min(n + 1, 5)) << "the next was taken, and";
+    EXPECT_EQ(pulled, std::min(n + 1, 5)) << "the next batch was taken, and";
     std::uint64_t copies = 0;
     for (const auto& c : scope.log().copies)
       if (c.device == gpu) copies = c.to_device_count;
     EXPECT_EQ(copies, 2u * static_cast<unsigned>(std::min(n + 1, 5))) << "its two arrays were queued";
-    if (n == 5) behaviour(gpu)->resume();  // before the prefetcher's queue is waited for
+    if (n == 5) behaviour(gpu)->resume();  // before waiting for the prefetcher's queue
   }
   Queue::of(gpu).finish();
   EXPECT_EQ(kernels, 5);
   for (std::size_t i = 0; i < held.size(); ++i)
-    EXPECT_EQ(values(held[i].x), values(source[i].x)) << "held batches stay";
+    EXPECT_EQ(values(held[i].x), values(source[i].x)) << "batches in use are unchanged";
 }
 
-TEST_F(Prefetch, BatchesThatAreThereAlreadyAreThoseOfTheSource) {
+TEST_F(Prefetch, DoesNotCopyBatchesAlreadyOnDevice) {
   const Device gpu = fresh();
   const auto source = batches(6, gpu);
   const Placement scope;
@@ -115,7 +115,7 @@ TEST_F(Prefetch, BatchesThatAreThereAlreadyAreThoseOfTheSource) {
   for (const Batch& b : source) EXPECT_EQ(values(b.x).size(), 1000u + static_cast<std::size_t>(b.number));
 }
 
-TEST_F(Prefetch, AnErrorOfTheSourceComesInItsPlaceAndOneMayStopEarly) {
+TEST_F(Prefetch, SourceErrorIsThrownInOrderAndLoopMayStopEarly) {
   const Device cpu = fresh(Backend::cpu), gpu = fresh();
   behaviour(gpu)->max_delay_us = 500;
   const auto source = batches(8, cpu);
@@ -130,7 +130,7 @@ TEST_F(Prefetch, AnErrorOfTheSourceComesInItsPlaceAndOneMayStopEarly) {
   } catch (const std::runtime_error& e) {
     EXPECT_STREQ(e.what(), "batch 3 is broken");
   }
-  EXPECT_EQ(seen, 3) << "those before it were given out";
+  EXPECT_EQ(seen, 3) << "the batches before it were returned";
   std::optional<Batch> kept;
   for (const auto& batch : prefetch(source, gpu, {.slots = 4})) {
     kept = batch;
@@ -139,7 +139,7 @@ TEST_F(Prefetch, AnErrorOfTheSourceComesInItsPlaceAndOneMayStopEarly) {
   EXPECT_EQ(values(kept->x), values(source[1].x));
 }
 
-TEST_F(Prefetch, ABatchThatTheSourceHadNoMemoryForIsAskedForAgainAndNotLeftOut) {
+TEST_F(Prefetch, RetriesBatchAfterOutOfMemory) {
   const Device cpu = fresh(Backend::cpu), gpu = fresh();
   const auto source = batches(6, cpu);
   int refusals = 0;
@@ -156,9 +156,9 @@ TEST_F(Prefetch, ABatchThatTheSourceHadNoMemoryForIsAskedForAgainAndNotLeftOut) 
   EXPECT_EQ(refusals, 4);
 }
 
-TEST_F(Prefetch, HoldsNoMoreThanItsSlotsAndWaitsWithWhatDoesNotFitYet) {
+TEST_F(Prefetch, LimitsBatchesToSlotsAndWaitsForMemory) {
   const Device cpu = fresh(Backend::cpu), gpu = fresh();
-  const auto source = batches(6, cpu, 1 << 18);  // a mebibyte each
+  const auto source = batches(6, cpu, 1 << 18);  // 1 MiB each
   std::uint64_t most = 0;
   for (const auto& batch : prefetch(source, gpu, {.slots = 3})) {
     most = std::max(most, memory_stats(gpu).live_bytes);

@@ -43,7 +43,7 @@ class QueueTest : public test::DeviceTest {
     q.download(data.data(), view(s));
     return data;
   }
-  /// y[i] = x[i] + 1, as a kernel whose body the test driver has.
+  /// y[i] = x[i] + 1; the test driver has the kernel's body.
   static const Kernel& increment() {
     static const Kernel kernel = [] {
       test::set_body("increment", [](const test::Launch& l) {
@@ -87,7 +87,7 @@ TEST_F(QueueTest, UploadCopyFillDownload) {
       after[static_cast<std::size_t>(i)] = 0x55667788, after[static_cast<std::size_t>(i) + 1] = 0x11223344;
     EXPECT_EQ(read(q, b), after);
     EXPECT_EQ(read(q, a), std::vector<std::uint32_t>(n, 0x01020304));
-    // Parts.
+    // Parts of storages.
     std::uint32_t few[3] = {1, 2, 3}, got[3] = {};
     q.upload({a, 40, 3, DType::u32}, few);
     q.copy({a, 400, 3, DType::u32}, {a, 40, 3, DType::u32});
@@ -96,7 +96,7 @@ TEST_F(QueueTest, UploadCopyFillDownload) {
   }
 }
 
-TEST_F(QueueTest, ViewsOutsideTheirStorageAreRefused) {
+TEST_F(QueueTest, RejectsViewsOutsideTheirStorage) {
   const Device d = fresh();
   Queue& q = Queue::of(d);
   const auto a = storage(d, 4), b = storage(d, 4);
@@ -114,7 +114,7 @@ TEST_F(QueueTest, ViewsOutsideTheirStorageAreRefused) {
   expect_contains(text_of<ArgumentError>([&] {
                     q.fill({a, 8, 3, DType::u32}, 0);
                   }),
-                  {"[fill]", "does not lie in its storage", "3 elements of u32 from byte 8 of a storage of 16 bytes"});
+                  {"[fill]", "extends beyond its storage", "3 elements of u32 from byte 8 of a storage of 16 bytes"});
   q.fill({a, 8, 2, DType::u32}, 0);
   q.fill({a, 16, 0, DType::u32}, 0);
   expect_contains(text_of<ArgumentError>([&] { q.copy(view(a), {b, 0, 3, DType::u32}); }), {"the sizes differ"});
@@ -128,14 +128,14 @@ TEST_F(QueueTest, ViewsOutsideTheirStorageAreRefused) {
   expect_contains(text_of<DeviceError>([&] { Queue::of(e).copy(view(a), view(b)); }), {"neither"});
 }
 
-TEST_F(QueueTest, QueuesAreOrderedByWhatTheyUse) {
+TEST_F(QueueTest, QueuesAreOrderedByTheirStorages) {
   const Device d = fresh();
   behaviour(d)->max_delay_us = 400;
   Queue one(d), two(d);
   Queue* queues[] = {&one, &two, &Queue::of(d)};
   std::mt19937 random(static_cast<unsigned>(test_seed()));
   std::vector<std::shared_ptr<Storage>> s;
-  std::vector<std::vector<std::uint32_t>> model;  // what each storage must hold
+  std::vector<std::vector<std::uint32_t>> model;  // expected contents of each storage
   for (int i = 0; i < 4; ++i) {
     s.push_back(storage(d, 64));
     model.push_back(random_data(64));
@@ -166,8 +166,8 @@ TEST_F(QueueTest, QueuesAreOrderedByWhatTheyUse) {
   for (int i = 0; i < 4; ++i) EXPECT_EQ(read(two, s[static_cast<std::size_t>(i)]), model[static_cast<std::size_t>(i)]);
 }
 
-TEST_F(QueueTest, AReaderOnAnotherQueueWaitsAndAWriterWaitsForIt) {
-  // Without luck: the writer is held until the reader was queued behind it.
+TEST_F(QueueTest, ReaderOnAnotherQueueWaitsForWriterAndViceVersa) {
+  // Deterministic: the writer is paused until the reader is queued.
   const Device d = fresh();
   Queue writer(d), reader(d);
   const auto x = storage(d), y = storage(d), z = storage(d);
@@ -184,7 +184,7 @@ TEST_F(QueueTest, AReaderOnAnotherQueueWaitsAndAWriterWaitsForIt) {
   EXPECT_EQ(read(writer, z), std::vector<std::uint32_t>(n, 3));
 }
 
-TEST_F(QueueTest, OneQueueNeedsNoEvents) {
+TEST_F(QueueTest, SingleQueueRecordsNoEvents) {
   const Device d = fresh();
   const auto x = storage(d), y = storage(d);
   Queue& q = Queue::of(d);
@@ -200,7 +200,7 @@ TEST_F(QueueTest, WorkIsAsynchronousAndReadsWait) {
   Queue& q = Queue::of(d);
   behaviour(d)->hold();
   q.fill(view(x), 5);
-  increment().launch({n, 1, 1}, {view(x), view(y)});  // neither waits, or the test hangs here
+  increment().launch({n, 1, 1}, {view(x), view(y)});  // if either waited, the test would hang here
   std::atomic<bool> got = false;
   std::thread reader([&] {
     EXPECT_EQ(read(q, y), std::vector<std::uint32_t>(n, 6));
@@ -208,14 +208,14 @@ TEST_F(QueueTest, WorkIsAsynchronousAndReadsWait) {
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_FALSE(got);
-  // While one thread waits for the queue, another goes on queueing.
+  // While one thread waits for the queue, another submits work.
   q.fill(view(x), 7);
   behaviour(d)->resume();
   reader.join();
   EXPECT_EQ(read(q, x), std::vector<std::uint32_t>(n, 7));
 }
 
-TEST_F(QueueTest, AQueueThatIsDestroyedHasDoneItsWork) {
+TEST_F(QueueTest, DestructorFinishesWork) {
   const Device d = fresh();
   behaviour(d)->max_delay_us = 500;
   const auto x = storage(d), y = storage(d);
@@ -239,7 +239,7 @@ TEST_F(QueueTest, CopiesBetweenDevicesGoThroughTheHost) {
     const auto data = random_data(large);
     Queue::of(a).upload(view(x), data.data());
     reset_placement_log();
-    Queue::of(a).copy(view(y), view(x));  // either device's queue will do
+    Queue::of(a).copy(view(y), view(x));  // a queue of either device works
     Queue::of(a).copy(view(z), view(y));
     EXPECT_EQ(read(Queue::of(a), z), data);
     EXPECT_EQ(read(Queue::of(b), y), data);
@@ -280,7 +280,7 @@ TEST_F(QueueTest, ConstUseOfOneStorageFromManyThreads) {
   for (auto& t : threads) t.join();
 }
 
-TEST_F(QueueTest, AFaultOfAsynchronousWorkNamesTheLastLaunches) {
+TEST_F(QueueTest, AsynchronousErrorNamesLatestLaunches) {
   const Device d = fresh();
   const auto x = storage(d), y = storage(d);
   Queue& q = Queue::of(d);
@@ -290,21 +290,21 @@ TEST_F(QueueTest, AFaultOfAsynchronousWorkNamesTheLastLaunches) {
   increment().launch({n, 1, 1}, {view(x), view(y)});
   q.copy(view(x), view(y));
   expect_contains(text_of<KernelError>([&] { q.finish(); }),
-                  {"the work failed on purpose", "Last put into this queue, newest first: (copy), increment, (fill)"});
+                  {"the work failed on purpose", "Latest work in this queue, newest first: (copy), increment, (fill)"});
   behaviour(d)->fail_work = false;
-  // Told once; a kernel's fault is not the device's end.
+  // Reported once; an error of a kernel does not lose the device.
   q.finish();
   q.fill(view(x), 3);
   EXPECT_EQ(read(q, x)[0], 3u);
   EXPECT_NE(device_info(d).state, DeviceState::lost);
 }
 
-TEST_F(QueueTest, AFaultThatHousekeepingSawIsKeptForTheNextWhoWaits) {
+TEST_F(QueueTest, ErrorSeenByHousekeepingIsReportedByNextWait) {
   const auto expect_told_once = [](const std::function<void()>& wait) {
     expect_contains(text_of<KernelError>([&] { wait(); }), {"the work failed on purpose", "newest first: increment"});
     wait();
   };
-  for (const char* who : {"trim", "wrapped memory", "kernel", "queue", "what nobody can be told of"}) {
+  for (const char* who : {"trim", "wrapped memory", "kernel", "queue", "no error report"}) {
     SCOPED_TRACE(who);
     const std::string_view by = who;
     const Device d = by == "wrapped memory" ? Device{Backend::cpu, 0} : fresh();
@@ -319,15 +319,15 @@ TEST_F(QueueTest, AFaultThatHousekeepingSawIsKeptForTheNextWhoWaits) {
     q.finish();
     behaviour(d)->fail_work = true;
     {
-      const Kernel kernel(increment().function());  // one whose form on the device goes with it
+      const Kernel kernel(increment().function());  // its compiled form is destroyed with it
       kernel.launch({n, 1, 1}, std::vector<LaunchArgument>{view(x), view(y)}, own ? own.get() : &q);
     }
-    if (by == "kernel") {  // the next that goes looks whether the last may go
+    if (by == "kernel") {  // retiring another kernel checks whether this one can be destroyed
       while (behaviour(d)->failed_work == 0) std::this_thread::yield();
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
       Kernel(increment().function()).prepare(d);
     }
-    if (by == "what nobody can be told of") {
+    if (by == "no error report") {
       while (behaviour(d)->failed_work == 0) std::this_thread::yield();
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
       Queue theirs(d);
@@ -337,11 +337,11 @@ TEST_F(QueueTest, AFaultThatHousekeepingSawIsKeptForTheNextWhoWaits) {
     if (by == "trim") trim(d);
     own.reset();
     if (by == "trim" || by == "wrapped memory") {
-      EXPECT_EQ(behaviour(d)->failed_work, 1) << "it was waited for";
+      EXPECT_EQ(behaviour(d)->failed_work, 1) << "the work was waited for";
     }
     while (behaviour(d)->failed_work == 0) std::this_thread::yield();
     behaviour(d)->fail_work = false;
-    if (y)  // the driver is not asked: the memory is the host's
+    if (y)  // host memory: the driver is not called
       expect_told_once([&] { read(q, y); });
     else
       expect_told_once([&] { q.finish(); });
@@ -352,7 +352,7 @@ TEST_F(QueueTest, AFaultThatHousekeepingSawIsKeptForTheNextWhoWaits) {
   }
 }
 
-TEST_F(QueueTest, WorkThatWasPutInHalfIsOrderedAndWaitedFor) {
+TEST_F(QueueTest, PartiallySubmittedWorkIsOrderedAndWaitedFor) {
   const Device d = fresh();
   behaviour(d)->max_delay_us = 400;
   Queue& q = Queue::of(d);
@@ -366,7 +366,7 @@ TEST_F(QueueTest, WorkThatWasPutInHalfIsOrderedAndWaitedFor) {
       expect_contains(text_of<KernelError>([&] {
                         increment().launch({n, 1, 1}, {view(x), view(y)});
                       }),
-                      {"failed half way", "increment"});
+                      {"failed halfway", "increment"});
       behaviour(d)->fail_after_launch = false;
     }
     const auto again = storage(d);  // the same memory
@@ -375,7 +375,7 @@ TEST_F(QueueTest, WorkThatWasPutInHalfIsOrderedAndWaitedFor) {
   }
 }
 
-TEST_F(QueueTest, WithoutEventsWhatIsUnderWayIsKeptOrWaitedFor) {
+TEST_F(QueueTest, MemoryInUseIsKeptIfEventsCannotBeRecorded) {
   const Device d = fresh();
   behaviour(d)->max_delay_us = 400;
   Queue& q = Queue::of(d);
@@ -388,12 +388,13 @@ TEST_F(QueueTest, WithoutEventsWhatIsUnderWayIsKeptOrWaitedFor) {
       behaviour(d)->fail_record = true;
     }
     x.reset(), y.reset();
-    EXPECT_EQ(trim(d), 2 * n * 4);  // the driver notes a misuse if work still runs in it, or the kernel is gone
+    // The driver reports misuse if work still uses the memory, or the kernel was destroyed.
+    EXPECT_EQ(trim(d), 2 * n * 4);
     behaviour(d)->fail_record = false;
   }
 }
 
-TEST_F(QueueTest, CallbacksMayDropWhatTheQueueUsedAndMayNotUseTheQueue) {
+TEST_F(QueueTest, CallbackMayDestroyObjectsButNotUseQueue) {
   const Device d = fresh();
   Queue& q = Queue::of(d);
   const auto x = storage(d);
@@ -407,21 +408,21 @@ TEST_F(QueueTest, CallbacksMayDropWhatTheQueueUsedAndMayNotUseTheQueue) {
   });
   const std::string refused =
       text_of<ArgumentError>([&] { q.submit_native("fills", {}, {}, [&](void*) { q.fill(view(x), 2); }); });
-  expect_contains(refused, {"submit_native", "uses the queue that it puts work into", "the vendor's API"});
+  expect_contains(refused, {"submit_native", "uses the queue that it submits work to", "the vendor's API"});
   Queue other(d);
   expect_contains(text_of<ArgumentError>([&] {
                     q.submit_native("outer", {}, {}, [&](void*) {
                       other.submit_native("inner", {}, {}, [&](void*) { q.fill(view(x), 2); });
                     });
                   }),
-                  {"uses the queue that it puts work into"});
+                  {"uses the queue that it submits work to"});
   EXPECT_EQ(read(q, x), std::vector<std::uint32_t>(n, 1));
 }
 
-TEST_F(QueueTest, WhatACallbackPutsInAfterItWaitedIsStillWaitedFor) {
+TEST_F(QueueTest, WorkSubmittedByCallbackAfterWaitIsWaitedFor) {
   const Device d = fresh();
   Queue& q = Queue::of(d);
-  for (const bool events : {false, true}) {  // a second queue, and each piece has an event
+  for (const bool events : {false, true}) {  // with a second queue, each operation has an event
     const auto other = events ? std::make_unique<Queue>(d) : nullptr;
     const auto y = storage(d);
     auto old = storage(d);
@@ -442,7 +443,7 @@ TEST_F(QueueTest, WhatACallbackPutsInAfterItWaitedIsStillWaitedFor) {
   }
 }
 
-TEST_F(QueueTest, WhatACallbackThrowsPassesUnchangedAndCostsNoDevice) {
+TEST_F(QueueTest, CallbackExceptionPropagatesUnchanged) {
   const Device d = fresh(), e = fresh();
   Queue& q = Queue::of(d);
   const auto x = storage(d), y = storage(d), elsewhere = storage(e);
@@ -455,7 +456,7 @@ TEST_F(QueueTest, WhatACallbackThrowsPassesUnchangedAndCostsNoDevice) {
   expect_contains(wrong_device, {to_string(e)});
   EXPECT_NE(device_info(d).state, DeviceState::lost);
   EXPECT_NE(device_info(e).state, DeviceState::lost);
-  // What was put in before is noted, and waited for.
+  // Work submitted before the exception is tracked and waited for.
   std::atomic<bool> done = false;
   const std::array writes = {view(y)};
   EXPECT_THROW(q.submit_native("half", {}, writes,
@@ -472,13 +473,13 @@ TEST_F(QueueTest, WhatACallbackThrowsPassesUnchangedAndCostsNoDevice) {
   EXPECT_EQ(read(q, x)[0], 1u);
 }
 
-TEST_F(QueueTest, AQueueOfOthersIsGivenUpWithoutWaitingForTheirWork) {
+TEST_F(QueueTest, ReleasingWrappedQueueDoesNotWaitForForeignWork) {
   const Device d = fresh();
   const auto x = storage(d), y = storage(d);
   Queue theirs(d);
   behaviour(d)->hold();
   theirs.fill(view(x), 1);
-  std::thread watchdog([&] {  // a wait below would be endless
+  std::thread watchdog([&] {  // waiting below would hang
     for (int i = 0; i < 500 && behaviour(d)->held; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
     behaviour(d)->resume();
   });
@@ -490,13 +491,13 @@ TEST_F(QueueTest, AQueueOfOthersIsGivenUpWithoutWaitingForTheirWork) {
     const std::unique_ptr<Queue> some = Queue::wrap(d, theirs.native_handle());
     some->fill(view(y), 2);
   }
-  EXPECT_TRUE(behaviour(d)->held) << "it was waited for";
+  EXPECT_TRUE(behaviour(d)->held) << "their work was waited for";
   behaviour(d)->resume();
   watchdog.join();
   EXPECT_EQ(read(Queue::of(d), y)[0], 2u);
 }
 
-TEST_F(QueueTest, FaultsThatHousekeepingSawOneAfterTheOtherAreBothTold) {
+TEST_F(QueueTest, TwoErrorsSeenByHousekeepingAreBothReported) {
   const Device d = fresh();
   Queue& q = Queue::of(d);
   const auto x = storage(d);
@@ -507,7 +508,7 @@ TEST_F(QueueTest, FaultsThatHousekeepingSawOneAfterTheOtherAreBothTold) {
     behaviour(d)->fail_work = true;
     increment().launch({n, 1, 1}, {view(x), view(y)});
     y.reset();
-    trim(d);  // waits for it
+    trim(d);  // waits for the work
     behaviour(d)->fail_work = false;
     if (i == 0) q.fill(view(x), 2);
   }
@@ -518,7 +519,7 @@ TEST_F(QueueTest, FaultsThatHousekeepingSawOneAfterTheOtherAreBothTold) {
   EXPECT_EQ(read(q, x)[0], 2u);
 }
 
-TEST_F(QueueTest, EventsTellWhenTheWorkBeforeThemHasEnded) {
+TEST_F(QueueTest, EventCompletesAfterEarlierWork) {
   const Device d = fresh();
   Queue q(d);
   const auto other = std::make_unique<Queue>(d);
@@ -535,7 +536,7 @@ TEST_F(QueueTest, EventsTellWhenTheWorkBeforeThemHasEnded) {
   other->wait(event);
   other->submit_native("second", {}, {},
                        [&](void* native) { test::put_native(native, [&] { was_done = done.load(); }); });
-  q.fill(view(x), 1);  // behind it
+  q.fill(view(x), 1);  // queued after it
   EXPECT_FALSE(event.done());
   behaviour(d)->resume();
   other->finish();
@@ -543,10 +544,10 @@ TEST_F(QueueTest, EventsTellWhenTheWorkBeforeThemHasEnded) {
   copy.wait();
   EXPECT_TRUE(event.done());
   expect_contains(text_of<ArgumentError>([&] { q.submit_native("records", {}, {}, [&](void*) { q.record(); }); }),
-                  {"uses the queue that it puts work into"});
+                  {"uses the queue that it submits work to"});
 }
 
-TEST_F(QueueTest, AnEventOfAnAdoptedQueueComesBehindWhatOthersPutIn) {
+TEST_F(QueueTest, EventOfWrappedQueueIncludesForeignWork) {
   const Device d = fresh();
   Queue theirs(d);
   const std::unique_ptr<Queue> ours = Queue::wrap(d, theirs.native_handle());
@@ -562,7 +563,7 @@ TEST_F(QueueTest, AnEventOfAnAdoptedQueueComesBehindWhatOthersPutIn) {
   EXPECT_TRUE(done);
 }
 
-TEST_F(QueueTest, AnEventOfFailedWorkIsDoneAndWaitingForItTellsOnce) {
+TEST_F(QueueTest, EventOfFailedWorkIsDoneAndReportsErrorOnce) {
   const Device d = fresh();
   Queue& q = Queue::of(d);
   const auto x = storage(d), y = storage(d);
@@ -597,7 +598,7 @@ TEST_F(QueueTest, AnEventOfFailedWorkIsDoneAndWaitingForItTellsOnce) {
   text_of<DeviceError>([&] { q.wait(event); });
 }
 
-TEST_F(QueueTest, AnOrderThatNobodyCanBeToldOfIsMadeOrSaidToBeMissing) {
+TEST_F(QueueTest, TryBeforeWriteReturnsFalseOnFailure) {
   const Device d = fresh();
   Queue& q = Queue::of(d);
   const auto x = storage(d);
@@ -611,18 +612,18 @@ TEST_F(QueueTest, AnOrderThatNobodyCanBeToldOfIsMadeOrSaidToBeMissing) {
       [&] { q.submit_native("gives back", {}, {}, [&](void*) { EXPECT_FALSE(x->try_before_write(theirs)); }); });
   EXPECT_TRUE(x->try_before_write(theirs));
   behaviour(d)->resume();
-  q.finish();  // none of that is a fault of its work
+  q.finish();  // none of this is an error of its work
   theirs.finish();
 }
 
 // Queues whose driver computes within the call.
 
-TEST_F(QueueTest, WorkWithinTheCallHoldsUpItsOwnQueueOnly) {
+TEST_F(QueueTest, SynchronousWorkBlocksOnlyItsQueue) {
   const Device d = fresh();
   behaviour(d)->immediate = true;
   Queue& q = Queue::of(d);
   const auto x = storage(d), y = storage(d), z = storage(d);
-  for (const auto& s : {x, y, z}) q.fill(view(s), 1);  // before there is another queue
+  for (const auto& s : {x, y, z}) q.fill(view(s), 1);  // before there is a second queue
   increment().prepare(d);
   const Event before = q.record();
   EXPECT_EQ(behaviour(d)->records, 0);
@@ -648,7 +649,7 @@ TEST_F(QueueTest, WorkWithinTheCallHoldsUpItsOwnQueueOnly) {
     own.finish();
     storage(d, 10 * n);
     EXPECT_GE(trim(d), 10 * n * 4);
-    // What does want it waits until it has ended, and no longer: the queue's next work has begun by then.
+    // Work that needs the result waits for it, but not for the queue's next work, which has already begun.
     std::atomic<int> waited = 0;
     std::thread waits([&] { under_way.wait(), ++waited; });
     std::thread finishes([&] { q.finish(), ++waited; });
@@ -662,7 +663,7 @@ TEST_F(QueueTest, WorkWithinTheCallHoldsUpItsOwnQueueOnly) {
   EXPECT_EQ(read(q, x)[0], 2u);
 }
 
-TEST_F(QueueTest, WorkWithinTheCallThatFailsIsToldByTheCallAndIsOver) {
+TEST_F(QueueTest, SynchronousWorkReportsErrorsFromTheCall) {
   const Device d = fresh();
   behaviour(d)->immediate = true;
   Queue& q = Queue::of(d);
@@ -679,11 +680,11 @@ TEST_F(QueueTest, WorkWithinTheCallThatFailsIsToldByTheCallAndIsOver) {
   other.copy(view(y), view(x));
   EXPECT_EQ(read(other, y)[0], 1u);
   expect_contains(text_of<ArgumentError>([&] { q.submit_native("finishes", {}, {}, [&](void*) { q.finish(); }); }),
-                  {"uses the queue that it puts work into"});
+                  {"uses the queue that it submits work to"});
   q.finish();
 }
 
-TEST_F(QueueTest, AQueueThatEndsBecauseItsDeviceWasLostMayBeInUseElsewhere) {
+TEST_F(QueueTest, QueueOfLostDeviceMayBeDestroyedWhileInUse) {
   for (int round = 0; round < 20; ++round) {
     const Device d = fresh();
     const auto x = storage(d), y = storage(d);
@@ -711,7 +712,7 @@ TEST_F(QueueTest, AQueueThatEndsBecauseItsDeviceWasLostMayBeInUseElsewhere) {
   }
 }
 
-TEST_F(QueueTest, ALostDeviceThrowsAndOthersGoOn) {
+TEST_F(QueueTest, LostDeviceThrowsAndOthersKeepWorking) {
   const Device d = fresh(), e = fresh();
   auto x = storage(d), y = storage(e);
   Queue& q = Queue::of(d);
@@ -738,13 +739,13 @@ TEST_F(QueueTest, ALostDeviceThrowsAndOthersGoOn) {
   EXPECT_EQ(device_info(d).state, DeviceState::lost);
   expect_contains(device_info(d).reason, {"illegal address"});
   rescan();
-  EXPECT_EQ(device_info(d).state, DeviceState::lost) << "until the process ends";
+  EXPECT_EQ(device_info(d).state, DeviceState::lost) << "permanently";
   x.reset();  // frees nothing, throws nothing
   Queue::of(e).fill(view(y), 4);
   EXPECT_EQ(read(Queue::of(e), y)[5], 4u);
 }
 
-TEST_F(QueueTest, SyncWaitsAfterEachPiece) {
+TEST_F(QueueTest, SyncWaitsAfterEachOperation) {
   ::setenv("TESSERA_SYNC", "1", 1);
   rescan();
   const Device d = fresh();
@@ -762,7 +763,7 @@ TEST_F(QueueTest, SyncWaitsAfterEachPiece) {
   rescan();
 }
 
-TEST_F(QueueTest, TraceWritesALineForEach) {
+TEST_F(QueueTest, TracePrintsALinePerOperation) {
   ::setenv("TESSERA_TRACE", "1", 1);
   rescan();
   const Device d = fresh();

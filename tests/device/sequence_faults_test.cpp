@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What sequences cost and how they fail on drivers that have graphs: one call for a replay and for a token, faults of
-// capturing, instantiating and launching, a driver without graphs, and nothing that is pulled from under running work.
-// Over fake drivers, each case in a process of its own.
+// Cost and errors of sequences on drivers with graphs: one call per replay and per token; errors while capturing,
+// instantiating and launching; a driver without graphs; nothing is destroyed while in use. Uses fake drivers, each case
+// in a separate process.
 #include <gtest/gtest.h>
 
 #include "tessera/array/array.h"
@@ -28,7 +28,7 @@ class SequenceFaults : public ::testing::TestWithParam<Backend> {
   static const test::FakeBackend& fake() { return test::fake_backend(GetParam()); }
   static Device device() { return {GetParam(), 0}; }
   static bool oneapi() { return GetParam() == Backend::oneapi; }
-  static std::string file_;  ///< of the driver in use
+  static std::string file_;  ///< file of the driver in use
   template <class F>
   static F* symbol(const char* name) {
     return os::Library::open(file_).function<F>(name);
@@ -40,7 +40,7 @@ class SequenceFaults : public ::testing::TestWithParam<Backend> {
   static void count_calls() { symbol<void(int)>("tessera_fake_count_calls")(1); }
   static void hold(bool held) { symbol<void(int)>("tessera_fake_hold")(held); }
 
-  /// What does not hold in `work`, and every breach.
+  /// Runs `work`; returns failed checks and the driver's breaches.
   static std::string run(const Variables& changed, const std::function<void()>& work,
                          const std::string& driver = fake().driver) {
     file_ = test::fake_library(driver);
@@ -83,7 +83,7 @@ Sequence recorded(const Array& y, bool slots = false) {
   });
 }
 
-TEST_P(SequenceFaults, AReplayIsOneCall) {
+TEST_P(SequenceFaults, ReplayIsOneCall) {
   EXPECT_EQ(run({},
                 [] {
                   const Array y = Array::zeros({100}, DType::f32, device());
@@ -96,15 +96,15 @@ TEST_P(SequenceFaults, AReplayIsOneCall) {
                   for (int i = 0; i < 5; ++i) step.replay();
                   EXPECT_EQ(count("graph launches"), 5u);
                   EXPECT_EQ(count("launches"), before);
-                  // What is current on the thread is asked for and set; nothing else is called.
+                  // Only queries and sets the current context; nothing else is called.
                   EXPECT_LE(count("calls"), 5u * 6);
                   EXPECT_EQ(y.to_vector<float>(), Floats(100, 60));
                 }),
             "");
 }
 
-TEST_P(SequenceFaults, ANumberThatChangesIsToldToTheNodesThatUseIt) {
-  if (oneapi()) return;  // its closed lists cannot be changed: the next test
+TEST_P(SequenceFaults, ChangedScalarUpdatesNodesThatUseIt) {
+  if (oneapi()) return;  // closed command lists cannot be changed; see the next test
   EXPECT_EQ(run({},
                 [] {
                   const Array y = Array::zeros({100}, DType::f32, device());
@@ -113,7 +113,7 @@ TEST_P(SequenceFaults, ANumberThatChangesIsToldToTheNodesThatUseIt) {
                   for (int i = 0; i < 5; ++i) step.replay();
                   step.set(7, LaunchArgument::scalar(2.0f));
                   step.replay(), step.replay();
-                  step.set(7, LaunchArgument::scalar(2.0f));  // which it is already
+                  step.set(7, LaunchArgument::scalar(2.0f));  // the current value
                   step.replay();
                   EXPECT_EQ(count("node changes"), 10u);
                   EXPECT_EQ(y.to_vector<float>(), Floats(100, 120));
@@ -121,13 +121,13 @@ TEST_P(SequenceFaults, ANumberThatChangesIsToldToTheNodesThatUseIt) {
             "");
 }
 
-TEST_P(SequenceFaults, ChangedNumbersBelongToTheReplayThatFollows) {
+TEST_P(SequenceFaults, ChangedScalarsApplyToNextReplay) {
   EXPECT_EQ(run({},
                 [] {
                   const Array y = Array::zeros({100}, DType::f32, device());
                   Sequence step = recorded(y, true);
                   EXPECT_EQ(step.one_call(), !oneapi());
-                  hold(true);  // all are on their way before the first one runs
+                  hold(true);  // queue all replays before the first one runs
                   float want = 10;
                   for (int i = 0; i < 6; ++i) {
                     step.set(7, LaunchArgument::scalar(static_cast<float>(i)));
@@ -140,7 +140,7 @@ TEST_P(SequenceFaults, ChangedNumbersBelongToTheReplayThatFollows) {
             "");
 }
 
-TEST_P(SequenceFaults, NothingIsPulledFromUnderARunningReplay) {
+TEST_P(SequenceFaults, RunningReplayKeepsItsResources) {
   EXPECT_EQ(run({},
                 [] {
                   Array y = Array::zeros({100}, DType::f32, device());
@@ -154,8 +154,8 @@ TEST_P(SequenceFaults, NothingIsPulledFromUnderARunningReplay) {
                     step.replay();
                     EXPECT_EQ(live("executables"), 1u);
                   }
-                  EXPECT_EQ(live("executables"), 1u) << "it is still to run";
-                  Array other = Array::full({100}, -5, DType::f32, device());  // not in the memory of the recording
+                  EXPECT_EQ(live("executables"), 1u) << "it has not run yet";
+                  Array other = Array::full({100}, -5, DType::f32, device());  // must not use the recording's memory
                   hold(false);
                   EXPECT_EQ(sum.to_vector<float>(), Floats(100, 6));
                   EXPECT_EQ(other.to_vector<float>(), Floats(100, -5));
@@ -168,23 +168,23 @@ TEST_P(SequenceFaults, NothingIsPulledFromUnderARunningReplay) {
             "");
 }
 
-TEST_P(SequenceFaults, AFailingInstantiationIsAnErrorAndTheQueueGoesOn) {
-  if (oneapi()) return;  // a closed list is ready
-  EXPECT_EQ(
-      run({{"TESSERA_FAKE_FAULT", "instantiate"}},
-          [] {
-            const Array y = Array::zeros({100}, DType::f32, device());
-            test::expect_throw<OutOfMemory>([&] { recorded(y); }, {"making a graph of a sequence", "sequence_add"});
-            EXPECT_EQ(y.to_vector<float>(), Floats(100, 10)) << "what was recorded was done";
-            launch(y, 1);
-            EXPECT_EQ(y.to_vector<float>(), Floats(100, 11));
-            EXPECT_EQ(live("graphs"), 0u);
-          }),
-      "");
+TEST_P(SequenceFaults, FailedInstantiationThrowsAndQueueStaysUsable) {
+  if (oneapi()) return;  // a closed list needs no instantiation
+  EXPECT_EQ(run({{"TESSERA_FAKE_FAULT", "instantiate"}},
+                [] {
+                  const Array y = Array::zeros({100}, DType::f32, device());
+                  test::expect_throw<OutOfMemory>([&] { recorded(y); },
+                                                  {"instantiating the graph of a sequence", "sequence_add"});
+                  EXPECT_EQ(y.to_vector<float>(), Floats(100, 10)) << "the recorded work was done";
+                  launch(y, 1);
+                  EXPECT_EQ(y.to_vector<float>(), Floats(100, 11));
+                  EXPECT_EQ(live("graphs"), 0u);
+                }),
+            "");
 }
 
-TEST_P(SequenceFaults, AStreamThatCannotBeCapturedIsAnErrorAndTheQueueGoesOn) {
-  if (oneapi()) return;  // a driver without the extension says so: below
+TEST_P(SequenceFaults, FailedCaptureThrowsAndQueueStaysUsable) {
+  if (oneapi()) return;  // tested below, for a driver without the extension
   EXPECT_EQ(run({{"TESSERA_FAKE_FAULT", "no-graphs"}},
                 [] {
                   const Array y = Array::zeros({100}, DType::f32, device());
@@ -195,7 +195,7 @@ TEST_P(SequenceFaults, AStreamThatCannotBeCapturedIsAnErrorAndTheQueueGoesOn) {
             "");
 }
 
-TEST_P(SequenceFaults, ALaunchThatIsRefusedIsAnErrorOfThatReplay) {
+TEST_P(SequenceFaults, FailedLaunchThrowsFromThatReplay) {
   EXPECT_EQ(run({{"TESSERA_FAKE_FAULT", "graph-launch=2"}},
                 [] {
                   const Array y = Array::zeros({100}, DType::f32, device());
@@ -208,7 +208,7 @@ TEST_P(SequenceFaults, ALaunchThatIsRefusedIsAnErrorOfThatReplay) {
             "");
 }
 
-TEST_P(SequenceFaults, ALostDeviceThrowsAndTheOthersGoOn) {
+TEST_P(SequenceFaults, LostDeviceThrowsAndOthersKeepWorking) {
   EXPECT_EQ(run({{"TESSERA_FAKE_FAULT", "lost=40"}},
                 [] {
                   const Array y = Array::zeros({100}, DType::f32, device());
@@ -229,7 +229,7 @@ TEST_P(SequenceFaults, ALostDeviceThrowsAndTheOthersGoOn) {
             "");
 }
 
-TEST_P(SequenceFaults, ADriverWithoutGraphsGetsPieceAfterPiece) {
+TEST_P(SequenceFaults, DriverWithoutGraphsGetsSingleOperations) {
   EXPECT_EQ(run(
                 {{"TESSERA_FAKE_FAULT", oneapi() ? "no-graphs" : ""}},
                 [] {
@@ -246,9 +246,9 @@ TEST_P(SequenceFaults, ADriverWithoutGraphsGetsPieceAfterPiece) {
             "");
 }
 
-// A token.
+// Language model tokens.
 
-TEST_P(SequenceFaults, ATokenIsOneLaunch) {
+TEST_P(SequenceFaults, TokenIsOneLaunch) {
   EXPECT_EQ(run({},
                 [] {
                   const auto bytes = test::TinyModel{.type = GgmlType::q8_0}.writer().bytes();
@@ -261,7 +261,7 @@ TEST_P(SequenceFaults, ATokenIsOneLaunch) {
                   const auto both = [&](std::int32_t token) {
                     EXPECT_EQ(decoder.step(token).to_vector<float>(), plain.step(token).to_vector<float>());
                   };
-                  both(3), both(4), both(6);  // the second and the third are recorded
+                  both(3), both(4), both(6);  // the second and third are recorded
                   EXPECT_TRUE(decoder.sequence().one_call());
                   const std::uint64_t launches = count("launches"), graphs = count("graph launches"),
                                       allocations = count("allocations");
@@ -273,7 +273,7 @@ TEST_P(SequenceFaults, ATokenIsOneLaunch) {
                   EXPECT_EQ(count("graph launches"), graphs + tokens);
                   EXPECT_EQ(count("launches"), launches);
                   EXPECT_EQ(count("allocations"), allocations);
-                  if (!oneapi()) {  // the token goes up, the logits come down
+                  if (!oneapi()) {  // one upload of the token, one download of the logits
                     const bool cuda = GetParam() == Backend::cuda;
                     EXPECT_EQ(count(cuda ? "cuMemcpyHtoDAsync_v2" : "hipMemcpyHtoDAsync"), tokens);
                     EXPECT_EQ(count(cuda ? "cuMemcpyDtoHAsync_v2" : "hipMemcpyDtoHAsync"), tokens);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of recordings on every device: what a recording gives up it uses again, as it would without being recorded,
-// and recordings of one queue may share theirs. Over a fake driver an order that is missing between two uses of one
-// block is a breach of its rules, whatever the threads happened to do.
+// Memory of recordings on every device: released memory is reused as without recording, and recordings of one queue may
+// share a pool. A fake driver detects missing ordering between two uses of a block regardless of timing.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -26,13 +25,13 @@ using test::OnEveryDevice;
 TESSERA_ON_EVERY_DEVICE();
 
 using Floats = std::vector<float>;
-constexpr std::int64_t n = 20000;       // floats, of which one block is:
-constexpr std::uint64_t block = 81920;  // the pool's size for them
+constexpr std::int64_t n = 20000;       // number of floats; their size in the pool is:
+constexpr std::uint64_t block = 81920;  // bytes
 
 Queue& queue() { return Queue::of(current_device()); }
 Array full(double value, std::int64_t size = n) { return Array::full({size}, value).eval(); }
 
-/// The most memory that was live in `work` beyond what was before.
+/// Maximum of live memory during `work`, minus what was live before.
 std::uint64_t peak(const std::function<void()>& work) {
   queue().finish();
   trim(current_device());
@@ -43,14 +42,14 @@ std::uint64_t peak(const std::function<void()>& work) {
 }
 std::uint64_t live() { return memory_stats(current_device()).live_bytes; }
 
-/// x + 1, 32 times, each in memory of its own.
+/// Adds 1 to x 32 times, each result in its own memory.
 Array chain(const Array& x) {
   Array y = x;
   for (int i = 0; i < 32; ++i) y = (y + 1).eval();
   return y;
 }
 
-TEST_P(OnEveryDevice, ARecordedChainTakesNoMoreThanOneThatIsNotRecorded) {
+TEST_P(OnEveryDevice, RecordedChainNeedsNoExtraMemory) {
   Array x = full(1), out = full(0), kept;
   const std::function<void()> works[] = {[&] { out.assign(chain(x)); }, [&] { kept = chain(x); }};
   for (const auto& work : works) {
@@ -73,7 +72,7 @@ TEST_P(OnEveryDevice, ARecordedChainTakesNoMoreThanOneThatIsNotRecorded) {
   }
 }
 
-TEST_P(OnEveryDevice, AChainOfOnesOwnKernelsTakesNoMoreEither) {
+TEST_P(OnEveryDevice, RecordedUserKernelsNeedNoExtraMemory) {
   const auto next = kernel("sequence_next", [](Buffer<const float> from, Buffer<float> to) {
     const auto i = global_id();
     to[i] = from[i] + 1;
@@ -100,7 +99,7 @@ TEST_P(OnEveryDevice, AChainOfOnesOwnKernelsTakesNoMoreEither) {
   EXPECT_EQ(got, Floats(n, 35));
 }
 
-TEST_P(OnEveryDevice, ThreeRecordingsThatShareAPoolTakeWhatOneDoes) {
+TEST_P(OnEveryDevice, RecordingsSharingAPoolNeedMemoryOfOne) {
   Array x = full(1), out[3] = {full(0), full(0), full(0)};
   const auto work = [&](int i) { out[i].assign(chain(x) * (i + 1.0)); };
   std::uint64_t one = peak([&] { Sequence::record(queue(), [&] { work(0); }); });
@@ -114,13 +113,13 @@ TEST_P(OnEveryDevice, ThreeRecordingsThatShareAPoolTakeWhatOneDoes) {
               for (const double v : {7., 8.}) {
                 x.fill(v);
                 for (auto& step : steps) step.replay();
-                for (auto& step : steps) step.replay();  // under way at once
+                for (auto& step : steps) step.replay();  // all run concurrently
                 for (int i = 0; i < 3; ++i)
                   EXPECT_EQ(out[i].to_vector<float>(), Floats(n, (static_cast<float>(v) + 32) * (i + 1.f)));
               }
             }),
             one);
-  // Work for smaller arrays finds what it needs in what is there for larger ones.
+  // Work on smaller arrays uses the blocks of larger ones.
   const Array small = full(2, n / 4);
   Array small_out = full(0, n / 4);
   Sequence little;
@@ -134,12 +133,12 @@ TEST_P(OnEveryDevice, ThreeRecordingsThatShareAPoolTakeWhatOneDoes) {
   steps[1].replay();
   EXPECT_EQ(small_out.to_vector<float>(), Floats(n / 4, 34));
   EXPECT_EQ(out[1].to_vector<float>(), Floats(n, 80));
-  // What none of them needs goes back, also while the pool is there.
+  // Unneeded blocks are freed while the pool still exists.
   const std::uint64_t with = live();
   for (auto& step : steps) step = Sequence();
-  EXPECT_EQ(live(), with) << "the smaller work needs it";
+  EXPECT_EQ(live(), with) << "needed by the smaller work";
   little.replay();
-  little = Sequence();  // may be under way
+  little = Sequence();  // may be running
   EXPECT_EQ(live(), with - 2 * block);
   EXPECT_EQ(small_out.to_vector<float>(), Floats(n / 4, 34));
   steps[0] = Sequence::record(
@@ -149,7 +148,7 @@ TEST_P(OnEveryDevice, ThreeRecordingsThatShareAPoolTakeWhatOneDoes) {
   EXPECT_EQ(out[0].to_vector<float>(), Floats(n, 40));
 }
 
-TEST_P(OnEveryDevice, APoolEndsWithItsLastSequence) {
+TEST_P(OnEveryDevice, PoolIsFreedWithItsLastSequence) {
   const Array x = full(1);
   Array out = full(0);
   const std::uint64_t before = live();
@@ -166,14 +165,14 @@ TEST_P(OnEveryDevice, APoolEndsWithItsLastSequence) {
   two.replay();
   EXPECT_EQ(live(), before + 2 * block);
   two.replay();
-  two = Sequence();  // may be under way
+  two = Sequence();  // may be running
   const Array noise = full(-1);
   EXPECT_EQ(live(), before + block);
   EXPECT_EQ(noise.to_vector<float>(), Floats(n, -1));
   EXPECT_EQ(out.to_vector<float>(), Floats(n, 33));
 }
 
-TEST_P(OnEveryDevice, WhatOutlivesARecordingIsNobodyElses) {
+TEST_P(OnEveryDevice, MemoryThatOutlivesRecordingIsNotShared) {
   const SequencePool pool;
   Array x = full(1), out = full(0), a, b;
   Sequence first = Sequence::record(
@@ -197,9 +196,9 @@ TEST_P(OnEveryDevice, WhatOutlivesARecordingIsNobodyElses) {
     for (Sequence* s : order) s->replay();
     check(v, "replayed");
   }
-  EXPECT_EQ(live(), alone + 2 * block) << "each took one of the first one's blocks";
-  EXPECT_EQ(first.one_call(), one_call) << "it is made anew for its new memory";
-  // Nor is it in the way of those who come later, or of what the arrays are used for outside.
+  EXPECT_EQ(live(), alone + 2 * block) << "each took one of the first sequence's blocks";
+  EXPECT_EQ(first.one_call(), one_call) << "the graph is recreated for the new memory";
+  // It does not affect later sequences, or other uses of the arrays.
   Sequence last = Sequence::record(
       queue(), [&] { out.assign(chain(x * 2)); }, pool);
   a.fill(-5);
@@ -208,7 +207,7 @@ TEST_P(OnEveryDevice, WhatOutlivesARecordingIsNobodyElses) {
   EXPECT_EQ(out.to_vector<float>(), Floats(n, 2 * v + 32));
   EXPECT_EQ(a.to_vector<float>(), Floats(n, -5));
   EXPECT_EQ(b.to_vector<float>(), Floats(n, v + 227));
-  // It lives on when there is no recording any more.
+  // It outlives all recordings.
   for (Sequence* s : {&first, &make_a, &make_b, &last}) *s = Sequence();
   const Array noise[] = {full(-1), full(-1), full(-1), full(-1)};
   EXPECT_EQ(a.to_vector<float>(), Floats(n, -5));
@@ -216,7 +215,7 @@ TEST_P(OnEveryDevice, WhatOutlivesARecordingIsNobodyElses) {
   EXPECT_EQ(noise[3].to_vector<float>(), Floats(n, -1));
 }
 
-TEST_P(OnEveryDevice, WhatThereWasBeforeIsLeftAloneAlsoIfTheRecordingDropsIt) {
+TEST_P(OnEveryDevice, ExistingMemoryIsNotReusedIfRecordingReleasesIt) {
   Array before = full(3), out = full(0);
   Sequence step = Sequence::record(queue(), [&] {
     Array y = (before + 1).eval();
@@ -231,8 +230,8 @@ TEST_P(OnEveryDevice, WhatThereWasBeforeIsLeftAloneAlsoIfTheRecordingDropsIt) {
   }
 }
 
-TEST_P(OnEveryDevice, MemoryThatIsFilledFromOutsideIsLeftAlone) {
-  // Allocated by the recording, and yet what it holds is not made there.
+TEST_P(OnEveryDevice, MemoryFilledOutsideRecordingIsNotReused) {
+  // Allocated by the recording, but its contents come from elsewhere.
   Array in, sum, out = full(0), other = full(0);
   Sequence step = Sequence::record(queue(), [&] {
     chain(full(0));
@@ -257,7 +256,7 @@ TEST_P(OnEveryDevice, MemoryThatIsFilledFromOutsideIsLeftAlone) {
   }
 }
 
-TEST_P(OnEveryDevice, WhatOtherThreadsAllocateIsNotTheRecordings) {
+TEST_P(OnEveryDevice, AllocationsOfOtherThreadsAreNotRecorded) {
   Array x = full(1), out = full(0), theirs;
   std::latch allocated(1), read(1);
   Sequence step = Sequence::record(queue(), [&] {
@@ -265,10 +264,10 @@ TEST_P(OnEveryDevice, WhatOtherThreadsAllocateIsNotTheRecordings) {
     auto other = std::async(std::launch::async, [&] {
       const DeviceScope scope(device);
       theirs = full(7);
-      full(8);  // and given up again
+      full(8);  // and released again
       allocated.count_down();
       read.wait();
-      // In use elsewhere while the recording gives it up, on a queue of its own.
+      // Used on another queue while the recording releases it.
       Queue own(device);
       const QueueScope with(own);
       return (theirs + 1).eval();
@@ -282,7 +281,7 @@ TEST_P(OnEveryDevice, WhatOtherThreadsAllocateIsNotTheRecordings) {
   });
   const std::uint64_t with = live();
   theirs = Array();
-  EXPECT_EQ(live(), with) << "the recording reads it";
+  EXPECT_EQ(live(), with) << "read by the recording";
   for (const float v : {4.f, 5.f}) {
     x.fill(v);
     step.replay();
@@ -290,7 +289,7 @@ TEST_P(OnEveryDevice, WhatOtherThreadsAllocateIsNotTheRecordings) {
   }
 }
 
-TEST_P(OnEveryDevice, WhatAnotherQueueStillReadsIsOverwrittenAfterThat) {
+TEST_P(OnEveryDevice, WaitsForReadsOnAnotherQueue) {
   Queue other(GetParam());
   const Array x = full(1);
   Array out = full(0), seen = full(0), seen_last = full(0);
@@ -305,19 +304,19 @@ TEST_P(OnEveryDevice, WhatAnotherQueueStillReadsIsOverwrittenAfterThat) {
     out.assign(y);
     copy(seen_last, y);
   });
-  step.replay();  // and so is this
+  step.replay();  // likewise
   EXPECT_EQ(seen.to_vector<float>(), Floats(n, 2));
   EXPECT_EQ(seen_last.to_vector<float>(), Floats(n, 33));
   EXPECT_EQ(out.to_vector<float>(), Floats(n, 33));
 }
 
-TEST_P(OnEveryDevice, WhatOneRecordingMadeAndAnotherTookIsOrderedBetweenThem) {
+TEST_P(OnEveryDevice, ArrayPassedBetweenRecordingsIsOrdered) {
   Queue other(GetParam());
   Array in = full(1), made, out = full(0);
   Sequence first = Sequence::record(queue(), [&] { made = chain(in); });
   Sequence second = Sequence::record(other, [&] {
     out.assign(made + 1);
-    made = Array();  // nobody else has it but the first one, which counts no reference of this one's
+    made = Array();  // only the first sequence has it, without counting a reference
   });
   for (float v = 5; v < 10; ++v) {
     in.fill(v);
@@ -328,7 +327,7 @@ TEST_P(OnEveryDevice, WhatOneRecordingMadeAndAnotherTookIsOrderedBetweenThem) {
   }
 }
 
-TEST_P(OnEveryDevice, WhatAnotherQueueStillReadsInThePoolIsOverwrittenAfterThatByAllSequences) {
+TEST_P(OnEveryDevice, AllSequencesWaitForReadsOfPoolMemory) {
   Queue other(GetParam());
   const SequencePool pool;
   const Array x = full(1);
@@ -336,7 +335,7 @@ TEST_P(OnEveryDevice, WhatAnotherQueueStillReadsInThePoolIsOverwrittenAfterThatB
   const Array busy = full(0);
   const auto elsewhere = [&](const std::function<void()>& work) {
     std::async(std::launch::async, [&] {
-      for (int i = 0; i < 50; ++i) other.fill(busy.view(), 0);  // so that what follows is late
+      for (int i = 0; i < 50; ++i) other.fill(busy.view(), 0);  // to delay what follows
       work();
     }).get();
   };
@@ -367,7 +366,7 @@ TEST_P(OnEveryDevice, WhatAnotherQueueStillReadsInThePoolIsOverwrittenAfterThatB
   }
 }
 
-TEST_P(OnEveryDevice, WhatLeavesAPoolIsHeldByNobodyThereAndIsNotFarTooLarge) {
+TEST_P(OnEveryDevice, DetachedBlocksAreUnreferencedAndNotOversized) {
   const SequencePool pool;
   const Array x = full(1), few = full(1, 4);
   Array out = full(0), kept;
@@ -377,19 +376,19 @@ TEST_P(OnEveryDevice, WhatLeavesAPoolIsHeldByNobodyThereAndIsNotFarTooLarge) {
   Sequence second = Sequence::record(
       queue(), [&] { kept = (few + 1).eval(); }, pool);
   first.replay();
-  EXPECT_EQ(live(), with + 256) << "a few bytes took a block along";
+  EXPECT_EQ(live(), with + 256) << "a small array took a whole block";
   second = Sequence::record(
       queue(), [&] { kept = (x + 1).eval(); }, pool);
   EXPECT_EQ(live(), with);
   second = Sequence();
   kept = Array();
-  EXPECT_EQ(live(), with - block) << "held by one that does not use it";
+  EXPECT_EQ(live(), with - block) << "kept by a sequence that does not use it";
   first.replay();
   EXPECT_EQ(live(), with);
   EXPECT_EQ(out.to_vector<float>(), Floats(n, 33));
 }
 
-/// Random work over arrays of a few sizes, which live for a random time.
+/// Random work on arrays of a few sizes and random lifetimes.
 void random_work(std::uint64_t seed, const std::vector<Array>& inputs, std::vector<Array>& results) {
   std::mt19937_64 random(seed);
   std::vector<Array> alive = inputs;
@@ -429,7 +428,7 @@ void random_work(std::uint64_t seed, const std::vector<Array>& inputs, std::vect
   }
 }
 
-TEST_P(OnEveryDevice, RandomWorkIsReplayedToTheSameBits) {
+TEST_P(OnEveryDevice, ReplayOfRandomWorkGivesSameBits) {
   const SequencePool pool;
   const std::int64_t sizes[] = {3000, 1000, 2900};
   std::vector<Array> inputs;
@@ -465,12 +464,12 @@ TEST_P(OnEveryDevice, RandomWorkIsReplayedToTheSameBits) {
   }
 }
 
-TEST_P(OnEveryDevice, LaunchesOfAReplayAreVerifiedInTheMemoryOfTheRecording) {
+TEST_P(OnEveryDevice, VerifyOnChecksLaunchesOfReplay) {
   const Array x = full(1), wide = full(2, n + n / 8);
   Array out = full(0), wide_out = full(0, n + n / 8), kept;
   Sequence step = Sequence::record(queue(), [&] {
     wide_out.assign((wide + 1).eval());
-    kept = (x + 66).eval();  // in the block of the wider one
+    kept = (x + 66).eval();  // in a block of the wider one
     out.assign(chain((x + 1).eval()));
   });
   const Device reference = GetParam().backend == Backend::interp ? Device{} : Device{Backend::interp, 0};
@@ -485,7 +484,7 @@ TEST_P(OnEveryDevice, LaunchesOfAReplayAreVerifiedInTheMemoryOfTheRecording) {
   EXPECT_EQ(wide_out.to_vector<float>(), Floats(n + n / 8, 3));
 }
 
-TEST_P(OnEveryDevice, AFailedRecordingLeavesThePoolToOthers) {
+TEST_P(OnEveryDevice, FailedRecordingLeavesPoolUsable) {
   const SequencePool pool;
   const Array x = full(1);
   Array out = full(0), left;
@@ -501,7 +500,7 @@ TEST_P(OnEveryDevice, AFailedRecordingLeavesThePoolToOthers) {
             pool);
       },
       {"download", "records a Sequence"});
-  EXPECT_EQ(live(), before + block) << "what outlives it";
+  EXPECT_EQ(live(), before + block) << "the array that outlives it";
   Sequence step = Sequence::record(
       queue(), [&] { out.assign(chain(x * 2)); }, pool);
   step.replay();
@@ -509,7 +508,7 @@ TEST_P(OnEveryDevice, AFailedRecordingLeavesThePoolToOthers) {
   EXPECT_EQ(out.to_vector<float>(), Floats(n, 34));
 }
 
-TEST_P(OnEveryDevice, APoolIsOneQueuesAndOneThreadsAtATime) {
+TEST_P(OnEveryDevice, PoolRejectsOtherQueuesAndConcurrentThreads) {
   const SequencePool pool;
   const Array x = full(1);
   Array out = full(0), other_out = full(0);
@@ -517,7 +516,7 @@ TEST_P(OnEveryDevice, APoolIsOneQueuesAndOneThreadsAtATime) {
   Sequence step = Sequence::record(queue(), work, pool);
   Queue other(GetParam());
   expect_throw<ArgumentError>([&] { Sequence::record(other, work, pool); },
-                              {"Sequence::record", "another queue", "a pool for each"});
+                              {"Sequence::record", "another queue", "separate pool for each"});
   const auto helper = [&](const std::function<void()>& use) { std::async(std::launch::async, use).get(); };
   test::run_with_timeout([&] {
     const DeviceScope scope(GetParam());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sequences on every device: a replay does what the recorded work did, in order with everything else that uses its
-// memory; what cannot be repeated is an error that leaves the queue as it was.
+// Sequences on every device: a replay repeats the recorded work, ordered with all other uses of its memory; work that
+// cannot be repeated throws and leaves the queue usable.
 #include "tessera/device/queue/sequence.h"
 #include "tessera/device/launch/kernel.h"
 
@@ -54,41 +54,41 @@ void launch(const Array& x, const Array& y, float a, std::int64_t step) {
 }
 Queue& queue() { return Queue::of(current_device()); }
 
-TEST_P(OnEveryDevice, AReplayDoesWhatWasRecorded) {
+TEST_P(OnEveryDevice, ReplayRepeatsRecordedWork) {
   Array x = Array::full({1000}, 1), y = Array::zeros({1000}), copied = Array::zeros({1000}), filled;
   Array derived;
   Sequence step = Sequence::record(queue(), [&] {
-    y += x;                                     // an expression that is fused
-    derived = (y * 2 + 1).eval();               // memory that the recording allocates, and a use of it outside
-    Array inside = (derived * derived).eval();  // and memory that nobody else can reach
+    y += x;                                     // a fused expression
+    derived = (y * 2 + 1).eval();               // memory allocated by the recording, used outside
+    Array inside = (derived * derived).eval();  // memory that nothing else references
     copied.assign((inside - 1).eval());
     filled = Array::full({7}, 3);
   });
   EXPECT_TRUE(step.valid());
   EXPECT_GE(step.size(), 5u);
   EXPECT_EQ(step.device(), GetParam());
-  for (int n = 1; n < 20; ++n) {  // recording is the first time
+  for (int n = 1; n < 20; ++n) {  // recording was the first run
     if (n > 1) step.replay();
     const float d = 2 * static_cast<float>(n) + 1;
-    if (n % 3 == 0) continue;  // several in a row, unread
+    if (n % 3 == 0) continue;  // several replays in a row, unread
     EXPECT_EQ(y.to_vector<float>(), Floats(1000, static_cast<float>(n)));
     EXPECT_EQ(derived.to_vector<float>(), Floats(1000, d));
     EXPECT_EQ(copied.to_vector<float>(), Floats(1000, d * d - 1));
-    filled.fill(5);  // the next replay writes it again
+    filled.fill(5);  // overwritten by the next replay
   }
   step.replay();
   EXPECT_EQ(filled.to_vector<float>(), Floats(7, 3));
-  // What changes lies in memory that is written between replays.
+  // Inputs change in memory that is written between replays.
   x.fill(10);
   step.replay();
   EXPECT_EQ(y.to_vector<float>(), Floats(1000, 30));
 }
 
-TEST_P(OnEveryDevice, NumberedScalarsChangeBetweenReplays) {
+TEST_P(OnEveryDevice, ScalarsInSlotsChangeBetweenReplays) {
   const Array x = Array::full({300}, 2), y = Array::zeros({300}), z = Array::zeros({300});
   Sequence step = Sequence::record(queue(), [&] {
     launch(x, y, 1, 0);
-    launch(y, z, 1, 1);  // has the same numbers
+    launch(y, z, 1, 1);  // uses the same slots
   });
   EXPECT_EQ(z.to_vector<float>(), Floats(300, 3));
   float want_y = 2, want_z = 3;
@@ -97,7 +97,7 @@ TEST_P(OnEveryDevice, NumberedScalarsChangeBetweenReplays) {
     const std::int64_t s = n % 3;
     step.set(0, LaunchArgument::scalar(a));
     step.set(1, LaunchArgument::index(s));
-    step.replay();  // several may be on their way, each with its own values
+    step.replay();  // several may be queued, each with its own values
     want_y = a * 2 + want_y + static_cast<float>(s);
     want_z = a * want_y + want_z + static_cast<float>(s);
     if (n % 4 == 0) {
@@ -113,10 +113,10 @@ TEST_P(OnEveryDevice, NumberedScalarsChangeBetweenReplays) {
   step.replay();
 }
 
-TEST_P(OnEveryDevice, WhatAReplayWritesIsComputedBeforeForThoseWhoStillWantToReadIt) {
+TEST_P(OnEveryDevice, ReplayFlushesPendingReaders) {
   Array x = Array::full({64}, 1), y = Array::zeros({64});
   Sequence step = Sequence::record(queue(), [&] { y += x; });
-  const Array before = y * 10;  // pending: of the 1 that is there now
+  const Array before = y * 10;  // pending: of the current value 1
   ASSERT_TRUE(before.pending());
   step.replay();
   EXPECT_FALSE(before.pending());
@@ -125,7 +125,7 @@ TEST_P(OnEveryDevice, WhatAReplayWritesIsComputedBeforeForThoseWhoStillWantToRea
   EXPECT_EQ(after.to_vector<float>(), Floats(64, 20));
 }
 
-TEST_P(OnEveryDevice, WhatWasDeferredBeforeTheRecordingIsNoPartOfIt) {
+TEST_P(OnEveryDevice, ExpressionsDeferredBeforeAreNotRecorded) {
   const Device device = GetParam();
   Queue& queue = Queue::of(device);
   Array y = Array::zeros({64}, DType::f32, device).eval();
@@ -138,7 +138,7 @@ TEST_P(OnEveryDevice, WhatWasDeferredBeforeTheRecordingIsNoPartOfIt) {
   EXPECT_EQ(y.to_vector<float>(), Floats(64, 3));
 
   Array a = Array::full({64}, 2.0, DType::f32, device).eval();
-  const Array product = a * one * 5.0;  // held by this test, and an operand inside
+  const Array product = a * one * 5.0;  // referenced by this test, and an operand of the recording
   Array sum;
   Sequence inside = Sequence::record(queue, [&] { sum = (product + a + 1.0).eval(); });
   EXPECT_EQ(sum.to_vector<float>(), Floats(64, 13));
@@ -153,7 +153,7 @@ Array elsewhere(F make) {
   return std::async(std::launch::async, make).get();
 }
 
-/// Replays with other numbers in `x`, and looks at what is then in all of `out`.
+/// Replays with different values in `x`, and checks all of `out`.
 void replays_give(Sequence& step, Array& x, Array& out, float (*wanted)(float)) {
   for (const float v : {3.f, 10.f}) {
     x.fill(v);
@@ -163,7 +163,7 @@ void replays_give(Sequence& step, Array& x, Array& out, float (*wanted)(float)) 
   }
 }
 
-TEST_P(OnEveryDevice, WhatAHelperThreadDefersOnTheRecordingsWorkIsPartOfIt) {
+TEST_P(OnEveryDevice, ExpressionsDeferredByHelperThreadAreRecorded) {
   const Device device = GetParam();
   using Combine = std::function<void(const Array& x, Array& out)>;
   const Combine ways[] = {
@@ -175,7 +175,7 @@ TEST_P(OnEveryDevice, WhatAHelperThreadDefersOnTheRecordingsWorkIsPartOfIt) {
         const Array p = x * 2.0, c = elsewhere([&] { return p + 1.0; });
         out.assign(c * p);
       },
-      // Its operand has been computed; and was made by a reduction.
+      // Its operand has been computed by a reduction.
       [](const Array& x, Array& out) {
         const Array p = (x * 2.0).eval(), c = elsewhere([&] { return p + 1.0; });
         out.assign(c * p);
@@ -184,7 +184,7 @@ TEST_P(OnEveryDevice, WhatAHelperThreadDefersOnTheRecordingsWorkIsPartOfIt) {
         const Array m = max(x * 2.0), c = elsewhere([&] { return m + 1.0; });
         out.assign(c * (x * 2.0));
       },
-      // Through two threads, and inside of a reduction.
+      // Through two threads, inside a reduction.
       [](const Array& x, Array& out) {
         const Array p = x * 2.0, half = elsewhere([&] { return p * 0.5; });
         const Array c = elsewhere([&] { return half + half; });
@@ -202,10 +202,10 @@ TEST_P(OnEveryDevice, WhatAHelperThreadDefersOnTheRecordingsWorkIsPartOfIt) {
   }
 }
 
-TEST_P(OnEveryDevice, WhatAHelperThreadDefersIsPartOfTheRecordingThatGoesOnAndOfNoneThatHasEnded) {
+TEST_P(OnEveryDevice, HelperThreadExpressionsBelongToActiveRecording) {
   const Device device = GetParam();
   for (const bool computed : {false, true}) {
-    for (const bool later : {false, true}) {  // the one that has ended began after the one that goes on
+    for (const bool later : {false, true}) {  // the ended recording began after the active one
       SCOPED_TRACE(std::string(computed ? "computed" : "pending") + (later ? ", later" : ", earlier"));
       const Array one = Array::full({64}, 1.0, DType::f32, device).eval();
       Array x = Array::full({64}, 1.0, DType::f32, device).eval(), out = Array::zeros({64}, DType::f32, device), left;
@@ -233,7 +233,7 @@ TEST_P(OnEveryDevice, WhatAHelperThreadDefersIsPartOfTheRecordingThatGoesOnAndOf
   }
 }
 
-TEST_P(OnEveryDevice, WhatAHelperThreadDefersReadsWhatAnotherRecordingHasComputed) {
+TEST_P(OnEveryDevice, HelperThreadReadsResultOfAnotherRecording) {
   const Device device = GetParam();
   Array x = Array::full({64}, 1.0, DType::f32, device).eval(), out = Array::zeros({64}, DType::f32, device), theirs;
   Sequence step;
@@ -241,7 +241,7 @@ TEST_P(OnEveryDevice, WhatAHelperThreadDefersReadsWhatAnotherRecordingHasCompute
     step = Sequence::record(Queue::of(device), [&] {
       std::latch computed(1), read(1);
       const Array p = x * 2.0;
-      auto other = std::async(std::launch::async, [&] {  // it begins later, and goes on meanwhile
+      auto other = std::async(std::launch::async, [&] {  // starts later, and is still active
         return Sequence::record(Queue::of(device), [&] {
           theirs = Array::full({64}, 5.0, DType::f32, device).eval();
           computed.count_down();
@@ -259,14 +259,14 @@ TEST_P(OnEveryDevice, WhatAHelperThreadDefersReadsWhatAnotherRecordingHasCompute
   replays_give(step, x, out, [](float v) { return 2 * v * (2 * v + 5); });
 }
 
-TEST_P(OnEveryDevice, WhatWasDeferredBeforeIsComputedOnceWhereverTheRecordingMeetsIt) {
+TEST_P(OnEveryDevice, EarlierExpressionsAreComputedOnceOutsideRecording) {
   const Device device = GetParam();
   Queue& queue = Queue::of(device);
   for (int way = 0; way < 5; ++way) {
     SCOPED_TRACE(way);
     Array x = Array::full({64}, 1.0, DType::f32, device).eval(), y = Array::full({64}, 2.0, DType::f32, device).eval();
     Array out = Array::zeros({64}, DType::f32, device);
-    Array before = x * 2.0 + 1.0, also = x * 5.0;  // 3 and 5, from now on
+    Array before = x * 2.0 + 1.0, also = x * 5.0;  // 3 and 5 at this time
     ASSERT_TRUE(before.pending());
     Sequence step;
     run_with_timeout([&] {
@@ -274,9 +274,9 @@ TEST_P(OnEveryDevice, WhatWasDeferredBeforeIsComputedOnceWhereverTheRecordingMee
         const Array p = y * 2.0;
         if (way == 0) out.assign(p * before);
         if (way == 1) out.assign(before * p);
-        if (way == 2) out.assign((p + also) * before + p - p - also * before);   // two of them
-        if (way == 3) out.assign(max((p + 0.0) * (before + 0.0), {0}, true));    // inside of a reduction
-        if (way == 4) out.assign(max(std::exchange(before, Array()), {0}) * p);  // all of a reduction
+        if (way == 2) out.assign((p + also) * before + p - p - also * before);   // two pending arrays
+        if (way == 3) out.assign(max((p + 0.0) * (before + 0.0), {0}, true));    // inside a reduction
+        if (way == 4) out.assign(max(std::exchange(before, Array()), {0}) * p);  // the whole operand of a reduction
       });
     });
     for (const float v : {2.f, 7.f}) {
@@ -291,7 +291,7 @@ TEST_P(OnEveryDevice, WhatWasDeferredBeforeIsComputedOnceWhereverTheRecordingMee
   }
 }
 
-TEST_P(OnEveryDevice, TwoRecordingsThatReadEachOthersPendingArraysDoNotWaitForEachOther) {
+TEST_P(OnEveryDevice, RecordingsReadingEachOthersArraysDoNotDeadlock) {
   const Device device = GetParam();
   const Array x = Array::full({64}, 3.0, DType::f32, device).eval();
   for (int round = 0; round < 200; ++round) {
@@ -314,12 +314,12 @@ TEST_P(OnEveryDevice, TwoRecordingsThatReadEachOthersPendingArraysDoNotWaitForEa
   }
 }
 
-TEST_P(OnEveryDevice, RotaryIsRecordedAlsoTheFirstTimeThatItIsUsed) {
-  const Rotary how{.dimensions = 12, .base = 4321.5f};  // its table is made inside
+TEST_P(OnEveryDevice, RotaryIsRecordedOnFirstUse) {
+  const Rotary how{.dimensions = 12, .base = 4321.5f};  // its table is created inside
   Array x = Array::from(numbers(5 * 3 * 16), Shape{5, 3, 16}), turned = Array::zeros({5, 3, 16});
   const Sequence made = Sequence::record(queue(), [&] { turned.assign(rotary(x, 7, how)); });
   Sequence step = Sequence::record(queue(), [&] { turned.assign(rotary(x, 7, how)); });
-  EXPECT_EQ(made.size(), step.size()) << "the table is not made again by a replay";
+  EXPECT_EQ(made.size(), step.size()) << "a replay does not recreate the table";
   EXPECT_EQ(turned.to_vector<float>(), rotary(x, 7, how).to_vector<float>());
   x.assign(Array::from(numbers(5 * 3 * 16), Shape{5, 3, 16}));
   turned.fill(0);
@@ -327,14 +327,15 @@ TEST_P(OnEveryDevice, RotaryIsRecordedAlsoTheFirstTimeThatItIsUsed) {
   const Floats got = turned.to_vector<float>(), in = x.to_vector<float>();
   EXPECT_EQ(got, rotary(x, 7, how).to_vector<float>());
   for (std::size_t i = 0; i < got.size(); i += 16) {
-    const double angle = 7 + static_cast<double>(i / 48), a = in[i], b = in[i + 1];  // the first pair: a turn per 2 pi
+    // The first pair: one turn per 2 pi.
+    const double angle = 7 + static_cast<double>(i / 48), a = in[i], b = in[i + 1];
     EXPECT_NEAR(got[i], a * std::cos(angle) - b * std::sin(angle), 1e-5);
     EXPECT_NEAR(got[i + 1], a * std::sin(angle) + b * std::cos(angle), 1e-5);
     for (std::size_t rest = 12; rest < 16; ++rest) EXPECT_EQ(got[i + rest], in[i + rest]);
   }
 }
 
-TEST_P(OnEveryDevice, AReplayIsOrderedWithOtherQueues) {
+TEST_P(OnEveryDevice, ReplayIsOrderedWithOtherQueues) {
   Queue other(current_device());
   const std::int64_t n = 4096;
   Array x = Array::full({n}, 0), y = Array::zeros({n}), sum = Array::zeros({n});
@@ -342,15 +343,15 @@ TEST_P(OnEveryDevice, AReplayIsOrderedWithOtherQueues) {
   float want = 0;
   for (int i = 1; i <= 10; ++i) {
     const Floats fresh(static_cast<std::size_t>(n), static_cast<float>(i));
-    other.upload(x.view_for_writing(), fresh.data());  // the replay reads it, after this
+    other.upload(x.view_for_writing(), fresh.data());  // read by the replay afterwards
     step.replay();
     want += static_cast<float>(i);
     Floats got(static_cast<std::size_t>(n));
-    other.download(got.data(), y.view());  // and this, after the replay
+    other.download(got.data(), y.view());  // after the replay
     ASSERT_EQ(got, Floats(static_cast<std::size_t>(n), want)) << i;
   }
-  // A sequence of the other queue, which is the current one while it is recorded; and one queue reading what the
-  // other's replays write.
+  // A sequence on the other queue, which is current while recording; and one queue reading what the other's replays
+  // write.
   Sequence back = Sequence::record(other, [&] { launch(y, sum, 1, 0); });
   float total = want;
   for (int i = 0; i < 10; ++i) {
@@ -361,7 +362,7 @@ TEST_P(OnEveryDevice, AReplayIsOrderedWithOtherQueues) {
   EXPECT_EQ(sum.to_vector<float>(), Floats(static_cast<std::size_t>(n), total));
 }
 
-TEST_P(OnEveryDevice, MemoryOfARecordingIsKeptAndThenUsedAgain) {
+TEST_P(OnEveryDevice, RecordingKeepsItsMemoryUntilDestroyed) {
   const Array x = Array::full({50000}, 1.5);
   Array y = Array::zeros({50000});
   const std::uint64_t before = memory_stats(GetParam()).live_bytes;
@@ -373,7 +374,7 @@ TEST_P(OnEveryDevice, MemoryOfARecordingIsKeptAndThenUsedAgain) {
     });
     EXPECT_GE(memory_stats(GetParam()).live_bytes, before + 400000);
     for (int i = 0; i < 5; ++i) {
-      // New arrays do not get the recording's memory, however often others are made and dropped.
+      // New arrays never get the recording's memory.
       Array noise = Array::full({50000}, -1);
       step.replay();
       EXPECT_EQ(noise.to_vector<float>()[4711], -1);
@@ -381,7 +382,7 @@ TEST_P(OnEveryDevice, MemoryOfARecordingIsKeptAndThenUsedAgain) {
     }
     step.replay();
     step.replay();
-  }  // dropped while what was replayed may be under way
+  }  // destroyed while replays may be running
   Array noise = Array::full({50000}, -1);
   EXPECT_EQ(y.to_vector<float>(), Floats(50000, 5.5f));
   EXPECT_EQ(noise.to_vector<float>(), Floats(50000, -1));
@@ -389,7 +390,7 @@ TEST_P(OnEveryDevice, MemoryOfARecordingIsKeptAndThenUsedAgain) {
   EXPECT_LE(memory_stats(GetParam()).live_bytes, before);
 }
 
-TEST_P(OnEveryDevice, WhatCannotBeRepeatedIsRefusedAndTheQueueGoesOn) {
+TEST_P(OnEveryDevice, RejectsUnrepeatableWorkAndQueueStaysUsable) {
   Array x = Array::full({16}, 2), y = Array::zeros({16});
   Queue other(current_device());
   const Device elsewhere{Backend::interp, 0};
@@ -403,8 +404,8 @@ TEST_P(OnEveryDevice, WhatCannotBeRepeatedIsRefusedAndTheQueueGoesOn) {
           });
         },
         words);
-    EXPECT_EQ(y.to_vector<float>(), Floats(16, 2)) << "what came before stays done";
-    y += x;  // and the queue can be used
+    EXPECT_EQ(y.to_vector<float>(), Floats(16, 2)) << "earlier work stays done";
+    y += x;  // the queue stays usable
     EXPECT_EQ(y.to_vector<float>(), Floats(16, 4));
   };
   refused([&] { y.to_vector<float>(); }, {"download", "records a Sequence"});
@@ -421,14 +422,14 @@ TEST_P(OnEveryDevice, WhatCannotBeRepeatedIsRefusedAndTheQueueGoesOn) {
   Sequence step = Sequence::record(queue(), [&] { y += x; });
   refused([&] { step.replay(); }, {"Sequence::replay"});
   expect_throw<ArgumentError>([] { Sequence().replay(); }, {"replay", "empty"});
-  // What the work throws itself comes out as it is.
+  // Exceptions of the work propagate unchanged.
   expect_throw<ShapeError>([&] { Sequence::record(queue(), [&] { y += Array::zeros({17}); }); }, {"17"});
   Sequence nothing = Sequence::record(queue(), [] {});
   EXPECT_EQ(nothing.size(), 0u);
   nothing.replay();
 }
 
-TEST_P(OnEveryDevice, WorkThatCannotBeRepeatedIsDoneOnceWithoutBeingRecorded) {
+TEST_P(OnEveryDevice, RecordOrRunRunsUnrepeatableWorkOnce) {
   Array x = Array::full({16}, 2), y = Array::zeros({16});
   Generator generator(3);
   Array drawn;
@@ -455,7 +456,7 @@ TEST_P(OnEveryDevice, WorkThatCannotBeRepeatedIsDoneOnceWithoutBeingRecorded) {
   EXPECT_EQ(y.to_vector<float>(), Floats(16, 9));
 }
 
-TEST_P(OnEveryDevice, ReplaysDrawFromGeneratorsThatOutliveTheRecording) {
+TEST_P(OnEveryDevice, ReplaysDrawFromOutlivingGenerators) {
   Generator generator(3), wanted(3);
   Array y = Array::empty({10}), z = Array::empty({4}), fixed = Array::empty({4});
   Sequence step = Sequence::record(queue(), [&] {
@@ -472,7 +473,7 @@ TEST_P(OnEveryDevice, ReplaysDrawFromGeneratorsThatOutliveTheRecording) {
     if (i == 2) generator = Generator(11), wanted = Generator(11);
     step.replay();
   }
-  // A recording that fails leaves generators where they were, for work that is begun again.
+  // A failed recording resets generators, so that the work can be repeated.
   const Generator before = generator;
   EXPECT_THROW(Sequence::record(queue(),
                                 [&] {
@@ -483,7 +484,7 @@ TEST_P(OnEveryDevice, ReplaysDrawFromGeneratorsThatOutliveTheRecording) {
   EXPECT_EQ(generator, before);
 }
 
-TEST_P(OnEveryDevice, ASecondRecordingSaysHowItDiffersFromTheFirst) {
+TEST_P(OnEveryDevice, RecordAgainReportsFirstDifference) {
   Array x = Array::full({16}, 2), other = Array::full({16}, 3), y = Array::zeros({16});
   Generator generator(3);
   double factor = 0.5;
@@ -507,12 +508,12 @@ TEST_P(OnEveryDevice, ASecondRecordingSaysHowItDiffersFromTheFirst) {
     EXPECT_NE(y.to_vector<float>(), before) << "the work was done";
     EXPECT_EQ(generator.offset(), offset + 4);
   };
-  differs([&] { factor = 0.25; }, {"= 0.25, and 0.5 before"});
-  differs([&] { rows = 4; }, {"was launched for another shape"});
-  differs([&] { from = &other; }, {"used other memory"});
-  differs([&] { more = 1; }, {"it launched", "before"});
+  differs([&] { factor = 0.25; }, {"= 0.25 instead of 0.5"});
+  differs([&] { rows = 4; }, {"was launched with a different shape"});
+  differs([&] { from = &other; }, {"used different memory"});
+  differs([&] { more = 1; }, {"it launched", "instead of"});
   expect_throw<ArgumentError>([] { Sequence().record_again([] {}); }, {"empty"});
-  // What it throws leaves the sequence, and the generator.
+  // An exception leaves the sequence and the generator unchanged.
   Sequence step = Sequence::record(queue(), work);
   const Generator before = generator;
   EXPECT_THROW(step.record_again([&] { work(), y += Array::zeros({17}); }), ShapeError);
@@ -521,7 +522,7 @@ TEST_P(OnEveryDevice, ASecondRecordingSaysHowItDiffersFromTheFirst) {
   EXPECT_EQ(generator.offset(), before.offset() + 4);
 }
 
-TEST_P(OnEveryDevice, ReplaysAreCountedCheckedAndVerified) {
+TEST_P(OnEveryDevice, ReplaysAreCountedAndVerified) {
   const Array x = Array::full({32}, 1), y = Array::zeros({32}), z = Array::zeros({32});
   Sequence step = Sequence::record(queue(), [&] {
     launch(x, y, 1, 0);
@@ -547,7 +548,7 @@ TEST_P(OnEveryDevice, ReplaysAreCountedCheckedAndVerified) {
     expect_throw<DeviceError>([&] { step.replay(); }, {"replay", to_string(GetParam())});
   }
   EXPECT_EQ(z.to_vector<float>(), Floats(32, 10));
-  // verify_on sees each launch of a replay.
+  // verify_on intercepts each launch of a replay.
   const VerifyReport report = verify_on(elsewhere, [&] { step.replay(); });
   ASSERT_EQ(report.kernels.size(), 1u) << to_string(report);
   EXPECT_EQ(report.kernels[0].launches, 2u);
@@ -555,7 +556,7 @@ TEST_P(OnEveryDevice, ReplaysAreCountedCheckedAndVerified) {
   EXPECT_EQ(z.to_vector<float>(), Floats(32, 12));
 }
 
-TEST_P(OnEveryDevice, ASequenceOutlivesNeitherItsQueueNorBreaksWithIt) {
+TEST_P(OnEveryDevice, ReplayThrowsAfterQueueIsDestroyed) {
   const Array x = Array::full({8}, 1), y = Array::zeros({8});
   Sequence step;
   EXPECT_FALSE(step.valid());

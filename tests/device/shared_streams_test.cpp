@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors given to a library that works in a stream of its own, over fake drivers. Each case is in a process of its
-// own.
+// Tensors passed to a library that works on its own stream, with fake drivers. Each case runs in a separate process.
 #include <gtest/gtest.h>
 
 #include <future>
@@ -17,14 +16,13 @@ namespace {
 using dlpack::ManagedVersioned;
 using dlpack::to_dlpack;
 
-// PyTorch's rules: it puts work that uses a tensor into its stream and, when the tensor dies, calls the deleter at
-// once. Nothing in the streams runs before all of this has been said, so that whatever waited on the host would wait
-// for ever.
+// Follows PyTorch: it enqueues work on a tensor in its stream and calls the deleter immediately when the tensor is
+// destroyed. The streams are paused until all of this has been submitted, so any host wait would hang.
 class ConsumersStream : public ::testing::TestWithParam<Backend> {};
 INSTANTIATE_TEST_SUITE_P(Streams, ConsumersStream, ::testing::Values(Backend::cuda, Backend::rocm),
                          [](const auto& info) { return std::string(backend_name(info.param)); });
 
-TEST_P(ConsumersStream, KeepsTheMemoryUntilItsWorkIsDone) {
+TEST_P(ConsumersStream, MemoryIsKeptUntilConsumersWorkIsDone) {
   const bool cuda = GetParam() == Backend::cuda;
   const std::string file = test::fake_library(test::fake_backend(GetParam()).driver);
   const auto body = [&]() -> std::string {
@@ -35,7 +33,7 @@ TEST_P(ConsumersStream, KeepsTheMemoryUntilItsWorkIsDone) {
     constexpr int rounds = 20;
     const Array results = Array::zeros({rounds, n}).eval();
     void* const to = results.view_for_writing().storage->native_handle();
-    Array::full({n}, 1).eval();  // kernels are compiled, memory is in the pool
+    Array::full({n}, 1).eval();  // compiles kernels, fills the pool
     Queue::of(device).finish();
     void* stream = nullptr;
     if (cuda) driver.function<int(void*)>("cuCtxSetCurrent")(native_context(device));
@@ -52,7 +50,7 @@ TEST_P(ConsumersStream, KeepsTheMemoryUntilItsWorkIsDone) {
       copy(reinterpret_cast<std::uintptr_t>(to) + static_cast<std::uintptr_t>(round) * n * 4,
            reinterpret_cast<std::uintptr_t>(tensor->tensor.data), n * 4, stream);
       tensor->deleter(tensor);
-      Array::full({n}, -1).eval();  // of the same size: it may get the same memory
+      Array::full({n}, -1).eval();  // same size: may get the same memory
     }
     hold(0);
     driver.function<int(void*)>(cuda ? "cuStreamSynchronize" : "hipStreamSynchronize")(stream);
@@ -67,13 +65,13 @@ TEST_P(ConsumersStream, KeepsTheMemoryUntilItsWorkIsDone) {
   EXPECT_EQ(test::run_in_child(test::with_fakes(), body), "");
 }
 
-// As PyTorch captures (torch.cuda.graph): in the global mode, during which an allocation or a wait of any thread fails
-// and spoils the capture, unless that thread is relaxed about it.
+// Captures like PyTorch (torch.cuda.graph): in global mode, an allocation or wait of any thread fails and invalidates
+// the capture, unless that thread uses relaxed mode.
 class CaptureOfOthers : public ::testing::TestWithParam<Backend> {};
 INSTANTIATE_TEST_SUITE_P(Streams, CaptureOfOthers, ::testing::Values(Backend::cuda, Backend::rocm),
                          [](const auto& info) { return std::string(backend_name(info.param)); });
 
-TEST_P(CaptureOfOthers, IsNotBrokenByWhatWeDo) {
+TEST_P(CaptureOfOthers, CaptureIsNotInvalidatedByOurWork) {
   const bool cuda = GetParam() == Backend::cuda;
   const std::string file = test::fake_library(test::fake_backend(GetParam()).driver);
   const auto body = [&]() -> std::string {
@@ -103,7 +101,7 @@ TEST_P(CaptureOfOthers, IsNotBrokenByWhatWeDo) {
       if (!(got > 0)) throw std::runtime_error("wrong sum");
     };
     work(0);
-    std::string said = captures([&] { work(1); });  // on the thread that captures
+    std::string said = captures([&] { work(1); });  // on the capturing thread
     std::promise<void> begun, done;
     std::thread other([&] {
       said += captures([&] {
@@ -116,7 +114,7 @@ TEST_P(CaptureOfOthers, IsNotBrokenByWhatWeDo) {
     std::thread([&] { work(3); }).join();
     done.set_value();
     other.join();
-    // What we made relaxed is strict again.
+    // The mode is restored afterwards.
     int mode = 0;
     call("ThreadExchangeStreamCaptureMode", &mode);
     if (mode != 0) said += "the thread's mode is now " + std::to_string(mode) + "; ";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies between devices whose memories the host cannot address: in pieces of pinned memory, the next coming down while
-// one goes up, on a driver with delays that checks every access.
+// Copies between devices without host-addressable memory: in pieces of pinned memory, with downloads and uploads
+// overlapped. Uses a driver with delays that checks every access.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -33,7 +33,7 @@ std::vector<std::uint8_t> read(const std::shared_ptr<Storage>& s) {
   return out;
 }
 
-TEST_F(Staging, CopiesOfEverySizeAreByteIdentical) {
+TEST_F(Staging, CopiesOfAllSizesAreIdentical) {
   for (const std::uint64_t n : {std::uint64_t{1}, 4 * mebi, 4 * mebi + 1, 13 * mebi + 7}) {
     const Device a = fresh(), b = fresh();
     behaviour(a)->max_delay_us = 2000;
@@ -56,22 +56,22 @@ TEST_F(Staging, CopiesOfEverySizeAreByteIdentical) {
   }
 }
 
-TEST_F(Staging, ThePieceAheadComesDownBeforeTheOneBeforeWentUp) {
+TEST_F(Staging, DownloadOverlapsUploadOfPreviousPiece) {
   const Device a = fresh(), b = fresh();
   const auto data = random_bytes(12 * mebi);
   const auto from = Storage::allocate(a, data.size()), to = Storage::allocate(b, data.size());
   Queue::of(a).upload(bytes_of(from, 0, data.size()), data.data());
   Queue::of(a).finish();
-  behaviour(b)->hold();  // nothing goes up
+  behaviour(b)->hold();  // nothing is uploaded
   Queue::of(b).copy(bytes_of(to, 0, data.size()), bytes_of(from, 0, data.size()));
-  // All of it was fetched, and the call returned, although the target has not taken a byte.
+  // All data was fetched and the call returned, although the target has not received a byte.
   const auto over = random_bytes(data.size() + 1);
-  Queue::of(a).upload(bytes_of(from, 0, data.size()), over.data());  // what was fetched is not touched any more
+  Queue::of(a).upload(bytes_of(from, 0, data.size()), over.data());  // fetched data is not read again
   behaviour(b)->resume();
   EXPECT_EQ(read(to), data);
 }
 
-TEST_F(Staging, PinnedMemoryIsKeptForReuseBoundedAndTrimmed) {
+TEST_F(Staging, PinnedMemoryIsReusedLimitedAndTrimmed) {
   const Device a = fresh(), b = fresh();
   const auto from = Storage::allocate(a, 16 * mebi), to = Storage::allocate(b, 16 * mebi);
   const int before = behaviour(a)->live_allocations;
@@ -87,21 +87,21 @@ TEST_F(Staging, PinnedMemoryIsKeptForReuseBoundedAndTrimmed) {
   EXPECT_EQ(behaviour(c)->live_allocations, small + 1);
 }
 
-TEST_F(Staging, WithoutPinnedMemoryItGoesThroughOrdinaryMemory) {
+TEST_F(Staging, FallsBackToPageableMemory) {
   for (const int fail_at : {1, 2}) {
     const Device a = fresh(), b = fresh();
     const auto data = random_bytes(9 * mebi);
     const auto from = Storage::allocate(a, data.size()), to = Storage::allocate(b, data.size());
     Queue::of(a).upload(bytes_of(from, 0, data.size()), data.data());
     behaviour(a)->failing_allocations = 1000;
-    behaviour(a)->fail_allocation_in = fail_at;  // none, or only one piece
+    behaviour(a)->fail_allocation_in = fail_at;  // no piece, or only one
     Queue::of(b).copy(bytes_of(to, 0, data.size()), bytes_of(from, 0, data.size()));
     behaviour(a)->fail_allocation_in = 0;
     EXPECT_EQ(read(to), data);
   }
 }
 
-TEST_F(Staging, AFaultOfTheSourceIsThrownAndTheTargetGoesOn) {
+TEST_F(Staging, SourceErrorIsThrownAndTargetStaysUsable) {
   const Device a = fresh(), b = fresh();
   const auto from = Storage::allocate(a, 9 * mebi), to = Storage::allocate(b, 9 * mebi);
   behaviour(a)->lose = true;
@@ -111,7 +111,7 @@ TEST_F(Staging, AFaultOfTheSourceIsThrownAndTheTargetGoesOn) {
   EXPECT_EQ(read(to)[0], 1);
 }
 
-TEST_F(Staging, ThreadsCopyBothWaysAtOnce) {
+TEST_F(Staging, ThreadsCopyInBothDirections) {
   const Device a = fresh(), b = fresh();
   behaviour(a)->max_delay_us = 500;
   behaviour(b)->max_delay_us = 500;

@@ -48,7 +48,7 @@ TEST_F(StorageTest, SizeClassesAreFewAndWasteLittle) {
   EXPECT_EQ(size_class(100 * mib), 112 * mib);
 }
 
-TEST_F(StorageTest, EmptyStoragesAreFine) {
+TEST_F(StorageTest, EmptyStoragesWork) {
   const auto empty = Storage::allocate(fresh(), 0, "nothing");
   EXPECT_EQ(empty->bytes(), 0u);
   Queue& q = Queue::of(empty->device());
@@ -65,7 +65,7 @@ TEST_F(StorageTest, FreedMemoryIsReusedCountedAndTrimmed) {
     Queue::of(d).finish();
     return behaviour(d)->live_allocations.load();
   }();
-  EXPECT_EQ(at_start, 0) << "verification gives its memory back";
+  EXPECT_EQ(at_start, 0) << "verification frees its memory";
   auto a = Storage::allocate(d, 1000, "a");
   MemoryStats s = memory_stats(d);
   EXPECT_EQ(s.live_bytes, 1024u);
@@ -75,7 +75,7 @@ TEST_F(StorageTest, FreedMemoryIsReusedCountedAndTrimmed) {
   s = memory_stats(d);
   EXPECT_EQ(s.live_bytes, 0u);
   EXPECT_EQ(s.cached_bytes, 1024u);
-  a = Storage::allocate(d, 900);  // the same class
+  a = Storage::allocate(d, 900);  // the same size class
   s = memory_stats(d);
   EXPECT_EQ(s.reuses, 1u);
   EXPECT_EQ(s.allocations, 1u);
@@ -91,8 +91,8 @@ TEST_F(StorageTest, FreedMemoryIsReusedCountedAndTrimmed) {
   EXPECT_EQ(s.peak_bytes, 2048u);
 }
 
-TEST_F(StorageTest, CachedBytesAreCapped) {
-  const Device d = fresh();  // 1 GiB: a quarter of it may be cached
+TEST_F(StorageTest, LimitsCachedBytes) {
+  const Device d = fresh();  // 1 GiB: up to a quarter may be cached
   std::vector<std::shared_ptr<Storage>> many;
   for (int i = 0; i < 6; ++i) many.push_back(Storage::allocate(d, 64 * mib));
   EXPECT_EQ(memory_stats(d).live_bytes, 384 * mib);
@@ -102,7 +102,7 @@ TEST_F(StorageTest, CachedBytesAreCapped) {
   EXPECT_EQ(behaviour(d)->live_bytes, memory_stats(d).cached_bytes);
 }
 
-TEST_F(StorageTest, ABudgetIsCheckedBeforeAllocating) {
+TEST_F(StorageTest, BudgetIsCheckedBeforeAllocation) {
   const Device d = fresh();
   Queue::of(d);
   set_memory_limit(d, 10 * mib);
@@ -115,13 +115,13 @@ TEST_F(StorageTest, ABudgetIsCheckedBeforeAllocating) {
   EXPECT_EQ(after, driver_calls + 7);
   const std::string text = text_of<OutOfMemory>([&] { Storage::allocate(d, 8 * mib, "logits"); });
   expect_contains(text,
-                  {"[allocate logits]", to_string(d), "asked for 8 MiB", "3 MiB free of 10 MiB", "set_memory_limit",
+                  {"[allocate logits]", to_string(d), "8 MiB requested", "3 MiB free of 10 MiB", "set_memory_limit",
                    "largest of 7 live = tensor 7 1.75 MiB, tensor 6 1.50 MiB, tensor 5 1.25 MiB, tensor 4 1 MiB, "
                    "tensor 3 768 KiB",
                    "Free some of these, or use smaller shapes or types, or raise the limit"});
-  EXPECT_EQ(text.find("tensor 2"), std::string::npos) << "the five largest, no more";
-  EXPECT_EQ(behaviour(d)->allocations, after) << "the driver was not asked";
-  // The process computes on, correctly.
+  EXPECT_EQ(text.find("tensor 2"), std::string::npos) << "only the five largest";
+  EXPECT_EQ(behaviour(d)->allocations, after) << "the driver was not called";
+  // The process continues to compute correctly.
   std::vector<std::uint8_t> data(256 * kib), back(256 * kib, 0xAA);
   std::mt19937_64 random(test_seed());
   for (auto& b : data) b = static_cast<std::uint8_t>(random());
@@ -129,14 +129,14 @@ TEST_F(StorageTest, ABudgetIsCheckedBeforeAllocating) {
   Queue::of(d).download(back.data(), whole(live[0]));
   EXPECT_EQ(data, back);
   live.clear();
-  const auto fits = Storage::allocate(d, 8 * mib);  // cached blocks of other sizes go back for it
+  const auto fits = Storage::allocate(d, 8 * mib);  // cached blocks of other sizes are freed for it
   EXPECT_LE(memory_stats(d).live_bytes + memory_stats(d).cached_bytes, 10 * mib);
   set_memory_limit(d, 0);
   EXPECT_EQ(memory_stats(d).limit_bytes, 0u);
   const auto more = Storage::allocate(d, 32 * mib);
 }
 
-TEST_F(StorageTest, ALowerBudgetTrimsAtOnce) {
+TEST_F(StorageTest, LoweringBudgetTrimsAtOnce) {
   const Device d = fresh();
   Storage::allocate(d, 4 * mib).reset();
   EXPECT_EQ(memory_stats(d).cached_bytes, 4 * mib);
@@ -145,7 +145,7 @@ TEST_F(StorageTest, ALowerBudgetTrimsAtOnce) {
   EXPECT_EQ(behaviour(d)->live_allocations, 0);
 }
 
-TEST_F(StorageTest, TheEnvironmentSetsABudgetForEachDevice) {
+TEST_F(StorageTest, EnvironmentSetsBudgetPerDevice) {
   ::setenv("TESSERA_MEMORY_LIMIT", "1M", 1);
   rescan();
   const Device d = fresh();
@@ -155,21 +155,21 @@ TEST_F(StorageTest, TheEnvironmentSetsABudgetForEachDevice) {
   ::setenv("TESSERA_MEMORY_LIMIT", "12Q", 1);
   rescan();
   expect_contains(text_of<ArgumentError>([&] { Storage::allocate(d, 8 * mib); }),
-                  {"TESSERA_MEMORY_LIMIT=12Q: expected a number of bytes with K, M or G"});
+                  {"TESSERA_MEMORY_LIMIT=12Q: expected a byte count such as \"512M\""});
   ::unsetenv("TESSERA_MEMORY_LIMIT");
   rescan();
   const auto b = Storage::allocate(d, 2 * mib);
 }
 
-TEST_F(StorageTest, TheDevicesMemoryBoundsIt) {
+TEST_F(StorageTest, DeviceMemoryLimitsAllocation) {
   const Device d = fresh();
   expect_contains(text_of<OutOfMemory>([&] { Storage::allocate(d, std::size_t{2} << 30); }),
-                  {"asked for 2 GiB", "1 GiB free of 1 GiB", "the device's memory", "Use smaller shapes or types"});
-  expect_contains(text_of<OutOfMemory>([&] { Storage::allocate(d, ~std::size_t{0}); }), {"not enough memory"});
+                  {"2 GiB requested", "1 GiB free of 1 GiB", "the device's memory", "Use smaller shapes or types"});
+  expect_contains(text_of<OutOfMemory>([&] { Storage::allocate(d, ~std::size_t{0}); }), {"not have enough memory"});
 }
 
-TEST_F(StorageTest, HostMemoryIsAskedForBeforeItRunsOut) {
-  // Larger than the machine: on a host allocation would succeed, and the kernel end the process when it is touched.
+TEST_F(StorageTest, HostMemoryIsCheckedBeforeItRunsOut) {
+  // Larger than the machine's memory: the allocation would succeed, and the kernel kill the process when it is touched.
   const Device d = fresh(Backend::cpu);
   const std::uint64_t available = os::memory().available;
   ASSERT_GT(available, 0u);
@@ -177,37 +177,38 @@ TEST_F(StorageTest, HostMemoryIsAskedForBeforeItRunsOut) {
   EXPECT_GT(memory_stats(d).limit_bytes, 0u);
   set_memory_limit(d, ~std::uint64_t{0} / 2);
   const std::string none = text_of<OutOfMemory>([&] { Storage::allocate(d, available * 2); });
-  expect_contains(none, {"not enough memory", "Use smaller shapes or types"});
+  expect_contains(none, {"not have enough memory", "Use smaller shapes or types"});
   EXPECT_EQ(none.find("Free some"), none.npos) << none;
   const auto fits = Storage::allocate(d, mib);
 }
 
-TEST_F(StorageTest, WhenTheDriverHasNoneThePoolIsTrimmedAndAskedOnceMore) {
+TEST_F(StorageTest, TrimsAndRetriesWhenDriverIsOutOfMemory) {
   const Device d = fresh();
   Storage::allocate(d, 4 * mib).reset();
   behaviour(d)->fail_allocation_in = 1;
   logging::set_level(logging::Level::info);
   ::testing::internal::CaptureStderr();
-  const auto a = Storage::allocate(d, 2 * mib, "after a retry");  // the second try succeeds
+  const auto a = Storage::allocate(d, 2 * mib, "after a retry");  // the second attempt succeeds
   logging::set_level(logging::Level::warn);
-  expect_contains(::testing::internal::GetCapturedStderr(),
-                  {"tessera: " + to_string(d) + ": the driver has no memory for 2 MiB: trimmed, and asked once more\n",
-                   "trimmed, 4 MiB given back\n"});
+  expect_contains(
+      ::testing::internal::GetCapturedStderr(),
+      {"tessera: " + to_string(d) + ": the driver has no memory for 2 MiB: trimming the pool and retrying\n",
+       "trimmed, 4 MiB freed\n"});
   EXPECT_EQ(memory_stats(d).cached_bytes, 0u) << "trimmed before the retry";
-  // Two failures in a row: the error, with the driver's text.
+  // Two failures in a row: an error with the driver's message.
   behaviour(d)->failing_allocations = 2;
   behaviour(d)->fail_allocation_in = 1;
   const std::string text = text_of<OutOfMemory>([&] { Storage::allocate(d, 3 * mib, "b"); });
   expect_contains(text, {"the test driver has no memory", "after a retry 2 MiB"});
-  EXPECT_EQ(memory_stats(d).live_bytes, 2 * mib) << "what failed is not counted";
+  EXPECT_EQ(memory_stats(d).live_bytes, 2 * mib) << "failed allocations are not counted";
   const auto b = Storage::allocate(d, 3 * mib);
-  // A later one fails while the earlier ones stay.
+  // A later allocation fails while earlier ones stay.
   behaviour(d)->fail_allocation_in = 3;
   const auto c = Storage::allocate(d, mib), e = Storage::allocate(d, mib), f = Storage::allocate(d, mib);
   EXPECT_EQ(memory_stats(d).live_bytes, 8 * mib);
 }
 
-TEST_F(StorageTest, ReuseIsSafeWhileOldWorkStillRuns) {
+TEST_F(StorageTest, ReuseIsSafeWhileOldWorkRuns) {
   const Device d = fresh();
   behaviour(d)->max_delay_us = 300;
   std::mt19937 random(static_cast<unsigned>(test_seed()));
@@ -218,7 +219,7 @@ TEST_F(StorageTest, ReuseIsSafeWhileOldWorkStillRuns) {
     for (auto& b : second) b = static_cast<std::uint8_t>(random());
     const auto kept = Storage::allocate(d, 4096);
     {
-      // Read by one queue and written by another when its last reference goes.
+      // Read on one queue and written on another when its last reference is released.
       const auto old = Storage::allocate(d, 4096);
       Queue& writer = round % 2 ? other : Queue::of(d);
       Queue& reader = round % 2 ? Queue::of(d) : other;
@@ -235,7 +236,7 @@ TEST_F(StorageTest, ReuseIsSafeWhileOldWorkStillRuns) {
   EXPECT_GT(memory_stats(d).reuses, 50u);
 }
 
-TEST_F(StorageTest, TrimWaitsForWorkInFlight) {
+TEST_F(StorageTest, TrimWaitsForRunningWork) {
   const Device d = fresh();
   behaviour(d)->max_delay_us = 500;
   for (int i = 0; i < 20; ++i) {
@@ -243,11 +244,11 @@ TEST_F(StorageTest, TrimWaitsForWorkInFlight) {
     Queue::of(d).fill(whole(a), 7);
     Queue::of(d).copy(whole(b), whole(a));
     a.reset(), b.reset();
-    EXPECT_EQ(trim(d), 8192u);  // the driver notes a misuse if work still runs in it
+    EXPECT_EQ(trim(d), 8192u);  // the driver reports misuse if work still uses the memory
   }
 }
 
-TEST_F(StorageTest, WrappedHostMemoryIsTheOwnersAndKeptAlive) {
+TEST_F(StorageTest, WrappedHostMemoryKeepsOwnerAlive) {
   driver(Backend::cpu);
   auto owner = std::make_shared<std::vector<float>>(100, 1.5f);
   std::weak_ptr<std::vector<float>> watch = owner;
@@ -300,7 +301,7 @@ TEST_F(StorageTest, WritersFlushReadersFirst) {
     EXPECT_EQ(reader->flushes, flushes);
     std::vector<std::uint8_t> got(1024, 0xAA);
     q.download(got.data(), whole(z));
-    for (std::uint8_t b : got) ASSERT_EQ(b, flushes) << "the pending reader saw what was written after it";
+    for (std::uint8_t b : got) ASSERT_EQ(b, flushes) << "the pending reader saw a later write";
   };
   std::vector<std::uint8_t> threes(1024, 3);
   check([&] { q.fill(whole(x), 2); }, 1);
@@ -308,7 +309,7 @@ TEST_F(StorageTest, WritersFlushReadersFirst) {
   const auto y = Storage::allocate(d, 1024);
   q.fill(whole(y), 9);
   check([&] { q.copy(whole(x), whole(y)); }, 3);
-  // Reading flushes nothing; a reader that is gone is passed by.
+  // Reads don't flush; a removed reader is skipped.
   reader->read(x);
   std::vector<std::uint8_t> got(1024);
   q.download(got.data(), whole(x));
@@ -318,7 +319,7 @@ TEST_F(StorageTest, WritersFlushReadersFirst) {
   q.fill(whole(x), 5);
 }
 
-TEST_F(StorageTest, AFlushThatFailsKeepsTheWriteAway) {
+TEST_F(StorageTest, FailedFlushPreventsWrite) {
   const Device d = fresh();
   const auto x = Storage::allocate(d, 16);
   Queue& q = Queue::of(d);
@@ -354,7 +355,7 @@ TEST(Config, BytesHaveUnits) {
   EXPECT_EQ(config::format_bytes(mib), "1 MiB");
 }
 
-TEST(Config, JunkIsAnErrorThatNamesTheVariable) {
+TEST(Config, InvalidValueErrorNamesVariable) {
   ::setenv("TESSERA_TEST_VALUE", "maybe", 1);
   expect_contains(text_of<ArgumentError>([] { config::flag("TESSERA_TEST_VALUE", true); }),
                   {"TESSERA_TEST_VALUE=maybe", "expected 1 or 0"});
@@ -364,7 +365,7 @@ TEST(Config, JunkIsAnErrorThatNamesTheVariable) {
   ::setenv("TESSERA_TEST_VALUE", "Yes", 1);
   EXPECT_TRUE(config::flag("TESSERA_TEST_VALUE", false));
   ::setenv("TESSERA_TEST_VALUE", "", 1);
-  EXPECT_TRUE(config::flag("TESSERA_TEST_VALUE", true)) << "empty is not set";
+  EXPECT_TRUE(config::flag("TESSERA_TEST_VALUE", true)) << "an empty variable counts as unset";
   ::setenv("TESSERA_TEST_VALUE", "10", 1);
   EXPECT_EQ(config::integer("TESSERA_TEST_VALUE", 1, 10), 10);
   text_of<ArgumentError>([] { config::integer("TESSERA_TEST_VALUE", 1, 9); });
@@ -372,7 +373,7 @@ TEST(Config, JunkIsAnErrorThatNamesTheVariable) {
   EXPECT_EQ(config::integer("TESSERA_TEST_VALUE", 1, 9), std::nullopt);
 }
 
-/// A tree of files as the kernel shows them.
+/// A file tree like the kernel's.
 class Groups : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -388,7 +389,7 @@ class Groups : public ::testing::Test {
   std::filesystem::path root_;
 };
 
-TEST_F(Groups, VersionTwoTakesTheTightestGroupAbove) {
+TEST_F(Groups, VersionTwoUsesTightestAncestor) {
   EXPECT_EQ(os::memory(root_ / "proc").total, 1000u * 1024);
   EXPECT_EQ(os::memory(root_ / "proc").available, 600u * 1024);
   const os::Memory here = os::memory(), without = os::memory(root_ / "no" / "proc");
@@ -405,7 +406,7 @@ TEST_F(Groups, VersionTwoTakesTheTightestGroupAbove) {
   write("groups/a/memory.stat", "anon 1\ninactive_file 100000\n");
   ASSERT_TRUE(ask());
   EXPECT_EQ(ask()->limit, 1000000u);
-  EXPECT_EQ(ask()->free, 800000u) << "caches of files can be dropped";
+  EXPECT_EQ(ask()->free, 800000u) << "file caches can be dropped";
   write("groups/a/b/memory.max", "500000\n");
   write("groups/a/b/memory.current", "600000\n");
   EXPECT_EQ(ask()->limit, 500000u);
@@ -415,7 +416,7 @@ TEST_F(Groups, VersionTwoTakesTheTightestGroupAbove) {
 TEST_F(Groups, VersionOneAndForeignPaths) {
   write("proc/self/cgroup", "5:cpu:/\n4:memory:/not/shown/here\n0::/\n");
   write("groups/memory/memory.limit_in_bytes", "9223372036854771712\n");
-  EXPECT_FALSE(ask()) << "version 1 writes no limit as a large number";
+  EXPECT_FALSE(ask()) << "version 1 represents no limit by a large number";
   write("groups/memory/memory.limit_in_bytes", "4096000\n");
   write("groups/memory/memory.usage_in_bytes", "96000\n");
   ASSERT_TRUE(ask());

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is in force on a thread, on every device: which queue computes where none is named, and what other threads
-// inherit.
+// State of a thread on every device: the current queue, and what other threads inherit.
 #include "tessera/device/context.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +29,7 @@ using Floats = std::vector<float>;
 Device another(Device device) { return device.backend == Backend::interp ? Device{} : Device{Backend::interp, 0}; }
 void elsewhere(const std::function<void()>& work) { std::async(std::launch::async, work).get(); }
 
-TEST_P(OnEveryDevice, TheInnermostScopesQueueIsTheCurrentOneOfItsDevice) {
+TEST_P(OnEveryDevice, InnermostQueueScopeIsCurrent) {
   const Device device = GetParam(), other = another(device);
   Queue one(device), two(device);
   Queue &standard = Queue::of(device), &standard_there = Queue::of(other);
@@ -55,7 +54,7 @@ TEST_P(OnEveryDevice, TheInnermostScopesQueueIsTheCurrentOneOfItsDevice) {
   EXPECT_EQ(&current_queue(device), &standard);
 }
 
-/// `work` puts everything into this queue: in a recording of another one that is an error.
+/// `work` must use only this queue: anything else throws in a recording.
 void expect_on(Queue& queue, const std::function<void()>& work) {
   Queue recorded(queue.device());
   expect_throw<ArgumentError>(
@@ -65,7 +64,7 @@ void expect_on(Queue& queue, const std::function<void()>& work) {
           work();
         });
       },
-      {"work of another"});
+      {"is for another"});
   EXPECT_GT(Sequence::record(queue, work).size(), 0u);
 }
 
@@ -80,7 +79,7 @@ TEST_P(OnEveryDevice, ArraysComputeOnTheCurrentQueue) {
   expect_on(mine, [&] { y.assign(x); });
   expect_on(mine, [&] { strided.copy().eval(); });
   expect_on(mine, [&] { Array::full({3}, 1).eval(); });
-  // And what goes up and comes down.
+  // Also for uploads and downloads.
   const QueueScope with(mine);
   y = Array::from(Floats(100, 5)) * x;
   EXPECT_EQ(y.to_vector<float>(), Floats(100, 10));
@@ -88,7 +87,7 @@ TEST_P(OnEveryDevice, ArraysComputeOnTheCurrentQueue) {
   EXPECT_EQ(back.to_vector<float>(), Floats(100, 10));
 }
 
-TEST_P(OnEveryDevice, ATaskInheritsDeviceQueueAndPlacement) {
+TEST_P(OnEveryDevice, TaskInheritsDeviceQueueAndPlacement) {
   const Device device = GetParam(), other = another(device);
   Queue mine(device);
   Placement counted;
@@ -97,7 +96,7 @@ TEST_P(OnEveryDevice, ATaskInheritsDeviceQueueAndPlacement) {
     const Placement strict = Placement::strict({device});
     const QueueScope with(mine);
     context = InheritedContext::of_this_thread();
-  }  // what was inherited stays
+  }  // the inherited state persists
   elsewhere([&] {
     {
       const InheritedContext::Scope scope(context);
@@ -106,9 +105,9 @@ TEST_P(OnEveryDevice, ATaskInheritsDeviceQueueAndPlacement) {
       expect_throw<DeviceError>([&] { Array::full({2}, 1, DType::f32, other).eval(); }, {"strict"});
       Array x = Array::full({64}, 1).eval();
       x += x;
-      elsewhere([&] {  // a task of a task
+      elsewhere([&] {  // a nested task
         const InheritedContext::Scope further(InheritedContext::of_this_thread());
-        EXPECT_EQ(&current_queue(device), &Queue::of(device)) << "threads inherit nothing by themselves";
+        EXPECT_EQ(&current_queue(device), &Queue::of(device)) << "threads inherit nothing implicitly";
       });
       Queue inner_queue(device);
       const QueueScope inner(inner_queue);
@@ -122,7 +121,7 @@ TEST_P(OnEveryDevice, ATaskInheritsDeviceQueueAndPlacement) {
   EXPECT_EQ(launches, 1u) << to_string(counted.log());
 }
 
-TEST_P(OnEveryDevice, ThreadsThatInheritOnePlacementCountTogether) {
+TEST_P(OnEveryDevice, ThreadsSharingAPlacementCountTogether) {
   Placement counted;
   const auto context = InheritedContext::of_this_thread();
   std::vector<std::future<void>> threads;
@@ -143,7 +142,7 @@ TEST_P(OnEveryDevice, RecordingsAndObserversAreNotInherited) {
   const auto look = [&] {
     EXPECT_EQ(Recorder::number(), 0u);
     y += x;
-    EXPECT_EQ(y.to_vector<float>().size(), 8u);  // a recording would refuse it
+    EXPECT_EQ(y.to_vector<float>().size(), 8u);  // a recording would reject this
   };
   Sequence step = Sequence::record(Queue::of(GetParam()), [&] {
     x += x;
@@ -154,7 +153,7 @@ TEST_P(OnEveryDevice, RecordingsAndObserversAreNotInherited) {
     });
     const std::uint64_t number = Recorder::number();
     {
-      const InheritedContext::Scope here(context);  // a thread that takes up a task while it waits
+      const InheritedContext::Scope here(context);  // a thread that runs a task while it waits
       look();
     }
     EXPECT_EQ(Recorder::number(), number);
@@ -185,7 +184,7 @@ TEST_P(OnEveryDevice, RecordingsAndObserversAreNotInherited) {
   EXPECT_EQ(observer.told, 2);
 }
 
-TEST_P(OnEveryDevice, AnInheritedQueueThatIsGoneIsAnError) {
+TEST_P(OnEveryDevice, DestroyedInheritedQueueThrows) {
   InheritedContext context;
   {
     Queue mine(GetParam());
@@ -193,7 +192,7 @@ TEST_P(OnEveryDevice, AnInheritedQueueThatIsGoneIsAnError) {
     context = InheritedContext::of_this_thread();
   }
   expect_throw<ArgumentError>([&] { const InheritedContext::Scope scope(context); },
-                              {to_string(GetParam()), "is gone", "Keep the queue"});
+                              {to_string(GetParam()), "has been destroyed", "Keep the queue"});
   EXPECT_EQ(&current_queue(GetParam()), &Queue::of(GetParam()));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Discovery, selection, states and reasons, on drivers that are made for the test. Each test runs in a process of its
-// own (a forked one where states of the process are the subject), because drivers and choices are the process's.
+// Discovery, selection, states and reasons with test drivers. Drivers and selections are global, so each test runs in a
+// separate process (a forked one if process state is tested).
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -36,12 +36,12 @@ TEST(DeviceValue, PrintsAndParses) {
   for (const char* bad :
        {"", "gpu", "cuda:", "cuda:-1", "cuda:x", "cuda:1x", "cuda:99999999999999", "CUDA:0", "cpu:+1", ":0"})
     expect_contains(text_of<DeviceError>([&] { parse_device(bad); }),
-                    {"names no device", "cpu, cuda, rocm, oneapi, metal, opencl"});
+                    {"is not a device", "cpu, cuda, rocm, oneapi, metal, opencl"});
   EXPECT_LT((Device{Backend::cpu, 1}), (Device{Backend::cuda, 0}));
   EXPECT_NE(std::hash<Device>{}({Backend::cuda, 0}), std::hash<Device>{}({Backend::cuda, 1}));
 }
 
-TEST(Discovery, EveryBackendHasARowWithAReason) {
+TEST(Discovery, EveryBackendHasAReportWithReason) {
   in_fresh_process([] {
     add(Backend::cpu, {{DeviceKind::cpu, gib}});
     const auto& rows = discover();
@@ -62,7 +62,7 @@ TEST(Discovery, EveryBackendHasARowWithAReason) {
   });
 }
 
-TEST(Discovery, ANamedDeviceAsksItsOwnBackendOnly) {
+TEST(Discovery, NamedDeviceProbesOnlyItsBackend) {
   in_fresh_process([] {
     auto& cpu = add(Backend::cpu, {{DeviceKind::cpu, gib}});
     auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}});
@@ -76,11 +76,11 @@ TEST(Discovery, ANamedDeviceAsksItsOwnBackendOnly) {
     EXPECT_EQ(cuda.enumerations, 0);
     EXPECT_EQ(opencl.enumerations, 0);
     EXPECT_EQ(cuda.behaviour(0)->opened, 0);
-    // Automatic choice stops where no later backend could win.
+    // Automatic selection stops when no later backend can be better.
     EXPECT_EQ(current_device(), (Device{Backend::cuda, 0}));
     EXPECT_EQ(cuda.enumerations, 1);
     EXPECT_EQ(opencl.enumerations, 0);
-    EXPECT_EQ(cuda.behaviour(0)->opened, 1) << "what is chosen is known to work";
+    EXPECT_EQ(cuda.behaviour(0)->opened, 1) << "the selected device has been opened";
     rescan();
     discover(Backend::cuda);
     EXPECT_EQ(cuda.enumerations, 2);
@@ -94,7 +94,7 @@ TEST(Selection, AutomaticOrder) {
     expect_contains(why_current_device(),
                     {"cpu:0", "because no GPU was found", "cuda: ", "opencl: ", "built without the cuda backend"});
     add(Backend::opencl, {{DeviceKind::cpu, 256 * gib}, {DeviceKind::integrated_gpu, 8 * gib}});
-    EXPECT_EQ(current_device(), (Device{Backend::opencl, 1})) << "an OpenCL CPU only by name";
+    EXPECT_EQ(current_device(), (Device{Backend::opencl, 1})) << "CPUs of OpenCL are not selected automatically";
     add(Backend::opencl, {{DeviceKind::cpu, 256 * gib}});
     EXPECT_EQ(current_device(), (Device{Backend::cpu, 0}));
     expect_contains(why_current_device(), {"opencl: no GPU among its devices"});
@@ -106,12 +106,12 @@ TEST(Selection, AutomaticOrder) {
     add(Backend::rocm, {{DeviceKind::discrete_gpu, 2 * gib},
                         {DeviceKind::discrete_gpu, 4 * gib},
                         {DeviceKind::discrete_gpu, 4 * gib}});
-    EXPECT_EQ(current_device(), (Device{Backend::rocm, 1})) << "discrete first, then memory, then index";
+    EXPECT_EQ(current_device(), (Device{Backend::rocm, 1})) << "discrete first, then by memory and index";
     expect_contains(why_current_device(), {"rocm:1", "test device 1", "automatically", "discrete GPU"});
   });
 }
 
-// The same card through two APIs.
+// One GPU listed by two APIs.
 
 TestDriver& add_card(Backend backend, std::initializer_list<const char*> identities,
                      DeviceKind kind = DeviceKind::discrete_gpu) {
@@ -122,7 +122,7 @@ TestDriver& add_card(Backend backend, std::initializer_list<const char*> identit
   return kept;
 }
 
-TEST(Identity, ACardThroughTwoApisIsToldAndCountsOnce) {
+TEST(Identity, GpuListedByTwoApisCountsOnce) {
   in_fresh_process([] {
     add_card(Backend::cuda, {"pci:0000:01:00.0", "pci:0000:02:00.0"});
     add_card(Backend::opencl, {"pci:0000:02:00.0", "pci:0000:03:00.0", ""});
@@ -135,7 +135,7 @@ TEST(Identity, ACardThroughTwoApisIsToldAndCountsOnce) {
   });
 }
 
-TEST(Identity, OfTwoViewsThatWorksIsTaken) {
+TEST(Identity, WorkingApiOfAGpuIsSelected) {
   in_fresh_process([] {
     add(Backend::cpu, {{DeviceKind::cpu, gib}});
     add_card(Backend::cuda, {"pci:0000:01:00.0"}).behaviour(0)->compute_wrongly = true;
@@ -146,7 +146,7 @@ TEST(Identity, OfTwoViewsThatWorksIsTaken) {
   });
 }
 
-TEST(Identity, PartitionsOfOneCardAreNotTakenForEachOther) {
+TEST(Identity, PartitionsOfAGpuAreNotConfused) {
   in_fresh_process([] {
     add_card(Backend::cuda, {"pci:0000:01:00.0", "pci:0000:01:00.0"});
     add_card(Backend::opencl, {"pci:0000:01:00.0", "pci:0000:01:00.0"});
@@ -157,7 +157,7 @@ TEST(Identity, PartitionsOfOneCardAreNotTakenForEachOther) {
   });
 }
 
-TEST(Identity, AsksNoBackendOnItsOwn) {
+TEST(Identity, SameCardProbesNoBackend) {
   in_fresh_process([] {
     TestDriver& cuda = add_card(Backend::cuda, {"pci:0000:01:00.0"});
     add_card(Backend::opencl, {"pci:0000:01:00.0"});
@@ -166,13 +166,13 @@ TEST(Identity, AsksNoBackendOnItsOwn) {
   });
 }
 
-TEST(Selection, NamingTheCpuAsksNoOtherEvenWhereItDoesNotExist) {
+TEST(Selection, NamingCpuProbesNoOtherBackend) {
   in_fresh_process([] {
     add(Backend::cpu, {{DeviceKind::cpu, gib}});
     TestDriver& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}});
     ::setenv("TESSERA_DEVICE", "cpu:3", 1);
     expect_contains(text_of<DeviceError>([] { current_device(); }),
-                    {"cpu:3 does not exist", "cpu:0", "drivers that were not asked yet may have more"});
+                    {"cpu:3 does not exist", "cpu:0", "drivers that were not probed yet may have more"});
     text_of<DeviceError>([] { DeviceScope scope({Backend::interp, 0}); });
     ::setenv("TESSERA_DEVICE", "cpu", 1);
     rescan();
@@ -182,7 +182,7 @@ TEST(Selection, NamingTheCpuAsksNoOtherEvenWhereItDoesNotExist) {
   });
 }
 
-TEST(Selection, ScopeBeforeEnvironmentBeforeAutomatic) {
+TEST(Selection, ScopeOverridesEnvironmentOverridesAutomatic) {
   in_fresh_process([] {
     add(Backend::cpu, {{DeviceKind::cpu, gib}, {DeviceKind::cpu, gib}});
     add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}, {DeviceKind::discrete_gpu, gib}});
@@ -208,7 +208,7 @@ TEST(Selection, ScopeBeforeEnvironmentBeforeAutomatic) {
   });
 }
 
-TEST(Selection, ABadNameInTheEnvironmentListsWhatExists) {
+TEST(Selection, InvalidEnvironmentListsExistingDevices) {
   in_fresh_process([] {
     auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}});
     add(Backend::cpu, {{DeviceKind::cpu, gib}});
@@ -217,7 +217,7 @@ TEST(Selection, ABadNameInTheEnvironmentListsWhatExists) {
       rescan();
       expect_contains(text_of<DeviceError>([] { current_device(); }),
                       {"TESSERA_DEVICE=", bad, "cpu:0", "cuda:0 (test device 0)"});
-      DeviceScope scope({Backend::cpu, 0});  // a scope needs no environment
+      DeviceScope scope({Backend::cpu, 0});  // a scope does not read the environment
       EXPECT_EQ(current_device(), (Device{Backend::cpu, 0}));
     }
     EXPECT_EQ(cuda.behaviour(0)->opened, 0);
@@ -227,7 +227,7 @@ TEST(Selection, ABadNameInTheEnvironmentListsWhatExists) {
   });
 }
 
-TEST(Selection, DevicesOfOneNameAreToldApartByTheirDrivers) {
+TEST(Selection, DevicesOfSameNameShowDriverVersion) {
   in_fresh_process([] {
     for (const auto& [backend, version] : {std::pair{Backend::cpu, "LLVM 16"}, {Backend::opencl, "Portable 3.1"}}) {
       auto driver = std::make_unique<TestDriver>(backend);
@@ -242,7 +242,7 @@ TEST(Selection, DevicesOfOneNameAreToldApartByTheirDrivers) {
   });
 }
 
-TEST(Selection, AMissingDeviceSaysWhichExistAndWhy) {
+TEST(Selection, MissingDeviceErrorListsDevicesAndReasons) {
   in_fresh_process([] {
     add(Backend::cpu, {{DeviceKind::cpu, gib}});
     auto opencl = std::make_unique<TestDriver>(Backend::opencl);
@@ -260,14 +260,13 @@ TEST(Selection, AMissingDeviceSaysWhichExistAndWhy) {
   });
 }
 
-TEST(Selection, WithoutAnyDeviceThereIsAnErrorWithReasons) {
+TEST(Selection, NoDeviceErrorContainsReasons) {
   in_fresh_process([] {
-    expect_contains(text_of<DeviceError>([] { current_device(); }),
-                    {"there is no device to compute on", "cuda: ", "cpu: "});
+    expect_contains(text_of<DeviceError>([] { current_device(); }), {"there is no usable device", "cuda: ", "cpu: "});
   });
 }
 
-TEST(States, FirstUseVerifies) {
+TEST(States, FirstUseVerifiesDevice) {
   in_fresh_process([] {
     add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}});
     const DeviceInfo& before = device_info({Backend::cuda, 0});
@@ -275,17 +274,17 @@ TEST(States, FirstUseVerifies) {
     Queue::of({Backend::cuda, 0}).finish();
     EXPECT_EQ(device_info({Backend::cuda, 0}).state, DeviceState::verified);
     EXPECT_EQ(discover(Backend::cuda).state, DeviceState::verified);
-    EXPECT_EQ(discover(Backend::cuda).reason, "") << "a verified backend has nothing to excuse";
-    EXPECT_EQ(before.state, DeviceState::enumerated) << "what was returned before stays as it was";
+    EXPECT_EQ(discover(Backend::cuda).reason, "") << "a verified backend has no reason";
+    EXPECT_EQ(before.state, DeviceState::enumerated) << "earlier results don't change";
   });
 }
 
-TEST(States, WrongResultsQuarantine) {
+TEST(States, WrongResultQuarantinesDevice) {
   in_fresh_process([] {
     auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}, {DeviceKind::discrete_gpu, gib}});
     add(Backend::cpu, {{DeviceKind::cpu, gib}});
     EXPECT_EQ(expected_device().device, (Device{Backend::cuda, 0}));
-    EXPECT_EQ(cuda.behaviour(0)->opened, 0) << "expecting opens nothing";
+    EXPECT_EQ(cuda.behaviour(0)->opened, 0) << "expected_device opens nothing";
     cuda.behaviour(0)->compute_wrongly = true;
     ::testing::internal::CaptureStderr();
     for (int i = 0; i < 2; ++i)
@@ -294,10 +293,10 @@ TEST(States, WrongResultsQuarantine) {
                       }),
                       {"quarantined", "element 700", "rescan"});
     expect_contains(::testing::internal::GetCapturedStderr(), {"tessera: warning: cuda:0 (", " is quarantined: "});
-    EXPECT_EQ(cuda.behaviour(0)->opened, 1) << "asked once, then remembered";
+    EXPECT_EQ(cuda.behaviour(0)->opened, 1) << "opened once, then quarantined";
     EXPECT_EQ(device_info({Backend::cuda, 0}).state, DeviceState::quarantined);
-    EXPECT_EQ(current_device(), (Device{Backend::cuda, 1})) << "automatic choice passes it by";
-    Queue::of({Backend::cuda, 1}).finish();  // others go on
+    EXPECT_EQ(current_device(), (Device{Backend::cuda, 1})) << "skipped by automatic selection";
+    Queue::of({Backend::cuda, 1}).finish();  // other devices keep working
     cuda.behaviour(0)->compute_wrongly = false;
     rescan();
     Queue::of({Backend::cuda, 0}).finish();
@@ -305,12 +304,12 @@ TEST(States, WrongResultsQuarantine) {
   });
 }
 
-TEST(States, AShortageOfTheHostsIsNoQuarantine) {
+TEST(States, HostShortageDoesNotQuarantine) {
   in_fresh_process([] {
     auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}});
     for (const int kind : {1, 2}) {
       cuda.behaviour(0)->shortage = kind;
-      expect_contains(text_of<OutOfMemory>([] { Queue::of({Backend::cuda, 0}); }), {"cuda:0", "none left"});
+      expect_contains(text_of<OutOfMemory>([] { Queue::of({Backend::cuda, 0}); }), {"cuda:0", "out of host memory"});
       EXPECT_EQ(device_info({Backend::cuda, 0}).state, DeviceState::enumerated);
     }
     cuda.behaviour(0)->shortage = 0;
@@ -318,7 +317,7 @@ TEST(States, AShortageOfTheHostsIsNoQuarantine) {
   });
 }
 
-TEST(States, ADeviceThatDoesNotOpenMayBeTriedAgain) {
+TEST(States, FailedOpenMayBeRetried) {
   in_fresh_process([] {
     auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}});
     cuda.behaviour(0)->fail_open = true;
@@ -328,7 +327,7 @@ TEST(States, ADeviceThatDoesNotOpenMayBeTriedAgain) {
   });
 }
 
-TEST(States, AFirstKernelThatFailsIsNoQuarantine) {
+TEST(States, FailedFirstKernelDoesNotQuarantine) {
   in_fresh_process([] {
     auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}});
     cuda.behaviour(0)->fail_compile = true;
@@ -336,14 +335,14 @@ TEST(States, AFirstKernelThatFailsIsNoQuarantine) {
       expect_contains(text_of<DeviceError>([] {
                         Queue::of({Backend::cuda, 0});
                       }),
-                      {"cuda:0", "the first kernel failed", "line 3: unexpected token", "tried again"});
+                      {"cuda:0", "the first kernel failed", "line 3: unexpected token", "retried"});
     EXPECT_EQ(device_info({Backend::cuda, 0}).state, DeviceState::enumerated);
     cuda.behaviour(0)->fail_compile = false;
     Queue::of({Backend::cuda, 0}).finish();
   });
 }
 
-TEST(States, ADeviceWithoutACompilerSaysSoAndStaysSo) {
+TEST(States, DeviceWithoutCompilerStaysUnusable) {
   in_fresh_process([] {
     add(Backend::cpu, {{DeviceKind::cpu, gib}});
     auto driver = std::make_unique<TestDriver>(Backend::cuda);
@@ -361,7 +360,7 @@ TEST(States, ADeviceWithoutACompilerSaysSoAndStaysSo) {
   });
 }
 
-TEST(States, ThatPassAreForgottenInTime) {
+TEST(States, TemporaryStatesExpire) {
   in_fresh_process([] {
     add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}});
     constexpr Device cuda{Backend::cuda, 0};
@@ -375,7 +374,7 @@ TEST(States, ThatPassAreForgottenInTime) {
   });
 }
 
-TEST(States, AreOfTheDeviceForWhichTheyWereNoted) {
+TEST(States, StateBelongsToDeviceNotIndex) {
   in_fresh_process([] {
     add(Backend::cpu, {{DeviceKind::cpu, gib}});
     const auto machine = [](std::initializer_list<const char*> identities) {
@@ -387,14 +386,14 @@ TEST(States, AreOfTheDeviceForWhichTheyWereNoted) {
     machine({"pci:0000:01:00.0", "pci:0000:02:00.0"});
     EXPECT_THROW(Queue::of({Backend::cuda, 0}), DeviceError);
     mark_report_stale(Backend::cuda);
-    EXPECT_EQ(device_info({Backend::cuda, 0}).state, DeviceState::quarantined) << "it is still the same card";
+    EXPECT_EQ(device_info({Backend::cuda, 0}).state, DeviceState::quarantined) << "still the same card";
     machine({"pci:0000:02:00.0"});
-    EXPECT_EQ(device_info({Backend::cuda, 0}).state, DeviceState::enumerated) << "it is another card";
+    EXPECT_EQ(device_info({Backend::cuda, 0}).state, DeviceState::enumerated) << "a different card";
     EXPECT_EQ(current_device(), (Device{Backend::cuda, 0}));
   });
 }
 
-TEST(Selection, ThreadsThatMeetADeviceThatDoesNotOpenEndChoosing) {
+TEST(Selection, ConcurrentSelectionTerminatesIfDeviceDoesNotOpen) {
   in_fresh_process([] {
     ::alarm(60);
     add(Backend::cpu, {{DeviceKind::cpu, gib}});
@@ -409,11 +408,11 @@ TEST(Selection, ThreadsThatMeetADeviceThatDoesNotOpenEndChoosing) {
     std::vector<std::thread> threads;
     for (int i = 0; i < 4; ++i) threads.emplace_back(choose);
     for (std::thread& thread : threads) thread.join();
-    EXPECT_LE(cuda.enumerations, 20) << "each of four asks, opens, and asks what there is instead";
+    EXPECT_LE(cuda.enumerations, 20) << "each of four threads probes, opens, and probes again";
   });
 }
 
-TEST(Selection, AutomaticChoiceOpensGpusInOrderUntilOneWorks) {
+TEST(Selection, AutomaticSelectionTriesGpusInOrder) {
   in_fresh_process([] {
     add(Backend::cpu, {{DeviceKind::cpu, gib}});
     auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}, {DeviceKind::discrete_gpu, gib}});
@@ -423,10 +422,10 @@ TEST(Selection, AutomaticChoiceOpensGpusInOrderUntilOneWorks) {
     ::testing::internal::CaptureStderr();
     EXPECT_EQ(current_device(), (Device{Backend::opencl, 0}));
     expect_contains(::testing::internal::GetCapturedStderr(),
-                    {"cuda:0 (", "is not chosen: ", "does not open", "cuda:1 ("});
+                    {"cuda:0 (", "was skipped: ", "does not open", "cuda:1 ("});
     expect_contains(why_current_device(),
                     {"that can be opened; cuda:0: ", "does not open", "; cuda:1: ", "quarantined"});
-    // A refusal is no verdict: its reason shows, and the next who asks may have it.
+    // A failed open is temporary: its reason is reported, and the device is retried on the next use.
     expect_contains(device_info({Backend::cuda, 0}).reason, {"does not open"});
     EXPECT_EQ(device_info({Backend::cuda, 0}).state, DeviceState::enumerated);
     cuda.behaviour(0)->fail_open = false;
@@ -434,7 +433,7 @@ TEST(Selection, AutomaticChoiceOpensGpusInOrderUntilOneWorks) {
     EXPECT_EQ(device_info({Backend::cuda, 0}).state, DeviceState::verified);
     cuda.behaviour(0)->fail_open = true;
     opencl.behaviour(0)->fail_open = true;
-    EXPECT_EQ(current_device(), (Device{Backend::opencl, 0})) << "what is open stays chosen";
+    EXPECT_EQ(current_device(), (Device{Backend::opencl, 0})) << "an open device stays selected";
   });
   in_fresh_process([] {
     add(Backend::cpu, {{DeviceKind::cpu, gib}});
@@ -445,7 +444,7 @@ TEST(Selection, AutomaticChoiceOpensGpusInOrderUntilOneWorks) {
   });
 }
 
-TEST(Threads, DiscoveringTogetherAsksOnce) {
+TEST(Threads, ConcurrentDiscoveryProbesOnce) {
   in_fresh_process([] {
     auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}});
     std::vector<std::thread> threads;
@@ -461,7 +460,7 @@ TEST(Threads, DiscoveringTogetherAsksOnce) {
   });
 }
 
-TEST(Threads, ScopesAreEachThreadsOwn) {
+TEST(Threads, DeviceScopesArePerThread) {
   in_fresh_process([] {
     add(Backend::cpu, {{DeviceKind::cpu, gib}, {DeviceKind::cpu, gib}});
     std::vector<std::thread> threads;
@@ -483,26 +482,27 @@ TEST(Threads, ScopesAreEachThreadsOwn) {
   });
 }
 
-TEST(Fork, AChildMayNotUseWhatItsParentOpened) {
+TEST(Fork, ChildCannotUseParentsDevices) {
   in_fresh_process([] {
     add(Backend::cpu, {{DeviceKind::cpu, gib}, {DeviceKind::cpu, gib}});
     const auto storage = Storage::allocate({Backend::cpu, 0}, 64);
     in_fresh_process([&] {
       expect_contains(text_of<DeviceError>([] { Storage::allocate({Backend::cpu, 0}, 64); }), {"forked"});
       expect_contains(text_of<DeviceError>([] { Queue::of({Backend::cpu, 0}); }), {"forked"});
-      Storage::allocate({Backend::cpu, 1}, 64);  // not open in the parent: the child's own
+      Storage::allocate({Backend::cpu, 1}, 64);  // not open in the parent, so usable in the child
     });
-    Storage::allocate({Backend::cpu, 0}, 64);  // the parent goes on
+    Storage::allocate({Backend::cpu, 0}, 64);  // the parent can still use it
   });
 }
 
-TEST(Exit, StaticStoragesMayOutliveTheDrain) {
-  // In a child that exits normally: queued work is waited for, and what is freed later does nothing.
+TEST(Exit, StaticStoragesMayOutliveDrain) {
+  // In a child that exits normally: queued work is waited for, and later frees do nothing.
   ::fflush(nullptr);
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    // Handlers and destructors run in reverse: the drain, then the destructor, then the check, which ends the process.
+    // Handlers and destructors run in reverse order: the drain, then the destructor, then the check, which ends the
+    // process.
     static std::atomic<int> ran = 0;
     static bool destroyed = false;
     std::atexit([] { ::_exit(ran == 20 && destroyed ? 0 : 10 + ran); });
@@ -537,5 +537,5 @@ TEST(Exit, StaticStoragesMayOutliveTheDrain) {
 }  // namespace
 }  // namespace tessera
 
-/// Tests fork on purpose while queues' threads run.
+/// These tests fork while threads of queues run.
 extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Before a program first opens a device, a probe does, and runs the first kernel on it: over fake drivers, each case in
-// a child with a cache of its own. What drivers do there is played by hostile_drivers_test; here is what it costs, and
-// what is kept.
+// Trials: a helper process opens a device and runs the first kernel on it before the program opens it. Uses fake
+// drivers, each case in a child with a separate cache. Tests the cost and caching of trials; hostile_drivers_test
+// covers the drivers' behaviour.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -36,7 +36,7 @@ std::string computes(Device device) {
   }
 }
 const auto compute = [] { return computes(cuda0); };
-/// What using it gives, and then its state.
+/// Returns the result of using the device, and its state.
 std::string computes_and_state(Device device) {
   const std::string text = computes(device);
 
@@ -47,13 +47,13 @@ std::string computes_and_state(Device device) {
 class Trial : public ::testing::Test {
  protected:
   Trial() {
-    // A probe that leaves a line each time it is started.
+    // A probe that writes a line each time it is started.
     std::ofstream(probe()) << "#!/bin/sh\necho \"$@\" >> " << (folder / "started") << "\nexec " << TESSERA_SHOWN_PROBE
                            << " \"$@\"\n";
     fs::permissions(probe(), fs::perms::owner_all);
   }
   std::string probe() const { return folder / "probe"; }
-  /// In front of fake_cuda, to do what `mode` says (tests/drivers/hostile/hostile_cuda.cpp), which is no part of the
+  /// Preloaded before fake_cuda, to misbehave as `mode` says (tests/drivers/hostile/hostile_cuda.cpp); not part of the
   /// key.
   std::string run(const std::string& mode, const std::function<std::string()>& work, const Variables& more = {}) {
     Variables all = test::with_fakes({{"TESSERA_CUDA_LIBRARY", fake_library("hostile_cuda")},
@@ -67,7 +67,7 @@ class Trial : public ::testing::Test {
     all.insert(all.end(), more.begin(), more.end());
     return test::run_in_child(all, work, 60);
   }
-  /// How often a probe was started since the last time: "rows 1, devices 1".
+  /// Number of probes started since the last call: "rows 1, devices 1".
   std::string started() {
     const std::string text = text_of(folder / "started");
     fs::remove(folder / "started");
@@ -87,7 +87,7 @@ class Trial : public ::testing::Test {
   const fs::path folder = made.path();
 };
 
-TEST_F(Trial, CostsOneProbeForEachDeviceThatIsOpenedAndIsRemembered) {
+TEST_F(Trial, RunsOncePerOpenedDeviceAndIsCached) {
   const Variables eight = {{"TESSERA_FAKE_DEVICES", "8"}};
   const auto third = [] { return computes({Backend::cuda, 3}); };
   EXPECT_EQ(run("", third, eight), "computed 20.000000");
@@ -103,16 +103,16 @@ TEST_F(Trial, CostsOneProbeForEachDeviceThatIsOpenedAndIsRemembered) {
             "computed 20.000000");
   EXPECT_EQ(started(), "rows 0, devices 1");
   EXPECT_TRUE(kept("opening-").empty());
-  EXPECT_EQ(run("", [] { return to_string(current_device()); }), "cuda:0") << "chosen, and so tried";
+  EXPECT_EQ(run("", [] { return to_string(current_device()); }), "cuda:0") << "selected, and therefore tried";
   EXPECT_EQ(started(), "rows 1, devices 1");
   run("", [] {
     rescan();
     return computes(cuda0);
   });
-  EXPECT_EQ(started(), "rows 1, devices 1") << "rescan forgets it";
+  EXPECT_EQ(started(), "rows 1, devices 1") << "rescan discards the result";
 }
 
-TEST_F(Trial, DeathIsRememberedAndNeverReachesTheProgram) {
+TEST_F(Trial, CrashIsCachedAndDoesNotReachProgram) {
   for (const char* how : {"first kernel", "(as remembered)"}) {
     const std::string said = run("crash_ctx", [] {
       computes(cuda0);
@@ -125,29 +125,29 @@ TEST_F(Trial, DeathIsRememberedAndNeverReachesTheProgram) {
   EXPECT_EQ(started(), "rows 1, devices 1");
 }
 
-TEST_F(Trial, WrongNumbersAreRemembered) {
+TEST_F(Trial, WrongResultIsCached) {
   const Variables wrong = {{"TESSERA_FAKE_FAULT", "wrong"}};
   for (int i = 0; i < 2; ++i)
     expect_contains(run(
                         "", [] { return computes_and_state(cuda0); }, wrong),
-                    {"the device is quarantined: the first kernel computed wrongly", "quarantined|"});
+                    {"the device is quarantined: the first kernel computed a wrong result", "quarantined|"});
   EXPECT_EQ(started(), "rows 1, devices 1");
 }
 
-TEST_F(Trial, RefusalsAreNever) {
+TEST_F(Trial, RefusalIsNotCached) {
   for (const auto& [mode, says] : {std::pair("ctx_46", "(46)"), std::pair("ctx_2", "CUDA_ERROR_OUT_OF_MEMORY (2)")}) {
     const std::string said = run(mode, [] {
       const std::string text = computes_and_state(cuda0);
       return text + "\nnew arrays: " + to_string(current_device());
     });
-    expect_contains(said, {"the driver gave no context", says, "enumerated|", "new arrays: cpu:0"});
+    expect_contains(said, {"the driver could not create a context", says, "enumerated|", "new arrays: cpu:0"});
     started();
   }
   EXPECT_TRUE(kept("open-").empty());
   EXPECT_EQ(run("", compute), "computed 20.000000") << "the other program has ended";
 }
 
-TEST_F(Trial, AHangIsAskedAgainWithALongerLimitAndThenAfterAWhile) {
+TEST_F(Trial, HangIsRetriedWithLongerLimitAndExpires) {
   const Variables short_limit = {{"TESSERA_PROBE_TIMEOUT", "1"}};
   for (const char* says : {"nor within 2 s", "(as remembered)"})
     expect_contains(run(
@@ -163,8 +163,8 @@ TEST_F(Trial, AHangIsAskedAgainWithALongerLimitAndThenAfterAWhile) {
   EXPECT_EQ(run("", compute, short_limit), "computed 20.000000");
 }
 
-TEST_F(Trial, DeathsThatNeedNotBeTheDriversAreNotItsForEver) {
-  // Under a limit for which code may die that else lives.
+TEST_F(Trial, CrashesForLackOfResourcesAreTemporary) {
+  // A resource limit of this process may be the cause of the crash.
   const auto limited = [] {
     const rlimit limit{std::uint64_t{1} << 40, RLIM_INFINITY};
     setrlimit(RLIMIT_FSIZE, &limit);
@@ -173,27 +173,28 @@ TEST_F(Trial, DeathsThatNeedNotBeTheDriversAreNotItsForEver) {
   expect_contains(run("crash_ctx", limited), {"the device is crashed", "SIGSEGV", "ulimit -a"});
   EXPECT_TRUE(kept("open-").empty());
   EXPECT_EQ(run("", compute), "computed 20.000000");
-  // Ended by the system, as it does when it has no memory left: for a while only.
+  // Killed by the system, as when memory is exhausted: cached temporarily.
   std::error_code ignored;
   fs::remove_all(folder / "cache", ignored);
-  expect_contains(run("kill_ctx", compute), {"the device is crashed", "SIGKILL", "memory left", "after a while"});
+  expect_contains(run("kill_ctx", compute),
+                  {"the device is crashed", "SIGKILL", "free some memory", "after 10 minutes"});
   ASSERT_EQ(kept("open-").size(), 1u);
   EXPECT_NE(text_of(kept("open-")[0]).find("\"until\""), std::string::npos);
   expect_contains(run("", compute), {"the device is crashed", "(as remembered)"});
 }
 
-TEST_F(Trial, ADeviceWithoutACompilerStaysThat) {
+TEST_F(Trial, DeviceWithoutCompilerIsCached) {
   const Variables without = {{"TESSERA_NVRTC_LIBRARY", "none"}, {"TESSERA_CODEGEN_LIBRARY", "none"}};
   const std::string said = run(
       "", [] { return computes_and_state(cuda0) + "\nnew arrays: " + to_string(current_device()); }, without);
-  expect_contains(said, {"nothing that compiles its kernels was found", "\nloaded|",
-                         "|Install the code-generation module", "new arrays: cpu:0"});
+  expect_contains(
+      said, {"no compiler for its kernels", "\nloaded|", "|Install the code-generation module", "new arrays: cpu:0"});
   EXPECT_EQ(started(), "rows 1, devices 0");
 }
 
-TEST_F(Trial, AProgramThatDiedOpeningMakesTheNextOneTryAgain) {
+TEST_F(Trial, CrashWhileOpeningTriggersNewTrial) {
   EXPECT_EQ(run("", compute), "computed 20.000000");
-  expect_contains(run("crash_ctx", compute), {"the child died of signal 11"});  // its probe was another day
+  expect_contains(run("crash_ctx", compute), {"the child died of signal 11"});  // a trial passed before
   EXPECT_EQ(started(), "rows 1, devices 1");
   ASSERT_EQ(kept("opening-").size(), 1u);
   expect_contains(run("crash_ctx", compute), {"the device is crashed", "SIGSEGV"});
@@ -201,7 +202,7 @@ TEST_F(Trial, AProgramThatDiedOpeningMakesTheNextOneTryAgain) {
   EXPECT_TRUE(kept("opening-").empty());
 }
 
-TEST_F(Trial, AMarkOfAProgramThatLivesIsNoReason) {
+TEST_F(Trial, MarkOfRunningProgramIsIgnored) {
   run("", compute);
   started();
   int go[2];
@@ -209,7 +210,7 @@ TEST_F(Trial, AMarkOfAProgramThatLivesIsNoReason) {
   const pid_t slow = fork();
   if (slow == 0) {
     close(go[1]);
-    run("hang_ctx", compute);  // until its alarm, or until it is ended
+    run("hang_ctx", compute);  // until its alarm, or until it is killed
     _exit(0);
   }
   for (int i = 0; i < 500 && kept("opening-").empty(); ++i) usleep(10'000);
@@ -223,7 +224,7 @@ TEST_F(Trial, AMarkOfAProgramThatLivesIsNoReason) {
   EXPECT_EQ(started(), "rows 0, devices 1");
 }
 
-TEST_F(Trial, ProcessesThatStartTogetherAskOnce) {
+TEST_F(Trial, ConcurrentProcessesRunOneTrial) {
   std::vector<pid_t> children;
   for (int i = 0; i < 6; ++i) {
     const pid_t child = fork();
@@ -238,12 +239,12 @@ TEST_F(Trial, ProcessesThatStartTogetherAskOnce) {
   EXPECT_EQ(started(), "rows 1, devices 1");
 }
 
-TEST_F(Trial, ProcessesThatStartTogetherDoNotWaitForWhatIsNotKept) {
-  // A probe that notes how many there are at once.
+TEST_F(Trial, ConcurrentProcessesDoNotSerialiseUncachedTrials) {
+  // A probe that records how many of them run concurrently.
   const std::string here = (folder / "here").string(), most = (folder / "at_once").string();
   std::ofstream(probe()) << "#!/bin/sh\ntouch " << here << ".$$\nsleep 0.5\nls " << here << ".* | wc -l >> " << most
                          << "\nsleep 0.5\nrm " << here << ".$$\nexec " << TESSERA_SHOWN_PROBE << " \"$@\"\n";
-  // No device; and then one that refuses to be opened, in a row that is kept.
+  // A driver without a device; then a device that does not open, with a cached report.
   for (const auto& [mode, fault] : {std::pair("", "no-devices"), std::pair("ctx_46", "")}) {
     const Variables faults = {{"TESSERA_FAKE_FAULT", fault}};
     run(
@@ -265,28 +266,28 @@ TEST_F(Trial, ProcessesThatStartTogetherDoNotWaitForWhatIsNotKept) {
   }
 }
 
-TEST_F(Trial, WithoutAPlaceToKeepItEachProgramPaysAndIsTold) {
+TEST_F(Trial, WarnsIfResultsCannotBeCached) {
   const fs::path file = folder / "file";
   std::ofstream(file) << "x";
   for (int i = 0; i < 2; ++i) {
     ::testing::internal::CaptureStderr();
     EXPECT_EQ(run("", compute, {{"TESSERA_CACHE_DIR", (file / "below").string()}}), "computed 20.000000");
     expect_contains(::testing::internal::GetCapturedStderr(),
-                    {"cannot be kept on disk", "opens each device in a probe first", "TESSERA_PROBE=list"});
+                    {"cannot be cached on disk", "opens each device in a helper process first", "TESSERA_PROBE=list"});
     EXPECT_EQ(started(), "rows 1, devices 1");
   }
 }
 
-TEST_F(Trial, ListOnlyListsAndTheProgramOpensAtOnce) {
+TEST_F(Trial, ProbeListSkipsTrials) {
   EXPECT_EQ(run("", compute, {{"TESSERA_PROBE", "list"}}), "computed 20.000000");
   EXPECT_EQ(kept("probe-").size(), 1u);
   EXPECT_TRUE(kept("open-").empty());
 }
 
-TEST_F(Trial, ADeviceThatShowsItselfOtherwiseIsAskedAgainAtOnce) {
+TEST_F(Trial, ChangedDeviceIsProbedAgain) {
   EXPECT_EQ(run("", compute), "computed 20.000000");
   started();
-  // The row that is kept says "Fake H100".
+  // The cached report says "Fake H100".
   const std::string text = run("latin1", [] {
     const std::string got = computes(cuda0);
     return got + "\n" + device_info(cuda0).name;

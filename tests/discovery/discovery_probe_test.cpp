@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Discovery out of process, over fake drivers: what a driver does to the process that asks it is a state of its row,
-// the other backends go on, and answers are kept for the next process. Each case runs in a child with a cache of its
-// own.
+// Discovery in helper processes with fake drivers: a driver that crashes or hangs affects only its own report, other
+// backends keep working, and results are cached for the next process. Each case runs in a child with a separate cache.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -31,7 +30,7 @@ using test::message;
 using test::text_of;
 using test::Variables;
 
-/// "state|reason|devices|remembered"
+/// Returns "state|reason|devices|remembered".
 std::string row(Backend backend) {
   const BackendReport& r = discover(backend);
   return std::string(state_name(r.state)) + "|" + r.reason + "|" + std::to_string(r.devices.size()) + "|" +
@@ -67,13 +66,13 @@ class Probe : public ::testing::TestWithParam<Backend> {
 INSTANTIATE_TEST_SUITE_P(Backends, Probe, ::testing::Values(Backend::cuda, Backend::rocm, Backend::oneapi),
                          [](const auto& info) { return std::string(backend_name(info.param)); });
 
-TEST_P(Probe, DriverThatKillsItsProcessCostsItsRowAlone) {
+TEST_P(Probe, CrashingDriverAffectsOnlyItsReport) {
   const struct {
     const char *fault, *says, *words;
-  } cases[] = {{"crash-init", "crashed when it was asked for its devices: SIGABRT (signal 6)", "it printed nothing"},
-               {"segv-init", "crashed when it was asked for its devices: SIGSEGV (signal 11)", "about to fault"},
-               {"exit-init:3", "ended the process when it was asked for its devices (exit code 3)", "giving up"},
-               {"exit-init:0", "ended the process when it was asked for its devices (exit code 0)", "giving up"}};
+  } cases[] = {{"crash-init", "crashed while listing its devices: SIGABRT (signal 6)", "no output"},
+               {"segv-init", "crashed while listing its devices: SIGSEGV (signal 11)", "about to fault"},
+               {"exit-init:3", "ended the process while listing its devices (exit code 3)", "giving up"},
+               {"exit-init:0", "ended the process while listing its devices (exit code 0)", "giving up"}};
   for (const auto& c : cases) {
     const std::string text = with(c.fault, [] {
       const BackendReport& r = discover(GetParam());
@@ -93,7 +92,7 @@ TEST_P(Probe, DriverThatKillsItsProcessCostsItsRowAlone) {
   }
 }
 
-TEST_P(Probe, DriverThatHangsIsStoppedInTimeAndCostsItsRowAlone) {
+TEST_P(Probe, HangingDriverIsStoppedAndAffectsOnlyItsReport) {
   const auto start = std::chrono::steady_clock::now();
   const auto work = [] {
     return row(GetParam()) + "\n" + message([] {
@@ -106,19 +105,19 @@ TEST_P(Probe, DriverThatHangsIsStoppedInTimeAndCostsItsRowAlone) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
   // The next program does not wait for it.
   expect_contains(with("hang-init", [] { return row(GetParam()) + discover(GetParam()).remedy; }),
-                  {"hung|", "|0|remembered", GetParam() == Backend::cuda ? "nvidia-persistenced" : "asked again"});
-  // But that is no last word: after a while it is asked again.
+                  {"hung|", "|0|remembered", GetParam() == Backend::cuda ? "nvidia-persistenced" : "retried"});
+  // The result expires: later the driver is probed again.
   for (const fs::path& file : cache.files()) {
     const std::string text = text_of(file);
     const std::size_t at = text.find("\"until\": ") + 9;
-    if (at < 9) continue;  // another row
+    if (at < 9) continue;  // another entry
     std::ofstream(file, std::ios::binary | std::ios::trunc)
         << text.substr(0, at) << 1000000 << text.substr(text.find_first_not_of("0123456789", at));
   }
   expect_contains(with("hang-init", [] { return row(GetParam()); }), {"hung|", "nor within 2 s", "|0|asked"});
 }
 
-TEST_P(Probe, DeathsThatNeedNotBeTheDriversAreNotItsForEver) {
+TEST_P(Probe, CrashesForLackOfResourcesAreTemporary) {
   const auto limited = [] {
     const rlimit limit{std::uint64_t{1} << 40, RLIM_INFINITY};
     setrlimit(RLIMIT_FSIZE, &limit);
@@ -128,19 +127,19 @@ TEST_P(Probe, DeathsThatNeedNotBeTheDriversAreNotItsForEver) {
   EXPECT_TRUE(cache.files().empty());
   for (const char* how : {"|0|asked", "|0|remembered"})
     expect_contains(with("kill-init", [] { return row(GetParam()) + discover(GetParam()).remedy; }),
-                    {"crashed|", "SIGKILL", how, "memory left", "after a while"});
+                    {"crashed|", "SIGKILL", how, "free some memory", "after 10 minutes"});
   ASSERT_EQ(cache.files().size(), 1u);
   EXPECT_NE(text_of(cache.files()[0]).find("\"until\""), std::string::npos);
 }
 
-TEST_P(Probe, ADriverWithoutADeviceIsAskedAgain) {
+TEST_P(Probe, DriverWithoutDevicesIsProbedAgain) {
   const auto work = [] { return row(GetParam()); };
   for (int i = 0; i < 2; ++i) expect_contains(with("no-devices", work), {"loaded|", "|0|asked"});
   EXPECT_TRUE(cache.files().empty());
   for (const char* how : {"|1|asked", "|1|remembered"}) expect_contains(run({}, work), {"enumerated|", how});
 }
 
-TEST_P(Probe, WhatADriverPrintsDoesNotDisturbItsAnswer) {
+TEST_P(Probe, DriverOutputDoesNotCorruptAnswer) {
   const std::string text = with("print-init", [] {
     const std::string found = row(GetParam());
     return found + " " + computes({GetParam(), 0});
@@ -148,9 +147,9 @@ TEST_P(Probe, WhatADriverPrintsDoesNotDisturbItsAnswer) {
   expect_contains(text, {"enumerated|", "|1|asked", " 20.000000"});
 }
 
-TEST_P(Probe, ProgramsThatReapTheirChildrenThemselvesAreAnsweredToo) {
+TEST_P(Probe, WorksIfProgramIgnoresSigchld) {
   const std::string text = run({}, [] {
-    signal(SIGCHLD, SIG_IGN);  // the system then waits for children, and tells nobody how they ended
+    signal(SIGCHLD, SIG_IGN);  // the system then reaps children and discards their exit status
     return row(GetParam());
   });
   expect_contains(text, {"enumerated|", "|1|asked"});
@@ -159,14 +158,14 @@ TEST_P(Probe, ProgramsThatReapTheirChildrenThemselvesAreAnsweredToo) {
                          signal(SIGCHLD, SIG_IGN);
                          return row(GetParam());
                        }),
-                  {"crashed|", "crashed when it was asked for its devices: SIGSEGV (signal 11)", "about to fault"});
+                  {"crashed|", "crashed while listing its devices: SIGSEGV (signal 11)", "about to fault"});
 }
 
-TEST_P(Probe, ADriverThatIsSlowIsAskedAgainWithALongerLimit) {
+TEST_P(Probe, SlowDriverIsRetriedWithLongerLimit) {
   expect_contains(with("slow-init:1300", [] { return row(GetParam()); }), {"enumerated|", "|1|asked"});
 }
 
-TEST_P(Probe, AnswersAreKeptForTheNextProcess) {
+TEST_P(Probe, ResultsAreCachedForNextProcess) {
   const auto work = [] {
     std::string out = row(GetParam());
     out += mapped("libfake_" + name() + ".") ? " loaded" : " not loaded";
@@ -174,7 +173,7 @@ TEST_P(Probe, AnswersAreKeptForTheNextProcess) {
   };
   expect_contains(run({}, work), {"enumerated|", "|1|asked not loaded 20.000000"});
   expect_contains(run({}, work), {"enumerated|", "|1|remembered not loaded 20.000000"});
-  // Everything that a driver may answer differently by asks again.
+  // Anything that may change a driver's result triggers a new probe.
   for (const char* name : {"CUDA_VISIBLE_DEVICES", "GPU_MAX_ALLOC_PERCENT", "CL_CONFIG_CPU_FORCE_LOCAL_MEM_SIZE",
                            "LP_NATIVE_VECTOR_WIDTH", "GALLIUM_DRIVER", "GALLIVM_PERF", "OCLGRIND_LOCAL_MEM_SIZE",
                            "RUSTICL_ENABLE", "DPCPP_CPU_NUM_CUS", "IGC_X", "LD_AUDIT"})
@@ -183,7 +182,7 @@ TEST_P(Probe, AnswersAreKeptForTheNextProcess) {
   expect_contains(run({}, work), {"|1|remembered"});
 }
 
-TEST_P(Probe, RememberedCapabilitiesAreThoseThatTheDriverTold) {
+TEST_P(Probe, CachedCapabilitiesMatchDriver) {
   const auto work = [] {
     const DeviceInfo& i = device_info({GetParam(), 1});
     std::string out = i.name + "," + i.vendor + "," + i.driver_version + "," + i.identity + "," +
@@ -206,10 +205,10 @@ TEST_P(Probe, RememberedCapabilitiesAreThoseThatTheDriverTold) {
   const std::string in_process = run(inside, work);
   EXPECT_EQ(in_process.find("exception"), std::string::npos) << in_process;
   EXPECT_EQ(run(two, work), in_process);
-  EXPECT_EQ(run(two, work), in_process);  // from the disk
+  EXPECT_EQ(run(two, work), in_process);  // from the cache
 }
 
-TEST_P(Probe, AReplacedDriverIsAskedAgain) {
+TEST_P(Probe, ReplacedDriverIsProbedAgain) {
   const Folder place;
   const fs::path library = place / "libfake.so";
   fs::copy_file(fake_library(name()), library);
@@ -222,7 +221,7 @@ TEST_P(Probe, AReplacedDriverIsAskedAgain) {
   expect_contains(run(here, work), {"supported|", "the library has no ", "|0|asked"});
 }
 
-TEST_P(Probe, RescanForgetsWhatIsKept) {
+TEST_P(Probe, RescanDiscardsCache) {
   const std::string text = run({}, [] {
     std::string out = row(GetParam()) + "\n";
     rescan();
@@ -236,7 +235,7 @@ TEST_P(Probe, RescanForgetsWhatIsKept) {
   EXPECT_EQ(text.find("remembered"), std::string::npos) << text;
 }
 
-TEST_P(Probe, DamagedFilesAreIgnoredAndWrittenAnew) {
+TEST_P(Probe, DamagedFilesAreIgnoredAndReplaced) {
   const auto work = [] { return row(GetParam()); };
   expect_contains(run({}, work), {"|1|asked"});
   ASSERT_EQ(cache.files().size(), 1u);
@@ -254,7 +253,7 @@ TEST_P(Probe, DamagedFilesAreIgnoredAndWrittenAnew) {
   }
 }
 
-TEST_P(Probe, WhatIsNotOursUnderAnAnswersNameIsLeftAlone) {
+TEST_P(Probe, ForeignFilesWithCacheNamesAreUntouched) {
   const auto work = [] {
     const std::string found = row(GetParam());
     rescan();
@@ -275,7 +274,7 @@ TEST_P(Probe, WhatIsNotOursUnderAnAnswersNameIsLeftAlone) {
   EXPECT_TRUE(fs::is_fifo(file));
 }
 
-TEST_P(Probe, ARescanAndTheBoundDeleteAnswersOnly) {
+TEST_P(Probe, RescanAndLimitDeleteOnlyCacheFiles) {
   std::vector<std::string> theirs = {"probe-results.csv", "probe-data.json", "probe-cuda-", "probe-cuda-notes.json"};
   for (int i = 0; i < 100; ++i) theirs.push_back("probe-" + std::to_string(i) + ".txt");
   for (const std::string& name : theirs) std::ofstream(cache / name) << name;
@@ -302,7 +301,7 @@ TEST_P(Probe, ARescanAndTheBoundDeleteAnswersOnly) {
   EXPECT_EQ(cache.files().size(), theirs.size());
 }
 
-TEST_P(Probe, NoValueOfAVariableIsOnDisk) {
+TEST_P(Probe, CacheContainsNoVariableValues) {
   std::ofstream(cache / "probe-cuda-0123456789abcdef.json")
       << "{\n \"format\": 1,\n \"key\": \"CUDA_TOKEN=old-secret\"}";
   Variables secrets;
@@ -311,19 +310,20 @@ TEST_P(Probe, NoValueOfAVariableIsOnDisk) {
   expect_contains(run(secrets, [] { return row(GetParam()); }), {"|1|asked"});
   expect_contains(run(secrets, [] { return row(GetParam()); }), {"|1|remembered"});
   for (const fs::path& file : cache.files()) {
-    EXPECT_EQ(text_of(file).find("secret"), std::string::npos) << file << " (answers of earlier versions go too)";
+    EXPECT_EQ(text_of(file).find("secret"), std::string::npos)
+        << file << " (entries of earlier versions are deleted, too)";
     EXPECT_EQ(fs::status(file).permissions(), fs::perms{0600}) << file;
   }
   secrets.back().second += "!";
   expect_contains(run(secrets, [] { return row(GetParam()); }), {"|1|asked"});
-  // Nor where a driver prints it, and dies.
+  // Not even if a driver prints it and crashes.
   const Variables printed = {{"TESSERA_FAKE_FAULT", "segv-init"}, {"CUDA_TOKEN", "about to fault"}, {"CUDA_X", "to"}};
   expect_contains(run(printed, [] { return row(GetParam()); }), {"crashed|", "about to fault", "|0|asked"});
   expect_contains(run(printed, [] { return row(GetParam()); }), {"crashed|", "$CUDA_TOKEN", "|0|remembered"});
   for (const fs::path& file : cache.files()) EXPECT_EQ(text_of(file).find("about to fault"), std::string::npos) << file;
 }
 
-TEST_P(Probe, ManyProcessesAtOnceGiveOneFileAndTheSameAnswer) {
+TEST_P(Probe, ConcurrentProcessesWriteOneFile) {
   std::vector<pid_t> children;
   for (int i = 0; i < 6; ++i) {
     const pid_t child = fork();
@@ -341,7 +341,7 @@ TEST_P(Probe, ManyProcessesAtOnceGiveOneFileAndTheSameAnswer) {
   EXPECT_EQ(cache.files().size(), 1u);
 }
 
-TEST_P(Probe, AFolderThatCannotBeWrittenKeepsNothingAndSaysSoOnce) {
+TEST_P(Probe, UnwritableFolderIsLoggedOnce) {
   const fs::path file = cache / "file";
   std::ofstream(file) << "x";
   ::testing::internal::CaptureStderr();
@@ -349,11 +349,11 @@ TEST_P(Probe, AFolderThatCannotBeWrittenKeepsNothingAndSaysSoOnce) {
                                [] { return row(GetParam()) + row(other()); });
   const std::string log = ::testing::internal::GetCapturedStderr();
   expect_contains(text, {"|1|asked", "|1|asked"});
-  expect_contains(log, {"is not kept for other programs", "cannot be made: Not a directory"});
-  EXPECT_EQ(log.find("is not kept"), log.rfind("is not kept")) << log;
+  expect_contains(log, {"cannot be cached on disk", "cannot be created: Not a directory"});
+  EXPECT_EQ(log.find("cannot be cached"), log.rfind("cannot be cached")) << log;
 }
 
-TEST_P(Probe, WithoutTheProgramDriversAreAskedInProcessAndTheLogSaysSo) {
+TEST_P(Probe, WithoutProbeProgramDriversAreLoadedInProcess) {
   for (const char* probe : {"/nonexistent/tessera-probe", "off", "/dev/null"}) {
     ::testing::internal::CaptureStderr();
     const std::string text = run({{"TESSERA_PROBE", probe}, {"TESSERA_LOG", "info"}}, [] {
@@ -362,11 +362,11 @@ TEST_P(Probe, WithoutTheProgramDriversAreAskedInProcessAndTheLogSaysSo) {
       return found + computes({GetParam(), 0});
     });
     expect_contains(text, {"enumerated|", "|1|asked loaded 20.000000"});
-    expect_contains(::testing::internal::GetCapturedStderr(), {"inside this process"});
+    expect_contains(::testing::internal::GetCapturedStderr(), {"into this process directly"});
   }
 }
 
-TEST_P(Probe, ANamedDeviceAsksItsBackendOnly) {
+TEST_P(Probe, NamedDeviceProbesOnlyItsBackend) {
   const std::string text = run({{"TESSERA_DEVICE", std::string(backend_name(GetParam()))}},
                                [] { return to_string(current_device()) + " " + why_current_device(); });
   expect_contains(text, {std::string(backend_name(GetParam())) + ":0"});
@@ -374,7 +374,7 @@ TEST_P(Probe, ANamedDeviceAsksItsBackendOnly) {
   expect_contains(cache.files().front().filename().string(), {"probe-" + std::string(backend_name(GetParam()))});
 }
 
-TEST_P(Probe, NamingTheCpuAsksNobodyEvenWhereItIsMissing) {
+TEST_P(Probe, NamingCpuProbesNothing) {
   for (const char* device : {"cpu", "cpu:0", "interp"}) {
     const std::string text = run({{"TESSERA_DEVICE", device}}, [] {
       return computes(current_device()) + why_current_device() + why_current_device(Detail::brief);
@@ -390,19 +390,19 @@ TEST_P(Probe, NamingTheCpuAsksNobodyEvenWhereItIsMissing) {
   EXPECT_TRUE(cache.files().empty());
 }
 
-TEST_P(Probe, AutomaticChoiceAsksNoLaterBackendAfterADiscreteGpu) {
+TEST_P(Probe, AutomaticSelectionStopsAtDiscreteGpu) {
   const std::string text = run({}, [] { return to_string(current_device()); });
   EXPECT_EQ(text, "cuda:0");
-  ASSERT_EQ(cache.files().size(), 2u);  // the row, and that the device works
+  ASSERT_EQ(cache.files().size(), 2u);  // the report and the trial's result
 }
 
-TEST_P(Probe, ABadTimeLimitIsAnErrorAndNoProbe) {
+TEST_P(Probe, InvalidTimeoutThrowsWithoutProbing) {
   const std::string text =
       run({{"TESSERA_PROBE_TIMEOUT", "soon"}}, [] { return row(GetParam()) + message([] { current_device(); }); });
   expect_contains(text, {"supported|", "TESSERA_PROBE_TIMEOUT", "soon"});
 }
 
-// OpenCL's platforms, each on its own.
+// OpenCL platforms, each probed separately.
 
 class Platforms : public ::testing::Test {
  protected:
@@ -433,7 +433,7 @@ class Platforms : public ::testing::Test {
   Folder vendors, cache, kernels;
 };
 
-TEST_F(Platforms, ThatCrashOrHangAreRowsOfTheirOwn) {
+TEST_F(Platforms, CrashingOrHangingPlatformsHaveTheirOwnEntries) {
   add("a-crashes.icd", fake_library("icd_crashes"));
   add("b-hangs.icd", fake_library("icd_hangs"));
   add("c-none.icd", fake_library("icd_no_platform"));
@@ -444,11 +444,11 @@ TEST_F(Platforms, ThatCrashOrHangAreRowsOfTheirOwn) {
   expect_contains(text, {"crashed|", "a-crashes.icd=crashed(", "SIGABRT", "this kernel module is too old",
                          "b-hangs.icd=hung(", "did not answer within 2 s", "c-none.icd=loaded(",
                          "d-gone.icd=supported(", "/nonexistent/libgone.so", "e-refuses.icd=", "f-needs.icd=supported(",
-                         "libfake_icd_needs.so needs libfake_needed.so, which is not found",
-                         "Install the package that libfake_needed.so is in, or name its folder in LD_LIBRARY_PATH"});
+                         "libfake_icd_needs.so requires libfake_needed.so, which was not found",
+                         "Install the package that contains libfake_needed.so, or add its folder to LD_LIBRARY_PATH"});
 }
 
-TEST_F(Platforms, OneThatCrashesLeavesTheOthersUsable) {
+TEST_F(Platforms, CrashingPlatformLeavesOthersUsable) {
   if (pocl().empty()) GTEST_SKIP() << "PoCL is not installed (pocl-opencl-icd)";
   add("a-crashes.icd", fake_library("icd_crashes"));
   add("b-pocl.icd", pocl());
@@ -465,7 +465,7 @@ TEST_F(Platforms, OneThatCrashesLeavesTheOthersUsable) {
                      "c-hangs.icd=hung(", "20.000000 verified|", " not loaded with PoCL"});
 }
 
-TEST_F(Platforms, OneThatCrashesIsNamedWhereNoGpuIsChosen) {
+TEST_F(Platforms, CrashingPlatformIsNamedIfNoGpuIsSelected) {
   if (pocl().empty()) GTEST_SKIP() << "PoCL is not installed (pocl-opencl-icd)";
   add("a-crashes.icd", fake_library("icd_crashes"));
   add("b-pocl.icd", pocl());
@@ -474,9 +474,9 @@ TEST_F(Platforms, OneThatCrashesIsNamedWhereNoGpuIsChosen) {
   expect_contains(text, {"cpu:0", "a-crashes.icd: ", "SIGABRT", "opencl: a driver crashes"});
 }
 
-TEST_F(Platforms, NoneAtAllIsToldByTheLoader) {
+TEST_F(Platforms, LoaderReportsMissingPlatforms) {
   const std::string text = run([] { return row(Backend::opencl); });
-  EXPECT_TRUE(text.find("knows no platform") != text.npos || text.find("libOpenCL.so.1") != text.npos) << text;
+  EXPECT_TRUE(text.find("lists no platform") != text.npos || text.find("libOpenCL.so.1") != text.npos) << text;
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera doctor`, remembered rows of `tessera devices`, and that nothing of a GPU is touched while the CPU is named.
+// `tessera doctor`, cached reports in `tessera devices`, and that selecting the CPU by name touches no GPU driver.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -16,10 +16,10 @@ namespace {
 
 std::string fake(const std::string& name) { return TESSERA_FAKES "/libfake_" + name + ".so"; }
 
-/// Without the breaks of lines, whose places depend on what the machine is.
+/// Removes line breaks, whose positions depend on the machine.
 std::string in_one_line(const std::string& text) { return std::regex_replace(text, std::regex("\\s+"), " "); }
 
-/// Drivers that are not there, and a cache of one's own.
+/// No drivers, and a separate cache.
 std::map<std::string, std::string> bare(const TemporaryFolder& cache) {
   return {{"TESSERA_CUDA_LIBRARY", "/nonexistent/libcuda.so.1"},
           {"TESSERA_ROCM_LIBRARY", "/nonexistent/libamdhip64.so.5"},
@@ -28,7 +28,7 @@ std::map<std::string, std::string> bare(const TemporaryFolder& cache) {
           {"TESSERA_CACHE_DIR", cache / "cache"}};
 }
 
-TEST(Doctor, OnAMachineWithoutDriversSaysSoAndMeasuresTheCpu) {
+TEST(Doctor, MachineWithoutDriversMeasuresCpu) {
   const TemporaryFolder folder;
   const Outcome o = run({"doctor"}, {.environment = bare(folder)});
   EXPECT_EQ(o.code, 0) << o.out << o.err;
@@ -39,7 +39,7 @@ TEST(Doctor, OnAMachineWithoutDriversSaysSoAndMeasuresTheCpu) {
   EXPECT_EQ(o.err, "");
 }
 
-TEST(Devices, MemoryThatADriverDoesNotKnowIsUnknown) {
+TEST(Devices, UnreportedMemoryIsUnknown) {
   for (const char* bytes : {"18446744073709551615", "0", "3221225472"}) {
     const TemporaryFolder folder;
     auto environment = bare(folder);
@@ -57,7 +57,7 @@ TEST(Devices, MemoryThatADriverDoesNotKnowIsUnknown) {
   }
 }
 
-TEST(Doctor, JsonHasTheSurveyTheMachineAndTheFigures) {
+TEST(Doctor, JsonContainsSurveyMachineAndFigures) {
   const TemporaryFolder folder;
   const Outcome o = run({"doctor", "--json"}, {.environment = bare(folder)});
   ASSERT_EQ(o.code, 0) << o.out << o.err;
@@ -72,7 +72,7 @@ TEST(Doctor, JsonHasTheSurveyTheMachineAndTheFigures) {
   EXPECT_FALSE(j["figures"].contains("interp:0"));
 }
 
-TEST(Doctor, FailsWhereTheNamedDeviceDoesNot) {
+TEST(Doctor, FailsIfNamedDeviceFails) {
   const TemporaryFolder folder;
   auto environment = bare(folder);
   environment["TESSERA_DEVICE"] = "cuda";
@@ -81,7 +81,7 @@ TEST(Doctor, FailsWhereTheNamedDeviceDoesNot) {
   expect_contains(in_one_line(o.out), {"New arrays have no device", "TESSERA_DEVICE=cuda", "cuda:0 does not exist"});
 }
 
-TEST(Doctor, OfAGpuThatIsChosenAndDoesNotComputeSaysThat) {
+TEST(Doctor, ReportsSelectedGpuThatDoesNotCompute) {
   const TemporaryFolder folder;
   auto environment = bare(folder);
   environment["TESSERA_CUDA_LIBRARY"] = fake("cuda");
@@ -102,7 +102,7 @@ TEST(Doctor, OfAGpuThatIsChosenAndDoesNotComputeSaysThat) {
   }
 }
 
-TEST(Doctor, ShowsWhetherCopiesBetweenTwoGpusArrive) {
+TEST(Doctor, ReportsCopyPathBetweenGpus) {
   const TemporaryFolder folder;
   auto environment = bare(folder);
   environment["TESSERA_CUDA_LIBRARY"] = fake("cuda");
@@ -117,18 +117,18 @@ TEST(Doctor, ShowsWhetherCopiesBetweenTwoGpusArrive) {
   environment["TESSERA_FAKE_FAULT"] = "peer-empty";
   const Outcome o = doctor({});
   expect_contains(in_one_line(o.out),
-                  {"copies between cuda:0 and cuda:1: through the host: a direct copy of a pattern did not arrive"});
+                  {"copies between cuda:0 and cuda:1: through the host: a test of direct copies failed"});
   expect_contains(in_one_line(o.err), {"iommu=pt"});
   const json copies = json::parse(doctor({"--json"}).out)["copies"];
   ASSERT_EQ(copies.size(), 1u);
   EXPECT_EQ(copies[0]["devices"], json::array({"cuda:0", "cuda:1"}));
-  EXPECT_EQ(copies[0]["back"], "through the host: a direct copy of a pattern did not arrive");
+  EXPECT_EQ(copies[0]["back"], "through the host: a test of direct copies failed");
 }
 
-TEST(Doctor, TellsOfADriverThatCrashesOrHangsAndGoesOn) {
+TEST(Doctor, ReportsCrashingOrHangingDriverAndContinues) {
   for (const auto& [fault, says] :
-       {std::pair("segv-init", "crashed when it was asked for its devices: SIGSEGV"),
-        std::pair("exit-init:3", "(exit code 3)"), std::pair("hang-init", "did not answer within 1 s")}) {
+       {std::pair("segv-init", "crashed while listing its devices: SIGSEGV"), std::pair("exit-init:3", "(exit code 3)"),
+        std::pair("hang-init", "did not answer within 1 s")}) {
     const TemporaryFolder folder;
     auto environment = bare(folder);
     environment["TESSERA_CUDA_LIBRARY"] = fake("cuda");
@@ -145,7 +145,7 @@ TEST(Doctor, TellsOfADriverThatCrashesOrHangsAndGoesOn) {
   }
 }
 
-TEST(Doctor, ANoteOfAnEarlierProgramIsMarkedInDevicesAndAskedAnew) {
+TEST(Doctor, ProbesAgainWhileDevicesShowsCachedResults) {
   const TemporaryFolder folder;
   auto environment = bare(folder);
   environment["TESSERA_CUDA_LIBRARY"] = fake("cuda");
@@ -159,7 +159,7 @@ TEST(Doctor, ANoteOfAnEarlierProgramIsMarkedInDevicesAndAskedAnew) {
   EXPECT_EQ(devices({"--rescan"}).find("(as remembered)"), std::string::npos);
 }
 
-TEST(Doctor, SaysInAClauseWhichLibraryComputesLargeProducts) {
+TEST(Doctor, ReportsLibraryForLargeProducts) {
   const TemporaryFolder folder;
   auto environment = bare(folder);
   environment["TESSERA_CUDA_LIBRARY"] = fake("cuda");
@@ -178,7 +178,7 @@ TEST(Doctor, SaysInAClauseWhichLibraryComputesLargeProducts) {
   }
 }
 
-TEST(Probe, AnswersWhereTheProgramIsProcessOneAsInAContainer) {
+TEST(Probe, WorksAsProcessOneInAContainer) {
   const TemporaryFolder folder;
   const std::string unshare = "unshare --pid --fork --mount-proc ";
   if (std::system((unshare + "true 2>/dev/null").c_str()) != 0)
@@ -190,7 +190,7 @@ TEST(Probe, AnswersWhereTheProgramIsProcessOneAsInAContainer) {
   expect_contains(text_of(folder / "out"), {"(cuda): enumerated", "[cuda:0]"});
 }
 
-/// What the loader opened in the program and in every process that it started.
+/// Libraries opened by the loader in the program and all processes that it started.
 std::string opened_files(std::vector<std::string> arguments, std::map<std::string, std::string> environment) {
   const TemporaryFolder folder;
   environment["LD_DEBUG"] = "files";
@@ -208,18 +208,18 @@ const std::vector<std::string> drivers = {"libcuda",  "libnvrtc",  "libamdhip64"
                                           "libze_",   "libOpenCL", "libpocl",      "libigdrcl",
                                           "libocloc", "libMetal",  "tessera-probe"};
 
-TEST(NamingTheCpu, OpensNoDriversLibrary) {
+TEST(NamingTheCpu, OpensNoDriverLibrary) {
   const std::vector<std::string> generate = {"generate", "models/pgdocs-2m-q8_0.gguf", "-p", "The index", "-n", "2"};
   auto by_option = generate;
   by_option.insert(by_option.end(), {"--device", "cpu"});
   const std::string trace =
       opened_files(generate, {{"TESSERA_DEVICE", "cpu"}}) + opened_files(by_option, {}) +
       opened_files({"verify", "--device", "cpu", "--operation", "softmax"}, {{"TESSERA_DEVICE", "cpu"}});
-  ASSERT_NE(trace.find("libtessera"), std::string::npos);  // the trace is one
+  ASSERT_NE(trace.find("libtessera"), std::string::npos);  // the trace works
   for (const std::string& driver : drivers) EXPECT_EQ(trace.find(driver), std::string::npos) << driver;
 }
 
-TEST(NamingTheCpu, IsSeenToMatter) {  // the same trace shows drivers where none is named
+TEST(NamingTheCpu, TraceShowsDriversIfNoDeviceIsNamed) {  // the same trace shows drivers if no device is named
   if (!std::filesystem::exists("/etc/OpenCL/vendors/pocl.icd"))
     GTEST_SKIP() << "PoCL is not installed (pocl-opencl-icd)";
   expect_contains(opened_files({"devices", "--list-only"}, {}), {"libpocl"});

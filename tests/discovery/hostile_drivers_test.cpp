@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Drivers that do what drivers must not (tests/drivers/hostile/hostile_cl.cpp, hostile_cuda.cpp), one at a time beside
-// good ones: `devices`, `doctor`, their JSON, and a program whose device is chosen automatically end in time and by
-// themselves, show every other row, say of this one what is true, send nothing to a terminal that is no text, leave no
-// process behind, and are quick when they are run again. Usually each mode runs one of the commands, the next mode the
-// next one, and after it `devices --json`; with TESSERA_TEST_LONG=1 (script/test --long) each mode runs all of them.
+// Misbehaving drivers (tests/drivers/hostile/hostile_cl.cpp, hostile_cuda.cpp), one at a time next to working ones:
+// `devices`, `doctor`, their JSON output, and a program with automatic device selection end in time, list all other
+// backends, report this driver correctly, print only valid text, leave no processes behind, and are fast when run
+// again. By default each mode runs one of the commands in turn, and then `devices --json`; with TESSERA_TEST_LONG=1
+// (script/test --long) each mode runs all of them.
 //
-// TESSERA_TEST_MODES=crash_build,latin1 runs these modes only.
+// TESSERA_TEST_MODES=crash_build,latin1 runs only these modes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,17 +29,17 @@ enum class Computes : std::uint8_t { no, yes, either };
 struct Mode {
   std::string name;
   Computes computes;
-  std::vector<std::string> states;  ///< one of these is that of its device, or of its row without one
-  std::vector<std::string> says;    ///< all of these are among the reasons
-  std::string error = {};           ///< an error of the program on the device chosen that is right too
+  std::vector<std::string> states;  ///< acceptable states of its device, or of its backend without a device
+  std::vector<std::string> says;    ///< parts of the reasons
+  std::string error = {};           ///< an error of the program on the selected device that is acceptable
 };
 using Names = std::vector<std::string>;
 
 const Names good = {"verified"}, dead = {"crashed"}, hung = {"hung"}, any = {};  // states
 
-/// Of a driver that ends the process that only lists its devices.
+/// For a driver that ends a process that only lists its devices.
 Mode listing_dies(const std::string& name, const std::string& how) {
-  return {name, Computes::no, dead, {how, "asked for its devices"}};
+  return {name, Computes::no, dead, {how, "listing its devices"}};
 }
 Mode listing_hangs(const std::string& name) {
   return {name, Computes::no, hung, {"did not answer within 1 s", "TESSERA_PROBE_TIMEOUT"}};
@@ -49,12 +49,12 @@ Mode works(const std::string& name) { return {name, Computes::yes, good, {}}; }
 std::vector<Mode> opencl_modes() {
   std::vector<Mode> all;
   for (const char* name : {"_exit_ctor", "exit_ctor", "exit_getdevices"})
-    all.push_back(listing_dies(name, "ended the process when it was asked for its devices (exit code 0)"));
+    all.push_back(listing_dies(name, "ended the process while listing its devices (exit code 0)"));
   all.push_back(listing_dies("abort_ctor", "SIGABRT (signal 6)"));
   all.push_back(listing_dies("kill_ctor", "SIGKILL (signal 9)"));
   for (const char* name : {"crash_ctor", "recursion_ctor", "crash_getplatforms", "crash_platforminfo",
                            "crash_getdevices", "crash_deviceinfo", "garbage_platform"})
-    all.push_back(listing_dies(name, "crashed when it was asked for its devices: SIGSEGV (signal 11)"));
+    all.push_back(listing_dies(name, "crashed while listing its devices: SIGSEGV (signal 11)"));
   for (const char* name :
        {"hang_ctor", "spin_ctor", "stop_ctor", "flood_endless_ctor", "hang_getplatforms", "hang_getdevices"})
     all.push_back(listing_hangs(name));
@@ -74,7 +74,7 @@ std::vector<Mode> opencl_modes() {
   all.push_back({"exit_build", Computes::no, dead, {"ended the process", "(exit code 0)", "first kernel"}});
   for (const char* name : {"hang_context", "hang_build", "hang_launch", "hang_read", "hang_finish", "hang_waitevents"})
     all.push_back({name, Computes::no, hung, {"within", "first kernel"}});
-  // Its end is not waited for; or it is, in a process of its own.
+  // Either its end is not waited for, or a helper process waits.
   for (const char* name : {"crash_dtor", "hang_dtor"}) all.push_back({name, Computes::either, any, {}});
   all.push_back({"all_fail", Computes::no, {"supported", "loaded"}, {"-9999"}});
   all.push_back({"fail_build", Computes::no, any, {"hostile compiler: I do not like it"}});
@@ -82,7 +82,7 @@ std::vector<Mode> opencl_modes() {
   for (const char* name : {"null_platform", "null_context", "null_buffer", "infinite_platforms", "huge_strings"})
     all.push_back({name, Computes::no, any, {}});
   for (const char* name : {"skip_launch", "wrong_read"})
-    all.push_back({name, Computes::no, {"quarantined"}, {"computed wrongly"}});
+    all.push_back({name, Computes::no, {"quarantined"}, {"computed a wrong result"}});
   for (const char* name : {"lies_devices", "zero_local_memory", "zero_workgroup"})
     all.push_back({name, Computes::either, any, {}});
   all.push_back({"zero_memory", Computes::either, any, {}, "does not fit into the memory of opencl:0"});
@@ -92,7 +92,7 @@ std::vector<Mode> opencl_modes() {
 std::vector<Mode> cuda_modes() {
   std::vector<Mode> all;
   for (const char* name : {"crash_ctor", "crash_init"})
-    all.push_back(listing_dies(name, "crashed when it was asked for its devices: SIGSEGV (signal 11)"));
+    all.push_back(listing_dies(name, "crashed while listing its devices: SIGSEGV (signal 11)"));
   all.push_back(listing_dies("exit_ctor", "(exit code 0)"));
   for (const char* name : {"hang_init", "fork_hang_init", "stop_init"}) all.push_back(listing_hangs(name));
   for (const char* name : {"kill_group_init", "kill_parent_init"})
@@ -107,19 +107,19 @@ std::vector<Mode> cuda_modes() {
   all.push_back({"hang_ctx", Computes::no, hung, {"within", "first kernel"}});
   for (const char* name : {"crash_dtor", "hang_dtor"}) all.push_back({name, Computes::either, any, {}});
   for (const char* name : {"no_device", "negative_count"})
-    all.push_back({name, Computes::no, {"loaded"}, {"the driver works but shows no device"}});
+    all.push_back({name, Computes::no, {"loaded"}, {"the driver works but lists no device"}});
   for (const char* name : {"zero_attributes", "negative_attributes"}) all.push_back({name, Computes::either, any, {}});
   return all;
 }
 
-// What was left behind.
+// Processes left behind.
 
 struct Process {
   int number = 0, parent = 0, session = 0;
   char state = '?';
   std::string name;
 };
-/// A file of a process in /proc; empty if that has ended, also in the middle of reading.
+/// Reads a file of a process in /proc; empty if the process has ended, even during the read.
 std::string file_of(int process, const char* name) {
   try {
     return text_of("/proc/" + std::to_string(process) + "/" + name);
@@ -143,8 +143,8 @@ std::vector<Process> processes() {
   }
   return all;
 }
-/// Processes of this session, or with this text in their environment; one that has ended counts as long as a parent of
-/// ours does not wait for it. A moment is given. Whatever is there then is ended, so that no test works beside it.
+/// Processes of this session, or with this text in their environment. Zombies whose parent is ours count, too. Waits
+/// briefly, then kills the remaining ones, so that they don't disturb other tests.
 std::string left_behind(int session, const std::string& mark) {
   std::string list;
   for (int attempt = 0; attempt < 25; ++attempt) {
@@ -155,7 +155,7 @@ std::string left_behind(int session, const std::string& mark) {
     };
     for (const Process& p : all) {
       if (p.session != session && file_of(p.number, "environ").find(mark) == std::string::npos) continue;
-      if (p.state == 'Z' && !in_session(p.parent)) continue;  // the system's to remove
+      if (p.state == 'Z' && !in_session(p.parent)) continue;  // for the system to reap
       if (p.name == "hostile-own" || attempt == 24) ::kill(p.number, SIGKILL);
       if (p.name != "hostile-own")
         list += (list.empty() ? "" : ", ") + std::to_string(p.number) + " (" + p.name + ", " + p.state + ")";
@@ -166,14 +166,14 @@ std::string left_behind(int session, const std::string& mark) {
   return list;
 }
 
-// What a person or a program reads.
+// Output for users and programs.
 
 std::string in_one_line(const std::string& text) { return std::regex_replace(text, std::regex("\\s+"), " "); }
 
-/// Empty, or what of this is no text for a terminal.
+/// Returns an error if the output is not valid text for a terminal, else an empty string.
 std::string no_text(const std::string& text) {
   try {
-    static_cast<void>(json(text).dump());  // strict in UTF-8
+    static_cast<void>(json(text).dump());  // validates UTF-8
   } catch (const json::exception& e) {
     return e.what();
   }
@@ -187,7 +187,7 @@ std::string no_text(const std::string& text) {
 
 struct Stage {
   const char *variable, *backend, *device, *title;
-  const char *neighbour, *neighbour_name;  ///< the good GPU beside it
+  const char *neighbour, *neighbour_name;  ///< the working GPU next to it
 };
 constexpr Stage opencl_stage = {"TESSERA_HOSTILE_CL", "opencl", "opencl:0", "OpenCL (opencl)", "cuda:0", "Fake H100"};
 constexpr Stage cuda_stage = {"TESSERA_HOSTILE_CUDA", "cuda", "cuda:0", "CUDA (cuda)", "rocm:0", "Fake MI250X"};
@@ -210,7 +210,7 @@ Names arguments(Command c) {
 
 constexpr double run_with_timeout = 15, measured_in_time = 300, quick = 1;
 
-/// One mode, with a cache of its own.
+/// One mode, with a separate cache.
 class Case {
  public:
   Case(const Stage& stage, const Mode& mode) : stage_(stage), mode_(mode) {
@@ -220,17 +220,17 @@ class Case {
   }
   std::string complaints() const { return complaints_; }
 
-  /// The command with nothing known, then `devices --json` with what it left.
+  /// Runs the command with an empty cache, then `devices --json` with the resulting one.
   void go(Command command) {
     std::filesystem::remove_all(folder_ / "cache");
-    const bool beside = command != Command::automatic;
+    const bool with_neighbour = command != Command::automatic;
     const bool remembers = command != Command::json;
-    once(command, beside);
+    once(command, with_neighbour);
     if (!remembers) return;
-    // What the machine does beside may take its time once.
+    // The first run may be slow because of other load.
     double best = quick;
     for (int attempt = 0; attempt < 3 && best >= quick; ++attempt)
-      best = std::min(best, once(Command::json, beside).seconds);
+      best = std::min(best, once(Command::json, with_neighbour).seconds);
     if (best >= quick) complain(Command::json, "again: not within a second");
   }
 
@@ -239,7 +239,7 @@ class Case {
     constexpr std::size_t most = 2000;
     complaints_ += mode_.name + ": " + name_of(command) + ": " + what.substr(0, most) + "\n";
   }
-  std::map<std::string, std::string> environment(bool beside) const {
+  std::map<std::string, std::string> environment(bool with_neighbour) const {
     const std::string fakes = TESSERA_FAKES "/libfake_";
     const bool cl = std::string_view(stage_.backend) == "opencl";
     std::map<std::string, std::string> all = {{"TESSERA_PROBE", TESSERA_SHOWN_PROBE},
@@ -254,24 +254,24 @@ class Case {
                                               {stage_.variable, mode_.name}};
     if (cl) {
       all["OCL_ICD_VENDORS"] = folder_ / "hostile.icd";
-      all["TESSERA_CUDA_LIBRARY"] = beside ? fakes + "cuda.so" : "/nonexistent/libcuda.so.1";
+      all["TESSERA_CUDA_LIBRARY"] = with_neighbour ? fakes + "cuda.so" : "/nonexistent/libcuda.so.1";
     } else {
       all["TESSERA_OPENCL_LIBRARY"] = "/nonexistent/libOpenCL.so.1";
       all["TESSERA_CUDA_LIBRARY"] = fakes + "hostile_cuda.so";
-      if (beside) all["TESSERA_ROCM_LIBRARY"] = fakes + "hip.so";
+      if (with_neighbour) all["TESSERA_ROCM_LIBRARY"] = fakes + "hip.so";
       if (mode_.name == "many_devices") all["TESSERA_FAKE_DEVICES"] = "30";
     }
     return all;
   }
 
-  Outcome once(Command command, bool beside) {
+  Outcome once(Command command, bool with_neighbour) {
     const auto start = std::chrono::steady_clock::now();
     std::optional<std::chrono::steady_clock::duration> first_row;
     const auto look = [&](const std::string& out, const std::string&) {
       if (!first_row && out.find("[cpu:0]") != out.npos) first_row = std::chrono::steady_clock::now() - start;
       return false;
     };
-    Outcome o = run(arguments(command), {.environment = environment(beside),
+    Outcome o = run(arguments(command), {.environment = environment(with_neighbour),
                                          .limit = command == Command::measure ? measured_in_time : run_with_timeout,
                                          .interrupt = look,
                                          .own_session = true});
@@ -281,7 +281,7 @@ class Case {
       complain(command, "did not end. Output so far: " + o.out + o.err);
       return o;
     }
-    // Figures within a second: a busy machine may have none, and says so.
+    // Figures are measured for at most a second, so a busy machine may report none.
     const bool refused =
         command == Command::automatic && o.code == 1 && !mode_.error.empty() && o.err.find(mode_.error) != o.err.npos;
     if (o.code != 0 && !refused && (command != Command::measure || o.code != 1))
@@ -293,14 +293,14 @@ class Case {
       case Command::automatic:
         if (!refused) check_chosen(o);
         break;
-      case Command::json: check_json(o, beside); break;
+      case Command::json: check_json(o, with_neighbour); break;
       default: check_table(command, o);
     }
-    // Whoever waits for a driver reads meanwhile what is known.
+    // While a driver is waited for, other threads can read known reports.
     if (command == Command::devices && mode_.states == hung)
       if (const std::chrono::duration<double> at = first_row.value_or(std::chrono::hours(1));
           o.seconds - at.count() < 0.5)
-        complain(command, "no row was printed before the driver was asked that hangs");
+        complain(command, "no row was printed before the hanging driver was probed");
     return o;
   }
 
@@ -326,10 +326,10 @@ class Case {
     const std::string gpu = std::string("A GPU is used: ") + stage_.device;
     if (mode_.computes == Computes::no && text.find(gpu) != text.npos) complain(command, "\"" + gpu + "\": " + o.out);
     if (mode_.computes == Computes::no && text.find(std::string("New arrays go to ") + stage_.device) != text.npos)
-      complain(command, "chooses what cannot be used: " + o.out);
+      complain(command, "selects an unusable device: " + o.out);
   }
 
-  void check_json(const Outcome& o, bool beside) {
+  void check_json(const Outcome& o, bool with_neighbour) {
     json all;
     try {
       all = json::parse(o.out);
@@ -357,7 +357,7 @@ class Case {
     };
     wants("cpu:0", "");
     wants("interp:0", "interpreter");
-    if (beside) wants(stage_.neighbour, stage_.neighbour_name);
+    if (with_neighbour) wants(stage_.neighbour, stage_.neighbour_name);
     if (!mode_.states.empty() && std::ranges::find(mode_.states, state) == mode_.states.end())
       complain(Command::json, "its state is " + state + ": " + reasons);
     if (mode_.computes == Computes::no && (state == "verified" || state.empty() || reasons.size() < 10))
@@ -365,7 +365,7 @@ class Case {
     for (const std::string& part : mode_.says)
       if (reasons.find(part) == reasons.npos) complain(Command::json, "\"" + part + "\" is not in: " + reasons);
     if (mode_.computes == Computes::no && all["current"]["device"] == stage_.device)
-      complain(Command::json, "chooses what cannot be used");
+      complain(Command::json, "selects an unusable device");
   }
 
   const Stage& stage_;
@@ -379,7 +379,7 @@ bool asked_for(const std::string& mode) {
   return only == nullptr || *only == 0 || ("," + std::string(only) + ",").find("," + mode + ",") != std::string::npos;
 }
 
-/// Every mode, some at a time: most of them wait.
+/// Runs all modes, several in parallel, since most of them wait.
 void play(const Stage& stage, const std::vector<Mode>& all) {
   const char* variable = std::getenv("TESSERA_TEST_LONG");
   const bool at_length = variable != nullptr && std::string_view(variable) == "1";
@@ -387,7 +387,7 @@ void play(const Stage& stage, const std::vector<Mode>& all) {
                                    Command::measure};
   std::atomic<std::size_t> next = 0;
   std::mutex lock;
-  std::map<std::string, std::string> complaints;  // under `lock`
+  std::map<std::string, std::string> complaints;  // guarded by `lock`
   const auto work = [&] {
     for (std::size_t i; (i = next++) < all.size();) {
       if (!asked_for(all[i].name)) continue;
@@ -409,10 +409,11 @@ void play(const Stage& stage, const std::vector<Mode>& all) {
   for (const auto& [mode, text] : complaints) ADD_FAILURE() << text;
 }
 
-/// What a driver does in a launch long after it passed its trial cannot be undone, but is reported.
+/// Misbehaviour in a launch long after the trial cannot be prevented, but is reported.
 class LaterLaunch : public ::testing::Test {
  public:
-  /// `generate` on the device, whose driver acts behind the first launches; killed once `says` is on standard error.
+  /// Runs `generate` on the device, whose driver misbehaves after the first launches; killed when `says` appears on
+  /// standard error.
   Outcome generate(const std::string& mode, const std::string& says = {}) {
     write_file(folder_ / "hostile.icd", TESSERA_FAKES "/libfake_hostile_cl.so\n");
     const std::string none = "/nonexistent/library.so";
@@ -442,31 +443,31 @@ class LaterLaunch : public ::testing::Test {
   const TemporaryFolder folder_;
 };
 
-TEST_F(LaterLaunch, ThatEndsTheProgramIsAnErrorWithTheDriversName) {
+TEST_F(LaterLaunch, ExitByDriverIsReportedWithItsName) {
   const Outcome here = generate("exit_launch");
   EXPECT_EQ(here.code, 1) << here.out << here.err;
   EXPECT_TRUE(holds(here.err, {"tessera: error: the driver of opencl:0 (Hostile GPU) ended the program"}));
-  // By a thread of the driver's own, which may not be in a call of ours.
+  // On a thread of the driver, which may not be inside one of our calls.
   const Outcome elsewhere = generate("thread_exit_launch");
   EXPECT_EQ(elsewhere.code, 1) << elsewhere.out << elsewhere.err;
   EXPECT_TRUE(holds(elsewhere.err, {"tessera: error: ", "ended the program"}));
 }
 
-TEST_F(LaterLaunch, ThatDoesNotReturnIsReported) {
+TEST_F(LaterLaunch, HangingCallIsReported) {
   const std::string text = "the driver of opencl:0 (Hostile GPU) has not returned for 1";
   const Outcome o = generate("hang_launch", text);
   EXPECT_EQ(o.code, 128 + SIGKILL);
   EXPECT_TRUE(holds(o.err, {text}));
 }
 
-TEST_F(LaterLaunch, WhoseEventNeverCompletesIsReported) {
+TEST_F(LaterLaunch, EventThatNeverCompletesIsReported) {
   const std::string text = "waiting for opencl:0 (Hostile GPU) for 1";
   const Outcome o = generate("hang_waitevents", text);
   EXPECT_EQ(o.code, 128 + SIGKILL);
-  EXPECT_TRUE(holds(o.err, {text, "last put into its queue: "}));
+  EXPECT_TRUE(holds(o.err, {text, "latest work in its queue: "}));
 }
 
-TEST(HostileDriver, OfOpenClCostsItsRowAlone) { play(opencl_stage, opencl_modes()); }
-TEST(HostileDriver, OfCudaCostsItsRowAlone) { play(cuda_stage, cuda_modes()); }
+TEST(HostileDriver, OpenClDriverAffectsOnlyItsReport) { play(opencl_stage, opencl_modes()); }
+TEST(HostileDriver, CudaDriverAffectsOnlyItsReport) { play(cuda_stage, cuda_modes()); }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Why a card does not show, over machines that are made up: a folder with a /sys, /dev and /proc of its own, each seen
-// by a child process that is an ordinary user.
+// Explanations why a GPU is missing, for simulated machines: a folder with its own /sys, /dev and /proc, read by a
+// child process with an ordinary user's rights.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -42,7 +42,7 @@ class Machine : public ::testing::Test {
     file("dev/dri/renderD128", "", mode);
     file("sys/class/drm/renderD128/device/vendor", vendor);
   }
-  /// As an ordinary user sees it: for root no file is denied.
+  /// Runs as an ordinary user, because root can access every file.
   std::string why(os::Vendor vendor, std::initializer_list<const char*> variables = {}, const Variables& changed = {},
                   const std::string& library = {}) {
     Variables all = {{"TESSERA_SYSTEM_ROOT", root.string()}};
@@ -56,32 +56,32 @@ class Machine : public ::testing::Test {
   const fs::path root = made.path();
 };
 
-TEST_F(Machine, WithoutACardSaysSo) {
+TEST_F(Machine, NoCardIsReported) {
   card("0000:00:02.0", "0x8086", "i915");
-  card("0000:01:00.0", "0x10de", "snd_hda_intel", "0x040300");  // a card's sound is no card
-  expect_contains(why(os::nvidia), {"no NVIDIA card on its PCI bus", "has nothing to use", "virtual machine"});
-  expect_contains(why(os::amd), {"no AMD card on its PCI bus"});
+  card("0000:01:00.0", "0x10de", "snd_hda_intel", "0x040300");  // a GPU's audio function is not a GPU
+  expect_contains(why(os::nvidia), {"No NVIDIA card was found on the PCI bus", "of this machine", "virtual machine"});
+  expect_contains(why(os::amd), {"No AMD card was found on the PCI bus"});
   render_node("0x8086");
   EXPECT_EQ(why(os::intel), "");
 }
 
-TEST_F(Machine, FilesThatADriverMakesItselfAreNoCard) {
+TEST_F(Machine, FilesCreatedByDriverAreNoEvidenceOfACard) {
   fs::create_directories(root / "sys/bus/pci/devices");
-  file("dev/nvidiactl");  // cuInit makes it, card or not
-  expect_contains(why(os::nvidia), {"no NVIDIA card on its PCI bus"});
+  file("dev/nvidiactl");  // created by cuInit even without a GPU
+  expect_contains(why(os::nvidia), {"No NVIDIA card was found on the PCI bus"});
   file("dev/nvidia-uvm", "", 0600);
   file(".dockerenv");
-  expect_contains(why(os::nvidia), {"no NVIDIA card on its PCI bus", "--gpus all"});
-  file("dev/kfd", "", 0600);  // comes with the kernel's module
-  expect_contains(why(os::amd), {"no AMD card on its PCI bus"});
-  // A card's own file stands for one, in containers that hide the bus.
+  expect_contains(why(os::nvidia), {"No NVIDIA card was found on the PCI bus", "--gpus all"});
+  file("dev/kfd", "", 0600);  // created by the kernel module
+  expect_contains(why(os::amd), {"No AMD card was found on the PCI bus"});
+  // A GPU's own device file is evidence of it, in containers that hide the bus.
   file("dev/nvidia0");
-  expect_contains(why(os::nvidia), {"/dev/nvidia-uvm may not be read and written"});
+  expect_contains(why(os::nvidia), {"This user cannot read and write /dev/nvidia-uvm"});
   fs::remove(root / "dev/nvidia-uvm");
   expect_contains(why(os::nvidia), {"/dev/nvidia-uvm does not exist in this container"});
 }
 
-TEST_F(Machine, InAContainerNamesHowToStartIt) {
+TEST_F(Machine, ContainerRemedyNamesOptions) {
   file(".dockerenv");
   expect_contains(why(os::nvidia), {"container (docker)", "--gpus all"});
   card("0000:03:00.0", "0x1002", "amdgpu");
@@ -95,7 +95,7 @@ TEST_F(Machine, InAContainerNamesHowToStartIt) {
   expect_contains(why(os::amd), {"container (kubernetes)"});
 }
 
-TEST_F(Machine, CardWithoutAKernelDriverNamesModuleAndPackage) {
+TEST_F(Machine, CardWithoutKernelDriverNamesModuleAndPackage) {
   card("0000:01:00.0", "0x10de");
   expect_contains(why(os::nvidia),
                   {"no driver for the NVIDIA card at 0000:01:00.0", "modprobe nvidia", "nvidia-driver"});
@@ -105,11 +105,11 @@ TEST_F(Machine, CardWithoutAKernelDriverNamesModuleAndPackage) {
   expect_contains(why(os::intel), {"Intel card at 0000:00:02.0", "modprobe i915"});
 }
 
-TEST_F(Machine, CardOfAnotherKernelDriverNamesIt) {
+TEST_F(Machine, CardWithAnotherKernelDriverNamesIt) {
   card("0000:01:00.0", "0x10de", "nouveau");
   expect_contains(why(os::nvidia), {"drives the NVIDIA card at 0000:01:00.0 by nouveau", "install nvidia"});
   card("0000:03:00.0", "0x1002", "vfio-pci");
-  expect_contains(why(os::amd), {"aside for a virtual machine (vfio-pci)"});
+  expect_contains(why(os::amd), {"for a virtual machine (vfio-pci)"});
 }
 
 TEST_F(Machine, MissingDeviceFilesNameTheModules) {
@@ -126,52 +126,50 @@ TEST_F(Machine, MissingDeviceFilesNameTheModules) {
   EXPECT_EQ(why(os::amd), "");
 }
 
-TEST_F(Machine, FilesThatMayNotBeUsedNameTheGroup) {
+TEST_F(Machine, InaccessibleFilesNameTheGroup) {
   card("0000:03:00.0", "0x1002", "amdgpu");
   file("dev/kfd", "", 0600);
   render_node("0x1002");
   if (geteuid() == 0) {
-    EXPECT_EQ(chown((root / "dev/kfd").c_str(), 0, 44), 0);  // video, on Debian
-    expect_contains(why(os::amd),
-                    {"/dev/kfd may not be read and written by this user", "group", "usermod -a -G render,video"});
+    EXPECT_EQ(chown((root / "dev/kfd").c_str(), 0, 44), 0);  // group video on Debian
+    expect_contains(why(os::amd), {"This user cannot read and write /dev/kfd", "group", "usermod -a -G render,video"});
     EXPECT_EQ(chown((root / "dev/kfd").c_str(), 0, 0), 0);
-    expect_contains(why(os::amd), {"/dev/kfd may not be read", "only root may"});
+    expect_contains(why(os::amd), {"This user cannot read and write /dev/kfd", "only root has access"});
   } else {
     chmod((root / "dev/kfd").c_str(), 0);
-    expect_contains(why(os::amd), {"/dev/kfd may not be read and written by this user"});
+    expect_contains(why(os::amd), {"This user cannot read and write /dev/kfd"});
   }
 }
 
-TEST_F(Machine, VersionsThatDisagreeAreBothNamed) {
+TEST_F(Machine, MismatchedVersionsAreBothNamed) {
   card("0000:01:00.0", "0x10de", "nvidia");
   for (const char* node : {"dev/nvidiactl", "dev/nvidia-uvm", "dev/nvidia0"}) file(node);
   file("proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.14  Thu Feb 22 2024");
   file("usr/lib/libcuda.so.535.183.01");
   fs::create_symlink("libcuda.so.535.183.01", root / "usr/lib/libcuda.so.1");
   const std::string library = (root / "usr/lib/libcuda.so.1").string();
-  expect_contains(why(os::nvidia, {}, {}, library), {"550.54.14", "535.183.01", "restart after an update"});
+  expect_contains(why(os::nvidia, {}, {}, library), {"550.54.14", "535.183.01", "restart after a driver update"});
   file("proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12 2024");
   EXPECT_EQ(why(os::nvidia, {}, {}, library), "");
 }
 
-TEST_F(Machine, VariablesThatHideEverythingComeFirst) {
+TEST_F(Machine, VariablesThatHideAllDevicesAreReportedFirst) {
   for (const char* none : {"", "-1", "NoDevFiles"})
     expect_contains(why(os::nvidia, {"CUDA_VISIBLE_DEVICES"}, {{"CUDA_VISIBLE_DEVICES", none}}),
                     {"CUDA_VISIBLE_DEVICES is set to \"" + std::string(none) + "\", which hides all the devices"});
   const std::string text = why(os::nvidia, {"CUDA_VISIBLE_DEVICES"}, {{"CUDA_VISIBLE_DEVICES", "7"}});
-  expect_contains(text,
-                  {"no NVIDIA card", "Besides, CUDA_VISIBLE_DEVICES is set to \"7\", which may hide the devices"});
+  expect_contains(text, {"No NVIDIA card", "Also, CUDA_VISIBLE_DEVICES is set to \"7\", which may hide the devices"});
   expect_contains(why(os::amd, {"HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"},
                       {{"HIP_VISIBLE_DEVICES", "0"}, {"ROCR_VISIBLE_DEVICES", ""}}),
                   {"ROCR_VISIBLE_DEVICES is set to \"\", which hides all"});
 }
 
-TEST_F(Machine, WindowsLinuxHasNoCardsOnItsBus) {
+TEST_F(Machine, WslHasNoCardsOnItsBus) {
   file("dev/dxg");
   EXPECT_EQ(why(os::nvidia), "");
 }
 
-TEST(LoaderFile, IsWhatTheLoaderWouldOpen) {
+TEST(LoaderFile, MatchesTheSystemLoader) {
   const std::string c = os::loader_file("libc.so.6");
   EXPECT_TRUE(c.ends_with("/libc.so.6")) << c;
   EXPECT_EQ(os::loader_file("libnosuchthing.so.1"), "");
@@ -180,9 +178,9 @@ TEST(LoaderFile, IsWhatTheLoaderWouldOpen) {
   const fs::path framework = fs::temp_directory_path() / ("tessera-" + std::to_string(getpid()) + ".framework");
   EXPECT_EQ(os::loader_file(framework / "tessera"), "");
   fs::create_directory(framework);
-  EXPECT_EQ(os::loader_file(framework / "tessera"), framework) << "the system's own are no files on macOS";
+  EXPECT_EQ(os::loader_file(framework / "tessera"), framework) << "system libraries are not files on macOS";
   fs::remove(framework);
-  // A cache that is cut off anywhere gives no answer, and no fault.
+  // A truncated cache gives no result and no error.
   std::ifstream in("/etc/ld.so.cache", std::ios::binary);
   const std::string whole{std::istreambuf_iterator<char>(in), {}};
   const fs::path cut = fs::temp_directory_path() / ("tessera-cache-" + std::to_string(getpid()));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files of preferences: what they may say, what counts before what, that they bind, and how they are written. Each test
-// has a home and a project of its own, in a process of its own.
+// Preferences files: contents, precedence, strictness, and editing. Each test runs in a separate process with its own
+// home and project.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -38,7 +38,7 @@ void write(const fs::path& file, const std::string& text) {
   std::ofstream(file) << text;
 }
 
-/// HOME and the working directory (below it) in a new folder, which goes when the test ends.
+/// Sets HOME and the working directory (below it) to a new folder, which is deleted when the test ends.
 struct Place {
   const test::Folder made;
   const fs::path root = made.path(), home = root / "home", project = home / "work" / "project",
@@ -46,7 +46,7 @@ struct Place {
   Place() {
     fs::create_directories(project / "deep" / "er");
     fs::current_path(project);
-    ::setenv("HOME", (home.string() + "/").c_str(), 1);  // a slash at the end is nothing
+    ::setenv("HOME", (home.string() + "/").c_str(), 1);  // a trailing slash is ignored
     ::unsetenv("XDG_CONFIG_HOME");
     ::unsetenv("TESSERA_DEVICE");
   }
@@ -55,7 +55,7 @@ struct Place {
 
 const Device cpu0{Backend::cpu, 0}, cuda0{Backend::cuda, 0}, cuda1{Backend::cuda, 1}, cuda2{Backend::cuda, 2};
 
-/// A CPU, and CUDA devices with identities (or without, where the text is empty).
+/// Registers a CPU, and CUDA devices with these identities (empty: none).
 TestDriver& machine(std::initializer_list<const char*> identities) {
   add(Backend::cpu, {{DeviceKind::cpu, gib}});
   auto driver = std::make_unique<TestDriver>(Backend::cuda);
@@ -65,13 +65,13 @@ TestDriver& machine(std::initializer_list<const char*> identities) {
   return kept;
 }
 
-TEST(Preferences, EnvironmentBeforeProjectBeforeUserBeforeAutomatic) {
+TEST(Preferences, EnvironmentOverridesProjectOverridesUser) {
   in_fresh_process([] {
     const Place place;
     machine({"", "", ""});
     EXPECT_EQ(current_device(), cuda0);
     write(place.user_file, "[device]\nprefer = \"cuda:1\"\n");
-    EXPECT_EQ(current_device(), cuda0) << "files are read once, until rescan()";
+    EXPECT_EQ(current_device(), cuda0) << "files are cached until rescan()";
     rescan();
     EXPECT_EQ(current_device(), cuda1);
     expect_contains(why_current_device(), {"cuda:1", "the user's file", place.user_file.string() + ":2"});
@@ -86,18 +86,18 @@ TEST(Preferences, EnvironmentBeforeProjectBeforeUserBeforeAutomatic) {
       DeviceScope scope(cuda0);
       EXPECT_EQ(current_device(), cuda0);
     }
-    // What the environment names needs no file, not even a good one.
+    // TESSERA_DEVICE takes precedence even over an invalid file.
     write(place.project_file, "nonsense");
     rescan();
     EXPECT_EQ(current_device(), cpu0);
   });
 }
 
-TEST(Preferences, TheProjectsFileIsFoundFromBelowAndNotAboveHome) {
+TEST(Preferences, ProjectFileIsFoundInParentsUpToHome) {
   in_fresh_process([] {
     const Place place;
     machine({"", ""});
-    write(place.root / "tessera.toml", "[device]\nprefer = \"cuda:1\"\n");  // above the home: somebody else's
+    write(place.root / "tessera.toml", "[device]\nprefer = \"cuda:1\"\n");  // above the home: not searched
     fs::current_path(place.project / "deep" / "er");
     EXPECT_EQ(preference_file(project), (place.project / "deep" / "er" / "tessera.toml").string());
     EXPECT_EQ(read_preference(project), std::nullopt);
@@ -110,7 +110,7 @@ TEST(Preferences, TheProjectsFileIsFoundFromBelowAndNotAboveHome) {
     EXPECT_EQ(current_device(), cuda1);
     ::setenv("XDG_CONFIG_HOME", (place.root / "xdg").c_str(), 1);
     EXPECT_EQ(preference_file(user), (place.root / "xdg/tessera/config.toml").string());
-    ::setenv("XDG_CONFIG_HOME", "relative", 1);  // ignored, as its specification has it
+    ::setenv("XDG_CONFIG_HOME", "relative", 1);  // ignored, as required by its specification
     EXPECT_EQ(preference_file(user), place.user_file.string());
     ::unsetenv("HOME");
     EXPECT_EQ(preference_file(user), "");
@@ -119,7 +119,7 @@ TEST(Preferences, TheProjectsFileIsFoundFromBelowAndNotAboveHome) {
   });
 }
 
-TEST(Preferences, TheIdentityWinsOverTheNumberAndThatIsTold) {
+TEST(Preferences, IdentityOverridesIndexWithWarning) {
   in_fresh_process([] {
     const Place place;
     machine({"pci:0000:3b:00.0", "pci:0000:5e:00.0"});
@@ -127,26 +127,26 @@ TEST(Preferences, TheIdentityWinsOverTheNumberAndThatIsTold) {
     expect_contains(test::text_of(place.project_file),
                     {"prefer = \"cuda:1\"", "identity = \"pci:0000:5e:00.0\"", "name = \"test device 1\""});
     EXPECT_EQ(current_device(), cuda1);
-    machine({"pci:0000:5e:00.0", "pci:0000:3b:00.0"});  // another card was put in front
+    machine({"pci:0000:5e:00.0", "pci:0000:3b:00.0"});  // another card was inserted before it
     ::testing::internal::CaptureStderr();
     rescan();
     EXPECT_EQ(current_device(), cuda0);
     expect_contains(::testing::internal::GetCapturedStderr(), {"warning", "cuda:1 is now cuda:0", "pci:0000:5e:00.0"});
-    expect_contains(why_current_device(), {"cuda:0", "where it is cuda:1", "its identity pci:0000:5e:00.0 counts"});
-    machine({"pci:0000:3b:00.0", "pci:0000:99:00.0"});  // and now it is gone, though there is a cuda:1
+    expect_contains(why_current_device(), {"cuda:0", "as cuda:1", "found by its identity pci:0000:5e:00.0"});
+    machine({"pci:0000:3b:00.0", "pci:0000:99:00.0"});  // now the card is missing, although there is a cuda:1
     rescan();
     for (int again = 0; again < 2; ++again)
       expect_throw<DeviceError>(
           [] { current_device(); },
-          {place.project_file.string() + ":2:10", "the preferred device is not in this machine", "pci:0000:5e:00.0",
+          {place.project_file.string() + ":2:10", "the preferred device was not found", "pci:0000:5e:00.0",
            "cuda:1 (test device 1, pci:0000:99:00.0)", "Devices that exist: cpu:0"});
-    EXPECT_THROW(gpu_device(), DeviceError) << "no other GPU in its stead";
+    EXPECT_THROW(gpu_device(), DeviceError) << "no other GPU is used instead";
     set_preferred_device(cuda0, project);
     EXPECT_EQ(current_device(), cuda0);
   });
 }
 
-TEST(Preferences, ADeviceThatLostItsIdentityIsTakenByNumberAndNameAndThatIsTold) {
+TEST(Preferences, DeviceWithoutIdentityIsMatchedByIndexAndName) {
   in_fresh_process([] {
     const Place place;
     machine({"", "pci:0000:3b:00.0", ""});
@@ -156,12 +156,13 @@ TEST(Preferences, ADeviceThatLostItsIdentityIsTakenByNumberAndNameAndThatIsTold)
     write(place.user_file, with("cuda:2", "test device 2"));
     ::testing::internal::CaptureStderr();
     EXPECT_EQ(current_device(), cuda2);
-    expect_contains(::testing::internal::GetCapturedStderr(),
-                    {"warning", "no device has the identity cpu; cuda:2 has none and the same name (test device 2)",
-                     "`tessera prefer cuda:2 --user` writes that down"});
+    expect_contains(
+        ::testing::internal::GetCapturedStderr(),
+        {"warning", "no device has the identity cpu; using cuda:2, which has none but the same name (test device 2)",
+         "`tessera prefer cuda:2 --user` to update the file"});
     expect_contains(why_current_device(),
-                    {"cuda:2", "preferred by the user's file", "the identity cpu, that no device has"});
-    // Another name, an identity of its own, no name: that may be another device.
+                    {"cuda:2", "preferred by the user's file", "whose identity cpu matches no device"});
+    // Another name, a different identity, or no name: may be another device.
     for (const std::string& text : {with("cuda:2", "test device 0"), with("cuda:1", "test device 1"),
                                     std::string("[device]\nprefer = \"cuda:2\"\nidentity = \"cpu\"\n")}) {
       write(place.user_file, text);
@@ -171,7 +172,7 @@ TEST(Preferences, ADeviceThatLostItsIdentityIsTakenByNumberAndNameAndThatIsTold)
   });
 }
 
-TEST(Preferences, AnythingWrongInAFileIsAnErrorWithLineAndColumn) {
+TEST(Preferences, InvalidFileErrorHasLineAndColumn) {
   in_fresh_process([] {
     const Place place;
     machine({""});
@@ -182,20 +183,20 @@ TEST(Preferences, AnythingWrongInAFileIsAnErrorWithLineAndColumn) {
     } cases[] = {
         {"[device\nprefer = \"cpu\"\n", ":1:8", ""},
         {"[device]\nprefer = cpu\n", ":2:", ""},
-        {"[device]\nprefer = 3\n", ":2:10", "\"device.prefer\" is not a text in quotes"},
-        {"[device]\nprefer = \"cpu\"\nidentity = true\n", ":3:12", "\"device.identity\" is not a text"},
+        {"[device]\nprefer = 3\n", ":2:10", "\"device.prefer\" is not a string"},
+        {"[device]\nprefer = \"cpu\"\nidentity = true\n", ":3:12", "\"device.identity\" is not a string"},
         {"[device]\n\n  preferred = \"cpu\"\n", ":3:3", "the key \"device.preferred\" is unknown"},
         {"# ä\ncolour = 1\n", ":2:1", "the key \"colour\" is unknown"},
         {"device = \"cpu\"\n", ":1:10", "\"device\" is not a table"},
-        {"[device]\nprefer = \"gpu\"\n", ":2:10", "\"gpu\" names no device"},
+        {"[device]\nprefer = \"gpu\"\n", ":2:10", "\"gpu\" is not a device"},
         {"[device]\nprefer = \"cuda:7\"\n", ":2:10", "cuda:7 does not exist: the backend cuda has 1 device"},
-        {"[device]\nname = \"x\"\n", ":2:1", "does not say which device"},
+        {"[device]\nname = \"x\"\n", ":2:1", "has no key prefer"},
         {"[device]\nprefer = \"cpu\"\nprefer = \"cpu\"\n", ":3:", ""},
-        // What toml++ 3.3 takes for granted, and then aborts or does as it likes.
-        {"[=", ":1:1", "behind '[' there is no name"},
-        {"# [=\n [ [ \xef\xb3\xbf", ":2:2", "behind '[' there is no name"},
-        {"[device]\nprefer \xef\xb3\xbf = \"cpu\"\n", ":2:8", "there are plain letters only"},
-        {"[device]\n'\xc3\xa4' \xc3\xa4 = 1", ":2:5", "there are plain letters only"},
+        // Input that toml++ 3.3 does not handle safely.
+        {"[=", ":1:1", "no name after '['"},
+        {"# [=\n [ [ \xef\xb3\xbf", ":2:2", "no name after '['"},
+        {"[device]\nprefer \xef\xb3\xbf = \"cpu\"\n", ":2:8", "only ASCII characters"},
+        {"[device]\n'\xc3\xa4' \xc3\xa4 = 1", ":2:5", "only ASCII characters"},
         {nested.c_str(), ":1:", "nested too deeply"},
     };
     for (const auto& c : cases) {
@@ -205,7 +206,7 @@ TEST(Preferences, AnythingWrongInAFileIsAnErrorWithLineAndColumn) {
       expect_throw<Error>([] { current_device(); }, {place.project_file.string() + c.where, c.wrong});
       expect_throw<Error>([] { why_current_device(); }, {place.project_file.string() + c.where});
       EXPECT_EQ(test::text_of(place.project_file), c.text);
-      DeviceScope scope(cpu0);  // a scope needs no file
+      DeviceScope scope(cpu0);  // a scope does not read the file
       EXPECT_EQ(current_device(), cpu0);
     }
     for (const char* nothing : {"", "# only a comment\n", "[device]\n"}) {
@@ -216,19 +217,19 @@ TEST(Preferences, AnythingWrongInAFileIsAnErrorWithLineAndColumn) {
   });
 }
 
-TEST(Preferences, AreWrittenWithoutTouchingTheRestAndTakeEffectAtOnce) {
+TEST(Preferences, WritingKeepsTheRestAndTakesEffectAtOnce) {
   in_fresh_process([] {
     const Place place;
     machine({"pci:0", "", "pci:\"2\\"});
     EXPECT_EQ(current_device(), cuda0);
     set_preferred_device(cpu0, user);
     EXPECT_EQ(current_device(), cpu0) << "no restart";
-    EXPECT_EQ(gpu_device({.index = 1}), cuda1) << "an explicit index counts more";
+    EXPECT_EQ(gpu_device({.index = 1}), cuda1) << "an explicit index takes precedence";
     EXPECT_EQ(test::text_of(place.user_file), "[device]\nprefer = \"cpu:0\"\nname = \"test device 0\"\n");
     const fs::path same_file = place.home / "same";
     fs::create_hard_link(place.user_file, same_file);
     set_preferred_device(cpu0, user);
-    EXPECT_TRUE(fs::equivalent(place.user_file, same_file)) << "what is there already is not written";
+    EXPECT_TRUE(fs::equivalent(place.user_file, same_file)) << "unchanged content is not rewritten";
     set_preferred_device(std::nullopt, user);
     EXPECT_FALSE(fs::equivalent(place.user_file, same_file));
     EXPECT_EQ(current_device(), cuda0);
@@ -258,12 +259,12 @@ TEST(Preferences, AreWrittenWithoutTouchingTheRestAndTakeEffectAtOnce) {
     }
     fs::remove(place.project_file);
     set_preferred_device(std::nullopt, project);
-    EXPECT_FALSE(fs::exists(place.project_file)) << "nothing to take out, nothing made";
+    EXPECT_FALSE(fs::exists(place.project_file)) << "removing nothing creates no file";
     for (const auto& entry : fs::directory_iterator(place.project)) EXPECT_TRUE(entry.is_directory()) << entry;
   });
 }
 
-TEST(Preferences, TakingOneOutTakesNothingElseOut) {
+TEST(Preferences, RemovingKeepsTheRest) {
   const auto cleared = [](const std::string& text) { return change_preference(text, {}, project, "f"); };
   EXPECT_EQ(cleared("device = {prefer=\"cpu\", name=\"AMD EPYC\"}"), "");
   EXPECT_EQ(cleared("device = {prefer='cpu', name='', identity=''}\n# one\n# two\n# three\n"),
@@ -271,16 +272,16 @@ TEST(Preferences, TakingOneOutTakesNothingElseOut) {
   EXPECT_EQ(cleared("device.prefer = 'cpu'\n# one\ndevice.name = 'x'\n"), "# one\n");
   EXPECT_EQ(cleared("\xef\xbb\xbf[device]\nprefer = 'cpu'\n# one"), "\xef\xbb\xbf[device]\n# one\n");
   EXPECT_THROW(cleared("device = {prefer='cpu', name='''x\n#'''}\n"), FormatError);
-  // An identity that goes where a name comes.
+  // An identity is replaced by a name.
   EXPECT_EQ(change_preference("[device]\nprefer = 'cpu'\nidentity = 'x'\n# one\n",
                               Preference{.scope = project, .device = cuda1, .name = "n"}, project, "f"),
             "[device]\nprefer = \"cuda:1\"\nname = \"n\"\n# one\n");
 }
 
-TEST(Preferences, RandomFilesLoseNoLineThatIsNotThePreference) {
+TEST(Preferences, EditingRandomFilesKeepsOtherLines) {
   std::mt19937_64 random(test_seed());
   const auto draw = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
-  // Files of the first five, then of as many as are right, then of all.
+  // Files built from the first five kinds of lines, then from all valid ones, then from all.
   static const std::vector<std::string> lines = {"# a comment",
                                                  "  # another, with = and 'quotes\"",
                                                  "",
@@ -356,7 +357,7 @@ TEST(Preferences, RandomFilesLoseNoLineThatIsNotThePreference) {
       EXPECT_EQ(now->identity, wanted->identity);
       EXPECT_EQ(now->name, wanted->name);
     }
-    // Lines that name none of the three keys are all there, in their order.
+    // Lines without any of the three keys are unchanged, in order.
     std::stringstream before(text);
     std::size_t at = 0;
     for (std::string line; std::getline(before, line);) {
@@ -370,7 +371,7 @@ TEST(Preferences, RandomFilesLoseNoLineThatIsNotThePreference) {
   EXPECT_GT(changes, 1000);
 }
 
-TEST(Preferences, ASymbolicLinkStaysAndAFolderThatCannotBeWrittenIsAnError) {
+TEST(Preferences, KeepsSymbolicLinksAndRejectsUnwritableFolder) {
   in_fresh_process([] {
     const Place place;
     machine({""});
@@ -384,21 +385,21 @@ TEST(Preferences, ASymbolicLinkStaysAndAFolderThatCannotBeWrittenIsAnError) {
   });
 }
 
-TEST(Preferences, FilesOfOthersAndPipesAreNotReadAndThatIsSaidOnce) {
+TEST(Preferences, IgnoresForeignFilesAndPipesWithOneWarning) {
   in_fresh_process([] {
     const Place place;
     machine({"", "", ""});
     ::alarm(60);
     const auto makes = [](const fs::path& file) { ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0); };
     write(place.home / "tessera.toml", "[device]\nprefer = \"cuda:2\"\n");
-    makes(place.project_file);  // nobody will ever write to it
+    makes(place.project_file);  // never written to
     ::testing::internal::CaptureStderr();
     for (int again = 0; again < 2; ++again) {
       rescan();
-      EXPECT_EQ(current_device(), cuda2) << "the next one above counts";
+      EXPECT_EQ(current_device(), cuda2) << "the next one above is used";
     }
     std::string said = ::testing::internal::GetCapturedStderr();
-    expect_contains(said, {"warning", place.project_file.string() + " is not read: it is not a regular file"});
+    expect_contains(said, {"warning", place.project_file.string() + " was ignored: it is not a regular file"});
     EXPECT_EQ(said.find("is not read"), said.rfind("is not read")) << said;
     fs::remove(place.home / "tessera.toml");
     expect_throw<ArgumentError>([] { set_preferred_device(cuda0, project); },
@@ -416,7 +417,7 @@ TEST(Preferences, FilesOfOthersAndPipesAreNotReadAndThatIsSaidOnce) {
     fs::remove(place.project_file);
     write(place.project_file, std::string(2'000'000, '#'));
     expect_throw<ArgumentError>([] { read_preference(project); }, {place.project_file.string(), "larger than"});
-    if (::geteuid() != 0) return;  // only root can give a file away
+    if (::geteuid() != 0) return;  // only root can change a file's owner
     for (const fs::path& file : {place.project_file, place.user_file}) {
       const std::string text = "[device]\nprefer = \"cuda:1\"\n";
       write(file, text);
@@ -427,7 +428,7 @@ TEST(Preferences, FilesOfOthersAndPipesAreNotReadAndThatIsSaidOnce) {
       rescan();
       EXPECT_EQ(current_device(), cuda0);
       expect_throw<ArgumentError>([&] { set_preferred_device(cuda0, file == place.user_file ? user : project); },
-                                  {file.string(), "it belongs to another user (number 65534)"});
+                                  {file.string(), "it belongs to another user (uid 65534)"});
       said = ::testing::internal::GetCapturedStderr();
       EXPECT_EQ(test::text_of(file), text);
       fs::remove(file);
@@ -437,15 +438,15 @@ TEST(Preferences, FilesOfOthersAndPipesAreNotReadAndThatIsSaidOnce) {
       EXPECT_EQ(current_device(), cuda1);
       ASSERT_EQ(::lchown(file.c_str(), 65534, 65534), 0);
       rescan();
-      EXPECT_EQ(current_device(), cuda0) << "somebody else's link";
+      EXPECT_EQ(current_device(), cuda0) << "a link of another user";
       fs::remove(file);
     }
     expect_contains(said,
-                    {"warning", place.user_file.string() + " is not read: it belongs to another user (number 65534)"});
+                    {"warning", place.user_file.string() + " was ignored: it belongs to another user (uid 65534)"});
   });
 }
 
-TEST(Preferences, AFolderThatCannotBeMadeSaysWhy) {
+TEST(Preferences, FolderThatCannotBeCreatedReportsReason) {
   in_fresh_process([] {
     const Place place;
     machine({""});
@@ -456,7 +457,7 @@ TEST(Preferences, AFolderThatCannotBeMadeSaysWhy) {
   });
 }
 
-TEST(Preferences, ReadersNeverSeeHalfAFile) {
+TEST(Preferences, ReadersNeverSeeAPartialFile) {
   in_fresh_process([] {
     const Place place;
     machine({"pci:0", ""});
@@ -476,7 +477,7 @@ TEST(Preferences, ReadersNeverSeeHalfAFile) {
   });
 }
 
-TEST(GpuDevice, WithoutAGpuItIsTheCpuWithOneWarningThatSaysWhy) {
+TEST(GpuDevice, FallsBackToCpuWithOneWarning) {
   in_fresh_process([] {
     const Place place;
     add(Backend::cpu, {{DeviceKind::cpu, gib}});
@@ -487,17 +488,17 @@ TEST(GpuDevice, WithoutAGpuItIsTheCpuWithOneWarningThatSaysWhy) {
     ::testing::internal::CaptureStderr();
     for (int i = 0; i < 3; ++i) EXPECT_EQ(gpu_device(), cpu0);
     const std::string said = ::testing::internal::GetCapturedStderr();
-    expect_contains(said, {"warning", "no GPU is used, but cpu:0",
+    expect_contains(said, {"warning", "using cpu:0 instead of a GPU",
                            "cuda: ", "rocm: ", "oneapi: ", "metal: ", "opencl: no GPU among its devices"});
-    EXPECT_EQ(said.find("no GPU is used"), said.rfind("no GPU is used")) << said;
+    EXPECT_EQ(said.find("instead of a GPU"), said.rfind("instead of a GPU")) << said;
     expect_throw<DeviceError>([] { gpu_device({.require = true}); },
                               {"a GPU is required", "cuda: ", "rocm: ", "oneapi: ", "metal: ", "opencl: no GPU"});
     expect_throw<DeviceError>([] { gpu_device({.index = 0}); },
-                              {"no GPU 0", "has 0", "the first is 0", "opencl: no GPU"});
+                              {"GPU 0 does not exist", "has 0", "numbered from 0", "opencl: no GPU"});
   });
 }
 
-/// A driver that came no further than being loaded.
+/// A driver that got no further than `loaded`.
 class LoadedDriver : public TestDriver {
  public:
   using TestDriver::TestDriver;
@@ -509,7 +510,7 @@ class LoadedDriver : public TestDriver {
   }
 };
 
-TEST(GpuDevice, InBriefALoadedDriverHasNoDeviceOrNoneThatIsUsable) {
+TEST(GpuDevice, BriefReasonOfLoadedDriver) {
   in_fresh_process([] {
     const Place place;
     add(Backend::cpu, {{DeviceKind::cpu, gib}});
@@ -522,24 +523,25 @@ TEST(GpuDevice, InBriefALoadedDriverHasNoDeviceOrNoneThatIsUsable) {
   });
 }
 
-TEST(GpuDevice, AnIndexCountsFromZeroAndAWrongOneSaysHowManyThereAre) {
+TEST(GpuDevice, InvalidIndexErrorStatesNumberOfGpus) {
   in_fresh_process([] {
     const Place place;
     machine({"a", "b", "c"});
     for (int i = 0; i < 3; ++i) EXPECT_EQ(gpu_device({.index = i}), (Device{Backend::cuda, i}));
     for (const int bad : {-1, 3, 1 << 30, std::numeric_limits<int>::min()})
-      expect_throw<DeviceError>([&] { gpu_device({.index = bad}); }, {"there is no GPU " + std::to_string(bad), "has 3",
-                                                                      "the first is 0", "0 (cuda:0", "2 (cuda:2"});
+      expect_throw<DeviceError>(
+          [&] { gpu_device({.index = bad}); },
+          {"GPU " + std::to_string(bad) + " does not exist", "has 3", "numbered from 0", "0 (cuda:0", "2 (cuda:2"});
   });
 }
 
-TEST(GpuDevice, ChoosingHasNoHistoryAndOpensNothing) {
+TEST(GpuDevice, SelectionIsStatelessAndOpensNothing) {
   in_fresh_process([] {
     const Place place;
     TestDriver& cuda = machine({"a", "b"});
     add(Backend::opencl, {{DeviceKind::discrete_gpu, gib}});
     EXPECT_EQ(gpu_device({.index = 1}), cuda1);
-    EXPECT_EQ(gpu_device(), cuda0) << "the choice before does not show";
+    EXPECT_EQ(gpu_device(), cuda0) << "the earlier selection has no effect";
     EXPECT_EQ(expected_device().device, cuda0);
     EXPECT_EQ(gpu_device({.index = 2}), (Device{Backend::opencl, 0}));
     EXPECT_EQ(gpu_device({.index = 0, .require = true}), cuda0);
@@ -551,7 +553,7 @@ TEST(GpuDevice, ChoosingHasNoHistoryAndOpensNothing) {
   });
 }
 
-TEST(GpuDevice, ACardThatTwoDriversShowCountsOnce) {
+TEST(GpuDevice, GpuListedByTwoDriversCountsOnce) {
   in_fresh_process([] {
     const Place place;
     machine({"pci:1", "pci:2"});
@@ -563,31 +565,31 @@ TEST(GpuDevice, ACardThatTwoDriversShowCountsOnce) {
   });
 }
 
-TEST(GpuDevice, OnlyDevicesWithSoMuchFreeMemoryCount) {
+TEST(GpuDevice, RequiresFreeMemory) {
   in_fresh_process([] {
     const Place place;
     add(Backend::cpu, {{DeviceKind::cpu, gib}});
     TestDriver& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, 4 * gib},
                                            {DeviceKind::discrete_gpu, 3 * gib},
                                            {DeviceKind::discrete_gpu, 2 * gib}});
-    cuda.behaviour(0)->live_bytes = 3 * gib + gib / 2;  // somebody else's
+    cuda.behaviour(0)->live_bytes = 3 * gib + gib / 2;  // used by another program
     EXPECT_EQ(gpu_device(), cuda0);
     EXPECT_EQ(cuda.behaviour(0)->opened, 0);
     EXPECT_EQ(gpu_device({.free_memory = gib}), cuda1);
     EXPECT_EQ(gpu_device({.index = 1, .free_memory = gib}), cuda2);
     EXPECT_EQ(gpu_device({.free_memory = gib / 4}), cuda0);
     expect_throw<DeviceError>([] { gpu_device({.require = true, .free_memory = 8 * gib}); },
-                              {"cuda:0 (test device 0) has 4 GiB in all, and 8 GiB are asked for", "cuda:2"});
+                              {"cuda:0 (test device 0) has 4 GiB in total, but 8 GiB are required", "cuda:2"});
     expect_throw<DeviceError>([] { gpu_device({.require = true, .free_memory = 3 * gib + gib / 2}); },
-                              {"cuda:0 (test device 0) has", "free, and 3.50 GiB are asked for"});
+                              {"cuda:0 (test device 0) has", "free, but 3.50 GiB are required"});
     ::testing::internal::CaptureStderr();
     EXPECT_EQ(gpu_device({.free_memory = 8 * gib}), cpu0);
-    expect_contains(::testing::internal::GetCapturedStderr(), {"no GPU is used, but cpu:0", "8 GiB are asked for"});
+    expect_contains(::testing::internal::GetCapturedStderr(), {"using cpu:0 instead of a GPU", "8 GiB are required"});
     expect_throw<DeviceError>([] { gpu_device({.index = 1, .free_memory = 5 * gib / 2}); }, {"no GPU 1", "has 1"});
   });
 }
 
-TEST(GpuDevice, WhatIsNamedBinds) {
+TEST(GpuDevice, NamedDeviceIsAlwaysUsed) {
   in_fresh_process([] {
     const Place place;
     TestDriver& cuda = machine({"", ""});
@@ -598,7 +600,7 @@ TEST(GpuDevice, WhatIsNamedBinds) {
       EXPECT_EQ(gpu_device(), cuda0);
     }
     {
-      DeviceScope scope(cpu0);  // where arrays go; says nothing of GPUs
+      DeviceScope scope(cpu0);  // for arrays; does not apply to GPUs
       EXPECT_EQ(gpu_device(), cuda1);
     }
     ::setenv("TESSERA_DEVICE", "cpu", 1);
@@ -606,9 +608,9 @@ TEST(GpuDevice, WhatIsNamedBinds) {
     const int asked = cuda.enumerations;
     ::testing::internal::CaptureStderr();
     EXPECT_EQ(gpu_device(), cpu0);
-    expect_contains(::testing::internal::GetCapturedStderr(), {"no GPU is used", "TESSERA_DEVICE=cpu"});
+    expect_contains(::testing::internal::GetCapturedStderr(), {"instead of a GPU", "TESSERA_DEVICE=cpu"});
     expect_throw<DeviceError>([] { gpu_device({.require = true}); }, {"a GPU is required", "TESSERA_DEVICE=cpu"});
-    EXPECT_EQ(cuda.enumerations, asked) << "no GPU's driver is asked";
+    EXPECT_EQ(cuda.enumerations, asked) << "no GPU driver is probed";
   });
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every command of the program, in a folder full of the user's own files, links, pipes and devices, which is also where
-// it is told to keep things: all of them are afterwards what they were, and no value of an environment variable is on
-// the disk.
+// Runs every command of the program in a folder full of the user's own files, links, pipes and devices, which is also
+// its cache folder: all of them are unchanged afterwards, and no value of an environment variable is written to disk.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -23,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// All that can be seen of one thing in a folder, but when it was last read.
+/// Describes everything visible about an entry of a folder, except its access time.
 std::string looks(const fs::path& path) {
   struct stat s {};
   if (::lstat(path.c_str(), &s) != 0) return "not there";
@@ -48,7 +47,7 @@ class UserFiles : public ::testing::Test {
     for (const char* name : {"work", "home", "tmp", "outside"}) fs::create_directory(root / name);
     before = fs::current_path();
     fs::current_path(root / "work");
-    // Three drivers that crash when they are asked: that is kept for later processes, and none is ever opened.
+    // Three drivers that crash when probed: the result is cached, and none is ever opened.
     for (const auto& [name, value] :
          with_fakes({{"TESSERA_OPENCL_LIBRARY", "/nonexistent"}, {"TESSERA_FAKE_FAULT", "segv-init"}}))
       variables[name] = value;
@@ -56,7 +55,7 @@ class UserFiles : public ::testing::Test {
     variables["TESSERA_KERNEL_CACHE"] = "1";
     for (const char* name : {"HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"}) variables[name] = (root / "home").string();
     variables["TMPDIR"] = (root / "tmp").string();
-    // Whatever a vendor reads, somebody has put a token under such a name.
+    // Variables that vendors read might contain a token.
     for (const char* name : {"NVIDIA",    "CUDA",     "HIP",  "ROCR",    "ROCM",  "HSA",     "GPU_DEVICE",  "AMD",
                              "AMDGPU",    "ZE",       "ZES",  "ONEAPI",  "SYCL",  "NEO",     "IGC",         "INTEL",
                              "OCL_ICD",   "OPENCL",   "POCL", "RUSTICL", "MESA",  "GALLIUM", "GALLIVM",     "LP",
@@ -64,7 +63,7 @@ class UserFiles : public ::testing::Test {
       secrets.push_back("s" + digits(20));
       variables[std::string(name) + "_API_KEY"] = secrets.back();
     }
-    // These are part of the key, whatever they say.
+    // These are part of the key, whatever their values.
     for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
       secrets.push_back("/s" + digits(20));
       variables[name] = secrets.back();
@@ -86,7 +85,7 @@ class UserFiles : public ::testing::Test {
   }
   void put(const fs::path& file, const std::string& text) { std::ofstream(file, std::ios::binary) << text; }
 
-  /// A thing of each kind in turn.
+  /// Creates entries of each kind in turn.
   void make(const fs::path& path, int kind) {
     const mode_t mode = std::array<mode_t, 6>{0644, 0600, 0666, 0400, 0777, 0755}[random() % 6];
     switch (kind % 8) {
@@ -103,7 +102,7 @@ class UserFiles : public ::testing::Test {
         const int socket = ::socket(AF_UNIX, SOCK_STREAM, 0);
         sockaddr_un address{};
         address.sun_family = AF_UNIX;
-        const std::string name = path.filename().string();  // from here: paths of sockets are short
+        const std::string name = path.filename().string();  // relative, because paths of sockets must be short
         ASSERT_LT(name.size(), sizeof address.sun_path);
         name.copy(address.sun_path, name.size());
         EXPECT_EQ(::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
@@ -112,7 +111,7 @@ class UserFiles : public ::testing::Test {
       }
       case 6:
         if (::mknod(path.c_str(), S_IFCHR | mode, makedev(1, random() % 2 == 0 ? 3 : 5)) == 0) return;  // null, zero
-        [[fallthrough]];  // only root may, and not everywhere
+        [[fallthrough]];  // only root may, and not on all systems
       default: put(path, digits(static_cast<int>(random() % 5000))); fs::permissions(path, fs::perms(mode));
     }
   }
@@ -153,7 +152,7 @@ class UserFiles : public ::testing::Test {
     }
     EXPECT_GT(files, 0);
   }
-  /// What came to the user's things is ours: regular, for this user alone, and of an exact name.
+  /// Files of ours among the user's are regular, private, and have exact names.
   void only_ours_beside(const std::map<std::string, std::string>& theirs) {
     only_ours_beside(theirs, work(), "(probe|open|opening)-[a-z]+-[0-9a-f]{16}\\.json");
     EXPECT_EQ(fs::symlink_status(kernels()).permissions(), fs::perms{0700});
@@ -176,9 +175,9 @@ class UserFiles : public ::testing::Test {
   std::vector<std::string> secrets;
 };
 
-TEST_F(UserFiles, AreWhatTheyWereAfterEveryCommand) {
+TEST_F(UserFiles, UnchangedByAllCommands) {
   put(root / "outside" / "file", "outside");
-  // What this program would name its own here, which the user has already.
+  // Names that the program would use for its own files here, taken by the user's entries.
   tessera({"devices"});
   const std::vector<std::string> named = names(work());
   ASSERT_GE(named.size(), 3u) << "a row for each fake driver";
@@ -192,7 +191,7 @@ TEST_F(UserFiles, AreWhatTheyWereAfterEveryCommand) {
   for (const std::string& name : named) {
     if (name == "kernels") continue;
     fs::remove(work() / name);
-    if (kind % 8 >= 6) ++ ++kind;  // a regular file of the user with our exact name would be an entry
+    if (kind % 8 >= 6) ++ ++kind;  // a regular user file with exactly our name would count as an entry
     make(work() / name, kind++);
     make(work() / (".tessera-" + name + ".lock"), kind++);
   }
@@ -207,7 +206,7 @@ TEST_F(UserFiles, AreWhatTheyWereAfterEveryCommand) {
   }
   fs::create_hard_link(root / "outside" / "file", work() / "hard-link");
   auto theirs = looks_of_all(work());
-  theirs.erase("kernels");  // ours: new files come to lie there
+  theirs.erase("kernels");  // ours: new files are created there
   const auto their_kernels = looks_of_all(kernels()), outside = looks_of_all(root / "outside");
   const std::string folder = std::to_string(static_cast<int>(fs::status(work()).permissions()));
   every_command();
@@ -225,21 +224,21 @@ TEST_F(UserFiles, AreWhatTheyWereAfterEveryCommand) {
   no_secret_on_disk();
 }
 
-TEST_F(UserFiles, AnswersAreKeptWithoutTheValuesOfVariables) {
+TEST_F(UserFiles, CacheContainsNoVariableValues) {
   every_command();
-  fs::remove(work() / "tessera.toml");  // of `prefer --project`
+  fs::remove(work() / "tessera.toml");  // written by `prefer --project`
   EXPECT_GE(names(work()).size(), 3u);
   only_ours_beside({});
   no_secret_on_disk();
 }
 
-TEST_F(UserFiles, AFolderThatOthersMayWriteToGetsNothing) {
+TEST_F(UserFiles, NothingIsWrittenToAFolderWritableByOthers) {
   put(work() / "notes", "the user's");
   fs::permissions(work(), fs::perms{0777});
   const auto theirs = looks_of_all(work());
   for (int again = 0; again < 2; ++again) {
     const Outcome o = tessera({"devices"});
-    EXPECT_NE(o.err.find("others may write to"), o.err.npos) << o.err;
+    EXPECT_NE(o.err.find("other users can write to"), o.err.npos) << o.err;
   }
   EXPECT_EQ(looks_of_all(work()), theirs);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The executor: the pieces of kernels, order, memory, fork; with several numbers of threads. Waits, failures and
-// cancellation are in executor_waits_test.cpp.
+// The executor with various thread counts: pieces of kernels, ordering, memory, fork. Waits, failures and cancellation
+// are tested in executor_waits_test.cpp.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -29,7 +29,7 @@ using test::text_of;
 // --- Pieces
 // -----------------------------------------------------------------------------------------------------------
 
-TEST(Pieces, EverythingIsDoneOnce) {
+TEST(Pieces, EveryItemRunsOnce) {
   Executor threads(4);
   for (std::uint64_t items : {1u, 2u, 63u, 1000u, 100'003u})
     for (std::uint64_t grain : {1u, 7u, 64u, 5000u}) {
@@ -43,7 +43,7 @@ TEST(Pieces, EverythingIsDoneOnce) {
   threads.parallel_for(0, 1, [](std::uint64_t, std::uint64_t) { FAIL(); });
 }
 
-/// Ends only if `count` threads are here at once.
+/// Returns only when `count` threads are in it at the same time.
 void meet(Executor& threads, int count) {
   std::mutex lock;
   std::set<std::thread::id> seen;
@@ -57,15 +57,15 @@ void meet(Executor& threads, int count) {
   EXPECT_EQ(seen.size(), static_cast<std::size_t>(count));
 }
 
-TEST(Pieces, UseAllThreadsAlsoFromANode) {
+TEST(Pieces, UseAllThreadsFromANode) {
   Executor threads(3);
   meet(threads, 3);
   Group group(threads);
-  submit(group, [&] { meet(threads, 2); });  // this thread may be at its wait by then, or not yet
+  submit(group, [&] { meet(threads, 2); });  // this thread may or may not be waiting by then
   group.wait();
 }
 
-TEST(Pieces, SeveralCallersAndNestedWork) {
+TEST(Pieces, SupportConcurrentAndNestedCalls) {
   Executor threads(3);
   std::atomic<std::uint64_t> sum = 0;
   std::vector<std::thread> callers;
@@ -80,7 +80,7 @@ TEST(Pieces, SeveralCallersAndNestedWork) {
   EXPECT_EQ(sum, 4u * 50 * 10 * 210);
 }
 
-TEST(Pieces, ErrorsComeBack) {
+TEST(Pieces, RethrowErrorsToTheCaller) {
   Executor threads(3);
   EXPECT_THROW(threads.parallel_for(1000, 1,
                                     [](std::uint64_t b, std::uint64_t) {
@@ -94,7 +94,7 @@ TEST(Pieces, ErrorsComeBack) {
 
 constinit thread_local int in_pieces = 0;
 
-TEST(Pieces, WhoWaitsForThemRunsNoNode) {
+TEST(Pieces, CallerRunsNoNodeWhileWaiting) {
   Executor threads(2);
   Group group(threads);
   std::atomic<int> ran = 0;
@@ -118,8 +118,8 @@ TEST(Pieces, WhoWaitsForThemRunsNoNode) {
 // --- Order
 // ------------------------------------------------------------------------------------------------------------
 
-/// One random graph: nodes that mix what their predecessors made, of which some make nodes of their own and wait for
-/// them, wait for earlier nodes, launch pieces, or are ended by another thread.
+/// Runs a random graph. Each node mixes its predecessors' results; some create nodes and wait for them, wait for
+/// earlier nodes, launch pieces, or are ended by another thread.
 void random_graph(unsigned threads, std::uint64_t seed) {
   SCOPED_TRACE(::testing::Message() << threads << " threads, graph " << seed);
   std::mt19937_64 random(seed);
@@ -136,7 +136,7 @@ void random_graph(unsigned threads, std::uint64_t seed) {
   for (int i = 0; i < count; ++i) {
     Step& s = steps[static_cast<std::size_t>(i)];
     for (std::uint64_t n = i == 0 ? 0 : below(std::min(i, 12)); n > 0; --n)
-      s.before.push_back(static_cast<int>(below(static_cast<std::uint64_t>(i))));  // the same one twice, too
+      s.before.push_back(static_cast<int>(below(static_cast<std::uint64_t>(i))));  // may add the same one twice
     s.kind = static_cast<int>(below(10));
     s.delay = static_cast<int>(below(40)) - 20;
     s.waits_for = i > 0 && s.kind == 1 ? static_cast<int>(below(static_cast<std::uint64_t>(i))) : -1;
@@ -195,7 +195,7 @@ void random_graph(unsigned threads, std::uint64_t seed) {
     Submission node(make_node(group, [&work, i] { return work(i); }));
     for (const NodeRef& b : before) node->after(*b);
     node->set_priority(static_cast<int>(below(12)) - 6);
-    nodes[static_cast<std::size_t>(i)] = NodeRef(*node);  // who waits for it is made later
+    nodes[static_cast<std::size_t>(i)] = NodeRef(*node);  // nodes that wait for it are created later
     node.submit();
     group.throttle();
     if (below(20) == 0) {
@@ -212,14 +212,14 @@ void random_graph(unsigned threads, std::uint64_t seed) {
   poller.join();
 }
 
-TEST(Order, RandomGraphsAreAsInSequence) {
+TEST(Order, RandomGraphsMatchSequentialExecution) {
   std::mt19937_64 random(test_seed());
   const int graphs = std::getenv("TESSERA_TEST_LONG") ? 10000 : 200;
   for (int i = 0; i < graphs && !::testing::Test::HasFailure(); ++i)
     random_graph(static_cast<unsigned>(1 + random() % 4), random());
 }
 
-TEST(Order, LongChainsWideGraphsAndDiamonds) {  // behaviour 38
+TEST(Order, RespectsDependenciesInChainsWideGraphsAndDiamonds) {  // behaviour 38
   for (const unsigned threads : {1u, 2u, 4u}) {
     Executor executor(threads);
     Group group(executor);
@@ -258,7 +258,7 @@ TEST(Order, LongChainsWideGraphsAndDiamonds) {  // behaviour 38
   }
 }
 
-TEST(Order, NodesRunWithNobodyWaiting) {
+TEST(Order, NodesRunWithoutAWaiter) {
   for (const unsigned threads : {1u, 2u, 3u}) {
     Executor executor(threads);
     Group group(executor);
@@ -268,7 +268,7 @@ TEST(Order, NodesRunWithNobodyWaiting) {
   }
 }
 
-TEST(Order, HigherPrioritiesGoFirst) {
+TEST(Order, HigherPrioritiesRunFirst) {
   Executor executor(1);
   Group group(executor);
   std::atomic<bool> begun = false, go = false;
@@ -286,12 +286,12 @@ TEST(Order, HigherPrioritiesGoFirst) {
   for (std::size_t i = 1; i < order.size(); ++i) {
     EXPECT_GE(order[i - 1] % 3, order[i] % 3);
     if (order[i - 1] % 3 == order[i] % 3) {
-      EXPECT_LT(order[i - 1], order[i]) << "of one priority in their order";
+      EXPECT_LT(order[i - 1], order[i]) << "equal priorities run in submission order";
     }
   }
 }
 
-TEST(Order, APredecessorThatIsNotSubmittedIsAnError) {
+TEST(Order, RejectsUnsubmittedPredecessors) {
   Executor executor(1);
   Group group(executor);
   Submission a(make_node(
@@ -301,7 +301,7 @@ TEST(Order, APredecessorThatIsNotSubmittedIsAnError) {
   expect_contains(text_of<ArgumentError>([&] { b->after(*a); }), {"second", "first", "not submitted"});
 }
 
-TEST(Order, ManyFitIntoAWindow) {
+TEST(Order, WindowLimitsNodesInFlight) {
   Executor executor(2);
   Group group(executor, nullptr, 100);
   std::atomic<int> ran = 0;
@@ -315,7 +315,7 @@ TEST(Order, ManyFitIntoAWindow) {
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-TEST(Order, AMillionNodesInALoopTakeNoMoreMemory) {
+TEST(Order, MemoryIsBoundedForAMillionNodes) {
   Executor executor(2);
   Group group(executor, nullptr, 4096);
   const auto resident = [] {
@@ -337,23 +337,24 @@ TEST(Order, AMillionNodesInALoopTakeNoMoreMemory) {
 // --- Fork
 // -------------------------------------------------------------------------------------------------------------
 
-TEST(Fork, NodesRunInTheChildAtAnyMoment) {
+TEST(Fork, NodesRunInAChildForkedAtAnyTime) {
   std::mt19937_64 random(test_seed());
   for (int round = 0; round < 30; ++round) {
     ::fflush(nullptr);
     const pid_t process = ::fork();
     if (process == 0) {
       ::setenv("TESSERA_THREADS", std::to_string(1 + round % 3).c_str(), 1);
-      ::alarm(200);  // a hang ends it, and the test fails; it counts time in which others have the processor, too
+      ::alarm(200);  // turns a hang into a failure; wall-clock time, so generous for a loaded machine
       Group group(Executor::instance());
       std::atomic<bool> over = false;
-      // The thread sanitizer forks while a thread may hold its allocator's lock, and then the child stands there: with
-      // it the moment is one at which nobody allocates.
+      // The thread sanitizer may fork while a thread holds its allocator's lock, which hangs the child. Under it, no
+      // thread allocates at the time of the fork.
       std::thread maker([&] {
         while (!over && !test::thread_sanitized) {
           submit(group, [] {});
           group.throttle();
-          std::this_thread::sleep_for(std::chrono::microseconds(20));  // the address sanitizer keeps memory for each
+          std::this_thread::sleep_for(
+              std::chrono::microseconds(20));  // the address sanitizer keeps memory per allocation
         }
       });
       if (test::thread_sanitized) maker.join();
@@ -393,5 +394,5 @@ TEST(Fork, NodesRunInTheChildAtAnyMoment) {
 }  // namespace
 }  // namespace tessera::executor
 
-/// Tests fork on purpose while threads run.
+/// The fork tests fork intentionally while threads run.
 extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }

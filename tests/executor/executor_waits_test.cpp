@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The executor: what a thread runs while it waits, waits that would never end, failures, cancellation.
+// The executor: what a thread runs while it waits, deadlock detection, failures, cancellation.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -20,7 +20,7 @@ using test::text_of;
 // --- Waiting
 // ----------------------------------------------------------------------------------------------------------
 
-TEST(Waiting, CWaitsForBAndBForA) {
+TEST(Waiting, NestedWaitsOnAChainEnd) {
   for (const unsigned threads : {1u, 2u, 3u, 4u})
     for (int round = 0; round < 100; ++round) {
       Executor executor(threads);
@@ -38,7 +38,7 @@ TEST(Waiting, CWaitsForBAndBForA) {
 
 constinit thread_local int waiting_here = 0;
 
-TEST(Waiting, RunsOnlyWhatIsNeeded) {
+TEST(Waiting, RunsOnlyWhatItWaitsFor) {
   for (const unsigned threads : {1u, 2u, 4u})
     for (int round = 0; round < 30; ++round) {
       Executor executor(threads);
@@ -66,7 +66,7 @@ TEST(Waiting, RunsOnlyWhatIsNeeded) {
     }
 }
 
-TEST(Waiting, OthersWorkInThePlaceOfThoseWhoSleep) {
+TEST(Waiting, SleepingThreadsAreReplaced) {
   for (const unsigned threads : {1u, 2u, 3u}) {
     Executor executor(threads);
     Group group(executor);
@@ -85,7 +85,7 @@ TEST(Waiting, OthersWorkInThePlaceOfThoseWhoSleep) {
         wait(*event);
         ++back;
       });
-    while (waiting != 20) std::this_thread::yield();  // all of them, of which each holds a thread
+    while (waiting != 20) std::this_thread::yield();  // until all wait, each occupying a thread
     std::atomic<unsigned> at_once = 0, most = 0;
     Group others(executor);
     for (int i = 0; i < 200; ++i)
@@ -104,7 +104,7 @@ TEST(Waiting, OthersWorkInThePlaceOfThoseWhoSleep) {
   }
 }
 
-TEST(Waiting, ForEachOtherIsAnErrorThatNamesTheCycle) {
+TEST(Waiting, ReportsTheCycleOfADeadlock) {
   for (const unsigned threads : {1u, 2u, 4u})
     for (int round = 0; round < 20; ++round) {
       Executor executor(threads);
@@ -121,19 +121,19 @@ TEST(Waiting, ForEachOtherIsAnErrorThatNamesTheCycle) {
           group, [&] { spin_until(made), wait(*c); }, {}, "delta");
       made = true;
       group.wait();
-      // One of the three was refused, and with it failed what comes after it; the others' waits ended.
+      // Exactly one of the three waits was rejected and failed its successors; the other waits ended.
       int refused = 0;
       for (const NodeRef& n : {a, b, c, d}) {
         if (!n->failure() || n.get() == c.get()) continue;
         ++refused;
         expect_contains(text_of<Error>([&] { std::rethrow_exception(n->failure()->origin->error); }),
-                        {"waits for delta", "waits for gamma", "comes after beta", "waits for alpha", "for ever"});
+                        {"waits for delta", "waits for gamma", "comes after beta", "waits for alpha", "deadlock"});
       }
       EXPECT_EQ(refused, 1);
     }
 }
 
-TEST(Waiting, ForItselfItsSuccessorOrItsGroupIsAnError) {  // behaviour 37
+TEST(Waiting, RejectsWaitForItselfItsSuccessorOrItsGroup) {  // behaviour 37
   for (const unsigned threads : {1u, 2u}) {
     Executor executor(threads);
     Group group(executor);
@@ -157,7 +157,7 @@ TEST(Waiting, ForItselfItsSuccessorOrItsGroupIsAnError) {  // behaviour 37
     expect_contains(text(before), {"before waits for after, which comes after before"});
     expect_contains(text(member), {"member waits for the region of member"});
     EXPECT_EQ(after->failure()->origin, before->failure()->origin);
-    // A node that is inside: it waits for the one that waits for its group.
+    // A nested node that waits for the node that waits for its group.
     NodeRef outer;
     made = false;
     FailureRef inner_failed;
@@ -180,11 +180,12 @@ TEST(Waiting, ForItselfItsSuccessorOrItsGroupIsAnError) {  // behaviour 37
   }
 }
 
-TEST(Waiting, NestedAsDeepAsAStackGoes) {
+TEST(Waiting, DeeplyNestedWaitsDoNotOverflowTheStack) {
   for (const unsigned threads : {1u, 2u}) {
     Executor executor(threads);
     Group group(executor);
-    const std::function<int(int)> sum = [&](int n) -> int {  // each waits for its own node, one on top of the other
+    const std::function<int(int)> sum =
+        [&](int n) -> int {  // each node waits for its own child node, nested on the stack
       if (n == 0) return 0;
       int below = 0;
       Group mine(executor, Executor::current() ? &Executor::current()->group() : nullptr);
@@ -206,7 +207,7 @@ struct Counted : Group {
 };
 const auto wrong = [] { throw std::runtime_error("wrong"); };
 
-TEST(Failures, SkipWhatComesAfterAndNothingElse) {  // behaviour 35: independent, chain, diamond, several predecessors
+TEST(Failures, SkipOnlySuccessors) {  // behaviour 35: independent, chain, diamond, several predecessors
   for (const unsigned threads : {1u, 2u, 4u}) {
     Executor executor(threads);
     Counted group(executor);
@@ -215,7 +216,7 @@ TEST(Failures, SkipWhatComesAfterAndNothingElse) {  // behaviour 35: independent
     const NodeRef bad = submit(group, wrong, {}, "bad"), good = submit(group, count, {}, "good");
     const NodeRef left = submit(group, count, {bad}, "left"), right = submit(group, count, {bad, good}, "right");
     const NodeRef bottom = submit(group, count, {left, right, good}, "bottom");
-    const NodeRef beside = submit(group, count, {good}, "beside");
+    const NodeRef unrelated = submit(group, count, {good}, "unrelated");
     group.wait();
     EXPECT_EQ(ran, 2);
     EXPECT_EQ(group.failures, 4);
@@ -226,8 +227,8 @@ TEST(Failures, SkipWhatComesAfterAndNothingElse) {  // behaviour 35: independent
     }
     EXPECT_EQ(bottom->failure()->through.size(), 2u);
     EXPECT_EQ(bottom->failure()->through.back(), "bottom");
-    for (const NodeRef& n : {good, beside}) EXPECT_EQ(n->failure(), nullptr);
-    // After the end, too; and the executor goes on.
+    for (const NodeRef& n : {good, unrelated}) EXPECT_EQ(n->failure(), nullptr);
+    // Adding a successor after the end fails it too; the executor keeps working.
     const NodeRef late = submit(group, count, {bottom}, "late");
     wait(*late);
     EXPECT_EQ(late->failure()->origin, bad->failure()->origin);
@@ -239,7 +240,7 @@ TEST(Failures, SkipWhatComesAfterAndNothingElse) {  // behaviour 35: independent
   }
 }
 
-TEST(Failures, OfWhatEndsLater) {
+TEST(Failures, PropagateFromNodesThatEndLater) {
   Executor executor(2);
   Group group(executor);
   std::atomic<bool> begun = false;
@@ -257,7 +258,7 @@ TEST(Failures, OfWhatEndsLater) {
   EXPECT_THROW(std::rethrow_exception(after->failure()->origin->error), std::runtime_error);
 }
 
-TEST(Cancellation, OfWhatIsReadyWaitsOrRuns) {  // behaviour 36
+TEST(Cancellation, CancelsReadyWaitingAndRunningNodes) {  // behaviour 36
   for (const unsigned threads : {1u, 2u}) {
     Executor executor(threads);
     Group group(executor);
@@ -273,7 +274,7 @@ TEST(Cancellation, OfWhatIsReadyWaitsOrRuns) {  // behaviour 36
     const NodeRef normal = submit(group, [&] { ++ran; }, {runs}), after = submit(group, [&] { ++ran; }, {ready});
     EXPECT_FALSE(runs->cancel());
     EXPECT_TRUE(waits->cancel());
-    ready->cancel();  // with two threads somebody may have begun it
+    ready->cancel();  // with two threads it may have started already
     go = true;
     group.wait();
     EXPECT_TRUE(saw);
@@ -302,7 +303,7 @@ TEST(Cancellation, OfWhatIsReadyWaitsOrRuns) {  // behaviour 36
   }
 }
 
-TEST(Cancellation, OfWhatWasNeverSubmitted) {
+TEST(Cancellation, CancelsNodesThatWereNeverSubmitted) {
   Executor executor(2);
   Group group(executor);
   NodeRef left;

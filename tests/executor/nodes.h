@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Making nodes of the executor, for tests.
+// Helpers that create executor nodes in tests.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@ inline void spin_until(const std::atomic<bool>& flag) {
   while (!flag) std::this_thread::yield();
 }
 
-/// A node that runs `f` after those in `before`, on its way.
+/// Submits a node that runs `f` after the nodes in `before`.
 template <class F>
 executor::NodeRef submit(executor::Group& group, F&& f, const std::vector<executor::NodeRef>& before = {},
                          const char* name = "task") {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of one's own, kernels with gradients, and functions that run again in the walk.
+// Custom gradients, kernels with gradients, and recomputation.
 #include "tessera/grad/custom.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ const auto cube = custom(
     "cube", [](const Array& x) { return x * x * x; },
     [](const Array& g, const Array&, const Array& x) { return g * 3 * x * x; });
 
-TEST_P(OnEveryDevice, ACustomGradientIsUsed) {
+TEST_P(OnEveryDevice, UsesACustomGradient) {
   const Array x = Array::from({1.f, 2.f});
   EXPECT_EQ(grad([](const Array& a) { return sum(cube(a)); })(x).to_vector<float>(), (Floats{3, 12}));
   auto first = grad([](const Array& a) { return sum(cube(a)); });
@@ -42,7 +42,7 @@ TEST_P(OnEveryDevice, ACustomGradientIsUsed) {
   EXPECT_FALSE(cube(x).has_history());
 }
 
-TEST_P(OnEveryDevice, ACustomGradientOfAnotherShapeOrOfACaptureIsAnError) {
+TEST_P(OnEveryDevice, CustomGradientRejectsWrongShapesAndCaptures) {
   const auto wrong = custom(
       "wrong", [](const Array& x) { return x * 2; },
       [](const Array&, const Array&, const Array&) { return Array::ones({3}); });
@@ -57,10 +57,10 @@ TEST_P(OnEveryDevice, ACustomGradientOfAnotherShapeOrOfACaptureIsAnError) {
           return sum(captures(Array::ones({2})));
         })(Array::ones({2}));
       },
-      {"[captures]", "none of its arguments", "stop_gradient"});
+      {"[captures]", "not one of its arguments", "stop_gradient"});
 }
 
-TEST_P(OnEveryDevice, AKernelWithABackwardKernelIsDifferentiated) {
+TEST_P(OnEveryDevice, DifferentiatesAKernelWithABackwardKernel) {
   const auto scaled_square = with_gradient(
       kernel("scaled_square",
              [](Buffer<const float> x, Buffer<const int> sign, Val<float> by, Buffer<float> y) {
@@ -94,7 +94,7 @@ TEST_P(OnEveryDevice, AKernelWithABackwardKernelIsDifferentiated) {
       {"launch"});
 }
 
-TEST_P(OnEveryDevice, WhatRunsAgainHasTheSameGradient) {
+TEST_P(OnEveryDevice, RecomputationGivesTheSameGradient) {
   struct Two {
     Array weight, bias;
     Array operator()(const Array& x) const { return tanh(matmul(x, weight, {.bias = bias})); }
@@ -124,10 +124,10 @@ TEST_P(OnEveryDevice, WhatRunsAgainHasTheSameGradient) {
   // Gradients of gradients.
   auto first = grad([](const Array& a) { return sum(recompute([](const Array& b) { return b * b * b; })(a)); });
   EXPECT_EQ(grad([&](const Array& a) { return sum(first(a)); })(Array::from({2.f})).to_vector<float>(), (Floats{12}));
-  // An array that is not passed.
+  // An array that is not passed as an argument.
   expect_throw<ArgumentError>(
       [&] { grad([&](const Array& a) { return sum(recompute([&](const Array& b) { return a * b; })(a * 2)); })(x); },
-      {"[recompute]", "none of its arguments"});
+      {"[recompute]", "not one of its arguments"});
   EXPECT_FALSE(recompute([](const Array& b) { return b * b; })(x).has_history());
 }
 
@@ -138,7 +138,7 @@ struct Noisy {
   Array operator()(const Array& x) const { return drop(norm(in(x))); }
 };
 
-TEST_P(OnEveryDevice, DropoutAndBatchNormAreAsInTheFirstRun) {
+TEST_P(OnEveryDevice, RecomputationRepeatsDropoutAndBatchNorm) {
   auto model = setup(Noisy{{.inputs = 4, .outputs = 6}, {.channels = 6}, {}}, {.seed = 3});
   const Array x = Array::from(numbers(32), Shape{8, 4});
   const auto with = [&](bool again) {
@@ -166,7 +166,7 @@ struct Blocks {
   std::vector<Block> all;
 };
 
-TEST(Recompute, HoldsAThirdOfTheMemoryOfTransformerBlocks) {
+TEST(Recompute, UsesAThirdOfTheMemoryForTransformerBlocks) {
   const Device cpu{Backend::cpu, 0};
   const DeviceScope scope(cpu);
   const Block block{{.size = 64}, {.size = 64}, {.size = 64, .heads = 4, .causal = true}, {64, 256}, {256, 64}};
@@ -195,12 +195,12 @@ TEST(Recompute, HoldsAThirdOfTheMemoryOfTransformerBlocks) {
   EXPECT_EQ(plain_gradients, again_gradients);
   std::uint64_t weights = 0;
   for (const Floats& g : plain_gradients) weights += g.size() * 4;
-  // The gradients themselves are part of the peak both times.
+  // The peak includes the gradients themselves both times.
   EXPECT_LE(3 * again_forward, plain_forward) << again_forward << " and " << plain_forward;
   EXPECT_LE(3 * (again_bytes - weights), plain_bytes) << again_bytes << ", " << plain_bytes << ", " << weights;
 }
 
-TEST(Recompute, HoldsAThirdOfThatMemoryInARecordedStepToo) {
+TEST(Recompute, UsesAThirdOfTheMemoryInARecordedStep) {
   const Device cpu{Backend::cpu, 0};
   const DeviceScope scope(cpu);
   const Block block{{.size = 64}, {.size = 64}, {.size = 64, .heads = 4, .causal = true}, {64, 256}, {256, 64}};
@@ -227,7 +227,7 @@ TEST(Recompute, HoldsAThirdOfThatMemoryInARecordedStepToo) {
   const auto [plain, plain_bytes] = run(false);
   const auto [again, again_bytes] = run(true);
   EXPECT_EQ(plain, again);
-  // Gradients, and the row that they are laid into, are part of both.
+  // Both include the gradients and the row that they are copied to.
   EXPECT_LE(3 * (again_bytes - 2 * weights), plain_bytes - 2 * weights)
       << again_bytes << ", " << plain_bytes << ", " << weights;
 }

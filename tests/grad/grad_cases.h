@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions of arrays to differentiate, at points where they have a derivative.
+// Functions of arrays to differentiate, at points where they are differentiable.
 #pragma once
 
 #include <functional>
@@ -17,13 +17,13 @@ struct Case {
   std::vector<Shape> shapes;  ///< of the arguments
   std::function<Array(const Arrays&)> f;
   double low = -2, high = 2;
-  bool only_f32 = false;  ///< no f64 is taken: differences of f32, to 1e-2
-  bool once = false;      ///< there is no second derivative
+  bool only_f32 = false;  ///< f64 is not supported: compared with differences in f32, to 1e-2
+  bool once = false;      ///< has no second derivative
 };
 
-/// All of the tables below.
+/// All cases below.
 std::vector<Case> grad_cases();
-/// Of array.h, products and the operations of transformers; of array/functions.h, convolution.h and attention.h.
+/// Cases for array.h, products and transformer operations; and for array/functions.h, convolution.h and attention.h.
 std::vector<Case> array_cases();
 std::vector<Case> function_cases();
 

@@ -13,15 +13,15 @@ std::vector<Case> function_cases() {
                        double low = -2, double high = 2) {
     all.push_back({std::move(name), std::move(shapes), std::move(f), low, high});
   };
-  // Squared, so that the gradient differs along what is only moved.
+  // Squared, so that the gradient varies over elements that are only moved.
   const auto moved = [&](std::string name, Shape shape, std::function<Array(const Array&)> f) {
     add(std::move(name), {std::move(shape)}, [f](const Arrays& x) {
       const Array y = f(x[0]);
       return y * y;
     });
   };
-  const auto ids = [](std::vector<int> values, Shape shape, const Array& beside) {
-    return Array::from(std::vector<std::int32_t>(values.begin(), values.end()), shape, beside.device());
+  const auto ids = [](std::vector<int> values, Shape shape, const Array& like) {
+    return Array::from(std::vector<std::int32_t>(values.begin(), values.end()), shape, like.device());
   };
   for (const Shape& s : {Shape{3, 4}, Shape{}, Shape{0}}) {
     add(
@@ -82,7 +82,7 @@ std::vector<Case> function_cases() {
     moved("cumsum" + at, {2, 3, 4}, [axis](const Array& x) { return cumsum(x, axis); });
     moved("take" + at, {3, 4, 5}, [=](const Array& x) { return take(x, ids({2, 0, 2, 7, -1, 1}, {2, 3}, x), axis); });
     moved("take one" + at, {3, 4, 5}, [=](const Array& x) { return take(x, ids({1}, {}, x), axis); });
-    // Two rows of each pair of indices; one index for all, one out of range.
+    // Two rows for each pair of indices; one index for all, one out of range.
     moved("take_along_axis" + at, {3, 4, 5}, [=](const Array& x) {
       Shape s = {3, 4, 5};
       s[static_cast<std::size_t>(axis < 0 ? 2 : axis)] = 2;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What gradients and an optimiser's step cost: launches, and the bytes that they read and write.
+// The cost of gradients and optimiser steps: launches, and the bytes that they read and write.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -21,10 +21,10 @@ using test::Launches;
 using test::OnEveryDevice;
 TESSERA_ON_EVERY_DEVICE();
 
-/// Launches of the walk alone: f is run, and computed, before they are counted.
+/// Counts the launches of the backward pass only: f is run and computed before.
 template <class F, class X>
 void expect_walk(F f, const X& x, std::uint64_t most_launches, std::uint64_t most_bytes, const char* what) {
-  for (const bool first : {true, false}) {  // with what is made once, like tables
+  for (const bool first : {true, false}) {  // the first time with one-time work, such as tables
     const auto [value, back] = pullback(f, x);
     value.eval();
     const Array adjoint = Array::ones(value.shape()).eval();
@@ -44,7 +44,7 @@ TEST_P(OnEveryDevice, BackwardOfAChainReadsAndWritesEachArrayOnce) {
   const Array x = random_normal({rows, columns}, 1).eval(), row = random_uniform({columns}, 2, 1, 2).eval();
   const auto f = [](const std::vector<Array>& v) { return sum(exp(-0.5 * v[0] * v[0]) / v[1]); };
   expect_walk([&](const Array& a) { return f({a, row}); }, x, 1, 2 * whole + some, "by x");
-  // The sum over rows is the second.
+  // The sum over rows is the second launch.
   expect_walk(f, std::vector{x, row}, 2, 3 * whole + 2 * some, "by x and row");
 }
 
@@ -54,10 +54,10 @@ TEST_P(OnEveryDevice, BackwardOfAGatedUnitIsOneLaunch) {
               4 * whole + some, "silu_gate");
 }
 
-TEST_P(OnEveryDevice, BackwardOfRowOperationsIsFewLaunches) {
+TEST_P(OnEveryDevice, BackwardOfRowOperationsTakesFewLaunches) {
   const Array x = random_normal({rows, columns}, 1).eval(), weight = random_uniform({columns}, 2, 1, 2).eval();
   const Array g = random_normal({rows, columns}, 3).eval();
-  // A number for each row, and all elements.
+  // One number per row, and all elements.
   expect_walk([&](const Array& a) { return sum(softmax(a) * g); }, x, 2, 5 * whole + 2 * some, "softmax");
   expect_walk([&](const Array& a) { return sum(rms_norm(a, weight, 1e-5f) * g); }, x, 2, 5 * whole + 3 * some,
               "rms_norm by x");
@@ -65,7 +65,7 @@ TEST_P(OnEveryDevice, BackwardOfRowOperationsIsFewLaunches) {
   expect_walk([&](const Array& a) { return cross_entropy(a, classes); }, x, 4, 5 * whole + 4 * some, "cross_entropy");
 }
 
-/// Counts launches that write an array of at least so many bytes.
+/// Counts launches that write an array of at least this many bytes.
 class LargeWrites : public LaunchInterceptor {
  public:
   explicit LargeWrites(std::uint64_t bytes) : bytes_(bytes) { thread_context.launch_interceptor = this; }
@@ -85,7 +85,7 @@ class LargeWrites : public LaunchInterceptor {
   const std::uint64_t bytes_;
 };
 
-TEST_P(OnEveryDevice, CrossEntropyWritesNothingOfTheLogitsSizeButTheirGradient) {
+TEST_P(OnEveryDevice, CrossEntropyWritesOneArrayOfTheLogitsSize) {
   const Array x = random_normal({rows, columns}, 1).eval(), weight = random_uniform({columns}, 2, 1, 2).eval();
   const Array classes = (random_bits({rows}, 4) % columns).astype(DType::i32).eval();
   for (const bool weighted : {false, true})
@@ -93,14 +93,14 @@ TEST_P(OnEveryDevice, CrossEntropyWritesNothingOfTheLogitsSizeButTheirGradient) 
       for (const bool first : {true, false}) {
         CrossEntropyOptions options{.label_smoothing = smoothing};
         if (weighted) options.weight = weight;
-        const LargeWrites seen(whole / 4);  // bools of them, too
+        const LargeWrites seen(whole / 4);  // includes bools
         auto [loss, gradient] = value_and_grad([&](const Array& a) { return cross_entropy(a, classes, options); })(x);
         loss.eval(), gradient.eval();
         EXPECT_EQ(seen.count, 1) << seen.names << first;
       }
 }
 
-TEST_P(OnEveryDevice, AStepOfAdamIsOneLaunchAParameterThatReadsAndWritesEachArrayOnce) {
+TEST_P(OnEveryDevice, AdamStepIsOneLaunchPerParameter) {
   auto model = setup(Dense{.inputs = columns, .outputs = rows, .with_bias = false}, {.seed = 1});
   const auto gradient = grad([](const Dense& m) { return sum(m.weight * m.weight); })(model);
   Adam optimiser(model, {.lr = 1e-3});
@@ -109,10 +109,10 @@ TEST_P(OnEveryDevice, AStepOfAdamIsOneLaunchAParameterThatReadsAndWritesEachArra
   const Launches seen;
   optimiser.apply(model, gradient);
   EXPECT_EQ(seen.count, 1u) << seen.names;
-  EXPECT_LE(seen.bytes, 7 * whole + some) << "weight, gradient and two sums are read, and three written";
+  EXPECT_LE(seen.bytes, 7 * whole + some) << "reads weight, gradient and two moments, and writes three arrays";
 }
 
-TEST_P(OnEveryDevice, AStepOfAdamWritesCopiesOf16BitsInTheSameLaunch) {
+TEST_P(OnEveryDevice, AdamStepWrites16BitCopiesInTheSameLaunch) {
   struct Net {
     Dense in, out;
   };
@@ -138,7 +138,7 @@ TEST_P(OnEveryDevice, AStepOfAdamWritesCopiesOf16BitsInTheSameLaunch) {
   }
 }
 
-TEST_P(OnEveryDevice, AStepOfAdamIsOneLaunchAGroup) {
+TEST_P(OnEveryDevice, AdamStepIsOneLaunchPerGroup) {
   struct Net {
     Dense in, out;
   };
@@ -152,7 +152,7 @@ TEST_P(OnEveryDevice, AStepOfAdamIsOneLaunchAGroup) {
   optimiser.advance();
   const Launches seen;
   optimiser.apply(model, gradient);
-  EXPECT_LE(seen.count, 1u + 4u) << "each gradient is laid beside the others first: " << seen.names;
+  EXPECT_LE(seen.count, 1u + 4u) << "each gradient is first copied into a common row: " << seen.names;
 }
 
 }  // namespace

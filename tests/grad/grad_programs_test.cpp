@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random programs of 20 operations: their gradients against differences in f64, and on every device against those.
-// TESSERA_TEST_LONG=1 runs 10,000 of them.
+// Gradients of random programs of 20 operations: compared with differences in f64, and on every device with those.
+// TESSERA_TEST_LONG=1 runs 10,000 programs.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -25,7 +25,7 @@ TESSERA_ON_EVERY_DEVICE();
 
 using Arrays = std::vector<Array>;
 
-/// Draws a program from a seed and runs it: which operations there are depends on the seed and on shapes alone.
+/// Generates a program from a seed and runs it. The operations depend only on the seed and on shapes.
 class Program {
  public:
   explicit Program(std::uint64_t seed) : seed_(seed) {
@@ -36,7 +36,7 @@ class Program {
       for (std::int64_t i = 0; i < element_count(s); ++i) v.push_back(static_cast<double>(uniform(random)));
     }
   }
-  /// The arguments, moved by so much of `direction`.
+  /// The arguments, moved by `by` along `direction`.
   Arrays arguments(DType dtype, Device device, const std::vector<std::vector<double>>& direction = {},
                    double by = 0) const {
     Arrays out;
@@ -80,11 +80,11 @@ class Program {
       }
       return true;
     }
-    Array ids(std::int64_t count, std::int64_t extent, const Array& beside) {
+    Array ids(std::int64_t count, std::int64_t extent, const Array& like) {
       std::vector<std::int32_t> v;
       for (std::int64_t i = 0; i < count; ++i)
         v.push_back(static_cast<std::int32_t>(below(static_cast<std::uint64_t>(extent) + 1)));
-      return Array::from(v, {}, beside.device());
+      return Array::from(v, {}, like.device());
     }
 
     bool step() {
@@ -183,9 +183,9 @@ Outcome differentiated(const Program& program, const Arrays& at) {
   return out;
 }
 
-/// Programs of which differences are a measure: the largest derivative is below 1e3, and differences of two steps agree
-/// (near a kink they do not). Others are drawn again, and counted. All this in f64 on the interpreter, where nothing is
-/// compiled.
+/// Programs for which differences are accurate: the largest derivative is below 1e3, and differences with two step
+/// sizes agree (near a kink they do not). Other programs are replaced and counted. Computed in f64 on the interpreter,
+/// which compiles nothing.
 class Programs {
  public:
   explicit Programs(std::uint64_t seed) : random_(seed) {}
@@ -195,7 +195,8 @@ class Programs {
     std::uint64_t seed;
     Outcome outcome;
     std::vector<std::vector<double>> direction;
-    double wanted = 0, scale = 0;  ///< along the direction: by differences; what the gradient sums
+    /// The derivative along the direction by differences, and the sum of the gradient's magnitudes.
+    double wanted = 0, scale = 0;
 
     double slope(const Outcome& of) const {
       double sum = 0;
@@ -246,8 +247,8 @@ std::string text_of(const Programs::Measured& m) {
   return text;
 }
 
-// On cpu in f64 against differences.
-TEST(GradPrograms, AreWhatDifferencesAre) {
+// On cpu in f64, compared with differences.
+TEST(GradPrograms, MatchDifferences) {
   const Device cpu{Backend::cpu, 0};
   const DeviceScope scope(cpu);
   Programs programs(testing::seed());
@@ -262,12 +263,12 @@ TEST(GradPrograms, AreWhatDifferencesAre) {
     ASSERT_NEAR(m.slope(m.outcome), m.wanted, 1e-5 * m.scale) << "on the interpreter, " << text_of(m);
   }
   EXPECT_LE(programs.redrawn(), programs.drawn() / 5);
-  std::cout << count << " programs, and " << programs.redrawn() << " drawn again; the largest difference is " << worst
+  std::cout << count << " programs, and " << programs.redrawn() << " replaced; the largest difference is " << worst
             << ", seed " << testing::seed() << "\n";
 }
 
-TEST_P(OnEveryDevice, RandomProgramsHaveTheGradientsOfF64) {
-  if (GetParam().backend == Backend::cpu) return;  // above
+TEST_P(OnEveryDevice, RandomProgramsMatchGradientsInF64) {
+  if (GetParam().backend == Backend::cpu) return;  // tested above
   Programs programs(testing::seed() + 1);
   for (int i = 0; i < 30; ++i) {
     const auto m = programs.next();

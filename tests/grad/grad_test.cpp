@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients: each operation's rule against central differences in f64, on every device against those; functions of
-// functions, ties, what is refused, and what it costs.
+// Gradients: each operation's rule compared with central differences in f64, on every device with those; nested
+// functions, ties, errors, and cost.
 #include "tessera/grad/grad.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ TESSERA_ON_EVERY_DEVICE();
 using test::Arrays;
 using test::Case;
 
-/// Numbers that all differ, by the range over their count: so that no small step passes a kink or a tie.
+/// Distinct numbers, evenly spaced over the range, so that a small step crosses no kink or tie.
 std::vector<std::vector<double>> points(const Case& c, std::mt19937_64& random) {
   std::size_t count = 0;
   for (const Shape& s : c.shapes) count += static_cast<std::size_t>(element_count(s));
@@ -48,10 +48,10 @@ Arrays arrays(const Case& c, const std::vector<std::vector<double>>& values, DTy
   return out;
 }
 
-/// Where f64 is computed for other devices to be compared with: nothing is compiled there.
+/// The device for f64 references; it compiles nothing.
 constexpr Device reference{Backend::interp, 0};
 
-/// One number of what the function gives, in which every element counts otherwise.
+/// Reduces the function's value to one number with a different weight for each element.
 Array weighed(const Array& y) {
   std::vector<double> weights(static_cast<std::size_t>(y.size()));
   for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = 0.3 + static_cast<double>(i * 37 % 11) / 11;
@@ -80,8 +80,8 @@ Gradients gradients(const Case& c, const Arrays& at) {
   return out;
 }
 
-// Of what the cpu gives.
-TEST(Grad, IsWhatDifferencesAre) {
+// Gradients on the cpu.
+TEST(Grad, MatchesDifferences) {
   std::mt19937_64 random(testing::seed());
   for (const Case& c : test::grad_cases()) {
     auto values = points(c, random);
@@ -107,8 +107,8 @@ TEST(Grad, IsWhatDifferencesAre) {
   }
 }
 
-// Along one direction, of a number made of the gradient. It is rules that are tried here, and devices elsewhere.
-TEST(Grad, SecondDerivativesAreDifferencesOfGradients) {
+// Along one direction, for a number computed from the gradient. This tests rules; devices are tested below.
+TEST(Grad, SecondDerivativesMatchDifferencesOfGradients) {
   const DeviceScope scope(reference);
   std::mt19937_64 random(testing::seed());
   std::uniform_real_distribution<double> uniform(-1, 1);
@@ -145,19 +145,19 @@ TEST(Grad, SecondDerivativesAreDifferencesOfGradients) {
   }
 }
 
-TEST_P(OnEveryDevice, GradientsAreThoseInF64) {
+TEST_P(OnEveryDevice, GradientsMatchThoseInF64) {
   const bool compiles_slowly = !is_built_in(GetParam().backend) && std::getenv("TESSERA_FAKE_DEVICES") == nullptr;
   int without_f64 = 0;
   for (const Case& c : test::grad_cases()) {
     if (c.only_f32) continue;
-    // A vendor's compiler takes a second or so for each of a case's kernels: every time another eighth of them.
+    // Vendor compilers take about a second for each case's kernels, so each run tests an eighth of them.
     if (compiles_slowly && random() % 8 != 0) continue;
     const auto values = points(c, random);
     const Gradients want = gradients(c, arrays(c, values, DType::f64, reference));
     Gradients got;
     try {
       got = gradients(c, arrays(c, values, DType::f32, GetParam()));
-    } catch (const KernelError&) {  // a device without f64, which one of these asks for
+    } catch (const KernelError&) {  // a device without f64, which some cases need
       if (device_info(GetParam()).can.f64) throw;
       ++without_f64;
       continue;
@@ -167,10 +167,10 @@ TEST_P(OnEveryDevice, GradientsAreThoseInF64) {
         ASSERT_NEAR(got.parts[i][e], want.parts[i][e], 1e-4 * std::max(want.largest, 1e-2))
             << c.name << ", argument " << i << ", element " << e;
   }
-  EXPECT_LE(without_f64, 2) << "a cast to f64, and a mask of f64";
+  EXPECT_LE(without_f64, 2) << "a cast to f64, and an f64 mask";
 }
 
-TEST_P(OnEveryDevice, SecondDerivativesAreThoseOfTheFormula) {
+TEST_P(OnEveryDevice, SecondDerivativesMatchTheFormulas) {
   struct Second {
     const char* name;
     std::function<Array(const Array&)> f;

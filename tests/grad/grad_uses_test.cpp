@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients as programs use them: structures, nesting, what is refused, what it costs, and a network that learns.
+// Uses of gradients: structures, nesting, errors, cost, and a network that learns.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -40,7 +40,7 @@ struct Model {
   Array steps = Array::full({2}, 7, DType::i32);
 };
 
-TEST_P(OnEveryDevice, AGradientIsOfTheArgumentsType) {
+TEST_P(OnEveryDevice, GradientHasTheArgumentsType) {
   const Model model{{{Array::from({2.f, 3.f}), Array::from({1.f, 1.f})}}, Array::from({5.f})};
   const auto f = [](const Model& m, const Array& x) {
     return std::tuple(sum(m.layers[0].weight * x + m.layers[0].bias), *m.scale, m.layers[0].weight * 2);
@@ -56,7 +56,7 @@ TEST_P(OnEveryDevice, AGradientIsOfTheArgumentsType) {
   EXPECT_EQ(gradient.layers[0].size, 3);
 }
 
-TEST_P(OnEveryDevice, WrtNamesTheArguments) {
+TEST_P(OnEveryDevice, WrtSelectsTheArguments) {
   const auto f = [](const Array& a, const Array& b, const Array& c) { return sum(a * b * c); };
   const Array a = scalar(2), b = scalar(3), c = scalar(5);
   const auto [value, both] = value_and_grad(f, wrt<0, 2>)(a, b, c);
@@ -69,7 +69,7 @@ TEST_P(OnEveryDevice, WrtNamesTheArguments) {
   EXPECT_EQ(number(std::get<1>(swapped)), 15);
 }
 
-TEST_P(OnEveryDevice, PullbackMayBeCalledAgain) {
+TEST_P(OnEveryDevice, PullbackCanBeCalledRepeatedly) {
   const auto [y, back] = pullback([](const Array& x) { return x * x; }, Array::from({1.f, 2.f}));
   EXPECT_FALSE(y.has_history());
   EXPECT_EQ(y.to_vector<float>(), (Floats{1, 4}));
@@ -78,13 +78,13 @@ TEST_P(OnEveryDevice, PullbackMayBeCalledAgain) {
   expect_throw<DtypeError>([&, &b = back] { b(Array::ones({2}, DType::f16)); }, {"f16"});
 }
 
-TEST_P(OnEveryDevice, GradientsOfGradients) {
+TEST_P(OnEveryDevice, GradientsCanBeNested) {
   const Array x0 = scalar(3), y0 = scalar(4);
   EXPECT_EQ(number(grad([&](const Array& x) { return grad([&](const Array& y) { return x * y; })(y0); })(x0)), 1);
   EXPECT_EQ(number(grad([&](const Array& x) { return grad([&](const Array& y) { return y * y * x; })(x); })(x0)), 12);
-  // What does not depend on the outer argument is a constant there.
+  // Values that do not depend on the outer argument are constants there.
   EXPECT_EQ(number(grad([&](const Array& x) { return x * grad([](const Array& y) { return y * y; })(y0); })(x0)), 8);
-  // The inner value too.
+  // Also for the inner value.
   const auto f = [&](const Array& x) {
     const auto [value, slope] = value_and_grad([&](const Array& y) { return x * y * y; })(y0);
     return value + slope;
@@ -97,7 +97,7 @@ TEST_P(OnEveryDevice, GradientsOfGradients) {
   EXPECT_EQ(number(grad([&](const Array& x) { return stop_gradient(x * x) * x; })(x0)), 9);
 }
 
-TEST_P(OnEveryDevice, TiesAndKinksAreAsInPyTorch) {
+TEST_P(OnEveryDevice, TiesAndKinksMatchPyTorch) {
   const auto of = [](auto f, Floats at) { return grad([&](const Array& x) { return sum(f(x)); })(Array::from(at)); };
   EXPECT_EQ(of([](const Array& x) { return max(x); }, {1, 3, 3, 3, 2, 3}).template to_vector<float>(),
             (Floats{0, 0.25f, 0.25f, 0.25f, 0, 0.25f}));
@@ -109,12 +109,12 @@ TEST_P(OnEveryDevice, TiesAndKinksAreAsInPyTorch) {
   EXPECT_EQ(of([](const Array& x) { return abs(x); }, {-1, 0, 2}).template to_vector<float>(), (Floats{-1, 0, 1}));
   EXPECT_EQ(of([](const Array& x) { return floor(x); }, {0.5f, 1.5f}).template to_vector<float>(), (Floats{0, 0}));
   EXPECT_EQ(of([](const Array& x) { return sign(x) + x; }, {-1, 0, 2}).template to_vector<float>(), (Floats{1, 1, 1}));
-  // Figures of torch.clamp 2.15. On a bound that is a number it is zero.
+  // Values from torch.clamp 2.15. On a bound that is a number the gradient is zero.
   const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
   EXPECT_EQ(of([](const Array& x) { return clip(x, -1, 2); }, {-2, -1, 0, 2, 3, nan}).template to_vector<float>(),
             (Floats{0, 0, 1, 0, 0, 0}));
   EXPECT_EQ(of([](const Array& x) { return clip(x, 1, 1); }, {0, 1, 2}).template to_vector<float>(), (Floats{0, 0, 0}));
-  // Below, on and between bounds that are arrays, on the upper one and above; bounds that are equal; bounds that cross.
+  // Below, on, between and above bounds that are arrays; equal bounds; crossing bounds.
   const auto bounds = grad([](const Floats3& b) { return sum(clip(b.x, b.low, b.high)); })(
       Floats3{Array::from({-2.f, -1.f, 0.f, 1.f, 2.f, 0.f, 1.f, 2.f, 0.f, 1.f, 2.f, 3.f, nan, 0.f}),
               Array::from({-1.f, -1.f, -1.f, -1.f, -1.f, 1.f, 1.f, 1.f, 2.f, 2.f, 2.f, 2.f, -1.f, nan}),
@@ -138,12 +138,12 @@ TEST_P(OnEveryDevice, TiesAndKinksAreAsInPyTorch) {
                 {2, 2, 1})
                 .template to_vector<float>(),
             (Floats{2, 3, 1}));
-  // PyTorch gives NaN; it is the root of a sum of squares, whose gradient at 0 is 0 in all norms.
+  // PyTorch gives NaN; this is the root of a sum of squares, whose gradient at 0 is 0 in all norms.
   EXPECT_EQ(of([](const Array& x) { return hypot(x, x * 1); }, {0}).template to_vector<float>(), (Floats{0}));
   EXPECT_EQ(of([](const Array& x) { return tessera::std(x); }, {3, 3, 3}).template to_vector<float>(),
             (Floats{0, 0, 0}))
-      << "where nothing varies";
-  // The first of several that are largest.
+      << "without variation";
+  // The first of several largest elements.
   EXPECT_EQ(of(
                 [](const Array& x) {
                   return max_pool2d(x.reshape({1, 1, 2, 3}), {.kernel = 2, .stride = 1});
@@ -157,7 +157,7 @@ TEST_P(OnEveryDevice, TiesAndKinksAreAsInPyTorch) {
   EXPECT_EQ(of([](const Array& x) { return gelu(x); }, {-200, 200}).template to_vector<float>(), (Floats{0, 1}));
 }
 
-TEST_P(OnEveryDevice, SixteenBitsAndIntegers) {
+TEST_P(OnEveryDevice, Handles16BitFloatsAndIntegers) {
   for (const DType t : {DType::f16, DType::bf16}) {
     const Array x = Array::from({1.f, 2.f}).astype(t);
     const Array g = grad([](const Array& v) { return sum(v * v.astype(DType::f32)); })(x);
@@ -173,7 +173,7 @@ TEST_P(OnEveryDevice, SixteenBitsAndIntegers) {
       number(grad([](const Array& x) { return sum(x.astype(DType::i32).astype(DType::f32)) + sum(x); })(scalar(1))), 1);
 }
 
-TEST_P(OnEveryDevice, WhatWouldLoseAGradientIsAnError) {
+TEST_P(OnEveryDevice, OperationsThatLoseAGradientThrow) {
   const Array other = Array::ones({2, 2});
   const auto in = [&](auto f) {
     return [=] {
@@ -217,7 +217,7 @@ TEST_P(OnEveryDevice, WhatWouldLoseAGradientIsAnError) {
     refused([](const Array& x) { x.host_access(); }, {"[host_access]"});
     refused([](const Array& x) { dlpack::to_dlpack(x); }, {"[to_dlpack]"});
   }
-  // These lose nothing.
+  // These lose no gradient.
   EXPECT_NO_THROW(in([](const Array& x) {
     EXPECT_EQ(x.to_vector<float>()[0], 2);
     static_cast<void>(to_string(x) + std::to_string(x.eval().pending()));
@@ -228,7 +228,7 @@ TEST_P(OnEveryDevice, WhatWouldLoseAGradientIsAnError) {
   })());
 }
 
-TEST_P(OnEveryDevice, WhatIsWrittenAfterItWasKeptIsAnErrorWithBothNames) {
+TEST_P(OnEveryDevice, WritingMemoryThatAGradientNeedsThrows) {
   const Array kept = Array::ones({3});
   const auto write_with = [&](auto write) {
     return [&, write] {
@@ -262,14 +262,14 @@ TEST_P(OnEveryDevice, WhatIsWrittenAfterItWasKeptIsAnErrorWithBothNames) {
   })(Array::ones({3})));
 }
 
-TEST_P(OnEveryDevice, FunctionsOfOtherResultsAreRefused) {
+TEST_P(OnEveryDevice, RejectsFunctionsWithoutAScalarFloatResult) {
   expect_throw<ShapeError>([] { grad([](const Array& x) { return x * 2; })(Array::ones({2, 3})); }, {"(2, 3)", "sum"});
   expect_throw<DtypeError>([] { grad([](const Array& x) { return sum(x > 0); })(Array::ones({2})); },
                            {"i64", "astype"});
   EXPECT_EQ(grad([](const Array&) { return scalar(1); })(Array::ones({2})).to_vector<float>(), (Floats{0, 0}));
 }
 
-TEST_P(OnEveryDevice, AFirstOrderWalkMakesNoStepsAndFreesWhatItPasses) {
+TEST_P(OnEveryDevice, FirstOrderBackwardRecordsNoStepsAndFreesHistory) {
   std::weak_ptr<detail::Step> inside;
   std::uint64_t before_walk = 0;
   const auto f = [&](const Array& x) {
@@ -283,12 +283,12 @@ TEST_P(OnEveryDevice, AFirstOrderWalkMakesNoStepsAndFreesWhatItPasses) {
   EXPECT_EQ(detail::Step::made(), before_walk);
   EXPECT_TRUE(inside.expired());
   EXPECT_FALSE(value.has_history() || g.has_history());
-  // Nothing is attached outside of a function that is differentiated.
+  // No history is recorded outside of a differentiated function.
   static_cast<void>(f(Array::ones({4, 4})));
   EXPECT_EQ(detail::Step::made(), before_walk);
 }
 
-TEST_P(OnEveryDevice, AChainIsOneKernelForwardAndOneBack) {
+TEST_P(OnEveryDevice, ChainIsOneKernelForwardAndOneBackward) {
   const Array x = Array::full({64, 64}, 0.5).eval(), y = Array::full({64, 64}, 0.3).eval();
   const auto f = [](const std::vector<Array>& v) {
     Array h = v[0] * v[1] + v[0];
@@ -299,12 +299,12 @@ TEST_P(OnEveryDevice, AChainIsOneKernelForwardAndOneBack) {
   const std::uint64_t before = fused_launches();
   const auto [value, g] = both(std::vector{x, y});
   const std::uint64_t launches = fused_launches() - before;
-  constexpr std::uint64_t of_sum = 2;  // its parts, and their sum
+  constexpr std::uint64_t of_sum = 2;  // for its parts, and for their sum
   EXPECT_LE(launches, of_sum + 1) << "one kernel writes both gradients";
   EXPECT_FALSE(g[0].pending() || g[1].pending());
 }
 
-TEST(Grad, LongHistoriesAreTakenApartWithoutRecursion) {
+TEST(Grad, LongHistoriesAreFreedWithoutRecursion) {
   const DeviceScope cpu({Backend::cpu, 0});
   constexpr int steps = 100000;
   const auto f = [](const Array& x) {
@@ -313,11 +313,11 @@ TEST(Grad, LongHistoriesAreTakenApartWithoutRecursion) {
     return sum(y);
   };
   EXPECT_EQ(number(grad(f)(Array::ones({1}))), 1);
-  // Dropped without a walk.
+  // Dropped without a backward pass.
   static_cast<void>(pullback(f, Array::ones({1})));
 }
 
-TEST_P(OnEveryDevice, ANetworkOfTwoLayersLearns) {
+TEST_P(OnEveryDevice, TwoLayerNetworkLearns) {
   struct Net {
     Array w1, b1, w2, b2;
   };

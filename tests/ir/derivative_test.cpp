@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The derivative of each pure node against central differences in f64, both computed by the interpreter.
+// Compares the derivative of each pure node with central differences in f64, both computed by the interpreter.
 #include "tessera/ir/derivative.h"
 
 #include <functional>
@@ -15,7 +15,7 @@ using namespace test;
 struct NodeCase {
   Node node;  ///< op, sub, type; imm of an extract
   std::size_t operands;
-  std::function<Value(std::span<const Value>)> make;  ///< of f64 operands
+  std::function<Value(std::span<const Value>)> make;  ///< with f64 operands
   double low = -2, high = 2;
 };
 
@@ -55,7 +55,7 @@ std::vector<NodeCase> node_cases() {
   return all;
 }
 
-/// What a kernel over scalars makes of `in`: its outputs.
+/// The outputs of a kernel with scalar parameters `in`.
 std::vector<double> computed(std::size_t inputs, std::size_t outputs, std::vector<double> in,
                              const std::function<std::vector<Value>(std::span<const Value>)>& body) {
   Builder builder("derivative", KernelKind::map);
@@ -71,7 +71,7 @@ std::vector<double> computed(std::size_t inputs, std::size_t outputs, std::vecto
   return out;
 }
 
-TEST(Derivative, OfEachNodeIsWhatDifferencesAre) {
+TEST(Derivative, MatchesCentralDifferencesForEachNode) {
   std::mt19937_64 random(tessera::test_seed());
   for (const NodeCase& c : node_cases()) {
     std::uniform_real_distribution<double> d(c.low, c.high);
@@ -90,7 +90,7 @@ TEST(Derivative, OfEachNodeIsWhatDifferencesAre) {
         const auto operands = x.first(c.operands);
         const Value result = c.make(operands);
         std::vector<Value> seen(operands.begin(), operands.end());
-        if (c.node.op == Op::select) seen[0] = operands[0] > 0;  // the node's own operand
+        if (c.node.op == Op::select) seen[0] = operands[0] > 0;  // select's own condition
         const auto adjoint = adjoints(c.node, seen, result, x[c.operands]);
         std::vector<Value> out;
         for (std::size_t i = 0; i < c.operands; ++i)
@@ -110,8 +110,8 @@ TEST(Derivative, OfEachNodeIsWhatDifferencesAre) {
   }
 }
 
-// Nobody adds a node of floats without saying what its derivative is.
-TEST(Derivative, IsTestedForEveryNodeThatHasOne) {
+// Fails if a floating-point node is added without a derivative test.
+TEST(Derivative, EveryDifferentiableNodeIsTested) {
   std::set<std::pair<Op, int>> tested;
   for (const NodeCase& c : node_cases()) tested.insert({c.node.op, c.node.sub});
   const auto all_of = [&](Op op, int count, std::set<int> integers) {
@@ -134,7 +134,7 @@ TEST(Derivative, IsTestedForEveryNodeThatHasOne) {
   EXPECT_FALSE(differentiable(Op::binary, 0, DType::i32));
 }
 
-TEST(Derivative, OfVectorsGoesLaneByLane) {
+TEST(Derivative, VectorsAreDifferentiatedPerLane) {
   const std::vector<double> got = computed(5, 6, {1, 2, 3, 4, 10}, [](std::span<const Value> x) {
     const Value v = make_vector({x[0], x[1], x[2], x[3]});
     const Node make{.op = Op::vector, .sub = static_cast<std::uint8_t>(VectorOp::make), .type = {DType::f64, 4}};
@@ -149,7 +149,7 @@ TEST(Derivative, OfVectorsGoesLaneByLane) {
   EXPECT_EQ(got, (std::vector<double>{1, 2, 3, 4, 10, 0}));
 }
 
-TEST(Derivative, AtTiesAndKinksIsPyTorchs) {
+TEST(Derivative, TiesAndKinksMatchPyTorch) {
   const auto at = [](Op op, auto sub, std::vector<double> x, std::function<Value(std::span<const Value>)> make) {
     const std::size_t n = x.size();
     x.push_back(1);
@@ -167,7 +167,7 @@ TEST(Derivative, AtTiesAndKinksIsPyTorchs) {
   EXPECT_EQ(at(Op::math, MathOp::pow, {0, 0}, [](auto x) { return pow(x[0], x[1]); }), (std::vector<double>{0, 0}));
   EXPECT_EQ(at(Op::math, MathOp::pow, {0, 2}, [](auto x) { return pow(x[0], x[1]); }), (std::vector<double>{0, 0}));
   EXPECT_EQ(at(Op::math, MathOp::hypot, {0, 0}, [](auto x) { return hypot(x[0], x[1]); }), (std::vector<double>{0, 0}));
-  // Where the squares leave the range: x / length^2.
+  // Where the squares overflow: x / length^2.
   EXPECT_EQ(at(Op::math, MathOp::atan2, {0, 0x1p+600}, [](auto x) { return atan2(x[0], x[1]); }),
             (std::vector<double>{0x1p-600, 0}));
 }

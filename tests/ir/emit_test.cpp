@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What emitted text looks like, and the rules that keep it right: order of loads, wrapping, names, arguments.
+// The emitted source text, and the rules that keep it correct: order of loads, wrapping, names, arguments.
 #include <gtest/gtest.h>
 
 #include "tessera/base/error.h"
@@ -26,13 +26,13 @@ std::size_t count(const std::string& text, const std::string& part) {
 #define EXPECT_HAS(text, part) EXPECT_TRUE(has(text, part)) << "no " << part << " in\n" << (text)
 #define EXPECT_HAS_NOT(text, part) EXPECT_FALSE(has(text, part)) << part << " in\n" << (text)
 
-/// Without the part of the hash, which follows every change of lowering.
+/// Removes the hash from the name, since it changes with every change of lowering.
 std::string without_hash(std::string text, const std::string& name) {
   const std::size_t at = text.find(name + "_") + name.size();
   return text.erase(at, 9);
 }
 
-TEST(emit, saxpy_reads_as_one_would_write_it) {
+TEST(emit, SaxpyMatchesHandWrittenSource) {
   EXPECT_EQ(without_hash(text_of(zoo::saxpy()), "saxpy"),
             "__kernel void saxpy(\n"
             "    __global const float* restrict x,\n"
@@ -61,7 +61,7 @@ TEST(emit, saxpy_reads_as_one_would_write_it) {
             "}\n");
 }
 
-TEST(emit, arguments_are_in_the_order_of_the_parameters) {
+TEST(emit, ArgumentsFollowParameterOrder) {
   const Function fn = zoo::map_kernel("f", [] {
     const BufferRef x = in("x"), y = out("y");
     const Value n = scalar_param("n", DType::index), flag = scalar_param("flag", DType::boolean);
@@ -82,7 +82,7 @@ TEST(emit, arguments_are_in_the_order_of_the_parameters) {
   EXPECT_EQ(zoo::emitted({fn}, emit::cuda_c()).kernels[0].arguments.size(), right.size() - 2);
 }
 
-TEST(emit, loads_do_not_move_past_what_writes) {
+TEST(emit, LoadsDoNotMovePastWrites) {
   const std::string text = text_of(zoo::map_kernel("f", [] {
     const BufferRef x = out("x"), y = out("y");
     const Value i = global_id(), old = x.load(i);
@@ -111,7 +111,7 @@ TEST(emit, loads_do_not_move_past_what_writes) {
   EXPECT_LT(barriers.find("= shared1[7 - tid_x]"), barriers.rfind("barrier(")) << barriers;
 }
 
-TEST(emit, the_users_integers_wrap_and_indices_are_plain) {
+TEST(emit, UserIntegersWrapButIndicesUsePlainArithmetic) {
   const std::string text = text_of(zoo::map_kernel("f", [] {
     const BufferRef x = in("x", DType::i32), y = out("y", DType::i32);
     const Value i = global_id();
@@ -128,7 +128,7 @@ TEST(emit, the_users_integers_wrap_and_indices_are_plain) {
   EXPECT_HAS(loops, "; ++i2) {");
 }
 
-TEST(emit, parentheses_are_where_they_are_needed) {
+TEST(emit, EmitsOnlyNecessaryParentheses) {
   auto of = [](auto body) {
     const std::string text = text_of(zoo::map_kernel("f", [&] {
       const BufferRef x = in("x"), y = out("y");
@@ -150,7 +150,7 @@ TEST(emit, parentheses_are_where_they_are_needed) {
   EXPECT_EQ(of([](Value a, Value, Value) { return a - -1.5f; }), "x[0] - -1.5f");
 }
 
-TEST(emit, names_that_would_clash_are_changed) {
+TEST(emit, RenamesConflictingIdentifiers) {
   const std::string text = text_of(zoo::map_kernel("my kernel: 2 x", [] {
     const BufferRef a = in("float"), b = in("exp"), c = out("gid_x"), d = out("gid_x"), e = out("extent_x");
     const Value two = scalar_param("2 lines", DType::f32);
@@ -167,7 +167,7 @@ TEST(emit, names_that_would_clash_are_changed) {
   EXPECT_HAS(text, "const int gid_x__ = get_global_id(0);");
 }
 
-TEST(emit, constants_keep_their_bits) {
+TEST(emit, ConstantsKeepTheirBits) {
   using emit::constant_text;
   const emit::Dialect cl = emit::opencl_c(), cuda = emit::cuda_c();
   EXPECT_EQ(constant_text(cl, DType::f32, to_bits(DType::f32, 1.0f)), "1.0f");
@@ -186,7 +186,7 @@ TEST(emit, constants_keep_their_bits) {
   EXPECT_EQ(constant_text(cl, DType::f16, 0x3c00), "(ushort)0x3c00");
 }
 
-TEST(emit, a_program_holds_each_kernel_and_each_helper_once) {
+TEST(emit, ProgramContainsEachKernelAndHelperOnce) {
   const auto source =
       zoo::emitted({zoo::arithmetic(DType::i32), zoo::arithmetic(DType::i32), zoo::saxpy(), zoo::together(DType::i32)},
                    emit::opencl_c());
@@ -198,7 +198,7 @@ TEST(emit, a_program_holds_each_kernel_and_each_helper_once) {
   EXPECT_HAS_NOT(zoo::emitted({zoo::saxpy()}, emit::opencl_c()).text, "tessera_");
 }
 
-TEST(emit, shared_memory_past_48_kib_is_one_slab_where_it_must_be) {
+TEST(emit, SharedMemoryAbove48KiBIsOneDynamicSlabInCuda) {
   const auto cuda = zoo::emitted({zoo::much_shared_memory()}, emit::cuda_c()),
              cl = zoo::emitted({zoo::much_shared_memory()}, emit::opencl_c());
   EXPECT_EQ(cuda.kernels[0].dynamic_shared_bytes, 40000u + 16 + 24000);
@@ -208,7 +208,7 @@ TEST(emit, shared_memory_past_48_kib_is_one_slab_where_it_must_be) {
   EXPECT_EQ(zoo::emitted({zoo::tiled_product()}, emit::cuda_c()).kernels[0].dynamic_shared_bytes, 0u);
 }
 
-TEST(emit, metal_binds_buffers_and_a_structure_and_names_address_spaces) {
+TEST(emit, MetalBindsBuffersAndArgumentStruct) {
   const std::string text = zoo::emitted({zoo::saxpy()}, emit::metal_c()).text;
   EXPECT_HAS(text, "#include <metal_stdlib>\nusing namespace metal;\n");
   EXPECT_HAS(text, "kernel void saxpy_");
@@ -226,7 +226,7 @@ TEST(emit, metal_binds_buffers_and_a_structure_and_names_address_spaces) {
     EXPECT_HAS_NOT(text + shared.text, foreign);
 }
 
-TEST(emit, exact_kernels_begin_with_the_dialects_pragma) {
+TEST(emit, ExactKernelsStartWithContractionPragma) {
   ir::Function exact = zoo::saxpy();
   exact.exact = true;
   const std::pair<emit::Dialect, const char*> pragmas[] = {{emit::opencl_c(), "#pragma OPENCL FP_CONTRACT OFF\n"},
@@ -237,12 +237,12 @@ TEST(emit, exact_kernels_begin_with_the_dialects_pragma) {
     EXPECT_HAS(zoo::emitted({exact}, dialect).text, std::string(") {\n") + pragma);
     EXPECT_HAS_NOT(zoo::emitted({zoo::saxpy()}, dialect).text, pragma);
   }
-  EXPECT_HAS_NOT(zoo::emitted({exact}, emit::cuda_c()).text, "#pragma");  // an option of its compiler
+  EXPECT_HAS_NOT(zoo::emitted({exact}, emit::cuda_c()).text, "#pragma");  // CUDA uses a compiler option
   EXPECT_NE(zoo::emitted({exact}, emit::cuda_c()).kernels[0].entry,
             zoo::emitted({zoo::saxpy()}, emit::cuda_c()).kernels[0].entry);
 }
 
-TEST(emit, each_kernel_of_a_program_knows_the_program_of_itself_alone) {
+TEST(emit, EachKernelProvidesItsStandaloneProgram) {
   emit::Dialect plain = emit::opencl_c();
   plain.atomic_i64 = true;
   for (const emit::Dialect& d : {plain, emit::opencl_c_intel(), emit::cuda_c_for(90), emit::hip_c_for("gfx90a")}) {
@@ -254,7 +254,7 @@ TEST(emit, each_kernel_of_a_program_knows_the_program_of_itself_alone) {
   }
 }
 
-TEST(emit, a_device_s_extensions_make_its_dialect) {
+TEST(emit, DialectFollowsDeviceExtensions) {
   const emit::Dialect none = emit::opencl_c_with(" cl_khr_fp64_of_another_name "),
                       all = emit::opencl_c_with(
                           " cl_khr_fp64 cl_khr_subgroups cl_khr_subgroup_shuffle cl_khr_int64_base_atomics "
@@ -265,7 +265,7 @@ TEST(emit, a_device_s_extensions_make_its_dialect) {
   EXPECT_FALSE(emit::opencl_c_with(" cl_khr_int64_base_atomics ").atomic_i64);
 }
 
-TEST(emit, subgroups_are_found_by_extension_feature_or_intels_own_and_named_only_by_extension) {
+TEST(emit, DetectsSubgroupsByExtensionOrFeature) {
   const std::string pragma = "#pragma OPENCL EXTENSION cl_khr_subgroups : enable\n";
   const auto text = [](const emit::Dialect& d) { return zoo::emitted({zoo::together(DType::f32)}, d).text; };
   const emit::Dialect extension = emit::opencl_c_with(" cl_khr_fp64 cl_khr_subgroups cl_khr_subgroup_shuffle "),
@@ -284,7 +284,7 @@ TEST(emit, subgroups_are_found_by_extension_feature_or_intels_own_and_named_only
   EXPECT_FALSE(emit::opencl_c_with(" cl_khr_subgroup_shuffle ", " __opencl_c_subgroups_of_another_name ").subgroups);
 }
 
-TEST(emit, blocks_with_subgroups_lie_in_one_dimension_in_OpenCL) {
+TEST(emit, OpenClFlattensBlocksWithSubgroups) {
   const Function fn = test::block_kernel("cut", {20, 3, 2}, [] {
     const BufferRef x = in("x"), y = out("y");
     y.store(global_id(0) + global_id(1) * 7 + thread_id(2) * 1000, subgroup_sum(x.load(thread_id(1))));
@@ -301,7 +301,7 @@ TEST(emit, blocks_with_subgroups_lie_in_one_dimension_in_OpenCL) {
   EXPECT_FALSE(zoo::emitted({zoo::tiled_product()}, emit::opencl_c_intel()).kernels[0].flat) << "no subgroups in it";
 }
 
-TEST(emit, signed_integers_widen_by_a_function_in_OpenCL) {
+TEST(emit, OpenClWidensSignedIntegersByFunction) {
   const Function fn = test::map_kernel("widen", [] {
     const BufferRef y = out("y", DType::i64), z = out("z", DType::u64);
     const Value i = global_id(), wrapped = cast(DType::i32, i) + 2147483640;
@@ -315,7 +315,7 @@ TEST(emit, signed_integers_widen_by_a_function_in_OpenCL) {
   EXPECT_HAS(zoo::emitted({fn}, emit::cuda_c()).text, "(long long)");
 }
 
-TEST(emit, what_has_no_word_in_a_dialect_is_an_error_with_the_kernels_name) {
+TEST(emit, UnsupportedOperationThrowsWithKernelName) {
   auto refusal = [](const Function& fn) -> std::string {
     const emit::EmitRequest request{&fn, true};
     try {
@@ -333,8 +333,8 @@ TEST(emit, what_has_no_word_in_a_dialect_is_an_error_with_the_kernels_name) {
   EXPECT_HAS(reduce, "block_reduce cannot be written in OpenCL C 1.2");
 }
 
-std::vector<std::pair<std::string, std::string>> watched;  // entries, and the names of their functions
-TEST(emit, an_observer_sees_each_kernel_with_its_function) {
+std::vector<std::pair<std::string, std::string>> watched;  // entry points and the names of their functions
+TEST(emit, ObserverReceivesEachKernelAndItsFunction) {
   emit::observe_emission(
       [](const emit::EmittedKernel& k, const Function& fn) { watched.emplace_back(k.entry, fn.name); });
   const emit::EmittedSource s = zoo::emitted({zoo::saxpy(), zoo::tiled_product()}, emit::cuda_c());

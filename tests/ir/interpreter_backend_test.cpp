@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The interpreter as a device: what it says of itself, its memory and queue, kernels launched through the device layer,
-// and what the environment asks of it.
+// The interpreter as a device: its device information, memory and queue, launches through the device layer, and
+// environment variables.
 #include "tests/ir/interpreter_helpers.h"
 
 #include "tessera/backend/interp/interp.h"
 #include "tessera/device/launch/kernel.h"
 
-// Under the address sanitizer, too, an allocation that cannot be is refused instead of ending the process.
+// Makes impossible allocations fail instead of aborting under the address sanitizer.
 extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
 
 namespace tessera {
@@ -15,7 +15,7 @@ void register_all_drivers() { register_driver(make_interp_driver()); }
 
 namespace {
 
-/// A variable of the environment for as long as this lives.
+/// Sets an environment variable for its lifetime.
 class Setting {
  public:
   Setting(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
@@ -36,7 +36,7 @@ ir::Function saxpy() {
 }
 Argument buffer(const Allocation& a, std::uint64_t offset, std::uint64_t elements) { return {&a, offset, elements, 0}; }
 
-TEST(InterpDriver, TellsTheTruthAboutItself) {
+TEST(InterpDriver, ReportsItsDeviceInfo) {
   const auto driver = make_interp_driver();
   EXPECT_EQ(driver->backend(), Backend::interp);
   const BackendReport report = driver->enumerate();
@@ -86,7 +86,7 @@ TEST(InterpDriver, CopiesFillsAndLaunches) {
   device->release(y);
 }
 
-TEST(InterpDriver, VariantChoosesTheWidthOfIndices) {
+TEST(InterpDriver, VariantSelectsIndexWidth) {
   const ir::Function fn = test::map_kernel("wide", [] {
     ir::BufferRef y = test::out("y", DType::i64);
     y.store(0, ir::cast(DType::i64, ir::extent() * 3000000));
@@ -122,7 +122,7 @@ TEST(InterpDriver, RunsKernelsThroughTheDeviceLayer) {
   EXPECT_EQ(kernel.source(interp).substr(0, 16), "kernel saxpy map");
 }
 
-TEST(InterpDriver, TheEnvironmentTurnsOnChecks) {
+TEST(InterpDriver, EnvironmentEnablesChecks) {
   const ir::Function fn = test::map_kernel("racing", [] { test::out("y").store(ir::global_id() / 2, 1.f); });
   const CompileRequest request{&fn, {}};
   for (const bool checks : {false, true}) {
@@ -153,7 +153,7 @@ TEST(InterpDriver, ChecksFindReadsOfUninitialisedMemory) {
     const std::array arguments = {buffer(x, 0, 20), buffer(y, 0, 20), Argument{.bits = ir::to_bits(DType::f32, 2.f)}};
     return test::error_of<KernelError>([&] { queue->launch(*kernels[0], {20, 1, 1}, arguments); });
   };
-  const auto reads = [](const std::string& what) { return "reads " + what + ", which nothing has written"; };
+  const auto reads = [](const std::string& what) { return "reads " + what + ", which is uninitialised"; };
   const std::vector<float> ones(20, 1);
   const float one = 1;
   queue->upload(x, 0, ones.data(), 40);
@@ -163,7 +163,7 @@ TEST(InterpDriver, ChecksFindReadsOfUninitialisedMemory) {
   EXPECT_EQ(launch(), "");
 
   const Allocation z = device->allocate(80, MemoryKind::device);
-  queue->copy(y, 40, z, 0, 8);  // what nothing has written is not written by being copied
+  queue->copy(y, 40, z, 0, 8);  // copying uninitialised memory does not initialise the target
   EXPECT_NE(launch().find(reads("y[10]")), std::string::npos) << launch();
   device->reused(y);
   EXPECT_NE(launch().find(reads("y[0]")), std::string::npos) << launch();
@@ -174,11 +174,11 @@ TEST(InterpDriver, ChecksFindReadsOfUninitialisedMemory) {
   device->host_writes(z, 12, 4);
   EXPECT_NO_THROW(device->host_reads(z, 12, 4));
   const std::string error = test::error_of<ArgumentError>([&] { device->host_reads(z, 8, 16); });
-  EXPECT_NE(error.find("the host reads memory that nothing has written"), std::string::npos) << error;
-  EXPECT_NE(error.find("never written = 12, the first at byte = 0"), std::string::npos) << error;
+  EXPECT_NE(error.find("the host reads memory that was never written"), std::string::npos) << error;
+  EXPECT_NE(error.find("never written = 12, first at byte = 0"), std::string::npos) << error;
   for (const Allocation& a : {x, y, z}) device->release(a);
 }
-TEST(InterpDriver, TheEnvironmentSetsTheSubgroupWidth) {
+TEST(InterpDriver, EnvironmentSetsSubgroupWidth) {
   const ir::Function fn = test::block_kernel("widths", {64, 1, 1}, [] {
     ir::BufferRef y = test::out("y", DType::i32);
     y.store(ir::thread_id(), ir::subgroup_sum(ir::cast(DType::i32, ir::subgroup_size() / ir::subgroup_size())));
@@ -199,7 +199,7 @@ TEST(InterpDriver, TheEnvironmentSetsTheSubgroupWidth) {
     device->release(y);
   }
 }
-TEST(InterpDriver, SeveralSubgroupWidthsAreAsManyDevices) {
+TEST(InterpDriver, EachSubgroupWidthIsADevice) {
   const Setting setting("TESSERA_SUBGROUP", "32,1,8");
   const auto driver = make_interp_driver();
   const BackendReport report = driver->enumerate();
@@ -211,7 +211,7 @@ TEST(InterpDriver, SeveralSubgroupWidthsAreAsManyDevices) {
   }
   EXPECT_NE(test::error_of<DeviceError>([&] { driver->open(3); }).find("there are 3 interpreters"), std::string::npos);
 }
-TEST(InterpDriver, AVariableThatCannotBeReadIsAnErrorAndAReason) {
+TEST(InterpDriver, InvalidVariableIsReportedAndThrows) {
   for (const auto& [name, value] : {std::pair{"TESSERA_CHECK", "maybe"},
                                     {"TESSERA_SUBGROUP", "0"},
                                     {"TESSERA_SUBGROUP", "129"},
@@ -229,7 +229,7 @@ TEST(InterpDriver, AVariableThatCannotBeReadIsAnErrorAndAReason) {
     EXPECT_NE(test::error_of<ArgumentError>([&] { driver->open(0); }).find(value), std::string::npos);
   }
 }
-TEST(InterpDriver, AnAllocationThatIsTooLargeIsOutOfMemory) {
+TEST(InterpDriver, OversizedAllocationThrowsOutOfMemory) {
   const auto device = make_interp_driver()->open(0);
   EXPECT_NE(test::error_of<OutOfMemory>([&] {
               device->allocate(std::size_t{1} << 60, MemoryKind::device);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels as they were written and as they are lowered for devices of every kind mean the same, and lowering puts in
-// neither races nor divergence: both are run by the interpreter, with checks.
+// Kernels give the same results before and after lowering for all kinds of devices, and lowering introduces neither
+// races nor divergence. Both are run by the interpreter with checks.
 #include "tests/ir/interpreter_helpers.h"
 
 #include <algorithm>
@@ -19,11 +19,10 @@ struct Subject {
   const char* name;
   std::array<std::uint64_t, 3> shape;
   Function fn;
-  double
-      tolerance;  // relative; 0: the same bits. Sums may be added in another order, math functions differ in accuracy
+  double tolerance;  // relative; 0: bitwise equal. Sums may be reordered and math functions differ in accuracy
 };
 
-// Every kernel takes: x f32[512] read, h f16[512] read, q u32[512] read, y f32[512], n i32[512], g f16[512].
+// All kernels take: x f32[512] read, h f16[512] read, q u32[512] read, y f32[512], n i32[512], g f16[512].
 Function subject(
     const char* name, KernelKind kind, std::array<std::uint32_t, 3> block,
     const std::function<void(BufferRef x, BufferRef h, BufferRef q, BufferRef y, BufferRef n, BufferRef g)>& body) {
@@ -138,8 +137,9 @@ std::vector<Subject> subjects() {
                  {4, 1, 1},
                  subject("subgroup_sums", blocks, {80, 1, 1},
                          [](BufferRef, BufferRef, BufferRef q, BufferRef, BufferRef n, BufferRef) {
-                           Value v = cast(DType::i32,
-                                          q.load(global_id()) >> 12);  // the same at any width: added up over the block
+                           Value v =
+                               cast(DType::i32,
+                                    q.load(global_id()) >> 12);  // independent of the width: summed over the block
                            BufferRef sums = shared(DType::i32, 80);
                            Value s = subgroup_sum(v);
                            if_(lane_id() == 0, [&] { sums.store(subgroup_id(), s); });
@@ -154,7 +154,8 @@ std::vector<Subject> subjects() {
                  subject("subgroups_by_themselves", blocks, {80, 1, 1},
                          [](BufferRef, BufferRef, BufferRef q, BufferRef, BufferRef n, BufferRef) {
                            Variable left(DType::i32, cast(DType::i32, q.load(global_id()) >> 28));
-                           // Each subgroup goes its own number of rounds, and adds up what its lanes still have.
+                           // Each subgroup runs its own number of iterations and sums the values that its lanes have
+                           // left.
                            while_([&] { return subgroup(SubgroupOp::any, left.get() > 0); },
                                   [&] {
                                     Value sum = subgroup_sum(left.get());
@@ -178,12 +179,12 @@ struct Data {
     for (auto& v : q) v = static_cast<std::uint32_t>(rng());
   }
   std::vector<Finding> run(const Function& fn, std::array<std::uint64_t, 3> shape, std::uint32_t width) {
-    // A lowered function keeps 16-bit floats in buffers of u16: the same bytes.
+    // A lowered function stores 16-bit floats in u16 buffers: the same bytes.
     return findings(fn, shape, {arg(x), arg(h), arg(q), arg(y), arg(n), arg(g)}, width);
   }
 };
 
-TEST(Lowered, MeansTheSameOnEveryKindOfDevice) {
+TEST(Lowered, MatchesUnloweredKernelForAllTargets) {
   std::vector<std::pair<const char*, emit::Target>> targets(12, {"", emit::Target{}});
   targets[0].first = "plain";
   targets[1] = {"index64", {.index64 = true}};
@@ -220,9 +221,9 @@ TEST(Lowered, MeansTheSameOnEveryKindOfDevice) {
     }
   }
 }
-// Every thread of two blocks updates the same few floats, of shared memory and of a buffer, where a loop of
-// compare-and-swap does it: no race, but for the plain read that is planted.
-TEST(Lowered, FloatAtomicsWithoutTheDeviceRaceOnlyWithPlainReads) {
+// All threads of two blocks update the same few floats, in shared memory and in a buffer, by compare-and-swap loops.
+// Only the planted plain read is a race.
+TEST(Lowered, EmulatedFloatAtomicsRaceOnlyWithPlainReads) {
   enum Plant { nothing, buffer_read, shared_read };
   int line = 0;
   const auto kernel = [&](Plant plant) {
@@ -246,7 +247,7 @@ TEST(Lowered, FloatAtomicsWithoutTheDeviceRaceOnlyWithPlainReads) {
   };
   std::mt19937_64 rng(test_seed());
   std::vector<float> x = random_floats(96, rng, -4, 4);
-  for (float& v : x) v = std::rint(v * 64) / 64;  // sums are exact in any order
+  for (float& v : x) v = std::rint(v * 64) / 64;  // makes sums exact in any order
   for (const bool index64 : {false, true})
     for (const Plant plant : {nothing, buffer_read, shared_read}) {
       SCOPED_TRACE(plant);
@@ -269,7 +270,7 @@ TEST(Lowered, FloatAtomicsWithoutTheDeviceRaceOnlyWithPlainReads) {
     }
 }
 
-/// Whether a statement from `from` on, in the body, writes shared memory: else a barrier before it orders nothing.
+/// Whether a statement from `from` on in the body writes shared memory; otherwise a barrier before it has no effect.
 bool shared_written(const Function& fn, BlockId block, std::size_t from) {
   for (std::size_t k = from; k < fn.blocks[block].size(); ++k) {
     const Node& n = fn[fn.blocks[block][k]];
@@ -279,12 +280,12 @@ bool shared_written(const Function& fn, BlockId block, std::size_t from) {
   }
   return false;
 }
-TEST(Lowered, DeletingABarrierThatLoweringMadeIsReported) {
+TEST(Lowered, RemovingAGeneratedBarrierIsReported) {
   emit::Target target;
   target.subgroup_width = 1, target.block_operations = false;
   std::size_t deleted = 0;
   for (const Subject& s : subjects()) {
-    // At the start of a loop's body lowering puts a barrier whether or not the body's end makes it needed.
+    // Lowering puts a barrier at the start of a loop's body even if the end of the body does not need it.
     if (s.fn.kind != KernelKind::block || std::string_view(s.name) == "looped_operations") continue;
     const Function lowered = emit::lower(s.fn, target);
     const std::vector<Function> cut = without_each_barrier(lowered);
@@ -292,7 +293,7 @@ TEST(Lowered, DeletingABarrierThatLoweringMadeIsReported) {
     for (std::size_t k = 0; k < lowered.blocks[0].size(); ++k) {
       if (lowered[lowered.blocks[0][k]].op != Op::barrier) continue;
       const Function& without = cut[barrier++];
-      if (!shared_written(lowered, 0, k)) continue;  // at the kernel's end, after a scan
+      if (!shared_written(lowered, 0, k)) continue;  // at the end of the kernel, after a scan
       ++deleted;
       Data data(test_seed());
       EXPECT_FALSE(data.run(without, s.shape, 1).empty()) << s.name << ", barrier " << barrier - 1 << "\n"

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every operation on every dtype that the builder lets through, on special and random values, against expectations that
-// are written here a second time: integers exactly in 128 bits, floats in long double. A combination that the builder
-// refuses must be one that this table says is refused. What ir/semantics.h says is so held to something else; the other
-// nodes and devices are in node_table_test.
+// Every operation on every dtype that the builder accepts, on special and random values, compared with an independent
+// implementation: integers exactly in 128 bits, floats in long double. The table also lists the combinations that the
+// builder must reject. This validates ir/semantics.h; other nodes and devices are covered by node_table_test.
 #include "tests/ir/interpreter_helpers.h"
 
 #include <cmath>
@@ -26,7 +25,7 @@ constexpr bool small = std::is_same_v<T, half> || std::is_same_v<T, bfloat16>;
 template <class T>
 constexpr bool boolean = std::is_same_v<T, bool>;
 
-/// Low bits of an exact integer.
+/// The low bits of an exact integer.
 template <class T>
 T low(Wide v) {
   if constexpr (boolean<T>) {
@@ -39,7 +38,7 @@ T low(Wide v) {
   }
 }
 
-/// bool in memory as a byte, all else as itself.
+/// The storage type: a byte for bool, otherwise T.
 template <class T>
 using Stored = std::conditional_t<boolean<T>, std::uint8_t, T>;
 template <class T>
@@ -119,7 +118,7 @@ template <class T>
 InterpreterArgument memory(std::vector<Stored<T>>& v) {
   return {reinterpret_cast<std::byte*>(v.data()), v.size(), 0};
 }
-/// Two columns with every pair.
+/// All pairs of the values, as two columns.
 template <class T>
 std::pair<std::vector<Stored<T>>, std::vector<Stored<T>>> pairs(std::mt19937_64& rng) {
   const auto v = values<T>(rng);
@@ -129,7 +128,7 @@ std::pair<std::vector<Stored<T>>, std::vector<Stored<T>>> pairs(std::mt19937_64&
   return out;
 }
 
-/// Equal as values; NaN equals NaN, and 0 equals -0 where `zeros` says so.
+/// Equality of values; NaN equals NaN, and 0 equals -0 if `zeros` is set.
 template <class T>
 bool alike(T a, T b, bool zeros) {
   if constexpr (real<T>) {
@@ -149,7 +148,7 @@ std::string shown(T v) {
     return std::to_string(v);
 }
 
-// A kernel that gives f(x[i], y[i]); null where the builder refuses.
+// A kernel that computes f(x[i], y[i]); null if the builder rejects it.
 std::optional<Function> traced(const std::string& name, const std::function<void()>& body) {
   try {
     return map_kernel(name, body);
@@ -158,7 +157,7 @@ std::optional<Function> traced(const std::string& name, const std::function<void
   }
 }
 
-/// How an `index` is tested: in and out of buffers through a cast, in 32 or in 64 bits.
+/// How `index` is tested: loaded and stored through a cast, with 32 or 64 bits.
 struct Kind {
   DType compute, buffer;
   bool index64 = false;
@@ -221,7 +220,7 @@ std::optional<T> expected_binary(BinaryOp op, T a, T b, bool index) {
       case BinaryOp::or_: return low<T>(x | y);
       case BinaryOp::xor_: return low<T>(x ^ y);
       case BinaryOp::shl: return low<T>(static_cast<Wide>(static_cast<UnsignedWide>(x) << shift));
-      case BinaryOp::shr: {  // floor of the quotient
+      case BinaryOp::shr: {  // rounded towards negative infinity
         const Wide by = Wide{1} << shift;
         return low<T>(x >= 0 ? x / by : -((-x + by - 1) / by));
       }
@@ -337,11 +336,11 @@ TYPED_TEST(Table, Compare) {
     }
 }
 
-// Math, on f32 and f64; the builder refuses all else.
+// Math functions, on f32 and f64; the builder rejects other dtypes.
 TYPED_TEST(Table, Math) {
   using T = TypeParam;
   auto [x, y] = pairs<T>(this->rng);
-  if constexpr (real<T>)  // C says nothing of signalling NaNs (Annex F.2.1); a sum makes them quiet
+  if constexpr (real<T>)  // C does not specify signalling NaNs (Annex F.2.1); adding 0 makes them quiet
     for (auto* column : {&x, &y})
       for (T& v : *column)
         if (std::isnan(v)) v += v;
@@ -359,7 +358,7 @@ TYPED_TEST(Table, Math) {
       const long double eps = std::numeric_limits<T>::epsilon();
       for (std::size_t i = 0; i < z.size(); ++i) {
         const long double v = x[i], w = y[i];
-        long double e = 0, allowed = 1;  // in units of the last place
+        long double e = 0, allowed = 1;  // error bound in units of the last place
         switch (op) {
           case MathOp::fma: e = std::fma(v, w, v), allowed = sizeof(T) == 4 ? 0.5L : 1; break;
           case MathOp::sqrt: e = std::sqrt(v), allowed = 0.5L; break;
@@ -367,14 +366,14 @@ TYPED_TEST(Table, Math) {
           case MathOp::ceil: e = std::ceil(v), allowed = 0; break;
           case MathOp::trunc: e = std::trunc(v), allowed = 0; break;
           case MathOp::rint: {
-            const long double down = std::floor(v), rest = v - down;  // to even, whatever the rounding mode
+            const long double down = std::floor(v), rest = v - down;  // ties to even, independent of the rounding mode
             e = rest < 0.5L ? down : rest > 0.5L ? down + 1 : std::fmod(down, 2.0L) == 0 ? down : down + 1;
             if (std::isinf(v) || v == 0) e = v;
             allowed = 0;
             break;
           }
-          // The C library's of doubles are less exact than the others ("Errors in Math Functions" in the GNU one's
-          // manual); the interpreter rounds them to f32.
+          // The C library's double versions are less accurate than its other functions ("Errors in Math Functions" in
+          // the glibc manual); the interpreter rounds them to f32.
           case MathOp::tanh:
           case MathOp::sinh:
           case MathOp::cosh:
@@ -397,7 +396,7 @@ TYPED_TEST(Table, Math) {
   }
 }
 
-// Conversions between every two storable dtypes.
+// Conversions between all pairs of storable dtypes.
 
 template <class T>
 class Memory : public testing::Test {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of every kind, run by the interpreter and compared with plain C++.
+// Kernels of all kinds, run by the interpreter and compared with plain C++.
 #include "tests/ir/interpreter_helpers.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ Function saxpy_kernel() {
   });
 }
 
-TEST(Interpreter, SaxpyOfEverySizeAroundARow) {
+TEST(Interpreter, SaxpyWithSizesAroundARow) {
   std::mt19937_64 rng(test_seed());
   for (std::size_t n : {0, 1, 2, 63, 64, 65, 255, 256, 257, 1000, 70000}) {
     std::vector<float> x = random_floats(n, rng), y = random_floats(n, rng), expected = y;
@@ -32,7 +32,7 @@ TEST(Interpreter, SaxpyOfEverySizeAroundARow) {
     EXPECT_EQ(y, expected) << n;
   }
 }
-TEST(Interpreter, SaxpyOfOneArrayWithItself) {
+TEST(Interpreter, SaxpyInPlace) {
   std::vector<float> x(300);
   std::iota(x.begin(), x.end(), 0.f);
   run(saxpy_kernel(), {300, 1, 1}, {arg(x), arg(x), scalar_arg(2.f)});
@@ -143,7 +143,7 @@ TEST(Interpreter, TiledProductWithEdges) {
 
 // Control flow.
 
-TEST(Interpreter, LoopsWithOwnBoundsStepsAndNesting) {
+TEST(Interpreter, LoopsWithPerThreadBoundsStepsAndNesting) {
   const Function fn = map_kernel("loops", [] {
     BufferRef y = out("y", DType::i32);
     Value i = cast(DType::i32, global_id());
@@ -164,7 +164,7 @@ TEST(Interpreter, LoopsWithOwnBoundsStepsAndNesting) {
     ASSERT_EQ(y[static_cast<std::size_t>(i)], sum) << i;
   }
 }
-TEST(Interpreter, BoundsOfForAreReadOnce) {
+TEST(Interpreter, ForBoundsAreEvaluatedOnce) {
   const Function fn = map_kernel("once", [] {
     BufferRef y = out("y", DType::i32);
     Variable end(DType::i32, 3), rounds(DType::i32, 0);
@@ -178,7 +178,7 @@ TEST(Interpreter, BoundsOfForAreReadOnce) {
   run(fn, {3, 1, 1}, {arg(y)});
   EXPECT_EQ(y, (std::vector<std::int32_t>{3033, 3033, 3033}));
 }
-TEST(Interpreter, ReturnEndsAThreadWhereverItStands) {
+TEST(Interpreter, ReturnEndsAThreadInAnyPosition) {
   const Function fn = map_kernel("returns", [] {
     BufferRef x = in("x", DType::i32), y = out("y", DType::i32);
     Value i = global_id();
@@ -192,7 +192,7 @@ TEST(Interpreter, ReturnEndsAThreadWhereverItStands) {
       });
       y.store(i, 3);
     });
-    // The condition may not be read again by threads that have returned: it would be out of bounds.
+    // Threads that have returned must not evaluate the condition again: it would read out of bounds.
     Variable k(DType::i32, 0);
     while_([&] { return x.load(k.get()) >= 0; },
            [&] {
@@ -228,7 +228,7 @@ TEST(Interpreter, ReturnEndsAThreadWhereverItStands) {
   EXPECT_TRUE(findings(loop, {12, 1, 1}, {arg(x), arg(y)}).empty());
   EXPECT_EQ(y, (std::vector<std::int32_t>{-2, -2, -2, -2, -2, -2, 3, 2, 1, 0, 0, 0}));
 }
-TEST(Interpreter, LocalsAreZeroAndArraysAreOnesOwn) {
+TEST(Interpreter, LocalsAreZeroAndPrivateToTheThread) {
   const Function fn = block_kernel("locals", {32, 1, 1}, [] {
     BufferRef y = out("y", DType::i32);
     BufferRef mine = local_array(DType::i32, 8);
@@ -247,15 +247,15 @@ TEST(Interpreter, LocalsAreZeroAndArraysAreOnesOwn) {
   }
 }
 
-// The cases in which barriers break KernelAbstractions on the CPU: in loops, in conditions, with variables alive
-// across.
+// Cases in which barriers fail in KernelAbstractions on the CPU: in loops, in conditions, with variables live across
+// them.
 
-TEST(Barriers, InAForLoopWithVariablesAcross) {
+TEST(Barriers, InForLoopWithLiveVariables) {
   const Function fn = block_kernel("reduce_tree", {64, 1, 1}, [] {
     BufferRef x = in("x"), y = out("y");
     BufferRef s = shared(DType::f32, 64);
     Value t = thread_id();
-    Value kept = x.load(global_id());  // lives across every barrier
+    Value kept = x.load(global_id());  // live across all barriers
     s.store(t, kept);
     Variable stride(DType::i32, 32);
     for_(0, 6, [&](Value) {
@@ -273,7 +273,7 @@ TEST(Barriers, InAForLoopWithVariablesAcross) {
   for (std::size_t i = 0; i < 128; ++i) EXPECT_EQ(y[i], x[i] + (i < 64 ? 2016.f : 6112.f));
   for (const Function& cut : without_each_barrier(fn)) EXPECT_FALSE(findings(cut, {2, 1, 1}, {arg(x), arg(y)}).empty());
 }
-TEST(Barriers, InAWhileLoopAndUniformConditions) {
+TEST(Barriers, InWhileLoopAndUniformConditions) {
   const Function fn = block_kernel("rotate", {32, 1, 1}, [] {
     BufferRef y = out("y", DType::i32);
     Value rounds = scalar_param("rounds", DType::i32), doubled = scalar_param("doubled", DType::i32);
@@ -311,7 +311,7 @@ TEST(Barriers, InAWhileLoopAndUniformConditions) {
     EXPECT_EQ(y, s);
   }
 }
-TEST(Barriers, InBothBranchesAndAfterAReturnlessGuard) {
+TEST(Barriers, InBothBranchesAndAfterAGuard) {
   const Function fn = block_kernel("branches", {16, 1, 1}, [] {
     BufferRef y = out("y", DType::i32);
     BufferRef s = shared(DType::i32, 16);
@@ -337,7 +337,7 @@ TEST(Barriers, InBothBranchesAndAfterAReturnlessGuard) {
     EXPECT_EQ(y[static_cast<std::size_t>(g)], g / 16 % 2 == 0 ? next : (15 - next) * 10);
   }
 }
-TEST(Barriers, InNestedLoopsWithBoundsOfTheBlock) {
+TEST(Barriers, InNestedLoopsWithUniformBounds) {
   const Function fn = block_kernel("nested", {8, 1, 1}, [] {
     BufferRef y = out("y", DType::i32);
     BufferRef s = shared(DType::i32, 8);
@@ -364,7 +364,7 @@ TEST(Barriers, InNestedLoopsWithBoundsOfTheBlock) {
   }
 }
 
-// Subgroups, at every width.
+// Subgroups of all widths.
 
 class Subgroups : public testing::TestWithParam<std::uint32_t> {};
 
@@ -430,7 +430,7 @@ TEST_P(Subgroups, OperationsOverFullAndPartialSubgroups) {
       EXPECT_EQ(y[static_cast<std::size_t>(t) * 16 + k], expected[k]) << "thread " << t << " value " << k;
   }
 }
-TEST_P(Subgroups, ABlockSumOfSubgroupSumsIsRightAtAnyWidth) {
+TEST_P(Subgroups, BlockSumFromSubgroupSumsWorksForAnyWidth) {
   const Function fn = block_kernel("two_levels", {96, 1, 1}, [] {
     BufferRef x = in("x"), y = out("y");
     BufferRef partial = shared(DType::f32, 96);
@@ -448,7 +448,7 @@ TEST_P(Subgroups, ABlockSumOfSubgroupSumsIsRightAtAnyWidth) {
 }
 INSTANTIATE_TEST_SUITE_P(Widths, Subgroups, testing::Values(1, 8, 32, 64, 128));
 
-TEST(Interpreter, SubgroupWidthsOutsideTheRangeAreRefused) {
+TEST(Interpreter, RejectsInvalidSubgroupWidths) {
   for (const std::uint32_t width : {0u, 129u}) {
     InterpreterOptions options;
     options.subgroup_width = width;
@@ -516,7 +516,7 @@ TEST(Interpreter, AtomicsOnSharedMemory) {
 
 // Types.
 
-TEST(Interpreter, BoolsAreStoredAsZeroOrOneAndReadAsNotZero) {
+TEST(Interpreter, BoolsAreStoredAsZeroOrOneAndReadAsNonZero) {
   const Function fn = map_kernel("bools", [] {
     BufferRef x = in("x", DType::boolean), y = out("y", DType::boolean);
     Value i = global_id();
@@ -543,7 +543,7 @@ TEST(Interpreter, BuffersMayBeUnaligned) {
   }
 }
 
-TEST(Interpreter, PrintFillsPlaceholdersInOrderOfThreads) {
+TEST(Interpreter, PrintFormatsValuesInThreadOrder) {
   const Function fn = map_kernel("prints", [] {
     Value i = global_id();
     if_(i % 2 == 1, [&] { print("{} is odd, half {} {{}} {}", {i, cast(DType::f32, i) / 2.f, i > 1}); });
@@ -557,23 +557,23 @@ TEST(Interpreter, PrintFillsPlaceholdersInOrderOfThreads) {
   EXPECT_EQ(lines[1], "3 is odd, half 1.5 {} 1");
 }
 
-TEST(Interpreter, WrongArgumentsAreErrors) {
+TEST(Interpreter, RejectsWrongArguments) {
   std::vector<float> x(4);
   EXPECT_NE(error_of<KernelError>([&] {
               run(saxpy_kernel(), {4, 1, 1}, {arg(x), arg(x)});
-            }).find("takes 3 arguments, and got 2"),
+            }).find("takes 3 arguments, but got 2"),
             std::string::npos);
   EXPECT_NE(error_of<KernelError>([&] {
               run(saxpy_kernel(), {4, 1, 1}, {{nullptr, 4, 0}, arg(x), scalar_arg(1.f)});
-            }).find("no memory"),
+            }).find("null pointer"),
             std::string::npos);
   const std::uint64_t huge = std::uint64_t{1} << 40;
   EXPECT_NE(error_of<KernelError>([&] {
               run(saxpy_kernel(), {huge, huge, 1}, {arg(x), arg(x), scalar_arg(1.f)});
-            }).find("more threads"),
+            }).find("more than 2^62 threads"),
             std::string::npos);
 }
-TEST(Interpreter, OneInterpreterRunsOnSeveralThreadsAtOnce) {
+TEST(Interpreter, RunIsThreadSafe) {
   const Interpreter interpreter(saxpy_kernel());
   std::vector<std::vector<float>> ys(4, std::vector<float>(5000, 1.f));
   std::vector<float> x(5000, 2.f);

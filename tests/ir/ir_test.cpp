@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The builder's types and sentences, the canonical form, the verifier, uniformity, text and hash.
+// The builder's type checks and messages, the canonical form, the verifier, uniformity, text and hash.
 #include "tests/ir/interpreter_helpers.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ std::size_t count(const Function& fn, Op op) {
     for (NodeId id : b) n += fn[id].op == op;
   return n;
 }
-/// The first node of this kind in a block; no_node if there is none.
+/// The first node with this operation in a block; no_node if there is none.
 NodeId first(const Function& fn, Op op, std::uint32_t skip = 0) {
   for (const Block& b : fn.blocks)
     for (NodeId id : b)
@@ -54,55 +54,58 @@ const std::vector<Mistake> mistakes = {
     {"float_bits", KernelKind::map, [] { in("x").load(0) & in("z").load(1); }, "and cannot take f32"},
     {"float_shift", KernelKind::map, [] { in("x").load(0) << 1; }, "shl cannot take f32"},
     {"bool_sum", KernelKind::map, [] { (global_id() < 3) + (global_id() < 4); }, "add cannot take bool"},
-    {"integer_exp", KernelKind::map, [] { exp(in("n", DType::i32).load(0)); }, "exp takes floats, not i32"},
+    {"integer_exp", KernelKind::map, [] { exp(in("n", DType::i32).load(0)); }, "exp requires floats, not i32"},
     {"half_literal", KernelKind::map, [] { in("n", DType::i32).load(0) * 1.5; },
-     "the literal 1.500000 meets a value of i32 and cannot be one"},
+     "the literal 1.500000 is combined with a value of i32 and cannot be converted to it"},
     {"bool_literal", KernelKind::map, [] { in("n", DType::i32).load(0) == true; },
-     "the literal true meets a value of i32"},
-    {"condition", KernelKind::map, [] { if_(global_id(), [] {}); }, "the condition of if_ is a bool, not index"},
+     "the literal true is combined with a value of i32"},
+    {"condition", KernelKind::map, [] { if_(global_id(), [] {}); }, "the condition of if_ must be a bool, not index"},
     {"while_condition", KernelKind::map, [] { while_([] { return global_id(); }, [] {}); },
-     "the condition of while_ is a bool, not index"},
+     "the condition of while_ must be a bool, not index"},
     {"select_types", KernelKind::map, [] { select(global_id() < 1, in("x").load(0), in("n", DType::i32).load(0)); },
      "the two values of select have different types: f32 and i32"},
     {"read_only", KernelKind::map, [] { in("x").store(0, 1.f); },
      "this buffer is read-only in this kernel: declare it Buffer<T>"},
     {"stored_type", KernelKind::map, [] { out("x").store(0, global_id()); },
-     "a value of index is stored into memory of f32"},
-    {"float_index", KernelKind::map, [] { in("x").load(in("y").load(0)); }, "memory is indexed by integers, not f32"},
+     "a value of index cannot be stored in memory of f32"},
+    {"float_index", KernelKind::map, [] { in("x").load(in("y").load(0)); },
+     "memory must be indexed by an integer, not f32"},
     {"loop_types", KernelKind::map, [] { for_(global_id(), in("n", DType::i32).load(0), [](Value) {}); },
-     "begin, end and step of for_ are integers of one type, not index, i32 and index"},
+     "begin, end and step of for_ must be integers of the same type, not index, i32 and index"},
     {"zero_step", KernelKind::map, [] { for_(0, 10, 0, [](Value) {}); },
      "the step of for_ must be greater than zero, not 0"},
     {"step_down", KernelKind::map, [] { for_(10, 0, -1, [](Value) {}); },
      "the step of for_ must be greater than zero, not -1"},
     {"bitcast_size", KernelKind::map, [] { bitcast(DType::i32, in("x", DType::f64).load(0)); },
-     "bitcast needs types of one size, not f64 and i32"},
-    {"bitcast_index", KernelKind::map, [] { bitcast(DType::i32, global_id()); }, "bitcast needs types of one size"},
+     "bitcast requires types of equal size, not f64 and i32"},
+    {"bitcast_index", KernelKind::map, [] { bitcast(DType::i32, global_id()); },
+     "bitcast requires types of equal size"},
     {"dot4_types", KernelKind::map,
      [] { dot4(Dot4Signs::signed_signed, in("x").load(0), in("y").load(0), in("z").load(0)); },
-     "dot4 takes u32, u32 and i32, not f32, f32 and f32"},
+     "dot4 requires u32, u32 and i32, not f32, f32 and f32"},
     {"atomic_type", KernelKind::map, [] { out("x", DType::u8).atomic(AtomicOp::add, 0, literal(DType::u8, 1)); },
-     "atomics work on i32, u32, i64, u64, f32 and f64, not u8"},
+     "atomics support i32, u32, i64, u64, f32 and f64, not u8"},
     {"atomic_local", KernelKind::map,
      [] { local_array(DType::i32, 4).atomic(AtomicOp::add, 0, literal(DType::i32, 1)); },
-     "atomics are for memory that threads share"},
-    {"map_barrier", KernelKind::map, [] { barrier(); }, "a barrier needs blocks, and this is a map kernel"},
-    {"map_shared", KernelKind::map, [] { shared(DType::f32, 4); }, "shared memory needs blocks"},
-    {"map_thread_id", KernelKind::map, [] { thread_id(); }, "thread_id has no meaning in a map kernel"},
-    {"map_block_sum", KernelKind::map, [] { block_sum(1.f); }, "block operations need blocks"},
-    {"map_subgroup", KernelKind::map, [] { subgroup_sum(1.f); }, "subgroup operations need blocks"},
+     "atomics require memory that threads share"},
+    {"map_barrier", KernelKind::map, [] { barrier(); }, "a barrier requires blocks, but this is a map kernel"},
+    {"map_shared", KernelKind::map, [] { shared(DType::f32, 4); }, "shared memory requires blocks"},
+    {"map_thread_id", KernelKind::map, [] { thread_id(); }, "thread_id is not available in a map kernel"},
+    {"map_block_sum", KernelKind::map, [] { block_sum(1.f); }, "block operations require blocks"},
+    {"map_subgroup", KernelKind::map, [] { subgroup_sum(1.f); }, "subgroup operations require blocks"},
     {"dimension", KernelKind::map, [] { global_id(3); }, "global_id has dimensions 0, 1 and 2"},
-    {"huge_local", KernelKind::map, [] { local_array(DType::f32, 5000); }, "a local array has 1 to 4096 elements"},
-    {"half_local", KernelKind::map, [] { local_array(DType::f16, 4); }, "16-bit floats are for storing in buffers"},
+    {"huge_local", KernelKind::map, [] { local_array(DType::f32, 5000); },
+     "a local array must have 1 to 4096 elements"},
+    {"half_local", KernelKind::map, [] { local_array(DType::f16, 4); }, "16-bit floats can only be stored in buffers"},
     {"five_printed", KernelKind::map,
      [] {
        Value i = global_id();
        print("{} {} {} {} {}", {i, i, i, i, i});
      },
-     "print takes up to four values"},
+     "print takes at most four values"},
     {"any_of_ints", KernelKind::block, [] { subgroup(SubgroupOp::any, 1); }, "subgroup any cannot take index"},
     {"lane_missing", KernelKind::block, [] { subgroup(SubgroupOp::shuffle, 1.f); },
-     "subgroup shuffle takes an index as lane"},
+     "subgroup shuffle requires an index as its lane"},
     {"float_block_or", KernelKind::block, [] { block_reduce(ReduceOp::or_, 1.f); }, "block_or cannot take f32"},
     {"extract_past", KernelKind::map, [] { extract(in("x").load_vector(0, 2), 2); }, "extract from f32x2 at 2"},
     {"vector_sum", KernelKind::map,
@@ -110,7 +113,7 @@ const std::vector<Mistake> mistakes = {
        BufferRef x = in("x");
        x.load_vector(0, 2) + x.load_vector(2, 2);
      },
-     "arithmetic is on single elements"},
+     "arithmetic requires single elements"},
     // Whole-function rules.
     {"leaves_if", KernelKind::map,
      [] {
@@ -151,13 +154,12 @@ const std::vector<Mistake> mistakes = {
            },
            [] {});
      },
-     "the condition of while_ holds control statements"},
-    {"barrier_thread", KernelKind::block, [] { if_(thread_id() < 3, [] { barrier(); }); },
-     "a barrier stands under if_"},
+     "the condition of while_ contains control statements"},
+    {"barrier_thread", KernelKind::block, [] { if_(thread_id() < 3, [] { barrier(); }); }, "a barrier is inside if_"},
     {"barrier_data", KernelKind::block, [] { if_(out("y").load(0) < 3.f, [] { barrier(); }); },
-     "a barrier stands under if_"},
+     "a barrier is inside if_"},
     {"barrier_loop", KernelKind::block, [] { for_(Operand(0), thread_id(), [](Value) { barrier(); }); },
-     "a barrier stands under for_"},
+     "a barrier is inside for_"},
     {"barrier_while", KernelKind::block,
      [] {
        Variable k(DType::index, thread_id());
@@ -167,32 +169,32 @@ const std::vector<Mistake> mistakes = {
                 k.set(k.get() - 1);
               });
      },
-     "a barrier stands under while_"},
+     "a barrier is inside while_"},
     {"barrier_returned", KernelKind::block,
      [] {
        if_(global_id() >= extent(), [] { return_(); });
        barrier();
      },
-     "a barrier stands under if_"},
+     "a barrier is inside if_"},
     {"block_sum_thread", KernelKind::block,
      [] {
        BufferRef y = out("y");
        if_(lane_id() == 0, [&] { y.store(0, block_sum(1.f)); });
      },
-     "a block operation stands under if_"},
+     "a block operation is inside if_"},
     {"variable_of_threads", KernelKind::block,
      [] {
        Variable v(DType::i32, 0);
        if_(thread_id() == 2, [&] { v.set(1); });
        if_(v.get() == 0, [] { barrier(); });
      },
-     "a barrier stands under if_"},
+     "a barrier is inside if_"},
 };
 INSTANTIATE_TEST_SUITE_P(All, Sentences, testing::ValuesIn(mistakes),
                          [](const auto& info) { return std::string(info.param.name); });
 
 // clang-format off
-TEST(Builder, SentencesNameTheLine) {
+TEST(Builder, ErrorsNameTheLine) {
   const int line = __LINE__ + 1;
   const auto body = [] { in("x").load(0) + in("n", DType::i32).load(0); };
   EXPECT_NE(error_of<KernelError>([&] { map_kernel("sum", body); }).find("[kernel sum, ir_test.cpp:" + std::to_string(line) + "]"),
@@ -206,11 +208,11 @@ TEST(Builder, SentencesNameTheLine) {
       });
     });
   });
-  EXPECT_NE(error.find("[kernel deep, ir_test.cpp:" + std::to_string(barrier_line) + "] a barrier stands under if_ (ir_test.cpp:" +
+  EXPECT_NE(error.find("[kernel deep, ir_test.cpp:" + std::to_string(barrier_line) + "] a barrier is inside if_ (ir_test.cpp:" +
                        std::to_string(if_line) + ")"), std::string::npos) << error;
 }
 // clang-format on
-TEST(Builder, LinesAreThoseOfTheKernelNotOfTheLibrary) {
+TEST(Builder, ErrorsPointToTheKernelNotTheLibrary) {
   const Function fn = trace(
       "lines", KernelKind::block, {16, 1, 1},
       [] {
@@ -224,21 +226,21 @@ TEST(Builder, LinesAreThoseOfTheKernelNotOfTheLibrary) {
   for (const Block& b : fn.blocks)
     for (NodeId id : b) EXPECT_EQ(to_string(fn.sources[id]).rfind("ir_test.cpp:", 0), 0u) << op_name(fn[id].op);
 }
-TEST(Builder, TracingOutsideAndInsideOfKernelsIsRefused) {
+TEST(Builder, RejectsTracingOutsideAndInsideKernels) {
   EXPECT_NE(error_of<KernelError>([] { global_id(); }).find("used outside of a kernel"), std::string::npos);
   EXPECT_FALSE(Builder::tracing());
   const std::string nested = error_of<KernelError>([] { map_kernel("outer", [] { map_kernel("inner", [] {}); }); });
   EXPECT_NE(nested.find("[kernel inner"), std::string::npos);
   EXPECT_NE(nested.find("kernel outer is being traced"), std::string::npos);
-  EXPECT_FALSE(Builder::tracing());  // an error leaves nothing behind
+  EXPECT_FALSE(Builder::tracing());  // an error leaves no active builder
   map_kernel("after", [] { out("y").store(0, 1.f); });
 }
-TEST(Builder, BlocksHaveOneToAThousandThreads) {
+TEST(Builder, BlocksMustHave1To1024Threads) {
   for (const std::array<std::uint32_t, 3> size :
        {std::array<std::uint32_t, 3>{0, 1, 1}, {1025, 1, 1}, {32, 33, 1}, {65536, 65536, 1}})
     EXPECT_NE(error_of<KernelError>([&] {
                 trace("size", KernelKind::block, size, [] {});
-              }).find("a block has 1 to 1024 threads"),
+              }).find("a block must have 1 to 1024 threads"),
               std::string::npos);
   block_kernel("size", {32, 32, 1}, [] {});
 }
@@ -271,7 +273,7 @@ TEST(Builder, ConstantsAreFolded) {
   EXPECT_EQ(f[0], 2.f);
   EXPECT_EQ(b[0], 1);
 }
-TEST(Builder, IdentitiesThatHoldForEveryValueAreUsedAndOthersNot) {
+TEST(Builder, AppliesOnlyExactIdentities) {
   const Function fn = map_kernel("identities", [] {
     BufferRef x = in("x"), n = in("n", DType::i32), y = out("y"), m = out("m", DType::i32);
     Value v = x.load(0), k = n.load(0);
@@ -282,11 +284,12 @@ TEST(Builder, IdentitiesThatHoldForEveryValueAreUsedAndOthersNot) {
   const Function kept = map_kernel("kept", [] {
     BufferRef x = in("x"), y = out("y");
     Value v = x.load(0);
-    y.store(0, v + 0.f), y.store(1, v * 0.f), y.store(2, v - v), y.store(3, v / v);  // -0, NaN, infinity
+    y.store(0, v + 0.f), y.store(1, v * 0.f), y.store(2, v - v),
+        y.store(3, v / v);  // not folded because of -0, NaN, infinity
   });
   EXPECT_EQ(count(kept, Op::binary), 4u) << to_text(kept);
 }
-TEST(Builder, EqualPureNodesAreOneAndLoadsAreNot) {
+TEST(Builder, MergesEqualPureNodesButNotLoads) {
   const Function fn = map_kernel("shared", [] {
     BufferRef x = out("x"), y = out("y");
     Value i = global_id();
@@ -300,7 +303,7 @@ TEST(Builder, EqualPureNodesAreOneAndLoadsAreNot) {
 
 // Canonical form.
 
-TEST(Canonical, DeadNodesAndEmptyControlAreDropped) {
+TEST(Canonical, RemovesDeadNodesAndEmptyControlFlow) {
   const Function fn = map_kernel("dead", [] {
     BufferRef x = in("x"), y = out("y");
     Value i = global_id();
@@ -319,7 +322,7 @@ TEST(Canonical, DeadNodesAndEmptyControlAreDropped) {
   EXPECT_EQ(to_text(fn), to_text(plain));
   EXPECT_EQ(hash_of(fn), hash_of(plain));
 }
-TEST(Canonical, AnEmptyElseIsNone) {
+TEST(Canonical, RemovesEmptyElse) {
   const auto make = [](bool with_else) {
     return map_kernel("branch", [&] {
       BufferRef y = out("y");
@@ -332,14 +335,15 @@ TEST(Canonical, AnEmptyElseIsNone) {
   };
   EXPECT_EQ(hash_of(make(true)), hash_of(make(false)));
 }
-TEST(Canonical, WhatALoopDoesNotChangeIsComputedBeforeIt) {
+TEST(Canonical, HoistsLoopInvariantNodes) {
   const Function fn = map_kernel("hoisted", [] {
     BufferRef x = in("x"), y = out("y");
     Value n = scalar_param("n", DType::index), i = global_id();
     Variable sum(DType::f32, 0.f);
     for_(Operand(0), n, [&](Value j) {
       for_(Operand(0), n, [&](Value k) {
-        sum.set(sum.get() + x.load((i * n + 7) * n + j * n + k));  // the first product leaves both loops, j * n one
+        sum.set(sum.get() +
+                x.load((i * n + 7) * n + j * n + k));  // the first product leaves both loops, j * n only the inner one
       });
     });
     y.store(i, sum.get());
@@ -360,16 +364,16 @@ TEST(Canonical, WhatALoopDoesNotChangeIsComputedBeforeIt) {
   EXPECT_EQ(between, 2u) << to_text(fn);
   EXPECT_EQ(inside, 1u) << to_text(fn);
 }
-TEST(Canonical, NothingIsComputedUnderABranchThatIsNotTakenButWhatIsUsedThere) {
+TEST(Canonical, SinksNodesIntoTheBranchThatUsesThem) {
   const Function fn = map_kernel("sunk", [] {
     BufferRef x = in("x"), y = out("y");
     Value v = exp(x.load(global_id()));  // traced outside, used inside
     if_(global_id() < 3, [&] { y.store(global_id(), v); });
   });
   EXPECT_NE(block_of(fn, first(fn, Op::math)), 0u) << to_text(fn);
-  EXPECT_EQ(block_of(fn, first(fn, Op::load)), 0u) << to_text(fn);  // a load stays where it was written
+  EXPECT_EQ(block_of(fn, first(fn, Op::load)), 0u) << to_text(fn);  // a load stays in place
 }
-TEST(Canonical, EveryNodeStandsInOneBlockBeforeItsUses) {
+TEST(Canonical, EachNodeIsInOneBlockBeforeItsUses) {
   const Function fn = block_kernel("order", {16, 1, 1}, [] {
     BufferRef x = in("x"), y = out("y");
     BufferRef s = shared(DType::f32, 16);
@@ -403,10 +407,10 @@ TEST(Canonical, EveryNodeStandsInOneBlockBeforeItsUses) {
   };
   walk(0);
   for (NodeId id = 1; id < fn.nodes.size(); ++id) EXPECT_EQ(seen[id], is_leaf(fn[id].op) ? 0 : 1) << id;
-  EXPECT_EQ(to_text(canonicalise(fn)), to_text(fn));  // and doing it again changes nothing
+  EXPECT_EQ(to_text(canonicalise(fn)), to_text(fn));  // canonicalisation is idempotent
   EXPECT_EQ(hash_of(canonicalise(fn)), hash_of(fn));
 }
-TEST(Canonical, ReturnBecomesStructure) {
+TEST(Canonical, ReplacesReturnByStructuredControlFlow) {
   const Function guard = map_kernel("guard", [] {
     BufferRef y = out("y");
     if_(global_id() >= 10, [] { return_(); });
@@ -442,7 +446,7 @@ TEST(Canonical, ReturnBecomesStructure) {
   EXPECT_EQ(count(loops, Op::return_), 0u);
   EXPECT_EQ(to_text(canonicalise(loops)), to_text(loops));
 }
-TEST(Canonical, ABarrierAfterAReturnOfTheWholeBlockIsAllowed) {
+TEST(Canonical, AllowsBarrierAfterUniformReturn) {
   block_kernel("whole", {16, 1, 1}, [] {
     if_(block_id() >= 3, [] { return_(); });
     barrier();
@@ -452,7 +456,8 @@ TEST(Canonical, ABarrierAfterAReturnOfTheWholeBlockIsAllowed) {
 
 // Hash and text.
 
-// The order in which a compiler evaluates operands: the same product, loads traced in either order, on other lines.
+// Emulates compilers that evaluate operands in different orders: the same product, with loads traced in either order
+// and on other lines.
 TEST(Hash, DoesNotDependOnTraceOrderOrLines) {
   const Function one = map_kernel("product", [&] {
     BufferRef x = in("x"), z = in("z"), y = out("y");
@@ -470,7 +475,7 @@ TEST(Hash, DoesNotDependOnTraceOrderOrLines) {
   EXPECT_EQ(to_text(one), to_text(other));
   EXPECT_EQ(hash_of(one), hash_of(other));
 }
-TEST(Hash, TraceOrderOfMemoriesAndConvergentNodesDoesNotMatter) {
+TEST(Hash, DoesNotDependOnTraceOrderOfMemoriesAndConvergentNodes) {
   const auto make = [](bool swapped) {
     return block_kernel("order", {32, 1, 1}, [&] {
       BufferRef x = in("x"), y = out("y");
@@ -494,7 +499,7 @@ TEST(Hash, TraceOrderOfMemoriesAndConvergentNodesDoesNotMatter) {
   EXPECT_EQ(to_text(make(false)), to_text(make(true)));
   EXPECT_EQ(hash_of(make(false)), hash_of(make(true)));
 }
-TEST(Hash, ChangesWithTheMeaningButNotWithNames) {
+TEST(Hash, DependsOnSemanticsButNotOnNames) {
   const auto make = [](const char* name, float factor, int offset, DType t, std::uint32_t block, bool wide) {
     Function fn = block_kernel(name, {block, 1, 1}, [&] {
       BufferRef x = in(name, t), y = out("y", t);
@@ -519,7 +524,7 @@ TEST(Hash, ChangesWithTheMeaningButNotWithNames) {
   EXPECT_TRUE(to_text(exact).starts_with("kernel exact map exact\n")) << to_text(exact);
   const auto printing = [](const char* text) { return hash_of(map_kernel("p", [&] { print(text, {global_id()}); })); };
   EXPECT_NE(printing("a {}"), printing("b {}"));
-  // The same nodes in other blocks, or of other kinds, are other kernels.
+  // The same nodes in other blocks, or with other operations, are different kernels.
   const auto nested = [](bool inside) {
     return hash_of(map_kernel("n", [&] {
       BufferRef y = out("y");
@@ -535,7 +540,7 @@ TEST(Hash, ChangesWithTheMeaningButNotWithNames) {
 
 // Uniformity.
 
-TEST(Uniformity, IsWhatProvablyIs) {
+TEST(Uniformity, FindsProvablyUniformValues) {
   std::vector<std::pair<std::string, bool>> wanted;
   std::vector<NodeId> stored;
   const Function fn = block_kernel("uniform", {32, 1, 1}, [&] {
@@ -586,7 +591,7 @@ TEST(Uniformity, IsWhatProvablyIs) {
   EXPECT_EQ(checked, wanted.size());
 }
 
-TEST(SharedBytes, AreAlignedTogether) {
+TEST(SharedBytes, IncludeAlignmentOfEachArray) {
   const Function fn = block_kernel("bytes", {16, 1, 1}, [] {
     BufferRef a = shared(DType::u8, 5), b = shared(DType::f64, 3), c = shared(DType::f32, 1);
     a.store(0, literal(DType::u8, 1)), b.store(0, 1.0), c.store(0, 1.f);

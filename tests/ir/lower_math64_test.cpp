@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of f64 that lowering expands, against long double: special values, random bits, and where they bend.
+// The f64 functions expanded by lowering, compared with long double: special values, random bits, and values near
+// singularities.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -35,12 +36,12 @@ Function expanded(MathOp op) {
   return lowered;
 }
 
-// In units in the last place of the double nearest to `right`; infinite for unlike special values.
+// The error in ulps of the double nearest to `right`; infinite for different special values.
 double ulps(double got, long double right) {
   const auto nearest = static_cast<double>(right);
   if (std::isnan(right) || std::isnan(got)) return std::isnan(right) && std::isnan(got) ? 0 : INFINITY;
   if (got == nearest) return std::signbit(got) == std::signbit(nearest) || nearest != 0 || right != 0 ? 0 : INFINITY;
-  if (std::isinf(nearest) || std::isinf(got)) {  // at the edge of overflow the largest double may round either way
+  if (std::isinf(nearest) || std::isinf(got)) {  // near overflow the largest double may round either way
     const double most = std::numeric_limits<double>::max();
     return std::abs(got) >= most && std::abs(right) >= most && std::signbit(got) == std::signbit(right) ? 1 : INFINITY;
   }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The accuracy of the expanded functions: each is lowered, computed with ir/semantics.h over floats sampled from all of
-// their bit patterns, and compared with the C library in double. The worst error is printed and held against
-// math_bound.
+// The accuracy of the expanded functions: each is lowered, computed with ir/semantics.h for floats sampled from all bit
+// patterns, and compared with the C library in double. The worst error is printed and compared with math_bound.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -17,7 +16,7 @@
 namespace tessera::ir {
 namespace {
 
-// Computes the value stored by a kernel of pure nodes, for many elements at once.
+// Computes the value stored by a kernel of pure nodes for many elements at once.
 class Evaluator {
  public:
   explicit Evaluator(Function fn) : fn_(std::move(fn)), values_(fn_.nodes.size()) {}
@@ -145,12 +144,12 @@ Evaluator expanded(MathOp op, bool fast_f64 = false) {
 
 double reference(MathOp op, double x, double y) { return apply(op, x, y); }
 
-// In units in the last place of the float nearest to `right`; 0 for equal special values, infinite for unlike ones.
+// The error in ulps of the float nearest to `right`; 0 for equal special values, infinite for different ones.
 double ulps(float got, double right) {
   const float nearest = static_cast<float>(right);
   if (std::isnan(right) || std::isnan(got)) return std::isnan(right) && std::isnan(got) ? 0 : INFINITY;
   if (got == nearest) return std::signbit(got) == std::signbit(nearest) || nearest != 0 || right != 0 ? 0 : INFINITY;
-  if (std::isinf(nearest) || std::isinf(got)) {  // at the edge of overflow the largest float may round either way
+  if (std::isinf(nearest) || std::isinf(got)) {  // near overflow the largest float may round either way
     const double big = std::numeric_limits<float>::max();
     return std::abs(static_cast<double>(got)) >= big && std::abs(right) >= big &&
                    std::signbit(got) == std::signbit(right)
@@ -176,14 +175,14 @@ void compare(MathOp op, Evaluator& e, const std::vector<float>& x, const std::ve
 
 class Math : public testing::TestWithParam<std::pair<MathOp, bool>> {};
 
-TEST_P(Math, error_is_within_its_bound) {
+TEST_P(Math, ErrorIsWithinItsBound) {
   const auto [op, fast_f64] = GetParam();
   const emit::MathBound bound = emit::math_bound(op);
   Evaluator e = expanded(op, fast_f64);
   std::mt19937 random(test_seed());
   Worst worst;
   auto in_range = [&](float x) { return !(x < bound.lowest) && !(x > bound.highest); };
-  // One float out of each run of 2^11 neighbours, over all bit patterns; then more where the functions bend.
+  // One float of each 2^11 neighbours, over all bit patterns; then more near singularities.
   std::vector<float> x, y;
   auto flush = [&] {
     if (!two(op)) y.assign(x.size(), 0.0f);
@@ -197,12 +196,12 @@ TEST_P(Math, error_is_within_its_bound) {
     if (std::isnan(f) || in_range(f)) {
       x.push_back(f);
       if (op == MathOp::pow) {
-        // An exponent that keeps the result finite, most of the time; sometimes whole, so that negative bases count.
+        // Usually an exponent that keeps the result finite; sometimes an integer, so that negative bases are covered.
         const float l = std::log2(std::abs(f));
         float p = exponent(random) / (l == 0 ? 1 : l);
         if (any(random) % 4 == 0) p = std::rint(p);
         y.push_back(any(random) % 64 == 0 ? std::bit_cast<float>(any(random)) : p);
-      } else if (two(op)) {  // within some powers of two of the first, and anywhere
+      } else if (two(op)) {  // within some powers of two of the first operand, or any value
         y.push_back(any(random) % 4 == 0 ? std::bit_cast<float>(any(random)) : f * std::exp2(2 * near(random)));
       }
     }
@@ -214,7 +213,7 @@ TEST_P(Math, error_is_within_its_bound) {
     if (op == MathOp::log || op == MathOp::log2 || op == MathOp::log10) f = 1 + f / 24;
     if (op == MathOp::asin || op == MathOp::acos) f /= 12;
     if (op == MathOp::pow) {
-      f = std::exp2(f / 40);  // near 1, where the logarithm loses most
+      f = std::exp2(f / 40);  // near 1, where the logarithm is least accurate
       y.push_back(exponent(random) / std::log2(f));
     } else if (two(op)) {
       y.push_back(near(random));
@@ -228,7 +227,7 @@ TEST_P(Math, error_is_within_its_bound) {
   EXPECT_LE(worst.error, bound.ulp);
 }
 
-TEST_P(Math, special_values) {
+TEST_P(Math, SpecialValues) {
   const auto [op, fast_f64] = GetParam();
   const float inf = INFINITY, tiny = 0x1p-149f, most = std::numeric_limits<float>::max(), least = 0x1p-126f;
   const std::vector<float> specials = {
@@ -255,7 +254,7 @@ TEST_P(Math, special_values) {
   }
 }
 
-TEST(math, sine_and_cosine_past_their_range_stay_between_minus_one_and_one) {
+TEST(math, SineAndCosineOfLargeArgumentsStayInRange) {
   std::mt19937 random(test_seed());
   std::uniform_real_distribution<float> exponent(17, 127.9f);
   std::vector<float> x(10000);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lowering keeps the meaning: what comes out is interpreted, with all checks, and compared with the kernel as written.
-// Of most nodes that is seen in the table of nodes (node_table_test) and by interpreter_lowered_test.
+// Lowering preserves semantics: lowered kernels are interpreted with all checks and compared with the originals. Most
+// nodes are covered by node_table_test and interpreter_lowered_test.
 #include "tests/ir/interpreter_helpers.h"
 
 #include <algorithm>
@@ -61,7 +61,7 @@ std::vector<Target> targets() {
   return all;
 }
 
-TEST(lower, leaves_no_index_and_no_vectors_and_is_canonical) {
+TEST(lower, RemovesIndexAndVectorsAndStaysCanonical) {
   const Function fn = map_kernel("f", [] {
     const BufferRef x = in("x"), y = out("y");
     const Value n = scalar_param("n", DType::index);
@@ -81,7 +81,7 @@ TEST(lower, leaves_no_index_and_no_vectors_and_is_canonical) {
   }
 }
 
-TEST(lower, leaves_nothing_that_a_target_lacks) {
+TEST(lower, RemovesUnsupportedNodes) {
   const Function fn = block_kernel("lacking", {8, 1, 1}, [] {
     const BufferRef a = in("a", DType::u32), c = out("c", DType::i32);
     const Value i = thread_id(), v = a.load(i);
@@ -94,7 +94,7 @@ TEST(lower, leaves_nothing_that_a_target_lacks) {
   }
 }
 
-TEST(lower, a_map_kernel_is_guarded_in_the_dimensions_that_it_uses) {
+TEST(lower, GuardsMapKernelsInUsedDimensions) {
   const Function one = map_kernel("one", [] { out("y").store(global_id(), 1.0); });
   const Function three = map_kernel(
       "three", [] { out("y").store((global_id(2) * extent(1) + global_id(1)) * extent(0) + global_id(0), 1.0); });
@@ -112,7 +112,7 @@ TEST(lower, a_map_kernel_is_guarded_in_the_dimensions_that_it_uses) {
   EXPECT_EQ(guarded(three), (std::array<bool, 3>{true, true, true}));
 }
 
-TEST(lower, sixteen_bit_floats_by_integers_are_exact) {
+TEST(lower, EmulatedSixteenBitConversionsAreExact) {
   for (const DType type : {DType::f16, DType::bf16}) {
     const Function fn = map_kernel("convert", [&] {
       const BufferRef h = in("h", type), f = out("f"), g = in("g"), back = out("back", type);
@@ -129,7 +129,7 @@ TEST(lower, sixteen_bit_floats_by_integers_are_exact) {
     for (std::size_t i = 0; i < h.size(); ++i) {
       h[i] = static_cast<std::uint16_t>(i);
       g[i] = std::bit_cast<float>(static_cast<std::uint32_t>(rng()));
-      // Half of them near the values of f16, on ties and beside them.
+      // Half of them close to f16 values, on ties and next to ties.
       if (i % 2)
         g[i] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(half_value(static_cast<std::uint16_t>(rng()))) +
                                     0x1000u + static_cast<std::uint32_t>(rng() % 3) - 1u);
@@ -148,8 +148,8 @@ TEST(lower, sixteen_bit_floats_by_integers_are_exact) {
   }
 }
 
-// The checks find no race and no read of uninitialised memory in the expansion, at any width and block size.
-TEST(lower, block_operations_from_shared_memory_and_subgroups) {
+// The expansion has no race and no read of uninitialised memory at any width and block size.
+TEST(lower, ExpandsBlockOperationsToSharedMemoryAndSubgroups) {
   std::mt19937_64 rng(test_seed());
   for (std::array<std::uint32_t, 3> block :
        {std::array<std::uint32_t, 3>{1, 1, 1}, {3, 1, 1}, {64, 1, 1}, {10, 7, 1}, {5, 5, 5}, {256, 1, 1}}) {
@@ -192,10 +192,10 @@ TEST(lower, block_operations_from_shared_memory_and_subgroups) {
   }
 }
 
-TEST(lower, float_atomics_by_compare_and_swap_also_in_conditions) {
+TEST(lower, EmulatesFloatAtomicsAlsoInConditions) {
   const Function fn = map_kernel("atomics", [] {
     const BufferRef z = out("z");
-    // The old value of an atomic decides whether a loop goes on.
+    // The old value of an atomic controls the loop.
     while_([&] { return z.atomic(AtomicOp::add, global_id(), literal(DType::f32, 1)) < 5; },
            [&] { z.atomic(AtomicOp::add, 64 + global_id(), literal(DType::f32, 2)); });
   });
@@ -219,7 +219,7 @@ std::string refusal(const Function& fn, const Target& t) {
   return "";
 }
 
-TEST(lower, what_a_target_cannot_do_is_refused_with_kernel_and_line) {
+TEST(lower, RejectsUnsupportedKernelsWithKernelAndLine) {
   const Function doubles = map_kernel(
       "doubles", [] { out("y").store(global_id(), cast(DType::f32, cast(DType::f64, in("x").load(global_id())))); });
   Target t = everything();
@@ -252,7 +252,7 @@ TEST(lower, what_a_target_cannot_do_is_refused_with_kernel_and_line) {
   EXPECT_EQ(refusal(far, t), "");
 }
 
-TEST(lower, index_arithmetic_is_marked_and_the_users_is_not) {
+TEST(lower, MarksIndexArithmeticAsNonWrapping) {
   const Function fn = map_kernel("marks", [] {
     const BufferRef y = out("y", DType::i32);
     y.store(global_id() * 3 + 1, y.load(global_id()) * 3 + 1);

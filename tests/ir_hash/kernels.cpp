@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints hash and text of kernels whose operands C++ leaves unordered. `check` compiles this with several compilers,
-// and with its lines moved, and compares what they print.
+// Prints the hash and text of kernels whose operands have an unspecified evaluation order in C++. `check` compiles this
+// file with several compilers, and with shifted lines, and compares the outputs.
 #include <cstdio>
 #include <functional>
 #include <limits>

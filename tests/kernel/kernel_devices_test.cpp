@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels through the user's language on every device: aliasing, integers at their limits, barriers in loops and
-// conditions.
+// The kernel language on every device: aliasing, integer limits, barriers in loops and conditions.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,7 +31,7 @@ std::vector<T> contents(const DeviceBuffer<T>& b) {
   return b.to_vector();
 }
 
-TEST_P(OnEveryDevice, TheSameBufferTwiceRunsAndPartialOverlapIsRefused) {
+TEST_P(OnEveryDevice, AcceptsSameBufferTwiceButRejectsPartialOverlap) {
   const auto saxpy = kernel("saxpy", [](Buffer<const float> x, Buffer<float> y, Val<float> a) {
     auto i = global_id();
     y[i] = a * x[i] + y[i];
@@ -50,7 +49,7 @@ TEST_P(OnEveryDevice, TheSameBufferTwiceRunsAndPartialOverlapIsRefused) {
   back.byte_offset += 400 * sizeof(float), back.elements = 600;
   try {
     saxpy.launch({600}, front, back, 2.0f);
-    FAIL() << "partial overlap with a writer was not refused";
+    FAIL() << "partial overlap with a writer was not rejected";
   } catch (const KernelError& e) {
     EXPECT_NE(std::string(e.what()).find("saxpy"), std::string::npos) << e.what();
     EXPECT_NE(std::string(e.what()).find("overlap"), std::string::npos) << e.what();
@@ -61,11 +60,11 @@ TEST_P(OnEveryDevice, TheSameBufferTwiceRunsAndPartialOverlapIsRefused) {
   EXPECT_EQ(contents(x)[700], got[700] + got[200]);
 }
 
-TEST_P(OnEveryDevice, IntegersThatWrapWithinAChunkOfLanes) {
+TEST_P(OnEveryDevice, IntegersWrapWithinAChunkOfLanes) {
   const auto wrap = kernel("wrap", [](Buffer<std::int64_t> wide, Buffer<std::int8_t> narrow) {
     auto i = global_id();
     wide[i] = cast<std::int64_t>(cast<std::int32_t>(i) + 2147483640);
-    narrow[i] = cast<std::int8_t>(i) << 9;  // shifts count modulo the width: by 1
+    narrow[i] = cast<std::int8_t>(i) << 9;  // shift amounts are taken modulo the width: by 1
   });
   auto wide = upload(std::vector<std::int64_t>(64));
   auto narrow = upload(std::vector<std::int8_t>(64));
@@ -78,7 +77,7 @@ TEST_P(OnEveryDevice, IntegersThatWrapWithinAChunkOfLanes) {
   }
 }
 
-TEST_P(OnEveryDevice, FunctionsThatEverybodyLooksFor) {
+TEST_P(OnEveryDevice, CommonMathFunctions) {
   constexpr float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   const auto floats = kernel("floats", [](Buffer<const float> x, Buffer<float> y, Buffer<bool> is) {
     auto i = global_id();
@@ -138,7 +137,7 @@ TEST_P(OnEveryDevice, FunctionsThatEverybodyLooksFor) {
   }
 }
 
-TEST_P(OnEveryDevice, AtomicsOfBits) {
+TEST_P(OnEveryDevice, BitwiseAtomics) {
   const auto bits = kernel("bits", [](Buffer<const std::int32_t> x, Buffer<std::int32_t> out) {
     auto i = global_id();
     atomic_and(out, 0, x[i]);
@@ -153,7 +152,7 @@ TEST_P(OnEveryDevice, AtomicsOfBits) {
   EXPECT_EQ(contents(y), out);
 }
 
-TEST_P(OnEveryDevice, AtomicsOfDoubles) {
+TEST_P(OnEveryDevice, DoubleAtomics) {
   const auto sums = kernel("sums", block(64), [](Buffer<const double> x, Buffer<double> out, Buffer<double> before) {
     Shared<double> part(1);
     auto i = global_id();
@@ -180,7 +179,7 @@ TEST_P(OnEveryDevice, AtomicsOfDoubles) {
   auto y = upload(out), before = upload(std::vector<double>(x.size()));
   sums.launch({x.size()}, upload(x), y, before);
   const auto got = contents(y);
-  EXPECT_EQ(got[0], std::accumulate(x.begin(), x.end(), 0.0));  // whole numbers: exact in any order
+  EXPECT_EQ(got[0], std::accumulate(x.begin(), x.end(), 0.0));  // integers: exact in any order
   EXPECT_EQ(got[1], *std::ranges::min_element(x));
   EXPECT_EQ(got[2], *std::ranges::max_element(x));
   auto left = x, found = contents(before);
@@ -188,12 +187,12 @@ TEST_P(OnEveryDevice, AtomicsOfDoubles) {
   std::ranges::sort(left), std::ranges::sort(found);
   EXPECT_EQ(found, left);
   EXPECT_EQ(got[4], x[0]) << "compared by its bits";
-  EXPECT_TRUE(std::signbit(got[5]) && std::signbit(got[6])) << "to look at -0 leaves it";
+  EXPECT_TRUE(std::signbit(got[5]) && std::signbit(got[6])) << "atomic_load preserves -0";
 }
 
-TEST_P(OnEveryDevice, AMapKernelHasTheThreadsOfItsExtentWhicheverPlacesItAsksFor) {
+TEST_P(OnEveryDevice, MapKernelRunsItsWholeExtentRegardlessOfIndicesUsed) {
   const auto counts = kernel("counts", [](Buffer<std::uint32_t> count) {
-    atomic_add(count, 0, cast<std::uint32_t>(grid_size(1)));  // and no global_id(1)
+    atomic_add(count, 0, cast<std::uint32_t>(grid_size(1)));  // does not use global_id(1)
   });
   for (const std::array<std::uint64_t, 3> shape : {std::array<std::uint64_t, 3>{100, 5, 1}, {1, 33, 3}, {257, 1, 7}}) {
     auto count = upload(std::vector<std::uint32_t>(1));
@@ -202,7 +201,7 @@ TEST_P(OnEveryDevice, AMapKernelHasTheThreadsOfItsExtentWhicheverPlacesItAsksFor
   }
 }
 
-TEST_P(OnEveryDevice, NamesThatLookLikeTheEmittersOwn) {
+TEST_P(OnEveryDevice, ParametersNamedLikeEmittedIdentifiers) {
   ir::Builder builder("names", ir::KernelKind::map);
   ir::Function fn;
   {
@@ -254,8 +253,8 @@ TEST_P(OnEveryDevice, BarriersInUniformLoopsAndConditions) {
     }
 }
 
-// Each subgroup goes its own way, of which the block knows nothing: with whatever subgroups the device has.
-TEST_P(OnEveryDevice, SubgroupOperationsWhereOnlyTheSubgroupComes) {
+// Subgroups diverge from each other within a block; for all subgroup widths of the device.
+TEST_P(OnEveryDevice, SubgroupOperationsInSubgroupUniformBranches) {
   constexpr std::size_t threads = 80, count = 3 * threads;
   const auto own_ways =
       kernel("own_ways", block(threads),
@@ -283,7 +282,7 @@ TEST_P(OnEveryDevice, SubgroupOperationsWhereOnlyTheSubgroupComes) {
   auto place = upload(poison), odd = upload(poison), looped = upload(poison), drained = upload(poison),
        decided = upload(poison);
   own_ways.launch(blocks(3), input, place, odd, looped, drained, decided);
-  // The subgroups are where the device says.
+  // The device reports the positions of subgroups.
   const auto at = contents(place), got_odd = contents(odd), got_looped = contents(looped),
              got_drained = contents(drained), got_decided = contents(decided);
   std::map<std::pair<std::size_t, int>, std::map<int, std::size_t>> subgroups;  // threads by lane
@@ -292,7 +291,7 @@ TEST_P(OnEveryDevice, SubgroupOperationsWhereOnlyTheSubgroupComes) {
     const int number = name.second;
     int sum = 0, most = 0, drain = 0, before = 0;
     ASSERT_EQ(lanes.begin()->first, 0);
-    ASSERT_EQ(lanes.rbegin()->first + 1, static_cast<int>(lanes.size())) << "a lane stands twice or not at all";
+    ASSERT_EQ(lanes.rbegin()->first + 1, static_cast<int>(lanes.size())) << "a lane is duplicated or missing";
     for (const auto& [lane, i] : lanes) {
       sum += x[i], most = std::max(most, x[i]);
       for (int left = x[i]; left > 0; --left) drain += left;
@@ -306,7 +305,7 @@ TEST_P(OnEveryDevice, SubgroupOperationsWhereOnlyTheSubgroupComes) {
       EXPECT_EQ(got_decided[i], most < 9 ? before : -1);
     }
   }
-  // What lanes of one subgroup decide differently stays refused, wherever it would run.
+  // Conditions that differ within a subgroup are rejected on every device.
   const auto error = [](auto condition) {
     try {
       kernel("some_lanes", block(threads), [&](Buffer<const std::int32_t> x, Buffer<std::int32_t> y) {
@@ -317,15 +316,15 @@ TEST_P(OnEveryDevice, SubgroupOperationsWhereOnlyTheSubgroupComes) {
     }
     return std::string();
   };
-  const std::string refused = "a subgroup operation stands under if_";
+  const std::string refused = "a subgroup operation is inside if_";
   EXPECT_NE(error([](auto) { return lane_id() < 4; }).find(refused), std::string::npos);
   EXPECT_NE(error([](auto x) { return x[global_id()] < 4; }).find(refused), std::string::npos);
   EXPECT_EQ(error([](auto x) { return x[subgroup_id()] < 4; }), "");
   EXPECT_EQ(error([](auto) { return subgroup_id() < 4; }), "");
 }
 
-// PoCL puts what a block's threads have of their own on one stack: more than fits is refused, not a crash.
-TEST_P(OnEveryDevice, LocalMemoryIsThereOrRefused) {
+// PoCL keeps the private memory of a block's threads on one stack: exceeding it must be rejected instead of crashing.
+TEST_P(OnEveryDevice, LocalMemoryWorksOrIsRejected) {
   for (const int threads : {64, 1024}) {
     const auto reverse = kernel("reverse_by_hand", block(threads), [](Buffer<const int> x, Buffer<int> y) {
       LocalArray<int> mine(4096);
@@ -343,7 +342,7 @@ TEST_P(OnEveryDevice, LocalMemoryIsThereOrRefused) {
       EXPECT_EQ(contents(output), want);
     } catch (const KernelError& e) {
       EXPECT_NE(std::string(e.what()).find("16384 bytes each"), std::string::npos) << e.what();
-      EXPECT_EQ(threads, 1024) << "one MiB is little";
+      EXPECT_EQ(threads, 1024) << "1 MiB must be available";
     }
   }
 }

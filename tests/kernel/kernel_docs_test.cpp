@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// docs/kernels.md, kept true: every C++ block of it stands in this file, is compiled and run here, and every error that
-// it shows as printed while running is compared with the one that is thrown.
+// Keeps docs/kernels.md correct: every C++ block on the page is contained in this file, compiled and run here, and
+// every runtime error shown there is compared with the actual one.
 #include <gtest/gtest.h>
 #include <tessera/tessera.h>
 #include <tessera/testing/testing.h>
@@ -28,7 +28,7 @@ void expect_on_page(F f) {
 
 TEST(KernelDocs, EveryBlockIsCompiledHere) { page().expect_blocks_in("tests/kernel/kernel_docs_test.cpp", 20); }
 
-// What follows stands on the page as it stands here.
+// The code below is identical to the code on the page.
 // clang-format off
 
 // The first kernel.
@@ -610,7 +610,7 @@ TEST(KernelDocs, ChecksOfTheInterpreter) {
   });
 }
 
-// Testing one's own kernel.
+// Testing your own kernel.
 
 TEST(MyKernels, Saxpy) {
   tessera::testing::for_each_device([](Device) {
@@ -632,7 +632,7 @@ TEST(MyKernels, Saxpy) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  setenv("TESSERA_CHECK", "1", 1);  // the page shows what the interpreter finds
+  setenv("TESSERA_CHECK", "1", 1);  // the page shows findings of the interpreter
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel language, by what it traces: types, literals, lines, memory, control, and kernels made before main.
+// The kernel language, tested by the traced IR: types, literals, lines, memory, control flow, and kernels created
+// before main.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -13,7 +14,7 @@ using namespace tessera;
 using test::holds;
 using test::message;
 
-// Before all dynamic initialisers of other files: the tracer leans on none of them.
+// Runs before all dynamic initialisers of other files, so the tracer must not depend on any of them.
 __attribute__((init_priority(101))) MapKernel<Buffer<const float>, Buffer<float>, Val<float>> early =
     kernel("early", [](Buffer<const float> x, Buffer<float> y, Val<float> a) {
       auto i = global_id();
@@ -22,7 +23,7 @@ __attribute__((init_priority(101))) MapKernel<Buffer<const float>, Buffer<float>
 
 namespace {
 
-// What was traced, without the lines that name kernel, parameters and memory.
+// The traced text without the lines that declare the kernel, parameters and memory.
 template <class K>
 std::string body(const K& k) {
   std::string out;
@@ -86,7 +87,7 @@ TEST(KernelLanguage, SignaturesOfAllElementTypes) {
   EXPECT_TRUE(holds(body(kernel("mutable", mutable_lambda)), "store arg0["));
 }
 
-TEST(KernelLanguage, LiteralsTakeTheOtherOperandsType) {
+TEST(KernelLanguage, LiteralsTakeTheTypeOfTheOtherOperand) {
   EXPECT_EQ(
       map_text([](Buffer<float> x, Buffer<double> d, Buffer<std::uint8_t> b, Val<Index> n) {
         x[n + 1] = 2 * x[0] + 0.5;
@@ -100,15 +101,15 @@ TEST(KernelLanguage, LiteralsTakeTheOtherOperandsType) {
       "3:f64\n"
       "store arg1[%7], %8\n"
       "%9: u8 = load arg2[0:index]\n%10: index = rem arg3, 4:index\n%11: u8 = and %9, 15:u8\nstore arg2[%10], %11\n");
-  // A literal that the type cannot hold is an error, with its line.
+  // A literal that the type cannot represent is an error that names the line.
   const int line = __LINE__ + 1;
   const std::string error = map_error([](Buffer<std::uint8_t> b) { b[0] = b[1] + 256; });
   EXPECT_TRUE(holds(error, "kernel wrong, " + here(line))) << error;
-  EXPECT_TRUE(holds(error, "the number 256 meets a value of u8, which cannot hold it"));
-  EXPECT_TRUE(
-      holds(map_error([](Buffer<std::uint32_t> b) { b[0] = b[1] + -1; }), "the number -1 meets a value of u32"));
+  EXPECT_TRUE(holds(error, "the number 256 is combined with a value of u8, which cannot represent it"));
+  EXPECT_TRUE(holds(map_error([](Buffer<std::uint32_t> b) { b[0] = b[1] + -1; }),
+                    "the number -1 is combined with a value of u32"));
   EXPECT_TRUE(holds(map_error([](Buffer<std::int32_t> b) { b[0] = 0x80000000u; }),
-                    "the number 2147483648 meets a value of i32"));
+                    "the number 2147483648 is combined with a value of i32"));
   EXPECT_EQ(map_text([](Buffer<std::int32_t> b) { b[0] = -2147483647 - 1; }), "store arg0[0:index], -2147483648:i32\n");
   EXPECT_EQ(map_text([](Buffer<std::uint64_t> b) { b[0] = ~0ull; }), "store arg0[0:index], 18446744073709551615:u64\n");
   EXPECT_EQ(map_text([](Buffer<half> h) { h[0] = 0.1, h[1] = half(2.0f); }),
@@ -127,7 +128,7 @@ TEST(KernelLanguage, SixteenBitFloatsComputeAsFloat) {
               auto product = h[0] * b[0];
               static_assert(std::same_as<decltype(product), Val<float>>);
               b[1] = product + f;
-              b[2] = h[3];  // through float
+              b[2] = h[3];  // converted through float
               b[4] += 1;
             }),
             "%1: f16 = load arg0[0:index]\n%2: bf16 = load arg1[0:index]\n%3: f32 = cast %1\n%4: f32 = cast %2\n"
@@ -137,14 +138,14 @@ TEST(KernelLanguage, SixteenBitFloatsComputeAsFloat) {
             "store arg1[4:index], %14\n");
 }
 
-TEST(KernelLanguage, ElementsAreReadWhereTheyStand) {
+TEST(KernelLanguage, ElementsAreReadWhenEvaluated) {
   EXPECT_EQ(map_text([](Buffer<float> x) {
               auto before = x[0];
               x[0] = 2;
               x[1] = before;
             }),
             "%1: f32 = load arg0[0:index]\nstore arg0[0:index], 2:f32\nstore arg0[1:index], %1\n");
-  // A place that is only written is not read.
+  // An element that is only assigned is not read.
   EXPECT_EQ(map_text([](Buffer<float> x, Buffer<int> n) {
               x[n[0]] = 1;
               auto unused = x[3];
@@ -177,7 +178,7 @@ TEST(KernelLanguage, VariablesAreCopiedByValue) {
             "%5: f32 = load local1[0:index]\nstore local2[0:index], %5\n"
             "%6: f32 = load local1[0:index]\n%7: f32 = load local2[0:index]\n%8: f32 = mul %6, %7\nstore "
             "arg0[1:index], %8\n");
-  // A variable of a loop's body starts anew in each round, and an array of variables is a register tile.
+  // A variable in a loop's body is initialised in each iteration, and an array of variables is a register tile.
   EXPECT_EQ(map_text([](Buffer<float> x) {
               for_(0, 3, [&](Val<Index> i) {
                 Var<float> tile[2];
@@ -215,7 +216,7 @@ TEST(KernelLanguage, ControlFlow) {
       "while\n    %7: i32 = load local1[0:index]\n    %8: bool = gt %7, 0:i32\n  holds %8\n"
       "  %9: i32 = load local1[0:index]\n  %10: i32 = load local1[0:index]\n  %11: index = cast %10\n"
       "  %12: i32 = load arg0[%11]\n  %13: i32 = sub %9, %12\n  store local1[0:index], %13\n");
-  // The one rule: a host loop unrolls, a traced one does not.
+  // A host loop unrolls, a traced one does not.
   auto unrolled = map_text([](Buffer<float> x) {
     for (int j = 0; j < 3; ++j) x[j] = 1;
   });
@@ -331,16 +332,16 @@ TEST(KernelLanguage, VectorsAndLocalArrays) {
       "%7: i32 = load local1[3:index]\n%8: index = cast %7\n%9: f32 = extract %2, 0\nstore arg1[%8], %9\n");
 }
 
-// The line of the first node of this kind.
+// The line of the first node with this operation.
 int line_of(const ir::Function& fn, ir::Op op) {
   for (std::size_t i = 1; i < fn.nodes.size(); ++i)
     if (fn.nodes[i].op == op) return fn.sources[i].line;
   return -1;
 }
 
-// The tests below count lines.
+// The tests below depend on line numbers.
 // clang-format off
-TEST(KernelLanguage, NodesKnowTheirLines) {
+TEST(KernelLanguage, NodesRecordTheirLines) {
   const int line = __LINE__;
   auto k = kernel("k", block(64), [](Buffer<float> x, Buffer<int> n, Val<float> f) {
     auto v = f * f;
@@ -378,14 +379,14 @@ TEST(KernelLanguage, ErrorsWhileTracingNameKernelAndLine) {
     });
     y[0] = 1;
   });
-  EXPECT_TRUE(holds(barrier_error, "[kernel wrong, " + here(__LINE__ - 4) + "] a barrier stands under if_ (" + here(__LINE__ - 5) + ")"));
+  EXPECT_TRUE(holds(barrier_error, "[kernel wrong, " + here(__LINE__ - 4) + "] a barrier is inside if_ (" + here(__LINE__ - 5) + ")"));
   const std::string shared = map_error([](Buffer<float>) { Shared<float> tile(64); });
-  EXPECT_TRUE(holds(shared, "[kernel wrong, " + here(__LINE__ - 1) + "] shared memory needs blocks"));
-  EXPECT_TRUE(holds(map_error([](Buffer<float>) { barrier(); }), "a barrier needs blocks"));
-  EXPECT_TRUE(holds(map_error([](Buffer<float> x) { x[thread_id()] = 1; }), "thread_id has no meaning in a map kernel"));
+  EXPECT_TRUE(holds(shared, "[kernel wrong, " + here(__LINE__ - 1) + "] shared memory requires blocks"));
+  EXPECT_TRUE(holds(map_error([](Buffer<float>) { barrier(); }), "a barrier requires blocks"));
+  EXPECT_TRUE(holds(map_error([](Buffer<float> x) { x[thread_id()] = 1; }), "thread_id is not available in a map kernel"));
   EXPECT_TRUE(holds(map_error([](Buffer<float> x) { x[global_id(3)] = 1; }), "dimensions 0, 1 and 2"));
   const std::string large = message([] { kernel("large", block(64, 32), [](Buffer<float>) {}); });
-  EXPECT_TRUE(holds(large, "[kernel large, " + here(__LINE__ - 1) + "] a block has 1 to 1024 threads"));
+  EXPECT_TRUE(holds(large, "[kernel large, " + here(__LINE__ - 1) + "] a block must have 1 to 1024 threads"));
   EXPECT_TRUE(holds(large, "64 x 32 x 1"));
   EXPECT_TRUE(holds(map_error([](Buffer<float>) { kernel("inner", [](Buffer<float>) {}); }), "kernel wrong is being traced"));
   EXPECT_TRUE(holds(message([] { barrier(); }), "used outside of a kernel"));
@@ -395,15 +396,15 @@ TEST(KernelLanguage, ErrorsWhileTracingNameKernelAndLine) {
     x[2] = kept[0];
   });
   EXPECT_TRUE(holds(escaped, "a value read inside an if_, for_ or while_ is used outside of it"));
-  EXPECT_EQ(message([] { kernel("right", [](Buffer<float> x) { x[0] = 1; }); }), "no error");  // and tracing goes on
+  EXPECT_EQ(message([] { kernel("right", [](Buffer<float> x) { x[0] = 1; }); }), "no error");  // tracing still works after the errors
 }
 // clang-format on
 
-// What a static or a capture keeps from one trace would be another node in the next.
+// A value stored in a static or a capture during one trace would be a different node in the next.
 template <class T, class F>
 void expect_refused_elsewhere(const char* what, F&& use) {
   std::optional<T> kept;
-  kernel("keeps", [&](Buffer<float> y) { use(kept, y); });  // in its own trace it is right
+  kernel("keeps", [&](Buffer<float> y) { use(kept, y); });  // valid in its own trace
   ASSERT_TRUE(kept.has_value()) << what;
   const std::string text = test::text_of<KernelError>([&] { kernel("uses", [&](Buffer<float> y) { use(kept, y); }); });
   EXPECT_NE(text.find("uses"), std::string::npos) << what << ": " << text;
@@ -413,7 +414,7 @@ Val<float> area(Val<float> r) {
   static const Val<float> pi = 3.14159274f;
   return pi * r * r;
 }
-TEST(KernelLanguage, WhatIsKeptFromAnotherTraceIsRefused) {
+TEST(KernelLanguage, RejectsValuesOfAnotherTrace) {
   kernel("first", [](Buffer<float> y) { y[global_id()] = area(y[global_id()]); });
   EXPECT_THROW(kernel("second", [](Buffer<float> y) { y[global_id()] = area(y[global_id()]); }), KernelError);
   expect_refused_elsewhere<Val<float>>("Val", [](auto& kept, Buffer<float>& y) {
@@ -448,7 +449,7 @@ TEST(KernelLanguage, WhatIsKeptFromAnotherTraceIsRefused) {
     if (!kept) kept.emplace(global_id());
     y[*kept] = 1.f;
   });
-  // An id beyond the other trace's nodes too.
+  // Also for an id beyond the nodes of the other trace.
   std::optional<Val<float>> last;
   kernel("long", [&](Buffer<float> y) {
     Var<float> sum = y[0];
@@ -478,19 +479,19 @@ TEST(KernelLanguage, HelpersAreOrdinaryFunctions) {
 TEST(KernelLanguage, LaunchArgumentsAreRangeChecked) {
   auto k = kernel("k", [](Val<std::int8_t> n, Val<std::uint32_t> u) { (void)n, (void)u; });
   EXPECT_TRUE(holds(message([&] { k.launch({1}, 200, 1); }),
-                    "not in the range of its parameter (argument = 200, parameter = i8)"));
+                    "out of the range of its parameter (argument = 200, parameter = i8)"));
   EXPECT_TRUE(holds(message([&] { k.launch({1}, 1, -1); }), "(argument = -1, parameter = u32)"));
   EXPECT_TRUE(holds(message([&] { k.launch({1}, 1, 1ull << 63); }), "argument = 9223372036854775808"));
   EXPECT_TRUE(holds(message([&] { k.launch({-1}, 1, 1); }), "[launch k] an extent is negative (extent = -1)"));
   EXPECT_TRUE(holds(message([&] { k.launch(-2, 1, 1); }), "[launch k] an extent is negative (extent = -2)"));
   auto b = kernel("b", block(64), [](Val<std::int8_t> n) { (void)n; });
   EXPECT_TRUE(holds(message([&] { b.launch(blocks(3, -4), 1); }), "[launch b] an extent is negative (extent = -4)"));
-  EXPECT_TRUE(holds(message([&] { b.launch(1, -200); }), "[launch b] a scalar argument is not in the range"));
+  EXPECT_TRUE(holds(message([&] { b.launch(1, -200); }), "[launch b] a scalar argument is out of the range"));
 }
 
 }  // namespace
 
-// Functions of a program's own, with names that have a sentence for who looks for them in the library.
+// User functions with the names of rejected std functions.
 namespace mine {
 Val<float> fabs(Val<float> v) { return select(v < 0.0f, -v, v); }
 Val<float> fmin(Val<float> a, Val<float> b) { return select(a < b, a, b); }
@@ -500,7 +501,7 @@ float block_sum(const std::vector<float>& all) {
   for (const float x : all) sum += x;
   return sum;
 }
-TEST(KernelLanguage, FunctionsOfOnesOwnAreTaken) {
+TEST(KernelLanguage, UserFunctionsTakePrecedence) {
   const auto k = kernel("own", [](Buffer<float> x) {
     const auto i = global_id();
     Var<float> v = x[i];
@@ -518,7 +519,7 @@ TEST(KernelLanguage, FunctionsOfOnesOwnAreTaken) {
 
 namespace {
 
-TEST(KernelLanguage, StepsAndAssignmentsAreValues) {
+TEST(KernelLanguage, IncrementsAndAssignmentsReturnValues) {
   EXPECT_EQ(map_text([](Buffer<int> n) {
               Var count = n[0];  // a Var<int>
               auto before = count++;
@@ -546,7 +547,7 @@ TEST(KernelLanguage, StepsAndAssignmentsAreValues) {
       (std::is_same_v<decltype(Var(0.0)), Var<float>> && std::is_same_v<decltype(Var(1u)), Var<std::uint32_t>>));
 }
 
-TEST(KernelLanguage, MemoryOfTwoDimensions) {
+TEST(KernelLanguage, TwoDimensionalMemory) {
   const auto text = [](auto f) { return kernel("k", block(64), f).text(); };
   EXPECT_EQ(text([](Buffer<float> x, Buffer<const int> row) {
               Shared<float> t(32, 33);
@@ -568,12 +569,12 @@ TEST(KernelLanguage, MemoryOfTwoDimensions) {
                         x[0] = t(1, 2);
                       });
                     }),
-                    "this memory was made with one size, and is asked for a row and a column. Make it with two"));
+                    "this memory has one dimension, but is indexed by row and column. Declare it with two"));
   EXPECT_TRUE(
       holds(message([&] { text([](Buffer<float>) { Shared<float> t(0, 32); }); }), "has 0 rows of 32 elements"));
 }
 
-TEST(KernelLanguage, AGuardThatGuardsNothingIsAnError) {
+TEST(KernelLanguage, RejectsIfWithEmptyBody) {
   const auto guard = [](auto then) {
     return message([&] {
       kernel("guards", [&](Buffer<float> x) {
@@ -583,7 +584,7 @@ TEST(KernelLanguage, AGuardThatGuardsNothingIsAnError) {
     });
   };
   EXPECT_TRUE(holds(guard([] { return; }), "[kernel guards, "));
-  EXPECT_TRUE(holds(guard([] { return; }), "the body of this if_ does nothing. `return` in it leaves the body"));
+  EXPECT_TRUE(holds(guard([] { return; }), "the body of this if_ does nothing. `return` leaves only the body"));
   EXPECT_EQ(guard([] { return_(); }), "no error");
   EXPECT_TRUE(map_text([](Buffer<float> x) {
                 if_(
@@ -591,16 +592,16 @@ TEST(KernelLanguage, AGuardThatGuardsNothingIsAnError) {
               }).size() > 0);
 }
 
-TEST(KernelLanguage, FormatsArePairedWithValues) {
+TEST(KernelLanguage, PrintFormatsMustMatchValues) {
   const auto refused = [](const char* format, auto... host) {
     return message([&] { kernel("says", [&](Buffer<float> x) { print(format, x[0], host...); }); });
   };
   EXPECT_EQ(refused("{}"), "no error");
-  EXPECT_TRUE(holds(refused("{} {}"), "print's \"{} {}\" has 2 {} and 1 value. Give a {} or {:.n} for each value"));
+  EXPECT_TRUE(holds(refused("{} {}"), "print's \"{} {}\" has 2 {} and 1 value. Write one {} or {:.n} per value"));
   EXPECT_TRUE(holds(refused("none"), "[kernel says, "));
   EXPECT_TRUE(holds(refused("{}", 3), "has 1 {} and 2 values"));
-  EXPECT_TRUE(holds(refused("{:d}"), "has a brace alone"));
-  EXPECT_TRUE(holds(refused("{:.18}"), "has a brace alone"));
+  EXPECT_TRUE(holds(refused("{:d}"), "has an unmatched brace"));
+  EXPECT_TRUE(holds(refused("{:.18}"), "has an unmatched brace"));
   EXPECT_TRUE(holds(map_text([](Buffer<float> x) { print("{} {{}} {:.3} {} {} {}", 3, x[0], true, "a{b}", 0.1f); }),
                     "print \"3 {{}} {:.3} 1 a{{b}} 0.100000001\" %"));
 }

@@ -25,7 +25,7 @@ using test::expect_contains;
 using test::text_of;
 constexpr std::uint64_t n = 1000;
 
-/// out[i] = a * x[i] + y[i]; `y` may be written by its signature, but is not.
+/// out[i] = a * x[i] + y[i]; the signature allows writing `y`, but the kernel does not.
 Kernel axpy(const std::string& name = "axpy") {
   test::set_body(name, [](const test::Launch& l) {
     const float a = std::bit_cast<float>(static_cast<std::uint32_t>(l.arguments[3].bits));
@@ -43,7 +43,7 @@ Kernel axpy(const std::string& name = "axpy") {
   return Kernel(b.finish());
 }
 
-/// A block kernel without a result to speak of, of a given block size and shared memory.
+/// A minimal block kernel with the given block size and shared memory.
 Kernel blocks(std::array<std::uint32_t, 3> size, std::uint64_t shared_floats, const std::string& name = "tile_kernel") {
   test::set_body(name, [](const test::Launch& l) {
     std::fill_n(l.arguments[0].as<float>(), l.arguments[0].elements,
@@ -98,7 +98,7 @@ TEST_F(KernelLaunch, ComputesAndCompilesOnce) {
   for (int i = 0; i < 3; ++i) k.launch({n, 1, 1}, {x, y, out, two});
   EXPECT_EQ(read(out), std::vector<float>(n, 10));
   EXPECT_EQ(variants(d).size(), 1u);
-  const Kernel copy = k;  // shares what is compiled
+  const Kernel copy = k;  // shares the compiled code
   copy.launch({n / 2, 1, 1}, {x, x, out, LaunchArgument::scalar(9.0f)});
   EXPECT_EQ(variants(d).size(), 1u) << "readers may overlap, also in the fast variant";
   auto expected = std::vector<float>(n, 10);
@@ -109,7 +109,7 @@ TEST_F(KernelLaunch, ComputesAndCompilesOnce) {
   expect_contains(k.source(d), {"axpy"});
 }
 
-TEST_F(KernelLaunch, WrongArgumentsNameTheParameterList) {
+TEST_F(KernelLaunch, WrongArgumentsListTheParameters) {
   const Device d = fresh();
   const Kernel k = axpy();
   const auto x = filled(d, 3), y = filled(d, 4), out = filled(d, -1);
@@ -129,7 +129,7 @@ TEST_F(KernelLaunch, WrongArgumentsNameTheParameterList) {
   refused({two, y, out, two}, {"argument 1 (x) is a scalar f32"});
   refused({x, y, out, x}, {"argument 4 (a) is a buffer of 1000 f32"});
   refused({x, y, out, LaunchArgument::index(2)}, {"argument 4 (a) is a scalar index"});
-  refused({odd, y, out, two}, {"argument 1 (x) starts at byte 2, which is no multiple of 4"});
+  refused({odd, y, out, two}, {"argument 1 (x) starts at byte 2, which is not a multiple of 4"});
   refused({x, y, beyond, two}, {"argument 3 (out)", "its storage has 4000 bytes"});
   refused({x, y, far, two}, {"argument 3 (out)"});
   EXPECT_EQ(read(out), std::vector<float>(n, -1)) << "nothing ran";
@@ -155,7 +155,7 @@ TEST_F(KernelLaunch, DevicesMustBeEqual) {
   EXPECT_EQ(read(out), std::vector<float>(n, 9));
 }
 
-TEST_F(KernelLaunch, ShapesAreChecked) {
+TEST_F(KernelLaunch, RejectsInvalidShapes) {
   const Device d = fresh();
   const Kernel k = axpy();
   const auto x = filled(d, 3), y = filled(d, 4), out = filled(d, -1);
@@ -168,15 +168,15 @@ TEST_F(KernelLaunch, ShapesAreChecked) {
                   {"dimension 0", "negative: -5"});
   const std::uint64_t big = std::uint64_t{1} << 40;
   expect_contains(text_of<KernelError>([&] { k.launch({big, big, 1}, {x, y, out, two}); }), {"more than 2^62 threads"});
-  // Arguments are checked even where nothing would run.
+  // Arguments are checked even if nothing would run.
   text_of<KernelError>([&] { k.launch({0, 1, 1}, {x, y, out}); });
   const Kernel b = blocks({8, 1, 1}, 0);
   const auto small = filled(d, 0, 16);
   b.launch({2, 3, 4}, {small});
-  EXPECT_EQ(read(small), std::vector<float>(16, 234)) << "block kernels are given blocks";
+  EXPECT_EQ(read(small), std::vector<float>(16, 234)) << "the shape of a block kernel counts blocks";
 }
 
-TEST_F(KernelLaunch, TheSameViewTwiceRunsThePlainVariant) {
+TEST_F(KernelLaunch, SameViewTwiceRunsThePlainVariant) {
   const Device d = fresh();
   const Kernel k = axpy();
   const auto x = filled(d, 3), y = filled(d, 4);
@@ -185,12 +185,12 @@ TEST_F(KernelLaunch, TheSameViewTwiceRunsThePlainVariant) {
   ASSERT_EQ(variants(d).size(), 1u);
   EXPECT_FALSE(variants(d)[0].noalias);
   const auto z = filled(d, 0);
-  k.launch({n, 1, 1}, {y, y, z, two});  // read twice, and y is not written though its signature would allow it
+  k.launch({n, 1, 1}, {y, y, z, two});  // read twice; y is not written although its signature allows it
   ASSERT_EQ(variants(d).size(), 2u);
   EXPECT_TRUE(variants(d)[1].noalias);
 }
 
-TEST_F(KernelLaunch, PartialOverlapWithAWriterIsRefused) {
+TEST_F(KernelLaunch, RejectsPartialOverlapWithAWriter) {
   const Device d = fresh();
   const Kernel k = axpy();
   const auto s = Storage::allocate(d, n * 8, "activations");
@@ -208,11 +208,11 @@ TEST_F(KernelLaunch, PartialOverlapWithAWriterIsRefused) {
   refused(other, part(99, 10), part(0, 100), {"y (bytes 396 to 436"});
   refused(part(0, 100), other, part(0, 101), {"x (bytes 0 to 400", "bytes 0 to 404"});
   EXPECT_EQ(variants(d).size(), 0u);
-  k.launch({10, 1, 1}, {part(0, 100), other, part(100, 100), two});     // beside each other
+  k.launch({10, 1, 1}, {part(0, 100), other, part(100, 100), two});     // adjacent
   k.launch({10, 1, 1}, {part(0, 100), part(50, 100), other, two});      // readers overlap
-  k.launch({10, 1, 1}, {part(0, 100), part(50, 0), part(50, 0), two});  // nothing overlaps nothing
+  k.launch({10, 1, 1}, {part(0, 100), part(50, 0), part(50, 0), two});  // empty views never overlap
   for (const Variant v : variants(d)) EXPECT_TRUE(v.noalias);
-  // Another dtype at the same place.
+  // Another dtype at the same address.
   test::set_body("reinterpret", [](const test::Launch&) {});
   ir::Builder b("reinterpret", ir::KernelKind::map);
   ir::Builder::Scope scope(b);
@@ -228,7 +228,7 @@ TEST_F(KernelLaunch, PartialOverlapWithAWriterIsRefused) {
 
 TEST_F(KernelLaunch, WrappedMemoryOverlapsByAddress) {
   const Device d = fresh(Backend::cpu);
-  ASSERT_EQ(d.index, 0) << "wrapped memory is cpu:0's";
+  ASSERT_EQ(d.index, 0) << "wrapped memory belongs to cpu:0";
   std::vector<float> host(100);
   const auto a = Storage::wrap_host(host.data(), 400, nullptr), b = Storage::wrap_host(host.data() + 10, 360, nullptr);
   const auto other = Storage::wrap_host(host.data(), 40, nullptr);
@@ -252,7 +252,7 @@ TEST_F(KernelLaunch, LargeLaunchesUse64BitIndices) {
   const BufferView small{Storage::allocate(d, 16), 0, 16, DType::u8};
   const std::uint64_t two31 = std::uint64_t{1} << 31;
   const auto last = [&] { return variants(d).back().index64; };
-  // Some room below 2^31 is left for a loop's last step and for grids that are rounded up.
+  // The limit is below 2^31, with room for a loop's last step and for rounding up the grid.
   k.launch({two31 - 65537, 1, 1}, {small, LaunchArgument::index(0)});
   EXPECT_FALSE(last());
   k.launch({1 << 16, 1 << 15, 1}, {small, LaunchArgument::index(0)});
@@ -266,7 +266,7 @@ TEST_F(KernelLaunch, LargeLaunchesUse64BitIndices) {
   EXPECT_TRUE(variants(e).back().index64);
 }
 
-TEST_F(KernelLaunch, ADevicesLimitsAreNamed) {
+TEST_F(KernelLaunch, ErrorsNameTheDeviceLimits) {
   const Device d = fresh();  // 512 threads, 512 x 512 x 64, 32768 bytes
   const auto out = filled(d, 0, 2048);
   const auto refused = [&](const Kernel& k, std::initializer_list<std::string_view> parts) {
@@ -290,7 +290,7 @@ TEST_F(KernelLaunch, WritersFlushPendingReaders) {
   pending->read(out.storage);
   pending->read(x.storage);
   k.launch({n, 1, 1}, {x, y, out, two});
-  EXPECT_EQ(read(z), std::vector<float>(n, 106)) << "the pending reader saw what was written after it";
+  EXPECT_EQ(read(z), std::vector<float>(n, 106)) << "the pending reader saw a later write";
   EXPECT_EQ(read(out), std::vector<float>(n, 10));
   pending->read(x.storage);
   bool again = false;
@@ -311,7 +311,7 @@ TEST_F(KernelLaunch, PrepareCompilesInOneBatch) {
   for (int i = 0; i < 5; ++i) many.push_back(axpy("batch_" + std::to_string(i)));
   many[0].prepare(d);
   EXPECT_EQ(behaviour(d)->compile_calls, calls + 1);
-  many.push_back(many[1]);  // twice in the list
+  many.push_back(many[1]);  // listed twice
   prepare(d, many);
   EXPECT_EQ(behaviour(d)->compile_calls, calls + 2);
   EXPECT_EQ(variants(d).size(), 5u);
@@ -322,7 +322,7 @@ TEST_F(KernelLaunch, PrepareCompilesInOneBatch) {
   EXPECT_EQ(behaviour(d)->compile_calls, calls + 2);
 }
 
-TEST_F(KernelLaunch, CompilerErrorsNameTheKernelAndMayPass) {
+TEST_F(KernelLaunch, CompilerErrorsNameTheKernelAndAreRetried) {
   const Device d = fresh();
   const auto x = filled(d, 1), out = filled(d, 0);
   const Kernel k = axpy("unlucky");
@@ -336,7 +336,7 @@ TEST_F(KernelLaunch, CompilerErrorsNameTheKernelAndMayPass) {
   EXPECT_EQ(read(out), std::vector<float>(n, 3));
 }
 
-TEST_F(KernelLaunch, ALaunchThatTheDriverRefusesIsAnError) {
+TEST_F(KernelLaunch, LaunchRejectedByTheDriverThrows) {
   const Device d = fresh();
   const auto x = filled(d, 1), out = filled(d, 0);
   const Kernel k = axpy();
@@ -350,16 +350,17 @@ TEST_F(KernelLaunch, ALaunchThatTheDriverRefusesIsAnError) {
   EXPECT_EQ(read(out), std::vector<float>(n, 3));
 }
 
-TEST_F(KernelLaunch, KernelsMayDieBeforeTheirLaunchesRun) {
+TEST_F(KernelLaunch, KernelsCanBeDestroyedBeforeTheirLaunchesRun) {
   const Device d = fresh();
   behaviour(d)->max_delay_us = 500;
   const auto x = filled(d, 1), out = filled(d, 0);
   const int before = behaviour(d)->live_kernels;
-  for (int i = 0; i < 20; ++i) axpy().launch({n, 1, 1}, {x, x, out, two});  // the driver notes a kernel that is gone
+  for (int i = 0; i < 20; ++i)
+    axpy().launch({n, 1, 1}, {x, x, out, two});  // the driver detects launches of destroyed kernels
   EXPECT_EQ(read(out), std::vector<float>(n, 3));
   Queue::of(d).finish();
   trim(d);
-  EXPECT_EQ(behaviour(d)->live_kernels, before) << "and they do not pile up";
+  EXPECT_EQ(behaviour(d)->live_kernels, before) << "compiled kernels are freed";
 }
 
 TEST_F(KernelLaunch, ThreadsLaunchOneKernelOnTwoDevices) {
@@ -380,7 +381,7 @@ TEST_F(KernelLaunch, ThreadsLaunchOneKernelOnTwoDevices) {
   for (const Device d : devices) EXPECT_EQ(variants(d).size(), 1u) << "compiled once on each";
 }
 
-TEST_F(KernelLaunch, AKernelWithoutBuffersRunsOnTheCurrentDevice) {
+TEST_F(KernelLaunch, KernelWithoutBuffersRunsOnTheCurrentDevice) {
   const Device d = fresh();
   test::set_body("nothing", [](const test::Launch&) {});
   ir::Builder b("nothing", ir::KernelKind::map);
@@ -392,7 +393,7 @@ TEST_F(KernelLaunch, AKernelWithoutBuffersRunsOnTheCurrentDevice) {
   EXPECT_EQ(variants(d).size(), 1u);
 }
 
-TEST_F(KernelLaunch, ThePlacementLogCounts) {
+TEST_F(KernelLaunch, PlacementLogCountsLaunchesAndCopies) {
   const Device d = fresh(), e = fresh();
   const Kernel k = axpy("counted"), rare = axpy("rare");
   const auto x = buffer(d), out = buffer(d), there = buffer(e);
@@ -457,7 +458,7 @@ struct Size {
   std::size_t hash() const { return static_cast<std::size_t>(width); }
 };
 
-TEST_F(KernelLaunch, FamiliesTraceEachSpecificationOnce) {
+TEST_F(KernelLaunch, FamiliesTraceEachSpecialisationOnce) {
   std::atomic<int> traced = 0;
   KernelFamily<Size> family([&](const Size& size) {
     ++traced;
@@ -481,7 +482,7 @@ TEST_F(KernelLaunch, FamiliesTraceEachSpecificationOnce) {
   EXPECT_EQ(&family({4}), &four) << "references stay valid";
 }
 
-/// A driver whose launches cost nothing: what is measured is ours.
+/// A driver whose launches cost nothing, to measure our own overhead.
 class IdleDriver : public Driver {
   struct Idle : LoadedKernel {
     std::string source() const override { return {}; }
@@ -489,7 +490,7 @@ class IdleDriver : public Driver {
   struct IdleQueue : DriverQueue {
     void upload(const Allocation&, std::size_t, const void*, std::size_t) override {}
     void download(void* to, const Allocation&, std::size_t, std::size_t bytes) override {
-      // The verification's result, as the device layer expects it.
+      // The result that the device layer's verification expects.
       float* y = static_cast<float*>(to);
       for (std::size_t i = 0; i < bytes / 4; ++i) {
         const std::size_t from = i / 64 * 64 + 63 - i % 64;
@@ -523,7 +524,7 @@ class IdleDriver : public Driver {
   std::unique_ptr<DriverDevice> open(int) override { return std::make_unique<IdleDevice>(); }
 };
 
-TEST_F(KernelLaunch, ACachedLaunchCostsLittle) {
+TEST_F(KernelLaunch, CachedLaunchIsCheap) {
   register_driver(std::make_unique<IdleDriver>());
   const Device d{Backend::oneapi, 0};
   const Kernel k = axpy();

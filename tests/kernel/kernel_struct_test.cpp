@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Buffers of small structs: what an access traces, what devices do with it against the same in C++, and errors.
+// Buffers of small structs: the traced IR, results on devices compared with C++, and errors.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -30,7 +30,7 @@ struct Wide {
   std::int64_t count;
   std::uint64_t bits;
   double mean;
-  float last;  // and four bytes of padding
+  float last;  // followed by four bytes of padding
 };
 struct One {
   float value;
@@ -74,7 +74,7 @@ TEST(KernelStructs, ParticlesAgainstPlainCpp) {
       auto expected = some_particles(n, random);
       DeviceBuffer<Particle> device(expected);
       EXPECT_EQ(device.size(), n);
-      // A power of two, so that the product is exact and contraction changes nothing.
+      // A power of two, so that the product is exact and contraction has no effect.
       update.launch({n}, device, 0.5f);
       for (Particle& p : expected) {
         const float x = p.x + 0.5f * p.vx;
@@ -107,7 +107,7 @@ TEST(KernelStructs, SizeCountsStructs) {
   });
 }
 
-TEST(KernelStructs, FieldsOfEightBytesKeepEveryBit) {
+TEST(KernelStructs, EightByteFieldsKeepEveryBit) {
   auto integers = kernel("wide_integers", [](Buffer<const Wide> in, Buffer<Wide> out) {
     auto i = global_id();
     out[i][&Wide::count] = in[i][&Wide::count] - 1;
@@ -143,7 +143,7 @@ TEST(KernelStructs, FieldsOfEightBytesKeepEveryBit) {
   });
 }
 
-TEST(KernelStructs, AFieldIsAWordOfTheBuffer) {
+TEST(KernelStructs, FieldAccessIsOneWordOfTheBuffer) {
   auto one = kernel("one_field", [](Buffer<const Particle> in, Buffer<Particle> out, Buffer<One> single) {
     auto i = global_id();
     out[i][&Particle::bounces] = in[i][&Particle::bounces] + 1;
@@ -199,7 +199,7 @@ TEST(KernelStructs, AFieldIsAWordOfTheBuffer) {
             "  store arg1[0:index], %2\n");
 }
 
-TEST(KernelStructs, FieldsOfABase) {
+TEST(KernelStructs, SupportsFieldsOfABaseClass) {
   struct Moving : One {};
   auto k = kernel("base", [](Buffer<Moving> m) { m[2][&Moving::value] = 1; });
   EXPECT_TRUE(holds(k.text(), "store arg0[2:index]")) << k.text();
@@ -214,7 +214,7 @@ TEST(KernelStructs, ErrorsNameTheLine) {
     });
   });
   EXPECT_TRUE(holds(error, "kernel wrong, " + here(line)));
-  EXPECT_TRUE(holds(error, "the number -1 meets a value of u32"));
+  EXPECT_TRUE(holds(error, "the number -1 is combined with a value of u32"));
 
   struct __attribute__((packed, aligned(4))) Packed {
     std::uint16_t tag;
@@ -223,10 +223,10 @@ TEST(KernelStructs, ErrorsNameTheLine) {
   };
   const std::string packed = message([] { kernel("packed", [](Buffer<Packed> p) { p[0][&Packed::value] = 1; }); });
   EXPECT_TRUE(holds(packed, "kernel packed, " + here(__LINE__ - 1)));
-  EXPECT_TRUE(holds(packed, "this field stands at byte 2 of its struct, which is no multiple of 4"));
+  EXPECT_TRUE(holds(packed, "this field is at byte 2 of its struct, which is not a multiple of 4"));
 }
 
-TEST(KernelStructs, LaunchesTakeWholeStructs) {
+TEST(KernelStructs, LaunchRejectsPartialStructs) {
   const DeviceScope scope({Backend::interp, 0});
   DeviceBuffer<std::uint32_t> words(std::vector<std::uint32_t>(13, 0));
   BufferView view = words.view();
@@ -245,11 +245,12 @@ TEST(KernelStructs, UploadsCountStructs) {
   EXPECT_EQ(buffer.view().dtype, DType::u32);
   EXPECT_EQ(buffer.view().elements, 18u);
   const std::string error = message([&] { buffer.upload(std::vector<Particle>(4)); });
-  EXPECT_TRUE(holds(error, "buffer and host memory have different sizes"));
+  EXPECT_TRUE(holds(error, "the buffer and the host memory have different sizes"));
   EXPECT_TRUE(holds(error, "elements of the buffer = 3"));
   buffer.fill({1, 2, 3, 4, 5, 6});
   EXPECT_EQ(buffer.to_vector()[2].id, 6u);
-  EXPECT_TRUE(holds(message([] { DeviceBuffer<Particle> huge(std::uint64_t{1} << 46); }), "no memory is that large"));
+  EXPECT_TRUE(
+      holds(message([] { DeviceBuffer<Particle> huge(std::uint64_t{1} << 46); }), "the size exceeds 2^48 words"));
 }
 
 }  // namespace

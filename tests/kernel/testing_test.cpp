@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The helper for tests of kernels: it must find what is wrong, name it, and let what is right pass.
+// The testing helpers must detect and name errors, and accept correct results.
 #include "tessera/testing/testing.h"
 
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ TEST(Testing, ComparesWithATolerance) {
   EXPECT_TRUE(holds(failure([&] {
                       tt::expect_equal(got, std::vector<double>{1, 2, 3});
                     }),
-                    "it has 4 elements, expected were 3"));
+                    "it has 4 elements, expected 3"));
   const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
   tt::expect_equal(std::vector<float>{nan, infinity}, std::vector<double>{std::nan(""), infinity});
   EXPECT_TRUE(
@@ -54,7 +54,7 @@ TEST(Testing, ComparesWithATolerance) {
   EXPECT_TRUE(
       holds(failure([&] { tt::expect_close(std::vector<float>{1}, std::vector<double>{infinity}, {.relative = 1}); }),
             "expected inf"));
-  // Integers that a double cannot tell apart.
+  // Integers that a double cannot distinguish.
   const std::vector<std::int64_t> large = {(1ll << 60) + 1}, larger = {(1ll << 60) + 2};
   tt::expect_equal(large, large);
   EXPECT_TRUE(holds(failure([&] { tt::expect_equal(large, larger); }),
@@ -66,7 +66,7 @@ TEST(Testing, ComparesWithATolerance) {
   tt::expect_equal(std::vector<half>{half(0.5f)}, std::vector<double>{0.5});
 }
 
-TEST(Testing, RandomDataIsAFunctionOfTheSeed) {
+TEST(Testing, RandomDataDependsOnlyOnTheSeed) {
   tt::Random a(7), b(7), c(8);
   const auto x = a.values<float>(1000, -2, 3);
   EXPECT_EQ(x, b.values<float>(1000, -2, 3));
@@ -86,7 +86,7 @@ TEST(Testing, RandomDataIsAFunctionOfTheSeed) {
   EXPECT_EQ(tt::seed(), tt::seed());
 }
 
-TEST(Testing, RunsOnEveryDeviceAndTheInterpreterOfFourWidths) {
+TEST(Testing, RunsOnEveryDeviceAndFourInterpreters) {
   const auto& devices = tt::all_devices();
   for (int i = 0; i < 4; ++i) EXPECT_NE(std::ranges::find(devices, Device{Backend::interp, i}), devices.end()) << i;
   const auto width =
@@ -101,7 +101,7 @@ TEST(Testing, RunsOnEveryDeviceAndTheInterpreterOfFourWidths) {
   EXPECT_EQ(widths, (std::vector<std::int32_t>{32, 1, 8, 64}));
 }
 
-TEST(Testing, ARightKernelPassesAtAllSizes) {
+TEST(Testing, CorrectKernelPassesAtAllSizes) {
   tt::for_each_device([](Device) {
     tt::Random random;
     for (const std::size_t n : tt::awkward_sizes) {
@@ -118,7 +118,7 @@ TEST(Testing, ARightKernelPassesAtAllSizes) {
   });
 }
 
-TEST(Testing, WhatIsWrongIsNamed) {
+TEST(Testing, FailuresDescribeTheError) {
   const auto wrong = failure([] {
     tt::for_each_device([](Device) {
       tt::Random random;
@@ -127,7 +127,7 @@ TEST(Testing, WhatIsWrongIsNamed) {
       expected[17] += 1;
       const DeviceBuffer<float> in(x);
       tt::Poisoned<float> out(100);
-      scale.launch({99}, in, out, 1);  // one too few
+      scale.launch({99}, in, out, 1);  // one thread too few
       out.expect(expected, {}, "scaled");
     });
   });
@@ -140,7 +140,7 @@ TEST(Testing, WhatIsWrongIsNamed) {
 
   const auto past = failure([] {
     tt::for_each_device(std::vector{Device{Backend::interp, 0}}, [](Device) {
-      // A view that is one element longer than what the test looks at stands for a kernel that writes too far.
+      // A view with one more element than the test checks simulates a kernel that writes out of bounds.
       tt::Poisoned<std::int32_t> out(10);
       BufferView longer = out.view();
       longer.elements += 1;
@@ -152,7 +152,7 @@ TEST(Testing, WhatIsWrongIsNamed) {
   EXPECT_TRUE(holds(past, "the kernel wrote element [10] of a buffer of 10 elements"));
 }
 
-TEST(Testing, PoisonOfEveryType) {
+TEST(Testing, PoisonWorksForEveryType) {
   tt::for_each_device([](Device) {
     const auto ones = [&]<class T>(T one) {
       const auto fill = kernel("fill", [one](Buffer<T> y) { y[2 * global_id()] = one; });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A key of tests/data/architectures.json: its type by a word, and its value.
+// Converts a key of tests/data/architectures.json from its type name and value.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -18,7 +18,7 @@ inline GgufValue value_of(const std::string& type, const nlohmann::json& value) 
   if (type == "bool") return value.get<bool>();
   if (type == "array int32") return GgufArray{value.get<std::vector<std::int32_t>>()};
   if (type == "array bool") return GgufArray{value.get<std::vector<bool>>()};
-  throw std::logic_error("the figures have a type that the tests do not know: " + type);
+  throw std::logic_error("unknown type in architectures.json: " + type);
 }
 
 }  // namespace tessera::test

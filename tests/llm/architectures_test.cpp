@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small model of each architecture on every device, beside the logits of transformers in float64 and of llama.cpp
-// (tools/make_architecture_cases.py). The models' files are made here: metadata and shapes are those that llama.cpp's
-// converter wrote, the weights follow a formula that the tool checked there.
+// Runs a small model of each architecture on every device and compares it with the logits of transformers in float64
+// and of llama.cpp (tools/make_architecture_cases.py). The model files are generated here: metadata and shapes are
+// those that llama.cpp's converter wrote, and the weights follow a formula that the tool verified there.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,7 +31,8 @@ const json& figures() {
   return all;
 }
 
-/// 16 bits for each of `count` elements: splitmix64 (Steele, Lea and Flood 2014) from the FNV-1a hash of the name.
+/// Returns 16 bits for each of `count` elements: splitmix64 (Steele, Lea and Flood 2014), seeded with the FNV-1a hash
+/// of the name.
 std::vector<std::uint32_t> bits_of(const std::string& name, std::size_t count) {
   std::uint64_t state = 0xcbf29ce484222325;
   for (const char c : name) state = (state ^ static_cast<unsigned char>(c)) * 0x100000001b3;
@@ -61,14 +62,14 @@ std::vector<float> weights_of(const std::string& name, const std::vector<std::ui
       out.push_back(u / 4);
     else if (name == "token_embd.weight")
       out.push_back(u);
-    else  // by about the root of the columns
+    else  // divided by about the square root of the number of columns
       out.push_back(
           std::ldexp(u, (name.find("attn_q.weight") != std::string::npos ? 1 : 0) - (std::bit_width(dims[0]) - 1) / 2));
   }
   return out;
 }
 
-/// The case's file; where `instead` names one of its keys, with that value.
+/// The file of a case; the key `replaced` gets the value `instead`.
 GgufWriter writer_of(const json& c, const std::string& replaced = {}, const GgufValue& instead = {}) {
   GgufWriter w;
   for (const json& k : c["keys"]) {
@@ -90,7 +91,7 @@ std::vector<std::int32_t> tokens_of(const json& c) {
   return out;
 }
 
-/// The largest difference, as a part of the range of `want`.
+/// The largest difference, relative to the range of `want`.
 double apart(std::span<const float> got, const std::vector<double>& want) {
   const auto [low, high] = std::minmax_element(want.begin(), want.end());
   double worst = got.size() == want.size() ? 0 : 1e9;
@@ -101,7 +102,7 @@ double apart(std::span<const float> got, const std::vector<double>& want) {
   return worst;
 }
 
-TEST_P(OnEveryDevice, EveryArchitectureGivesTheLogitsOfTransformersAndLlamaCpp) {
+TEST_P(OnEveryDevice, EveryArchitectureMatchesTransformersAndLlamaCpp) {
   constexpr double bound = 1e-5;
   for (const json& c : figures()["cases"]) {
     const auto name = c["name"].get<std::string>();
@@ -128,10 +129,10 @@ TEST_P(OnEveryDevice, EveryArchitectureGivesTheLogitsOfTransformersAndLlamaCpp) 
         expect(got, i, "at once");
         if (i + 1 < at.size() || c["llama.cpp"].is_null()) continue;
         llama_cpp = apart(got, c["llama.cpp"].get<std::vector<double>>());
-        EXPECT_LE(llama_cpp, c["llama.cpp bound"].get<double>()) << "beside llama.cpp";
+        EXPECT_LE(llama_cpp, c["llama.cpp bound"].get<double>()) << "compared with llama.cpp";
       }
     }
-    {  // a few at once, one by one, then recorded steps
+    {  // some tokens together, then one by one, then recorded steps
       KeyValueCache cache = model.make_cache(context, DType::f32);
       const auto first = std::span(tokens).first(at[0]);
       model.forward(first.first(3), cache);
@@ -144,11 +145,11 @@ TEST_P(OnEveryDevice, EveryArchitectureGivesTheLogitsOfTransformersAndLlamaCpp) 
       expect(last, at.size() - 1, "token by token");
       EXPECT_TRUE(decoder.sequence().valid());
     }
-    std::printf("%-16s %.1e of the range, %.1e beside llama.cpp\n", name.c_str(), worst, llama_cpp);
+    std::printf("%-16s %.1e of the range, %.1e compared with llama.cpp\n", name.c_str(), worst, llama_cpp);
   }
 }
 
-TEST(Architectures, RefuseWhatTheyDoNotKnowByItsName) {
+TEST(Architectures, RejectUnknownKeysTensorsAndArchitectures) {
   for (const json& c : figures()["cases"]) {
     const auto name = c["name"].get<std::string>();
     SCOPED_TRACE(name);
@@ -163,13 +164,14 @@ TEST(Architectures, RefuseWhatTheyDoNotKnowByItsName) {
     for (const std::string tensor : {"blk.0.attn_sinks.weight", "blk.1.ffn_gate_exps.weight", "output.scale"})
       expect_contains(refused(writer_of(c).add_tensor(tensor, {4}, std::vector<float>(4))), {name, tensor});
     const std::string key = "general.architecture";
-    expect_contains(refused(writer_of(c, key, std::string("mamba"))), {name, key, "mamba", "gemma2", "keep a state"});
+    expect_contains(refused(writer_of(c, key, std::string("mamba"))),
+                    {name, key, "mamba", "gemma2", "recurrent layers"});
     expect_contains(refused(writer_of(c, key, std::string("qwen3moe"))), {name, key, "qwen3moe", "experts"});
     expect_contains(refused(writer_of(c, key, std::string("nonesuch"))), {name, key, "nonesuch", "mistral3"});
   }
 }
 
-TEST(Architectures, SectionsOfPositionsAreThreePartsOfAllPairs) {
+TEST(Architectures, RejectInvalidRotarySections) {
   for (const json& c : figures()["cases"]) {
     const auto name = c["name"].get<std::string>();
     if (name != "Qwen 3 VL" && name != "Qwen 2.5 VL") continue;
@@ -183,8 +185,8 @@ TEST(Architectures, SectionsOfPositionsAreThreePartsOfAllPairs) {
   }
 }
 
-// As gemma_pytorch's config.py and llama.cpp's gemma2.cpp and gemma3.cpp have it; no key of a file says so.
-TEST(Architectures, OnlyTheLargestGemmasScaleScoresByWidthOverHeads) {
+// As in gemma_pytorch's config.py and llama.cpp's gemma2.cpp and gemma3.cpp; files have no key for it.
+TEST(Architectures, OnlyLargestGemmaModelsScaleScoresByWidthOverHeads) {
   int seen = 0;
   for (const json& c : figures()["cases"]) {
     const auto architecture = c["keys"][0][2].get<std::string>();
@@ -211,7 +213,7 @@ TEST(Architectures, OnlyTheLargestGemmasScaleScoresByWidthOverHeads) {
   EXPECT_EQ(seen, 12);
 }
 
-TEST(Architectures, TakeHeadsAsAnArrayOfEqualNumbers) {
+TEST(Architectures, AcceptKeyHeadsAsArrayOfEqualNumbers) {
   for (const json& c : figures()["cases"]) {
     const auto name = c["name"].get<std::string>();
     const std::string key = c["keys"][0][2].get<std::string>() + ".attention.head_count_kv";

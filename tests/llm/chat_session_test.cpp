@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns on one cache: the very tokens that a fresh cache gives, what is read anew, what happens when it is full, stop
-// strings, cancelling; a file's own wishes for sampling.
+// Sessions that reuse a cache: tokens equal those of a fresh cache, only new tokens are read, a full context, stop
+// strings, cancellation, and sampling options from files.
 #include "tessera/llm/chat_session.h"
 
 #include <gtest/gtest.h>
@@ -34,8 +34,8 @@ GenerateOptions greedy(std::int64_t tokens) {
   return o;
 }
 
-/// The same tokens, up to a near-tie of the two likeliest: a text read at once is summed in another order than one that
-/// was read token by token.
+/// Expects the same tokens up to a near-tie of the two likeliest: sums have another order when a text is read at once
+/// than when it is read token by token.
 void expect_same(const GenerateResult& a, const std::vector<TokenId>& b) {
   for (std::size_t i = 0; i < a.tokens.size(); ++i) {
     if (i < b.size() && a.tokens[i] == b[i]) continue;
@@ -46,22 +46,22 @@ void expect_same(const GenerateResult& a, const std::vector<TokenId>& b) {
   EXPECT_EQ(a.tokens.size(), b.size());
 }
 
-TEST(TextSession, GivesTheTokensOfAFreshCacheThroughPagesAndTurns) {
+TEST(TextSession, GrowingCacheGivesSameTokensAsFreshCache) {
   const Tokenizer& t = model().tokenizer();
   TextSession session(model(), 1024, DType::f32);
   std::vector<TokenId> text = t.encode("The index");
   const std::uint64_t first = session.cache_bytes();
-  // One text that grows over pages of the cache, with a question of 40 tokens between.
+  // A text that grows over several pages of the cache, with a question of 40 tokens between answers.
   for (int turn = 0; turn < 3; ++turn) {
     GenerateOptions o = greedy(150);
-    o.sampling.logit_bias = {{2047, -1e6}};  // go on to the end of the turn
+    o.sampling.logit_bias = {{2047, -1e6}};  // suppress the end of the turn
     o.log_probabilities = 2;
     const GenerateResult r = session.generate(text, o);
     const GenerateResult fresh = model().generate(text, o);
     expect_same(r, fresh.tokens);
     EXPECT_EQ(fresh.read, static_cast<std::int64_t>(text.size()));
     const auto new_ones = turn == 0 ? static_cast<std::int64_t>(text.size()) : 41;
-    EXPECT_EQ(r.read, new_ones) << "what is new, and the last token of the answer, which was not read";
+    EXPECT_EQ(r.read, new_ones) << "the new tokens, and the last token of the answer, which was not read before";
     EXPECT_EQ(session.tokens().size(), text.size() + 149);
     text.insert(text.end(), r.tokens.begin(), r.tokens.end());
     const auto more = t.encode(
@@ -71,10 +71,10 @@ TEST(TextSession, GivesTheTokensOfAFreshCacheThroughPagesAndTurns) {
   }
   EXPECT_GT(session.cache_bytes(), first);
   EXPECT_LT(session.cache_bytes(), 1024 * first / 256);
-  // What the smaller ones lay in was given back.
+  // The memory of the smaller caches was freed.
   const MemoryStats memory = memory_stats(model().device());
   EXPECT_LT(memory.cached_bytes, memory.live_bytes);
-  // A text that parts from the last: what is alike is not read again.
+  // A text with a common prefix: only the rest is read.
   GenerateOptions o = greedy(20);
   o.log_probabilities = 2;
   std::vector<TokenId> other(text.begin(), text.begin() + 100);
@@ -86,13 +86,13 @@ TEST(TextSession, GivesTheTokensOfAFreshCacheThroughPagesAndTurns) {
   EXPECT_EQ(session.generate(other, o).read, 101);
 }
 
-TEST(TextSession, EndsAtStopStringsWhateverTheTokens) {
+TEST(TextSession, StopsAtStopStringsAcrossTokenBoundaries) {
   const auto prompt = model().tokenizer().encode("The index");
   TextSession session(model(), 512, DType::f32);
   GenerateOptions o = greedy(80);
   const GenerateResult whole = session.generate(prompt, o);
   ASSERT_GT(whole.text.size(), 60u);
-  // Every piece of the text as a stop: within tokens, over their borders.
+  // Each substring of the text as a stop string: inside tokens and across their boundaries.
   for (std::size_t begin = 5; begin < 60; begin += 7)
     for (const std::size_t size : {1, 3, 9}) {
       o.stop = {"\x01never", whole.text.substr(begin, size)};
@@ -107,14 +107,14 @@ TEST(TextSession, EndsAtStopStringsWhateverTheTokens) {
       EXPECT_EQ(r.reason, StopReason::stop_text);
       EXPECT_EQ(r.stop, o.stop[1]);
     }
-  // What only begins as one comes out at the end.
+  // A prefix of a stop string is emitted at the end.
   o.stop = {whole.text.substr(whole.text.size() - 3) + "\x01"};
   EXPECT_EQ(session.generate(prompt, o).text, whole.text);
   o.stop = {""};
   expect_throw<ArgumentError>([&] { session.generate(prompt, o); }, {"stop string is empty"});
 }
 
-TEST(TextSession, CanBeCancelledAtAnyTokenAndGoOn) {
+TEST(TextSession, ContinuesAfterCancellationAtAnyToken) {
   const auto prompt = model().tokenizer().encode("The index of a table that is read by the planner");
   TextSession session(model(), 512, DType::f32);
   GenerateOptions o = greedy(12);
@@ -134,7 +134,7 @@ TEST(TextSession, CanBeCancelledAtAnyTokenAndGoOn) {
   }
 }
 
-TEST(TextSession, GivesLogProbabilitiesAndFollowsBiases) {
+TEST(TextSession, ReturnsLogProbabilitiesAndAppliesBiases) {
   const auto prompt = model().tokenizer().encode("The index");
   TextSession session(model(), 512, DType::f32);
   GenerateOptions o = greedy(5);
@@ -153,7 +153,7 @@ TEST(TextSession, GivesLogProbabilitiesAndFollowsBiases) {
   EXPECT_TRUE(session.generate(prompt, greedy(5)).log_probabilities.empty());
 }
 
-TEST(TextSession, RefusesWhatDoesNotFitAndGoesOn) {
+TEST(TextSession, RejectsPromptsThatDoNotFitAndRemainsUsable) {
   TextSession session(model(), 20, DType::f32);
   const std::vector<TokenId> many(21, 5), some(18, 5);
   expect_throw<ArgumentError>([&] { session.generate(many, greedy(5)); }, {"longer than the context", "21", "20"});
@@ -164,7 +164,7 @@ TEST(TextSession, RefusesWhatDoesNotFitAndGoesOn) {
   expect_throw<ArgumentError>([] { TextSession(model(), 5000); }, {"5000", "1024"});
 }
 
-TEST(ChatSession, KeepsTheContextBetweenTurns) {
+TEST(ChatSession, ReusesTheCacheBetweenTurns) {
   ChatSession chat(model(), plain(), {.generate = greedy(24), .context = 512});
   chat.options().generate.log_probabilities = 2;
   chat.conversation = {{"system", "PostgreSQL."}, {"user", "What is an index?"}};
@@ -179,7 +179,8 @@ TEST(ChatSession, KeepsTheContextBetweenTurns) {
   EXPECT_EQ(first.result.read, static_cast<std::int64_t>(first.result.prompt_tokens.size()));
   chat.conversation.push_back({"user", "And a table?"});
   const ChatAnswer second = chat.answer();
-  // Read anew: the question, and what an answer's text is as tokens that differ from those it was written with.
+  // Only the question is read, and those tokens of the answer that are tokenised differently from how they were
+  // generated.
   EXPECT_LT(second.result.read, 24);
   const Conversation asked(chat.conversation.begin(), chat.conversation.end() - 1);
   const auto fresh = chat.chat_template().prompt(asked, model().tokenizer()).tokens;
@@ -187,7 +188,7 @@ TEST(ChatSession, KeepsTheContextBetweenTurns) {
   expect_same(second.result, model().generate(fresh, greedy(24)).tokens);
 }
 
-TEST(ChatSession, IsFullByRefusalOrShift) {
+TEST(ChatSession, FullContextIsRejectedOrShifted) {
   Conversation long_one = {{"system", "PostgreSQL."}};
   for (int i = 0; i < 8; ++i) {
     long_one.push_back({"user", "What is an index number " + std::to_string(i) + "?"});
@@ -202,16 +203,16 @@ TEST(ChatSession, IsFullByRefusalOrShift) {
   shifting.conversation = long_one;
   const ChatAnswer answer = shifting.answer();
   EXPECT_GT(answer.left_out, 0);
-  EXPECT_EQ(answer.left_out % 2, 0) << "questions with their answers";
+  EXPECT_EQ(answer.left_out % 2, 0) << "questions are dropped with their answers";
   EXPECT_LE(answer.result.prompt_tokens.size(), 64u);
-  EXPECT_EQ(answer.result.tokens.size(), 24u) << "the answer went on";
-  EXPECT_EQ(shifting.conversation.size(), long_one.size() + 1) << "the conversation itself keeps everything";
+  EXPECT_EQ(answer.result.tokens.size(), 24u) << "the answer continued";
+  EXPECT_EQ(shifting.conversation.size(), long_one.size() + 1) << "the conversation keeps all messages";
   const std::string read = model().tokenizer().decode(answer.result.prompt_tokens, true);
   EXPECT_NE(read.find("PostgreSQL."), std::string::npos);
   EXPECT_NE(read.find("number 7?"), std::string::npos);
   EXPECT_EQ(read.find("number 0?"), std::string::npos);
 
-  // The next turn leaves out the same, so that what is read stays in the cache.
+  // The next turn drops the same messages, so that the cache stays valid.
   shifting.options().generate.max_tokens = 2;
   shifting.conversation = long_one;
   const std::int64_t left_out = shifting.answer().left_out;
@@ -220,7 +221,7 @@ TEST(ChatSession, IsFullByRefusalOrShift) {
   EXPECT_EQ(next.left_out, left_out);
   EXPECT_LT(next.result.read, 12);
 
-  // Shifted within an answer: it is what a fresh cache makes of the rest of the conversation.
+  // If the context is shifted during an answer, the rest equals that of a fresh cache with the remaining conversation.
   ChatSession growing(model(), plain(), {.generate = greedy(200), .context = 64, .when_full = WhenFull::shift});
   growing.options().generate.sampling.logit_bias = {{2047, -INFINITY}};
   growing.conversation = {{"user", "A?"}, {"assistant", "An index is a table of the database."}, {"user", "B?"}};
@@ -230,17 +231,17 @@ TEST(ChatSession, IsFullByRefusalOrShift) {
   const std::size_t rest = 64 - plain().prompt({{"user", "B?"}}, model().tokenizer()).tokens.size();
   EXPECT_NEAR(static_cast<double>(cut.result.tokens.size()), static_cast<double>(rest), 1.0);
 
-  // A single question that does not fit is refused either way.
+  // A single question that does not fit is rejected in both modes.
   shifting.conversation = {{"user", std::string(2000, 'x')}};
   expect_throw<ArgumentError>([&] { shifting.answer(); }, {"longer than the context"});
 }
 
-TEST(ChatSession, ATextThatEndsTurnsIsAStopStringWhereItIsNoToken) {
+TEST(ChatSession, EndOfTurnIsAStopStringIfItIsNotAToken) {
   const ChatSession chat(model(), ChatTemplate::built_in("gemma"), {.generate = greedy(4), .context = 64});
   EXPECT_EQ(const_cast<ChatSession&>(chat).options().generate.stop, std::vector<std::string>{"<end_of_turn>"});
 }
 
-TEST(ChatSession, CallsComeApartFromTheTextAndGoBackWithTheirResults) {
+TEST(ChatSession, ParsesToolCallsAndReturnsTheirResults) {
   const auto bytes = test::weather_model().bytes();
   const GgufFile file = GgufFile::parse(bytes, "weather");
   const LanguageModel weather = LanguageModel::load(file, {.devices = {Device{Backend::cpu, 0}}});
@@ -257,18 +258,18 @@ TEST(ChatSession, CallsComeApartFromTheTextAndGoBackWithTheirResults) {
   EXPECT_EQ(chat.conversation.back(), asked.message);
   chat.conversation.push_back({.role = "tool", .text = "21.5", .call_id = "call00001", .name = "get_weather"});
   EXPECT_EQ(chat.answer().message.text, "It is warm.");
-  // The next call has an id of its own.
+  // The next call gets a new id.
   chat.conversation.push_back({"user", "And now?"});
   EXPECT_EQ(chat.answer().message.calls.at(0).id, "call00002");
-  // Without tools nothing is looked for.
+  // Without tools, calls are not parsed.
   ChatSession plain_chat(weather, ChatTemplate::of(file), {.generate = greedy(100)});
   plain_chat.conversation = {{"user", "Hi"}};
   EXPECT_EQ(plain_chat.answer().message.text, "It is warm.");
   expect_throw<ArgumentError>([&] { ChatSession(weather, ChatTemplate::built_in("chatml"), options); },
-                              {"no place for tools"});
+                              {"does not support tools"});
 }
 
-TEST(Sampling, IsTheFilesWhereItSaysSo) {
+TEST(Sampling, OptionsInTheFileOverrideDefaults) {
   const auto of = [](const std::function<void(GgufWriter&)>& fill) {
     GgufWriter w;
     w.set("general.architecture", std::string("llama"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversations as text and tokens: built-in templates against llama.cpp's (tests/data/chat_cases.json), one begin
-// token, users' words that look like special tokens, thoughts, stop strings.
+// Conversations as text and tokens: built-in templates compared with llama.cpp's (tests/data/chat_cases.json), a single
+// begin token, user text that looks like special tokens, thinking, tool calls, stop strings.
 #include "tessera/llm/chat.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ GgufWriter writer(const std::vector<std::string>& tokens = special, std::optiona
 
 Tokenizer tokenizer(const GgufWriter& w) { return Tokenizer(ParsedFile(w).file); }
 
-TEST(ChatTemplate, BuiltInOnesWriteWhatLlamaCppWrites) {
+TEST(ChatTemplate, BuiltInTemplatesMatchLlamaCpp) {
   std::ifstream in(TESSERA_CHAT_CASES);
   const auto cases = nlohmann::json::parse(in);
   const Tokenizer without_bos = tokenizer(writer());
@@ -51,7 +51,7 @@ TEST(ChatTemplate, BuiltInOnesWriteWhatLlamaCppWrites) {
     ++seen[c["family"]];
   }
   EXPECT_EQ(cases.size(), 60u);
-  // The two whose spaces or end tokens llama.cpp writes otherwise than the model cards.
+  // For these two, llama.cpp's spaces or end tokens differ from the model cards.
   std::vector<std::string> rest;
   for (const std::string& family : ChatTemplate::families())
     if (!seen.count(family)) rest.push_back(family);
@@ -73,7 +73,7 @@ const std::string echo =
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
-TEST(ChatTemplate, ThereIsOneBeginTokenAndNeverTwo) {
+TEST(ChatTemplate, PromptHasExactlyOneBeginToken) {
   const Conversation c = {{"user", "Hi"}};
   const auto begins = [&](const std::string& source, std::optional<bool> adds) {
     const auto tokens = ChatTemplate(source, "t").prompt(c, tokenizer(writer(special, adds))).tokens;
@@ -87,7 +87,7 @@ TEST(ChatTemplate, ThereIsOneBeginTokenAndNeverTwo) {
   EXPECT_EQ(begins(with_bos(echo), std::nullopt), 0);
 }
 
-TEST(ChatTemplate, SpecialTokensComeFromTheTemplateAlone) {
+TEST(ChatTemplate, SpecialTokensComeOnlyFromTheTemplate) {
   const Tokenizer t = tokenizer(writer(special, true));
   const ChatTemplate chat(echo, "t");
   const auto count = [&](const std::vector<TokenId>& tokens) {
@@ -96,7 +96,7 @@ TEST(ChatTemplate, SpecialTokensComeFromTheTemplateAlone) {
   };
   const auto honest = chat.prompt({{"user", "Hi"}}, t);
   EXPECT_EQ(count(honest.tokens), 4);
-  // Whatever is written by whom, the same tokens are special; and the text comes back as it was.
+  // For any user text, the same tokens are special, and decoding restores the text.
   std::mt19937_64 rng(test_seed());
   for (int i = 0; i < 200; ++i) {
     std::string words;
@@ -107,14 +107,14 @@ TEST(ChatTemplate, SpecialTokensComeFromTheTemplateAlone) {
   }
   for (const char* role : {"system", "assistant", "tool", "<|im_end|>", "owner"})
     EXPECT_EQ(count(chat.prompt({{role, "<|im_end|><s>"}}, t).tokens), 4) << role;
-  // A template that changes the text keeps the difference.
+  // A template that modifies the text keeps track of its origin.
   for (const char* change : {"m.content | trim", "m.content.strip()", "(' ' + m.content)[1:]", "m.content | upper"}) {
     const ChatTemplate changed("<|im_start|>{% for m in messages %}{{ " + std::string(change) + " }}{% endfor %}", "t");
     EXPECT_EQ(count(changed.prompt({{"user", " <|im_end|></s> "}}, t).tokens), 2) << change;
   }
 }
 
-TEST(ChatTemplate, IsTheFilesOrOneThatIsNamed) {
+TEST(ChatTemplate, SelectsFileVariantOrBuiltInTemplate) {
   GgufWriter w = writer(special, true, "file {{ messages[0].content }}");
   w.set("tokenizer.chat_template.tool_use", std::string("tools {{ messages[0].content }}"));
   const ParsedFile file(w), bare(writer(special, true));
@@ -127,34 +127,33 @@ TEST(ChatTemplate, IsTheFilesOrOneThatIsNamed) {
   EXPECT_FALSE(ChatTemplate::of(file.file).is_built_in());
   expect_throw<FormatError>([&] { ChatTemplate::of(bare.file); },
                             {"test.gguf", "tokenizer.chat_template", "has no chat template", "--template NAME",
-                             "zephyr", "has the tokens of chatml"});
+                             "zephyr", "contains the special tokens of chatml"});
   expect_throw<ArgumentError>([&] { ChatTemplate::of(file.file, "alpaca"); },
                               {"alpaca", "The file has tool_use", "mistral-tekken"});
   expect_throw<ArgumentError>([&] { ChatTemplate::built_in("alpaca"); }, {"alpaca", "chatml"});
 }
 
-TEST(ChatTemplate, WhatCannotBeRenderedIsAnErrorThatSaysWhy) {
+TEST(ChatTemplate, RenderingErrorsNameTheCause) {
   const Tokenizer t = tokenizer(writer());
   const Conversation c = {{"user", "X"}};
   expect_throw<FormatError>([] { ChatTemplate("{% include 'x' %}", "the chat template of f"); },
                             {"the chat template of f", "include", "--template"});
-  expect_throw<FormatError>([&] { ChatTemplate("{{ messages[0].nothing.more }}", "t").prompt(c, t); },
-                            {"t goes wrong"});
+  expect_throw<FormatError>([&] { ChatTemplate("{{ messages[0].nothing.more }}", "t").prompt(c, t); }, {"t fails"});
   expect_throw<FormatError>(
       [&] {
         ChatTemplate("{% for i in range(100000) %}{% for j in range(100000) %}x{% endfor %}{% endfor %}", "t")
             .prompt(c, t);
       },
-      {"t goes wrong", "steps"});
+      {"t fails", "steps"});
   expect_throw<ArgumentError>(
       [&] { ChatTemplate("{{ raise_exception('System role not supported') }}", "t").prompt(c, t); },
-      {"refuses this conversation", "System role not supported"});
+      {"rejects this conversation", "System role not supported"});
   for (const char* arguments : {"x", "[]", "1", "{"})
     expect_throw<ArgumentError>([&] { ChatTemplate(echo, "t").prompt(c, t, {.arguments = arguments}); },
-                                {"no JSON object", "enable_thinking"});
+                                {"not a JSON object", "enable_thinking"});
 }
 
-TEST(ChatTemplate, TakesArgumentsAndPartsAndTheEndOfATurn) {
+TEST(ChatTemplate, SupportsArgumentsContentPartsAndEndText) {
   const Tokenizer t = tokenizer(writer());
   const Conversation c = {{"user", "X"}};
   const ChatTemplate asks("{{ messages[0].content }}{{ ' thinks' if enable_thinking else ' answers' }}", "t");
@@ -162,7 +161,7 @@ TEST(ChatTemplate, TakesArgumentsAndPartsAndTheEndOfATurn) {
   EXPECT_EQ(asks.prompt(c, t, {.arguments = R"({"enable_thinking": true})"}).text, "X thinks");
   EXPECT_EQ(ChatTemplate(echo, "t").prompt(c, t, {.add_generation_prompt = false}).text,
             "<|im_start|>user\nX<|im_end|>");
-  // Some take text as a list of parts only.
+  // Some templates accept text only as a list of parts.
   const ChatTemplate parts(
       "{% for m in messages %}{% for p in m.content %}{% if p.type == 'text' %}[{{ p.text }}]"
       "{% endif %}{% endfor %}{% endfor %}",
@@ -176,7 +175,7 @@ TEST(ChatTemplate, TakesArgumentsAndPartsAndTheEndOfATurn) {
             (std::vector<std::string>{"<end_of_turn>", "<start_of_turn>"}));
 }
 
-TEST(ChatTemplate, ThoughtsGoBackAsTheTemplateTakesThem) {
+TEST(ChatTemplate, PassesThinkingAsTheTemplateExpects) {
   const Tokenizer t = tokenizer(writer());
   const Conversation c = {{"user", "X"}, {"assistant", "Y", "hm"}, {"user", "Z"}};
   const auto text = [&](const std::string& source) { return ChatTemplate(source, "t").prompt(c, t).text; };
@@ -185,13 +184,13 @@ TEST(ChatTemplate, ThoughtsGoBackAsTheTemplateTakesThem) {
             "(X|X)(\n\nY|<think>\nhm\n</think>\n\nY)(Z|Z)");
   EXPECT_EQ(text("{% for m in messages %}({{ m.reasoning_content or '-' }}|{{ m.content }}){% endfor %}"),
             "(-|X)(hm|Y)(-|Z)");
-  // Where the prompt opens the thoughts itself.
+  // The prompt opens the thinking itself.
   EXPECT_EQ(ChatTemplate(echo + "<think>\n", "t").prompt(c, t).thinking, std::optional<std::size_t>(0));
   EXPECT_EQ(ChatTemplate(echo + "<think>\n\n</think>\n\n", "t").prompt(c, t).thinking, std::nullopt);
   EXPECT_EQ(ChatTemplate("{{ messages[0].content }}", "t").prompt({{"user", "<think>"}}, t).thinking, std::nullopt);
 }
 
-TEST(ThinkingSplitter, PartsThoughtsFromTheAnswerInWhateverPiecesTheyCome) {
+TEST(ThinkingSplitter, SplitsThinkingFromAnswerForPiecesOfAnySize) {
   struct Case {
     std::string written, thinking, text;
     std::optional<std::size_t> inside = {};
@@ -213,7 +212,7 @@ TEST(ThinkingSplitter, PartsThoughtsFromTheAnswerInWhateverPiecesTheyCome) {
       ThinkingSplitter s(c.inside);
       std::string thinking, text;
       const auto take = [&](const ThinkingSplitter::Parts& p) {
-        EXPECT_TRUE(p.thinking.empty() || text.empty()) << "thoughts behind the answer";
+        EXPECT_TRUE(p.thinking.empty() || text.empty()) << "thinking after the answer";
         thinking += p.thinking, text += p.text;
       };
       for (std::size_t at = 0; at < c.written.size();) {
@@ -227,24 +226,24 @@ TEST(ThinkingSplitter, PartsThoughtsFromTheAnswerInWhateverPiecesTheyCome) {
     }
 }
 
-TEST(Conversation, IsWrittenAndReadAsJson) {
+TEST(Conversation, RoundTripsThroughJson) {
   const Conversation c = {{"system", "é\n\"x\""}, {"user", ""}, {"assistant", "a", "thoughts"}};
   EXPECT_EQ(conversation_of_json(to_json(c), "f"), c);
   EXPECT_TRUE(conversation_of_json("[]", "f").empty());
   for (const auto& [json, part] : std::vector<std::pair<std::string, std::string>>{
-           {"{", "no JSON"},
-           {"{}", "no list"},
-           {"[1]", "message 1 is no object"},
+           {"{", "not valid JSON"},
+           {"{}", "not a JSON list"},
+           {"[1]", "message 1 is not an object"},
            {R"([{"role": "user", "content": "a"}, {"role": "user"}])", "message 2 has no content"},
            {R"([{"content": "a"}])", "message 1 has no role"},
-           {R"([{"role": "user", "content": ["a"]}])", "\"content\" of message 1 is no text"},
+           {R"([{"role": "user", "content": ["a"]}])", "\"content\" of message 1 is not a string"},
            {R"([{"role": "user", "content": "a", "tool_calls": "b"}])", "tool_calls"}})
     expect_throw<FormatError>([&] { conversation_of_json(json, "f.json"); }, {"f.json", part});
 }
 
 // --- Tools ----------------------------------------------------------------------------------------------------------
 
-/// What comes out of `text` in pieces of any size.
+/// Splits `text`, pushed in pieces of random size, into text and calls.
 std::pair<std::string, std::vector<ToolCall>> parted(const std::string& source, const std::string& text,
                                                      std::mt19937_64& random) {
   ToolCallSplitter s(tool_call_forms(source));
@@ -258,7 +257,7 @@ std::pair<std::string, std::vector<ToolCall>> parted(const std::string& source, 
   return {out + end.text, std::move(end.calls)};
 }
 
-TEST(ToolCalls, AreFoundAsEachFamilyWritesThem) {
+TEST(ToolCalls, ParsesTheFormatOfEachFamily) {
   std::mt19937_64 random(test_seed());
   const std::string hermes = "<tool_call>", mistral = "[TOOL_CALLS]", llama = "<|python_tag|>";
   const std::string deepseek = "<｜tool▁calls▁begin｜>";
@@ -304,7 +303,7 @@ TEST(ToolCalls, AreFoundAsEachFamilyWritesThem) {
        "<|START_ACTION|>[{\"tool_call_id\": \"0\", \"tool_name\": \"now\", \"parameters\": {}}]<|END_ACTION|>",
        "",
        {{"0", "now", "{}"}}},
-      // What is no call stays text, all of it.
+      // Malformed calls remain text as a whole.
       {hermes, "a < b, <tool_call", "a < b, <tool_call", {}},
       {hermes,
        "<tool_call>{\"name\": \"add\", \"arguments\": {\"a\"",
@@ -336,7 +335,7 @@ TEST(ToolCalls, AreFoundAsEachFamilyWritesThem) {
     }
 }
 
-TEST(ToolCalls, OfNoiseAreTextOrCalls) {
+TEST(ToolCalls, RandomOutputGivesTextOrValidCalls) {
   std::mt19937_64 random(test_seed());
   const std::vector<std::string> words = {"<tool_call>",
                                           "</tool_call>",
@@ -377,27 +376,27 @@ TEST(ToolCalls, OfNoiseAreTextOrCalls) {
   EXPECT_GT(found, 5u);
 }
 
-TEST(ToolCalls, ToolsAreReadAndCheckedAsAList) {
+TEST(ToolCalls, ValidatesListOfTools) {
   const std::string full = R"([{"type":"function","function":{"name":"now","description":"The time"}}])";
   EXPECT_EQ(tools_of_json(full, "f"), full);
   EXPECT_EQ(tools_of_json(R"({"name": "now", "description": "The time"})", "f"), full);
   for (const auto& [text, wrong] : std::vector<std::pair<std::string, std::string>>{
-           {"", "no JSON"},
-           {"7", "no list"},
+           {"", "not valid JSON"},
+           {"7", "not a JSON list"},
            {"[]", "empty"},
-           {"[7]", "tool 1 is no object"},
+           {"[7]", "tool 1 is not an object"},
            {R"([{"name": "a"}, {"description": "b"}])", "tool 2 has no name"},
            {R"([{"name": "a"}, {"name": "a"}])", "two tools have the name"},
            {R"([{"type": "retrieval", "function": {"name": "a"}}])", "another type"},
-           {R"([{"function": 7}])", "no object"},
+           {R"([{"function": 7}])", "is not an object"},
            {R"([{"name": "a", "parameters": "none"}])", "parameters"},
            {R"([{"name": "a", "description": 7}])", "description"},
-           {std::string(1000, '['), "no JSON"}})
+           {std::string(1000, '['), "not valid JSON"}})
     expect_throw<FormatError>([&] { tools_of_json(text, "tools.json"); },
                               {"tools.json", wrong, "It should be a list such as"});
 }
 
-TEST(ToolCalls, AreWrittenAndReadAsJson) {
+TEST(ToolCalls, RoundTripThroughJson) {
   const Conversation c = {
       {"user", "How is it?"},
       {.role = "assistant", .text = "", .calls = {{"call00001", "f", R"({"a":1})"}, {"call00002", "g", "{}"}}},
@@ -410,7 +409,7 @@ TEST(ToolCalls, AreWrittenAndReadAsJson) {
   EXPECT_TRUE(open_calls(all).empty());
   all.push_back({"assistant", "Well."});
   EXPECT_TRUE(open_calls(all).empty());
-  // As OpenAI's API gives them: no content.
+  // OpenAI's API uses null for missing content.
   const auto read = conversation_of_json(
       R"([{"role": "assistant", "content": null, "tool_calls": [{"id": "x", "function": {"name": "f", "arguments": {"a": 1}}}]}])",
       "t");
@@ -422,7 +421,7 @@ TEST(ToolCalls, AreWrittenAndReadAsJson) {
     EXPECT_THROW(conversation_of_json(wrong, "t"), FormatError) << wrong;
 }
 
-TEST(ToolCalls, ATemplateTakesThemAsItWrites) {
+TEST(ToolCalls, TemplateGetsCallsInItsFormat) {
   const Tokenizer t = tokenizer(writer());
   const Conversation c = {{"user", "Hi"},
                           {.role = "assistant", .text = "", .calls = {{"call00001", "f", R"({"a":[1,"<|im_end|>"]})"}}},
@@ -437,31 +436,31 @@ TEST(ToolCalls, ATemplateTakesThemAsItWrites) {
   };
   const std::string listed =
       R"({"type": "function", "function": {"name": "f", "description": "F<|im_end|>"}}[user]<Hi>[assistant])";
-  // Arguments as an object, or as the text that a template joins; content is none where that leaves an empty answer
-  // out.
+  // Arguments are an object, or text if the template concatenates them. Content is None if the template would otherwise
+  // write an empty answer.
   const ChatTemplate object = of("{% for c in m.tool_calls or [] %}{{ c.function.arguments | tojson }}{% endfor %}");
   EXPECT_TRUE(object.takes_tools());
   EXPECT_EQ(text(object), listed + R"({"a": [1, "<|im_end|>"]}[tool]<<|im_end|>>)");
   const ChatTemplate joined =
       of("{% for c in m.tool_calls or [] %}{{ c.function.name + '=' + c.function.arguments }}{% endfor %}");
   EXPECT_EQ(text(joined), listed + R"(f={"a":[1,"<|im_end|>"]}[tool]<<|im_end|>>)");
-  // Not a word of a function, a model or a user is a special token.
+  // No text of a function, model or user becomes a special token.
   const TokenId end = *t.find("<|im_end|>");
   for (const ChatTemplate& with : {object, joined}) {
     const auto ids = with.prompt(c, t, {.tools = tools}).tokens;
     EXPECT_EQ(std::count(ids.begin(), ids.end(), end), 0);
   }
-  EXPECT_FALSE(of("").takes_tools()) << "which writes no calls";
+  EXPECT_FALSE(of("").takes_tools()) << "a template that does not write calls";
   EXPECT_FALSE(ChatTemplate::built_in("chatml").takes_tools());
   expect_throw<ArgumentError>([] { ChatTemplate::built_in("chatml").require_tools(); },
-                              {"chatml", "no place for tools"});
+                              {"chatml", "does not support tools"});
   const ParsedFile file(writer(special, {}, "plain").set("tokenizer.chat_template.tool_use", std::string("for tools")));
   EXPECT_EQ(ChatTemplate::of(file.file, {}, true).prompt({{"user", ""}}, t).text, "for tools");
   EXPECT_EQ(ChatTemplate::of(file.file).prompt({{"user", ""}}, t).text, "plain");
 }
 
-TEST(StopFilter, GivesOutNothingOfAStopString) {
-  // Against looking at the whole text after each byte; few letters, so that there are many near misses.
+TEST(StopFilter, EmitsNoPartOfAStopString) {
+  // Compares with a search of the whole text after each byte; few distinct letters, so that there are many near misses.
   std::mt19937_64 rng(test_seed());
   const auto letters = [&](std::size_t n) {
     std::string s;
@@ -495,7 +494,7 @@ TEST(StopFilter, GivesOutNothingOfAStopString) {
   expect_throw<ArgumentError>([] { StopFilter({"a", ""}); }, {"empty"});
 }
 
-TEST(StopFilter, HoldsBackOnlyWhatMayBecomeOne) {
+TEST(StopFilter, HoldsBackOnlyPrefixesOfStopStrings) {
   StopFilter f({"User:", "\n\n"});
   EXPECT_EQ(f.push("Hello U"), "Hello ");
   EXPECT_EQ(f.push("se"), "");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GGUF files: malformed ones by hand, each beside a sound one; round trips and damaged files from a printed seed.
-// The kinds of malformed files are those of llama.cpp's tests/test-gguf.cpp, and more.
+// GGUF files: handmade malformed files, each a variation of a valid one; round trips; files damaged at random (the seed
+// is printed). Covers the malformed files of llama.cpp's tests/test-gguf.cpp and more.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -24,12 +24,12 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-// A file field by field, written without GgufWriter so that it can be wrong anywhere. Remembers where fields begin.
+// A file built field by field, without GgufWriter, so that any field can be invalid. Remembers the offsets of fields.
 struct Raw {
   struct Entry {
     std::string key;
     std::uint32_t type;
-    std::string payload;  // as bytes
+    std::string payload;  // raw bytes
     std::optional<std::uint64_t> key_size = {};
   };
   struct Tensor {
@@ -45,7 +45,7 @@ struct Raw {
   std::optional<std::uint64_t> tensor_count = {}, entry_count = {};
   std::vector<Entry> entries;
   std::vector<Tensor> tensors;
-  std::uint64_t padding = 32;  // what the data section is aligned to
+  std::uint64_t padding = 32;  // alignment of the data section
   std::uint64_t data_bytes = 0;
 
   // Filled by bytes().
@@ -118,7 +118,7 @@ void expect_error(const Bytes& bytes, std::uint64_t offset, const std::string& f
 using test::expect_throw;
 using test::Folder;
 
-TEST(Gguf, SoundFileParses) {
+TEST(Gguf, ParsesValidFile) {
   for (const std::uint32_t version : {2u, 3u}) {
     Raw file = sound();
     file.version = version;
@@ -138,11 +138,12 @@ TEST(Gguf, SoundFileParses) {
     Bytes part(8);
     read.read(b, 60, part);
     EXPECT_TRUE(std::ranges::equal(part, data.subspan(60)));
-    expect_throw<ArgumentError>([&] { read.read(b, 61, part); }, {"test.gguf", "has not that many bytes", "8 from 61"});
+    expect_throw<ArgumentError>([&] { read.read(b, 61, part); },
+                                {"test.gguf", "exceeds the size of the tensor", "8 bytes from offset 61"});
   }
 }
 
-TEST(Gguf, NoTensorsAndNoMetadata) {
+TEST(Gguf, ParsesFileWithoutTensorsAndMetadata) {
   Raw file;
   const Bytes bytes = file.bytes();
   const GgufFile read = GgufFile::parse(bytes, "test.gguf");
@@ -152,7 +153,7 @@ TEST(Gguf, NoTensorsAndNoMetadata) {
   EXPECT_NO_THROW(GgufFile::parse(std::span(bytes).first(24), "test.gguf"));
 }
 
-TEST(GgufMalformed, Header) {
+TEST(GgufMalformed, RejectsInvalidHeaders) {
   const auto with = [](auto change) {
     Raw file = sound();
     change(file);
@@ -161,8 +162,8 @@ TEST(GgufMalformed, Header) {
   expect_error(with([](Raw& f) { f.magic = "FUGG"; }), 0, "magic", "begins with \"FUGG\"");
   expect_error(with([](Raw& f) { f.magic = "gguf"; }), 0, "magic", "begins with \"gguf\"");
   expect_error(with([](Raw& f) { f.version = 0; }), 4, "version", "the version is 0");
-  expect_error(with([](Raw& f) { f.version = 1; }), 4, "version", "the version is 1, which is no longer read");
-  expect_error(with([](Raw& f) { f.version = 4; }), 4, "version", "the version is 4; 2 and 3 are read");
+  expect_error(with([](Raw& f) { f.version = 1; }), 4, "version", "version 1 is not supported");
+  expect_error(with([](Raw& f) { f.version = 4; }), 4, "version", "the version is 4; versions 2 and 3 are supported");
   expect_error(with([](Raw& f) { f.version = 0x03000000; }), 4, "version", "big-endian");
   expect_error(with([](Raw& f) { f.version = 0x02000000; }), 4, "version", "big-endian");
   expect_error(with([](Raw& f) { f.tensor_count = ~0ull; }), 8, "tensor count", "18446744073709551615 tensors");
@@ -172,7 +173,7 @@ TEST(GgufMalformed, Header) {
   expect_error({}, 0, "magic", "4 bytes are needed and 0 are left");
 }
 
-// A file with one entry, the second of the sound file, changed.
+// The valid file with its second entry replaced.
 Raw with_entry(Raw::Entry entry) {
   Raw file = sound();
   file.entries[1] = std::move(entry);
@@ -185,12 +186,12 @@ void expect_entry_error(Raw::Entry entry, std::uint64_t from_key, const std::str
   expect_error(bytes, file.entry_at[1] + from_key, field, wrong);
 }
 
-TEST(GgufMalformed, Metadata) {
+TEST(GgufMalformed, RejectsInvalidMetadata) {
   const std::string key_field = "metadata[1] key", k_field = "metadata[1] \"k\" value";
-  const std::uint64_t type_at = 8 + 1, value_at = type_at + 4;  // from an entry's start, its key being "k"
+  const std::uint64_t type_at = 8 + 1, value_at = type_at + 4;  // relative to an entry whose key is "k"
   EXPECT_NO_THROW(GgufFile::parse(with_entry({"k", 0, raw(std::uint8_t{1})}).bytes(), ""));
 
-  expect_entry_error({"k", 0, "x", ~0ull}, 0, key_field, "the length 18446744073709551615 passes the end");
+  expect_entry_error({"k", 0, "x", ~0ull}, 0, key_field, "the length 18446744073709551615 exceeds the file");
   expect_entry_error({"", 0, "x"}, 0, key_field, "the key is empty");
   expect_entry_error({std::string(65536, 'k'), 0, "x"}, 0, key_field, "more than the 65535 allowed");
   EXPECT_NO_THROW(GgufFile::parse(with_entry({std::string(65535, 'k'), 0, "x"}).bytes(), ""));
@@ -200,11 +201,12 @@ TEST(GgufMalformed, Metadata) {
   expect_entry_error({"k", ~0u, "x"}, type_at, k_field, "the value type is 4294967295");
   expect_entry_error({"k", 7, raw(std::uint8_t{2})}, value_at, k_field, "a bool is 2");
   EXPECT_NO_THROW(GgufFile::parse(with_entry({"k", 7, raw(std::uint8_t{1})}).bytes(), ""));
-  expect_entry_error({"k", 8, raw(std::uint64_t{1} << 62)}, value_at, k_field, "the length 4611686018427387904 passes");
-  expect_entry_error({"k", 8, raw(~std::uint64_t{0})}, value_at, k_field, "passes the end of the file");
+  expect_entry_error({"k", 8, raw(std::uint64_t{1} << 62)}, value_at, k_field,
+                     "the length 4611686018427387904 exceeds the file");
+  expect_entry_error({"k", 8, raw(~std::uint64_t{0})}, value_at, k_field, "exceeds the file");
 }
 
-TEST(GgufMalformed, Arrays) {
+TEST(GgufMalformed, RejectsInvalidArrays) {
   const std::string field = "metadata[1] \"k\" value";
   const std::uint64_t type_at = 8 + 1 + 4, count_at = type_at + 4;
   const auto array = [](std::uint32_t type, std::uint64_t count, const std::string& data = "") {
@@ -219,8 +221,8 @@ TEST(GgufMalformed, Arrays) {
   expect_entry_error(array(8, 1ull << 61, "abcdefgh"), count_at, field, "elements of type string");
   expect_entry_error(array(9, 1ull << 61, "abcdefgh"), count_at, field, "elements of type array");
   expect_entry_error(array(7, 3, std::string("\0\1\5", 3)), count_at + 8 + 2, field, "a bool is 5");
-  // A string within an array that is longer than the file.
-  expect_entry_error(array(8, 1, raw(~0ull)), count_at + 8, field, "the length 18446744073709551615 passes the end");
+  // A string in an array that is longer than the file.
+  expect_entry_error(array(8, 1, raw(~0ull)), count_at + 8, field, "the length 18446744073709551615 exceeds the file");
 
   const auto nested = [&](int depth) {
     std::string payload;
@@ -232,7 +234,7 @@ TEST(GgufMalformed, Arrays) {
   expect_entry_error(nested(5000), type_at + 8 * 12, field, "nested more than 8 deep");
 }
 
-TEST(GgufMalformed, Alignment) {
+TEST(GgufMalformed, RejectsInvalidAlignments) {
   const auto file = [](Raw::Entry alignment, std::uint64_t real) {
     Raw out = sound();
     out.entries.push_back(std::move(alignment));
@@ -255,19 +257,19 @@ TEST(GgufMalformed, Alignment) {
     EXPECT_EQ(read.data_offset(), f.data_at);
   }
   expect(u32(0), "the alignment is 0");
-  expect(u32(13), "the alignment is 13, it must be a power of two");
-  expect(u32(48), "the alignment is 48, it must be a power of two");
-  expect({"general.alignment", 5, raw(std::int32_t{32})}, "the alignment's type is i32, it must be u32");
-  expect({"general.alignment", 10, raw(std::uint64_t{32})}, "the alignment's type is u64, it must be u32");
-  expect({"general.alignment", 8, raw_text("32")}, "the alignment's type is string, it must be u32");
-  expect({"general.alignment", 9, raw(4u) + raw(std::uint64_t{1}) + raw(32u)}, "type is array of u32");
-  // A file laid out for another alignment than it says.
+  expect(u32(13), "the alignment is 13; it must be a power of two");
+  expect(u32(48), "the alignment is 48; it must be a power of two");
+  expect({"general.alignment", 5, raw(std::int32_t{32})}, "the alignment has type i32; it must be u32");
+  expect({"general.alignment", 10, raw(std::uint64_t{32})}, "the alignment has type u64; it must be u32");
+  expect({"general.alignment", 8, raw_text("32")}, "the alignment has type string; it must be u32");
+  expect({"general.alignment", 9, raw(4u) + raw(std::uint64_t{1}) + raw(32u)}, "type array of u32");
+  // A file whose layout uses another alignment than it declares.
   Raw inconsistent = file(u32(64), 32);
   const Bytes bytes = inconsistent.bytes();
-  expect_error(bytes, inconsistent.offset_at[1], "tensor[1] \"b\" offset", "32 is no multiple of the alignment 64");
+  expect_error(bytes, inconsistent.offset_at[1], "tensor[1] \"b\" offset", "32 is not a multiple of the alignment 64");
 }
 
-TEST(GgufMalformed, Tensors) {
+TEST(GgufMalformed, RejectsInvalidTensors) {
   const auto expect = [](const std::function<void(Raw&)>& change, std::vector<std::uint64_t> Raw::*at,
                          std::size_t index, std::uint64_t more, const std::string& part, const std::string& wrong) {
     Raw file = sound();
@@ -278,7 +280,7 @@ TEST(GgufMalformed, Tensors) {
   };
   using F = Raw;
   // Names.
-  expect([](F& f) { f.tensors[0].name_size = ~0ull; }, &F::tensor_at, 0, 0, "name", "passes the end of the file");
+  expect([](F& f) { f.tensors[0].name_size = ~0ull; }, &F::tensor_at, 0, 0, "name", "exceeds the file");
   expect([](F& f) { f.tensors[0].name = std::string(65, 'n'); }, &F::tensor_at, 0, 0, "name",
          "more than the 64 allowed");
   expect([](F& f) { f.tensors[0].name = ""; }, &F::tensor_at, 0, 0, "name", "the name is empty");
@@ -295,55 +297,56 @@ TEST(GgufMalformed, Tensors) {
   expect([](F& f) { f.tensors[0].dims[0] = 0; }, &F::dims_at, 0, 0, "dimension 0", "the dimension is 0");
   expect([](F& f) { f.tensors[0].dims[1] = 0; }, &F::dims_at, 0, 8, "dimension 1", "the dimension is 0");
   expect([](F& f) { f.tensors[0].dims[1] = ~0ull; }, &F::dims_at, 0, 8, "dimension 1", "negative (-1)");
-  expect([](F& f) { f.tensors[0].dims = {1ull << 32, 1ull << 31}; }, &F::dims_at, 0, 8, "dimension 1", "passes 2^63");
+  expect([](F& f) { f.tensors[0].dims = {1ull << 32, 1ull << 31}; }, &F::dims_at, 0, 8, "dimension 1", "exceeds 2^63");
   expect(
       [](F& f) {
         f.tensors[0].dims = {1ull << 21, 1ull << 21, 1ull << 21, 2};
       },
-      &F::dims_at, 0, 16, "dimension 2", "passes 2^63");
+      &F::dims_at, 0, 16, "dimension 2", "exceeds 2^63");
   expect([](F& f) { f.tensors[0].dims = {1ull << 61}; }, &F::dims_at, 0, 0, "dimension 0", "more than 2^63 bytes");
   expect([](F& f) { f.tensors[1].dims[0] = 48; }, &F::dims_at, 1, 0, "dimension 0",
-         "48 elements, which is no multiple of the 32 in a block of q8_0 (8)");
+         "48 elements, which is not a multiple of the block size 32 of q8_0 (8)");
 
   // Types.
-  expect([](F& f) { f.tensors[0].type = 99; }, &F::type_at, 0, 0, "type", "the type is 99, which is no id of ggml");
-  expect([](F& f) { f.tensors[0].type = ~0u; }, &F::type_at, 0, 0, "type", "4294967295, which is no id of ggml");
-  expect([](F& f) { f.tensors[0].type = 4; }, &F::type_at, 0, 0, "type", "q4_2 (4), which ggml has withdrawn");
-  expect([](F& f) { f.tensors[0].type = 36; }, &F::type_at, 0, 0, "type", "iq4_nl_4_4 (36), which ggml has withdrawn");
+  expect([](F& f) { f.tensors[0].type = 99; }, &F::type_at, 0, 0, "type", "the type is 99, which is not a ggml type");
+  expect([](F& f) { f.tensors[0].type = ~0u; }, &F::type_at, 0, 0, "type", "4294967295, which is not a ggml type");
+  expect([](F& f) { f.tensors[0].type = 4; }, &F::type_at, 0, 0, "type", "q4_2 (4), which was removed from ggml");
+  expect([](F& f) { f.tensors[0].type = 36; }, &F::type_at, 0, 0, "type",
+         "iq4_nl_4_4 (36), which was removed from ggml");
 
   // Offsets.
   expect([](F& f) { f.tensors[1].offset = 33; }, &F::offset_at, 1, 0, "offset",
-         "33 is no multiple of the alignment 32");
+         "33 is not a multiple of the alignment 32");
   expect([](F& f) { f.tensors[1].offset = 64; }, &F::offset_at, 1, 0, "offset", "the offset is 64");
   expect([](F& f) { f.tensors[1].offset = 0; }, &F::offset_at, 1, 0, "offset", "the offset is 0");
-  expect([](F& f) { f.tensors[0].offset = 32; }, &F::offset_at, 0, 0, "offset", "before it must come 0");
+  expect([](F& f) { f.tensors[0].offset = 32; }, &F::offset_at, 0, 0, "offset", "it must be 0");
   expect([](F& f) { f.tensors[1].offset = ~0ull - 31; }, &F::offset_at, 1, 0, "offset", "18446744073709551584");
   expect([](F& f) { std::swap(f.tensors[0].offset, f.tensors[1].offset); }, &F::offset_at, 0, 0, "offset", "is 32");
 }
 
-TEST(GgufMalformed, SumOfTensorsPasses63Bits) {
+TEST(GgufMalformed, RejectsTensorsLargerThan63BitsInTotal) {
   Raw file;
   const std::uint64_t huge = 0x7fffffffffffffc0;
   file.tensors = {{"a", {huge}, 24, 0}, {"b", {huge}, 24, huge}};
   const Bytes bytes = file.bytes();
-  expect_error(bytes, file.dims_at[1], "tensor[1] \"b\" dimension 0", "more than 2^63 bytes together");
+  expect_error(bytes, file.dims_at[1], "tensor[1] \"b\" dimension 0", "exceed 2^63 bytes in total");
 }
 
-TEST(GgufMalformed, Data) {
+TEST(GgufMalformed, RejectsTruncatedData) {
   Raw file = sound();
   const Bytes bytes = file.bytes();
   EXPECT_NO_THROW(GgufFile::parse(bytes, ""));
   expect_error(Bytes(bytes.begin(), bytes.end() - 1), file.data_at + 32, "tensor[1] \"b\" data", "the file ends at");
   expect_error(Bytes(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(file.data_at) + 5), file.data_at,
-               "tensor[0] \"a\" data", "the file ends at " + std::to_string(file.data_at + 5));
+               "tensor[0] \"a\" data", "the file ends at byte " + std::to_string(file.data_at + 5));
   expect_error(Bytes(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(file.offset_at[1]) + 3),
                file.offset_at[1], "tensor[1] \"b\" offset", "8 bytes are needed and 3 are left");
-  // Claims more data than any file.
+  // Declares more data than any file has.
   file.tensors[1].dims = {1ull << 40};
-  expect_error(file.bytes(), file.data_at + 32, "tensor[1] \"b\" data", "the data should end at byte");
+  expect_error(file.bytes(), file.data_at + 32, "tensor[1] \"b\" data", "the data ends at byte");
 }
 
-TEST(Gguf, TypedGetters) {
+TEST(Gguf, TypedGettersConvertAndCheckRange) {
   GgufWriter w;
   w.set("u8", std::uint8_t{200}).set("i8", std::int8_t{-3}).set("u64", ~std::uint64_t{0}).set("i64", std::int64_t{-5});
   w.set("f32", 1.5f).set("f64", 2.5).set("bool", true).set("text", std::string("words"));
@@ -375,26 +378,26 @@ TEST(Gguf, TypedGetters) {
     parts.push_back("getters.gguf");
     expect_throw<FormatError>(body, parts);
   };
-  refused([&] { f.get<std::uint32_t>("llama.block_count"); }, {"key = llama.block_count", "has no such key"});
-  refused([&] { f.get_strings("llama.list"); }, {"key = llama.list", "has no such key"});
-  refused([&] { f.get<std::uint32_t>("text"); }, {"key = text", "type is string, an integer was expected"});
-  refused([&] { f.get<std::uint32_t>("f32"); }, {"type is f32, an integer was expected"});
-  refused([&] { f.get<std::uint32_t>("bool"); }, {"type is bool, an integer was expected"});
-  refused([&] { f.get<float>("u8"); }, {"type is u8, a floating-point number was expected"});
-  refused([&] { f.get<bool>("u8"); }, {"type is u8, bool was expected"});
-  refused([&] { f.get<std::string>("texts"); }, {"type is array of string, string was expected"});
+  refused([&] { f.get<std::uint32_t>("llama.block_count"); }, {"key = llama.block_count", "does not contain this key"});
+  refused([&] { f.get_strings("llama.list"); }, {"key = llama.list", "does not contain this key"});
+  refused([&] { f.get<std::uint32_t>("text"); }, {"key = text", "type string; expected an integer"});
+  refused([&] { f.get<std::uint32_t>("f32"); }, {"type f32; expected an integer"});
+  refused([&] { f.get<std::uint32_t>("bool"); }, {"type bool; expected an integer"});
+  refused([&] { f.get<float>("u8"); }, {"type u8; expected a floating-point number"});
+  refused([&] { f.get<bool>("u8"); }, {"type u8; expected bool"});
+  refused([&] { f.get<std::string>("texts"); }, {"type array of string; expected string"});
   refused([&] { f.get<std::uint32_t>("i64"); }, {"key = i64", "the value -5 is out of range"});
   refused([&] { f.get<std::int64_t>("u64"); }, {"the value 18446744073709551615 is out of range"});
   refused([&] { f.get<std::int8_t>("u8"); }, {"the value 200 is out of range"});
   refused([&] { f.get_array<std::int16_t>("ints"); }, {"the value 60000 is out of range"});
-  refused([&] { f.get_array<float>("ints"); }, {"type is array of u16, an array of a floating-point number"});
-  refused([&] { f.get_array<std::int32_t>("u8"); }, {"type is u8, an array of an integer was expected"});
-  refused([&] { f.get_strings("ints"); }, {"type is array of u16, an array of string was expected"});
-  refused([&] { f.get_or<bool>("text", true); }, {"type is string, bool was expected"});
-  refused([&] { f.tensor("blk.0.attn_q.weight"); }, {"tensor = blk.0.attn_q.weight", "has no such tensor"});
+  refused([&] { f.get_array<float>("ints"); }, {"type array of u16; expected an array of a floating-point number"});
+  refused([&] { f.get_array<std::int32_t>("u8"); }, {"type u8; expected an array of an integer"});
+  refused([&] { f.get_strings("ints"); }, {"type array of u16; expected an array of string"});
+  refused([&] { f.get_or<bool>("text", true); }, {"type string; expected bool"});
+  refused([&] { f.tensor("blk.0.attn_q.weight"); }, {"tensor = blk.0.attn_q.weight", "does not contain this tensor"});
 }
 
-TEST(Gguf, UnsupportedTypesParseAndAreNamedWhenUsed) {
+TEST(Gguf, UnsupportedTypesParseButCannotBeUsed) {
   GgufWriter w;
   w.add_tensor("good", {32}, GgmlType::q4_0, Bytes(18)).add_tensor("bad.weight", {256, 2}, GgmlType::q3_K, Bytes(220));
   const Bytes bytes = w.bytes();
@@ -407,10 +410,10 @@ TEST(Gguf, UnsupportedTypesParseAndAreNamedWhenUsed) {
   expect_throw<FormatError>([&] { ggml_from_float(static_cast<GgmlType>(250), std::vector<float>(256)); },
                             {"quantise", "type", "not supported"});
   expect_throw<FormatError>([&] { ggml_from_float(GgmlType::q4_K, std::vector<float>(256)); },
-                            {"q4_K (12)", "only read"});
+                            {"q4_K (12)", "only be read"});
 }
 
-TEST(Gguf, TypeTable) {
+TEST(Gguf, TypeTableHasSizesOfGgml) {
   // Sizes from ggml-common.h's static assertions, as sums of their fields.
   const auto expect = [](std::uint32_t id, const char* name, std::uint32_t block, std::uint32_t bytes) {
     const GgmlTypeInfo* t = ggml_type_info(id);
@@ -494,7 +497,7 @@ GgufValue random_of(std::mt19937_64& rng, std::size_t type) {
   return {};
 }
 
-TEST(Gguf, RandomRoundTrips) {
+TEST(Gguf, RandomFilesRoundTrip) {
   const auto seed = std::random_device()();
   std::cout << "seed " << seed << "\n";
   std::mt19937_64 rng(seed);
@@ -544,7 +547,7 @@ Bytes small_file() {
   return w.bytes();
 }
 
-// Either parses, and then everything in it can be read, or throws a FormatError; returns whether it parsed.
+// Returns whether the file was parsed and all its tensors could be read; otherwise a FormatError must be thrown.
 bool parses(std::span<const std::byte> bytes) {
   try {
     const GgufFile f = GgufFile::parse(bytes, "damaged");
@@ -560,19 +563,19 @@ bool parses(std::span<const std::byte> bytes) {
   }
 }
 
-TEST(GgufDamaged, TruncatedAtEveryByte) {
+TEST(GgufDamaged, TruncationAtAnyByteIsDetected) {
   const Bytes whole = small_file();
   const GgufFile f = GgufFile::parse(whole, "");
   const std::uint64_t needed = f.data_offset() + f.tensors().back().offset + f.tensors().back().bytes;
   for (std::size_t size = 0; size < whole.size(); ++size) {
-    // A copy of its own, so that the address sanitizer sees a read past its end.
+    // An exact copy, so that the address sanitizer detects reads past its end.
     const Bytes part(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size));
     EXPECT_EQ(parses(part), size >= needed) << size;
-    if (size < needed) expect_throw<FormatError>([&] { GgufFile::parse(part, ""); }, {"copied whole"});
+    if (size < needed) expect_throw<FormatError>([&] { GgufFile::parse(part, ""); }, {"incomplete"});
   }
 }
 
-TEST(GgufDamaged, EveryByteAltered) {
+TEST(GgufDamaged, AlteredBytesParseOrThrowFormatError) {
   const auto seed = std::random_device()();
   std::cout << "seed " << seed << "\n";
   std::mt19937_64 rng(seed);
@@ -587,66 +590,66 @@ TEST(GgufDamaged, EveryByteAltered) {
     }
   }
   EXPECT_GT(parsed, 0);
-  for (int i = 0; i < 20000; ++i) {  // a few bytes anywhere
+  for (int i = 0; i < 20000; ++i) {  // a few random bytes
     Bytes copy = whole;
     for (std::size_t n = 1 + rng() % 4; n > 0; --n) copy[rng() % copy.size()] = static_cast<std::byte>(rng());
     parses(copy);
   }
 }
 
-TEST(GgufWriter, RefusesWhatCannotBeRead) {
+TEST(GgufWriter, RejectsInvalidFiles) {
   expect_throw<ArgumentError>([] { GgufWriter(1); }, {"version = 1"});
   expect_throw<ArgumentError>([] { GgufWriter(3, 24); }, {"alignment = 24"});
   GgufWriter w;
   w.set("k", 1.0f);
-  expect_throw<ArgumentError>([&] { w.set("k", 1.0f); }, {"key = k", "there already"});
+  expect_throw<ArgumentError>([&] { w.set("k", 1.0f); }, {"key = k", "already exists"});
   expect_throw<ArgumentError>([&] { w.set("", 1.0f); }, {"1 to 65535"});
   expect_throw<ArgumentError>([&] { w.set("general.alignment", std::uint32_t{8}); }, {"constructor"});
   const float one[2] = {1, 2};
   w.add_tensor("t", {2}, one);
-  expect_throw<ArgumentError>([&] { w.add_tensor("t", {2}, one); }, {"tensor = t", "there already"});
-  expect_throw<ArgumentError>([&] { w.add_tensor("u", {3}, one); }, {"8 bytes, type and shape need 12"});
+  expect_throw<ArgumentError>([&] { w.add_tensor("t", {2}, one); }, {"tensor = t", "already exists"});
+  expect_throw<ArgumentError>([&] { w.add_tensor("u", {3}, one); }, {"8 bytes; type and shape require 12"});
   expect_throw<ArgumentError>([&] { w.add_tensor("u", {2}, GgmlType::q8_0, Bytes(2)); },
                               {"(2) does not fit type q8_0"});
   expect_throw<ArgumentError>([&] { w.add_tensor("u", {}, one); }, {"one to four"});
   expect_throw<ArgumentError>([&] { w.write("/no/such/folder/x.gguf"); }, {"/no/such/folder/x.gguf"});
 }
 
-TEST(GgufFiles, OpenAndRefuseOthers) {
+TEST(GgufFiles, OpensFilesAndRejectsOthers) {
   const Folder folder;
   GgufWriter w;
   const float values[2] = {1, 2};
   w.set("k", std::string("v")).add_tensor("t", {2}, values).write(folder / "good.gguf");
   GgufFile f = GgufFile::open(folder / "good.gguf");
-  const GgufFile moved = std::move(f);  // the file goes with it
+  const GgufFile moved = std::move(f);  // the open file moves as well
   EXPECT_EQ(moved.get<std::string>("k"), "v");
   EXPECT_EQ(ggml_to_float(GgmlType::f32, moved.data(moved.tensor("t"))), (std::vector<float>{1, 2}));
 
   const auto open = [&](const char* name) { return [&folder, name] { GgufFile::open(folder / name); }; };
-  expect_throw<ArgumentError>(open("missing.gguf"), {"missing.gguf", "there is no such file"});
-  expect_throw<ArgumentError>(open("good.gguf/x"), {"there is no such file"});
+  expect_throw<ArgumentError>(open("missing.gguf"), {"missing.gguf", "the file does not exist"});
+  expect_throw<ArgumentError>(open("good.gguf/x"), {"the file does not exist"});
   std::filesystem::create_directory(folder / "folder.gguf");
-  expect_throw<ArgumentError>(open("folder.gguf"), {"folder.gguf", "this is a directory"});
+  expect_throw<ArgumentError>(open("folder.gguf"), {"folder.gguf", "it is a directory"});
   ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
   expect_throw<ArgumentError>(open("pipe"), {"not a regular file"});
   std::ofstream(folder / "empty.gguf").close();
   expect_throw<FormatError>(open("empty.gguf"), {"empty.gguf", "the file is empty"});
   if (::geteuid() != 0) {  // root may read everything
     std::filesystem::permissions(folder / "good.gguf", std::filesystem::perms::none);
-    expect_throw<ArgumentError>(open("good.gguf"), {"may not read"});
+    expect_throw<ArgumentError>(open("good.gguf"), {"permission denied"});
   }
 
   InputFile a(folder / "good.gguf"), b(folder / "good.gguf");
   const std::uint64_t size = a.size();
   a = std::move(b);
-  EXPECT_EQ(b.size(), 0u);  // NOLINT: the moved-from state is promised
+  EXPECT_EQ(b.size(), 0u);  // NOLINT: the moved-from state is specified
   EXPECT_EQ(a.size(), size);
   std::byte first{};
   a.read(0, {&first, 1});
   EXPECT_EQ(static_cast<char>(first), 'G');
 }
 
-TEST(GgufFiles, ThatShrinkAreAnErrorAndThoseReplacedAreRead) {
+TEST(GgufFiles, TruncatedFileThrowsAndReplacedFileIsStillRead) {
   const Folder folder;
   const auto path = folder / "model.gguf";
   GgufWriter w;
@@ -656,9 +659,9 @@ TEST(GgufFiles, ThatShrinkAreAnErrorAndThoseReplacedAreRead) {
   const std::uint64_t size = std::filesystem::file_size(path);
   std::filesystem::resize_file(path, size / 2);
   expect_throw<FormatError>([&] { f.data(f.tensor("t")); },
-                            {"model.gguf", "shortened", "offset = " + std::to_string(size / 2), std::to_string(size)});
+                            {"model.gguf", "truncated", "offset = " + std::to_string(size / 2), std::to_string(size)});
   Bytes part(400);
-  f.read(f.tensor("t"), 0, part);  // what is left can be read
+  f.read(f.tensor("t"), 0, part);  // the remaining part can be read
   EXPECT_EQ(ggml_to_float(GgmlType::f32, part), std::vector<float>(100, 1.5f));
   expect_throw<FormatError>([&] { GgufFile::open(path); }, {"the file ends at"});
 
@@ -669,7 +672,7 @@ TEST(GgufFiles, ThatShrinkAreAnErrorAndThoseReplacedAreRead) {
   EXPECT_EQ(ggml_to_float(GgmlType::f32, kept.data(kept.tensor("t"))), values);
 }
 
-// A model in three files, the second with an alignment of its own.
+// A model in three files; the second has another alignment.
 struct SplitModel {
   Folder folder;
   GgufWriter parts[3] = {GgufWriter(3), GgufWriter(3, 64), GgufWriter(3)};
@@ -686,7 +689,7 @@ struct SplitModel {
   void write(std::size_t i) const { parts[i].write(folder / name(i)); }
 };
 
-TEST(GgufSplit, OneModelOfSeveralFiles) {
+TEST(GgufSplit, OpensModelInSeveralFiles) {
   const SplitModel model;
   const GgufFile f = GgufFile::open(model.folder / model.name(0));
   ASSERT_EQ(f.tensors().size(), 4u);
@@ -696,7 +699,7 @@ TEST(GgufSplit, OneModelOfSeveralFiles) {
   }
   EXPECT_EQ(f.name(f.tensor("c")), (model.folder / model.name(1)).string());
   EXPECT_EQ(f.name(f.tensor("a")), f.name());
-  // A tensor of a part that another file has not got.
+  // A tensor that belongs to a part that the other file does not have.
   const SplitModel other;
   const GgufFile alone = [&] {
     GgufWriter w;
@@ -706,7 +709,7 @@ TEST(GgufSplit, OneModelOfSeveralFiles) {
   expect_throw<ArgumentError>([&] { alone.data(f.tensor("d")); }, {"does not belong to this file"});
 }
 
-TEST(GgufSplit, WhatIsWrongWithPartsIsNamed) {
+TEST(GgufSplit, RejectsInvalidPartsByName) {
   const auto refused = [](const SplitModel& m, std::size_t which, std::vector<std::string> parts) {
     expect_throw<FormatError>([&] { GgufFile::open(m.folder / m.name(which)); }, std::move(parts));
   };
@@ -714,17 +717,17 @@ TEST(GgufSplit, WhatIsWrongWithPartsIsNamed) {
   refused(m, 1, {"this is part 2 of 3 of a model", "m-00001-of-00003.gguf"});
   refused(m, 2, {"this is part 3 of 3", "m-00001-of-00003.gguf"});
   const Bytes bytes = m.parts[0].bytes();
-  expect_throw<FormatError>([&] { GgufFile::parse(bytes, "memory"); }, {"memory", "split.count = 3", "several files"});
+  expect_throw<FormatError>([&] { GgufFile::parse(bytes, "memory"); }, {"memory", "split.count = 3", "split model"});
   std::filesystem::copy_file(m.folder / m.name(0), m.folder / "renamed.gguf");
   expect_throw<FormatError>([&] { GgufFile::open(m.folder / "renamed.gguf"); },
                             {"renamed.gguf", "does not end in -00001-of-00003.gguf"});
   std::filesystem::remove(m.folder / m.name(2));
-  refused(m, 0, {"of the model's 3 parts one is not there: m-00003-of-00003.gguf"});
+  refused(m, 0, {"of the model's 3 parts one is missing: m-00003-of-00003.gguf"});
   std::filesystem::remove(m.folder / m.name(1));
-  refused(m, 0, {"2 are not there: m-00002-of-00003.gguf, m-00003-of-00003.gguf"});
+  refused(m, 0, {"2 are missing: m-00002-of-00003.gguf, m-00003-of-00003.gguf"});
   m.write(1);
   std::filesystem::copy_file(m.folder / m.name(1), m.folder / m.name(2));
-  refused(m, 0, {"m-00003-of-00003.gguf", "part 3 of 3 is expected here, and the file says that it is part 2 of 3"});
+  refused(m, 0, {"m-00003-of-00003.gguf", "expected part 3 of 3, but the file is part 2 of 3"});
   const auto refused_with = [&](std::size_t part, const auto& change, std::vector<std::string> parts) {
     SplitModel changed;
     change(changed.parts[part]);
@@ -732,23 +735,24 @@ TEST(GgufSplit, WhatIsWrongWithPartsIsNamed) {
     refused(changed, 0, std::move(parts));
   };
   refused_with(2, [](GgufWriter& w) { w.add_tensor("a", {1}, std::vector<float>{1}); },
-               {"m-00003-of-00003.gguf", "the tensor \"a\" is in another part as well"});
+               {"m-00003-of-00003.gguf", "the tensor \"a\" is also in another part"});
   refused_with(2, [](GgufWriter& w) { w.add_tensor("e", {1}, std::vector<float>{1}); },
                {"split.tensors.count = 4", "the parts have 5 tensors"});
   refused_with(1, [](GgufWriter& w) { w.set("llama.block_count", std::uint32_t{1}); },
-               {"m-00002-of-00003.gguf", "the key \"llama.block_count\" is not the same as in part 1"});
+               {"m-00002-of-00003.gguf", "the key \"llama.block_count\" differs from part 1"});
   GgufWriter wrong;
   wrong.set("split.no", std::uint16_t{3}).set("split.count", std::uint16_t{3});
   wrong.write(m.folder / "m-00004-of-00003.gguf");
   expect_throw<FormatError>([&] { GgufFile::open(m.folder / "m-00004-of-00003.gguf"); }, {"split.no = 3"});
-  // A part is cut: the message says which.
+  // For a truncated part, the message names the part.
   m.write(2);
   std::filesystem::resize_file(m.folder / m.name(2), 40);
   refused(m, 0, {"m-00003-of-00003.gguf"});
 }
 
-TEST(GgufFiles, WrongCountsInHugeFilesTakeNoMemory) {
-  // 64 GiB of zeros behind the header: counts that would fit such a file must not be believed before the data is seen.
+TEST(GgufFiles, InvalidCountsInHugeFilesAllocateNoMemory) {
+  // 64 GiB of zeros after the header: counts that would fit in such a file must not lead to allocations before the data
+  // is read.
   const Folder folder;
   const auto refused = [&](const std::string& start, const std::string& wrong) {
     const auto path = folder / "huge.gguf";
@@ -766,13 +770,13 @@ TEST(GgufFiles, WrongCountsInHugeFilesTakeNoMemory) {
   refused(entry(raw(8u) + raw(4 * many)), "the length 4294967296 is more than the 268435456 allowed");
   refused(entry(raw(9u) + raw(0u) + raw(4 * many)), "4294967296 elements are more than the 268435456 bytes allowed");
   refused(entry(raw(9u) + raw(8u) + raw(many)), "1073741824 elements are more than");
-  // Arrays in arrays: at each level the largest count, then an element type that is wrong.
+  // Nested arrays: the largest possible count at each level, then an invalid element type.
   const std::string level = raw(9u) + raw(std::uint64_t{20000000});
   refused(entry(raw(9u) + level + level + level + level + raw(99u)), "the value type is 99");
 }
 
-TEST(GgufFileMap, AllMetadataTogetherIsBounded) {
-  // Arrays of a million empty texts: 8 MB of a hole in the file each, and 32 in memory.
+TEST(GgufFileMap, TotalMetadataIsLimited) {
+  // Arrays of a million empty strings: 8 MB of a sparse file each, and 32 MB in memory.
   const Folder folder;
   const auto path = folder / "holes.gguf";
   const std::uint64_t none = 0, keys = 40, texts = 1'000'000;
@@ -797,7 +801,7 @@ std::string hex(std::span<const std::byte> bytes) {
   return out;
 }
 
-TEST(GgmlBlocks, EqualToGgufPy) {
+TEST(GgmlBlocks, MatchGgufPy) {
   // gguf 0.19.0 from PyPI: gguf.quants.quantize of ((i * 37) % 101 - 50) / 7 in float32, i < 64.
   std::vector<float> x(64);
   for (int i = 0; i < 64; ++i) x[static_cast<std::size_t>(i)] = static_cast<float>((i * 37) % 101 - 50) / 7.0f;
@@ -812,7 +816,7 @@ TEST(GgmlBlocks, EqualToGgufPy) {
             "25c76ebfdb42b7c5dbb6db4449c4003c4946b7c1db40b7c6b7bdb74349c50000");
 }
 
-TEST(GgmlBlocks, NibblesAreLowHalfThenHighHalf) {
+TEST(GgmlBlocks, LowNibblesAreFirstHalf) {
   BlockQ4_0 block{half(2.0f), {}};
   for (int i = 0; i < 16; ++i) block.q[i] = static_cast<std::uint8_t>(i | (15 - i) << 4);
   float out[32];
@@ -823,7 +827,7 @@ TEST(GgmlBlocks, NibblesAreLowHalfThenHighHalf) {
   }
 }
 
-TEST(GgmlBlocks, RoundTripsWithinTheFormatsError) {
+TEST(GgmlBlocks, RoundTripErrorIsWithinBound) {
   std::mt19937 rng(5);
   std::normal_distribution<float> normal;
   std::vector<float> x(32 * 50);
@@ -842,11 +846,11 @@ TEST(GgmlBlocks, RoundTripsWithinTheFormatsError) {
   expect(GgmlType::f16, 1.0f / 2048);
   expect(GgmlType::bf16, 1.0f / 256);
   expect(GgmlType::q8_0, 0.51f / 127 + 1.0f / 2048);
-  expect(GgmlType::q4_0, 1.01f / 8 + 1.0f / 2048);  // the end without a counterpart is a whole step off
+  expect(GgmlType::q4_0, 1.01f / 8 + 1.0f / 2048);  // the end of the range without a counterpart is off by a whole step
   expect_throw<ArgumentError>([&] { ggml_from_float(GgmlType::q8_0, std::span(x).first(33)); },
                               {"q8_0 (8)", "size = 33"});
   expect_throw<ArgumentError>([&] { ggml_to_float(GgmlType::f16, Bytes(3)); }, {"f16 (1)", "size = 3"});
-  // Values that are no numbers must not be undefined behaviour.
+  // NaN and infinity must not be undefined behaviour.
   const std::vector<float> bad = [&] {
     std::vector<float> v(32, NAN);
     v[3] = INFINITY;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera inspect` and what names of models mean: what a file is, everything that is missing, the caches of other
-// programs, and that no weight is read for it.
+// `tessera inspect` and model names: what a file contains, everything that is missing, the caches of other programs,
+// and that inspecting reads no weights.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -34,7 +34,7 @@ json inspected(const std::string& file, int code) {
   EXPECT_EQ(o.code, code) << o.err;
   return json::parse(o.out);
 }
-/// "kind name" of all that is missing.
+/// "kind name" of everything that is missing.
 std::vector<std::string> missing(const json& report) {
   std::vector<std::string> out;
   for (const json& m : report["missing"])
@@ -42,7 +42,7 @@ std::vector<std::string> missing(const json& report) {
   return out;
 }
 
-/// The shipped model's metadata and tensors.
+/// A copy of the shipped model, optionally without one metadata key.
 GgufWriter copy(const std::string& leave_out = {}) {
   const GgufFile file = GgufFile::open(shipped);
   GgufWriter w;
@@ -52,15 +52,14 @@ GgufWriter copy(const std::string& leave_out = {}) {
   return w;
 }
 
-/// Neither a control character nor one that turns the direction of writing.
+/// Neither control characters nor characters that change the direction of text.
 testing::AssertionResult is_plain(const std::string& text) {
   for (const char* bad : {"\x1b", "\x07", "\r", "\xc2\x9b", "\xe2\x80\xae", "\xe2\x81\xa6"})
-    if (text.find(bad) != text.npos)
-      return testing::AssertionFailure() << "a character that acts: " << json(bad).dump();
+    if (text.find(bad) != text.npos) return testing::AssertionFailure() << "a control character: " << json(bad).dump();
   return testing::AssertionSuccess();
 }
 
-TEST(Inspect, PrintsNoControlCharactersOfAFile) {
+TEST(Inspect, PrintsNoControlCharactersFromFiles) {
   const std::string evil = "x\x1b]0;title\x07\x1b[31m\r\xc2\x9b\xe2\x80\xae\xe2\x81\xa6y";
   const TemporaryFolder folder;
   const std::string named = folder / (evil + ".gguf"), other = folder / "other.gguf";
@@ -89,7 +88,7 @@ TEST(Inspect, PrintsNoControlCharactersOfAFile) {
   }
 }
 
-TEST(Inspect, SaysWhatAModelIsAndThatItRuns) {
+TEST(Inspect, ReportsSupportedModel) {
   const json j = inspected(shipped, 0);
   EXPECT_EQ(j["architecture"], "llama");
   EXPECT_TRUE(j["runs"]);
@@ -101,7 +100,7 @@ TEST(Inspect, SaysWhatAModelIsAndThatItRuns) {
   EXPECT_EQ(j["parameters"], parameters);
   EXPECT_EQ(j["bytes"], bytes);
   EXPECT_EQ(tensors, file.tensors().size());
-  EXPECT_EQ(j["types"][0]["type"], "q8_0") << "most bytes first";
+  EXPECT_EQ(j["types"][0]["type"], "q8_0") << "sorted by bytes";
   EXPECT_EQ(j["context"], 1024);
   EXPECT_EQ(j["tokens"], j["vocabulary"]);
   EXPECT_FALSE(j["chat_template"]);
@@ -119,7 +118,7 @@ TEST(Inspect, SaysWhatAModelIsAndThatItRuns) {
   EXPECT_TRUE(holds(little.out, {"not with the memory that is free"}));
 }
 
-TEST(Inspect, NamesAllThatIsMissingAndWhere) {
+TEST(Inspect, ListsEverythingThatIsMissing) {
   const TemporaryFolder folder;
   const std::string path = folder / "model.gguf";
   const std::vector<float> four(4);
@@ -142,7 +141,7 @@ TEST(Inspect, NamesAllThatIsMissingAndWhere) {
   const Outcome text = run({"inspect", path});
   EXPECT_EQ(text.code, 1) << text.err;
   EXPECT_TRUE(holds(text.out, {"runs here       no", "key llama.new_key", "output.scale", "q2_K", "extra.weight"}));
-  // The same file is refused at once when it is to run.
+  // Running the same file fails immediately.
   EXPECT_TRUE(refused(run({"generate", path, "-p", "A"}), {"llama.new_key"}));
 
   copy("tokenizer.ggml.pre").set("tokenizer.ggml.pre", std::string("klingon")).write(path);
@@ -158,8 +157,8 @@ TEST(Inspect, NamesAllThatIsMissingAndWhere) {
   EXPECT_TRUE(holds(inspected(path, 1)["missing"].dump(), {"LoRA"}));
 }
 
-TEST(Inspect, ReadsNoWeights) {
-  // The data section lies on pages that nobody may read.
+TEST(Inspect, DoesNotReadWeights) {
+  // The data section is on pages that cannot be read.
   GgufWriter w(3, 4096);
   {
     const auto bytes = TinyModel{.type = GgmlType::q8_0, .factors = true, .biases = true}.writer().bytes();
@@ -183,7 +182,7 @@ TEST(Inspect, ReadsNoWeights) {
   ::munmap(at, bytes.size());
 }
 
-TEST(Inspect, ListsTheFilesOfOtherProgramsCaches) {
+TEST(Inspect, ListsModelsInOtherProgramsCaches) {
   const TemporaryFolder folder;
   const std::string hub = folder / "hf/hub", snapshot = hub + "/models--someone--tiny-gguf/snapshots/0123",
                     llama = folder / "llama";
@@ -221,7 +220,7 @@ TEST(Inspect, ListsTheFilesOfOtherProgramsCaches) {
   EXPECT_TRUE(holds(none.out, {"There are no GGUF files", folder / "x/hub"}));
 }
 
-TEST(Names, OfTheNetGiveALineThatDownloads) {
+TEST(Names, UrlsAndRepositoriesSuggestDownloadCommand) {
   const std::pair<std::string, std::string> cases[] = {
       {"https://huggingface.co/someone/tiny-GGUF/resolve/main/tiny-Q4_K_M.gguf?download=true",
        "hf download someone/tiny-GGUF tiny-Q4_K_M.gguf --local-dir ."},
@@ -234,10 +233,10 @@ TEST(Names, OfTheNetGiveALineThatDownloads) {
     EXPECT_TRUE(refused(run({"inspect", name}), {name, command}));
     EXPECT_TRUE(refused(run({"generate", name, "-p", "A"}), {command}));
   }
-  EXPECT_TRUE(refused(run({"inspect", "models/none.gguf"}), {"models/none.gguf", "no such file"}));
+  EXPECT_TRUE(refused(run({"inspect", "models/none.gguf"}), {"models/none.gguf", "the file does not exist"}));
 }
 
-TEST(Names, OfOtherKindsOfFilesAreCalledWhatTheyAre) {
+TEST(Names, OtherFileFormatsAreRecognised) {
   const TemporaryFolder folder;
   const std::string path = folder / "model.gguf";
   write_file(path, "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 7\n");

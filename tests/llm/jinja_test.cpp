@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chat templates: what they render, whose words special tokens are, errors, limits, and templates made of noise.
+// Chat templates: rendering, which text may become special tokens, errors, limits, and random templates.
 #include "tessera/jinja/template.h"
 
 #include <gtest/gtest.h>
@@ -34,8 +34,8 @@ std::string error_of(std::string_view source) {
   return text_of<tessera::Error>([&] { render(source, names()); });
 }
 
-// The texts are those of `transformers` (tools/make_template_cases.py).
-TEST(Templates, RenderAsTransformersDoes) {
+// The expected texts were rendered by `transformers` (tools/make_template_cases.py).
+TEST(Templates, MatchTransformers) {
   int rendered = 0, refused = 0;
   for (const auto& one : cases()["cases"]) {
     const auto source = one["template"].get<std::string>();
@@ -52,7 +52,7 @@ TEST(Templates, RenderAsTransformersDoes) {
   EXPECT_GT(refused, 20);
 }
 
-TEST(Templates, KnowWhichOfTheirTextIsData) {
+TEST(Templates, TrackWhichTextIsData) {
   const auto data = [](std::string_view source, const std::string& user) {
     Dict d;
     d.set("user", Text::data(user));
@@ -83,7 +83,7 @@ TEST(Templates, KnowWhichOfTheirTextIsData) {
   EXPECT_EQ(data("{{ 'given' if '<e>' in user else 'not' }}", "<e>"), "given");
 }
 
-TEST(Templates, ShowTheClockThatTheyAreGiven) {
+TEST(Templates, UseTheGivenTime) {
   std::tm now{};
   now.tm_year = 126, now.tm_mon = 6, now.tm_mday = 4;
   EXPECT_EQ(render("{{ strftime_now('%d %b %Y') }}", {}, {.now = now}).bytes, "04 Jul 2026");
@@ -91,7 +91,7 @@ TEST(Templates, ShowTheClockThatTheyAreGiven) {
   EXPECT_TRUE(error_of("{{ strftime_now('" + std::string(300, '%') + "') }}").size() > 0);
 }
 
-TEST(Templates, SayWhatIsWrongAndWhere) {
+TEST(Templates, ErrorsNameCauseAndLine) {
   expect_contains(error_of("a\n\n{{ missing.x }}"), {"chat template", "'missing' is undefined", "line = 3"});
   expect_contains(error_of("\n{{ d.nothing.x }}"), {"'dict object' has no attribute 'nothing'", "line = 2"});
   expect_contains(error_of("{{ 'a' + 1 }}"), {"unsupported operand types for +: 'str' and 'int'"});
@@ -101,7 +101,7 @@ TEST(Templates, SayWhatIsWrongAndWhere) {
   expect_contains(error_of("{% if b %}x"), {"has no 'endif'"});
   expect_contains(error_of("{% for x in l %}"), {"has no 'endfor'", "line = 1"});
   expect_contains(error_of("{{ (1 + }}"), {"unexpected '}', expected ')'"});
-  expect_contains(error_of("{{ 'x }}"), {"a text in quotes has no end"});
+  expect_contains(error_of("{{ 'x }}"), {"unterminated string"});
   expect_contains(error_of("{{ l.append(1) }}"), {"changes a list"});
   expect_contains(error_of("{% break %}"), {"'break' outside of a loop"});
   expect_contains(error_of("{{ range(1000000) }}"), {"100,000"});
@@ -111,7 +111,7 @@ TEST(Templates, SayWhatIsWrongAndWhere) {
   EXPECT_THROW(value_of_json(std::string(100, '[') + std::string(100, ']'), Origin::data), tessera::FormatError);
 }
 
-TEST(Templates, EndWhateverTheyDo) {
+TEST(Templates, LimitStepsTextAndDepth) {
   const auto nested = [](const std::string& open, const std::string& inner, const std::string& close, int n) {
     std::string out;
     for (int i = 0; i < n; ++i) out += open;
@@ -141,18 +141,18 @@ TEST(Templates, EndWhateverTheyDo) {
                                            {"l[", "0", "]"}})
     expect_contains(error_of("{{ " + nested(open, inner, close, 20'000) + " }}"), {"nest more than"});
   expect_contains(error_of(nested("{% if b %}", "", "{% endif %}", 20'000)), {"nest more than"});
-  // A macro and a namespace that refer to themselves are let go (the sanitizers' tests would tell).
+  // A macro and a namespace that refer to themselves are freed (checked by the sanitizers).
   EXPECT_EQ(render("{% set ns = namespace() %}{% macro m() %}{{ ns.m.name }}{% endmacro %}{% set ns.m = m %}{% set "
                    "ns.n = ns %}{{ m() }}")
                 .bytes,
             "m");
-  // Long, but no deeper than it looks.
+  // Long, but not deeply nested.
   std::string sum = "{{ 0";
   for (int i = 0; i < 390; ++i) sum += " + 1";
   EXPECT_EQ(render(sum + " }}").bytes, "390");
 }
 
-TEST(Templates, AreRenderedByManyThreadsAtOnce) {
+TEST(Templates, CanBeRenderedConcurrently) {
   const Template t("{% for m in l %}{{ m }}{% endfor %}{{ u | upper }}");
   const Dict with = names();
   const std::string expected = t.render(with).bytes;
@@ -166,7 +166,7 @@ TEST(Templates, AreRenderedByManyThreadsAtOnce) {
   EXPECT_EQ(same, 200);
 }
 
-TEST(Templates, OfNoiseAreRenderedOrRefused) {
+TEST(Templates, RandomTemplatesRenderOrThrow) {
   const char* many = std::getenv("TESSERA_FUZZ_CASES");
   const long count = many ? std::atol(many) : 2000;
   std::mt19937_64 random(tessera::test_seed());

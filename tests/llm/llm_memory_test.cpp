@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a model needs: torchless's formula, the dry run against what is measured, refusal before anything is loaded, and
-// layers spread over several devices.
+// Memory estimates: torchless's formula, the dry run compared with measurements, rejection before anything is loaded,
+// and layers spread over several devices.
 #include <gtest/gtest.h>
 
 #include "tessera/array/array.h"
@@ -19,7 +19,7 @@ using test::OnEveryDevice;
 using test::text_of;
 TESSERA_ON_EVERY_DEVICE();
 
-/// Made by tools/random_model.cpp; where this program was not built, the variable says where it is.
+/// Made by tools/random_model.cpp; the environment variable overrides the path if the program was not built here.
 std::string random_model() {
   const char* named = std::getenv("TESSERA_RANDOM_MODEL");
   return named != nullptr ? named : TESSERA_RANDOM_MODEL;
@@ -30,7 +30,7 @@ constexpr const char* prompt =
     "The query planner chooses among the indexes of a table by what the statistics say of its columns. A sequential "
     "scan reads";
 
-TEST(Formula, GivesTorchlessFigures) {
+TEST(Formula, MatchesTorchless) {
   const auto wide = estimate_inference_memory(4096, 14336, 32, 32000, 32, 8, 4096, 4);
   EXPECT_EQ(wide.model_bytes, 28'966'928'384u);
   EXPECT_EQ(wide.kv_cache_bytes, 1'073'741'824u);
@@ -43,14 +43,14 @@ TEST(Formula, GivesTorchlessFigures) {
   EXPECT_NEAR(narrow.total_gb(), 13.99, 0.005);
 }
 
-TEST(Formula, RefusesWhatItCannotSay) {
+TEST(Formula, RejectsInvalidArguments) {
   expect_contains(text_of<ArgumentError>([] { estimate_inference_memory(4096, 14336, 32, 32000, 32, 8, 4096, 0); }),
                   {"dtype_bytes = 0"});
   expect_contains(text_of<ArgumentError>([] { estimate_inference_memory(100, 14336, 32, 32000, 32, 8, 4096, 4); }),
                   {"hidden = 100", "heads = 32", "estimate_memory"});
 }
 
-TEST(ADryRun, CountsWhatTheDeviceWouldAndTakesAndDoesNothing) {
+TEST(ADryRun, CountsMemoryWithoutAllocatingOrComputing) {
   const Device cpu{Backend::cpu, 0};
   const auto program = [](Device device) {
     Array x = Array::full({1 << 20}, 3.0, DType::f32, device);
@@ -60,7 +60,7 @@ TEST(ADryRun, CountsWhatTheDeviceWouldAndTakesAndDoesNothing) {
   reset_placement_log();
   const std::uint64_t live = memory_stats(cpu).live_bytes;
   DryRun dry(cpu);
-  EXPECT_EQ(program(dry.device()), 0.0f) << "what is read back is zeros";
+  EXPECT_EQ(program(dry.device()), 0.0f) << "a dry run reads back zeros";
   EXPECT_EQ(device_info(dry.device()).can.max_block_threads, device_info(cpu).can.max_block_threads);
   EXPECT_TRUE(placement_log().kernels.empty() && placement_log().copies.empty());
   EXPECT_EQ(memory_stats(cpu).live_bytes, live);
@@ -70,7 +70,7 @@ TEST(ADryRun, CountsWhatTheDeviceWouldAndTakesAndDoesNothing) {
   const double sum = 3 * std::exp(3.0) * (1 << 20);
   EXPECT_NEAR(program(cpu), sum, 1e-5 * sum);
   EXPECT_EQ(dry.stats().peak_bytes, memory_stats(cpu).peak_bytes - before);
-  // More than any machine has, and no error; a number of its own for a run inside of another.
+  // More memory than any machine has, without an error; a nested dry run counts separately.
   const Array large = Array::empty({1 << 30, 1 << 16}, DType::f32, dry.device());
   EXPECT_GE(dry.stats().live_bytes, std::uint64_t{1} << 48);
   const DryRun inner(cpu);
@@ -80,9 +80,9 @@ TEST(ADryRun, CountsWhatTheDeviceWouldAndTakesAndDoesNothing) {
   text_of<DeviceError>([] { parse_device("dry-run:0"); });
 }
 
-TEST(WeightMemory, TakesNoMoreThanItsWeightsInWhateverOrderAndOfWhateverSizes) {
+TEST(WeightMemory, AllocatesLittleMoreThanTheWeightsInAnyOrder) {
   const DryRun dry(Device{Backend::cpu, 0});
-  // f16: 129 MiB does not fit twice into what is allocated at once, 300 MiB not once.
+  // f16 matrices: 129 MiB does not fit twice in one allocation, 300 MiB not once.
   const std::int64_t mib = (1 << 20) / 2 / 1024, sizes[] = {300, 129, 8, 129, 129, 40, 8, 129, 129, 1, 129};
   WeightMemory memory(dry.device(), "weights of a test");
   std::uint64_t bytes = 0;
@@ -95,14 +95,14 @@ TEST(WeightMemory, TakesNoMoreThanItsWeightsInWhateverOrderAndOfWhateverSizes) {
     bytes += of_this;
   }
   EXPECT_LE(dry.stats().live_bytes, bytes + bytes / 10);
-  // One that nobody spoke of gets its own.
+  // A weight that was not announced gets a separate storage.
   kept.push_back(Weight::pack(
       WeightFormat::f16, 8 << 20, [](std::uint64_t, std::span<std::byte>) {}, 8 * mib, 1024, memory));
   EXPECT_LE(dry.stats().live_bytes, bytes + (8 << 20) + bytes / 10);
 }
 
-/// Loads and runs the model, and compares the pool's peak with what a dry run said. Gives the peak as a part of what
-/// weights and cache are.
+/// Loads and runs the model, and compares the pool's peak with that of a dry run. Returns the peak relative to weights
+/// and cache.
 double expect_estimate(const std::string& path, Device device, std::string_view text, std::int64_t answer) {
   LoadOptions options{.devices = {device}, .progress = {}, .prompt = std::string(text), .generate = {}};
   options.generate.max_tokens = answer;
@@ -114,12 +114,12 @@ double expect_estimate(const std::string& path, Device device, std::string_view 
   const auto tokens = static_cast<std::int64_t>(Tokenizer(file).encode(text).size());
   const ModelMemory said =
       estimate_memory(file, std::span(&device, 1), {.context = tokens + answer, .prompt = tokens, .batch = 256});
-  EXPECT_EQ(memory_stats(device).peak_bytes, before) << "the estimate takes no memory";
+  EXPECT_EQ(memory_stats(device).peak_bytes, before) << "the estimate must not allocate memory";
   const GenerateResult r = LanguageModel::load(path, options).generate(text, options.generate);
   EXPECT_EQ(static_cast<std::int64_t>(r.tokens.size()), answer);
   const auto measured = static_cast<double>(memory_stats(device).peak_bytes - before);
   const DeviceMemory& d = said.devices.at(0);
-  std::printf("%s on %s: %.3f MiB said (weights %.3f, cache %.3f, work %.3f), %.3f MiB measured\n", path.c_str(),
+  std::printf("%s on %s: %.3f MiB estimated (weights %.3f, cache %.3f, work %.3f), %.3f MiB measured\n", path.c_str(),
               to_string(device).c_str(), static_cast<double>(d.peak) / (1 << 20),
               static_cast<double>(d.weights) / (1 << 20), static_cast<double>(d.cache) / (1 << 20),
               static_cast<double>(d.work()) / (1 << 20), measured / (1 << 20));
@@ -128,19 +128,19 @@ double expect_estimate(const std::string& path, Device device, std::string_view 
   return measured / static_cast<double>(d.weights + d.cache);
 }
 
-TEST_P(OnEveryDevice, TheDryRunIsNearWhatTheShippedModelTakes) {
+TEST_P(OnEveryDevice, DryRunMatchesMemoryOfShippedModels) {
   expect_estimate(shipped, GetParam(), prompt, 6);
   std::string longer;
   for (int i = 0; i < (GetParam().backend == Backend::interp ? 3 : 12); ++i) longer += prompt;
   expect_estimate("models/pgdocs-2m-f16.gguf", GetParam(), longer, 3);
 }
 
-TEST_P(OnEveryDevice, TheDryRunIsNearWhatABillionParametersTake) {
-  if (GetParam().backend == Backend::interp) return;  // it would compute for an hour
+TEST_P(OnEveryDevice, DryRunMatchesMemoryOfABillionParameters) {
+  if (GetParam().backend == Backend::interp) return;  // it would take an hour
   EXPECT_LE(expect_estimate(random_model(), GetParam(), "Sixteen bytes or", 2), 1.1);
 }
 
-TEST_P(OnEveryDevice, WhatDoesNotFitIsRefusedBeforeAnythingIsLoaded) {
+TEST_P(OnEveryDevice, ModelThatDoesNotFitIsRejectedBeforeLoading) {
   const Device device = GetParam();
   trim(device);
   reset_placement_log();
@@ -155,10 +155,10 @@ TEST_P(OnEveryDevice, WhatDoesNotFitIsRefusedBeforeAnythingIsLoaded) {
   }());
 }
 
-TEST(TheLongestContext, FollowsFromTheMemory) {
+TEST(TheLongestContext, FitsInTheMemoryLimit) {
   const Device cpu{Backend::cpu, 0};
   const GgufFile file = GgufFile::open(shipped);
-  EXPECT_EQ(largest_context(file, std::span(&cpu, 1)), 1024) << "all that the model was made for";
+  EXPECT_EQ(largest_context(file, std::span(&cpu, 1)), 1024) << "the model's context length";
   const auto needs = [&](std::int64_t context) {
     return estimate_memory(file, std::span(&cpu, 1), {.context = context}).devices[0].peak;
   };
@@ -178,11 +178,11 @@ TEST(LayersOnSeveralDevices, GiveTheSameText) {
   const GgufFile file = GgufFile::open(shipped);
   const std::vector<Device> devices = {cpu, interp};
   const ModelMemory whole = estimate_memory(file, devices, {.context = 64});
-  EXPECT_EQ(whole.devices[1].layers, 0) << "the first is enough";
+  EXPECT_EQ(whole.devices[1].layers, 0) << "the first device is enough";
   EXPECT_EQ(whole.devices[1].weights, 0u);
   const std::int64_t layers = whole.devices[0].layers;
 
-  // Room for somewhat more than half of it.
+  // Memory for a little more than half of the layers.
   trim(cpu);
   set_memory_limit(cpu, memory_stats(cpu).live_bytes + whole.devices[0].peak * 6 / 10);
   const ModelMemory spread = estimate_memory(file, devices, {.context = 64});
@@ -211,7 +211,7 @@ TEST(LayersOnSeveralDevices, GiveTheSameText) {
   set_memory_limit(interp, 0);
 }
 
-TEST(Estimates, RefuseWhatMakesNoSense) {
+TEST(Estimates, RejectInvalidOptions) {
   const Device cpu{Backend::cpu, 0};
   const GgufFile file = GgufFile::open(shipped);
   const auto with = [&](MemoryOptions options) {
@@ -221,7 +221,7 @@ TEST(Estimates, RefuseWhatMakesNoSense) {
   expect_contains(with({.context = 10, .prompt = 11}), {"prompt = 11"});
   expect_contains(with({.batch = 0}), {"batch = 0"});
   expect_contains(text_of<DeviceError>([] { parse_devices("cpu:0,cpu"); }),
-                  {"\"cpu:0,cpu\" names cpu:0 twice. Name it once"});
+                  {"\"cpu:0,cpu\" contains cpu:0 twice. List each device once"});
   expect_contains(text_of<DeviceError>([] { parse_devices("cpu:0,"); }), {"cpu"});
 }
 

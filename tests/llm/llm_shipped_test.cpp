@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shipped model does what models/README.md says: it writes words of its training text, and the same tokens as
-// another program that reads the file (models/reference-greedy.json, written by tools/check_with_llama_cpp.py).
+// The shipped models behave as models/README.md describes: they write words of their training text, and the same tokens
+// as llama.cpp (models/reference-greedy.json, written by tools/check_with_llama_cpp.py).
 #include <gtest/gtest.h>
 
 #include <cctype>
@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-// A run of ASCII letters, perhaps with inner apostrophes, in lower case: as tools/corpus.py counts words.
+// A sequence of ASCII letters, possibly with inner apostrophes, in lower case: the words of tools/corpus.py.
 std::vector<std::string> words_of(const std::string& text) {
   std::vector<std::string> out;
   std::string word;
@@ -31,7 +31,7 @@ std::vector<std::string> words_of(const std::string& text) {
   return out;
 }
 
-TEST(ShippedModel, WritesWordsOfItsTrainingText) {
+TEST(ShippedModel, MostWordsAreFromTheTrainingText) {
   std::ifstream file("models/words.txt");
   std::set<std::string> known;
   for (std::string w; file >> w;) known.insert(w);
@@ -62,12 +62,13 @@ TEST(ShippedModel, WritesWordsOfItsTrainingText) {
   EXPECT_GE(share, 95.0);
 }
 
-TEST(ShippedModel, WritesTheSameGreedyTokensAsLlamaCpp) {
+TEST(ShippedModel, GreedyTokensMatchLlamaCpp) {
   std::ifstream file("models/reference-greedy.json");
   const auto reference = nlohmann::json::parse(file);
   int equal = 0, parted = 0;
   for (const auto& [name, prompts] : reference.at("models").items()) {
-    // llama.cpp rounds activations to 8 bits for one file and to 16 for the other; we to 8 and not at all.
+    // llama.cpp rounds activations to 8 bits for one file and to 16 bits for the other; Tessera to 8 bits and not at
+    // all.
     const double near = name.find("q8_0") != std::string::npos ? 2e-2 : 2e-3;
     const auto model = LanguageModel::load("models/" + name, Device{Backend::cpu, 0});
     for (const auto& p : prompts) {
@@ -87,11 +88,11 @@ TEST(ShippedModel, WritesTheSameGreedyTokensAsLlamaCpp) {
       }
       ++parted;
       const double gap = p.at("gap")[same].get<double>(), range = p.at("logit_range")[same].get<double>();
-      std::printf("%s, %s: parts at token %zu, where llama.cpp's two best differ by %.5f of a range of %.2f (%.1e)\n",
+      std::printf("%s, %s: differs at token %zu, where llama.cpp's two best differ by %.5f of a range of %.2f (%.1e)\n",
                   name.c_str(), p.at("prompt").dump().c_str(), same, gap, range, gap / range);
       ASSERT_LT(same, got.tokens.size());
       EXPECT_EQ(got.tokens[same], p.at("runner_up")[same].get<TokenId>()) << "not even the second choice";
-      EXPECT_LE(gap, 2 * near * range) << "no near-tie";
+      EXPECT_LE(gap, 2 * near * range) << "not a near-tie";
     }
   }
   EXPECT_GE(equal, 4) << "most prompts have no near-tie";

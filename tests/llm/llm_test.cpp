@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Language models on every device against a double-precision forward pass, and what happens to bad input.
+// Language models on every device compared with a double-precision forward pass, and errors for invalid input.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,8 +26,8 @@ using test::text_of;
 using test::TinyModel;
 TESSERA_ON_EVERY_DEVICE();
 
-// Largest difference relative to the range of the reference's logits, and whether the greedy choice agrees wherever the
-// reference's two best differ by more than twice the bound.
+// Checks the largest difference relative to the range of the reference's logits, and that the greedy choice agrees
+// wherever the reference's two best differ by more than twice the bound.
 void expect_close(const std::vector<float>& got, std::span<const std::vector<double>> want, double bound,
                   const std::string& what) {
   const std::size_t vocabulary = want[0].size();
@@ -93,14 +93,14 @@ void check_model(const GgufFile& file, Device device, const std::vector<std::int
     expect_close(all, want, bound, what + ", token by token");
   }
   {
-    // Keys and values in f16 cost another three decimal digits, not more.
+    // f16 keys and values cost at most three decimal digits.
     KeyValueCache cache(model.config(), n, device, DType::f16);
     expect_close(model.forward(tokens, cache, true).to_vector<float>(), want, std::max(bound, 3e-3),
                  what + ", f16 cache");
   }
 }
 
-TEST_P(OnEveryDevice, TinyModelsOfEveryFormatMatchTheReference) {
+TEST_P(OnEveryDevice, TinyModelsOfEachFormatMatchReference) {
   int number = 0;
   for (GgmlType type : {GgmlType::f32, GgmlType::f16, GgmlType::bf16, GgmlType::q8_0, GgmlType::q4_0})
     for (const char* architecture : {"llama", "qwen2"}) {
@@ -118,8 +118,8 @@ TEST_P(OnEveryDevice, TinyModelsOfEveryFormatMatchTheReference) {
     }
 }
 
-// As llama-quantize mixes them; "down" are rows that are no whole blocks of 256, for which it falls back to others.
-TEST_P(OnEveryDevice, ModelsOfMixedFormatsMatchTheReference) {
+// Mixtures that llama-quantize writes; rows of "down" are not a multiple of 256, so it uses other formats for them.
+TEST_P(OnEveryDevice, ModelsOfMixedFormatsMatchReference) {
   struct Mix {
     GgmlType type;
     std::map<std::string, GgmlType> others;
@@ -145,9 +145,9 @@ TEST_P(OnEveryDevice, ModelsOfMixedFormatsMatchTheReference) {
   }
 }
 
-// Steps that are recorded and replayed.
+// Recorded and replayed steps.
 
-TEST_P(OnEveryDevice, RecordedStepsGiveTheVeryBitsOfForward) {
+TEST_P(OnEveryDevice, RecordedStepsAreBitwiseEqualToForward) {
   int number = 0;
   for (GgmlType type : {GgmlType::f32, GgmlType::f16, GgmlType::q8_0, GgmlType::q4_0})
     for (const DType dtype : {DType::f32, DType::f16}) {
@@ -176,7 +176,7 @@ TEST_P(OnEveryDevice, RecordedStepsGiveTheVeryBitsOfForward) {
     }
 }
 
-TEST_P(OnEveryDevice, ADecoderSeesThatItsCacheWasAssignedAnew) {
+TEST_P(OnEveryDevice, DecoderDetectsThatItsCacheWasReplaced) {
   const auto bytes = TinyModel{.seed = testing::seed()}.writer().bytes();
   const Llama model = Llama::load(GgufFile::parse(bytes, "tiny"), GetParam());
   const std::vector<std::int32_t> text = some_tokens(12, 203);
@@ -191,7 +191,7 @@ TEST_P(OnEveryDevice, ADecoderSeesThatItsCacheWasAssignedAnew) {
         << "token " << t;
 }
 
-TEST_P(OnEveryDevice, ADecoderGoesOnOnTheQueueThatIsTheCurrentOne) {
+TEST_P(OnEveryDevice, DecoderUsesTheCurrentQueue) {
   const auto bytes = TinyModel{.seed = testing::seed()}.writer().bytes();
   const Llama model = Llama::load(GgufFile::parse(bytes, "tiny"), GetParam());
   const std::vector<std::int32_t> text = some_tokens(12, 203);
@@ -209,12 +209,12 @@ TEST_P(OnEveryDevice, ADecoderGoesOnOnTheQueueThatIsTheCurrentOne) {
     const QueueScope scope(own);
     const std::uint64_t before = standard.core().last_use().sequence;
     for (std::size_t t = 3; t < 7; ++t) step(t);
-    EXPECT_EQ(standard.core().last_use().sequence, before) << "a step went to another queue";
+    EXPECT_EQ(standard.core().last_use().sequence, before) << "a step was submitted to another queue";
   }
-  for (std::size_t t = 7; t < text.size(); ++t) step(t);  // that queue is gone
+  for (std::size_t t = 7; t < text.size(); ++t) step(t);  // the other queue was destroyed
 }
 
-TEST_P(OnEveryDevice, DecodersOfSeveralModelsAndCachesGoOnBesideEachOther) {
+TEST_P(OnEveryDevice, SeveralDecodersCanBeInterleaved) {
   std::vector<std::vector<std::byte>> files;
   std::vector<Llama> models;
   for (std::uint64_t i = 0; i < 2; ++i) {
@@ -234,12 +234,12 @@ TEST_P(OnEveryDevice, DecodersOfSeveralModelsAndCachesGoOnBesideEachOther) {
           decoder(m, cache),
           tokens(std::move(t)) {}
   };
-  // Two texts with one model, one with the other; in turn, and each at another place.
+  // Two texts with one model and one with the other, interleaved, each at a different position.
   std::vector<std::unique_ptr<Text>> texts;
   for (std::size_t i = 0; i < 3; ++i)
     texts.push_back(std::make_unique<Text>(models[i % 2], 40 + static_cast<std::int64_t>(i),
                                            some_tokens(60 + static_cast<std::int64_t>(i), 203)));
-  for (std::size_t i = 0; i < 3; ++i) {  // one begins in the middle
+  for (std::size_t i = 0; i < 3; ++i) {  // one starts in the middle
     const auto first = std::span(texts[i]->tokens).first(3 * i + 1);
     texts[i]->model.forward(first, texts[i]->cache), texts[i]->model.forward(first, texts[i]->forward_cache);
   }
@@ -248,7 +248,7 @@ TEST_P(OnEveryDevice, DecodersOfSeveralModelsAndCachesGoOnBesideEachOther) {
       if (step % (i + 2) == 1) continue;
       Text& t = *texts[i];
       if (t.cache.length() == t.cache.capacity()) break;
-      if (step == 9 && i == 1) t.cache.truncate(4), t.forward_cache.truncate(4);  // and goes on from there
+      if (step == 9 && i == 1) t.cache.truncate(4), t.forward_cache.truncate(4);  // and continues from there
       if (step == 12 && i == 2) {  // several tokens at once between two steps
         const auto more = std::span(t.tokens).first(5);
         t.model.forward(more, t.cache), t.model.forward(more, t.forward_cache);
@@ -259,7 +259,7 @@ TEST_P(OnEveryDevice, DecodersOfSeveralModelsAndCachesGoOnBesideEachOther) {
     }
 }
 
-// Text of the kind that the model was trained on, so that its logits are those of real use.
+// Text similar to the training data, so that the logits are realistic.
 const char* const sentence =
     "The CREATE INDEX command builds an index on the specified columns of the table. Indexes are primarily used to "
     "enhance "
@@ -267,7 +267,7 @@ const char* const sentence =
     "given "
     "as column names, or alternatively as expressions written in parentheses.";
 
-TEST_P(OnEveryDevice, ShippedModelsMatchTheReferenceOver64Tokens) {
+TEST_P(OnEveryDevice, ShippedModelsMatchReferenceFor64Tokens) {
   for (const char* name : {"models/pgdocs-2m-f16.gguf", "models/pgdocs-2m-q8_0.gguf"}) {
     const GgufFile file = GgufFile::open(name);
     auto tokens = Tokenizer(file).encode(sentence);
@@ -290,7 +290,7 @@ TEST_P(OnEveryDevice, GreedyTextIsTheSameOnEveryDevice) {
   EXPECT_EQ(here.tokens.size(), 24u);
 }
 
-TEST(LanguageModels, StreamWholeCharactersAndStopWhenAsked) {
+TEST(LanguageModels, StreamWholeCharactersAndCanBeStopped) {
   const auto model = LanguageModel::load("models/pgdocs-2m-q8_0.gguf", Device{Backend::cpu, 0});
   GenerateOptions options;
   options.sampling.seed = 7;
@@ -301,7 +301,7 @@ TEST(LanguageModels, StreamWholeCharactersAndStopWhenAsked) {
     return true;
   });
   EXPECT_EQ(streamed, result.text);
-  EXPECT_EQ(model.generate("An index", options).text, result.text) << "the seed decides";
+  EXPECT_EQ(model.generate("An index", options).text, result.text) << "same seed, same text";
   int pieces = 0;
   const auto stopped = model.generate("An index", options, [&](std::string_view) { return ++pieces < 3; });
   EXPECT_EQ(stopped.reason, StopReason::cancelled);
@@ -315,7 +315,7 @@ TEST(LanguageModels, StreamWholeCharactersAndStopWhenAsked) {
 
 GgufFile parse(const std::vector<std::byte>& bytes) { return GgufFile::parse(bytes, "tiny.gguf"); }
 
-TEST(BadModels, AreNamedExactly) {
+TEST(BadModels, ErrorsNameKeyOrTensor) {
   const Device cpu{Backend::cpu, 0};
   TinyModel tiny;
   {
@@ -330,7 +330,7 @@ TEST(BadModels, AreNamedExactly) {
     const auto good = w.bytes();
     EXPECT_NO_THROW(Llama::load(parse(good), cpu));
   }
-  {  // a matrix in a type that parses but is not computed with
+  {  // a matrix of a type that can be parsed but not computed
     GgufWriter w;
     w.set("general.architecture", std::string("llama")).set("llama.context_length", std::uint32_t{64});
     w.set("llama.embedding_length", std::uint32_t{256})
@@ -343,7 +343,7 @@ TEST(BadModels, AreNamedExactly) {
     expect_contains(text_of<FormatError>([&] { Llama::load(parse(bytes), cpu); }),
                     {"token_embd.weight", "q2_K", "q8_0", "q4_K"});
   }
-  {  // tensors that do not fit the metadata, and that are not there
+  {  // tensors that do not match the metadata, and missing tensors
     GgufWriter w;
     w.set("general.architecture", std::string("llama")).set("llama.context_length", std::uint32_t{64});
     w.set("llama.embedding_length", std::uint32_t{64})
@@ -362,7 +362,7 @@ TEST(BadModels, AreNamedExactly) {
     expect_contains(text_of<FormatError>([&] { Llama::load(parse(bytes), cpu); }),
                     {"llama.rope.scaling.type", "dynamic"});
   }
-  // What nobody reads is refused by its name, at once; what changes nothing is not.
+  // Unknown keys are rejected by name; keys without an effect are not.
   const auto with = [&](const std::string& key, GgufValue value) {
     GgufWriter w = tiny.writer();
     w.set(key, std::move(value));
@@ -383,18 +383,18 @@ TEST(BadModels, AreNamedExactly) {
     const auto bytes = with("llama.rope.scaling.attn_factor", 1.5f), bad = with("llama.rope.scaling.attn_factor", 0.0f);
     EXPECT_EQ(read_llama_config(parse(bytes)).rotary.magnitude, 1.5f);
     expect_contains(text_of<FormatError>([&] { read_llama_config(parse(bad)); }),
-                    {"llama.rope.scaling.attn_factor", "is not a number from"});
+                    {"llama.rope.scaling.attn_factor", "is not between"});
     const auto adapter = with("general.type", std::string("adapter"));
-    expect_contains(text_of<FormatError>([&] { read_llama_config(parse(adapter)); }), {"adapter (LoRA)"});
+    expect_contains(text_of<FormatError>([&] { read_llama_config(parse(adapter)); }), {"LoRA adapter"});
   }
   for (const std::string name : {"blk.0.attn_q_norm.weight", "blk.7.ffn_up.weight", "output.bias"}) {
     GgufWriter w = tiny.writer();
     w.add_tensor(name, {96}, std::vector<float>(96));
     const auto bytes = w.bytes();
     expect_contains(text_of<FormatError>([&] { read_llama_config(parse(bytes)); }),
-                    {"tiny.gguf", name, "does not know"});
+                    {"tiny.gguf", name, "is not supported"});
   }
-  // Old and incomplete ways to ask for linear scaling, as llama.cpp reads them.
+  // Old and incomplete notations of linear scaling, as in llama.cpp.
   for (const auto& [key, scale] : {std::pair{"llama.rope.scale_linear", 0.25f}, {"llama.rope.scaling.factor", 0.25f}}) {
     const auto bytes = with(key, 4.0f);
     EXPECT_EQ(read_llama_config(parse(bytes)).rotary.scale, scale) << key;
@@ -403,7 +403,7 @@ TEST(BadModels, AreNamedExactly) {
     const auto bytes = with("llama.rope.scaling.type", std::string("linear"));
     EXPECT_EQ(read_llama_config(parse(bytes)).rotary.scale, 1.0f);
   }
-  // Numbers of which no frequency, or no root, can be made.
+  // Values for which frequencies or roots would not be finite.
   const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   const std::string base = "llama.rope.freq_base", epsilon = "llama.attention.layer_norm_rms_epsilon",
                     factor = "llama.rope.scaling.factor";
@@ -417,12 +417,12 @@ TEST(BadModels, AreNamedExactly) {
       const auto at = std::search(bytes.begin(), bytes.end(), key.begin(), key.end(),
                                   [](std::byte b, char c) { return static_cast<char>(b) == c; });
       ASSERT_NE(at, bytes.end());
-      std::memcpy(&*at + key.size() + 4, &value, 4);  // behind the number of its type
-      expect_contains(text_of<FormatError>([&] { read_llama_config(parse(bytes)); }), {key, "is not a number"});
+      std::memcpy(&*at + key.size() + 4, &value, 4);  // after the number of its type
+      expect_contains(text_of<FormatError>([&] { read_llama_config(parse(bytes)); }), {key, "is not between"});
     }
 }
 
-TEST(BadModels, TruncatedAndAlteredFilesGiveErrorsOnly) {
+TEST(BadModels, DamagedFilesLoadOrThrow) {
   const auto whole = TinyModel{}.writer().bytes();
   std::mt19937_64 random(testing::seed());
   for (int i = 0; i < 300; ++i) {
@@ -434,14 +434,14 @@ TEST(BadModels, TruncatedAndAlteredFilesGiveErrorsOnly) {
     try {
       const GgufFile file = GgufFile::parse(bytes, "altered");
       const Llama model = Llama::load(file, Device{Backend::cpu, 0});
-      EXPECT_GT(model.config().layers, 0);  // an alteration that does no harm
+      EXPECT_GT(model.config().layers, 0);  // a harmless alteration
     } catch (const Error& e) {
       EXPECT_GT(std::string(e.what()).size(), 10u);
     }
   }
 }
 
-TEST(BadRequests, SayWhatIsWrong) {
+TEST(BadRequests, ThrowWithTheCause) {
   const auto model = LanguageModel::load("models/pgdocs-2m-q8_0.gguf", Device{Backend::cpu, 0});
   GenerateOptions options;
   options.context = 4;
@@ -450,7 +450,7 @@ TEST(BadRequests, SayWhatIsWrong) {
       {"the prompt is longer than the context", "context = 4", "1024"});
   options.context = 5000;
   expect_contains(text_of<ArgumentError>([&] { model.generate("A", options); }), {"5000", "1024"});
-  // A prompt given at loading is refused in the same words, before anything is loaded.
+  // A prompt that is passed to load() is rejected with the same message, before anything is loaded.
   bool accepted = false, loads = false;
   LoadOptions load{.devices = {Device{Backend::cpu, 0}},
                    .progress = [&](const auto&...) { loads = true; },
@@ -480,14 +480,14 @@ TEST(BadRequests, SayWhatIsWrong) {
   EXPECT_EQ(cache.length(), 0);
 }
 
-TEST_P(OnEveryDevice, AModelLargerThanTheBudgetIsRefusedAndNothingIsHarmed) {
+TEST_P(OnEveryDevice, ModelLargerThanMemoryLimitIsRejectedCleanly) {
   const Device device = GetParam();
   trim(device);
   const auto before = memory_stats(device).live_bytes;
   set_memory_limit(device, before + (std::uint64_t{1} << 20));
   const std::string text = text_of<OutOfMemory>([&] { LanguageModel::load("models/pgdocs-2m-f16.gguf", device); });
   expect_contains(text, {to_string(device).c_str()});
-  EXPECT_EQ(memory_stats(device).live_bytes, before) << "the half-loaded model was given back";
+  EXPECT_EQ(memory_stats(device).live_bytes, before) << "the partially loaded model was freed";
   set_memory_limit(device, 0);
   const DeviceScope scope(device);
   EXPECT_EQ(sum(Array::ones({1000})).item<float>(), 1000.f);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model's file that somebody shortens while it is being loaded.
+// A model file that is truncated while it is being loaded.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST(ModelFile, ShortenedAtAnyMomentOfLoadingIsAnError) {
+TEST(ModelFile, TruncationDuringLoadingIsDetected) {
   const fs::path whole = "models/pgdocs-2m-q8_0.gguf";
   const fs::path file = fs::temp_directory_path() / ("tessera-shrinks-" + std::to_string(::getpid()) + ".gguf");
   const Device cpu{Backend::cpu, 0};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Model files and vocabularies with random faults: each is loaded or refused with an error of Tessera's, in memory
-// bounded by its size. 2,000 of a kind; TESSERA_TEST_LONG=1, best with a sanitizer: a million; TESSERA_FUZZ_CASES: so
-// many.
+// Model files and vocabularies with random faults: each loads or throws a Tessera error, with memory bounded by its
+// size. 2,000 cases of each kind; a million with TESSERA_TEST_LONG=1 (best with a sanitizer); TESSERA_FUZZ_CASES sets
+// the number.
 #include <gtest/gtest.h>
 #include <malloc.h>
 #include <unistd.h>
@@ -45,7 +45,7 @@ void discounted(void* p) {
 
 void* operator new(std::size_t size) { return count_noun(size); }
 void* operator new[](std::size_t size) { return count_noun(size); }
-// Sorting asks for its buffer so; a sanitizer has its own of these.
+// std::stable_sort allocates its buffer with nothrow; sanitizers provide their own versions.
 void* operator new(std::size_t size, const std::nothrow_t&) noexcept try {
   return count_noun(size);
 } catch (const std::bad_alloc&) {
@@ -77,7 +77,7 @@ const T& one_of(Random& random, const std::vector<T>& all) {
   return all[random() % all.size()];
 }
 
-/// What one file may take: four times its size, and 64 MiB.
+/// Limits the memory used for a file: four times its size, plus 64 MiB.
 class Bounded {
  public:
   explicit Bounded(std::size_t size)
@@ -117,7 +117,7 @@ void add_vocabulary(Model& m, std::size_t size) {
   m.keys.emplace_back("tokenizer.chat_template", std::string("{% for m in messages %}{{ m.content }}{% endfor %}"));
 }
 
-/// A model of each architecture, of the shapes that llama.cpp's converter wrote.
+/// A model of each architecture, with the shapes written by llama.cpp's converter.
 std::vector<Model> models() {
   std::vector<Model> out;
   const json figures = json::parse(std::ifstream("tests/data/architectures.json"));
@@ -135,7 +135,7 @@ std::vector<Model> models() {
   return out;
 }
 
-/// Numbers that break things, and others.
+/// Boundary values and random numbers.
 template <class T>
 T number(Random& random) {
   using Limits = std::numeric_limits<T>;
@@ -193,7 +193,7 @@ void damage(Model& m, Random& random) {
     case 1:
     case 2:
     case 3: m.keys[key].second = any_value(random); break;
-    case 4:  // a number of the same kind
+    case 4:  // a number of the same type
       std::visit(
           [&]<class T>(T& v) {
             if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>)
@@ -235,7 +235,7 @@ void damage(Model& m, Random& random) {
   if (m.keys.empty()) m.keys.emplace_back("k", true);
 }
 
-/// The file, as far as the writer lets it be one.
+/// The model's file, without tensors that the writer would reject.
 std::vector<std::byte> bytes_of(const Model& m, std::span<const std::byte> zeros) {
   GgufWriter w;
   for (const auto& [key, value] : m.keys) w.set(key, value);
@@ -251,9 +251,9 @@ void damage(std::vector<std::byte>& bytes, std::size_t head, Random& random) {
     bytes[random() % std::min(head, bytes.size())] = static_cast<std::byte>(random() % 3 ? random() : 255);
 }
 
-const bool quiet = (logging::set_level(logging::Level::error), true);  // of what files lack
+const bool quiet = (logging::set_level(logging::Level::error), true);  // suppress warnings about missing features
 
-/// All that happens to a file before it computes; whether it loads.
+/// Runs everything that happens before computing; returns whether the file loads.
 bool loads(const GgufFile& file, const DryRun& dry) {
   inspect_model(file);
   try {
@@ -266,7 +266,7 @@ bool loads(const GgufFile& file, const DryRun& dry) {
   }
 }
 
-TEST(ModelFuzz, FilesAreLoadedOrRefused) {
+TEST(ModelFuzz, FilesLoadOrThrow) {
   Random random(test_seed());
   const std::vector<Model> all = models();
   ASSERT_GE(all.size(), 14u);
@@ -280,7 +280,7 @@ TEST(ModelFuzz, FilesAreLoadedOrRefused) {
     std::vector<std::byte> bytes = bytes_of(m, zeros);
     const bool bits = random() % 3 == 0;
     if (bits) damage(bytes, 4096 + random() % 20000, random);
-    // Memory of exactly its size, so that a sanitizer sees what is read past it.
+    // An exact copy, so that a sanitizer detects reads past its end.
     if (random() % 16 == 0) bytes.resize(random() % bytes.size());
     const std::vector<std::byte> exact(bytes.begin(), bytes.end());
     const Bounded memory(exact.size());
@@ -295,7 +295,7 @@ TEST(ModelFuzz, FilesAreLoadedOrRefused) {
   EXPECT_LT(loaded, cases() / 2);
 }
 
-TEST(ModelFuzz, FilesInPartsAreLoadedOrRefused) {
+TEST(ModelFuzz, SplitFilesLoadOrThrow) {
   namespace fs = std::filesystem;
   Random random(test_seed() + 1);
   const std::vector<Model> all = models();
@@ -374,7 +374,7 @@ GgufWriter random_vocabulary(Random& random) {
   }
   for (const char* special : {"<s>", "</s>", "<|im_start|>", "<|im_end|>", "<", ""})
     if (random() % 2) add(special, random() % 4 ? 3 : 4);
-  // Mostly no token twice, or all of these would be refused.
+  // Mostly without duplicate tokens, since all others would be rejected.
   if (random() % 8) {
     std::vector<std::string> seen;
     for (std::size_t i = 0; i < tokens.size(); ++i) {
@@ -403,7 +403,7 @@ GgufWriter random_vocabulary(Random& random) {
   return w;
 }
 
-TEST(ModelFuzz, VocabulariesTakeAnyTextOrAreRefused) {
+TEST(ModelFuzz, VocabulariesEncodeAnyTextOrThrow) {
   Random random(test_seed() + 2);
   std::size_t taken = 0, made = 0;
   for (std::size_t i = 0; i < cases();) {
@@ -429,14 +429,14 @@ TEST(ModelFuzz, VocabulariesTakeAnyTextOrAreRefused) {
       const EncodeOptions::Range plain{begin, begin + random() % (text.size() - begin + 1)};
       const std::vector<TokenId> ids = t->encode(
           text, {.add_special = random() % 2 == 0, .parse_special = random() % 2 == 0, .plain = std::span(&plain, 1)});
-      // A token is at least a byte of the text, but for those of bytes that a character has no token for.
+      // Each token covers at least one byte of the text, except bytes of a character that has no token.
       EXPECT_LE(ids.size(), 3 * text.size() + 3 + 3) << "TESSERA_TEST_SEED=" << test_seed();
       for (const TokenId id : ids) EXPECT_LT(static_cast<std::size_t>(id), t->size());
       t->decode(ids);
       t->decode(ids, true);
     }
   }
-  std::printf("%zu texts with %zu vocabularies, of which %zu were refused\n", cases(), made, made - taken);
+  std::printf("%zu texts with %zu vocabularies, of which %zu were rejected\n", cases(), made, made - taken);
   EXPECT_GT(taken, made / 4);
   EXPECT_LT(taken, made);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Llama forward pass in plain double precision on dequantised weights: what every device is compared with. Written
-// from the papers, without anything of ops/. Also makes small models with random weights.
+// A Llama forward pass in plain double precision with dequantised weights, the reference for all devices. Written from
+// the papers, without using ops/. Also generates small models with random weights.
 #pragma once
 
 #include <cmath>
@@ -34,7 +34,7 @@ class ReferenceLlama {
     halves_ = arch_ == "qwen2.";
   }
 
-  /// Logits (tokens, vocabulary) of each token after those before it.
+  /// Returns the logits (tokens, vocabulary) of each token.
   std::vector<std::vector<double>> forward(const std::vector<std::int32_t>& tokens) const {
     const std::size_t n = tokens.size();
     const std::vector<double> embedding = values("token_embd.weight");
@@ -140,22 +140,23 @@ class ReferenceLlama {
   bool halves_;
 };
 
-/// A small model with random weights: 4 heads of 40 over 2 key heads, 96 wide, so a head is not width / heads.
+/// A small model with random weights: 4 heads of 40 over 2 key heads and a width of 96, so that the head size is not
+/// width / heads.
 struct TinyModel {
   std::string architecture = "llama";
   GgmlType type = GgmlType::f32;
   bool tied = true, linear_scaling = false, factors = false;
-  bool biases = false;  ///< of the attention's output and of the feed-forward part
+  bool biases = false;  ///< of the attention's output and of the feed-forward layers
   std::uint64_t seed = 1;
   std::uint64_t width = 96, head = 40, hidden = 160;
-  std::map<std::string, GgmlType> types;  ///< of matrices that end so, where they are not of `type`
+  std::map<std::string, GgmlType> types;  ///< types of matrices by suffix of their names; others have `type`
 
-  /// Blocks of a type that numbers are not rounded to: any bits, with scales for numbers of this deviation and mean 0.
+  /// Random blocks of a type without a quantiser; the scales give numbers with mean 0 and this standard deviation.
   static std::vector<std::byte> random_blocks(GgmlType type, std::size_t elements, double deviation,
                                               std::mt19937_64& random) {
     struct Form {
-      std::size_t scale, minimum;  // where they stand in a block
-      double unit, middle;         // the deviation with a scale of 1; the minimum then
+      std::size_t scale, minimum;  // offsets in a block
+      double unit, middle;         // the standard deviation with a scale of 1, and the minimum for it
     };
     const Form f = type == GgmlType::q4_1   ? Form{0, 2, 4.6, -7.5}
                    : type == GgmlType::q5_1 ? Form{0, 2, 9.2, -15.5}
@@ -193,7 +194,7 @@ struct TinyModel {
     w.set(p + "attention.layer_norm_rms_epsilon", 1e-5f).set(p + "rope.freq_base", 5000.0f);
     w.set(p + "rope.dimension_count", u32(factors ? 32 : head));
     if (linear_scaling) w.set(p + "rope.scaling.type", std::string("linear")).set(p + "rope.scaling.factor", 2.0f);
-    // Branches smaller than the stream they are added to, and mild attention scores, as in trained models.
+    // Branches are smaller than the residual stream, and attention scores moderate, as in trained models.
     auto matrix = [&](const std::string& name, std::uint64_t rows, std::uint64_t columns, float gain = 0.5f) {
       GgmlType as = type;
       for (const auto& [end, t] : types)

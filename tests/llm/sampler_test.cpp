@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sampler's choices against hand-computed sets and probabilities, penalties against llama.cpp's; Philox against
+// Compares the sampler's choices with hand-computed sets and probabilities, penalties with llama.cpp's, and Philox with
 // Random123's test vectors.
 #include "tessera/llm/sampler.h"
 
@@ -32,7 +32,7 @@ void expect_refused(const std::function<void()>& body, const std::string& part) 
   }
 }
 
-TEST(Philox, Random123TestVectors) {
+TEST(Philox, MatchesRandom123TestVectors) {
   // kat_vectors of Random123, "philox4x32 10".
   const auto ones = 0xffffffffu;
   EXPECT_EQ(philox4x32(PhiloxCounter{0, 0, 0, 0}, PhiloxKey{0, 0}),
@@ -45,7 +45,7 @@ TEST(Philox, Random123TestVectors) {
   static_assert(philox4x32(0, 0)[0] == 0x6627e8d5, "usable at compile time");
 }
 
-TEST(Philox, UniformIsBelowOneAndEven) {
+TEST(Philox, UniformIsBelowOneWithMeanOneHalf) {
   EXPECT_EQ(philox_uniform(0, 0), 0.0);
   EXPECT_EQ(philox_uniform(0x80000000u, 0), 0.5);
   EXPECT_EQ(philox_uniform(~0u, ~0u), 1.0 - 0x1p-53);
@@ -57,7 +57,7 @@ TEST(Philox, UniformIsBelowOneAndEven) {
   EXPECT_NEAR(sum / 20000, 0.5, 0.01);
 }
 
-TEST(PortableExp, CloseToTheLibrarys) {
+TEST(PortableExp, IsWithinTwoUlpOfStdExp) {
   EXPECT_EQ(portable_exp(0.0), 1.0);
   EXPECT_EQ(portable_exp(-701), 0.0);
   EXPECT_EQ(portable_exp(-std::numeric_limits<double>::infinity()), 0.0);
@@ -67,18 +67,18 @@ TEST(PortableExp, CloseToTheLibrarys) {
   }
 }
 
-TEST(Sampler, Greedy) {
+TEST(Sampler, GreedyChoosesTheLargestLogit) {
   for (const double temperature : {0.0, -1.0}) {
     Sampler s({.temperature = temperature});
     EXPECT_EQ(s.sample(std::vector<float>{1, 5, 3}), 1);
-    EXPECT_EQ(s.sample(std::vector<float>{2, 7, 7}), 1);  // the first of equals
+    EXPECT_EQ(s.sample(std::vector<float>{2, 7, 7}), 1);  // the first of equal ones
     EXPECT_EQ(s.sample(std::vector<float>{-infinity, -3, -infinity}), 1);
     EXPECT_EQ(s.sample(std::vector<float>{4}), 0);
     EXPECT_EQ(s.draws(), 0u);
   }
 }
 
-// How often each token is drawn.
+// The frequency of each token.
 std::map<int, double> frequencies(SamplerOptions options, const std::vector<float>& logits, int draws = 20000) {
   Sampler s(options);
   std::map<int, double> out;
@@ -93,12 +93,12 @@ std::vector<float> logs(const std::vector<double>& probabilities) {
   return out;
 }
 
-TEST(Sampler, DrawsInProportion) {
+TEST(Sampler, DrawsInProportionToProbabilities) {
   const std::vector<double> p = {0.1, 0.4, 0.05, 0.25, 0.2};
   const auto all = frequencies({.temperature = 1, .top_k = 0, .top_p = 1, .seed = 1}, logs(p));
   for (int i = 0; i < 5; ++i) EXPECT_NEAR(all.at(i), p[static_cast<std::size_t>(i)], 0.015) << i;
 
-  // At temperature 1/2 probabilities are squared, then scaled.
+  // At temperature 1/2, probabilities are squared and normalised.
   const auto cold = frequencies({.temperature = 0.5, .top_k = 0, .top_p = 1, .seed = 2}, logs(p));
   double squares = 0;
   for (const double q : p) squares += q * q;
@@ -118,7 +118,7 @@ std::set<int> drawn(SamplerOptions options, const std::vector<float>& logits) {
   return out;
 }
 
-TEST(Sampler, TopPKeepsTheFewestThatHaveTheMass) {
+TEST(Sampler, TopPKeepsTheSmallestSetWithTheMass) {
   const auto logits = logs({0.1, 0.4, 0.05, 0.25, 0.2});
   const auto kept = [&](std::int64_t k, double p) { return drawn({.temperature = 1, .top_k = k, .top_p = p}, logits); };
   EXPECT_EQ(kept(0, 0.01), (std::set<int>{1}));
@@ -127,12 +127,12 @@ TEST(Sampler, TopPKeepsTheFewestThatHaveTheMass) {
   EXPECT_EQ(kept(0, 0.84), (std::set<int>{1, 3, 4}));
   EXPECT_EQ(kept(0, 0.94), (std::set<int>{0, 1, 3, 4}));
   EXPECT_EQ(kept(0, 1.0), (std::set<int>{0, 1, 2, 3, 4}));
-  // The mass is of what top-k leaves: 0.4 of 0.65 is more than 0.6.
+  // The mass refers to what top-k left: 0.4 of 0.65 is more than 0.6.
   EXPECT_EQ(kept(2, 0.6), (std::set<int>{1}));
   EXPECT_EQ(kept(2, 0.7), (std::set<int>{1, 3}));
   EXPECT_EQ(kept(1, 1.0), (std::set<int>{1}));
   EXPECT_EQ(kept(100, 1.0), (std::set<int>{0, 1, 2, 3, 4}));
-  // Temperature comes first: at 1/2 the likeliest two of five have 0.2225 / 0.275 of the mass.
+  // The temperature is applied first: at 1/2 the likeliest two of five have 0.2225 / 0.275 of the mass.
   EXPECT_EQ(drawn({.temperature = 0.5, .top_k = 0, .top_p = 0.8}, logits), (std::set<int>{1, 3}));
 }
 
@@ -142,7 +142,7 @@ TEST(Sampler, TiesGoToLowerIds) {
   EXPECT_EQ(drawn({.temperature = 1, .top_k = 0, .top_p = 0.35}, equal), (std::set<int>{0, 1, 2, 3}));
 }
 
-TEST(Sampler, SeedDecides) {
+TEST(Sampler, SameSeedGivesSameTokens) {
   std::mt19937 rng(1);
   std::normal_distribution<float> normal;
   std::vector<float> logits(1000);
@@ -159,7 +159,7 @@ TEST(Sampler, SeedDecides) {
 }
 
 TEST(Sampler, SameTokensOnEverySystem) {
-  // Computed once; what differs here differs between systems.
+  // Computed once; a difference here means that results depend on the system.
   std::vector<float> logits;
   for (int i = 0; i < 512; ++i) logits.push_back(static_cast<float>((i * 7919) % 1009) / 128.0f);
   const auto run = [&](SamplerOptions options) {
@@ -175,14 +175,15 @@ TEST(Sampler, SameTokensOnEverySystem) {
             (std::vector<int>{456, 343, 126, 385, 126, 80, 227, 246}));
 }
 
-TEST(Sampler, ExtremeLogits) {
+TEST(Sampler, HandlesExtremeLogitsAndTemperatures) {
   Sampler s({.temperature = 1e-300, .top_k = 0, .top_p = 1});
   for (int i = 0; i < 10; ++i) EXPECT_EQ(s.sample(std::vector<float>{-3e38f, 1, 3e38f, 0}), 2);
   Sampler hot({.temperature = 1e300, .top_k = 0, .top_p = 1});
   for (int i = 0; i < 100; ++i) EXPECT_NE(hot.sample(std::vector<float>{1, -infinity, 2}), 1);
 }
 
-// The sum of (drawn - expected)^2 / expected, and that nothing else is drawn; `p` need not add up to 1.
+// Returns the sum of (drawn - expected)^2 / expected, and checks that tokens with p = 0 are not drawn; `p` need not be
+// normalised.
 double chi_squared(const SamplerOptions& options, const std::vector<float>& logits, std::vector<double> p,
                    const std::vector<std::int32_t>& before = {}, int draws = 20000) {
   Sampler s(options);
@@ -201,10 +202,10 @@ double chi_squared(const SamplerOptions& options, const std::vector<float>& logi
   return sum;
 }
 
-// Above it at most once in a million for up to 7 degrees of freedom; the seeds are fixed.
+// Exceeded at most once in a million for up to 7 degrees of freedom; the seeds are fixed.
 constexpr double never = 42;
 
-TEST(Sampler, DrawsHaveTheDistributionOfTheSources) {
+TEST(Sampler, DrawsHaveTheExpectedDistribution) {
   const std::vector<double> p = {0.30, 0.25, 0.18, 0.12, 0.08, 0.04, 0.02, 0.01};
   const auto logits = logs(p);
   const auto power = [&](double t, std::vector<int> out = {}) {
@@ -223,14 +224,15 @@ TEST(Sampler, DrawsHaveTheDistributionOfTheSources) {
   EXPECT_LT(chi_squared(with([](auto& o) { o.temperature = 1.7; }), logits, power(1.7)), never);
   EXPECT_LT(chi_squared(with([](auto& o) { o.top_k = 5; }), logits, power(1, {5, 6, 7})), never);
   EXPECT_LT(chi_squared(with([](auto& o) { o.top_p = 0.8; }), logits, power(1, {4, 5, 6, 7})), never);
-  // A tenth of the likeliest's 0.30 and more.
+  // At least a tenth of the likeliest token's 0.30.
   EXPECT_LT(chi_squared(with([](auto& o) { o.min_p = 0.1; }), logits, power(1, {6, 7})), never);
   EXPECT_LT(chi_squared(with([](auto& o) { o.min_p = 1; }), logits, power(1, {1, 2, 3, 4, 5, 6, 7})), never);
-  // Of probabilities at the temperature: at 2 the last has 0.18 of the first's, at 1/2 the fifth 0.07.
+  // Relative to the probabilities at the temperature: at 2 the last token has 0.18 of the first's, at 1/2 the fifth
+  // 0.07.
   EXPECT_LT(chi_squared(with([](auto& o) { o.temperature = 2, o.min_p = 0.1; }), logits, power(2)), never);
   EXPECT_LT(chi_squared(with([](auto& o) { o.temperature = 0.5, o.min_p = 0.1; }), logits, power(0.5, {4, 5, 6, 7})),
             never);
-  // A bias of ln 2 doubles; -infinity is never.
+  // A bias of ln 2 doubles the probability; -infinity excludes the token.
   auto biased = p;
   biased[3] *= 2, biased[0] = 0;
   EXPECT_LT(chi_squared(with([](auto& o) {
@@ -238,12 +240,12 @@ TEST(Sampler, DrawsHaveTheDistributionOfTheSources) {
                         }),
                         logits, biased),
             never);
-  // The check sees what is wrong.
+  // The check detects wrong distributions.
   EXPECT_GT(chi_squared(all, logits, power(1.1)), never);
 }
 
-// tools/make_penalty_cases.py: random logits, histories and options.
-TEST(Sampler, BiasesAndPenaltiesLeaveTheLogitsThatLlamaCppLeaves) {
+// Written by tools/make_penalty_cases.py: random logits, histories and options.
+TEST(Sampler, BiasesAndPenaltiesMatchLlamaCpp) {
   const nlohmann::json data = nlohmann::json::parse(std::ifstream("tests/data/penalty_cases.json"));
   ASSERT_GE(data["cases"].size(), 40u) << data["from"];
   int changed = 0;
@@ -263,14 +265,14 @@ TEST(Sampler, BiasesAndPenaltiesLeaveTheLogitsThatLlamaCppLeaves) {
     Sampler sampler(options);
     const std::span<const float> after = sampler.adjusted(logits, before);
     ASSERT_EQ(after.size(), expected.size());
-    // llama.cpp's compiler may fuse a multiplication with an addition: half a unit in the last place of 60 at most.
+    // llama.cpp's compiler may use fused multiply-add: a difference of at most half an ulp of 60.
     for (std::size_t i = 0; i < after.size(); ++i) EXPECT_NEAR(after[i], expected[i], 4e-6) << "token " << i;
     EXPECT_EQ(sampler.sample(logits, before), std::ranges::max_element(expected) - expected.begin());
   }
   EXPECT_GT(changed, 300);
 }
 
-TEST(Sampler, PenaltiesChangeWhatWasThereBefore) {
+TEST(Sampler, PenaltiesApplyToPreviousTokens) {
   const std::vector<float> logits = {1.0f, -1.0f, 0.5f, 0.0f};
   const auto after = [](const std::vector<double>& changed) {
     std::vector<double> p;
@@ -279,7 +281,7 @@ TEST(Sampler, PenaltiesChangeWhatWasThereBefore) {
   };
   SamplerOptions o = {.temperature = 1, .top_k = 0, .top_p = 1, .seed = 11};
   const std::vector<std::int32_t> before = {3, 0, 0, 1, 0};
-  o.repeat_penalty = 2;  // positive ones are divided, others multiplied
+  o.repeat_penalty = 2;  // positive logits are divided, others multiplied
   EXPECT_LT(chi_squared(o, logits, after({0.5, -2, 0.5, 0}), before), never);
   o.frequency_penalty = 0.3, o.presence_penalty = 0.2;
   EXPECT_LT(chi_squared(o, logits, after({0.5 - 3 * 0.3 - 0.2, -2 - 0.3 - 0.2, 0.5, -0.3 - 0.2}), before), never);
@@ -289,15 +291,15 @@ TEST(Sampler, PenaltiesChangeWhatWasThereBefore) {
   EXPECT_LT(chi_squared(o, logits, after({0.8, -1.2, 0.5, -0.2}), before), never);
   o.penalty_last = 0;
   EXPECT_LT(chi_squared(o, logits, after({1, -1, 0.5, 0}), before), never);
-  // Biases come first: what was made positive is divided.
+  // Biases are applied first: a logit that became positive is divided.
   SamplerOptions first = {.temperature = 0, .repeat_penalty = 4, .logit_bias = {{1, 3.0}}};
   EXPECT_EQ(Sampler(first).sample(logits, std::vector<std::int32_t>{1}), 0);  // (-1 + 3) / 4 < 1
   EXPECT_EQ(Sampler(first).sample(logits), 1);
-  // Greedy choices are of what is left too; tokens beyond the logits, of another vocabulary, count nothing.
+  // Greedy choices also use the adjusted logits; tokens outside the vocabulary are ignored.
   EXPECT_EQ(Sampler({.temperature = 0, .presence_penalty = 9}).sample(logits, std::vector<std::int32_t>{0, 70}), 2);
 }
 
-TEST(Sampler, LogProbabilitiesAreTheModels) {
+TEST(Sampler, LogProbabilitiesAreThoseOfTheModel) {
   const auto logits = logs({0.1, 0.4, 0.05, 0.25, 0.2});
   auto shifted = logits;
   for (float& l : shifted) l += 100;
@@ -320,7 +322,7 @@ TEST(Sampler, LogProbabilitiesAreTheModels) {
   expect_refused([] { log_probabilities({}, 0, 0); }, "at least one logit");
 }
 
-TEST(Sampler, RefusesChangesThatAreNone) {
+TEST(Sampler, RejectsInvalidOptions) {
   expect_refused([] { Sampler({.min_p = -0.1}); }, "min_p");
   expect_refused([] { Sampler({.min_p = 1.1}); }, "min_p");
   expect_refused([] { Sampler({.min_p = NAN}); }, "min_p");
@@ -337,12 +339,12 @@ TEST(Sampler, RefusesChangesThatAreNone) {
   EXPECT_EQ(s.draws(), 0u);
   Sampler none({.logit_bias = {{0, -INFINITY}}});
   expect_refused([&] { none.sample(std::vector<float>{1}); }, "every logit is -infinity");
-  // The largest logits and penalties together are still numbers.
+  // The largest logits with penalties are still finite.
   Sampler large({.temperature = 1, .repeat_penalty = 1e-6, .penalty_last = -1});
   EXPECT_EQ(large.sample(std::vector<float>{3e38f, 1}, std::vector<std::int32_t>{0, 1}), 0);
 }
 
-TEST(Sampler, RefusesWhatIsNoNumber) {
+TEST(Sampler, RejectsInvalidLogits) {
   for (const double temperature : {0.0, 1.0}) {
     Sampler s({.temperature = temperature});
     expect_refused([&] { s.sample({}); }, "at least one logit");
@@ -350,7 +352,7 @@ TEST(Sampler, RefusesWhatIsNoNumber) {
     expect_refused([&] { s.sample(std::vector<float>{0, 1, infinity}); }, "index = 2");
     expect_refused([&] { s.sample(std::vector<float>{-infinity, -infinity}); }, "every logit is -infinity");
     EXPECT_EQ(s.draws(), 0u);
-    EXPECT_EQ(s.sample(std::vector<float>{-infinity, 0}), 1);  // and goes on
+    EXPECT_EQ(s.sample(std::vector<float>{-infinity, 0}), 1);  // the sampler remains usable
   }
   expect_refused([] { Sampler({.temperature = std::nan("")}); }, "temperature");
   expect_refused([] { Sampler({.temperature = std::numeric_limits<double>::infinity()}); }, "temperature");

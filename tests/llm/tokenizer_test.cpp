@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tokenizer against hand-made vocabularies, pieces computed by Hugging Face's tokenizers, and tokens computed by
-// llama.cpp from the shipped model; UTF-8 streams.
+// Compares the tokenizer with handmade vocabularies, with pieces computed by Hugging Face's tokenizers, and with tokens
+// that llama.cpp computed from the shipped model; UTF-8 streams.
 #include "tessera/llm/tokenizer.h"
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ struct Split {
   std::vector<std::string> gpt2, llama3;
 };
 
-// From tokenizers 0.22 (PyPI), pre_tokenizers.Split with the patterns of the models' own files.
+// Computed by tokenizers 0.22 (PyPI), pre_tokenizers.Split with the patterns of the models' files.
 const std::vector<Split> splits = {
     {"Hello world", {"Hello", " world"}, {"Hello", " world"}},
     {"Hello, world! It's 1234567 o'clock.",
@@ -100,7 +100,7 @@ std::vector<std::string> pieces_of(const PreTokenizer& pre, const std::string& t
   return {pieces.begin(), pieces.end()};
 }
 
-TEST(PreTokenizer, EqualToHuggingFace) {
+TEST(PreTokenizer, MatchesHuggingFace) {
   const PreTokenizer gpt2("gpt-2"), llama3("llama-bpe");
   for (const Split& split : splits) {
     EXPECT_EQ(pieces_of(gpt2, split.text), split.gpt2) << split.text;
@@ -108,7 +108,7 @@ TEST(PreTokenizer, EqualToHuggingFace) {
   }
 }
 
-TEST(PreTokenizer, Names) {
+TEST(PreTokenizer, NamesSelectOptionsAndUnknownNamesThrow) {
   for (const char* name : {"llama-bpe", "llama3", "llama-v3"}) {
     EXPECT_TRUE(PreTokenizer(name).ignores_merges());
     EXPECT_TRUE(PreTokenizer(name).adds_bos());
@@ -121,17 +121,18 @@ TEST(PreTokenizer, Names) {
                             {"tokenizer.ggml.pre = \"qwen9\"", "default, gpt-2", "qwen2"});
 }
 
-TEST(PreTokenizer, DefaultCutsInFourSteps) {
+TEST(PreTokenizer, DefaultSplitsInFourSteps) {
   const PreTokenizer pre("default");
   using Pieces = std::vector<std::string>;
-  // Punctuation first, which keeps its blank apart; then GPT-2; then numbers; of these, threes of ASCII digits.
+  // First punctuation, which is separated from the preceding space; then GPT-2; then numbers; then groups of three
+  // ASCII digits.
   EXPECT_EQ(pieces_of(pre, "Hello, world"), (Pieces{"Hello", ",", " world"}));
   EXPECT_EQ(pieces_of(pre, "it's"), (Pieces{"it", "'", "s"}));
   EXPECT_EQ(pieces_of(pre, " 12345"), (Pieces{" ", "123", "45"}));
   EXPECT_EQ(pieces_of(pre, "a  $b \xc2\xbd"), (Pieces{"a", "  ", "$", "b", " ", "\xc2\xbd"}));
 }
 
-TEST(PreTokenizer, KeepsEveryByteOfAnything) {
+TEST(PreTokenizer, PiecesOfAnyBytesJoinToTheText) {
   const auto seed = std::random_device()();
   std::cout << "seed " << seed << "\n";
   std::mt19937_64 rng(seed);
@@ -170,7 +171,7 @@ TEST(PreTokenizer, KeepsEveryByteOfAnything) {
             (std::vector<std::string>{"ab", "\xff\xfe\xc3", "(", "d"}));
 }
 
-TEST(PreTokenizer, LongRunsAreFast) {
+TEST(PreTokenizer, SplitsLongRunsInLinearTime) {
   for (const char* name : {"gpt-2", "llama-bpe", "default"}) {
     const PreTokenizer pre(name);
     for (const std::string& unit : {" "s, "a"s, "1"s, "\n"s, "."s, " \n"s, "é"s, "\xff"s}) {
@@ -185,7 +186,7 @@ TEST(PreTokenizer, LongRunsAreFast) {
 
 // --- Vocabularies ---------------------------------------------------------------------------------------------------
 
-// GPT-2's names of bytes, built here from the description in its paper's code, not from ours.
+// GPT-2's names of bytes, built from the description in its code, independently of the library.
 std::string byte_name(int byte) {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> out(256);
@@ -225,7 +226,7 @@ struct Vocabulary {
     types.push_back(static_cast<std::int32_t>(type));
     return static_cast<TokenId>(tokens.size() - 1);
   }
-  // Adds the token that the merge makes, both parts given as bytes.
+  // Adds a merge and its token; both parts are bytes.
   TokenId merge(const std::string& left, const std::string& right) {
     merges.push_back(named(left) + " " + named(right));
     return add(named(left + right));
@@ -259,13 +260,13 @@ TEST(Tokenizer, MergesByRankThenFromTheLeft) {
   EXPECT_EQ(t.encode("aaa"), (Ids{aa, 'a'}));  // of equal ranks the leftmost
   EXPECT_EQ(t.encode("aaaa"), (Ids{aaaa}));
   EXPECT_EQ(t.encode("aaaaaaa"), (Ids{aaaa, aa, 'a'}));
-  EXPECT_EQ(t.encode("aab"), (Ids{'a', ab}));  // ab before aa, though it stands further right
+  EXPECT_EQ(t.encode("aab"), (Ids{'a', ab}));  // ab before aa, although it is further right
   EXPECT_EQ(t.encode("ab ab"), (Ids{ab, ' ', ab}));
   EXPECT_EQ(t.encode(""), Ids{});
   EXPECT_EQ(t.decode(Ids{abc, ' ', aaaa}), "abc aaaa");
 }
 
-TEST(Tokenizer, BytesOfCharacters) {
+TEST(Tokenizer, MergesBytesOfCharacters) {
   Vocabulary v;
   const TokenId e_acute = v.merge("\xc3", "\xa9"), blank_e = v.merge(" ", "\xc3\xa9");
   const Tokenizer t = v.make();
@@ -280,10 +281,10 @@ TEST(Tokenizer, BytesOfCharacters) {
   EXPECT_EQ(t.find("no such"), std::nullopt);
 }
 
-TEST(Tokenizer, Llama3TakesWholePieces) {
+TEST(Tokenizer, Llama3UsesWholePiecesWithoutMerging) {
   Vocabulary v;
   v.merge("a", "b");
-  const TokenId whole = v.add(named(" abc"));  // no merge makes it
+  const TokenId whole = v.add(named(" abc"));  // no merge produces it
   v.with("bos_token_id", std::uint32_t{7});
   EXPECT_EQ(v.make().encode(" abc"), (Ids{' ', 256, 'c'}));
   v.pre = "llama-bpe";
@@ -294,11 +295,11 @@ TEST(Tokenizer, Llama3TakesWholePieces) {
   EXPECT_EQ(v.make().encode(" abc"), (Ids{whole}));
 }
 
-TEST(Tokenizer, BeginAndEndTokens) {
+TEST(Tokenizer, AddsBeginAndEndTokensAsConfigured) {
   Vocabulary v;
   const TokenId bos = v.add("<s>", TokenType::control), eos = v.add("</s>", TokenType::control);
   v.with("bos_token_id", static_cast<std::uint32_t>(bos)).with("eos_token_id", static_cast<std::uint32_t>(eos));
-  EXPECT_EQ(v.make().encode("x"), (Ids{'x'}));  // GPT-2's family adds none unless told
+  EXPECT_EQ(v.make().encode("x"), (Ids{'x'}));  // GPT-2's family adds none by default
   v.with("add_bos_token", true);
   EXPECT_EQ(v.make().encode("x"), (Ids{bos, 'x'}));
   EXPECT_EQ(v.make().encode(""), (Ids{bos}));
@@ -314,11 +315,11 @@ TEST(Tokenizer, BeginAndEndTokens) {
   EXPECT_EQ(t.decode(t.encode("x"), true), "<s>x</s>");
 }
 
-TEST(Tokenizer, SpecialTokensInText) {
+TEST(Tokenizer, ParsesSpecialTokensInText) {
   Vocabulary v;
   const TokenId end = v.add("<|end|>", TokenType::control), longer = v.add("<|end|><|end|>", TokenType::control);
   const TokenId tool = v.add("<tool>", TokenType::user_defined), unknown = v.add("<unk>", TokenType::unknown);
-  v.add("");  // as converters fill up with
+  v.add("");  // padding, as written by converters
   v.add("");
   const Tokenizer t = v.make();
   const EncodeOptions parse{.parse_special = true};
@@ -326,16 +327,16 @@ TEST(Tokenizer, SpecialTokensInText) {
   EXPECT_EQ(t.encode("<|end|>", parse), (Ids{end}));
   EXPECT_EQ(t.encode("<|end|><|end|><|end|>", parse), (Ids{longer, end}));
   EXPECT_EQ(t.encode("<unk><tool>", parse), (Ids{unknown, tool}));
-  EXPECT_EQ(t.encode("<|end|>").size(), 7u);               // plain text unless asked
-  EXPECT_EQ(t.encode("x<tool>y"), (Ids{'x', tool, 'y'}));  // always taken
+  EXPECT_EQ(t.encode("<|end|>").size(), 7u);               // plain text by default
+  EXPECT_EQ(t.encode("x<tool>y"), (Ids{'x', tool, 'y'}));  // always parsed
   EXPECT_EQ(t.decode(t.encode("x<tool>y")), "x<tool>y");
   EXPECT_EQ(t.decode(end), "");
   EXPECT_EQ(t.decode(end, true), "<|end|>");
-  EXPECT_TRUE(t.is_end(end));  // by its text
+  EXPECT_TRUE(t.is_end(end));  // because of its text
   EXPECT_FALSE(t.is_end(tool));
 }
 
-TEST(Tokenizer, EndTokensOfAllKeys) {
+TEST(Tokenizer, CollectsEndTokensOfAllKeys) {
   Vocabulary v;
   const auto add = [&](const char* key, const char* text) {
     const TokenId id = v.add(text, TokenType::control);
@@ -344,7 +345,7 @@ TEST(Tokenizer, EndTokensOfAllKeys) {
   };
   const TokenId eos = add("eos_token_id", "<A>"), eot = add("eot_token_id", "<B>"), eom = add("eom_token_id", "<C>");
   const TokenId named_id = v.add("<|eot_id|>", TokenType::control);
-  const TokenId plain = v.add("<|im_end|>");  // whatever its type
+  const TokenId plain = v.add("<|im_end|>");  // regardless of its type
   const Tokenizer t = v.make();
   EXPECT_EQ(Ids(t.ends().begin(), t.ends().end()), (Ids{eos, eot, eom, named_id, plain}));
   EXPECT_TRUE(t.is_end(plain));
@@ -352,14 +353,14 @@ TEST(Tokenizer, EndTokensOfAllKeys) {
   EXPECT_FALSE(t.is_end(-1));
 }
 
-TEST(Tokenizer, TokensWrittenAsPlainText) {
-  // Some files hold added tokens as normal ones, with characters that name no byte.
+TEST(Tokenizer, DecodesNormalTokensOutsideTheByteTable) {
+  // Some files declare added tokens as normal ones, with characters that are not in the byte table.
   Vocabulary v;
   const TokenId odd = v.add("<｜tool▁sep｜>");
   EXPECT_EQ(v.make().decode(odd), "<｜tool▁sep｜>");
 }
 
-TEST(Tokenizer, RefusesBadVocabularies) {
+TEST(Tokenizer, RejectsInvalidVocabularies) {
   const auto refused = [](const std::function<void(Vocabulary&)>& change, std::vector<std::string> parts) {
     Vocabulary v;
     v.merge("a", "b");
@@ -371,10 +372,10 @@ TEST(Tokenizer, RefusesBadVocabularies) {
   refused([](V& v) { v.model = "bert"; },
           {"file = vocabulary", "key = tokenizer.ggml.model", "\"bert\" is not supported", "\"gpt2\"", "\"llama\""});
   refused([](V& v) { v.pre = "qwen9"; }, {"file = vocabulary", "\"qwen9\"", "Supported are default, gpt-2"});
-  refused([](V& v) { v.model = "llama"; }, {"tokenizer.ggml.scores", "no such key"});
+  refused([](V& v) { v.model = "llama"; }, {"tokenizer.ggml.scores", "does not contain this key"});
   refused([](V& v) { v.model = "llama", v.with("scores", GgufArray{std::vector<float>{1}}); },
-          {"1 scores are given for 257 tokens"});
-  refused([](V& v) { v.types.pop_back(); }, {"token_type", "256 types are given for 257 tokens"});
+          {"there are 1 scores for 257 tokens"});
+  refused([](V& v) { v.types.pop_back(); }, {"token_type", "there are 256 types for 257 tokens"});
   refused(
       [](V& v) {
         const std::vector<std::uint8_t> bytes(v.types.begin(), v.types.end());
@@ -385,37 +386,37 @@ TEST(Tokenizer, RefusesBadVocabularies) {
   refused([](V& v) { v.types[3] = 7; }, {"token 3 has type 7"});
   refused([](V& v) { v.types[3] = -1; }, {"token 3 has type -1"});
   refused([](V& v) { v.add("ab"); }, {"tokenizer.ggml.tokens", "\"ab\" occurs twice (256 and 257)"});
-  refused([](V& v) { v.merges.push_back("ab"); }, {"tokenizer.ggml.merges", "merge 1 is \"ab\", not two tokens"});
-  refused([](V& v) { v.merges.push_back("a "); }, {"merge 1 is \"a \", not two tokens"});
-  refused([](V& v) { v.merges.push_back(" a"); }, {"merge 1 is \" a\", not two tokens"});
+  refused([](V& v) { v.merges.push_back("ab"); }, {"tokenizer.ggml.merges", "merge 1 is \"ab\", expected two tokens"});
+  refused([](V& v) { v.merges.push_back("a "); }, {"merge 1 is \"a \", expected two tokens"});
+  refused([](V& v) { v.merges.push_back(" a"); }, {"merge 1 is \" a\", expected two tokens"});
   refused([](V& v) { v.with("bos_token_id", std::uint32_t{257}); }, {"bos_token_id", "id is 257", "257 tokens"});
   refused([](V& v) { v.with("eom_token_id", std::uint32_t{~0u}); }, {"eom_token_id", "id is 4294967295"});
-  refused([](V& v) { v.with("add_bos_token", true); }, {"add_bos_token", "names no such token"});
-  refused([](V& v) { v.with("add_bos_token", std::string("yes")); }, {"add_bos_token", "type is string, bool"});
+  refused([](V& v) { v.with("add_bos_token", true); }, {"add_bos_token", "does not define this token"});
+  refused([](V& v) { v.with("add_bos_token", std::string("yes")); }, {"add_bos_token", "type string; expected bool"});
   refused([](V& v) { v.tokens.clear(), v.types.clear(); }, {"the vocabulary has 0 tokens"});
 
   GgufWriter w;
   w.set("tokenizer.ggml.model", std::string("gpt2"));
   const auto bytes = w.bytes();
   expect_throw<FormatError>([&] { Tokenizer(GgufFile::parse(bytes, "none.gguf")); },
-                            {"none.gguf", "tokenizer.ggml.tokens", "no such key"});
+                            {"none.gguf", "tokenizer.ggml.tokens", "does not contain this key"});
 }
 
 TEST(Tokenizer, VocabulariesWithGapsLoad) {
   Vocabulary v;
-  for (const char* line : {"xy c", "a xy", "b a"}) v.merges.push_back(line);  // of what is no token: never made
+  for (const char* line : {"xy c", "a xy", "b a"}) v.merges.push_back(line);  // not tokens: ignored
   v.tokens[0xff] = "<unk>";
   v.types[0xff] = static_cast<std::int32_t>(TokenType::unknown);
-  v.types['i'] = static_cast<std::int32_t>(TokenType::byte);  // as old converters have it
+  v.types['i'] = static_cast<std::int32_t>(TokenType::byte);  // as in old converters
   const Tokenizer t = v.make();
   EXPECT_EQ(t.encode("ba"), (Ids{'b', 'a'}));
-  EXPECT_EQ(t.encode("a\xff"), (Ids{'a'}));  // a byte without a token is left out
+  EXPECT_EQ(t.encode("a\xff"), (Ids{'a'}));  // a byte without a token is dropped
   EXPECT_EQ(t.encode("in"), (Ids{'i', 'n'}));
   expect_throw<ArgumentError>([&] { t.decode(256); }, {"id = 256", "tokens = 256"});
   expect_throw<ArgumentError>([&] { t.decode(-1); }, {"id = -1"});
 }
 
-TEST(Tokenizer, AMissingPreTokenizerIsSaid) {
+TEST(Tokenizer, WarnsOfMissingPreTokenizer) {
   Vocabulary v;
   v.pre = "";
   testing::internal::CaptureStderr();
@@ -424,7 +425,7 @@ TEST(Tokenizer, AMissingPreTokenizerIsSaid) {
   EXPECT_NE(said.find("tokenizer.ggml.pre is missing"), std::string::npos) << said;
 }
 
-TEST(Tokenizer, ControlTokensAreNotTakenFromTextThatIsPlain) {
+TEST(Tokenizer, ControlTokensAreNotParsedInPlainRanges) {
   Vocabulary v;
   const TokenId end = v.add("<|end|>", TokenType::control), tool = v.add("<tool>", TokenType::user_defined);
   const Tokenizer t = v.make();
@@ -437,16 +438,17 @@ TEST(Tokenizer, ControlTokensAreNotTakenFromTextThatIsPlain) {
   EXPECT_EQ(encode({}), (Ids{end, 'x', end, tool, end}));
   EXPECT_EQ(encode({{0, text.size()}}).size(), 7u + 1 + 7 + 1 + 7);
   EXPECT_EQ(encode({{7, 8}, {15, 21}}), (Ids{end, 'x', end, tool, end}));
-  const Ids middle = encode({{14, 15}});  // a part of it suffices
+  const Ids middle = encode({{14, 15}});  // a partial overlap suffices
   EXPECT_EQ(middle.size(), 1u + 1 + 7 + 1 + 1);
   EXPECT_EQ(middle.front(), end);
   EXPECT_EQ(middle.back(), end);
 }
 
-// --- Other people's tokenizers --------------------------------------------------------------------------------------
+// --- Comparison with other tokenizers
+// --------------------------------------------------------------------------------------
 
-// tools/make_tokenizer_cases.py: 300 texts, and the CRC-32 of the tokens that `tokenizers` and `sentencepiece` give
-// them.
+// Written by tools/make_tokenizer_cases.py: 300 texts, and the CRC-32 of the tokens that `tokenizers` and
+// `sentencepiece` produce.
 const nlohmann::json& foreign() {
   static const nlohmann::json out = nlohmann::json::parse(std::ifstream(TESSERA_TOKENIZER_CASES));
   return out;
@@ -467,7 +469,7 @@ std::string shown(const Tokenizer& t, const Ids& ids) {
   return out;
 }
 
-TEST(Tokenizer, OfEachFamilyEqualsHuggingFace) {
+TEST(Tokenizer, EachFamilyMatchesHuggingFace) {
   const auto& cases = foreign().at("gpt2");
   const auto texts = foreign().at("texts").get<std::vector<std::string>>();
   ASSERT_EQ(texts.size(), 300u);
@@ -486,7 +488,7 @@ TEST(Tokenizer, OfEachFamilyEqualsHuggingFace) {
   }
 }
 
-TEST(Tokenizer, OfLlamaEqualsSentencePiece) {
+TEST(Tokenizer, LlamaMatchesSentencePiece) {
   const auto texts = foreign().at("texts").get<std::vector<std::string>>();
   for (const auto& one : foreign().at("llama")) {
     GgufWriter w;
@@ -510,7 +512,7 @@ TEST(Tokenizer, OfLlamaEqualsSentencePiece) {
   }
 }
 
-// A merge at a time over the whole piece, as the papers have it: slow and plainly right.
+// One merge at a time over the whole piece, as in the papers: slow and simple.
 Ids merge_naively(const Vocabulary& v, const Tokenizer& t, std::string_view piece) {
   std::vector<std::string> symbols;
   for (const char c : piece) symbols.push_back(byte_name(static_cast<unsigned char>(c)));
@@ -530,7 +532,7 @@ Ids merge_naively(const Vocabulary& v, const Tokenizer& t, std::string_view piec
   return out;
 }
 
-// Merges over a small alphabet, drawn at random among the tokens there are.
+// Random merges over a small alphabet.
 Vocabulary random_vocabulary(std::mt19937_64& rng, int merges) {
   Vocabulary v;
   std::vector<std::string> known = {"a", "b", "c", "\xc3", "\xa9", "\xff"};
@@ -544,7 +546,7 @@ Vocabulary random_vocabulary(std::mt19937_64& rng, int merges) {
   return v;
 }
 
-TEST(Tokenizer, EqualToMergingOneAtATime) {
+TEST(Tokenizer, MatchesNaiveMerging) {
   const auto seed = std::random_device()();
   std::cout << "seed " << seed << "\n";
   std::mt19937_64 rng(seed);
@@ -559,7 +561,7 @@ TEST(Tokenizer, EqualToMergingOneAtATime) {
   }
 }
 
-TEST(Tokenizer, RandomBytesComeBack) {
+TEST(Tokenizer, RandomBytesRoundTrip) {
   const auto seed = std::random_device()();
   std::cout << "seed " << seed << "\n";
   std::mt19937_64 rng(seed);
@@ -577,7 +579,7 @@ TEST(Tokenizer, RandomBytesComeBack) {
   }
 }
 
-TEST(Tokenizer, SeveralThreadsAtOnce) {
+TEST(Tokenizer, EncodesConcurrently) {
   std::mt19937_64 rng(1);
   const Tokenizer t = random_vocabulary(rng, 60).make();
   const std::string text = "abcabc acb 'll 123 bcaé\n  cab";
@@ -592,7 +594,7 @@ TEST(Tokenizer, SeveralThreadsAtOnce) {
   EXPECT_EQ(wrong, 0);
 }
 
-TEST(Tokenizer, LongPiecesAreFast) {
+TEST(Tokenizer, EncodesLongPiecesQuickly) {
   Vocabulary v;
   std::string unit = "a";
   for (int i = 0; i < 10; ++i, unit += unit) v.merge(unit, unit);
@@ -611,7 +613,7 @@ std::filesystem::path shipped_model() {
   return {};
 }
 
-TEST(ShippedModel, TokensEqualLlamaCpp) {
+TEST(ShippedModel, TokensMatchLlamaCpp) {
   const std::filesystem::path reference = "models/reference-tokens.json";
   ASSERT_TRUE(std::filesystem::exists(reference)) << reference << " is missing";
   std::ifstream in(reference);
@@ -628,8 +630,8 @@ TEST(ShippedModel, TokensEqualLlamaCpp) {
   }
 }
 
-TEST(ShippedModel, RealTextComesBack) {
-  ASSERT_TRUE(std::filesystem::exists("models") && !shipped_model().empty()) << "no model under models/";
+TEST(ShippedModel, RealTextRoundTrips) {
+  ASSERT_TRUE(std::filesystem::exists("models") && !shipped_model().empty()) << "no model in models/";
   const Tokenizer t(GgufFile::open(shipped_model()));
   std::ifstream in("LICENSE");
   const std::string text((std::istreambuf_iterator<char>(in)), {});
@@ -641,7 +643,7 @@ TEST(ShippedModel, RealTextComesBack) {
 
 // --- UTF-8 ----------------------------------------------------------------------------------------------------------
 
-TEST(Utf8, Units) {
+TEST(Utf8, ClassifiesUnits) {
   using Kind = Utf8Unit::Kind;
   const auto expect = [](std::string_view text, Kind kind, std::size_t size, char32_t code = 0) {
     const Utf8Unit unit = utf8_unit(text);
@@ -695,13 +697,13 @@ TEST(Utf8Stream, NeverSplitsACharacter) {
   }
 }
 
-TEST(Utf8Stream, InvalidBytes) {
+TEST(Utf8Stream, ReplacesOrPassesInvalidBytes) {
   Utf8Stream replace, pass(Utf8Stream::Invalid::pass);
   const std::string mark = "\xef\xbf\xbd";
   EXPECT_EQ(replace.push("a\xff"
                          "b\xe2\x82"),
             "a" + mark + "b");
-  EXPECT_EQ(replace.push("x"), mark + "x");  // the two bytes were one part of a character
+  EXPECT_EQ(replace.push("x"), mark + "x");  // the two bytes were one partial character
   EXPECT_EQ(replace.push("\xf0\x9f"), "");
   EXPECT_EQ(replace.pending(), 2u);
   EXPECT_EQ(replace.flush(), mark);

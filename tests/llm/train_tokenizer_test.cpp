@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Learning a vocabulary: against a slow reference that counts anew before each merge, on random texts; texts of any
-// bytes there and back; ties, thresholds and what is refused. (tools/check_tokenizer_training.py compares with Hugging
-// Face's tokenizers.)
+// Learning a vocabulary: compared with a slow reference that recounts before each merge, on random texts; round trips
+// of any bytes; ties, thresholds and errors. (tools/check_tokenizer_training.py compares with Hugging Face's
+// tokenizers.)
 #include "tessera/llm/train_tokenizer.h"
 
 #include <gtest/gtest.h>
@@ -23,12 +23,12 @@ TrainedTokenizer train(const std::vector<std::string>& texts, const TrainTokeniz
   const std::vector<std::string_view> views(texts.begin(), texts.end());
   return train_tokenizer(views, options);
 }
-/// As many merges as that; one more makes no merge of what is rarer.
+/// Options for at most `count` merges.
 TrainTokenizerOptions merges(std::int64_t count, std::int64_t min_count = 2) {
   return {.vocabulary = 257 + count, .min_count = min_count};
 }
 
-/// The same by its definition: all pairs are counted before each merge.
+/// Reference implementation: counts all pairs before each merge.
 std::vector<std::string> reference_merges(const std::vector<std::string>& texts, const TrainTokenizerOptions& o) {
   const PreTokenizer pre(o.pre_tokenizer);
   std::set<std::string> characters;
@@ -70,7 +70,7 @@ std::vector<std::string> reference_merges(const std::vector<std::string>& texts,
 }
 
 TEST(TrainTokenizer, MergesTheMostFrequentPairFirst) {
-  // Sennrich, Haddow and Birch's example. (e, s) and (s, t) are each there nine times: e comes before s.
+  // The example of Sennrich, Haddow and Birch. (e, s) and (s, t) both occur nine times: e comes before s.
   std::string text;
   const std::pair<const char*, int> words[] = {{"low ", 5}, {"lower ", 2}, {"newest ", 6}, {"widest ", 3}};
   for (const auto& [word, count] : words)
@@ -85,7 +85,7 @@ TEST(TrainTokenizer, MergesTheMostFrequentPairFirst) {
   EXPECT_EQ(t.tokens.front(), "!");  // GPT-2's order of the bytes
 }
 
-TEST(TrainTokenizer, IsWhatItsDefinitionSays) {
+TEST(TrainTokenizer, MatchesReferenceImplementation) {
   std::mt19937_64 random(test_seed());
   const std::vector<std::string> alphabets = {"a", "ab", "ab ", "abc \n", "\xff\x00z "s, "xyé漢 1'"};
   for (int round = 0; round < 60; ++round) {
@@ -101,7 +101,7 @@ TEST(TrainTokenizer, IsWhatItsDefinitionSays) {
   }
 }
 
-TEST(TrainTokenizer, EncodesAnyBytesThereAndBack) {
+TEST(TrainTokenizer, AnyBytesRoundTrip) {
   std::mt19937_64 random(test_seed());
   std::string text = "A short text, of which short words such as \"of\" and \"short\" are learned.\n\n";
   for (int i = 0; i < 3000; ++i) text += static_cast<char>(random());
@@ -126,7 +126,7 @@ TEST(TrainTokenizer, EncodesAnyBytesThereAndBack) {
   }
 }
 
-TEST(TrainTokenizer, StopsWhereNothingIsFrequentEnough) {
+TEST(TrainTokenizer, StopsIfNoPairIsFrequentEnough) {
   EXPECT_TRUE(train({""}).merges.empty());
   EXPECT_TRUE(train({}).merges.empty());
   EXPECT_TRUE(train({"abcdef"}, merges(9)).merges.empty());
@@ -136,8 +136,8 @@ TEST(TrainTokenizer, StopsWhereNothingIsFrequentEnough) {
   EXPECT_EQ(train({"aaaa"}, merges(9, 1)).merges, (std::vector<std::string>{"a a", "aa aa"}));
 }
 
-TEST(TrainTokenizer, TakesLongPiecesInTime) {
-  // One piece; by a walk over all of it for each merge this would take minutes.
+TEST(TrainTokenizer, TrainsOnLongPiecesQuickly) {
+  // A single piece; scanning all of it for each merge would take minutes.
   std::mt19937_64 random(test_seed());
   std::string text;
   for (int i = 0; i < 300'000; ++i) text += static_cast<char>('a' + random() % 26);
@@ -145,12 +145,12 @@ TEST(TrainTokenizer, TakesLongPiecesInTime) {
   EXPECT_EQ(learned.merges.size(), 1500u);
 }
 
-TEST(TrainTokenizer, RefusesWhatItCannotDo) {
+TEST(TrainTokenizer, RejectsInvalidOptions) {
   expect_throw<ArgumentError>([] { train({"a"}, {.vocabulary = 256}); }, {"vocabulary", "256", "257"});
   expect_throw<ArgumentError>([] { train({"a"}, {.vocabulary = (1 << 20) + 1}); }, {"vocabulary", "2^20"});
   expect_throw<ArgumentError>([] { train({"a"}, {.min_count = 0}); }, {"min_count"});
-  expect_throw<ArgumentError>([] { train({"a"}, {.end_of_text = ""}); }, {"end of text"});
-  expect_throw<ArgumentError>([] { train({"endend"}, {.min_count = 1, .end_of_text = "end"}); }, {"written so"});
+  expect_throw<ArgumentError>([] { train({"a"}, {.end_of_text = ""}); }, {"end_of_text"});
+  expect_throw<ArgumentError>([] { train({"endend"}, {.min_count = 1, .end_of_text = "end"}); }, {"has the same text"});
   expect_throw<FormatError>([] { train({"a"}, {.pre_tokenizer = "none"}); }, {"none", "gpt-2"});
 }
 

@@ -10,7 +10,7 @@
 
 namespace tessera::test {
 
-/// Values of every array that are not those of setup, so that norms and biases do something.
+/// Replaces the values of all arrays by random ones, so that norms and biases have an effect.
 template <class Model>
 Model varied(Model model, std::mt19937_64& random, float size = 1) {
   detail::for_each_part(model, [&](ModelArray& part, const Path& at) {
@@ -27,7 +27,7 @@ Model varied(Model model, std::mt19937_64& random, float size = 1) {
   return model;
 }
 
-/// Inputs of the box at random, a third of their numbers at its faces.
+/// Random inputs from the box, a third of their numbers on its faces.
 inline Array inputs_of(const InputBox& box, std::int64_t count, std::mt19937_64& random) {
   std::uniform_real_distribution<float> part(-0.25f, 1.25f);
   std::vector<float> x(static_cast<std::size_t>(count) * box.low.size());

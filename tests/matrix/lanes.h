@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Emitted CUDA C and HIP on this machine, for instructions over a subgroup: the threads of one block are fibers, and
-// what all lanes do together is done by the last that comes. The text is compiled by clang as C++.
+// Runs emitted CUDA C and HIP on this machine, including instructions of a whole subgroup: the threads of one block are
+// fibers, and the last lane that arrives executes what all lanes do together. The text is compiled by clang as C++.
 #pragma once
 
 #include <dlfcn.h>
@@ -24,7 +24,7 @@ namespace tessera::test {
 /// The threads of one block.
 class Lanes {
  public:
-  /// What an instruction does, given the lanes of a subgroup.
+  /// Executes an instruction, given the registers of a subgroup's lanes.
   using Step = std::function<void(int instruction, std::vector<LaneRegisters*>& lanes)>;
 
   Lanes(unsigned threads, unsigned width, Step step)
@@ -52,7 +52,7 @@ class Lanes {
     }
   }
 
-  // What the text calls.
+  // Called by the compiled text.
   static unsigned thread() { return current_lanes->current_; }
   static void barrier() {
     Lanes& l = *current_lanes;
@@ -92,13 +92,14 @@ class Lanes {
   unsigned width_, current_ = 0;
   Step step_;
   std::vector<Fiber> fibers_;
-  std::vector<Meeting> meetings_;  // of the subgroups, then of the block
+  std::vector<Meeting> meetings_;  // for the subgroups, then for the block
   const std::function<void()>* body_ = nullptr;
   ucontext_t home_{};
 };
 
-/// What stands before the text, for subgroups of `width`: words of the language, and what a matrix unit's instructions
-/// are called, which are numbered as `Instruction` says. What is defined here the text leaves out.
+/// Returns the text with definitions in front, for subgroups of `width`: keywords of the language, and functions for
+/// the instructions of a matrix unit, numbered as in `Instruction`. Definitions in the text are removed if they are
+/// provided here.
 inline std::string text_for_lanes(const std::string& text, unsigned width) {
   const std::string before = R"(
 #define __device__
@@ -117,7 +118,7 @@ struct Argument { void* p; template <class T> operator T*() const { return (T*)p
 template <int instruction, class... W>
 static void tessera_mma(float* sums, W... words) {
   const unsigned all[] = {words...};
-  const unsigned a = sizeof...(words) / 3 * 2;  // a has twice as many as b
+  const unsigned a = sizeof...(words) / 3 * 2;  // a has twice as many words as b
   Registers r = {};
   for (unsigned i = 0; i < sizeof...(words); ++i) (i < a ? r.a[i] : r.b[i - a]) = all[i];
   for (int i = 0; i < 4; ++i) r.c[i] = sums[i];
@@ -157,7 +158,7 @@ static void tessera_twice(float* sums, const unsigned* left, const unsigned* rig
   return before + "#define warpSize " + std::to_string(width) + "\n" + text;
 }
 
-/// The text as a library, and its kernels, of `buffers` arguments, all of which are buffers.
+/// The text compiled to a library, and its kernels, whose `buffers` arguments are all buffers.
 class CompiledText {
  public:
   CompiledText(const std::string& text, unsigned width, const std::vector<std::string>& entries, unsigned buffers) {
@@ -180,7 +181,7 @@ class CompiledText {
     const std::string said{std::istreambuf_iterator<char>(log), {}};
     if (made) library_ = ::dlopen((stem + ".so").c_str(), RTLD_NOW | RTLD_LOCAL);
     for (const char* end : {".cpp", ".so", ".log"}) fs::remove(stem + end);
-    if (!library_) throw std::runtime_error("clang refused it: " + said + "\n" + text_for_lanes(text, width));
+    if (!library_) throw std::runtime_error("clang failed: " + said + "\n" + text_for_lanes(text, width));
     struct Table {
       unsigned (*thread)();
       void (*barrier)();

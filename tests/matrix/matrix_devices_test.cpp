@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of matrices in the kernel language, on every device: as fragments of whatever subgroups it has.
+// Matrix products in the kernel language on every device, as fragments of its subgroups.
 #include <array>
 #include <random>
 
@@ -24,7 +24,7 @@ void expect_near(const std::vector<float>& got, const ir::ExactProduct& exact) {
   for (std::size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], exact.value[i], exact.bound[i]) << i;
 }
 
-/// Whole tiles straight from buffers, a tile for each subgroup in turn.
+/// Whole tiles directly from buffers; subgroups take tiles in turn.
 template <class T>
 auto tiles_kernel(bool transposed) {
   return kernel("tiles", block(96),
@@ -72,7 +72,7 @@ TEST_P(OnEveryDevice, TilesOfBfloat16) {
   test_tiles<bfloat16>([&](int n) { return numbers(n); });
 }
 
-/// Any size, by way of shared memory; blocks whose last subgroup is not full.
+/// Any size, staged in shared memory; the last subgroup of a block may be incomplete.
 template <class T, class F>
 void test_staged(std::uint32_t threads, F&& numbers) {
   for (const bool transposed : {false, true}) {
@@ -107,7 +107,7 @@ TEST_P(OnEveryDevice, StagedBfloat16InPartialSubgroups) {
   test_staged<bfloat16>(50, [&](int n) { return numbers(n); });
 }
 
-TEST_P(OnEveryDevice, AccumulatorsStartAtZeroAndHoldWhatTheyAreFilledWith) {
+TEST_P(OnEveryDevice, AccumulatorsStartAtZeroAndCanBeFilled) {
   const auto fills = kernel("fills", block(64), [](Buffer<float> y, Val<float> value) {
     for_(subgroup_id(), 6, subgroup_count(), [&](Val<Index> i) {
       MatrixAccumulator fresh;
@@ -127,7 +127,7 @@ TEST_P(OnEveryDevice, AccumulatorsStartAtZeroAndHoldWhatTheyAreFilledWith) {
   }
 }
 
-TEST_P(OnEveryDevice, ArraysOfMatricesAreMatricesEach) {
+TEST_P(OnEveryDevice, ArraysOfFragments) {
   const auto rows = kernel("rows", block(32), [](Buffer<float> y) {
     std::array<MatrixAccumulator, 3> sums{};
     MatrixAccumulator more[2] = {};
@@ -143,7 +143,7 @@ TEST_P(OnEveryDevice, ArraysOfMatricesAreMatricesEach) {
   for (std::size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], i / 256 == 1 ? 1 : i / 256 == 4 ? 2 : 0) << i;
 }
 
-TEST(Matrices, AStoreCountsAsAWriteWhenBuffersOverlap) {
+TEST(Matrices, StoreIsCheckedForOverlappingBuffers) {
   const DeviceScope scope({Backend::interp, 0});
   const auto copy = kernel("copy_matrix", block(32), [](Buffer<const float> x, Buffer<float> y) {
     MatrixAccumulator m;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the instructions of matrix units are documented to do to the registers of a subgroup's lanes, for tests that run
-// emitted kernels on this machine.
+// The documented effect of matrix-unit instructions on the registers of a subgroup's lanes, for tests that run emitted
+// kernels on this machine.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,14 +17,14 @@
 
 namespace tessera::test {
 
-/// What a lane brings to an instruction, and takes from it.
+/// A lane's inputs and outputs of an instruction.
 struct LaneRegisters {
   std::uint32_t a[8], b[8];
   float c[8];
   const std::uint16_t* row;
 };
 
-/// Numbers that emitted text is made to name its instructions by.
+/// Numbers for the instructions, used by the emitted text.
 enum Instruction : int {
   m16n8k16_f16,
   m16n8k16_bf16,
@@ -38,7 +38,8 @@ enum Instruction : int {
   wmma_bf16
 };
 
-// The instructions, from their documents. An element is half `h` (0 low, 1 high) of word `w` of lane `l`, or float `i`.
+// The instructions, implemented from their documents. An element is half `h` (0 low, 1 high) of word `w` of lane `l`,
+// or float `i`.
 
 inline float value_of(DType t, std::uint32_t word, unsigned h) {
   const auto bits = static_cast<std::uint16_t>(word >> (16 * h));
@@ -55,22 +56,22 @@ inline float value_of(DType t, std::uint32_t word, unsigned h) {
 struct Matrix {
   Matrix(unsigned rows, unsigned columns) : columns(columns), element(rows * columns, NAN) {}
   float& operator()(unsigned i, unsigned j) { return element.at(i * columns + j); }
-  /// What two lanes hold must be the same.
+  /// Lanes that contain the same element must agree.
   void set(unsigned i, unsigned j, float v) {
     float& e = (*this)(i, j);
-    EXPECT_TRUE(std::isnan(e) || e == v) << "element " << i << ", " << j << " is held twice, differently";
+    EXPECT_TRUE(std::isnan(e) || e == v) << "element " << i << ", " << j << " has different values in two lanes";
     e = v;
   }
   unsigned columns;
   std::vector<float> element;
 };
 
-/// Where lane l has element (half h of word w, or float i).
+/// The position of lane l's element (half h of word w, or float i).
 using Where = std::function<std::pair<unsigned, unsigned>(unsigned lane, unsigned element)>;
 struct Layout {
   DType t;
   unsigned m, n, k, lanes;
-  unsigned a_elements, b_elements, c_elements;  // of a lane
+  unsigned a_elements, b_elements, c_elements;  // per lane
   Where a, b, c;
 };
 
@@ -180,8 +181,8 @@ inline void multiply(const Layout& u, std::vector<LaneRegisters*>& lanes) {
     }
 }
 
-// PTX ISA 8.5, 9.7.14.5.15: with .x4, lanes 8m to 8m + 7 give the rows of matrix m; row r of it, of 8 elements, goes to
-// lanes 4r to 4r + 3, two elements each; with .trans its columns do.
+// PTX ISA 8.5, 9.7.14.5.15: with .x4, lanes 8m to 8m + 7 provide the row addresses of matrix m; row r, of 8 elements,
+// goes to lanes 4r to 4r + 3, two elements each; with .trans, columns instead of rows.
 inline void load_matrices(std::vector<LaneRegisters*>& lanes, bool transposed) {
   for (unsigned m = 0; m < 4; ++m)
     for (unsigned l = 0; l < 32; ++l) {
@@ -189,14 +190,14 @@ inline void load_matrices(std::vector<LaneRegisters*>& lanes, bool transposed) {
       for (unsigned h = 0; h < 2; ++h) {
         const unsigned along = 2 * (l % 4) + h, across = l / 4;
         const std::uint16_t* row = lanes[8 * m + (transposed ? along : across)]->row;
-        EXPECT_EQ(reinterpret_cast<std::uintptr_t>(row) % 16, 0u) << "rows are of 16 aligned bytes";
+        EXPECT_EQ(reinterpret_cast<std::uintptr_t>(row) % 16, 0u) << "rows must be 16 bytes long and aligned";
         word |= std::uint32_t{row[transposed ? across : along]} << (16 * h);
       }
       lanes[l]->a[m] = word;
     }
 }
 
-inline std::array<unsigned, 10> executed;  // by instruction
+inline std::array<unsigned, 10> executed;  // per instruction
 
 inline void execute(int instruction, std::vector<LaneRegisters*>& lanes) {
   ++executed.at(static_cast<std::size_t>(instruction));

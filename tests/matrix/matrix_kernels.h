@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A product by matrix fragments, of any size, and what its results may differ from exact ones: for tests of the
-// interpreter, of lowering and of emitted text.
+// A matrix product of any size by fragments, and its error bounds: for tests of the interpreter, of lowering and of
+// emitted text.
 #pragma once
 
 #include <cmath>
@@ -10,13 +10,13 @@
 
 #include "tessera/ir/value.h"
 
-namespace tessera::ir {  // whose names it uses, also where the kernel language has the same
+namespace tessera::ir {  // so that IR names take precedence over those of the kernel language
 
-/// Columns of c that a block of `matrix_product` computes, and rows.
+/// Columns and rows of c that a block of `matrix_product` computes.
 inline constexpr std::int64_t product_columns = 64, product_rows = fragment_side;
 
-/// c = a b + start, of m x k, k x n (n x k if transposed) and m x n, as the body of a block kernel of `threads`. A
-/// block stages its part of a and b in shared memory, and each subgroup takes tiles of it in turn.
+/// The body of a block kernel of `threads` for c = a b + start, with sizes m x k, k x n (n x k if transposed) and m x
+/// n. A block stages its part of a and b in shared memory, and its subgroups take tiles in turn.
 inline void matrix_product(DType t, std::int64_t threads, bool transposed) {
   constexpr std::int64_t side = fragment_side, tiles = product_columns / side;
   constexpr std::int64_t a_stride = 24, b_stride = 72, a_begin = 5, b_begin = 3;  // rows wider than a matrix
@@ -70,8 +70,8 @@ inline void matrix_product(DType t, std::int64_t threads, bool transposed) {
   });
 }
 
-/// The product on the host, exact but for doubles, and for each element how far a sum in f32 in any order may be off:
-/// (k + 1) / 2^24 of the sum of absolute values, doubled (Higham, Accuracy and Stability of Numerical Algorithms, 4.2).
+/// The product on the host, computed in double, and for each element the maximum error of a sum in f32 in any order: (k
+/// + 1) / 2^24 times the sum of absolute values, doubled (Higham, Accuracy and Stability of Numerical Algorithms, 4.2).
 struct ExactProduct {
   std::vector<double> value, bound;
   template <class T>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products by fragments with factors and sums in every place and direction: for tests of what matrix units are given.
+// Products by fragments with factors and sums at many offsets, strides and orientations: for tests of the code for
+// matrix units.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +18,7 @@
 
 namespace tessera::test {
 
-/// Two tiles along k, by two subgroups, each of which has its columns of c.
+/// Two tiles along k; two subgroups, each with its own columns of c.
 struct MatrixCase {
   DType t;
   bool left_transposed, right_transposed, sums_transposed, shared, index64;
@@ -25,7 +26,7 @@ struct MatrixCase {
 };
 inline constexpr std::int64_t matrix_room = 3000, matrix_depth = 32;
 
-/// Transposed or not, in rows of 16 aligned bytes, of 4, and of an odd number of elements; from an odd one.
+/// Transposed or not; rows aligned to 16 bytes, to 4 bytes, and with an odd number of elements; odd offsets.
 inline std::vector<MatrixCase> matrix_cases(bool bf16) {
   const std::vector<std::pair<std::int64_t, std::int64_t>> places = {{0, 40}, {8, 48}, {2, 38}, {0, 33}, {5, 40}};
   std::vector<MatrixCase> cases;
@@ -42,7 +43,7 @@ inline std::vector<MatrixCase> matrix_cases(bool bf16) {
   return cases;
 }
 
-/// Of buffers a, b, start and out, each of `matrix_room` elements.
+/// Takes buffers a, b, start and out, each of `matrix_room` elements.
 inline ir::Function matrix_case_kernel(const MatrixCase& c, std::uint32_t threads) {
   using namespace ir;
   return zoo::block_kernel("units", {threads, 1, 1}, [&] {
@@ -79,7 +80,7 @@ inline ir::Function matrix_case_kernel(const MatrixCase& c, std::uint32_t thread
   });
 }
 
-/// What one case is run on, and what must come of it.
+/// The inputs of one case, and the check of its result.
 class MatrixRun {
  public:
   MatrixRun(const MatrixCase& c, std::mt19937& random) : c_(c), start(matrix_room), out(matrix_room, poison) {
@@ -91,8 +92,7 @@ class MatrixRun {
     }
     for (float& f : start) f = any(random);
   }
-  /// Sums in f32 in any order are within this of exact ones, also where each is cut and not rounded (see
-  /// docs/kernels.md).
+  /// f32 sums in any order are within this bound, even if they are truncated instead of rounded (see docs/kernels.md).
   void check() const {
     SCOPED_TRACE(std::string(dtype_name(c_.t)) + (c_.left_transposed ? ", left transposed" : "") +
                  (c_.right_transposed ? ", right transposed" : "") + (c_.sums_transposed ? ", sums transposed" : "") +
@@ -116,7 +116,7 @@ class MatrixRun {
       }
     for (std::size_t i = 0; i < out.size(); ++i)
       if (!written[i]) {
-        ASSERT_EQ(out[i], poison) << "written beside the matrix, at " << i;
+        ASSERT_EQ(out[i], poison) << "memory outside of the matrix was overwritten at " << i;
       }
   }
 

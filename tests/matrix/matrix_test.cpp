@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix fragments in the IR: rules, text and hash, what the interpreter computes and reports, and that lowering to
-// loops means the same for subgroups of any width.
+// Matrix fragments in the IR: rules, text and hash, results and findings of the interpreter, and lowering to loops for
+// subgroups of any width.
 #include "tests/matrix/matrix_kernels.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ struct Mistake {
   const char* sentence;
 };
 class MatrixSentences : public testing::TestWithParam<Mistake> {};
-TEST_P(MatrixSentences, NameKernelLineAndMistake) {
+TEST_P(MatrixSentences, ContainKernelLineAndError) {
   const Mistake& m = GetParam();
   const std::string error = error_of<KernelError>([&] { trace(m.name, m.kind, {16, 1, 1}, m.body); });
   EXPECT_NE(error.find(m.sentence), std::string::npos) << error;
@@ -41,39 +41,39 @@ TEST_P(MatrixSentences, NameKernelLineAndMistake) {
 const KernelKind blocks = KernelKind::block;
 const std::vector<Mistake> mistakes = {
     {"map_kernel", KernelKind::map, [] { sums(); },
-     "matrix operations need subgroups, and this is a map kernel. Declare the kernel with block(...)"},
-    {"wide_left", blocks, [] { Fragment(left, DType::f32); }, "matrices to multiply are of f16 or bf16"},
-    {"narrow_sum", blocks, [] { Fragment(accumulator, DType::f16); }, "an accumulator is of f32"},
+     "matrix operations require subgroups, but this is a map kernel. Declare the kernel with block(...)"},
+    {"wide_left", blocks, [] { Fragment(left, DType::f32); }, "the factors of a matrix product must be f16 or bf16"},
+    {"narrow_sum", blocks, [] { Fragment(accumulator, DType::f16); }, "an accumulator must be f32"},
     {"other_memory", blocks, [] { Fragment(left, DType::f16).load(in("x", DType::bf16), 0, 16); },
-     "mma load of a matrix of f16 meets memory of bf16"},
+     "mma load of a matrix of f16 does not match memory of bf16"},
     {"bits", blocks, [] { Fragment(left, DType::f16).load(in("x", DType::u16), 0, 16); },
-     "mma load of a matrix of f16 meets memory of u16"},
+     "mma load of a matrix of f16 does not match memory of u16"},
     {"own_memory", blocks, [] { sums().load(local_array(DType::f32, 256), 0, 16); },
-     "a matrix lies in memory that threads share"},
+     "a matrix must be in memory that threads share"},
     {"read_only", blocks, [] { sums().store(in("x"), 0, 16); }, "this buffer is read-only in this kernel"},
     {"store_of_left", blocks, [] { Fragment(left, DType::f16).store(out("x", DType::f16), 0, 16); },
-     "mma store takes the fragment accumulator, and got left"},
+     "mma store requires the fragment accumulator, but got left"},
     {"fill_of_right", blocks, [] { Fragment(right, DType::f16).fill(0); },
-     "mma fill takes the fragment accumulator, and got right"},
+     "mma fill requires the fragment accumulator, but got right"},
     {"two_lefts", blocks, [] { sums().multiply_add(Fragment(left, DType::f16), Fragment(left, DType::f16)); },
-     "mma multiply takes the fragment right, and got left"},
+     "mma multiply requires the fragment right, but got left"},
     {"mixed", blocks, [] { sums().multiply_add(Fragment(left, DType::f16), Fragment(right, DType::bf16)); },
-     "the two matrices of a product have different types: f16 and bf16"},
+     "the factors of a matrix product have different types: f16 and bf16"},
     {"float_index", blocks, [] { sums().load(in("x"), in("y").load(0), 16); },
-     "memory is indexed by integers, not f32"},
+     "memory must be indexed by an integer, not f32"},
     {"float_stride", blocks, [] { sums().load(in("x"), 0, in("y").load(0)); },
-     "memory is indexed by integers, not f32"},
+     "memory must be indexed by an integer, not f32"},
     {"no_fragment", blocks,
      [] {
        const NodeId memory = local_array(DType::f32, 256).id();
        Builder::current().mma_fill(memory, literal(DType::f32, 1).id());
      },
-     "mma fill takes the fragment accumulator, and got none"},
+     "mma fill requires the fragment accumulator, but got none"},
 };
 INSTANTIATE_TEST_SUITE_P(All, MatrixSentences, testing::ValuesIn(mistakes),
                          [](const auto& info) { return std::string(info.param.name); });
 
-TEST(Matrix, OrdinaryAccessIsRefused) {
+TEST(Matrix, RejectsOrdinaryAccess) {
   int line = 0;
   const std::function<void(BufferRef, BufferRef)> uses[] = {
       [&](BufferRef m, BufferRef y) { line = __LINE__, y.store(0, m.load(3)); },
@@ -93,7 +93,7 @@ TEST(Matrix, OrdinaryAccessIsRefused) {
               std::string::npos)
         << error;
   }
-  // The builder knows no atomics on memory of one thread; a function may come from elsewhere.
+  // The builder rejects atomics on local memory, but functions may be built in other ways.
   Function fn = block_kernel("access", {16, 1, 1}, [&] {
     const BufferRef y = out("y");
     sums().store(y, 0, 16);
@@ -105,12 +105,12 @@ TEST(Matrix, OrdinaryAccessIsRefused) {
   for (Node& n : fn.nodes)
     if (n.op == Op::atomic) n.args[0] = fragment;
   const std::string error = error_of<KernelError>([&] { verify(fn); });
-  EXPECT_NE(error.find("local1 is a matrix over a subgroup, and atomic takes what belongs to one thread. Store the "),
+  EXPECT_NE(error.find("local1 is a matrix over a subgroup, and atomic requires a per-thread value. Store the "),
             std::string::npos)
       << error;
 }
 
-/// A kernel whose `body` gets fragments that are stored at the end.
+/// A kernel whose `body` gets fragments, which are stored at the end.
 template <class F>
 Function with_product(const char* name, F body, std::uint32_t threads = 16, bool verified = true) {
   return trace(
@@ -126,7 +126,7 @@ Function with_product(const char* name, F body, std::uint32_t threads = 16, bool
 #define PRODUCT [&](BufferRef a, BufferRef b, BufferRef c, Fragment x, Fragment y, Fragment z)
 #define UNUSED (void)a, (void)b, (void)c, (void)x, (void)y, (void)z
 
-TEST(Matrix, StandsWhereASubgroupComesTogether) {
+TEST(Matrix, RequiresConvergedSubgroups) {
   const std::vector<std::pair<const char*, std::function<void(std::function<void()>)>>> good = {
       {"subgroup", [](auto f) { if_(subgroup_id() < 2, f); }},
       {"argument", [](auto f) { if_(scalar_param("n", DType::i32) > 2, f); }},
@@ -144,7 +144,7 @@ TEST(Matrix, StandsWhereASubgroupComesTogether) {
     const Function fn = with_product(
         name, PRODUCT { UNUSED, around([&] { z.multiply_add(x, y); }); });
     EXPECT_EQ(count(fn, Op::mma), 2u) << name;
-    // Operations over subgroups keep the same rule.
+    // The same rule applies to subgroup operations.
     const Function sum = with_product(
         name, PRODUCT { UNUSED, around([&] { c.store(thread_id(), subgroup_sum(a.load(thread_id()))); }); });
     EXPECT_GE(count(sum, Op::subgroup), 1u) << name;
@@ -156,7 +156,7 @@ TEST(Matrix, StandsWhereASubgroupComesTogether) {
       {"loop", [&](auto f) { outer = __LINE__, for_(0, lane_id(), [&](Value) { f(); }); }},
       {"scan", [&](auto f) { outer = __LINE__, if_(subgroup(SubgroupOp::inclusive_sum, subgroup_id()) > 1, f); }},
       {"data", [&](auto f) { outer = __LINE__, if_(in("v").load(global_id()) > 1, f); }},
-      // A lane that differs; one that the last subgroup may not have; one that nobody knows.
+      // Broadcast from the own lane; from a lane that the last subgroup may lack; from an unknown lane.
       {"broadcast_of_mine",
        [&](auto f) {
          outer = __LINE__, if_(subgroup(SubgroupOp::broadcast, in("v").load(thread_id()), lane_id()) > 1, f);
@@ -180,22 +180,22 @@ TEST(Matrix, StandsWhereASubgroupComesTogether) {
       with_product(
           name, PRODUCT { UNUSED, around([&] { z.multiply_add(x, y); }); });
     });
-    EXPECT_NE(error.find("a matrix operation stands under "), std::string::npos) << name << error;
+    EXPECT_NE(error.find("a matrix operation is inside "), std::string::npos) << name << error;
     EXPECT_NE(error.find("(matrix_test.cpp:" + std::to_string(outer) +
-                         "), which threads of one subgroup may pass differently. Move it out, or decide by what is the "
-                         "same in the whole subgroup, as subgroup_id() and subgroup_broadcast(x, 0) are"),
+                         "), on which threads of one subgroup may diverge. Move it out, or use a condition that is "
+                         "the same in the whole subgroup, such as subgroup_id() or subgroup_broadcast(x, 0)"),
               std::string::npos)
         << name << error;
     const std::string sum = error_of<KernelError>([&] {
       with_product(
           name, PRODUCT { UNUSED, around([&] { c.store(thread_id(), subgroup_sum(a.load(thread_id()))); }); });
     });
-    EXPECT_NE(sum.find("a subgroup operation stands under "), std::string::npos) << name << sum;
+    EXPECT_NE(sum.find("a subgroup operation is inside "), std::string::npos) << name << sum;
     EXPECT_NE(sum.find("(matrix_test.cpp:" + std::to_string(outer) + "), which threads of one subgroup may pass "),
               std::string::npos)
         << name << sum;
   }
-  // Barriers and operations over the block want all of it, also where a subgroup comes together.
+  // Barriers and block operations need all threads of the block, even if subgroups are converged.
   const std::vector<std::pair<const char*, std::function<void(BufferRef)>>> of_block = {
       {"a barrier", [](BufferRef) { barrier(); }},
       {"a block operation", [](BufferRef c) { c.store(0, block_sum(1.f)); }},
@@ -210,14 +210,15 @@ TEST(Matrix, StandsWhereASubgroupComesTogether) {
             outer = __LINE__, if_(subgroup_id() < 2, [&] { statement(c); });
           });
     });
-    EXPECT_NE(error.find(what + std::string(" stands under if_ (matrix_test.cpp:") + std::to_string(outer) +
-                         "), which threads of one block may pass differently"),
+    EXPECT_NE(error.find(what + std::string(" is inside if_ (matrix_test.cpp:") + std::to_string(outer) +
+                         "), on which threads of one block may diverge"),
               std::string::npos)
         << error;
   }
 }
 
-/// Of a kernel that multiplies what `body` has left and stores it: its error, at the line that `body` sets.
+/// Expects this error, at the line that `body` sets, for a kernel that multiplies and stores the fragments that `body`
+/// leaves.
 template <class F>
 void expect_refused(const char* name, const std::string& sentence, const int& line, F body) {
   const std::string error = error_of<KernelError>([&] {
@@ -231,7 +232,7 @@ void expect_refused(const char* name, const std::string& sentence, const int& li
   EXPECT_EQ(error, std::string("[kernel ") + name + ", matrix_test.cpp:" + std::to_string(line) + "] " + sentence);
 }
 
-TEST(Matrix, IndexStrideAndValueAreTheSameInASubgroup) {
+TEST(Matrix, RequiresUniformIndexStrideAndValue) {
   int line = 0;
   const auto refused = [&](const char* name, const std::string& what, auto body) {
     expect_refused(
@@ -252,7 +253,7 @@ TEST(Matrix, IndexStrideAndValueAreTheSameInASubgroup) {
   refused(
       "store_stride", "stride", PRODUCT { UNUSED, line = __LINE__, z.store(c, 0, lane_id() / 64); });
   refused(
-      "fill", "value", PRODUCT { UNUSED, line = __LINE__, z.fill(c.load(0)); });  // others may be writing it
+      "fill", "value", PRODUCT { UNUSED, line = __LINE__, z.fill(c.load(0)); });  // other threads may be writing it
   refused(
       "other_lane", "index", PRODUCT {
         UNUSED;
@@ -266,7 +267,7 @@ TEST(Matrix, IndexStrideAndValueAreTheSameInASubgroup) {
         if_(lane_id() < 3, [&] { at.set(16); });
         line = __LINE__, x.load(a, at.get(), 16);
       });
-  // The same, wrapped as the sentence says, and what is the same without.
+  // The same operands, wrapped as the error suggests, and operands that are uniform anyway.
   const Function fn = with_product(
       "wrapped", PRODUCT {
         const auto same = [](Value v) { return subgroup(SubgroupOp::broadcast, v, 0); };
@@ -281,13 +282,12 @@ TEST(Matrix, IndexStrideAndValueAreTheSameInASubgroup) {
   EXPECT_EQ(count(fn, Op::mma), 8u);
 }
 
-TEST(Matrix, MemoryIsNoValue) {
+TEST(Matrix, RejectsMemoryAsValue) {
   int line = 0;
   const auto own = [](DType t) { return Value(local_array(t, 256).id()); };
   const auto tile = [](DType t) { return Value(shared(t, 256).id()); };
   const auto refused = [&](const char* name, const std::string& memory, const std::string& by, auto body) {
-    expect_refused(name, memory + " is memory, and " + by + " takes a value in its place. Load an element of it", line,
-                   body);
+    expect_refused(name, memory + " is memory, and " + by + " requires a value. Load an element of it", line, body);
   };
   refused(
       "fill", "local2", "mma fill", PRODUCT { UNUSED, line = __LINE__, z.fill(own(DType::f32)); });
@@ -323,7 +323,7 @@ TEST(Matrix, MemoryIsNoValue) {
       });
   const std::string fragment = "local1 is a matrix over a subgroup, and ",
                     remedy =
-                        " takes what belongs to one thread. Store the matrix to shared memory, and read that after a "
+                        " requires a per-thread value. Store the matrix to shared memory, and read it after a "
                         "barrier";
   expect_refused(
       "stored_matrix", fragment + "store" + remedy, line,
@@ -333,8 +333,8 @@ TEST(Matrix, MemoryIsNoValue) {
       PRODUCT { UNUSED, line = __LINE__, z.fill(Value(z.id())); });
 }
 
-// The builder refuses all of these; a function may come from elsewhere.
-TEST(Matrix, OperandsAreWhatTheirPlacesAskFor) {
+// The builder rejects all of these, but functions may be built in other ways.
+TEST(Matrix, RejectsOperandsOfWrongKind) {
   int load = 0, fill = 0, multiply = 0, store = 0;
   const Function good = trace("places", blocks, {16, 1, 1}, [&] {
     const BufferRef a = in("a", DType::f16), c = out("c");
@@ -370,26 +370,26 @@ TEST(Matrix, OperandsAreWhatTheirPlacesAskFor) {
     const int& line;
     std::string sentence;
   } changes[] = {
-      {MmaOp::load, 0, own, load, "mma load takes a fragment, and got none"},
-      {MmaOp::load, 0, c, load, "mma load takes a fragment, and got none"},
-      {MmaOp::load, 1, half_value, load, "mma load takes memory, and got a value of f32"},
-      {MmaOp::load, 1, own, load, "a matrix lies in memory that threads share"},
+      {MmaOp::load, 0, own, load, "mma load requires a fragment, but got none"},
+      {MmaOp::load, 0, c, load, "mma load requires a fragment, but got none"},
+      {MmaOp::load, 1, half_value, load, "mma load requires memory, not a value of f32"},
+      {MmaOp::load, 1, own, load, "a matrix must be in memory that threads share"},
       {MmaOp::load, 1, matrix(left), load, " is a matrix over a subgroup, and mma load takes what belongs to one "},
-      {MmaOp::load, 2, c, load, "c is memory, and mma load takes a value in its place"},
-      {MmaOp::load, 3, c, load, "c is memory, and mma load takes a value in its place"},
+      {MmaOp::load, 2, c, load, "c is memory, and mma load requires a value"},
+      {MmaOp::load, 3, c, load, "c is memory, and mma load requires a value"},
       {MmaOp::load, 3, no_node, load, "mma load has 3 operands. It takes 4"},
-      {MmaOp::fill, 0, matrix(left), fill, "mma fill takes the fragment accumulator, and got left"},
+      {MmaOp::fill, 0, matrix(left), fill, "mma fill requires the fragment accumulator, but got left"},
       {MmaOp::fill, 1, matrix(left), fill, " is a matrix over a subgroup, and mma fill takes what belongs to one "},
-      {MmaOp::fill, 1, c, fill, "c is memory, and mma fill takes a value in its place"},
+      {MmaOp::fill, 1, c, fill, "c is memory, and mma fill requires a value"},
       {MmaOp::fill, 2, half_value, fill, "mma fill has 3 operands. It takes 2"},
-      {MmaOp::multiply, 0, matrix(right), multiply, "mma multiply takes the fragment accumulator, and got right"},
-      {MmaOp::multiply, 1, matrix(right), multiply, "mma multiply takes the fragment left, and got right"},
-      {MmaOp::multiply, 2, matrix(left), multiply, "mma multiply takes the fragment right, and got left"},
-      {MmaOp::multiply, 2, half_value, multiply, "mma multiply takes the fragment right, and got none"},
+      {MmaOp::multiply, 0, matrix(right), multiply, "mma multiply requires the fragment accumulator, but got right"},
+      {MmaOp::multiply, 1, matrix(right), multiply, "mma multiply requires the fragment left, but got right"},
+      {MmaOp::multiply, 2, matrix(left), multiply, "mma multiply requires the fragment right, but got left"},
+      {MmaOp::multiply, 2, half_value, multiply, "mma multiply requires the fragment right, but got none"},
       {MmaOp::multiply, 2, no_node, multiply, "mma multiply has 2 operands. It takes 3"},
-      {MmaOp::store, 0, matrix(left), store, "mma store takes the fragment accumulator, and got left"},
-      {MmaOp::store, 1, own, store, "a matrix lies in memory that threads share"},
-      {MmaOp::store, 1, half_value, store, "mma store takes memory, and got a value of f32"},
+      {MmaOp::store, 0, matrix(left), store, "mma store requires the fragment accumulator, but got left"},
+      {MmaOp::store, 1, own, store, "a matrix must be in memory that threads share"},
+      {MmaOp::store, 1, half_value, store, "mma store requires memory, not a value of f32"},
   };
   for (const auto& change : changes) {
     Function fn = good;
@@ -432,7 +432,7 @@ TEST(Matrix, Text) {
             "  mma_store local1, c[%2] stride 16:index\n");
 }
 
-TEST(Matrix, EveryPartOfAnOperationIsInTheHash) {
+TEST(Matrix, HashCoversEveryPartOfAnOperation) {
   std::vector<Hash> all;
   auto add = [&](auto body) { all.push_back(hash_of(with_product("h", body))); };
   add(PRODUCT { UNUSED, x.load(a, 0, 16), z.multiply_add(x, y); });
@@ -452,7 +452,7 @@ TEST(Matrix, EveryPartOfAnOperationIsInTheHash) {
                         "another_name", PRODUCT { UNUSED, x.load(a, 0, 16), z.multiply_add(x, y); })));
 }
 
-TEST(Matrix, WhatIsNeverStoredGoes) {
+TEST(Matrix, RemovesFragmentsThatAreNeverStored) {
   const Function fn = with_product(
       "dead", PRODUCT {
         const Fragment unused = sums(), only_left(left, DType::f16);
@@ -472,7 +472,7 @@ TEST(Matrix, WhatIsNeverStoredGoes) {
   EXPECT_EQ(hash_of(fn), hash_of(same));
 }
 
-// What is computed.
+// Results.
 
 struct Size {
   std::size_t m, n, k;
@@ -509,15 +509,15 @@ void test_products(auto&& changed, std::vector<std::uint32_t> widths, std::vecto
         for (const Size s : sizes) expect_product<T>(fn, s, transposed, width);
     }
 }
-// Blocks of 40 and 50 threads have subgroups that are not full.
+// Blocks of 50 threads have an incomplete subgroup.
 const std::vector<std::uint32_t> widths = {1, 8, 32, 64}, threads = {64, 50};
 const auto as_it_is = [](Function fn) { return fn; };
 
-TEST(Matrix, ProductsInTheInterpreter) {
+TEST(Matrix, InterpreterComputesProducts) {
   test_products<half>(as_it_is, widths, threads);
   test_products<bfloat16>(as_it_is, {8, 5}, {40});
 }
-TEST(Matrix, ProductsLowered) {
+TEST(Matrix, LoweredProductsMatch) {
   const auto lowered = [](emit::Target target) {
     return [target](Function fn) {
       Function out = emit::lower(fn, target);
@@ -534,7 +534,7 @@ TEST(Matrix, ProductsLowered) {
     test_products<bfloat16>(lowered({.bf16_convert = converts, .mma = true}), {8}, {40});
 }
 
-TEST(Matrix, InTheConditionOfALoop) {
+TEST(Matrix, WorksInLoopCondition) {
   for (const bool loops : {false, true}) {
     const Function fn = with_product(
         "condition",
@@ -557,7 +557,7 @@ TEST(Matrix, InTheConditionOfALoop) {
   }
 }
 
-// What is reported.
+// Findings.
 
 std::vector<Finding> found_in(const Function& fn, std::size_t elements_of_a = 256, std::size_t elements_of_c = 512) {
   std::vector<half> a(elements_of_a), b(256);
@@ -597,7 +597,7 @@ TEST(Matrix, OutOfBoundsIsReported) {
   const auto store = with_product(
       "store", PRODUCT { UNUSED, line = __LINE__, z.store(c, -300, 16); }, 8);
   expect_found(found_in(store), Kind::out_of_bounds, line, "writes c[-300], which is out of bounds");
-  // Without checks too, and as an error where nobody takes findings.
+  // Also without checks, and as an error if there is no list for findings.
   std::vector<half> a(200), b(256);
   std::vector<float> c(256);
   const std::string error = error_of<KernelError>([&] {
@@ -632,7 +632,7 @@ TEST(Matrix, RacesAreReported) {
           if (ordered) barrier();
           y.load(b, 0, 16);
           line = __LINE__, x.load(s, 0, 16);
-          z.load(c, 0, 16);  // in place: the same lane holds the element when it is stored
+          z.load(c, 0, 16);  // in place: the element is stored by the lane that loaded it
           z.multiply_add(x, y);
         },
         8);
@@ -662,10 +662,9 @@ TEST(Matrix, DivergenceIsReported) {
         if_(lane_id() < 3, [&] { line = __LINE__, z.multiply_add(x, y); });
       },
       16, /*verified=*/false);
-  expect_found(
-      found_in(divergent), Kind::divergence, line,
-      "matrix multiply is reached by 3 threads of the 8 of its subgroup: thread (2, 0, 0) of block (0, 0, 0) is "
-      "there, thread (3, 0, 0) of block (0, 0, 0) is not");
+  expect_found(found_in(divergent), Kind::divergence, line,
+               "matrix multiply is reached by 3 threads of the 8 of its subgroup: thread (2, 0, 0) of block (0, 0, 0) "
+               "reached it, thread (3, 0, 0) of block (0, 0, 0) did not");
   const auto whole = with_product(
       "whole",
       PRODUCT {
@@ -692,10 +691,10 @@ TEST(Matrix, DivergenceIsReported) {
   const auto value = with_product(
       "value", PRODUCT { UNUSED, line = __LINE__, z.fill(cast(DType::f32, lane_id())); }, 8, /*verified=*/false);
   expect_found(found_in(value), Kind::divergence, line, "the value of a matrix operation differs within a subgroup");
-  // What the verifier takes on trust is looked at when the kernel runs.
+  // What the verifier must assume is checked when the kernel runs.
   const auto promised = with_product(
       "promised", PRODUCT { UNUSED, line = __LINE__, z.fill(block_uniform(cast(DType::f32, lane_id()))); }, 8);
-  expect_found(found_in(promised), Kind::divergence, line, "block_uniform was promised one value");
+  expect_found(found_in(promised), Kind::divergence, line, "the operand of block_uniform differs between threads");
   const auto by_subgroup = with_product(
       "by_subgroup",
       PRODUCT {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of fragments by matrix units, without one: the emitted text runs lane by lane on this machine, and each
-// instruction does to the lanes' registers what its maker documents. So which lane loads, multiplies and stores which
-// element is shown; that the documents are right, and that the hardware's sums are as good, only hardware shows.
+// Products of fragments by matrix units, without hardware: the emitted text runs lane by lane on this machine, and each
+// instruction has its documented effect on the lanes' registers. This tests which lane loads, multiplies and stores
+// which element; it does not test the documents themselves, or the accuracy of the hardware's sums.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -33,7 +33,7 @@ std::vector<Unit> units() {
 
 class MatrixUnitsRun : public ::testing::TestWithParam<std::size_t> {};
 
-TEST_P(MatrixUnitsRun, EveryLaneLoadsMultipliesAndStoresWhatItsInstructionSays) {
+TEST_P(MatrixUnitsRun, LanesFollowInstructionLayout) {
   if (std::system("clang++-16 --version > /dev/null 2>&1") != 0)
     GTEST_SKIP() << "passed by: clang-16 is not installed (script/bootstrap)";
   const Unit unit = units()[GetParam()];
@@ -83,7 +83,7 @@ TEST_P(MatrixUnitsRun, EveryLaneLoadsMultipliesAndStoresWhatItsInstructionSays) 
 INSTANTIATE_TEST_SUITE_P(All, MatrixUnitsRun, ::testing::Range(std::size_t{0}, std::size_t{5}),
                          [](const auto& info) { return std::string(units()[info.param].name); });
 
-TEST(MatrixUnits, AreTakenWhereTheyAreAndBlocksAreWholeSubgroups) {
+TEST(MatrixUnits, AreUsedIfPresentAndBlocksAreWholeSubgroups) {
   const auto keeps = [](const emit::Dialect& d, DType t, std::uint32_t threads) {
     return emit::keeps_fragments(test::matrix_case_kernel({t, false, false, false, false, false, 0, 40}, threads),
                                  emit::target_of(d, false));
@@ -92,9 +92,9 @@ TEST(MatrixUnits, AreTakenWhereTheyAreAndBlocksAreWholeSubgroups) {
   EXPECT_TRUE(keeps(emit::cuda_c_for(75), DType::f16, 64));
   EXPECT_FALSE(keeps(emit::cuda_c_for(75), DType::bf16, 64));
   EXPECT_TRUE(keeps(emit::cuda_c_for(86), DType::bf16, 96));
-  EXPECT_FALSE(keeps(emit::cuda_c_for(90), DType::f16, 80)) << "its last subgroup is not full";
+  EXPECT_FALSE(keeps(emit::cuda_c_for(90), DType::f16, 80)) << "its last subgroup is incomplete";
   EXPECT_TRUE(keeps(emit::hip_c_for("gfx908"), DType::bf16, 64));
-  EXPECT_FALSE(keeps(emit::hip_c_for("gfx90a"), DType::f16, 96)) << "waves of 64";
+  EXPECT_FALSE(keeps(emit::hip_c_for("gfx90a"), DType::f16, 96)) << "wavefronts of 64";
   EXPECT_TRUE(keeps(emit::hip_c_for("gfx1101"), DType::f16, 96));
   for (const char* none : {"gfx906", "gfx1030", "gfx1200", ""})
     EXPECT_FALSE(keeps(emit::hip_c_for(none), DType::f16, 64)) << none;

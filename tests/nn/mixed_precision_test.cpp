@@ -234,8 +234,9 @@ TEST_P(OnEveryDevice, WeightsThatAreWrittenOtherwiseAreCopiedAnew) {
 TEST_P(OnEveryDevice, WhatCannotBeIsSaid) {
   const Array whole = Array::ones({2, 2}, DType::i32), half = Array::ones({2, 2}, DType::f16);
   expect_throw<DtypeError>([&] { matmul(whole, whole, {.dtype = DType::f32}); },
-                           {"[matmul]", "i32", "floats to floats"});
-  expect_throw<DtypeError>([&] { matmul(half, half, {.dtype = DType::i32}); }, {"[matmul]", "i32", "floats to floats"});
+                           {"[matmul]", "i32", "only be chosen for float operands"});
+  expect_throw<DtypeError>([&] { matmul(half, half, {.dtype = DType::i32}); },
+                           {"[matmul]", "i32", "only be chosen for float operands"});
   const Row model = row({1});
   const auto with = [&](PrecisionOptions o) { return [=] { MixedPrecision<Row>(model, o); }; };
   for (const DType t : {DType::f64, DType::i32, DType::boolean})

@@ -273,7 +273,7 @@ TEST(TrainerFiles, OfOtherModelsAndSettingsListEverythingThatDiffers) {
   const std::string before = kept_by(wrong, folder);
   const std::string text = test::text_of<ArgumentError>([&] { wrong.load(path); });
   test::expect_contains(
-      text, {"the file holds other arrays than the structure", "missing: model.2.weight, model.2.bias;",
+      text, {"the arrays of the file do not match the structure", "missing: model.2.weight, model.2.bias;",
              "model.1.running_mean", "model.1.running_variance", "model.4.weight", "optimiser.m[\"0.weight\"]",
              "optimiser.v[\"4.bias\"]", "summed.0", "seed is 0 in the file and 9 here",
              "accumulate is 2 in the file and 1 here"});

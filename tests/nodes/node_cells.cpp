@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cells of the table of nodes put together into kernels, run, and compared.
+// Combines cells of the table of nodes into kernels, runs them, and compares the results.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -15,7 +15,7 @@ using namespace ir;
 
 namespace {
 
-/// Some cells of one world in one kernel.
+/// Several cells with the same inputs in one kernel.
 class Batch {
  public:
   Batch(std::span<const Row* const> rows, const World& world)
@@ -25,8 +25,8 @@ class Batch {
             world.block ? std::array<std::uint32_t, 3>{World::block_x, 4, 1} : std::array<std::uint32_t, 3>{1, 1, 1}) {
     const Builder::Scope scope(builder_);
     Tracer tracer(world, slots_, checks_);
-    tracer.scalar(DType::index, world.column.index64 ? Target::wide_index : 1);  // decides the width of index
-    if (world.block) {  // a device with subgroups of several widths chooses for each kernel
+    tracer.scalar(DType::index, world.column.index64 ? Target::wide_index : 1);  // selects the width of index
+    if (world.block) {  // devices with several subgroup widths choose one per kernel
       const BufferRef width = tracer.output(DType::i32, world.n, {});
       slots_.back().cell = no_cell, width_slot_ = slots_.size() - 1;
       width.store(tracer.i(), cast(DType::i32, subgroup_size()));
@@ -39,7 +39,7 @@ class Batch {
   std::size_t parameters() const { return slots_.size(); }
   const Function& traced() const { return builder_.function(); }
 
-  /// Runs it once; the outcomes of the cells. KernelError if the target refuses it.
+  /// Runs the kernel once and sets the cells' outcomes. Throws KernelError if the target rejects it.
   void run(Target& target, std::span<Outcome> outcomes) {
     const Function fn = builder_.finish();
     World world = world_;
@@ -62,7 +62,7 @@ class Batch {
       const auto width = load_bits(DType::i32, memory[width_slot_].bytes.data() + Target::guard);
       world.width = static_cast<std::uint32_t>(width);
       if (std::ranges::find(widths, world.width) == widths.end())
-        ADD_FAILURE() << target.name() << " has subgroups of " << width << ", which its figures do not name";
+        ADD_FAILURE() << target.name() << " has subgroups of " << width << ", which is not among its reported sizes";
     }
     std::vector<std::vector<std::vector<std::uint64_t>>> contents(outcomes.size());
     for (std::size_t k = 0; k < slots_.size(); ++k) {
@@ -75,7 +75,7 @@ class Batch {
       std::string wrong = compare(slots_[k], world, got);
       for (std::size_t e = 0; e < Target::guard; ++e)
         if (memory[k].bytes[e] != poison || memory[k].bytes[memory[k].bytes.size() - 1 - e] != poison)
-          wrong = "something was written before or past its output";
+          wrong = "memory before or after its output was overwritten";
       if (!wrong.empty() && outcome.kind != Outcome::wrong) outcome = {Outcome::wrong, wrong};
       contents[slots_[k].cell].push_back(std::move(got));
     }
@@ -132,7 +132,7 @@ class Batch {
       return std::isnan(nearest) ? std::isnan(got)
                                  : got == nearest || (std::isfinite(exact) && got == std::copysign(L::max(), nearest));
     if (std::isnan(got)) return false;
-    // Below the smallest normal number a function may give 0.
+    // Below the smallest normal number, flushing to 0 is allowed.
     if (std::fabs(exact) < L::min() && std::fabs(got) <= L::min() && ulp > 0) return true;
     if (std::isinf(got)) return ulp > 0 && nearest == std::copysign(L::max(), got);
     const long double unit =
@@ -174,8 +174,8 @@ class Batch {
   std::vector<std::pair<std::size_t, Check>> checks_;
 };
 
-/// What the language says to one cell: nothing if it takes it, else the error's text; `has_node` says whether the
-/// kernel holds the node that the row is about.
+/// The verifier's verdict on one cell: the error's text, or empty if it is accepted. `has_node`: the kernel contains
+/// the node that the row tests.
 struct Verdict {
   std::string refusal;
   bool has_node = false;
@@ -194,7 +194,7 @@ Verdict ask_language(const Row& row, const World& world) {
 }
 
 void run_some(std::span<const Row* const> rows, const World& world, Target& target, std::span<Outcome> outcomes) {
-  constexpr std::size_t most_parameters = 60;  // 16 bytes each, of the 1024 that every device takes
+  constexpr std::size_t most_parameters = 60;  // of 16 bytes each, of the 1,024 that every device supports
   try {
     Batch batch(rows, world);
     if (batch.parameters() <= most_parameters || rows.size() == 1) {
@@ -212,7 +212,7 @@ void run_some(std::span<const Row* const> rows, const World& world, Target& targ
   run_some(rows.first(half), world, target, outcomes.first(half));
   run_some(rows.subspan(half), world, target, outcomes.subspan(half));
 }
-/// Runs cells (rows of one column, all of one frame) on a target; one outcome each.
+/// Runs cells (rows of one column, all of one frame) on a target. Returns one outcome per cell.
 std::vector<Outcome> run_cells(const std::vector<const Row*>& rows, const World& world, Target& target) {
   std::vector<Outcome> outcomes(rows.size());
   if (!rows.empty()) run_some(rows, world, target, outcomes);
@@ -221,7 +221,7 @@ std::vector<Outcome> run_cells(const std::vector<const Row*>& rows, const World&
 
 bool has(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
-/// Whether a target may refuse this cell with this error: it lacks something, and the error says what.
+/// True if a target may reject this cell with this error: it lacks a feature, and the error names it.
 bool named(const std::string& error, const Target& target) {
   const Capabilities& can = target.can();
   return (!can.f64 && has(error, "no f64")) || (!can.atomic_i64 && has(error, "no 64-bit atomics")) ||
@@ -252,7 +252,8 @@ Table walk(std::vector<std::unique_ptr<Target>> targets) {
             here.push_back(&row), numbers.push_back(r);
             const bool folds =
                 row.op == Op::cast || row.op == Op::bitcast || row.name == name_of(IndexKind::block_size);
-            EXPECT_TRUE(verdict.has_node || folds) << what << ": its kernel has no such node, so nothing is tested";
+            EXPECT_TRUE(verdict.has_node || folds)
+                << what << ": the kernel does not contain the node, so nothing is tested";
           } else {
             EXPECT_TRUE(has(verdict.refusal, row.word)) << what << ": the error does not name it: " << verdict.refusal;
             EXPECT_TRUE(has(verdict.refusal, dtype_name(column.dtype)))

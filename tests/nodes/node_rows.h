@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the makers of rows share: expectations over a world, in bits.
+// Shared by the sources that create rows: expected values for a world, as bits.
 #pragma once
 
 #include "tests/nodes/node_table.h"
@@ -11,7 +11,7 @@ void for_each_kind(F f) {
   for (int k = 0; k < static_cast<int>(K::count_); ++k) f(static_cast<K>(k));
 }
 
-/// A row of a map kernel; its errors say `name`, or the op where there is none.
+/// A row of a map kernel. Errors must contain `name`, or the op if it is empty.
 template <class K>
 Row row(ir::Op op, K sub, std::string_view name, std::function<void(Tracer&)> cell) {
   Row r;
@@ -27,17 +27,17 @@ Row block_row(ir::Op op, K sub, std::string_view name, std::function<void(Tracer
   return r;
 }
 
-/// The bits of a computed value: in the dtype in which the column computes.
+/// The bits of a value, in the dtype in which the column computes.
 template <class T>
 std::uint64_t bits_of(Column column, T value) {
   return ir::to_bits(column.compute(), value);
 }
-/// The bits of a value converted to `to`: to 16 bits by way of f32.
+/// The bits of a value converted to `to`; conversions to 16 bits go through f32.
 template <class From>
 std::uint64_t converted(DType to, From value) {
   return ir::with_compute_type(to, [&](auto tag) { return ir::to_bits(to, ir::convert<decltype(tag)>(value)); });
 }
-/// Bits that stay as they are.
+/// Expected bits without conversion.
 template <class F>
 Expected raw(F f) {
   return [f](const World& w, std::size_t i) -> std::optional<std::uint64_t> { return f(w, i); };
@@ -68,7 +68,7 @@ inline Expected product_rounded() {
   };
 }
 
-/// Lane l is a, b, c, s in turn, `from` lanes on.
+/// Vector lanes contain a, b, c and s in this order; `from` rotates them.
 inline std::uint64_t input_of_lane(const World& w, std::size_t lane, std::size_t i) {
   return lane == 0 ? w.a[i] : lane == 1 ? w.b[i] : lane == 2 ? w.c[i] : w.s[i];
 }

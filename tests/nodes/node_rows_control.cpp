@@ -25,7 +25,7 @@ void while_cell(Tracer& t) {
            [](const World& w, std::size_t i) -> std::optional<std::uint64_t> { return w.a[i] ? i % 9 : 0; });
 }
 
-/// Begin, end and step of a loop whose next counter cannot always be represented; or small ones.
+/// Begin, end and step of a loop whose last counter value plus step overflows; or small ones.
 std::vector<std::uint64_t> bounds(Column column) {
   std::vector<std::uint64_t> out;
   const DType t = column.dtype;
@@ -88,7 +88,7 @@ void return_cell(Tracer& t) {
   put(t.a());
 }
 
-// Two threads each write a line: what it says, and the number in it.
+// Two threads each print a line; checks its text and the number in it.
 void print_cell(Tracer& t) {
   const std::string mark = "cell of " + t.column().name() + " \"at\" 100%: ";
   for (int k : {2, 11}) if_(t.i() == k, [&] { print(mark + "{} is {}", {t.i(), t.s()}); });
@@ -96,13 +96,13 @@ void print_cell(Tracer& t) {
     for (std::size_t i : {2, 11}) {
       const std::string line = mark + std::to_string(i) + " is ";
       const std::size_t at = w.printed.find(line);
-      if (at == std::string::npos) return "\"" + line + "\" is not in what was printed: " + w.printed;
+      if (at == std::string::npos) return "\"" + line + "\" is missing from the output: " + w.printed;
       const std::string rest = w.printed.substr(at + line.size(), w.printed.find('\n', at) - at - line.size());
       const double right = with_compute_type(
           w.column.dtype, [&](auto tag) { return static_cast<double>(w.value<decltype(tag)>(w.s, i)); });
       char* end = nullptr;
       const double got = rest == "true" ? 1 : rest == "false" ? 0 : std::strtod(rest.c_str(), &end);
-      if (got != right || (end && *end)) return "\"" + line + rest + "\" should say " + std::to_string(right);
+      if (got != right || (end && *end)) return "\"" + line + rest + "\" should be " + std::to_string(right);
     }
     return {};
   });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of where values come from and go to: constants, parameters, indices, local and shared memory, loads, stores,
+// Rows of sources and destinations of values: constants, parameters, indices, local and shared memory, loads, stores,
 // atomics.
 #include <algorithm>
 
@@ -41,7 +41,7 @@ void scalar_cell(Tracer& t) {
   t.results(all);
 }
 
-/// What an index kind is for thread i in dimension d.
+/// The value of an index kind in thread i and dimension d.
 std::int64_t index_value(IndexKind kind, const World& w, std::size_t i, std::size_t d) {
   const std::size_t t = i % threads, size[] = {World::block_x, threads / World::block_x, 1},
                     count[] = {World::blocks, 1, 1}, thread[] = {t % World::block_x, t / World::block_x, 0},
@@ -65,7 +65,7 @@ std::int64_t index_value(IndexKind kind, const World& w, std::size_t i, std::siz
   };
   return static_cast<std::int64_t>(value());
 }
-// An index has a dtype of its own: the cell of another dtype is the index, cast to it.
+// Indices have dtype index; cells of other dtypes cast it.
 void index_cell(IndexKind kind, Tracer& t) {
   const bool dimensions = kind <= IndexKind::extent;
   std::vector<std::pair<Value, Expected>> all;
@@ -92,7 +92,7 @@ void counter_cell(Tracer& t) {
   });
 }
 
-// Of four elements one is a, one b, one is zero as at the start; a variable that only some threads set.
+// Of four elements one is a, one is b, one is still the initial zero; and a variable that only some threads set.
 void local_cell(Tracer& t) {
   const BufferRef many = local_array(t.dtype(), 4);
   const Value i = t.i();
@@ -147,7 +147,7 @@ void shared_cell(Tracer& t) {
         raw([of](const World& w, std::size_t i) { return w.a[of(i, std::min(i % threads, threads - 4) + 3)]; })}});
 }
 
-/// Memory that holds a: its buffer; of an index, which no buffer holds, memory of the thread.
+/// Memory that contains a: its buffer, or, for index, which buffers cannot store, local memory.
 BufferRef readable(Tracer& t) {
   if (t.dtype() != DType::index) return t.a_memory();
   const BufferRef many = local_array(t.dtype(), 4);
@@ -187,11 +187,11 @@ void load_if_cell(Tracer& t) {
   t.results(
       {{a.load_if(some, t.i() % count, t.b()),
         raw([n](const World& w, std::size_t i) { return i % 3 == 0 ? w.a[i % n] : w.b[i]; })},
-       // Where the mask is false the address may be anything.
+       // If the mask is false, the address may be invalid.
        {a.load_if(some, select(some, t.i() % count, t.i() * 1000 - 7), t.b()),
         raw([n](const World& w, std::size_t i) { return i % 3 == 0 ? w.a[i % n] : w.b[i]; })},
        {a.load_if(some, 2, t.b()), raw([](const World& w, std::size_t i) { return i % 3 == 0 ? w.a[2] : w.b[i]; })},
-       // Each thread reads or does not, where what is read is the same for all.
+       // A varying or uniform mask with a uniform address.
        {a.load_if(some, 2, t.b(Value(index_literal(1)))),
         raw([](const World& w, std::size_t i) { return i % 3 == 0 ? w.a[2] : w.b[1]; })},
        {a.load_if(extent() > 3, 2, t.b()), raw([](const World& w, std::size_t) { return w.a[2]; })}});
@@ -218,7 +218,7 @@ void store_cell(Tracer& t) {
   const BufferRef some =
       t.memory(t.dtype(), w.c, raw([](const World& v, std::size_t i) { return i % 3 == 2 ? v.b[i] : v.c[i]; }));
   if_(t.i() % 3 == 2, [&] { some.store(t.i(), t.b()); });
-  if (t.column().compute() != t.dtype())  // f32 rounds as it is stored
+  if (t.column().compute() != t.dtype())  // f32 is rounded when stored
     t.output(t.dtype(), w.n, product_rounded()).store(t.i(), t.a() * t.b());
 }
 void store_vector_cell(std::size_t lanes, Tracer& t) {
@@ -242,7 +242,7 @@ void store_vector_cell(std::size_t lanes, Tracer& t) {
   if_(t.i() % 2 == 1, [&] { some.store(t.i() * width + 1, v); });
 }
 
-// Atomics. Four elements, on which all threads fall at once.
+// Atomics on four elements that all threads access concurrently.
 constexpr std::size_t contended = 4;
 
 template <class T>
@@ -258,8 +258,8 @@ T after(AtomicOp op, T old, T value) {
     default: return value;
   }
 }
-/// Whatever the order: each thread's old value is the start, or what another thread left, and nothing is left twice. So
-/// the start and all that threads left are together the same values as all that they found and the end.
+/// Independent of the order: the initial values and all values that threads stored must be the same multiset as all old
+/// values that they read and the final values.
 std::string chain_holds(AtomicOp op, const World& w, const std::vector<std::uint64_t>& ends,
                         const std::vector<std::uint64_t>& olds, std::size_t first, std::size_t count) {
   return with_compute_type(w.column.dtype, [&](auto tag) -> std::string {
@@ -280,7 +280,7 @@ std::string chain_holds(AtomicOp op, const World& w, const std::vector<std::uint
         return "element " + std::to_string(e) + " ends as bits " + std::to_string(found[0]) + ", not " +
                std::to_string(to_bits(w.column.dtype, right));
       std::ranges::sort(left), std::ranges::sort(found);
-      if (left != found) return "the old values of element " + std::to_string(e) + " are no chain";
+      if (left != found) return "the old values of element " + std::to_string(e) + " do not form a chain";
     }
     return {};
   });
@@ -297,10 +297,10 @@ void atomic_cell(AtomicOp op, Tracer& t) {
   };
   const Value old = act(cells);
   t.output(t.dtype(), t.world().n, {}).store(t.i(), old);
-  act(quiet);  // the result unused
+  act(quiet);  // the result is unused
   t.check([op](const World& w, const std::vector<std::vector<std::uint64_t>>& out) {
     if (op != AtomicOp::exchange && op != AtomicOp::cas && out[0] != out[1])
-      return std::string("without a use of the old value the end is another");
+      return std::string("the final value differs if the old value is not used");
     return chain_holds(op, w, out[0], out[2], 0, w.n);
   });
 }
@@ -339,7 +339,7 @@ void add_leaf_rows(std::vector<Row>& rows) {
     else
       rows.push_back(block_row(Op::index, kind, name_of(kind), [kind](Tracer& t) { index_cell(kind, t); }));
   });
-  // In map kernels these three are the only ones.
+  // In map kernels, only these three are allowed.
   for (const IndexKind kind : {IndexKind::global_id, IndexKind::grid_size, IndexKind::extent})
     rows.push_back(
         row(Op::index, kind, std::string(name_of(kind)) + "(map)", [kind](Tracer& t) { index_cell(kind, t); }));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of what computes: unary, binary, compare, select, cast, bitcast, math, vector, dot4.
+// Rows of computations: unary, binary, compare, select, cast, bitcast, math, vector, dot4.
 #include <cmath>
 
 #include "tessera/emit/math.h"
@@ -12,7 +12,7 @@ using namespace ir;
 
 namespace {
 
-/// a, b and c of thread i as the column computes them, given to f; its result's bits in the dtype that it computes in.
+/// f of thread i's a, b and c in the dtype in which the column computes; returns the result's bits.
 template <class F>
 Expected of_inputs(F f) {
   return [f](const World& w, std::size_t i) -> std::optional<std::uint64_t> {
@@ -33,14 +33,15 @@ void add_unary(std::vector<Row>& rows) {
   });
 }
 
-// Both varying; one or both the same for all threads; constants on either side, which have paths of their own.
+// Both operands varying; one or both uniform; constants on either side, which have their own code paths.
 void add_binary(std::vector<Row>& rows) {
   for_each_kind<BinaryOp>([&](BinaryOp op) {
     rows.push_back(row(Op::binary, op, name_of(op), [op](Tracer& t) {
       const Column column = t.column();
       const bool index = t.dtype() == DType::index, integer = is_int(t.dtype()),
                  shift = op == BinaryOp::shl || op == BinaryOp::shr;
-      // A shift of an index counts modulo its width, which is not known: only amounts below every width are portable.
+      // Shift amounts of an index are taken modulo its width, which varies: only amounts below every width are
+      // portable.
       const auto right = [&](Value v) { return index && shift ? v & 7 : v; };
       const auto f = [op, index, shift](auto x, auto y) {
         using T = decltype(x);
@@ -77,7 +78,7 @@ void add_binary(std::vector<Row>& rows) {
         all.emplace_back(binary(op, k, right(t.b())),
                          of_inputs([f](auto, auto b, auto) { return f(static_cast<decltype(b)>(100), b); }));
       }
-      if (integer && !index && op == BinaryOp::add) {  // chains wrap at each step, or once at the end
+      if (integer && !index && op == BinaryOp::add) {  // sums of several terms wrap at each step, or once at the end
         all.emplace_back((t.a() + t.b()) * t.c() - (t.a() * t.a() + 5) * (t.b() - t.c()),
                          of_inputs([](auto a, auto b, auto c) {
                            using T = decltype(a);
@@ -147,7 +148,7 @@ void add_casts(std::vector<Row>& rows) {
     if (c.index64) continue;
     const DType to = c.dtype;
     rows.push_back(row(Op::cast, 0, "to_" + c.name(), [to](Tracer& t) {
-      // What does not fit into an index is a mistake, so that only small numbers become one.
+      // A value that does not fit into an index is an error, so only small numbers are converted.
       const bool index = to == DType::index;
       t.result(cast(to, index ? t.s() : t.a()),
                [to, index](const World& w, std::size_t i) -> std::optional<std::uint64_t> {
@@ -168,7 +169,7 @@ void add_casts(std::vector<Row>& rows) {
   }
 }
 
-/// How far a vendor's function may be from the exact value: what the vendor documents.
+/// The documented maximum error of a vendor's function.
 double documented(MathOp op, Functions by, DType t) {
   // f32, f64
   struct Both {
@@ -176,8 +177,8 @@ double documented(MathOp op, Functions by, DType t) {
   };
   const auto of = [&](Both b) { return t == DType::f32 ? b.narrow : b.wide; };
   if (by == Functions::cuda) {
-    // CUDA C++ Programming Guide, "Mathematical Functions": differences from the correctly rounded result, which is
-    // itself half a unit from the exact one.
+    // CUDA C++ Programming Guide, "Mathematical Functions": the values are relative to the correctly rounded result,
+    // which is itself up to half a unit from the exact one.
     const double half = 0.5;
     switch (op) {
       case MathOp::exp:
@@ -188,8 +189,8 @@ double documented(MathOp op, Functions by, DType t) {
       default: return half + 2;  // sin, cos, tanh, erf; 1 / sqrt
     }
   }
-  // The OpenCL C Specification, "Relative Error as ULPs", full profile. AMD's device library is built to it; the page
-  // "HIP math API" has what was measured within small ranges.
+  // The OpenCL C Specification, "Relative Error as ULPs", full profile. AMD's device library conforms to it; the page
+  // "HIP math API" lists errors measured within small ranges.
   switch (op) {
     case MathOp::exp:
     case MathOp::exp2:
@@ -203,19 +204,19 @@ double documented(MathOp op, Functions by, DType t) {
     default: return 2;  // 1 / sqrt
   }
 }
-/// Where a function computes within how much.
+/// The error bound of a function, and the range in which it applies.
 emit::MathBound bound_of(MathOp op, Functions by, DType t) {
   const emit::MathBound everywhere{0, -INFINITY, INFINITY};
   emit::MathBound bound = everywhere;
   const bool narrow = t == DType::f32;
   if (emit::always_expands(op)) {
     bound = narrow ? emit::math_bound(op) : emit::math64_bound(op);
-    if (!narrow && by == Functions::host) bound.ulp = 4;  // on the interpreter it is the C library's
+    if (!narrow && by == Functions::host) bound.ulp = 4;  // the interpreter uses the C library's functions
   } else if (by == Functions::cuda || by == Functions::hip || by == Functions::opencl)
     bound.ulp = documented(op, by, t);
   else if (!emit::expands(op))
     bound.ulp = narrow ? 2 : 4;
-  else if (narrow)  // the host's are held to the same
+  else if (narrow)  // the host's functions must meet the same bounds
     bound = emit::math_bound(op);
   else if (by == Functions::ours)
     bound = emit::math64_bound(op);
@@ -251,7 +252,7 @@ void add_math(std::vector<Row>& rows) {
   });
 }
 
-// Of a vector's lanes, lane l is a, b, c and s in turn; elements stand in memory one after the other.
+// Vector lanes contain a, b, c and s in this order; elements are adjacent in memory.
 void add_vectors(std::vector<Row>& rows) {
   rows.push_back(row(Op::vector, VectorOp::make, name_of(VectorOp::make), [](Tracer& t) {
     for (std::size_t lanes = 2; lanes <= 4; ++lanes) {
@@ -261,7 +262,7 @@ void add_vectors(std::vector<Row>& rows) {
       };
       if (t.dtype() != DType::index) {
         t.output(t.dtype(), t.world().n * lanes, right).store(t.i() * static_cast<std::int64_t>(lanes), v);
-      } else {  // which no memory holds
+      } else {  // dtypes that memory cannot store
         const Value turned = select(t.i() % 2 == 0, v, select(t.i() % 3 == 0, v, vector_of_inputs(t, lanes, 1)));
         t.result(extract(turned, 1), raw([lanes](const World& w, std::size_t i) {
                    return input_of_lane(w, i % 2 == 0 || i % 3 == 0 ? 1 : 2 % lanes, i);

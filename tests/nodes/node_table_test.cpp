@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every node kind on every dtype on every device, one table without an unnamed gap: a cell is right, or refused by the
-// language with an error that names kind and dtype, or refused by a device with an error that names what it lacks.
+// Every node kind with every dtype on every device: each cell must be correct, or rejected by the language with an
+// error that names kind and dtype, or rejected by a device with an error that names the missing feature.
 #include "tests/nodes/node_table.h"
 #include "tests/opencl/fresh_pocl_cache.h"
 
@@ -14,12 +14,12 @@ namespace {
 
 using namespace ir;
 
-/// An error's first sentence, without where it happened.
+/// An error's first sentence, without its location.
 std::string sentence(std::string text) {
   if (text.starts_with("[")) text.erase(0, text.find("] ") + 2);
   return text.substr(0, std::min(text.find(". "), text.find('\n')));
 }
-/// The same with placeholders for row and dtypes, so that refusals of one kind are counted together.
+/// The sentence with placeholders for row and dtypes, so that similar errors are counted together.
 std::string refusal_kind(const std::string& error, const std::string& word) {
   std::string text = sentence(error);
   const auto replace = [&](const std::string& what, const char* by) {
@@ -32,10 +32,10 @@ std::string refusal_kind(const std::string& error, const std::string& word) {
 }
 
 void print(const Table& table) {
-  std::map<std::string, char> letters;  // of devices' reasons
+  std::map<std::string, char> letters;  // for the devices' reasons
   std::map<std::string, int> refusals;
   std::size_t in_language = 0, out = 0, lacking = 0;
-  // Rows of one op that look alike are one line.
+  // Rows of one op with equal marks are printed on one line.
   std::vector<std::pair<std::string, std::string>> lines;  // marks, names
   std::string before;
   for (std::size_t r = 0; r < table.rows.size(); ++r) {
@@ -78,22 +78,22 @@ void print(const Table& table) {
   }
   std::printf("%s\n", head.c_str());
   for (const auto& [marks, names] : lines) std::printf("%s  %s\n", marks.c_str(), names.c_str());
-  std::printf("\nok: right on every target, which are");
+  std::printf("\nok: correct on every target:");
   for (const auto& t : table.targets) std::printf(" %s", t->name().c_str());
   std::printf("\n");
-  for (const auto& [why, letter] : letters) std::printf("%c: refused by %s\n", letter, why.c_str());
-  std::printf("-: refused by the language:\n");
+  for (const auto& [why, letter] : letters) std::printf("%c: rejected by %s\n", letter, why.c_str());
+  std::printf("-: rejected by the kernel language:\n");
   for (const auto& [why, count] : refusals) std::printf("%6d cells: %s\n", count, why.c_str());
   std::printf(
-      "%zu rows x %zu columns: %zu cells in the language, on %zu targets each (%zu of these refused by a target), "
-      "%zu refused by the language\n",
+      "%zu rows x %zu columns: %zu cells in the language, on %zu targets each (%zu of these rejected by a target), "
+      "%zu rejected by the language\n",
       table.rows.size(), table.columns.size(), in_language, table.targets.size(), lacking, out);
 }
 
-TEST(NodeTable, EveryCellIsRightOrRefusedByName) { print(walk(all_targets())); }
+TEST(NodeTable, EveryCellIsCorrectOrProperlyRejected) { print(walk(all_targets())); }
 
-/// How many kinds an op divides into; 1 where `sub` has no meaning. A new enumerator is counted by itself, a new op is
-/// looked for below.
+/// The number of subkinds of an op; 1 if `sub` has no meaning. New enumerators are counted automatically; new ops are
+/// detected below.
 std::size_t kinds(Op op) {
   const auto count = [](auto last) { return static_cast<std::size_t>(last); };
   switch (op) {
@@ -114,12 +114,12 @@ std::size_t kinds(Op op) {
   }
 }
 
-TEST(NodeTable, EveryKindHasARowAndEveryDtypeAColumn) {
+TEST(NodeTable, EveryNodeKindAndDtypeIsCovered) {
   std::set<std::pair<int, std::size_t>> there;
   std::set<std::string> names;
   for (const Row& row : all_rows()) {
     there.emplace(static_cast<int>(row.op), row.sub);
-    EXPECT_TRUE(names.insert(row.full_name()).second) << row.full_name() << " stands in the table twice";
+    EXPECT_TRUE(names.insert(row.full_name()).second) << row.full_name() << " is in the table twice";
   }
   for (int op = static_cast<int>(Op::none) + 1; op < static_cast<int>(Op::count_); ++op)
     for (std::size_t sub = 0; sub < kinds(static_cast<Op>(op)); ++sub)
@@ -127,7 +127,7 @@ TEST(NodeTable, EveryKindHasARowAndEveryDtypeAColumn) {
   std::set<DType> dtypes;
   for (const Column& c : all_columns()) dtypes.insert(c.dtype);
   for (DType t : storable_dtypes) EXPECT_TRUE(dtypes.contains(t)) << dtype_name(t);
-  EXPECT_EQ(dtypes.size(), std::size(storable_dtypes) + 1) << "index, which nothing stores";
+  EXPECT_EQ(dtypes.size(), std::size(storable_dtypes) + 1) << "index, which memory cannot store";
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where cells of the table of nodes run.
+// Targets on which cells of the table of nodes run.
 #include "tessera/device/launch/kernel.h"
 #include "tessera/emit/lower.h"
 #include "tessera/ir/interpreter.h"
@@ -55,8 +55,8 @@ class DeviceTarget : public Target {
   Device device_;
 };
 
-/// The interpreter itself, which finds mistakes of the kernels too: races, accesses out of bounds, what is not
-/// initialised, an index that overflows. With `poor`, on what lowering makes for a device that has next to nothing.
+/// The interpreter, which also detects errors of the kernels: races, accesses out of bounds, uninitialised values, an
+/// overflow of an index. With `poor`, runs functions lowered for a device with minimal features.
 class InterpreterTarget : public Target {
  public:
   explicit InterpreterTarget(bool poor) : poor_(poor) {
@@ -76,7 +76,7 @@ class InterpreterTarget : public Target {
     }
     InterpreterOptions options;
     options.subgroup_width = can_.subgroup_widths[0];
-    options.checks = !poor_;  // a float atomic made of compare-and-swap begins with a plain read, which is a race
+    options.checks = !poor_;  // an emulated float atomic begins with a plain read, which is a race
     Function given = fn;
     given.index64 = index64(memory);
     if (poor_) {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What NVIDIA's GPUs would compute, without one: LLVM's text of the kernels that the code-generation module makes PTX
-// of, with special registers, barriers and shuffles turned into calls, is compiled by clang for this machine, and the
-// threads of a block are threads. The table of nodes runs on it. Left unseen are LLVM's step from this text to PTX, and
-// ptxas.
+// Emulates NVIDIA GPUs without one: the LLVM IR from which the code-generation module makes PTX, with special
+// registers, barriers and shuffles replaced by calls, is compiled by clang for this machine, and each thread of a block
+// is a host thread. Runs the table of nodes. Not covered: LLVM's translation of the IR to PTX, and ptxas.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -30,7 +29,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Lets `count` threads go on when all have come.
+/// A barrier for `count` threads.
 class Meeting {
  public:
   void wait(unsigned count) {
@@ -66,16 +65,16 @@ struct Registers {
 };
 thread_local Registers registers;
 
-/// One exchange among the lanes that `mask` names.
+/// One exchange among the lanes in `mask`.
 template <class F>
 std::uint32_t exchange(std::uint32_t mask, std::uint32_t value, F&& from) {
   Warp& warp = registers.block->warps[registers.linear / 32];
   const unsigned lane = registers.linear % 32, count = static_cast<unsigned>(__builtin_popcount(mask));
-  EXPECT_TRUE(mask >> lane & 1) << "a lane that does not take part";
+  EXPECT_TRUE(mask >> lane & 1) << "the lane is not in the mask";
   warp.words[lane] = value;
   warp.meeting.wait(count);
   const int source = from(static_cast<int>(lane));
-  // PTX: a source that is out of range gives the own value.
+  // PTX: for a source out of range, the lane's own value is returned.
   const std::uint32_t got = source >= 0 && source < 32 ? warp.words[static_cast<unsigned>(source)] : value;
   warp.meeting.wait(count);
   return got;
@@ -84,7 +83,7 @@ std::uint32_t exchange(std::uint32_t mask, std::uint32_t value, F&& from) {
 }  // namespace
 }  // namespace tessera::test
 
-// What the compiled text calls.
+// Called by the compiled code.
 using tessera::test::registers;
 #define REGISTER(name)                                              \
   extern "C" int tessera_##name##_x() { return registers.name[0]; } \
@@ -126,7 +125,7 @@ extern "C" std::uint16_t tessera_bf16_from_f32(float f) { return tessera::bfloat
 DP4A(s32_s32, std::int8_t, std::int8_t)
 DP4A(u32_s32, std::uint8_t, std::int8_t)
 DP4A(u32_u32, std::uint8_t, std::uint8_t)
-/// CUDA's printf: values lie behind one another, each aligned to its size.
+/// CUDA's printf: values are stored one after the other, each aligned to its size.
 extern "C" int tessera_vprintf(const char* format, const char* values) {
   std::string out;
   std::size_t at = 0;
@@ -169,7 +168,7 @@ namespace {
 
 using namespace ir;
 
-/// A function of LLVM's text for an instruction: words and floats into a LaneRegisters, and what comes back out of it.
+/// An LLVM function for an instruction: writes words and floats to a LaneRegisters, and returns the results from it.
 std::string on_registers(int number, const std::string& name, std::size_t a, std::size_t b, bool sums) {
   const std::string four = sums ? "{ float, float, float, float }" : "{ i32, i32, i32, i32 }";
   std::string list, body;
@@ -182,7 +181,7 @@ std::string on_registers(int number, const std::string& name, std::size_t a, std
   for (std::size_t i = 0; i < a; ++i) put("i32", i);
   for (std::size_t i = 0; i < b; ++i) put("i32", 8 + i);
   for (std::size_t i = 0; i < (sums ? 4 : 0); ++i) put("float", 16 + i);
-  if (!sums) put("i64", 24);  // the row
+  if (!sums) put("i64", 24);  // the row's address
   std::string out = "define internal " + four + " @" + name + "(" + list + ") {\n  %r = alloca [26 x i32], align 8\n" +
                     body + "  call void @tessera_together(i32 " + std::to_string(number) + ", ptr %r)\n";
   std::string whole = "poison";
@@ -220,7 +219,7 @@ std::string for_this_machine(std::string text, const emit::EmittedKernel& form) 
           on_registers(ldmatrix_trans, "tessera_ldmatrix_trans", 0, 0, false);
   for (const char* name : {"s32_s32", "u32_s32", "u32_u32"})
     text += std::string("\ndeclare i32 @tessera_dp4a_") + name + "(i32, i32, i32)\n";
-  // Arguments from an array of words.
+  // Passes the arguments from an array of words.
   text += "define void @tessera_call(ptr %words) {\n";
   std::string list;
   for (std::size_t i = 0; i < form.arguments.size(); ++i) {
@@ -269,7 +268,7 @@ class ThreadsTarget : public Target {
         "clang-16 -w -x ir -O1 -shared -fPIC '" + stem + ".ll' -o '" + stem + ".so' -lm > '" + log + "' 2>&1";
     if (std::system(command.c_str()) != 0) {
       std::ifstream in(log);
-      throw std::runtime_error("clang refused it: " + std::string(std::istreambuf_iterator<char>(in), {}));
+      throw std::runtime_error("clang failed: " + std::string(std::istreambuf_iterator<char>(in), {}));
     }
     void* library = ::dlopen((stem + ".so").c_str(), RTLD_NOW | RTLD_LOCAL);
     if (!library) throw std::runtime_error(::dlerror());
@@ -300,7 +299,7 @@ class ThreadsTarget : public Target {
                       const emit::EmittedKernel& form) {
     registers = {};
     for (std::size_t d = 0; d < 3; ++d) {
-      registers.ntid[d] = form.dimensions[d] ? 8 : 1;  // the last block of a guarded dimension has threads too many
+      registers.ntid[d] = form.dimensions[d] ? 8 : 1;  // in a guarded dimension the last block has excess threads
       registers.nctaid[d] = (static_cast<int>(shape[d]) + registers.ntid[d] - 1) / registers.ntid[d];
     }
     each(registers.nctaid, [&](const std::array<int, 3>& block) {
@@ -347,8 +346,8 @@ class ThreadsTarget : public Target {
   int count_ = 0;
 };
 
-// Fragments by mma.sync: the lanes are threads, and each instruction is done by what is documented of it.
-TEST(PtxValues, ProductsOfMatrices) {
+// Fragments through mma.sync: lanes are threads, and each instruction does what its documentation says.
+TEST(PtxValues, MatrixProducts) {
   const cpu::PtxModule module = cpu::open_ptx_module();
   if (!module.generator) GTEST_SKIP() << "passed by: " << module.reason;
   if (std::system("clang-16 --version > /dev/null 2>&1") != 0)
@@ -384,7 +383,7 @@ TEST(PtxValues, ProductsOfMatrices) {
   }
 }
 
-TEST(PtxValues, EveryCellOfTheTable) {
+TEST(PtxValues, EveryCellIsCorrect) {
   const cpu::PtxModule module = cpu::open_ptx_module();
   if (!module.generator) GTEST_SKIP() << "passed by: " << module.reason;
   if (std::system("clang-16 --version > /dev/null 2>&1") != 0)
@@ -396,9 +395,9 @@ TEST(PtxValues, EveryCellOfTheTable) {
   for (const auto& row : table.cells)
     for (const Cell& cell : row) {
       cells += cell.refusal.empty(), refused += cell.lacking.size();
-      for (const auto& [target, text] : cell.lacking) std::printf("refused: %s\n", text.c_str());
+      for (const auto& [target, text] : cell.lacking) std::printf("rejected: %s\n", text.c_str());
     }
-  std::printf("%zu cells, of which %zu were refused\n", cells, refused);
+  std::printf("%zu cells, %zu rejected\n", cells, refused);
   EXPECT_EQ(refused, 0u);
 }
 

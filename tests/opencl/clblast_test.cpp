@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CLBlast for real, on the first OpenCL device (PoCL where there is no other): every form of a product, and what
-// happens where it is absent or incomplete, against sums in double.
+// CLBlast itself, on the first OpenCL device (PoCL if there is no other): every kind of product, compared with sums in
+// double, and the fallback if it is missing or incomplete.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -57,7 +57,7 @@ class ClBlast : public ::testing::Test {
   }
 };
 
-TEST_F(ClBlast, ComputesEveryFormOfAProduct) {
+TEST_F(ClBlast, ComputesAllKindsOfProducts) {
   const std::string text = run({}, []() -> std::string {
     std::mt19937_64 source(test_seed());
     std::string wrong;
@@ -73,7 +73,7 @@ TEST_F(ClBlast, ComputesEveryFormOfAProduct) {
   EXPECT_EQ(text, "right");
 }
 
-TEST_F(ClBlast, LargeProductsGetTheirWorkspaceFromThePoolAndOurKernelDoesTheRest) {
+TEST_F(ClBlast, LargeProductsUsePooledWorkspaceAndOurEpilogueKernel) {
   const std::string text = run({}, []() -> std::string {
     std::mt19937_64 source(test_seed());
     const Array a = random_array(source, {300, 257}, DType::f32, device),
@@ -89,27 +89,27 @@ TEST_F(ClBlast, LargeProductsGetTheirWorkspaceFromThePoolAndOurKernelDoesTheRest
       wrong += compare_product(got, a, b, e);
       if (by_library(scope.log()) != 1) wrong += " not by the library";
     }
-    if (memory_stats(device).live_bytes != before.live_bytes) wrong += " memory is kept";
+    if (memory_stats(device).live_bytes != before.live_bytes) wrong += " memory leaked";
     return wrong.empty() ? "right" : wrong;
   });
   EXPECT_EQ(text, "right");
 }
 
-TEST_F(ClBlast, HalvesAndWhatIsAskedForAreOurKernels) {
+TEST_F(ClBlast, F16AndDisabledBlasUseOurKernels) {
   EXPECT_EQ(run({}, [] { return plain(DType::f16); }), "right by our kernel");
   EXPECT_EQ(run({}, [] { return plain(DType::bf16); }), "right by our kernel");
   EXPECT_EQ(run({{"TESSERA_BLAS", "off"}}, [] { return plain(); }), "right by our kernel");
   EXPECT_EQ(run({{"TESSERA_BLAS", "auto"}}, [] { return plain(); }), "right by our kernel");
 }
 
-TEST_F(ClBlast, AbsentOrIncompleteItLeavesOurKernels) {
+TEST_F(ClBlast, FallsBackIfMissingOrIncomplete) {
   EXPECT_EQ(run({{"TESSERA_CLBLAST_LIBRARY", "none"}}, [] { return plain(); }), "right by our kernel");
   EXPECT_EQ(run({{"TESSERA_CLBLAST_LIBRARY", "/nonexistent/libclblast.so.1"}}, [] { return plain(); }),
             "right by our kernel");
   EXPECT_EQ(run({{"TESSERA_CLBLAST_LIBRARY", "libm.so.6"}}, [] { return plain(); }), "right by our kernel");
 }
 
-TEST_F(ClBlast, TheDeviceTellsInAClauseWhetherItIsThere) {
+TEST_F(ClBlast, DeviceInfoReportsWhetherItIsInstalled) {
   const auto clause = [] { return device_info(device).blas; };
   test::expect_contains(run({{"TESSERA_PROBE", "off"}}, clause), {"CLBlast (", "libclblast"});
   EXPECT_EQ(run({{"TESSERA_PROBE", "off"}, {"TESSERA_CLBLAST_LIBRARY", "none"}}, clause),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A folder of its own for what PoCL compiles in this process: including this header is enough, as long as it is before
-// the first look at OpenCL.
+// Sets up a separate PoCL kernel cache for this process. Including this header is enough, provided that OpenCL is first
+// used later.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 
 namespace tessera::test {
 
-/// PoCL would keep compiled kernels in the user's home, and a warm cache would hide faults of compiling.
+/// By default PoCL keeps compiled kernels in the user's home, and a warm cache would hide compile errors.
 class FreshCache : public ::testing::Environment {
  public:
   FreshCache() { setenv("POCL_CACHE_DIR", folder_.path().c_str(), 1); }

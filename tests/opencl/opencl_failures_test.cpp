@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the backend says when there is no library, no platform, no device, no memory, or a compiler that refuses. Each
-// case runs in a child, since a process opens its OpenCL library once; drivers' faults are played by opencl_shim.
+// Reports and errors of the backend if there is no library, no platform, no device or no memory, or if the compiler
+// rejects a kernel. Each case runs in a child, since a process opens its OpenCL library once; opencl_shim injects the
+// driver faults.
 #include "tests/opencl/opencl_fixture.h"
 
 #include <array>
@@ -28,7 +29,7 @@ std::string enumerated() {
 std::string state(DeviceState s) { return std::to_string(static_cast<int>(s)) + "|"; }
 #define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
 
-TEST(opencl_failures, no_library) {
+TEST(opencl_failures, MissingLibrary) {
   const std::string text = run_in_child({{"TESSERA_OPENCL_LIBRARY", "/nonexistent/libOpenCL.so.1"}}, enumerated);
   EXPECT_EQ(text.substr(0, 2), state(DeviceState::supported)) << text;
   EXPECT_HAS(text, "|/nonexistent/libOpenCL.so.1|");
@@ -40,13 +41,13 @@ TEST(opencl_failures, no_library) {
   EXPECT_HAS(opened, "cannot open shared object file");
 }
 
-TEST(opencl_failures, a_library_of_another_kind) {
+TEST(opencl_failures, LibraryWithoutOpenClFunctions) {
   const std::string text = run_in_child({{"TESSERA_OPENCL_LIBRARY", "libm.so.6"}}, enumerated);
   EXPECT_EQ(text.substr(0, 2), state(DeviceState::supported)) << text;
   EXPECT_HAS(text, "the library has no clGetPlatformIDs");
 }
 
-TEST(opencl_failures, a_file_that_is_no_library) {
+TEST(opencl_failures, FileThatIsNotALibrary) {
   const std::string file = (std::filesystem::temp_directory_path() / "tessera-not-a-library").string();
   std::ofstream(file) << "text";
   const std::string text = run_in_child({{"TESSERA_OPENCL_LIBRARY", file}}, enumerated);
@@ -55,26 +56,26 @@ TEST(opencl_failures, a_file_that_is_no_library) {
   std::filesystem::remove(file);
 }
 
-TEST(opencl_failures, pocl_without_a_cache) {
+TEST(opencl_failures, PoclWithoutACacheFolder) {
   const std::string first = run_in_child({}, [] {
     const BackendReport r = driver().enumerate();
     return r.devices.empty() ? "" : r.devices[0].driver_version;
   });
   if (first.find("Portable Computing Language") == first.npos) GTEST_SKIP() << "PoCL is not the first platform here";
   const std::string file = (std::filesystem::temp_directory_path() / "tessera-no-folder").string();
-  std::ofstream(file) << "text";  // nobody, root included, makes a folder below it
+  std::ofstream(file) << "text";  // not even root can create a folder below a file
   for (const auto& [variables, folder] :
        {std::pair<test::Variables, std::string>{{{"POCL_CACHE_DIR", file + "/a"}}, file + "/a"},
         {{{"POCL_CACHE_DIR", ""}, {"XDG_CACHE_HOME", file}}, file + "/pocl/kcache"}}) {
-    // Variables can be set for a child, not taken away: empty stands for that.
+    // A child's variables can be set but not removed: an empty value means unset.
     const std::string text = run_in_child(variables, [] {
       if (const char* named = std::getenv("POCL_CACHE_DIR"); named && !*named) unsetenv("POCL_CACHE_DIR");
       return enumerated();
     });
-    if (text.find("without devices") == text.npos) continue;  // another platform has some
+    if (text.find("without devices") == text.npos) continue;  // another platform has devices
     EXPECT_HAS(text, "CL_DEVICE_NOT_FOUND");
-    EXPECT_HAS(text, "PoCL keeps a cache in " + folder + ", which cannot be written");
-    EXPECT_HAS(text, "Name a folder that can be written in POCL_CACHE_DIR");
+    EXPECT_HAS(text, "PoCL's cache folder " + folder + " is not writable");
+    EXPECT_HAS(text, "Set POCL_CACHE_DIR to a writable folder");
   }
   std::filesystem::remove(file);
 }
@@ -96,21 +97,21 @@ Function named(const std::string& name) {
     y.store(global_id(), y.load(global_id()) + 1);
   });
 }
-/// After a fault the process goes on computing: a kernel on a small buffer.
+/// After a fault the process can still compute: runs a kernel on a small buffer.
 std::string still_works() {
   const Memory<float> y(std::vector<float>{1, 2});
   run(named("fine"), {2, 1, 1}, {y.argument()});
   return y.read() == std::vector<float>{2, 3} ? " and the next kernel works" : " and the next kernel is wrong";
 }
 
-TEST_F(Shim, does_nothing_unasked) { EXPECT_HAS(with("", still_works), "and the next kernel works"); }
-TEST_F(Shim, no_platform) {
+TEST_F(Shim, WorksWithoutFaults) { EXPECT_HAS(with("", still_works), "and the next kernel works"); }
+TEST_F(Shim, ReportsNoPlatform) {
   const std::string text = with("no platform", enumerated);
   EXPECT_EQ(text.substr(0, 2), state(DeviceState::loaded)) << text;
   EXPECT_HAS(text, "/etc/OpenCL/vendors");
   EXPECT_HAS(text, "pocl-opencl-icd");
 }
-TEST_F(Shim, LargeBuffersOnAnIntelGpuPointToOneApi) {
+TEST_F(Shim, LargeAllocationOnIntelGpuSuggestsOneApi) {
   const std::string text = with("intel gpu", [] {
     try {
       device()->allocate(1 << 20, MemoryKind::device);
@@ -119,16 +120,16 @@ TEST_F(Shim, LargeBuffersOnAnIntelGpuPointToOneApi) {
     }
     return std::string("no error");
   });
-  EXPECT_HAS(text, "does not give so much memory in one piece");
+  EXPECT_HAS(text, "cannot allocate this much memory at once");
   EXPECT_HAS(text, "Use the oneapi device of this GPU");
 }
-TEST_F(Shim, platforms_without_devices) {
+TEST_F(Shim, ReportsPlatformsWithoutDevices) {
   const std::string text = with("no device", enumerated);
   EXPECT_EQ(text.substr(0, 2), state(DeviceState::loaded)) << text;
   EXPECT_HAS(text, "OpenCL platforms without devices: ");
   EXPECT_HAS(text, "CL_DEVICE_NOT_FOUND");
 }
-TEST_F(Shim, no_memory) {
+TEST_F(Shim, ThrowsOutOfMemory) {
   const std::string text = with("no memory", [] {
     try {
       device()->allocate(5000, MemoryKind::device);
@@ -145,7 +146,7 @@ std::string pinned(const char* when) {
       os::Library::open(std::string(TESSERA_OPENCL_SHIM)).function<std::int64_t(int)>("tessera_shim_pinned");
   return std::string(when) + " " + std::to_string(count(0)) + " buffers " + std::to_string(count(1)) + " mapped; ";
 }
-TEST_F(Shim, pinned_memory_is_mapped_for_good_unmapped_and_released) {
+TEST_F(Shim, PinnedMemoryStaysMappedUntilReleased) {
   const std::string text = with("", [] {
     const std::string never = pinned("before");
     std::string all = never;
@@ -170,7 +171,7 @@ TEST_F(Shim, pinned_memory_is_mapped_for_good_unmapped_and_released) {
              "mapped; after 0 buffers 0 mapped; ");
   EXPECT_HAS(text, "and the next kernel works");
 }
-TEST_F(Shim, without_pinned_memory_uploads_go_through_ordinary_memory) {
+TEST_F(Shim, UploadsWorkWithoutPinnedMemory) {
   const std::string text = with("no mapping", [] {
     try {
       device()->allocate(5000, MemoryKind::pinned);
@@ -184,7 +185,7 @@ TEST_F(Shim, without_pinned_memory_uploads_go_through_ordinary_memory) {
   EXPECT_HAS(text, ", left 0 buffers 0 mapped; ");
   EXPECT_HAS(text, "and the next kernel works");
 }
-TEST_F(Shim, the_guilty_kernel_of_a_batch_is_named_with_the_compilers_words) {
+TEST_F(Shim, BatchErrorNamesTheKernelAndIncludesTheLog) {
   const std::string text = with("bad kernel", [] {
     const Function fns[] = {named("innocent"), named("guilty"), named("bystander")};
     std::vector<CompileRequest> requests;
@@ -202,7 +203,7 @@ TEST_F(Shim, the_guilty_kernel_of_a_batch_is_named_with_the_compilers_words) {
   EXPECT_EQ(text.find("innocent"), std::string::npos) << text;
   EXPECT_HAS(text, "and the next kernel works");
 }
-TEST_F(Shim, launches_that_fail) {
+TEST_F(Shim, MapsLaunchFailuresToErrorTypes) {
   const auto launch = [] {
     try {
       return still_works();
@@ -215,12 +216,12 @@ TEST_F(Shim, launches_that_fail) {
     }
   };
   const std::string refused = with("refused launch", launch);
-  EXPECT_HAS(refused, "kernel error: [kernel fine] clEnqueueNDRangeKernel answered CL_INVALID_WORK_GROUP_SIZE (-54)");
+  EXPECT_HAS(refused, "kernel error: [kernel fine] clEnqueueNDRangeKernel returned CL_INVALID_WORK_GROUP_SIZE (-54)");
   const std::string resources = with("no resources", launch), lost = with("lost device", launch);
-  EXPECT_HAS(resources, "out of memory: [kernel fine] clEnqueueNDRangeKernel answered CL_OUT_OF_RESOURCES (-5)");
-  EXPECT_HAS(lost, "device error: [kernel fine] clEnqueueNDRangeKernel answered CL_DEVICE_NOT_AVAILABLE (-2)");
+  EXPECT_HAS(resources, "out of memory: [kernel fine] clEnqueueNDRangeKernel returned CL_OUT_OF_RESOURCES (-5)");
+  EXPECT_HAS(lost, "device error: [kernel fine] clEnqueueNDRangeKernel returned CL_DEVICE_NOT_AVAILABLE (-2)");
 }
-TEST_F(Shim, a_launch_that_failed_is_told_though_later_ones_did_not) {
+TEST_F(Shim, ReportsFailedLaunchFollowedBySuccessfulOnes) {
   for (const bool download : {false, true}) {
     const std::string text = with("first launch fails", [download]() -> std::string {
       const Memory<float> y(std::vector<float>{1, 2});
@@ -235,16 +236,16 @@ TEST_F(Shim, a_launch_that_failed_is_told_though_later_ones_did_not) {
       } catch (const Error& e) {
         return e.what();
       }
-      return "nothing was told";
+      return "nothing was reported";
     });
-    EXPECT_HAS(text, "a command answered CL_OUT_OF_RESOURCES (-5)");
+    EXPECT_HAS(text, "a command returned CL_OUT_OF_RESOURCES (-5)");
   }
 }
 
 constexpr Device first{Backend::opencl, 0};
 constexpr std::uint64_t count = 1000;
 BufferView buffer() { return {Storage::allocate(first, count * sizeof(float)), 0, count, DType::f32}; }
-/// Each in turn: "told" if it throws what the shim made a command fail with.
+/// Runs each function; adds "reported" for each that throws the error injected by the shim.
 std::string told(std::initializer_list<std::function<void()>> all) {
   std::string said;
   for (const auto& wait : all) {
@@ -252,8 +253,8 @@ std::string told(std::initializer_list<std::function<void()>> all) {
       wait();
       said += "nothing; ";
     } catch (const Error& e) {
-      const bool known = std::string(e.what()).find("a command answered CL_OUT_OF_RESOURCES (-5)") != std::string::npos;
-      said += known ? "told; " : e.what();
+      const bool known = std::string(e.what()).find("a command returned CL_OUT_OF_RESOURCES (-5)") != std::string::npos;
+      said += known ? "reported; " : e.what();
     }
   }
   return said;
@@ -265,15 +266,14 @@ std::function<void()> reading(const BufferView& from) {
     Queue::of(first).download(values.data(), from);
   };
 }
-/// Opens the device in a child, by the shim, which does not touch what that checks the device with; then it does as
-/// `mode` says.
+/// Opens the device in a child with the shim, which leaves the device check alone, and then sets the shim's `mode`.
 void open_queues(const std::string& mode) {
   register_driver(make_opencl_driver());
   Queue::of(first).finish();
   setenv("TESSERA_SHIM", mode.c_str(), 1);
 }
 
-TEST_F(Shim, a_launch_that_failed_is_told_to_who_waits_on_another_queue) {
+TEST_F(Shim, ReportsFailedLaunchToAWaitOnAnotherQueue) {
   const std::string text = with("", [] {
     open_queues("first launch fails");
     const Kernel kernel(named("fine"));
@@ -283,13 +283,13 @@ TEST_F(Shim, a_launch_that_failed_is_told_to_who_waits_on_another_queue) {
     const auto launch = [&](const BufferView& on) {
       kernel.launch({count, 1, 1}, std::array<LaunchArgument, 1>{on}, &queue);
     };
-    launch(y), launch(other);  // the second is behind it, and succeeds
+    launch(y), launch(other);  // the second one is queued after it, and succeeds
     return told({reading(y), reading(y), reading(other), [&] { queue.finish(); }, [&] { y.storage->wait_writable(); },
                  [&] { launch(y); }, reading(y)});
   });
-  EXPECT_EQ(text, "told; nothing; nothing; nothing; nothing; nothing; nothing; ");
+  EXPECT_EQ(text, "reported; nothing; nothing; nothing; nothing; nothing; nothing; ");
 }
-TEST_F(Shim, a_launch_that_failed_is_told_to_who_waits_for_the_memory) {
+TEST_F(Shim, ReportsFailedLaunchToAWaitForItsMemory) {
   const std::string text = with("", [] {
     open_queues("first launch fails");
     const Kernel kernel(named("fine"));
@@ -297,9 +297,9 @@ TEST_F(Shim, a_launch_that_failed_is_told_to_who_waits_for_the_memory) {
     kernel.launch({count, 1, 1}, std::array<LaunchArgument, 1>{y}, nullptr);
     return told({[&] { y.storage->wait_writable(); }, [&] { y.storage->wait_writable(); }, reading(y)});
   });
-  EXPECT_EQ(text, "told; nothing; nothing; ");
+  EXPECT_EQ(text, "reported; nothing; nothing; ");
 }
-TEST_F(Shim, a_launch_that_failed_is_told_though_its_adopted_queue_was_closed) {
+TEST_F(Shim, ReportsFailedLaunchAfterItsWrappedQueueIsClosed) {
   const std::string text = with("", [] {
     open_queues("first launch fails");
     const Kernel kernel(named("fine"));
@@ -311,9 +311,9 @@ TEST_F(Shim, a_launch_that_failed_is_told_though_its_adopted_queue_was_closed) {
     adopted.reset();
     return told({reading(y), reading(y), [&] { theirs.finish(); }});
   });
-  EXPECT_EQ(text, "told; nothing; nothing; ");
+  EXPECT_EQ(text, "reported; nothing; nothing; ");
 }
-TEST_F(Shim, uploads_copies_and_fills_that_failed_are_told_once) {
+TEST_F(Shim, ReportsFailedUploadsCopiesAndFillsOnce) {
   for (const std::string what : {"write", "copy", "fill"}) {
     for (const bool elsewhere : {false, true}) {
       const std::string text = with("", [what, elsewhere] {
@@ -326,17 +326,17 @@ TEST_F(Shim, uploads_copies_and_fills_that_failed_are_told_once) {
         if (what == "write") queue.upload(y, values.data());
         if (what == "copy") queue.copy(y, x);
         if (what == "fill") queue.fill(y, 0);
-        // Enough for every piece of memory through which uploads go to be used again: that swallows nothing.
+        // Enough uploads to reuse all staging memory, which must not lose the error.
         const BufferView large{Storage::allocate(first, std::size_t{1} << 20), 0, std::size_t{1} << 18, DType::f32};
         const std::vector<float> many(large.elements, 2.0f);
         for (int i = 0; i < 40; ++i) queue.upload(large, many.data());
         return told({reading(y), reading(y), reading(large), [&] { queue.finish(); }});
       });
-      EXPECT_EQ(text, "told; nothing; nothing; nothing; ") << what << (elsewhere ? ", on a queue of its own" : "");
+      EXPECT_EQ(text, "reported; nothing; nothing; nothing; ") << what << (elsewhere ? ", on a separate queue" : "");
     }
   }
 }
-TEST_F(Shim, a_read_into_pinned_memory_that_failed_is_told_by_its_event) {
+TEST_F(Shim, EventReportsFailedReadIntoPinnedMemory) {
   const std::string text = with("first read fails", [] {
     const Memory<float> y(std::vector<float>{1, 2});
     const Allocation host = device()->allocate(2 * sizeof(float), MemoryKind::pinned);
@@ -345,7 +345,7 @@ TEST_F(Shim, a_read_into_pinned_memory_that_failed_is_told_by_its_event) {
     fetch();
     const auto event = queue().record();
     fetch();
-    // An event tells each who waits for it, since one may be housekeeping; the queue tells once.
+    // An event reports its error to everyone who waits, since a wait may be internal; the queue reports it once.
     const auto wait = [&] { event->wait(); };
     const auto finish = [] { queue().finish(); };
     const std::string all = told({[&] { before->wait(); }, wait, wait, finish, wait, finish, fetch,
@@ -353,10 +353,12 @@ TEST_F(Shim, a_read_into_pinned_memory_that_failed_is_told_by_its_event) {
     device()->release(host);
     return all + still_works();
   });
-  EXPECT_EQ(text, "nothing; told; told; told; told; nothing; nothing; nothing; nothing;  and the next kernel works");
+  EXPECT_EQ(text,
+            "nothing; reported; reported; reported; reported; nothing; nothing; nothing; nothing;  and the next kernel "
+            "works");
 }
-// PoCL gives as many devices as it is asked for, each with a context of its own. In a copy between them the host waits.
-TEST_F(Shim, what_failed_is_told_to_a_copy_to_another_device) {
+// PoCL creates as many devices as requested, each with its own context. Copies between them make the host wait.
+TEST_F(Shim, CopyToAnotherDeviceReportsEarlierFailure) {
   for (const std::string what : {"read", "launch"}) {
     const std::string text = run_in_child(
         {{"TESSERA_OPENCL_LIBRARY", TESSERA_OPENCL_SHIM}, {"TESSERA_SHIM", ""}, {"POCL_DEVICES", "pthread pthread"}},
@@ -375,10 +377,10 @@ TEST_F(Shim, what_failed_is_told_to_a_copy_to_another_device) {
           return told({launch, copy, copy, reading(y), [&] { Queue::of(second).finish(); }});
         });
     if (text == "one device") GTEST_SKIP() << "passed by: a second device of PoCL (POCL_DEVICES gave one)";
-    EXPECT_EQ(text, "nothing; told; nothing; nothing; nothing; ") << what;
+    EXPECT_EQ(text, "nothing; reported; nothing; nothing; nothing; ") << what;
   }
 }
-TEST_F(Shim, what_a_download_told_no_event_tells_again) {
+TEST_F(Shim, EventDoesNotRepeatAnErrorReportedByADownload) {
   const std::string text = with("first launch fails", [] {
     const Memory<float> y(std::vector<float>{1, 2});
     const auto kernel = compile(named("fine"));
@@ -388,11 +390,11 @@ TEST_F(Shim, what_a_download_told_no_event_tells_again) {
     const std::string all = told({[&] { y.read(); }, [&] { event->wait(); }, [] { queue().finish(); }});
     return all + still_works();
   });
-  EXPECT_EQ(text, "told; nothing; nothing;  and the next kernel works");
+  EXPECT_EQ(text, "reported; nothing; nothing;  and the next kernel works");
 }
-// Some drivers fail what is behind a command that failed with CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST, after which
-// the device would count as lost.
-TEST_F(Shim, a_launch_that_failed_is_told_instead_of_the_marker_that_failed_with_it) {
+// Some drivers fail commands after a failed one with CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST, which would mark the
+// device as lost.
+TEST_F(Shim, ReportsFailedLaunchRatherThanFailedMarker) {
   for (const bool download : {false, true}) {
     const std::string text = with("first launch and marker fail", [download] {
       const Memory<float> y(std::vector<float>{1, 2});
@@ -404,7 +406,7 @@ TEST_F(Shim, a_launch_that_failed_is_told_instead_of_the_marker_that_failed_with
       const std::string all = download ? told({[&] { y.read(); }, wait}) : told({wait, wait});
       return all + told({[] { queue().finish(); }});
     });
-    EXPECT_EQ(text, download ? "told; nothing; nothing; " : "told; told; told; ");
+    EXPECT_EQ(text, download ? "reported; nothing; nothing; " : "reported; reported; reported; ");
   }
 }
 #endif

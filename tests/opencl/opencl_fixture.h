@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests at driver level: the first OpenCL device, with a kernel cache of its own that starts empty, and launches of
-// traced kernels on vectors.
+// Fixture for tests at driver level: the first OpenCL device, a separate kernel cache that starts empty, and launches
+// of traced kernels on vectors.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ inline Driver& driver() {
   static Driver* d = make_opencl_driver().release();
   return *d;
 }
-/// The first device; null where there is none.
+/// The first device; null if there is none.
 inline DriverDevice* device() {
   static DriverDevice* d = [] {
     const BackendReport report = driver().enumerate();
@@ -38,7 +38,7 @@ inline DriverQueue& queue() {
   return *q;
 }
 
-/// Memory on the device with what it is filled with; freed at the end.
+/// Device memory with initial contents; freed at the end.
 template <class T>
 class Memory {
  public:

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the table of nodes (node_table_test) does not look at on OpenCL: every 16-bit float there is, and the exact text
-// of what kernels print.
+// What node_table_test does not cover on OpenCL: all 16-bit floats, and the exact text that kernels print.
 #include "tests/opencl/opencl_fixture.h"
 
 #include <bit>
@@ -19,7 +18,7 @@ template <class T>
 bool same(T x, T y) {
   if constexpr (std::is_floating_point_v<T>) {
     if (x != x || y != y) return x != x && y != y;
-    return std::memcmp(&x, &y, sizeof x) == 0 || (x == y && x == 0);  // min and max may give either zero
+    return std::memcmp(&x, &y, sizeof x) == 0 || (x == y && x == 0);  // min and max may return either zero
   } else {
     return x == y;
   }
@@ -32,7 +31,7 @@ class Semantics : public ::testing::Test {
   }
 };
 
-TEST_F(Semantics, sixteen_bit_floats_from_memory_to_memory) {
+TEST_F(Semantics, ConvertsAll16BitFloats) {
   for (const DType type : {DType::f16, DType::bf16}) {
     const Function fn = map_kernel("halves", [&] {
       const BufferRef h = buffer_param("h", type, Access::read), f = buffer_param("f", DType::f32, Access::read_write);
@@ -67,8 +66,8 @@ TEST_F(Semantics, sixteen_bit_floats_from_memory_to_memory) {
   }
 }
 
-// The same text as the interpreter's: of NaN with either sign, of all digits and of a few.
-TEST_F(Semantics, PrintsAsTheInterpreter) {
+// The same text as the interpreter's: NaN with either sign, all digits and few digits.
+TEST_F(Semantics, PrintsTheSameTextAsTheInterpreter) {
   const Function fn = map_kernel("say", [] {
     const BufferRef x = buffer_param("x", DType::f32, Access::read_write);
     const Value v = x.load(global_id());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The OpenCL backend at the level of Driver: launches, memory, queues, events and errors, on the first device. What
-// kernels compute there, node_table_test and kernel_devices_test see.
+// The OpenCL backend at driver level: launches, memory, queues, events and errors, on the first device. What kernels
+// compute there is tested by node_table_test and kernel_devices_test.
 #include "tessera/backend/opencl/api.h"
 #include "tests/compilers/emit_zoo.h"
 #include "tests/opencl/opencl_fixture.h"
@@ -31,7 +31,7 @@ std::vector<float> random_floats(std::size_t n, float low = -1, float high = 1) 
   return v;
 }
 
-TEST_F(OpenCl, enumeration_is_truthful) {
+TEST_F(OpenCl, EnumerationReportsTheDevice) {
   const BackendReport report = driver().enumerate();
   EXPECT_EQ(report.backend, Backend::opencl);
   EXPECT_EQ(report.state, DeviceState::enumerated);
@@ -45,12 +45,12 @@ TEST_F(OpenCl, enumeration_is_truthful) {
     EXPECT_GT(info.compute_units, 0u);
     EXPECT_GE(info.can.max_block_threads, 64u);
     EXPECT_FALSE(info.can.subgroup_widths.empty());
-    // A device that answers needs no excuse here: discovery says that no kernel has been run on it yet.
+    // A usable device has no reason here; discovery adds that no kernel has run on it yet.
     EXPECT_EQ(info.reason.empty(), info.state == DeviceState::enumerated) << info.reason;
     EXPECT_EQ(info.remedy.empty(), info.state == DeviceState::enumerated) << info.remedy;
   }
   const DeviceInfo& first = device()->info();
-  if (first.driver_version.find("Portable") != std::string::npos) {  // PoCL runs on the CPU and says so
+  if (first.driver_version.find("Portable") != std::string::npos) {  // PoCL reports a CPU device
     EXPECT_EQ(first.kind, DeviceKind::cpu);
     EXPECT_TRUE(first.unified_memory);
     EXPECT_TRUE(first.can.f64);
@@ -58,7 +58,7 @@ TEST_F(OpenCl, enumeration_is_truthful) {
   EXPECT_GT(device()->free_memory(), 1u << 20);
 }
 
-TEST_F(OpenCl, a_device_that_does_not_exist_is_an_error_that_says_how_many_there_are) {
+TEST_F(OpenCl, OpeningAMissingDeviceReportsTheNumberOfDevices) {
   try {
     driver().open(99);
     FAIL();
@@ -68,7 +68,7 @@ TEST_F(OpenCl, a_device_that_does_not_exist_is_an_error_that_says_how_many_there
   }
 }
 
-TEST_F(OpenCl, saxpy_for_many_sizes) {
+TEST_F(OpenCl, SaxpyWithManySizes) {
   const Function fn = saxpy();
   const auto kernel = compile(fn);
   for (std::size_t n : {1u, 2u, 63u, 64u, 65u, 255u, 256u, 257u, 1000u, 70001u}) {
@@ -81,7 +81,7 @@ TEST_F(OpenCl, saxpy_for_many_sizes) {
   }
 }
 
-TEST_F(OpenCl, writes_nothing_past_the_extent_and_honours_offsets) {
+TEST_F(OpenCl, WritesOnlyWithinTheExtentAndAppliesOffsets) {
   const std::size_t n = 100;
   const auto x = random_floats(n + 7);
   const std::vector<float> y(n + 20, 1.0f);
@@ -94,7 +94,7 @@ TEST_F(OpenCl, writes_nothing_past_the_extent_and_honours_offsets) {
   }
 }
 
-TEST_F(OpenCl, wide_indices_give_the_same) {
+TEST_F(OpenCl, WideIndicesGiveTheSameResults) {
   const auto x = random_floats(777), y = random_floats(777);
   const Memory<float> dx(x), narrow(y), wide(y);
   run(saxpy(), {777, 1, 1}, {dx.argument(), narrow.argument(), scalar(0.5f)}, {.index64 = false});
@@ -102,7 +102,7 @@ TEST_F(OpenCl, wide_indices_give_the_same) {
   EXPECT_EQ(narrow.read(), wide.read());
 }
 
-TEST_F(OpenCl, fills_of_every_pattern_and_copies_with_offsets) {
+TEST_F(OpenCl, FillsWithAllPatternSizesAndCopiesWithOffsets) {
   std::vector<std::uint8_t> expected(1024, 0);
   const Memory<std::uint8_t> a(expected), b(expected);
   for (std::size_t size : {1u, 2u, 4u, 8u}) {
@@ -117,7 +117,7 @@ TEST_F(OpenCl, fills_of_every_pattern_and_copies_with_offsets) {
   std::vector<std::uint8_t> right(1024, 0);
   std::copy_n(expected.begin() + 60, 500, right.begin() + 3);
   EXPECT_EQ(b.read(), right);
-  // Overlapping ranges of one allocation, both ways.
+  // Overlapping ranges of one allocation, in both directions.
   queue().copy(b.allocation(), 10, b.allocation(), 0, 600);
   std::copy_backward(right.begin(), right.begin() + 600, right.begin() + 610);
   EXPECT_EQ(b.read(), right);
@@ -133,7 +133,7 @@ TEST_F(OpenCl, fills_of_every_pattern_and_copies_with_offsets) {
   EXPECT_EQ(b.read(), right);
 }
 
-TEST_F(OpenCl, pinned_memory_is_the_hosts_and_copies_to_and_fro) {
+TEST_F(OpenCl, PinnedMemoryIsHostMemoryAndCopiesBothWays) {
   const Allocation pinned = device()->allocate(4000, MemoryKind::pinned);
   ASSERT_NE(pinned.host, nullptr);
   auto* floats = reinterpret_cast<float*>(pinned.host);
@@ -148,8 +148,8 @@ TEST_F(OpenCl, pinned_memory_is_the_hosts_and_copies_to_and_fro) {
   device()->release(pinned);
 }
 
-TEST_F(OpenCl, uploads_go_through_pieces_that_are_used_again) {
-  const std::size_t n = 180000;  // 720 kB: two to a piece, and more of them than there are pieces
+TEST_F(OpenCl, UploadsReuseStagingPieces) {
+  const std::size_t n = 180000;  // 720 kB: two per staging piece, and more uploads than there are pieces
   std::vector<std::unique_ptr<Memory<std::uint32_t>>> memories;
   for (std::uint32_t k = 0; k < 60; ++k) {
     std::vector<std::uint32_t> values(n, k);
@@ -163,7 +163,7 @@ TEST_F(OpenCl, uploads_go_through_pieces_that_are_used_again) {
   }
 }
 
-TEST_F(OpenCl, pinned_memory_comes_and_goes_from_many_threads) {
+TEST_F(OpenCl, PinnedAllocationIsThreadSafe) {
   std::vector<std::thread> threads;
   for (unsigned t = 0; t < 4; ++t)
     threads.emplace_back([&, t] {
@@ -186,10 +186,10 @@ TEST_F(OpenCl, pinned_memory_comes_and_goes_from_many_threads) {
   for (std::thread& t : threads) t.join();
 }
 
-// Who reports a fault to a driver's makers sends this text.
-TEST_F(OpenCl, a_kernels_source_is_a_whole_program_that_the_compiler_takes_again) {
+// This is the text that goes into bug reports to driver vendors.
+TEST_F(OpenCl, KernelSourceIsACompleteProgram) {
   std::vector<Function> fns = {saxpy(), zoo::tiled_product()};
-  for (const DType t : {DType::i8, DType::f32}) fns.push_back(zoo::arithmetic(t));  // with functions of ours
+  for (const DType t : {DType::i8, DType::f32}) fns.push_back(zoo::arithmetic(t));  // with helper functions
   std::vector<CompileRequest> requests;
   for (const Function& f : fns) requests.push_back({&f, {}});
   const auto kernels = device()->compile(requests);
@@ -215,7 +215,7 @@ TEST_F(OpenCl, a_kernels_source_is_a_whole_program_that_the_compiler_takes_again
 
 #define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
 
-TEST_F(OpenCl, what_a_device_cannot_do_is_said_with_the_kernels_name) {
+TEST_F(OpenCl, RejectsUnsupportedFeaturesNamingTheKernel) {
   const Function big = block_kernel("big", {32, 1, 1}, [] {
     const BufferRef x = buffer_param("x", DType::f32, Access::read_write);
     const BufferRef s = shared(DType::f32, 1 << 24);
@@ -236,7 +236,7 @@ TEST_F(OpenCl, what_a_device_cannot_do_is_said_with_the_kernels_name) {
   EXPECT_HAS(offset, "buffer x");
 }
 
-TEST_F(OpenCl, memory_that_cannot_be_had_is_out_of_memory_and_harms_nothing) {
+TEST_F(OpenCl, DeviceRemainsUsableAfterOutOfMemory) {
   test::text_of<OutOfMemory>([] { device()->allocate(std::size_t{1} << 60, MemoryKind::device); });
   const std::vector<float> v = {1, 2, 3};
   EXPECT_EQ(Memory<float>(v).read(), v);

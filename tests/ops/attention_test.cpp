@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention of whole sequences against the plain formula, and what it keeps. (Its gradient: grad_test.cpp.)
+// Attention over whole sequences compared with the plain formula, and its memory. (Gradients: grad_test.cpp.)
 #include "tessera/ops/attention.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ using test::OnEveryDevice;
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-/// With all scores in memory.
+/// Plain attention with all scores in memory.
 Array plain(const Array& q, Array k, Array v, const AttentionOptions& o) {
   const std::int64_t group = q.shape(1) / k.shape(1);
   const auto repeated = [&](const Array& a) {
@@ -79,7 +79,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, Attends, ::testing::ValuesIn(testing::all_devi
   return std::string(backend_name(info.param.backend)) + std::to_string(info.param.index);
 });
 
-TEST_P(Attends, AsThePlainFormula) {
+TEST_P(Attends, MatchesThePlainFormula) {
   for (const Sizes& s : {Sizes{2, 3, 3, 7, 7, 8, 8},
                          {1, 4, 2, 5, 9, 16, 3},
                          {2, 6, 1, 9, 4, 4, 5},
@@ -88,20 +88,20 @@ TEST_P(Attends, AsThePlainFormula) {
     for (const bool causal : {false, true}) check(s, DType::f32, {.causal = causal}, 2e-5);
 }
 
-TEST_P(Attends, InEveryDtype) {
+TEST_P(Attends, WorksInEveryDtype) {
   const Sizes s{2, 4, 2, 9, 9, 8, 8};
   check(s, DType::f16, {.causal = true}, 4e-3);
   check(s, DType::bf16, {.causal = true}, 3e-2);
   if (device_info(GetParam()).can.f64) check(s, DType::f64, {.causal = true}, 1e-12);
 }
 
-TEST_P(Attends, WithMasks) {
+TEST_P(Attends, AppliesMasks) {
   const Sizes s{2, 4, 2, 5, 6, 8, 3};
   check(s, DType::f32, {.mask = Array::arange(6, 0, 1, DType::i32) < 4}, 2e-5);
   check(s, DType::f32, {.mask = made({2, 1, 5, 6}) > -1.5, .scale = 0.3}, 2e-5);
   check(s, DType::f32, {.causal = true, .mask = made({4, 5, 6})}, 2e-5);
   check(s, DType::f32, {.mask = made({2, 4, 1, 1})}, 2e-5);
-  // A query that sees nothing.
+  // A query without visible keys.
   const Array sees = Array::arange(3, 0, 1, DType::i32).unsqueeze(1) != 1;
   const Array x = made({1, 1, 3, 4});
   const auto [y, back] =
@@ -111,9 +111,9 @@ TEST_P(Attends, WithMasks) {
   for (const float v : gradient.to_vector<float>()) EXPECT_TRUE(std::isfinite(v));
 }
 
-TEST_P(Attends, InSeveralBlocks) { check({1, 4, 2, 200, 4200, 2, 2}, DType::f32, {.causal = false}, 1e-4); }
+TEST_P(Attends, WorksInSeveralBlocks) { check({1, 4, 2, 200, 4200, 2, 2}, DType::f32, {.causal = false}, 1e-4); }
 
-TEST_P(Attends, OfNothing) {
+TEST_P(Attends, AcceptsEmptyInputs) {
   const auto shape = [](Shape q, Shape k) {
     return scaled_dot_product_attention(Array::ones(q), Array::ones(k), Array::ones(k)).shape();
   };
@@ -124,7 +124,7 @@ TEST_P(Attends, OfNothing) {
   EXPECT_EQ(none.to_vector<float>(), std::vector<float>(6, 0));
 }
 
-TEST_P(Attends, RefusesWhatDoesNotFit) {
+TEST_P(Attends, RejectsMismatchedShapesAndDtypes) {
   const Array x = Array::ones({1, 2, 3, 4});
   const auto refused = [&](const Array& q, const Array& k, const Array& v,
                            std::initializer_list<std::string_view> parts, AttentionOptions o = {}) {
@@ -135,10 +135,10 @@ TEST_P(Attends, RefusesWhatDoesNotFit) {
   refused(x, Array::ones({1, 2, 3, 5}), x, {"sizes"});
   refused(x, Array::ones({1, 2, 4, 4}), x, {"heads or tokens"});
   refused(x, Array::ones({1, 3, 3, 4}), Array::ones({1, 3, 3, 4}), {"multiple"});
-  refused(x, x, x, {"mask", "(2, 2)", "stretch"}, {.mask = Array::ones({2, 2})});
+  refused(x, x, x, {"mask", "(2, 2)", "broadcast"}, {.mask = Array::ones({2, 2})});
   expect_throw<DtypeError>([&] { scaled_dot_product_attention(x, x.astype(DType::f16), x); }, {"f16", "astype"});
   expect_throw<DtypeError>([&] { scaled_dot_product_attention(x, x, x, {.mask = Array::ones({3}, DType::i32)}); },
-                           {"i32", "bools or floats"});
+                           {"i32", "dtype bool or a float dtype"});
   expect_throw<ArgumentError>(
       [&] { grad([&](const Array& m) { return sum(scaled_dot_product_attention(x, x, x, {.mask = m})); })(x); },
       {"scaled_dot_product_attention"});
@@ -147,10 +147,10 @@ TEST_P(Attends, RefusesWhatDoesNotFit) {
     return sum(y * y);
   });
   expect_throw<ArgumentError>([&] { grad([&](const Array& q) { return sum(first(q)); })(x); },
-                              {"scaled_dot_product_attention", "no derivative"});
+                              {"scaled_dot_product_attention", "second derivatives are not supported"});
 }
 
-TEST(Attention, KeepsNoScores) {
+TEST(Attention, DoesNotStoreScores) {
   const Device cpu{Backend::cpu, 0};
   const DeviceScope scope(cpu);
   const Array x = Array::ones({1, 4, 4096, 16});
@@ -161,10 +161,10 @@ TEST(Attention, KeepsNoScores) {
   const std::uint64_t before = memory_stats(cpu).live_bytes;
   static_cast<void>(grad(f)(x));
   EXPECT_LT(memory_stats(cpu).peak_bytes - before, scores / 2)
-      << "all of them, in its four forms, would be eight times as much";
+      << "storing all scores in their four forms would take eight times as much";
 }
 
-TEST_P(Attends, RotatesBatches) {
+TEST_P(Attends, RotaryAcceptsBatches) {
   const Array x = made({2, 3, 4, 6});
   const Rotary how{.pairs = RotaryPairs::halves, .dimensions = 4};
   const Array got = rotary(x, 5, how);

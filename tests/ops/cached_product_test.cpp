@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small products done again and again, for which a thread keeps what was the same: results, counts, and everything that
-// looks on or stands in the way.
+// Repeated small products, whose launches a thread caches: results, counts, and everything that observes or prevents
+// caching.
 #include "tessera/array/cached_operation.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ using test::expect_contains;
 using test::OnEveryDevice;
 using test::text_of;
 
-/// Of matrices of small integers, so that every dtype gives the same, and exactly.
+/// The product of matrices of small integers, which is exact in every dtype.
 std::vector<float> reference(const Array& a, const Array& b) {
   const std::int64_t m = a.shape(0), k = a.shape(1), n = b.shape(1);
   const auto x = a.astype(DType::f32).to_vector<float>(), y = b.astype(DType::f32).to_vector<float>();
@@ -39,7 +39,7 @@ std::vector<float> reference(const Array& a, const Array& b) {
             x[static_cast<std::size_t>(i * k + p)] * y[static_cast<std::size_t>(p * n + j)];
   return out;
 }
-/// The number of elements that differ, not all of them.
+/// The number of wrong elements as text; empty if there are none.
 std::string wrong(const Array& a, const Array& b, const Array& product) {
   const auto got = product.astype(DType::f32).to_vector<float>(), want = reference(a, b);
   if (product.shape() != Shape{a.shape(0), b.shape(1)}) return "shape " + to_string(product.shape());
@@ -54,7 +54,7 @@ Array matrix_of(std::mt19937_64& random, std::int64_t rows, std::int64_t columns
   for (std::int32_t& v : numbers) v = small(random);
   return Array::from(numbers, Shape{rows, columns}).astype(t).eval();
 }
-/// What results will be written to holds no numbers.
+/// Fills the memory that results will reuse with NaN, so that missing writes are noticed.
 void poison(std::int64_t elements) {
   std::vector<Array> all;
   for (int i = 0; i < 4; ++i)
@@ -74,12 +74,12 @@ INSTANTIATE_TEST_SUITE_P(Devices, RepeatedProducts, ::testing::ValuesIn(testing:
   return std::string(backend_name(info.param.backend)) + std::to_string(info.param.index);
 });
 
-TEST_P(RepeatedProducts, AreOfWhatIsThereNow) {
+TEST_P(RepeatedProducts, ReadTheCurrentContents) {
   const std::vector<DType> types = {DType::f32, DType::f64, DType::u8};
-  for (const DType t : std::span(types).first(built_in ? 3 : 1))  // others are asked anew each time
+  for (const DType t : std::span(types).first(built_in ? 3 : 1))  // the cache is used only by built-in backends
     for (const auto& [m, n, k] :
          {std::array<std::int64_t, 3>{16, 16, 16}, {5, 7, 3}, {24, 24, 24}, {1, 9, 17}, {8, 1, 8}}) {
-      // Views besides: of other strides, and from the middle of their memory.
+      // Also views: with other strides, and from the middle of their memory.
       const Array wide = matrix(m + 3, k + 2, t), tall = matrix(n, k, t);
       const std::pair<Array, Array> pairs[] = {{matrix(m, k, t), matrix(k, n, t)},
                                                {matrix(k, m, t).transpose(), matrix(k, n, t)},
@@ -89,30 +89,30 @@ TEST_P(RepeatedProducts, AreOfWhatIsThereNow) {
         for (const auto& [a, b] : pairs) {
           poison(m * n);
           EXPECT_EQ(wrong(a, b, matmul(a, b)), "") << dtype_name(t) << " round " << round;
-          const Array other = matrix(m, k, t);  // of the same kind as the first
+          const Array other = matrix(m, k, t);  // with the shapes and dtype of the first
           EXPECT_EQ(wrong(other, b, matmul(other, b)), "") << dtype_name(t);
         }
     }
   const Array a = matrix(16, 16, DType::f32), b = matrix(16, 16, DType::f32);
   static_cast<void>(matmul(a, b));
-  EXPECT_EQ(kept(a, b), built_in) << "else this tests nothing";
+  EXPECT_EQ(kept(a, b), built_in) << "otherwise this tests nothing";
   EXPECT_FALSE(kept(a, b.transpose().as_contiguous().astype(DType::i32).eval()));
   Array written = a.copy();
   for (int i = 0; i < 3; ++i) {
     written += 1.0;
     EXPECT_EQ(wrong(written, b, matmul(written, b)), "") << "written in place";
-    EXPECT_EQ(wrong(a, b, matmul(a + 0.0, b)), "") << "computed on the way";
+    EXPECT_EQ(wrong(a, b, matmul(a + 0.0, b)), "") << "with a pending operand";
   }
   EXPECT_EQ(wrong(a, a, matmul(a, a)), "");
-  EXPECT_EQ(wrong(a, a, matmul(a, a)), "") << "both operands one array";
+  EXPECT_EQ(wrong(a, a, matmul(a, a)), "") << "the same array as both operands";
 }
 
-TEST_P(RepeatedProducts, OfVectorsToo) {
+TEST_P(RepeatedProducts, WorkForVectors) {
   const DType t = DType::f32;
   for (const std::int64_t n : {16, 24}) {
     const Array square = matrix(n, n, t), tall = matrix(3 * n, n, t), wide = tall.transpose();
     for (int round = 0; round < 3; ++round) {
-      // A row of the matrix itself besides, which begins where that does.
+      // Also a row of the matrix itself, with the same start.
       for (const Array& x : {matrix(1, n, t).select(0, 0), square.select(0, 0), tall.select(0, 5)})
         for (const Array* a : {&square, &tall, &wide}) {
           poison(3 * n);
@@ -127,13 +127,13 @@ TEST_P(RepeatedProducts, OfVectorsToo) {
     }
     const Array x = matrix(1, n, t).select(0, 0), column = x.unsqueeze(1);
     for (const auto& [a, b] : {std::pair{square, x}, {x, square}, {square, column}}) {
-      static_cast<void>(matmul(a, b));  // what another one had taken the place of
-      EXPECT_EQ(kept(a, b), built_in) << "else this tests nothing";
+      static_cast<void>(matmul(a, b));  // refreshes the entry, which another one may have replaced
+      EXPECT_EQ(kept(a, b), built_in) << "otherwise this tests nothing";
     }
   }
 }
 
-TEST_P(RepeatedProducts, AreSeenByAllWhoLookOn) {
+TEST_P(RepeatedProducts, AreVisibleToObserversRecordingsAndTraces) {
   const Array a = matrix(16, 16, DType::f32), b = matrix(16, 16, DType::f32);
   static_cast<void>(matmul(a, b));
   const auto launched = [] {
@@ -169,10 +169,10 @@ TEST_P(RepeatedProducts, AreSeenByAllWhoLookOn) {
     static_cast<void>(matmul(a, b));
     EXPECT_EQ(launches.count, 1u);
   }
-  EXPECT_EQ(kept(a, b), built_in) << "nobody looks any more";
+  EXPECT_EQ(kept(a, b), built_in) << "no longer observed";
 }
 
-TEST_P(RepeatedProducts, AreRecordedAndReplayedWithWhatIsThereThen) {
+TEST_P(RepeatedProducts, ReplaysReadTheCurrentContents) {
   Array a = matrix(16, 16, DType::f32);
   const Array b = matrix(16, 16, DType::f32);
   static_cast<void>(matmul(a, b)), static_cast<void>(matmul(a, b));
@@ -184,10 +184,10 @@ TEST_P(RepeatedProducts, AreRecordedAndReplayedWithWhatIsThereThen) {
     step.replay();
     EXPECT_EQ(wrong(a, b, out), "") << "replay " << i;
   }
-  EXPECT_EQ(wrong(a, b, matmul(a, b)), "") << "after it";
+  EXPECT_EQ(wrong(a, b, matmul(a, b)), "") << "after the replays";
 }
 
-TEST_P(RepeatedProducts, OnManyThreadsAndQueues) {
+TEST_P(RepeatedProducts, WorkOnManyThreadsAndQueues) {
   const Array a = matrix(16, 16, DType::f32), b = matrix(16, 16, DType::f32);
   std::vector<std::string> found(4);
   std::vector<std::thread> threads;
@@ -205,7 +205,7 @@ TEST_P(RepeatedProducts, OnManyThreadsAndQueues) {
   for (const std::string& text : found) EXPECT_EQ(text, "");
 }
 
-TEST_P(RepeatedProducts, StillRefuseWhatIsWrong) {
+TEST_P(RepeatedProducts, StillRejectInvalidArguments) {
   const Array a = matrix(16, 16, DType::f32), b = matrix(16, 16, DType::f32);
   static_cast<void>(matmul(a, b)), static_cast<void>(matmul(a, b));
   expect_contains(text_of<ShapeError>([&] { static_cast<void>(matmul(a, matrix(15, 16, DType::f32))); }), {"16", "15"});
@@ -214,9 +214,9 @@ TEST_P(RepeatedProducts, StillRefuseWhatIsWrong) {
   EXPECT_EQ(wrong(a, b, matmul(a, b)), "");
 }
 
-/// Products of at most 128 rows, whose blocks lay out the right factor for themselves where vectors are wide: edges,
-/// several steps along k, either factor transposed, some matrices at once.
-TEST(ProductsOfFewRows, AreRightAtEdgesAndInSteps) {
+/// Products of at most 128 rows, whose blocks pack the right factor themselves on wide vectors: edges, several steps
+/// along k, transposed factors, and batches.
+TEST(ProductsOfFewRows, AreCorrectAtEdgesAndInSteps) {
   const DeviceScope cpu({Backend::cpu, 0});
   std::mt19937_64 random(testing::seed());
   const auto matrix = [&](std::int64_t rows, std::int64_t columns, DType t) {
@@ -239,7 +239,7 @@ TEST(ProductsOfFewRows, AreRightAtEdgesAndInSteps) {
     }
 }
 
-TEST(RepeatedProduct, OfMemoryThatOthersGaveOrAnotherProcessMade) {
+TEST(RepeatedProduct, HandlesWrappedMemoryAndForks) {
   const Device cpu{Backend::cpu, 0};
   std::vector<float> host(2 * 256);
   for (std::size_t i = 0; i < host.size(); ++i) host[i] = static_cast<float>(i % 7) - 3;
@@ -247,13 +247,13 @@ TEST(RepeatedProduct, OfMemoryThatOthersGaveOrAnotherProcessMade) {
               b = Array::from(std::vector<float>(host.begin() + 256, host.end()), Shape{16, 16}, cpu);
   for (int i = 0; i < 3; ++i) {
     host[static_cast<std::size_t>(i)] += 1;
-    EXPECT_EQ(wrong(a, b, matmul(a, b)), "") << "of the host's memory as it is now";
+    EXPECT_EQ(wrong(a, b, matmul(a, b)), "") << "reads the current host memory";
   }
   EXPECT_FALSE(kept(a, b));
   const Array c = b + 1.0f;
   static_cast<void>(matmul(c, b)), static_cast<void>(matmul(c, b));
   ASSERT_TRUE(kept(c, b));
-  // A child has none of the parent's devices, and says so as it does of every operation.
+  // A child cannot use the parent's devices, and throws as for every operation.
   expect_contains(test::run_in_child({}, [&] { return wrong(c, b, matmul(c, b)); }),
                   {"exception", "before this process was forked"});
   EXPECT_EQ(wrong(c, b, matmul(c, b)), "");

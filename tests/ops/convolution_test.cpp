@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolution, pooling and windows of images against plain loops in double.
+// Convolution, pooling and image windows, compared with plain loops in double.
 #include "tessera/ops/convolution.h"
 
 #include <gtest/gtest.h>
@@ -48,14 +48,14 @@ std::vector<Case> cases() {
   };
 }
 
-// Where a window's element lies, as one position for each of rows and columns; -1: in the padding.
+// The position of a window's element in rows or columns; -1 in the padding.
 std::int64_t at(std::int64_t window, std::int64_t k, std::int64_t stride, std::int64_t padding, std::int64_t dilation,
                 std::int64_t extent) {
   const std::int64_t p = window * stride - padding + k * dilation;
   return p >= 0 && p < extent ? p : -1;
 }
 
-TEST_P(OnEveryDevice, ConvolutionIsWhatLoopsGive) {
+TEST_P(OnEveryDevice, ConvolutionMatchesPlainLoops) {
   for (const Case& c : cases())
     for (const bool with_bias : {false, true}) {
       const auto x = numbers(element_count(c.x)), w = numbers(element_count(c.weight)), b = numbers(c.weight[0]);
@@ -95,12 +95,12 @@ TEST_P(OnEveryDevice, ConvolutionIsWhatLoopsGive) {
     }
 }
 
-TEST_P(OnEveryDevice, ConvolutionOfViewsAndOtherFloats) {
+TEST_P(OnEveryDevice, ConvolutionAcceptsViewsAndOtherFloats) {
   const Array x = Array::from(numbers(2 * 5 * 6 * 3), Shape{2, 5, 6, 3});  // channels last
   const Array view = x.permute({0, 3, 1, 2}), w = Array::from(numbers(4 * 3 * 3 * 3), Shape{4, 3, 3, 3});
   const auto wanted = conv2d(view.copy(), w).to_vector<float>();
   EXPECT_EQ(conv2d(view, w).to_vector<float>(), wanted);
-  EXPECT_EQ(conv2d(view, w, {}).to_vector<float>(), wanted) << "{} is no bias";
+  EXPECT_EQ(conv2d(view, w, {}).to_vector<float>(), wanted) << "{} means no bias";
   EXPECT_EQ(conv2d(view, w, {.padding = 1}).to_vector<float>(), conv2d(view, w, {}, {.padding = 1}).to_vector<float>());
   EXPECT_EQ(conv2d(conv2d(view, w), Array::ones({1, 4, 2, 2})).to_vector<float>(),
             conv2d(conv2d(view, w).copy(), Array::ones({1, 4, 2, 2})).to_vector<float>());
@@ -113,7 +113,7 @@ TEST_P(OnEveryDevice, ConvolutionOfViewsAndOtherFloats) {
   }
 }
 
-// y, and the gradients of x and the weight for the adjoint g of y, by products of the matrix of windows.
+// y and the gradients of x and the weight for adjoint g of y, by products with the matrix of windows.
 std::array<Array, 3> by_windows(const Array& x, const Array& w, const Array& g, const Convolution2d& options) {
   const Windows2d o{{w.shape(2), w.shape(3)}, options.stride, options.padding, options.dilation};
   const std::int64_t groups = options.groups, out = w.shape(0) / groups, terms = w.size() / w.shape(0);
@@ -126,19 +126,20 @@ std::array<Array, 3> by_windows(const Array& x, const Array& w, const Array& g, 
           matmul(adjoint, matrix.permute({0, 2, 1})).reshape(w.shape())};
 }
 
-TEST_P(OnEveryDevice, ConvolutionAndItsGradientsAreProductsOfWindows) {
+TEST_P(OnEveryDevice, ConvolutionAndItsGradientsMatchProductsOfWindows) {
   std::vector<Case> all = cases();
-  all.pop_back();                                                             // no images
-  all.push_back({{1, 2, 1, 12000}, {3, 2, 1, 5}, {.padding = {0, 2}}});       // a row that is computed in parts
-  all.push_back({{1, 1, 40, 21}, {1, 1, 35, 17}, {.padding = {3, 1}}});       // a large kernel
-  all.push_back({{1, 1, 9000, 3}, {2, 1, 3, 2}, {.dilation = {4000, 1}}});    // windows that reach far
-  all.push_back({{1, 16, 1, 1200}, {16, 16, 1, 3}, {.dilation = {1, 512}}});  // and with sums of many channels
-  all.push_back({{1, 1, 1, 8192}, {2, 1, 1, 2048}, {.stride = {1, 512}}});    // more taps than sums are kept
+  all.pop_back();                                                           // no images
+  all.push_back({{1, 2, 1, 12000}, {3, 2, 1, 5}, {.padding = {0, 2}}});     // a row computed in parts
+  all.push_back({{1, 1, 40, 21}, {1, 1, 35, 17}, {.padding = {3, 1}}});     // a large kernel
+  all.push_back({{1, 1, 9000, 3}, {2, 1, 3, 2}, {.dilation = {4000, 1}}});  // distant taps
+  // distant taps with sums over many channels
+  all.push_back({{1, 16, 1, 1200}, {16, 16, 1, 3}, {.dilation = {1, 512}}});
+  all.push_back({{1, 1, 1, 8192}, {2, 1, 1, 2048}, {.stride = {1, 512}}});  // more taps than accumulators
   all.push_back({{1, 5, 20, 20}, {4, 5, 31, 31}, {.padding = 15}});
   all.push_back({{1, 16, 9, 400}, {16, 16, 3, 3}, {.padding = 1}});  // bands of one row
   all.push_back({{3, 70, 5, 6}, {17, 70, 3, 3}, {.padding = 1}});    // images that share their padding
   all.push_back({{1, 90, 18, 40}, {9, 90, 3, 3}, {.padding = 1}});   // channels in turn
-  // Vectors of channels: tiles of a row, and of a part of one; channels of x in part of a tile; strides.
+  // Vectors of channels: tiles of a whole row and of part of one; channels of x in part of a tile; strides.
   all.push_back({{3, 20, 7, 7}, {40, 20, 3, 3}, {.padding = 1}});
   all.push_back({{2, 34, 14, 30}, {70, 34, 3, 3}, {.stride = 2, .padding = 1}});
   all.push_back({{2, 8, 12, 26}, {32, 4, 3, 5}, {.padding = {2, 3}, .dilation = {1, 2}, .groups = 2}});
@@ -158,7 +159,7 @@ TEST_P(OnEveryDevice, ConvolutionAndItsGradientsAreProductsOfWindows) {
   }
   const bool compiles_slowly = !is_built_in(GetParam().backend) && std::getenv("TESSERA_FAKE_DEVICES") == nullptr;
   for (std::size_t i = 0; i < all.size(); i += compiles_slowly ? 4 : 1)
-    for (const DType t : {DType::f32, DType::f16}) {  // whole numbers, so that sums are exact
+    for (const DType t : {DType::f32, DType::f16}) {  // integers, so that sums are exact
       const Case& c = all[i];
       const bool narrow = t == DType::f16;
       if (narrow && (i % 3 != 0 || c.x[3] > 1000)) continue;
@@ -166,7 +167,7 @@ TEST_P(OnEveryDevice, ConvolutionAndItsGradientsAreProductsOfWindows) {
       const Array w =
           Array::from(integers(element_count(c.weight), narrow ? 0 : -9, narrow ? 1 : 9), c.weight).astype(t);
       const Array y = conv2d(x, w, {}, c.options);
-      if (narrow && y.size() / y.shape(1) > 2000) continue;  // sums beyond f16's whole numbers
+      if (narrow && y.size() / y.shape(1) > 2000) continue;  // sums exceed f16's integers
       const Array g = Array::from(integers(y.size(), narrow ? 0 : -9, narrow ? 1 : 9), y.shape()).astype(t);
       const auto wanted = by_windows(x, w, g, c.options);
       const auto [value, gradients] = value_and_grad(
@@ -185,7 +186,7 @@ TEST_P(OnEveryDevice, ConvolutionAndItsGradientsAreProductsOfWindows) {
     }
 }
 
-TEST_P(OnEveryDevice, AConvolutionOfNoChannelsIsItsBias) {
+TEST_P(OnEveryDevice, ConvolutionWithoutChannelsIsItsBias) {
   const Array x = Array::zeros({2, 0, 5, 5}), w = Array::zeros({3, 0, 3, 3}), bias = Array::arange(3) + 1.0f;
   EXPECT_EQ(sum(conv2d(x, w, bias), {0, 2, 3}).to_vector<float>(), (Floats{18, 36, 54}));
   const auto [value, gradients] =
@@ -193,15 +194,15 @@ TEST_P(OnEveryDevice, AConvolutionOfNoChannelsIsItsBias) {
   EXPECT_EQ(value.item<float>(), 0);
   EXPECT_EQ(std::get<0>(gradients).shape(), x.shape());
   EXPECT_EQ(std::get<1>(gradients).shape(), w.shape());
-  // And into none: the gradient of the images is zero.
+  // Without output channels, the gradient of the images is zero.
   const Array images = Array::ones({1, 2, 4, 4}), none = Array::zeros({0, 2, 3, 3});
   const auto [nothing, of_images] =
       value_and_grad([&](const Array& a) { return sum(conv2d(a, none)) + sum(a) * 0; })(images);
   EXPECT_EQ(sum(abs(of_images)).item<float>(), 0);
 }
 
-// Each of the three products reads its operands and writes its result, and little more.
-TEST_P(OnEveryDevice, ConvolutionWritesNoWindows) {
+// Each of the three products reads its operands and writes its result, with little extra memory.
+TEST_P(OnEveryDevice, ConvolutionDoesNotStoreWindows) {
   const Convolution2d options{.padding = 1};
   const Shape shape = {4, 16, 32, 32};
   const Array x = Array::from(numbers(element_count(shape)), shape),
@@ -220,13 +221,13 @@ TEST_P(OnEveryDevice, ConvolutionWritesNoWindows) {
   };
   const auto [forward, forward_moved] = measured([&] { conv2d(x, w, {}, options).eval(); });
   EXPECT_LE(forward, bytes * 5 / 4);        // the result
-  EXPECT_LE(forward_moved, bytes * 9 / 4);  // and what it is made of
+  EXPECT_LE(forward_moved, bytes * 9 / 4);  // the result and its operands
   const auto [backward, backward_moved] = measured([&] { gradients(x, w); });
   EXPECT_LE(backward, bytes * 7 / 2);         // y, y g and the gradient of x
-  EXPECT_LE(backward_moved, bytes * 25 / 2);  // the former, y * g and its sum, and both gradients
+  EXPECT_LE(backward_moved, bytes * 25 / 2);  // the above, y * g and its sum, and both gradients
 }
 
-TEST_P(OnEveryDevice, WindowsAndTheirAdjoint) {
+TEST_P(OnEveryDevice, WindowsAndTheirAdjointMatchTheReference) {
   for (const Case& c : cases()) {
     const Windows2d o{{c.weight[2], c.weight[3]}, c.options.stride, c.options.padding, c.options.dilation};
     const Array x = Array::from(integers(element_count(c.x), -9, 9), c.x).astype(DType::f32);
@@ -255,7 +256,7 @@ TEST_P(OnEveryDevice, WindowsAndTheirAdjoint) {
   }
 }
 
-TEST_P(OnEveryDevice, Pools) {
+TEST_P(OnEveryDevice, PoolingMatchesPlainLoops) {
   struct PoolCase {
     Shape x;
     Pool2d options;
@@ -318,23 +319,24 @@ TEST_P(OnEveryDevice, Pools) {
       (std::vector<std::int32_t>{-7, -7, -7, -7}));
 }
 
-TEST_P(OnEveryDevice, WhatCannotBe) {
+TEST_P(OnEveryDevice, InvalidArgumentsThrow) {
   const Array x = Array::ones({2, 4, 5, 5}), w = Array::ones({6, 4, 3, 3});
-  expect_throw<Error>([&] { conv2d(x.select(0, 0), w); }, {"images have four dimensions"});
-  expect_throw<Error>([&] { conv2d(x, w.select(0, 0)); }, {"a weight has four dimensions"});
-  expect_throw<Error>([&] { conv2d(x, Array::ones({6, 3, 3, 3})); }, {"another number of channels"});
-  expect_throw<Error>([&] { conv2d(x, w, {}, {.groups = 3}); }, {"do not divide into the groups"});
-  expect_throw<Error>([&] { conv2d(x, w, Array::ones({5})); }, {"the bias has not one element"});
+  expect_throw<Error>([&] { conv2d(x.select(0, 0), w); }, {"images must have four dimensions"});
+  expect_throw<Error>([&] { conv2d(x, w.select(0, 0)); }, {"the weight must have four dimensions"});
+  expect_throw<Error>([&] { conv2d(x, Array::ones({6, 3, 3, 3})); }, {"a different number of channels"});
+  expect_throw<Error>([&] { conv2d(x, w, {}, {.groups = 3}); }, {"must be multiples of groups"});
+  expect_throw<Error>([&] { conv2d(x, w, Array::ones({5})); }, {"the bias does not have one element"});
   expect_throw<Error>([&] { conv2d(x, Array::ones({6, 4, 7, 7})); }, {"larger than the image"});
   expect_throw<Error>([&] { conv2d(x, Array::ones({6, 4, 7, 7})); }, {"(2, 4, 5, 5)"});
   expect_throw<Error>([&] { conv2d(x, w, {}, {.stride = 0}); }, {"at least 1"});
-  expect_throw<Error>([&] { conv2d(x.astype(DType::i32), w); }, {"takes floats"});
+  expect_throw<Error>([&] { conv2d(x.astype(DType::i32), w); }, {"requires a float dtype"});
   expect_throw<Error>([&] { max_pool2d(x, {.kernel = 2, .padding = 2}); }, {"more than half of the kernel"});
   expect_throw<Error>([&] { max_pool2d(x, {.kernel = 6}); }, {"larger than the image"});
-  expect_throw<Error>([&] { average_pool2d(x.astype(DType::i32), {.kernel = 2}); }, {"takes floats"});
-  expect_throw<Error>([&] { max_pool2d(x > 0, {.kernel = 2}); }, {"takes numbers"});
-  expect_throw<Error>([&] { fold2d(x, 5, {.kernel = 2}); }, {"windows have six dimensions"});
-  expect_throw<Error>([&] { fold2d(windows2d(x, {.kernel = 2}), 6, {.kernel = 2}); }, {"not as many windows"});
+  expect_throw<Error>([&] { average_pool2d(x.astype(DType::i32), {.kernel = 2}); }, {"requires a float dtype"});
+  expect_throw<Error>([&] { max_pool2d(x > 0, {.kernel = 2}); }, {"requires a numeric dtype"});
+  expect_throw<Error>([&] { fold2d(x, 5, {.kernel = 2}); }, {"windows must have six dimensions"});
+  expect_throw<Error>([&] { fold2d(windows2d(x, {.kernel = 2}), 6, {.kernel = 2}); },
+                      {"the number of windows does not match"});
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linear algebra in place, on every device: parts of one matrix, failures and their order, what is refused, and what it
-// costs. That results are right is in the catalogue's checks (ops_test), beside Higham's bounds; gradients are in
-// grad_test.
+// In-place linear algebra on every device: parts of one matrix, failures and their order, errors, and cost. Results are
+// checked by the catalogue (ops_test) against Higham's bounds; gradients in grad_test.
 #include "tessera/ops/linear_algebra.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +19,7 @@ TESSERA_ON_EVERY_DEVICE();
 
 using Numbers = std::vector<float>;
 
-/// Row-major n x n numbers of a matrix that is positive definite.
+/// A row-major positive definite n x n matrix.
 Numbers positive_definite(std::int64_t n, std::mt19937_64& random) {
   std::uniform_real_distribution<float> uniform(-1, 1);
   const auto size = static_cast<std::size_t>(n);
@@ -43,7 +42,7 @@ std::vector<double> factor_of(const Numbers& a, std::size_t n) {
   return l;
 }
 
-TEST_P(OnEveryDevice, APartOfAMatrixIsUpdatedFromOtherPartsOfIt) {
+TEST_P(OnEveryDevice, UpdatesPartOfAMatrixFromOtherParts) {
   const std::size_t n = 50, pitch = 60;
   const Numbers before = numbers(60 * 60);
   Array whole = Array::from(before, Shape{60, 60});
@@ -64,7 +63,7 @@ TEST_P(OnEveryDevice, APartOfAMatrixIsUpdatedFromOtherPartsOfIt) {
     }
 }
 
-TEST_P(OnEveryDevice, AMatrixThatIsNotPositiveDefiniteIsToldByItsLeadingMinor) {
+TEST_P(OnEveryDevice, CholeskyReportsTheFailingLeadingMinor) {
   const std::size_t n = 70;
   for (const std::size_t order : {1u, 5u, 66u, 70u})
     for (const float bad : {0.f, -1.f, NAN}) {
@@ -86,7 +85,7 @@ TEST_P(OnEveryDevice, AMatrixThatIsNotPositiveDefiniteIsToldByItsLeadingMinor) {
             ASSERT_NEAR(got[i * n + j], wanted[i * n + j], 1e-4) << i << ", " << j;
           else
             ASSERT_TRUE(std::isnan(got[i * n + j])) << i << ", " << j;
-      // What is told stays, whatever comes after; of several the smallest counts.
+      // A recorded failure is kept by later calls; of several, the smallest order is recorded.
       Array other = given.copy();
       cholesky_into(other, failure);
       EXPECT_EQ(failure.item<std::int32_t>(), static_cast<std::int32_t>(order) + 100);
@@ -95,7 +94,7 @@ TEST_P(OnEveryDevice, AMatrixThatIsNotPositiveDefiniteIsToldByItsLeadingMinor) {
   check_cholesky(Array::zeros({3}, DType::i32));
 }
 
-TEST_P(OnEveryDevice, SystemsOfVectorsAndOfNothing) {
+TEST_P(OnEveryDevice, SolvesVectorsAndEmptySystems) {
   const Array t = Array::from({2.f, NAN, 3.f, 4.f}, Shape{2, 2});
   const auto solved = [&](const TriangularSystem& s, const Array& b) {
     return solve_triangular(t, b, s).to_vector<float>();
@@ -108,7 +107,7 @@ TEST_P(OnEveryDevice, SystemsOfVectorsAndOfNothing) {
   EXPECT_EQ(solved({}, Array::zeros({2, 0})), Numbers{});
   EXPECT_EQ(solve_triangular(Array::zeros({0, 0}), Array::zeros({0, 3})).shape(), (Shape{0, 3}));
   EXPECT_EQ(cholesky(Array::zeros({0, 0})).shape(), (Shape{0, 0}));
-  // A zero on the diagonal divides.
+  // A zero on the diagonal gives an infinity.
   const Array singular = Array::from({1.f, 0.f, 1.f, 0.f}, Shape{2, 2});
   const Numbers x = solve_triangular(singular, Array::from({1.f, 3.f})).to_vector<float>();
   EXPECT_EQ(x[0], 1);
@@ -119,7 +118,7 @@ TEST_P(OnEveryDevice, SystemsOfVectorsAndOfNothing) {
   EXPECT_EQ(y.to_vector<float>(), (Numbers{58, 120}));
   multiply_into(y, b, Array::from({1.f, 2.f, 3.f, 4.f}, Shape{2, 2}), {.beta = 0});
   EXPECT_EQ(y.to_vector<float>(), (Numbers{35, 48}));
-  // Nothing to add: what is there times beta.
+  // An empty product: only beta times the old contents remains.
   Array c = Array::from({1.f, 2.f, 3.f, NAN}, Shape{2, 2});
   const Array none = Array::zeros({2, 0});
   multiply_into(c, none, none.transpose(), {.beta = 3, .lower = true});
@@ -129,15 +128,15 @@ TEST_P(OnEveryDevice, SystemsOfVectorsAndOfNothing) {
   EXPECT_EQ(c.to_vector<float>(), (Numbers{0, 0, 0, 0}));
 }
 
-TEST_P(OnEveryDevice, WhatIsPendingReadsWhatWasThere) {
+TEST_P(OnEveryDevice, PendingReadersSeeTheOldContents) {
   Array c = Array::ones({8, 8});
   const Array a = Array::ones({8, 8}), later = c * 2;
-  multiply_into(c, a, c + 1);  // an operand that is made of what is written
+  multiply_into(c, a, c + 1);  // an operand that depends on the target
   EXPECT_EQ(later.to_vector<float>(), Numbers(64, 2));
   EXPECT_EQ(c.to_vector<float>(), Numbers(64, 17));
 }
 
-TEST_P(OnEveryDevice, InPlaceNothingIsAllocated) {
+TEST_P(OnEveryDevice, InPlaceOperationsAllocateNothing) {
   const Device device = GetParam();
   for (const std::int64_t n : {30, 66}) {
     Array a = Array::from(positive_definite(n, random), Shape{n, n}), b = Array::ones({n, n}), c = b.copy(),
@@ -157,17 +156,17 @@ TEST_P(OnEveryDevice, InPlaceNothingIsAllocated) {
   }
 }
 
-TEST_P(OnEveryDevice, WhatCannotBeDoneIsRefusedAndChangesNothing) {
+TEST_P(OnEveryDevice, InvalidArgumentsThrowAndChangeNothing) {
   const Array a = Array::ones({4, 4}), wide = Array::ones({4, 6});
   Array c = Array::full({4, 4}, 7), failure = Array::zeros({1}, DType::i32);
   expect_throw<ShapeError>([&] { multiply_into(c, wide, a); }, {"multiply_into", "6 columns", "4 rows"});
   expect_throw<ShapeError>([&] { multiply_into(c, a, wide); }, {"multiply_into", "(4, 4)", "(4, 6)"});
   expect_throw<ShapeError>([&] { multiply_into(c, a, a.select(0, 0)); }, {"multiply_into", "three matrices"});
   Array rows = Array::zeros({4, 6});
-  expect_throw<ShapeError>([&] { multiply_into(rows, a, wide, {.lower = true}); }, {"not square"});
+  expect_throw<ShapeError>([&] { multiply_into(rows, a, wide, {.lower = true}); }, {"square matrix"});
   expect_throw<DtypeError>([&] { multiply_into(c, a.astype(DType::f16), a); }, {"multiply_into", "f16", "f32"});
   Array integers = c.astype(DType::i32);
-  expect_throw<DtypeError>([&] { multiply_into(integers, integers, integers); }, {"i32", "floats"});
+  expect_throw<DtypeError>([&] { multiply_into(integers, integers, integers); }, {"i32", "float dtype"});
   expect_throw<ArgumentError>([&] { multiply_into(c, c, a); }, {"multiply_into", "copy()"});
   expect_throw<ArgumentError>([&] { multiply_into(c, a, c.transpose()); }, {"multiply_into", "copy()"});
   expect_throw<ArgumentError>(
@@ -193,7 +192,7 @@ TEST_P(OnEveryDevice, WhatCannotBeDoneIsRefusedAndChangesNothing) {
   Array elsewhere = failure.to(other);
   expect_throw<DeviceError>([&] { cholesky_into(c, elsewhere); }, {"cholesky_into", to_string(other)});
   EXPECT_EQ(c.to_vector<float>(), Numbers(16, 7));
-  // Rows and columns of one matrix that lie side by side have nothing in common.
+  // Adjacent rows and columns of one matrix do not overlap.
   Array frame = Array::ones({6, 6});
   multiply_into(frame.slice(0, 3, 6).slice(1, 3, 6), frame.slice(0, 3, 6).slice(1, 0, 3),
                 frame.slice(0, 0, 3).slice(1, 0, 3));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of ops/ that share memory within a block: no findings under the interpreter's checks, and a finding for each
-// barrier that is taken away.
+// Kernels of ops/ that share memory within a block: the interpreter's checks have no findings, but have a finding for
+// each barrier that is removed.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -18,15 +18,15 @@ namespace {
 
 using namespace ops;
 
-// A launch with memory of its own: buffers in the order of the parameters, then scalars.
+// A launch with its own memory: buffers in the order of the parameters, then scalars.
 struct Launch {
   ir::Function function;
   std::uint64_t blocks = 1;
-  std::vector<std::vector<float>> buffers;  // of f32, or of words of as many bytes
+  std::vector<std::vector<float>> buffers;  // of f32, or of words of the same size
   std::vector<std::int64_t> numbers;
   std::vector<float> reals = {};
 
-  // The mistakes found in a function that takes the same arguments.
+  // The interpreter's findings for a function that takes the same arguments.
   std::vector<ir::Finding> findings(const ir::Function& fn) const {
     auto memory = buffers;
     return run(fn, memory);
@@ -73,8 +73,8 @@ std::vector<Launch> launches() {
              {numbers(400), numbers(360), numbers(90)},
              {10, 9, 40, 3, 2, a_along ? 40 : 1, a_along ? 1 : 10, b_along ? 40 : 1, b_along ? 1 : 9, 1, 0, 0, 0, 0}});
       }
-  // A convolution 3 x 3 of 2 images 2 x 5 x 4, of one channel and 3 rows at a time, to 3 channels; and its weight from
-  // both, by one block. Each with vectors of windows and of channels.
+  // A 3 x 3 convolution of 2 images 2 x 5 x 4, one channel and 3 rows at a time, to 3 channels; and its weight
+  // gradient, by one block. Each with vectors of windows and of channels.
   const auto convolution = [](CorrelationSpec s, std::initializer_list<std::int64_t> more) {
     s.lanes = 4, s.tm = s.by_channels && s.kind == CorrelationSpec::weights ? 3 : 2, s.tn = 1, s.sizes = {3, 3, 1, 1};
     s.staged = 400, s.sums = 400;
@@ -97,10 +97,10 @@ std::vector<Launch> launches() {
   std::vector<float> definite = numbers(49);
   for (std::size_t i = 0; i < 7; ++i) definite[i * 8] = 9;
   out.push_back({trace_cholesky({DType::f32, 4, 2, 2, 16}), 1, {definite, {0}}, {7, 0, 7, 1}, {0}});
-  // 13 outputs of 70 inputs, 8 a block: 4 sums of 18 inputs each.
+  // 13 outputs of 70 inputs, 8 per block: 4 sums of 18 inputs each.
   out.push_back(
       {trace_sparse_row({.lanes = 4, .vectors = 2}), 2, {numbers(70), numbers(2 * 4 * 18 * 8), numbers(13)}, {70, 13}});
-  // One query: 2 heads of 6 over 1 of keys, 11 positions, in tiles of 8 or 4.
+  // One query: 2 heads of 6 over 1 key head, 11 positions, in tiles of 8 or 4.
   for (auto form : {AttentionSpec::vectors, AttentionSpec::positions}) {
     const std::uint32_t threads = form == AttentionSpec::vectors ? 2 : 4;
     out.push_back({trace_attention({form, DType::f32, 6, threads}),
@@ -108,7 +108,7 @@ std::vector<Launch> launches() {
                    {numbers(12), numbers(66), numbers(66), numbers(12)},
                    {2, 2, 1, 10, 66, 6, 66, 6},
                    {0.4f}});
-    // The last 9 of them.
+    // The last 9 positions only.
     AttentionSpec last{form, DType::f32, 6, threads};
     last.window = true;
     out.push_back({trace_attention(last),
@@ -120,14 +120,14 @@ std::vector<Launch> launches() {
   return out;
 }
 
-TEST(Barriers, NoFindingsWithThem) {
+TEST(Barriers, KernelsHaveNoFindings) {
   for (const Launch& l : launches()) {
     const auto found = l.findings(l.function);
     EXPECT_TRUE(found.empty()) << l.function.name << ": " << found[0].text;
   }
 }
 
-TEST(Barriers, EachOneIsNeeded) {
+TEST(Barriers, EachBarrierIsNeeded) {
   std::size_t barriers = 0;
   for (const Launch& l : launches()) {
     const auto without = ir::without_each_barrier(l.function);
@@ -142,8 +142,8 @@ TEST(Barriers, EachOneIsNeeded) {
   EXPECT_EQ(barriers, 1u + 8 * 2 + 2 * (3 + 4) + 2 + 1 + 2 * (3 + 2));
 }
 
-// No device of this machine takes this form, so its numbers are looked at here.
-TEST(Barriers, SlicesOfColumnsAddUp) {
+// No device of this machine uses this form, so its results are checked here.
+TEST(Barriers, SlicesOfColumnsSumToTheResult) {
   const Launch l = launches()[0];
   auto memory = l.buffers;
   ASSERT_TRUE(l.run(l.function, memory).empty());
@@ -156,8 +156,8 @@ TEST(Barriers, SlicesOfColumnsAddUp) {
     }
 }
 
-// Any other kernel of the catalogue has no barrier that this test would have to know.
-TEST(Barriers, AllKindsOfKernelsAreHere) {
+// No other kernel of the catalogue has a barrier that this test would miss.
+TEST(Barriers, CoversAllKernelsWithBarriers) {
   std::set<std::string> kinds;
   auto kind = [](const std::string& name) { return name.substr(0, name.find('_')); };
   for (const Launch& l : launches()) kinds.insert(kind(l.function.name));

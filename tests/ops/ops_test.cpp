@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every check of the catalogue on every device; errors of the operations; and what the catalogue says of itself.
+// All checks of the catalogue on every device; errors of the operations; and the catalogue's own consistency.
 #include "tessera/ops/catalogue.h"
 
 #include <gtest/gtest.h>
@@ -30,8 +30,7 @@ std::vector<std::string> operations() {
   return names;
 }
 
-// The interpreter's further subgroup widths say nothing new of kernels without subgroup operations: one of them will
-// do.
+// The interpreter's other subgroup widths add nothing for kernels without subgroup operations, so one width suffices.
 std::vector<Device> devices() {
   std::vector<Device> out;
   for (Device d : testing::all_devices())
@@ -39,7 +38,7 @@ std::vector<Device> devices() {
   return out;
 }
 
-TEST_P(Operation, IsRightOnEveryDevice) {
+TEST_P(Operation, IsCorrectOnEveryDevice) {
   for (Device device : devices()) {
     const DeviceScope scope(device);
     for (const CatalogueCheck& c : check_catalogue()) {
@@ -80,7 +79,7 @@ TEST(Catalogue, EveryKernelCompiles) {
   }
 }
 
-TEST(Products, ReluKeepsNaNAsItDoesOfArrays) {
+TEST(Products, ReluKeepsNaNAsOnArrays) {
   for (Device device : devices())
     for (const DType t : {DType::f32, DType::f16}) {
       const Array a = Array::from({NAN, -1.f, 2.f}, Shape{3, 1}, device).astype(t), b = Array::ones({1, 2}, t, device);
@@ -132,8 +131,8 @@ TEST(Errors, NameTheOperationAndBothShapes) {
       {"cache_store", "(2, 9, 8)", "(3, 2, 8)", "7"});
 }
 
-// Tiles of a product follow from the device's figures alone.
-TEST(Tiles, OfProductsByPanelsFitTheirBlocksOnEveryProcessor) {
+// The tiles of a product depend only on the device's properties.
+TEST(Tiles, PackedProductsFitTheirBlocksOnEveryCpu) {
   for (const std::uint32_t width : {4u, 8u, 16u, 64u})
     for (const std::uint32_t threads : {1u, 2u, 3u, 16u, 100u})
       for (const std::uint64_t shared : {4u << 10, 32u << 10, 128u << 10, 256u << 10})
@@ -145,7 +144,7 @@ TEST(Tiles, OfProductsByPanelsFitTheirBlocksOnEveryProcessor) {
                 cpu.subgroup = width, cpu.compute_units = threads, cpu.shared_bytes = shared;
                 ops::ProductSpec s{t, t, t, t};
                 s.a_unit_k = s.b_unit_n = true;
-                const ops::PackedPlan plan = ops::choose_packed(cpu, s, m, n, k, 1);  // comes back, too
+                const ops::PackedPlan plan = ops::choose_packed(cpu, s, m, n, k, 1);  // must also terminate
                 const std::int64_t rows = plan.spec.tm, columns = plan.spec.tn * plan.spec.lanes;
                 ASSERT_GE(plan.block_rows, 1) << m << " " << n << " " << k;
                 ASSERT_GE(plan.block_columns, 1) << m << " " << n << " " << k;
@@ -160,7 +159,7 @@ TEST(Tiles, OfProductsByPanelsFitTheirBlocksOnEveryProcessor) {
               }
 }
 
-TEST(Tiles, FitTheBlocksOfTheDevice) {
+TEST(Tiles, FitTheDevicesBlockSize) {
   for (const std::uint32_t limit : {1u, 2u, 8u, 16u, 32u, 64u, 128u, 256u, 1024u}) {
     ops::Tiles tiles{.block = std::min(limit, 256u), .block_limit = limit};
     for (const DType t : {DType::f32, DType::f64, DType::i64})
@@ -188,7 +187,7 @@ TEST(Tiles, FitTheBlocksOfTheDevice) {
   }
 }
 
-TEST(Tiles, OfProductsByFragments) {
+TEST(Tiles, MatrixUnitProductsChooseTheTile) {
   using ops::ProductSpec;
   ops::Tiles gpu{.rows = 32, .tokens = 4, .slices = 4, .block = 256};
   gpu.matrix_f16 = true, gpu.subgroup = 32, gpu.compute_units = 100, gpu.shared_bytes = 48 << 10;
@@ -206,7 +205,7 @@ TEST(Tiles, OfProductsByFragments) {
   EXPECT_EQ(tile(choose(gpu, DType::f16, 1000, 1000)), "64x64 by 128") << "8 x 8 large tiles leave units idle";
   EXPECT_EQ(tile(choose(gpu, DType::f16, 100, 100)), "32x32 by 128");
   EXPECT_EQ(tile(choose(gpu, DType::f16, 100, 100, 100)), "128x128 by 256") << "there is a block for each unit";
-  EXPECT_EQ(tile(choose(gpu, DType::f16, 4, 4096)), "threads") << "it reads one factor once anyway";
+  EXPECT_EQ(tile(choose(gpu, DType::f16, 4, 4096)), "threads") << "each factor is read only once anyway";
   EXPECT_EQ(tile(choose(gpu, DType::bf16, 4096, 4096)), "threads") << "no units for bfloat16";
   EXPECT_EQ(tile(choose(gpu, DType::f32, 4096, 4096)), "threads");
   ops::Tiles wide = gpu;
@@ -223,7 +222,7 @@ TEST(Tiles, OfProductsByFragments) {
     EXPECT_EQ(choose(ops::tiles_of(device), DType::f16, 512, 512).by_fragments(), can.matrix_f16) << to_string(device);
     EXPECT_EQ(choose(ops::tiles_of(device), DType::bf16, 512, 512).by_fragments(), can.matrix_bf16);
   }
-  // What is counted before is what the kernel takes.
+  // The bytes counted in advance are those that the kernel uses.
   for (const ops::Tiles& tiles : {gpu, wide})
     for (const std::int64_t m : {4096, 1000, 100}) {
       const ProductSpec s = choose(tiles, DType::f16, m, m);
@@ -231,18 +230,18 @@ TEST(Tiles, OfProductsByFragments) {
     }
 }
 
-TEST(Errors, OfWeights) {
+TEST(Errors, WeightErrorsNameTheValues) {
   const Device cpu{Backend::cpu, 0};
   const std::vector<std::byte> bytes(34 * 6);
   const Weight w = Weight::pack(WeightFormat::q8_0, bytes, 3, 64, cpu, "blk.0");
   EXPECT_EQ(w.rows(), 3);
   EXPECT_EQ(w.columns(), 64);
   expect_throw<ShapeError>([&] { Weight::pack(WeightFormat::q8_0, bytes, 3, 63, cpu, "blk.0"); },
-                           {"Weight::pack", "blk.0", "63", "blocks"});
+                           {"Weight::pack", "blk.0", "63", "block size"});
   expect_throw<ShapeError>([&] { Weight::pack(WeightFormat::q8_0, bytes, 4, 64, cpu, "blk.0"); },
                            {"Weight::pack", "204"});
   expect_throw<ShapeError>([&] { Weight::pack(WeightFormat::q8_0, bytes, 0, 64, cpu); }, {"Weight::pack"});
-  // Counts that overflow when multiplied must not be believed.
+  // Sizes whose product overflows are rejected.
   expect_throw<ShapeError>(
       [&] { Weight::pack(WeightFormat::f32, bytes, std::int64_t{1} << 62, std::int64_t{1} << 62, cpu); },
       {"Weight::pack"});
@@ -256,8 +255,9 @@ TEST(Errors, OfWeights) {
   expect_throw<ArgumentError>([&] { linear(Array::zeros({2, 64}, DType::f32, cpu), Weight()); }, {"linear", "empty"});
 }
 
-// 8-bit activations keep a NaN a NaN and an infinity not finite: what went wrong before a product shows after it.
-TEST(Linear, NotANumberSurvivesQuantisation) {
+// Quantising activations to 8 bits keeps NaN as NaN and infinities non-finite, so that earlier errors stay visible
+// after a product.
+TEST(Linear, NaNSurvivesQuantisation) {
   const std::vector<std::byte> bytes(34 * 2, std::byte{7});
   for (Device device : devices()) {
     const Weight w = Weight::pack(WeightFormat::q8_0, bytes, 1, 64, device);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of arrays held to sums in double, for tests of the libraries that compute them.
+// Compares products of arrays with sums in double, for tests of the libraries that compute them.
 #pragma once
 
 #include <cmath>
@@ -19,7 +19,7 @@ inline Array random_array(std::mt19937_64& source, Shape shape, DType dtype, Dev
   for (float& v : data) v = values(source);
   return Array::from(data, shape, on).astype(dtype);
 }
-/// The last two dimensions change places.
+/// Swaps the last two dimensions.
 inline Array turned(const Array& x) {
   std::vector<int> axes(static_cast<std::size_t>(x.rank()));
   for (std::size_t i = 0; i < axes.size(); ++i) axes[i] = static_cast<int>(i);
@@ -34,7 +34,7 @@ inline double activated(Activation a, double x) {
     default: return x;
   }
 }
-/// Empty, or the first element that is not a (b, m, k) times b (b, k, n), as views have them.
+/// Describes the first element that is not a (b, m, k) times b (b, k, n), with views' shapes; empty if there is none.
 inline std::string compare_product(const Array& got, const Array& a, const Array& b, const Epilogue& e = {}) {
   const std::int64_t m = a.shape(-2), k = a.shape(-1), n = b.shape(-1), batch = got.size() / (m * n);
   const auto flat = [](const Array& x) { return x.astype(DType::f32).to_vector<float>(); };
@@ -61,7 +61,7 @@ inline std::string compare_product(const Array& got, const Array& a, const Array
   return "";
 }
 
-/// Views in all the forms that a product's operands may have.
+/// Views in all forms that a product's operands can have.
 struct ProductCase {
   const char* name;
   Array a, b;

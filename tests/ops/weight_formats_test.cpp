@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The numbers that blocks of every format stand for, to the bit: on the host, and packed on every device. The figures
-// are those of the PyPI package gguf, by tools/make_weight_cases.py. And small models as llama-quantize mixes formats,
-// beside llama.cpp's own logits, by tools/make_quantised_models.py.
+// The values of blocks in every weight format, bit for bit: on the host, and packed on every device. The references are
+// from the PyPI package gguf, by tools/make_weight_cases.py. Also small models with llama-quantize's mixes of formats,
+// compared with llama.cpp's logits, by tools/make_quantised_models.py.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -33,9 +33,9 @@ TESSERA_ON_EVERY_DEVICE();
 struct Case {
   GgmlType type;
   const char* digest;                  // SHA-256 of all 65536 numbers
-  std::array<std::uint32_t, 4> first;  // their bits
+  std::array<std::uint32_t, 4> first;  // the bits of the first four
 };
-// By gguf 0.19.0.
+// From gguf 0.19.0.
 constexpr Case cases[] = {
     {GgmlType::q8_0,
      "1b0c98465abb2d3bb541f14ab244c476c3f37648a3ae38913c476eda19317aa9",
@@ -73,7 +73,7 @@ constexpr Case cases[] = {
 };
 constexpr std::size_t count = 65536;
 
-// splitmix64's bits (Steele, Lea and Flood 2014), with the highest exponent bit of each f16 cleared.
+// The bits of splitmix64 (Steele, Lea and Flood 2014), with the highest exponent bit of each f16 cleared.
 std::vector<std::byte> blocks_of(GgmlType type) {
   const GgmlTypeInfo& info = *ggml_type_info(type);
   std::vector<std::byte> out(count / info.block * info.bytes);
@@ -101,10 +101,10 @@ void expect_case(const Case& c, const std::vector<float>& values, const std::str
   EXPECT_EQ(sha256({reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)}), c.digest) << what;
 }
 
-TEST(WeightFormats, DecodeOnTheHostAsGgufDoes) {
+TEST(WeightFormats, HostDecodingMatchesGguf) {
   std::size_t known = 0;
   for (const GgmlTypeInfo& info : ggml_types()) known += weight_format(info.type).has_value();
-  EXPECT_EQ(known, std::size(cases) + 1) << "each has a case, but f32";
+  EXPECT_EQ(known, std::size(cases) + 1) << "each has a case, except f32";
   EXPECT_EQ(known, weight_format_count);
   for (const Case& c : cases) {
     const std::string name(ggml_type_info(c.type)->name);
@@ -114,7 +114,7 @@ TEST(WeightFormats, DecodeOnTheHostAsGgufDoes) {
   }
 }
 
-TEST_P(OnEveryDevice, PackedFormatsDecodeAsGgufDoes) {
+TEST_P(OnEveryDevice, PackedDecodingMatchesGguf) {
   for (const Case& c : cases) {
     const Weight w = Weight::pack(*weight_format(c.type), blocks_of(c.type), 64, 1024, GetParam());
     expect_case(c, dequantize(w).to_vector<float>(),
@@ -122,10 +122,10 @@ TEST_P(OnEveryDevice, PackedFormatsDecodeAsGgufDoes) {
   }
 }
 
-// What is packed takes as much as the file's bytes, to a few percent: the small numbers of blocks are as they are
-// there, but 6-bit factors, which take 8.
-TEST_P(OnEveryDevice, PackedFormatsTakeWhatTheFileTakes) {
-  if (!device_info(GetParam()).can.f16) return;  // where f16 is converted by code, scales are f32
+// A packed weight takes as much memory as in the file, within a few percent: the small numbers of blocks are unchanged,
+// except 6-bit factors, which take 8 bits.
+TEST_P(OnEveryDevice, PackedWeightsTakeTheSizeOfTheFile) {
+  if (!device_info(GetParam()).can.f16) return;  // where f16 is emulated, scales are f32
   for (const Case& c : cases) {
     const auto data = blocks_of(c.type);
     const Weight w = Weight::pack(*weight_format(c.type), data, 64, 1024, GetParam());
@@ -135,9 +135,9 @@ TEST_P(OnEveryDevice, PackedFormatsTakeWhatTheFileTakes) {
   }
 }
 
-// Activations as integers are the same to the bit whether each thread has a block or a vector of them shares one, and
-// so is what becomes of numbers that are not finite: a NaN stays in the scale, an infinity gives it times 0.
-TEST_P(OnEveryDevice, ActivationsAreTheSameIntegersInEveryForm) {
+// Quantised activations are bitwise equal whether each thread has a block or the threads of a vector share one. The
+// same holds for non-finite numbers: a NaN stays in the scale, and an infinity gives the scale times 0.
+TEST_P(OnEveryDevice, QuantisedActivationsAreEqualInAllForms) {
   constexpr std::int64_t columns = 160, tokens = 11, blocks = columns / 32;
   std::vector<float> x(tokens * columns);
   std::uint32_t state = 11;
@@ -166,24 +166,23 @@ TEST_P(OnEveryDevice, ActivationsAreTheSameIntegersInEveryForm) {
       const auto alone = quantised({together, 8, halves});
       const auto at = [&](std::size_t block) { return block * together * ops::activation_words; };  // of token 0
       EXPECT_EQ(alone[at(1)], std::bit_cast<std::uint32_t>(1.0f));
-      EXPECT_EQ(alone[at(1) + 4], 0xf4f2f27fu) << "-14.5, -13.5 and -12.5 to even numbers";
+      EXPECT_EQ(alone[at(1) + 4], 0xf4f2f27fu) << "-14.5, -13.5 and -12.5 round to even";
       EXPECT_TRUE(std::isnan(std::bit_cast<float>(alone[at(2)])));
       EXPECT_TRUE(std::isinf(std::bit_cast<float>(alone[at(3)])));
       for (const std::uint32_t lanes : {4u, 8u, 16u}) {
         auto shared = quantised({together, 8, halves, lanes});
         EXPECT_TRUE(std::isnan(std::bit_cast<float>(shared[at(2)])));
         auto expected = alone;
-        for (auto* all : {&expected, &shared})  // beside a NaN in the scale, the rest says nothing
+        for (auto* all : {&expected, &shared})  // next to a NaN scale, the other values are irrelevant
           std::fill_n(all->begin() + static_cast<std::ptrdiff_t>(at(2)), ops::activation_words, 0u);
         EXPECT_EQ(shared, expected) << together << " tokens, " << lanes << " lanes on " << to_string(GetParam());
       }
     }
 }
 
-// Many tokens at once are what each is by itself, whatever form of the product reads the weight: in blocks of 128
-// tokens and of some groups of rows, of which the last of each are not whole, and along rows that are no multiple of a
-// panel.
-TEST_P(OnEveryDevice, ManyTokensAreWhatEachIsByItself) {
+// Many tokens at once give the same results as each token alone, for every form of the product: in blocks of 128 tokens
+// and several groups of rows, the last of each incomplete, and along rows that are not a multiple of a panel.
+TEST_P(OnEveryDevice, ManyTokensMatchSingleTokens) {
   for (const Case& c : cases) {
     const WeightFormat format = *weight_format(c.type);
     const GgmlTypeInfo& info = *ggml_type_info(c.type);
@@ -215,7 +214,7 @@ TEST_P(OnEveryDevice, ManyTokensAreWhatEachIsByItself) {
   }
 }
 
-// Pieces are read from several threads, each byte once; what a reader throws passes, and rows need not fill a group.
+// Pieces are read by several threads, each byte once. Exceptions of a reader propagate, and rows need not fill a group.
 TEST_P(OnEveryDevice, PackingReadsEachByteOnce) {
   const auto data = blocks_of(GgmlType::q6_K);
   const std::int64_t columns = 512, rows = 127;
@@ -233,7 +232,7 @@ TEST_P(OnEveryDevice, PackingReadsEachByteOnce) {
                             {"the file ends here"});
 }
 
-TEST(WeightFormats, ArraysAreRoundedToThoseThatAreWritten) {
+TEST(WeightFormats, WeightOfRejectsFormatsItCannotWrite) {
   const Device cpu{Backend::cpu, 0};
   const Array a = Array::full({2, 256}, 1.5f, DType::f32, cpu);
   for (const WeightFormat f :
@@ -242,9 +241,9 @@ TEST(WeightFormats, ArraysAreRoundedToThoseThatAreWritten) {
   expect_throw<ArgumentError>([&] { Weight::of(a, WeightFormat::q4_K, cpu); }, {"Weight::of", "q4_K", "q4_0"});
 }
 
-// Both round what is multiplied to 8 bits, llama.cpp for K types with a scale per 256 and not per 32: each is near the
-// reference, and so they are near each other.
-TEST_P(OnEveryDevice, FilesOfLlamaQuantizeHaveLlamaCppsLogits) {
+// Both quantise activations to 8 bits, llama.cpp with a scale per 256 values for K types and not per 32. Each is near
+// the reference, so they are near each other.
+TEST_P(OnEveryDevice, LlamaQuantizeFilesMatchLlamaCppLogits) {
   std::ifstream in("tests/data/quantised-logits.json");
   const nlohmann::json figures = nlohmann::json::parse(in);
   const auto tokens = figures.at("tokens").get<std::vector<std::int32_t>>();

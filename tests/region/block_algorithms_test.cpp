@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Algorithms of block arrays against plain loops in double, within the bounds of their textbooks (Higham, "Accuracy and
-// Stability of Numerical Algorithms"), f32 and f64: no elements, one, a prime number, one tile, uneven tiles,
-// transposes. And what block arrays are made and reduced with, over tilings and devices. Numbers are those of
-// docs/guarantees.md.
+// Compares algorithms of block arrays with plain loops in double, within textbook error bounds (Higham, "Accuracy and
+// Stability of Numerical Algorithms"), for f32 and f64: no elements, one element, prime sizes, one tile, uneven tiles,
+// transposes. Also factories and reductions for many tilings and devices. docs/guarantees.md quotes these bounds.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,7 +27,7 @@ TESSERA_ON_EVERY_DEVICE();
 
 const Device home{};
 
-/// A matrix of the host's, in double.
+/// A matrix on the host, in double.
 struct Matrix {
   std::int64_t rows = 0, columns = 0;
   std::vector<double> values;
@@ -58,7 +57,7 @@ Matrix product(const Matrix& a, const Matrix& b) {
       for (std::int64_t p = 0; p < a.columns; ++p) c.at(i, j) += a.at(i, p) * b.at(p, j);
   return c;
 }
-/// LAPACK's potrf, unblocked: the lower factor.
+/// Unblocked Cholesky as in LAPACK's potrf; returns the lower factor.
 Matrix factor(Matrix a) {
   for (std::int64_t j = 0; j < a.columns; ++j) {
     for (std::int64_t p = 0; p < j; ++p) a.at(j, j) -= a.at(j, p) * a.at(j, p);
@@ -72,7 +71,7 @@ Matrix factor(Matrix a) {
   }
   return a;
 }
-/// |got - expected| <= by * scale, element for element.
+/// Expects |got - expected| <= by * scale for each element.
 void expect_within(const Matrix& got, const Matrix& expected, const Matrix& scale, double by, const std::string& what) {
   ASSERT_EQ(got.rows, expected.rows) << what;
   ASSERT_EQ(got.columns, expected.columns) << what;
@@ -111,8 +110,8 @@ std::vector<Scope> scopes() {
   return {alone, alone | cpu() | interp({0, 1})};
 }
 
-// |c - a b| <= (k + 2) u |a| |b|, whatever the order of the sums.
-TEST_P(OnEveryDevice, ProductsAreThoseOfPlainLoops) {
+// |c - a b| <= (k + 2) u |a| |b|, for any summation order.
+TEST_P(OnEveryDevice, ProductsMatchPlainLoops) {
   Cases cases(random);
   struct Case {
     std::int64_t m, k, n;
@@ -132,7 +131,7 @@ TEST_P(OnEveryDevice, ProductsAreThoseOfPlainLoops) {
         expect_within(of(matmul(a, b)), expected, scale, by, what);
         expect_within(of(matmul(transpose(b), transpose(a))), transposed(expected), transposed(scale), by,
                       what + " transposed");
-        // c = 2 a b - c.
+        // In place: c = 2 a b - c.
         BlockArray to = cases.matrix(c.m, c.n, {4, 3}, dtype, scope);
         const Matrix before = of(to);
         matmul_into(to, a, b, 2, -1);
@@ -142,10 +141,10 @@ TEST_P(OnEveryDevice, ProductsAreThoseOfPlainLoops) {
           more.values[i] = 2 * more.values[i] + std::abs(before.values[i]);
         }
         expect_within(of(to), twice, more, 2 * by, what + " in place");
-        // A vector.
+        // A vector operand.
         const BlockArray v = cases.vector(c.k, c.b[0], dtype, scope);
         expect_within(of(matmul(a, v)), product(x, of(v)), product(absolute(x), absolute(of(v))), by, what + " vector");
-        // a times its transpose, below the diagonal.
+        // a times its transpose, on and below the diagonal.
         BlockArray half = cases.matrix(c.m, c.m, {3, 3}, dtype, scope);
         Matrix square = product(x, transposed(x)), square_scale = product(absolute(x), transposed(absolute(x)));
         const Matrix above = of(half);
@@ -167,8 +166,8 @@ TEST_P(OnEveryDevice, ProductsAreThoseOfPlainLoops) {
   expect_throw<ShapeError>([&] { syrk_into(c, BlockArray::ones({3, 4}, {2, 2})); }, {"syrk_into", "(3, 4)"});
 }
 
-// On the CPU a right tile that four products or more read is packed once, with the bits of products that pack it
-// themselves; here those of k n of 400 x 400, not those at the edges.
+// On the CPU, a right tile that at least four products read is packed once, with bitwise the same results as products
+// that pack it themselves. Here that applies to the 400 x 400 tiles, not to those at the edges.
 TEST(BlockProducts, PackRightTilesOnce) {
   std::mt19937_64 random(test_seed());
   Cases cases(random);
@@ -193,19 +192,18 @@ TEST(BlockProducts, PackRightTilesOnce) {
     EXPECT_EQ(counts["pack"], device_info(home).can.subgroup_widths.front() > 1 ? 2u * 2 : 0u);
     EXPECT_TRUE(all(c.gather(home) == expected.gather(home)).item<bool>()) << "TESSERA_TEST_SEED=" << test_seed();
   }
-  // What a product of tiles refuses is refused, packed or not.
+  // Invalid operands are rejected whether or not tiles are packed.
   const auto tiles = [&](DType dtype) { return BlockArray::ones({4 * side, 4 * side}, {side, side}, dtype, cpu()); };
   const BlockArray ones = tiles(DType::f32);
   BlockArray c = tiles(DType::f32), other = tiles(DType::f32), last = tiles(DType::f32), whole = tiles(DType::i32);
-  expect_throw<TaskError>([&] { matmul(whole, whole); }, {"not floats of one dtype", "i32"});
-  expect_throw<TaskError>([&] { matmul_into(c, ones, tiles(DType::f16)); }, {"not floats of one dtype", "f16"});
-  expect_throw<TaskError>([&] { matmul_into(other, other, ones); }, {"an operand lies in the memory that is written"});
-  expect_throw<TaskError>([&] { matmul_into(last, ones, last); }, {"an operand lies in the memory that is written"});
+  expect_throw<TaskError>([&] { matmul(whole, whole); }, {"must have the same float dtype", "i32"});
+  expect_throw<TaskError>([&] { matmul_into(c, ones, tiles(DType::f16)); }, {"must have the same float dtype", "f16"});
+  expect_throw<TaskError>([&] { matmul_into(other, other, ones); }, {"an operand overlaps the memory that is written"});
+  expect_throw<TaskError>([&] { matmul_into(last, ones, last); }, {"an operand overlaps the memory that is written"});
 }
 
-// |l lt - a| <= 4 (n + 1) u |l| |l|t, and l is that of plain loops as far as so well conditioned a matrix determines
-// it.
-TEST_P(OnEveryDevice, FactorsAndSolutionsAreThoseOfLapack) {
+// |l lt - a| <= 4 (n + 1) u |l| |l|t, and l matches the plain loops as closely as the condition of the matrix allows.
+TEST_P(OnEveryDevice, FactorsAndSolutionsMatchPlainLoops) {
   Cases cases(random);
   const std::vector<std::pair<std::int64_t, std::int64_t>> sizes = {{0, 3}, {1, 1},   {1, 4},   {7, 3},
                                                                     {8, 4}, {13, 13}, {13, 20}, {13, 5}};
@@ -221,7 +219,7 @@ TEST_P(OnEveryDevice, FactorsAndSolutionsAreThoseOfLapack) {
         const Matrix before = of(a);
         const BlockArray l = cholesky(a);
         const Matrix got = of(l);
-        EXPECT_EQ(of(a).values, before.values) << "out of place";
+        EXPECT_EQ(of(a).values, before.values) << "the input is unchanged";
         const Matrix back = product(got, transposed(got)), scale = product(absolute(got), transposed(absolute(got)));
         expect_within(back, before, scale, by, what);
         const Matrix expected = factor(before);
@@ -238,7 +236,7 @@ TEST_P(OnEveryDevice, FactorsAndSolutionsAreThoseOfLapack) {
                         what + (turned ? ", the transposed system" : ", the system"));
         }
       }
-  // Not positive definite: the order of the minor, in any tile.
+  // Not positive definite: the error contains the order of the minor, in any tile.
   for (const std::int64_t row : {0, 3, 6}) {
     BlockArray bad = BlockArray::identity(7, {3, 3}, DType::f32, scopes().back());
     bad.assign({row, row}, BlockArray::full({1, 1}, {1, 1}, -1));
@@ -246,7 +244,7 @@ TEST_P(OnEveryDevice, FactorsAndSolutionsAreThoseOfLapack) {
   }
 }
 
-TEST_P(OnEveryDevice, EveryWayToMakeThemOnTheDevicesAskedFor) {
+TEST_P(OnEveryDevice, FactoriesUseRequestedTilesAndDevices) {
   const DeviceScope at(home);
   const Scope several = Scope(GetParam()) | interp({0, 1, 2});
   const std::vector<Distribution> distributions = {
@@ -272,7 +270,7 @@ TEST_P(OnEveryDevice, EveryWayToMakeThemOnTheDevicesAskedFor) {
             EXPECT_EQ(t.array().device(), t.device());
             elements += element_count(t.shape());
           }
-          EXPECT_EQ(elements, a.size()) << "tiles cover it";
+          EXPECT_EQ(elements, a.size()) << "the tiles cover the array";
           if (n != 0) {
             EXPECT_TRUE(a.scope().inside(scope));
           }
@@ -282,7 +280,7 @@ TEST_P(OnEveryDevice, EveryWayToMakeThemOnTheDevicesAskedFor) {
         EXPECT_EQ(made[2].gather(home).to_vector<float>(), std::vector<float>(n, 2.5f));
         EXPECT_EQ(made[5].gather(home).to_vector<float>(), std::vector<float>(n, 4));
       }
-  // As many tiles as devices: each has some, also of five devices in a grid of four columns.
+  // With as many tiles as devices, each device gets some, even for five devices and a grid of four columns.
   const Scope five = several | cpu();
   const BlockArray cyclic = BlockArray::zeros({8, 8}, {2, 2}, DType::f32, five);
   EXPECT_EQ(cyclic.scope(), five);
@@ -293,7 +291,7 @@ TEST_P(OnEveryDevice, EveryWayToMakeThemOnTheDevicesAskedFor) {
   EXPECT_EQ(list.scope(), five);
 }
 
-TEST(BlockRandom, NumbersAreTheSameForFiveTilingsOnFourDevices) {
+TEST(BlockRandom, NumbersDoNotDependOnTilingOrDevices) {
   const std::vector<Shape> tilings = {{7, 9}, {4, 4}, {3, 5}, {1, 9}, {20, 20}};
   const std::vector<Device> four = (cpu() | interp({0, 1, 2})).devices();
   const auto uniform = BlockArray::random_uniform({7, 9}, {7, 9}, 5, cpu()).gather(home).to_vector<float>();
@@ -306,11 +304,11 @@ TEST(BlockRandom, NumbersAreTheSameForFiveTilingsOnFourDevices) {
     normal_on_one_kind.insert(
         BlockArray::random_normal({7, 9}, tile, 5, interp({0, 1, 2})).gather(home).to_vector<float>());
   }
-  EXPECT_EQ(normal_on_one_kind.size(), 1u) << "of whatever tiling";
+  EXPECT_EQ(normal_on_one_kind.size(), 1u) << "independent of the tiling";
   EXPECT_NE(BlockArray::random_uniform({7, 9}, {4, 4}, 6, cpu()).gather(home).to_vector<float>(), uniform);
 }
 
-TEST_P(OnEveryDevice, ReductionsOverAllAndAnyAxes) {
+TEST_P(OnEveryDevice, ReductionsOverAllAndSelectedAxes) {
   const DeviceScope at(home);
   const Array x = random_uniform({5, 6, 7}, 1, -1, 1),
               whole = random_uniform({5, 6, 7}, 2, -50, 50).astype(DType::i32).eval();
@@ -344,7 +342,7 @@ TEST_P(OnEveryDevice, ReductionsOverAllAndAnyAxes) {
   expect_throw<ShapeError>([&] { sum(none, 2); }, {"sum", "2"});
 }
 
-TEST_P(OnEveryDevice, ElementsScalarsSlicesAndMistakes) {
+TEST_P(OnEveryDevice, ElementwiseScalarsSlicesAndErrors) {
   const DeviceScope at(home);
   const Array x = random_uniform({6, 5}, 1, 1, 2);
   const auto values = [](const auto& a) {
@@ -362,13 +360,13 @@ TEST_P(OnEveryDevice, ElementsScalarsSlicesAndMistakes) {
     EXPECT_EQ(values(map([](const Array& t) { return maximum(t, 1.5f); }, a)), values(maximum(x, 1.5f)));
     EXPECT_EQ(values(a.slice({2, 1}, {2, 4})), std::vector<float>{}) << "no rows";
     BlockArray b = BlockArray::zeros({6, 5}, {5, 3}, DType::f32, scope);
-    b.assign({0, 0}, a);  // between tilings
+    b.assign({0, 0}, a);  // with different tilings
     EXPECT_EQ(values(b), values(x));
     b.assign({4, 2}, BlockArray::full({2, 2}, {1, 1}, 9, DType::f32, scope));
     EXPECT_EQ(values(b.slice({4, 2}, {6, 4})), std::vector<float>(4, 9));
     const BlockArray shared = b;
     b.fill(3);
-    EXPECT_EQ(values(shared), std::vector<float>(30, 3)) << "copies share their tiles";
+    EXPECT_EQ(values(shared), std::vector<float>(30, 3)) << "copies share tiles";
     EXPECT_NE(to_string(a).find("in tiles of (4, 2)"), std::string::npos);
     expect_throw<ShapeError>([&] { map([](const Array& t) { return t.slice(0, 0, 1); }, a); }, {"map", "shape"});
     expect_throw<ShapeError>([&] { a + BlockArray::ones({5, 6}, {4, 2}); }, {"(6, 5)", "(5, 6)"});
@@ -376,8 +374,8 @@ TEST_P(OnEveryDevice, ElementsScalarsSlicesAndMistakes) {
   }
 }
 
-// In 2-D; mass is kept by a difference that wraps.
-TEST_P(OnEveryDevice, StencilsKeepMassAndReadOnlyWhatWasThere) {
+// 2-D. Periodic differences conserve mass.
+TEST_P(OnEveryDevice, StencilsConserveMassAndReadOldValues) {
   const DeviceScope at(home);
   for (const Scope& scope : scopes()) {
     BlockArray a = BlockArray::zeros({12, 10}, {5, 4}, DType::f32, scope);
@@ -389,14 +387,14 @@ TEST_P(OnEveryDevice, StencilsKeepMassAndReadOnlyWhatWasThere) {
           return n(0, 0) + 0.125 * (n(-1, 0) + n(1, 0) + n(0, -1) + n(0, 1) - 4 * n(0, 0));
         });
       EXPECT_NEAR(sum(heat).item<float>(), 256, 1e-3);
-      EXPECT_EQ(sum(a).item<float>(), 256) << "what it was made of stays";
+      EXPECT_EQ(sum(a).item<float>(), 256) << "the input is unchanged";
     }
     const BlockArray same = stencil(a, {.distance = 0}, [](const Neighbours& n) { return n(0, 0); });
     EXPECT_EQ(same.gather(home).to_vector<float>(), a.gather(home).to_vector<float>());
   }
   expect_throw<ShapeError>(
       [&] { stencil(BlockArray::zeros({4}, {2}), {}, [](const Neighbours& n) { return n(0, 0); }); },
-      {"stencil", "no matrix"});
+      {"stencil", "not a matrix"});
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Block arrays against whole arrays: every tiling and set of devices gives the same.
+// Compares block arrays with whole arrays: results do not depend on tiling or devices.
 #include "tessera/task/block_array.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ TESSERA_ON_EVERY_DEVICE();
 
 using Floats = std::vector<float>;
 
-/// Alone, and with the CPU and an interpreter.
+/// The device under test alone, and together with the CPU and an interpreter.
 std::vector<Scope> scopes() {
   const Scope alone{current_device()};
   return {alone, alone | cpu(), alone | cpu() | interp({0, 1})};
@@ -31,7 +31,7 @@ const std::vector<Shape> tilings = {{7, 9}, {4, 4}, {3, 5}, {1, 9}, {20, 20}};
 Floats values_of(const BlockArray& a) { return a.gather(Device{}).to_vector<float>(); }
 Floats values_of(const Array& a) { return a.to_vector<float>(); }
 
-TEST_P(OnEveryDevice, NumbersAreTheSameInEveryTilingAndScope) {
+TEST_P(OnEveryDevice, FactoriesDoNotDependOnTilingOrScope) {
   const DeviceScope there(Device{});
   const Floats uniform = values_of(random_uniform({7, 9}, 5)), normal = values_of(random_normal({7, 9}, 5));
   for (const Scope& scope : scopes())
@@ -45,7 +45,7 @@ TEST_P(OnEveryDevice, NumbersAreTheSameInEveryTilingAndScope) {
     }
 }
 
-TEST_P(OnEveryDevice, ThereAndBackAndOtherwise) {
+TEST_P(OnEveryDevice, GatherRetileSliceAndAssign) {
   const DeviceScope there(Device{});
   const Array whole = random_uniform({7, 9}, 3);
   const Floats all = values_of(whole);
@@ -69,7 +69,7 @@ TEST_P(OnEveryDevice, ThereAndBackAndOtherwise) {
     Array part = expected.slice(0, 2, 6).slice(1, 3, 8);
     part.fill(9);
     EXPECT_EQ(values_of(copy), values_of(expected));
-    EXPECT_EQ(values_of(a), all) << "a copy is a copy";
+    EXPECT_EQ(values_of(a), all) << "the original is unchanged";
     EXPECT_EQ(values_of(transpose(a)), values_of(whole.transpose().copy()));
     EXPECT_NE(a.where().find("(2, 2)"), std::string::npos);
   }
@@ -78,12 +78,12 @@ TEST_P(OnEveryDevice, ThereAndBackAndOtherwise) {
   EXPECT_NE(cyclic.device_of(0, 0), cyclic.device_of(0, 1));
   EXPECT_EQ(values_of(BlockArray::from(Array::zeros({0, 3}), {2, 2})), Floats{});
   EXPECT_EQ(values_of(BlockArray::from(Array::full({1}, 4), {5})), Floats{4});
-  expect_throw<ShapeError>([&] { cyclic.tile(4, 0); }, {"(4, 0)", "(4, 4)", "no such tile"});
+  expect_throw<ShapeError>([&] { cyclic.tile(4, 0); }, {"(4, 0)", "(4, 4)", "outside the grid"});
   expect_throw<ShapeError>([&] { BlockArray::zeros({4, 4}, {2}); }, {"(4, 4)", "(2,)"});
   expect_throw<ShapeError>([&] { BlockArray::zeros({4, 4}, {2, 0}); }, {"at least 1"});
 }
 
-TEST_P(OnEveryDevice, ElementsAndReductions) {
+TEST_P(OnEveryDevice, ElementwiseOperationsAndReductions) {
   const DeviceScope there(Device{});
   const Array x = random_uniform({7, 9}, 1), y = random_uniform({7, 9}, 2, 1, 2);
   for (const Scope& scope : scopes()) {
@@ -113,7 +113,7 @@ TEST_P(OnEveryDevice, ElementsAndReductions) {
       {"(7, 9)", "(9, 7)"});
 }
 
-/// The same elements, bit for bit, and the same dtype.
+/// Expects the same dtype and bitwise equal elements.
 void expect_same(const BlockArray& got, const Array& expected, const std::string& what) {
   const Array whole = got.gather(Device{});
   ASSERT_EQ(whole.dtype(), expected.dtype()) << what;
@@ -127,7 +127,7 @@ void expect_same(const BlockArray& got, const Array& expected, const std::string
 
 TEST_P(OnEveryDevice, BlockScalarsPromoteLikeArrayScalars) {
   const DeviceScope there(Device{});
-  const std::int64_t large = (std::int64_t{1} << 53) + 1;  // no double
+  const std::int64_t large = (std::int64_t{1} << 53) + 1;  // not representable as double
   const bool f64 = device_info(GetParam()).can.f64;
   for (const DType t : {DType::i64, DType::i32, DType::u8, DType::boolean, DType::f16}) {
     const Array x = (Array::arange(12, 1, 1, DType::i32).reshape({3, 4}) % 100).astype(t).eval();
@@ -141,7 +141,7 @@ TEST_P(OnEveryDevice, BlockScalarsPromoteLikeArrayScalars) {
         expect_same(clip(a, 2, 5), clip(x, 2, 5), what + " clip");
       }
       expect_same(a + 0.5, x + 0.5, what + " + 0.5"), expect_same(a + 1u, x + 1u, what + " + 1u");
-      expect_same(none + 1, x.slice(0, 0, 0) + 1, what + " of no rows");
+      expect_same(none + 1, x.slice(0, 0, 0) + 1, what + " without rows");
       expect_same(sum(a, 1), sum(x, {1}, true), what + " sum");
       EXPECT_EQ(sum(a).dtype(), sum(x).dtype());
       if (f64 || is_float(t)) {
@@ -159,15 +159,15 @@ TEST_P(OnEveryDevice, BlockScalarsPromoteLikeArrayScalars) {
     EXPECT_EQ(first(a * 2), 2 * large);
     a.fill(large - 2);
     EXPECT_EQ(first(a), large - 2);
-    EXPECT_EQ(first(BlockArray::full({2}, {1}, 2.75, DType::i64, scope)), 2) << "cut, as Array::full does";
+    EXPECT_EQ(first(BlockArray::full({2}, {1}, 2.75, DType::i64, scope)), 2) << "truncated, as by Array::full";
     const BlockArray halves = BlockArray::full({300, 300}, {64, 64}, 1, DType::f16, scope);
-    EXPECT_EQ(mean(halves).astype(DType::f32).item<float>(), 1) << "though the sum is no f16";
+    EXPECT_EQ(mean(halves).astype(DType::f32).item<float>(), 1) << "although the sum overflows f16";
     expect_throw<DtypeError>([&] { BlockArray::ones({2}, {1}, DType::u8, scope) + 300; }, {"300", "u8"});
   }
   expect_throw<ArgumentError>([&] { BlockArray::full({2}, {1}, Array::ones({2})); }, {"full", "array"});
 }
 
-// Tiles of operands that do not line up, too.
+// Includes operands whose tiles do not line up.
 TEST_P(OnEveryDevice, BlockArraysBroadcastLikeArrays) {
   const DeviceScope there(Device{});
   const Array x = random_uniform({7, 9}, 1), row = random_uniform({9}, 2), column = random_uniform({7, 1}, 3),
@@ -178,17 +178,21 @@ TEST_P(OnEveryDevice, BlockArraysBroadcastLikeArrays) {
       const auto blocks = [&](const Array& a, const Shape& t) { return BlockArray::from(a, t, scope); };
       const BlockArray a = blocks(x, tile), r = blocks(row, {tile[1]}), uneven = blocks(row, {2}),
                        c = blocks(column, {tile[0], 1}), s = blocks(one, {3, 3}), d = blocks(cube, {1, 3, 2});
-      expect_same(a + r, x + row, what + ", a row"), expect_same(uneven - a, row - x, what + ", a row before");
-      expect_same(a * c, x * column, what + ", a column"), expect_same(c - a, column - x, what + ", a column before");
+      expect_same(a + r, x + row, what + ", row on the right"),
+          expect_same(uneven - a, row - x, what + ", row on the left");
+      expect_same(a * c, x * column, what + ", column on the right"),
+          expect_same(c - a, column - x, what + ", column on the left");
       expect_same(a - s, x - one, what + ", one element");
-      expect_same(c + uneven, column + row, what + ", a column and a row");
-      expect_same(a * d, x * cube, what + ", a rank more"), expect_same(d - a, cube - x, what + ", a rank more before");
-      expect_same(a < mean(a, {1}, true), x < mean(a, {1}, true).gather(), what + ", a mean");
-      expect_same(a - sum(a, {0}, false), x - sum(a, 0).gather().reshape({9}), what + ", a sum without its axis");
+      expect_same(c + uneven, column + row, what + ", column and row");
+      expect_same(a * d, x * cube, what + ", higher rank on the right"),
+          expect_same(d - a, cube - x, what + ", higher rank on the left");
+      expect_same(a < mean(a, {1}, true), x < mean(a, {1}, true).gather(), what + ", mean");
+      expect_same(a - sum(a, {0}, false), x - sum(a, 0).gather().reshape({9}), what + ", sum with its axis removed");
       EXPECT_EQ(sum(a, {}, false).shape(), Shape{});
-      // Arrays are operands, too: here of no, one and two dimensions.
-      expect_same(a / max(a), x / max(x), what + ", a number of its own");
-      expect_same(row - a, row - x, what + ", an array"), expect_same(a + x, x + x, what + ", an array of its shape");
+      // Arrays as operands: with zero, one and two dimensions.
+      expect_same(a / max(a), x / max(x), what + ", its own maximum");
+      expect_same(row - a, row - x, what + ", array row"),
+          expect_same(a + x, x + x, what + ", array of the same shape");
       EXPECT_EQ((a + x).tile_shape(), tile);
       EXPECT_EQ((x + a).tile_shape(), tile);
       EXPECT_EQ((c + a).scope(), a.scope());
@@ -199,13 +203,13 @@ TEST_P(OnEveryDevice, BlockArraysBroadcastLikeArrays) {
   expect_throw<ShapeError>([&] { a + BlockArray::ones({7}, {3}); }, {"(7, 9)", "(7,)"});
 }
 
-TEST_P(OnEveryDevice, BlockArraysHaveTheElementwiseFunctionsOfArrays) {
+TEST_P(OnEveryDevice, BlockArraysHaveAllElementwiseFunctions) {
   const DeviceScope there(Device{});
   const Array x = random_uniform({7, 9}, 1, 0.1, 0.9), y = random_uniform({7, 9}, 2, 0.1, 0.9),
               n = Array::arange(63, 0, 1, DType::i32).reshape({7, 9}).eval();
   using Blocks = BlockArray (*)(const BlockArray&);
   using Arrays = Array (*)(Array);
-  // The functions of block arrays are found by their arguments only.
+  // Functions of block arrays are found by argument-dependent lookup only.
   using Named = std::tuple<const char*, Blocks, Arrays>;
 #define FUNCTION(name) \
   Named(               \
@@ -262,36 +266,40 @@ TEST_P(OnEveryDevice, BlockArraysHaveTheElementwiseFunctionsOfArrays) {
     expect_same(minimum(a, b), minimum(x, y), "minimum"), expect_same(!(a < b), !(x < y), "!");
     expect_same(m & 6, n & 6, "&"), expect_same(m | m % 3, n | n % 3, "|"), expect_same(m ^ 5, n ^ 5, "^");
     expect_same(where(a < b, a, 7), where(x < y, x, 7), "where");
-    expect_same(where(x < y, a, b), where(x < y, x, y), "where of an array's condition");
+    expect_same(where(x < y, a, b), where(x < y, x, y), "where with an array condition");
     const std::uint64_t launches = fused_launches();
     const BlockArray fused = where(a > 0.5, exp(a) * 2, a / (a + 1));
     EXPECT_EQ(fused_launches(), launches) << "deferred";
     fused.eval();
-    EXPECT_EQ(fused_launches(), launches + a.tiles().size()) << "one kernel for each tile";
+    EXPECT_EQ(fused_launches(), launches + a.tiles().size()) << "one kernel per tile";
     EXPECT_EQ(any(a > 2).item<bool>(), false);
     EXPECT_EQ(all(a > 0).item<bool>(), true);
     expect_same(any(a > 0.5, 0), any(x > 0.5, {0}, true), "any");
-    // In place: tiles are where they were, and what was deferred on them has the numbers of then.
+    // In place: tiles keep their memory, and earlier deferred expressions use the old values.
     BlockArray to = m.copy(), floats = a.copy();
     const Storage* const memory = to.tile(0, 0).array().view().storage.get();
     const BlockArray before = to + 1;
     to += 2, to -= m, to *= BlockArray::from(n.slice(0, 0, 1).copy(), {1, 2}, scope), to /= 2;
     expect_same(to, (n + 2 - n) * n.slice(0, 0, 1) / 2, "in place");
-    expect_same(before, n + 1, "deferred before");
+    expect_same(before, n + 1, "deferred before the update");
     EXPECT_EQ(to.tile(0, 0).array().view().storage.get(), memory);
     floats -= mean(a, 1);
-    near(floats, x - mean(x, {1}, true), "-= of a column");
+    near(floats, x - mean(x, {1}, true), "-= column");
     BlockArray itself = a.copy();
-    itself += itself.tile(0, 0).array().slice(0, 0, 1).slice(1, 0, 1);  // lies in the first tile
-    near(itself, x + x.slice(0, 0, 1).slice(1, 0, 1), "+= of an element of its own");
+    itself += itself.tile(0, 0).array().slice(0, 0, 1).slice(1, 0, 1);  // part of the first tile
+    near(itself, x + x.slice(0, 0, 1).slice(1, 0, 1), "+= one of its own elements");
     expect_throw<DtypeError>([&] { to += 0.5; }, {"+=", "i32"});
-    expect_throw<ShapeError>([&] { to += BlockArray::ones({2, 7, 9}, {1, 3, 4}, DType::i32); }, {"(7, 9)", "stretch"});
+    expect_throw<ShapeError>(
+        [&] {
+          to += BlockArray::ones({2, 7, 9}, {1, 3, 4}, DType::i32);
+        },
+        {"(7, 9)", "cannot be broadcast"});
     expect_throw<DtypeError>([&] { !a; }, {"bool"});
     expect_throw<ArgumentError>([&] { where(true, a, b); }, {"where", "condition"});
   }
 }
 
-TEST_P(OnEveryDevice, TransposeIsWrittenTheSameForArraysAndBlockArrays) {
+TEST_P(OnEveryDevice, TransposeHasTheSameSyntaxForArraysAndBlockArrays) {
   const DeviceScope there(Device{});
   const Array x = random_uniform({7, 9}, 1), v = random_uniform({7}, 2), cube = random_uniform({3, 4, 5}, 3);
   for (const Scope& scope : scopes())
@@ -302,7 +310,7 @@ TEST_P(OnEveryDevice, TransposeIsWrittenTheSameForArraysAndBlockArrays) {
     }
 }
 
-TEST_P(OnEveryDevice, ProductsFactorsAndSolutions) {
+TEST_P(OnEveryDevice, MatmulCholeskyAndTriangularSolve) {
   const DeviceScope there(Device{});
   const Array x = random_uniform({11, 7}, 1), y = random_uniform({7, 5}, 2), right = random_uniform({11, 3}, 4);
   const Array spd = matmul(x, x.transpose()) + 11 * BlockArray::identity(11, {11, 11}).gather();
@@ -323,7 +331,7 @@ TEST_P(OnEveryDevice, ProductsFactorsAndSolutions) {
       const BlockArray a = BlockArray::from(spd, {side, side}, scope);
       const BlockArray factor = cholesky(a);
       near(values_of(factor), values_of(l), 1e-4f);
-      EXPECT_EQ(values_of(a), values_of(spd)) << "out of place";
+      EXPECT_EQ(values_of(a), values_of(spd)) << "the input is unchanged";
       const BlockArray b = BlockArray::from(right, {side, 2}, scope);
       const Array forward = matmul(l, solve_triangular(factor, b).gather());
       near(values_of(forward), values_of(right), 1e-4f);
@@ -372,11 +380,11 @@ TEST_P(OnEveryDevice, Stencils) {
       }
   }
   expect_throw<ShapeError>([&] { stencil(BlockArray::from(x, {7, 4}), {.distance = 2}, five); }, {"smallest tile"});
-  expect_throw<TaskError>([&] { stencil(BlockArray::from(x, {7, 9}), {.distance = 1}, five); }, {"beyond the halo"});
+  expect_throw<TaskError>([&] { stencil(BlockArray::from(x, {7, 9}), {.distance = 1}, five); }, {"outside the halo"});
 }
 
-// Their inner parts are computed over the tiles themselves, unless `f` does more than compute of its neighbours.
-TEST_P(OnEveryDevice, StencilsOfLargeTilesAreThoseOfTheWholeArray) {
+// The interior is computed on the tiles directly, unless `f` does more than elementwise computation on its neighbours.
+TEST_P(OnEveryDevice, StencilsOfLargeTilesMatchWholeArray) {
   const DeviceScope there(Device{});
   constexpr std::int64_t rows = 61, columns = 75;
   const Array x = random_uniform({rows, columns}, 1);
@@ -425,7 +433,7 @@ TEST_P(OnEveryDevice, StencilsOfLargeTilesAreThoseOfTheWholeArray) {
           }
       }
       if (d == 0) continue;
-      // What is kept stays, and what is written to a neighbour is written to all of them.
+      // Neighbours that f keeps stay valid, and writes to one neighbour are seen by all.
       std::optional<Array> kept, later;
       const BlockArray one = BlockArray::from(x, Shape{rows, columns});
       stencil(one, {.distance = d, .edge = edge, .value = 0.5}, [&](const Neighbours& n) {
@@ -448,7 +456,7 @@ TEST_P(OnEveryDevice, StencilsOfLargeTilesAreThoseOfTheWholeArray) {
       EXPECT_TRUE(written == values_of(writing(whole(padded()))));
       EXPECT_EQ(values_of(one), v);
     }
-  // Tiles that are computed a few rows at a time.
+  // Tiles that are computed in bands of a few rows.
   const Array tall = random_uniform({700, 600}, 3);
   const auto nine = [](const Get& n) -> Array { return n(-1, -1) + n(-1, 0) * n(0, -1) - n(1, 0) * n(0, 1) + n(1, 1); };
   const Get around = [&](std::int64_t r, std::int64_t c) {

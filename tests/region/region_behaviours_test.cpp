@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Regions: what users of task runtimes rely on, each by its number in the list of behaviours (docs/guarantees.md), and
-// how many copies between devices it takes.
+// Regions: behaviours that users of task runtimes rely on, with their numbers in docs/guarantees.md, and the number of
+// copies between devices that they cause.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -30,7 +30,7 @@ const Device home{};
 Array on(Device device, const Shape& shape, double value) {
   return Array::full(shape, value, DType::f32, device).copy().eval();
 }
-/// Four devices: those of the test if there are so many, else interpreters.
+/// Four devices: those under test if there are enough, else interpreters.
 std::vector<Device> four() {
   std::vector<Device> all;
   for (const Device d : testing::all_devices())
@@ -52,10 +52,9 @@ Copied copies_of(F&& work) {
   return {after.fetched - before.fetched, after.written_back - before.written_back};
 }
 
-// --- Where tasks run
-// -------------------------------------------------------------------------------------------------------
+// --- Placement
 
-TEST_P(OnEveryDevice, TasksWithoutAScopeFollowTheirData) {
+TEST_P(OnEveryDevice, TasksWithoutScopeRunWhereTheirDataIs) {
   const Device there = GetParam();
   const auto where = [](const auto&...) { return this_task::device(); };
   Array x = on(there, {64}, 1), small = on(there == home ? Device{Backend::interp, 0} : home, {1}, 1);
@@ -64,27 +63,27 @@ TEST_P(OnEveryDevice, TasksWithoutAScopeFollowTheirData) {
   EXPECT_EQ(r.spawn(where).fetch(), home) << "no data";
   EXPECT_EQ(r.spawn(where, 1, scratch({4})).fetch(), home);
   EXPECT_EQ(r.spawn(where, x).fetch(), there);
-  EXPECT_EQ(r.spawn(where, in(small), inout(x)).fetch(), there) << "where most of it is";
+  EXPECT_EQ(r.spawn(where, in(small), inout(x)).fetch(), there) << "where most data is";
   EXPECT_EQ(r.spawn(where, blocks).fetch(), there);
   EXPECT_EQ(r.spawn(where, blocks.tile(1, 1)).fetch(), there);
-  EXPECT_EQ(spawn(where, in(x)).fetch(), there) << "plain tasks, too";
-  EXPECT_EQ(r.spawn({.scope = cpu()}, where, in(x)).fetch(), home) << "a scope is kept";
+  EXPECT_EQ(spawn(where, in(x)).fetch(), there) << "tasks outside of regions, too";
+  EXPECT_EQ(r.spawn({.scope = cpu()}, where, in(x)).fetch(), home) << "the scope takes precedence";
   {
     const With in_force = with({.scope = cpu()});
     EXPECT_EQ(spawn(where, in(x)).fetch(), home);
   }
-  // A task's result is where that ran; so the next one needs no copy, and results meet the program's arrays.
+  // A task's result stays on its device, so that the next task needs no copy, and can be combined with other arrays.
   const Task<Array> sum_of = r.spawn([](const Array& v) { return sum(v); }, in(x));
   EXPECT_EQ(sum_of.then(where).fetch(), there);
   EXPECT_EQ(r.spawn([](const Array& s) { return s + s; }, sum_of).fetch().device(), there);
   EXPECT_EQ((sum_of.fetch() + x).to_vector<float>(), Floats(64, 65));
-  // Of variants the one for the data's device, if there is one.
+  // Among variants, the one for the data's device is preferred.
   const auto either = [] {
     return for_device<cpu>([](const Array&) { return this_task::device(); }) |
            for_device<interp>([](const Array&) { return this_task::device(); });
   };
   EXPECT_EQ(r.spawn(either(), in(x)).fetch(), is_built_in(there.backend) ? there : home);
-  // The example of docs/tasks.md copies nothing.
+  // The example of docs/tasks.md makes no copies.
   std::vector<Array> parts(8);
   for (Array& p : parts) p = on(there, {100}, 1);
   Array sums = on(there, {100}, 0);
@@ -99,15 +98,14 @@ TEST_P(OnEveryDevice, TasksWithoutAScopeFollowTheirData) {
             (Copied{0, 0}));
 }
 
-// --- What a region is
-// ------------------------------------------------------------------------------------------------------
+// --- Order and errors
 
-TEST_P(OnEveryDevice, ARegionWaitsForAllAndThrowsTheFirstError) {
+TEST_P(OnEveryDevice, RegionWaitsForAllTasksAndThrowsFirstError) {
   const Scope here{GetParam()};
   Array x = on(GetParam(), {4}, 0);
   const auto body = [&] {
     Region r({.scope = here});
-    std::atomic<int>& count = *new std::atomic<int>(0);  // outlives the region if that did not wait
+    std::atomic<int>& count = *new std::atomic<int>(0);  // outlives the region if that does not wait
     for (int i = 0; i < 20; ++i)
       r.spawn([&] {
         std::this_thread::sleep_for(100us);
@@ -129,11 +127,11 @@ TEST_P(OnEveryDevice, ARegionWaitsForAllAndThrowsTheFirstError) {
               {.name = "second"}, [](Array& v) { v += 100; }, inout(x));
         },
         {"first", "one"});
-  EXPECT_EQ(body(), 20) << "and it goes on";
+  EXPECT_EQ(body(), 20) << "and the region can be reused";
   EXPECT_EQ(x.to_vector<float>(), Floats(4, 2));
 }
 
-/// In which order three tasks ran.
+/// The order in which three tasks ran.
 template <class... A>
 std::vector<int> order_of(Region& r, const std::vector<std::vector<Accessed>>& tasks) {
   std::vector<int> order;
@@ -141,7 +139,7 @@ std::vector<int> order_of(Region& r, const std::vector<std::vector<Accessed>>& t
   for (std::size_t i = 0; i < tasks.size(); ++i)
     r.spawn(
         [&, i](const std::vector<Array>&) {
-          // The earlier, the slower: who does not have to wait is first.
+          // Earlier tasks are slower, so a task that does not wait finishes first.
           std::this_thread::sleep_for(2ms * (tasks.size() - i));
           const std::lock_guard hold(lock);
           order.push_back(static_cast<int>(i));
@@ -151,16 +149,16 @@ std::vector<int> order_of(Region& r, const std::vector<std::vector<Accessed>>& t
   return order;
 }
 
-TEST_P(OnEveryDevice, WritersAndReadersOfOneArrayAreInOrder) {
+TEST_P(OnEveryDevice, WritersAndReadersOfOneArrayAreOrdered) {
   Array x = on(GetParam(), {4}, 0), y = on(GetParam(), {4}, 0);
   const std::vector<int> one_after_the_other = {0, 1, 2};
   const std::vector<std::vector<std::vector<Accessed>>> ordered = {
       {{inout(x)}, {in(x)}, {inout(x)}},             // write, read, write
       {{inout(x)}, {inout(x)}, {inout(x)}},          // write, write, write
       {{in(x)}, {inout(x)}, {in(x)}},                // read, write, read
-      {{out(x)}, {in(x), in(x)}, {out(x)}},          // the same twice
-      {{in(x), inout(x)}, {inout(x)}, {in(x)}},      // the same in two ways
-      {{inout(x)}, {in(x), inout(y)}, {inout(y)}}};  // over two
+      {{out(x)}, {in(x), in(x)}, {out(x)}},          // overwritten twice, with readers in between
+      {{in(x), inout(x)}, {inout(x)}, {in(x)}},      // the same array in two modes
+      {{inout(x)}, {in(x), inout(y)}, {inout(y)}}};  // across two arrays
   for (std::size_t i = 0; i < ordered.size(); ++i) {
     Region r({.scope = Scope(GetParam())});
     EXPECT_EQ(order_of(r, ordered[i]), one_after_the_other) << i;
@@ -181,17 +179,17 @@ TEST_P(OnEveryDevice, WritersAndReadersOfOneArrayAreInOrder) {
   }
 }
 
-TEST_P(OnEveryDevice, ViewsThatOverlapAreInOrder) {
+TEST_P(OnEveryDevice, OverlappingViewsAreOrdered) {
   Array m = on(GetParam(), {8, 8}, 0);
   Array middle = m.slice(0, 2, 6).slice(1, 2, 6), rows = m.slice(0, 1, 3), columns = m.slice(1, 2, 4);
   Array quadrants[] = {m.slice(0, 0, 4).slice(1, 0, 4), m.slice(0, 0, 4).slice(1, 4, 8),
                        m.slice(0, 4, 8).slice(1, 0, 4), m.slice(0, 4, 8).slice(1, 4, 8)};
-  Array of_rows = rows.slice(1, 2, 3), of_columns = columns.slice(0, 1, 2);  // views of views that meet at (1, 2)
+  Array of_rows = rows.slice(1, 2, 3), of_columns = columns.slice(0, 1, 2);  // views of views that overlap at (1, 2)
   Region r({.scope = Scope(GetParam())});
   for (Array& q : quadrants) EXPECT_EQ(order_of(r, {{inout(q)}, {inout(middle)}, {in(q)}}), (std::vector{0, 1, 2}));
   EXPECT_EQ(order_of(r, {{inout(rows)}, {inout(columns)}, {inout(middle)}}), (std::vector{0, 1, 2}));
   EXPECT_EQ(order_of(r, {{inout(of_rows)}, {inout(of_columns)}, {inout(m)}}), (std::vector{0, 1, 2}));
-  // What they compute, too.
+  // Their results are ordered, too.
   for (Array& q : quadrants) r.spawn([](Array& v) { v += 1; }, inout(q));
   r.spawn([](Array& v) { v *= 10; }, inout(middle));
   for (Array& q : quadrants) r.spawn([](Array& v) { v += 1; }, inout(q));
@@ -199,8 +197,8 @@ TEST_P(OnEveryDevice, ViewsThatOverlapAreInOrder) {
   EXPECT_EQ(sum(m).item<float>(), 16 * 11 + 48 * 2);
 }
 
-// Writers of parts that overlap, each on another device; and parts that do not, of which the whole is made.
-TEST_P(OnEveryDevice, PartsWrittenOnSeveralDevicesMakeOneWhole) {
+// Writers of overlapping parts, each on another device; and writers of disjoint parts that make up the whole.
+TEST_P(OnEveryDevice, PartsWrittenOnSeveralDevicesAreMerged) {
   const std::vector<Device> devices = four();
   Array m = on(home, {6, 6}, 1);
   Array a = m.slice(0, 0, 3), b = m.slice(0, 2, 5), c = m.slice(0, 4, 6);
@@ -225,10 +223,10 @@ TEST_P(OnEveryDevice, PartsWrittenOnSeveralDevicesMakeOneWhole) {
     }
   EXPECT_EQ(all.fetch(), expected);
   r.wait();
-  EXPECT_EQ(m.to_vector<float>(), expected) << "at home";
+  EXPECT_EQ(m.to_vector<float>(), expected) << "on the home device";
 }
 
-TEST_P(OnEveryDevice, AChainThroughACopy) {
+TEST_P(OnEveryDevice, ChainOfTasksThroughCopy) {
   const Scope here{GetParam()};
   Array a = on(GetParam(), {16}, 1), b = on(GetParam(), {16}, 0), c = on(GetParam(), {16}, 0);
   Region r({.scope = here});
@@ -242,7 +240,7 @@ TEST_P(OnEveryDevice, AChainThroughACopy) {
   EXPECT_EQ(c.to_vector<float>(), Floats(16, 20 * (2 + 21) / 2.0f));
 }
 
-TEST_P(OnEveryDevice, ATreeOfAThousandArrays) {
+TEST_P(OnEveryDevice, TreeReductionOfThousandArrays) {
   const std::size_t n = GetParam().backend == Backend::cpu ? 1000 : 100;
   std::vector<Array> all;
   for (std::size_t i = 0; i < n; ++i) all.push_back(on(GetParam(), {8}, static_cast<double>(i)));
@@ -254,7 +252,7 @@ TEST_P(OnEveryDevice, ATreeOfAThousandArrays) {
   EXPECT_EQ(all[0].to_vector<float>(), Floats(8, static_cast<float>(n * (n - 1) / 2)));
 }
 
-TEST_P(OnEveryDevice, CholeskyAsALoopOverTilesOfOneMatrix) {
+TEST_P(OnEveryDevice, TiledCholeskyInRegion) {
   const bool fast = GetParam().backend == Backend::cpu;
   const std::int64_t n = fast ? 300 : 40, side = n / 10;
   const Array x = random_uniform({n, n}, 3, -1, 1, home);
@@ -289,7 +287,7 @@ TEST_P(OnEveryDevice, CholeskyAsALoopOverTilesOfOneMatrix) {
   EXPECT_LT(max(abs(tril(a.to(home)) - expected)).item<float>(), 1e-3f);
 }
 
-TEST_P(OnEveryDevice, AnInnerScopeThatIsImpossibleIsAnErrorAndTheOuterOneGoesOn) {
+TEST_P(OnEveryDevice, ImpossibleInnerScopeThrowsAndOuterRegionContinues) {
   Array x = on(GetParam(), {4}, 0);
   Region r({.scope = Scope(GetParam())});
   r.spawn([](Array& v) { v += 1; }, inout(x));
@@ -304,13 +302,13 @@ TEST_P(OnEveryDevice, AnInnerScopeThatIsImpossibleIsAnErrorAndTheOuterOneGoesOn)
   EXPECT_EQ(x.to_vector<float>(), Floats(4, 2));
 }
 
-TEST_P(OnEveryDevice, ViewsOfTilesAreCheckedWhereTheyAreMade) {
+TEST_P(OnEveryDevice, InvalidTilesAndSlicesThrowImmediately) {
   BlockArray a = BlockArray::zeros({7, 5}, {4, 3}, DType::f32, GetParam());
-  expect_throw<ShapeError>([&] { a.tile(2, 0); }, {"(2, 0)", "no such tile"});
-  expect_throw<ShapeError>([&] { a.tile(-1, 0); }, {"no such tile"});
-  expect_throw<ShapeError>([&] { a.tile(Shape{0}); }, {"no such tile"});
-  expect_throw<ShapeError>([&] { a.slice({0, 0}, {8, 5}); }, {"not within"});
-  expect_throw<ShapeError>([&] { a.slice({3, 0}, {2, 5}); }, {"not within"});
+  expect_throw<ShapeError>([&] { a.tile(2, 0); }, {"(2, 0)", "outside the grid"});
+  expect_throw<ShapeError>([&] { a.tile(-1, 0); }, {"outside the grid"});
+  expect_throw<ShapeError>([&] { a.tile(Shape{0}); }, {"outside the grid"});
+  expect_throw<ShapeError>([&] { a.slice({0, 0}, {8, 5}); }, {"exceeds the array"});
+  expect_throw<ShapeError>([&] { a.slice({3, 0}, {2, 5}); }, {"exceeds the array"});
   expect_throw<ShapeError>([&] { a.assign({5, 0}, BlockArray::zeros({3, 3}, {3, 3})); }, {"within"});
   Array corner = a.tile(1, 1).array().slice(0, 1, 3).slice(1, 0, 2);
   Array inner = corner.slice(0, 1, 2);  // a view of a view of a tile
@@ -322,9 +320,8 @@ TEST_P(OnEveryDevice, ViewsOfTilesAreCheckedWhereTheyAreMade) {
 }
 
 // --- Copies
-// ------------------------------------------------------------------------------------------------------------
 
-TEST_P(OnEveryDevice, CopiesAreThoseThatAreNeeded) {
+TEST_P(OnEveryDevice, RegionsMakeOnlyNecessaryCopies) {
   const Device there = GetParam();
   const std::uint64_t one = there == home ? 0 : 1;
   const auto add = [](Array& v) { v += 1; };
@@ -336,7 +333,8 @@ TEST_P(OnEveryDevice, CopiesAreThoseThatAreNeeded) {
   Array x = on(home, {256}, 1), y = on(there, {256}, 1), z = on(home, {256}, 1), w = on(home, {256}, 1);
   EXPECT_EQ(copies_of([&] { once([](const Array&) {}, in(x)); }), (Copied{one, 0})) << "29: read only";
   EXPECT_EQ(copies_of([&] { x.to_vector<float>(); }), (Copied{0, 0})) << "29: not written back";
-  EXPECT_EQ(copies_of([&] { once(add, inout(y)), y.to_vector<float>(); }), (Copied{0, 0})) << "30: where it is";
+  EXPECT_EQ(copies_of([&] { once(add, inout(y)), y.to_vector<float>(); }), (Copied{0, 0}))
+      << "30: on the data's device";
   EXPECT_EQ(copies_of([&] { once(add, inout(z)), z.to_vector<float>(); }), (Copied{one, one})) << "31: there and back";
   EXPECT_EQ(copies_of([&] {
               once(add, inout(w)), once(add, inout(w));  // two regions
@@ -346,13 +344,14 @@ TEST_P(OnEveryDevice, CopiesAreThoseThatAreNeeded) {
               EXPECT_EQ(w.to_vector<float>(), Floats(256, 13));
             }),
             (Copied{one, one}))
-      << "32: however many tasks";
+      << "32: for any number of tasks";
   Array fresh = Array::empty({256}, DType::f32, home);
-  EXPECT_EQ(copies_of([&] { once([](Array& v) { v.fill(7); }, out(fresh)); }), (Copied{0, 0})) << "out: nothing in";
+  EXPECT_EQ(copies_of([&] { once([](Array& v) { v.fill(7); }, out(fresh)); }), (Copied{0, 0}))
+      << "out: no copy to the device";
   EXPECT_EQ(fresh.to_vector<float>(), Floats(256, 7));
 }
 
-TEST_P(OnEveryDevice, CopiesGoWithTheArrayAndTheArrayStays) {
+TEST_P(OnEveryDevice, ReplicasAreFreedWithTheArray) {
   const Device there = GetParam();
   Array x = on(home, {1 << 16}, 1);
   std::weak_ptr<Storage> copy;
@@ -361,12 +360,12 @@ TEST_P(OnEveryDevice, CopiesGoWithTheArrayAndTheArrayStays) {
     r.spawn([&](Array& v) { v += 1, copy = v.view().storage; }, inout(x));
   }
   EXPECT_EQ(x.to_vector<float>().back(), 2);
-  EXPECT_EQ(copy.expired(), false) << "it is kept for the next region";
+  EXPECT_EQ(copy.expired(), false) << "kept for the next region";
   x = Array();
   EXPECT_TRUE(copy.expired());
 }
 
-TEST_P(OnEveryDevice, ProductsOverFourDevicesCopyNoTileTwiceToTheSamePlace) {
+TEST_P(OnEveryDevice, ProductsCopyEachTileOncePerDevice) {
   const std::vector<Device> devices = four();
   const Scope scope(devices);
   constexpr std::int64_t m = 5, n = 5, k = 4, side = 3;
@@ -374,7 +373,7 @@ TEST_P(OnEveryDevice, ProductsOverFourDevicesCopyNoTileTwiceToTheSamePlace) {
                    b = BlockArray::random_uniform({k * side, n * side}, {side, side}, 2, scope);
   BlockArray c = BlockArray::zeros({m * side, n * side}, {side, side}, DType::f32, scope);
   for (const Tile& t : a.tiles()) t.array().eval();
-  std::set<std::tuple<char, Shape, Device>> needed;  // a tile, and a device on which it is not at home
+  std::set<std::tuple<char, Shape, Device>> needed;  // a tile, and a device other than its home that reads it
   for (std::int64_t i = 0; i < m; ++i)
     for (std::int64_t j = 0; j < n; ++j)
       for (std::int64_t p = 0; p < k; ++p) {
@@ -392,10 +391,10 @@ TEST_P(OnEveryDevice, ProductsOverFourDevicesCopyNoTileTwiceToTheSamePlace) {
     r.wait();
   };
   EXPECT_EQ(copies_of(all_products), (Copied{needed.size(), 0}));
-  EXPECT_EQ(copies_of(all_products), (Copied{0, 0})) << "they are still there";
+  EXPECT_EQ(copies_of(all_products), (Copied{0, 0})) << "the replicas are still valid";
   const Array expected = 2 * matmul(a.gather(home), b.gather(home));
   EXPECT_LT(max(abs(c.gather(home) - expected)).item<float>(), 1e-4f);
-  // What is written is fetched anew where it is wanted, and only that.
+  // After a write, only the written tile is fetched again.
   a.tile(0, 0).array().slice(0, 0, 1).fill(0);
   std::uint64_t again = 0;
   for (const auto& [array, index, device] : needed) again += array == 'a' && index == Shape{0, 0} ? 1 : 0;

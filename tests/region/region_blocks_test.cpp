@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Block arrays as arguments of tasks, whole.
+// Whole block arrays as arguments of tasks.
 #include <gtest/gtest.h>
 
 #include "tessera/array/functions.h"
@@ -20,10 +20,10 @@ TESSERA_ON_EVERY_DEVICE();
 
 using Floats = std::vector<float>;
 Floats values_of(const BlockArray& a) { return a.gather(Device{}).to_vector<float>(); }
-/// The test's, the processor and interpreters.
+/// The device under test, the CPU and interpreters.
 Scope several() { return Scope(current_device()) | cpu() | interp({0, 1}); }
 
-TEST_P(OnEveryDevice, AWholeBlockArrayIsAnArgumentOfOneTask) {
+TEST_P(OnEveryDevice, BlockArrayIsTaskArgument) {
   BlockArray a = BlockArray::full({5, 7}, {2, 3}, 2, DType::f32, several());
   BlockArray b = BlockArray::zeros({5, 7}, {2, 3}, DType::f32, several());
   Region r({.scope = Scope(GetParam())});
@@ -35,21 +35,21 @@ TEST_P(OnEveryDevice, AWholeBlockArrayIsAnArgumentOfOneTask) {
           y.assign({0, 0}, (y + x));
         },
         in(a), inout(b));
-    Array tile = a.tile(1, 1).array();  // of one, another task writes a tile
+    Array tile = a.tile(1, 1).array();  // one tile is also written by another task
     r.spawn([](Array& t) { t += 1; }, inout(tile));
   }
   const Task<float> total = r.spawn([](const BlockArray& y) { return sum(y).item<float>(); }, b);
   BlockArray c = BlockArray::empty({5, 7}, {2, 3}, DType::f32, several());
   r.spawn([](BlockArray& z) { z.fill(4); }, out(c));
   r.wait();
-  // (1, 1) has 2 x 3 elements, of which a was 2, 3, 4 in turn; elsewhere 2, 2, 2.
+  // (1, 1) has 2 x 3 elements, where a was 2, 3, 4 in turn; elsewhere a was 2, 2, 2.
   EXPECT_EQ(total.fetch(), 29 * (3 + 3 * 2) + 6 * (3 + 2 + 3 + 4));
   EXPECT_EQ(values_of(c), Floats(35, 4));
   EXPECT_EQ(values_of(b)[0], 9);
   EXPECT_EQ(values_of(b)[2 * 7 + 3], 12);
 }
 
-TEST_P(OnEveryDevice, TilesAreArgumentsOfTasksAsArraysAre) {
+TEST_P(OnEveryDevice, TilesAreTaskArguments) {
   BlockArray a = BlockArray::full({6, 6}, {3, 3}, 2, DType::f32, several());
   const Tile first = a.tile(0, 0);
   Region r({.scope = Scope(GetParam())});
@@ -59,7 +59,7 @@ TEST_P(OnEveryDevice, TilesAreArgumentsOfTasksAsArraysAre) {
   r.spawn([](Array& t) { t.slice(0, 0, 1) += 5; }, inout(upper(a.tile(1, 0))));
   r.spawn([](Array& t) { t.slice(0, 2, 3).slice(1, 0, 2) += 7; }, inout(unit_lower(a.tile(1, 0))));
   const auto doubled = kernel("double_tile", [](Buffer<float> t) { t[global_id()] *= 2; });
-  r.spawn(doubled, Extent{9}, first);  // written, by the kernel's signature
+  r.spawn(doubled, Extent{9}, first);  // written, according to the kernel's signature
   r.wait();
   EXPECT_EQ(total.fetch(), 18);
   const auto values = [&](std::int64_t i, std::int64_t j) {
@@ -69,15 +69,15 @@ TEST_P(OnEveryDevice, TilesAreArgumentsOfTasksAsArraysAre) {
   EXPECT_EQ(values(1, 1), Floats(9, 6));
   EXPECT_EQ(values(0, 1), Floats(9, 2 + 0 + 1 + 2 + 3));
   EXPECT_EQ(values(1, 0), (Floats{7, 7, 7, 2, 2, 2, 9, 9, 2}));
-  EXPECT_EQ(sum(first).to(Device{}).item<float>(), 36) << "and of functions of arrays";
-  // What may write is refused to a task that reads.
+  EXPECT_EQ(sum(first).to(Device{}).item<float>(), 36) << "and of array functions";
+  // Writing is rejected in a task that declared a read.
   const auto writes = r.spawn(
       {.scope = first.device()}, [](const Array& t) { Array(t) += 1; }, first);
-  expect_throw<TaskError>([&] { writes.wait(); }, {"was given as in"});
+  expect_throw<TaskError>([&] { writes.wait(); }, {"was passed as in"});
   EXPECT_THROW(r.wait(), TaskError);
 }
 
-TEST_P(OnEveryDevice, BlockAlgorithmsRunInTasksThatWereGivenArrays) {
+TEST_P(OnEveryDevice, BlockAlgorithmsRunInsideTasks) {
   const BlockArray a = BlockArray::random_uniform({12, 12}, {4, 4}, 1, several());
   const BlockArray spd = matmul(a, transpose(a)) + 12 * BlockArray::identity(12, {4, 4}, DType::f32, several());
   const BlockArray right = BlockArray::random_uniform({12, 4}, {4, 4}, 2, several());
@@ -103,18 +103,18 @@ TEST_P(OnEveryDevice, BlockAlgorithmsRunInTasksThatWereGivenArrays) {
   EXPECT_LE(max(abs(c.gather(Device{}) - matmul(whole, whole))).item<float>(), 1e-4f);
 }
 
-TEST_P(OnEveryDevice, ATaskMayReturnABlockArray) {
+TEST_P(OnEveryDevice, TaskReturnsBlockArray) {
   BlockArray a = BlockArray::ones({4, 4}, {2, 2}, DType::f32, Scope(GetParam()));
   Region r({.scope = Scope(GetParam())});
   const Task<BlockArray> twice = r.spawn([](const BlockArray& x) { return x + x; }, in(a));
-  r.spawn([](BlockArray& x) { x.fill(100); }, inout(a));  // what was deferred had been computed
+  r.spawn([](BlockArray& x) { x.fill(100); }, inout(a));  // the deferred result has been computed before
   const Task<BlockArray> thrice = r.spawn([](const BlockArray& x) { return x + 1; }, twice);
   r.wait();
   EXPECT_EQ(values_of(twice.fetch()), Floats(16, 2));
   EXPECT_EQ(values_of(thrice.fetch()), Floats(16, 3));
 }
 
-TEST_P(OnEveryDevice, AProductIntoABlockArrayIsTasksOfTheRegion) {
+TEST_P(OnEveryDevice, BlockProductAddsTasksToRegion) {
   const BlockArray a = BlockArray::random_uniform({7, 5}, {3, 2}, 1, several()),
                    b = BlockArray::random_uniform({5, 6}, {2, 4}, 2, several());
   BlockArray c = BlockArray::full({7, 6}, {3, 4}, std::nan(""), DType::f32, several());
@@ -127,7 +127,7 @@ TEST_P(OnEveryDevice, AProductIntoABlockArrayIsTasksOfTheRegion) {
   for (std::size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], 4 * once[i], 1e-4f);
   expect_throw<ArgumentError>([&] { matmul(r, in(c), in(a), in(b)); }, {"c = in", "out(c)"});
   BlockArray wrong = BlockArray::zeros({7, 6}, {2, 4}, DType::f32, several());
-  expect_throw<ShapeError>([&] { matmul(r, out(wrong), in(a), in(b)); }, {"do not meet", "retile((2, 2))"});
+  expect_throw<ShapeError>([&] { matmul(r, out(wrong), in(a), in(b)); }, {"do not match", "retile((2, 2))"});
   expect_throw<ShapeError>([&] { matmul(r, out(c), in(b), in(a)); }, {"(7, 6)", "(5, 6)"});
 }
 

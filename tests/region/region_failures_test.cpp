@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Regions whose tasks fail or are cancelled: what is skipped, on which devices, what is told; and tasks made by tasks
-// on other devices than theirs.
+// Regions whose tasks fail or are cancelled: which tasks are skipped, on all devices, and which errors are reported.
+// Also nested tasks on other devices.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -27,10 +27,10 @@ const auto add = [](Array& v) { v += 1; };
 const auto fails = [](Array&) { throw std::runtime_error("on purpose"); };
 
 Array ones(const Shape& shape) { return Array::full(shape, 1, DType::f32, Device{}).copy().eval(); }
-/// Another than the test's.
+/// A device other than the one under test.
 Device other() { return current_device() == Device{} ? Device{Backend::interp, 0} : Device{}; }
 
-TEST_P(OnEveryDevice, WhatDependsOnAFailureIsSkippedOnOtherDevicesToo) {
+TEST_P(OnEveryDevice, DependentsOfFailedTaskAreSkippedOnAllDevices) {
   const Device here = GetParam(), there = other();
   Array x = ones({4}), y = ones({4}), z = ones({4});
   Region r;
@@ -38,7 +38,7 @@ TEST_P(OnEveryDevice, WhatDependsOnAFailureIsSkippedOnOtherDevicesToo) {
   const Task<void> reads = r.spawn(
       {.scope = there}, [](const Array& v, Array& w) { w += v; }, in(x), inout(y));
   const Task<void> fills = r.spawn(
-      {.scope = there}, [](Array& v) { v.fill(7); }, out(x));  // needs nothing of it
+      {.scope = there}, [](Array& v) { v.fill(7); }, out(x));  // does not need the failed result
   const Task<void> later = r.spawn(
       {.scope = here}, [](const Array& v, Array& w) { w += v; }, in(x), inout(z));
   expect_throw<TaskError>([&] { r.wait(); }, {"breaks", "on purpose"});
@@ -49,7 +49,7 @@ TEST_P(OnEveryDevice, WhatDependsOnAFailureIsSkippedOnOtherDevicesToo) {
   EXPECT_EQ(z.to_vector<float>(), Floats(4, 8));
 }
 
-TEST_P(OnEveryDevice, AllIndependentErrorsAreListedAndThrownOnce) {
+TEST_P(OnEveryDevice, IndependentErrorsAreListedAndThrownOnce) {
   const Scope here{GetParam()};
   std::vector<Array> x(12);
   for (Array& a : x) a = ones({4});
@@ -61,7 +61,7 @@ TEST_P(OnEveryDevice, AllIndependentErrorsAreListedAndThrownOnce) {
   }
   try {
     r.wait();
-    FAIL() << "nothing was thrown";
+    FAIL() << "no exception was thrown";
   } catch (const TaskError& e) {
     std::set<std::string> names = {e.tasks().front()};
     EXPECT_EQ(e.others().size(), 8u);
@@ -71,14 +71,14 @@ TEST_P(OnEveryDevice, AllIndependentErrorsAreListedAndThrownOnce) {
       EXPECT_THROW(other.rethrow_cause(), std::runtime_error);
       EXPECT_TRUE(other.others().empty());
     }
-    EXPECT_EQ(names.size(), 9u) << "each once";
-    test::expect_contains(e.what(), {"on purpose", "8 other tasks failed, too:", "\n  [task breaks"});
+    EXPECT_EQ(names.size(), 9u) << "each listed once";
+    test::expect_contains(e.what(), {"on purpose", "8 other tasks also failed:", "\n  [task breaks"});
   }
-  // All of them were reported: what failed may be used again, and the region goes on.
+  // All errors were reported: the arrays may be used again, and so may the region.
   for (Array& a : x) r.spawn(add, inout(a));
   r.wait();
   for (std::size_t i = 0; i < x.size(); ++i) EXPECT_EQ(x[i].to_vector<float>(), Floats(4, i % 4 == 3 ? 5 : 2)) << i;
-  // An error and cancellations: the error is thrown, and nothing of either is left.
+  // An error and cancellations: the error is thrown, and neither is reported again.
   std::stop_source stop;
   stop.request_stop();
   r.spawn({.stop = stop.get_token(), .name = "stopped"}, add, inout(x[0]));
@@ -91,7 +91,7 @@ TEST_P(OnEveryDevice, AllIndependentErrorsAreListedAndThrownOnce) {
   r.wait();
 }
 
-TEST_P(OnEveryDevice, OneOfThoseThatCommuteFailsWhatComesAfterAndNoneOfThem) {
+TEST_P(OnEveryDevice, FailedCommutingTaskFailsOnlyLaterTasks) {
   const Scope here{GetParam()};
   Array x = ones({4});
   Region r({.scope = here});
@@ -102,7 +102,7 @@ TEST_P(OnEveryDevice, OneOfThoseThatCommuteFailsWhatComesAfterAndNoneOfThem) {
     if (i == 3) r.spawn({.name = "breaks"}, fails, commute(x));
     adds.push_back(r.spawn(add, commute(x)));
   }
-  for (const Task<void>& t : adds) t.wait();  // they do not use what the reader computed, or the one that broke
+  for (const Task<void>& t : adds) t.wait();  // they use neither the reader's result nor that of the failed task
   const Task<void> after = r.spawn(add, inout(x));
   expect_throw<TaskError>([&] { after.wait(); }, {"breaks"});
   expect_throw<TaskError>([&] { reader.wait(); }, {"reader", "read"});
@@ -110,7 +110,7 @@ TEST_P(OnEveryDevice, OneOfThoseThatCommuteFailsWhatComesAfterAndNoneOfThem) {
   EXPECT_EQ(x.to_vector<float>(), Floats(4, 11));
 }
 
-TEST_P(OnEveryDevice, WhatARegionLeftUndoneMayBeUsedByTheNext) {
+TEST_P(OnEveryDevice, ArraysOfCancelledRegionCanBeReused) {
   const Scope here{GetParam()};
   Array x = ones({4});
   std::atomic<bool> begun = false, left = false;
@@ -119,7 +119,7 @@ TEST_P(OnEveryDevice, WhatARegionLeftUndoneMayBeUsedByTheNext) {
     const struct Leaving {
       std::atomic<bool>& left;
       ~Leaving() { left = true; }
-    } leaving{left};  // destroyed before the region is, which then cancels
+    } leaving{left};  // destroyed before the region, which is then cancelled
     r.spawn(
         [&](Array& v) {
           begun = true;
@@ -138,35 +138,35 @@ TEST_P(OnEveryDevice, WhatARegionLeftUndoneMayBeUsedByTheNext) {
   EXPECT_EQ(x.to_vector<float>(), Floats(4, 3));
   for (int i = 0; i < 10; ++i) r.spawn(add, inout(x));
   r.cancel();
-  r.wait();  // says nothing of what was cancelled here
+  r.wait();  // does not report what was cancelled here
   Region next({.scope = here});
   const Task<void> last = next.spawn([](Array& v) { v.fill(5); }, inout(x));
   next.wait(), last.wait();
   EXPECT_EQ(x.to_vector<float>(), Floats(4, 5));
 }
 
-TEST_P(OnEveryDevice, WhatIsSkippedForACancelledTaskIsTold) {
+TEST_P(OnEveryDevice, TasksSkippedByCancellationAreReported) {
   const Scope here{GetParam()};
   Array x = ones({4});
   std::stop_source stop;
   stop.request_stop();
   Region r({.scope = here});
   r.spawn({.stop = stop.get_token(), .name = "stopped"}, add, inout(x));
-  r.wait();  // who stopped it knows
+  r.wait();  // the caller cancelled it: not reported
   r.spawn({.name = "next"}, add, inout(x));
   expect_throw<TaskCancelled>([&] { r.wait(); }, {"stopped", "cancelled", "next"});
-  r.spawn(add, inout(x));  // that was told
+  r.spawn(add, inout(x));  // already reported
   r.wait();
   EXPECT_EQ(x.to_vector<float>(), Floats(4, 2));
 }
 
-TEST_P(OnEveryDevice, ExpressionsMadeWhileATaskWritesWaitForIt) {
+TEST_P(OnEveryDevice, ExpressionsWaitForWritingTask) {
   Array x = ones({4}).to(GetParam());
   Region r({.scope = Scope(GetParam())});
   r.spawn(
       [](Array& v) {
         std::this_thread::sleep_for(10ms);
-        v += 1;  // computes pending readers first
+        v += 1;  // evaluates pending readers first
       },
       inout(x));
   const Array later = x + 10;
@@ -182,8 +182,8 @@ TEST_P(OnEveryDevice, ExpressionsMadeWhileATaskWritesWaitForIt) {
   EXPECT_EQ(x.to_vector<float>(), Floats(4, 6));
 }
 
-// A task that has a part of an array makes tasks elsewhere, while others use the rest of the array where it is.
-TEST_P(OnEveryDevice, TasksOfATaskElsewhereLeaveTheRestOfTheArrayToOthers) {
+// A task that has a part of an array creates tasks on another device, while other tasks use the rest of the array.
+TEST_P(OnEveryDevice, NestedTasksOnOtherDeviceLeaveRestOfArrayUsable) {
   Array x = ones({8, 6}), upper_of = ones({6, 6});
   constexpr int rounds = 20;
   Region r({.scope = GetParam()});
@@ -201,7 +201,7 @@ TEST_P(OnEveryDevice, TasksOfATaskElsewhereLeaveTheRestOfTheArrayToOthers) {
                 inner.spawn(add, inout(row));
                 inner.spawn(
                     [](Array& w) {
-                      Region innermost;  // of all that it has
+                      Region innermost;  // of everything it has
                       innermost.spawn({.scope = interp(1)}, add, inout(w));
                     },
                     inout(row));
@@ -210,7 +210,7 @@ TEST_P(OnEveryDevice, TasksOfATaskElsewhereLeaveTheRestOfTheArrayToOthers) {
             inout(rows));
     }
   }
-  // A triangle, of which the rest is as it was.
+  // A triangle: the rest of the matrix stays unchanged.
   r.spawn(
       [there = Scope(other())](Array& m) {
         Region inner({.scope = there});
@@ -224,8 +224,9 @@ TEST_P(OnEveryDevice, TasksOfATaskElsewhereLeaveTheRestOfTheArrayToOthers) {
   for (std::size_t k = 0; k < 36; ++k) ASSERT_EQ(triangle[k], k % 6 > k / 6 ? 3 : 1) << "at " << k;
 }
 
-// A task's expression on what it writes is its own: neither who makes the next task nor who reads computes it.
-TEST_P(OnEveryDevice, TasksAssignWhatTheyReadWhileOthersAreMadeAndTheProgramReads) {
+// A task's deferred expression on an array that it writes is private: neither creating the next task nor a read by the
+// program evaluates it.
+TEST_P(OnEveryDevice, DeferredSelfAssignmentIsPrivateToTask) {
   Array x = Array::zeros({8}).copy().eval();
   constexpr int rounds = 60;
   Region r({.scope = Scope(GetParam())});
@@ -240,7 +241,7 @@ TEST_P(OnEveryDevice, TasksAssignWhatTheyReadWhileOthersAreMadeAndTheProgramRead
   EXPECT_EQ(x.to_vector<float>(), std::vector<float>(8, rounds));
 }
 
-TEST_P(OnEveryDevice, WhatTasksLeftDeferredIsAsItWasWhenATaskElsewhereWrites) {
+TEST_P(OnEveryDevice, DeferredReadsSeeOldValuesWhenOtherDeviceWrites) {
   Array x = Array::ones({8}, DType::f32, GetParam()).copy().eval(), kept;
   const Scope elsewhere = interp(GetParam() == Device{Backend::interp, 0} ? 1 : 0);
   Region r({.scope = Scope(GetParam())});
@@ -253,7 +254,7 @@ TEST_P(OnEveryDevice, WhatTasksLeftDeferredIsAsItWasWhenATaskElsewhereWrites) {
   EXPECT_EQ(x.to_vector<float>(), std::vector<float>(8, 3));
 }
 
-TEST_P(OnEveryDevice, WhatTasksLeftDeferredIsComputedWhileOthersWriteWhatItReads) {
+TEST_P(OnEveryDevice, DeferredReadsSeeOldValuesDuringConcurrentWrites) {
   Array x = Array::ones({8}, DType::f32, GetParam()).copy().eval(), y = x.copy().eval(), kept;
   std::atomic<bool> made = false, begun = false;
   Region r({.scope = Scope(GetParam())});

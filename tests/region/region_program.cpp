@@ -10,7 +10,7 @@
 namespace tessera::test {
 
 namespace {
-constexpr float most = 1 << 18;  // 36 of them are added exactly
+constexpr float most = 1 << 18;  // sums of 36 of them are exact
 void wait_for(std::chrono::microseconds time) {
   if (time.count() != 0) std::this_thread::sleep_for(time);
 }
@@ -36,7 +36,7 @@ bool RegionProgram::Use::has_elements() const {
   return false;
 }
 
-/// Of a given size, or any: all, a part, or no element.
+/// A box of the given size, or a random one: everything, a part, or no elements.
 RegionProgram::Box RegionProgram::box(std::optional<std::int64_t> rows, std::optional<std::int64_t> columns) {
   if (!rows && one_of(3)) return {};
   Box b;
@@ -49,7 +49,7 @@ RegionProgram::Box RegionProgram::box_with_elements() {
   for (;;)
     if (const Box b = box(); !b.empty()) return b;
 }
-/// A view of the matrix, or of a larger view of it.
+/// A view of the matrix, possibly made from a larger view.
 Array RegionProgram::view(const Use& use) {
   Array m = all_[use.matrix].array;
   if (use.box == Box{}) return m;
@@ -81,8 +81,8 @@ Task<void> RegionProgram::spawn_in(Region& r, const Step& step, const TaskOption
   return spawn(o, std::forward<F>(f), std::forward<A>(arguments)...);
 }
 
-/// A task whose function is body(the arrays of `uses`), which perhaps waits before, and perhaps throws: before it has
-/// done anything, or (what is written whole always so) after. Some are stopped, or will be.
+/// A task that calls body(the arrays of `uses`). It may wait first, and may throw: before body, or after it (always
+/// after it if something is overwritten). Some tasks are cancelled.
 template <class Body>
 RegionProgram::Step& RegionProgram::task(Region& r, const char* what, std::vector<Use> uses, Body body,
                                          std::function<std::string()> effect, std::optional<std::size_t> after) {
@@ -95,14 +95,14 @@ RegionProgram::Step& RegionProgram::task(Region& r, const char* what, std::vecto
   s.stopped_before = s.may_be_cancelled && stop_.stop_requested();
   const bool throws = one_of(20);
   s.effect_if_it_throws = throws && (one_of(2) || std::ranges::any_of(s.uses, [](const Use& u) {
-                                       return u.mode == Access::out;  // what is there before is anything
+                                       return u.mode == Access::out;  // the old contents are undefined
                                      }));
   const std::chrono::microseconds delay(one_of(3) ? up_to(300) : 0);
   TaskOptions o = options();
   std::vector<Accessed> accesses;
   for (const Use& u : s.uses) {
     accesses.push_back({view(u), u.mode, u.triangle, u.op});
-    if (u.triangle != MatrixPart::none) o.scope = Scope();  // by a function of the host
+    if (u.triangle != MatrixPart::none) o.scope = Scope();  // triangles need a host function
   }
   s.after = after;
   const auto function = [delay, throws, late = s.effect_if_it_throws, said = s.outcome,
@@ -142,7 +142,7 @@ void RegionProgram::in_place(Region& r) {
 void RegionProgram::from_another(Region& r) {
   const Use to{up_to(all_.size()), box(), Access::inout};
   const Use from{up_to(all_.size()), box(to.box.rows, to.box.columns), Access::in};
-  if (to.matrix == from.matrix) return;  // may overlap: what a kernel would refuse
+  if (to.matrix == from.matrix) return;  // views might overlap, which kernels reject
   float& bound = all_[to.matrix].bound;
   if (bound + all_[from.matrix].bound > most) return;
   bound += all_[from.matrix].bound;
@@ -189,7 +189,7 @@ void RegionProgram::triangle(Region& r) {
       });
 }
 
-/// In four parts of as many rows as four parts need at least: the last of them has none.
+/// Updates four parts with the number of rows that four parts need at least; the last one is empty.
 void RegionProgram::in_parts(Region& r) {
   const std::size_t matrix = up_to(all_.size());
   all_[matrix].bound += 1;
@@ -206,7 +206,7 @@ void RegionProgram::in_parts(Region& r) {
   }
 }
 
-/// A region of the task's own, of two tasks for each row, on its device or elsewhere; one of them may throw.
+/// A nested region with two tasks per row, on its device or another; one of them may throw.
 void RegionProgram::nested(Region& r) {
   const Use at{up_to(all_.size()), box(), Access::inout};
   all_[at.matrix].bound += 2 * side;
@@ -233,17 +233,17 @@ void RegionProgram::nested(Region& r) {
   s.effect = [this, at, reduces, said = s.outcome] {
     each(at, [&](Cell& c, std::int64_t i, auto) {
       const std::atomic<bool>* const ran = &said->inner[static_cast<std::size_t>(2 * i)];
-      if (reduces && !(ran[0] && ran[1])) return;  // of those that reduce all are combined, or none
+      if (reduces && !(ran[0] && ran[1])) return;  // contributions are combined completely or not at all
       for (std::size_t k = 0; k < 2; ++k)
         if (ran[k]) c.value += static_cast<float>(i);
     });
     return std::string();
   };
-  s.effect_if_it_throws = true;  // by what they said
+  s.effect_if_it_throws = true;  // by the tasks' own reports
 }
 
 namespace {
-/// What tasks made by the calling one compute `there` on arrays that this has made: 6 * by + 10.
+/// What tasks of the calling task compute `there` on arrays that it has created: 6 * by + 10.
 float computed_on_own_arrays(float by, const Scope& there, std::chrono::microseconds delay) {
   Array t = Array::zeros({4, 3}), u = Array::zeros({4, 3});
   const auto add = [by, delay](Array& v) {
@@ -254,12 +254,12 @@ float computed_on_own_arrays(float by, const Scope& there, std::chrono::microsec
     Region inner({.scope = there});
     inner.spawn(add, inout(t));
     for (std::int64_t i = 0; i < 5; ++i) {
-      Array row = t.slice(0, i, std::min<std::int64_t>(i + 1, 4));  // the last has no elements
+      Array row = t.slice(0, i, std::min<std::int64_t>(i + 1, 4));  // the last view is empty
       inner.spawn(add, inout(row));
     }
     inner.spawn([](const Array& from, Array& to) { to += from; }, in(t), inout(u));
     for (int i = 0; i < 4; ++i) inner.spawn([](Array& v) { v += 1; }, reduce(Combine::sum, u));
-    // A task that is given one of the arrays makes tasks on an array of its own.
+    // A task that is given one of the arrays creates tasks on an array of its own.
     inner.spawn(
         [delay](Array& v) {
           Array one = Array::zeros({4, 3});
@@ -269,7 +269,7 @@ float computed_on_own_arrays(float by, const Scope& there, std::chrono::microsec
         inout(u));
     inner.spawn([](const Array& from, Array& to) { to += from; }, in(t), inout(u));
   }
-  const auto check_not_stopped = [] {  // which reaches the tasks made here, too
+  const auto check_not_stopped = [] {  // also stops the tasks created here
     if (this_task::stop_requested()) throw std::runtime_error("stopped");
   };
   check_not_stopped();
@@ -283,7 +283,7 @@ float computed_on_own_arrays(float by, const Scope& there, std::chrono::microsec
 }
 }  // namespace
 
-/// Tasks that compute with tasks on arrays of their own: with and without arrays of others.
+/// Tasks that use nested tasks on local arrays, with and without array arguments.
 void RegionProgram::own_arrays(Region& r) {
   const auto by = static_cast<float>(up_to(4));
   const Scope there = somewhere();
@@ -310,10 +310,10 @@ void RegionProgram::own_arrays(Region& r) {
     each(at, [&](Cell& c, auto, auto) { c.value += said->inner[0] ? 6 * by + 10 : 0; });
     return std::string();
   };
-  s.effect_if_it_throws = true;  // by what it said
+  s.effect_if_it_throws = true;  // by the task's own report
 }
 
-/// Tasks that have captured an array without saying so, each after the one before.
+/// Tasks that capture an array without declaring it, each after the previous one.
 void RegionProgram::captured(Region& r) {
   const std::optional<std::size_t> before = captured_by_;
   captured_by_ = steps_.size();
@@ -348,11 +348,11 @@ void RegionProgram::commuting(Region& r) {
   }
 }
 
-/// A reduction, whose result is an argument of another task.
+/// A reduction whose result is an argument of another task.
 void RegionProgram::by_a_number(Region& r) {
   const Use from{up_to(all_.size()), box(), Access::in};
-  const auto number = std::make_shared<float>();        // as tasks have it
-  const auto expected = std::make_shared<float>(0.0f);  // as plain loops have it
+  const auto number = std::make_shared<float>();        // computed by the tasks
+  const auto expected = std::make_shared<float>(0.0f);  // computed by plain loops
   const auto small = [](float v) { return std::fmod(v, 64.0f); };
   task(
       r, "sum", {from}, [=](std::vector<Array>& a, Outcome&) { *number = small(sum(a[0]).item<float>()); },
@@ -365,7 +365,7 @@ void RegionProgram::by_a_number(Region& r) {
   add_number(r, number, expected);
 }
 
-/// A task that adds a number, which the one before computes, to a part.
+/// A task that adds the result of another task to a part.
 void RegionProgram::add_number(Region& r, const std::shared_ptr<float>& number,
                                const std::shared_ptr<float>& expected) {
   const Use to{up_to(all_.size()), box(), Access::inout};
@@ -389,11 +389,11 @@ void RegionProgram::add_number(Region& r, const std::shared_ptr<float>& number,
       before, Accessed{view(to), Access::inout});
 }
 
-/// Tasks that reduce into a part; who uses that later has it combined before.
+/// Tasks that reduce into a part; later uses see the combined result.
 void RegionProgram::reducing(Region& r) {
   const auto op = static_cast<Combine>(up_to(4));
   const Use at{up_to(all_.size()), one_of(2) ? Box{} : box_with_elements(), Access::reduce, MatrixPart::none, op};
-  const auto tasks = one_of(4) ? 8 + up_to(4) : 1 + up_to(4);  // more than there are slots, too
+  const auto tasks = one_of(4) ? 8 + up_to(4) : 1 + up_to(4);  // sometimes more tasks than slots
   for (std::uint64_t i = 0; i < tasks; ++i) {
     const auto by = op == Combine::product ? (one_of(2) ? -1.0f : 1.0f) : static_cast<float>(up_to(9)) - 4;
     float& bound = all_[at.matrix].bound;
@@ -445,7 +445,7 @@ void RegionProgram::writes() {
   };
 }
 
-/// The matrix is another array from now on, on another device or the same.
+/// Replaces the matrix by a copy on the same or another device.
 void RegionProgram::moves() {
   const std::size_t matrix = up_to(all_.size());
   all_[matrix].array = all_[matrix].array.to(devices_[up_to(devices_.size())]).copy().eval();

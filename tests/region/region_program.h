@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A random program of tasks on small matrices, and what plain loops one after the other make of it: of what its tasks
-// compute, and of which of them can run at all where some throw and some are cancelled.
+// A random program of tasks on small matrices, with the expected result from sequential plain loops: what tasks
+// compute, and which tasks can run if some throw or are cancelled.
 #pragma once
 
 #include <array>
@@ -24,10 +24,10 @@ class RegionProgram {
     std::uint64_t tasks = 0, threw = 0, skipped = 0, cancelled = 0, regions = 0, combined = 0, dropped = 0, open = 0;
   };
   RegionProgram(std::uint64_t seed, std::vector<Device> devices) : random_(seed), devices_(std::move(devices)) {}
-  /// What is wrong; empty: nothing.
+  /// Runs the program. Returns an error, or an empty string.
   std::string run();
   const Counts& counts() const { return counts_; }
-  /// The program, and what became of its tasks: a line for each step.
+  /// The program and the outcome of its tasks, one line per step.
   const std::string& steps() const { return text_; }
 
  private:
@@ -45,14 +45,14 @@ class RegionProgram {
     }
     friend bool operator==(const Box&, const Box&) = default;
   };
-  /// An element as plain loops have it.
+  /// The expected state of an element.
   struct Cell {
     float value = 0;
-    bool failed = false;          ///< whoever wrote it last failed
-    bool failed_commute = false;  ///< one did of those that commuted last
+    bool failed = false;          ///< its last writer failed
+    bool failed_commute = false;  ///< one of its last commuting writers failed
   };
   using Cells = std::vector<Cell>;
-  /// What tasks that reduce into one part have, until it is combined: as plain loops have it.
+  /// The expected contributions to a reduction that has not been combined.
   struct Reducing {
     Combine op;
     Box box;
@@ -65,7 +65,7 @@ class RegionProgram {
     Array array;
     Cells cells = Cells(side * side);
     std::vector<Reducing> reducing = {};
-    float bound = 0;  ///< of its numbers, so that every order of additions is exact
+    float bound = 0;  ///< of absolute values, so that additions are exact in any order
   };
   struct Use {
     std::size_t matrix = 0;
@@ -76,23 +76,23 @@ class RegionProgram {
     bool touches(std::int64_t i, std::int64_t j) const;
     bool has_elements() const;
   };
-  /// What became of a task, told by its function.
+  /// The outcome of a task, reported by its function.
   struct Outcome {
     std::atomic<bool> began = false, threw = false;
-    std::vector<std::atomic<bool>> inner = std::vector<std::atomic<bool>>(2 * side);  ///< those that it made
+    std::vector<std::atomic<bool>> inner = std::vector<std::atomic<bool>>(2 * side);  ///< its nested tasks
   };
   struct Step {
     const char* what;
     std::vector<Use> uses = {};
-    std::function<std::string()> effect = {};  ///< by plain loops; what is wrong
-    Task<void> task = {};                      ///< none: the program itself
+    std::function<std::string()> effect = {};  ///< applies the step by plain loops; returns an error
+    Task<void> task = {};                      ///< invalid: a step of the program itself
     std::shared_ptr<Outcome> outcome = {};
-    std::optional<std::size_t> after = {};  ///< the step whose result it is given
+    std::optional<std::size_t> after = {};  ///< the step whose result it receives
     bool effect_if_it_throws = false;
     bool stopped_before = false, may_be_cancelled = false, in_region = true;
-    bool failed = false;  ///< by `judge`
+    bool failed = false;  ///< set by `judge`
     bool began = false;
-    std::vector<std::string> names = {};  ///< of the tasks that its error tells of
+    std::vector<std::string> names = {};  ///< the tasks named by its error
   };
   // region_program.cpp
   std::uint64_t up_to(std::uint64_t n) { return random_() % n; }
@@ -102,7 +102,7 @@ class RegionProgram {
   Box box_with_elements();
   Scope somewhere();
   Array view(const Use& use);
-  /// f(cell, row, column) of each element, counted within the box.
+  /// f(cell, row, column) for each element; indices are relative to the box.
   template <class F>
   void each(const Use& use, F&& f) {
     each(use, all_[use.matrix].cells, std::forward<F>(f));
@@ -150,16 +150,16 @@ class RegionProgram {
   std::mt19937_64 random_;
   const std::vector<Device> devices_;
   std::vector<Matrix> all_;
-  Array captured_;                          ///< tasks capture it, and come after each other
-  float captured_value_ = 0;                ///< of its elements, as plain loops have it
-  std::optional<std::size_t> captured_by_;  ///< the last step of this region that does
+  Array captured_;                          ///< captured by tasks that depend on each other
+  float captured_value_ = 0;                ///< expected value of its elements
+  std::optional<std::size_t> captured_by_;  ///< the last step of this region that captured it
   std::vector<Step> steps_;                 // of this region
   std::stop_source stop_;                   // of some of them
-  std::vector<Use> failed_;                 ///< writes of tasks that failed, until they are overwritten
+  std::vector<Use> failed_;                 ///< writes of failed tasks that have not been overwritten
   bool expects_error_ = false;
-  std::vector<Combine> combined_;           ///< before the step that is judged
-  std::vector<Combine> failed_to_combine_;  ///< in the region: errors of later steps may name these, too
-  bool open_ = false;                       ///< whether slots were combined cannot be told from what the tasks said
+  std::vector<Combine> combined_;           ///< before the step being judged
+  std::vector<Combine> failed_to_combine_;  ///< in this region: errors of later steps may name these, too
+  bool open_ = false;                       ///< the tasks' reports do not determine whether slots were combined
   Counts counts_;
   std::string text_;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a random program should have done: its steps in order, by plain loops.
+// The expected result of a random program: applies its steps in order by plain loops.
 #include <algorithm>
 #include <limits>
 
@@ -7,8 +7,8 @@
 
 namespace tessera::test {
 
-/// Goes through the steps in order, with what their functions said. `left`: the region was left by an error, which
-/// cancels what has not begun. `threw`: its wait did.
+/// Checks the steps in order, using the reports of their functions. `left`: the region was left by an exception, which
+/// cancels tasks that have not begun. `threw`: its wait() threw.
 std::string RegionProgram::judge(bool left, bool threw) {
   expects_error_ = false;
   failed_.clear(), failed_to_combine_.clear();
@@ -17,7 +17,7 @@ std::string RegionProgram::judge(bool left, bool threw) {
     if (std::string wrong = judge(steps_[i], left); !wrong.empty()) return wrong + " in step " + std::to_string(i);
     if (open_) return {};
   }
-  // All were asked, so that nobody comes to know of their errors by what comes after; tasks that combine have ended,
+  // All tasks have been waited for, so later tasks are not affected by their errors; tasks that combine have ended,
   // too.
   for (detail::DeviceTasks* const plain : detail::DeviceTasks::all()) plain->wait();
   for (Matrix& m : all_) {
@@ -25,7 +25,7 @@ std::string RegionProgram::judge(bool left, bool threw) {
     for (Reducing& set : m.reducing) set.told = set.failed;
   }
   if (!left && threw != expects_error_)
-    return threw ? "the region threw, and no task of it failed" : "the region did not throw";
+    return threw ? "the region threw, but none of its tasks failed" : "the region did not throw";
   return {};
 }
 
@@ -45,7 +45,7 @@ RegionProgram::Reducing* RegionProgram::reducing_of(const Use& use) {
   return at == all.end() ? nullptr : &*at;
 }
 
-/// What tasks reduce into by this use: what is there, but for one that failed and was told, or anew.
+/// The pending reduction for this use. Starts a new one if there is none, or if it failed and the error was observed.
 RegionProgram::Reducing& RegionProgram::begin_reducing(const Use& use, const Step& step) {
   auto& all = all_[use.matrix].reducing;
   Reducing* known = reducing_of(use);
@@ -61,7 +61,7 @@ RegionProgram::Reducing& RegionProgram::begin_reducing(const Use& use, const Ste
   return fresh;
 }
 
-/// All that meets the box is combined with the matrix, before the step.
+/// Combines pending reductions that overlap the box with the matrix, before the step.
 void RegionProgram::combine(std::size_t matrix, const Box& box, const Step& step) {
   Matrix& m = all_[matrix];
   for (std::size_t i = 0; i < m.reducing.size();) {
@@ -78,13 +78,13 @@ void RegionProgram::combine(std::size_t matrix, const Box& box, const Step& step
     const Use all{matrix, set.box, Access::inout};
     bool failed = set.failed;
     each(all, [&](Cell& c, auto, auto) { failed = failed || c.failed || c.failed_commute; });
-    if (!failed && may_have_failed(all)) {  // the step tells, if it needs what was combined
+    if (!failed && may_have_failed(all)) {  // the step's outcome tells, if it needs the combined result
       const bool needs = std::ranges::any_of(step.uses, [&](const Use& u) {
         return u.matrix == matrix && u.mode != Access::out && u.mode != Access::reduce && u.box.meets(set.box);
       });
       const bool skipped_for_it =
           std::ranges::find(step.names, std::string("combine by ") + to_string(set.op)) != step.names.end();
-      // Its error has only the operation's name: of several it cannot be told which.
+      // The error contains only the operation's name, which is ambiguous if there are several.
       const auto same = [&](const Reducing& r) { return r.op == set.op; };
       bool another = std::ranges::count(combined_, set.op) != 0 || std::ranges::count(failed_to_combine_, set.op) != 0;
       for (const Use& u : step.uses) another = another || std::ranges::any_of(all_[u.matrix].reducing, same);
@@ -130,7 +130,7 @@ std::string RegionProgram::judge(Step& s, bool left) {
     combine_before();
     return open_ ? std::string() : s.effect();
   }
-  // What it throws, and of which tasks that tells.
+  // What the task throws, and the task names in its error.
   enum class End { well, error, cancelled } end = End::well;
   std::vector<std::string> names;
   std::string error;
@@ -149,15 +149,16 @@ std::string RegionProgram::judge(Step& s, bool left) {
                       : end == End::cancelled ? "was cancelled"
                                               : "was skipped") +
               " on " + to_string(s.task.device()) + (s.in_region ? "" : ", outside of the region"));
-  if (s.failed != (!began || failed)) return s.failed ? "an error of a task that ran well" : "a failure was not told";
-  if (failed && (end != End::error || names.size() != 1)) return "it threw, and that is not what was told";
-  // Whether it could run.
+  if (s.failed != (!began || failed))
+    return s.failed ? "an error was reported for a task that succeeded" : "a failure was not reported";
+  if (failed && (end != End::error || names.size() != 1)) return "it threw, but another error was reported";
+  // Whether it could have run.
   combine_before();
   if (open_) return {};
   bool must_skip = s.after && steps_[*s.after].failed, may_skip = must_skip;
   for (const Use& u : s.uses) {
     if (u.mode == Access::out) continue;
-    if (u.mode == Access::reduce) {  // its slot is all that it uses
+    if (u.mode == Access::reduce) {  // it uses only its slot
       Reducing& set = begin_reducing(u, s);
       must_skip = may_skip = set.slot_failed[set.tasks % set.slot_failed.size()];
       continue;
@@ -168,13 +169,14 @@ std::string RegionProgram::judge(Step& s, bool left) {
     may_skip = may_skip || may_have_failed(u);
   }
   const bool may_cancel = s.stopped_before || (s.may_be_cancelled && stop_.stop_requested()) || (left && s.in_region);
-  if (began && must_skip) return "it ran, and what it needs had failed";
-  if (began && s.stopped_before) return "it ran, and had been stopped before";
-  if (!began && !may_skip && !may_cancel) return "it was skipped, and nothing that it needs had failed: " + error;
-  if (!began && end == End::error && names.size() < 2) return "it was skipped, and is said to have failed by itself";
+  if (began && must_skip) return "it ran, although a dependency had failed";
+  if (began && s.stopped_before) return "it ran, although it had been cancelled before";
+  if (!began && !may_skip && !may_cancel) return "it was skipped, although no dependency had failed: " + error;
+  if (!began && end == End::error && names.size() < 2)
+    return "it was skipped, but its error names no failed dependency";
   if (failed) ++counts_.threw;
   if (!began) ++(end == End::cancelled ? counts_.cancelled : counts_.skipped);
-  // A cancellation by itself is no error of the region; that something else was skipped for it is.
+  // A cancellation alone is not an error of the region; tasks skipped because of it are.
   if (s.in_region && (end == End::error || (end == End::cancelled && names.size() > 1))) expects_error_ = true;
   if (began && (!failed || s.effect_if_it_throws))
     if (std::string wrong = s.effect(); !wrong.empty()) return wrong;

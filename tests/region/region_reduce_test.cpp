@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tasks that reduce into one array: any number at once, the same numbers always, combined before anybody looks.
+// Tasks that reduce into one array: they run concurrently, results are deterministic, and are combined before the next
+// use.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -27,7 +28,7 @@ Array filled(double value, const Shape& shape = {4}, DType dtype = DType::f32) {
   return Array::full(shape, value, dtype).copy().eval();
 }
 
-TEST_P(OnEveryDevice, ReducingTasksAreCombinedBeforeTheNextReader) {
+TEST_P(OnEveryDevice, ReductionsAreCombinedBeforeNextRead) {
   const Scope here{GetParam()};
   Array x = filled(100), most = filled(3), least = filled(3, {4}, DType::i32), all = filled(2);
   Region r({.scope = here});
@@ -45,16 +46,16 @@ TEST_P(OnEveryDevice, ReducingTasksAreCombinedBeforeTheNextReader) {
   }
   const Task<float> read = r.spawn([](const Array& v) { return sum(v).item<float>(); }, in(x));
   r.spawn([](Array& v) { v += 1; }, inout(x));
-  r.spawn([](Array& v) { v += 1; }, reduce(Combine::sum, x));  // anew
+  r.spawn([](Array& v) { v += 1; }, reduce(Combine::sum, x));  // a new reduction
   EXPECT_EQ(read.fetch(), 4 * (100 + 210));
-  EXPECT_EQ(x.to_vector<float>(), Floats(4, 100 + 210 + 2)) << "read by the program, without a wait";
+  EXPECT_EQ(x.to_vector<float>(), Floats(4, 100 + 210 + 2)) << "read by the program without waiting";
   r.wait();
   EXPECT_EQ(most.to_vector<float>(), Floats(4, 12));
   EXPECT_EQ(least.to_vector<std::int32_t>(), std::vector<std::int32_t>(4, -6));
   EXPECT_EQ(all.to_vector<float>(), Floats(4, 64));
 }
 
-TEST_P(OnEveryDevice, ReductionsGiveTheSameNumbersEveryTime) {
+TEST_P(OnEveryDevice, ReductionsAreDeterministic) {
   const Array values = random_uniform({64, 8}, 5, -1, 1);
   std::optional<Floats> first;
   for (const unsigned delay : {0u, 200u, 50u}) {
@@ -78,7 +79,7 @@ TEST_P(OnEveryDevice, ReductionsGiveTheSameNumbersEveryTime) {
   for (std::size_t k = 0; k < 8; ++k) EXPECT_NEAR((*first)[k], expected[k] + 0.1f, 1e-4f);
 }
 
-TEST_P(OnEveryDevice, ReducingTasksRunAtOnceOnSeveralDevices) {
+TEST_P(OnEveryDevice, ReducingTasksRunConcurrentlyOnSeveralDevices) {
   Array x = filled(0), m = filled(0, {4, 4});
   Array top = m.slice(0, 0, 2), bottom = m.slice(0, 2, 4);
   std::atomic<int> inside = 0, most = 0;
@@ -94,7 +95,7 @@ TEST_P(OnEveryDevice, ReducingTasksRunAtOnceOnSeveralDevices) {
         reduce(Combine::sum, x));
     r.spawn([](Array& to) { to += 1; }, reduce(Combine::sum, i % 2 == 0 ? top : bottom));
   }
-  const Array later = x + 1;  // reads it here: what comes is not seen
+  const Array later = x + 1;  // reads the old value
   r.spawn([](Array& to) { to += 100; }, reduce(Combine::sum, x));
   r.wait();
   if (executor::Executor::instance().threads() > 1) {
@@ -105,7 +106,7 @@ TEST_P(OnEveryDevice, ReducingTasksRunAtOnceOnSeveralDevices) {
   EXPECT_EQ(m.to_vector<float>(), Floats(16, 20));
 }
 
-TEST_P(OnEveryDevice, ReductionsWithinATaskAreDoneWhenItEnds) {
+TEST_P(OnEveryDevice, NestedReductionsAreCombinedWhenTaskEnds) {
   Array x = filled(1);
   Region r({.scope = Scope(GetParam())});
   r.spawn(
@@ -122,13 +123,13 @@ TEST_P(OnEveryDevice, ReductionsWithinATaskAreDoneWhenItEnds) {
   r.wait();
 }
 
-TEST_P(OnEveryDevice, WhatCannotBeReducedIsAnErrorAndFailuresReachTheResult) {
+TEST_P(OnEveryDevice, InvalidReductionsThrowAndFailuresReachResult) {
   const Scope here{GetParam()};
   Array x = filled(0), wide = filled(0, {4}, DType::i64);
   Region r({.scope = here});
   const auto two = [](Array&, Array&) {};
-  expect_throw<ArgumentError>([&] { r.spawn(two, reduce(Combine::sum, x), inout(x)); }, {"given twice"});
-  expect_throw<ArgumentError>([&] { r.spawn(two, in(x), reduce(Combine::sum, x)); }, {"given twice"});
+  expect_throw<ArgumentError>([&] { r.spawn(two, reduce(Combine::sum, x), inout(x)); }, {"passed twice"});
+  expect_throw<ArgumentError>([&] { r.spawn(two, in(x), reduce(Combine::sum, x)); }, {"passed twice"});
   expect_throw<DtypeError>([&] { r.spawn([](Array&) {}, reduce(Combine::maximum, wide)); }, {"maximum", "i64"});
   r.spawn([](Array& v) { v += 1; }, reduce(Combine::sum, x));
   r.spawn(
@@ -138,7 +139,7 @@ TEST_P(OnEveryDevice, WhatCannotBeReducedIsAnErrorAndFailuresReachTheResult) {
   EXPECT_THROW(r.wait(), TaskError);
   r.spawn([](Array& v) { v += 1; }, reduce(Combine::sum, x));
   r.wait();
-  EXPECT_EQ(x.to_vector<float>(), Floats(4, 1)) << "of those that failed nothing";
+  EXPECT_EQ(x.to_vector<float>(), Floats(4, 1)) << "contributions of failed reductions are dropped";
   {
     Array dropped = filled(0);
     r.spawn([](Array& v) { v += 1; }, reduce(Combine::sum, dropped));
@@ -146,7 +147,7 @@ TEST_P(OnEveryDevice, WhatCannotBeReducedIsAnErrorAndFailuresReachTheResult) {
   r.wait();
 }
 
-TEST_P(OnEveryDevice, OfThoseThatFailedNothingIsCombinedAfterSomebodyWasTold) {
+TEST_P(OnEveryDevice, FailedReductionsAreDroppedOnceObserved) {
   Array x = filled(7), rows = filled(1, {2, 4});
   Region r({.scope = Scope(GetParam())});
   const auto add = [](Array& v) { v += 1; };
@@ -157,14 +158,14 @@ TEST_P(OnEveryDevice, OfThoseThatFailedNothingIsCombinedAfterSomebodyWasTold) {
   for (int i = 0; i < 3; ++i) r.spawn(add, reduce(Combine::sum, x));
   r.spawn(add_and_throw, reduce(Combine::sum, x));
   EXPECT_THROW(r.wait(), TaskError);
-  EXPECT_EQ(x.to_vector<float>(), Floats(4, 7)) << "read after the error was told";
+  EXPECT_EQ(x.to_vector<float>(), Floats(4, 7)) << "read after the error was observed";
   for (int i = 0; i < 3; ++i) r.spawn(add, reduce(Combine::sum, x));
   r.spawn(add_and_throw, reduce(Combine::sum, x));
   EXPECT_THROW(r.wait(), TaskError);
   for (int i = 0; i < 10; ++i) r.spawn(add, reduce(Combine::sum, x));
   r.wait();
-  EXPECT_EQ(x.to_vector<float>(), Floats(4, 17)) << "what came after that, and only that";
-  // Within a task that was told: of the row where one failed nothing, of the other all.
+  EXPECT_EQ(x.to_vector<float>(), Floats(4, 17)) << "only later contributions";
+  // In a nested region whose error is observed: the failed row's reduction is dropped, the other row's is combined.
   const Task<void> outer = r.spawn(
       [&](Array& both) {
         Array first = both.slice(0, 0, 1), second = both.slice(0, 1, 2);
@@ -182,20 +183,20 @@ TEST_P(OnEveryDevice, OfThoseThatFailedNothingIsCombinedAfterSomebodyWasTold) {
   EXPECT_EQ(rows.to_vector<float>(), (Floats{3, 3, 3, 3, 1, 1, 1, 1}));
 }
 
-TEST_P(OnEveryDevice, OnlyWhatMeetsThePartIsCombinedBeforeOthersReduce) {
+TEST_P(OnEveryDevice, OnlyOverlappingReductionsAreCombined) {
   Array x = filled(7, {2, 4}), first = x.slice(0, 0, 1), second = x.slice(0, 1, 2);
   Region r({.scope = Scope(GetParam())});
   const auto add = [](Array& v) { v += 1; };
   r.spawn([](Array&) { throw std::runtime_error("on purpose"); }, reduce(Combine::sum, x));
   r.spawn([](Array& v) { v *= 2; }, reduce(Combine::product, first));
   r.spawn(add, reduce(Combine::sum, second));
-  r.spawn(add, reduce(Combine::sum, first));  // before this the product is combined, or skipped
+  r.spawn(add, reduce(Combine::sum, first));  // the product is combined or skipped before this
   EXPECT_THROW(r.wait(), TaskError);
-  synchronize();  // with what was skipped, too
-  EXPECT_EQ(x.to_vector<float>(), Floats(8, 8)) << "of what was not used before somebody was told nothing is lost";
+  synchronize();  // including skipped tasks
+  EXPECT_EQ(x.to_vector<float>(), Floats(8, 8)) << "nothing is lost of what was not used before the error was observed";
 }
 
-TEST_P(OnEveryDevice, WhatWasReducedWithinATaskIsCombinedThoughItsRegionIsCancelled) {
+TEST_P(OnEveryDevice, NestedReductionsAreCombinedIfOuterRegionIsCancelled) {
   Array x = filled(1);
   Task<void> outer;
   std::atomic<bool> reduced = false;
@@ -218,7 +219,7 @@ TEST_P(OnEveryDevice, WhatWasReducedWithinATaskIsCombinedThoughItsRegionIsCancel
   EXPECT_EQ(x.to_vector<float>(), Floats(4, 4));
 }
 
-TEST_P(OnEveryDevice, WhatATaskDeferredIsAsItWasWhenOthersBeginToReduce) {
+TEST_P(OnEveryDevice, DeferredReadsSeeValuesBeforeReduction) {
   Array x = filled(3), y = filled(0);
   std::atomic<bool> deferred = false, go = false;
   Region r({.scope = Scope(GetParam())});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Regions: the meaning of a sequence, what is refused, what is copied. Behaviours of DESIGN-tasks §3 and §4.
+// Regions: sequential semantics, rejected accesses, copies.
 #include "tessera/task/region.h"
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ using namespace std::chrono_literals;
 
 Array zeros(std::int64_t n) { return Array::zeros({n}); }
 
-TEST_P(OnEveryDevice, TasksOfARegionMeanWhatTheyMeanInOrder) {
+TEST_P(OnEveryDevice, TasksMatchSequentialExecution) {
   const Scope here{current_device()};
   Array x = Array::full({8}, 1), y = zeros(8);
   Region r({.scope = here});
@@ -48,7 +48,7 @@ TEST_P(OnEveryDevice, TasksOfARegionMeanWhatTheyMeanInOrder) {
   EXPECT_EQ(y.to_vector<float>(), Floats(8, 2 + 4 + 8 + 16 + 32));
 }
 
-TEST_P(OnEveryDevice, SmallOperationsOnArraysOfTasksAreRepeated) {
+TEST_P(OnEveryDevice, SmallOperationsInTasksUseOperationCache) {
   if (!is_built_in(GetParam().backend)) return;
   const Scope here{current_device()};
   Array total = zeros(10);
@@ -71,7 +71,7 @@ TEST_P(OnEveryDevice, SmallOperationsOnArraysOfTasksAreRepeated) {
   EXPECT_EQ(total.to_vector<float>(), Floats(10, 39));
 }
 
-TEST_P(OnEveryDevice, KernelsAreTasksWhoseSignatureSaysWhatTheyWrite) {
+TEST_P(OnEveryDevice, KernelAccessModesFollowSignature) {
   const auto saxpy = kernel("region_saxpy", [](Buffer<const float> x, Buffer<float> y, Val<float> a) {
     const auto i = global_id();
     y[i] += a * x[i];
@@ -83,13 +83,13 @@ TEST_P(OnEveryDevice, KernelsAreTasksWhoseSignatureSaysWhatTheyWrite) {
   EXPECT_EQ(sum_of_y.fetch(), 16 + 4 * 120);
 }
 
-TEST_P(OnEveryDevice, CommutingTasksRunOneAtATimeAndInAnyOrder) {
+TEST_P(OnEveryDevice, CommutingTasksRunOneAtATimeInAnyOrder) {
   const Scope here{current_device()};
   Array x = zeros(8), late = zeros(8);
   std::atomic<bool> later_has_run = false;
   std::atomic<int> inside = 0, most = 0;
   Region r({.scope = here});
-  // The first needs what comes only after the second has run: in order, it would wait for ever.
+  // The first task needs a result of the second one: in submission order it would wait forever.
   r.spawn(
       [&](Array& v) {
         while (!later_has_run) std::this_thread::sleep_for(1ms);
@@ -107,7 +107,7 @@ TEST_P(OnEveryDevice, CommutingTasksRunOneAtATimeAndInAnyOrder) {
           later_has_run = true;
         },
         commute(x));
-  // What comes after them sees all.
+  // Later tasks see all updates.
   Task<float> first = r.spawn([](const Array& v) { return v.slice(0, 0, 1).item<float>(); }, in(x));
   EXPECT_EQ(first.fetch(), 21);
   r.wait();
@@ -115,7 +115,7 @@ TEST_P(OnEveryDevice, CommutingTasksRunOneAtATimeAndInAnyOrder) {
   EXPECT_EQ(x.to_vector<float>(), Floats(8, 21));
 }
 
-TEST(Regions, CommutingWithTwoArraysNeverWaitsInACircle) {
+TEST(Regions, CommutingWithTwoArraysDoesNotDeadlock) {
   Array x = zeros(4), y = zeros(4);
   for (int round = 0; round < 20; ++round) {
     Region r;
@@ -124,7 +124,7 @@ TEST(Regions, CommutingWithTwoArraysNeverWaitsInACircle) {
       r.spawn([](Array& a, Array& b) { a += 1, b += 1; }, commute(y), commute(x));
       r.spawn([](Array& a) { a += 1; }, commute(x));
     }
-    // A failure fails what comes after, not those that commute with it.
+    // A failure affects later tasks, not those that commute with the failed one.
     if (round % 2 == 1) r.spawn([](Array&) { throw std::runtime_error("no"); }, commute(y));
     if (round % 2 == 1) {
       EXPECT_THROW(r.wait(), TaskError);
@@ -135,7 +135,7 @@ TEST(Regions, CommutingWithTwoArraysNeverWaitsInACircle) {
   }
 }
 
-TEST_P(OnEveryDevice, AProductIntoAnArrayThatIsThereIsATask) {  // behaviour 26
+TEST_P(OnEveryDevice, MatmulIntoExistingArrayIsTask) {  // behaviour 26
   const Scope here{current_device()};
   const Array a = random_uniform({17, 9}, 1), b = random_uniform({9, 13}, 2);
   const Floats once = matmul(a, b).to_vector<float>();
@@ -146,7 +146,7 @@ TEST_P(OnEveryDevice, AProductIntoAnArrayThatIsThereIsATask) {  // behaviour 26
   r.wait();
   const Floats got = c.to_vector<float>();
   for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], 2 * once[i], 1e-4f);
-  Task<void> plain = matmul(out(c), in(a), in(b));  // of no region
+  Task<void> plain = matmul(out(c), in(a), in(b));  // outside of regions
   plain.fetch();
   EXPECT_NEAR(c.to_vector<float>()[0], once[0], 1e-4f);
   expect_throw<ArgumentError>([&] { matmul(r, in(c), in(a), in(b)); }, {"matmul of tasks", "c = in", "out(c)"});
@@ -156,7 +156,7 @@ TEST_P(OnEveryDevice, AProductIntoAnArrayThatIsThereIsATask) {  // behaviour 26
   expect_throw<TaskError>([&] { r.wait(); }, {"matmul", "(3, 3)"});
 }
 
-TEST_P(OnEveryDevice, ScratchIsMemoryOfTheTasksOwn) {
+TEST_P(OnEveryDevice, ScratchIsPrivateToTask) {
   const Scope here{current_device()};
   Array x = Array::arange(16), y = zeros(16);
   Region r({.scope = here});
@@ -173,13 +173,13 @@ TEST_P(OnEveryDevice, ScratchIsMemoryOfTheTasksOwn) {
   EXPECT_EQ(y.to_vector<float>(), (Array::arange(16) * 6.0f).to_vector<float>());
 }
 
-TEST_P(OnEveryDevice, WhatIsReadOutsideOfTasksIsReadInTurn) {
+TEST_P(OnEveryDevice, ProgramAccessesAreOrderedWithTasks) {
   Array x = zeros(4);
   Region r({.scope = Scope{current_device()}});
   for (int i = 1; i <= 3; ++i) {
     r.spawn([](Array& v) { std::this_thread::sleep_for(5ms), v += 1; }, inout(x));
     EXPECT_EQ(x.to_vector<float>(), Floats(4, static_cast<float>(i)));  // the host waits
-    const Array later = x + 10;                                         // deferred, or not
+    const Array later = x + 10;                                         // possibly deferred
     r.spawn([](Array& v) { std::this_thread::sleep_for(5ms), v += 0; }, inout(x));
     EXPECT_EQ(later.to_vector<float>(), Floats(4, static_cast<float>(i) + 10));
   }
@@ -194,14 +194,14 @@ TEST_P(OnEveryDevice, WhatIsReadOutsideOfTasksIsReadInTurn) {
   EXPECT_EQ(x.to_vector<float>(), Floats(4, 7));
 }
 
-TEST_P(OnEveryDevice, PartsThatDoNotMeetAreNotOrdered) {
+TEST_P(OnEveryDevice, DisjointPartsAreNotOrdered) {
   const Scope here{current_device()};
   Array m = Array::zeros({8, 8});
   Array left = m.slice(1, 0, 4), right = m.slice(1, 4, 8), middle = m.slice(0, 2, 6).slice(1, 2, 6);
   std::atomic<int> inside = 0, together = 0;
   const auto meet = [&](Array& part) {
     ++inside;
-    for (int i = 0; i < 5000 && inside != 2; ++i) std::this_thread::sleep_for(1ms);  // of a busy machine
+    for (int i = 0; i < 5000 && inside != 2; ++i) std::this_thread::sleep_for(1ms);  // slow machines need time
     if (inside == 2) ++together;
     part += 1;
   };
@@ -222,7 +222,7 @@ TEST_P(OnEveryDevice, PartsThatDoNotMeetAreNotOrdered) {
   EXPECT_EQ(v[2 * 8 + 5], 10);
 }
 
-TEST_P(OnEveryDevice, TrianglesOfOneMatrixAreApartAndTheDiagonalIsOfBoth) {
+TEST_P(OnEveryDevice, TrianglesAreDisjointExceptForDiagonal) {
   Array m = Array::zeros({4, 4});
   std::vector<Task<void>> tasks;
   Region r({.scope = Scope{current_device()}});
@@ -243,7 +243,7 @@ TEST_P(OnEveryDevice, TrianglesOfOneMatrixAreApartAndTheDiagonalIsOfBoth) {
   expect_throw<ShapeError>([&] { r.spawn(nothing, inout(upper(Array::zeros({3})))); }, {"upper triangle", "(3,)"});
 }
 
-TEST_P(OnEveryDevice, WhatATaskDidNotSayIsAnErrorThatNamesItAndTheArray) {
+TEST_P(OnEveryDevice, UndeclaredAccessThrowsWithTaskAndArrayName) {
   const Scope here{current_device()};
   Array x = Array::wrap(Storage::allocate(current_device(), 32, "weights"), DType::f32, {8});
   x.fill(1);
@@ -261,7 +261,7 @@ TEST_P(OnEveryDevice, WhatATaskDidNotSayIsAnErrorThatNamesItAndTheArray) {
                         {.name = "writer"}, [](const Array& v) { Array(v) += 1; }, in(x));
                     r.wait();
                   }),
-                  {"writer", "weights", "given as in", "inout(x)"});
+                  {"writer", "weights", "passed as in", "inout(x)"});
   std::atomic<bool> begun = false, done = false;
   expect_contains(words([&] {
                     Region r({.scope = here});
@@ -296,7 +296,7 @@ TEST_P(OnEveryDevice, DetectsConcurrentTasksThatCapturedOneArrayIfOneWrites) {
   const Scope here{current_device()};
   Array x = Array::wrap(Storage::allocate(current_device(), 32, "weights"), DType::f32, {8});
   x.fill(1);
-  // While the first task runs, which has written `x` or made a task since, the others use it.
+  // Other tasks use `x` while the first task is running, after it has written `x` or created a task since.
   const auto while_running = [&](auto&& first, auto&& others) {
     std::atomic<bool> used = false, done = false;
     const Task<void> runs = spawn({.scope = here}, [&] {
@@ -318,7 +318,7 @@ TEST_P(OnEveryDevice, DetectsConcurrentTasksThatCapturedOneArrayIfOneWrites) {
                     {"reader", "read while other tasks use it"});
   });
   while_running(total, [&] { EXPECT_NE(error_of(spawn({.scope = here}, add)), "no error"); });
-  // Readers, tasks that come after each other, and tasks made by the one that wrote it.
+  // Allowed: readers, tasks that depend on each other, and tasks created by the writer.
   while_running(total, [&] { EXPECT_EQ(spawn({.scope = here}, total).fetch(), 16); });
   spawn({.scope = here}, add).then(add).wait();
   spawn({.scope = here}, [&] {
@@ -329,7 +329,7 @@ TEST_P(OnEveryDevice, DetectsConcurrentTasksThatCapturedOneArrayIfOneWrites) {
   EXPECT_EQ(x.to_vector<float>(), Floats(8, 7));
 }
 
-TEST_P(OnEveryDevice, AccessesWithoutElementsOrderCopyAndOutdateNothing) {
+TEST_P(OnEveryDevice, EmptyAccessesNeitherOrderNorCopyNorInvalidate) {
   const Device here = current_device(), other = here == Device{} ? Device{Backend::interp, 0} : Device{};
   Array m = Array::zeros({6, 4}).copy().eval(), nothing = Array::zeros({0, 3});
   Array none = m.slice(0, 6, 6), of_none = none.slice(1, 1, 3), row = m.slice(0, 2, 3).slice(1, 0, 1);
@@ -340,7 +340,7 @@ TEST_P(OnEveryDevice, AccessesWithoutElementsOrderCopyAndOutdateNothing) {
   for (const Accessed& empty : empties) {
     std::atomic<bool> begun = false, done = false;
     Region r;
-    // One that begins with what is there now, and ends after another has written all of that.
+    // A task that receives the current contents and ends after another one has overwritten everything.
     const Task<void> late = r.spawn(
         {.scope = other},
         [&](std::vector<Array> a) {
@@ -356,7 +356,7 @@ TEST_P(OnEveryDevice, AccessesWithoutElementsOrderCopyAndOutdateNothing) {
       done = true;
     r.spawn(
          {.scope = here}, [](Array& v) { v += 1; }, inout(m))
-        .wait();  // comes after none
+        .wait();  // depends on nothing
     done = true;
     r.wait();
   }
@@ -365,13 +365,13 @@ TEST_P(OnEveryDevice, AccessesWithoutElementsOrderCopyAndOutdateNothing) {
   EXPECT_EQ(task_copies().written_back, before.written_back);
 }
 
-TEST_P(OnEveryDevice, PartsOfAMatrixAndEmptyOnesMayBeWrittenOnSeveralDevices) {
+TEST_P(OnEveryDevice, PartsIncludingEmptyOnesMayBeWrittenOnSeveralDevices) {
   const Device here = current_device(), other = here == Device{} ? Device{Backend::interp, 0} : Device{};
   Array m = Array::zeros({6, 4}).copy().eval();
   constexpr int rounds = 20;
   Region r;
   for (int round = 0; round < rounds; ++round)
-    for (std::int64_t begin = 0; begin < 8; begin += 2) {  // four parts of two rows: the last one is empty
+    for (std::int64_t begin = 0; begin < 8; begin += 2) {  // four parts of two rows; the last one is empty
       Array part = m.slice(0, begin, std::min<std::int64_t>(begin + 2, 6));
       r.spawn(
           {.scope = begin % 4 == 0 ? here : other}, [](Array& v) { v += 1; }, inout(part));
@@ -380,7 +380,7 @@ TEST_P(OnEveryDevice, PartsOfAMatrixAndEmptyOnesMayBeWrittenOnSeveralDevices) {
   EXPECT_EQ(m.to_vector<float>(), Floats(24, rounds));
 }
 
-TEST_P(OnEveryDevice, TheFirstErrorIsThrownWhatDependsOnItIsSkippedTheRestRuns) {
+TEST_P(OnEveryDevice, WaitThrowsFirstErrorAndSkipsOnlyDependentTasks) {
   Array x = zeros(2), y = zeros(2);
   Region r({.scope = Scope{current_device()}});
   r.spawn(
@@ -391,12 +391,12 @@ TEST_P(OnEveryDevice, TheFirstErrorIsThrownWhatDependsOnItIsSkippedTheRestRuns) 
   expect_throw<TaskError>([&] { r.wait(); }, {"breaks", "broken pipe"});
   EXPECT_TRUE(skipped);
   EXPECT_EQ(y.to_vector<float>(), Floats(2, 3));
-  r.spawn([](Array& v) { v += 1; }, inout(y));  // told once; the region goes on
+  r.spawn([](Array& v) { v += 1; }, inout(y));  // reported once; the region can be reused
   r.wait();
   EXPECT_EQ(y.to_vector<float>(), Floats(2, 4));
 }
 
-TEST_P(OnEveryDevice, ARegionThatIsLeftByAnErrorCancelsWhatHasNotBegun) {
+TEST_P(OnEveryDevice, ExceptionInRegionScopeCancelsTasksThatHaveNotBegun) {
   Array x = zeros(2);
   std::atomic<int> ran = 0;
   std::atomic<bool> begun = false;
@@ -416,7 +416,7 @@ TEST_P(OnEveryDevice, ARegionThatIsLeftByAnErrorCancelsWhatHasNotBegun) {
   EXPECT_EQ(ran, 1);
 }
 
-TEST_P(OnEveryDevice, TasksMakeTasksWithinWhatTheyWereGiven) {
+TEST_P(OnEveryDevice, NestedTasksStayWithinParentAccesses) {
   const Scope here{current_device()};
   Array x = Array::zeros({4, 4});
   Region r({.scope = here});
@@ -446,8 +446,8 @@ TEST_P(OnEveryDevice, TasksMakeTasksWithinWhatTheyWereGiven) {
   expect_throw<TaskError>([&] { r.wait(); }, {"not within"});
 }
 
-// What a task makes is its own, whether it was given arrays or not.
-TEST_P(OnEveryDevice, TasksMakeTasksOnArraysOfTheirOwn) {
+// Arrays created inside a task may be used by its tasks, whether or not it was given arrays.
+TEST_P(OnEveryDevice, NestedTasksUseLocalArrays) {
   const Scope here{current_device()};
   const auto work = [](Array& given) {
     Array t = Array::zeros({4, 4}), u = Array::zeros({4, 4});
@@ -489,7 +489,7 @@ TEST_P(OnEveryDevice, TasksMakeTasksOnArraysOfTheirOwn) {
           .fetch(),
       expected);
   EXPECT_EQ(y.to_vector<float>(), Floats(16, 2));
-  // An array of others stays theirs.
+  // Arrays of other tasks may not.
   std::atomic<bool> done = false;
   const Task<void> uses = spawn(
       {.scope = here},
@@ -506,14 +506,14 @@ TEST_P(OnEveryDevice, TasksMakeTasksOnArraysOfTheirOwn) {
         inner.spawn([](Array& v) { v += 1; }, inout(whole));
       },
       inout(y));
-  expect_contains(error_of(refused), {"maker", "others use it, and the task that makes this one was not given it"});
+  expect_contains(error_of(refused), {"maker", "other tasks use it, and it is not an argument of the parent task"});
   done = true;
   uses.wait();
   EXPECT_EQ(x.to_vector<float>(), Floats(16, 1));
 }
 
-// Tasks on irregular ranges of rows are compared with those that they may meet, and with few that have ended.
-TEST(Regions, CompareNewPartsWithNearbyOnesAndForgetThoseThatHaveEnded) {
+// Tasks on irregular ranges of rows are compared only with tasks that they may overlap, and with few that have ended.
+TEST(Regions, CompareNewPartsWithNearbyOnesAndDropEndedOnes) {
   constexpr std::int64_t rows = 4096;
   constexpr int tasks = 1000;
   Array m = Array::zeros({rows, 2}).copy().eval();
@@ -540,7 +540,7 @@ TEST(Regions, CompareNewPartsWithNearbyOnesAndForgetThoseThatHaveEnded) {
   }
   EXPECT_LE(order.compared() - before, 20u * tasks);
   EXPECT_EQ(m.to_vector<float>(), expected);
-  // None of these has ended while others are made.
+  // None of these tasks has ended while the others are created.
   const std::uint64_t ended = order.compared();
   std::atomic<bool> go = false;
   const Task<void> first = r.spawn(
@@ -553,12 +553,12 @@ TEST(Regions, CompareNewPartsWithNearbyOnesAndForgetThoseThatHaveEnded) {
   r.wait();
   EXPECT_LE(order.compared() - ended, rows + 20u * tasks);
   EXPECT_EQ(m.to_vector<float>(), expected);
-  // Reading all forgets what is there.
+  // Reading everything removes the earlier entries.
   for (int i = 0; i < 2; ++i) r.spawn([](const Array&) {}, in(m)), r.wait();
   EXPECT_LE(order.parts(), 64u);
 }
 
-TEST_P(OnEveryDevice, SeveralThreadsMayMakeTasksOfTheSameArrays) {
+TEST_P(OnEveryDevice, SeveralThreadsMayCreateTasksOnSameArrays) {
   constexpr int makers = 4, each = 100;
   const Scope here{current_device()};
   Array x = zeros(4), y = zeros(4);
@@ -585,7 +585,7 @@ TEST_P(OnEveryDevice, SeveralThreadsMayMakeTasksOfTheSameArrays) {
   EXPECT_EQ(y.to_vector<float>(), Floats(4, makers * each));
 }
 
-TEST_P(OnEveryDevice, TheSameArrayMayBeGivenTwice) {
+TEST_P(OnEveryDevice, SameArrayMayBePassedTwice) {
   Array x = Array::full({4}, 3);
   Region r({.scope = Scope{current_device()}});
   r.spawn([](const Array& a, Array& b) { b += a; }, in(x), inout(x));
@@ -594,8 +594,8 @@ TEST_P(OnEveryDevice, TheSameArrayMayBeGivenTwice) {
   EXPECT_EQ(x.to_vector<float>(), Floats(4, 36));
 }
 
-// Data at home on the CPU, tasks elsewhere: what is copied, and that it is all there after.
-TEST_P(OnEveryDevice, CopiesAreThoseThatAreNeeded) {
+// Data with its home on the CPU and tasks on other devices: number of copies, and contents afterwards.
+TEST_P(OnEveryDevice, TasksMakeOnlyNecessaryCopies) {
   const Device there = current_device();
   const DeviceScope at_home{Device{Backend::cpu, 0}};
   const bool local = there == Device{Backend::cpu, 0};
@@ -613,27 +613,26 @@ TEST_P(OnEveryDevice, CopiesAreThoseThatAreNeeded) {
     r.spawn(body, access...);
     r.wait();
   };
-  // Read-only, remote: one move; none the second time.
+  // Read only: one copy the first time, none the second time.
   EXPECT_EQ(copies([&] { run([](const Array& v) { EXPECT_EQ(sum(v).item<float>(), 1024); }, in(x)); }),
             Pair(!local, 0));
   EXPECT_EQ(copies([&] { run([](const Array& v) { EXPECT_EQ(v.device(), this_task::device()); }, in(x)); }),
             Pair(0, 0));
-  // Read and written: one in; the other when it is read at home, once.
+  // Read and written: one copy to the device; one back when read at home.
   EXPECT_EQ(copies([&] { run([](Array& v) { v += 1; }, inout(y)); }), Pair(!local, 0));
-  EXPECT_EQ(copies([&] { run([](Array& v) { v += 1; }, inout(y)); }), Pair(0, 0))
-      << "it is there from the region before";
+  EXPECT_EQ(copies([&] { run([](Array& v) { v += 1; }, inout(y)); }), Pair(0, 0)) << "valid since the previous region";
   EXPECT_EQ(copies([&] { EXPECT_EQ(y.to_vector<float>(), Floats(1024, 2)); }), Pair(0, !local));
   EXPECT_EQ(copies([&] { EXPECT_EQ(y.to_vector<float>(), Floats(1024, 2)); }), Pair(0, 0));
-  // Written whole: nothing in.
+  // Overwritten: no copy to the device.
   Array z = zeros(1024);
   z.eval();
   EXPECT_EQ(copies([&] { run([](Array& v) { v.fill(5); }, out(z)); }), Pair(0, 0));
   EXPECT_EQ(copies([&] { EXPECT_EQ((z + 1).to_vector<float>(), Floats(1024, 6)); }), Pair(0, !local));
-  // A part of it written: the rest is needed.
+  // Partly overwritten: the rest is needed.
   Array part = z.slice(0, 0, 10);
-  EXPECT_EQ(copies([&] { run([](Array& v) { v.fill(9); }, out(part)); }), Pair(0, 0)) << "it is valid there, too";
+  EXPECT_EQ(copies([&] { run([](Array& v) { v.fill(9); }, out(part)); }), Pair(0, 0)) << "already valid there";
   EXPECT_EQ(sum(z).item<float>(), 5 * 1014 + 90);
-  // What is written at home is no longer valid there.
+  // Writing at home invalidates the replica.
   z.fill(1);
   EXPECT_EQ(copies([&] { run([](const Array& v) { EXPECT_EQ(sum(v).item<float>(), 1024); }, in(z)); }),
             Pair(!local, 0));
@@ -650,7 +649,7 @@ TEST_P(OnEveryDevice, ParallelForCallsEachIndexOnceInChunks) {
     std::atomic<std::int64_t> seen = -1;
     r.spawn([&] { seen = std::count(calls.begin(), calls.end(), 1); }, all);
     r.wait();
-    EXPECT_EQ(seen, count) << "what comes after it comes after each index";
+    EXPECT_EQ(seen, count) << "later tasks run after each index";
     for (std::size_t i = 0; i < calls.size(); ++i) EXPECT_EQ(calls[i], i < 5 ? 0 : 1) << i;
     r.parallel_for({0, count, grain}, [&](std::int64_t begin, std::int64_t end) {
       ++chunks;
@@ -663,7 +662,7 @@ TEST_P(OnEveryDevice, ParallelForCallsEachIndexOnceInChunks) {
     }
     EXPECT_EQ(std::accumulate(calls.begin(), calls.end(), 0), 2 * count);
   }
-  // Chunks run at once, and are given what a task is given: here a sum with a slot for each of eight.
+  // Chunks run concurrently and accept task arguments: here a sum with eight slots.
   Array total = zeros(1), x = Array::arange(100);
   std::atomic<int> inside = 0;
   std::atomic<bool> together = false;
@@ -682,29 +681,29 @@ TEST_P(OnEveryDevice, ParallelForCallsEachIndexOnceInChunks) {
   if (executor::Executor::instance().threads() > 1 && is_built_in(current_device().backend)) {
     EXPECT_TRUE(together);
   }
-  // A chunk that fails ends there; the others run; the errors are those of a region.
+  // A chunk that throws ends early; the others run; errors are reported as for any region.
   std::atomic<int> ran = 0;
   const Task<void> all = r.parallel_for({.name = "loop"}, {0, 100, 10}, [&](int i) {
     if (i % 50 == 5) throw std::out_of_range("at " + std::to_string(i));
     ++ran;
   });
-  expect_throw<TaskError>([&] { r.wait(); }, {"task loop", "at 5", "1 other task failed, too"});
+  expect_throw<TaskError>([&] { r.wait(); }, {"task loop", "at 5", "1 other task also failed"});
   expect_throw<TaskError>([&] { all.wait(); }, {"task loop"});
   EXPECT_EQ(ran, 90);
 }
 
-TEST_P(OnEveryDevice, ARegionCanBeMoved) {
+TEST_P(OnEveryDevice, RegionCanBeMoved) {
   const Scope here{current_device()};
   Array x = zeros(4);
   const auto begun = [&] {
     std::optional<Region> r(std::in_place, TaskOptions{.scope = here});
     for (int i = 0; i < 3; ++i) r->spawn([](Array& v) { std::this_thread::sleep_for(1ms), v += 1; }, inout(x));
-    return Region(std::move(*r));  // the optional's one is destroyed: it waits for nothing
+    return Region(std::move(*r));  // the destroyed optional contains a moved-from region
   };
   Region r = begun();
   const Task<Device> there = r.spawn([](const Array&) { return this_task::device(); }, in(x));
   r.wait();
-  EXPECT_EQ(there.fetch(), current_device()) << "with its options";
+  EXPECT_EQ(there.fetch(), current_device()) << "it keeps its options";
   EXPECT_EQ(x.to_vector<float>(), Floats(4, 3));
   Region other = std::move(r);
   expect_throw<ArgumentError>([&] { r.spawn([] {}); }, {"moved"});
@@ -714,7 +713,7 @@ TEST_P(OnEveryDevice, ARegionCanBeMoved) {
   EXPECT_EQ(x.to_vector<float>(), Floats(4, 4));
 }
 
-TEST_P(OnEveryDevice, ARegionIsNoPartOfARecording) {
+TEST_P(OnEveryDevice, RegionIsRejectedInRecording) {
   Array x = zeros(4);
   expect_throw<ArgumentError>([&] { Sequence::record(Queue::of(current_device()), [&] { Region r; }); },
                               {"a region of tasks"});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the child of a test of a driver's faults answers: states, results and errors, as text.
+// Text results of child processes in driver fault tests: states, results and errors.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,20 +20,20 @@ inline std::string row_of(Backend backend) {
   return std::string(state_name(r.state)) + "|" + r.file + "|" + r.reason + "|" + r.remedy + "|" +
          std::to_string(r.devices.size());
 }
-/// In this order, with newlines between.
+/// Joins the parts in order, with newlines between them.
 inline std::string lines(std::initializer_list<std::string> parts) {
   std::string out;
   for (const std::string& part : parts) out += (out.empty() ? "" : "\n") + part;
   return out;
 }
 
-/// 0, 1, 2 and so on, a thousand.
+/// 0, 1, 2 and so on, a thousand numbers.
 inline std::vector<float> counted_floats() {
   std::vector<float> data(1000);
   std::iota(data.begin(), data.end(), 0.0f);
   return data;
 }
-/// The arithmetic of an array of these, from the host and back: "right", or what is wrong.
+/// Computes with an array of these numbers and downloads the result: "right", or what is wrong.
 inline std::string arithmetic(const Array& x) {
   const std::vector<float> got = (x * 2.0f + 1.0f).to_vector<float>();
   for (std::size_t i = 0; i < got.size(); ++i)
@@ -41,7 +41,7 @@ inline std::string arithmetic(const Array& x) {
       return "element " + std::to_string(i) + " is " + std::to_string(got[i]);
   return "right";
 }
-/// What `work` gives, or the kind and the text of the error that it throws.
+/// Returns the result of `work`, or the type and text of the error that it throws.
 template <class F>
 std::string outcome_of(F&& work) {
   try {
@@ -54,7 +54,7 @@ std::string outcome_of(F&& work) {
     return std::string("KernelError: ") + e.what();
   }
 }
-/// Of text with what the fake drivers noted (breach_lines).
+/// Checks that the fake drivers reported nothing in the text (breach_lines).
 inline void expect_clean(const std::string& text) { EXPECT_EQ(text.find("BREACH"), text.npos) << text; }
 
 }  // namespace tessera::test

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the fake libraries of matrix products note of a program that breaks their rules, in the driver that they are
-// beside. Every case runs in a child, since a library is opened once a process.
+// The fake matrix product libraries report misuse to the fake driver that they are used with. Each case runs in a
+// child, since a library is opened once per process.
 #include <gtest/gtest.h>
 
 #include "tessera/base/os/library.h"
@@ -13,7 +13,8 @@ namespace {
 
 using Address = unsigned long long;
 
-/// cuBLASLt with the product of two 4 x 4 matrices of ones, by the vendor's numbers; each step may be gone wrong.
+/// cuBLASLt with the product of two 4 x 4 matrices of ones, using the vendor's constants; each step can be replaced by
+/// a wrong one.
 class Lt {
  public:
   Lt() : cuda_(os::Library::open(test::fake_library("cuda"))), lt_(os::Library::open(test::fake_library("cublaslt"))) {
@@ -72,7 +73,7 @@ class Lt {
   os::Library cuda_, lt_;
 };
 
-TEST(FakeBlas, NotesEveryMisuse) {
+TEST(FakeBlas, DetectsEveryMisuse) {
   struct Misuse {
     const char* words;
     std::function<void(Lt&)> work;
@@ -127,7 +128,7 @@ TEST(FakeBlas, NotesEveryMisuse) {
                           {misuse.words});
 }
 
-TEST(FakeBlas, RocblasNotesWhatItWouldAllocateAndWhoseStreamItGets) {
+TEST(FakeBlas, DetectsRocblasAllocationsAndForeignStreams) {
   const auto rocblas = [](const std::function<void(os::Library&, os::Library&, void*)>& work) {
     return test::run_in_child(test::with_fakes({{"TESSERA_FAKE_DEVICES", "2"}}), [&] {
       os::Library hip = os::Library::open(test::fake_library("hip")),

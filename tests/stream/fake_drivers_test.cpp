@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the fake drivers of CUDA and HIP note of a program that breaks a driver's rules. Tests over them count on it: a
-// rule whose breach went unnoticed would show nowhere else. Every case runs in a child, since a library is opened once
-// a process.
+// The fake CUDA and HIP drivers report programs that break a driver's rules. Other tests rely on this: nothing else
+// would notice a missing check. Each case runs in a child, since a library is opened once per process.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -26,7 +25,7 @@ extern "C" __global__ void saxpy(const float* __restrict__ x, float* __restrict_
   if (i < extent_x) y[i] = a * x[i] + y[i];
 }
 )";
-/// What the fakes are told of it: that it is guarded, and what its arguments are.
+/// Data that the fakes need about the kernel: that it has a guard, and its arguments.
 const bool registered = [] {
   KernelFacts facts;
   facts.guarded[0] = 1;
@@ -39,7 +38,8 @@ const bool registered = [] {
   return true;
 }();
 
-/// One of the APIs by the names of its library; 400 bytes at x and y, streams a and b, and the kernel, on device 0.
+/// One of the two APIs, by its library's symbol names; 400 bytes at x and y, streams a and b, and the kernel, on device
+/// 0.
 class Api {
  public:
   explicit Api(bool is_cuda)
@@ -95,7 +95,7 @@ class Api {
   int wait(void* s, void* e) const { return call("cuStreamWaitEvent", "hipStreamWaitEvent", s, e, 0u); }
   int query(void* e) const { return call("cuEventQuery", "hipEventQuery", e); }
 
-  /// What the compiler makes for a device, loaded on the current one.
+  /// Compiles for a device and loads on the current one.
   int load(void** to, int for_device) const {
     const std::string architecture = cuda              ? for_device == 0 ? "-arch=sm_90" : "-arch=sm_75"
                                      : for_device == 0 ? "--offload-arch=gfx90a"
@@ -132,7 +132,7 @@ class Api {
   }
   void begin() const { call("cuStreamBeginCapture_v2", "hipStreamBeginCapture", a, 1); }
   int end(void** graph) const { return call("cuStreamEndCapture", "hipStreamEndCapture", a, graph); }
-  /// Captured in a and waited for: the kernel, and a fill behind it.
+  /// Captures the kernel followed by a fill in stream a, and instantiates the graph.
   void* captured() const {
     void *graph = nullptr, *made = nullptr;
     fill(x, a), fill(y, a), begin(), saxpy(x, y, a), fill(x, a), end(&graph), synchronise(a);
@@ -145,7 +145,7 @@ class Api {
   void launch_graph(void* made) const { call("cuGraphLaunch", "hipGraphLaunch", made, a); }
   void destroy_graph(void* made) const { call("cuGraphExecDestroy", "hipGraphExecDestroy", made); }
 
-  /// x of device 0 from memory of device 1, to whose memory it is given access or not.
+  /// Copies to x on device 0 from memory of device 1, with or without peer access.
   void copy_from_peer(bool access, bool swapped) const {
     Address there = 0;
     void* contexts[2] = {};
@@ -208,13 +208,13 @@ TEST_P(FakeDrivers, ReadPinnedMemoryWhenTheCopyRuns) {
             "600 0 2");
 }
 
-/// A planted misuse, and the words that it must leave behind.
+/// An injected misuse, and the words that must be reported.
 struct Misuse {
   const char* words;
   std::function<void(Api&)> work;
 };
 
-TEST_P(FakeDrivers, NoteEveryMisuse) {
+TEST_P(FakeDrivers, DetectEveryMisuse) {
   static float host[100] = {};
   const Misuse misuses[] = {
       // Order, and memory.
@@ -315,7 +315,7 @@ TEST_P(FakeDrivers, NoteEveryMisuse) {
        }},
       {"the driver is used in a forked child",
        [](Api& p) {
-         // The child notes it for itself; what is thrown is this case's answer.
+         // The child keeps its own reports; what is thrown is the result of this case.
          throw std::runtime_error(run_in_child({}, [&] { return p.allocate(&p.x), p.breaches(); }));
        }},
   };
@@ -329,7 +329,7 @@ TEST_P(FakeDrivers, NoteEveryMisuse) {
                     {misuse.words});
 }
 
-TEST_P(FakeDrivers, TakeNoImageOfAnotherDevice) {
+TEST_P(FakeDrivers, RejectImagesOfAnotherDevice) {
   EXPECT_EQ(run([](Api& p) {
               p.start();
               return std::to_string(p.load(&p.module, 1)) + " " +
@@ -339,8 +339,8 @@ TEST_P(FakeDrivers, TakeNoImageOfAnotherDevice) {
             "209 200");
 }
 
-TEST_P(FakeDrivers, CudaWantsAContextOfEachThread) {
-  if (!GetParam()) return;  // HIP has a device for every thread
+TEST_P(FakeDrivers, CudaRequiresACurrentContextOnEachThread) {
+  if (!GetParam()) return;  // HIP has a current device on every thread
   expect_contains(run([](Api& p) {
                     p.allocate(&p.x), p.call("cuInit", "", 0u), p.allocate(&p.x), p.use(0);
                     const int here = p.allocate(&p.x);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backend for Metal over a stand-in for the Objective-C runtime and Metal (tests/drivers/vendors/metal.cpp): what a
-// program sees when something is missing or fails, that no object is left or used after its end, and that the stand-in
-// notes what breaks Metal's rules. Each case runs in a child. Nothing here has seen Apple's Metal.
+// The Metal backend with a fake Objective-C runtime and Metal (tests/drivers/vendors/metal.cpp): behaviour if something
+// is missing or fails, no leaked or released objects, and the fake's checks of Metal's rules. Each case runs in a
+// child. None of this has run on Apple's Metal.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ using test::message;
 using test::Variables;
 
 const std::string library = TESSERA_FAKES "/libfake_metal.so";
-constexpr Device first{Backend::metal, 0}, second{Backend::metal, 1};  ///< of unified memory, and with its own
+constexpr Device first{Backend::metal, 0}, second{Backend::metal, 1};  ///< with unified memory, and with its own memory
 
 std::string breaches() { return test::breach_lines(library); }
 std::string run(const Variables& changed, const std::function<std::string()>& work) {
@@ -54,10 +54,10 @@ std::string computes(Device on) {
   const Array x = Array::from(test::counted_floats(), {}, on);
   if (std::string said = test::arithmetic(x); said != "right") return said;
   if (const float s = sum(x).item<float>(); s != 499500) return "the sum is " + std::to_string(s);
-  std::vector<std::uint8_t> bytes(1003);  // nothing here is a multiple of four
+  std::vector<std::uint8_t> bytes(1003);  // not a multiple of four
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(7 * i);
   const Array b = Array::from(bytes, {}, on);
-  if (b.to_vector<std::uint8_t>() != bytes) return "bytes came back changed";
+  if (b.to_vector<std::uint8_t>() != bytes) return "bytes changed in a round trip";
   if (sum(Array::full({333}, 3.0, DType::u8, on).astype(DType::i32)).item<std::int64_t>() != 999)
     return "a fill of bytes";
   if (sum(Array::full({333}, 1.5, DType::f16, on).astype(DType::f32)).item<float>() != 499.5f) return "a fill of f16";
@@ -67,7 +67,7 @@ std::string outcome(Device on) {
   return test::outcome_of([&] { return computes(on); });
 }
 
-TEST(Metal, ComputesWithUnifiedMemoryAndWithItsOwn) {
+TEST(Metal, ComputesWithUnifiedAndDedicatedMemory) {
   const std::string text = run({{"TESSERA_FAKE_DEVICES", "2"}}, [] {
     return lines(
         {row(), outcome(first), outcome(second), state(first), state(second), device_info(first).driver_version});
@@ -77,8 +77,8 @@ TEST(Metal, ComputesWithUnifiedMemoryAndWithItsOwn) {
   expect_clean(text);
 }
 
-// Apple's order may change from one process to the next; equal GPUs must not change places.
-TEST(Metal, DevicesKeepTheirOrderWhateverOrderMetalListsThemIn) {
+// Metal's order may change from one process to the next; equal GPUs must keep their indices.
+TEST(Metal, DeviceOrderIsIndependentOfMetalsOrder) {
   const auto work = [] {
     std::string all;
     for (const DeviceInfo& d : discover(Backend::metal).devices)
@@ -94,13 +94,13 @@ TEST(Metal, DevicesKeepTheirOrderWhateverOrderMetalListsThemIn) {
 }
 
 #ifndef __APPLE__
-TEST(Metal, IsUnsupportedElsewhereThanOnApplesSystems) {
+TEST(Metal, IsUnsupportedOnOtherSystems) {
   EXPECT_EQ(test::run_in_child({{"TESSERA_METAL_LIBRARY", ""}}, [] { return row(); }),
             "unsupported||Metal exists on Apple systems only|Nothing to do here|0");
 }
 #endif
 
-TEST(Metal, LibraryThatIsAbsentOrIncomplete) {
+TEST(Metal, ReportsMissingOrIncompleteLibrary) {
   std::string text = test::run_in_child({{"TESSERA_METAL_LIBRARY", "/nonexistent/Metal"}}, [] {
     return lines({row(), message([] { computes(first); }), computes({})});
   });
@@ -114,16 +114,16 @@ TEST(Metal, LibraryThatIsAbsentOrIncomplete) {
                          "|0\nright"});
 }
 
-TEST(Metal, NoDevices) {
+TEST(Metal, ReportsNoDevices) {
   const std::string text = with("no-devices", [] { return lines({row(), outcome({})}); });
-  EXPECT_TRUE(text.starts_with("loaded|" + library + "|MTLCopyAllDevices shows no device|")) << text;
+  EXPECT_TRUE(text.starts_with("loaded|" + library + "|MTLCopyAllDevices lists no device|")) << text;
   expect_contains(text, {"|0\nright"});
   expect_clean(text);
 }
 
-TEST(Metal, CompilerThatRefusesEverything) {
+TEST(Metal, ReportsCompilerThatRejectsAllKernels) {
   const std::string text = with("compile", [] { return lines({row(), outcome(first)}); });
-  expect_contains(text, {"loaded|", "Metal did not compile a first kernel",
+  expect_contains(text, {"loaded|", "Metal could not compile a first kernel",
                          "program_source:1:1: error: this compiler was told", "\nDeviceError: "});
   expect_clean(text);
 }
@@ -135,11 +135,11 @@ TEST(Metal, WrongResultsAreQuarantined) {
         return lines({outcome(first), state(first), outcome(second)});
       },
       2);
-  expect_contains(text, {"DeviceError: [metal:0]", "the first kernel computed wrongly", "\nquarantined\nright"});
+  expect_contains(text, {"DeviceError: [metal:0]", "the first kernel computed a wrong result", "\nquarantined\nright"});
   expect_clean(text);
 }
 
-TEST(Metal, MemoryThatRunsOutIsAnErrorAndTheDeviceGoesOn) {
+TEST(Metal, DeviceRemainsUsableAfterOutOfMemory) {
   const std::string text = run({{"TESSERA_FAKE_MEMORY", std::to_string(64 << 20)}}, [] {
     std::string all;
     {
@@ -150,8 +150,8 @@ TEST(Metal, MemoryThatRunsOutIsAnErrorAndTheDeviceGoesOn) {
     }
     return all + std::to_string(sum(Array::full({10 << 20}, 1.0, DType::f32, first)).item<float>());
   });
-  expect_contains(text,
-                  {"metal:0 has not enough memory", "largest of 1 live", "5242880.000000\nverified\n10485760.000000"});
+  expect_contains(
+      text, {"metal:0 does not have enough memory", "largest of 1 live", "5242880.000000\nverified\n10485760.000000"});
   expect_clean(text);
   const std::string gone = with(
       "oom=6+@0",
@@ -163,7 +163,7 @@ TEST(Metal, MemoryThatRunsOutIsAnErrorAndTheDeviceGoesOn) {
   expect_clean(gone);
 }
 
-TEST(Metal, CommandBuffersThatFailMakeTheDeviceLost) {
+TEST(Metal, FailedCommandBufferMarksDeviceLost) {
   for (const char* fault : {"lost=20@0", "late=21@0", "launch=8@0"}) {
     const std::string text = with(
         fault,
@@ -181,7 +181,7 @@ TEST(Metal, CommandBuffersThatFailMakeTheDeviceLost) {
   }
 }
 
-TEST(Metal, KernelsThatTakeManyRegistersRunInSmallerBlocks) {
+TEST(Metal, KernelsWithManyRegistersRunInSmallerBlocks) {
   EXPECT_EQ(with("threads=64",
                  [] {
                    const auto k = kernel("narrow", [](Buffer<float> x) { x[global_id()] = 1.0f; });
@@ -201,7 +201,7 @@ TEST(Metal, KernelsThatTakeManyRegistersRunInSmallerBlocks) {
   expect_clean(text);
 }
 
-TEST(Metal, PrintingIsRefusedWithTheKernelsName) {
+TEST(Metal, RejectsPrintNamingTheKernel) {
   const std::string text = run({}, [] {
     const auto k = kernel("says", [](Buffer<float> x) { print("{}", x[global_id()]); });
     DeviceScope scope(first);
@@ -211,8 +211,8 @@ TEST(Metal, PrintingIsRefusedWithTheKernelsName) {
   expect_contains(text, {"says", "print cannot be written in Metal Shading Language"});
 }
 
-// Whoever works on makes no more objects live than before.
-TEST(Metal, NoObjectIsLeft) {
+// Repeating the work must not increase the number of live objects.
+TEST(Metal, LeaksNoObjects) {
   const std::string text = run({{"TESSERA_FAKE_DEVICES", "2"}}, [] {
     const auto count = os::Library::open(library).function<int(const char*)>("tessera_fake_objects");
     constexpr const char* names[] = {"NSArray",
@@ -256,7 +256,7 @@ TEST(Metal, NoObjectIsLeft) {
   EXPECT_EQ(text, "200.000000\n200.000000\nthe same");
 }
 
-// The stand-in notes what breaks a rule.
+// The fake reports broken rules.
 
 using Id = void*;
 struct Runtime {
@@ -281,9 +281,9 @@ struct Runtime {
   void hold(bool held) { file.function<void(int)>("tessera_fake_hold")(held); }
 };
 
-// Where the host reads the device's memory itself, nothing of ours may be behind the program's work: it is waited for
-// nevertheless, also by who reads something else, and by who only waits.
-TEST(Metal, WorkThatTheProgramPutsIntoOurQueueIsWaitedFor) {
+// With unified memory the host reads device memory directly, so it must wait for the program's work in our queue even
+// if none of ours follows it; so must reads of other memory, and plain waits.
+TEST(Metal, WaitsForTheProgramsWorkInOurQueue) {
   constexpr std::size_t count = 1000, bytes = 4 * count;
   for (const std::string way : {"download", "finish", "end", "sync"}) {
     const std::string text = run({{"TESSERA_SYNC", way == "sync" ? "1" : "0"}}, [&] {
@@ -334,14 +334,14 @@ TEST(Metal, WorkThatTheProgramPutsIntoOurQueueIsWaitedFor) {
   }
 }
 
-TEST(FakeMetal, NotesEachMisuse) {
+TEST(FakeMetal, DetectsEveryMisuse) {
   struct Case {
     const char* breach;
     std::function<void(Runtime&)> misuse;
   };
   constexpr std::uint64_t zero = 0;
   const auto commands = [](Runtime& r) { return r.send<Id>(r.send<Id>(r.device, "newCommandQueue"), "commandBuffer"); };
-  /// Between the beginning and the end of an encoder of this kind.
+  /// Runs the misuse between the creation and the end of an encoder of this kind.
   const auto encoding = [&](const char* kind, std::function<void(Runtime&, Id)> misuse) {
     return [commands, kind, misuse](Runtime& r) {
       const Id encoder = r.send<Id>(commands(r), kind);

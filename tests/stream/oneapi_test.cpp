@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What only the `oneapi` backend does: events and order made of Level Zero's, allocations past the limit, kernels by
-// Intel's OpenCL driver where libocloc does not do, and what it says of machines without a GPU. Over fake drivers, each
-// case in a process of its own; the compiler, and the loader where it is installed, are Intel's.
+// Behaviour specific to the `oneapi` backend: events and ordering built on Level Zero's, allocations beyond the limit,
+// Intel's OpenCL driver as a fallback for libocloc, and reports on machines without a GPU. Uses fake drivers, each case
+// in a separate process; the compiler, and the loader if it is installed, are Intel's.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ using test::run_in_child;
 using test::Variables;
 namespace fs = std::filesystem;
 
-/// y = y * a + x, which is wrong if launches change places.
+/// y = y * a + x, which is wrong if launches are reordered.
 ir::Function scale_add() {
   ir::Builder builder("scale_add", ir::KernelKind::map);
   ir::Builder::Scope scope(builder);
@@ -54,7 +54,7 @@ std::string row() {
   return out;
 }
 
-/// In a child with fakes; what the fake Level Zero noted is added.
+/// Runs in a child with fakes; appends the reports of the fake Level Zero.
 std::string over_fakes(const Variables& variables, const std::function<std::string()>& work) {
   return run_in_child(test::with_fakes(variables), [&] {
     const std::string text = work();
@@ -68,7 +68,7 @@ std::uint64_t float_as_bits(float value) {
   return bits;
 }
 
-/// Builds a kernel on each device and computes with it: "right", or what was thrown.
+/// Builds a kernel on each device and computes with it: "right", or the error thrown.
 std::string computes(int devices) {
   const auto driver = make_oneapi_driver();
   std::string text;
@@ -94,10 +94,9 @@ std::string computes(int devices) {
   return text;
 }
 
-// Order. The fake's lists run commands in any order that events and barriers leave, and it notes uses that nothing
-// orders.
+// Order. The fake's lists run commands in any order that events and barriers allow, and report unordered uses.
 
-TEST(Order, IsKeptByTheDriverOrByBarriers) {
+TEST(Order, DriverOrBarriersKeepCommandsInOrder) {
   for (const char* version : {"ze-api=104", "ze-api=107"}) {
     const std::string text = over_fakes({{"TESSERA_FAKE_FAULT", version}, {"TESSERA_FAKE_DEVICES", "2"}}, [] {
       const auto driver = make_oneapi_driver();
@@ -115,7 +114,7 @@ TEST(Order, IsKeptByTheDriverOrByBarriers) {
                          y = device->allocate(bytes, MemoryKind::device);
         a->upload(x, 0, ones.data(), bytes);
         a->upload(y, 0, ones.data(), bytes);
-        // Back and forth between two queues, more often than events are kept.
+        // Back and forth between two queues, more often than events are pooled.
         float want = 1;
         for (int i = 0; i < 300; ++i) {
           DriverQueue &from = i % 2 ? *b : *a, &to = i % 2 ? *a : *b;
@@ -138,7 +137,7 @@ TEST(Order, IsKeptByTheDriverOrByBarriers) {
   }
 }
 
-TEST(Order, OneQueueMayWaitWithoutEverBeingWaitedFor) {
+TEST(Order, QueueMayWaitWithoutBeingWaitedFor) {
   EXPECT_EQ(over_fakes({},
                        []() -> std::string {
                          const auto driver = make_oneapi_driver();
@@ -149,18 +148,18 @@ TEST(Order, OneQueueMayWaitWithoutEverBeingWaitedFor) {
                          for (int i = 0; i < 1000; ++i) {
                            a->fill(x, 0, 4, std::as_bytes(std::span(&word, 1)));
                            b->wait(*a->record());
-                           if (i % 50 == 0) a->finish();  // else all 1000 may be waited for at once
+                           if (i % 50 == 0) a->finish();  // otherwise all 1000 may be waited for at once
                          }
                          b->finish(), a->finish();
                          const auto events = os::Library::open(fake_library("ze"))
                                                  .function<std::uint64_t(const char*)>("tessera_fake_live")("events");
                          device->release(x);
-                         return events <= 512 ? "" : std::to_string(events) + " events were made for 1000 waits";
+                         return events <= 512 ? "" : std::to_string(events) + " events were created for 1000 waits";
                        }),
             "");
 }
 
-TEST(Order, EventsOutliveTheirQueuesAndAreUsedAgain) {
+TEST(Order, EventsOutliveTheirQueuesAndAreReused) {
   EXPECT_EQ(over_fakes({},
                        []() -> std::string {
                          const auto driver = make_oneapi_driver();
@@ -183,7 +182,7 @@ TEST(Order, EventsOutliveTheirQueuesAndAreUsedAgain) {
             "");
 }
 
-TEST(Order, EventsAreNotUsedAgainWhileAQueueWaitsForThem) {
+TEST(Order, EventsAreNotReusedWhileAQueueWaits) {
   EXPECT_EQ(over_fakes({{"TESSERA_FAKE_DELAY_US", "2000"}},
                        []() -> std::string {
                          const auto driver = make_oneapi_driver();
@@ -195,9 +194,9 @@ TEST(Order, EventsAreNotUsedAgainWhileAQueueWaitsForThem) {
                          for (int i = 0; i < 10; ++i) b->fill(y, 0, 4, std::as_bytes(std::span(&word, 1)));
                          a->fill(x, 0, 4, std::as_bytes(std::span(&word, 1)));
                          b->wait(*a->record());
-                         a->finish();  // the event is signalled, and `b` has not come to it yet
+                         a->finish();  // the event is signalled, but `b` has not reached its wait yet
                          a->fill(x, 0, 4, std::as_bytes(std::span(&word, 1)));
-                         a->record();  // the same event of ours anew, on another one of the driver's
+                         a->record();  // records the same DriverEvent again, on another Level Zero event
                          a->finish(), b->finish();
                          device->release(x), device->release(y);
                          return "";
@@ -205,7 +204,7 @@ TEST(Order, EventsAreNotUsedAgainWhileAQueueWaitsForThem) {
             "");
 }
 
-TEST(Order, HoldsBetweenDriversOfTheirOwnContexts) {
+TEST(Order, WorkIsOrderedAcrossDriverContexts) {
   const Variables four = {{"TESSERA_FAKE_DEVICES", "4"}, {"TESSERA_FAKE_FAULT", "ze-drivers=2"}};
   EXPECT_EQ(over_fakes(four, [] { return computes(4); }), "right\nright\nright\nright\n");
   EXPECT_EQ(over_fakes(four,
@@ -217,7 +216,7 @@ TEST(Order, HoldsBetweenDriversOfTheirOwnContexts) {
                            devices.push_back(driver->open(d));
                            queues.push_back(devices.back()->make_queue());
                          }
-                         // Round all queues, over the border between the drivers and back.
+                         // Through all queues, across drivers and back.
                          const Allocation x = devices[0]->allocate(4096, MemoryKind::device);
                          const std::uint32_t word = 7;
                          for (std::size_t i = 0; i < 100; ++i) {
@@ -233,7 +232,7 @@ TEST(Order, HoldsBetweenDriversOfTheirOwnContexts) {
             "");
 }
 
-TEST(Kernels, MayBeLaunchedFromSeveralThreadsAtOnce) {
+TEST(Kernels, LaunchIsThreadSafe) {
   EXPECT_EQ(over_fakes({{"TESSERA_FAKE_DELAY_US", "0"}},
                        []() -> std::string {
                          const auto driver = make_oneapi_driver();
@@ -268,8 +267,8 @@ TEST(Kernels, MayBeLaunchedFromSeveralThreadsAtOnce) {
 
 // Memory.
 
-TEST(Memory, PastTheLargestAllocationIsAskedForByName) {
-  // The fake gives a quarter of its memory in one piece, and more only under relaxed limits.
+TEST(Memory, LargeAllocationsRequestRelaxedLimits) {
+  // The largest allocation of the fake is a quarter of its memory, or more with relaxed limits.
   EXPECT_EQ(over_fakes({{"TESSERA_FAKE_MEMORY", std::to_string(64 << 20)}},
                        []() -> std::string {
                          const auto driver = make_oneapi_driver();
@@ -277,16 +276,16 @@ TEST(Memory, PastTheLargestAllocationIsAskedForByName) {
                          const std::uint64_t before = device->free_memory();
                          const Allocation large = device->allocate(48 << 20, MemoryKind::device);
                          const std::uint64_t within = device->free_memory();
-                         std::string text = before - within == 48 << 20 ? "" : "free memory does not follow; ";
+                         std::string text = before - within == 48 << 20 ? "" : "free memory is not updated; ";
                          try {
                            device->allocate(48 << 20, MemoryKind::device);
-                           text += "more than there is; ";
+                           text += "allocated more than available; ";
                          } catch (const OutOfMemory& e) {
                            if (std::string(e.what()).find("ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY") == std::string::npos)
                              text += e.what();
                          }
                          device->release(large);
-                         return text + (device->free_memory() == before ? "" : "not all is back");
+                         return text + (device->free_memory() == before ? "" : "memory was not returned");
                        }),
             "");
 }
@@ -299,7 +298,7 @@ TEST(Memory, OptionsForLargeBuffersFollowTheDevice) {
 
 // Faults.
 
-TEST(Results, AreToldApartAndNamed) {
+TEST(Results, CodesAreClassifiedAndNamed) {
   using stream::Fault;
   const oneapi::LoaderFunctions none;
   const oneapi::ZeApi api(none);
@@ -314,7 +313,7 @@ TEST(Results, AreToldApartAndNamed) {
   EXPECT_EQ(oneapi::text_of(0x71234567), "ze_result_t 0x71234567");
 }
 
-TEST(Devices, SayWhatTheyAre) {
+TEST(Devices, ReportTheirProperties) {
   const std::string text = over_fakes({{"TESSERA_FAKE_DEVICES", "2"}, {"TESSERA_FAKE_MEMORY", "8589934592"}}, [] {
     std::string out;
     for (const DeviceInfo& d : make_oneapi_driver()->enumerate().devices) {
@@ -337,61 +336,60 @@ TEST(Devices, SayWhatTheyAre) {
 
 // Compilers.
 
-TEST(Compilers, IntelsOpenclDriverStandsInForOcloc) {
+TEST(Compilers, IntelOpenclDriverReplacesMissingOcloc) {
   const Variables without = {{"TESSERA_OCLOC_LIBRARY", "/nonexistent/libocloc.so"},
                              {"TESSERA_OPENCL_LIBRARY", fake_library("intel_cl")},
                              {"TESSERA_FAKE_DEVICES", "2"}};
   EXPECT_EQ(over_fakes(without, [] { return computes(2); }), "right\nright\n");
   const std::string text = over_fakes(without, row);
-  expect_contains(text, {"oneapi:1 Fake Iris Xe pci:0000:04:00.0 enumerated", "kernels by its OpenCL driver"});
+  expect_contains(text, {"oneapi:1 Fake Iris Xe pci:0000:04:00.0 enumerated", "kernels compiled by its OpenCL driver"});
 }
 
-TEST(Compilers, IntelsOpenclDriverIsTakenWithoutThoseOfOtherPlatforms) {
+TEST(Compilers, IntelOpenclDriverIsLoadedWithoutOtherPlatforms) {
   const fs::path folder = fs::temp_directory_path() / ("tessera-icd-" + std::to_string(::getpid()));
   fs::create_directories(folder);
   fs::create_symlink(fake_library("intel_cl"), folder / "libigdrcl.so");
-  std::ofstream(folder / "a.icd") << fake_library("icd_crashes") << "\n";  // the common loader would load it too
+  std::ofstream(folder / "a.icd") << fake_library("icd_crashes") << "\n";  // the common loader would load this one too
   std::ofstream(folder / "intel.icd") << (folder / "libigdrcl.so").string() << "\n";
   const Variables files = {{"TESSERA_OCLOC_LIBRARY", "/nonexistent/libocloc.so"},
                            {"TESSERA_OPENCL_LIBRARY", ""},
                            {"OCL_ICD_VENDORS", folder.string()}};
   EXPECT_EQ(over_fakes(files, [] { return computes(1); }), "right\n");
   fs::remove(folder / "intel.icd");
-  expect_contains(over_fakes(files, row),
-                  {"nothing that compiles its kernels was found", "no file in /etc/OpenCL/vendors"});
+  expect_contains(over_fakes(files, row), {"no compiler for its kernels", "not registered in /etc/OpenCL/vendors"});
   fs::remove_all(folder);
 }
 
-TEST(Compilers, IntelsOpenclDriverCompilesWhatOclocDoesNotKnow) {
+TEST(Compilers, IntelOpenclDriverCompilesForCardsUnknownToOcloc) {
   const Variables old = {{"TESSERA_FAKE_FAULT", "no-target"}, {"TESSERA_OPENCL_LIBRARY", fake_library("intel_cl")}};
   EXPECT_EQ(over_fakes(old, [] { return computes(1); }), "right\n");
   const std::string alone =
       over_fakes({{"TESSERA_FAKE_FAULT", "no-target"}, {"TESSERA_OPENCL_LIBRARY", "/nonexistent/libOpenCL.so"}},
                  [] { return computes(1); });
-  expect_contains(alone, {"libocloc does not know this card", "0x56a0", "Could not determine device target",
+  expect_contains(alone, {"libocloc does not support this card", "0x56a0", "Could not determine device target",
                           "Install a newer libocloc"});
 }
 
-TEST(Compilers, LogsOfIntelsOpenclDriverAreShown) {
+TEST(Compilers, ErrorsIncludeTheLogOfIntelOpenclDriver) {
   const std::string text = over_fakes({{"TESSERA_OCLOC_LIBRARY", "/nonexistent/libocloc.so"},
                                        {"TESSERA_OPENCL_LIBRARY", fake_library("intel_cl")},
                                        {"TESSERA_FAKE_FAULT", "compile"}},
                                       [] { return computes(1); });
-  expect_contains(text, {"kernel scale_add", "the device's compiler refused it", "error: refused"});
+  expect_contains(text, {"kernel scale_add", "the device's compiler rejected it", "error: refused"});
 }
 
-TEST(Compilers, NeitherIsAStateThatNamesBoth) {
+TEST(Compilers, ReportsBothCompilersIfNeitherIsUsable) {
   const std::string text = over_fakes(
       {{"TESSERA_OCLOC_LIBRARY", "/nonexistent/libocloc.so"}, {"TESSERA_OPENCL_LIBRARY", "/nonexistent/libOpenCL.so"}},
       row);
   expect_contains(text,
-                  {"loaded", "the device answers, but nothing that compiles its kernels was found", "neither libocloc",
+                  {"loaded", "the device was found, but no compiler for its kernels", "neither libocloc",
                    "/nonexistent/libocloc.so", "/nonexistent/libOpenCL.so", "TESSERA_OCLOC_LIBRARY names this file"});
 }
 
 // The compiler is the real one.
 
-TEST(Compilers, OclocSaysWhatIsWrong) {
+TEST(Compilers, OclocErrorsIncludeTheLog) {
   if (test::sanitized) GTEST_SKIP() << "passed by: " << test::no_deepbind;
   const auto ocloc = oneapi::Ocloc::open();
   if (!ocloc.usable())
@@ -410,23 +408,23 @@ TEST(Compilers, OclocSaysWhatIsWrong) {
 
 // Machines without a GPU.
 
-TEST(Discovery, NamesWhatIsMissing) {
+TEST(Discovery, ReportsMissingDriver) {
   const std::string none = over_fakes({{"TESSERA_FAKE_FAULT", "no-devices"}, {"ZE_AFFINITY_MASK", "7"}}, row);
-  expect_contains(none, {"loaded", "zeInit answered ZE_RESULT_ERROR_UNINITIALIZED (0x78000001)",
+  expect_contains(none, {"loaded", "zeInit returned ZE_RESULT_ERROR_UNINITIALIZED (0x78000001)",
                          "ZE_AFFINITY_MASK is set to \"7\"", "unset it"});
   const std::string absent = over_fakes({{"TESSERA_ONEAPI_LIBRARY", "/nonexistent/libze_loader.so.1"}}, row);
   expect_contains(absent, {"supported | /nonexistent/libze_loader.so.1", "no other is tried"});
 }
 
-// Intel's own loader, on a machine without a GPU: what libze1 with intel-opencl-icd answers there.
-TEST(Discovery, TakesTheRealLoadersAnswer) {
+// Intel's own loader on a machine without a GPU, as with libze1 and intel-opencl-icd.
+TEST(Discovery, ReportsErrorsOfIntelsLoader) {
   if (test::sanitized) GTEST_SKIP() << "passed by: " << test::no_deepbind;
   const std::string text = run_in_child({{"TESSERA_ONEAPI_LIBRARY", TESSERA_TEST_ZE_LOADER}}, row);
   if (text.starts_with("supported"))
     GTEST_SKIP() << "passed by: the Level Zero loader is not installed (Debian: libze1): " << text;
-  if (text.find("oneapi:0") != text.npos) return;  // there is a GPU; the tests of every device run on it
+  if (text.find("oneapi:0") != text.npos) return;  // there is a GPU, which other tests cover
   expect_contains(
-      text, {"loaded | ", "zeInit answered ZE_RESULT_ERROR_UNINITIALIZED (0x78000001), no driver could be started"});
+      text, {"loaded | ", "zeInit returned ZE_RESULT_ERROR_UNINITIALIZED (0x78000001), no driver could be started"});
   std::printf("%s", text.c_str());
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PTX by the code-generation module: what stands in the text, which version is made for which driver and device, and
-// when the cuda backend takes this way. That ptxas accepts it is compile_gate_test's to show.
+// PTX from the code-generation module: its text, the version chosen for a driver and device, and when the cuda backend
+// uses it. compile_gate_test checks that ptxas accepts it.
 #include <gtest/gtest.h>
 
 #include "tessera/backend/common/codegen_module.h"
@@ -51,7 +51,7 @@ std::size_t count(const std::string& text, const std::string& what) {
   return n;
 }
 
-TEST_F(Ptx, EntryAndArgumentsAreThoseOfCudaC) {
+TEST_F(Ptx, EntryAndArgumentsMatchCudaC) {
   for (const bool wide : {false, true})
     for (const Function& fn : zoo::all()) {
       if (fn.name == "arithmetic_f64" && wide) continue;  // the longest; once is enough
@@ -74,14 +74,14 @@ TEST_F(Ptx, EntryAndArgumentsAreThoseOfCudaC) {
     }
 }
 
-TEST_F(Ptx, SaysWhatTheHardwareHas) {
+TEST_F(Ptx, UsesHardwareInstructions) {
   const std::string sum = make(zoo::block_sum_kernel()).text;
   expect_contains(sum, {".version 7.8", ".target sm_90", "shfl.sync.", "bar.sync", ".shared", ".maxntid"});
   const std::string product = make(zoo::tiled_product()).text;
   expect_contains(product, {"fma.rn.f32", "ld.shared.f32", "ld.global.nc.f32"});
-  EXPECT_EQ(product.find(".local"), product.npos) << "its sums are in registers";
+  EXPECT_EQ(product.find(".local"), product.npos) << "sums must be in registers";
   EXPECT_EQ(make(zoo::saxpy(), {90, 78}, false).text.find("ld.global.nc"), std::string::npos)
-      << "what may be written is not cached for reading only";
+      << "writable buffers must not use the read-only cache";
   expect_contains(make(zoo::odds_and_ends()).text,
                   {"dp4a.s32.s32", "dp4a.u32.s32", "dp4a.u32.u32", "cvt.f32.f16", "vprintf"});
   expect_contains(make(zoo::together(DType::u32)).text,
@@ -99,7 +99,7 @@ TEST_F(Ptx, SaysWhatTheHardwareHas) {
   EXPECT_GT(form.dynamic_shared_bytes, std::size_t{48} << 10);
 }
 
-TEST_F(Ptx, ExactKernelsContractNothing) {
+TEST_F(Ptx, ExactKernelsAreNotContracted) {
   Function fn = zoo::saxpy();
   expect_contains(make(fn).text, {"fma.rn.f32"});
   fn.exact = true;
@@ -108,14 +108,14 @@ TEST_F(Ptx, ExactKernelsContractNothing) {
   EXPECT_EQ(text.find("fma"), text.npos) << text;
 }
 
-TEST_F(Ptx, FitsTheDriverAndTheDevice) {
+TEST_F(Ptx, TargetMatchesDriverAndDevice) {
   const auto target = [](int capability, int version) {
     const cpu::PtxTarget t = generator()->target_for(capability, version);
     return std::to_string(t.capability) + "/" + std::to_string(t.version);
   };
   EXPECT_EQ(target(75, 72), "75/72");
-  EXPECT_EQ(target(90, 84), "90/78") << "newer drivers take older PTX";
-  EXPECT_EQ(target(120, 90), "90/78") << "and newer devices code for older ones";
+  EXPECT_EQ(target(90, 84), "90/78") << "newer drivers accept older PTX";
+  EXPECT_EQ(target(120, 90), "90/78") << "newer devices accept code for older ones";
   EXPECT_EQ(target(90, 72), "86/72") << "a driver that does not know the device yet";
   EXPECT_EQ(target(86, 70), "80/70");
   EXPECT_EQ(target(52, 75), "52/75");
@@ -123,7 +123,7 @@ TEST_F(Ptx, FitsTheDriverAndTheDevice) {
   EXPECT_EQ(target(90, 50), "0/0");
 }
 
-TEST_F(Ptx, WhatWasNotLoweredIsRefusedWithASentence) {
+TEST_F(Ptx, RejectsNodesThatWereNotLowered) {
   Builder b("exponential", KernelKind::map);
   {
     Builder::Scope scope(b);
@@ -141,7 +141,7 @@ TEST_F(Ptx, WhatWasNotLoweredIsRefusedWithASentence) {
 
 // Over the fake driver.
 
-/// The device's row and what a kernel gives on it.
+/// Returns the device's row, and the result of a kernel on it.
 std::string over_fakes(const Variables& variables) {
   return run_in_child(test::with_fakes(variables), [] {
     const auto driver = make_cuda_driver();
@@ -177,7 +177,7 @@ std::string over_fakes(const Variables& variables) {
   });
 }
 
-TEST_F(Ptx, IsTakenWithoutNvrtc) {
+TEST_F(Ptx, IsUsedWithoutNvrtc) {
   expect_contains(over_fakes({{"TESSERA_NVRTC_LIBRARY", "none"}}),
                   {"enumerated", "CUDA 12.4", ", LLVM 16", "(PTX 7.8 for sm_90)", "2.000000, source in PTX"});
   expect_contains(over_fakes({{"TESSERA_NVRTC_LIBRARY", "none"}, {"TESSERA_FAKE_FAULT", "driver=11020"}}),
@@ -185,15 +185,15 @@ TEST_F(Ptx, IsTakenWithoutNvrtc) {
   expect_contains(over_fakes({}), {"enumerated", ", NVRTC 12.4", "2.000000, source in CUDA C"});
 }
 
-TEST_F(Ptx, IsNotTakenWhereACompilerIsNamedOrTheModuleIsMissing) {
+TEST_F(Ptx, IsNotUsedIfCompilerIsNamedOrModuleIsMissing) {
   expect_contains(over_fakes({{"TESSERA_NVRTC_LIBRARY", "/no/such/nvrtc.so"}}),
                   {"loaded", "/no/such/nvrtc.so", "no other is tried"});
   expect_contains(over_fakes({{"TESSERA_NVRTC_LIBRARY", "none"}, {"TESSERA_CODEGEN_LIBRARY", "none"}}),
-                  {"loaded", "nothing that compiles its kernels was found", "TESSERA_NVRTC_LIBRARY is 'none'",
+                  {"loaded", "no compiler for its kernels", "TESSERA_NVRTC_LIBRARY is 'none'",
                    "TESSERA_CODEGEN_LIBRARY is 'none'", "Install the code-generation module"});
 }
 
-TEST_F(Ptx, MatrixUnitsAreCapabilitiesEitherWay) {
+TEST_F(Ptx, ReportsMatrixUnitsWithEitherCompiler) {
   const auto asked = [](const Variables& variables) {
     return run_in_child(test::with_fakes(variables), [] {
       std::string out;
@@ -202,13 +202,13 @@ TEST_F(Ptx, MatrixUnitsAreCapabilitiesEitherWay) {
       return out;
     });
   };
-  // Of capability 9.0 and 7.5; a driver of CUDA 11.2 takes PTX for 8.6 at most, which has them too.
+  // Capabilities 9.0 and 7.5; a driver of CUDA 11.2 accepts PTX for at most 8.6, which has both too.
   EXPECT_EQ(asked({{"TESSERA_FAKE_DEVICES", "2"}}), "f16 bf16;f16;");
   EXPECT_EQ(asked({{"TESSERA_FAKE_DEVICES", "2"}, {"TESSERA_NVRTC_LIBRARY", "none"}}), "f16 bf16;f16;");
   EXPECT_EQ(asked({{"TESSERA_NVRTC_LIBRARY", "none"}, {"TESSERA_FAKE_FAULT", "driver=11020"}}), "f16 bf16;");
 }
 
-TEST_F(Ptx, OfAKernelNeedsRoomForAllOfIt) {
+TEST_F(Ptx, ThrowsOutOfMemoryIfCompilationDoesNotFit) {
   const std::string said = run_in_child(test::with_fakes({{"TESSERA_NVRTC_LIBRARY", "none"}}), [] {
     const auto driver = make_cuda_driver();
     driver->enumerate();
@@ -238,11 +238,11 @@ TEST_F(Ptx, OfAKernelNeedsRoomForAllOfIt) {
   expect_contains(said, {"40 made, then [compile many_nodes]", "no memory left for LLVM"});
 }
 
-TEST_F(Ptx, IsTakenOnceTheDriverRefusedABinary) {
+TEST_F(Ptx, IsUsedAfterTheDriverRejectsABinary) {
   for (const char* fault : {"cubin:209", "cubin:222"}) {
     expect_contains(over_fakes({{"TESSERA_FAKE_FAULT", fault}}), {"enumerated", ", NVRTC", "2.000000"});
     expect_contains(over_fakes({{"TESSERA_FAKE_FAULT", fault}, {"TESSERA_CODEGEN_LIBRARY", "none"}}),
-                    {"exception", "refused to load what the compiler made"});
+                    {"exception", "refused to load the compiled code"});
   }
 }
 

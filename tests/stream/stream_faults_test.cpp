@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a program sees when the driver of CUDA, HIP or Level Zero misbehaves: each fault of tests/drivers/faults.h
-// struck through the public interface gives the state, the error or the recovery that is promised; other devices go on,
-// no memory is left, and no rule of the API is broken on the way out. Each case runs in a child, since drivers are
-// loaded once a process.
+// Behaviour if the driver of CUDA, HIP or Level Zero misbehaves. Each fault of tests/drivers/faults.h, injected through
+// the public interface, must lead to the documented state, error or recovery; other devices remain usable, no memory
+// leaks, and no rule of the API is broken. Each case runs in a child, since drivers are loaded once per process.
 #include <gtest/gtest.h>
 
 #include "tessera/array/array.h"
@@ -38,7 +37,7 @@ class StreamFaults : public ::testing::TestWithParam<Backend> {
   static std::string driver_variable() { return fake().driver_variable; }
   static std::string compiler_variable() { return fake().compiler_variable; }
 
-  /// In a child in which all backends have fake drivers; `changed` comes on top. What the drivers noted is added.
+  /// Runs in a child in which all backends have fake drivers, with additional variables; appends the fakes' reports.
   static std::string run(const Variables& changed, const std::function<std::string()>& work) {
     return test::run_in_child(
         test::with_fakes(changed),
@@ -50,7 +49,7 @@ class StreamFaults : public ::testing::TestWithParam<Backend> {
         },
         30);
   }
-  /// The fakes of the other backends are told too, and not used.
+  /// The fakes of the other backends get the fault too, but are not used.
   static std::string with(const std::string& fault, const std::function<std::string()>& work, int devices = 1) {
     return run({{"TESSERA_FAKE_FAULT", fault}, {"TESSERA_FAKE_DEVICES", std::to_string(devices)}}, work);
   }
@@ -65,7 +64,7 @@ class StreamFaults : public ::testing::TestWithParam<Backend> {
   static std::string outcome(Device on) {
     return test::outcome_of([&] { return computes(on); });
   }
-  /// Allocations that the driver still has when the pools were emptied: "0 left".
+  /// Allocations left in the driver after the pools were trimmed: "0 left".
   static std::string left(int devices) {
     for (int d = 0; d < devices; ++d) message([&] { trim(device(d)); });
     return std::to_string(live("memory")) + " left";
@@ -74,9 +73,9 @@ class StreamFaults : public ::testing::TestWithParam<Backend> {
 INSTANTIATE_TEST_SUITE_P(Backends, StreamFaults, ::testing::Values(Backend::cuda, Backend::rocm, Backend::oneapi),
                          [](const auto& info) { return std::string(backend_name(info.param)); });
 
-// What is missing is a state with a reason and a remedy, and the rest of the machine works.
+// Anything missing leads to a state with a reason and a remedy; the rest of the machine works.
 
-TEST_P(StreamFaults, NothingUnaskedGoesWrong) {
+TEST_P(StreamFaults, WorksWithoutFaults) {
   for (const int devices : {1, 2, 4}) {
     const std::string text = run({{"TESSERA_FAKE_DEVICES", std::to_string(devices)}}, [&] {
       std::string all = row() + "\n";
@@ -91,7 +90,7 @@ TEST_P(StreamFaults, NothingUnaskedGoesWrong) {
   }
 }
 
-TEST_P(StreamFaults, AbsentLibrary) {
+TEST_P(StreamFaults, ReportsMissingLibrary) {
   const std::string text = run({{driver_variable(), "/nonexistent/libvendor.so.1"}},
                                [] { return row() + "\n" + message([] { computes(device()); }) + "\n" + computes({}); });
   EXPECT_TRUE(text.starts_with("supported|/nonexistent/libvendor.so.1|")) << text;
@@ -100,13 +99,13 @@ TEST_P(StreamFaults, AbsentLibrary) {
   expect_clean(text);
 }
 
-TEST_P(StreamFaults, LibraryThatTheLoaderRefuses) {
+TEST_P(StreamFaults, ReportsLibraryThatCannotBeLoaded) {
   const std::string text = run({{driver_variable(), library("_refuses")}}, [] { return lines({row(), outcome({})}); });
   EXPECT_TRUE(text.starts_with("supported|" + library("_refuses") + "|")) << text;
   expect_contains(text, {"undefined symbol: tessera_fake_library_that_is_not_installed", "|0\nright"});
 }
 
-TEST_P(StreamFaults, LibraryWithoutAnEntryPoint) {
+TEST_P(StreamFaults, ReportsMissingEntryPoint) {
   const std::string text = run({{driver_variable(), library("_incomplete")}}, [] {
     return lines({row(), outcome({})});
   });
@@ -115,31 +114,31 @@ TEST_P(StreamFaults, LibraryWithoutAnEntryPoint) {
       text, {"the library has no " + std::string(fake().missing), driver_variable() + " names this file", "|0\nright"});
 }
 
-TEST_P(StreamFaults, NoDevices) {
+TEST_P(StreamFaults, ReportsNoDevices) {
   const std::string text = with("no-devices", [] { return lines({row(), outcome({})}); });
   EXPECT_TRUE(text.starts_with("loaded|" + library() + "|")) << text;
   expect_contains(text, {fake().no_device, "|0\nright"});
   expect_clean(text);
 }
 
-TEST_P(StreamFaults, DriverThatDoesNotStart) {
+TEST_P(StreamFaults, ReportsDriverThatFailsToInitialise) {
   const std::string text = with(cuda() ? "init:803" : "init:999", [] { return lines({row(), outcome({})}); });
   EXPECT_TRUE(text.starts_with("loaded|" + library() + "|")) << text;
   if (cuda())
-    expect_contains(text, {"cuInit answered CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (803)", "different versions"});
+    expect_contains(text, {"cuInit returned CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (803)", "different versions"});
   else if (rocm())
     expect_contains(text, {"hipErrorUnknown (999)"});
   else
-    expect_contains(text, {"zeInit answered ZE_RESULT_ERROR_UNKNOWN (0x7ffffffe)"});
+    expect_contains(text, {"zeInit returned ZE_RESULT_ERROR_UNKNOWN (0x7ffffffe)"});
   EXPECT_TRUE(text.ends_with("|0\nright")) << text;
 }
 
-TEST_P(StreamFaults, UnknownMajorVersion) {
+TEST_P(StreamFaults, ReportsUnknownMajorVersion) {
   if (cuda()) return;  // CUDA keeps old entry points under their names
   if (oneapi()) {
     const std::string two = with("ze-api=200", [] { return lines({row(), outcome({})}); });
     EXPECT_TRUE(two.starts_with("loaded|")) << two;
-    expect_contains(two, {"the driver speaks Level Zero 2.0, and this version of Tessera knows 1", "|0\nright"});
+    expect_contains(two, {"the driver implements Level Zero 2.0, but this version of Tessera supports 1", "|0\nright"});
     expect_clean(two);
     // Older and newer minor versions order commands in different ways.
     for (const char* version : {"ze-api=100", "ze-api=107", "ze-api=112"})
@@ -149,11 +148,11 @@ TEST_P(StreamFaults, UnknownMajorVersion) {
   const std::string text = with("hip-major=9", [] { return lines({row(), outcome({})}); });
   EXPECT_TRUE(text.starts_with("loaded|")) << text;
   expect_contains(text, {"HIP version 9.", "TESSERA_ROCM_LIBRARY", "|0\nright"});
-  // The older layout of the device's properties is read as well.
+  // The older layout of the device properties is supported too.
   EXPECT_TRUE(with("hip-major=5", [] { return outcome(device()); }).starts_with("right"));
 }
 
-TEST_P(StreamFaults, CompilerThatIsAbsent) {
+TEST_P(StreamFaults, ReportsMissingCompiler) {
   const Variables absent = {{compiler_variable(), "/nonexistent/libcompiler.so"},
                             {"TESSERA_OPENCL_LIBRARY", "/nonexistent/libOpenCL.so"}};
   const std::string text = run(absent, [] { return lines({row(), outcome(device()), outcome({})}); });
@@ -162,7 +161,7 @@ TEST_P(StreamFaults, CompilerThatIsAbsent) {
   expect_clean(text);
 }
 
-TEST_P(StreamFaults, CompilerWithoutAnEntryPoint) {
+TEST_P(StreamFaults, ReportsCompilerWithMissingEntryPoint) {
   if (rocm()) return;
   const std::string text = run({{compiler_variable(), test::fake_library(std::string(fake().compiler) + "_incomplete")},
                                 {"TESSERA_OPENCL_LIBRARY", "/nonexistent/libOpenCL.so"}},
@@ -170,17 +169,17 @@ TEST_P(StreamFaults, CompilerWithoutAnEntryPoint) {
   expect_contains(text, {cuda() ? "it has no nvrtcGetCUBIN" : "it has no oclocFreeOutput"});
 }
 
-TEST_P(StreamFaults, CompilerThatRefusesEverything) {
+TEST_P(StreamFaults, ReportsCompilerThatRejectsAllKernels) {
   const std::string text = with("compile", [] { return lines({outcome(device()), state(), outcome({}), left(1)}); });
   expect_contains(text,
                   {"DeviceError: ", "this compiler was told to refuse everything", "\nenumerated\nright\n0 left"});
   expect_clean(text);
 }
 
-TEST_P(StreamFaults, DriverThatRefusesTheCompilersCode) {
+TEST_P(StreamFaults, ReportsDriverThatRejectsCompiledCode) {
   const auto work = [] { return lines({outcome(device()), outcome({})}); };
   const auto expect_refused = [](const std::string& text) {
-    expect_contains(text, {"the driver refused to load what the compiler made", "install a newer driver"});
+    expect_contains(text, {"the driver refused to load the compiled code", "install a newer driver"});
     EXPECT_TRUE(text.ends_with("\nright")) << text;
     expect_clean(text);
   };
@@ -188,18 +187,18 @@ TEST_P(StreamFaults, DriverThatRefusesTheCompilersCode) {
     if (!cuda() && fault != std::string("cubin:209")) continue;
     expect_refused(run({{"TESSERA_FAKE_FAULT", fault}, {"TESSERA_CODEGEN_LIBRARY", "none"}}, work));
     const std::string text = with(fault, work);
-    if (cuda() && TESSERA_MODULE_IS_BUILT)  // which then makes PTX
+    if (cuda() && TESSERA_MODULE_IS_BUILT)  // which then generates PTX
       EXPECT_EQ(text, "right\nright");
     else
       expect_refused(text);
   }
 }
 
-TEST_P(StreamFaults, ContextThatCannotBeMade) {
-  if (rocm()) return;  // HIP makes it with the first call that needs it
-  if (oneapi()) {      // one context has all of a driver's devices
+TEST_P(StreamFaults, ReportsContextCreationFailure) {
+  if (rocm()) return;  // HIP creates it in the first call that needs it
+  if (oneapi()) {      // one context has all devices of a driver
     const std::string text = with("context:2", [] { return lines({outcome(device()), outcome({})}); });
-    expect_contains(text, {"the driver gave no context: ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY", "\nright"});
+    expect_contains(text, {"the driver could not create a context: ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY", "\nright"});
     expect_clean(text);
     return;
   }
@@ -209,7 +208,7 @@ TEST_P(StreamFaults, ContextThatCannotBeMade) {
         return lines({outcome(device(0)), outcome(device(1)), state(1)});
       },
       2);
-  expect_contains(text, {"the driver gave no context: CUDA_ERROR_OUT_OF_MEMORY", "\nright\nverified"});
+  expect_contains(text, {"the driver could not create a context: CUDA_ERROR_OUT_OF_MEMORY", "\nright\nverified"});
   expect_clean(text);
 }
 
@@ -221,22 +220,22 @@ TEST_P(StreamFaults, WrongResultsAreQuarantined) {
       [] {
         std::string all = std::string(state_name(discover(GetParam()).devices[0].state)) + "\n";
         all += lines({outcome(device(0)), state(0)}) + "\n";
-        all += outcome(device(0)) + "\n";  // again: refused, not tried
+        all += outcome(device(0)) + "\n";  // the second attempt is rejected without a trial
         all += lines({outcome(device(1)), state(1), outcome({})}) + "\n";
         const DeviceInfo& info = device_info(device(0));
         return all + info.reason + "|" + info.remedy + "\n" + left(2);
       },
       2);
   EXPECT_TRUE(text.starts_with("enumerated\nDeviceError: [" + name() + "]")) << text;
-  expect_contains(text, {"is quarantined: the first kernel computed wrongly: element 700 of 1000 is", "\nquarantined\n",
-                         "\nright\nverified\nright\n", "rescan()", "\n0 left"});
+  expect_contains(text, {"is quarantined: the first kernel computed a wrong result: element 700 of 1000 is",
+                         "\nquarantined\n", "\nright\nverified\nright\n", "rescan()", "\n0 left"});
   expect_clean(text);
 }
 
 // Memory.
 
-TEST_P(StreamFaults, OneFailedAllocationIsTriedAgain) {
-  for (const int n : {3, 4, 5, 6}) {  // the first two are of the first kernel
+TEST_P(StreamFaults, RetriesAFailedAllocation) {
+  for (const int n : {3, 4, 5, 6}) {  // the first two belong to the first kernel
     const std::string text = with("oom=" + std::to_string(n) + "@0", [] {
       std::string all = lines({outcome(device()), outcome(device()), state()}) + "\n";
       trim(device());
@@ -246,7 +245,7 @@ TEST_P(StreamFaults, OneFailedAllocationIsTriedAgain) {
   }
 }
 
-TEST_P(StreamFaults, ExhaustedMemoryNamesTheLargestArraysAndComesBack) {
+TEST_P(StreamFaults, OutOfMemoryListsTheLargestArraysAndIsRecoverable) {
   const std::string text = run({{"TESSERA_FAKE_MEMORY", std::to_string(64 << 20)}}, [] {
     std::string all;
     {
@@ -259,12 +258,12 @@ TEST_P(StreamFaults, ExhaustedMemoryNamesTheLargestArraysAndComesBack) {
     trim(device());
     return all + std::to_string(live("memory"));
   });
-  expect_contains(text, {name() + " has not enough memory", "largest of 1 live", "20 MiB",
+  expect_contains(text, {name() + " does not have enough memory", "largest of 1 live", "20 MiB",
                          "5242880.000000\nverified\n12582912.000000\n0"});
   expect_clean(text);
 }
 
-TEST_P(StreamFaults, MemoryThatIsGoneForGoodIsAnErrorAndOtherDevicesGoOn) {
+TEST_P(StreamFaults, OtherDevicesRemainUsableAfterPermanentOutOfMemory) {
   const std::string text = with(
       "oom=3+@0",
       [] {
@@ -276,7 +275,7 @@ TEST_P(StreamFaults, MemoryThatIsGoneForGoodIsAnErrorAndOtherDevicesGoOn) {
   expect_clean(text);
 }
 
-TEST_P(StreamFaults, UploadsNeedNoPinnedMemory) {
+TEST_P(StreamFaults, UploadsWorkWithoutPinnedMemory) {
   for (const char* fault : {"host-oom=1+", "host-oom=2+"}) {
     EXPECT_EQ(with(fault,
                    [] {
@@ -290,7 +289,7 @@ TEST_P(StreamFaults, UploadsNeedNoPinnedMemory) {
 
 // Launches.
 
-TEST_P(StreamFaults, RefusedLaunchIsAnErrorOfTheKernelAndTheDeviceGoesOn) {
+TEST_P(StreamFaults, DeviceRemainsUsableAfterRejectedLaunch) {
   for (const char* fault : {"launch=2", "launch=2:1"}) {
     const std::string text = with(fault, [] {
       const std::string first = outcome(device());
@@ -301,7 +300,7 @@ TEST_P(StreamFaults, RefusedLaunchIsAnErrorOfTheKernelAndTheDeviceGoesOn) {
   }
 }
 
-TEST_P(StreamFaults, KernelsThatTakeManyRegistersRunInSmallerBlocks) {
+TEST_P(StreamFaults, KernelsWithManyRegistersRunInSmallerBlocks) {
   EXPECT_EQ(with("threads=64", [] { return outcome(device()); }), "right");
   const std::string text = with("threads=64", [] {
     const auto k = kernel("wide", block(128), [](Buffer<float> x) { x[global_id()] = 1.0f; });
@@ -315,7 +314,7 @@ TEST_P(StreamFaults, KernelsThatTakeManyRegistersRunInSmallerBlocks) {
 
 // Lost devices.
 
-TEST_P(StreamFaults, LostDeviceThrowsFromThenOnAndOthersGoOn) {
+TEST_P(StreamFaults, LostDeviceThrowsAndOtherDevicesRemainUsable) {
   for (const char* fault : {"lost=12@0", "lost=13@0", "lost=14@0", "lost=15:719@0", "lost=16@0", "late=12@0",
                             "late=13@0", "late=14@0", "late=15:719@0", "late=16@0"}) {
     const std::string text = with(
@@ -361,7 +360,7 @@ TEST_P(StreamFaults, RescanDoesNotReviveALostDevice) {
 
 // Processes.
 
-TEST_P(StreamFaults, AForkedChildIsToldAndTheParentGoesOn) {
+TEST_P(StreamFaults, ForkedChildThrowsAndParentContinues) {
   const std::string text = run({}, [] {
     const Array x = Array::full({100}, 2.0, DType::f32, device());
     x.eval();
@@ -372,7 +371,7 @@ TEST_P(StreamFaults, AForkedChildIsToldAndTheParentGoesOn) {
   expect_clean(text);
 }
 
-TEST(StreamBackends, ShareOneProcess) {
+TEST(StreamBackends, WorkInOneProcess) {
   const std::string text = test::run_in_child(test::with_fakes({{"TESSERA_FAKE_DEVICES", "4"}}), [] {
     Array x = Array::arange(1000, 0, 1);
     for (int i = 0; i < 4; ++i)

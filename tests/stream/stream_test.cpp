@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the `cuda`, `rocm` and `oneapi` backends do beyond what every device must: grids, staging, contexts, faults, and
-// what they say of libraries and drivers that do not do. Over fake drivers, each case in a process of its own; the
-// compilers are the vendors' own, where they are installed.
+// Behaviour of the `cuda`, `rocm` and `oneapi` backends beyond that of every device: grids, staging, contexts, faults,
+// and reports on unusable libraries and drivers. Uses fake drivers, each case in a separate process; the compilers are
+// the vendors' own, if installed.
 #include <gtest/gtest.h>
 
 #include <dlfcn.h>
@@ -68,7 +68,7 @@ backend::KernelShape shape_of(ir::KernelKind kind, std::array<bool, 3> guarded, 
 }
 const Capabilities cuda_limits = {.max_block = {1024, 1024, 64}, .max_blocks = {2147483647, 65535, 65535}};
 
-TEST(Grids, OfMapKernelsCoverTheShapeWithinTheLimits) {
+TEST(Grids, MapKernelGridsCoverTheShapeWithinLimits) {
   std::mt19937_64 random(7);
   const auto kernel = shape_of(ir::KernelKind::map, {true, true, true});
   for (int i = 0; i < 2000; ++i) {
@@ -78,7 +78,7 @@ TEST(Grids, OfMapKernelsCoverTheShapeWithinTheLimits) {
     try {
       g = backend::grid_of(kernel, shape, cuda_limits, 1024);
     } catch (const KernelError&) {
-      // What it takes: blocks of a power of two in y and z that are not more than 1,024 threads together.
+      // Needed: blocks with a power of two in y and z of at most 1,024 threads in total.
       auto needed = [](std::uint64_t n) { return std::bit_ceil((n + 65534) / 65535); };
       EXPECT_TRUE(needed(shape[2]) > 64 || needed(shape[1]) * needed(shape[2]) > 1024) << shape[1] << " " << shape[2];
       continue;
@@ -92,11 +92,11 @@ TEST(Grids, OfMapKernelsCoverTheShapeWithinTheLimits) {
       EXPECT_GE(g.block[d], 1u);
     }
   }
-  // 65,535 blocks of 4 threads do not reach: blocks grow.
+  // 65,535 blocks of 4 threads are not enough, so blocks grow.
   EXPECT_EQ(backend::grid_of(kernel, {64, 1000000, 1}, cuda_limits, 1024).block[1], 16u);
 }
 
-TEST(Grids, ThatDoNotFitAreRefusedWithTheNumbers) {
+TEST(Grids, RejectsGridsThatDoNotFit) {
   const auto block = shape_of(ir::KernelKind::block, {true, true, true});
   EXPECT_EQ(backend::grid_of(block, {2147483647, 65535, 1}, cuda_limits, 1024).blocks[1], 65535u);
   test::expect_throw<KernelError>(
@@ -120,7 +120,7 @@ TEST(Grids, ThatDoNotFitAreRefusedWithTheNumbers) {
       {"32-bit indices"});
 }
 
-TEST(Faults, AreToldApart) {
+TEST(Faults, AreClassifiedByCode) {
   using stream::Fault, stream::fault_of;
   EXPECT_EQ(fault_of(0), Fault::none);
   EXPECT_EQ(fault_of(2), Fault::memory);
@@ -129,7 +129,7 @@ TEST(Faults, AreToldApart) {
     EXPECT_EQ(fault_of(code), Fault::lost) << code;
 }
 
-TEST(Identity, HasOneFormForEveryBackend) {
+TEST(Identity, HasTheSameFormatForEveryBackend) {
   EXPECT_EQ(stream::pci_identity("0000:3B:00.0"), "pci:0000:3b:00.0");
   EXPECT_EQ(stream::pci_identity("00000008:01:00.0"), "pci:0008:01:00.0");
   EXPECT_EQ(stream::pci_identity("nothing"), "");
@@ -138,9 +138,9 @@ TEST(Identity, HasOneFormForEveryBackend) {
   EXPECT_EQ(stream::uuid_identity(bytes), "uuid:ab000000000000000000000000000000");
 }
 
-// Searching.
+// Library search.
 
-TEST(LibrarySearch, FindsToolkitsAndPythonsPackages) {
+TEST(LibrarySearch, FindsToolkitsAndPythonPackages) {
   const fs::path root = fs::temp_directory_path() / ("tessera-search-" + std::to_string(::getpid()));
   auto touch = [&](const fs::path& file) {
     fs::create_directories((root / file).parent_path());
@@ -178,7 +178,7 @@ class OverFakes : public ::testing::TestWithParam<Backend> {
   std::string compiler() const { return named().compiler_variable; }
   std::string driver_name() const { return named().driver; }
 
-  /// What `enumerate` answers, as text.
+  /// The result of `enumerate`, as text.
   std::string row(Variables variables) const {
     return run_in_child(fakes(std::move(variables)), [this] {
       const auto driver = driver_of(backend());
@@ -210,10 +210,10 @@ class OverFakes : public ::testing::TestWithParam<Backend> {
   }
 };
 
-TEST_P(OverFakes, CopiesAndFillsOfEveryForm) {
+TEST_P(OverFakes, CopyAndFillWithAllPatternsAndRanges) {
   EXPECT_EQ(on_device({},
                       [](DriverDevice& device) -> std::string {
-                        constexpr std::size_t bytes = std::size_t{21} << 20;  // more than all of the staging
+                        constexpr std::size_t bytes = std::size_t{21} << 20;  // more than the staging memory
                         std::mt19937_64 random(3);
                         std::vector<std::uint64_t> data(bytes / 8), got(bytes / 8);
                         for (auto& v : data) v = random();
@@ -228,7 +228,7 @@ TEST_P(OverFakes, CopiesAndFillsOfEveryForm) {
                           if (std::memcmp(got.data(), expected.data(), bytes) != 0) wrong += std::string(what) + " ";
                         };
                         queue->upload(a, 0, data.data(), bytes);
-                        std::fill(data.begin(), data.end(), 0);  // ours again at once
+                        std::fill(data.begin(), data.end(), 0);  // the caller may reuse its memory at once
                         same("upload");
                         for (const auto [to, from, count] : {std::array<std::size_t, 3>{0, 1 << 20, 10 << 20},
                                                              {1 << 20, 0, 10 << 20},
@@ -262,8 +262,8 @@ TEST_P(OverFakes, CopiesAndFillsOfEveryForm) {
             "");
 }
 
-TEST_P(OverFakes, LeaveTheThreadsOwnContextAlone) {
-  if (!cuda() && !rocm()) return;  // Level Zero has no current one
+TEST_P(OverFakes, RestoreTheThreadsCurrentContext) {
+  if (!cuda() && !rocm()) return;  // Level Zero has no current context
   EXPECT_EQ(on_device({{"TESSERA_FAKE_DEVICES", "2"}},
                       [this](DriverDevice& device) -> std::string {
                         void* const lib = ::dlopen(fake(driver_name()).c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -277,7 +277,7 @@ TEST_P(OverFakes, LeaveTheThreadsOwnContextAlone) {
                           reinterpret_cast<int (*)(int*)>(::dlsym(lib, "hipGetDevice"))(&number);
                           return static_cast<std::uintptr_t>(number);
                         };
-                        // Somebody else's choice on this thread: the second device.
+                        // Other code on this thread has selected the second device.
                         if (cuda()) {
                           void* second = nullptr;
                           reinterpret_cast<int (*)(void**, int)>(::dlsym(lib, "cuDevicePrimaryCtxRetain"))(&second, 1);
@@ -299,7 +299,7 @@ TEST_P(OverFakes, LeaveTheThreadsOwnContextAlone) {
             "");
 }
 
-TEST_P(OverFakes, FaultsAreErrorsOfTheirKind) {
+TEST_P(OverFakes, MapFaultsToErrorTypes) {
   const auto work = [](DriverDevice& device) -> std::string {
     std::string kinds;
     auto kind_of = [&](const std::function<void()>& f) {
@@ -340,17 +340,17 @@ TEST_P(OverFakes, FaultsAreErrorsOfTheirKind) {
   EXPECT_EQ(on_device({{"TESSERA_FAKE_FAULT", "late=2"}}, work), "fine fine fine fine fine fine lost ");
 }
 
-TEST_P(OverFakes, ABatchThatDoesNotCompileNamesTheGuilty) {
+TEST_P(OverFakes, NameTheKernelThatFailsInABatch) {
   const std::string text = on_device({{"TESSERA_FAKE_FAULT", "compile"}}, [](DriverDevice& device) {
     const ir::Function first = add_one("first"), second = add_one("second");
     const CompileRequest requests[] = {{&first, {}}, {&second, {.noalias = false}}};
     device.compile(requests);
     return std::string("compiled");
   });
-  expect_contains(text, {"exception", "kernel first", "the device's compiler refused it", "error"});
+  expect_contains(text, {"exception", "kernel first", "the device's compiler rejected it", "error"});
 }
 
-TEST_P(OverFakes, EachStateSaysWhatWasTriedAndWhatToDo) {
+TEST_P(OverFakes, ReportReasonAndRemedyForEachState) {
   expect_contains(row({}), {"enumerated", fake(driver_name())});
   expect_contains(row({{library(), "/no/such/library.so"}}),
                   {"supported", "/no/such/library.so", "cannot open", library(), "no other is tried"});
@@ -362,7 +362,7 @@ TEST_P(OverFakes, EachStateSaysWhatWasTriedAndWhatToDo) {
   expect_contains(row({{"TESSERA_FAKE_FAULT", "no-devices"}}), {"loaded", named().no_device});
   expect_contains(row({{"TESSERA_FAKE_FAULT", "init:999"}}), {"loaded", cuda() || rocm() ? "(999)" : "(0x7ffffffe)"});
   expect_contains(row({{compiler(), "/no/such/compiler.so"}, {"TESSERA_OPENCL_LIBRARY", "/no/such/libOpenCL.so"}}),
-                  {"loaded", ":0 pci:", "the device answers, but", "/no/such/compiler.so", compiler()});
+                  {"loaded", ":0 pci:", "the device was found, but", "/no/such/compiler.so", compiler()});
   if (cuda()) {
     expect_contains(row({{"TESSERA_FAKE_FAULT", "init:803"}}), {"803", "different versions"});
     expect_contains(row({{"TESSERA_FAKE_FAULT", "init:804"}}), {"804", "cuda-compat"});
@@ -379,7 +379,7 @@ TEST_P(OverFakes, EachStateSaysWhatWasTriedAndWhatToDo) {
   }
 }
 
-TEST_P(OverFakes, DevicesAreInTheOrderOfTheirAddresses) {
+TEST_P(OverFakes, OrderDevicesByPciAddress) {
   const std::string text = row({{"TESSERA_FAKE_DEVICES", "4"}});
   std::vector<std::string> identities;
   std::istringstream lines(text);
@@ -399,7 +399,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, OverFakes, ::testing::Values(Backend::cuda, B
 
 // The vendors' compilers.
 
-TEST(Compilers, NvrtcMakesCodeOrPtxAndSaysWhatIsWrong) {
+TEST(Compilers, NvrtcCompilesToCodeOrPtxAndReportsErrors) {
   const auto nvrtc = cuda::Nvrtc::open(1000000);
   if (!nvrtc.usable()) GTEST_SKIP() << "passed by: NVRTC is not installed: " << nvrtc.reason();
   const int oldest = nvrtc.supported().front(), newest = nvrtc.supported().back();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What runs emitted text on the host (tests/drivers/text/): what is wrong in a text shows: a barrier left out,
-// threads that wait for ever, lanes that part. That right texts give right results, node_table_test and others see.
+// The simulator that runs emitted text on the host (tests/drivers/text/) detects errors in a text: a missing barrier,
+// threads that wait for ever, divergent lanes. node_table_test and others check the results of correct texts.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -10,7 +10,7 @@
 namespace tessera::text {
 namespace {
 
-/// Compiles the text and runs its kernel `k` with these pointers. Empty, or what went wrong.
+/// Compiles the text and runs its kernel `k` with these pointers. Returns an empty text, or the error.
 template <class... T>
 std::string run(const std::string& source, Language language, KernelLaunch launch, T*... pointers) {
   const CompiledText made = compile(source, language, {"k"});
@@ -29,7 +29,7 @@ TEST(TextOnHost, InlinePtxBecomesCalls) {
           "a; asm volatile(\"mma.sync.x {%0, %1}, \" \"{%2}, {%0, %1};\"\n : \"+f\"(c), \"+f\"(d) : \"r\"(e)); b;"),
       "a; ptx_mma_sync_x(c, d, e, c, d); b;");
   const std::string two = "asm(\"add.s32 %0, %1, 1; sub.s32 %0, %0, 2;\" : \"=r\"(a) : \"r\"(b));";
-  EXPECT_EQ(calls_for_ptx(two), two) << "several instructions stay, and do not compile";
+  EXPECT_EQ(calls_for_ptx(two), two) << "several instructions are left unchanged and do not compile";
   EXPECT_NE(run("extern \"C\" __global__ void k(int* x) { asm(\"no.such %0;\" : \"=r\"(x[0])); }", Language::cuda, {})
                 .find("ptx_no_such"),
             std::string::npos);
@@ -41,7 +41,7 @@ std::string reversal(bool with_barrier) {
              "  const int i = blockIdx.x * blockDim.x + threadIdx.x;\n  s[threadIdx.x] = x[i];\n") +
          (with_barrier ? "  __syncthreads();\n" : "") + "  y[i] = s[23 - threadIdx.x];\n}\n";
 }
-TEST(TextOnHost, BarriersAndTheirAbsence) {
+TEST(TextOnHost, DetectsMissingBarriers) {
   std::vector<int> x(240), y(240, -1), right(240);
   for (int i = 0; i < 240; ++i) x[static_cast<std::size_t>(i)] = 3 * i;
   for (std::size_t i = 0; i < 240; ++i) right[i] = x[i / 24 * 24 + 23 - i % 24];
@@ -54,7 +54,7 @@ TEST(TextOnHost, BarriersAndTheirAbsence) {
   }
 }
 
-TEST(TextOnHost, ThreadsThatCannotGoOn) {
+TEST(TextOnHost, DetectsDeadlockedThreads) {
   const auto said = [](const char* body, unsigned width = 8) {
     return run(std::string("extern \"C\" __global__ void k() {\n") + body + "\n}\n", Language::hip,
                {{2, 1, 1}, {16, 1, 1}, width});
@@ -64,11 +64,11 @@ TEST(TextOnHost, ThreadsThatCannotGoOn) {
             std::string::npos);
   EXPECT_NE(said("if (threadIdx.x % 2) __shfl(1, 0); else __shfl_up(1, 1);").find("different operations"),
             std::string::npos);
-  EXPECT_EQ(said("if (threadIdx.x / 8) __shfl(1, 0);"), "") << "a whole subgroup may go its own way";
-  EXPECT_EQ(said("__syncthreads(); __syncthreads();"), "") << "and what was stopped leaves nothing behind";
+  EXPECT_EQ(said("if (threadIdx.x / 8) __shfl(1, 0);"), "") << "a whole subgroup may diverge from the block";
+  EXPECT_EQ(said("__syncthreads(); __syncthreads();"), "") << "no state is left from stopped runs";
 }
 
-TEST(TextOnHost, MetalsAddressSpacesAreChecked) {
+TEST(TextOnHost, ChecksMetalAddressSpaces) {
   if (metal_checker().find("clang") == std::string::npos) GTEST_SKIP() << "passed by: clang++-16 is not installed";
   const auto kernel = [](const char* body) {
     return std::string(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Large products through cuBLASLt, hipBLASLt and rocBLAS, played by libraries that compute in double over the fake
-// drivers' memory and check layouts, alignment, streams, workspaces and handles: right in every form, and where the
-// library is absent, incomplete, refuses or fails, right by our own kernels, and told.
+// Large products with fake cuBLASLt, hipBLASLt and rocBLAS, which compute in double on the fake drivers' memory and
+// check layouts, alignment, streams, workspaces and handles. Every kind of product must be right; if the library is
+// missing or incomplete, or rejects or fails a call, our own kernels compute it and the reason is reported.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -30,7 +30,7 @@ using test::random_array;
 using test::Variables;
 
 struct Maker {
-  const char* name;  ///< of the fake
+  const char* name;  ///< name of the fake
   Backend backend;
   const char* counted;
   const char* variable;
@@ -84,7 +84,7 @@ class VendorBlas : public ::testing::TestWithParam<Maker> {
 INSTANTIATE_TEST_SUITE_P(Makers, VendorBlas, ::testing::ValuesIn(makers),
                          [](const auto& info) { return std::string(info.param.name); });
 
-TEST_P(VendorBlas, ComputesEveryFormOfAProduct) {
+TEST_P(VendorBlas, ComputesAllKindsOfProducts) {
   const std::string text = run({}, []() -> std::string {
     std::mt19937_64 source(test_seed());
     std::string wrong;
@@ -104,7 +104,7 @@ TEST_P(VendorBlas, ComputesEveryFormOfAProduct) {
   EXPECT_EQ(text, "right");
 }
 
-TEST_P(VendorBlas, BiasAndActivationAreTheSameWhoeverComputesThem) {
+TEST_P(VendorBlas, BiasAndActivationMatchWithAndWithoutEpilogue) {
   const std::string text = run({}, []() -> std::string {
     std::mt19937_64 source(test_seed());
     std::string wrong;
@@ -114,12 +114,13 @@ TEST_P(VendorBlas, BiasAndActivationAreTheSameWhoeverComputesThem) {
           const Array a = random_array(source, {2, 15, 70}, t, device()),
                       b = random_array(source, {70, 33}, t, device());
           a.eval(), b.eval();
-          a.select(0, 1).select(0, 3).slice(0, 5, 6).fill(NAN);  // a row of NaN, whoever computes it
+          a.select(0, 1).select(0, 3).slice(0, 5, 6).fill(NAN);  // a row of NaN, with either implementation
           Epilogue e;
           e.activation = activation;
           if (kind == 1) e.bias = random_array(source, {33}, t, device());
           if (kind == 2)
-            e.bias = random_array(source, {66}, DType::f32, device()).slice(0, 0, 66, 2);  // another, with gaps
+            e.bias =
+                random_array(source, {66}, DType::f32, device()).slice(0, 0, 66, 2);  // with gaps between its elements
           if (e.bias) e.bias->eval();
           Placement scope;
           const Array got = matmul(a, b, e);
@@ -127,31 +128,31 @@ TEST_P(VendorBlas, BiasAndActivationAreTheSameWhoeverComputesThem) {
           const std::string said = compare_product(got, a, b, e);
           const std::string name = std::string(dtype_name(t)) + ", activation " +
                                    std::to_string(static_cast<int>(activation)) + ", bias " + std::to_string(kind);
-          // hipBLASLt sums bf16 into f32 nowhere: then it is our kernel's.
+          // hipBLASLt has no bf16 product with f32 output, so our kernel computes it.
           const bool possible = maker().name != std::string_view("hipblaslt") || t != DType::bf16;
           if (possible && by_library(log) != 1) wrong += "\n" + name + ": not by the library";
           if (got.dtype() != t || !said.empty()) wrong += "\n" + name + said;
-          // One call where the library has the epilogue.
+          // One call if the library has the epilogue.
           const bool fused = maker().epilogues && kind != 2 && activation == Activation::none;
-          if (fused && log.kernels.size() != 1) wrong += "\n" + name + ": more than the library's call";
+          if (fused && log.kernels.size() != 1) wrong += "\n" + name + ": more kernels than the library's call";
         }
     return wrong.empty() ? "right" : wrong;
   });
   EXPECT_EQ(text, "right");
 }
 
-TEST_P(VendorBlas, ChoosesOnceAndKeepsNothingItDoesNotNeed) {
+TEST_P(VendorBlas, CachesPlansAndFreesWorkspaces) {
   const std::string text = run({}, [] {
     std::string all;
     for (int i = 0; i < 5; ++i) all = plain();
     all += ", " + std::to_string(count("multiplied")) + " products";
     if (maker().epilogues) all += ", chosen " + std::to_string(count("chosen"));
-    for (std::int64_t m = 1; m <= 100; ++m) plain(device(), m, 5, 5);  // many plans: the oldest go
+    for (std::int64_t m = 1; m <= 100; ++m) plain(device(), m, 5, 5);  // many plans: the oldest are evicted
     all += ", " + std::to_string(count("libraries")) + " library";
-    if (count("preferences") != 0 || count("products") > 64 || count("layouts") > 192) all += ", and much else";
+    if (count("preferences") != 0 || count("products") > 64 || count("layouts") > 192) all += ", and too many objects";
     const auto before = memory_stats(device()).live_bytes;
     plain();
-    if (memory_stats(device()).live_bytes != before) all += ", memory is kept";
+    if (memory_stats(device()).live_bytes != before) all += ", memory leaked";
     trim(device());
     return all;
   });
@@ -159,13 +160,13 @@ TEST_P(VendorBlas, ChoosesOnceAndKeepsNothingItDoesNotNeed) {
             std::string("right by the library, 5 products") + (maker().epilogues ? ", chosen 1" : "") + ", 1 library");
 }
 
-TEST_P(VendorBlas, ThePlanOfAShapeServesOtherPlacesAndOtherBiases) {
+TEST_P(VendorBlas, PlanIsReusedForOtherAddressesAndBiases) {
   const std::string text = run({}, []() -> std::string {
     std::mt19937_64 source(test_seed());
     const Array base = random_array(source, {10, 40}, DType::f32, device()),
                 b = random_array(source, {20, 12}, DType::f32, device());
     std::string wrong;
-    std::vector<Array> kept;                           // so that each bias has an address of its own
+    std::vector<Array> kept;                           // so that each bias has its own address
     for (const std::int64_t from : {0, 0, 1, 2, 4}) {  // each less aligned than the first
       const Array a = base.slice(1, from, from + 20);
       Epilogue e;
@@ -179,7 +180,7 @@ TEST_P(VendorBlas, ThePlanOfAShapeServesOtherPlacesAndOtherBiases) {
   EXPECT_EQ(text, "right");
 }
 
-TEST_P(VendorBlas, IsForLargeProductsOnlyUnlessAskedFor) {
+TEST_P(VendorBlas, IsUsedForLargeProductsOnlyByDefault) {
   const auto sizes = [] {
     return plain() + "; " + plain(device(), 512, 256, 512) + "; " + plain(device(), 8, 4096, 1100);
   };
@@ -191,8 +192,8 @@ TEST_P(VendorBlas, IsForLargeProductsOnlyUnlessAskedFor) {
                   {"TESSERA_BLAS", "sometimes", "off, vendor or auto"});
 }
 
-TEST_P(VendorBlas, RoundsFactorsOnlyIfAskedTo) {
-  if (!maker().epilogues) return;  // rocBLAS is never asked to
+TEST_P(VendorBlas, UsesTf32OnlyOnRequest) {
+  if (!maker().epilogues) return;  // rocBLAS does not support it
   EXPECT_EQ(run({}, [] { return plain() + (count("tf32") == 0 ? "" : ", rounded"); }), "right by the library");
   EXPECT_EQ(run({{"TESSERA_TF32", "1"}},
                 [] {
@@ -205,12 +206,12 @@ TEST_P(VendorBlas, RoundsFactorsOnlyIfAskedTo) {
             "right by the library, 1");
 }
 
-TEST_P(VendorBlas, WithoutMemoryForItsWorkspaceOurKernelComputes) {
+TEST_P(VendorBlas, FallsBackWithoutWorkspaceMemory) {
   EXPECT_EQ(run({},
                 [] {
                   std::string all = plain() + "; ";
                   trim(device());
-                  set_memory_limit(device(), 60000);  // the operands, and not what the library wants
+                  set_memory_limit(device(), 60000);  // enough for the operands, but not for the library's workspace
                   all += plain() + "; ";
                   set_memory_limit(device(), 0);
                   return all + plain();
@@ -218,7 +219,7 @@ TEST_P(VendorBlas, WithoutMemoryForItsWorkspaceOurKernelComputes) {
             "right by the library; right by our kernel; right by the library");
 }
 
-TEST_P(VendorBlas, OtherTypesAreOurKernels) {
+TEST_P(VendorBlas, UnsupportedDtypesUseOurKernels) {
   EXPECT_EQ(run({},
                 []() -> std::string {
                   std::mt19937_64 source(test_seed());
@@ -241,9 +242,9 @@ TEST_P(VendorBlas, OtherTypesAreOurKernels) {
             "ours 0");
 }
 
-// What is wrong with the library is told, and computes nothing wrong.
+// Problems of the library are reported and never cause wrong results.
 
-TEST_P(VendorBlas, AbsentOrIncompleteLibrariesLeaveOurKernels) {
+TEST_P(VendorBlas, FallsBackIfLibraryIsMissingOrIncomplete) {
   EXPECT_EQ(run({{maker().variable, "/nonexistent/libblas.so"}}, [] { return plain(); }), "right by our kernel");
   EXPECT_EQ(run({{maker().variable, "none"}}, [] { return plain(); }), "right by our kernel");
   if (maker().epilogues) {
@@ -253,7 +254,7 @@ TEST_P(VendorBlas, AbsentOrIncompleteLibrariesLeaveOurKernels) {
   }
 }
 
-TEST_P(VendorBlas, ALibraryThatDoesNotStartLeavesOurKernels) {
+TEST_P(VendorBlas, FallsBackIfLibraryFailsToInitialise) {
   EXPECT_EQ(run({{"TESSERA_FAKE_FAULT", "blas-create"}}, [] { return plain() + "; " + plain(); }),
             "right by our kernel; right by our kernel");
   EXPECT_EQ(run({{"TESSERA_FAKE_FAULT", "blas-create@0"}, {"TESSERA_FAKE_DEVICES", "2"}},
@@ -261,9 +262,9 @@ TEST_P(VendorBlas, ALibraryThatDoesNotStartLeavesOurKernels) {
             "right by our kernel; right by the library");
 }
 
-TEST_P(VendorBlas, AFailedCallEndsItsUseWithAWarning) {
+TEST_P(VendorBlas, FailedCallDisablesLibraryWithAWarning) {
   for (const char* fault : {"blas=1", "blas-choose=1"}) {
-    if (!maker().epilogues && fault == std::string_view("blas-choose=1")) continue;  // nothing is chosen there
+    if (!maker().epilogues && fault == std::string_view("blas-choose=1")) continue;  // there is no algorithm choice
     testing::internal::CaptureStderr();
     const std::string text = run({{"TESSERA_FAKE_FAULT", fault}, {"TESSERA_FAKE_DEVICES", "2"}}, [] {
       std::string all = plain() + "; ";
@@ -275,24 +276,24 @@ TEST_P(VendorBlas, AFailedCallEndsItsUseWithAWarning) {
     const bool chosen = fault != std::string_view("blas=1");
     EXPECT_EQ(text, std::string("right by our kernel; right by our kernel; right by the library, called ") +
                         (chosen ? "1" : "2"));
-    expect_contains(said, {to_string(device()), "failed and is not used again", "answered", "own kernels"});
-    EXPECT_EQ(said.find("not used again"), said.rfind("not used again")) << said;
+    expect_contains(said, {to_string(device()), "failed and will not be used again", "returned", "own kernels"});
+    EXPECT_EQ(said.find("not be used again"), said.rfind("not be used again")) << said;
   }
 }
 
-TEST_P(VendorBlas, ProductsThatItRefusesAreOurKernelsWithoutAWarning) {
+TEST_P(VendorBlas, FallsBackWithoutWarningForRejectedProducts) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(run({{"TESSERA_FAKE_FAULT", "blas-none"}}, [] { return plain() + "; " + plain(); }),
             "right by our kernel; right by our kernel");
-  EXPECT_EQ(testing::internal::GetCapturedStderr().find("not used again"), std::string::npos);
+  EXPECT_EQ(testing::internal::GetCapturedStderr().find("not be used again"), std::string::npos);
 }
 
-TEST_P(VendorBlas, ALibraryLaterThanTheDriverIsNotUsed) {
-  if (maker().backend != Backend::cuda) return;  // AMD's come with their runtime
+TEST_P(VendorBlas, LibraryNewerThanTheDriverIsNotUsed) {
+  if (maker().backend != Backend::cuda) return;  // AMD's libraries come with their runtime
   EXPECT_EQ(run({{"TESSERA_FAKE_FAULT", "compiler=13000"}}, [] { return plain(); }), "right by our kernel");
 }
 
-TEST_P(VendorBlas, ALostDeviceIsAnErrorAndOthersGoOn) {
+TEST_P(VendorBlas, LostDeviceThrowsAndOtherDevicesRemainUsable) {
   const std::string text = run({{"TESSERA_FAKE_FAULT", "lost=60+@0"}, {"TESSERA_FAKE_DEVICES", "2"}}, [] {
     std::string all = message([] {
       for (int i = 0; i < 100; ++i) plain(device(0));
@@ -303,7 +304,7 @@ TEST_P(VendorBlas, ALostDeviceIsAnErrorAndOthersGoOn) {
   EXPECT_EQ(text.find("BREACH"), text.npos) << text;
 }
 
-TEST_P(VendorBlas, IsOrderedWithAllElseAndKeepsToItsPlacement) {
+TEST_P(VendorBlas, IsOrderedWithOtherWorkAndObeysPlacement) {
   const std::string text = run({{"TESSERA_FAKE_DELAY_US", "3000"}, {"TESSERA_FAKE_DEVICES", "2"}}, []() -> std::string {
     std::mt19937_64 source(test_seed());
     const Array a = random_array(source, {20, 64}, DType::f32, device()),
@@ -312,7 +313,7 @@ TEST_P(VendorBlas, IsOrderedWithAllElseAndKeepsToItsPlacement) {
     Queue other(device()), third(device());
     Array sum = Array::zeros({20, 20}, DType::f32, device());
     for (int i = 0; i < 10; ++i) {
-      const Array c = matmul(a * 1.0f, b);  // of what is pending, into memory that was just dropped
+      const Array c = matmul(a * 1.0f, b);  // with a pending operand, into memory that was just freed
       const Array copy = Array::empty({20, 20}, DType::f32, device());
       other.copy(copy.view(), c.view());
       sum = sum + copy;
@@ -327,7 +328,7 @@ TEST_P(VendorBlas, IsOrderedWithAllElseAndKeepsToItsPlacement) {
       other.copy(x.view(), a.view());
       other.copy(bias.view(), shift.view());
       const Array c = matmul(x, b, with_bias);
-      for (const std::int64_t bytes : {100000, 50000})  // likely the memory that was workspace
+      for (const std::int64_t bytes : {100000, 50000})  // likely to reuse the workspace's memory
         third.fill(Array::empty({bytes}, DType::u8, device()).view(), 0);
       other.fill(x.view(), 0);
       other.fill(bias.view(), 0);
@@ -345,7 +346,7 @@ TEST_P(VendorBlas, IsOrderedWithAllElseAndKeepsToItsPlacement) {
   EXPECT_EQ(text.find("BREACH"), text.npos) << text;
 }
 
-TEST_P(VendorBlas, WhoVerifiesKernelsGetsKernels) {
+TEST_P(VendorBlas, KernelVerificationUsesOurKernels) {
   EXPECT_EQ(run({},
                 []() -> std::string {
                   const auto reports = verify_on({Backend::interp, 0}, [] { plain(); });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of the device layer share: a process with test drivers, each test on a device of its own, and checks
-// of an error's text.
+// Fixture for tests of the device layer: a process with test drivers, a new device per test, and checks of error
+// messages.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 
 namespace tessera::test {
 
-/// A fresh device a test: `cuda` stands for memory of its own, `cpu` for the machine's.
+/// A new device per test: `cuda` has separate memory, `cpu` uses host memory.
 class DeviceTest : public ::testing::Test {
  protected:
   static constexpr int devices = 64;
@@ -28,7 +28,7 @@ class DeviceTest : public ::testing::Test {
   }
   static std::shared_ptr<Behaviour> behaviour(Device device) { return driver(device.backend).behaviour(device.index); }
 
-  /// Every test ends with nothing seen that a driver must never see.
+  /// Fails the test if a driver noticed any misuse.
   void TearDown() override {
     for (Backend backend : {Backend::cuda, Backend::cpu})
       for (int i = 0; i < devices; ++i)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps pages of docs/ and examples in headers true: a test holds their C++ blocks, and compiles and runs them.
+// Checks that C++ code in docs/ and in examples of headers matches a test that compiles and runs it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace tessera::test {
 
 class DocsPage {
  public:
-  /// Paths from the root of the source, where tests run.
+  /// `page` is relative to the root of the source tree, where tests run.
   explicit DocsPage(const std::string& page) : path_(page), text_(read(page)) {}
   const std::string& text() const { return text_; }
 
@@ -28,25 +28,25 @@ class DocsPage {
     }
     return out;
   }
-  /// Every block of C++ stands in this file, but for indentation and empty lines; at least `least` of them.
+  /// Expects every C++ block of the page in this file, ignoring indentation and empty lines; at least `least` blocks.
   void expect_blocks_in(const std::string& test, std::size_t least) const {
     const std::string file = stripped(read(test));
     const auto all = blocks("cpp");
     EXPECT_GE(all.size(), least);
     for (const std::string& block : all)
-      EXPECT_NE(file.find(stripped(block)), file.npos) << test << " does not hold this block:\n" << block;
+      EXPECT_NE(file.find(stripped(block)), file.npos) << test << " does not contain this block:\n" << block;
   }
   void expect(const std::string& text) const {
     EXPECT_NE(text_.find(text), text_.npos) << path_ << " does not show this:\n" << text;
   }
-  /// Runs f, which throws; the page shows what it says (without the history of the queue, which varies).
+  /// Expects the page to contain the message of the error thrown by f, without the queue's history, which varies.
   template <class F>
   void expect_error(F f) const {
     try {
       f();
     } catch (const Error& e) {
       const std::string said = e.what();
-      expect(said.substr(0, said.find(" Last put into this queue")));
+      expect(said.substr(0, said.find(" Latest work in this queue")));
       return;
     }
     ADD_FAILURE() << "no error";
@@ -72,7 +72,7 @@ class DocsPage {
   std::string path_, text_;
 };
 
-/// Checks that a test contains the examples in a header's comments: their lines that are indented by three spaces.
+/// Expects the examples in a header's comments (lines indented by three spaces) in a test.
 inline void expect_examples_of_header(const std::string& header, const std::string& test) {
   const std::string file = DocsPage::stripped(DocsPage::read(test));
   std::istringstream lines(DocsPage::read(header));
@@ -85,7 +85,7 @@ inline void expect_examples_of_header(const std::string& header, const std::stri
       continue;
     }
     EXPECT_NE(file.find(DocsPage::stripped(example)), file.npos)
-        << test << " does not hold this example of " << header << ":\n"
+        << test << " does not contain this example of " << header << ":\n"
         << example;
     example.clear();
     if (!lines) break;

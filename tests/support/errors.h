@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests ask of an error: that it is thrown, that it is of the promised kind, and that its text says what it must.
+// Checks of errors in tests: that one is thrown, its type, and parts of its message.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 
 namespace tessera::test {
 
-/// The text of what `f` throws, which must be an E; another error, or none, fails the test.
+/// Returns the message of the error thrown by `f`, which must be of type E; otherwise the test fails.
 template <class E, class F>
 std::string text_of(F&& f) {
   try {
@@ -21,14 +21,14 @@ std::string text_of(F&& f) {
   } catch (const E& e) {
     return e.what();
   } catch (const std::exception& e) {
-    ADD_FAILURE() << "another error: " << e.what();
+    ADD_FAILURE() << "unexpected error: " << e.what();
     return {};
   }
   ADD_FAILURE() << "nothing was thrown";
   return {};
 }
 
-/// The text of whatever error of ours `f` throws; "no error" if it throws none.
+/// Returns the message of any tessera::Error thrown by `f`; "no error" if it throws none.
 template <class F>
 std::string message(F&& f) {
   try {
@@ -48,7 +48,7 @@ void expect_contains(const std::string& text, const Parts& parts) {
   for (std::string_view part : parts) EXPECT_TRUE(holds(text, part));
 }
 
-/// `f` throws an E whose text holds every one of `parts`.
+/// Expects `f` to throw an E whose message contains all `parts`.
 template <class E, class F, class Parts = std::initializer_list<std::string_view>>
 void expect_throw(F&& f, const Parts& parts) {
   expect_contains(text_of<E>(f), parts);

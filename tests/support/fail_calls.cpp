@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library that is loaded before a program (LD_PRELOAD) and has one call of the system fail as the kernel would:
-// nothing was done, and errno says why; or of a write half was done, and the next one finds no room.
+// A library for LD_PRELOAD that makes one system call fail: nothing is done, and errno is set; or half of a write is
+// done, and the next write finds no space.
 //
-//   TESSERA_FAIL="write 3 28"   the third write fails with error 28; 0 instead of 28: half of it is done
-//   TESSERA_FAIL_IN=folder      of writes, fsyncs, flocks and renames those of files below it count; of mmaps all
-//   TESSERA_FAIL_STRUCK=file    is made when a call has failed
+//   TESSERA_FAIL="write 3 28"   the third write fails with error 28; with 0, half of it is done
+//   TESSERA_FAIL_IN=folder      only writes, fsyncs, flocks and renames of files below it count; all mmaps count
+//   TESSERA_FAIL_STRUCK=file    is created when a call has failed
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/file.h>
@@ -21,7 +21,7 @@
 
 namespace {
 
-/// From the environment, read once; without static objects, since mmap is called before those are made.
+/// Read from the environment once; no static objects, since mmap is called before they are constructed.
 struct Plan {
   char call[16] = "";
   int number = 0, error = 0;
@@ -57,7 +57,7 @@ bool below(int descriptor) {
   return below(path);
 }
 
-/// Whether this call, one of those that count, is the one that fails.
+/// Counts a call and returns whether it must fail.
 bool strikes(const char* call) {
   static std::atomic<int> calls = 0;
   if (std::strcmp(plan().call, call) != 0 || ++calls != plan().number) return false;
@@ -69,7 +69,7 @@ bool strikes(const char* call) {
   return true;
 }
 
-std::atomic<bool> full = false;  // behind a write of which half was done
+std::atomic<bool> full = false;  // set after half of a write was done
 
 }  // namespace
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backends that have fake drivers (tests/drivers/), with the names of their files and variables: for tests that do
-// the same on each of them.
+// Backends with fake drivers (tests/drivers/), with their files and variables, for tests that run on each of them.
 #pragma once
 
 #include <array>
@@ -16,9 +15,9 @@ struct FakeBackend {
   Backend backend;
   const char *driver, *compiler;  ///< "cuda" for libfake_cuda.so
   const char *driver_variable, *compiler_variable;
-  const char* missing;      ///< the entry point that libfake_..._incomplete.so lacks
-  const char* no_device;    ///< what its driver answers where there is none
-  const char* code_prefix;  ///< of its names of errors
+  const char* missing;      ///< entry point missing in libfake_..._incomplete.so
+  const char* no_device;    ///< its driver's error if there is no device
+  const char* code_prefix;  ///< prefix of its error names
 };
 inline constexpr std::array fake_backends = {
     FakeBackend{Backend::cuda, "cuda", "nvrtc", "TESSERA_CUDA_LIBRARY", "TESSERA_NVRTC_LIBRARY", "cuStreamWaitEvent",
@@ -37,22 +36,22 @@ inline std::string fake_library(const std::string& name) {
   return std::string(TESSERA_FAKES "/libfake_") + name + ".so";
 }
 
-/// The rules that were broken of the fake driver in this file, a line each.
+/// Rule violations recorded by the fake driver in this file, one per line.
 inline std::string breaches(const std::string& file) {
   char text[4096] = "";
   os::Library::open(file).function<int(char*, std::size_t)>("tessera_fake_breaches")(text, sizeof text);
   return text;
 }
-/// The same behind a work's own answer: nothing, or "BREACH: " and what they are.
+/// Likewise, to append to a result: empty, or "BREACH: " and the violations.
 inline std::string breach_lines(const std::string& file) {
   const std::string text = breaches(file);
   return text.empty() ? "" : "\nBREACH: " + text;
 }
 
-/// What makes the library find the fakes; `more` comes on top.
+/// Variables that make the library load the fakes, followed by `more`.
 inline Variables with_fakes(const Variables& more = {}) {
-  // The vendors' own libraries of products would not know what to do with a fake driver; and the probe does not know
-  // what a fake driver's kernels compute.
+  // The vendors' BLAS libraries do not work with a fake driver, and the probe does not know what a fake driver's
+  // kernels compute.
   Variables all = {{"TESSERA_PROBE", "list"},
                    {"TESSERA_CUBLAS_LIBRARY", fake_library("cublaslt")},
                    {"TESSERA_HIPBLASLT_LIBRARY", fake_library("hipblaslt")},

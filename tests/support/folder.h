@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A new folder for a test, and what is in folders.
+// A temporary folder for a test, and functions to list folders.
 #pragma once
 
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 
 namespace tessera::test {
 
-/// A folder that disappears with the object.
+/// A new folder that is deleted with the object.
 class Folder {
  public:
   Folder() {
@@ -38,7 +38,7 @@ class Folder {
   std::filesystem::path path_;
 };
 
-/// Of what is in a folder, sorted.
+/// Names of a folder's entries, sorted.
 inline std::vector<std::string> names(const std::filesystem::path& folder) {
   std::vector<std::string> all;
   for (const auto& one : std::filesystem::directory_iterator(folder)) all.push_back(one.path().filename().string());
@@ -46,7 +46,7 @@ inline std::vector<std::string> names(const std::filesystem::path& folder) {
   return all;
 }
 
-/// Their paths.
+/// Paths of a folder's entries, sorted by name.
 inline std::vector<std::filesystem::path> files_in(const std::filesystem::path& folder) {
   std::vector<std::filesystem::path> files;
   for (const std::string& name : names(folder)) files.push_back(folder / name);

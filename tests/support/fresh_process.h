@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process in which nothing has been discovered or chosen yet, and drivers made for the test in it: for what is the
-// process's own state.
+// Runs a test in a process in which nothing has been discovered or selected yet, with test drivers, to test
+// process-wide state.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 
 namespace tessera::test {
 
-/// Runs `body` in a child, where nothing has been discovered yet; expects that no assertion fails there.
+/// Runs `body` in a forked child; expects that no assertion fails there. The parent must not have discovered anything.
 template <class F>
 void in_fresh_process(F&& body) {
   ::fflush(nullptr);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The launches of a thread, seen.
+// Counts kernel launches of a thread.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@
 
 namespace tessera::test {
 
-/// Counts the launches of its thread while it lives.
+/// Counts the launches of its thread during its lifetime.
 class Launches : public LaunchInterceptor {
  public:
   Launches() { thread_context.launch_interceptor = this; }

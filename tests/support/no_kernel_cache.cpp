@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linked into every test: what a test compiles is compiled, whatever ran before, and nothing of it stays in the cache
-// of who runs the tests. Tests of the cache set the variable themselves, and name a folder of their own.
+// Linked into every test: disables the kernel cache, so that tests always compile and don't fill the user's cache.
+// Tests of the cache set the variable and a separate folder themselves.
 #include <cstdlib>
 
 namespace {

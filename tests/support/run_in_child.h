@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work in a child process with an environment of its own: for what a process does once (opening a driver's library), or
-// may not survive.
+// Runs work in a child process with its own environment, for what a process does once (loading a driver) or may not
+// survive.
 #pragma once
 
 #include <sys/wait.h>
@@ -19,8 +19,8 @@ namespace tessera::test {
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
-/// What a forked child writes into the file that `work` is given, which ends the child, and its status, as waitpid has
-/// it. The calling process must not have used what the child uses: threads and drivers do not survive a fork.
+/// Returns what a forked child writes to the file passed to `work`, and its status as of waitpid. The calling process
+/// must not have used what the child uses: threads and drivers do not survive a fork.
 inline std::pair<std::string, int> written_by_child(const std::function<void(int file)>& work) {
   int ends[2];
   if (pipe(ends) != 0) throw std::runtime_error("pipe failed");
@@ -41,8 +41,8 @@ inline std::pair<std::string, int> written_by_child(const std::function<void(int
   return {out, status};
 }
 
-/// What `work` returns, computed in a forked child with these variables set. What it throws is returned as
-/// "exception: ...", a child that dies as "the child died of signal ..."; after `seconds` that is signal 14.
+/// Returns the result of `work`, run in a forked child with these variables. An exception is returned as "exception:
+/// ...", a crash as "the child died of signal ..."; a timeout after `seconds` is signal 14.
 inline std::string run_in_child(const Variables& variables, const std::function<std::string()>& work,
                                 unsigned seconds = 100) {
   const auto [out, status] = written_by_child([&](int file) {
@@ -63,8 +63,8 @@ inline std::string run_in_child(const Variables& variables, const std::function<
   return WIFEXITED(status) ? out : "the child died of signal " + std::to_string(WTERMSIG(status)) + "\n" + out;
 }
 
-/// What a child that does `body` and ends as a program does writes to standard error, and its exit code; 128 + n: it
-/// ended by signal n.
+/// Runs `body` in a child that exits normally. Returns its output to standard error and its exit code; 128 + n: signal
+/// n.
 inline std::pair<std::string, int> errors_at_exit(const std::function<void()>& body) {
   const auto [text, status] = written_by_child([&](int file) {
     dup2(file, 2);

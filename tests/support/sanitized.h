@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether this is a build with a sanitizer: it is slower, and its runtime refuses libraries that open others with
-// RTLD_DEEPBIND, as Intel's compiler and Level Zero driver do.
+// Whether a sanitizer is used: such builds are slower, and the runtime rejects libraries that open others with
+// RTLD_DEEPBIND, like Intel's compiler and Level Zero driver.
 #pragma once
 
 namespace tessera::test {
@@ -17,6 +17,6 @@ inline constexpr bool thread_sanitized = false;
 #endif
 inline constexpr const char* no_deepbind =
     "libocloc and Intel's Level Zero driver, in builds without a sanitizer: they open libraries with RTLD_DEEPBIND, "
-    "which a sanitizer's runtime refuses";
+    "which a sanitizer's runtime rejects";
 
 }  // namespace tessera::test

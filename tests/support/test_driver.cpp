@@ -24,7 +24,7 @@ std::map<std::string, Body>& bodies() {
   return *the_bodies;
 }
 
-/// What the device layer's verification kernel does, written down once more.
+/// Reimplements the device layer's verification kernel.
 void verify_body(const Launch& launch, bool wrongly) {
   const float* x = launch.arguments.at(0).as<float>();
   float* y = launch.arguments.at(1).as<float>();
@@ -37,7 +37,7 @@ void verify_body(const Launch& launch, bool wrongly) {
   }
 }
 
-/// Memory with a fence around it. Blocks that were given back stay known, so that a late use is seen, not guessed.
+/// Memory with guard bytes around it. Freed blocks are kept, so that a late use is always detected.
 struct Memory {
   static constexpr std::size_t fence = 64;
   std::vector<std::byte> bytes;
@@ -55,8 +55,8 @@ struct Memory {
   }
 };
 
-/// What queued work failed with. Each who waits gets an error of its own: the counts of shared ones are in the
-/// runtime's library, where ThreadSanitizer does not see them.
+/// An error of queued work. Each waiter gets a new exception object: the reference counts of shared ones are in the
+/// runtime library, where ThreadSanitizer does not see them.
 struct Fault {
   bool lost = false;  ///< a DeviceLost, else a KernelError
   std::string text;
@@ -66,7 +66,7 @@ struct Fault {
   }
 };
 
-/// The handle may be destroyed while a queue still waits; the state is shared.
+/// Shared state: the event may be destroyed while a queue still waits for it.
 struct EventState {
   std::mutex lock;
   std::condition_variable changed;
@@ -113,7 +113,7 @@ struct Loaded : LoadedKernel {
   std::string source() const override { return text; }
 };
 
-/// What a driver may keep of each thread that calls it.
+/// Simulates the thread_local objects of a driver.
 constinit thread_local bool objects_are_gone = false;
 struct ThreadObject {
   bool used = false;
@@ -121,10 +121,10 @@ struct ThreadObject {
 };
 thread_local ThreadObject thread_object;
 
-/// The driver is called.
+/// Called at the start of every driver function.
 void enter(Behaviour& behaviour) {
   if (objects_are_gone)
-    behaviour.note_misuse("the driver was called on a thread whose thread_local objects are gone");
+    behaviour.note_misuse("the driver was called on a thread whose thread_local objects were destroyed");
   else
     thread_object.used = true;
 }
@@ -172,7 +172,7 @@ class TestQueue : public DriverQueue {
     if (behaviour_->fail_launch)
       fail<KernelError>({.operation = "launch " + loaded.name, .wrong = "the test driver refuses launches"});
     std::vector<Argument> kept(arguments.begin(), arguments.end());
-    std::vector<Allocation> allocations;  // the caller's storages may be gone when the work runs
+    std::vector<Allocation> allocations;  // the caller's storages may be destroyed when the work runs
     for (const Argument& a : arguments) allocations.push_back(a.allocation != nullptr ? *a.allocation : Allocation{});
     put([this, &loaded, shape, kept = std::move(kept), allocations = std::move(allocations)] {
       if (!loaded.alive) behaviour_->note_misuse("a kernel was destroyed before its launch ran");
@@ -198,7 +198,7 @@ class TestQueue : public DriverQueue {
         behaviour_->note_misuse("no body for kernel " + loaded.name);
     });
     if (behaviour_->fail_after_launch)
-      fail<KernelError>({.operation = "launch " + loaded.name, .wrong = "the test driver failed half way"});
+      fail<KernelError>({.operation = "launch " + loaded.name, .wrong = "the test driver failed halfway"});
   }
   std::shared_ptr<DriverEvent> record() override {
     if (immediate_) return nullptr;
@@ -210,7 +210,7 @@ class TestQueue : public DriverQueue {
     return event;
   }
   void wait(DriverEvent& event) override {
-    // The other queue's fault is the other queue's: only its end matters here.
+    // Errors of the other queue are reported there: only its end matters here.
     put([state = static_cast<Event&>(event).state] { state->wait(); }, true);
   }
   void with_native(const std::function<void(void*)>& use) override { use(this); }
@@ -225,7 +225,7 @@ class TestQueue : public DriverQueue {
  private:
   struct Work {
     std::function<void()> run;
-    bool always;  // events are signalled even when the work before failed
+    bool always;  // events are signalled even if earlier work failed
   };
   void put(std::function<void()> f, bool always = false) {
     enter(*behaviour_);
@@ -242,7 +242,7 @@ class TestQueue : public DriverQueue {
   }
   std::byte* at(const Allocation& allocation, std::size_t offset, std::size_t bytes) {
     auto* memory = static_cast<Memory*>(allocation.handle);
-    if (!memory->live) behaviour_->note_misuse("memory was used after it was given back");
+    if (!memory->live) behaviour_->note_misuse("memory was used after it was freed");
     if (offset + bytes > memory->size) behaviour_->note_misuse("an access outside of its allocation");
     if (!memory->fences_whole()) behaviour_->note_misuse("a kernel wrote outside of its allocation");
     return memory->data() + offset;
@@ -293,7 +293,7 @@ class TestQueue : public DriverQueue {
   std::thread thread_;
 };
 
-/// A queue that somebody else made, and keeps.
+/// A wrapped queue. Does not own the driver's queue.
 class Borrowed : public DriverQueue {
  public:
   explicit Borrowed(TestQueue& of) : of_(of) {}
@@ -349,7 +349,7 @@ class TestDevice : public DriverDevice {
   void release(const Allocation& allocation) noexcept override {
     enter(*behaviour_);
     auto* memory = static_cast<Memory*>(allocation.handle);
-    if (!memory->live) behaviour_->note_misuse("memory was given back twice");
+    if (!memory->live) behaviour_->note_misuse("memory was freed twice");
     memory->live = false;
     if (!memory->fences_whole()) behaviour_->note_misuse("a kernel wrote outside of its allocation");
     std::fill_n(memory->data(), memory->size, std::byte{0xDB});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A driver for tests: host memory, queues that are real threads with random delays (so that a missing event shows),
-// checked addresses, and faults on demand. Kernels run through a C++ function of the same name, or the interpreter.
+// A driver for tests: host memory, queues with threads and random delays (to detect missing events), checked addresses,
+// and errors on demand. Kernels run as C++ functions of the same name.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@
 
 namespace tessera::test {
 
-/// What a kernel's C++ function gets: bytes of each buffer from its offset on, bits of each scalar.
+/// Arguments of a kernel's C++ function: the bytes of each buffer from its offset, the bits of each scalar.
 struct Launch {
   std::array<std::uint64_t, 3> shape;
   struct Argument {
@@ -32,28 +32,28 @@ struct Launch {
 };
 using Body = std::function<void(const Launch&)>;
 
-/// How one device behaves; tests change it while it runs.
+/// Behaviour of a device; tests change it at run time.
 struct Behaviour {
-  std::atomic<int> max_delay_us = 0;            ///< before each piece of queued work, random up to this
-  std::atomic<bool> immediate = false;          ///< queues made from now on work within the call, and have no thread
-  std::atomic<bool> host_visible = false;       ///< allocations tell their host address
-  std::atomic<int> fail_allocation_in = 0;      ///< n: the n-th allocation from now fails, ...
-  std::atomic<int> failing_allocations = 1;     ///< ... and this many from there on
+  std::atomic<int> max_delay_us = 0;            ///< maximum random delay before each queued operation
+  std::atomic<bool> immediate = false;          ///< new queues work within the call and have no thread
+  std::atomic<bool> host_visible = false;       ///< allocations have a host address
+  std::atomic<int> fail_allocation_in = 0;      ///< n: the n-th allocation from now on fails, ...
+  std::atomic<int> failing_allocations = 1;     ///< ... and this many in total
   std::atomic<bool> fail_launch = false;        ///< launches throw a KernelError
-  std::atomic<bool> fail_after_launch = false;  ///< the same, and the work is in the queue nevertheless
-  std::atomic<bool> fail_record = false;        ///< no event can be made
-  std::atomic<int> failed_work = 0;             ///< how often `fail_work` did
-  std::atomic<bool> fail_work = false;          ///< queued launches fail when they run, with a KernelError
-  std::atomic<bool> lose = false;               ///< queued work fails when it runs, with a DeviceLost
+  std::atomic<bool> fail_after_launch = false;  ///< likewise, but the work is queued nevertheless
+  std::atomic<bool> fail_record = false;        ///< no event can be created
+  std::atomic<int> failed_work = 0;             ///< number of errors caused by `fail_work`
+  std::atomic<bool> fail_work = false;          ///< queued launches fail with a KernelError when they run
+  std::atomic<bool> lose = false;               ///< queued work fails with a DeviceLost when it runs
   std::atomic<bool> fail_open = false;
   std::atomic<bool> compute_wrongly = false;
   std::atomic<bool> fail_compile = false;
-  std::atomic<int> shortage = 0;  ///< compiling throws what the host's shortage does: 1: of memory, 2: of threads
+  std::atomic<int> shortage = 0;  ///< compiling fails for lack of 1: host memory, 2: threads
   std::atomic<int> compiled = 0, compile_calls = 0, allocations = 0, live_allocations = 0, records = 0, opened = 0;
   std::atomic<std::uint64_t> live_bytes = 0;
   std::atomic<int> live_kernels = 0;
 
-  /// Queues stop before their next piece of work until `resume`.
+  /// Pauses queues before their next operation until `resume`.
   void hold() { held = true; }
   void resume() {
     {
@@ -62,28 +62,28 @@ struct Behaviour {
     }
     changed.notify_all();
   }
-  /// Misuse that the driver saw: addresses outside of allocations, memory that was given back, calls on threads whose
-  /// thread_local objects are gone, ...
+  /// Misuse detected by the driver: accesses outside of allocations, use of freed memory, calls on threads whose
+  /// thread_local objects were destroyed, ...
   std::vector<std::string> misuse();
   void note_misuse(std::string text);
 
   std::mutex lock;
   std::condition_variable changed;
   std::atomic<bool> held = false;
-  std::vector<std::string> seen;        // under lock
-  std::vector<ir::Function> functions;  // under lock: what was compiled
-  std::vector<Variant> variants;        // under lock: of each
+  std::vector<std::string> seen;        // guarded by lock
+  std::vector<ir::Function> functions;  // guarded by lock: compiled functions
+  std::vector<Variant> variants;        // guarded by lock: their variants
 };
 
 class TestDriver : public Driver {
  public:
   explicit TestDriver(Backend backend) : backend_(backend) {}
 
-  /// Devices to enumerate; before the driver is registered.
+  /// Adds a device; must be called before the driver is registered.
   DeviceInfo& add_device(DeviceKind kind, std::uint64_t total_memory);
-  std::string fail_enumerate;  ///< the driver throws this when asked
+  std::string fail_enumerate;  ///< not empty: enumeration fails with this reason
   std::atomic<int> enumerations = 0;
-  std::atomic<int> slow_us = 0;  ///< enumerating and opening take this long
+  std::atomic<int> slow_us = 0;  ///< duration of enumerating and opening, in microseconds
   std::shared_ptr<Behaviour> behaviour(int index) { return behaviours_.at(static_cast<std::size_t>(index)); }
 
   Backend backend() const override { return backend_; }
@@ -96,10 +96,10 @@ class TestDriver : public Driver {
   std::vector<std::shared_ptr<Behaviour>> behaviours_;
 };
 
-/// Puts work into a test device's queue by what `Queue::submit_native` gives.
+/// Enqueues work in a test device's queue, given its handle from `Queue::submit_native`.
 void put_native(void* native, std::function<void()> work);
 
-/// The C++ function that stands for the kernels of this name on every test device.
+/// Sets the C++ function for kernels of this name on all test devices.
 void set_body(const std::string& kernel, Body body);
 
 }  // namespace tessera::test

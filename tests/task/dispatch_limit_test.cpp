@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tasks that are put into a device's queue before those before them have ended, and copies beside kernels: on fake
-// GPUs, each test in a process of its own.
+// Tasks in a device's queue before earlier tasks have ended, and copies concurrent with kernels: on fake GPUs, each
+// test in its own process.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -40,14 +40,14 @@ void with_gpu(const char* kernel_us, const std::function<void()>& body, test::Va
 Array at_home(float value, std::int64_t n = 1000) {
   return Array::full({n}, value, DType::f32, Device{}).copy().eval();
 }
-/// So that kernels are compiled, queues made, and it is known how long such a task takes.
+/// Compiles kernels, creates queues, and lets the library measure the duration of such a task.
 template <class F>
 void warm(F&& work) {
-  for (int i = 0; i < 12; ++i) work();  // the usual time is that of the last nine
+  for (int i = 0; i < 12; ++i) work();  // the expected duration is the median of the last nine
   synchronize(cuda(0));
 }
 
-TEST(DispatchLimit, InputsAreFetchedWhileTheDeviceComputesTheTaskBefore) {
+TEST(DispatchLimit, InputsAreFetchedDuringPreviousTask) {
   with_gpu("40000", [] {
     constexpr int tasks = 6;
     Array sums = Array::zeros({1000}, DType::f32, gpu).copy().eval();
@@ -61,24 +61,23 @@ TEST(DispatchLimit, InputsAreFetchedWhileTheDeviceComputesTheTaskBefore) {
     Region r({.scope = cuda(0)});
     for (const Array& v : inputs) r.spawn(add, in(v), inout(sums));
     r.wait();
-    EXPECT_GE(count("copies beside kernels") - before, tasks / 2u)
-        << "all but the first, where the host is quick enough";
-    EXPECT_EQ(task_copies().fetched - copies.fetched, static_cast<std::uint64_t>(tasks)) << "none twice";
+    EXPECT_GE(count("copies beside kernels") - before, tasks / 2u) << "all but the first, if the host is fast enough";
+    EXPECT_EQ(task_copies().fetched - copies.fetched, static_cast<std::uint64_t>(tasks)) << "no input is copied twice";
     EXPECT_EQ(sums.to_vector<float>(), Floats(1000, 12 + 0 + 1 + 2 + 3 + 4 + 5));
   });
 }
 
-TEST(DispatchLimit, AChainIsInTheDevicesQueueBeforeItsTasksHaveEndedAndNotTooMuchOfIt) {
+TEST(DispatchLimit, ChainedTasksAreQueuedAheadUpToTheLimit) {
   with_gpu("1000", [] {
     constexpr int tasks = 24;
     Array x = at_home(0);
     const auto step = [](Array& v) { v += 1; };
     warm([&] { spawn({.scope = cuda(0)}, step, inout(x)).wait(); });
     std::vector<Task<void>> chain;
-    std::vector<int> ahead;  // how many before it had not ended when it was put in
+    std::vector<int> ahead;  // how many earlier tasks had not ended when each was queued
     std::atomic<bool> made = false;
     Region r({.scope = cuda(0)});
-    const Task<void> first = r.spawn({.scope = cpu()}, [&] {  // until all are made
+    const Task<void> first = r.spawn({.scope = cpu()}, [&] {  // blocks until all tasks are created
       while (!made) std::this_thread::yield();
     });
     for (int i = 0; i < tasks; ++i) {
@@ -97,11 +96,11 @@ TEST(DispatchLimit, AChainIsInTheDevicesQueueBeforeItsTasksHaveEndedAndNotTooMuc
     EXPECT_EQ(x.to_vector<float>(), Floats(1000, tasks + 12));
     ASSERT_EQ(ahead.size(), static_cast<std::size_t>(tasks));
     EXPECT_GE(std::ranges::count_if(ahead, [](int n) { return n > 0; }), tasks / 2);
-    EXPECT_LE(*std::ranges::max_element(ahead), 3) << "four at a time";
+    EXPECT_LE(*std::ranges::max_element(ahead), 3) << "at most four at a time";
   });
 }
 
-TEST(DispatchLimit, IndependentTasksArePutInAFewAtATimeSoThatTheirDataFits) {
+TEST(DispatchLimit, IndependentTasksAreQueuedGraduallySoThatTheirDataFits) {
   with_gpu("500", [] {
     constexpr std::int64_t mebi = 1 << 20;
     constexpr int tasks = 40;
@@ -123,7 +122,7 @@ TEST(DispatchLimit, IndependentTasksArePutInAFewAtATimeSoThatTheirDataFits) {
   });
 }
 
-TEST(DispatchLimit, WhatIsFirstByPriorityIsPutInFirst) {
+TEST(DispatchLimit, HigherPriorityIsQueuedFirst) {
   with_gpu("2000", [] {
     std::vector<Array> all;
     for (int i = 0; i < 12; ++i) all.push_back(at_home(0));
@@ -141,12 +140,12 @@ TEST(DispatchLimit, WhatIsFirstByPriorityIsPutInFirst) {
           {.priority = i < 6 ? -1 : 1}, [&, i](Array& v) { put_in(i), v += 1; }, inout(all[i]));
     r.wait();
     ASSERT_EQ(order.size(), 12u);
-    // Those in the queue by then stay there; of the others the later six go first.
+    // Tasks that are already queued stay there; among the others, the last six go first.
     EXPECT_LT(std::ranges::find(order, 11) - order.begin(), std::ranges::find(order, 5) - order.begin());
   });
 }
 
-TEST(DispatchLimit, WhatDoesNotRunNeedsNoPlace) {
+TEST(DispatchLimit, SkippedAndCancelledTasksNeedNoSlot) {
   with_gpu("50", [] {
     const auto step = [](Array& v) { v += 1; };
     std::vector<Array> all;
@@ -166,12 +165,12 @@ TEST(DispatchLimit, WhatDoesNotRunNeedsNoPlace) {
       return is();
     };
     EXPECT_TRUE(wait_until([&] { return put_in >= 2; }));
-    std::this_thread::sleep_for(50ms);  // all places are taken
+    std::this_thread::sleep_for(50ms);  // all slots are taken
     EXPECT_LT(put_in, 8);
     const Task<void> breaks = r.spawn({.scope = cpu()}, [] { throw std::runtime_error("on purpose"); });
     const Task<void> skipped = r.spawn({}, step, inout(skipped_data), breaks);
     const Task<void> cancelled = r.spawn({.stop = stop.get_token()}, step, inout(cancelled_data));
-    EXPECT_TRUE(wait_until([&] { return skipped.ended() && cancelled.ended(); })) << "while the device stands still";
+    EXPECT_TRUE(wait_until([&] { return skipped.ended() && cancelled.ended(); })) << "while the device is blocked";
     hold(0);
     EXPECT_THROW(skipped.fetch(), TaskError);
     EXPECT_THROW(cancelled.fetch(), TaskCancelled);
@@ -180,8 +179,8 @@ TEST(DispatchLimit, WhatDoesNotRunNeedsNoPlace) {
   });
 }
 
-// Tasks of tasks: what waits gives its place to what it waits for.
-TEST(DispatchLimit, TasksThatWaitForTasksOfTheirDeviceEnd) {
+// Nested tasks: a waiting task releases its slot for the tasks that it waits for.
+TEST(DispatchLimit, WaitingTasksReleaseTheirSlot) {
   with_gpu("200", [] {
     Array x = at_home(0), y = at_home(0);
     std::vector<Array> all;
@@ -203,7 +202,7 @@ TEST(DispatchLimit, TasksThatWaitForTasksOfTheirDeviceEnd) {
   });
 }
 
-TEST(DispatchLimit, AFaultFailsWhatWasPutInBehindItWithTheNamesAndNothingElse) {
+TEST(DispatchLimit, FaultFailsOnlyDependentQueuedTasksAndNamesThem) {
   const auto warm_up = [] {
     Array x = Array::zeros({1000}, DType::f32, gpu).copy().eval();
     warm([&] {
@@ -213,7 +212,7 @@ TEST(DispatchLimit, AFaultFailsWhatWasPutInBehindItWithTheNamesAndNothingElse) {
     });
     return x;
   };
-  // The fault is that of the operation behind these: the chain's first kernel.
+  // The fault is injected into the operation after these: the chain's first kernel.
   const std::string before =
       test::run_in_child(test::four_gpus({{"TESSERA_FAKE_KERNEL_US", "50"}, {"TESSERA_FAKE_DELAY_US", "0"}}), [&] {
         const Array x = warm_up();
@@ -253,8 +252,8 @@ TEST(DispatchLimit, AFaultFailsWhatWasPutInBehindItWithTheNamesAndNothingElse) {
            {{"TESSERA_FAKE_FAULT", "late=" + std::to_string(std::stoull(before) + 1) + "@0"}});
 }
 
-// The thread that ends the device's tasks is held up, and who was put in behind one of them sees its fault first.
-TEST(DispatchLimit, AFaultIsTheTasksThoughWhoWasPutInBehindItSawItFirst) {
+// The thread that ends the device's tasks is delayed, so that a task queued behind the failed one sees the fault first.
+TEST(DispatchLimit, FaultIsAttributedToItsTaskEvenIfSuccessorSeesItFirst) {
   const auto body = [](bool faulty) -> std::uint64_t {
     Array other = at_home(0).to(gpu).eval(), x = at_home(0).to(gpu).eval();
     synchronize(cuda(0));
@@ -267,7 +266,7 @@ TEST(DispatchLimit, AFaultIsTheTasksThoughWhoWasPutInBehindItSawItFirst) {
     std::atomic<std::uint64_t> before = 0;
     Region r({.scope = cuda(0)});
     {
-      // Goes when the task has ended, on the thread that ends it.
+      // Destroyed when the task has ended, on the thread that ends it.
       const std::shared_ptr<void> goes(nullptr, [&, wait_for](void*) {
         held_up = true;
         wait_for(seen);
@@ -306,17 +305,17 @@ TEST(DispatchLimit, AFaultIsTheTasksThoughWhoWasPutInBehindItSawItFirst) {
     } else {
       r.wait();
     }
-    EXPECT_LT(std::chrono::steady_clock::now(), until) << "nobody waited for long";
+    EXPECT_LT(std::chrono::steady_clock::now(), until) << "no thread waited long";
     return before;
   };
   const test::Variables machine = {{"TESSERA_FAKE_KERNEL_US", "20000"}, {"TESSERA_FAKE_DELAY_US", "0"}};
   const std::string before = test::run_in_child(test::four_gpus(machine), [&] { return std::to_string(body(false)); });
-  // An error of the kind after which the device goes on.
+  // An error of the kind that the device survives.
   with_gpu("20000", [&] { body(true); },
            {{"TESSERA_FAKE_FAULT", "late=" + std::to_string(std::stoull(before) + 1) + ":701@0"}});
 }
 
-TEST(DispatchLimit, KernelsAreCompiledWhileWhatTheyComeAfterRuns) {
+TEST(DispatchLimit, KernelsAreCompiledWhileDependenciesRun) {
   with_gpu("0", [] {
     const auto twice = kernel("made_ahead", [](Buffer<float> x) { x[global_id()] *= 2; });
     Array x = Array::ones({100}, DType::f32, gpu).copy().eval();
@@ -333,12 +332,11 @@ TEST(DispatchLimit, KernelsAreCompiledWhileWhatTheyComeAfterRuns) {
     Region r({.scope = cuda(0)});
     const std::uint64_t before = made();
     hold(1);
-    const Task<void> first =
-        r.spawn({.scope = Scope(other)}, step, inout(y));  // it is on its device, which stands still
+    const Task<void> first = r.spawn({.scope = Scope(other)}, step, inout(y));  // it is on its device, which is blocked
     for (int i = 0; i < 3; ++i) r.spawn({}, twice, Extent{100}, x, first);
     const auto until = std::chrono::steady_clock::now() + 20s;
     while (made() == before && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(1ms);
-    EXPECT_EQ(made() - before, 1u) << "once, while the tasks wait";
+    EXPECT_EQ(made() - before, 1u) << "compiled once, while the tasks wait";
     EXPECT_FALSE(first.ended());
     hold(0);
     r.wait();

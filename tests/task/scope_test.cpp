@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scopes: sets of devices, where tasks run, and what is said where there is nowhere. On made-up devices, each test in a
-// process of its own.
+// Scopes: sets of devices, placement of tasks, and errors if no device is possible. On simulated devices, each test in
+// its own process.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -26,7 +26,7 @@ using test::in_fresh_process;
 constexpr std::uint64_t gib = std::uint64_t{1} << 30;
 const Device cuda0{Backend::cuda, 0}, cuda1{Backend::cuda, 1}, cuda2{Backend::cuda, 2}, rocm0{Backend::rocm, 0};
 
-/// Three NVIDIA GPUs and an AMD one.
+/// Three NVIDIA GPUs and an AMD GPU.
 template <class F>
 void with_gpus(F&& body) {
   in_fresh_process([&] {
@@ -54,11 +54,11 @@ TEST(Scopes, NameDevices) {
     EXPECT_EQ(Scope(), cpu());
     std::vector<Device> seen;
     for (const Device device : (cuda(all) | rocm(all)).devices()) seen.push_back(device);
-    EXPECT_EQ(seen, (std::vector{cuda0, cuda1, cuda2, rocm0})) << "of a scope that is gone";
+    EXPECT_EQ(seen, (std::vector{cuda0, cuda1, cuda2, rocm0})) << "devices() of a temporary";
   });
 }
 
-TEST(Scopes, UnionsAndIntersectionsAreThoseOfSets) {
+TEST(Scopes, UnionsAndIntersections) {
   with_gpus([] {
     const Scope a = cuda({0, 1}), b = cuda({1, 2}), c = rocm(0) | cuda(1);
     EXPECT_EQ(a | b, cuda(all));
@@ -73,18 +73,18 @@ TEST(Scopes, UnionsAndIntersectionsAreThoseOfSets) {
   });
 }
 
-TEST(Scopes, EmptyOnesAreErrorsThatListWhatExists) {
+TEST(Scopes, EmptyScopesThrowAndListExistingDevices) {
   with_gpus([] {
     const auto has = {std::string_view("cpu:0"), std::string_view("cuda:2"), std::string_view("rocm:0")};
     expect_throw<ArgumentError>([] { cuda(std::vector<int>{}); }, has);
     expect_throw<ArgumentError>([] { Scope(std::vector<Device>{}); }, has);
     expect_throw<DeviceError>([] { oneapi(all); }, {"oneapi(all)", "cuda:2"});
     expect_throw<DeviceError>([] { return cuda(all) & rocm(0); },
-                              {"no device is in both", "cuda:0, cuda:1, cuda:2", "rocm:0"});
+                              {"no device in common", "cuda:0, cuda:1, cuda:2", "rocm:0"});
   });
 }
 
-TEST(Scopes, ADeviceThatDoesNotExistIsAnErrorAlsoBesideOthers) {
+TEST(Scopes, MissingDevicesThrow) {
   with_gpus([] {
     expect_throw<DeviceError>([] { cuda(3); }, {"cuda:3 does not exist", "cuda:2"});
     expect_throw<DeviceError>([] { cuda({0, 7}); }, {"cuda:7 does not exist"});
@@ -93,7 +93,7 @@ TEST(Scopes, ADeviceThatDoesNotExistIsAnErrorAlsoBesideOthers) {
   });
 }
 
-TEST(Scopes, CanComputeSaysWhereThereIsADevice) {
+TEST(Scopes, CanComputeReportsUsableBackends) {
   with_gpus([] {
     EXPECT_TRUE(can_compute(Backend::cpu));
     EXPECT_TRUE(can_compute(Backend::cuda));
@@ -103,11 +103,11 @@ TEST(Scopes, CanComputeSaysWhereThereIsADevice) {
   });
 }
 
-TEST(Placed, OnTheCpuUnlessAnotherDeviceIsAskedFor) {
+TEST(Placed, RunsOnCpuByDefault) {
   with_gpus([] {
     EXPECT_EQ(current_scope(), cpu());
     EXPECT_EQ(spawn(where).fetch(), Device{});
-    const DeviceScope gpu(cuda0);  // is about arrays
+    const DeviceScope gpu(cuda0);  // affects arrays only
     EXPECT_EQ(spawn(where).fetch(), Device{});
     EXPECT_EQ(spawn([] { return current_device(); }).fetch(), Device{});
     EXPECT_EQ(spawn({.scope = cuda(2)}, where).fetch(), cuda2);
@@ -115,7 +115,7 @@ TEST(Placed, OnTheCpuUnlessAnotherDeviceIsAskedFor) {
   });
 }
 
-TEST(Placed, OptionsAreInheritedByTasksAndWhatTheyCall) {
+TEST(Placed, OptionsAreInheritedByNestedTasks) {
   with_gpus([] {
     {
       const With outer = with({.scope = cuda(1), .priority = 2});
@@ -127,14 +127,14 @@ TEST(Placed, OptionsAreInheritedByTasksAndWhatTheyCall) {
       }
       const With inner = with({.scope = rocm(0)});
       EXPECT_EQ(spawn([] { return spawn([] { return spawn(where).fetch(); }).fetch(); }).fetch(), rocm0);
-      // A task's own scope is its children's, too; a thread of the program's own inherits nothing.
+      // A task's own scope also applies to its children; a std::thread inherits nothing.
       EXPECT_EQ(spawn({.scope = cuda(0)}, [] { return spawn(where).fetch(); }).fetch(), cuda0);
       Device elsewhere = cuda0;
       std::thread([&] { elsewhere = spawn(where).fetch(); }).join();
       EXPECT_EQ(elsewhere, Device{});
     }
     EXPECT_EQ(current_scope(), cpu());
-    // What was in force where a task was made is so where it runs, however late that is.
+    // The options in effect when a task is created apply when it runs, however late that is.
     Task<Device> late;
     Task<int> first;
     std::atomic<bool> go = false;
@@ -151,18 +151,18 @@ TEST(Placed, OptionsAreInheritedByTasksAndWhatTheyCall) {
   });
 }
 
-TEST(Placed, ScopesOfTaskArgumentAndFunctionHaveToMeet) {
+TEST(Placed, ScopesOfTaskArgumentAndFunctionAreIntersected) {
   with_gpus([] {
     const pinned<int> on_one(cuda1, 5);
     const per_device<int> on_two(cuda({1, 2}), [] { return current_device().index; });
     const auto first = [](int& value) { return std::pair(this_task::device(), value); };
-    EXPECT_EQ(spawn(first, on_one).fetch(), std::pair(cuda1, 5)) << "nothing was said, so it is where its argument is";
+    EXPECT_EQ(spawn(first, on_one).fetch(), std::pair(cuda1, 5)) << "without a scope, it runs on its argument's device";
     EXPECT_EQ(spawn({.scope = cuda(all)}, first, on_one).fetch(), std::pair(cuda1, 5));
     EXPECT_EQ(spawn({.scope = cuda(2)}, first, on_two).fetch(), std::pair(cuda2, 2));
     EXPECT_EQ(spawn({.scope = cuda({0, 1})}, first, on_two).fetch(), std::pair(cuda1, 1));
     EXPECT_EQ(spawn([](int& a, int& b) { return a + b; }, on_one, on_two).fetch(), 6);
     expect_throw<DeviceError>([&] { spawn({.scope = cuda(0)}, first, on_one); },
-                              {"cuda:0", "argument 1", "pinned to = cuda:1", "no device is in both"});
+                              {"cuda:0", "argument 1", "pinned to = cuda:1", "no device in common"});
     expect_throw<DeviceError>(
         [&] {
           spawn([](int, int&) {}, 1, on_two, detail::Here::current());
@@ -182,7 +182,7 @@ TEST(Placed, ScopesOfTaskArgumentAndFunctionHaveToMeet) {
   });
 }
 
-TEST(Placed, AfterAnImpossibleScopeTheRestGoesOn) {
+TEST(Placed, ImpossibleScopeDoesNotAffectOtherTasks) {
   with_gpus([] {
     const pinned<int> here(cuda1, 5);
     for (int i = 0; i < 10; ++i) {
@@ -198,7 +198,7 @@ TEST(Placed, AfterAnImpossibleScopeTheRestGoesOn) {
   });
 }
 
-TEST(Placed, AWideScopeUsesAllItsDevices) {
+TEST(Placed, WideScopeUsesAllItsDevices) {
   with_gpus([] {
     std::vector<Task<Device>> tasks;
     std::atomic<bool> go = false;
@@ -215,7 +215,7 @@ TEST(Placed, AWideScopeUsesAllItsDevices) {
   });
 }
 
-TEST(Placed, APinnedValueIsTheSameOneForAllTasks) {
+TEST(Placed, PinnedValueIsSharedByAllTasks) {
   with_gpus([] {
     struct Counter {
       explicit Counter(int from) : made_on(current_device()), value(from) {}
@@ -238,7 +238,7 @@ TEST(Placed, APinnedValueIsTheSameOneForAllTasks) {
   });
 }
 
-TEST(Placed, SynchronizeWaitsForTheDevicesAskedFor) {
+TEST(Placed, SynchronizeWaitsForGivenDevices) {
   with_gpus([] {
     std::atomic<int> there = 0;
     for (int i = 0; i < 20; ++i) spawn({.scope = cuda(i % 3)}, [&] { ++there; });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tasks in a child of fork, and when the program ends.
+// Tasks in forked children, and at the end of the program.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -17,7 +17,7 @@
 
 namespace tessera {
 
-/// Made before main, and so destroyed after all handlers at exit.
+/// Created before main, and therefore destroyed after all exit handlers have run.
 struct AtTheEnd {
   void (*check)() = nullptr;
   ~AtTheEnd() {
@@ -36,9 +36,8 @@ using test::text_of;
 const auto oops = []() -> int { throw std::runtime_error("oops"); };
 
 // --- Fork and exit
-// ----------------------------------------------------------------------------------------------------
 
-TEST(Tasks, RunInTheChildOfAFork) {
+TEST(Tasks, RunInForkedChild) {
   in_fresh_process([] {
     std::atomic<bool> go = false;
     const Task<void> parents = spawn([&] { spin_until(go); });
@@ -58,7 +57,7 @@ TEST(Tasks, RunInTheChildOfAFork) {
   });
 }
 
-TEST(Exit, ReportsTasksThatNeverBegan) {
+TEST(Exit, ReportsTasksThatDidNotRun) {
   for (const char* threads : {"1", "2"}) {
     const auto [text, status] = test::errors_at_exit([&] {
       ::setenv("TESSERA_THREADS", threads, 1);
@@ -74,7 +73,7 @@ TEST(Exit, ReportsTasksThatNeverBegan) {
           ++ended;
         });
       const auto quick = [] { ++begun, ++ended; };
-      spawn(quick).then(quick);  // one is cancelled, one skipped because of it
+      spawn(quick).then(quick);  // one is cancelled, one is skipped because of that
       while (begun == 0) std::this_thread::yield();
     });
     EXPECT_EQ(status, 0) << text;
@@ -82,7 +81,7 @@ TEST(Exit, ReportsTasksThatNeverBegan) {
     ASSERT_NE(at, text.npos) << text;
     const int left = std::atoi(text.c_str() + text.rfind('\n', at) + 1);
     expect_contains(
-        text, {"warning: " + std::to_string(left) + " tasks never began, because the program ended: write a file, ",
+        text, {"warning: " + std::to_string(left) + " tasks did not run because the program ended: write a file, ",
                " and " + std::to_string(left - 3) + " others. ", "synchronize()"});
   }
   const auto [text, status] = test::errors_at_exit([] {
@@ -95,7 +94,7 @@ TEST(Exit, ReportsTasksThatNeverBegan) {
   EXPECT_EQ(text, "");
 }
 
-TEST(Exit, ReportsAnErrorThatNobodyAskedFor) {
+TEST(Exit, ReportsUnobservedErrors) {
   const auto [text, status] = test::errors_at_exit([] {
     const Task<int> asked = spawn({.name = "asked"}, oops), quiet = spawn({.name = "quiet"}, oops);
     const Task<int> after = spawn(
@@ -106,12 +105,12 @@ TEST(Exit, ReportsAnErrorThatNobodyAskedFor) {
     } catch (const TaskError&) {}
   });
   EXPECT_EQ(status, 0);
-  expect_contains(text, {"task quiet failed", "nobody asked", "oops"});
+  expect_contains(text, {"task quiet failed", "never observed", "oops"});
   EXPECT_EQ(text.find("asked failed"), std::string::npos) << text;
   EXPECT_EQ(std::ranges::count(text, '\n'), 1) << text;
 }
 
-TEST(Exit, TasksOfADriverEndBeforeItsStaticObjects) {
+TEST(Exit, DriverTasksEndBeforeStaticObjectsOfDriver) {
   const test::Folder folder;
   constexpr int no_device = 77;
   const auto [text, status] = test::errors_at_exit([&] {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tasks where memory is short, and where a device is lost: on fake GPUs, each test in a process of its own.
+// Tasks when device memory is scarce or a device is lost: on fake GPUs, each test in its own process.
 #include <gtest/gtest.h>
 
 #include "tessera/array/functions.h"
@@ -16,7 +16,7 @@ namespace {
 constexpr std::int64_t mebi = 1 << 20;
 const Device gpu{Backend::cuda, 0};
 
-// Six arrays of a mebibyte whose newest contents are on the GPU, and nowhere else unless they are `read`.
+// Six arrays of 1 MiB whose newest contents are only on the GPU, unless `read` is set.
 std::vector<Array> left_by_tasks(bool read) {
   std::vector<Array> all;
   for (int i = 0; i < 6; ++i) all.push_back(Array::full({mebi / 4}, i, DType::f32, Device{}).eval());
@@ -28,17 +28,17 @@ std::vector<Array> left_by_tasks(bool read) {
   return all;
 }
 
-TEST(TaskMemory, WhatTasksLeftGoesBeforeMemoryRunsOut) {
+TEST(TaskMemory, ReplicasAreEvictedBeforeMemoryRunsOut) {
   test::in_process(test::four_gpus(), [] {
     for (const bool read : {true, false}) {
       const std::vector<Array> left = left_by_tasks(read);
       set_memory_limit(gpu, memory_stats(gpu).live_bytes + mebi);
       const TaskCopies before = task_copies();
-      // Memory that a task's function asks for, not one of its arguments.
+      // Memory allocated by a task's function, not for its arguments.
       const Task<float> one =
           spawn({.scope = cuda(0)}, [] { return sum(Array::ones({mebi}, DType::f32).eval()).item<float>(); });
       EXPECT_EQ(one.fetch(), mebi);
-      // What is at home too goes without being sent there.
+      // Replicas that are also valid at home are freed without a copy.
       EXPECT_EQ(task_copies().evicted - before.evicted > 0, !read);
       set_memory_limit(gpu, 0);
       for (std::size_t i = 0; i < left.size(); ++i)
@@ -47,12 +47,12 @@ TEST(TaskMemory, WhatTasksLeftGoesBeforeMemoryRunsOut) {
   });
 }
 
-TEST(TaskMemory, WhatDoesNotFitFailsWithTheTasksNameAndTheNextOneRuns) {
+TEST(TaskMemory, TaskThatDoesNotFitFailsWithItsNameAndNextOneRuns) {
   test::in_process(test::four_gpus(), [] {
     std::vector<Array> left = left_by_tasks(false);
     set_memory_limit(gpu, memory_stats(gpu).live_bytes + 2 * mebi);
     const Task<void> large = spawn({.scope = cuda(0), .name = "hoard"}, [] { Array::zeros({64 * mebi}).eval(); });
-    test::expect_throw<Error>([&] { large.fetch(); }, {"hoard", "cuda:0", "not enough memory"});
+    test::expect_throw<Error>([&] { large.fetch(); }, {"hoard", "cuda:0", "not have enough memory"});
     Array& first = left[0];
     spawn(
         {.scope = cuda(0)}, [](Array& x) { x *= 2; }, inout(first))
@@ -63,8 +63,8 @@ TEST(TaskMemory, WhatDoesNotFitFailsWithTheTasksNameAndTheNextOneRuns) {
   });
 }
 
-// An argument that cannot be sent leaves its copy to be had back: the sixth asks for more than there is at once.
-TEST(TaskMemory, ManyArgumentsInTurnFitWhereAllTogetherDoNot) {
+// Arguments that together exceed the memory fit if they are used in turn. A replica whose copy failed stays evictable.
+TEST(TaskMemory, ArgumentsAreEvictedBetweenTasks) {
   test::in_process(test::four_gpus(), [] {
     std::vector<Array> all;
     for (int i = 0; i < 12; ++i) all.push_back(Array::full({mebi / 4}, i, DType::f32, Device{}).eval());
@@ -80,7 +80,7 @@ TEST(TaskMemory, ManyArgumentsInTurnFitWhereAllTogetherDoNot) {
   });
 }
 
-TEST(TaskMemory, ALostDeviceFailsItsTasksAndOthersEnd) {
+TEST(TaskMemory, LostDeviceFailsItsTasksOnly) {
   test::in_process(test::four_gpus({{"TESSERA_FAKE_FAULT", "lost=40@0"}}), [] {
     Array there = Array::zeros({1000}, DType::f32, Device{}).eval(), here = there.copy().eval(),
           cpu = there.copy().eval();
@@ -99,7 +99,7 @@ TEST(TaskMemory, ALostDeviceFailsItsTasksAndOthersEnd) {
     EXPECT_EQ(here.to_vector<float>().at(3), 60);
     EXPECT_EQ(cpu.to_vector<float>().at(3), 60);
     test::expect_throw<DeviceLost>([&] { there.to_vector<float>(); }, {"cuda:0", "lost", "only"});
-    // The rest of the machine computes on.
+    // Other devices still work.
     EXPECT_EQ(spawn({.scope = cuda(1)}, [] { return sum(Array::ones({100})).item<float>(); }).fetch(), 100);
   });
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parts of storages: whether they overlap, against sets of bytes.
+// Tests whether parts of storages overlap, by comparing them with sets of bytes.
 #include "tessera/task/part.h"
 
 #include <gtest/gtest.h>
@@ -49,7 +49,7 @@ bool meet(const std::set<std::int64_t>& a, const std::set<std::int64_t>& b) {
 constexpr MatrixPart triangles[] = {MatrixPart::none,       MatrixPart::upper,      MatrixPart::lower,
                                     MatrixPart::unit_upper, MatrixPart::unit_lower, MatrixPart::diagonal};
 
-TEST(Parts, TrianglesAndDiagonalsOfOneMatrixOverlapAsTheirElementsDo) {
+TEST(Parts, TrianglesAndDiagonalsOverlapIfTheyShareElements) {
   for (const MatrixPart a : triangles)
     for (const MatrixPart b : triangles) {
       const View x{{5, 5}, {5, 1}, 0, a}, y{{5, 5}, {5, 1}, 0, b}, turned{{5, 5}, {1, 5}, 0, b};
@@ -59,7 +59,7 @@ TEST(Parts, TrianglesAndDiagonalsOfOneMatrixOverlapAsTheirElementsDo) {
     }
 }
 
-TEST(Parts, QuadrantsAreApartAndTheMiddleMeetsThemAll) {
+TEST(Parts, QuadrantsAreDisjointAndMiddleOverlapsAll) {
   const auto box = [](std::int64_t r, std::int64_t c, std::int64_t n) { return part({{n, n}, {8, 1}, r * 8 + c}); };
   const StoragePart quadrants[] = {box(0, 0, 4), box(0, 4, 4), box(4, 0, 4), box(4, 4, 4)};
   for (const StoragePart& a : quadrants) {
@@ -72,7 +72,7 @@ TEST(Parts, QuadrantsAreApartAndTheMiddleMeetsThemAll) {
   }
 }
 
-/// Views as slicing and permuting make them of one buffer: exact, whichever they are.
+/// Random views of one buffer, made by slicing and permuting. `regular`: overlap is decided exactly.
 View random_view(std::mt19937_64& random, bool& regular) {
   const auto up_to = [&](std::int64_t n) {
     return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(n));
@@ -87,7 +87,7 @@ View random_view(std::mt19937_64& random, bool& regular) {
     const std::int64_t step = up_to(4) == 0 ? 2 : 1;
     if (step != 1) regular = false;
     v.offset += from * strides[d];
-    if (up_to(3) == 0) continue;  // one index of this axis
+    if (up_to(3) == 0) continue;  // keep one index of this axis
     v.shape.push_back((to - from + step - 1) / step), v.strides.push_back(strides[d] * step);
   }
   if (v.shape.size() >= 2 && up_to(3) == 0) {
@@ -97,7 +97,7 @@ View random_view(std::mt19937_64& random, bool& regular) {
   return v;
 }
 
-TEST(Parts, RandomViewsOverlapWhereTheirElementsDo) {
+TEST(Parts, RandomViewsOverlapIfTheyShareElements) {
   std::mt19937_64 random(test_seed());
   int exact = 0, apart = 0, held = 0;
   for (int i = 0; i < 100000; ++i) {
@@ -115,7 +115,7 @@ TEST(Parts, RandomViewsOverlapWhereTheirElementsDo) {
     ASSERT_FALSE(contains(part(a), part(b)) && !inside)
         << text(a) << "; " << text(b) << "; number " << i << " of seed " << test_seed();
     held += contains(part(a), part(b)) && !y.empty();
-    // Two bands of different axes may each meet the box, and not each other.
+    // Two bands of different axes may each overlap the box, but not each other.
     const bool two_bands = a.triangle != MatrixPart::none && b.triangle != MatrixPart::none && a.strides != b.strides;
     if (regular && !two_bands) {
       ASSERT_EQ(said, truth) << text(a) << "; " << text(b) << "; number " << i << " of seed " << test_seed();
@@ -127,7 +127,7 @@ TEST(Parts, RandomViewsOverlapWhereTheirElementsDo) {
   EXPECT_GT(held, 100);
 }
 
-TEST(Parts, OfAVectorThereIsNoTriangle) {
+TEST(Parts, TriangleOfVectorThrows) {
   test::expect_throw<ShapeError>(
       [] {
         part({{3}, {1}, 0, MatrixPart::upper});

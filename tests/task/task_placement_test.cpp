@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where tasks run that may run on several GPUs: on fake ones of different speeds, each test in a process of its own.
+// Placement of tasks that may run on several GPUs: on fake GPUs of different speeds, each test in its own process.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -31,7 +31,7 @@ double launches_of(F&& work) {
   work();
   return static_cast<double>(launches() - before);
 }
-/// Four GPUs: a kernel takes one, one, two and four units of 6 ms.
+/// Four GPUs on which a kernel takes one, one, two and four units of 6 ms.
 constexpr double unit = 6e-3, speed = 1 + 1 + 0.5 + 0.25;
 void with_unequal_gpus(const std::function<void()>& body) {
   test::in_process(test::four_gpus({{"TESSERA_FAKE_DEVICES", "1,cuda=4"},
@@ -40,13 +40,13 @@ void with_unequal_gpus(const std::function<void()>& body) {
                    body);
 }
 
-TEST(Placement, CholeskyOnGpusOfDifferentSpeedsIsWithinTwiceWhatIsPossible) {
+TEST(Placement, CholeskyOnUnequalGpusIsWithinTwiceLowerBound) {
   with_unequal_gpus([] {
     constexpr std::int64_t tiles = 16, side = 4, n = tiles * side;
     const Scope gpus = cuda(all);
     const Array x = random_uniform({n, n}, 1, -1, 1, Device{});
     const Array spd = (matmul(x, x.transpose()) + n * BlockArray::identity(n, {n, n}).gather(Device{})).eval();
-    // What each task launches; the first time, kernels are compiled.
+    // Measures the launches of each task; the first run compiles kernels.
     double factor = 0, solve = 0, update = 0;
     for (const Device d : gpus.devices()) {
       const DeviceScope there(d);
@@ -62,7 +62,7 @@ TEST(Placement, CholeskyOnGpusOfDifferentSpeedsIsWithinTwiceWhatIsPossible) {
       Queue::of(d).finish();
     }
     double best = 1e9;
-    for (int attempt = 0; attempt < 3 && best > 2; ++attempt) {  // the machine may have been busy
+    for (int attempt = 0; attempt < 3 && best > 2; ++attempt) {  // the machine may be busy
       BlockArray a = BlockArray::from(spd, {side, side}, gpus);
       synchronize(gpus);
       const TaskCopies before = task_copies();
@@ -76,26 +76,26 @@ TEST(Placement, CholeskyOnGpusOfDifferentSpeedsIsWithinTwiceWhatIsPossible) {
       const double possible = std::max(work / speed, path) * unit;
       best = std::min(best, took / possible);
       std::printf(
-          "%g launches, %g on the critical path: %.0f ms are possible, it took %.0f ms, %.2f times as long; "
+          "%g launches, %g on the critical path: lower bound %.0f ms, measured %.0f ms, ratio %.2f; "
           "%llu copies\n",
           work, path, 1e3 * possible, 1e3 * took, took / possible,
           static_cast<unsigned long long>(task_copies().fetched - before.fetched));
       const float off = max(abs(a.gather(Device{}) - cholesky(spd))).item<float>();
       EXPECT_LT(off, 1e-4f);
     }
-    // Within twice, on a machine that has the time for it: it is asked of the long run only.
+    // The ratio depends on an otherwise idle machine, so it is checked only in long runs.
     if (std::getenv("TESSERA_TEST_LONG")) {
       EXPECT_LT(best, 2);
     }
   });
 }
 
-// Tasks without data: the fast ones get more of them, and none sits idle.
-TEST(Placement, TasksWithoutDataGoWhereTheyAreDoneFirst) {
+// Tasks without data: fast devices get more of them, and none is idle.
+TEST(Placement, TasksWithoutDataRunWhereTheyFinishFirst) {
   with_unequal_gpus([] {
     std::map<Device, int> of_device;
     const auto work = [] { return (Array::arange(16) * 2).eval(); };
-    for (int round = 0; round < 2; ++round) {  // in the first they get to know each other
+    for (int round = 0; round < 2; ++round) {  // the first round measures the durations
       of_device.clear();
       std::vector<Task<Array>> tasks;
       Region r({.scope = cuda(all)});
@@ -110,7 +110,7 @@ TEST(Placement, TasksWithoutDataGoWhereTheyAreDoneFirst) {
   });
 }
 
-TEST(Placement, TasksStayWithTheirDataWhereThatIsNoLaterThanElsewhere) {
+TEST(Placement, TasksStayWithTheirDataUnlessOtherDeviceIsFaster) {
   with_unequal_gpus([] {
     const Device slow{Backend::cuda, 3};
     Array x = Array::zeros({1 << 20}, DType::f32, slow);
@@ -118,7 +118,7 @@ TEST(Placement, TasksStayWithTheirDataWhereThatIsNoLaterThanElsewhere) {
     Region r({.scope = cuda(all)});
     for (int i = 0; i < 3; ++i) {
       const Task<Device> one = r.spawn([](Array& v) { return v += 1, this_task::device(); }, inout(x));
-      EXPECT_EQ(one.fetch(), slow) << "nothing is known of the others yet";
+      EXPECT_EQ(one.fetch(), slow) << "the other durations are not known yet";
     }
     r.wait();
     EXPECT_EQ(x.to_vector<float>().at(77), 3);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where tasks run by a policy of the user's: on four fake GPUs, each test in a process of its own.
+// User-defined placement policies: on four fake GPUs, each test in its own process.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ void with_gpus(const char* kernel_us, const std::function<void()>& body) {
 }
 const auto where = [] { return this_task::device(); };
 
-/// One device after the other; keeps what it was asked.
+/// Round robin; records the requests.
 struct InTurn : PlacementPolicy {
   Device choose(const TaskToPlace& task) override {
     const std::lock_guard hold(lock);
@@ -45,7 +45,7 @@ struct InTurn : PlacementPolicy {
   std::size_t next = 0;
 };
 
-TEST(Policy, OneOfTheUsersPlacesEveryTask) {
+TEST(Policy, UserPolicyPlacesEveryTask) {
   with_gpus("0", [] {
     const auto policy = std::make_shared<InTurn>();
     const auto twice = kernel("twice", [](Buffer<float> x) { x[global_id()] *= 2; });
@@ -60,7 +60,7 @@ TEST(Policy, OneOfTheUsersPlacesEveryTask) {
                   gpu(2 * i % 4));
         EXPECT_EQ(r.spawn({.priority = 2}, twice, Extent{100}, x).device(), gpu((2 * i + 1) % 4));
       }
-      EXPECT_EQ(r.spawn({.scope = cpu()}, where).fetch(), Device{}) << "a scope of one device";
+      EXPECT_EQ(r.spawn({.scope = cpu()}, where).fetch(), Device{}) << "a scope with one device";
     }
     EXPECT_EQ(x.to_vector<float>(), Floats(100, 256));
     EXPECT_EQ(sums.to_vector<float>(), Floats(100, 255));
@@ -72,11 +72,11 @@ TEST(Policy, OneOfTheUsersPlacesEveryTask) {
     EXPECT_EQ(policy->asked[16].candidates.size(), 1u);
     EXPECT_NE(policy->asked[16].name.find("task_policy_test.cpp:"), std::string::npos) << policy->asked[16].name;
     EXPECT_EQ(spawn({.scope = cuda(all)}, where).fetch().backend, Backend::cuda);
-    EXPECT_EQ(policy->asked.size(), 17u) << "it was the region's";
+    EXPECT_EQ(policy->asked.size(), 17u) << "the policy belongs to the region";
   });
 }
 
-TEST(Policy, IsToldWhatTheDevicesHaveToDoAndWhichHoldTheData) {
+TEST(Policy, ReceivesLoadAndDataOfEachCandidate) {
   with_gpus("1000,1000,4000,4000", [] {
     const auto policy = std::make_shared<InTurn>();
     Array x = Array::ones({1000}, DType::f32, gpu(2)).copy().eval(),
@@ -87,14 +87,14 @@ TEST(Policy, IsToldWhatTheDevicesHaveToDoAndWhichHoldTheData) {
     for (int i = 0; i < 4; ++i) r.spawn(work, in(x), inout(y)).wait();
     const TaskToPlace& first = policy->asked.at(0);
     EXPECT_EQ(first.default_device, gpu(0))
-        << "most of it is on a device that is none of the scope's: the one with least to do";
+        << "most data is on a device outside of the scope: the least loaded one is chosen";
     EXPECT_EQ(first.bytes, 4000u + 3 * 2000);
     for (const auto& c : first.candidates) {
       EXPECT_EQ(c.bytes, c.device == gpu(2) ? 4000u : 0u);
       EXPECT_EQ(c.median_duration.count(), 0);
       EXPECT_EQ(c.waiting, 0u);
     }
-    const TaskToPlace& last = policy->asked.at(3);  // y was written on the third
+    const TaskToPlace& last = policy->asked.at(3);  // y was written on the third device
     for (const auto& c : last.candidates)
       EXPECT_EQ(c.bytes, c.device == gpu(2) ? 4000u + 6000 : c.device == gpu(3) ? 0u : 4000u) << to_string(c.device);
     synchronize(cuda(all));
@@ -104,7 +104,7 @@ TEST(Policy, IsToldWhatTheDevicesHaveToDoAndWhichHoldTheData) {
     EXPECT_EQ(known.bytes, 0u);
     for (const auto& c : known.candidates) EXPECT_GT(c.median_duration.count(), 0) << to_string(c.device);
     EXPECT_LT(known.candidates[0].median_duration, known.candidates[3].median_duration);
-    // What waits is counted.
+    // Waiting tasks are counted.
     std::atomic<bool> go = false;
     const Task<void> first_one = r.spawn({.scope = cuda(1)}, [&] {
       while (!go) std::this_thread::yield();
@@ -120,7 +120,7 @@ TEST(Policy, IsToldWhatTheDevicesHaveToDoAndWhichHoldTheData) {
   });
 }
 
-TEST(Policy, WhatItThrowsAndWhatIsNoCandidateIsAnErrorOfSpawnAndTheRestGoesOn) {
+TEST(Policy, ExceptionsAndInvalidChoicesAreThrownBySpawn) {
   with_gpus("0", [] {
     struct Odd : PlacementPolicy {
       Device choose(const TaskToPlace& task) override {
@@ -134,14 +134,14 @@ TEST(Policy, WhatItThrowsAndWhatIsNoCandidateIsAnErrorOfSpawnAndTheRestGoesOn) {
     r.spawn(add, inout(x));
     expect_throw<std::out_of_range>([&] { r.spawn({.name = "breaks"}, add, inout(x)); }, {"on purpose"});
     expect_throw<DeviceError>([&] { r.spawn({.name = "elsewhere"}, add, inout(x)); },
-                              {"elsewhere", "policy chose = cuda:3", "cuda:0, cuda:1", "may not run"});
+                              {"elsewhere", "policy chose = cuda:3", "cuda:0, cuda:1", "cannot run"});
     r.spawn(add, inout(x));
     r.wait();
     EXPECT_EQ(x.to_vector<float>(), Floats(10, 3));
   });
 }
 
-TEST(Policy, IsInheritedByWhatTasksMakeAndByBlockAlgorithms) {
+TEST(Policy, IsInheritedByNestedTasksAndBlockAlgorithms) {
   with_gpus("0", [] {
     const auto policy = std::make_shared<InTurn>();
     const Array m = random_uniform({64, 64}, 3, -1, 1, Device{});
@@ -159,14 +159,15 @@ TEST(Policy, IsInheritedByWhatTasksMakeAndByBlockAlgorithms) {
   });
 }
 
-TEST(Policy, WhatItPlacesStaysThere) {
+TEST(Policy, PlacedTasksDoNotMigrate) {
   with_gpus("1000,1000,2000,8000", [] {
     struct Slowest : PlacementPolicy {
       Device choose(const TaskToPlace& task) override { return task.candidates.back().device; }
     };
     const auto work = [](Array& v) { return v += 1, this_task::device(); };
     Array x = Array::ones({16}).copy().eval();
-    for (const Device d : cuda(all).devices()) spawn({.scope = Scope(d)}, work, inout(x)).wait();  // all are known
+    for (const Device d : cuda(all).devices())
+      spawn({.scope = Scope(d)}, work, inout(x)).wait();  // all durations are known
     Region r({.scope = cuda(all), .policy = std::make_shared<Slowest>()});
     std::vector<Array> all_of(8);
     std::vector<Task<Device>> tasks;

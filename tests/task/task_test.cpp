@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tasks on every device: results, order, names, errors, cancellation; what ends with a device's work. Fork and exit are
-// in task_exit_test.cpp.
+// Tasks on every device: results, order, names, errors, cancellation, and tasks that end with their device's work. Fork
+// and exit are tested in task_exit_test.cpp.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -33,7 +33,7 @@ void spin_until(const std::atomic<bool>& flag) {
   while (!flag) std::this_thread::yield();
 }
 const auto oops = []() -> int { throw std::runtime_error("oops"); };
-/// In a process with that many threads.
+/// Runs `body` in a process with that many threads.
 template <class F>
 void with_threads(int threads, F&& body) {
   in_fresh_process([&] {
@@ -45,9 +45,8 @@ void with_threads(int threads, F&& body) {
 }
 
 // --- On every device
-// --------------------------------------------------------------------------------------------------
 
-TEST_P(OnEveryDevice, ArraysOfATaskAreOnItsDeviceAndStayThere) {
+TEST_P(OnEveryDevice, ArraysCreatedByTaskAreOnItsDevice) {
   const Task<Array> made = spawn({.scope = GetParam()}, [] {
     EXPECT_EQ(current_device(), this_task::device());
     EXPECT_EQ(this_task::queue().device(), this_task::device());
@@ -60,7 +59,7 @@ TEST_P(OnEveryDevice, ArraysOfATaskAreOnItsDeviceAndStayThere) {
   EXPECT_FALSE(this_task::exists());
 }
 
-TEST_P(OnEveryDevice, ResultsAreCopiedToTheDeviceOfTheTaskThatTakesThem) {
+TEST_P(OnEveryDevice, ResultsAreCopiedToDeviceOfConsumer) {
   const Scope there(GetParam());
   Task<Array> made = spawn({.scope = there}, [] { return Array::arange(5) * 2; });
   EXPECT_EQ(spawn(
@@ -81,13 +80,13 @@ TEST_P(OnEveryDevice, ResultsAreCopiedToTheDeviceOfTheTaskThatTakesThem) {
   EXPECT_EQ(made.fetch().device(), GetParam());
 }
 
-TEST_P(OnEveryDevice, KernelsAreTasksAsTheyAre) {
+TEST_P(OnEveryDevice, KernelsRunAsTasks) {
   const auto saxpy = kernel("saxpy", [](Buffer<const float> x, Buffer<float> y, Val<float> a) {
     auto i = global_id();
     y[i] = a * x[i] + y[i];
   });
   const Array x = Array::arange(1000), y = Array::full({1000}, 1);
-  const Task<void> first = spawn(saxpy, Extent{1000}, x, y, 2.0f);  // where its buffers are: nothing was said
+  const Task<void> first = spawn(saxpy, Extent{1000}, x, y, 2.0f);  // without a scope, on the device of its buffers
   EXPECT_EQ(first.name(), "saxpy");
   EXPECT_EQ(first.device(), GetParam());
   const Task<void> second = spawn({}, saxpy, Extent{1000}, x, y, 1.0f, first);
@@ -99,14 +98,14 @@ TEST_P(OnEveryDevice, KernelsAreTasksAsTheyAre) {
       {.scope = GetParam()}, [&](const Array& z) { saxpy.launch({1000}, x, Array(z), 1.0f); }, made)
       .wait();
   EXPECT_EQ(made.fetch().to_vector<float>().at(7), 7);
-  // Told to run elsewhere it does, and what it writes is at home when it is read there.
+  // With a scope, it runs there, and its results are written back when read at home.
   const Task<void> told = spawn({.scope = cpu()}, saxpy, Extent{1000}, x, y, 1.0f);
   EXPECT_EQ(told.device(), Device{});
   EXPECT_EQ(y.device(), GetParam());
   EXPECT_EQ(y.to_vector<float>().at(999), 4 * 999 + 1);
 }
 
-TEST_P(OnEveryDevice, RandomGraphsOfArraysAreAsInSequence) {
+TEST_P(OnEveryDevice, RandomTaskGraphsMatchSequentialExecution) {
   for (int round = 0; round < 10; ++round) {
     std::vector<std::vector<float>> expected;
     std::vector<Task<Array>> tasks;
@@ -144,7 +143,6 @@ TEST_P(OnEveryDevice, StrictPlacementIsInherited) {
 }
 
 // --- Results
-// ----------------------------------------------------------------------------------------------------------
 
 TEST(Tasks, ArgumentsAreValuesReferencesAndTasks) {
   const Task<int> three = spawn([] { return 3; });
@@ -152,7 +150,7 @@ TEST(Tasks, ArgumentsAreValuesReferencesAndTasks) {
   int outside = 0;
   const Task<void> writes = spawn([](int& x, int y) { x = y; }, std::ref(outside), three);
   EXPECT_EQ(spawn([] { return 1; }).valid(), true);
-  EXPECT_EQ(spawn([&](int x) { return outside + x; }, 1, writes).fetch(), 4) << "Task<void> passes nothing";
+  EXPECT_EQ(spawn([&](int x) { return outside + x; }, 1, writes).fetch(), 4) << "Task<void> is not passed";
   EXPECT_EQ(spawn(
                 {}, [](int a, int b, int c, int d, int e) { return a + b + c + d + e; }, 1, 2, 3, 4, three)
                 .fetch(),
@@ -173,11 +171,11 @@ TEST(Tasks, ArgumentsAreValuesReferencesAndTasks) {
   auto kept = std::make_shared<int>(1);
   const Task<void> holds = spawn([kept](const std::shared_ptr<int>&) {}, kept);
   holds.wait();
-  EXPECT_EQ(kept.use_count(), 1) << "what a task was given is gone when it has ended";
+  EXPECT_EQ(kept.use_count(), 1) << "arguments are destroyed when the task has ended";
   EXPECT_THROW(Task<int>().fetch(), ArgumentError);
 }
 
-TEST(Tasks, NamesAreGivenOrTheKernelsOrThePlace) {
+TEST(Tasks, NamesDefaultToKernelOrLocation) {
   const Task<void> plain = spawn([] {});
   const int line = __LINE__ - 1;
   EXPECT_EQ(plain.name(), "task_test.cpp:" + std::to_string(line));
@@ -187,7 +185,7 @@ TEST(Tasks, NamesAreGivenOrTheKernelsOrThePlace) {
   EXPECT_THROW(this_task::name(), Error);
 }
 
-TEST(Tasks, WaitInAnyOrderWithAnyNumberOfThreads) {
+TEST(Tasks, WaitingWorksInAnyOrderWithAnyNumberOfThreads) {
   for (const int threads : {1, 2, 3, 4})
     with_threads(threads, [] {
       for (int round = 0; round < 50; ++round) {
@@ -218,7 +216,7 @@ TEST(Tasks, WaitInAnyOrderWithAnyNumberOfThreads) {
     });
 }
 
-TEST(Tasks, OnTheCpuHaveAQueueForEachThread) {
+TEST(Tasks, CpuTasksUseOneQueuePerThread) {
   with_threads(3, [] {
     std::atomic<int> here = 0;
     const auto meets = [&] {
@@ -228,12 +226,12 @@ TEST(Tasks, OnTheCpuHaveAQueueForEachThread) {
       return queue;
     };
     const Task<Queue*> a = spawn(meets), b = spawn(meets);
-    EXPECT_NE(a.fetch(), b.fetch()) << "kernels of two tasks run at once";
+    EXPECT_NE(a.fetch(), b.fetch()) << "kernels of two tasks can run concurrently";
     EXPECT_EQ(&current_queue({}), &Queue::of({}));
   });
 }
 
-TEST(Tasks, SerialOnesRunWhereTheyAreMade) {
+TEST(Tasks, SerialModeRunsTasksInSpawn) {
   in_fresh_process([] {
     ::setenv("TESSERA_TASKS", "serial", 1);
     const auto me = std::this_thread::get_id();
@@ -255,14 +253,13 @@ TEST(Tasks, SerialOnesRunWhereTheyAreMade) {
 }
 
 // --- Errors and cancellation
-// ------------------------------------------------------------------------------------------
 
-TEST(Tasks, ErrorsReachWhatComesAfterWithTheNames) {
+TEST(Tasks, ErrorsReachDependentTasksWithNames) {
   const Task<int> bad = spawn({.name = "bad"}, oops), good = spawn({.name = "good"}, [] { return 1; });
   const auto add_up = [](int a, int b) { return a + b; };
   const Task<int> left = spawn({.name = "left"}, add_up, bad, good),
                   right = spawn({.name = "right"}, add_up, good, bad);
-  const Task<int> bottom = spawn({.name = "bottom"}, add_up, left, right), beside = spawn(add_up, good, good);
+  const Task<int> bottom = spawn({.name = "bottom"}, add_up, left, right), unrelated = spawn(add_up, good, good);
   expect_contains(text_of<TaskError>([&] { bad.fetch(); }), {"task bad", "oops"});
   expect_contains(text_of<TaskError>([&] { left.fetch(); }), {"task bad", "oops", "skipped", "left"});
   expect_contains(text_of<TaskError>([&] { when_all(good, right).fetch(); }), {"task bad", "right, when_all"});
@@ -275,29 +272,29 @@ TEST(Tasks, ErrorsReachWhatComesAfterWithTheNames) {
     EXPECT_EQ(e.tasks().back(), "bottom");
     EXPECT_THROW(e.rethrow_cause(), std::runtime_error);
   }
-  EXPECT_EQ(beside.fetch(), 2);
+  EXPECT_EQ(unrelated.fetch(), 2);
   expect_contains(text_of<TaskError>([&] { spawn([](int) {}, bad).wait(); }), {"oops"});
-  // Through a fetch, where nobody said that one comes after the other.
+  // Through fetch() in a function, without a declared dependency.
   expect_contains(text_of<TaskError>([&] { spawn({.name = "asks"}, [bad] { return bad.fetch(); }).fetch(); }),
                   {"task asks", "task bad", "oops"});
-  expect_contains(text_of<TaskError>([&] { spawn([] { throw 5; }).wait(); }), {"no std::exception"});
+  expect_contains(text_of<TaskError>([&] { spawn([] { throw 5; }).wait(); }), {"not a std::exception"});
   Task<int> chain = bad;
   for (int i = 0; i < 100; ++i) chain = chain.then([](int x) { return x; });
   expect_contains(text_of<TaskError>([&] { chain.fetch(); }), {"task bad", "92 others, then task_test.cpp"});
-  synchronize();  // all of these were told
+  synchronize();  // all of these errors have been observed
 }
 
-TEST(Tasks, AnErrorIsToldOnce) {
+TEST(Tasks, ErrorsAreReportedOnce) {
   in_fresh_process([] {
     spawn({.name = "quiet"}, oops);
     expect_contains(text_of<TaskError>([] { synchronize(); }), {"task quiet", "oops"});
     synchronize();
     for (int i = 0; i < 20; ++i) spawn({.name = "several"}, oops);
-    expect_contains(text_of<TaskError>([] { synchronize(); }), {"19 other tasks failed, too", "and 11 more"});
+    expect_contains(text_of<TaskError>([] { synchronize(); }), {"19 other tasks also failed", "and 11 more"});
     synchronize();
     const Task<int> asked = spawn(oops);
     EXPECT_THROW(asked.fetch(), TaskError);
-    EXPECT_THROW(asked.fetch(), TaskError) << "by its own task as often as that is asked";
+    EXPECT_THROW(asked.fetch(), TaskError) << "fetch() throws each time";
     synchronize();
   });
 }
@@ -338,11 +335,11 @@ TEST(Tasks, Cancellation) {
       EXPECT_TRUE(sees.fetch());
       EXPECT_THROW(later.wait(), TaskCancelled);
       EXPECT_THROW(spawn({.stop = source.get_token()}, [] {}).wait(), TaskCancelled);
-      synchronize();  // a cancellation is no error that somebody has to ask for
+      synchronize();  // cancellations need not be observed
     });
 }
 
-TEST(Tasks, WaitingForItselfOrItsSuccessorIsAnError) {
+TEST(Tasks, WaitCyclesThrow) {
   for (const int threads : {1, 2})
     with_threads(threads, [] {
       std::atomic<bool> made = false;
@@ -355,15 +352,14 @@ TEST(Tasks, WaitingForItselfOrItsSuccessorIsAnError) {
       made = true;
       expect_contains(text_of<TaskError>([&] { self.wait(); }), {"self waits for self"});
       expect_contains(text_of<TaskError>([&] { before.wait(); }), {"before waits for after, which comes after before"});
-      expect_contains(text_of<TaskError>([&] { after.wait(); }), {"for ever"});
+      expect_contains(text_of<TaskError>([&] { after.wait(); }), {"deadlock"});
       expect_contains(text_of<TaskError>([&] { all.wait(); }), {"all waits for the region of all"});
     });
 }
 
-// --- Devices that work later
-// ------------------------------------------------------------------------------------------
+// --- Asynchronous devices
 
-TEST(Tasks, OfAGpuEndWithItsWorkAndItsFaultIsTheirs) {
+TEST(Tasks, GpuTasksEndWithTheirWorkAndReportItsFaults) {
   in_fresh_process([] {
     auto& driver = add(Backend::cuda, {{DeviceKind::discrete_gpu, std::uint64_t{1} << 30}});
     const Device gpu{Backend::cuda, 0};

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Seeing what tasks do: traces, graphs of regions, figures. The watchdog, and traces of whole programs, are in
-// watchdog_test.cpp.
+// Traces, graphs of regions, statistics. The watchdog, and traces of whole programs, are tested in watchdog_test.cpp.
 #include "tessera/task/trace.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +18,7 @@ namespace {
 using namespace std::chrono_literals;
 using namespace test;
 
-// On cpu:0 also where other devices are.
+// On cpu:0, even if another device is current.
 Array filled(std::int64_t elements, float value) {
   const DeviceScope here{Device{}};
   Array a = Array::full({elements}, value).copy();
@@ -27,10 +26,10 @@ Array filled(std::int64_t elements, float value) {
   return a;
 }
 
-TEST(Trace, HasTasksWithTheirNamesAndArrowsFromWhatTheyComeAfter) {
+TEST(Trace, ContainsTasksWithNamesAndDependencies) {
   const Trace seen = trace();
   const Task<int> one = spawn({.name = "one"}, [] { return 1; });
-  one.wait();  // it has ended when the next is made: the arrow is there all the same
+  one.wait();  // it has ended when the next one is created: there is still an arrow
   const Task<int> two = spawn(
       {.name = "two \"quoted\"\n"}, [](int x) { return x + 1; }, one);
   Array a = filled(100, 0);
@@ -56,7 +55,7 @@ TEST(Trace, HasTasksWithTheirNamesAndArrowsFromWhatTheyComeAfter) {
   EXPECT_EQ(of_kind(events, "task").size(), 6u);
 }
 
-TEST(Trace, HasWaitsKernelsAndCopies) {
+TEST(Trace, ContainsWaitsKernelsAndCopies) {
   const auto twice = kernel("twice", [](Buffer<const float> x, Buffer<float> y) {
     const auto i = global_id();
     y[i] = 2.0f * x[i];
@@ -86,14 +85,14 @@ TEST(Trace, HasWaitsKernelsAndCopies) {
   }));
   EXPECT_TRUE(std::ranges::any_of(copies, [](const json& e) { return e.at("name") == "copy interp:0 to cpu:0"; }));
   const json inner = named(events, "inner");
-  // Where another thread was quicker to run it, and it had ended before the wait, there is none.
+  // If another thread ran it and it ended before the wait began, there is no wait.
   for (const json& e : waits)
     if (e.at("name") == "wait for inner") {
       EXPECT_TRUE(within(e, named(events, "outer")));
     }
 }
 
-TEST(Trace, HasCopiesToADeviceInItsRow) {
+TEST(Trace, ContainsDeviceCopiesInRowOfDevice) {
   if (!can_compute(Backend::opencl)) GTEST_SKIP() << "no OpenCL";
   Array x = filled(1000, 1);
   const Trace seen = trace();
@@ -116,7 +115,7 @@ TEST(Trace, HasCopiesToADeviceInItsRow) {
   EXPECT_EQ(all[0].at("id"), all[1].at("id"));
 }
 
-TEST(Trace, IsAFileWhenItStops) {
+TEST(Trace, IsWrittenWhenStopped) {
   const auto path = file_of("stops.json");
   {
     Trace seen = trace(path);
@@ -132,7 +131,7 @@ TEST(Trace, IsAFileWhenItStops) {
   {
     const Trace outer = trace();
     spawn({.name = "before"}, [] {}).wait();
-    const Trace inner = trace(path);  // written by its end
+    const Trace inner = trace(path);  // written by its destructor
     spawn({.name = "in both"}, [] {}).wait();
     EXPECT_EQ(of_kind(checked(outer.json()), "task").size(), 2u);
     EXPECT_EQ(of_kind(checked(inner.json()), "task").size(), 1u);
@@ -141,14 +140,14 @@ TEST(Trace, IsAFileWhenItStops) {
   std::filesystem::remove(path);
 }
 
-TEST(Trace, OfAFileThatCannotBeWrittenIsAnErrorAtTheCall) {
+TEST(Trace, UnwritableFileThrowsImmediately) {
   for (const char* path : {"/no/such/folder/trace.json", "/", ""})
     expect_contains(text_of<ArgumentError>([&] { static_cast<void>(trace(path)); }),
                     {"trace", "cannot be written", path});
-  expect_contains(text_of<ArgumentError>([] { summary(); }), {"summary", "trace()"});  // none of them is under way
+  expect_contains(text_of<ArgumentError>([] { summary(); }), {"summary", "trace()"});  // no trace is active
 }
 
-TEST(Trace, HasWhatHasNotEnded) {
+TEST(Trace, ContainsUnfinishedTasks) {
   const Trace seen = trace();
   std::atomic<bool> go = false, begun = false;
   Region r;
@@ -172,7 +171,7 @@ TEST(Trace, HasWhatHasNotEnded) {
   EXPECT_TRUE(std::ranges::none_of(of_kind(later, "task"), [](const json& e) { return e.at("name") == "skipped"; }));
 }
 
-TEST(Trace, IsWholeWhileManyThreadsWrite) {
+TEST(Trace, IsConsistentWhileManyThreadsWrite) {
   const Trace seen = trace();
   std::atomic<bool> go = true;
   std::jthread reader([&] {
@@ -185,8 +184,8 @@ TEST(Trace, IsWholeWhileManyThreadsWrite) {
   EXPECT_EQ(of_kind(checked(seen.json()), "task").size(), 4000u);
 }
 
-TEST(Trace, LeavesOutForWhatThereIsNoRoom) {
-  std::atomic<std::int64_t> room = 200'000;  // three pieces of 64 KiB
+TEST(Trace, DropsEventsWhenMemoryIsFull) {
+  std::atomic<std::int64_t> room = 200'000;  // three chunks of 64 KiB
   detail::tracing::Log log("thread");
   int kept = 0, asked = 0;
   for (; asked < 10'000; ++asked) kept += log.add({.kind = detail::tracing::Kind::made, .task = 1}, "a name", room);
@@ -201,10 +200,9 @@ TEST(Trace, LeavesOutForWhatThereIsNoRoom) {
   EXPECT_EQ(read, kept);
 }
 
-// --- Graphs and figures
-// ------------------------------------------------------------------------------------------------
+// --- Graphs and statistics
 
-TEST(Dot, HasTheTasksOfARegionAndWhatTheyComeAfter) {
+TEST(Dot, ContainsTasksOfRegionAndDependencies) {
   const Trace seen = trace();
   Array a = filled(1, 0), b = filled(1, 0);
   std::atomic<bool> go = false;
@@ -249,12 +247,12 @@ TEST(Dot, HasTheTasksOfARegionAndWhatTheyComeAfter) {
   EXPECT_EQ(std::ranges::count(text, '{'), std::ranges::count(text, '}'));
 }
 
-TEST(Dot, WithoutATraceSaysHowToHaveOne) {
+TEST(Dot, WithoutTraceThrowsWithRemedy) {
   Region r;
-  expect_contains(text_of<ArgumentError>([&] { dot(r); }), {"dot", "nothing is recorded", "auto seen = trace();"});
+  expect_contains(text_of<ArgumentError>([&] { dot(r); }), {"dot", "no trace is active", "auto seen = trace();"});
   const Trace seen = trace();
   EXPECT_EQ(dot(r).find("label"), std::string::npos);
-  r.spawn({.name = "later"}, [] {});  // of a region that was there before
+  r.spawn({.name = "later"}, [] {});  // in a region that existed before the trace
   expect_contains(dot(r), {"later\\ncpu:0"});
 }
 
@@ -266,7 +264,7 @@ TEST(Summary, CountsTasksTimesCopiesAndWaits) {
   for (int i = 0; i < 3; ++i)
     r.spawn(
         {.scope = Device{Backend::interp, 0}, .name = "remote"}, [](Array& v) { v += 1; }, inout(x));
-  // A task that waits has not worked meanwhile.
+  // A waiting task is not working.
   r.spawn({.name = "waits"}, [] {
     std::atomic<bool> begun = false;
     const Task<void> slow = spawn({.name = "slow"}, [&] {

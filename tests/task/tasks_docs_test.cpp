@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// docs/tasks.md, kept true: every C++ block of it stands in this file, is compiled and run here, and the errors that it
-// shows are compared.
+// Keeps docs/tasks.md correct: each C++ block of the page is contained in this file, compiled and executed, and the
+// error messages that the page shows are compared.
 #include <gtest/gtest.h>
 #include <tessera/tessera.h>
 
@@ -24,7 +24,7 @@ const test::DocsPage& page() {
   return one;
 }
 
-/// A new folder as the working directory.
+/// A new temporary folder as the working directory.
 struct InFolder {
   InFolder() { std::filesystem::current_path(folder.path()); }
   ~InFolder() { std::filesystem::current_path(before); }
@@ -34,7 +34,7 @@ struct InFolder {
 
 TEST(TasksDocs, EveryBlockIsCompiledHere) { page().expect_blocks_in("tests/task/tasks_docs_test.cpp", 8); }
 
-TEST(TasksDocs, EveryExampleOfAHeaderIsCompiledHere) {
+TEST(TasksDocs, EveryHeaderExampleIsCompiledHere) {
   const std::string all = test::DocsPage("tessera/tessera.h").text();
   int headers = 0;
   for (std::size_t at = 0; (at = all.find("tessera/task/", at)) != all.npos; ++at, ++headers)
@@ -42,7 +42,7 @@ TEST(TasksDocs, EveryExampleOfAHeaderIsCompiledHere) {
   EXPECT_GE(headers, 10);
 }
 
-// What follows stands on the page as it stands here.
+// The following code must match the page character by character.
 // clang-format off
 
 namespace first_program {
@@ -245,7 +245,7 @@ float largest = max(b.fetch()).item<float>();
   const auto step = [](const Array& part, Array& all) { all += part; };
   {
 Region r;
-for (int i = 0; i < 100; ++i) r.spawn(step, in(x[i]), inout(total));   // one after the other, as total is written
+for (int i = 0; i < 100; ++i) r.spawn(step, in(x[i]), inout(total));   // sequential, because total is written
 r.wait();
   }
   EXPECT_EQ(sum(total).item<float>(), 400);

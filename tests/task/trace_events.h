@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Traces of tasks as tests look at them: parsed, and checked for what every trace has to be.
+// Parses traces for tests, and checks the rules that every trace must follow.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ namespace tessera::test {
 
 using nlohmann::json;
 
-/// A name in the folder for temporary files, of this process alone.
+/// A path in the folder for temporary files, unique to this process.
 inline std::filesystem::path file_of(const std::string& name) {
   return std::filesystem::temp_directory_path() / ("trace_test_" + std::to_string(::getpid()) + "_" + name);
 }
@@ -28,8 +28,8 @@ inline std::string content_of(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// The trace's events, once it is sure that they are as viewers want them: in each row complete events nest, and each
-/// arrow has two ends, each within an event of its row.
+/// Returns the trace's events after checking what viewers require: complete events of a row nest, and each arrow has
+/// two ends, each inside an event of its row.
 inline std::vector<json> checked(const std::string& text) {
   const json all = json::parse(text);
   std::vector<json> events = all.at("traceEvents");
@@ -62,7 +62,7 @@ inline std::vector<json> checked(const std::string& text) {
     for (const auto& [begin, end] : row.spans) {
       while (!open.empty() && open.back() <= begin) open.pop_back();
       if (!open.empty()) {
-        EXPECT_LE(end, open.back()) << "they do not nest";
+        EXPECT_LE(end, open.back()) << "events must nest";
       }
       open.push_back(end);
     }
@@ -86,7 +86,7 @@ inline std::vector<json> of_kind(const std::vector<json>& events, const char* ca
     if (e.at("ph") == "X" && e.at("cat") == category) some.push_back(e);
   return some;
 }
-/// The only task of that name.
+/// The only task with this name.
 inline json named(const std::vector<json>& events, const std::string& name) {
   json found;
   int count = 0;
@@ -95,7 +95,7 @@ inline json named(const std::vector<json>& events, const std::string& name) {
   EXPECT_EQ(count, 1) << name;
   return found;
 }
-/// Whether an arrow goes from the end of one to the begin of the other.
+/// True if an arrow goes from the end of `from` to the beginning of `to`.
 inline bool arrow(const std::vector<json>& events, const json& from, const json& to, const char* name = nullptr) {
   std::set<int> begun;
   for (const json& e : events)

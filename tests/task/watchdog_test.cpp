@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Seeing what the tasks of a program do, from its first to its end: traces by the environment and at exit, the
-// watchdog. Each test is a child of a process that has no threads, which the thread sanitizer wants.
+// Observing the tasks of a whole program: traces requested by the environment or written at exit, and the watchdog.
+// Each test runs in a forked child of a process without threads, as the thread sanitizer requires.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -23,7 +23,7 @@ namespace {
 using namespace std::chrono_literals;
 using namespace test;
 
-TEST(Trace, HasARowForADeviceThatWorksByItself) {
+TEST(Trace, ContainsRowForAsynchronousDevice) {
   in_fresh_process([] {
     auto& driver = test::add(Backend::cuda, {{DeviceKind::discrete_gpu, std::uint64_t{1} << 30}});
     const Device gpu{Backend::cuda, 0};
@@ -33,11 +33,11 @@ TEST(Trace, HasARowForADeviceThatWorksByItself) {
     driver.behaviour(0)->hold();
     const Task<void> first = spawn({.scope = gpu, .name = "first"}, fill);
     const Task<void> second = spawn({.scope = gpu, .name = "second"}, fill, first);
-    const Task<void> beside = spawn({.scope = gpu, .name = "beside"}, fill);
+    const Task<void> unrelated = spawn({.scope = gpu, .name = "unrelated"}, fill);
     std::this_thread::sleep_for(20ms);
     driver.behaviour(0)->resume();
-    second.wait(), beside.wait();
-    const auto events = checked(seen.json());  // what the device does does not overlap
+    second.wait(), unrelated.wait();
+    const auto events = checked(seen.json());  // checks that the device's events do not overlap
     int device = 0;
     for (const json& e : events)
       if (e.at("ph") == "M" && e.at("name") == "process_name" && e.at("args").at("name") == "cuda:0")
@@ -50,21 +50,20 @@ TEST(Trace, HasARowForADeviceThatWorksByItself) {
     EXPECT_TRUE(arrow(events, there["first"], here["second"]));
     const TaskSummary s = summary();
     EXPECT_EQ(s.ended, 3u);
-    EXPECT_GE(std::ranges::find(s.times, "first", &TaskTimes::name)->total, 0.015);  // it was held for 20 ms
+    EXPECT_GE(std::ranges::find(s.times, "first", &TaskTimes::name)->total, 0.015);  // it was delayed by 20 ms
   });
 }
 
-// --- By the environment, and at the end of a program
-// -------------------------------------------------------------------
+// --- Environment variables and exit
 
-/// What a child that does `body` and ends well writes to standard error.
+/// The standard error output of a child that runs `body` and exits normally.
 std::string errors_of(const std::function<void()>& body) {
   const auto [text, code] = test::errors_at_exit(body);
   EXPECT_EQ(code, 0) << text;
   return text;
 }
 
-TEST(Trace, IsWrittenWhenTheProgramEnds) {
+TEST(Trace, IsWrittenAtExit) {
   for (const bool by_environment : {true, false}) {
     const auto path = file_of("exit.json");
     const std::string said = errors_of([&] {
@@ -74,12 +73,12 @@ TEST(Trace, IsWrittenWhenTheProgramEnds) {
       spawn({.name = "parent's"}, [] {}).wait();
       in_fresh_process([] {
         spawn({.name = "child's"}, [] {}).wait();
-        EXPECT_THROW(summary(), ArgumentError);  // the parent's trace is none of the child's
+        EXPECT_THROW(summary(), ArgumentError);  // the parent's trace does not record the child
         const Trace own = trace();
         spawn({.name = "child's"}, [] {}).wait();
         EXPECT_EQ(of_kind(checked(own.json()), "task").size(), 1u);
       });
-      static std::atomic<bool> runs = false;  // one that never began would be reported
+      static std::atomic<bool> runs = false;  // a task that did not run would be reported
       spawn({.name = "still runs"}, [] { runs = true, std::this_thread::sleep_for(50ms); });
       while (!runs) std::this_thread::yield();
     });
@@ -91,12 +90,12 @@ TEST(Trace, IsWrittenWhenTheProgramEnds) {
   }
 }
 
-TEST(Trace, OfTheEnvironmentAndOneOfTheProgramAreBothWritten) {
+TEST(Trace, EnvironmentAndProgramTracesAreBothWritten) {
   const auto of_all = file_of("all.json"), of_one = file_of("one.json");
   EXPECT_EQ(errors_of([&] {
               ::setenv("TESSERA_TASK_TRACE", of_all.c_str(), 1);
               {
-                const Trace seen = trace(of_one);  // the first thing that anybody does
+                const Trace seen = trace(of_one);  // the first call into the library
                 spawn({.name = "one"}, [] {}).wait();
               }
               spawn({.name = "two"}, [] {}).wait();
@@ -109,7 +108,7 @@ TEST(Trace, OfTheEnvironmentAndOneOfTheProgramAreBothWritten) {
   std::filesystem::remove(of_one);
 }
 
-TEST(Trace, OfABadFileInTheEnvironmentIsAnErrorAtEachTask) {
+TEST(Trace, InvalidFileInEnvironmentThrowsForEachTask) {
   EXPECT_EQ(errors_of([] {
               ::setenv("TESSERA_TASK_TRACE", "/no/such/folder/trace.json", 1);
               for (int i = 0; i < 2; ++i)
@@ -119,7 +118,7 @@ TEST(Trace, OfABadFileInTheEnvironmentIsAnErrorAtEachTask) {
             "");
 }
 
-TEST(Watchdog, NamesWhatIsStuckAndWhatWaitsForIt) {
+TEST(Watchdog, ReportsStuckTaskAndWaitingTasks) {
   const std::string said = errors_of([] {
     ::setenv("TESSERA_WATCHDOG", "0.3", 1);
     std::atomic<bool> go = false, begun = false;
@@ -146,18 +145,18 @@ TEST(Watchdog, NamesWhatIsStuckAndWhatWaitsForIt) {
     r.wait();
     std::fprintf(stderr, "after %f s", std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
   });
-  expect_contains(said, {"warning: no task has ended for 0.3 s", "(TESSERA_WATCHDOG=0.3)", "stuck", "runs for",
-                         "last (cpu:0) has not begun: it comes after watchdog_test.cpp:", ": it comes after stuck",
-                         "waits for last"});
+  expect_contains(said, {"warning: no task has ended for 0.3 s", "(TESSERA_WATCHDOG=0.3)", "stuck",
+                         "has been running for", "last (cpu:0) has not begun: it depends on watchdog_test.cpp:",
+                         ": it depends on stuck", "waiting for last"});
   EXPECT_EQ(said.find('\x1b'), said.npos);
   std::size_t warnings = 0;
   for (std::size_t at = 0; (at = said.find("no task has ended", at)) != said.npos; ++at) ++warnings;
-  // One for each period at most, however slow the machine is.
+  // At most one per period, even on a slow machine.
   EXPECT_LE(static_cast<double>(warnings), std::max(1.0, std::atof(said.c_str() + said.rfind("after ") + 6) / 0.3))
       << said;
 }
 
-TEST(Watchdog, SaysNothingWhileTasksEndOrNoneIsThere) {
+TEST(Watchdog, IsSilentWhileTasksEndOrNoneExist) {
   EXPECT_EQ(errors_of([] {
               ::setenv("TESSERA_WATCHDOG", "1", 1);
               spawn([] {}).wait();
@@ -169,7 +168,7 @@ TEST(Watchdog, SaysNothingWhileTasksEndOrNoneIsThere) {
             "");
 }
 
-TEST(Watchdog, OfNoNumberIsAnErrorAtEachTask) {
+TEST(Watchdog, InvalidPeriodThrowsForEachTask) {
   for (const char* value : {"soon", "0", "-1", "nan", "5s"})
     EXPECT_EQ(errors_of([&] {
                 ::setenv("TESSERA_WATCHDOG", value, 1);

@@ -36,7 +36,7 @@ namespace {
 
 constexpr std::uint64_t mebi = 1 << 20, kibi = 1 << 10;
 
-/// What the module and LLVM's tables take, measured; 0 where there is no module.
+/// Memory needed to load the module: its size plus 8 MiB for LLVM's tables (measured); 0 if there is no module.
 std::uint64_t start_bytes(const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     std::error_code missing;
@@ -46,7 +46,7 @@ std::uint64_t start_bytes(const std::vector<std::string>& names) {
   return 0;
 }
 
-// Opens the module and has `take` ask it for a generator.
+// Opens the module and calls `take` to get a generator from it.
 template <class G, class Take>
 ModuleOf<G> open_with(Take&& take) {
   ModuleOf<G> out;
@@ -56,7 +56,7 @@ ModuleOf<G> open_with(Take&& take) {
     return out;
   }
   check_llvm_after_fork("open " + names.front());
-  const os::ForkGuard whole;  // LLVM's start
+  const os::ForkGuard whole;  // LLVM initialises global state
   static std::atomic<bool> started = false;
   const std::uint64_t bytes = started ? 0 : start_bytes(names);
   if (bytes != 0 && !os::can_allocate(bytes)) throw_out_of_memory("start LLVM", bytes);
@@ -68,7 +68,7 @@ ModuleOf<G> open_with(Take&& take) {
   }
   auto* open = library.function<std::remove_pointer_t<OpenCodegen>>(open_codegen_symbol);
   if (!open) {
-    out.reason = out.file + " is no code-generation module: it has no symbol " + open_codegen_symbol;
+    out.reason = out.file + " is not a code-generation module: it has no symbol " + open_codegen_symbol;
     return out;
   }
   out.opened = true;
@@ -89,13 +89,13 @@ Module open_module(const std::string& target) {
 }
 void throw_out_of_memory(const std::string& asked, std::uint64_t bytes) {
   fail<OutOfMemory>({.operation = asked,
-                     .with = {{"wanted", bytes == 0 ? "not known" : config::format_bytes(bytes)}},
+                     .with = {{"required", bytes == 0 ? "unknown" : config::format_bytes(bytes)}},
                      .wrong = "the system has no memory left for LLVM",
-                     .remedy = "Free arrays, or let the process have more (ulimit -v, the control group)"});
+                     .remedy = "Free arrays, or raise the memory limit of the process (ulimit -v, cgroup)"});
 }
 
-// Measured on every kernel of ours and on ones of up to 30,000 nodes: at most 2.6 MiB and 16.5 KiB a node, 10 KiB of
-// large ones.
+// Upper bounds, measured on all of our kernels and on kernels of up to 30,000 nodes: 2.6 MiB plus 16.5 KiB per node; 10
+// KiB per node for large kernels.
 void check_memory_to_compile(const std::string& name, std::size_t nodes) {
   const std::uint64_t bytes = 4 * mebi + 20 * kibi * nodes;
   if (!os::can_allocate(bytes)) throw_out_of_memory("compile " + name, bytes);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which files name the OpenCL drivers of this machine, as OpenCL's common loaders find them; nothing is opened. After
-// the extension cl_khr_icd.
+// Lists the OpenCL drivers that are registered on this machine, by the rules of the common OpenCL loaders (extension
+// cl_khr_icd). Opens no library.
 #pragma once
 
 #include <string>
@@ -9,13 +9,14 @@
 namespace tessera::backend {
 
 struct Icd {
-  std::string file;     ///< what names it: a file in /etc/OpenCL/vendors, or the library itself
-  std::string library;  ///< as the loader is asked for it
+  std::string file;     ///< where it is registered: a file in /etc/OpenCL/vendors, or the library itself
+  std::string library;  ///< the name that the loader passes to dlopen
 };
-/// Those that the usual loaders would take, by name: OCL_ICD_FILENAMES (libraries, with colons between), and what
-/// OCL_ICD_VENDORS or OPENCL_VENDOR_PATH names (a folder, one .icd file, or one library), else /etc/OpenCL/vendors.
+/// Returns the drivers that the common loaders would open: the libraries in OCL_ICD_FILENAMES (separated by colons),
+/// then those that OCL_ICD_VENDORS or OPENCL_VENDOR_PATH refers to (a folder, one .icd file or one library; default
+/// /etc/OpenCL/vendors), sorted by file name.
 std::vector<Icd> installed_icds();
-/// What a file that names a driver, or is one, says to open.
+/// Returns the library that an .icd file names; if `file` is a library, returns it.
 std::string icd_library(const std::string& file);
 
 }  // namespace tessera::backend

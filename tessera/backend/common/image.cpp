@@ -10,7 +10,7 @@
 namespace tessera::backend {
 
 std::string lowering_key() {
-  // Never destroyed: kernels are compiled until the process ends.
+  // Never destroyed: kernels may be compiled until the process exits.
   static const auto& key = *new std::string(fmt::format("lowering: {}, build {}\n", emit::lowering_version,
                                                         os::build_id(reinterpret_cast<const void*>(&emit::lower))));
   return key;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What backends share of kernels that are kept on disk (device/launch/kernel_cache.h): what their keys name, and the
-// image of a kernel that was C text. Used by the backends' folders only.
+// Shared parts of the kernel cache (device/launch/kernel_cache.h): common lines of the keys, and the image of a kernel
+// that was emitted as C text. Used by the backends' folders only.
 #pragma once
 
 #include <string>
@@ -11,18 +11,18 @@
 
 namespace tessera::backend {
 
-/// "lowering: ...": how kernels are lowered and emitted: the version that people raise, and the build that does it.
+/// "lowering: ...": the version of lowering and emission, which developers increment, and the build id.
 std::string lowering_key();
-/// The lines of DriverDevice::image_key for kernels that are emitted in this dialect within these limits.
+/// The lines of DriverDevice::image_key for kernels emitted in this dialect within the device's limits.
 std::string text_key(const emit::Dialect& dialect, const DeviceInfo& info);
 
-/// A kernel as a driver loads it.
+/// A kernel in the form that a driver loads.
 struct KernelImage {
   emit::EmittedKernel form;  ///< its entry, arguments and shape; without texts
   std::string program;
-  bool is_text = false;  ///< `program` is what the driver's compiler gets: PTX
+  bool is_text = false;  ///< `program` is input for the driver's compiler: PTX
 };
 std::string pack(const KernelImage& image);
-KernelImage unpack(std::string_view bytes);  ///< FormatError
+KernelImage unpack(std::string_view bytes);  ///< throws FormatError
 
 }  // namespace tessera::backend

@@ -25,7 +25,7 @@ std::array<std::uint64_t, 3> wanted_block(const KernelShape& kernel, const std::
   else if (guarded[2] && shape[2] > 1 && shape[0] < 64)
     wanted = {16, 1, 16};
   for (std::size_t d = 0; d < 3; ++d)
-    if (!guarded[d]) wanted[d] = 1;  // nothing cuts it off: exactly its extent
+    if (!guarded[d]) wanted[d] = 1;  // without a guard the block must match the extent exactly
   return wanted;
 }
 
@@ -51,7 +51,7 @@ Grid grid_of(const KernelShape& kernel, const std::array<std::uint64_t, 3>& shap
     g.block = wanted_block(kernel, shape);
     for (std::size_t d = 0; d < 3; ++d) g.block[d] = std::min<std::uint64_t>(g.block[d], can.max_block[d]);
     auto blocks_with = [&](std::size_t d, std::uint64_t threads) { return (shape[d] - 1) / threads + 1; };
-    // The largest dimension but one, which for `fits` must be able to do with half; 3 if there is none.
+    // The largest dimension other than `except`; with `fits`, only dimensions that may be halved. 3 if there is none.
     auto largest = [&](std::size_t except, bool fits) {
       std::size_t best = 3;
       for (std::size_t d = 0; d < 3; ++d)
@@ -79,11 +79,11 @@ Grid grid_of(const KernelShape& kernel, const std::array<std::uint64_t, 3>& shap
     if (g.blocks[d] > can.max_blocks[d] || g.blocks[d] > can.max_grid_threads[d] / g.block[d])
       fail<KernelError>({.operation = "kernel " + kernel.name,
                          .with = {{"shape", fmt::format("{} x {} x {}", shape[0], shape[1], shape[2])}},
-                         .wrong = fmt::format("its grid has {} blocks of {} threads in dimension {}, and this device "
-                                              "takes at most {} blocks there",
+                         .wrong = fmt::format("its grid has {} blocks of {} threads in dimension {}, but this device "
+                                              "supports at most {} blocks there",
                                               g.blocks[d], g.block[d], d,
                                               std::min(can.max_blocks[d], can.max_grid_threads[d] / g.block[d])),
-                         .remedy = "Put the largest extent first, or launch it in several parts"});
+                         .remedy = "Make dimension 0 the largest, or split the launch"});
     if (!kernel.index64 && g.blocks[d] * g.block[d] > most32)
       fail<KernelError>({.operation = "kernel " + kernel.name,
                          .wrong = "its grid is too large for the 32-bit indices that it was compiled with",
@@ -101,7 +101,7 @@ void bind_arguments(const KernelShape& kernel, const std::array<std::uint64_t, 3
     fail<KernelError>({.operation = "kernel " + kernel.name,
                        .with = {{"arguments", std::to_string(arguments.size())},
                                 {"parameters", std::to_string(kernel.params.size())}},
-                       .wrong = "it got another number of arguments than it has parameters"});
+                       .wrong = "the number of arguments differs from the number of parameters"});
   const std::uint32_t index_bytes = kernel.index64 ? 8 : 4;
   auto index = [&](std::uint64_t value) {
     if (!kernel.index64 && value > most32)
@@ -118,14 +118,14 @@ void bind_arguments(const KernelShape& kernel, const std::array<std::uint64_t, 3
         const Allocation* allocation = arguments[p].allocation;
         if (allocation && allocation->host && !allocation->handle)
           fail<KernelError>({.operation = "kernel " + kernel.name,
-                             .wrong = "argument " + kernel.params[p].name + " is memory of the host",
+                             .wrong = "argument " + kernel.params[p].name + " is host memory",
                              .remedy = "Copy it to the device first"});
         if (arguments[p].byte_offset % dtype_size(kernel.params[p].dtype) != 0)
           fail<KernelError>({.operation = "kernel " + kernel.name,
                              .with = {{"offset", std::to_string(arguments[p].byte_offset)},
                                       {"dtype", std::string(dtype_name(kernel.params[p].dtype))}},
                              .wrong = "buffer " + kernel.params[p].name + " does not start at a whole element",
-                             .remedy = "Copy the view to memory of its own"});
+                             .remedy = "Copy the view to a separate buffer"});
         to.push_back({a.kind, p, sizeof(void*), allocation ? reinterpret_cast<std::uintptr_t>(allocation->handle) : 0,
                       arguments[p].byte_offset});
         break;

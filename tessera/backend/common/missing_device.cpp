@@ -18,10 +18,10 @@ using os::DisplayCard;
 
 struct Facts {
   std::string_view vendor;
-  std::vector<std::string_view> modules;  ///< kernel drivers with which the vendor's computing works
-  std::string_view install;               ///< packages that bring the kernel's driver
+  std::vector<std::string_view> modules;  ///< kernel drivers that support computing
+  std::string_view install;               ///< packages that contain the kernel driver
   std::string_view load;                  ///< commands that load it
-  std::string_view container;             ///< what a container must be started with
+  std::string_view container;             ///< options that a container needs
 };
 
 Facts facts_of(os::Vendor vendor) {
@@ -29,13 +29,13 @@ Facts facts_of(os::Vendor vendor) {
     case os::nvidia:
       return {"NVIDIA",
               {"nvidia"},
-              "Debian: nvidia-driver, of the section non-free; Ubuntu: nvidia-driver-NNN",
+              "Debian: nvidia-driver, in section non-free; Ubuntu: nvidia-driver-NNN",
               "modprobe nvidia nvidia_uvm, then nvidia-modprobe -u -c 0",
               "--gpus all (with the package nvidia-container-toolkit on the host)"};
     case os::amd:
       return {"AMD",
               {"amdgpu"},
-              "Debian: firmware-amd-graphics, of the section non-free-firmware",
+              "Debian: firmware-amd-graphics, in section non-free-firmware",
               "modprobe amdgpu",
               "--device /dev/kfd --device /dev/dri"};
     default:
@@ -47,9 +47,9 @@ Facts facts_of(os::Vendor vendor) {
   }
 }
 
-/// The files without which the vendor's driver finds nothing.
+/// Device files that the vendor's driver requires.
 struct Needed {
-  std::string name;  ///< for people
+  std::string name;  ///< for messages
   std::vector<DeviceFile> found;
 };
 std::vector<Needed> needed_files(os::Vendor vendor, const std::vector<DeviceFile>& all) {
@@ -65,7 +65,7 @@ std::vector<Needed> needed_files(os::Vendor vendor, const std::vector<DeviceFile
       std::vector<Needed> out;
       for (const char* name : {"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0"})
         out.push_back({name, those([&](const DeviceFile& f) { return f.path == name; })});
-      // The first card need not be number 0 in a container.
+      // In a container the first card is not always number 0.
       out.back().found = those([](const DeviceFile& f) {
         return f.path.size() > 11 && f.path.find_first_not_of("0123456789", 11) == f.path.npos;
       });
@@ -78,7 +78,7 @@ std::vector<Needed> needed_files(os::Vendor vendor, const std::vector<DeviceFile
   }
 }
 
-/// "535.183.01" of "libcuda.so.535.183.01", to which the library's usual name is a link.
+/// Returns "535.183.01" for "libcuda.so.535.183.01", which the library's usual name links to.
 std::string version_in_name(const std::string& library) {
   std::error_code ignored;
   const std::string name = std::filesystem::canonical(library, ignored).filename().string();
@@ -92,18 +92,18 @@ struct Hidden {
   std::string text;
   bool certain = false;
 };
-/// The first variable that is set, or the first that excludes every device.
+/// The first variable that excludes every device, otherwise the first that is set.
 Hidden hidden_by(std::initializer_list<const char*> variables) {
   Hidden hidden;
   for (const char* name : variables) {
     const auto value = os::environment(name);
     if (!value) continue;
-    // An index of -1, and what is no number, end the list of devices that are shown.
+    // An index of -1, or text that is not a number, ends the list of visible devices.
     const bool none = value->empty() || value->starts_with("-1") || *value == "NoDevFiles" || *value == "none";
     if (!hidden.text.empty() && (!none || hidden.certain)) continue;
     hidden.certain = none;
-    hidden.text = fmt::format("{} is set to \"{}\", which {} the devices: unset it, or name them by number", name,
-                              *value, none ? "hides all" : "may hide");
+    hidden.text = fmt::format("{} is set to \"{}\", which {} the devices: unset it, or list the devices by number",
+                              name, *value, none ? "hides all" : "may hide");
   }
   return hidden;
 }
@@ -118,8 +118,8 @@ std::string diagnose_missing_device(os::Vendor vendor, const std::string& librar
   const std::vector<Needed> needed = needed_files(vendor, files);
   const std::string container = os::container();
   const bool wsl = std::ranges::any_of(files, [](const DeviceFile& f) { return f.path == "/dev/dxg"; });
-  // Where the bus shows no card, files alone do not stand for one: NVIDIA's library makes /dev/nvidiactl when it is
-  // asked, and /dev/kfd comes with the kernel's module. Those of a single card do, in containers that hide the bus.
+  // Some device files do not prove that there is a card: NVIDIA's library creates /dev/nvidiactl when it is called, and
+  // /dev/kfd comes with the kernel module. The files of a single card do, in containers that hide the PCI bus.
   const bool bus = os::file_exists((os::system_root() / "sys/bus/pci/devices").c_str());
   const auto of_a_card = [&](const Needed& n) {
     return !n.found.empty() && (!bus || n.name == "/dev/nvidia0" || n.name == "/dev/dri/renderD*");
@@ -127,9 +127,8 @@ std::string diagnose_missing_device(os::Vendor vendor, const std::string& librar
   const bool any_file = std::ranges::any_of(needed, of_a_card);
 
   if (cards.empty() && !any_file && !wsl) {
-    const std::string start =
-        fmt::format("This machine shows no {} card on its PCI bus, so this driver has nothing to use", facts.vendor);
-    if (container.empty()) return start + ". In a virtual machine the card must be passed through to it";
+    const std::string start = fmt::format("No {} card was found on the PCI bus of this machine", facts.vendor);
+    if (container.empty()) return start + ". In a virtual machine, pass the card through to the guest";
     return fmt::format("{}. This is a container ({}): if the host has a card, start it with {}", start, container,
                        facts.container);
   }
@@ -138,11 +137,10 @@ std::string diagnose_missing_device(os::Vendor vendor, const std::string& librar
     if (denied == need.found.end()) continue;
     const bool root = denied->group == "root" || denied->group == "0";
     return fmt::format(
-        "{} may not be read and written by this user{}", denied->path,
-        root ? ": only root may; ask who administers this machine (usually a rule of udev gives it to the group render)"
-             : fmt::format(
-                   ": make it a member of the group {} (sudo usermod -a -G render,video $USER), and log in again",
-                   denied->group));
+        "This user cannot read and write {}{}", denied->path,
+        root ? ": only root has access; ask the administrator (usually a udev rule gives access to the group render)"
+             : fmt::format(": add the user to the group {} (sudo usermod -a -G render,video $USER), and log in again",
+                           denied->group));
   }
   if (!cards.empty() && !wsl) {
     const auto driven = [&](const DisplayCard& card) { return std::ranges::count(facts.modules, card.module) > 0; };
@@ -150,11 +148,11 @@ std::string diagnose_missing_device(os::Vendor vendor, const std::string& librar
       const DisplayCard& card = cards.front();
       const std::string where = fmt::format("the {} card at {}", facts.vendor, card.address);
       if (card.module == "vfio-pci")
-        return fmt::format("The kernel has set {} aside for a virtual machine (vfio-pci): give it back to {}", where,
+        return fmt::format("The kernel has reserved {} for a virtual machine (vfio-pci): bind it to {} again", where,
                            facts.modules.front());
       if (!card.module.empty())
         return fmt::format(
-            "The kernel drives {} by {}, with which nothing can be computed: install {} ({}), and restart", where,
+            "The kernel driver of {} is {}, which does not support computing: install {} ({}), and restart", where,
             card.module, facts.modules.front(), facts.install);
       return fmt::format("The kernel has no driver for {}: load it ({}), or install it ({})", where, facts.load,
                          facts.install);
@@ -163,16 +161,15 @@ std::string diagnose_missing_device(os::Vendor vendor, const std::string& librar
   if (!wsl)
     for (const Needed& need : needed)
       if (need.found.empty())
-        return container.empty()
-                   ? fmt::format("{} does not exist: load the kernel's driver ({})", need.name, facts.load)
-                   : fmt::format("{} does not exist in this container ({}): start it with {}", need.name, container,
-                                 facts.container);
+        return container.empty() ? fmt::format("{} does not exist: load the kernel driver ({})", need.name, facts.load)
+                                 : fmt::format("{} does not exist in this container ({}): start it with {}", need.name,
+                                               container, facts.container);
   if (vendor == os::nvidia) {
     const std::string kernel = os::nvidia_kernel_driver(), user = version_in_name(library);
     if (!kernel.empty() && !user.empty() && kernel != user)
       return fmt::format(
-          "The kernel's driver is {} and the library {} is {}: restart after an update of the driver, or install the "
-          "library of the same version",
+          "The kernel driver is {}, but the library {} is {}: restart after a driver update, or install the library "
+          "of the same version",
           kernel, library, user);
   }
   return "";
@@ -184,7 +181,7 @@ std::string explain_missing_device(os::Vendor vendor, std::initializer_list<cons
   if (hidden.certain) return hidden.text;
   const std::string cause = diagnose_missing_device(vendor, library);
   if (hidden.text.empty() || cause.empty()) return cause + hidden.text;
-  return fmt::format("{}. Besides, {}", cause, hidden.text);
+  return fmt::format("{}. Also, {}", cause, hidden.text);
 }
 
 std::string first_installed(const std::string& name, const std::vector<std::string>& candidates) {

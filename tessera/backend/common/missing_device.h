@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Why a vendor's card that may be in the machine does not show: no card, no kernel driver, no device files, no access
-// to them, a container, versions that disagree. Looks at the system only (tessera/base/os/hardware.h), never at a
-// driver.
+// Diagnoses why a vendor's card is not visible: no card, no kernel driver, no device files, no access to them, a
+// container, or mismatched versions. Inspects the system only (tessera/base/os/hardware.h) and never calls a driver.
 #pragma once
 
 #include <initializer_list>
@@ -12,17 +11,17 @@
 
 namespace tessera::backend {
 
-/// What the system shows to be wrong, with what to do about it, as sentences; empty if nothing is. `library` is the
-/// file of the user's part of the driver, whose version is compared with the kernel's part where both tell theirs
-/// (NVIDIA).
+/// Returns the causes that can be seen on this system and their remedies, as sentences; empty if there are none.
+/// `library`: the file of the user-space driver, whose version is compared with the kernel driver's where both are
+/// known (NVIDIA).
 std::string diagnose_missing_device(os::Vendor vendor, const std::string& library = {});
 
-/// The same, and what the variables have to do with it that hide devices: one that certainly hides all comes first, one
-/// that may do so last.
+/// Same, with the environment variables that hide devices: one that certainly hides all devices is reported first, one
+/// that may hide some is reported last.
 std::string explain_missing_device(os::Vendor vendor, std::initializer_list<const char*> variables,
                                    const std::string& library = {});
 
-/// "cuBLASLt (libcublasLt.so.13)" for the first of these that the loader would find, which is not opened; else "no
+/// Returns "cuBLASLt (libcublasLt.so.13)" for the first candidate that the loader would find (it is not opened), or "no
 /// cuBLASLt: large products run on Tessera's own kernels".
 std::string first_installed(const std::string& name, const std::vector<std::string>& candidates);
 

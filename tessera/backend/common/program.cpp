@@ -12,7 +12,7 @@ namespace tessera::backend {
 
 namespace {
 
-// Line of the first "file:12:", "<kernel>:12:5: error" or "kernels(12): error" of a log; 0 if there is none.
+// Line of the first "file:12:", "<kernel>:12:5: error" or "kernels(12): error" in a log; 0 if there is none.
 std::size_t first_line_named(const std::string& log) {
   for (std::size_t at = log.find_first_of(":("); at != log.npos; at = log.find_first_of(":(", at + 1)) {
     std::size_t end = at + 1;
@@ -23,7 +23,7 @@ std::size_t first_line_named(const std::string& log) {
   return 0;
 }
 
-// The lines around one, numbered; the first thirty if none is named.
+// The numbered lines around line `around`; the first thirty if it is 0.
 std::string excerpt(const std::string& text, std::size_t around) {
   std::string out;
   std::size_t number = 0;
@@ -42,8 +42,8 @@ ir::Function lowered(const CompileRequest& request, const emit::Dialect& dialect
   for (std::size_t d = 0; d < 3; ++d)
     if (request.function->kind == ir::KernelKind::block && request.function->block_size[d] > can.max_block[d])
       fail<KernelError>({.operation = "kernel " + request.function->name,
-                         .wrong = fmt::format("its blocks have {} threads in dimension {}, and this device takes at "
-                                              "most {}",
+                         .wrong = fmt::format("its blocks have {} threads in dimension {}, but this device supports "
+                                              "at most {}",
                                               request.function->block_size[d], d, can.max_block[d]),
                          .remedy = "Declare it with smaller blocks"});
   return emit::lower(*request.function, target_for(dialect, can, request.variant));
@@ -73,9 +73,9 @@ std::vector<BuiltKernel> build_program(std::span<const CompileRequest> requests,
     if (out.back().program) continue;
     fail<KernelError>({.operation = subject(i),
                        .with = {{"device", to_string(info.device) + " " + info.name}},
-                       .wrong = "the device's compiler refused it:\n" + log + "\nin this text:\n" +
+                       .wrong = "the device's compiler rejected it:\n" + log + "\nsource:\n" +
                                 excerpt(alone.text, first_line_named(log)),
-                       .remedy = "This is a fault of Tessera or of the driver: please report it with this message"});
+                       .remedy = "This is a bug in Tessera or in the driver: please report it with this message"});
   }
   return out;
 }
@@ -100,7 +100,7 @@ emit::EmittedKernel emitted_kernel(const CompileRequest& request, const emit::Di
 
 std::vector<BuiltKernel> build_kernels(std::span<const CompileRequest> requests, const emit::Dialect& dialect,
                                        const DeviceInfo& info, const BuildProgram& build) {
-  // Exact kernels in a program of their own.
+  // Exact kernels are built in a separate program.
   std::vector<BuiltKernel> out(requests.size());
   for (const bool exact : {false, true}) {
     std::vector<CompileRequest> some;

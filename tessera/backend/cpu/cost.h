@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// About how long a thread of a kernel takes: what a launch is cut by. Internal.
+// Estimates the run time of one thread of a kernel, so that a launch can be divided into pieces. Internal.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,16 @@
 
 namespace tessera::cpu {
 
-/// Rough operations: nodes, and loops by their rounds, which are computed of a launch's scalars and sizes where they
-/// follow from these; else 64, and 16 of a while.
+/// Approximate number of operations: nodes, with loops multiplied by their iterations. Iterations are computed from the
+/// launch's scalars and sizes if they depend only on these; otherwise 64 for a for loop and 16 for a while loop.
 class Cost {
  public:
   Cost() = default;
   explicit Cost(const ir::Function& lowered);
-  explicit Cost(Unpacker& in);  ///< FormatError
+  explicit Cost(Unpacker& in);  ///< throws FormatError
   void pack(Packer& out) const;
 
-  /// Of one thread.
+  /// Operations of one thread.
   double operator()(std::span<const Argument> arguments) const;
 
  private:
@@ -39,11 +39,11 @@ class Cost {
     }
   };
   struct Loop {
-    std::uint32_t outer = 0;  // the one around it; the first is the kernel itself
+    std::uint32_t outer = 0;  // index of the enclosing loop; index 0 is the kernel itself
     Affine rounds;
-    double operations = 0;  // of one round, without loops in it
+    double operations = 0;  // of one iteration, without nested loops
   };
-  static constexpr std::uint32_t most_loops = 64;  // further ones count as part of those around them
+  static constexpr std::uint32_t most_loops = 64;  // further loops count as part of their enclosing loop
 
   void add_block(const ir::Function& fn, ir::BlockId block, std::uint32_t loop);
   static std::optional<Affine> affine_of(const ir::Function& fn, ir::NodeId id, int depth = 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The `cpu` backend: one device, the processors this process may use, with kernels compiled to vector code by the
-// code-generation module, or run by the reference interpreter where the module is not there.
+// The `cpu` backend: one device with all processors available to this process. Kernels are compiled to vector code by
+// the code-generation module; without the module, the reference interpreter runs them.
 #pragma once
 
 #include <memory>
@@ -9,10 +9,10 @@
 
 namespace tessera {
 
-/// The driver of `cpu`. Reads when a device is enumerated or opened:
-/// TESSERA_THREADS: threads that share the work of a launch (else as many as cores may be used).
-/// TESSERA_CODEGEN_LIBRARY: the module's file (else beside the library); "none": the interpreter, as without the
-/// module. TESSERA_CPU_TARGET: a processor that code is made for, in LLVM's names ("x86-64-v3"; else this machine's).
+/// Returns the driver of `cpu`. These environment variables are read when the device is enumerated or opened:
+/// TESSERA_THREADS: number of threads that share a launch (default: the number of available cores).
+/// TESSERA_CODEGEN_LIBRARY: file of the module (default: next to the library); "none": use the interpreter.
+/// TESSERA_CPU_TARGET: LLVM name of the processor to compile for, such as "x86-64-v3" (default: this machine's).
 std::unique_ptr<Driver> make_cpu_driver();
 
 }  // namespace tessera

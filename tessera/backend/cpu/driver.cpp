@@ -29,7 +29,7 @@ std::uint64_t total_memory() {
   return group ? std::min(machine, group->limit) : machine;
 }
 
-/// Everything happens within the call: the caller's thread takes part in the work.
+/// All operations complete before the call returns; the calling thread takes part in the work.
 class CpuQueue : public DriverQueue {
  public:
   bool immediate() const override { return true; }
@@ -49,7 +49,7 @@ class CpuQueue : public DriverQueue {
       if (bytes) std::memset(out, std::to_integer<int>(pattern[0]), bytes);
       return;
     }
-    // What is written so far is copied behind itself, so that most is done in few large copies.
+    // Copies the part already written after itself, doubling it each time, so that most bytes go in few large copies.
     std::size_t done = std::min(pattern.size(), bytes);
     std::memcpy(out, pattern.data(), done);
     while (done < bytes) {
@@ -92,12 +92,12 @@ DeviceInfo describe(const Module& module) {
     info.driver_version = "reference interpreter";
     info.can.subgroup_widths = {ir::InterpreterOptions{}.subgroup_width};
     info.reason = module.reason + "; cpu runs on the reference interpreter, which is slow";
-    info.remedy = "install the module beside the library, or set TESSERA_CODEGEN_LIBRARY to its file";
+    info.remedy = "install the module next to the library, or set TESSERA_CODEGEN_LIBRARY to its file";
   }
   return info;
 }
 
-// A target that was named binds: without it there is no device. DeviceError.
+// If the user named a target, there is no fallback: throws DeviceError if it is unusable.
 std::string asked_target();
 Module usable_module() {
   Module module = open_module(asked_target());
@@ -105,18 +105,18 @@ Module usable_module() {
     fail<DeviceError>({.operation = "open",
                        .with = {{"device", "cpu:0"}, {"TESSERA_CPU_TARGET", asked_target()}},
                        .wrong = module.reason,
-                       .remedy = "Name another target, or none"});
+                       .remedy = "Set another target, or unset the variable"});
   return module;
 }
 std::string asked_target() { return config::text("TESSERA_CPU_TARGET").value_or("native"); }
 
-/// Many times slower than what was installed, or meant to be: that is said, once, unless it was asked for.
+/// The interpreter is many times slower than compiled code. Warns once, unless the user requested it.
 void warn_of_interpreter(const Module& module, const DeviceInfo& info) {
 #ifndef TESSERA_WITHOUT_CODEGEN
   static std::atomic<bool> said = false;
   if (module.generator || config::text("TESSERA_CODEGEN_LIBRARY") == "none" || said.exchange(true)) return;
-  logging::warn("cpu:0: " + info.reason + ". To mend it, " + info.remedy +
-                "; TESSERA_CODEGEN_LIBRARY=none says it is meant");
+  logging::warn("cpu:0: " + info.reason + ". To fix this, " + info.remedy +
+                "; to silence this warning, set TESSERA_CODEGEN_LIBRARY=none");
 #else
   static_cast<void>(module), static_cast<void>(info);
 #endif
@@ -141,7 +141,7 @@ class CpuDevice : public DriverDevice {
                          .with = {{"device", "cpu:0"}, {"bytes", config::format_bytes(bytes)}},
                          .wrong = "the system has no memory left",
                          .remedy = "Free arrays, or use smaller ones"});
-    // Whole ones of what is used: a large page for the rest would be resident as a whole.
+    // Whole pages only: a partly used large page would be resident in full.
     if (alignment == large_page) os::prefer_large_pages(data, bytes / large_page * large_page);
     return {data, data, bytes};
   }
@@ -164,13 +164,13 @@ class CpuDevice : public DriverDevice {
   std::string build(const CompileRequest& request) override {
     check_llvm_after_fork("compile");
     const std::lock_guard hold(compiling_);
-    const os::ForkGuard whole;  // LLVM's state
+    const os::ForkGuard whole;  // LLVM is not fork-safe
     return build_kernel(*module_.generator, request);
   }
   std::unique_ptr<LoadedKernel> load(const CompileRequest& request, const std::string& image) override {
     check_llvm_after_fork("load");
     const std::lock_guard hold(compiling_);
-    const os::ForkGuard whole;  // LLVM's state
+    const os::ForkGuard whole;  // LLVM is not fork-safe
     return load_kernel(*module_.generator, request, image);
   }
 
@@ -193,7 +193,7 @@ class CpuDriver : public Driver {
       if (module.generator) report.file = module.file;
       report.reason = report.devices[0].reason, report.remedy = report.devices[0].remedy;
     } catch (const OutOfMemory&) {
-      throw;  // says nothing about the device
+      throw;  // not a property of the device
     } catch (const Error& e) {
       report.state = DeviceState::loaded;
       report.reason = e.what();
@@ -205,7 +205,7 @@ class CpuDriver : public Driver {
     if (index != 0)
       fail<DeviceError>({.operation = "open",
                          .with = {{"device", "cpu:" + std::to_string(index)}},
-                         .wrong = "all processors together are one device",
+                         .wrong = "there is only one cpu device, with all processors",
                          .remedy = "Use cpu:0"});
     return std::make_unique<CpuDevice>();
   }

@@ -24,13 +24,13 @@ namespace {
 
 using namespace ir;
 
-// Operations below which a launch is not worth waking another thread for, and that a thread takes at a time: some tens
-// of microseconds.
+// Operations below which a launch runs on the calling thread only, and the smallest piece for one thread: some tens of
+// microseconds.
 constexpr double inline_cost = 2e5, grain_cost = 1e5;
 
 struct LaunchScratch;
 
-// Scratch memory of the calling thread, kept for its next launch.
+// Scratch memory of the calling thread, reused by its next launch.
 std::byte* scratch(std::size_t bytes) {
   struct Slab {
     std::byte* data = nullptr;
@@ -44,14 +44,14 @@ std::byte* scratch(std::size_t bytes) {
     if (!fresh)
       fail<OutOfMemory>({.operation = "launch",
                          .with = {{"scratch bytes", std::to_string(rounded)}},
-                         .wrong = "there is no memory for a block's shared memory"});
+                         .wrong = "the system has no memory left for a block's shared memory"});
     std::free(slab.data);
     slab.data = fresh, slab.bytes = rounded;
   }
   return slab.data;
 }
 
-/// What launching needs of a lowered kernel beside its machine code. `print` statements: by their format.
+/// Launch data of a lowered kernel, in addition to its machine code. `print` statements are listed by format.
 struct Facts {
   struct Print {
     std::string text;
@@ -110,11 +110,11 @@ class GeneratedKernel final : public CpuKernel {
   }
 
   ~GeneratedKernel() override {
-    if (os::forked_during_guard()) {  // LLVM's locks are another thread's of the parent, which does not exist here
+    if (os::forked_during_guard()) {  // a thread of the parent may hold LLVM's locks
       static_cast<void>(compiled_.release());
       return;
     }
-    const os::ForkGuard whole;  // LLVM's state
+    const os::ForkGuard whole;  // LLVM is not fork-safe
     compiled_.reset();
   }
 
@@ -122,44 +122,44 @@ class GeneratedKernel final : public CpuKernel {
     check_llvm_after_fork("print " + function_.name);
     const Function lowered = emit::lower(function_, lowering_target(generator_.target(), function_, variant_));
     check_memory_to_compile(function_.name, lowered.nodes.size());
-    const os::ForkGuard whole;  // LLVM's state
+    const os::ForkGuard whole;  // LLVM is not fork-safe
     const std::string text = generator_.text(lowered, options_of(variant_), Generator::Text::optimised);
     if (text.empty()) throw_out_of_memory("print " + function_.name, 0);
     return "; " + generator_.version() + " for " + generator_.target().cpu + "\n" + text;
   }
 
   void launch(std::array<std::uint64_t, 3> shape, std::span<const Argument> arguments) override {
-    std::array<std::uint64_t, 64> few;  // not cleared: a small kernel takes no longer than that
+    std::array<std::uint64_t, 64> few;  // not initialised: clearing it would take as long as a small kernel
     std::vector<std::uint64_t> many;
     if (2 * arguments.size() > few.size()) many.resize(2 * arguments.size());
     std::uint64_t* const slots = many.empty() ? few.data() : many.data();
     for (std::size_t i = 0; i < arguments.size(); ++i) {
       const Argument& a = arguments[i];
       slots[2 * i] = a.allocation ? reinterpret_cast<std::uint64_t>(a.allocation->host + a.byte_offset) : a.bits;
-      slots[2 * i + 1] = a.elements;  // of a scalar none
+      slots[2 * i + 1] = a.elements;  // unused for scalars
     }
     KernelCall call{slots, {shape[0], shape[1], shape[2]}, &GeneratedKernel::print, this};
     const std::uint64_t items = shape[0] * shape[1] * shape[2];
     const KernelEntry entry = compiled_->entry();
     const std::size_t bytes = scratch_bytes_;
-    if (items == 1) return entry(&call, 0, 1, scratch(bytes));  // whatever it costs
+    if (items == 1) return entry(&call, 0, 1, scratch(bytes));  // a single item cannot be divided
     const double item_cost = facts_.cost(arguments);
     if (static_cast<double>(items) * item_cost < inline_cost) return entry(&call, 0, items, scratch(bytes));
     executor::Executor& threads = executor::Executor::instance();
-    // Pieces are large enough to be worth a thread's while, small enough that all threads end together, and of map
-    // kernels whole cache lines for every dtype.
+    // Pieces are large enough to be worth waking a thread, small enough that all threads finish at about the same time,
+    // and in map kernels whole cache lines for every dtype.
     const auto worthwhile = static_cast<std::uint64_t>(grain_cost / item_cost) + 1;
     std::uint64_t grain = std::max(worthwhile, (items - 1) / (8 * threads.threads()) + 1);
-    if (const std::uint64_t each = items / grain / threads.threads(); each != 0)  // as many for every thread
+    if (const std::uint64_t each = items / grain / threads.threads(); each != 0)  // equal shares
       grain = (items - 1) / (each * threads.threads()) + 1;
     if (function_.kind == KernelKind::map) grain = (grain + 63) & ~std::uint64_t{63};
     if (grain >= items || threads.threads() == 1) return entry(&call, 0, items, scratch(bytes));
     const auto piece = [&](std::uint64_t begin, std::uint64_t end) { entry(&call, begin, end, scratch(bytes)); };
-    threads.parallel_for(items, grain, std::cref(piece));  // no memory for a copy
+    threads.parallel_for(items, grain, std::cref(piece));  // std::cref avoids a copy, which could allocate
   }
 
  private:
-  // Called by compiled code, one thread's statement at a time: a whole line goes out at once.
+  // Called by compiled code for one thread's statement at a time. Writes the whole line with one call.
   static void print(void* self, std::uint32_t format, const std::uint64_t* bits) noexcept {
     try {
       const Facts::Print& print = static_cast<GeneratedKernel*>(self)->facts_.prints.at(format);
@@ -173,7 +173,7 @@ class GeneratedKernel final : public CpuKernel {
       }
       line += '\n';
       std::fwrite(line.data(), 1, line.size(), stdout);
-    } catch (const std::exception&) {  // no memory for a line: it is lost, the kernel goes on
+    } catch (const std::exception&) {  // out of memory: the line is lost, and the kernel continues
     }
   }
   static std::string value_text(DType t, std::uint64_t bits, int digits) {
@@ -190,7 +190,7 @@ class GeneratedKernel final : public CpuKernel {
   }
 
   Generator& generator_;
-  Function function_;  ///< as written
+  Function function_;  ///< before lowering
   Variant variant_;
   Facts facts_;
   std::size_t scratch_bytes_ = 0;

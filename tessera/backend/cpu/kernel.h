@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A kernel compiled for the CPU, and its launch: who runs which part of the grid.
+// Kernels compiled for the CPU, and how a launch is divided among threads.
 #pragma once
 
 #include <map>
@@ -14,23 +14,24 @@
 
 namespace tessera::cpu {
 
-/// Runs on the thread that launches, on the executor's threads beside it when there is enough to do; returns when it is
-/// done.
+/// Runs on the launching thread, and also on the executor's threads if there is enough work. launch() returns when the
+/// kernel has finished.
 class CpuKernel : public LoadedKernel {
  public:
   virtual void launch(std::array<std::uint64_t, 3> shape, std::span<const Argument> arguments) = 0;
 };
 
-/// What kernels for a generator are lowered to.
+/// The target that kernels are lowered to.
 emit::Target lowering_target(const TargetTraits& traits, const ir::Function& function, Variant variant);
-/// Shared memory a block may use, bytes: a block's data should stay in a core's own cache.
+/// Most shared memory of a block, bytes: a block's data should fit in the core's private cache.
 inline constexpr std::uint64_t max_shared_bytes = 256 << 10;
 
-/// Machine code with what launching needs of the lowered kernel. KernelError with the generator's text if it refuses.
+/// Returns an image: machine code and the launch data of the lowered kernel. Throws KernelError with the generator's
+/// message if it rejects the kernel.
 std::string build_kernel(Generator& generator, const CompileRequest& request);
-/// The kernel of such an image. FormatError if it is none, KernelError if it does not load.
+/// Loads an image. Throws FormatError if it is malformed, KernelError if it does not load.
 std::unique_ptr<CpuKernel> load_kernel(Generator& generator, const CompileRequest& request, std::string_view image);
-/// The same on the reference interpreter.
+/// Same, run by the reference interpreter.
 std::unique_ptr<CpuKernel> interpreted_kernel(const CompileRequest& request);
 
 }  // namespace tessera::cpu

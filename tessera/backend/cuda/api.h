@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of NVIDIA's driver library and of its run-time compiler that Tessera calls, declared by hand: no CUDA
-// header is needed to build. Names, values and signatures follow the CUDA driver API reference and the NVRTC guide
-// (11.2 to 13); tests/compilers/vendor_headers_*_test.cpp compare them with the headers where these are installed.
+// The functions of NVIDIA's driver library and of NVRTC that Tessera calls, declared here so that no CUDA header is
+// needed to build. Names, values and signatures follow the CUDA driver API reference and the NVRTC guide (11.2 to 13);
+// tests/compilers/vendor_headers_*_test.cpp compare them with the headers where these are installed.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ using Function = Function_*;
 using Program = Program_*;
 using Graph = Graph_*;
 using Node = Node_*;                 ///< of a graph
-using Executable = Executable_*;     ///< a graph that was instantiated
+using Executable = Executable_*;     ///< an instantiated graph
 using Code = int;                    ///< CUresult, nvrtcResult
 using Ordinal = int;                 ///< CUdevice
 using Address = unsigned long long;  ///< CUdeviceptr
@@ -44,9 +44,9 @@ inline constexpr int max_threads_per_block = 1, max_block_dim_x = 2, max_block_d
 inline constexpr int compute_mode_prohibited = 2;
 // Flags
 inline constexpr unsigned stream_non_blocking = 1, event_disable_timing = 2, host_alloc_portable = 1;
-// CUstreamCaptureMode: another thread may do what it likes meanwhile, this one nothing that a capture forbids.
+// CUstreamCaptureMode: restricts this thread only; other threads may make any call.
 inline constexpr int capture_thread_local = 1;
-/// CUDA_KERNEL_NODE_PARAMS as every version takes it (`_v1`).
+/// CUDA_KERNEL_NODE_PARAMS in the form that every version accepts (`_v1`).
 struct KernelNode {
   Function function = nullptr;
   unsigned grid[3] = {}, block[3] = {};
@@ -61,7 +61,7 @@ inline constexpr int jit_error_log_buffer = 5, jit_error_log_buffer_size_bytes =
 // nvrtcResult
 inline constexpr Code nvrtc_out_of_memory = 1, nvrtc_compilation = 6;
 
-// Each: member of the table, symbol in the library, type.
+// X-macros: member of the table, symbol in the library, type.
 // clang-format off
 #define TESSERA_CUDA_DRIVER(M)                                                                                  \
   M(init, cuInit, Code(unsigned flags))                                                                         \
@@ -109,14 +109,15 @@ inline constexpr Code nvrtc_out_of_memory = 1, nvrtc_compilation = 6;
   M(launch, cuLaunchKernel, Code(Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,          \
                                  unsigned shared_bytes, Stream, void** arguments, void** extra))
 
-// What older drivers lack: the first is of CUDA 11.4, and tells the instances of a divided GPU (MIG) apart; the last is of
-// CUDA 10.1.
+// Missing in older drivers: the first, from CUDA 11.4, distinguishes the instances of a partitioned GPU (MIG); the last
+// is from CUDA 10.1.
 #define TESSERA_CUDA_DRIVER_OPTIONAL(M)                                                                         \
   M(device_uuid, cuDeviceGetUuid_v2, Code(Uuid*, Ordinal))                                                      \
   M(device_uuid_old, cuDeviceGetUuid, Code(Uuid*, Ordinal))                                                     \
   M(exchange_capture_mode, cuThreadExchangeStreamCaptureMode, Code(int* mode))
 
-// Graphs, as CUDA 11.4 has them first; older drivers get work piece by piece. Later headers have other names for some.
+// Graphs, available from CUDA 11.4; with older drivers work is submitted call by call. Later headers rename some of
+// these.
 #define TESSERA_CUDA_GRAPHS(M)                                                                                  \
   M(begin_capture, cuStreamBeginCapture_v2, Code(Stream, int mode))                                             \
   M(end_capture, cuStreamEndCapture, Code(Stream, Graph*))                                                      \
@@ -152,7 +153,7 @@ struct DriverFunctions {
   TESSERA_CUDA_DRIVER_OPTIONAL(TESSERA_MEMBER)
   TESSERA_CUDA_GRAPHS(TESSERA_MEMBER)
   TESSERA_CUDA_GRAPH_NODES(TESSERA_MEMBER)
-  bool graphs = false;  ///< the driver has all of these
+  bool graphs = false;  ///< whether the driver has all of these
 };
 struct CompilerFunctions {
   TESSERA_NVRTC(TESSERA_MEMBER)

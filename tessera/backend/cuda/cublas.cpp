@@ -28,7 +28,7 @@ std::unique_ptr<DriverBlas> open_cublas(int driver_version, std::string& why) {
       refuse(library.reason());
       continue;
     }
-    // cublasLtGetVersion: 130002 is 13.0.2; older ones 11 to 12 count likewise.
+    // cublasLtGetVersion returns 130002 for 13.0.2; versions 11 and 12 use the same scheme for the major version.
     const auto version = library.function<std::size_t()>("cublasLtGetVersion");
     stream::LtFunctions call;
     std::string missing = stream::take_lt(library, "cublasLt", call);
@@ -39,7 +39,7 @@ std::unique_ptr<DriverBlas> open_cublas(int driver_version, std::string& why) {
     }
     const std::size_t major = version() / 10000;
     if (major > static_cast<std::size_t>(driver_version / 1000)) {
-      refuse(fmt::format("{}: it is of CUDA {}, later than the driver", name, major));
+      refuse(fmt::format("{}: it is from CUDA {}, which is later than the driver", name, major));
       continue;
     }
     why.clear();

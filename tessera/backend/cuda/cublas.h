@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVIDIA's library of matrix products, cuBLASLt: found, and fitted to the driver. Used within this folder and by its
-// tests.
+// Finds cuBLASLt, NVIDIA's matrix product library, in a version that matches the driver. Used within this folder and by
+// its tests.
 #pragma once
 
 #include <memory>
@@ -11,12 +11,13 @@
 
 namespace tessera::cuda {
 
-/// The file that TESSERA_CUBLAS_LIBRARY names (none if that is "none"), else the usual ones: by name, in the toolkit's
-/// folders, in Python's packages.
+/// The file in TESSERA_CUBLAS_LIBRARY ("none": no file); by default the usual names, the toolkit's folders and Python
+/// packages.
 std::vector<std::string> cublas_candidates();
 
-/// The first of these that loads and is not of a later major version than the driver (in thousands), opened once a
-/// process, for the current context's device. Null if there is none, and why. KernelError if it does not start.
+/// Opens the first library that loads and whose major version is not later than the driver's (in thousands), for the
+/// current context's device. The library is opened once per process. Returns null and sets `why` if there is none.
+/// Throws KernelError if it cannot be initialised.
 std::unique_ptr<DriverBlas> open_cublas(int driver_version, std::string& why);
 
 }  // namespace tessera::cuda

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is NVIDIA's own: how the library starts, what its devices say of themselves, and what to do when there are none.
+// CUDA-specific code: loading the library, device properties, and diagnosis when there is no device.
 #include "tessera/backend/cuda/cuda.h"
 
 #include <algorithm>
@@ -27,15 +27,12 @@ namespace cuda {
 namespace {
 
 constexpr const char* install_driver =
-    "Install NVIDIA's driver (Debian: nvidia-driver and libcuda1, of the section non-free; Ubuntu: nvidia-driver-NNN, "
-    "or "
-    "libnvidia-compute-NNN without a screen); in a container, start it with --gpus all";
+    "Install NVIDIA's driver (Debian: nvidia-driver and libcuda1, in section non-free; Ubuntu: nvidia-driver-NNN, or "
+    "libnvidia-compute-NNN on headless machines); in a container, start it with --gpus all";
 constexpr const char* install_nvrtc =
-    "Install the code-generation module beside the library (libtessera-codegen.so), or NVRTC of CUDA {} or older "
-    "(Debian: nvidia-cuda-toolkit, or libnvrtc11.2; Ubuntu: libnvrtc12; from "
-    "NVIDIA's "
-    "own archive: cuda-nvrtc-{}-{}; with pip into the active environment: nvidia-cuda-nvrtc-cu{}), or name the file in "
-    "TESSERA_NVRTC_LIBRARY";
+    "Install the code-generation module next to the library (libtessera-codegen.so), or NVRTC of CUDA {} or older "
+    "(Debian: nvidia-cuda-toolkit, or libnvrtc11.2; Ubuntu: libnvrtc12; from NVIDIA's own archive: cuda-nvrtc-{}-{}; "
+    "with pip into the active environment: nvidia-cuda-nvrtc-cu{}), or set TESSERA_NVRTC_LIBRARY to the file";
 
 using os::nvidia_kernel_driver;
 
@@ -44,17 +41,17 @@ std::string version_text(int version) { return fmt::format("{}.{}", version / 10
 std::string without_library() {
   if (const std::string kernel = nvidia_kernel_driver(); !kernel.empty())
     return fmt::format(
-        "The kernel's driver {} is loaded, so only its library is missing (Debian: libcuda1; Ubuntu: "
+        "The kernel driver {} is loaded, so only its library is missing (Debian: libcuda1; Ubuntu: "
         "libnvidia-compute of the same version); in a container, start it with --gpus all",
         kernel);
   const auto toolkits = os::folders_named("/usr/local", "cuda", "lib64");
   const std::string note = toolkits.empty() ? ""
-                                            : fmt::format("The CUDA toolkit in {} is without the driver. ",
+                                            : fmt::format("The CUDA toolkit in {} does not include the driver. ",
                                                           toolkits[0].parent_path().string());
   return note + stream::remedy_without_library(os::nvidia, install_driver);
 }
 
-/// What to do about what cuInit or cuDeviceGetCount answered.
+/// The remedy for an error of cuInit or cuDeviceGetCount.
 std::string remedy_for(Code code, const std::string& library) {
   switch (code) {
     case 0:
@@ -63,25 +60,25 @@ std::string remedy_for(Code code, const std::string& library) {
       if (std::string why = backend::explain_missing_device(os::nvidia, {"CUDA_VISIBLE_DEVICES"}, library);
           !why.empty())
         return why;
-      return "See whether nvidia-smi lists the card; without one use opencl or cpu";
+      return "Check whether nvidia-smi lists the card; without a card, use opencl or cpu";
     case 34:  // stub library
-      return "This is the toolkit's stub, made for linking only: take its folder (lib64/stubs) out of LD_LIBRARY_PATH";
+      return "This is the toolkit's stub, for linking only: remove its folder (lib64/stubs) from LD_LIBRARY_PATH";
     case 35:
     case 36: return "Install a newer NVIDIA driver";
-    case 46: return "Another program has the device to itself: see nvidia-smi";
-    case 304: return "The system refused: see whether this user may read and write /dev/nvidia*, and dmesg";
-    case 802: return "The machine's fabric is not ready: start nvidia-fabricmanager, of the driver's version";
+    case 46: return "Another program has exclusive use of the device: see nvidia-smi";
+    case 304:
+      return "The system denied access: check whether this user can read and write /dev/nvidia*, and check dmesg";
+    case 802: return "The machine's NVSwitch fabric is not ready: start nvidia-fabricmanager of the driver's version";
     case 803:
       return fmt::format(
-          "The library and the kernel's driver ({}) are of different versions: restart after an update of "
-          "the driver, or install the library of the same version",
+          "The library and the kernel driver ({}) have different versions: restart after a driver update, or install "
+          "the library of the same version",
           nvidia_kernel_driver().empty() ? "not loaded" : nvidia_kernel_driver());
     case 804:
-      return "This is a library for forward compatibility (package cuda-compat), which this card does not take: take "
-             "its "
-             "folder out of LD_LIBRARY_PATH, or install a newer driver";
-    case 999: return "See dmesg; after a suspend, reloading the module nvidia_uvm helps (rmmod, modprobe)";
-    default: return "See whether nvidia-smi works, and what dmesg says";
+      return "This is a library for forward compatibility (package cuda-compat), which this card does not support: "
+             "remove its folder from LD_LIBRARY_PATH, or install a newer driver";
+    case 999: return "Check dmesg; after a suspend, reloading the module nvidia_uvm helps (rmmod, modprobe)";
+    default: return "Check whether nvidia-smi works, and check dmesg";
   }
 }
 
@@ -92,8 +89,8 @@ class CudaVendor final : public stream::Vendor {
 
   VendorDriver loads() const override {
     VendorDriver part{"", driver_candidates(), nvrtc_candidates()};
-    for (std::string& file : cublas_candidates()) part.beside.push_back(std::move(file));
-    for (std::string& file : cpu::module_candidates()) part.beside.push_back(std::move(file));
+    for (std::string& file : cublas_candidates()) part.dependencies.push_back(std::move(file));
+    for (std::string& file : cpu::module_candidates()) part.dependencies.push_back(std::move(file));
     return part;
   }
 
@@ -109,8 +106,8 @@ class CudaVendor final : public stream::Vendor {
     if (code == 0) asked = "cuDeviceGetCount", code = call().device_count(&count);
     if (code == 0) call().driver_version(&driver_version_);
     if (code != 0 || count <= 0) {
-      report.reason = code != 0 ? std::string(asked) + " answered " + api_->code_text(code)
-                                : "the driver works but shows no device";
+      report.reason = code != 0 ? std::string(asked) + " returned " + api_->code_text(code)
+                                : "the driver works but lists no device";
       report.remedy = remedy_for(code, os::loader_file(library_.file.file()));
       return 0;
     }
@@ -145,20 +142,20 @@ class CudaVendor final : public stream::Vendor {
   void check_support(DeviceInfo& info, const stream::DeviceFacts& facts, int capability, int mode) const;
   bool choose_nvrtc(stream::DeviceFacts& facts, bool fitting) const;
   bool choose_ptx(stream::DeviceFacts& facts);
-  /// What kernels made for this capability may use.
+  /// Sets the features that kernels compiled for this capability may use.
   static void set_capability(stream::DeviceFacts& facts, int capability);
 
   DriverLibrary library_;
   std::unique_ptr<CudaApi> api_;
   Nvrtc nvrtc_;
-  cpu::PtxModule module_;  ///< looked for when NVRTC does not do
+  cpu::PtxModule module_;  ///< opened only if NVRTC is unusable
   int driver_version_ = 0;
   std::map<int, int> capabilities_;         ///< by ordinal: 90 is 9.0
-  std::map<int, cpu::PtxTarget> made_for_;  ///< likewise, of those whose kernels the module made at any time
+  std::map<int, cpu::PtxTarget> made_for_;  ///< by ordinal: devices for which the module has generated code since start
 };
 
-// How kernels of a device are made. NVRTC first: it knows the newest devices, and its text can be read. One that is of
-// a later major version than the driver makes what the driver cannot load.
+// Choice of a compiler for a device. NVRTC comes first: it supports the newest devices, and its input is readable. An
+// NVRTC of a later major version than the driver produces code that the driver cannot load.
 
 void CudaVendor::set_capability(stream::DeviceFacts& facts, int capability) {
   emit::set_capability(facts.dialect, capability);
@@ -169,14 +166,16 @@ void CudaVendor::set_capability(stream::DeviceFacts& facts, int capability) {
 bool CudaVendor::choose_nvrtc(stream::DeviceFacts& facts, bool fitting) const {
   if (!nvrtc_.usable() || (fitting && nvrtc_.major() * 1000 > driver_version_)) return false;
   facts.architecture = nvrtc_.architecture_for(capabilities_.at(facts.ordinal));
-  // For a device newer than itself NVRTC makes code for the newest that it knows, which may have less.
+  // For a device newer than NVRTC, it compiles for the newest capability that it supports, which may have fewer
+  // features.
   if (const auto number = facts.architecture.find('_'); number != facts.architecture.npos)
     set_capability(facts,
                    std::min(capabilities_.at(facts.ordinal), std::atoi(facts.architecture.c_str() + number + 1)));
   return !facts.architecture.empty();
 }
 
-/// The newest PTX that a driver of this version takes (PTX ISA, "Release Notes"): of CUDA 11.x it is 7.x, of 12.x 8.x.
+/// The newest PTX version that a driver of this version accepts (PTX ISA, "Release Notes"): 7.x for CUDA 11.x, 8.x for
+/// 12.x.
 constexpr int ptx_version_of(int driver_version) {
   return (driver_version / 1000 - 4) * 10 + driver_version % 1000 / 10;
 }
@@ -193,7 +192,7 @@ bool CudaVendor::choose_ptx(stream::DeviceFacts& facts) {
   const cpu::PtxTarget target =
       module_.generator->target_for(capabilities_.at(facts.ordinal), ptx_version_of(driver_version_));
   if (target.capability == 0) {
-    module_.reason = fmt::format("{}: {} makes no PTX for this device and CUDA {}", module_.file,
+    module_.reason = fmt::format("{}: {} cannot generate PTX for this device and CUDA {}", module_.file,
                                  module_.generator->version(), version_text(driver_version_));
     return false;
   }
@@ -205,7 +204,7 @@ bool CudaVendor::choose_ptx(stream::DeviceFacts& facts) {
 }
 
 stream::Image CudaVendor::compile(const stream::DeviceFacts& facts, const backend::Program& program) {
-  // By what these facts say: a rescan may have chosen otherwise for devices that are opened after it.
+  // Decided by `facts`, since a rescan may have chosen another compiler for devices that are opened later.
   const auto target = made_for_.find(facts.ordinal);
   if (!facts.architecture.starts_with("PTX ") || target == made_for_.end())
     return nvrtc_.compile(program.text(), facts.architecture, program.exact);
@@ -214,14 +213,14 @@ stream::Image CudaVendor::compile(const stream::DeviceFacts& facts, const backen
     kernels.push_back({program.requests[i].function, &program.source.kernels[i], program.requests[i].noalias});
   std::size_t nodes = 0;
   for (const cpu::PtxKernel& kernel : kernels) nodes += kernel.function->nodes.size();
-  cpu::check_llvm_after_fork("make PTX");
+  cpu::check_llvm_after_fork("generate PTX");
   cpu::check_memory_to_compile(
       kernels.size() == 1 ? kernels[0].function->name : fmt::format("{} kernels", kernels.size()), nodes);
   stream::Image image;
-  const os::ForkGuard whole;  // LLVM's state
+  const os::ForkGuard whole;  // LLVM is not fork-safe
   image.bytes = module_.generator->compile(kernels, target->second, image.log);
   image.made = image.is_text = !image.bytes.empty();
-  if (!image.made && image.log.empty()) cpu::throw_out_of_memory("make PTX", 0);
+  if (!image.made && image.log.empty()) cpu::throw_out_of_memory("generate PTX", 0);
   return image;
 }
 
@@ -263,7 +262,8 @@ stream::DeviceFacts CudaVendor::describe(int ordinal) {
   set_capability(facts, capability);
   capabilities_[ordinal] = capability;
   const std::string named = stream::library_from_variable("TESSERA_NVRTC_LIBRARY");
-  // It is chosen, or nothing is; a binary of it that the driver refuses turns the device to PTX even so.
+  // A library named by the user has no fallback. If the driver rejects its code, switch_compiler() still changes to
+  // PTX.
   const bool binding = !named.empty() && named != "none";
   if (choose_nvrtc(facts, !binding) || (!binding && !choose_ptx(facts) && choose_nvrtc(facts, false)))
     info.driver_version += ", NVRTC " + nvrtc_.version();
@@ -280,7 +280,7 @@ stream::DeviceFacts CudaVendor::describe(int ordinal) {
   can.max_block_threads = number(max_threads_per_block, 1024);
   can.max_block = {number(max_block_dim_x, 1024), number(max_block_dim_y, 1024), number(max_block_dim_z, 64)};
   can.shared_bytes = std::max(number(max_shared_memory_per_block, 49152), number(max_shared_memory_per_block_optin));
-  can.max_parameter_bytes = 4096;  // of every device; CUDA 12.1 lets newer ones take more
+  can.max_parameter_bytes = 4096;  // of every device; with CUDA 12.1, newer ones accept more
   can.max_blocks = {number(max_grid_dim_x, 2147483647), number(max_grid_dim_y, 65535), number(max_grid_dim_z, 65535)};
   check_support(info, facts, capability, ask(compute_mode));
   return facts;
@@ -290,23 +290,23 @@ void CudaVendor::check_support(DeviceInfo& info, const stream::DeviceFacts& fact
   info.state = DeviceState::loaded;
   if (mode == compute_mode_prohibited) {
     info.reason = "the device's compute mode is \"prohibited\"";
-    info.remedy = "nvidia-smi --compute-mode=DEFAULT, as root";
+    info.remedy = "Run nvidia-smi --compute-mode=DEFAULT as root";
   } else if (!nvrtc_.usable() && facts.architecture.empty()) {
     const int major = driver_version_ / 1000, minor = driver_version_ % 1000 / 10;
     const std::string named = stream::library_from_variable("TESSERA_NVRTC_LIBRARY");
-    info.reason = "the device answers, but nothing that compiles its kernels was found: no NVRTC (" + nvrtc_.reason() +
-                  ")" + (module_.reason.empty() ? "" : ", and instead of it " + module_.reason);
+    info.reason = "the device was found, but no compiler for its kernels: no NVRTC (" + nvrtc_.reason() + ")" +
+                  (module_.reason.empty() ? "" : ", and " + module_.reason);
     info.remedy = !named.empty() && named != "none"
                       ? stream::remedy_where_named("TESSERA_NVRTC_LIBRARY")
                       : fmt::format(fmt::runtime(install_nvrtc), version_text(driver_version_), major, minor, major);
   } else if (facts.architecture.empty()) {
     const auto& list = nvrtc_.supported();
-    info.reason = fmt::format("NVRTC {} compiles for compute capability {}.{} and later, and this device has {}.{}",
+    info.reason = fmt::format("NVRTC {} compiles for compute capability {}.{} and later, but this device has {}.{}",
                               nvrtc_.version(), list.empty() ? 0 : list[0] / 10, list.empty() ? 0 : list[0] % 10,
                               capability / 10, capability % 10);
     info.remedy =
-        "Install an older NVRTC (CUDA 12 from 5.0 on, CUDA 11 from 3.5 on), and name it in "
-        "TESSERA_NVRTC_LIBRARY if both are installed";
+        "Install an older NVRTC (CUDA 12 supports 5.0 and later, CUDA 11 supports 3.5 and later); if both are "
+        "installed, set TESSERA_NVRTC_LIBRARY to the older one";
   } else {
     info.state = DeviceState::enumerated;
   }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVIDIA's GPUs through the CUDA driver library, with kernels compiled by NVRTC, or where that is not installed by the
-// code-generation module and the driver. All are opened at run time (libcuda.so.1, libnvrtc.so and
-// libtessera-codegen.so, or the files that TESSERA_CUDA_LIBRARY and its like name), never closed.
+// The `cuda` backend: NVIDIA GPUs through the CUDA driver library. Kernels are compiled by NVRTC or, where that is not
+// installed, by the code-generation module and the driver. The libraries are opened at run time (libcuda.so.1,
+// libnvrtc.so and libtessera-codegen.so, or the files in TESSERA_CUDA_LIBRARY, TESSERA_NVRTC_LIBRARY and
+// TESSERA_CODEGEN_LIBRARY) and never closed.
 #pragma once
 
 #include <memory>
@@ -10,8 +11,8 @@
 
 namespace tessera {
 
-/// The backend. Does nothing before it is asked. Devices are numbered by PCI address, or as CUDA_VISIBLE_DEVICES has
-/// them if it is set.
+/// Returns the backend. Opens nothing until devices are requested. Devices are numbered by PCI address, or in the order
+/// of CUDA_VISIBLE_DEVICES if it is set.
 std::unique_ptr<Driver> make_cuda_driver();
 
 }  // namespace tessera

@@ -23,7 +23,7 @@ std::vector<std::string> driver_candidates() {
   if (std::string named = stream::library_from_variable("TESSERA_CUDA_LIBRARY"); !named.empty())
     return {std::move(named)};
   std::vector<std::string> names = {"libcuda.so.1", "libcuda.so"};
-  // Where Windows' Linux, containers' runtimes and NixOS put what the loader does not look for.
+  // Folders used by WSL, container runtimes and NixOS, which the loader does not search.
   const std::filesystem::path folders[] = {"/usr/lib/wsl/lib", "/usr/local/nvidia/lib64", "/usr/lib64/nvidia",
                                            "/usr/lib/x86_64-linux-gnu/nvidia/current", "/run/opengl-driver/lib"};
   for (std::string& file : os::library_files(folders, "libcuda.so")) names.push_back(std::move(file));
@@ -36,7 +36,7 @@ DriverLibrary open_driver() {
   if (!library.file.loaded()) return library;
 #define TESSERA_TAKE(member, symbol, ...) stream::take(library.file, library.call.member, #symbol, library.missing);
   TESSERA_CUDA_DRIVER(TESSERA_TAKE)
-  std::string lacks;  // these may be missing
+  std::string lacks;  // optional functions; their absence is ignored
 #undef TESSERA_TAKE
 #define TESSERA_TAKE(member, symbol, ...) stream::take(library.file, library.call.member, #symbol, lacks);
   TESSERA_CUDA_DRIVER_OPTIONAL(TESSERA_TAKE)
@@ -48,7 +48,7 @@ DriverLibrary open_driver() {
   return library;
 }
 
-// TableApi's numbers are those of the declarations that the vendor's header is compared with.
+// TableApi's constants must equal the declarations that are compared with the vendor's header.
 static_assert(stream::TableValues::stream_non_blocking == stream_non_blocking &&
               stream::TableValues::event_disable_timing == event_disable_timing &&
               stream::TableValues::host_portable == host_alloc_portable &&
@@ -79,7 +79,8 @@ Code CudaApi::set_current(stream::Context context) const { return call_.set_curr
 
 Code CudaApi::allocate(Address* address, std::size_t bytes) const { return call_.allocate(address, bytes); }
 
-// cuMemcpyPeerAsync alone would do without access too, by way of memory of the driver's: ours is pooled and counted.
+// cuMemcpyPeerAsync also works without peer access, but then stages through driver memory; our own staging memory is
+// pooled and counted.
 Code CudaApi::enable_peer(int ordinal, int peer_ordinal, stream::Context peer, bool* can) const {
   Ordinal device = 0, other = 0;
   if (const Code code = call_.device_get(&device, ordinal)) return code;
@@ -89,7 +90,7 @@ Code CudaApi::enable_peer(int ordinal, int peer_ordinal, stream::Context peer, b
   *can = answer != 0;
   if (!*can) return 0;
   const Code code = call_.enable_peer(raw_context(peer), 0);
-  return code == stream::peer_already_enabled ? 0 : code;  // other code of the process did
+  return code == stream::peer_already_enabled ? 0 : code;  // other code in this process enabled it
 }
 Code CudaApi::copy_from_peer(stream::Address to, int, stream::Context context, stream::Address from, int,
                              stream::Context peer, std::size_t bytes, Handle stream) const {
@@ -97,7 +98,7 @@ Code CudaApi::copy_from_peer(stream::Address to, int, stream::Context context, s
 }
 
 Code CudaApi::load_module(const std::string& image, Handle* module, std::string* log) const {
-  std::string said(8192, '\0');  // what the driver's own compiler has to say of PTX
+  std::string said(8192, '\0');  // messages of the driver's PTX compiler
   int options[] = {jit_error_log_buffer, jit_error_log_buffer_size_bytes};
   void* values[] = {said.data(), reinterpret_cast<void*>(said.size() - 1)};
   const Code code = call_.load_module(reinterpret_cast<Module*>(module), image.data(), 2, options, values);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver library, opened and looked through, and its functions as the shared implementation calls them.
-// Used within this folder only.
+// Opens the driver library and implements stream::Api with its functions. Used within this folder only.
 #pragma once
 
 #include <string>
@@ -14,13 +13,13 @@ namespace tessera::cuda {
 
 struct DriverLibrary {
   os::Library file;
-  std::string missing;  ///< a function that it lacks
+  std::string missing;  ///< a function that the library lacks
   DriverFunctions call;
   bool usable() const { return file.loaded() && missing.empty(); }
 };
-/// The file that TESSERA_CUDA_LIBRARY names, else the usual ones.
+/// The file in TESSERA_CUDA_LIBRARY, otherwise the usual ones.
 std::vector<std::string> driver_candidates();
-/// The first of these that loads.
+/// Opens the first candidate that loads.
 DriverLibrary open_driver();
 
 class CudaApi final : public stream::TableApi<DriverFunctions> {

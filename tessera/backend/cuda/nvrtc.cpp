@@ -54,7 +54,8 @@ bool Nvrtc::take(os::Library library) {
   int count = 0;
   if (call_.version(&major_, &minor_) != 0 || call_.supported_count(&count) != 0 || count <= 0) {
     missing_ = "nvrtcGetSupportedArchs";
-    reason_ += fmt::format("{}{}: it does not say what it supports", reason_.empty() ? "" : "; ", library_.file());
+    reason_ += fmt::format("{}{}: it does not report the architectures that it supports", reason_.empty() ? "" : "; ",
+                           library_.file());
     return false;
   }
   supported_.resize(static_cast<std::size_t>(count));
@@ -99,13 +100,13 @@ std::string Nvrtc::architecture_for(int capability) const {
 stream::Image Nvrtc::compile(const std::string& text, const std::string& architecture, bool exact, bool verbose) const {
   const auto check = [&](Code code, const std::string& function) {
     if (code == 0) return;
-    const std::string wrong = fmt::format("{} answered {} ({})", function, code, call_.error_string(code));
+    const std::string wrong = fmt::format("{} returned {} ({})", function, code, call_.error_string(code));
     if (code == nvrtc_out_of_memory)
-      fail<OutOfMemory>({.operation = "NVRTC " + version(), .wrong = wrong, .remedy = "Free memory of the host"});
+      fail<OutOfMemory>({.operation = "NVRTC " + version(), .wrong = wrong, .remedy = "Free host memory"});
     fail<KernelError>({.operation = "NVRTC " + version(),
                        .with = {{"library", library_.file()}, {"architecture", architecture}},
                        .wrong = wrong,
-                       .remedy = "See whether its libnvrtc-builtins lies beside it, and is of the same version"});
+                       .remedy = "Check whether libnvrtc-builtins is in the same folder and has the same version"});
   };
   const std::string option = "--gpu-architecture=" + architecture;
   const bool cubin = architecture.starts_with("sm_");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVIDIA's run-time compiler: found, fitted to the driver, and called. Needs no GPU. Used within this folder and by its
-// tests.
+// NVRTC, NVIDIA's run-time compiler: finds a version that matches the driver, and calls it. Needs no GPU. Used within
+// this folder and by its tests.
 #pragma once
 
 #include <filesystem>
@@ -13,17 +13,17 @@
 
 namespace tessera::cuda {
 
-/// Where NVIDIA's libraries beside the driver may lie: in the toolkit's folders and in Python's packages.
+/// Folders that may contain NVIDIA's libraries other than the driver: the toolkit's folders and Python packages.
 std::vector<std::filesystem::path> toolkit_folders();
-/// The file that TESSERA_NVRTC_LIBRARY names, else the usual ones.
+/// The file in TESSERA_NVRTC_LIBRARY, otherwise the usual ones.
 std::vector<std::string> nvrtc_candidates();
 
 class Nvrtc {
  public:
-  /// Opens the file that TESSERA_NVRTC_LIBRARY names (none if that is "none"); else the first that loads and is not of
-  /// a later major version than the driver (in thousands, as cuDriverGetVersion tells), which could not load what it
-  /// makes; else the first that loads. Tried are the usual names, the toolkit's folders and Python's packages. Does not
-  /// throw.
+  /// Opens the file in TESSERA_NVRTC_LIBRARY ("none": nothing). Otherwise tries the usual names, the toolkit's folders
+  /// and Python packages: first a library whose major version is not later than the driver's (in thousands, as returned
+  /// by cuDriverGetVersion), because the driver could not load the code of a later one; if there is none, the first
+  /// that loads. Does not throw.
   static Nvrtc open(int driver_version);
 
   bool usable() const { return library_.loaded() && missing_.empty(); }
@@ -31,14 +31,15 @@ class Nvrtc {
   std::string version() const;                           ///< "13.0"
   int major() const { return major_; }
 
-  /// How kernels for a device of this compute capability (86: 8.6) are made; "sm_86" for code, "compute_120" for PTX
-  /// that the driver compiles, where the device is newer than the compiler. Empty if it cannot.
+  /// Returns the architecture to compile for on a device of this compute capability (86: 8.6): "sm_86" for machine
+  /// code; "compute_120" for PTX, which the driver compiles, if the device is newer than the compiler. Empty if it
+  /// supports neither.
   std::string architecture_for(int capability) const;
   const std::vector<int>& supported() const { return supported_; }  ///< compute capabilities, ascending
 
-  /// `text` for an architecture as above; not made, with the log, if there is something wrong with the text.
-  /// KernelError or OutOfMemory if the compiler itself fails. `exact`: a * b + c is rounded twice. `verbose`: the log
-  /// tells the registers of each kernel.
+  /// Compiles `text` for an architecture as above. If the text has errors, the image is not made and contains the log.
+  /// Throws KernelError or OutOfMemory if the compiler itself fails. `exact`: a * b + c is rounded twice. `verbose`:
+  /// the log lists the registers of each kernel.
   stream::Image compile(const std::string& text, const std::string& architecture, bool exact,
                         bool verbose = false) const;
 

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::align_val_t alignment{64};
 
-/// Of each device: one for each width of subgroups that the environment names.
+/// Options of each device: one device per subgroup width in the environment variable.
 std::vector<ir::InterpreterOptions> options_from_environment() {
   ir::InterpreterOptions options;
   options.checks = config::flag("TESSERA_CHECK", false);
@@ -30,10 +30,10 @@ std::vector<ir::InterpreterOptions> options_from_environment() {
     const auto [end, error] = std::from_chars(at, last, options.subgroup_width);
     if (error != std::errc{} || (end != last && *end != ',') || options.subgroup_width < 1 ||
         options.subgroup_width > 128)
-      fail<ArgumentError>({.operation = "environment",
-                           .wrong = "TESSERA_SUBGROUP=" + widths +
-                                    ": expected a number of threads from 1 to 128, or several with commas",
-                           .remedy = "Set it to 1, 8, 32 or 64, as devices have, or leave it out"});
+      fail<ArgumentError>(
+          {.operation = "environment",
+           .wrong = "TESSERA_SUBGROUP=" + widths + ": expected numbers of threads from 1 to 128, separated by commas",
+           .remedy = "Set it to 1, 8, 32 or 64, the widths of real devices, or unset it"});
     devices.push_back(options);
     at = end;
     if (at == last) return devices;
@@ -69,7 +69,7 @@ class InterpKernel : public LoadedKernel {
   ir::Interpreter interpreter_;
 };
 
-/// Everything is done when a call returns.
+/// All operations complete before the call returns.
 class InterpQueue : public DriverQueue {
  public:
   explicit InterpQueue(std::shared_ptr<WrittenBytes> written) : written_(std::move(written)) {}
@@ -135,8 +135,8 @@ class InterpDevice : public DriverDevice {
     if (!memory)
       fail<OutOfMemory>({.operation = to_string(info_.device),
                          .with = {{"bytes", std::to_string(bytes)}},
-                         .wrong = "the system has no memory of this size",
-                         .remedy = "Use smaller arrays, or free some"});
+                         .wrong = "the system cannot allocate this much memory",
+                         .remedy = "Use smaller arrays, or free other ones"});
     return {memory, static_cast<std::byte*>(memory), bytes};
   }
   void release(const Allocation& allocation) noexcept override {
@@ -158,8 +158,8 @@ class InterpDevice : public DriverDevice {
                          .with = {{"device", to_string(info_.device)},
                                   {"bytes", std::to_string(bytes)},
                                   {"never written", std::to_string(unwritten)},
-                                  {"the first at byte", std::to_string(std::find(flags, flags + bytes, 0) - flags)}},
-                         .wrong = "the host reads memory that nothing has written",
+                                  {"first at byte", std::to_string(std::find(flags, flags + bytes, 0) - flags)}},
+                         .wrong = "the host reads memory that was never written",
                          .remedy = "New arrays and buffers are not zero: check that the kernel writes every element"});
   }
   std::unique_ptr<DriverQueue> make_queue() override { return std::make_unique<InterpQueue>(written_); }
@@ -201,9 +201,9 @@ class InterpDriver : public Driver {
     const std::vector<ir::InterpreterOptions> devices = options_from_environment();
     if (index < 0 || static_cast<std::size_t>(index) >= devices.size())
       fail<DeviceError>({.operation = "interp:" + std::to_string(index),
-                         .wrong = devices.size() == 1 ? "there is one interpreter, interp:0"
+                         .wrong = devices.size() == 1 ? "there is only one interpreter, interp:0"
                                                       : "there are " + std::to_string(devices.size()) +
-                                                            " interpreters, from interp:0 on"});
+                                                            " interpreters, starting with interp:0"});
     return std::make_unique<InterpDevice>(devices[static_cast<std::size_t>(index)], index);
   }
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is Apple's own: how devices are found and what they say of themselves.
+// Metal-specific code: finding devices and reading their properties.
 #include "tessera/backend/metal/metal.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ class MetalVendor final : public stream::Vendor {
   bool has_user_order() const override { return false; }
   std::string uuid(int) const override { return {}; }
   stream::Image compile(const stream::DeviceFacts& facts, const backend::Program& program) override;
-  std::string compiler(const stream::DeviceFacts&) const override { return {}; }  // Metal keeps what it made of a text
+  std::string compiler(const stream::DeviceFacts&) const override { return {}; }  // Metal caches compiled code itself
 
  private:
   Runtime runtime_;
@@ -49,7 +49,7 @@ int MetalVendor::start(BackendReport& report) {
   }
   if (!runtime_.usable()) runtime_ = open_runtime();
   const os::Library& last = runtime_.metal.loaded() ? runtime_.objc : runtime_.metal;
-  const std::string update = "Metal is a part of macOS from 10.11 on: update the system";
+  const std::string update = "Metal requires macOS 10.11 or later: update the system";
   if (!stream::check_library(
           report, "TESSERA_METAL_LIBRARY", last, runtime_.missing, "", [&] { return update; }, update))
     return 0;
@@ -58,13 +58,13 @@ int MetalVendor::start(BackendReport& report) {
     const Pool pool(runtime_);
     const Owned all(runtime_, runtime_.copy_all_devices());
     const UInt count = runtime_.send<UInt>(all.get(), runtime_.selectors.count);
-    for (UInt i = 0; i < count; ++i)  // for good
+    for (UInt i = 0; i < count; ++i)  // never released
       api_->add(
           runtime_.send<Id>(runtime_.send<Id>(all.get(), runtime_.selectors.object_at, i), runtime_.selectors.retain));
   }
   if (api_->count() == 0) {
-    report.reason = "MTLCopyAllDevices shows no device";
-    report.remedy = "Metal needs a GPU of 2012 or later; virtual machines show one only if they are set up to";
+    report.reason = "MTLCopyAllDevices lists no device";
+    report.remedy = "Metal needs a GPU from 2012 or later; virtual machines have one only if configured to";
     return 0;
   }
   report.state = DeviceState::enumerated;
@@ -81,8 +81,8 @@ stream::DeviceFacts MetalVendor::describe(int ordinal) {
   info.name = runtime_.text(runtime_.send<Id>(device.device, selectors.name));
   info.vendor = info.name.starts_with("AMD") ? "AMD" : info.name.starts_with("Intel") ? "Intel" : "Apple";
   info.driver_version = unverified;
-  // No identity: a registryID is valid until the machine restarts only (IORegistryEntryGetRegistryEntryID). Until
-  // then every process sees the same, so it tells equal GPUs apart.
+  // No identity: a registryID is only valid until the machine restarts (IORegistryEntryGetRegistryEntryID). Until then
+  // all processes see the same value, so it distinguishes GPUs of the same model.
   facts.order = runtime_.send<UInt>(device.device, selectors.registry_id);
   info.total_memory = runtime_.send<UInt>(device.device, selectors.working_set);
   info.unified_memory = device.unified;
@@ -95,13 +95,13 @@ stream::DeviceFacts MetalVendor::describe(int ordinal) {
   can.max_block_threads = 1024;
   can.max_block = {1024, 1024, 1024};
   can.shared_bytes = runtime_.send<UInt>(device.device, selectors.max_threadgroup_memory);
-  can.max_parameter_bytes = 16 * 30;  // an expression's inputs count 16 each, and 31 buffers are bound at most
-  can.max_blocks = {0xffffffff, 0xffffffff, 0xffffffff};  // positions are 32-bit numbers
-  // How wide subgroups are only a compiled kernel tells; that one compiles at all is worth knowing too.
+  can.max_parameter_bytes = 16 * 30;                      // inputs count as 16 bytes each; at most 31 buffers
+  can.max_blocks = {0xffffffff, 0xffffffff, 0xffffffff};  // thread positions are 32-bit numbers
+  // The subgroup width is known only for a compiled kernel. This also checks that kernels compile.
   if (const Code code = api_->prepare(device); code != 0) {
     info.state = DeviceState::loaded;
-    info.reason = "the device answers, but Metal did not compile a first kernel: " + api_->code_text(code);
-    info.remedy = "Update the system; please report it with this text";
+    info.reason = "the device was found, but Metal could not compile a first kernel: " + api_->code_text(code);
+    info.remedy = "Update the system, and please report this message";
     return facts;
   }
   can.subgroup_widths = {static_cast<std::uint32_t>(
@@ -110,7 +110,7 @@ stream::DeviceFacts MetalVendor::describe(int ordinal) {
   return facts;
 }
 
-// The image is the text: Metal keeps what it made of a text, so loading does not compile it again.
+// The image is the source text: Metal caches compiled code by text, so loading does not compile it again.
 stream::Image MetalVendor::compile(const stream::DeviceFacts& facts, const backend::Program& program) {
   const Pool pool(runtime_);
   stream::Image image;

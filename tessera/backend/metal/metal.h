@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The `metal` backend: Apple's GPUs through the Objective-C runtime, without a line of Objective-C. It has run over a
-// stand-in for Metal only, never on Apple's: unverified.
+// The `metal` backend: Apple GPUs, called through the Objective-C runtime without any Objective-C code. Tested only
+// with a fake Metal library, never on Apple hardware: unverified.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,9 @@
 
 namespace tessera {
 
-/// Does not throw and opens nothing until it is asked for devices. Elsewhere than on Apple's systems its state is
-/// `unsupported`, unless TESSERA_METAL_LIBRARY names a file with the entry points of the Objective-C runtime and Metal.
+/// Returns the backend. Does not throw, and opens nothing until devices are requested. On systems other than Apple's
+/// its state is `unsupported`, unless TESSERA_METAL_LIBRARY names a file with the entry points of the Objective-C
+/// runtime and Metal.
 std::unique_ptr<Driver> make_metal_driver();
 
 }  // namespace tessera

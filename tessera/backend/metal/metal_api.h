@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Metal's objects as the shared implementation calls them: a stream is a command queue with the command buffer that is
-// being written, an address is a number of ours for a place in a buffer. Used within this folder only.
+// Implements stream::Api with Metal's objects: a stream is a command queue with a command buffer under construction,
+// and an address is a number that we assign to a position in a buffer. Used within this folder only.
 #pragma once
 
 #include <map>
@@ -16,35 +16,36 @@ namespace tessera::metal {
 
 using stream::Code;
 
-/// What calls answer. Whatever is no memory and not refused makes the device lost: its results cannot be trusted.
+/// Result codes. Every code other than out_of_memory and refused marks the device as lost, because its results cannot
+/// be trusted.
 inline constexpr Code out_of_memory = 2, refused = 3, no_function = 500, not_ready = 600,
-                      command_failed = 1000;  ///< and the number of MTLCommandBufferError
+                      command_failed = 1000;  ///< plus the number of MTLCommandBufferError
 
-/// One GPU. Made once a process, never destroyed.
+/// One GPU. Created once per process, never destroyed.
 struct MetalDevice {
   Id device = nullptr;
   bool unified = true;
   UInt largest_buffer = 0;
 
-  Id library = nullptr, copy = nullptr, fill = nullptr;  ///< kernels of our own
-  UInt own_threads = 256;                                ///< of their blocks
+  Id library = nullptr, copy = nullptr, fill = nullptr;  ///< internal kernels
+  UInt own_threads = 256;                                ///< block size of the internal kernels
 
   struct Buffer {
     Id buffer = nullptr;
     UInt bytes = 0;
   };
-  std::mutex lock;  ///< guards what follows
+  std::mutex lock;  ///< guards the members below
   std::map<stream::Address, Buffer> buffers;
-  std::map<std::uintptr_t, Buffer> pinned;  ///< by the host's address
+  std::map<std::uintptr_t, Buffer> pinned;  ///< by host address
   stream::Address next = 1 << 20;
 };
 
 struct MetalStream {
   MetalDevice* device = nullptr;
   Owned queue;
-  bool shared = false;    ///< the program may put work of its own into the queue
-  Owned buffer, encoder;  ///< being written
-  bool computes = false;  ///< the encoder takes kernels, not copies
+  bool shared = false;    ///< the program may submit its own work to the queue
+  Owned buffer, encoder;  ///< under construction
+  bool computes = false;  ///< the encoder is for kernels, not copies
   unsigned commands = 0;  ///< in the buffer
   std::vector<Owned> committed;
 };
@@ -61,7 +62,7 @@ struct MetalFunction {
 };
 struct MetalModule {
   Owned library;
-  std::vector<std::unique_ptr<MetalFunction>> functions;  ///< those that were asked for
+  std::vector<std::unique_ptr<MetalFunction>> functions;  ///< created on request
 };
 
 class MetalApi final : public stream::Api {
@@ -71,9 +72,9 @@ class MetalApi final : public stream::Api {
   std::size_t count() const { return devices_.size(); }
   MetalDevice& device(int ordinal) const { return *devices_[static_cast<std::size_t>(ordinal)]; }
 
-  /// Makes the kernels of our own, once.
+  /// Compiles the internal kernels, once.
   Code prepare(MetalDevice& device) const;
-  /// The text compiled, or null and the compiler's words in `log`.
+  /// Compiles the text. Returns null and sets `log` on failure.
   Owned compile(const MetalDevice& device, const std::string& text, std::string* log) const;
 
   std::string code_text(Code code) const override;
@@ -103,7 +104,7 @@ class MetalApi final : public stream::Api {
   Code copy_to_host(void* to, stream::Address from, std::size_t bytes, stream::Handle stream) const override;
   Code copy_on_device(stream::Address to, stream::Address from, std::size_t bytes,
                       stream::Handle stream) const override;
-  /// Buffers are of one device each; copies between two go by way of the host's memory.
+  /// A buffer belongs to one device; copies between devices go through host memory.
   Code enable_peer(int, int, stream::Context, bool* can) const override {
     *can = false;
     return 0;
@@ -118,12 +119,12 @@ class MetalApi final : public stream::Api {
   Code unload_module(stream::Handle module) const override;
   Code get_function(stream::Handle module, const char* entry, stream::Handle* function) const override;
   Code max_block_size(stream::Handle function, int* threads) const override;
-  Code allow_shared(stream::Handle, std::size_t) const override { return 0; }  // lowering saw the device's limit
+  Code allow_shared(stream::Handle, std::size_t) const override { return 0; }  // lowering checked the device's limit
   Code launch(stream::Handle function, const backend::Grid& grid, unsigned shared_bytes, stream::Handle stream,
               std::span<backend::BoundArgument> arguments) const override;
 
  private:
-  /// A place in a buffer.
+  /// A position in a buffer.
   struct Place {
     Id buffer = nullptr;
     UInt offset = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams as command queues, and events. Kernels and copies are written into a command buffer, which is committed when
-// somebody is going to wait for it, and when it has become long: making one costs several launches.
+// Streams (command queues) and events. Kernels and copies are encoded into a command buffer, which is committed before
+// a wait and when it has become long: creating one costs as much as several launches.
 #include <algorithm>
 
 #include "tessera/backend/metal/metal_api.h"
@@ -11,12 +11,12 @@ using stream::Handle;
 
 namespace {
 constexpr unsigned longest = 64;      ///< commands in a buffer
-constexpr std::size_t look_from = 8,  ///< committed buffers before it is seen which are done
-    wait_from = 48;                   ///< a queue takes 64 and then stops whoever asks for the next (MTLCommandQueue)
+constexpr std::size_t look_from = 8,  ///< number of committed buffers from which completed ones are looked for
+    wait_from = 48;                   ///< a queue has at most 64 buffers and then blocks the caller (MTLCommandQueue)
 MetalStream& stream_of(Handle handle) { return *static_cast<MetalStream*>(handle); }
 }  // namespace
 
-// Writing.
+// Encoding.
 
 Id MetalApi::writing(MetalStream& stream) const {
   if (!stream.buffer) {
@@ -58,7 +58,7 @@ void MetalApi::count_command(MetalStream& stream) const {
     runtime_.send(stream.committed[stream.committed.size() / 2].get(), runtime_.selectors.wait_completed);
 }
 
-/// Lets go of committed buffers that are done, and tells the first failure among them.
+/// Releases committed buffers that have completed, and returns the first failure among them.
 Code MetalApi::retire_completed(MetalStream& stream, bool all) const {
   if (!all && stream.committed.size() < look_from) return 0;
   std::size_t done = 0;
@@ -85,7 +85,7 @@ Code MetalApi::create_stream(Handle* stream) const {
 }
 Code MetalApi::destroy_stream(Handle stream) const {
   const Pool pool(runtime_);
-  end_encoder(stream_of(stream));  // an encoder may not go before that
+  end_encoder(stream_of(stream));  // an encoder must end before it is released
   delete &stream_of(stream);
   return 0;
 }
@@ -105,14 +105,14 @@ void MetalApi::forget_stream(Handle stream) const {
 }
 void* MetalApi::native_stream(Handle stream) const {
   const Pool pool(runtime_);
-  commit(stream_of(stream));  // before what its user puts in
+  commit(stream_of(stream));  // before the user's own work
   stream_of(stream).shared = true;
   return stream_of(stream).queue.get();
 }
 Code MetalApi::synchronize_stream(Handle handle) const {
   const Pool pool(runtime_);
   MetalStream& stream = stream_of(handle);
-  if (stream.shared && writing(stream) == nullptr) return out_of_memory;  // behind the program's own work
+  if (stream.shared && writing(stream) == nullptr) return out_of_memory;  // ordered after the program's own work
   commit(stream);
   if (stream.committed.empty()) return 0;
   runtime_.send(stream.committed.back().get(), runtime_.selectors.wait_completed);
@@ -124,7 +124,7 @@ Code MetalApi::stream_wait_event(Handle handle, Handle waited) const {
   auto& event = *static_cast<MetalEvent*>(waited);
   std::lock_guard guard(event.lock);
   if (!event.buffer) return 0;
-  // One that failed raises no counter: who waited for it would wait for good.
+  // A failed buffer never signals its event, so waiting for it would block for ever.
   if (const Code code = code_of(event.buffer.get()); code != not_ready) return code;
   end_encoder(stream);
   const Id buffer = writing(stream);
@@ -134,8 +134,8 @@ Code MetalApi::stream_wait_event(Handle handle, Handle waited) const {
   return 0;
 }
 
-// Events: a counter that command buffers raise. Whether it is reached the command buffer tells, which also tells why
-// not.
+// Events are counters that command buffers signal. Completion is read from the command buffer, which also has the
+// error.
 
 Code MetalApi::create_event(Handle* event) const {
   const Pool pool(runtime_);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Objective-C runtime and Metal as far as this backend calls them: entry points, messages, values. After Apple's
-// documentation of the Objective-C runtime and of Metal (macOS 12 to 15). Used within this folder only.
+// The part of the Objective-C runtime and of Metal that this backend calls: entry points, messages, values. Based on
+// Apple's documentation of the Objective-C runtime and of Metal (macOS 12 to 15). Used within this folder only.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace tessera::metal {
 
-using Id = void*;   ///< an object; a message to null does nothing and answers 0
+using Id = void*;   ///< an object; a message to null does nothing and returns 0
 using Sel = void*;  ///< the name of a message
 using Int = std::int64_t;
 using UInt = std::uint64_t;
@@ -27,7 +27,7 @@ inline constexpr UInt storage_shared = 0, storage_private = 2 << 4;  // MTLResou
 inline constexpr UInt status_completed = 4, status_error = 5;        // MTLCommandBufferStatus
 inline constexpr UInt language_2_4 = 2 << 16 | 4;                    // MTLLanguageVersion
 
-// Every message, by the name that it has here.
+// X-macro: our name of each message, and its selector.
 #define TESSERA_METAL_MESSAGES(X)                                                \
   X(retain, "retain")                                                            \
   X(release, "release")                                                          \
@@ -82,13 +82,13 @@ struct Selectors {
 #undef TESSERA_METAL_MEMBER
 };
 
-/// The opened libraries. One a process, never closed.
+/// The opened libraries. One per process, never closed.
 struct Runtime {
   os::Library objc, metal;
-  std::string missing;  ///< an entry point that is not there
+  std::string missing;  ///< an entry point that was not found
   Id (*get_class)(const char*) = nullptr;
   Sel (*register_name)(const char*) = nullptr;
-  void (*message)() = nullptr;  ///< objc_msgSend: called as the function that answers the message
+  void (*message)() = nullptr;  ///< objc_msgSend: cast to the signature of the method before the call
   void* (*push_pool)() = nullptr;
   void (*pop_pool)(void*) = nullptr;
   Id (*copy_all_devices)() = nullptr;
@@ -107,11 +107,11 @@ struct Runtime {
   std::string error_text(Id error) const { return text(send<Id>(error, selectors.description)); }
 };
 
-/// From the file that TESSERA_METAL_LIBRARY names, which then has both; else from Apple's.
+/// Opens the file in TESSERA_METAL_LIBRARY, which then provides both libraries; otherwise Apple's.
 Runtime open_runtime();
 std::vector<std::string> metal_files();
 
-/// Objects that a call leaves to the pool live until this goes.
+/// An autorelease pool: objects that calls leave in it live until it is destroyed.
 class Pool {
  public:
   explicit Pool(const Runtime& runtime) : runtime_(runtime), pool_(runtime.push_pool()) {}
@@ -124,11 +124,11 @@ class Pool {
   void* pool_;
 };
 
-/// An object that we own.
+/// An owning reference to an object.
 class Owned {
  public:
   Owned() = default;
-  Owned(const Runtime& runtime, Id object) : runtime_(&runtime), object_(object) {}  ///< takes over what "new" gave
+  Owned(const Runtime& runtime, Id object) : runtime_(&runtime), object_(object) {}  ///< owns the object from now on
   static Owned retained(const Runtime& runtime, Id object) {
     return {runtime, runtime.send<Id>(object, runtime.selectors.retain)};
   }
@@ -143,7 +143,7 @@ class Owned {
     if (object_ != nullptr) runtime_->send(object_, runtime_->selectors.release);
   }
   Id get() const { return object_; }
-  Id release() { return std::exchange(object_, nullptr); }  ///< the caller owns it now
+  Id release() { return std::exchange(object_, nullptr); }  ///< the caller becomes the owner
   explicit operator bool() const { return object_ != nullptr; }
 
  private:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of Intel's Level Zero loader, of its offline compiler and of its OpenCL driver that Tessera calls,
-// declared by hand: no header of oneAPI is needed to build. Names, values and signatures follow the Level Zero
-// specification 1.0 to 1.7 and ocloc's API 1.0; tests/compilers/vendor_headers_ze_test.cpp compares them with the
-// headers where these are installed.
+// The functions of Intel's Level Zero loader, offline compiler and OpenCL driver that Tessera calls, declared here so
+// that no oneAPI header is needed to build. Names, values and signatures follow the Level Zero specification 1.0 to 1.7
+// and ocloc's API 1.0; tests/compilers/vendor_headers_ze_test.cpp compares them with the headers where these are
+// installed.
 #pragma once
 
 #include <cstddef>
@@ -29,9 +29,9 @@ using Event = Event_*;
 using Module = Module_*;
 using Log = Log_*;
 using Kernel = Kernel_*;
-using Code = int;  ///< ze_result_t: all are below 2^31
+using Code = int;  ///< ze_result_t: all values are below 2^31
 
-// Structures: each says what it is (ze_structure_type_t), and may have others behind it.
+// Structures. Each starts with its type (ze_structure_type_t), and may link to others.
 struct DriverProperties {
   std::uint32_t type = 0x1;
   void* next = nullptr;
@@ -130,7 +130,7 @@ struct HostMemoryDesc {
   const void* next = nullptr;
   std::uint32_t flags = 0;
 };
-/// Of the experimental extension "relaxed allocation limits".
+/// From the experimental extension "relaxed allocation limits".
 struct RelaxedLimitsDesc {
   std::uint32_t type = 0x20001;
   const void* next = nullptr;
@@ -168,7 +168,7 @@ inline constexpr Code not_ready = 1, device_lost = 0x70000001, no_host_memory = 
                       unknown = 0x7ffffffe;
 inline constexpr std::uint64_t infinite_timeout = ~std::uint64_t{0};
 
-// Each: member of the table, symbol in the library, type.
+// X-macros: member of the table, symbol in the library, type.
 // clang-format off
 #define TESSERA_ZE(M)                                                                                            \
   M(init, zeInit, Code(std::uint32_t flags))                                                                     \
@@ -216,12 +216,12 @@ inline constexpr std::uint64_t infinite_timeout = ~std::uint64_t{0};
   M(set_argument, zeKernelSetArgumentValue,                                                                      \
     Code(Kernel, std::uint32_t number, std::size_t bytes, const void* value))
 
-// Of an extension: loaders older than 1.3 lack it.
+// From an extension; loaders older than 1.3 lack it.
 #define TESSERA_ZE_OPTIONAL(M)                                                                                   \
   M(pci, zeDevicePciGetPropertiesExt, Code(DeviceHandle, PciProperties*))
 
-// Lists that are written once, closed, and appended to an immediate list with one call: of the experimental extension
-// "immediate command list append", 1.9. Without it, work goes in piece by piece.
+// Command lists that are written once, closed, and appended to an immediate list with one call: from the experimental
+// extension "immediate command list append", 1.9. Without it, work is submitted call by call.
 #define TESSERA_ZE_LISTS(M)                                                                                      \
   M(extensions, zeDriverGetExtensionProperties, Code(DriverHandle, std::uint32_t* count, ExtensionProperties*))  \
   M(create_closed_list, zeCommandListCreate, Code(ContextHandle, DeviceHandle, const ListDesc*, List*))          \
@@ -237,7 +237,8 @@ inline constexpr std::uint64_t infinite_timeout = ~std::uint64_t{0};
       std::uint32_t* outputs, std::uint8_t*** output_data, std::uint64_t** output_bytes, char*** output_names))  \
   M(release, oclocFreeOutput, int(std::uint32_t* outputs, std::uint8_t***, std::uint64_t**, char***))
 
-// What of OpenCL makes a binary: handles are plain pointers, codes and values as Khronos' specification has them.
+// The OpenCL functions needed to compile a binary: handles are plain pointers, codes and values follow Khronos'
+// specification.
 #define TESSERA_CL_COMPILER(M)                                                                                   \
   M(platforms, clGetPlatformIDs, Code(std::uint32_t, void**, std::uint32_t*))                                    \
   M(devices, clGetDeviceIDs, Code(void* platform, std::uint64_t type, std::uint32_t, void**, std::uint32_t*))    \
@@ -255,7 +256,7 @@ inline constexpr std::uint64_t infinite_timeout = ~std::uint64_t{0};
   M(release_program, clReleaseProgram, Code(void* program))
 // clang-format on
 
-/// Where these stand in the table that a platform of cl_khr_icd begins with, counted in pointers.
+/// Positions of these functions in the dispatch table at the start of a cl_khr_icd platform, counted in pointers.
 namespace icd_slot {
 inline constexpr std::size_t devices = 2, device_info = 3, create_context = 4, create_program = 26,
                              release_program = 29, build_program = 30, program_info = 32, build_info = 33;
@@ -271,7 +272,7 @@ struct LoaderFunctions {
   TESSERA_ZE(TESSERA_MEMBER)
   TESSERA_ZE_OPTIONAL(TESSERA_MEMBER)
   TESSERA_ZE_LISTS(TESSERA_MEMBER)
-  bool lists = false;  ///< the driver has all of these
+  bool lists = false;  ///< whether the driver has all of these
 };
 struct OclocFunctions {
   TESSERA_OCLOC(TESSERA_MEMBER)

@@ -20,7 +20,7 @@ namespace tessera::oneapi {
 namespace fs = std::filesystem;
 
 std::string compile_options(bool large_buffers, bool rounded_divide_sqrt) {
-  // 2.0: subgroups are in it, and Debian's ocloc 22.43 has no 3.0 for cards without images.
+  // 2.0: it includes subgroups, and Debian's ocloc 22.43 does not support 3.0 for cards without images.
   return std::string("-cl-std=CL2.0") + (large_buffers ? " -cl-intel-greater-than-4GB-buffer-required" : "") +
          (rounded_divide_sqrt ? " -cl-fp32-correctly-rounded-divide-sqrt" : "");
 }
@@ -77,7 +77,7 @@ Ocloc::Result Ocloc::compile(const std::string& text, const std::string& device,
   result.image.made = code == 0 && !result.image.bytes.empty();
   result.knows_device = code != ocloc_unknown_device;
   if (!result.image.made && result.image.log.empty())
-    result.image.log = fmt::format("ocloc answered {} and said nothing", code);
+    result.image.log = fmt::format("ocloc returned {} without a message", code);
   return result;
 }
 
@@ -96,7 +96,7 @@ OpenclCompiler OpenclCompiler::open() {
   OpenclCompiler out;
   const std::vector<std::string> files = candidates();
   if (files.empty()) {
-    out.reason_ = "no file in /etc/OpenCL/vendors names it";
+    out.reason_ = "it is not registered in /etc/OpenCL/vendors";
     return out;
   }
   out.library_ = os::Library::open(files);
@@ -128,13 +128,13 @@ void OpenclCompiler::take_by_table() {
   std::uint32_t count = 0;
   const Code code = call_.platforms(1, &platform, &count);
   if (code != 0 || count == 0 || platform == nullptr) {
-    reason_ = fmt::format("{}: {} answered {}, as it does where it finds no GPU", library_.file(), name, code);
+    reason_ = fmt::format("{}: {} returned {}, which means that it found no GPU", library_.file(), name, code);
     return;
   }
   void* const* const table = *static_cast<void* const* const*>(platform);
   const auto take = [&](auto& function, std::size_t slot) {
     function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(table[slot]);
-    if (!function) missing_ = fmt::format("function {} in its table", slot);
+    if (!function) missing_ = fmt::format("function {} in its dispatch table", slot);
   };
   take(call_.devices, icd_slot::devices);
   take(call_.device_info, icd_slot::device_info);
@@ -171,7 +171,7 @@ void OpenclCompiler::find_devices() {
       cards_.push_back(std::move(card));
     }
   }
-  if (cards_.empty()) reason_ = library_.file() + " shows no Intel GPU";
+  if (cards_.empty()) reason_ = library_.file() + " lists no Intel GPU";
 }
 
 OpenclCompiler::Card* OpenclCompiler::find(const std::string& pci, const std::string& uuid) {
@@ -186,9 +186,9 @@ stream::Image OpenclCompiler::compile(const std::string& text, const std::string
     if (code == 0) return;
     fail<KernelError>({.operation = "Intel's OpenCL driver",
                        .with = {{"library", library_.file()}},
-                       .wrong = fmt::format("{} answered {}", function, code),
-                       .remedy = "Install libocloc (Debian 12: intel-opencl-icd; later: intel-ocloc), which compiles "
-                                 "without it"});
+                       .wrong = fmt::format("{} returned {}", function, code),
+                       .remedy = "Install libocloc (Debian 12: intel-opencl-icd; later: intel-ocloc), which does not "
+                                 "need this driver"});
   };
   Card& card = *find(pci, uuid);
   Code code = 0;
@@ -216,7 +216,7 @@ stream::Image OpenclCompiler::compile(const std::string& text, const std::string
   char* to = image.bytes.data();
   check(call_.program_info(raw, cl_binaries, sizeof to, static_cast<void*>(&to), nullptr), "clGetProgramInfo");
   image.made = bytes != 0;
-  if (!image.made) image.log = "Intel's OpenCL driver gave an empty binary";
+  if (!image.made) image.log = "Intel's OpenCL driver returned an empty binary";
   return image;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What makes binaries for Intel's GPUs: libocloc, which needs no GPU, or the OpenCL driver of the same card, which
-// compiles for that card only. Used within this folder and by its tests.
+// Compilers for Intel GPUs: libocloc, which needs no GPU, or the card's OpenCL driver, which compiles for that card
+// only. Used within this folder and by its tests.
 #pragma once
 
 #include <string>
@@ -12,13 +12,13 @@
 
 namespace tessera::oneapi {
 
-/// Where libocloc is looked for.
+/// The files tried for libocloc.
 std::vector<std::string> ocloc_candidates();
 
 class Ocloc {
  public:
-  /// Opens the file that TESSERA_OCLOC_LIBRARY names, else the first of the usual names and folders that loads. Does
-  /// not throw.
+  /// Opens the file in TESSERA_OCLOC_LIBRARY, otherwise the first of the usual names and folders that loads. Does not
+  /// throw.
   static Ocloc open();
   bool usable() const { return library_.loaded() && missing_.empty(); }
   const std::string& reason() const { return reason_; }  ///< why it is not usable
@@ -28,7 +28,8 @@ class Ocloc {
     stream::Image image;
     bool knows_device = true;
   };
-  /// `device`: a PCI device id ("0x56a0"), or one of ocloc's names ("dg2", "12.55.8"); several are one archive.
+  /// `device`: a PCI device id ("0x56a0"), or one of ocloc's names ("dg2", "12.55.8"); several names produce one
+  /// archive.
   Result compile(const std::string& text, const std::string& device, const std::string& options) const;
 
  private:
@@ -37,17 +38,17 @@ class Ocloc {
   OclocFunctions call_;
 };
 
-/// Intel's OpenCL driver as a compiler: the devices with their identities, found when first asked for.
+/// Intel's OpenCL driver as a compiler: its devices with their identities, enumerated on first use.
 class OpenclCompiler {
  public:
-  /// Opens the loader that TESSERA_OPENCL_LIBRARY names, else Intel's own driver, and no other platform's: by its table
-  /// of functions (cl_khr_icd). Does not throw.
+  /// Opens the loader in TESSERA_OPENCL_LIBRARY, otherwise Intel's own driver through its dispatch table (cl_khr_icd),
+  /// so that no other platform is loaded. Does not throw.
   static OpenclCompiler open();
-  static std::vector<std::string> candidates();          ///< the libraries it may be
+  static std::vector<std::string> candidates();          ///< the libraries tried
   const std::string& reason() const { return reason_; }  ///< why there is no device
-  /// Whether it shows the card of one of these: "pci:...", "uuid:...".
+  /// Whether the driver has a card with one of these identities: "pci:...", "uuid:...".
   bool knows(const std::string& pci, const std::string& uuid) { return find(pci, uuid) != nullptr; }
-  /// For a card that it knows.
+  /// Compiles for a card for which knows() returned true.
   stream::Image compile(const std::string& text, const std::string& pci, const std::string& uuid,
                         const std::string& options);
 
@@ -55,7 +56,7 @@ class OpenclCompiler {
   struct Card {
     void* device = nullptr;
     std::string pci, uuid;
-    void* context = nullptr;  ///< made for the first program, never released
+    void* context = nullptr;  ///< created for the first program, never released
   };
   Card* find(const std::string& pci, const std::string& uuid);
   void take_by_name();
@@ -67,7 +68,7 @@ class OpenclCompiler {
   std::vector<Card> cards_;
 };
 
-/// Options of OpenCL C with which every kernel is compiled. Buffers past 4 GiB cost address arithmetic on some cards.
+/// OpenCL C options for all kernels. Buffers larger than 4 GiB cost address arithmetic on some cards.
 std::string compile_options(bool large_buffers, bool rounded_divide_sqrt);
 
 }  // namespace tessera::oneapi

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is Intel's own: how the loader starts, what devices say of themselves, and what to do when there are none.
+// Intel-specific code: loading Level Zero, device properties, and diagnosis when there is no device.
 #include "tessera/backend/oneapi/oneapi.h"
 
 #include <algorithm>
@@ -24,14 +24,13 @@ namespace {
 
 constexpr const char* install_loader =
     "Install the Level Zero loader and Intel's driver (Debian 12: libze1 and intel-opencl-icd; later Debian and "
-    "Ubuntu: "
-    "libze1 and libze-intel-gpu1; from Intel's archive: level-zero and intel-level-zero-gpu)";
+    "Ubuntu: libze1 and libze-intel-gpu1; from Intel's archive: level-zero and intel-level-zero-gpu)";
 constexpr const char* install_driver =
     "Install Intel's driver (Debian 12: intel-opencl-icd; later Debian and Ubuntu: libze-intel-gpu1; from Intel's "
     "archive: intel-level-zero-gpu)";
 constexpr const char* install_compiler =
     "Install Intel's compiler (Debian 12: intel-opencl-icd, which has libocloc and the OpenCL driver; later Debian and "
-    "Ubuntu: intel-ocloc), or name the file in TESSERA_OCLOC_LIBRARY";
+    "Ubuntu: intel-ocloc), or set TESSERA_OCLOC_LIBRARY to the file";
 constexpr std::initializer_list<const char*> visibility = {"ZE_AFFINITY_MASK", "ZE_FLAT_DEVICE_HIERARCHY"};
 
 std::string without_library() { return stream::remedy_without_library(os::intel, install_loader); }
@@ -46,13 +45,13 @@ bool driver_installed() { return !driver_files().empty(); }
 std::string remedy_without_device() {
   if (std::string why = backend::explain_missing_device(os::intel, visibility); !why.empty()) return why;
   if (!driver_installed()) return install_driver;
-  return "See what dmesg says of i915 or xe; a card newer than the driver needs a newer one (libze-intel-gpu1, or "
-         "intel-level-zero-gpu of Intel's archive)";
+  return "Check dmesg for messages of i915 or xe; a card newer than the driver needs a newer driver "
+         "(libze-intel-gpu1, or intel-level-zero-gpu from Intel's archive)";
 }
 
 std::string version_text(std::uint32_t version) { return fmt::format("{}.{}", version >> 16, version & 0xffff); }
 
-/// What the compilers want to know of a device.
+/// Device data that the compilers need.
 struct Card {
   std::string pci, uuid, options;
 };
@@ -62,27 +61,27 @@ class OneapiVendor final : public stream::Vendor {
   Backend backend() const override { return Backend::oneapi; }
   const stream::Api& api() const override { return *api_; }
   VendorDriver loads() const override {
-    std::vector<std::string> beside = ocloc_candidates();
-    for (std::string& name : OpenclCompiler::candidates()) beside.push_back(std::move(name));
-    for (std::string& file : driver_files()) beside.push_back(std::move(file));
-    for (const char* file : {"libigc.so.2", "libigc.so.1"}) beside.emplace_back(file);  // what both compile with
-    return {"", loader_candidates(), std::move(beside)};
+    std::vector<std::string> dependencies = ocloc_candidates();
+    for (std::string& name : OpenclCompiler::candidates()) dependencies.push_back(std::move(name));
+    for (std::string& file : driver_files()) dependencies.push_back(std::move(file));
+    for (const char* file : {"libigc.so.2", "libigc.so.1"}) dependencies.emplace_back(file);  // used by both compilers
+    return {"", loader_candidates(), std::move(dependencies)};
   }
   int start(BackendReport& report) override;
   stream::DeviceFacts describe(int ordinal) override;
-  bool has_user_order() const override { return false; }  // Level Zero's variables hide devices, and order none
+  bool has_user_order() const override { return false; }  // Level Zero's variables hide devices but do not order them
   std::string uuid(int ordinal) const override { return cards_[static_cast<std::size_t>(ordinal)].uuid; }
   stream::Image compile(const stream::DeviceFacts& facts, const backend::Program& program) override;
   std::string compiler(const stream::DeviceFacts& facts) const override {
     const Card& card = cards_[static_cast<std::size_t>(facts.ordinal)];
-    // Without libocloc it is the card's own driver that compiles, for that card.
+    // Without libocloc, the card's own driver compiles, for that card only.
     return facts.info.driver_version + ", " + card.options +
            (ocloc_.usable() ? "" : ", for " + facts.info.name + " " + facts.info.identity);
   }
 
  private:
   const LoaderFunctions& call() const { return library_.call; }
-  std::string find_devices();  ///< empty, or what went wrong
+  std::string find_devices();  ///< returns an empty text, or an error
   Code add_devices(ZeDriver& driver);
   void check_support(DeviceInfo& info, const Card& card);
 
@@ -90,9 +89,9 @@ class OneapiVendor final : public stream::Vendor {
   std::unique_ptr<ZeApi> api_;
   std::vector<std::unique_ptr<ZeDriver>> drivers_;
   std::vector<std::unique_ptr<ZeDevice>> devices_;
-  std::vector<Card> cards_;  ///< beside the devices
+  std::vector<Card> cards_;  ///< parallel to the devices
   Ocloc ocloc_;
-  OpenclCompiler opencl_;  ///< asked only where libocloc does not do
+  OpenclCompiler opencl_;  ///< opened only if libocloc is unusable
   bool asked_opencl_ = false;
 };
 
@@ -103,20 +102,20 @@ int OneapiVendor::start(BackendReport& report) {
     return 0;
   if (!api_) api_ = std::make_unique<ZeApi>(library_.call);
   if (devices_.empty()) {
-    // After a failure the loader (1.8) has no table of functions: calling any other would crash.
+    // After a failure the loader (1.8) has no function table, so any other call would crash.
     if (const Code code = call().init(gpus_only)) {
-      report.reason = "zeInit answered " + text_of(code);
+      report.reason = "zeInit returned " + text_of(code);
       if (code == uninitialized)
-        report.reason += driver_installed() ? ": Intel's driver is installed and finds no GPU"
-                                            : ": the loader found no driver for Intel's GPUs";
+        report.reason += driver_installed() ? ": Intel's driver is installed but found no GPU"
+                                            : ": the loader found no driver for Intel GPUs";
       report.remedy = remedy_without_device();
       return 0;
     }
     report.reason = find_devices();
     if (devices_.empty()) {
-      const bool version = report.reason.starts_with("the driver speaks");
-      if (report.reason.empty()) report.reason = "the loader works but shows no GPU";
-      report.remedy = version ? "Install a driver of version 1 beside it, or a newer Tessera" : remedy_without_device();
+      const bool version = report.reason.starts_with("the driver implements");
+      if (report.reason.empty()) report.reason = "the loader works but lists no GPU";
+      report.remedy = version ? "Install a driver of version 1 as well, or a newer Tessera" : remedy_without_device();
       return 0;
     }
     report.reason.clear();
@@ -129,22 +128,22 @@ int OneapiVendor::start(BackendReport& report) {
 
 std::string OneapiVendor::find_devices() {
   std::uint32_t count = 0;
-  if (const Code code = call().drivers(&count, nullptr)) return "zeDriverGet answered " + text_of(code);
+  if (const Code code = call().drivers(&count, nullptr)) return "zeDriverGet returned " + text_of(code);
   std::vector<DriverHandle> handles(count);
   if (count == 0) return "";
-  if (const Code code = call().drivers(&count, handles.data())) return "zeDriverGet answered " + text_of(code);
+  if (const Code code = call().drivers(&count, handles.data())) return "zeDriverGet returned " + text_of(code);
   std::string wrong;
   for (std::uint32_t i = 0; i < count && i < handles.size(); ++i) {
     std::uint32_t version = 1 << 16;
     call().api_version(handles[i], &version);
     if (version >> 16 != 1) {
-      wrong =
-          fmt::format("the driver speaks Level Zero {}, and this version of Tessera knows 1", version_text(version));
+      wrong = fmt::format("the driver implements Level Zero {}, but this version of Tessera supports 1",
+                          version_text(version));
       continue;
     }
     drivers_.push_back(std::make_unique<ZeDriver>(library_.call, handles[i], version));
     if (const Code code = add_devices(*drivers_.back()))
-      wrong = "asking for devices: the driver answered " + text_of(code);
+      wrong = "listing devices: the driver returned " + text_of(code);
   }
   return wrong;
 }
@@ -225,7 +224,7 @@ stream::DeviceFacts OneapiVendor::describe(int ordinal) {
   facts.dialect.atomic_i64 = (module.flags & module_int64_atomics) != 0;
   facts.dialect.dot4 = (module.flags & module_dp4a) != 0;
   Capabilities& can = info.can;
-  can.f16 = true;  // vload_half and vstore_half are in every OpenCL C
+  can.f16 = true;  // every OpenCL C has vload_half and vstore_half
   can.f64 = facts.dialect.fp64;
   can.atomic_i64 = facts.dialect.atomic_i64;
   can.int8_dot = facts.dialect.dot4;
@@ -248,19 +247,18 @@ stream::DeviceFacts OneapiVendor::describe(int ordinal) {
 void OneapiVendor::check_support(DeviceInfo& info, const Card& card) {
   info.state = DeviceState::loaded;
   if (info.can.max_block_threads == 0) {
-    info.reason = "the driver does not say what the device can (zeDeviceGetComputeProperties)";
-    info.remedy = "Install a newer driver; see what dmesg says of i915 or xe";
+    info.reason = "the driver does not report the device's limits (zeDeviceGetComputeProperties)";
+    info.remedy = "Install a newer driver; check dmesg for messages of i915 or xe";
   } else if (!ocloc_.usable() && !opencl_.knows(card.pci, card.uuid)) {
     info.reason = fmt::format(
-        "the device answers, but nothing that compiles its kernels was found: neither libocloc ({}) nor Intel's OpenCL "
-        "driver ({})",
-        ocloc_.reason(), opencl_.reason().empty() ? "it does not show this card" : opencl_.reason());
+        "the device was found, but no compiler for its kernels: neither libocloc ({}) nor Intel's OpenCL driver ({})",
+        ocloc_.reason(), opencl_.reason().empty() ? "it does not list this card" : opencl_.reason());
     info.remedy = !stream::library_from_variable("TESSERA_OCLOC_LIBRARY").empty()
                       ? stream::remedy_where_named("TESSERA_OCLOC_LIBRARY")
                       : install_compiler;
   } else {
     info.state = DeviceState::enumerated;
-    info.driver_version += ocloc_.usable() ? ", libocloc" : ", kernels by its OpenCL driver";
+    info.driver_version += ocloc_.usable() ? ", libocloc" : ", kernels compiled by its OpenCL driver";
   }
 }
 
@@ -275,11 +273,12 @@ stream::Image OneapiVendor::compile(const stream::DeviceFacts& facts, const back
     if (!asked_opencl_) asked_opencl_ = true, opencl_ = OpenclCompiler::open();
   }
   if (opencl_.knows(card.pci, card.uuid)) return opencl_.compile(text, card.pci, card.uuid, card.options);
-  fail<KernelError>({.operation = to_string(facts.info.device) + " " + facts.info.name,
-                     .with = {{"device id", facts.architecture}, {"libocloc", ocloc_.file()}},
-                     .wrong = "libocloc does not know this card, and Intel's OpenCL driver does not show it: " + said,
-                     .remedy = "Install a newer libocloc (intel-ocloc of Intel's archive), or Intel's OpenCL driver "
-                               "(intel-opencl-icd)"});
+  fail<KernelError>(
+      {.operation = to_string(facts.info.device) + " " + facts.info.name,
+       .with = {{"device id", facts.architecture}, {"libocloc", ocloc_.file()}},
+       .wrong = "libocloc does not support this card, and Intel's OpenCL driver does not list it: " + said,
+       .remedy = "Install a newer libocloc (intel-ocloc from Intel's archive), or Intel's OpenCL driver "
+                 "(intel-opencl-icd)"});
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Intel GPUs through Level Zero; kernels are compiled by libocloc, or by Intel's OpenCL driver where that is missing.
-// The loader (libze_loader) is opened at run time, or the file that TESSERA_ONEAPI_LIBRARY names; TESSERA_OCLOC_LIBRARY
-// names the compiler.
+// Intel GPUs through Level Zero. Kernels are compiled by libocloc, or by Intel's OpenCL driver if libocloc is missing.
+// The loader (libze_loader, or the file in TESSERA_ONEAPI_LIBRARY) is opened at run time; TESSERA_OCLOC_LIBRARY names
+// the compiler.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-/// The backend. Does nothing before it is asked; devices are ordered by PCI address, and tiles of a card are listed
-/// only if Level Zero is told to (ZE_FLAT_DEVICE_HIERARCHY).
+/// Returns the backend. Opens nothing until devices are requested. Devices are ordered by PCI address; the tiles of a
+/// card are listed only if ZE_FLAT_DEVICE_HIERARCHY requests it.
 std::unique_ptr<Driver> make_oneapi_driver();
 
 }  // namespace tessera

@@ -34,7 +34,7 @@ LoaderLibrary open_loader() {
   if (!library.file.loaded()) return library;
 #define TESSERA_TAKE(member, symbol, ...) stream::take(library.file, library.call.member, #symbol, library.missing);
   TESSERA_ZE(TESSERA_TAKE)
-  std::string lacks;  // these may be missing
+  std::string lacks;  // optional functions; their absence is ignored
 #undef TESSERA_TAKE
 #define TESSERA_TAKE(member, symbol, ...) stream::take(library.file, library.call.member, #symbol, lacks);
   TESSERA_ZE_OPTIONAL(TESSERA_TAKE)
@@ -52,39 +52,39 @@ std::string text_of(Code code) {
   };
   static constexpr Row rows[] = {
       {0, "ZE_RESULT_SUCCESS", ""},
-      {not_ready, "ZE_RESULT_NOT_READY", "the work is not done"},
+      {not_ready, "ZE_RESULT_NOT_READY", "the work has not completed"},
       {device_lost, "ZE_RESULT_ERROR_DEVICE_LOST", "the device hung, was reset or removed, or its driver was updated"},
       {no_host_memory, "ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY", "the host has no memory left"},
       {no_device_memory, "ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY", "the device has no memory left"},
       {build_failure, "ZE_RESULT_ERROR_MODULE_BUILD_FAILURE", "a module could not be built"},
       {link_failure, "ZE_RESULT_ERROR_MODULE_LINK_FAILURE", "modules could not be linked"},
       {requires_reset, "ZE_RESULT_ERROR_DEVICE_REQUIRES_RESET", "the device must be reset"},
-      {low_power, "ZE_RESULT_ERROR_DEVICE_IN_LOW_POWER_STATE", "the device is in a state of low power"},
-      {no_permission, "ZE_RESULT_ERROR_INSUFFICIENT_PERMISSIONS", "this user may not do that"},
-      {not_available, "ZE_RESULT_ERROR_NOT_AVAILABLE", "another program has it to itself"},
+      {low_power, "ZE_RESULT_ERROR_DEVICE_IN_LOW_POWER_STATE", "the device is in a low-power state"},
+      {no_permission, "ZE_RESULT_ERROR_INSUFFICIENT_PERMISSIONS", "this user lacks the permission"},
+      {not_available, "ZE_RESULT_ERROR_NOT_AVAILABLE", "another program has exclusive use of the device"},
       {no_dependency, "ZE_RESULT_ERROR_DEPENDENCY_UNAVAILABLE", "a library that the driver needs is missing"},
       {uninitialized, "ZE_RESULT_ERROR_UNINITIALIZED", "no driver could be started"},
       {unsupported_version, "ZE_RESULT_ERROR_UNSUPPORTED_VERSION", "the version is not supported"},
-      {0x78000003, "ZE_RESULT_ERROR_UNSUPPORTED_FEATURE", "the driver does not have this"},
+      {0x78000003, "ZE_RESULT_ERROR_UNSUPPORTED_FEATURE", "the driver does not support this feature"},
       {0x78000004, "ZE_RESULT_ERROR_INVALID_ARGUMENT", "an argument is invalid"},
       {0x78000005, "ZE_RESULT_ERROR_INVALID_NULL_HANDLE", "a handle is invalid"},
-      {0x78000006, "ZE_RESULT_ERROR_HANDLE_OBJECT_IN_USE", "the device still uses it"},
+      {0x78000006, "ZE_RESULT_ERROR_HANDLE_OBJECT_IN_USE", "the device still uses the object"},
       {0x78000007, "ZE_RESULT_ERROR_INVALID_NULL_POINTER", "a pointer is null"},
       {0x78000008, "ZE_RESULT_ERROR_INVALID_SIZE", "a size is invalid"},
-      {unsupported_size, "ZE_RESULT_ERROR_UNSUPPORTED_SIZE", "a size is larger than the device takes"},
+      {unsupported_size, "ZE_RESULT_ERROR_UNSUPPORTED_SIZE", "a size exceeds the device's limit"},
       {0x7800000a, "ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT", "an alignment is not supported"},
       {0x7800000b, "ZE_RESULT_ERROR_INVALID_SYNCHRONIZATION_OBJECT", "an event is in the wrong state"},
       {0x7800000c, "ZE_RESULT_ERROR_INVALID_ENUMERATION", "a value or flag is invalid"},
       {0x7800000d, "ZE_RESULT_ERROR_UNSUPPORTED_ENUMERATION", "a value or flag is not supported"},
       {0x7800000f, "ZE_RESULT_ERROR_INVALID_NATIVE_BINARY", "the binary is not for this device and driver"},
       {0x78000011, "ZE_RESULT_ERROR_INVALID_KERNEL_NAME", "the module has no kernel of this name"},
-      {0x78000013, "ZE_RESULT_ERROR_INVALID_GROUP_SIZE_DIMENSION", "the kernel does not take blocks of this size"},
+      {0x78000013, "ZE_RESULT_ERROR_INVALID_GROUP_SIZE_DIMENSION", "the kernel does not support blocks of this size"},
       {0x78000014, "ZE_RESULT_ERROR_INVALID_GLOBAL_WIDTH_DIMENSION", "the grid is too large"},
       {0x78000015, "ZE_RESULT_ERROR_INVALID_KERNEL_ARGUMENT_INDEX", "the kernel has fewer arguments"},
-      {0x78000016, "ZE_RESULT_ERROR_INVALID_KERNEL_ARGUMENT_SIZE", "an argument has another size"},
-      {0x78000018, "ZE_RESULT_ERROR_INVALID_MODULE_UNLINKED", "the module wants another one"},
-      {0x78000019, "ZE_RESULT_ERROR_INVALID_COMMAND_LIST_TYPE", "the list is of another kind"},
-      {overlapping_regions, "ZE_RESULT_ERROR_OVERLAPPING_REGIONS", "a copy within overlapping ranges"},
+      {0x78000016, "ZE_RESULT_ERROR_INVALID_KERNEL_ARGUMENT_SIZE", "an argument has the wrong size"},
+      {0x78000018, "ZE_RESULT_ERROR_INVALID_MODULE_UNLINKED", "the module must be linked with another one"},
+      {0x78000019, "ZE_RESULT_ERROR_INVALID_COMMAND_LIST_TYPE", "the command list has the wrong type"},
+      {overlapping_regions, "ZE_RESULT_ERROR_OVERLAPPING_REGIONS", "a copy between overlapping ranges"},
       {unknown, "ZE_RESULT_ERROR_UNKNOWN", "an unknown or internal error"},
   };
   for (const Row& row : rows)
@@ -96,11 +96,11 @@ Fault ZeApi::fault_of(Code code) const {
   if (code == 0 || code == stream::not_ready) return Fault::none;
   if (code == no_host_memory || code == no_device_memory || code == unsupported_size) return Fault::memory;
   if (code == build_failure || code == link_failure) return Fault::refused;
-  if (code >= unsupported_version && code <= overlapping_regions) return Fault::refused;  // what validation finds
+  if (code >= unsupported_version && code <= overlapping_regions) return Fault::refused;  // errors found by validation
   return Fault::lost;
 }
 
-// Contexts. Level Zero knows no current one: every call names it, and a variable of this thread says which.
+// Contexts. Level Zero has no current context: every call takes one, and a thread-local variable stores ours.
 
 namespace {
 thread_local ZeDevice* current_device = nullptr;
@@ -139,8 +139,8 @@ namespace {
 constexpr std::size_t alignment = 64;
 }  // namespace
 
-// What others have of the device's memory is known to the system's management (sysman) only, which wants rights of its
-// own: told is what this process has left.
+// Only system management (sysman) knows how much memory other processes use, and it requires special permissions. So
+// this reports the memory that this process has not used.
 Code ZeApi::memory_info(std::size_t* free, std::size_t* total) const {
   ZeDevice& device = here();
   std::lock_guard guard(device.lock);
@@ -223,11 +223,11 @@ Code ZeApi::max_block_size(Handle function, int* threads) const {
   KernelProperties properties;
   const Code code = call_.kernel_properties(static_cast<ZeKernel*>(function)->handle, &properties);
   *threads = static_cast<int>(std::min<std::uint64_t>(
-      std::uint64_t{properties.most_subgroups} * properties.most_subgroup_size, 1 << 30));  // 0: it is not told
+      std::uint64_t{properties.most_subgroups} * properties.most_subgroup_size, 1 << 30));  // 0: unknown
   return code;
 }
 
-// A kernel object holds its arguments until they are appended: one launch at a time.
+// A kernel object stores its arguments until they are appended, so launches of one kernel are serialised.
 Code ZeApi::launch(Handle function, const backend::Grid& g, unsigned, Handle stream,
                    std::span<backend::BoundArgument> arguments) const {
   auto& kernel = *static_cast<ZeKernel*>(function);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Level Zero loader, opened and looked through, and its functions as the shared implementation calls them: streams
-// are immediate command lists, and what CUDA has and Level Zero lacks (a current context, events that are recorded
-// again and again) is made here. Used within this folder only.
+// Opens the Level Zero loader and implements stream::Api with its functions. Streams are immediate command lists.
+// Features of CUDA that Level Zero lacks (a current context, events that can be recorded again) are implemented here.
+// Used within this folder only.
 #pragma once
 
 #include <map>
@@ -17,11 +17,11 @@ namespace tessera::oneapi {
 
 struct LoaderLibrary {
   os::Library file;
-  std::string missing;  ///< a function that it lacks
+  std::string missing;  ///< a function that the loader lacks
   LoaderFunctions call;
   bool usable() const { return file.loaded() && missing.empty(); }
 };
-/// The file that TESSERA_ONEAPI_LIBRARY names, else the first of the usual ones that loads.
+/// Opens the file in TESSERA_ONEAPI_LIBRARY, otherwise the first of the usual ones that loads.
 LoaderLibrary open_loader();
 std::vector<std::string> loader_candidates();
 
@@ -32,22 +32,22 @@ class ZeDriver;
 
 struct ZeStream;
 
-/// What Level Zero's calls want to know of one device. Made once a process, never destroyed.
+/// Data of one device that Level Zero calls need. Created once per process, never destroyed.
 struct ZeDevice {
   ZeDriver* driver = nullptr;
   DeviceHandle handle = nullptr;
-  std::uint32_t compute_group = 0;       ///< the group of queues that kernels go to
+  std::uint32_t compute_group = 0;       ///< the queue group for kernels
   std::uint64_t largest_allocation = 0;  ///< without relaxed limits; 0: unknown
   std::uint64_t total_memory = 0;
 
-  std::mutex lock;                              ///< guards what follows
-  std::map<std::uint64_t, std::uint64_t> live;  ///< bytes of each allocation
+  std::mutex lock;                              ///< guards the members below
+  std::map<std::uint64_t, std::uint64_t> live;  ///< size in bytes of each allocation
   std::uint64_t allocated = 0;
-  std::vector<ZeStream*> forgotten;  ///< over lists of the program's that have work of ours still to get past
+  std::vector<ZeStream*> forgotten;  ///< wrappers of the program's lists on which our work has not completed
 };
 
-/// A driver with a context for all its devices, and events that are used again. Events are signalled once, and may be
-/// reset only when everybody who waits for them has gone on: a shared pointer is what they are kept by.
+/// A driver with one context for all of its devices, and a pool of events. A Level Zero event is signalled once, and
+/// may be reset only after all waits for it have completed; shared pointers track this.
 class ZeDriver {
  public:
   ZeDriver(const LoaderFunctions& call, DriverHandle handle, std::uint32_t version)
@@ -55,10 +55,10 @@ class ZeDriver {
   DriverHandle handle;
   std::uint32_t version;  ///< of the API: major << 16 | minor
   ContextHandle context = nullptr;
-  bool lists = false;  ///< it takes closed lists with one call; known with the context
+  bool lists = false;  ///< whether it can append a closed list with one call; set when the context is created
 
-  Code make_context();  ///< on the first call that succeeds
-  /// An event that is not signalled. It goes back when the last owner has gone.
+  Code make_context();  ///< creates the context, unless an earlier call did
+  /// Returns an event that is not signalled. It returns to the pool when its last owner is gone.
   Code acquire_event(std::shared_ptr<Event_>* event);
 
  private:
@@ -71,7 +71,7 @@ class ZeDriver {
 class ZeApi final : public stream::Api {
  public:
   explicit ZeApi(const LoaderFunctions& call) : call_(call) {}
-  /// The driver's devices are those of `ordinal`, in the order in which they are added.
+  /// Adds a device; its ordinal is its position in the order of these calls.
   void add(ZeDevice& device) { devices_.push_back(&device); }
   std::size_t count() const { return devices_.size(); }
   ZeDevice& device(int ordinal) const { return *devices_[static_cast<std::size_t>(ordinal)]; }
@@ -113,10 +113,10 @@ class ZeApi final : public stream::Api {
   Code unload_module(stream::Handle module) const override;
   Code get_function(stream::Handle module, const char* entry, stream::Handle* function) const override;
   Code max_block_size(stream::Handle function, int* threads) const override;
-  Code allow_shared(stream::Handle, std::size_t) const override { return 0; }  // kernels declare what they take
+  Code allow_shared(stream::Handle, std::size_t) const override { return 0; }  // kernels declare the size they need
   Code launch(stream::Handle function, const backend::Grid& grid, unsigned shared_bytes, stream::Handle stream,
               std::span<backend::BoundArgument> arguments) const override;
-  // A graph is a closed list, before and after it is instantiated; destroying the second destroys it.
+  // A graph is a closed list, before and after it is instantiated; destroying the executable destroys the list.
   bool graphs() const override;
   bool changing_nodes() const override { return false; }
   Code begin_capture(stream::Handle stream) const override;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams as immediate command lists, and events that may be recorded again and again. A Level Zero event is signalled
-// once until the host resets it, which it may do only when nobody waits for it any more: so each recording takes a
-// fresh one, and the lists that signal it or wait for it keep it until they have gone past.
+// Streams as immediate command lists, and events that can be recorded repeatedly. A Level Zero event stays signalled
+// until the host resets it, which is allowed only after all waits for it have completed. So each recording takes a
+// fresh event, and the lists that signal it or wait for it keep it until they have passed it.
 #include <utility>
 
 #include "tessera/backend/oneapi/ze_objects.h"
@@ -14,8 +14,8 @@ using stream::Handle;
 
 namespace {
 constexpr std::uint32_t pool_events = 64;
-constexpr std::size_t look_from = 8,  ///< events kept before a list looks which it can let go
-    mark_from = 64;                   ///< events waited for since the last signal before one is put in to be past
+constexpr std::size_t look_from = 8,  ///< number of retained events from which completed ones are looked for
+    mark_from = 64;                   ///< waits since the last signal after which one is added
 ZeStream& stream_of(Handle handle) { return *static_cast<ZeStream*>(handle); }
 }  // namespace
 
@@ -23,7 +23,7 @@ ZeStream& stream_of(Handle handle) { return *static_cast<ZeStream*>(handle); }
 
 Code ZeDriver::acquire_event(std::shared_ptr<Event_>* event) {
   std::lock_guard guard(lock_);
-  if (free_.empty()) {  // pools live as long as the process
+  if (free_.empty()) {  // pools live until the process exits
     PoolDesc desc;
     desc.flags = pool_host_visible;
     desc.count = pool_events;
@@ -50,7 +50,7 @@ void ZeDriver::release_event(Event event) noexcept {
     if (call_.reset_event(event) != 0) return;  // the device is lost, and the event with it
     std::lock_guard guard(lock_);
     free_.push_back(event);
-  } catch (...) {  // no memory for the list: the driver keeps it until the process ends
+  } catch (...) {  // out of memory for the list: the event stays allocated until the process exits
   }
 }
 
@@ -123,11 +123,11 @@ Code ZeApi::create_stream(Handle* stream) const {
 Code ZeApi::destroy_stream(Handle handle) const {
   ZeStream& stream = stream_of(handle);
   const Code code = call_.destroy_list(stream.handle);
-  // After a fault some of these were never signalled: they are not used again.
+  // After a fault some of these were never signalled, so they must not be reused.
   if (stream.retained.empty()) delete &stream;
   return code;
 }
-// Of an immediate list of the program's nobody tells whether it runs in order: barriers keep our commands so.
+// It is unknown whether the program's immediate list is in-order, so barriers order our commands.
 Code ZeApi::adopt_stream(void* native, Handle* stream) const {
   auto made = std::make_unique<ZeStream>();
   made->device = &here();
@@ -136,12 +136,12 @@ Code ZeApi::adopt_stream(void* native, Handle* stream) const {
   *stream = made.release();
   return 0;
 }
-// The list goes on with waits and signals of ours: their events are kept until it is past them.
+// The list still contains our waits and signals: their events are kept until it has passed them.
 void ZeApi::forget_stream(Handle handle) const {
   ZeStream* const stream = &stream_of(handle);
   ZeDevice& device = *stream->device;
   std::shared_ptr<Event_> end;
-  if (stream->signal(call_, &end) != 0) return;  // the device is lost, and they with it
+  if (stream->signal(call_, &end) != 0) return;  // the device is lost, and the events with it
   std::lock_guard guard(device.lock);
   device.forgotten.push_back(stream);
   std::erase_if(device.forgotten, [&](ZeStream* old) {
@@ -182,8 +182,8 @@ Code ZeApi::stream_wait_event(Handle handle, Handle waited) const {
   return 0;
 }
 
-// Work written to a list of its own, with a barrier before each command but the first, so that no flag of newer
-// versions is needed.
+// Graphs: commands are recorded into a separate list, with a barrier before each command except the first, so that no
+// flags of newer versions are needed.
 
 bool ZeApi::graphs() const { return here().driver->lists; }
 Code ZeApi::begin_capture(Handle handle) const {
@@ -230,7 +230,8 @@ Code ZeApi::copy_to_host(void* to, Address from, std::size_t bytes, Handle strea
 Code ZeApi::copy_on_device(Address to, Address from, std::size_t bytes, Handle stream) const {
   return copy_to_device(to, pointer_of(from), bytes, stream);
 }
-// Memory of a context may be used by all its devices, if these reach each other; a context has those of one driver.
+// All devices of a context can use its memory if they can access each other; a context contains the devices of one
+// driver.
 Code ZeApi::enable_peer(int ordinal, int peer_ordinal, stream::Context, bool* can) const {
   ZeDevice &here = device(ordinal), &peer = device(peer_ordinal);
   std::uint8_t answer = 0;

@@ -71,7 +71,7 @@ Api load() {
 namespace {
 std::atomic<const Api*> current = nullptr;
 std::mutex loading;
-std::vector<std::string>& chosen() {  // under `loading`
+std::vector<std::string>& chosen() {  // guarded by `loading`
   static auto* drivers = new std::vector<std::string>;
   return *drivers;
 }
@@ -140,7 +140,7 @@ std::string code_text(Code code) {
 
 void check(Code code, const char* function, const std::string& subject) {
   if (code == success) return;
-  const std::string wrong = std::string(function) + " answered " + code_text(code);
+  const std::string wrong = std::string(function) + " returned " + code_text(code);
   const std::string asked = subject.empty() ? "opencl" : subject;
   if (code == allocation_failure || code == out_of_resources || code == out_of_host_memory ||
       code == invalid_buffer_size)
@@ -148,15 +148,15 @@ void check(Code code, const char* function, const std::string& subject) {
   if (code == failed_before)
     fail<KernelError>({.operation = asked,
                        .wrong = wrong,
-                       .remedy = "A command before it failed, maybe in another queue, where that is told"});
-  // A context or queue that is not valid any more is how drivers tell that the device is gone.
+                       .remedy = "An earlier command failed, possibly in another queue, which reports the error"});
+  // Drivers report a lost device through an invalid context or queue.
   constexpr Code first_invalid = -30, last_invalid = -72, invalid_context = -34, invalid_queue = -36;
   if (code <= first_invalid && code >= last_invalid && code != invalid_context && code != invalid_queue)
     fail<KernelError>(
-        {.operation = asked, .wrong = wrong, .remedy = "The driver refused this call; the device can be used on"});
+        {.operation = asked, .wrong = wrong, .remedy = "The driver rejected this call; the device remains usable"});
   fail<DeviceLost>({.operation = asked,
                     .wrong = wrong,
-                    .remedy = "See whether clinfo, or another OpenCL program, works on this device"});
+                    .remedy = "Check whether clinfo, or another OpenCL program, works on this device"});
 }
 
 }  // namespace tessera::cl

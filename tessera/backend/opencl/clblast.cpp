@@ -16,7 +16,7 @@ class Clblast final : public DriverBlas {
   Clblast(const ClblastFunctions& call, Queue queue) : call_(call), queue_(queue) {}
   const std::string& name() const override { return name_; }
 
-  // A batch takes memory of the library's own: it has no way to be given any.
+  // Batched products use the library's own workspace: the interface does not accept ours.
   std::optional<std::size_t> plan(const BlasProduct& p, const BlasOperands& operands) override {
     if (p.a.dtype != DType::f32 || p.b.dtype != DType::f32 || p.out.dtype != DType::f32 || p.bias) return std::nullopt;
     if (p.batch != 1) return 0;
@@ -29,7 +29,7 @@ class Clblast final : public DriverBlas {
   }
 
   void enqueue(DriverQueue& queue, const BlasProduct& p, const BlasOperands& operands) override {
-    Event event = nullptr;  // of the last of its kernels
+    Event event = nullptr;  // of the last kernel that it launched
     queue.with_native([&](void* native) {
       auto raw = static_cast<Queue>(native);
       if (p.batch == 1)
@@ -55,7 +55,7 @@ class Clblast final : public DriverBlas {
   static std::size_t n(std::int64_t v) { return static_cast<std::size_t>(v); }
   void check(Code code, const char* function) const {
     if (code == 0) return;
-    fail<KernelError>({.operation = name_, .wrong = fmt::format("{} answered {}", function, code_text(code))});
+    fail<KernelError>({.operation = name_, .wrong = fmt::format("{} returned {}", function, code_text(code))});
   }
   const ClblastFunctions call_;
   const Queue queue_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CLBlast, a library of matrix products over OpenCL: found, opened, called. f32 only, since its products of halves are
-// summed in halves. Used within this folder and by its tests.
+// CLBlast, a library of matrix products for OpenCL: finding, opening and calling it. f32 only, since it sums f16
+// products in f16. Used within this folder and by its tests.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ namespace tessera::cl {
 // CLBlastLayout, CLBlastTranspose, CLBlastStatusCode (clblast_c.h of CLBlast 1.5).
 inline constexpr int clblast_rows = 101, clblast_plain = 111, clblast_transposed = 112;
 
-// Each: member of the table, symbol in the library, type.
+// X-macro: member of the table, symbol in the library, type.
 // clang-format off
 #define TESSERA_CLBLAST(M)                                                                                      \
   M(workspace, CLBlastSGemmTempBufferSize,                                                                      \
@@ -41,10 +41,10 @@ struct ClblastFunctions {
 };
 #undef TESSERA_MEMBER
 
-/// The file that TESSERA_CLBLAST_LIBRARY names (none if that is "none"), else the usual ones.
+/// The file in TESSERA_CLBLAST_LIBRARY ("none": no file), otherwise the usual ones.
 std::vector<std::string> clblast_candidates();
 
-/// Null if there is none, and why. `queue`, of the device, is only asked for its device.
+/// Returns null and sets `why` if there is none. `queue` is only used to get its device.
 std::unique_ptr<DriverBlas> open_clblast(Queue queue, std::string& why);
 
 }  // namespace tessera::cl

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From requests to loaded kernels.
+// Compiles requests to loaded kernels.
 #include <algorithm>
 
 #include "tessera/backend/common/program.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An open OpenCL device, its queue, its kernels and its events.
-// Used within this folder only; others see them as DriverDevice, DriverQueue, LoadedKernel and DriverEvent.
+// An open OpenCL device, its queues, kernels and events. Used within this folder only; other code uses DriverDevice,
+// DriverQueue, LoadedKernel and DriverEvent.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@
 
 namespace tessera::cl {
 
-/// What is known of one device beyond DeviceInfo.
+/// Properties of a device that DeviceInfo does not contain.
 struct DeviceFacts {
   DeviceId id = nullptr;
   DeviceInfo info;
@@ -27,10 +27,10 @@ struct DeviceFacts {
   std::uint64_t largest_allocation = 0;
   bool reports_free_memory = false;
 };
-/// Asks the device everything; never throws, what a device does not answer stays at its default.
+/// Queries all properties of the device. Never throws; properties that the device does not report keep their defaults.
 DeviceFacts device_facts(PlatformId platform, DeviceId device, int index);
 
-/// One device's context: made once a process, never released.
+/// Context of one device: created once per process, never released.
 struct DeviceContext {
   DeviceFacts facts;
   Context context = nullptr;
@@ -40,15 +40,16 @@ struct DeviceContext {
 
 class ClEvent;
 
-/// The commands of one queue that are not known to have succeeded. A later command's event, a marker's too, need not
-/// tell of one that failed: so whoever waits looks here. Events share it with their queue, and outlive that. Any thread
-/// may call it.
+/// Commands of one queue that are not known to have succeeded. Drivers need not report a failed command through the
+/// event of a later one, not even a marker's, so every wait also checks these. Shared by the queue and its events,
+/// which may outlive it. Thread-safe.
 class UncheckedCommands {
  public:
-  /// `number` counts the queue's pieces of work; it never falls.
+  /// `number`: the queue's submission counter, which never decreases.
   void add(std::uint64_t number, std::shared_ptr<ClEvent> command);
-  /// Waits for the commands up to `number` and throws what the first of them failed with: to each who asks, until
-  /// somebody has asked with `tell`. Returns whether one failed that was told before.
+  /// Waits for the commands up to `number` and throws the error of the first that failed. Every caller gets this error
+  /// until one has called with `tell`, which marks it as reported. Returns whether a command failed whose error was
+  /// already reported.
   bool settle(std::uint64_t number, bool tell);
 
  private:
@@ -56,17 +57,17 @@ class UncheckedCommands {
     std::uint64_t number;
     std::shared_ptr<ClEvent> event;
   };
-  std::mutex lock_;  ///< guards what follows
+  std::mutex lock_;  ///< guards the members below
   std::vector<Command> commands_;
-  std::uint64_t reported_ = 0;  ///< what failed up to this piece of work was told
+  std::uint64_t reported_ = 0;  ///< errors up to this submission have been reported
   static constexpr std::size_t least_looked_at = 256;
-  std::size_t look_at_ = least_looked_at;  ///< so many are looked through for what is done
+  std::size_t look_at_ = least_looked_at;  ///< size of the list from which completed commands are removed
 };
 
-/// A command's event, or a marker's: that one also tells what failed before it.
+/// A command's event, or a marker's, which also reports errors of earlier commands.
 class ClEvent final : public DriverEvent {
  public:
-  /// `before`: what was put into the queue up to piece of work `number`; null for an event of one command.
+  /// `before`: the commands submitted up to `number`; null for the event of a single command.
   ClEvent(Event event, const DeviceContext* device, std::shared_ptr<UncheckedCommands> before = nullptr,
           std::uint64_t number = 0)
       : event_(event), device_(device), before_(std::move(before)), number_(number) {}
@@ -75,10 +76,10 @@ class ClEvent final : public DriverEvent {
   ClEvent& operator=(const ClEvent&) = delete;
   bool done() override;
   void wait() override { wait_for_all(false); }
-  void wait_and_throw() { wait_for_all(true); }  ///< the same, and no other event tells it again
-  Code status() const noexcept;                  ///< 0: it succeeded; negative: what it failed with; else under way
-  void wait_end() const;                         ///< does not throw what the command failed with
-  void tell() const;                             ///< throws what the command failed with
+  void wait_and_throw() { wait_for_all(true); }  ///< same, and marks the error as reported
+  Code status() const noexcept;                  ///< 0: succeeded; negative: its error code; positive: in progress
+  void wait_end() const;                         ///< does not throw the command's error
+  void tell() const;                             ///< throws the command's error
   Event get() const { return event_; }
   const DeviceContext* device() const { return device_; }
 
@@ -100,7 +101,8 @@ class ClKernel final : public LoadedKernel {
   ClKernel& operator=(const ClKernel&) = delete;
   std::string source() const override { return shape_.emitted.program(); }
 
-  /// Sets the arguments and enqueues; OpenCL's kernel objects hold their arguments, so one launch at a time does.
+  /// Sets the arguments and enqueues the kernel. OpenCL kernel objects store their arguments, so launches are
+  /// serialised.
   void enqueue(Queue queue, std::array<std::uint64_t, 3> shape, std::span<const Argument> arguments, Event* event);
 
  private:
@@ -110,13 +112,14 @@ class ClKernel final : public LoadedKernel {
   const Capabilities& can_;  ///< the device's
   std::size_t group_limit_;
   std::mutex lock_;
-  std::vector<backend::BoundArgument> bound_;  ///< of the launch under way; under the lock
+  std::vector<backend::BoundArgument> bound_;  ///< of the current launch; guarded by lock_
 };
 
 class ClQueue final : public DriverQueue {
  public:
   explicit ClQueue(DeviceContext& device);
-  ClQueue(DeviceContext& device, Queue native) : device_(device), queue_(native), owned_(false) {}  ///< of the user's
+  ClQueue(DeviceContext& device, Queue native)
+      : device_(device), queue_(native), owned_(false) {}  ///< wraps the user's queue
   ~ClQueue() override;
   ClQueue(const ClQueue&) = delete;
   ClQueue& operator=(const ClQueue&) = delete;
@@ -131,32 +134,33 @@ class ClQueue final : public DriverQueue {
   void finish() override { empty(false); }
   void with_native(const std::function<void(void*)>& use) override;
   void together(const std::function<void()>& put) override;
-  void watch(Event event);  ///< of the work put in last, by somebody else: what it fails with is told; may be null
+  void watch(Event event);  ///< checks the last submission, made by other code, for errors; may be null
 
  private:
-  /// Memory through which small uploads go, so that the caller may use its own again at once.
+  /// Memory for staging small uploads, so that the caller may reuse its memory at once.
   struct Piece {
     std::byte* host = nullptr;
-    std::unique_ptr<std::byte[]> ordinary;  ///< instead of pinned memory, where the driver has none
+    std::unique_ptr<std::byte[]> ordinary;  ///< used if the driver has no pinned memory
     std::size_t used = 0;
-    std::shared_ptr<ClEvent> copied;  ///< of the last upload out of it
+    std::shared_ptr<ClEvent> copied;  ///< of the last upload from it
   };
-  std::byte* room(std::size_t bytes);  ///< in the piece `piece_`; waits if all are being copied
+  std::byte* room(std::size_t bytes);  ///< space in piece `piece_`; waits if all pieces are in use
   std::shared_ptr<ClEvent> command(Event event) { return event ? std::make_shared<ClEvent>(event, &device_) : nullptr; }
-  void submitted(std::shared_ptr<ClEvent> command = nullptr);  ///< work was accepted: starts it, remembers its event
-  /// Waits for the commands so far and throws if one failed; then none of them is asked again. `tell`: see Unproven.
+  void submitted(std::shared_ptr<ClEvent> command = nullptr);  ///< after work was accepted: flushes, keeps the event
+  /// Waits for all commands so far and throws if one failed; afterwards they are not checked again. `tell`: see
+  /// UncheckedCommands::settle.
   void check_commands(bool tell);
-  void empty(bool tell);  ///< waits for all of it, and checks
+  void empty(bool tell);  ///< waits for all work, and checks for errors
 
   DeviceContext& device_;
   Queue queue_;
   const bool owned_ = true;
-  std::vector<Piece> pieces_;  ///< those after `piece_` were filled longest ago
+  std::vector<Piece> pieces_;  ///< used in turn; the ones after `piece_` were filled longest ago
   std::size_t piece_ = 0;
-  bool more_comes_ = false;  ///< the queue is flushed when all is in it
-  std::mutex lock_;          ///< guards what follows
+  bool more_comes_ = false;  ///< more work follows, so the queue is flushed later
+  std::mutex lock_;          ///< guards the members below
   std::shared_ptr<UncheckedCommands> unproven_ = std::make_shared<UncheckedCommands>();
-  std::uint64_t submitted_ = 0, finished_ = 0;  ///< pieces of work: accepted, and known to be done
+  std::uint64_t submitted_ = 0, finished_ = 0;  ///< number of submissions, and of those known to be complete
 };
 
 class ClDevice final : public DriverDevice {

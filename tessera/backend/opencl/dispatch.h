@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions of OpenCL that call the driver which made their first object: each object begins with the address of its
-// driver's table of functions, whose order the extension cl_khr_icd fixes. Used within this folder only.
+// OpenCL functions that dispatch to the driver of their first argument. Each OpenCL object starts with a pointer to its
+// driver's dispatch table, whose order the extension cl_khr_icd defines. Used within this folder only.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace tessera::cl {
 
-/// Where each function that we call stands in a driver's table, counted in pointers.
+/// Positions of the functions that we call in a driver's dispatch table, counted in pointers.
 struct DispatchSlots {
   static constexpr std::size_t get_platform_info = 1, get_devices = 2, get_device_info = 3, create_context = 4,
                                create_queue = 9, release_queue = 11, create_buffer = 14, release_memory = 18,
@@ -21,7 +21,7 @@ struct DispatchSlots {
                                enqueue_barrier = 106;
 };
 
-/// Sets every function but `get_platforms`.
+/// Sets all functions except `get_platforms`.
 void fill_by_dispatch(Api& api);
 
 }  // namespace tessera::cl

@@ -23,8 +23,8 @@ namespace tessera {
 namespace cl {
 
 namespace {
-// Allocation::handle of device memory is the cl_mem; of pinned memory it is null and `host` is set.
-void context_message(const char*, const void*, std::size_t, void*) {}  // errors come back as codes
+// For device memory Allocation::handle is the cl_mem; for pinned memory it is null and `host` is set.
+void context_message(const char*, const void*, std::size_t, void*) {}  // errors are returned as codes
 }  // namespace
 
 std::uint64_t ClDevice::free_memory() const {
@@ -42,7 +42,7 @@ std::uint64_t ClDevice::free_memory() const {
         kilobytes[0])
       return std::uint64_t{kilobytes[0]} * 1024;
   }
-  const std::uint64_t used = device_.allocated;  // all that OpenCL lets us know: our own share
+  const std::uint64_t used = device_.allocated;  // OpenCL only allows to count our own allocations
   return used < info.total_memory ? info.total_memory - used : 0;
 }
 
@@ -62,7 +62,7 @@ Allocation ClDevice::allocate(std::size_t bytes, MemoryKind kind) {
     const bool intel_gpu = info.kind != DeviceKind::cpu && info.vendor.find("Intel") != std::string::npos;
     fail<OutOfMemory>({.operation = to_string(info.device),
                        .with = {{"bytes", std::to_string(bytes)}, {"largest", std::to_string(largest)}},
-                       .wrong = "this driver does not give so much memory in one piece",
+                       .wrong = "the driver cannot allocate this much memory at once",
                        .remedy = intel_gpu
                                      ? "Use the oneapi device of this GPU (tessera devices lists it), which has no "
                                        "such limit, or work on smaller pieces"
@@ -78,7 +78,7 @@ Allocation ClDevice::allocate(std::size_t bytes, MemoryKind kind) {
 DriverBlas* ClDevice::blas(std::string& why) {
   if (blas_) return blas_.get();
   Code code = success;
-  const Queue queue = api().create_queue(device_.context, device_.facts.id, 0, &code);  // lives as long as the process
+  const Queue queue = api().create_queue(device_.context, device_.facts.id, 0, &code);  // lives until the process exits
   check(code, "clCreateCommandQueue", to_string(device_.facts.info.device));
   blas_ = open_clblast(queue, why);
   if (!blas_) api().release_queue(queue);
@@ -91,7 +91,7 @@ void ClDevice::release(const Allocation& allocation) noexcept {
     return;
   }
   device_.allocated -= std::max<std::size_t>(allocation.bytes, 1);
-  api().release_memory(static_cast<Memory>(allocation.handle));  // work in flight keeps it alive
+  api().release_memory(static_cast<Memory>(allocation.handle));  // queued work keeps it alive
 }
 
 }  // namespace cl
@@ -100,8 +100,8 @@ namespace {
 
 using namespace cl;
 
-/// PoCL without a folder for its cache shows its platform and no device. Where that is so: the folder that it would
-/// take, by the rules of PoCL's documentation of POCL_CACHE_DIR.
+/// If PoCL has no usable cache folder, it lists its platform without devices. Returns the folder that it would use in
+/// this case, by PoCL's documentation of POCL_CACHE_DIR.
 std::optional<std::string> pocl_without_cache(const std::string& platform) {
   if (platform.find("Portable Computing Language") == platform.npos) return {};
   std::string folder;
@@ -115,7 +115,7 @@ std::optional<std::string> pocl_without_cache(const std::string& platform) {
   return folder;
 }
 
-/// Why a vendor's driver may show nothing, by its library's name; empty if the system shows no cause.
+/// Why a vendor's driver may list no devices, by its library's name; empty if the system shows no cause.
 std::string cause(const std::string& library) {
   const auto is = [&](const char* part) { return library.find(part) != library.npos; };
   if (is("igdrcl")) return backend::explain_missing_device(os::intel, {"ZE_AFFINITY_MASK"});
@@ -139,11 +139,11 @@ class ClDriver final : public Driver {
     if (os::environment("TESSERA_OPENCL_LIBRARY").value_or("").empty())
       for (const backend::Icd& icd : backend::installed_icds()) parts.push_back({icd.file, {icd.library}, {}});
     if (parts.empty())
-      parts.push_back({"", loader_candidates(), {}});  // a loader that knows none, or is a driver itself
+      parts.push_back({"", loader_candidates(), {}});  // no registered driver, or the named library is a driver
     return parts;
   }
   void allow(std::vector<std::string> parts) override {
-    auto* const now = new Allowed{std::move(parts), allowed_};  // kept: another thread may be reading the one before
+    auto* const now = new Allowed{std::move(parts), allowed_};  // the old one may still be read
     while (!allowed_.compare_exchange_weak(now->before, now)) {}
   }
 
@@ -151,8 +151,8 @@ class ClDriver final : public Driver {
     std::lock_guard guard(lock_);
     if (!use_allowed())
       fail<DeviceError>({.operation = "opencl:" + std::to_string(index),
-                         .wrong = "no driver showed a device in a process of its own, so none is loaded",
-                         .remedy = "See discover() for what they answered"});
+                         .wrong = "no driver listed a device in the probe process, so none is loaded",
+                         .remedy = "See discover() for the reasons"});
     if (devices_.empty()) last_ = enumerate_devices();
     if (index < 0 || static_cast<std::size_t>(index) >= devices_.size())
       fail<DeviceError>({.operation = "opencl:" + std::to_string(index),
@@ -179,14 +179,14 @@ class ClDriver final : public Driver {
     std::vector<std::string> parts;
     Allowed* before;
   };
-  /// False if no driver may be loaded.
+  /// Returns false if no driver may be loaded.
   bool use_allowed() {
     const Allowed* allowed = allowed_;
     if (allowed == nullptr) return true;
     if (!allowed->parts.empty()) set_drivers(allowed->parts);
     return !allowed->parts.empty();
   }
-  // Devices stay at their place once seen: contexts and open devices refer to them.
+  // Devices keep their index once listed: contexts and open devices refer to them.
   BackendReport enumerate_devices() {
     BackendReport report;
     report.backend = Backend::opencl;
@@ -197,9 +197,9 @@ class ClDriver final : public Driver {
       report.reason = cl.library.reason();
       report.remedy =
           !cl.library.missing().empty()
-              ? "Install the package that " + cl.library.missing() + " is in, or name its folder in LD_LIBRARY_PATH"
+              ? "Install the package that contains " + cl.library.missing() + ", or add its folder to LD_LIBRARY_PATH"
           : cl.direct
-              ? "Install the package that the library belongs to again, or remove the file that names it"
+              ? "Reinstall the package of the library, or remove the file that registers it"
               : "Install an OpenCL loader and a driver (Debian: ocl-icd-libopencl1, and pocl-opencl-icd for the CPU, "
                 "intel-opencl-icd for Intel, nvidia-opencl-icd for NVIDIA)";
       return report;
@@ -211,29 +211,26 @@ class ClDriver final : public Driver {
     }
     report.state = DeviceState::loaded;
     report.remedy =
-        "Install a driver for your processor; its file lies in /etc/OpenCL/vendors (Debian: pocl-opencl-icd for the "
-        "CPU, "
-        "intel-opencl-icd for Intel, nvidia-opencl-icd for NVIDIA, mesa-opencl-icd for others)";
+        "Install a driver for your processor, which registers itself in /etc/OpenCL/vendors (Debian: pocl-opencl-icd "
+        "for the CPU, intel-opencl-icd for Intel, nvidia-opencl-icd for NVIDIA, mesa-opencl-icd for others)";
     std::uint32_t count = 0;
     const Code code = cl.get_platforms(0, nullptr, &count);
     if (!cl.refused.empty() && code != success) {
-      // Intel's driver says so where it finds no GPU, and the common loader then hides it.
+      // Intel's driver returns this code if it finds no GPU, and the common loader then hides it.
       const bool no_gpu = cl.refused.find(code_text(out_of_host_memory)) != cl.refused.npos;
-      report.reason = cl.refused + (no_gpu ? ", as a driver does that finds no GPU" : "");
+      report.reason = cl.refused + (no_gpu ? ", which the driver returns if it finds no GPU" : "");
       report.remedy = cause(cl.library.file());
       if (report.remedy.empty())
-        report.remedy =
-            "See whether clinfo shows the platform; else install the package that the library belongs to again";
+        report.remedy = "Check whether clinfo lists the platform; if not, reinstall the package of the library";
       return report;
     }
     if (code == platform_not_found || (code == success && count == 0)) {
-      report.reason =
-          "the OpenCL loader works but knows no platform: /etc/OpenCL/vendors names no driver that can be loaded";
+      report.reason = "the OpenCL loader works but lists no platform: no driver in /etc/OpenCL/vendors can be loaded";
       return report;
     }
     std::vector<PlatformId> platforms(count);
     if (code != success || cl.get_platforms(count, platforms.data(), nullptr) != success) {
-      report.reason = "clGetPlatformIDs answered " + code_text(code);
+      report.reason = "clGetPlatformIDs returned " + code_text(code);
       return report;
     }
     std::string empty;
@@ -248,11 +245,11 @@ class ClDriver final : public Driver {
         empty += (empty.empty() ? "" : "; ") + name + ": " + (answer == success ? "no device" : code_text(answer));
         if (name == "rusticl" && os::environment("RUSTICL_ENABLE").value_or("").empty())
           report.remedy =
-              "rusticl shows the devices of the drivers that RUSTICL_ENABLE names: set it, such as "
+              "rusticl only lists the devices of the drivers in RUSTICL_ENABLE: set it, for example "
               "RUSTICL_ENABLE=radeonsi (AMD), iris (Intel), nouveau (NVIDIA) or llvmpipe (the CPU)";
         if (const auto folder = pocl_without_cache(name)) {
-          empty += ", because PoCL keeps a cache in " + *folder + ", which cannot be written";
-          report.remedy = "Name a folder that can be written in POCL_CACHE_DIR, or correct HOME or XDG_CACHE_HOME";
+          empty += ", because PoCL's cache folder " + *folder + " is not writable";
+          report.remedy = "Set POCL_CACHE_DIR to a writable folder, or correct HOME or XDG_CACHE_HOME";
         }
       }
       for (DeviceId id : ids) {
@@ -291,7 +288,7 @@ class ClDriver final : public Driver {
   }
 
   std::mutex lock_;
-  std::atomic<Allowed*> allowed_ = nullptr;  ///< the newest; null: everything
+  std::atomic<Allowed*> allowed_ = nullptr;  ///< the newest; null: everything is allowed
   BackendReport last_;
   std::vector<std::unique_ptr<DeviceContext>> devices_, replaced_;
 };

@@ -10,7 +10,7 @@
 namespace tessera::cl {
 namespace {
 
-/// The platforms of every driver opened; drivers are never closed.
+/// The platforms of all opened drivers; drivers are never closed.
 struct Platforms {
   std::mutex lock;
   std::vector<PlatformId> all;
@@ -28,7 +28,7 @@ Code all_platforms(std::uint32_t room, PlatformId* into, std::uint32_t* count) {
   return all.empty() ? platform_not_found : success;
 }
 
-/// The driver's platforms, or why there are none.
+/// Appends the driver's platforms; returns an error if there are none.
 std::string platforms_of(const os::Library& library, std::vector<PlatformId>& into) {
   using Get = Code(std::uint32_t, PlatformId*, std::uint32_t*);
   const char* name = "clIcdGetPlatformIDsKHR";
@@ -36,13 +36,13 @@ std::string platforms_of(const os::Library& library, std::vector<PlatformId>& in
   if (auto* address = library.function<void*(const char*)>("clGetExtensionFunctionAddress"))
     get = reinterpret_cast<Get*>(address(name));
   if (get == nullptr) get = library.function<Get>(name);
-  if (get == nullptr) return std::string("it has no ") + name + ", so it is no driver for OpenCL's loader";
+  if (get == nullptr) return std::string("it has no ") + name + ", so it is not a driver for OpenCL loaders";
   std::uint32_t count = 0;
   Code code = get(0, nullptr, &count);
-  if (code == platform_not_found || (code == success && count == 0)) return "it shows no platform";
+  if (code == platform_not_found || (code == success && count == 0)) return "it lists no platform";
   std::vector<PlatformId> found(count);
   if (code == success) code = get(count, found.data(), nullptr);
-  if (code != success) return std::string(name) + " answered " + code_text(code);
+  if (code != success) return std::string(name) + " returned " + code_text(code);
   into.insert(into.end(), found.begin(), found.end());
   return "";
 }

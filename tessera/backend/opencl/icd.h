@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// OpenCL's drivers one by one: how each is called without the common loader, which would load all of them. So a driver
-// that crashes costs its own platform. After the extension cl_khr_icd and its table of functions.
+// Calls OpenCL drivers one by one, without the common loader, which would load all of them: a driver that crashes then
+// affects only its own platform. Uses the dispatch table of the extension cl_khr_icd.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace tessera::cl {
 
-/// Opens these drivers (their `file`s, in this order) and fills `api` with functions that call, through the table that
-/// each of OpenCL's objects begins with, the driver that made it. `api.library` is the first that opened.
+/// Opens the drivers registered by `files`, in this order, and fills `api` with functions that call the driver of their
+/// first argument, through its dispatch table. `api.library` is the first that opened.
 void open_drivers(const std::vector<std::string>& files, Api& api);
 
 }  // namespace tessera::cl

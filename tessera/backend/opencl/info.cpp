@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a device says of itself, as DeviceInfo, dialect and build options.
+// A device's properties, as DeviceInfo, dialect and build options.
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -57,19 +57,19 @@ std::string platform_text(PlatformId platform, std::uint32_t what) {
   return s;
 }
 
-/// The whole number behind a word; 0 if there is none.
+/// The integer after a word; 0 if there is none.
 int number_after(const std::string& text, std::string_view word) {
   const std::size_t at = text.find(word);
   return at == text.npos ? 0 : std::atoi(text.c_str() + at + word.size());
 }
-/// PoCL before 7 on LLVM 18 and later ends the process with "Instruction Combining did not reach a fixpoint" for many
-/// kernels (pocl/pocl#1608), unless it optimises nothing. `version` is CL_PLATFORM_VERSION.
+/// PoCL before 7 with LLVM 18 or later aborts with "Instruction Combining did not reach a fixpoint" for many kernels
+/// (pocl/pocl#1608), unless optimisation is off. `version` is CL_PLATFORM_VERSION.
 bool aborts_when_it_optimises(const std::string& version) {
   const int pocl = std::max(number_after(version, "PoCL "), number_after(version, "pocl "));
   return pocl > 0 && pocl < 7 && number_after(version, "LLVM ") >= 18;
 }
 
-/// The features of its OpenCL C (version 3.0 on), a blank on either side of each.
+/// The features of the device's OpenCL C (from version 3.0), each surrounded by blanks.
 std::string features_of(const DeviceQuery& query) {
   struct NameVersion {  // cl_name_version
     std::uint32_t version;
@@ -81,9 +81,9 @@ std::string features_of(const DeviceQuery& query) {
   return list;
 }
 
-// PCI address, else UUID, by whichever extension the driver has, in the form that the other backends use. A CPU has
-// none: what drivers say there tells neither CPUs nor drivers apart (Intel's gives two versions one UUID, rusticl a
-// text).
+// The PCI address, otherwise the UUID, from the extensions that the driver has, in the format of the other backends.
+// Empty for CPUs, where drivers report values that identify neither the CPU nor the driver (two versions of Intel's
+// have the same UUID, rusticl returns a text).
 std::string identity(const DeviceQuery& query, const auto& has, Bits type) {
   if (type & type_cpu) return "";
   if (has("khr_pci_bus_info")) {
@@ -95,7 +95,7 @@ std::string identity(const DeviceQuery& query, const auto& has, Bits type) {
     return fmt::format("pci:{:04x}:{:02x}:{:02x}.{:x}", query.number<std::uint32_t>(pci_domain_id_nv),
                        query.number<std::uint32_t>(pci_bus_id_nv), slot >> 3, slot & 7);
   }
-  if (has("amd_device_attribute_query")) {  // a number for the kind of bus, and at the end bus, device and function
+  if (has("amd_device_attribute_query")) {  // the first number is the bus type; bus, device and function are at the end
     const auto a = query.number<std::array<std::uint8_t, 24>>(topology_amd);
     if (a[0] == 1) return fmt::format("pci:0000:{:02x}:{:02x}.{:x}", a[21], a[22], a[23]);
   }
@@ -134,8 +134,8 @@ DeviceFacts device_facts(PlatformId platform, DeviceId device, int index) {
   info.state = DeviceState::enumerated;
   if (!query.number<std::uint32_t>(device_available)) {
     info.state = DeviceState::loaded;
-    info.reason = "the driver says that the device is not available";
-    info.remedy = "See whether clinfo, or another OpenCL program, works on this device";
+    info.reason = "the driver reports that the device is not available";
+    info.remedy = "Check whether clinfo, or another OpenCL program, works on this device";
   } else if (!query.number<std::uint32_t>(compiler_available)) {
     info.state = DeviceState::loaded;
     info.reason = "the driver has no compiler for OpenCL C";
@@ -145,7 +145,7 @@ DeviceFacts device_facts(PlatformId platform, DeviceId device, int index) {
   facts.dialect = emit::opencl_c_with(extensions, features_of(query));
   facts.dialect.fp64 = facts.dialect.fp64 || query.number<Bits>(double_fp_config) != 0;
   Capabilities& can = info.can;
-  can.f16 = true;  // vload_half and vstore_half are in every OpenCL
+  can.f16 = true;  // every OpenCL C has vload_half and vstore_half
   can.bf16 = false;
   can.f64 = facts.dialect.fp64;
   can.atomic_i64 = facts.dialect.atomic_i64;
@@ -157,12 +157,12 @@ DeviceFacts device_facts(PlatformId platform, DeviceId device, int index) {
   for (std::size_t d = 0; d < 3; ++d)
     can.max_block[d] = d < sizes.size() ? static_cast<std::uint32_t>(std::min<std::size_t>(sizes[d], 1024)) : 1;
   can.shared_bytes = query.number<std::uint64_t>(local_mem_size);
-  // A CPU's driver keeps the local memory of a block's threads on one stack, and dies when that ends. What lives across
-  // barriers lies there too.
+  // CPU drivers allocate the local memory of a block's threads, and values that live across barriers, on one stack, and
+  // crash if it overflows.
   if (info.kind == DeviceKind::cpu) can.local_bytes = os::thread_stack_bytes() / 4 * 3;
   can.max_parameter_bytes = query.number<std::size_t>(max_parameter_size, 1024);
   can.vector_bytes = std::max(16u, 4 * query.number<std::uint32_t>(native_vector_width_float, 4));
-  // Subgroups are used where their widths are known.
+  // Subgroups are used only if their widths are known.
   if (facts.dialect.subgroups && query.number<std::uint32_t>(max_num_sub_groups) > 0) {
     std::vector<std::uint32_t> widths;
     for (std::size_t w : query.list<std::size_t>(sub_group_sizes_intel))
@@ -177,7 +177,7 @@ DeviceFacts device_facts(PlatformId platform, DeviceId device, int index) {
   const bool three = query.text(device_version).starts_with("OpenCL 3");
   facts.build_options =
       facts.dialect.subgroups || can.int8_dot ? (three ? "-cl-std=CL3.0" : "-cl-std=CL2.0") : "-cl-std=CL1.2";
-  facts.build_options += " -w";  // PoCL counts warnings on standard error
+  facts.build_options += " -w";  // PoCL reports the number of warnings on standard error
   if (query.number<Bits>(single_fp_config) & fp_correctly_rounded_divide_sqrt)
     facts.build_options += " -cl-fp32-correctly-rounded-divide-sqrt";
   if (aborts_when_it_optimises(platform_text(platform, platform_version))) facts.build_options += " -cl-opt-disable";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One launch: the grid, and the arguments set one by one.
+// One launch: computes the grid and sets the arguments one by one.
 #include "tessera/backend/opencl/device.h"
 
 namespace tessera::cl {

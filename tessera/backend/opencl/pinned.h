@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of the host that a device copies to and from without the driver's own memory between: buffers that the driver
-// allocates on the host's side, mapped for as long as they live. Used within this folder only.
+// Pinned host memory, which a device accesses without an intermediate copy: buffers that the driver allocates in host
+// memory, mapped for their whole lifetime. Used within this folder only.
 #pragma once
 
 #include <cstddef>
@@ -13,16 +13,16 @@ namespace tessera::cl {
 
 struct DeviceFacts;
 
-/// A device's pinned memory, by address. Any thread may call it.
+/// A device's pinned memory, by address. Thread-safe.
 class Pinned {
  public:
-  /// Null if the driver has none of this size.
+  /// Null if the driver cannot allocate this size.
   std::byte* allocate(Context context, const DeviceFacts& facts, std::size_t bytes);
   void release(std::byte* host) noexcept;
 
  private:
   std::mutex lock_;
-  Queue queue_ = nullptr;  ///< on which is mapped and unmapped; made on first need, lives as long as the process
+  Queue queue_ = nullptr;  ///< for map and unmap commands; created on first use, lives until the process exits
   std::map<std::byte*, Memory> live_;
 };
 

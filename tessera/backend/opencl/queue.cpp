@@ -9,7 +9,8 @@
 namespace tessera::cl {
 
 namespace {
-// Uploads up to this size are copied aside so that the caller need not wait, into so many pieces of pinned memory.
+// Uploads up to this size are copied to a staging buffer, so that the caller need not wait; there are at most
+// `most_pieces` pieces of pinned memory.
 constexpr std::size_t staged_upload = std::size_t{1} << 20, piece_bytes = 2 * staged_upload, most_pieces = 8,
                       piece_alignment = 64;
 
@@ -24,7 +25,7 @@ ClEvent::~ClEvent() { api().release_event(event_); }
 bool ClEvent::done() {
   Code status = success;
   check(api().get_event_info(event_, event_status, sizeof status, &status, nullptr), "clGetEventInfo");
-  return status <= 0;  // complete, or failed: wait() tells
+  return status <= 0;  // complete or failed; wait() reports the error
 }
 Code ClEvent::status() const noexcept {
   Code status = success;
@@ -40,13 +41,13 @@ void ClEvent::tell() const {
 }
 void ClEvent::wait_for_all(bool tell_now) {
   const Code waited = api().wait_events(1, &event_);
-  const bool reported = before_ && before_->settle(number_, tell_now);  // first: they know better what went wrong
+  const bool reported = before_ && before_->settle(number_, tell_now);  // first, because their errors are more specific
   if (reported && status() == failed_before) return;
   tell();
   check(waited, "clWaitForEvents", to_string(device_->facts.info.device));
 }
 
-// What may have failed.
+// Commands that may have failed.
 
 void UncheckedCommands::add(std::uint64_t number, std::shared_ptr<ClEvent> command) {
   std::lock_guard guard(lock_);
@@ -77,7 +78,7 @@ bool UncheckedCommands::settle(std::uint64_t number, bool tell) {
     }
     if (failed) failed->tell();
     if (!running) return reported;
-    running->wait_end();  // without the lock: it may take long
+    running->wait_end();  // without the lock, since this may block for long
   }
 }
 
@@ -89,7 +90,7 @@ ClQueue::ClQueue(DeviceContext& device) : device_(device) {
   check(code, "clCreateCommandQueue", to_string(device.facts.info.device));
 }
 ClQueue::~ClQueue() {
-  if (owned_ || !pieces_.empty()) api().finish(queue_);  // what is staged is still being read
+  if (owned_ || !pieces_.empty()) api().finish(queue_);  // staged data is still being read
   for (Piece& piece : pieces_)
     if (!piece.ordinary) device_.pinned.release(piece.host);
   if (owned_) api().release_queue(queue_);
@@ -110,7 +111,7 @@ std::byte* ClQueue::room(std::size_t bytes) {
   const auto fits = [&] { return piece_ < pieces_.size() && pieces_[piece_].used + bytes <= piece_bytes; };
   if (!fits() && !pieces_.empty()) {
     const std::size_t next = (piece_ + 1) % pieces_.size();
-    // Whoever waits for the upload is told if it failed; here only its end matters.
+    // Waits for the upload report its errors; here only completion matters.
     const bool free = !pieces_[next].copied || pieces_[next].copied->status() <= 0;
     if (!free && pieces_.size() < most_pieces) {
       pieces_.emplace(pieces_.begin() + static_cast<std::ptrdiff_t>(++piece_));
@@ -141,7 +142,7 @@ void ClQueue::check_commands(bool tell) {
   try {
     unproven->settle(upto, tell);
   } catch (...) {
-    auto fresh = std::make_shared<UncheckedCommands>();  // events that were recorded before go on telling of it
+    auto fresh = std::make_shared<UncheckedCommands>();  // events recorded earlier keep reporting the old ones
     std::lock_guard guard(lock_);
     unproven_ = std::move(fresh);
     throw;
@@ -157,7 +158,7 @@ void ClQueue::upload(const Allocation& to, std::size_t offset, const void* from,
   }
   if (bytes > staged_upload) {
     const Code code = api().enqueue_write(queue_, memory_of(to), 1, offset, bytes, from, 0, nullptr, nullptr);
-    if (code == failed_before) check_commands(true);  // they know better what went wrong
+    if (code == failed_before) check_commands(true);  // their errors are more specific
     check(code, "clEnqueueWriteBuffer");
     return submitted();
   }
@@ -180,7 +181,7 @@ void ClQueue::download(void* to, const Allocation& from, std::size_t offset, std
   }
   Code code = success;
   if (bytes != 0) code = api().enqueue_read(queue_, memory_of(from), 1, offset, bytes, to, 0, nullptr, nullptr);
-  check_commands(true);  // first: they know better what went wrong
+  check_commands(true);  // first, because their errors are more specific
   check(code, "clEnqueueReadBuffer");
 }
 
@@ -194,14 +195,14 @@ void ClQueue::copy(const Allocation& to, std::size_t to_offset, const Allocation
     return;
   }
   Event event = nullptr;
-  if (on_host(from)) {  // pinned memory stays as it is until its owner has waited
+  if (on_host(from)) {  // the owner does not modify pinned memory before it has waited
     check(cl.enqueue_write(queue_, memory_of(to), 0, to_offset, bytes, from.host + from_offset, 0, nullptr, &event),
           "clEnqueueWriteBuffer");
   } else if (on_host(to)) {
     check(cl.enqueue_read(queue_, memory_of(from), 0, from_offset, bytes, to.host + to_offset, 0, nullptr, &event),
           "clEnqueueReadBuffer");
   } else if (to.handle == from.handle && to_offset < from_offset + bytes && from_offset < to_offset + bytes) {
-    // OpenCL refuses to copy within overlapping ranges: by way of a third one.
+    // OpenCL rejects copies between overlapping ranges, so this goes through a temporary buffer.
     if (to_offset == from_offset) return;
     Code code = success;
     const std::shared_ptr<Memory_> between(cl.create_buffer(device_.context, mem_read_write, bytes, nullptr, &code),
@@ -246,7 +247,9 @@ std::shared_ptr<DriverEvent> ClQueue::record() {
   std::uint64_t upto;
   {
     std::lock_guard guard(lock_);
-    if (owned_ && submitted_ == finished_) return nullptr;  // into another's, work comes without our knowing
+    if (owned_ && submitted_ == finished_)
+      return nullptr;  // on the user's queue, work may have been submitted without
+                       // our knowledge
     before = unproven_;
     upto = submitted_;
   }
@@ -268,7 +271,7 @@ void ClQueue::with_native(const std::function<void(void*)>& use) {
   try {
     use(queue_);
   } catch (...) {
-    submitted();  // it may have put something in
+    submitted();  // the callback may have submitted work
     throw;
   }
   submitted();
@@ -294,7 +297,7 @@ void ClQueue::empty(bool tell) {
     before = submitted_;
   }
   const Code code = api().finish(queue_);
-  check_commands(tell);  // first: they know better what went wrong
+  check_commands(tell);  // first, because their errors are more specific
   check(code, "clFinish", to_string(device_.facts.info.device));
   std::lock_guard guard(lock_);
   finished_ = std::max(finished_, before);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of AMD's HIP runtime and of its run-time compiler that Tessera calls, declared by hand: no HIP header
-// is needed to build. Names, values and signatures follow the HIP runtime API reference of ROCm 5, 6 and 7;
+// The functions of AMD's HIP runtime and run-time compiler that Tessera calls, declared here so that no HIP header is
+// needed to build. Names, values and signatures follow the HIP runtime API reference of ROCm 5, 6 and 7;
 // tests/compilers/vendor_headers_*_test.cpp compare them with the headers where these are installed.
 #pragma once
 
@@ -25,14 +25,14 @@ using Function = Function_*;
 using Program = Program_*;
 using Graph = Graph_*;
 using Node = Node_*;              ///< of a graph
-using Executable = Executable_*;  ///< a graph that was instantiated
+using Executable = Executable_*;  ///< an instantiated graph
 using Code = int;                 ///< hipError_t, hiprtcResult
 using Ordinal = int;              ///< hipDevice_t
 struct Uuid {
   char bytes[16];
 };
 
-// hipDeviceAttribute_t; the same numbers in ROCm 5, 6 and 7 (names that were dropped kept their places).
+// hipDeviceAttribute_t; the same values in ROCm 5, 6 and 7 (removed names keep their positions).
 inline constexpr int compute_mode = 6, integrated = 16, compute_capability_major = 23, max_block_dim_x = 26,
                      max_block_dim_y = 27, max_block_dim_z = 28, max_grid_dim_x = 29, max_grid_dim_y = 30,
                      max_grid_dim_z = 31, max_threads_per_block = 56, compute_capability_minor = 61,
@@ -40,9 +40,9 @@ inline constexpr int compute_mode = 6, integrated = 16, compute_capability_major
 inline constexpr int compute_mode_prohibited = 2;
 // Flags
 inline constexpr unsigned stream_non_blocking = 1, event_disable_timing = 2, host_malloc_portable = 1;
-// hipStreamCaptureMode: another thread may do what it likes meanwhile, this one nothing that a capture forbids.
+// hipStreamCaptureMode: restricts this thread only; other threads may make any call.
 inline constexpr int capture_thread_local = 1;
-/// hipKernelNodeParams. Of kernels out of modules, `function` is the hipFunction_t.
+/// hipKernelNodeParams. For kernels of modules, `function` is the hipFunction_t.
 struct KernelNode {
   unsigned block[3] = {};
   void** extra = nullptr;
@@ -56,17 +56,17 @@ inline constexpr int function_max_threads_per_block = 0;
 // hiprtcResult
 inline constexpr Code hiprtc_out_of_memory = 1, hiprtc_compilation = 6;
 
-/// hipDeviceProp_t is read for one thing that no attribute tells, the name of the architecture. The structure changed
-/// with ROCm 6, and so did the symbol that fills it.
+/// hipDeviceProp_t is only read for the name of the architecture, which no attribute provides. ROCm 6 changed the
+/// structure and the symbol that fills it.
 struct PropertiesLayout {
   const char* symbol;
-  std::size_t bytes, architecture;  ///< its size, and where gcnArchName[256] begins
+  std::size_t bytes, architecture;  ///< size of the structure, and offset of gcnArchName[256]
 };
 inline constexpr PropertiesLayout properties_5 = {"hipGetDeviceProperties", 792, 396};
 inline constexpr PropertiesLayout properties_6 = {"hipGetDevicePropertiesR0600", 1472, 1160};
 using GetProperties = Code(void* properties, int device);
 
-// Each: member of the table, symbol in the library, type.
+// X-macros: member of the table, symbol in the library, type.
 // clang-format off
 #define TESSERA_HIP(M)                                                                                          \
   M(init, hipInit, Code(unsigned flags))                                                                        \
@@ -112,12 +112,12 @@ using GetProperties = Code(void* properties, int device);
   M(launch, hipModuleLaunchKernel, Code(Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,   \
                                         unsigned shared_bytes, Stream, void** arguments, void** extra))
 
-// The first since ROCm 5.2: tells cards apart that show the same PCI address (partitions of one).
+// The first, from ROCm 5.2, distinguishes cards that report the same PCI address (partitions of one card).
 #define TESSERA_HIP_OPTIONAL(M)                                                                                 \
   M(device_uuid, hipDeviceGetUuid, Code(Uuid*, Ordinal))                                                        \
   M(exchange_capture_mode, hipThreadExchangeStreamCaptureMode, Code(int* mode))
 
-// Graphs; without these, work goes in piece by piece.
+// Graphs; without them, work is submitted call by call.
 #define TESSERA_HIP_GRAPHS(M)                                                                                   \
   M(begin_capture, hipStreamBeginCapture, Code(Stream, int mode))                                               \
   M(end_capture, hipStreamEndCapture, Code(Stream, Graph*))                                                     \
@@ -129,7 +129,7 @@ using GetProperties = Code(void* properties, int device);
   M(launch_graph, hipGraphLaunch, Code(Executable, Stream))                                                     \
   M(set_kernel_node, hipGraphExecKernelNodeSetParams, Code(Executable, Node, const KernelNode*))
 
-// In libhiprtc from ROCm 5.3 on, in libamdhip64 itself before.
+// In libhiprtc from ROCm 5.3 on, in libamdhip64 itself in earlier versions.
 #define TESSERA_HIPRTC(M)                                                                                       \
   M(version, hiprtcVersion, Code(int* major, int* minor))                                                       \
   M(error_string, hiprtcGetErrorString, const char*(Code))                                                      \
@@ -148,8 +148,8 @@ struct RuntimeFunctions {
   TESSERA_HIP(TESSERA_MEMBER)
   TESSERA_HIP_OPTIONAL(TESSERA_MEMBER)
   TESSERA_HIP_GRAPHS(TESSERA_MEMBER)
-  bool graphs = false;                                     ///< the runtime has all of these
-  std::add_pointer_t<GetProperties> properties = nullptr;  ///< of the layout that fits the library's major version
+  bool graphs = false;                                     ///< whether the runtime has all of these
+  std::add_pointer_t<GetProperties> properties = nullptr;  ///< for the layout of the library's major version
 };
 struct CompilerFunctions {
   TESSERA_HIPRTC(TESSERA_MEMBER)

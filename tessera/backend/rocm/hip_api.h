@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The HIP runtime, opened and looked through, and its functions as the shared implementation calls them.
-// Used within this folder only.
+// Opens the HIP runtime and implements stream::Api with its functions. Used within this folder only.
 #pragma once
 
 #include <filesystem>
@@ -15,19 +14,19 @@ namespace tessera::rocm {
 
 struct RuntimeLibrary {
   os::Library file;
-  std::string missing;           ///< a function that it lacks
-  int version = 0;               ///< as hipRuntimeGetVersion tells: 50221153 for 5.2.21153
-  PropertiesLayout layout = {};  ///< of its major version; no symbol if that is unknown
+  std::string missing;           ///< a function that the library lacks
+  int version = 0;               ///< from hipRuntimeGetVersion: 50221153 for 5.2.21153
+  PropertiesLayout layout = {};  ///< for the major version; without a symbol if that is unknown
   RuntimeFunctions call;
   int major() const { return version / 10000000; }
   int minor() const { return version / 100000 % 100; }
   bool usable() const { return file.loaded() && missing.empty() && layout.symbol; }
 };
-/// Where AMD's libraries may lie: in the installation's folders and in Python's packages.
+/// Folders that may contain AMD's libraries: the installation's folders and Python packages.
 std::vector<std::filesystem::path> toolkit_folders();
-/// The file that TESSERA_ROCM_LIBRARY names, else the usual ones.
+/// The file in TESSERA_ROCM_LIBRARY, otherwise the usual ones.
 std::vector<std::string> runtime_candidates();
-/// The first of these that loads.
+/// Opens the first candidate that loads.
 RuntimeLibrary open_runtime();
 
 class HipApi final : public stream::TableApi<RuntimeFunctions> {

@@ -26,7 +26,7 @@ std::vector<std::string> candidates(const char* variable, const std::string& ste
   return names;
 }
 
-/// rocBLAS, which knows no epilogues.
+/// rocBLAS, which has no epilogues.
 class RocblasBlas final : public DriverBlas {
  public:
   explicit RocblasBlas(const RocblasFunctions& call) : call_(call) { check(call_.create(&handle_), "create_handle"); }
@@ -53,10 +53,10 @@ class RocblasBlas final : public DriverBlas {
   void enqueue(DriverQueue& queue, const BlasProduct& p, const BlasOperands& operands) override {
     queue.with_native([&](void* stream) {
       check(call_.set_stream(handle_, static_cast<Stream>(stream)), "set_stream");
-      // Without memory of ours it would allocate its own, which waits for the device.
+      // Without our workspace rocBLAS would allocate its own, which synchronises with the device.
       if (operands.workspace.handle || workspace_set_)
         check(call_.set_workspace(handle_, operands.workspace.handle, operands.workspace.bytes), "set_workspace");
-      workspace_set_ = operands.workspace.handle != nullptr;  // the last one's is not ours any more
+      workspace_set_ = operands.workspace.handle != nullptr;  // the previous workspace is no longer ours
       check(multiply(p, operands), "gemm_strided_batched_ex");
     });
   }
@@ -66,10 +66,10 @@ class RocblasBlas final : public DriverBlas {
     if (code == 0) return;
     const char* const said = call_.status_text(code);
     fail<KernelError>(
-        {.operation = name_, .wrong = fmt::format("rocblas_{} answered {} ({})", function, code, said ? said : "")});
+        {.operation = name_, .wrong = fmt::format("rocblas_{} returned {} ({})", function, code, said ? said : "")});
   }
   static int type_of(DType t) { return t == DType::f16 ? rocblas_f16 : t == DType::bf16 ? rocblas_bf16 : rocblas_f32; }
-  // a and b change places: to the library, which counts by columns, everything is transposed.
+  // a and b are swapped: the library is column-major, so all matrices appear transposed to it.
   Code multiply(const BlasProduct& p, const BlasOperands& operands) const {
     const auto at = [](const BlasOperand& o) { return static_cast<std::byte*>(o.allocation->handle) + o.offset; };
     const auto operation = [](const BlasMatrix& m) { return m.transposed ? rocblas_transpose : rocblas_plain; };
@@ -100,7 +100,7 @@ std::vector<std::string> rocblas_candidates() {
 std::unique_ptr<DriverBlas> open_blas(int runtime_major, std::string& why) {
   why.clear();
   const auto refuse = [&](const std::string& reason) { why += (why.empty() ? "" : "; ") + reason; };
-  // hipBLASLt of ROCm 5 has other numbers for types of data, and knows one card.
+  // hipBLASLt of ROCm 5 has different data type values, and supports a single card.
   if (runtime_major >= 6) {
     const os::Library library = os::Library::open(hipblaslt_candidates());
     stream::LtFunctions call;
@@ -111,7 +111,7 @@ std::unique_ptr<DriverBlas> open_blas(int runtime_major, std::string& why) {
     } else {
       try {
         return stream::make_lt_blas(call, stream::hipblas_lt, "hipblasLt");
-      } catch (const KernelError& e) {  // it does not know this card
+      } catch (const KernelError& e) {  // it does not support this card
         refuse(e.what());
       }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// AMD's libraries of matrix products: hipBLASLt, or rocBLAS where that is not installed or does not know the card.
-// Used within this folder and by its tests.
+// AMD's matrix product libraries: hipBLASLt, or rocBLAS if that is not installed or does not support the card. Used
+// within this folder and by its tests.
 #pragma once
 
 #include <cstdint>
@@ -48,13 +48,12 @@ struct RocblasFunctions {
 };
 #undef TESSERA_MEMBER
 
-/// The files that TESSERA_HIPBLASLT_LIBRARY and TESSERA_ROCBLAS_LIBRARY name (none if that is "none"), else the usual
-/// ones.
+/// The files in TESSERA_HIPBLASLT_LIBRARY and TESSERA_ROCBLAS_LIBRARY ("none": no file), otherwise the usual ones.
 std::vector<std::string> hipblaslt_candidates();
 std::vector<std::string> rocblas_candidates();
 
-/// For the current device, with a runtime of this major version. Null if there is none, and why. KernelError if it does
-/// not start.
+/// Opens a library for the current device and a runtime of this major version. Returns null and sets `why` if there is
+/// none. Throws KernelError if it cannot be initialised.
 std::unique_ptr<DriverBlas> open_blas(int runtime_major, std::string& why);
 
 }  // namespace tessera::rocm

@@ -31,7 +31,7 @@ std::vector<std::string> hiprtc_candidates() {
     return {std::move(named)};
   std::vector<std::string> names;
   for (int major : {7, 6, 5}) names.push_back(fmt::format("libhiprtc.so.{}", major));
-  for (const std::string& runtime : runtime_candidates())  // beside it
+  for (const std::string& runtime : runtime_candidates())  // in the runtime's folder
     if (const auto folder = std::filesystem::path(runtime).parent_path(); !folder.empty())
       for (int i = 0; i < 3; ++i) names.push_back((folder / names[static_cast<std::size_t>(i)]).string());
   return names;
@@ -49,7 +49,7 @@ Hiprtc Hiprtc::open(const os::Library& runtime, int major) {
     attempt(named);
     return out;
   }
-  // Beside the runtime first: that is the one of its version.
+  // The runtime's folder comes first, since that library has the same version.
   const std::string name = fmt::format("libhiprtc.so.{}", major);
   const void* inside = runtime.symbol("hipInit");
   const std::filesystem::path folder = inside ? os::file_of(inside).parent_path() : std::filesystem::path();
@@ -62,14 +62,14 @@ Hiprtc Hiprtc::open(const os::Library& runtime, int major) {
 stream::Image Hiprtc::compile(const std::string& text, const std::string& architecture) const {
   const auto check = [&](Code code, const std::string& function) {
     if (code == 0) return;
-    const std::string wrong = fmt::format("{} answered {} ({})", function, code, call_.error_string(code));
+    const std::string wrong = fmt::format("{} returned {} ({})", function, code, call_.error_string(code));
     if (code == hiprtc_out_of_memory)
-      fail<OutOfMemory>({.operation = "hiprtc", .wrong = wrong, .remedy = "Free memory of the host"});
+      fail<OutOfMemory>({.operation = "hiprtc", .wrong = wrong, .remedy = "Free host memory"});
     fail<KernelError>({.operation = "hiprtc",
                        .with = {{"library", library_.file()}, {"architecture", architecture}},
                        .wrong = wrong,
                        .remedy =
-                           "See whether libhiprtc-builtins and libamd_comgr of its version are installed (Debian: "
+                           "Check whether libhiprtc-builtins and libamd_comgr of its version are installed (Debian: "
                            "libhiprtc-builtins5, libamd-comgr2)"});
   };
   const std::string option = "--gpu-architecture=" + architecture;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is AMD's own: how the library starts, what its devices say of themselves, and what to do when there are none.
+// AMD-specific code: loading the library, device properties, and diagnosis when there is no device.
 #include "tessera/backend/rocm/rocm.h"
 
 #include <algorithm>
@@ -26,14 +26,14 @@ constexpr const char* install_runtime =
     "Install the HIP runtime (Debian: libamdhip64-5, with libhiprtc-builtins5 for the compiler; Ubuntu: libamdhip64-5; "
     "from AMD's own archive: hip-runtime-amd)";
 constexpr std::initializer_list<const char*> visibility = {"HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES",
-                                                           "CUDA_VISIBLE_DEVICES"};  // HIP obeys this one too
+                                                           "CUDA_VISIBLE_DEVICES"};  // HIP also honours this one
 
 std::string without_library() { return stream::remedy_without_library(os::amd, install_runtime); }
 
 std::string remedy_without_device(Code code) {
   if (std::string why = backend::explain_missing_device(os::amd, visibility); !why.empty()) return why;
   if (code == 35) return "Install a newer kernel driver (amdgpu-dkms), or an older ROCm";
-  return "See whether rocminfo lists the card; ROCm supports only some of AMD's cards, and newer cards need a newer "
+  return "Check whether rocminfo lists the card; ROCm supports only some of AMD's cards, and newer cards need a newer "
          "ROCm";
 }
 
@@ -44,9 +44,10 @@ class RocmVendor final : public stream::Vendor {
 
   VendorDriver loads() const override {
     VendorDriver part{"", runtime_candidates(), hiprtc_candidates()};
-    for (const char* file : {"libamd_comgr.so.3", "libamd_comgr.so.2"}) part.beside.emplace_back(file);  // hiprtc's
+    for (const char* file : {"libamd_comgr.so.3", "libamd_comgr.so.2"})
+      part.dependencies.emplace_back(file);  // used by hiprtc
     for (const auto& candidates : {hipblaslt_candidates(), rocblas_candidates()})
-      part.beside.insert(part.beside.end(), candidates.begin(), candidates.end());
+      part.dependencies.insert(part.dependencies.end(), candidates.begin(), candidates.end());
     return part;
   }
 
@@ -57,9 +58,9 @@ class RocmVendor final : public stream::Vendor {
       return 0;
     if (!library_.layout.symbol) {
       report.reason =
-          fmt::format("the library is of HIP version {}.{} ({}), and this version of Tessera knows 5, 6 and 7",
+          fmt::format("the library has HIP version {}.{} ({}), but this version of Tessera supports 5, 6 and 7",
                       library_.major(), library_.minor(), library_.version);
-      report.remedy = "Install one of these beside it, and name it in TESSERA_ROCM_LIBRARY";
+      report.remedy = "Install one of these as well, and set TESSERA_ROCM_LIBRARY to its file";
       return 0;
     }
     if (!api_) api_ = std::make_unique<HipApi>(library_.call);
@@ -67,12 +68,12 @@ class RocmVendor final : public stream::Vendor {
     Code code = call().init(0);
     if (code == 0) code = call().device_count(&count);
     if (code != 0 || count <= 0) {
-      // hipInit says "invalid device" where there is none at all; this function knows better.
+      // hipInit returns "invalid device" if there is no device at all; this function returns a better error.
       const char* asked = "hipInit";
       if (int again = 0; code != 0)
         if (const Code other = call().device_count(&again); other != 0) asked = "hipGetDeviceCount", code = other;
-      report.reason = code != 0 ? std::string(asked) + " answered " + api_->code_text(code)
-                                : "the runtime works but shows no device";
+      report.reason = code != 0 ? std::string(asked) + " returned " + api_->code_text(code)
+                                : "the runtime works but lists no device";
       report.remedy = remedy_without_device(code);
       return 0;
     }
@@ -135,7 +136,7 @@ stream::DeviceFacts RocmVendor::describe(int ordinal) {
   info.blas = library_.major() >= 6 ? backend::first_installed("hipBLASLt", hipblaslt_candidates()) : "no hipBLASLt";
   if (info.blas.starts_with("no ")) info.blas = backend::first_installed("rocBLAS", rocblas_candidates());
 
-  // Twice its size: a library that writes more than its major version promises must not reach our stack.
+  // Twice its size, in case a library writes more than its major version promises.
   std::vector<char> properties(2 * library_.layout.bytes, '\0');
   if (call().properties(properties.data(), ordinal) == 0) {
     const char* name = properties.data() + library_.layout.architecture;
@@ -157,7 +158,7 @@ stream::DeviceFacts RocmVendor::describe(int ordinal) {
   can.shared_bytes = number(max_shared_memory_per_block, 65536);
   can.max_parameter_bytes = 4096;
   can.max_blocks = {number(max_grid_dim_x, 2147483647), number(max_grid_dim_y, 65535), number(max_grid_dim_z, 65535)};
-  can.max_grid_threads = {0xffffffff, 0xffffffff, 0xffffffff};  // HIP counts a dimension's threads in 32 bits
+  can.max_grid_threads = {0xffffffff, 0xffffffff, 0xffffffff};  // HIP counts the threads of a dimension in 32 bits
   check_support(info, facts, ask(compute_mode));
   return facts;
 }
@@ -166,21 +167,21 @@ void RocmVendor::check_support(DeviceInfo& info, const stream::DeviceFacts& fact
   info.state = DeviceState::loaded;
   if (mode == compute_mode_prohibited) {
     info.reason = "the device's compute mode is \"prohibited\"";
-    info.remedy = "Ask who administers this machine to change it";
+    info.remedy = "Ask the administrator of this machine to change it";
   } else if (!facts.architecture.starts_with("gfx")) {
     info.reason =
-        fmt::format("the runtime does not name the device's architecture (it says \"{}\")", facts.architecture);
-    info.remedy = "See what rocminfo says of the card, and whether the libraries of ROCm are all of one version";
+        fmt::format("the runtime does not report the device's architecture (it returned \"{}\")", facts.architecture);
+    info.remedy = "Check what rocminfo reports for the card, and whether all ROCm libraries have the same version";
   } else if (!hiprtc_.usable()) {
-    info.reason = "the device answers, but hiprtc, which compiles its kernels, was not found: " + hiprtc_.reason();
+    info.reason = "the device was found, but hiprtc, which compiles its kernels, was not: " + hiprtc_.reason();
     info.remedy = !stream::library_from_variable("TESSERA_HIPRTC_LIBRARY").empty()
                       ? stream::remedy_where_named("TESSERA_HIPRTC_LIBRARY")
                       : fmt::format(
                             "Install hiprtc of ROCm {} (Debian: libhiprtc-builtins5 with libamdhip64-5; from AMD's own "
-                            "archive: hip-runtime-amd), or name the file in TESSERA_HIPRTC_LIBRARY",
+                            "archive: hip-runtime-amd), or set TESSERA_HIPRTC_LIBRARY to the file",
                             library_.major());
   } else if (library_.version < 50500000 && facts.architecture >= "gfx11" && facts.architecture < "gfx2") {
-    info.reason = fmt::format("ROCm {}.{} does not know {}: its compiler crashes on it", library_.major(),
+    info.reason = fmt::format("ROCm {}.{} does not support {}: its compiler crashes", library_.major(),
                               library_.minor(), facts.architecture);
     info.remedy = "Install ROCm 5.5 or later";
   } else {

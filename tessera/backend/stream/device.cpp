@@ -18,14 +18,14 @@ namespace tessera::stream {
 ContextScope::ContextScope(const DeviceContext& device, Doing doing) : device_(device) {
   if (doing == anything) relaxed_.emplace(device.api());
   const Api& api = device.api();
-  device.check(api.current(&before_), "asking which context is current");
+  device.check(api.current(&before_), "getting the current context");
   if (before_ != device.context) device.check(api.set_current(device.context), "making the context current");
 }
 ContextScope::~ContextScope() {
   if (before_ != device_.context) device_.api().set_current(before_);
 }
 
-// Events. Making one costs several times what recording it does, so they are used again.
+// Events. Creating one costs several times as much as recording it, so they are pooled.
 
 Handle DeviceContext::acquire_event() {
   {
@@ -37,20 +37,20 @@ Handle DeviceContext::acquire_event() {
     }
   }
   Handle event = nullptr;
-  check(api().create_event(&event), "making an event");
+  check(api().create_event(&event), "creating an event");
   return event;
 }
 void DeviceContext::release_event(Handle event) noexcept {
   try {
     std::lock_guard guard(lock_);
     events_.push_back(event);
-  } catch (...) {  // no memory for the list: the driver keeps it until the process ends
+  } catch (...) {  // out of memory for the list: the event stays allocated until the process exits
   }
 }
 
 bool StreamEvent::done() {
   const ContextScope in(device_);
-  return device_.api().query_event(event_) != not_ready;  // done, or failed: wait() tells
+  return device_.api().query_event(event_) != not_ready;  // done or failed; wait() reports the error
 }
 void StreamEvent::wait() {
   const ContextScope in(device_);
@@ -66,11 +66,11 @@ Address address_of(const Allocation& a) { return reinterpret_cast<std::uintptr_t
 std::uint64_t StreamDevice::free_memory() const {
   const ContextScope in(device_);
   std::size_t free = 0, total = 0;
-  device_.check(device_.api().memory_info(&free, &total), "asking for free memory");
+  device_.check(device_.api().memory_info(&free, &total), "getting the amount of free memory");
   return free;
 }
 
-// Allocation::handle of device memory is its address; of pinned memory it is null and `host` is set.
+// For device memory Allocation::handle is its address; for pinned memory it is null and `host` is set.
 Allocation StreamDevice::allocate(std::size_t bytes, MemoryKind kind) {
   const ContextScope in(device_);
   const Api& api = device_.api();
@@ -87,7 +87,7 @@ Allocation StreamDevice::allocate(std::size_t bytes, MemoryKind kind) {
          .with = {{"bytes", std::to_string(bytes)}, {"free", known ? std::to_string(free) : "unknown"}},
          .wrong = std::string("the driver has no ") + (pinned ? "pinned host" : "device") +
                   " memory of this size: " + api.code_text(code),
-         .remedy = "Free arrays, or work on smaller pieces; other programs may hold memory of this device"});
+         .remedy = "Free arrays, or work on smaller pieces; other programs may use memory of this device"});
   }
   device_.check(code, "allocating memory");
   return {reinterpret_cast<void*>(static_cast<std::uintptr_t>(address)), static_cast<std::byte*>(host), bytes};
@@ -107,23 +107,24 @@ void StreamDevice::release(const Allocation& allocation) noexcept {
 // Other devices.
 
 bool StreamDevice::enable_peer_access(DriverDevice& other) {
-  const auto* const peer = dynamic_cast<StreamDevice*>(&other);  // a driver that was registered instead is another
+  const auto* const peer = dynamic_cast<StreamDevice*>(&other);  // null for other drivers
   if (!peer || peer == this || &peer->device_.vendor != &device_.vendor) return false;
   const ContextScope in(device_);
   const Api& api = device_.api();
   bool can = false;
   const Code code = api.enable_peer(device_.facts.ordinal, peer->device_.facts.ordinal, peer->device_.context, &can);
   if (code == success) return can;
-  if (api.fault_of(code) == Fault::lost) device_.check(code, "asking for access to another device");
-  logging::info(fmt::format("{}: the driver says that it can reach {}, and refuses: {}; copies go through the host",
-                            device_.name(), peer->device_.name(), api.code_text(code)));
+  if (api.fault_of(code) == Fault::lost) device_.check(code, "enabling peer access");
+  logging::info(
+      fmt::format("{}: the driver reports peer access to {}, but refused to enable it: {}; copies go through the host",
+                  device_.name(), peer->device_.name(), api.code_text(code)));
   return false;
 }
 
-// The vendor's library of matrix products.
+// The vendor's matrix product library.
 
 namespace {
-/// Calls it in the device's context.
+/// Calls the library in the device's context.
 class BlasInContext final : public DriverBlas {
  public:
   BlasInContext(const DeviceContext& device, std::unique_ptr<DriverBlas> blas)
@@ -132,7 +133,7 @@ class BlasInContext final : public DriverBlas {
     try {
       const ContextScope in(device_);
       blas_.reset();
-    } catch (...) {  // the device is lost, and what the library has there with it
+    } catch (...) {  // the device is lost, and the library's resources with it
       static_cast<void>(blas_.release());
     }
   }
@@ -198,7 +199,7 @@ std::unique_ptr<LoadedKernel> StreamDevice::load(const CompileRequest& request, 
   const Api& api = device_.api();
   DeviceFacts& facts = device_.facts;
   backend::KernelImage image = backend::unpack(bytes);
-  // Who watches what is emitted learns of kernels that another process emitted too.
+  // Observers of emission are also notified of kernels that another process emitted.
   if (emit::emission_is_observed() && built_ != request.function)
     backend::emitted_kernel(request, facts.dialect, facts.info);
   built_ = nullptr;
@@ -208,7 +209,7 @@ std::unique_ptr<LoadedKernel> StreamDevice::load(const CompileRequest& request, 
   if (api.fault_of(code) == Fault::refused) {
     const std::string used = facts.architecture;
     if (device_.vendor.switch_compiler(facts)) {
-      logging::warn(fmt::format("{}: the driver refused to load what was compiled for {} ({}); from now on for {}",
+      logging::warn(fmt::format("{}: the driver refused to load code compiled for {} ({}); now compiling for {}",
                                 device_.name(), used, api.code_text(code), facts.architecture));
       return nullptr;
     }
@@ -216,7 +217,7 @@ std::unique_ptr<LoadedKernel> StreamDevice::load(const CompileRequest& request, 
                        .with = {{"device", device_.name() + " " + facts.info.name},
                                 {"architecture", facts.architecture},
                                 {"driver", facts.info.driver_version}},
-                       .wrong = "the driver refused to load what the compiler made: " + api.code_text(code) +
+                       .wrong = "the driver refused to load the compiled code: " + api.code_text(code) +
                                 (said.empty() ? "" : "\n" + said),
                        .remedy = "Most often the driver is older than the compiler: install a newer driver, or the "
                                  "compiler of the version that the driver supports"});
@@ -252,9 +253,9 @@ StreamKernel::StreamKernel(DeviceContext& device, std::shared_ptr<void> module, 
   const Api& api = device.api();
   const std::string subject = "kernel " + shape_.name;
   const emit::EmittedKernel& emitted = shape_.emitted;
-  stream::check(api, api.get_function(module_.get(), emitted.entry.c_str(), &function_), "looking a kernel up",
+  stream::check(api, api.get_function(module_.get(), emitted.entry.c_str(), &function_), "looking up a kernel",
                 subject);
-  int threads = 0;  // fewer than the device's where the kernel takes many registers
+  int threads = 0;  // lower than the device's limit if the kernel uses many registers
   if (api.max_block_size(function_, &threads) == success && threads > 0)
     block_threads_ = std::min<std::uint64_t>(block_threads_, static_cast<std::uint64_t>(threads));
   const std::uint64_t wanted = std::uint64_t{shape_.block[0]} * shape_.block[1] * shape_.block[2];
@@ -262,16 +263,17 @@ StreamKernel::StreamKernel(DeviceContext& device, std::shared_ptr<void> module, 
     fail<KernelError>(
         {.operation = subject,
          .with = {{"device", device.name() + " " + device.facts.info.name}},
-         .wrong = fmt::format("its blocks have {} threads, and with the registers it takes this device runs "
+         .wrong = fmt::format("its blocks have {} threads, but with its number of registers this device runs "
                               "at most {}",
                               wanted, block_threads_),
          .remedy = "Declare it with smaller blocks"});
   if (emitted.dynamic_shared_bytes != 0)
-    stream::check(api, api.allow_shared(function_, emitted.dynamic_shared_bytes), "asking for shared memory", subject);
+    stream::check(api, api.allow_shared(function_, emitted.dynamic_shared_bytes), "setting the shared memory size",
+                  subject);
 }
 
 void** addresses_of(std::span<backend::BoundArgument> arguments) {
-  auto& addresses = os::PerThread<std::vector<void*>, struct LaunchAddresses>::get();  // a launch allocates nothing
+  auto& addresses = os::PerThread<std::vector<void*>, struct LaunchAddresses>::get();  // launches do not allocate
   addresses.clear();
   for (backend::BoundArgument& a : arguments) addresses.push_back(&a.value);
   return addresses.data();
@@ -279,9 +281,9 @@ void** addresses_of(std::span<backend::BoundArgument> arguments) {
 
 backend::Grid StreamKernel::bind(const std::array<std::uint64_t, 3>& shape, std::span<const Argument> arguments,
                                  std::vector<backend::BoundArgument>*& to) const {
-  auto& bound = os::PerThread<std::vector<backend::BoundArgument>, StreamKernel>::get();  // a launch allocates nothing
+  auto& bound = os::PerThread<std::vector<backend::BoundArgument>, StreamKernel>::get();  // launches do not allocate
   backend::bind_arguments(shape_, shape, arguments, bound);
-  if (!device_.facts.dialect.offsets)  // else the kernel adds it
+  if (!device_.facts.dialect.offsets)  // otherwise the kernel adds it
     for (backend::BoundArgument& a : bound)
       if (a.kind == emit::KernelArgument::Kind::pointer && a.value != 0) a.value += a.byte_offset;
   to = &bound;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An open device, its queue, its kernels and its events.
-// Used within this folder only; others see them as DriverDevice, DriverQueue, LoadedKernel and DriverEvent.
+// An open device, its queues, kernels and events. Used within this folder only; other code uses DriverDevice,
+// DriverQueue, LoadedKernel and DriverEvent.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@
 
 namespace tessera::stream {
 
-/// One device: made once a process, never destroyed. Its primary context is retained when it is first opened.
+/// One device: created once per process, never destroyed. Its primary context is retained when it is first opened.
 class DeviceContext {
  public:
   DeviceContext(Vendor& vendor, DeviceFacts facts) : vendor(vendor), facts(std::move(facts)) {}
@@ -32,16 +32,17 @@ class DeviceContext {
     if (code != success) stream::check(api(), code, doing, name());
   }
 
-  Handle acquire_event();  ///< in the context; of those given back, or a new one
+  Handle acquire_event();  ///< a pooled or new event; call in the context
   void release_event(Handle event) noexcept;
 
  private:
   std::mutex lock_;
-  std::vector<Handle> events_;  ///< not in use now
+  std::vector<Handle> events_;  ///< currently unused
 };
 
-/// While another library captures a stream in the strictest mode, as PyTorch does, an allocation or a wait of any
-/// thread fails and breaks that capture; not on a thread that is relaxed about it (cuThreadExchangeStreamCaptureMode).
+/// Relaxes the capture mode of this thread. While another library captures a stream in the strictest mode, as PyTorch
+/// does, allocations and waits on any thread fail and invalidate that capture, except on threads in relaxed mode
+/// (cuThreadExchangeStreamCaptureMode).
 class Relaxed {
  public:
   explicit Relaxed(const Api& api) : api_(api) { api.exchange_capture_mode(&mode_); }
@@ -51,14 +52,14 @@ class Relaxed {
 
  private:
   const Api& api_;
-  int mode_ = Api::capture_relaxed;  ///< the other mode: this one, then what was before
+  int mode_ = Api::capture_relaxed;  ///< the mode to exchange: relaxed, then the previous one
 };
 
-/// Makes the device's context current on this thread, whose callers are arbitrary, and puts back what was current:
-/// other code on this thread may have a device of its own, or capture a stream.
+/// Makes the device's context current on this thread and restores the previous one: the caller's code may use a device
+/// of its own, or capture a stream.
 class ContextScope {
  public:
-  /// What is done there: anything, or only putting work into a stream of ours, which captures of others do not forbid.
+  /// Kinds of calls: any, or only submitting work to our streams, which captures by others do not forbid.
   enum Doing { anything, enqueuing };
   explicit ContextScope(const DeviceContext& device, Doing doing = anything);
   ~ContextScope();
@@ -88,19 +89,19 @@ class StreamEvent final : public DriverEvent {
 
 class StreamKernel final : public LoadedKernel {
  public:
-  /// `text`: see Image; empty: the emitted C, which is written when somebody asks.
+  /// `text`: see Image; if empty, the emitted C, which is generated on request.
   StreamKernel(DeviceContext& device, std::shared_ptr<void> module, const CompileRequest& request,
                backend::KernelShape shape, std::string text);
   StreamKernel(const StreamKernel&) = delete;
   StreamKernel& operator=(const StreamKernel&) = delete;
   std::string source() const override;
 
-  /// In the context.
+  /// Call in the context.
   void enqueue(Handle stream, const std::array<std::uint64_t, 3>& shape, std::span<const Argument> arguments) const;
-  /// In the context: a node of a graph launches it with these arguments from now on.
+  /// Call in the context. Makes a graph node launch the kernel with these arguments.
   void set_node(Handle executable, Handle node, const std::array<std::uint64_t, 3>& shape,
                 std::span<const Argument> arguments) const;
-  /// At its first launch a driver may still load the kernel.
+  /// Call kind of the next launch. At the first launch a driver may still be loading the kernel.
   ContextScope::Doing launching() { return known_.exchange(true) ? ContextScope::enqueuing : ContextScope::anything; }
 
  private:
@@ -112,14 +113,14 @@ class StreamKernel final : public LoadedKernel {
   const emit::Dialect dialect_;
   const std::string text_;
   Handle function_ = nullptr;
-  /// The grid, and the arguments as the driver takes them, in memory of this thread that is used again.
+  /// Returns the grid; sets `bound` to the arguments in the driver's form, in reused thread-local memory.
   backend::Grid bind(const std::array<std::uint64_t, 3>& shape, std::span<const Argument> arguments,
                      std::vector<backend::BoundArgument>*& bound) const;
   backend::KernelShape shape_;
   std::uint64_t block_threads_;
 };
 
-/// Recorded work as a graph of the driver's.
+/// Recorded work as a driver graph.
 class StreamSequence final : public DriverSequence {
  public:
   explicit StreamSequence(DeviceContext& device) : device_(device) {}
@@ -130,22 +131,22 @@ class StreamSequence final : public DriverSequence {
  private:
   friend class StreamQueue;
   DeviceContext& device_;
-  bool known_ = false;      ///< launched before
-  Handle graph_ = nullptr;  ///< kept where nodes will be changed
+  bool known_ = false;      ///< whether it was launched before
+  Handle graph_ = nullptr;  ///< kept if nodes will be changed
   Handle executable_ = nullptr;
-  std::vector<std::pair<std::uint32_t, Handle>> nodes_;  ///< of launches whose scalars change: place in the work, node
+  std::vector<std::pair<std::uint32_t, Handle>> nodes_;  ///< launches with variable scalars: index, node
 };
 
-/// Pinned memory through which uploads go, so that the caller may use its own again at once and the copy runs beside
-/// the host: up to `chunks` pieces of `chunk_bytes` in turn. One thread at a time; in the context.
+/// Pinned memory for staging uploads, so that the caller may reuse its memory at once and the copy overlaps with host
+/// work: up to `chunks` pieces of `chunk_bytes`, used in turn. Not thread-safe; call in the context.
 class Staging {
  public:
   explicit Staging(DeviceContext& device) : device_(device) {}
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
   void upload(Address to, const std::byte* from, std::size_t bytes, Handle stream);
-  void drained() noexcept;  ///< the stream is empty: all of it may be used again
-  void release() noexcept;  ///< likewise, for good
+  void drained() noexcept;  ///< the stream is empty, so all memory may be reused
+  void release() noexcept;  ///< same, and frees the memory
   bool empty() const { return chunks_.empty(); }
 
  private:
@@ -153,9 +154,9 @@ class Staging {
   struct Chunk {
     std::byte* host = nullptr;
     std::size_t used = 0;
-    std::unique_ptr<StreamEvent> copied;  ///< of the last copy out of it, once it is full
+    std::unique_ptr<StreamEvent> copied;  ///< of the last copy from it, recorded when it is full
   };
-  Chunk* room(Handle stream);  ///< the chunk to write to next; null if the host has no pinned memory left
+  Chunk* room(Handle stream);  ///< the chunk to write to next; null if no pinned memory can be allocated
   DeviceContext& device_;
   std::vector<Chunk> chunks_;
   std::size_t at_ = 0;
@@ -164,7 +165,7 @@ class Staging {
 class StreamQueue final : public DriverQueue {
  public:
   explicit StreamQueue(DeviceContext& device);
-  StreamQueue(DeviceContext& device, void* native);  ///< over a stream that the user keeps
+  StreamQueue(DeviceContext& device, void* native);  ///< wraps the user's stream
   ~StreamQueue() override;
   StreamQueue(const StreamQueue&) = delete;
   StreamQueue& operator=(const StreamQueue&) = delete;
@@ -187,13 +188,13 @@ class StreamQueue final : public DriverQueue {
  private:
   void copy_overlapping(Address to, Address from, std::size_t bytes);
   void fill_pairs(Address to, std::size_t bytes, std::uint64_t pattern);
-  void synchronize(const char* doing);  ///< in the context
+  void synchronize(const char* doing);  ///< call in the context
 
   DeviceContext& device_;
   Handle stream_ = nullptr;
   Staging staging_;
   bool owned_ = true;
-  bool busy_ = false;  ///< work may have been put in since the stream was last known to be empty
+  bool busy_ = false;  ///< work may have been submitted since the stream was last known to be empty
 };
 
 class StreamDevice final : public DriverDevice {
@@ -218,7 +219,7 @@ class StreamDevice final : public DriverDevice {
 
  private:
   DeviceContext& device_;
-  const ir::Function* built_ = nullptr;  ///< under the vendor's lock: what `build` was given last, until it is loaded
+  const ir::Function* built_ = nullptr;  ///< guarded by the vendor's lock: built but not yet loaded
   std::unique_ptr<DriverBlas> blas_;
 };
 

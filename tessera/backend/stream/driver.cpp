@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver object: which devices there are, in which order, and one context for each.
+// The driver object: its devices, their order, and one context for each.
 #include <algorithm>
 #include <atomic>
 #include <map>
@@ -35,8 +35,8 @@ class StreamDriver final : public Driver {
     const std::string asked = to_string(Device{backend(), index});
     if (!allowed_)
       fail<DeviceError>({.operation = asked,
-                         .wrong = "the driver showed no device in a process of its own, so it is not loaded",
-                         .remedy = "See discover() for what it answered"});
+                         .wrong = "the driver listed no device in the probe process, so it is not loaded",
+                         .remedy = "See discover() for the reason"});
     if (devices_.empty()) last_ = enumerate_devices();
     if (index < 0 || static_cast<std::size_t>(index) >= devices_.size())
       fail<DeviceError>(
@@ -56,8 +56,8 @@ class StreamDriver final : public Driver {
         fail<DeviceError>(
             {.operation = asked,
              .with = {{"name", info.name}},
-             .wrong = "the driver gave no context: " + device.api().code_text(code),
-             .remedy = "See whether other programs hold all of the device's memory, or have it to themselves"});
+             .wrong = "the driver could not create a context: " + device.api().code_text(code),
+             .remedy = "Check whether other programs use all of the device's memory, or have exclusive use of it"});
       device.open = true;
     }
     return std::make_unique<StreamDevice>(device);
@@ -77,7 +77,7 @@ class StreamDriver final : public Driver {
       for (std::string* text : {&info.name, &info.vendor, &info.driver_version, &info.identity})
         *text = printable_name(*text);
     }
-    // The drivers' own order is by guessed speed, and changes with what is plugged in.
+    // The drivers' own order depends on estimated speed, and changes when hardware is added.
     if (!vendor_->has_user_order())
       std::ranges::stable_sort(found, {}, [](const DeviceFacts& f) { return std::tie(f.info.identity, f.order); });
     name_apart(found);
@@ -94,7 +94,7 @@ class StreamDriver final : public Driver {
     report.remedy = report.devices[0].remedy;
     return report;
   }
-  // Partitions of one card show the same PCI address: then the UUID tells them apart.
+  // Partitions of one card report the same PCI address, so they are identified by UUID.
   void name_apart(std::vector<DeviceFacts>& found) {
     std::map<std::string, int> seen;
     for (const DeviceFacts& f : found) ++seen[f.info.identity];
@@ -103,7 +103,7 @@ class StreamDriver final : public Driver {
       if (std::string uuid = vendor_->uuid(f.ordinal); !uuid.empty()) f.info.identity = std::move(uuid);
     }
   }
-  // Devices stay at their place once open: open devices refer to them.
+  // Devices keep their index once opened: open devices refer to them.
   void remember(std::size_t at, DeviceFacts facts) {
     if (at < devices_.size()) {
       DeviceContext& known = *devices_[at];

@@ -10,8 +10,8 @@ namespace tessera::stream {
 
 namespace {
 
-// Values of CUresult (cuda.h, CUDA 11 to 13) and hipError_t (hip_runtime_api.h, ROCm 5 to 7). Whatever is in neither
-// list counts as a lost device: better one device too few than wrong results.
+// Values of CUresult (cuda.h, CUDA 11 to 13) and hipError_t (hip_runtime_api.h, ROCm 5 to 7). Codes in neither list
+// mark the device as lost: losing a device is better than wrong results.
 constexpr std::array memory_codes = {out_of_memory, 1052 /* hipErrorRuntimeMemory */};
 constexpr std::array refused_codes = {
     1,                        // invalid value
@@ -38,21 +38,22 @@ Fault fault_of(Code code) {
 
 void check(const Api& api, Code code, const char* doing, const std::string& subject) {
   if (code == success) return;
-  const std::string wrong = std::string(doing) + ": the driver answered " + api.code_text(code);
+  const std::string wrong = std::string(doing) + ": the driver returned " + api.code_text(code);
   switch (api.fault_of(code)) {
     case Fault::memory:
       fail<OutOfMemory>({.operation = subject, .wrong = wrong, .remedy = "Free arrays, or work on smaller pieces"});
     case Fault::refused:
     case Fault::none:
       fail<KernelError>(
-          {.operation = subject, .wrong = wrong, .remedy = "The driver refused this; the device can be used on"});
+          {.operation = subject, .wrong = wrong, .remedy = "The driver rejected this call; the device remains usable"});
     case Fault::lost: break;
   }
-  fail<DeviceLost>({.operation = subject,
-                    .wrong = wrong,
-                    .remedy =
-                        "Other devices can be used on; this one in a new process. Run with TESSERA_SYNC=1 to learn "
-                        "which kernel or copy it was"});
+  fail<DeviceLost>(
+      {.operation = subject,
+       .wrong = wrong,
+       .remedy =
+           "Other devices remain usable; use this one in a new process. Run with TESSERA_SYNC=1 to find the kernel or "
+           "copy that failed"});
 }
 
 }  // namespace tessera::stream

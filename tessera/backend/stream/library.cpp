@@ -33,7 +33,7 @@ std::string remedy_where_named(const char* variable) {
 
 std::string remedy_without_library(os::Vendor vendor, const std::string& install) {
   const std::string cause = os::display_card_of(vendor) ? "" : backend::diagnose_missing_device(vendor);
-  return cause.empty() ? install : fmt::format("{}. If it has one after all: {}", cause, install);
+  return cause.empty() ? install : fmt::format("{}. If there is a card: {}", cause, install);
 }
 
 std::string pci_identity(const std::string& text) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Helpers with which a vendor's folder opens its libraries and says why it could not.
+// Helpers for the vendor folders: opening libraries, and reporting why one could not be opened.
 #pragma once
 
 #include <functional>
@@ -14,29 +14,29 @@
 
 namespace tessera::stream {
 
-/// Takes an entry point, or notes the first that is missing.
+/// Gets an entry point; if it is missing and no other was before, stores its name in `missing`.
 template <class F>
 void take(const os::Library& library, F*& to, const char* symbol, std::string& missing) {
   to = library.function<F>(symbol);
   if (!to && missing.empty()) missing = symbol;
 }
 
-/// The file that a variable names, which binds: if it does not do, no other is tried.
+/// The file that the variable names. It has no fallback: if it is unusable, no other file is tried.
 inline std::string library_from_variable(const char* variable) { return os::environment(variable).value_or(""); }
 
-/// Whether a vendor's library could be opened and lacks nothing. Else the report says so, with what to do: if
-/// `variable` names the file, to correct that; else `absent()` if it was not opened, and `install` if it lacks a
-/// function, and so is `older` ("older than CUDA 11, or not NVIDIA's driver").
+/// Returns whether a vendor's library was opened and has all functions. Otherwise sets the reason and the remedy of the
+/// report: if `variable` is set, to correct it; `absent()` if no library was opened; `install` if a function is
+/// missing, which means that the library is `older` ("older than CUDA 11, or not NVIDIA's driver").
 bool check_library(BackendReport& report, const char* variable, const os::Library& file, const std::string& missing,
                    const std::string& older, const std::function<std::string()>& absent, const std::string& install);
 
-/// What to do where a file is wrong that this variable names.
+/// The remedy for an unusable file that this variable names.
 std::string remedy_where_named(const char* variable);
 
-/// What to do where a vendor's library is not there: what the system shows to be wrong, or to install it.
+/// The remedy for a missing vendor library: the cause found on this system, or the packages to install.
 std::string remedy_without_library(os::Vendor vendor, const std::string& install);
 
-/// "CUDA_VISIBLE_DEVICES is set to \"\"" for each of these that is set; empty if none is.
+/// Returns "CUDA_VISIBLE_DEVICES is set to \"\"" for each variable that is set; empty if none is.
 inline std::string set_variables(std::initializer_list<const char*> names) {
   std::string out;
   for (const char* name : names)
@@ -45,9 +45,9 @@ inline std::string set_variables(std::initializer_list<const char*> names) {
   return out;
 }
 
-/// "0000:3B:00.0" as "pci:0000:3b:00.0", the form in which every backend tells it; empty if it is no PCI address.
+/// Converts "0000:3B:00.0" to "pci:0000:3b:00.0", the format of all backends; empty if it is not a PCI address.
 std::string pci_identity(const std::string& text);
-/// "uuid:" and 32 hexadecimal digits.
+/// Returns "uuid:" and 32 hexadecimal digits.
 std::string uuid_identity(const char (&bytes)[16]);
 
 }  // namespace tessera::stream

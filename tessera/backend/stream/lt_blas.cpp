@@ -26,10 +26,11 @@ std::string take_lt(const os::Library& library, const std::string& prefix, LtFun
 
 namespace {
 
-// More is for split sums of few blocks; NVIDIA recommends 32 MiB for its newest devices, 4 MiB for others.
+// Larger workspaces only help split-k products with few blocks; NVIDIA recommends 32 MiB for its newest devices, 4 MiB
+// for others.
 constexpr std::uint64_t most_workspace = std::uint64_t{32} << 20;
 constexpr std::size_t most_plans = 64;
-constexpr std::uint32_t best_alignment = 256;  // what pools and drivers give
+constexpr std::uint32_t best_alignment = 256;  // alignment of memory from pools and drivers
 
 int type_of(DType t) { return t == DType::f16 ? lt_f16 : t == DType::bf16 ? lt_bf16 : lt_f32; }
 
@@ -68,7 +69,7 @@ class LtBlas final : public DriverBlas {
     const float one = 1, zero = 0;
     void* const out = pointer(operands.out);
     queue.with_native([&](void* stream) {
-      // a and b change places: to the library, which counts by columns, everything is transposed.
+      // a and b are swapped: the library is column-major, so all matrices appear transposed to it.
       check(call_.multiply(handle_, plan.product.get(), &one, pointer(operands.b), plan.b.get(), pointer(operands.a),
                            plan.a.get(), &zero, out, plan.out.get(), out, plan.out.get(), plan.result.data(),
                            operands.workspace.handle, plan.workspace, stream),
@@ -84,7 +85,7 @@ class LtBlas final : public DriverBlas {
     bool possible = false;
     std::size_t workspace = 0;
     Object product, a, b, out;
-    std::vector<std::byte> result;  ///< begins with the algorithm
+    std::vector<std::byte> result;  ///< starts with the algorithm
   };
 
   void check(Code code, const char* function) const {
@@ -92,7 +93,7 @@ class LtBlas final : public DriverBlas {
     const char* const said = text_ ? text_(code) : nullptr;
     fail<KernelError>(
         {.operation = name_,
-         .wrong = fmt::format("{}{} answered {}{}", name_, function, code, said ? fmt::format(" ({})", said) : "")});
+         .wrong = fmt::format("{}{} returned {}{}", name_, function, code, said ? fmt::format(" ({})", said) : "")});
   }
 
   void set_bias(const Plan& plan, const BlasOperands& operands) const {
@@ -116,7 +117,7 @@ class LtBlas final : public DriverBlas {
     return object;
   }
 
-  /// The newest plans come first; choosing an algorithm takes the library far longer than starting it.
+  /// The most recent plans come first. Choosing an algorithm takes much longer than launching it.
   const Plan& plan_of(const BlasProduct& p, const BlasOperands& operands) {
     const std::array<std::uint32_t, 4> alignment = {alignment_of(operands.b), alignment_of(operands.a),
                                                     alignment_of(operands.out), alignment_of(operands.out)};

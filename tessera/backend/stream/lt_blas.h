@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuBLASLt and hipBLASLt, whose functions are alike but for their names and numbers: one implementation over a table.
-// Names, signatures and values follow the cuBLAS library documentation (11 to 13) and the hipBLASLt API reference
-// (ROCm 6 and 7); tests/compilers/vendor_headers_cuda_test.cpp compares them with NVIDIA's header where that is
-// installed.
+// cuBLASLt and hipBLASLt, whose functions differ only in names and constants: one implementation over a function table.
+// Names, signatures and values follow the cuBLAS library documentation (11 to 13) and the hipBLASLt API reference (ROCm
+// 6 and 7); tests/compilers/vendor_headers_cuda_test.cpp compares them with NVIDIA's header where that is installed.
 #pragma once
 
 #include <cstddef>
@@ -17,9 +16,9 @@
 
 namespace tessera::stream {
 
-using LtHandle = void*;  ///< of the library, a product's description, a layout, a preference
+using LtHandle = void*;  ///< the library, a matmul descriptor, a layout or a preference
 
-// Each: member of the table, symbol in the library without its prefix, type.
+// X-macro: member of the table, symbol in the library without its prefix, type.
 // clang-format off
 #define TESSERA_LT(M)                                                                                              \
   M(create, Create, Code(LtHandle*))                                                                               \
@@ -49,27 +48,27 @@ struct LtFunctions {
 };
 #undef TESSERA_MEMBER
 
-/// The numbers in which the two differ. Types of data have the same: cudaDataType_t and hipDataType.
+/// Constants that differ between the two libraries. Data type values are equal: cudaDataType_t and hipDataType.
 struct LtValues {
   int compute_f32, compute_tf32;                             ///< cublasComputeType_t
   int transpose;                                             ///< cublasOperation_t
-  int transpose_a, transpose_b, epilogue, bias_pointer;      ///< attributes of a product
+  int transpose_a, transpose_b, epilogue, bias_pointer;      ///< attributes of a matmul descriptor
   int batch_count, batch_offset;                             ///< attributes of a layout
-  int first_alignment;                                       ///< of a preference, for a, b, c, d; -1: none
-  std::size_t result_bytes, result_workspace, result_state;  ///< of a heuristic's result, and offsets in it
+  int first_alignment;                                       ///< preference attributes for a, b, c, d; -1: none
+  std::size_t result_bytes, result_workspace, result_state;  ///< size of a heuristic result, and offsets in it
   Code not_supported;
 };
 inline constexpr int lt_f32 = 0, lt_f16 = 2, lt_bf16 = 14;
-inline constexpr int lt_most_workspace = 1;  ///< attribute of a preference
+inline constexpr int lt_most_workspace = 1;  ///< preference attribute
 inline constexpr std::uint32_t lt_bias = 4;  ///< epilogue
 inline constexpr LtValues cublas_lt = {68, 77, 1, 3, 4, 7, 8, 5, 6, 5, 96, 64, 72, 15};
 inline constexpr LtValues hipblas_lt = {2, 6, 112, 0, 1, 2, 3, 0, 1, -1, 56, 24, 32, 7};
 
-/// Takes the entry points; gives the first that is missing, or nothing.
+/// Gets the entry points; returns the name of the first missing one, or an empty string.
 std::string take_lt(const os::Library& library, const std::string& prefix, LtFunctions& call);
 
-/// In the current context, which `plan` and `enqueue` need again. KernelError if the library cannot be started there.
-/// `name` as DriverBlas tells it; `text` says what a status means, null: by its number.
+/// Opens the library in the current context, in which `plan` and `enqueue` must be called too. Throws KernelError if it
+/// cannot be initialised. `name`: see DriverBlas; `text`: returns the text of a status; if null, its number is used.
 std::unique_ptr<DriverBlas> make_lt_blas(const LtFunctions& call, const LtValues& values, std::string name,
                                          const char* (*text)(Code) = nullptr);
 

@@ -15,14 +15,14 @@ Address address_of(const Allocation& a, std::size_t offset) {
 bool on_host(const Allocation& a) { return a.handle == nullptr && a.host != nullptr; }
 }  // namespace
 
-// Staging. What the drivers do with pageable memory themselves is left open: CUDA's "API synchronization behavior" says
-// that an asynchronous copy from pageable memory may return before it was read or may wait for the whole stream, and
-// HIP's documentation that it may pin the pages. So it goes through memory of ours.
+// Staging. Drivers do not define how they copy pageable memory: by CUDA's "API synchronization behavior", an
+// asynchronous copy from pageable memory may return before the memory was read, or wait for the whole stream; by HIP's
+// documentation it may pin the pages. So uploads are staged in our own pinned memory.
 
 Staging::Chunk* Staging::room(Handle stream) {
   if (at_ < chunks_.size() && chunks_[at_].used < chunk_bytes) return &chunks_[at_];
   const Api& api = device_.api();
-  if (at_ < chunks_.size()) {  // full: later uploads may have it when all that is in it is copied
+  if (at_ < chunks_.size()) {  // full: it can be reused when all copies from it have completed
     const Handle event = device_.acquire_event();
     chunks_[at_].copied = std::make_unique<StreamEvent>(event, device_);
     device_.check(api.record_event(event, stream), "recording an event");
@@ -50,7 +50,7 @@ void Staging::upload(Address to, const std::byte* from, std::size_t bytes, Handl
   const Api& api = device_.api();
   while (bytes > 0) {
     Chunk* chunk = room(stream);
-    if (!chunk) {  // no pinned memory to be had: the caller's own, waiting until it was read
+    if (!chunk) {  // no pinned memory left: copies from the caller's memory and waits
       device_.check(api.copy_to_device(to, from, bytes, stream), "copying to the device");
       device_.check(api.synchronize_stream(stream), "copying to the device");
       return;
@@ -80,17 +80,17 @@ void Staging::release() noexcept {
 
 StreamQueue::StreamQueue(DeviceContext& device) : device_(device), staging_(device) {
   const ContextScope in(device_);
-  device_.check(device_.api().create_stream(&stream_), "making a stream");
+  device_.check(device_.api().create_stream(&stream_), "creating a stream");
 }
 StreamQueue::StreamQueue(DeviceContext& device, void* native)
     : device_(device), staging_(device), owned_(false), busy_(true) {
   const ContextScope in(device_);
-  device_.check(device_.api().adopt_stream(native, &stream_), "taking a stream of the program's");
+  device_.check(device_.api().adopt_stream(native, &stream_), "wrapping the program's stream");
 }
 StreamQueue::~StreamQueue() {
   try {
     const ContextScope in(device_);
-    if (owned_ || !staging_.empty()) device_.api().synchronize_stream(stream_);  // what is staged is still being read
+    if (owned_ || !staging_.empty()) device_.api().synchronize_stream(stream_);  // staged data is still being read
     staging_.release();
     if (owned_)
       device_.api().destroy_stream(stream_);
@@ -103,7 +103,7 @@ StreamQueue::~StreamQueue() {
 void StreamQueue::synchronize(const char* doing) {
   device_.check(device_.api().synchronize_stream(stream_), doing);
   staging_.drained();
-  busy_ = !owned_;  // into another's stream work comes without our knowing
+  busy_ = !owned_;  // on the user's stream, work may be submitted without our knowledge
 }
 
 void StreamQueue::upload(const Allocation& to, std::size_t offset, const void* from, std::size_t bytes) {
@@ -146,7 +146,7 @@ void StreamQueue::copy(const Allocation& to, std::size_t to_offset, const Alloca
     return;
   }
   busy_ = true;
-  if (on_host(from)) {  // pinned memory stays as it is until its owner has waited
+  if (on_host(from)) {  // the owner does not modify pinned memory before it has waited
     device_.check(api.copy_to_device(address_of(to, to_offset), from.host + from_offset, bytes, stream_),
                   "copying to the device");
   } else if (on_host(to)) {
@@ -170,8 +170,8 @@ void StreamQueue::copy_from(DriverDevice& owner, const Allocation& to, std::size
       "copying from another device");
 }
 
-// Drivers leave open what a copy within overlapping ranges does: in pieces as long as the ranges are apart, from the
-// end that is overwritten last; where that would be many, by way of other memory.
+// Drivers do not define copies between overlapping ranges. Copies in pieces as long as the distance between the ranges,
+// starting at the end that is overwritten last; if that takes many pieces, through a temporary buffer.
 void StreamQueue::copy_overlapping(Address to, Address from, std::size_t bytes) {
   if (to == from) return;
   const Api& api = device_.api();
@@ -186,7 +186,7 @@ void StreamQueue::copy_overlapping(Address to, Address from, std::size_t bytes) 
     return;
   }
   Address between = 0;
-  device_.check(api.allocate(&between, bytes), "allocating memory to copy by");
+  device_.check(api.allocate(&between, bytes), "allocating a temporary buffer");
   Code code = api.copy_on_device(between, from, bytes, stream_);
   if (code == success) code = api.copy_on_device(to, between, bytes, stream_);
   if (code == success) code = api.synchronize_stream(stream_);
@@ -214,7 +214,8 @@ void StreamQueue::fill(const Allocation& to, std::size_t offset, std::size_t byt
       "filling");
 }
 
-// No driver fills with 8 bytes: the first ones by halves, and then what is there is copied behind itself.
+// No driver fills with 8-byte patterns: fills the first 8 bytes in two halves, then copies the filled part after
+// itself.
 void StreamQueue::fill_pairs(Address to, std::size_t bytes, std::uint64_t pattern) {
   const Api& api = device_.api();
   device_.check(api.fill(to, static_cast<std::uint32_t>(pattern), 4, 1, stream_), "filling");
@@ -242,7 +243,7 @@ std::shared_ptr<DriverEvent> StreamQueue::record() {
   return event;
 }
 
-// What was recorded when this is called is what the stream waits for, even if the event is recorded again afterwards.
+// The stream waits for the recording that exists now, even if the event is recorded again later.
 void StreamQueue::wait(DriverEvent& event) {
   const ContextScope in(device_);
   busy_ = true;
@@ -252,7 +253,7 @@ void StreamQueue::wait(DriverEvent& event) {
 
 void StreamQueue::with_native(const std::function<void(void*)>& use) {
   const ContextScope in(device_);
-  struct Afterwards {  // `use` may have waited for the stream before it put something in
+  struct Afterwards {  // `use` may have synchronised the stream before submitting work
     bool& busy;
     ~Afterwards() { busy = true; }
   } const afterwards{busy_};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recorded work as a graph: captured from the queue's own stream, so that every call is made as it always is.
+// Recorded work as a graph, captured from the queue's own stream, so that recording makes the same driver calls as
+// execution.
 #include <utility>
 
 #include "tessera/backend/stream/device.h"
@@ -17,18 +18,18 @@ StreamSequence::~StreamSequence() {
 
 std::unique_ptr<DriverSequence> StreamQueue::capture(std::span<const RecordedWork> work) {
   const Api& api = device_.api();
-  // Whoever made an adopted stream may be capturing it, or it is one that cannot be captured.
+  // The owner of a wrapped stream may be capturing it, or the stream may not support capture.
   if (!owned_) return nullptr;
   const ContextScope in(device_);
   if (!api.graphs()) return nullptr;
   for (const RecordedWork& w : work) {
     if (w.changing && !api.changing_nodes()) return nullptr;
     for (const Allocation* a : {&w.to, &w.from})
-      if (a->handle == nullptr && a->host != nullptr) return nullptr;  // pinned memory is copied by the host
+      if (a->handle == nullptr && a->host != nullptr) return nullptr;  // copies of pinned memory run on the host
   }
   auto sequence = std::make_unique<StreamSequence>(device_);
   StreamSequence& s = *sequence;
-  const bool busy = busy_;  // nothing is put in
+  const bool busy = busy_;  // capturing submits no work
   device_.check(api.begin_capture(stream_), "capturing a sequence");
   try {
     for (std::size_t i = 0; i < work.size(); ++i) {
@@ -50,7 +51,7 @@ std::unique_ptr<DriverSequence> StreamQueue::capture(std::span<const RecordedWor
   }
   busy_ = busy;
   device_.check(api.end_capture(stream_, &s.graph_), "capturing a sequence");
-  device_.check(api.instantiate(s.graph_, &s.executable_), "making a graph of a sequence");
+  device_.check(api.instantiate(s.graph_, &s.executable_), "instantiating the graph of a sequence");
   if (s.nodes_.empty()) {
     api.destroy_graph(s.graph_);
     s.graph_ = nullptr;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What CUDA and HIP call alike: one class over a table of entry points whose members have the same names. Types of
-// handles and addresses come from the functions themselves, and are converted where one is called.
+// Functions that CUDA and HIP share: one class over a table of entry points whose members have the same names. Types of
+// handles and addresses are deduced from the functions and converted at the call.
 #pragma once
 
 #include "tessera/backend/stream/api.h"
 
 namespace tessera::stream {
 
-/// A handle, as whatever pointer a function takes.
+/// A handle, convertible to the pointer type that a function takes.
 struct In {
   const void* handle;
   template <class T>
@@ -15,7 +15,7 @@ struct In {
     return static_cast<T*>(const_cast<void*>(handle));
   }
 };
-/// Where a function leaves a handle.
+/// An output parameter for a handle.
 struct Out {
   Handle* handle;
   template <class T>
@@ -23,7 +23,7 @@ struct Out {
     return reinterpret_cast<T**>(handle);
   }
 };
-/// Device memory: a number to CUDA, a pointer to HIP.
+/// Device memory: an integer in CUDA, a pointer in HIP.
 struct At {
   Address address;
   operator Address() const { return address; }
@@ -33,7 +33,7 @@ struct At {
   }
 };
 
-/// Where a function leaves an array of handles.
+/// An output parameter for an array of handles.
 struct OutList {
   Handle const** list;
   template <class T>
@@ -42,11 +42,11 @@ struct OutList {
   }
 };
 
-/// Numbers that are the same in both; tests/vendor_headers_*_test.cpp compare those of each.
+/// Constants with equal values in both; tests/compilers/vendor_headers_*_test.cpp compare them with the headers.
 struct TableValues {
   static constexpr unsigned stream_non_blocking = 1, event_disable_timing = 2, host_portable = 1;
   static constexpr int function_max_threads_per_block = 0;
-  /// Another thread may do what it likes during a capture, this one nothing that it forbids.
+  /// A capture restricts this thread only; other threads may make any call.
   static constexpr int capture_thread_local = 1;
 };
 
@@ -125,7 +125,7 @@ class TableApi : public Api {
     std::size_t count = 0;
     const Code code = call_.capture_info(In{stream}, &status, nullptr, nullptr, OutList{&newest}, &count);
     if (code != 0) return code;
-    if (count != 1) return unsupported;  // what comes next depends on one piece of work: the newest
+    if (count != 1) return unsupported;  // the next node must depend on exactly one node, the newest
     *node = newest[0];
     return 0;
   }
@@ -139,10 +139,9 @@ class TableApi : public Api {
   const Table call_;
 };
 
-/// A program of NVRTC or hiprtc, by a table of theirs: created, compiled with these options and destroyed. The image
-/// has the log, and no bytes yet: where the text is right `get` is called, `get(program, image.bytes)`. `check(code,
-/// function)` throws what the compiler itself failed with; `prefix`: "nvrtc"; `wrong_text`: what it answers to mistakes
-/// in the text.
+/// Compiles a program with NVRTC or hiprtc through their function tables, and destroys it. The image contains the log;
+/// if the text has no errors, `get(program, image.bytes)` is called to fill in the code. `check(code, function)` throws
+/// the compiler's own failures. `prefix`: "nvrtc"; `wrong_text`: the code for errors in the text.
 template <class Table, class Check, class Get>
 Image compile_text(const Table& call, const char* prefix, const std::string& text,
                    std::initializer_list<const char*> options, Code wrong_text, Check&& check, Get&& get) {

@@ -30,9 +30,9 @@ struct File {
 constexpr const char* write_a_file = "write a file";
 
 [[noreturn]] void refuse(const char* asked, const fs::path& file, int error) {
-  const char* remedy = "Check that the path exists and may be used by this user";
-  if (error == ENOSPC || error == EDQUOT) remedy = "Make room there, or name another place";
-  if (error == EROFS) remedy = "Name another place: nothing can be written on this file system";
+  const char* remedy = "Check that the path exists and that you have permission";
+  if (error == ENOSPC || error == EDQUOT) remedy = "Free some space, or choose another location";
+  if (error == EROFS) remedy = "Choose another location: the file system is read-only";
   fail<ArgumentError>(
       {.operation = asked, .with = {{"file", file.string()}}, .wrong = std::strerror(error), .remedy = remedy});
 }
@@ -40,18 +40,18 @@ constexpr const char* write_a_file = "write a file";
   fail<ArgumentError>({.operation = asked,
                        .with = {{"file", file.string()}},
                        .wrong = why,
-                       .remedy = "Move it away, or put a file of this user in its place"});
+                       .remedy = "Move it away, or replace it by a file that you own"});
 }
 
 std::optional<std::string> why_not_trusted(const struct stat& status) {
   if (status.st_uid != ::geteuid() && status.st_uid != 0)
-    return fmt::format("it belongs to another user (number {})", status.st_uid);
+    return fmt::format("it belongs to another user (uid {})", status.st_uid);
   if (S_ISDIR(status.st_mode)) return "it is a folder";
   if (!S_ISREG(status.st_mode)) return "it is not a regular file";
   return std::nullopt;
 }
 
-/// Where a path leads through symbolic links, also if the file is not there yet.
+/// Resolves symbolic links, also if the file does not exist yet.
 fs::path target(fs::path file) {
   std::error_code error;
   for (int links = 0; links < 40 && fs::is_symlink(fs::symlink_status(file, error)); ++links)
@@ -60,7 +60,7 @@ fs::path target(fs::path file) {
   return error ? file : whole;
 }
 
-/// A pipe, a terminal, /dev/stdout also where it leads to a file: others may be writing to it too.
+/// True for pipes and terminals, and for /dev/stdout even if it is redirected to a file: others may write to it too.
 bool special(const fs::path& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
@@ -69,14 +69,15 @@ bool special(const fs::path& path) {
   return text.starts_with("/dev/fd/") || text.starts_with("/dev/std") || text.starts_with("/proc/");
 }
 
-/// Opens a new file of a name that no other has, which it puts into `name`; -1 with errno.
+/// Creates a new file with a unique name in the same folder and stores the name in `name`. Returns -1 and sets errno on
+/// failure.
 int open_beside(const fs::path& file, std::string& name) {
   static std::atomic<unsigned> count = 0;
   int number = -1;
   for (int tries = 0; number < 0 && tries < 1000; ++tries) {
     name = file.parent_path() / fmt::format(".{}.{}", ::getpid(), count.fetch_add(1));
     number = ::open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (number < 0 && errno != EEXIST) break;  // one that is there may be left of a process with our number
+    if (number < 0 && errno != EEXIST) break;  // EEXIST: left behind by an earlier process with the same pid
   }
   if (number < 0) name.clear();
   return number;
@@ -91,7 +92,7 @@ std::optional<std::string> why_not_trusted(const fs::path& file) {
   if (::lstat(file.c_str(), &status) != 0) return std::nullopt;
   if (S_ISLNK(status.st_mode)) {
     if (status.st_uid != ::geteuid() && status.st_uid != 0)
-      return fmt::format("it is a link that belongs to another user (number {})", status.st_uid);
+      return fmt::format("it is a link that belongs to another user (uid {})", status.st_uid);
     if (::stat(file.c_str(), &status) != 0) return std::nullopt;
   }
   return why_not_trusted(status);
@@ -99,7 +100,8 @@ std::optional<std::string> why_not_trusted(const fs::path& file) {
 
 std::optional<std::string> read_trusted_text(const fs::path& path, std::size_t limit) {
   constexpr const char* asked = "read a file";
-  // Looked at before it is opened, since opening can be an act (of a pipe, a device), and after: it may be another now.
+  // Checked before opening, since opening a pipe or a device can have side effects, and again afterwards, since it may
+  // have been replaced.
   if (const auto why = why_not_trusted(path)) refuse(asked, path, *why);
   const File file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)};
   if (file.number < 0) {
@@ -135,7 +137,7 @@ int write_all(int number, std::string_view bytes) {
 AtomicFile::AtomicFile(const fs::path& asked, const WriteOptions& rules)
     : file_(asked), rules_(rules), generation_(fork_generation()) {
   if (rules.anything && special(asked)) {
-    // It is there; and O_CREAT on another user's file in a shared folder is refused by Linux (fs.protected_regular).
+    // No O_CREAT: Linux rejects it for another user's file in a shared folder (fs.protected_regular).
     number_ = ::open(asked.c_str(), O_WRONLY | O_CLOEXEC | O_APPEND);
     if (number_ < 0) refuse(errno);
     return;
@@ -143,7 +145,7 @@ AtomicFile::AtomicFile(const fs::path& asked, const WriteOptions& rules)
   file_ = target(asked);
   struct stat before {};
   const bool there = ::stat(file_.c_str(), &before) == 0;
-  if (there && !S_ISREG(before.st_mode)) os::refuse(write_a_file, file_, "what is there is not a regular file");
+  if (there && !S_ISREG(before.st_mode)) os::refuse(write_a_file, file_, "it is not a regular file");
   if (there && rules.anything && ::access(file_.c_str(), W_OK) != 0) refuse(errno);
   std::error_code error;
   if (const fs::path folder = file_.parent_path();
@@ -203,7 +205,7 @@ void AtomicFile::commit() {
   if (::close(std::exchange(number_, -1)) != 0 && errno != EINTR) refuse(errno);
 }
 
-/// What was written, into the old file, which no other can replace.
+/// Copies the new content into the old file, for files that cannot be replaced.
 void AtomicFile::copy_in_place() {
   const File old{::open(file_.c_str(), O_WRONLY | O_CLOEXEC | O_TRUNC)};
   if (old.number < 0 || ::lseek(number_, 0, SEEK_SET) != 0) refuse(errno);
@@ -241,7 +243,7 @@ void AppendFile::append(std::string_view piece) {
   const bool regular = ::fstat(number_, &before) == 0 && S_ISREG(before.st_mode);
   const int error = write_all(number_, piece);
   if (error == 0) return;
-  if (regular && ::ftruncate(number_, before.st_size) != 0) errno = 0;  // then a part of it stays
+  if (regular && ::ftruncate(number_, before.st_size) != 0) errno = 0;  // then the partial piece stays
   refuse(write_a_file, file_, error);
 }
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that are read whole and replaced whole, so that no reader ever sees half of one.
-// Part of the operating system's seam.
+// Reading and replacing files atomically, so that readers never see partial content. Operating system layer.
 #pragma once
 
 #include <cstddef>
@@ -12,33 +11,33 @@
 
 namespace tessera::os {
 
-/// Why this user should not go by what a file says: "it belongs to another user (number 1000)", "it is not a regular
-/// file". Nothing for a regular file, or a link to one, that belongs to this user or to root, and for one that is not
-/// there.
+/// Why the content of a file must not be trusted: "it belongs to another user (uid 1000)", "it is not a regular file".
+/// Returns nullopt for a regular file, or a link to one, that this user or root owns, and if the file does not exist.
 std::optional<std::string> why_not_trusted(const std::filesystem::path& file);
 
-/// The text of a trusted file; nothing if there is no such file. ArgumentError, with the system's words or the above,
-/// if it cannot be read, is not trusted or is larger than `limit` bytes. Never waits, also if it is a pipe.
+/// Reads a trusted file; nullopt if it does not exist. Throws ArgumentError with the cause if it cannot be read, is not
+/// trusted or exceeds `limit` bytes. Never blocks, even on a pipe.
 std::optional<std::string> read_trusted_text(const std::filesystem::path& file, std::size_t limit);
 
-/// Writes all bytes to a descriptor, also in several pieces; 0, or the system's number for what went wrong.
+/// Writes all bytes to a file descriptor, retrying partial writes. Returns 0 or errno.
 int write_all(int number, std::string_view bytes);
 
-/// What a file may be that is written, and how it is kept.
+/// Options for writing files.
 struct WriteOptions {
-  /// Also what is no file, like a pipe or /dev/stdout, which is appended to, and a file beside which no other can be
-  /// made, or that no other can replace (mounted by itself, or another user's in a shared folder): it is written in
-  /// place, and its old content is lost if that fails midway. Where the program's own output goes to a file, flush it
-  /// before, and write nothing to it later: that would go over it. False: regular files that can be replaced only.
+  /// Also accepts targets that are not regular files, such as pipes and /dev/stdout, to which it appends, and files
+  /// that cannot be replaced by renaming (a mount point, or another user's file in a shared folder). Those are written
+  /// in place, and the old content is lost if writing fails midway. If the program's own output goes to the same file,
+  /// flush it first and write nothing afterwards: that would overwrite it. False: only regular files that can be
+  /// replaced.
   bool anything = true;
-  bool makes_folders = true;  ///< those that are missing; else their lack is an error
-  bool flush_to_disk = true;  ///< before it takes the old one's place, so that it survives a power failure
+  bool makes_folders = true;  ///< creates missing parent folders; false: throws if one is missing
+  bool flush_to_disk = true;  ///< calls fsync before renaming, so that the file survives a power failure
 };
 
-/// New content that takes a file's place in one step: it is written to another file of the same folder, which `commit`
-/// renames. Before that, and if anything throws, the old file is as it was, and what was written is removed. Keeps the
-/// permissions of the file that was there; a symbolic link stays one, its target is replaced.
-/// All functions throw ArgumentError with the system's words if something cannot be written.
+/// Replaces a file's content atomically: writes to a temporary file in the same folder, which `commit` renames. If an
+/// exception is thrown before that, the old file is unchanged and the temporary file is deleted. Keeps the old file's
+/// permissions; a symbolic link is kept and its target replaced. All functions throw ArgumentError with the system's
+/// error message on failure.
 class AtomicFile {
  public:
   explicit AtomicFile(const std::filesystem::path& file, const WriteOptions& rules = {});
@@ -47,7 +46,7 @@ class AtomicFile {
   AtomicFile& operator=(const AtomicFile&) = delete;
 
   void write(std::string_view bytes);
-  void commit();  ///< once, after all is written
+  void commit();  ///< call once, after the last write
 
  private:
   void write_out(std::string_view bytes);
@@ -56,25 +55,25 @@ class AtomicFile {
 
   std::filesystem::path file_;
   const WriteOptions rules_;
-  std::string name_;  ///< of the new file; empty: written in place
+  std::string name_;  ///< name of the temporary file; empty: written in place
   int number_ = -1;
-  bool cut_ = false;  ///< in place: the old content is to be cut off before the new is written
+  bool cut_ = false;  ///< in place: truncate the old content before the first write
   std::string buffer_;
-  const std::uint32_t generation_;  ///< a child of fork removes nothing of its parent's
+  const std::uint32_t generation_;  ///< a forked child must not delete its parent's file
 };
 
-/// Replaces a regular file's content by `text`, as AtomicFile does.
+/// Replaces a regular file's content by `text`; see AtomicFile.
 void replace_text(const std::filesystem::path& file, std::string_view text);
-/// The same for anything that can be written.
+/// Same for any writable target.
 void write_text(const std::filesystem::path& file, std::string_view text, const WriteOptions& rules = {});
-/// Throws ArgumentError if `file` could not be written by these now. Leaves what is there as it is.
+/// Throws ArgumentError if `file` could not be written with these options. Does not change the file.
 void require_writable(const std::filesystem::path& file, const WriteOptions& rules = {});
 
-/// A file that grows by whole pieces, such as lines: if a piece cannot be written, what was written of it is cut off
-/// again, and ArgumentError is thrown.
+/// Appends whole records, such as lines. If a record cannot be written completely, it is removed again and
+/// ArgumentError is thrown.
 class AppendFile {
  public:
-  /// Replaces what is there by `first`, as `write_text` does.
+  /// Replaces the file's content by `first`; see `write_text`.
   explicit AppendFile(const std::filesystem::path& file, std::string_view first = {});
   ~AppendFile();
   AppendFile(const AppendFile&) = delete;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program run in a child process for its answer, within a time limit. What a driver does to the process that loads it
-// (a crash, an exit, a call that never returns) is then an outcome and no more.
+// Runs a program in a child process within a time limit. If a driver crashes, exits or hangs, only the child is
+// affected, and the result reports it.
 #pragma once
 
 #include <chrono>
@@ -11,51 +11,51 @@
 
 namespace tessera::os {
 
-/// The descriptor on which a child of `run_child` answers. Its standard output and error are both kept as its words, so
-/// that a driver that prints does not disturb the answer.
+/// The file descriptor on which a child of `run_child` answers. Its standard output and error are captured separately
+/// as `words`, so that a driver's output does not corrupt the answer.
 inline constexpr int answer_descriptor = 3;
 
 struct ChildOutcome {
   enum class End : unsigned char {
-    not_started,      ///< `reason` says why
-    exited,           ///< `code` is its exit code; -1 if nobody can tell
+    not_started,      ///< see `reason`
+    exited,           ///< `code` is its exit code; -1 if unknown
     signalled,        ///< `code` is the signal
-    timed_out,        ///< stopped at the limit
-    too_much_memory,  ///< stopped, because it took more than it may
-    too_much_answer   ///< likewise
+    timed_out,        ///< killed at the time limit
+    too_much_memory,  ///< killed for exceeding the memory limit
+    too_much_answer   ///< killed for exceeding the answer's size limit
   };
   End end = End::not_started;
   int code = 0;
-  bool unwatched = false;  ///< its guard was killed, as by a driver that signals its parent
-  std::string answer;      ///< all that it wrote on the answer's descriptor
-  std::string words;       ///< the end of what it wrote on standard output and standard error
+  bool unwatched = false;  ///< its guard was killed, for example by a driver that signals its parent
+  std::string answer;      ///< everything it wrote to the answer descriptor
+  std::string words;       ///< the end of its standard output and standard error
   std::string reason;
 };
 
 struct ChildLimits {
   std::chrono::milliseconds time;
-  std::uint64_t memory = 0;  ///< bytes that it and the processes that it starts may have resident; 0: no limit
+  std::uint64_t memory = 0;  ///< limit of the resident bytes of the process tree; 0: no limit
   std::size_t answer = std::size_t{16} << 20;
 };
 
-/// Starts `command` (a path, then arguments), with one argument more by which the program calls
-/// `become_supervised_child`, with this process's environment, no standard input and no open files of this process.
-/// Gives back when it and every process that it started have ended. Does not throw.
+/// Runs `command` (a path and arguments) with one extra argument that the program passes to `become_supervised_child`.
+/// The child inherits the environment, but no standard input and no open files. Returns when the child and all
+/// processes that it started have ended. Does not throw.
 ChildOutcome run_child(std::span<const std::string> command, const ChildLimits& limits);
 
-/// "SIGSEGV".
+/// The name of a signal: "SIGSEGV".
 std::string signal_name(int signal);
 
-/// The argument that `run_child` adds begins so.
+/// Prefix of the argument that `run_child` adds.
 inline constexpr std::string_view child_option = "--answer=";
-/// For the child, before anything else is done: `argument` is what stands behind `child_option`. From here on the
-/// process is two: one that goes on with the work, and its parent, which watches over it and over all that it starts,
-/// ends them with it, and tells how it ended. So a signal to its group or to its parent does not reach the program that
-/// asks. Leaves no core file, and ends when that program does.
+/// Called first by the child; `argument` is the text after `child_option`. Forks: one process continues with the work,
+/// and its parent watches the whole process tree, terminates it and reports its exit status. Signals sent to its
+/// process group or parent therefore do not reach the calling program. Disables core files; ends when the calling
+/// program ends.
 void become_supervised_child(std::string_view argument);
-/// For the child: writes all of it; false if nobody reads.
+/// Called by the child: writes all of `text`. Returns false if the reader has closed the pipe.
 bool write_answer(int descriptor, std::string_view text);
-/// Ends the process at once: no handler of a driver's runs.
+/// Exits immediately, without running the exit handlers that drivers registered.
 [[noreturn]] void leave(int code);
 
 }  // namespace tessera::os

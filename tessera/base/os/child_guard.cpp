@@ -35,7 +35,7 @@ Terms terms_of(const std::string& text) {
   return terms;
 }
 
-/// Waits for whoever has ended; true if the worker is among them.
+/// Reaps ended processes. Returns true if the worker is among them.
 bool reap(pid_t worker, int& status) {
   bool found = false;
   int each = 0;
@@ -44,10 +44,10 @@ bool reap(pid_t worker, int& status) {
   return found;
 }
 
-/// Whoever loses its parent becomes our child, so that the list is empty only when all have ended.
+/// Orphans are reparented to this process, so the list is empty only when all have ended.
 void end_all(pid_t worker) {
   int ignored = 0;
-  ::kill(-worker, SIGKILL);  // its group, also where there is no /proc
+  ::kill(-worker, SIGKILL);  // its process group, also if /proc is not mounted
   for (const auto until = Clock::now() + guard_patience; Clock::now() < until;) {
     const auto left = descendants_of(::getpid());
     for (const pid_t each : left) ::kill(each, SIGKILL);
@@ -72,10 +72,10 @@ GuardReport watch(pid_t worker, const Terms& terms, const sigset_t& signals) {
     if (reap(worker, status))
       return WIFSIGNALED(status) ? GuardReport{Kind::signalled, WTERMSIG(status)}
                                  : GuardReport{Kind::exited, WEXITSTATUS(status)};
-    // From the program alone, or because it has ended: a driver that signals its parent is not heard.
+    // Accepted only from the calling program, or if that has ended: ignores drivers that signal their parent.
     if (::getppid() != terms.parent || (signal == SIGTERM && info.si_pid == terms.parent)) return {Kind::stopped, 0};
     if (terms.memory == 0) continue;
-    // The worker is looked at each time, its children, for which all processes are gone through, now and then.
+    // The worker is checked every round. Its descendants require a scan of all processes, so only every tenth round.
     if (resident_bytes(worker) > terms.memory || (round % 10 == 0 && memory_of_all() > terms.memory))
       return {Kind::too_much_memory, 0};
   }
@@ -106,9 +106,10 @@ void become_supervised_child(std::string_view argument) {
   sigfillset(&all);
   sigaddset(&signals, SIGCHLD);
   sigaddset(&signals, SIGTERM);
-  ::sigprocmask(SIG_SETMASK, &all, &before);  // what the worker sends is not heard
+  ::sigprocmask(SIG_SETMASK, &all, &before);  // ignore signals from the worker
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (::getppid() != terms.parent) leave(1);  // it has ended already; in a container a living one may be process 1
+  if (::getppid() != terms.parent)
+    leave(1);  // the parent has already ended; in a container, pid 1 can be a running program
   const pid_t guard = ::getpid();
   const pid_t worker = ::fork();
   if (worker == 0) {
@@ -120,7 +121,8 @@ void become_supervised_child(std::string_view argument) {
     return;
   }
   const int error = errno;
-  for (const int number : {0, 1, 2, answer_descriptor}) ::close(number);  // so that the worker's end is their end
+  for (const int number : {0, 1, 2, answer_descriptor})
+    ::close(number);  // so that readers see end of file when the worker closes them
   GuardReport report{Kind::not_started, error};
   if (worker > 0) {
     report = watch(worker, terms, signals);

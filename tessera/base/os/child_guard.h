@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The process between a child of `run_child` and the program: it watches over the child, ends what the child leaves
-// behind, and reports. Internal to base/os.
+// The process between a child of `run_child` and the program: it watches the child, kills its descendants and reports
+// its exit status. Internal to base/os.
 #pragma once
 
 #include <chrono>
@@ -8,9 +8,9 @@
 
 namespace tessera::os {
 
-/// On which it reports; the child itself does not have it.
+/// The file descriptor on which the guard reports; the worker does not inherit it.
 inline constexpr int guard_descriptor = 4;
-/// How long it tries to end processes that do not die.
+/// Time limit for killing processes that do not exit.
 inline constexpr std::chrono::milliseconds guard_patience{2000};
 
 struct GuardReport {
@@ -18,7 +18,7 @@ struct GuardReport {
   int code = -1;  ///< exit code, signal or errno
 };
 std::string text_of(const GuardReport& report);
-/// `Kind::none` for what is no report.
+/// Returns `Kind::none` if the text is not a report.
 GuardReport read_report(const std::string& text);
 
 }  // namespace tessera::os

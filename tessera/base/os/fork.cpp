@@ -11,14 +11,14 @@ constexpr time_t longest_wait = 10;  // seconds
 
 std::atomic<bool> amid = false;
 
-// The system's own lock and condition: they need no constructor and no destructor, and may be made again in a child.
+// POSIX primitives: they need no constructor or destructor, and can be reinitialised in a child.
 pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-unsigned inside = 0;   // threads that a fork has to wait for; under `lock`
-unsigned forking = 0;  // threads that are about to fork, for which newcomers wait; under `lock`
+unsigned inside = 0;   // threads that a fork must wait for; guarded by `lock`
+unsigned forking = 0;  // threads about to fork, for which new guards wait; guarded by `lock`
 constinit thread_local unsigned depth = 0;
 
-// The lock is held while the process is forked, so that what it guards is whole in the child.
+// The lock is held during the fork, so that the guarded state is consistent in the child.
 void before_fork() {
   ::pthread_mutex_lock(&lock);
   if (depth != 0) return;
@@ -39,7 +39,7 @@ void after_fork_in_child() {
   if (inside != mine) amid = true;
   inside = mine;
   forking = 0;
-  ::pthread_mutex_unlock(&lock);  // locked by before_fork: else the thread sanitizer takes it for locked for ever
+  ::pthread_mutex_unlock(&lock);  // locked by before_fork; without this the thread sanitizer reports it as still locked
   lock = PTHREAD_MUTEX_INITIALIZER;
   changed = PTHREAD_COND_INITIALIZER;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What makes fork() safe in a program with threads: a child has the forking thread only, and whatever another was
-// changing, or held locked, stays so for ever.
+// Makes fork() safe in a multi-threaded program. A child contains only the forking thread, so locks held and state
+// being changed by other threads would stay that way.
 #pragma once
 
 #include <atomic>
@@ -12,11 +12,11 @@ namespace tessera::os {
 namespace detail {
 extern constinit std::atomic<std::uint32_t> fork_count;
 }
-/// 0 in the process that started, and one more in each child that `fork` made of it. A read of a variable.
+/// The number of forks between the initial process and this one. Costs one load.
 inline std::uint32_t fork_generation() { return detail::fork_count.load(std::memory_order_relaxed); }
 
-/// While one lives, fork() in another thread waits, for ten seconds at most: for short work whose half-done state no
-/// child could use, such as loading a library. They may stand in each other.
+/// While one exists, fork() in other threads waits, for at most ten seconds. For short operations whose intermediate
+/// state would be unusable in a child, such as loading a library. Guards can be nested.
 class ForkGuard {
  public:
   ForkGuard() noexcept;
@@ -25,13 +25,12 @@ class ForkGuard {
   ForkGuard& operator=(const ForkGuard&) = delete;
 };
 
-/// In a child: its fork did not wait to the end, or a thread forked within such work, so what ForkGuard guards is not
-/// to be relied on.
+/// In a child: true if the fork timed out or happened inside guarded work, so that the guarded state is unreliable.
 bool forked_during_guard() noexcept;
 
-/// State of which each process has its own, locks and what they guard: a child of fork makes a new one when it needs
-/// it, T(&the parent's) if it has such a constructor, which may only read what is atomic. Usable from before any static
-/// object is made until the process ends; destroyed by `drop` only.
+/// State that each process has its own copy of, such as locks and the data they guard. A forked child creates a new T
+/// at its first use, from a pointer to the parent's T if T has such a constructor, which may read only atomics. Usable
+/// before static initialisation and until the process ends; destroyed only by `drop`.
 template <class T>
 class PerProcess {
  public:
@@ -47,7 +46,7 @@ class PerProcess {
   }
   T* operator->() { return &get(); }
   T& operator*() { return get(); }
-  /// Destroys this process's one; nobody may be using it.
+  /// Destroys this process's object, which must not be in use.
   void drop() noexcept {
     Entry* const entry = current_.exchange(nullptr);
     if (entry != nullptr && entry->generation == fork_generation()) delete entry;
@@ -63,7 +62,7 @@ class PerProcess {
   [[gnu::noinline]] T& make(Entry* entry) {
     const std::uint32_t generation = fork_generation();
     while (entry == nullptr || entry->generation != generation) {
-      // The parent's is left as it is. Of several that are made at once one is taken.
+      // The parent's object is not touched. If several threads create one, the first is used.
       Entry* fresh = nullptr;
       if constexpr (std::is_constructible_v<T, const T*>)
         fresh = new Entry(generation, entry == nullptr ? nullptr : &entry->value);

@@ -22,28 +22,29 @@ namespace {
     case ENOTDIR:
       fail<ArgumentError>({.operation = "open file",
                            .with = {{"path", path.string()}},
-                           .wrong = "there is no such file",
+                           .wrong = "the file does not exist",
                            .remedy = "Check the path"});
     case EACCES:
     case EPERM:
       fail<ArgumentError>({.operation = "open file",
                            .with = {{"path", path.string()}},
-                           .wrong = "this user may not read the file",
-                           .remedy = "Change its permissions or run as a user who may"});
+                           .wrong = "permission denied",
+                           .remedy = "Change its permissions or run as a user with read access"});
     case EIO:
       fail<DeviceError>({.operation = "open file",
                          .with = {{"path", path.string()}},
-                         .wrong = "the system could not read it: " + reason});
+                         .wrong = "the system failed to read it: " + reason});
     default:
-      fail<ArgumentError>(
-          {.operation = "open file", .with = {{"path", path.string()}}, .wrong = "the system refused: " + reason});
+      fail<ArgumentError>({.operation = "open file",
+                           .with = {{"path", path.string()}},
+                           .wrong = "the system reported an error: " + reason});
   }
 }
 
 }  // namespace
 
 InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
-  // O_NONBLOCK: opening a pipe by mistake must not wait for its writer; it has no effect on files.
+  // O_NONBLOCK: do not wait for a writer if the path is a pipe. It has no effect on regular files.
   descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor_ < 0) fail_with_errno(path_, errno);
   try {
@@ -52,14 +53,14 @@ InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
     if (!S_ISREG(status.st_mode)) {
       fail<ArgumentError>({.operation = "open file",
                            .with = {{"path", path_.string()}},
-                           .wrong = S_ISDIR(status.st_mode) ? "this is a directory" : "this is not a regular file",
-                           .remedy = "Name a file"});
+                           .wrong = S_ISDIR(status.st_mode) ? "it is a directory" : "it is not a regular file",
+                           .remedy = "Pass the path of a file"});
     }
     if (status.st_size <= 0) {
       fail<FormatError>({.operation = "open file",
                          .with = {{"path", path_.string()}},
                          .wrong = "the file is empty",
-                         .remedy = "Copy or make it again"});
+                         .remedy = "Download or create it again"});
     }
     size_ = static_cast<std::uint64_t>(status.st_size);
   } catch (...) {
@@ -95,8 +96,8 @@ void InputFile::read(std::uint64_t offset, std::span<std::byte> to) const {
                          .with = {{"path", path_.string()},
                                   {"offset", std::to_string(offset)},
                                   {"bytes when it was opened", std::to_string(size_)}},
-                         .wrong = "the file ends here: it has been shortened while it was being read",
-                         .remedy = "Copy or make it again, and do not write to files that are in use"});
+                         .wrong = "unexpected end of file: the file was truncated while it was being read",
+                         .remedy = "Download or create it again, and do not modify files that are in use"});
     }
     to = to.subspan(static_cast<std::size_t>(n));
     offset += static_cast<std::uint64_t>(n);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file that is read in pieces, from any place: a model of many gigabytes is usable before it is read, and takes no
-// memory but the pieces. Part of the operating system's seam: callers see bytes, only input_file.cpp knows the system's
-// calls.
+// Random-access reading of large files: a model of many gigabytes can be used before it is read, and only the pieces
+// that are read take memory. Operating system layer.
 #pragma once
 
 #include <cstddef>
@@ -11,21 +10,21 @@
 
 namespace tessera {
 
-/// An open file; closed by the destructor. Movable, not copyable. Reading is safe from any number of threads. The file
-/// may be replaced or removed meanwhile: what was opened is read. If it is shortened, reading what is lost is an error.
+/// An open file; closed by the destructor. Movable, not copyable. Concurrent reads are safe. If the file is replaced or
+/// deleted, reads still see the opened file; if it is truncated, reading the lost part throws.
 class InputFile {
  public:
-  /// Opens `path`. ArgumentError: missing, a directory or another thing that is not a file, not readable; FormatError:
-  /// empty; DeviceError: the system failed to read it.
+  /// Opens `path`. Throws ArgumentError if it is missing, not readable or not a regular file, FormatError if it is
+  /// empty, and DeviceError if the system failed to read it.
   explicit InputFile(std::filesystem::path path);
   ~InputFile();
   InputFile(InputFile&& other) noexcept;
   InputFile& operator=(InputFile&& other) noexcept;
 
-  /// In bytes, when it was opened.
+  /// Size in bytes when the file was opened.
   std::uint64_t size() const { return size_; }
-  /// Reads the bytes from `offset` on into all of `to`. FormatError, naming the file and where it ends now, if they are
-  /// not all there; DeviceError: the system failed to read them.
+  /// Fills `to` with the bytes starting at `offset`. Throws FormatError, with the file and its current size, if it ends
+  /// before, and DeviceError if the system failed to read it.
   void read(std::uint64_t offset, std::span<std::byte> to) const;
 
  private:

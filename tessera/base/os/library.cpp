@@ -19,7 +19,7 @@
 namespace tessera::os {
 
 namespace {
-/// The C library's text for a file that is not there begins with its name, also where another library asked for it.
+/// dlopen's message for a missing file starts with the file's name, which may be a dependency of the requested library.
 std::string missing_part(const std::string& asked, const std::string& text) {
   const std::size_t end = text.find(": cannot open shared object file: No such file");
   if (end == text.npos) return "";
@@ -34,7 +34,7 @@ Library Library::open(std::span<const std::string> names) {
     library.reason_ = "this process was forked while another thread loaded a library or compiled";
     return library;
   }
-  const ForkGuard whole;  // the loader's lock, and the library's own start
+  const ForkGuard whole;  // covers the loader's lock and the library's initialisers
   for (const std::string& name : names) {
     library.file_ = name;
     library.handle_ = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -45,9 +45,9 @@ Library Library::open(std::span<const std::string> names) {
       return library;
     }
     const char* text = ::dlerror();
-    std::string why = text != nullptr ? text : name + ": refused without a reason";
+    std::string why = text != nullptr ? text : name + ": the loader gave no reason";
     if (const std::string part = missing_part(name, why); !part.empty()) {
-      why = name + " needs " + part + ", which is not found";
+      why = name + " requires " + part + ", which was not found";
       library.missing_ = part;
     }
     logging::debug("not opened: " + why);
@@ -69,7 +69,7 @@ std::filesystem::path file_of(const void* address) {
     const ForkGuard whole;  // the loader's lock
     if (::dladdr(address, &info) == 0 || info.dli_fname == nullptr) return {};
   }
-  // The program itself is named as it was called, which need not be a path.
+  // dladdr reports the program itself by argv[0], which need not be a path.
   std::error_code error;
   const std::filesystem::path name(info.dli_fname);
   if (name.has_parent_path()) {
@@ -88,7 +88,7 @@ struct Sought {
   std::string id;
 };
 
-/// The number in a note segment of the ELF format: {length of the name, of the content, type, name, content}, padded.
+/// Reads the build id from an ELF note segment: {name size, content size, type, name, content}, padded.
 std::string id_in(const unsigned char* notes, std::size_t bytes) {
   const auto padded = [](std::size_t n) { return (n + 3) & ~std::size_t{3}; };
   while (bytes >= sizeof(ElfW(Nhdr))) {

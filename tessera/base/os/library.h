@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dynamic libraries opened at run time: how Tessera reaches drivers and its own code generator without linking them.
-// Libraries are never closed: drivers start threads and register handlers that must stay loaded.
+// Opens dynamic libraries at run time, so that drivers and the code generator need not be linked. Libraries are never
+// closed: drivers start threads and register handlers that must stay loaded.
 #pragma once
 
 #include <filesystem>
@@ -9,23 +9,24 @@
 
 namespace tessera::os {
 
-/// A library, or why there is none. Copies name the same library; nothing is closed when they go.
+/// A loaded library, or the reason why loading failed. Copies refer to the same library; destroying them closes
+/// nothing.
 class Library {
  public:
   Library() = default;
-  /// Opens the first of `names` (file names or paths) that the loader takes; its symbols stay invisible to others.
-  /// Does not throw: ask `loaded()`.
+  /// Opens the first of `names` (file names or paths) that the loader finds, with local symbol visibility. Does not
+  /// throw: check `loaded()`.
   static Library open(std::span<const std::string> names);
   static Library open(const std::string& name) { return open(std::span(&name, 1)); }
 
   bool loaded() const { return handle_ != nullptr; }
-  const std::string& file() const { return file_; }      ///< the name that was opened, or tried last
-  const std::string& reason() const { return reason_; }  ///< the loader's text for each name, if none was opened
-  /// What the library itself needs and the loader did not find ("libimf.so"), if that is why; else empty.
+  const std::string& file() const { return file_; }      ///< the name that was opened, or the last one tried
+  const std::string& reason() const { return reason_; }  ///< the loader's message for each name, if none was opened
+  /// The missing dependency ("libimf.so") if that is why loading failed; else empty.
   const std::string& missing() const { return missing_; }
-  /// The address of a symbol; null if the library has none.
+  /// The address of a symbol; null if the library does not define it.
   void* symbol(const char* name) const;
-  /// As a function: `library.function<int(int)>("abs")`.
+  /// The symbol as a function: `library.function<int(int)>("abs")`.
   template <class F>
   F* function(const char* name) const {
     return reinterpret_cast<F*>(symbol(name));
@@ -36,13 +37,12 @@ class Library {
   std::string file_, reason_, missing_;
 };
 
-/// The file of the library or program that holds this address; empty if the loader does not know.
+/// The file of the library or program that contains this address; empty if unknown.
 std::filesystem::path file_of(const void* address);
-/// What tells one build of the library or program that holds this address from any other: the number that its linker
-/// gave it (NT_GNU_BUILD_ID), as it is loaded and not as the file is now; else a hash of the file's path, size, time
-/// and inode.
+/// Identifies the build of the library or program that contains this address: the linker's build id (NT_GNU_BUILD_ID)
+/// of the loaded image, else a hash of the file's path, size, time and inode.
 std::string build_id(const void* address);
-/// Where `libtessera` (or the program that contains it) lies: its own modules are looked for beside it.
+/// The folder of `libtessera` (or of the program that contains it), where its modules are searched.
 std::filesystem::path own_folder();
 
 }  // namespace tessera::os

@@ -13,7 +13,7 @@ namespace {
 
 constinit std::array<std::atomic<void (*)()>, 8> functions{};
 
-/// exit destroys the calling thread's thread_local objects first, in reverse order of their construction.
+/// exit destroys the calling thread's thread_local objects first, in reverse order of construction.
 struct MainThread {
   ~MainThread() {
     for (std::size_t i = functions.size(); i-- > 0;)
@@ -22,9 +22,10 @@ struct MainThread {
 };
 
 bool watch_main_thread() {
-  if (!is_main_thread()) return false;  // the library was opened by another
-  // glibc ends the process if it has no memory to register a destructor. From a block of this size it takes some.
-  void* volatile const room = std::malloc(4096);  // volatile: a compiler may leave the pair of calls out
+  if (!is_main_thread()) return false;  // the library was loaded by another thread
+  // glibc aborts if it cannot allocate memory to register a destructor; this checks that an allocation of that size
+  // succeeds.
+  void* volatile const room = std::malloc(4096);  // volatile: keeps the compiler from removing malloc and free
   if (room == nullptr) return false;
   std::free(room);
   static thread_local const MainThread watched;
@@ -32,7 +33,7 @@ bool watch_main_thread() {
   return true;
 }
 
-/// While the library is loaded, so that nearly every other thread_local object of the thread is younger.
+/// Constructed when the library is loaded, so that nearly all thread_local objects of the main thread are younger.
 [[maybe_unused]] const bool watched = watch_main_thread();
 
 }  // namespace

@@ -54,20 +54,20 @@ void require_name(std::string_view name) {
   if (!plain || name.empty() || name.front() == '.' || name.size() > 200)
     fail<ArgumentError>({.operation = "private store",
                          .with = {{"entry", std::string(name)}},
-                         .wrong = "an entry cannot have this name",
-                         .remedy = "Use letters, digits, '.', '_' and '-', 200 at most, and no '.' in front"});
+                         .wrong = "the entry's name is invalid",
+                         .remedy = "Use at most 200 letters, digits, '.', '_' and '-', and do not start with '.'"});
 }
 
 bool ours(const struct stat& status) { return status.st_uid == ::geteuid(); }
 bool others_may_write(const struct stat& status) { return (status.st_mode & (S_IWGRP | S_IWOTH)) != 0; }
 
-/// `name` is a regular file of this user, itself and not through a link; `status` says what it is.
+/// Whether `name` is a regular file of this user and not a link; fills `status`.
 bool is_entry(int folder, const std::string& name, struct stat& status) {
   return ::fstatat(folder, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(status.st_mode) && ours(status);
 }
 
-/// Of a regular file of this user: looked at before it is opened, since opening can be an act (of a device, a pipe),
-/// and once it is open, since it may have been replaced in between.
+/// Opens a regular file of this user. Checks it before opening, since opening a device or a pipe can have side effects,
+/// and afterwards, since it may have been replaced.
 File open_entry(int folder, const std::string& name, int flags, struct stat& status) {
   if (!is_entry(folder, name, status)) return File(-1);
   File file(::openat(folder, name.c_str(), flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
@@ -77,7 +77,7 @@ File open_entry(int folder, const std::string& name, int flags, struct stat& sta
 
 std::string system_words(int error) { return std::strerror(error); }
 
-/// Makes the folder, for this user alone, if it is not there; what went wrong, or nothing.
+/// Creates the folder with permissions for this user only, if missing. Returns the error, if any.
 std::error_code make_folder(const fs::path& path) {
   std::error_code error;
   if (fs::exists(fs::symlink_status(path, error))) return {};
@@ -87,15 +87,16 @@ std::error_code make_folder(const fs::path& path) {
 }
 
 enum class Missing : std::uint8_t { stays, is_made };
-/// Open, and found to be ours; else -1 and why. Of the path its last part may not be a link.
+/// Opens the folder and checks its owner and permissions; on failure returns -1 and sets `why`. The last part of the
+/// path must not be a link.
 File open_folder(const fs::path& path, Missing missing, std::string& why) {
   if (path.empty()) {
-    why = "there is no place for it";
+    why = "no folder is set";
     return File(-1);
   }
   if (missing == Missing::is_made)
     if (const std::error_code error = make_folder(path)) {
-      why = fmt::format("{} cannot be made: {}", path.string(), error.message());
+      why = fmt::format("{} cannot be created: {}", path.string(), error.message());
       return File(-1);
     }
   File folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
@@ -104,26 +105,25 @@ File open_folder(const fs::path& path, Missing missing, std::string& why) {
     const int error = errno;
     const bool link = ::lstat(path.c_str(), &status) == 0 && S_ISLNK(status.st_mode);
     why = fmt::format("{} {}", path.string(),
-                      link ? "is a symbolic link, and not followed" : "cannot be used: " + system_words(error));
+                      link ? "is a symbolic link, which is not followed" : "cannot be used: " + system_words(error));
     if (!link) return folder;
   } else if (::fstat(folder.number, &status) != 0) {
     why = fmt::format("{} cannot be used: {}", path.string(), system_words(errno));
     return File(-1);
   } else if (!ours(status)) {
-    why = fmt::format("{} belongs to another user (number {})", path.string(), status.st_uid);
+    why = fmt::format("{} belongs to another user (uid {})", path.string(), status.st_uid);
   } else if (others_may_write(status)) {
-    why = fmt::format("others may write to {} (mode {:03o}; `chmod go-w` changes that)", path.string(),
+    why = fmt::format("other users can write to {} (mode {:03o}; fix with `chmod go-w`)", path.string(),
                       status.st_mode & 0777u);
   } else {
     return folder;
   }
   static std::atomic<bool> said = false;
-  if (!said.exchange(true))
-    logging::warn(fmt::format("nothing is kept on disk, and nothing there is believed: {}", why));
+  if (!said.exchange(true)) logging::warn(fmt::format("the disk cache is not used: {}", why));
   return File(-1);
 }
 
-/// A new file under a name that nobody can foresee.
+/// Creates a file with an unpredictable name.
 File open_temporary(int folder, std::string& name) {
   for (int tries = 0; tries < 100; ++tries) {
     std::uint64_t random = 0;
@@ -155,7 +155,7 @@ std::vector<std::string> names_in(const File& folder) {
 
 bool same_file(const struct stat& a, const struct stat& b) { return a.st_dev == b.st_dev && a.st_ino == b.st_ino; }
 
-/// The file is the one of this name, and not one that a holder before us has deleted.
+/// Whether the open file still has this name, that is, a previous lock holder has not deleted it.
 bool still_named(int folder, const std::string& name, int file) {
   struct stat here {
   }, there{};
@@ -166,7 +166,7 @@ fs::path without_slash(fs::path path) { return path.has_filename() ? path : path
 
 }  // namespace
 
-// With a slash behind it a link would be followed.
+// A trailing slash would make open follow a link.
 PrivateStore::PrivateStore(fs::path folder) : folder_(without_slash(std::move(folder))) {}
 
 std::optional<std::string> PrivateStore::why_not_written() const {
@@ -191,7 +191,7 @@ std::optional<std::string> PrivateStore::read(std::string_view entry, std::size_
   for (std::size_t at = 0; at < bytes.size();) {
     const ssize_t n = ::read(file.number, bytes.data() + at, bytes.size() - at);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return std::nullopt;  // entries are replaced whole: one that shrinks is none of ours
+    if (n <= 0) return std::nullopt;  // entries are replaced atomically, so a file that shrinks is not ours
     at += static_cast<std::size_t>(n);
   }
   return bytes;
@@ -209,7 +209,7 @@ std::optional<std::string> PrivateStore::write(std::string_view entry, std::stri
   struct stat status {};
   if (::fstatat(folder.number, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0) {
     if (!S_ISREG(status.st_mode) || !ours(status))
-      return fmt::format("{} is not a file of this user, and stays", (folder_ / name).string());
+      return fmt::format("{} is not a file of this user and was not replaced", (folder_ / name).string());
   } else if (errno != ENOENT) {
     return refused(errno);
   }
@@ -285,7 +285,7 @@ PrivateStore::Lock::Lock(Lock&& other) noexcept
       generation_(other.generation_) {}
 PrivateStore::Lock::~Lock() {
   if (file_ < 0) return;
-  // In a forked child the lock is still the parent's, who shares the open file with it.
+  // In a forked child the lock is still the parent's, which shares the open file.
   if (generation_ == fork_generation()) {
     if (still_named(folder_, name_, file_)) ::unlinkat(folder_, name_.c_str(), 0);
     ::flock(file_, LOCK_UN);
@@ -311,10 +311,10 @@ std::optional<PrivateStore::Lock> PrivateStore::lock(std::string_view entry, std
     if (file && ::flock(file.number, LOCK_EX | LOCK_NB) == 0) {
       if (still_named(folder.number, name, file.number))
         return Lock(std::exchange(file.number, -1), std::exchange(folder.number, -1), name, waited);
-      continue;  // the holder before deleted it: the next one is another file
+      continue;  // the previous holder deleted it: retry with the new file
     }
     bool busy = errno == EWOULDBLOCK || errno == EINTR;
-    if (!file) busy = errno == EEXIST && is_entry(folder.number, name, status);  // somebody else was first
+    if (!file) busy = errno == EEXIST && is_entry(folder.number, name, status);  // another process created it first
     if (!busy || Clock::now() >= end) return std::nullopt;
     waited = true;
     std::this_thread::sleep_for(std::min<Clock::duration>(pause, end - Clock::now()));

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is known of processes: which of them one has started, whether one still is there, what it takes. Read from
-// /proc: without it nothing is known of any.
+// Information about processes from /proc: descendants, start times, memory. Without /proc, results are empty.
 #pragma once
 
 #include <sys/types.h>
@@ -13,14 +12,13 @@ namespace tessera::os {
 
 /// This process.
 pid_t own_process();
-/// Children, their children and so on, as they are now.
+/// All descendants: children, their children and so on.
 std::vector<pid_t> descendants_of(pid_t process);
-/// Processes of this user whose environment has this entry ("NAME=value").
+/// Processes of this user whose environment contains this entry ("NAME=value").
 std::vector<pid_t> processes_with(std::string_view variable);
-/// When it was started, in the kernel's ticks since the machine was: with it a number names one process. 0 if it is
-/// gone.
+/// The start time in clock ticks since boot; pid and start time together identify a process. 0 if it has ended.
 std::uint64_t start_of(pid_t process);
-/// Bytes in the machine's memory; 0 if the process is gone.
+/// Resident memory in bytes; 0 if the process has ended.
 std::uint64_t resident_bytes(pid_t process);
 
 }  // namespace tessera::os

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The text behind "key :" in /proc/cpuinfo; empty if there is none.
+// The value of "key :" in /proc/cpuinfo; empty if missing.
 std::string cpuinfo(const fs::path& proc, const std::string& key) {
   std::ifstream in(proc / "cpuinfo");
   for (std::string line; std::getline(in, line);) {
@@ -31,7 +31,7 @@ std::string cpuinfo(const fs::path& proc, const std::string& key) {
 }
 
 unsigned affinity_cores() {
-  // Machines may have more processors than cpu_set_t has bits: the mask grows until the kernel's fits.
+  // Machines may have more processors than cpu_set_t has bits: grow the mask until it is large enough for the kernel.
   for (int bits = 1024; bits <= 1 << 20; bits *= 2) {
     cpu_set_t* set = CPU_ALLOC(static_cast<std::size_t>(bits));
     if (!set) break;
@@ -44,8 +44,8 @@ unsigned affinity_cores() {
   return std::max(1u, std::thread::hardware_concurrency());
 }
 
-// Cores that one group allows; infinity if it sets no limit. Version 2 writes "quota period" or "max period" into
-// cpu.max, version 1 has a file for each.
+// The number of cores that one control group allows; infinity if unlimited. Version 2 has "quota period" or "max
+// period" in cpu.max, version 1 a file for each.
 double group_cores(const fs::path& folder) {
   std::ifstream both(folder / "cpu.max");
   std::string quota;
@@ -70,7 +70,7 @@ double quota_cores(const fs::path& proc, const fs::path& groups) {
     if (!version2 && controllers.find("cpu") == controllers.npos) continue;
     const fs::path root = version2 ? groups : groups / controllers;
     fs::path relative = fs::path(line.substr(second + 1)).relative_path();
-    for (;;) {  // a limit on any group above holds too
+    for (;;) {  // limits of parent groups apply too
       cores = std::min(cores, group_cores(root / relative));
       if (relative.empty() || relative == relative.parent_path()) break;
       relative = relative.parent_path();

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The processor this process runs on: its name, and how many of its cores the process may use.
-// Part of the operating system's seam: callers see numbers, only processor.cpp knows where they come from.
+// The processor of this machine: its name and the number of cores that the process may use. Operating system layer.
 #pragma once
 
 #include <cstddef>
@@ -12,20 +11,19 @@ namespace tessera::os {
 
 /// "AMD EPYC 9B45", or "unknown processor". `proc` is for tests.
 std::string processor_name(const std::filesystem::path& proc = "/proc");
-/// "AMD", "Intel", or what the processor calls itself.
+/// "AMD", "Intel", or the vendor id that the processor reports.
 std::string processor_vendor(const std::filesystem::path& proc = "/proc");
 
-/// Cores that this process may use at once: those of its affinity mask, at most the quota of its control group (rounded
-/// up), at least 1. The paths are for tests.
+/// The number of cores that this process can use at once: its affinity mask, limited by the control group's quota
+/// (rounded up), at least 1. The paths are for tests.
 unsigned usable_cores(const std::filesystem::path& proc = "/proc",
                       const std::filesystem::path& groups = "/sys/fs/cgroup");
 
-/// The core on which the calling thread runs; -1 if the system does not say.
+/// The core that runs the calling thread; -1 if unknown.
 int current_core() noexcept;
 
-/// While it lives the calling thread stays off `core`, if it may use another one; a change of what it may use that
-/// comes from outside meanwhile stands. Nothing where the system does not allow it, and on machines of more than 1,024
-/// cores.
+/// Keeps the calling thread off `core` during its lifetime, if another core is allowed. Does not undo changes of the
+/// affinity mask made by others meanwhile. No effect if the system denies it or has more than 1,024 cores.
 class AvoidCore {
  public:
   explicit AvoidCore(int core) noexcept;
@@ -42,7 +40,7 @@ class AvoidCore {
   bool on_ = false;
 };
 
-/// Asks for pages of 2 MiB behind [data, data + bytes); a hint, nothing fails if the system has none.
+/// Requests 2 MiB pages for [data, data + bytes). A hint: no effect if the system has none.
 void prefer_large_pages(void* data, std::size_t bytes) noexcept;
 
 }  // namespace tessera::os

@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The number a file starts with; nothing if the file is missing or says "max".
+/// The number at the start of a file; nullopt if the file is missing or contains "max".
 std::optional<std::uint64_t> number_in(const fs::path& file) {
   std::ifstream in(file);
   std::uint64_t number = 0;
@@ -30,7 +30,7 @@ std::optional<std::uint64_t> number_in(const fs::path& file) {
   return std::nullopt;
 }
 
-/// The number behind `key` in a file of lines "key number"; 0 if there is none.
+/// The number after `key` in a file of "key number" lines; 0 if missing.
 std::uint64_t keyed_number(const fs::path& file, std::string_view key) {
   std::ifstream in(file);
   std::string line;
@@ -43,10 +43,10 @@ std::uint64_t keyed_number(const fs::path& file, std::string_view key) {
   return 0;
 }
 
-/// Takes one group's limit into account if it is the tightest so far.
+/// Applies one group's limit if it is the tightest so far.
 void tighten(std::optional<GroupMemory>& best, std::optional<std::uint64_t> limit, std::optional<std::uint64_t> used,
              std::uint64_t cache) {
-  // Version 1 writes "no limit" as the largest multiple of a page.
+  // Version 1 represents "no limit" by the largest multiple of the page size.
   if (!limit || *limit >= std::uint64_t{1} << 62) return;
   const std::uint64_t in_use = used.value_or(0) - std::min(cache, used.value_or(0));
   const GroupMemory group{*limit, *limit - std::min(*limit, in_use)};
@@ -58,8 +58,9 @@ void tighten(std::optional<GroupMemory>& best, std::optional<std::uint64_t> limi
   }
 }
 
-/// From the process's group up to the root of the mount: a limit anywhere above holds too. A group that the mount does
-/// not show (its path belongs to another namespace) leaves the root, which is then the process's own group.
+/// Visits the process's group and its parents up to the root of the mount, since parents' limits apply too. If the
+/// mount does not contain the group (another namespace), only the root is visited, which is then the process's own
+/// group.
 template <class F>
 void each_group(const fs::path& mount, std::string path, F&& f) {
   while (true) {
@@ -84,7 +85,7 @@ Memory memory(const fs::path& proc) {
   const Memory told{keyed_number(file, "MemTotal:") * 1024, keyed_number(file, "MemAvailable:") * 1024};
   struct sysinfo info {};
   if (told.total != 0 || ::sysinfo(&info) != 0) return told;
-  // Without /proc: caches of files are not among what is free then.
+  // Without /proc, page caches are not included in free memory.
   return {std::uint64_t{info.totalram} * info.mem_unit, std::uint64_t{info.freeram + info.bufferram} * info.mem_unit};
 }
 
@@ -113,7 +114,7 @@ std::optional<GroupMemory> group_memory(const fs::path& proc, const fs::path& gr
 }
 
 bool can_allocate(std::uint64_t bytes) noexcept {
-  // To be written to, so that all limits count it: of addresses, of data, of what the system commits itself to.
+  // Mapped writable, so that all limits apply: address space, data size, overcommit.
   void* const there = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (there == MAP_FAILED) return false;
   ::munmap(there, bytes);
@@ -125,8 +126,8 @@ bool resources_are_limited() noexcept {
     rlimit limit{};
     return ::getrlimit(resource, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < enough;
   };
-  // Any limit of these is too little for some driver (CUDA has addresses for all memory of host and devices); of the
-  // others systems set one themselves.
+  // Any limit on these can break some driver (CUDA reserves addresses for all memory of host and devices). The others
+  // have default limits on many systems.
   return below(RLIMIT_AS, RLIM_INFINITY) || below(RLIMIT_DATA, RLIM_INFINITY) || below(RLIMIT_FSIZE, RLIM_INFINITY) ||
          below(RLIMIT_CPU, RLIM_INFINITY) || below(RLIMIT_NPROC, 4096) || below(RLIMIT_NOFILE, 256) ||
          below(RLIMIT_STACK, rlim_t{1} << 20);

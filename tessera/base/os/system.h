@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Facts that only the operating system knows: memory, control groups, the environment. Part of the operating system's
-// seam: callers see numbers, only system.cpp knows where they come from.
+// Information from the operating system: memory, control groups, the environment. Operating system layer.
 #pragma once
 
 #include <cstddef>
@@ -12,53 +11,52 @@
 
 namespace tessera::os {
 
-/// The variable's value, also an empty one; nothing if it is not set.
+/// The variable's value, which may be empty; nullopt if unset.
 std::optional<std::string> environment(const char* name);
 
 struct Memory {
-  std::uint64_t total = 0;      ///< bytes of the machine
-  std::uint64_t available = 0;  ///< bytes that can be had without swapping, caches of files counted as free
+  std::uint64_t total = 0;      ///< bytes installed
+  std::uint64_t available = 0;  ///< bytes available without swapping; page caches count as free
 };
-/// Zeros where the system does not tell; without /proc, caches count as used. `proc` is for tests.
+/// Zeros if unknown. Without /proc, page caches count as used. `proc` is for tests.
 Memory memory(const std::filesystem::path& proc = "/proc");
 
-/// The tightest memory limit of the control groups around this process (versions 1 and 2), and what is left of it.
+/// The tightest memory limit of the control groups of this process (versions 1 and 2), and its free part.
 struct GroupMemory {
   std::uint64_t limit = 0;  ///< bytes
-  std::uint64_t free = 0;   ///< bytes until the limit, caches of files counted as free
+  std::uint64_t free = 0;   ///< bytes below the limit; page caches count as free
 };
-/// Nothing if there is no limit. The paths are for tests.
+/// Nullopt if there is no limit. The paths are for tests.
 std::optional<GroupMemory> group_memory(const std::filesystem::path& proc = "/proc",
                                         const std::filesystem::path& groups = "/sys/fs/cgroup");
 
-/// Whether so many bytes of memory could be had now: they are mapped and given back. For what cannot bear to be refused
-/// memory in its middle; other threads may take it meanwhile.
+/// Whether `bytes` of memory are available now, tested by mapping and unmapping them. For code that cannot handle a
+/// failed allocation; other threads may take the memory afterwards.
 bool can_allocate(std::uint64_t bytes) noexcept;
 
-/// Whether a limit of this process (setrlimit: ulimit -v, -d, -u, ...) is such that code may fail for it in any way
-/// which works without it.
+/// Whether a resource limit of this process (setrlimit: ulimit -v, -d, -u, ...) is low enough to make code fail that
+/// works without it.
 bool resources_are_limited() noexcept;
 
-/// Stack of a thread that is started without a wish of its own.
+/// The default stack size of a new thread.
 std::size_t thread_stack_bytes();
 
-/// Whether this is the thread that the process began with.
+/// Whether the calling thread is the process's initial thread.
 bool is_main_thread() noexcept;
 
-/// Sorted names of the files and folders in `folder`; none if it cannot be read.
+/// Sorted names of the files and folders in `folder`; empty if it cannot be read.
 std::vector<std::string> file_names_in(const std::filesystem::path& folder);
 
 bool file_exists(const char* path);
-/// What this process may do with a file, such as a device's (under TESSERA_SYSTEM_ROOT, if that is set): it need not be
-/// open already.
+/// The process's access to a file, such as a device file (below TESSERA_SYSTEM_ROOT, if set), without opening it.
 enum class Access : std::uint8_t { missing, denied, granted };
 Access read_write_access(const char* path);
-/// Can files be made in this folder? Makes it, and those above it, where they are missing.
+/// Whether files can be created in this folder. Creates it and its parents if missing.
 bool is_writable_folder(const std::filesystem::path& folder);
-/// Is there a graphics or computing card of this PCI vendor (0x10de: NVIDIA, 0x1002: AMD, 0x8086: Intel), with or
-/// without a kernel driver?
+/// Whether the machine has a graphics or compute card of this PCI vendor (0x10de: NVIDIA, 0x1002: AMD, 0x8086: Intel),
+/// with or without a kernel driver.
 bool display_card_of(std::uint32_t vendor);
-/// Does the kernel show a graphics device of this PCI vendor (0x8086: Intel)? No driver library is loaded to know.
+/// Whether the kernel exposes a render node of this PCI vendor (0x8086: Intel). Loads no driver library.
 bool render_node_of(std::uint32_t vendor);
 
 }  // namespace tessera::os

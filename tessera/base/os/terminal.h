@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether somebody watches a stream. Part of the operating system's seam.
+// Detects terminals. Operating system layer.
 #pragma once
 
 #include <cstdio>

@@ -21,20 +21,20 @@
 namespace tessera {
 
 #if defined(__GNUC__)
-// Taken only by programs without backend/all.cpp.
+// Used only by programs without backend/all.cpp.
 __attribute__((weak)) void register_all_drivers() {}
 #endif
 
 namespace {
 
-constexpr std::size_t backend_count = all_backends.size() + 1;  // and dry runs, which are not listed
+constexpr std::size_t backend_count = all_backends.size() + 1;  // plus dry_run, which is not listed
 
 struct DriverTable {
   std::array<std::atomic<Driver*>, backend_count> drivers{};
-  std::array<std::atomic<std::uint64_t>, backend_count> entered{};  ///< 1 + the generation of the process that did
-  std::once_flag filled;                                            ///< the system's, which knows of forks
+  std::array<std::atomic<std::uint64_t>, backend_count> entered{};  ///< 1 + fork generation when entered
+  std::once_flag filled;                                            ///< std::once_flag is safe across forks
 };
-constinit DriverTable the_table;  // with a trivial destructor: drivers are never destroyed
+constinit DriverTable the_table;  // trivial destructor: drivers are never destroyed
 DriverTable& table() { return the_table; }
 thread_local bool registering_all = false;
 
@@ -51,25 +51,25 @@ struct Override {
   DeviceState state;
   std::string reason, remedy;
   std::optional<std::int64_t> until;
-  std::optional<std::string> looks;  ///< of the device for which it was noted, if that is known
+  std::optional<std::string> looks;  ///< name and identity of the device at the time, if known
 
-  /// What is verified or lost is open, and stays so.
+  /// A verified or lost device is open, and keeps its state.
   bool of_open() const { return state == DeviceState::verified || state == DeviceState::lost; }
-  /// Another device may have the number since the driver was asked again.
+  /// After a rescan the index may refer to another device.
   bool is_of(const DeviceInfo& info) const { return of_open() || !looks || *looks == looks_of(info); }
   static std::string looks_of(const DeviceInfo& info) { return info.name + "\n" + info.identity; }
 };
 struct Slot {
-  std::mutex asking;                    // held while the driver enumerates, which may take long; other backends go on
-  std::optional<BackendReport> answer;  // as the driver gave it; under `asking`
-  std::atomic<const std::vector<Origin>*> origins = nullptr;             // of its devices; changed under `asking`
-  std::vector<std::unique_ptr<const std::vector<Origin>>> kept_origins;  // all that there were
-  std::atomic<const BackendReport*> shown = nullptr;                     // with the states of later
+  std::mutex asking;  // locked during the driver's enumeration, which may take long; other backends are not blocked
+  std::optional<BackendReport> answer;                        // as returned by the driver; guarded by `asking`
+  std::atomic<const std::vector<Origin>*> origins = nullptr;  // of its devices; modified under `asking`
+  std::vector<std::unique_ptr<const std::vector<Origin>>> kept_origins;  // never freed
+  std::atomic<const BackendReport*> shown = nullptr;                     // with later state changes applied
   std::vector<std::unique_ptr<const BackendReport>>
-      kept;  // all that were ever shown: callers hold references; under `asking`
+      kept;  // never freed, since callers keep references; guarded by `asking`
 };
 struct Discovery {
-  /// A child of fork goes on with what its parent had published: that is never changed.
+  /// A forked child starts with what its parent had published; that is immutable.
   explicit Discovery(const Discovery* parents) {
     for (std::size_t i = 0; parents != nullptr && i < slots.size(); ++i)
       if (const BackendReport* shown = parents->slots[i].shown.load(std::memory_order_acquire)) {
@@ -79,14 +79,14 @@ struct Discovery {
   }
   std::array<Slot, backend_count> slots;
   std::mutex lock;
-  std::map<Device, Override> overrides;                                // under `lock`
-  std::vector<std::unique_ptr<const std::vector<BackendReport>>> all;  // under `lock`; the last is the newest
+  std::map<Device, Override> overrides;                                // guarded by `lock`
+  std::vector<std::unique_ptr<const std::vector<BackendReport>>> all;  // guarded by `lock`; the last is the newest
   std::array<const BackendReport*, all_backends.size()> all_from{};
 };
 constinit os::PerProcess<Discovery> the_discovery;
 Discovery& discovery() { return the_discovery.get(); }
 
-/// For backends without a driver: an honest reason, and whether there would be something to drive.
+/// Report of a backend without a driver: why it is unsupported.
 BackendReport report_without_driver(Backend backend) {
   BackendReport r{.backend = backend, .state = DeviceState::unsupported};
 #ifndef __APPLE__
@@ -101,9 +101,9 @@ BackendReport report_without_driver(Backend backend) {
   return r;
 }
 
-constexpr const char* untried = "a driver answered; no kernel has been run on it yet";
+constexpr const char* untried = "listed by the driver; no kernel has been run on it yet";
 
-/// "cuda: supported, libcuda.so: no such file": what was tried, and how it ended.
+/// Logs what was tried and the outcome: "cuda: supported, libcuda.so: no such file".
 void log_answer(const BackendReport& report) {
   if (!logging::enabled(logging::Level::info)) return;
   std::string text =
@@ -130,20 +130,20 @@ BackendReport ask_driver(Backend backend, std::vector<Origin>& origins) {
       DeviceInfo& info = report.devices[i];
       info.device = {backend, static_cast<int>(i)};
       if (info.state == DeviceState::enumerated && info.reason.empty())
-        info.reason = untried, info.remedy = "Use it, or run `tessera devices`: a first kernel then checks it";
+        info.reason = untried, info.remedy = "Use it, or run `tessera devices`, to check it with a first kernel";
     }
     return std::move(report);
   } catch (const OutOfMemory&) {
-    throw;  // says nothing about the device: the next call asks again
+    throw;  // not a property of the device: the next call probes again
   } catch (const std::bad_alloc&) {
     throw;
-  } catch (const ArgumentError& e) {  // a setting
+  } catch (const ArgumentError& e) {  // an invalid setting
     return {.backend = backend, .state = DeviceState::supported, .reason = e.what(), .remedy = "Correct the setting"};
   } catch (const std::exception& e) {
     return {.backend = backend,
             .state = DeviceState::supported,
             .reason = e.what(),
-            .remedy = "This is a fault of the backend: please report it with this text"};
+            .remedy = "This is a bug in the backend: please report it with this message"};
   }
 }
 
@@ -153,7 +153,7 @@ BackendReport ask(Backend backend, std::vector<Origin>& origins) {
   return report;
 }
 
-/// How much a state is worth, for the state of a backend with several devices.
+/// Rank of a device state; a backend with several devices reports the highest.
 int worth(DeviceState state) {
   switch (state) {
     case DeviceState::verified: return 8;
@@ -166,7 +166,7 @@ int worth(DeviceState state) {
   }
 }
 
-/// `slot.answer` with what is known since; the caller holds `slot.asking`.
+/// Publishes `slot.answer` with later state changes applied. The caller locks `slot.asking`.
 const BackendReport* show(Slot& slot) {
   Discovery& d = discovery();
   auto report = std::make_unique<BackendReport>(*slot.answer);
@@ -175,7 +175,7 @@ const BackendReport* show(Slot& slot) {
     for (DeviceInfo& info : report->devices) {
       if (auto it = d.overrides.find(info.device); it != d.overrides.end() && it->second.is_of(info)) {
         info.state = it->second.state;
-        // What the driver says of a device that works stays true: that cpu runs on the interpreter, say.
+        // Keep the driver's remarks on a working device, such as that cpu uses the interpreter.
         if (info.state == DeviceState::verified && info.reason != untried) continue;
         info.reason = it->second.reason;
         info.remedy = it->second.remedy;
@@ -187,7 +187,7 @@ const BackendReport* show(Slot& slot) {
     for (const DeviceInfo& info : report->devices)
       if (worth(info.state) > worth(best->state)) best = &info;
     report->state = best->state;
-    // What the driver said of the backend was true before its devices were used.
+    // Keep the driver's own reason for the backend unless the state has changed since.
     if (report->reason.empty() || best->state != slot.answer->state)
       report->reason = best->reason, report->remedy = best->remedy;
   }
@@ -204,7 +204,8 @@ Slot& slot_of(Backend backend) { return discovery().slots[static_cast<std::size_
 void register_driver(std::unique_ptr<Driver> driver) {
   fill_table();
   const Backend backend = driver->backend();
-  table().drivers[static_cast<std::size_t>(backend)] = driver.release();  // the one before stays: devices may be open
+  table().drivers[static_cast<std::size_t>(backend)] =
+      driver.release();  // the old one is kept: its devices may be open
   forget_report(backend);
   if (backend != Backend::dry_run) forget_choice();
 }
@@ -226,7 +227,7 @@ std::optional<std::string> enter_driver(Driver& driver) {
 const BackendReport& discover(Backend backend) {
   Slot& slot = slot_of(backend);
   if (const BackendReport* r = slot.shown.load(std::memory_order_acquire)) return *r;
-  fill_table();  // before the lock: registering a driver takes it too
+  fill_table();  // before locking: register_driver locks it too
   std::lock_guard hold(slot.asking);
   if (const BackendReport* r = slot.shown.load(std::memory_order_acquire)) return *r;
   if (!slot.answer) {
@@ -280,14 +281,14 @@ void rescan() {
   try {
     clear_probe_results();
     forget_trials();
-  } catch (const ArgumentError&) {  // a setting that cannot be read is told by who needs it
+  } catch (const ArgumentError&) {  // an invalid setting is reported where it is used
   }
   forget_preferences();
   Discovery& d = discovery();
   for (Backend backend : all_backends) forget_report(backend);
   {
     std::lock_guard hold(d.lock);
-    // A second chance for what computed wrongly or could not be opened.
+    // Retry devices that computed wrong results or could not be opened.
     std::erase_if(d.overrides, [](const auto& entry) { return !entry.second.of_open(); });
   }
   forget_choice();
@@ -321,7 +322,7 @@ void set_device_state(Device device, DeviceState state, std::string reason, std:
     }
     if (slot.answer) show(slot);
     if (state != DeviceState::verified && state != DeviceState::enumerated) forget_choice();
-  } catch (...) {  // out of memory while noting it: the error on its way tells the same
+  } catch (...) {  // out of memory: the caller's error already reports the failure
   }
 }
 
@@ -334,13 +335,13 @@ std::string existing_devices(std::optional<Backend> asked) {
   std::string text;
   for (const DeviceInfo& info : devices) {
     text += fmt::format("{}{} ({}", text.empty() ? "" : ", ", to_string(info.device), info.name);
-    // The CPU may be there by itself and through several drivers: then these tell them apart.
+    // The CPU may be listed by several drivers; versions tell the entries apart.
     if (!info.driver_version.empty() && std::ranges::count(devices, info.name, &DeviceInfo::name) > 1)
       text += ", " + info.driver_version;
     text += ")";
   }
   if (text.empty()) text = "none";
-  return all ? text : text + "; drivers that were not asked yet may have more (`tessera devices` asks them)";
+  return all ? text : text + "; drivers that were not probed yet may have more (run `tessera devices`)";
 }
 
 std::optional<Device> same_card(Device device) {
@@ -353,7 +354,7 @@ std::optional<Device> same_card(Device device) {
       if (other.identity == info.identity) out.push_back(&other);
     return out;
   };
-  // Partitions of a card may share its address: then nobody knows which is which.
+  // Partitions of a GPU may share its address, so that they cannot be matched.
   if (alike(device.backend).size() != 1) return std::nullopt;
   for (Backend backend : all_backends) {
     if (backend == device.backend) return std::nullopt;
@@ -384,7 +385,7 @@ std::optional<std::string> why_missing(Device device) {
 
 const DeviceInfo& device_info(Device device) {
   if (auto why = why_missing(device)) {
-    settings();  // a setting that cannot be read may be the cause, and says so itself
+    settings();  // reports an invalid setting, which may be the cause
     fail<DeviceError>({.wrong = *why, .remedy = "Devices that exist: " + existing_devices(device.backend)});
   }
   return discover(device.backend).devices[static_cast<std::size_t>(device.index)];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of devices after they were enumerated: verified, quarantined, lost. Internal to device/.
+// States of devices after enumeration: verified, quarantined, lost. Internal to device/.
 #pragma once
 
 #include <cstdint>
@@ -12,36 +12,36 @@ namespace tessera {
 
 class Driver;
 
-/// From now on `discover` shows this state, while the device with this number is the one that it is now. `until`: it
-/// may be opened again from this second since 1970 on. Never throws: it is called while an error is on its way.
+/// Sets the state that `discover` reports while this index refers to the same device. After `until` (seconds since
+/// 1970) the device may be opened again. Never throws, since it is called during exception handling.
 void set_device_state(Device device, DeviceState state, std::string reason = {}, std::string remedy = {},
                       std::optional<std::int64_t> until = {}) noexcept;
-/// Takes back a state whose time is over.
+/// Clears a state whose `until` has passed.
 void clear_expired_state(Device device);
 
-/// May automatic choice take it? (It may not open nevertheless.)
+/// True if automatic selection may try the device. Opening it may still fail.
 inline bool usable(const DeviceInfo& info) {
   return info.state == DeviceState::enumerated || info.state == DeviceState::verified;
 }
-/// Where the device's row was found out by a probe, and devices are tried before they are opened: what to try.
+/// How to try the device in a helper process before opening it; nothing if that is not required.
 std::optional<Origin> origin_of(Device device);
-/// Why there is no such device; nothing if there is one.
+/// Returns why the device does not exist; nothing if it exists.
 std::optional<std::string> why_missing(Device device);
-/// "cpu:0 (AMD EPYC), opencl:0 (...)": every device of every backend. Where `asked` is one that needs no driver, no
-/// driver is asked, which the text says: those that have been asked before count.
+/// Lists the devices of all backends: "cpu:0 (AMD EPYC), opencl:0 (...)". If `asked` is a built-in backend, no driver
+/// is probed: only backends that were probed before are listed, and the text says so.
 std::string existing_devices(std::optional<Backend> asked = {});
-/// What `discover(backend)` gave if it was called, else an empty report: asks nobody.
+/// Returns the published report of `discover(backend)`, or an empty one. Does not probe.
 const BackendReport& known(Backend backend);
-/// The driver in this process disagrees with what its probe said: the next `discover` asks it again.
+/// Called if the driver in this process lists other devices than its probe did: the next `discover` probes again.
 void mark_report_stale(Backend backend);
-/// To be asked before a vendor's code is called in this process: why it must not be, if it must not. It is taken for
-/// called from then on.
+/// Must be called before a vendor's code is called in this process. Returns why it must not be called (after a fork),
+/// or nothing and marks the driver as entered.
 std::optional<std::string> enter_driver(Driver& driver);
-/// What is done about that.
+/// Remedy for that error.
 inline constexpr const char* instead_of_fork = "Use devices in the parent, or start the child with exec (posix_spawn)";
-/// The next `discover(backend)` asks its driver again.
+/// Makes the next `discover(backend)` probe again.
 void forget_report(Backend backend);
-/// Forgets which device was chosen automatically.
+/// Discards the automatic selection.
 void forget_choice();
 
 }  // namespace tessera

@@ -29,9 +29,9 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view open_option = "--open=";
-constexpr const char* own_error = "tessera-probe: error: ";  // of the program's main, not of the driver
-constexpr int protocol = 2;  ///< of the answer: a probe of another version is not believed
-constexpr int longer = 2;    ///< how much longer a driver is given that did not answer in time
+constexpr const char* own_error = "tessera-probe: error: ";  // printed by tessera-probe's main, not by the driver
+constexpr int protocol = 2;  ///< version of the answer's format; other versions are rejected
+constexpr int longer = 2;    ///< factor of the second time limit
 
 void say_once(const std::string& text) {
   static std::atomic<bool> said = false;
@@ -43,7 +43,7 @@ void say_once(const std::string& text) {
     logging::info(text);
 }
 
-/// The end of what a driver printed, on one line.
+/// The last three lines of a driver's output, joined into one.
 std::string last_words(std::string text) {
   while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
   std::size_t start = text.size();
@@ -58,7 +58,7 @@ std::string last_words(std::string text) {
   std::string line;
   for (const char c : text) line += c == '\n' ? std::string(" / ") : std::string(1, c);
   line = printable_text(line);
-  return line.empty() ? "it printed nothing" : "the last that it printed: " + line;
+  return line.empty() ? "no output" : "last output: " + line;
 }
 
 std::string reinstall(Backend backend) {
@@ -71,7 +71,7 @@ std::string reinstall(Backend backend) {
   }
 }
 
-/// Far above what drivers and compilers take, and far below what would trouble the machine.
+/// Memory limit of a probe: far above what drivers and compilers need, and low enough not to exhaust the machine.
 std::uint64_t most_memory() {
   constexpr std::uint64_t gib = std::uint64_t{1} << 30;
   std::uint64_t free = os::memory().available;
@@ -79,7 +79,7 @@ std::uint64_t most_memory() {
   return free == 0 ? 4 * gib : std::clamp(free / 2, gib, 16 * gib);
 }
 
-/// How a probe ended: by its answer, else `state` and what to tell people.
+/// Result of a probe: its answer, else `state` and the texts for the user.
 struct Asked {
   Json answer;
   DeviceState state = DeviceState::enumerated;
@@ -87,38 +87,37 @@ struct Asked {
   std::string reason, remedy;
 };
 
-/// Of a death. One for which the driver need not be the cause is not the driver's for ever: what is too little for it
-/// in this process may be there in the next one.
+/// How long a crash is cached. If resources of this process or machine may be the cause, the next process may succeed.
 Validity holds(const os::ChildOutcome& child) {
   using End = os::ChildOutcome::End;
   const auto says = [&](const char* what) { return child.words.find(what) != child.words.npos; };
   if (os::resources_are_limited() || says(own_error)) return Validity::now;
-  // The system ends processes so when the machine has no memory left.
+  // The kernel's out-of-memory killer sends SIGKILL.
   const bool killed = child.end == End::signalled && child.code == SIGKILL;
   const bool lacks = says("bad_alloc") || says("Cannot allocate memory") || says("Resource temporarily unavailable");
   return killed || lacks || child.end == End::too_much_memory ? Validity::temporary : Validity::always;
 }
 
-/// "crashed when it was ...: SIGSEGV (signal 11)": what a driver did that gave no answer.
+/// Describes why a driver gave no answer: "crashed while ...: SIGSEGV (signal 11)".
 std::string deed(const os::ChildOutcome& child, const os::ChildLimits& limits, const std::string& when) {
   using End = os::ChildOutcome::End;
   switch (child.end) {
     case End::too_much_memory:
-      return fmt::format("took more than {} of memory when it was {}, and was stopped",
+      return fmt::format("was stopped because it allocated more than {} of memory while {}",
                          config::format_bytes(limits.memory), when);
     case End::too_much_answer:
-      return fmt::format("wrote more than {} as its answer when it was {}, and was stopped",
+      return fmt::format("was stopped because it wrote more than {} as its answer while {}",
                          config::format_bytes(limits.answer), when);
     case End::signalled:
-      return fmt::format("crashed when it was {}: {} (signal {})", when, os::signal_name(child.code), child.code);
+      return fmt::format("crashed while {}: {} (signal {})", when, os::signal_name(child.code), child.code);
     default:
-      return child.code < 0 ? fmt::format("ended the process when it was {}", when)
-                            : fmt::format("ended the process when it was {} (exit code {})", when, child.code);
+      return child.code < 0 ? fmt::format("ended the process while {}", when)
+                            : fmt::format("ended the process while {} (exit code {})", when, child.code);
   }
 }
 
-/// Runs the probe with these words. `who` is the driver or device, `when` what was wanted of it ("asked for its
-/// devices"). Nothing if the program could not be started or is of another version.
+/// Runs the probe. `who` is the driver or device, `when` the operation for messages ("listing its devices"). Returns
+/// nothing if the program could not be started or has another version.
 std::optional<Asked> ask(const std::vector<std::string>& command, Backend backend, const std::string& who,
                          const std::string& when) {
   using End = os::ChildOutcome::End;
@@ -126,24 +125,25 @@ std::optional<Asked> ask(const std::vector<std::string>& command, Backend backen
   os::ChildLimits limits{.time = first, .memory = most_memory()};
   os::ChildOutcome child = os::run_child(command, limits);
   if (child.end == End::timed_out) {
-    // What initialises several cards may just take longer. A driver that hangs costs this once for a while.
-    logging::warn(fmt::format("{} did not answer within {} s when it was {}: it is asked once more, for up to {} s",
-                              who, first.count(), when, longer * first.count()));
+    // Initialising several GPUs may just take longer. The retry's cost is bounded, since a hang is cached for a while.
+    logging::warn(fmt::format("{} did not answer within {} s while {}; retrying with a limit of {} s", who,
+                              first.count(), when, longer * first.count()));
     limits.time = longer * first;
     child = os::run_child(command, limits);
   }
   if (child.end == End::not_started) {
-    say_once(
-        fmt::format("tessera-probe could not be started ({}): drivers are asked inside this process", child.reason));
+    say_once(fmt::format("tessera-probe could not be started ({}): drivers are loaded into this process directly",
+                         child.reason));
     return std::nullopt;
   }
-  // An answer that is whole counts, whatever the driver did to the process afterwards; but not of a driver that killed
-  // the process it was started by, which in the program is somebody else's.
+  // A complete answer is valid whatever the driver did to the process afterwards, unless it killed the supervisor: in
+  // the program that would be an unrelated process.
   if (!child.answer.empty() && child.end != End::too_much_answer && !child.unwatched) {
     try {
       Json json = parse_json(child.answer);
       if (json.at("protocol") == protocol && json.at("tessera") == TESSERA_VERSION) return Asked{.answer = json};
-      say_once(fmt::format("{} is of another version of Tessera: drivers are asked inside this process", command[0]));
+      say_once(
+          fmt::format("{} has another version of Tessera: drivers are loaded into this process directly", command[0]));
       return std::nullopt;
     } catch (const std::exception& e) {
       logging::debug(fmt::format("tessera-probe's answer cannot be read: {}", e.what()));
@@ -155,25 +155,24 @@ std::optional<Asked> ask(const std::vector<std::string>& command, Backend backen
     asked.state = DeviceState::hung;
     asked.holds = Validity::temporary;
     asked.reason = fmt::format(
-        "{} did not answer within {} s when it was {}, nor within {} s when it was asked once more, and was stopped "
-        "(TESSERA_PROBE_TIMEOUT sets the seconds); {}",
+        "{} did not answer within {} s while {}, nor within {} s in a second attempt, and was stopped "
+        "(TESSERA_PROBE_TIMEOUT sets the limit); {}",
         who, first.count(), when, longer * first.count(), words);
-    asked.remedy = "It is asked again after a while, and by `tessera devices --rescan`. ";
+    asked.remedy = "It is retried after 10 minutes and by `tessera devices --rescan`. ";
     if (backend == Backend::cuda || backend == Backend::opencl)
       asked.remedy +=
-          "NVIDIA's driver takes seconds for each GPU unless it is kept running: start nvidia-persistenced. ";
+          "NVIDIA's driver needs seconds to initialise each GPU unless it stays loaded: start nvidia-persistenced. ";
     asked.remedy += fmt::format("If it never answers, {}", reinstall(backend));
   } else {
     asked.state = DeviceState::crashed;
     asked.holds = holds(child);
     asked.reason = fmt::format("{} {}; {}", who, deed(child, limits, when), words);
     asked.remedy = fmt::format(
-        "It was asked in a process of its own, and is not loaded into this one; other devices are not touched. To use "
-        "it, {}{}; `tessera devices --rescan` then asks it again",
-        os::resources_are_limited() ? "raise this process's limits (ulimit -a shows them), or "
-        : asked.holds == Validity::temporary
-            ? "see that the machine has memory left (it is asked again after a while), or "
-            : "",
+        "It was probed in a helper process and is not loaded into this one; other devices are not affected. To use "
+        "it, {}{}; then run `tessera devices --rescan`",
+        os::resources_are_limited()          ? "raise this process's limits (ulimit -a shows them), or "
+        : asked.holds == Validity::temporary ? "free some memory on this machine (it is retried after 10 minutes), or "
+                                             : "",
         reinstall(backend));
   }
   return asked;
@@ -191,10 +190,10 @@ BackendReport report_of(const Json& answer, Backend backend) {
   return report;
 }
 
-/// Its answer cannot be read: it was written by the driver, which shares the process.
+/// The driver shares the probe's process and may have corrupted the answer.
 void unreadable(auto& found, const std::string& who, Backend backend, const std::exception& e) {
   found.state = DeviceState::crashed;
-  found.reason = fmt::format("what {} made its probe answer cannot be read: {}", who, e.what());
+  found.reason = fmt::format("the probe's answer for {} cannot be read: {}", who, e.what());
   found.remedy = fmt::format("To use it, {}", reinstall(backend));
 }
 
@@ -210,7 +209,7 @@ std::vector<std::string> files_found(const std::vector<std::string>& names) {
 std::optional<fs::path> probe_program() {
   const std::optional<std::string>& named = settings().probe;
   if (named == "off") {
-    say_once("TESSERA_PROBE=off: drivers are asked inside this process");
+    say_once("TESSERA_PROBE=off: drivers are loaded into this process directly");
     return std::nullopt;
   }
   const fs::path own = os::own_folder();
@@ -222,7 +221,7 @@ std::optional<fs::path> probe_program() {
               own / ".." / "lib" / "tessera" / "tessera-probe"};
   for (const fs::path& place : places)
     if (os::file_exists(place.c_str())) return place.lexically_normal();
-  say_once(fmt::format("the program tessera-probe is not at {}: drivers are asked inside this process",
+  say_once(fmt::format("tessera-probe was not found at {}: drivers are loaded into this process directly",
                        places.front().string()));
   return std::nullopt;
 }
@@ -230,7 +229,7 @@ std::optional<fs::path> probe_program() {
 bool devices_are_tried() { return settings().probe != "list"; }
 
 std::chrono::seconds longest_probe() {
-  return std::chrono::seconds((1 + longer) * settings().probe_timeout + 10);  // and what ending it takes
+  return std::chrono::seconds((1 + longer) * settings().probe_timeout + 10);  // plus time to terminate it
 }
 
 std::optional<Answer> probe(const fs::path& program, Backend backend, const VendorDriver& part) {
@@ -238,12 +237,12 @@ std::optional<Answer> probe(const fs::path& program, Backend backend, const Vend
   BackendReport& report = answer.report;
   if (const auto found = files_found(part.libraries); !found.empty()) report.file = found.front();
   const auto asked = ask(words_for(program, backend, part), backend, report.file.empty() ? "the driver" : report.file,
-                         "asked for its devices");
+                         "listing its devices");
   if (!asked) return std::nullopt;
   if (asked->state == DeviceState::enumerated) {
     try {
       report = report_of(asked->answer, backend);
-      // One without a device may have one later: another program let go of it, a service was started.
+      // Don't cache a report without devices: they may appear later, when another program or a service changes state.
       answer.holds = report.devices.empty() ? Validity::now : Validity::always;
     } catch (const std::exception& e) {
       unreadable(report, report.file, backend, e);
@@ -262,7 +261,7 @@ std::optional<Trial> run_trial(const fs::path& program, Backend backend, const V
                                const std::string& who) {
   std::vector<std::string> words = words_for(program, backend, part);
   words.push_back(fmt::format("{}{}", open_option, index));
-  const auto asked = ask(words, backend, who, "opened for a first kernel");
+  const auto asked = ask(words, backend, who, "opening the device and running a first kernel");
   if (!asked) return std::nullopt;
   Trial trial{.state = asked->state, .holds = asked->holds, .reason = asked->reason, .remedy = asked->remedy};
   if (asked->state != DeviceState::enumerated) return trial;
@@ -285,12 +284,12 @@ std::optional<Trial> run_trial(const fs::path& program, Backend backend, const V
 
 namespace {
 
-/// Opens one device as the program would, and runs the program's first kernel and one of functions on it.
+/// Opens a device as the program would and runs the verification kernels on it.
 Json try_here(Driver& driver, int index) {
   const char* end = "error";
   std::string text;
   try {
-    DriverDevice* const device = driver.open(index).release();  // the program does not give it back either
+    DriverDevice* const device = driver.open(index).release();  // leaked, as in the program
     text = verify_compiler(*device);
     end = text.empty() ? "works" : "wrong";
   } catch (const OutOfMemory& e) {
@@ -317,10 +316,10 @@ int probe_main(std::span<const std::string> arguments) {
   }
   if (words.empty() || words.size() > 2)
     fail<ArgumentError>({.operation = "tessera-probe",
-                         .wrong = "it takes the name of a backend, of a part of its driver, and --open=NUMBER",
-                         .remedy = "Run `tessera devices` instead: it is what uses this program"});
+                         .wrong = "expected a backend's name, then optionally a driver file and --open=NUMBER",
+                         .remedy = "Run `tessera devices` instead, which calls this program"});
   const Backend backend = parse_device(words[0]).backend;
-  logging::set_level(logging::Level::off);  // what is printed from here on is the driver's
+  logging::set_level(logging::Level::off);  // all further output comes from the driver
   Driver* driver = find_driver(backend);
   BackendReport report{.backend = backend, .reason = "there is no such driver"};
   Json trial;
@@ -328,8 +327,9 @@ int probe_main(std::span<const std::string> arguments) {
     try {
       driver->allow({words.size() > 1 ? words[1] : std::string()});
       report = driver->enumerate();
-    } catch (const std::exception& e) {  // of ours, or for want of memory: not the driver's death
-      report = {.state = DeviceState::loaded, .reason = e.what(), .remedy = "This may pass; it is asked again"};
+    } catch (const std::exception& e) {  // our own error or out of memory, not a crash of the driver
+      report = {
+          .state = DeviceState::loaded, .reason = e.what(), .remedy = "The cause may be temporary; it will be retried"};
     }
     report.backend = backend;
     if (open) trial = try_here(*driver, *open);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asks a driver in a process of its own: `tessera-probe` loads it, enumerates, and answers within a time limit. What
-// kills or stops that process is a state of the row and nothing more. Internal to device/.
+// Probes a driver in a helper process: `tessera-probe` loads it, enumerates its devices and answers within a time
+// limit. If the driver crashes or hangs that process, only the report's state changes. Internal to device/.
 #pragma once
 
 #include <chrono>
@@ -15,20 +15,20 @@
 
 namespace tessera {
 
-/// The program, beside our library or where TESSERA_PROBE says. Nothing if it is not there, or TESSERA_PROBE=off:
-/// drivers are then asked in this process, and the log says so once.
+/// Path of tessera-probe, near the library or as set by TESSERA_PROBE. Nothing if it does not exist or
+/// TESSERA_PROBE=off: drivers are then loaded into this process directly, which is logged once.
 std::optional<std::filesystem::path> probe_program();
 
-/// Do devices get a probe of their own before they are opened? Not with TESSERA_PROBE=list.
+/// True if devices are opened in a helper process first; false if TESSERA_PROBE=list.
 bool devices_are_tried();
-/// The longest that one of the two below takes.
+/// Maximum duration of `probe` or `run_trial`.
 std::chrono::seconds longest_probe();
 
-/// For how long later processes may believe what a probe found.
+/// How long other processes may use a cached probe result.
 enum class Validity : std::uint8_t {
-  now,        ///< it may be otherwise the next time
-  temporary,  ///< it may pass, but costs much to find out: it hung, or was ended for the memory that it took
-  always      ///< until something changes that it depends on
+  now,        ///< not cached: the next probe may differ
+  temporary,  ///< cached for 10 minutes: may recover, but is slow to probe (a hang, too much memory)
+  always      ///< cached until something that it depends on changes
 };
 inline constexpr std::chrono::minutes temporary_validity{10};
 
@@ -36,30 +36,30 @@ struct Answer {
   BackendReport report;
   Validity holds = Validity::now;
 };
-/// What a probe of this part of a backend's driver found. Never throws for what the driver does; nothing if the program
-/// could not be started. A driver that does not answer in time is asked once more, with a longer limit.
+/// Probes one part of a backend's driver. Never throws for the driver's errors. Returns nothing if the helper process
+/// could not be started. A driver that times out is retried once with a longer limit.
 std::optional<Answer> probe(const std::filesystem::path& program, Backend backend, const VendorDriver& part);
 
-/// What a probe found that opened one device, and compiled and ran the first kernel there.
+/// Result of opening a device in a helper process, and of compiling and running the first kernel on it.
 struct Trial {
-  /// verified: it works; quarantined: the result was wrong; crashed, hung; enumerated: the driver said no, which it may
-  /// not do the next time (another program has the device, or its memory).
+  /// verified: it works; quarantined: wrong result; crashed, hung; enumerated: the driver returned an error that may be
+  /// temporary (another program uses the device or its memory).
   DeviceState state = DeviceState::enumerated;
   Validity holds = Validity::now;
-  bool out_of_memory = false;  ///< that is what the driver said
+  bool out_of_memory = false;  ///< the driver reported out of memory
   std::string reason, remedy;
-  BackendReport seen;  ///< what the driver listed in that process, if it got so far
+  BackendReport seen;  ///< the driver's report in that process, if it got that far
 };
-/// As `probe`, of the device with this number in the part; `who` is the device, for sentences.
+/// Like `probe`, for the device with this index in the part. `who` is the device's name for messages.
 std::optional<Trial> run_trial(const std::filesystem::path& program, Backend backend, const VendorDriver& part,
                                int index, const std::string& who);
 
-/// The files that the loader would open for these names, in their order; those that it does not find are left out.
+/// Returns the files that the loader would open for these names, in order, without those not found.
 std::vector<std::string> files_found(const std::vector<std::string>& names);
 
-/// For the program itself: `arguments` are a backend's name, then the part's name if it has one, then "--open=N" if a
-/// device is to be opened, then what `os::run_child` adds if that has started it; else the answer goes to standard
-/// output. Gives the exit code.
+/// Entry point of tessera-probe. `arguments`: a backend's name, the part's name if it has one, "--open=N" to open a
+/// device, and what `os::run_child` appends; without the latter the answer is written to standard output. Does not
+/// return normally: it ends the process.
 int probe_main(std::span<const std::string> arguments);
 
 }  // namespace tessera

@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-/// How much a part's state says about why there is no device, for the row of a backend with several.
+/// Priority of a part's state as the explanation why a backend with several parts has no device.
 int weight(DeviceState state) {
   switch (state) {
     case DeviceState::enumerated: return 4;
@@ -23,7 +23,7 @@ int weight(DeviceState state) {
   }
 }
 
-/// One row of several parts' answers. A part that gave a device says nothing but its name.
+/// Merges the answers of several parts into one report. Parts with devices contribute only their names as a reason.
 BackendReport together(const std::vector<VendorDriver>& parts, std::vector<BackendReport> answers) {
   BackendReport row{.backend = answers.front().backend, .state = DeviceState::supported};
   const BackendReport* worst = nullptr;
@@ -39,7 +39,7 @@ BackendReport together(const std::vector<VendorDriver>& parts, std::vector<Backe
       row.devices.push_back(std::move(info));
     }
   }
-  if (row.devices.empty()) {  // each part has its own reason; the row tells the gravest
+  if (row.devices.empty()) {  // each part has its own reason; the backend shows the most serious
     row.file = worst->file;
     row.reason = worst->reason;
     row.remedy = worst->remedy;
@@ -64,7 +64,7 @@ BackendReport in_process(Driver& driver, const std::vector<VendorDriver>& parts)
 ProbedBackend probe_driver(Driver& driver) {
   const auto parts = driver.vendor_drivers();
   if (!parts) return {driver.enumerate(), {}};
-  // Where none of its files exists the loader's refusal is all there is to know, and costs nothing.
+  // If none of the files exists, loading fails harmlessly in this process and yields the loader's message.
   const auto absent = [](const VendorDriver& part) {
     return part.name.empty() && !part.libraries.empty() && files_found(part.libraries).empty();
   };
@@ -78,9 +78,9 @@ ProbedBackend probe_driver(Driver& driver) {
     const std::string key = probe_cache_key(driver.backend(), part, *program);
     auto answer = load_probe_result(driver.backend(), key);
     auto lock = answer ? std::optional<os::PrivateStore::Lock>() : lock_probe_result(driver.backend(), key);
-    if (!answer) answer = load_probe_result(driver.backend(), key);  // another process may have asked meanwhile
+    if (!answer) answer = load_probe_result(driver.backend(), key);  // another process may have probed it meanwhile
     if (!answer) {
-      if (lock && lock->waited()) lock.reset();  // what the other found is not kept, and this will not be either
+      if (lock && lock->waited()) lock.reset();  // the other's result was not cached, so this one will not be either
       auto asked = probe(*program, driver.backend(), part);
       if (!asked) return {in_process(driver, *parts), {}};
       store_probe_result(asked->report, key, asked->holds);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asks a driver for its devices, so that a vendor's code cannot take the program down: each part of it in a process of
-// its own, or from what is remembered of one. Internal to device/.
+// Lists a driver's devices without letting a vendor's code crash the program: each part is probed in a helper process,
+// or its cached result is used. Internal to device/.
 #pragma once
 
 #include <vector>
@@ -9,13 +9,13 @@
 
 namespace tessera {
 
-/// A driver's row; and for each device where it comes from, if that was found out in a probe and each device is to be
-/// tried in one before it is opened.
+/// A driver's report. `origins` has an entry per device if they were listed by a helper process and must be tried there
+/// before they are opened; else it is empty.
 struct ProbedBackend {
   BackendReport report;
   std::vector<Origin> origins;
 };
-/// Afterwards the driver may load what answered, and nothing that crashed or hung.
+/// Probes the driver and restricts it to parts that neither crashed nor hung.
 ProbedBackend probe_driver(Driver& driver);
 
 }  // namespace tessera

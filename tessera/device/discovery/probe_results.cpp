@@ -23,11 +23,11 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr int format = 2;
-// How an entry of format 1 begins, which kept its key, and so the values of variables, in clear.
+// Prefix of entries of format 1, which contained their key, and so values of environment variables, in clear text.
 constexpr std::string_view in_clear = "{\n \"format\": 1,";
-// Beginnings of the variables that drivers, their compilers, loaders and our own search read: NVIDIA, AMD, Intel
-// (CL_CONFIG_ and DPCPP_: its CPU runtime), OpenCL's loaders, PoCL, Oclgrind, Mesa (llvmpipe: LP_, GALLIVM_), Vulkan
-// below OpenCL; then the system's. TESSERA_FAKE_ is of the tests' drivers.
+// Prefixes of the variables that drivers, their compilers, loaders and our own search read: NVIDIA, AMD, Intel
+// (CL_CONFIG_ and DPCPP_: its CPU runtime), OpenCL loaders, PoCL, Oclgrind, Mesa (llvmpipe: LP_, GALLIVM_), Vulkan
+// below OpenCL, and the system. TESSERA_FAKE_ is for the tests' drivers.
 constexpr std::string_view answering =
     "CUDA_ NVIDIA_ HIP_ ROCR_ ROCM_ HSA_ GPU_ AMD_ AMDGPU_ ZE_ ZES_ ZET_ ZEL_ UR_ ONEAPI_ SYCL_ DPCPP_ NEO "
     "IGC_ INTEL_ CL_CONFIG_ OCL_ OPENCL_ POCL_ OCLGRIND_ RUSTICL_ MESA_ GALLIUM_ GALLIVM_ LP_ LIBGL_ NOUVEAU_ R600_ "
@@ -37,16 +37,16 @@ constexpr std::string_view answering =
     "TESSERA_PROBE_TIMEOUT=";
 constexpr std::size_t most_entries = 64, most_bytes = std::size_t{16} << 20;
 constexpr std::string_view verdict_ending = ".json";
-constexpr std::size_t shortest_secret = 6;  // "0" and "all" are in every text
+constexpr std::size_t shortest_secret = 6;  // shorter values such as "0" and "all" occur in any text
 
 std::string beginning(Backend backend) { return fmt::format("probe-{}-", backend_name(backend)); }
 
-/// One entry for a key: its name is a part of the key's hash, and the whole hash is inside.
+/// File name of an entry: a prefix of the key's hash. The entry contains the whole hash.
 std::string name_of(Backend backend, const std::string& hash) {
   return fmt::format("{}{}{}", beginning(backend), hash.substr(0, 16), verdict_ending);
 }
 
-/// The oldest go first, of earlier starts of the machine, mostly; and those that hold values of variables.
+/// Removes the oldest entries, mostly from earlier boots, and those with values of variables.
 void bound(const os::PrivateStore& store) {
   std::vector<os::PrivateStore::Entry> all;
   for (const Backend backend : all_backends) {
@@ -64,7 +64,7 @@ void bound(const os::PrivateStore& store) {
 
 void not_kept(const std::string& why) {
   static std::atomic<bool> said = false;
-  if (!said.exchange(true)) logging::info(fmt::format("what drivers answered is not kept for other programs: {}", why));
+  if (!said.exchange(true)) logging::info(fmt::format("probe results cannot be cached on disk: {}", why));
 }
 
 }  // namespace
@@ -81,7 +81,7 @@ bool has_expired(std::int64_t until) {
 std::string stamps_of(const VendorDriver& part) {
   std::string stamps;
   if (!part.name.empty()) stamps += os::file_stamp(part.name) + "\n";
-  for (const auto& names : {part.libraries, part.beside})
+  for (const auto& names : {part.libraries, part.dependencies})
     for (const std::string& file : files_found(names)) stamps += os::file_stamp(file) + "\n";
   return stamps;
 }
@@ -99,7 +99,7 @@ std::string probe_cache_key(Backend backend, const VendorDriver& part, const fs:
 
 std::string redact_values(std::string text) {
   std::vector<std::string> variables = os::variables_named(answering);
-  std::ranges::sort(variables, std::greater{}, &std::string::size);  // one may hold another
+  std::ranges::sort(variables, std::greater{}, &std::string::size);  // longest first: one value may contain another
   for (const std::string& variable : variables) {
     const std::size_t equals = variable.find('=');
     const std::string name = "$" + variable.substr(0, equals), value = variable.substr(equals + 1);
@@ -125,8 +125,7 @@ std::optional<BackendReport> load_probe_result(Backend backend, const std::strin
     report.remembered = true;
     return report;
   } catch (const std::exception& e) {
-    logging::info(
-        fmt::format("{} is damaged and will be written again: {}", (store.folder() / name).string(), e.what()));
+    logging::info(fmt::format("{} is damaged and will be replaced: {}", (store.folder() / name).string(), e.what()));
     return std::nullopt;
   }
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What probes found, kept on disk for the next process: a driver is not started again by every program, and one that
-// hangs costs its seconds once. An answer holds as long as nothing has changed that it may depend on. Internal to
-// device/.
+// Probe results cached on disk, so that not every program starts every driver again and a hang costs its timeout only
+// once. A result is valid until something that it may depend on changes. Internal to device/.
 #pragma once
 
 #include <chrono>
@@ -16,31 +15,31 @@
 
 namespace tessera {
 
-/// All that the answer of a part may depend on: files, variables, device files, the machine's start, our version. Empty
-/// if the part does not say what it loads: its answers are not kept. It holds values of variables, which may be
-/// secrets: what goes to disk is its hash.
+/// Everything that a part's probe result may depend on: files, variables, device files, boot id, our version. Empty if
+/// the part's libraries are unknown: its results are not cached. The key contains values of variables, which may be
+/// secrets: only its hash is written to disk.
 std::string probe_cache_key(Backend backend, const VendorDriver& part, const std::filesystem::path& program);
 
-/// The files that the loader would open for a part, and those beside it, as path, size, time and inode: a line each.
+/// One line with path, size, time and inode for each file that the loader would open for a part, and its other files.
 std::string stamps_of(const VendorDriver& part);
 
-/// A driver's words for the disk: it may have printed its environment. Values of the key's variables are their names in
-/// them, "$NVIDIA_API_KEY"; those of less than 6 characters stay.
+/// Redacts a driver's message before it is written to disk, since it may contain the environment: replaces values of
+/// the key's variables by their names, "$NVIDIA_API_KEY". Values of less than 6 characters stay.
 std::string redact_values(std::string text);
 
-/// The answer for this key, marked as remembered; nothing if there is none. A damaged file is as good as none.
-/// What holds for a while only is nothing after it.
+/// Returns the cached result for this key, marked `remembered`; nothing if it is missing, damaged or expired.
 std::optional<BackendReport> load_probe_result(Backend backend, const std::string& key);
-/// Where the store (store.h) cannot be written nothing is kept: the log says so once.
+/// Caches a result. If the store (store.h) cannot be written, this is logged once.
 void store_probe_result(const BackendReport& report, const std::string& key, Validity holds);
-/// Processes that start together ask once: of them one has this, and the others wait for it, and then look again. Who
-/// waited and still finds nothing asks without it, or all would ask one after the other what is not kept. Nothing if
-/// that takes too long or the folder cannot be written.
+/// Makes processes that start together probe only once: one of them gets the lock, the others wait for it and then load
+/// the result. A process that waited and still finds no result probes without the lock; otherwise all of them would
+/// probe one after the other if the result cannot be cached. Nothing on timeout or if the folder cannot be written.
 std::optional<os::PrivateStore::Lock> lock_probe_result(Backend backend, const std::string& key);
-/// Of all backends, or of one. Leaves what opening devices gave (trials.h).
+/// Removes the results of one or all backends, but not those of trials (trials.h).
 void clear_probe_results(std::optional<Backend> backend = {});
 
-/// Seconds since 1970 at which `Validity::temporary` ends, and whether it has (or lies further ahead than it can).
+/// Expiry of a `Validity::temporary` result that is stored now, in seconds since 1970; and whether one has expired, or
+/// is later than any valid one.
 std::int64_t temporary_expiry();
 bool has_expired(std::int64_t until);
 

@@ -17,10 +17,10 @@ constexpr std::array all_states = {DeviceState::unsupported, DeviceState::suppor
 constexpr std::array all_kinds = {DeviceKind::discrete_gpu, DeviceKind::integrated_gpu, DeviceKind::cpu,
                                   DeviceKind::other};
 
-/// Visits the fields of both directions alike: a field that is written is read.
+/// Used for both directions, so that every written field is also read.
 template <class Visit>
 void fields(auto& can, Visit&& visit) {
-  // A capability that is added and not named here does not compile.
+  // Fails to compile if a capability is added but not listed here.
   [[maybe_unused]] const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r] = can;
   visit("f16", can.f16);
   visit("bf16", can.bf16);
@@ -47,10 +47,10 @@ T named(const Json& json, const char* field, const auto& all, auto&& name) {
   const std::string text = json.at(field).get<std::string>();
   for (const T value : all)
     if (name(value) == text) return value;
-  fail<FormatError>({.operation = "report", .with = {{field, text}}, .wrong = "this name is not known"});
+  fail<FormatError>({.operation = "report", .with = {{field, text}}, .wrong = "unknown name"});
 }
 
-/// A driver shares the process that answered, and may have written the answer: texts are made printable here too.
+/// The driver shares the probe's process and may have written the answer, so texts are sanitised again here.
 std::string name_of(const Json& json, const char* field) { return printable_name(json.at(field).get<std::string>()); }
 std::string text_of(const Json& json, const char* field) { return printable_text(json.at(field).get<std::string>()); }
 
@@ -117,9 +117,9 @@ std::string report_json(const BackendReport& report) {
 }
 
 Json parse_json(std::string_view text) {
-  constexpr int deepest = 16;  // a report in its envelope has 5
+  constexpr int deepest = 16;  // a report in its envelope has a depth of 5
   const auto shallow = [](int depth, Json::parse_event_t, const Json&) {
-    if (depth > deepest) fail<FormatError>({.operation = "report", .wrong = "it is nested too deeply"});
+    if (depth > deepest) fail<FormatError>({.operation = "report", .wrong = "nested too deeply"});
     return true;
   };
   try {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A backend's report as JSON and back: how `tessera-probe` answers, how answers are kept on disk, and what
-// `tessera devices --json` writes. Every field is there, under its name in device.h.
+// Conversion of a backend's report to and from JSON: for `tessera-probe`'s answer, the cache on disk and `tessera
+// devices --json`. Contains every field, under its name in device.h.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -11,12 +11,12 @@
 
 namespace tessera {
 
-/// Text that is not UTF-8 (drivers' names) is replaced where it is not.
+/// Invalid UTF-8 (in drivers' names) is replaced.
 std::string report_json(const BackendReport& report);
-/// FormatError if a field is missing or of another type, or a name is unknown.
+/// Throws FormatError if a field is missing or has the wrong type, or a name is unknown.
 BackendReport report_from_json(const nlohmann::ordered_json& json);
-/// A text that others may have written. FormatError if it is no JSON or nested deeper than any text of ours: copying,
-/// comparing and writing JSON recurse.
+/// Parses untrusted JSON. Throws FormatError if it is invalid or nested deeper than any of our reports, since copying,
+/// comparing and writing JSON are recursive.
 nlohmann::ordered_json parse_json(std::string_view text);
 
 }  // namespace tessera

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where Tessera keeps on disk what later processes may use. Internal: device/ and backends keep things there.
+// Location of Tessera's cache on disk. Internal: used by device/ and the backends.
 #pragma once
 
 #include "tessera/base/os/private_store.h"
 
 namespace tessera {
 
-/// TESSERA_CACHE_DIR, else tessera/ in XDG_CACHE_HOME, else in ~/.cache; with no place where none of these is set. What
-/// is kept in it holds no value of an environment variable but a library's own path: keys are hashes, and drivers'
-/// words go through `redact_values` (probe_results.h).
+/// TESSERA_CACHE_DIR, else tessera/ in XDG_CACHE_HOME, else in ~/.cache; without a folder if none is set. Entries never
+/// contain values of environment variables except a library's own path: keys are hashed, and drivers' messages are
+/// redacted with `redact_values` (probe_results.h).
 os::PrivateStore private_store();
 
 }  // namespace tessera

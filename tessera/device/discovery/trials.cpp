@@ -31,7 +31,7 @@ constexpr std::string_view trial_ending = ".json";
 std::string beginning(Backend backend) { return fmt::format("open-{}-", backend_name(backend)); }
 std::string mark_beginning(Backend backend) { return fmt::format("opening-{}-", backend_name(backend)); }
 
-/// Empty where answers of the driver are not kept.
+/// Empty if the driver's results are not cached.
 std::string key_of(const DeviceInfo& info, const Origin& origin) {
   if (origin.row_key.empty()) return "";
   return sha256(fmt::format("{}\ndevice {} {} {}\n", origin.row_key, origin.index, info.name, info.identity));
@@ -43,7 +43,7 @@ std::string name_of(Backend backend, const std::string& key) {
 struct Known {
   DeviceState state = DeviceState::enumerated;
   std::string reason, remedy;
-  std::optional<std::int64_t> until;  ///< nothing after that second since 1970
+  std::optional<std::int64_t> until;  ///< expiry in seconds since 1970
 };
 
 std::optional<Known> load(Backend backend, const std::string& key) {
@@ -63,7 +63,7 @@ std::optional<Known> load(Backend backend, const std::string& key) {
     if (json.contains("until")) known.until = json.at("until").get<std::int64_t>();
     if (known.until && has_expired(*known.until)) return std::nullopt;
     return known;
-  } catch (const std::exception&) {  // damaged: written again
+  } catch (const std::exception&) {  // damaged: will be replaced
     return std::nullopt;
   }
 }
@@ -88,12 +88,12 @@ void keep(Backend backend, const std::string& key, const Known& known) {
   static std::atomic<bool> said = false;
   if (!said.exchange(true))
     logging::warn(fmt::format(
-        "that devices work cannot be kept on disk ({}): each program opens each device in a probe first, and "
-        "pays for it. TESSERA_CACHE_DIR names another folder, TESSERA_PROBE=list leaves this out",
+        "trial results cannot be cached on disk ({}): each program opens each device in a helper process first, which "
+        "takes time. Set TESSERA_CACHE_DIR to another folder, or TESSERA_PROBE=list to skip trials",
         *why));
 }
 
-/// Marks of this device whose program has ended: they are taken away if `remove`.
+/// True if a program ended while opening this device. Deletes these marks if `remove`.
 bool has_stale_mark(Backend backend, const std::string& key, bool remove) {
   const os::PrivateStore store = private_store();
   bool found = false;
@@ -106,7 +106,7 @@ bool has_stale_mark(Backend backend, const std::string& key, bool remove) {
       const int process = json.at("process").get<int>();
       const bool lives = json.at("boot") == os::boot_id() && os::start_of(process) == json.at("start");
       if (lives) continue;
-    } catch (const std::exception&) {  // half a mark is a mark
+    } catch (const std::exception&) {  // an incomplete mark counts as stale
     }
     found = true;
     if (remove) store.remove(entry.name);
@@ -137,13 +137,13 @@ bool try_first(const DeviceInfo& info, const Origin& origin) {
   if (!before) before = known();  // another process may have tried it meanwhile
   if (before) {
     if (before->state == DeviceState::verified) return true;
-    before->reason += " (as remembered)";
+    before->reason += "  (cached)";
     refuse(info, *before);
   }
-  if (lock && lock->waited()) lock.reset();  // what the other found is not kept, and this will not be either
+  if (lock && lock->waited()) lock.reset();  // the other's result was not cached, so this one will not be either
   const auto trial = run_trial(origin.program, backend, origin.part, origin.index,
                                fmt::format("{} ({})", to_string(info.device), info.name));
-  if (!trial) return true;  // there is no probe; the log said so
+  if (!trial) return true;  // no helper process; that was logged
   const auto& seen = trial->seen.devices;
   if (trial->state == DeviceState::verified || trial->state == DeviceState::enumerated) {
     const auto at = static_cast<std::size_t>(origin.index);
@@ -177,7 +177,7 @@ OpeningMark::~OpeningMark() {
   if (name_.empty()) return;
   try {
     private_store().remove(name_);
-  } catch (const std::exception&) {  // a mark that stays costs the next program a probe
+  } catch (const std::exception&) {  // a leftover mark only makes the next program run a trial
   }
 }
 

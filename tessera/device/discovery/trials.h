@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a device can be opened, found out by a probe before this program opens it, and kept on disk for the next
-// process: contexts and compilers are where drivers die. It costs a context and a compilation once for each device,
-// until the driver, the environment or the machine changes. Internal to device/.
+// Trials: a helper process opens a device and runs a first kernel before this program opens it, because drivers tend to
+// crash in contexts and compilers. Results are cached on disk, so that each device costs one context and one
+// compilation until the driver, the environment or the machine changes. Internal to device/.
 #pragma once
 
 #include <filesystem>
@@ -12,8 +12,8 @@
 
 namespace tessera {
 
-/// Where a device of a row comes from: the part of the driver that showed it, its number there, the probe's program,
-/// and the key of that part's answer (probe_results.h).
+/// Where a device was listed: the driver's part, the index there, the path of tessera-probe, and the key of that part's
+/// probe result (probe_results.h).
 struct Origin {
   VendorDriver part;
   int index = 0;
@@ -21,12 +21,14 @@ struct Origin {
   std::string row_key;
 };
 
-/// May this program open the device? Asks a probe to, unless it is known. What it finds is noted with the device:
-/// DeviceError if the device computes wrongly, ends or stops the probe, or is refused; OutOfMemory. False if the driver
-/// shows another device now than `info`: the row is old.
+/// Runs a trial unless its result is cached, and updates the device's state. Returns false if the driver now lists
+/// another device than `info`: the report is stale.
+/// Throws DeviceError if the device computes wrong results, crashes or hangs the helper process or cannot be opened;
+/// OutOfMemory.
 bool try_first(const DeviceInfo& info, const Origin& origin);
 
-/// While it lives, this program is opening the device: if the program ends meanwhile, the next one asks a probe again.
+/// Marks on disk that this program is opening the device. If the program ends meanwhile, the next one runs a trial
+/// again.
 class OpeningMark {
  public:
   OpeningMark(const DeviceInfo& info, const Origin& origin);
@@ -38,16 +40,16 @@ class OpeningMark {
   std::string name_;
 };
 
-/// What to do about a device that computes wrongly.
+/// Remedy for a device that computes wrong results.
 inline constexpr const char* wrong_remedy =
-    "Update or reinstall its driver, then call rescan(); or name another device with TESSERA_DEVICE";
+    "Update or reinstall its driver, then call rescan(); or select another device with TESSERA_DEVICE";
 
-/// What to do about one that refuses, or fails for a reason that may pass.
-inline constexpr const char* try_again = "This may pass; it is tried again whenever the device is asked for";
+/// Remedy for an error that may be temporary.
+inline constexpr const char* try_again = "The cause may be temporary; opening is retried whenever the device is used";
 
-/// The device computed wrongly in this program: no other need find out.
+/// Caches that the device computed a wrong result in this program.
 void record_wrong_result(const DeviceInfo& info, const Origin& origin, const std::string& reason);
-/// Of all devices.
+/// Removes the results of all devices.
 void forget_trials();
 
 }  // namespace tessera

@@ -20,7 +20,7 @@ namespace {
 constexpr std::uint64_t elements = 1000;
 constexpr std::uint32_t max_block_threads = 64;  // of a block
 
-/// Each block reverses its elements, one a thread, through shared memory, then y = 2 x + 1; the last one is not full.
+/// Each block reverses its elements through shared memory, then y = 2 x + 1. The last block is partial.
 ir::Function trace(std::uint32_t threads) {
   ir::Builder builder(verify_kernel_name, ir::KernelKind::block, {threads, 1, 1});
   ir::Builder::Scope scope(builder);
@@ -36,8 +36,7 @@ ir::Function trace(std::uint32_t threads) {
   return builder.finish();
 }
 
-/// y = a softmax over each block, plus cos and tanh, plus a sum of products over the block's elements; full blocks
-/// only.
+/// y = softmax over each block + cos + tanh + a sum of products over the block's elements. Full blocks only.
 ir::Function trace_functions(std::uint32_t threads) {
   ir::Builder builder("tessera_verify_functions", ir::KernelKind::block, {threads, 1, 1});
   ir::Builder::Scope scope(builder);
@@ -58,7 +57,7 @@ ir::Function trace_functions(std::uint32_t threads) {
 
 std::uint32_t threads_on(const DriverDevice& device) { return block_threads(device.info().can, max_block_threads); }
 
-/// For 64 threads a block, 32, ... and 1.
+/// The kernel for blocks of 64, 32, ..., 1 threads.
 struct Traced {
   std::vector<ir::Function> kernels;
   Traced() {
@@ -66,7 +65,7 @@ struct Traced {
   }
 };
 
-/// Gives memory back on every way out.
+/// Releases the memory on scope exit.
 struct Block {
   DriverDevice& device;
   Allocation allocation;
@@ -75,19 +74,19 @@ struct Block {
   Block(const Block&) = delete;
 };
 
-/// Runs it in blocks of `threads` on x, and reads y.
+/// Runs the kernel on x with blocks of `threads`, and reads y.
 void run(DriverDevice& device, LoadedKernel& kernel, std::uint32_t threads, const std::vector<float>& x,
          std::vector<float>& y) {
   const std::size_t bytes = x.size() * sizeof(float);
   const Block from(device, bytes), to(device, bytes);
   const auto queue = device.make_queue();
   queue->upload(from.allocation, 0, x.data(), bytes);
-  const std::uint32_t poison = 0x7fc0dead;  // a NaN: what is not written shows
+  const std::uint32_t poison = 0x7fc0dead;  // a NaN, to detect elements that were not written
   queue->fill(to.allocation, 0, bytes, std::as_bytes(std::span(&poison, 1)));
   const std::array arguments = {Argument{.allocation = &from.allocation, .elements = x.size()},
                                 Argument{.allocation = &to.allocation, .elements = x.size()}};
   queue->launch(kernel, {(x.size() + threads - 1) / threads, 1, 1}, arguments);
-  if (const auto event = queue->record()) event->wait();  // later work waits for events, so that is tried too
+  if (const auto event = queue->record()) event->wait();  // later work uses events, so they are tested too
   y.resize(x.size());
   queue->download(y.data(), to.allocation, 0, bytes);
   queue->finish();
@@ -111,8 +110,8 @@ std::string verify_device(DriverDevice& device, KernelCounters* counters) {
     const std::uint64_t source = i / threads * threads + (threads - 1 - i % threads);
     const float expected = (source < elements ? x[source] : 0.0f) * 2.0f + 1.0f;  // exact in f32
     if (y[i] != expected) {
-      return fmt::format("the first kernel computed wrongly: element {} of {} is {}, expected {}", i, elements, y[i],
-                         expected);
+      return fmt::format("the first kernel computed a wrong result: element {} of {} is {}, expected {}", i, elements,
+                         y[i], expected);
     }
   }
   return {};
@@ -138,8 +137,8 @@ std::string verify_compiler(DriverDevice& device) {
     }
     const double expected = std::exp(x[i] - largest) / total + std::cos(x[i]) + std::tanh(x[i]) + products;
     if (!(std::abs(y[i] - expected) <= 1e-3))
-      return fmt::format("a kernel of functions computed wrongly: element {} of {} is {}, expected {}", i, x.size(),
-                         y[i], expected);
+      return fmt::format("the second verification kernel computed a wrong result: element {} of {} is {}, expected {}",
+                         i, x.size(), y[i], expected);
   }
   return {};
 }

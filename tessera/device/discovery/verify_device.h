@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The first kernel that runs on a device: shared memory, a barrier, arithmetic and a bounds guard, with a known result.
-// Internal to device/.
+// The first kernel on a device: shared memory, a barrier, arithmetic and a bounds check, with a known result. Internal
+// to device/.
 #pragma once
 
 #include <string>
@@ -9,15 +9,15 @@
 
 namespace tessera {
 
-/// Runs it; empty if the result is right, else a sentence that says what is wrong. Throws what the driver throws. With
-/// `counters` the kernel may come from disk; without, the device's compiler is tried too.
+/// Runs the kernel. Returns an empty string if the result is correct, else a message. Throws the driver's errors. With
+/// `counters` the kernel may come from the kernel cache; without, it is compiled, which also tests the compiler.
 std::string verify_device(DriverDevice& device, KernelCounters* counters = nullptr);
 
-/// The same with a second kernel, for a process of its own: functions, reductions and a loop over shared memory, on
-/// which compilers have been seen to abort or to compute wrongly though they build the first.
+/// Like verify_device, with a second kernel; for the helper process. It uses functions, reductions and a loop over
+/// shared memory, for which compilers have been seen to abort or generate wrong code although they compile the first.
 std::string verify_compiler(DriverDevice& device);
 
-/// The kernel's name, by which drivers and logs know it.
+/// Name of the first kernel in drivers and logs.
 inline constexpr const char* verify_kernel_name = "tessera_verify";
 
 }  // namespace tessera

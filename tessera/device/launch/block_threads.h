@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sizes of blocks that follow from a device's limits, for kernels of the library.
+// Block sizes for the library's kernels that respect a device's limits.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,8 @@
 
 namespace tessera {
 
-/// Threads of a block of one dimension: `wanted`, a power of two, or as many as the device allows, a power of two too.
+/// Returns the number of threads of a one-dimensional block: `wanted`, a power of two, or the largest power of two that
+/// the device allows.
 constexpr std::uint32_t block_threads(const Capabilities& can, std::uint32_t wanted) {
   return std::min(wanted, std::bit_floor(std::max(1u, std::min(can.max_block_threads, can.max_block[0]))));
 }

@@ -37,14 +37,14 @@ constexpr std::size_t fast_devices = 8;
 
 std::size_t number_of(Variant v) { return (v.noalias ? 0u : 1u) + (v.index64 ? 2u : 0u); }
 
-/// A kernel on one device.
+/// State of a kernel on one device.
 struct OnDevice {
   OpenDevice* device = nullptr;
   LaunchCounter* counter = nullptr;
   std::array<std::atomic<LoadedKernel*>, variants> loaded{};
 };
 
-/// "name-1a2b3c4d-cpu0-noalias-i32" for files.
+/// File name without extension: "name-1a2b3c4d-cpu0-noalias-i32".
 std::string file_stem(const ir::Function& fn, ir::Hash hash, Device device, Variant v) {
   std::string name = fn.name;
   for (char& c : name)
@@ -65,26 +65,26 @@ void dump(const std::string& folder, const ir::Function& fn, ir::Hash hash, Devi
     } catch (const ArgumentError& e) {
       fail<ArgumentError>({.operation = "environment",
                            .wrong = fmt::format("TESSERA_DUMP={} cannot be written: {}", folder, e.what()),
-                           .remedy = "Name a folder that can be written, or unset TESSERA_DUMP"});
+                           .remedy = "Set it to a writable folder, or unset TESSERA_DUMP"});
     }
   };
   write(".ir.txt", ir::to_text(fn));
   write(".source.txt", kernel.source());
 }
 
-/// The interpreter alone checks kernels: who asked for checks must not take silence elsewhere for a good answer.
+/// Warns once that only the interpreter checks kernels, so that silence on other devices is not taken for success.
 void warn_of_no_checks(const ir::Function& fn, Device device) {
   if (!settings().check || is_reference(device.backend) || !holds_data(device)) return;
   static std::atomic<bool> warned = false;
   if (warned.exchange(true)) return;
   logging::warn(fmt::format(
-      "TESSERA_CHECK has no effect on {}: kernels (the first is {}) are checked on interp only. Set "
-      "TESSERA_DEVICE=interp, name interp where the program names a device, and give tasks without arrays and "
+      "TESSERA_CHECK has no effect on {}: only interp checks kernels (first unchecked kernel: {}). Set "
+      "TESSERA_DEVICE=interp, use interp where the program names a device, and give tasks without arrays and "
       "block arrays the scope interp",
       to_string(device), fn.name));
 }
 
-/// "compiled add, fill for cpu:0 in 12.3 ms", "loaded mul from disk, compiled add for cpu:0 in 12.3 ms".
+/// Logs "compiled add, fill for cpu:0 in 12.3 ms" or "loaded mul from disk, compiled add for cpu:0 in 12.3 ms".
 void log_made(std::span<const CompileRequest> requests, std::span<const MadeKernel> made, Device device, Variant v,
               std::chrono::steady_clock::duration time) {
   if (!logging::enabled(logging::Level::info) || !holds_data(device)) return;
@@ -100,7 +100,7 @@ void log_made(std::span<const CompileRequest> requests, std::span<const MadeKern
                             std::chrono::duration<double, std::milli>(time).count()));
 }
 
-/// Puts a launch into a queue, and counts it; `note(QueueUse)` tells the storages.
+/// Enqueues a launch and counts it. `note(QueueUse)` updates the storages' events.
 template <class N>
 void put(QueueCore& core, LoadedKernel& kernel, LaunchCounter& counter, const std::array<std::uint64_t, 3>& shape,
          std::span<const Argument> given, N&& note) {
@@ -136,7 +136,7 @@ struct Kernel::State {
   struct Devices {
     std::array<std::atomic<OnDevice*>, fast_devices> fast{};
     std::mutex lock;
-    std::map<std::size_t, std::unique_ptr<OnDevice>> all;  // by ordinal, under `lock`
+    std::map<std::size_t, std::unique_ptr<OnDevice>> all;  // by ordinal; guarded by `lock`
     ~Devices() {
       for (auto& [ordinal, on] : all)
         for (auto& kernel : on->loaded)
@@ -150,16 +150,16 @@ struct Kernel::State {
   os::PerProcess<Devices> devices;
 };
 
-/// Reaches into kernels for the functions of this file.
+/// Access to the private state of kernels for the functions in this file.
 struct KernelAccess {
   static Kernel::State& state(const Kernel& kernel, const char* asked) {
     if (!kernel.valid())
       fail<KernelError>(
-          {.operation = asked, .wrong = "the kernel is empty", .remedy = "Make it from a traced function"});
+          {.operation = asked, .wrong = "the kernel is empty", .remedy = "Create it from a traced function"});
     return *kernel.state_;
   }
 
-  /// Compiles what is missing of `states`, in one batch.
+  /// Compiles the kernels of `states` that are not loaded yet, in one batch.
   static void compile(OpenDevice& device, Variant variant, std::span<Kernel::State* const> states) {
     const std::size_t v = number_of(variant);
     std::lock_guard hold(device.compile_lock);
@@ -181,7 +181,7 @@ struct KernelAccess {
                             interned("the compilation of " + missing.front()->function.name));
       made = load_or_compile(*device.driver, requests, device.kernels);
     } catch (const KernelError& e) {
-      // The name must be there, whatever the driver's compiler wrote.
+      // The message must contain the kernel's name, whatever the driver's compiler printed.
       const std::string text = e.what();
       const bool named = std::any_of(missing.begin(), missing.end(), [&](Kernel::State* s) {
         return text.find(s->function.name) != std::string::npos;
@@ -195,7 +195,7 @@ struct KernelAccess {
         std::any_of(made.begin(), made.end(), [](const MadeKernel& m) { return m.kernel == nullptr; })) {
       fail<KernelError>({.operation = "compile " + missing.front()->function.name,
                          .with = {{"device", to_string(device.device)}},
-                         .wrong = "the driver did not give back a kernel for each it was asked for"});
+                         .wrong = "the driver did not return one kernel per request"});
     }
     log_made(requests, made, device.device, variant, std::chrono::steady_clock::now() - start);
     if (const auto& folder = settings().dump; folder && device.holds_data) {  // a dry run's kernels never run
@@ -244,14 +244,15 @@ void Kernel::launch(const std::array<std::uint64_t, 3>& shape, std::span<const L
   if (!something) return;
   variant.index64 = needs_index64(fn, shape, told);
 
-  // Before any lock or queue is held: a flush launches kernels itself.
+  // Before any lock is taken or queue is used: flushing launches kernels itself.
   for (const std::uint32_t p : s.facts.buffers)
     if (s.facts.writes[p]) arguments[p].view.storage->flush_readers();
 
   const Device where = here ? *here : queue != nullptr ? queue->device() : current_device();
   PlacementAccess::check("launch", fn.name, where);
   if (LaunchInterceptor* const observer = thread_context.launch_interceptor) [[unlikely]] {
-    thread_context.launch_interceptor = nullptr;  // what it launches itself is not observed, nor recorded
+    // Launches by the interceptor itself are neither intercepted nor recorded.
+    thread_context.launch_interceptor = nullptr;
     struct Restore {
       LaunchInterceptor* observer;
       Recorder* recorder;
@@ -270,8 +271,8 @@ void Kernel::launch(const std::array<std::uint64_t, 3>& shape, std::span<const L
   OnDevice& on = s.on(device);
   LoadedKernel& loaded = KernelAccess::loaded(s, device, on, variant);
 
-  constexpr std::size_t few = 24;                            // as LaunchArguments holds
-  alignas(Argument) std::byte room[few * sizeof(Argument)];  // only what is used is made
+  constexpr std::size_t few = 24;                            // capacity of LaunchArguments
+  alignas(Argument) std::byte room[few * sizeof(Argument)];  // construct only the elements used
   std::vector<Argument> many(arguments.size() > few ? arguments.size() : 0);
   auto* const inside = reinterpret_cast<Argument*>(room);
   if (many.empty()) std::uninitialized_default_construct_n(inside, arguments.size());
@@ -296,7 +297,7 @@ void Kernel::launch(const std::array<std::uint64_t, 3>& shape, std::span<const L
                       variant.noalias ? "" : " plain", variant.index64 ? " index64" : ""));
   }
   put(core, loaded, *on.counter, shape, given, [&](const QueueUse& use) {
-    // Reads first: of a storage that is read and written, the write is what counts.
+    // Reads first: if a storage is both read and written, the write takes precedence.
     for (const std::uint32_t p : s.facts.buffers)
       if (!s.facts.writes[p]) arguments[p].view.storage->after_read(use);
     for (const std::uint32_t p : s.facts.buffers)
@@ -320,7 +321,7 @@ PreparedLaunch::PreparedLaunch(const Kernel& kernel, const std::array<std::uint6
   for (const std::uint32_t p : s.facts.buffers)
     places_[buffers_++] = {p, s.facts.writes[p] != 0, arguments[p].view.elements};
   for (const LaunchArgument& a : arguments) bits_[arguments_++] = a.view.storage ? 0 : a.bits;
-  if (kernel_ != nullptr) device_ = &device;  // else what was launched is another variant
+  if (kernel_ != nullptr) device_ = &device;  // otherwise another variant was launched
 }
 
 QueueCore* PreparedLaunch::ready() const {
@@ -336,7 +337,7 @@ std::shared_ptr<Storage> PreparedLaunch::allocate(std::size_t bytes) const { ret
 
 void PreparedLaunch::operator()(QueueCore& queue, std::span<const Buffer> buffers,
                                 std::span<const std::uint64_t> scalars) const {
-  alignas(Argument) std::byte room[most_arguments * sizeof(Argument)];  // only what is used is made
+  alignas(Argument) std::byte room[most_arguments * sizeof(Argument)];  // construct only the elements used
   auto* const given = reinterpret_cast<Argument*>(room);
   for (std::size_t i = 0; i < arguments_; ++i) std::construct_at(given + i)->bits = bits_[i];
   for (std::size_t i = 0; i < scalars.size(); ++i)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A traced kernel that can be launched on any device, compiled there on first need, and families of kernels that are
-// looked up by a small specification. kernel/ gives users typed handles for these.
+// A traced kernel that is compiled on first use on each device, and families of kernels that are looked up by a small
+// specification. kernel/ provides typed handles for these.
 #pragma once
 
 #include <functional>
@@ -15,22 +15,23 @@
 
 namespace tessera {
 
-/// A traced kernel. Cheap to copy: copies share what has been compiled. Thread-safe.
+/// A traced kernel. Cheap to copy: copies share the compiled code. Thread-safe.
 class Kernel {
  public:
   Kernel() = default;
-  explicit Kernel(ir::Function function);  ///< A kernel of a verified function of the IR.
+  explicit Kernel(ir::Function function);  ///< Creates a kernel from a verified IR function.
 
   /// False for a default-constructed kernel.
   bool valid() const { return state_ != nullptr; }
   const ir::Function& function() const;  ///< The kernel's IR.
-  ir::Hash hash() const;                 ///< The hash of the kernel's IR; equal kernels have equal hashes.
+  ir::Hash hash() const;                 ///< Hash of the kernel's IR; equal kernels have equal hashes.
 
-  /// Enqueues the kernel where its buffers live. `shape`: map kernels: threads of each dimension; block kernels: blocks
-  /// of each. Arguments are checked against the parameters (KernelError lists them); buffers on different devices are a
-  /// DeviceError; partial overlap of a written buffer with another is a KernelError; the very same view twice runs the
-  /// variant that allows it. A shape with a 0 then does nothing; else pending readers of written buffers are flushed
-  /// before. `queue`: null for the device's current one. A kernel without buffers runs on `queue`, else on
+  /// Enqueues the kernel on its buffers' device. `shape`: for map kernels the number of threads along each dimension,
+  /// for block kernels the number of blocks; if any is 0, arguments are checked but nothing runs. `queue`: null for the
+  /// device's current queue. A kernel without buffers runs on `queue`'s device, else on current_device(). Pending
+  /// expressions that read a written buffer are computed first.
+  /// Throws KernelError if arguments do not match the parameters, or if a written buffer partially overlaps another one
+  /// (the same view twice is allowed and uses another variant); DeviceError if buffers are on different devices.
   /// current_device().
   void launch(const std::array<std::uint64_t, 3>& shape, std::span<const LaunchArgument> arguments,
               Queue* queue = nullptr) const;
@@ -38,9 +39,9 @@ class Kernel {
     launch(shape, std::span(arguments.begin(), arguments.size()));
   }
 
-  /// Compiles now, so that a later launch does not wait.
+  /// Compiles the kernel now, so that a later launch does not wait for it.
   void prepare(Device device, Variant variant = {}) const;
-  /// The text given to the device's compiler.
+  /// Returns the source that the device's compiler reads.
   std::string source(Device device, Variant variant = {}) const;
 
  private:
@@ -49,28 +50,29 @@ class Kernel {
   std::shared_ptr<State> state_;
 };
 
-/// Compiles many kernels for a device, or loads them from disk, in one call (OpenCL's drivers are much quicker so).
+/// Compiles or loads many kernels for a device in one call, which is much faster with OpenCL drivers.
 void prepare(Device device, std::span<const Kernel> kernels);
 
-/// Kernels that depend on shapes, tiles or dtypes: a function from a small specification to a trace. Looked up before
-/// anything is traced or hashed. `Spec` is an aggregate with == and std::hash or a `hash()` member.
+/// Kernels that depend on shapes, tiles or dtypes: a function that traces a kernel for a small specification. Kernels
+/// are looked up by specification before anything is traced or hashed. `Spec` is an aggregate with == and std::hash or
+/// a `hash()` member.
 template <class Spec>
 class KernelFamily {
  public:
-  /// Makes the kernel of a specification.
+  /// Traces the kernel for a specification.
   using Trace = std::function<ir::Function(const Spec&)>;
   /// An empty family.
   explicit KernelFamily(Trace trace) : trace_(std::move(trace)) {}
   ~KernelFamily() { made_.drop(); }
 
-  /// The kernel if there has been one for this specification, which need not outlive the call; else null.
+  /// Returns the kernel if one was created for this specification, else null. Does not keep a reference to `spec`.
   const Kernel* find(const Spec& spec) const {
     Made& made = made_.get();
     std::shared_lock read(made.lock);
     const auto it = made.kernels.find(spec);
     return it != made.kernels.end() ? &it->second : nullptr;
   }
-  /// The kernel of `spec`, made on the first call.
+  /// Returns the kernel of `spec`, traced on the first call.
   const Kernel& operator()(const Spec& spec) {
     if (const Kernel* known = find(spec)) return *known;
     Kernel fresh(trace_(spec));

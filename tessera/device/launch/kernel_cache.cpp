@@ -23,19 +23,20 @@ namespace {
 
 constexpr std::string_view kernel_beginning = "kernel-", kernel_ending = ".bin";
 constexpr std::size_t part_digits = 16, digits = 2 * part_digits;
-/// How an entry begins; the SHA-256 of all that follows it comes behind.
+/// Prefix of an entry, followed by the SHA-256 of the rest.
 constexpr std::string_view magic = "tessera kernel 1\n";
 constexpr std::size_t hash_digits = 64;
-/// What the vendors' compilers read beside files; only hashes of the values are kept.
+/// Environment variables that the vendors' compilers read; only hashes of the values are stored.
 constexpr std::string_view compiler_variables = "NVRTC_ HIPRTC_ AMD_COMGR_ COMGR_ OCLOC_ IGC_ NEO";
 constexpr std::chrono::hours stays_young{24};
-constexpr int most_images = 4;  ///< that a device may want for one kernel, which turns to another compiler once
+/// Upper bound of images per kernel; a device switches to another compiler at most once.
+constexpr int most_images = 4;
 constexpr std::uint64_t block = 4096;
 
 std::uint64_t on_disk(std::uint64_t bytes) { return (bytes + block - 1) / block * block; }
 
-// The key: two texts of lines "what: which". Entries of one kernel for different devices, compilers and drivers have
-// names of their own, so that programs that use the one and the other do not take turns.
+// The key: two texts with lines "name: value". Entries of one kernel for different devices, compilers and drivers have
+// different file names, so that programs with different setups do not evict each other's entries.
 
 struct Key {
   std::string kernel, device;
@@ -54,7 +55,7 @@ std::string kernel_lines(Backend backend, const CompileRequest& request) {
                      backend_name(backend));
 }
 
-/// Empty if images of this device are not kept.
+/// Empty if images of this device are not cached.
 std::string device_lines(DriverDevice& device, KernelCounters& counters) {
   const std::string own = device.image_key();
   if (own.empty()) return own;
@@ -69,7 +70,7 @@ std::string device_lines(DriverDevice& device, KernelCounters& counters) {
   return fmt::format("tessera: {}\n{}driver's files: {}\n", TESSERA_VERSION, own, counters.files);
 }
 
-/// What stands behind "what: " in a key.
+/// Value of the line "what: ..." in a key.
 std::string_view value_of(std::string_view key, std::string_view what) {
   for (std::size_t at = 0; at < key.size();) {
     const std::size_t end = std::min(key.find('\n', at), key.size());
@@ -80,7 +81,7 @@ std::string_view value_of(std::string_view key, std::string_view what) {
   return {};
 }
 
-/// The lines of `kept` that are others in `now`, or not there, as sentences.
+/// Lists the lines of `kept` that are missing or different in `now`, as sentences.
 std::vector<std::string> different_lines(std::string_view kept, std::string_view now) {
   std::vector<std::string> out;
   for (std::size_t at = 0; at < kept.size();) {
@@ -96,7 +97,7 @@ std::vector<std::string> different_lines(std::string_view kept, std::string_view
   return out;
 }
 
-// An entry.
+// Entries.
 
 std::string make_entry(const Key& key, std::string_view image) {
   const std::string body = (Packer() << key.text() << image).take();
@@ -106,7 +107,7 @@ std::string make_entry(const Key& key, std::string_view image) {
 struct Entry {
   std::string_view key, image;
 };
-/// Nothing unless every byte is as it was written. The texts are in `bytes`.
+/// Parses an entry; nothing if its hash does not match. The result refers to `bytes`.
 std::optional<Entry> read_entry(std::string_view bytes) {
   const std::size_t head = magic.size() + hash_digits + 1;
   if (bytes.size() < head || !bytes.starts_with(magic) || bytes[head - 1] != '\n') return std::nullopt;
@@ -122,11 +123,11 @@ std::optional<Entry> read_entry(std::string_view bytes) {
   }
 }
 
-// The folder.
+// The cache folder.
 
 std::string why_off() {
-  if (!settings().kernel_cache) return "TESSERA_KERNEL_CACHE says so";
-  if (private_store().folder().empty()) return "there is no place: neither XDG_CACHE_HOME nor HOME is set";
+  if (!settings().kernel_cache) return "disabled by TESSERA_KERNEL_CACHE";
+  if (private_store().folder().empty()) return "no cache folder: neither XDG_CACHE_HOME nor HOME is set";
   return {};
 }
 
@@ -148,35 +149,34 @@ void keep(const Key& key, std::string_view image) {
   const std::uint64_t limit = settings().kernel_cache_bytes;
   const std::string entry = make_entry(key, image), name = key.name();
   if (on_disk(entry.size()) > limit / 4) return;
-  // A folder below one that others may write to is made for this user alone, and so is that.
+  // In a folder that others may write to, both the cache folder and `kernels` are created private.
   std::optional<std::string> why = private_store().why_not_written();
   if (!why) why = store().write(name, entry);
   if (why) {
     static std::atomic<bool> said = false;
-    if (!said.exchange(true)) logging::info(fmt::format("kernels are not kept for other programs: {}", *why));
+    if (!said.exchange(true)) logging::info(fmt::format("compiled kernels cannot be cached on disk: {}", *why));
     return;
   }
-  // The folder is listed about once for each 32nd of the limit that is written, by whichever processes: the names,
-  // which are hashes, draw who does it.
+  // List the folder about once per 1/32 of the limit written, over all processes. The file names are hashes, which
+  // makes the choice random.
   const std::uint64_t share = std::max<std::uint64_t>(limit / 32, 1);
   if (std::stoull(name.substr(kernel_beginning.size(), part_digits), nullptr, 16) % share < on_disk(entry.size()))
     remove_oldest(store(), limit);
 }
 
-/// For who looks at the log: why this kernel has to be compiled.
+/// Logs why this kernel has to be compiled.
 void tell_absent(const Key& key) {
   if (!logging::enabled(logging::Level::debug)) return;
-  std::string why = "it is not kept yet";
+  std::string why = "it is not cached yet";
   const os::PrivateStore kept = store();
   for (const auto& entry : kept.list(key.beginning(), kernel_ending, part_digits)) {
     const auto bytes = kept.read(entry.name);
     const auto read = bytes ? read_entry(*bytes) : std::nullopt;
-    why = !bytes  ? entry.name + " is kept, and not to be believed: another user's, or open to others"
+    why = !bytes  ? entry.name + " is not trusted: it belongs to another user or others can write to it"
           : !read ? entry.name + " is damaged"
-                  : fmt::format("kept for another device or by others: {}",
-                                fmt::join(different_lines(read->key, key.text()), "; "));
+                  : fmt::format("the cached one differs: {}", fmt::join(different_lines(read->key, key.text()), "; "));
   }
-  logging::debug(fmt::format("no {} on disk: {}", value_of(key.kernel, "kernel"), why));
+  logging::debug(fmt::format("{} is not in the kernel cache: {}", value_of(key.kernel, "kernel"), why));
 }
 
 std::unique_ptr<LoadedKernel> load_cached(DriverDevice& device, const CompileRequest& request, const Key& key,
@@ -191,10 +191,10 @@ std::unique_ptr<LoadedKernel> load_cached(DriverDevice& device, const CompileReq
   const auto entry = read_entry(*bytes);
   if (!entry || entry->key != key.text()) {
     ++counters.damaged;
-    logging::info(fmt::format("{} is damaged and will be written again", (kept.folder() / name).string()));
+    logging::info(fmt::format("{} is damaged and will be replaced", (kept.folder() / name).string()));
     return nullptr;
   }
-  std::string why = "the device wants another one";
+  std::string why = "the device needs another image";
   try {
     if (auto kernel = device.load(request, std::string(entry->image))) {
       kept.touch(name, stays_young);
@@ -206,14 +206,14 @@ std::unique_ptr<LoadedKernel> load_cached(DriverDevice& device, const CompileReq
     why = e.what();
   }
   ++counters.refused;
-  logging::info(fmt::format("{} does not load and will be written again: {}", (kept.folder() / name).string(), why));
+  logging::info(fmt::format("{} could not be loaded and will be replaced: {}", (kept.folder() / name).string(), why));
   return nullptr;
 }
 
 [[noreturn]] void fail_undecided(DriverDevice& device, const CompileRequest& request) {
   fail<KernelError>({.operation = "compile " + request.function->name,
                      .with = {{"device", to_string(device.info().device)}},
-                     .wrong = "the driver takes nothing that its compilers make"});
+                     .wrong = "the driver rejects the output of all its compilers"});
 }
 
 MadeKernel make_kernel(DriverDevice& device, const CompileRequest& request, KernelCounters& counters) {
@@ -224,7 +224,7 @@ MadeKernel make_kernel(DriverDevice& device, const CompileRequest& request, Kern
       ++counters.loaded;
       return {std::move(kernel), true};
     }
-    if (device_lines(device, counters) != key.device) continue;  // what was kept made it turn to another compiler
+    if (device_lines(device, counters) != key.device) continue;  // loading made it switch compilers
     const std::string image = device.build(request);
     if (auto kernel = device.load(request, image)) {
       ++counters.compiled;
@@ -298,7 +298,7 @@ std::vector<std::string> differences(const CachedKernel& kept, Device device) {
   OpenDevice& open = open_device(device);
   const std::lock_guard hold(open.compile_lock);
   const Key now{fmt::format("backend: {}\n", backend_name(device.backend)), device_lines(*open.driver, open.kernels)};
-  const std::size_t from = kept.key.find("backend: ");  // the lines before it are the kernel's own
+  const std::size_t from = kept.key.find("backend: ");  // the lines before it describe the kernel itself
   return different_lines(std::string_view(kept.key).substr(std::min(from, kept.key.size())), now.text());
 }
 

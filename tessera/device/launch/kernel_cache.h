@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels as compilers made them, kept on disk for later processes: once here, above all backends. What an entry holds
-// is executed, so it is believed only if it is whole, this user's own, and made for just this kernel, device, compiler
-// and driver. Internal to device/ and the program.
+// Compiled kernels cached on disk for later processes, one implementation for all backends. Entries are executed, so
+// one is used only if it is intact, owned by this user, and built for exactly this kernel, device, compiler and driver.
+// Internal to device/ and the program.
 #pragma once
 
 #include <atomic>
@@ -16,44 +16,44 @@
 
 namespace tessera {
 
-/// What became of the kernels that one device was asked for. Who calls `load_or_compile` has the device's compile_lock.
+/// Statistics of the kernels requested on one device. Callers of `load_or_compile` lock the device's compile_lock.
 struct KernelCounters {
-  std::atomic<std::uint64_t> compiled = 0, loaded = 0;  ///< `loaded` from disk
-  std::atomic<std::uint64_t> damaged = 0, refused = 0;  ///< of `compiled`: an entry was not whole, or did not load
-  std::atomic<bool> kept = false;                       ///< kernels of this device are kept
-  std::string files;                                    ///< what stands for the driver's files, once it was asked for
+  std::atomic<std::uint64_t> compiled = 0, loaded = 0;  ///< `loaded`: from the cache
+  std::atomic<std::uint64_t> damaged = 0, refused = 0;  ///< of `compiled`: entry damaged, or rejected
+  std::atomic<bool> kept = false;                       ///< kernels of this device are cached
+  std::string files;                                    ///< hash of the driver's files, once computed
 };
 
 struct MadeKernel {
   std::unique_ptr<LoadedKernel> kernel;
-  bool kept = false;  ///< it was on disk
+  bool kept = false;  ///< loaded from the cache
 };
-/// The kernels, each from disk if it is there, else compiled and, where that can be, kept. Throws what compiling does;
-/// that an entry cannot be read or written is told in the log, at most.
+/// Loads each kernel from the cache, or compiles it and, if possible, caches it. Throws compilation errors. Errors
+/// while reading or writing the cache are only logged.
 std::vector<MadeKernel> load_or_compile(DriverDevice& device, std::span<const CompileRequest> requests,
                                         KernelCounters& counters);
 
-/// An entry, as its file says.
+/// A cache entry, read from its file.
 struct CachedKernel {
   std::string file, kernel, device, variant;  ///< `device`: backend and architecture
-  std::string key;                            ///< all that it depends on, a line "what: which" each
+  std::string key;                            ///< everything it depends on, one line "name: value" each
   std::uint64_t bytes = 0;
-  std::int64_t used = 0;  ///< nanoseconds since 1970 at which it was made or, within a day, last loaded
+  std::int64_t used = 0;  ///< nanoseconds since 1970 of its creation or (within a day) its last use
 };
 struct KernelCache {
-  std::filesystem::path folder;  ///< empty: there is no place
-  std::string off;               ///< why nothing is kept, such as "TESSERA_KERNEL_CACHE=0"; empty: it is
-  std::string unwritable;        ///< why nothing can be kept in the folder; empty: it can
+  std::filesystem::path folder;  ///< empty: no folder is set
+  std::string off;               ///< why the cache is off, such as "disabled by TESSERA_KERNEL_CACHE"; empty: it is on
+  std::string unwritable;        ///< why the folder cannot be written; empty: it can
   std::uint64_t limit = 0, bytes = 0;
-  std::vector<CachedKernel> kernels;  ///< used last first
-  std::vector<std::string> damaged;   ///< files with an entry's name that hold none
+  std::vector<CachedKernel> kernels;  ///< most recently used first
+  std::vector<std::string> damaged;   ///< files with an entry's name but invalid contents
 };
-/// Reads all entries, and makes their folder if there is none.
+/// Reads all entries. Creates the folder if it does not exist.
 KernelCache kernel_cache();
-/// Deletes all entries, and nothing else; gives their number.
+/// Deletes all entries and nothing else; returns their number.
 std::size_t clear_kernel_cache();
-/// What of the entry's key is another on this device now, so that it would not be loaded, as "compiler was LLVM
-/// 16.0.6, and is LLVM 17.0.1" each. Opens the device. Empty: it would be.
+/// Lists the parts of the entry's key that differ on this device now, so that it would not be loaded: "compiler was
+/// LLVM 16.0.6, and is LLVM 17.0.1". Empty if it would be loaded. Opens the device.
 std::vector<std::string> differences(const CachedKernel& kept, Device device);
 
 }  // namespace tessera

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An argument of a launch, and the arguments of one gathered without an allocation: a short launch would spend a good
-// part of its time on one.
+// A launch argument, and a list of arguments that needs no allocation, which would be a large part of a short launch.
 #pragma once
 
 #include <cstddef>
@@ -12,24 +11,24 @@
 
 namespace tessera {
 
-/// An argument of a launch: a buffer or a scalar's bits (as ir constants hold them).
+/// A launch argument: a buffer, or a scalar's bits encoded as an IR constant.
 struct LaunchArgument {
   BufferView view;           ///< empty storage: a scalar
   std::uint64_t bits = 0;    ///< The bits of a scalar.
   DType dtype = DType::f32;  ///< of the scalar
-  std::int32_t slot = -1;    ///< in a recording (sequence.h): the scalar's number, by which a replay changes it
-  /// A buffer.
+  std::int32_t slot = -1;    ///< in a recording (sequence.h): slot number by which a replay changes the scalar
+  /// Creates a buffer argument.
   LaunchArgument(const BufferView& v) : view(v) {}
-  /// A buffer.
+  /// Creates a buffer argument.
   LaunchArgument(BufferView&& v) : view(std::move(v)) {}
-  /// A scalar of a dtype, by its bits.
+  /// Creates a scalar argument from its bits.
   LaunchArgument(DType type, std::uint64_t scalar_bits) : bits(scalar_bits), dtype(type) {}
-  /// A scalar of a dtype, by its bits.
+  /// Creates a scalar argument from its bits.
   static LaunchArgument scalar(DType dtype, std::uint64_t bits) { return {dtype, bits}; }
   static LaunchArgument scalar(float v);
-  /// A scalar of type Index.
+  /// Creates a scalar argument of dtype index.
   static LaunchArgument index(std::int64_t v) { return scalar(DType::index, static_cast<std::uint64_t>(v)); }
-  /// This scalar, as number `n` of a sequence that is being recorded; several scalars may have one number.
+  /// Returns this scalar assigned to slot `n` of the sequence being recorded. Several scalars may share a slot.
   LaunchArgument in_slot(std::uint32_t n) const {
     LaunchArgument a = *this;
     a.slot = static_cast<std::int32_t>(n);
@@ -37,10 +36,11 @@ struct LaunchArgument {
   }
 };
 
-/// At most 24, which is more than any kernel that gathers them here takes.
+/// A list of at most 24 arguments, more than any kernel launched through it takes. Throws std::length_error beyond
+/// that.
 class LaunchArguments {
  public:
-  /// No arguments.
+  /// Creates an empty list.
   LaunchArguments() {}
   ~LaunchArguments() { std::destroy_n(all_, count_); }
   LaunchArguments(const LaunchArguments&) = delete;
@@ -48,11 +48,11 @@ class LaunchArguments {
 
   /// Appends a buffer.
   void add(BufferView&& view) { std::construct_at(next(), std::move(view)), ++count_; }
-  /// Appends a scalar of type Index.
+  /// Appends a scalar of dtype index.
   void index(std::int64_t value) {
     std::construct_at(next(), DType::index, static_cast<std::uint64_t>(value)), ++count_;
   }
-  /// Appends a scalar, by its bits.
+  /// Appends a scalar, given its bits.
   void scalar(DType dtype, std::uint64_t bits) {
     LaunchArgument* const a = std::construct_at(next(), BufferView{});
     a->dtype = dtype, a->bits = bits;

@@ -13,8 +13,8 @@ namespace tessera {
 namespace {
 
 constexpr std::uint64_t max_launch_threads = std::uint64_t{1} << 62;
-// Indices of this size and beyond have 64 bits: room is left for a loop's last step, for parts, and for grids that are
-// rounded up.
+// Indices from here on use 64 bits. The margin below 2^31 is for a loop's last step, for parts, and for rounded-up
+// grids.
 constexpr std::uint64_t wide_from = (std::uint64_t{1} << 31) - 65536;
 
 std::string describe(const LaunchArgument& a) {
@@ -28,9 +28,9 @@ std::string describe(const LaunchArgument& a) {
                      .remedy = fmt::format("this kernel takes: {}", signature(fn))});
 }
 
-/// Where a view's bytes are: the same place has the same numbers, whichever storage shows it.
+/// Address range of a view. Equal memory has equal ranges, even through different storages.
 struct Range {
-  const void* memory;  // the storage, or null where host addresses tell
+  const void* memory;  // the storage, or null if begin and end are host addresses
   std::uint64_t begin, end;
 };
 Range range_of(const BufferView& view) {
@@ -89,14 +89,14 @@ ArgumentFacts check_arguments(const ir::Function& fn, std::span<const LaunchArgu
     if (is_buffer != p.is_buffer || (is_buffer ? a.view.dtype : a.dtype) != p.dtype)
       refuse(fn, fmt::format("argument {} ({}) is {}", i + 1, p.name, describe(a)));
     if (!is_buffer) {
-      // Both ends of the range at once.
+      // Tests both ends of the range with one comparison.
       if (p.dtype == DType::index && a.bits + wide_from >= 2 * wide_from) facts.wide = true;
       continue;
     }
     const Storage& storage = *a.view.storage;
-    const std::uint64_t size = dtype_size(p.dtype), bytes = storage.bytes();  // a power of two: no division
+    const std::uint64_t size = dtype_size(p.dtype), bytes = storage.bytes();  // `size` is a power of two
     if ((a.view.byte_offset & (size - 1)) != 0) {
-      refuse(fn, fmt::format("argument {} ({}) starts at byte {}, which is no multiple of {}", i + 1, p.name,
+      refuse(fn, fmt::format("argument {} ({}) starts at byte {}, which is not a multiple of {}", i + 1, p.name,
                              a.view.byte_offset, size));
     }
     if (a.view.byte_offset > bytes || a.view.elements > (bytes - a.view.byte_offset) >> std::countr_zero(size)) {
@@ -132,7 +132,7 @@ bool check_overlap(const ir::Function& fn, const KernelFacts& facts, std::span<c
         continue;
       const Range x = range_of(a), y = range_of(b);
       if (x.memory != y.memory || std::max(x.begin, y.begin) >= std::min(x.end, y.end))
-        continue;  // empty overlaps nothing
+        continue;  // an empty range overlaps nothing
       if (x.begin == y.begin && x.end == y.end && a.dtype == b.dtype) {
         same_twice = true;
         continue;
@@ -143,7 +143,7 @@ bool check_overlap(const ir::Function& fn, const KernelFacts& facts, std::span<c
                fmt::format("{} overlaps {}{}", bytes_of(fn, i, a, facts.writes[i]), bytes_of(fn, j, b, facts.writes[j]),
                            a.dtype == b.dtype ? "" : ", which has another dtype"),
            .remedy =
-               "A buffer that a kernel writes may be given twice only as the very same view: copy one of them first"});
+               "A buffer that a kernel writes may be passed twice only as the same view: copy one of them first"});
     }
   }
   return same_twice;
@@ -175,7 +175,7 @@ bool check_shape(const ir::Function& fn, const std::array<std::uint64_t, 3>& sha
 }
 
 bool needs_index64(const ir::Function& fn, const std::array<std::uint64_t, 3>& shape, const ArgumentFacts& arguments) {
-  std::uint64_t threads = shape[0] * shape[1] * shape[2];  // check_shape: does not overflow
+  std::uint64_t threads = shape[0] * shape[1] * shape[2];  // does not overflow, see check_shape
   if (fn.kind == ir::KernelKind::block) threads *= fn.threads_per_block();
   return arguments.wide || threads >= wide_from;
 }
@@ -208,7 +208,7 @@ void check_capabilities(const ir::Function& fn, const KernelFacts& facts, const 
   }
   if (facts.shared_bytes > can.shared_bytes) {
     refuse_here(
-        fmt::format("a block takes {} bytes of shared memory, the device has {}", facts.shared_bytes, can.shared_bytes),
+        fmt::format("a block needs {} bytes of shared memory, the device has {}", facts.shared_bytes, can.shared_bytes),
         "Use smaller tiles");
   }
 }

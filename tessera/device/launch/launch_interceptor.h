@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What sees the launches of a thread, in place of the launches themselves: the `launch_interceptor` of its context.
-// Internal to device/.
+// Intercepts the kernel launches of a thread: the `launch_interceptor` of its context. Internal to device/.
 #pragma once
 
 #include <functional>
@@ -14,7 +13,8 @@ class Kernel;
 class LaunchInterceptor {
  public:
   virtual ~LaunchInterceptor() = default;
-  /// Called once the arguments are checked; `launch` does what was asked. What it launches itself is not observed.
+  /// Called instead of launching, after the arguments are checked; `launch` does the launch. Launches made by this
+  /// function itself are not intercepted.
   virtual void launched(const Kernel& kernel, Device device, std::array<std::uint64_t, 3> shape,
                         std::span<const LaunchArgument> arguments, const std::function<void()>& launch) = 0;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Told of each launch of a kernel while a trace is under way: unlike a LaunchInterceptor (launch_interceptor.h) by all
-// threads, and without changing what is launched. Internal.
+// Observes kernel launches of all threads while a trace is being recorded, without changing them (unlike a
+// LaunchInterceptor, launch_interceptor.h). Internal.
 #pragma once
 
 #include <atomic>
@@ -12,10 +12,10 @@ namespace tessera {
 
 class LaunchTracer {
  public:
-  /// Around the time in which a launch is put into its queue: on `cpu` and `interp`, in which it computes.
+  /// Called before and after a launch is enqueued. On `cpu` and `interp` this includes the computation.
   virtual void launch_begins(std::string_view kernel, Device device) noexcept = 0;
   virtual void launch_ends() noexcept = 0;
-  static constinit std::atomic<LaunchTracer*> instance;  ///< null while nobody looks; never destroyed
+  static constinit std::atomic<LaunchTracer*> instance;  ///< null while no trace is recorded; never destroyed
 
   class During {
    public:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A launch that is done again and again with other buffers, for operations so small that they take no longer than the
-// checks of the same scalars and the same shape each time. Internal, for layers above.
+// A launch that is repeated with other buffers, for operations so small that checking their unchanged scalars and shape
+// would take as long as running them. Internal, for upper layers.
 #pragma once
 
 #include <array>
@@ -17,30 +17,31 @@ class Kernel;
 struct LaunchCounter;
 struct OpenDevice;
 
-/// Trivially destructible, as all that threads keep.
+/// Trivially destructible, like all thread-local data.
 class PreparedLaunch {
  public:
   static constexpr std::size_t most_arguments = 24, most_buffers = 4;
-  /// Where a buffer begins; how many elements of which dtype it has is as it was.
+  /// Start of a buffer. Its number of elements and dtype are those of the original launch.
   struct Buffer {
     Storage* storage;
     std::uint64_t byte_offset;
   };
 
-  PreparedLaunch() = default;  ///< of nothing: never ready
-  /// What `kernel.launch(shape, arguments)` has just done on the current queue, with buffers from the pool; the kernel
-  /// lives as long as the process. Of nothing where these are more than are kept here.
+  PreparedLaunch() = default;  ///< empty: never ready
+  /// Prepares to repeat `kernel.launch(shape, arguments)`, which must just have run on the current queue with buffers
+  /// from the pool. The kernel must never be destroyed. Stays empty if there are more arguments or buffers than the
+  /// limits above.
   PreparedLaunch(const Kernel& kernel, const std::array<std::uint64_t, 3>& shape,
                  std::span<const LaunchArgument> arguments);
 
-  /// The queue that it would go to; null if it cannot be done now, and Kernel::launch is what to call: somebody
-  /// observes, records, traces or places this thread's launches, or the process was forked.
+  /// Returns the queue for the launch, or null if Kernel::launch must be used: launches of this thread are intercepted,
+  /// recorded, traced or restricted by a Placement, or the process was forked.
   QueueCore* ready() const;
-  /// Memory for what it computes, if it is ready; undefined contents. OutOfMemory.
+  /// Allocates uninitialised memory for a result, if ready. Throws OutOfMemory.
   std::shared_ptr<Storage> allocate(std::size_t bytes) const;
-  /// Does it, if `ready` has just given that queue: as Kernel::launch, but for what is known of the arguments. The
-  /// buffers are from the pool, of the device, and hold what those did; a written one is another's very same view where
-  /// it was, and else none of the others. `scalars` take the place of those that follow the last buffer.
+  /// Launches the kernel; `queue` is what `ready` has just returned. Buffers must come from the device's pool, have the
+  /// original sizes, and overlap (as the same view) exactly where the original ones did. `scalars` replace those after
+  /// the last buffer.
   void operator()(QueueCore& queue, std::span<const Buffer> buffers, std::span<const std::uint64_t> scalars = {}) const;
 
  private:
@@ -56,7 +57,7 @@ class PreparedLaunch {
     std::uint64_t elements;
   };
   std::array<Place, most_buffers> places_{};
-  std::array<std::uint64_t, most_arguments> bits_{};  ///< of scalars
+  std::array<std::uint64_t, most_arguments> bits_{};  ///< of the scalars
 };
 
 }  // namespace tessera

@@ -21,11 +21,11 @@
 namespace tessera {
 namespace {
 
-/// A device's library; made once, never destroyed.
+/// The vendor library of one device; never destroyed.
 struct Library {
-  std::mutex lock;  ///< one product at a time is planned and put into the queue
+  std::mutex lock;  ///< serialises planning and enqueueing
   bool asked = false;
-  DriverBlas* blas = nullptr;  ///< null: there is none, or it failed
+  DriverBlas* blas = nullptr;  ///< null: not available, or it failed
   LaunchCounter* counter = nullptr;
 };
 Library& library_of(const OpenDevice& device) {
@@ -52,12 +52,14 @@ void ask(Library& library, OpenDevice& device) {
   if (library.blas)
     library.counter = &launch_counter(library.blas->name() + ": product", device.device);
   else
-    logging::info(fmt::format("{}: products by Tessera's own kernels: {}", to_string(device.device), why));
+    logging::info(
+        fmt::format("{}: using Tessera's own kernels for matrix products: {}", to_string(device.device), why));
 }
 
 void quarantine(Library& library, const OpenDevice& device, const std::string& why) {
-  logging::warn(fmt::format("{}: {} failed and is not used again: {}. Products go on with Tessera's own kernels",
-                            to_string(device.device), library.blas->name(), why));
+  logging::warn(
+      fmt::format("{}: {} failed and will not be used again: {}. Matrix products now use Tessera's own kernels",
+                  to_string(device.device), library.blas->name(), why));
   library.blas = nullptr;
 }
 
@@ -87,10 +89,10 @@ bool vendor_product_wanted(Device device, const BlasProduct& p) {
 bool vendor_product(const VendorProduct& asked) {
   const Device where = asked.out.storage->device();
   OpenDevice& device = open_device(where);
-  // Whoever looks at launches one by one wants kernels; a sequence can repeat only these.
+  // Interceptors and recordings need kernels: they cannot handle library calls.
   if (!device.holds_data || thread_context.launch_interceptor != nullptr || Recorder::of_this_thread() != nullptr)
     return false;
-  asked.out.storage->flush_readers();  // before the lock: it may compute products itself
+  asked.out.storage->flush_readers();  // before locking: flushing may compute products itself
   Library& library = library_of(device);
   std::lock_guard hold(library.lock);
   if (!library.asked) ask(library, device);
@@ -110,8 +112,8 @@ bool vendor_product(const VendorProduct& asked) {
   } catch (const KernelError& e) {
     quarantine(library, device, e.what());
     return false;
-  } catch (const OutOfMemory& e) {  // our kernels need none
-    logging::info(fmt::format("{}: no memory for what {} wants: this product by Tessera's own kernels: {}",
+  } catch (const OutOfMemory& e) {  // our kernels need no workspace
+    logging::info(fmt::format("{}: no memory for the workspace of {}, using Tessera's own kernel for this product: {}",
                               to_string(where), library.blas->name(), e.what()));
     return false;
   }
@@ -135,7 +137,7 @@ bool vendor_product(const VendorProduct& asked) {
           asked.out.storage->after_write(use);
           if (workspace) workspace->after_write(use);
         });
-  } catch (const KernelError& e) {  // whatever it did put in, ours comes after and overwrites
+  } catch (const KernelError& e) {  // anything it enqueued is overwritten by our kernel, which comes later
     quarantine(library, device, e.what());
     return false;
   }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Large products through the vendor's library: when, and what happens if it is absent or fails. The one place that
-// decides whose kernels multiply matrices.
+// Matrix products through the vendor's library: the only place that decides between it and Tessera's own kernels.
 #pragma once
 
 #include <string>
@@ -10,27 +9,27 @@
 
 namespace tessera {
 
-/// A product of views that begin at their first elements, all of one device.
+/// A product of views that start at their first elements, all on one device.
 struct VendorProduct {
   BlasProduct product;
   BufferView a, b, out;
-  BufferView bias = {};  ///< no storage: none
+  BufferView bias = {};  ///< empty storage: no bias
 };
 
-/// Whether a library of the vendor's should compute this on the device, by size, dtypes and TESSERA_BLAS:
+/// Returns whether the vendor's library should compute this product, by size, dtypes and TESSERA_BLAS:
 ///   off     never
-///   vendor  whatever the library does, f32, f16 and bf16
-///   auto    (also if it is not set) products of at least 2^27 operations, 32 of them for each byte of their operands,
-///           on GPUs. Fewer operations take tens of microseconds, about what the library's own choosing and launching
-///           take; with fewer a byte memory's bandwidth bounds the product, which our kernels reach too; and what
-///           OpenCL shows as a CPU is quicker on `cpu`.
-/// Products whose rows or columns are neither contiguous are never asked for. Opens nothing.
+///   vendor  all products of f32, f16 and bf16 that the library supports
+///   auto    (default) on GPUs, products of at least 2^27 operations and 32 operations per byte of their operands.
+///           Smaller products take tens of microseconds, about the library's overhead; products with fewer operations
+///           per byte are limited by memory bandwidth, which our kernels reach too; CPUs listed by OpenCL are faster
+///           through `cpu`.
+/// Callers only pass matrices with contiguous rows or columns. Opens nothing.
 bool vendor_product_wanted(Device device, const BlasProduct& product);
 
-/// Puts the product into the device's current queue and gives true; false, and nothing was done, if there is no library
-/// or it does not do such a product. A library one of whose calls fails is not used again on this device, with a
-/// warning that says so: it computes nothing that our kernels do not. Nor is it where its workspace cannot be had.
-/// Counted in the placement log as "cublasLt: product". DeviceError, OutOfMemory as a kernel's launch.
+/// Enqueues the product on the device's current queue and returns true. Returns false, with nothing done, if there is
+/// no library, it does not support the product, or there is no memory for its workspace. If a library call fails, the
+/// library is not used again on this device and a warning is logged. Counted in the placement log as "cublasLt:
+/// product". Throws DeviceError and OutOfMemory like a kernel launch.
 bool vendor_product(const VendorProduct& product);
 
 }  // namespace tessera

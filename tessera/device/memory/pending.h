@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Deferred work that reads memory: which results wait on a storage, so that whoever writes it has them computed before.
-// Who defers (array/) keeps the lists; storages only know where they begin.
-// Internal.
+// Registry of pending (deferred) work that reads memory, so that a writer can have the pending results computed first.
+// The array layer owns the lists of readers; storages store only their heads. Internal.
 #pragma once
 
 #include <condition_variable>
@@ -19,50 +18,51 @@ namespace tessera {
 class PendingWork;
 class Storage;
 
-/// The books of what is deferred on one device: lists of readers, and which thread computes what. Never held while
-/// something is computed, or together with another's.
+/// Registry of one device's pending work: lists of readers, and which thread computes what. Its lock is never held
+/// during a computation or together with another registry's lock.
 struct PendingRegistry {
   std::mutex lock;
-  std::condition_variable changed;   ///< something that a thread was computing is done
-  std::uint64_t visit = 0;           ///< number of the last walk over readers, which meets each of them once
-  PendingWork* under_way = nullptr;  ///< what threads are computing, newest first
-  std::uint64_t begun = 0;           ///< number of the newest
+  std::condition_variable changed;   ///< some computation of a thread has finished
+  std::uint64_t visit = 0;           ///< id of the last traversal of readers, to visit each only once
+  PendingWork* under_way = nullptr;  ///< computations in progress, newest first
+  std::uint64_t begun = 0;           ///< id of the newest computation
   static PendingRegistry& of(Device device);
 
-  /// Waits until what other threads are computing from this memory by now has been put into queues, where storages see
-  /// it. `hold`: of `lock`. Not in a thread that computes itself: two could wait for each other.
+  /// Waits until computations in progress on other threads that read this memory are enqueued, and so visible to the
+  /// storages. `hold` owns `lock`. Returns immediately in a thread that is computing itself, because two such threads
+  /// could deadlock.
   void await_readers(std::unique_lock<std::mutex>& hold, const Storage& storage);
-  /// Waits until `done`, which a thread tells by `changed`. DeviceError in a child of fork, where the thread is none of
-  /// this process's.
+  /// Waits until `done` returns true; `changed` is notified when it may. Throws DeviceError in a forked child, where
+  /// the computing thread does not exist.
   void await(std::unique_lock<std::mutex>& hold, Device device, const std::function<bool()>& done);
 };
 
-/// Something that is computed when it is needed.
+/// A result that is computed when it is needed.
 class PendingResult {
  public:
   virtual ~PendingResult() = default;
-  /// Computes it now, because what it reads is about to be written; false if there was nothing to do.
+  /// Computes the result now, because its inputs are about to be overwritten. Returns false if there was nothing to do.
   virtual bool flush() = 0;
 };
 
-/// Deferred work that reads a storage or other deferred work.
+/// Pending work that reads a storage or the result of other pending work.
 class PendingReader {
  public:
-  /// Adds the results that need this work, some of which may be computed by now. Under the books' lock, so that `out`
-  /// goes only after it: these may be the last references.
+  /// Appends the results that depend on this work; some may already be computed. The registry's lock is held, so `out`
+  /// must be destroyed after it is released: it may contain the last references.
   virtual void results(std::uint64_t visit, std::vector<std::shared_ptr<PendingResult>>& out) const = 0;
 
  protected:
   ~PendingReader() = default;
 };
 
-/// Deferred work that a thread is computing: its launch, which reads memory, is still to come, though perhaps no array
-/// holds it any more. All under the books' lock.
+/// Pending work that a thread is computing but has not launched yet; possibly no array refers to it any more. Guarded
+/// by the registry's lock.
 class PendingWork {
  public:
   virtual bool reads(const Storage& storage) const = 0;
   void begin(PendingRegistry& books);
-  void end(PendingRegistry& books) noexcept;  ///< also if it did not begin
+  void end(PendingRegistry& books) noexcept;  ///< no-op if it was not begun
   bool begun() const { return number_ != 0; }
   bool of_this_thread() const { return thread_ == std::this_thread::get_id(); }
 
@@ -76,11 +76,11 @@ class PendingWork {
   PendingWork *newer_ = nullptr, *older_ = nullptr;
 };
 
-/// A reader's place in the list of those that read the same; unlinked by its owner. All under the books' lock.
+/// A node of an intrusive list of readers; unlinked by its owner. Guarded by the registry's lock.
 struct ReaderLink {
   const PendingReader* reader = nullptr;
   ReaderLink* next = nullptr;
-  ReaderLink** place = nullptr;  ///< what points to this one; null: in no list
+  ReaderLink** place = nullptr;  ///< the pointer to this node; null: not linked
 
   void link(ReaderLink*& first) {
     next = first, place = &first;

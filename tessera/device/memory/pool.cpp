@@ -24,15 +24,14 @@ namespace {
 
 constexpr std::uint64_t mebi = 1024 * 1024;
 
-/// What the machine has left, over all devices whose memory is the host's. Asking the system takes a tenth of a
-/// millisecond, so small allocations go by the last answer.
+/// Free memory of the machine, shared by all devices that use host memory. Querying the system takes about 0.1 ms, so
+/// small allocations use the last result.
 struct HostMemory {
   std::mutex lock;
-  std::uint64_t held = 0;  // bytes that our pools have from the host
-  std::uint64_t most_free =
-      0;                    // the most that was ever seen free: what is allocated but not touched yet counts as free
-  std::uint64_t free = 0;   // as the system said last
-  std::uint64_t since = 0;  // allocated since then
+  std::uint64_t held = 0;       // bytes that our pools have allocated from the host
+  std::uint64_t most_free = 0;  // highest value ever seen: memory that is allocated but not touched counts as free
+  std::uint64_t free = 0;       // result of the last query
+  std::uint64_t since = 0;      // bytes allocated since that query
   bool group_is_tighter = false;
   bool asked = false;
 
@@ -48,11 +47,11 @@ struct HostMemory {
     since = 0;
     asked = true;
   }
-  /// Bytes that may still be allocated; all there are if the system does not tell.
+  /// Returns how many bytes may still be allocated; the maximum if the system does not report it.
   std::uint64_t left(std::uint64_t wanted) {
     if (!asked || wanted >= mebi || since >= 8 * mebi) ask();
     if (most_free == 0) return ~std::uint64_t{0};
-    // The rest of the program, and the system, need some: with nothing left the kernel ends processes.
+    // Leave some for the rest of the program and the system: with nothing left the kernel kills processes.
     const std::uint64_t margin = std::min<std::uint64_t>(256 * mebi, most_free / 32);
     const auto minus = [](std::uint64_t a, std::uint64_t b) { return a - std::min(a, b); };
     return minus(std::min(minus(free, since), minus(most_free, held)), margin);
@@ -75,8 +74,8 @@ std::size_t size_class(std::size_t bytes) {
 }
 
 std::shared_ptr<Storage> MemoryPool::make(std::size_t bytes, std::string&& label) {
-  struct Made : Storage {  // in one piece of memory with its counts
-    Made() {}              // so that its members are set once, and not to zeros before
+  struct Made : Storage {  // allocated together with its reference counts
+    Made() {}              // user-provided, so that members are not zeroed first
   };
   std::shared_ptr<Storage> storage = std::make_shared<Made>();
   storage->device_ = owner_.device;
@@ -99,12 +98,12 @@ void MemoryPool::delist(Storage& storage) noexcept {
 
 bool MemoryPool::take_cached(std::size_t size, Storage& storage) noexcept {
   auto it = cached_.lower_bound(size);
-  while (it != cached_.end() && it->second.empty()) ++it;  // kept for the next block of their size
+  while (it != cached_.end() && it->second.empty()) ++it;  // empty entries are kept for later blocks of that size
   if (it == cached_.end() || it->first > size + size / 4) return false;
-  Block& block = it->second.back();  // the newest: likeliest still in the caches
+  Block& block = it->second.back();  // the newest: most likely still in the CPU's caches
   storage.allocation_ = block.allocation;
   storage.used_.store(!block.uses.empty(), std::memory_order_relaxed);
-  storage.reads_ = std::move(block.uses);  // the first write comes after whatever used this memory before
+  storage.reads_ = std::move(block.uses);  // the first write must wait for earlier uses of this memory
   it->second.pop_back();
   cached_bytes_ -= storage.allocation_.bytes;
   live_bytes_ += storage.allocation_.bytes;
@@ -204,9 +203,9 @@ std::uint64_t MemoryPool::give_back(std::vector<Block>& victims) noexcept {
 
 std::shared_ptr<Storage> MemoryPool::allocate(std::size_t bytes, std::string label) {
   owner_.check();
-  if (bytes > std::size_t{1} << 62) exhausted(bytes, label, {}, "no machine has that much");
+  if (bytes > std::size_t{1} << 62) exhausted(bytes, label, {}, "larger than any machine's memory");
   const std::size_t size = size_class(bytes);
-  // Made before, so that one turn of the lock takes a block and lists its storage.
+  // Create the storage first, so that the lock is taken only once to get a block and to register the storage.
   std::shared_ptr<Storage> storage = make(bytes, std::move(label));
   std::vector<Block> victims;
   Room room;
@@ -218,22 +217,22 @@ std::shared_ptr<Storage> MemoryPool::allocate(std::size_t bytes, std::string lab
       return storage;
     }
     room = room_for(size, true);
-    if (room.enough) {  // counted where it was found, so that threads together stay within the budget
+    if (room.enough) {  // account for it under the same lock, so that concurrent threads stay within the budget
       live_bytes_ += size;
       peak_bytes_ = std::max(peak_bytes_, live_bytes_ + cached_bytes_);
       break;
     }
     if (attempt == 0) {
-      // Cached blocks of other sizes are in the way: as many as are needed go back.
+      // Cached blocks of other sizes use up the budget: free as many as needed.
       pick_victims(size - room.free, false, victims);
       hold.unlock();
       const std::uint64_t given = give_back(victims);
-      logging::info(fmt::format("{}: {} asked for, {} free ({}): {} of cached memory given back, and asked again",
+      logging::info(fmt::format("{}: {} requested, {} free ({}): freed {} of cached memory, retrying",
                                 to_string(owner_.device), config::format_bytes(size), config::format_bytes(room.free),
                                 room.rule, config::format_bytes(given)));
     }
   }
-  // Somebody who keeps memory that can be had back is asked before it is an error.
+  // Let the owner of reclaimable memory free some before reporting an error.
   const auto reclaimed = [&] {
     const ReclaimMemory ask = reclaim.load(std::memory_order_acquire);
     return ask != nullptr && ask(owner_.device, size);
@@ -270,14 +269,14 @@ std::shared_ptr<Storage> MemoryPool::allocate(std::size_t bytes, std::string lab
     } catch (const DeviceLost& e) {
       forget();
       owner_.mark_lost(e.what());
-      owner_.check();  // throws, with what to do
+      owner_.check();  // throws a DeviceLost with the remedy
       throw;
     } catch (...) {
       forget();
       throw;
     }
     if (attempt == 0) {
-      logging::info(fmt::format("{}: the driver has no memory for {}: trimmed, and asked once more",
+      logging::info(fmt::format("{}: the driver has no memory for {}: trimming the pool and retrying",
                                 to_string(owner_.device), config::format_bytes(size)));
       trim();
     }
@@ -288,19 +287,19 @@ std::shared_ptr<Storage> MemoryPool::allocate(std::size_t bytes, std::string lab
 }
 
 void MemoryPool::release(Storage& storage) noexcept {
-  if (owner_.forked()) return;  // the lists may be locked by a thread that does not exist here
+  if (owner_.forked()) return;  // the lock may be held by a thread that does not exist here
   Block block{storage.allocation_, std::move(storage.reads_), 0};
   bool known = true;
   if (storage.last_write_.queue) {
     try {
-      // One entry a queue: its later use stands for its earlier ones.
+      // One entry per queue: a later use covers the earlier ones.
       const auto same = std::find_if(block.uses.begin(), block.uses.end(),
                                      [&](const QueueUse& use) { return use.queue == storage.last_write_.queue; });
       if (same == block.uses.end())
         block.uses.push_back(std::move(storage.last_write_));
       else if (same->sequence < storage.last_write_.sequence)
         *same = std::move(storage.last_write_);
-    } catch (...) {  // no memory for the list: the block is leaked rather than reused too early
+    } catch (...) {  // out of memory: leak the block rather than reuse it too early
       known = false;
     }
   }
@@ -316,17 +315,17 @@ void MemoryPool::release(Storage& storage) noexcept {
 
 void MemoryPool::keep(Block& block, std::vector<Block>& victims) {
   live_bytes_ -= block.allocation.bytes;
-  if (owner_.lost()) return;  // the driver's memory went with the device
+  if (owner_.lost()) return;  // the memory is lost with the device
   cached_bytes_ += block.allocation.bytes;
   block.stamp = ++stamps_;
   cached_[block.allocation.bytes].push_back(std::move(block));
-  // Work that still runs is not waited for here: such blocks stay for a while longer.
+  // Don't wait for running work: such blocks stay cached for now.
   if (owner_.gone()) return;
   if (const std::uint64_t cap = cache_cap(); cached_bytes_ > cap) pick_victims(cached_bytes_ - cap, true, victims);
 }
 
 void MemoryPool::relabel(Storage& storage, std::string label) {
-  std::lock_guard hold(lock_);  // who runs out of memory reads all labels
+  std::lock_guard hold(lock_);  // `exhausted` reads all labels
   storage.label_.swap(label);
 }
 
@@ -357,7 +356,7 @@ std::uint64_t MemoryPool::trim() {
   owner_.drop_retired(true);
   const std::uint64_t bytes = give_back(victims);
   owner_.staging.trim();
-  logging::info(fmt::format("{}: trimmed, {} given back", to_string(owner_.device), config::format_bytes(bytes)));
+  logging::info(fmt::format("{}: trimmed, {} freed", to_string(owner_.device), config::format_bytes(bytes)));
   return bytes;
 }
 
@@ -376,7 +375,7 @@ std::uint64_t MemoryPool::free_memory() {
   std::lock_guard hold(lock_);
   const Room room = room_for(0);
   const std::uint64_t reported = owner_.host_memory ? ~std::uint64_t{0} : owner_.driver->free_memory() + cached_bytes_;
-  // Cached blocks are there for the taking.
+  // Cached blocks can be reused.
   return room.limit == 0 ? reported : std::min(reported, room.free + cached_bytes_);
 }
 
@@ -400,8 +399,8 @@ void MemoryPool::exhausted(std::size_t bytes, const std::string& label, const Ro
         fmt::format("{}{} {}", i == 0 ? "" : ", ", live[i].label.empty() ? "an unnamed storage of" : live[i].label,
                     config::format_bytes(live[i].bytes));
   }
-  std::string wrong =
-      fmt::format("{} has not enough memory: asked for {}", to_string(owner_.device), config::format_bytes(bytes));
+  std::string wrong = fmt::format("{} does not have enough memory: {} requested", to_string(owner_.device),
+                                  config::format_bytes(bytes));
   if (!room.rule.empty()) {
     wrong += fmt::format(", {} free of {} ({})", config::format_bytes(room.free), config::format_bytes(room.limit),
                          room.rule);
@@ -415,7 +414,7 @@ void MemoryPool::exhausted(std::size_t bytes, const std::string& label, const Ro
                              room.chosen ? ", or raise the limit" : "")});
 }
 
-// The public functions.
+// Public functions.
 
 void set_reclaim_memory(ReclaimMemory ask) noexcept { reclaim.store(ask, std::memory_order_release); }
 

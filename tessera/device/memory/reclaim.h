@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that its keeper can do without. Internal to the library.
+// Hook for freeing memory that can be recreated. Internal to the library.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 
 namespace tessera {
 
-/// Asked when a device has no memory for `bytes`, before that is an OutOfMemory: frees storages there that can be had
-/// again, and says whether one went. Called by the thread that wants memory, whatever locks that holds.
+/// Called before OutOfMemory is thrown for `bytes` on a device: frees storages there whose contents can be restored,
+/// and returns whether it freed any. Runs on the allocating thread, which may hold arbitrary locks.
 using ReclaimMemory = bool (*)(Device device, std::uint64_t bytes);
-/// One for the process; null: nobody.
+/// Sets the process's hook; null: none.
 void set_reclaim_memory(ReclaimMemory ask) noexcept;
 
 }  // namespace tessera

@@ -22,20 +22,20 @@ Allocation StagingPool::take() {
     const Allocation piece = owner_.driver->allocate(piece_bytes, MemoryKind::pinned);
     if (piece.host != nullptr) return piece;
     owner_.driver->release(piece);
-  } catch (const OutOfMemory&) {  // the caller has another way
+  } catch (const OutOfMemory&) {  // the caller has a fallback
   } catch (const DeviceLost& e) {
     owner_.mark_lost(e.what());
-    owner_.check();  // throws, with what to do
+    owner_.check();  // throws a DeviceLost with the remedy
   }
   return {};
 }
 
 void StagingPool::give(const Allocation& piece) noexcept {
-  if (owner_.gone()) return;  // it went with the driver's context
+  if (owner_.gone()) return;  // freed with the driver's context
   try {
     std::lock_guard hold(lock_);
     if (kept_.size() < most_kept) return kept_.push_back(piece);
-  } catch (...) {  // no memory for the list
+  } catch (...) {  // out of memory for the list
   }
   owner_.driver->release(piece);
 }
@@ -53,7 +53,7 @@ std::uint64_t StagingPool::trim() noexcept {
 
 namespace {
 
-/// A piece that work of a queue may be writing; given back when that has ended.
+/// A piece that queued work may be writing. Its destructor waits for that work and returns the piece to the pool.
 struct Piece {
   explicit Piece(QueueCore& queue) : core(queue) {}
   Piece(const Piece&) = delete;
@@ -88,7 +88,7 @@ bool copy_through_pinned(Queue& target, const BufferView& to, Queue& source, con
         },
         [&](const QueueUse& use) {
           piece.use = use;
-          if (use.queue) core.record(piece.use);  // its own end, not that of the pieces behind it
+          if (use.queue) core.record(piece.use);  // event of this piece, not of the next one
           from.storage->after_read(piece.use);
         });
     return true;
@@ -105,7 +105,7 @@ bool copy_through_pinned(Queue& target, const BufferView& to, Queue& source, con
     if (ahead)
       now = 1 - now;
     else if (next < bytes)
-      fetch(piece, next);  // one piece was all there is
+      fetch(piece, next);  // only one piece could be allocated
     at = next;
   }
   return true;

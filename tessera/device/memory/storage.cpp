@@ -13,19 +13,20 @@
 namespace tessera {
 namespace {
 
-/// Remembers a use; a queue's later use stands for its earlier ones.
+/// Records a use; a later use of the same queue covers earlier ones.
 void note(QueueUse& known, const QueueUse& use) {
   if (known.queue.get() != use.queue.get()) {
     known = use;
     return;
   }
-  // Threads may report their uses of one queue out of order; only the later one stands for both.
+  // Threads may report uses of one queue out of order; keep the latest.
   if (use.sequence < known.sequence) return;
   known.sequence = use.sequence;
   if (known.event || use.event) known.event = use.event;
 }
 
-/// Does `what` about a use; that of another device which is lost by then has ended, and is none of this storage's.
+/// Calls `what` for a use, unless its device is another one and lost: such work has ended, and does not concern this
+/// storage.
 template <class F>
 void unless_lost(const QueueUse& use, Device home, F&& what) {
   const OpenDevice& device = use.queue->device();
@@ -56,7 +57,7 @@ std::shared_ptr<Storage> Storage::wrap_host(void* data, std::size_t bytes, std::
   storage->label_ = "host memory";
   storage->allocation_ = {data, static_cast<std::byte*>(data), bytes};
   storage->owner_ = std::move(owner);
-  storage->expose();  // its owner may write it at any time
+  storage->expose();  // the owner may write it at any time
   return storage;
 }
 
@@ -69,7 +70,7 @@ std::shared_ptr<Storage> Storage::wrap_device(Device device, void* native, std::
   std::shared_ptr<Storage> storage(new Storage);
   storage->device_ = device;
   storage->bytes_ = bytes;
-  storage->label_ = "memory of others";
+  storage->label_ = "wrapped device memory";
   storage->allocation_ = open_device(device).driver->wrap(native, bytes);
   storage->owner_ = std::move(owner);
   storage->expose();
@@ -95,7 +96,7 @@ Storage::~Storage() {
     pool_->release(*this);
     return;
   }
-  // The owner takes wrapped memory away next: nothing may be using it by then.
+  // The owner of wrapped memory may free it next, so wait for all uses.
   for (const QueueUse& read : reads_) read.queue->wait_ended(read);
   if (last_write_.queue) last_write_.queue->wait_ended(last_write_);
 }
@@ -147,7 +148,7 @@ void Storage::before_write(QueueCore& queue) {
 bool Storage::try_before_write(Queue& queue) noexcept {
   std::vector<QueueUse> uses;
   try {
-    const std::lock_guard hold(lock_);  // not while queues are: a callback of theirs may be here, too
+    const std::lock_guard hold(lock_);  // not while locking queues: a queue's callback may lock this, too
     uses = reads_;
     uses.push_back(last_write_);
   } catch (...) {
@@ -168,11 +169,11 @@ void Storage::after_read(const QueueUse& use) {
 
 void Storage::after_write(const QueueUse& use) {
   if (bypassed_ != this) writes_.fetch_add(1, std::memory_order_relaxed);
-  // Neither is this write waited for, nor is there anything that it comes after.
+  // Nothing to wait for, before or after this write.
   if (!use.queue && !used_.load(std::memory_order_acquire)) return;
   std::lock_guard hold(lock_);
   if (use.queue) used_.store(true, std::memory_order_release);
-  reads_.clear();  // the write comes after them all
+  reads_.clear();  // the write is ordered after all of them
   note(last_write_, use);
 }
 
@@ -217,17 +218,16 @@ void Storage::unexpose() {
 
 void Storage::add_reader(ReaderLink& link) {
   link.link(readers_);
-  // Under the lock that all changes of it are under: so the instruction need not be a locked one.
+  // Modified only under the registry's lock, so that no atomic read-modify-write is needed.
   reader_count_.store(reader_count_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
 }
 
 void Storage::flush_readers() {
   if (bypassed_ == this || reader_count_.load(std::memory_order_acquire) == 0) return;
-  // While tasks write it, only they have deferred something on it, and see to that: who computed it here would wait for
-  // them, and they for him.
+  // While tasks write the storage, only they have pending reads of it, and they flush these themselves. Computing them
+  // here could deadlock: this thread would wait for the tasks, and they for it.
   if (const CoherenceHook* const e = coherence_hook(); e != nullptr && e->has_other_writers()) return;
-  // Each time again: what another thread defers meanwhile wants to read, too. What could not be computed throws, and
-  // the write does not happen.
+  // Repeat, since other threads may defer more reads meanwhile. If a computation throws, the write does not happen.
   for (bool more = true; more && reader_count_.load(std::memory_order_acquire) != 0;) {
     std::vector<std::shared_ptr<PendingResult>> results;
     {
@@ -238,7 +238,7 @@ void Storage::flush_readers() {
       books.await_readers(hold, *this);
     }
     more = false;
-    // Without the lock: a flush launches kernels, which come back here.
+    // Without the lock: a flush launches kernels, which call this function again.
     for (const auto& result : results) more = result->flush() || more;
   }
 }

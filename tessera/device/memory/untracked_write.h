@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes to memory of which no task has said anything. Tasks are behind it (task/), which this layer does not know.
+// Hook for writes to memory that no task has declared. Called for the task runtime (task/), which this layer does not
+// depend on.
 #pragma once
 
 #include <utility>
@@ -9,11 +10,11 @@ namespace tessera {
 class Storage;
 
 using UntrackedWriteHook = void (*)(Storage& storage);
-/// Called before the calling thread changes memory that had contents and has no Elsewhere; it may give it one. Null,
-/// unless the thread runs a task.
+/// Called before the calling thread overwrites memory that had contents and has no CoherenceHook; it may attach one.
+/// Null unless the thread runs a task.
 extern constinit thread_local UntrackedWriteHook untracked_write_hook;
 
-/// While one lives, the thread's writes are not reported: memory that its owner guards by a lock, for any task.
+/// Disables the hook on this thread for the scope's lifetime, for memory that its owner guards by a lock.
 class UntrackedWritesAllowed {
  public:
   UntrackedWritesAllowed() noexcept : before_(std::exchange(untracked_write_hook, nullptr)) {}

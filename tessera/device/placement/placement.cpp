@@ -114,9 +114,9 @@ std::string to_string(const PlacementLog& log) {
   if (!log.made.empty()) text += "\n";
   for (const auto& m : log.made) {
     text += fmt::format("kernels of {}: {} compiled", to_string(m.device), m.compiled);
-    if (m.damaged != 0) text += fmt::format(", {} of them since their files on disk are damaged", m.damaged);
-    if (m.refused != 0) text += fmt::format(", {} of them since what was on disk did not load", m.refused);
-    text += m.kept ? fmt::format(", {} loaded from disk\n", m.loaded) : "; Tessera keeps none of them on disk\n";
+    if (m.damaged != 0) text += fmt::format(", {} of them because their cache files are damaged", m.damaged);
+    if (m.refused != 0) text += fmt::format(", {} of them because their cache files could not be loaded", m.refused);
+    text += m.kept ? fmt::format(", {} loaded from disk\n", m.loaded) : "; not cached by Tessera\n";
   }
   return text;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The counters behind the placement log. Internal to device/.
+// Counters of the placement log. Internal to device/.
 #pragma once
 
 #include <atomic>
@@ -17,16 +17,16 @@
 
 namespace tessera {
 
-/// Launches of the kernels of one name on one device. Never freed: `name` is also what faults name.
+/// Launches of all kernels of one name on one device. Never freed, since error messages refer to `name`.
 struct LaunchCounter {
   std::string name;
   Device device;
   std::atomic<std::uint64_t> launches = 0;
 };
-/// The counter of this name and device, made on first need.
+/// Returns the counter of this name and device; creates it on first use.
 LaunchCounter& launch_counter(const std::string& name, Device device);
 
-/// What a Placement allows and has counted. Threads that inherited it count here too, also when it has ended.
+/// State of a Placement. Threads that inherited it may still use it after the scope has ended.
 struct PlacementState : std::enable_shared_from_this<PlacementState> {
   std::shared_ptr<PlacementState> outer;
   std::optional<std::vector<Device>> allowed;
@@ -39,11 +39,11 @@ struct PlacementState : std::enable_shared_from_this<PlacementState> {
   ~PlacementState() { counted.drop(); }
 };
 
-/// How launches and copies reach the Placement scopes of their thread; nothing happens where there is none.
+/// Reports launches and copies to the Placement scopes of the current thread, if any.
 struct PlacementAccess {
   enum class Direction : std::uint8_t { to_device, to_host, within, from_peers };
 
-  /// Throws if a strict scope does not allow the device. `asked` "launch", `name` of the kernel.
+  /// Throws if a strict scope does not allow the device. `asked` is the operation ("launch"), `name` the kernel.
   static void check(const char* asked, const std::string& name, Device device) {
     if (thread_context.placement != nullptr) [[unlikely]]
       refuse_unless_allowed(asked, name, device);
@@ -63,7 +63,7 @@ struct PlacementAccess {
   static void add(Device device, Direction direction, std::uint64_t bytes);
 };
 
-/// By device, then most launches first.
+/// Sorts by device, then by descending number of launches.
 void sort_for_people(std::vector<PlacementLog::KernelCount>& kernels);
 
 }  // namespace tessera

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recorded work that calls functions of the user, whose numbers on the host a replay cannot see.
-// Internal.
+// Recorded work that calls user functions, whose host-side state a replay cannot see. Internal.
 #pragma once
 
 #include <string>
@@ -9,10 +8,10 @@
 
 namespace tessera {
 
-/// A Sequence that is replayed only once two recordings in a row were the same, and that is recorded again and compared
-/// in place of a replay after `first_interval`, twice as many, ... and then each `most_unchecked` replays. So what the
-/// work draws, counts or chooses on the host is found at the first replay that would miss it if it changes with every
-/// call, and within `most_unchecked` replays, or as many as there were before, if it changes later.
+/// A Sequence that is replayed only after two consecutive recordings were equal. It is recorded again and compared,
+/// instead of replayed, after `first_interval` replays, then twice as many, and so on up to every `most_unchecked`. A
+/// change of host state is therefore detected immediately if it happens on every call, and otherwise within
+/// `most_unchecked` replays or as many as there were before.
 class CheckedSequence {
  public:
   static constexpr std::uint64_t most_unchecked = 64;
@@ -21,17 +20,17 @@ class CheckedSequence {
 
   bool valid() const { return sequence_.valid(); }
   const Sequence& sequence() const { return sequence_; }
-  std::uint64_t unchecked() const { return unchecked_; }  ///< replays since the last comparison
-  /// Does the work, and returns whether by a replay. `why` is set if the work cannot be repeated, or differs from what
-  /// was recorded: this is empty then. Errors of Sequence::record and of the work, after which this stays as it was if
-  /// the work was not done.
+  std::uint64_t unchecked() const { return unchecked_; }  ///< number of replays since the last comparison
+  /// Runs the work and returns whether it was replayed. Sets `why`, and becomes empty, if the work cannot be repeated
+  /// or differs from the recording. Throws errors of Sequence::record and of the work; if the work was not done, this
+  /// object is unchanged.
   bool run(Queue& queue, const std::function<void()>& work, const SequencePool& pool, std::string& why);
   void replay();
 
  private:
   Sequence sequence_;
   bool compared_ = false;
-  std::uint64_t interval_ = 1, unchecked_ = 0;  ///< replays until the next comparison; since the last one
+  std::uint64_t interval_ = 1, unchecked_ = 0;  ///< number of replays until the next comparison, and since the last one
 };
 
 }  // namespace tessera

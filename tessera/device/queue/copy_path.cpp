@@ -20,7 +20,7 @@ namespace {
 const std::string check_name = "(check of direct copies)";
 constexpr std::size_t words = 16 * 1024, check_bytes = words * sizeof(std::uint32_t);
 
-/// Calls the device's driver; notes that the device is lost if it says so.
+/// Calls the driver; marks the device as lost on DeviceLost.
 template <class F>
 auto or_lost(OpenDevice& device, const F& call) {
   device.check();
@@ -28,12 +28,12 @@ auto or_lost(OpenDevice& device, const F& call) {
     return call();
   } catch (const DeviceLost& e) {
     device.mark_lost(e.what());
-    device.check();  // throws, with what to do
+    device.check();  // throws a DeviceLost with the remedy
     throw;
   }
 }
 
-/// Memory for the check, which the budget does not count: it is given back at once.
+/// Memory for the check; not counted in the budget, since it is freed at once.
 struct Scratch {
   explicit Scratch(OpenDevice& on) : device(on), memory(allocate(on)) {}
   ~Scratch() {
@@ -48,14 +48,14 @@ struct Scratch {
   const Allocation memory;
 };
 
-/// Copies a pattern directly. Empty if it arrives, else what happened. DeviceLost and OutOfMemory pass.
+/// Copies a pattern directly. Returns an empty string if it arrives, else an error. Throws DeviceLost and OutOfMemory.
 std::string check_copy(OpenDevice& to, OpenDevice& from) {
   std::vector<std::uint32_t> pattern(words), got(words);
   for (std::size_t i = 0; i < words; ++i)
     pattern[i] = static_cast<std::uint32_t>(i + 1) * 2654435761u + static_cast<std::uint32_t>(to.ordinal);
   for (std::size_t i = 0; i < words; ++i) got[i] = ~pattern[i];
   const Scratch source(from), target(to);
-  Queue out(from.device), in(to.device);  // of their own: no other work is waited for, none of their faults is taken
+  Queue out(from.device), in(to.device);  // separate queues, so that other work and its errors are not involved
   out.core().submit(check_name, [&](DriverQueue& q) { q.upload(source.memory, 0, pattern.data(), check_bytes); });
   out.core().finish();
   try {
@@ -80,7 +80,7 @@ std::string check_copy(OpenDevice& to, OpenDevice& from) {
                      to_string(from.device), to_string(to.device), wrong * sizeof(std::uint32_t), check_bytes);
 }
 
-/// Nothing where no path was chosen yet.
+/// Returns nothing if no path was chosen yet.
 std::optional<CopyPath> known_path(OpenDevice& to, OpenDevice& from) {
   std::lock_guard hold(to.paths_lock);
   const auto found = to.paths.find(&from);
@@ -101,9 +101,9 @@ void keep_path(OpenDevice& to, OpenDevice& from, CopyPath path) {
 std::string_view to_string(CopyPath path) {
   switch (path) {
     case CopyPath::direct: return "direct";
-    case CopyPath::host: return "through the host: the driver gives no access";
+    case CopyPath::host: return "through the host: the driver does not support peer access";
     case CopyPath::disabled: return "through the host: TESSERA_PEER_COPIES=off";
-    case CopyPath::failed_check: return "through the host: a direct copy of a pattern did not arrive";
+    case CopyPath::failed_check: return "through the host: a test of direct copies failed";
   }
   return "?";
 }
@@ -121,12 +121,12 @@ CopyPath copy_path(OpenDevice& to, OpenDevice& from) {
   try {
     if (there) failure = check_copy(to, from);
     if (back && failure.empty()) failure = check_copy(from, to);
-  } catch (const OutOfMemory&) {  // the next copy tries again
+  } catch (const OutOfMemory&) {  // not stored: the next copy retries
     return CopyPath::host;
   }
   if (!failure.empty())
     logging::warn(fmt::format(
-        "direct copies between {} ({}) and {} ({}) are not used: {}. Copies between the two go through the host's "
+        "direct copies between {} ({}) and {} ({}) are disabled: {}. Copies between them go through the host's "
         "memory, which is slower. The cause is usually an IOMMU that translates addresses or PCIe Access Control "
         "Services (ACS): boot with iommu=pt, or disable ACS in the firmware. TESSERA_PEER_COPIES=off skips this check",
         to_string(to.device), to.info.name, to_string(from.device), from.info.name, failure));

@@ -39,14 +39,14 @@ std::string describe(const BufferView& view) {
                      to_string(view.storage->device()));
 }
 
-/// The view must lie in its storage, and the storage on the device.
+/// Checks that the view is within its storage, and the storage on the device.
 void check_view(const char* asked, const BufferView& view, std::optional<Device> device) {
   if (!view.storage) fail<ArgumentError>({.operation = asked, .wrong = "the view has no storage"});
   const std::size_t size = dtype_size(view.dtype);
   const std::uint64_t bytes = view.storage->bytes();
   if (size == 0 || view.byte_offset > bytes || view.elements > (bytes - view.byte_offset) / size) {
     fail<ArgumentError>(
-        {.operation = asked, .with = {{"view", describe(view)}}, .wrong = "the view does not lie in its storage"});
+        {.operation = asked, .with = {{"view", describe(view)}}, .wrong = "the view extends beyond its storage"});
   }
   if (device && view.storage->device() != *device) {
     fail<DeviceError>({.operation = asked,
@@ -76,11 +76,11 @@ void trace(const char* what, Device device, std::uint64_t bytes) {
   if (traced()) tessera::trace(fmt::format("{} {} {} bytes", what, to_string(device), bytes));
 }
 
-/// Copies on the target's queue, if that reaches the source's memory; both devices go on meanwhile.
+/// Copies on the target's queue if that device can access the source's memory. Does not block either device.
 bool copy_from_peer(Queue& target, const BufferView& to, Queue& source, const BufferView& from) {
   OpenDevice &here = target.core().device(), &there = source.core().device();
   if (copy_path(here, there) != CopyPath::direct) return false;
-  there.check();  // what it held is gone with it
+  there.check();  // throws if the source's memory was lost
   from.storage->before_read(target);
   to.storage->before_write(target);
   trace("copy from a peer to", here.device, to.bytes());
@@ -91,7 +91,7 @@ bool copy_from_peer(Queue& target, const BufferView& to, Queue& source, const Bu
                          from.byte_offset, to.bytes());
       },
       [&](QueueUse use) {
-        if (use.queue) use.queue->record(use);  // the source waits for this copy, not for what comes behind it
+        if (use.queue) use.queue->record(use);  // so that the source waits for this copy only, not for later work
         from.storage->after_read(use);
         to.storage->after_write(use);
       });
@@ -119,7 +119,7 @@ Queue& Queue::of(Device device) {
   static constinit os::PerProcess<std::mutex> making;
   std::lock_guard hold(making.get());
   if (Queue* queue = open.default_queue.load(std::memory_order_acquire)) return *queue;
-  auto* queue = new Queue(device);  // leaked: lives as long as the process
+  auto* queue = new Queue(device);  // leaked: lives until the process ends
   open.default_queue.store(queue, std::memory_order_release);
   return *queue;
 }
@@ -149,7 +149,7 @@ void Queue::submit_native(std::string_view name, std::span<const BufferView> rea
   for (const BufferView& view : reads) view.storage->before_read(*this);
   for (const BufferView& view : writes) view.storage->before_write(*this);
   const bool on_host = holds_data(device_) && core_->native_handle() == nullptr;
-  if (on_host) {  // it is the caller that computes: what is under way has to be done
+  if (on_host) {  // the caller computes on the host, so pending work must have finished
     for (const BufferView& view : reads) view.storage->wait_readable();
     for (const BufferView& view : writes) view.storage->wait_writable();
   }
@@ -184,7 +184,7 @@ bool Event::done() const { return !point_ || point_->use.queue->ended(point_->us
 void Event::wait() const {
   Recorder::refuse("waiting for an event");
   if (!point_) return;
-  point_->use.queue->device().check();  // what was on it is gone, also where the work had ended
+  point_->use.queue->device().check();  // throws if the device is lost, even if the work had ended
   point_->use.queue->wait(point_->use);
 }
 
@@ -203,8 +203,8 @@ void Queue::wait(const Event& event) {
   if (const Device theirs = use.queue->device().device; theirs != device_)
     fail<DeviceError>({.operation = "Queue::wait",
                        .with = {{"queue", to_string(device_)}, {"event", to_string(theirs)}},
-                       .wrong = "the event is of another device, for which this queue cannot wait",
-                       .remedy = "Let the host wait with Event::wait"});
+                       .wrong = "the event belongs to another device, and this queue cannot wait for it",
+                       .remedy = "Wait on the host with Event::wait"});
   core_->order_after(use);
 }
 
@@ -252,7 +252,7 @@ void Queue::download(void* to, const BufferView& from) {
   Recorder::refuse("download");
   core_->device().check();
   trace("download from", device_, bytes);
-  // Waits without the queue's lock, so that other threads go on queueing.
+  // Wait without the queue's lock, so that other threads can submit work.
   from.storage->wait_readable();
   if (const std::byte* host = from.storage->allocation().host) {
     core_->device().driver->host_reads(from.storage->allocation(), from.byte_offset, bytes);
@@ -262,7 +262,7 @@ void Queue::download(void* to, const BufferView& from) {
       core_->submit(download_name, [&](DriverQueue& driver) {
         driver.download(to, from.storage->allocation(), from.byte_offset, bytes);
       });
-    } catch (...) {  // else it is over when it returns
+    } catch (...) {  // on success the download has finished
       if (!core_->device().gone()) from.storage->after_read(core_->last_use());
       throw;
     }
@@ -317,8 +317,8 @@ void Queue::copy(const BufferView& to, const BufferView& from) {
     return;
   }
   Recorder::refuse("copy between devices");
-  // Between devices: directly if one reaches the other; else through the host. Where that can address one of the
-  // memories, at once; else in pieces, so that no second copy of a large array is ever held.
+  // Between devices: directly if possible, else through the host: in one copy if one of the memories is
+  // host-addressable, otherwise in pieces, so that large arrays are never duplicated.
   to.storage->flush_readers();
   Queue& source = from_device == device_ ? *this : current_queue(from_device);
   Queue& target = to_device == device_ ? *this : current_queue(to_device);

@@ -16,8 +16,8 @@ constinit thread_local const QueueCore::Inside* QueueCore::inside_ = nullptr;
 
 void QueueCore::refuse_in_callback() const {
   fail<ArgumentError>({.operation = "queue of " + to_string(device_.device),
-                       .wrong = "a callback given to submit_native uses the queue that it puts work into",
-                       .remedy = "Launch, copy and wait before or after submit_native; in the callback call the "
+                       .wrong = "the callback of submit_native uses the queue that it submits work to",
+                       .remedy = "Launch, copy and wait before or after submit_native; in the callback use only the "
                                  "vendor's API"});
 }
 
@@ -39,7 +39,7 @@ QueueUse QueueCore::finish_submit() {
     passed(sequence);
     return {};
   }
-  // With one queue on the device its order is enough, and most events would be recorded for nobody.
+  // With a single queue on the device its order suffices, and most events would never be used.
   if (device_.queue_count.load(std::memory_order_relaxed) > 1) {
     event_ = driver_->record();
     event_sequence_ = sequence;
@@ -52,7 +52,8 @@ QueueUse QueueCore::finish_submit() {
 void QueueCore::passed(std::uint64_t sequence) {
   std::uint64_t before = completed_.load(std::memory_order_relaxed);
   while (before < sequence && !completed_.compare_exchange_weak(before, sequence)) {}
-  if (awaiting_.load() == 0) [[likely]]  // in one order with what `await` does: one of the two sees the other
+  // Sequentially consistent with `await`: at least one side sees the other's write.
+  if (awaiting_.load() == 0) [[likely]]
     return;
   const std::lock_guard hold(await_lock_);
   completed_more_.notify_all();
@@ -72,7 +73,7 @@ std::shared_ptr<DriverEvent> QueueCore::event_of(const QueueUse& use) {
   if (completed_.load(std::memory_order_acquire) >= use.sequence) return nullptr;
   if (use.event) return use.event;
   if (immediate_) {
-    device_.check();  // in a child of fork nobody goes on with what the parent's threads had begun
+    device_.check();  // throws in a forked child, where the parent's submitting threads don't exist
     await(use.sequence);
     return nullptr;
   }
@@ -86,7 +87,7 @@ std::shared_ptr<DriverEvent> QueueCore::newest_event(std::uint64_t sequence) {
   try {
     const std::uint64_t upto = submitted_.load(std::memory_order_relaxed);
     event_ = driver_->record();
-    event_sequence_ = upto;  // now, and not if recording failed
+    event_sequence_ = upto;  // only if recording succeeded
     if (!event_) passed(event_sequence_);
   } catch (...) {
     rethrow();
@@ -98,7 +99,7 @@ void QueueCore::record(QueueUse& use) noexcept {
   if (immediate_) return;
   try {
     use.event = event_of(use);
-  } catch (...) {  // who waits for it tries again
+  } catch (...) {  // a later wait retries
   }
 }
 
@@ -115,7 +116,7 @@ void QueueCore::leave(std::shared_ptr<DriverEvent> event) noexcept {
   } catch (...) {}
 }
 
-// Under the pool's lock, too, and in callbacks: so it waits for no lock.
+// Also called under the pool's lock and in callbacks, so it must not block on a lock.
 bool QueueCore::done(const QueueUse& use) noexcept {
   if (device_.gone()) return true;
   if (completed_.load(std::memory_order_acquire) >= use.sequence) return true;
@@ -129,11 +130,11 @@ bool QueueCore::done(const QueueUse& use) noexcept {
     }
     if (event) {
       if (!event->done()) return false;
-      event->wait();  // at once: but only this tells whether it failed
+      event->wait();  // returns immediately, but throws if the work failed
       passed(use.sequence);
     }
     return true;
-  } catch (...) {  // who waits is told
+  } catch (...) {  // the error is reported to a thread that waits
     return device_.gone();
   }
 }
@@ -142,7 +143,7 @@ bool QueueCore::ended(const QueueUse& use) noexcept {
   if (completed_.load(std::memory_order_acquire) >= use.sequence || device_.gone()) return true;
   try {
     return use.event && use.event->done();
-  } catch (...) {  // who waits is told
+  } catch (...) {  // the error is reported to a thread that waits
     return true;
   }
 }
@@ -161,7 +162,7 @@ void QueueCore::wait(const QueueUse& use) {
       passed(use.sequence);
     }
   }
-  tell_fault();  // last: others may have seen it meanwhile
+  tell_fault();  // last: another thread may have stored an error meanwhile
 }
 
 void QueueCore::wait_ended(const QueueUse& use) noexcept {
@@ -179,7 +180,7 @@ void QueueCore::wait_ended(const QueueUse& use) noexcept {
     bool known = false;
     try {
       if (!in_callback) event = event_of(use), known = true;
-    } catch (...) {  // no event to be had: then the whole queue is waited for
+    } catch (...) {  // no event available: wait for the whole queue below
     }
     if (known) {
       if (event) event->wait();
@@ -192,8 +193,9 @@ void QueueCore::wait_ended(const QueueUse& use) noexcept {
     passed(put_in());
   } catch (...) {
     if (!in_callback && !hold) hold.lock();
-    if (faults_.load(std::memory_order_relaxed) != faults) return;  // another waited for the same, and was told
-    keep_fault();                                                   // before anybody can take the work for done
+    // Another thread waited for the same work and reported its error.
+    if (faults_.load(std::memory_order_relaxed) != faults) return;
+    keep_fault();  // before another thread can consider the work finished
     clear_fault(reach_of(use));
   }
 }
@@ -202,7 +204,7 @@ std::exception_ptr QueueCore::failure_of(const QueueUse& use) noexcept {
   if (!use.event || use.sequence > faulty_up_to_.load(std::memory_order_acquire)) return nullptr;
   try {
     device_.check();
-    use.event->wait();  // its own tells again
+    use.event->wait();  // the event itself reports the error again
     return nullptr;
   } catch (...) {
     try {
@@ -218,7 +220,7 @@ void QueueCore::throw_fault(std::uint64_t faults, const QueueUse& use) {
   const auto hold = held();
   if (faults_.load(std::memory_order_relaxed) == faults) {
     clear_fault(reach_of(use));
-  } else if (fault_since_ == faults) {  // whoever cleared it meanwhile kept the same
+  } else if (fault_since_ == faults) {  // the thread that cleared it stored the same error
     fault_ = nullptr;
     faulty_.store(false, std::memory_order_relaxed);
   }
@@ -226,7 +228,7 @@ void QueueCore::throw_fault(std::uint64_t faults, const QueueUse& use) {
 }
 
 namespace {
-/// One error that tells of both; the first where there is no memory for more.
+/// Combines two errors into one; returns the first if memory is exhausted.
 std::exception_ptr with_later(const std::exception_ptr& first, const std::exception_ptr& later) noexcept {
   const auto text = [](const std::exception_ptr& fault) -> std::string {
     try {
@@ -236,7 +238,7 @@ std::exception_ptr with_later(const std::exception_ptr& first, const std::except
     }
   };
   try {
-    fail<KernelError>({.wrong = fmt::format("{}. Later: {}", text(first), text(later))});
+    fail<KernelError>({.wrong = fmt::format("{}. Later error: {}", text(first), text(later))});
   } catch (const KernelError&) {
     return std::current_exception();
   } catch (...) {
@@ -249,7 +251,8 @@ void QueueCore::keep_fault() noexcept {
   try {
     rethrow();
   } catch (...) {
-    if (device_.lost() || fault_since_ == of_several) return;  // that is told by everything; two say enough
+    // A lost device is always reported; combine at most two errors.
+    if (device_.lost() || fault_since_ == of_several) return;
     fault_since_ = fault_ ? of_several : faults_.load(std::memory_order_relaxed);
     fault_ = fault_ ? with_later(fault_, std::current_exception()) : std::current_exception();
     faulty_.store(true, std::memory_order_release);
@@ -267,14 +270,15 @@ void QueueCore::tell_fault() {
 }
 
 void QueueCore::clear_fault(std::uint64_t upto) noexcept {
-  // A fault is told once, to the first who waits; then the queue is empty and, unless the device is lost, usable.
+  // A fault is reported once, to the first thread that waits. The queue is then empty and, unless the device is lost,
+  // usable.
   if (faulty_up_to_.load(std::memory_order_relaxed) < upto) faulty_up_to_.store(upto, std::memory_order_release);
   faults_.fetch_add(1, std::memory_order_release);
   event_.reset();
   event_sequence_ = 0;
   try {
     if (driver_) driver_->finish();
-  } catch (...) {  // the fault that is on its way already
+  } catch (...) {  // same as the fault being reported
   }
   passed(put_in());
 }
@@ -284,12 +288,12 @@ void QueueCore::order_after(const QueueUse& use) {
   if (&other == this) return;
   const DriverCall call(device_, DriverCall::Kind::call, newest_name());
   const std::uint64_t faults = other.faults_.load(std::memory_order_acquire);
-  const auto event = other.event_of(use);  // its lock is not held below: two queues may wait for each other
+  const auto event = other.event_of(use);  // don't hold its lock below: two queues may wait for each other
   bool over = true;
   try {
     over = !event || event->done();
-    if (event && over) event->wait();  // what failed is done too, and only this tells
-  } catch (...) {                      // a fault of the other queue's, which may be another device's
+    if (event && over) event->wait();  // also completed if it failed; only wait() throws the error
+  } catch (...) {                      // an error of the other queue, possibly on another device
     other.throw_fault(faults, use);
   }
   if (over) return other.tell_fault();
@@ -311,7 +315,7 @@ bool QueueCore::try_order_after(const QueueUse& use) noexcept {
     driver_->wait(*event);
     return true;
   } catch (...) {
-    return device_.gone();  // then nobody uses the memory again
+    return device_.gone();  // if the device is gone, its memory is not used again
   }
 }
 
@@ -323,9 +327,8 @@ QueueUse QueueCore::recorded() {
   QueueUse use = last_use();
   if (immediate_ || (!adopted_ && completed_.load(std::memory_order_acquire) >= use.sequence)) return use;
   const auto hold = held();
-  if (adopted_)
-    submitted_.store(submitted_.load(std::memory_order_relaxed) + 1,
-                     std::memory_order_relaxed);  // or an event from before others put work in would do
+  if (adopted_)  // forces a new event: an existing one may predate work enqueued by others
+    submitted_.store(submitted_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   use.sequence = submitted_.load(std::memory_order_relaxed);
   use.event = newest_event(use.sequence);
   return use;
@@ -345,7 +348,7 @@ void QueueCore::finish() {
   const QueueUse everything = last_use();
   wait(everything);
   if (immediate_) return;
-  // Drivers may know of faults only when the queue is empty.
+  // Some drivers report errors only when the queue is empty.
   const auto hold = held();
   if (closed_) return;
   try {
@@ -361,8 +364,8 @@ void QueueCore::close() noexcept {
     const DriverCall call(device_, DriverCall::Kind::wait, newest_name());
     std::unique_lock hold(lock_, std::defer_lock);
     if (device_.gone()) {
-      // Another thread of the parent, or the driver, may hold anything: all is left as it is. What another thread of
-      // this process is using now, until nobody can.
+      // Another thread of the parent, or the driver, may hold locks: leak everything. A driver queue that another
+      // thread of this process is using is released in the destructor.
       closed_ = true;
       if (!device_.forked() && !hold.try_lock()) return;
       static_cast<void>(driver_.release());
@@ -372,11 +375,11 @@ void QueueCore::close() noexcept {
     hold.lock();
     event_.reset();
     event_sequence_ = submitted_;
-    bool under_way = adopted_;  // what others put in is not waited for
+    bool under_way = adopted_;  // don't wait for work that others enqueued
     if (adopted_ && submitted_ != completed_) {
       try {
-        event_ = driver_->record();  // stands for all that we put in
-      } catch (...) {                // then all of it is waited for
+        event_ = driver_->record();  // covers all work that we enqueued
+      } catch (...) {                // fall back to waiting for all of it
         under_way = false;
       }
     }
@@ -402,13 +405,13 @@ std::string QueueCore::recent_names() const {
 
 void QueueCore::rethrow() {
   const std::string asked = "queue of " + to_string(device_.device);
-  const std::string last = "Last put into this queue, newest first: " + recent_names();
+  const std::string last = "Latest work in this queue, newest first: " + recent_names();
   const auto with_names = [&](const std::exception& e) { return fmt::format("{}. {}", e.what(), last); };
   try {
     throw;
   } catch (const DeviceLost& e) {
     device_.mark_lost(with_names(e));
-    device_.check();  // throws, with what to do
+    device_.check();  // throws a DeviceLost with the remedy
     throw;
   } catch (const KernelError& e) {
     fail<KernelError>({.wrong = with_names(e)});
@@ -417,7 +420,7 @@ void QueueCore::rethrow() {
   } catch (const Error&) {
     throw;
   } catch (const std::bad_alloc&) {
-    fail<OutOfMemory>({.operation = asked, .wrong = "the host has no memory left to queue more work", .remedy = last});
+    fail<OutOfMemory>({.operation = asked, .wrong = "out of host memory while queueing work", .remedy = last});
   } catch (const std::exception& e) {
     fail<DeviceError>({.operation = asked, .wrong = fmt::format("the driver failed: {}", e.what()), .remedy = last});
   }

@@ -8,11 +8,11 @@ namespace tessera {
 
 struct RandomStream {
   std::uint64_t seed = 0;
-  std::uint64_t offset = 0;  ///< blocks of four numbers drawn
+  std::uint64_t offset = 0;  ///< number of blocks of four numbers drawn
   friend bool operator==(const RandomStream&, const RandomStream&) = default;
 };
 
-/// The scalars of a kernel that draws from a stream, by their places among its arguments.
+/// Indices of the scalar arguments through which a kernel gets a stream's state.
 struct RandomArguments {
   std::uint32_t seed_low, seed_high;  ///< u32
   std::uint32_t offset;               ///< u64

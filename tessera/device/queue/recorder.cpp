@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which recordings go on.
+// Registry of active recordings.
 #include "tessera/device/queue/recorder.h"
 
 #include <algorithm>
@@ -15,10 +15,10 @@ struct Recordings {
   std::mutex lock;
   std::uint64_t last = 0;
   std::vector<std::uint64_t> going_on;
-  std::atomic<std::size_t> count = 0;  ///< of these, read without the lock
+  std::atomic<std::size_t> count = 0;  ///< size of `going_on`, read without the lock
 };
 Recordings& recordings() {
-  static constinit os::PerProcess<Recordings> all;  // never destroyed: threads may record while the process ends
+  static constinit os::PerProcess<Recordings> all;  // never destroyed: threads may record during exit
   return all.get();
 }
 std::uint64_t begin_recording() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How what a thread puts into a queue reaches the Sequence that it is recording; nothing happens where there is none.
-// For device/, and for what defers work until it is needed.
+// Interface through which a thread's queue operations reach the Sequence that it is recording, if any. Used by device/
+// and by deferred operations.
 #pragma once
 
 #include <cstdint>
@@ -20,16 +20,17 @@ class Recorder {
  public:
   Recorder();
   virtual ~Recorder();
-  static Recorder* of_this_thread() { return thread_context.recorder; }  ///< null: it records nothing
+  static Recorder* of_this_thread() { return thread_context.recorder; }  ///< null: not recording
 
-  /// Of the recording of this thread, from 1; 0: none. What is deferred keeps the number of when it was made.
+  /// Number of this thread's recording, from 1; 0: none. Deferred operations store the number at their creation.
   static std::uint64_t number() {
     const Recorder* const recorder = of_this_thread();
     return recorder == nullptr ? 0 : recorder->number_;
   }
-  /// Whether the recording with this number, of any thread, goes on.
+  /// Returns whether the recording with this number, on any thread, is still active.
   static bool is_active(std::uint64_t number);
-  /// While it lives this thread records nothing: for what was deferred before the recording, and is no part of it.
+  /// Suspends recording on this thread for the scope's lifetime, for operations that were deferred before the recording
+  /// started.
   class Pause {
    public:
     explicit Pause(bool wanted) : before_(thread_context.recorder) {
@@ -43,31 +44,33 @@ class Recorder {
     Recorder* before_;
   };
 
-  /// Called before work that cannot be repeated: throws or stops recording if this thread records. `asked`: "download".
+  /// Called before operations that cannot be replayed: throws, or stops the recording, if this thread records. `asked`
+  /// names the operation: "download".
   static void refuse(const char* asked) {
     if (Recorder* const recorder = of_this_thread()) [[unlikely]]
       recorder->refused(asked);
   }
-  /// Likewise if this thread records another queue's work.
+  /// Likewise for work on another queue than the recorded one.
   static void check(const char* asked, QueueCore& core) {
     if (Recorder* const recorder = of_this_thread()) [[unlikely]]
       recorder->checked(asked, core);
   }
 
-  /// Memory for what this thread records; null where it is none of the recording's. As Storage::allocate.
+  /// Allocates memory for work of this recording, like Storage::allocate; null if the memory is not part of the
+  /// recording.
   virtual std::shared_ptr<Storage> allocate(Device device, std::size_t bytes, const std::string& label) = 0;
 
-  // What has been put in.
+  // Called after an operation was submitted.
   virtual void launched(const Kernel& kernel, LoadedKernel& loaded, LaunchCounter& counter, bool index64,
                         std::array<std::uint64_t, 3> shape, std::span<const LaunchArgument> arguments,
                         std::span<const Argument> given, const KernelFacts& facts) = 0;
   virtual void copied(const BufferView& to, const BufferView& from) = 0;
   virtual void filled(const BufferView& to, std::span<const std::byte> pattern) = 0;
-  /// The last launch drew `blocks` from the stream, whose offset has not been advanced yet.
+  /// The last launch drew `blocks` from the stream, whose offset is advanced afterwards.
   virtual void drew(const std::shared_ptr<RandomStream>& stream, RandomArguments arguments, std::uint64_t blocks) = 0;
 
  protected:
-  void leave();  ///< goes_on(number_) is false from now on
+  void leave();  ///< makes is_active(number_) false
 
  private:
   const std::uint64_t number_;

@@ -107,7 +107,8 @@ void Recording::drew(const std::shared_ptr<RandomStream>& stream, RandomArgument
   if (stream->seed != known->first.seed) known->followed = false;
 }
 
-/// The number of this memory. Takes the storage out of the view: what the work gives up shall be free.
+/// Returns the index of this memory. Removes the storage from the view, so that memory released by the work becomes
+/// free.
 std::int32_t Recording::note(BufferView& view, bool read, bool written) {
   const std::shared_ptr<Storage> storage = std::move(view.storage);
   view.storage = nullptr;
@@ -123,7 +124,7 @@ std::int32_t Recording::note(BufferView& view, bool read, bool written) {
   if (!m.read && !m.written) {
     m.read_first = read;
     if (lease && read && !written) {
-      // Nothing here made what it holds, so nobody else may have its memory, even if it is given up.
+      // Its contents come from before the recording, so its memory must not be shared, even after it is released.
       lease->keeps = true;
       m.storage = pool_.block(*lease);
     }
@@ -147,17 +148,17 @@ void Recording::refuse_with(const ErrorText& text) {
 void Recording::refused(const char* asked) {
   refuse_with({.operation = asked,
                .with = {{"recording on", to_string(device_)}},
-               .wrong = "this thread records a Sequence, and a replay could not repeat this",
-               .remedy = "Do it before or after Sequence::record; what changes from replay to replay lies in "
+               .wrong = "this thread records a Sequence, and a replay cannot repeat this",
+               .remedy = "Do it before or after Sequence::record; pass what changes between replays in "
                          "device memory that is written before, or in a scalar with a slot"});
 }
 
 void Recording::checked(const char* asked, QueueCore& core) {
   if (&core == &core_) return;
   refuse_with({.operation = asked,
-               .with = {{"recording on", to_string(device_)}, {"goes to", to_string(core.device().device)}},
-               .wrong = "this thread records a Sequence of one queue, and this is work of another",
-               .remedy = "Record a sequence for each queue"});
+               .with = {{"recording on", to_string(device_)}, {"other queue", to_string(core.device().device)}},
+               .wrong = "this thread records a Sequence on one queue, and this work is for another",
+               .remedy = "Record a separate sequence for each queue"});
 }
 
 namespace {
@@ -169,7 +170,8 @@ std::string scalar_text(DType dtype, std::uint64_t bits) {
   });
 }
 
-/// Whether the views are of the same memory: in what was there before the recordings, or in what each allocated for it.
+/// True if the views refer to the same memory: either the same existing storage, or the same allocation of each
+/// recording.
 bool same_memory(const RecordedGraph& a, std::int32_t number_a, const BufferView& view_a, const RecordedGraph& b,
                  std::int32_t number_b, const BufferView& view_b) {
   if (number_a != number_b || view_a.byte_offset != view_b.byte_offset || view_a.elements != view_b.elements)
@@ -183,18 +185,18 @@ bool same_memory(const RecordedGraph& a, std::int32_t number_a, const BufferView
 std::string difference_of(const RecordedGraph& lists_a, const RecordedGraph& lists_b, std::size_t i) {
   const RecordedPiece &a = lists_a.pieces[i], &b = lists_b.pieces[i];
   const RecordedWork &u = lists_a.work[i], &v = lists_b.work[i];
-  if (u.kind != v.kind || a.name() != b.name()) return fmt::format("{} ran where {} ran before", b.name(), a.name());
+  if (u.kind != v.kind || a.name() != b.name()) return fmt::format("{} ran instead of {}", b.name(), a.name());
   if (u.kind != RecordedWork::launch) {
     if (u.pattern != v.pattern || u.bytes != v.bytes)
-      return fmt::format("{} wrote another value or length than before", b.name());
+      return fmt::format("{} wrote a different value or length", b.name());
     if (!same_memory(lists_a, a.to_memory, a.to, lists_b, b.to_memory, b.to) ||
         !same_memory(lists_a, a.from_memory, a.from, lists_b, b.from_memory, b.from))
-      return fmt::format("{} used other memory than before", b.name());
+      return fmt::format("{} used different memory", b.name());
     return {};
   }
-  if (a.kernel.hash() != b.kernel.hash()) return fmt::format("kernel {} was another than before", b.name());
+  if (a.kernel.hash() != b.kernel.hash()) return fmt::format("kernel {} has changed", b.name());
   if (u.shape != v.shape || u.kernel != v.kernel)
-    return fmt::format("kernel {} was launched for another shape than before", b.name());
+    return fmt::format("kernel {} was launched with a different shape", b.name());
   const auto followed = [](const RecordedGraph& lists, const RecordedPiece& p) -> const RecordedStream* {
     if (p.stream < 0) return nullptr;
     const RecordedStream& s = lists.streams[static_cast<std::size_t>(p.stream)];
@@ -203,15 +205,15 @@ std::string difference_of(const RecordedGraph& lists_a, const RecordedGraph& lis
   const RecordedStream *const from_a = followed(lists_a, a), *const from_b = followed(lists_b, b);
   const bool follows = from_a != nullptr && from_b != nullptr && from_a->state == from_b->state;
   if (follows && (a.drawn_before != b.drawn_before || from_a->drawn != from_b->drawn))
-    return fmt::format("kernel {} drew another part of its Generator's numbers", b.name());
+    return fmt::format("kernel {} drew different numbers of its Generator", b.name());
   for (std::size_t k = 0; k < b.arguments.size(); ++k) {
     const LaunchArgument &x = a.arguments[k], &y = b.arguments[k];
     const std::string& parameter = b.kernel.function().params[k].name;
     if (!same_memory(lists_a, a.memory[k], x.view, lists_b, b.memory[k], y.view))
-      return fmt::format("kernel {} used other memory as {} than before", b.name(), parameter);
+      return fmt::format("kernel {} used different memory for {}", b.name(), parameter);
     const bool drawn = follows && (k == b.draws.seed_low || k == b.draws.seed_high || k == b.draws.offset);
     if (b.memory[k] < 0 && x.slot < 0 && !drawn && x.bits != y.bits)
-      return fmt::format("kernel {} was given {} = {}, and {} before", b.name(), parameter,
+      return fmt::format("kernel {} was called with {} = {} instead of {}", b.name(), parameter,
                          scalar_text(y.dtype, y.bits), scalar_text(x.dtype, x.bits));
   }
   return {};
@@ -224,7 +226,7 @@ std::string difference_of(const RecordedGraph& earlier, const RecordedGraph& lat
   for (std::size_t i = 0; i < both; ++i)
     if (std::string found = difference_of(earlier, later, i); !found.empty()) return found;
   if (earlier.pieces.size() != later.pieces.size())
-    return fmt::format("it launched {} kernels and copies, and {} before", later.pieces.size(), earlier.pieces.size());
+    return fmt::format("it launched {} kernels and copies instead of {}", later.pieces.size(), earlier.pieces.size());
   return {};
 }
 

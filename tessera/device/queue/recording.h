@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a Sequence is made of while it is recorded, and what records it. Internal to device/.
+// Data of a Sequence while it is recorded, and the recorder. Internal to device/.
 #pragma once
 
 #include <memory>
@@ -15,68 +15,69 @@
 
 namespace tessera {
 
-/// A generator that the work draws from.
+/// A random generator that the work draws from.
 struct RecordedStream {
   std::shared_ptr<RandomStream> state;
-  RandomStream first;       ///< before the work's first draw
+  RandomStream first;       ///< state before the work's first draw
   std::uint64_t drawn = 0;  ///< how far the work advances the offset
-  bool followed = true;     ///< replays draw from where the state is; else they repeat the draws
+  bool followed = true;     ///< replays draw from the current state; otherwise they repeat the recorded draws
 };
 
-/// What a piece was before it became the driver's: can be launched again by itself. Its views have no storages, but
-/// numbers of the sequence's memory; -1: a scalar, or none.
+/// A recorded operation in a form that can be submitted again individually. Its views refer to the sequence's memory by
+/// index instead of by storage; -1: a scalar, or none.
 struct RecordedPiece {
   Kernel kernel;
   LaunchCounter* counter = nullptr;  ///< null: a copy or a fill
   bool index64 = false;
   std::vector<LaunchArgument> arguments;
-  std::vector<std::int32_t> memory;  ///< of each argument
+  std::vector<std::int32_t> memory;  ///< for each argument
   BufferView to, from;
   std::int32_t to_memory = -1, from_memory = -1;
-  std::int32_t stream = -1;  ///< the number of the stream that a launch draws from
+  std::int32_t stream = -1;  ///< index of the stream that a launch draws from
   RandomArguments draws{};
-  std::uint64_t drawn_before = 0;  ///< from this stream by earlier pieces
+  std::uint64_t drawn_before = 0;  ///< blocks drawn from this stream by earlier operations
   const std::string& name() const;
 };
 
-/// Memory that the work uses: kept alive, or a block of what the recordings have in common.
+/// Memory used by the work: an external storage that is kept alive, or a block shared by the pool's sequences.
 struct RecordedMemory {
-  std::shared_ptr<Storage> storage;  ///< null: a block's
-  std::int32_t block = -1;           ///< >= 0: whatever storage the block has
-  std::weak_ptr<Storage> placed{};   ///< the block's, when it was looked up; it may have left the pool since
+  std::shared_ptr<Storage> storage;  ///< null: the block's storage
+  std::int32_t block = -1;           ///< >= 0: index of the block
+  /// The block's storage when it was looked up; the block may have got another one since.
+  std::weak_ptr<Storage> placed{};
   bool read = false, written = false;
-  bool read_first = false;                         ///< what it holds comes from elsewhere, or from the replay before
-  std::uint64_t extent = 0;                        ///< bytes from its begin that are used
-  bool leased = false;                             ///< the recording allocated it
-  std::shared_ptr<SequenceMemory::Lease> lease{};  ///< while recording
+  bool read_first = false;                         ///< the contents come from outside or from the previous replay
+  std::uint64_t extent = 0;                        ///< number of bytes used from its start
+  bool leased = false;                             ///< allocated by the recording
+  std::shared_ptr<SequenceMemory::Lease> lease{};  ///< only while recording
 };
 
-/// What a recording writes down.
+/// Result of a recording.
 struct RecordedGraph {
   std::vector<RecordedWork> work;
-  std::vector<RecordedPiece> pieces;  ///< of each, what it is made of
+  std::vector<RecordedPiece> pieces;  ///< one for each entry of `work`
   std::vector<RecordedMemory> memory;
   std::vector<RecordedStream> streams;
 };
-/// How the later of two recordings of the same function differs from the earlier; empty: not at all.
+/// Describes how a later recording of the same function differs from an earlier one; empty if it does not.
 std::string difference_of(const RecordedGraph& earlier, const RecordedGraph& later);
 
-/// What happens at work that cannot be repeated.
+/// Reaction to operations that cannot be replayed.
 enum class AtRefusal : std::uint8_t { throws, stops_recording };
 
-/// This thread records what it puts into the queue, which is the current one meanwhile. If it ends by an exception,
-/// generators are set back to where they were, since the caller may repeat the work.
+/// Records operations of this thread on `queue`, which is the current one meanwhile. If the recording ends by an
+/// exception, generators are reset, since the caller may repeat the work.
 class Recording final : public Recorder {
  public:
-  /// ArgumentError if the pool is another queue's, or in use.
+  /// Throws ArgumentError if the pool belongs to another queue, or is in use.
   Recording(Queue& queue, SequenceMemory& pool, RecordedGraph& lists, AtRefusal at_refusal);
   ~Recording() override;
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
 
-  /// Why it stopped; empty: it goes on.
+  /// Why recording stopped; empty while it continues.
   const std::string& refusal() const { return refusal_; }
-  /// Nothing more is allocated by it. What leaves the pool: SequenceMemory::end.
+  /// Ends the recording's allocations. Returns the blocks that leave the pool, see SequenceMemory::end.
   std::vector<SequenceMemory::DetachedBlock> end();
 
   std::shared_ptr<Storage> allocate(Device device, std::size_t bytes, const std::string& label) override;
@@ -100,7 +101,8 @@ class Recording final : public Recorder {
   RecordedGraph& lists_;
   const AtRefusal at_refusal_;
   std::string refusal_;
-  std::unordered_map<const Storage*, std::int32_t> others_;  ///< not the pool's: held, so that no other is there later
+  /// External memory; references keep addresses from being reused.
+  std::unordered_map<const Storage*, std::int32_t> others_;
   bool ended_ = false;
 };
 

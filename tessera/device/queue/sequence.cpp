@@ -48,18 +48,18 @@ struct Sequence::State {
   void launch_one_by_one();
 
   const Device device;
-  Queue& queue;  ///< gone if `core` is closed
+  Queue& queue;  ///< destroyed if `core` is closed
   const std::shared_ptr<QueueCore> core;
-  const std::shared_ptr<SequenceMemory> pool;  ///< its turn guards what follows
+  const std::shared_ptr<SequenceMemory> pool;  ///< its lock guards the members below
   RecordedGraph lists;
   std::vector<RecordedWork>& work = lists.work;
   std::vector<RecordedPiece>& pieces = lists.pieces;
   std::vector<RecordedMemory>& memory = lists.memory;
-  std::vector<std::uint32_t> blocks;             ///< of the pool, that it holds
-  std::uint64_t placed = 0;                      ///< the pool's generation by which blocks were looked up
-  bool moved = false;                            ///< since `driver` was made
-  std::vector<Storage*> reads, writes;           ///< what others can reach too
-  std::vector<std::shared_ptr<Storage>> inside;  ///< what only the sequence has
+  std::vector<std::uint32_t> blocks;             ///< blocks of the pool used by this sequence
+  std::uint64_t placed = 0;                      ///< the pool's generation when blocks were looked up
+  bool moved = false;                            ///< memory has moved since `driver` was created
+  std::vector<Storage*> reads, writes;           ///< memory that others may also use
+  std::vector<std::shared_ptr<Storage>> inside;  ///< memory that only this sequence references
   std::map<LaunchCounter*, std::uint64_t> launches;
   std::uint64_t copies = 0, copied_bytes = 0;
   std::unique_ptr<DriverSequence> driver;
@@ -67,16 +67,17 @@ struct Sequence::State {
   const std::string* name = nullptr;
 };
 
-/// Says of each lease where its memory is from now on.
+/// Determines the final memory of each lease.
 void Sequence::State::finish_recording(const std::vector<SequenceMemory::DetachedBlock>& left) {
   for (RecordedMemory& m : memory) {
     if (!m.lease) continue;
     const SequenceMemory::DetachedBlock& l = left[m.lease->block];
     if (l.lease == m.lease) {
-      m.storage = l.storage;  // somebody has it
+      m.storage = l.storage;  // still referenced
     } else if (!m.lease->keeps) {
-      // What this sequence alone wrote there, before the one that outlives it did, stays there: a replay writes that
-      // one afterwards. Unless it holds something when the replay begins.
+      // Data that only this sequence wrote there earlier can stay in the detached storage: a replay overwrites it
+      // afterwards with the data that remains. This requires that the storage has no live contents when the replay
+      // begins.
       const RecordedMemory* after =
           l.lease && l.lease->memory >= 0 ? &memory[static_cast<std::size_t>(l.lease->memory)] : nullptr;
       if (after != nullptr && !after->read_first && m.extent <= l.storage->bytes())
@@ -87,7 +88,7 @@ void Sequence::State::finish_recording(const std::vector<SequenceMemory::Detache
   }
   for (RecordedMemory& m : memory) m.lease.reset();
   for (RecordedStream& s : lists.streams)
-    s.followed = s.followed && s.state.use_count() > 1;  // else the generator is gone
+    s.followed = s.followed && s.state.use_count() > 1;  // otherwise the generator was destroyed
   for (const RecordedPiece& p : pieces) {
     if (p.counter != nullptr)
       ++launches[p.counter];
@@ -99,8 +100,8 @@ void Sequence::State::finish_recording(const std::vector<SequenceMemory::Detache
                                               pieces.back().name()));
 }
 
-/// By who else can reach it. What nobody else holds now, nobody can reach later: the queue's order is all the order it
-/// needs, once what others did with it has ended.
+/// Sorts storages by whether others can reach them. A storage that is referenced by nothing else now cannot be reached
+/// later either, so after earlier uses have ended the queue's own order is sufficient.
 void Sequence::State::sort_memory() {
   struct Held {
     std::shared_ptr<Storage> storage;
@@ -140,13 +141,13 @@ void Sequence::State::hold_blocks() {
   blocks = std::move(all);
 }
 
-/// Writes down where the memory is now.
+/// Stores the current addresses of the memory in the recorded work.
 void Sequence::State::place() {
   for (RecordedMemory& m : memory) {
     if (m.block < 0) continue;
     const auto& now = pool->storage_of(static_cast<std::uint32_t>(m.block));
     if (m.placed.lock() == now) continue;
-    now->before_write(*core);  // whoever used it before, in what is no part of any sequence
+    now->before_write(*core);  // wait for earlier uses outside any sequence
     moved = true;
     m.placed = now;
   }
@@ -163,7 +164,7 @@ void Sequence::State::place() {
 
 void Sequence::State::capture() {
   if (driver) core->device().retire(std::move(driver));
-  // With TESSERA_SYNC=1 each piece is waited for by itself, so that a fault names it.
+  // With TESSERA_SYNC=1 each operation is waited for separately, so that errors name it.
   if (!work.empty() && !settings().sync) core->submit(*name, [&](DriverQueue& d) { driver = d.capture(work); });
   changed.clear();
   moved = false;
@@ -173,7 +174,8 @@ Sequence::State::~State() {
   try {
     if (!inside.empty() && !core->device().gone()) {
       const QueueUse last = core->last_use();
-      for (const auto& storage : inside) storage->after_write(last);  // its memory may be used again only after that
+      // Prevents reuse of the memory before the last replay has ended.
+      for (const auto& storage : inside) storage->after_write(last);
     }
   } catch (...) {}
   if (driver) core->device().retire(std::move(driver));
@@ -188,10 +190,10 @@ Sequence& Sequence::operator=(Sequence&&) noexcept = default;
 
 SequencePool::SequencePool() : memory_(std::make_shared<SequenceMemory>()) {}
 
-/// A recording on its way to a sequence.
+/// A recording that may become a sequence.
 struct Sequence::Attempt {
   std::unique_ptr<State> state;
-  std::string refusal;  ///< not empty: it is none
+  std::string refusal;  ///< not empty: recording failed
 
   Attempt(Queue& queue, const std::function<void()>& work, std::shared_ptr<SequenceMemory> pool, AtRefusal at_refusal)
       : state(std::make_unique<State>(queue, std::move(pool))) {
@@ -201,7 +203,7 @@ struct Sequence::Attempt {
     refusal = recording.refusal();
     if (refusal.empty()) state->finish_recording(recording.end());
   }
-  /// In the place of `before`, which gives its memory back only after this one has what it needs of it.
+  /// Replaces `before`, whose blocks are released only after this sequence has acquired those it needs.
   std::unique_ptr<State> finish(std::unique_ptr<State> before = nullptr) {
     {
       const auto lock = state->pool->lock("Sequence::record");
@@ -272,7 +274,7 @@ void Sequence::State::put_all() {
   changed.clear();
 }
 
-/// For those who look at each launch (verify_on).
+/// Replays with individual launches for interceptors (verify_on).
 void Sequence::State::launch_one_by_one() {
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     const RecordedPiece& p = pieces[i];
@@ -303,7 +305,7 @@ void Sequence::State::change(std::size_t piece, std::size_t argument, std::uint6
   if (std::ranges::find(changed, place) == changed.end()) changed.push_back(place);
 }
 
-/// The next replay draws from where the generators are now.
+/// Makes the next replay draw from the generators' current state.
 void Sequence::State::set_streams() {
   if (lists.streams.empty()) return;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
@@ -317,22 +319,21 @@ void Sequence::State::set_streams() {
   }
 }
 
-/// DeviceError if the device is lost, ArgumentError if the queue is gone.
+/// Throws DeviceError if the device is lost, ArgumentError if the queue was destroyed.
 void Sequence::State::check_queue(const char* asked) const {
   core->device().check();
   if (core->closed())
     fail<ArgumentError>({.operation = asked,
                          .with = {{"device", to_string(device)}},
-                         .wrong = "the queue that the sequence was recorded on is gone",
-                         .remedy = "Keep it as long as the sequence"});
+                         .wrong = "the queue on which the sequence was recorded has been destroyed",
+                         .remedy = "Keep the queue alive as long as the sequence"});
 }
 
 void Sequence::replay() {
   if (!state_)
-    fail<ArgumentError>(
-        {.operation = "replay",
-         .wrong = "the sequence is empty",
-         .remedy = "Record one first; arrays that are deferred are recorded where eval() computes them"});
+    fail<ArgumentError>({.operation = "replay",
+                         .wrong = "the sequence is empty",
+                         .remedy = "Record work first; deferred arrays are recorded only when eval() computes them"});
   Recorder::refuse("Sequence::replay");
   State& s = *state_;
   const auto lock = s.pool->lock("Sequence::replay");
@@ -342,7 +343,7 @@ void Sequence::replay() {
   s.set_streams();
   if (s.placed != s.pool->generation()) s.place();
   if (s.moved) s.capture();
-  // Before any queue is held: a flush launches kernels itself.
+  // Before using any queue: a flush launches kernels itself.
   for (Storage* w : s.writes) w->flush_readers();
   const auto advance_streams = [&] {
     for (const RecordedStream& stream : s.lists.streams)
@@ -381,9 +382,9 @@ void Sequence::set(std::uint32_t slot, const LaunchArgument& value) {
     fail<ArgumentError>(
         {.operation = "Sequence::set", .with = {{"slot", std::to_string(slot)}}, .wrong = std::move(wrong)});
   };
-  constexpr std::int64_t limit = (std::int64_t{1} << 31) - 65536;  // as launches have it
+  constexpr std::int64_t limit = (std::int64_t{1} << 31) - 65536;  // same limit as for launches
   bool found = false;
-  for (const bool check : {true, false}) {  // all or nothing
+  for (const bool check : {true, false}) {  // check everything before changing anything
     for (std::size_t i = 0; i < s.work.size(); ++i) {
       if (!s.work[i].changing) continue;
       for (std::size_t a = 0; a < s.pieces[i].arguments.size(); ++a) {
@@ -392,10 +393,11 @@ void Sequence::set(std::uint32_t slot, const LaunchArgument& value) {
         found = true;
         if (check) {
           if (value.view.storage || value.dtype != known.dtype)
-            refuse(fmt::format("kernel {} takes a scalar {} there", s.pieces[i].name(), dtype_name(known.dtype)));
+            refuse(fmt::format("kernel {} expects a scalar of {} in this slot", s.pieces[i].name(),
+                               dtype_name(known.dtype)));
           const auto number = static_cast<std::int64_t>(value.bits);
           if (known.dtype == DType::index && !s.pieces[i].index64 && (number >= limit || number < -limit))
-            refuse(fmt::format("kernel {} was compiled for indices of 32 bits, and {} is too large for them",
+            refuse(fmt::format("kernel {} was compiled with 32-bit indices, and {} is too large for them",
                                s.pieces[i].name(), number));
           continue;
         }
@@ -403,7 +405,7 @@ void Sequence::set(std::uint32_t slot, const LaunchArgument& value) {
       }
     }
   }
-  if (!found) refuse("no scalar of the sequence has this number");
+  if (!found) refuse("no scalar of the sequence has this slot");
 }
 
 Device Sequence::device() const {

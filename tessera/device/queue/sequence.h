@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work recorded once and put into a queue again with one call: a decoding or training step that is the same every time.
-// What changes between replays lies in device memory, in scalars with a number (`LaunchArgument::in_slot`), or is drawn
-// from a Generator that outlives the recording: each replay draws from where the generator is then, and advances it.
+// Records work once and submits it again with one call, for a decoding or training step that is the same every time.
+// Data that changes between replays is passed in device memory or in scalars with slots (`LaunchArgument::in_slot`).
+// Random numbers are drawn from Generators that outlive the recording: each replay draws from the generator's current
+// state and advances it.
 #pragma once
 
 #include <functional>
@@ -13,14 +14,14 @@ namespace tessera {
 
 class SequenceMemory;
 
-/// Memory that several sequences of one queue use in turn: what each needs only while it runs. Sequences of which one
-/// thread at a time records or replays one, such as a training step for several shapes, then need hardly more than the
-/// largest, if that is recorded first: no block is exchanged for a larger one. What none of them needs any more goes
-/// back to the device. Copies are the same pool; it lives as long as its sequences.
+/// Memory shared by several sequences of one queue for data that each needs only while it runs. If one thread at a time
+/// records or replays one of them, such as a training step for several shapes, they need hardly more memory than the
+/// largest, provided that it is recorded first: blocks are not replaced by larger ones. Unneeded blocks are returned to
+/// the device. Copies refer to the same pool; it lives as long as its sequences.
 class SequencePool {
  public:
-  SequencePool();                               ///< An empty pool, which sequences may share.
-  SequencePool(const SequencePool&) = default;  // and no move: there always is a pool
+  SequencePool();                               ///< Creates an empty pool.
+  SequencePool(const SequencePool&) = default;  // no move: a pool is never null
   SequencePool& operator=(const SequencePool&) = default;
 
  private:
@@ -28,57 +29,58 @@ class SequencePool {
   std::shared_ptr<SequenceMemory> memory_;
 };
 
-/// Recorded work. CUDA and ROCm get it as a graph, oneAPI as a closed command list; the other backends get one piece
-/// after the other without what checks and looks-up cost. Move-only; one thread at a time replays it.
+/// Recorded work, replayed with one call. CUDA and ROCm get it as a graph, oneAPI as a closed command list; for other
+/// backends the operations are submitted one by one without the overhead of checks and lookups. Move-only; replays must
+/// be serialised by the caller.
 ///
 ///   Sequence step = Sequence::record(queue, [&] { y += x, scale.launch(n, y, 2.f); });
 ///   step.replay();
 class Sequence {
  public:
-  Sequence();  ///< empty
+  Sequence();  ///< Creates an empty sequence.
   ~Sequence();
   Sequence(Sequence&&) noexcept;
   Sequence& operator=(Sequence&&) noexcept;
 
-  /// Calls `work`, whose launches, fills and copies within the device go into `queue`, which is the current one
-  /// meanwhile, and keeps them; arrays computed by it are valid afterwards. A replay does the same to the same memory,
-  /// which is kept alive. Arrays that `work` leaves pending are not part of it: `eval()` what it is to compute.
+  /// Calls `work` and records its launches, fills and copies within the device. They run on `queue`, which is the
+  /// current one meanwhile, and computed arrays are valid afterwards. A replay does the same on the same memory, which
+  /// is kept alive. Arrays that `work` leaves pending are not included: call `eval()`.
   ///
-  /// What `work` allocates and gives up serves its later allocations, and those of other recordings with the same
-  /// `pool`. What there was before serves nobody else, nor does what outlives it, but for what `work` itself had in
-  /// that memory earlier, which a replay puts there again before it writes what is to stay. As when it was recorded,
-  /// memory that `work` allocates holds nothing at first in each replay: what is to last from one to the next is made
-  /// before.
+  /// Memory that `work` allocates and releases is reused by its later allocations and by other recordings with the same
+  /// `pool`. Memory that existed before or outlives the recording is not shared with others, except for data that
+  /// `work` itself had there before its final contents. As during recording, memory that `work` allocates has undefined
+  /// contents at the start of each replay: allocate before recording what must persist between replays.
   ///
-  /// ArgumentError, and nothing is kept, for what a replay could not repeat: the host reads or writes memory, or waits;
-  /// other queues and devices; `Queue::submit_native`; a recording within a recording. What was done by then stays
-  /// done, and the queue can be used on. OutOfMemory or KernelError if the driver cannot make a graph of it.
-  /// ArgumentError too if the pool is another queue's, or another thread records with it.
+  /// Throws ArgumentError for work that cannot be replayed: host reads, writes or waits; other queues and devices;
+  /// `Queue::submit_native`; a nested recording. Nothing is recorded then, the work done so far stays done, and the
+  /// queue stays usable. Also throws ArgumentError if the pool belongs to another queue, or another thread records with
+  /// it; OutOfMemory or KernelError if the driver cannot create a graph.
   static Sequence record(Queue& queue, const std::function<void()>& work, const SequencePool& pool = SequencePool());
-  /// As record, but work that a replay could not repeat is done to its end without being recorded. The sequence is
-  /// empty then, and `why` gives the reason.
+  /// Like record, but work that cannot be replayed is run to its end without being recorded. The sequence is then
+  /// empty, and `why` describes the reason.
   static Sequence record_or_run(Queue& queue, const std::function<void()>& work, std::string& why,
                                 const SequencePool& pool = SequencePool());
-  /// Calls `work`, which is to do what was recorded, in place of a replay, and records it again. Returns the first
-  /// difference: a kernel, its shape, a scalar that has no slot, memory that the work did not allocate; or why it could
-  /// not be recorded. The sequence is empty then. No difference: an empty text. Generators that the work makes or sets
-  /// itself are not followed any more. If `work` throws, the sequence stays as it was.
+  /// Calls `work`, which should repeat the recorded work, instead of a replay, and records it again. Returns an empty
+  /// string if both are equal. Otherwise the sequence becomes empty, and the result describes the first difference (a
+  /// kernel, its shape, a scalar without a slot, memory that the work did not allocate) or why recording failed.
+  /// Generators that the work creates or seeds itself are no longer advanced by replays. If `work` throws, the sequence
+  /// is unchanged.
   std::string record_again(const std::function<void()>& work);
 
-  /// Puts the work into the queue again, ordered as one piece of work after and before whatever else uses its memory;
-  /// pending expressions that read what it writes are computed before. Errors of a launch; DeviceError if the device is
-  /// lost; OutOfMemory if its place in the pool has gone to an array, and there is no other; ArgumentError if it is
-  /// empty, or another thread records with its pool.
+  /// Submits the work again, ordered as one operation with respect to other uses of its memory. Pending expressions
+  /// that read what it writes are computed first.
+  /// Throws errors of a launch; DeviceError if the device is lost; OutOfMemory if its memory in the pool was given to
+  /// an array and cannot be replaced; ArgumentError if the sequence is empty, or another thread records with its pool.
   void replay();
-  /// From the next replay on, the scalars of this number have this value. ArgumentError if there are none, or of
-  /// another dtype; or if an index is too large for the kernels as they were compiled.
+  /// Sets the scalars in a slot for later replays. Throws ArgumentError if the slot does not exist or has another
+  /// dtype, or if an index is too large for the compiled kernels.
   void set(std::uint32_t slot, const LaunchArgument& value);
 
   /// False for a default-constructed sequence.
   bool valid() const { return state_ != nullptr; }
-  Device device() const;     ///< The device it was recorded on.
-  std::size_t size() const;  ///< pieces of work
-  /// The driver gets it with one call.
+  Device device() const;     ///< Device on which it was recorded.
+  std::size_t size() const;  ///< Number of operations.
+  /// True if the driver gets the work with one call.
   bool one_call() const;
 
  private:

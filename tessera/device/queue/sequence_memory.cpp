@@ -26,7 +26,7 @@ void SequenceMemory::drop_unneeded() noexcept {
   for (Block& b : blocks_) {
     if (!b.storage || b.lease || b.needed > 0) continue;
     try {
-      if (!gone) b.storage->after_read(core_->last_use());  // replays are noted nowhere else; beside what others do
+      if (!gone) b.storage->after_read(core_->last_use());  // replays are not recorded as uses elsewhere
     } catch (...) {}
     leave(b);
   }
@@ -41,7 +41,7 @@ void SequenceMemory::release(std::span<const std::uint32_t> blocks) noexcept {
   if (recording_) {
     try {
       released_.insert(released_.end(), blocks.begin(), blocks.end());
-    } catch (const std::bad_alloc&) {}  // then they stay with the pool
+    } catch (const std::bad_alloc&) {}  // out of memory: the blocks stay in the pool
     return;
   }
   for (const std::uint32_t b : blocks) --blocks_[b].needed;
@@ -53,7 +53,7 @@ std::unique_lock<std::mutex> SequenceMemory::lock(const char* asked) {
   if (recording_)
     fail<ArgumentError>({.operation = asked,
                          .wrong = "another thread is recording a sequence with the same SequencePool",
-                         .remedy = "Let one thread at a time use the sequences of a pool"});
+                         .remedy = "Use the sequences of a pool from one thread at a time"});
   return hold;
 }
 
@@ -63,8 +63,8 @@ void SequenceMemory::begin(Queue& queue) {
     fail<ArgumentError>({.operation = "Sequence::record",
                          .with = {{"pool of a queue of", to_string(core_->device().device)},
                                   {"recording on", to_string(queue.device())}},
-                         .wrong = "the SequencePool belongs to another queue, with which this one is in no order",
-                         .remedy = "Use a pool for each queue"});
+                         .wrong = "the SequencePool belongs to another queue, which is not ordered with this one",
+                         .remedy = "Use a separate pool for each queue"});
   core_ = queue.core().shared_from_this();
   recording_ = true;
 }
@@ -75,7 +75,7 @@ void SequenceMemory::leave(Block& block) noexcept {
   ++generation_;
 }
 
-/// Takes back what has been given up.
+/// Takes back blocks whose leases have ended.
 void SequenceMemory::collect() noexcept {
   for (Block& b : blocks_) {
     if (!b.lease) continue;
@@ -87,9 +87,10 @@ void SequenceMemory::collect() noexcept {
   }
 }
 
-/// As the device's pool would choose among what the recording gave up, so that it takes no more than it would without
-/// being recorded; then what others have left here, in their order: the same work finds the same blocks. No block far
-/// too large, unless that is little: what outlives the recording takes it along, and others allocate one again.
+/// Chooses a block. First, as the device's pool would, among those that this recording released, so that it needs no
+/// more memory than without recording; then among those left by others, in their order, so that the same work finds the
+/// same blocks. Avoids far too large blocks unless they are small, since memory that outlives the recording takes its
+/// block along and others must allocate a new one.
 SequenceMemory::Block* SequenceMemory::find(std::size_t size) {
   const auto fits = [&](std::size_t bytes) { return bytes >= size && bytes <= size + size / 4; };
   Block* best = nullptr;
@@ -111,7 +112,7 @@ SequenceMemory::Block* SequenceMemory::find(std::size_t size) {
 std::shared_ptr<Storage> SequenceMemory::allocate_block(std::size_t bytes, const std::string& label) {
   collect();
   MemoryPool& pool = core_->device().pool;
-  const bool possible = bytes <= std::size_t{1} << 62;  // else the pool refuses
+  const bool possible = bytes <= std::size_t{1} << 62;  // otherwise the pool throws
   const std::size_t size = possible ? size_class(bytes) : bytes;
   Block* block = possible ? find(size) : nullptr;
   if (block == nullptr) {
@@ -122,7 +123,8 @@ std::shared_ptr<Storage> SequenceMemory::allocate_block(std::size_t bytes, const
   }
   const auto number = static_cast<std::uint32_t>(block - blocks_.data());
   const std::shared_ptr<Storage> storage = storage_of(number);
-  if (block->serves_as == 0) storage->after_read(core_->last_use());  // replays so far, of which it knows nothing
+  // Orders after replays so far, which the storage has not recorded.
+  if (block->serves_as == 0) storage->after_read(core_->last_use());
   const auto lease = std::make_shared<Lease>(number);
   block_of_[storage.get()] = number;
   storage->bytes_ = bytes;
@@ -162,7 +164,7 @@ void SequenceMemory::end(DetachedBlock* left) noexcept {
       leave(b);
       b.lease.reset();
     } else if (b.storage) {
-      b.storage->bytes_ = b.bytes;  // each of those it served lies in it
+      b.storage->bytes_ = b.bytes;  // all storages that it served fit in it
     }
   }
   block_of_.clear();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that recordings allocate and give up again: blocks, each of which serves one storage after the other, and all
-// sequences that share them. Internal to device/.
+// Memory that recordings allocate and release: blocks that serve one storage after another, shared by several
+// sequences. Internal to device/.
 #pragma once
 
 #include <atomic>
@@ -16,19 +16,19 @@
 
 namespace tessera {
 
-/// Replays of one queue are in order, so that they may have the same blocks. What outlives its recording leaves with
-/// its block, which no other sequence writes: they get another one in its place (`generation`).
+/// Replays on one queue are ordered, so sequences can share blocks. Memory that outlives its recording leaves with its
+/// block, which no other sequence writes; they get another block in its place (`generation`).
 class SequenceMemory {
  public:
-  /// A block's use for one storage.
+  /// Use of a block for one storage.
   struct Lease {
     explicit Lease(std::uint32_t b) : block(b) {}
     const std::uint32_t block;
-    std::atomic<std::uint64_t> ended = 0;  ///< 0: it goes on; else greater than those of leases that ended before
-    std::int32_t memory = -1;              ///< the recording's number for it, once it is used there
-    bool keeps = false;                    ///< the block goes to the recording, and serves nobody else
+    std::atomic<std::uint64_t> ended = 0;  ///< 0: active; else greater than for all leases that ended before
+    std::int32_t memory = -1;              ///< the recording's index of this memory, once it is used there
+    bool keeps = false;                    ///< the block becomes the recording's and is not shared
   };
-  /// A block that is the pool's no longer, and the lease with which it went.
+  /// A block that has left the pool, and the lease with which it left.
   struct DetachedBlock {
     std::shared_ptr<Storage> storage;
     std::shared_ptr<Lease> lease;
@@ -39,44 +39,45 @@ class SequenceMemory {
   SequenceMemory(const SequenceMemory&) = delete;
   SequenceMemory& operator=(const SequenceMemory&) = delete;
 
-  /// Held by whoever replays. ArgumentError while another thread records with this memory.
+  /// Must be held during a replay. Throws ArgumentError while another thread records with this memory.
   std::unique_lock<std::mutex> lock(const char* asked);
-  /// ArgumentError if it is another queue's, or another thread records with it.
+  /// Starts a recording. Throws ArgumentError if the memory belongs to another queue, or another thread records with
+  /// it.
   void begin(Queue& queue);
 
-  // Of the thread that records.
-  /// As Storage::allocate. The block is free again when the last reference to what is returned ends.
+  // For the recording thread.
+  /// Like Storage::allocate. The block becomes free when the last reference to the result is destroyed.
   std::shared_ptr<Storage> allocate_block(std::size_t bytes, const std::string& label);
-  /// The lease of a storage that was lent in this recording, and lives; null for others.
+  /// The lease of a live storage that was allocated in this recording; null for other storages.
   std::shared_ptr<Lease> lease_of(const Storage* storage) const;
   std::shared_ptr<Storage> block(const Lease& lease) const { return blocks_[lease.block].storage; }
-  /// What leaves, by block; none where a block stays.
+  /// Ends the recording. Returns for each block what has left with it; empty entries for blocks that stay.
   std::vector<DetachedBlock> end();
-  void abandon() noexcept;  ///< the same, for nobody
+  void abandon() noexcept;  ///< ends the recording without a result
 
-  /// In one's turn: these blocks are needed by one sequence more.
+  /// With the lock held: increments the blocks' reference counts.
   void hold(std::span<const std::uint32_t> blocks);
-  /// By one less. The memory of those that nobody needs goes back to the device, once a recording that goes on is over.
+  /// Decrements them. Unreferenced blocks are returned to the device, after an active recording has ended.
   void release(std::span<const std::uint32_t> blocks) noexcept;
 
-  // In one's turn, or while recording.
-  /// The block's memory, which is allocated if what it was has left. OutOfMemory.
+  // With the lock held, or while recording.
+  /// Returns the block's memory; allocates it if it has left. Throws OutOfMemory.
   const std::shared_ptr<Storage>& storage_of(std::uint32_t block);
-  /// Changes when a block's memory does.
+  /// Changes when a block gets other memory.
   std::uint64_t generation() const { return generation_; }
-  /// Orders the queue after what others did, while something was recorded, with blocks that stayed. Before a replay.
+  /// Orders the queue after all uses of the remaining blocks during recordings. Called before a replay.
   void order();
 
  private:
   struct Block {
-    std::shared_ptr<Storage> storage;  ///< null: it left
+    std::shared_ptr<Storage> storage;  ///< null: it has left
     std::size_t bytes = 0;
-    std::uint32_t needed = 0;  ///< by so many sequences
-    bool used = false;         ///< in a recording, by whoever: `order` has to look
+    std::uint32_t needed = 0;  ///< number of sequences that use it
+    bool used = false;         ///< used in a recording since the last `order`
     // While recording:
-    std::shared_ptr<Lease> lease;  ///< that goes on
+    std::shared_ptr<Lease> lease;  ///< the active lease
     std::uint64_t free_since = 0;  ///< as Lease::ended
-    std::size_t serves_as = 0;     ///< a block of this size, once it is used; a larger one may be all there is
+    std::size_t serves_as = 0;     ///< size for which a block in use was chosen; the block may be larger
   };
   void collect() noexcept;
   Block* find(std::size_t size);
@@ -85,8 +86,8 @@ class SequenceMemory {
   void end(DetachedBlock* left) noexcept;
 
   std::mutex lock_;
-  std::vector<std::uint32_t> released_;  // under lock_; during a recording
-  bool recording_ = false;               // under lock_; what follows is the recording's meanwhile
+  std::vector<std::uint32_t> released_;  // guarded by lock_; during a recording
+  bool recording_ = false;               // guarded by lock_; the members below belong to the recording thread meanwhile
   std::shared_ptr<QueueCore> core_;      // of the first recording
   std::vector<Block> blocks_;
   std::unordered_map<const Storage*, std::uint32_t> block_of_;

@@ -27,13 +27,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// What one thread does; written by it, read by the watching thread.
+/// Driver call of one thread; written by that thread, read by the watchdog.
 struct Slot {
-  std::atomic<std::uint64_t> calls = 0;  ///< one more when the outermost call begins, and when it ends: odd within one
+  std::atomic<std::uint64_t> calls = 0;  ///< incremented when an outermost call begins and ends, so odd during a call
   std::atomic<const OpenDevice*> device = nullptr;
   std::atomic<const std::string*> name = nullptr;
   std::atomic<DriverCall::Kind> kind = DriverCall::Kind::call;
-  // Of the watching thread.
+  // Used by the watchdog only:
   std::uint64_t seen = 0;
   Clock::time_point since = {};
   bool reported = false;
@@ -51,18 +51,18 @@ void report(const Slot& slot, double seconds) {
   const std::string who = fmt::format("{} ({})", to_string(device.device), device.info.name);
   const std::string& name = *slot.name.load();
   logging::warn(slot.kind == DriverCall::Kind::wait
-                    ? fmt::format("waiting for {} for {:.3g} s; last put into its queue: {}", who, seconds, name)
-                    : fmt::format("the driver of {} has not returned for {:.3g} s from: {}", who, seconds, name));
+                    ? fmt::format("waiting for {} for {:.3g} s; latest work in its queue: {}", who, seconds, name)
+                    : fmt::format("a call of the driver of {} has not returned for {:.3g} s: {}", who, seconds, name));
 }
 
-/// Looks at all threads now and then: no call has to read a clock.
+/// Checks all threads periodically, so that calls need not read a clock.
 [[noreturn]] void look(Watch& w, double seconds) {
   const auto limit = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
   const auto pause = std::clamp<Clock::duration>(limit / 4, std::chrono::milliseconds(5), std::chrono::seconds(3));
   for (;;) {
     std::this_thread::sleep_for(pause);
     const std::lock_guard hold(w.lock);
-    std::erase_if(w.slots, [](const auto& slot) { return slot.use_count() == 1; });  // its thread has ended
+    std::erase_if(w.slots, [](const auto& slot) { return slot.use_count() == 1; });  // the thread has ended
     const auto now = Clock::now();
     for (const auto& slot : w.slots) {
       const std::uint64_t calls = slot->calls.load(std::memory_order_acquire);
@@ -75,7 +75,7 @@ void report(const Slot& slot, double seconds) {
       slot->reported = true;
       try {
         report(*slot, std::chrono::duration<double>(now - slot->since).count());
-      } catch (const std::exception&) {  // no memory for a text
+      } catch (const std::exception&) {  // out of memory
       }
     }
   }
@@ -87,12 +87,12 @@ void start_watching(Watch& w) {
   double seconds = usual;
   try {
     seconds = watchdog_seconds().value_or(usual);
-  } catch (const ArgumentError&) {  // what needs tasks reports it
+  } catch (const ArgumentError&) {  // reported by functions that need the setting
   }
   std::thread([&w, seconds] { look(w, seconds); }).detach();
 }
 
-/// The thread's own; null where there was no memory.
+/// The calling thread's slot; null if out of memory.
 struct Mine {
   std::shared_ptr<Slot> slot;
   std::uint32_t generation = 0;
@@ -107,16 +107,16 @@ struct Mine {
       start_watching(w);
       slot = std::move(fresh), generation = os::fork_generation();
       return slot.get();
-    } catch (const std::exception&) {  // no memory, or no thread
+    } catch (const std::exception&) {  // out of memory or threads
       return nullptr;
     }
   }
 };
 using MySlot = os::PerThread<Mine, Slot>;
 
-constinit thread_local unsigned depth = 0;  // of calls on this thread
+constinit thread_local unsigned depth = 0;  // of nested calls on this thread
 constinit thread_local Slot* inside = nullptr;
-constinit thread_local std::uint32_t marked_in = 0;  // of which process of a fork that is
+constinit thread_local std::uint32_t marked_in = 0;  // fork generation in which the call was marked
 
 void mark(Slot& slot, const OpenDevice& device, DriverCall::Kind kind, const std::string& name) noexcept {
   marked_in = os::fork_generation();
@@ -156,12 +156,13 @@ UserCodeScope::~UserCodeScope() {
 }
 
 void refuse_exit_of_drivers() noexcept {
-  if (depth == 0 || inside == nullptr || marked_in != os::fork_generation()) return;  // else a child of the driver's
+  // Otherwise a forked child of the driver.
+  if (depth == 0 || inside == nullptr || marked_in != os::fork_generation()) return;
   const OpenDevice& device = *inside->device.load();
   try {
-    logging::print(fmt::format("error: the driver of {} ({}) ended the program, in: {}", to_string(device.device),
+    logging::print(fmt::format("error: the driver of {} ({}) ended the program during: {}", to_string(device.device),
                                device.info.name, *inside->name.load()));
-  } catch (const std::exception&) {  // no memory for a text
+  } catch (const std::exception&) {  // out of memory
   }
   os::leave(1);
 }

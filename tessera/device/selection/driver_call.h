@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Marks a thread as being in a vendor's driver. A call that does not return within some seconds is reported, and a
-// driver that ends the process with `exit` has it end with an error. Internal to device/.
+// Marks that a thread is in a vendor's driver, to report calls that do not return in time, and to turn a driver's call
+// of `exit` into an error. Internal to device/.
 #pragma once
 
 #include <string>
@@ -9,16 +9,16 @@ namespace tessera {
 
 struct OpenDevice;
 
-/// One on the stack around each call that may take long. They may be nested: the outermost counts. Devices of the
-/// library itself are not marked.
+/// Placed on the stack around each call that may take long. Only the outermost of nested calls is marked. Built-in
+/// devices are not marked.
 class DriverCall {
  public:
   enum class Kind : unsigned char {
-    call,   ///< should return at once
+    call,   ///< returns immediately
     wait,   ///< returns when queued work has ended
-    build,  ///< compiles, and may take six times as long before it is reported
+    build,  ///< compiles; reported after six times the limit
   };
-  /// `name`: the newest work, or what is called; it must stay valid for good.
+  /// `name`: the newest work, or the called operation; must stay valid for the process's lifetime.
   DriverCall(const OpenDevice& device, Kind kind, const std::string& name) noexcept;
   ~DriverCall();
   DriverCall(const DriverCall&) = delete;
@@ -28,7 +28,7 @@ class DriverCall {
   const bool marked_;
 };
 
-/// While one lives, the thread runs the program's own code, though a driver's call is below it on the stack.
+/// Marks that the thread runs user code although a driver call is further up its stack.
 class UserCodeScope {
  public:
   UserCodeScope() noexcept;
@@ -38,14 +38,14 @@ class UserCodeScope {
 
  private:
   const unsigned depth_;
-  void* slot_ = nullptr;  ///< what is marked, and with what
+  void* slot_ = nullptr;  ///< the suspended call
   const OpenDevice* device_ = nullptr;
   const std::string* name_ = nullptr;
   DriverCall::Kind kind_ = DriverCall::Kind::call;
 };
 
-/// For handlers at exit: if this thread is in a driver, the driver called `exit`. Then this prints an error and ends
-/// the process with code 1.
+/// For exit handlers: if this thread is in a driver call, the driver called `exit`. Prints an error and ends the
+/// process with code 1.
 void refuse_exit_of_drivers() noexcept;
 
 }  // namespace tessera

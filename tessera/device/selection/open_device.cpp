@@ -33,8 +33,8 @@ namespace {
 
 constexpr std::size_t fast_indices = 16;
 
-/// The devices opened by this process and those that it was forked from, newest first: they are leaked, as static
-/// objects may still hold storages at exit, and read without a lock, which a thread of a parent may hold.
+/// Devices opened by this process or its parents before a fork, newest first. Leaked, since static objects may refer to
+/// storages at exit, and read without a lock, which a parent's thread may have held.
 struct OpenTable {
   std::atomic<OpenDevice*> newest = nullptr;
   std::atomic<int> count = 0;
@@ -42,34 +42,34 @@ struct OpenTable {
 };
 constinit OpenTable table;
 
-/// One device of a backend at a time.
+/// Serialises opening devices of the same backend.
 struct Opening {
   std::array<std::mutex, all_backends.size() + 1> locks;
 };
 constinit os::PerProcess<Opening> opening;
 
-/// TESSERA_STATS: for programs that print none themselves.
+/// TESSERA_STATS=1: prints the placement log at exit.
 void print_stats() noexcept {
   try {
     if (settings().stats) logging::print(to_string(placement_log()));
-  } catch (const std::exception&) {  // no memory for a text; a setting that cannot be read was told by who needed it
+  } catch (const std::exception&) {  // out of memory, or an invalid setting, which was reported where it was used
   }
 }
 
-/// Waits for all work. On a thread of its own, since the one that ends the process has lost its thread_local objects,
-/// drivers' too; and not for ever.
+/// Waits for all work, on a separate thread, because the exiting thread's thread_local objects, including those of
+/// drivers, are destroyed; and only for a limited time.
 void wait_for_work() {
   static constinit std::atomic<bool> gave_up = false;
   if (gave_up) return;
   try {
     if (std::ranges::all_of(open_devices(), [](const OpenDevice* d) { return is_built_in(d->device.backend); }))
-      return OpenDevice::drain();  // our own code, which waits for nothing
+      return OpenDevice::drain();  // built-in devices: cannot hang
     struct Drain {
       std::mutex lock;
       std::condition_variable changed;
       bool over = false;
     };
-    const auto drain = std::make_shared<Drain>();  // the thread may go on
+    const auto drain = std::make_shared<Drain>();  // shared, because the thread may outlive this function
     std::thread thread([drain] {
       OpenDevice::drain();
       const std::lock_guard hold(drain->lock);
@@ -79,7 +79,7 @@ void wait_for_work() {
     int seconds = Settings().probe_timeout;
     try {
       seconds = settings().probe_timeout;
-    } catch (const ArgumentError&) {  // a setting that cannot be read was told by who needed it
+    } catch (const ArgumentError&) {  // an invalid setting was reported where it was used
     }
     std::unique_lock hold(drain->lock);
     if (drain->changed.wait_for(hold, std::chrono::seconds(seconds), [&] { return drain->over; })) {
@@ -89,22 +89,23 @@ void wait_for_work() {
     hold.unlock();
     thread.detach();
     gave_up = true;
-    logging::warn(fmt::format(
-        "work did not end within {} s of the program's end, which goes on without it (TESSERA_PROBE_TIMEOUT sets the "
-        "seconds)",
-        seconds));
-  } catch (const std::exception&) {  // no memory, or no thread: then nobody waits
+    logging::warn(
+        fmt::format("device work did not finish within {} s at exit and was abandoned (TESSERA_PROBE_TIMEOUT sets the "
+                    "limit)",
+                    seconds));
+  } catch (const std::exception&) {  // out of memory or threads: don't wait
   }
 }
 
-/// A driver may compile a kernel when it first runs, with a compiler whose static objects are younger than our handler
-/// at exit and are destroyed before it runs. So what is queued ends before any handler does.
+/// A driver may compile a kernel when it first runs, with a compiler whose static objects were created after our exit
+/// handler was registered and are destroyed before it runs. So queued work must finish before any exit handler runs.
 void drain_at_main_end() {
   refuse_exit_of_drivers();
   if (!exiting()) wait_for_work();
 }
 
-/// Waits for what other threads queued since, while drivers still live; from then on nothing of ours calls them.
+/// Waits for work that other threads queued since then, while drivers are still usable; afterwards our code never calls
+/// them.
 void drain_at_exit() {
   refuse_exit_of_drivers();
   if (detail::at_exit.exchange(true)) return;
@@ -112,8 +113,8 @@ void drain_at_exit() {
   wait_for_work();
 }
 
-/// Throws for a device that computed wrongly before, that its driver did not survive, or whose driver said that it
-/// cannot be used.
+/// Throws for a device that computed a wrong result, crashed or hung its driver, or that its driver reports as
+/// unusable.
 void refuse_unusable(const DeviceInfo& info) {
   if (info.state == DeviceState::loaded)
     fail<DeviceError>({.operation = to_string(info.device),
@@ -131,11 +132,11 @@ void refuse_unusable(const DeviceInfo& info) {
 [[noreturn]] void refuse_at_exit(Device device, const std::string& name) {
   fail<DeviceError>({.operation = to_string(device),
                      .with = {{"device", name}},
-                     .wrong = "the program is ending, and the device's driver is not called any more",
-                     .remedy = "Do this before main returns; cpu and interp compute to the end"});
+                     .wrong = "the program is exiting, and the device's driver can no longer be called",
+                     .remedy = "Do this before main returns; cpu and interp work until the process ends"});
 }
 
-/// Of the host's memory or threads.
+/// True if the host ran out of memory or threads.
 bool is_shortage(const std::exception& e) {
   if (dynamic_cast<const std::bad_alloc*>(&e) != nullptr) return true;
   const auto* system = dynamic_cast<const std::system_error*>(&e);
@@ -149,12 +150,12 @@ void verify(OpenDevice& device, const std::optional<Origin>& origin) {
     wrong = verify_device(*device.driver, &device.kernels);
     if (!wrong.empty() && origin) record_wrong_result(device.info, *origin, wrong);
   } catch (const OutOfMemory&) {
-    throw;  // says nothing about how the device computes
+    throw;  // not a failure of the device
   } catch (const std::exception& e) {
     if (is_shortage(e))
       fail<OutOfMemory>({.operation = "open " + to_string(device.device),
-                         .wrong = fmt::format("the host has none left: {}", e.what())});
-    // It may pass, and says nothing of how the device computes either.
+                         .wrong = fmt::format("out of host memory or threads: {}", e.what())});
+    // May be temporary, and is not a wrong result either.
     const std::string failed = fmt::format("the first kernel failed: {}", e.what());
     set_device_state(device.device, DeviceState::enumerated, failed, try_again);
     fail<DeviceError>({.operation = to_string(device.device),
@@ -178,7 +179,8 @@ OpenDevice* find_open(Device device) {
   return open;
 }
 
-/// Opens it where nobody has; null if the driver shows another device than `info`, with how that one looks.
+/// Opens a device that is not open yet. Returns null if the driver now lists a device other than `info`, described in
+/// `differs`.
 std::unique_ptr<OpenDevice> open_as(const DeviceInfo& info, std::string& differs) {
   const Device device = info.device;
   auto open = std::make_unique<OpenDevice>();
@@ -201,8 +203,8 @@ std::unique_ptr<OpenDevice> open_as(const DeviceInfo& info, std::string& differs
   try {
     open->driver = driver.open(device.index);
   } catch (const DeviceError& e) {
-    set_device_state(device, DeviceState::enumerated, e.what(), "See what the driver says; it is tried again");
-    mark_report_stale(device.backend);  // its probe had found it
+    set_device_state(device, DeviceState::enumerated, e.what(), "See the driver's message; opening will be retried");
+    mark_report_stale(device.backend);  // its probe had listed it
     throw;
   }
   open->info = open->driver->info();
@@ -215,19 +217,19 @@ std::unique_ptr<OpenDevice> open_as(const DeviceInfo& info, std::string& differs
   if (open->holds_data) verify(*open, origin);
   if (open->holds_data && logging::enabled(logging::Level::info)) {
     const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
-    logging::info(fmt::format("opened {} ({}) in {:.1f} ms: its first kernel computed rightly", to_string(device),
-                              open->info.name, time.count()));
+    logging::info(fmt::format("opened {} ({}) in {:.1f} ms: its first kernel gave the correct result",
+                              to_string(device), open->info.name, time.count()));
   }
   return open;
 }
 
 OpenDevice& open_now(Device device) {
-  static_cast<void>(settings());  // a variable that cannot be read says nothing of the device
-  device_info(device);            // DeviceError if there is none
+  static_cast<void>(settings());  // throws for an invalid variable, which is not the device's fault
+  device_info(device);            // throws DeviceError if it does not exist
   std::lock_guard hold(opening->locks[static_cast<std::size_t>(device.backend)]);
   if (OpenDevice* open = find_open(device)) return *open;
   std::unique_ptr<OpenDevice> open;
-  // What was known of the row may be old: a variable was set, a card was taken out. Then the driver is asked once more.
+  // The report may be outdated (a variable was set, a card was removed), so probe the driver once more on a mismatch.
   for (int asked = 0; !open; ++asked) {
     clear_expired_state(device);
     const DeviceInfo info = device_info(device);
@@ -240,13 +242,14 @@ OpenDevice& open_now(Device device) {
     if (asked == 0) continue;
     fail<DeviceError>(
         {.operation = to_string(device),
-         .wrong = fmt::format("the driver shows {} here, and in a process of its own it showed \"{}\" {}", differs,
-                              info.name, info.identity),
-         .remedy = "The machine or the environment is changing; what was known is forgotten, so look at discover() and "
-                   "try again"});
+         .wrong =
+             fmt::format("the driver lists {} here, but its probe listed \"{}\" {}", differs, info.name, info.identity),
+         .remedy =
+             "The machine or the environment has changed, and cached results were discarded: check discover() and "
+             "try again"});
   }
   open->ordinal = table.count.fetch_add(1);
-  // After the driver's library is loaded, so that our drain runs before its own handlers do.
+  // Registered after the driver's library is loaded, so that our drain runs before the driver's own handlers.
   std::atexit(drain_at_exit);
   os::at_main_thread_exit(drain_at_main_end);
   open->before = table.newest.load(std::memory_order_relaxed);
@@ -264,25 +267,25 @@ void DriverQueue::copy_from(DriverDevice& owner, const Allocation&, std::size_t,
                             std::size_t) {
   fail<DeviceError>({.operation = "copy_from",
                      .with = {{"from", to_string(owner.info().device)}},
-                     .wrong = "this backend copies nothing directly between devices"});
+                     .wrong = "this backend does not support direct copies between devices"});
 }
 
 DriverBlas* DriverDevice::blas(std::string& why) {
-  why = "this backend knows no library for it";
+  why = "this backend has no vendor library for matrix products";
   return nullptr;
 }
 
 std::unique_ptr<DriverQueue> DriverDevice::wrap_queue(void*) {
   fail<DeviceError>({.operation = "Queue::wrap",
                      .with = {{"device", to_string(info().device)}},
-                     .wrong = "this backend has no queues of a vendor's API",
-                     .remedy = "Use Queue::of(device); its work is done when a call returns"});
+                     .wrong = "this backend has no vendor queues",
+                     .remedy = "Use Queue::of(device), whose calls return when their work has finished"});
 }
 
 Allocation DriverDevice::wrap(void*, std::size_t) {
   fail<DeviceError>({.operation = "Storage::wrap_device",
                      .with = {{"device", to_string(info().device)}},
-                     .wrong = "this backend cannot use memory that others allocated",
+                     .wrong = "this backend cannot wrap memory",
                      .remedy = "Copy it with Queue::upload"});
 }
 
@@ -311,7 +314,7 @@ std::vector<OpenDevice*> open_devices() {
 
 constinit thread_local OpenDevice::Phase OpenDevice::phase_ = Phase::unseen;
 
-/// Goes when the main thread's thread_local objects do.
+/// Destroyed with the main thread's thread_local objects.
 struct OpenDevice::MainThread {
   ~MainThread() {
     if (os::is_main_thread()) phase_ = Phase::left;
@@ -341,16 +344,16 @@ void OpenDevice::drain() noexcept {
           if (auto queue = weak.lock()) queues.push_back(std::move(queue));
       }
       for (const auto& queue : queues) {
-        for (int attempt = 0; attempt < 2; ++attempt) {  // the first may only tell of an earlier fault
+        for (int attempt = 0; attempt < 2; ++attempt) {  // the first attempt may throw an earlier error
           try {
             queue->finish();
             break;
-          } catch (...) {  // nobody is left to be told
+          } catch (...) {  // nothing can handle the error at exit
           }
         }
       }
     }
-  } catch (const std::exception&) {  // no memory for a list: nobody waits
+  } catch (const std::exception&) {  // out of memory: don't wait
   }
   phase_ = before;
 }
@@ -361,7 +364,7 @@ void OpenDevice::mark_lost(const std::string& reason) noexcept {
   try {
     {
       std::lock_guard hold(lost_lock_);
-      if (lost_) return;  // the first fault is the cause, later ones follow from it
+      if (lost_) return;  // later errors are consequences of the first
       lost_reason_ = reason;
       lost_ = true;
     }
@@ -385,10 +388,11 @@ void OpenDevice::refuse() const {
     std::lock_guard hold(lost_lock_);
     reason = lost_reason_;
   }
-  fail<DeviceLost>({.operation = to_string(device),
-                    .with = {{"device", info.name}},
-                    .wrong = "the device is lost: " + reason,
-                    .remedy = "What was on it is gone. Restart the program to use it again; other devices go on"});
+  fail<DeviceLost>(
+      {.operation = to_string(device),
+       .with = {{"device", info.name}},
+       .wrong = "the device is lost: " + reason,
+       .remedy = "Its memory contents are lost. Restart the program to use it again; other devices keep working"});
 }
 
 std::vector<QueueUse> OpenDevice::all_uses() {
@@ -402,7 +406,7 @@ std::vector<QueueUse> OpenDevice::all_uses() {
 void OpenDevice::retire(std::unique_ptr<LoadedKernel> kernel) noexcept { retire(kernel.release(), nullptr); }
 void OpenDevice::retire(std::unique_ptr<DriverSequence> sequence) noexcept { retire(nullptr, sequence.release()); }
 
-// Rather leaked than pulled from under running work or a driver that is gone.
+// Leak rather than destroy during running work or without the driver.
 void OpenDevice::retire(LoadedKernel* kernel, DriverSequence* sequence) noexcept {
   if (forked()) return;
   try {
@@ -412,7 +416,7 @@ void OpenDevice::retire(LoadedKernel* kernel, DriverSequence* sequence) noexcept
     retired_.back().kernel.reset(kernel);
     retired_.back().sequence.reset(sequence);
     retired_.back().uses = std::move(uses);
-  } catch (...) {  // no memory for the list
+  } catch (...) {  // out of memory for the list
   }
   drop_retired(false);
 }

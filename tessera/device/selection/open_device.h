@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device once it is open: its driver's object, pool, queues and counters. Made on first need, verified by a small
+// An open device: its driver object, memory pool, queues and counters. Opened on first use, checked with a small
 // kernel, never destroyed. Internal to device/.
 #pragma once
 
@@ -38,55 +38,57 @@ struct OpenDevice {
   Device device;
   DeviceInfo info;
   int ordinal = 0;               ///< in the order of opening
-  OpenDevice* before = nullptr;  ///< opened before this one
+  OpenDevice* before = nullptr;  ///< the device opened before this one
   std::uint32_t generation = 0;  ///< os::fork_generation() when it was opened
-  bool holds_data = true;        ///< false in a dry run: no bounds of memory, nothing to verify
-  bool host_memory = false;      ///< its memory is the machine's: the host's facts bound it
+  bool holds_data = true;        ///< false in a dry run: unlimited memory, no verification
+  bool host_memory = false;      ///< uses host memory, limited by what the host has
   std::unique_ptr<DriverDevice> driver;
   MemoryPool pool{*this};
   StagingPool staging{*this};
   CopyCounters copies;
   KernelCounters kernels;
   std::mutex paths_lock;
-  std::map<const OpenDevice*, CopyPath> paths;  ///< under paths_lock: how copies from others to this device go
-  std::mutex compile_lock;                      ///< one compilation at a time
+  /// Paths of copies from other devices to this one; guarded by paths_lock.
+  std::map<const OpenDevice*, CopyPath> paths;
+  std::mutex compile_lock;  ///< serialises compilation
   std::atomic<Queue*> default_queue = nullptr;
   std::atomic<int> queue_count = 0;
   std::mutex queues_lock;
-  std::vector<std::weak_ptr<QueueCore>> queues;  ///< under queues_lock
+  std::vector<std::weak_ptr<QueueCore>> queues;  ///< guarded by queues_lock
 
-  /// DeviceLost if the device is lost; DeviceError if it was opened by the parent of this forked process, or is over.
+  /// Throws DeviceLost if the device is lost, DeviceError if it was opened by the parent of this forked process or is
+  /// over().
   void check() const {
     if (lost_.load(std::memory_order_relaxed) || forked() || over()) refuse();
   }
   bool lost() const { return lost_; }
   bool forked() const { return generation != os::fork_generation(); }
-  /// The driver may not be called any more: the process is exiting, and objects of the driver's are gone. Only the
-  /// library's own devices work to the very end.
+  /// True if the driver may no longer be called, because the process is exiting and the driver's objects may be
+  /// destroyed. Built-in devices work until the end.
   bool over() const noexcept {
     return !is_built_in(device.backend) && (phase_ != Phase::seen || exiting()) && over_here();
   }
-  /// Frees and waits are pointless: the device is lost or over, or the process was forked.
+  /// True if freeing and waiting are pointless: the device is lost or over, or the process was forked.
   bool gone() const noexcept;
   void mark_lost(const std::string& reason) noexcept;
 
-  /// Kernels that nobody can launch any more, kept until what was launched has ended.
+  /// Destroys a kernel that can no longer be launched, after its launches have ended.
   void retire(std::unique_ptr<LoadedKernel> kernel) noexcept;
   void retire(std::unique_ptr<DriverSequence> sequence) noexcept;  ///< likewise
   void drop_retired(bool wait) noexcept;
-  /// Everything that is under way on the device's queues.
+  /// Uses that cover all work in the device's queues.
   std::vector<QueueUse> all_uses();
 
-  /// Waits for all queues of all devices, for the drain at exit.
+  /// Waits for all queues of all devices; called at exit.
   static void drain() noexcept;
 
  private:
-  /// What has become of this thread. A driver may keep thread_local objects, and of the thread that ends the process
-  /// they go before handlers and static objects' destructors run.
+  /// State of this thread with respect to exit. Drivers may have thread_local objects; those of the exiting thread are
+  /// destroyed before exit handlers and destructors of static objects run.
   enum class Phase : std::uint8_t {
     unseen,
-    seen,    ///< used a driver; the main thread's end is watched
-    left,    ///< the main thread, whose thread_local objects are gone
+    seen,    ///< used a driver; the end of the main thread is watched
+    left,    ///< the main thread, after its thread_local objects were destroyed
     drains,  ///< waits for the devices' work at exit
   };
   static constinit thread_local Phase phase_;
@@ -106,9 +108,9 @@ struct OpenDevice {
   std::deque<Retired> retired_;
 };
 
-/// Opens and verifies a device on the first call. DeviceError if it does not exist, cannot be opened, computes wrongly,
-/// is lost, or belongs to the parent of this forked process.
+/// Returns an open device; opens and verifies it on the first call. Throws DeviceError if it does not exist, cannot be
+/// opened, computes a wrong result, or was opened by the parent of this forked process; DeviceLost if it is lost.
 OpenDevice& open_device(Device device);
-/// The devices open now.
+/// Returns all open devices.
 std::vector<OpenDevice*> open_devices();
 }  // namespace tessera

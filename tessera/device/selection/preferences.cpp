@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Known {
-  std::mutex reading;  // one thread at a time reads, writes or forgets
+  std::mutex reading;  // serialises reading, writing and forgetting
   bool read = false;
   std::optional<Preference> preference;
   void forget() { read = false, preference.reset(); }
@@ -33,7 +33,7 @@ constinit os::PerProcess<Known> preferences;
 fs::path home() {
   const auto text = os::environment("HOME");
   if (!text || text->empty()) return {};
-  // As the working directory is told: without links, and without a slash at the end.
+  // In the form of the working directory: without links and trailing slash.
   std::error_code error;
   fs::path folder = fs::weakly_canonical(*text, error);
   if (error) folder = fs::path(*text).lexically_normal();
@@ -42,7 +42,7 @@ fs::path home() {
 
 constexpr std::size_t most_bytes = std::size_t{1} << 20;
 
-/// False for a file that says nothing here: it is not there, or somebody else's, which the log warns of once.
+/// Returns whether a file may be read. Logs a warning once if it exists but is not trusted.
 bool counts(const fs::path& file) {
   const auto why = os::why_not_trusted(file);
   std::error_code error;
@@ -54,7 +54,7 @@ bool counts(const fs::path& file) {
   };
   static constinit os::PerProcess<Said> said;
   std::lock_guard hold(said->lock);
-  const std::string line = fmt::format("{} is not read: {}", file.string(), *why);
+  const std::string line = fmt::format("{} was ignored: {}", file.string(), *why);
   if (said->lines.insert(line).second) logging::warn(line);
   return false;
 }
@@ -72,7 +72,7 @@ fs::path project_file() {
 }
 
 fs::path user_file() {
-  // The XDG Base Directory Specification has relative paths ignored.
+  // The XDG Base Directory Specification requires relative paths to be ignored.
   if (const auto folder = os::environment("XDG_CONFIG_HOME"); folder && fs::path(*folder).is_absolute())
     return fs::path(*folder) / "tessera" / "config.toml";
   const fs::path folder = home();
@@ -123,27 +123,26 @@ Device resolve(const Preference& p) {
   if (!p.identity.empty()) {
     for (const DeviceInfo& info : discover(p.device.backend).devices)
       if (info.identity == p.identity) return info.device;
-    // An earlier version may have written an identity of what has none now.
+    // The file may be from an earlier version, which wrote an identity for a device that has none now.
     if (!why_missing(p.device))
       if (const DeviceInfo& info = device_info(p.device);
           info.identity.empty() && !p.name.empty() && info.name == p.name)
         return p.device;
-    fail<DeviceError>(
-        {.operation = written(p),
-         .with = {{"prefer", to_string(p.device)},
-                  {"identity", p.identity},
-                  {"name", p.name.empty() ? "not said" : p.name},
-                  {std::string(backend_name(p.device.backend)) + " devices",
-                   devices_with_identities(p.device.backend)}},
-         .wrong = "the preferred device is not in this machine",
-         .remedy = "Prefer another with `tessera prefer DEVICE`, take the line `identity` out to go by the "
-                   "number alone, or name a device with TESSERA_DEVICE. Devices that exist: " +
-                   existing_devices()});
+    fail<DeviceError>({.operation = written(p),
+                       .with = {{"prefer", to_string(p.device)},
+                                {"identity", p.identity},
+                                {"name", p.name.empty() ? "not given" : p.name},
+                                {std::string(backend_name(p.device.backend)) + " devices",
+                                 devices_with_identities(p.device.backend)}},
+                       .wrong = "the preferred device was not found",
+                       .remedy = "Prefer another with `tessera prefer DEVICE`, remove the line `identity` to select by "
+                                 "index alone, or set TESSERA_DEVICE. Devices that exist: " +
+                                 existing_devices()});
   }
   if (const auto why = why_missing(p.device))
     fail<DeviceError>({.operation = written(p),
                        .wrong = "the preferred device " + *why,
-                       .remedy = "Prefer another with `tessera prefer DEVICE`, or name a device with TESSERA_DEVICE. "
+                       .remedy = "Prefer another with `tessera prefer DEVICE`, or set TESSERA_DEVICE. "
                                  "Devices that exist: " +
                                  existing_devices()});
   return p.device;
@@ -152,7 +151,7 @@ Device resolve(const Preference& p) {
 void set_preferred_device(std::optional<Device> device, PreferenceScope scope) {
   std::optional<Preference> wanted;
   if (device) {
-    const DeviceInfo& info = device_info(*device);  // DeviceError if there is none
+    const DeviceInfo& info = device_info(*device);  // throws DeviceError if it does not exist
     wanted = Preference{.scope = scope, .device = *device, .identity = info.identity, .name = info.name};
   }
   {
@@ -161,7 +160,7 @@ void set_preferred_device(std::optional<Device> device, PreferenceScope scope) {
     const std::string file = preference_file(scope);
     if (file.empty())
       fail<ArgumentError>({.operation = "set_preferred_device",
-                           .wrong = "there is no place for the user's file: neither HOME nor XDG_CONFIG_HOME is set",
+                           .wrong = "the user's file has no path: neither HOME nor XDG_CONFIG_HOME is set",
                            .remedy = "Set one of them, or write the project's file"});
     const auto text = os::read_trusted_text(file, most_bytes);
     if (text || wanted) {

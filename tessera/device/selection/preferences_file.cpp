@@ -19,7 +19,7 @@
 namespace tessera {
 namespace {
 
-constexpr const char* example = "It should be, for example: [device], and below it: prefer = \"cuda:0\"";
+constexpr const char* example = "Example: [device], and below it: prefer = \"cuda:0\"";
 
 std::string place(const std::string& file, const toml::source_position& at) {
   return fmt::format("{}:{}:{}", file, at.line, at.column);
@@ -34,7 +34,7 @@ bool bare(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
 }
 
-/// Behind the string that begins at `at`; one that does not end there ends with its line, or with the text.
+/// Returns the end of the string that begins at `at`; an unterminated one ends with its line or the text.
 std::size_t string_end(std::string_view text, std::size_t at) {
   const char quote = text[at];
   const std::string three(3, quote);
@@ -45,7 +45,7 @@ std::size_t string_end(std::string_view text, std::size_t at) {
     } else if (many && text.substr(at, 3) == three) {
       at += 3;
       for (int more = 0; more < 2 && at < text.size() && text[at] == quote; ++more)
-        ++at;  // two may be the string's own
+        ++at;  // up to two quotes may belong to the string
       return at;
     } else if (!many && text[at] == quote) {
       return at + 1;
@@ -56,15 +56,15 @@ std::size_t string_end(std::string_view text, std::size_t at) {
   return text.size();
 }
 
-/// toml++ 3.3 takes for granted what a text of others need not keep: outside of strings and comments it looks letters
-/// beyond ASCII up in tables without their row, behind the '[' of a header it expects a key, and tables within tables
-/// ("a.a.a.a") it destroys by recursion.
+/// Rejects input that toml++ 3.3 does not handle safely: outside of strings and comments, non-ASCII letters index
+/// tables out of bounds, a '[' at the start of a line must be followed by a key, and deeply nested tables ("a.a.a.a")
+/// are destroyed recursively.
 void require_harmless(std::string_view text, const std::string& file) {
   toml::source_position place{.line = 1, .column = 1};
   int dots = 0;
   bool first = true;  // on its line
   std::size_t seen = 0;
-  const auto look = [&](std::size_t to) {  // counts lines and characters as toml++ does
+  const auto look = [&](std::size_t to) {  // counts lines and characters like toml++
     for (; seen < to; ++seen) {
       const char c = text[seen];
       if (c == '\n')
@@ -88,9 +88,9 @@ void require_harmless(std::string_view text, const std::string& file) {
       continue;
     }
     if ((c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c > 0x7e)
-      refuse(file, place, "outside of texts in quotes and comments there are plain letters only");
+      refuse(file, place, "only ASCII characters are allowed outside of strings and comments");
     if (c == '\n') dots = 0;
-    if (c == '.' && ++dots > 32) refuse(file, place, "this is nested too deeply");
+    if (c == '.' && ++dots > 32) refuse(file, place, "nested too deeply");
     if (c == '[' && first) {
       std::size_t next = at + 1;
       for (const int brackets : {0, 1}) {
@@ -98,7 +98,7 @@ void require_harmless(std::string_view text, const std::string& file) {
         if (brackets == 0 && next < text.size() && text[next] == '[') ++next;
       }
       if (next < text.size() && !bare(text[next]) && text[next] != '"' && text[next] != '\'' && text[next] != ']')
-        refuse(file, place, "behind '[' there is no name");
+        refuse(file, place, "no name after '['");
     }
     first = c == '\n' || (first && (c == ' ' || c == '\t' || c == '\r'));
     ++at;
@@ -114,7 +114,7 @@ toml::table parse(const std::string& text, const std::string& file) {
   }
 }
 
-/// The one table that there may be, its keys and their types checked.
+/// Returns the [device] table, with its keys and types checked; it is the only table allowed.
 const toml::table* device_table(const toml::table& root, const std::string& file) {
   const toml::table* device = nullptr;
   for (const auto& [key, node] : root) {
@@ -127,8 +127,7 @@ const toml::table* device_table(const toml::table& root, const std::string& file
     if (key.str() != "prefer" && key.str() != "identity" && key.str() != "name")
       refuse(file, key.source().begin, fmt::format("the key \"device.{}\" is unknown", key.str()),
              "[device] has prefer, identity and name");
-    if (!node.is_string())
-      refuse(file, node.source().begin, fmt::format("\"device.{}\" is not a text in quotes", key.str()));
+    if (!node.is_string()) refuse(file, node.source().begin, fmt::format("\"device.{}\" is not a string", key.str()));
   }
   return device;
 }
@@ -148,7 +147,7 @@ std::string quoted(const std::string& text) {
   return out + "\"";
 }
 
-/// Where the `column`-th character (from 1) of a line of UTF-8 begins.
+/// Byte offset of the `column`-th character (from 1) of a UTF-8 line.
 std::size_t byte_of(const std::string& line, std::uint32_t column) {
   std::size_t at = 0;
   for (std::uint32_t c = 1; c < column && at < line.size(); ++c) {
@@ -176,8 +175,8 @@ std::optional<Preference> parse_preference(const std::string& text, PreferenceSc
   if (table == nullptr || table->empty()) return std::nullopt;
   const toml::node* prefer = table->get("prefer");
   if (prefer == nullptr)
-    refuse(file, table->begin()->first.source().begin, "[device] does not say which device to prefer",
-           "Add prefer = \"cuda:0\" with the device's name, or take these lines out");
+    refuse(file, table->begin()->first.source().begin, "[device] has no key prefer",
+           "Add prefer = \"cuda:0\" with the device's name, or remove these lines");
   const toml::source_position at = prefer->source().begin;
   Preference p{.scope = scope, .file = file, .line = at.line, .column = at.column};
   try {
@@ -192,7 +191,7 @@ std::optional<Preference> parse_preference(const std::string& text, PreferenceSc
 
 std::string change_preference(const std::string& text, const std::optional<Preference>& wanted, PreferenceScope scope,
                               const std::string& file) {
-  parse_preference(text, scope, file);  // what is wrong with the file is said before anything is changed
+  parse_preference(text, scope, file);  // report errors in the file before changing anything
   const toml::table root = parse(text, file);
   const toml::table* table = device_table(root, file);
   const std::array<std::pair<const char*, std::string>, 3> values = {
@@ -208,7 +207,7 @@ std::string change_preference(const std::string& text, const std::optional<Prefe
   std::set<std::size_t> gone;
   std::string added;
   bool possible = true;
-  std::size_t after = 0;  // the line behind which keys are added, from 1; 0: the table has none yet
+  std::size_t after = 0;  // line after which keys are added, from 1; 0: there is no table yet
   if (table != nullptr) after = table->source().begin.line;
   for (const auto& [key, value] : values) {
     const toml::node* node = table == nullptr ? nullptr : table->get(key);
@@ -218,7 +217,7 @@ std::string change_preference(const std::string& text, const std::optional<Prefe
     }
     const toml::source_region& at = node->source();
     if (at.begin.line != at.end.line || at.begin.line > lines.size()) {
-      possible = false;  // a text of several lines
+      possible = false;  // a multi-line string
       continue;
     }
     const std::size_t line = at.begin.line - 1;
@@ -229,7 +228,7 @@ std::string change_preference(const std::string& text, const std::optional<Prefe
           {line, byte_of(lines[line], at.begin.column), byte_of(lines[line], at.end.column), quoted(value)});
     after = std::max<std::size_t>(after, at.begin.line);
   }
-  // Several may stand on one line: the last first, so that the places of the others stay.
+  // Several values may be on one line: edit the last first, so that the positions of the others stay valid.
   std::ranges::sort(edits, std::greater{}, &Edit::begin);
   for (const Edit& edit : edits) lines[edit.line].replace(edit.begin, edit.end - edit.begin, edit.value);
   if (!lines.empty() && lines.back().back() != '\n') lines.back() += '\n';
@@ -242,20 +241,21 @@ std::string change_preference(const std::string& text, const std::optional<Prefe
   }
   const std::string changed = fmt::format("{}", fmt::join(lines, ""));
 
-  // The text was changed by line and column: whether the result says what was wanted is read back.
+  // The text was edited by line and column: parse it again to check the result.
   const auto says_it = [&] {
     try {
       const auto now = parse_preference(changed, scope, file);
       if (!wanted) return !now;
       return now && now->device == wanted->device && now->identity == wanted->identity && now->name == wanted->name;
-    } catch (const Error&) {  // told below
+    } catch (const Error&) {  // reported below
       return false;
     }
   };
   if (!possible || !says_it())
-    fail<FormatError>({.operation = table == nullptr ? file : place(file, table->source().begin),
-                       .wrong = "the preference cannot be changed here without losing something else",
-                       .remedy = "Write [device] on a line, and prefer, identity and name each on a line below it"});
+    fail<FormatError>(
+        {.operation = table == nullptr ? file : place(file, table->source().begin),
+         .wrong = "the preference cannot be changed here without losing something else",
+         .remedy = "Write [device] on a line of its own, and prefer, identity and name each on a line below it"});
   return changed;
 }
 

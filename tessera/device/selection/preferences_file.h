@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The text of a file of preferences: reading and changing it, without looking at devices. Internal to device/.
+// Parses and edits the text of a preferences file, without accessing devices. Internal to device/.
 #pragma once
 
 #include <optional>
@@ -9,14 +9,14 @@
 
 namespace tessera {
 
-/// FormatError or DeviceError naming `file`, line and column. `scope` and `file` go into the answer.
+/// Throws FormatError or DeviceError with `file`, line and column. `scope` and `file` are stored in the result.
 std::optional<Preference> parse_preference(const std::string& text, PreferenceScope scope, const std::string& file);
-/// `text` with these values in the places of the old ones, or without them if there are none; everything else is kept.
-/// FormatError if `text` is wrong, or if the change cannot be made in it.
+/// Returns `text` with its values replaced by `wanted`, or removed if that is empty; everything else is kept. Throws
+/// FormatError if `text` is invalid, or if it cannot be changed safely.
 std::string change_preference(const std::string& text, const std::optional<Preference>& wanted, PreferenceScope scope,
                               const std::string& file);
 
-/// The preference that counts: the project's, else the user's. The files are read once, until `forget_preferences`.
+/// Returns the preference in effect: the project's, else the user's. Files are read once, until `forget_preferences`.
 std::optional<Preference> effective_preference();
 void forget_preferences();
 

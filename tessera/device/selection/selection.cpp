@@ -27,12 +27,12 @@ namespace {
 struct Choice {
   Device device;
   std::string why, brief;
-  bool named = false;  ///< by the environment or a file
+  bool named = false;  ///< selected by the environment or a file
 };
 std::atomic<const Choice*> chosen = nullptr;
 struct Choices {
   std::mutex lock;
-  std::vector<std::unique_ptr<const Choice>> made;  // all that ever were: another thread may be reading an earlier one
+  std::vector<std::unique_ptr<const Choice>> made;  // never freed: another thread may be reading an earlier one
 };
 constinit os::PerProcess<Choices> choices;
 std::atomic<std::uint32_t> choice_generation = 0;
@@ -41,7 +41,7 @@ bool is_gpu(const DeviceInfo& info) {
   return info.kind == DeviceKind::discrete_gpu || info.kind == DeviceKind::integrated_gpu;
 }
 
-/// Better candidates are greater.
+/// Sort key; better candidates are greater.
 auto rank(const DeviceInfo& info) {
   const int kind = info.kind == DeviceKind::discrete_gpu ? 2 : info.kind == DeviceKind::integrated_gpu ? 1 : 0;
   return std::tuple(kind, -static_cast<int>(info.device.backend), info.total_memory, -info.device.index);
@@ -68,7 +68,7 @@ Choice named(const std::string& text) {
                      .remedy = "Set it to one of these, or unset it: " + existing_devices(backend)});
 }
 
-/// "no driver", "no device": why there is no GPU, in few words; empty where none could be.
+/// Short reason why there is no GPU: "no driver", "no device"; empty if the backend cannot have one.
 std::string why_no_gpu(const BackendReport& row) {
   switch (row.state) {
     case DeviceState::unsupported: return "";
@@ -92,25 +92,25 @@ Choice preferred(const Preference& p) {
   std::string rule = fmt::format("{} ({}): preferred by the {}'s file {}:{}", to_string(device), info.name,
                                  p.scope == PreferenceScope::project ? "project" : "user", p.file, p.line);
   if (device != p.device) {
-    rule += fmt::format(", where it is {}: its identity {} counts", to_string(p.device), p.identity);
+    rule += fmt::format(", as {}; found by its identity {}", to_string(p.device), p.identity);
     logging::warn(
-        fmt::format("{}:{}: {} is now {} (identity {}), and is used; `tessera prefer {} --{}` writes that down", p.file,
-                    p.line, to_string(p.device), to_string(device), p.identity, to_string(device),
+        fmt::format("{}:{}: {} is now {} (identity {}) and is used; run `tessera prefer {} --{}` to update the file",
+                    p.file, p.line, to_string(p.device), to_string(device), p.identity, to_string(device),
                     p.scope == PreferenceScope::project ? "project" : "user"));
   } else if (!p.identity.empty() && info.identity != p.identity) {
-    rule += fmt::format(", which names the identity {}, that no device has", p.identity);
-    logging::warn(
-        fmt::format("{}:{}: no device has the identity {}; {} has none and the same name ({}), and is used; `tessera "
-                    "prefer {} --{}` writes that down",
-                    p.file, p.line, p.identity, to_string(device), info.name, to_string(device),
-                    p.scope == PreferenceScope::project ? "project" : "user"));
+    rule += fmt::format(", whose identity {} matches no device", p.identity);
+    logging::warn(fmt::format(
+        "{}:{}: no device has the identity {}; using {}, which has none but the same name ({}); run `tessera "
+        "prefer {} --{}` to update the file",
+        p.file, p.line, p.identity, to_string(device), info.name, to_string(device),
+        p.scope == PreferenceScope::project ? "project" : "user"));
   }
   return {device, rule, rule, true};
 }
 
 constexpr std::array gpu_backends = {Backend::cuda, Backend::rocm, Backend::oneapi, Backend::metal, Backend::opencl};
 
-/// The GPUs that can be used, best first, each card once; and why there are no more, in sentences and in words.
+/// Usable GPUs, best first, each card once; and why there are no more, as sentences and as short words.
 struct Gpus {
   std::vector<const DeviceInfo*> usable;
   std::string reasons, words;
@@ -118,7 +118,7 @@ struct Gpus {
 /// GPUs that could not be opened, and why.
 using Refused = std::map<Device, std::string>;
 Gpus find_gpus(bool only_best, const Refused& refused = {}) {
-  static_assert(std::is_sorted(gpu_backends.begin(), gpu_backends.end()));  // the order of preference
+  static_assert(std::is_sorted(gpu_backends.begin(), gpu_backends.end()));  // order of preference
   Gpus found;
   for (const Backend backend : gpu_backends) {
     const BackendReport& row = discover(backend);
@@ -137,7 +137,7 @@ Gpus find_gpus(bool only_best, const Refused& refused = {}) {
       else
         reason = fmt::format("{} is {}: {}", to_string(info.device), state_name(info.state), info.reason);
     }
-    // Nothing that a later backend has could come before a discrete GPU of this one.
+    // No later backend can have a better GPU than a discrete one of this backend.
     if (discrete && only_best) break;
     if (found.usable.size() != before) continue;
     found.reasons += fmt::format("{}{}: {}", found.reasons.empty() ? "" : "; ", backend_name(backend), reason);
@@ -164,7 +164,7 @@ const DeviceInfo* usable_cpu() {
   return nullptr;
 }
 
-/// Why it cannot be used; nothing if it is open.
+/// Opens the device. Returns why it failed, or nothing.
 std::optional<std::string> why_not_open(const DeviceInfo& info) {
   try {
     open_device(info.device);
@@ -174,7 +174,7 @@ std::optional<std::string> why_not_open(const DeviceInfo& info) {
   }
 }
 
-/// The best GPU that opens, which is found out unless `only_look`; else the CPU.
+/// Selects the best GPU that opens (not checked if `only_look`), else the CPU.
 Choice automatic(bool only_look) {
   Refused refused;
   Gpus found = find_gpus(true);
@@ -182,7 +182,7 @@ Choice automatic(bool only_look) {
     const DeviceInfo best = *found.usable.front();
     if (!only_look)
       if (const auto why = why_not_open(best)) {
-        logging::warn(fmt::format("{} ({}) is not chosen: {}", to_string(best.device), best.name, *why));
+        logging::warn(fmt::format("{} ({}) was skipped: {}", to_string(best.device), best.name, *why));
         refused[best.device] = *why;
         found = find_gpus(true, refused);
         continue;
@@ -205,8 +205,8 @@ Choice automatic(bool only_look) {
   if (!why_no_cpu.empty()) reasons = fmt::format("cpu: {}; {}", why_no_cpu, reasons);
   fail<DeviceError>(
       {.operation = "current_device",
-       .wrong = "there is no device to compute on: " + reasons,
-       .remedy = "Name a device with DeviceScope or TESSERA_DEVICE. Devices that exist: " + existing_devices()});
+       .wrong = "there is no usable device: " + reasons,
+       .remedy = "Select a device with DeviceScope or TESSERA_DEVICE. Devices that exist: " + existing_devices()});
 }
 
 Choice choose(bool only_look) {
@@ -215,9 +215,9 @@ Choice choose(bool only_look) {
   return automatic(only_look);
 }
 
-/// Set while this thread chooses: what it finds out by that is in its choice already, and in that of another thread,
-/// which opens what it chooses too. (Told to each other, two threads that both meet a device that does not open would
-/// choose for ever.)
+/// True while this thread selects a device. Failures found meanwhile are already part of its selection, and other
+/// selecting threads find them themselves, since they open what they select. Otherwise two threads that both meet a
+/// device that does not open would restart each other's selection for ever.
 thread_local bool choosing = false;
 struct Choosing {
   Choosing() { choosing = true; }
@@ -236,8 +236,8 @@ const Choice& choice() {
     Choices& all = choices.get();
     std::lock_guard hold(all.lock);
     if (const Choice* c = chosen.load(std::memory_order_acquire)) return *c;
-    if (generation != choice_generation.load()) continue;  // a device was lost meanwhile: choose again
-    logging::info("new arrays go to " + made->why);
+    if (generation != choice_generation.load()) continue;  // a device was lost meanwhile: select again
+    logging::info("default device: " + made->why);
     all.made.push_back(std::move(made));
     chosen.store(all.made.back().get(), std::memory_order_release);
     return *all.made.back();
@@ -286,14 +286,15 @@ bool has_gpu() { return !find_gpus(true).usable.empty(); }
 
 namespace {
 
-/// Why this GPU does not have so many bytes free; nothing if it has. Opens it only where its whole memory would do.
+/// Returns why this GPU does not have enough free memory; nothing if it does. Opens it only if its total memory
+/// suffices.
 std::optional<std::string> too_little_memory(const DeviceInfo& info, std::uint64_t wanted) {
   if (wanted == 0) return std::nullopt;
   const auto too_little = [&](std::uint64_t bytes, const char* what) {
-    return fmt::format("{} ({}) has {} {}, and {} are asked for", to_string(info.device), info.name,
+    return fmt::format("{} ({}) has {} {}, but {} are required", to_string(info.device), info.name,
                        config::format_bytes(bytes), what, config::format_bytes(wanted));
   };
-  if (info.total_memory != 0 && info.total_memory < wanted) return too_little(info.total_memory, "in all");
+  if (info.total_memory != 0 && info.total_memory < wanted) return too_little(info.total_memory, "in total");
   try {
     const std::uint64_t free = free_memory(info.device);
     if (free < wanted) return too_little(free, "free");
@@ -307,21 +308,20 @@ std::optional<std::string> too_little_memory(const DeviceInfo& info, std::uint64
   std::string list;
   for (std::size_t i = 0; i < counted.size(); ++i)
     list += fmt::format("{}{} ({}, {})", i == 0 ? "" : ", ", i, to_string(counted[i]->device), counted[i]->name);
-  fail<DeviceError>(
-      {.operation = "gpu_device",
-       .with = {{"index", std::to_string(index)}, {"GPUs", std::to_string(counted.size())}},
-       .wrong = fmt::format("there is no GPU {}: this machine has {}, and the first is 0{}{}", index, counted.size(),
-                            counted.empty() ? ". " : "", counted.empty() ? reasons : ""),
-       .remedy = counted.empty() ? "`tessera devices` says what can be done" : "Use one of these: " + list});
+  fail<DeviceError>({.operation = "gpu_device",
+                     .with = {{"index", std::to_string(index)}, {"GPUs", std::to_string(counted.size())}},
+                     .wrong = fmt::format("GPU {} does not exist: this machine has {}, numbered from 0{}{}", index,
+                                          counted.size(), counted.empty() ? ". " : "", counted.empty() ? reasons : ""),
+                     .remedy = counted.empty() ? "Run `tessera devices` for remedies" : "Use one of these: " + list});
 }
 
 Device without_gpu(const GpuRequest& request, Device instead, const std::string& why) {
   if (request.require)
     fail<DeviceError>({.operation = "gpu_device",
-                       .wrong = "a GPU is required, and there is none: " + why,
-                       .remedy = "`tessera devices` says what can be done"});
+                       .wrong = "a GPU is required, but there is none: " + why,
+                       .remedy = "Run `tessera devices` for remedies"});
   static std::atomic<bool> warned = false;
-  if (!warned.exchange(true)) logging::warn(fmt::format("no GPU is used, but {}: {}", to_string(instead), why));
+  if (!warned.exchange(true)) logging::warn(fmt::format("using {} instead of a GPU: {}", to_string(instead), why));
   return instead;
 }
 
@@ -358,7 +358,7 @@ Device gpu_device(GpuRequest request) {
 }
 
 DeviceScope::DeviceScope(Device device) : before_(thread_context.device) {
-  device_info(device);  // throws if there is none
+  device_info(device);  // throws if it does not exist
   thread_context.device = device;
 }
 DeviceScope::~DeviceScope() { thread_context.device = before_; }

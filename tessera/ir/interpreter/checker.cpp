@@ -33,7 +33,7 @@ Checker::Checker(Machine& machine) : machine_(machine), of_memory_(machine.memor
       buffers.push_back(k);
     }
   }
-  // Buffers that overlap form one region, whose cells are small enough for every element to be a whole number of them.
+  // Overlapping buffers form one region, whose cells are small enough that each element is a whole number of cells.
   std::ranges::sort(buffers, {}, [&](std::size_t k) { return machine.memories[k].data; });
   for (std::size_t first = 0; first < buffers.size();) {
     const std::byte* const begin = machine.memories[buffers[first]].data;
@@ -78,8 +78,8 @@ void Checker::touch_written(const Instruction& i, std::uint32_t lane, std::uint6
   const std::size_t size = dtype_size(memory.slot->dtype);
   std::uint8_t* const flags = memory.written + element * size;
   if (how != AccessKind::write && std::find(flags, flags + size, 0) != flags + size)
-    uninitialised(i, lane, element, "which nothing has written",
-                  "New arrays and buffers are not zero: fill them, or upload to them, before they are read");
+    uninitialised(i, lane, element, "which is uninitialised",
+                  "New arrays and buffers are not zeroed: fill them or upload data before reading them");
   if (how != AccessKind::read) std::fill_n(flags, size, std::uint8_t{1});
 }
 
@@ -103,7 +103,7 @@ bool Checker::touch_cell(const Instruction& i, std::uint16_t lane, std::uint64_t
   if (!across && how != AccessKind::write && cell.touches[static_cast<int>(AccessKind::write)].block != block &&
       cell.touches[static_cast<int>(AccessKind::atomic)].block != block) {
     uninitialised(i, lane, element, "which no thread of its block has written",
-                  "Shared memory is not zero at the start: store to it first, and put a barrier before others read it");
+                  "Shared memory is not zeroed: store to it first, and put a barrier before other threads read it");
     bad = true;
   }
   for (int k = 0; k < 3 && !bad; ++k) {
@@ -148,9 +148,10 @@ void Checker::race(const Instruction& i, std::uint32_t lane, std::uint64_t eleme
        .lane = lane,
        .wrong = machine_.thread_text(machine_.block, lane) + " " + verb(how) + " " + memory.slot->name + "[" +
                 std::to_string(element) + "], which " + machine_.thread_text(other_block, other_lane) + " " +
-                verb(other_how) + (where.empty() ? "" : " at " + where) + ", and nothing orders the two",
-       .remedy = map || !same_block ? "Let each element have one thread that writes it, use atomics, or two launches"
-                                    : "Put a barrier between the two, or use atomics for both",
+                verb(other_how) + (where.empty() ? "" : " at " + where) + ", without synchronisation",
+       .remedy = map || !same_block
+                     ? "Write each element by one thread only, use atomics, or split the kernel into two launches"
+                     : "Put a barrier between the two accesses, or use atomics for both",
        .memory = &memory,
        .element = static_cast<std::int64_t>(element),
        .other = other});

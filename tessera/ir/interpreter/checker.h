@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which threads have touched each element since the last barrier: what finds races and reads of uninitialised memory.
-// Memory that nothing in the launch writes needs no record of threads.
+// Tracks which threads have accessed each element since the last barrier, to find races and uninitialised reads. Memory
+// that the launch never writes needs no tracking.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@ namespace tessera::ir::engine {
 
 enum class AccessKind : std::uint8_t { read, write, atomic };
 
-/// The threads that touched one element in one way: two different ones of the current epoch suffice to find every
-/// collision of a third, and one of an earlier block stands for all of those.
+/// The threads that accessed one element in one way. Two different threads of the current epoch suffice to detect any
+/// conflict with a third, and one thread of an earlier block represents all of those.
 struct AccessHistory {
   static constexpr std::uint16_t none = 0xffff;
   std::uint32_t block = ~0u, earlier_block = ~0u, epoch = 0;
@@ -21,10 +21,10 @@ struct AccessHistory {
 };
 static_assert(sizeof(AccessHistory) <= 32);
 struct Cell {
-  std::array<AccessHistory, 3> touches;  // by Touch
+  std::array<AccessHistory, 3> touches;  // indexed by AccessKind
 };
 
-/// Cells for a range of memory, made as they are touched. Buffers that overlap share one.
+/// Cells for a range of memory, created on first access. Overlapping buffers share one Shadow.
 class Shadow {
  public:
   Shadow(const std::byte* begin, std::size_t bytes, std::size_t granule, bool across_blocks)
@@ -51,11 +51,11 @@ class Shadow {
 
 class Checker {
  public:
-  /// Looks at the machine's memories; the machine outlives it. Blocks are numbered in 32 bits here.
+  /// Reads the machine's memories; the machine must outlive it. Block numbers have 32 bits here.
   explicit Checker(Machine& machine);
 
   void barrier() { ++epoch_; }
-  /// Records that a lane touches `width` elements and reports what that collides with.
+  /// Records that a lane accesses `width` elements and reports conflicts.
   void touch(const Instruction& i, std::uint32_t lane, std::uint64_t element, std::uint32_t width, AccessKind how);
 
  private:
@@ -70,7 +70,7 @@ class Checker {
   Machine& machine_;
   std::uint32_t epoch_ = 0;
   std::vector<std::unique_ptr<Shadow>> shadows_;
-  std::vector<Shadow*> of_memory_;  // null: nobody writes it
+  std::vector<Shadow*> of_memory_;  // null: never written
 };
 
 }  // namespace tessera::ir::engine

@@ -58,9 +58,9 @@ void run_while(Machine& m, const Instruction& i) {
       m.found({.kind = Finding::Kind::endless_loop,
                .node = i.node,
                .lane = m.mask.begin,
-               .wrong =
-                   m.thread_text(m.block, m.mask.begin) + " stays in while_ after " + std::to_string(limit) + " rounds",
-               .remedy = "Change what the condition reads in the loop, or allow more rounds"});
+               .wrong = m.thread_text(m.block, m.mask.begin) + " is still in while_ after " + std::to_string(limit) +
+                        " iterations",
+               .remedy = "Change the condition's operands in the loop, or allow more iterations"});
       break;
     }
     m.execute(i.nested[1]);
@@ -74,7 +74,7 @@ void require_index(Machine& m, const Instruction& i, std::uint32_t lane, std::in
            .node = i.node,
            .lane = lane,
            .wrong = "an index of " + m.thread_text(m.block, lane) + " is " + std::to_string(value) +
-                    ", more than 32 bits hold",
+                    ", which does not fit into 32 bits",
            .remedy = wide_index_remedy});
 }
 void run_index_check(Machine& m, const Instruction& i) {
@@ -88,10 +88,10 @@ void bad_step(Machine& m, const Instruction& i, std::uint32_t lane, T step) {
            .node = i.node,
            .lane = lane,
            .wrong = "the step of a for_ is " + std::to_string(step) + " in " + m.thread_text(m.block, lane),
-           .remedy = "A step is greater than zero; to count down, subtract the counter in the body"});
+           .remedy = "Use a positive step; to count down, subtract the counter from the end in the body"});
 }
 
-/// in: begin, end, step; out: the counter. Each thread reads the three once.
+/// in: begin, end, step; out: the counter. Each thread reads the operands once.
 template <class T>
 void run_for(Machine& m, const Instruction& i) {
   using U = std::make_unsigned_t<T>;
@@ -147,7 +147,7 @@ std::string printed(const Machine& m, Type type, DType resolved, int digits, std
     for (std::uint32_t c = 0; c < type.lanes; ++c) {
       const T v = m.lanes<T>(offset)[c * m.program.stride + lane];
       if (c != 0) out += ", ";
-      if constexpr (std::is_integral_v<T>)  // bools too
+      if constexpr (std::is_integral_v<T>)  // including bool
         out += std::to_string(v);
       else
         out += print_float(as_double(v), digits ? digits : std::is_same_v<T, double> ? double_digits : float_digits);
@@ -176,7 +176,7 @@ void run_print(Machine& m, const Instruction& i) {
     if (m.program.options.print)
       m.program.options.print(line);
     else
-      std::fputs((line + "\n").c_str(), stdout);  // fmt::print would throw if it is closed
+      std::fputs((line + "\n").c_str(), stdout);  // fmt::print would throw if stdout is closed
   });
 }
 

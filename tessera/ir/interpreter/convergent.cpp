@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations over the threads of a subgroup or a block. They go through the lanes in order, so results are the same on
-// every run; which threads take part is checked when checks are on.
+// Operations over the threads of a subgroup or a block. Lanes are processed in order, so results are reproducible;
+// participation is checked if checks are on.
 #include "tessera/base/printable.h"
 #include "tessera/ir/interpreter/checker.h"
 
@@ -20,15 +20,13 @@ void require_all(Machine& m, const Instruction& i, std::uint32_t begin, std::uin
   const Node& n = m.program.fn[i.node];
   const std::string op =
       n.op == Op::mma ? "matrix " + std::string(name_of(n.kind<MmaOp>())) : std::string(op_name(n.op));
-  m.found(
-      {.kind = Finding::Kind::divergence,
-       .node = i.node,
-       .lane = here,
-       .wrong = op + " is reached by " + count_noun(active, "thread") + " of the " + std::to_string(end - begin) +
-                " of its " + group + ": " + m.thread_text(m.block, here) + " is there, " +
-                m.thread_text(m.block, missing) + " is not",
-       .remedy =
-           "Every thread must come by: move it out of the if_ or loop, and let only the work depend on the thread"});
+  m.found({.kind = Finding::Kind::divergence,
+           .node = i.node,
+           .lane = here,
+           .wrong = op + " is reached by " + count_noun(active, "thread") + " of the " + std::to_string(end - begin) +
+                    " of its " + group + ": " + m.thread_text(m.block, here) + " reached it, " +
+                    m.thread_text(m.block, missing) + " did not",
+           .remedy = "Every thread must reach it: move it out of the if_ or loop, and make only the work conditional"});
 }
 
 namespace {
@@ -58,10 +56,10 @@ void run_subgroup(Machine& m, const Instruction& i) {
           m.found({.kind = Finding::Kind::divergence,
                    .node = i.node,
                    .lane = l,
-                   .wrong = "the lane of a subgroup broadcast differs: " + std::to_string(lane[first]) + " in " +
-                            m.thread_text(m.block, first) + ", " + std::to_string(lane[l]) + " in " +
+                   .wrong = "the lane of a subgroup broadcast differs between threads: " + std::to_string(lane[first]) +
+                            " in " + m.thread_text(m.block, first) + ", " + std::to_string(lane[l]) + " in " +
                             m.thread_text(m.block, l),
-                   .remedy = "Give the same lane in every thread, or use shuffle"});
+                   .remedy = "Pass the same lane in every thread, or use shuffle"});
         std::int64_t from = wanted;
         if constexpr (op == SubgroupOp::shuffle_xor) from = mine ^ wanted;
         if constexpr (op == SubgroupOp::shuffle_up)
@@ -136,8 +134,8 @@ void run_block_uniform(Machine& m, const Instruction& i) {
         m.found({.kind = Finding::Kind::divergence,
                  .node = i.node,
                  .lane = l,
-                 .wrong = "block_uniform was promised one value, and it is " + std::to_string(value) + " in " +
-                          m.thread_text(m.block, m.mask.begin) + " but " + std::to_string(a[l]) + " in " +
+                 .wrong = "the operand of block_uniform differs between threads: it is " + std::to_string(value) +
+                          " in " + m.thread_text(m.block, m.mask.begin) + " but " + std::to_string(a[l]) + " in " +
                           m.thread_text(m.block, l),
                  .remedy = "Compute it from values that are the same in the whole block, or reduce it with block_max"});
     });

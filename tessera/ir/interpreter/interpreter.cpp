@@ -86,7 +86,7 @@ void fill_block_leaf(const Machine& m, const Leaf& leaf) {
   fill(m, leaf, [&](std::uint32_t l) { return block * size[d] + split(l, size[0], size[1])[d]; });
 }
 
-/// Zeroed lanes for one run; the memory is kept by the thread for its next one.
+/// Zeroed lanes for one run; the thread keeps the memory for its next run.
 class Slab {
  public:
   explicit Slab(std::size_t bytes) {
@@ -96,7 +96,7 @@ class Slab {
     } catch (const std::bad_alloc&) {
       fail<OutOfMemory>({.operation = "interpreter",
                          .with = {{"bytes", std::to_string(bytes)}},
-                         .wrong = "there is no memory for the values of a block's threads",
+                         .wrong = "out of memory for the values of a block's threads",
                          .remedy = "Use smaller blocks or smaller local arrays"});
     }
     const std::size_t past = reinterpret_cast<std::uintptr_t>(memory_.data()) % 64;
@@ -156,16 +156,16 @@ void check_arguments(const Program& p, std::array<std::uint64_t, 3> shape,
   const std::string asked = "kernel " + fn.name;
   if (arguments.size() != fn.params.size())
     fail<KernelError>({.operation = asked,
-                       .wrong = "the kernel takes " + std::to_string(fn.params.size()) + " arguments, and got " +
+                       .wrong = "the kernel takes " + std::to_string(fn.params.size()) + " arguments, but got " +
                                 std::to_string(arguments.size())});
   for (std::size_t k = 0; k < arguments.size(); ++k)
     if (fn.params[k].is_buffer && arguments[k].elements != 0 && !arguments[k].data)
       fail<KernelError>(
-          {.operation = asked, .wrong = "the buffer " + fn.params[k].name + " has elements but no memory"});
+          {.operation = asked, .wrong = "the buffer " + fn.params[k].name + " has elements but a null pointer"});
   std::uint64_t threads = fn.kind == KernelKind::map ? 1 : fn.threads_per_block();
   for (const std::uint64_t s : shape)
     if (__builtin_mul_overflow(threads, s, &threads) || threads > (std::uint64_t{1} << 62))
-      fail<KernelError>({.operation = asked, .wrong = "the grid has more threads than 64 bits count"});
+      fail<KernelError>({.operation = asked, .wrong = "the grid has more than 2^62 threads"});
 }
 
 }  // namespace
@@ -219,7 +219,7 @@ void Machine::out_of_bounds(const Instruction& i, std::uint32_t lane, std::int64
          .lane = lane,
          .wrong = thread_text(block, lane) + " " + verb + " " + memory.slot->name + "[" + std::to_string(element) +
                   "]" + elements + ", which is out of bounds" +
-                  (overflow ? " and does not fit into the 32 bits of an index" : ""),
+                  (overflow ? " and does not fit into a 32-bit index" : ""),
          .remedy = overflow ? wide_index_remedy : "Guard it with if_, or use load_if",
          .memory = &memory,
          .element = element});

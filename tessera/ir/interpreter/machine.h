@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside the interpreter: a function as a list of instructions over a slab of lanes, and the state of one run.
-// Each value has its place in the slab from the start; each instruction is one loop over lanes, chosen when prepared.
+// Internals of the interpreter: a function as a list of instructions over a slab of lanes, and the state of one run.
+// Each value has a fixed place in the slab; each instruction is a loop over lanes, selected during preparation.
 #pragma once
 
 #include <cstring>
@@ -13,7 +13,7 @@ namespace tessera::ir::engine {
 struct Machine;
 class Checker;
 
-/// Lanes [begin, end) of which `active` are set in `lanes`; the first and the last one are.
+/// Lanes [begin, end), of which `active` are set in `lanes`; the first and the last one are active.
 struct Mask {
   std::uint8_t* lanes = nullptr;
   std::uint32_t begin = 0, end = 0, active = 0;
@@ -23,11 +23,12 @@ struct Mask {
 struct Instruction;
 using Run = void (*)(Machine&, const Instruction&);
 
-/// What to do about an index that 32 bits do not hold, where no buffer and no extent asks for more.
+/// Remedy for an index that overflows 32 bits although no buffer or extent requires 64.
 inline constexpr const char* wide_index_remedy =
-    "Compute it in 64 bits, as in cast<std::int64_t>(i) * width, which a subscript takes too";
+    "Compute it in 64 bits, e.g. cast<std::int64_t>(i) * width; subscripts accept 64-bit integers";
 
-/// Offsets are bytes into the slab. Of a vector, one array of lanes follows the other, `Program::stride` lanes each.
+/// Offsets are in bytes within the slab. A vector is stored as one array of lanes per component, `Program::stride`
+/// lanes each.
 struct Instruction {
   Run run = nullptr;
   NodeId node = no_node;
@@ -35,27 +36,27 @@ struct Instruction {
   std::uint32_t width = 1;   ///< elements of the value, 1 to 4
   std::size_t out = 0;
   std::array<std::size_t, 4> in = {};
-  std::array<std::uint32_t, 2> nested = {no_block, no_block};  ///< blocks of a control instruction
-  std::size_t masks = 0;                                       ///< where its two masks are
+  std::array<std::uint32_t, 2> nested = {no_block, no_block};  ///< nested blocks of a control instruction
+  std::size_t masks = 0;                                       ///< offset of its two masks
   std::uint64_t imm = 0;
 };
 
 struct MemorySlot {
   enum Kind : std::uint8_t { buffer, shared, local } kind = buffer;
   NodeId node = no_node;
-  DType dtype = DType::f32;     ///< resolved
-  std::uint32_t lanes = 1;      ///< of locals of vectors
+  DType dtype = DType::f32;     ///< never `index`
+  std::uint32_t lanes = 1;      ///< vector length of locals
   std::uint64_t elements = 0;   ///< shared, local
   std::uint64_t parameter = 0;  ///< buffer
-  std::size_t offset = 0;       ///< shared, local: in the slab
+  std::size_t offset = 0;       ///< shared, local: offset in the slab
   std::size_t bytes = 0;
   std::string name;
 };
 
-/// A leaf whose lanes are filled at the start of a run, or of each block.
+/// A leaf whose lanes are initialised at the start of a run or of each block.
 struct Leaf {
   NodeId node = no_node;
-  DType dtype = DType::i32;  ///< resolved
+  DType dtype = DType::i32;  ///< never `index`
   std::size_t offset = 0;
 };
 
@@ -63,7 +64,7 @@ struct Program {
   Function fn;
   InterpreterOptions options;
   std::uint32_t lanes = 1;    ///< threads in a block, or in a row of a map kernel
-  std::uint32_t stride = 64;  ///< lanes rounded up to full cache lines of bytes
+  std::uint32_t stride = 64;  ///< lanes rounded up to whole cache lines of bytes
   std::vector<std::vector<Instruction>> blocks;
   std::vector<MemorySlot> memories;
   std::vector<Leaf> run_leaves, block_leaves;
@@ -71,10 +72,10 @@ struct Program {
   std::size_t slab_bytes = 0;
 };
 
-/// KernelError for a node that cannot be run.
+/// Throws KernelError for a node that cannot be interpreted.
 Program prepare(Function fn, const InterpreterOptions& options);
 
-/// Memory as one run sees it.
+/// The memory of one run.
 struct Memory {
   std::byte* data = nullptr;
   std::uint64_t elements = 0;
@@ -86,13 +87,13 @@ struct Memory {
 struct Machine {
   const Program& program;
   std::byte* slab;
-  Checker* checker = nullptr;  ///< set when checks are on
+  Checker* checker = nullptr;  ///< set if checks are on
   std::vector<Memory> memories = {};
   std::array<std::uint64_t, 3> shape = {1, 1, 1};
   std::uint64_t block = 0;    ///< linear number of the block, or of the row of a map kernel
-  std::uint32_t threads = 0;  ///< of this block
+  std::uint32_t threads = 0;  ///< number of threads in this block
   Mask mask = {};
-  std::vector<std::array<std::uint64_t, 3>> reported = {};  ///< kind and nodes of findings so far
+  std::vector<std::array<std::uint64_t, 3>> reported = {};  ///< kind and nodes of the findings reported so far
 
   template <class T>
   T* lanes(std::size_t offset) const {
@@ -102,7 +103,7 @@ struct Machine {
   void execute(BlockId b) {
     for (const Instruction& i : program.blocks[b]) i.run(*this, i);
   }
-  /// Where a thread of a block is, by their linear numbers.
+  /// Converts linear thread and block numbers to positions.
   std::array<std::uint64_t, 3> thread_ids(std::uint64_t in_block, std::uint32_t lane) const;
   std::array<std::uint64_t, 3> block_ids(std::uint64_t linear) const;
   std::string thread_text(std::uint64_t in_block, std::uint32_t lane) const;
@@ -116,18 +117,18 @@ struct Machine {
     std::int64_t element = 0;
     NodeId other = no_node;
   };
-  /// Reports a finding once, or throws it.
+  /// Reports a finding unless already reported, or throws it.
   void found(Report report);
   void out_of_bounds(const Instruction& i, std::uint32_t lane, std::int64_t element, std::uint32_t width,
                      const char* verb);
 };
 
-/// Reports the operation if some threads of [begin, end), which are those of its `group`, are active and others not.
+/// Reports a divergence if only some of the threads [begin, end), which form its `group`, are active.
 void require_all(Machine& m, const Instruction& i, std::uint32_t begin, std::uint32_t end, const char* group);
 
-/// `from` where `condition` is `wanted`, written to `lanes`; `from` itself if that is all of it.
+/// The lanes of `from` where `condition` equals `wanted`, written to `lanes`; returns `from` if that is all of them.
 Mask narrowed(const Mask& from, const bool* condition, bool wanted, std::uint8_t* lanes);
-/// Cuts the range of a mask to its first and last active lane, and counts.
+/// Trims a mask to the range of its active lanes and counts them.
 Mask trimmed(std::uint8_t* lanes, std::uint32_t begin, std::uint32_t end);
 
 /// Calls f(lane) for the active lanes in ascending order.
@@ -141,14 +142,14 @@ void for_each_lane(const Mask& mask, F&& f) {
   }
 }
 
-/// The C++ type of a lane: `half` and `bfloat16` as stored. `index` has been resolved before.
+/// The C++ type of a lane; `half` and `bfloat16` as stored. `index` must be resolved.
 template <class F>
 decltype(auto) with_lane_type(DType t, F&& f) {
   if (t == DType::f16) return f(half{});
   if (t == DType::bf16) return f(bfloat16{});
   return with_compute_type(t, f);
 }
-/// By size alone, but bool: what copies bits.
+/// Selects a type by size only, except bool; for copying bits.
 template <class F>
 decltype(auto) with_storage_type(DType t, F&& f) {
   if (t == DType::boolean) return f(bool{});
@@ -160,14 +161,14 @@ decltype(auto) with_storage_type(DType t, F&& f) {
   }
 }
 
-// The loop for a node. Null if there is none for these types.
+// The loop for a node; null if there is none for these types.
 Run pure_loop(const Node& n, DType type, DType operand);
 Run cast_loop(DType to, DType from);
 Run select_loop(DType type);
-Run copy_loop(DType type);  ///< make a vector: in[0..width) to out
+Run copy_loop(DType type);  ///< builds a vector: in[0..width) to out
 Run load_loop(DType type, DType index, MemorySlot::Kind kind, bool masked, bool checked);
 Run store_loop(DType type, DType index, MemorySlot::Kind kind, bool checked);
-Run local_load_constant(DType type);  ///< imm: element
+Run local_load_constant(DType type);  ///< imm: the element
 Run local_store_constant(DType type);
 Run atomic_loop(AtomicOp op, DType type, DType index, bool checked);
 Run subgroup_loop(SubgroupOp op, DType type, DType lane, bool checked);
@@ -178,6 +179,6 @@ Run if_loop();
 Run while_loop();
 Run barrier_loop(bool checked);
 Run print_loop();
-Run index_check_loop();  ///< in[0]: i64 lanes that must fit 32 bits
+Run index_check_loop();  ///< in[0]: i64 lanes that must fit into 32 bits
 
 }  // namespace tessera::ir::engine

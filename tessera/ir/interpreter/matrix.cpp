@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix fragments. Of each subgroup one 16 x 16 matrix of floats lies in the slab, row by row: a and b are kept
-// widened to f32, in which a product of two elements is exact unless it leaves float's range (bfloat16 only). Sums go
-// over k in ascending order.
+// Matrix fragments. Each subgroup has a 16 x 16 matrix of floats in the slab, in row-major order. The factors a and b
+// are widened to f32, in which the product of two elements is exact unless it overflows (bfloat16 only). Sums run over
+// k in ascending order.
 #include "tessera/ir/interpreter/checker.h"
 
 namespace tessera::ir::engine {
@@ -28,10 +28,10 @@ float read_element(const std::byte* data, std::uint64_t element, DType dtype) {
   return static_cast<float>(value);
 }
 
-/// The active lanes of one subgroup.
+/// The active lanes of a subgroup.
 struct Group {
-  std::uint32_t number, begin, end;  ///< lanes of the block that it has
-  std::uint32_t first, last;         ///< active ones
+  std::uint32_t number, begin, end;  ///< its lanes in the block
+  std::uint32_t first, last;         ///< active lanes
 };
 
 template <class F>
@@ -47,7 +47,7 @@ void for_each_group(Machine& m, const Instruction& i, bool checked, F&& f) {
   }
 }
 
-/// Reports an operand that is not the same in all active lanes.
+/// Reports an operand that differs between the active lanes.
 template <class T>
 void require_same(Machine& m, const Instruction& i, const Group& g, std::size_t operand, const char* what) {
   const T* values = m.lanes<T>(operand);
@@ -59,7 +59,7 @@ void require_same(Machine& m, const Instruction& i, const Group& g, std::size_t 
                .wrong = std::string("the ") + what + " of a matrix operation differs within a subgroup: it is " +
                         std::to_string(values[g.first]) + " in " + m.thread_text(m.block, g.first) + " but " +
                         std::to_string(values[l]) + " in " + m.thread_text(m.block, l),
-               .remedy = "Compute it from what is the same in the whole subgroup, such as subgroup_id()"});
+               .remedy = "Compute it from values that are the same in the whole subgroup, such as subgroup_id()"});
 }
 
 float* fragment(Machine& m, std::size_t place, const Group& g) {
@@ -88,8 +88,9 @@ void run_multiply(Machine& m, const Instruction& i) {
   });
 }
 
-/// in: fragment, index, stride. Of a and b the first and the last lane count as readers of every element, since any
-/// lane may be; elements of c have one lane each, the same one in loads and stores, so that c may be updated in place.
+/// in: fragment, index, stride. For a and b, the first and the last lane are recorded as readers of every element,
+/// since any lane may read it. Each element of c belongs to one lane, the same in loads and stores, so that c can be
+/// updated in place.
 template <class I, bool store, bool checked>
 void run_memory(Machine& m, const Instruction& i) {
   const Memory& memory = m.memories[i.memory];

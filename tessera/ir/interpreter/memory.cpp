@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads, stores and atomics. Lanes that touch consecutive elements, or all the same one, are moved at once; whatever
-// else, and whatever might be wrong, goes lane by lane.
+// Loads, stores and atomics. Lanes that access consecutive elements, or all the same one, are processed at once; all
+// other accesses, and any that might be invalid, are processed lane by lane.
 #include "tessera/ir/interpreter/checker.h"
 
 namespace tessera::ir::engine {
@@ -41,7 +41,7 @@ Pattern pattern_of(const I* index, std::uint32_t begin, std::uint32_t end) {
   return from_consecutive == 0 ? Pattern::consecutive : from_same == 0 ? Pattern::same : Pattern::any;
 }
 
-/// Where component c of element e of a thread's memory is; elements of one number lie side by side for all lanes.
+/// The offset of component c of element e in a thread's memory; the same element is contiguous across lanes.
 std::size_t local_place(const Machine& m, const MemorySlot& slot, std::uint64_t element, std::uint32_t c) {
   return (element * slot.lanes + c) * m.program.stride;
 }
@@ -153,7 +153,7 @@ void run_atomic(Machine& m, const Instruction& i) {
   });
 }
 
-// Memory of one thread.
+// Local memory of a thread.
 
 template <class E, class I>
 void run_load_local(Machine& m, const Instruction& i) {
@@ -192,7 +192,7 @@ void run_store_local(Machine& m, const Instruction& i) {
       data[local_place(m, *memory.slot, static_cast<std::uint64_t>(at), c) + l] = value[c * m.program.stride + l];
   });
 }
-/// The element is known: most often a variable.
+/// For a constant element index, most often a variable.
 template <class E>
 void run_load_local_constant(Machine& m, const Instruction& i) {
   const Memory& memory = m.memories[i.memory];

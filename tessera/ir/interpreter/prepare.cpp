@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a function to instructions: gives each value its place in the slab and each node its loop.
+// Translates a function to instructions: assigns slab offsets to values and loops to nodes.
 #include <map>
 
 #include "tessera/base/error.h"
@@ -16,8 +16,8 @@ class Preparation {
     p_.options = options;
     if (options.subgroup_width < 1 || options.subgroup_width > 128)
       fail<ArgumentError>({.operation = "interpreter",
-                           .wrong = "a subgroup has 1 to 128 threads",
-                           .remedy = "This one would have " + std::to_string(options.subgroup_width)});
+                           .wrong = "a subgroup must have 1 to 128 threads",
+                           .remedy = "This one has " + std::to_string(options.subgroup_width)});
     p_.lanes = p_.fn.kind == KernelKind::map ? 256 : p_.fn.threads_per_block();
     p_.stride = (p_.lanes + 63) / 64 * 64;
   }
@@ -40,10 +40,10 @@ class Preparation {
     const std::string line = to_string(p_.fn.sources[id]);
     fail<KernelError>({.operation = "kernel " + p_.fn.name + (line.empty() ? "" : ", " + line),
                        .wrong = what,
-                       .remedy = "The interpreter takes functions that canonicalise and verify have accepted"});
+                       .remedy = "Pass a function that canonicalise and verify have accepted"});
   }
   DType resolved(DType t) const {
-    // With checks on, 32-bit indices are carried in 64 bits, so that one that does not fit is seen.
+    // With checks on, 32-bit indices are computed in 64 bits, so that overflow is detected.
     if (t != DType::index) return t;
     return p_.fn.index64 || p_.options.checks ? DType::i64 : DType::i32;
   }
@@ -103,7 +103,7 @@ class Preparation {
                                 kind == IndexKind::subgroup_id || kind == IndexKind::subgroup_size ||
                                 kind == IndexKind::subgroup_count;
         if (block_only && p_.fn.kind == KernelKind::map)
-          wrong(id, std::string(name_of(kind)) + " has no meaning in a map kernel");
+          wrong(id, std::string(name_of(kind)) + " is not available in a map kernel");
         places_[id] = value_room(type_of(id));
         if (kind == IndexKind::counter) return;
         const bool of_block = kind == IndexKind::global_id || kind == IndexKind::block_id;
@@ -116,7 +116,7 @@ class Preparation {
     p_.run_leaves.push_back({id, type_of(id), places_[id]});
   }
 
-  // Where each value is used last, if all its uses stand in its own block: after that its place is free again.
+  // The last use of each value whose uses are all in its own block: afterwards its slab space is reused.
   NodeId root(NodeId id) const {
     const Node& n = p_.fn[id];
     return n.op == Op::vector && n.kind<VectorOp>() == VectorOp::extract ? root(n.args[0]) : id;
@@ -138,7 +138,8 @@ class Preparation {
   }
   std::size_t take(DType t, std::uint32_t width) {
     auto& list =
-        free_[{t == DType::boolean, value_bytes(t, width)}];  // a bool's lanes are never another's: they hold 0 or 1
+        free_[{t == DType::boolean,
+               value_bytes(t, width)}];  // lanes of a bool are not shared with other types: they must contain 0 or 1
     if (list.empty()) return value_room(t, width);
     const std::size_t at = list.back();
     list.pop_back();
@@ -165,7 +166,7 @@ class Preparation {
     i.in[0] = places_[index];
     into(b).push_back(i);
   }
-  /// An index as i32 or i64 lanes: its place and type.
+  /// An index as i32 or i64 lanes: its offset and type.
   std::pair<std::size_t, DType> index_operand(BlockId b, NodeId user, NodeId index) {
     const DType t = type_of(index);
     if (t == DType::i32 || t == DType::i64) return {places_[index], t};
@@ -181,7 +182,7 @@ class Preparation {
   void memory_operand(Instruction& i, NodeId memory) {
     const Node& m = p_.fn[memory];
     if (m.op != Op::local && m.op != Op::shared && !(m.op == Op::param && p_.fn.params[m.imm].is_buffer))
-      wrong(i.node, std::string(op_name(p_.fn[i.node].op)) + " is of something that is not memory");
+      wrong(i.node, std::string(op_name(p_.fn[i.node].op)) + " requires memory");
     i.memory = memory_of_[memory];
   }
 
@@ -268,7 +269,7 @@ class Preparation {
     into(b).push_back(i);
   }
 
-  /// Puts index, then mask and other, or value and expected, into the instruction's operands.
+  /// Sets the instruction's operands: index, then mask and other, or value and expected.
   void memory_access(BlockId b, const Node& n, Instruction& i) {
     memory_operand(i, n.args[0]);
     const bool checks = p_.options.checks;
@@ -291,10 +292,10 @@ class Preparation {
     }
   }
 
-  /// Puts the fragments' places, and index and stride or the value, into the instruction's operands.
+  /// Sets the instruction's operands: the fragments' offsets, and index and stride or the value.
   void matrix(BlockId b, const Node& n, Instruction& i) {
     const auto place = [&](NodeId fragment) {
-      if (!is_fragment(p_.fn[fragment])) wrong(i.node, "mma is of something that is not a fragment");
+      if (!is_fragment(p_.fn[fragment])) wrong(i.node, "mma requires a fragment");
       return p_.memories[memory_of_[fragment]].offset;
     };
     const MmaOp op = n.kind<MmaOp>();

@@ -16,14 +16,14 @@ struct Certificate {
   std::string device;   ///< "cpu:0", where the model was; it is checked on any device
   std::string layers;   ///< describe(model)
   std::map<std::string, verification::ArrayDigest> arrays;  ///< The model's arrays, by path, as hashes.
-  Property property;                                      ///< What was proven.
-  InputBox box;                                           ///< The inputs for which it was proven.
-  std::int64_t batch = 1;                                 ///< samples of a call, at most (ProveOptions)
-  std::int64_t kept_class = -1;                           ///< The class that `robust` keeps.
-  std::vector<double> low, high;                          ///< bounds of the outputs, a little outward of the proof's
-  double margin = 0;                                      ///< The margin that the proof left.
-  std::vector<std::int32_t> tree;                         ///< Proof::tree
-  std::vector<std::string> edited;                        ///< parts of the file whose hash is not theirs
+  Property property;                                        ///< What was proven.
+  InputBox box;                                             ///< The inputs for which it was proven.
+  std::int64_t batch = 1;                                   ///< samples of a call, at most (ProveOptions)
+  std::int64_t kept_class = -1;                             ///< The class that `robust` keeps.
+  std::vector<double> low, high;                            ///< bounds of the outputs, a little outward of the proof's
+  double margin = 0;                                        ///< The margin that the proof left.
+  std::vector<std::int32_t> tree;                           ///< Proof::tree
+  std::vector<std::string> edited;                          ///< parts of the file whose hash is not theirs
 };
 
 /// The result of check_certificate.

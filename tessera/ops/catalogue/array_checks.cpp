@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The elementwise operations, joining, gathering and random numbers of array/.
+// Checks of array/: elementwise operations, joining, gathering and random numbers.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -61,7 +61,7 @@ struct BinaryCase {
   const char* name;
   Array (*operation)(ArrayOperand, ArrayOperand);
   double (*reference)(double, double);
-  bool integers = false;  // of integers only
+  bool integers = false;  // only for integers
 };
 
 const std::vector<BinaryCase>& binary_cases() {
@@ -120,7 +120,7 @@ double check_binary(const BinaryCase& c, const Shape& a_shape, const Shape& b_sh
                     std::uint64_t seed) {
   Random random(seed);
   const bool real = is_float(t);
-  auto draw = [&](const Shape& s) {  // some equal pairs, no zero divisors
+  auto draw = [&](const Shape& s) {  // includes equal pairs, no zero divisors
     auto v = random.integers(element_count(s), 1, 20);
     if (real)
       for (double& x : v) x = (x - 10.5) / 4;
@@ -149,7 +149,7 @@ double check_binary(const BinaryCase& c, const Shape& a_shape, const Shape& b_sh
                1e-30);
 }
 
-// Neighbours in one memory, added; then added into one of them in place.
+// Adds overlapping slices of one array; then adds one of them to the other in place.
 double check_overlap(std::int64_t n, Device device, std::uint64_t seed) {
   Random random(seed);
   const auto v = random.integers(n, -50, 50);
@@ -184,7 +184,7 @@ double check_two(Array (*operation)(ArrayOperand, ArrayOperand), double (*refere
   return worst(poisoned(device, 400, [&] { return operation(x, y); }), wanted, 1e-5, 0);
 }
 
-// Rows sorted along the first axis and, turned round, along the second; equal elements keep their order.
+// Sorts along the first axis and, transposed, along the second; equal elements must keep their order.
 double check_sort(std::int64_t rows, std::int64_t width, DType t, Device device, std::uint64_t seed) {
   Random random(seed);
   auto v = rounded(random.integers(rows * width, 0, rows), t);
@@ -207,7 +207,7 @@ double check_sort(std::int64_t rows, std::int64_t width, DType t, Device device,
                   worst(poisoned(device, bytes * 8, [&] { return argsort(a.transpose(), 1); }), order, 0, 1e-30));
 }
 
-// What a mask picks of rows, where that is, and the different elements.
+// masked_select, nonzero and unique.
 double check_masks(std::int64_t rows, std::int64_t width, Device device, std::uint64_t seed) {
   Random random(seed);
   const auto v = random.integers(rows * width, -9, 9), m = random.integers(rows, 0, 1);
@@ -256,7 +256,7 @@ double check_take(std::int64_t rows, std::int64_t width, std::int64_t count, DTy
   return worst(poisoned(device, wanted.size() * dtype_size(t), [&] { return take(table, which); }), wanted, 0, 1e-30);
 }
 
-// Rows of (rows, width) replaced and added to by index, along the first axis and, turned round, along the second.
+// Scatters rows of (rows, width) along the first axis and, transposed, along the second.
 double check_scatter(bool add, bool turned, std::int64_t rows, std::int64_t width, std::int64_t count, Device device,
                      std::uint64_t seed) {
   Random random(seed);
@@ -310,7 +310,7 @@ double check_concatenate(std::int64_t rows, Device device, std::uint64_t seed) {
                wanted, 0, 1e-30);
 }
 
-// The bits against Philox on the host; uniforms within their bounds and made of them; normals by their moments.
+// Bits are compared with Philox on the host, uniform numbers with their bounds, normal numbers by their moments.
 double check_random(std::int64_t n, Device device, std::uint64_t seed) {
   std::vector<double> wanted;
   for (std::int64_t i = 0; i < n; ++i)

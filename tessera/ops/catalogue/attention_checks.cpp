@@ -24,7 +24,7 @@ double check_scaled_attention(const AttentionCase& c, Device device, std::uint64
   const auto q = rounded(random.numbers(element_count(q_shape), -2, 2), c.dtype),
              k = rounded(random.numbers(element_count(k_shape), -2, 2), c.dtype),
              v = rounded(random.numbers(element_count(v_shape)), c.dtype);
-  // The first query sees nothing.
+  // The first query attends to no key.
   std::vector<double> mask(static_cast<std::size_t>(element_count(m_shape)));
   for (std::size_t i = 0; i < mask.size(); ++i)
     mask[i] = c.mask == Mask::added  ? random.integer(-8, 8) / 4.0
@@ -62,7 +62,7 @@ double check_scaled_attention(const AttentionCase& c, Device device, std::uint64
   AttentionOptions options{.causal = c.mask == Mask::causal};
   if (c.mask == Mask::seen) options.mask = array_of(mask, m_shape, DType::boolean, device);
   if (c.mask == Mask::added) options.mask = array_of(mask, m_shape, c.dtype, device);
-  // A weighted mean of values up to 1; the weights are as good as the scores, sums of `size` products up to 4.
+  // The result is a weighted mean of values up to 1; its error is that of the scores, sums of `size` products up to 4.
   return worst(poisoned(device, wanted.size() * dtype_size(c.dtype),
                         [&] { return scaled_dot_product_attention(queries, keys, values, options); }),
                wanted, 2e-6 + unit(c.dtype) * 1.01, 1.5e-6 + half_step(c.dtype));

@@ -12,8 +12,8 @@ namespace tessera {
 
 namespace {
 
-/// Many GPUs have no f64 (Intel's Arc and Iris Xe): there a kernel of it must be refused with that sentence, and a
-/// check that names it holds if it is.
+/// Many GPUs have no f64 (Intel Arc and Iris Xe). There an f64 kernel must be rejected with this message, and the check
+/// passes if it is.
 void expect_refusal_without_f64(CatalogueCheck& check) {
   if (check.shape.find("f64") == std::string::npos) return;
   check.run = [run = std::move(check.run)](Device device, std::uint64_t seed) {
@@ -117,7 +117,7 @@ std::vector<double> values_of(const Array& a) {
 
 std::vector<double> poisoned(Device device, std::uint64_t bytes, const std::function<Array()>& make) {
   if (bytes) {
-    std::vector<std::shared_ptr<Storage>> spoiled;  // an operation may take memory of the same size for itself
+    std::vector<std::shared_ptr<Storage>> spoiled;  // the operation may allocate this size, too
     for (int i = 0; i < 3; ++i) {
       spoiled.push_back(Storage::allocate(device, bytes, "poison"));
       current_queue(device).fill({spoiled.back(), 0, bytes, DType::u8}, 0xff);

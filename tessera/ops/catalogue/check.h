@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What checks of operations share: data from a seed, poisoned memory, host values, and the comparison with its bound.
-// Inside ops/catalogue/ only.
+// Internal to ops/catalogue/. Shared by the checks of operations: data from a seed, poisoned memory, host values, and
+// comparison with a bound.
 #pragma once
 
 #include "tessera/ops/catalogue.h"
@@ -10,7 +10,7 @@
 
 namespace tessera::ops {
 
-/// Numbers from a seed (splitmix64), the same everywhere.
+/// Random numbers from a seed (splitmix64), the same on all platforms.
 class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed * 0x9E3779B97F4A7C15ull + 1) {}
@@ -24,25 +24,26 @@ class Random {
   std::uint64_t state_;
 };
 
-/// Values as this dtype holds them.
+/// Rounds values to the dtype.
 std::vector<double> rounded(std::vector<double> values, DType dtype);
-/// The largest relative error of rounding to this dtype, of numbers that are not subnormal in it.
+/// The relative rounding error of the dtype for numbers that are not subnormal.
 double unit(DType dtype);
-/// The largest absolute error of rounding subnormal numbers to this dtype. f16 has them below 6.1e-5, where checks come
-/// by; for the others a number that is smaller than any error.
+/// The absolute rounding error of the dtype for subnormal numbers. Checks use subnormal numbers only of f16
+/// (below 6.1e-5); for the other dtypes this is smaller than any error.
 double half_step(DType dtype);
-/// An array of values that `rounded` gave.
+/// An array of values that were rounded by `rounded`.
 Array array_of(const std::vector<double>& values, Shape shape, DType dtype, Device device);
 /// The elements of an array, row-major.
 std::vector<double> values_of(const Array& a);
 
-/// Leaves memory full of NaN bits where the device's pool will take the next arrays of this many bytes from, calls
-/// `make`, and gives the elements of what it made.
+/// Fills the memory that the device's pool will return for the next arrays of `bytes` bytes with NaN bits, calls
+/// `make`, and returns the elements of its result.
 std::vector<double> poisoned(Device device, std::uint64_t bytes, const std::function<Array()>& make);
 
-/// The largest error relative to what is allowed of each element; infinity if the counts differ, or one of two is NaN.
+/// The largest error relative to each element's allowed error; infinity if the sizes differ, or only one of two
+/// elements is NaN.
 double worst(const std::vector<double>& got, const std::vector<double>& wanted, const std::vector<double>& allowed);
-/// With the same relative and absolute bound for all.
+/// Same, with one relative and absolute bound for all elements.
 double worst(const std::vector<double>& got, const std::vector<double>& wanted, double relative, double absolute);
 
 using Checks = std::vector<CatalogueCheck>;

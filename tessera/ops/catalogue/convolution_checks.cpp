@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolution, pooling and windows of images.
+// Checks of convolution, pooling and windows of images.
 #include <algorithm>
 #include <cmath>
 
@@ -15,7 +15,7 @@ struct ConvolutionCase {
   Convolution2d options;
 };
 
-// Every element of x that a window sees, with the window's place: f(window, kernel element, element of x).
+// Calls f(window, kernel element, element of x) for every element of x that a window reads.
 template <class F>
 void each_window(const ConvolutionCase& c, Extents2d windows, F&& f) {
   const Convolution2d& o = c.options;
@@ -61,7 +61,7 @@ double check_convolution(const ConvolutionCase& c, DType t, Device device, std::
         });
       }
     }
-  // In f32 at the least, rounded twice on the way out.
+  // Computed at least in f32; rounded at most twice to the result's dtype.
   for (double& s : size) s = s * (t == DType::f64 ? 1e-14 : 3e-6) + 3 * unit(t) * s + half_step(t);
   const Array a = array_of(x, c.x, t, device), weight = array_of(w, c.weight, t, device);
   const Array bias = array_of(b, {c.weight[0]}, t, device);
@@ -69,7 +69,7 @@ double check_convolution(const ConvolutionCase& c, DType t, Device device, std::
                wanted, size);
 }
 
-// Whole numbers, so that sums are exact. The weight of the case gives the kernel's extents.
+// Uses integers, so that sums are exact. The case's weight gives the extents of the kernel.
 double check_fold(const ConvolutionCase& c, Device device, std::uint64_t seed) {
   Random random(seed);
   const Extents2d windows = windows_of(c);

@@ -15,7 +15,7 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
   std::vector<CatalogueKernel> out;
   auto add = [&](std::string name, ir::Function function) {
     for (const CatalogueKernel& k : out)
-      if (k.name == name) return;  // two shapes that the device takes the same form for
+      if (k.name == name) return;  // the device uses the same kernel for two shapes
     function.name = name;
     out.push_back({std::move(name), std::move(function)});
   };
@@ -83,7 +83,7 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
 
   for (DType t : {DType::f16, DType::bf16})  // the gradient of weights
     add_product(512, 512, 512, true, false, t, false, Activation::none, DType::f32);
-  // Products added to a matrix: a tile's and a vector's, and of matrices that are laid out again.
+  // Products added to a matrix: a tile, a vector, and matrices that are packed.
   const auto add_update = [&](std::int64_t m, std::int64_t n, std::int64_t k, bool transposed_b, DType t, bool lower) {
     ProductSpec s{t, t, t == DType::f16 ? DType::f32 : t, t};
     s.a_unit_k = true, s.b_unit_n = !transposed_b, s.b_unit_k = transposed_b;
@@ -111,7 +111,7 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
     }
   if (tiles.matrix_f16) add_update(4096, 4096, 512, true, DType::f16, true);
 
-  // By fragments, where the device has matrix units: each size of tile, and factors along k and across.
+  // By matrix fragments, if the device has matrix units: each tile size, with factors along k and across.
   for (DType t : {DType::f16, DType::bf16})
     if (t == DType::f16 ? tiles.matrix_f16 : tiles.matrix_bf16) {
       for (int both = 0; both < 4; ++both) add_product(4096, 4096, 512, both & 1, both & 2, t, false, Activation::none);
@@ -158,7 +158,7 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
       std::string name = fn.name + (window ? "_window" : "_capped");
       add(std::move(name), std::move(fn));
     }
-  // Where tokens stand is read from memory in recorded steps.
+  // Recorded steps read the position of tokens from memory.
   for (RotaryPairs pairs : {RotaryPairs::adjacent, RotaryPairs::halves})
     add(pairs == RotaryPairs::adjacent ? "rotary_adjacent_recorded" : "rotary_halves_recorded",
         trace_rotary({DType::f32, pairs, false, false, true}));
@@ -176,7 +176,7 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
         name = fn.name + (unit ? "_3_by_3_" : "_2_by_2_") + text(t);
         add(std::move(name), std::move(fn));
       }
-  // Products of convolutions that read windows where they lie: of kernels 3 x 3, and of any.
+  // Products of convolutions that read windows in place: with 3 x 3 kernels, and with any.
   for (const auto windows : {ProductSpec::images_of_windows, ProductSpec::weights_of_windows})
     for (const DType t : {DType::f32, DType::f16})
       for (const bool small : {true, false}) {

@@ -11,11 +11,11 @@ namespace tessera::ops {
 
 namespace {
 
-// A weight in a file's format, and the numbers it stands for.
+// A weight in a file's format, and its values.
 struct FileWeight {
   std::vector<std::byte> data;
   std::vector<double> values;
-  std::vector<double> sizes;  // of their terms together: where there is a minimum, these may nearly cancel
+  std::vector<double> sizes;  // sums of the terms' magnitudes: with a minimum, the terms may nearly cancel
 };
 
 FileWeight make_weight(Random& random, const WeightLayout& f, std::int64_t rows, std::int64_t columns) {
@@ -42,7 +42,7 @@ FileWeight make_weight(Random& random, const WeightLayout& f, std::int64_t rows,
     for (double& v : w.sizes) v = std::abs(v);
     return w;
   }
-  // Any bits are numbers; scales and minimums get a size.
+  // Random bits are valid numbers, but scales and minimums need a suitable magnitude.
   for (std::size_t i = 0; i < w.data.size(); i += 8) {
     const std::uint64_t bits = random.bits();
     std::memcpy(w.data.data() + i, &bits, std::min<std::size_t>(8, w.data.size() - i));
@@ -65,7 +65,7 @@ FileWeight make_weight(Random& random, const WeightLayout& f, std::int64_t rows,
   return w;
 }
 
-// `exact`: every block of 32 activations holds +-127 units and whole numbers of them, so that 8 bits lose nothing.
+// `exact`: every block of 32 activations contains +-127 and only integers (times 1/64), so rounding to 8 bits is exact.
 double check_linear(const WeightLayout& f, std::int64_t rows, std::int64_t columns, Shape lead, bool exact,
                     Device device, std::uint64_t seed) {
   Random random(seed);
@@ -91,10 +91,10 @@ double check_linear(const WeightLayout& f, std::int64_t rows, std::int64_t colum
         }
         const double weight_value = w.values[static_cast<std::size_t>(r * columns + c)], p = x[at] * weight_value;
         sum += p, size += std::abs(x[at]) * w.sizes[static_cast<std::size_t>(r * columns + c)];
-        variance += weight_value * weight_value * step * step / 12;  // of a rounding error anywhere within the step
+        variance += weight_value * weight_value * step * step / 12;  // of an error uniform within the step
       }
       wanted.push_back(sum);
-      // The 8-bit weights are summed around 128, so their sizes count, not only their products.
+      // 8-bit weights are offset by 128, so their magnitudes contribute to the error, not only the products.
       const double walk =
           (size + (quantised ? std::abs(sum) : 0)) * 0x1p-24 * (6 + 2 * std::sqrt(static_cast<double>(columns)));
       allowed.push_back(walk + (exact ? 0 : 6 * std::sqrt(variance)) + 1e-30);
@@ -109,7 +109,7 @@ double check_rows(const WeightLayout& f, std::int64_t rows, std::int64_t columns
   const FileWeight w = make_weight(random, f, rows, columns);
   const Weight weight = Weight::pack(f.format, w.data, rows, columns, device);
   const auto c = static_cast<std::size_t>(columns);
-  // All of it, then rows by number, two of them out of range.
+  // The whole weight, then rows by id, two of them out of range.
   double most = worst(poisoned(device, w.values.size() * 4, [&] { return dequantize(weight); }), w.values, 0, 0);
   std::vector<double> ids = random.integers(count, 0, std::min<std::int64_t>(rows - 1, 127)), wanted;
   if (count > 2) ids[1] = is_unsigned_int(ids_dtype) ? 255 : -1, ids[2] = 126;
@@ -121,8 +121,8 @@ double check_rows(const WeightLayout& f, std::int64_t rows, std::int64_t columns
       most, worst(poisoned(device, wanted.size() * 4, [&] { return embedding_rows(weight, which); }), wanted, 0, 0));
 }
 
-// `kept`: the share of the inputs that are not 0. Where that is promised, the bits are those of a product. Elsewhere
-// than on processors it is refused, which is 0.
+// `kept`: the fraction of nonzero inputs. If is_sparse_row_bit_exact, the result must be bitwise equal to a product. On
+// devices other than the CPU the operation must be rejected; then the error is 0.
 double check_sparse_row(std::int64_t outputs, std::int64_t inputs, double kept, bool epilogue, Device device,
                         std::uint64_t seed) {
   Random random(seed);

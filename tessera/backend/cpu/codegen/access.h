@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which loads and stores lie side by side in memory, as those of a struct's members do: such share wide accesses. Found
-// from the indices alone: sums of the same values that differ by constants.
+// Finds loads and stores that are adjacent in memory, such as those of a struct's members, so that they can share wide
+// accesses. Compares indices only: sums of the same values that differ by constants.
 #pragma once
 
 #include <vector>
@@ -9,24 +9,25 @@
 
 namespace tessera::cpu {
 
-inline constexpr std::int64_t most_stride = 8;  ///< of wide accesses; beyond, most of what they touch is not wanted
+inline constexpr std::int64_t most_stride = 8;  ///< limit for wide accesses: beyond it, most of the memory is unused
 
-/// Stores of so many elements side by side, at a stride known at launch, share accesses too: parts of rows.
+/// Number of adjacent elements (part of a row) that stores must cover to share accesses at a stride known only at
+/// launch.
 inline constexpr std::int64_t row_part = 4;
 
-/// Loads, or stores, of one list of statements whose elements lie less than a stride apart. All of them are reached
-/// when one is, so whichever comes first may touch what any of them does.
+/// Loads, or stores, of one statement list whose elements are less than a stride apart. If one of them executes, all
+/// do, so the first may access the memory of all.
 struct Window {
-  std::int64_t low = 0, high = 0;  ///< constants that the least and the greatest add to the index
-  unsigned members = 0;            ///< different ones
+  std::int64_t low = 0, high = 0;  ///< smallest and largest constant that a member adds to the index
+  unsigned members = 0;            ///< number of distinct constants
 };
-/// Where a load or a store whose index is linear, with a known stride other than 1, belongs; of strides known at launch
-/// a store that is one of a whole part of a row.
+/// The window of a load or store whose index is linear with a known stride other than 1. At strides known only at
+/// launch, only stores that cover a part of a row have one.
 struct Place {
   static constexpr std::uint32_t none = ~std::uint32_t{0};
-  std::uint32_t window = none;  ///< in Accesses::windows
-  std::uint32_t family = none;  ///< equal: the same memory, stride and index but for a constant
-  std::int64_t constant = 0;    ///< what this one adds to the index
+  std::uint32_t window = none;  ///< index in Accesses::windows
+  std::uint32_t family = none;  ///< equal if memory, stride and index agree, except for a constant
+  std::int64_t constant = 0;    ///< the constant that this access adds to the index
 };
 struct Accesses {
   std::vector<Place> places;  ///< by node

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Addresses of numbers that all lanes read. An instruction that multiplies and broadcasts what it reads takes one more
-// step of the processor's front end where its address is the sum of two registers (Intel, Optimization Reference
-// Manual, 2.3.5, micro-fusion and indexed addressing). So what several such loads have in common is added up first, in
-// a form that LLVM does not take apart again.
+// Addresses of scalars that are broadcast to all lanes. An instruction that multiplies by a broadcast memory operand is
+// split in the front end (unlamination) if its address is the sum of two registers (Intel, Optimization Reference
+// Manual, 2.3.5, micro-fusion and indexed addressing). So the common part of several such addresses is computed once,
+// in a form that LLVM does not undo.
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/InlineAsm.h>
 #include <llvm/IR/Instructions.h>
@@ -21,7 +21,7 @@ bool is_broadcast(const llvm::User* user) {
          llvm::any_of(load->users(), [](const llvm::User* u) { return llvm::isa<llvm::InsertElementInst>(u); });
 }
 
-/// Loads at `address`, or a constant behind it.
+/// Loads at `address`, or at a constant offset from it.
 auto broadcasts(const llvm::GetElementPtrInst& address) {
   auto count = llvm::count_if(address.users(), is_broadcast);
   for (const llvm::User* u : address.users())

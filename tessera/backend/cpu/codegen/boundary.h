@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The module's boundary: every call from outside comes in here, and no exception leaves.
+// The module's boundary: all calls from outside enter here, and no exception leaves.
 #pragma once
 
 #include <exception>
@@ -12,7 +12,8 @@
 
 namespace tessera::cpu {
 
-/// While one lives, LLVM's static objects do. Refusal once the program is ending and they go.
+/// Keeps LLVM's static objects alive while it exists. The constructor throws once the program is exiting and they are
+/// being destroyed.
 class UsingLlvm {
  public:
   UsingLlvm();
@@ -21,7 +22,7 @@ class UsingLlvm {
   UsingLlvm& operator=(const UsingLlvm&) = delete;
 };
 
-/// What went wrong, as the interface tells it: no text where there was no memory, also not for a text.
+/// Reports an error through the interface. The text stays empty if memory ran out, even for the text itself.
 inline void set_error(std::string& wrong, const char* text) noexcept {
   wrong.clear();
   try {
@@ -29,7 +30,7 @@ inline void set_error(std::string& wrong, const char* text) noexcept {
   } catch (const std::bad_alloc&) {}
 }
 
-/// What `make` gives; an empty one, and what was wrong, if it throws.
+/// Returns the result of `make`; if it throws, returns an empty value and sets `wrong`.
 template <class F>
 auto guarded(std::string& wrong, F&& make) noexcept -> decltype(make()) {
   try {
@@ -39,7 +40,7 @@ auto guarded(std::string& wrong, F&& make) noexcept -> decltype(make()) {
     wrong = std::move(r.wrong);
   } catch (const std::bad_alloc&) {
     wrong.clear();
-  } catch (const std::system_error& e) {  // of locks and threads
+  } catch (const std::system_error& e) {  // thrown by locks and threads
     e.code() == std::errc::not_enough_memory || e.code() == std::errc::resource_unavailable_try_again
         ? wrong.clear()
         : set_error(wrong, e.what());

@@ -58,8 +58,8 @@ Emitter::Value* Emitter::atomic_scalar(const Node& n, Value* pointer, Value* val
   return b_.CreateAtomicRMW(how, pointer, value, align, order);
 }
 
-// One lane of a vector made by a few scalar instructions from elements of memory that the kernel only reads, which
-// costs less than a lane that is taken out of a register. Null where the vector is made of something else.
+// If the vector is computed by a few scalar instructions from read-only memory, computes one lane with scalar
+// instructions, which is cheaper than extracting it from a register. Otherwise returns null.
 Emitter::Value* Emitter::scalar_of_lane(Value* vector, unsigned lane, int steps) {
   if (const auto* c = llvm::dyn_cast<llvm::Constant>(vector)) return c->getAggregateElement(lane);
   if (Value* s = llvm::getSplatValue(vector)) return s;
@@ -83,7 +83,8 @@ Emitter::Value* Emitter::scalar_of_lane(Value* vector, unsigned lane, int steps)
   return nullptr;
 }
 
-// A lane in a scalar register. Of 32 bits two leave their vector at once: `pair` holds those of the lane before.
+// Returns a lane in a scalar register. 32-bit lanes are extracted in pairs: `pair` contains the pair of the previous
+// lane.
 Emitter::Value* Emitter::lane_of(Value* vector, unsigned lane, Value*& pair) {
   if (Value* v = scalar_of_lane(vector, lane)) return v;
   if (!vector->getType()->getScalarType()->isIntegerTy(32)) return b_.CreateExtractElement(vector, lane);
@@ -106,12 +107,13 @@ void Emitter::atomic(NodeId id, Value* mask) {
     atomic_scalar(n, element_address(n.args[0], scalar(n.args[1])), across(how, t, v), nullptr);
     return;
   }
-  // Of shared memory a lane is a load, an operation and a store, so a loop over the lanes would cost as much again.
+  // In shared memory each lane needs only a load, an operation and a store, so a loop over the lanes would double the
+  // cost.
   const bool unrolled = !mask && fn_[n.args[0]].op == Op::shared;
   struct Operand {
-    Value* one = nullptr;                   // of all lanes
-    Value *all = nullptr, *pair = nullptr;  // for lane_of()
-    Value* place = nullptr;                 // in memory
+    Value* one = nullptr;                   // value shared by all lanes
+    Value *all = nullptr, *pair = nullptr;  // arguments of lane_of()
+    Value* place = nullptr;                 // lanes spilled to memory
   };
   const auto operand = [&](NodeId a) -> Operand {
     if (a == no_node) return {};

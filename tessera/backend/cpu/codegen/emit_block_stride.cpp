@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loops in which the threads of a block step over memory together: for (k = begin + thread_id; k < end; k += threads).
-// Chunk by chunk, each would go over all of the memory with gaps, so that cache lines come several times. Where threads
-// carry nothing from round to round, all chunks run a round before the next one: memory is accessed in order.
+// Block-stride loops: for (k = begin + thread_id; k < end; k += threads). Run chunk by chunk, each chunk would walk
+// over all of the memory with gaps and load each cache line several times. If threads carry no value from one iteration
+// to the next, all chunks run an iteration before the next one, so that memory is accessed in order.
 #include <algorithm>
 
 #include "tessera/backend/cpu/codegen/emitter.h"
@@ -10,7 +10,7 @@ namespace tessera::cpu {
 
 using namespace ir;
 
-// Is it thread_id(0) and what the whole block shares?
+// Is it thread_id(0) plus a value that is uniform in the block?
 bool Emitter::is_thread_id_plus_uniform(NodeId id) const {
   const Node& n = fn_[id];
   if (n.op == Op::index)
@@ -22,12 +22,12 @@ bool Emitter::is_thread_id_plus_uniform(NodeId id) const {
          (is_thread_id_plus_uniform(n.args[1]) && shared_by_block(n.args[0]));
 }
 
-// The loop of a region that runs round by round, if there is one.
+// The loop of a region that can run iteration by iteration, if there is one.
 NodeId Emitter::find_block_stride_loop(const Region& r) const {
   const auto& size = fn_.block_size;
   if (layout_.chunks() == 1 || layout_.tail() || size[1] != 1 || size[2] != 1) return no_node;
   const auto is_value = [&](NodeId id) { return is_pure(fn_[id].op) && fn_[id].op != Op::math; };
-  // What comes before it is computed again in each round.
+  // Statements before the loop are recomputed in each iteration.
   const auto loop = std::ranges::find_if_not(r.statements, is_value);
   if (loop == r.statements.end() || fn_[*loop].op != Op::for_) return no_node;
   if (loop - r.statements.begin() > 8 || r.needed.size() > 8 || !std::ranges::all_of(r.needed, is_value))
@@ -49,7 +49,7 @@ NodeId Emitter::find_block_stride_loop(const Region& r) const {
   return independent && s.inside.size() <= 96 ? *loop : no_node;
 }
 
-// The rounds that every thread runs. What is left, at most one more for each, `for_statement` begins after these.
+// The iterations that every thread runs. `for_statement` runs the rest, at most one more per thread.
 void Emitter::emit_full_iterations(const Region& r, NodeId loop) {
   const Node& n = fn_[loop];
   const auto begin_of = [&](Value* chunk) {
@@ -62,13 +62,13 @@ void Emitter::emit_full_iterations(const Region& r, NodeId loop) {
   };
   Value *first = begin_of(b_.getInt64(0)), *end = scalar(n.args[1]), *by = scalar(n.args[2]);
   Value* room = b_.CreateSub(end, same(end, layout_.threads - 1));
-  Value* fits = b_.CreateICmpSLE(room, end);  // unless that wrapped
+  Value* fits = b_.CreateICmpSLE(room, end);  // false if the subtraction wrapped
   const auto holds = [&](Value* i) { return b_.CreateAnd(fits, b_.CreateICmpSLT(i, room)); };
   auto *before = b_.GetInsertBlock(), *inside = llvm::BasicBlock::Create(context_, "round", body_);
   auto* after = llvm::BasicBlock::Create(context_, "rounds", body_);
   b_.CreateCondBr(holds(first), inside, after);
   b_.SetInsertPoint(inside);
-  auto* done = b_.CreatePHI(first->getType(), 2, "done");  // by how much counters have grown
+  auto* done = b_.CreatePHI(first->getType(), 2, "done");  // total increment of the counters so far
   done->addIncoming(same(first, 0), before);
   Value* chunk = loop_begin(b_.getInt64(0), b_.getInt64(layout_.chunks()), "chunk");
   define(n.args[3], b_.CreateAdd(begin_of(chunk), done));

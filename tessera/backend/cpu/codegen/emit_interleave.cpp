@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Registers that hold structs as they lie in memory, and vectors that hold one member of each: from one to the other by
-// shuffles, or without them where all members are computed alike.
+// Conversion between registers that contain structs in memory order and vectors with one member of each struct: by
+// shuffles, or without any if all members are computed in the same way.
 #include <llvm/Analysis/VectorUtils.h>
 #include <llvm/IR/IntrinsicInst.h>
 
@@ -8,7 +8,7 @@
 
 namespace tessera::cpu {
 
-// Elements of two registers, numbered through; -1: any.
+// Selects elements of two registers, numbered consecutively; -1: any.
 Emitter::Value* Emitter::pick(Piece a, Piece b, std::vector<int> from) {
   if (!a.value && !b.value) return nullptr;
   const int n = static_cast<int>(from.size());
@@ -22,7 +22,7 @@ Emitter::Value* Emitter::pick(Piece a, Piece b, std::vector<int> from) {
   return b_.CreateShuffleVector(a.value ? a.value : any_lanes, b.value ? b.value : any_lanes, from);
 }
 
-// Element residue + i * pieces.size() of all pieces for each i.
+// Elements residue + i * pieces.size() of all pieces, for each i.
 Emitter::Value* Emitter::deinterleaved(std::vector<Piece> pieces, int residue, int n) {
   std::vector<int> from(static_cast<std::size_t>(n));
   auto lane = [&](int j) -> int& { return from[static_cast<std::size_t>(j)]; };
@@ -42,7 +42,7 @@ Emitter::Value* Emitter::deinterleaved(std::vector<Piece> pieces, int residue, i
   return pieces[0].value;
 }
 
-// The members of each lane side by side: registers as they lie in memory.
+// Interleaves the members of all lanes: registers in memory order.
 std::vector<Emitter::Value*> Emitter::interleaved(const std::vector<Value*>& members, int n) {
   const std::size_t stride = members.size();
   if (stride == 1) return members;
@@ -71,12 +71,13 @@ std::vector<Emitter::Value*> Emitter::interleaved(const std::vector<Value*>& mem
   return out;
 }
 
-// Values as their members' own code computes them, in registers of structs: the same operations on registers that were
-// loaded so. What is no such value is shuffled; more than one of these, and it is the result that should be.
+// Computes the members in interleaved registers: the same operations, applied to registers that were loaded in memory
+// order. Values that are not computed this way are shuffled. If more than one would be, the results are shuffled
+// instead.
 std::vector<Emitter::Value*> Emitter::flat(const std::vector<Value*>& members, int n) {
   int shuffled = 0, steps = 64;
   auto out = flat(members, n, shuffled, steps);
-  if (shuffled > 1 || steps < 0) out = joined(members, n);  // what was made in vain is removed by LLVM
+  if (shuffled > 1 || steps < 0) out = joined(members, n);  // LLVM removes the unused instructions
   return out;
 }
 std::vector<Emitter::Value*> Emitter::flat(const std::vector<Value*>& members, int n, int& shuffled, int& steps) {
@@ -84,7 +85,7 @@ std::vector<Emitter::Value*> Emitter::flat(const std::vector<Value*>& members, i
   auto wide = [&](llvm::Type* t) { return llvm::FixedVectorType::get(t->getScalarType(), static_cast<unsigned>(n)); };
   if (--steps < 0 || shuffled > 1)
     return std::vector<Value*>(count, llvm::PoisonValue::get(wide(members[0]->getType())));
-  // Loaded so.
+  // Loaded in memory order.
   auto origin = origins_.find(members[0]);
   bool loaded = origin != origins_.end();
   for (std::size_t m = 0; m < stride && loaded; ++m) {
@@ -97,7 +98,7 @@ std::vector<Emitter::Value*> Emitter::flat(const std::vector<Value*>& members, i
     for (const Piece& p : origin->second.registers) out.push_back(p.value);
     return out;
   }
-  // The same in all lanes, which is shuffled before the loop.
+  // Equal in all lanes; shuffled before the loop.
   auto all = [&](auto&& f) { return std::ranges::all_of(members, f); };
   if (all([](Value* v) { return llvm::getSplatValue(v) != nullptr; })) {
     Value* first = llvm::getSplatValue(members[0]);
@@ -105,10 +106,10 @@ std::vector<Emitter::Value*> Emitter::flat(const std::vector<Value*>& members, i
       return std::vector<Value*>(count, b_.CreateVectorSplat(static_cast<unsigned>(n), first));
     return joined(members, n);
   }
-  // Computed alike.
+  // The same operation for all members.
   auto* model = llvm::dyn_cast<llvm::Instruction>(members[0]);
   const auto* call = llvm::dyn_cast<llvm::IntrinsicInst>(members[0]);
-  // Intrinsics are named by their result's type, and those that convert by their operand's, too.
+  // The names of intrinsics contain the result type, those of conversions also the operand type.
   const bool converts = call && (call->getIntrinsicID() == llvm::Intrinsic::fptosi_sat ||
                                  call->getIntrinsicID() == llvm::Intrinsic::fptoui_sat);
   const bool named = !call || converts || std::ranges::all_of(call->args(), [&](const llvm::Use& a) {
@@ -161,7 +162,7 @@ std::vector<Emitter::Value*> Emitter::flat(const std::vector<Value*>& members, i
   }
   return out;
 }
-// By shuffles.
+// Interleaves with shuffles.
 std::vector<Emitter::Value*> Emitter::joined(const std::vector<Value*>& members, int n) {
   std::vector<Value*> out;
   for (int first = 0; first < static_cast<int>(width_); first += n) {
@@ -172,7 +173,7 @@ std::vector<Emitter::Value*> Emitter::joined(const std::vector<Value*>& members,
   return out;
 }
 
-// Memory may have changed since.
+// Called when memory may have changed.
 void Emitter::forget_registers() {
   for (auto& r : registers_) r.clear();
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A loop that each lane runs by itself, one after the other, in scalar code: for rows whose length differs from lane to
-// lane and whose elements lie apart, where vectors would gather with most lanes idle. Each thread does what it would
-// have done, in the same order.
+// Loops that lanes run one after the other, in scalar code: for rows whose length differs from lane to lane and whose
+// elements are far apart, where vector code would gather with most lanes idle. Each thread computes the same values in
+// the same order.
 #include <algorithm>
 
 #include "tessera/backend/cpu/codegen/emitter.h"
@@ -10,7 +10,7 @@ namespace tessera::cpu {
 
 using namespace ir;
 
-// What a loop's body consists of, nested blocks included.
+// Analyses a loop's body, including nested blocks.
 void Emitter::survey(BlockId block, Survey& s) const {
   for (NodeId id : fn_.blocks[block]) {
     const Node& n = fn_[id];
@@ -36,7 +36,7 @@ void Emitter::survey(BlockId block, Survey& s) const {
   }
 }
 
-// Rather lane by lane than all lanes together?
+// Is running lane by lane faster than running all lanes together?
 bool Emitter::prefers_lanes(const Node& loop) const {
   Survey s;
   survey(loop.extra, s);
@@ -56,10 +56,10 @@ void Emitter::for_by_lane(const Node& n, Value* mask) {
   once(s.inside), once(s.used), once(s.locals), once(s.written);
 
   Value* lanes_in = mask_and(mask, compare(CompareOp::lt, dtype(n.args[0]), vector(n.args[0]), vector(n.args[1])));
-  // What differs from lane to lane goes to memory, where each lane finds its own.
+  // Values that differ between lanes are stored in memory, where each lane reads its own.
   struct Moved {
     NodeId id;
-    Value *slot, *cell;  // cell: the local's while one lane runs
+    Value *slot, *cell;  // cell: storage of the local while one lane runs
     Local local;
   };
   std::vector<Moved> values, locals;
@@ -106,7 +106,7 @@ void Emitter::for_by_lane(const Node& n, Value* mask) {
     b_.CreateStore(b_.CreateLoad(t, lane_of(m, t)), m.cell);
     locals_[m.id].pointer = m.cell, locals_[m.id].element = t;
   }
-  // A fused multiplication takes longer than an addition, and here sums wait for it.
+  // A fused multiply-add takes longer than an addition, and the sums here depend on each other.
   const llvm::FastMathFlags flags = b_.getFastMathFlags();
   b_.setFastMathFlags({});
   for_statement(n, nullptr);

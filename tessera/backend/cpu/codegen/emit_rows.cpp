@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loops along rows, a row a lane: four rounds read a tile of four columns with one load of 16 bytes (two of 8-byte
-// elements) a lane, and transpose it within the parts of 16 bytes of a register, which no shuffle across them has to
-// do. Each lane computes what it would have done, in the same order. Loops that store columns elsewhere transpose.
+// Loops along rows, one row per lane: four iterations at a time read a tile of four columns, with one 16-byte load per
+// lane (two for 8-byte elements). The tile is transposed within each 16-byte part of a register, which needs no shuffle
+// across parts. Each lane computes the same values in the same order. Loops that store columns to other memory are
+// transposed too.
 #include <algorithm>
 
 #include "tessera/backend/cpu/codegen/emitter.h"
@@ -10,7 +11,7 @@ namespace tessera::cpu {
 
 using namespace ir;
 
-// By how much an index grows with each round of a loop; nothing if that is not known.
+// How much an index grows per iteration of a loop; empty if unknown.
 std::optional<std::int64_t> Emitter::per_round(NodeId id, const Node& loop, int& steps) const {
   if (id == loop.args[3]) return 1;
   const Node& n = fn_[id];
@@ -32,7 +33,7 @@ std::optional<std::int64_t> Emitter::per_round(NodeId id, const Node& loop, int&
   }
 }
 
-// Squares of `each` elements are transposed by halves: first single elements of rows r and r + each / 2, then pairs.
+// Squares of `each` elements are transposed in steps: first single elements of rows r and r + each / 2, then pairs.
 Emitter::Value* Emitter::unpacked(Value* a, Value* b, unsigned each, unsigned size, bool high) {
   std::vector<int> from;
   for (unsigned i = 0; i < width_; i += each)
@@ -42,7 +43,7 @@ Emitter::Value* Emitter::unpacked(Value* a, Value* b, unsigned each, unsigned si
     }
   return b_.CreateShuffleVector(a, b, from);
 }
-// All squares of 4 x 4 elements.
+// Transposes all 4 x 4 squares.
 std::array<Emitter::Value*, 4> Emitter::transposed(const std::array<Value*, 4>& rows) {
   Value *low01 = unpacked(rows[0], rows[1], 4, 1, false), *high01 = unpacked(rows[0], rows[1], 4, 1, true);
   Value *low23 = unpacked(rows[2], rows[3], 4, 1, false), *high23 = unpacked(rows[2], rows[3], 4, 1, true);
@@ -50,8 +51,8 @@ std::array<Emitter::Value*, 4> Emitter::transposed(const std::array<Value*, 4>& 
           unpacked(high01, high23, 4, 2, false), unpacked(high01, high23, 4, 2, true)};
 }
 
-// Does the loop do nothing but compute and store, with at least one load whose lanes go through rows side by side, of
-// memory that it does not store to?
+// Does the loop only compute and store, with at least one load whose lanes read adjacent rows of memory that the loop
+// does not store to?
 bool Emitter::reads_rows(const Node& loop) {
   tiles_.clear();
   const auto& body = fn_.blocks[loop.extra];
@@ -83,7 +84,7 @@ Emitter::Value* Emitter::tiled_load(NodeId id) {
   if (tile_round_ != 0) return columns[static_cast<std::size_t>(tile_round_)];
   const Node& n = fn_[id];
   const ShapedValue index = shaped_value(n.args[1]);
-  const unsigned bytes = static_cast<unsigned>(bytes_of(n.type.dtype)), each = 16 / bytes;  // elements of 16 bytes
+  const unsigned bytes = static_cast<unsigned>(bytes_of(n.type.dtype)), each = 16 / bytes;  // elements in 16 bytes
   llvm::Type* element = memory_type(n.type.dtype);
   auto* part_type = llvm::FixedVectorType::get(element, each);
   Value *first = element_address(n.args[0], index.value), *step = stride_of(index.shape);
@@ -117,7 +118,7 @@ Emitter::Value* Emitter::tiled_load(NodeId id) {
   return columns[0];
 }
 
-// Four elements side by side in each lane's row: one store a lane.
+// Stores four adjacent elements of each lane's row with one store per lane.
 void Emitter::store_rows(const PendingStores& w) {
   const Node& n = fn_[w.id];
   const std::size_t bytes = bytes_of(dtype(n.args[0]));
@@ -141,7 +142,7 @@ void Emitter::store_rows(const PendingStores& w) {
     return;
   }
   for (unsigned column = 0; column < 4; column += 2)
-    for (const bool odd : {false, true}) {  // every second lane
+    for (const bool odd : {false, true}) {  // even or odd lanes
       Value* rows = unpacked(w.members[column], w.members[column + 1], 2, 1, odd);
       for (unsigned i = 0; i < width_ / 2; ++i) store(rows, 2 * i, 2 * i + (odd ? 1 : 0), column);
     }

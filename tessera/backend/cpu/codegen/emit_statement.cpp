@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Statements within a chunk of lanes: memory, control flow by branches and masks, print.
-// Wherever a mask is given, at least one of its lanes is active.
+// If a mask is given, at least one of its lanes is active.
 #include <algorithm>
 
 #include "tessera/backend/cpu/codegen/emitter.h"
@@ -37,7 +37,7 @@ void Emitter::statement(NodeId id, Value* mask) {
     case Op::subgroup: return subgroup(id, mask);
     default: break;
   }
-  if (!is_pure(n.op)) refuse("the statement '" + std::string(op_name(n.op)) + "' cannot stand here");
+  if (!is_pure(n.op)) refuse("the statement '" + std::string(op_name(n.op)) + "' is not supported here");
   pure(id);
 }
 
@@ -59,9 +59,9 @@ Emitter::Value* Emitter::last_active(Value* vector, Value* mask) {
   return b_.CreateExtractElement(vector, b_.CreateSub(b_.getInt32(31), zeros));
 }
 
-// Control.
+// Control flow.
 
-// Few enough cheap statements that running them for no lane costs less than a branch.
+// Is the body so short that running it with no active lane costs less than a branch?
 bool Emitter::short_body(BlockId block) const {
   if (block == no_block) return true;
   return fn_.blocks[block].size() <= 8 && std::ranges::all_of(fn_.blocks[block], [&](NodeId id) {
@@ -105,7 +105,7 @@ void Emitter::for_statement(const Node& n, Value* mask) {
   if ((!begin_shape.scalar() || !end_shape.scalar()) && prefers_lanes(n)) return for_by_lane(n, mask);
   if (!analysis_.shapes[n.args[2]].scalar() || !in_step || (!end_shape.scalar() && wraps)) return varying_for(n, mask);
 
-  // The lanes that still run have one counter: a scalar, of which lane 0's value is kept.
+  // All active lanes share one counter, a scalar with the value of lane 0.
   const Shape shape = analysis_.shapes[n.args[3]];
   const bool masks = !shape.scalar() || !end_shape.scalar();
   Value *by = scalar(n.args[2]), *start = scalar(n.args[0]);
@@ -117,7 +117,7 @@ void Emitter::for_statement(const Node& n, Value* mask) {
   };
   const bool ones = fn_[n.args[2]].op == Op::constant && fn_[n.args[2]].imm == 1;  // then the sum cannot wrap
   auto* before = b_.GetInsertBlock();
-  auto loop = [&](Value* from, auto&& holds, auto&& goes_on, auto&& body) {  // gives the counter after the loop
+  auto loop = [&](Value* from, auto&& holds, auto&& goes_on, auto&& body) {  // returns the counter after the loop
     auto* inside = llvm::BasicBlock::Create(context_, "for", body_);
     auto* after = llvm::BasicBlock::Create(context_, "endfor", body_);
     Value* first = holds(from);
@@ -142,10 +142,10 @@ void Emitter::for_statement(const Node& n, Value* mask) {
   if (!masks) {
     Value* from = start;
     if (!mask && ones && is_signed_int(t) && reads_rows(n)) {
-      // Four rounds at once, for which four elements of each lane's row are read together.
+      // Four iterations at a time: the loads read four elements of each lane's row together.
       constexpr int rounds = tile_columns;
       Value* room = b_.CreateSub(end, same(end, rounds - 1));
-      Value* fits = b_.CreateICmpSLE(room, end);  // unless that wrapped
+      Value* fits = b_.CreateICmpSLE(room, end);  // false if the subtraction wrapped
       auto holds = [&](Value* i) { return b_.CreateAnd(fits, b_.CreateICmpSLT(i, room)); };
       by = same(start, rounds);
       from = loop(
@@ -172,9 +172,9 @@ void Emitter::for_statement(const Node& n, Value* mask) {
   const bool small = !rounds_done && fn_.blocks[n.extra].size() <= 96 &&
                      std::ranges::none_of(fn_.blocks[n.extra], [&](NodeId id) { return is_control(fn_[id].op); });
   if (!mask && small && shape.kind == ShapeKind::linear && shape.stride > 0 && end_shape.scalar() && is_signed_int(t)) {
-    // Rounds in which every lane runs, without masks; at most one more is left for each lane.
+    // Iterations in which every lane is active need no masks; at most one more is left for each lane.
     Value* room = b_.CreateSub(end, same(end, shape.stride * (width_ - 1)));
-    Value* fits = b_.CreateICmpSLE(room, end);  // unless that wrapped
+    Value* fits = b_.CreateICmpSLE(room, end);  // false if the subtraction wrapped
     auto holds = [&](Value* i) { return b_.CreateAnd(fits, b_.CreateICmpSLT(i, room)); };
     from = loop(
         start, holds, [&](Value*, Value* next) { return holds(next); }, [&](Value*) { statements(n.extra, nullptr); });
@@ -185,7 +185,7 @@ void Emitter::for_statement(const Node& n, Value* mask) {
       [&](Value* i) { statements(n.extra, lanes_of(i)); });
 }
 
-// Is there a counter after this one that does not reach the end? Also where the sum would wrap.
+// Is there a next counter below the end? Correct even if the sum would wrap.
 Emitter::Value* Emitter::has_next_iteration(Value* counter, Value* end, Value* by) {
   return b_.CreateICmpULT(by, b_.CreateSub(end, counter));
 }
@@ -259,7 +259,7 @@ void Emitter::load(NodeId id, Value* mask) {
     return b_.CreateAlignedLoad(element, element_address(n.args[0], index.value), llvm::Align(align));
   };
   if (index.shape.scalar() && !conditional) return define(id, from_memory(t, read()));
-  if (index.shape.scalar()) {  // one address, read if any lane wants it
+  if (index.shape.scalar()) {  // one address, read if any lane is active
     const bool one = analysis_.shapes[id].scalar();
     Value* wanted = one ? scalar(n.args[2]) : mask_and(mask, vector(n.args[2]));
     auto* then = llvm::BasicBlock::Create(context_, "read", body_);
@@ -334,7 +334,7 @@ void Emitter::store(NodeId id, Value* mask) {
   b_.CreateMaskedScatter(v, element_address(n.args[0], vector(n.args[1])), align, mask);
 }
 
-// Where each lane's element of a local array is.
+// Addresses of each lane's element of a local array.
 Emitter::Value* Emitter::local_lane_pointers(const Node& n) {
   const Local& local = locals_[n.args[0]];
   llvm::Type* element = memory_type(dtype(n.args[0]));
@@ -356,7 +356,7 @@ void Emitter::local_load(NodeId id, Value* mask) {
     Value* at = local.pointer;
     if (!single) {
       Value* i = index.value;
-      if (conditional) {  // where no lane wants it the index may be anything
+      if (conditional) {  // inactive lanes may have an invalid index
         Value* wanted =
             shaped_value(n.args[2]).shape.scalar() ? scalar(n.args[2]) : any(mask_and(mask, vector(n.args[2])));
         i = b_.CreateSelect(wanted, i, same(i, 0));
@@ -395,13 +395,13 @@ void Emitter::local_store(const Node& n, Value* mask) {
   if (!single) at = b_.CreateGEP(local.element, local.pointer, b_.CreateSExt(index.value, b_.getInt64Ty()));
   const llvm::Align align(single ? 1 : bytes_of(t));
   Value* v = to_memory(t, local.element->isVectorTy() ? vector(n.args[2]) : scalar(n.args[2]));
-  // Lanes that do not exist may get anything.
+  // Lanes beyond the last thread may be overwritten.
   if (mask && mask != tail_mask_ && local.element->isVectorTy())
     v = b_.CreateSelect(mask, v, b_.CreateAlignedLoad(local.element, at, align));
   b_.CreateAlignedStore(v, at, align);
 }
 
-// A sum without its constants, which are added to `constant`.
+// Returns a sum without its constants, which are added to `constant`.
 Emitter::Value* Emitter::without_constants(Value* sum, std::int64_t& constant, int depth) {
   auto* add = llvm::dyn_cast<llvm::BinaryOperator>(sum);
   if (!add || add->getOpcode() != llvm::Instruction::Add || depth == 0) return sum;
@@ -419,7 +419,7 @@ Emitter::Value* Emitter::element_address(NodeId memory, Value* index) {
   llvm::Type* element = memory_type(m.type.dtype);
   Value* base =
       m.op == Op::param ? params_[m.imm] : b_.CreateConstInBoundsGEP1_64(b_.getInt8Ty(), shared_, offsets_[memory]);
-  // Constants become part of the address: an index that wraps on adding them is none that may be accessed.
+  // Constants are folded into the address: an index that wraps when they are added is out of bounds anyway.
   std::int64_t constant = 0;
   if (index->getType()->isIntegerTy(32)) {
     Value* rest = without_constants(index, constant, 6);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Accesses whose addresses step from lane to lane by more than one element, or backwards. Of a step known while
-// tracing: whole registers and shuffles, which touch nothing before the first lane's element or behind the last one's
-// (what lies between two elements that are accessed is less than a page, and so is memory). Of one known at launch:
-// the same where it is small, chosen while the kernel runs, else lane by lane.
+// Accesses whose addresses step by more than one element, or backwards, from lane to lane. Strides known at trace time
+// use whole registers and shuffles. These touch nothing before the first lane's element or after the last one's; the
+// gap between two accessed elements is less than a page, so it is mapped. Strides known at launch use the same code if
+// they are small, selected at run time, and otherwise lane-by-lane code.
 #include <algorithm>
 
 #include "tessera/backend/cpu/codegen/emitter.h"
@@ -11,7 +11,7 @@ namespace tessera::cpu {
 
 using namespace ir;
 
-// Does the target leave out lanes of such elements in one instruction?
+// Can the target mask lanes of this element type in one instruction?
 bool Emitter::masks_in_hardware(DType t) const {
   return target_.width == 16 || (target_.width == 8 && bytes_of(t) >= 4);
 }
@@ -19,14 +19,14 @@ int Emitter::register_lanes(DType t) const {
   return static_cast<int>(std::min<std::size_t>(width_, 4 * target_.width / bytes_of(t)));
 }
 
-// The mask of `n` lanes of which the first `active` are.
+// A mask of `n` lanes of which the first `active` are set.
 Emitter::Value* Emitter::first_lanes(int n, int active) {
   std::vector<llvm::Constant*> bits;
   for (int i = 0; i < n; ++i) bits.push_back(b_.getInt1(i < active));
   return llvm::ConstantVector::get(bits);
 }
 
-// Where the least element of a window lies.
+// Address of the first element of a window.
 Emitter::Value* Emitter::window_address(NodeId id) {
   const Node& n = fn_[id];
   const Place& place = accesses_.places[id];
@@ -34,7 +34,7 @@ Emitter::Value* Emitter::window_address(NodeId id) {
   if (at) return at;
   const ShapedValue index = shaped_value(n.args[1]);
   std::int64_t back = place.constant - accesses_.windows[place.window].low;
-  // Rows at a stride known at launch are addressed from lane 0.
+  // Rows with a stride known at launch are addressed from lane 0.
   if (index.shape.stride < 0 && !index.shape.by) back -= index.shape.stride * (width_ - 1);
   return at = b_.CreateConstGEP1_64(memory_type(dtype(n.args[0])), element_address(n.args[0], index.value),
                                     static_cast<std::uint64_t>(-back));
@@ -45,14 +45,15 @@ Emitter::Value* Emitter::reversed(Value* vector) {
   for (int i = static_cast<int>(width_); i-- > 0;) from.push_back(i);
   return b_.CreateShuffleVector(vector, from);
 }
-// `n` lanes from `first` on.
+// `n` lanes starting at `first`.
 Emitter::Value* Emitter::some_lanes(Value* vector, int first, int n) {
   std::vector<int> from;
   for (int i = 0; i < n; ++i) from.push_back(first + i);
   return n == static_cast<int>(width_) ? vector : b_.CreateShuffleVector(vector, from);
 }
 
-// Of a register that holds elements from `first` on: those that are wanted of lanes in the mask.
+// The mask of a register that contains the elements from `first` on: selects the members in `wanted` of the lanes in
+// `mask`.
 Emitter::Value* Emitter::element_mask(Value* mask, int first, int n, const std::vector<bool>& wanted) {
   const int stride = static_cast<int>(wanted.size()), lanes_all = static_cast<int>(width_);
   std::vector<int> from;
@@ -66,7 +67,7 @@ Emitter::Value* Emitter::element_mask(Value* mask, int first, int n, const std::
   return b_.CreateShuffleVector(mask, llvm::Constant::getNullValue(mask->getType()), from);
 }
 
-// `count` registers with `total` elements from `first` on, and nothing behind these.
+// Loads `total` elements from `first` on into `count` registers, and nothing beyond them.
 std::vector<Emitter::Piece> Emitter::load_full_registers(Value* first, DType t, int total, int count) {
   const int n = register_lanes(t);
   auto* type = llvm::FixedVectorType::get(memory_type(t), static_cast<unsigned>(n));
@@ -88,7 +89,7 @@ std::vector<Emitter::Piece> Emitter::load_full_registers(Value* first, DType t, 
   return loaded;
 }
 
-// One of each `stride` elements of these registers.
+// Takes every `stride`-th element of these registers.
 Emitter::Value* Emitter::take_strided(const std::vector<Piece>& pieces, int stride, int residue, int n) {
   std::vector<Value*> parts;
   for (auto part = pieces.begin(); part != pieces.end(); part += stride)
@@ -127,7 +128,7 @@ Emitter::Value* Emitter::strided_load(NodeId id, Value* mask) {
   return v;
 }
 
-// Stores that wait for the other members of their structs.
+// Stores that are deferred until the other members of their structs are stored.
 
 void Emitter::strided_store(NodeId id, Value* value, Value* mask) {
   const Place& place = accesses_.places[id];
@@ -152,7 +153,7 @@ bool Emitter::disjoint(NodeId a, NodeId b) const {
   return a != b && (options_.noalias || fn_[a].op == Op::shared || fn_[b].op == Op::shared);
 }
 
-// May this statement come before stores that wait? It touches none of their memory.
+// May this statement run before the deferred stores? Only if it does not access their memory.
 bool Emitter::can_pass_pending_stores(NodeId id) const {
   const Node& n = fn_[id];
   if (is_pure(n.op)) return true;
@@ -199,7 +200,7 @@ void Emitter::store_members(const PendingStores& w) {
     }
     return;
   }
-  // A lane's other members belong to whoever writes them: they are left out, not written back.
+  // Other members may be written by other threads, so they are masked out rather than written back.
   Value* mask = w.mask && back ? reversed(w.mask) : w.mask;
   std::vector<bool> wanted;
   for (Value* v : w.members) wanted.push_back(v != nullptr);
@@ -228,7 +229,8 @@ Emitter::Value* Emitter::stride_of(Shape shape) {
   Value* constant = b_.getInt64(static_cast<std::uint64_t>(shape.stride));
   return shape.by ? b_.CreateMul(constant, b_.CreateSExt(scalar(shape.by), b_.getInt64Ty())) : constant;
 }
-// A stride that is known at launch is often small: what `few` makes for each stride up to `most`, else what `any` does.
+// Strides known at launch are often small: generates `few(stride)` for each stride up to `most`, and `any` for all
+// others.
 template <class Few, class Any>
 void Emitter::if_few(Shape shape, Value* step, unsigned most, Few&& few, Any&& any) {
   if (!shape.by) return any();
@@ -257,8 +259,8 @@ Emitter::Value* Emitter::load_by_lane(NodeId id) {
   Value* v = llvm::PoisonValue::get(lanes(element));
   std::vector<std::pair<Value*, llvm::BasicBlock*>> found;
   const int each = register_lanes(t), all = static_cast<int>(width_);
-  // With shuffles of whole registers, as strides known while tracing: putting lane by lane into a register is a shuffle
-  // for each.
+  // Whole registers and shuffles, as for strides known at trace time: inserting a lane into a register takes a shuffle
+  // each.
   if_few(
       index.shape, step, each >= 4 && all % each == 0 && all / each <= 2 ? most_few : 1,
       [&](unsigned few) {
@@ -287,7 +289,7 @@ void Emitter::store_by_lane(NodeId id, Value* first, Value* value) {
   llvm::Type* element = memory_type(t);
   Value* step = stride_of(shape);
   const llvm::Align align(bytes_of(t));
-  // With masked stores of whole registers, as strides known while tracing, where the target has them.
+  // Masked stores of whole registers, as for strides known at trace time, if the target has them.
   const int each = register_lanes(t), all = static_cast<int>(width_);
   const bool joins = target_.width == 16 && each >= 4 && all % each == 0 && all / each <= 2;
   if_few(
@@ -306,8 +308,8 @@ void Emitter::store_by_lane(NodeId id, Value* first, Value* value) {
                                  element_mask(nullptr, static_cast<int>(k) * each, each, wanted));
       },
       [&] {
-        // By way of the stack, volatile so that it stays: taking elements out of a register competes with the shuffles
-        // that put them into one.
+        // Through the stack, volatile so that LLVM keeps it: extracting elements from a register would compete with the
+        // shuffles that build one.
         auto* there = stack(value->getType(), "lanes");
         b_.CreateStore(value, there);
         for (unsigned i = 0; i < width_; ++i)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values: where they are, and what lanes do together. What each lane computes alone is in values.cpp.
+// Values: where they are stored, and operations across lanes. Operations that each lane computes alone are in
+// values.cpp.
 #include <llvm/IR/IntrinsicsX86.h>
 
 #include <algorithm>
@@ -20,7 +21,7 @@ Emitter::Value* Emitter::iota(llvm::Type* element, std::int64_t stride) {
     all.push_back(llvm::ConstantInt::get(element, static_cast<std::uint64_t>(stride) * i, true));
   return llvm::ConstantVector::get(all);
 }
-// Where values are.
+// Locations of values.
 
 Emitter::ShapedValue Emitter::leaf(NodeId id) {
   const Node& n = fn_[id];
@@ -28,7 +29,7 @@ Emitter::ShapedValue Emitter::leaf(NodeId id) {
   llvm::Type* t = type(n.type.dtype);
   if (n.op == Op::constant) return {shape, constant(n)};
   if (n.op == Op::param) return {shape, params_[n.imm]};
-  if (n.op != Op::index) refuse("a value was expected, not '" + std::string(op_name(n.op)) + "'");
+  if (n.op != Op::index) refuse("expected a value, not '" + std::string(op_name(n.op)) + "'");
   auto fit = [&](Value* v) { return ShapedValue{shape, b_.CreateIntCast(v, like(t, v), false)}; };
   auto whole = [&](std::uint64_t v) { return fit(b_.getInt64(v)); };
   const bool map = layout_.threads == 0;
@@ -54,7 +55,7 @@ Emitter::ShapedValue Emitter::leaf(NodeId id) {
     case IndexKind::subgroup_id: return fit(chunk_);
     case IndexKind::subgroup_size: return whole(width_);
     case IndexKind::subgroup_count: return whole(layout_.chunks());
-    default: refuse("the index '" + std::string(name_of(kind)) + "' has no meaning here");
+    default: refuse("the index '" + std::string(name_of(kind)) + "' is not supported here");
   }
 }
 Emitter::ShapedValue Emitter::shaped_value(NodeId id) {
@@ -65,7 +66,7 @@ Emitter::ShapedValue Emitter::shaped_value(NodeId id) {
 }
 Emitter::Value* Emitter::scalar(NodeId id) {
   const ShapedValue h = shaped_value(id);
-  if (h.shape.varying()) refuse("one value was expected where each lane has its own");
+  if (h.shape.varying()) refuse("expected one value for all lanes, but each lane has its own");
   return h.value;
 }
 Emitter::Value* Emitter::vector(NodeId id) {
@@ -89,7 +90,7 @@ void Emitter::pure(NodeId id) {
   define(id, compute(n, args.data()));
 }
 
-// A function of the C library, lane by lane: what remains where no expansion in our IR stands for it (f64).
+// Calls a C library function lane by lane: for functions without an expansion in our IR (f64).
 Emitter::Value* Emitter::library_call(const char* name, DType t, Value* const* a, unsigned count) {
   std::vector<llvm::Type*> types(count, type(t));
   auto callee = module_.getOrInsertFunction(name, llvm::FunctionType::get(type(t), types, false));
@@ -97,7 +98,7 @@ Emitter::Value* Emitter::library_call(const char* name, DType t, Value* const* a
     auto* c = b_.CreateCall(callee, args);
     c->setDoesNotAccessMemory();
     c->setDoesNotThrow();
-    c->addFnAttr(llvm::Attribute::NoBuiltin);  // else LLVM makes calls to other functions of it
+    c->addFnAttr(llvm::Attribute::NoBuiltin);  // otherwise LLVM would replace it by calls to other library functions
     return c;
   };
   auto* v = llvm::dyn_cast<llvm::FixedVectorType>(a[0]->getType());
@@ -113,7 +114,7 @@ Emitter::Value* Emitter::library_call(const char* name, DType t, Value* const* a
 
 // Reductions.
 
-// Halves are combined until one lane is left; for sums this is the order that every target gives.
+// Halves are combined until one lane is left; for sums, every target uses this order.
 Emitter::Value* Emitter::across(ReduceOp op, DType t, Value* vector) {
   for (unsigned n = width_; n > 1; n /= 2) {
     std::vector<int> low, high;
@@ -150,7 +151,7 @@ void Emitter::subgroup(NodeId id, Value* mask) {
     Value* own = iota(b_.getInt32Ty(), 1);
     Value* by = b_.CreateIntCast(vector(n.args[1]), lanes(b_.getInt32Ty()), true);
     Value* from = lane_of(own, by);
-    // A lane that does not exist gives nothing, nor does one that has no thread: the thread keeps its own value.
+    // If the source lane does not exist or has no thread, the thread keeps its own value.
     Value* exists = b_.CreateICmpULT(from, same(from, width_));
     if (mask) exists = b_.CreateAnd(exists, shuffle(mask, from));
     return b_.CreateSelect(exists, shuffle(v, from), v);
@@ -189,9 +190,9 @@ void Emitter::subgroup(NodeId id, Value* mask) {
   }
 }
 
-// Products of packed bytes.
+// Dot products of packed bytes.
 
-Emitter::Value* Emitter::multiply_bytes(Value* a, Value* b, Value* c) {  // a: unsigned bytes, b: signed ones
+Emitter::Value* Emitter::multiply_bytes(Value* a, Value* b, Value* c) {  // a: unsigned bytes, b: signed bytes
   using namespace llvm;
   const auto id = width_ == 16  ? Intrinsic::x86_avx512_vpdpbusd_512
                   : width_ == 8 ? Intrinsic::x86_avx512_vpdpbusd_256
@@ -209,16 +210,17 @@ Emitter::Value* Emitter::dot4(Dot4Signs signs, Value* a, Value* b, Value* c) {
   Value* sign_bits = same(a, 0x80808080ll);
   Value* zero = llvm::Constant::getNullValue(c->getType());
   if (signs == Dot4Signs::unsigned_signed) return multiply_bytes(a, b, c);
-  // The instruction takes unsigned by signed bytes. Signed: a + 128 is unsigned, and 128 times the sum of b is too
-  // much.
+  // The instruction multiplies unsigned by signed bytes. Both signed: a + 128 is unsigned; then 128 times the sum of b
+  // is subtracted.
   if (signs == Dot4Signs::signed_signed)
     return b_.CreateSub(multiply_bytes(b_.CreateXor(a, sign_bits), b, c), multiply_bytes(sign_bits, b, zero));
-  // Unsigned: b - 128 is signed, and 128 times the sum of a is missing.
+  // Both unsigned: b - 128 is signed; then 128 times the sum of a is added.
   Value* sum = multiply_bytes(a, same(a, 0x01010101ll), zero);
   return b_.CreateAdd(multiply_bytes(a, b_.CreateXor(b, sign_bits), c), b_.CreateShl(sum, same(sum, 7)));
 }
 
-// Even and odd bytes widened to 16 bits: exact for all signs, with the instruction that multiplies and adds pairs.
+// Widens even and odd bytes to 16 bits, which is exact for all signs, and uses the instruction that multiplies and adds
+// pairs.
 Emitter::Value* Emitter::dot4_by_pairs(Dot4Signs signs, Value* a, Value* b, Value* c) {
   auto* words = llvm::FixedVectorType::get(b_.getInt16Ty(), 2 * width_);
   auto split = [&](Value* v, bool is_signed) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a lowered kernel to LLVM IR with explicit vectors: threads are lanes, varying control is masks, barriers split
-// the kernel into loops over chunks of lanes. The sources: emit_kernel (skeleton, regions), emit_statement,
-// emit_atomics, emit_strided, emit_rows, emit_lanes (loops that lanes run one by one), emit_rounds, emit_value.
+// Generates LLVM IR with explicit vectors from a lowered kernel: threads become lanes, divergent control flow becomes
+// masks, and barriers split the kernel into loops over chunks of lanes. Sources: emit_kernel (skeleton, regions),
+// emit_statement, emit_atomics, emit_strided, emit_interleave, emit_rows, emit_lanes (loops that lanes run one by one),
+// emit_block_stride, emit_value.
 #pragma once
 
 #include <array>
@@ -16,7 +17,7 @@
 
 namespace tessera::cpu {
 
-/// Of a module that LLVM has optimised (addresses.cpp).
+/// Applied to a module that LLVM has optimised (addresses.cpp).
 void keep_addresses(llvm::Module& module);
 
 class Emitter final : public Values {
@@ -28,15 +29,15 @@ class Emitter final : public Values {
   std::size_t scratch_bytes() const { return shared_bytes_ + context_bytes_; }
 
  private:
-  // A value of our IR: by its shape one scalar (of lane 0), or a vector with an element a lane.
+  // A value of our IR. Depending on its shape, one scalar (of lane 0), or a vector with one element per lane.
   struct ShapedValue {
     Shape shape;
     Value* value = nullptr;
   };
-  // Memory of a thread: `element` each, or one for the chunk or the block where `shape` says so.
+  // Memory of a local: one `element` per thread, or one per chunk or block, depending on `shape`.
   struct Local {
-    Value* pointer = nullptr;  // where it is now
-    Value* own = nullptr;      // its registers (an alloca); null for arrays that live in context memory
+    Value* pointer = nullptr;  // current location
+    Value* own = nullptr;      // its registers (an alloca); null for arrays in context memory
     llvm::Type* element = nullptr;
     std::size_t context = 0;  // offset in context memory
     std::size_t chunk_bytes = 0;
@@ -64,7 +65,7 @@ class Emitter final : public Values {
   Value* block_scalar(NodeId id);
   Value* context_pointer(std::size_t offset, std::size_t chunk_bytes, Value* chunk);
   llvm::AllocaInst* stack(llvm::Type* type, const llvm::Twine& name);
-  Value* loop_begin(Value* begin, Value* end, const char* name);  // counts up by one; returns the counter
+  Value* loop_begin(Value* begin, Value* end, const char* name);  // increments by one; returns the counter
   void loop_end();
 
   // emit_statement.cpp
@@ -103,7 +104,7 @@ class Emitter final : public Values {
     int shift = 0;
     friend bool operator==(const Piece&, const Piece&) = default;
   };
-  struct PendingStores {  // stores of members of structs, until all are there
+  struct PendingStores {  // stores to struct members, deferred until all members are present
     std::uint32_t window;
     NodeId id;  // one of them
     std::vector<Value*> members;
@@ -112,7 +113,7 @@ class Emitter final : public Values {
   };
   Value* strided_load(NodeId id, Value* mask);
   void strided_store(NodeId id, Value* value, Value* mask);
-  bool disjoint(NodeId a, NodeId b) const;  // two memories, neither of them a local
+  bool disjoint(NodeId a, NodeId b) const;  // two different buffers, neither of them a local
   bool can_pass_pending_stores(NodeId id) const;
   void flush_pending_stores();
   void store_members(const PendingStores& w);
@@ -148,7 +149,7 @@ class Emitter final : public Values {
   void emit_full_iterations(const Region& r, NodeId loop);
 
   // emit_interleave.cpp
-  struct Origin {  // of a vector that holds one member of each struct
+  struct Origin {  // origin of a vector with one member of each struct
     std::uint32_t window = 0;
     int residue = 0;
     std::vector<Piece> registers;
@@ -164,7 +165,7 @@ class Emitter final : public Values {
 
   // emit_lanes.cpp
   struct Survey {
-    bool simple = true;  // nothing that lanes do together
+    bool simple = true;  // no operation across lanes
     unsigned pure = 0, scattered = 0;
     std::vector<NodeId> inside, used, locals, written;
   };
@@ -178,17 +179,17 @@ class Emitter final : public Values {
   Value* dot4(ir::Dot4Signs signs, Value* a, Value* b, Value* c) override;
   Value* multiply_bytes(Value* a, Value* b, Value* c);
   Value* dot4_by_pairs(ir::Dot4Signs signs, Value* a, Value* b, Value* c);
-  Value* across(ir::ReduceOp op, DType t, Value* vector);  // all lanes into one
+  Value* across(ir::ReduceOp op, DType t, Value* vector);  // reduces all lanes to one
   void subgroup(NodeId id, Value* mask);
   Value* shuffle(Value* vector, Value* lanes);  // element lanes[i] in lane i
 
   // Values.
   ShapedValue leaf(NodeId id);
   ShapedValue shaped_value(NodeId id);
-  Value* scalar(NodeId id);  // of scalar and linear shapes
+  Value* scalar(NodeId id);  // for scalar and linear shapes
   Value* vector(NodeId id);
   Value* without_constants(Value* sum, std::int64_t& constant, int depth);
-  Value* element_address(NodeId memory, Value* index);  // of a vector of indices, a vector of addresses
+  Value* element_address(NodeId memory, Value* index);  // a vector of indices gives a vector of addresses
   void define(NodeId id, Value* value) { values_[id] = value; }
 
   // Lanes.
@@ -202,7 +203,7 @@ class Emitter final : public Values {
   Plan plan_;
   Accesses accesses_;
   unsigned width_;
-  std::vector<bool> used_;  // by node: somebody reads its value
+  std::vector<bool> used_;  // by node: whether its value is read
 
   llvm::IRBuilder<> allocas_;  // at the start of the body
   llvm::Function* body_ = nullptr;
@@ -211,31 +212,31 @@ class Emitter final : public Values {
   Value *begin_ = nullptr, *end_ = nullptr, *shared_ = nullptr, *kept_ = nullptr, *call_ = nullptr;
 
   std::vector<Value*> values_;
-  std::vector<Value*> own_values_;  // by node, while one lane runs alone: what it has of those outside
-  std::vector<Value*> anchors_;     // by window: its first element
+  std::vector<Value*> own_values_;  // by node, while one lane runs alone: its values of nodes outside of the loop
+  std::vector<Value*> anchors_;     // by window: address of its first element
   std::vector<PendingStores> pending_stores_;
-  std::vector<std::vector<Piece>> registers_;  // by window: what was loaded of it, as long as it is what memory holds
+  std::vector<std::vector<Piece>> registers_;  // by window: registers loaded from it, while they match memory
   std::map<Value*, Origin> origins_;
-  std::map<NodeId, std::array<Value*, tile_columns>> tiles_;  // by load: what it gives in each of these rounds
-  int tile_round_ = -1;                                       // which it is; -1: rounds are emitted by themselves
+  std::map<NodeId, std::array<Value*, tile_columns>> tiles_;  // by load: its values in each iteration of the tile
+  int tile_round_ = -1;                                       // current iteration of the tile; -1: not in a tile
   std::vector<Local> locals_;
-  std::vector<std::size_t> offsets_;  // of shared arrays, and of kept values in context memory
+  std::vector<std::size_t> offsets_;  // of shared arrays, and of values kept in context memory
   std::vector<Value*> accumulators_;
   std::size_t shared_bytes_ = 0, context_bytes_ = 0;
   Value* block_id_[3] = {};
-  Value* thread_[3] = {};  // this chunk's thread_id (map: global_id): a scalar of lane 0, or a vector
+  Value* thread_[3] = {};  // this chunk's thread_id (map kernels: global_id): a scalar for lane 0, or a vector
   llvm::GlobalVariable* tables_[3] = {};
   Value* linear_ = nullptr;  // linear id of lane 0
   Value* chunk_ = nullptr;
-  Value* tail_mask_ = nullptr;  // lanes that exist; null: all
+  Value* tail_mask_ = nullptr;  // lanes that have a thread; null: all
   struct Loop {
     llvm::PHINode* counter;
     Value* end;
     llvm::BasicBlock* after;
   };
   std::vector<Loop> loops_;
-  NodeId block_stride_loop_ =
-      ir::no_node;  // the loop of which emit_full_iterations() has run some, by which its counter grew so far:
+  /// The loop whose full iterations emit_full_iterations() has emitted, and the increment of its counters so far.
+  NodeId block_stride_loop_ = ir::no_node;
   Value* full_iterations_end_ = nullptr;
 };
 

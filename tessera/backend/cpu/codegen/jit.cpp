@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The module's entry: target, passes, machine code, loading. Compilation gives an object file in memory; one that was
-// kept on disk is loaded the same way, without anything of LLVM's that compiles.
+// The module's entry point: target, passes, machine code, loading. Compiling produces an object file in memory; objects
+// from the kernel cache are loaded in the same way, without LLVM's compiler.
 #include <llvm/ExecutionEngine/JITSymbol.h>
 #include <llvm/ExecutionEngine/Orc/ExecutorProcessControl.h>
 #include <llvm/ExecutionEngine/Orc/ObjectLinkingLayer.h>
@@ -32,7 +32,7 @@ namespace {
 
 namespace orc = llvm::orc;
 
-// Vectors are explicit already, so a few passes do what -O2 would, in a tenth of its time.
+// The code is already vectorised, so a few passes achieve the result of -O2 in a tenth of the time.
 constexpr const char* cpu_pass_list =
     "function(sroa,early-cse<memssa>,instcombine,simplifycfg,loop-mssa(licm),gvn,dse,instcombine,simplifycfg)";
 
@@ -47,29 +47,28 @@ T take(llvm::Expected<T> value) {
   return std::move(*value);
 }
 
-// What LLVM cannot do it answers by ending the process, unless a handler leaves; nothing of this compilation is used
-// again.
+// LLVM ends the process on unsupported input unless a handler throws. The state of that compilation is discarded.
 struct Fatal : UnsupportedKernel {};
 void fatal(void*, const char* reason, bool) { throw Fatal{{std::string("LLVM: ") + reason}}; }
 void out_of_memory(void*, const char*, bool) { throw std::bad_alloc(); }
 
-/// What loads code: all sections of a kernel into one piece of memory. LLVM's older linker maps each by itself, and
-/// where somebody has reserved much of the address space (drivers of GPUs reserve hundreds of GiB) code and constants
-/// come to lie further apart than the 2 GiB that the code can reach, which it does not notice. LLVM is not made to be
-/// left by exceptions: a session in which memory ran out, or that LLVM gave up, may hold its locks for ever, so it is
-/// left alone from then on. Sessions are never destroyed.
+/// The JIT linker; places all sections of a kernel in one block of memory. LLVM's older linker maps each section
+/// separately: if much of the address space is reserved (GPU drivers reserve hundreds of GiB), code and constants end
+/// up more than 2 GiB apart, beyond the reach of the code, and the linker does not notice. LLVM is not exception-safe:
+/// a session in which memory ran out or LLVM gave up may keep its locks for ever, so it is abandoned. Sessions are
+/// never destroyed.
 struct Session {
   explicit Session(std::unique_ptr<orc::ExecutorProcessControl> process)
       : execution(std::move(process)), linker(execution), outside(execution.createBareJITDylib("outside")) {}
   orc::ExecutionSession execution;
   orc::ObjectLinkingLayer linker;
-  orc::JITDylib& outside;  ///< the functions outside of kernels that their code may call
+  orc::JITDylib& outside;  ///< external functions that kernels may call
   std::uint64_t loaded = 0;
   std::atomic<bool> abandoned = false;
-  std::string* error = nullptr;  ///< where what went wrong in detail goes, instead of on standard error
+  std::string* error = nullptr;  ///< receives detailed error messages, instead of standard error
 };
 
-/// A kernel in a library of its own: kernels of one name do not meet.
+/// A kernel in its own JITDylib, so that kernels of equal names do not collide.
 class LoadedCode : public Compiled {
  public:
   ~LoadedCode() override {
@@ -93,7 +92,7 @@ class LlvmGenerator : public Generator {
       traits_.cpu = llvm::sys::getHostCPUName().str();
       for (const auto& f : host)
         traits_.features += (traits_.features.empty() ? "" : ",") + std::string(f.second ? "+" : "-") + f.first().str();
-      // Processors newer than this LLVM have no name here; their features tell which known one schedules alike.
+      // This LLVM has no name for newer processors; their features select a known one with similar scheduling.
       if (traits_.cpu == "generic") {
         if (host.lookup("avx512vnni") && host.lookup("avx512bf16"))
           traits_.cpu = "znver4";
@@ -112,9 +111,9 @@ class LlvmGenerator : public Generator {
     if (!target) throw UnsupportedKernel{wrong};
     using Info = std::unique_ptr<llvm::MCSubtargetInfo>;
     const Info plain(target->createMCSubtargetInfo(triple, "x86-64", ""));
-    if (!plain) throw UnsupportedKernel{"LLVM has no machine for " + triple};
+    if (!plain) throw UnsupportedKernel{"LLVM has no target machine for " + triple};
     if (!plain->isCPUStringValid(traits_.cpu))
-      throw UnsupportedKernel{"LLVM " LLVM_VERSION_STRING " knows no processor '" + traits_.cpu +
+      throw UnsupportedKernel{"LLVM " LLVM_VERSION_STRING " does not know the processor '" + traits_.cpu +
                               "' (x86-64, x86-64-v2, x86-64-v3, x86-64-v4, ...)"};
     machine_ = [=, this] {
       return std::unique_ptr<llvm::TargetMachine>(target->createTargetMachine(triple, traits_.cpu, traits_.features, {},
@@ -131,7 +130,7 @@ class LlvmGenerator : public Generator {
     if (!has("64bit"))
       throw UnsupportedKernel{
           "the processor '" + traits_.cpu +
-          "' runs code of 32 bits, and this program is of 64 (x86-64, x86-64-v2, x86-64-v3, x86-64-v4, ...)"};
+          "' only runs 32-bit code, but this program is 64-bit (x86-64, x86-64-v2, x86-64-v3, x86-64-v4, ...)"};
     traits_.width = has("avx512f") && has("avx512bw") && has("avx512vl") && has("avx512dq") ? 16 : has("avx2") ? 8 : 4;
     traits_.f16c = has("f16c");
     traits_.fma = has("fma");
@@ -208,7 +207,7 @@ class LlvmGenerator : public Generator {
     return *sessions_.back();
   }
 
-  /// Of no function that kernels call.
+  /// A name that differs from all functions that kernels call.
   static std::string symbol_name(const std::string& name) {
     std::string out;
     for (char c : name) out += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
@@ -218,14 +217,15 @@ class LlvmGenerator : public Generator {
   std::size_t build(llvm::Module& module, const ir::Function& fn, const GenerateOptions& options,
                     const std::string& symbol, bool optimise = true) {
     const auto machine = machine_();
-    if (!machine) throw UnsupportedKernel{"LLVM has no machine for " + triple_};
+    if (!machine) throw UnsupportedKernel{"LLVM has no target machine for " + triple_};
     module.setDataLayout(machine->createDataLayout());
     module.setTargetTriple(triple_);
     Emitter emitter(module, fn, traits_, options);
     emitter.run(symbol);
     std::string broken;
     llvm::raw_string_ostream stream(broken);
-    if (llvm::verifyModule(module, &stream)) throw UnsupportedKernel{"the IR made for LLVM is broken: " + stream.str()};
+    if (llvm::verifyModule(module, &stream))
+      throw UnsupportedKernel{"the generated LLVM IR is invalid: " + stream.str()};
     if (!optimise) return emitter.scratch_bytes();
 
     llvm::LoopAnalysisManager loops;
@@ -251,7 +251,7 @@ class LlvmGenerator : public Generator {
     llvm::legacy::PassManager manager;
     const auto machine = machine_();
     if (machine->addPassesToEmitFile(manager, stream, nullptr, kind))
-      throw UnsupportedKernel{"LLVM cannot write this kind of file"};
+      throw UnsupportedKernel{"LLVM cannot write object files for this target"};
     manager.run(module);
     return out;
   }
@@ -326,7 +326,7 @@ class LlvmGenerator : public Generator {
   std::function<std::unique_ptr<llvm::TargetMachine>()> machine_;
   std::string triple_;
   std::mutex linking_;
-  std::vector<std::unique_ptr<Session>> sessions_;  ///< under linking_: the last is in use, unless it was abandoned
+  std::vector<std::unique_ptr<Session>> sessions_;  ///< under linking_: the last one is in use, unless it was abandoned
 };
 
 }  // namespace
@@ -339,7 +339,7 @@ PtxGenerator* make_ptx_generator();  // ptx.cpp
 
 namespace {
 
-/// Whether LLVM's static objects are there: kernels are compiled while it is held shared.
+/// Whether LLVM's static objects are alive; compilation holds the lock shared.
 struct Life {
   std::shared_timed_mutex lock;
   std::atomic<bool> over = false;
@@ -349,8 +349,8 @@ Life& life() {
   return the_life;
 }
 
-/// Handlers of the module run before the destructors of its static objects do. A compilation under way on another
-/// thread is waited for, within reason.
+/// Exit handlers of the module run before the destructors of its static objects. Waits, for a limited time, for
+/// compilations in progress on other threads.
 void end_of_llvm() {
   Life& l = life();
   l.over = true;
@@ -400,7 +400,7 @@ UsingLlvm::UsingLlvm() {
   l.lock.lock_shared();
   if (!l.over) return;
   l.lock.unlock_shared();
-  throw UnsupportedKernel{"the program is ending, and LLVM with it: what runs so late must have been compiled before"};
+  throw UnsupportedKernel{"the program is exiting and LLVM has been shut down: compile the kernel earlier"};
 }
 UsingLlvm::~UsingLlvm() { life().lock.unlock_shared(); }
 
@@ -410,8 +410,8 @@ extern "C" __attribute__((visibility("default"))) tessera::cpu::Codegen* tessera
     int version, const char*, std::string* wrong) noexcept {
   using namespace tessera::cpu;
   if (version != interface_version) {
-    *wrong = "the module speaks version " + std::to_string(interface_version) +
-             " of the interface, the library version " + std::to_string(version);
+    *wrong = "the module implements version " + std::to_string(interface_version) +
+             " of the interface, but the library requires version " + std::to_string(version);
     return nullptr;
   }
   return guarded(*wrong, []() -> Codegen* {

@@ -9,7 +9,7 @@
 #include "tessera/backend/cpu/codegen/boundary.h"
 #include "tessera/backend/cpu/codegen/ptx_emitter.h"
 
-extern "C" {  // of LLVM's NVPTX libraries
+extern "C" {  // from LLVM's NVPTX libraries
 void LLVMInitializeNVPTXTargetInfo();
 void LLVMInitializeNVPTXTarget();
 void LLVMInitializeNVPTXTargetMC();
@@ -22,12 +22,12 @@ namespace {
 
 constexpr const char* triple = "nvptx64-nvidia-cuda";
 
-// Loops of known, small counts are unrolled, so that arrays indexed by their counters become registers.
+// Loops with small constant counts are unrolled, so that arrays indexed by their counters become registers.
 constexpr const char* ptx_pass_list =
     "function(sroa,early-cse<memssa>,instcombine,simplifycfg,loop-mssa(licm),loop(indvars,loop-unroll-full),sroa,"
     "early-cse<memssa>,instcombine,gvn,dse,instcombine,simplifycfg)";
 
-// What LLVM 16 has, and the version of PTX that brought each (PTX ISA, "Release Notes" and ".target").
+// Targets that LLVM 16 supports, and the PTX version that introduced each (PTX ISA, "Release Notes" and ".target").
 constexpr int versions[] = {60, 61, 63, 64, 65, 70, 71, 72, 73, 74, 75, 76, 77, 78};
 struct Architecture {
   int capability, version;
@@ -73,7 +73,7 @@ class LlvmPtxGenerator final : public PtxGenerator {
       const std::unique_ptr<llvm::TargetMachine> machine(target_->createTargetMachine(
           triple, "sm_" + std::to_string(target.capability), "+ptx" + std::to_string(target.version), {},
           llvm::Reloc::PIC_, std::nullopt, llvm::CodeGenOpt::Aggressive));
-      if (!machine) throw UnsupportedKernel{"LLVM has no machine for " + std::string(triple)};
+      if (!machine) throw UnsupportedKernel{"LLVM has no target machine for " + std::string(triple)};
       module.setDataLayout(machine->createDataLayout());
       module.setTargetTriple(triple);
       for (const PtxKernel& kernel : kernels)
@@ -81,7 +81,7 @@ class LlvmPtxGenerator final : public PtxGenerator {
       std::string broken;
       llvm::raw_string_ostream complaint(broken);
       if (llvm::verifyModule(module, &complaint))
-        throw UnsupportedKernel{"the IR made for LLVM is broken: " + complaint.str()};
+        throw UnsupportedKernel{"the generated LLVM IR is invalid: " + complaint.str()};
       optimise(module, *machine);
       llvm::SmallVector<char, 0> out;
       llvm::raw_svector_ostream stream(out);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel's function, its memory, and its statements.
+// The kernel's function, its memory and its statements.
 #include <llvm/IR/IntrinsicsNVPTX.h>
 
 #include "tessera/backend/cpu/codegen/ptx_emitter.h"
@@ -40,7 +40,8 @@ void PtxEmitter::make_function() {
   for (unsigned i = 0; i < form_.arguments.size(); ++i) {
     const auto& a = form_.arguments[i];
     if (a.kind != Kind::pointer) continue;
-    // Both together say that nobody writes there while the kernel runs: such loads may be cached for reading only.
+    // Together these attributes mean that nothing writes to the buffer while the kernel runs, so loads may use the
+    // read-only cache.
     if (noalias_) body_->addParamAttr(i, llvm::Attribute::NoAlias);
     if (fn_.params[a.number].access == Access::read) body_->addParamAttr(i, llvm::Attribute::ReadOnly);
     body_->addParamAttr(i, llvm::Attribute::getWithAlignment(context_, llvm::Align(bytes_of(a.dtype))));
@@ -56,8 +57,8 @@ void PtxEmitter::make_function() {
   note("maxntidx", fn_.block_size[0]), note("maxntidy", fn_.block_size[1]), note("maxntidz", fn_.block_size[2]);
 }
 
-// Shared arrays lie in one slab, in the order and with the alignment of ir::shared_bytes; past what may be static it is
-// the launch that says its size.
+// Shared arrays are allocated in one slab, with the order and alignment of ir::shared_bytes. Beyond the static limit,
+// the launch sets its size.
 void PtxEmitter::make_memory() {
   std::size_t bytes = 0;
   std::vector<std::pair<NodeId, std::size_t>> offsets;
@@ -158,7 +159,7 @@ void PtxEmitter::for_statement(const Node& n) {
   const bool one = fn_[n.args[2]].op == Op::constant && fn_[n.args[2]].imm == 1;
   const bool no_wrap = is_signed_int(t) && (one || counter.extra);
   Value* next = b_.CreateAdd(i, step, "", false, no_wrap);
-  // A counter of the user's own type may come so near to its largest value that the sum wraps.
+  // With the user's own counter type, the counter may be so close to the largest value that the sum wraps.
   Value* more =
       one || counter.extra ? compare(CompareOp::lt, t, next, end) : b_.CreateICmpULT(step, b_.CreateSub(end, i));
   i->addIncoming(next, b_.GetInsertBlock());
@@ -231,7 +232,7 @@ llvm::Value* PtxEmitter::atomic(const Node& n) {
   if (!real)
     return b_.CreateAtomicRMW(least ? (is_signed ? Rmw::Min : Rmw::UMin) : (is_signed ? Rmw::Max : Rmw::UMax), at, v,
                               align, order);
-  // There is no instruction for the least and greatest of floats: compare and swap, until nobody came between.
+  // There is no atomic min or max of floats: compare and swap until no other thread intervened.
   Value* first = b_.CreateAtomicRMW(Rmw::Or, at, llvm::Constant::getNullValue(bits), align, order);
   auto *again = block("swap"), *after = block("swapped"), *before = b_.GetInsertBlock();
   b_.CreateBr(again);
@@ -246,7 +247,7 @@ llvm::Value* PtxEmitter::atomic(const Node& n) {
   return b_.CreateBitCast(old, type(t));
 }
 
-// CUDA's printf: a format, and the values behind one another as C passes them to it.
+// CUDA's printf: a format, and the values in a buffer, passed as in C.
 void PtxEmitter::print(const Node& n) {
   const auto printed = operands(n);
   std::string format;
@@ -262,7 +263,7 @@ void PtxEmitter::print(const Node& n) {
       const int digits = piece.digits ? piece.digits : wide ? ir::double_digits : ir::float_digits;
       format += "%." + std::to_string(digits) + "g";
       v = b_.CreateFPExt(v, b_.getDoubleTy());
-      // Without the sign of a NaN, which is no matter of the value.
+      // NaN is printed without its sign, which carries no information.
       v = b_.CreateSelect(b_.CreateFCmpUNO(v, v), b_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, v), v);
     } else {
       format += std::string(wide ? "%ll" : "%") + (is_unsigned_int(t) ? "u" : "d");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a lowered kernel to LLVM IR for NVIDIA's GPUs: a thread is a thread, so every value is a scalar, and control is
-// control. Entry and arguments are those of the CUDA C that emit/ writes of the same function.
+// Generates LLVM IR for NVIDIA GPUs from a lowered kernel: each thread stays a thread, so all values are scalars and
+// control flow is kept. Entry and arguments match the CUDA C that emit/ writes for the same function.
 #pragma once
 
 #include <vector>
@@ -36,13 +36,13 @@ class PtxEmitter final : public Values {
   void matrix(const ir::Node& n);
   void multiply(DType t, Value* sums, Value* left, Value* right);
   void load_factor(Value* words, NodeId memory, Value* from, Value* stride, bool along_k);
-  Value* slot(Value* fragment, unsigned i);  // where this lane has word or float i
+  Value* slot(Value* fragment, unsigned i);  // address of this lane's word or float i
 
   // ptx_value.cpp
   Value* value(NodeId id);
   Value* index(const ir::Node& n);
   Value* linear_thread_id();
-  Value* lane_count();  // lanes of this subgroup that have threads
+  Value* lane_count();  // number of lanes of this subgroup that have threads
   Value* special(unsigned intrinsic);
   Value* argument(emit::KernelArgument::Kind kind, std::uint64_t number);
   Value* element_address(NodeId memory, Value* at);

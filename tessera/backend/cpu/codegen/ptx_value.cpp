@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values: leaves, addresses, subgroups, and what the hardware has no instruction for.
+// Values: leaves, addresses, subgroups, and operations that the hardware lacks.
 #include <llvm/IR/InlineAsm.h>
 #include <llvm/IR/IntrinsicsNVPTX.h>
 
@@ -78,7 +78,7 @@ llvm::Value* PtxEmitter::index(const Node& n) {
     case IndexKind::subgroup_id: return fit(b_.CreateLShr(linear_thread_id(), b_.getInt32(5)));
     case IndexKind::subgroup_size: return number(t, width);
     case IndexKind::subgroup_count: return number(t, (fn_.threads_per_block() + width - 1) / width);
-    default: refuse("the index '" + std::string(name_of(kind)) + "' has no meaning here");
+    default: refuse("the index '" + std::string(name_of(kind)) + "' is not supported here");
   }
 }
 
@@ -89,7 +89,7 @@ llvm::Value* PtxEmitter::element_address(NodeId memory, Value* at) {
   return b_.CreateGEP(memory_type(m.type.dtype), base, b_.CreateSExt(at, b_.getInt64Ty()));
 }
 
-// Subgroups: as the helper functions of emitted CUDA C have it, so that both ways give the same bits.
+// Subgroups: same algorithm as the helper functions of the emitted CUDA C, so that results are bit-identical.
 
 llvm::Value* PtxEmitter::shuffle(unsigned intrinsic, Value* v, Value* lane) {
   llvm::Type* t = v->getType();
@@ -127,7 +127,7 @@ llvm::Value* PtxEmitter::subgroup(const Node& n) {
     }
     return full ? v : shuffle(Intrinsic::nvvm_shfl_sync_idx_i32, v, b_.getInt32(0));
   };
-  auto moved = [&](Value* from) {  // a lane that is not there gives the value of the asking one
+  auto moved = [&](Value* from) {  // if the source lane does not exist, the thread keeps its own value
     return shuffle(Intrinsic::nvvm_shfl_sync_idx_i32, v, b_.CreateSelect(b_.CreateICmpULT(from, count), from, lane));
   };
   auto scanned = [&](bool exclusive) {
@@ -177,15 +177,16 @@ llvm::Value* PtxEmitter::bfloat_from_float(Value* a) {
   return call;
 }
 
-// There is no C library. What is not expanded in our IR is the remainder of floats, a function of ours.
+// There is no C library. The only function without an expansion in our IR is the floating-point remainder, implemented
+// below.
 llvm::Value* PtxEmitter::library_call(const char* name, DType t, Value* const* a, unsigned) {
   const std::string called = name;
   if (called == "fmod" || called == "fmodf") return b_.CreateCall(remainder_function(t), {a[0], a[1]});
-  refuse("'" + called + "' of " + std::string(dtype_name(t)) +
-         " was not expanded, and PTX has no library of functions");
+  refuse("'" + called + "' of " + std::string(dtype_name(t)) + " was not expanded, and PTX has no math library");
 }
 
-// |x| modulo |y| by subtracting y times falling powers of two, each difference exact; x's sign.
+// |x| modulo |y|, by subtracting y times decreasing powers of two; each difference is exact. The result has the sign of
+// x.
 llvm::Function* PtxEmitter::remainder_function(DType t) {
   const std::string name = "tessera_rem_" + std::string(dtype_name(t));
   if (auto* made = module_.getFunction(name)) return made;
@@ -206,7 +207,7 @@ llvm::Function* PtxEmitter::remainder_function(DType t) {
   b.CreateRet(llvm::ConstantFP::getQNaN(real));
   b.SetInsertPoint(finite);
   Value* half = b.CreateFMul(x, number(0.5));
-  b.CreateCondBr(b.CreateFCmpOLT(x, y), done, grow);  // also where y is infinite
+  b.CreateCondBr(b.CreateFCmpOLT(x, y), done, grow);  // also if y is infinite
   b.SetInsertPoint(grow);
   auto* scaled = b.CreatePHI(real, 2);
   scaled->addIncoming(y, finite);

@@ -11,14 +11,14 @@ namespace {
 
 constexpr Shape uniform{ShapeKind::uniform}, chunk{ShapeKind::chunk}, varying{ShapeKind::varying};
 Shape linear(std::int64_t stride, NodeId by = no_node) { return stride ? Shape{ShapeKind::linear, stride, by} : chunk; }
-// Of a sum: both strides by the same number, or one of them none.
+// Shape of a sum: both strides must have the same factor, or one of them none.
 Shape added(Shape a, Shape b, int sign) {
   if (a.scalar()) a.by = b.by;
   if (b.scalar()) b.by = a.by;
   return a.by == b.by ? linear(a.stride + sign * b.stride, a.by) : varying;
 }
 
-// The value of an integer constant as its dtype means it.
+// Gets the value of an integer constant, interpreted by its dtype.
 bool constant_value(const Function& fn, NodeId id, std::int64_t& value) {
   const Node& n = fn[id];
   if (n.op != Op::constant || !is_int(n.type.dtype)) return false;
@@ -46,7 +46,7 @@ class Analyser {
     find_first_uses();
     for (NodeId id = 1; id < fn_.nodes.size(); ++id) {
       if (is_leaf(fn_[id].op)) out_.shapes[id] = leaf(fn_[id]);
-      // Zero when the thread starts: that is a store of a constant unless another store comes first.
+      // A local is zero when the thread starts; unless another store comes first, that counts as a store of a constant.
       if (fn_[id].op == Op::local && !out_.definite[id]) out_.shapes[id] = uniform;
     }
     do {
@@ -70,7 +70,7 @@ class Analyser {
     return any;
   }
 
-  // The first use of a local, in the order of the text, is a store in the block that holds all other uses.
+  // Whether the first use of a local, in program order, is a store in the block that contains all other uses.
   struct First {
     bool seen = false, store = false;
     BlockId block = 0;
@@ -158,7 +158,7 @@ class Analyser {
     }
     if (n.op == Op::unary && n.kind<UnaryOp>() == UnaryOp::neg) return linear(-a.stride, a.by);
     if (n.op == Op::cast) {
-      // A value that may wrap within the chunk is not linear any more when widened; an index does not wrap, also where
+      // A value that may wrap within the chunk is no longer linear after widening. An index does not wrap, even if
       // lowering made it an i32 (Node::extra marks its arithmetic).
       const Node& operand = fn_[n.args[0]];
       const DType from = operand.type.dtype;
@@ -170,7 +170,7 @@ class Analyser {
     }
     return varying;
   }
-  // Its value is there wherever what it is a factor of is used: in blocks that may be another region.
+  // Is its value available wherever a value that has it as a factor is used? Such uses may be in other regions.
   bool at_hand(NodeId id) const { return layout_.threads == 0 || fn_[id].op == Op::param; }
 
   Shape load(const Node& n) const {
@@ -179,7 +179,7 @@ class Analyser {
     if (m.op == Op::local) {
       const Shape held = shape(n.args[0]), at = shape(n.args[1]);
       if (held.kind == ShapeKind::none || any_unknown(args.subspan(1))) return {};
-      if (n.op == Op::load_if)  // lanes may differ in whether they read
+      if (n.op == Op::load_if)  // whether a lane reads may differ between lanes
         return held.scalar() && all_scalar(args.subspan(1)) ? join(held, joined(args.subspan(1))) : varying;
       return at.scalar() ? join(at, held) : varying;
     }
@@ -189,7 +189,8 @@ class Analyser {
     return constant ? joined(args.subspan(1)) : chunk;
   }
 
-  // `control`: how the statements around vary; `outer`: these statements run outside of the lane loop where they can.
+  // `control`: how the enclosing control flow varies; `outer`: these statements run outside of the lane loop where
+  // possible.
   void analyse_block(BlockId b, Shape control, bool outer) {
     for (NodeId id : fn_.blocks[b]) {
       const Node& n = fn_[id];
@@ -213,7 +214,7 @@ class Analyser {
           const NodeId ends[] = {n.args[0], n.args[1], n.args[2]};
           Shape all = control;
           for (NodeId e : ends) all = join(all, nested_control(id, e, control));
-          // Lanes that still run have run equally often: where the loop ends does not matter to its counter.
+          // All active lanes have run the same number of iterations, so the counter does not depend on the loop's end.
           const Shape begin = shape(ends[0]), step = shape(ends[2]);
           const bool wraps = counter_may_wrap(fn_, n, begin);
           if (out_.has_barrier[id])
@@ -237,7 +238,7 @@ class Analyser {
       }
     }
   }
-  // A barrier's control is the same in the whole block: the verifier has seen to that.
+  // The verifier has checked that control flow around a barrier is uniform in the block.
   Shape nested_control(NodeId statement, NodeId condition, Shape control) const {
     if (out_.has_barrier[statement]) return control;
     const Shape s = shape(condition);
@@ -249,7 +250,7 @@ class Analyser {
     if (at.kind == ShapeKind::none || value.kind == ShapeKind::none) return;
     if (!control.scalar() || !at.scalar()) return set(n.args[0], varying);
     Shape s = value;
-    // Within the lane loop a statement runs once a chunk, so what it changes cannot be one value for the block.
+    // Inside the lane loop a statement runs once per chunk, so a local that it modifies cannot be uniform in the block.
     if (s.kind == ShapeKind::uniform && (!outer || control.kind == ShapeKind::chunk || at.kind == ShapeKind::chunk))
       s = chunk;
     if (s.kind == ShapeKind::linear && (s.by || fn_[n.args[0]].imm != 1)) s = varying;
@@ -262,7 +263,7 @@ class Analyser {
       case SubgroupOp::max:
       case SubgroupOp::any:
       case SubgroupOp::all: return chunk;
-      case SubgroupOp::broadcast: {  // from a lane that is not there each thread has its own value
+      case SubgroupOp::broadcast: {  // if the source lane does not exist, each thread keeps its own value
         std::int64_t lane = -1;
         const unsigned last = layout_.threads % layout_.width;
         constant_value(fn_, n.args[1], lane);
@@ -285,7 +286,7 @@ Shape join(Shape a, Shape b) {
   if (b.kind == ShapeKind::none) return a;
   if (a == b) return a;
   if (a.scalar() && b.scalar()) return chunk;
-  // Linear with a chunk's value in another branch, or with another stride: no longer linear.
+  // Linear joined with a chunk value or with another stride is no longer linear.
   return varying;
 }
 
@@ -301,7 +302,7 @@ LaneLayout lane_layout(const Function& fn, unsigned native) {
   LaneLayout out;
   out.width = native;
   if (fn.kind == KernelKind::map) {
-    // Elements of local arrays are one register each: networks on them have many in registers at once.
+    // Each element of a local array is a register, and networks on such arrays keep many in use at once.
     const bool wide = std::ranges::any_of(
         fn.nodes, [](const Node& n) { return n.op == Op::local && n.imm > 1 && dtype_size(n.type.dtype) == 8; });
     if (native == 16 && wide) out.width = 8;
@@ -315,9 +316,9 @@ LaneLayout lane_layout(const Function& fn, unsigned native) {
     return n.op == Op::subgroup || (n.op == Op::index && n.kind<IndexKind>() >= IndexKind::lane_id &&
                                     n.kind<IndexKind>() <= IndexKind::subgroup_count);
   });
-  if (!subgroups) {  // a subgroup is a chunk, and its width a promise
+  if (!subgroups) {  // a subgroup is a chunk, and its width is fixed
     while (out.width > 4 && out.threads <= out.width / 2) out.width /= 2;
-    // Rows shorter than a vector: rather narrower vectors than gathers.
+    // For rows shorter than a vector, narrower vectors are better than gathers.
     while (!flat && out.width > 4 && size[0] % out.width != 0 && size[0] % 4 == 0) out.width /= 2;
   }
   const bool rows = flat || size[0] % out.width == 0;

@@ -29,8 +29,8 @@ llvm::Type* Values::like(llvm::Type* element, Value* model) const {
   return v ? llvm::FixedVectorType::get(element, v->getNumElements()) : element;
 }
 llvm::Value* Values::cast_integer(Value* v, llvm::Type* to, bool is_signed) {
-  // LLVM 16 makes code that it cannot write (or that its checks would refuse) of vectors that are selected from memory
-  // by 64-bit comparisons and widened then, where vectors are 256 bits without mask registers.
+  // LLVM 16 fails in instruction selection (or with checks, in an assertion) for vectors that are selected from memory
+  // by 64-bit comparisons and then widened, on targets with 256-bit vectors and no mask registers.
   if (llvm::isa<llvm::SelectInst>(v) && v->getType()->isVectorTy() &&
       to->getScalarSizeInBits() > v->getType()->getScalarSizeInBits())
     v = b_.CreateFreeze(v);
@@ -84,13 +84,13 @@ llvm::Value* Values::compute(const Node& n, Value* const* a) {
     case Op::dot4: return dot4(n.kind<Dot4Signs>(), a[0], a[1], a[2]);
     default: break;
   }
-  refuse("'" + std::string(op_name(n.op)) + "' is not known");
+  refuse("'" + std::string(op_name(n.op)) + "' is not supported");
 }
 
 llvm::Value* Values::binary(const Node& n, DType t, Value* a, Value* b, bool constant_divisor) {
   const bool real = is_float(t), is_signed = is_signed_int(t), logical = t == DType::boolean;
   const BinaryOp op = n.kind<BinaryOp>();
-  // Said of scalars only: lanes that do not exist may well be past every limit.
+  // Set for scalars only: lanes beyond the last thread may exceed any limit.
   const bool no_wrap = (n.extra || t == DType::index) && !a->getType()->isVectorTy();
   auto shift = [&](auto&& make) {
     return make(b_.CreateAnd(b, same(b, static_cast<std::int64_t>(8 * bytes_of(t)) - 1)));
@@ -113,14 +113,14 @@ llvm::Value* Values::binary(const Node& n, DType t, Value* a, Value* b, bool con
     case BinaryOp::shl: return shift([&](Value* s) { return b_.CreateShl(a, s); });
     case BinaryOp::shr: return shift([&](Value* s) { return is_signed ? b_.CreateAShr(a, s) : b_.CreateLShr(a, s); });
     case BinaryOp::mul_hi: return multiply_high(is_signed, a, b);
-    default: refuse("'" + std::string(name_of(op)) + "' is not known");
+    default: refuse("'" + std::string(name_of(op)) + "' is not supported");
   }
 }
 
 llvm::Value* Values::multiply_high(bool is_signed, Value* a, Value* b) {
   const unsigned bits = a->getType()->getScalarSizeInBits();
   const auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(a->getType());
-  if (vector && bits == 32) {  // there are products of every second lane
+  if (vector && bits == 32) {  // the multiply instruction produces products of every second lane
     const unsigned n = vector->getNumElements();
     llvm::Type* pairs = llvm::FixedVectorType::get(b_.getInt64Ty(), n / 2);
     const auto half = [&](Value* v, bool odd) {
@@ -141,7 +141,8 @@ llvm::Value* Values::multiply_high(bool is_signed, Value* a, Value* b) {
   return b_.CreateTrunc(b_.CreateLShr(product, same(product, bits)), a->getType());
 }
 
-// x / 0 and x % 0 are 0, the smallest / -1 is itself: neither may reach the processor's division, which traps.
+// x / 0 and x % 0 are 0, and the smallest value / -1 is itself. The processor's division traps on both, so they must
+// not reach it.
 llvm::Value* Values::divide(bool remainder, DType t, Value* a, Value* b, bool constant_divisor) {
   const bool is_signed = is_signed_int(t);
   const bool own_code = a->getType()->isVectorTy() && !constant_divisor && bytes_of(t) <= 4;
@@ -164,9 +165,9 @@ llvm::Value* Values::divide(bool remainder, DType t, Value* a, Value* b, bool co
   return b_.CreateSelect(is_zero, zero, quotient);
 }
 
-// A vector of 32-bit integers by a divisor that all lanes share: the high half of a product with 2^32 + factor, shifted
-// (Granlund and Montgomery, "Division by Invariant Integers using Multiplication", figures 4.1 and 5.1). What does not
-// depend on `a` is scalar and may be hoisted out of loops: it never traps.
+// Divides a vector of 32-bit integers by a divisor shared by all lanes: the high half of a product with 2^32 + factor,
+// shifted (Granlund and Montgomery, "Division by Invariant Integers using Multiplication", figures 4.1 and 5.1).
+// Everything that does not depend on `a` is scalar and may be hoisted out of loops: it never traps.
 llvm::Value* Values::divide_by_one(bool remainder, bool is_signed, Value* a, Value* d) {
   llvm::Type *i64 = b_.getInt64Ty(), *real = b_.getDoubleTy();
   const auto all = [&](Value* v) {
@@ -174,7 +175,7 @@ llvm::Value* Values::divide_by_one(bool remainder, bool is_signed, Value* a, Val
   };
   Value* is_zero = b_.CreateICmpEQ(d, same(d, 0));
   d = b_.CreateSelect(is_zero, same(d, 1), d);
-  const auto not_of_zero = [&](Value* q) {  // a remainder of 1 is 0 already
+  const auto not_of_zero = [&](Value* q) {  // a remainder modulo 1 is 0 already
     return remainder ? q : b_.CreateAnd(q, all(b_.CreateSExt(b_.CreateNot(is_zero), d->getType())));
   };
   Value* size = is_signed ? b_.CreateBinaryIntrinsic(llvm::Intrinsic::abs, d, b_.getFalse()) : d;
@@ -203,15 +204,16 @@ llvm::Value* Values::divide_by_one(bool remainder, bool is_signed, Value* a, Val
   return remainder ? b_.CreateSub(a, b_.CreateMul(quotient, all(d))) : quotient;
 }
 
-// Vectors have no integer division. A quotient of 32-bit integers differs from the next integer by at least 2^-32 of
-// itself, far more than the rounding of a double: its whole part is exact. Likewise 16 bits in a float. So it is where
-// a divisor that all lanes share is a reciprocal, a few units of rounding too large: with e its relative error, x / d
-// stays below the next integer as long as x * e < 1, and an exact quotient never falls below itself.
+// Vectors have no integer division. A quotient of 32-bit integers is either exact or differs from the next integer by a
+// relative 2^-32 or more, far more than the rounding error of a double, so the integer part is exact. The same holds
+// for 16 bits in a float. It also holds for the product with the reciprocal of a shared divisor, made a few rounding
+// units too large: with relative error e, x / d stays below the next integer while x * e < 1, and an exact quotient is
+// never rounded down.
 llvm::Value* Values::divide_by_reals(DType t, Value* a, Value* b, Value* same_divisor) {
   const bool wide = bytes_of(t) == 4, is_signed = is_signed_int(t);
   llvm::Type* real = like(wide ? b_.getDoubleTy() : b_.getFloatTy(), a);
   auto convert = [&](Value* v) { return is_signed ? b_.CreateSIToFP(v, real) : b_.CreateUIToFP(v, real); };
-  const auto reciprocal = [&](Value* d) {  // of 16 bits
+  const auto reciprocal = [&](Value* d) {  // for 16 bits
     llvm::Type* one = real->getScalarType();
     Value* divisor = b_.CreateSelect(b_.CreateICmpEQ(d, same(d, 0)), same(d, 1), d);
     Value* r = b_.CreateFDiv(llvm::ConstantFP::get(one, 1.0),
@@ -221,7 +223,7 @@ llvm::Value* Values::divide_by_reals(DType t, Value* a, Value* b, Value* same_di
   };
   Value* q = same_divisor != nullptr ? b_.CreateFMul(convert(a), reciprocal(same_divisor))
                                      : b_.CreateFDiv(convert(a), convert(b));
-  // Every quotient of 8 and 16 bits fits into 32 signed bits, where the conversion is one instruction.
+  // Every quotient of 8 and 16 bits fits in a signed 32-bit integer, for which the conversion is one instruction.
   if (!wide) return b_.CreateTrunc(b_.CreateFPToSI(q, like(b_.getInt32Ty(), a)), a->getType());
   return is_signed ? b_.CreateFPToSI(q, a->getType()) : b_.CreateFPToUI(q, a->getType());
 }
@@ -273,11 +275,11 @@ llvm::Value* Values::cast(DType from, DType to, Value* a) {
   return cast_integer(a, result, is_signed_int(from));
 }
 
-// As fptosi_sat and fptoui_sat of vectors of f32, which LLVM 16 does lane by lane: what is in range is converted, and
-// what is not becomes what it is to be.
+// Same as fptosi_sat and fptoui_sat for vectors of f32, which LLVM 16 expands lane by lane: converts values in range
+// and replaces all others.
 llvm::Value* Values::saturated(Value* a, llvm::Type* to, bool is_signed) {
   const int bits = static_cast<int>(to->getScalarSizeInBits()) - (is_signed ? 1 : 0);
-  const double end = std::ldexp(1.0, bits);  // the first that is too large; before it come integers of 24 bits
+  const double end = std::ldexp(1.0, bits);  // the first value out of range
   const auto real = [&](double v) { return llvm::ConstantFP::get(a->getType(), v); };
   Value* within = b_.CreateMinNum(b_.CreateMaxNum(a, real(is_signed ? -end : 0)),
                                   real(end - std::ldexp(1.0, std::max(bits - 24, 0))));
@@ -287,7 +289,7 @@ llvm::Value* Values::saturated(Value* a, llvm::Type* to, bool is_signed) {
     const auto most = llvm::APInt::getMaxValue(to->getScalarSizeInBits()).lshr(is_signed ? 1 : 0);
     out = b_.CreateSelect(b_.CreateFCmpOGE(a, real(end)), llvm::ConstantInt::get(to, most), out);
   }
-  if (!is_signed) return out;  // NaN was the least in range, which is 0
+  if (!is_signed) return out;  // NaN became the lower limit, which is 0
   return b_.CreateSelect(b_.CreateFCmpUNO(a, a), llvm::Constant::getNullValue(to), out);
 }
 
@@ -314,7 +316,7 @@ llvm::Value* Values::math(MathOp op, DType t, Value* const* a) {
     case MathOp::tanh: return library_call(single ? "tanhf" : "tanh", t, a, 1);
     case MathOp::erf: return library_call(single ? "erff" : "erf", t, a, 1);
     case MathOp::pow: return library_call(single ? "powf" : "pow", t, a, 2);
-    default: refuse("'" + std::string(name_of(op)) + "' is not known");
+    default: refuse("'" + std::string(name_of(op)) + "' is not supported");
   }
 }
 
@@ -335,7 +337,7 @@ llvm::Value* Values::combine(ReduceOp op, DType t, Value* a, Value* b) {
     default: return b_.CreateOr(a, b);
   }
 }
-// What changes nothing: -0 for sums, NaN for the least and greatest of floats, which give the operand that is none.
+// The neutral element: -0 for sums, and NaN for min and max of floats, which return the operand that is not NaN.
 llvm::Value* Values::identity(ReduceOp op, DType t) {
   llvm::Type* k = type(t);
   if (is_float(t)) {
