@@ -42,7 +42,8 @@ std::vector<std::uint32_t> numbers(const char* name) {
   return all;
 }
 [[noreturn]] void refuse(const std::string& item) {
-  std::fprintf(stderr, "fake driver: TESSERA_FAKE_FAULT holds \"%s\", which is no fault (see tests/drivers/faults.h)\n",
+  std::fprintf(stderr,
+               "fake driver: TESSERA_FAKE_FAULT holds \"%s\", which is not a fault (see tests/drivers/faults.h)\n",
                item.c_str());
   std::_Exit(87);
 }

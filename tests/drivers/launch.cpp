@@ -111,7 +111,7 @@ Code Machine::raise_shared(Function& function, int bytes) {
   std::lock_guard hold(lock_);
   if (bytes < 0 || static_cast<std::uint32_t>(bytes) > most.shared_optin)
     return breach_locked(
-        std::to_string(bytes) + " bytes of shared memory are asked for, of " + std::to_string(most.shared_optin),
+        std::to_string(bytes) + " bytes of shared memory are requested, of " + std::to_string(most.shared_optin),
         invalid_value);
   function.max_dynamic_shared = static_cast<std::uint32_t>(bytes);
   return ok;
@@ -210,7 +210,7 @@ Code Machine::prepare_launch(Context& context, Function& function, Dimensions gr
     if (direct)
       launch->facts = direct->facts, launch->direct = direct;
     else if (resolver_ == nullptr || resolver_->find(function.entry.c_str(), opencl, &launch->facts) == 0)
-      return breach_locked(name + ": the test program does not know what it computes", not_found);
+      return breach_locked(name + ": the test program has no definition of this kernel", not_found);
     const KernelFacts& facts = launch->facts;
     if (facts.block &&
         (block.x != facts.block_size[0] || block.y != facts.block_size[1] || block.z != facts.block_size[2]))

@@ -136,7 +136,7 @@ Handle* Machine::handle_of(void* handle, Kind kind, Code* code) {
   const auto it = handles_.find(handle);
   *code = ok;
   if (it == handles_.end())
-    *code = breach_locked("this is no handle of a " + name, invalid_handle);
+    *code = breach_locked("invalid handle of a " + name, invalid_handle);
   else if (it->second->kind != kind)
     *code = breach_locked("the handle is not one of a " + name, invalid_handle);
   else if (!it->second->live)

@@ -102,7 +102,7 @@ Code Machine::free(std::uint64_t address) {
   }
   const MemoryPointer memory = it->second;
   Context& owner = *memory->context;
-  if (memory->host) return breach_locked("memory of the host is freed as a device's", invalid_value);
+  if (memory->host) return breach_locked("host memory is freed as device memory", invalid_value);
   Code code = ok;
   if (owner.sticky == ok && owner.deferred == ok) {
     if (memory->queued != 0) code = breach_locked("memory is freed while queued work uses it", ok);
@@ -135,7 +135,7 @@ Code Machine::free_host(void* address) {
         graves_.contains(key) ? "pinned memory is freed twice" : text_of(key) + " is not the address of pinned memory",
         invalid_value);
   const MemoryPointer memory = it->second;
-  if (!memory->host) return breach_locked("memory of a device is freed as the host's", invalid_value);
+  if (!memory->host) return breach_locked("device memory is freed as host memory", invalid_value);
   Context& owner = *memory->context;
   if (owner.sticky == ok && owner.deferred == ok) {
     if (memory->queued != 0) {
@@ -151,7 +151,7 @@ Code Machine::free_host(void* address) {
   for (std::size_t i = 0; i < fence; ++i)
     if (memory->data[memory->bytes + i] != std::byte{fence_byte} ||
         memory->data[-1 - static_cast<std::ptrdiff_t>(i)] != std::byte{fence_byte}) {
-      breach_locked("somebody wrote outside of pinned memory", ok);
+      breach_locked("a write outside of pinned memory", ok);
       break;
     }
   std::memset(memory->data, given_back, memory->bytes);
@@ -183,8 +183,8 @@ Code Machine::range(Context& context, std::uint64_t address, std::size_t bytes, 
   if (memory == nullptr) {
     auto it = graves_.upper_bound(address);
     if (it != graves_.begin() && address - std::prev(it)->first < std::prev(it)->second->bytes)
-      return breach_locked("memory is used after it was given back: " + text_of(address), illegal_address);
-    return breach_locked(text_of(address) + " is no memory of a device (an address of the host?)", illegal_address);
+      return breach_locked("memory is used after it was freed: " + text_of(address), illegal_address);
+    return breach_locked(text_of(address) + " is not device memory (a host address?)", illegal_address);
   }
   if (bytes > memory->bytes - (address - memory->address))
     return breach_locked("an access past the end of its allocation of " + std::to_string(memory->bytes) +
@@ -218,7 +218,7 @@ Code Machine::copy(Context& context, std::uint64_t to, std::uint64_t from, std::
         const MemoryPointer memory = find(address);
         if (memory == nullptr) return reinterpret_cast<std::byte*>(address);
         if (!memory->host) {
-          breach_locked("an address of a device where one of the host belongs", invalid_value);
+          breach_locked("a device address where a host address is required", invalid_value);
           return nullptr;
         }
       }
@@ -232,12 +232,12 @@ Code Machine::copy(Context& context, std::uint64_t to, std::uint64_t from, std::
     if (direction == Copy::any) {  // either side may be host or device memory
       for (const std::uint64_t address : {to, from})
         if (find(address) == nullptr && address_in_arena(address))
-          return breach_locked("an address of a device in which nothing is allocated", invalid_value);
+          return breach_locked("a device address without an allocation", invalid_value);
     } else if (address_in_arena(direction == Copy::to_device ? from
                                 : direction == Copy::to_host ? to
                                                              : 0) &&
                find(direction == Copy::to_device ? from : to) == nullptr)
-      return breach_locked("an address of a device where one of the host belongs", invalid_value);
+      return breach_locked("a device address where a host address is required", invalid_value);
     target =
         side(to, true, on_device || direction == Copy::to_device || (direction == Copy::any && find(to) != nullptr));
     if (target == nullptr) return invalid_value;
@@ -286,7 +286,7 @@ bool Machine::can_reach(int device, int peer) {
 }
 
 Code Machine::enable_peer(Context& context, int peer) {
-  if (!can_reach(context.device, peer)) return breach("access to a device is asked for that cannot be reached", 217);
+  if (!can_reach(context.device, peer)) return breach("peer access to an unreachable device is enabled", 217);
   if (const Fault* f = faults_.find("peer", context.device)) return f->code.value_or(711);
   std::lock_guard hold(lock_);
   return context.peers.insert(peer).second ? ok : peer_already_enabled;
@@ -298,9 +298,9 @@ Code Machine::copy_from_peer(Context& context, std::uint64_t to, const Context* 
     std::lock_guard hold(lock_);
     const MemoryPointer there = find(from), here = find(to);
     if (there == nullptr || there->host || there->context != source)
-      return breach_locked("the source of a peer copy is not in the context that is named", invalid_value);
+      return breach_locked("the source of a peer copy is not in the given context", invalid_value);
     if (here == nullptr || here->host || here->context != target)
-      return breach_locked("the target of a peer copy is not in the context that is named", invalid_value);
+      return breach_locked("the target of a peer copy is not in the given context", invalid_value);
     if (source == target) return breach_locked("a peer copy within a device", invalid_value);
     const Context& other = target == &context ? *source : *target;
     if (!context.peers.contains(other.device))

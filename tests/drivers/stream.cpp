@@ -159,12 +159,12 @@ Code Machine::enqueue(Stream& stream, Work work, bool waits) {
   Clock joined;
   for (Event* event : work.order.waits) {
     if (event->stream == nullptr)
-      return breach_locked("an event is waited for that nothing has been asked to signal", invalid_value);
+      return breach_locked("a wait for an event that no queued work signals", invalid_value);
     work.after.emplace_back(event->stream, event->sequence);
     merge(joined, event->clock);
   }
   if (work.order.signal != nullptr && work.order.signal->stream != nullptr)
-    return breach_locked("an event is signalled again without having been reset", invalid_value);
+    return breach_locked("an event is signalled again without a reset", invalid_value);
   work.sequence = ++stream.submitted;
   Kernels& kernels = kernels_[context.device];
   work.kernels_before = kernels.queued;
@@ -216,7 +216,7 @@ Code Machine::synchronise(Stream& stream) {
   if (const Code code = outside_of_capture_locked(); code != ok) return code;
   if (stream.capture != nullptr) {
     stream.spoilt = true;
-    return breach_locked("a stream is waited for while it is captured", capture_unsupported);
+    return breach_locked("a wait for a stream that is being captured", capture_unsupported);
   }
   Clock all = stream.clock;
   all[stream.id] = stream.submitted;

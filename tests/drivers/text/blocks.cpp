@@ -230,7 +230,7 @@ std::string stuck(const Block& block) {
   }
   return std::to_string(barrier) + " threads wait at a barrier and " + std::to_string(exchange) +
          " at a subgroup operation, " + std::to_string(block.done) + " of " + std::to_string(block.lanes.size()) +
-         " have ended: nobody can go on";
+         " have ended: deadlock";
 }
 
 /// Runs one block; returns false and sets `error` if it cannot finish.

@@ -219,7 +219,9 @@ EXPORT Code cuDeviceGetAttribute(int* value, int attribute, int device) {
     case 82: *value = 65536; break;
     case 97: *value = static_cast<int>(g.shared_optin); break;
     case 115: *value = 0; break;
-    default: return machine().breach("attribute " + std::to_string(attribute) + " is not known here", invalid_value);
+    default:
+      return machine().breach("attribute " + std::to_string(attribute) + " is not supported by the fake",
+                              invalid_value);
   }
   return ok;
 }
@@ -241,7 +243,7 @@ EXPORT Code cuCtxSetCurrent(Context* context) {
   for (int d = 0; d < machine().settings().devices; ++d)
     if (machine().primary(d) == context)
       return context_of_thread = context, ok;  // a failed one too: its calls report the error
-  return machine().breach("this is no context", invalid_context);
+  return machine().breach("invalid context handle", invalid_context);
 }
 EXPORT Code cuCtxGetDevice(int* device) {
   ENTER();

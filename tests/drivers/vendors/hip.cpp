@@ -182,7 +182,9 @@ EXPORT Code hipDeviceGetAttribute(int* value, int attribute, int device) {
     case 74: *value = 64 << 10; break;
     case 85: *value = 1; break;
     case 87: *value = static_cast<int>(machine().limits(device).warp); break;
-    default: return machine().breach("attribute " + std::to_string(attribute) + " is not known here", invalid_value);
+    default:
+      return machine().breach("attribute " + std::to_string(attribute) + " is not supported by the fake",
+                              invalid_value);
   }
   return ok;
 }

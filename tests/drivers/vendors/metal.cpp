@@ -483,7 +483,7 @@ struct Dispatch {
       } else {
         at = (at + a.bytes - 1) / a.bytes * a.bytes;
         if (at + a.bytes > structure.size())
-          return machine().breach("kernel " + function.name + ": setBytes gives fewer bytes than the structure has",
+          return machine().breach("kernel " + function.name + ": setBytes passes fewer bytes than the structure has",
                                   launch_failed);
         std::memcpy(&values[i], structure.data() + at, a.bytes);
         at += a.bytes;
@@ -583,7 +583,7 @@ void do_set_fast_math(Id object, Sel, bool on) {
 }
 void do_set_language(Id object, Sel, UInt version) {
   if (receiver<Options>(object, Class::options, __func__) != nullptr && (version >> 16 < 1 || version >> 16 > 3))
-    machine().breach("there is no such version of the language", ok);
+    machine().breach("unsupported language version", ok);
 }
 
 // Messages to a device.
@@ -626,7 +626,7 @@ Id do_new_buffer(Id object, Sel, UInt length, UInt options) {
   SELF(Gpu, device);
   const UInt storage = options >> 4 & 15;
   if ((options & ~UInt{0xff0}) != 0 || (storage != 0 && storage != 2) || length == 0) {
-    machine().breach("newBufferWithLength: a length of 0, or options that are not known here", ok);
+    machine().breach("newBufferWithLength: a length of 0, or options that the fake does not support", ok);
     return nullptr;
   }
   {
@@ -653,7 +653,7 @@ Id do_new_buffer(Id object, Sel, UInt length, UInt options) {
   return nullptr;
 }
 Id do_new_buffer_with(Id object, Sel selector, const void* bytes, UInt length, UInt options) {
-  if (options != 0) machine().breach("newBufferWithBytes: the host writes to it, so it is shared", ok);
+  if (options != 0) machine().breach("newBufferWithBytes: the host writes to it, so it must be shared", ok);
   auto* buffer = static_cast<Buffer*>(do_new_buffer(object, selector, length, 0));
   if (buffer != nullptr) std::memcpy(reinterpret_cast<void*>(buffer->address), bytes, length);
   return buffer;
@@ -679,9 +679,9 @@ Id do_new_library(Id object, Sel, Id source_object, Id options, Id* error) {
     return nullptr;
   };
   if (options == nullptr || receiver<Options>(options, Class::options, __func__)->fast_math)
-    machine().breach("a library is compiled with fast mathematics, which gives other results", ok);
+    machine().breach("a library is compiled with fast math, which changes results", ok);
   if (machine().faults().find("compile", self->number))
-    return refuse("program_source:1:1: error: this compiler was told to refuse everything");
+    return refuse("program_source:1:1: error: this compiler is set to reject everything");
   if (std::string said = complaint(source->characters, "program_source"); !said.empty()) return refuse(said);
   std::vector<std::string> names;
   for (const auto& [name, parameters] : find_kernels(source->characters, "kernel ")) names.push_back(name);
@@ -730,7 +730,7 @@ UInt do_execution_width(Id object, Sel) {
 Id do_command_buffer(Id object, Sel) {
   SELF(Queue, queue);
   reap(*self);
-  if (++self->unfinished > 64) machine().breach("the queue has 64 command buffers that are not done", ok);
+  if (++self->unfinished > 64) machine().breach("the queue has more than 64 unfinished command buffers", ok);
   return autorelease(new CommandBuffer(self));
 }
 Id new_encoder(Id object, Class kind, const char* message) {
@@ -791,8 +791,9 @@ void do_set_threadgroup_memory(Id object, Sel, UInt length, UInt index) {
   Encoder* self = encoder_of(object, __func__);
   if (self == nullptr) return;
   if (length % 16 != 0 || length > most_threadgroup_memory || index != 0) {
-    machine().breach("setThreadgroupMemoryLength: no multiple of 16, more than there is, or an index not known here",
-                     ok);
+    machine().breach(
+        "setThreadgroupMemoryLength: not a multiple of 16, more than available, or an index not supported by the fake",
+        ok);
     return;
   }
   self->threadgroup_bytes = length;
@@ -815,12 +816,12 @@ void do_dispatch(Id object, Sel, Size groups, Size threads) {
   };
   dispatch->grid = dimensions(groups), dispatch->block = dimensions(threads);
   if (groups.width > 0xffffffff || groups.height > 0xffffffff || groups.depth > 0xffffffff)
-    machine().breach("a grid whose positions are no 32-bit numbers", ok);
+    machine().breach("a grid whose positions do not fit in 32 bits", ok);
   // Reports kernel arguments without a binding.
   const KernelFunction& function = *self->pipeline->function.object;
   const KernelText& kernel = function.library->kernels.at(function.name);
   if (kernel.structure && dispatch->bound[kernel.pointers].bytes.empty())
-    machine().breach("kernel " + function.name + ": nothing is bound for its structure of arguments", ok);
+    machine().breach("kernel " + function.name + ": its argument structure is not bound", ok);
   buffer.resources.emplace_back(Kept<Object>(dispatch->pipeline.object));
   for (const auto& b : dispatch->bound)
     if (b.buffer) buffer.resources.emplace_back(Kept<Object>(b.buffer.object));
@@ -833,7 +834,7 @@ void do_copy_buffer(Id object, Sel, Id from_object, UInt from_offset, Id to_obje
   auto* to = receiver<Buffer>(to_object, Class::buffer, __func__);
   if (from == nullptr || to == nullptr) return;
   if ((from_offset | to_offset | bytes) % 4 != 0)
-    machine().breach("a copy whose offsets or length are no multiples of 4", ok);
+    machine().breach("a copy whose offsets or length are not multiples of 4", ok);
   if (from_offset + bytes > from->length || to_offset + bytes > to->length) {
     machine().breach("a copy past the end of a buffer", ok);
     return;
@@ -1016,7 +1017,7 @@ EXPORT void* objc_autoreleasePoolPush() {
 }
 EXPORT void objc_autoreleasePoolPop(void* pool) {
   if (pools == nullptr || reinterpret_cast<std::size_t>(pool) != pools->size()) {
-    machine().breach("a pool is popped that is not the innermost of this thread", ok);
+    machine().breach("a pool is popped that is not this thread's innermost pool", ok);
     return;
   }
   const std::vector<Object*> all = std::move(pools->back());

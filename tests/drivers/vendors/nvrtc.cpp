@@ -89,7 +89,7 @@ Code compile(Program* program, int count, const char* const* list, std::vector<s
     }
   }
   if (faults().find("compile")) {
-    program->log = program->name + "(1): error: this compiler was told to refuse everything\n";
+    program->log = program->name + "(1): error: this compiler is set to reject everything\n";
     return compilation;
   }
   program->log = complaint(program->source, program->name);

@@ -57,7 +57,7 @@ EXPORT int oclocInvoke(unsigned count, const char** arguments, std::uint32_t sou
   else if ((device != "dg2" && device != "tgllp" && device != "pvc") || faults().find("no-target"))
     log = "Could not determine device target: " + device + ".\n";
   else if (faults().find("compile"))
-    log = file + ":1: error: this compiler was told to refuse everything\nBuild failed\n";
+    log = file + ":1: error: this compiler is set to reject everything\nBuild failed\n";
   else if (const std::string wrong = complaint(source.c_str(), file); !wrong.empty())
     log = wrong + "Build failed\n";
   const bool right = log.empty();

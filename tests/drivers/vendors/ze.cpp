@@ -136,7 +136,7 @@ T* find(std::map<void*, std::shared_ptr<void>>& all, void* handle, const char* w
   const auto it = all.find(handle);
   T* const object = it == all.end() ? nullptr : static_cast<T*>(it->second.get());
   if (object == nullptr || !object->live) {
-    machine().breach(std::string(object == nullptr ? "this is no handle of " : "the handle is closed: ") + what, ok);
+    machine().breach(std::string(object == nullptr ? "invalid handle of " : "the handle is closed: ") + what, ok);
     return nullptr;
   }
   return object;
@@ -154,7 +154,7 @@ Result enter(const char* call) { return result_of(machine().enter(call)); }
 Context* device_of(void* handle) {
   const auto* at = static_cast<const int*>(handle);
   if (at < device_handles.data() || at >= device_handles.data() + machine().settings().devices) {
-    machine().breach("this is no device", ok);
+    machine().breach("invalid device handle", ok);
     return nullptr;
   }
   Context* context = machine().primary(*at);
@@ -175,7 +175,7 @@ Context* device_of(void* handle) {
 /// Whether the context and the device belong to one driver.
 #define TOGETHER(owner)                   \
   if (owner->driver != driver_of(device)) \
-  return result_of(machine().breach("the device is of another driver than the context", invalid_value))
+  return result_of(machine().breach("the device belongs to another driver than the context", invalid_value))
 #define STRUCTURE(pointer, type) \
   if (is(pointer, type, __func__) != ok) return invalid_argument
 #define OBJECT(type, name, all, handle)             \
@@ -399,7 +399,7 @@ EXPORT Result zeEventHostSynchronize(void* handle, std::uint64_t timeout) {
     const Code code = machine().query(*event->event);
     if (code != not_ready) return result_of(code);
     if (event->event->stream == nullptr && timeout == ~std::uint64_t{0})
-      return result_of(machine().breach("an event is waited for that nothing has been asked to signal", invalid_value));
+      return result_of(machine().breach("a wait for an event that no queued work signals", invalid_value));
     if (std::chrono::steady_clock::now() - start > std::chrono::nanoseconds(timeout)) return ze_not_ready;
     std::this_thread::yield();
   }
@@ -423,7 +423,7 @@ Result prepare(const char* call, void* list, void* signal, std::uint32_t count, 
   if (*stream == nullptr) return result_of(code);
   const auto ours = [&](const PooledEvent& event) {
     return event.pool->driver == driver_of((*stream)->context->device) ||
-           machine().breach("the event is of another driver's context", ok) != ok;
+           machine().breach("the event belongs to another driver's context", ok) != ok;
   };
   if (signal != nullptr) {
     OBJECT(PooledEvent, event, events, signal);
@@ -445,14 +445,14 @@ Result prepare(const char* call, void* list, void* signal, std::uint32_t count, 
   return wrong
 
 /// Creates a stream of a context and a device from a description of this type.
-#define NEW_STREAM(ze_context, handle, desc, type)                                                   \
-  DEVICE(handle);                                                                                    \
-  STRUCTURE(desc, type);                                                                             \
-  OBJECT(ZeContext, owner, contexts, ze_context);                                                    \
-  TOGETHER(owner);                                                                                   \
-  if (get<std::uint32_t>(desc, 16) != 0)                                                             \
-    return result_of(machine().breach("there is one group of queues, of ordinal 0", invalid_value)); \
-  Stream* stream = nullptr;                                                                          \
+#define NEW_STREAM(ze_context, handle, desc, type)                                           \
+  DEVICE(handle);                                                                            \
+  STRUCTURE(desc, type);                                                                     \
+  OBJECT(ZeContext, owner, contexts, ze_context);                                            \
+  TOGETHER(owner);                                                                           \
+  if (get<std::uint32_t>(desc, 16) != 0)                                                     \
+    return result_of(machine().breach("the only queue group has ordinal 0", invalid_value)); \
+  Stream* stream = nullptr;                                                                  \
   machine().create_stream(*context, false, &stream)
 
 EXPORT Result zeCommandListCreateImmediate(void* ze_context, void* handle, const void* desc, void** list) {
@@ -476,13 +476,12 @@ EXPORT Result zeCommandListImmediateAppendCommandListsExp(void* immediate, std::
                                                           void* signal, std::uint32_t count, void** waits) {
   APPEND(immediate, signal, count, waits);
   if (signal != nullptr || count != 0)
-    return result_of(machine().breach("events with closed lists are not known here", invalid_value));
+    return result_of(machine().breach("events with closed lists are not supported by the fake", invalid_value));
   for (std::uint32_t i = 0; i < lists; ++i) {
     Code code = ok;
     Stream* const list = machine().stream_of(*machine().primary(0), handles[i], &code, false);
     if (list == nullptr) return result_of(code);
-    if (list->closed == nullptr)
-      return result_of(machine().breach("a list is appended that is not closed", invalid_value));
+    if (list->closed == nullptr) return result_of(machine().breach("an open list is appended", invalid_value));
     if (const Code launched = machine().launch_graph(*stream->context, list->closed, *stream); launched != ok)
       return result_of(launched);
   }
