@@ -97,7 +97,7 @@ void Machine::serve(Stream& stream) {
                                       : 0;
       if (work.module == nullptr && work.run && !work.touches.empty() &&
           kernels_[context.device].done < work.kernels_before)
-        ++counts_["copies beside kernels"];  // or before them, though they were queued earlier
+        ++counts_["copies during kernels"];  // or before them, though they were queued earlier
       hold.unlock();
       if (delay != 0) std::this_thread::sleep_for(std::chrono::microseconds(delay));
       if (work.late != ok)

@@ -290,7 +290,7 @@ Code run(const Kernel& kernel, const std::size_t* global, const std::size_t* loc
   const auto* const resolver = static_cast<const Resolver*>(::dlsym(RTLD_DEFAULT, "tessera_fake_resolver"));
   KernelFacts facts;
   if (resolver == nullptr || resolver->find(kernel.entry.c_str(), 1, &facts) == 0) {
-    std::fprintf(stderr, "hostile driver: nobody knows what %s computes\n", kernel.entry.c_str());
+    std::fprintf(stderr, "hostile driver: no definition of the kernel %s\n", kernel.entry.c_str());
     return bad_executable;
   }
   std::array<std::uint64_t, 3> shape{};
