@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs a model file through Llama and through a double-precision forward pass on its decoded weights, and prints the
 // difference of the logits. For files written by other tools:
-//   llama-quantize random-f32.gguf q.gguf Q4_K_M && build/release/bin/check_model_file q.gguf --tokens 24 --logits q.txt
+//   llama-quantize random-f32.gguf q.gguf Q4_K_M && build/release/bin/check_model_file q.gguf --tokens 24 --logits
+//   q.txt
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
