@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations on arrays on the CPU, in pairs (pairs.h): sums of pending expressions beside computing the expression and
-// then its sum; scatter_add, sorting of rows and small operations beside plain loops. NumPy's side is
+// Array operations on the CPU, in pairs (pairs.h): sums of lazy expressions compared with evaluating the expression
+// first; scatter_add, sorting of rows and small operations compared with plain loops. NumPy's side is in
 // tools/compare_array_times_with_numpy.py.
 #include <algorithm>
 #include <cstdio>
@@ -38,7 +38,7 @@ std::vector<float> numbers(std::int64_t count) {
 }
 Array array(Shape shape) { return Array::from(numbers(element_count(shape)), shape).eval(); }
 
-/// The sum of an expression beside the same in two steps.
+/// Compares the sum of an expression with the same in two steps.
 void sums() {
   const auto both = [](const std::string& name, const std::function<Array()>& expression) {
     pair(
@@ -99,7 +99,7 @@ void sorts() {
   }
 }
 
-/// Beside a small reduction, whose launch is kept too.
+/// Compared with a small reduction, whose launch is also recorded.
 void small() {
   const Array x = array({10}), y = array({10});
   Array into = array({10});
@@ -113,7 +113,8 @@ void small() {
 
 }  // namespace
 
-// usage: arrays; exit status 1 if a sum takes 1.1 times its two steps, or another operation more than its limit.
+// usage: arrays; exit status 1 if a sum takes more than 1.1 times as long as its two steps, or another operation
+// exceeds its limit.
 int main() {
   ::setenv("TESSERA_THREADS", "1", 1);
   const DeviceScope scope(Device{Backend::cpu, 0});

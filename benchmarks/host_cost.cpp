@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an operation on a resident array costs the host, from the call until it is in the driver's queue: on a fake
-// driver of CUDA's that takes every call and executes nothing (tests/drivers/). Its own time is in the figures, and
-// stands in a column of its own: the very calls that the operation makes, made by hand. Whoever shares the processor,
-// like another guest on the other half of a core, only adds to a time, for seconds on end: so all operations are gone
-// through again and again, and what counts is the fastest tenth of each one's times; the median stands beside it.
-// Usage: host_cost [PART OF A NAME]; exits with 1 if one takes more than 3 us, with 2 if no operation has this in its
-// name.
+// Host time of an operation on a resident array, from the call until the work is in the driver's queue. Runs on a fake
+// CUDA driver that accepts every call and executes nothing (tests/drivers/). The driver's own time is included, and is
+// also shown in its own column, measured by making the same driver calls directly. Other load on the processor, such as
+// a virtual machine on the core's other hyperthread, only adds time, for seconds on end. So all operations are measured
+// in many rounds, and the result is the fastest tenth of the times; the median is also printed.
+// Usage: host_cost [PART OF A NAME]; exits with 1 if an operation takes more than 3 us, with 2 if no operation's name
+// matches.
 #include <unistd.h>
 
 #include <algorithm>
@@ -42,7 +42,7 @@ F* symbol(const char* name) {
 }
 std::uint64_t calls(const char* what) { return symbol<std::uint64_t(const char*)>("tessera_fake_count")(what); }
 
-/// Nanoseconds of one call, by batches.
+/// Nanoseconds per call, measured in batches.
 class Times {
  public:
   void take(const std::function<void()>& once) {
@@ -66,7 +66,7 @@ double price(const std::function<void()>& once) {
   return times.fastest_tenth();
 }
 
-/// What one operation asks of the driver, counted; and what that alone takes.
+/// The driver calls of one operation, counted, and the time that they take.
 struct DriverShare {
   double ns = 0;
   std::uint64_t calls = 0, launches = 0;
@@ -95,7 +95,7 @@ DriverShare driver_share(const std::function<void()>& once, const std::map<std::
   return share;
 }
 
-/// What each entry point of the fake takes by itself.
+/// Time of each of the fake driver's entry points.
 std::map<std::string, double> prices(Queue& queue) {
   std::map<std::string, double> out;
   void* context = native_context(device);
@@ -125,8 +125,8 @@ std::map<std::string, double> prices(Queue& queue) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string only = argc > 1 ? argv[1] : "";  // part of a name
-  // The fake driver knows the kernels that were compiled here, no other process's.
+  const std::string only = argc > 1 ? argv[1] : "";  // substring of the name
+  // The fake driver knows only kernels compiled in this process.
   setenv("TESSERA_KERNEL_CACHE", "0", 1), setenv("TESSERA_PROBE", "list", 1);
   setenv("TESSERA_CUDA_LIBRARY", TESSERA_FAKES "/libfake_cuda.so", 1);
   setenv("TESSERA_NVRTC_LIBRARY", TESSERA_FAKES "/libfake_nvrtc.so", 1);
@@ -176,7 +176,7 @@ int main(int argc, char** argv) {
   });
   step->replay();
   queue.finish();
-  symbol<void(int)>("tessera_fake_execute")(0);  // from here on nothing is queued
+  symbol<void(int)>("tessera_fake_execute")(0);  // nothing is queued from here on
 
   const auto known = prices(queue);
   std::vector<Case> asked;
@@ -201,7 +201,7 @@ int main(int argc, char** argv) {
   }
   const bool any = !asked.empty();
   if (any)
-    std::printf("%s\n", good ? "every operation is enqueued within 3 us" : "some take more than 3 us");
+    std::printf("%s\n", good ? "every operation is enqueued within 3 us" : "some operations take more than 3 us");
   else
     std::fprintf(stderr, "host_cost: no operation has \"%s\" in its name\n", only.c_str());
   symbol<void(int)>("tessera_fake_execute")(1);

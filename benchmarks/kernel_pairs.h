@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times generated CPU kernels beside plain loops, in pairs (pairs.h); below 1 is faster. For the benchmarks that print
-// such a table.
+// Runs generated CPU kernels and plain loops alternately (pairs.h); a ratio below 1 means that ours is faster. For the
+// benchmarks that print such a table.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 
 namespace tessera::bench {
 
-inline bool one_thread = false;  ///< as pairs.h takes it
+inline bool one_thread = false;  ///< for pairs.h
 
 template <class T>
 double largest_difference(const T* a, const T* b, std::size_t n) {
@@ -28,9 +28,9 @@ double largest_difference(const T* a, const T* b, std::size_t n) {
   return most;
 }
 
-/// `ours` is written by the kernel, and by the plain loop too once both are checked: where the written array lies to
-/// the one that is read makes a short loop up to four times as slow, whoever wrote it. `plain` holds at first what
-/// `ours` does, and is what the plain loop makes of it.
+/// `ours` is the kernel's output, and also the plain loop's once both are checked: the relative alignment of input and
+/// output can make a short loop up to four times as slow. `plain` has the same initial contents as `ours` and receives
+/// the plain loop's result for the check.
 template <class T>
 struct Result {
   T *ours, *plain;
@@ -39,7 +39,7 @@ struct Result {
 
 class Bench {
  public:
-  /// Pairs are timed for so long, and are good if ours takes at most `limit` times the plain loop's time.
+  /// Pairs are timed for `seconds` each, and pass if ours takes at most `limit` times as long as the plain loop.
   explicit Bench(double limit, double seconds = 1.5)
       : limit_(limit),
         seconds_(seconds),
@@ -63,19 +63,19 @@ class Bench {
       if (a->host == reinterpret_cast<const std::byte*>(p)) return {.allocation = a.get(), .elements = n};
     std::abort();
   }
-  /// Gives the memory of all pairs so far back.
+  /// Releases the memory of all pairs so far.
   void forget() { allocations_.clear(); }
   void limit(double limit) { limit_ = limit; }
 
-  /// Times both in turn, in the same memory; true if ours takes at most `limit` times the plain loop's time.
+  /// Runs both alternately, in the same memory; true if ours takes at most `limit` times as long as the plain loop.
   template <class T, class Loop>
   bool pair(const std::string& name, const ir::Function& f, std::array<std::uint64_t, 3> shape,
             std::vector<Argument> arguments, Result<T> result, Loop&& plain_loop) {
     return pair(
         name, std::span(&f, 1), [&](auto&& launch) { launch(0, shape, arguments); }, result, plain_loop);
   }
-  /// The same of several kernels, which `launches` launches in order: it is given a function of a kernel's number, its
-  /// shape and its arguments.
+  /// The same for several kernels, launched in order by `launches`, which receives a function that takes a kernel's
+  /// number, its shape and its arguments.
   template <class T, class Launches, class Loop>
   bool pair(const std::string& name, std::span<const ir::Function> functions, Launches&& launches, Result<T> result,
             Loop&& plain_loop) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two pieces of work timed in turn, so that what else the machine does falls on both: what counts is the median of
-// their ratios. With one thread its own processor time is taken, which other programs' work does not lengthen. With
-// several the cores are left alone first, since threads of the other watch for more work (OpenBLAS's for 100 ms) and
-// keep a core, which makes whatever comes next look half as fast; then each works for a while before it is timed:
-// threads that are woken together may be on one core until the system moves them.
+// Runs two workloads alternately, so that other load affects both; the result is the median of their ratios. With one
+// thread, measures its own processor time, which other programs do not lengthen. With several threads, each round first
+// pauses, because the other library's threads spin while waiting for work (OpenBLAS's for 100 ms) and occupy a core,
+// which would make the next workload appear half as fast. Each workload then runs untimed for a while, because threads
+// that are woken together may share a core until the system moves them.
 #pragma once
 
 #include <time.h>
@@ -15,7 +15,7 @@
 
 namespace tessera::bench {
 
-/// Of the calling thread alone where it is the only one that works, else of the wall.
+/// Processor time of the calling thread if only it works, else wall time.
 inline double now_us(bool one_thread) {
   if (!one_thread)
     return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -24,13 +24,13 @@ inline double now_us(bool one_thread) {
   return static_cast<double>(t.tv_sec) * 1e6 + static_cast<double>(t.tv_nsec) * 1e-3;
 }
 
-/// What a pair came to: microseconds of the fastest round of each, and the ratio's quartiles (ours over theirs).
+/// The result of a pair: microseconds of the fastest round of each, and the quartiles of the ratio (ours over theirs).
 struct Pair {
   double ours_us = 1e30, theirs_us = 1e30;
   double low = 0, median = 0, high = 0;
 };
 
-/// Without `pause`: for what leaves no thread behind that keeps a core, so that rounds may follow each other at once.
+/// Set `pause` to false for workloads that leave no spinning threads behind, so that rounds can follow immediately.
 template <class Ours, class Theirs>
 Pair time_pair(bool one_thread, Ours&& ours, Theirs&& theirs, double seconds = 1.5, bool pause = true) {
   const auto timed = [&](auto&& f, int times) {
@@ -43,7 +43,7 @@ Pair time_pair(bool one_thread, Ours&& ours, Theirs&& theirs, double seconds = 1
     for (int i = 0; i < times; ++i) f();
     return (now_us(one_thread) - start) / times;
   };
-  // A millisecond a round; the first calls warm up.
+  // A millisecond per round; the first calls warm up.
   const auto enough = [&](auto&& f) {
     f();
     return std::max(1, static_cast<int>(1000 / std::max(0.05, timed(f, 3))));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of f32 and f64 on the CPU beside the libraries that people would use: oneDNN's sgemm, and OpenBLAS's dgemm
-// (oneDNN has none), opened at run time. Pairs are timed in turn; below 1 is faster than theirs.
-// Usage: products [--large] [PART OF A ROW]; TESSERA_THREADS=1 for one thread of each. Exits with 2 where a library is
-// missing (Debian: libdnnl2, libopenblas0-pthread) or nothing has this in its row.
+// Products of f32 and f64 on the CPU, compared with common libraries: oneDNN's sgemm, and OpenBLAS's dgemm (oneDNN has
+// none), loaded at run time. Both run alternately; a ratio below 1 means that ours is faster. Usage: products [--large]
+// [PART OF A ROW]; TESSERA_THREADS=1 for one thread of each. Exits with 2 if a library is missing (Debian: libdnnl2,
+// libopenblas0-pthread) or no row matches.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a task costs, by nodes of the executor, by tasks, by regions, and by the runtimes that were found when this was
-// built: Taskflow, oneTBB (whose graphs are counters by hand), OpenMP's tasks with `depend`, StarPU with data handles.
-// First graphs of tasks that do nothing, then Cholesky's factorisation by tiles, whose kernels are ours whoever runs
-// them; then pairs (tasks_pairs.cpp). Each runtime has a process of its own, which sleeps while others have their turn:
-// so what else the machine does falls on all of them, and none is in another's way. The figure is the median round, the
-// ratio the median of the rounds' ratios to the first runtime's. Each has TESSERA_THREADS threads (by default 2), the
-// one that submits included where the runtime lets it work. Usage: tasks [PART OF A ROW'S NAME] [ROUNDS]
-// [RUNTIME...]; the first of them is what others are compared with. Exits with 1 for a wrong result.
+// Cost of a task in nodes of the executor, tasks, regions, and the runtimes that were found at build time: Taskflow,
+// oneTBB (with hand-written dependency counters), OpenMP tasks with `depend`, StarPU with data handles. Measures graphs
+// of empty tasks, then a tiled Cholesky factorisation, which uses our kernels in every runtime, then pairs
+// (tasks_pairs.cpp). Each runtime has its own process, which sleeps while others run, so runtimes do not disturb each
+// other and other load affects all of them. The time is that of the median round; the ratio is the median of the
+// rounds' ratios to the first runtime. Each runtime has TESSERA_THREADS threads (default 2), including the submitting
+// one if the runtime lets it work.
+// Usage: tasks [PART OF A ROW'S NAME] [ROUNDS] [RUNTIME...]; the first runtime is the baseline. Exits with 1 for a
+// wrong result.
 #include "benchmarks/tasks.h"
 
 #include <signal.h>
@@ -47,12 +48,12 @@ std::vector<Graph> graphs() {
           held(4'000),          cholesky_of(4096, 64), cholesky_of(4096, 128), cholesky_of(4096, 256)};
 }
 
-// A process of its own that runs a round whenever it is told.
+// A process that runs a round on request.
 class Served {
  public:
   Served(const Runtime& runtime, const Graph& graph, int threads) {
     int orders[2], answers[2];
-    std::fflush(stdout);  // else the process writes it, too
+    std::fflush(stdout);  // else the child would write the buffered text too
     if (::pipe(orders) != 0 || ::pipe(answers) != 0) std::abort();
     process_ = ::fork();
     if (process_ == 0) {
@@ -65,7 +66,7 @@ class Served {
   Served(Served&& other) noexcept : process_(std::exchange(other.process_, -1)), to_(other.to_), from_(other.from_) {}
   ~Served() {
     if (process_ <= 0) return;
-    const char stop = 0;  // its end of the pipe is open in others' processes, too
+    const char stop = 0;  // the pipe's other end is also open in other children
     if (::write(to_, &stop, 1) != 1) ::kill(process_, SIGKILL);
     ::close(to_), ::close(from_);
     ::waitpid(process_, nullptr, 0);
@@ -82,9 +83,9 @@ class Served {
   }
 
  private:
-  // Nothing of ours or others' was used before the fork.
+  // No runtime has been used before the fork.
   [[noreturn]] static void serve(const Runtime& runtime, const Graph& graph, int threads, int from, int to) {
-    // In threads of others a kernel stays in its thread.
+    // In other runtimes' threads, a kernel runs on the calling thread only.
     if (std::strncmp(runtime.name, "region", 6) != 0 && graph.tile != 0 && runtime.run != run_executor &&
         runtime.run != run_spawn)
       ::setenv("TESSERA_THREADS", "1", 1);
@@ -112,7 +113,7 @@ bool rows_of(const Graph& graph, const std::vector<Runtime>& all, int threads, i
   for (const Runtime& r : all) served.emplace_back(r, graph, threads);
   std::vector<std::vector<Round>> times(all.size());
   bool right = true;
-  for (int round = -1; round < rounds; ++round)  // one to warm up
+  for (int round = -1; round < rounds; ++round)  // one warm-up round
     for (std::size_t r = 0; r < all.size(); ++r) {
       const Round took = served[r].round();
       right = right && took.right == 1;
@@ -152,7 +153,7 @@ int main(int argc, char** argv) {
   const std::string only = argc > 1 ? argv[1] : "";
   const int rounds = argc > 2 ? std::atoi(argv[2]) : 15;
   if (threads < 1 || rounds < 1) {
-    std::fprintf(stderr, "tasks: TESSERA_THREADS and the number of rounds are whole numbers from 1\n");
+    std::fprintf(stderr, "tasks: TESSERA_THREADS and the number of rounds must be positive integers\n");
     return 2;
   }
   std::vector<Runtime> chosen;
@@ -161,7 +162,7 @@ int main(int argc, char** argv) {
       if (std::string(argv[i]) == r.name) chosen.push_back(r);
   if (argc <= 3) chosen = runtimes();
   if (chosen.empty()) {
-    std::fprintf(stderr, "tasks: none of these runtimes is here\n");
+    std::fprintf(stderr, "tasks: none of these runtimes is available\n");
     return 2;
   }
   bool any = false, right = true;
@@ -174,6 +175,6 @@ int main(int argc, char** argv) {
     right = rows_of(graph, chosen, threads, rounds) && right;
   }
   const int pairs = rows_of_pairs(only, rounds);
-  if (!any && pairs == 0) std::fprintf(stderr, "tasks: no row has \"%s\" in its name\n", only.c_str());
+  if (!any && pairs == 0) std::fprintf(stderr, "tasks: no row's name contains \"%s\"\n", only.c_str());
   return !any && pairs == 0 ? 2 : right && pairs >= 0 ? 0 : 1;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs of tasks for Tessera and the runtimes beside which it is measured: of tasks that do nothing, so that what is
-// left is what a task costs, and of tiles of linear algebra, whose kernels are ours whoever runs them.
+// Task graphs for Tessera and the runtimes that it is compared with: graphs of empty tasks, which measure the cost of a
+// task, and tiled linear algebra, which uses our kernels in every runtime.
 #pragma once
 
 #include <chrono>
@@ -9,41 +9,41 @@
 
 namespace tessera::bench {
 
-/// A task reads some numbered data and writes one, in the order in which tasks stand here.
+/// A task reads some numbered data and writes one datum; tasks are submitted in this order.
 struct Access {
   int reads[2] = {-1, -1};
-  int writes = -1;          ///< -1: the task has nothing to do with others
-  bool overwrites = false;  ///< else it reads what it writes, too
+  int writes = -1;          ///< -1: the task is independent
+  bool overwrites = false;  ///< else it also reads the datum that it writes
 };
 struct Graph {
   std::string name;
   int data = 0;
   std::vector<Access> tasks;
-  void (*work)(const Graph& graph, int task);  ///< of another file, so that no compiler leaves it out
-  int tile = 0;                                ///< the data are matrices of so many rows; 0: of one element
+  void (*work)(const Graph& graph, int task);  ///< defined in another file, so that it is not optimised away
+  int tile = 0;                                ///< the data are square matrices with this many rows; 0: single elements
   double flops = 0;
 };
 Graph independent(int tasks);
 Graph chain(int tasks);
 /// Tasks that overwrite `data` data in turn.
 Graph cycle(int tasks, int data);
-/// Tasks with three accesses; the first ends when all are submitted, and the others come after it. At most as many as
-/// our windows hold.
+/// Tasks with three accesses. The first finishes only after all are submitted, and the others depend on it. At most as
+/// many as our task windows allow.
 Graph held(int tasks);
-/// Cholesky's factorisation of `tiles` x `tiles` tiles, right-looking: one task a tile and step, which do nothing.
+/// Right-looking Cholesky factorisation of `tiles` x `tiles` tiles with empty tasks: one per tile and step.
 Graph cholesky(int tiles);
-/// The same of a matrix of `rows` in f32.
+/// The same factorisation of a `rows` x `rows` matrix in f32.
 Graph cholesky_of(int rows, int tile);
 
-/// To be called by who runs a graph when the last task is submitted.
+/// Each runtime calls this after it has submitted the last task.
 void all_submitted();
 
-/// Runs a graph once: seconds from the first submission to the end of the last task.
+/// Runs a graph once; returns the seconds from the first submission to the end of the last task.
 struct Runtime {
   const char* name;
   double (*run)(const Graph&, int threads);
 };
-/// Those that were found when this was built.
+/// The runtimes that were found at build time.
 std::vector<Runtime> runtimes();
 
 inline double seconds_of(auto&& work) {
@@ -60,16 +60,16 @@ double run_tbb(const Graph&, int threads);
 double run_openmp(const Graph&, int threads);
 double run_starpu(const Graph&, int threads);
 
-/// What a round of a graph came to.
+/// The result of one round of a graph.
 struct Round {
   double seconds = 0;
-  double submitting = 0;  ///< of them, until the last task was submitted
-  double working = 0;     ///< seconds of all threads in tasks' functions, of graphs that have such
-  double right = 1;       ///< the result is, bit for bit, that of the tasks run one after the other
+  double submitting = 0;  ///< part of these until the last task was submitted
+  double working = 0;     ///< seconds that all threads spent in task functions, if the graph has any
+  double right = 1;       ///< 1 if the result is bit-identical to running the tasks sequentially
 };
 Round run_round(const Runtime& runtime, const Graph& graph, int threads);
 
-/// Rows of pairs (tasks_pairs.cpp): those with `only` in their names. How many they were; negative if a result is
+/// Runs the rows of pairs (tasks_pairs.cpp) whose names contain `only`. Returns their number; negative if a result is
 /// wrong.
 int rows_of_pairs(const std::string& only, int rounds);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data of a graph as arrays of ours.
+// The data of a graph as Tessera arrays.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace tessera::bench {
 
-/// One for each, made at the graph's first round.
+/// One array per datum, created at the graph's first round.
 std::vector<Array>& data_of(const Graph& graph);
 
 }  // namespace tessera::bench

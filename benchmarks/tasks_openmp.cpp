@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// OpenMP's tasks with `depend`, by the compiler's own runtime; the thread that makes them works as well.
+// OpenMP tasks with `depend`, in the compiler's own runtime; the submitting thread works too.
 #include <omp.h>
 
 #include "benchmarks/tasks.h"

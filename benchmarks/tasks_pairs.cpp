@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pairs of pieces of work of ours that are timed in turn: a kernel's task and its launch, tasks with and without a
-// trace, block arrays and what they are made of. And memory, which many tasks must not take.
+// Pairs of our own workloads, run alternately: a kernel task and its launch, tasks with and without tracing, block
+// arrays and the operations that they use. Also checks that many tasks do not accumulate memory.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -30,7 +30,7 @@ double at(std::vector<double> v, double q) {
 }
 
 struct Timed {
-  std::vector<double> first, second;  // seconds of each round
+  std::vector<double> first, second;  // seconds per round
 };
 Timed in_turn(int rounds, const std::function<void()>& first, const std::function<void()>& second) {
   Timed t;
@@ -40,7 +40,7 @@ Timed in_turn(int rounds, const std::function<void()>& first, const std::functio
   }
   return t;
 }
-/// The median, with the quartiles, of what `f` makes of each round.
+/// Prints the median and quartiles of `f` over the rounds.
 void print(const char* name, const char* what, const Timed& t, const std::function<double(double, double)>& f) {
   std::vector<double> all;
   for (std::size_t i = 0; i < t.first.size(); ++i) all.push_back(f(t.first[i], t.second[i]));
@@ -48,7 +48,7 @@ void print(const char* name, const char* what, const Timed& t, const std::functi
   std::fflush(stdout);
 }
 
-// Tasks of a kernel of 1,000 elements, over 64 pairs of arrays in turn, beside as many launches of it.
+// Kernel tasks of 1,000 elements, cycling over 64 pairs of arrays, compared with the same number of launches.
 void kernel_tasks(const char* name, int rounds) {
   constexpr int tasks = 20'000, pairs = 64;
   auto axpy = kernel("axpy", [](Buffer<const float> x, Buffer<float> y, Val<float> a) {
@@ -95,8 +95,8 @@ void traces(const char* name, int rounds) {
   print(name, "time with a trace over that without", t, [](double a, double b) { return b / a; });
 }
 
-// Tasks on ranges of rows of one matrix, of different lengths and overlapping, beside tasks on single rows of it, while
-// none has ended; and one at a time, on a matrix whose rows tasks used one by one before, beside one that no task used.
+// Tasks on overlapping row ranges of different lengths of one matrix, compared with tasks on single rows, while all are
+// pending. Then one task at a time, on a matrix whose rows tasks have used one by one, compared with an unused matrix.
 void row_ranges(const char* name, int rounds) {
   constexpr std::int64_t rows = 20'000;
   constexpr int live = 4'000, ended = 20'000, alone = 2'000;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// StarPU as Debian builds it, with its default scheduler: order from data handles. The thread that submits is one more
-// than its workers, and sleeps while it waits; workers are paused between rounds, since they would look for work.
+// StarPU as packaged by Debian, with its default scheduler; order follows from data handles. The submitting thread is
+// extra to its workers and sleeps while it waits. Workers are paused between rounds, because they would poll for work.
 #include <starpu.h>
 
 #include <cstdlib>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Taskflow: a graph whose edges are given, which begins when it is whole. Its workers are threads of its own; who made
-// the graph sleeps.
+// Taskflow: a graph with explicit edges, which starts once complete. Its workers are its own threads; the thread that
+// built the graph sleeps.
 #include <taskflow/taskflow.hpp>
 
 #include "benchmarks/tasks.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// oneTBB has no dependencies between tasks that come one by one: here each has a counter of those it waits for, made by
-// hand, and who brings it to zero runs it in the group.
+// oneTBB has no dependencies between tasks that are submitted one by one. Here each task has a hand-written counter of
+// its predecessors, and the thread that decrements it to zero runs the task in the group.
 #include <tbb/global_control.h>
 #include <tbb/task_arena.h>
 #include <tbb/task_group.h>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nodes of the executor, tasks that take tasks, and tasks of a region, whose order follows from arrays.
+// Nodes of the executor, tasks that depend on tasks, and tasks of a region, ordered by their arrays.
 #include "benchmarks/tasks_data.h"
 #include "tessera/executor/executor.h"
 #include "tessera/task/region.h"
 
 namespace tessera::bench {
 
-// The last task that wrote each number; what reads a number in these graphs is done before that is written again.
+// The last task that wrote each datum. In these graphs, all readers of a datum finish before its next write.
 double run_executor(const Graph& graph, int) {
   using namespace executor;
   return seconds_of([&] {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps of training as programs make them, by a Trainer, which records them, and by a loop of one's own: of five
-// networks whose counterparts in PyTorch tools/compare_training_with_pytorch.py has, which times both in turn.
-// Usage: training [--kernels] [PART OF A NAME]; --kernels also says which kernels the time goes to, by how many
-// elements their arrays have. training --serve reads lines "NAME trainer|loop SECONDS" and answers each with the
-// microseconds of a step and the bytes that steps take at their peak beyond what is there between them. Exits with 2 if
-// no network has this in its name.
+// Training steps of five networks, by a Trainer, which records them, and by a hand-written loop.
+// tools/compare_training_with_pytorch.py has the same networks in PyTorch and times both alternately.
+// Usage: training [--kernels] [PART OF A NAME]; --kernels also prints the time of each kernel, by number of elements.
+// training --serve reads lines "NAME trainer|loop SECONDS" and answers each with the microseconds per step and the peak
+// bytes of a step beyond those allocated between steps. Exits with 2 if no network's name matches.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -40,7 +39,7 @@ constexpr LlamaShape language{
     .vocabulary = vocabulary, .layers = 5, .width = 192, .heads = 6, .key_heads = 2, .hidden = 512, .dropout = 0.05};
 
 struct Network {
-  std::function<void()> trainer, loop;  // a step
+  std::function<void()> trainer, loop;  // one step
 };
 
 template <class Model, class MakeOptimiser>
@@ -125,7 +124,7 @@ const std::vector<std::pair<std::string, std::function<Network()>>>& networks() 
   return all;
 }
 
-/// Microseconds of a step, after `seconds` of them; as many again go before to settle.
+/// Microseconds per step, measured for `seconds` after a warm-up of the same length.
 double time_of(const std::function<void()>& step, double seconds) {
   const auto steps_for = [&](double limit) {
     const auto start = Clock::now();
@@ -142,7 +141,7 @@ double time_of(const std::function<void()>& step, double seconds) {
   return steps_for(seconds);
 }
 
-/// Counts launches and the bytes of their arguments, and times each, until it has ended.
+/// Counts launches and the bytes of their arguments, and times each until it has finished.
 class Launches : public LaunchInterceptor {
  public:
   Launches() { thread_context.launch_interceptor = this; }

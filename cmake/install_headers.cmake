@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Runs when installing. Installs the headers in `public_headers` and, in turn, each header of ours that they include, from
-# `source_dir` into `include_dir`. A public header that does not exist is an error.
+# Runs at install time. Installs the headers in `public_headers` and, recursively, each of our headers that they include, from
+# `source_dir` into `include_dir`. Fails if a public header does not exist.
 cmake_minimum_required(VERSION 3.25)
 
 set(queue ${public_headers})
@@ -12,7 +12,7 @@ while(queue)
   endif()
   list(APPEND done ${header})
   if(NOT EXISTS "${source_dir}/${header}")
-    message(FATAL_ERROR "${header} is to be installed (it is public, or a public header includes it) but is not there")
+    message(FATAL_ERROR "${header} does not exist, but must be installed: it is public, or a public header includes it")
   endif()
   file(STRINGS "${source_dir}/${header}" includes REGEX "^[ \t]*#[ \t]*include[ \t]*[<\"]tessera/")
   foreach(line IN LISTS includes)

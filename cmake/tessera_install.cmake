@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-# The shared library made of all layers, and what is installed: library, code-generation module, headers, CMake package.
+# The shared library of all layers, and the installation: library, code-generation module, headers, CMake package.
 
-# The headers that users include. Installed are these and every header of ours that they include, found when installing;
-# script/check-layers reads this list too, and refuses third-party headers in any of them.
+# The headers that users include. These and every header of ours that they include are installed; the list is expanded at install
+# time. script/check-layers reads this list and rejects third-party headers in any of them.
 set(TESSERA_PUBLIC_HEADERS
     tessera/tessera.h
     tessera/testing/testing.h
 )
 
-# One library for users, however many layers there are: all objects of all layers, used by another layer or not.
+# One library with all objects of all layers, whether or not another layer uses them.
 get_property(layers GLOBAL PROPERTY TESSERA_LAYERS)
 get_property(layer_libraries GLOBAL PROPERTY TESSERA_LAYER_LIBRARIES)
 list(REMOVE_DUPLICATES layer_libraries)
@@ -24,7 +24,7 @@ target_compile_features(tessera INTERFACE cxx_std_20)
 set_target_properties(tessera PROPERTIES LINKER_LANGUAGE CXX VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
                                          INSTALL_RPATH "$ORIGIN")
 if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
-  # Only names of ours leave the library: a program may use another version of fmt, spdlog or nlohmann-json beside it.
+  # Export only our own symbols: a program may use another version of fmt, spdlog or nlohmann-json.
   target_link_options(tessera PRIVATE "LINKER:--build-id" "LINKER:--version-script=${tessera_SOURCE_DIR}/cmake/tessera.map")
   set_target_properties(tessera PROPERTIES LINK_DEPENDS ${tessera_SOURCE_DIR}/cmake/tessera.map)
   if(NOT TESSERA_SANITIZE)
@@ -33,15 +33,15 @@ if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
 endif()
 add_dependencies(tessera_installed tessera)
 
-# A program finds the library whatever prefix it was installed to, and wherever that is moved.
+# Relative run path: the program finds the library in any prefix, even after it is moved.
 file(RELATIVE_PATH relative "/${CMAKE_INSTALL_BINDIR}" "/${CMAKE_INSTALL_LIBDIR}")
 set(TESSERA_PROGRAM_RPATH "$ORIGIN/${relative}")
 
-# The module with LLVM inside is loaded by the library when a CPU kernel is compiled for the first time; it lies beside it.
+# The library loads the LLVM module when it first compiles a CPU kernel. The module is in the library's folder.
 foreach(module tessera-codegen tessera_codegen)
   if(TARGET ${module})
     set_target_properties(${module} PROPERTIES INSTALL_RPATH "$ORIGIN")
-    add_dependencies(tessera ${module})  # another project that builds this one's library needs it as well
+    add_dependencies(tessera ${module})  # projects that include this one need the module too
     add_dependencies(tessera_installed ${module})
     if(TESSERA_INSTALL)
       install(TARGETS ${module} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} NAMELINK_SKIP)
@@ -52,7 +52,7 @@ endforeach()
 if(TESSERA_INSTALL)
   install(TARGETS tessera EXPORT tesseraTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 
-  # Headers: the closure is taken when installing, so that it never lags behind an edit.
+  # The list of headers is expanded at install time, so that it always matches the sources.
   install(CODE "
     set(source_dir \"${tessera_SOURCE_DIR}\")
     set(public_headers \"${TESSERA_PUBLIC_HEADERS}\")

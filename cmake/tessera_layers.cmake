@@ -38,7 +38,7 @@ endif()
 
 add_compile_options(-Wall -Wextra -Wno-missing-field-initializers)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  add_compile_options(-Wno-restrict) # gcc 12 sees overlaps in `"text" + std::string` that are not there (PR 105651)
+  add_compile_options(-Wno-restrict)  # gcc 12 reports false overlaps in `"text" + std::string` (PR 105651)
 endif()
 if(TESSERA_SANITIZE)
   add_compile_options(-fsanitize=${TESSERA_SANITIZE} -fno-omit-frame-pointer -g1)
@@ -46,9 +46,8 @@ if(TESSERA_SANITIZE)
 endif()
 
 # tessera_layer(NAME [DEPENDS layer...] [LIBRARIES lib...] [SUBFOLDERS folder...])
-# One folder, one static library tessera_NAME of every source in it and in the subfolders named. Sources are globbed, so
-# adding a file needs no edit here; what a layer may include is checked by script/check-layers. A folder without sources
-# (headers only, or not written yet) is an interface library.
+# Makes a static library tessera_NAME from every source in the folder and the named subfolders. Sources are globbed, so a new file
+# needs no edit here; script/check-layers checks the includes. A folder without sources becomes an interface library.
 function(tessera_layer name)
   cmake_parse_arguments(arg "" "" "DEPENDS;LIBRARIES;SUBFOLDERS" ${ARGN})
   string(REPLACE "/" "_" target tessera_${name})
@@ -75,8 +74,8 @@ function(tessera_layer name)
 endfunction()
 
 # tessera_test(NAME LAYERS layer... [TIMEOUT seconds] [LABELS label...] [SOURCES file...] [LIBRARIES lib...])
-# tests/ROOM/NAME.cpp as a GoogleTest program, one ctest entry a program, always with a time limit. Labels with a meaning:
-# `pocl` (an OpenCL compiler runs inside the process: not under asan) and `threads` (what runs under tsan).
+# tests/SUBFOLDER/NAME.cpp as a GoogleTest program with one ctest entry and a time limit. Labels with a meaning: `pocl` (an OpenCL
+# compiler runs in the process; excluded under asan) and `threads` (tests that run under tsan).
 function(tessera_test name)
   cmake_parse_arguments(arg "" "TIMEOUT" "LAYERS;LABELS;SOURCES;LIBRARIES" ${ARGN})
   if(NOT arg_TIMEOUT)
@@ -88,7 +87,7 @@ function(tessera_test name)
   file(GLOB source CONFIGURE_DEPENDS ${tessera_SOURCE_DIR}/tests/*/${name}.cpp)
   list(LENGTH source found)
   if(NOT found EQUAL 1)
-    message(FATAL_ERROR "tessera_test(${name}): one of the folders in tests/ has ${name}.cpp; found: '${source}'")
+    message(FATAL_ERROR "tessera_test(${name}): expected exactly one ${name}.cpp in the subfolders of tests/; found: '${source}'")
   endif()
   add_executable(${name} ${source} ${arg_SOURCES} $<TARGET_OBJECTS:tessera_test_environment>)
   foreach(layer IN LISTS arg_LAYERS)
@@ -101,7 +100,8 @@ function(tessera_test name)
 endfunction()
 
 # tessera_program(NAME [LIBRARIES lib...] [SUBFOLDERS folder...])
-# Every source of the calling folder, and of the subfolders named, as one program that uses the shared library, built into bin/ and installed.
+# Every source of the calling folder and the named subfolders as one program, linked to the shared library, built into bin/ and
+# installed.
 function(tessera_program name)
   cmake_parse_arguments(arg "" "" "LIBRARIES;SUBFOLDERS" ${ARGN})
   list(TRANSFORM arg_SUBFOLDERS REPLACE "(.+)" "${CMAKE_CURRENT_SOURCE_DIR}/\\1/*.cpp" OUTPUT_VARIABLE patterns)
@@ -136,7 +136,7 @@ function(tessera_example path)
 endfunction()
 
 # tessera_benchmark(NAME LAYERS layer... [LIBRARIES lib...] [SOURCES file...])
-# benchmarks/NAME.cpp with Google Benchmark, built into benchmarks/, where script/bench finds it.
+# benchmarks/NAME.cpp with Google Benchmark, built into benchmarks/ for script/bench.
 function(tessera_benchmark name)
   cmake_parse_arguments(arg "" "" "LAYERS;LIBRARIES;SOURCES" ${ARGN})
   add_executable(bench_${name} ${name}.cpp ${arg_SOURCES})
@@ -150,6 +150,6 @@ function(tessera_benchmark name)
   add_dependencies(tessera_benchmarks bench_${name})
 endfunction()
 
-# What script/run builds (everything that is installed), and what script/bench builds.
+# The targets that script/run builds (everything that is installed), and those that script/bench builds.
 add_custom_target(tessera_installed)
 add_custom_target(tessera_benchmarks)

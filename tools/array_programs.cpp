@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // usage: array_programs FIRST_SEED COUNT [DEVICE]
 //
-// Runs random programs on arrays (tests/array/array_programs.h) and writes each step with its result, a line of JSON
-// each, for tools/check_arrays_with_numpy.py.
+// Runs random array programs (tests/array/array_programs.h) and writes each step with its result as a line of JSON, for
+// tools/check_arrays_with_numpy.py.
 #include <cstdio>
 #include <cstdlib>
 #include <exception>

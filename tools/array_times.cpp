@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // usage: array_times [DEVICE]
 //
-// Reads lines "OPERATION MILLISECONDS" and answers each with the microseconds that one such operation on arrays takes,
-// repeated for so long, for tools/compare_array_times_with_numpy.py, which has the same operations in NumPy. It is the
-// calling thread's processor time, which other programs do not lengthen: TESSERA_THREADS=1.
+// Reads lines "OPERATION MILLISECONDS", repeats the array operation for that time and answers with its microseconds,
+// for tools/compare_array_times_with_numpy.py, which has the same operations in NumPy. Measures the calling thread's
+// processor time, which other programs do not lengthen: set TESSERA_THREADS=1.
 #include <time.h>
 
 #include <array>

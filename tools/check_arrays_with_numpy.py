@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Holds random programs on arrays to NumPy, step by step, within rounding.
+"""Compares random array programs with NumPy, step by step, within rounding.
 
 usage: tools/check_arrays_with_numpy.py [--programs N] [--seed N] [--device NAME] ARRAY_PROGRAMS
 
-ARRAY_PROGRAMS is the program built from tools/array_programs.cpp. Each step is done again by NumPy on the operands that
-Tessera had, with the dtypes of docs/arrays.md, and compared: integers, bools, views and arithmetic exactly, functions and
-sums within bounds of their last place. Development only: needs numpy (tools/requirements.txt).
+ARRAY_PROGRAMS is the program built from tools/array_programs.cpp. NumPy repeats each step on the operands that
+Tessera used, with the dtypes of docs/arrays.md. Results are compared: integers, bools, views and arithmetic exactly, functions and
+sums within bounds in units in the last place. Development only: needs numpy (tools/requirements.txt).
 """
 import argparse
 import json
@@ -51,7 +51,7 @@ def to_bf16(x):
 
 
 def cast(x, t_from, t_to):
-    """Conversion as docs/kernels.md has it."""
+    """Conversion as specified in docs/kernels.md."""
     if t_from == t_to:
         return x
     if t_to == "bool":
@@ -74,7 +74,7 @@ def integers(op, a, b):
         zero, minus = b == 0, (b == -1) if np.issubdtype(t, np.signedinteger) else np.zeros(b.shape, bool)
         safe = np.where(zero | minus, t(1), b)
         q = np.abs(a.astype(object)) // np.abs(safe.astype(object)) if a.size else a
-        q = np.asarray(q, object)  # of no dimensions it is one number
+        q = np.asarray(q, object)  # a zero-dimensional result is a scalar
         q = np.where((a < 0) != (safe < 0), -q, q)
         q = wrap(q, t)
         if op == "rem":
@@ -108,7 +108,7 @@ UNARY = {"sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x), "exp": np.exp, "exp
          "log2": np.log2, "sin": np.sin, "cos": np.cos, "tanh": np.tanh, "erf": erf, "floor": np.floor, "ceil": np.ceil,
          "trunc": np.trunc, "rint": np.rint, "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
          "silu": lambda x: x / (1 + np.exp(-x)), "gelu": lambda x: 0.5 * x * (1 + erf(x * 0.7071067811865476))}
-# Units in the last place beyond the rounding of the result, and absolute error relative to the argument's size.
+# Allowed units in the last place in addition to the rounding of the result, and absolute error relative to the argument.
 LOOSE = {"exp": 2, "exp2": 2, "log": 2, "log2": 2, "sin": 3, "cos": 3, "tanh": 3, "erf": 3, "rsqrt": 2, "sigmoid": 6,
          "silu": 8, "gelu": 60, "pow": 4, "sqrt": 1}
 
@@ -139,7 +139,7 @@ class Program:
         if in_place:
             np.copyto(self.arrays[line["to"]][0], got)
         else:
-            same = op == "astype" and self.arrays[line["from"][0]][1] == t  # then it is the array itself
+            same = op == "astype" and self.arrays[line["from"][0]][1] == t  # astype to the same dtype returns the array itself
             is_view = same or op in ("transpose", "reshape", "slice", "select", "unsqueeze", "permute", "broadcast_to")
             self.arrays[line["to"]] = (want if is_view else got.copy(), t)
 
@@ -187,7 +187,7 @@ class Program:
             b, tb = sources[1]
             meet = promote(ta, tb)
             if kind(meet) == 2:
-                # Integers beside a 16-bit float are converted to f32 (ops/product.h).
+                # Integers combined with a 16-bit float are converted to f32 (ops/product.h).
                 wide = [cast(z, tz, "f64" if meet == "f64" else "f32") if kind(tz) != 2 else z for z, tz in ((a, ta), (b, tb))]
                 x, y = wide[0].astype(np.float64), wide[1].astype(np.float64)
                 inner = EPSILON["f64" if meet == "f64" else "f32"]
@@ -223,7 +223,7 @@ class Program:
             return np.asarray(integers(op, np.asarray(a), np.asarray(b))), 0
         wide = np.float64 if t == "f64" else np.float32
         if op == "pow":
-            # C's pow, which NumPy calls on some processors, makes NaN of 1 and a signalling one: times 1 makes it quiet.
+            # C's pow, used by NumPy on some processors, returns NaN for 1 and a signalling NaN; multiplying by 1 quiets it.
             exact = np.power(np.asarray(a, np.float64) * 1.0, np.asarray(b, np.float64) * 1.0)
             return exact, (LOOSE["pow"] + 1) * EPSILON[t] * np.abs(exact) + TINY[t]
         result = np.asarray(FLOAT[op](np.asarray(a, wide), np.asarray(b, wide)))
@@ -243,7 +243,7 @@ class Program:
         bound = (LOOSE.get(op, 0) * EPSILON["f64" if t == "f64" else "f32"] + EPSILON[t]) * np.abs(want) + TINY[t]
         if op in ("sin", "cos"):  # reduced with three parts of pi / 2
             bound = np.where(np.abs(x) > 1e5, 3, bound + 1e-7)
-        if op in ("sigmoid", "silu"):  # exp(-x) is infinite before the result counts as 0
+        if op in ("sigmoid", "silu"):  # exp(-x) overflows before the result rounds to 0
             bound = bound + 2.0**-126 * (1 + np.abs(x)) if t != "f64" else bound
         if op in ("silu", "gelu"):
             bound = bound + 4 * EPSILON["f32"] * np.abs(x)
@@ -264,7 +264,7 @@ class Program:
         most = np.asarray(np.sum(np.abs(x), axis=axes, keepdims=keeps))
         count = x.size // max(want.size, 1)
         bound = count * EPSILON["f64" if t == "f64" else "f32"] * most + EPSILON[t] * np.abs(want) + TINY[t]
-        bound = np.where(most > (1e308 if t == "f64" else 3.3e38), np.inf, bound)  # its sum overflows
+        bound = np.where(most > (1e308 if t == "f64" else 3.3e38), np.inf, bound)  # the sum overflows
         if op == "mean" and count:
             want, bound = want / count, bound / count + EPSILON[t] * np.abs(want / count) + TINY[t]
         elif op == "mean":
@@ -282,7 +282,7 @@ class Program:
         with np.errstate(all="ignore"):
             near = (np.abs(g - w) <= bound) | np.isinf(bound)
             same = (g == w) | (np.isnan(g) & np.isnan(w)) | near
-            # Beyond the largest number of the dtype, or next to it.
+            # At or above the dtype's largest number.
             same |= np.isinf(g) & (np.abs(w) > limit * (1 - 1e-2)) & (np.sign(g) == np.sign(w))
             same |= np.isinf(g) & (np.sign(g) * w + bound > limit * (1 - 1e-2))
             if not np.isscalar(bound):
@@ -324,7 +324,7 @@ def main():
     if child.wait() != 0:
         print(f"{command[0]} ended with status {child.returncode}")
         return 1
-    print(f"{programs} programs of seed {options.seed} on, {steps} steps, {failures} that differ from NumPy {np.__version__}")
+    print(f"{programs} programs of seed {options.seed} on, {steps} steps, {failures} differ from NumPy {np.__version__}")
     return 1 if failures else 0
 
 

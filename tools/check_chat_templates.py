@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares how chat templates are rendered with what `transformers` makes of them.
+"""Compares rendered chat templates with those of `transformers`.
 
 usage: check_chat_templates.py RENDER_TEMPLATES FOLDER [--errors]
 
-RENDER_TEMPLATES is the built program of that name (tools/render_templates.cpp); FOLDER holds templates as files *.jinja, for
-instance llama.cpp's models/templates. Each is rendered over the conversations below. Where `transformers` raises an error,
-ours must raise one too; --errors shows both. Needs `transformers` (tools/requirements.txt).
+RENDER_TEMPLATES is the built program of that name (tools/render_templates.cpp); FOLDER contains templates as *.jinja files, for
+example llama.cpp's models/templates. Each is rendered with the conversations below. Where `transformers` raises an error,
+ours must raise one too; --errors prints both. Needs `transformers` (tools/requirements.txt).
 """
 import datetime
 import json
@@ -81,7 +81,7 @@ class Clock(datetime.datetime):
 def main():
     if len(sys.argv) < 3:
         sys.exit(__doc__)
-    chat_template_utils.datetime = Clock  # what its strftime_now asks
+    chat_template_utils.datetime = Clock  # used by its strftime_now
     renderer = subprocess.Popen([sys.argv[1]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     same = refused = lazy = different = 0
     files = sorted(pathlib.Path(sys.argv[2]).glob("*.jinja"))
@@ -93,7 +93,7 @@ def main():
             try:
                 compiled = compiled or chat_template_utils._compile_jinja_template(template)
                 expected = {"text": compiled.render(**names)}
-            except Exception as error:  # whatever Jinja, or the template, raises
+            except Exception as error:  # any error raised by Jinja or the template
                 expected = {"error": f"{type(error).__name__}: {error}"}
             renderer.stdin.write(json.dumps({"template": template, "names": names}) + "\n")
             renderer.stdin.flush()
@@ -105,12 +105,12 @@ def main():
             elif got == expected:
                 same += 1
             elif "is not JSON serializable" in expected.get("error", "") and "text" in got:
-                lazy += 1  # Jinja's filters are lazy there, and cannot be written; ours are lists
+                lazy += 1  # Jinja's filters return generators, which cannot be serialised; ours return lists
             else:
                 different += 1
                 print(f"{file.name}, conversation {number}:\n  transformers: {expected!r:.1500}\n  here:         {got!r:.1500}")
     print(f"{len(files)} templates, {len(CONVERSATIONS)} conversations each, transformers {transformers.__version__}: "
-          f"{same} the same, {refused} refused by both, {lazy} rendered here only, {different} different")
+          f"{same} the same, {refused} rejected by both, {lazy} rendered by Tessera only, {different} different")
     sys.exit(1 if different or not same else 0)
 
 

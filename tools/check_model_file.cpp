@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads a model file with Llama and with a double-precision forward pass on its decoded weights, and says how far the
-// logits are apart. For files that other people's tools wrote:
-//   llama-quantize random-f32.gguf q.gguf Q4_K_M && build/release/bin/check_model_file q.gguf --tokens 24 --logits q.txt
+// Runs a model file through Llama and through a double-precision forward pass on its decoded weights, and prints the
+// difference of the logits. For files written by other tools:
+//   llama-quantize random-f32.gguf q.gguf Q4_K_M && build/release/bin/check_model_file q.gguf --tokens 24 --logits
+//   q.txt
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -33,9 +34,9 @@ double resident(const std::string& what) {
   return 0;
 }
 
-/// Loads the model and says what memory that took. Then nine times the file's bytes are read once and as many written
-/// as packed weights have, by as many threads, into a new buffer and into new memory of the device's, whose pages may
-/// be larger, and it is loaded.
+/// Loads the model and prints its memory use. Then, nine times, reads the file's bytes and writes the packed weights'
+/// number of bytes with the same number of threads, into a new buffer and into new device memory, whose pages may be
+/// larger, and loads the model.
 void load(const tessera::GgufFile& file) {
   using namespace tessera;
   using Clock = std::chrono::steady_clock;
@@ -58,7 +59,7 @@ void load(const tessera::GgufFile& file) {
     }
     if (packed > bytes)
       threads.parallel_for(packed - bytes, piece,
-                     [&](std::uint64_t begin, std::uint64_t end) { std::memset(to + begin, 1, end - begin); });
+                           [&](std::uint64_t begin, std::uint64_t end) { std::memset(to + begin, 1, end - begin); });
   };
   const auto room = [&] { return std::max(bytes, packed); };
   const auto to_buffer = [&] { copy(std::make_unique_for_overwrite<std::byte[]>(room()).get()); };
@@ -84,7 +85,7 @@ void load(const tessera::GgufFile& file) {
   packed = model->weight_bytes();
   std::vector<double> buffer, device, loading;
   for (int i = 0; i < 9; ++i) {
-    model.reset(), trim(cpu);  // what it held goes back to the system
+    model.reset(), trim(cpu);  // its memory is returned to the system
     buffer.push_back(seconds(to_buffer)), device.push_back(seconds(to_device)), trim(cpu);
     loading.push_back(seconds(load_it));
   }
@@ -96,7 +97,7 @@ void load(const tessera::GgufFile& file) {
       loading[4] / buffer[4], loading[0] / buffer[0], loading[4] / device[4], loading[0] / device[0]);
 }
 
-/// Tokens a second of a prompt of 128, and of 32 tokens after it one by one; each once before, uncounted.
+/// Tokens per second for a prompt of 128 tokens, and for 32 tokens generated after it; each after a warm-up run.
 void rate(const tessera::GgufFile& file) {
   using namespace tessera;
   using Clock = std::chrono::steady_clock;
@@ -133,15 +134,16 @@ int main(int argc, char** argv) {
   std::string path, out, compare;
   std::size_t count = 24;
   double bound = 0.02;
-  app.add_option("FILE", path, "A GGUF file of a llama or qwen2")->required();
+  app.add_option("FILE", path, "A GGUF file of architecture llama or qwen2")->required();
   bool only_load = false;
-  app.add_flag("--load", only_load, "Only load it, and say what time and memory that takes");
+  app.add_flag("--load", only_load, "Only load it, and print the time and memory used");
   bool only_rate = false;
-  app.add_flag("--rate", only_rate, "Only say how many tokens a second are read and written");
-  app.add_option("--tokens", count, "How many tokens are read")->capture_default_str();
-  app.add_option("--bound", bound, "Of the largest difference, relative to the logits' range")->capture_default_str();
-  app.add_option("--logits", out, "Write the last token's logits of both here, a line each");
-  app.add_option("--compare", compare, "Another program's logits of the last token, a line each");
+  app.add_flag("--rate", only_rate, "Only print the tokens per second of prompt and generation");
+  app.add_option("--tokens", count, "Number of tokens")->capture_default_str();
+  app.add_option("--bound", bound, "Limit for the largest difference, relative to the logits' range")
+      ->capture_default_str();
+  app.add_option("--logits", out, "Write the last token's logits of both to this file, one pair per line");
+  app.add_option("--compare", compare, "File with another program's logits of the last token, one per line");
   CLI11_PARSE(app, argc, argv);
   try {
     const GgufFile file = GgufFile::open(path);

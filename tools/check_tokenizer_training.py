@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares the merges that train_tokenizer learns with those of Hugging Face's tokenizers, and the time of both.
+"""Compares the merges that train_tokenizer learns with those of Hugging Face's tokenizers, and times both.
 
 usage: tools/check_tokenizer_training.py [--vocabulary N] [--pre gpt-2|llama-bpe] TRAIN_TOKENIZER FILE...
 
 TRAIN_TOKENIZER is the program built from tools/train_tokenizer.cpp; each FILE is one text in UTF-8. Ties go to the pair
-with the lower token numbers in both. Exit status 1 if one merge differs. Development only (tools/requirements.txt).
+with the lower token numbers in both. Exit status 1 if any merge differs. Development only (tools/requirements.txt).
 """
 import argparse
 import json

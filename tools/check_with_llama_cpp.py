@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs GGUF files in llama.cpp (through the PyPI package llama-cpp-python), as the yardstick for `tessera generate`.
+"""Runs GGUF files in llama.cpp (through the PyPI package llama-cpp-python), as the reference for `tessera generate`.
 
 Greedy continuation, with the gap between the two best logits at each step (a near-tie there explains a difference):
   tools/check_with_llama_cpp.py models/pgdocs-2m-q8_0.gguf models/pgdocs-2m-f16.gguf --json models/reference-greedy.json
 
-Token ids of about seventy strings that are hard on a tokenizer:
+Token ids of about seventy strings that are difficult to tokenize:
   tools/check_with_llama_cpp.py models/pgdocs-2m-f16.gguf --tokens models/reference-tokens.json
 
-The same tokens of `tessera generate` beside them (keys and values in f32 in both); where they part, the gap is told:
+Comparison with `tessera generate` (keys and values in f32 in both); prints the gap where the tokens differ:
   tools/check_with_llama_cpp.py model.gguf -n 64 --beside build/release/bin/tessera
 
 Sampled text for check_words.py:
@@ -28,7 +28,7 @@ import numpy as np
 
 PROMPTS = ["The query planner", "A transaction is", "If the server is not running,", "Automatically drop objects"]
 
-NEAR_TIE = 2e-3  # of the range of the logits: llama.cpp rounds activations to 16 bits or 8
+NEAR_TIE = 2e-3  # fraction of the logits' range; llama.cpp rounds activations to 16 or 8 bits
 
 STRINGS = [
     "", " ", "  ", "   ", "\n", "\n\n", "\n\n\n", " \n", "\n ", "\t", "\t\tx", "a", " a", "  a", "a ", "a  ", "a  b", "a\nb",
@@ -44,7 +44,7 @@ STRINGS = [
 
 
 def parameters_without_repacking() -> llama_cpp.llama_cpp.llama_model_params:
-    """Weights as they lie in the file: products of repacked q8_0 end with an illegal instruction on some processors."""
+    """Keeps weights in file format: repacked q8_0 products crash with an illegal instruction on some processors."""
     parameters = usual_parameters()
     parameters.use_extra_bufts = False
     return parameters
@@ -55,13 +55,13 @@ llama_cpp.llama_cpp.llama_model_default_params = parameters_without_repacking
 
 
 def load(path: Path, context: int) -> llama_cpp.Llama:
-    """The model on the CPU, with a key-value cache in f32."""
+    """Loads the model on the CPU, with a key-value cache in f32."""
     return llama_cpp.Llama(str(path), n_ctx=context, n_batch=64, n_threads=1, n_gpu_layers=0, logits_all=True, verbose=False,
                            type_k=llama_cpp.GGML_TYPE_F32, type_v=llama_cpp.GGML_TYPE_F32)
 
 
 def greedy(model: llama_cpp.Llama, prompt: str, count: int) -> dict:
-    """The continuation of most likely tokens; it stops early at an end token, which is then its last one."""
+    """The greedy continuation; an end token is included and stops it early."""
     start = model.tokenize(prompt.encode(), add_bos=True, special=False)
     model.reset()
     model.eval(start)
@@ -85,7 +85,7 @@ def greedy(model: llama_cpp.Llama, prompt: str, count: int) -> dict:
 
 
 def beside(program: str, path: Path, result: dict) -> bool:
-    """Prints whether `tessera generate` gives the same tokens; False: they part where there is no near-tie."""
+    """Prints whether `tessera generate` gives the same tokens. Returns False if they differ without a near-tie."""
     ran = subprocess.run([program, "generate", str(path), "-p", result["prompt"], "-n", str(len(result["tokens"])),
                           "--temperature", "0", "--cache", "f32", "--print-tokens", "--quiet", "--device", "cpu"],
                          check=True, stdout=subprocess.PIPE, text=True)
@@ -94,15 +94,15 @@ def beside(program: str, path: Path, result: dict) -> bool:
     for i, (a, b) in enumerate(zip(ours, theirs)):
         if a != b:
             share = result["gap"][i] / result["logit_range"][i]
-            print(f"  tessera: parts at token {i}: {a} in place of {b}, whose gap is {result['gap'][i]:.5f} "
+            print(f"  tessera: differs at token {i}: {a} instead of {b}, gap {result['gap'][i]:.5f} "
                   f"({100 * share:.3f} % of the logits' range){'' if share < NEAR_TIE else ': NO NEAR-TIE'}")
             return share < NEAR_TIE
     print(f"  tessera: the same {len(ours)} tokens")
-    return len(ours) >= len(result["tokens"]) - 1  # an end token is not printed
+    return len(ours) >= len(result["tokens"]) - 1  # end tokens are not printed
 
 
 def sampled(model: llama_cpp.Llama, prompt: str, count: int, temperature: float, seed: int) -> str:
-    """Prompt and continuation of `count` tokens, from the whole distribution; end tokens are never chosen."""
+    """Prompt and continuation of `count` tokens, sampled from the full distribution without end tokens."""
     chance = np.random.default_rng(seed)
     model.reset()
     start = model.tokenize(prompt.encode(), add_bos=True, special=False)
@@ -124,7 +124,7 @@ def main() -> int:
     parser.add_argument("-n", type=int, default=32, help="number of greedy tokens (default: 32)")
     parser.add_argument("--json", type=Path, help="also write the greedy results to this file")
     parser.add_argument("--tokens", type=Path, help="only write the token ids of the test strings to this file")
-    parser.add_argument("--beside", metavar="TESSERA", help="compare with what this program generates")
+    parser.add_argument("--beside", metavar="TESSERA", help="compare with the output of this program")
     parser.add_argument("--sample", type=int, metavar="N", help="only print N sampled tokens of the first prompt")
     parser.add_argument("--temperature", type=float, default=0.8)
     parser.add_argument("--seed", type=int, default=0)

@@ -21,7 +21,7 @@ from corpus import words_of
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("training", type=Path, help="the training text or its list of words")
-    parser.add_argument("--least", type=float, default=95.0, help="percentage that must be reached (default: 95)")
+    parser.add_argument("--least", type=float, default=95.0, help="minimum percentage (default: 95)")
     options = parser.parse_args()
     known = set(words_of(options.training.read_text(encoding="utf-8")))
     words = words_of(sys.stdin.read())

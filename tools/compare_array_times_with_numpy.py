@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Times operations on arrays beside NumPy's, in turn, with one thread: strided slices, sums, the largest element.
+"""Times array operations and NumPy's alternately, with one thread: strided slices, sums, the largest element.
 
 usage: tools/compare_array_times_with_numpy.py [--only TEXT] [--rounds N] [--limit RATIO] ARRAY_TIMES
 
-ARRAY_TIMES is the program built from tools/array_times.cpp. Prints the medians of both and of the ratio, which below 1
-says that ours is faster (processor time of one thread); exit status 1 if one is above the limit. Development only: needs numpy (tools/requirements.txt).
+ARRAY_TIMES is the program built from tools/array_times.cpp. Prints the medians of both and of the ratio; below 1,
+ours is faster (processor time of one thread). Exit status 1 if a ratio is above the limit. Development only: needs numpy (tools/requirements.txt).
 """
 import argparse
 import os
@@ -129,7 +129,7 @@ def main():
             ours.stdin.write(f"{name} 8\n")
             ours.stdin.flush()
             pairs.append((theirs, float(ours.stdout.readline())))
-        pairs = pairs[1:]  # the first compiles
+        pairs = pairs[1:]  # the first round compiles
         ratio = statistics.median(b / a for a, b in pairs)
         theirs, mine = (statistics.median(p[i] for p in pairs) for i in (0, 1))
         mark = "  slow" if ratio > options.limit else ""

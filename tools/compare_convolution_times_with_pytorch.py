@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Times convolutions and their gradients beside PyTorch's, in turn, with as many threads.
+"""Times convolutions and their gradients and PyTorch's alternately, with the same number of threads.
 
 usage: tools/compare_convolution_times_with_pytorch.py [--threads N] [--only TEXT] [--what TEXT] [--rounds N]
            [--seconds S] [--memory] CONVOLUTION_TIMES
 
-CONVOLUTION_TIMES is the program built from tools/convolution_times.cpp. Prints milliseconds (the least of the rounds;
-with one thread the processor's, else by the clock) of PyTorch and ours, and the median of the ratios of the rounds with
-its quartiles: below 1, ours is faster. With --memory instead the MiB that a call takes at its peak beyond its operands,
-the result included: ours by the pool's count, PyTorch's by the process's resident memory. Development only: needs torch
+CONVOLUTION_TIMES is the program built from tools/convolution_times.cpp. Prints milliseconds (minimum over the rounds;
+processor time with one thread, else wall time) of PyTorch and ours, and the median of the ratios of the rounds with
+its quartiles: below 1, ours is faster. With --memory, prints the peak MiB of a call instead, without its operands but
+with its result: ours from the pool's counter, PyTorch's from the process's resident memory. Development only: needs torch
 (tools/requirements.txt).
 """
 import argparse
@@ -44,8 +44,8 @@ def parsed():
     parser.add_argument("--only", default="")
     parser.add_argument("--what", default="", help="forward, dx, dw or pool (default: all)")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=0.25, help="of each measurement (default: 0.25)")
-    parser.add_argument("--memory", action="store_true", help="memory in place of times")
+    parser.add_argument("--seconds", type=float, default=0.25, help="of each measurement, in seconds (default: 0.25)")
+    parser.add_argument("--memory", action="store_true", help="print memory instead of times")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -90,7 +90,7 @@ def main(options):
             if options.only not in name or options.what not in what or (what == "pool") != name.startswith("mean"):
                 continue
             began, before, rounds = 0, 0, []
-            for turn in range(1 if options.memory else options.rounds + 1):  # the first compiles
+            for turn in range(1 if options.memory else options.rounds + 1):  # the first round compiles
                 if turn == 1:
                     began, before = time.monotonic(), seconds_of_others(ours, theirs)
                 rounds.append([server.ask(what, *numbers, options.seconds if turn else 0.01) for server in (theirs, ours)])
@@ -104,7 +104,7 @@ def main(options):
             low, high = (ratios[int(q * (len(ratios) - 1))] for q in (0.25, 0.75))
             pytorch, mine = (min(r[i][time_of] for r in rounds[1:]) / 1000 for i in (0, 1))
             print(f"{name:48} {what:8} {pytorch:8.3f} {mine:8.3f} {statistics.median(ratios):6.2f} {low:.2f}..{high:.2f}"
-                  f"{f'  (others took {100 * taken:.0f} % of a core)' if taken > 0.05 else ''}", flush=True)
+                  f"{f'  (other programs used {100 * taken:.0f} % of a core)' if taken > 0.05 else ''}", flush=True)
     ours.end()
     theirs.end()
     return 0

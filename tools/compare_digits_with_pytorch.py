@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Trains the network of `tessera train digits` in PyTorch too, on the same arrays, and compares what is right.
+"""Trains the network of `tessera train digits` in PyTorch too, on the same arrays, and compares the accuracy.
 
 usage: tools/compare_digits_with_pytorch.py [--seeds N] [--steps N] TESSERA DIGIT_ARRAYS
 
-TESSERA is the program, DIGIT_ARRAYS that built from tools/digit_arrays.cpp. Network, AdamW, rates, batches and their
-order are the same; parameters begin as each has it, by the seed. Prints for each seed the part of the 10,000 held-out
-samples that is right; exit status 1 if ours is on average more than 0.5 points below. Development only: needs torch.
+TESSERA is the program, DIGIT_ARRAYS the one built from tools/digit_arrays.cpp. Network, AdamW, learning rates and
+batches are the same; each library initialises the parameters itself, from the seed. Prints the accuracy on the 10,000
+held-out samples for each seed; exit status 1 if ours is on average more than 0.5 points lower. Development only: needs torch.
 """
 import argparse
 import json
@@ -38,7 +38,7 @@ def arrays(path):
 
 
 def rate(step, steps):
-    """Up over the first twentieth of the steps, then down half a cosine: nn/schedule.cpp."""
+    """Linear warm-up over the first twentieth of the steps, then cosine decay: nn/schedule.cpp."""
     warmup = steps // 20
     if step < warmup:
         return RATE * (step + 1) / warmup
@@ -80,7 +80,7 @@ def main():
             pairs.append((ours, theirs(arrays(file), seed, options.steps)))
         print(f"seed {seed}: {pairs[-1][0]:.2f} % here, {pairs[-1][1]:.2f} % PyTorch", flush=True)
     below = float(np.mean([b - a for a, b in pairs]))
-    print(f"mean: {below:+.2f} points below" if below > 0 else f"mean: {-below:.2f} points above")
+    print(f"mean: {below:+.2f} points lower" if below > 0 else f"mean: {-below:.2f} points higher")
     return 1 if below > 0.5 else 0
 
 

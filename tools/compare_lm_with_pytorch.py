@@ -4,9 +4,9 @@
 
 usage: tools/compare_lm_with_pytorch.py [--steps N] [--seed N] [--threads N] TESSERA LM_ARRAYS TEXT
 
-TESSERA is the program, LM_ARRAYS that built from tools/lm_arrays.cpp. First weights, windows and their order, AdamW,
-clipping and rates are the same, f32 without dropout. Prints the loss on all held-out tokens of both and the speed of
-both, each told by itself; exit status 1 if the losses are more than 0.02 nats apart. Development only: needs torch.
+TESSERA is the program, LM_ARRAYS the one built from tools/lm_arrays.cpp. Initial weights, windows and their order,
+AdamW, clipping and learning rates are the same, f32 without dropout. Prints the loss on all held-out tokens and the
+speed of both, as each reports it; exit status 1 if the losses differ by more than 0.02 nats. Development only: needs torch.
 """
 import argparse
 import json
@@ -46,7 +46,7 @@ def arrays(path):
 
 
 def rate(step, steps):
-    """Up over the first twentieth of the steps, then half a cosine down to FINAL: nn/schedule.cpp."""
+    """Linear warm-up over the first twentieth of the steps, then cosine decay to FINAL: nn/schedule.cpp."""
     warmup = steps // 20
     if step < warmup:
         return RATE * (step + 1) / warmup
@@ -104,9 +104,9 @@ def main():
     mine, mine_speed = ours["held_out"]["loss"], ours["tokens_per_second"]
     print(f"{options.steps} steps of {BATCH * CONTEXT} tokens, f32, seed {options.seed}, {options.threads} thread(s), "
           f"PyTorch {torch.__version__}")
-    print(f"nats per held-out token: {mine:.4f} here, {loss:.4f} PyTorch, {mine - loss:+.4f} apart; bigram model "
+    print(f"nats per held-out token: {mine:.4f} Tessera, {loss:.4f} PyTorch, difference {mine - loss:+.4f}; bigram model "
           f"{ours['held_out']['bigram_loss']:.4f}, 3-gram model {ours['held_out']['trigram_loss']:.4f}")
-    print(f"tokens per second: {mine_speed:.0f} here (mean), {speed:.0f} PyTorch (of the median step)")
+    print(f"tokens per second: {mine_speed:.0f} Tessera (mean), {speed:.0f} PyTorch (of the median step)")
     return 1 if abs(mine - loss) > BAR else 0
 
 

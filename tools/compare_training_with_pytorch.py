@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Times training steps beside PyTorch's, in turn, with as many threads: benchmarks/training.cpp has the same networks.
+"""Times training steps and PyTorch's alternately, with the same number of threads and the networks of benchmarks/training.cpp.
 
 usage: tools/compare_training_with_pytorch.py [--threads N] [--only TEXT] [--rounds N] [--seconds S] [--beside]
            [--memory] TRAINING
 
 TRAINING is the program built from benchmarks/training.cpp. Prints the medians of steps per second of PyTorch (eager,
-f32, fused Adam) and ours, by a Trainer and by a loop of one's own, and the median of their ratios with its quartiles:
-above 1 says that ours makes more. With --beside also PyTorch's compiled step, and eager and compiled ones in bf16 by
-autocast, each over its eager f32. With --memory instead the MiB that a step takes at its peak beyond what is there
-between steps: of our own loop by the pool's count, of PyTorch by the process's resident memory. Exit status 1 if a
-Trainer is below its bar. Each library has a process of its own, which is stopped (SIGSTOP) while the other is timed:
-threads of both wait by spinning for a while, and on as many cores as they are PyTorch's would lose the most. PyTorch
-loses much to any other program too; what those took is printed.
+f32, fused Adam) and ours, with a Trainer and with a hand-written loop, and the median of their ratios with its
+quartiles: above 1, ours is faster. With --beside, also PyTorch's compiled step, and eager and compiled steps in bf16
+autocast, each relative to eager f32. With --memory, prints the peak MiB of a step instead, beyond the memory allocated
+between steps: of our hand-written loop from the pool's counter, of PyTorch from the process's resident memory. Exit
+status 1 if a Trainer is below its limit. Each library has its own process, which is stopped (SIGSTOP) while the other
+is timed: threads of both spin while waiting, which would slow PyTorch down the most. Other programs slow PyTorch down
+too; their processor time is printed.
 Development only: needs torch (tools/requirements.txt).
 """
 import argparse
@@ -30,9 +30,9 @@ def parsed():
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--only", default="")
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--seconds", type=float, default=0.5, help="of each measurement (default: 0.5)")
+    parser.add_argument("--seconds", type=float, default=0.5, help="of each measurement, in seconds (default: 0.5)")
     parser.add_argument("--beside", action="store_true", help="also PyTorch compiled, and in bf16")
-    parser.add_argument("--memory", action="store_true", help="memory in place of times")
+    parser.add_argument("--memory", action="store_true", help="print memory instead of times")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -124,7 +124,7 @@ HOW = {"eager": (False, False), "PyTorch-compiled": (True, False), "PyTorch-bf16
 
 
 def serve():
-    """Reads lines "NAME HOW SECONDS" as benchmarks/training.cpp does, of PyTorch's ways."""
+    """Reads lines "NAME HOW SECONDS" like benchmarks/training.cpp, for PyTorch's variants."""
     torch.manual_seed(1)
     torch.set_num_threads(options.threads)
     steps = {}
@@ -156,7 +156,7 @@ def main():
         if options.beside:
             others |= {how: theirs for how in HOW if how != "eager"}
         rounds, began, before = [], 0, 0
-        for turn in range(options.rounds + 1):  # the first compiles
+        for turn in range(options.rounds + 1):  # the first round compiles
             if turn == 1:
                 began, before = time.monotonic(), seconds_of_others(ours, theirs)
             rounds.append((theirs.ask(name, "eager", options.seconds)[0],
@@ -171,7 +171,7 @@ def main():
             slow = slow or below
             print(f"{name:12} {how:18} {eager:10.1f} {mine:10.1f} {ratio:6.2f} {low:.2f}..{high:.2f}"
                   f"{f'  below {BARS[name]}' if below else ''}", flush=True)
-        print(f"{'':12} other programs took {100 * taken:.0f} % of a core", flush=True)
+        print(f"{'':12} other programs used {100 * taken:.0f} % of a core", flush=True)
     ours.end()
     theirs.end()
     return 1 if slow else 0

@@ -4,10 +4,10 @@
 
 usage: tools/corpus.py --work FOLDER [--words FILE] TEXT
 
-The package's pages are those that are installed, else it is downloaded into FOLDER. TEXT is for `tessera train lm`; with
---words the different words are written too, one a line, for tools/check_words.py.
+Uses the installed package, else downloads it into FOLDER. TEXT is for `tessera train lm`; with --words, the distinct
+words are also written, one per line, for tools/check_words.py.
 
-The manual is one coherent body of careful English under the PostgreSQL licence, which lets anybody use, copy, modify
+The manual is a coherent body of good English under the PostgreSQL licence, which permits anyone to use, copy, modify
 and distribute "this software and its documentation". It comes from the Debian package `postgresql-doc-15`.
 
 A model of two million parameters cannot learn every rare identifier of a reference manual, so the text is narrowed to
@@ -15,10 +15,10 @@ prose that such a model can learn:
 
 * whole pages that are lists rather than prose (release notes, key word lists, index, ...) are left out;
 * only `<p>` paragraphs outside tables and listings are kept;
-* a sentence is dropped if it holds characters of code (`$ \\ @ [ ] ...`) or a word that the whole text has fewer than
-  `MIN_WORD_COUNT` times; a paragraph that loses most of its text goes as a whole.
+* a sentence is dropped if it contains characters of code (`$ \\ @ [ ] ...`) or a word that occurs fewer than
+  `MIN_WORD_COUNT` times in the whole text; a paragraph that loses most of its text is dropped entirely.
 
-One page makes one document; `<|endoftext|>` stands between them.
+Each page is one document; documents are separated by `<|endoftext|>`.
 """
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _paragraphs(page: str) -> list[str]:
     for raw in re.findall(r"<p(?: [^>]*)?>(.*?)</p>", page, re.S):
         text = html.unescape(re.sub(r"<[^>]+>", "", raw)).translate(_REPLACED)
         text = re.sub(r"\s*\u2014\s*", " - ", text)
-        text = re.sub(r"\s*\((?:see|See|described in|discussed in)\b[^()]*\)", "", text)  # pointers to other sections
+        text = re.sub(r"\s*\((?:see|See|described in|discussed in)\b[^()]*\)", "", text)  # references to other sections
         text = " ".join(text.split())
         if text:
             found.append(text)
@@ -137,8 +137,8 @@ def collect(folder: Path) -> list[Document]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", type=Path, required=True, help="folder for the package, where it is not installed")
-    parser.add_argument("--words", type=Path, help="write the different words of the text to this file")
+    parser.add_argument("--work", type=Path, required=True, help="folder for the package if it is not installed")
+    parser.add_argument("--words", type=Path, help="write the distinct words of the text to this file")
     parser.add_argument("text", type=Path)
     options = parser.parse_args()
     folder, version = find_html(options.work)

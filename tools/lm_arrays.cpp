@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // usage: lm_arrays TEXT SEED STEPS BATCH FILE
 //
-// Writes what `tessera train lm --text TEXT` begins with and trains on with its default network, as safetensors: the
-// parameters by their paths, windows (STEPS, BATCH, ctx + 1) i32, and what it is measured by: inputs (count, ctx) and
+// Writes the initial state and data of `tessera train lm --text TEXT` with its default network as safetensors: the
+// parameters by path, windows (STEPS, BATCH, ctx + 1) i32 for training, and for evaluation inputs (count, ctx) and
 // targets i32; for tools/compare_lm_with_pytorch.py.
 #include <cstdio>
 #include <cstdlib>

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """usage: make_chat_cases.py LIBLLAMA > tests/data/chat_cases.json
 
-What llama.cpp's own chat templates write, for the families of tessera/llm/chat_families.cpp that follow it to the byte.
-LIBLLAMA is libllama.so of llama.cpp; that of llama-cpp-python 0.3.36 was used.
+Writes the output of llama.cpp's built-in chat templates, which the families of tessera/llm/chat_families.cpp must match.
+LIBLLAMA is llama.cpp's libllama.so; the cases were made with that of llama-cpp-python 0.3.36.
 """
 import ctypes
 import json
@@ -40,7 +40,7 @@ def main():
             buffer = ctypes.create_string_buffer(65536)
             n = apply(theirs.encode(), messages, len(conversation), True, buffer, len(buffer))
             if n < 0:
-                sys.exit(f"llama.cpp knows no template {theirs}")
+                sys.exit(f"llama.cpp has no template {theirs}")
             cases.append({"family": ours, "messages": [{"role": r, "content": c} for r, c in conversation],
                           "text": buffer.raw[:n].decode()})
     json.dump(cases, sys.stdout, ensure_ascii=False, indent=1)

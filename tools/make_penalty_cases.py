@@ -4,8 +4,8 @@
 
 usage: make_penalty_cases.py > tests/data/penalty_cases.json
 
-Random logits, histories and options; of each case the logits that are no longer what they were, as llama.cpp's samplers leave
-them. Needs llama-cpp-python (tools/requirements.txt); with LLAMA_CPP_LIB_PATH it takes a libllama.so in that folder.
+Random logits, histories and options, and for each case the logits that llama.cpp's samplers changed. Needs
+llama-cpp-python (tools/requirements.txt); LLAMA_CPP_LIB_PATH selects a folder with another libllama.so.
 """
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ TOKENS = 48
 
 
 def logits_of(values: list[float], before: list[int], o: dict) -> list[float]:
-    """What llama.cpp's samplers make of them."""
+    """The logits after llama.cpp's samplers."""
     steps = []
     if o["logit_bias"]:
         biases = (llama_cpp.llama_logit_bias * len(o["logit_bias"]))(*[(t, b) for t, b in o["logit_bias"]])
         steps.append(llama_cpp.llama_sampler_init_logit_bias(TOKENS, len(biases), biases))
-    last = len(before) if o["penalty_last"] == -1 else o["penalty_last"]  # llama.cpp has no "all" here
+    last = len(before) if o["penalty_last"] == -1 else o["penalty_last"]  # llama.cpp has no "all" for this option
     steps.append(llama_cpp.llama_sampler_init_penalties(TOKENS, last, o["repeat_penalty"], o["frequency_penalty"],
                                                         o["presence_penalty"]))
     data = (llama_cpp.llama_token_data * TOKENS)(*[(i, v, 0.0) for i, v in enumerate(values)])

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tests/data/pytorch_*.safetensors: two small networks of PyTorch with what they give for one batch.
+"""Writes tests/data/pytorch_*.safetensors: two small PyTorch networks and their outputs for one batch.
 
 usage: tools/make_pytorch_models.py
 
-The arrays of a network stand under the names of its state_dict, the batch and its result as `test.x` and `test.y`.
-tests/nn/saved_model_test.cpp reads them. Written with torch 2.15 and numbers of a fixed seed. Development only: needs
-torch (tools/requirements.txt); the format is written here, as 20 lines.
+The arrays of a network have the names of its state_dict; the batch and its result are `test.x` and `test.y`.
+tests/nn/saved_model_test.cpp reads them. Made with torch 2.15 and a fixed seed. Development only: needs
+torch (tools/requirements.txt); the safetensors format is written by 20 lines here.
 """
 import json
 import pathlib
@@ -44,7 +44,7 @@ def main():
     torch.manual_seed(7)
     images = nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
                            nn.Linear(4 * 3 * 3, 5))
-    for _ in range(20):  # running figures
+    for _ in range(20):  # running statistics
         images(torch.randn(16, 2, 6, 6) * 2 + 1)
     for name, model, x in [("images", images, torch.randn(3, 2, 6, 6)), ("named", Named(), torch.randn(4, 6))]:
         model.eval()

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Small random models as llama-quantize mixes their types, and llama.cpp's logits of them, for tests/ops/weight_formats_test.cpp.
+"""Writes small random models quantised by llama-quantize, and llama.cpp's logits for them, for tests/ops/weight_formats_test.cpp.
 
   LLAMA_CPP_LIB_PATH=LLAMA/build/bin tools/make_quantised_models.py LLAMA/build/bin/llama-quantize tests/data
 
-writes tests/data/quantised-NAME.gguf and tests/data/quantised-logits.json. Packages: gguf, numpy, llama-cpp-python. A width of 256
-is the least that the K types take; rows of 32 are what they fall back to others for.
+writes tests/data/quantised-NAME.gguf and tests/data/quantised-logits.json. Packages: gguf, numpy, llama-cpp-python. 256 is
+the minimum width for the K types; with rows of 32, llama-quantize falls back to other types.
 """
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def write_f32(path: Path) -> None:
 
 
 def logits(path: Path) -> np.ndarray:
-    """Of all tokens, with caches in f32."""
+    """Logits of all tokens, with f32 caches."""
     parameters = llama_cpp.llama_model_default_params()
     parameters.n_gpu_layers = 0
     parameters.use_extra_bufts = False
@@ -99,7 +99,7 @@ def logits(path: Path) -> np.ndarray:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("quantize", type=Path, help="llama.cpp's llama-quantize")
-    parser.add_argument("folder", type=Path, help="where the files go")
+    parser.add_argument("folder", type=Path, help="folder for the files")
     args = parser.parse_args()
     cases = []
     with tempfile.TemporaryDirectory() as scratch:

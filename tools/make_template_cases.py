@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tests/data/jinja_cases.json: small templates of ours, and what `transformers` makes of them.
+"""Writes tests/data/jinja_cases.json: small templates and their output in `transformers`.
 
 usage: make_template_cases.py tests/data/jinja_cases.json
 
@@ -145,7 +145,7 @@ def main():
     for template in CASES:
         try:
             text = chat_template_utils._compile_jinja_template(template).render(**NAMES)
-        except Exception:  # whatever Jinja, or the template, raises
+        except Exception:  # any error raised by Jinja or the template
             text = None
         out.append({"template": template, "text": text})
     with open(sys.argv[1], "w", encoding="utf-8") as file:

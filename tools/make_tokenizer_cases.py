@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tests/data/tokenizer_cases.json: two small vocabularies, and how other people's tokenizers cut 300 texts with them.
+"""Writes tests/data/tokenizer_cases.json: two small vocabularies, and 300 texts tokenized with them by reference tokenizers.
 
 usage: make_tokenizer_cases.py tests/data/tokenizer_cases.json
 
-Byte-level BPE is that of Hugging Face's `tokenizers`, with the expressions of each family's own tokenizer.json; the
-"llama" vocabulary is trained and applied by `sentencepiece`. The tokens of a text stand there as the CRC-32 of their
-numbers, written with a blank between. Needs `tokenizers` and `sentencepiece` (tools/requirements.txt).
+Byte-level BPE uses Hugging Face's `tokenizers`, with the regular expressions of each family's tokenizer.json; the
+"llama" vocabulary is trained and applied by `sentencepiece`. The tokens of a text are stored as the CRC-32 of their
+ids, joined by blanks. Needs `tokenizers` and `sentencepiece` (tools/requirements.txt).
 """
 import io
 import json

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tessera/nn/llama_network.h in PyTorch: the same parameters by the same names, for scripts that compare the two."""
+"""tessera/nn/llama_network.h in PyTorch: the same parameters with the same names, for comparison scripts."""
 from __future__ import annotations
 
 import dataclasses
@@ -11,7 +11,7 @@ from torch import nn
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """As LlamaShape; the defaults are the model in models/."""
+    """Like LlamaShape; the defaults are the model in models/."""
     vocabulary: int = 2048
     layers: int = 5
     width: int = 192
@@ -61,8 +61,8 @@ class Block(nn.Module):
 
 
 class Model(nn.Module):
-    """The Llama architecture with tied embeddings. Parameters begin as PyTorch's, but for the embedding: give others by
-    load_state_dict."""
+    """The Llama architecture with tied embeddings. Parameters are initialised as in PyTorch, except the
+    embedding; load_state_dict replaces them."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -92,6 +92,6 @@ class Model(nn.Module):
 
 
 def groups(model: nn.Module) -> list[dict]:
-    """For AdamW: weight decay of matrices, none of norms."""
+    """Parameter groups for AdamW: weight decay for matrices, none for norms."""
     return [{"params": [p for p in model.parameters() if p.dim() == 2], "weight_decay": 0.1},
             {"params": [p for p in model.parameters() if p.dim() == 1], "weight_decay": 0.0}]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that time PyTorch and this library in turn: each has a process of its own, which is stopped (SIGSTOP) while
+"""For scripts that time PyTorch and this library alternately: each has its own process, which is stopped (SIGSTOP) while
 the other is timed."""
 import os
 import signal
@@ -12,8 +12,8 @@ for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):
 
 
 class Server:
-    """A program that answers lines, and is stopped between them. With `memory` it returns freed memory to the system at
-    once, so that its resident memory is what it uses (and it is slower)."""
+    """A program that answers lines and is stopped between them. With `memory`, it returns freed memory to the system at
+    once, so that its resident memory equals the memory in use (and it is slower)."""
 
     def __init__(self, command, threads, memory=False):
         env = {name: str(threads) for name in ("TESSERA_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")}
@@ -25,7 +25,7 @@ class Server:
         self.process.send_signal(signal.SIGSTOP)
 
     def ask(self, *words):
-        """The numbers of its answer."""
+        """The numbers of the answer."""
         self.process.send_signal(signal.SIGCONT)
         self.process.stdin.write(" ".join(map(str, words)) + "\n")
         self.process.stdin.flush()
@@ -35,7 +35,7 @@ class Server:
 
     def processor_seconds(self):
         fields = open(f"/proc/{self.process.pid}/stat").read().rsplit(")", 1)[1].split()
-        return sum(int(fields[i]) for i in range(11, 15)) / os.sysconf("SC_CLK_TCK")  # those of what it called too
+        return sum(int(fields[i]) for i in range(11, 15)) / os.sysconf("SC_CLK_TCK")  # with those of its child processes
 
     def end(self):
         self.process.send_signal(signal.SIGCONT)
@@ -44,7 +44,7 @@ class Server:
 
 
 def seconds_of_others(*servers):
-    """Processor seconds of the whole machine, all cores together, without those of the servers."""
+    """Processor seconds of all cores, without those of the servers."""
     fields = open("/proc/stat").readline().split()[1:9]
     busy = sum(int(v) for i, v in enumerate(fields) if i not in (3, 4)) / os.sysconf("SC_CLK_TCK")
     return busy - sum(server.processor_seconds() for server in servers)
@@ -57,13 +57,13 @@ def resident(what):
 
 
 def answer(first, call_of):
-    """Reads lines "WORDS... SECONDS"; answers with the microseconds of a call of call_of(*WORDS), those of the processor
-    that it takes, and the bytes at its peak beyond what is there before."""
+    """Reads lines "WORDS... SECONDS"; answers with the microseconds of a call of call_of(*WORDS), its processor
+    microseconds, and its peak bytes beyond those allocated before."""
     print(first, flush=True)
     for line in sys.stdin:
         *words, seconds = line.split()
         call = call_of(*words)
-        for limit in (0.06, float(seconds)):  # some go before, to settle
+        for limit in (0.06, float(seconds)):  # warm-up calls
             start, used, count = time.perf_counter(), time.process_time(), 0
             while True:
                 call()

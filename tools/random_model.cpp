@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes a GGUF file with random weights in the shape of a Llama, for tests and figures of size and speed where no real
-// model is at hand. Its text is nonsense; its sizes are true.
+// Writes a GGUF file with random weights in the shape of a Llama, for tests and benchmarks of size and speed without a
+// real model. It generates nonsense, but its sizes are realistic.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -30,7 +30,7 @@ std::uint64_t next(std::uint64_t& state) {
 
 void put(std::byte* to, const auto& value) { std::memcpy(to, &value, sizeof value); }
 
-/// Numbers of standard deviation 1 / sqrt(columns), so that activations keep their size.
+/// Numbers with standard deviation 1 / sqrt(columns), so that activations keep their scale.
 void fill(std::span<std::byte> data, GgmlType type, double columns, std::uint64_t seed) {
   const double deviation = 1 / std::sqrt(columns);
   std::uint64_t state = seed;
@@ -58,7 +58,7 @@ void fill(std::span<std::byte> data, GgmlType type, double columns, std::uint64_
   }
 }
 
-/// A vocabulary of all bytes and of pairs of them, in the spelling of byte-level BPE.
+/// A vocabulary of all bytes and of pairs of bytes, in byte-level BPE's spelling.
 void add_tokenizer(GgufWriter& writer, std::uint64_t size) {
   std::vector<std::string> tokens, merges;
   for (int byte = 0; byte < 256; ++byte) tokens.push_back(byte_level_text(std::string(1, static_cast<char>(byte))));
@@ -121,7 +121,7 @@ int run(int argc, char** argv) {
   std::string path, type = "q8_0";
   std::uint64_t seed = 1;
   program.add_option("FILE", path, "The file to write")->required();
-  program.add_option("--type", type, "Of the matrices")
+  program.add_option("--type", type, "Type of the matrices")
       ->capture_default_str()
       ->check(CLI::IsMember({"f32", "f16", "q8_0", "q4_0"}));
   const auto size = CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 24);
@@ -140,7 +140,8 @@ int run(int argc, char** argv) {
   const bool blocks = type == "q8_0" || type == "q4_0";
   if (s.width % s.heads != 0 || s.head_size() % 2 != 0 || s.heads % s.key_heads != 0 ||
       (blocks && (s.width % 32 != 0 || s.hidden % 32 != 0))) {
-    fmt::print(stderr, "heads must divide width evenly and key-heads heads, and rows be whole blocks of 32\n");
+    fmt::print(stderr,
+               "width / heads must be an even integer, heads a multiple of key-heads, and rows whole blocks of 32\n");
     return 2;
   }
   const GgmlType kind = type == "f32"    ? GgmlType::f32

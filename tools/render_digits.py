@@ -5,11 +5,11 @@
 usage: tools/render_digits.py [--work FOLDER] [--out models/digits] [--check]
 
 Development time only. Fonts come from Debian's packages, downloaded into the work folder (`apt-get download`, nothing
-is installed); a licence that a package's copyright file does not say is an error. Needs Pillow, numpy and fonttools
+is installed); it is an error if a package's copyright file does not contain the licence. Needs Pillow, numpy and fonttools
 (tools/requirements.txt). The same packages give the same files.
 
-  --check  look at the files in the out folder instead of writing them: nearest neighbours among the training families
-           name the held-out ones' digits, and the families that look most alike across the split are named.
+  --check  check the files in the out folder instead of writing them: classifies the held-out families' digits by their
+           nearest neighbours in the training families, and lists the most similar families across the split.
 """
 import argparse
 import csv
@@ -21,12 +21,12 @@ from pathlib import Path
 
 import numpy as np
 
-CELL = 32  # pixels a side. The ink is at most 28 of them, so what is turned or scaled is still whole.
-HEIGHT = 24  # of a family's tallest digit
-MOST = 28  # of ink, either way
-FINE = 8  # each pixel is the mean of this many squared
+CELL = 32  # pixels per side; the ink is at most 28, so rotated and scaled digits still fit
+HEIGHT = 24  # height of a family's tallest digit
+MOST = 28  # maximum ink, in both directions
+FINE = 8  # supersampling: each pixel is the mean of this many squared
 
-# What a copyright file must say for a licence.
+# Text that a copyright file must contain for each licence.
 LICENCES = {
     "OFL-1.1": r"open font license|OFL-1\.1|sil-1\.1",
     "Apache-2.0": r"apache",
@@ -40,8 +40,8 @@ LICENCES = {
 }
 OFL, APACHE, MIT, BSD, VERA, GPL, GUST, PARATYPE, PUBLIC = LICENCES
 
-# Family, package, licence. Of families that share their outlines one is here, and those of one system are on the same
-# side of the split: what is held out has not been seen.
+# Family, package, licence. Families with shared outlines appear once, and those of one design system are on the same
+# side of the split, so that held-out digits have not been seen in training.
 TRAIN = {
     "sans": [
         ("DejaVu Sans", "fonts-dejavu-core", VERA),
@@ -150,7 +150,7 @@ HELD_OUT = {
     ],
 }
 
-# What families call the four styles; the first that there is.
+# Names of the four styles in order of preference.
 STYLES = {
     "regular": ["regular", "book", "roman", "medium", "standard", "mono", "10regular", "sansbook"],
     "bold": ["bold", "demibold", "semibold", "demi", "heavy", "10bold", "sansbold"],
@@ -164,7 +164,7 @@ def run(*command, cwd=None):
 
 
 def unpack(package, work):
-    """The folder with a package's files, and its version."""
+    """The folder of a package's files, and its version."""
     debs = work / "packages"
     debs.mkdir(parents=True, exist_ok=True)
     if not list(debs.glob(f"{package}_*.deb")):
@@ -185,7 +185,7 @@ def copyright_text(folder, package):
 
 
 def faces(folder):
-    """{family: {style as its file says, in small letters without gaps: path}} of fonts that have all digits."""
+    """{family: {style in its file, in lower case without blanks: path}} for fonts that have all digits."""
     from fontTools.ttLib import TTFont
 
     found = {}
@@ -202,8 +202,8 @@ def faces(folder):
 
 
 def render(path):
-    """The ten digits of a font as (10, CELL, CELL) of bytes: white on black, each in the middle of its cell, all at the
-    size at which the tallest has HEIGHT pixels."""
+    """The ten digits of a font as a (10, CELL, CELL) array of bytes: white on black, centred in their cells, scaled so that
+    the tallest has HEIGHT pixels."""
     from PIL import Image, ImageDraw, ImageFont
 
     def ink(digit, font):
@@ -237,10 +237,10 @@ def make(work, out):
             for family, package, licence in members:
                 folder, version = unpack(package, work)
                 if not re.search(LICENCES[licence], copyright_text(folder, package), re.IGNORECASE):
-                    sys.exit(f"{package}: its copyright file does not say {licence}")
+                    sys.exit(f"{package}: its copyright file does not contain the licence {licence}")
                 found = faces(folder).get(family)
                 if not found:
-                    sys.exit(f"{package} has no family {family} with digits, but {sorted(faces(folder))}")
+                    sys.exit(f"{package} has no family {family} with digits, only {sorted(faces(folder))}")
                 seen = set()
                 for style, names in STYLES.items():
                     path = next((found[n] for n in names if n in found), None)
@@ -286,7 +286,7 @@ def check(out):
         t, n = table[row[~train][i]], table[row[train][distance[i].argmin()]]
         print(f"  {labels[~train][i]} of {t['family']} {t['style']} looks like "
               f"{labels[train][distance[i].argmin()]} of {n['family']} {n['style']}")
-    # Families across the split that are nearly the same pictures: the mean over digits of the distance, in ink.
+    # Families across the split that look nearly the same, by mean distance over the digits.
     per_row = np.zeros((int((~train).sum()) // 10, int(train.sum()) // 10))
     for digit in range(10):
         per_row += distance[digit::10, digit::10] / (a * a).sum(1)[digit::10, None] / 10

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Without subgroups two stages: about sqrt(T) workers combine the T values in strides, then every thread combines the
-// workers' results. That is two barriers for any T, good on a CPU's OpenCL (each barrier splits the kernel there) and
-// fair on a GPU. With subgroups each one combines its lanes first.
+// Without subgroups, two stages: about sqrt(T) workers combine the T values in strides, then every thread combines the
+// workers' results. That takes two barriers for any T, which is good in CPU implementations of OpenCL (each barrier
+// splits the kernel) and acceptable on a GPU. With subgroups, each subgroup combines its lanes first.
 #include "tessera/emit/block_ops.h"
 
 #include "tessera/emit/expr.h"
@@ -58,7 +58,7 @@ NodeId BlockOperations::combine(ReduceOp op, NodeId x, NodeId y) {
 BlockOperations::Scratch& BlockOperations::scratch(DType dtype, bool values) {
   Scratch& s = scratch_[dtype];
   if (values && !s.values) s.values = b_.shared(dtype, threads_);
-  // Of an unknown width there may be as many subgroups as threads.
+  // If the width is unknown, there may be as many subgroups as threads.
   if (!s.partials) s.partials = b_.shared(dtype, subgroups_ ? threads_ : workers());
   return s;
 }
@@ -100,7 +100,7 @@ NodeId BlockOperations::reduce(ReduceOp op, NodeId value) {
     b_.store(total, index_of(0), combine(op, b_.load(total, index_of(0)), b_.load(s.partials, i)));
   });
   const NodeId result = b_.load(total, index_of(0));
-  // The next use of the partials by workers comes after a barrier of its own, by subgroups without one.
+  // Workers reach the partials again only after another barrier; subgroups do not, so they need one here.
   if (subgroups_) b_.barrier();
   return b_.block_uniform(result);
 }
@@ -111,7 +111,7 @@ NodeId BlockOperations::scan(NodeId value, bool exclusive) {
   if (threads_ == 1) return exclusive ? zero : value;
   Scratch& s = scratch(dtype, true);
   const NodeId id = linear_id();
-  const std::uint32_t n = workers(), each = (threads_ + n - 1) / n;  // worker w owns `each` values from w * each
+  const std::uint32_t n = workers(), each = (threads_ + n - 1) / n;  // worker w combines `each` values from w * each on
   b_.store(s.values, id, value);
   b_.barrier();
   b_.if_(b_.compare(ir::CompareOp::lt, id, index_of(n)), [&] {
@@ -140,7 +140,7 @@ NodeId BlockOperations::scan(NodeId value, bool exclusive) {
     mine = b_.load(s.values, id);
   }
   const NodeId result = combine(ReduceOp::sum, b_.load(before, index_of(0)), mine);
-  b_.barrier();  // before anybody uses the scratch memory again
+  b_.barrier();  // before the scratch memory is reused
   return result;
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions and scans over a block, out of shared memory, barriers and, where the device has them, subgroup
-// operations. Right for every subgroup width and every block size; sums of floats are added in an order that depends on
-// both.
+// Reductions and scans over a block, built from shared memory, barriers and, where the device supports them, subgroup
+// operations. Correct for every subgroup width and block size; the order of float additions depends on both.
 #pragma once
 
 #include <map>
@@ -10,7 +9,7 @@
 
 namespace tessera::emit {
 
-/// Expands the block operations of one function; the scratch memory is shared among those of one dtype.
+/// Expands the block operations of one function. Operations of the same dtype share scratch memory.
 class BlockOperations {
  public:
   /// `subgroups`: subgroup nodes exist on the target and have more than one lane.
@@ -22,8 +21,8 @@ class BlockOperations {
 
  private:
   struct Scratch {
-    ir::NodeId values = ir::no_node;    ///< one for each thread
-    ir::NodeId partials = ir::no_node;  ///< one for each worker or subgroup
+    ir::NodeId values = ir::no_node;    ///< one per thread
+    ir::NodeId partials = ir::no_node;  ///< one per worker or subgroup
   };
   Scratch& scratch(DType dtype, bool values);
   std::uint32_t workers() const;  ///< about the square root of the number of threads
@@ -39,7 +38,7 @@ class BlockOperations {
   std::map<DType, Scratch> scratch_;
 };
 
-/// The thread's number in its block, x fastest.
+/// The thread's linear id in its block, x fastest.
 ir::NodeId linear_thread_id(ir::Builder& b, const std::array<std::uint32_t, 3>& block, DType index);
 
 }  // namespace tessera::emit

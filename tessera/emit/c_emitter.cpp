@@ -35,8 +35,8 @@ EmittedSource emit_c(std::span<const EmitRequest> requests, const Dialect& diale
       const ir::Node& n = r.function->nodes[i];
       if (!ir::is_effect(n.op) && n.type.dtype == DType::index)
         fail<KernelError>({.operation = "kernel " + r.function->name,
-                           .wrong = "it still holds `index`",
-                           .remedy = "Emit what `lower` gives"});
+                           .wrong = "it still contains the dtype `index`",
+                           .remedy = "Emit the result of `lower`"});
     }
     const std::string hash = ir::to_string(ir::hash_of(*r.function)).substr(0, 8);
     const std::string entry = fmt::format("{}_{}{}", identifier(r.function->name), hash, r.noalias ? "" : "_alias");

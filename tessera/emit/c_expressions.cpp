@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The text of values. Signed integers wrap in C only when computed in an unsigned type, so additions, differences and
-// products of the user's own signed integers are; index arithmetic, which lowering marked, is written plainly.
+// The text of values. Signed integers wrap in C only if computed in an unsigned type, so the user's signed additions,
+// differences and products are computed that way. Index arithmetic, marked by lowering, is written plainly.
 #include <algorithm>
 #include <initializer_list>
 
@@ -22,7 +22,7 @@ bool narrow(DType t) { return is_int(t) && dtype_size(t) < 4; }
 
 Text CWriter::infix(const Text& a, const char* op, const Text& b, Binding level) const {
   const Binding above = static_cast<Binding>(static_cast<int>(level) + 1);
-  // A comparison or a bit operation inside another is right without parentheses, but nobody reads it so.
+  // Nested comparisons or bit operations need no parentheses in C, but are hard to read without them.
   const bool plain = level == Binding::sum || level == Binding::product || level == Binding::logical_and ||
                      level == Binding::logical_or;
   const Binding left = plain                                                                          ? level
@@ -125,7 +125,7 @@ Text CWriter::wrapping(const Node& n, const char* op, Binding level, const Text&
   out.wrapping_binding = level;
   out.s = fmt::format("({})({})", type_text(dialect_, t), out.wrapping);
   out.binding = Binding::unary;
-  if (narrow(t)) out.wrapping.clear();  // its high bits are not the value's
+  if (narrow(t)) out.wrapping.clear();  // its high bits are not part of the value
   return out;
 }
 
@@ -146,7 +146,7 @@ Text CWriter::unary(const Node& n) {
       if (narrow(t))
         return {fmt::format("({})~{}", type_text(dialect_, t), at_least(a, Binding::unary)), Binding::unary, a.loads};
       return {"~" + at_least(a, Binding::unary), Binding::unary, a.loads};
-    default: {  // popcount and clz count in the type's own width
+    default: {  // popcount and clz use the type's own width
       const bool pop = n.kind<UnaryOp>() == UnaryOp::popcount;
       static constexpr DType widths[] = {DType::u8, DType::u16, DType::u32, DType::u64};
       const DType own = widths[dtype_size(t) == 1 ? 0 : dtype_size(t) == 2 ? 1 : dtype_size(t) == 4 ? 2 : 3];
@@ -246,13 +246,13 @@ Text CWriter::cast(DType to, DType from, const Text& a) {
     const Text zero{is_float(from) ? constant_text(dialect_, from, 0) : "0"};
     return infix(a, "!=", zero, Binding::equal);
   }
-  if (from == DType::f16) return call(prelude_.from_half(), {a});  // lowering made all other casts go through f32
+  if (from == DType::f16) return call(prelude_.from_half(), {a});  // lowering routes all other casts through f32
   if (to == DType::f16) return call(prelude_.to_half(), {a});
   if (from == DType::bf16) return call(prelude_.from_bfloat(), {a});
   if (to == DType::bf16) return call(prelude_.to_bfloat(), {a});
   if (is_float(from) && is_int(to)) return call(prelude_.to_integer(to, from), {a});
-  // A function and no cast: Intel's compiler for CPUs (2025.2, 2026.2) widens by counting the lanes of a chunk on in 64
-  // bits, past the place where the sum of 32 bits wrapped.
+  // A function instead of a cast: Intel's CPU compilers (2025.2, 2026.2) widen a vector of lane ids by counting up in
+  // 64 bits, past the point where the 32-bit sum wrapped.
   if (opencl(dialect_) && from == DType::i32 && dtype_size(to) == 8 && is_int(to))
     return call("convert_" + type_text(dialect_, to), {a});
   return {fmt::format("({}){}", type_text(dialect_, to), at_least(a, Binding::unary)), Binding::unary, a.loads};
@@ -324,7 +324,7 @@ Text CWriter::atomic(const Node& n) {
     if (is_float(t) && op == AtomicOp::cas)  // by its bits
       out.s = fmt::format("as_{0}({1}({2}, as_{3}({4}), as_{3}({5})))", type, name, pointer(wide ? "long" : "int"),
                           wide ? "long" : "int", expected.s, value.s);
-    else if (wide)  // exchange: lowering left no other
+    else if (wide)  // exchange: lowering removed the others
       out.s = fmt::format("as_double({}({}, as_long({})))", name, pointer("long"), value.s);
     else if (op == AtomicOp::cas)
       out.s = fmt::format("{}({}, {}, {})", name, pointer(type), expected.s, value.s);
@@ -344,7 +344,7 @@ Text CWriter::atomic(const Node& n) {
                         expected.s.empty() ? "" : bits(expected) + ", ", bits(value));
   } else if ((t == DType::f32 || t == DType::i64) && (op == AtomicOp::min || op == AtomicOp::max)) {
     out.s = fmt::format("{}({}, {})", prelude_.atomic_extreme(op == AtomicOp::max, t), at, value.s);
-  } else if (t == DType::i64) {  // the others know only unsigned 64 bits
+  } else if (t == DType::i64) {  // only the unsigned 64-bit versions exist
     const std::string wide = type_text(dialect_, DType::u64);
     const std::string first = expected.s.empty() ? "" : fmt::format("({})({}), ", wide, expected.s);
     out.s = fmt::format("({})({}({}, {}({})({})))", type, names[n.sub], pointer(wide), first, wide, value.s);
@@ -363,7 +363,7 @@ Text CWriter::subgroup(const Node& n) {
   const Text lane = n.args[1] ? take(n.args[1]) : Text{};
   const std::string type = type_text(dialect_, t);
   if (opencl(dialect_)) {
-    // The functions take integers from 32 bits on; narrower ones are widened and cut again.
+    // The functions take integers of 32 bits or more; narrower ones are widened and truncated again.
     const bool widen = narrow(t);
     const bool logical = t == DType::boolean;
     const std::string value = widen || logical ? fmt::format("(int){}", at_least(a, Binding::unary)) : a.s;
@@ -385,7 +385,7 @@ Text CWriter::subgroup(const Node& n) {
                            : op == SubgroupOp::shuffle_down ? "(int){1} + ({0})"
                                                             : "{0}";
         const std::string source = fmt::format(fmt::runtime(from), lane.s, own);
-        // A lane that is not there gives the value of the asking one.
+        // An absent lane yields the calling lane's value.
         s = fmt::format("{0}({1}, (uint)({2}) < get_sub_group_size() ? (uint)({2}) : {3})", shuffle, value, source,
                         own);
       }
@@ -397,7 +397,7 @@ Text CWriter::subgroup(const Node& n) {
   const std::string width = subgroup_width_text(dialect_);
   const std::uint32_t threads = fn_.threads_per_block();
   const std::string own = "(int)(" + index_text(dialect_, IndexKind::lane_id, 0, fn_) + ")";
-  // How many lanes of this subgroup have threads: all of them if the block is a multiple of 64.
+  // The number of lanes with threads: all if the block size is a multiple of 64.
   std::string count = width;
   if (threads % 64 != 0)
     count = fmt::format("min({0}, {1} - (int)({2}) * {0})", width, threads,

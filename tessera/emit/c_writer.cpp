@@ -17,7 +17,7 @@ using namespace ir;
 
 namespace {
 
-// What a parameter may not be called: words of the languages and functions that emitted text calls.
+// Names that parameters must not have: keywords of the languages and functions that emitted text calls.
 const std::set<std::string>& reserved() {
   static const auto* words = new std::set<std::string>{
       "auto",      "bool",     "break",   "case",     "char",      "class",   "const",    "constant", "continue",
@@ -54,7 +54,7 @@ void CWriter::refuse(NodeId id, const std::string& what) const {
                      .wrong = what + " cannot be written in " + std::string(dialect_.name)});
 }
 
-// Uses: a value is inlined if it is used once, in the block where it is computed.
+// Use counts: a value is inlined if it is used once, in the block where it is computed.
 
 void CWriter::use(NodeId id, BlockId b) {
   Use& u = uses_[id];
@@ -85,7 +85,7 @@ std::string CWriter::fresh_name(std::string wanted) {
 
 void CWriter::name_parameters() {
   for (const Param& p : fn_.params) parameter_names_.push_back(fresh_name(p.name.empty() ? "p" : p.name));
-  // After all of them, so that a user's own "x_size" keeps its name.
+  // Chosen last, so that a user's own "x_size" keeps its name.
   for (const std::string& name : parameter_names_) {
     offset_names_.push_back(fresh_name(name + "_offset"));
     size_names_.push_back(fresh_name(name + "_size"));
@@ -196,7 +196,7 @@ std::string CWriter::declarations(EmittedKernel& kernel) {
   if (dialect_.offsets)
     for (std::size_t p = 0; p < fn_.params.size(); ++p)
       if (fn_.params[p].is_buffer) add(fmt::format("{} += {};", parameter_names_[p], offset_names_[p]));
-  // One slab for CUDA and HIP where static shared memory ends.
+  // CUDA and HIP use one dynamic slab above the limit of static shared memory.
   const bool slab = metal(dialect_) ? shared_bytes(fn_) != 0 : !opencl(dialect_) && shared_bytes(fn_) > 49152;
   const char* space = metal(dialect_) ? "threadgroup " : "";
   std::size_t offset = 0;
@@ -255,7 +255,7 @@ EmittedKernel CWriter::run(const std::string& entry) {
   const std::string head = signature(entry, kernel);
   for (NodeId id = 1; id < fn_.nodes.size(); ++id) {
     name_leaf(id);
-    // These were spelt by the signature.
+    // Already spelled by the signature.
     const Node& n = fn_[id];
     if (n.op != Op::index) continue;
     const auto kind = n.kind<IndexKind>();
@@ -363,7 +363,7 @@ void CWriter::store(const Node& n) {
   line(fmt::format("{} = {};", target, v.s));
 }
 
-// A fragment is what this lane has of it, so each operation is a call that knows which elements those are.
+// A fragment variable stores this lane's elements, so each operation is a call that knows which elements those are.
 void CWriter::matrix(const Node& n) {
   const MmaOp op = n.kind<MmaOp>();
   const std::string& mine = names_[n.args[0]];
@@ -411,7 +411,7 @@ void CWriter::print(const Node& n) {
     const DType t = fn_[id].type.dtype;
     format += print_format(dialect_, t, piece.digits);
     const std::string text = take(id).s;
-    if (is_float(t)) {  // without the sign of a NaN, which the host's printf would show
+    if (is_float(t)) {  // without the sign of a NaN, which the host's printf would print
       const std::string name = fmt::format("shown{}", next);
       named += fmt::format("const {} {} = {}; ", t == DType::f64 ? "double" : "float", name, text);
       list += fmt::format(", {0} != {0} ? fabs({0}) : {0}", name);
@@ -446,7 +446,7 @@ void CWriter::loop_for(const Node& n) {
     advance = "++" + i;
   } else if (counter.extra) {
     advance = fmt::format("{} += {}", i, step.s);
-  } else {  // a counter of the user's own type may come so near to its largest value that i + step would wrap
+  } else {  // a counter of the user's own type may be so large that i + step would wrap
     const std::string wide = unsigned_text(dialect_, counter.type.dtype);
     auto closed = [](const Text& t) { return t.binding < Binding::unary ? "(" + t.s + ")" : t.s; };
     const std::string e = closed(end), by = closed(step);
@@ -461,7 +461,7 @@ void CWriter::loop_for(const Node& n) {
 
 void CWriter::loop_while(const Node& n) {
   flush_pending(false);
-  // The condition's statements go into the loop if there are any; else the condition stands in the head.
+  // If the condition needs statements, they go into the loop; else the condition is written in the loop's head.
   const std::string before = std::move(body_);
   body_.clear();
   ++depth_;

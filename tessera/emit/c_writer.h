@@ -12,7 +12,7 @@
 
 namespace tessera::emit {
 
-/// How tightly an expression's outermost operator binds, after C's grammar.
+/// Precedence of an expression's outermost operator, as in C's grammar.
 enum class Binding : std::uint8_t {
   conditional,
   logical_or,
@@ -53,7 +53,7 @@ class CWriter {
   std::string fresh_name(std::string wanted);
   void name_parameters();
   void name_leaf(ir::NodeId id);
-  /// What the kernel asks of how large its buffers and its grid are.
+  /// Which buffer lengths and grid sizes the kernel reads.
   struct Sizes {
     std::vector<bool> of_buffers;
     std::array<bool, 3> extents{};
@@ -68,7 +68,7 @@ class CWriter {
   void use(ir::NodeId id, ir::BlockId b);
 
   // Values.
-  Text take(ir::NodeId id);  ///< the operand's text; an inlined value is used up
+  Text take(ir::NodeId id);  ///< the operand's text; an inlined value can be taken only once
   Text expression(ir::NodeId id);
   Text unary(const ir::Node& n);
   Text binary(const ir::Node& n);
@@ -93,7 +93,7 @@ class CWriter {
   void block(ir::BlockId b);
   void statement(ir::NodeId id, ir::BlockId b);
   void define(ir::NodeId id, const Text& text);
-  void flush_pending(bool all);  ///< makes variables of the pending values that read memory, or of all
+  void flush_pending(bool all);  ///< makes variables of the pending values that read memory, or of all pending values
   void store(const ir::Node& n);
   void print(const ir::Node& n);
   void matrix(const ir::Node& n);
@@ -109,7 +109,7 @@ class CWriter {
   std::vector<std::string> names_;  ///< of leaves and of values that became variables
   std::vector<Text> pending_;
   std::vector<ir::NodeId> pending_order_;
-  std::vector<std::string> parameter_names_, offset_names_, size_names_;  // one of each a parameter
+  std::vector<std::string> parameter_names_, offset_names_, size_names_;  // one per parameter
   std::set<std::string> taken_;
   std::string body_;
   int depth_ = 1;

@@ -23,11 +23,11 @@ ir::NodeId f16_from_f32(ir::Builder& b, ir::NodeId value) {
   const Expr magnitude = f & 0x7fffffff;
   const Expr rounded = magnitude + 0xfff + ((magnitude >> 13) & 1);
   const Expr normal = (rounded - 0x38000000) >> 13;
-  // Below 2^-14 the unit of f16 is that of floats from 1/2 to 1: adding 1/2 rounds there, to nearest even.
+  // Below 2^-14, f16 has the spacing of floats in 1/2..1: adding 1/2 rounds there, to nearest even.
   const Expr tiny = bitcast(DType::u32, bitcast(DType::f32, magnitude) + 0.5) - 0x3f000000;
   const Expr nan = ((magnitude >> 13) & 0x3ff) | 0x7e00;
   Expr h = select(magnitude < 0x38800000, tiny, normal);
-  h = select(magnitude < 0x477ff000, h, h.like(0x7c00));  // rounds past 65504
+  h = select(magnitude < 0x477ff000, h, h.like(0x7c00));  // from there on, values round above 65504
   h = select(magnitude <= 0x7f800000, h, nan);
   return cast(DType::u16, h | sign).id;
 }

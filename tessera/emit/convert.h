@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What some processors lack, as integer arithmetic in the IR: 16-bit floats to and from f32, and products of packed
-// bytes. Equal bit for bit to tessera/base/half.h and ir/semantics.h.
+// Operations that some processors lack, as integer arithmetic in the IR: conversions between 16-bit floats and f32, and
+// dot products of packed bytes. Bit-identical to tessera/base/half.h and ir/semantics.h.
 #pragma once
 
 #include "tessera/ir/fwd.h"
@@ -9,7 +9,7 @@
 namespace tessera::emit {
 
 ir::NodeId f32_from_f16(ir::Builder& b, ir::NodeId bits);   ///< u16 bits to f32
-ir::NodeId f16_from_f32(ir::Builder& b, ir::NodeId value);  ///< f32 to u16 bits, nearest even
+ir::NodeId f16_from_f32(ir::Builder& b, ir::NodeId value);  ///< f32 to u16 bits, rounds to nearest even
 ir::NodeId f32_from_bf16(ir::Builder& b, ir::NodeId bits);
 ir::NodeId bf16_from_f32(ir::Builder& b, ir::NodeId value);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arithmetic on nodes of a given builder, for expansions: `Expr` knows its builder, so lowering works on any thread,
-// also while the user traces a kernel there. Not for tracing: `ir::Value` is.
+// Arithmetic on the nodes of a given builder, for expansions. An `Expr` stores its builder, so lowering works on any
+// thread, even while the user traces a kernel on it. For tracing, use `ir::Value`.
 #pragma once
 
 #include "tessera/ir/builder.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions whose f32 and f64 differ in constants and polynomials only: arcs, and the length of (x, y). Used within
-// this folder only.
+// Functions whose f32 and f64 versions differ only in constants and polynomials: inverse trigonometric functions and
+// hypot. Used within this folder only.
 #pragma once
 
 #include <limits>
@@ -9,11 +9,11 @@
 
 namespace tessera::emit {
 
-/// pi/2 in two parts.
+/// pi/2 as a sum of two numbers.
 struct HalfPi {
   double high, low;
 };
-/// The size of `magnitude` with the sign of x.
+/// `magnitude` with the sign of x.
 inline Expr with_sign_of(Expr magnitude, Expr x) {
   const bool wide = x.dtype() == DType::f64;
   const DType bits = wide ? DType::i64 : DType::i32;
@@ -26,8 +26,8 @@ inline Expr nan_outside(Expr inside, Expr x, Expr y) {
   return select(inside, y, select(x != x, x, std::numeric_limits<double>::quiet_NaN()));
 }
 
-/// asin and acos. Above 1/2 by the half angle: asin x = pi/2 - 2 asin s with s^2 = (1 - x) / 2, which is exact.
-/// `tail(s, s^2)` is asin s - s.
+/// asin and acos. Above 1/2, asin x = pi/2 - 2 asin s with s^2 = (1 - x) / 2, which is exact. `tail(s, s^2)` is asin s
+/// - s.
 template <class Tail>
 Expr arcsine(Expr x, HalfPi half_pi, Tail tail) {
   const Expr a = abs(x), large = a > 0.5;
@@ -58,8 +58,7 @@ Expr arctangent(Expr x, HalfPi half_pi, Unit unit) {
   const Expr y = select(steep, half_pi.high - (t - half_pi.low), t);
   return select((x != x) | (x == 0), x, with_sign_of(y, x));
 }
-/// Of the smaller of |x| and |y| by the greater; both are made larger by `up` below `tiny`, where quotients are
-/// inexact.
+/// Divides the smaller of |x| and |y| by the larger. Both are scaled by `up` below `tiny`, where quotients are inexact.
 template <class Unit>
 Expr arctangent2(Expr y, Expr x, HalfPi half_pi, double tiny, double up, Unit unit) {
   const DType bits = x.dtype() == DType::f64 ? DType::i64 : DType::i32;
@@ -76,7 +75,7 @@ Expr arctangent2(Expr y, Expr x, HalfPi half_pi, double tiny, double up, Unit un
   return select((x != x) | (y != y), x + y, with_sign_of(angle, y));
 }
 
-/// Beyond `large` both sides are multiplied by `down`, below `small` by `up`, so that squares stay in range.
+/// Both sides are scaled by `down` above `large` and by `up` below `small`, so that squares stay in range.
 inline Expr hypotenuse(Expr x, Expr y, double large, double down, double small, double up) {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   const Expr ax = abs(x), ay = abs(y), most = max(ax, ay);

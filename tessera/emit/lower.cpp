@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rebuilds a function statement by statement through a Builder whose index type is i32 or i64, replacing on the way
-// what the target has not.
+// Rebuilds a function statement by statement through a Builder whose index type is i32 or i64, replacing operations
+// that the target lacks.
 #include "tessera/emit/lower.h"
 
 #include <algorithm>
@@ -47,7 +47,7 @@ class Lowerer {
       block(0);
     Function out = b_.finish();
     out.index64 = target_.index64;
-    if (in_.kind == KernelKind::block) check_shared_memory(out);  // what block operations need is in it by now
+    if (in_.kind == KernelKind::block) check_shared_memory(out);  // now includes the memory of block operations
     check_local_memory(out);
     return out;
   }
@@ -65,8 +65,8 @@ class Lowerer {
     if (in_.kind != KernelKind::block) return;
     if (in_.threads_per_block() > target_.max_block_threads)
       refuse(no_node,
-             "its blocks have " + std::to_string(in_.threads_per_block()) + " threads, and this device takes at most " +
-                 std::to_string(target_.max_block_threads),
+             "its blocks have " + std::to_string(in_.threads_per_block()) +
+                 " threads, and this device allows at most " + std::to_string(target_.max_block_threads),
              "Declare it with smaller blocks");
     check_shared_memory(in_);
   }
@@ -74,11 +74,11 @@ class Lowerer {
     const std::size_t bytes = shared_bytes(fn);
     if (bytes > target_.max_shared_bytes)
       refuse(no_node,
-             "it takes " + std::to_string(bytes) + " bytes of shared memory, and a block of this device has " +
+             "it needs " + std::to_string(bytes) + " bytes of shared memory, and this device allows at most " +
                  std::to_string(target_.max_shared_bytes),
              "Use smaller tiles");
   }
-  // Of the lowered function: fragments and split vectors are arrays by then.
+  // Checks the lowered function, in which fragments and split vectors are arrays.
   void check_local_memory(const Function& out) const {
     if (in_.kind != KernelKind::block || target_.max_local_bytes == 0) return;
     std::uint64_t bytes = 0;
@@ -87,16 +87,16 @@ class Lowerer {
     const std::uint64_t all = bytes * in_.threads_per_block();
     if (all > target_.max_local_bytes)
       refuse(no_node,
-             "its " + std::to_string(in_.threads_per_block()) + " threads take " + std::to_string(bytes) +
+             "its " + std::to_string(in_.threads_per_block()) + " threads need " + std::to_string(bytes) +
                  " bytes each for variables, local arrays and matrices, " + std::to_string(all) +
-                 " together, and a block of this device has " + std::to_string(target_.max_local_bytes),
+                 " together, and this device allows at most " + std::to_string(target_.max_local_bytes),
              "Declare it with smaller blocks, or with fewer or smaller local arrays and matrices");
   }
   void check_f64(NodeId id) const {
     if (!target_.f64) refuse(id, "this device has no f64", "Use f32, or another device");
   }
 
-  // Dtypes: of values, and of memory and parameters.
+  // Dtypes of values, and of memory and parameters.
   bool is_emulated(DType t) const {
     return (t == DType::f16 && !target_.f16_convert) || (t == DType::bf16 && !target_.bf16_convert);
   }
@@ -109,10 +109,10 @@ class Lowerer {
     return b_.binary(BinaryOp::add, index, index_constant(v));
   }
 
-  // `if` around a map kernel: one comparison for each dimension that it looks at, and for the first one.
+  // The `if` around a map kernel: compares the first dimension, and each further dimension that the kernel reads.
   NodeId in_extent() {
     std::array<bool, 3> used = {true, false, false};
-    // Where an extent is known to the text, launches round that dimension up.
+    // Launches round up a dimension whose extent is constant in the text.
     for (const Node& n : in_.nodes) {
       if (n.op != Op::index) continue;
       const auto kind = n.kind<IndexKind>();
@@ -162,7 +162,7 @@ class Lowerer {
     switch (n.kind<IndexKind>()) {
       case IndexKind::buffer_size: return b_.buffer_size(params_[n.imm]);
       case IndexKind::counter: refuse(id, "a loop counter is used outside of its for_");
-      case IndexKind::grid_size:  // of a map kernel the rounding up is not to be seen
+      case IndexKind::grid_size:  // the rounded-up grid of a map kernel is hidden
         return b_.index(in_.kind == KernelKind::map ? IndexKind::extent : IndexKind::grid_size, n.imm);
       case IndexKind::extent:
         return b_.index(in_.kind == KernelKind::map ? IndexKind::extent : IndexKind::grid_size, n.imm);
@@ -248,7 +248,7 @@ class Lowerer {
         std::vector<NodeId> shown;
         for (NodeId v : operands(n)) {
           if (in_[v].type.lanes > 1)
-            refuse(id, "print shows single elements", "Get the vector's elements with extract");
+            refuse(id, "print accepts single elements only", "Get the vector's elements with extract");
           shown.push_back(value(v));
         }
         b_.print(in_.strings[n.extra], shown);
@@ -338,13 +338,13 @@ class Lowerer {
   NodeId atomic(NodeId id, const Node& n) {
     const DType t = n.type.dtype;
     if (dtype_size(t) == 8 && !target_.atomic_i64)
-      refuse(id, "this device has no atomics of 64 bits", "Use 32-bit numbers, or another device");
+      refuse(id, "this device has no 64-bit atomics", "Use 32-bit numbers, or another device");
     const NodeId memory = value(n.args[0]), at = value(n.args[1]), v = value(n.args[2]);
     const NodeId expected = n.args[3] ? value(n.args[3]) : no_node;
     const AtomicOp op = n.kind<AtomicOp>();
     if (!needs_cas_loop(n)) return b_.atomic(op, memory, at, v, expected);
-    // Until nobody came between: guess the old value, and swap in the new one if the guess was right, bit for bit. The
-    // first guess is zero, and a wrong one brings the value: a plain read would race with the swaps of others.
+    // A compare-and-swap loop: guess the old value, and swap if the guess was right, bit for bit. The first guess is
+    // zero, and a wrong guess returns the current value; a plain read would race with other swaps.
     const NodeId zero = index_constant(0);
     const NodeId guess = b_.local({t}, 1), again = b_.local({DType::boolean}, 1);
     b_.store(guess, zero, b_.constant(t, 0));
@@ -363,7 +363,7 @@ class Lowerer {
     return b_.load(guess, zero);
   }
 
-  // Atomics of floats that the device has not.
+  // Float atomics that the device lacks.
   bool needs_cas_loop(const Node& n) const {
     const AtomicOp op = n.kind<AtomicOp>();
     const bool arithmetic = op == AtomicOp::add || op == AtomicOp::min || op == AtomicOp::max;
@@ -371,7 +371,7 @@ class Lowerer {
     if (n.type.dtype == DType::f32) return !target_.atomic_f32;
     return op == AtomicOp::add ? !target_.atomic_f64_add : !target_.atomic_f64;
   }
-  // Whether lowering turns a node into statements with control, which may not stand in the condition of a while_.
+  // Whether lowering turns a node into control statements, which are not allowed in the condition of a while_.
   bool makes_control(const Node& n) const {
     if (n.op == Op::atomic) return needs_cas_loop(n);
     if (n.op == Op::mma) return matrices_.has_value();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Polynomials: own weighted minimax fits (Lawson's iteration), coefficients rounded to float one after another with the
-// rest fitted again; the comment beside each gives the largest relative error that is left. Products whose exact value
-// matters go through fma or are cut to 12 bits, so that a compiler may contract a * b + c without harm.
+// Polynomials: our own weighted minimax fits (Lawson's iteration), with coefficients rounded to float one at a time and
+// the rest fitted again. The comment at each gives the largest remaining relative error. Products whose exact value
+// matters use fma or are cut to 12 bits, so a compiler may safely contract a * b + c.
 #include "tessera/emit/math.h"
 
 #include <initializer_list>
@@ -27,7 +27,7 @@ Expr polynomial(Expr x, std::initializer_list<double> c) {
   while (k != c.begin()) sum = fma(sum, x, *--k);
   return sum;
 }
-/// The same in half as many steps one after the other: c0 + c1 x and its like at once, then by Horner's rule in x^2.
+/// The same with half the dependent steps: all pairs c0 + c1 x at once, then Horner's rule in x^2.
 Expr polynomial_in_pairs(Expr x, std::initializer_list<double> c) {
   const auto pair = [&](std::size_t i) {
     const double* k = c.begin() + i;
@@ -43,18 +43,18 @@ Expr is_nan(Expr x) { return x != x; }
 Expr to_float(Expr bits) { return bitcast(DType::f32, bits); }
 Expr to_bits(Expr x) { return bitcast(DType::i32, x); }
 
-/// p * 2^n for n in -252..254: by two factors, so that one rounding happens below the smallest normal number.
+/// p * 2^n for n in -252..254. Uses two factors, so that results below the smallest normal number are rounded once.
 Expr scale(Expr p, Expr n) {
   const Expr half = n >> 1;
   return p * to_float((half + 127) << 23) * to_float((n - half + 127) << 23);
 }
 
-// e^(r + low) for |r| <= ln(2)/2, 2^-28.
+// e^(r + low) for |r| <= ln(2)/2, error 2^-28.
 Expr exp_reduced(Expr r) {
   const Expr g = polynomial(r, {0x1.fffffcp-2f, 0x1.55548cp-3f, 0x1.5558b8p-5f, 0x1.123e5ap-7f, 0x1.6a4da6p-10f});
   return fma(r * r, g, r) + 1;
 }
-// Of a finite argument in -104..89 or so.
+// For finite arguments in about -104..89.
 Expr exp_finite(Expr x) {
   const Expr n = math(MathOp::rint, x * 0x1.715476p+0f);
   const Expr r = fma(n, 0x1.05c610p-29f, fma(n, -0x1.62e430p-1f, x));  // ln 2 in two parts (Cody and Waite)
@@ -62,7 +62,7 @@ Expr exp_finite(Expr x) {
 }
 Expr exp(Expr x) { return select(is_nan(x), x, exp_finite(min(max(x, -104.0), 89.0))); }
 
-// 2^(r) for |r| <= 1/2, 2^-28.
+// 2^r for |r| <= 1/2, error 2^-28.
 Expr exp2_reduced(Expr r) {
   const Expr p = polynomial(r, {0x1.ebfbdcp-3f, 0x1.c6af72p-5f, 0x1.3b2ddap-7f, 0x1.5f0f74p-10f, 0x1.417a36p-13f});
   return fma(r, fma(r, p, 0x1.62e430p-1f), 1);
@@ -101,24 +101,24 @@ Expr log(Expr x) {
   const Expr low = fma(k, -0x1.05c610p-29f, log_tail(f));
   return log_special(x, fma(k, 0x1.62e430p-1f, f + low));
 }
-Expr log10(Expr x) {  // as log2
+Expr log10(Expr x) {  // like log2
   const auto [f, k] = split(x);
   const Expr high = to_float(to_bits(f * 0x1.bcb7b2p-2f) & -4096);
   const Expr low = fma(f, -0x1.5b235ep-27f, fma(f, 0x1.bcb7b2p-2f, -high));
   const Expr tail = fma(log_tail(f), 0x1.bcb7b2p-2f, low);
-  // log10(2) in two parts, of which the first has so few bits that its multiples are exact.
+  // log10(2) as a sum of two parts; the first has few enough bits that its multiples are exact.
   return log_special(x, fma(k, 0x1.344000p-2f, high + fma(k, 0x1.3509f8p-18f, tail)));
 }
 Expr log2(Expr x) {
   const auto [f, k] = split(x);
-  // f / ln 2 with its rounding error, since it is nearly the whole result when k is 0.
+  // f / ln 2 with its rounding error, because it is nearly the whole result when k is 0.
   const Expr high = to_float(to_bits(f * 0x1.715476p+0f) & -4096);
   const Expr low = fma(f, 0x1.4ae0c0p-26f, fma(f, 0x1.715476p+0f, -high));
   const Expr tail = fma(log_tail(f), 0x1.715476p+0f, low);
   return log_special(x, select(k == 0, high + tail, k + (high + tail)));
 }
 
-/// sin and cos by quadrant; `shift` 0 for sin, 1 for cos.
+/// sin and cos by quadrant; `shift` is 0 for sin, 1 for cos.
 Expr sine(Expr x, int shift) {
   const Expr n = math(MathOp::rint, x * 0x1.45f306p-1f);
   Expr r = fma(n, -0x1.921fb6p+0f, x);  // exact while n is below 2^22; pi/2 in three parts
@@ -138,7 +138,7 @@ Expr sine(Expr x, int shift) {
   return shift == 0 ? select(x == 0, x, finite) : finite;  // sin keeps the sign of zero
 }
 
-/// By quadrant, as sin and cos: tan r or -1 / tan r, with what the sum tan r = r + ... leaves out.
+/// By quadrant, like sin and cos: tan r or -1 / tan r, corrected by the rounding error of the sum tan r = r + ...
 Expr tan(Expr x) {
   const Expr n = math(MathOp::rint, x * 0x1.45f306p-1f);
   Expr r = fma(n, -0x1.921fb6p+0f, x);
@@ -170,7 +170,7 @@ Expr atan_unit(Expr q) {
   return fma(q * z, p, q);
 }
 
-// e^x / 2 of 0..90, which is finite where sinh and cosh are.
+// e^x / 2 for x in 0..90, finite wherever sinh and cosh are.
 Expr half_exp(Expr x) {
   const Expr n = math(MathOp::rint, x * 0x1.715476p+0f);
   const Expr r = fma(n, 0x1.05c610p-29f, fma(n, -0x1.62e430p-1f, x));
@@ -205,28 +205,28 @@ Expr erf(Expr x) {
   const Expr p = polynomial(z, {0x1.06eba8p-3f, -0x1.812740p-2f, 0x1.ce2d64p-4f, -0x1.b80124p-6f, 0x1.544b08p-8f,
                                 -0x1.a61810p-11f, 0x1.4fa924p-14f});
   const Expr small = fma(x, p, x);  // |x| < 0.93, 2^-30
-  // Above: 1 - e^-q with q(x) = -log(1 - erf(x)), fitted between 0.93 and 4; from 4 on the nearest float is 1.
+  // For larger |x|: 1 - e^-q with q(x) = -log(1 - erf(x)), fitted between 0.93 and 4; from 4 on the nearest float is 1.
   const Expr q = polynomial(min(a, 4.0), {-0x1.73e562p-13f, 0x1.2128bap+0f, 0x1.4442a8p-1f, 0x1.bba1e0p-4f,
                                           -0x1.9bdc82p-6f, 0x1.11d234p-8f, -0x1.c91f02p-12f, 0x1.6416ecp-16f});
   const Expr large = 1 - exp_finite(-q);
   return select(a < 0.93, small, select(is_nan(x), x, with_sign_of(large, x)));
 }
 
-/// Two floats that stand for their sum.
+/// A number as the unevaluated sum of two floats.
 struct Pair {
   Expr high, low;
 };
-Expr cut(Expr x) { return to_float(to_bits(x) & -4096); }  // 12 bits: no contraction reaches through the mask
+Expr cut(Expr x) { return to_float(to_bits(x) & -4096); }  // 12 bits; the mask stops the compiler from contracting
 Pair product(Expr x, Expr y) {
   const Expr high = cut(x * y);
   return {high, fma(x, y, -high)};
 }
-Pair sum(Expr large, Expr small) {  // |large| >= |small|, large cut by the caller
+Pair sum(Expr large, Expr small) {  // requires |large| >= |small|, and large cut by the caller
   const Expr high = large + small;
   return {high, small - (high - large)};
 }
 
-// |x|^y = 2^(y log2 |x|), the logarithm to about 2^-33 by atanh: log(1 + f) = 2 atanh(s), s = f / (2 + f).
+// |x|^y = 2^(y log2 |x|), with the logarithm to about 2^-33 through atanh: log(1 + f) = 2 atanh(s), s = f / (2 + f).
 Expr pow(Expr x, Expr y) {
   const Expr a = abs(x);
   const auto [f, k] = split(a);
@@ -244,7 +244,7 @@ Expr pow(Expr x, Expr y) {
   const Expr rest = z * z * s * polynomial(z, {0x1.999a04p-2f, 0x1.2450d2p-2f, 0x1.dff4dap-3f});
   const Pair third = product(cube.high, x.like(0x1.555556p-1f));
   const Expr third_low = fma(cube_low, 0x1.555556p-1f, fma(cube.high, -0x1.555556p-26f, third.low)) + rest;
-  // log = 2 s + third, as a pair with a high part of few bits.
+  // log = 2 s + third, as a pair whose high part has few bits.
   const Expr two_s = s_high + s_high;
   const Expr log_high = cut(two_s + third.high);
   const Expr log_low = ((two_s - log_high) + third.high) + (third_low + (s_low + s_low));
@@ -254,7 +254,7 @@ Expr pow(Expr x, Expr y) {
   const Pair log2_sum = sum(k, scaled.high);
   const Expr l_high = select(k == 0, scaled.high, log2_sum.high);
   const Expr l_low = select(k == 0, scaled_low, log2_sum.low + scaled_low);
-  // Times y; beyond these limits the result is 0 or infinite.
+  // Multiplied by y; beyond these limits the result is 0 or infinite.
   const Expr y_bounded = min(max(y, -0x1p+40), 0x1p+40);
   const Expr whole = (l_high + l_low) * y_bounded;
   const Expr bounded = min(max(whole, -160.0), 160.0);
@@ -266,8 +266,8 @@ Expr pow(Expr x, Expr y) {
   return pow_cases(x, y, a, result);
 }
 
-// The same through f64, whose products need no second part: log2 to 2^-33 of the result, 2^r to 2^-29. The result is
-// rounded to f32 once, below the smallest normal number too.
+// The same in f64, whose products need no second part: log2 to 2^-33 of the result, 2^r to 2^-29. The result is rounded
+// to f32 once, even below the smallest normal number.
 Expr pow_in_f64(Expr x, Expr y) {
   const Expr a = abs(x);
   const Expr finite = a < infinity;
@@ -279,15 +279,15 @@ Expr pow_in_f64(Expr x, Expr y) {
           0x1.277732d107c02p-2, -0x1.ec8d73dc9269ep-3, 0x1.a615cb085469ep-3, -0x1.6eb02a1bc233dp-3,
           0x1.45a2937a40f27p-3, -0x1.417ff0e5777bdp-3, 0x1.3d25fe1d99aefp-3, -0x1.61ac61b96d9fap-4});
   const Expr whole = fma(t, p, cast(DType::f64, exponent)) * cast(DType::f64, y);
-  // Within the exponents of f64 and beyond those of f32; NaN passes.
+  // Within the exponent range of f64 and beyond that of f32; NaN passes.
   const Expr low = select(whole < -1000, -1000, whole), bounded = select(low > 1000, 1000, low);
-  const Expr shifted = bounded + 0x1.8p52;  // the nearest integer is in its last bits
+  const Expr shifted = bounded + 0x1.8p52;  // the last bits are the nearest integer
   const Expr r = bounded - (shifted - 0x1.8p52);
   const Expr power =
       polynomial_in_pairs(r, {0x1.0000000261260p+0, 0x1.62e430c7ead5ap-1, 0x1.ebfbdadce29bap-3, 0x1.c6aed4b79ff45p-5,
                               0x1.3b2dbba7b7d0ap-7, 0x1.5f456b3682da9p-10, 0x1.41d341bbeff5dp-13});
   const Expr scaled = bitcast(DType::i64, power) + (bitcast(DType::i64, shifted) << 52);
-  const Expr y_whole = math(MathOp::trunc, y) == y;  // infinities too: they are even
+  const Expr y_whole = math(MathOp::trunc, y) == y;  // true for infinities, which count as even
   const Expr half = y * 0.5;
   const Expr y_infinite = abs(y) == infinity;
   const Expr y_odd = y_whole & (math(MathOp::trunc, half) != half) & !y_infinite;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// exp, log, sin, ... of f32 as arithmetic in the IR: the same polynomial on every device, without any device's libm.
-// Bounds below are over all finite arguments unless a range is given; lower_math_test measures them against double.
+// exp, log, sin, ... of f32 as arithmetic in the IR: the same polynomials on every device, independent of its libm. The
+// bounds below cover all finite arguments unless a range is given; lower_math_test measures them against double.
 #pragma once
 
 #include "tessera/ir/fwd.h"
@@ -8,8 +8,8 @@
 
 namespace tessera::emit {
 
-/// Largest error in units in the last place of the nearest float, as the test holds it. Results below the smallest
-/// normal float count in units of the smallest denormal. NaN, infinities and signed zeros come out as C's Annex F says.
+/// Largest error in units in the last place of the nearest float, as asserted by the test. Results below the smallest
+/// normal float are measured in units of the smallest denormal. NaN, infinities and signed zeros follow C's Annex F.
 ///
 /// | exp | exp2 | log | log2 | log10 | pow | sin, cos to 1e5 | tanh | erf  |
 /// | 1.1 |    1 |   1 | 1.25 |     1 | 1.5 |            1.75 |  1.5 | 1.25 |
@@ -17,23 +17,24 @@ namespace tessera::emit {
 /// | tan to 1e5 | asin, acos | atan | atan2 | sinh | cosh | hypot |
 /// |          2 |       1.25 |  1.5 |  1.75 | 1.75 |  1.5 |  1.25 |
 ///
-/// sin, cos and tan reduce with three parts of pi/2 and no Payne-Hanek step: past 1e5 the error grows with the
-/// argument, and past about 4e6 the result is only known to lie between -1 and 1 (of tan: to be a number).
+/// sin, cos and tan reduce with three parts of pi/2 and no Payne-Hanek step: above 1e5 the error grows with the
+/// argument, and above about 4e6 the only guarantee is a result between -1 and 1 (tan: not NaN).
 struct MathBound {
   double ulp, lowest, highest;  ///< holds for arguments between `lowest` and `highest`
 };
 MathBound math_bound(ir::MathOp op);
 
-/// Whether `expand_math` knows the operation. The others (fma, sqrt, rsqrt, floor, ceil, trunc, rint) are the target's.
+/// Whether `expand_math` supports the operation. The others (fma, sqrt, rsqrt, floor, ceil, trunc, rint) need the
+/// target's.
 bool expands(ir::MathOp op);
-/// Whether it is expanded on every target, of f32 and of f64: tan and those behind it.
+/// Whether the operation is expanded on every target, in f32 and f64: tan and the operations after it.
 bool always_expands(ir::MathOp op);
 
-/// The operation on f32 as arithmetic, appended to `b`; no control statements, so it may stand anywhere. `fast_f64`: it
-/// may be arithmetic of f64, which pow then is.
+/// Appends the operation on f32 to `b` as arithmetic. Adds no control statements, so it can be used anywhere.
+/// `fast_f64` allows f64 arithmetic, which pow then uses.
 ir::NodeId expand_math(ir::Builder& b, ir::MathOp op, ir::NodeId x, ir::NodeId y = ir::no_node, bool fast_f64 = false);
 
-/// The same of f64, for targets without a library of functions. sin, cos and tan are within their bound to 1e12.
+/// The same for f64, for targets without a math library. sin, cos and tan keep their bound up to 1e12.
 ///
 /// | tan  | asin, acos | atan, atan2 | sinh | cosh | tanh | log10 | hypot | others |
 /// | 1.25 |       1.25 |        1.75 |  2.5 |  1.5 |    3 |     1 |  1.25 |      2 |

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of f64, by the same means as those of f32 in math.cpp. Polynomials are Taylor's, long enough that what
-// is left out is below 2^-57 of the result; the one for erf above 1 is a Chebyshev fit of our own. As there, products
-// whose exact value matters go through fma or are cut, here to 26 bits.
+// The functions of f64, with the methods of math.cpp. Polynomials are Taylor series whose truncation error is below
+// 2^-57 of the result; the one for erf above 1 is our own Chebyshev fit. As in math.cpp, products whose exact value
+// matters use fma or are cut, here to 26 bits.
 #include <initializer_list>
 #include <limits>
 
@@ -31,9 +31,9 @@ Expr polynomial(Expr x, std::initializer_list<double> c) {
 Expr is_nan(Expr x) { return x != x; }
 Expr to_real(Expr bits) { return bitcast(DType::f64, bits); }
 Expr to_bits(Expr x) { return bitcast(DType::i64, x); }
-Expr cut(Expr x) { return to_real(to_bits(x) & -0x1p+27); }  // 26 bits: no contraction reaches through the mask
+Expr cut(Expr x) { return to_real(to_bits(x) & -0x1p+27); }  // 26 bits; the mask stops the compiler from contracting
 
-/// p * 2^n for n in -1100..1100: by two factors, so that one rounding happens below the smallest normal number.
+/// p * 2^n for n in -1100..1100. Uses two factors, so that results below the smallest normal number are rounded once.
 Expr scale(Expr p, Expr n) {
   const Expr half = n >> 1;
   return p * to_real((half + 1023) << 52) * to_real((n - half + 1023) << 52);
@@ -107,24 +107,24 @@ Expr log2(Expr x) {
   const Expr whole = k + scaled;
   return log_special(x, whole + ((scaled - (whole - k)) + scaled_low));
 }
-Expr log10(Expr x) {  // as log2
+Expr log10(Expr x) {  // like log2
   const auto [f, k] = split(x);
   const Expr tail = log_tail(f);
   const Expr high = cut(f - tail);
   const Expr low = (f - high) - tail;
   const Expr scaled = cut(high * log10_e);
   const Expr scaled_low = fma(low, log10_e, fma(high, log10_e_low, fma(high, log10_e, -scaled)));
-  // log10(2) in two parts, of which the first has so few bits that its multiples are exact.
+  // log10(2) as a sum of two parts; the first has few enough bits that its multiples are exact.
   const Expr exponent = k * 0x1.34413509f8p-2;
   const Expr whole = exponent + scaled;
   return log_special(x, whole + ((scaled - (whole - exponent)) + fma(k, -0x1.80433b83b532ap-44, scaled_low)));
 }
 
-/// sin and cos by quadrant; `shift` 0 for sin, 1 for cos.
+/// sin and cos by quadrant; `shift` is 0 for sin, 1 for cos.
 Expr sine(Expr x, int shift) {
   const Expr n = math(MathOp::rint, x * 0x1.45f306dc9c883p-1);
-  // The first difference is exact: a multiple of 2^-53 below 1. pi/2 in three parts; past 1e12 n is no longer the
-  // nearest.
+  // pi/2 in three parts. The first difference is exact: a multiple of 2^-53 below 1. Above 1e12, n is no longer the
+  // nearest integer.
   Expr r = fma(n, -0x1.921fb54442d18p+0, x);
   r = fma(n, -0x1.1a62633145c07p-54, r);
   r = fma(n, 0x1.f1976b7ed8fbcp-110, r);
@@ -147,7 +147,7 @@ Expr sine(Expr x, int shift) {
   return shift == 0 ? select(x == 0, x, finite) : finite;  // sin keeps the sign of zero
 }
 
-/// sin r / cos r or -cos r / sin r, each of these and r in two parts.
+/// sin r / cos r or -cos r / sin r, with each of these and r in two parts.
 Expr tan(Expr x) {
   const Expr n = math(MathOp::rint, x * 0x1.45f306dc9c883p-1);
   const Expr first = fma(n, -0x1.921fb54442d18p+0, x), second = fma(n, -0x1.1a62633145c07p-54, first);
@@ -185,8 +185,8 @@ Expr asin_tail(Expr s, Expr z) {
                         0x1.613c82ff52606p-7, 0x1.e5f5efeb7a835p-9, 0x1.639c5ddb8f889p-6, -0x1.57fd6de0f3845p-6,
                         0x1.0b46bd2966db1p-5});
 }
-// atan q for q in 0..1: atan c + atan t with t = (q - c) / (1 + q c) and c of 0, 1/2, 1, so that t is below 7/16; of t
-// a minimax fit, 2^-57.7.
+// atan q for q in 0..1: atan c + atan t with t = (q - c) / (1 + q c) and c one of 0, 1/2, 1, so that t is below 7/16.
+// atan t is a minimax fit, error 2^-57.7.
 Expr atan_unit(Expr q) {
   const Expr from_half = q >= 0.4375, from_one = q >= 0.6875;
   const Expr above = select(from_one, q - 1, select(from_half, q + q - 1, q));
@@ -201,7 +201,7 @@ Expr atan_unit(Expr q) {
   return start + (t + (t * z * p + start_low));
 }
 
-// e^x / 2 of 0..711, which is finite where sinh and cosh are.
+// e^x / 2 for x in 0..711, finite wherever sinh and cosh are.
 Expr half_exp(Expr x) {
   const auto [n, r] = reduce(x);
   return scale(exp_minus_one_reduced(r) + 1, n - 1);
@@ -210,7 +210,7 @@ Expr cosh(Expr x) {
   const Expr h = half_exp(min(abs(x), 711.0));
   return select(is_nan(x), x, h + 0.25 / h);
 }
-// (e + e / (e + 1)) / 2 with e = e^|x| - 1; from 22 on e^-|x| is nothing beside e^|x|.
+// (e + e / (e + 1)) / 2 with e = e^|x| - 1; from 22 on e^-|x| is negligible.
 Expr sinh(Expr x) {
   const Expr a = abs(x);
   const auto [n, r] = reduce(min(a, 22.0));
@@ -220,9 +220,9 @@ Expr sinh(Expr x) {
   return select((x == 0) | is_nan(x), x, with_sign_of(y, x));
 }
 
-// By e^(2|x|) - 1, which is exact to a rounding also near 0.
+// Through e^(2|x|) - 1, which is accurate to one rounding near 0 too.
 Expr tanh(Expr x) {
-  const Expr a = min(abs(x), 22.0);  // from there on it is 1
+  const Expr a = min(abs(x), 22.0);  // from there on the result is 1
   const auto [n, r] = reduce(a + a);
   const Expr power = power_of_two(n);
   const Expr e = fma(power, exp_minus_one_reduced(r), power - 1);
@@ -238,7 +238,7 @@ Expr erf(Expr x) {
                      0x1.9e6ad5e55a730p-34, -0x1.d8453cb0c46eap-38, 0x1.f683ae4a97007p-42, -0x1.f56f071a885cfp-46,
                      0x1.d70b3537f4765p-50, -0x1.a2007af3447f6p-54, 0x1.5f7919bc67b8cp-58, -0x1.18cc8a061c479p-62});
   const Expr small = fma(x, p, x);
-  // From 1 on 1 - e^(-x^2) h, where h = e^(x^2) erfc(x) is smooth in (x - 2) / (x + 2); from 6 on it is 1.
+  // From 1 on, 1 - e^(-x^2) h, where h = e^(x^2) erfc(x) is smooth in (x - 2) / (x + 2); from 6 on the result is 1.
   const Expr b = min(max(a, 1.0), 6.0);
   const Expr h = polynomial(
       (b - 2) / (b + 2),
@@ -250,7 +250,7 @@ Expr erf(Expr x) {
   return select(a < 1, small, select(is_nan(x), x, with_sign_of(large, x)));
 }
 
-/// Two numbers that stand for their sum.
+/// A number as the unevaluated sum of two doubles.
 struct Pair {
   Expr high, low;
 };
@@ -259,7 +259,7 @@ Pair product(Expr x, Expr y) {
   return {high, fma(x, y, -high)};
 }
 
-// |x|^y = 2^(y log2 |x|), the logarithm to about 2^-65 by atanh: log(1 + f) = 2 atanh(s), s = f / (2 + f).
+// |x|^y = 2^(y log2 |x|), with the logarithm to about 2^-65 through atanh: log(1 + f) = 2 atanh(s), s = f / (2 + f).
 Expr pow(Expr x, Expr y) {
   const Expr a = abs(x);
   const auto [f, k] = split(a);
@@ -279,7 +279,7 @@ Expr pow(Expr x, Expr y) {
                                    2.0 / 21, 2.0 / 23, 2.0 / 25});
   const Pair third = product(cube.high, x.like(0x1.5555555555555p-1));
   const Expr third_low = fma(cube_low, 0x1.5555555555555p-1, fma(cube.high, 0x1.5555555555555p-55, third.low)) + rest;
-  // log = 2 s + third, as a pair with a high part of few bits.
+  // log = 2 s + third, as a pair whose high part has few bits.
   const Expr two_s = s_high + s_high;
   const Expr log_high = cut(two_s + third.high);
   const Expr log_low = ((two_s - log_high) + third.high) + (third_low + (s_low + s_low));
@@ -288,7 +288,7 @@ Expr pow(Expr x, Expr y) {
   const Expr scaled_low = fma(log_high, log2_e_low, fma(log_low, log2_e, scaled.low));
   const Expr l_high = k + scaled.high;
   const Expr l_low = (scaled.high - (l_high - k)) + scaled_low;
-  // Times y; beyond these limits the result is 0 or infinite.
+  // Multiplied by y; beyond these limits the result is 0 or infinite.
   const Expr y_bounded = min(max(y, -0x1p+66), 0x1p+66);
   const Expr whole = (l_high + l_low) * y_bounded;
   const Expr bounded = min(max(whole, -1090.0), 1090.0);

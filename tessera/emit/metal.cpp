@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// After Apple's Metal Shading Language Specification, version 2.4. No compiler of Apple's and no GPU has seen this
-// text: it is compiled and run as C++ (tests/drivers/text/metal_on_host.h).
+// Follows Apple's Metal Shading Language Specification, version 2.4. The text has not been tried with Apple's compiler
+// or on a GPU; tests compile and run it as C++ (tests/drivers/text/metal_on_host.h).
 #include "tessera/emit/metal.h"
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ Dialect metal_c() {
           .dot4 = false,
           .offsets = false,
           .vectors = false,
-          .expand_math = true};  // erf is not there, and the others' accuracy depends on options
+          .expand_math = true};  // erf is missing, and the accuracy of the others depends on options
 }
 
 bool is_metal_keyword(const std::string& name) {
@@ -176,7 +176,7 @@ Text CWriter::metal_atomic(const Node& n) {
   const DType t = n.type.dtype;
   const AtomicOp op = n.kind<AtomicOp>();
   const bool shared = fn_[n.args[0]].op == Op::shared;
-  const bool real = t == DType::f32;  // by its bits; lowering left exchange and compare-and-swap
+  const bool real = t == DType::f32;  // by its bits; lowering removed all but exchange and compare-and-swap
   const std::string type = type_text(dialect_, real ? DType::i32 : t);
   const Text value = take(n.args[2]);
   const Text expected = n.args[3] ? take(n.args[3]) : Text{};
@@ -202,7 +202,7 @@ Text CWriter::metal_atomic(const Node& n) {
 std::string Prelude::metal_compare_exchange(bool is_unsigned, bool shared) {
   const std::string type = is_unsigned ? "uint" : "int";
   const std::string name = fmt::format("tessera_compare_exchange_{}_{}", type, shared ? "shared" : "device");
-  // The only form there is may fail although it found what was expected.
+  // Metal has only the weak form, which may fail although the expected value was found.
   return function(name, fmt::format("{0} {1}({2} atomic_{0}* at, {0} expected, {0} value) {{\n"
                                     "  {0} seen = expected;\n"
                                     "  while (!atomic_compare_exchange_weak_explicit(at, &seen, value, "
@@ -212,7 +212,7 @@ std::string Prelude::metal_compare_exchange(bool is_unsigned, bool shared) {
                                     type, name, shared ? "threadgroup" : "device"));
 }
 
-// Whole numbers of 64 bits, of which the functions of Metal know less.
+// 64-bit integer functions that Metal lacks.
 
 std::string Prelude::metal_wide(const char* which) {
   const std::string name = fmt::format("tessera_{}_64", which);
@@ -233,14 +233,14 @@ std::string Prelude::metal_wide(const char* which) {
 Text CWriter::metal_mul_high(DType t, const Text& a, const Text& b) {
   Text high = call(prelude_.metal_wide("mul_hi"), {a, b});
   if (t == DType::u64) return high;
-  // Of negative factors: what their sign bits were counted for is taken off again.
+  // Corrects for negative factors, which were multiplied as unsigned numbers.
   high.s = fmt::format("(long)({} - (({}) < 0 ? (ulong)({}) : 0uL) - (({}) < 0 ? (ulong)({}) : 0uL))", high.s, a.s, b.s,
                        b.s, a.s);
   high.binding = Binding::unary;
   return high;
 }
 
-// Subgroups. Lanes without threads are never read: what a shuffle gives for them is open.
+// Subgroups. Shuffles from lanes without threads are undefined, so those lanes are never read.
 
 std::string Prelude::metal_subgroup(SubgroupOp op, DType t) {
   const std::string type = type_text(dialect_, t == DType::boolean ? DType::i32 : t);

@@ -10,7 +10,7 @@ namespace {
 constexpr std::int64_t side = ir::fragment_side, elements = side * side;
 }  // namespace
 
-// Indices of matrices do not wrap, as no others do.
+// Matrix indices never wrap, like all index arithmetic.
 NodeId MatrixLoops::arithmetic(BinaryOp op, NodeId x, NodeId y) {
   b_.set_no_wrap(true);
   const NodeId result = b_.binary(op, x, y);
@@ -29,10 +29,10 @@ void MatrixLoops::every_element(const Element& body) {
   loop(number(side),
        [&](NodeId i) { loop(number(side), [&](NodeId j) { body(i, j, plus(times(i, number(side)), j)); }); });
 }
-// The k-th element of a lane is kept at k, so that the lanes of a subgroup are at one place together.
+// The k-th element of a lane is stored at k, so that the lanes of a subgroup access the same place at the same time.
 void MatrixLoops::for_each_lane_element(const Element& body) {
   if (!several_) return every_element(body);
-  // Subgroups are cut from the threads of a block, and the last one may have fewer lanes.
+  // Subgroups are consecutive threads of a block, and the last one may have fewer lanes.
   const NodeId width = b_.index(ir::IndexKind::subgroup_size), lane = b_.index(ir::IndexKind::lane_id);
   const NodeId threads = number(b_.function().threads_per_block());
   const NodeId left = arithmetic(BinaryOp::sub, threads, times(b_.index(ir::IndexKind::subgroup_id), width));

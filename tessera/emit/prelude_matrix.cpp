@@ -1,21 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of fragments by matrix units: what each lane holds of the three matrices, and the instructions.
-//
-// A factor is seen as 16 x 16 elements (o, k): o is the row of the left one or the column of the right one, k what is
-// summed over. All units below hold both factors alike in these terms, so one function loads either.
-//
+// Fragment products by matrix units: the elements of the three matrices in each lane, and the instructions.
+// A factor is treated as 16 x 16 elements (o, k): o is the row of the left factor or the column of the right one, and k
+// is the summation index. In these terms all units below store both factors alike, so one function loads either.
 // NVIDIA (PTX ISA 8.x, "Matrix Fragments for mma.m16n8k16 with floating point type", "... mma.m16n8k8"), with group =
-// lane / 4 and t = lane % 4: a has in its word r, low half first, (row group + 8 (r % 2), k 2t + 8 (r / 2)) and the k
-// after it; b of 8 columns has in word r (k 2t + 8r, column group) and the k after it; c and d have in float i (row
-// group + 8 (i / 2), column 2t + i % 2). Two instructions make 16 columns: words 0 and 2 of our right factor are the
-// first one's, 1 and 3 the second one's. m16n8k8 takes the halves k < 8 and k >= 8 of the same words in two steps.
-//
-// CDNA (AMD, "Matrix Instruction Calculator", v_mfma_f32_16x16x16f16; waves of 64): lane l has of a and b o = l % 16, k
-// = 4 (l / 16) + 0..3; of c and d in float i (row 4 (l / 16) + i, column l % 16). v_mfma_f32_16x16x8bf16 has k = 2 (l
-// / 16) + 0..1: given elements 0 and 1 of our words, then 2 and 3, it takes the 16 products in another order.
-//
-// RDNA 3 (AMD, "RDNA3 Instruction Set Architecture", 7.9; waves of 32): lane l has o = l % 16 and all 16 k, the two
-// halves of the wave the same; of c and d in float i (row 2i + l / 16, column l % 16).
+// lane / 4 and t = lane % 4. Word r of a, low half first: (row group + 8 (r % 2), k 2t + 8 (r / 2)) and the next k.
+// Word r of b, with 8 columns: (k 2t + 8r, column group) and the next k. Float i of c and d: (row group + 8 (i / 2),
+// column 2t + i % 2). Two instructions compute 16 columns: the first uses words 0 and 2 of the right factor, the second
+// words 1 and 3. m16n8k8 takes the halves k < 8 and k >= 8 of the same words in two steps.
+// CDNA (AMD, "Matrix Instruction Calculator", v_mfma_f32_16x16x16f16; waves of 64). Lane l of a and b: o = l % 16, k =
+// 4 (l / 16) + 0..3. Float i of c and d: (row 4 (l / 16) + i, column l % 16). v_mfma_f32_16x16x8bf16 has k = 2 (l / 16)
+// + 0..1: called with elements 0 and 1 of the words, then 2 and 3, it sums the 16 products in another order.
+// RDNA 3 (AMD, "RDNA3 Instruction Set Architecture", 7.9; waves of 32). Lane l: o = l % 16 and all 16 k, identical in
+// both halves of the wave. Float i of c and d: (row 2i + l / 16, column l % 16).
 #include <fmt/format.h>
 
 #include "tessera/emit/dialect.h"
@@ -29,7 +25,7 @@ bool wave_of_32(const Dialect& d) { return d.matrix == MatrixUnits::wmma; }
 std::string wide(bool index64) { return index64 ? "_wide" : ""; }
 std::string step_type(bool index64) { return index64 ? "long long" : "int"; }
 
-/// Row and column of the float `e` of this lane's sums.
+/// Row and column of float `e` of this lane's sums.
 struct Place {
   const char *row, *column;
 };
@@ -38,7 +34,7 @@ Place place_of_sum(const Dialect& d) {
   if (wave_of_32(d)) return {"e * 2 + lane / 16", "lane % 16"};
   return {"lane / 16 * 4 + e", "lane % 16"};
 }
-/// o of a factor's word r, and k of the first of its two elements.
+/// o of word r of a factor, and k of the first of its two elements.
 Place place_of_pair(const Dialect& d) {
   if (nvidia(d)) return {"lane / 4 + r % 2 * 8", "lane % 4 * 2 + r / 2 * 8"};
   if (wave_of_32(d)) return {"lane % 16", "r * 2"};
@@ -51,8 +47,8 @@ std::uint32_t Prelude::matrix_words() const { return nvidia(dialect_) ? 4 : wave
 std::uint32_t Prelude::matrix_sums() const { return nvidia(dialect_) || wave_of_32(dialect_) ? 8 : 4; }
 
 // ldmatrix (PTX ISA, "Warp-level matrix load instruction: ldmatrix"): lanes 8m to 8m + 7 give the addresses of the rows
-// of matrix m of 8 x 8, each of 16 aligned bytes; word m of lane l gets elements 2 (l % 4) and the next of row l / 4,
-// or, transposed, elements l / 4 of row 2 (l % 4) and of the next. Matrix m is o from 8 (m % 2), k from 8 (m / 2).
+// of the 8 x 8 matrix m, each 16 aligned bytes. Word m of lane l receives elements 2 (l % 4) and the next of row l / 4
+// or, transposed, elements l / 4 of row 2 (l % 4) and the next row. Matrix m starts at o = 8 (m % 2), k = 8 (m / 2).
 std::string Prelude::matrix_shared_load(bool along_k) {
   const std::string name = along_k ? "tessera_instruction_ldmatrix" : "tessera_instruction_ldmatrix_trans";
   return instruction(
@@ -121,8 +117,8 @@ std::string Prelude::matrix_fill() {
                               matrix_sums()));
 }
 
-// An instruction has a function of its own, which gives way where its name is defined before: tests put there what the
-// instruction is documented to do.
+// Each instruction has its own function, which is skipped if its name is already defined: tests define it to behave as
+// documented.
 std::string Prelude::instruction(const std::string& name, const std::string& text) {
   functions_.try_emplace(name, "#ifndef " + name + "\nstatic " + inline_prefix() + text + "\n#endif\n");
   return name;
@@ -146,7 +142,7 @@ std::string Prelude::matrix_instruction(DType t) {
                     half ? "\"r\"(a0), \"r\"(a1), \"r\"(b0)"
                          : "\"r\"(a0), \"r\"(a1), \"r\"(a2), \"r\"(a3), \"r\"(b0), \"r\"(b1)"));
   }
-  // AMD's are functions of the compiler's over vectors: words become these by their bits.
+  // AMD's builtins take vectors: words are converted to them by their bits.
   std::string name = "tessera_instruction_mfma_16x16x16_" + of;
   const bool half = t == DType::f16;
   std::string factor, call;

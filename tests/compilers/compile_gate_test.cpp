@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vendors' own compilers take every kernel of ops/ and kernels that use all there is to emit; none of them needs a
-// GPU. Each compiler and architecture runs in a child process, since some of them crash on some architectures, over the
-// path that the backend takes. One that is not installed is named, and its ctest entry counts as skipped.
+// The vendors' compilers must compile every kernel of ops/, and kernels that use everything that can be emitted. None
+// needs a GPU. Each compiler and architecture runs in a child process, because some crash on some architectures,
+// through the same code as in the backend. A compiler that is not installed is named, and its ctest entry is skipped.
 #include <gtest/gtest.h>
 
 #include <sys/resource.h>
@@ -52,10 +52,10 @@ struct Candidate {
   Variant variant;
 };
 
-/// Every kernel of ops/ as the device would use it, and the zoo twice: the second time with wide indices and buffers
-/// that may overlap. What computes in f64 is left out where the device has none, and of Metal what prints or has
-/// atomics of 64 bits, which it has not. `matrices`: products by fragments, too, for an architecture whose device has
-/// them unlike the one that stands in for it.
+/// Every kernel of ops/ as used on the device, and the zoo twice: the second time with wide indices and buffers that
+/// may overlap. Leaves out kernels with f64 if the device has none, and for Metal kernels with print or 64-bit atomics,
+/// which Metal lacks. `matrices`: also fragment products, for an architecture that has matrix units although the fake
+/// device representing it has none.
 std::vector<Candidate> candidates(Device device, bool matrices = false) {
   const Capabilities& can = device_info(device).can;
   std::vector<Candidate> all;
@@ -66,7 +66,8 @@ std::vector<Candidate> candidates(Device device, bool matrices = false) {
       ops::ProductSpec s{t, t, DType::f32, t};
       s.a_unit_k = !(both & 1), s.a_unit_m = both & 1, s.b_unit_n = !(both & 2), s.b_unit_k = both & 2;
       ir::Function fn = ops::trace_product(ops::choose_product(tiles, s, 4096, 4096, 512));
-      const std::string name = fn.name + (both & 1 ? "_ta" : "") + (both & 2 ? "_tb" : "");  // as in the catalogue
+      const std::string name =
+          fn.name + (both & 1 ? "_ta" : "") + (both & 2 ? "_tb" : "");  // named as in the catalogue
       all.push_back({name, std::move(fn), {}});
     }
   for (const CatalogueKernel& k : kernel_catalogue(device)) all.push_back({k.name, k.function, {}});
@@ -89,12 +90,13 @@ std::vector<Candidate> candidates(Device device, bool matrices = false) {
   return all;
 }
 
-/// What the compiler made of the kernels of one text, by their entries.
+/// The compiler's figures for the kernels of one text, by entry.
 using Answers = std::map<std::string, Made>;
-/// Compiles one text. Nothing, with the log, if it was refused.
+/// Compiles one text. Returns no image, with the log, on failure.
 using Compile = std::function<stream::Image(const backend::Program&, Answers&)>;
 
-/// All kernels for a device, in batches as programs make them. Lines for the table; an exception names the guilty.
+/// Compiles all kernels for a device, in batches of the backend's size. Returns lines for the table; an exception names
+/// the kernels that failed.
 std::string compile_all(Device device, const emit::Dialect& dialect, const Compile& compile,
                         const std::string& left_out = "", bool matrices = false) {
   constexpr std::size_t batch = 32;
@@ -127,8 +129,8 @@ double cpu_seconds() {
 
 constexpr const char* absent = "missing: ";
 
-/// Where script/bootstrap --compilers puts NVIDIA's compilers on a machine without a CUDA toolkit. Only this test looks
-/// there.
+/// Where script/bootstrap --compilers installs NVIDIA's compilers on a machine without a CUDA toolkit. Only this test
+/// searches there.
 constexpr const char* nvidia_folder = "build/nvidia-compilers";
 const bool nvidia_folder_known = [] {
   std::error_code none;
@@ -137,7 +139,7 @@ const bool nvidia_folder_known = [] {
   return true;
 }();
 
-/// One column of the table. False if there is no such compiler.
+/// One column of the table. Returns false if the compiler is not installed.
 bool column(const std::string& name, const Variables& variables, const std::function<std::string()>& work) {
   const double before = cpu_seconds();
   const std::string answer = run_in_child(test::with_fakes(variables), work, 560);
@@ -150,13 +152,13 @@ bool column(const std::string& name, const Variables& variables, const std::func
   EXPECT_TRUE(lines) << name << ": " << answer;
   if (!lines) return true;
   GateTable::get().add(name, answer);
-  std::printf("%s: %ld kernels, %.1f s of a processor\n", name.c_str(), std::count(answer.begin(), answer.end(), '\n'),
-              cpu_seconds() - before);
+  std::printf("%s: %ld kernels, %.1f s of processor time\n", name.c_str(),
+              std::count(answer.begin(), answer.end(), '\n'), cpu_seconds() - before);
   std::fflush(stdout);
   return true;
 }
 
-/// ptxas's lines, which NVRTC passes on: "Compiling entry function 'k' for", "8 bytes spill stores", "Used 12
+/// Parses ptxas's output, which NVRTC forwards: "Compiling entry function 'k' for", "8 bytes spill stores", "Used 12
 /// registers".
 void read_ptxas(const std::string& log, Answers& answers) {
   static const std::regex entry("(?:entry function '|Function properties for )([A-Za-z0-9_$]+)"),
@@ -171,7 +173,7 @@ void read_ptxas(const std::string& log, Answers& answers) {
   }
 }
 
-/// The fake drivers' first device is of capability 9.0, the second of 7.5.
+/// The fake drivers' first device has capability 9.0, the second 7.5.
 Device cuda_device(int capability) {
   register_driver(make_cuda_driver());
   return {Backend::cuda, capability < 80 ? 1 : 0};
@@ -197,14 +199,14 @@ TEST(Gate, nvrtc) {
   }
 }
 
-/// The file of ptxas: named, on the path, of a toolkit, or of Python's packages; empty if there is none.
+/// Path of ptxas, from TESSERA_PTXAS, PATH, a toolkit, or Python packages; empty if there is none.
 std::string ptxas_file() {
   if (const char* named = std::getenv("TESSERA_PTXAS")) return named;
   std::vector<fs::path> places;
   std::istringstream path(std::getenv("PATH") ? std::getenv("PATH") : "");
   for (std::string folder; std::getline(path, folder, ':');) places.emplace_back(folder);
   for (const fs::path& root : os::folders_named("/usr/local", "cuda")) places.push_back(root / "bin");
-  if (const char* environment = std::getenv("VIRTUAL_ENV"))  // the package has no folder for libraries
+  if (const char* environment = std::getenv("VIRTUAL_ENV"))  // this package has no folder for libraries
     for (const char* below : {"site-packages/nvidia/cuda_nvcc/bin", "site-packages/nvidia/cu13/bin"})
       for (const fs::path& folder : os::folders_named(fs::path(environment) / "lib", "python3", below))
         places.push_back(folder);
@@ -252,7 +254,7 @@ TEST(Gate, ptx) {
   fs::remove_all(folder);
 }
 
-/// Numbers of a code object's notes, which are in MessagePack, sorted by their keys: .symbol stands before .vgpr_count.
+/// Reads numbers from a code object's notes, which are MessagePack with sorted keys: .symbol comes before .vgpr_count.
 void read_code_object(const std::string& bytes, Answers& answers) {
   auto number = [&](const std::string& key, std::size_t from) {
     const std::size_t at = bytes.find(key, from);
@@ -266,7 +268,7 @@ void read_code_object(const std::string& bytes, Answers& answers) {
     while (begin > at + 7 && (std::isalnum(static_cast<unsigned char>(bytes[begin - 1])) || bytes[begin - 1] == '_'))
       --begin;
     if (end == bytes.npos || end - at > 300) continue;
-    // The string's length, one byte, may look like a letter of the name.
+    // The length byte of the string may look like a letter of the name.
     for (std::size_t first = begin; first < std::min(begin + 2, end); ++first)
       if (auto& made = answers[bytes.substr(first, end - first)]; made.registers < 0)
         made = {number(".vgpr_count", at), 4 * std::max(0, number(".vgpr_spill_count", at))};
@@ -277,7 +279,7 @@ TEST(Gate, hiprtc) {
   for (const std::string architecture : {"gfx908", "gfx90a", "gfx1030"}) {
     const bool there = column("hip " + architecture, {{"TESSERA_FAKE_DEVICES", "2"}}, [&]() -> std::string {
       register_driver(make_rocm_driver());
-      device_info({Backend::rocm, 0});  // of the fake drivers: waves of 64; the second has waves of 32
+      device_info({Backend::rocm, 0});  // from the fake drivers: waves of 64; the second device has waves of 32
       ::unsetenv("TESSERA_HIPRTC_LIBRARY");
       const std::string names[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"};
       const auto runtime = os::Library::open(names);
@@ -294,7 +296,7 @@ TEST(Gate, hiprtc) {
   }
 }
 
-/// The figures of clang's assembly, whose notes are sorted by key as those of a code object are.
+/// Reads the figures in clang's assembly, whose notes are sorted by key like a code object's.
 void read_assembly(const std::string& text, Answers& answers) {
   static const std::regex line("\\.(symbol|vgpr_count|vgpr_spill_count): +([A-Za-z0-9_]+)");
   std::string current;
@@ -308,12 +310,12 @@ void read_assembly(const std::string& text, Answers& answers) {
   }
 }
 
-// hiprtc 5.2 ends the process on gfx11, so its text is shown to clang, of which hiprtc is made.
+// hiprtc 5.2 exits the process on gfx11, so that text is compiled by clang, which hiprtc is based on.
 TEST(Gate, clang) {
   const fs::path folder = fs::temp_directory_path() / ("tessera-gate-clang-" + std::to_string(::getpid()));
   fs::create_directories(folder);
   const std::string architecture = "gfx1100";
-  // With the figures of the fake drivers' device of waves of 32.
+  // With the properties of the fake device that has waves of 32.
   column("clang " + architecture, {{"TESSERA_FAKE_DEVICES", "2"}}, [&]() -> std::string {
     if (std::system("clang-16 --version > /dev/null 2>&1") != 0)
       return std::string(absent) + "clang-16 (script/bootstrap)";
@@ -343,9 +345,9 @@ TEST(Gate, ocloc) {
     int index;
     bool fp64;
   };
-  // Debian 12's compiler (22.43) ends the process on these two, products of bytes beside bfloat16 and loads of vectors.
+  // Debian 12's compiler (22.43) exits the process on byte products combined with bfloat16 and vector loads.
   const std::string aborts = "zoo: odds and-ends";
-  // By PCI id, as the backend names devices: an Iris Xe, an Arc A770, a Max 1550.
+  // By PCI id, as in the backend: an Iris Xe, an Arc A770, a Max 1550.
   for (const Target& target :
        {Target{"0x9a49", "tgllp", 0, false}, {"0x56a0", "dg2", 0, false}, {"0x0bd5", "pvc", 1, true}}) {
     const bool there =
@@ -399,8 +401,8 @@ TEST(Gate, pocl) {
   });
 }
 
-// Apple's compiler exists on Apple's systems only. The text is C++, so one of ours takes it through a header that gives
-// it Metal's types and functions; what only Apple's knows (attributes, limits of arguments) stays unseen.
+// Apple's compiler exists on Apple's systems only. The text is C++, so a host compiler can compile it with a header
+// that defines Metal's types and functions; this does not check Metal-only rules (attributes, limits of arguments).
 TEST(Gate, metal) {
   column("metal as C++", {{"TESSERA_METAL_LIBRARY", test::fake_library("metal")}}, []() -> std::string {
     register_driver(make_metal_driver());
@@ -409,7 +411,7 @@ TEST(Gate, metal) {
       return stream::Image{checked.made, checked.object, checked.log};
     });
   });
-  std::printf("metal as C++: by %s\n", text::metal_checker().c_str());
+  std::printf("metal as C++: compiled by %s\n", text::metal_checker().c_str());
 }
 
 class PrintTable : public ::testing::Environment {

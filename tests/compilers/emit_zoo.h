@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that between them use everything that can be emitted: for tests of texts and of compilers.
+// Kernels that together use everything that can be emitted, for tests of emitted text and of compilers.
 #pragma once
 
 #include <string>
@@ -69,7 +69,7 @@ inline Function softmax() {
   });
 }
 
-/// All arithmetic of a dtype, and its conversions to all others.
+/// All arithmetic of a dtype, and its conversions to all other dtypes.
 inline Function arithmetic(DType t) {
   return map_kernel("arithmetic_" + std::string(dtype_name(t)), [&] {
     const BufferRef x = in("x", t), y = out("y", t), flags = out("flags", DType::boolean);
@@ -128,7 +128,7 @@ inline Function together(DType t) {
     put(block_sum(a)), put(block_min(a)), put(block_max(a)), put(block_scan(a, false)), put(block_scan(a, true));
     if (is_int(t)) put(block_reduce(ReduceOp::and_, a)), put(block_reduce(ReduceOp::or_, a));
     put(cast(t, subgroup_id() + subgroup_size() + subgroup_count()));
-    // What one subgroup does and another does not.
+    // Divergence between subgroups.
     if_(subgroup_id() == 1, [&] { y.store(global_id(), subgroup_sum(a)); });
     const Variable left(t, a);
     while_([&] { return subgroup(SubgroupOp::any, left.get() > 1); },
@@ -174,7 +174,7 @@ inline Function odds_and_ends() {
     y.store(i, cast(DType::i32, block_count() + grid_size() + extent() + x.size()));
   });
 }
-/// More shared memory than CUDA gives without asking.
+/// More shared memory than CUDA's default limit.
 inline Function much_shared_memory() {
   return block_kernel("much_shared_memory", {32, 1, 1}, [] {
     const BufferRef a = shared(DType::f32, 10000), b = shared(DType::u8, 13), c = shared(DType::f64, 3000);
@@ -185,13 +185,13 @@ inline Function much_shared_memory() {
   });
 }
 
-/// By fragments, with a last subgroup that is not full.
+/// With fragments and a last subgroup that is not full.
 inline Function fragment_product(DType t, bool transposed) {
   return block_kernel("product_of_fragments_" + std::string(dtype_name(t)), {80, 1, 1},
                       [&] { matrix_product(t, 80, transposed); });
 }
 
-/// By fragments of full subgroups, which matrix units take.
+/// With fragments of full subgroups, which matrix units support.
 inline Function full_fragment_product(DType t, bool transposed) {
   return block_kernel("product_of_full_fragments_" + std::string(dtype_name(t)) + (transposed ? "_transposed" : ""),
                       {128, 1, 1}, [&] { matrix_product(t, 128, transposed); });
@@ -207,7 +207,7 @@ inline std::vector<Function> all() {
   return fns;
 }
 
-/// The program of many kernels in a dialect.
+/// One program with several kernels, in a dialect.
 inline emit::EmittedSource emitted(const std::vector<Function>& fns, const emit::Dialect& dialect, bool index64 = false,
                                    bool noalias = true) {
   emit::Target target = emit::target_of(dialect, index64);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table kernel x compiler of the compile gate: what each made of each kernel, with registers and spills where it
-// tells them.
+// The kernel x compiler table of the compile gate: each compiler's result for each kernel, with registers and spills if
+// the compiler reports them.
 #pragma once
 
 #include <algorithm>
@@ -12,9 +12,9 @@
 
 namespace tessera::test {
 
-/// What a compiler says of one kernel: -1 where it does not.
+/// One compiler's figures for one kernel; -1 if unknown.
 struct Made {
-  int registers = -1, spilled = -1;  ///< bytes a thread
+  int registers = -1, spilled = -1;  ///< bytes per thread
 };
 
 class GateTable {
@@ -24,7 +24,7 @@ class GateTable {
     return table;
   }
 
-  /// `lines`: "kernel\tregisters\tspilled", as `line_of` writes them.
+  /// `lines`: "kernel\tregisters\tspilled", as written by `line_of`.
   void add(const std::string& column, const std::string& lines) {
     columns_.push_back(column);
     std::istringstream in(lines);
@@ -46,7 +46,7 @@ class GateTable {
     if (!columns_.empty()) {
       std::size_t wide = 6;
       for (const std::string& name : order_) wide = std::max(wide, name.size());
-      std::printf("\nregisters of a thread, + bytes that it spills; \"ok\" where the compiler does not tell\n%-*s",
+      std::printf("\nregisters per thread + spilled bytes; \"ok\" if the compiler does not report them\n%-*s",
                   static_cast<int>(wide), "kernel");
       for (const std::string& c : columns_) std::printf(" %12s", c.c_str());
       std::printf("\n");
@@ -70,7 +70,7 @@ class GateTable {
     }
     for (const std::string& m : missing_) std::printf("not installed: %s\n", m.c_str());
     std::printf(
-        "Metal's own compiler is for Apple's systems only; \"metal as C++\": its text through a header of ours\n");
+        "Metal's compiler exists on Apple's systems only; \"metal as C++\" compiles the text with a header of ours\n");
   }
 
  private:
@@ -83,7 +83,7 @@ class GateTable {
         spilling += cell->second.spilled > 0;
         if (cell->second.registers >= 0) ++told, registers += cell->second.registers;
       }
-    std::printf("%-14s takes %4d kernels", column.c_str(), kernels);
+    std::printf("%-14s compiles %4d kernels", column.c_str(), kernels);
     if (told > 0)
       std::printf(", %5.1f registers on average, %d spill", static_cast<double>(registers) / told, spilling);
     std::printf("\n");

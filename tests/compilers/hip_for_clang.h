@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands before emitted HIP so that plain clang takes it, without ROCm: for architectures that the hiprtc at hand
-// does not know. Only compiling is meant, so functions of the device's library are declared and nothing more.
+// Prepended to emitted HIP so that plain clang compiles it without ROCm, for architectures that the installed hiprtc
+// does not support. The result is only compiled, so device library functions are declared but not defined.
 #pragma once
 
 namespace tessera::test {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What hardware has an instruction for becomes that instruction: looked for in the assembly that clang makes for AMD's
-// GPUs, in the code-generation module's PTX, and in the text for compilers that show none.
+// Operations with a hardware instruction must become that instruction. Searches the assembly that clang generates for
+// AMD's GPUs, the code-generation module's PTX, and the emitted text for compilers that show no assembly.
 #include <gtest/gtest.h>
 
 #include <unistd.h>
@@ -47,7 +47,7 @@ Function sums() {
     n.atomic(AtomicOp::max, 0, cast(DType::i32, x.load(2)));
   });
 }
-/// By fragments from shared memory in rows that begin at multiples of 16 bytes, both factors as they lie.
+/// With fragments from shared memory whose rows start at multiples of 16 bytes, neither factor transposed.
 Function aligned_product(DType t) { return test::matrix_case_kernel({t, false, false, false, true, false, 0, 40}, 64); }
 std::string text_of(const std::vector<Function>& fns, const emit::Dialect& dialect) {
   return zoo::emitted(fns, dialect).text;
@@ -77,10 +77,10 @@ std::string amd_assembly(const std::string& architecture) {
   return out;
 }
 
-TEST(Instructions, OfAmd) {
+TEST(Instructions, AmdAssemblyUsesHardwareInstructions) {
   if (std::system("clang-16 --version > /dev/null 2>&1") != 0)
     GTEST_SKIP() << "passed by: clang-16 is not installed (script/bootstrap)";
-  // v_dot4_i32_i8, or v_dot4c_i32_i8, which adds in place.
+  // v_dot4_i32_i8, or v_dot4c_i32_i8, which accumulates in place.
   const std::string mi100 = amd_assembly("gfx908");
   expect_contains(mi100, {"v_mfma_f32_16x16x16f16", "v_mfma_f32_16x16x8bf16", "_i32_i8", "v_dot4_u32_u8",
                           "v_cvt_f32_f16", "v_cvt_f16_f32", "ds_bpermute_b32", "global_atomic_smax"});
@@ -96,7 +96,7 @@ TEST(Instructions, OfAmd) {
   expect_lacks(vega, {"v_dot4", "mfma"});
 }
 
-TEST(Instructions, OfNvidiaByTheModule) {
+TEST(Instructions, ModulePtxUsesHardwareInstructions) {
   static const cpu::PtxModule module = cpu::open_ptx_module();
   if (!module.generator) GTEST_SKIP() << "passed by: " << module.reason;
   const auto ptx = [&](const Function& fn, int capability) {
@@ -128,7 +128,7 @@ TEST(Instructions, OfNvidiaByTheModule) {
   expect_contains(ptx(sums(), 75), {"shfl.sync", "atom.global.add.f32", "atom.global.max.s32"});
 }
 
-TEST(Instructions, InTheText) {
+TEST(Instructions, EmittedTextUsesHardwareInstructions) {
   const std::string ampere = text_of(everything(), emit::cuda_c_for(80));
   expect_contains(ampere,
                   {"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "mma.sync.aligned.m16n8k16.row.col.f32.bf16",

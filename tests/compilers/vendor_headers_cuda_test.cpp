@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The declarations in backend/cuda/api.h against cuda.h and nvrtc.h, where these are installed. That this file compiles
-// is the test; what is missing is named when it runs.
+// Compares the declarations in backend/cuda/api.h with cuda.h and nvrtc.h, if these are installed. The test is that
+// this file compiles; missing headers are reported at run time.
 #include <gtest/gtest.h>
 
 #if __has_include(<cuda.h>)
@@ -21,16 +21,16 @@
 
 namespace ours = tessera::cuda;
 
-TEST(VendorHeaders, CudaDriver) {
+TEST(VendorHeaders, CudaDriverDeclarationsMatch) {
 #if __has_include(<cuda.h>)
   using namespace tessera::cuda;
   TESSERA_CUDA_DRIVER(TESSERA_SAME)
   static_assert(tessera::test::Same<Code(ours::Uuid*, Ordinal), decltype(::cuDeviceGetUuid)>::value);
   TESSERA_CUDA_GRAPHS(TESSERA_SAME)
-#if CUDA_VERSION < 12030  // later headers declare the next version of it only
+#if CUDA_VERSION < 12030  // later headers declare only its next version
   TESSERA_CUDA_GRAPH_NODES(TESSERA_SAME)
 #endif
-  using Node = CUDA_KERNEL_NODE_PARAMS_v1;  // what the functions without a version in their names take
+  using Node = CUDA_KERNEL_NODE_PARAMS_v1;  // the type for functions without a version suffix
   static_assert(sizeof(Node) == sizeof(ours::KernelNode) &&
                 offsetof(Node, func) == offsetof(ours::KernelNode, function));
   static_assert(offsetof(Node, gridDimX) == offsetof(ours::KernelNode, grid));
@@ -67,7 +67,7 @@ TEST(VendorHeaders, CudaDriver) {
   static_assert(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES == ours::function_max_dynamic_shared_size);
   static_assert(CU_JIT_ERROR_LOG_BUFFER == ours::jit_error_log_buffer);
   static_assert(CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES == ours::jit_error_log_buffer_size_bytes);
-  // The numbers by which backend/stream/errors.cpp tells faults apart.
+  // The numbers that backend/stream/errors.cpp uses to classify errors.
   static_assert(CUDA_ERROR_OUT_OF_MEMORY == 2 && CUDA_ERROR_DEINITIALIZED == 4 && CUDA_ERROR_NO_DEVICE == 100);
   static_assert(CUDA_ERROR_INVALID_IMAGE == 200 && CUDA_ERROR_INVALID_CONTEXT == 201);
   static_assert(CUDA_ERROR_NO_BINARY_FOR_GPU == 209 && CUDA_ERROR_ECC_UNCORRECTABLE == 214);
@@ -87,7 +87,7 @@ TEST(VendorHeaders, CudaDriver) {
 #endif
 }
 
-TEST(VendorHeaders, Nvrtc) {
+TEST(VendorHeaders, NvrtcDeclarationsMatch) {
 #if __has_include(<nvrtc.h>)
   using namespace tessera::cuda;
   TESSERA_NVRTC(TESSERA_SAME)
@@ -98,7 +98,7 @@ TEST(VendorHeaders, Nvrtc) {
 #endif
 }
 
-TEST(VendorHeaders, CublasLt) {
+TEST(VendorHeaders, CublasLtDeclarationsMatch) {
 #if __has_include(<cublasLt.h>)
   using namespace tessera::stream;
 #define TESSERA_SAME_LT(member, symbol, ...)                                           \
@@ -129,7 +129,7 @@ TEST(VendorHeaders, CublasLt) {
 #endif
 }
 
-TEST(VendorLibraries, CublasLtHasWhatIsCalled) {
+TEST(VendorLibraries, CublasLtExportsAllFunctions) {
   const tessera::os::Library library = tessera::os::Library::open(tessera::cuda::cublas_candidates());
   if (!library.loaded()) GTEST_SKIP() << "cuBLASLt is not installed: " << library.reason();
   tessera::stream::LtFunctions call;
@@ -138,7 +138,7 @@ TEST(VendorLibraries, CublasLtHasWhatIsCalled) {
   ASSERT_NE(version, nullptr);
   EXPECT_GE(version() / 10000, 11u) << version();
   EXPECT_LE(version() / 10000, 20u) << version();
-  std::string why;  // of a later major version than such a driver: not used
+  std::string why;  // a newer major version than the driver: not used
   EXPECT_EQ(tessera::cuda::open_cublas(10000, why), nullptr);
   EXPECT_NE(why.find("later than the driver"), why.npos) << why;
 }

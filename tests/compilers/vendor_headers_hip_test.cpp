@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The declarations in backend/rocm/api.h against hip_runtime_api.h and hiprtc.h, where these are installed. That this
-// file compiles is the test; what is missing is named when it runs.
+// Compares the declarations in backend/rocm/api.h with hip_runtime_api.h and hiprtc.h, if these are installed. The test
+// is that this file compiles; missing headers are reported at run time.
 #include <gtest/gtest.h>
 
 #define __HIP_PLATFORM_AMD__ 1
-#define __HIP_DISABLE_CPP_FUNCTIONS__ 1  // templates of the same names
+#define __HIP_DISABLE_CPP_FUNCTIONS__ 1  // templates with the same names
 #if __has_include(<hip/hip_runtime_api.h>)
 #include <hip/hip_runtime_api.h>
 #include <hip/hiprtc.h>
@@ -24,7 +24,7 @@
 
 namespace ours = tessera::rocm;
 
-TEST(VendorHeaders, Hip) {
+TEST(VendorHeaders, HipDeclarationsMatch) {
 #if __has_include(<hip/hip_runtime_api.h>)
   using namespace tessera::rocm;
   TESSERA_HIP(TESSERA_SAME)
@@ -41,7 +41,7 @@ TEST(VendorHeaders, Hip) {
   static_assert(offsetof(Node, extra) == offsetof(ours::KernelNode, extra));
   static_assert(hipStreamCaptureModeThreadLocal == ours::capture_thread_local);
   constexpr ours::PropertiesLayout layout = HIP_VERSION_MAJOR == 5 ? ours::properties_5 : ours::properties_6;
-  static_assert(HIP_VERSION_MAJOR >= 5 && HIP_VERSION_MAJOR <= 7, "a major version that backend/rocm does not know");
+  static_assert(HIP_VERSION_MAJOR >= 5 && HIP_VERSION_MAJOR <= 7, "backend/rocm does not support this major version");
   static_assert(sizeof(hipDeviceProp_t) == layout.bytes);
   static_assert(offsetof(hipDeviceProp_t, gcnArchName) == layout.architecture);
   static_assert(sizeof(hipUUID) == sizeof(ours::Uuid) && sizeof(hipError_t) == sizeof(ours::Code));
@@ -66,7 +66,7 @@ TEST(VendorHeaders, Hip) {
   static_assert(HIP_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK == ours::function_max_threads_per_block);
   static_assert(HIPRTC_ERROR_COMPILATION == ours::hiprtc_compilation);
   static_assert(HIPRTC_ERROR_OUT_OF_MEMORY == ours::hiprtc_out_of_memory);
-  // The numbers by which backend/stream/errors.cpp tells faults apart.
+  // The numbers that backend/stream/errors.cpp uses to classify errors.
   static_assert(hipErrorOutOfMemory == 2 && hipErrorDeinitialized == 4 && hipErrorNoDevice == 100);
   static_assert(hipErrorInvalidConfiguration == 9 && hipErrorInvalidImage == 200 && hipErrorInvalidContext == 201);
   static_assert(hipErrorNoBinaryForGpu == 209 && hipErrorECCNotCorrectable == 214);
@@ -79,7 +79,7 @@ TEST(VendorHeaders, Hip) {
 #endif
 }
 
-TEST(VendorHeaders, Rocblas) {
+TEST(VendorHeaders, RocblasDeclarationsMatch) {
 #if __has_include(<rocblas/rocblas.h>)
   using namespace tessera::rocm;
   TESSERA_ROCBLAS(TESSERA_SAME)
@@ -95,7 +95,7 @@ TEST(VendorHeaders, Rocblas) {
 #endif
 }
 
-TEST(VendorHeaders, HipblasLt) {
+TEST(VendorHeaders, HipblasLtDeclarationsMatch) {
 #if __has_include(<hipblaslt/hipblaslt.h>)
   using namespace tessera::stream;
 #define TESSERA_SAME_LT(member, symbol, ...)                                            \

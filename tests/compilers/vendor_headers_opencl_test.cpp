@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The places of functions in the table that each of OpenCL's objects begins with, against cl_khr_icd's own header where
-// it is installed (Debian: opencl-headers).
+// Compares the slots of functions in the dispatch table at the start of each OpenCL object with the header of
+// cl_khr_icd, if it is installed (Debian: opencl-headers).
 #include <gtest/gtest.h>
 
 #if __has_include(<clblast_c.h>)
@@ -23,7 +23,7 @@
 
 using Slots = tessera::cl::DispatchSlots;
 
-TEST(OpenclDispatch, SlotsAreThoseOfTheHeader) {
+TEST(OpenclDispatch, SlotsMatchHeader) {
 #define EXPECT_SLOT(slot, function) \
   EXPECT_EQ(Slots::slot * sizeof(void*), offsetof(_cl_icd_dispatch, function)) << #function
   EXPECT_SLOT(get_platform_info, clGetPlatformInfo);
@@ -58,7 +58,7 @@ TEST(OpenclDispatch, SlotsAreThoseOfTheHeader) {
   EXPECT_SLOT(enqueue_barrier, clEnqueueBarrierWithWaitList);
 #undef EXPECT_SLOT
 }
-TEST(IntelsOpenclCompiler, SlotsAreThoseOfTheHeader) {
+TEST(IntelsOpenclCompiler, SlotsMatchHeader) {
   namespace slot = tessera::oneapi::icd_slot;
 #define EXPECT_SLOT(number, function) \
   EXPECT_EQ(slot::number * sizeof(void*), offsetof(_cl_icd_dispatch, function)) << #function
@@ -73,10 +73,10 @@ TEST(IntelsOpenclCompiler, SlotsAreThoseOfTheHeader) {
 #undef EXPECT_SLOT
 }
 #else
-TEST(OpenclDispatch, SlotsAreThoseOfTheHeader) { GTEST_SKIP() << "CL/cl_icd.h is not installed (opencl-headers)"; }
+TEST(OpenclDispatch, SlotsMatchHeader) { GTEST_SKIP() << "CL/cl_icd.h is not installed (opencl-headers)"; }
 #endif
 
-TEST(VendorHeaders, CLBlast) {
+TEST(VendorHeaders, ClblastDeclarationsMatch) {
 #if __has_include(<clblast_c.h>)
   using namespace tessera::cl;
   TESSERA_CLBLAST(TESSERA_SAME)

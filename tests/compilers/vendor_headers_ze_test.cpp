@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The declarations in backend/oneapi/api.h against level_zero/ze_api.h, ocloc_api.h and CL/cl.h, where these are
-// installed. That this file compiles is the test; what is missing is named when it runs.
+// Compares the declarations in backend/oneapi/api.h with level_zero/ze_api.h, ocloc_api.h and CL/cl.h, if these are
+// installed. The test is that this file compiles; missing headers are reported at run time.
 #include <gtest/gtest.h>
 
 #if __has_include(<level_zero/ze_api.h>)
@@ -24,7 +24,7 @@ namespace ours = tessera::oneapi;
   static_assert(offsetof(ours::mine, field) == offsetof(theirs, name) && \
                 sizeof(ours::mine::field) == sizeof(theirs::name));
 
-TEST(VendorHeaders, LevelZero) {
+TEST(VendorHeaders, LevelZeroDeclarationsMatch) {
 #if __has_include(<level_zero/ze_api.h>)
   using namespace tessera::oneapi;
   TESSERA_ZE(TESSERA_SAME)
@@ -143,7 +143,7 @@ TEST(VendorHeaders, LevelZero) {
 #endif
 }
 
-TEST(VendorHeaders, Ocloc) {
+TEST(VendorHeaders, OclocDeclarationsMatch) {
 #if __has_include(<ocloc_api.h>)
   using namespace tessera::oneapi;
   TESSERA_OCLOC(TESSERA_SAME)
@@ -152,7 +152,7 @@ TEST(VendorHeaders, Ocloc) {
 #endif
 }
 
-TEST(VendorHeaders, OpenclOfIntel) {
+TEST(VendorHeaders, IntelOpenclDeclarationsMatch) {
 #if __has_include(<CL/cl_ext.h>)
   using namespace tessera::oneapi;
   TESSERA_CL_COMPILER(TESSERA_SAME)

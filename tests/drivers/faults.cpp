@@ -16,13 +16,13 @@ std::uint64_t number(const char* name, std::uint64_t otherwise) {
   const char* text = std::getenv(name);
   return text != nullptr && *text != 0 ? std::strtoull(text, nullptr, 0) : otherwise;
 }
-/// The file name of this library holds that.
+/// Whether this library's file name contains the text.
 bool is_ours(const std::string& name) {
   static const char here = 0;
   Dl_info own{};
   return dladdr(&here, &own) != 0 && std::string(own.dli_fname).find(name) != std::string::npos;
 }
-/// "1,cuda=3": 3 in the fake of CUDA's driver, 1 in the others.
+/// "1,cuda=3": 3 in the fake CUDA driver, 1 in the others.
 std::uint64_t number_of_ours(const char* name, std::uint64_t otherwise) {
   const char* const text = std::getenv(name);
   std::istringstream list(text != nullptr ? text : "");
@@ -42,7 +42,8 @@ std::vector<std::uint32_t> numbers(const char* name) {
   return all;
 }
 [[noreturn]] void refuse(const std::string& item) {
-  std::fprintf(stderr, "fake driver: TESSERA_FAKE_FAULT holds \"%s\", which is no fault (see tests/drivers/faults.h)\n",
+  std::fprintf(stderr,
+               "fake driver: TESSERA_FAKE_FAULT holds \"%s\", which is not a fault (see tests/drivers/faults.h)\n",
                item.c_str());
   std::_Exit(87);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work captured from a stream, and put into one again as a graph. A capture has nodes in a row, since a single stream
-// is captured; what a thread must not call meanwhile spoils it, as cuStreamBeginCapture's documentation says.
+// Capturing work from a stream, and launching it as a graph. The nodes of a capture form a chain, because a single
+// stream is captured. Calls that are illegal meanwhile invalidate the capture, as documented for cuStreamBeginCapture.
 #include <functional>
 #include <thread>
 #include <utility>
@@ -104,7 +104,7 @@ Code Machine::end_capture(Stream& stream, Graph** out) {
   std::lock_guard hold(lock_);
   if (stream.capture == nullptr) return breach_locked("the stream is not being captured", illegal_state);
   if (stream.capturer != this_thread())
-    return breach_locked("a capture is ended by another thread than began it", capture_wrong_thread);
+    return breach_locked("a capture is ended by another thread than the one that began it", capture_wrong_thread);
   Graph* const graph = std::exchange(stream.capture, nullptr);
   capturing = nullptr;
   std::erase(global_captures_, &stream);
@@ -212,7 +212,7 @@ Code Machine::set_kernel_node(Context& context, void* handle, void* node_handle,
     if (node == nullptr) return code;
     while (place < executable->nodes.size() && executable->nodes[place] != node) ++place;
     if (place == executable->nodes.size())
-      return breach_locked("the node is none of the graph that was instantiated", invalid_value);
+      return breach_locked("the node does not belong to the instantiated graph", invalid_value);
     if (executable->work[place].module == nullptr) return breach_locked("the node launches no kernel", invalid_value);
     if (executable->work[place].module->context != function.context)
       return breach_locked("a node changes to a kernel of another device", invalid_value);

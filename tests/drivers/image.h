@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the fake compilers make and the fake drivers load: a text that names the architecture and the kernels of a
-// program. Compiling means finding the kernels in the source.
+// The images made by the fake compilers and loaded by the fake drivers: a text with the architecture and the kernels of
+// a program. The fake compilers find the kernels by searching the source.
 #pragma once
 
 #include <algorithm>
@@ -13,13 +13,13 @@
 
 namespace tessera::fake {
 
-/// Kernels of a program, with the number of their parameters.
+/// Kernels of a program, with their numbers of parameters.
 using Entries = std::map<std::string, int>;
 
 inline constexpr std::string_view cubin_magic = "FAKE CUBIN", code_object_magic = "FAKE CODE OBJECT",
                                   intel_magic = "FAKE INTEL BINARY";
 
-/// `object`: a file with the kernels compiled for the host (text/compile.h), if there is one.
+/// `object`: a file with the kernels compiled for the host (text/compile.h); may be empty.
 inline std::string make_image(std::string_view magic, const std::string& architecture, const Entries& entries,
                               const std::string& object = {}) {
   std::string text = std::string(magic) + "\n" + architecture + "\n";
@@ -48,9 +48,9 @@ inline std::optional<Image> read_image(std::string_view magic, const char* data)
   return image;
 }
 
-/// The name and the number of parameters of a declaration: `text` goes on behind the word that marks kernels.
+/// Name and number of parameters of a declaration; `text` starts after the keyword that marks kernels.
 inline std::pair<std::string, int> read_declaration(std::string_view text) {
-  // Over __launch_bounds__(...) and the like, up to `void name(`.
+  // Skips __launch_bounds__(...) and similar, up to `void name(`.
   std::size_t at = text.find("void ");
   if (at == text.npos) return {};
   at += 5;
@@ -70,7 +70,7 @@ inline std::pair<std::string, int> read_declaration(std::string_view text) {
   return {name, anything ? parameters + 1 : 0};
 }
 
-/// Every kernel of a source; `word` marks them: __global__, __kernel.
+/// Finds every kernel of a source; `word` marks them: __global__, __kernel.
 inline Entries find_kernels(std::string_view source, std::string_view word) {
   Entries entries;
   for (std::size_t at = source.find(word); at != source.npos; at = source.find(word, at + 1)) {
@@ -80,7 +80,7 @@ inline Entries find_kernels(std::string_view source, std::string_view word) {
   return entries;
 }
 
-/// A compiler's words for a source that it refuses: one that holds #error or `undeclared_name`. Empty: it is fine.
+/// The compiler's error message for a source with #error or `undeclared_name`; empty if the source is accepted.
 inline std::string complaint(std::string_view source, const std::string& file) {
   std::size_t at = source.find("undeclared_name");
   std::string text = "identifier \"undeclared_name\" is undefined";

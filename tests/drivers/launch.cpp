@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Modules, functions and launches: what the driver knows of a kernel is its entry and its arguments; what it computes,
-// the test process knows.
+// Modules, functions and launches. The driver knows only a kernel's entry and arguments; the test process knows what it
+// computes.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ std::string text_of(const Dimensions& d) {
   return std::to_string(d.x) + " x " + std::to_string(d.y) + " x " + std::to_string(d.z);
 }
 
-/// What one launch hands to the interpreter, or to the compiled text.
+/// The data of one launch for the interpreter or the compiled text.
 struct Launch {
   const Resolver* resolver;
   KernelFacts facts;
@@ -25,14 +25,14 @@ struct Launch {
   std::vector<KernelValue> values;
   bool wrong;
   std::byte* spoilt = nullptr;      ///< with `wrong`: a byte of a result
-  std::string object;               ///< run from its text, ...
-  std::vector<std::uint64_t> bits;  ///< ... each argument, with addresses of the host
+  std::string object;               ///< to run from its text ...
+  std::vector<std::uint64_t> bits;  ///< ... with each argument, using host addresses
   Dimensions grid, block;
   std::uint64_t number = 0;
 
   std::shared_ptr<DirectLaunch> direct;
 
-  /// Empty, or what went wrong.
+  /// Returns an error message; empty on success.
   std::string run(const std::string& name) {
     if (direct) try {
         return direct->run(facts, bits);
@@ -111,13 +111,13 @@ Code Machine::raise_shared(Function& function, int bytes) {
   std::lock_guard hold(lock_);
   if (bytes < 0 || static_cast<std::uint32_t>(bytes) > most.shared_optin)
     return breach_locked(
-        std::to_string(bytes) + " bytes of shared memory are asked for, of " + std::to_string(most.shared_optin),
+        std::to_string(bytes) + " bytes of shared memory are requested, of " + std::to_string(most.shared_optin),
         invalid_value);
   function.max_dynamic_shared = static_cast<std::uint32_t>(bytes);
   return ok;
 }
 
-/// The bits of each argument. `extra` holds them in one buffer whose size is told, `parameters` one by one.
+/// The bits of each argument. `extra` passes them in one buffer with its size, `parameters` one by one.
 Code Machine::read_arguments(Context& context, const Function& function, const KernelFacts& facts, void** parameters,
                              void** extra, std::vector<std::uint64_t>* values) {
   if (function.parameters >= 0 && static_cast<std::uint32_t>(function.parameters) != facts.argument_count)
@@ -175,7 +175,7 @@ Code Machine::launch(Context& context, Function& function, Dimensions grid, Dime
   return enqueue(stream, std::move(work), false);
 }
 
-/// Checks a launch; gives the work, and what it touches.
+/// Checks a launch; returns the work item and its accesses.
 Code Machine::prepare_launch(Context& context, Function& function, Dimensions grid, Dimensions block,
                              std::uint32_t shared_bytes, void** parameters, void** extra, const Order& order, Work* out,
                              std::shared_ptr<DirectLaunch> direct) {
@@ -210,7 +210,7 @@ Code Machine::prepare_launch(Context& context, Function& function, Dimensions gr
     if (direct)
       launch->facts = direct->facts, launch->direct = direct;
     else if (resolver_ == nullptr || resolver_->find(function.entry.c_str(), opencl, &launch->facts) == 0)
-      return breach_locked(name + ": the test program does not know what it computes", not_found);
+      return breach_locked(name + ": the test program has no definition of this kernel", not_found);
     const KernelFacts& facts = launch->facts;
     if (facts.block &&
         (block.x != facts.block_size[0] || block.y != facts.block_size[1] || block.z != facts.block_size[2]))
@@ -243,7 +243,8 @@ Code Machine::prepare_launch(Context& context, Function& function, Dimensions gr
     launch->values.resize(facts.parameters);
     launch->bits = bits;
     for (std::uint32_t i = 0; i < facts.argument_count; ++i)
-      if (facts.arguments[i].kind == KernelArgument::pointer) launch->bits[i] = 0;  // until it is known to be memory
+      if (facts.arguments[i].kind == KernelArgument::pointer)
+        launch->bits[i] = 0;  // until it is known to be valid memory
     for (std::uint32_t i = 0; i < facts.argument_count; ++i) {
       const KernelArgument& a = facts.arguments[i];
       switch (a.kind) {
@@ -265,7 +266,7 @@ Code Machine::prepare_launch(Context& context, Function& function, Dimensions gr
       if (a.kind != KernelArgument::pointer) continue;
       const bool known = lengths[a.number] != ~std::uint64_t{0};
       if (known && lengths[a.number] == 0) continue;
-      if (!known && bits[i] == 0) continue;  // an empty buffer, whose length the kernel does not ask for
+      if (!known && bits[i] == 0) continue;  // an empty buffer, whose length the kernel does not read
       const std::uint64_t address = bits[i] + offsets[a.number] * a.element_bytes;
       if (address % a.element_bytes != 0)
         return breach_locked(name + ": argument " + std::to_string(i) + " is not aligned to its elements of " +
@@ -276,11 +277,11 @@ Code Machine::prepare_launch(Context& context, Function& function, Dimensions gr
               range(context, address, known ? lengths[a.number] * a.element_bytes : 1, a.writes != 0, &touch);
           code != ok) {
         breaches_.back() += " (" + name + ", argument " + std::to_string(i) + ")";
-        context.sticky = code;  // a device finds out when the kernel runs, and is lost then
+        context.sticky = code;  // a device detects this when the kernel runs, and is then lost
         changed_.notify_all();
         return code;
       }
-      if (!known) {  // the kernel does not know its end either: up to the allocation's
+      if (!known) {  // the kernel does not know the end either: use the allocation's
         lengths[a.number] = (touch.memory->bytes - touch.begin) / a.element_bytes;
         touch.end = touch.memory->bytes;
       }

@@ -44,7 +44,7 @@ Machine::Machine() : settings_(Settings::from_environment()), faults_(Faults::fr
   pthread_atfork(nullptr, nullptr, [] { forked = true; });
 }
 
-// Each call.
+// Entry of each call.
 
 Code Machine::initialise(const char* call) {
   if (const Code code = forked ? enter(call) : ok; code != ok) return code;
@@ -83,7 +83,7 @@ Code Machine::initialise(const char* call) {
 
 Code Machine::enter(const char* call, bool counted) {
   calling = call;
-  if (forked) {  // the lock may be held by a thread that this process has not got
+  if (forked) {  // the lock may be held by a thread that does not exist in this process
     const std::string text = std::string(call) + ": the driver is used in a forked child";
     breaches_.push_back(text);
     std::fprintf(stderr, "fake driver: %s\n", text.c_str());
@@ -136,7 +136,7 @@ Handle* Machine::handle_of(void* handle, Kind kind, Code* code) {
   const auto it = handles_.find(handle);
   *code = ok;
   if (it == handles_.end())
-    *code = breach_locked("this is no handle of a " + name, invalid_handle);
+    *code = breach_locked("invalid handle of a " + name, invalid_handle);
   else if (it->second->kind != kind)
     *code = breach_locked("the handle is not one of a " + name, invalid_handle);
   else if (!it->second->live)
@@ -153,7 +153,7 @@ Context* Machine::primary(int device) {
 Code Machine::retain(int device, Context** context) {
   Context* c = primary(device);
   if (c == nullptr) return invalid_device;
-  // Level Zero makes contexts of its own, which no device is needed for.
+  // Level Zero creates contexts explicitly, without a device.
   if (const Fault* f = opencl ? nullptr : faults_.find("context", device)) return f->code.value_or(out_of_memory);
   bool first = false;
   {
@@ -245,7 +245,7 @@ void Machine::at_exit() {
 }
 
 namespace {
-/// After everything else of the process; a library that was never asked anything has no machine.
+/// Runs after everything else in the process. A library that was never called has no machine.
 __attribute__((destructor)) void last_look() {
   if (Machine* machine = the_machine) machine->at_exit();
 }
@@ -254,7 +254,7 @@ __attribute__((destructor)) void last_look() {
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
-/// How many rules were broken; `text` gets a line for each, as far as it fits.
+/// Returns the number of broken rules; `text` receives a line for each, as far as it fits.
 EXPORT int tessera_fake_breaches(char* text, std::size_t bytes) {
   const auto seen = tessera::fake::Machine::get().breaches();
   std::string all;
@@ -265,14 +265,15 @@ EXPORT int tessera_fake_breaches(char* text, std::size_t bytes) {
 EXPORT void tessera_fake_forget_breaches() { tessera::fake::Machine::get().forget_breaches(); }
 /// Live "memory", "bytes", "host", "streams", "events", "modules", "graphs", "executables", "contexts".
 EXPORT std::uint64_t tessera_fake_live(const char* what) { return tessera::fake::Machine::get().live(what); }
-/// 1: from now on "calls" and each entry point by its name are counted.
+/// 1: count calls from now on, in "calls" and by entry point.
 EXPORT void tessera_fake_count_calls(int wanted) { tessera::fake::Machine::get().count_calls(wanted != 0); }
-/// So far: "calls", "launches", "graph launches", "operations", "allocations", "host allocations", "peer copies",
-/// "streams", "events", "modules", ...; of calls also each by the name of the entry point.
+/// Totals so far: "calls", "launches", "graph launches", "operations", "allocations", "host allocations", "peer
+/// copies", "streams", "events", "modules", ...; also calls by name of the entry point.
 EXPORT std::uint64_t tessera_fake_count(const char* what) { return tessera::fake::Machine::get().count(what); }
-/// Streams stop before their next piece of work until let go.
+/// Pauses streams before their next work item until released.
 EXPORT void tessera_fake_hold(int held) { tessera::fake::Machine::get().hold(held != 0); }
-/// 0: calls are taken and nothing is queued or computed, from now on: what they cost the host. First wait for all work.
+/// 0: from now on calls are accepted but nothing is queued or computed, to measure their host cost. Wait for all work
+/// first.
 EXPORT void tessera_fake_execute(int really) { tessera::fake::Machine::get().execute(really != 0); }
 EXPORT int tessera_fake_outside_device(void* handle) {
   auto& machine = tessera::fake::Machine::get();

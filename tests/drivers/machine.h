@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The machine behind every fake driver: devices with memory of their own, streams that are threads, events, modules and
-// launches. It checks each use against the rules of the real APIs and writes down every breach; it can be told to fail.
-//
-// Device addresses lie in a range that nobody may touch: only the machine knows the bytes behind them, so that a host
-// that follows a device pointer crashes, as it would. Order is followed with vector clocks: two uses of the same bytes,
-// one of them a write, that no event, stream or wait of the host puts in order are a breach, whatever the threads
-// happened to do.
+// The machine behind every fake driver: devices with their own memory, streams implemented as threads, events, modules
+// and launches. It checks every call against the rules of the real APIs, records each breach, and can be made to fail.
+// Device addresses are in a range that is never mapped: only the machine knows the bytes behind them, so host code that
+// dereferences a device pointer crashes, as on real hardware. Order is tracked with vector clocks: two uses of the same
+// bytes, at least one of them a write, that are not ordered by an event, a stream or a host wait are a breach, whatever
+// the actual timing.
 #pragma once
 
 #include <array>
@@ -27,7 +26,7 @@
 
 namespace tessera::fake {
 
-/// Errors, in the numbers that CUresult and hipError_t share.
+/// Error codes shared by CUresult and hipError_t.
 using Code = int;
 inline constexpr Code ok = 0, invalid_value = 1, out_of_memory = 2, not_initialized = 3, invalid_configuration = 9,
                       no_device = 100, invalid_device = 101, invalid_image = 200, invalid_context = 201,
@@ -38,46 +37,46 @@ inline constexpr Code ok = 0, invalid_value = 1, out_of_memory = 2, not_initiali
                       capture_unmatched = 903, capture_implicit = 906, capture_wrong_thread = 908, illegal_state = 401,
                       unknown_error = 999;
 
-/// How much of each stream's work lies before a point.
+/// How much of each stream's work happened before a point.
 using Clock = std::map<std::uint32_t, std::uint64_t>;
 
 struct Context;
 struct Stream;
 struct Module;
 
-struct Use {  ///< bytes of an allocation that one piece of work touched
+struct Use {  ///< one access of queued work to bytes of an allocation
   std::uint32_t stream = 0;
   std::uint64_t sequence = 0;
   std::uint64_t begin = 0, end = 0;
   bool write = false;
   std::string what;
-  const Context* context = nullptr;  ///< whose work it was; once that has failed, it has ended
+  const Context* context = nullptr;  ///< whose work it was; if that context has failed, the work has ended
 };
 
-/// One allocation. What was given back stays known, so that a late use is named.
+/// One allocation. Freed allocations are remembered, so that a late use can be reported by name.
 struct Memory {
   std::uint64_t address = 0;
   std::size_t bytes = 0;
   Context* context = nullptr;
   bool host = false, live = true;
-  std::unique_ptr<std::byte[]> backing;  ///< of device memory
+  std::unique_ptr<std::byte[]> backing;  ///< for device memory
   std::byte* data = nullptr;
-  int queued = 0;  ///< pieces of work that will touch it
+  int queued = 0;  ///< number of queued work items that will access it
   std::vector<Use> uses;
   ~Memory();
 };
 using MemoryPointer = std::shared_ptr<Memory>;
 
 struct Event;
-/// Events around a piece of work, where an API passes them with it; and whether all work before it comes first.
+/// Events around a work item, for APIs that pass them with it, and whether all earlier work must finish first.
 struct Order {
   std::vector<Event*> waits;
   Event* signal = nullptr;
   bool barrier = false;
-  std::vector<std::uint32_t> argument_bytes;  ///< of a launch, where the API tells the driver
+  std::vector<std::uint32_t> argument_bytes;  ///< of a launch, where the API passes them to the driver
 };
 
-struct Touch {  ///< what a piece of work is going to touch
+struct Touch {  ///< an access that a work item will make
   MemoryPointer memory;
   std::uint64_t begin = 0, end = 0;
   bool write = false;
@@ -85,15 +84,15 @@ struct Touch {  ///< what a piece of work is going to touch
 
 struct Work {
   std::string what;
-  std::function<Code()> run;  ///< what it fails with is the device's error from then on
+  std::function<Code()> run;  ///< a nonzero code becomes the device's error
   std::vector<Touch> touches;
   Order order;
   std::vector<std::pair<Stream*, std::uint64_t>> after;
   std::uint64_t sequence = 0;
   Clock clock;
-  Code late = ok;                    ///< it will fail with this, and only those who wait are told
-  Module* module = nullptr;          ///< of a launch
-  std::uint64_t kernels_before = 0;  ///< how many had been put into the device's streams
+  Code late = ok;                    ///< fails with this code, reported only by calls that wait
+  Module* module = nullptr;          ///< for a launch
+  std::uint64_t kernels_before = 0;  ///< number of kernels queued before on the device's streams
 };
 
 enum class Kind : std::uint8_t { context, stream, event, module, function, graph, node, executable };
@@ -107,10 +106,10 @@ struct Handle {
 struct Graph;
 struct Executable;
 struct Stream : Handle {
-  Executable* closed = nullptr;  ///< of a list that is written once: what it came to
-  Graph* capture = nullptr;      ///< work goes there instead of being queued
-  bool spoilt = false;           ///< something was done that a capture forbids: nothing comes of it
-  std::uint64_t capturer = 0;    ///< the thread that began it
+  Executable* closed = nullptr;  ///< of a list that is written once: its result
+  Graph* capture = nullptr;      ///< work is captured here instead of being queued
+  bool spoilt = false;           ///< a call that is illegal during capture was made; the capture fails
+  std::uint64_t capturer = 0;    ///< the thread that began the capture
   int capture_mode = 0;          ///< 0 global, 1 thread-local, 2 relaxed
   std::uint32_t id = 0;
   bool null = false, blocking = true;
@@ -130,13 +129,13 @@ struct Event : Handle {
 struct Function : Handle {
   Module* module = nullptr;
   std::string entry;
-  int parameters = -1;  ///< as the compiler counted them; -1: it did not
+  int parameters = -1;  ///< as counted by the compiler; -1: unknown
   std::uint32_t max_dynamic_shared = 48 << 10;
 };
 struct Module : Handle {
   std::map<std::string, int> entries;
   std::map<std::string, Function*> functions;
-  std::string object;  ///< kernels compiled for the host, if they are run so
+  std::string object;  ///< file with the kernels compiled for the host, if any
   Clock used;          ///< its last launch on each stream
 };
 struct Context : Handle {
@@ -144,8 +143,8 @@ struct Context : Handle {
   int retained = 0;
   Stream* null_stream = nullptr;
   std::vector<Stream*> streams;
-  Code sticky = ok;    ///< every later call returns it
-  Code deferred = ok;  ///< only calls that wait return it
+  Code sticky = ok;    ///< returned by every later call
+  Code deferred = ok;  ///< returned only by calls that wait
   std::set<int> peers;
 };
 
@@ -158,18 +157,18 @@ struct Graph : Handle {
 };
 struct Executable : Handle {
   Graph* graph = nullptr;
-  std::vector<Node*> nodes;  ///< what each piece of work was captured as
+  std::vector<Node*> nodes;  ///< the captured node of each work item
   std::vector<Work> work;
   Clock used;  ///< its last launch on each stream
 };
 
-/// What a kind of GPU can, in the numbers of its API.
+/// The capabilities of a kind of GPU, in its API's units.
 struct Limits {
   std::uint32_t max_threads = 1024;
   std::array<std::uint32_t, 3> max_block = {1024, 1024, 64};
   std::array<std::uint64_t, 3> max_grid = {2147483647, 65535, 65535};
-  std::uint32_t shared = 48 << 10;        ///< without asking
-  std::uint32_t shared_optin = 99 << 10;  ///< after the function's attribute was raised
+  std::uint32_t shared = 48 << 10;        ///< by default
+  std::uint32_t shared_optin = 99 << 10;  ///< after raising the function's attribute
   std::uint32_t warp = 32;
   std::uint32_t parameter_bytes = 4096;
 };
@@ -178,30 +177,30 @@ struct Dimensions {
   std::uint32_t x = 1, y = 1, z = 1;
 };
 
-/// A launch of an API that binds arguments in a way of its own, and runs kernels from their text.
+/// A launch for an API that binds arguments in its own way and runs kernels from their text.
 struct DirectLaunch {
   KernelFacts facts;
-  std::vector<KernelArgument> own;  ///< what `facts.arguments` shows, of kernels that the test does not know
-  /// `bits` of the arguments, with addresses of the host. Empty, or what went wrong.
+  std::vector<KernelArgument> own;  ///< storage of `facts.arguments` for kernels unknown to the test
+  /// Receives the arguments' `bits`, with host addresses. Returns an error message; empty on success.
   std::function<std::string(const KernelFacts& facts, std::vector<std::uint64_t>& bits)> run;
 };
 
 class Machine {
  public:
   static Machine& get();
-  /// What each API says of its devices, before anything else: called by the library's own initialiser.
+  /// The properties of each API's devices. Set by the library's initialiser before anything else.
   std::function<Limits(int device)> limits = [](int) { return Limits{}; };
-  bool opencl = false;          ///< kernels come as OpenCL C does
-  bool pageable_later = false;  ///< memory of the host is read and written when a copy runs, pinned or not
+  bool opencl = false;          ///< kernels use OpenCL C's argument convention
+  bool pageable_later = false;  ///< host memory is accessed when a copy runs, pinned or not
 
   const Settings& settings() const { return settings_; }
   const Faults& faults() const { return faults_; }
 
-  // Each call of an API begins with one of these; `call` names it in breaches.
+  // Each API call begins with one of these; `call` names it in breaches.
   Code initialise(const char* call);
   Code enter(const char* call, bool counted = true);
-  Code enter(const char* call, Context* context, bool counted = true);  ///< and the context is alive and has not failed
-  /// Writes down that a rule was broken; `code` is returned.
+  Code enter(const char* call, Context* context, bool counted = true);  ///< also checks that the context works
+  /// Records a broken rule; returns `code`.
   Code breach(const std::string& text, Code code);
 
   Context* primary(int device);
@@ -215,7 +214,7 @@ class Machine {
 
   Code create_stream(Context& context, bool blocking, Stream** stream);
   Code destroy(Stream* stream);
-  /// A handle as the API passes it: null is the context's own stream. Null with `code` set if it is none.
+  /// Looks up a handle from the API: null is the context's own stream. Returns null and sets `code` if it is invalid.
   Stream* stream_of(Context& context, void* handle, Code* code, bool of_this_context = true);
   Code synchronise(Stream& stream);
   Code synchronise(Context& context);
@@ -228,15 +227,15 @@ class Machine {
   Code synchronise(Event& event);
   Code query(Event& event);
 
-  /// Whether a device may be given access to another's memory, and giving it to the context.
+  /// Whether a device can access another's memory, and enabling that access for the context.
   bool can_reach(int device, int peer);
   Code enable_peer(Context& context, int peer);
-  /// From memory of another device, which the context has been given access to: without, drivers copy by way of memory
-  /// of the host that nobody asked for, which is a breach here.
+  /// Copies from another device's memory, which requires enabled peer access: without it, real drivers silently copy
+  /// through host memory, which is a breach here.
   Code copy_from_peer(Context& context, std::uint64_t to, const Context* target, std::uint64_t from,
                       const Context* source, std::size_t bytes, Stream& stream, const Order& order = {});
   enum class Copy : std::uint8_t { to_device, to_host, on_device, any };
-  /// `empty`: it is reported as done, and nothing arrives.
+  /// `empty`: reports success and moves nothing.
   Code copy(Context& context, std::uint64_t to, std::uint64_t from, std::size_t bytes, Copy direction, Stream& stream,
             bool waits, const Order& order = {}, bool empty = false);
   Code fill(Context& context, std::uint64_t to, std::uint64_t value, std::size_t unit, std::size_t count,
@@ -244,7 +243,7 @@ class Machine {
 
   Code load(Context& context, const std::map<std::string, int>& entries, Module** module,
             const std::string& object = {});
-  Code unload(Context* context, Module* module);  ///< null: of whichever device
+  Code unload(Context* context, Module* module);  ///< null: any device
   Code function(Context& context, Module* module, const char* entry, Function** function);
   Function* function_of(void* handle, Code* code);
   Code raise_shared(Function& function, int bytes);
@@ -257,28 +256,28 @@ class Machine {
   // Graphs (graphs.cpp).
   Code begin_capture(Stream& stream, int mode);
   Code exchange_capture_mode(int* mode);  ///< of this thread
-  Code begin_list(Stream& stream);        ///< Level Zero's: written by whoever likes, and never ended but by
+  Code begin_list(Stream& stream);        ///< Level Zero's: any thread may write; ends with close_list
   Code close_list(Stream& stream);
   Code end_capture(Stream& stream, Graph** graph);
-  Code newest_node(Stream& stream, Node** node);  ///< null if nothing was captured yet
+  Code newest_node(Stream& stream, Node** node);  ///< null if nothing has been captured yet
   Code instantiate(Context& context, void* graph, Executable** executable);
   Code destroy_graph(void* graph);
   Code destroy_executable(void* executable);
   Code launch_graph(Context& context, void* executable, Stream& stream);
   Code set_kernel_node(Context& context, void* executable, void* node, Function& function, Dimensions grid,
                        Dimensions block, std::uint32_t shared_bytes, void** parameters, void** extra);
-  /// For what a thread must not call while it captures, or while another does so in the global mode, unless this thread
-  /// is relaxed: ok, or the error, after which that capture is spoilt.
+  /// Checks a call that is illegal while this thread captures, or while another thread captures in global mode, unless
+  /// this thread is relaxed. Returns ok or the error; an error also invalidates the capture.
   Code outside_of_capture();
 
-  /// A piece of work that does nothing but wait, be waited for, or signal.
+  /// A work item that only waits, is waited for, or signals.
   Code mark(Stream& stream, const Order& order);
   Code reset(Event& event);
-  /// Work of a library beside the driver's (outside.h).
+  /// Work of another library on this driver's streams (outside.h).
   Code outside(Stream& stream, const char* what, const OutsideTouch* touches, int count,
                void (*run)(void* state, void* const* data), void* state);
   bool is_pinned(std::uint64_t address);
-  Context* owner(std::uint64_t address);  ///< of the device memory there; null: there is none
+  Context* owner(std::uint64_t address);  ///< of the device memory at this address; null: none
 
   // For tests.
   std::vector<std::string> breaches();
@@ -318,23 +317,23 @@ class Machine {
   Settings settings_;
   Faults faults_;
   std::mutex lock_;
-  std::vector<Stream*> global_captures_;  ///< streams that are captured in the global mode
+  std::vector<Stream*> global_captures_;  ///< streams captured in global mode
   std::condition_variable changed_;
   struct Turns {
     std::mutex lock;
     std::condition_variable changed;
     std::uint64_t taken = 0, done = 0;
   };
-  std::array<Turns, 16> turns_;  ///< of kernels on each device, where these have a time: as they became ready
+  std::array<Turns, 16> turns_;  ///< orders kernels on devices with a kernel duration, as they become ready
   bool initialised_ = false, held_ = false;
   const Resolver* resolver_ = nullptr;
   std::atomic<bool> execute_ = true;    ///< false: nothing is queued
-  std::atomic<bool> counting_ = false;  ///< each call, by its name
+  std::atomic<bool> counting_ = false;  ///< counts each call by name
   std::vector<std::string> breaches_;
-  std::map<void*, Handle*> handles_;  ///< all that ever were
+  std::map<void*, Handle*> handles_;  ///< every handle ever created
   std::map<std::uint64_t, MemoryPointer> memory_, graves_;
   std::vector<Context*> primaries_;
-  std::vector<std::uint64_t> used_, arena_, next_;  ///< of each device
+  std::vector<std::uint64_t> used_, arena_, next_;  ///< per device
   Clock host_clock_;
   std::uint32_t streams_ = 0;
   std::map<std::string, std::uint64_t> counts_;
@@ -342,10 +341,10 @@ class Machine {
   struct Kernels {
     std::uint64_t queued = 0, done = 0;
   };
-  std::map<int, Kernels> kernels_;  ///< of each device
+  std::map<int, Kernels> kernels_;  ///< per device
 };
 
-/// Adds everything of `other` to `clock`.
+/// Merges `other` into `clock`.
 void merge(Clock& clock, const Clock& other);
 
 }  // namespace tessera::fake

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of devices and of the host, and what may be done with it.
+// Device and host memory, and the checks of its use.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -10,8 +10,8 @@ namespace tessera::fake {
 namespace {
 
 constexpr std::size_t arena_bytes = std::size_t{64} << 30;
-constexpr std::size_t alignment = 256, gap = 256;  // what drivers promise, and no more: gaps shift it
-constexpr std::size_t fence = 64;                  // around pinned memory, which the host writes by itself
+constexpr std::size_t alignment = 256, gap = 256;  // drivers guarantee this alignment; gaps shift addresses
+constexpr std::size_t fence = 64;                  // around pinned memory, which the host writes directly
 constexpr unsigned char poison = 0xff, fence_byte = 0xfe, given_back = 0xdb;
 
 std::string text_of(std::uint64_t address) {
@@ -29,11 +29,11 @@ Memory::~Memory() {
 std::uint64_t Machine::place(int device, std::size_t bytes) {
   const auto d = static_cast<std::size_t>(device);
   const std::size_t size = (bytes + gap + alignment - 1) / alignment * alignment;
-  if (next_[d] + size > arena_[d] + arena_bytes) {  // once around: what was given back is forgotten
+  if (next_[d] + size > arena_[d] + arena_bytes) {  // wrap around: freed allocations are forgotten
     std::erase_if(graves_, [&](const auto& g) { return g.first >= arena_[d] && g.first < arena_[d] + arena_bytes; });
     next_[d] = arena_[d] + 4096;
   }
-  for (bool free = false; !free;) {  // past whatever lives there
+  for (bool free = false; !free;) {  // skip live allocations
     free = true;
     for (auto it = memory_.lower_bound(arena_[d]); it != memory_.end() && it->first < next_[d] + size; ++it)
       if (it->first + it->second->bytes + gap > next_[d]) {
@@ -41,7 +41,7 @@ std::uint64_t Machine::place(int device, std::size_t bytes) {
         free = false;
         break;
       }
-    // Usually nothing: addresses only grow.
+    // Usually none: addresses only grow.
   }
   const std::uint64_t address = next_[d];
   next_[d] += size;
@@ -102,7 +102,7 @@ Code Machine::free(std::uint64_t address) {
   }
   const MemoryPointer memory = it->second;
   Context& owner = *memory->context;
-  if (memory->host) return breach_locked("memory of the host is freed as a device's", invalid_value);
+  if (memory->host) return breach_locked("host memory is freed as device memory", invalid_value);
   Code code = ok;
   if (owner.sticky == ok && owner.deferred == ok) {
     if (memory->queued != 0) code = breach_locked("memory is freed while queued work uses it", ok);
@@ -117,7 +117,7 @@ Code Machine::free(std::uint64_t address) {
   memory_.erase(it);
   memory->uses.clear();
   graves_[address] = memory;
-  if (memory->queued == 0) {  // else a work still reads it: the backing goes with the last of them
+  if (memory->queued == 0) {  // else queued work still reads it: the backing is freed with the last of it
     memory->backing.reset();
     memory->data = nullptr;
   }
@@ -135,7 +135,7 @@ Code Machine::free_host(void* address) {
         graves_.contains(key) ? "pinned memory is freed twice" : text_of(key) + " is not the address of pinned memory",
         invalid_value);
   const MemoryPointer memory = it->second;
-  if (!memory->host) return breach_locked("memory of a device is freed as the host's", invalid_value);
+  if (!memory->host) return breach_locked("device memory is freed as host memory", invalid_value);
   Context& owner = *memory->context;
   if (owner.sticky == ok && owner.deferred == ok) {
     if (memory->queued != 0) {
@@ -151,13 +151,13 @@ Code Machine::free_host(void* address) {
   for (std::size_t i = 0; i < fence; ++i)
     if (memory->data[memory->bytes + i] != std::byte{fence_byte} ||
         memory->data[-1 - static_cast<std::ptrdiff_t>(i)] != std::byte{fence_byte}) {
-      breach_locked("somebody wrote outside of pinned memory", ok);
+      breach_locked("a write outside of pinned memory", ok);
       break;
     }
   std::memset(memory->data, given_back, memory->bytes);
   memory->live = false;
   memory_.erase(it);
-  auto grave = std::make_shared<Memory>();  // only its address: the bytes go with the last work that uses them
+  auto grave = std::make_shared<Memory>();  // only its address: the bytes are freed with the last work that uses them
   grave->address = key;
   grave->bytes = memory->bytes;
   grave->live = false;
@@ -177,14 +177,14 @@ MemoryPointer Machine::find(std::uint64_t address) {
   return address - it->first < it->second->bytes ? it->second : nullptr;
 }
 
-/// Whether the bytes lie in one allocation that this context may use.
+/// Whether the bytes are in one allocation that this context may access.
 Code Machine::range(Context& context, std::uint64_t address, std::size_t bytes, bool write, Touch* touch) {
   const MemoryPointer memory = find(address);
   if (memory == nullptr) {
     auto it = graves_.upper_bound(address);
     if (it != graves_.begin() && address - std::prev(it)->first < std::prev(it)->second->bytes)
-      return breach_locked("memory is used after it was given back: " + text_of(address), illegal_address);
-    return breach_locked(text_of(address) + " is no memory of a device (an address of the host?)", illegal_address);
+      return breach_locked("memory is used after it was freed: " + text_of(address), illegal_address);
+    return breach_locked(text_of(address) + " is not device memory (a host address?)", illegal_address);
   }
   if (bytes > memory->bytes - (address - memory->address))
     return breach_locked("an access past the end of its allocation of " + std::to_string(memory->bytes) +
@@ -212,14 +212,13 @@ Code Machine::copy(Context& context, std::uint64_t to, std::uint64_t from, std::
   std::shared_ptr<std::vector<std::byte>> staged;
   {
     std::lock_guard hold(lock_);
-    // Of the host's side: pinned memory is read or written when the work runs, other memory at once, or before
-    // the call returns.
+    // The host side: pinned memory is accessed when the work runs, other memory at once, or before the call returns.
     auto side = [&](std::uint64_t address, bool write, bool device) -> std::byte* {
       if (!device) {
         const MemoryPointer memory = find(address);
         if (memory == nullptr) return reinterpret_cast<std::byte*>(address);
         if (!memory->host) {
-          breach_locked("an address of a device where one of the host belongs", invalid_value);
+          breach_locked("a device address where a host address is required", invalid_value);
           return nullptr;
         }
       }
@@ -230,15 +229,15 @@ Code Machine::copy(Context& context, std::uint64_t to, std::uint64_t from, std::
     };
     work.order = order;
     const bool on_device = direction == Copy::on_device;
-    if (direction == Copy::any) {  // either side may be either's
+    if (direction == Copy::any) {  // either side may be host or device memory
       for (const std::uint64_t address : {to, from})
         if (find(address) == nullptr && address_in_arena(address))
-          return breach_locked("an address of a device in which nothing is allocated", invalid_value);
+          return breach_locked("a device address without an allocation", invalid_value);
     } else if (address_in_arena(direction == Copy::to_device ? from
                                 : direction == Copy::to_host ? to
                                                              : 0) &&
                find(direction == Copy::to_device ? from : to) == nullptr)
-      return breach_locked("an address of a device where one of the host belongs", invalid_value);
+      return breach_locked("a device address where a host address is required", invalid_value);
     target =
         side(to, true, on_device || direction == Copy::to_device || (direction == Copy::any && find(to) != nullptr));
     if (target == nullptr) return invalid_value;
@@ -287,7 +286,7 @@ bool Machine::can_reach(int device, int peer) {
 }
 
 Code Machine::enable_peer(Context& context, int peer) {
-  if (!can_reach(context.device, peer)) return breach("access to a device is asked for that cannot be reached", 217);
+  if (!can_reach(context.device, peer)) return breach("peer access to an unreachable device is enabled", 217);
   if (const Fault* f = faults_.find("peer", context.device)) return f->code.value_or(711);
   std::lock_guard hold(lock_);
   return context.peers.insert(peer).second ? ok : peer_already_enabled;
@@ -299,9 +298,9 @@ Code Machine::copy_from_peer(Context& context, std::uint64_t to, const Context* 
     std::lock_guard hold(lock_);
     const MemoryPointer there = find(from), here = find(to);
     if (there == nullptr || there->host || there->context != source)
-      return breach_locked("the source of a peer copy is not in the context that is named", invalid_value);
+      return breach_locked("the source of a peer copy is not in the given context", invalid_value);
     if (here == nullptr || here->host || here->context != target)
-      return breach_locked("the target of a peer copy is not in the context that is named", invalid_value);
+      return breach_locked("the target of a peer copy is not in the given context", invalid_value);
     if (source == target) return breach_locked("a peer copy within a device", invalid_value);
     const Context& other = target == &context ? *source : *target;
     if (!context.peers.contains(other.device))

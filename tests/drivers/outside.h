@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a fake library beside a driver (cuBLASLt, rocBLAS) asks of that fake driver: to put its work into a stream,
-// under the same rules as everything else there. Found by name in the driver's library.
+// Interface that fake math libraries (cuBLASLt, rocBLAS) use to queue work on a stream of their fake driver, under the
+// same rules as other work. Looked up by name in the driver's library.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@ struct OutsideTouch {
   std::uint64_t address, bytes;
   int write;
 };
-/// 0, or the error of the stream's device. `run` is called once, when its turn has come, with where each touch's bytes
-/// are; never if it is refused.
+/// Returns 0, or the error of the stream's device. `run` is called once, when the work runs, with the address of each
+/// touched range; never if the work is rejected.
 using OutsideSubmit = int(void* stream, const char* what, const OutsideTouch* touches, int count,
                           void (*run)(void* state, void* const* data), void* state);
-/// The device of a stream; -1 if it is none.
+/// The device of a stream; -1 if the stream is invalid.
 using OutsideDevice = int(void* stream);
 using OutsideBreach = void(const char* text);
 

@@ -18,12 +18,12 @@ struct Entry {
   HandWritten body;
   ir::Function function;
   std::mutex lock;
-  std::map<std::uint32_t, std::unique_ptr<ir::Interpreter>> interpreters;  // by width of subgroups; under `lock`
+  std::map<std::uint32_t, std::unique_ptr<ir::Interpreter>> interpreters;  // by subgroup width; guarded by `lock`
 };
 
 struct Registry {
   std::mutex lock;
-  // Kept for ever: drivers hold their addresses.
+  // Never freed: drivers store their addresses.
   std::map<std::pair<std::string, bool>, std::unique_ptr<Entry>> entries;
 };
 Registry& registry() {
@@ -113,7 +113,7 @@ int run(const void* kernel, std::uint32_t subgroup_width, const std::uint64_t sh
   return 0;
 }
 
-/// Watches from before main on.
+/// Observes emission from before main.
 const bool watching = [] {
   emit::observe_emission(note);
   return true;

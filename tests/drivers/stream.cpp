@@ -64,7 +64,7 @@ bool Machine::ready(const Stream& stream) const {
   return true;
 }
 
-/// What takes its time on this device takes it, one after the other.
+/// Kernels with a duration on this device wait here for each other.
 Code Machine::run(const Work& work, int device) {
   const std::size_t d = static_cast<std::size_t>(device);
   if (work.module == nullptr || d >= settings_.kernel_us.size() || settings_.kernel_us[d] == 0) return work.run();
@@ -97,7 +97,7 @@ void Machine::serve(Stream& stream) {
                                       : 0;
       if (work.module == nullptr && work.run && !work.touches.empty() &&
           kernels_[context.device].done < work.kernels_before)
-        ++counts_["copies beside kernels"];  // or before them, though they were put in earlier
+        ++counts_["copies during kernels"];  // or before them, though they were queued earlier
       hold.unlock();
       if (delay != 0) std::this_thread::sleep_for(std::chrono::microseconds(delay));
       if (work.late != ok)
@@ -115,7 +115,7 @@ void Machine::serve(Stream& stream) {
   }
 }
 
-/// Two uses of the same bytes, one a write, that nothing puts in order.
+/// Reports two unordered uses of the same bytes, one of them a write.
 void Machine::check_order(const Stream& stream, const Work& work) {
   for (const Touch& touch : work.touches) {
     Memory& memory = *touch.memory;
@@ -159,12 +159,12 @@ Code Machine::enqueue(Stream& stream, Work work, bool waits) {
   Clock joined;
   for (Event* event : work.order.waits) {
     if (event->stream == nullptr)
-      return breach_locked("an event is waited for that nothing has been asked to signal", invalid_value);
+      return breach_locked("a wait for an event that no queued work signals", invalid_value);
     work.after.emplace_back(event->stream, event->sequence);
     merge(joined, event->clock);
   }
   if (work.order.signal != nullptr && work.order.signal->stream != nullptr)
-    return breach_locked("an event is signalled again without having been reset", invalid_value);
+    return breach_locked("an event is signalled again without a reset", invalid_value);
   work.sequence = ++stream.submitted;
   Kernels& kernels = kernels_[context.device];
   work.kernels_before = kernels.queued;
@@ -177,7 +177,7 @@ Code Machine::enqueue(Stream& stream, Work work, bool waits) {
         merge(stream.clock, other->clock);
         work.after.emplace_back(other, other->submitted);
       }
-  } else if (stream.blocking && context.null_stream->submitted != 0) {  // ... which come after it
+  } else if (stream.blocking && context.null_stream->submitted != 0) {  // ... which run after it
     merge(stream.clock, context.null_stream->clock);
     work.after.emplace_back(context.null_stream, context.null_stream->submitted);
   }
@@ -216,7 +216,7 @@ Code Machine::synchronise(Stream& stream) {
   if (const Code code = outside_of_capture_locked(); code != ok) return code;
   if (stream.capture != nullptr) {
     stream.spoilt = true;
-    return breach_locked("a stream is waited for while it is captured", capture_unsupported);
+    return breach_locked("a wait for a stream that is being captured", capture_unsupported);
   }
   Clock all = stream.clock;
   all[stream.id] = stream.submitted;
@@ -292,7 +292,7 @@ Code Machine::record(Context& context, Event& event, Stream& stream) {
   work.what = "an event";
   if (const Code code = enqueue(stream, std::move(work), false); code != ok) return code;
   std::lock_guard hold(lock_);
-  if (stream.capture != nullptr) return ok;  // a breach already
+  if (stream.capture != nullptr) return ok;  // already a breach
   event.stream = &stream;
   event.sequence = stream.submitted;
   event.clock = stream.clock;
@@ -323,7 +323,7 @@ Code Machine::query(Event& event) {
   if (const Code code = outside_of_capture_locked(); code != ok) return code;
   const Context& context = event.stream != nullptr ? *event.stream->context : *event.context;
   if (context.sticky != ok) return context.sticky;
-  if (event.stream == nullptr) return opencl ? not_ready : ok;  // Level Zero: it is not signalled
+  if (event.stream == nullptr) return opencl ? not_ready : ok;  // Level Zero: not signalled
   if (event.stream->completed < event.sequence) return not_ready;
   merge(host_clock_, event.clock);
   return context.deferred;

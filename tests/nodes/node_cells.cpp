@@ -224,7 +224,7 @@ bool has(const std::string& text, std::string_view part) { return text.find(part
 /// True if a target may reject this cell with this error: it lacks a feature, and the error names it.
 bool named(const std::string& error, const Target& target) {
   const Capabilities& can = target.can();
-  return (!can.f64 && has(error, "no f64")) || (!can.atomic_i64 && has(error, "no atomics of 64 bits")) ||
+  return (!can.f64 && has(error, "no f64")) || (!can.atomic_i64 && has(error, "no 64-bit atomics")) ||
          (!can.int64 && has(error, "no 64-bit integers")) ||
          (target.name().starts_with("metal") && has(error, "print cannot be written in Metal"));
 }

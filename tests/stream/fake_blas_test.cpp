@@ -80,13 +80,13 @@ TEST(FakeBlas, DetectsEveryMisuse) {
   };
   const Misuse misuses[] = {
       {"a leading dimension is less than the rows", [](Lt& lt) { lt.layout(3), lt.choose(); }},
-      {"the layouts do not fit each other",
+      {"the layouts do not match",
        [](Lt& lt) {
          lt.call("cublasLtMatrixLayoutCreate", &lt.layouts[1], 0, std::uint64_t{5}, std::uint64_t{4}, std::int64_t{5});
          lt.choose();
        }},
       {"an algorithm that was not chosen", [](Lt& lt) { lt.multiply(); }},
-      {"less aligned than was said", [](Lt& lt) { lt.choose(), lt.offset = 4, lt.multiply(); }},
+      {"less aligned than declared", [](Lt& lt) { lt.choose(), lt.offset = 4, lt.multiply(); }},
       {"a handle that was destroyed",
        [](Lt& lt) { lt.call("cublasLtMatrixLayoutDestroy", lt.layouts[1]), lt.choose(); }},
       {"a handle of another kind", [](Lt& lt) { lt.product = lt.preference, lt.choose(); }},
@@ -95,8 +95,8 @@ TEST(FakeBlas, DetectsEveryMisuse) {
          const char one = 1;
          lt.call("cublasLtMatmulDescSetAttribute", lt.product, 3, static_cast<const void*>(&one), sizeof one);
        }},
-      {"another device is current than the handle's", [](Lt& lt) { lt.choose(), lt.use(1), lt.multiply(); }},
-      {"the stream is of another device",
+      {"the handle belongs to another device", [](Lt& lt) { lt.choose(), lt.use(1), lt.multiply(); }},
+      {"the stream belongs to another device",
        [](Lt& lt) {
          lt.choose(), lt.use(1), lt.driver("cuStreamCreate", &lt.stream, 1u), lt.use(0);
          lt.multiply();
@@ -147,7 +147,7 @@ TEST(FakeBlas, DetectsRocblasAllocationsAndForeignStreams) {
                           hip.function<int(int)>("hipSetDevice")(0);
                           blas.function<int(void*, void*)>("rocblas_set_stream")(handle, stream);
                         }),
-                        {"the stream is of another device"});
+                        {"the stream belongs to another device"});
   test::expect_contains(rocblas([](os::Library&, os::Library& blas, void* handle) {
                           std::size_t bytes = 0;
                           blas.function<int(void*, std::size_t*)>("rocblas_stop_device_memory_size_query")(handle,

@@ -229,11 +229,11 @@ TEST_P(FakeDrivers, DetectEveryMisuse) {
          std::this_thread::sleep_for(std::chrono::milliseconds(50));
          p.free(p.x);
        }},
-      {"after it was given back", [](Api& p) { p.free(p.x), p.fill(p.x, p.a); }},
+      {"after it was freed", [](Api& p) { p.free(p.x), p.fill(p.x, p.a); }},
       {"past the end of its allocation", [](Api& p) { p.fill(p.x, p.a, 101); }},
-      {"no memory of a device", [](Api& p) { p.fill(reinterpret_cast<Address>(host), p.a); }},
-      {"no memory of a device", [](Api& p) { p.saxpy(reinterpret_cast<Address>(host), p.y, p.a); }},
-      {"where one of the host belongs", [](Api& p) { p.download(reinterpret_cast<void*>(p.y), p.x, 400, p.a); }},
+      {"is not device memory", [](Api& p) { p.fill(reinterpret_cast<Address>(host), p.a); }},
+      {"is not device memory", [](Api& p) { p.saxpy(reinterpret_cast<Address>(host), p.y, p.a); }},
+      {"where a host address is required", [](Api& p) { p.download(reinterpret_cast<void*>(p.y), p.x, 400, p.a); }},
       {"not aligned to its elements", [](Api& p) { p.saxpy(p.x + 2, p.y, p.a, 10); }},
       {"not a multiple of its unit", [](Api& p) { p.fill(p.x + 2, p.a, 10); }},
       {"ranges of a copy overlap",
@@ -244,7 +244,7 @@ TEST_P(FakeDrivers, DetectEveryMisuse) {
          void* const pinned = p.pinned();
          p.hold(), p.upload(p.x, pinned, 400, p.a), p.free_host(pinned);
        }},
-      {"wrote outside of pinned memory",
+      {"write outside of pinned memory",
        [](Api& p) {
          auto* const pinned = static_cast<volatile char*>(p.pinned());
          pinned[400] = 1, p.free_host(const_cast<char*>(pinned));
@@ -265,7 +265,7 @@ TEST_P(FakeDrivers, DetectEveryMisuse) {
       {"no handle of a stream", [](Api& p) { p.synchronise(host); }},
       {"not one of a stream", [](Api& p) { p.synchronise(p.event()); }},
       {"a peer copy without access", [](Api& p) { p.copy_from_peer(false, false); }},
-      {"is not in the context that is named", [](Api& p) { p.copy_from_peer(true, true); }},
+      {"is not in the given context", [](Api& p) { p.copy_from_peer(true, true); }},
       {"no such peer",
        [](Api& p) {
          void* context = nullptr;

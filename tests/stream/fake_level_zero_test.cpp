@@ -151,7 +151,7 @@ TEST(FakeLevelZero, DetectsEveryMisuse) {
          void* const other = ze.new_list();
          ze.fill(ze.list), ze.barrier(other), ze.fill(other);
        }},
-      {"signalled again without having been reset",
+      {"signalled again without a reset",
        [](Ze& ze) {
          void* const event = ze.event();
          ze.fill(ze.list, 400, 4, event), ze.barrier(ze.list), ze.fill(ze.list, 400, 4, event);
@@ -162,8 +162,8 @@ TEST(FakeLevelZero, DetectsEveryMisuse) {
          ze.fill(ze.list, 400, 4, event), ze.wait(event), ze.hold();
          ze.fill(ze.new_list(), 400, 4, nullptr, event), ze.call("zeEventHostReset", event);
        }},
-      {"nothing has been asked to signal", [](Ze& ze) { ze.fill(ze.list, 400, 4, nullptr, ze.event()); }},
-      {"nothing has been asked to signal", [](Ze& ze) { ze.wait(ze.event()); }},
+      {"no queued work signals", [](Ze& ze) { ze.fill(ze.list, 400, 4, nullptr, ze.event()); }},
+      {"no queued work signals", [](Ze& ze) { ze.wait(ze.event()); }},
       {"no free event of this index", [](Ze& ze) { ze.event(ze.pool(2), 2); }},
       {"destroyed before its events",
        [](Ze& ze) {
@@ -182,7 +182,7 @@ TEST(FakeLevelZero, DetectsEveryMisuse) {
       {"a pattern of 3 bytes", [](Ze& ze) { ze.fill(ze.list, 399, 3); }},
       {"a stream is destroyed", [](Ze& ze) { ze.hold(), ze.fill(ze.list), ze.call("zeCommandListDestroy", ze.list); }},
       {"the structure's type is not set", [](Ze& ze) { ze.made("zeContextCreate", Bytes(0), ze.driver); }},
-      {"this is no device", [](Ze& ze) { ze.call("zeDeviceGetStatus", static_cast<void*>(host)); }},
+      {"invalid device handle", [](Ze& ze) { ze.call("zeDeviceGetStatus", static_cast<void*>(host)); }},
       {"has 4 bytes and was set with 8",
        [](Ze& ze) {
          void* const kernel = ze.kernel();

@@ -124,7 +124,7 @@ TEST(Metal, ReportsNoDevices) {
 TEST(Metal, ReportsCompilerThatRejectsAllKernels) {
   const std::string text = with("compile", [] { return lines({row(), outcome(first)}); });
   expect_contains(text, {"loaded|", "Metal could not compile a first kernel",
-                         "program_source:1:1: error: this compiler was told", "\nDeviceError: "});
+                         "program_source:1:1: error: this compiler is set", "\nDeviceError: "});
   expect_clean(text);
 }
 
@@ -385,14 +385,14 @@ TEST(FakeMetal, DetectsEveryMisuse) {
          void* const pool = r.push();
          r.send<Id>(commands(r), compute), r.pop(pool);
        }},
-      {"no multiple of 16", encoding(compute, [=](Runtime& r, Id encoder) { set_memory(r, encoder, 12); })},
+      {"not a multiple of 16", encoding(compute, [=](Runtime& r, Id encoder) { set_memory(r, encoder, 12); })},
       {"more than 4096 bytes", encoding(compute,
                                         [](Runtime& r, Id encoder) {
                                           const std::vector<char> bytes(5000);
                                           r.send<void>(encoder, "setBytes:length:atIndex:",
                                                        static_cast<const void*>(bytes.data()), bytes.size(), zero);
                                         })},
-      {"no multiples of 4", encoding(blit, [=](Runtime& r, Id encoder) { copy(r, encoder, 64, 3); })},
+      {"not multiples of 4", encoding(blit, [=](Runtime& r, Id encoder) { copy(r, encoder, 64, 3); })},
       {"a copy past the end", encoding(blit, [=](Runtime& r, Id encoder) { copy(r, encoder, 32, 64); })},
       {"a dispatch without a pipeline",
        encoding(compute,
@@ -422,7 +422,7 @@ TEST(FakeMetal, DetectsEveryMisuse) {
          r.pop(reinterpret_cast<void*>(1)), r.send<Id>(queue, "commandBuffer");
        }},
       {"unrecognised selector", [&](Runtime& r) { r.send<void>(r.device, "doWhatIMean"); }},
-      {"fast mathematics", [&](Runtime& r) {
+      {"fast math", [&](Runtime& r) {
          const Id text = r.send<Id>(r.file.function<Id(const char*)>("objc_getClass")("NSString"),
                                     "stringWithUTF8String:", "kernel void k() {}");
          Id error = nullptr;

@@ -171,8 +171,7 @@ TEST_P(StreamFaults, ReportsCompilerWithMissingEntryPoint) {
 
 TEST_P(StreamFaults, ReportsCompilerThatRejectsAllKernels) {
   const std::string text = with("compile", [] { return lines({outcome(device()), state(), outcome({}), left(1)}); });
-  expect_contains(text,
-                  {"DeviceError: ", "this compiler was told to refuse everything", "\nenumerated\nright\n0 left"});
+  expect_contains(text, {"DeviceError: ", "this compiler is set to reject everything", "\nenumerated\nright\n0 left"});
   expect_clean(text);
 }
 

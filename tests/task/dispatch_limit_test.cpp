@@ -56,12 +56,12 @@ TEST(DispatchLimit, InputsAreFetchedDuringPreviousTask) {
     const auto add = [](const Array& v, Array& to) { to += v; };
     const Array one = at_home(1);
     warm([&] { spawn({.scope = cuda(0)}, add, in(one), inout(sums)).wait(); });
-    const std::uint64_t before = count("copies beside kernels");
+    const std::uint64_t before = count("copies during kernels");
     const TaskCopies copies = task_copies();
     Region r({.scope = cuda(0)});
     for (const Array& v : inputs) r.spawn(add, in(v), inout(sums));
     r.wait();
-    EXPECT_GE(count("copies beside kernels") - before, tasks / 2u) << "all but the first, if the host is fast enough";
+    EXPECT_GE(count("copies during kernels") - before, tasks / 2u) << "all but the first, if the host is fast enough";
     EXPECT_EQ(task_copies().fetched - copies.fetched, static_cast<std::uint64_t>(tasks)) << "no input is copied twice";
     EXPECT_EQ(sums.to_vector<float>(), Floats(1000, 12 + 0 + 1 + 2 + 3 + 4 + 5));
   });

@@ -3,13 +3,13 @@
 """Reads Doxygen's XML output and lists public symbols without a docstring, as `file:line: kind name`.
 
 Everything that Doxygen finds in the public headers needs a docstring, except:
-  - private and protected members, and what is in the namespaces that script/docs excludes (detail, ir, executor, os);
+  - private and protected members, and members of the namespaces that script/docs excludes (detail, ir, executor, os);
   - defaulted and deleted functions, destructors, and copy and move operations;
-  - macros that the header undefines again, and friend declarations of classes;
-  - an overload if another one of the same name in the same scope and header has a docstring, and what is in a specialisation of a
+  - macros that the header undefines, and friend declarations of classes;
+  - an overload if another one of the same name in the same scope and header has a docstring, and members of a specialisation of a
     template that has one;
   - the member types that the standard library requires of containers and iterators (value_type, ...);
-  - declarations on one source line (also by one macro), if one of them has a docstring.
+  - declarations on the same source line (also from one macro), if one of them has a docstring.
 
 Exit status: 0 if nothing is missing, 1 otherwise.
 """
@@ -29,7 +29,7 @@ class Symbol:
     line: int
     kind: str
     name: str  # qualified
-    shown: str  # with the arguments
+    shown: str  # with arguments
     documented: bool
 
 
@@ -78,7 +78,7 @@ def is_specialisation(symbol: Symbol, templates: set[str]) -> bool:
 
 
 class Sources:
-    """The lines of headers, for what Doxygen's XML does not say."""
+    """The lines of headers, for information that is missing from Doxygen's XML."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -3,7 +3,7 @@
 """Checks links: those of the Markdown files, with anchors as GitHub makes them, and those of the generated site.
 
 Prints `file:line: link: what is wrong` for each dead link. Links to other sites are not followed. Exit status: 0 if every
-link leads somewhere, 1 otherwise.
+link is valid, 1 otherwise.
 
   check_links.py --markdown ROOT
   check_links.py --html FOLDER
@@ -76,13 +76,13 @@ def check_html(root: Path) -> tuple[list[str], int]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     group = parser.add_mutually_exclusive_group(required=True)
-    group.add_argument("--markdown", type=Path, metavar="ROOT", help="the top of the repository")
+    group.add_argument("--markdown", type=Path, metavar="ROOT", help="the repository's root folder")
     group.add_argument("--html", type=Path, metavar="FOLDER", help="the folder of the generated site")
     options = parser.parse_args()
     dead, count = check_markdown(options.markdown.resolve()) if options.markdown else check_html(options.html.resolve())
     for text in dead:
         print(text)
-    print(f"{len(dead)} of {count} links are dead (above)" if dead else f"{count} links lead somewhere",
+    print(f"{len(dead)} of {count} links are dead (above)" if dead else f"{count} links are valid",
           file=sys.stderr if dead else sys.stdout)
     return 1 if dead else 0
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Turns Doxygen's HTML into the documentation site: removes what needs Doxygen's scripts, adds pages of source files, the
-images, and the index of the search. See script/docs.
+"""Turns Doxygen's HTML into the documentation site: removes parts that need Doxygen's scripts, adds pages of source files, the
+images, and the search index. See script/docs.
 """
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pages
 
-# Lists that Doxygen makes in any case; the navigation has better ones.
+# Lists that Doxygen always writes; the navigation replaces them.
 LEFT_OUT = ("annotated.html", "hierarchy.html", "namespaces.html", "modules.html", "pages.html", "concepts.html", "topics.html",
             "functions*.html", "namespacemembers*.html", "dir_*.html", "files.html", "globals*.html", "*-members.html", "graph_legend*",
             "*_8h.html", "*_8dox.html", "*_8md.html", "*.png", "*.svg", "*.js", "*.css", "*.md5", "*.map")
@@ -30,7 +30,7 @@ def address(refid: str, compound: str) -> str:
 
 
 class Api:
-    """What Doxygen's XML output knows: for the search, and for links."""
+    """Symbols from Doxygen's XML output, for the search and for links."""
 
     def __init__(self, folder: Path) -> None:
         self.entries: list[list[str]] = []  # name, kind, brief, address, topic (of functions)
@@ -129,15 +129,15 @@ class Finisher:
         return re.sub(rf'(<li><a href="[./]*{re.escape(name)}")>', r'\1 aria-current="page">', text, count=1)
 
     def checked_link(self, match: re.Match) -> str:
-        """Doxygen takes `Array::zeros` in an example for any function zeros: such a link is dropped."""
+        """Removes a wrong link: Doxygen links `Array::zeros` in an example to any function zeros."""
         name = self.api.names.get(match[1])
         shown = html.unescape(match[2]).removeprefix("tessera::").split("(")[0].replace(" ", "")
         return match[2] if name is not None and not ("::" + name).endswith("::" + re.sub(r"<.*>", "", shown)) else match[0]
 
     def checked_call(self, match: re.Match) -> str:
-        """Likewise a variable `ones` for init::ones."""
+        """Likewise for a variable `ones` that is linked to init::ones."""
         name = self.api.names.get(match[2], "")
-        return match[1] + match[3] if "::" in name and match[1] not in ".;:" else match[0]  # -> is written &gt;
+        return match[1] + match[3] if "::" in name and match[1] not in ".;:" else match[0]  # -> is escaped as &gt;
 
     def source_pages(self, frame: tuple[str, str]) -> None:
         wanted = set((self.work / "sources.txt").read_text(encoding="utf-8").split())
@@ -169,7 +169,7 @@ class Finisher:
         try:
             text = (self.root / path).read_text(encoding="utf-8")
         except UnicodeDecodeError:
-            return "<p>A file that is not text.</p>"
+            return "<p>Not a text file.</p>"
         lines = text.rstrip("\n").split("\n")
         is_cpp = path.endswith((".h", ".cpp"))
         shown = [f'<span class="line" id="L{n}"><a class="number" href="#L{n}">{n}</a>{highlighted(l) if is_cpp else html.escape(l)}</span>'
@@ -187,7 +187,7 @@ class Finisher:
             entries.append([path.removeprefix("examples/"), "example", first_comment(file), pages.source_page(path)])
         (self.site / "search.js").write_text("window.tesseraIndex = " + json.dumps(entries, ensure_ascii=False, separators=(",", ":")) + ";\n",
                                              encoding="utf-8")
-        print(f"{len(list(self.site.rglob('*.html')))} pages, {len(entries)} entries in the search")
+        print(f"{len(list(self.site.rglob('*.html')))} pages, {len(entries)} search entries")
 
 
 def first_comment(file: Path) -> str:
@@ -215,7 +215,7 @@ def highlighted(line: str) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("root", type=Path, help="the top of the repository")
+    parser.add_argument("root", type=Path, help="the repository's root folder")
     parser.add_argument("work", type=Path, help="the folder of prepare_site.py, with Doxygen's output")
     parser.add_argument("site", type=Path, help="the folder of the site")
     options = parser.parse_args()

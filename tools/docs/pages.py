@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which pages the documentation site has, in which order, and how links between Markdown files become links of the site.
+"""Pages and navigation of the documentation site, and the mapping of links between Markdown files to links of the site.
 
-Used by prepare_site.py, finish_site.py and check_links.py. A Markdown page that no section below names is listed in the
-last section, so a new page needs no change here.
+Used by prepare_site.py, finish_site.py and check_links.py. A Markdown page that is not in a section below is listed in
+the last section, so a new page needs no change here.
 """
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ SECTIONS = [
     ("For maintainers", ["CONTRIBUTING.md", "docs/map.md", "docs/decisions.md", "docs/dependencies.md", "SECURITY.md", "*.md",
                          "docs/*.md", "docs/*/*.md", "benchmarks/*.md", "models/*/*.md", "*/*.md"]),
 ]
-# Of the results the navigation has the first page, and the list of this folder.
+# For the results, the navigation has the first page and the list of this folder.
 RESULTS_FOLDER = "benchmarks/results"
-# Links on the front page: Markdown file, and what a reader does there.
+# Links on the front page: Markdown file and label.
 START = [("docs/devices.md", "Choose a device"), ("docs/kernels.md", "Write a kernel"), ("docs/arrays.md", "Compute with arrays"),
          ("docs/tasks.md", "Run tasks on several devices"), ("docs/training.md", "Train a network"), ("docs/llm.md", "Run a language model"),
          ("examples/README.md", "Browse the examples")]
 SHORT_TITLES = {"README.md": "Overview", "benchmarks/gpu.md": "Testing on a GPU", "models/README.md": "The model in models/",
                 "models/digits/README.md": "The digits in models/digits/"}
 
-# Folders whose headers users include only through others.
+# Folders whose headers users include only through other headers.
 INTERNAL_FOLDERS = ("tessera/base/os/", "tessera/executor/", "tessera/ir/", "tessera/jinja/")
 
-# Topics of the API: group name of Doxygen, title, folders of tessera/ (and headers) whose public headers are in it.
+# Topics of the API: Doxygen group, title, description, and the folders (or headers) of tessera/ in it.
 TOPICS = [
     ("basics", "Basics", "Element types, shapes and errors.", ["base", "tessera.h"]),
     ("devices", "Devices", "Finding and choosing devices, memory, queues, recorded work, and what ran where.", ["device"]),
@@ -50,7 +50,7 @@ def topic_of(header: str) -> str:
     for group, _, _, folders in TOPICS:
         if parts[1] in folders:
             return group
-    raise SystemExit(f"{header}: no topic of the API has the folder {parts[1]}; add it to TOPICS in tools/docs/pages.py")
+    raise SystemExit(f"{header}: the folder {parts[1]} is in no API topic; add it to TOPICS in tools/docs/pages.py")
 
 
 def slug_of(file: str) -> str:
@@ -119,7 +119,7 @@ class Page:
 
 
 def blocks(text: str):
-    """Pieces of a Markdown text as (is_code, first line, lines): fenced blocks, and what is between them."""
+    """Splits a Markdown text into (is_code, first line, lines): fenced blocks, and the text between them."""
     lines = text.split("\n")
     begin, fence = 0, None
     for i, line in enumerate(lines):
@@ -199,5 +199,5 @@ def is_external(target: str) -> bool:
 
 
 def source_page(path: str) -> str:
-    """Where the site has its page of a source file or folder."""
+    """The site's address for a source file or folder."""
     return f"source/{path}.html"

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Prepares what Doxygen reads: copies of the public headers, the Markdown pages in Doxygen's dialect, topics of the API, the
+"""Prepares the input of Doxygen: copies of the public headers, the Markdown pages in Doxygen's dialect, topics of the API, the
 frame of each page, and a Doxyfile. See script/docs.
 
-The headers are those that a program gets by including the headers of TESSERA_PUBLIC_HEADERS, without those whose opening
-comment says "Internal". Lines keep their numbers.
+The headers are those in TESSERA_PUBLIC_HEADERS and all that they include, except those whose opening comment contains
+"Internal". Line numbers are preserved.
 """
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ WORD_AT_BEGIN = re.compile(r"(?:(?<=^)|(?<=[.:] ))(?=[A-Z][a-z]+[ ,])")
 
 
 def escape_docstrings(lines: list[str]) -> list[str]:
-    """Escapes what means something to Doxygen but not in our docstrings, outside of code spans, which may be of several
-    lines; and a word that only begins a sentence is no link to a class of that name."""
+    """Escapes Doxygen's special characters in docstrings, outside of code spans (which may span lines), and prevents a
+    sentence's first word from becoming a link to a class of that name."""
     out, in_code = [], False
     for line in lines:
         match = re.match(r"(.*?///<? ?)(.*)$", line)
@@ -52,7 +52,7 @@ def escape_docstrings(lines: list[str]) -> list[str]:
             continue
         if match[1].strip() != "///":
             in_code = False
-        if match[2].startswith("  "):  # code is indented by two spaces and more
+        if match[2].startswith("  "):  # code is indented by at least two spaces
             opened = out[-1].rstrip().endswith(" @endcode")
             if opened:
                 out[-1] = out[-1].removesuffix(" @endcode")
@@ -61,7 +61,7 @@ def escape_docstrings(lines: list[str]) -> list[str]:
             out.append(line + " @endcode")
             continue
         text = match[2]
-        if in_code and text.startswith(("+ ", "- ", "* ")):  # would begin a list
+        if in_code and text.startswith(("+ ", "- ", "* ")):  # would start a list
             out[-1] += " " + text[0]
             text = text[2:]
         made = []
@@ -77,7 +77,7 @@ def escape_docstrings(lines: list[str]) -> list[str]:
 
 
 def add_to_topic(lines: list[str], topic: str, header: str) -> None:
-    """Opens the topic's group in each namespace of the header, on lines that are empty: lines keep their numbers."""
+    """Opens the topic's group in each namespace of the header, on empty lines, so that line numbers are preserved."""
     for i, line in enumerate(lines):
         if match := re.match(r"(inline )?namespace tessera(::(?!detail)\w+)* \{$", line):
             at = i if not lines[i + 1] else i - 1
@@ -103,7 +103,7 @@ class PageWriter:
     def __init__(self, root: Path, all_pages: dict[str, pages.Page]) -> None:
         self.root = root
         self.all_pages = all_pages
-        self.sources: set[str] = set()  # files and folders that the site needs pages of
+        self.sources: set[str] = set()  # files and folders that need a page on the site
         self.images: set[str] = set()
 
     def link(self, page: pages.Page, target: str) -> str:
@@ -126,7 +126,7 @@ class PageWriter:
         return f'<img src="images/{Path(path).name}" alt="{html.escape(text)}"/>'
 
     def inline(self, page: pages.Page, text: str, heading: bool = False) -> str:
-        """Text outside of fenced code: code spans and links are taken out first, then the rest is escaped."""
+        """Converts text outside of fenced code: protects code spans and links, then escapes the rest."""
         kept: list[str] = []
 
         def keep(replacement: str) -> str:
@@ -154,7 +154,7 @@ class PageWriter:
         text = re.sub(r"[\\@<>]|#(?=\w)", lambda m: "\\" + m[0], text)
         if heading:
             return self.restored(text, kept)
-        # No link for each word that is also the name of a class.
+        # Prevents links for ordinary words that are also class names.
         text = re.sub(r"(?<![\w%])([A-Za-z_]\w*(?=\(\)|::)|[A-Z]\w+)", lambda m: keep("%") + m[1] if m[1] in self.names else m[1], text)
         return self.restored(text, kept)
 
@@ -193,7 +193,7 @@ class PageWriter:
         return "\n".join(out).lstrip() + "\n"
 
     def tables(self, page: pages.Page, lines: list[str]) -> list[str]:
-        """Text with its tables as HTML: those of GitHub may have an empty head."""
+        """Text with its tables converted to HTML, because GitHub's tables may have an empty head."""
         out: list[str] = []
         text: list[str] = []
         i = 0
@@ -251,7 +251,7 @@ def code_span(text: str) -> str:
 
 
 def fenced(lines: list[str]) -> list[str]:
-    """A fenced block for Doxygen, which highlights C++ only."""
+    """A fenced block for Doxygen, which only highlights C++."""
     match = pages.FENCE.match(lines[0])
     indent = lines[0][:len(lines[0]) - len(lines[0].lstrip())]
     language = match[2].strip().split(" ")[0]
@@ -287,7 +287,7 @@ def navigation(all_pages: dict[str, pages.Page]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("root", type=Path, help="the top of the repository")
+    parser.add_argument("root", type=Path, help="the repository's root folder")
     parser.add_argument("work", type=Path, help="the folder to write into")
     options = parser.parse_args()
     root, work = options.root.resolve(), options.work.resolve()

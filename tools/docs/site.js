@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The documentation site: the navigation on small screens, headings of the page, and the search. Works from files, too.
+// The documentation site: navigation on small screens, the page's headings, and the search. Also works from file: URLs.
 "use strict";
 (function () {
   const root = document.currentScript.dataset.root;
@@ -48,7 +48,7 @@
     document.head.append(script);
   }
   const weights = { page: 0, topic: 0, class: 1, struct: 1, concept: 1, function: 1, enumeration: 1, type: 1, example: 2, section: 2, enumerator: 4, variable: 3, macro: 3 };
-  // Smaller is better; none if the words are not all in it.
+  // Smaller is better; none if a word is missing.
   function score([name, kind, brief, url, topic], words) {
     const full = name.toLowerCase();
     const parts = full.split("::");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What hostile drivers have in common: the mode that an environment variable names, as ACT_PLACE ("crash_build": it
-// crashes where a program is built), and the acts. A process that hangs ends by itself after two minutes, so that a
-// test that fails leaves nothing behind for long.
+// Shared code of hostile drivers: the mode in an environment variable, in the form ACT_PLACE ("crash_build": crash when
+// a program is built), and the acts. A hanging process exits after two minutes, so that a failed test leaves no
+// processes behind.
 #pragma once
 
 #include <signal.h>
@@ -22,16 +22,16 @@
 
 namespace tessera::hostile {
 
-/// In the environment of every process of one case of a test, by which it finds what was left behind.
+/// In the environment of every process of one test case, so that the test can find leftover processes.
 inline constexpr const char* mark = "TESSERA_HOSTILE_MARK";
 
 class Mode {
  public:
   explicit Mode(const char* variable) : name_(std::getenv(variable) != nullptr ? std::getenv(variable) : "") {}
   bool is(std::string_view name) const { return name_ == name; }
-  /// It acts in a later launch only, and that has begun.
+  /// The act happens in a later launch only, and that launch has begun.
   bool is_late() const { return after_ >= 0 && launches > after_; }
-  /// The act at this place; empty where nothing happens, and before `TESSERA_HOSTILE_AFTER` launches, if that is set.
+  /// The act at this place. Empty if there is none, and before launch `TESSERA_HOSTILE_AFTER` if that is set.
   std::string act_at(std::string_view place) const {
     if (launches <= after_) return "";
     const std::string end = "_" + std::string(place);
@@ -51,7 +51,7 @@ inline bool in_probe() {
   if (::readlink("/proc/self/exe", path, sizeof path - 1) <= 0) return false;
   return std::string_view(path).substr(std::string_view(path).rfind('/') + 1).find("probe") != std::string_view::npos;
 }
-/// Only where the test started that process: never somebody else's.
+/// Whether the test started that process; others must not be touched.
 inline bool of_this_test(pid_t process) {
   std::ifstream in("/proc/" + std::to_string(process) + "/environ", std::ios::binary);
   const std::string all{std::istreambuf_iterator<char>(in), {}};
@@ -74,20 +74,20 @@ inline bool of_this_test(pid_t process) {
   *nowhere = 1;
   std::abort();
 }
-/// Until the stack ends.
+/// Recurses until the stack overflows.
 inline int recurse(const volatile int* above) {
   volatile int frame[1024];
   frame[0] = *above + 1;
   return frame[0] < 0 ? 0 : recurse(frame) + frame[0];
 }
-/// Many lines on a descriptor; `bytes` at most, or a test that fails would fill the disk.
+/// Writes many lines to a descriptor; at most `bytes`, so that a failing test does not fill the disk.
 inline void flood(int descriptor, std::size_t bytes) {
   const std::string line(4095, 'x');
   for (std::size_t done = 0; done < bytes; done += 4096)
     if (::write(descriptor, (line + "\n").c_str(), 4096) <= 0) return;
 }
-/// A process that stays: with our descriptors, or a daemon without them in a session of its own. One that the program
-/// itself is given, and not its probe, is nobody's fault, and says so by its name.
+/// Starts a process that outlives its parent: with inherited descriptors, or as a daemon in its own session without
+/// them. A process left in the program itself, not in its probe, is expected; its name shows that.
 inline void leave_process(bool daemon) {
   const bool probe = in_probe();
   const pid_t child = ::fork();
@@ -104,7 +104,7 @@ inline void leave_process(bool daemon) {
   wait_for_ever();
 }
 
-/// What can be done at any place; false for an act that it does not know.
+/// Acts that are possible at any place; false if the act is unknown.
 inline bool perform(const std::string& act) {
   if (act == "crash") crash();
   if (act == "abort") std::abort();

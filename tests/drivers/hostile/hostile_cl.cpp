@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// A GPU of OpenCL that computes by the test's interpreter (kernel_abi.h) and does one thing wrong, which
-// TESSERA_HOSTILE_CL names: an act of hostile.h at one of the places ctor, getplatforms, platforminfo, getdevices,
+// An OpenCL GPU that computes in the test's interpreter (kernel_abi.h) and misbehaves in one way, given in
+// TESSERA_HOSTILE_CL: an act of hostile.h at one of the places ctor, getplatforms, platforminfo, getdevices,
 // deviceinfo, context, build, launch, read, finish, waitevents, releasemem and dtor, or one of
 //
-//   all_fail                          every call answers an error
-//   abort_functions                   its compiler aborts on a kernel of functions, after it took the first one
-//   abort_optimising                  PoCL 6 on LLVM 18: it aborts on every program, unless nothing is optimised
-//   fail_build, oom_buffer            a program is not built, with a log; there is no memory
-//   null_platform, null_context, null_buffer   no object, and success
-//   garbage_platform, garbage_strings          a pointer to nowhere; bytes that are no text
-//   huge_strings, long_strings, unterminated_strings, latin1, escapes   the name
-//   infinite_platforms, many_platforms, many_devices, lies_devices      how many there are
+//   all_fail                          every call returns an error
+//   abort_functions                   the compiler aborts on a kernel with functions, after accepting the first one
+//   abort_optimising                  PoCL 6 on LLVM 18: it aborts on every program unless optimisation is off
+//   fail_build, oom_buffer            building fails with a log; allocation fails
+//   null_platform, null_context, null_buffer   no object, but success
+//   garbage_platform, garbage_strings          a dangling pointer; bytes that are not text
+//   huge_strings, long_strings, unterminated_strings, latin1, escapes   in the name
+//   infinite_platforms, many_platforms, many_devices, lies_devices      in the number of platforms or devices
 //   lies_memory, zero_memory, zero_local_memory, zero_units, zero_workgroup
-//   skip_launch, wrong_read           success: nothing is done, other bytes are read
+//   skip_launch, wrong_read           reports success, but does nothing or reads other bytes
 //
-// With TESSERA_HOSTILE_AFTER=n acts are done behind the first n launches only; hang_waitevents then has events that
-// never complete.
+// With TESSERA_HOSTILE_AFTER=n, acts begin after the first n launches; hang_waitevents then returns events that never
+// complete.
 //
-// Called through a table of functions only, as cl_khr_icd has it; a call does its work before it returns.
+// All calls go through a table of functions, as in cl_khr_icd, and are synchronous.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -45,7 +45,7 @@ const hostile::Mode& mode() {
   static const auto* const the_mode = new hostile::Mode("TESSERA_HOSTILE_CL");
   return *the_mode;
 }
-/// Whether the call is to fail; it may not return.
+/// Whether the call fails; it may not return.
 bool strikes(const char* place) {
   hostile::perform(mode().act_at(place));
   return mode().is("all_fail");
@@ -99,7 +99,7 @@ Code number(T value, std::size_t room, void* to, std::size_t* needed) {
 Code text(const std::string& value, std::size_t room, void* to, std::size_t* needed) {
   return give(value.c_str(), value.size() + 1, room, to, needed);
 }
-/// What people read.
+/// Strings for display.
 Code name(const std::string& usual, std::size_t room, void* to, std::size_t* needed) {
   if (mode().is("huge_strings")) {
     if (needed != nullptr) *needed = std::size_t{1} << 62;
@@ -285,12 +285,12 @@ Code group_info(void*, void*, std::uint32_t, std::size_t room, void* to, std::si
   return number(std::size_t{1024}, room, to, needed);
 }
 
-/// Runs it by what the test process knows of it.
+/// Runs the kernel with the test process's knowledge of it.
 Code run(const Kernel& kernel, const std::size_t* global, const std::size_t* local) {
   const auto* const resolver = static_cast<const Resolver*>(::dlsym(RTLD_DEFAULT, "tessera_fake_resolver"));
   KernelFacts facts;
   if (resolver == nullptr || resolver->find(kernel.entry.c_str(), 1, &facts) == 0) {
-    std::fprintf(stderr, "hostile driver: nobody knows what %s computes\n", kernel.entry.c_str());
+    std::fprintf(stderr, "hostile driver: no definition of the kernel %s\n", kernel.entry.c_str());
     return bad_executable;
   }
   std::array<std::uint64_t, 3> shape{};
@@ -355,7 +355,7 @@ Code refuse() { return unknown_call; }
 void fill_table() {
   std::fill(std::begin(table), std::end(table), reinterpret_cast<void*>(refuse));
   const auto set = [](std::size_t slot, auto* function) { table[slot] = reinterpret_cast<void*>(function); };
-  // The order is that of cl_icd.h's struct _cl_icd_dispatch.
+  // In the order of cl_icd.h's struct _cl_icd_dispatch.
   set(0, get_platforms), set(1, platform_info), set(2, get_devices), set(3, device_info), set(4, create_context);
   set(9, create_queue), set(11, release_queue), set(14, create_buffer), set(18, release_memory);
   set(26, create_program), set(29, release_program), set(30, build_program), set(33, build_info);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// In front of the fake libcuda, which it is linked with and which works: does one thing wrong, which
-// TESSERA_HOSTILE_CUDA names. An act of hostile.h at one of the places ctor, init, ctx and dtor, or one of
+// Wraps the working fake libcuda, which it is linked with, and misbehaves in one way, given in TESSERA_HOSTILE_CUDA: an
+// act of hostile.h at one of the places ctor, init, ctx and dtor, or one of
 //
-//   ctx_2, ctx_46, ctx_999            no context is given: out of memory, another program's device, unknown
-//   no_device, many_devices, negative_count            how many there are
-//   zero_attributes, negative_attributes               what every attribute is
-//   no_name, unterminated_name, latin1, escapes        the name
+//   ctx_2, ctx_46, ctx_999            no context: out of memory, device used by another program, unknown error
+//   no_device, many_devices, negative_count            in the number of devices
+//   zero_attributes, negative_attributes               in the value of every attribute
+//   no_name, unterminated_name, latin1, escapes        in the name
 #include <dlfcn.h>
 
 #include <algorithm>

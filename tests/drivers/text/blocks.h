@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs compiled text of a kernel: block after block, the threads of a block as fibers on the calling thread, in an
-// order that differs from block to block, so that a missing barrier shows. Threads that wait for others that never
-// come, lanes that meet at different places, and threads that leave before a barrier are errors.
+// Runs a kernel's compiled text block by block. The threads of a block are fibers on the calling thread, in an order
+// that varies between blocks to expose missing barriers. Reports deadlocks, lanes that meet at different calls, and
+// threads that exit before a barrier.
 #pragma once
 
 #include <cstddef>
@@ -12,19 +12,19 @@
 
 namespace tessera::text {
 
-/// What a kernel's text reaches its threads by.
+/// The functions through which a kernel's text reaches its threads.
 const Host& host();
 
 struct BlockRun {
   Dim grid, block;
   unsigned width = 32;           ///< of subgroups
-  unsigned long long order = 1;  ///< of threads: a seed
-  /// Before each block: its memory is what the last one left, or poison.
+  unsigned long long order = 1;  ///< seed for the order of threads
+  /// Called before each block: its memory has the last block's contents, or poison.
   std::function<void()> begin_block;
   /// The kernel for one thread.
   std::function<void(const Thread&)> body;
 };
-/// Empty, or what went wrong.
+/// Returns an error message; empty on success.
 std::string run_blocks(const BlockRun& run);
 
 }  // namespace tessera::text

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Emitted text, compiled by the host's compiler and executed by the threads of blocks.h: what fake drivers run kernels
-// by with TESSERA_FAKE_RUN=text. Objects are kept in the build folder, by their text.
+// Compiles emitted text with the host's compiler and runs it on the threads of blocks.h. Fake drivers use it with
+// TESSERA_FAKE_RUN=text. Objects are cached in the build folder by their text.
 #pragma once
 
 #include <cstdint>
@@ -18,20 +18,20 @@ enum class Language : std::uint8_t { cuda, hip, metal };
 
 struct CompiledText {
   bool made = false;
-  std::string object;  ///< the file
-  std::string log;     ///< of the compiler, where it refused
+  std::string object;  ///< path of the file
+  std::string log;     ///< the compiler's, if it failed
 };
-/// `kernels`: names of those in it. Thread-safe, between processes too.
+/// `kernels`: names of the kernels in the source. Safe to call from several threads and processes.
 CompiledText compile(const std::string& source, Language language, const std::vector<std::string>& kernels);
 
-/// Statements of inline PTX made calls of functions: asm("op %0, %1;" : "=f"(x) : "h"(y)) becomes ptx_op(x, y).
+/// Converts inline PTX to function calls: asm("op %0, %1;" : "=f"(x) : "h"(y)) becomes ptx_op(x, y).
 std::string calls_for_ptx(const std::string& text);
 
-/// Metal's text without the attributes of arguments, whose names are words of the language too.
+/// Removes attributes of arguments from Metal text, because their names are also identifiers of the language.
 std::string without_attributes(const std::string& text);
 
-/// Whether a compiler takes Metal's text, without making anything of it. By clang, where it is installed, with device,
-/// threadgroup and constant memory as address spaces of their own; else by the compiler that compiled this.
+/// Whether a compiler accepts Metal text; generates no code. Uses clang if it is installed, with device, threadgroup
+/// and constant memory as distinct address spaces; else the compiler that compiled this.
 CompiledText check_metal(const std::string& source);
 std::string metal_checker();  ///< "clang++-16"
 
@@ -41,22 +41,22 @@ struct KernelLaunch {
   std::uint64_t order = 1;
 };
 
-/// An object that was loaded; never unloaded.
+/// A loaded object; never unloaded.
 class Object {
  public:
   explicit Object(const std::string& file);
-  /// Empty, or what went wrong. `arguments`: an address of each value; what differs between threads is set by `each`,
-  /// where it is given.
+  /// Returns an error message; empty on success. `arguments`: the address of each value. `each`, if given, sets values
+  /// that differ between threads.
   std::string run(const std::string& kernel, const KernelLaunch& launch, std::vector<void*> arguments,
                   void (*each)(const Thread&, void* user) = nullptr, void* user = nullptr,
                   std::span<unsigned char> block_memory = {}) const;
 
  private:
   void* library_ = nullptr;
-  std::size_t block_bytes_ = 0;  ///< of shared memory, which lies in the thread's own
+  std::size_t block_bytes_ = 0;  ///< of shared memory, which is thread-local
   void (*touch_)() = nullptr;
 };
-/// One for each file. Throws std::runtime_error if it cannot be loaded.
+/// One per file. Throws std::runtime_error if it cannot be loaded.
 const Object& object_of(const std::string& file);
 
 }  // namespace tessera::text

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What compiled text of a kernel and the runner of its threads (blocks.h) tell each other. Plain data without any
-// header: it is put before every emitted text.
+// Interface between a kernel's compiled text and the runner of its threads (blocks.h). Plain data without headers,
+// because it is prepended to every emitted text.
 #pragma once
 
 namespace tessera::text {
@@ -9,23 +9,23 @@ struct Dim {
   unsigned x, y, z;
 };
 
-/// One thread as its text sees it.
+/// One thread as seen by its text.
 struct Thread {
   Dim thread, block, block_size, grid;
-  unsigned linear;  ///< within the block
-  unsigned width;   ///< of subgroups: lanes are cut from the block in order
+  unsigned linear;  ///< linear id within the block
+  unsigned width;   ///< of subgroups: consecutive threads of the block
 };
 
-/// Largest value that lanes hand one another.
+/// Largest value that lanes can exchange.
 inline constexpr unsigned exchange_bytes = 64;
 
 struct Host {
   const Thread* (*self)();
   void (*barrier)();
-  /// Every lane of the subgroup that has a thread calls it with the same `what`; gives the values of all,
-  /// `exchange_bytes` apart. They stay until this thread's next but one exchange.
+  /// Called with the same `what` by every lane of the subgroup that has a thread. Returns the values of all lanes,
+  /// `exchange_bytes` apart, valid until the thread's second next exchange.
   const unsigned char* (*exchange)(const char* what, unsigned long long mask, const void* value, unsigned bytes);
-  __attribute__((noreturn)) void (*fail)(const char* what);  ///< the launch has failed; never returns
+  __attribute__((noreturn)) void (*fail)(const char* what);  ///< fails the launch; never returns
 };
 
 }  // namespace tessera::text

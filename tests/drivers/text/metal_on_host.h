@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Put before emitted Metal text, this makes it C++ of the host, after Apple's Metal Shading Language Specification
-// alone. With TESSERA_TEXT_SPACES (clang) device, threadgroup and constant memory are address spaces of their own, as
-// in Metal, so that a pointer without its space does not compile; such text is not run.
+// Prepended to emitted Metal text, this makes it host C++; written from Apple's Metal Shading Language Specification.
+// With TESSERA_TEXT_SPACES (clang), device, threadgroup and constant memory are distinct address spaces, as in Metal,
+// so a pointer without its space does not compile; such text is not run.
 #pragma once
 
 #include "text_on_host.h"
@@ -72,7 +72,7 @@ inline uint mulhi(uint a, uint b) { return (uint)((ulong)a * b >> 32); }
 enum class mem_flags { mem_none = 0, mem_device = 1, mem_threadgroup = 2 };
 inline mem_flags operator|(mem_flags a, mem_flags b) { return (mem_flags)((int)a | (int)b); }
 inline void threadgroup_barrier(mem_flags) { tessera::text::host->barrier(); }
-// Of the types that Metal shuffles, as far as the text uses them: not of 64 bits.
+// The types that emitted text shuffles; Metal has no 64-bit shuffles.
 #define TESSERA_TEXT_SHUFFLE(T)                                                           \
   inline T simd_shuffle(T v, ushort from) {                                               \
     return tessera::text::shuffle("simd_shuffle", ~0ull, v, from, tessera::text::lane()); \
@@ -82,7 +82,7 @@ TESSERA_TEXT_SHUFFLE(uint)
 TESSERA_TEXT_SHUFFLE(float)
 TESSERA_TEXT_SHUFFLE(uint2)
 
-// Atomics: of 32 bits, relaxed.
+// Atomics: 32 bits, relaxed.
 struct atomic_int {
   int value;
 };
@@ -111,7 +111,7 @@ TESSERA_TEXT_ATOMIC(atomic_exchange_explicit, v)
 TESSERA_TEXT_ATOMIC(atomic_fetch_and_explicit, (old)&v)
 TESSERA_TEXT_ATOMIC(atomic_fetch_or_explicit, old | v)
 TESSERA_TEXT_ATOMIC(atomic_fetch_xor_explicit, old ^ v)
-/// Fails now and then without a reason, as it may.
+/// Fails spuriously now and then, as Metal allows.
 template <class A>
 inline bool atomic_compare_exchange_weak_explicit(A* at, decltype(A::value)* expected, decltype(A::value) v,
                                                   memory_order, memory_order) {

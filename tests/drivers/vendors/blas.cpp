@@ -17,7 +17,7 @@ PairedDriver::PairedDriver(const char* variable, const char* current_device) {
   const auto take = [&]<class F>(F*& to, const char* name) {
     to = driver != nullptr ? reinterpret_cast<F*>(dlsym(driver, name)) : nullptr;
     if (to == nullptr) {
-      std::fprintf(stderr, "fake library of products: the driver of %s is no fake, or not loaded\n", variable);
+      std::fprintf(stderr, "fake library of products: the driver of %s is not a fake, or not loaded\n", variable);
       std::_Exit(87);
     }
   };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the fake libraries of matrix products share: the fake driver that they are beside, and one product, computed in
-// double on the host when its stream gets there.
+// Shared code of the fake libraries of matrix products: access to their fake driver, and one product, computed in
+// double on the host when the stream reaches it.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace tessera::fake {
 
-/// The driver's library whose file this variable names, loaded by now.
+/// The already loaded library of the driver, whose file this environment variable names.
 class PairedDriver {
  public:
   explicit PairedDriver(const char* variable, const char* current_device);
@@ -29,7 +29,7 @@ class PairedDriver {
 enum class Real : std::uint8_t { f32, f16, bf16 };
 constexpr std::uint64_t bytes_of(Real r) { return r == Real::f32 ? 4 : 2; }
 
-/// d = a b by columns: element (i, j) at j * ld + i, of a transposed operand at i * ld + j.
+/// d = a b, column-major: element (i, j) is at j * ld + i, of a transposed operand at i * ld + j.
 struct Product {
   struct Matrix {
     const void* address = nullptr;
@@ -39,11 +39,11 @@ struct Product {
   };
   std::int64_t m = 0, n = 0, k = 0, batch = 1;
   Matrix a, b, d;
-  const void* bias = nullptr;  ///< m elements of d's kind, added to each column
+  const void* bias = nullptr;  ///< m elements of d's type, added to each column
   void* workspace = nullptr;   ///< overwritten
   std::uint64_t workspace_bytes = 0;
 };
-/// What is wrong with it, by the rules that all such libraries have; empty if nothing is.
+/// Checks the rules that all such libraries share; returns an error message, empty if there is none.
 std::string wrong_with(const Product& product);
 int submit(const PairedDriver& driver, void* stream, const Product& product);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVIDIA's driver library as far as Tessera calls it, over the fake machine. Signatures, values and rules follow the
-// CUDA driver API reference; nothing of ours is included, so that a wrong declaration there does not hide here.
+// The part of NVIDIA's driver library that Tessera calls, on the fake machine. Signatures, values and rules follow the
+// CUDA driver API reference. Includes none of our headers, so that a wrong declaration there does not go unnoticed.
 #include <cctype>
 #include <cstdio>
 #include <cstring>
@@ -18,7 +18,7 @@ struct Gpu {
   int major, minor, processors;
   std::uint32_t shared_optin;
 };
-/// Devices take turns.
+/// Devices alternate between these.
 constexpr Gpu gpus[] = {{"Fake H100", 9, 0, 132, 227 << 10}, {"Fake T4", 7, 5, 40, 64 << 10}};
 const Gpu& gpu(int device) { return gpus[device % 2]; }
 
@@ -35,7 +35,7 @@ Machine& machine() {
   return Machine::get();
 }
 
-/// Plain memory: calls come after a thread's objects have been destroyed, too.
+/// Plain data: calls may come after a thread's objects have been destroyed.
 thread_local Context* context_of_thread = nullptr;
 Context* current() { return context_of_thread; }
 
@@ -114,7 +114,7 @@ bool read_ptx(std::string_view text, Ptx* out) {
   }
   return true;
 }
-/// The newest PTX that a driver of this CUDA version takes: 11.2 to 11.8 are 7.2 to 7.8, 12.x are 8.x, 13.x are 9.x.
+/// The newest PTX that a driver of this CUDA version accepts: 11.2 to 11.8 are 7.2 to 7.8, 12.x are 8.x, 13.x are 9.x.
 int newest_ptx() {
   const int major = version() / 1000, minor = version() % 1000 / 10;
   return (major - 4) * 10 + minor;
@@ -139,7 +139,7 @@ struct KernelNodeParams {  // CUDA_KERNEL_NODE_PARAMS_v1
 using Address = unsigned long long;
 constexpr int first_bus = 0x1a;
 constexpr unsigned host_flags = 7, wait_flags = 1, event_flags = 7;
-void allow_shared(Function*, unsigned) {}  // a kernel's attribute has to allow it
+void allow_shared(Function*, unsigned) {}  // must be enabled by a kernel attribute
 
 }  // namespace
 
@@ -150,7 +150,7 @@ void allow_shared(Function*, unsigned) {}  // a kernel's attribute has to allow 
 #define ENTER()                       \
   Context* const context = current(); \
   if (const Code entered = machine().enter(__func__, context); entered != ok) return entered
-/// A failed context answers its error, after the call has done what it can.
+/// A failed context returns its error after the call has done what it can.
 #define ENTER_FAILED_TOO()                                 \
   Context* const context = current();                      \
   const Code entered = machine().enter(__func__, context); \
@@ -219,7 +219,9 @@ EXPORT Code cuDeviceGetAttribute(int* value, int attribute, int device) {
     case 82: *value = 65536; break;
     case 97: *value = static_cast<int>(g.shared_optin); break;
     case 115: *value = 0; break;
-    default: return machine().breach("attribute " + std::to_string(attribute) + " is not known here", invalid_value);
+    default:
+      return machine().breach("attribute " + std::to_string(attribute) + " is not supported by the fake",
+                              invalid_value);
   }
   return ok;
 }
@@ -239,8 +241,9 @@ EXPORT Code cuCtxSetCurrent(Context* context) {
   context_of_thread = nullptr;
   if (context == nullptr) return ok;
   for (int d = 0; d < machine().settings().devices; ++d)
-    if (machine().primary(d) == context) return context_of_thread = context, ok;  // also a failed one: its calls tell
-  return machine().breach("this is no context", invalid_context);
+    if (machine().primary(d) == context)
+      return context_of_thread = context, ok;  // a failed one too: its calls report the error
+  return machine().breach("invalid context handle", invalid_context);
 }
 EXPORT Code cuCtxGetDevice(int* device) {
   ENTER();
@@ -282,7 +285,7 @@ EXPORT Code cuModuleLoadDataEx(Module** module, const void* image, unsigned opti
     if (const Fault* f = machine().faults().find("cubin", context->device)) return f->code.value_or(no_binary_for_gpu);
     int architecture = 0;
     std::sscanf(binary->architecture.c_str(), "sm_%d", &architecture);
-    // A binary runs on its major architecture, from its minor one on.
+    // A binary runs on its major architecture, from its minor version on.
     if (architecture / 10 != g.major || architecture % 10 > g.minor) {
       say(options, kinds, values, "the binary is of another architecture");
       return no_binary_for_gpu;

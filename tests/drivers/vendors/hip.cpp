@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// AMD's HIP runtime as far as Tessera calls it, over the fake machine. Signatures, values and rules follow the HIP
-// runtime API reference of ROCm 5 and 6; nothing of ours is included, so that a wrong declaration there does not hide
-// here.
+// The part of AMD's HIP runtime that Tessera calls, on the fake machine. Signatures, values and rules follow the HIP
+// runtime API reference of ROCm 5 and 6. Includes none of our headers, so that a wrong declaration there does not go
+// unnoticed.
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -18,7 +18,7 @@ struct Gpu {
   int processors;
   std::uint32_t warp;
 };
-/// Devices take turns: both widths of subgroups.
+/// Devices alternate, to cover both subgroup widths.
 constexpr Gpu gpus[] = {{"Fake MI250X", "gfx90a", ":sramecc+:xnack-", 110, 64},
                         {"Fake RX 6900", "gfx1030", "", 40, 32}};
 const Gpu& gpu(int device) { return gpus[device % 2]; }
@@ -46,7 +46,7 @@ int major() {
   return f != nullptr ? static_cast<int>(f->number) : 6;
 }
 
-/// The runtime initialises itself with the first call; so does each device.
+/// The runtime and each device are initialised by the first call.
 Code begin(const char* call) {
   if (const Code code = machine().initialise(call); code != ok) return code;
   return machine().enter(call);
@@ -108,7 +108,7 @@ struct KernelNodeParams {  // hipKernelNodeParams
 using Address = void*;
 constexpr int first_bus = 0xc1;
 constexpr unsigned host_flags = ~0u, wait_flags = 0, event_flags = ~0u;
-/// There is no attribute: what fits may be asked for.
+/// HIP has no attribute for this: any size that fits is allowed.
 void allow_shared(Function* function, unsigned bytes) {
   if (bytes <= (64u << 10)) function->max_dynamic_shared = 64 << 10;
 }
@@ -121,7 +121,7 @@ void allow_shared(Function* function, unsigned bytes) {
 #define ENTER()               \
   Context* context = nullptr; \
   if (const Code entered = context_of_thread(__func__, &context); entered != ok) return entered
-/// A failed device answers its error, after the call has done what it can.
+/// A failed device returns its error after the call has done what it can.
 #define ENTER_FAILED_TOO()                                    \
   Context* context = nullptr;                                 \
   const Code entered = context_of_thread(__func__, &context); \
@@ -182,12 +182,14 @@ EXPORT Code hipDeviceGetAttribute(int* value, int attribute, int device) {
     case 74: *value = 64 << 10; break;
     case 85: *value = 1; break;
     case 87: *value = static_cast<int>(machine().limits(device).warp); break;
-    default: return machine().breach("attribute " + std::to_string(attribute) + " is not known here", invalid_value);
+    default:
+      return machine().breach("attribute " + std::to_string(attribute) + " is not supported by the fake",
+                              invalid_value);
   }
   return ok;
 }
 namespace {
-/// The name, and where each major version keeps the architecture's name.
+/// The name, and the offset of the architecture's name in each major version.
 Code properties(void* out, int device, std::size_t bytes, std::size_t architecture) {
   auto* to = static_cast<char*>(out);
   std::memset(to, 0, bytes);

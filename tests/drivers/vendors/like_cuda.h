@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What CUDA's driver and HIP's runtime have alike, over the fake machine. Included by cuda.cpp and hip.cpp, which say
-// before how a call begins (BEGIN, ENTER, ENTER_FAILED_TOO), what `machine()` and `gpu()` are, the type of an address
-// of a device (`Address`), which flags there are, and NAME(cuda, hip), the name of an entry point.
+// The common part of CUDA's driver and HIP's runtime, on the fake machine. Included by cuda.cpp and hip.cpp, which
+// first define how a call begins (BEGIN, ENTER, ENTER_FAILED_TOO), `machine()` and `gpu()`, the type of a device
+// address (`Address`), the flags, and NAME(cuda, hip), the name of an entry point.
 #pragma once
 
 #include <cstdio>
@@ -13,7 +13,7 @@
   Code stream_code = ok;                                                      \
   Stream* const stream = machine().stream_of(*context, handle, &stream_code); \
   if (stream == nullptr) return stream_code
-/// Of a failed context too; whichever context is current.
+/// Accepts streams of failed contexts, whichever context is current.
 #define ANY_STREAM(handle)                                                           \
   ENTER_FAILED_TOO();                                                                \
   Code stream_code = ok;                                                             \
@@ -44,7 +44,7 @@ EXPORT Code NAME(cuDeviceTotalMem_v2, hipDeviceTotalMem)(std::size_t* bytes, int
 }
 EXPORT Code NAME(cuDeviceGetPCIBusId, hipDeviceGetPCIBusId)(char* text, int bytes, int device) {
   DEVICE(device);
-  if (bytes < 13) return machine().breach("the text needs 13 bytes", invalid_value);
+  if (bytes < 13) return machine().breach("the buffer has fewer than 13 bytes", invalid_value);
   std::snprintf(text, static_cast<std::size_t>(bytes), NAME("0000:%02X:00.0", "0000:%02x:00.0"), first_bus + device);
   return ok;
 }
@@ -112,7 +112,7 @@ EXPORT Code NAME(cuStreamCreate, hipStreamCreateWithFlags)(Stream** stream, unsi
 }
 EXPORT Code NAME(cuStreamDestroy_v2, hipStreamDestroy)(void* handle) {
   ANY_STREAM(handle);
-  if (stream->null) return machine().breach("the context's own stream is not destroyed", invalid_handle);
+  if (stream->null) return machine().breach("the context's own stream cannot be destroyed", invalid_handle);
   return machine().destroy(stream);
 }
 EXPORT Code NAME(cuStreamSynchronize, hipStreamSynchronize)(void* handle) {
@@ -197,7 +197,7 @@ EXPORT Code NAME(cuStreamGetCaptureInfo_v2,
                                              const void* const** newest, std::size_t* count) {
   ENTER();
   STREAM(handle);
-  if (status == nullptr) return machine().breach("the status is asked for always", invalid_value);
+  if (status == nullptr) return machine().breach("the status pointer is null", invalid_value);
   *status = stream->capture == nullptr ? 0 : stream->spoilt ? 2 : 1;
   if (stream->capture == nullptr) return ok;
   static thread_local Node* last = nullptr;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuBLASLt, and with TESSERA_FAKE_HIPBLASLT hipBLASLt, as far as a caller of plain products needs them. Signatures,
-// values and rules follow the vendors' references; nothing of ours is included. Products run on the fake driver that
-// the library is beside.
+// The part of cuBLASLt, or hipBLASLt with TESSERA_FAKE_HIPBLASLT, that plain products need. Signatures, values and
+// rules follow the vendors' references; includes none of our headers. Products run on the library's fake driver.
 #include <algorithm>
 #include <cstring>
 #include <mutex>
@@ -109,11 +108,12 @@ bool real_of(int type, Real& real) {
 struct Called {
   Object *library, *product, *a, *b, *c, *d;
 };
-/// The product that is described, without its memory; not_supported if the library does no such thing.
+/// The described product without its memory; not_supported if the library does not support it.
 int describe(const Called& h, Product& p) {
   for (const Object* o : {h.library, h.product, h.a, h.b, h.c, h.d})
     if (o == nullptr) return invalid_value;
-  if (driver().current_device() != h.library->device) return breach("another device is current than the handle's");
+  if (driver().current_device() != h.library->device)
+    return breach("the handle belongs to another device than the current one");
   Real c;
   if (!real_of(h.a->type, p.a.real) || !real_of(h.b->type, p.b.real) || !real_of(h.c->type, c) ||
       !real_of(h.d->type, p.d.real))
@@ -132,7 +132,7 @@ int describe(const Called& h, Product& p) {
   const auto m = static_cast<std::int64_t>(p.a.transposed ? h.a->columns : h.a->rows);
   const auto n = static_cast<std::int64_t>(p.b.transposed ? h.b->rows : h.b->columns);
   if (k != p.k || m != p.m || n != p.n || h.c->rows != h.d->rows || h.c->columns != h.d->columns)
-    return breach("the layouts do not fit each other");
+    return breach("the layouts do not match");
   p.batch = h.d->batch;
   for (const Object* o : {h.a, h.b, h.c})
     if (o->batch != h.d->batch) return breach("the layouts have different batches");
@@ -140,7 +140,7 @@ int describe(const Called& h, Product& p) {
   p.a.batch_stride = h.a->offset, p.b.batch_stride = h.b->offset, p.d.batch_stride = h.d->offset;
   const std::uint32_t epilogue = h.product->epilogue;
   if (epilogue != epilogue_default && (epilogue & ~static_cast<std::uint32_t>(epilogue_bias)) != 0)
-    return breach("an epilogue that is not known here");
+    return breach("an epilogue that the fake does not support");
   if ((epilogue & epilogue_bias) != 0) {
     if (h.product->bias == nullptr) return breach("a bias without an address");
     p.bias = h.product->bias;
@@ -193,7 +193,7 @@ EXPORT int LT(MatmulDescSetAttribute)(void* handle, int attribute, const void* v
     case transpose_b: return take(o->b, value, bytes);
     case epilogue_kind: return take(o->epilogue, value, bytes);
     case bias_address: return take(o->bias, value, bytes);
-    default: return breach("an attribute of a product that is not known here");
+    default: return breach("an attribute of a product that the fake does not support");
   }
 }
 EXPORT int LT(MatrixLayoutCreate)(void** handle, int type, std::uint64_t rows, std::uint64_t columns, std::int64_t ld) {
@@ -208,7 +208,7 @@ EXPORT int LT(MatrixLayoutSetAttribute)(void* handle, int attribute, const void*
   switch (attribute) {
     case batch_count: return take(o->batch, value, bytes);
     case batch_offset: return take(o->offset, value, bytes);
-    default: return breach("an attribute of a layout that is not known here");
+    default: return breach("an attribute of a layout that the fake does not support");
   }
 }
 EXPORT int LT(MatmulPreferenceCreate)(void** handle) { return *handle = made(preference), ok; }
@@ -219,7 +219,7 @@ EXPORT int LT(MatmulPreferenceSetAttribute)(void* handle, int attribute, const v
   if (attribute == most_workspace) return take(o->workspace, value, bytes);
   if (attribute >= first_alignment && attribute < first_alignment + 4)
     return take(o->alignment[attribute - first_alignment], value, bytes);
-  return breach("an attribute of a preference that is not known here");
+  return breach("an attribute of a preference that the fake does not support");
 }
 EXPORT int LT(MatmulAlgoGetHeuristic)(void* handle, void* what, void* a, void* b, void* c, void* d, void* preferred,
                                       int asked, void* results, int* found) {
@@ -257,14 +257,14 @@ EXPORT int LT(Matmul)(void* handle, void* what, const void* alpha, const void* a
 #ifndef TESSERA_FAKE_HIPBLASLT
   for (int i = 0; i < 4; ++i)
     if (reinterpret_cast<std::uintptr_t>(addresses[i]) % chosen.alignment[i] != 0)
-      return breach("operand " + std::to_string(i) + " is less aligned than was said");
+      return breach("operand " + std::to_string(i) + " is less aligned than declared");
 #endif
   if (addresses[2] != addresses[3]) return breach("c is not d");
   float one = 0, zero = 1;
   std::memcpy(&one, alpha, sizeof one), std::memcpy(&zero, beta, sizeof zero);
-  if (one != 1 || zero != 0) return breach("factors that are not known here");
-  if (driver().device_of(stream) != h->device) return breach("the stream is of another device than the handle");
-  if (p.k >= 64 && workspace_bytes < 100000) return breach("less workspace than was asked for");
+  if (one != 1 || zero != 0) return breach("factors that the fake does not support");
+  if (driver().device_of(stream) != h->device) return breach("the stream belongs to another device than the handle");
+  if (p.k >= 64 && workspace_bytes < 100000) return breach("less workspace than requested");
   if (reinterpret_cast<std::uintptr_t>(workspace) % 256 != 0) return breach("the workspace is not aligned");
   if (const int fault = faults().strikes("blas", ++products, 14)) return fault;
   rounded += of(what, product)->compute == compute_tf32;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Objective-C runtime and Metal as far as Tessera calls them, over the fake machine. Messages, values and rules
-// follow Apple's documentation of both; nothing of ours is included, so that a wrong declaration there does not hide
-// here. Kernels are run from their text (text/compile.h). Objects stay known when they are gone, so that a late use is
-// named.
+// The parts of the Objective-C runtime and Metal that Tessera calls, on the fake machine. Messages, values and rules
+// follow Apple's documentation. Includes none of our headers, so that a wrong declaration there does not go unnoticed.
+// Kernels are run from their text (text/compile.h). Destroyed objects are remembered, so that a late use can be
+// reported by name.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -24,8 +24,8 @@
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
-// A selector is a record that begins with the function which answers it: whatever the arguments are, they are where
-// that function expects them. A message to nil answers 0.
+// A selector is a record that begins with its implementation, so arguments are passed to it unchanged. A message to nil
+// returns 0.
 #if defined(__x86_64__)
 asm(R"(
   .text
@@ -122,14 +122,14 @@ const char* name_of(Class c) { return class_names[static_cast<int>(c)]; }
 struct Object {
   explicit Object(Class c);
   virtual ~Object() = default;
-  virtual void gone() {}  ///< the last reference went; what remains only names late uses
+  virtual void gone() {}  ///< the last reference was released; the rest only identifies late uses
   Class kind;
   std::atomic<int> references = 1;
 };
 std::atomic<int> living[std::size(class_names)];
 Object::Object(Class c) : kind(c) { ++living[static_cast<int>(c)]; }
 
-/// What is gone stays, to name late uses; held here, it is no leak to a sanitizer.
+/// Destroyed objects, to identify late uses; being reachable, they are no leaks to a sanitizer.
 void bury(Object* o) {
   static std::mutex lock;
   static auto* const all = new std::vector<Object*>;
@@ -165,14 +165,14 @@ struct Kept {
 };
 
 thread_local std::vector<std::vector<Object*>>* pools = nullptr;
-/// For good: destructors of the program use it too. Those of threads that ended are held here.
+/// Never destroyed, because the program's destructors use it too. Contains those of ended threads.
 std::vector<std::vector<Object*>>* pools_of_a_thread() {
   static std::mutex lock;
   static auto* const all = new std::deque<std::vector<std::vector<Object*>>>;
   const std::lock_guard hold(lock);
   return &all->emplace_back();
 }
-/// Given to whoever asked, for as long as the innermost pool lives.
+/// Returned to the caller, valid as long as the innermost pool.
 template <class T>
 T* autorelease(T* o) {
   if (o == nullptr) return o;
@@ -199,7 +199,7 @@ struct Error : Object {
 };
 struct Options : Object {
   Options() : Object(Class::options) {}
-  bool fast_math = true;  // unless it is turned off
+  bool fast_math = true;  // on by default
 };
 struct Gpu : Object {
   explicit Gpu(int n) : Object(Class::device), number(n) { machine().retain(n, &context); }
@@ -207,7 +207,7 @@ struct Gpu : Object {
   Context* context = nullptr;
   std::mutex lock;
   std::uint64_t used = 0, allocations = 0;
-  bool unified() const { return number % 2 == 0; }  // devices take turns
+  bool unified() const { return number % 2 == 0; }  // devices alternate
 };
 struct Array : Object {
   Array() : Object(Class::array) {}
@@ -235,7 +235,7 @@ struct Queue : Object {
   Gpu* device;
   Stream* stream = nullptr;
   std::mutex lock;
-  std::deque<Kept<CommandBuffer>> running;  ///< committed; Metal keeps them until they are done
+  std::deque<Kept<CommandBuffer>> running;  ///< committed; Metal retains them until they finish
   std::atomic<int> unfinished = 0;
 };
 struct SharedEvent : Object {
@@ -246,10 +246,10 @@ struct SharedEvent : Object {
   }
   Gpu* device;
   std::mutex lock;
-  std::map<std::uint64_t, Event*> signals;  ///< that command buffers were committed with
+  std::map<std::uint64_t, Event*> signals;  ///< values that committed command buffers will signal
 };
 
-/// What a parameter of a kernel stands for, by its attribute.
+/// The meaning of a kernel's parameter, from its attribute.
 struct Parameter {
   std::string attribute;
   int index = 0;
@@ -295,11 +295,11 @@ struct CommandBuffer : Object {
   }
   Kept<Queue> queue;
   bool committed = false, finished = false;
-  Object* encoder = nullptr;  ///< that is open
+  Object* encoder = nullptr;  ///< the open encoder
   std::vector<std::function<Code()>> commands;
-  std::vector<Kept<Object>> resources;  ///< kept until it is done
+  std::vector<Kept<Object>> resources;  ///< retained until the buffer finishes
   Code failed = ok;
-  Event* event = nullptr;  ///< behind the last command
+  Event* event = nullptr;  ///< signalled after the last command
 };
 struct Encoder : Object {
   Encoder(Class c, CommandBuffer* b) : Object(c), buffer(b) {}
@@ -321,7 +321,7 @@ struct Encoder : Object {
   std::uint64_t threadgroup_bytes = 0;
 };
 
-/// The receiver, if it is what this message is for.
+/// The receiver, if it has the right class for the message.
 template <class T>
 T* receiver(void* self, Class kind, const char* message) {
   auto* o = static_cast<Object*>(self);
@@ -341,7 +341,7 @@ T* receiver(void* self, Class kind, const char* message) {
   if (self == nullptr) return {                                     \
     }
 
-// Command buffers that are done are let go of.
+// Releases finished command buffers.
 
 Code code_of(CommandBuffer& buffer) {
   if (buffer.failed != ok) return buffer.failed;
@@ -359,7 +359,7 @@ void reap(Queue& queue) {
   for (auto& buffer : done) buffer->finish();
 }
 void Queue::gone() {
-  for (;;) {  // it lives on in Metal until its work is done
+  for (;;) {  // Metal keeps it alive until its work has finished
     reap(*this);
     std::lock_guard hold(lock);
     if (running.empty()) break;
@@ -412,7 +412,7 @@ KernelText read_kernel(const std::string& source, const std::string& name) {
   return kernel;
 }
 
-/// What the attributes of arguments stand for, for one thread.
+/// The meaning of the arguments' attributes, for one thread.
 struct Indices {
   text::Dim threadgroup_position_in_grid, threadgroups_per_grid, thread_position_in_threadgroup,
       threads_per_threadgroup, threads_per_grid, thread_position_in_grid;
@@ -448,7 +448,7 @@ struct Indices {
   }
 };
 
-/// One dispatch as it was encoded.
+/// One encoded dispatch.
 struct Dispatch {
   Kept<Pipeline> pipeline;
   std::array<Encoder::Binding, most_buffers> bound;
@@ -460,7 +460,7 @@ struct Dispatch {
     Library& library = *function.library.object;
     const KernelText& kernel = library.kernels.at(function.name);
     auto direct = std::make_shared<DirectLaunch>();
-    // What is not bound as a buffer lies in the structure: in order, each aligned to its size.
+    // Non-buffer arguments are in the structure, in order, each aligned to its size.
     KernelFacts& facts = direct->facts;
     if (!machine().facts_of(function.name, &facts)) {
       for (const Parameter& p : kernel.parameters)
@@ -483,7 +483,7 @@ struct Dispatch {
       } else {
         at = (at + a.bytes - 1) / a.bytes * a.bytes;
         if (at + a.bytes > structure.size())
-          return machine().breach("kernel " + function.name + ": setBytes gives fewer bytes than the structure has",
+          return machine().breach("kernel " + function.name + ": setBytes passes fewer bytes than the structure has",
                                   launch_failed);
         std::memcpy(&values[i], structure.data() + at, a.bytes);
         at += a.bytes;
@@ -497,7 +497,7 @@ struct Dispatch {
       std::vector<void*> pointers;  // in the order of their indices
       for (std::uint32_t i = 0; i < of.argument_count; ++i)
         if (of.arguments[i].kind == KernelArgument::pointer) pointers.push_back(&bits[i]);
-      // Exactly as much as was asked for, with something behind it that a kernel must not touch.
+      // Exactly the requested size, followed by a guard that a kernel must not touch.
       std::vector<unsigned char> memory(this_dispatch.threadgroup_bytes + 64, 0xa5);
       unsigned char* const block_memory = memory.data();
       void* block_pointer = block_memory;
@@ -583,10 +583,10 @@ void do_set_fast_math(Id object, Sel, bool on) {
 }
 void do_set_language(Id object, Sel, UInt version) {
   if (receiver<Options>(object, Class::options, __func__) != nullptr && (version >> 16 < 1 || version >> 16 > 3))
-    machine().breach("there is no such version of the language", ok);
+    machine().breach("unsupported language version", ok);
 }
 
-// Of a device.
+// Messages to a device.
 
 Id do_name(Id object, Sel) {
   SELF(Gpu, device);
@@ -626,7 +626,7 @@ Id do_new_buffer(Id object, Sel, UInt length, UInt options) {
   SELF(Gpu, device);
   const UInt storage = options >> 4 & 15;
   if ((options & ~UInt{0xff0}) != 0 || (storage != 0 && storage != 2) || length == 0) {
-    machine().breach("newBufferWithLength: a length of 0, or options that are not known here", ok);
+    machine().breach("newBufferWithLength: a length of 0, or options that the fake does not support", ok);
     return nullptr;
   }
   {
@@ -653,7 +653,7 @@ Id do_new_buffer(Id object, Sel, UInt length, UInt options) {
   return nullptr;
 }
 Id do_new_buffer_with(Id object, Sel selector, const void* bytes, UInt length, UInt options) {
-  if (options != 0) machine().breach("newBufferWithBytes: the host writes to it, so it is shared", ok);
+  if (options != 0) machine().breach("newBufferWithBytes: the host writes to it, so it must be shared", ok);
   auto* buffer = static_cast<Buffer*>(do_new_buffer(object, selector, length, 0));
   if (buffer != nullptr) std::memcpy(reinterpret_cast<void*>(buffer->address), bytes, length);
   return buffer;
@@ -679,9 +679,9 @@ Id do_new_library(Id object, Sel, Id source_object, Id options, Id* error) {
     return nullptr;
   };
   if (options == nullptr || receiver<Options>(options, Class::options, __func__)->fast_math)
-    machine().breach("a library is compiled with fast mathematics, which gives other results", ok);
+    machine().breach("a library is compiled with fast math, which changes results", ok);
   if (machine().faults().find("compile", self->number))
-    return refuse("program_source:1:1: error: this compiler was told to refuse everything");
+    return refuse("program_source:1:1: error: this compiler is set to reject everything");
   if (std::string said = complaint(source->characters, "program_source"); !said.empty()) return refuse(said);
   std::vector<std::string> names;
   for (const auto& [name, parameters] : find_kernels(source->characters, "kernel ")) names.push_back(name);
@@ -725,12 +725,12 @@ UInt do_execution_width(Id object, Sel) {
   return machine().limits(self->function->library->device->number).warp;
 }
 
-// Of command buffers.
+// Messages to command buffers.
 
 Id do_command_buffer(Id object, Sel) {
   SELF(Queue, queue);
   reap(*self);
-  if (++self->unfinished > 64) machine().breach("the queue has 64 command buffers that are not done", ok);
+  if (++self->unfinished > 64) machine().breach("the queue has more than 64 unfinished command buffers", ok);
   return autorelease(new CommandBuffer(self));
 }
 Id new_encoder(Id object, Class kind, const char* message) {
@@ -791,8 +791,9 @@ void do_set_threadgroup_memory(Id object, Sel, UInt length, UInt index) {
   Encoder* self = encoder_of(object, __func__);
   if (self == nullptr) return;
   if (length % 16 != 0 || length > most_threadgroup_memory || index != 0) {
-    machine().breach("setThreadgroupMemoryLength: no multiple of 16, more than there is, or an index not known here",
-                     ok);
+    machine().breach(
+        "setThreadgroupMemoryLength: not a multiple of 16, more than available, or an index not supported by the fake",
+        ok);
     return;
   }
   self->threadgroup_bytes = length;
@@ -815,12 +816,12 @@ void do_dispatch(Id object, Sel, Size groups, Size threads) {
   };
   dispatch->grid = dimensions(groups), dispatch->block = dimensions(threads);
   if (groups.width > 0xffffffff || groups.height > 0xffffffff || groups.depth > 0xffffffff)
-    machine().breach("a grid whose positions are no 32-bit numbers", ok);
-  // Kernel arguments that nothing was bound for.
+    machine().breach("a grid whose positions do not fit in 32 bits", ok);
+  // Reports kernel arguments without a binding.
   const KernelFunction& function = *self->pipeline->function.object;
   const KernelText& kernel = function.library->kernels.at(function.name);
   if (kernel.structure && dispatch->bound[kernel.pointers].bytes.empty())
-    machine().breach("kernel " + function.name + ": nothing is bound for its structure of arguments", ok);
+    machine().breach("kernel " + function.name + ": its argument structure is not bound", ok);
   buffer.resources.emplace_back(Kept<Object>(dispatch->pipeline.object));
   for (const auto& b : dispatch->bound)
     if (b.buffer) buffer.resources.emplace_back(Kept<Object>(b.buffer.object));
@@ -833,7 +834,7 @@ void do_copy_buffer(Id object, Sel, Id from_object, UInt from_offset, Id to_obje
   auto* to = receiver<Buffer>(to_object, Class::buffer, __func__);
   if (from == nullptr || to == nullptr) return;
   if ((from_offset | to_offset | bytes) % 4 != 0)
-    machine().breach("a copy whose offsets or length are no multiples of 4", ok);
+    machine().breach("a copy whose offsets or length are not multiples of 4", ok);
   if (from_offset + bytes > from->length || to_offset + bytes > to->length) {
     machine().breach("a copy past the end of a buffer", ok);
     return;
@@ -860,7 +861,7 @@ void do_signal_event(Id object, Sel, Id event_object, UInt value) {
     const Code code = machine().record(*queue.device->context, *made, *queue.stream);
     std::lock_guard hold(event->lock);
     event->signals[value] = made;
-    while (event->signals.size() > 4) {  // lower values are reached with it
+    while (event->signals.size() > 4) {  // reaching it implies reaching lower values
       machine().destroy(event->signals.begin()->second);
       event->signals.erase(event->signals.begin());
     }
@@ -1016,7 +1017,7 @@ EXPORT void* objc_autoreleasePoolPush() {
 }
 EXPORT void objc_autoreleasePoolPop(void* pool) {
   if (pools == nullptr || reinterpret_cast<std::size_t>(pool) != pools->size()) {
-    machine().breach("a pool is popped that is not the innermost of this thread", ok);
+    machine().breach("a pool is popped that is not this thread's innermost pool", ok);
     return;
   }
   const std::vector<Object*> all = std::move(pools->back());
@@ -1025,7 +1026,7 @@ EXPORT void objc_autoreleasePoolPop(void* pool) {
 }
 EXPORT Id MTLCopyAllDevices() {
   static std::mutex lock;
-  static auto* const gpus = new std::vector<Gpu*>;  // they live as long as the process
+  static auto* const gpus = new std::vector<Gpu*>;  // live as long as the process
   auto* all = new Array;
   if (machine().initialise(__func__) != ok) return all;
   std::lock_guard hold(lock);
@@ -1035,11 +1036,11 @@ EXPORT Id MTLCopyAllDevices() {
   if (machine().faults().find("reversed")) std::reverse(all->all.begin(), all->all.end());
   return all;
 }
-/// Objects of a class, by Apple's name, that have references now.
+/// Number of live objects of a class, by Apple's name.
 EXPORT int tessera_fake_objects(const char* name) {
   for (std::size_t i = 0; i < std::size(class_names); ++i)
     if (std::strcmp(class_names[i], name) == 0) return living[i];
   return -1;
 }
-/// What "newBufferWithLength:options:" gave last, for tests that put work of their own in.
+/// The last result of "newBufferWithLength:options:", for tests that write to it.
 EXPORT Id tessera_fake_newest_buffer() { return newest_buffer; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVIDIA's run-time compiler, as far as Tessera calls it: it finds the kernels of a source and names them in a text
+// The part of NVIDIA's run-time compiler that Tessera calls: it finds the kernels of a source and lists them in a text
 // that the fake driver loads. Built a second time as AMD's (TESSERA_FAKE_HIPRTC), whose interface has the same form.
 #include <algorithm>
 #include <cstdlib>
@@ -67,7 +67,7 @@ Code create(Program** out, const char* source, const char* name, int headers) {
   return success;
 }
 
-/// Options as the command line has them; the architecture may stand apart from its option.
+/// Options as on a command line; the architecture may be a separate argument.
 Code compile(Program* program, int count, const char* const* list, std::vector<std::string> flags) {
   if (program == nullptr) return invalid_program;
   std::string architecture;
@@ -89,7 +89,7 @@ Code compile(Program* program, int count, const char* const* list, std::vector<s
     }
   }
   if (faults().find("compile")) {
-    program->log = program->name + "(1): error: this compiler was told to refuse everything\n";
+    program->log = program->name + "(1): error: this compiler is set to reject everything\n";
     return compilation;
   }
   program->log = complaint(program->source, program->name);
@@ -148,7 +148,7 @@ Code destroy(Program** program) {
   return success;
 }
 
-/// 1 for an empty log: its end.
+/// 1 for an empty log: its terminator.
 Code log_bytes(const Program* program, std::size_t* bytes) {
   if (program == nullptr) return invalid_program;
   *bytes = program->log.size() + 1;

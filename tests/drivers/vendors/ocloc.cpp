@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Intel's compiler library (libocloc): it finds the kernels of an OpenCL C source and names them in a text that the
+// Intel's compiler library (libocloc): it finds the kernels of an OpenCL C source and lists them in a text that the
 // fake Level Zero loads.
 #include <algorithm>
 #include <cstdint>
@@ -24,7 +24,7 @@ const Faults& faults() {
 
 EXPORT int oclocVersion() { return 1 << 16; }
 
-/// 0 if it compiled. Outputs: the log, and `<output or source>[_device].bin`.
+/// Returns 0 on success. Outputs: the log, and `<output or source>[_device].bin`.
 EXPORT int oclocInvoke(unsigned count, const char** arguments, std::uint32_t sources, const std::uint8_t** data,
                        const std::uint64_t* bytes, const char** names, std::uint32_t, const std::uint8_t**,
                        const std::uint64_t*, const char**, std::uint32_t* outputs, std::uint8_t*** output_data,
@@ -40,7 +40,7 @@ EXPORT int oclocInvoke(unsigned count, const char** arguments, std::uint32_t sou
     if (option == "-output") output = value();
     if (option == "-output_no_suffix") suffix = false;
   }
-  // By the devices' PCI ids, as the fake Level Zero has them.
+  // By the devices' PCI ids, as in the fake Level Zero.
   const bool by_id = device == "0x56a0" || device == "0x9a49";
   if (by_id) device = device == "0x56a0" ? "dg2" : "tgllp";
   std::string log;
@@ -57,7 +57,7 @@ EXPORT int oclocInvoke(unsigned count, const char** arguments, std::uint32_t sou
   else if ((device != "dg2" && device != "tgllp" && device != "pvc") || faults().find("no-target"))
     log = "Could not determine device target: " + device + ".\n";
   else if (faults().find("compile"))
-    log = file + ":1: error: this compiler was told to refuse everything\nBuild failed\n";
+    log = file + ":1: error: this compiler is set to reject everything\nBuild failed\n";
   else if (const std::string wrong = complaint(source.c_str(), file); !wrong.empty())
     log = wrong + "Build failed\n";
   const bool right = log.empty();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// rocBLAS as far as a caller of plain products needs it. Signatures, values and rules follow its API reference; nothing
-// of ours is included. Products run on the fake HIP runtime that the library is beside.
+// The part of rocBLAS that plain products need. Signatures, values and rules follow its API reference; includes none of
+// our headers. Products run on the fake HIP runtime.
 #include <algorithm>
 #include <mutex>
 #include <set>
@@ -40,8 +40,9 @@ int breach(const std::string& text, int code = internal_error) { return driver()
 Handle* of(void* handle) {
   std::lock_guard hold(lock);
   auto* const h = static_cast<Handle*>(handle);
-  if (!handles().contains(h) || !h->live) return breach("this is no handle"), nullptr;
-  if (driver().current_device() != h->device) return breach("another device is current than the handle's"), nullptr;
+  if (!handles().contains(h) || !h->live) return breach("invalid handle"), nullptr;
+  if (driver().current_device() != h->device)
+    return breach("the handle belongs to another device than the current one"), nullptr;
   return h;
 }
 bool real_of(int type, Real& real) {
@@ -72,7 +73,7 @@ EXPORT int rocblas_destroy_handle(void* handle) {
 }
 EXPORT int rocblas_set_stream(void* handle, void* stream) {
   HANDLE(handle);
-  if (driver().device_of(stream) != h->device) return breach("the stream is of another device than the handle");
+  if (driver().device_of(stream) != h->device) return breach("the stream belongs to another device than the handle");
   return h->stream = stream, ok;
 }
 EXPORT int rocblas_set_workspace(void* handle, void* address, std::size_t bytes) {
@@ -108,8 +109,8 @@ EXPORT int rocblas_gemm_strided_batched_ex(void* handle, int a_operation, int b_
   if (a_type != b_type || c_type != d_type || (d_type != a_type && d_type != 151)) return not_implemented;
   if (c != d || ldc != ldd || c_stride != d_stride) return breach("c is not d");
   if (*static_cast<const float*>(alpha) != 1 || *static_cast<const float*>(beta) != 0)
-    return breach("factors that are not known here");
-  if (algorithm != 0 || solution != 0 || flags != 0) return breach("flags that are not known here");
+    return breach("factors that the fake does not support");
+  if (algorithm != 0 || solution != 0 || flags != 0) return breach("flags that the fake does not support");
   if (const std::string wrong = wrong_with(p); !wrong.empty()) return breach(wrong, invalid_size);
   if (faults().find("blas-none")) return not_implemented;
   const std::size_t wants = k >= 64 ? needed : 0;
@@ -118,9 +119,9 @@ EXPORT int rocblas_gemm_strided_batched_ex(void* handle, int a_operation, int b_
     return size_increased;
   }
   if (h->stream == nullptr) return breach("no stream was set");
-  if (h->bytes < wants) return breach("it would allocate memory of its own, which waits for the device", memory_error);
+  if (h->bytes < wants) return breach("it would allocate memory, which waits for the device", memory_error);
   if (const int fault = faults().strikes("blas", ++products, internal_error)) return fault;
-  p.workspace = h->workspace, p.workspace_bytes = h->bytes;  // whatever it has, it uses
+  p.workspace = h->workspace, p.workspace_bytes = h->bytes;  // it uses all of its workspace
   return submit(driver(), h->stream, p) == 0 ? ok : internal_error;
 }
 EXPORT std::uint64_t tessera_fake_blas(const char* what) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Intel's Level Zero loader as far as a compute backend calls it, over the fake machine: one driver, contexts,
+// The part of Intel's Level Zero loader that a compute backend calls, on the fake machine: one driver, contexts,
 // immediate command lists, events, modules and kernels. Signatures, offsets and rules follow the Level Zero
-// specification 1.4. Command lists are not in order: only events and barriers order what is appended, and the machine
-// sees what they miss.
+// specification 1.4. Command lists are not in order: only events and barriers order the appended work, and the machine
+// reports missing ones.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -71,7 +71,7 @@ Result result_of(Code code) {
   }
 }
 
-/// Structures are written by offset: each has its type first and a pointer to further ones behind it.
+/// Structures are written by offset: each begins with its type and a pointer to extension structures.
 template <class T>
 void put(void* structure, std::size_t offset, T value) {
   std::memcpy(static_cast<char*>(structure) + offset, &value, sizeof value);
@@ -82,10 +82,10 @@ T get(const void* structure, std::size_t offset) {
   std::memcpy(&value, static_cast<const char*>(structure) + offset, sizeof value);
   return value;
 }
-/// Of one allocation, unless the relaxed limits are asked for.
+/// Limit of one allocation, unless relaxed limits are requested.
 std::uint64_t largest_allocation() { return machine().settings().memory / 4; }
 
-/// Whether a structure says that it is the one that belongs here.
+/// Whether a structure has the type that is required here.
 Code is(const void* structure, std::uint32_t type, const char* what) {
   if (structure == nullptr) return machine().breach(std::string(what) + ": no structure", invalid_value);
   if (get<std::uint32_t>(structure, 0) != type)
@@ -98,7 +98,7 @@ int drivers() {
   const Fault* f = machine().faults().find("ze-drivers");
   return f != nullptr ? static_cast<int>(f->number) : 1;
 }
-/// The driver that has a device.
+/// The driver that owns a device.
 int driver_of(int device) { return device % drivers(); }
 std::array<int, 64> device_handles = [] {
   std::array<int, 64> all{};
@@ -128,7 +128,7 @@ struct Kernel {
   bool live = true;
 };
 std::mutex objects_lock;
-std::map<void*, std::shared_ptr<void>> contexts, pools, events, kernels;  // all that ever were
+std::map<void*, std::shared_ptr<void>> contexts, pools, events, kernels;  // all that were ever created
 
 template <class T>
 T* find(std::map<void*, std::shared_ptr<void>>& all, void* handle, const char* what) {
@@ -136,7 +136,7 @@ T* find(std::map<void*, std::shared_ptr<void>>& all, void* handle, const char* w
   const auto it = all.find(handle);
   T* const object = it == all.end() ? nullptr : static_cast<T*>(it->second.get());
   if (object == nullptr || !object->live) {
-    machine().breach(std::string(object == nullptr ? "this is no handle of " : "the handle is closed: ") + what, ok);
+    machine().breach(std::string(object == nullptr ? "invalid handle of " : "the handle is closed: ") + what, ok);
     return nullptr;
   }
   return object;
@@ -150,11 +150,11 @@ T* keep(std::map<void*, std::shared_ptr<void>>& all) {
 }
 
 Result enter(const char* call) { return result_of(machine().enter(call)); }
-/// The device behind a handle; null, and noted, if it is none.
+/// The device behind a handle; null, with a breach, if the handle is invalid.
 Context* device_of(void* handle) {
   const auto* at = static_cast<const int*>(handle);
   if (at < device_handles.data() || at >= device_handles.data() + machine().settings().devices) {
-    machine().breach("this is no device", ok);
+    machine().breach("invalid device handle", ok);
     return nullptr;
   }
   Context* context = machine().primary(*at);
@@ -172,10 +172,10 @@ Context* device_of(void* handle) {
   Context* const context = device_of(handle); \
   if (context == nullptr) return null_handle; \
   [[maybe_unused]] const int device = context->device
-/// The context and the device are of one driver.
+/// Whether the context and the device belong to one driver.
 #define TOGETHER(owner)                   \
   if (owner->driver != driver_of(device)) \
-  return result_of(machine().breach("the device is of another driver than the context", invalid_value))
+  return result_of(machine().breach("the device belongs to another driver than the context", invalid_value))
 #define STRUCTURE(pointer, type) \
   if (is(pointer, type, __func__) != ok) return invalid_argument
 #define OBJECT(type, name, all, handle)             \
@@ -237,7 +237,7 @@ EXPORT Result zeDeviceGetProperties(void* handle, void* p) {
   put<std::uint32_t>(p, 28, g.flags);  // integrated
   put<std::uint32_t>(p, 36, 2100);     // MHz
   put<std::uint64_t>(p, 40, largest_allocation());
-  put<std::uint32_t>(p, 56, 8);  // threads of an execution unit
+  put<std::uint32_t>(p, 56, 8);  // threads per execution unit
   put<std::uint32_t>(p, 60, 8);  // its lanes
   put<std::uint32_t>(p, 64, 16);
   put<std::uint32_t>(p, 68, 4);
@@ -278,7 +278,7 @@ EXPORT Result zeDeviceCanAccessPeer(void* handle, void* other, std::uint8_t* can
   if (peer == nullptr) return null_handle;
   *can = machine().can_reach(device, peer->device) && driver_of(device) == driver_of(peer->device);
   if (const Fault* f = machine().faults().find("peer", device)) return result_of(f->code.value_or(not_supported));
-  if (*can != 0) machine().enable_peer(*context, peer->device);  // there is nothing else to ask for
+  if (*can != 0) machine().enable_peer(*context, peer->device);  // nothing else needs to be enabled
   return success;
 }
 EXPORT Result zeDeviceGetCommandQueueGroupProperties(void* handle, std::uint32_t* count, void* p) {
@@ -399,7 +399,7 @@ EXPORT Result zeEventHostSynchronize(void* handle, std::uint64_t timeout) {
     const Code code = machine().query(*event->event);
     if (code != not_ready) return result_of(code);
     if (event->event->stream == nullptr && timeout == ~std::uint64_t{0})
-      return result_of(machine().breach("an event is waited for that nothing has been asked to signal", invalid_value));
+      return result_of(machine().breach("a wait for an event that no queued work signals", invalid_value));
     if (std::chrono::steady_clock::now() - start > std::chrono::nanoseconds(timeout)) return ze_not_ready;
     std::this_thread::yield();
   }
@@ -413,7 +413,7 @@ EXPORT Result zeEventHostReset(void* handle) {
 // Command lists.
 
 namespace {
-/// The stream behind a list, and what its command waits for and signals.
+/// The stream behind a list, and the events that its command waits for and signals.
 Result prepare(const char* call, void* list, void* signal, std::uint32_t count, void** waits, Stream** stream,
                Order* order) {
   if (const Result entered = enter(call); entered != success) return entered;
@@ -423,7 +423,7 @@ Result prepare(const char* call, void* list, void* signal, std::uint32_t count, 
   if (*stream == nullptr) return result_of(code);
   const auto ours = [&](const PooledEvent& event) {
     return event.pool->driver == driver_of((*stream)->context->device) ||
-           machine().breach("the event is of another driver's context", ok) != ok;
+           machine().breach("the event belongs to another driver's context", ok) != ok;
   };
   if (signal != nullptr) {
     OBJECT(PooledEvent, event, events, signal);
@@ -444,15 +444,15 @@ Result prepare(const char* call, void* list, void* signal, std::uint32_t count, 
   if (const Result wrong = prepare(__func__, list, signal, count, waits, &stream, &order); wrong != success) \
   return wrong
 
-/// `stream`, of a context and a device, by a description of this type.
-#define NEW_STREAM(ze_context, handle, desc, type)                                                   \
-  DEVICE(handle);                                                                                    \
-  STRUCTURE(desc, type);                                                                             \
-  OBJECT(ZeContext, owner, contexts, ze_context);                                                    \
-  TOGETHER(owner);                                                                                   \
-  if (get<std::uint32_t>(desc, 16) != 0)                                                             \
-    return result_of(machine().breach("there is one group of queues, of ordinal 0", invalid_value)); \
-  Stream* stream = nullptr;                                                                          \
+/// Creates a stream of a context and a device from a description of this type.
+#define NEW_STREAM(ze_context, handle, desc, type)                                           \
+  DEVICE(handle);                                                                            \
+  STRUCTURE(desc, type);                                                                     \
+  OBJECT(ZeContext, owner, contexts, ze_context);                                            \
+  TOGETHER(owner);                                                                           \
+  if (get<std::uint32_t>(desc, 16) != 0)                                                     \
+    return result_of(machine().breach("the only queue group has ordinal 0", invalid_value)); \
+  Stream* stream = nullptr;                                                                  \
   machine().create_stream(*context, false, &stream)
 
 EXPORT Result zeCommandListCreateImmediate(void* ze_context, void* handle, const void* desc, void** list) {
@@ -476,13 +476,12 @@ EXPORT Result zeCommandListImmediateAppendCommandListsExp(void* immediate, std::
                                                           void* signal, std::uint32_t count, void** waits) {
   APPEND(immediate, signal, count, waits);
   if (signal != nullptr || count != 0)
-    return result_of(machine().breach("events with closed lists are not known here", invalid_value));
+    return result_of(machine().breach("events with closed lists are not supported by the fake", invalid_value));
   for (std::uint32_t i = 0; i < lists; ++i) {
     Code code = ok;
     Stream* const list = machine().stream_of(*machine().primary(0), handles[i], &code, false);
     if (list == nullptr) return result_of(code);
-    if (list->closed == nullptr)
-      return result_of(machine().breach("a list is appended that is not closed", invalid_value));
+    if (list->closed == nullptr) return result_of(machine().breach("an open list is appended", invalid_value));
     if (const Code launched = machine().launch_graph(*stream->context, list->closed, *stream); launched != ok)
       return result_of(launched);
   }
@@ -531,7 +530,7 @@ EXPORT Result zeCommandListAppendBarrier(void* list, void* signal, std::uint32_t
 }
 EXPORT Result zeCommandListAppendWaitOnEvents(void* list, std::uint32_t count, void** waits) {
   APPEND(list, nullptr, count, waits);
-  order.barrier = true;  // all that is appended later waits
+  order.barrier = true;  // all work appended later waits
   return result_of(machine().mark(*stream, order));
 }
 
