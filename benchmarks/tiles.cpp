@@ -80,10 +80,10 @@ void row(const Blas<T>& blas, Work work, int n, Totals& totals) {
   const Array left_t = left.transpose(), right_t = right.transpose();
   Array out_row = out.select(0, 0);
   // In-place operations restart from the same input each time.
-  const bool anew = work != Work::update && work != Work::symmetric && work != Work::vector;
+  const bool reload = work != Work::update && work != Work::symmetric && work != Work::vector;
   void* const memory = out.host_access().data();
   const auto us = [&] {
-    if (anew) std::memcpy(memory, first.data(), all * sizeof(T));
+    if (reload) std::memcpy(memory, first.data(), all * sizeof(T));
     switch (work) {
       case Work::update: multiply_into(out, left, right_t, {.alpha = -1}); break;
       case Work::symmetric: multiply_into(out, left, left_t, {.alpha = -1, .lower = true}); break;
@@ -94,7 +94,7 @@ void row(const Blas<T>& blas, Work work, int n, Totals& totals) {
     }
   };
   const auto them = [&] {
-    if (anew) std::memcpy(theirs.data(), first.data(), all * sizeof(T));
+    if (reload) std::memcpy(theirs.data(), first.data(), all * sizeof(T));
     T* const c = theirs.data();
     switch (work) {
       case Work::update: blas.gemm(101, 111, 112, n, n, n, -1, a.data(), n, b.data(), n, 1, c, n); break;

@@ -3,10 +3,11 @@
 
 add_test(NAME check_layers COMMAND ${tessera_SOURCE_DIR}/script/check-layers)
 add_test(NAME check_layers_self_test COMMAND ${tessera_SOURCE_DIR}/script/check-layers --self-test)
+add_test(NAME check_words COMMAND ${tessera_SOURCE_DIR}/script/check-words)
 add_test(NAME check_scripts COMMAND ${tessera_SOURCE_DIR}/tests/scripts/check)
 add_test(NAME docs_site COMMAND ${tessera_SOURCE_DIR}/tests/scripts/docs_site ${tessera_BINARY_DIR}/docs_site)
 set_tests_properties(docs_site PROPERTIES TIMEOUT 300 SKIP_RETURN_CODE 77)
-set_tests_properties(check_layers check_layers_self_test check_scripts PROPERTIES TIMEOUT 120)
+set_tests_properties(check_layers check_layers_self_test check_words check_scripts PROPERTIES TIMEOUT 120)
 
 # A sanitized library can only be linked into a sanitized program, and the package's consumer is not.
 if(TESSERA_INSTALL AND NOT TESSERA_SANITIZE)

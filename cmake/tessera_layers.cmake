@@ -17,7 +17,7 @@ set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON) # the shared library links what the la
 option(TESSERA_UNITY "Compile the sources of each target in batches" ON)
 set(CMAKE_UNITY_BUILD ${TESSERA_UNITY})
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
-# Everything runnable beside everything loadable, so that the program finds the module as it does when installed.
+# Programs and libraries are built into folders next to each other, so that the program finds the module as it does when installed.
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${tessera_BINARY_DIR}/bin)
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${tessera_BINARY_DIR}/lib)
 

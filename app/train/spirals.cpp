@@ -12,12 +12,12 @@ namespace tessera::app {
 Batch spiral_points(std::int64_t count, std::int64_t arms, std::uint64_t seed, std::uint64_t number) {
   constexpr double turns = 1.5, deviation = 0.025, circle = 2 * 3.14159265358979;
   const Array drawn = random_uniform({2, count}, seed, Counter(2 * number));
-  const Array beside = random_normal({count, 2}, seed, Counter(2 * number + 1), 0, deviation);
+  const Array noise = random_normal({count, 2}, seed, Counter(2 * number + 1), 0, deviation);
   const double n = static_cast<double>(arms);
   const Array arm = minimum(floor(drawn.select(0, 0) * n), n - 1);
   const Array radius = sqrt(drawn.select(0, 1));  // points are distributed about evenly along an arm
   const Array angle = circle * (turns * radius + arm / n);
-  const Array x = stack({radius * cos(angle), radius * sin(angle)}, 1) + beside;
+  const Array x = stack({radius * cos(angle), radius * sin(angle)}, 1) + noise;
   return {x.eval(), arm.astype(DType::i32).eval()};
 }
 

@@ -11,7 +11,7 @@ namespace tessera {
 namespace {
 
 using detail::is_trainer_file;
-constexpr std::string_view beside_prefix = "beside.", optimiser_state = "optimiser.";
+constexpr std::string_view extra_prefix = "beside.", optimiser_state = "optimiser.";
 
 std::uint64_t number_in(const SafetensorsFile& file, const std::string& name) {
   const auto found = file.metadata().find(name);
@@ -40,7 +40,7 @@ std::vector<std::pair<std::string, Array>> TrainerBase::kept() {
 }
 
 void TrainerBase::save(const std::string& path, const std::map<std::string, std::string>& more,
-                       const std::vector<std::pair<std::string, Array>>& beside) {
+                       const std::vector<std::pair<std::string, Array>>& extra) {
   check();
   std::map<std::string, std::string> texts = more;
   const DataPosition at = position();
@@ -50,7 +50,7 @@ void TrainerBase::save(const std::string& path, const std::map<std::string, std:
   texts["seed"] = std::to_string(options_.seed), texts["accumulate"] = std::to_string(accumulate_);
   texts["precision"] = dtype_name(options_.precision.dtype);
   std::vector<std::pair<std::string, Array>> all = kept();
-  for (const auto& [name, array] : beside) all.emplace_back(std::string(beside_prefix) + name, array);
+  for (const auto& [name, array] : extra) all.emplace_back(std::string(extra_prefix) + name, array);
   save_safetensors(path, all, texts);
 }
 
@@ -79,7 +79,7 @@ std::map<std::string, std::string> TrainerBase::load(const std::string& path) {
   for (const auto& [name, array] : kept())
     loader.look(array, Path(name),
                 name.starts_with(optimiser_state) && Optimiser::optional_array(name.substr(optimiser_state.size())));
-  loader.ignore_prefix(beside_prefix);
+  loader.ignore_prefix(extra_prefix);
   loader.load({});
   steps_ = steps, position_ = at, position_at_ = steps;
   updates_before_ = optimiser_->steps() - steps_ / accumulate_;

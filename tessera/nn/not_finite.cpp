@@ -78,7 +78,7 @@ std::string describe(const Watcher& watch, const std::string& where) {
 void note_invalid_input(const std::function<std::string()>& why) {
   InvalidInputScope* const scope = InvalidInputScope::current;
   if (scope == nullptr || !scope->text.empty()) return;
-  const ObserverScope nobody(nullptr);
+  const ObserverScope no_observer(nullptr);
   scope->text = why();
 }
 
@@ -104,7 +104,7 @@ NotFiniteCause find_not_finite(
   {
     const ObserverScope look(&watch);
     with_gradient([&](const Parts& gradient) {
-      const ObserverScope nobody(nullptr);
+      const ObserverScope no_observer(nullptr);
       for (const auto& [path, part] : gradient)
         // backward runs from the last operation, so the last parameter is where it starts
         if (!finite(*part)) last = path;

@@ -97,10 +97,10 @@ class TrainerBase {
 
   /// Calls check(), then writes parameters, state, the optimiser's state, counters and the data position to a
   /// safetensors file, which is replaced atomically. A trainer that loads it computes the same numbers. `more` is
-  /// additional metadata; `beside` are additional arrays, saved as "beside.NAME". Throws the errors of
+  /// additional metadata; `extra` are additional arrays, saved as "beside.NAME". Throws the errors of
   /// save_safetensors.
   void save(const std::string& path, const std::map<std::string, std::string>& more = {},
-            const std::vector<std::pair<std::string, Array>>& beside = {});
+            const std::vector<std::pair<std::string, Array>>& extra = {});
   /// Loads such a file and returns its metadata. Loads all arrays or none: throws ArgumentError that lists every array
   /// that is missing, unexpected, or of another shape or dtype; FormatError if it was not written by save. Ignores
   /// additional arrays.

@@ -49,7 +49,7 @@ class ModelFile {
     w.write(folder_ / "model.gguf");
   }
   std::string path() const { return folder_ / "model.gguf"; }
-  std::string beside(const std::string& name) const { return folder_ / name; }
+  std::string path_in_folder(const std::string& name) const { return folder_ / name; }
 
  private:
   TemporaryFolder folder_;
@@ -100,7 +100,7 @@ TEST(Chat, AnswersEachLineOfAPipe) {
 }
 
 TEST(Chat, CommandsChangeTheConversation) {
-  const std::string saved = model().beside("saved.json"), again = model().beside("again.json");
+  const std::string saved = model().path_in_folder("saved.json"), again = model().path_in_folder("again.json");
   const Outcome o =
       tessera_with(chat({"--system", "Old."}),
                    typed("/system You are\n/help\nWhat \\\nis this?\n\"\"\"\na\n\nb\n\"\"\"\n//slash\n/save " + saved +
@@ -147,7 +147,7 @@ TEST(Chat, ErrorInAScriptEndsTheProgram) {
   EXPECT_TRUE(fails(tessera_with(chat({}), typed("/save /nonexistent/x\n")), 1, {"/nonexistent/x", "No such file"}));
   EXPECT_TRUE(fails(tessera_with(chat({}), typed("/load /nonexistent/x\n")), 1, {"/nonexistent/x", "No such file"}));
   EXPECT_TRUE(fails(tessera_with(chat({}), typed("/load README.md\n")), 1, {"README.md", "not valid JSON"}));
-  const std::string pipe = model().beside("pipe");
+  const std::string pipe = model().path_in_folder("pipe");
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   for (const std::string& endless : {pipe, std::string("/dev/zero")}) {
     EXPECT_TRUE(fails(tessera_with(chat({}), typed("/load " + endless + "\n")), 1, {endless, "not a regular file"}));
@@ -338,7 +338,7 @@ TEST(ChatTerminal, CtrlCStopsTheAnswerButNotTheProgram) {
 }
 
 TEST(ChatTerminal, LinesAreEditedAndRecalled) {
-  const std::string saved = model().beside("typed.json");
+  const std::string saved = model().path_in_folder("typed.json");
   Terminal t(TESSERA_PROGRAM, kernels(), chat({}));
   ASSERT_TRUE(t.prompts()) << t.out();
   const auto answered = [&] { return t.shows("the answer was cut off at 12 tokens") && t.prompts(); };

@@ -71,7 +71,7 @@ TEST_P(OnEveryDevice, OverflowSkipsTheStepAndHalvesTheScale) {
       trainer.check();
       EXPECT_EQ(trainer.steps(), skipped + 4);
       EXPECT_TRUE(std::isfinite(trainer.mean_loss()));
-      // Equals a trainer that started with that scale: skipped steps do not count for Adam's moments, either.
+      // Equals a trainer that started with that scale: skipped steps do not change Adam's moments, either.
       options.precision.loss_scale.init_scale = std::ldexp(65536.0, -static_cast<int>(skipped));
       Trainer<M> other(model, optimiser, loss, options);
       for (int i = 0; i < 4; ++i) other.step({x, y});

@@ -150,7 +150,7 @@ void expect_formula(OnEveryDevice& test, const char* name, Make&& make, const Fo
   static_cast<void>(test);
   std::mt19937_64 random(testing::seed());
   std::uniform_real_distribution<float> draw(-1, 1);
-  for (const bool late : {false, true})  // in some steps the bias has no gradient; these do not count for it
+  for (const bool late : {false, true})  // in some steps the bias has no gradient; these do not change its moments
     for (const bool packed : {false, true})
       for (const bool groups : {false, true}) {
         int made = 0;
