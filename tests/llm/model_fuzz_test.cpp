@@ -30,36 +30,36 @@
 
 namespace {
 std::atomic<std::int64_t> live = 0, most = 0;
-void* count_noun(std::size_t size) {
+void* counted_malloc(std::size_t size) {
   void* const p = std::malloc(size);
   if (p == nullptr) throw std::bad_alloc();
   const auto now = live += static_cast<std::int64_t>(::malloc_usable_size(p));
   for (std::int64_t m = most; now > m && !most.compare_exchange_weak(m, now);) {}
   return p;
 }
-void discounted(void* p) {
+void counted_free(void* p) {
   if (p != nullptr) live -= static_cast<std::int64_t>(::malloc_usable_size(p));
   std::free(p);
 }
 }  // namespace
 
-void* operator new(std::size_t size) { return count_noun(size); }
-void* operator new[](std::size_t size) { return count_noun(size); }
+void* operator new(std::size_t size) { return counted_malloc(size); }
+void* operator new[](std::size_t size) { return counted_malloc(size); }
 // std::stable_sort allocates its buffer with nothrow; sanitizers provide their own versions.
 void* operator new(std::size_t size, const std::nothrow_t&) noexcept try {
-  return count_noun(size);
+  return counted_malloc(size);
 } catch (const std::bad_alloc&) {
   return nullptr;
 }
 void* operator new[](std::size_t size, const std::nothrow_t&) noexcept try {
-  return count_noun(size);
+  return counted_malloc(size);
 } catch (const std::bad_alloc&) {
   return nullptr;
 }
-void operator delete(void* p) noexcept { discounted(p); }
-void operator delete[](void* p) noexcept { discounted(p); }
-void operator delete(void* p, std::size_t) noexcept { discounted(p); }
-void operator delete[](void* p, std::size_t) noexcept { discounted(p); }
+void operator delete(void* p) noexcept { counted_free(p); }
+void operator delete[](void* p) noexcept { counted_free(p); }
+void operator delete(void* p, std::size_t) noexcept { counted_free(p); }
+void operator delete[](void* p, std::size_t) noexcept { counted_free(p); }
 
 namespace tessera {
 namespace {

@@ -43,7 +43,7 @@ TEST_P(OnEveryDevice, BatchOrderIsAFunctionOfSeedAndEpoch) {
     return seen;
   };
   auto plain = batches(x, y, {.size = 4});
-  std::vector<std::int32_t> count_noun(10);
+  std::vector<std::int32_t> counted(10);
   std::iota(counted.begin(), counted.end(), 0);
   EXPECT_EQ(epoch(plain), counted);
   EXPECT_EQ(plain.size(), 3u);
