@@ -25,7 +25,7 @@ using Indices = std::vector<std::int32_t>;
 constexpr float inf = std::numeric_limits<float>::infinity();
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 
-Array count_noun(Shape shape, DType dtype = DType::f32) {
+Array numbered(Shape shape, DType dtype = DType::f32) {
   return Array::arange(element_count(shape), 0, 1, dtype).reshape(std::move(shape));
 }
 
@@ -42,7 +42,7 @@ void expect_same(const Floats& got, const Floats& wanted) {
 }
 
 TEST_P(OnEveryDevice, StackAndSplitMatchTheReference) {
-  const Array a = count_noun({2, 3}), b = a + 10;
+  const Array a = numbered({2, 3}), b = a + 10;
   for (int axis : {0, 1, 2, -1, -2, -3}) {
     const Array both = stack({a, b}, axis);
     const int d = axis < 0 ? axis + 3 : axis;
@@ -57,7 +57,7 @@ TEST_P(OnEveryDevice, StackAndSplitMatchTheReference) {
   expect_throw<Error>([&] { stack(std::span<const Array>()); }, {"there are no arrays to join"});
   expect_throw<Error>([&] { stack({a, b}, 3); }, {"axis"});
 
-  const Array x = count_noun({2, 6});
+  const Array x = numbered({2, 6});
   const auto thirds = split(x, 3, 1);
   ASSERT_EQ(thirds.size(), 3u);
   EXPECT_EQ(thirds[1].to_vector<float>(), (Floats{2, 3, 8, 9}));
@@ -73,14 +73,14 @@ TEST_P(OnEveryDevice, StackAndSplitMatchTheReference) {
 }
 
 TEST_P(OnEveryDevice, PadAddsElementsAroundAnArray) {
-  EXPECT_EQ(pad(count_noun({2, 2}), {{1, 0}, {0, 2}}, 9).to_vector<float>(),
+  EXPECT_EQ(pad(numbered({2, 2}), {{1, 0}, {0, 2}}, 9).to_vector<float>(),
             (Floats{9, 9, 9, 9, 0, 1, 9, 9, 2, 3, 9, 9}));
-  EXPECT_EQ(pad(count_noun({2, 3}).transpose(), {{0, 0}, {1, 1}}).to_vector<float>(),
+  EXPECT_EQ(pad(numbered({2, 3}).transpose(), {{0, 0}, {1, 1}}).to_vector<float>(),
             (Floats{0, 0, 3, 0, 0, 1, 4, 0, 0, 2, 5, 0}));
   EXPECT_EQ(pad(Array::ones({0}, DType::i32), {{1, 2}}, 7).to_vector<std::int32_t>(), (Indices{7, 7, 7}));
-  EXPECT_EQ(pad(count_noun({3}) + 1, {{0, 0}}).to_vector<float>(), (Floats{1, 2, 3}));
-  expect_throw<Error>([&] { pad(count_noun({2, 2}), {{1, 1}}); }, {"one pair of widths per axis"});
-  expect_throw<Error>([&] { pad(count_noun({2}), {{-1, 1}}); }, {"a width is negative"});
+  EXPECT_EQ(pad(numbered({3}) + 1, {{0, 0}}).to_vector<float>(), (Floats{1, 2, 3}));
+  expect_throw<Error>([&] { pad(numbered({2, 2}), {{1, 1}}); }, {"one pair of widths per axis"});
+  expect_throw<Error>([&] { pad(numbered({2}), {{-1, 1}}); }, {"a width is negative"});
 }
 
 TEST_P(OnEveryDevice, TrilAndTriuZeroTheOtherTriangle) {
@@ -124,12 +124,12 @@ TEST_P(OnEveryDevice, SignClipAndIsnanMatchTheReference) {
   EXPECT_EQ(isnan(x).to_vector<bool>(), (std::vector<bool>{0, 0, 0, 0, 0, 0, 0, 1}));
   EXPECT_EQ(isfinite(x).to_vector<bool>(), (std::vector<bool>{1, 1, 1, 1, 1, 0, 0, 0}));
   EXPECT_EQ(isfinite(x.astype(DType::f16)).to_vector<bool>(), (std::vector<bool>{1, 1, 1, 1, 1, 0, 0, 0}));
-  EXPECT_EQ(isfinite(count_noun({2}, DType::i32)).to_vector<bool>(), (std::vector<bool>{1, 1}));
-  EXPECT_EQ(isnan(count_noun({2}, DType::u8)).to_vector<bool>(), (std::vector<bool>{0, 0}));
+  EXPECT_EQ(isfinite(numbered({2}, DType::i32)).to_vector<bool>(), (std::vector<bool>{1, 1}));
+  EXPECT_EQ(isnan(numbered({2}, DType::u8)).to_vector<bool>(), (std::vector<bool>{0, 0}));
   expect_same(clip(x, -1, 2).to_vector<float>(), {-1, -0.f, 0, 1e-42f, 2, 2, -1, nan});
-  EXPECT_EQ(clip(count_noun({5}, DType::i32), 1, 3).to_vector<std::int32_t>(), (Indices{1, 1, 2, 3, 3}));
-  EXPECT_EQ(clip(count_noun({3}), count_noun({3}), 1.5).to_vector<float>(), (Floats{0, 1, 1.5f}));
-  EXPECT_EQ(clip(count_noun({3}), 2, 1).to_vector<float>(), (Floats{1, 1, 1}));
+  EXPECT_EQ(clip(numbered({5}, DType::i32), 1, 3).to_vector<std::int32_t>(), (Indices{1, 1, 2, 3, 3}));
+  EXPECT_EQ(clip(numbered({3}), numbered({3}), 1.5).to_vector<float>(), (Floats{0, 1, 1.5f}));
+  EXPECT_EQ(clip(numbered({3}), 2, 1).to_vector<float>(), (Floats{1, 1, 1}));
   expect_throw<Error>([&] { sign(Array::ones({2}, DType::boolean)); }, {"numbers"});
 }
 
@@ -234,8 +234,8 @@ TEST_P(OnEveryDevice, VarAndStdMatchTheReference) {
   EXPECT_EQ(var(Array::ones({1}), {}, 0).item<float>(), 0);
   EXPECT_TRUE(std::isnan(var(Array::ones({0})).item<float>()));
   EXPECT_EQ(var(Array::ones({0, 3}), {1}).shape(), (Shape{0}));
-  EXPECT_EQ(var(count_noun({3}).astype(DType::f16)).dtype(), DType::f16);
-  EXPECT_EQ(var(count_noun({3}, DType::i32)).astype(DType::f32).item<float>(), 1);
+  EXPECT_EQ(var(numbered({3}).astype(DType::f16)).dtype(), DType::f16);
+  EXPECT_EQ(var(numbered({3}, DType::i32)).astype(DType::f32).item<float>(), 1);
 }
 
 TEST_P(OnEveryDevice, LogSumExpDoesNotOverflow) {
@@ -255,7 +255,7 @@ TEST_P(OnEveryDevice, LogSumExpDoesNotOverflow) {
   EXPECT_NEAR(logsumexp(Array::zeros({8})).item<float>(), std::log(8.f), 1e-6);
   expect_same(logsumexp(Array::ones({2, 0}), {1}).to_vector<float>(), {-inf, -inf});
   EXPECT_EQ(logsumexp(a.astype(DType::bf16), {1}).dtype(), DType::bf16);
-  EXPECT_EQ(logsumexp(count_noun({3}, DType::i32)).dtype(), DType::f32);
+  EXPECT_EQ(logsumexp(numbered({3}, DType::i32)).dtype(), DType::f32);
   expect_throw<Error>([&] { logsumexp(a, {2}); }, {"logsumexp"});
 }
 
@@ -275,7 +275,7 @@ TEST_P(OnEveryDevice, CumsumMatchesTheReference) {
       const auto floats = cumsum(a.astype(DType::f32), axis).to_vector<float>();  // integers, so sums are exact
       for (std::size_t i = 0; i < x.size(); ++i) ASSERT_EQ(floats[i], static_cast<float>(wanted[i]));
     }
-  EXPECT_EQ(cumsum(count_noun({2, 3}).transpose(), 0).to_vector<float>(), (Floats{0, 3, 1, 7, 3, 12}));
+  EXPECT_EQ(cumsum(numbered({2, 3}).transpose(), 0).to_vector<float>(), (Floats{0, 3, 1, 7, 3, 12}));
   EXPECT_EQ(cumsum(Array::ones({3}, DType::boolean)).to_vector<std::int64_t>(), (std::vector<std::int64_t>{1, 2, 3}));
   EXPECT_EQ(cumsum(Array::ones({300}, DType::u8)).dtype(), DType::u64);
   const Array half = cumsum(Array::ones({3000}, DType::f16));  // summed in f32: f16 would stop at 2048
@@ -313,7 +313,7 @@ TEST_P(OnEveryDevice, TakeSelectsAlongAnyAxis) {
         ASSERT_EQ(got.rank(), rank(shape) - 1 + rank(count));
         ASSERT_EQ(got.to_vector<float>(), wanted);
       }
-  const Array a = count_noun({3, 4}), i = Array::from({std::uint64_t{1} << 40, std::uint64_t{2}});
+  const Array a = numbered({3, 4}), i = Array::from({std::uint64_t{1} << 40, std::uint64_t{2}});
   EXPECT_EQ(take(a.transpose(), i, 1).to_vector<float>(), (Floats{0, 8, 0, 9, 0, 10, 0, 11}));
   EXPECT_EQ(take(a > 5, Array::from({std::int8_t{1}}), 1).to_vector<bool>(), (std::vector<bool>{false, false, true}));
   expect_throw<Error>([&] { take(a, a); }, {"integer indices"});
@@ -338,8 +338,8 @@ TEST_P(OnEveryDevice, TakeAlongAxisMatchesTheReference) {
     }
   }
   const Array order = Array::from({std::int64_t{2}, std::int64_t{0}}, Shape{1, 2});  // one row of indices, broadcast
-  EXPECT_EQ(take_along_axis(count_noun({2, 3}), order, 1).to_vector<float>(), (Floats{2, 0, 5, 3}));
-  EXPECT_EQ(take_along_axis(count_noun({3, 2}).transpose(), order).to_vector<float>(), (Floats{4, 0, 5, 1}));
+  EXPECT_EQ(take_along_axis(numbered({2, 3}), order, 1).to_vector<float>(), (Floats{2, 0, 5, 3}));
+  EXPECT_EQ(take_along_axis(numbered({3, 2}).transpose(), order).to_vector<float>(), (Floats{4, 0, 5, 1}));
   EXPECT_EQ(take_along_axis(Array::ones({2, 0}), Array::zeros({2, 3}, DType::i32), 1).to_vector<float>(), Floats(6, 0));
   expect_throw<Error>(
       [&] {
@@ -382,10 +382,10 @@ TEST_P(OnEveryDevice, ScatterAndScatterAddMatchTheReference) {
 
 TEST_P(OnEveryDevice, ScatterAcceptsViewsAndOtherDtypes) {
   const Array twice = Array::from({std::uint8_t{1}, std::uint8_t{1}, std::uint8_t{9}});
-  const Array a = count_noun({2, 3}).transpose();  // (3, 2)
+  const Array a = numbered({2, 3}).transpose();  // (3, 2)
   EXPECT_EQ(scatter(a, twice, Array::from({7.f, 8.f}, Shape{1, 2})).to_vector<float>(), (Floats{0, 3, 7, 8, 2, 5}));
   EXPECT_EQ(scatter_add(a, twice, Array::from({7.f}, Shape{1, 1})).to_vector<float>(), (Floats{0, 3, 15, 18, 2, 5}));
-  const Array whole = count_noun({3}, DType::i64);
+  const Array whole = numbered({3}, DType::i64);
   EXPECT_EQ(scatter_add(whole, twice, Array::ones({3})).to_vector<std::int64_t>(),
             (std::vector<std::int64_t>{0, 3, 2}));
   const Array bools = scatter(Array::zeros({3}, DType::boolean), twice, Array::ones({3}, DType::boolean));
@@ -423,12 +423,12 @@ TEST_P(OnEveryDevice, GatherAndScatterExampleOfTheDocs) {
 }
 
 TEST_P(OnEveryDevice, UpdateSliceMatchesTheReference) {
-  const Array a = count_noun({3, 4});
+  const Array a = numbered({3, 4});
   const Array out = update_slice(a, Array::from({90.f, 91.f}, Shape{2, 1}), {1, 3});
   EXPECT_EQ(out.to_vector<float>(), (Floats{0, 1, 2, 3, 4, 5, 6, 90, 8, 9, 10, 91}));
-  EXPECT_EQ(a.to_vector<float>(), count_noun({3, 4}).to_vector<float>());
+  EXPECT_EQ(a.to_vector<float>(), numbered({3, 4}).to_vector<float>());
   EXPECT_EQ(update_slice(a, a.slice(0, 0, 0), {3, 0}).to_vector<float>(), a.to_vector<float>());
-  EXPECT_EQ(update_slice(count_noun({3}, DType::i32), Array::from({7.9f}), {0}).to_vector<std::int32_t>(),
+  EXPECT_EQ(update_slice(numbered({3}, DType::i32), Array::from({7.9f}), {0}).to_vector<std::int32_t>(),
             (Indices{7, 1, 2}));
   expect_throw<Error>([&] { update_slice(a, Array::ones({2, 2}), {2, 0}); }, {"are not inside"});
   expect_throw<Error>([&] { update_slice(a, Array::ones({1, 1}), {-1, 0}); }, {"are not inside"});
