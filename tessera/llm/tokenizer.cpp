@@ -63,9 +63,7 @@ std::string Tokenizer::pre_of(const GgufFile& file, Model model) {
   if (!pre)
     logging::warn(
         fmt::format("{}: the file does not specify its pre-tokenizer ({} is missing): \"default\" is used, which may "
-                    "reduce the quality of the output"
-                    "what the model "
-                    "writes may be worse for it",
+                    "reduce the quality of the output",
                     file.name(), key));
   else if (!PreTokenizer::known(*pre))
     throw_tokenizer_error(file, key, fmt::format("the pre-tokenizer {} is not supported", quote_text(*pre)),

@@ -177,7 +177,7 @@ TEST(Exit, CompilingAfterExitThrows) {
               if (wrong_elements(known, here, 1) != 0) ::_exit(1);
               static std::function<void()> last = [] {
                 const std::string text = text_of<KernelError>([] { wrong_elements(fresh, here, 3); });
-                if (text.find("ending") == std::string::npos) std::fprintf(stderr, "%s\n", text.c_str()), ::_exit(2);
+                if (text.find("exiting") == std::string::npos) std::fprintf(stderr, "%s\n", text.c_str()), ::_exit(2);
                 ::_exit(wrong_elements(known, here, 1) == 0 ? 0 : 3);
               };
               at_the_end.work = &last;
@@ -199,8 +199,8 @@ TEST(Exit, NoDriverCallsAfterMainThreadObjectsAreDestroyed) {
                   const BufferView there = view(kept, 64);
                   kernel.launch({1, 1, 1}, {there, there});
                 });
-                refused += text.find("the program is ending") != std::string::npos;
-                refused += text_of<DeviceError>([] { memory(device, 64); }).find("ending") != std::string::npos;
+                refused += text.find("the program is exiting") != std::string::npos;
+                refused += text_of<DeviceError>([] { memory(device, 64); }).find("exiting") != std::string::npos;
               };
               kept = memory(device, 64);
               struct InMain {

@@ -514,7 +514,7 @@ TEST_F(QueueTest, TwoErrorsSeenByHousekeepingAreBothReported) {
   }
   expect_contains(text_of<KernelError>([&] { q.finish(); }),
                   {"failed on purpose",
-                   "newest first: increment, (fill). Later: ", "newest first: increment, (fill), increment, (fill)"});
+                   "newest first: increment, (fill). Later error: ", "newest first: increment, (fill), increment, (fill)"});
   q.finish();
   EXPECT_EQ(read(q, x)[0], 2u);
 }

@@ -231,7 +231,7 @@ TEST(KernelStructs, LaunchRejectsPartialStructs) {
   DeviceBuffer<std::uint32_t> words(std::vector<std::uint32_t>(13, 0));
   BufferView view = words.view();
   EXPECT_TRUE(holds(message([&] { update.launch({2}, view, 1.0f); }),
-                    "[launch update_particles] argument 1 (arg0) is a buffer of 52 bytes, which is no whole number of "
+                    "[launch update_particles] argument 1 (arg0) is a buffer of 52 bytes, which is not a whole number of "
                     "structs of 24 bytes"));
   view.elements = 12;
   EXPECT_EQ(message([&] { update.launch({2}, view, 1.0f); }), "no error");

@@ -386,9 +386,9 @@ TEST(Tokenizer, RejectsInvalidVocabularies) {
   refused([](V& v) { v.types[3] = 7; }, {"token 3 has type 7"});
   refused([](V& v) { v.types[3] = -1; }, {"token 3 has type -1"});
   refused([](V& v) { v.add("ab"); }, {"tokenizer.ggml.tokens", "\"ab\" occurs twice (256 and 257)"});
-  refused([](V& v) { v.merges.push_back("ab"); }, {"tokenizer.ggml.merges", "merge 1 is \"ab\", expected two tokens"});
-  refused([](V& v) { v.merges.push_back("a "); }, {"merge 1 is \"a \", expected two tokens"});
-  refused([](V& v) { v.merges.push_back(" a"); }, {"merge 1 is \" a\", expected two tokens"});
+  refused([](V& v) { v.merges.push_back("ab"); }, {"tokenizer.ggml.merges", "merge 1 is \"ab\"; expected two tokens"});
+  refused([](V& v) { v.merges.push_back("a "); }, {"merge 1 is \"a \"; expected two tokens"});
+  refused([](V& v) { v.merges.push_back(" a"); }, {"merge 1 is \" a\"; expected two tokens"});
   refused([](V& v) { v.with("bos_token_id", std::uint32_t{257}); }, {"bos_token_id", "id is 257", "257 tokens"});
   refused([](V& v) { v.with("eom_token_id", std::uint32_t{~0u}); }, {"eom_token_id", "id is 4294967295"});
   refused([](V& v) { v.with("add_bos_token", true); }, {"add_bos_token", "does not define this token"});
