@@ -191,7 +191,7 @@ TEST(Matrix, RequiresConvergedSubgroups) {
           name, PRODUCT { UNUSED, around([&] { c.store(thread_id(), subgroup_sum(a.load(thread_id()))); }); });
     });
     EXPECT_NE(sum.find("a subgroup operation is inside "), std::string::npos) << name << sum;
-    EXPECT_NE(sum.find("(matrix_test.cpp:" + std::to_string(outer) + "), which threads of one subgroup may pass "),
+    EXPECT_NE(sum.find("(matrix_test.cpp:" + std::to_string(outer) + "), on which threads of one subgroup may diverge"),
               std::string::npos)
         << name << sum;
   }
@@ -374,12 +374,12 @@ TEST(Matrix, RejectsOperandsOfWrongKind) {
       {MmaOp::load, 0, c, load, "mma load requires a fragment, but got none"},
       {MmaOp::load, 1, half_value, load, "mma load requires memory, not a value of f32"},
       {MmaOp::load, 1, own, load, "a matrix must be in memory that threads share"},
-      {MmaOp::load, 1, matrix(left), load, " is a matrix over a subgroup, and mma load takes what belongs to one "},
+      {MmaOp::load, 1, matrix(left), load, " is a matrix over a subgroup, and mma load requires a per-thread value"},
       {MmaOp::load, 2, c, load, "c is memory, and mma load requires a value"},
       {MmaOp::load, 3, c, load, "c is memory, and mma load requires a value"},
       {MmaOp::load, 3, no_node, load, "mma load has 3 operands. It takes 4"},
       {MmaOp::fill, 0, matrix(left), fill, "mma fill requires the fragment accumulator, but got left"},
-      {MmaOp::fill, 1, matrix(left), fill, " is a matrix over a subgroup, and mma fill takes what belongs to one "},
+      {MmaOp::fill, 1, matrix(left), fill, " is a matrix over a subgroup, and mma fill requires a per-thread value"},
       {MmaOp::fill, 1, c, fill, "c is memory, and mma fill requires a value"},
       {MmaOp::fill, 2, half_value, fill, "mma fill has 3 operands. It takes 2"},
       {MmaOp::multiply, 0, matrix(right), multiply, "mma multiply requires the fragment accumulator, but got right"},
