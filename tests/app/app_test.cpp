@@ -492,7 +492,7 @@ testing::AssertionResult refuses(const Outcome& o, const std::vector<std::string
 
 TEST(Generate, RejectsInvalidRequestsBeforeLoading) {
   const std::string too_long =
-      " the context is longer than the model was made for (context = 5000, the model's = 1024). Use a context of "
+      " the context is longer than the model's context length (context = 5000, the model's = 1024). Use a context of "
       "1024 or less (--ctx 1024)\n";
   EXPECT_TRUE(refuses(run({"generate", model, "-p", "X", "--ctx", "5000"}), {"[generate]" + too_long}));
   EXPECT_TRUE(refuses(run({"estimate", model, "--ctx", "5000"}), {"[estimate]" + too_long}));
@@ -503,7 +503,7 @@ TEST(Generate, RejectsInvalidRequestsBeforeLoading) {
               {wrong, "context = 2). Shorten it, or increase the context (--ctx), at most to the model's 1024\n"}));
   for (const std::string context : {"0", "2", "1024"})
     EXPECT_TRUE(refuses(run({"generate", model, "-p", page, "--ctx", context}),
-                        {wrong, "). Shorten it: the model was made for 1024 tokens\n"}));
+                        {wrong, "). Shorten it: the model's context length is 1024 tokens\n"}));
   EXPECT_TRUE(refuses(run({"generate", "/nonexistent.gguf", "-p", "X"}), {"the file does not exist"}));
   EXPECT_TRUE(refuses(run({"generate", "README.md", "-p", "X"}), {"README.md"}));
   // A valid request loads the model, and the prompt precedes the answer.
@@ -555,7 +555,7 @@ TEST(Generate, StrictAndVerifiedRunsReportWhatRanWhere) {
   EXPECT_TRUE(holds(verified.err, {"each kernel run again on interp:0", "rms_norm", "wrong"}));
   EXPECT_EQ(verified.out, strict.out);
   EXPECT_TRUE(fails(with({"--verify-on", "cuda:9"}), 1, {"cuda:9"}));
-  EXPECT_TRUE(fails(with({"--verify-on", "cpu"}), 1, {"(--verify-on = cpu:0). Name another device"}));
+  EXPECT_TRUE(fails(with({"--verify-on", "cpu"}), 1, {"(--verify-on = cpu:0). Choose another device"}));
   EXPECT_TRUE(fails(with({"--strict", "--verify-on", "interp"}), 2, {"--strict"}));
 }
 
@@ -570,7 +570,7 @@ TEST(Generate, LayersCanBeOnSeveralDevices) {
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_EQ(o.out, whole);
   EXPECT_TRUE(holds(o.err, {"cpu:0: ", "interp:0: ", "of 5 layers"}));
-  EXPECT_TRUE(fails(run(greedy(model, "cpu,cpu:0", 6)), 1, {"\"cpu,cpu:0\" names cpu:0 twice"}));
+  EXPECT_TRUE(fails(run(greedy(model, "cpu,cpu:0", 6)), 1, {"\"cpu,cpu:0\" contains cpu:0 twice"}));
   EXPECT_TRUE(
       holds(run(greedy(model, "cpu,interp", 2)).err, {"interp:0: no layers, which all fit on devices before it"}));
 }
