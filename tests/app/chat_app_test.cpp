@@ -183,7 +183,7 @@ TEST(Chat, FullContextIsRefusedOrShiftedAndReported) {
   const Outcome refused = tessera_with(chat({"--ctx", "80"}), typed(many));
   EXPECT_TRUE(fails(refused, 1,
                     {"the context of 80 tokens is full and the answer was cut off", "longer than the context",
-                     "Start over (/reset), or drop the oldest messages (--when-full shift), or raise"}));
+                     "Start over (/reset), or drop the oldest messages (--when-full shift), or increase"}));
   const auto shifted = tessera_with(chat({"--ctx", "80", "--when-full", "shift", "--json"}), typed(many));
   const auto answers = objects(shifted);
   ASSERT_EQ(answers.size(), 8u);

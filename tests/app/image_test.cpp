@@ -36,7 +36,7 @@ TEST(Image, IsReadBackAsWritten) {
   EXPECT_EQ(read_png(path).grey, (std::vector<float>{0, 1, 0, 1, 128 / 255.0f}));
   const std::string before = test::text_of(path);
   expect_throw<ArgumentError>([&] { write_png(path, {0, 3, {}}); }, {path, "0 x 3", "needs pixels"});
-  expect_throw<ArgumentError>([&] { write_png(path, {2, 2, {1}}); }, {"2 x 2", "there are 1 numbers"});
+  expect_throw<ArgumentError>([&] { write_png(path, {2, 2, {1}}); }, {"2 x 2", "there are 1 values"});
   expect_throw<ArgumentError>([&] { write_png(path, {most_pixels, 2, {}}); }, {"the limit is"});
   EXPECT_EQ(test::text_of(path), before);
   EXPECT_THROW(write_png(folder.path(), {1, 1, {1}}), ArgumentError);

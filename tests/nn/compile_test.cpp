@@ -207,7 +207,7 @@ TEST_P(OnEveryDevice, DoesNotRecordModelsThatChangeOnTheHost) {
   const Array first = each(x), second = each(x);
   EXPECT_NE(bits(first), bits(second));
   EXPECT_EQ(each.replays(), 0u);
-  test::expect_contains(each.report().not_recorded, {"differs from the recorded one", "before", "host value"});
+  test::expect_contains(each.report().not_recorded, {"differs from the recorded one", "instead of", "host value"});
   EXPECT_FALSE(each.report().recorded);
   // A change after recording is found by a pass that is run instead of a replay.
   const auto factor = std::make_shared<double>(1);
