@@ -156,13 +156,13 @@ void add_matrices(std::vector<Row>& rows) {
     rows.push_back(std::move(r));
   };
   const auto product = [](Tracer& t) { matrix_cell(true, t); };
-  add(Op::local, FragmentRole::left, "matrices", product);
-  add(Op::local, FragmentRole::right, "matrices", product);
+  add(Op::local, FragmentRole::left, "matrix product", product);
+  add(Op::local, FragmentRole::right, "matrix product", product);
   add(Op::local, FragmentRole::accumulator, "accumulator", &accumulator_cell);
   for_each_kind<MmaOp>([&](MmaOp op) {
     switch (op) {
-      case MmaOp::load: return add(Op::mma, op, "matrices", &load_cell);
-      case MmaOp::multiply: return add(Op::mma, op, "matrices", product);
+      case MmaOp::load: return add(Op::mma, op, "matrix product", &load_cell);
+      case MmaOp::multiply: return add(Op::mma, op, "matrix product", product);
       case MmaOp::fill:
       case MmaOp::store: return add(Op::mma, op, "accumulator", &accumulator_cell);
       case MmaOp::count_: break;
