@@ -145,7 +145,7 @@ void Table::backend(const BackendReport& row, const Survey& s) {
   for (const DeviceInfo& info : row.devices) any = any || usable(info, s);
   app::print("{} {} ({}): {}{}{}\n", style_.mark(any), style_.strong(title(row.backend)), backend_name(row.backend),
              state_name(row.state), row.file.empty() ? "" : ", " + row.file,
-             row.remembered ? style_.faint(" (as remembered)") : "");
+             row.remembered ? style_.faint(" (cached)") : "");
   for (const DeviceInfo& info : row.devices) device(info, s);
   parts(row);
   const auto said = [&](const DeviceInfo& info) { return info.reason == row.reason; };

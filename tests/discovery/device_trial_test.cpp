@@ -113,7 +113,7 @@ TEST_F(Trial, RunsOncePerOpenedDeviceAndIsCached) {
 }
 
 TEST_F(Trial, CrashIsCachedAndDoesNotReachProgram) {
-  for (const char* how : {"first kernel", "(as remembered)"}) {
+  for (const char* how : {"first kernel", "(cached)"}) {
     const std::string said = run("crash_ctx", [] {
       computes(cuda0);
       const std::string text = computes_and_state(cuda0);
@@ -149,7 +149,7 @@ TEST_F(Trial, RefusalIsNotCached) {
 
 TEST_F(Trial, HangIsRetriedWithLongerLimitAndExpires) {
   const Variables short_limit = {{"TESSERA_PROBE_TIMEOUT", "1"}};
-  for (const char* says : {"nor within 2 s", "(as remembered)"})
+  for (const char* says : {"nor within 2 s", "(cached)"})
     expect_contains(run(
                         "hang_ctx", [] { return computes_and_state(cuda0); }, short_limit),
                     {"the device is hung", says, "hung|", "nvidia-persistenced"});
@@ -180,7 +180,7 @@ TEST_F(Trial, CrashesForLackOfResourcesAreTemporary) {
                   {"the device is crashed", "SIGKILL", "free some memory", "after 10 minutes"});
   ASSERT_EQ(kept("open-").size(), 1u);
   EXPECT_NE(text_of(kept("open-")[0]).find("\"until\""), std::string::npos);
-  expect_contains(run("", compute), {"the device is crashed", "(as remembered)"});
+  expect_contains(run("", compute), {"the device is crashed", "(cached)"});
 }
 
 TEST_F(Trial, DeviceWithoutCompilerIsCached) {

@@ -153,9 +153,9 @@ TEST(Doctor, ProbesAgainWhileDevicesShowsCachedResults) {
     more.insert(more.begin(), {"devices", "--list-only"});
     return run(more, {.environment = environment}).out;
   };
-  EXPECT_EQ(devices({}).find("(as remembered)"), std::string::npos);
-  expect_contains(devices({}), {"[cuda:0]", "(as remembered)", "tessera devices --rescan"});
-  EXPECT_EQ(devices({"--rescan"}).find("(as remembered)"), std::string::npos);
+  EXPECT_EQ(devices({}).find("(cached)"), std::string::npos);
+  expect_contains(devices({}), {"[cuda:0]", "(cached)", "tessera devices --rescan"});
+  EXPECT_EQ(devices({"--rescan"}).find("(cached)"), std::string::npos);
 }
 
 TEST(Doctor, ReportsLibraryForLargeProducts) {

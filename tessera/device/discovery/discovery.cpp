@@ -108,7 +108,7 @@ void log_answer(const BackendReport& report) {
   if (!logging::enabled(logging::Level::info)) return;
   std::string text =
       fmt::format("{}: {}{}{}{}", backend_name(report.backend), state_name(report.state),
-                  report.file.empty() ? "" : ", ", report.file, report.remembered ? ", as remembered" : "");
+                  report.file.empty() ? "" : ", ", report.file, report.remembered ? ", cached" : "");
   if (report.devices.empty() && !report.reason.empty()) text += ": " + report.reason;
   for (const DeviceInfo& info : report.devices) {
     text += fmt::format("; {} ({}) {}", to_string(info.device), info.name, state_name(info.state));
