@@ -27,8 +27,7 @@ int run_devices(const DevicesArguments& options) {
     if (s.chosen.device) table.paragraph("New arrays go to ", s.chosen.why, 4);
     if (std::ranges::any_of(s.backends, &BackendReport::remembered))
       table.paragraph(
-          "", "Rows marked \"cached\" show a driver's cached answer; `tessera devices --rescan` probes it again.",
-          4);
+          "", "Rows marked \"cached\" show a driver's cached answer; `tessera devices --rescan` probes it again.", 4);
   }
   if (s.chosen.device) return success;
   fail<DeviceError>({.wrong = s.chosen.error});

@@ -513,8 +513,8 @@ TEST_F(QueueTest, TwoErrorsSeenByHousekeepingAreBothReported) {
     if (i == 0) q.fill(view(x), 2);
   }
   expect_contains(text_of<KernelError>([&] { q.finish(); }),
-                  {"failed on purpose",
-                   "newest first: increment, (fill). Later error: ", "newest first: increment, (fill), increment, (fill)"});
+                  {"failed on purpose", "newest first: increment, (fill). Later error: ",
+                   "newest first: increment, (fill), increment, (fill)"});
   q.finish();
   EXPECT_EQ(read(q, x)[0], 2u);
 }

@@ -107,7 +107,8 @@ TEST_F(Machine, CardWithoutKernelDriverNamesModuleAndPackage) {
 
 TEST_F(Machine, CardWithAnotherKernelDriverNamesIt) {
   card("0000:01:00.0", "0x10de", "nouveau");
-  expect_contains(why(os::nvidia), {"The kernel driver of the NVIDIA card at 0000:01:00.0 is nouveau", "install nvidia"});
+  expect_contains(why(os::nvidia),
+                  {"The kernel driver of the NVIDIA card at 0000:01:00.0 is nouveau", "install nvidia"});
   card("0000:03:00.0", "0x1002", "vfio-pci");
   expect_contains(why(os::amd), {"for a virtual machine (vfio-pci)"});
 }

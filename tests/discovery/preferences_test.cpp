@@ -585,7 +585,8 @@ TEST(GpuDevice, RequiresFreeMemory) {
     ::testing::internal::CaptureStderr();
     EXPECT_EQ(gpu_device({.free_memory = 8 * gib}), cpu0);
     expect_contains(::testing::internal::GetCapturedStderr(), {"using cpu:0 instead of a GPU", "8 GiB are required"});
-    expect_throw<DeviceError>([] { gpu_device({.index = 1, .free_memory = 5 * gib / 2}); }, {"GPU 1 does not exist", "has 1"});
+    expect_throw<DeviceError>([] { gpu_device({.index = 1, .free_memory = 5 * gib / 2}); },
+                              {"GPU 1 does not exist", "has 1"});
   });
 }
 

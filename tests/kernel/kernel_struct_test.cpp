@@ -230,9 +230,10 @@ TEST(KernelStructs, LaunchRejectsPartialStructs) {
   const DeviceScope scope({Backend::interp, 0});
   DeviceBuffer<std::uint32_t> words(std::vector<std::uint32_t>(13, 0));
   BufferView view = words.view();
-  EXPECT_TRUE(holds(message([&] { update.launch({2}, view, 1.0f); }),
-                    "[launch update_particles] argument 1 (arg0) is a buffer of 52 bytes, which is not a whole number of "
-                    "structs of 24 bytes"));
+  EXPECT_TRUE(
+      holds(message([&] { update.launch({2}, view, 1.0f); }),
+            "[launch update_particles] argument 1 (arg0) is a buffer of 52 bytes, which is not a whole number of "
+            "structs of 24 bytes"));
   view.elements = 12;
   EXPECT_EQ(message([&] { update.launch({2}, view, 1.0f); }), "no error");
   const DeviceBuffer<float> floats(12);

@@ -106,9 +106,8 @@ constexpr const char* untried = "listed by the driver; no kernel has been run on
 /// Logs what was tried and the outcome: "cuda: supported, libcuda.so: no such file".
 void log_answer(const BackendReport& report) {
   if (!logging::enabled(logging::Level::info)) return;
-  std::string text =
-      fmt::format("{}: {}{}{}{}", backend_name(report.backend), state_name(report.state),
-                  report.file.empty() ? "" : ", ", report.file, report.remembered ? ", cached" : "");
+  std::string text = fmt::format("{}: {}{}{}{}", backend_name(report.backend), state_name(report.state),
+                                 report.file.empty() ? "" : ", ", report.file, report.remembered ? ", cached" : "");
   if (report.devices.empty() && !report.reason.empty()) text += ": " + report.reason;
   for (const DeviceInfo& info : report.devices) {
     text += fmt::format("; {} ({}) {}", to_string(info.device), info.name, state_name(info.state));
