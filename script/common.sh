@@ -51,21 +51,28 @@ configure_and_build() {
 }
 
 # build_progress: one line per percent of Ninja's steps, with the estimated time left; warnings and errors unchanged.
+# Not awk: Debian's mawk reads a pipe in blocks, so that minutes would pass without a line.
 build_progress() {
-  awk -v begin="$(date +%s)" '
-    match($0, /^\[[0-9]+\/[0-9]+\] /) {
-      split(substr($0, 2, RLENGTH - 3), n, "/")
-      percent = int(100 * n[1] / n[2])
-      if (percent != last || n[1] == n[2]) {
-        last = percent
-        left = n[1] > 0 ? (systime() - begin) * (n[2] - n[1]) / n[1] : 0
-        time = n[1] == n[2] ? "done" : left < 90 ? sprintf("about %d s left", left) : sprintf("about %d min left", left / 60 + 0.5)
-        printf "[%3d %%, %s] %s\n", percent, time, substr($0, RLENGTH + 1)
-        fflush()
-      }
-      next
-    }
-    { print; fflush() }'
+  local line begin=$SECONDS percent last=-1 left time
+  while IFS= read -r line; do
+    if ! [[ $line =~ ^\[([0-9]+)/([0-9]+)\]\ (.*) ]]; then
+      printf '%s\n' "$line"
+      continue
+    fi
+    local finished=${BASH_REMATCH[1]} total=${BASH_REMATCH[2]} text=${BASH_REMATCH[3]}
+    percent=$((100 * finished / total))
+    if ((percent == last && finished < total)); then continue; fi
+    last=$percent
+    left=$((finished ? (SECONDS - begin) * (total - finished) / finished : 0))
+    if ((finished == total)); then
+      time="done"
+    elif ((left < 90)); then
+      time="about $left s left"
+    else
+      time="about $(((left + 30) / 60)) min left"
+    fi
+    printf '[%3d %%, %s] %s\n' "$percent" "$time" "$text"
+  done
 }
 
 # log_file NAME: where the output of a step goes that is only worth reading when it fails.
