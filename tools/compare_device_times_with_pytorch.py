@@ -4,10 +4,11 @@
 archive) and the same operations in PyTorch alternately, and prints a table in Markdown: our microseconds, PyTorch's,
 our time divided by theirs, and our rate in GB/s or TFLOP/s. Each figure is the median of the rounds.
 
-usage: compare_device_times_with_pytorch.py DEVICE_BENCHMARK [--rounds N] [--part NAME]
+usage: compare_device_times_with_pytorch.py DEVICE_BENCHMARK [--rounds N] [--part NAME] [--library-path FOLDER]
 """
 
 import argparse
+import os
 import statistics
 import subprocess
 import time
@@ -87,9 +88,11 @@ def operations():
     yield "copy of 256 MiB to the host", lambda: x.cpu()
 
 
-def ours(program, part):
+def ours(options):
+    environment = dict(os.environ, LD_LIBRARY_PATH=options.library_path)
+    command = [options.program, options.part]
     rows = {}
-    for line in subprocess.run([program, part], capture_output=True, text=True, check=True).stdout.splitlines():
+    for line in subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment).stdout.splitlines():
         fields = line.split("\t")
         rows[fields[0]] = fields[1:]
     return rows
@@ -100,11 +103,13 @@ def main():
     parser.add_argument("program")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--part", default="", help="only operations whose names contain this")
+    parser.add_argument("--library-path", default=os.environ.get("LD_LIBRARY_PATH", ""),
+                        help="LD_LIBRARY_PATH of the benchmark, without effect on PyTorch")
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = False
     times, theirs, work = {}, {}, {}
     for _ in range(options.rounds):
-        for name, fields in ours(options.program, options.part).items():
+        for name, fields in ours(options).items():
             if len(fields) == 3:
                 times.setdefault(name, []).append(float(fields[0]))
                 work[name] = (float(fields[1]), fields[2])
