@@ -6,6 +6,8 @@
 #include <llvm/Passes/PassBuilder.h>
 #include <llvm/Target/TargetMachine.h>
 
+#include <sstream>
+
 #include "tessera/backend/cpu/codegen/boundary.h"
 #include "tessera/backend/cpu/codegen/ptx_emitter.h"
 
@@ -34,6 +36,32 @@ struct Architecture {
 };
 constexpr Architecture architectures[] = {{50, 40}, {52, 41}, {53, 42}, {60, 50}, {61, 50}, {62, 50}, {70, 60},
                                           {72, 61}, {75, 63}, {80, 70}, {86, 71}, {87, 74}, {89, 78}, {90, 78}};
+
+/// Corrects bit-field extractions that cross the top bit. LLVM turns `(x >> 63) & mask` of a signed 64-bit integer into
+/// `bfe.u64 d, x, 63, n` (NVPTXDAGToDAGISel::tryBFE compares with the width of the shift amount, 32), which yields zeros
+/// instead of copies of the sign bit. Unsigned shifts lead to no such extraction: LLVM removes their mask.
+std::string with_sign_bits(std::string_view ptx) {
+  static constexpr std::string_view extract = "bfe.u64 ";
+  std::string out;
+  for (std::size_t at = 0; at < ptx.size();) {
+    const std::size_t found = ptx.find(extract, at), end = std::min(ptx.find(';', found), ptx.size());
+    out += ptx.substr(at, found - at);
+    if (found == ptx.npos) break;
+    at = end;
+    std::istringstream operands{std::string(ptx.substr(found + extract.size(), end - found - extract.size()))};
+    std::string to, from;
+    unsigned first = 0, bits = 0;
+    char comma = 0;
+    operands >> to >> from >> first >> comma >> bits;  // the registers keep their commas
+    if (!operands || first + bits <= 64) {
+      out += ptx.substr(found, end - found);
+      continue;
+    }
+    out += "shr.s64 " + to + " " + from + " " + std::to_string(first) + ";\n\tand.b64 " + to + " " + to + " " +
+           std::to_string((std::uint64_t{1} << bits) - 1);
+  }
+  return out;
+}
 
 class LlvmPtxGenerator final : public PtxGenerator {
  public:
@@ -91,7 +119,8 @@ class LlvmPtxGenerator final : public PtxGenerator {
       else if (machine->addPassesToEmitFile(manager, stream, nullptr, llvm::CGFT_AssemblyFile))
         throw UnsupportedKernel{"LLVM cannot write PTX"};
       manager.run(module);
-      return {out.begin(), out.end()};
+      const std::string_view all(out.data(), out.size());
+      return ptx ? with_sign_bits(all) : std::string(all);
     });
   }
 
