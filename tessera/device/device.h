@@ -143,8 +143,9 @@ const DeviceInfo& device_info(Device device);
 /// Returns the same physical device as listed by an earlier backend in `all_backends`, matched by PCI address or UUID;
 /// nothing if there is none among the backends probed so far. Automatic selection uses such a device only once.
 std::optional<Device> same_card(Device device);
-/// Bytes of free device memory. For cpu: what remains of the limit, the control group or available memory.
-std::uint64_t free_memory(Device device);
+/// Bytes of free device memory. For cpu: what remains of the limit, the control group or available memory. `reserve`
+/// bytes of a GPU's memory are left to other programs; they do not reduce a limit that was set for this program.
+std::uint64_t free_memory(Device device, std::uint64_t reserve = 0);
 
 /// Returns all existing devices in the order of `all_backends`, including those that automatic selection skips. Opens
 /// none.

@@ -84,11 +84,11 @@ std::vector<Use> dry_run(const GgufFile& file, std::span<const Device> devices, 
   return uses;
 }
 
+/// Part of a GPU's memory is left to its driver and to other programs.
 std::uint64_t free_for_models(Device device) {
-  const std::uint64_t free = free_memory(device);
   const DeviceInfo& info = device_info(device);
-  if (info.kind != DeviceKind::discrete_gpu && info.kind != DeviceKind::integrated_gpu) return free;
-  return free - std::min({free, info.total_memory / 50, std::uint64_t{256} << 20});
+  const bool gpu = info.kind == DeviceKind::discrete_gpu || info.kind == DeviceKind::integrated_gpu;
+  return free_memory(device, gpu ? std::min(info.total_memory / 50, std::uint64_t{256} << 20) : 0);
 }
 
 /// Assigns layers to each device as far as memory permits; the rest goes to the last device.

@@ -79,6 +79,16 @@ TEST(SeveralGpus, WorkAllocatesMemoryOnItsDeviceOnly) {
   });
 }
 
+TEST(SeveralGpus, ReserveForOtherProgramsDoesNotReduceAMemoryLimit) {
+  in_process(four_gpus(), [] {
+    const std::uint64_t mebi = 1 << 20;
+    EXPECT_LE(free_memory(cuda1, 256 * mebi) + 256 * mebi, free_memory(cuda1));
+    EXPECT_EQ(free_memory(cuda1, ~std::uint64_t{0}), 0u);
+    set_memory_limit(cuda1, memory_stats(cuda1).live_bytes + 3 * mebi);
+    EXPECT_EQ(free_memory(cuda1, 256 * mebi), 3 * mebi);
+  });
+}
+
 TEST(SeveralGpus, ThreadsHaveIndependentCurrentDevices) {
   in_process(four_gpus(), [] {
     std::atomic<int> wrong = 0;

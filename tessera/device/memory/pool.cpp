@@ -371,10 +371,11 @@ void MemoryPool::set_limit(std::uint64_t bytes) {
   give_back(victims);
 }
 
-std::uint64_t MemoryPool::free_memory() {
+std::uint64_t MemoryPool::free_memory(std::uint64_t reserve) {
   std::lock_guard hold(lock_);
   const Room room = room_for(0);
-  const std::uint64_t reported = owner_.host_memory ? ~std::uint64_t{0} : owner_.driver->free_memory() + cached_bytes_;
+  std::uint64_t reported = owner_.host_memory ? ~std::uint64_t{0} : owner_.driver->free_memory() + cached_bytes_;
+  reported -= std::min(reported, reserve);
   // Cached blocks can be reused.
   return room.limit == 0 ? reported : std::min(reported, room.free + cached_bytes_);
 }
@@ -422,6 +423,8 @@ MemoryStats memory_stats(Device device) { return open_device(device).pool.stats(
 void reset_peak_memory(Device device) { open_device(device).pool.reset_peak(); }
 std::uint64_t trim(Device device) { return open_device(device).pool.trim(); }
 void set_memory_limit(Device device, std::uint64_t bytes) { open_device(device).pool.set_limit(bytes); }
-std::uint64_t free_memory(Device device) { return open_device(device).pool.free_memory(); }
+std::uint64_t free_memory(Device device, std::uint64_t reserve) {
+  return open_device(device).pool.free_memory(reserve);
+}
 
 }  // namespace tessera

@@ -31,7 +31,7 @@ class MemoryPool {
   void reset_peak();
   std::uint64_t trim();
   void set_limit(std::uint64_t bytes);
-  std::uint64_t free_memory();
+  std::uint64_t free_memory(std::uint64_t reserve);
 
  private:
   struct Block {
