@@ -14,7 +14,8 @@ namespace {
 constexpr std::uint32_t max_nodes = 64;
 // Parameter bytes that every device accepts, so devices need not be queried below this.
 constexpr std::uint64_t every_device_takes = 256;
-constexpr std::uint64_t max_held_bytes = std::uint64_t{256} << 20;
+// Bytes that an expression may keep alive on every device. A device with much memory allows more.
+constexpr std::uint64_t always_held_bytes = std::uint64_t{256} << 20;
 
 }  // namespace
 
@@ -33,7 +34,8 @@ const char* ExprSize::limit(Device device, std::size_t rank) const {
   const std::uint64_t parameters = parameter_bytes(views, scalars, rank);
   if (parameters > every_device_takes && parameters > device_info(device).can.max_parameter_bytes)
     return "its parameters reached the device's limit";
-  if (nodes > 1 && held_bytes > max_held_bytes) return "its inputs reached the byte budget";
+  if (nodes > 1 && held_bytes > always_held_bytes && held_bytes > device_info(device).total_memory / 16)
+    return "its inputs reached a sixteenth of the device's memory";
   return nullptr;
 }
 
