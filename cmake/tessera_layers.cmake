@@ -16,6 +16,9 @@ set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON) # the shared library links what the la
 # anonymous namespaces must therefore be unique within a target. OFF compiles each source alone (the dev preset).
 option(TESSERA_UNITY "Compile the sources of each target in batches" ON)
 set(CMAKE_UNITY_BUILD ${TESSERA_UNITY})
+if(TESSERA_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  add_compile_options(-Wno-subobject-linkage)  # gcc takes the sources of a batch for headers
+endif()
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
 # Programs and libraries are built into folders next to each other, so that the program finds the module as it does when installed.
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${tessera_BINARY_DIR}/bin)
@@ -38,7 +41,8 @@ endif()
 
 add_compile_options(-Wall -Wextra -Wno-missing-field-initializers)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  add_compile_options(-Wno-restrict)  # gcc 12 reports false overlaps in `"text" + std::string` (PR 105651)
+  # gcc 12 reports false overlaps in `"text" + std::string` (PR 105651) and false accesses behind inlined vectors.
+  add_compile_options(-Wno-restrict -Wno-array-bounds -Wno-maybe-uninitialized)
 endif()
 if(TESSERA_SANITIZE)
   add_compile_options(-fsanitize=${TESSERA_SANITIZE} -fno-omit-frame-pointer -g1)
