@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Facts that model files do not contain, from the models' papers and cards and from llama.cpp's loaders
-// (https://github.com/ggml-org/llama.cpp, src/models).
+// Properties of architectures that model files do not contain. Sources: the models' papers, their model cards, and the
+// loaders of llama.cpp (https://github.com/ggml-org/llama.cpp, src/models).
 #include "tessera/llm/architectures.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace tessera {
 
 namespace {
 
-// Only the 27-billion-parameter models of Gemma 2 and 3 (46 and 62 layers) scale scores by width / heads.
+// Only the 27-billion-parameter models of Gemma 2 and 3 (46 and 62 layers) divide scores by sqrt(width / heads).
 constexpr std::array architectures = {
     Architecture{
         .name = "llama", .models = "Llama 1 to 3.x, Mistral, SmolLM, TinyLlama, Yi", .pairs = RotaryPairs::adjacent},
@@ -46,9 +46,9 @@ constexpr std::array architectures = {
                  .layers_of_wide_scale = 62},
 };
 
-// Unsupported architectures (names from llama.cpp's src/llama-arch.cpp) that lack more than one feature.
+// Unsupported architectures, with names from llama.cpp's src/llama-arch.cpp.
 struct Absent {
-  std::string_view why, names;  ///< each name has a space before and after it
+  std::string_view why, names;  ///< `names` has a space before and after each name
 };
 constexpr std::array absent = {
     Absent{"mixture-of-experts models are not supported",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The supported architectures of language models, as a table of differences from Llama (norms before attention and
-// feed-forward, gated feed-forward, rotary positions).
+// The supported language model architectures. The table describes how each architecture differs from Llama, which has
+// norms before attention and feed-forward layers, gated feed-forward layers, and rotary position embeddings.
 #pragma once
 
 #include <span>
@@ -14,40 +14,40 @@ namespace tessera {
 /// The activation of the gate in a feed-forward layer.
 enum class Gate : std::uint8_t {
   silu,  ///< x * sigmoid(x)
-  gelu   ///< with the tanh approximation
+  gelu   ///< GELU with the tanh approximation
 };
 
-/// One architecture: how its decoder differs from Llama.
+/// Describes how the decoder of an architecture differs from Llama.
 struct Architecture {
-  std::string_view name;                    ///< the value of `general.architecture`
-  std::string_view models;                  ///< the models that use it, for messages
+  std::string_view name;                    ///< the architecture's name in `general.architecture`
+  std::string_view models;                  ///< models that use this architecture, for messages
   RotaryPairs pairs = RotaryPairs::halves;  ///< Which elements of a head are rotated together.
   Gate gate = Gate::silu;                   ///< The activation of the gate.
-  bool head_norms = false;                  ///< queries and keys of each head are normalised before rotation
-  bool post_norms = false;                  ///< the outputs of attention and feed-forward are normalised, too
+  bool head_norms = false;                  ///< queries and keys are normalised per head, before rotation
+  bool post_norms = false;                  ///< the outputs of attention and feed-forward layers are normalised
   bool scaled_embedding = false;            ///< the embedding is multiplied by sqrt(width)
-  bool caps = false;                        ///< scores and logits may be capped (the metadata contain the caps)
-  /// Period of layers with full attention: of so many consecutive layers, the last attends to all tokens and the others
-  /// to a window. 1: all layers have a window; 0: no layer has one.
+  bool caps = false;                        ///< attention scores and logits may be capped; the caps are in the metadata
+  /// If greater than 1, every n-th layer attends to all tokens, and the other layers attend to a window of recent
+  /// tokens. 1: all layers use a window. 0: no layer uses one.
   std::int64_t window_period = 0;
-  std::int64_t window = 0;        ///< the default if the metadata have none
-  float local_base = 0;           ///< rotary base of layers with a window; 0: the same as other layers
-  std::int64_t fixed_period = 0;  ///< every n-th layer does not rotate; 0: all rotate
-  /// Models with this number of layers scale scores by width / heads instead of the head size.
+  std::int64_t window = 0;        ///< default window size in tokens, if it is not in the metadata
+  float local_base = 0;           ///< rotary base of layers with a window; 0: same as other layers
+  std::int64_t fixed_period = 0;  ///< every n-th layer has no rotary embedding; 0: all layers have one
+  /// Models with this number of layers divide attention scores by sqrt(width / heads), others by sqrt(head size).
   std::int64_t layers_of_wide_scale = 0;
-  /// Positions may consist of time, height and width (the metadata assign pairs to them). In text all three are equal,
-  /// so this changes nothing.
+  /// Positions may consist of time, height and width, and the metadata assigns rotary pairs to each of them. For text,
+  /// all three are equal, and the result is the same as with one-dimensional positions.
   bool sections = false;
-  bool temperature = false;  ///< queries may be scaled depending on their position (see the metadata)
+  bool temperature = false;  ///< queries may be scaled by a function of their position
 };
 
 std::span<const Architecture> known_architectures();  ///< All supported architectures.
-/// Returns the architecture of this name, or null.
+/// Returns the architecture with this name, or null.
 const Architecture* find_architecture(std::string_view name);
 /// Returns "llama, qwen2, ..." for messages.
 std::string architecture_names();
-/// Returns why an unsupported architecture cannot run, such as "mixture-of-experts models are not supported"; empty if
-/// the name is unknown.
+/// Returns the reason why an architecture is not supported, such as "mixture-of-experts models are not supported".
+/// Returns an empty string if the name is unknown.
 std::string_view missing_in_architecture(std::string_view name);
 
 }  // namespace tessera

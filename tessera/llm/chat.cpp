@@ -24,7 +24,7 @@ constexpr std::string_view white = " \t\r\n";
 
 bool has(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
-/// Names of the file's chat template variants.
+/// Returns the names of the chat template variants in the file.
 std::vector<std::string> variants_of(const GgufFile& file) {
   std::vector<std::string> names;
   const std::string prefix = std::string(template_key) + ".";
@@ -33,7 +33,7 @@ std::vector<std::string> variants_of(const GgufFile& file) {
   return names;
 }
 
-/// The families whose special tokens are all in the vocabulary.
+/// Returns the families whose special tokens are all in the vocabulary.
 std::vector<std::string> families_for(const GgufFile& file) {
   std::vector<std::string> names;
   if (!file.has("tokenizer.ggml.tokens")) return names;
@@ -47,7 +47,7 @@ std::vector<std::string> families_for(const GgufFile& file) {
   return names;
 }
 
-/// Length of the longest suffix of `text` that is a prefix of `wanted`.
+/// Returns the length of the longest suffix of `text` that is a prefix of `wanted`.
 std::size_t begun(std::string_view text, std::string_view wanted) {
   for (std::size_t n = std::min(text.size(), wanted.size() - 1); n > 0; --n)
     if (text.substr(text.size() - n) == wanted.substr(0, n)) return n;
@@ -224,13 +224,13 @@ jinja::Value ChatTemplate::message(const ChatMessage& m) const {
   using jinja::Dict;
   using jinja::Text;
   using jinja::Value;
-  // Known roles are trusted text; others come from a file that the user loaded.
+  // Only the names of known roles are trusted. Other roles may come from a file that the user loaded.
   const bool ours = m.role == "system" || m.role == "user" || m.role == "assistant" || m.role == "tool";
   Text text = Text::data(m.text);
   Dict out;
   out.set("role", ours ? Text(m.role) : Text::data(m.role));
   if (!m.thinking.empty() && thinking_style_ == ThinkingStyle::within) {
-    // The marks are the model's special tokens, so they are trusted and not data.
+    // The thinking marks must become special tokens, so they are trusted text.
     Text whole(std::string(marks[marks_].open) + "\n");
     whole.append(Text::data(m.thinking));
     whole.append("\n" + std::string(marks[marks_].close) + "\n\n");
@@ -270,7 +270,8 @@ jinja::Value ChatTemplate::message(const ChatMessage& m) const {
   return out;
 }
 
-// Templates expect the parts of a call in different forms, which can only be found out by rendering a probe.
+// Templates expect different representations of a tool call. The only way to find the right one is to render a test
+// conversation.
 ChatTemplate::CallStyle ChatTemplate::detect_call_style() const {
   const auto written = [&](CallStyle way) -> std::string {
     ChatTemplate as = *this;
@@ -302,7 +303,7 @@ ChatTemplate::CallStyle ChatTemplate::detect_call_style() const {
       return {};
     }
   };
-  // Some templates do not write an empty answer before the call if there is no content.
+  // Without content, some templates write a shorter text, because they omit the empty answer before the call.
   for (const auto& [with, without] : {std::pair(CallStyle::object, CallStyle::object_no_content),
                                       std::pair(CallStyle::text, CallStyle::text_no_content)}) {
     const std::string a = written(with), b = written(without);
@@ -312,7 +313,7 @@ ChatTemplate::CallStyle ChatTemplate::detect_call_style() const {
   return CallStyle::none;
 }
 
-// Some templates accept text only as a list of parts; rendering a plain string loses it.
+// Some templates accept content only as a list of parts. They omit content that is a plain string.
 bool ChatTemplate::expects_content_parts() const {
   constexpr std::string_view word = "tesseraprobe";
   const auto shows = [&](jinja::Value content) {
@@ -446,7 +447,7 @@ ThinkingSplitter::Parts ThinkingSplitter::take(bool end) {
     if (!thought_) without_space();
     const std::string_view close = marks[marks_].close;
     const std::size_t at = held_.find(close);
-    // Also hold back white space before the mark, and anything that may become the mark.
+    // Hold back a suffix that may become the closing mark, and the white space before it.
     std::size_t whole = at != std::string::npos ? at : end ? held_.size() : held_.size() - begun(held_, close);
     const std::size_t last = held_.find_last_not_of(white, whole == 0 ? 0 : whole - 1);
     const std::size_t give = whole == 0 || last == std::string::npos ? 0 : last + 1;

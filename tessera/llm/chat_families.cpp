@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Written after the model cards. tests/llm/chat_test.cpp compares them with llama.cpp's templates of the same names.
+// The templates follow the model cards. tests/llm/chat_test.cpp compares their output with llama.cpp's templates of the
+// same names.
 #include "tessera/llm/chat_families.h"
 
 namespace tessera {
 namespace {
 
-// Families without a system role put the system prompt before the first user message.
+// If a family has no system role, its template inserts the system prompt before the first user message.
 constexpr std::string_view chatml = R"({%- for m in messages -%}
 {{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}
 {%- endfor -%}
@@ -50,7 +51,7 @@ constexpr std::string_view phi4 = R"({%- for m in messages -%}
 {%- endfor -%}
 {%- if add_generation_prompt -%}{{ '<|im_start|>assistant<|im_sep|>' }}{%- endif -%})";
 
-// Mistral's variants differ in spaces: v1 (Mistral 7B 0.1, Mixtral), v3 (7B 0.3), v3 tekken (Nemo).
+// The variants of Mistral differ only in spaces: v1 (Mistral 7B 0.1, Mixtral), v3 (7B 0.3), v3 tekken (Nemo).
 constexpr std::string_view mistral_v1 = R"({{- bos_token -}}{%- set ns = namespace(open=false) -%}
 {%- for m in messages -%}
 {%- if m.role == 'assistant' -%}{{ ' ' + m.content + eos_token }}{%- set ns.open = false -%}

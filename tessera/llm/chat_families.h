@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chat templates of common model families, for files without a template.
+// Built-in chat templates of common model families, for model files that do not contain a template.
 #pragma once
 
 #include <span>
@@ -10,8 +10,9 @@ namespace tessera {
 
 struct ChatFamily {
   std::string_view name;
-  std::string_view source;  ///< in Jinja
-  /// Texts that should be tokens of the vocabulary, the end of a turn first. Empty: the file's end token ends a turn.
+  std::string_view source;  ///< the template in Jinja
+  /// Texts that the vocabulary should contain as tokens. The first one ends a turn; if the list is empty, the file's
+  /// end token does.
   std::vector<std::string_view> special;
 };
 std::span<const ChatFamily> chat_families();

@@ -51,10 +51,10 @@ SamplerOptions sampling_of(const GgufFile& file, SamplerOptions otherwise) {
   number("top_p", o.top_p);
   number("min_p", o.min_p);
   number("penalty_repeat", o.repeat_penalty);
-  // Negative: unlimited, as in llama.cpp.
+  // Negative values mean unlimited, like in llama.cpp.
   o.top_k = std::max<std::int64_t>(0, file.get_or<std::int64_t>(prefix + "top_k", o.top_k));
   o.penalty_last = std::max<std::int64_t>(-1, file.get_or<std::int64_t>(prefix + "penalty_last_n", o.penalty_last));
-  // A top_p of 0 leaves only the likeliest token, as in transformers and llama.cpp.
+  // A top_p of 0 keeps only the likeliest token, like in transformers and llama.cpp.
   if (o.top_p <= 0 && file.has(prefix + "top_p")) o.top_p = std::numeric_limits<double>::min();
   const auto warn = [&](const std::string& key) {
     logging::warn(fmt::format("{}: {} is ignored: this sampling method is not supported", file.name(), key));
@@ -86,7 +86,7 @@ ChatSession::ChatSession(const LanguageModel& model, ChatTemplate chat_template,
   require_generate(options_.generate);
 }
 
-// Nine letters and digits, as Mistral's templates require.
+// Mistral's templates require ids of exactly nine letters and digits.
 void ChatSession::assign_call_ids(std::vector<ToolCall>& calls) const {
   std::set<std::string> taken;
   for (const ChatMessage& m : conversation)
@@ -116,7 +116,7 @@ ChatPrompt ChatSession::prompt_without(std::size_t left_out) const {
 void ChatSession::require_fits(const ChatPrompt& prompt) const {
   const auto tokens = static_cast<std::int64_t>(prompt.tokens.size());
   if (tokens <= context()) return;
-  // Suggest only what is possible and not done already.
+  // Suggest only remedies that are possible and not yet in use.
   std::vector<std::string> ways;
   if (conversation.size() > first_turn() + 1) {
     ways.emplace_back("start over (/reset)");
@@ -145,8 +145,8 @@ ChatAnswer ChatSession::answer(const AnswerCallback& on_parts) {
   ChatAnswer out;
   out.message.role = "assistant";
   const auto size = [](const std::vector<TokenId>& t) { return static_cast<std::int64_t>(t.size()); };
-  // Messages are left out up to the next user message. Messages that were left out before stay left out, because the
-  // rest is in the cache.
+  // Messages are dropped up to the next user message. Messages that were dropped for the last answer are dropped again,
+  // because the cache contains the conversation without them.
   const std::size_t first = first_turn();
   std::size_t left_out = 0;
   if (left_out_.size() < conversation.size() - first &&
@@ -162,8 +162,8 @@ ChatAnswer ChatSession::answer(const AnswerCallback& on_parts) {
 
   ChatPrompt prompt = prompt_without(left_out);
   if (options_.when_full == WhenFull::shift) {
-    // An eighth of the context is reserved for the answer. If it is not free, a quarter is freed, so that not every
-    // turn has to read the whole prompt again.
+    // Reserve an eighth of the context for the answer. If less is available, drop messages until a quarter is
+    // available, because each drop invalidates the cache and the model has to read the remaining prompt again.
     const auto part = [&](std::int64_t n) { return std::max<std::int64_t>(1, context() / n); };
     if (size(prompt.tokens) + std::min(options_.generate.max_tokens, part(8)) > context())
       while (size(prompt.tokens) + part(4) > context() && leave_out_more()) prompt = prompt_without(left_out);
@@ -190,7 +190,7 @@ ChatAnswer ChatSession::answer(const AnswerCallback& on_parts) {
       }
       return size(tokens) < context() ? tokens : std::vector<TokenId>();
     };
-  bool begins = model_.tokenizer().adds_space();  // decoding drops the space that the tokenizer adds
+  bool begins = model_.tokenizer().adds_space();  // remove the leading space that the tokenizer adds
   out.result = session_.generate(
       prompt.tokens, options_.generate,
       [&](std::string_view piece) {
@@ -206,7 +206,7 @@ ChatAnswer ChatSession::answer(const AnswerCallback& on_parts) {
     out.message.text += end.text;
     out.message.calls = std::move(end.calls);
     assign_call_ids(out.message.calls);
-    // White space between the text and the calls belongs to the format of the calls.
+    // The white space between the text and the calls is a part of the call format.
     if (!out.message.calls.empty()) out.message.text.erase(out.message.text.find_last_not_of(" \t\r\n") + 1);
   }
   out.left_out = static_cast<std::int64_t>(left_out);

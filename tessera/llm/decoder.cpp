@@ -12,8 +12,8 @@
 
 namespace tessera {
 
-// A step depends on the length of the text only through `inputs_`: the attention kernel loops over the positions, and
-// grids are sized for the cache's capacity.
+// A recorded step can be replayed at any position, because the position is read from `inputs_`. The attention kernel
+// loops over all previous positions, and grid sizes depend only on the cache's capacity.
 
 Decoder::Decoder(const Llama& model, KeyValueCache& cache, bool recorded)
     : model_(model), cache_(cache), recorded_(recorded && config::flag("TESSERA_SEQUENCES", true)) {
@@ -52,7 +52,7 @@ void Decoder::run_recorded(Queue& queue, const std::function<void()>& work) {
   };
   const auto failed = [&](const Error& e) {
     without(e.what());
-    work();  // the same token at the same position gives the same result
+    work();  // repeating the step is safe: it writes the same values to the same position of the cache
   };
   const bool known = sequence_.valid();
   try {
@@ -62,7 +62,8 @@ void Decoder::run_recorded(Queue& queue, const std::function<void()>& work) {
   } catch (const KernelError& e) {
     failed(e);
   } catch (const OutOfMemory& e) {
-    if (known && sequence_.valid()) return sequence_.replay();  // a comparison needs more memory than a replay
+    // Verifying the recording needs more memory than replaying it.
+    if (known && sequence_.valid()) return sequence_.replay();
     failed(e);
   } catch (const ArgumentError& e) {
     failed(e);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Generates token by token. The work of a step is recorded and verified at the second and third token, then replayed
-// (device/queue/checked_sequence.h): one driver call per token if the driver has graphs, and no checks or lookups
-// otherwise.
+// Generates text token by token. The second step is recorded, the third step verifies the recording, and later steps
+// replay it (device/queue/checked_sequence.h). If the driver supports graphs, a replayed step is one driver call.
 #pragma once
 
 #include <functional>
@@ -11,19 +10,20 @@
 
 namespace tessera {
 
-/// Reads tokens one at a time by replaying recorded work.
+/// Runs a model on one token at a time by replaying recorded work.
 class Decoder {
  public:
-  /// `model` and `cache` must outlive the decoder and not be moved. Others may read into, truncate or assign the cache
-  /// between steps. If `recorded` is false, TESSERA_SEQUENCES is 0, or the layers are on several devices (sequences
-  /// cannot copy between devices), each step calls Llama::forward.
+  /// `model` and `cache` must outlive the decoder and must not be moved. Other code may append to, truncate or assign
+  /// the cache between steps. Steps are not recorded if `recorded` is false, if TESSERA_SEQUENCES is 0, or if the
+  /// layers are on several devices, because a sequence cannot copy between devices.
   Decoder(const Llama& model, KeyValueCache& cache, bool recorded = true);
 
-  /// Appends the token to the cache and returns its logits (1, vocabulary), bitwise equal to Llama::forward. They are
-  /// valid until the next step, which overwrites them. Throws the errors of Llama::forward; nothing is appended then.
+  /// Appends the token to the cache and returns its logits (1, vocabulary). They are bit-identical to the result of
+  /// Llama::forward and are valid until the next step. Throws the errors of Llama::forward; the cache is not changed if
+  /// an error is thrown.
   const Array& step(std::int32_t token);
 
-  /// The sequence that is replayed; invalid before the second token, or if nothing is recorded.
+  /// The recorded sequence. It is invalid before the second step, and if steps are not recorded.
   const Sequence& sequence() const { return sequence_.sequence(); }
 
  private:
@@ -32,11 +32,11 @@ class Decoder {
   const Llama& model_;
   KeyValueCache& cache_;
   bool recorded_;
-  bool warm_ = false;            ///< one step was run, so that lazily created objects exist
-  std::optional<Array> inputs_;  ///< i32: the token and its position
+  bool warm_ = false;            ///< the first step is done, and with it all lazy initialisation
+  std::optional<Array> inputs_;  ///< i32 (2,): the token and its position
   Array logits_;
-  const Storage* recorded_on_ = nullptr;    ///< memory of the cache that the sequence writes
-  const QueueCore* recorded_in_ = nullptr;  ///< the queue that the sequence was recorded in
+  const Storage* recorded_on_ = nullptr;    ///< the cache memory that the sequence writes to
+  const QueueCore* recorded_in_ = nullptr;  ///< the queue on which the sequence was recorded
   CheckedSequence sequence_{CheckedSequence::most_unchecked};
 };
 

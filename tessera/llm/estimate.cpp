@@ -26,7 +26,7 @@ InferenceMemoryEstimate estimate_inference_memory(std::int64_t hidden, std::int6
       {"hidden", hidden}, {"intermediate", intermediate},       {"layers", layers},   {"vocabulary", vocabulary},
       {"heads", heads},   {"key_value_heads", key_value_heads}, {"context", context}, {"dtype_bytes", dtype_bytes}};
   for (const auto& [name, value] : given) {
-    // The product of any three arguments fits in 64 bits.
+    // With this limit, the product of any three arguments fits in 64 bits.
     if (value < 1 || value > 1 << 20)
       fail<ArgumentError>({.operation = "estimate_inference_memory",
                            .with = {{name, std::to_string(value)}},
@@ -55,7 +55,7 @@ struct Use {
   std::uint64_t weights = 0, cache = 0, peak = 0;
 };
 
-/// The memory use of each of `devices` if the layers are on `layers`.
+/// Returns the memory use of each of `devices`. `layers` contains the device of each layer.
 std::vector<Use> dry_run(const GgufFile& file, std::span<const Device> devices, std::span<const Device> layers,
                          const ModelMemory& how, DType cache_dtype) {
   std::vector<std::unique_ptr<DryRun>> runs;
@@ -76,7 +76,8 @@ std::vector<Use> dry_run(const GgufFile& file, std::span<const Device> devices, 
       model.forward(std::span(tokens).first(piece), cache).eval();
     }
     Decoder decoder(model, cache);
-    for (int steps = 0; steps < 3 && cache.length() < cache.capacity(); ++steps) decoder.step(0);  // records step 2
+    // Three steps: the second one is recorded, and the third one verifies the recording.
+    for (int steps = 0; steps < 3 && cache.length() < cache.capacity(); ++steps) decoder.step(0);
     for (std::size_t i = 0; i < devices.size(); ++i)
       uses[i] = {model.weight_bytes(runs[i]->device()), cache.bytes(runs[i]->device())};
   }
@@ -91,7 +92,7 @@ std::uint64_t free_for_models(Device device) {
   return free_memory(device, gpu ? std::min(info.total_memory / 50, std::uint64_t{256} << 20) : 0);
 }
 
-/// Assigns layers to each device as far as memory permits; the rest goes to the last device.
+/// Assigns layers to the devices in order, as many as fit on each. The last device gets all remaining layers.
 std::vector<Device> spread(const GgufFile& file, const ModelMemory& how, std::span<const DeviceMemory> memory,
                            std::size_t layers, DType cache_dtype) {
   std::vector<Device> devices;
@@ -107,7 +108,8 @@ std::vector<Device> spread(const GgufFile& file, const ModelMemory& how, std::sp
     const auto fits = [&](std::size_t more) {
       return dry_run(file, devices, with(more, d), how, cache_dtype)[d].peak <= memory[d].free;
     };
-    std::size_t low = 0, high = layers - placed.size() + 1;  // low fits (0 layers always fit), high does not
+    // Binary search for the largest number of layers that fits: `low` fits, `high` does not.
+    std::size_t low = 0, high = layers - placed.size() + 1;
     while (high - low > 1) {
       const std::size_t middle = (low + high) / 2;
       (fits(middle) ? low : high) = middle;
@@ -204,7 +206,7 @@ std::int64_t largest_context(const GgufFile& file, std::span<const Device> devic
   const std::int64_t most = read_llama_config(file).context_length;
   if (fits(most)) return most;
   std::int64_t low = 0, high = most;
-  while (high - low > std::max<std::int64_t>(1, low / 64)) {  // within 1/64
+  while (high - low > std::max<std::int64_t>(1, low / 64)) {
     const std::int64_t middle = low + (high - low) / 2;
     (fits(middle) ? low : high) = middle;
   }

@@ -26,7 +26,7 @@ std::vector<std::byte> encode_all(std::span<const float> values, std::size_t blo
   fail<FormatError>({.operation = asked,
                      .with = {{"type", ggml_type_text(type)}},
                      .wrong = "this tensor type is not supported",
-                     .remedy = "Supported are " + supported_ggml_types()});
+                     .remedy = "Supported types: " + supported_ggml_types()});
 }
 
 void require_whole_blocks(std::string_view asked, GgmlType type, std::size_t size, std::size_t unit) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converts data of ggml's tensor types to floats and back, with ops/weight_blocks.h.
+// Converts tensors in ggml's formats to floats and back. The block formats are defined in ops/weight_blocks.h.
 #pragma once
 
 #include <cstddef>
@@ -12,12 +12,13 @@
 
 namespace tessera {
 
-/// Returns the weight format for matrices of this type, if it is supported.
+/// Returns the weight format for matrices of this type, or std::nullopt if the type is not supported.
 std::optional<WeightFormat> weight_format(GgmlType type);
-/// Converts `data` to floats. `type` must be supported by `weight_format`; `data` need not be aligned. Throws
-/// FormatError for another type, ArgumentError unless `data` is a whole number of blocks.
+/// Converts `data` to floats. `data` need not be aligned. Throws FormatError if `weight_format` does not support the
+/// type, and ArgumentError if the size of `data` is not a multiple of the block size.
 std::vector<float> ggml_to_float(GgmlType type, std::span<const std::byte> data);
-/// Converts floats to f32, f16, bf16, q8_0 or q4_0, with ggml's rounding. Throws the same errors.
+/// Converts floats to f32, f16, bf16, q8_0 or q4_0, with the same rounding as ggml. Throws FormatError for any other
+/// type, and ArgumentError if the number of values is not a multiple of the block size.
 std::vector<std::byte> ggml_from_float(GgmlType type, std::span<const float> values);
 
 }  // namespace tessera

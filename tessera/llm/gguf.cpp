@@ -25,7 +25,7 @@ constexpr std::string_view target_name() {
     return "an integer";
 }
 
-// Whether a `From` in the file may be read as a `To`; the range of integers is checked separately.
+// True if a value of type `From` in the file may be read as a `To`. The range of integers is checked separately.
 template <class From, class To>
 constexpr bool convertible() {
   if constexpr (std::is_same_v<From, To>)
@@ -192,7 +192,7 @@ void GgufFile::read(const GgufTensor& tensor, std::uint64_t offset, std::span<st
   const Part* const part = tensor.part == 0 || tensor.part > parts_.size() ? nullptr : &parts_[tensor.part - 1];
   const std::uint64_t begin = (part ? part->data_offset : data_offset_) + tensor.offset,
                       size = part ? part->size : size_;
-  // Always true for tensors of this file; a tensor of another file must not read past the end.
+  // This can only fail for a tensor of a different file.
   if (tensor.part > parts_.size() || begin > size || tensor.bytes > size - begin)
     fail<ArgumentError>({.operation = "read GGUF",
                          .with = {{"file", name_}, {"tensor", tensor.name}},
@@ -214,7 +214,7 @@ void GgufFile::read(const GgufTensor& tensor, std::uint64_t offset, std::span<st
 }
 
 std::vector<std::byte> GgufFile::data(const GgufTensor& tensor) const {
-  read(tensor, 0, {});  // checks the tensor before memory is allocated
+  read(tensor, 0, {});  // check the size of the tensor before allocating memory
   std::vector<std::byte> out(tensor.bytes);
   read(tensor, 0, out);
   return out;
@@ -225,7 +225,7 @@ void GgufFile::require_supported(const GgufTensor& tensor) const {
     fail<FormatError>({.operation = "use tensor",
                        .with = {{"file", name(tensor)}, {"tensor", tensor.name}, {"type", ggml_type_text(tensor.type)}},
                        .wrong = "this tensor type is not supported",
-                       .remedy = "Supported are " + supported_ggml_types() + ": quantise the model to one of these"});
+                       .remedy = "Quantise the model to a supported type (" + supported_ggml_types() + ")"});
 }
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reader for GGUF files, versions 2 and 3: metadata as typed values, tensors read on demand. Every length, count and
-// offset is checked against the file; invalid ones throw FormatError with offset and field.
+// Reader for GGUF files, versions 2 and 3. Metadata is parsed into typed values, and tensors are read on demand. The
+// reader checks every length, count and offset against the file and throws FormatError with the offset and the field if
+// one is invalid.
 #pragma once
 
 #include <concepts>
@@ -20,47 +21,49 @@
 
 namespace tessera {
 
-/// One metadata entry, in the order of the file.
+/// A metadata entry.
 struct GgufEntry {
   std::string key;           ///< Its name, such as "general.architecture".
   GgufValue value;           ///< Its value.
-  std::uint64_t offset = 0;  ///< of the key, in bytes from the start of the file
+  std::uint64_t offset = 0;  ///< offset of the key in the file, in bytes
 };
 
 /// `T` is one of `Choices`.
 template <class T, class... Choices>
 concept OneOf = (std::same_as<T, Choices> || ...);
 
-/// Types that `GgufFile::get` can return: integers (from any integer type, if the value fits), floating point (from f32
-/// or f64), bool and std::string.
+/// Types that `GgufFile::get` can return: integers, float, double, bool and std::string. An integer can be read from
+/// any integer type if the value fits, and a floating-point number from f32 or f64.
 template <class T>
 concept GgufGettable = OneOf<T, std::uint8_t, std::int8_t, std::uint16_t, std::int16_t, std::uint32_t, std::int32_t,
                              std::uint64_t, std::int64_t, float, double, bool, std::string>;
 
 /// A parsed GGUF file. Safe to read from several threads.
 ///
-/// In addition to the format's specification, the data of tensors must be contiguous and in the order of their
-/// descriptions, as ggml requires and all known writers do.
+/// The data of the tensors must be contiguous and in the order of their descriptions. The specification does not
+/// require this, but ggml does, and all known writers comply.
 class GgufFile {
  public:
-  /// Opens and parses `path`. If a model is split into several files (NAME-00001-of-00003.gguf), `path` must be the
-  /// first, and the others must be in the same folder; their tensors become tensors of this file. Throws the errors of
-  /// InputFile, and FormatError, which names missing parts, and part 1 if another part is given.
+  /// Opens and parses `path`. If a model is split into several files (NAME-00001-of-00003.gguf), `path` must be part 1,
+  /// and the other parts must be in the same folder. The result contains the tensors of all parts.
+  ///
+  /// Throws the errors of InputFile. Throws FormatError if a file is invalid, parts are missing, or `path` is not part
+  /// 1; the message lists the missing parts or the path of part 1.
   static GgufFile open(const std::filesystem::path& path);
-  /// Parses `bytes`, which must outlive the result; `name` is used in messages. Throws FormatError, also for a part of
-  /// a split model.
+  /// Parses `bytes`, which must outlive the result. Messages use `name` as the file name. Throws FormatError if the
+  /// file is invalid or a part of a split model.
   static GgufFile parse(std::span<const std::byte> bytes, std::string name);
 
   const std::string& name() const { return name_; }
-  /// The file that contains the tensor's data; differs from `name()` if the model is split.
+  /// The name of the file that contains the tensor's data. If the model is split, it may differ from `name()`.
   const std::string& name(const GgufTensor& tensor) const {
     return tensor.part == 0 || tensor.part > parts_.size() ? name_ : parts_[tensor.part - 1].name;
   }
   /// The version of the format, 2 or 3.
   std::uint32_t version() const { return version_; }
-  /// Alignment of tensors in the data section, in bytes: a power of two, by default 32.
+  /// Alignment of tensors in the data section, in bytes. A power of two; the default is 32.
   std::uint64_t alignment() const { return alignment_; }
-  /// Offset of the data section, in bytes from the start of the file.
+  /// Offset of the data section in the file, in bytes.
   std::uint64_t data_offset() const { return data_offset_; }
 
   /// All metadata, in the order of the file.
@@ -70,33 +73,33 @@ class GgufFile {
   /// True if the key exists.
   bool has(std::string_view key) const { return find(key) != nullptr; }
 
-  /// Returns the value of `key`. Throws FormatError if the key is missing, has another type, or the number does not
-  /// fit.
+  /// Returns the value of `key`. Throws FormatError if the key is missing, the value has another type, or the number
+  /// does not fit in `T`.
   template <GgufGettable T>
   T get(std::string_view key) const {
     T out{};
     convert(entry(key), out);
     return out;
   }
-  /// Like get, but returns nothing if the key is missing; a wrong type is still an error.
+  /// Like get, but returns std::nullopt if the key is missing. Still throws if the type is wrong.
   template <GgufGettable T>
   std::optional<T> find_as(std::string_view key) const {
     if (!has(key)) return std::nullopt;
     return get<T>(key);
   }
-  /// Like get, but returns `otherwise` if the key is missing; a wrong type is still an error.
+  /// Like get, but returns `otherwise` if the key is missing. Still throws if the type is wrong.
   template <GgufGettable T>
   T get_or(std::string_view key, T otherwise) const {
     return has(key) ? get<T>(key) : std::move(otherwise);
   }
-  /// Returns the elements of an array, converted as by `get`. Throws FormatError as `get` does.
+  /// Returns the elements of an array. The conversions and errors are the same as for `get`.
   template <GgufGettable T>
   std::vector<T> get_array(std::string_view key) const {
     std::vector<T> out;
     convert(entry(key), out);
     return out;
   }
-  /// Returns an array of strings without copying. Throws FormatError as `get` does.
+  /// Returns an array of strings without copying it. Throws FormatError if the key is missing or has another type.
   const std::vector<std::string>& get_strings(std::string_view key) const;
 
   /// All tensors, in the order of the file.
@@ -105,12 +108,13 @@ class GgufFile {
   const GgufTensor* find_tensor(std::string_view name) const;
   /// Returns the tensor with this name. Throws FormatError if there is none.
   const GgufTensor& tensor(std::string_view name) const;
-  /// Reads `to.size()` bytes of the tensor's data from byte `offset`. Throws ArgumentError if the range is not inside a
-  /// tensor of this file, and the errors of InputFile::read, because a file may be truncated while it is in use.
+  /// Reads `to.size()` bytes of the tensor's data, starting at byte `offset`. Throws ArgumentError if the range is not
+  /// inside a tensor of this file. Throws the errors of InputFile::read, because another program may truncate the file
+  /// while it is open.
   void read(const GgufTensor& tensor, std::uint64_t offset, std::span<std::byte> to) const;
   /// Reads all data of the tensor. Throws the errors of `read`.
   std::vector<std::byte> data(const GgufTensor& tensor) const;
-  /// Throws FormatError with tensor and type if Tessera cannot compute with the tensor's type.
+  /// Throws FormatError if Tessera cannot compute with the tensor's type.
   void require_supported(const GgufTensor& tensor) const;
 
  private:
@@ -122,18 +126,18 @@ class GgufFile {
   };
   GgufFile() = default;
   static GgufFile open_one(const std::filesystem::path& path);
-  // Throws FormatError unless this is a whole model or its first part.
+  // Throws FormatError unless this is a complete model or part 1 of a split model.
   void check_split(bool in_memory) const;
   void join_parts();
   const GgufEntry& entry(std::string_view key) const;
-  // Defined in the source file for all target types, to keep the conversions out of this header.
+  // Instantiated in gguf.cpp for all types that `get` supports.
   template <class T>
   void convert(const GgufEntry& entry, T& out) const;
 
   std::string name_;
-  std::optional<InputFile> file_;     ///< either a file
-  std::span<const std::byte> bytes_;  ///< or the bytes passed to `parse`
-  std::vector<Part> parts_;           ///< of split models, from the second part
+  std::optional<InputFile> file_;     ///< the file, unless `parse` was called
+  std::span<const std::byte> bytes_;  ///< the bytes that were passed to `parse`
+  std::vector<Part> parts_;           ///< the parts of a split model, from the second one
   std::uint64_t size_ = 0;
   std::uint32_t version_ = 0;
   std::uint64_t alignment_ = 32;

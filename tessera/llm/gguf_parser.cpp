@@ -16,14 +16,15 @@ constexpr const char* incomplete = "The file is damaged or incomplete";
 constexpr std::uint64_t max_key_bytes = 65535;       // docs/gguf.md
 constexpr std::uint64_t max_tensor_name_bytes = 64;  // docs/gguf.md
 constexpr int max_array_depth = 8;                   // no known file nests arrays; the format sets no limit
-// Limit on the memory for metadata and descriptions of tensors. Real files stay below 2^26; a sparse file of a few
-// kilobytes (zeros are empty strings, of 32 bytes each in memory) could otherwise use gigabytes.
+// Limit on the memory for metadata and tensor descriptions. Known files need less than 2^26 bytes. Without a limit, a
+// sparse file that takes a few kilobytes on disk could use gigabytes of memory: its zeros are parsed as empty strings,
+// which take 32 bytes each.
 constexpr std::uint64_t max_memory = 1u << 28;
-constexpr std::uint64_t in_index = 96;  // of an entry in a std::map, without its name
+constexpr std::uint64_t in_index = 96;  // bytes of an entry in a std::map, without its name
 constexpr std::uint64_t max_signed = std::numeric_limits<std::int64_t>::max();
 
-// Minimum size of an entry, a tensor's description and an array's element: rejects absurd counts early. In a large file
-// a wrong count may pass; `reservation` limits the memory that is allocated before the data is seen.
+// Minimum sizes in the file, used to reject counts that cannot be right. In a large file, a wrong count may pass this
+// check, so `reservation` limits the memory that is allocated before the elements are read.
 constexpr std::uint64_t min_entry_bytes = 8 + 1 + 4 + 1;
 constexpr std::uint64_t min_tensor_bytes = 8 + 1 + 4 + 8 + 4 + 8;
 std::uint64_t min_element_bytes(GgufType type) {
@@ -60,7 +61,7 @@ void GgufParser::copy_anew(void* to, std::size_t size) {
     return;
   }
   memory_.resize(static_cast<std::size_t>(std::min<std::uint64_t>(piece_bytes, remaining())));
-  piece_ = {};  // if the read fails
+  piece_ = {};  // stays empty if the read throws
   file_.file_->read(at_, memory_);
   piece_ = memory_, piece_at_ = at_;
   if (size != 0) copy(to, size);
@@ -167,7 +168,7 @@ GgufValue GgufParser::value(std::string_view field) {
     case GgufType::i32: return number<std::int32_t>(field);
     case GgufType::f32: return number<float>(field);
     case GgufType::boolean: {
-      std::vector<bool> one;  // reading an array of one element checks the byte
+      std::vector<bool> one;  // `elements` checks that the byte is 0 or 1
       elements(one, 1, field, 0);
       return static_cast<bool>(one[0]);
     }
@@ -312,7 +313,8 @@ void GgufParser::data_section() {
   file_.data_offset_ = (at_ + file_.alignment_ - 1) / file_.alignment_ * file_.alignment_;
   for (std::size_t i = 0; i < file_.tensors_.size(); ++i) {
     const GgufTensor& t = file_.tensors_[i];
-    const std::uint64_t begin = file_.data_offset_ + t.offset, end = begin + t.bytes;  // below 2^64: two terms < 2^63
+    // No overflow: offset + size of a tensor is below 2^63, and so is the offset of the data section.
+    const std::uint64_t begin = file_.data_offset_ + t.offset, end = begin + t.bytes;
     if (end > file_.size_)
       fail_at(begin, fmt::format("tensor[{}] {} data", i, quote_text(t.name)),
               fmt::format("the data ends at byte {}, but the file ends at byte {}", end, file_.size_),

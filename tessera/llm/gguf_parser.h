@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Internal to gguf.cpp and gguf_parser.cpp. The parser of GgufFile: one pass over the bytes with a cursor that is
-// checked against the end. Files are read in pieces.
+// Internal to gguf.cpp and gguf_parser.cpp. Parses a GGUF file in one pass, with a cursor that is checked against the
+// end of the file. Files are read in pieces.
 #pragma once
 
 #include <bit>
@@ -16,7 +16,7 @@
 
 namespace tessera {
 
-static_assert(std::endian::native == std::endian::little, "GGUF data is used in place, as little-endian numbers");
+static_assert(std::endian::native == std::endian::little, "GGUF files contain little-endian numbers");
 
 class GgufParser {
  public:
@@ -27,11 +27,11 @@ class GgufParser {
   [[noreturn]] void fail_at(std::uint64_t offset, std::string_view field, std::string wrong,
                             std::string remedy = {}) const;
   std::uint64_t remaining() const { return file_.size_ - at_; }
-  // Adds to the memory used by parsed data; throws if the total exceeds the limit.
+  // Adds `size` to the memory that is used by parsed data. Throws if the total exceeds the limit.
   void take(std::uint64_t size, std::string_view field);
   // Throws unless `size` more bytes are available.
   void need(std::uint64_t size, std::string_view field) const;
-  // Copies `size` bytes, which must be available, and advances the cursor.
+  // Copies `size` bytes and advances the cursor. The caller must have checked that the bytes are available.
   void copy(void* to, std::size_t size) {
     if (at_ < piece_at_ || size > piece_.size() || at_ - piece_at_ > piece_.size() - size) return copy_anew(to, size);
     std::memcpy(to, piece_.data() + (at_ - piece_at_), size);
@@ -55,11 +55,11 @@ class GgufParser {
   void data_section();
 
   GgufFile& file_;
-  std::span<const std::byte> piece_;  // a piece of the file, starting at byte piece_at_
+  std::span<const std::byte> piece_;  // the current piece of the file, which starts at byte piece_at_
   std::uint64_t piece_at_ = 0;
-  std::vector<std::byte> memory_;  // storage of piece_ when reading a file
-  std::uint64_t at_ = 0;
-  std::uint64_t taken_ = 0;  // bytes of memory
+  std::vector<std::byte> memory_;  // the buffer behind piece_, if the input is a file
+  std::uint64_t at_ = 0;           // the cursor
+  std::uint64_t taken_ = 0;        // memory that is used by parsed data, in bytes
   std::uint64_t entry_count_ = 0;
   std::uint64_t tensor_count_ = 0;
 };

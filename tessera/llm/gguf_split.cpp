@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models split into several files by llama.cpp's gguf-split: NAME-00001-of-00003.gguf has the metadata; each file has
-// some of the tensors, its number in split.no (from 0), split.count and split.tensors.count.
+// Models that llama.cpp's gguf-split has split into several files. NAME-00001-of-00003.gguf contains the metadata, and
+// each file contains some of the tensors. The keys split.no (from 0), split.count and split.tensors.count describe the
+// parts.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -61,7 +62,7 @@ void GgufFile::join_parts() {
   if (how_many != 0)
     fail<FormatError>({.operation = asked,
                        .with = {{"file", name_}},
-                       .wrong = fmt::format("of the model's {} parts {} missing: {}", count,
+                       .wrong = fmt::format("the model has {} parts, and {} missing: {}", count,
                                             how_many == 1 ? "one is" : fmt::format("{} are", how_many), missing),
                        .remedy = "Put all parts in the same folder"});
   for (std::uint64_t number = 2; number <= count; ++number) {
@@ -75,7 +76,7 @@ void GgufFile::join_parts() {
     const auto no = part.get_or<std::uint64_t>("split.no", 0), of = part.get_or<std::uint64_t>("split.count", 0);
     if (no != number - 1 || of != count)
       refuse(fmt::format("expected part {} of {}, but the file is part {} of {}", number, count, no + 1, of));
-    // Only part 1 has the general metadata.
+    // Only part 1 has general metadata. Other keys must be the same in all parts.
     for (const GgufEntry& e : part.entries_) {
       if (e.key.starts_with("split.") || e.key.starts_with("general.")) continue;
       const GgufValue* first = find(e.key);

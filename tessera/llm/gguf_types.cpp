@@ -48,7 +48,7 @@ constexpr std::array type_table = {
     GgmlTypeInfo{GgmlType::q2_0, "q2_0", 64, 18},
 };
 
-// Ids in files of 2023 and 2024 that current versions of ggml do not read.
+// Types that occur in files from 2023 and 2024, but that current versions of ggml do not support.
 constexpr std::array<std::pair<std::uint32_t, std::string_view>, 8> withdrawn_types = {{{4, "q4_2"},
                                                                                         {5, "q4_3"},
                                                                                         {31, "q4_0_4_4"},

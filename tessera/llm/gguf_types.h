@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Types of GGUF files: metadata values, ggml's tensor types, and descriptions of tensors. Shared by the reader (gguf.h)
-// and the writer (gguf_writer.h); ggml's docs/gguf.md describes the format.
+// Types that the reader (gguf.h) and the writer (gguf_writer.h) of GGUF files share: metadata values, ggml's tensor
+// types, and tensor descriptions. The format is specified in ggml's docs/gguf.md.
 #pragma once
 
 #include <cstddef>
@@ -18,12 +18,13 @@ namespace tessera {
 enum class GgufType : std::uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, string, array, u64, i64, f64 };
 inline constexpr std::uint32_t gguf_type_count = 13;  ///< The number of metadata types.
 
-/// Returns "u8", "string", ...; "unknown" for invalid ids.
+/// Returns the name of a type, such as "u8" or "string". Returns "unknown" for invalid ids.
 std::string_view gguf_type_name(GgufType type);
-/// Returns the bytes of one value in the file; 0 for strings and arrays, whose length varies.
+/// Returns the size of one value in the file, in bytes. Returns 0 for strings and arrays, because their size varies.
 std::size_t gguf_type_size(GgufType type);
 
-/// An array in metadata. The alternatives are in the order of `GgufType`, so the index is the element type's id.
+/// An array in the metadata. The alternatives are in the order of `GgufType`, so that `values.index()` is the id of the
+/// element type.
 struct GgufArray {
   /// The elements as a vector of their C++ type.
   using Values = std::variant<std::vector<std::uint8_t>, std::vector<std::int8_t>, std::vector<std::uint16_t>,
@@ -40,14 +41,14 @@ struct GgufArray {
   friend bool operator==(const GgufArray& a, const GgufArray& b);
 };
 
-/// A metadata value. The alternatives are in the order of `GgufType`, so the index is the type's id.
+/// A metadata value. The alternatives are in the order of `GgufType`, so that `index()` is the id of the type.
 using GgufValue = std::variant<std::uint8_t, std::int8_t, std::uint16_t, std::int16_t, std::uint32_t, std::int32_t,
                                float, bool, std::string, GgufArray, std::uint64_t, std::int64_t, double>;
 
-/// Returns "u32", "array of string", ...
+/// Returns the type of a value for messages, such as "u32" or "array of string".
 std::string gguf_type_text(const GgufValue& value);
 
-/// ggml's tensor types with their ids in files (ggml.h); the gaps are ids that were removed from ggml.
+/// ggml's tensor types (ggml.h). The values are the ids in files; gaps are types that were removed from ggml.
 enum class GgmlType : std::uint32_t {
   f32 = 0,       ///< 32-bit floats
   f16 = 1,       ///< 16-bit floats
@@ -62,7 +63,7 @@ enum class GgmlType : std::uint32_t {
   q4_K = 12,     ///< super-blocks of 256 with 4-bit integers
   q5_K = 13,     ///< super-blocks of 256 with 5-bit integers
   q6_K = 14,     ///< super-blocks of 256 with 6-bit integers
-  q8_K = 15,     ///< super-blocks of 256 with 8-bit integers, for products only
+  q8_K = 15,     ///< super-blocks of 256 with 8-bit integers, for intermediate results only
   iq2_xxs = 16,  ///< 2.06 bits an element, from a table of vectors
   iq2_xs = 17,   ///< 2.31 bits an element, from a table of vectors
   iq3_xxs = 18,  ///< 3.06 bits an element, from a table of vectors
@@ -86,7 +87,7 @@ enum class GgmlType : std::uint32_t {
   q2_0 = 42,     ///< blocks of 2-bit numbers with a scale
 };
 
-/// The layout of a tensor type in a file: rows are sequences of blocks of `block` elements in `bytes` bytes each.
+/// The layout of a tensor type in a file. A row is a sequence of blocks.
 struct GgmlTypeInfo {
   GgmlType type;          ///< The type.
   std::string_view name;  ///< ggml's name, e.g. "q4_K"
@@ -99,30 +100,30 @@ std::span<const GgmlTypeInfo> ggml_types();
 /// Returns the type with this id, or null.
 const GgmlTypeInfo* ggml_type_info(std::uint32_t id);
 inline const GgmlTypeInfo* ggml_type_info(GgmlType type) { return ggml_type_info(static_cast<std::uint32_t>(type)); }
-/// Returns "q4_K (12)" for messages; removed and unknown ids are described as such.
+/// Returns a description such as "q4_K (12)" for messages. It mentions if the id is unknown or was removed from ggml.
 std::string ggml_type_text(std::uint32_t id);
 inline std::string ggml_type_text(GgmlType type) { return ggml_type_text(static_cast<std::uint32_t>(type)); }
-/// Whether Tessera can compute with tensors of this type; others can only be described and copied.
+/// True if Tessera can compute with tensors of this type. Tensors of other types can only be listed and copied.
 bool ggml_type_supported(GgmlType type);
 /// Returns "f32, f16, ..." for messages.
 std::string supported_ggml_types();
 
-/// A tensor's description in the file.
+/// The description of a tensor in the file.
 struct GgufTensor {
   std::string name;                 ///< Its name, such as "token_embd.weight".
-  std::vector<std::uint64_t> dims;  ///< one to four, in ggml's order: dims[0] is the length of a contiguous row
+  std::vector<std::uint64_t> dims;  ///< one to four dimensions in ggml's order: dims[0] is the length of a row
   GgmlType type = GgmlType::f32;    ///< The type of its elements.
-  std::uint64_t offset = 0;         ///< bytes from the start of its file's data section
-  std::uint64_t bytes = 0;          ///< size of the data
+  std::uint64_t offset = 0;         ///< offset in the data section of its file, in bytes
+  std::uint64_t bytes = 0;          ///< size of the data in bytes
   std::uint64_t elements = 0;       ///< product of dims
-  std::uint32_t part = 0;           ///< index of the file that contains it, if the model is split
+  std::uint32_t part = 0;           ///< index of the file that contains the data, if the model is split
 };
 
-/// Returns the bytes of a tensor of this type and shape; nothing if a dimension is 0, a row is not a whole number of
-/// blocks, or the number of elements or bytes exceeds 2^63 - 1.
+/// Returns the size in bytes of a tensor with this type and shape. Returns std::nullopt if a dimension is 0, the row
+/// length is not a multiple of the block size, or the number of elements or bytes exceeds 2^63 - 1.
 std::optional<std::uint64_t> ggml_tensor_bytes(const GgmlTypeInfo& type, std::span<const std::uint64_t> dims);
 
-/// Quotes text from a file for messages: unprintable bytes as \xNN, truncated after 64 bytes.
+/// Quotes text from a file for messages. Unprintable bytes are written as \xNN, and text is truncated after 64 bytes.
 std::string quote_text(std::string_view text);
 
 }  // namespace tessera

@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "numbers are written as they stand in memory");
+static_assert(std::endian::native == std::endian::little, "GGUF files contain little-endian numbers");
 
 class Output {
  public:
@@ -50,7 +50,7 @@ class Output {
   void put_bytes(std::span<const std::byte> data) {
     if (data.empty()) return;
     const std::size_t at = bytes_.size();
-    bytes_.resize(at + data.size());  // g++ 12 wrongly warns of an overflow in `insert`
+    bytes_.resize(at + data.size());  // not `insert`, because g++ 12 wrongly warns about an overflow in it
     std::memcpy(bytes_.data() + at, data.data(), data.size());
   }
   void pad(std::uint64_t alignment) { bytes_.resize((bytes_.size() + alignment - 1) / alignment * alignment); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writer for GGUF files, versions 2 and 3, for tests and converters. Collects metadata and tensors, then writes them in
-// ggml's layout. Data is kept in memory until it is written, or produced while writing.
+// Writer for GGUF files, versions 2 and 3. It collects metadata and tensors and then writes them in ggml's layout.
+// Tensor data is either kept in memory until then or produced by a callback during the write.
 #pragma once
 
 #include <cstddef>
@@ -16,35 +16,37 @@
 
 namespace tessera {
 
-/// Collects metadata and tensors, and writes them as a GGUF file.
+/// Collects metadata and tensors and writes them to a GGUF file.
 class GgufWriter {
  public:
-  /// `version` must be 2 or 3; `alignment` of tensors in bytes must be a power of two (written as "general.alignment"
-  /// unless it is 32). Throws ArgumentError otherwise.
+  /// `alignment` is the alignment of tensors in bytes. It is written as "general.alignment" unless it is 32. Throws
+  /// ArgumentError if `version` is not 2 or 3, or `alignment` is not a power of two.
   explicit GgufWriter(std::uint32_t version = 3, std::uint32_t alignment = 32);
 
-  /// Adds a metadata entry. Throws ArgumentError if the key is empty, too long, "general.alignment", or already exists.
+  /// Adds a metadata entry. Throws ArgumentError if the key is empty, longer than 65535 bytes, "general.alignment", or
+  /// already exists.
   GgufWriter& set(std::string key, GgufValue value);
-  /// Adds an array of an element type that `GgufArray` supports.
+  /// Adds an array. `T` must be an element type of `GgufArray`.
   template <class T>
   GgufWriter& set(std::string key, std::vector<T> values) {
     return set(std::move(key), GgufValue(GgufArray{std::move(values)}));
   }
-  /// Adds a tensor; `dims` are in ggml's order (row length first), `data` is copied and must have the exact size.
-  /// Throws ArgumentError if the name is empty, longer than 64 bytes or already exists, or if dims and data do not
-  /// match the type.
+  /// Adds a tensor and copies its data. `dims` are in ggml's order, with the row length first. Throws ArgumentError if
+  /// the name is empty, longer than 64 bytes or already exists, if the type does not support the dimensions, or if the
+  /// size of `data` is wrong.
   GgufWriter& add_tensor(std::string name, std::vector<std::uint64_t> dims, GgmlType type,
                          std::span<const std::byte> data);
   GgufWriter& add_tensor(std::string name, std::vector<std::uint64_t> dims, std::span<const float> values) {
     return add_tensor(std::move(name), std::move(dims), GgmlType::f32, std::as_bytes(values));
   }
-  /// Adds a tensor whose data is produced by `make` each time the file is written: for files larger than memory.
+  /// Adds a tensor. `make` is called to produce the data each time the file is written, so that a file may be larger
+  /// than memory.
   GgufWriter& add_tensor(std::string name, std::vector<std::uint64_t> dims, GgmlType type,
                          std::function<void(std::span<std::byte>)> make);
 
-  /// Returns the whole file; the last tensor is padded to the alignment.
+  /// Returns the contents of the file. The last tensor is padded to the alignment, too.
   std::vector<std::byte> bytes() const;
-  /// Replaces the file atomically: if writing fails, an existing file is unchanged. Throws ArgumentError if the path
+  /// Writes the file atomically. If writing fails, an existing file is not changed. Throws ArgumentError if the path
   /// cannot be written.
   void write(const std::filesystem::path& path) const;
 
@@ -52,7 +54,7 @@ class GgufWriter {
   struct Tensor {
     GgufTensor info;
     std::vector<std::byte> data;
-    std::function<void(std::span<std::byte>)> make;  ///< if set, produces the data
+    std::function<void(std::span<std::byte>)> make;  ///< produces the data; if empty, `data` is used
   };
   const GgufTensor& add_info(std::string name, std::vector<std::uint64_t> dims, GgmlType type);
   std::vector<std::byte> head() const;  ///< everything before the tensors' data

@@ -16,7 +16,7 @@ namespace tessera {
 
 namespace {
 
-/// Returns a string of the metadata; empty if it is missing or not a string.
+/// Returns a metadata string, or an empty string if the key is missing or has another type.
 std::string text_of(const GgufFile& file, std::string_view key) {
   const GgufValue* v = file.find(key);
   const auto* text = v ? std::get_if<std::string>(v) : nullptr;
@@ -43,7 +43,7 @@ void find_types(const GgufFile& file, ModelReport& r) {
   std::ranges::stable_sort(r.types, std::greater<>(), &ModelReport::Type::bytes);
 }
 
-/// Calls `work`; an error is reported as a missing part.
+/// Calls `work` and adds an error to the report as a missing part.
 template <class Work>
 void try_to(ModelReport& r, const char* kind, std::string name, bool stops, const Work& work) {
   try {

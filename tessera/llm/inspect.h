@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reports what a model file contains and which of its features are not supported, from its metadata alone: tensor data
-// is not read.
+// Reports what a model file contains and which of its features are not supported. Only the metadata is read, not the
+// data of the tensors.
 #pragma once
 
 #include <optional>
@@ -11,12 +11,12 @@
 
 namespace tessera {
 
-/// A feature that keeps a model from running, or from running as intended.
+/// A feature of a model that is not supported.
 struct MissingPart {
   std::string kind;  ///< "architecture", "key", "tensor", "type", "tokenizer", "chat template", "file"
   std::string name;  ///< the name of the key, tensor, ...
   std::string why;
-  bool stops = true;  ///< true: the model cannot be loaded; false: it loads without this feature
+  bool stops = true;  ///< true: the model cannot be loaded; false: it runs without this feature
 };
 
 struct ModelReport {
@@ -27,11 +27,11 @@ struct ModelReport {
   };
   std::string file, name;
   std::string architecture;  ///< the value in the file; empty if missing
-  std::string models;        ///< the models of this architecture, if it is known
+  std::string models;        ///< models that use this architecture; empty if the architecture is unknown
   std::uint32_t version = 0;
-  std::uint64_t parameters = 0, bytes = 0;  ///< of all tensors
+  std::uint64_t parameters = 0, bytes = 0;  ///< totals of all tensors
   std::vector<Type> types;                  ///< sorted by bytes, largest first
-  std::optional<LlamaConfig> config;        ///< if the metadata are valid
+  std::optional<LlamaConfig> config;        ///< empty if the metadata is invalid
   std::string tokenizer;                    ///< type and pre-tokenizer; empty if the file has none
   std::uint64_t tokens = 0;
   bool has_chat_template = false;
@@ -40,7 +40,7 @@ struct ModelReport {
   bool runs() const;
 };
 
-/// Inspects a model file. Unsupported features are in the report; they do not throw.
+/// Inspects a model file. Unsupported features do not throw; they are listed in the report.
 ModelReport inspect_model(const GgufFile& file);
 
 }  // namespace tessera

@@ -25,7 +25,7 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-/// The requested context, for a model with context length `trained`.
+/// Returns the context that `options` request. The default is `trained`, the model's context length.
 std::int64_t context_of(const GenerateOptions& options, std::int64_t trained) {
   require_generate(options);
   const std::int64_t context = options.context ? options.context : trained;
@@ -83,7 +83,7 @@ LanguageModel LanguageModel::load(const std::string& path, const LoadOptions& op
 
 LanguageModel LanguageModel::load(const GgufFile& file, const LoadOptions& options) {
   const Stopwatch watch;
-  // Read the configuration first: an unknown architecture is more helpful than what its tokenizer lacks.
+  // Read the configuration before the tokenizer. If both are unsupported, the architecture is the more helpful error.
   const LlamaConfig config = read_llama_config(file);
   logging::info(fmt::format("{}: {} layers of width {}, {} tokens of context, read in {:.2f} s", file.name(),
                             config.layers, config.width, config.context_length, watch.seconds()));

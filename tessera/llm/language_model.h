@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A language model ready for use: the weights of a model file on a device, its tokenizer, and text generation.
+// A language model that is ready to generate text: the weights on a device, and the tokenizer.
 #pragma once
 
 #include <functional>
@@ -19,80 +19,83 @@ namespace tessera {
 struct GenerateOptions {
   SamplerOptions sampling;             ///< How tokens are chosen.
   std::int64_t max_tokens = 256;       ///< maximum number of tokens to generate
-  std::int64_t context = 0;            ///< tokens of prompt and answer together; 0: the model's context length
-  std::int64_t batch = 256;            ///< tokens of the prompt that are read at a time
+  std::int64_t context = 0;            ///< length of prompt and answer in tokens; 0: the model's context length
+  std::int64_t batch = 256;            ///< number of prompt tokens that are read at a time
   DType cache_dtype = DType::f16;      ///< The dtype of keys and values.
   bool recorded = true;                ///< record steps and replay them (decoder.h)
-  std::vector<std::string> stop = {};  ///< texts that end the answer; they are not part of it
-  /// Number of likeliest tokens that GenerateResult::log_probabilities contains in addition to each chosen one; -1: do
-  /// not compute log probabilities.
+  std::vector<std::string> stop = {};  ///< texts that end the answer and are not included in it
+  /// Enables log probabilities: the number of likeliest tokens to report at each position, in addition to the chosen
+  /// token. -1: do not compute log probabilities.
   std::int64_t log_probabilities = -1;
-  std::function<bool()> cancelled = {};  ///< called between tokens and prompt batches; true stops
-  std::vector<TokenId> shown = {};       ///< control tokens whose text is part of the output; others are omitted
+  std::function<bool()> cancelled = {};  ///< called between tokens and prompt batches; return true to stop
+  std::vector<TokenId> shown = {};       ///< control tokens to include in the output; others are omitted
 };
 
 /// Why generation stopped.
 enum class StopReason : std::uint8_t { end_token, max_tokens, context_full, cancelled, stop_text };
-std::string_view stop_reason_name(StopReason reason);  ///< A readable name: "context full".
-inline std::string to_string(StopReason reason) { return std::string(stop_reason_name(reason)); }  ///< "context full"
+std::string_view stop_reason_name(StopReason reason);  ///< Returns a readable name, such as "context full".
+/// Returns a readable name, such as "context full".
+inline std::string to_string(StopReason reason) { return std::string(stop_reason_name(reason)); }
 
 /// A generated text and its statistics.
 struct GenerateResult {
-  std::vector<TokenId> prompt_tokens;          ///< The tokens of the prompt.
-  std::vector<TokenId> tokens;                 ///< without the token that ended it, including those of a stop text
+  std::vector<TokenId> prompt_tokens;  ///< The tokens of the prompt.
+  /// The generated tokens. The token that ended the text is not included, but the tokens of a stop text are.
+  std::vector<TokenId> tokens;
   std::string text;                            ///< valid UTF-8
   StopReason reason = StopReason::max_tokens;  ///< Why generation stopped.
-  std::string stop;                            ///< the element of GenerateOptions::stop that ended it
-  std::int64_t read = 0;                       ///< tokens of the prompt that were not in the cache
-  std::optional<TokenId> end_token = {};       ///< the token that ended it
-  /// If requested: for each of `tokens`, its own log probability, then those of the likeliest.
+  std::string stop;                            ///< the element of GenerateOptions::stop that ended the text
+  std::int64_t read = 0;                       ///< number of prompt tokens that were not in the cache
+  std::optional<TokenId> end_token = {};       ///< the token that ended the text
+  /// If requested: for each of `tokens`, its log probability, followed by the likeliest tokens in descending order.
   std::vector<std::vector<TokenProbability>> log_probabilities;
-  double prompt_seconds = 0, generate_seconds = 0;  ///< Seconds for reading the prompt and for generating.
-  /// Tokens of the prompt that were read, per second.
+  double prompt_seconds = 0, generate_seconds = 0;  ///< Time for reading the prompt and for generating.
+  /// Prompt tokens read per second. Tokens that were in the cache are not counted.
   double prompt_tokens_per_second() const {
     return prompt_seconds > 0 ? static_cast<double>(read) / prompt_seconds : 0;
   }
-  /// Tokens generated per second. The first token is computed with the prompt and not counted.
+  /// Tokens generated per second. The first token is not counted, because it is computed with the prompt.
   double tokens_per_second() const {
     return generate_seconds > 0 && tokens.size() > 1 ? static_cast<double>(tokens.size() - 1) / generate_seconds : 0;
   }
 };
-/// Numbers of tokens, speed and stop reason, without the text.
+/// Returns a summary with the number of tokens, the speed and the stop reason.
 std::string to_string(const GenerateResult& result);
 
-/// Called with each piece of text, whole UTF-8 characters only. Return false to stop.
+/// Called with each piece of text, in whole UTF-8 characters. Return false to stop.
 using TextCallback = std::function<bool(std::string_view piece)>;
 
 /// Options of LanguageModel::load.
 struct LoadOptions {
-  /// The devices to use; empty: current_device(). With several, layers fill the devices in order, as far as memory
-  /// permits.
+  /// The devices to use. Empty: current_device(). If there are several and the model does not fit on the first, the
+  /// devices are filled with layers in order.
   std::vector<Device> devices;
   LoadProgress progress;  ///< Called while the file is read.
-  /// If set, load() checks before loading that this prompt can be continued and that there is enough memory for it; it
-  /// throws the errors of `generate`.
+  /// If set, load() checks before it reads the weights that this prompt fits in the context and that there is enough
+  /// memory to continue it. It throws the errors of `generate` if not.
   std::optional<std::string> prompt = {};
   GenerateOptions generate = {};  ///< The options that will be used with `prompt`.
-  /// If set, creates the prompt from the file's tokenizer, instead of `prompt`.
+  /// If set, this function creates the tokens of the prompt, and `prompt` is ignored.
   std::function<std::vector<TokenId>(const Tokenizer&)> make_prompt = {};
-  /// If not 0, load() checks that there is memory for a conversation of so many tokens, with `generate.batch` and
-  /// `cache_dtype`.
+  /// If not 0, load() checks that there is enough memory for a conversation with this number of tokens. The check uses
+  /// `generate.batch` and `generate.cache_dtype`.
   std::int64_t conversation = 0;
-  /// Called after metadata and options are validated, before memory is estimated and weights are read.
+  /// Called after the metadata and the options are validated, before memory is estimated and the weights are read.
   std::function<void()> accepted = {};
 };
 
 /// Throws ArgumentError if an option is out of range.
 void require_generate(const GenerateOptions& options);
-/// Throws ArgumentError unless a prompt of `given` tokens can be continued in this context of a model with context
-/// length `trained`.
+/// Throws ArgumentError if a prompt of `given` tokens is empty or does not fit in `context`. The message contains
+/// `trained`, the model's context length.
 void require_prompt(std::int64_t given, std::int64_t context, std::int64_t trained);
 
 /// A language model on a device, ready to generate text.
 class LanguageModel {
  public:
-  /// Loads a model. Throws the errors of GgufFile::open, Tokenizer and Llama::load, and with a prompt those of
-  /// `generate`. If the model does not fit, throws OutOfMemory with needed and free memory before anything is loaded.
+  /// Loads a model. Throws the errors of GgufFile::open, Tokenizer and Llama::load, and the errors of `generate` if the
+  /// options contain a prompt. If the model does not fit, throws OutOfMemory before weights are read; the message
+  /// contains the needed and the free memory.
   static LanguageModel load(const std::string& path, const LoadOptions& options);
   static LanguageModel load(const GgufFile& file, const LoadOptions& options);
   static LanguageModel load(const std::string& path, std::optional<Device> device = {},
@@ -101,11 +104,11 @@ class LanguageModel {
                 LoadOptions{.devices = device ? std::vector{*device} : std::vector<Device>{}, .progress = progress});
   }
 
-  /// Reads the prompt and continues it. Throws ArgumentError if the prompt is empty or does not fit in the context, the
-  /// context is longer than the model's, or an option is out of range.
+  /// Reads the prompt and continues it. Throws ArgumentError if the prompt is empty or does not fit in the context, if
+  /// the context is longer than the model's context length, or if an option is out of range.
   GenerateResult generate(std::string_view prompt, const GenerateOptions& options = {},
                           const TextCallback& on_text = {}) const;
-  /// Same, for a prompt of tokens.
+  /// Reads a prompt that is already tokenised and continues it. Throws the same errors.
   GenerateResult generate(std::span<const TokenId> prompt, const GenerateOptions& options = {},
                           const TextCallback& on_text = {}) const;
 
@@ -113,8 +116,8 @@ class LanguageModel {
   const Llama& model() const { return model_; }
   /// The tokenizer of the model's file.
   const Tokenizer& tokenizer() const { return tokenizer_; }
-  Device device() const { return model_.device(); }  ///< the first device, if there are several
-  /// How long loading took, in seconds.
+  Device device() const { return model_.device(); }  ///< the device of the model, or the first of several devices
+  /// The time that loading took, in seconds.
   double load_seconds() const { return load_seconds_; }
 
  private:

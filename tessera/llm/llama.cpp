@@ -63,7 +63,7 @@ void KeyValueCache::expect(std::int64_t tokens) {
   if (length_ != 0)
     fail<ArgumentError>({.operation = "KeyValueCache::expect",
                          .with = {{"tokens", std::to_string(tokens)}, {"in the cache", std::to_string(length_)}},
-                         .wrong = "the cache is not empty; its tokens were read for another length"});
+                         .wrong = "the expected length cannot be changed unless the cache is empty"});
   expected_ = tokens;
 }
 
@@ -124,7 +124,7 @@ Llama Llama::load(const GgufFile& file, std::span<const Device> layers, const Lo
     l.output_bias = tensors.optional_vector(p + "attn_output.bias", c.width);
     l.up_bias = tensors.optional_vector(p + "ffn_up.bias", up_rows);
     l.down_bias = tensors.optional_vector(p + "ffn_down.bias", c.width);
-    // One copy of the factors per device, shared by its layers.
+    // The layers of a device share one copy of the factors.
     if (!factors_on || *factors_on != device) {
       const std::int64_t pairs = c.rotary.dimensions / 2;
       long_factors = tensors.optional_vector("rope_factors_long.weight", pairs);
@@ -148,11 +148,11 @@ Llama Llama::load(const GgufFile& file, std::span<const Device> layers, const Lo
 }
 
 void Llama::prepare() const {
-  // Products have one kernel for one token, and others for tiles of 2, 4 and 8.
+  // Matrix products use different kernels for one token and for tiles of 2, 4 and 8 tokens.
   KeyValueCache cache = make_cache(16);
   const std::vector<std::int32_t> tokens(8, 0);
   for (std::size_t n : {1, 2, 4, 8}) forward(std::span(tokens).first(n), cache).eval();
-  // Also compile the kernels of a recorded step, which read the token's position from memory.
+  // Recorded steps use kernels that read the token's position from memory.
   if (std::set(devices_.begin(), devices_.end()).size() == 1)
     run(Array::zeros({1}, DType::i32, device()), Position(Array::zeros({1}, DType::i32, device())), cache, false)
         .eval();
@@ -217,8 +217,8 @@ namespace {
 
 Array with(Array y, const std::optional<Array>& bias) { return bias ? y + *bias : std::move(y); }
 
-/// The factors (count, 1, 1) of the queries of `count` tokens from `past`. Positions are divided as integers, to avoid
-/// rounding errors at multiples of the context.
+/// Returns the temperature factors (count, 1, 1) for `count` queries, starting at position `past`. Uses integer
+/// division for positions, because float division could round wrongly at multiples of the original context.
 Array temperatures_of(const LlamaConfig& c, const Position& past, std::int64_t count, Device device) {
   const Array first = past.in_memory() ? past.memory() : Array::full({1}, past.number(), DType::i32, device);
   const Array steps = (first + Array::arange(count, 0, 1, DType::i32, device)) / static_cast<int>(c.original_context);
@@ -280,7 +280,7 @@ Array Llama::run(const Array& ids, const Position& past, KeyValueCache& cache, b
   const std::int64_t count = ids.size();
   Array x = embedding_rows(embedding_, ids);
   if (config_.embedding_scale != 1) x = x * config_.embedding_scale;
-  std::optional<Array> temperatures;  // all factors are 1 within the original context
+  std::optional<Array> temperatures;  // not needed within the original context, where all factors are 1
   if (config_.temperature_scale != 0 && cache.capacity() > config_.original_context)
     temperatures = temperatures_of(config_, past, count, device());
   for (std::size_t i = 0; i < layers_.size(); ++i) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Llama architecture (Touvron et al. 2023) and its relatives (architectures.h), as described by a GGUF file's
-// metadata: the model's weights, and the cache of the tokens it has read.
+// The Llama architecture (Touvron et al. 2023) and related architectures (architectures.h): the configuration, which is
+// read from a GGUF file, the weights, and the KV cache.
 #pragma once
 
 #include <functional>
@@ -15,72 +15,72 @@
 
 namespace tessera {
 
-/// The configuration of a model, from its metadata.
+/// The configuration of a model, as read from the metadata of its file.
 struct LlamaConfig {
   /// Properties that differ between layers.
   struct Layer {
-    std::int64_t window = 0;  ///< number of tokens that a token attends to, including itself; 0: all
-    bool rotates = true;      ///< Queries and keys are rotated by their position.
+    std::int64_t window = 0;  ///< number of tokens that a token attends to, including itself; 0: all tokens
+    bool rotates = true;      ///< True if queries and keys have rotary position embeddings.
   };
   std::string architecture;         ///< one of known_architectures
   std::string name;                 ///< The model's name; may be empty.
   std::int64_t context_length = 0;  ///< maximum number of tokens
-  /// The model's sizes; `hidden` is that of the feed-forward layers.
+  /// The dimensions of the model. `hidden` is the width of the feed-forward layers.
   std::int64_t width = 0, layers = 0, hidden = 0, heads = 0, key_heads = 0, head_size = 0, vocabulary = 0;
-  float norm_epsilon = 1e-5f;            ///< Added to the mean square in norms.
-  Rotary rotary;                         ///< without factors, which are a tensor or `frequency_factors`
-  std::vector<float> frequency_factors;  ///< YaRN: a factor for each pair
-  Rotary local_rotary;                   ///< for layers with a window
-  std::int64_t original_context = 0;     ///< LongRoPE: longer texts use other factors
-  /// Queries at position p are multiplied by 1 + temperature_scale * log(1 + floor(p / original_context)) (Llama 4); 0:
-  /// no scaling.
+  float norm_epsilon = 1e-5f;            ///< Added to the mean square in RMS norms.
+  Rotary rotary;                         ///< does not contain factors; see `frequency_factors` and the file's tensors
+  std::vector<float> frequency_factors;  ///< YaRN: a frequency factor for each rotary pair
+  Rotary local_rotary;                   ///< rotary parameters of layers with a window
+  std::int64_t original_context = 0;     ///< LongRoPE: longer texts use the long factors
+  /// Queries at position p are multiplied by 1 + temperature_scale * log(1 + floor(p / original_context)), as in Llama
+  /// 4. 0: no scaling.
   float temperature_scale = 0;
-  bool tied = false;                            ///< the output is the token embedding
+  bool tied = false;                            ///< the output matrix is the token embedding
   Gate gate = Gate::silu;                       ///< The activation of the gate.
   bool head_norms = false, post_norms = false;  ///< Additional norms; see Architecture.
-  /// Factors of the embedding, and of the products of queries and keys.
+  /// The embedding and the attention scores are multiplied by these factors.
   float embedding_scale = 1, attention_scale = 1;
-  float attention_cap = 0, output_cap = 0;  ///< 0: no cap
+  float attention_cap = 0, output_cap = 0;  ///< Caps of attention scores and of logits; 0: no cap.
   std::vector<Layer> layer_kinds;           ///< The properties of each layer.
 };
 
-/// Reads the configuration. Throws FormatError if the architecture is not supported, keys are missing or inconsistent,
-/// or a scaling of positions is not supported.
+/// Reads the configuration of a model. Throws FormatError if the architecture or its rotary scaling is not supported,
+/// if keys are missing or inconsistent, or if the file contains an unsupported key or tensor.
 LlamaConfig read_llama_config(const GgufFile& file);
 /// A key or tensor that is not supported and could change the model's results.
 struct UnknownPart {
-  bool is_tensor;         ///< else it is a key
-  std::string name, why;  ///< Its name, and why it is not supported.
+  bool is_tensor;         ///< True for a tensor, false for a key.
+  std::string name, why;  ///< Name of the key or tensor, and the reason why it is not supported.
 };
-/// Same, but unsupported keys and tensors are appended to `unknown` instead of throwing.
+/// Reads the configuration of a model. Unsupported keys and tensors do not throw; they are appended to `unknown`.
 LlamaConfig read_llama_config(const GgufFile& file, std::vector<UnknownPart>& unknown);
 
-/// Keys and values of the tokens read so far, for every layer. Move-only.
+/// A KV cache: the keys and values of the tokens that were read, for every layer. Move-only.
 class KeyValueCache {
  public:
-  /// A cache for `capacity` tokens. `dtype` must be f32 or f16.
+  /// Allocates a cache for `capacity` tokens. `dtype` must be f32 or f16.
   KeyValueCache(const LlamaConfig& config, std::int64_t capacity, Device device, DType dtype = DType::f16)
       : KeyValueCache(config, capacity, std::vector(static_cast<std::size_t>(config.layers), device), dtype) {}
-  /// `layers`: the device of each layer.
+  /// Allocates a cache on several devices. `layers` contains the device of each layer.
   KeyValueCache(const LlamaConfig& config, std::int64_t capacity, std::span<const Device> layers,
                 DType dtype = DType::f16);
   KeyValueCache(KeyValueCache&&) = default;
   KeyValueCache& operator=(KeyValueCache&&) = default;
-  /// Number of tokens that were read.
+  /// Number of tokens in the cache.
   std::int64_t length() const { return length_; }
   /// Number of tokens that fit.
   std::int64_t capacity() const { return capacity_; }
   std::uint64_t bytes() const;
   std::uint64_t bytes(Device device) const;  ///< of the layers on this device
-  /// Drops all tokens from `length` on.
+  /// Drops all tokens after the first `length`. Throws ArgumentError if the cache has fewer tokens.
   void truncate(std::int64_t length);
-  /// Sets the number of tokens that will be read in total, from which a model with LongRoPE chooses its factors; the
-  /// default is the capacity while the cache is empty. Throws ArgumentError if the cache is not empty.
+  /// Sets the number of tokens that will be read in total. A model with LongRoPE chooses its factors by this number.
+  /// The default is the capacity of the cache. Throws ArgumentError if the cache is not empty.
   void expect(std::int64_t tokens);
-  /// The number of tokens passed to expect().
+  /// The number of tokens that was passed to expect(), or the default.
   std::int64_t expected() const { return expected_; }
-  /// Increases the capacity, layer by layer, so that only one layer exists twice at a time. OutOfMemory leaves the
-  /// tokens intact. A Decoder records again afterwards.
+  /// Increases the capacity. Reallocates one layer after the other, so that only one old buffer exists in addition to
+  /// the cache. Throws OutOfMemory if memory runs out; the tokens remain valid. A Decoder must record its steps again.
   void grow(std::int64_t capacity);
 
  private:
@@ -90,17 +90,19 @@ class KeyValueCache {
   std::int64_t length_ = 0, capacity_ = 0, expected_ = 0;
 };
 
-/// A model on one or several devices.
+/// The weights of a model on one or several devices.
 class Llama {
  public:
-  /// Packs the file's weights for the device; the file is not needed afterwards. Throws FormatError with the tensor
-  /// whose shape or type is wrong; after OutOfMemory, no memory remains allocated.
+  /// Loads the weights from a file and packs them for the device. The file is not needed afterwards. Throws the errors
+  /// of read_llama_config, and FormatError if a tensor is missing or its shape or type is wrong. Throws OutOfMemory if
+  /// the weights do not fit; all memory is freed in that case.
   static Llama load(const GgufFile& file, Device device, const LoadProgress& progress = {});
-  /// `layers`: the device of each layer; the embedding is on the first layer's device, the output on the last one's.
-  /// Activations are copied between devices. Throws ArgumentError unless there is one device per layer.
+  /// Loads the weights to several devices. `layers` contains the device of each layer. The embedding is on the device
+  /// of the first layer, and the output matrix on the device of the last layer. Activations are copied between devices.
+  /// Throws ArgumentError if the number of devices is not the number of layers.
   static Llama load(const GgufFile& file, std::span<const Device> layers, const LoadProgress& progress = {});
 
-  /// Compiles the kernels for reading and generating, so that the first prompt does not wait for them.
+  /// Compiles all kernels in advance, so that the first prompt does not wait for compilation.
   void prepare() const;
 
   /// The configuration, from the file's metadata.
@@ -108,28 +110,28 @@ class Llama {
   Device device() const { return devices_.front(); }  ///< the device of the embedding
   /// The device of each layer.
   const std::vector<Device>& layer_devices() const { return devices_; }
-  /// Creates a cache for `capacity` tokens, on the devices of the layers.
+  /// Creates a cache for `capacity` tokens on the devices of the layers.
   KeyValueCache make_cache(std::int64_t capacity, DType dtype = DType::f16) const {
     return KeyValueCache(config_, capacity, devices_, dtype);
   }
   std::uint64_t weight_bytes() const;
   std::uint64_t weight_bytes(Device device) const;  ///< of the weights on this device
 
-  /// Reads `tokens` and appends them to the cache. Returns the logits of the last token (1, vocabulary), or of each
-  /// token (tokens, vocabulary). Throws ArgumentError if there are no tokens, an id is not in the vocabulary, or the
-  /// cache has too little room.
+  /// Reads `tokens` and appends them to the cache. Returns the logits of the last token (1, vocabulary), or with
+  /// `all_logits` the logits of each token (tokens, vocabulary). Throws ArgumentError if there are no tokens, if an id
+  /// is not in the vocabulary, or if the tokens do not fit in the cache.
   Array forward(std::span<const std::int32_t> tokens, KeyValueCache& cache, bool all_logits = false) const;
 
  private:
   struct Layer {
     Array attention_norm, feed_forward_norm;
     std::optional<Array> query_norm, key_norm, attention_post_norm, feed_forward_post_norm;
-    Weight query, key, value;                 ///< or `query` contains the rows of all three
-    Weight attention_output, gate, up, down;  ///< or `up` contains the rows of the gate before its own
+    Weight query, key, value;  ///< if `key` and `value` are empty, `query` contains the rows of all three
+    Weight attention_output, gate, up, down;  ///< if `gate` is empty, `up` contains its rows, before its own
     std::optional<Array> query_bias, key_bias, value_bias;
     std::optional<Array> output_bias, gate_bias, up_bias, down_bias;
     Rotary rotary;
-    std::optional<Array> long_factors;  ///< used instead of rotary's factors for long texts
+    std::optional<Array> long_factors;  ///< replace the factors of `rotary` for long texts
   };
   friend class Decoder;
   template <class Use>
@@ -138,7 +140,8 @@ class Llama {
                const std::optional<Array>& temperatures) const;
   Array feed_forward(const Layer& l, const Array& x) const;
   void check_tokens(std::span<const std::int32_t> tokens, const KeyValueCache& cache) const;
-  /// The logits of `ids` (count,) at positions from `past`. Writes the cache's arrays, but not its length.
+  /// Returns the logits of `ids` (count,), whose first position is `past`. Writes the arrays of the cache but does not
+  /// change its length.
   Array run(const Array& ids, const Position& past, KeyValueCache& cache, bool all_logits) const;
 
   LlamaConfig config_;

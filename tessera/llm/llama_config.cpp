@@ -28,7 +28,7 @@ class ConfigReader {
     if (!kind) {
       std::string what = quote_text(c.architecture) + " is not a supported architecture";
       if (const auto why = missing_in_architecture(c.architecture); !why.empty()) what += fmt::format(": {}", why);
-      bad("general.architecture", what, "Supported are " + architecture_names());
+      bad("general.architecture", what, "Supported architectures: " + architecture_names());
     }
     c.rotary.pairs = kind->pairs, c.gate = kind->gate;
     c.head_norms = kind->head_norms, c.post_norms = kind->post_norms;
@@ -41,14 +41,15 @@ class ConfigReader {
     c.heads = count("attention.head_count", 4096);
     c.key_heads = file_.has(prefix_ + "attention.head_count_kv") ? count("attention.head_count_kv", 4096) : c.heads;
     if (c.heads % c.key_heads != 0)
-      bad(prefix_ + "attention.head_count_kv", "the heads are not a multiple of the key heads", "");
+      bad(prefix_ + "attention.head_count_kv", "the number of heads is not a multiple of the number of key heads", "");
     if (!file_.has(prefix_ + "attention.key_length") && c.width % c.heads != 0)
-      bad(prefix_ + "attention.head_count", "the width is not a multiple of the heads, and there is no key_length", "");
+      bad(prefix_ + "attention.head_count",
+          "the width is not a multiple of the number of heads, and key_length is missing", "");
     c.head_size = file_.has(prefix_ + "attention.key_length") ? count("attention.key_length", 4096) : c.width / c.heads;
     if (file_.has(prefix_ + "attention.value_length") && count("attention.value_length", 4096) != c.head_size)
-      bad(prefix_ + "attention.value_length", "values with another size than keys are not supported", "");
+      bad(prefix_ + "attention.value_length", "values must have the same size as keys", "");
     c.norm_epsilon = file_.get_or<float>(prefix_ + "attention.layer_norm_rms_epsilon", 1e-5f);
-    // Smaller values would divide by the root of 0 for a row of zeros.
+    // With a smaller epsilon, the norm of a row of zeros would divide by 0.
     if (!(c.norm_epsilon >= 1e-30f && c.norm_epsilon <= 1.0f))
       bad(prefix_ + "attention.layer_norm_rms_epsilon",
           fmt::format("{}", c.norm_epsilon) + " is not between 1e-30 and 1", "");
@@ -56,9 +57,9 @@ class ConfigReader {
         file_.has(prefix_ + "rope.dimension_count") ? count("rope.dimension_count", 4096) : c.head_size;
     if (c.rotary.dimensions > c.head_size || c.rotary.dimensions % 2 != 0)
       bad(prefix_ + "rope.dimension_count",
-          "not an even number up to the head size of " + std::to_string(c.head_size) + " elements", "");
+          "the number must be even and at most the head size of " + std::to_string(c.head_size) + " elements", "");
     c.rotary.base = file_.get_or<float>(prefix_ + "rope.freq_base", 10000.0f);
-    if (!(c.rotary.base >= 1.0f && c.rotary.base <= 1e30f))  // so that frequencies are at most one turn per position
+    if (!(c.rotary.base >= 1.0f && c.rotary.base <= 1e30f))
       bad(prefix_ + "rope.freq_base", fmt::format("{}", c.rotary.base) + " is not between 1 and 1e30", "");
     read_scaling(c);
     read_kind(c, *kind);
@@ -80,7 +81,7 @@ class ConfigReader {
   }
   std::int64_t count(const std::string& key, std::int64_t most) const {
     std::int64_t v = 0;
-    // Some files have a number for each layer.
+    // Some files contain an array with one number per layer.
     if (is_array(prefix_ + key)) {
       const auto each = file_.get_array<std::int64_t>(prefix_ + key);
       if (each.empty() || std::ranges::any_of(each, [&](std::int64_t n) { return n != each[0]; }))
@@ -98,12 +99,12 @@ class ConfigReader {
     return v;
   }
 
-  // YaRN (Peng et al. 2023): pairs with many turns within the original context keep their frequency, those with less
-  // than one turn are slowed down by the factor, with a linear ramp between them.
+  // YaRN (Peng et al. 2023): rotary pairs that turn many times within the original context keep their frequency. The
+  // frequency of pairs that turn less than once is divided by the factor. In between, the divisor changes linearly.
   void read_yarn(LlamaConfig& c, float factor) const {
     const double dimensions = static_cast<double>(c.rotary.dimensions), base = static_cast<double>(c.rotary.base);
     const double context = static_cast<double>(c.original_context);
-    const auto pair_of = [&](float turns) {  // the pair that makes this many turns within the context
+    const auto pair_of = [&](float turns) {  // index of the pair that turns this many times within the context
       return dimensions * std::log(context / (static_cast<double>(turns) * 2 * std::numbers::pi)) /
              (2 * std::log(base));
     };
@@ -114,14 +115,14 @@ class ConfigReader {
       const double ramp = std::clamp((static_cast<double>(i) - low) / std::max(0.001, high - low), 0.0, 1.0);
       c.frequency_factors.push_back(static_cast<float>(1 / (ramp / static_cast<double>(factor) + (1 - ramp))));
     }
-    // The file's value takes precedence over the rule (as in transformers; llama.cpp only supports the latter).
+    // A value in the file takes precedence over the formula, like in transformers. llama.cpp ignores the value.
     const auto scale = [&](float part) { return 1 + 0.1f * part * std::log(factor); };
     const float part = number("rope.scaling.yarn_log_multiplier", 0, 0, 1e3f);
     c.rotary.magnitude =
         number("rope.scaling.yarn_attn_factor", part == 0 ? scale(1) : scale(1) / scale(part), 1e-3f, 1e3f);
   }
 
-  // A fourth position, which is 0 in text, would leave its pairs unrotated.
+  // The fourth section must be empty: its position is always 0 in text, so its pairs would not be rotated.
   void read_sections(const LlamaConfig& c) const {
     const std::string key = prefix_ + "rope.dimension_sections";
     if (!file_.has(key)) return;
@@ -162,13 +163,13 @@ class ConfigReader {
       for (std::int64_t i = 0; i < c.layers; ++i) each.push_back(period <= 1 || i % period < period - 1);
     }
     for (std::size_t i = 0; i < each.size(); ++i) c.layer_kinds[i].window = each[i] ? window : 0;
-    if (kind.local_base > 0) {  // not scaled
+    if (kind.local_base > 0) {  // layers with a window are not scaled
       c.local_rotary.base = number("rope.freq_base_swa", kind.local_base, 1, 1e30f);
       c.local_rotary.scale = c.local_rotary.magnitude = 1;
     }
   }
 
-  // As in llama.cpp: a factor without a type is linear, and old files use another key.
+  // Like in llama.cpp, a factor without a type means linear scaling, and old files use the key rope.scale_linear.
   void read_scaling(LlamaConfig& c) const {
     c.original_context = file_.get_or<std::int64_t>(prefix_ + "rope.scaling.original_context_length", c.context_length);
     if (c.original_context < 1 || c.original_context > 1 << 30)
@@ -177,7 +178,7 @@ class ConfigReader {
     const bool long_factors = file_.find_tensor("rope_factors_long.weight") != nullptr;
     if (long_factors != (file_.find_tensor("rope_factors_short.weight") != nullptr))
       bad("rope_factors_short.weight",
-          "a file must have both or none of rope_factors_short.weight and rope_factors_long.weight", "");
+          "a file with one of rope_factors_short.weight and rope_factors_long.weight must have both", "");
     if (long_factors && file_.find_tensor("rope_freqs.weight"))
       bad("rope_freqs.weight", "a file with rope_factors_long.weight must not have other factors", "");
     const std::string factor_key = prefix_ + "rope.scaling.factor", old_key = prefix_ + "rope.scale_linear";
@@ -192,19 +193,19 @@ class ConfigReader {
     } else if (type == "yarn") {
       if (!(factor >= 1 && factor <= 1e6f)) bad(key, fmt::format("{} is not between 1 and 1e6", factor), "");
       if (file_.find_tensor("rope_freqs.weight") || long_factors)
-        bad(prefix_ + "rope.scaling.type", "yarn cannot be combined with a tensor of factors", "");
+        bad(prefix_ + "rope.scaling.type", "yarn cannot be combined with a tensor of rotary factors", "");
       read_yarn(c, factor);
     } else if (type != "none" && !(type == "longrope" && long_factors)) {
       bad(prefix_ + "rope.scaling.type", quote_text(type) + " is not supported",
-          "Supported are none, linear, yarn, longrope (with its tensors of factors) and the factors of Llama 3.1 "
+          "Supported types: none, linear, yarn, and longrope with its tensors of factors. The factors of Llama 3.1 "
           "(tensor "
-          "rope_freqs.weight)");
+          "rope_freqs.weight) are also supported");
     }
     c.rotary.magnitude *= number("rope.scaling.attn_factor", 1, 1e-3f, 1e3f);
   }
 
-  /// Unsupported keys and tensors could change what the model computes, so they are rejected by name. Keys without an
-  /// effect, or without one at their value, are ignored.
+  /// Rejects unsupported keys and tensors, because they could change what the model computes. Ignores keys that have no
+  /// effect, and keys whose value means that a feature is not used.
   void find_unknown(const LlamaConfig& c, const Architecture& kind) const {
     static const std::set<std::string_view> read = {"context_length",
                                                     "embedding_length",
@@ -227,7 +228,7 @@ class ConfigReader {
       of_kind = {"rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow", "rope.scaling.yarn_attn_factor",
                  "rope.scaling.yarn_log_multiplier"};
     if (kind.temperature) of_kind.insert("attention.temperature_scale");
-    if (kind.sections) of_kind.insert({"rope.dimension_sections", "n_deepstack_layers"});  // the latter is for images
+    if (kind.sections) of_kind.insert({"rope.dimension_sections", "n_deepstack_layers"});
     if (kind.caps) of_kind.insert({"attn_logit_softcapping", "final_logit_softcapping"});
     if (kind.window_period > 0) of_kind.insert({"attention.sliding_window", "attention.sliding_window_pattern"});
     if (kind.local_base > 0) of_kind.insert("rope.freq_base_swa");
@@ -247,7 +248,7 @@ class ConfigReader {
           },
           e.value);
       if (harmless_as_zero.count(key) && zero) continue;
-      if (key == "attention.sliding_window") {  // llama.cpp does not apply it to these architectures either
+      if (key == "attention.sliding_window") {  // llama.cpp ignores the window for these architectures, too
         logging::warn(
             fmt::format("{}: {} is ignored: in longer texts the model attends to more tokens than it was trained for",
                         file_.name(), e.key));
@@ -267,7 +268,7 @@ class ConfigReader {
                                         "attn_output.bias",    "ffn_norm.weight",
                                         "ffn_up.weight",       "ffn_down.weight",
                                         "ffn_up.bias",         "ffn_down.bias",
-                                        "attn_rot_embd.weight"};  // repeats what the metadata contain
+                                        "attn_rot_embd.weight"};  // redundant: the metadata contains the same values
       const auto add = [&](std::initializer_list<const char*> more) { names.insert(names.end(), more); };
       if (file_.find_tensor(p + "attn_qkv.weight"))
         add({"attn_qkv.weight", "attn_qkv.bias"});
@@ -285,12 +286,12 @@ class ConfigReader {
         fail<FormatError>({.operation = "load model",
                            .with = {{"file", file_.name(t)}, {"tensor", t.name}},
                            .wrong = std::move(why),
-                           .remedy = "The model would give wrong results without it"});
+                           .remedy = "Without it, the model would compute wrong results"});
       unknown_->push_back({true, t.name, std::move(why)});
     }
   }
   const GgufFile& file_;
-  std::vector<UnknownPart>* const unknown_;  ///< null: throw
+  std::vector<UnknownPart>* const unknown_;  ///< if null, unknown parts throw
   std::string prefix_;
 };
 

@@ -6,7 +6,7 @@
 namespace tessera {
 namespace {
 
-/// The value of "general.file_type" for this type of matrices (llama.cpp's llama_ftype).
+/// Returns the value of "general.file_type" for this matrix type (llama.cpp's llama_ftype).
 std::uint32_t file_type(GgmlType type) {
   switch (type) {
     case GgmlType::f32: return 0;

@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-/// The layer in a tensor's name ("blk.12.attn_q.weight"), or nothing.
+/// Returns the layer number in a tensor's name, such as 12 for "blk.12.attn_q.weight".
 std::optional<std::size_t> layer_of(std::string_view name) {
   if (!name.starts_with("blk.")) return std::nullopt;
   std::size_t layer = 0;
@@ -64,7 +64,7 @@ Array TensorLoader::vector(const std::string& name, std::int64_t size) {
   else if (t.type == GgmlType::bf16)
     dtype = DType::bf16;
   else if (t.type != GgmlType::f32)
-    wrong(t, "a vector of type " + ggml_type_text(t.type) + " is not supported", "Supported are f32, f16 and bf16");
+    wrong(t, "a vector of type " + ggml_type_text(t.type) + " is not supported", "Supported types: f32, f16 and bf16");
   Array a = Array::empty({size}, dtype, device_);
   current_queue(device_).upload(a.view(), data.data());
   return a.astype(DType::f32).eval();
@@ -87,7 +87,7 @@ const GgufTensor& TensorLoader::checked(const std::string& name, const Shape& di
   const Shape have(t.dims.begin(), t.dims.end());
   if (have != dims)
     wrong(t, "the tensor's dimensions are " + to_string(have) + ", but the metadata requires " + to_string(dims), "");
-  // A tied embedding on two devices is read twice.
+  // `done_` may exceed the total, because a tied embedding is loaded twice if it is on two devices.
   if (progress_) progress_(name, std::min(done_, total_), total_);
   done_ += t.bytes;
   return t;

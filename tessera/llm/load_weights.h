@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Internal. Loads a model's tensors from its file to its devices.
+// Internal. Loads the tensors of a model file to devices.
 #pragma once
 
 #include <functional>
@@ -15,23 +15,23 @@
 
 namespace tessera {
 
-/// Called while weights are loaded, with the next tensor's name, bytes done and total bytes.
+/// Called before each tensor is loaded, with its name, the number of bytes loaded so far, and the total number of
+/// bytes.
 using LoadProgress = std::function<void(const std::string& tensor, std::uint64_t done, std::uint64_t total)>;
 
-/// Loads tensors one by one, checking each against the shape from the model's configuration. Tensors are read and
-/// packed in pieces, so that the file is never in memory in addition to the weights.
+/// Loads tensors one by one and checks their shapes against the model's configuration. Tensors are read and packed in
+/// pieces, so that the file and the packed weights are never in memory at the same time.
 class TensorLoader {
  public:
-  /// `layers` is the device of each layer; tensors are assigned to layers by their names "blk.N. ...", and memory for
-  /// all is reserved. `file` and `progress` must outlive the loader.
+  /// Reserves memory for all tensors. `layers` contains the device of each layer, and a tensor called "blk.N. ..."
+  /// belongs to layer N. `file` and `progress` must outlive the loader.
   TensorLoader(const GgufFile& file, std::span<const Device> layers, const LoadProgress& progress);
 
   /// Sets the device of the tensors that are loaded next.
   void to(Device device) { device_ = device; }
-  /// Loads a matrix. Throws FormatError with tensor and file if it is missing, has another shape, or its type is not
-  /// supported.
+  /// Loads a matrix. Throws FormatError if the tensor is missing, has another shape, or has an unsupported type.
   Weight matrix(const std::string& name, std::int64_t rows, std::int64_t columns);
-  /// Loads a vector of f32, f16 or bf16 as f32. Throws the same errors.
+  /// Loads a vector of type f32, f16 or bf16 and converts it to f32. Throws the same errors as `matrix`.
   Array vector(const std::string& name, std::int64_t size);
   bool has(const std::string& name) const { return file_.find_tensor(name) != nullptr; }
   std::optional<Array> optional_vector(const std::string& name, std::int64_t size);
@@ -44,7 +44,7 @@ class TensorLoader {
   const GgufFile& file_;
   const LoadProgress& progress_;
   Device device_;
-  std::vector<WeightMemory> memory_;  ///< one for each device
+  std::vector<WeightMemory> memory_;  ///< one element for each device
   std::uint64_t done_ = 0, total_ = 0;
 };
 

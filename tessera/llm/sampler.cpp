@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-constexpr double most_change = 1e6;  // limit for changes of a logit; larger changes would swamp the model's output
+constexpr double most_change = 1e6;  // limit for biases and penalties; larger values would hide the model's logits
 
 void check(bool good, std::string_view name, const std::string& value, std::string wrong) {
   if (!good) fail<ArgumentError>({.operation = "sampler", .with = {{name, value}}, .wrong = std::move(wrong)});
@@ -34,10 +34,11 @@ void require_logits(std::span<const float> logits) {
 
 double portable_exp(double x) {
   if (!(x >= -700.0)) return 0.0;
-  // x = k ln 2 + r with |r| <= ln 2 / 2. ln 2 is split in two; the first part ends in zeros, so k times it is exact.
+  // x = k ln 2 + r with |r| <= ln 2 / 2. ln 2 is split into two parts, and the mantissa of the first part ends in
+  // zeros, so that its product with k is exact.
   const double k = std::floor(x * 1.4426950408889634 + 0.5);
   const double r = (x - k * 0x1.62e42fee00000p-1) - k * 0x1.a39ef35793c76p-33;
-  // Taylor series to r^13: the remainder is below 2^-57 of the result.
+  // Taylor series up to r^13. The relative error is below 2^-57.
   constexpr double inverse_factorial[] = {
       1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040,
       1.0 / 720,        1.0 / 120,       1.0 / 24,       1.0 / 6,       0.5,          1.0,         1.0};
@@ -55,17 +56,17 @@ Sampler::Sampler(SamplerOptions options) : options_(options) {
   check(options.min_p >= 0 && options.min_p <= 1, "min_p", std::to_string(options.min_p),
         "min_p must be between 0 (all) and 1");
   check(options.repeat_penalty > 0 && options.repeat_penalty <= most_change, "repeat_penalty",
-        std::to_string(options.repeat_penalty), "the penalty must be above 0 and at most a million (1: none)");
+        std::to_string(options.repeat_penalty), "the penalty must be above 0 and at most 1000000 (1: none)");
   for (const auto& [name, penalty] :
        {std::pair("frequency_penalty", options.frequency_penalty), {"presence_penalty", options.presence_penalty}})
     check(std::fabs(penalty) <= most_change, name, std::to_string(penalty),
-          "the penalty must be a number of at most a million (0: none)");
+          "the penalty must be between -1000000 and 1000000 (0: none)");
   check(options.penalty_last >= -1, "penalty_last", std::to_string(options.penalty_last),
-        "penalty_last must be a number of tokens, or -1 (all)");
+        "penalty_last must be 0 or more, or -1 (all)");
   for (const auto& [id, bias] : options.logit_bias)
     check(id >= 0 && (std::fabs(bias) <= most_change || bias == -std::numeric_limits<double>::infinity()), "logit_bias",
           std::to_string(id) + ": " + std::to_string(bias),
-          "the token must not be negative, and the bias must be at most a million or -infinity");
+          "the token must not be negative, and the bias must be -infinity or between -1000000 and 1000000");
 }
 
 std::int32_t Sampler::sample(std::span<const float> logits, std::span<const std::int32_t> before) {
@@ -120,7 +121,7 @@ std::int32_t Sampler::choose(std::span<const float> logits) {
 }
 
 std::int32_t Sampler::draw(double largest) {
-  // A total order, so that the result does not depend on the library's sort.
+  // A total order, so that the result does not depend on the sort implementation.
   const auto likelier = [](const Candidate& a, const Candidate& b) {
     return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
   };
@@ -130,7 +131,7 @@ std::int32_t Sampler::draw(double largest) {
     std::nth_element(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(k) - 1, candidates_.end(),
                      likelier);
     candidates_.resize(k);
-    // The sums below depend on the order, and the order of nth_element on the library.
+    // The rounding of the sums below depends on the order, and nth_element leaves the order unspecified.
     std::sort(candidates_.begin(), candidates_.end(), likelier);
   }
   double total = 0;
@@ -140,7 +141,7 @@ std::int32_t Sampler::draw(double largest) {
   }
 
   if (options_.top_p < 1) {
-    // Pops candidates from a heap until the mass is reached: usually few of many.
+    // A heap is faster than sorting, because usually only a few candidates are needed to reach the mass.
     const auto less_likely = [&](const Candidate& a, const Candidate& b) { return likelier(b, a); };
     std::make_heap(candidates_.begin(), candidates_.end(), less_likely);
     auto heap_end = candidates_.end();
@@ -155,7 +156,7 @@ std::int32_t Sampler::draw(double largest) {
     for (const Candidate& c : candidates_) total += c.weight;
   }
 
-  // The weight of the likeliest token is 1, since its logit is `largest`.
+  // The weight of the likeliest token is 1, because its logit is `largest`.
   if (options_.min_p > 0) {
     std::erase_if(candidates_, [&](const Candidate& c) { return c.weight < options_.min_p; });
     total = 0;
@@ -168,7 +169,7 @@ std::int32_t Sampler::draw(double largest) {
     left -= c.weight;
     if (left < 0) return c.id;
   }
-  // Rounding may leave a remainder: return the last token with a nonzero probability.
+  // Rounding may leave a small remainder. Return the last token with a nonzero probability.
   for (std::size_t i = candidates_.size(); i-- > 0;)
     if (candidates_[i].weight > 0) return candidates_[i].id;
   return candidates_.front().id;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ends a text at the first occurrence of one of several strings, without emitting any part of it, however the text is
-// split into pieces.
+// Cuts off a generated text at the first stop string. The text arrives in pieces, and a stop string may be split across
+// them; no part of it is emitted.
 #pragma once
 
 #include <optional>
@@ -12,15 +12,16 @@ namespace tessera {
 
 class StopFilter {
  public:
-  /// Throws ArgumentError for an empty string.
+  /// Throws ArgumentError if a stop string is empty.
   explicit StopFilter(std::vector<std::string> stops = {});
 
-  /// Appends `piece` and returns the text that can be emitted now; a suffix that may become a stop string is held back.
-  /// Returns nothing after the first complete stop string; if several end at the same place, the longest counts.
+  /// Appends `piece` and returns the text that can be emitted now. A suffix that may become a stop string is held back.
+  /// Returns an empty string after the first complete stop string. If several stop strings end at the same place, the
+  /// longest one is used.
   std::string push(std::string_view piece);
-  /// Returns the text that was held back, at the end.
+  /// Returns the text that was held back. Call this once, after the last piece.
   std::string flush();
-  /// The string that ended the text.
+  /// The stop string that ended the text, if any.
   const std::optional<std::string>& stopped() const { return stopped_; }
 
  private:

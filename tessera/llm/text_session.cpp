@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::int64_t page = 256;  // minimum number of tokens by which the cache grows
+constexpr std::int64_t page = 256;  // the cache grows in multiples of this number of tokens
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -37,11 +37,11 @@ void TextSession::clear() {
 
 void TextSession::reserve(std::int64_t tokens) {
   if (tokens <= cache_.capacity()) return;
-  // Grow by at least a quarter, so that a long text is copied only a few times.
+  // Grow by at least a quarter, so that a long text causes only a few reallocations.
   const std::int64_t wanted = std::max(tokens, cache_.capacity() + cache_.capacity() / 4);
   decoder_.reset();
   cache_.grow(std::min(context_, (wanted + page - 1) / page * page));
-  // The memory of the smaller cache is too small for anything else.
+  // Free the buffers of the old cache, because they are too small to be reused.
   const std::vector<Device>& layers = model_.model().layer_devices();
   for (const Device device : std::set(layers.begin(), layers.end())) trim(device);
 }
@@ -49,7 +49,7 @@ void TextSession::reserve(std::int64_t tokens) {
 std::int64_t TextSession::read(std::span<const TokenId> prompt, const GenerateOptions& options) {
   const auto same = static_cast<std::size_t>(
       std::mismatch(tokens_.begin(), tokens_.end(), prompt.begin(), prompt.end()).first - tokens_.begin());
-  // Always read the last token, because its logits are needed.
+  // Always read the last token again, because its logits are needed.
   std::size_t at = std::min(same, prompt.size() - 1);
   cache_.truncate(static_cast<std::int64_t>(at));
   tokens_.resize(at);
@@ -63,7 +63,7 @@ std::int64_t TextSession::read(std::span<const TokenId> prompt, const GenerateOp
         logits_ = last.to_vector<float>();
       else
         last.eval();
-    } catch (...) {  // the cache may be partially written
+    } catch (...) {  // the piece may be partially written
       cache_.truncate(static_cast<std::int64_t>(at));
       throw;
     }
@@ -108,7 +108,7 @@ GenerateResult TextSession::generate(std::span<const TokenId> prompt, const Gene
     result.tokens.push_back(next);
     if (options.log_probabilities >= 0)
       result.log_probabilities.push_back(log_probabilities(logits_, next, options.log_probabilities));
-    // A model may have more rows than its tokenizer has tokens.
+    // A model may have more logits than its tokenizer has tokens.
     const bool shown = std::find(options.shown.begin(), options.shown.end(), next) != options.shown.end();
     const std::string_view bytes =
         static_cast<std::size_t>(next) < tokenizer.size() ? tokenizer.decode(next, shown) : std::string_view();
@@ -141,7 +141,7 @@ GenerateResult TextSession::generate(std::span<const TokenId> prompt, const Gene
     }
     reserve(cache_.length() + 1);
     if (!decoder_) decoder_.emplace(model_.model(), cache_, recorded_);
-    decoder_->step(next).download(logits_.data());  // same size as the prompt's logits
+    decoder_->step(next).download(logits_.data());
     tokens_.push_back(next);
   }
   if (whole) {

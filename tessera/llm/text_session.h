@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads several texts with one cache: if a text has a prefix in common with the previous one, only the rest is read.
+// Reads several texts with one KV cache. If a text has a prefix in common with the previous text, the model reads only
+// the tokens after the prefix.
 #pragma once
 
 #include <functional>
@@ -11,37 +12,38 @@
 
 namespace tessera {
 
-/// Called when the context is full. Returns a shorter token sequence that ends with the answer so far, to be read
-/// instead; empty: the answer ends.
+/// Called when the context is full. Returns a shorter token sequence that ends with the answer so far. The model reads
+/// this sequence and continues the answer. If the sequence is empty, the answer ends.
 using ContextShift = std::function<std::vector<TokenId>(std::span<const TokenId> answer)>;
 
-/// Neither movable nor thread-safe. The model must outlive it.
+/// Generates texts with one KV cache. Not movable and not thread-safe. The model must outlive the session.
 class TextSession {
  public:
-  /// When the memory of the KV cache is allocated.
+  /// How the KV cache is allocated: in pages as the text grows, or completely in the constructor.
   enum class Memory { in_pages, at_once };
-  /// A session for `context` tokens, whose memory is allocated in pages as texts grow, or at once. Throws ArgumentError
-  /// if `context` is less than 1 or more than the model's context length.
+  /// Creates a session for `context` tokens. Throws ArgumentError if `context` is less than 1 or greater than the
+  /// model's context length.
   TextSession(const LanguageModel& model, std::int64_t context, DType cache_dtype = DType::f16,
               Memory memory = Memory::in_pages, bool recorded = true);
   TextSession(const TextSession&) = delete;
 
-  /// Reads the new part of the prompt and continues it. Ignores the options `context`, `cache_dtype` and `recorded`.
-  /// Throws the errors of LanguageModel::generate; the session remains usable.
+  /// Reads the tokens of the prompt that are not in the cache and continues it. Ignores the options `context`,
+  /// `cache_dtype` and `recorded`. Throws the errors of LanguageModel::generate. The session remains usable after an
+  /// error.
   GenerateResult generate(std::span<const TokenId> prompt, const GenerateOptions& options,
                           const TextCallback& on_text = {}, const ContextShift& shift_context = {});
 
-  /// The maximum number of tokens.
+  /// The maximum number of tokens in a text.
   std::int64_t context() const { return context_; }
   std::span<const TokenId> tokens() const { return tokens_; }  ///< the tokens in the cache
   /// Size of the KV cache in bytes.
   std::uint64_t cache_bytes() const { return cache_.bytes(); }
-  /// Drops all tokens.
+  /// Removes all tokens from the cache.
   void clear();
 
  private:
-  /// Makes the cache contain `prompt` and computes its last logits, unless cancelled. Returns the number of tokens that
-  /// were read.
+  /// Reads the tokens of `prompt` that are not in the cache and computes the logits of the last token, unless
+  /// cancelled. Returns the number of tokens that were read.
   std::int64_t read(std::span<const TokenId> prompt, const GenerateOptions& options);
   bool cancelled(const GenerateOptions& options) const { return options.cancelled && options.cancelled(); }
   void reserve(std::int64_t tokens);
@@ -50,7 +52,7 @@ class TextSession {
   std::int64_t context_;
   KeyValueCache cache_;
   bool recorded_;
-  std::optional<Decoder> decoder_;  ///< for the current memory of the cache
+  std::optional<Decoder> decoder_;  ///< reset when the cache is reallocated
   std::vector<TokenId> tokens_;
   std::vector<float> logits_;
 };

@@ -14,7 +14,8 @@
 namespace tessera {
 namespace {
 
-// Tokens that end a turn or a document in common models; not every file lists all of its end tokens in its metadata.
+// Tokens that end a turn or a document in common models. They are needed because some files do not list all of their
+// end tokens in the metadata.
 constexpr std::array<std::string_view, 15> end_texts = {"<|eot_id|>",
                                                         "<|eom_id|>",
                                                         "<|end_of_text|>",
@@ -30,7 +31,7 @@ constexpr std::array<std::string_view, 15> end_texts = {"<|eot_id|>",
                                                         "<|call|>",
                                                         "<end_of_utterance>",
                                                         "<｜end▁of▁sentence｜>"};
-// Tokens for filling in code, which must not be produced from user text.
+// Tokens for code completion (fill in the middle), which must not be produced from user text.
 constexpr std::array<std::string_view, 26> gap_texts = {
     "<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>", "<PRE>",       "▁<PRE>", "<|code_prefix|>",
     "<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<｜fim▁hole｜>",  "<SUF>",       "▁<SUF>", "<|code_suffix|>",
@@ -41,7 +42,7 @@ bool overlaps(std::span<const EncodeOptions::Range> ranges, std::size_t begin, s
   return std::any_of(ranges.begin(), ranges.end(), [&](const auto& r) { return r.begin < end && begin < r.end; });
 }
 
-// Phi 3's tokens strip the white space after them, except for these three (tokenizer.json).
+// In Phi 3, white space after a special token is removed, except after these three (tokenizer.json).
 bool strips(std::string_view text) { return text != "<unk>" && text != "<s>" && text != "<|endoftext|>"; }
 
 }  // namespace
@@ -52,13 +53,13 @@ Tokenizer::Model Tokenizer::model_of(const GgufFile& file) {
   if (model == "llama") return Model::llama;
   throw_tokenizer_error(
       file, "tokenizer.ggml.model", fmt::format("the tokenizer {} is not supported", quote_text(model)),
-      "Supported are \"gpt2\" (byte-level BPE: GPT-2, Llama 3, Qwen and their relatives) and \"llama\" "
+      "Supported tokenizers: \"gpt2\" (byte-level BPE: GPT-2, Llama 3, Qwen and related models) and \"llama\" "
       "(SentencePiece: Llama 2, Mistral, Gemma, Phi 3)");
 }
 
 std::string Tokenizer::pre_of(const GgufFile& file, Model model) {
   constexpr std::string_view key = "tokenizer.ggml.pre";
-  if (model == Model::llama) return "default";  // not used
+  if (model == Model::llama) return "default";  // "llama" vocabularies do not use a pre-tokenizer
   const auto pre = file.find_as<std::string>(key);
   if (!pre)
     logging::warn(
@@ -67,7 +68,7 @@ std::string Tokenizer::pre_of(const GgufFile& file, Model model) {
                     file.name(), key));
   else if (!PreTokenizer::known(*pre))
     throw_tokenizer_error(file, key, fmt::format("the pre-tokenizer {} is not supported", quote_text(*pre)),
-                          "Supported are " + PreTokenizer::supported());
+                          "Supported pre-tokenizers: " + PreTokenizer::supported());
   return pre.value_or("default");
 }
 
@@ -111,7 +112,7 @@ void Tokenizer::read_vocabulary(const GgufFile& file) {
     }
     token.text = token.bytes = texts[i];
     const auto id = static_cast<TokenId>(i);
-    // Some converters pad the vocabulary with empty tokens, which are never matched.
+    // Some converters pad the vocabulary with empty tokens.
     if (token.text.empty()) continue;
     const auto [other, is_new] = by_text_.emplace(token.text, id);
     if (!is_new)
@@ -153,7 +154,7 @@ void Tokenizer::read_special(const GgufFile& file) {
     };
     const bool ends = is_one_of(end_texts);
     if (ends) ends_.push_back(id);
-    // Some files declare these as normal or user-defined tokens; they are not text.
+    // Some files declare these tokens as normal or user-defined, but they are control tokens.
     if (ends || is_one_of(gap_texts)) token.type = TokenType::control;
     const bool special =
         token.type == TokenType::control || token.type == TokenType::user_defined || token.type == TokenType::unknown;
@@ -202,7 +203,7 @@ std::string Tokenizer::decode(std::span<const TokenId> ids, bool special) const 
 }
 
 std::vector<TokenId> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
-  // Fragments of the text: special tokens, and text that is not tokenised yet (id `no_token`).
+  // The text is split into fragments. A fragment is a special token, or text that is not tokenised yet (`no_token`).
   struct Fragment {
     std::string_view text;
     TokenId id;
@@ -211,7 +212,7 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, EncodeOptions opti
   for (const TokenId id : special_) {
     const Token& special = tokens_[static_cast<std::size_t>(id)];
     if (!options.parse_special && special.type != TokenType::user_defined) continue;
-    // The longest token is matched first, wherever it occurs, as in llama.cpp.
+    // Like in llama.cpp, longer tokens are matched first, even if a shorter token occurs earlier in the text.
     next.clear();
     bool found = false;
     for (const Fragment& fragment : fragments) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converts text to tokens and back, for the two kinds of vocabulary that most models use: byte-level BPE, called "gpt2"
-// in GGUF files (GPT-2, Llama 3, Qwen and related models), and SentencePiece BPE, called "llama" (Llama 2, Mistral,
-// Gemma, Phi 3). Built from a file's metadata alone; gives the same tokens as llama.cpp.
+// Converts text to tokens and back. Supports the two kinds of vocabulary that most models use: byte-level BPE, called
+// "gpt2" in GGUF files (GPT-2, Llama 3, Qwen and related models), and SentencePiece BPE, called "llama" (Llama 2,
+// Mistral, Gemma, Phi 3). The tokens are the same as in llama.cpp.
 #pragma once
 
 #include <array>
@@ -20,48 +20,52 @@ namespace tessera {
 
 /// The id of a token in a vocabulary.
 using TokenId = std::int32_t;
-inline constexpr TokenId no_token = -1;  ///< an id that is not a token
+inline constexpr TokenId no_token = -1;  ///< an id that no token has
 
-/// Types of tokens, with the numbers of "tokenizer.ggml.token_type".
+/// Types of tokens. The values are the numbers in "tokenizer.ggml.token_type".
 enum class TokenType : std::uint8_t { undefined, normal, unknown, control, user_defined, unused, byte };
 
-/// Spells bytes as a "gpt2" vocabulary does, in which every byte is a printable character.
+/// Spells bytes in the notation of a "gpt2" vocabulary, which represents every byte by a printable character.
 std::string byte_level_text(std::string_view bytes);
 
 /// Options of Tokenizer::encode.
 struct EncodeOptions {
   /// Add the begin and end tokens that the file requires ("tokenizer.ggml.add_bos_token", "add_eos_token").
   bool add_special = true;
-  /// Parse the text of control tokens, such as "<|eot_id|>", as tokens. Must be off for untrusted text. User-defined
-  /// tokens are always parsed.
+  /// Convert the text of a control token, such as "<|eot_id|>", to that token. Must be false for untrusted text.
+  /// User-defined tokens are always converted.
   bool parse_special = false;
   /// A range of the text, such as a user's message in a chat.
   struct Range {
-    std::size_t begin, end;  ///< bytes
+    std::size_t begin, end;  ///< byte offsets; `end` is exclusive
   };
-  std::span<const Range> plain = {};  ///< Ranges, in order, in which control tokens are not parsed.
+  std::span<const Range> plain = {};  ///< Sorted ranges in which control tokens are not converted.
 };
 
 /// A tokenizer. Immutable and thread-safe.
 class Tokenizer {
  public:
-  /// Reads "tokenizer.ggml.*"; does not keep a reference to `file`. Throws FormatError for a missing or mistyped key,
-  /// another model than "gpt2" or "llama", an unknown pre-tokenizer (a missing one means "default", with a warning),
-  /// malformed merges, duplicate tokens, ids out of range, or a "llama" vocabulary without scores. Merges whose parts
-  /// or result are not tokens are ignored.
+  /// Reads the "tokenizer.ggml.*" metadata. Does not keep a reference to `file`. If the file does not specify a
+  /// pre-tokenizer, logs a warning and uses "default". Merges whose parts or result are not tokens are ignored.
+  ///
+  /// Throws FormatError if a key is missing or has the wrong type, if the model is not "gpt2" or "llama", if the
+  /// pre-tokenizer is unknown, if merges are malformed, if a token occurs twice, if an id is out of range, or if a
+  /// "llama" vocabulary has no scores.
   explicit Tokenizer(const GgufFile& file);
 
-  /// Returns the tokens of `text`, which may contain any bytes (see PreTokenizer::split for invalid UTF-8). A byte
-  /// without a token is dropped in a "gpt2" vocabulary, as in llama.cpp; in a "llama" vocabulary it becomes the unknown
-  /// token, or is dropped if there is none. Takes O(n log n) time in the length of the longest piece; for "llama" that
-  /// is the text between special tokens.
+  /// Returns the tokens of `text`, which may contain any bytes (see PreTokenizer::split for invalid UTF-8). Like in
+  /// llama.cpp, a "gpt2" vocabulary drops a byte that has no token. A "llama" vocabulary replaces it by the unknown
+  /// token, or drops it if there is none.
+  ///
+  /// Takes O(n log n) time for each piece of length n. For a "llama" vocabulary, the text between two special tokens is
+  /// one piece.
   std::vector<TokenId> encode(std::string_view text, EncodeOptions options = {}) const;
 
-  /// Returns the bytes of a token, possibly a part of a character (see Utf8Stream). Control and unknown tokens give
-  /// nothing unless `special`, then their text. Valid as long as the tokenizer. Throws ArgumentError if the token does
-  /// not exist.
+  /// Returns the bytes of a token, which may be an incomplete UTF-8 character (see Utf8Stream). Returns an empty view
+  /// for control and unknown tokens, or their text if `special` is true. The view is valid as long as the tokenizer.
+  /// Throws ArgumentError if the token does not exist.
   std::string_view decode(TokenId id, bool special = false) const;
-  /// Returns the joined bytes of all tokens, without the space that `encode` adds before the text of a "llama"
+  /// Returns the concatenated bytes of all tokens. Removes the leading space that `encode` adds with a "llama"
   /// vocabulary.
   std::string decode(std::span<const TokenId> ids, bool special = false) const;
 
@@ -71,7 +75,7 @@ class Tokenizer {
   std::string_view text(TokenId id) const { return token(id).text; }
   /// The type of a token.
   TokenType type(TokenId id) const { return token(id).type; }
-  /// Returns the token with this spelling.
+  /// Returns the token with this spelling, or std::nullopt.
   std::optional<TokenId> find(std::string_view text) const;
 
   /// The begin token, if the vocabulary has one.
@@ -84,8 +88,8 @@ class Tokenizer {
   bool adds_eos() const { return adds_eos_; }
   /// True if encode() adds a space before the text.
   bool adds_space() const { return adds_space_; }
-  /// Whether generation ends with this token: the file's eos, eot and eom tokens, and tokens of any type with which
-  /// common models end a turn ("<|eot_id|>", "<|im_end|>", ...).
+  /// True if generation ends with this token: the file's eos, eot and eom tokens, and tokens that end a turn in common
+  /// models, such as "<|eot_id|>" and "<|im_end|>".
   bool is_end(TokenId id) const;
   /// All tokens for which is_end() is true, in ascending order.
   std::span<const TokenId> ends() const { return ends_; }
@@ -122,14 +126,14 @@ class Tokenizer {
   Model model_;
   PreTokenizer pre_;  // used by "gpt2"
   std::vector<Token> tokens_;
-  std::unordered_map<std::string_view, TokenId> by_text_;   // views into tokens_, which never changes
-  std::unordered_map<std::string_view, TokenId> by_bytes_;  // tokens that plain text can become
+  std::unordered_map<std::string_view, TokenId> by_text_;   // keys point into tokens_, which never changes
+  std::unordered_map<std::string_view, TokenId> by_bytes_;  // tokens that plain text may be converted to
   std::array<TokenId, 256> byte_ids_{};
-  std::unordered_map<std::uint64_t, Merge> merges_;  // key: left id and right id
+  std::unordered_map<std::uint64_t, Merge> merges_;  // key: left id in the upper 32 bits, right id in the lower
   std::vector<float> scores_;                        // used by "llama"
   bool adds_space_ = false;                          // "llama": add a space before the text and after special tokens
-  bool strips_after_special_ = false;                // Phi 3: special tokens strip the white space after them
-  std::vector<TokenId> special_;                     // searched for in the text, longest first
+  bool strips_after_special_ = false;                // Phi 3: remove white space after special tokens
+  std::vector<TokenId> special_;                     // tokens to search for in the text, longest first
   std::vector<TokenId> ends_;
   std::optional<TokenId> bos_, eos_, unknown_;
   bool adds_bos_ = false, adds_eos_ = false;

@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-// GPT-2's table: printable bytes represent themselves, the others the characters from U+0100, in order.
+// GPT-2's table: printable bytes map to the same character, and all other bytes map to U+0100, U+0101, ...
 constexpr std::array<char32_t, 256> byte_characters = [] {
   std::array<char32_t, 256> out{};
   char32_t next = 0x100;
@@ -30,8 +30,8 @@ constexpr auto character_bytes = [] {
   return out;
 }();
 
-// Decodes a vocabulary entry. A character outside the table (in a token that its author wrote as plain text) represents
-// itself; `whole` is set to false if there is one.
+// Decodes a vocabulary entry. A character that is not in the table is copied, and `whole` is set to false; some tokens
+// were added to vocabularies as plain text.
 std::string bytes_of(std::string_view text, bool& whole) {
   std::string out;
   whole = true;
@@ -54,7 +54,7 @@ void Tokenizer::read_bytes_of_gpt2() {
   byte_ids_.fill(no_token);
   for (std::size_t i = 0; i < tokens_.size(); ++i) {
     Token& token = tokens_[i];
-    // Old converters give bytes the token type of SentencePiece's bytes.
+    // Old converters use the token type `byte`, which is meant for SentencePiece.
     const bool plain =
         token.type == TokenType::normal || token.type == TokenType::undefined || token.type == TokenType::byte;
     if (!plain || token.text.empty()) continue;
@@ -72,17 +72,16 @@ void Tokenizer::read_merges(const GgufFile& file) {
   merges_.reserve(lines.size());
   for (std::size_t rank = 0; rank < lines.size(); ++rank) {
     const std::string_view line = lines[rank];
-    // Spaces in tokens are spelled as another character, so the first space is the separator (not at 0: an empty left
-    // part).
+    // Tokens do not contain spaces, so the first space is the separator. The left token must not be empty.
     const std::size_t space = line.find(' ', 1);
     if (space == std::string_view::npos || space + 1 == line.size())
       throw_tokenizer_error(
           file, key, fmt::format("merge {} is {}; expected two tokens separated by a space", rank, quote_text(line)));
     const auto left = find(line.substr(0, space)), right = find(line.substr(space + 1));
     const auto result = find(std::string(line.substr(0, space)).append(line.substr(space + 1)));
-    if (!left || !right || !result) continue;  // ignored, as in llama.cpp
+    if (!left || !right || !result) continue;  // ignored, like in llama.cpp
     const std::uint64_t pair = static_cast<std::uint64_t>(*left) << 32 | static_cast<std::uint32_t>(*right);
-    merges_.emplace(pair, Merge{static_cast<std::uint32_t>(rank), *result});  // the first of equal lines counts
+    merges_.emplace(pair, Merge{static_cast<std::uint32_t>(rank), *result});  // keeps the first of equal lines
   }
 }
 
@@ -108,8 +107,8 @@ void Tokenizer::encode_gpt2(std::string_view text, std::vector<TokenId>& out) co
 }
 
 void Tokenizer::encode_piece(std::string_view piece, std::vector<TokenId>& out) const {
-  // A doubly linked list of symbols, and a queue of possible merges of neighbours: lowest rank first, then leftmost.
-  // Entries whose symbols have changed are skipped.
+  // The symbols form a doubly linked list. A priority queue contains the possible merges of neighbours, ordered by rank
+  // and then by position. Stale entries are skipped when they are popped.
   struct Symbol {
     TokenId id;
     std::int64_t previous, next;
@@ -126,7 +125,7 @@ void Tokenizer::encode_piece(std::string_view piece, std::vector<TokenId>& out) 
   for (std::int64_t i = 0; i < count; ++i) {
     const auto byte = static_cast<unsigned char>(piece[static_cast<std::size_t>(i)]);
     TokenId id = byte_ids_[byte];
-    if (id == no_token) id = missing;  // never merged, and dropped at the end
+    if (id == no_token) id = missing;  // a byte without a token is never merged and is dropped at the end
     symbols[static_cast<std::size_t>(i)] = {id, i - 1, i + 1 < count ? i + 1 : -1};
   }
 
@@ -142,7 +141,7 @@ void Tokenizer::encode_piece(std::string_view piece, std::vector<TokenId>& out) 
   while (!queue.empty()) {
     const Candidate best = queue.top();
     queue.pop();
-    // Ids only change by merging, so equal ids mean that both sides are unchanged and still neighbours.
+    // Only merges change ids. If both ids are unchanged, the two symbols are still neighbours.
     if (symbol(best.left).id != best.left_id || symbol(best.right).id != best.right_id) continue;
     symbol(best.left).id = best.result;
     symbol(best.right).id = gone;

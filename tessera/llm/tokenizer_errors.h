@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-/// Throws FormatError for a vocabulary that cannot be used, with the file and the key.
+/// Throws FormatError for a vocabulary that cannot be used. The message contains the file and the key.
 [[noreturn]] inline void throw_tokenizer_error(const GgufFile& file, std::string_view key, std::string wrong,
                                                std::string remedy = {}) {
   fail<FormatError>({.operation = "make tokenizer",

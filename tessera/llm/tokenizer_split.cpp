@@ -16,25 +16,27 @@
 namespace tessera {
 namespace {
 
-// The patterns use \p{White_Space} for the \s of other engines, because PCRE2's \s also matches U+180E, which Unicode
-// no longer classifies as a space. Contractions are spelled out as in llama.cpp, so that U+017F does not match "s".
+// The patterns use \p{White_Space} instead of \s, because \s in PCRE2 also matches U+180E, which Unicode no longer
+// classifies as a space. Contractions list both cases of each letter, like in llama.cpp, because a case-insensitive "s"
+// would also match U+017F.
 
-// GPT-2 (encoder.py); the last alternative matches what the others leave.
+// GPT-2 (encoder.py).
 constexpr std::string_view gpt2_pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\p{White_Space}\p{L}\p{N}]+)"
                                           R"(|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+)";
-// Llama 3 (tokenizer.py): words keep one preceding symbol, numbers have at most three digits, line ends stay together.
+// Llama 3 (tokenizer.py). A word includes one symbol before it, a number has at most three digits, and consecutive line
+// ends are one piece.
 constexpr std::string_view llama3_pattern =
     R"((?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3})"
     R"(| ?[^\p{White_Space}\p{L}\p{N}]+[\r\n]*|\p{White_Space}*[\r\n]+|\p{White_Space}+(?!\P{White_Space}))"
     R"(|\p{White_Space}+)";
 
-// Qwen 2 (tokenizer.json): as Llama 3, but each digit is a piece.
+// Qwen 2 (tokenizer.json). Like Llama 3, but each digit is a separate piece.
 constexpr std::string_view qwen2_pattern =
     R"((?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N})"
     R"(| ?[^\p{White_Space}\p{L}\p{N}]+[\r\n]*|\p{White_Space}*[\r\n]+|\p{White_Space}+(?!\P{White_Space}))"
     R"(|\p{White_Space}+)";
 
-// Words by case, for OpenAI's o200k and Mistral's tekken (tokenizer.json of each): upper case, then lower case.
+// OpenAI's o200k and Mistral's tekken (tokenizer.json of each). A word is split where upper case follows lower case.
 #define TESSERA_UPPER R"([\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])"
 #define TESSERA_LOWER R"([\p{Ll}\p{Lm}\p{Lo}\p{M}])"
 #define TESSERA_SUFFIX R"((?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?)"
@@ -51,8 +53,8 @@ constexpr std::string_view gpt4o_pattern =
 #undef TESSERA_SUFFIX
 #undef TESSERA_REST
 
-// Each pattern splits the pieces of the previous one.
-// llama.cpp's "default", for files without a pre-tokenizer.
+// In each list, a pattern splits the pieces that result from the previous pattern. llama.cpp's "default", which is used
+// for files without a pre-tokenizer.
 constexpr std::array<std::string_view, 4> default_patterns = {R"([\p{P}$+<=>^~|]+)", gpt2_pattern, R"(\p{N}+)",
                                                               R"([0-9][0-9][0-9])"};
 constexpr std::array gpt2_patterns = {gpt2_pattern};
@@ -60,12 +62,12 @@ constexpr std::array llama3_patterns = {llama3_pattern};
 constexpr std::array qwen2_patterns = {qwen2_pattern};
 constexpr std::array tekken_patterns = {tekken_pattern};
 constexpr std::array gpt4o_patterns = {gpt4o_pattern};
-// StarCoder, SmolLM, Command R: single digits, then as GPT-2.
+// StarCoder, SmolLM and Command R split off single digits and then use GPT-2's pattern.
 constexpr std::array<std::string_view, 2> digits_patterns = {R"(\p{N})", gpt2_pattern};
 constexpr std::array<std::string_view, 3> falcon_patterns = {R"([\p{P}$+<=>^~|`]+)", gpt2_pattern,
                                                              R"([0-9][0-9][0-9])"};
-// DeepSeek (tokenizer.json of DeepSeek LLM, Coder and V3). It lists cased letters one by one; these are Unicode's
-// without seven ranges.
+// DeepSeek (tokenizer.json of DeepSeek LLM, Coder and V3). The original lists all cased letters. The patterns below
+// match the same letters: the cased letters of Unicode except for seven ranges.
 constexpr std::array<std::string_view, 6> deepseek_llm_patterns = {
     R"([\r\n])",
     R"(\p{White_Space}?(?:(?![\x{560}-\x{588}\x{10c7}-\x{10ff}\x{1c80}-\x{1c88}\x{2d00}-\x{2d2d}\x{a790}-\x{ab68})"
@@ -127,7 +129,7 @@ constexpr std::array families = {
     Family{"falcon", falcon_patterns},
 };
 
-// Long texts may need any number of steps; a limit would reject them without improving safety.
+// PCRE2's limits on matching steps and memory are disabled, because they would reject long texts.
 constexpr std::uint32_t no_limit = 0xffffffffu;
 
 }  // namespace
@@ -148,13 +150,13 @@ struct PreTokenizer::Pattern {
     }
     pcre2_set_match_limit(context, no_limit);
     pcre2_set_heap_limit(context, no_limit);
-    pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // without a JIT, PCRE2 interprets the pattern
+    pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // if this fails, PCRE2 interprets the pattern
   }
   ~Pattern() { free_all(); }
   Pattern(const Pattern&) = delete;
   Pattern& operator=(const Pattern&) = delete;
 
-  // Appends the matches in `text` (valid UTF-8) and the text between them.
+  // Appends the matches in `text` and the text between matches. `text` must be valid UTF-8.
   void split(std::string_view text, pcre2_match_data* match, std::vector<std::string_view>& out) const {
     const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
     std::size_t done = 0;
@@ -173,7 +175,7 @@ struct PreTokenizer::Pattern {
       if (found < 0) break;
       const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(match);
       if (bounds[0] > done) out.push_back(text.substr(done, bounds[0] - done));
-      out.push_back(text.substr(bounds[0], bounds[1] - bounds[0]));  // never empty: no pattern matches the empty string
+      out.push_back(text.substr(bounds[0], bounds[1] - bounds[0]));  // no pattern matches an empty string
       done = bounds[1];
     }
     if (done < text.size()) out.push_back(text.substr(done));
@@ -199,7 +201,7 @@ PreTokenizer::PreTokenizer(std::string_view name) {
   fail<FormatError>({.operation = "make tokenizer",
                      .with = {{"tokenizer.ggml.pre", quote_text(name)}},
                      .wrong = "this pre-tokenizer is not supported",
-                     .remedy = "Supported are " + supported()});
+                     .remedy = "Supported pre-tokenizers: " + supported()});
 }
 
 PreTokenizer::~PreTokenizer() = default;
@@ -213,7 +215,7 @@ void PreTokenizer::split(std::string_view text, std::vector<std::string_view>& p
 
   std::vector<std::string_view> current, next;
   while (!text.empty()) {
-    // A sequence of well-formed characters, or of invalid bytes.
+    // Find the longest prefix that contains either only valid characters or only invalid bytes.
     std::size_t end = 0;
     const bool valid = utf8_unit(text).kind == Utf8Unit::Kind::character;
     while (end < text.size()) {

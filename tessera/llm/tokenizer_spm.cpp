@@ -22,7 +22,7 @@ std::string replaced(std::string_view text, std::string_view from, std::string_v
   return out.append(text);
 }
 
-/// The byte that "<0x0A>" represents, or -1.
+/// Returns the byte that a token such as "<0x0A>" represents, or -1 if it is not a byte token.
 int named_byte(std::string_view text) {
   if (text.size() != 6 || text.substr(0, 3) != "<0x" || text[5] != '>') return -1;
   int byte = 0;
@@ -48,12 +48,12 @@ void Tokenizer::read_bytes_of_llama() {
       byte_ids_[static_cast<std::size_t>(byte)] = id;
     } else if (token.type == TokenType::normal || token.type == TokenType::undefined) {
       token.bytes = replaced(token.text, space, " ");
-      by_bytes_.emplace(token.text, id);  // spelled as in the vocabulary: texts are looked up with U+2581 for spaces
+      by_bytes_.emplace(token.text, id);  // the key contains U+2581 for spaces, like the text that is looked up
     } else if (token.type == TokenType::user_defined) {
       by_bytes_.emplace(token.text, id);
     }
   }
-  // A vocabulary without byte tokens may contain the bytes as normal tokens.
+  // If the vocabulary has no byte token for a byte, use the normal token that consists of this byte.
   for (const auto& [text, id] : by_bytes_)
     if (text.size() == 1 && byte_ids_[static_cast<unsigned char>(text[0])] == no_token)
       byte_ids_[static_cast<unsigned char>(text[0])] = id;
@@ -73,8 +73,8 @@ void Tokenizer::read_scores(const GgufFile& file) {
 void Tokenizer::encode_llama(std::string_view given, bool after_special, std::vector<TokenId>& out) const {
   if (given.empty()) return;
   const std::string text = replaced((adds_space_ && after_special ? " " : "") + std::string(given), " ", space);
-  // A doubly linked list of parts, and a queue of possible merges of neighbours: highest score first, then leftmost.
-  // Entries whose parts have changed are skipped.
+  // The parts form a doubly linked list. A priority queue contains the possible merges of neighbours, ordered by score
+  // and then by position. Stale entries are skipped when they are popped.
   struct Part {
     std::uint32_t begin, size;
     std::int64_t previous, next;
@@ -93,7 +93,7 @@ void Tokenizer::encode_llama(std::string_view given, bool after_special, std::ve
   };
   std::vector<Part> parts;
   for (std::size_t at = 0; at < text.size();) {
-    // Use the length that the first byte indicates, so that invalid UTF-8 is split as in llama.cpp.
+    // Trust the length in the first byte, so that invalid UTF-8 is split like in llama.cpp.
     const auto first = static_cast<unsigned char>(text[at]);
     const std::size_t named = first < 0xc0 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
     const std::size_t size = std::min(named, text.size() - at);
@@ -116,7 +116,7 @@ void Tokenizer::encode_llama(std::string_view given, bool after_special, std::ve
     const Candidate best = queue.top();
     queue.pop();
     Part &left = part(best.left), &right = part(best.right);
-    // Parts only grow to the right, and merged parts have size 0.
+    // Skip stale entries: parts only grow to the right, and a part that was merged into its neighbour has size 0.
     if (left.size == 0 || right.size == 0 || left.size + right.size != best.size) continue;
     left.size = best.size, left.id = best.id;
     right.size = 0;
@@ -137,7 +137,7 @@ void Tokenizer::encode_llama(std::string_view given, bool after_special, std::ve
         out.push_back(id);
       } else if (unknown_) {
         out.push_back(*unknown_);
-        break;  // one for the whole character
+        break;  // one unknown token for the whole character
       }
     }
   }

@@ -66,7 +66,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(0, text.find_last_not_of(white) + 1);
 }
 
-/// Parses JSON; discarded if it is invalid or nested too deep.
+/// Parses JSON. Returns a discarded value if the JSON is invalid or has too many levels of nesting.
 ordered_json parsed(std::string_view text) {
   bool deep = false;
   const auto look = [&](int depth, ordered_json::parse_event_t, const ordered_json&) {
@@ -77,7 +77,7 @@ ordered_json parsed(std::string_view text) {
   return deep ? ordered_json(ordered_json::value_t::discarded) : value;
 }
 
-/// Parses and removes the JSON object or list at the beginning of `text`.
+/// Parses a JSON object or list at the beginning of `text` and removes it from `text`.
 std::optional<ordered_json> take_json(std::string_view& text) {
   skip_white(text);
   if (text.empty() || (text[0] != '{' && text[0] != '[')) return std::nullopt;
@@ -108,7 +108,7 @@ std::string text_of(const ordered_json& value) {
   return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
-/// Serialises a JSON object, which may itself be in a string.
+/// Serialises the arguments of a call, which are a JSON object or a string that contains one.
 std::optional<std::string> arguments_of(const ordered_json& value) {
   if (value.is_object()) return text_of(value);
   if (value.is_null()) return "{}";
@@ -157,7 +157,7 @@ bool take_elements(std::string_view& text, std::vector<ToolCall>& to) {
     if (key_end == std::string_view::npos || at == std::string_view::npos || at < key_end) return false;
     const std::string key(trimmed(text.substr(0, key_end)));
     std::string_view value = text.substr(key_end + 1, at - key_end - 1);
-    // One line end on either side belongs to the format.
+    // The format has one line end before and after the value.
     if (value.starts_with('\n')) value.remove_prefix(1);
     if (value.ends_with('\n')) value.remove_suffix(1);
     const ordered_json read = parsed(value);
@@ -170,7 +170,7 @@ bool take_elements(std::string_view& text, std::vector<ToolCall>& to) {
   return true;
 }
 
-/// Parses what follows [TOOL_CALLS].
+/// Parses the text after [TOOL_CALLS].
 bool take_mistral(std::string_view& text, std::vector<ToolCall>& to) {
   skip_white(text);
   if (text.starts_with('[') && !text.starts_with("[CALL_ID]") && !text.starts_with("[ARGS]")) {
@@ -195,7 +195,7 @@ bool take_mistral(std::string_view& text, std::vector<ToolCall>& to) {
   return true;
 }
 
-/// Parses function SEP NAME ```json {...} ``` (V3, R1), or NAME SEP {...} (V3.1), repeatedly.
+/// Parses one or more calls of the form: function SEP NAME ```json {...} ``` (V3, R1), or NAME SEP {...} (V3.1).
 bool take_deepseek(std::string_view& text, std::vector<ToolCall>& to) {
   bool any = false;
   for (skip_white(text); skip(text, deepseek_call); skip_white(text)) {
@@ -224,7 +224,8 @@ bool take_deepseek(std::string_view& text, std::vector<ToolCall>& to) {
   return any;
 }
 
-/// Parses everything after the first opening mark of `form`: calls, and text between them.
+/// Parses everything after the first opening mark of `form`. Appends calls to `to` and the text between calls to
+/// `rest`.
 bool take_all(std::string_view text, const ToolCallForm& form, std::vector<ToolCall>& to, std::string& rest) {
   while (true) {
     skip_white(text);
@@ -247,7 +248,7 @@ bool take_all(std::string_view text, const ToolCallForm& form, std::vector<ToolC
     skip_white(text);
     skip(text, form.close);
     skip_white(text);
-    skip(text, ";");  // separator of Llama's calls
+    skip(text, ";");  // Llama separates calls by semicolons
     skip_white(text);
     const bool more = skip(text, form.open) || (form.open == llama && text.starts_with('{'));
     if (more) continue;
@@ -281,7 +282,7 @@ std::string tools_of_json(std::string_view json, const std::string& name) {
     ordered_json full = one;
     if (!one.contains("function")) full = {{"type", "function"}, {"function", one}};
     if (!full.contains("type")) full["type"] = "function";
-    if (full["type"] != "function") bad(where + " has another type than \"function\"");
+    if (full["type"] != "function") bad(where + " has a type that is not \"function\"");
     const ordered_json& function = full["function"];
     if (!function.is_object()) bad("\"function\" of " + where + " is not an object");
     if (!function.contains("name") || !function["name"].is_string() || function["name"].get<std::string>().empty())
@@ -330,7 +331,7 @@ std::string ToolCallSplitter::push(std::string_view piece) {
       open_.reset();
       return {};
     }
-    if (!started_) return {};  // white space before a call belongs to the format
+    if (!started_) return {};  // hold back leading white space, because it may be a part of a call
   }
   std::size_t give = std::min(at, held_.size());
   if (!open_)  // hold back what may become a mark
@@ -353,7 +354,7 @@ ToolCallSplitter::End ToolCallSplitter::finish() {
   bool good = form != nullptr;
   if (good && !in_bare_) text.remove_prefix(form->open.size());
   good = good && take_all(text, *form, out.calls, out.text);
-  // A JSON object that does not name a function, or is followed by other text, is an answer in JSON.
+  // A JSON object without a function name, or with text after it, is not a call but an answer in JSON.
   if (!good || (in_bare_ && !is_white(out.text))) out = {held_, {}};
   if (is_white(out.text) && !out.calls.empty()) out.text.clear();
   held_.clear();

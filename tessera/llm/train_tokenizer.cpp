@@ -13,7 +13,7 @@ namespace tessera {
 namespace {
 
 using Symbol = std::uint32_t;
-using Pair = std::uint64_t;  // left << 32 | right: the order in which ties are broken
+using Pair = std::uint64_t;  // left << 32 | right, so that comparing pairs breaks ties in the documented order
 using Place = std::uint32_t;
 
 constexpr Symbol gone = std::numeric_limits<Symbol>::max();  // merged into its left neighbour
@@ -21,17 +21,17 @@ constexpr Place nowhere = std::numeric_limits<Place>::max();
 
 Pair pair_of(Symbol left, Symbol right) { return static_cast<Pair>(left) << 32 | right; }
 
-/// The 256 bytes in the order of the characters that represent them.
+/// Returns the 256 bytes, sorted by the characters that represent them in the vocabulary.
 std::array<unsigned char, 256> bytes_in_order() {
   std::array<unsigned char, 256> out{};
   for (std::size_t b = 0; b < 256; ++b) out[b] = static_cast<unsigned char>(b);
   const auto text = [](unsigned char b) { return byte_level_text(std::string_view(reinterpret_cast<char*>(&b), 1)); };
-  // Code points and their UTF-8 encodings have the same order.
+  // UTF-8 strings sort in the same order as their code points.
   std::sort(out.begin(), out.end(), [&](unsigned char a, unsigned char b) { return text(a) < text(b); });
   return out;
 }
 
-/// All distinct pieces of the texts, concatenated, as symbols that are merged in place.
+/// The distinct pieces of the texts as one array of symbols. Merges are applied in place.
 class Pieces {
  public:
   explicit Pieces(std::span<const Symbol> of_byte) : of_byte_(of_byte) {}
@@ -54,7 +54,7 @@ class Pieces {
     for (Place i = 0; i + 1 < size; ++i) change(first + i, 1);
   }
 
-  /// Finds the pair to merge next; returns false if no pair occurs at least `least` times.
+  /// Sets `best` to the most frequent pair. Returns false if no pair occurs at least `least` times.
   bool next(std::int64_t least, Pair& best) {
     for (const Pair pair : grown_) offer(pair);
     grown_.clear();
@@ -67,7 +67,8 @@ class Pieces {
         best = top.pair;
         return true;
       }
-      if (count != top.count && count >= least) queue_.push({count, top.pair});  // it became rarer since it was queued
+      // The entry is stale: the pair has become rarer since it was queued.
+      if (count != top.count && count >= least) queue_.push({count, top.pair});
     }
     return false;
   }
@@ -99,8 +100,8 @@ class Pieces {
  private:
   struct Counted {
     std::int64_t count = 0;
-    std::vector<Place> places;  ///< of the left symbol; may contain places where the pair no longer occurs
-    bool grown = false;         ///< the pair is in grown_
+    std::vector<Place> places;  ///< positions of the left symbol; may contain stale positions
+    bool grown = false;         ///< true if the pair is in grown_
   };
   struct Candidate {
     std::int64_t count;
@@ -108,7 +109,7 @@ class Pieces {
     bool operator<(const Candidate& o) const { return count != o.count ? count < o.count : pair > o.pair; }
   };
 
-  /// Adds (1) or removes (-1) the pair that begins at `at`.
+  /// Adds (`by` = 1) or removes (`by` = -1) the pair at position `at`.
   void change(Place at, int by) {
     const Pair pair = pair_of(symbols_[at], symbols_[after_[at]]);
     Counted& counted = pairs_[pair];
@@ -127,11 +128,11 @@ class Pieces {
 
   std::span<const Symbol> of_byte_;
   std::vector<Symbol> symbols_;
-  std::vector<Place> before_, after_;  ///< neighbours within the piece
-  std::vector<std::int64_t> weight_;   ///< how often the piece occurs
+  std::vector<Place> before_, after_;  ///< positions of the neighbours within the piece
+  std::vector<std::int64_t> weight_;   ///< number of occurrences of the piece in the texts
   std::unordered_map<Pair, Counted> pairs_;
   std::vector<Pair> grown_;
-  /// For each pair an entry with a count that is at least its current count.
+  /// Candidates for the next merge. An entry may be stale: pairs become rarer when their neighbours are merged.
   std::priority_queue<Candidate> queue_;
 };
 
@@ -161,7 +162,7 @@ TrainedTokenizer train_tokenizer(std::span<const std::string_view> texts, const 
     numbers.emplace(out.tokens.back(), of_byte[byte]);
   }
 
-  // Sorted, so that the result does not depend on the order of the hash table.
+  // The distinct pieces are sorted, so that the result does not depend on the order of the hash table.
   std::unordered_map<std::string_view, std::int64_t> counts;
   std::vector<std::string_view> pieces;
   for (const std::string_view text : texts) {
@@ -180,7 +181,7 @@ TrainedTokenizer train_tokenizer(std::span<const std::string_view> texts, const 
     const std::string& left = out.tokens[best >> 32];
     const std::string& right = out.tokens[best & 0xffffffffu];
     out.merges.push_back(left + " " + right);
-    // Two merges may give the same text, and then the same token.
+    // Two merges with the same text share one token.
     const auto [token, is_new] = numbers.emplace(left + right, static_cast<Symbol>(out.tokens.size()));
     const Symbol result = token->second;
     if (is_new) out.tokens.push_back(token->first);

@@ -722,7 +722,7 @@ TEST(GgufSplit, RejectsInvalidPartsByName) {
   expect_throw<FormatError>([&] { GgufFile::open(m.folder / "renamed.gguf"); },
                             {"renamed.gguf", "does not end in -00001-of-00003.gguf"});
   std::filesystem::remove(m.folder / m.name(2));
-  refused(m, 0, {"of the model's 3 parts one is missing: m-00003-of-00003.gguf"});
+  refused(m, 0, {"the model has 3 parts, and one is missing: m-00003-of-00003.gguf"});
   std::filesystem::remove(m.folder / m.name(1));
   refused(m, 0, {"2 are missing: m-00002-of-00003.gguf, m-00003-of-00003.gguf"});
   m.write(1);

@@ -371,7 +371,7 @@ TEST(Tokenizer, RejectsInvalidVocabularies) {
   using V = Vocabulary;
   refused([](V& v) { v.model = "bert"; },
           {"file = vocabulary", "key = tokenizer.ggml.model", "\"bert\" is not supported", "\"gpt2\"", "\"llama\""});
-  refused([](V& v) { v.pre = "qwen9"; }, {"file = vocabulary", "\"qwen9\"", "Supported are default, gpt-2"});
+  refused([](V& v) { v.pre = "qwen9"; }, {"file = vocabulary", "\"qwen9\"", "Supported pre-tokenizers: default, gpt-2"});
   refused([](V& v) { v.model = "llama"; }, {"tokenizer.ggml.scores", "does not contain this key"});
   refused([](V& v) { v.model = "llama", v.with("scores", GgufArray{std::vector<float>{1}}); },
           {"there are 1 scores for 257 tokens"});
