@@ -35,13 +35,13 @@ CLI::Validator whole(T lowest, T highest) {
             const auto [end, error] = std::from_chars(signless.data(), signless.data() + signless.size(), value);
             if (error != std::errc{} || value < lowest || value > highest)
               return fmt::format("{} is out of range: {}", given, bounds(lowest, highest));
-            given = std::to_string(value);  // the parser reads a leading 0 as octal
+            given = std::to_string(value);  // without leading zeros, which CLI11 would interpret as octal
             return "";
           },
           ""};
 }
 
-/// Edit distance, with transpositions, from `wanted` to the closest prefix of `name`, and to `name`.
+/// Returns two edit distances with transpositions: from `wanted` to the closest prefix of `name`, and to all of `name`.
 std::pair<std::size_t, std::size_t> distance(std::string_view wanted, std::string_view name) {
   std::vector<std::size_t> before, last, now(name.size() + 1);
   for (std::size_t j = 0; j <= name.size(); ++j) now[j] = j;
@@ -58,12 +58,12 @@ std::pair<std::size_t, std::size_t> distance(std::string_view wanted, std::strin
 }
 
 std::string did_you_mean(std::string_view wanted, const std::vector<std::string>& names) {
-  if (wanted.size() <= 2) return "";  // -x is equally close to every other letter
+  if (wanted.size() <= 2) return "";  // all single-letter options are equally similar
   const std::vector<std::string> near = closest_matches(wanted, names, 1);
   return near.empty() ? "" : fmt::format("; did you mean {}?", near.front());
 }
 
-/// The long option names of a command, with dashes.
+/// Returns the long option names of a command, with dashes.
 std::vector<std::string> option_names(const CLI::App& command) {
   std::vector<std::string> names;
   for (const CLI::Option* option : command.get_options())
@@ -71,7 +71,7 @@ std::vector<std::string> option_names(const CLI::App& command) {
   return names;
 }
 
-/// "tessera", "tessera train", "tessera train digits".
+/// Returns the full name of a command, such as "tessera train digits".
 std::string name_of(const CLI::App& app) {
   return app.get_parent() == nullptr ? "tessera" : name_of(*app.get_parent()) + " " + app.get_name();
 }
@@ -101,7 +101,7 @@ CLI::Validator number(double lowest, double highest, bool above) {
 std::vector<std::string> closest_matches(std::string_view wanted, const std::vector<std::string>& names,
                                          std::size_t most) {
   if (wanted.empty()) return {};
-  // distance of the prefix, and of the whole name
+  // distance to a prefix, distance to the name, name
   std::vector<std::tuple<std::size_t, std::size_t, std::string>> found;
   for (const std::string& name : names) {
     const auto [beginning, all] = distance(wanted, name);
@@ -133,15 +133,14 @@ std::string usage_text(const CLI::App& program, const CLI::ParseError& error) {
   while (!named.back()->get_subcommands().empty()) named.push_back(named.back()->get_subcommands().front());
   const CLI::App& command = *named.back();
   const auto see = [&](const CLI::App& app) { return fmt::format("\nSee `{} --help`.", name_of(app)); };
-  // Words before the command, or all words if none is a command.
+  // The words before the command, or all words if there is no command.
   const std::vector<std::string> before = command.remaining();
   if (!command.get_subcommands({}).empty() && !before.empty() && !before.front().starts_with('-'))
     return no_command_text(command, before.front());
-  // An unknown option is reported first: a missing option, or a value that is now one argument too many, follow from
-  // it.
+  // Report an unknown option first, because other errors may result from it, such as an unexpected argument.
   for (const CLI::App* app : named)
     for (const std::string& word : app->remaining()) {
-      if (word == "--") break;  // options end here
+      if (word == "--") break;  // the end of the options
       if (word.size() < 2 || word[0] != '-') continue;
       const std::string option = word.substr(0, word.find('='));
       if (command.get_option_no_throw(option) != nullptr)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Command-line arguments: validation of numbers with readable errors, and suggestions for mistyped names.
+// Validates numbers in command-line arguments and suggests corrections for mistyped names.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -11,21 +11,21 @@
 
 namespace tessera::app {
 
-/// For CLI::Option::transform: a decimal integer within these bounds.
+/// Returns a validator for decimal integers within these bounds. Pass it to CLI::Option::transform.
 CLI::Validator integer_in_range(std::int64_t lowest, std::int64_t highest);
-/// For seeds: 0 to 2^64 - 1.
+/// Returns a validator for seeds, which are integers from 0 to 2^64 - 1.
 CLI::Validator seed_number();
-/// For CLI::Option::transform: a finite number within these bounds. `above`: `lowest` itself is excluded.
+/// Returns a validator for finite numbers within these bounds. If `above` is true, `lowest` itself is not allowed.
 CLI::Validator number(double lowest, double highest, bool above = false);
 
-/// At most `most` of the `names` closest to `wanted`, closest first: by edit distance of a prefix, then names that
-/// contain it or have the same prefix. May be empty.
+/// Returns up to `most` of the `names` that are similar to `wanted`, the most similar ones first. Names are sorted by
+/// edit distance to a prefix. Names that only contain `wanted` or share its first characters follow.
 std::vector<std::string> closest_matches(std::string_view wanted, const std::vector<std::string>& names,
                                          std::size_t most);
 
-/// The message of a command-line error, for `tessera: error:`. Reports unknown options and commands, with suggestions.
+/// Returns the message for a command-line error. Unknown options and commands are reported with suggestions.
 std::string usage_text(const CLI::App& program, const CLI::ParseError& error);
-/// "unknown command ...".
+/// Returns the message for an unknown command.
 std::string no_command_text(const CLI::App& program, const std::string& name);
 
 }  // namespace tessera::app

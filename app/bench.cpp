@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera bench`: times one network on several devices in the same way: warm, synchronised after each call,
-// interleaved, so that other load affects all alike. Prints medians with quartiles, and the limit given by the measured
-// speed of the device.
+// `tessera bench`: times a network on several devices. Runs are warmed up, and each call is synchronised. The runs of
+// different devices are interleaved, so that other load on the machine affects all of them equally. Prints medians,
+// quartiles, and a comparison with the limit that follows from the measured speed of the device.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -79,7 +79,7 @@ struct Run {
   Device device;
   std::string how;  ///< "eager", "compiled"
   std::function<void()> once;
-  double first_seconds = 0;  ///< including compilation
+  double first_seconds = 0;  ///< time of the first call, including compilation
   std::vector<double> seconds;
   double at(double q) const { return seconds[static_cast<std::size_t>(q * static_cast<double>(seconds.size() - 1))]; }
 };
@@ -87,8 +87,8 @@ struct OnDevice {
   Device device;
   std::string name;
   Figures limits;
-  double least_seconds = 0;  ///< lower limit: the longer of the times for arithmetic and for memory traffic
-  std::uint64_t bytes = 0;   ///< of parameters, after compilation
+  double least_seconds = 0;  ///< lower limit of a call: the maximum of the arithmetic time and the memory time
+  std::uint64_t bytes = 0;   ///< size of the parameters after compilation
 };
 
 double seconds_of(const std::function<void()>& work) {
@@ -97,7 +97,7 @@ double seconds_of(const std::function<void()>& work) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// Runs all in turn, in an order that changes in each round, until each has used its time.
+/// Times all runs in rounds. The order changes in each round, and `seconds` is the average time for each run.
 void time_all(std::vector<Run>& runs, double seconds, Progress& progress) {
   for (Run& r : runs)
     for (int i = 0; i < 3; ++i) r.once();
@@ -105,7 +105,7 @@ void time_all(std::vector<Run>& runs, double seconds, Progress& progress) {
   for (std::size_t round = 0; round < 15 || (Clock::now() < end && round < 20000); ++round) {
     for (std::size_t i = 0; i < runs.size(); ++i) {
       Run& r = runs[(i + round) % runs.size()];
-      r.once();  // the caches contain another run's data
+      r.once();  // not timed: the CPU caches contain the data of another run
       r.seconds.push_back(seconds_of(r.once));
     }
     progress.update(fmt::format("round {}", round + 1));
@@ -136,7 +136,7 @@ int run_bench(const BenchArguments& o) {
     if (!d.limits.ended || !d.limits.error.empty())
       fail<DeviceError>({.operation = "tessera bench",
                          .with = {{"device", to_string(device)}},
-                         .wrong = d.limits.ended ? d.limits.error : "it did not answer within a minute",
+                         .wrong = d.limits.ended ? d.limits.error : "the device did not respond within a minute",
                          .remedy = "See `tessera doctor`"});
     const DeviceScope scope(device);
     Network network;
@@ -234,9 +234,10 @@ Command bench_command(CLI::App& program) {
       ->transform(number(0, 600, true));
   command->add_flag("--json", options->json, "Print JSON");
   command->footer(
-      "Each call is synchronised; modes are interleaved after a warm-up of all. `first` is the first call, "
-      "including\ncompilation. The limit is the longer of the time for the arithmetic at the speed of a large matrix "
-      "product, and for\nreading parameters and activations at the speed of a copy; both speeds are measured "
+      "Each call is synchronised, and the modes are interleaved after a warm-up. `first` is the time of the first "
+      "call,\n"
+      "including compilation. The limit is the maximum of two times: the arithmetic at the speed of a large matrix "
+      "product, and\nreading parameters and activations at the speed of a memory copy. Both speeds are measured "
       "first.\n\nExamples:\n  tessera bench\n  tessera bench --layers 1024,1024 --batch 128\n  tessera bench --devices "
       "cpu,opencl:0 --json");
   return {command, [options] { return run_bench(*options); }};

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera cache`: lists compiled kernels on disk, checks whether this machine's devices would load them, and deletes
-// them.
+// `tessera cache`: lists and deletes the compiled kernels on disk, and checks which devices would load them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -31,7 +30,7 @@ double seconds_since(std::int64_t nanoseconds) {
   return std::max(0.0, std::chrono::duration<double>(now - std::chrono::nanoseconds(nanoseconds)).count());
 }
 
-/// "3 minutes ago".
+/// Returns a text such as "3 minutes ago".
 std::string span_text(double seconds) {
   constexpr std::pair<double, const char*> units[] = {{86400, "day"}, {3600, "hour"}, {60, "minute"}, {1, "second"}};
   for (const auto& [length, name] : units)
@@ -39,14 +38,14 @@ std::string span_text(double seconds) {
   return "now";
 }
 
-/// Whether the devices of this machine can load entries of one kind.
+/// Describes which devices of this machine can load the kernels with one set of key parts.
 struct Verdict {
   std::size_t kernels = 0;
-  /// what differs for each device; empty if it loads them
+  /// Each device of the backend, with the key parts that differ. If no part differs, the device loads the kernels.
   std::vector<std::pair<Device, std::vector<std::string>>> devices;
-  std::string none;  ///< why there is no such device
+  std::string none;  ///< the reason if there is no device
 };
-/// Keyed by all parts of a cache key except the kernel.
+/// The key of the map consists of all parts of a cache key except the kernel.
 using Verdicts = std::map<std::string, Verdict>;
 
 std::string device_part(const CachedKernel& kernel) {
@@ -112,7 +111,7 @@ void print_verdicts(const std::vector<CachedKernel>& kernels, const Verdicts& ve
 }
 
 void print_table(const CacheArguments& o, const KernelCache& cache, const std::vector<CachedKernel>& kernels) {
-  // Names get the number that TESSERA_DUMP appends to tell kernels of the same name apart.
+  // Names end with the same hash that TESSERA_DUMP appends, because several kernels may have the same name.
   std::vector<std::array<std::string, 5>> rows = {{"kernel", "device", "variant", "size", "used"}};
   for (const CachedKernel& k : kernels) {
     const std::size_t hash = k.key.find("hash: ");
@@ -195,14 +194,14 @@ Command cache_command(CLI::App& program) {
   auto options = std::make_shared<CacheArguments>();
   CLI::App* sub = program.add_subcommand("cache", "Show or clear the cache of compiled kernels");
   CLI::Option* name = sub->add_option("KERNEL", options->name, "Only kernels whose name contains this text");
-  CLI::Option* clear = sub->add_flag("--clear", options->clear, "Delete all of them")->excludes(name);
+  CLI::Option* clear = sub->add_flag("--clear", options->clear, "Delete all cached kernels")->excludes(name);
   sub->add_flag("--why", options->why,
-                "Open the devices that they were compiled for, and report which load them or what has changed")
+                "Also report which devices would load these kernels, or what has changed since they were compiled")
       ->excludes(clear);
   sub->add_flag("--json", options->json, "Print JSON")->excludes(clear);
   sub->footer(
       R"(A kernel is compiled once and then loaded from disk by this user's programs, until the kernel, the device, the compiler,
-the driver or Tessera changes. OpenCL kernels are not cached here: OpenCL drivers have their own caches.
+the driver or Tessera changes. OpenCL kernels are not cached here, because OpenCL drivers have their own caches.
 `tessera generate --stats`, or TESSERA_STATS=1 for any program, shows how many kernels were compiled and loaded;
 TESSERA_LOG=debug logs why a kernel was not on disk. TESSERA_KERNEL_CACHE=0 disables the cache, TESSERA_KERNEL_CACHE_SIZE=1G
 limits it (default 256M; kernels larger than a quarter are not cached), TESSERA_CACHE_DIR sets its folder. The least recently

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera chat`: a conversation with a model, formatted by its chat template.
+// `tessera chat`: a conversation with a model.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -78,7 +78,7 @@ Command chat_command(CLI::App& program) {
   CLI::App* sub = program.add_subcommand("chat", "Chat with a language model");
   o->declare(*sub);
   sub->add_option("-p,--prompt", o->prompt, "Answer this one message and exit")->check([](const std::string& text) {
-    return std::string(text.empty() ? "an empty message cannot be answered" : "");
+    return std::string(text.empty() ? "the message is empty" : "");
   });
   sub->add_option("--system", o->system, "The system prompt");
   sub->add_option("--load", o->load, "Continue a conversation saved by /save")->check(require_nonempty);
@@ -86,8 +86,8 @@ Command chat_command(CLI::App& program) {
                   "Maximum tokens of an answer (default: the rest of the context)")
       ->transform(integer_in_range(1, most_tokens));
   sub->add_option("--ctx", o->context,
-                  "Maximum tokens of the conversation (default: the model's context as far as memory suffices, at most "
-                  "8192). Memory is allocated as the conversation grows")
+                  "Maximum tokens of the conversation (default: the model's context length, but at most 8192, and less "
+                  "if memory is short). Memory is allocated as the conversation grows")
       ->transform(integer_in_range(0, most_tokens));
   sub->add_option("--when-full", o->when_full,
                   "refuse: the answer ends; shift: the oldest turns are dropped and the answer continues")

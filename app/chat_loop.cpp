@@ -55,7 +55,7 @@ class Talk {
         eprint("(Ctrl-D or /quit ends)\n");
         continue;
       }
-      // Errors of an interactive user are printed; errors of a script end the program.
+      // In interactive use, an error is printed and the conversation continues. In a script, it ends the program.
       try {
         if (!act(message)) break;
       } catch (const Error& e) {
@@ -101,7 +101,7 @@ class Talk {
     return LineReader::Result::line;
   }
 
-  /// False at /quit.
+  /// Runs a command or answers a message. Returns false if the command is /quit.
   bool act(const std::string& message) {
     if (message.find_first_not_of(" \t\n") == std::string::npos) return true;
     if (message.starts_with("//")) {
@@ -154,7 +154,7 @@ class Talk {
     add_and_answer({"user", text});
   }
 
-  /// Sets the result of the first pending call; when all have results, the model continues.
+  /// Adds the result of the first pending function call. If no other call is pending, the model continues.
   void give_result(const std::string& text) {
     const std::vector<ToolCall> open = open_calls(session_.conversation);
     if (open.empty()) fail<ArgumentError>({.operation = "chat", .wrong = "the model has no pending function call"});
@@ -177,7 +177,7 @@ class Talk {
     if (!kept) session_.conversation.pop_back();
   }
 
-  /// False if it was interrupted before any output.
+  /// Generates and prints an answer. Returns false if it was interrupted before any output.
   bool answer() {
     cut_ = false;
     const std::size_t before = session_.conversation.size();
@@ -257,7 +257,7 @@ class Talk {
     Conversation before = session_.conversation;
     set_system(session_.conversation, text);
     try {
-      // Some templates reject a system prompt; rendering reports that.
+      // Some templates reject system prompts. Render the conversation now, so that the error is reported immediately.
       if (session_.conversation.size() > 1 || !text.empty()) {
         Conversation asked = session_.conversation;
         if (asked.back().role == "system") asked.push_back({"user", "?"});
@@ -321,7 +321,7 @@ class Talk {
   ChatSession& session_;
   const ConverseOptions& options_;
   LineReader reader_;
-  std::uint64_t seed_, answers_ = 0;  // each answer uses its own seed, so that /retry gives another one
+  std::uint64_t seed_, answers_ = 0;  // each answer uses a different seed, so that /retry produces a new answer
   std::int64_t left_out_ = 0;
   bool cut_ = false;
 };

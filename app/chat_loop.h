@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loop of `tessera chat`: reads messages and commands, prints answers.
+// The main loop of `tessera chat`: reads messages and commands, and prints answers.
 #pragma once
 
 #include <string>
@@ -9,17 +9,18 @@
 namespace tessera::app {
 
 struct ConverseOptions {
-  std::string prompt;  ///< the message to answer with `once`
+  std::string prompt;  ///< the message to answer if `once` is true
   bool json = false, quiet = false, once = false;
 };
 
-/// Reads messages from standard input until it ends, or answers the one message. Returns the exit code.
+/// Answers messages from standard input until it ends, or only `options.prompt` if `once` is true. Returns the exit
+/// code.
 int converse(ChatSession& session, const ConverseOptions& options);
 
-/// Reads a conversation saved by /save. Throws FormatError for other contents, ArgumentError if the file cannot be
-/// read.
+/// Reads a conversation that /save has written. Throws FormatError if the contents are invalid, and ArgumentError if
+/// the file cannot be read.
 Conversation read_conversation(const std::string& path);
-/// Sets the system prompt; removes it if `text` is empty.
+/// Sets the system prompt, or removes it if `text` is empty.
 void set_system(Conversation& conversation, const std::string& text);
 
 }  // namespace tessera::app

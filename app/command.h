@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The interface of a subcommand: it declares its options on the command-line parser and provides the function to run.
-// Each is in its own file and created by one of the functions below.
+// The interface of a subcommand. Each subcommand is in its own file and is created by one of the functions below, which
+// declares the options on the command-line parser.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -8,15 +8,16 @@
 
 namespace tessera::app {
 
-/// Exit codes, the same for every subcommand.
+/// Exit codes. All subcommands use the same ones.
 enum ExitCode : int {
   success = 0,
-  failed = 1,         ///< the command failed, or a check did; the error is on standard error
+  failed = 1,         ///< the command or a check failed; the error is on standard error
   usage = 2,          ///< invalid command line
-  interrupted = 130,  ///< Ctrl-C: 128 + SIGINT, as in shells
+  interrupted = 130,  ///< ended by Ctrl-C: 128 + SIGINT, like in shells
 };
 
-/// For options that name a device: an empty name is a script's mistake, not a request for the default.
+/// Validator for options that must not be empty. An empty value is usually an unset variable in a script, so it must
+/// not select the default.
 inline std::string require_nonempty(const std::string& text) { return text.empty() ? "the name is empty" : ""; }
 
 struct Command {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera devices`: lists every backend, its driver's answer, and why each device is or is not used.
+// `tessera devices`: lists the backends, the devices that their drivers found, and why each device is or is not used.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera doctor`: answers "Why isn't my GPU used?": shows the hardware, what each backend found, why it failed and
-// what to do; then runs and measures a first computation on each working device.
+// `tessera doctor`: answers the question "Why isn't my GPU used?". Shows the hardware, the results of each backend, and
+// reasons and remedies for failures. Then runs and measures a first computation on each working device.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,11 +33,11 @@ struct Diagnosis {
   std::map<Device, Figures> figures;
   struct Pair {
     Device a, b;
-    CopyPath there, back;  ///< from a to b; from b to a
-    std::string error;     ///< why it could not be tested
+    CopyPath there, back;  ///< from a to b, and from b to a
+    std::string error;     ///< the reason if the pair could not be tested
   };
-  std::vector<Pair> pairs;  ///< among the GPUs of one backend that computed correctly
-  bool waiting = false;     ///< a device did not finish in time: exit handlers may block on it
+  std::vector<Pair> pairs;  ///< pairs of working GPUs of the same backend
+  bool waiting = false;     ///< true if a device did not finish in time, so that exit handlers may block
 };
 
 std::string vendor_name(std::uint32_t vendor) {
@@ -49,7 +49,7 @@ std::string vendor_name(std::uint32_t vendor) {
   }
 }
 
-/// The backends that support cards of this vendor.
+/// Returns the backends that support cards of this vendor.
 std::vector<Backend> backends_of(std::uint32_t vendor) {
   switch (vendor) {
     case os::nvidia: return {Backend::cuda, Backend::opencl};
@@ -65,7 +65,7 @@ bool is_gpu(const DeviceInfo& info) {
 
 bool works(const Figures& f) { return f.ended && f.error.empty() && f.right; }
 
-/// Whether the current device computes.
+/// True if the current device computes correctly.
 bool healthy(const Diagnosis& d) {
   if (!d.survey.chosen.device) return false;
   const Device device = *d.survey.chosen.device;
@@ -76,7 +76,7 @@ bool healthy(const Diagnosis& d) {
   return false;
 }
 
-/// Why the current device does not compute; empty if it does.
+/// Returns why the current device does not compute, or an empty string if it works.
 std::string ailment(const Diagnosis& d, const DeviceInfo& info) {
   const std::string name = to_string(info.device);
   if (const auto f = d.figures.find(info.device); f != d.figures.end()) {
@@ -90,12 +90,12 @@ std::string ailment(const Diagnosis& d, const DeviceInfo& info) {
   return fmt::format("{} does not work: {}", name, failed ? opened->second.error : info.reason);
 }
 
-/// The summary: is a GPU used, and if not, why.
+/// Returns the summary: whether a GPU is used, and if not, why.
 std::string verdict(const Diagnosis& d) {
   if (!d.survey.chosen.device) return "New arrays have no device: " + d.survey.chosen.error;
   const Device device = *d.survey.chosen.device;
   DeviceInfo info;
-  std::string listed;  // GPUs that drivers list and that are not used
+  std::string listed;  // GPUs that drivers list, but that are not used
   for (const BackendReport& row : d.survey.backends)
     for (const DeviceInfo& each : row.devices) {
       if (each.device == device)
@@ -134,7 +134,7 @@ std::string number(double value) {
   return value >= 100  ? fmt::format("{:.0f}", value)
          : value >= 10 ? fmt::format("{:.1f}", value)
          : value >= 1  ? fmt::format("{:.2f}", value)
-                       : fmt::format("{:.2g}", value);  // a slow device has little memory bandwidth, not none
+                       : fmt::format("{:.2g}", value);  // not 0.00, because slow devices have small values
 }
 
 std::string figures_text(const Figures& f) {
@@ -167,12 +167,12 @@ void print_machine(const Diagnosis& d, Table& table) {
   std::fflush(output());
 }
 
-/// Backends whose devices may access each other's memory.
+/// True if devices of this backend may access each other's memory.
 bool has_peers(Backend backend) {
   return backend == Backend::cuda || backend == Backend::rocm || backend == Backend::oneapi;
 }
 
-/// Tests copies between each two working devices of a backend, for the first few devices only.
+/// Tests copies between each pair of working devices of a backend. Only the first few devices are tested.
 void pair_up(Diagnosis& d, const DoctorArguments& o, Table& table) {
   constexpr std::size_t most_paired = 8;
   for (const BackendReport& each : d.survey.backends) {
@@ -208,7 +208,7 @@ void pair_up(Diagnosis& d, const DoctorArguments& o, Table& table) {
   }
 }
 
-/// Prints results as they are known, unless JSON is requested.
+/// Collects all results. Prints them as they become available, unless JSON is requested.
 Diagnosis examine(const DoctorArguments& o, Table& table) {
   Diagnosis d;
   if (!o.remembered) rescan();
@@ -227,7 +227,7 @@ Diagnosis examine(const DoctorArguments& o, Table& table) {
     for (const DeviceInfo& info : each.devices) {
       const bool chosen = d.survey.chosen.device == info.device;
       if (!usable(info, d.survey)) continue;
-      if (is_reference(info.device.backend) && !chosen) continue;  // it is for checking, not for speed
+      if (is_reference(info.device.backend) && !chosen) continue;  // its speed does not matter
       progress.update(fmt::format("measuring {} ({})", to_string(info.device), info.name));
       const Figures f = measure(info.device, std::chrono::seconds(o.limit));
       d.waiting = d.waiting || !f.ended;
@@ -289,7 +289,7 @@ int run_doctor(const DoctorArguments& o) {
   const int code = healthy(d) ? success : failed;
   if (!d.waiting) return code;
   std::fflush(output());
-  os::leave(code);  // the device's driver would block
+  os::leave(code);  // skips exit handlers, because the driver's would block
 }
 
 }  // namespace
@@ -305,8 +305,8 @@ Command doctor_command(CLI::App& program) {
       ->capture_default_str();
   sub->footer(
       R"(Inspects the machine (cards, kernel drivers, device files, containers, variables that hide devices), probes each driver
-in a helper process, opens every device, and runs on each that works: a copy kernel, a multiply-add kernel, and a matrix
-product, whose results are checked. Tests direct copies between each two GPUs.
+in a helper process, and opens every device. On each working device, it runs a copy kernel, a multiply-add kernel and a
+matrix product, and checks the results. It also tests direct copies between each pair of GPUs.
 
 Exit code 0 if the device for new arrays computes correctly, else 1.
 

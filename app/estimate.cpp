@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera estimate`: how much memory a model file needs on the given devices, and whether it fits.
+// `tessera estimate`: shows how much memory a model file needs on the given devices, and whether it fits.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -76,7 +76,7 @@ Command estimate_command(CLI::App& program) {
   const auto count = integer_in_range(1, std::int64_t{1} << 40);
   sub->add_option("--ctx", o->memory.context,
                   "Tokens of prompt and answer together (default: the model's maximum). Memory is estimated for all of "
-                  "them; `tessera generate` allocates it for its prompt and --tokens together, if those are fewer")
+                  "them; `tessera generate` allocates less if its prompt and --tokens need less")
       ->transform(count);
   sub->add_option("--prompt-tokens", o->memory.prompt, "Tokens of the prompt (default: the whole context except one)")
       ->transform(count);

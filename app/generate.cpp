@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera generate`: continues a prompt with a model file, and reports the device, why it was selected, and the speed.
+// `tessera generate`: continues a prompt with a language model, and reports the device and the speed.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -24,7 +24,7 @@ namespace {
 
 struct GenerateArguments : ModelOptions {
   std::string prompt, prompt_file, verify_on, system, chat_template;
-  std::string written_by;  ///< the chat template that formatted the prompt
+  std::string written_by;  ///< name of the chat template that formatted the prompt
   bool stats = false, json = false, quiet = false, print_tokens = false, strict = false, chat = false, ids = false;
 };
 
@@ -68,7 +68,7 @@ nlohmann::ordered_json json_of(const MemoryStats& m) {
           {"limit_bytes", m.limit_bytes}, {"allocations", m.allocations},   {"reuses", m.reuses}};
 }
 
-/// The devices of the model, without duplicates.
+/// Returns the devices of the model without duplicates.
 std::vector<Device> devices_of(const LanguageModel& model) {
   std::vector<Device> devices;
   for (const Device device : model.model().layer_devices())
@@ -82,7 +82,7 @@ void print_stats(const LanguageModel& model) {
     eprint("memory of {}: {}\n", to_string(device), to_string(memory_stats(device)));
 }
 
-/// The prompt's tokens; with --chat, also how the template marks thoughts and ends turns.
+/// Returns the tokens of the prompt. With --chat, also sets the options that mark thinking and end the answer.
 std::vector<TokenId> tokens_of(GenerateArguments& o, const GgufFile& file, const Tokenizer& tokenizer,
                                const std::string& prompt) {
   if (o.ids) return token_numbers(prompt);
@@ -158,9 +158,9 @@ void print_summary(const GenerateArguments& o, const LanguageModel& model, const
     const bool passed_over = std::find_first_of(devices.begin() + static_cast<std::ptrdiff_t>(i), devices.end(),
                                                 layers.begin(), layers.end()) != devices.end();
     line("", fmt::format("{}: no layers, {}", to_string(devices[i]),
-                         passed_over ? "since none fits in its memory" : "which all fit on devices before it"));
+                         passed_over ? "because none fits in its memory" : "because all fit on the devices before it"));
   }
-  if (o.strict) line("strict", "no kernel ran and nothing was copied on another device");
+  if (o.strict) line("strict", "no other device ran a kernel or received data");
   if (o.stats) eprint("\n"), print_stats(model);
 }
 
@@ -175,7 +175,7 @@ int run_generate(GenerateArguments o) {
   if (reference && devices == std::vector{*reference})
     fail<ArgumentError>({.operation = "generate",
                          .with = {{"--verify-on", to_string(*reference)}},
-                         .wrong = "the model runs on this device, so there is nothing to compare",
+                         .wrong = "the model already runs on this device",
                          .remedy = "Choose another device, such as interp or cpu"});
   const std::unique_ptr<Placement> strict(o.strict ? new Placement(Placement::strict(devices)) : nullptr);
   const GgufFile file = open_model(o.model);
@@ -208,7 +208,7 @@ int run_generate(GenerateArguments o) {
       verified = verify_on(*reference, generate);
     else
       generate();
-  } catch (...) {  // starts the error on a new line, on each stream
+  } catch (...) {  // print the error on a new line, on each stream
     if (echoed) eprint("\n");
     if (writes_text && text_begun && !(echoed && os::is_terminal(output()))) app::print("\n");
     throw;
@@ -242,9 +242,10 @@ Command generate_command(CLI::App& program) {
   sub->add_option("-n,--tokens", o->generate.max_tokens, "Maximum number of tokens to generate")
       ->capture_default_str()
       ->transform(integer_in_range(0, most_tokens));
-  sub->add_option("--ctx", o->generate.context,
-                  "Maximum tokens of prompt and answer together (default: the model's maximum). Memory is allocated "
-                  "for the prompt and --tokens together, if those are fewer")
+  sub->add_option(
+         "--ctx", o->generate.context,
+         "Maximum tokens of prompt and answer together (default: the model's maximum). Memory is allocated for "
+         "the prompt and --tokens if they need less")
       ->transform(integer_in_range(0, most_tokens));
   auto* chat = sub->add_flag("--chat", o->chat, "Treat the prompt as a user's message, formatted by the chat template");
   sub->add_option("--system", o->system, "With --chat: the system prompt")->needs(chat);
@@ -256,7 +257,7 @@ Command generate_command(CLI::App& program) {
   sub->add_flag("--ids", o->ids, "The prompt is a list of token ids, and ids are printed (see `tessera tokenize`)")
       ->excludes(chat);
   sub->add_flag("--stats", o->stats,
-                "Also print which kernels ran on which device, how many were compiled, what was copied, and memory");
+                "Also print the kernels that ran on each device, compilations, copies, and memory use");
   auto* strict = sub->add_flag("--strict", o->strict, "Fail if anything runs on or is copied to another device");
   sub->add_option("--verify-on", o->verify_on, "Run each kernel on this device, too, and compare the results. Slow")
       ->check(require_nonempty)
@@ -270,8 +271,8 @@ Command generate_command(CLI::App& program) {
   sub->add_flag("-q,--quiet", o->quiet, "Print no progress and no summary");
   sub->footer(
       R"(The text is streamed to standard output; progress, prompt and summary go to standard error.
-Ctrl-C stops after the current token and keeps the text so far; before the first token, or pressed twice, it stops at
-once. The exit code is then 130. Ctrl-C is ignored if the program was started that way (nohup).
+Ctrl-C stops after the current token and keeps the text so far. Before the first token, or if pressed twice, it stops
+immediately. The exit code is then 130. Ctrl-C is ignored if it was ignored when the program started (nohup).
 
 Examples:
   tessera generate models/pgdocs-2m-q8_0.gguf -p "The index"

@@ -16,7 +16,7 @@
 namespace tessera::app {
 namespace {
 
-/// RAII wrapper of libpng's state of one image.
+/// RAII wrapper of a png_image.
 struct Png {
   png_image image{};
   Png() { image.version = PNG_IMAGE_VERSION; }
@@ -38,17 +38,17 @@ Image read_png(const std::string& path) {
   file.read(0, std::as_writable_bytes(std::span(bytes)));
 
   Png png;
-  constexpr const char* not_png = "Name a PNG file; convert other formats first";
+  constexpr const char* not_png = "Use a PNG file, or convert the image to PNG first";
   if (!png_image_begin_read_from_memory(&png.image, bytes.data(), bytes.size()))
     bad(std::string("the file is not a readable PNG: ") + png.image.message, not_png);
   const std::size_t width = png.image.width, height = png.image.height;
   if (width > most_pixels / height)
-    bad(fmt::format("{} x {} pixels exceed the limit of {}", width, height, most_pixels), "Scale it down");
+    bad(fmt::format("{} x {} pixels exceed the limit of {}", width, height, most_pixels), "Scale the image down");
   png.image.format = PNG_FORMAT_GRAY;
   std::vector<png_byte> grey(width * height);
   const png_color paper{255, 255, 255};
   if (!png_image_finish_read(&png.image, &paper, grey.data(), 0, nullptr))
-    bad(std::string("the image is damaged: ") + png.image.message, "Copy or create it again");
+    bad(std::string("the image is damaged: ") + png.image.message, "Copy or create the file again");
   Image out{width, height, std::vector<float>(grey.size())};
   for (std::size_t i = 0; i < grey.size(); ++i) out.grey[i] = static_cast<float>(grey[i]) / 255.0f;
   return out;
@@ -60,7 +60,7 @@ void write_png(const std::string& path, const Image& image) {
                          .with = {{"file", path}, {"pixels", fmt::format("{} x {}", image.width, image.height)}},
                          .wrong = wrong});
   };
-  if (image.width == 0 || image.height == 0) refuse("an image needs pixels");
+  if (image.width == 0 || image.height == 0) refuse("the image has no pixels");
   if (image.width > most_pixels / image.height) refuse(fmt::format("the limit is {} pixels", most_pixels));
   if (image.grey.size() != image.width * image.height) refuse(fmt::format("there are {} values", image.grey.size()));
   std::vector<png_byte> grey(image.grey.size());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading and writing PNG files as brightness values.
+// Reads and writes grey images as PNG files.
 #pragma once
 
 #include <cstddef>
@@ -8,22 +8,23 @@
 
 namespace tessera::app {
 
-/// Brightness of each pixel, 0 for black to 1 for white, row by row from the top.
+/// A grey image. `grey` contains the brightness of each pixel from 0 (black) to 1 (white), row by row from the top.
 struct Image {
   std::size_t width = 0, height = 0;
   std::vector<float> grey;
 };
 
-/// The largest number of pixels that is read or written: a small file may claim to be a very large image.
+/// The maximum number of pixels of an image. It limits memory use, because a small file may contain a very large image.
 inline constexpr std::size_t most_pixels = std::size_t{1} << 26;
 
-/// Reads any PNG: colours are converted to luminance, transparency to white, 16 bits to 8. Throws the errors of
-/// InputFile, and FormatError with libpng's message if the file is not a PNG, is damaged, or has more than most_pixels.
+/// Reads a PNG file. Colours are converted to luminance, transparent pixels to white, and 16-bit samples to 8 bits.
+/// Throws the errors of InputFile. Throws FormatError if the file is not a PNG, is damaged, or has more than
+/// most_pixels pixels.
 Image read_png(const std::string& path);
 
-/// Writes an 8-bit grey PNG from numbers from 0 to 1 (others are clamped, NaN becomes 0); the file is replaced
-/// atomically. Throws the errors of os::write_text, and ArgumentError if the image has no pixels, more than
-/// most_pixels, or the wrong number of values.
+/// Writes an 8-bit grey PNG file. Values outside of [0, 1] are clamped, and NaN becomes 0. An existing file is replaced
+/// atomically. Throws the errors of os::write_text. Throws ArgumentError if the image has no pixels, more than
+/// most_pixels pixels, or the wrong number of values.
 void write_png(const std::string& path, const Image& image);
 
 }  // namespace tessera::app

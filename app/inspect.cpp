@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera inspect`: describes a model file, whether it runs here, and what is missing; without a file, lists the
-// downloaded ones.
+// `tessera inspect`: describes a model file, and reports whether it runs here and which features are missing. Without a
+// file, lists downloaded model files.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -40,7 +40,7 @@ std::string shape_text(const LlamaConfig& c) {
                      c.vocabulary);
 }
 
-/// What the model needs here, or why that is unknown.
+/// The memory that the model needs, or the error if it could not be estimated.
 struct Needs {
   std::optional<ModelMemory> memory;
   std::string error;
@@ -51,7 +51,7 @@ Needs needs_of(const GgufFile& file, const ModelReport& r, const std::string& na
   const std::vector<Device> devices = names.empty() ? std::vector{current_device()} : parse_devices(names);
   const std::int64_t context = std::min(r.config->context_length, usual_context);
   try {
-    // The work space is that of one batch, which a prompt of one batch shows.
+    // A prompt of one batch is enough, because the work space does not grow with the number of batches.
     n.memory = estimate_memory(file, devices, {.context = context, .prompt = std::min<std::int64_t>(context, 256)});
   } catch (const Error& e) {
     n.error = e.what();
@@ -75,7 +75,7 @@ void print(const ModelReport& r, const Needs& needs) {
   if (r.config) row("context", count_noun(r.config->context_length, "token"));
   std::string_view what = "weights";
   for (const ModelReport::Type& t : r.types) {
-    // Printed in columns, which `row` would not keep.
+    // Not printed by `row`, because it would collapse the spaces between the columns.
     app::print("{:<16}{:<8} {:>5} {:<7} {:>12}\n", what, ggml_type_info(t.type)->name, t.tensors,
                t.tensors == 1 ? "tensor" : "tensors", config::format_bytes(t.bytes));
     what = "";
@@ -89,7 +89,7 @@ void print(const ModelReport& r, const Needs& needs) {
     row("runs here", style.bad("perhaps") + ": " + needs.error);
   } else {
     const ModelMemory& m = *needs.memory;
-    row("runs here", m.fits() ? style.good("yes") : style.bad("not with the free memory"));
+    row("runs here", m.fits() ? style.good("yes") : style.bad("not enough free memory"));
     for (const DeviceMemory& d : m.devices)
       if (d.layers > 0 || m.devices.size() == 1)
         row("",
@@ -146,7 +146,8 @@ Json json_of(const ModelReport& r, const Needs& needs) {
   return out;
 }
 
-/// A short description of the file and of what prevents it from running; for an unreadable file, the error.
+/// Returns the architecture and the first reason why the model does not run. If the file cannot be read, the reason is
+/// the error.
 std::pair<std::string, std::string> brief(const std::string& path) {
   try {
     const ModelReport r = inspect_model(GgufFile::open(path));
@@ -209,8 +210,8 @@ Command inspect_command(CLI::App& program) {
   auto o = std::make_shared<InspectArguments>();
   CLI::App* sub = program.add_subcommand("inspect", "Describe a model file, and check whether it runs here");
   sub->add_option("MODEL", o->model,
-                  "A GGUF file (the first of a model in several files); default: list the files that the programs of "
-                  "Hugging Face and llama.cpp have downloaded");
+                  "A GGUF file (part 1 if the model is split into several files); default: list the files that Hugging "
+                  "Face's tools and llama.cpp have downloaded");
   sub->add_option("--device", o->devices, "The device, as named by `tessera devices`")->check(require_nonempty);
   sub->add_flag("--json", o->json, "Print JSON, in bytes");
   sub->footer(

@@ -20,7 +20,7 @@ std::atomic<const char*> says = "";
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<const char*>::is_always_lock_free);
 
 extern "C" void on_interrupt(int) {
-  if (!keeps) {  // only async-signal-safe calls here
+  if (!keeps) {  // a signal handler may only call async-signal-safe functions
     const auto put = [](std::string_view text) {
       if (::write(STDERR_FILENO, text.data(), text.size()) < 0) return;
     };
@@ -33,8 +33,8 @@ extern "C" void on_interrupt(int) {
   std::signal(SIGINT, SIG_DFL);
 }
 
-// A pipe that contains a byte while an interrupt is marked: a signal just before poll() would not interrupt it, and
-// another thread may receive the signal.
+// The handler writes a byte to this pipe to wake poll(). A signal alone would not always wake it: it may arrive just
+// before poll() is called, or on another thread.
 int mark_out = -1, mark_in = -1;
 
 extern "C" void on_marked_interrupt(int) {
@@ -71,7 +71,7 @@ void mark_interrupts() {
   }
   struct sigaction marks {};
   marks.sa_handler = on_marked_interrupt;
-  marks.sa_flags = SA_RESTART;  // writes in progress are completed
+  marks.sa_flags = SA_RESTART;  // writes in progress are not interrupted
   ::sigaction(SIGINT, &marks, nullptr);
 }
 
@@ -88,11 +88,11 @@ bool wait_for_input(int descriptor) {
   while (!marked) {
     if (::poll(both, mark_out < 0 ? 1 : 2, -1) < 0) {
       if (errno == EINTR) continue;
-      break;  // the read reports the error
+      break;  // the caller's read reports the error
     }
     if (marked) break;
     if (both[0].revents != 0) return true;
-    drain_marks();  // of an interrupt that was taken before its byte arrived
+    drain_marks();  // a byte of an interrupt that take_interrupt() has already handled
   }
   return !marked;
 }

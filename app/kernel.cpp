@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera kernel`: lists the kernels of the operations, and prints one as IR or as source for a device's compiler.
+// `tessera kernel`: lists the kernels of the operations, or prints one of them as IR or as source code.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -43,7 +43,7 @@ void list(Device device, const std::vector<CatalogueKernel>& kernels) {
   }
 }
 
-/// `named`: the device as given on the command line, or empty.
+/// Throws the error for an unknown kernel. `named` is the device name from the command line, or empty.
 [[noreturn]] void unknown(const std::string& name, Device device, const std::string& named,
                           const std::vector<CatalogueKernel>& kernels) {
   std::vector<std::string> names;
@@ -58,7 +58,7 @@ void list(Device device, const std::vector<CatalogueKernel>& kernels) {
 int run_kernel(const KernelArguments& o) {
   const std::string& named = o.source.empty() ? o.device : o.source;
   const Device device = named.empty() ? current_device() : parse_device(named);
-  device_info(device);  // throws if it does not exist
+  device_info(device);  // throws if the device does not exist
   const std::vector<CatalogueKernel> kernels = kernel_catalogue(device);
   if (o.name.empty()) {
     list(device, kernels);

@@ -33,7 +33,7 @@ struct LineReader::Editor {
 
 namespace {
 
-/// Reads one character from the terminal; the editor's own reader continues after Ctrl-C.
+/// Reads one character from the terminal. Replaces libedit's own function, which does not return on Ctrl-C.
 int read_character(EditLine*, wchar_t* to) {
   std::mbstate_t state{};
   for (int bytes = 0; bytes < 8; ++bytes) {
@@ -46,7 +46,7 @@ int read_character(EditLine*, wchar_t* to) {
     if (made != static_cast<std::size_t>(-1)) return 1;
     break;
   }
-  *to = L'?';  // bytes in another encoding
+  *to = L'?';  // not valid in the locale's encoding
   return 1;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads lines from standard input: with editing and history on a terminal (libedit, if found at build time), plainly
-// from files and pipes.
+// Reads lines from standard input. On a terminal, lines can be edited and have a history, if libedit was found at build
+// time.
 #pragma once
 
 #include <memory>
@@ -15,8 +15,8 @@ class LineReader {
   LineReader(const LineReader&) = delete;
 
   enum class Result { line, end, interrupted };
-  /// Reads the next line, without its end. `prompt` is shown on terminals only. After Ctrl-C (interrupts.h) the typed
-  /// part of the line is dropped.
+  /// Reads the next line, without the line end. `prompt` is shown only on a terminal. Ctrl-C (interrupts.h) discards
+  /// the line that was typed so far.
   Result read(const std::string& prompt, std::string& line);
   /// Adds a line to the history of this session, which is never written to disk.
   void remember(const std::string& line);
@@ -26,7 +26,7 @@ class LineReader {
   struct Editor;
   Result read_plain(std::string& line);
   bool interactive_;
-  std::string buffer_;  // read but not yet returned
+  std::string buffer_;  // input that was read but not yet returned
   bool ended_ = false;
   std::unique_ptr<Editor> editor_;
 };

@@ -37,13 +37,13 @@ Exit codes: 0 success, 1 failure (the error is on standard error), 2 wrong usage
 Environment: TESSERA_DEVICE selects the device (default: `tessera prefer`), TESSERA_MEMORY_LIMIT (such as 512M) limits the
 memory used per device, TESSERA_LOG=info logs to standard error what is found, selected and compiled.)";
 
-/// Prints "tessera: error: ...". Wrapped on a terminal; text with line breaks (a compiler's log) is printed unchanged,
-/// and so is any text when out of memory.
+/// Prints "tessera: error: ...". On a terminal, the text is wrapped. It is not wrapped if it contains line breaks, such
+/// as a compiler's log, or if memory runs out.
 void print_error(std::string_view text) noexcept {
   constexpr std::string_view prefix = "tessera: error:";
   std::fflush(output());
   try {
-    const std::string safe = printable_text(text);  // arguments may contain anything
+    const std::string safe = printable_text(text);  // arguments may contain control characters
     const bool broken = os::is_terminal(stderr) && text.find('\n') == std::string_view::npos;
     const std::string whole = fmt::format("{} {}\n", Style(stderr).bad(prefix),
                                           broken ? wrapped(safe, 4, columns(stderr), prefix.size() + 1) : safe);
@@ -56,7 +56,7 @@ void print_error(std::string_view text) noexcept {
   }
 }
 
-/// The help of a command or of the program. (CLI::App::help would print that of `help`, the running command.)
+/// Prints the help of the program or of a command. (CLI::App::help would print the help of the `help` command.)
 int help(CLI::App& program, const std::vector<std::string>& topic) {
   CLI::App* command = &program;
   std::string name = program.get_name();
@@ -110,7 +110,7 @@ int run(int argc, char** argv) {
   return usage;
 }
 
-/// Profilers and similar tools write their results in exit handlers.
+/// True if a sanitizer, a profiler or a similar tool may be active. Such tools write their results in exit handlers.
 bool watched() {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   return true;
@@ -119,18 +119,18 @@ bool watched() {
   return true;
 #endif
 #endif
-  // Preloaded libraries; injection by CUPTI (Nsight Systems and Compute), ROCm and Level Zero.
+  // These variables inject libraries: the dynamic linker, CUPTI (Nsight Systems and Compute), ROCm and Level Zero.
   for (const char* name : {"LD_PRELOAD", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "HSA_TOOLS_LIB",
                            "ROCP_TOOL_LIB", "ROCP_TOOL_LIBRARIES", "ZE_ENABLE_TRACING_LAYER"})
     if (std::getenv(name) != nullptr) return true;
   return false;
 }
 
-/// Set when main ends the program.
+/// Set before main ends the program.
 constinit std::atomic<bool> ended = false;
 
-/// Reports calls of `exit` by a library, for example by a driver's thread, as errors; its exit code must not pass for
-/// ours.
+/// Exit handler. If a library, such as a driver's thread, calls `exit`, this reports an error and replaces the exit
+/// code.
 void refuse_exit_of_others() {
   if (ended) return;
   constexpr std::string_view text = "tessera: error: a library, such as a driver, ended the program\n";
@@ -144,7 +144,7 @@ void refuse_exit_of_others() {
 int main(int argc, char** argv) {
   using namespace tessera::app;
   int code = failed;
-  output();  // before anything else prints
+  output();  // redirects standard output before anything else is printed
   std::atexit(refuse_exit_of_others);
   try {
     code = run(argc, argv);
@@ -160,5 +160,5 @@ int main(int argc, char** argv) {
   ended = true;
   if (watched()) return code;
   std::fflush(nullptr);
-  tessera::os::leave(code);  // exit handlers of drivers may crash or hang
+  tessera::os::leave(code);  // skips the exit handlers of drivers, which may crash or hang
 }

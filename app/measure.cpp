@@ -24,7 +24,7 @@ double seconds_of(const std::function<void()>& work) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// The shortest of several runs, within about half a second.
+/// Returns the time of the fastest run. Repeats for about half a second.
 double best_of(const std::function<void()>& work) {
   double best = INFINITY, total = 0;
   for (int i = 0; i < 20 && (i < 2 || total < 0.5); ++i) {
@@ -42,7 +42,7 @@ void compute(Device device, Figures& f) {
   Queue& queue = Queue::of(device);
   const auto copy =
       kernel("doctor_copy", [](Buffer<const float> x, Buffer<float> y) { y[global_id()] = x[global_id()]; });
-  // Enough independent chains to hide the latency of a multiply-add.
+  // The number of independent chains is large enough to hide the latency of a multiply-add.
   const auto fmas = kernel("doctor_fma", [](Buffer<float> y, Val<float> by, Val<float> plus) {
     std::vector<Var<float>> values;
     for (int c = 0; c < chains; ++c) values.emplace_back(cast<float>(global_id()) * 0.0f + static_cast<float>(c));
@@ -69,7 +69,7 @@ void compute(Device device, Figures& f) {
     });
     expect(y.to_vector().back(), 1.5);
   }
-  // Sizes grow until a launch takes long enough to measure, and stay small compared with the memory.
+  // Increase the size until a launch takes long enough to be measured, but use at most a small part of the memory.
   const std::int64_t most =
       std::min<std::int64_t>(std::int64_t{1} << 26, static_cast<std::int64_t>(free_memory(device) / 64));
   for (double time = 0; time < 0.01 && n < most;) {
@@ -95,7 +95,7 @@ void compute(Device device, Figures& f) {
     f.fma_operations = 2.0 * chains * steps * static_cast<double>(threads) / time;
     expect(y.to_vector().back(), 2.0 * chains);  // v / 2 + 1 converges to 2
   }
-  // A matrix product that should take a tenth of a second.
+  // Choose a size for which the matrix product takes roughly a tenth of a second.
   std::int64_t size = 128;
   while (size < 4096 && 16.0 * static_cast<double>(size) * static_cast<double>(size) * static_cast<double>(size) <
                             0.05 * f.fma_operations)

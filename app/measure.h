@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A first computation on a device, with measurements for `tessera doctor`. Approximate on purpose (a second or two per
-// device); benchmarks/ measures carefully.
+// Runs a first computation on a device and measures its speed, for `tessera doctor`. It takes only a second or two per
+// device, so the results are approximate; the programs in benchmarks/ are more accurate.
 #pragma once
 
 #include <chrono>
@@ -11,17 +11,17 @@
 namespace tessera::app {
 
 struct Figures {
-  bool ended = false;             ///< within the time limit; otherwise the device may still be running
-  std::string error;              ///< of the failed computation
-  double compile_seconds = 0;     ///< of the first kernel, from the call to its result
-  double copy_bytes = 0;          ///< per second: bytes read and written by a copy kernel
-  double fma_operations = 0;      ///< per second: f32 multiplications and additions
-  double product_operations = 0;  ///< per second: of a square f32 matrix product
+  bool ended = false;             ///< true if it ended within the time limit; if not, it may still be running
+  std::string error;              ///< the error if the computation failed
+  double compile_seconds = 0;     ///< time from the first kernel's launch to its result, including compilation
+  double copy_bytes = 0;          ///< bytes per second that a copy kernel reads and writes
+  double fma_operations = 0;      ///< f32 multiplications and additions per second
+  double product_operations = 0;  ///< operations per second of a square f32 matrix product
   std::int64_t product_size = 0;
-  bool right = false;  ///< every result was checked and correct
+  bool right = false;  ///< true if all results are correct
 };
 
-/// Measures in a thread, and stops waiting at the limit. Does not throw.
+/// Measures a device in a separate thread. Returns after `limit` even if the thread has not finished. Does not throw.
 Figures measure(Device device, std::chrono::seconds limit);
 
 }  // namespace tessera::app

@@ -34,7 +34,7 @@ std::string word(const std::string& text) {
   return out + "'";
 }
 
-/// The `hf download` command for a model, one file, or the files of one quantisation.
+/// Returns the `hf download` command for a model, for one of its files, or for the files of one quantisation.
 std::string download(const std::string& model, const std::string& file, const std::string& quantisation) {
   std::string command = "hf download " + model;
   if (!file.empty())
@@ -65,7 +65,7 @@ void refuse_names_of_the_net(const std::string& name) {
            "Download it: " + download(m[1], "", m[2]) + " (`tessera inspect` lists the downloaded ones)");
 }
 
-/// Rejects files that begin like other formats that are often mistaken for GGUF.
+/// Rejects files in other common formats, so that the error can name the format.
 void refuse_other_kinds(const std::string& name) {
   std::ifstream in(name, std::ios::binary);
   std::string head(64, '\0');
@@ -89,11 +89,12 @@ std::optional<std::string> variable(const char* name) {
   return value;
 }
 
-/// Adds the GGUF files below `folder`. `hub`: models are in folders models--OWNER--NAME/snapshots/REVISION.
+/// Adds the GGUF files below `folder`. `hub` is true for Hugging Face's cache, whose folders have names such as
+/// models--OWNER--NAME/snapshots/REVISION.
 void add_models(const fs::path& folder, bool hub, ModelCaches& out) {
   std::error_code error;
   static const std::regex part("(.*)-(\\d{5})-of-(\\d{5})\\.gguf");
-  constexpr auto options = fs::directory_options::skip_permission_denied;  // snapshots contain links to files
+  constexpr auto options = fs::directory_options::skip_permission_denied;
   for (fs::recursive_directory_iterator at(folder, options, error), end; !error && at != end; at.increment(error)) {
     const fs::path& path = at->path();
     std::error_code of_file;

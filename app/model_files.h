@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens model files by the names that users type, and finds files that other programs have downloaded.
+// Opens model files with helpful errors, and finds model files that other programs have downloaded.
 #pragma once
 
 #include <cstdint>
@@ -10,22 +10,22 @@
 
 namespace tessera::app {
 
-/// GgufFile::open with better errors: for a URL or the name of a model of the Hugging Face hub, how to download it; for
-/// other file formats, their name.
+/// Like GgufFile::open, but with better errors. If `name` is a URL or the name of a model on the Hugging Face hub, the
+/// error explains how to download it. If the file has another format, the error names the format.
 GgufFile open_model(const std::string& name);
 
 /// A model file in a cache.
 struct CachedModel {
-  std::string path, model;  ///< model: "owner/name" in the hub's cache, otherwise empty
-  std::uint64_t bytes = 0;  ///< of all its parts
+  std::string path, model;  ///< `model` is "owner/name" if the file is in the hub's cache, otherwise empty
+  std::uint64_t bytes = 0;  ///< total size of all parts
   std::uint64_t parts = 1;
 };
 struct ModelCaches {
   std::vector<std::string> folders;  ///< searched folders
   std::vector<CachedModel> models;   ///< sorted by path
 };
-/// GGUF files in the caches of Hugging Face ($HF_HUB_CACHE, $HF_HOME/hub, ~/.cache/huggingface/hub) and of llama.cpp
-/// ($LLAMA_CACHE, ~/.cache/llama.cpp); for a model in several files, the first.
+/// Finds GGUF files in the caches of Hugging Face ($HF_HUB_CACHE, $HF_HOME/hub, ~/.cache/huggingface/hub) and of
+/// llama.cpp ($LLAMA_CACHE, ~/.cache/llama.cpp). A model that is split into several files is listed once, as part 1.
 ModelCaches cached_models();
 
 }  // namespace tessera::app

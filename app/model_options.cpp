@@ -17,7 +17,7 @@
 namespace tessera::app {
 namespace {
 
-/// "15043=-2.5", "2=-inf".
+/// Parses a logit bias such as "15043=-2.5" or "2=-inf".
 std::pair<std::int32_t, double> bias_of(const std::string& text) {
   const std::size_t at = text.find('=');
   std::int32_t id = -1;
@@ -30,7 +30,7 @@ std::pair<std::int32_t, double> bias_of(const std::string& text) {
   if (id < 0 || std::isnan(bias))
     throw CLI::ValidationError(
         "--logit-bias",
-        fmt::format("\"{}\" is not a bias; expected TOKEN=NUMBER, such as 15043=-2.5, or 15043=-inf for never", text));
+        fmt::format("\"{}\" is not a bias; expected TOKEN=NUMBER, such as 15043=-2.5 (-inf excludes the token)", text));
   return {id, bias};
 }
 
@@ -40,8 +40,8 @@ void ModelOptions::declare(CLI::App& sub) {
   generate.sampling.seed = std::random_device{}();
   sub.add_option("MODEL", model, "A GGUF file")->required();
   sub.add_option("--device", devices,
-                 "The device, as named by `tessera devices` (default: the one that it selects). Of several, separated "
-                 "by commas, the first gets as many layers as fit in its memory, then the next")
+                 "The device, as named by `tessera devices` (default: the one that it selects). If several devices are "
+                 "given, separated by commas, they are filled with layers in order")
       ->check(require_nonempty);
   sub.add_option("--threads", threads, "CPU threads (default: TESSERA_THREADS, else all available cores)")
       ->transform(integer_in_range(1, 4096));
@@ -74,7 +74,7 @@ void ModelOptions::declare(CLI::App& sub) {
         return std::string();
       });
   add("--seed", generate.sampling.seed,
-      "The same seed gives the same text on the same device and processor (default: a new one, which is printed)",
+      "The same seed produces the same text on the same device and processor (default: a new seed, which is printed)",
       seed_number());
   sub.add_option("--stop", generate.stop, "End the text before this string; can be repeated")
       ->allow_extra_args(false)

@@ -29,10 +29,10 @@ void show(PreferenceScope scope, std::string_view name) {
              about.empty() ? "" : ", " + printable_line(about), printable_line(preference->file), preference->line);
 }
 
-/// An invalid file is not overwritten or deleted, since a user may have edited it.
+/// Throws if the file is invalid. It must not be overwritten or deleted, because the user may have edited it.
 void require_readable(PreferenceScope scope) {
   const auto refuse = [](const Error& e) {
-    fail<FormatError>({.wrong = e.what(), .remedy = "Correct or delete the file: an invalid one is not changed"});
+    fail<FormatError>({.wrong = e.what(), .remedy = "Correct or delete the file; an invalid file is not overwritten"});
   };
   try {
     read_preference(scope);
@@ -55,7 +55,8 @@ int run_prefer(const PreferArguments& o) {
     if (!o.project) show(PreferenceScope::user, "user");
   }
   if (o.show && (o.clear || !o.device.empty())) show(scope, o.project ? "project" : "user");
-  // The current device may differ: the environment has priority, and the project's file over the user's.
+  // The current device may differ from the preference: TESSERA_DEVICE takes precedence over both files, and the
+  // project's file takes precedence over the user's file.
   app::print("New arrays go to {}\n", why_current_device(Detail::brief));
   return success;
 }

@@ -46,7 +46,7 @@ std::string read_text(const std::string& path, const std::string& what, bool pip
   if (S_ISDIR(status.st_mode)) refuse(path, what, "it is a directory");
   if (!S_ISREG(status.st_mode) && !(pipes && S_ISFIFO(status.st_mode)))
     refuse(path, what, pipes ? "it is neither a regular file nor a pipe" : "it is not a regular file");
-  // O_NONBLOCK except for pipes: if another kind of file has replaced it, opening it must not block.
+  // Open regular files with O_NONBLOCK, because the path may have been replaced by a pipe, which would block.
   const int wait = S_ISFIFO(status.st_mode) ? 0 : O_NONBLOCK;
   const File file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | wait)};
   if (file.number < 0) refuse(path, what, std::strerror(errno));

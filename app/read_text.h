@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads text files given to commands.
+// Reads text files and standard input for commands.
 #pragma once
 
 #include <cstddef>
@@ -7,12 +7,13 @@
 
 namespace tessera::app {
 
-inline constexpr std::size_t longest_text = std::size_t{64} << 20;  ///< bytes; a larger prompt fits no context
+inline constexpr std::size_t longest_text = std::size_t{64} << 20;  ///< in bytes; longer prompts exceed every context
 
-/// Reads a regular file or, with `pipes`, a pipe to its end, such as `<(command)` in a shell. Throws ArgumentError,
-/// with `what`, if it cannot be read, is something else (a directory, a device) or is longer than `longest_text`.
+/// Reads a regular file. With `pipes`, named pipes are accepted, too, such as `<(command)` in a shell. Throws
+/// ArgumentError if the file cannot be read, has another type (a directory, a device), or is longer than
+/// `longest_text`. Messages call the file `what`.
 std::string read_text(const std::string& path, const std::string& what, bool pipes = false);
-/// Reads standard input, of any kind, likewise.
+/// Reads standard input to its end, whatever its type. Throws the same errors.
 std::string read_standard_input(const std::string& what);
 
 }  // namespace tessera::app

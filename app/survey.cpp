@@ -59,11 +59,11 @@ Survey survey(bool list_only, const Row& row) {
 
 namespace {
 
-/// Drivers report 0, or all bits set, for an unknown size; no machine has that much.
+/// Returns std::nullopt for an unknown size, which drivers report as 0 or as a number with all bits set.
 std::optional<std::uint64_t> known(std::uint64_t bytes) {
   return bytes != 0 && bytes < std::uint64_t{1} << 60 ? std::optional(bytes) : std::nullopt;
 }
-/// 0 bytes free is a valid answer if the total is known.
+/// Like `known`, but 0 free bytes is a valid value if the total is known.
 std::optional<std::uint64_t> known_free(std::uint64_t total, std::optional<std::uint64_t> free) {
   return !free || (*free == 0 && known(total)) ? free : known(*free);
 }
@@ -77,14 +77,14 @@ std::string memory_text(std::uint64_t total, std::optional<std::uint64_t> free) 
   return text;
 }
 
-/// Why a device is not used: the error of opening it, if it was listed but could not be opened.
+/// Returns why a device is not used. If it was listed but could not be opened, this is the error of opening it.
 std::string reason_of(const DeviceInfo& info, const Survey& s) {
   const auto opened = s.opened.find(info.device);
   const bool failed = opened != s.opened.end() && !opened->second.error.empty();
   return failed && (info.reason.empty() || info.state == DeviceState::enumerated) ? opened->second.error : info.reason;
 }
 
-/// A compiler's log may have hundreds of lines; a row shows the first, JSON all.
+/// Truncates text to its first lines, because a compiler's log may have hundreds. The JSON output contains all lines.
 std::string first_lines(const std::string& text) {
   constexpr int most = 4;
   std::size_t end = 0;
@@ -149,7 +149,7 @@ void Table::backend(const BackendReport& row, const Survey& s) {
   for (const DeviceInfo& info : row.devices) device(info, s);
   parts(row);
   const auto said = [&](const DeviceInfo& info) { return info.reason == row.reason; };
-  // The reason is omitted if a part or device has printed it.
+  // Omit the reason if a device or a part of the driver has already printed it.
   if (row.devices.empty() ? row.parts.empty() : std::ranges::none_of(row.devices, said))
     reasons(row.reason, row.remedy, 4);
   std::fflush(output());
@@ -188,7 +188,7 @@ void Table::paragraph(const std::string& first, const std::string& text, std::si
 
 void Table::parts(const BackendReport& row) {
   for (const DriverPart& part : row.parts) {
-    if (part.state == DeviceState::enumerated) continue;  // its devices are printed above
+    if (part.state == DeviceState::enumerated) continue;  // the devices of this part are printed above
     app::print("    {}: {}{}\n", part.name,
                usable(part.state) ? std::string(state_name(part.state)) : style_.bad(state_name(part.state)),
                part.file.empty() ? "" : ", " + part.file);

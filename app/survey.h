@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data of `tessera devices` and `tessera doctor`: a row for every backend, the result of opening each device, and
-// which device is current; and its output as text and as JSON.
+// Collects the data of `tessera devices` and `tessera doctor` and prints it as text or JSON: a row for each backend,
+// the result of opening each device, and the current device.
 #pragma once
 
 #include <functional>
@@ -32,14 +32,14 @@ struct Survey {
   Chosen chosen;
 };
 
-/// Probes the backends in order and, unless `list_only`, opens each device, which runs a first small kernel there.
-/// `row` is called after each backend with the results so far, the new row last.
+/// Called after each backend with the results so far. The last element of `backends` is the new one.
 using Row = std::function<void(const Survey&)>;
+/// Probes the backends in order. Unless `list_only` is true, opens each device, which runs a first small kernel.
 Survey survey(bool list_only, const Row& row = {});
 bool usable(DeviceState state);
-/// Whether the device computes, as far as is known.
+/// True if the device is usable and opening it did not fail.
 bool usable(const DeviceInfo& info, const Survey& s);
-/// The backend's usual spelling: "CUDA", "oneAPI".
+/// Returns the usual spelling of a backend, such as "CUDA" or "oneAPI".
 std::string_view title(Backend backend);
 nlohmann::ordered_json json_of(const Survey& s);
 
@@ -48,7 +48,7 @@ class Table {
  public:
   /// Prints a backend's row, with its devices, reasons and remedies, and flushes.
   void backend(const BackendReport& row, const Survey& s);
-  /// Prints `first`, then `text` wrapped at spaces, further lines indented by `indent`.
+  /// Prints `first` and then `text`, wrapped at spaces. The second line and all later lines are indented by `indent`.
   void paragraph(const std::string& first, const std::string& text, std::size_t indent);
   void reasons(const std::string& reason, const std::string& remedy, std::size_t indent);
   const Style& style() const { return style_; }

@@ -29,12 +29,13 @@ bool utf8_locale() {
   return false;
 }
 
-/// Returns a stream on a copy of standard output's descriptor, and redirects standard output to standard error.
+/// Duplicates the descriptor of standard output, redirects standard output to standard error, and returns a stream for
+/// the duplicate.
 std::FILE* set_output_apart() {
   std::fflush(stdout);
   const int kept = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
   std::FILE* const stream = kept < 0 ? nullptr : ::fdopen(kept, "w");
-  if (stream == nullptr) return stdout;  // it is closed: writes fail, and main reports that
+  if (stream == nullptr) return stdout;  // standard output is closed; main reports the write error
   if (::dup2(STDERR_FILENO, STDOUT_FILENO) >= 0) return stream;
   const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);  // standard error is closed
   ::dup2(nowhere, STDOUT_FILENO);
@@ -148,7 +149,7 @@ void Progress::update(std::string_view text) {
   const double time = now();
   if (time - last_ < 0.1) return;
   last_ = time;
-  // Cut to the width of the terminal, so that a carriage return goes back to its start.
+  // Truncate the line to the width of the terminal. In a wrapped line, a carriage return would not go to the start.
   std::string line(text);
   const std::size_t room = columns(stderr) - 1;
   if (line.size() > room) line.resize(room);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Terminal output: marks, colours on terminals only, wrapped paragraphs, progress on standard error. Output to files
-// and pipes is the same text without colours and progress lines.
+// Terminal output: coloured text, wrapped paragraphs, and progress lines on standard error. Output to files and pipes
+// has no colours and no progress lines.
 #pragma once
 
 #include <cstdio>
@@ -13,30 +13,30 @@
 
 namespace tessera::app {
 
-/// The program's own standard output. The first call, which main makes before any driver is loaded, redirects what
-/// others print (drivers do, in C and in C++) to standard error, so that results and JSON stay clean.
+/// Returns the stream for the program's own output. The first call redirects standard output to standard error, because
+/// some drivers print to it, and their output would corrupt results and JSON. main calls this before it loads a driver.
 std::FILE* output();
 template <class... T>
 void print(fmt::format_string<T...> format, T&&... values) {
   fmt::print(output(), format, std::forward<T>(values)...);
 }
 
-/// Writes to standard error. Errors are ignored: the result is on standard output and in the exit code.
+/// Writes to standard error. Write errors are ignored, because results are only on standard output.
 template <class... T>
 void eprint(fmt::format_string<T...> format, T&&... values) {
   const std::string text = fmt::format(format, std::forward<T>(values)...);
   std::fwrite(text.data(), 1, text.size(), stderr);
 }
 
-/// Removes characters from a model's output that move a terminal's cursor or change its settings. Unchanged for other
-/// streams.
+/// If `terminal` is true, removes control characters, because a model's output must not move the cursor or change the
+/// settings of the terminal.
 std::string escape_control_chars(std::string_view text, bool terminal);
 
-/// Width for wrapping: the terminal's, at most 120; 110 if it is not a terminal.
+/// Returns the width for wrapping text: the width of the terminal, but at most 120, or 110 if it is not a terminal.
 std::size_t columns(std::FILE* stream);
 
-/// Colours for a stream; none unless it is a terminal, NO_COLOR is not set (https://no-color.org) and TERM is not
-/// "dumb".
+/// Colours text for a stream. Text is not coloured if the stream is not a terminal, NO_COLOR is set
+/// (https://no-color.org), or TERM is "dumb".
 class Style {
  public:
   explicit Style(std::FILE* stream);
@@ -44,7 +44,7 @@ class Style {
   std::string bad(std::string_view text) const { return coloured("31", text); }
   std::string strong(std::string_view text) const { return coloured("1", text); }
   std::string faint(std::string_view text) const { return coloured("2", text); }
-  /// A coloured tick or cross; "+" and "-" if the locale is not UTF-8.
+  /// Returns a coloured tick or cross. Uses "+" and "-" if the locale is not UTF-8.
   std::string mark(bool ok) const;
 
  private:
@@ -52,27 +52,27 @@ class Style {
   bool colour_;
 };
 
-/// Wraps `text` at spaces to lines of at most `width` columns, and at its own line breaks; further lines are indented
-/// by `indent`. The first line starts at `column`. Longer words are not broken.
+/// Wraps `text` at spaces to lines of at most `width` columns. The first line starts at `column`, and all other lines
+/// are indented by `indent`. Line breaks in the text are kept, and words are not split.
 std::string wrapped(std::string_view text, std::size_t indent, std::size_t width, std::size_t column);
 
-/// Number of characters of a UTF-8 text, wide ones counted once; for padding tables.
+/// Returns the number of characters of a UTF-8 text, without colour codes. Wide characters count as one.
 std::size_t text_width(std::string_view text);
-/// `text` padded with spaces to `width` characters.
+/// Returns `text`, padded with spaces to `width` characters.
 std::string padded(std::string_view text, std::size_t width);
 
-/// A progress line on standard error. On a terminal it is overwritten and disappears at the end; otherwise only `step`
-/// prints, one line each.
+/// A progress line on standard error. On a terminal, the line is overwritten and disappears at the end. Otherwise, only
+/// `step` prints, and each call prints a separate line.
 class Progress {
  public:
   explicit Progress(bool quiet);
   ~Progress() { clear(); }
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
-  void step(std::string_view text);    ///< a step that deserves its own line
-  void update(std::string_view text);  ///< a detail: on terminals only, at most ten times a second
+  void step(std::string_view text);    ///< Shows an important step.
+  void update(std::string_view text);  ///< Shows a detail on a terminal, at most ten times a second.
   void clear();
-  bool overwrites() const { return terminal_ && !quiet_; }  ///< the line shares the terminal with the output
+  bool overwrites() const { return terminal_ && !quiet_; }  ///< True if progress is shown on a terminal.
 
  private:
   bool quiet_, terminal_, shown_ = false;

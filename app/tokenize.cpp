@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera tokenize`: converts text to a model's tokens, and back.
+// `tessera tokenize`: converts text to the tokens of a model and back.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -22,7 +22,7 @@ struct TokenizeArguments {
   bool ids = false, json = false, decode = false, special = false, bare = false;
 };
 
-/// Quotes a text; unprintable characters and invalid UTF-8 are shown as bytes.
+/// Quotes a text. Unprintable characters and invalid UTF-8 are written as \xNN.
 std::string quoted_bytes(std::string_view text) {
   std::string out = "\"";
   while (!text.empty()) {
@@ -84,13 +84,13 @@ Command tokenize_command(CLI::App& program) {
   CLI::App* sub = program.add_subcommand("tokenize", "Show a text as the tokens of a model");
   sub->add_option("MODEL", o->model, "A GGUF file; its weights are not read")->required();
   sub->add_option("TEXT", o->text, "The text, or \"-\" for standard input; with --decode token ids")->required();
-  auto* ids = sub->add_flag("--ids", o->ids, "Print only the ids on one line, as `tessera generate --ids` takes them");
+  auto* ids = sub->add_flag("--ids", o->ids, "Print only the ids on one line, for `tessera generate --ids`");
   auto* json = sub->add_flag("--json", o->json, "Print a JSON list of objects with id, text and bytes")->excludes(ids);
   auto* decode =
       sub->add_flag("--decode", o->decode, "Print the text of the given token ids")->excludes(ids)->excludes(json);
   sub->add_flag("--special", o->special,
                 "Recognise control tokens such as <|im_end|> in the text; print them when decoding");
-  sub->add_flag("--bare", o->bare, "Omit the begin and end tokens that the file requests")->excludes(decode);
+  sub->add_flag("--bare", o->bare, "Omit the begin and end tokens that the file requires")->excludes(decode);
   sub->footer(R"(Examples:
   tessera tokenize models/pgdocs-2m-q8_0.gguf "The index"
   tessera tokenize model.gguf --ids - < prompt.txt

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera verify`: checks every operation on every device against plain double-precision C++, and prints a table.
+// `tessera verify`: checks the operations on all devices against plain C++ in double precision, and prints a table.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,12 +26,12 @@ struct VerifyArguments {
   bool shapes = false, stats = false, json = false, quiet = false;
 };
 
-/// The result of a check, or the worst of several, on one device.
+/// The result of a check on one device, or the combined result of several checks.
 struct Cell {
-  double error = 0;  ///< relative to the tolerance
+  double error = 0;  ///< the largest error, relative to the tolerance
   double seconds = 0;
   int checks = 0, failed = 0;
-  std::string text;  ///< of the exception
+  std::string text;  ///< the message of an exception
   bool good() const { return failed == 0; }
 };
 
@@ -40,7 +40,7 @@ struct Row {
   std::vector<Cell> cells;  ///< one per device
 };
 
-/// The checks of one row of the table: one check, or all those of an operation.
+/// The checks of one row of the table: a single check, or all checks of an operation.
 struct Group {
   std::string operation, shape;
   std::vector<const CatalogueCheck*> checks;
@@ -50,7 +50,7 @@ std::vector<Device> devices_to_check(const VerifyArguments& o) {
   std::vector<Device> devices;
   for (const std::string& name : o.devices) {
     const Device device = parse_device(name);
-    device_info(device);  // throws if it does not exist
+    device_info(device);  // throws if the device does not exist
     devices.push_back(device);
   }
   if (!devices.empty()) return devices;
@@ -90,7 +90,7 @@ Cell run_check(const CatalogueCheck& check, Device device, std::uint64_t seed) {
   const auto start = std::chrono::steady_clock::now();
   try {
     cell.error = check.run(device, seed);
-    if (!(cell.error <= 1)) cell.failed = 1;  // also NaN
+    if (!(cell.error <= 1)) cell.failed = 1;  // also true for NaN
   } catch (const std::exception& e) {
     cell.failed = 1;
     cell.text = e.what();
@@ -129,8 +129,7 @@ std::string cell_text(const Cell& cell, const Style& style) {
   return fmt::format("{} {:>6} {:>7.2f} s", style.mark(cell.good()), error, cell.seconds);
 }
 
-/// Prints the table cell by cell: if a driver crashes, the rest is missing, and the unfinished row and column name the
-/// operation and the device.
+/// Prints the table cell by cell. If a driver crashes, the last row and column show which operation and device it was.
 class TablePrinter {
  public:
   TablePrinter(const std::vector<Group>& groups, const std::vector<Device>& devices, bool silent)
@@ -178,7 +177,7 @@ int run_verify(const VerifyArguments& o) {
   const std::vector<Device> devices = devices_to_check(o);
   const std::vector<CatalogueCheck> checks = checks_to_run(o);
   const std::vector<Group> groups = groups_of(checks, o.shapes);
-  std::vector<Row> rows;  // of every check
+  std::vector<Row> rows;  // one for each check
   int failures = 0;
   Progress progress(o.quiet);
   progress.step(fmt::format("{} on {}, seed {}", count_noun(checks.size(), "check"),
@@ -186,7 +185,7 @@ int run_verify(const VerifyArguments& o) {
   progress.clear();
   TablePrinter table(groups, devices, o.json);
   for (const Group& group : groups) {
-    // Progress would overwrite an unfinished row, so rows are printed completely on a terminal.
+    // On a terminal, a row is printed only when it is complete, because progress lines would overwrite it.
     const bool whole = progress.overwrites();
     if (!whole) table.begin(group);
     std::vector<Row> own;

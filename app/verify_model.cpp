@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera verify-model`: proves properties of a saved model, and checks certificates.
+// `tessera verify-model`: proves properties of a saved model and checks certificates of proofs.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -23,7 +23,7 @@ struct VerifyModelArguments {
   bool json = false;
 };
 
-/// The contents of the file of `--property`.
+/// The contents of the file that `--property` names.
 struct Questions {
   InputBox box;
   std::vector<Property> properties;
@@ -37,7 +37,7 @@ struct Questions {
                      .remedy = "`tessera verify-model --help` shows an example"});
 }
 
-/// One number for all elements, or lists of numbers, nested or flat, in C order.
+/// Reads one number for all elements, or a nested or flat list of numbers in C order.
 std::vector<float> numbers_of(const Json& json, const Shape& shape) {
   const auto count = static_cast<std::size_t>(element_count(shape));
   std::vector<float> out;
@@ -85,7 +85,7 @@ Questions questions_of(const std::string& file) {
 }
 
 Json json_of(const Array& a) { return a.astype(DType::f32).to_vector<float>(); }
-/// JSON has no infinity.
+/// Converts infinity and NaN to null, because JSON cannot represent them.
 Json json_of(double v) { return std::isfinite(v) ? Json(v) : Json(nullptr); }
 Json json_of(const Proof& p) {
   Json out = {{"property", to_string(p.property)},
@@ -178,7 +178,7 @@ int run_verify_model(const VerifyModelArguments& o) {
   const DeviceScope scope(device);
   std::string layers = !o.layers.empty() ? o.layers : asked.layers;
   if (layers.empty() && o.questions.empty()) {
-    // The certificate describes its model's layers; another model may have no description.
+    // If the model's file does not describe its layers, use the description in the certificate.
     if (!SafetensorsFile::open(o.model).metadata().contains("tessera.layers"))
       layers = load_certificate(o.certificate).layers;
   }
@@ -216,15 +216,15 @@ Command verify_model_command(CLI::App& program) {
   auto* certificate =
       c->add_option("--certificate", o->certificate, "With --property: the file to write; otherwise the file to check");
   for (auto* option : {questions, certificate}) option->check(require_nonempty);
-  c->add_option("--layers", o->layers, "The layers of the arrays: dense,relu,dense");
+  c->add_option("--layers", o->layers, "The layers of the model, such as dense,relu,dense");
   c->add_option("--device", o->device, "The model's device")->check(require_nonempty);
   c->add_option("--seconds", o->seconds, "Time limit in seconds, for each property")
       ->transform(number(0, 1e9))
       ->capture_default_str();
-  c->add_option("--boxes", o->boxes, "Limit of the number of boxes that the input is split into")
+  c->add_option("--boxes", o->boxes, "Maximum number of boxes that the input is split into")
       ->transform(integer_in_range(1, 1'000'000'000))
       ->capture_default_str();
-  c->add_option("--batch", o->batch, "Maximum samples per call that proofs are valid for")
+  c->add_option("--batch", o->batch, "Batch size: proofs are valid for calls with up to this number of samples")
       ->transform(integer_in_range(1, 1 << 20))
       ->capture_default_str();
   c->add_flag("--json", o->json, "Print JSON");

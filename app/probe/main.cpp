@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera-probe`: loads one backend's driver, lists its devices, and prints JSON. The library starts it so that a
-// driver that crashes or hangs does not affect the program. Manually: tessera-probe opencl /etc/OpenCL/vendors/pocl.icd
+// `tessera-probe`: loads the driver of one backend and prints its devices as JSON. The library runs this as a separate
+// process, so that a driver that crashes or hangs does not affect the program. Example: tessera-probe opencl
+// /etc/OpenCL/vendors/pocl.icd
 #include <cstdio>
 #include <exception>
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera train`: trains small example networks.
+// `tessera train`: trains example networks.
 #include <vector>
 
 #include "train/train_commands.h"

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t digits = 10;
 
-/// Reads the column "split" of the table: whether each row is for training.
+/// Reads the column "split" of the table. Returns for each row whether it is used for training.
 std::vector<bool> splits(const fs::path& path) {
   std::ifstream file(path);
   if (!file)
@@ -42,13 +42,13 @@ std::vector<bool> splits(const fs::path& path) {
     }
     const std::string split = begin == std::string::npos ? "" : line.substr(begin, line.find(',', begin) - begin);
     if (split != "train" && split != "held out")
-      bad(out.size() + 2, "the split is \"" + split + "\", neither \"train\" nor \"held out\"");
+      bad(out.size() + 2, "the split is \"" + split + "\"; it must be \"train\" or \"held out\"");
     out.push_back(split == "train");
   }
   return out;
 }
 
-// The numbers of base/philox.h, traced.
+// Philox, the same as in base/philox.h, but as kernel code.
 struct Words {
   Val<std::uint32_t> a, b, c, d;
 };
@@ -59,18 +59,18 @@ Words philox(const Words& w, const Val<std::uint32_t>& low, const Val<std::uint3
   return philox(next, low + 0x9E3779B9u, high + 0xBB67AE85u, rounds - 1);
 }
 
-/// Uniform in [0, 1) and in [-1, 1).
+/// Map random bits to uniform numbers: `unit` to [0, 1), and `both_ways` to [-1, 1).
 Val<float> unit(const Val<std::uint32_t>& word) { return cast<float>(word >> 8) * 0x1p-24f; }
 Val<float> both_ways(const Val<std::uint32_t>& word) { return fma(unit(word), 2.0f, -1.0f); }
 
 constexpr int side = static_cast<int>(glyph_side), out_side = static_cast<int>(digit_side);
-// pixels in a row: as many as one call of Philox returns numbers
+// A thread computes as many pixels of a row as one Philox call returns numbers.
 constexpr int per_thread = 4, groups = out_side / per_thread;
-constexpr float drawn = 20.0f / 24.0f;  // size in a sample relative to the atlas
+constexpr float drawn = 20.0f / 24.0f;  // size of a digit in a sample, relative to its size in the atlas
 constexpr float middle = (side - 1) / 2.0f, out_middle = (out_side - 1) / 2.0f;
 
-/// A thread computes four pixels of a sample. Its numbers are the Philox blocks (sample, k): blocks 0 and 1 for the
-/// transformation, the others for the noise.
+/// Each thread computes four pixels of a sample. The random numbers are Philox blocks with the counter (sample, k).
+/// Blocks 0 and 1 determine the transformation of the sample, and the other blocks are the noise.
 const auto& augment_kernel() {
   using U32 = std::uint32_t;
   static const auto traced =
@@ -96,7 +96,7 @@ const auto& augment_kernel() {
                const Val<U32> grains[] = {grain.a, grain.b, grain.c, grain.d};
                for (int i = 0; i < per_thread; ++i) {
                  auto x = cast<float>(column + i) - out_middle - right;
-                 // Back to the coordinates of the glyph: rotation, then slant.
+                 // Map the pixel to coordinates of the glyph: undo the rotation, then the slant.
                  auto v = c * y - s * x;
                  auto u = c * x + s * y - lean * v;
                  auto left = floor(u + middle), top = floor(v + middle);
@@ -143,7 +143,7 @@ Digits load_digits(const fs::path& folder, std::optional<Device> device) {
          .with = {{"folder", folder.string()},
                   {"picture", fmt::format("{} x {} pixels", atlas.width, atlas.height)},
                   {"table", fmt::format("{} rows", train.size())}},
-         .wrong = "the image is not ten cells of 32 pixels wide, with one row of cells for each row of the table"});
+         .wrong = "the image must have ten columns of 32 pixels, and a row of 32 pixels for each row of the table"});
   std::vector<std::uint8_t> glyphs[2];
   std::vector<std::int32_t> labels[2];
   for (std::size_t row = 0; row < train.size(); ++row)

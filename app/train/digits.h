@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data of `tessera train digits` (models/digits/README.md), and its augmentation on the device.
+// The data of `tessera train digits` (models/digits/README.md), and a kernel that augments it.
 #pragma once
 
 #include <cstdint>
@@ -11,43 +11,48 @@
 namespace tessera::app {
 
 inline constexpr std::int64_t glyph_side = 32;  ///< pixels of a glyph in the atlas
-inline constexpr std::int64_t digit_side = 28;  ///< pixels of a sample, as in MNIST
+inline constexpr std::int64_t digit_side = 28;  ///< pixels of a sample, the same as in MNIST
 
-/// Glyphs, u8 of shape (n, 32, 32), white (255) on black, and their digits, i32 of shape (n,). No font family is in
-/// both halves.
+/// The data, split into two halves that have no font family in common. Glyphs are u8 of shape (n, 32, 32), white (255)
+/// on black. Labels are i32 of shape (n,).
 struct Digits {
   Array train, train_labels, held_out, held_out_labels;
 };
 
-/// The folder of the shipped digits: next to the installed program, in the build folder, or models/digits below the
-/// current folder. Throws ArgumentError, with the searched folders, if none has them.
+/// Returns the folder that contains the digits. Searches the data folder of the installation or build, and then
+/// models/digits in the current folder. Throws ArgumentError with the searched folders if it is not found.
 std::filesystem::path digits_folder();
 
-/// Reads digits.png and digits.csv from a folder. Throws ArgumentError if one is missing; FormatError if one is damaged
-/// or they do not match.
+/// Reads digits.png and digits.csv from a folder. Throws ArgumentError if a file is missing, and FormatError if a file
+/// is damaged or the two files do not match.
 Digits load_digits(const std::filesystem::path& folder, std::optional<Device> device = {});
 
-/// The augmentation's ranges: each value is drawn uniformly up to this, in both directions where applicable.
+/// The maxima of the augmentation. Values are drawn uniformly: shift, turn, scale and slant in both directions, and
+/// contrast and noise from 0.
 struct Augmentation {
-  float shift = 2.5f;     ///< pixels, along each axis
-  float turn = 12;        ///< degrees
-  float scale = 0.15f;    ///< fraction of the size
+  float shift = 2.5f;     ///< in pixels along each axis
+  float turn = 12;        ///< in degrees
+  float scale = 0.15f;    ///< as a fraction of the size
   float slant = 0.2f;     ///< horizontal pixels per vertical pixel
-  float contrast = 0.3f;  ///< subtracted from white
-  float noise = 0.15f;    ///< of each pixel: maximum of a sample's amplitude
+  float contrast = 0.3f;  ///< subtracted from the brightness of white
+  float noise = 0.15f;    ///< amplitude of the noise of each pixel
 };
 
-/// Samples, f32 of shape (batch, 1, 28, 28) from 0 to 1: glyph `indices[i]` (i32; only noise if out of range), scaled
-/// from 24 to 20 pixels high, shifted, rotated, scaled and slanted with bilinear interpolation, plus noise. Sample i is
-/// number first + i of the Philox stream of `seed`, independent of the batch: the same on every device within rounding.
-/// Throws ShapeError, DtypeError or DeviceError if the arguments do not match.
+/// Returns augmented samples, f32 of shape (batch, 1, 28, 28) with values from 0 to 1. Sample i shows the glyph
+/// `indices[i]` (i32), reduced to 20 pixels high and then shifted, rotated, scaled and slanted with bilinear
+/// interpolation. Noise is added to all pixels. An index that is out of range results in a sample with only noise.
+///
+/// Sample i is number first + i of the Philox stream of `seed`. It does not depend on the size of the batch, and it is
+/// the same on every device except for rounding. Throws ShapeError, DtypeError or DeviceError if the arguments do not
+/// match.
 Array augment(const Array& glyphs, const Array& indices, std::uint64_t seed, std::uint64_t first,
               const Augmentation& by = {});
 
-/// Samples first to first + count of the stream of `seed`, from uniformly drawn glyphs, and their digits (i32).
+/// Returns `count` augmented samples of random glyphs and their labels (i32). They are the numbers first to first +
+/// count - 1 of the stream of `seed`.
 std::pair<Array, Array> digit_samples(const Array& glyphs, const Array& labels, std::uint64_t seed, std::uint64_t first,
                                       std::int64_t count);
-/// The seed of the held-out samples, the same in every run.
+/// The seed of the held-out samples, which are the same in every run.
 inline constexpr std::uint64_t held_out_seed = 0x6469676974730000;
 
 }  // namespace tessera::app

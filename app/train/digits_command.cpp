@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera train digits`: a network that recognises printed digits, trained on fonts; samples are generated on the
-// device.
+// `tessera train digits`: trains a network that recognises printed digits. The samples are glyphs of fonts, which are
+// augmented on the device.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -47,7 +47,7 @@ std::unique_ptr<Learner> learner_for(const TrainSettings& s) {
                            Dense{.outputs = 64}, Relu{}, Dense{.outputs = classes}});
   fail<FormatError>({.operation = "resume",
                      .with = {{"file", s.file->name()}, {"model", "\"" + s.variant + "\""}},
-                     .wrong = "it is neither mlp nor conv"});
+                     .wrong = "the model must be mlp or conv"});
 }
 
 Batch samples(const Array& glyphs, const Array& labels, std::uint64_t seed, std::uint64_t first, std::int64_t count) {
@@ -58,7 +58,7 @@ Batch samples(const Array& glyphs, const Array& labels, std::uint64_t seed, std:
 struct Confusion {
   std::size_t digit, read_as, count;
 };
-/// Misclassified pairs, most frequent first.
+/// Returns the most frequent pairs of a digit and a wrong prediction.
 std::vector<Confusion> confusions(const Batch& held_out, const HeldOut& h) {
   std::array<std::array<std::size_t, classes>, classes> counts{};
   const auto wanted = held_out.y.to_vector<std::int32_t>();
@@ -145,8 +145,8 @@ Command train_digits_command(CLI::App& train) {
       ->needs("--resume");
   sub->footer(
       R"(Trains on the digits of 74 font families, augmented on the device for each step: shifted, rotated, scaled and slanted,
-with noise. The network is evaluated on samples of 17 other families: on 2,000 regularly, on 10,000 at the end. The same
-seed gives the same bits on the same device with the same number of threads.
+with noise. The network is evaluated on samples of 17 other families: regularly on 2,000, and at the end on 10,000. The
+same seed produces bit-identical weights on the same device with the same number of threads.
 
 Results go to standard output, progress to standard error. --out, --csv and --svg are written regularly and at the end.
 Ctrl-C completes the step and writes them; the exit code is then 130, and --resume continues to the same weights.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model in training, independent of its type: a Trainer of the library with additions of the program.
+// A type-erased wrapper of Trainer for the commands of `tessera train`.
 #pragma once
 
 #include <map>
@@ -12,7 +12,7 @@
 
 namespace tessera::app {
 
-/// Samples and their classes (i32).
+/// Samples and their labels (i32).
 struct Batch {
   Array x, y;
 };
@@ -22,22 +22,23 @@ class Learner {
   virtual ~Learner() = default;
   virtual TrainerBase& trainer() = 0;
   virtual void step(const Batch& batch) = 0;
-  virtual Array predict(const Array& x) const = 0;  ///< logits, in inference mode
+  virtual Array predict(const Array& x) const = 0;  ///< Returns logits, computed in inference mode.
   virtual std::int64_t parameter_count() const = 0;
-  /// Description of the model's layers in files, for `tessera verify-model`; empty if it is not a Sequential.
+  /// Returns the description of the layers that `tessera verify-model` needs, or an empty string if the model is not a
+  /// Sequential.
   virtual std::string layers() const = 0;
 
-  /// Sum of the steps' losses since this was last set to 0; one-element f32.
+  /// The sum of the losses since the caller last set it to 0: f32 with one element.
   Array& losses() { return losses_; }
-  std::uint64_t steps() { return trainer().steps(); }  ///< done so far
+  std::uint64_t steps() { return trainer().steps(); }  ///< The number of steps so far.
   /// Additional contents of a checkpoint.
   struct ExtraState {
     std::map<std::string, std::string> texts = {};
-    std::vector<std::pair<std::string, Array>> arrays = {};  ///< as "beside.NAME"
+    std::vector<std::pair<std::string, Array>> arrays = {};  ///< stored as "beside.NAME"
   };
   void save(const std::string& path, ExtraState more);
-  /// Loads a file of save, completely or not at all; further steps compute the same bits. Throws the errors of
-  /// Trainer::load.
+  /// Loads a file that `save` has written. Training continues with bit-identical results. If an error is thrown, the
+  /// state is not changed. Throws the errors of Trainer::load.
   void load(const std::string& path);
 
  protected:
@@ -48,14 +49,14 @@ struct LearnerOptions {
   double lr = 0;
   std::uint64_t steps = 0, seed = 0;
   DType precision = DType::f32;
-  double final_rate = 0;  ///< fraction of lr at the end
+  double final_rate = 0;  ///< final learning rate as a fraction of lr
   double beta2 = 0.999, weight_decay = 1e-2;
   std::vector<ParameterGroup> groups = {};
   std::optional<double> clip_norm = {};
 };
 
-/// Trains a classifier over the logits' last axis by cross entropy with AdamW; the rate rises over the first twentieth
-/// of the steps and then falls along half a cosine.
+/// Trains a classifier with cross entropy and AdamW. The classes are the last axis of the logits. The learning rate has
+/// a warm-up in the first twentieth of the steps, followed by cosine decay.
 template <class Model>
 class ModelLearner final : public Learner {
  public:
@@ -71,7 +72,7 @@ class ModelLearner final : public Learner {
   TrainerBase& trainer() override { return trainer_; }
   void step(const Batch& batch) override {
     const Array loss = trainer_.step(batch);
-    losses_ += where(isfinite(loss), loss, 0);  // a non-finite loss ends the training, or its step was skipped
+    losses_ += where(isfinite(loss), loss, 0);  // a step with a non-finite loss is skipped or ends the training
   }
   Array predict(const Array& x) const override { return trainer_.model()(x); }
   std::int64_t parameter_count() const override {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera train lm`: trains a language model on a text file, and writes a GGUF file for `tessera generate`.
+// `tessera train lm`: trains a language model on a text file and writes a GGUF file.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -22,7 +22,7 @@
 namespace tessera::app {
 namespace {
 
-constexpr std::int64_t measured_now_and_then = 8192;  // tokens
+constexpr std::int64_t measured_now_and_then = 8192;  // number of tokens for regular evaluations
 constexpr const char* shape_name = "shape";
 const LmShape default_shape{};
 const TrainDefaults lm_defaults{.steps = 900,
@@ -34,7 +34,7 @@ const TrainDefaults lm_defaults{.steps = 900,
                                 .batch_is = "Windows of the text per step",
                                 .out_is =
                                     "Write the model to this file (GGUF), and the checkpoint for --resume to the same "
-                                    "name with .safetensors (default: the text's name, in this folder)"};
+                                    "name with .safetensors (default: named after the text, in this folder)"};
 
 struct LmArguments : TrainOptions {
   std::string text, type = "f16", prompt;
@@ -54,7 +54,7 @@ std::filesystem::path checkpoint_of(const std::filesystem::path& model) {
   return out.replace_extension(".safetensors");
 }
 
-/// The model's output file.
+/// Returns the path of the model to write. Throws if the name is not suitable.
 std::filesystem::path model_file(const LmArguments& o) {
   std::filesystem::path out = o.out;
   if (o.out.empty()) {
@@ -76,12 +76,12 @@ std::filesystem::path model_file(const LmArguments& o) {
     for (const auto& file : {out, checkpoint_of(out)})
       if (std::filesystem::exists(file, ignored))
         refuse(fmt::format("{} already exists", file.string()),
-               fmt::format("Continue with --resume {}, or choose a file by --out, which replaces it",
+               fmt::format("Continue with --resume {}, or name a file with --out, which may be overwritten",
                            checkpoint_of(out).string()));
   return out;
 }
 
-/// Sizes from the options, else the file to resume from, else the defaults.
+/// Returns the sizes of the network: the saved ones if a run is resumed, otherwise the options or the defaults.
 LmShape shape_of(const LmArguments& o, const TrainSettings& settings) {
   const bool saved = settings.file.has_value();
   LmShape shape = saved ? lm_shape_of(settings.variant, o.resume) : default_shape;
@@ -90,8 +90,8 @@ LmShape shape_of(const LmArguments& o, const TrainSettings& settings) {
     if (saved)
       fail<ArgumentError>({.operation = "resume",
                            .with = {{"file", o.resume}, {option, fmt::format("{}", *given)}},
-                           .wrong = fmt::format("it was trained with {} {}", option, size),
-                           .remedy = "Leave the option out, or start over"});
+                           .wrong = fmt::format("the model was trained with {} {}", option, size),
+                           .remedy = "Leave the option out, or start over without --resume"});
     size = *given;
   };
   take("--vocabulary", o.vocabulary, shape.vocabulary), take("--layers", o.layers, shape.layers);
@@ -101,14 +101,14 @@ LmShape shape_of(const LmArguments& o, const TrainSettings& settings) {
   return shape;
 }
 
-/// The text as tokens, and the losses of n-gram models.
+/// The text as tokens, and the losses of n-gram models as baselines.
 struct Corpus {
   std::string hash;
   TrainedTokenizer trained;
   std::optional<Tokenizer> tokenizer;
   TokenStream training, held_out;
   double bigram = 0, trigram = 0;  ///< nats per token
-  std::string prompt;              ///< the sample continues this; may be empty
+  std::string prompt;              ///< prompt of the sample at the end; may be empty
 };
 
 Corpus corpus_of(const LmArguments& o, const std::string& text, const LmShape& shape, Progress& progress) {
@@ -128,9 +128,9 @@ Corpus corpus_of(const LmArguments& o, const std::string& text, const LmShape& s
     fail<ArgumentError>(
         {.operation = "tessera train lm",
          .with = {{"--text", o.text}, {"bytes", std::to_string(text.size())}},
-         .wrong = fmt::format("the text is too short: it has {} tokens to train on, and a step needs windows of {}",
+         .wrong = fmt::format("the text is too short: it has {} tokens to train on, but a window has {}",
                               c.training.tokens.size(), needed + 1),
-         .remedy = fmt::format("Use at least about {} bytes; a model that writes well needs a million",
+         .remedy = fmt::format("Use a text of at least {} bytes, and of a million bytes for good results",
                                grouped(static_cast<std::uint64_t>(bytes)))});
   }
   const auto words = std::find_if(split.held_out.begin(), split.held_out.end(),
@@ -147,14 +147,14 @@ Corpus corpus_of(const LmArguments& o, const std::string& text, const LmShape& s
       fail<ArgumentError>({.operation = "tessera train lm",
                            .with = {{"tokens of --prompt", std::to_string(taken)}},
                            .wrong = fmt::format("the prompt fills the model's context of {} tokens", needed),
-                           .remedy = "Use a shorter one, or a larger --ctx"});
+                           .remedy = "Use a shorter prompt, or a larger --ctx"});
     c.prompt.clear();
   }
   progress.step(fmt::format(
       "text: {} bytes; {} tokens to train on, {} held out, of a vocabulary of {}{}", grouped(text.size()),
       grouped(c.training.tokens.size()), grouped(c.held_out.tokens.size()), grouped(c.trained.tokens.size()),
       static_cast<std::int64_t>(c.trained.tokens.size()) < shape.vocabulary
-          ? fmt::format(" (of {} requested: the text has no more frequent pairs)", shape.vocabulary)
+          ? fmt::format(" ({} requested, but the text has too few frequent pairs)", shape.vocabulary)
           : ""));
   progress.update("counting bigrams and trigrams");
   const auto loss = [&](int order) {
@@ -171,7 +171,7 @@ GgmlType type_of(const std::string& name) {
   return name == "f32" ? GgmlType::f32 : name == "q8_0" ? GgmlType::q8_0 : GgmlType::f16;
 }
 
-/// The weights with the lowest held-out loss so far, which the model's file contains.
+/// Keeps a copy of the weights with the lowest held-out loss so far and writes them to the model's file.
 class Best {
  public:
   Best(LmLearner& learner, std::function<void()> write) : learner_(learner), write_(std::move(write)) {}
@@ -270,7 +270,7 @@ int run_lm(LmArguments o) {
   TrainSettings settings = settings_of("lm", o, lm_defaults);
   const LmShape shape = shape_of(o, settings);
   settings.variant = to_json(shape).dump();
-  network_shape(shape, shape.vocabulary);  // checked before the text is read
+  network_shape(shape, shape.vocabulary);  // report invalid sizes before reading the text
   const std::string text = read_text(o.text);
   Progress progress(o.quiet);
   const Corpus c = corpus_of(o, text, shape, progress);
@@ -279,8 +279,8 @@ int run_lm(LmArguments o) {
     if (const auto hash = texts.find("text_sha256"); hash == texts.end() || hash->second != c.hash)
       fail<ArgumentError>({.operation = "resume",
                            .with = {{"file", o.resume}, {"--text", o.text}},
-                           .wrong = "it was trained on another text",
-                           .remedy = "Use that text, or start over"});
+                           .wrong = "the model was trained on a different text",
+                           .remedy = "Use the same text, or start over without --resume"});
   }
   const LlamaShape network = network_shape(shape, static_cast<std::int64_t>(c.trained.tokens.size()));
   const auto batch = static_cast<std::int64_t>(settings.batch);
@@ -327,7 +327,7 @@ int run_lm(LmArguments o) {
                          return out;
                        }};
     const Trained trained = train(learner, settings, o, data);
-    write_lm(learner.model(), shape.context, c.trained, file, as);  // also if nothing improved since the file
+    write_lm(learner.model(), shape.context, c.trained, file, as);  // needed if the loss has not improved in this run
     return report_lm(o, settings, device, c, shape, learner, trained, file);
   } catch (const OutOfMemory& e) {
     fail<OutOfMemory>(
@@ -344,7 +344,7 @@ int run_lm(LmArguments o) {
 Command train_lm_command(CLI::App& train) {
   auto o = std::make_shared<LmArguments>();
   CLI::App* sub = train.add_subcommand("lm", "Train a language model on a text, and write a GGUF file");
-  sub->add_option("--text", o->text, "The text, any bytes; documents in it are separated by <|endoftext|>")
+  sub->add_option("--text", o->text, "The text file; it may contain several documents, separated by <|endoftext|>")
       ->required()
       ->check(require_nonempty);
   const auto size = [&](const char* name, std::optional<std::int64_t>& to, const char* text, std::int64_t otherwise,
@@ -368,8 +368,8 @@ Command train_lm_command(CLI::App& train) {
       ->check(require_nonempty);
   sub->footer(
       R"(Learns a byte-pair vocabulary from the text, then trains a network of Llama's architecture. A part of the text is held
-out for evaluation (a twentieth, at most a megabyte, in sections spread over the text); bigram and trigram models are
-the baselines. The model's file contains the weights with the lowest loss on the held-out text.
+out for evaluation (a twentieth, at most a megabyte, in sections spread over the text). Bigram and trigram models serve
+as baselines. The model's file contains the weights with the lowest loss on the held-out text.
 
 Results go to standard output, progress to standard error. Files are written regularly and at the end.
 Ctrl-C completes the step and writes them; the exit code is then 130, and --resume continues to the same weights. A run

@@ -6,7 +6,7 @@
 namespace tessera::app {
 namespace {
 
-/// Calls `use(name, member)` for each size; the names are those of the options.
+/// Calls `use(name, member)` for each size. The names are the names of the options.
 template <class Shape_, class Use>
 void each_size(Shape_& s, const Use& use) {
   use("vocabulary", s.vocabulary), use("layers", s.layers), use("width", s.width), use("heads", s.heads);
@@ -45,7 +45,7 @@ LlamaShape network_shape(const LmShape& s, std::int64_t tokens) {
            fmt::format("For example, use a width of {}", 32 * s.heads));
   if (s.heads % s.key_heads != 0)
     refuse(fmt::format("--key-heads {} does not divide --heads {}", s.key_heads, s.heads),
-           "Each key head must serve the same number of heads");
+           "Each key head must be shared by the same number of heads");
   LlamaShape out{.vocabulary = tokens,
                  .layers = s.layers,
                  .width = s.width,
@@ -80,8 +80,7 @@ HeldOut measure_lm(const Learner& learner, const MeasuredWindows& windows, std::
   HeldOut out;
   double right = 0;
   for (std::int64_t at = 0; at < windows.count; at += at_once) {
-    // Always the same batch size, so that kernels are compiled for one shape: the last batch is padded with ignored
-    // targets.
+    // The last batch is padded with ignored targets, so that all batches have the same shape and use the same kernels.
     const std::int64_t size = at_once * length, first = at * length;
     std::vector<std::int32_t> x(static_cast<std::size_t>(size), 0), y(static_cast<std::size_t>(size), ignore_index);
     const std::int64_t there = std::min(size, windows.count * length - first);
@@ -126,8 +125,8 @@ void write_lm(const LlamaNetwork& network, std::int64_t context, const TrainedTo
 
 std::string suggest_option_to_lower(const LlamaShape& s, std::int64_t batch, std::int64_t context) {
   const auto d = [](std::int64_t n) { return static_cast<double>(n); };
-  // Numbers per token that are stored for the gradient: the logits three times, and each layer's inputs, norms,
-  // products and activations.
+  // Numbers per token that are stored for the backward pass: three times the logits, and the inputs, norms, products
+  // and activations of each layer.
   const double token = 3 * d(s.vocabulary) + d(s.layers) * (10 * d(s.width) + 5 * d(s.hidden));
   const double weights = d(s.vocabulary) * d(s.width) + d(s.layers) * d(s.width) * (3 * d(s.width) + 3 * d(s.hidden));
   if (token * d(batch) * d(context) > 4 * weights) {

@@ -9,10 +9,10 @@ namespace tessera::app {
 namespace {
 
 constexpr int bits = 21;
-/// The n-gram of `count` tokens that ends at `at`.
+/// Returns the n-gram of `count` tokens whose last token is at `at`.
 std::uint64_t gram_at(std::span<const std::int32_t> tokens, std::size_t at, int count) {
   std::uint64_t gram = 0;
-  // Tokens are stored plus 1, so that an n-gram that begins with token 0 differs from a shorter one.
+  // Store token + 1, so that an n-gram that begins with token 0 differs from the shorter n-gram without it.
   for (int i = count - 1; i >= 0; --i)
     gram = gram << bits | (static_cast<std::uint64_t>(tokens[at - static_cast<std::size_t>(i)]) + 1);
   return gram;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// N-gram models as baselines of a language model.
+// N-gram models, which are the baselines of `tessera train lm`.
 #pragma once
 
 #include <cstdint>
@@ -9,21 +9,22 @@
 
 namespace tessera::app {
 
-/// Interpolated modified Kneser-Ney smoothing (Chen and Goodman, "An empirical study of smoothing techniques for
-/// language modeling", 1999): a token is predicted from the previous order - 1 tokens; lower orders count the number of
-/// contexts in which a token occurs. Discounts are computed from counts of counts, or 0.75 if there are too few.
+/// An n-gram model with interpolated modified Kneser-Ney smoothing (Chen and Goodman, "An empirical study of smoothing
+/// techniques for language modeling", 1999). It predicts a token from the previous order - 1 tokens. Lower orders count
+/// the number of different contexts in which a token occurs. The discounts are computed from counts of counts, or are
+/// 0.75 if there is too little data.
 class NgramModel {
  public:
-  /// `order` is 1 to 3; tokens are 0 to vocabulary - 1, with a vocabulary of at most 2^20.
+  /// `order` must be 1 to 3, `vocabulary` at most 2^20, and tokens must be less than `vocabulary`.
   NgramModel(std::span<const std::int32_t> tokens, int order, std::int64_t vocabulary);
-  /// The sum of -ln P over all tokens except the first.
+  /// Returns the sum of -ln P over all tokens except the first.
   double loss(std::span<const std::int32_t> tokens) const;
 
  private:
-  using Gram = std::uint64_t;  ///< 21 bits per token, the last one lowest
+  using Gram = std::uint64_t;  ///< 21 bits per token; the last token is in the lowest bits
   struct Context {
     std::uint64_t total = 0;
-    double removed = 0;  ///< probability mass removed from its n-grams by discounts
+    double removed = 0;  ///< probability mass that the discounts remove from n-grams with this context
   };
   struct Level {
     std::unordered_map<Gram, std::uint32_t> grams;
@@ -32,7 +33,7 @@ class NgramModel {
     void finish();
     double probability(Gram gram, double lower) const;
   };
-  std::vector<Level> levels_;  ///< of one token, of two, ...
+  std::vector<Level> levels_;  ///< unigrams, bigrams, ...
   double uniform_;
 };
 

@@ -17,7 +17,8 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(white) + 1 - first);
 }
 
-/// End of a section of about `size` bytes of `text`: after a line, else a space, else a character.
+/// Returns the end of a section of about `size` bytes. The section ends after a line if possible, otherwise after a
+/// space, or at least not within a UTF-8 character.
 std::size_t section_end(std::string_view text, std::size_t size) {
   if (text.size() < 2 * size) return text.size();
   const std::string_view next = text.substr(size, size);
@@ -45,13 +46,13 @@ SplitText split_text(std::string_view text) {
   }
   std::size_t total = 0;
   for (const std::string_view part : all) total += part.size();
-  // After every `total / wanted` bytes, the section that crosses that point is held out.
+  // A section is held out whenever the held-out part is too small for the text so far.
   const std::size_t wanted = std::min(total / held_out_share, most_held_out);
   SplitText out;
   std::size_t passed = 0, held = 0;
   for (const std::string_view part : all) {
     passed += part.size();
-    // Offset by half a share, so that the first section is not held out.
+    // The offset of half a section avoids that the first section is held out.
     const double due = static_cast<double>(passed) * static_cast<double>(wanted) / static_cast<double>(total);
     const bool hold = due > static_cast<double>(held) + static_cast<double>(part.size()) / 2;
     (hold ? out.held_out : out.training).push_back(part);
@@ -66,7 +67,7 @@ TokenStream token_stream(const std::vector<std::string_view>& documents, const T
   for (const std::string_view document : documents) {
     out.bytes += document.size();
     out.tokens.push_back(begin);
-    std::size_t lines = 2;  // line ends just before
+    std::size_t lines = 2;  // number of line ends before the current token
     for (const TokenId id : tokenizer.encode(document, {.add_special = false})) {
       const std::string_view bytes = tokenizer.decode(id);
       const bool blank = bytes.find_first_not_of(white) == std::string_view::npos;
@@ -82,7 +83,7 @@ TokenStream token_stream(const std::vector<std::string_view>& documents, const T
 std::vector<std::int32_t> windows(const TokenStream& stream, std::int32_t begin, std::uint64_t seed, std::uint64_t step,
                                   std::int64_t count, std::int64_t length) {
   const auto size = static_cast<std::size_t>(length);
-  // For a window of length + 1 tokens; after a begin token it takes one fewer.
+  // The number of positions at which a window of length + 1 tokens fits.
   const std::size_t places = stream.tokens.size() - size;
   const auto last = std::upper_bound(stream.starts.begin(), stream.starts.end(), places);
   const auto starts = static_cast<std::size_t>(last - stream.starts.begin());

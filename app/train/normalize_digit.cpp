@@ -10,7 +10,7 @@
 namespace tessera::app {
 namespace {
 
-/// Mean brightness of a rectangle with fractional corners, weighted by coverage; black outside of the image.
+/// Returns the mean brightness of a rectangle whose corners may be fractional. Pixels outside of the image are black.
 double mean_of(const Image& p, double left, double top, double right, double bottom) {
   const auto end = [](double at, std::size_t extent) {
     return static_cast<std::size_t>(std::clamp(std::ceil(at), 0.0, static_cast<double>(extent)));
@@ -34,7 +34,7 @@ Image normalize_digit(const Image& picture, const std::string& file) {
   if (range < 0.05f)
     fail<ArgumentError>({.operation = "read a digit",
                          .with = {{"file", file}},
-                         .wrong = "the image has uniform brightness: there is no digit in it"});
+                         .wrong = "the image has uniform brightness, so it contains no digit"});
   double border = 0;
   std::size_t count = 0;
   for (std::size_t y = 0; y < p.height; ++y)
@@ -46,7 +46,7 @@ Image normalize_digit(const Image& picture, const std::string& file) {
   if (border > 0.5 * static_cast<double>(count))
     for (float& v : p.grey) v = 1 - v;
 
-  std::size_t left = p.width, top = p.height, right = 0, bottom = 0;  // bounding box of the ink
+  std::size_t left = p.width, top = p.height, right = 0, bottom = 0;  // bounding box of the digit
   for (std::size_t y = 0; y < p.height; ++y)
     for (std::size_t x = 0; x < p.width; ++x)
       if (p.grey[y * p.width + x] > 0.4f) {
@@ -55,7 +55,7 @@ Image normalize_digit(const Image& picture, const std::string& file) {
       }
   constexpr std::size_t side = digit_side;
   constexpr double ink = 20;
-  // input pixels per output pixel
+  // number of input pixels per output pixel
   const double scale = static_cast<double>(std::max(right - left, bottom - top)) / ink;
   const double from_x = (static_cast<double>(left + right) - scale * side) / 2;
   const double from_y = (static_cast<double>(top + bottom) - scale * side) / 2;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converts an image of a digit to the format of the training data.
+// Converts an image of a digit to the format of the training samples.
 #pragma once
 
 #include "image.h"
 
 namespace tessera::app {
 
-/// 28 x 28, white on black: the ink of an image, dark on light or light on dark, is cropped, scaled to 20 pixels high
-/// (or wide, if it is wider) and centred. The brightness that is rarer on the border is the ink. Throws ArgumentError,
-/// with the file's name, if the image has uniform brightness.
+/// Returns an image of 28 x 28 pixels with a white digit on black. The digit is cropped, scaled so that its larger
+/// dimension is 20 pixels, and centred. The input may be dark on light or light on dark; the border decides which
+/// brightness is the background. Throws ArgumentError if the image has uniform brightness; the message contains `file`.
 Image normalize_digit(const Image& picture, const std::string& file);
 
 }  // namespace tessera::app

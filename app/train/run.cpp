@@ -20,12 +20,12 @@ namespace tessera::app {
 namespace {
 
 constexpr std::int64_t measured_at_once = 1000;
-constexpr std::int64_t measured_now_and_then = 2000;  // the first held-out samples, for the curve
+constexpr std::int64_t measured_now_and_then = 2000;  // number of held-out samples for regular evaluations
 constexpr std::uint64_t rows_of_curve = 25;
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-/// Reads a setting from the file's metadata.
+/// Reads a setting from the metadata of a checkpoint.
 template <class T>
 T setting(const SafetensorsFile& file, const std::string& name) {
   const auto at = file.metadata().find(name);
@@ -43,7 +43,7 @@ T setting(const SafetensorsFile& file, const std::string& name) {
   return value;
 }
 
-/// The option's value; throws if the file has another one under `name`.
+/// Returns the setting `name` of the checkpoint. Throws if the option was given with a different value.
 template <class T, class Given>
 T agreed(const SafetensorsFile& file, const std::string& option, const std::string& name,
          const std::optional<Given>& given) {
@@ -51,8 +51,8 @@ T agreed(const SafetensorsFile& file, const std::string& option, const std::stri
   if (given && static_cast<T>(*given) != saved)
     fail<ArgumentError>({.operation = "resume",
                          .with = {{"file", file.name()}, {"--" + option, fmt::format("{}", *given)}},
-                         .wrong = fmt::format("it was trained with --{} {}", option, saved),
-                         .remedy = "Leave the option out, or start over"});
+                         .wrong = fmt::format("the model was trained with --{} {}", option, saved),
+                         .remedy = "Leave the option out, or start over without --resume"});
   return saved;
 }
 
@@ -89,7 +89,8 @@ std::string duration(double seconds) {
   return fmt::format("{} h {:02} min", whole / 3600, whole / 60 % 60);
 }
 
-/// Writes a run's output files. Also called before the first step, so that unwritable names fail early.
+/// Writes the output files of a run. `write` is also called before the first step, so that an unwritable file is
+/// reported early.
 class Files {
  public:
   Files(Learner& learner, const TrainSettings& settings, const TrainOptions& options)
@@ -143,7 +144,7 @@ void add_train_options(CLI::App& sub, TrainOptions& o, const TrainDefaults& defa
                            ->transform(integer_in_range(1, std::int64_t{1} << 40));
   if (defaults.epochs)
     sub.add_option("--epochs", o.epochs,
-                   fmt::format("Total number of epochs of {} samples, all of them new", grouped(epoch_samples)))
+                   fmt::format("Total number of epochs of {} samples; no sample is used twice", grouped(epoch_samples)))
         ->transform(integer_in_range(1, std::int64_t{1} << 26))
         ->excludes(steps);
   sub.add_option("--batch", o.batch, or_else(defaults.batch_is, defaults.batch))
@@ -215,7 +216,7 @@ std::vector<CurveRow> resume(Learner& learner, const TrainSettings& s) {
   if (learner.steps() > s.steps)
     fail<ArgumentError>({.operation = "resume",
                          .with = {{"file", s.file->name()}, {"--steps", std::to_string(s.steps)}},
-                         .wrong = fmt::format("{} steps were already done", learner.steps())});
+                         .wrong = fmt::format("the checkpoint already has {} steps", learner.steps())});
   return curve_of(setting<std::string>(*s.file, "curve"), s.file->name());
 }
 
@@ -257,23 +258,23 @@ Trained train(Learner& learner, const TrainSettings& s, const TrainOptions& o, c
     said = now();
   };
 
-  if (out.curve.empty()) add_row();  // a run that ended before its first step has its row in the file
+  if (out.curve.empty()) add_row();  // a resumed run has a first row, even if it ended before its first step
   write();
   while (step < s.steps && !stop_requested()) {
     const double start = now();
     const float before = learner.losses().item<float>();
-    // Synchronises regularly, so that the host is never far ahead of the device.
+    // Synchronise every few steps, so that the host does not run far ahead of the device.
     const std::uint64_t until = std::min({step + 8, (step / interval + 1) * interval, s.steps});
     const std::uint64_t from = step;
     while (step < until && !stop_requested()) {
       last_rate = learner.trainer().rate();
       learner.step(data.batch(step++)), enable_graceful_stop();
     }
-    if (step == from) break;  // interrupted by Ctrl-C
+    if (step == from) break;  // Ctrl-C was pressed
     try {
       learner.trainer().check();
     } catch (const NotFinite&) {
-      learner.losses().fill(before);  // restores everything to the state before that step
+      learner.losses().fill(before);  // the trainer has restored the other state itself
       write();
       throw;
     }
@@ -299,7 +300,7 @@ TrainData classes_of(const Learner& learner, std::function<Batch(std::uint64_t s
 }
 
 void Learner::save(const std::string& path, ExtraState more) {
-  // the shortest text that is parsed as the same value
+  // fmt writes the shortest text that is parsed as the same value.
   more.texts["losses"] = fmt::format("{}", losses_.item<float>());
   if (const std::string text = layers(); !text.empty()) more.texts["tessera.layers"] = text;
   trainer().save(path, more.texts, more.arrays);
@@ -331,7 +332,7 @@ void print_lines(const TrainReport& r) {
   };
   line("model", fmt::format("{}, {} parameters", r.network, grouped(static_cast<std::uint64_t>(r.parameters))));
   const std::uint64_t in_step = s.batch * r.parts;
-  line("trained", t.steps == 0 ? "no steps: all were done before"
+  line("trained", t.steps == 0 ? "no steps: all steps were already done"
                                : fmt::format("{} of {} {}{} in {}, {} {}s/s{}", count_noun(t.steps, "step"),
                                              r.parts == 1 ? std::to_string(in_step) : grouped(in_step), r.part,
                                              in_step == 1 ? "" : "s", duration(t.seconds),

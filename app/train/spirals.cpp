@@ -15,7 +15,7 @@ Batch spiral_points(std::int64_t count, std::int64_t arms, std::uint64_t seed, s
   const Array noise = random_normal({count, 2}, seed, Counter(2 * number + 1), 0, deviation);
   const double n = static_cast<double>(arms);
   const Array arm = minimum(floor(drawn.select(0, 0) * n), n - 1);
-  const Array radius = sqrt(drawn.select(0, 1));  // points are distributed about evenly along an arm
+  const Array radius = sqrt(drawn.select(0, 1));  // the root distributes points about evenly along an arm
   const Array angle = circle * (turns * radius + arm / n);
   const Array x = stack({radius * cos(angle), radius * sin(angle)}, 1) + noise;
   return {x.eval(), arm.astype(DType::i32).eval()};
@@ -47,7 +47,7 @@ std::string plane_svg(const std::vector<std::int32_t>& classes, const Batch& poi
   const double cell = static_cast<double>(pixels) / static_cast<double>(side);
   Svg svg(pixels, pixels, title);
   for (std::size_t y = 0; y < side; ++y)
-    for (std::size_t x = 0, end; x < side; x = end) {  // adjacent cells of one class are drawn as one rectangle
+    for (std::size_t x = 0, end; x < side; x = end) {  // draw adjacent cells of the same class as one rectangle
       const std::int32_t of = classes[y * side + x];
       for (end = x; end < side && classes[y * side + end] == of;) ++end;
       svg.rectangle(double(x) * cell, double(y) * cell, double(end - x) * cell, cell, "fill" + std::to_string(of));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera train spirals`: a network that classifies points by the arm of a spiral, and an image of its decision
+// `tessera train spirals`: trains a network that assigns points to the arms of a spiral, and draws its decision
 // regions.
 #include <fmt/format.h>
 
@@ -19,7 +19,7 @@ namespace tessera::app {
 namespace {
 
 constexpr std::int64_t held_out_samples = 10'000, points_drawn = 600, picture_side = 160;
-constexpr std::uint64_t held_out_seed = 0x7370697261730000;  // the same in every run
+constexpr std::uint64_t held_out_seed = 0x7370697261730000;  // held-out points are the same in every run
 const TrainDefaults spirals_defaults{.steps = 2000, .batch = 256, .lr = 1e-2, .variant_name = "arms", .variant = "2"};
 
 struct SpiralsArguments : TrainOptions {
@@ -74,16 +74,17 @@ int run_spirals(const SpiralsArguments& o) {
 
 Command train_spirals_command(CLI::App& train) {
   auto o = std::make_shared<SpiralsArguments>();
-  CLI::App* sub = train.add_subcommand("spirals", "Train a network that tells the arms of a spiral apart");
+  CLI::App* sub = train.add_subcommand("spirals", "Train a network that assigns points to the arms of a spiral");
   sub->add_option("--arms", o->variant, "2 or 3 (default: 2)")->check(CLI::IsMember({"2", "3"}));
   add_train_options(*sub, *o, spirals_defaults);
   sub->add_option("--picture", o->picture, "Write the decision regions to this file: .svg with points, or .png")
       ->check([](const std::string& name) {
-        return name.ends_with(".svg") || name.ends_with(".png") ? "" : "\"" + name + "\" ends neither in .svg nor .png";
+        return name.ends_with(".svg") || name.ends_with(".png") ? "" : "\"" + name + "\" does not end in .svg or .png";
       });
   sub->footer(
-      R"(A network of three dense layers learns to which arm of a spiral a point belongs; points are generated on the device,
-new ones for each step. At the end it is evaluated on 10,000 other points, and its decision regions are drawn.
+      R"(Trains a network of three dense layers that predicts to which arm of a spiral a point belongs. For each step, new points
+are generated on the device. At the end, the network is evaluated on 10,000 other points, and its decision regions are
+drawn.
 
 Results go to standard output, progress to standard error. Ctrl-C completes the step and writes the files; the exit code
 is then 130, and --resume continues to the same weights.

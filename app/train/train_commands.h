@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tasks of `tessera train`, one per file: options, declared under `train`, and the function to run.
+// The subcommands of `tessera train`. Each one is in a separate file.
 #pragma once
 
 #include "command.h"

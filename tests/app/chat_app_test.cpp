@@ -160,7 +160,7 @@ TEST(Chat, ErrorInAScriptEndsTheProgram) {
   EXPECT_TRUE(fails(tessera_with(chat({"--ctx", "16"}), typed(std::string(500, 'x') + "\n")), 1,
                     {"longer than the context",
                      "Shorten the message, or increase the context (--ctx), at most to the model's 1024"}));
-  EXPECT_TRUE(fails(tessera_with(chat({"-p", ""})), 2, {"--prompt", "an empty message"}));
+  EXPECT_TRUE(fails(tessera_with(chat({"-p", ""})), 2, {"--prompt", "the message is empty"}));
   EXPECT_TRUE(fails(tessera_with(chat({"--ctx", "5000"}), typed("a\n")), 1, {"5000", "1024"}));
   EXPECT_TRUE(fails(tessera_with(chat({"--when-full", "explode"})), 2, {"explode"}));
   EXPECT_TRUE(fails(tessera_with(chat({"--logit-bias", "x=1"})), 2, {"--logit-bias", "x=1", "TOKEN=NUMBER"}));

@@ -35,7 +35,7 @@ TEST(Image, IsReadBackAsWritten) {
   write_png(path, {5, 1, {-1, 2, nan, infinity, 0.5f}});
   EXPECT_EQ(read_png(path).grey, (std::vector<float>{0, 1, 0, 1, 128 / 255.0f}));
   const std::string before = test::text_of(path);
-  expect_throw<ArgumentError>([&] { write_png(path, {0, 3, {}}); }, {path, "0 x 3", "needs pixels"});
+  expect_throw<ArgumentError>([&] { write_png(path, {0, 3, {}}); }, {path, "0 x 3", "the image has no pixels"});
   expect_throw<ArgumentError>([&] { write_png(path, {2, 2, {1}}); }, {"2 x 2", "there are 1 values"});
   expect_throw<ArgumentError>([&] { write_png(path, {most_pixels, 2, {}}); }, {"the limit is"});
   EXPECT_EQ(test::text_of(path), before);
@@ -88,7 +88,7 @@ TEST(Image, RejectsDamagedFiles) {
   expect_throw<ArgumentError>([&] { read_png(folder / "none.png"); }, {"none.png", "the file does not exist"});
   expect_throw<ArgumentError>([&] { read_png(folder.path()); }, {"directory"});
   expect_throw<FormatError>([&] { read(""); }, {"empty"});
-  expect_throw<FormatError>([&] { read("P5 1 1 255 x"); }, {path, "not a readable PNG", "Name a PNG"});
+  expect_throw<FormatError>([&] { read("P5 1 1 255 x"); }, {path, "not a readable PNG", "Use a PNG file"});
   // A small file that claims very many rows and columns, with a correct checksum.
   std::string huge = whole;
   huge.replace(16, 8, std::string("\x00\x0F\x42\x40\x00\x0F\x42\x40", 8));  // 1000000 x 1000000
@@ -98,7 +98,7 @@ TEST(Image, RejectsDamagedFiles) {
     for (int k = 0; k < 8; ++k) crc = crc >> 1 ^ (crc & 1 ? 0xEDB88320u : 0);
   }
   for (int i = 0; i < 4; ++i) huge[29 + static_cast<std::size_t>(i)] = static_cast<char>(~crc >> (24 - 8 * i));
-  expect_throw<FormatError>([&] { read(huge); }, {path, "1000000 x 1000000 pixels exceed", "Scale it down"});
+  expect_throw<FormatError>([&] { read(huge); }, {path, "1000000 x 1000000 pixels exceed", "Scale the image down"});
   // Truncated anywhere before the end of the pixels (only the end marker follows them).
   for (std::size_t n = 1; n + 16 < whole.size(); ++n) ASSERT_THROW(read(whole.substr(0, n)), FormatError) << n;
   // Random damage: an error, or an image of the stated size.

@@ -387,7 +387,7 @@ TEST(ToolCalls, ValidatesListOfTools) {
            {"[7]", "tool 1 is not an object"},
            {R"([{"name": "a"}, {"description": "b"}])", "tool 2 has no name"},
            {R"([{"name": "a"}, {"name": "a"}])", "two tools have the name"},
-           {R"([{"type": "retrieval", "function": {"name": "a"}}])", "another type"},
+           {R"([{"type": "retrieval", "function": {"name": "a"}}])", "a type that is not"},
            {R"([{"function": 7}])", "is not an object"},
            {R"([{"name": "a", "parameters": "none"}])", "parameters"},
            {R"([{"name": "a", "description": 7}])", "description"},

@@ -115,7 +115,7 @@ TEST(Inspect, ReportsSupportedModel) {
   const Outcome little =
       run({"inspect", shipped, "--device", "cpu:0"}, {.environment = {{"TESSERA_MEMORY_LIMIT", "1M"}}});
   EXPECT_EQ(little.code, 0) << "another machine may have more";
-  EXPECT_TRUE(holds(little.out, {"not with the free memory"}));
+  EXPECT_TRUE(holds(little.out, {"not enough free memory"}));
 }
 
 TEST(Inspect, ListsEverythingThatIsMissing) {
