@@ -71,7 +71,7 @@ void check_reference(const json& reference, const std::string& file, double boun
   }
 }
 
-TEST(Program, HelpHasExamplesAndIsTheSameAsAnOption) {
+TEST(Program, HelpCommandAndHelpOptionPrintTheSameText) {
   for (const std::string& command : commands) {
     const Outcome option = run({command, "--help"}), word = run({"help", command});
     EXPECT_EQ(option.code, 0);
@@ -198,7 +198,7 @@ TEST(Devices, JsonAgreesWithTheLibrary) {
   EXPECT_EQ(j["current"]["why"], tessera::why_current_device());
 }
 
-TEST(Devices, TableNamesEveryBackendAndTheReason) {
+TEST(Devices, TableListsEveryBackendWithReasons) {
   const Outcome table = run({"devices"}, {.environment = {{"LC_ALL", "C.UTF-8"}}});
   EXPECT_EQ(table.code, 0) << table.err;
   for (const auto& row : tessera::discover())
@@ -228,7 +228,7 @@ TEST(Devices, MissingNamedDeviceIsReportedAndTheTableIsPrinted) {
             "interp:0");
 }
 
-TEST(Generate, GivesTheSameGreedyTextOnEveryDevice) {
+TEST(Generate, GeneratesTheSameGreedyTextOnEveryDevice) {
   for (const std::string& file : {model, model_f16}) {
     std::string first;
     for (const std::string& device : usable_devices()) {
@@ -283,7 +283,7 @@ TEST(Generate, MatchesTheReferenceTokensOfTheModel) {
   check_reference(reference, model_f16, 4e-3);
 }
 
-TEST(Generate, SeedsReproduceTextAndTheContextLimitsIt) {
+TEST(Generate, SeedReproducesTextAndContextLimitsItsLength) {
   const std::vector<std::string> base = {"generate", model,           "-p",  "The index", "-n",
                                          "20",       "--temperature", "0.9", "--quiet",   "--seed"};
   auto with = [&](const std::string& seed) {
@@ -336,7 +336,7 @@ TEST(Generate, ReadsThePromptFromAFileOrStandardInput) {
   EXPECT_TRUE(fails(with({"--prompt-file", "/dev/zero"}, ""), 1, {"/dev/zero", "neither a regular file nor a pipe"}));
 }
 
-TEST(Program, UnreadableVariableIsNotReportedAsADeviceFault) {
+TEST(Program, InvalidVariableIsNotReportedAsADeviceError) {
   for (const char* device : {"cpu", "opencl"}) {
     if (std::string(device) == "opencl" && tessera::discover(tessera::Backend::opencl).devices.empty()) continue;
     const Outcome o = run({"generate", model, "-p", "a", "-n", "1", "--device", device},
@@ -381,7 +381,7 @@ TEST(Interrupt, StopsAfterTheCurrentToken) {
   EXPECT_TRUE(holds(o.err, {"cancelled"}));
 }
 
-TEST(Interrupt, StopsAtOnceBeforeTheFirstToken) {
+TEST(Interrupt, StopsImmediatelyBeforeTheFirstToken) {
   for (const std::string when : {"loading ", "of weights on ", "compiled rms_norm "}) {
     // On the device that compiles the longest: more compiled kernels in a later run show that it did not wait.
     const std::string device = usable_devices().size() > 2 ? "opencl" : "cpu";
@@ -404,7 +404,7 @@ TEST(Interrupt, StaysIgnoredIfIgnoredAtStart) {
   EXPECT_TRUE(holds(o.err, {"number of tokens reached"}));
 }
 
-TEST(Log, LogsWhatIsTriedSelectedAndCompiled) {
+TEST(Log, LogsProbedDriversSelectionAndCompilation) {
   const std::vector<std::string> arguments = {"generate", model, "-p", "The index", "-n", "2", "--temperature", "0"};
   const Outcome info = run(arguments, {.environment = {{"TESSERA_LOG", "info"}}});
   EXPECT_EQ(info.code, 0) << info.err;
@@ -440,7 +440,7 @@ TEST(Log, WarnsOnceThatOnlyTheInterpreterChecks) {
   EXPECT_EQ(warnings("interp", ""), 0u);
 }
 
-TEST(Settings, UnreadableValuesAreReportedFirst) {
+TEST(Settings, InvalidValuesAreReportedFirst) {
   for (const std::string threads : {"0", "-1", "many", "4097"})
     for (auto arguments : {greedy(model, "cpu", 2), {"devices"}})
       EXPECT_TRUE(fails(
@@ -448,7 +448,7 @@ TEST(Settings, UnreadableValuesAreReportedFirst) {
           {"tessera: error: [environment] TESSERA_THREADS=" + threads + ": expected a whole number from 1 to 4096. "}));
 }
 
-TEST(Generate, InvalidInputGivesOneClearError) {
+TEST(Generate, ReportsOneErrorForInvalidInput) {
   const TemporaryFolder folder;
   EXPECT_TRUE(fails(run({"generate", folder / "none.gguf", "-p", "a"}), 1, {"none.gguf"}));
   EXPECT_TRUE(fails(run({"generate", "models", "-p", "a"}), 1, {"models"}));
@@ -541,7 +541,7 @@ TEST(Generate, ModelLargerThanTheMemoryLimitIsAnError) {
                     {"TESSERA_MEMORY_LIMIT"}));
 }
 
-TEST(Generate, StrictAndVerifiedRunsReportWhatRanWhere) {
+TEST(Generate, StrictAndVerifyOnReportDevicesThatRanKernels) {
   const auto with = [](std::vector<std::string> more) {
     auto arguments = greedy(model, "cpu", 3);
     arguments.insert(arguments.end(), more.begin(), more.end());
@@ -575,7 +575,7 @@ TEST(Generate, LayersCanBeOnSeveralDevices) {
                     {"interp:0: no layers, because all fit on the devices before it"}));
 }
 
-TEST(Prefer, SetsShowsAndClearsPreferencesThatBind) {
+TEST(Prefer, SetsShowsAndClearsPreferences) {
   const TemporaryFolder folder;
   const RunOptions own = {.environment = {{"XDG_CONFIG_HOME", folder / "config"}}};
   const std::string file = folder / "config/tessera/config.toml";
@@ -609,7 +609,7 @@ TEST(Prefer, SetsShowsAndClearsPreferencesThatBind) {
   EXPECT_TRUE(fails(run({"prefer", "cpu", "--user", "--project"}, own), 2, {"--"}));
 }
 
-TEST(Estimate, ReportsWhatFits) {
+TEST(Estimate, ReportsMemoryAndLongestContext) {
   const Outcome o = run({"estimate", model, "--device", "cpu"});
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_TRUE(holds(o.out, {"context 1024", "cpu:0", "weights", "fits", "The longest context that fits: 1024"}));
@@ -743,7 +743,7 @@ TEST(Documents, LinksAndPathsExist) {
   }
 }
 
-TEST(Documents, FilesNamedByTheMapExist) {
+TEST(Documents, FilesListedInTheMapExist) {
   std::set<std::string> files;  // with any suffix of their path
   for (const std::string folder : {"tessera", "tests", "app", "tools", "benchmarks", "examples", "cmake", "models"})
     for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
@@ -776,7 +776,7 @@ TEST(Documents, IndexListsEveryExample) {
   }
 }
 
-TEST(Documents, ReadmeCodeIsAnExamplesCode) {
+TEST(Documents, ReadmeCodeIsPartOfAnExample) {
   std::string examples;
   for (const auto& entry : std::filesystem::recursive_directory_iterator("examples"))
     if (entry.is_regular_file()) examples += text_of(entry.path());
@@ -789,7 +789,7 @@ TEST(Documents, ReadmeCodeIsAnExamplesCode) {
   }
   EXPECT_GE(blocks, 3);
 }
-TEST(Documents, ModelThroughTheLibraryTakesFewLines) {
+TEST(Documents, GenerateExampleIsShort) {
   const std::string text = text_of("examples/language_models/generate.cpp");
   EXPECT_LT(std::count(text.begin(), text.end(), '\n'), 40);
 }

@@ -193,7 +193,7 @@ TEST(Chat, FullContextIsRefusedOrShiftedAndReported) {
   EXPECT_TRUE(holds(shifted.err, {"(the oldest "}));
 }
 
-TEST(Chat, AppliesStopStringsAndTheFilesSampling) {
+TEST(Chat, AppliesStopStringsAndSamplingOptionsOfTheFile) {
   const auto whole = objects(tessera_with(chat({"--json", "-q", "-p", "What is an index?"})));
   const std::string text = whole.at(0)["content"];
   const auto cut = objects(

@@ -22,7 +22,7 @@ using test::expect_throw;
 using test::OnEveryDevice;
 TESSERA_ON_EVERY_DEVICE();
 
-TEST(Digits, MatchTheirTable) {
+TEST(Digits, ImageMatchesTheTable) {
   std::ifstream file(digits_folder() / "digits.csv");
   ASSERT_TRUE(file) << digits_folder();
   std::map<std::string, std::set<std::string>> families, of_class[2];

@@ -19,7 +19,7 @@ namespace {
 
 using test::expect_throw;
 
-TEST(Image, IsReadBackAsWritten) {
+TEST(Image, RoundTripsThroughPng) {
   const test::Folder folder;
   const std::string path = folder / "new" / "a.png";
   Image image{256, 3, {}};
@@ -54,7 +54,7 @@ Image through(const std::string& path, std::uint32_t format, std::vector<Sample>
   return read_png(path);
 }
 
-TEST(Image, ConvertsEveryKindToGrey) {
+TEST(Image, ConvertsAllPixelFormatsToGrey) {
   const test::Folder folder;
   const std::string path = folder / "a.png";
   EXPECT_EQ(through<std::uint8_t>(path, PNG_FORMAT_RGB, {10, 10, 10, 255, 255, 255, 0, 0, 0}, 3).grey,

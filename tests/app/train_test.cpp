@@ -161,7 +161,7 @@ TEST(Train, InterruptedRunResumesBitForBit) {
   }
 }
 
-TEST(Train, EpochsAreTenThousandSamplesAndEachPrecisionLearns) {
+TEST(Train, EpochHas10000SamplesAndEachPrecisionLearns) {
   const auto run = [](const Arguments& more) {
     const Outcome o = train(with({"spirals", "--batch", "600", "--json"}, more));
     EXPECT_EQ(o.code, 0) << o.err;
@@ -181,7 +181,7 @@ TEST(Train, EpochsAreTenThousandSamplesAndEachPrecisionLearns) {
   EXPECT_NE(o.out.find("precision f16, with f32 weights; loss scale 65536, 0 steps skipped"), o.out.npos) << o.out;
 }
 
-TEST(Train, RunKilledAnywhereResumesBitForBit) {
+TEST(Train, KilledRunResumesBitForBit) {
   const bool all = std::getenv("TESSERA_TEST_LONG") != nullptr;
   const int points = all ? 20 : 3;
   std::mt19937_64 random(tessera::testing::seed());

@@ -143,7 +143,7 @@ TEST_P(WriteFaults, KeepTheOldOrTheNewFile) {
   }
 }
 
-TEST(WriteFaultsOf, TrainKeepsTheOldOrTheNewFiles) {
+TEST(ProgramWriteFaults, TrainKeepsTheOldOrTheNewFiles) {
   const TemporaryFolder folder;
   const std::vector<std::string> files = {folder / "m.safetensors", folder / "c.csv", folder / "c.svg",
                                           folder / "p.svg"};
@@ -169,7 +169,7 @@ TEST(WriteFaultsOf, TrainKeepsTheOldOrTheNewFiles) {
   }
 }
 
-TEST(WriteFaultsOf, ChatSavingKeepsTheOldOrTheNewConversation) {
+TEST(ProgramWriteFaults, ChatKeepsTheOldOrTheNewConversation) {
   const TemporaryFolder folder, models;
   const std::string path = folder / "chat.json", model = models / "model.gguf";
   weather_model().write(model);
@@ -189,7 +189,7 @@ TEST(WriteFaultsOf, ChatSavingKeepsTheOldOrTheNewConversation) {
   }
 }
 
-TEST(WriteFaultsOf, KernelCacheDoesNotChangeResults) {
+TEST(ProgramWriteFaults, KernelCacheDoesNotChangeResults) {
   const TemporaryFolder folder;
   const std::vector<std::string> arguments = {
       "generate", "models/pgdocs-2m-q8_0.gguf", "-p", "The index", "-n", "2", "--temperature", "0", "-q", "--device",
@@ -222,7 +222,7 @@ TEST(WriteFaultsOf, KernelCacheDoesNotChangeResults) {
 }
 
 /// Any allocation may fail: the program computes the same or reports that memory ran out.
-TEST(WriteFaultsOf, MappedMemoryEndsTrainWithAMessage) {
+TEST(ProgramWriteFaults, FailedMemoryMappingEndsTrainWithAMessage) {
   const TemporaryFolder folder;
   const std::string path = folder / "m.safetensors";
   const bool all = std::getenv("TESSERA_TEST_LONG") != nullptr;

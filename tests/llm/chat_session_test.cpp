@@ -46,7 +46,7 @@ void expect_same(const GenerateResult& a, const std::vector<TokenId>& b) {
   EXPECT_EQ(a.tokens.size(), b.size());
 }
 
-TEST(TextSession, GrowingCacheGivesSameTokensAsFreshCache) {
+TEST(TextSession, GrowingCacheProducesSameTokensAsNewCache) {
   const Tokenizer& t = model().tokenizer();
   TextSession session(model(), 1024, DType::f32);
   std::vector<TokenId> text = t.encode("The index");
@@ -236,7 +236,7 @@ TEST(ChatSession, FullContextIsRejectedOrShifted) {
   expect_throw<ArgumentError>([&] { shifting.answer(); }, {"longer than the context"});
 }
 
-TEST(ChatSession, EndOfTurnIsAStopStringIfItIsNotAToken) {
+TEST(ChatSession, UsesStopStringIfEndOfTurnIsNotAToken) {
   const ChatSession chat(model(), ChatTemplate::built_in("gemma"), {.generate = greedy(4), .context = 64});
   EXPECT_EQ(const_cast<ChatSession&>(chat).options().generate.stop, std::vector<std::string>{"<end_of_turn>"});
 }

@@ -335,7 +335,7 @@ TEST(ToolCalls, ParsesTheFormatOfEachFamily) {
     }
 }
 
-TEST(ToolCalls, RandomOutputGivesTextOrValidCalls) {
+TEST(ToolCalls, RandomOutputIsParsedAsTextOrValidCalls) {
   std::mt19937_64 random(test_seed());
   const std::vector<std::string> words = {"<tool_call>",
                                           "</tool_call>",
@@ -421,7 +421,7 @@ TEST(ToolCalls, RoundTripThroughJson) {
     EXPECT_THROW(conversation_of_json(wrong, "t"), FormatError) << wrong;
 }
 
-TEST(ToolCalls, TemplateGetsCallsInItsFormat) {
+TEST(ToolCalls, PassesCallsInTheFormatOfTheTemplate) {
   const Tokenizer t = tokenizer(writer());
   const Conversation c = {{"user", "Hi"},
                           {.role = "assistant", .text = "", .calls = {{"call00001", "f", R"({"a":[1,"<|im_end|>"]})"}}},

@@ -413,7 +413,7 @@ TEST(Gguf, UnsupportedTypesParseButCannotBeUsed) {
                             {"q4_K (12)", "only be read"});
 }
 
-TEST(Gguf, TypeTableHasSizesOfGgml) {
+TEST(Gguf, TypeSizesMatchGgml) {
   // Sizes from ggml-common.h's static assertions, as sums of their fields.
   const auto expect = [](std::uint32_t id, const char* name, std::uint32_t block, std::uint32_t bytes) {
     const GgmlTypeInfo* t = ggml_type_info(id);
@@ -615,7 +615,7 @@ TEST(GgufWriter, RejectsInvalidFiles) {
   expect_throw<ArgumentError>([&] { w.write("/no/such/folder/x.gguf"); }, {"/no/such/folder/x.gguf"});
 }
 
-TEST(GgufFiles, OpensFilesAndRejectsOthers) {
+TEST(GgufFiles, OpensValidAndRejectsInvalidFiles) {
   const Folder folder;
   GgufWriter w;
   const float values[2] = {1, 2};
@@ -775,7 +775,7 @@ TEST(GgufFiles, InvalidCountsInHugeFilesAllocateNoMemory) {
   refused(entry(raw(9u) + level + level + level + level + raw(99u)), "the value type is 99");
 }
 
-TEST(GgufFileMap, TotalMetadataIsLimited) {
+TEST(GgufFiles, MemoryForMetadataIsLimited) {
   // Arrays of a million empty strings: 8 MB of a sparse file each, and 32 MB in memory.
   const Folder folder;
   const auto path = folder / "holes.gguf";

@@ -118,7 +118,7 @@ TEST(Inspect, ReportsSupportedModel) {
   EXPECT_TRUE(holds(little.out, {"not enough free memory"}));
 }
 
-TEST(Inspect, ListsEverythingThatIsMissing) {
+TEST(Inspect, ListsAllMissingFeatures) {
   const TemporaryFolder folder;
   const std::string path = folder / "model.gguf";
   const std::vector<float> four(4);
@@ -220,7 +220,7 @@ TEST(Inspect, ListsModelsInOtherProgramsCaches) {
   EXPECT_TRUE(holds(none.out, {"There are no GGUF files", folder / "x/hub"}));
 }
 
-TEST(Names, UrlsAndRepositoriesSuggestDownloadCommand) {
+TEST(ModelNames, UrlsAndRepositoriesSuggestDownloadCommand) {
   const std::pair<std::string, std::string> cases[] = {
       {"https://huggingface.co/someone/tiny-GGUF/resolve/main/tiny-Q4_K_M.gguf?download=true",
        "hf download someone/tiny-GGUF tiny-Q4_K_M.gguf --local-dir ."},
@@ -236,7 +236,7 @@ TEST(Names, UrlsAndRepositoriesSuggestDownloadCommand) {
   EXPECT_TRUE(refused(run({"inspect", "models/none.gguf"}), {"models/none.gguf", "the file does not exist"}));
 }
 
-TEST(Names, OtherFileFormatsAreRecognised) {
+TEST(ModelNames, OtherFileFormatsAreRecognised) {
   const TemporaryFolder folder;
   const std::string path = folder / "model.gguf";
   write_file(path, "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 7\n");

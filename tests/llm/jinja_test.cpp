@@ -52,7 +52,7 @@ TEST(Templates, MatchTransformers) {
   EXPECT_GT(refused, 20);
 }
 
-TEST(Templates, TrackWhichTextIsData) {
+TEST(Templates, TrackTextFromUserData) {
   const auto data = [](std::string_view source, const std::string& user) {
     Dict d;
     d.set("user", Text::data(user));
@@ -111,7 +111,7 @@ TEST(Templates, ErrorsNameCauseAndLine) {
   EXPECT_THROW(value_of_json(std::string(100, '[') + std::string(100, ']'), Origin::data), tessera::FormatError);
 }
 
-TEST(Templates, LimitStepsTextAndDepth) {
+TEST(Templates, LimitStepsTextLengthAndNesting) {
   const auto nested = [](const std::string& open, const std::string& inner, const std::string& close, int n) {
     std::string out;
     for (int i = 0; i < n; ++i) out += open;

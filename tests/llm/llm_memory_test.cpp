@@ -30,7 +30,7 @@ constexpr const char* prompt =
     "The query planner chooses among the indexes of a table by what the statistics say of its columns. A sequential "
     "scan reads";
 
-TEST(Formula, MatchesTorchless) {
+TEST(MemoryFormula, MatchesTorchless) {
   const auto wide = estimate_inference_memory(4096, 14336, 32, 32000, 32, 8, 4096, 4);
   EXPECT_EQ(wide.model_bytes, 28'966'928'384u);
   EXPECT_EQ(wide.kv_cache_bytes, 1'073'741'824u);
@@ -43,14 +43,14 @@ TEST(Formula, MatchesTorchless) {
   EXPECT_NEAR(narrow.total_gb(), 13.99, 0.005);
 }
 
-TEST(Formula, RejectsInvalidArguments) {
+TEST(MemoryFormula, RejectsInvalidArguments) {
   expect_contains(text_of<ArgumentError>([] { estimate_inference_memory(4096, 14336, 32, 32000, 32, 8, 4096, 0); }),
                   {"dtype_bytes = 0"});
   expect_contains(text_of<ArgumentError>([] { estimate_inference_memory(100, 14336, 32, 32000, 32, 8, 4096, 4); }),
                   {"hidden = 100", "heads = 32", "estimate_memory"});
 }
 
-TEST(ADryRun, CountsMemoryWithoutAllocatingOrComputing) {
+TEST(MemoryDryRun, CountsMemoryWithoutAllocatingOrComputing) {
   const Device cpu{Backend::cpu, 0};
   const auto program = [](Device device) {
     Array x = Array::full({1 << 20}, 3.0, DType::f32, device);
@@ -80,7 +80,7 @@ TEST(ADryRun, CountsMemoryWithoutAllocatingOrComputing) {
   text_of<DeviceError>([] { parse_device("dry-run:0"); });
 }
 
-TEST(WeightMemory, AllocatesLittleMoreThanTheWeightsInAnyOrder) {
+TEST(WeightMemory, HasLittleOverheadForAnyOrderOfWeights) {
   const DryRun dry(Device{Backend::cpu, 0});
   // f16 matrices: 129 MiB does not fit twice in one allocation, 300 MiB not once.
   const std::int64_t mib = (1 << 20) / 2 / 1024, sizes[] = {300, 129, 8, 129, 129, 40, 8, 129, 129, 1, 129};
@@ -135,7 +135,7 @@ TEST_P(OnEveryDevice, DryRunMatchesMemoryOfShippedModels) {
   expect_estimate("models/pgdocs-2m-f16.gguf", GetParam(), longer, 3);
 }
 
-TEST_P(OnEveryDevice, DryRunMatchesMemoryOfABillionParameters) {
+TEST_P(OnEveryDevice, DryRunMatchesMemoryOfBillionParameterModel) {
   if (GetParam().backend == Backend::interp) return;  // it would take an hour
   EXPECT_LE(expect_estimate(random_model(), GetParam(), "Sixteen bytes or", 2), 1.1);
 }
@@ -155,7 +155,7 @@ TEST_P(OnEveryDevice, ModelThatDoesNotFitIsRejectedBeforeLoading) {
   }());
 }
 
-TEST(TheLongestContext, FitsInTheMemoryLimit) {
+TEST(LargestContext, FitsInTheMemoryLimit) {
   const Device cpu{Backend::cpu, 0};
   const GgufFile file = GgufFile::open(shipped);
   EXPECT_EQ(largest_context(file, std::span(&cpu, 1)), 1024) << "the model's context length";
@@ -173,7 +173,7 @@ TEST(TheLongestContext, FitsInTheMemoryLimit) {
   set_memory_limit(cpu, 0);
 }
 
-TEST(LayersOnSeveralDevices, GiveTheSameText) {
+TEST(LayersOnSeveralDevices, GenerateTheSameText) {
   const Device cpu{Backend::cpu, 0}, interp{Backend::interp, 0};
   const GgufFile file = GgufFile::open(shipped);
   const std::vector<Device> devices = {cpu, interp};
@@ -211,7 +211,7 @@ TEST(LayersOnSeveralDevices, GiveTheSameText) {
   set_memory_limit(interp, 0);
 }
 
-TEST(Estimates, RejectInvalidOptions) {
+TEST(EstimateMemory, RejectsInvalidOptions) {
   const Device cpu{Backend::cpu, 0};
   const GgufFile file = GgufFile::open(shipped);
   const auto with = [&](MemoryOptions options) {

@@ -147,7 +147,7 @@ TEST_P(OnEveryDevice, ModelsOfMixedFormatsMatchReference) {
 
 // Recorded and replayed steps.
 
-TEST_P(OnEveryDevice, RecordedStepsAreBitwiseEqualToForward) {
+TEST_P(OnEveryDevice, RecordedStepsAreBitIdenticalToForward) {
   int number = 0;
   for (GgmlType type : {GgmlType::f32, GgmlType::f16, GgmlType::q8_0, GgmlType::q4_0})
     for (const DType dtype : {DType::f32, DType::f16}) {
@@ -441,7 +441,7 @@ TEST(BadModels, DamagedFilesLoadOrThrow) {
   }
 }
 
-TEST(BadRequests, ThrowWithTheCause) {
+TEST(BadRequests, ErrorsStateTheCause) {
   const auto model = LanguageModel::load("models/pgdocs-2m-q8_0.gguf", Device{Backend::cpu, 0});
   GenerateOptions options;
   options.context = 4;

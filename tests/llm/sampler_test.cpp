@@ -118,7 +118,7 @@ std::set<int> drawn(SamplerOptions options, const std::vector<float>& logits) {
   return out;
 }
 
-TEST(Sampler, TopPKeepsTheSmallestSetWithTheMass) {
+TEST(Sampler, TopPKeepsTheSmallestSetWithThatProbability) {
   const auto logits = logs({0.1, 0.4, 0.05, 0.25, 0.2});
   const auto kept = [&](std::int64_t k, double p) { return drawn({.temperature = 1, .top_k = k, .top_p = p}, logits); };
   EXPECT_EQ(kept(0, 0.01), (std::set<int>{1}));
@@ -136,13 +136,13 @@ TEST(Sampler, TopPKeepsTheSmallestSetWithTheMass) {
   EXPECT_EQ(drawn({.temperature = 0.5, .top_k = 0, .top_p = 0.8}, logits), (std::set<int>{1, 3}));
 }
 
-TEST(Sampler, TiesGoToLowerIds) {
+TEST(Sampler, BreaksTiesInFavourOfLowerIds) {
   const std::vector<float> equal(10, 1.0f);
   EXPECT_EQ(drawn({.temperature = 1, .top_k = 3, .top_p = 1}, equal), (std::set<int>{0, 1, 2}));
   EXPECT_EQ(drawn({.temperature = 1, .top_k = 0, .top_p = 0.35}, equal), (std::set<int>{0, 1, 2, 3}));
 }
 
-TEST(Sampler, SameSeedGivesSameTokens) {
+TEST(Sampler, SameSeedProducesSameTokens) {
   std::mt19937 rng(1);
   std::normal_distribution<float> normal;
   std::vector<float> logits(1000);
@@ -158,7 +158,7 @@ TEST(Sampler, SameSeedGivesSameTokens) {
   EXPECT_NE(run(7), run(7 + (std::uint64_t{1} << 32)));  // all 64 bits count
 }
 
-TEST(Sampler, SameTokensOnEverySystem) {
+TEST(Sampler, ProducesSameTokensOnEverySystem) {
   // Computed once; a difference here means that results depend on the system.
   std::vector<float> logits;
   for (int i = 0; i < 512; ++i) logits.push_back(static_cast<float>((i * 7919) % 1009) / 128.0f);
@@ -299,7 +299,7 @@ TEST(Sampler, PenaltiesApplyToPreviousTokens) {
   EXPECT_EQ(Sampler({.temperature = 0, .presence_penalty = 9}).sample(logits, std::vector<std::int32_t>{0, 70}), 2);
 }
 
-TEST(Sampler, LogProbabilitiesAreThoseOfTheModel) {
+TEST(Sampler, LogProbabilitiesIgnoreTemperatureAndPenalties) {
   const auto logits = logs({0.1, 0.4, 0.05, 0.25, 0.2});
   auto shifted = logits;
   for (float& l : shifted) l += 100;

@@ -132,7 +132,7 @@ TEST(PreTokenizer, DefaultSplitsInFourSteps) {
   EXPECT_EQ(pieces_of(pre, "a  $b \xc2\xbd"), (Pieces{"a", "  ", "$", "b", " ", "\xc2\xbd"}));
 }
 
-TEST(PreTokenizer, PiecesOfAnyBytesJoinToTheText) {
+TEST(PreTokenizer, PiecesOfRandomBytesConcatenateToTheInput) {
   const auto seed = std::random_device()();
   std::cout << "seed " << seed << "\n";
   std::mt19937_64 rng(seed);
@@ -249,7 +249,7 @@ struct Vocabulary {
   }
 };
 
-TEST(Tokenizer, MergesByRankThenFromTheLeft) {
+TEST(Tokenizer, MergesByRankThenFromLeftToRight) {
   Vocabulary v;
   const TokenId ab = v.merge("a", "b"), bc = v.merge("b", "c"), aa = v.merge("a", "a"), abc = v.merge("ab", "c");
   const TokenId aaaa = v.merge("aa", "aa");
@@ -402,7 +402,7 @@ TEST(Tokenizer, RejectsInvalidVocabularies) {
                             {"none.gguf", "tokenizer.ggml.tokens", "does not contain this key"});
 }
 
-TEST(Tokenizer, VocabulariesWithGapsLoad) {
+TEST(Tokenizer, LoadsVocabulariesWithMissingTokens) {
   Vocabulary v;
   for (const char* line : {"xy c", "a xy", "b a"}) v.merges.push_back(line);  // not tokens: ignored
   v.tokens[0xff] = "<unk>";
@@ -416,7 +416,7 @@ TEST(Tokenizer, VocabulariesWithGapsLoad) {
   expect_throw<ArgumentError>([&] { t.decode(-1); }, {"id = -1"});
 }
 
-TEST(Tokenizer, WarnsOfMissingPreTokenizer) {
+TEST(Tokenizer, WarnsAboutMissingPreTokenizer) {
   Vocabulary v;
   v.pre = "";
   testing::internal::CaptureStderr();
@@ -643,7 +643,7 @@ TEST(ShippedModel, RealTextRoundTrips) {
 
 // --- UTF-8 ----------------------------------------------------------------------------------------------------------
 
-TEST(Utf8, ClassifiesUnits) {
+TEST(Utf8, ClassifiesCharactersAndInvalidBytes) {
   using Kind = Utf8Unit::Kind;
   const auto expect = [](std::string_view text, Kind kind, std::size_t size, char32_t code = 0) {
     const Utf8Unit unit = utf8_unit(text);

@@ -101,7 +101,7 @@ TEST(TrainTokenizer, MatchesReferenceImplementation) {
   }
 }
 
-TEST(TrainTokenizer, AnyBytesRoundTrip) {
+TEST(TrainTokenizer, ArbitraryBytesRoundTrip) {
   std::mt19937_64 random(test_seed());
   std::string text = "A short text, of which short words such as \"of\" and \"short\" are learned.\n\n";
   for (int i = 0; i < 3000; ++i) text += static_cast<char>(random());
