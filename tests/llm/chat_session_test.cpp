@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sessions that reuse a cache: tokens equal those of a fresh cache, only new tokens are read, a full context, stop
-// strings, cancellation, and sampling options from files.
+// Sessions that reuse a KV cache. The tokens must be the same as with a new cache, and only new tokens may be read.
+// Also tests full contexts, stop strings, cancellation, and sampling options from files.
 #include "tessera/llm/chat_session.h"
 
 #include <gtest/gtest.h>
@@ -34,8 +34,8 @@ GenerateOptions greedy(std::int64_t tokens) {
   return o;
 }
 
-/// Expects the same tokens up to a near-tie of the two likeliest: sums have another order when a text is read at once
-/// than when it is read token by token.
+/// Expects the same tokens, up to a position where the two likeliest tokens have nearly equal scores. Rounding may
+/// differ there, because reading a text in one call adds numbers in a different order than reading it token by token.
 void expect_same(const GenerateResult& a, const std::vector<TokenId>& b) {
   for (std::size_t i = 0; i < a.tokens.size(); ++i) {
     if (i < b.size() && a.tokens[i] == b[i]) continue;
@@ -51,7 +51,7 @@ TEST(TextSession, GrowingCacheProducesSameTokensAsNewCache) {
   TextSession session(model(), 1024, DType::f32);
   std::vector<TokenId> text = t.encode("The index");
   const std::uint64_t first = session.cache_bytes();
-  // A text that grows over several pages of the cache, with a question of 40 tokens between answers.
+  // The text grows over several pages of the cache. A question of 40 tokens follows each answer.
   for (int turn = 0; turn < 3; ++turn) {
     GenerateOptions o = greedy(150);
     o.sampling.logit_bias = {{2047, -1e6}};  // suppress the end of the turn
@@ -74,7 +74,7 @@ TEST(TextSession, GrowingCacheProducesSameTokensAsNewCache) {
   // The memory of the smaller caches was freed.
   const MemoryStats memory = memory_stats(model().device());
   EXPECT_LT(memory.cached_bytes, memory.live_bytes);
-  // A text with a common prefix: only the rest is read.
+  // Only the tokens after the common prefix are read.
   GenerateOptions o = greedy(20);
   o.log_probabilities = 2;
   std::vector<TokenId> other(text.begin(), text.begin() + 100);
@@ -92,7 +92,7 @@ TEST(TextSession, StopsAtStopStringsAcrossTokenBoundaries) {
   GenerateOptions o = greedy(80);
   const GenerateResult whole = session.generate(prompt, o);
   ASSERT_GT(whole.text.size(), 60u);
-  // Each substring of the text as a stop string: inside tokens and across their boundaries.
+  // Use substrings of the text as stop strings. Some are inside a token, and some cross token boundaries.
   for (std::size_t begin = 5; begin < 60; begin += 7)
     for (const std::size_t size : {1, 3, 9}) {
       o.stop = {"\x01never", whole.text.substr(begin, size)};
@@ -107,7 +107,7 @@ TEST(TextSession, StopsAtStopStringsAcrossTokenBoundaries) {
       EXPECT_EQ(r.reason, StopReason::stop_text);
       EXPECT_EQ(r.stop, o.stop[1]);
     }
-  // A prefix of a stop string is emitted at the end.
+  // An incomplete stop string is emitted at the end of the text.
   o.stop = {whole.text.substr(whole.text.size() - 3) + "\x01"};
   EXPECT_EQ(session.generate(prompt, o).text, whole.text);
   o.stop = {""};
@@ -179,8 +179,7 @@ TEST(ChatSession, ReusesTheCacheBetweenTurns) {
   EXPECT_EQ(first.result.read, static_cast<std::int64_t>(first.result.prompt_tokens.size()));
   chat.conversation.push_back({"user", "And a table?"});
   const ChatAnswer second = chat.answer();
-  // Only the question is read, and those tokens of the answer that are tokenised differently from how they were
-  // generated.
+  // The model reads the question, and the end of the answer if it is tokenised differently from how it was generated.
   EXPECT_LT(second.result.read, 24);
   const Conversation asked(chat.conversation.begin(), chat.conversation.end() - 1);
   const auto fresh = chat.chat_template().prompt(asked, model().tokenizer()).tokens;
@@ -212,7 +211,7 @@ TEST(ChatSession, FullContextIsRejectedOrShifted) {
   EXPECT_NE(read.find("number 7?"), std::string::npos);
   EXPECT_EQ(read.find("number 0?"), std::string::npos);
 
-  // The next turn drops the same messages, so that the cache stays valid.
+  // The next turn drops the same messages, so that the cache remains valid.
   shifting.options().generate.max_tokens = 2;
   shifting.conversation = long_one;
   const std::int64_t left_out = shifting.answer().left_out;
@@ -221,7 +220,8 @@ TEST(ChatSession, FullContextIsRejectedOrShifted) {
   EXPECT_EQ(next.left_out, left_out);
   EXPECT_LT(next.result.read, 12);
 
-  // If the context is shifted during an answer, the rest equals that of a fresh cache with the remaining conversation.
+  // If the context is shifted during an answer, the answer continues like with a new cache and the shortened
+  // conversation.
   ChatSession growing(model(), plain(), {.generate = greedy(200), .context = 64, .when_full = WhenFull::shift});
   growing.options().generate.sampling.logit_bias = {{2047, -INFINITY}};
   growing.conversation = {{"user", "A?"}, {"assistant", "An index is a table of the database."}, {"user", "B?"}};

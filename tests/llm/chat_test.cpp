@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversations as text and tokens: built-in templates compared with llama.cpp's (tests/data/chat_cases.json), a single
-// begin token, user text that looks like special tokens, thinking, tool calls, stop strings.
+// Chat templates, thinking, tool calls and stop strings. The built-in templates are compared with llama.cpp's
+// (tests/data/chat_cases.json). User text that looks like a special token must remain text.
 #include "tessera/llm/chat.h"
 
 #include <gtest/gtest.h>
@@ -51,7 +51,7 @@ TEST(ChatTemplate, BuiltInTemplatesMatchLlamaCpp) {
     ++seen[c["family"]];
   }
   EXPECT_EQ(cases.size(), 60u);
-  // For these two, llama.cpp's spaces or end tokens differ from the model cards.
+  // The excluded families have spaces or end tokens in llama.cpp that differ from the model cards.
   std::vector<std::string> rest;
   for (const std::string& family : ChatTemplate::families())
     if (!seen.count(family)) rest.push_back(family);
@@ -96,7 +96,7 @@ TEST(ChatTemplate, SpecialTokensComeOnlyFromTheTemplate) {
   };
   const auto honest = chat.prompt({{"user", "Hi"}}, t);
   EXPECT_EQ(count(honest.tokens), 4);
-  // For any user text, the same tokens are special, and decoding restores the text.
+  // User text does not change the special tokens, and decoding restores the text.
   std::mt19937_64 rng(test_seed());
   for (int i = 0; i < 200; ++i) {
     std::string words;
@@ -107,7 +107,7 @@ TEST(ChatTemplate, SpecialTokensComeOnlyFromTheTemplate) {
   }
   for (const char* role : {"system", "assistant", "tool", "<|im_end|>", "owner"})
     EXPECT_EQ(count(chat.prompt({{role, "<|im_end|><s>"}}, t).tokens), 4) << role;
-  // A template that modifies the text keeps track of its origin.
+  // The origin of text is tracked even if the template modifies it.
   for (const char* change : {"m.content | trim", "m.content.strip()", "(' ' + m.content)[1:]", "m.content | upper"}) {
     const ChatTemplate changed("<|im_start|>{% for m in messages %}{{ " + std::string(change) + " }}{% endfor %}", "t");
     EXPECT_EQ(count(changed.prompt({{"user", " <|im_end|></s> "}}, t).tokens), 2) << change;
@@ -161,7 +161,7 @@ TEST(ChatTemplate, SupportsArgumentsContentPartsAndEndText) {
   EXPECT_EQ(asks.prompt(c, t, {.arguments = R"({"enable_thinking": true})"}).text, "X thinks");
   EXPECT_EQ(ChatTemplate(echo, "t").prompt(c, t, {.add_generation_prompt = false}).text,
             "<|im_start|>user\nX<|im_end|>");
-  // Some templates accept text only as a list of parts.
+  // Some templates accept content only as a list of parts.
   const ChatTemplate parts(
       "{% for m in messages %}{% for p in m.content %}{% if p.type == 'text' %}[{{ p.text }}]"
       "{% endif %}{% endfor %}{% endfor %}",
@@ -184,7 +184,7 @@ TEST(ChatTemplate, PassesThinkingAsTheTemplateExpects) {
             "(X|X)(\n\nY|<think>\nhm\n</think>\n\nY)(Z|Z)");
   EXPECT_EQ(text("{% for m in messages %}({{ m.reasoning_content or '-' }}|{{ m.content }}){% endfor %}"),
             "(-|X)(hm|Y)(-|Z)");
-  // The prompt opens the thinking itself.
+  // The prompt contains the opening mark of the thinking.
   EXPECT_EQ(ChatTemplate(echo + "<think>\n", "t").prompt(c, t).thinking, std::optional<std::size_t>(0));
   EXPECT_EQ(ChatTemplate(echo + "<think>\n\n</think>\n\n", "t").prompt(c, t).thinking, std::nullopt);
   EXPECT_EQ(ChatTemplate("{{ messages[0].content }}", "t").prompt({{"user", "<think>"}}, t).thinking, std::nullopt);
@@ -243,7 +243,7 @@ TEST(Conversation, RoundTripsThroughJson) {
 
 // --- Tools ----------------------------------------------------------------------------------------------------------
 
-/// Splits `text`, pushed in pieces of random size, into text and calls.
+/// Pushes `text` in pieces of random size and returns the text and the calls that were parsed.
 std::pair<std::string, std::vector<ToolCall>> parted(const std::string& source, const std::string& text,
                                                      std::mt19937_64& random) {
   ToolCallSplitter s(tool_call_forms(source));
@@ -303,7 +303,7 @@ TEST(ToolCalls, ParsesTheFormatOfEachFamily) {
        "<|START_ACTION|>[{\"tool_call_id\": \"0\", \"tool_name\": \"now\", \"parameters\": {}}]<|END_ACTION|>",
        "",
        {{"0", "now", "{}"}}},
-      // Malformed calls remain text as a whole.
+      // If a call is malformed, the complete output is text.
       {hermes, "a < b, <tool_call", "a < b, <tool_call", {}},
       {hermes,
        "<tool_call>{\"name\": \"add\", \"arguments\": {\"a\"",
@@ -436,15 +436,15 @@ TEST(ToolCalls, PassesCallsInTheFormatOfTheTemplate) {
   };
   const std::string listed =
       R"({"type": "function", "function": {"name": "f", "description": "F<|im_end|>"}}[user]<Hi>[assistant])";
-  // Arguments are an object, or text if the template concatenates them. Content is None if the template would otherwise
-  // write an empty answer.
+  // Arguments are passed as text if the template concatenates them, and otherwise as an object. Content is None if the
+  // template would otherwise write an empty answer.
   const ChatTemplate object = of("{% for c in m.tool_calls or [] %}{{ c.function.arguments | tojson }}{% endfor %}");
   EXPECT_TRUE(object.takes_tools());
   EXPECT_EQ(text(object), listed + R"({"a": [1, "<|im_end|>"]}[tool]<<|im_end|>>)");
   const ChatTemplate joined =
       of("{% for c in m.tool_calls or [] %}{{ c.function.name + '=' + c.function.arguments }}{% endfor %}");
   EXPECT_EQ(text(joined), listed + R"(f={"a":[1,"<|im_end|>"]}[tool]<<|im_end|>>)");
-  // No text of a function, model or user becomes a special token.
+  // Text from a function, the model or the user never becomes a special token.
   const TokenId end = *t.find("<|im_end|>");
   for (const ChatTemplate& with : {object, joined}) {
     const auto ids = with.prompt(c, t, {.tools = tools}).tokens;
@@ -460,7 +460,8 @@ TEST(ToolCalls, PassesCallsInTheFormatOfTheTemplate) {
 }
 
 TEST(StopFilter, EmitsNoPartOfAStopString) {
-  // Compares with a search of the whole text after each byte; few distinct letters, so that there are many near misses.
+  // Compares with a search of the whole text after each byte. The texts have few distinct letters, so that many of them
+  // contain incomplete stop strings.
   std::mt19937_64 rng(test_seed());
   const auto letters = [&](std::size_t n) {
     std::string s;

@@ -10,7 +10,7 @@
 
 namespace tessera::test {
 
-/// Sets the metadata of a "gpt2" vocabulary: `special` as control tokens from id 0, then a token for each byte.
+/// Sets the metadata of a "gpt2" vocabulary that consists of the control tokens `special` and a token for each byte.
 inline void set_byte_vocabulary(GgufWriter& w, const std::vector<std::string>& special) {
   std::vector<std::string> tokens = special;
   std::vector<std::int32_t> types(special.size(), 3);
@@ -25,7 +25,7 @@ inline void set_byte_vocabulary(GgufWriter& w, const std::vector<std::string>& s
   w.set("tokenizer.ggml.merges", std::vector<std::string>{});
 }
 
-/// A file that contains only metadata, with its bytes.
+/// A file that contains only metadata. Owns the bytes that the file refers to.
 struct ParsedFile {
   std::vector<std::byte> bytes;
   GgufFile file;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GGUF files: handmade malformed files, each a variation of a valid one; round trips; files damaged at random (the seed
-// is printed). Covers the malformed files of llama.cpp's tests/test-gguf.cpp and more.
+// GGUF files: round trips, malformed files, and random damage (the seed is printed). Each malformed file is a valid
+// file with one change. They include the cases of llama.cpp's tests/test-gguf.cpp.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -24,7 +24,7 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-// A file built field by field, without GgufWriter, so that any field can be invalid. Remembers the offsets of fields.
+// A file that is built field by field, so that any field can be invalid. Records the offsets of the fields.
 struct Raw {
   struct Entry {
     std::string key;
@@ -93,7 +93,7 @@ std::string raw(T value) {
 }
 std::string raw_text(const std::string& text) { return raw(std::uint64_t{text.size()}) + text; }
 
-// Two f32 rows of three, then a q8_0 row of 64: 24 bytes, padding to 32, 68 bytes.
+// Two tensors: two f32 rows of three elements (24 bytes, padded to 32), and a q8_0 row of 64 elements (68 bytes).
 Raw sound() {
   Raw file;
   file.entries = {{"general.name", 8, raw_text("a name")}, {"some.count", 4, raw(std::uint32_t{7})}};
@@ -149,7 +149,7 @@ TEST(Gguf, ParsesFileWithoutTensorsAndMetadata) {
   const GgufFile read = GgufFile::parse(bytes, "test.gguf");
   EXPECT_TRUE(read.tensors().empty());
   EXPECT_TRUE(read.metadata().empty());
-  // Without tensors the data section, and the padding before it, may be missing.
+  // Without tensors, the data section and the padding before it may be missing.
   EXPECT_NO_THROW(GgufFile::parse(std::span(bytes).first(24), "test.gguf"));
 }
 
@@ -188,7 +188,7 @@ void expect_entry_error(Raw::Entry entry, std::uint64_t from_key, const std::str
 
 TEST(GgufMalformed, RejectsInvalidMetadata) {
   const std::string key_field = "metadata[1] key", k_field = "metadata[1] \"k\" value";
-  const std::uint64_t type_at = 8 + 1, value_at = type_at + 4;  // relative to an entry whose key is "k"
+  const std::uint64_t type_at = 8 + 1, value_at = type_at + 4;  // offsets in an entry whose key is "k"
   EXPECT_NO_THROW(GgufFile::parse(with_entry({"k", 0, raw(std::uint8_t{1})}).bytes(), ""));
 
   expect_entry_error({"k", 0, "x", ~0ull}, 0, key_field, "the length 18446744073709551615 exceeds the file");
@@ -221,7 +221,7 @@ TEST(GgufMalformed, RejectsInvalidArrays) {
   expect_entry_error(array(8, 1ull << 61, "abcdefgh"), count_at, field, "elements of type string");
   expect_entry_error(array(9, 1ull << 61, "abcdefgh"), count_at, field, "elements of type array");
   expect_entry_error(array(7, 3, std::string("\0\1\5", 3)), count_at + 8 + 2, field, "a bool is 5");
-  // A string in an array that is longer than the file.
+  // An array contains a string that is longer than the file.
   expect_entry_error(array(8, 1, raw(~0ull)), count_at + 8, field, "the length 18446744073709551615 exceeds the file");
 
   const auto nested = [&](int depth) {
@@ -263,7 +263,7 @@ TEST(GgufMalformed, RejectsInvalidAlignments) {
   expect({"general.alignment", 10, raw(std::uint64_t{32})}, "the alignment has type u64; it must be u32");
   expect({"general.alignment", 8, raw_text("32")}, "the alignment has type string; it must be u32");
   expect({"general.alignment", 9, raw(4u) + raw(std::uint64_t{1}) + raw(32u)}, "type array of u32");
-  // A file whose layout uses another alignment than it declares.
+  // The alignment of the tensors differs from the declared alignment.
   Raw inconsistent = file(u32(64), 32);
   const Bytes bytes = inconsistent.bytes();
   expect_error(bytes, inconsistent.offset_at[1], "tensor[1] \"b\" offset", "32 is not a multiple of the alignment 64");
@@ -279,7 +279,6 @@ TEST(GgufMalformed, RejectsInvalidTensors) {
     expect_error(bytes, (file.*at)[index] + more, "tensor[" + std::to_string(index) + "] " + name + part, wrong);
   };
   using F = Raw;
-  // Names.
   expect([](F& f) { f.tensors[0].name_size = ~0ull; }, &F::tensor_at, 0, 0, "name", "exceeds the file");
   expect([](F& f) { f.tensors[0].name = std::string(65, 'n'); }, &F::tensor_at, 0, 0, "name",
          "more than the 64 allowed");
@@ -289,7 +288,6 @@ TEST(GgufMalformed, RejectsInvalidTensors) {
   long_name.tensors[0].name = std::string(64, 'n');
   EXPECT_NO_THROW(GgufFile::parse(long_name.bytes(), ""));
 
-  // Dimensions.
   expect([](F& f) { f.tensors[0].dim_count = 0; }, &F::dim_count_at, 0, 0, "dimension count", "has 0 dimensions");
   expect([](F& f) { f.tensors[0].dim_count = 5; }, &F::dim_count_at, 0, 0, "dimension count", "has 5 dimensions");
   expect([](F& f) { f.tensors[0].dim_count = ~0u; }, &F::dim_count_at, 0, 0, "dimension count",
@@ -307,14 +305,12 @@ TEST(GgufMalformed, RejectsInvalidTensors) {
   expect([](F& f) { f.tensors[1].dims[0] = 48; }, &F::dims_at, 1, 0, "dimension 0",
          "48 elements, which is not a multiple of the block size 32 of q8_0 (8)");
 
-  // Types.
   expect([](F& f) { f.tensors[0].type = 99; }, &F::type_at, 0, 0, "type", "the type is 99, which is not a ggml type");
   expect([](F& f) { f.tensors[0].type = ~0u; }, &F::type_at, 0, 0, "type", "4294967295, which is not a ggml type");
   expect([](F& f) { f.tensors[0].type = 4; }, &F::type_at, 0, 0, "type", "q4_2 (4), which was removed from ggml");
   expect([](F& f) { f.tensors[0].type = 36; }, &F::type_at, 0, 0, "type",
          "iq4_nl_4_4 (36), which was removed from ggml");
 
-  // Offsets.
   expect([](F& f) { f.tensors[1].offset = 33; }, &F::offset_at, 1, 0, "offset",
          "33 is not a multiple of the alignment 32");
   expect([](F& f) { f.tensors[1].offset = 64; }, &F::offset_at, 1, 0, "offset", "the offset is 64");
@@ -341,7 +337,7 @@ TEST(GgufMalformed, RejectsTruncatedData) {
                "tensor[0] \"a\" data", "the file ends at byte " + std::to_string(file.data_at + 5));
   expect_error(Bytes(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(file.offset_at[1]) + 3),
                file.offset_at[1], "tensor[1] \"b\" offset", "8 bytes are needed and 3 are left");
-  // Declares more data than any file has.
+  // The tensor declares more data than any file contains.
   file.tensors[1].dims = {1ull << 40};
   expect_error(file.bytes(), file.data_at + 32, "tensor[1] \"b\" data", "the data ends at byte");
 }
@@ -414,7 +410,7 @@ TEST(Gguf, UnsupportedTypesParseButCannotBeUsed) {
 }
 
 TEST(Gguf, TypeSizesMatchGgml) {
-  // Sizes from ggml-common.h's static assertions, as sums of their fields.
+  // The sizes are from the static assertions in ggml-common.h, which add up the fields of each block.
   const auto expect = [](std::uint32_t id, const char* name, std::uint32_t block, std::uint32_t bytes) {
     const GgmlTypeInfo* t = ggml_type_info(id);
     ASSERT_NE(t, nullptr) << id;
@@ -547,7 +543,7 @@ Bytes small_file() {
   return w.bytes();
 }
 
-// Returns whether the file was parsed and all its tensors could be read; otherwise a FormatError must be thrown.
+// Returns true if the file can be parsed and all tensors can be read, and false if this throws FormatError.
 bool parses(std::span<const std::byte> bytes) {
   try {
     const GgufFile f = GgufFile::parse(bytes, "damaged");
@@ -568,7 +564,7 @@ TEST(GgufDamaged, TruncationAtAnyByteIsDetected) {
   const GgufFile f = GgufFile::parse(whole, "");
   const std::uint64_t needed = f.data_offset() + f.tensors().back().offset + f.tensors().back().bytes;
   for (std::size_t size = 0; size < whole.size(); ++size) {
-    // An exact copy, so that the address sanitizer detects reads past its end.
+    // Copy to a buffer of the exact size, so that the address sanitizer detects reads past the end.
     const Bytes part(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size));
     EXPECT_EQ(parses(part), size >= needed) << size;
     if (size < needed) expect_throw<FormatError>([&] { GgufFile::parse(part, ""); }, {"incomplete"});
@@ -621,7 +617,7 @@ TEST(GgufFiles, OpensValidAndRejectsInvalidFiles) {
   const float values[2] = {1, 2};
   w.set("k", std::string("v")).add_tensor("t", {2}, values).write(folder / "good.gguf");
   GgufFile f = GgufFile::open(folder / "good.gguf");
-  const GgufFile moved = std::move(f);  // the open file moves as well
+  const GgufFile moved = std::move(f);  // moving keeps the file open
   EXPECT_EQ(moved.get<std::string>("k"), "v");
   EXPECT_EQ(ggml_to_float(GgmlType::f32, moved.data(moved.tensor("t"))), (std::vector<float>{1, 2}));
 
@@ -634,7 +630,7 @@ TEST(GgufFiles, OpensValidAndRejectsInvalidFiles) {
   expect_throw<ArgumentError>(open("pipe"), {"not a regular file"});
   std::ofstream(folder / "empty.gguf").close();
   expect_throw<FormatError>(open("empty.gguf"), {"empty.gguf", "the file is empty"});
-  if (::geteuid() != 0) {  // root may read everything
+  if (::geteuid() != 0) {  // root can read files without permissions
     std::filesystem::permissions(folder / "good.gguf", std::filesystem::perms::none);
     expect_throw<ArgumentError>(open("good.gguf"), {"permission denied"});
   }
@@ -661,7 +657,7 @@ TEST(GgufFiles, TruncatedFileThrowsAndReplacedFileIsStillRead) {
   expect_throw<FormatError>([&] { f.data(f.tensor("t")); },
                             {"model.gguf", "truncated", "offset = " + std::to_string(size / 2), std::to_string(size)});
   Bytes part(400);
-  f.read(f.tensor("t"), 0, part);  // the remaining part can be read
+  f.read(f.tensor("t"), 0, part);  // data before the truncation can still be read
   EXPECT_EQ(ggml_to_float(GgmlType::f32, part), std::vector<float>(100, 1.5f));
   expect_throw<FormatError>([&] { GgufFile::open(path); }, {"the file ends at"});
 
@@ -672,7 +668,7 @@ TEST(GgufFiles, TruncatedFileThrowsAndReplacedFileIsStillRead) {
   EXPECT_EQ(ggml_to_float(GgmlType::f32, kept.data(kept.tensor("t"))), values);
 }
 
-// A model in three files; the second has another alignment.
+// A model that is split into three files. The second file has a different alignment.
 struct SplitModel {
   Folder folder;
   GgufWriter parts[3] = {GgufWriter(3), GgufWriter(3, 64), GgufWriter(3)};
@@ -699,7 +695,7 @@ TEST(GgufSplit, OpensModelInSeveralFiles) {
   }
   EXPECT_EQ(f.name(f.tensor("c")), (model.folder / model.name(1)).string());
   EXPECT_EQ(f.name(f.tensor("a")), f.name());
-  // A tensor that belongs to a part that the other file does not have.
+  // Read a tensor whose part does not exist in the other file.
   const SplitModel other;
   const GgufFile alone = [&] {
     GgufWriter w;
@@ -744,15 +740,15 @@ TEST(GgufSplit, RejectsInvalidPartsByName) {
   wrong.set("split.no", std::uint16_t{3}).set("split.count", std::uint16_t{3});
   wrong.write(m.folder / "m-00004-of-00003.gguf");
   expect_throw<FormatError>([&] { GgufFile::open(m.folder / "m-00004-of-00003.gguf"); }, {"split.no = 3"});
-  // For a truncated part, the message names the part.
+  // If a part is truncated, the message contains the name of the part.
   m.write(2);
   std::filesystem::resize_file(m.folder / m.name(2), 40);
   refused(m, 0, {"m-00003-of-00003.gguf"});
 }
 
 TEST(GgufFiles, InvalidCountsInHugeFilesAllocateNoMemory) {
-  // 64 GiB of zeros after the header: counts that would fit in such a file must not lead to allocations before the data
-  // is read.
+  // The header is followed by 64 GiB of zeros. A large count is plausible in such a file, but it must not cause large
+  // allocations before the data is read.
   const Folder folder;
   const auto refused = [&](const std::string& start, const std::string& wrong) {
     const auto path = folder / "huge.gguf";
@@ -770,13 +766,13 @@ TEST(GgufFiles, InvalidCountsInHugeFilesAllocateNoMemory) {
   refused(entry(raw(8u) + raw(4 * many)), "the length 4294967296 is more than the 268435456 allowed");
   refused(entry(raw(9u) + raw(0u) + raw(4 * many)), "4294967296 elements are more than the 268435456 bytes allowed");
   refused(entry(raw(9u) + raw(8u) + raw(many)), "1073741824 elements are more than");
-  // Nested arrays: the largest possible count at each level, then an invalid element type.
+  // Nested arrays with the largest possible count at each level. The innermost element type is invalid.
   const std::string level = raw(9u) + raw(std::uint64_t{20000000});
   refused(entry(raw(9u) + level + level + level + level + raw(99u)), "the value type is 99");
 }
 
 TEST(GgufFiles, MemoryForMetadataIsLimited) {
-  // Arrays of a million empty strings: 8 MB of a sparse file each, and 32 MB in memory.
+  // Each array has a million empty strings, which take 8 MB of a sparse file, but 32 MB of memory.
   const Folder folder;
   const auto path = folder / "holes.gguf";
   const std::uint64_t none = 0, keys = 40, texts = 1'000'000;
@@ -802,7 +798,7 @@ std::string hex(std::span<const std::byte> bytes) {
 }
 
 TEST(GgmlBlocks, MatchGgufPy) {
-  // gguf 0.19.0 from PyPI: gguf.quants.quantize of ((i * 37) % 101 - 50) / 7 in float32, i < 64.
+  // Computed with gguf 0.19.0 from PyPI: gguf.quants.quantize of ((i * 37) % 101 - 50) / 7 in float32 for i < 64.
   std::vector<float> x(64);
   for (int i = 0; i < 64; ++i) x[static_cast<std::size_t>(i)] = static_cast<float>((i * 37) % 101 - 50) / 7.0f;
   EXPECT_EQ(hex(ggml_from_float(GgmlType::q8_0, x)),
@@ -846,11 +842,11 @@ TEST(GgmlBlocks, RoundTripErrorIsWithinBound) {
   expect(GgmlType::f16, 1.0f / 2048);
   expect(GgmlType::bf16, 1.0f / 256);
   expect(GgmlType::q8_0, 0.51f / 127 + 1.0f / 2048);
-  expect(GgmlType::q4_0, 1.01f / 8 + 1.0f / 2048);  // the end of the range without a counterpart is off by a whole step
+  expect(GgmlType::q4_0, 1.01f / 8 + 1.0f / 2048);  // a full step, because the range of q4_0 is not symmetric
   expect_throw<ArgumentError>([&] { ggml_from_float(GgmlType::q8_0, std::span(x).first(33)); },
                               {"q8_0 (8)", "size = 33"});
   expect_throw<ArgumentError>([&] { ggml_to_float(GgmlType::f16, Bytes(3)); }, {"f16 (1)", "size = 3"});
-  // NaN and infinity must not be undefined behaviour.
+  // NaN and infinity must not cause undefined behaviour.
   const std::vector<float> bad = [&] {
     std::vector<float> v(32, NAN);
     v[3] = INFINITY;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera inspect` and model names: what a file contains, everything that is missing, the caches of other programs,
-// and that inspecting reads no weights.
+// `tessera inspect`: reports for supported and unsupported models, and models in the caches of other programs.
+// Inspecting a file must not read its weights.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -34,7 +34,7 @@ json inspected(const std::string& file, int code) {
   EXPECT_EQ(o.code, code) << o.err;
   return json::parse(o.out);
 }
-/// "kind name" of everything that is missing.
+/// Returns "kind name" for each missing feature.
 std::vector<std::string> missing(const json& report) {
   std::vector<std::string> out;
   for (const json& m : report["missing"])
@@ -42,7 +42,7 @@ std::vector<std::string> missing(const json& report) {
   return out;
 }
 
-/// A copy of the shipped model, optionally without one metadata key.
+/// Returns a writer for a copy of the shipped model, optionally without one metadata key.
 GgufWriter copy(const std::string& leave_out = {}) {
   const GgufFile file = GgufFile::open(shipped);
   GgufWriter w;
@@ -52,7 +52,7 @@ GgufWriter copy(const std::string& leave_out = {}) {
   return w;
 }
 
-/// Neither control characters nor characters that change the direction of text.
+/// Checks that text contains no control characters and no characters that change the direction of text.
 testing::AssertionResult is_plain(const std::string& text) {
   for (const char* bad : {"\x1b", "\x07", "\r", "\xc2\x9b", "\xe2\x80\xae", "\xe2\x81\xa6"})
     if (text.find(bad) != text.npos) return testing::AssertionFailure() << "a control character: " << json(bad).dump();
@@ -158,7 +158,7 @@ TEST(Inspect, ListsAllMissingFeatures) {
 }
 
 TEST(Inspect, DoesNotReadWeights) {
-  // The data section is on pages that cannot be read.
+  // Place the data section on pages that cannot be read.
   GgufWriter w(3, 4096);
   {
     const auto bytes = TinyModel{.type = GgmlType::q8_0, .factors = true, .biases = true}.writer().bytes();

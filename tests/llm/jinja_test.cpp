@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chat templates: rendering, which text may become special tokens, errors, limits, and random templates.
+// Chat templates: rendering, tracking of user text, errors, limits, and random templates.
 #include "tessera/jinja/template.h"
 
 #include <gtest/gtest.h>
@@ -146,7 +146,7 @@ TEST(Templates, LimitStepsTextLengthAndNesting) {
                    "ns.n = ns %}{{ m() }}")
                 .bytes,
             "m");
-  // Long, but not deeply nested.
+  // A long expression without deep nesting is accepted.
   std::string sum = "{{ 0";
   for (int i = 0; i < 390; ++i) sum += " + 1";
   EXPECT_EQ(render(sum + " }}").bytes, "390");

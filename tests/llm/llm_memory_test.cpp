@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory estimates: torchless's formula, the dry run compared with measurements, rejection before anything is loaded,
-// and layers spread over several devices.
+// Memory estimates: the formula of torchless, dry runs compared with measurements, models that do not fit, and layers
+// on several devices.
 #include <gtest/gtest.h>
 
 #include "tessera/array/array.h"
@@ -19,7 +19,7 @@ using test::OnEveryDevice;
 using test::text_of;
 TESSERA_ON_EVERY_DEVICE();
 
-/// Made by tools/random_model.cpp; the environment variable overrides the path if the program was not built here.
+/// Returns the path of a model that tools/random_model.cpp has created. The environment variable overrides the path.
 std::string random_model() {
   const char* named = std::getenv("TESSERA_RANDOM_MODEL");
   return named != nullptr ? named : TESSERA_RANDOM_MODEL;
@@ -70,7 +70,7 @@ TEST(MemoryDryRun, CountsMemoryWithoutAllocatingOrComputing) {
   const double sum = 3 * std::exp(3.0) * (1 << 20);
   EXPECT_NEAR(program(cpu), sum, 1e-5 * sum);
   EXPECT_EQ(dry.stats().peak_bytes, memory_stats(cpu).peak_bytes - before);
-  // More memory than any machine has, without an error; a nested dry run counts separately.
+  // An allocation that is larger than any machine's memory succeeds. A nested dry run has separate statistics.
   const Array large = Array::empty({1 << 30, 1 << 16}, DType::f32, dry.device());
   EXPECT_GE(dry.stats().live_bytes, std::uint64_t{1} << 48);
   const DryRun inner(cpu);
@@ -82,7 +82,7 @@ TEST(MemoryDryRun, CountsMemoryWithoutAllocatingOrComputing) {
 
 TEST(WeightMemory, HasLittleOverheadForAnyOrderOfWeights) {
   const DryRun dry(Device{Backend::cpu, 0});
-  // f16 matrices: 129 MiB does not fit twice in one allocation, 300 MiB not once.
+  // Sizes of f16 matrices in MiB. Two matrices of 129 MiB do not fit in one allocation, and 300 MiB is larger than one.
   const std::int64_t mib = (1 << 20) / 2 / 1024, sizes[] = {300, 129, 8, 129, 129, 40, 8, 129, 129, 1, 129};
   WeightMemory memory(dry.device(), "weights of a test");
   std::uint64_t bytes = 0;
@@ -95,14 +95,14 @@ TEST(WeightMemory, HasLittleOverheadForAnyOrderOfWeights) {
     bytes += of_this;
   }
   EXPECT_LE(dry.stats().live_bytes, bytes + bytes / 10);
-  // A weight that was not announced gets a separate storage.
+  // A weight that was not passed to expect() gets a separate allocation.
   kept.push_back(Weight::pack(
       WeightFormat::f16, 8 << 20, [](std::uint64_t, std::span<std::byte>) {}, 8 * mib, 1024, memory));
   EXPECT_LE(dry.stats().live_bytes, bytes + (8 << 20) + bytes / 10);
 }
 
-/// Loads and runs the model, and compares the pool's peak with that of a dry run. Returns the peak relative to weights
-/// and cache.
+/// Loads and runs the model, and compares the peak memory use with the estimate of a dry run. Returns the ratio of the
+/// peak to the size of weights and cache.
 double expect_estimate(const std::string& path, Device device, std::string_view text, std::int64_t answer) {
   LoadOptions options{.devices = {device}, .progress = {}, .prompt = std::string(text), .generate = {}};
   options.generate.max_tokens = answer;
@@ -136,7 +136,7 @@ TEST_P(OnEveryDevice, DryRunMatchesMemoryOfShippedModels) {
 }
 
 TEST_P(OnEveryDevice, DryRunMatchesMemoryOfBillionParameterModel) {
-  if (GetParam().backend == Backend::interp) return;  // it would take an hour
+  if (GetParam().backend == Backend::interp) return;  // too slow: it would take an hour
   EXPECT_LE(expect_estimate(random_model(), GetParam(), "Sixteen bytes or", 2), 1.1);
 }
 
@@ -182,7 +182,7 @@ TEST(LayersOnSeveralDevices, GenerateTheSameText) {
   EXPECT_EQ(whole.devices[1].weights, 0u);
   const std::int64_t layers = whole.devices[0].layers;
 
-  // Memory for a little more than half of the layers.
+  // Limit the memory of the CPU so that a little more than half of the layers fit.
   trim(cpu);
   set_memory_limit(cpu, memory_stats(cpu).live_bytes + whole.devices[0].peak * 6 / 10);
   const ModelMemory spread = estimate_memory(file, devices, {.context = 64});

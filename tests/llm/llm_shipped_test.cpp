@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shipped models behave as models/README.md describes: they write words of their training text, and the same tokens
-// as llama.cpp (models/reference-greedy.json, written by tools/check_with_llama_cpp.py).
+// Checks the claims in models/README.md: the shipped models mostly generate words of their training text, and their
+// greedy tokens are the same as llama.cpp's (models/reference-greedy.json, written by tools/check_with_llama_cpp.py).
 #include <gtest/gtest.h>
 
 #include <cctype>
@@ -14,7 +14,8 @@
 namespace tessera {
 namespace {
 
-// A sequence of ASCII letters, possibly with inner apostrophes, in lower case: the words of tools/corpus.py.
+// Returns the words of a text in lower case. A word consists of ASCII letters and inner apostrophes, the same as in
+// tools/corpus.py.
 std::vector<std::string> words_of(const std::string& text) {
   std::vector<std::string> out;
   std::string word;
@@ -37,7 +38,7 @@ TEST(ShippedModel, MostWordsAreFromTheTrainingText) {
   for (std::string w; file >> w;) known.insert(w);
   ASSERT_GT(known.size(), 1000u);
   const auto model = LanguageModel::load("models/pgdocs-2m-q8_0.gguf", Device{Backend::cpu, 0});
-  // A text may end early, so samples are joined until they have 1,500 tokens.
+  // A text may end early, so generate texts until there are 1,500 tokens in total.
   const char* const prompts[] = {"A transaction", "The query planner", "If the server is not running,"};
   std::size_t tokens = 0, found = 0, counted = 0;
   std::string unknown;
@@ -67,8 +68,8 @@ TEST(ShippedModel, GreedyTokensMatchLlamaCpp) {
   const auto reference = nlohmann::json::parse(file);
   int equal = 0, parted = 0;
   for (const auto& [name, prompts] : reference.at("models").items()) {
-    // llama.cpp rounds activations to 8 bits for one file and to 16 bits for the other; Tessera to 8 bits and not at
-    // all.
+    // For the q8_0 file, both programs round activations to 8 bits. For the f16 file, llama.cpp rounds them to 16 bits,
+    // and Tessera does not round them.
     const double near = name.find("q8_0") != std::string::npos ? 2e-2 : 2e-3;
     const auto model = LanguageModel::load("models/" + name, Device{Backend::cpu, 0});
     for (const auto& p : prompts) {

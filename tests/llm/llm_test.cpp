@@ -26,8 +26,8 @@ using test::text_of;
 using test::TinyModel;
 TESSERA_ON_EVERY_DEVICE();
 
-// Checks the largest difference relative to the range of the reference's logits, and that the greedy choice agrees
-// wherever the reference's two best differ by more than twice the bound.
+// Checks that the largest difference, relative to the range of the expected logits, is within the bound. The greedy
+// choice must be the same unless the two best logits differ by less than twice the bound.
 void expect_close(const std::vector<float>& got, std::span<const std::vector<double>> want, double bound,
                   const std::string& what) {
   const std::size_t vocabulary = want[0].size();
@@ -93,7 +93,7 @@ void check_model(const GgufFile& file, Device device, const std::vector<std::int
     expect_close(all, want, bound, what + ", token by token");
   }
   {
-    // f16 keys and values cost at most three decimal digits.
+    // With f16 keys and values, the error is at most 3e-3.
     KeyValueCache cache(model.config(), n, device, DType::f16);
     expect_close(model.forward(tokens, cache, true).to_vector<float>(), want, std::max(bound, 3e-3),
                  what + ", f16 cache");
@@ -118,7 +118,8 @@ TEST_P(OnEveryDevice, TinyModelsOfEachFormatMatchReference) {
     }
 }
 
-// Mixtures that llama-quantize writes; rows of "down" are not a multiple of 256, so it uses other formats for them.
+// The combinations of formats are the same as in files of llama-quantize. It uses other formats for "down", because its
+// rows are not a multiple of 256.
 TEST_P(OnEveryDevice, ModelsOfMixedFormatsMatchReference) {
   struct Mix {
     GgmlType type;
@@ -144,8 +145,6 @@ TEST_P(OnEveryDevice, ModelsOfMixedFormatsMatchReference) {
                 std::string(ggml_type_info(mix.type)->name) + " with others");
   }
 }
-
-// Recorded and replayed steps.
 
 TEST_P(OnEveryDevice, RecordedStepsAreBitIdenticalToForward) {
   int number = 0;
@@ -211,7 +210,7 @@ TEST_P(OnEveryDevice, DecoderUsesTheCurrentQueue) {
     for (std::size_t t = 3; t < 7; ++t) step(t);
     EXPECT_EQ(standard.core().last_use().sequence, before) << "a step was submitted to another queue";
   }
-  for (std::size_t t = 7; t < text.size(); ++t) step(t);  // the other queue was destroyed
+  for (std::size_t t = 7; t < text.size(); ++t) step(t);  // continue after the other queue was destroyed
 }
 
 TEST_P(OnEveryDevice, SeveralDecodersCanBeInterleaved) {
@@ -234,12 +233,12 @@ TEST_P(OnEveryDevice, SeveralDecodersCanBeInterleaved) {
           decoder(m, cache),
           tokens(std::move(t)) {}
   };
-  // Two texts with one model and one with the other, interleaved, each at a different position.
+  // Interleave two texts of the first model and one of the second. Each text is at a different position.
   std::vector<std::unique_ptr<Text>> texts;
   for (std::size_t i = 0; i < 3; ++i)
     texts.push_back(std::make_unique<Text>(models[i % 2], 40 + static_cast<std::int64_t>(i),
                                            some_tokens(60 + static_cast<std::int64_t>(i), 203)));
-  for (std::size_t i = 0; i < 3; ++i) {  // one starts in the middle
+  for (std::size_t i = 0; i < 3; ++i) {  // each text starts with a different number of tokens
     const auto first = std::span(texts[i]->tokens).first(3 * i + 1);
     texts[i]->model.forward(first, texts[i]->cache), texts[i]->model.forward(first, texts[i]->forward_cache);
   }
@@ -248,8 +247,8 @@ TEST_P(OnEveryDevice, SeveralDecodersCanBeInterleaved) {
       if (step % (i + 2) == 1) continue;
       Text& t = *texts[i];
       if (t.cache.length() == t.cache.capacity()) break;
-      if (step == 9 && i == 1) t.cache.truncate(4), t.forward_cache.truncate(4);  // and continues from there
-      if (step == 12 && i == 2) {  // several tokens at once between two steps
+      if (step == 9 && i == 1) t.cache.truncate(4), t.forward_cache.truncate(4);  // continue from a shorter text
+      if (step == 12 && i == 2) {  // read several tokens in one call between two steps
         const auto more = std::span(t.tokens).first(5);
         t.model.forward(more, t.cache), t.model.forward(more, t.forward_cache);
       }
@@ -259,7 +258,7 @@ TEST_P(OnEveryDevice, SeveralDecodersCanBeInterleaved) {
     }
 }
 
-// Text similar to the training data, so that the logits are realistic.
+// This text is similar to the training data, so that the logits are realistic.
 const char* const sentence =
     "The CREATE INDEX command builds an index on the specified columns of the table. Indexes are primarily used to "
     "enhance "
@@ -330,7 +329,7 @@ TEST(BadModels, ErrorsNameKeyOrTensor) {
     const auto good = w.bytes();
     EXPECT_NO_THROW(Llama::load(parse(good), cpu));
   }
-  {  // a matrix of a type that can be parsed but not computed
+  {  // a matrix of a type that can be parsed but is not supported
     GgufWriter w;
     w.set("general.architecture", std::string("llama")).set("llama.context_length", std::uint32_t{64});
     w.set("llama.embedding_length", std::uint32_t{256})
@@ -362,7 +361,7 @@ TEST(BadModels, ErrorsNameKeyOrTensor) {
     expect_contains(text_of<FormatError>([&] { Llama::load(parse(bytes), cpu); }),
                     {"llama.rope.scaling.type", "dynamic"});
   }
-  // Unknown keys are rejected by name; keys without an effect are not.
+  // Unknown keys are rejected with their name. Keys that have no effect are accepted.
   const auto with = [&](const std::string& key, GgufValue value) {
     GgufWriter w = tiny.writer();
     w.set(key, std::move(value));
@@ -394,7 +393,7 @@ TEST(BadModels, ErrorsNameKeyOrTensor) {
     expect_contains(text_of<FormatError>([&] { read_llama_config(parse(bytes)); }),
                     {"tiny.gguf", name, "is not supported"});
   }
-  // Old and incomplete notations of linear scaling, as in llama.cpp.
+  // Old files use another key for linear scaling or omit the type, like in llama.cpp.
   for (const auto& [key, scale] : {std::pair{"llama.rope.scale_linear", 0.25f}, {"llama.rope.scaling.factor", 0.25f}}) {
     const auto bytes = with(key, 4.0f);
     EXPECT_EQ(read_llama_config(parse(bytes)).rotary.scale, scale) << key;
@@ -403,7 +402,7 @@ TEST(BadModels, ErrorsNameKeyOrTensor) {
     const auto bytes = with("llama.rope.scaling.type", std::string("linear"));
     EXPECT_EQ(read_llama_config(parse(bytes)).rotary.scale, 1.0f);
   }
-  // Values for which frequencies or roots would not be finite.
+  // With these values, rotary frequencies or norms would not be finite.
   const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   const std::string base = "llama.rope.freq_base", epsilon = "llama.attention.layer_norm_rms_epsilon",
                     factor = "llama.rope.scaling.factor";
@@ -417,7 +416,7 @@ TEST(BadModels, ErrorsNameKeyOrTensor) {
       const auto at = std::search(bytes.begin(), bytes.end(), key.begin(), key.end(),
                                   [](std::byte b, char c) { return static_cast<char>(b) == c; });
       ASSERT_NE(at, bytes.end());
-      std::memcpy(&*at + key.size() + 4, &value, 4);  // after the number of its type
+      std::memcpy(&*at + key.size() + 4, &value, 4);  // the value follows the key and the type id
       expect_contains(text_of<FormatError>([&] { read_llama_config(parse(bytes)); }), {key, "is not between"});
     }
 }
@@ -434,7 +433,7 @@ TEST(BadModels, DamagedFilesLoadOrThrow) {
     try {
       const GgufFile file = GgufFile::parse(bytes, "altered");
       const Llama model = Llama::load(file, Device{Backend::cpu, 0});
-      EXPECT_GT(model.config().layers, 0);  // a harmless alteration
+      EXPECT_GT(model.config().layers, 0);  // the damage had no effect on the structure
     } catch (const Error& e) {
       EXPECT_GT(std::string(e.what()).size(), 10u);
     }
@@ -450,7 +449,7 @@ TEST(BadRequests, ErrorsStateTheCause) {
       {"the prompt is longer than the context", "context = 4", "1024"});
   options.context = 5000;
   expect_contains(text_of<ArgumentError>([&] { model.generate("A", options); }), {"5000", "1024"});
-  // A prompt that is passed to load() is rejected with the same message, before anything is loaded.
+  // load() rejects an invalid prompt with the same message before it loads weights.
   bool accepted = false, loads = false;
   LoadOptions load{.devices = {Device{Backend::cpu, 0}},
                    .progress = [&](const auto&...) { loads = true; },

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model file that is truncated while it is being loaded.
+// Truncates a model file while it is being loaded.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Model files and vocabularies with random faults: each loads or throws a Tessera error, with memory bounded by its
-// size. 2,000 cases of each kind; a million with TESSERA_TEST_LONG=1 (best with a sanitizer); TESSERA_FUZZ_CASES sets
-// the number.
+// Fuzz tests for model files and vocabularies with random faults. Each file must either load or throw a Tessera error,
+// and memory use must be bounded by the size of the file. There are 2,000 cases of each kind, or a million with
+// TESSERA_TEST_LONG=1 (preferably with a sanitizer). TESSERA_FUZZ_CASES sets the number.
 #include <gtest/gtest.h>
 #include <malloc.h>
 #include <unistd.h>
@@ -45,7 +45,7 @@ void counted_free(void* p) {
 
 void* operator new(std::size_t size) { return counted_malloc(size); }
 void* operator new[](std::size_t size) { return counted_malloc(size); }
-// std::stable_sort allocates its buffer with nothrow; sanitizers provide their own versions.
+// Replaced as well, because std::stable_sort allocates its buffer with nothrow.
 void* operator new(std::size_t size, const std::nothrow_t&) noexcept try {
   return counted_malloc(size);
 } catch (const std::bad_alloc&) {
@@ -77,7 +77,7 @@ const T& one_of(Random& random, const std::vector<T>& all) {
   return all[random() % all.size()];
 }
 
-/// Limits the memory used for a file: four times its size, plus 64 MiB.
+/// Limits the memory that may be used for a file to four times its size plus 64 MiB.
 class Bounded {
  public:
   explicit Bounded(std::size_t size)
@@ -117,7 +117,7 @@ void add_vocabulary(Model& m, std::size_t size) {
   m.keys.emplace_back("tokenizer.chat_template", std::string("{% for m in messages %}{{ m.content }}{% endfor %}"));
 }
 
-/// A model of each architecture, with the shapes written by llama.cpp's converter.
+/// Returns a model of each architecture, with the same shapes as in files of llama.cpp's converter.
 std::vector<Model> models() {
   std::vector<Model> out;
   const json figures = json::parse(std::ifstream("tests/data/architectures.json"));
@@ -135,7 +135,7 @@ std::vector<Model> models() {
   return out;
 }
 
-/// Boundary values and random numbers.
+/// Returns a boundary value or a random number.
 template <class T>
 T number(Random& random) {
   using Limits = std::numeric_limits<T>;
@@ -235,7 +235,7 @@ void damage(Model& m, Random& random) {
   if (m.keys.empty()) m.keys.emplace_back("k", true);
 }
 
-/// The model's file, without tensors that the writer would reject.
+/// Returns the file of a model. Omits tensors that GgufWriter would reject.
 std::vector<std::byte> bytes_of(const Model& m, std::span<const std::byte> zeros) {
   GgufWriter w;
   for (const auto& [key, value] : m.keys) w.set(key, value);
@@ -251,9 +251,9 @@ void damage(std::vector<std::byte>& bytes, std::size_t head, Random& random) {
     bytes[random() % std::min(head, bytes.size())] = static_cast<std::byte>(random() % 3 ? random() : 255);
 }
 
-const bool quiet = (logging::set_level(logging::Level::error), true);  // suppress warnings about missing features
+const bool quiet = (logging::set_level(logging::Level::error), true);  // suppress warnings about unsupported features
 
-/// Runs everything that happens before computing; returns whether the file loads.
+/// Inspects and loads a file without computing. Returns true if the file can be loaded.
 bool loads(const GgufFile& file, const DryRun& dry) {
   inspect_model(file);
   try {
@@ -280,7 +280,7 @@ TEST(ModelFuzz, FilesLoadOrThrow) {
     std::vector<std::byte> bytes = bytes_of(m, zeros);
     const bool bits = random() % 3 == 0;
     if (bits) damage(bytes, 4096 + random() % 20000, random);
-    // An exact copy, so that a sanitizer detects reads past its end.
+    // Copy to a buffer of the exact size, so that a sanitizer detects reads past the end.
     if (random() % 16 == 0) bytes.resize(random() % bytes.size());
     const std::vector<std::byte> exact(bytes.begin(), bytes.end());
     const Bounded memory(exact.size());
@@ -308,7 +308,7 @@ TEST(ModelFuzz, SplitFilesLoadOrThrow) {
     SCOPED_TRACE(i);
     const Model whole = one_of(random, all);
     std::size_t size = 0;
-    const std::size_t faulty = random() % 6;  // 3 and more: none
+    const std::size_t faulty = random() % 6;  // the part with a fault; no part if it is 3 or more
     for (std::size_t part = 0; part < 3; ++part) {
       Model m;
       if (part == 0) m.keys = whole.keys;
@@ -374,7 +374,7 @@ GgufWriter random_vocabulary(Random& random) {
   }
   for (const char* special : {"<s>", "</s>", "<|im_start|>", "<|im_end|>", "<", ""})
     if (random() % 2) add(special, random() % 4 ? 3 : 4);
-  // Mostly without duplicate tokens, since all others would be rejected.
+  // Remove duplicate tokens in most cases, because vocabularies with duplicates are rejected.
   if (random() % 8) {
     std::vector<std::string> seen;
     for (std::size_t i = 0; i < tokens.size(); ++i) {
@@ -429,7 +429,7 @@ TEST(ModelFuzz, VocabulariesEncodeAnyTextOrThrow) {
       const EncodeOptions::Range plain{begin, begin + random() % (text.size() - begin + 1)};
       const std::vector<TokenId> ids = t->encode(
           text, {.add_special = random() % 2 == 0, .parse_special = random() % 2 == 0, .plain = std::span(&plain, 1)});
-      // Each token covers at least one byte of the text, except bytes of a character that has no token.
+      // Each token covers at least one byte of the text, except for tokens of a character that has no token.
       EXPECT_LE(ids.size(), 3 * text.size() + 3 + 3) << "TESSERA_TEST_SEED=" << test_seed();
       for (const TokenId id : ids) EXPECT_LT(static_cast<std::size_t>(id), t->size());
       t->decode(ids);

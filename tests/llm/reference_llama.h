@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Llama forward pass in plain double precision with dequantised weights, the reference for all devices. Written from
-// the papers, without using ops/. Also generates small models with random weights.
+// The reference for all devices: a forward pass of Llama in double precision with dequantised weights. It follows the
+// papers and does not use ops/. Also generates small models with random weights.
 #pragma once
 
 #include <cmath>
@@ -140,23 +140,24 @@ class ReferenceLlama {
   bool halves_;
 };
 
-/// A small model with random weights: 4 heads of 40 over 2 key heads and a width of 96, so that the head size is not
-/// width / heads.
+/// A small model with random weights. It has 4 heads of 40 elements, 2 key heads and a width of 96, so that the head
+/// size is not width / heads.
 struct TinyModel {
   std::string architecture = "llama";
   GgmlType type = GgmlType::f32;
   bool tied = true, linear_scaling = false, factors = false;
-  bool biases = false;  ///< of the attention's output and of the feed-forward layers
+  bool biases = false;  ///< adds biases to the attention output and the feed-forward layers
   std::uint64_t seed = 1;
   std::uint64_t width = 96, head = 40, hidden = 160;
-  std::map<std::string, GgmlType> types;  ///< types of matrices by suffix of their names; others have `type`
+  std::map<std::string, GgmlType> types;  ///< types of matrices by suffix of their names; the default is `type`
 
-  /// Random blocks of a type without a quantiser; the scales give numbers with mean 0 and this standard deviation.
+  /// Returns random blocks of a type that cannot be quantised here. The scales are chosen so that the elements have
+  /// mean 0 and this standard deviation.
   static std::vector<std::byte> random_blocks(GgmlType type, std::size_t elements, double deviation,
                                               std::mt19937_64& random) {
     struct Form {
       std::size_t scale, minimum;  // offsets in a block
-      double unit, middle;         // the standard deviation with a scale of 1, and the minimum for it
+      double unit, middle;         // standard deviation if the scale is 1, and the minimum that results in mean 0
     };
     const Form f = type == GgmlType::q4_1   ? Form{0, 2, 4.6, -7.5}
                    : type == GgmlType::q5_1 ? Form{0, 2, 9.2, -15.5}
@@ -194,7 +195,7 @@ struct TinyModel {
     w.set(p + "attention.layer_norm_rms_epsilon", 1e-5f).set(p + "rope.freq_base", 5000.0f);
     w.set(p + "rope.dimension_count", u32(factors ? 32 : head));
     if (linear_scaling) w.set(p + "rope.scaling.type", std::string("linear")).set(p + "rope.scaling.factor", 2.0f);
-    // Branches are smaller than the residual stream, and attention scores moderate, as in trained models.
+    // Like in trained models, branches are smaller than the residual stream, and attention scores are moderate.
     auto matrix = [&](const std::string& name, std::uint64_t rows, std::uint64_t columns, float gain = 0.5f) {
       GgmlType as = type;
       for (const auto& [end, t] : types)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares the sampler's choices with hand-computed sets and probabilities, penalties with llama.cpp's, and Philox with
-// Random123's test vectors.
+// Compares the sampler with hand-computed sets and probabilities, its penalties with llama.cpp, and Philox with the
+// test vectors of Random123.
 #include "tessera/llm/sampler.h"
 
 #include <gtest/gtest.h>
@@ -71,14 +71,14 @@ TEST(Sampler, GreedyChoosesTheLargestLogit) {
   for (const double temperature : {0.0, -1.0}) {
     Sampler s({.temperature = temperature});
     EXPECT_EQ(s.sample(std::vector<float>{1, 5, 3}), 1);
-    EXPECT_EQ(s.sample(std::vector<float>{2, 7, 7}), 1);  // the first of equal ones
+    EXPECT_EQ(s.sample(std::vector<float>{2, 7, 7}), 1);  // the first of equal logits
     EXPECT_EQ(s.sample(std::vector<float>{-infinity, -3, -infinity}), 1);
     EXPECT_EQ(s.sample(std::vector<float>{4}), 0);
     EXPECT_EQ(s.draws(), 0u);
   }
 }
 
-// The frequency of each token.
+// Returns the relative frequency of each token.
 std::map<int, double> frequencies(SamplerOptions options, const std::vector<float>& logits, int draws = 20000) {
   Sampler s(options);
   std::map<int, double> out;
@@ -98,7 +98,7 @@ TEST(Sampler, DrawsInProportionToProbabilities) {
   const auto all = frequencies({.temperature = 1, .top_k = 0, .top_p = 1, .seed = 1}, logs(p));
   for (int i = 0; i < 5; ++i) EXPECT_NEAR(all.at(i), p[static_cast<std::size_t>(i)], 0.015) << i;
 
-  // At temperature 1/2, probabilities are squared and normalised.
+  // With temperature 1/2, probabilities are squared and normalised.
   const auto cold = frequencies({.temperature = 0.5, .top_k = 0, .top_p = 1, .seed = 2}, logs(p));
   double squares = 0;
   for (const double q : p) squares += q * q;
@@ -127,12 +127,12 @@ TEST(Sampler, TopPKeepsTheSmallestSetWithThatProbability) {
   EXPECT_EQ(kept(0, 0.84), (std::set<int>{1, 3, 4}));
   EXPECT_EQ(kept(0, 0.94), (std::set<int>{0, 1, 3, 4}));
   EXPECT_EQ(kept(0, 1.0), (std::set<int>{0, 1, 2, 3, 4}));
-  // The mass refers to what top-k left: 0.4 of 0.65 is more than 0.6.
+  // top-p applies to the tokens that top-k keeps: 0.4 of 0.65 is more than 0.6.
   EXPECT_EQ(kept(2, 0.6), (std::set<int>{1}));
   EXPECT_EQ(kept(2, 0.7), (std::set<int>{1, 3}));
   EXPECT_EQ(kept(1, 1.0), (std::set<int>{1}));
   EXPECT_EQ(kept(100, 1.0), (std::set<int>{0, 1, 2, 3, 4}));
-  // The temperature is applied first: at 1/2 the likeliest two of five have 0.2225 / 0.275 of the mass.
+  // The temperature is applied first. With 1/2, the two likeliest tokens have 0.2225 / 0.275 of the probability.
   EXPECT_EQ(drawn({.temperature = 0.5, .top_k = 0, .top_p = 0.8}, logits), (std::set<int>{1, 3}));
 }
 
@@ -155,11 +155,11 @@ TEST(Sampler, SameSeedProducesSameTokens) {
   };
   EXPECT_EQ(run(7), run(7));
   EXPECT_NE(run(7), run(8));
-  EXPECT_NE(run(7), run(7 + (std::uint64_t{1} << 32)));  // all 64 bits count
+  EXPECT_NE(run(7), run(7 + (std::uint64_t{1} << 32)));  // all 64 bits of the seed are used
 }
 
 TEST(Sampler, ProducesSameTokensOnEverySystem) {
-  // Computed once; a difference here means that results depend on the system.
+  // The expected tokens were computed on one system. A difference means that results depend on the system.
   std::vector<float> logits;
   for (int i = 0; i < 512; ++i) logits.push_back(static_cast<float>((i * 7919) % 1009) / 128.0f);
   const auto run = [&](SamplerOptions options) {
@@ -182,7 +182,7 @@ TEST(Sampler, HandlesExtremeLogitsAndTemperatures) {
   for (int i = 0; i < 100; ++i) EXPECT_NE(hot.sample(std::vector<float>{1, -infinity, 2}), 1);
 }
 
-// Returns the sum of (drawn - expected)^2 / expected, and checks that tokens with p = 0 are not drawn; `p` need not be
+// Returns the sum of (drawn - expected)^2 / expected, and checks that tokens with p = 0 are not drawn. `p` need not be
 // normalised.
 double chi_squared(const SamplerOptions& options, const std::vector<float>& logits, std::vector<double> p,
                    const std::vector<std::int32_t>& before = {}, int draws = 20000) {
@@ -202,7 +202,7 @@ double chi_squared(const SamplerOptions& options, const std::vector<float>& logi
   return sum;
 }
 
-// Exceeded at most once in a million for up to 7 degrees of freedom; the seeds are fixed.
+// For up to 7 degrees of freedom, chi-squared exceeds this value with a probability of less than one in a million.
 constexpr double never = 42;
 
 TEST(Sampler, DrawsHaveTheExpectedDistribution) {
@@ -224,11 +224,11 @@ TEST(Sampler, DrawsHaveTheExpectedDistribution) {
   EXPECT_LT(chi_squared(with([](auto& o) { o.temperature = 1.7; }), logits, power(1.7)), never);
   EXPECT_LT(chi_squared(with([](auto& o) { o.top_k = 5; }), logits, power(1, {5, 6, 7})), never);
   EXPECT_LT(chi_squared(with([](auto& o) { o.top_p = 0.8; }), logits, power(1, {4, 5, 6, 7})), never);
-  // At least a tenth of the likeliest token's 0.30.
+  // min_p 0.1 keeps tokens with at least a tenth of the highest probability, which is 0.30.
   EXPECT_LT(chi_squared(with([](auto& o) { o.min_p = 0.1; }), logits, power(1, {6, 7})), never);
   EXPECT_LT(chi_squared(with([](auto& o) { o.min_p = 1; }), logits, power(1, {1, 2, 3, 4, 5, 6, 7})), never);
-  // Relative to the probabilities at the temperature: at 2 the last token has 0.18 of the first's, at 1/2 the fifth
-  // 0.07.
+  // min_p applies after the temperature. With temperature 2, the last token has 0.18 of the highest probability, so all
+  // are kept. With 1/2, the fifth token has only 0.07.
   EXPECT_LT(chi_squared(with([](auto& o) { o.temperature = 2, o.min_p = 0.1; }), logits, power(2)), never);
   EXPECT_LT(chi_squared(with([](auto& o) { o.temperature = 0.5, o.min_p = 0.1; }), logits, power(0.5, {4, 5, 6, 7})),
             never);
@@ -240,7 +240,7 @@ TEST(Sampler, DrawsHaveTheExpectedDistribution) {
                         }),
                         logits, biased),
             never);
-  // The check detects wrong distributions.
+  // The chi-squared test detects a wrong distribution.
   EXPECT_GT(chi_squared(all, logits, power(1.1)), never);
 }
 
@@ -265,7 +265,7 @@ TEST(Sampler, BiasesAndPenaltiesMatchLlamaCpp) {
     Sampler sampler(options);
     const std::span<const float> after = sampler.adjusted(logits, before);
     ASSERT_EQ(after.size(), expected.size());
-    // llama.cpp's compiler may use fused multiply-add: a difference of at most half an ulp of 60.
+    // llama.cpp may use fused multiply-add, which causes a difference of at most half an ulp of 60.
     for (std::size_t i = 0; i < after.size(); ++i) EXPECT_NEAR(after[i], expected[i], 4e-6) << "token " << i;
     EXPECT_EQ(sampler.sample(logits, before), std::ranges::max_element(expected) - expected.begin());
   }
@@ -281,7 +281,7 @@ TEST(Sampler, PenaltiesApplyToPreviousTokens) {
   };
   SamplerOptions o = {.temperature = 1, .top_k = 0, .top_p = 1, .seed = 11};
   const std::vector<std::int32_t> before = {3, 0, 0, 1, 0};
-  o.repeat_penalty = 2;  // positive logits are divided, others multiplied
+  o.repeat_penalty = 2;  // divides positive logits and multiplies the others
   EXPECT_LT(chi_squared(o, logits, after({0.5, -2, 0.5, 0}), before), never);
   o.frequency_penalty = 0.3, o.presence_penalty = 0.2;
   EXPECT_LT(chi_squared(o, logits, after({0.5 - 3 * 0.3 - 0.2, -2 - 0.3 - 0.2, 0.5, -0.3 - 0.2}), before), never);
@@ -291,11 +291,11 @@ TEST(Sampler, PenaltiesApplyToPreviousTokens) {
   EXPECT_LT(chi_squared(o, logits, after({0.8, -1.2, 0.5, -0.2}), before), never);
   o.penalty_last = 0;
   EXPECT_LT(chi_squared(o, logits, after({1, -1, 0.5, 0}), before), never);
-  // Biases are applied first: a logit that became positive is divided.
+  // Biases are applied before penalties: a logit that a bias has made positive is divided.
   SamplerOptions first = {.temperature = 0, .repeat_penalty = 4, .logit_bias = {{1, 3.0}}};
   EXPECT_EQ(Sampler(first).sample(logits, std::vector<std::int32_t>{1}), 0);  // (-1 + 3) / 4 < 1
   EXPECT_EQ(Sampler(first).sample(logits), 1);
-  // Greedy choices also use the adjusted logits; tokens outside the vocabulary are ignored.
+  // Greedy choices use the adjusted logits, too. Previous tokens outside of the vocabulary are ignored.
   EXPECT_EQ(Sampler({.temperature = 0, .presence_penalty = 9}).sample(logits, std::vector<std::int32_t>{0, 70}), 2);
 }
 
@@ -339,7 +339,7 @@ TEST(Sampler, RejectsInvalidOptions) {
   EXPECT_EQ(s.draws(), 0u);
   Sampler none({.logit_bias = {{0, -INFINITY}}});
   expect_refused([&] { none.sample(std::vector<float>{1}); }, "every logit is -infinity");
-  // The largest logits with penalties are still finite.
+  // Penalties do not cause an overflow of large logits.
   Sampler large({.temperature = 1, .repeat_penalty = 1e-6, .penalty_last = -1});
   EXPECT_EQ(large.sample(std::vector<float>{3e38f, 1}, std::vector<std::int32_t>{0, 1}), 0);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares the tokenizer with handmade vocabularies, with pieces computed by Hugging Face's tokenizers, and with tokens
-// that llama.cpp computed from the shipped model; UTF-8 streams.
+// Tests the tokenizer with handmade vocabularies, and compares it with Hugging Face's tokenizers, with SentencePiece,
+// and with llama.cpp's tokens for the shipped model. Also tests UTF-8 streams.
 #include "tessera/llm/tokenizer.h"
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ struct Split {
   std::vector<std::string> gpt2, llama3;
 };
 
-// Computed by tokenizers 0.22 (PyPI), pre_tokenizers.Split with the patterns of the models' files.
+// Computed with pre_tokenizers.Split of tokenizers 0.22 (PyPI) and the patterns in the models' files.
 const std::vector<Split> splits = {
     {"Hello world", {"Hello", " world"}, {"Hello", " world"}},
     {"Hello, world! It's 1234567 o'clock.",
@@ -124,8 +124,8 @@ TEST(PreTokenizer, NamesSelectOptionsAndUnknownNamesThrow) {
 TEST(PreTokenizer, DefaultSplitsInFourSteps) {
   const PreTokenizer pre("default");
   using Pieces = std::vector<std::string>;
-  // First punctuation, which is separated from the preceding space; then GPT-2; then numbers; then groups of three
-  // ASCII digits.
+  // The steps split off punctuation (without the space before it), apply GPT-2's pattern, split off numbers, and split
+  // numbers into groups of three ASCII digits.
   EXPECT_EQ(pieces_of(pre, "Hello, world"), (Pieces{"Hello", ",", " world"}));
   EXPECT_EQ(pieces_of(pre, "it's"), (Pieces{"it", "'", "s"}));
   EXPECT_EQ(pieces_of(pre, " 12345"), (Pieces{" ", "123", "45"}));
@@ -186,7 +186,7 @@ TEST(PreTokenizer, SplitsLongRunsInLinearTime) {
 
 // --- Vocabularies ---------------------------------------------------------------------------------------------------
 
-// GPT-2's names of bytes, built from the description in its code, independently of the library.
+// Returns GPT-2's name of a byte. Independent of the implementation in the library.
 std::string byte_name(int byte) {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> out(256);
@@ -217,7 +217,7 @@ struct Vocabulary {
   std::vector<std::int32_t> types;
   std::vector<std::pair<std::string, GgufValue>> more;
 
-  // The 256 bytes are tokens 0 to 255.
+  // Tokens 0 to 255 are the 256 bytes.
   Vocabulary() {
     for (int b = 0; b < 256; ++b) add(byte_name(b));
   }
@@ -226,7 +226,7 @@ struct Vocabulary {
     types.push_back(static_cast<std::int32_t>(type));
     return static_cast<TokenId>(tokens.size() - 1);
   }
-  // Adds a merge and its token; both parts are bytes.
+  // Adds a merge and the token that it creates. Both parts are given as bytes.
   TokenId merge(const std::string& left, const std::string& right) {
     merges.push_back(named(left) + " " + named(right));
     return add(named(left + right));
@@ -255,12 +255,12 @@ TEST(Tokenizer, MergesByRankThenFromLeftToRight) {
   const TokenId aaaa = v.merge("aa", "aa");
   const Tokenizer t = v.make();
   EXPECT_EQ(t.encode("ab"), (Ids{ab}));
-  EXPECT_EQ(t.encode("abc"), (Ids{abc}));  // ab first, by rank
+  EXPECT_EQ(t.encode("abc"), (Ids{abc}));  // ab has the lowest rank
   EXPECT_EQ(t.encode("xbc"), (Ids{'x', bc}));
-  EXPECT_EQ(t.encode("aaa"), (Ids{aa, 'a'}));  // of equal ranks the leftmost
+  EXPECT_EQ(t.encode("aaa"), (Ids{aa, 'a'}));  // equal ranks: the leftmost pair is merged
   EXPECT_EQ(t.encode("aaaa"), (Ids{aaaa}));
   EXPECT_EQ(t.encode("aaaaaaa"), (Ids{aaaa, aa, 'a'}));
-  EXPECT_EQ(t.encode("aab"), (Ids{'a', ab}));  // ab before aa, although it is further right
+  EXPECT_EQ(t.encode("aab"), (Ids{'a', ab}));  // ab has a lower rank than aa
   EXPECT_EQ(t.encode("ab ab"), (Ids{ab, ' ', ab}));
   EXPECT_EQ(t.encode(""), Ids{});
   EXPECT_EQ(t.decode(Ids{abc, ' ', aaaa}), "abc aaaa");
@@ -284,7 +284,7 @@ TEST(Tokenizer, MergesBytesOfCharacters) {
 TEST(Tokenizer, Llama3UsesWholePiecesWithoutMerging) {
   Vocabulary v;
   v.merge("a", "b");
-  const TokenId whole = v.add(named(" abc"));  // no merge produces it
+  const TokenId whole = v.add(named(" abc"));  // a token that no merge produces
   v.with("bos_token_id", std::uint32_t{7});
   EXPECT_EQ(v.make().encode(" abc"), (Ids{' ', 256, 'c'}));
   v.pre = "llama-bpe";
@@ -299,7 +299,7 @@ TEST(Tokenizer, AddsBeginAndEndTokensAsConfigured) {
   Vocabulary v;
   const TokenId bos = v.add("<s>", TokenType::control), eos = v.add("</s>", TokenType::control);
   v.with("bos_token_id", static_cast<std::uint32_t>(bos)).with("eos_token_id", static_cast<std::uint32_t>(eos));
-  EXPECT_EQ(v.make().encode("x"), (Ids{'x'}));  // GPT-2's family adds none by default
+  EXPECT_EQ(v.make().encode("x"), (Ids{'x'}));  // "gpt2" vocabularies add no tokens by default
   v.with("add_bos_token", true);
   EXPECT_EQ(v.make().encode("x"), (Ids{bos, 'x'}));
   EXPECT_EQ(v.make().encode(""), (Ids{bos}));
@@ -319,7 +319,7 @@ TEST(Tokenizer, ParsesSpecialTokensInText) {
   Vocabulary v;
   const TokenId end = v.add("<|end|>", TokenType::control), longer = v.add("<|end|><|end|>", TokenType::control);
   const TokenId tool = v.add("<tool>", TokenType::user_defined), unknown = v.add("<unk>", TokenType::unknown);
-  v.add("");  // padding, as written by converters
+  v.add("");  // padding, like in files of some converters
   v.add("");
   const Tokenizer t = v.make();
   const EncodeOptions parse{.parse_special = true};
@@ -332,7 +332,7 @@ TEST(Tokenizer, ParsesSpecialTokensInText) {
   EXPECT_EQ(t.decode(t.encode("x<tool>y")), "x<tool>y");
   EXPECT_EQ(t.decode(end), "");
   EXPECT_EQ(t.decode(end, true), "<|end|>");
-  EXPECT_TRUE(t.is_end(end));  // because of its text
+  EXPECT_TRUE(t.is_end(end));  // recognised by its text
   EXPECT_FALSE(t.is_end(tool));
 }
 
@@ -345,7 +345,7 @@ TEST(Tokenizer, CollectsEndTokensOfAllKeys) {
   };
   const TokenId eos = add("eos_token_id", "<A>"), eot = add("eot_token_id", "<B>"), eom = add("eom_token_id", "<C>");
   const TokenId named_id = v.add("<|eot_id|>", TokenType::control);
-  const TokenId plain = v.add("<|im_end|>");  // regardless of its type
+  const TokenId plain = v.add("<|im_end|>");  // an end token, although its type is normal
   const Tokenizer t = v.make();
   EXPECT_EQ(Ids(t.ends().begin(), t.ends().end()), (Ids{eos, eot, eom, named_id, plain}));
   EXPECT_TRUE(t.is_end(plain));
@@ -354,7 +354,7 @@ TEST(Tokenizer, CollectsEndTokensOfAllKeys) {
 }
 
 TEST(Tokenizer, DecodesNormalTokensOutsideTheByteTable) {
-  // Some files declare added tokens as normal ones, with characters that are not in the byte table.
+  // Some files declare added tokens as normal tokens, although they contain characters that are not in the byte table.
   Vocabulary v;
   const TokenId odd = v.add("<｜tool▁sep｜>");
   EXPECT_EQ(v.make().decode(odd), "<｜tool▁sep｜>");
@@ -371,7 +371,8 @@ TEST(Tokenizer, RejectsInvalidVocabularies) {
   using V = Vocabulary;
   refused([](V& v) { v.model = "bert"; },
           {"file = vocabulary", "key = tokenizer.ggml.model", "\"bert\" is not supported", "\"gpt2\"", "\"llama\""});
-  refused([](V& v) { v.pre = "qwen9"; }, {"file = vocabulary", "\"qwen9\"", "Supported pre-tokenizers: default, gpt-2"});
+  refused([](V& v) { v.pre = "qwen9"; },
+          {"file = vocabulary", "\"qwen9\"", "Supported pre-tokenizers: default, gpt-2"});
   refused([](V& v) { v.model = "llama"; }, {"tokenizer.ggml.scores", "does not contain this key"});
   refused([](V& v) { v.model = "llama", v.with("scores", GgufArray{std::vector<float>{1}}); },
           {"there are 1 scores for 257 tokens"});
@@ -404,10 +405,10 @@ TEST(Tokenizer, RejectsInvalidVocabularies) {
 
 TEST(Tokenizer, LoadsVocabulariesWithMissingTokens) {
   Vocabulary v;
-  for (const char* line : {"xy c", "a xy", "b a"}) v.merges.push_back(line);  // not tokens: ignored
+  for (const char* line : {"xy c", "a xy", "b a"}) v.merges.push_back(line);  // ignored, because "xy" is not a token
   v.tokens[0xff] = "<unk>";
   v.types[0xff] = static_cast<std::int32_t>(TokenType::unknown);
-  v.types['i'] = static_cast<std::int32_t>(TokenType::byte);  // as in old converters
+  v.types['i'] = static_cast<std::int32_t>(TokenType::byte);  // like in files of old converters
   const Tokenizer t = v.make();
   EXPECT_EQ(t.encode("ba"), (Ids{'b', 'a'}));
   EXPECT_EQ(t.encode("a\xff"), (Ids{'a'}));  // a byte without a token is dropped
@@ -438,17 +439,16 @@ TEST(Tokenizer, ControlTokensAreNotParsedInPlainRanges) {
   EXPECT_EQ(encode({}), (Ids{end, 'x', end, tool, end}));
   EXPECT_EQ(encode({{0, text.size()}}).size(), 7u + 1 + 7 + 1 + 7);
   EXPECT_EQ(encode({{7, 8}, {15, 21}}), (Ids{end, 'x', end, tool, end}));
-  const Ids middle = encode({{14, 15}});  // a partial overlap suffices
+  const Ids middle = encode({{14, 15}});  // a partial overlap is enough
   EXPECT_EQ(middle.size(), 1u + 1 + 7 + 1 + 1);
   EXPECT_EQ(middle.front(), end);
   EXPECT_EQ(middle.back(), end);
 }
 
-// --- Comparison with other tokenizers
-// --------------------------------------------------------------------------------------
+// --- Comparison with other tokenizers -------------------------------------------------------------------------------
 
-// Written by tools/make_tokenizer_cases.py: 300 texts, and the CRC-32 of the tokens that `tokenizers` and
-// `sentencepiece` produce.
+// Returns the cases that tools/make_tokenizer_cases.py has written: 300 texts, and the CRC-32 of the tokens that
+// `tokenizers` and `sentencepiece` produce.
 const nlohmann::json& foreign() {
   static const nlohmann::json out = nlohmann::json::parse(std::ifstream(TESSERA_TOKENIZER_CASES));
   return out;
@@ -512,7 +512,7 @@ TEST(Tokenizer, LlamaMatchesSentencePiece) {
   }
 }
 
-// One merge at a time over the whole piece, as in the papers: slow and simple.
+// A slow and simple reference: scans the piece for the best pair before each merge.
 Ids merge_naively(const Vocabulary& v, const Tokenizer& t, std::string_view piece) {
   std::vector<std::string> symbols;
   for (const char c : piece) symbols.push_back(byte_name(static_cast<unsigned char>(c)));
@@ -532,7 +532,7 @@ Ids merge_naively(const Vocabulary& v, const Tokenizer& t, std::string_view piec
   return out;
 }
 
-// Random merges over a small alphabet.
+// Returns a vocabulary with random merges over a small alphabet.
 Vocabulary random_vocabulary(std::mt19937_64& rng, int merges) {
   Vocabulary v;
   std::vector<std::string> known = {"a", "b", "c", "\xc3", "\xa9", "\xff"};
@@ -599,7 +599,7 @@ TEST(Tokenizer, EncodesLongPiecesQuickly) {
   std::string unit = "a";
   for (int i = 0; i < 10; ++i, unit += unit) v.merge(unit, unit);
   const Tokenizer t = v.make();
-  const std::string text(1 << 20, 'a');  // one piece: a quadratic merge would take hours
+  const std::string text(1 << 20, 'a');  // a single piece: an algorithm with quadratic time would take hours
   const Ids ids = t.encode(text);
   EXPECT_EQ(ids.size(), text.size() / 1024);
   EXPECT_EQ(t.decode(ids), text);
@@ -703,7 +703,7 @@ TEST(Utf8Stream, ReplacesOrPassesInvalidBytes) {
   EXPECT_EQ(replace.push("a\xff"
                          "b\xe2\x82"),
             "a" + mark + "b");
-  EXPECT_EQ(replace.push("x"), mark + "x");  // the two bytes were one partial character
+  EXPECT_EQ(replace.push("x"), mark + "x");  // one mark for the two bytes of an incomplete character
   EXPECT_EQ(replace.push("\xf0\x9f"), "");
   EXPECT_EQ(replace.pending(), 2u);
   EXPECT_EQ(replace.flush(), mark);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Learning a vocabulary: compared with a slow reference that recounts before each merge, on random texts; round trips
-// of any bytes; ties, thresholds and errors. (tools/check_tokenizer_training.py compares with Hugging Face's
-// tokenizers.)
+// Learning a vocabulary: comparison with a slow reference on random texts, round trips of arbitrary bytes, ties,
+// thresholds and errors. (tools/check_tokenizer_training.py compares the results with Hugging Face's tokenizers.)
 #include "tessera/llm/train_tokenizer.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +22,7 @@ TrainedTokenizer train(const std::vector<std::string>& texts, const TrainTokeniz
   const std::vector<std::string_view> views(texts.begin(), texts.end());
   return train_tokenizer(views, options);
 }
-/// Options for at most `count` merges.
+/// Returns options for at most `count` merges.
 TrainTokenizerOptions merges(std::int64_t count, std::int64_t min_count = 2) {
   return {.vocabulary = 257 + count, .min_count = min_count};
 }
@@ -70,7 +69,7 @@ std::vector<std::string> reference_merges(const std::vector<std::string>& texts,
 }
 
 TEST(TrainTokenizer, MergesTheMostFrequentPairFirst) {
-  // The example of Sennrich, Haddow and Birch. (e, s) and (s, t) both occur nine times: e comes before s.
+  // The example of Sennrich, Haddow and Birch. (e, s) and (s, t) both occur nine times, and e has the lower id.
   std::string text;
   const std::pair<const char*, int> words[] = {{"low ", 5}, {"lower ", 2}, {"newest ", 6}, {"widest ", 3}};
   for (const auto& [word, count] : words)
@@ -82,7 +81,7 @@ TEST(TrainTokenizer, MergesTheMostFrequentPairFirst) {
   EXPECT_EQ(t.tokens[258], "lo");
   EXPECT_EQ(t.end_of_text, 259);
   EXPECT_EQ(t.tokens.back(), "<|endoftext|>");
-  EXPECT_EQ(t.tokens.front(), "!");  // GPT-2's order of the bytes
+  EXPECT_EQ(t.tokens.front(), "!");  // bytes are in GPT-2's order
 }
 
 TEST(TrainTokenizer, MatchesReferenceImplementation) {
@@ -132,12 +131,12 @@ TEST(TrainTokenizer, StopsIfNoPairIsFrequentEnough) {
   EXPECT_TRUE(train({"abcdef"}, merges(9)).merges.empty());
   EXPECT_EQ(train({"abab"}, merges(9)).merges, std::vector<std::string>{"a b"});
   EXPECT_EQ(train({"abab"}, merges(9, 1)).merges, (std::vector<std::string>{"a b", "ab ab"}));
-  EXPECT_TRUE(train({"a", "b", "a", "b"}, merges(9, 1)).merges.empty());  // not across texts
+  EXPECT_TRUE(train({"a", "b", "a", "b"}, merges(9, 1)).merges.empty());  // no merges across texts
   EXPECT_EQ(train({"aaaa"}, merges(9, 1)).merges, (std::vector<std::string>{"a a", "aa aa"}));
 }
 
 TEST(TrainTokenizer, TrainsOnLongPiecesQuickly) {
-  // A single piece; scanning all of it for each merge would take minutes.
+  // The text is a single piece. Scanning all of it for each merge would take minutes.
   std::mt19937_64 random(test_seed());
   std::string text;
   for (int i = 0; i < 300'000; ++i) text += static_cast<char>('a' + random() % 26);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models and inputs for tests of proofs.
+// Creates random models and inputs for tests of proofs.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace tessera::test {
 
-/// Replaces the values of all arrays by random ones, so that norms and biases have an effect.
+/// Replaces the values of all arrays by random numbers, so that norms and biases have an effect.
 template <class Model>
 Model varied(Model model, std::mt19937_64& random, float size = 1) {
   detail::for_each_part(model, [&](ModelArray& part, const Path& at) {
@@ -27,7 +27,7 @@ Model varied(Model model, std::mt19937_64& random, float size = 1) {
   return model;
 }
 
-/// Random inputs from the box, a third of their numbers on its faces.
+/// Returns random inputs from the box. About a third of the numbers are on a face of the box.
 inline Array inputs_of(const InputBox& box, std::int64_t count, std::mt19937_64& random) {
   std::uniform_real_distribution<float> part(-0.25f, 1.25f);
   std::vector<float> x(static_cast<std::size_t>(count) * box.low.size());
