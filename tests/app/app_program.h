@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the program `tessera` as a user would, with a time limit, and returns its output and exit code; with helpers to
-// check them.
+// Runs the program `tessera` with a time limit, and helpers to check its output and exit code.
 #pragma once
 
 #include <fcntl.h>
@@ -29,14 +28,14 @@ extern char** environ;
 namespace tessera::test {
 
 struct Outcome {
-  int code = -1;      ///< exit code; 128 + n: killed by signal n
-  bool late = false;  ///< killed at the time limit
+  int code = -1;      ///< exit code, or 128 + n if it was killed by signal n
+  bool late = false;  ///< true if it was killed at the time limit
   double seconds = 0;
-  int process = 0;  ///< with `own_session`, also its session
+  int process = 0;  ///< process id; with `own_session`, also the session id
   std::string out, err;
 };
 
-/// A folder whose paths are strings, like a command's arguments.
+/// A temporary folder that returns paths as strings, because command-line arguments are strings.
 class TemporaryFolder : public Folder {
  public:
   std::string operator/(const std::string& name) const { return path() / name; }
@@ -46,17 +45,18 @@ inline void write_file(const std::string& path, std::string_view bytes) {
 }
 
 struct RunOptions {
-  /// in addition to the test's own, without variables that start with TESSERA_
+  /// Additional environment variables. The program also inherits the test's variables, except those that start with
+  /// TESSERA_.
   std::map<std::string, std::string> environment = {};
   std::string in = {};  ///< standard input
-  double limit = 120;   ///< seconds
-  /// Called every 10 ms with the output so far; returning true sends `signal`, once.
+  double limit = 120;   ///< time limit in seconds
+  /// Called every 10 ms with the output so far. When it returns true, `signal` is sent once.
   std::function<bool(const std::string& out, const std::string& err)> interrupt = {};
   int signal = SIGINT;
-  bool ignores_interrupts = false;  ///< started with SIGINT ignored, as by nohup
-  bool own_session = false;         ///< signals to its group do not reach the test
+  bool ignores_interrupts = false;  ///< start the program with SIGINT ignored, like nohup does
+  bool own_session = false;         ///< start a new session, so that signals to the process group do not reach the test
   std::string program = TESSERA_PROGRAM;
-  long address_space = 0;  ///< limit of its address space in KiB, as by `ulimit -v`; 0: the test's own
+  long address_space = 0;  ///< limit of the address space in KiB, like `ulimit -v`; 0: the same as the test's
 };
 
 inline Outcome run(std::vector<std::string> arguments, const RunOptions& options = {}) {
@@ -72,7 +72,7 @@ inline Outcome run(std::vector<std::string> arguments, const RunOptions& options
   }
   // The user's own preferences must not affect the tests.
   if (!options.environment.count("XDG_CONFIG_HOME")) variables.push_back("XDG_CONFIG_HOME=" + (folder / "config"));
-  // Nor kernels compiled before.
+  // Kernels that were compiled earlier must not affect the tests either.
   if (!options.environment.count("TESSERA_KERNEL_CACHE")) variables.push_back("TESSERA_KERNEL_CACHE=0");
   for (const auto& [name, value] : options.environment) variables.push_back(name + "=" + value);
   arguments.insert(arguments.begin(), options.program);
@@ -90,7 +90,7 @@ inline Outcome run(std::vector<std::string> arguments, const RunOptions& options
   posix_spawn_file_actions_addopen(&actions, 0, in.c_str(), O_RDONLY, 0);
   posix_spawn_file_actions_addopen(&actions, 1, out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
   posix_spawn_file_actions_addopen(&actions, 2, err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-  // Ignored signals stay ignored in the child; those that this test ignores itself must not.
+  // A child inherits ignored signals. Reset SIGINT, because the test itself may be started with it ignored.
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   sigset_t interrupts;
@@ -139,14 +139,14 @@ inline ::testing::AssertionResult holds(const std::string& text, const std::vect
       return ::testing::AssertionFailure() << "\"" << part << "\" is not in: " << text;
   return ::testing::AssertionSuccess();
 }
-/// Checks the exit code, the prefix of every error, and parts of the message.
+/// Checks the exit code, the prefix of the error, and that the message contains `parts`.
 inline ::testing::AssertionResult fails(const Outcome& o, int code, std::vector<std::string> parts) {
   if (o.late) return ::testing::AssertionFailure() << "did not end: " << o.out << o.err;
   if (o.code != code) return ::testing::AssertionFailure() << "exit code " << o.code << ": " << o.out << o.err;
   parts.insert(parts.begin(), "tessera: error: ");
   return holds(o.err, parts);
 }
-/// Checks that two files are equal and not empty; a failure reports the position of the first difference.
+/// Checks that two files are equal and not empty. A failure reports the position of the first difference.
 inline ::testing::AssertionResult same_file(const std::string& a, const std::string& b) {
   const std::string x = text_of(a), y = text_of(b);
   if (x == y && !x.empty()) return ::testing::AssertionSuccess();

@@ -19,7 +19,7 @@ namespace tessera::test {
 
 class Terminal {
  public:
-  /// `cache`: folder of the kernel cache.
+  /// `cache` is the folder of the kernel cache.
   Terminal(const std::string& program, const std::string& cache, const std::vector<std::string>& arguments) {
     winsize size{};
     size.ws_row = 40, size.ws_col = 200;
@@ -43,11 +43,12 @@ class Terminal {
   }
   Terminal(const Terminal&) = delete;
 
-  /// Waits until the text has been printed since the last `send`.
+  /// Waits until the text has been printed after the last `send`.
   bool shows(std::string_view text, double seconds = 60) {
     return wait(seconds, [&] { return out_.find(text, sent_) != std::string::npos; });
   }
-  /// Waits until the output ends with a prompt and the program edits lines; before that, the terminal handles keys.
+  /// Waits until the output ends with a prompt and the line editor is active. Until then, the terminal itself handles
+  /// keys.
   bool prompts(double seconds = 60) {
     return wait(seconds, [&] {
       termios now{};
@@ -58,7 +59,7 @@ class Terminal {
     sent_ = out_.size();
     if (::write(fd_, keys.data(), keys.size()) < 0) return;
   }
-  /// The exit code, or -1 if it does not end.
+  /// Waits until the program ends. Returns the exit code, or -1 if it does not end in time.
   int ends(double seconds = 60) {
     wait(seconds, [&] { return closed_; });
     int status = 0;

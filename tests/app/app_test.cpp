@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program: help, exit codes, tables and JSON, generated text, and errors for invalid input.
+// The program `tessera`: help, exit codes, tables and JSON, generated text, and errors for invalid input.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -30,7 +30,7 @@ json parsed(const Outcome& o) {
   return json::parse(o.out);
 }
 
-/// All matches of a pattern's first group.
+/// Returns the text of the first group for each match of a pattern.
 std::vector<std::string> found(const std::string& text, const char* pattern) {
   std::vector<std::string> out;
   const std::regex regex(pattern);
@@ -38,7 +38,7 @@ std::vector<std::string> found(const std::string& text, const char* pattern) {
   return out;
 }
 
-/// Devices that compute on this machine, as the program finds them.
+/// Returns the names of the devices that the program finds and that compute correctly.
 std::vector<std::string> usable_devices() {
   std::vector<std::string> names;
   for (const auto& row : tessera::discover())
@@ -52,8 +52,9 @@ std::vector<std::string> greedy(const std::string& file, const std::string& devi
   return {"generate", file, "-p", "The index", "--temperature", "0", "-n", std::to_string(tokens), "--device", device};
 }
 
-/// Compares our greedy tokens with those of another program, which rounds activations in its own way: at the first
-/// difference, ours must be its second best token with a nearly equal score. Later differences follow from the first.
+/// Compares greedy tokens with tokens of another program, which may round activations differently. At the first
+/// difference, our token must be the other program's second choice with a nearly equal score. Later tokens are not
+/// compared.
 void check_reference(const json& reference, const std::string& file, double bound) {
   for (const json& r : reference["models"][file.substr(file.find('/') + 1)]) {
     const json j = parsed(run({"generate", file, "-p", r["prompt"], "-n", std::to_string(r["tokens"].size()),
@@ -124,7 +125,7 @@ TEST(Program, SuggestsNamesForMistypedWords) {
       fails(option, 2,
             {"`tessera generate` has no option --devise; did you mean --device?\n", "See `tessera generate --help`."}));
   EXPECT_FALSE(holds(option.err, {"cpu"}));
-  // Missing arguments are not reported instead.
+  // The unknown option is reported, not the missing arguments.
   EXPECT_TRUE(fails(run({"generate", model, "--promt=X"}), 2, {"no option --promt; did you mean --prompt?\n"}));
   EXPECT_TRUE(fails(run({"devices", "--frobnicate"}), 2, {"`tessera devices` has no option --frobnicate\n"}));
   EXPECT_TRUE(fails(run({"estimate", model, "extra"}), 2, {"`tessera estimate` takes no argument \"extra\""}));
@@ -152,7 +153,7 @@ TEST(Program, RejectsInvalidNumbersAsWrongUsage) {
   EXPECT_TRUE(fails(with("--top-p", "0"), 2, {"--top-p: 0 is out of range: above 0 to 1"}));
   EXPECT_TRUE(fails(run({"verify", "--seed", "abc"}), 2, {"--seed: \"abc\" is not an integer"}));
   EXPECT_TRUE(fails(run({"doctor", "--limit", "0"}), 2, {"--limit: 0 is out of range: from 1 to 3600"}));
-  // A redundant sign and underflow are in range.
+  // Numbers with a redundant sign and numbers that underflow are accepted.
   for (const auto& [option, value] : {std::pair{"--seed", "-0"}, {"-n", "+5"}, {"--temperature", "1e-400"}})
     EXPECT_TRUE(fails(with(option, value), 1, {"no model"}));
   EXPECT_TRUE(fails(with("--temperature", "1e400"), 2, {"1e400 is out of range: from 0 to"}));
@@ -171,7 +172,7 @@ TEST(Devices, JsonAgreesWithTheLibrary) {
     ASSERT_EQ(row["devices"].size(), rows[i].devices.size());
     if (row["state"] == "verified") {
       const bool slow = rows[i].backend == tessera::Backend::cpu &&
-                        row["devices"][0]["driver_version"] == "reference interpreter";  // which has its own reason
+                        row["devices"][0]["driver_version"] == "reference interpreter";  // it reports why it is slow
       EXPECT_EQ(row["reason"] == "", !slow) << row;
     } else {
       EXPECT_NE(row["reason"], "") << row;
@@ -251,7 +252,7 @@ TEST(Generate, ReportsWhyTheDefaultDeviceWasSelected) {
   if (tessera::current_device().backend != tessera::Backend::cpu) return;
   const auto device = found(o.err, "(device +cpu:0 [^\\n]*: no GPU \\(cuda: [^\\n]*)");
   EXPECT_EQ(device.size(), 1u) << o.err;
-  EXPECT_FALSE(holds(o.err, {"shared object"}));  // the long reasons are only in `tessera devices`
+  EXPECT_FALSE(holds(o.err, {"shared object"}));  // only `tessera devices` prints the details of driver errors
 }
 
 TEST(Generate, JsonContainsTokensAndTheSameText) {
@@ -279,7 +280,7 @@ TEST(Generate, MatchesTheReferenceTokensOfTheModel) {
   std::ifstream in("models/reference-greedy.json");
   ASSERT_TRUE(in) << "models/reference-greedy.json is missing";
   const json reference = json::parse(in);
-  check_reference(reference, model, 4e-2);  // twice the bound on logits, because of 8-bit activations
+  check_reference(reference, model, 4e-2);  // twice the error bound of the logits with 8-bit activations
   check_reference(reference, model_f16, 4e-3);
 }
 
@@ -318,8 +319,8 @@ TEST(Generate, ReadsThePromptFromAFileOrStandardInput) {
   EXPECT_EQ(file.out, given.out);
   EXPECT_EQ(in.out, given.out);
   EXPECT_TRUE(fails(with({"--prompt-file", folder / "none"}, ""), 1, {folder / "none"}));
-  EXPECT_EQ(with({"-p", ""}, "").code, 0);  // the begin token alone
-  // A shell's <(command) is a pipe; endless files are rejected.
+  EXPECT_EQ(with({"-p", ""}, "").code, 0);  // the prompt is only the begin token
+  // Pipes are accepted, because a shell's <(command) is a pipe. Devices are rejected, because they may never end.
   const std::string pipe = folder / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   std::thread writer([&] { write_file(pipe, "The index"); });
@@ -383,7 +384,7 @@ TEST(Interrupt, StopsAfterTheCurrentToken) {
 
 TEST(Interrupt, StopsImmediatelyBeforeTheFirstToken) {
   for (const std::string when : {"loading ", "of weights on ", "compiled rms_norm "}) {
-    // On the device that compiles the longest: more compiled kernels in a later run show that it did not wait.
+    // Use the device that compiles the longest. If a later run compiles more kernels, the interrupted run did not wait.
     const std::string device = usable_devices().size() > 2 ? "opencl" : "cpu";
     const Outcome o = run(without_end_on(device),
                           {.environment = {{"TESSERA_LOG", "info"}},
@@ -467,7 +468,7 @@ TEST(Generate, ReportsOneErrorForInvalidInput) {
   EXPECT_TRUE(fails(run({"generate", model, "-p", "a", "--top-p", "3"}), 2, {"--top-p", "3"}));
   for (const char* option : {"-n", "--ctx", "--batch", "--top-k", "--temperature"})
     EXPECT_TRUE(fails(run({"generate", "no model", "-p", "a", option, "-1"}), 2, {"-1", "range"})) << option;
-  // A closed standard error changes nothing else.
+  // If standard error is closed, the exit codes are the same.
   const auto code = [](const std::string& words) {
     const int status = std::system((std::string(TESSERA_PROGRAM) + " " + words).c_str());
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -482,7 +483,7 @@ TEST(Generate, ReportsOneErrorForInvalidInput) {
   EXPECT_TRUE(fails(run({"generate", model, "-p", "a", "--device", "quantum"}), 1, {"quantum", "opencl"}));
 }
 
-/// Only the error is printed: nothing was loaded, and the prompt was not printed.
+/// Checks that only the error is printed, which means that nothing was loaded.
 testing::AssertionResult refuses(const Outcome& o, const std::vector<std::string>& parts) {
   if (const auto failed = fails(o, 1, parts); !failed) return failed;
   if (o.err.rfind("tessera: error: ", 0) != 0 || o.out != "" || std::count(o.err.begin(), o.err.end(), '\n') != 1)
@@ -506,7 +507,7 @@ TEST(Generate, RejectsInvalidRequestsBeforeLoading) {
                         {wrong, "). Shorten it: the model's context length is 1024 tokens\n"}));
   EXPECT_TRUE(refuses(run({"generate", "/nonexistent.gguf", "-p", "X"}), {"the file does not exist"}));
   EXPECT_TRUE(refuses(run({"generate", "README.md", "-p", "X"}), {"README.md"}));
-  // A valid request loads the model, and the prompt precedes the answer.
+  // A valid request loads the model and prints the prompt before the answer.
   EXPECT_TRUE(holds(run(greedy(model, "cpu", 2)).err, {"loading pgdocs-2m-q8_0.gguf on cpu:0\nThe index"}));
 }
 
@@ -524,7 +525,7 @@ TEST(Estimate, NamesTheInvalidNumber) {
   EXPECT_TRUE(refuses(run({"estimate", model, "--prompt-tokens", "2000"}),
                       {"(prompt = 2000, context = 1024). Use 1024 or less (--prompt-tokens 1024)\n"}));
   EXPECT_TRUE(fails(run({"estimate", model, "--batch", "0"}), 2, {"--batch: 0 is out of range: from 1 to"}));
-  // The help of both says how much memory is needed.
+  // The help of both commands describes the memory use of a long context.
   for (const std::string command : {"generate", "estimate"}) {
     const std::string help = run({command, "--help"}).out;
     EXPECT_TRUE(std::regex_search(help, std::regex(R"(the\s+model's\s+maximum\)\.\s+Memory\s+is)"))) << help;
@@ -647,8 +648,7 @@ TEST(Verify, ComparesAnOperationOnEveryDevice) {
   EXPECT_TRUE(fails(run({"verify", "--device", "rocm"}), 1, {"rocm:0"}));
 }
 
-// If a driver crashes the program, the rest of the table is lost: so known results are printed at once, and the running
-// operation is named.
+// Results must be printed immediately, with the operation that is running, because a driver may crash the program.
 TEST(Verify, PrintsEachRowImmediatelyAndNamesTheRunningOperation) {
   bool seen = false, in_order = false;
   run({"verify", "--operation", "^(abs|softmax)$", "--device", "interp"},
@@ -691,7 +691,7 @@ TEST(KernelCommand, ListsAndPrintsKernels) {
     EXPECT_GT(source.out.size(), 100u);
     EXPECT_EQ(device.rfind("opencl", 0) == 0, bool(holds(source.out, {"__kernel"})));
     if (device.rfind("opencl", 0) != 0) continue;
-    // The printed source is complete: here another compiler than the device's accepts it.
+    // The printed source is complete, so that another compiler accepts it.
     if (std::system("command -v clang-16 >/dev/null") != 0) continue;
     const TemporaryFolder folder;
     for (const char* whole : {"softmax_f32_16", "linear_q8_0_vector"}) {
@@ -718,7 +718,7 @@ TEST(KernelCommand, ListsAndPrintsKernels) {
   EXPECT_TRUE(fails(run({"kernel", name, "--source", "metal"}), 1, {"metal:0"}));
 }
 
-/// A page without its code blocks and inline code, in which `](...)` is not a link.
+/// Returns a page without code blocks and inline code, because `](...)` in code is not a link.
 std::string prose(std::string text) {
   for (const std::string fence : {"```", "`"}) {
     for (std::size_t at = 0; (at = text.find(fence, at)) != std::string::npos;) {
@@ -744,7 +744,7 @@ TEST(Documents, LinksAndPathsExist) {
 }
 
 TEST(Documents, FilesListedInTheMapExist) {
-  std::set<std::string> files;  // with any suffix of their path
+  std::set<std::string> files;  // all suffixes of the paths of all files
   for (const std::string folder : {"tessera", "tests", "app", "tools", "benchmarks", "examples", "cmake", "models"})
     for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
       const std::string path = entry.path().string();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera bench`: its table, JSON and errors. No test depends on times.
+// `tessera bench`: table, JSON and errors. The tests do not depend on measured times.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera chat`, `generate --chat` and `tokenize`: through pipes, and on a pseudo terminal.
+// `tessera chat`, `generate --chat` and `tokenize`, with pipes and on a pseudo terminal.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -23,7 +23,7 @@ const std::string plain =
     "{% for m in messages %}{% if m.content == 'refuse' %}{{ raise_exception('No such word') }}{% endif %}"
     "{{ '<|endoftext|>' if m.role == 'user' }}{{ m.content }}{% endfor %}";
 
-/// The kernel cache that the runs of this test share.
+/// Returns the folder of the kernel cache, which all runs of this test share.
 const std::string& kernels() {
   static const TemporaryFolder folder;
   static const std::string path = folder / "kernels";
@@ -35,7 +35,7 @@ Outcome tessera_with(const std::vector<std::string>& arguments, RunOptions o = {
   return run(arguments, o);
 }
 
-/// The shipped model with a chat template.
+/// A copy of the shipped model with a chat template.
 class ModelFile {
  public:
   explicit ModelFile(const std::string& chat_template, const std::vector<std::pair<std::string, float>>& more = {}) {
@@ -86,7 +86,7 @@ TEST(Chat, AnswersEachLineOfAPipe) {
   }
   EXPECT_EQ(answers[0]["read_tokens"], answers[0]["prompt_tokens"]);
   EXPECT_LT(answers[1]["read_tokens"], answers[1]["prompt_tokens"].get<int>() - 5) << "tokens that were read are kept";
-  // As text: standard output contains only the model's answers, one per line.
+  // Without --json, standard output contains only the model's answers, one per line.
   const Outcome text = tessera_with(chat({}), typed("What is an index?\nAnd a table?"));
   EXPECT_EQ(text.code, 0) << text.err;
   EXPECT_EQ(text.out,
@@ -116,7 +116,7 @@ TEST(Chat, CommandsChangeTheConversation) {
   EXPECT_EQ(all[5]["content"], "/slash");
   EXPECT_EQ(all[6]["role"], "assistant");
   EXPECT_EQ(json::parse(text_of(again)), json::array({all[0]}));
-  // A saved conversation can be continued by the option and by the command.
+  // A saved conversation can be continued with --load and with /load.
   const auto loaded = objects(tessera_with(chat({"-q", "--json", "--load", saved}), typed("More?\n")));
   const auto command = objects(tessera_with(chat({"-q", "--json"}), typed("/load " + saved + "\nMore?\n")));
   ASSERT_EQ(loaded.size(), 1u);
@@ -200,7 +200,7 @@ TEST(Chat, AppliesStopStringsAndSamplingOptionsOfTheFile) {
       tessera_with(chat({"--json", "-q", "-p", "What is an index?", "--stop", text.substr(7, 6), "--stop", "\x02"})));
   EXPECT_EQ(cut.at(0)["content"], text.substr(0, text.find(text.substr(7, 6))));
   EXPECT_EQ(cut.at(0)["stopped"], "stop text");
-  // A file with temperature 0 gives the same answer for any seed, unless the command line overrides it.
+  // If the file sets temperature 0, all seeds result in the same answer, unless the command line overrides it.
   const ModelFile cold(plain, {{"general.sampling.temp", 0.0f}});
   const auto of = [&](const std::string& seed, std::vector<std::string> more) {
     std::vector<std::string> all = {"chat", cold.path(),         "--device", "cpu",    "-n",
@@ -250,7 +250,7 @@ TEST(Chat, FunctionsAreCalledAndResultsReturned) {
             json::array({{{"id", "call00001"}, {"type", "function"}, {"function", function}}}));
   EXPECT_EQ(answers[1]["content"], "It is warm.");
   EXPECT_FALSE(answers[1].contains("tool_calls"));
-  // A conversation that ends with a function's result continues with /retry.
+  // A conversation that ends with the result of a function can be continued with /retry.
   auto conversation = json::parse(text_of(saved));
   ASSERT_EQ(conversation.size(), 4u);
   EXPECT_EQ(conversation[2]["role"], "tool");
@@ -273,7 +273,7 @@ TEST(Chat, FunctionsAreCalledAndResultsReturned) {
   EXPECT_TRUE(fails(tessera_with(chat({"-q", "--tools", tools})), 1, {"does not support tools"}));
 }
 
-/// What a terminal shows, without styles and cursor movements.
+/// Returns the visible text of a terminal, without styles and cursor movements.
 std::string visible(const std::string& out) {
   std::string text;
   for (std::size_t i = 0; i < out.size(); ++i) {
@@ -326,7 +326,7 @@ TEST(ChatTerminal, CtrlCStopsTheAnswerButNotTheProgram) {
   t.send("\x03");
   ASSERT_TRUE(t.shows("(stopped")) << t.out();
   ASSERT_TRUE(t.prompts()) << t.out();
-  // At the prompt, Ctrl-C drops the line and prints how to quit.
+  // At the prompt, Ctrl-C discards the line and prints how to quit.
   t.send("/nonsense\x03");
   ASSERT_TRUE(t.shows("(Ctrl-D or /quit ends)")) << t.out();
   t.send("/nope\r");
@@ -342,9 +342,9 @@ TEST(ChatTerminal, LinesAreEditedAndRecalled) {
   Terminal t(TESSERA_PROGRAM, kernels(), chat({}));
   ASSERT_TRUE(t.prompts()) << t.out();
   const auto answered = [&] { return t.shows("the answer was cut off at 12 tokens") && t.prompts(); };
-  t.send("What is n\xc3\xa9x\x7f\x1b[D\x1b[Da\xc3\xa8\r");  // "né" then "x", deleted; two to the left; "aè"
+  t.send("What is n\xc3\xa9x\x7f\x1b[D\x1b[Da\xc3\xa8\r");  // "néx", backspace, two times cursor left, "aè"
   ASSERT_TRUE(answered()) << t.out();
-  t.send("\x1b[A!\r");  // the previous line with more text
+  t.send("\x1b[A!\r");  // recall the previous line and append text
   ASSERT_TRUE(answered()) << t.out();
   t.send("/save " + saved + "\r");
   ASSERT_TRUE(t.shows("4 messages written")) << t.out();
@@ -399,7 +399,7 @@ TEST(Generate, GenerateSupportsIdsChatStopsAndLogProbabilities) {
   const std::string first = std::to_string(j["tokens"][0].get<int>());
   const json other = json::parse(generate(bare, {"-p", "The index", "--json", "--logit-bias", first + "=-inf"}).out);
   EXPECT_NE(other["tokens"][0], j["tokens"][0]);
-  // One turn, the same as of `chat`.
+  // `generate --chat` produces the same answer as `chat`.
   const Outcome turn =
       generate(model().path(), {"-p", "What is an index?", "--chat", "--system", "S", "--cache", "f32"});
   EXPECT_EQ(turn.out, tessera_with({"chat", model().path(), "--device", "cpu", "--temperature", "0", "-n", "8",
@@ -456,7 +456,7 @@ TEST(Documents, FunctionCallConversationMatchesLlmMd) {
   const std::string page = text_of("docs/llm.md"), begin = "```text\n> ";
   ASSERT_NE(page.find(begin), std::string::npos);
   const std::string rest = page.substr(page.find(begin) + begin.size() - 2), block = rest.substr(0, rest.find("```"));
-  // What is typed at each prompt, and what is printed before the next.
+  // Pairs of the text that is typed at a prompt and the output before the next prompt.
   std::vector<std::pair<std::string, std::string>> turns;
   std::istringstream lines(block);
   for (std::string line; std::getline(lines, line);) {
@@ -473,7 +473,7 @@ TEST(Documents, FunctionCallConversationMatchesLlmMd) {
   Terminal t(TESSERA_PROGRAM, kernels(), {"chat", model, "--device", "cpu", "--tools", tools});
   ASSERT_TRUE(t.prompts()) << t.out();
   for (auto [typed, shown] : turns) {
-    if (!shown.ends_with("\n\n")) shown += "\n";  // an empty line precedes each prompt
+    if (!shown.ends_with("\n\n")) shown += "\n";  // there is an empty line before each prompt
     const std::size_t before = t.out().size();
     t.send(typed + "\r");
     ASSERT_TRUE(t.shows("\n\r\n> ") || t.shows("\n\n> ", 1)) << t.out();

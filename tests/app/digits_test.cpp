@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shipped digits and how they are read; samples on every device compared with plain C++.
+// Tests the shipped digits and errors in their files, and compares augmented samples on every device with plain C++.
 #include "app/train/digits.h"
 
 #include <gtest/gtest.h>
@@ -57,7 +57,7 @@ TEST(Digits, ImageMatchesTheTable) {
     const auto label = labels.to_vector<std::int32_t>();
     for (std::size_t i = 0; i < label.size(); ++i) {
       EXPECT_EQ(label[i], static_cast<std::int32_t>(i % 10));
-      // White ink in the middle, a black border of two pixels.
+      // The glyph is white and centred, with a black border of two pixels.
       long ink = 0, border = 0, right = 0, down = 0;
       for (int y = 0; y < 32; ++y)
         for (int x = 0; x < 32; ++x) {
@@ -97,7 +97,7 @@ TEST(Digits, RejectsFilesThatDoNotMatch) {
   expect_throw<ArgumentError>([&] { load_digits(folder.path()); }, {"digits.png", "the file does not exist"});
 }
 
-/// The documented result of augment, in double precision.
+/// Returns the documented result of augment, computed in double precision.
 std::vector<float> expected(const std::vector<std::uint8_t>& glyphs, std::int32_t glyph, std::uint64_t seed,
                             std::uint64_t number, const Augmentation& by) {
   const auto block = [&](std::uint32_t k) {
@@ -141,11 +141,11 @@ TEST_P(OnEveryDevice, SamplesMatchPlainCpp) {
       const auto want = expected(pixels, which[i], seed, first + i, by);
       for (std::size_t p = 0; p < want.size(); ++p) ASSERT_NEAR(got[i * 784 + p], want[p], 5e-5) << i << " " << p;
     }
-    // A sample depends on its number, not on the batch.
+    // A sample depends on its number, but not on the batch.
     const auto third = augment(glyphs, indices.slice(0, 2, 3), seed, first + 2, by).to_vector<float>();
     EXPECT_TRUE(std::equal(third.begin(), third.end(), got.begin() + 2 * 784));
   }
-  // Without any change: the glyph scaled from 24 to 20 pixels. Without noise, pixels outside are black.
+  // Without augmentation, the glyph is only scaled from 24 to 20 pixels, and pixels outside of it are black.
   const Augmentation still{0, 0, 0, 0, 0, 0};
   const auto same = augment(glyphs, indices, 1, 0, still).to_vector<float>();
   EXPECT_TRUE(std::equal(same.begin() + 2 * 784, same.begin() + 3 * 784, same.begin() + 3 * 784));

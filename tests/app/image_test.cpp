@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// PNG files: images are written and read back; images of every kind are converted to grey; damaged files are errors.
+// PNG files: round trips, conversion of all pixel formats to grey, and errors for damaged files.
 #include "app/image.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ TEST(Image, RoundTripsThroughPng) {
   EXPECT_EQ(read.width, 256u);
   EXPECT_EQ(read.height, 3u);
   EXPECT_EQ(read.grey, image.grey);
-  // Values outside the brightness range.
+  // Values outside of [0, 1] are clamped.
   const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
   write_png(path, {5, 1, {-1, 2, nan, infinity, 0.5f}});
   EXPECT_EQ(read_png(path).grey, (std::vector<float>{0, 1, 0, 1, 128 / 255.0f}));
@@ -42,7 +42,7 @@ TEST(Image, RoundTripsThroughPng) {
   EXPECT_THROW(write_png(folder.path(), {1, 1, {1}}), ArgumentError);
 }
 
-/// An image of one or several pixels in one of libpng's formats.
+/// Writes an image in one of libpng's formats and reads it.
 template <class Sample>
 Image through(const std::string& path, std::uint32_t format, std::vector<Sample> samples, std::uint32_t width) {
   png_image image{};
@@ -60,10 +60,10 @@ TEST(Image, ConvertsAllPixelFormatsToGrey) {
   EXPECT_EQ(through<std::uint8_t>(path, PNG_FORMAT_RGB, {10, 10, 10, 255, 255, 255, 0, 0, 0}, 3).grey,
             (std::vector<float>{10 / 255.0f, 1, 0}));
   const Image colours = through<std::uint8_t>(path, PNG_FORMAT_RGB, {255, 0, 0, 0, 255, 0, 0, 0, 255}, 3);
-  EXPECT_GT(colours.grey[1], colours.grey[0]);  // green is brighter than red, red than blue
+  EXPECT_GT(colours.grey[1], colours.grey[0]);  // green is brighter than red, and red is brighter than blue
   EXPECT_GT(colours.grey[0], colours.grey[2]);
   EXPECT_GT(colours.grey[2], 0.0f);
-  // Transparent is white, opaque is unchanged, half transparent is in between.
+  // A transparent pixel becomes white, an opaque pixel is unchanged, and a half transparent pixel is blended.
   const Image clear = through<std::uint8_t>(path, PNG_FORMAT_RGBA, {0, 0, 0, 0, 0, 0, 0, 255, 0, 0, 0, 128}, 3);
   EXPECT_EQ(clear.grey[0], 1.0f);
   EXPECT_EQ(clear.grey[1], 0.0f);
@@ -89,7 +89,7 @@ TEST(Image, RejectsDamagedFiles) {
   expect_throw<ArgumentError>([&] { read_png(folder.path()); }, {"directory"});
   expect_throw<FormatError>([&] { read(""); }, {"empty"});
   expect_throw<FormatError>([&] { read("P5 1 1 255 x"); }, {path, "not a readable PNG", "Use a PNG file"});
-  // A small file that claims very many rows and columns, with a correct checksum.
+  // A small file declares a huge image. Its checksum is correct.
   std::string huge = whole;
   huge.replace(16, 8, std::string("\x00\x0F\x42\x40\x00\x0F\x42\x40", 8));  // 1000000 x 1000000
   std::uint32_t crc = ~0u;
@@ -99,9 +99,9 @@ TEST(Image, RejectsDamagedFiles) {
   }
   for (int i = 0; i < 4; ++i) huge[29 + static_cast<std::size_t>(i)] = static_cast<char>(~crc >> (24 - 8 * i));
   expect_throw<FormatError>([&] { read(huge); }, {path, "1000000 x 1000000 pixels exceed", "Scale the image down"});
-  // Truncated anywhere before the end of the pixels (only the end marker follows them).
+  // Truncation is detected anywhere before the end of the pixels. Only the end marker follows them.
   for (std::size_t n = 1; n + 16 < whole.size(); ++n) ASSERT_THROW(read(whole.substr(0, n)), FormatError) << n;
-  // Random damage: an error, or an image of the stated size.
+  // A randomly damaged file causes an error or is read as an image of the declared size.
   std::mt19937_64 rng(test_seed());
   for (int run = 0; run < 1000; ++run) {
     std::string bytes = whole;

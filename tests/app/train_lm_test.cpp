@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera train lm`: trains on a text and writes a file that `tessera generate` runs; resuming interrupted runs;
-// errors.
+// `tessera train lm`: training on a text, the model file for `tessera generate`, resuming interrupted runs, and errors.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -30,7 +29,7 @@ Outcome train(const std::string& text, const Arguments& more, RunOptions options
   return tessera_lm(all, std::move(options));
 }
 
-/// Sentences whose words follow from the first one, which can be learned.
+/// Returns a text that is easy to learn: the first word of a sentence determines its other words.
 std::string rhymes() {
   std::string out;
   const std::string animals[] = {"cat", "dog", "owl", "hen"}, verbs[] = {"sees", "hears", "meets"};
@@ -64,14 +63,14 @@ TEST(TrainLm, WritesAModelThatGenerates) {
   EXPECT_EQ(j["shape"]["key-heads"], 1);
   EXPECT_EQ(j["files"], json::parse("[\"" + (folder / "rhymes.safetensors") + "\", \"" + model + "\"]"));
   const json& h = j["held_out"];
-  // The loss is lower than that of token frequencies (ln 300 is 5.7), and the n-gram models are good, too.
+  // A uniform distribution would have a loss of ln 300 = 5.7. The n-gram models are good, too.
   EXPECT_LT(h["loss"], 1.5);
   EXPECT_GT(h["loss"], 0.0);
   EXPECT_LT(h["trigram_loss"], h["bigram_loss"]);
   EXPECT_GT(h["accuracy"], 0.4);
   EXPECT_GT(j["tokens_per_second"], 0.0);
 
-  // The file, loaded by the library, is as good on similar text.
+  // The model that the library loads from the file is as good on similar text.
   const auto loaded = tessera::LanguageModel::load(model, tessera::Device{tessera::Backend::cpu, 0});
   EXPECT_EQ(loaded.model().config().context_length, 32);
   const Outcome made = tessera_lm({"generate", model, "-p", "The cat", "-n", "12", "--temperature", "0", "--quiet"});
@@ -118,7 +117,7 @@ TEST(TrainLm, RejectsInvalidRequests) {
   ASSERT_EQ(train(text, {"--steps", "2", "--out", model}).code, 0);
   EXPECT_TRUE(fails(tessera_lm({"train", "lm"}), 2, {"--text"}));
   EXPECT_TRUE(fails(train(folder / "none.txt", {}), 1, {"none.txt"}));
-  EXPECT_TRUE(fails(train(text, {"--width", "33", "--out", model}), 2, {"--width"}));  // given twice
+  EXPECT_TRUE(fails(train(text, {"--width", "33", "--out", model}), 2, {"--width"}));  // the option is given twice
   EXPECT_TRUE(fails(tessera_lm({"train", "lm", "--text", text, "--width", "100", "--out", model}), 1,
                     {"--width 100", "6 heads"}));
   EXPECT_TRUE(fails(tessera_lm({"train", "lm", "--text", text, "--vocabulary", "256"}), 2, {"--vocabulary"}));
@@ -130,14 +129,14 @@ TEST(TrainLm, RejectsInvalidRequests) {
   EXPECT_TRUE(fails(tessera_lm({"train", "lm", "--text", text, "--ctx", "20000", "--out", model}), 1,
                     {"too short", "20001", "a text of at least"}));
   EXPECT_TRUE(fails(train(text, {"--out", model, "--prompt", rhymes().substr(0, 900)}), 1, {"--prompt", "32 tokens"}));
-  // Resuming needs the same text and network.
+  // Resuming requires the same text and the same sizes.
   EXPECT_TRUE(fails(tessera_lm({"train", "lm", "--text", text, "--resume", saved, "--layers", "3"}), 1,
                     {"--layers", "trained with --layers 1"}));
   write_file(folder / "other.txt", rhymes() + "The end.\n");
   EXPECT_TRUE(fails(tessera_lm({"train", "lm", "--text", folder / "other.txt", "--resume", saved}), 1,
                     {"a different text", "other.txt"}));
   EXPECT_TRUE(fails(tessera_lm({"train", "digits", "--resume", saved}), 1, {"tessera train lm"}));
-  // A file is replaced only if it was named: without --out it is named after the text, in this folder.
+  // Without --out, the file is named after the text, and an existing file is not replaced.
   const std::string name = "train-lm-test-" + std::to_string(::getpid());
   write_file(folder / (name + ".txt"), rhymes());
   write_file(name + ".gguf", "something else");

@@ -22,7 +22,7 @@ namespace {
 
 using Arguments = std::vector<std::string>;
 
-/// With one thread, so that the order of sums is fixed, and with the tests' kernel cache.
+/// Runs `tessera train` with one thread, so that the order of additions is fixed, and with a shared kernel cache.
 Outcome train(const Arguments& more, RunOptions options = {}) {
   Arguments all = {"train"};
   all.insert(all.end(), more.begin(), more.end());
@@ -48,7 +48,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return out;
 }
 
-/// Checks that an XML text is well formed: matching tags, quoted attributes, only XML's own entities.
+/// Checks that an XML text is well formed: tags match, attributes are quoted, and only XML's own entities are used.
 testing::AssertionResult well_formed(const std::string& xml) {
   std::vector<std::string> open;
   const std::regex tag(R"re(<(\?xml [^>]*\?|/?[a-z]+((\s+[a-zA-Z][\w:-]*="[^"<]*")*)\s*/?)>)re");
@@ -73,7 +73,7 @@ testing::AssertionResult well_formed(const std::string& xml) {
   return testing::AssertionSuccess();
 }
 
-/// The number of points of each line of a plot.
+/// Returns the number of points of each line in a plot.
 std::vector<std::size_t> points_of(const std::string& svg) {
   std::vector<std::size_t> out;
   const std::regex points("<polyline [^>]*points=\"([^\"]*)\"");
@@ -97,7 +97,7 @@ TEST(Train, DigitsWritesItsModelAndResults) {
       EXPECT_NE(o.out.find(part), std::string::npos) << part << " is not in: " << o.out;
 
     const auto rows = lines_of(text_of(csv));
-    ASSERT_EQ(rows.size(), 32u);  // the header, the start, each step
+    ASSERT_EQ(rows.size(), 32u);  // the header, the initial state, and one row per step
     EXPECT_EQ(rows[0], "step,samples,rate,loss,held_out_loss,held_out_accuracy");
     double first = 0, last = 0;
     for (std::size_t i = 1; i < rows.size(); ++i) {
@@ -135,7 +135,7 @@ TEST(Train, InterruptedRunResumesBitForBit) {
     };
     const Arguments digits = with({"digits", "--model", "mlp", "--steps", "60", "--precision", precision}, small);
     ASSERT_EQ(train(with(digits, options("whole"))).code, 0);
-    // Interrupted once it has made steps, and later killed.
+    // Interrupt the run after its first steps, resume it, and kill it later.
     const auto rows = [&](const std::string& name) { return lines_of(text_of(folder / (name + ".csv"))).size(); };
     RunOptions interrupt;
     interrupt.interrupt = [&](const auto&, const auto&) { return rows("parts") > 5; };
@@ -145,7 +145,7 @@ TEST(Train, InterruptedRunResumesBitForBit) {
     ASSERT_EQ(second.code, 0) << second.err;
     EXPECT_TRUE(same_file(folder / "parts.st", folder / "whole.st"));
     EXPECT_TRUE(same_file(folder / "parts.csv", folder / "whole.csv"));
-    // No steps are left; the results are those of before.
+    // If all steps are done, resuming reports the same results again.
     const Outcome again = train({"digits", "--resume", folder / "parts.st", "--json"});
     ASSERT_EQ(again.code, 0) << again.err;
     const json j = json::parse(again.out);
@@ -154,7 +154,7 @@ TEST(Train, InterruptedRunResumesBitForBit) {
     EXPECT_EQ(j["device"], "cpu:0");
     EXPECT_EQ(j["precision"], precision);
     EXPECT_EQ(j["loss_scale"], precision == "f16" ? 65536 : 1);
-    // With more steps.
+    // The number of steps can be increased.
     const Outcome more = train({"digits", "--resume", folder / "parts.st", "--steps", "62", "--json"});
     ASSERT_EQ(more.code, 0) << more.err;
     EXPECT_EQ(json::parse(more.out)["steps"], 2);
@@ -194,8 +194,8 @@ TEST(Train, KilledRunResumesBitForBit) {
     const Outcome whole = train(with(task, options("whole")));
     ASSERT_EQ(whole.code, 0) << whole.err;
     while (killed < most) {
-      // Killed at times from its start to shortly after the duration of an uninterrupted run; then resumed and killed
-      // again.
+      // The kill times range from the start to shortly after the end of an uninterrupted run. The run is resumed and
+      // killed again until it ends.
       std::filesystem::remove(folder / "parts.st");
       for (bool ended = false; !ended;) {
         const bool resumes = std::filesystem::exists(folder / "parts.st");
@@ -207,7 +207,7 @@ TEST(Train, KilledRunResumesBitForBit) {
         RunOptions kill{.signal = SIGKILL};
         if (killed < most)
           kill.interrupt = [&](const auto&, const auto&) {
-            // The first kill is as soon as there is a file, about at the first step.
+            // The first kill is as soon as the file exists, at about the first step.
             if (killed == 0) return std::filesystem::exists(folder / "parts.st");
             return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > after;
           };
@@ -231,7 +231,7 @@ TEST(Train, ClassifiesAnImageWithAModel) {
   const TemporaryFolder folder;
   const std::string model = folder / "m.st";
   ASSERT_EQ(train({"digits", "--model", "mlp", "--steps", "250", "--out", model}).code, 0);
-  // A one and a seven as a user might draw them: large, dark on light, off-centre.
+  // Draw a one and a seven like a user might: large, dark on light, and off-centre.
   const auto drawn = [&](bool seven, const std::string& name) {
     tessera::app::Image paper{200, 160, std::vector<float>(200 * 160, 0.95f)};
     for (std::size_t y = 30; y < 130; ++y)
@@ -312,7 +312,7 @@ TEST(Train, RejectsInvalidRequests) {
   EXPECT_TRUE(fails(train({"digits", "--model", "transformer"}), 2, {"transformer"}));
   EXPECT_TRUE(fails(train({"spirals", "--arms", "5"}), 2, {"--arms"}));
   EXPECT_TRUE(fails(train({"spirals", "--picture", "x.gif"}), 2, {"x.gif"}));
-  // Files are checked before training.
+  // Unwritable files are reported before training.
   EXPECT_TRUE(fails(train({"digits", "--out", "/proc/no/m.st"}), 1, {"/proc/no/m.st"}));
   EXPECT_TRUE(fails(train({"digits", "--csv", "/proc/no/c.csv"}), 1, {"/proc/no/c.csv"}));
   EXPECT_TRUE(fails(train({"digits", "--resume", folder / "none.st"}), 1, {"none.st"}));
@@ -331,7 +331,7 @@ TEST(Train, RejectsInvalidRequests) {
 }
 
 TEST(Train, DigitsReaches97PercentWithinAMinute) {
-  if (!std::getenv("TESSERA_TEST_LONG")) GTEST_SKIP() << "a minute: with TESSERA_TEST_LONG=1";
+  if (!std::getenv("TESSERA_TEST_LONG")) GTEST_SKIP() << "takes a minute; set TESSERA_TEST_LONG=1 to run it";
   for (const char* model : {"conv", "mlp"}) {
     const Outcome o = train({"digits", "--model", model, "--json", "--quiet"});
     ASSERT_EQ(o.code, 0) << o.err;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes system calls fail, one after the other, while a file is written: the complete old or new file is there, the
-// exit code agrees, and nothing hangs. A few calls of each kind, or with TESSERA_TEST_LONG=1 a hundred of each writer.
+// Makes system calls fail, one per run, while a file is written. Afterwards, either the old or the new file must exist
+// and be complete, and the exit code must match. The program must not hang. Tests a few calls of each kind, or a
+// hundred calls of each writer with TESSERA_TEST_LONG=1.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -25,7 +26,7 @@ const char* const csv_lines = "step,loss\n1,0.5\n2,0.25\n3,0.125\n";
 
 bool is_json(const std::string& text) { return nlohmann::json::accept(text); }
 
-/// Files written by functions of the library, in a separate process that runs this test.
+/// A function of the library that writes a file. It runs in a separate process, which is another run of this test.
 struct Written {
   std::string name;
   std::function<void(const std::string& path)> write;
@@ -70,7 +71,7 @@ struct Fault {
   const char* call;
   int error;
 };
-/// Lets another call fail in each run, until a run without a failure, or `most` runs.
+/// Makes a different call fail in each run. Stops after a run without a failure, or after `most` runs.
 void for_each_call(const Fault& fault, int most, const std::function<void(std::map<std::string, std::string>)>& run,
                    const std::string& folder) {
   const TemporaryFolder apart;
@@ -93,7 +94,7 @@ std::vector<Fault> faults() {
 }
 int most_calls() { return std::getenv("TESSERA_TEST_LONG") != nullptr ? 100 : 2; }
 
-/// Checks the files after a run with a fault; the old text was `old_text`.
+/// Checks the files after a run with a fault. The old file contains `old_text`.
 void expect_whole(const Outcome& o, const Fault& fault, const std::string& path,
                   const std::function<bool(const std::string& text, const std::string& path)>& is_new) {
   const std::string text = text_of(path);
@@ -221,7 +222,7 @@ TEST(ProgramWriteFaults, KernelCacheDoesNotChangeResults) {
   }
 }
 
-/// Any allocation may fail: the program computes the same or reports that memory ran out.
+/// Any mmap call may fail. The program must either compute the same result or report that memory ran out.
 TEST(ProgramWriteFaults, FailedMemoryMappingEndsTrainWithAMessage) {
   const TemporaryFolder folder;
   const std::string path = folder / "m.safetensors";
