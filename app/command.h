@@ -13,7 +13,7 @@ enum ExitCode : int {
   success = 0,
   failed = 1,         ///< the command or a check failed; the error is on standard error
   usage = 2,          ///< invalid command line
-  interrupted = 130,  ///< ended by Ctrl-C: 128 + SIGINT, like in shells
+  interrupted = 130,  ///< ended by Ctrl-C: 128 + SIGINT, as in shells
 };
 
 /// Validator for options that must not be empty. An empty value is usually an unset variable in a script, so it must

@@ -52,7 +52,7 @@ SplitText split_text(std::string_view text) {
   std::size_t passed = 0, held = 0;
   for (const std::string_view part : all) {
     passed += part.size();
-    // The offset of half a section avoids that the first section is held out.
+    // The offset of half a section prevents the first section from being held out.
     const double due = static_cast<double>(passed) * static_cast<double>(wanted) / static_cast<double>(total);
     const bool hold = due > static_cast<double>(held) + static_cast<double>(part.size()) / 2;
     (hold ? out.held_out : out.training).push_back(part);

@@ -51,10 +51,10 @@ SamplerOptions sampling_of(const GgufFile& file, SamplerOptions otherwise) {
   number("top_p", o.top_p);
   number("min_p", o.min_p);
   number("penalty_repeat", o.repeat_penalty);
-  // Negative values mean unlimited, like in llama.cpp.
+  // Negative values mean unlimited, as in llama.cpp.
   o.top_k = std::max<std::int64_t>(0, file.get_or<std::int64_t>(prefix + "top_k", o.top_k));
   o.penalty_last = std::max<std::int64_t>(-1, file.get_or<std::int64_t>(prefix + "penalty_last_n", o.penalty_last));
-  // A top_p of 0 keeps only the likeliest token, like in transformers and llama.cpp.
+  // A top_p of 0 keeps only the likeliest token, as in transformers and llama.cpp.
   if (o.top_p <= 0 && file.has(prefix + "top_p")) o.top_p = std::numeric_limits<double>::min();
   const auto warn = [&](const std::string& key) {
     logging::warn(fmt::format("{}: {} is ignored: this sampling method is not supported", file.name(), key));

@@ -61,7 +61,7 @@ void GgufParser::copy_anew(void* to, std::size_t size) {
     return;
   }
   memory_.resize(static_cast<std::size_t>(std::min<std::uint64_t>(piece_bytes, remaining())));
-  piece_ = {};  // stays empty if the read throws
+  piece_ = {};  // remains empty if the read throws
   file_.file_->read(at_, memory_);
   piece_ = memory_, piece_at_ = at_;
   if (size != 0) copy(to, size);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Metadata keys are named as in https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
+// The metadata keys are specified in https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -115,7 +115,7 @@ class ConfigReader {
       const double ramp = std::clamp((static_cast<double>(i) - low) / std::max(0.001, high - low), 0.0, 1.0);
       c.frequency_factors.push_back(static_cast<float>(1 / (ramp / static_cast<double>(factor) + (1 - ramp))));
     }
-    // A value in the file takes precedence over the formula, like in transformers. llama.cpp ignores the value.
+    // A value in the file takes precedence over the formula, as in transformers. llama.cpp ignores the value.
     const auto scale = [&](float part) { return 1 + 0.1f * part * std::log(factor); };
     const float part = number("rope.scaling.yarn_log_multiplier", 0, 0, 1e3f);
     c.rotary.magnitude =
@@ -169,7 +169,7 @@ class ConfigReader {
     }
   }
 
-  // Like in llama.cpp, a factor without a type means linear scaling, and old files use the key rope.scale_linear.
+  // As in llama.cpp, a factor without a type means linear scaling, and old files use the key rope.scale_linear.
   void read_scaling(LlamaConfig& c) const {
     c.original_context = file_.get_or<std::int64_t>(prefix_ + "rope.scaling.original_context_length", c.context_length);
     if (c.original_context < 1 || c.original_context > 1 << 30)

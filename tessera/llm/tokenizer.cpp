@@ -212,7 +212,7 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, EncodeOptions opti
   for (const TokenId id : special_) {
     const Token& special = tokens_[static_cast<std::size_t>(id)];
     if (!options.parse_special && special.type != TokenType::user_defined) continue;
-    // Like in llama.cpp, longer tokens are matched first, even if a shorter token occurs earlier in the text.
+    // As in llama.cpp, longer tokens are matched first, even if a shorter token occurs earlier in the text.
     next.clear();
     bool found = false;
     for (const Fragment& fragment : fragments) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Byte-level BPE, as in GPT-2.
+// Byte-level BPE (GPT-2), for "gpt2" vocabularies in GGUF files.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -79,7 +79,7 @@ void Tokenizer::read_merges(const GgufFile& file) {
           file, key, fmt::format("merge {} is {}; expected two tokens separated by a space", rank, quote_text(line)));
     const auto left = find(line.substr(0, space)), right = find(line.substr(space + 1));
     const auto result = find(std::string(line.substr(0, space)).append(line.substr(space + 1)));
-    if (!left || !right || !result) continue;  // ignored, like in llama.cpp
+    if (!left || !right || !result) continue;  // ignored, as in llama.cpp
     const std::uint64_t pair = static_cast<std::uint64_t>(*left) << 32 | static_cast<std::uint32_t>(*right);
     merges_.emplace(pair, Merge{static_cast<std::uint32_t>(rank), *result});  // keeps the first of equal lines
   }

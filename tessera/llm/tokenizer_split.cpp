@@ -17,7 +17,7 @@ namespace tessera {
 namespace {
 
 // The patterns use \p{White_Space} instead of \s, because \s in PCRE2 also matches U+180E, which Unicode no longer
-// classifies as a space. Contractions list both cases of each letter, like in llama.cpp, because a case-insensitive "s"
+// classifies as a space. Contractions list both cases of each letter, as in llama.cpp, because a case-insensitive "s"
 // would also match U+017F.
 
 // GPT-2 (encoder.py).

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// SentencePiece BPE with byte fallback (Kudo and Richardson 2018), for "llama" vocabularies in GGUF files: spaces are
-// written as U+2581, neighbours are merged in the order of the result's score, and unknown characters become byte
-// tokens "<0x0A>".
+// SentencePiece BPE with byte fallback (Kudo and Richardson 2018), for "llama" vocabularies in GGUF files. Spaces are
+// written as U+2581. The neighbours whose merged token has the highest score are merged first. An unknown character is
+// replaced by byte tokens such as "<0x0A>".
 #include <fmt/format.h>
 
 #include <queue>
@@ -93,7 +93,7 @@ void Tokenizer::encode_llama(std::string_view given, bool after_special, std::ve
   };
   std::vector<Part> parts;
   for (std::size_t at = 0; at < text.size();) {
-    // Trust the length in the first byte, so that invalid UTF-8 is split like in llama.cpp.
+    // Trust the length in the first byte, so that invalid UTF-8 is split as in llama.cpp.
     const auto first = static_cast<unsigned char>(text[at]);
     const std::size_t named = first < 0xc0 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
     const std::size_t size = std::min(named, text.size() - at);

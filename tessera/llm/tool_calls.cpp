@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The formats are those of the model families' chat templates (see llama.cpp's models/templates).
+// The formats of calls are defined by the chat templates of the model families (see llama.cpp's models/templates).
 #include "tessera/llm/tool_calls.h"
 
 #include <fmt/format.h>

@@ -53,7 +53,7 @@ struct RunOptions {
   /// Called every 10 ms with the output so far. When it returns true, `signal` is sent once.
   std::function<bool(const std::string& out, const std::string& err)> interrupt = {};
   int signal = SIGINT;
-  bool ignores_interrupts = false;  ///< start the program with SIGINT ignored, like nohup does
+  bool ignores_interrupts = false;  ///< start the program with SIGINT ignored, as nohup does
   bool own_session = false;         ///< start a new session, so that signals to the process group do not reach the test
   std::string program = TESSERA_PROGRAM;
   long address_space = 0;  ///< limit of the address space in KiB, like `ulimit -v`; 0: the same as the test's

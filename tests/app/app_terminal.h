@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the program `tessera` on a pseudo terminal, with typed input.
+// Runs the program `tessera` on a pseudo terminal and sends typed input.
 #pragma once
 
 #include <poll.h>

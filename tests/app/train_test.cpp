@@ -231,7 +231,7 @@ TEST(Train, ClassifiesAnImageWithAModel) {
   const TemporaryFolder folder;
   const std::string model = folder / "m.st";
   ASSERT_EQ(train({"digits", "--model", "mlp", "--steps", "250", "--out", model}).code, 0);
-  // Draw a one and a seven like a user might: large, dark on light, and off-centre.
+  // Draw a one and a seven as a user might: large, dark on light, and off-centre.
   const auto drawn = [&](bool seven, const std::string& name) {
     tessera::app::Image paper{200, 160, std::vector<float>(200 * 160, 0.95f)};
     for (std::size_t y = 30; y < 130; ++y)

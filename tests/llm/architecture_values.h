@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converts a key of tests/data/architectures.json from its type name and value.
+// Converts a metadata entry in tests/data/architectures.json to a GGUF value.
 #pragma once
 
 #include <nlohmann/json.hpp>

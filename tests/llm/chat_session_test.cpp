@@ -220,7 +220,7 @@ TEST(ChatSession, FullContextIsRejectedOrShifted) {
   EXPECT_EQ(next.left_out, left_out);
   EXPECT_LT(next.result.read, 12);
 
-  // If the context is shifted during an answer, the answer continues like with a new cache and the shortened
+  // If the context is shifted during an answer, the answer continues as with a new cache and the shortened
   // conversation.
   ChatSession growing(model(), plain(), {.generate = greedy(200), .context = 64, .when_full = WhenFull::shift});
   growing.options().generate.sampling.logit_bias = {{2047, -INFINITY}};

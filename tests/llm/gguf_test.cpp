@@ -586,7 +586,7 @@ TEST(GgufDamaged, AlteredBytesParseOrThrowFormatError) {
     }
   }
   EXPECT_GT(parsed, 0);
-  for (int i = 0; i < 20000; ++i) {  // a few random bytes
+  for (int i = 0; i < 20000; ++i) {  // change a few random bytes
     Bytes copy = whole;
     for (std::size_t n = 1 + rng() % 4; n > 0; --n) copy[rng() % copy.size()] = static_cast<std::byte>(rng());
     parses(copy);

@@ -393,7 +393,7 @@ TEST(BadModels, ErrorsNameKeyOrTensor) {
     expect_contains(text_of<FormatError>([&] { read_llama_config(parse(bytes)); }),
                     {"tiny.gguf", name, "is not supported"});
   }
-  // Old files use another key for linear scaling or omit the type, like in llama.cpp.
+  // Old files use another key for linear scaling or omit the type, as in llama.cpp.
   for (const auto& [key, scale] : {std::pair{"llama.rope.scale_linear", 0.25f}, {"llama.rope.scaling.factor", 0.25f}}) {
     const auto bytes = with(key, 4.0f);
     EXPECT_EQ(read_llama_config(parse(bytes)).rotary.scale, scale) << key;

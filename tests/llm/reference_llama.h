@@ -195,7 +195,7 @@ struct TinyModel {
     w.set(p + "attention.layer_norm_rms_epsilon", 1e-5f).set(p + "rope.freq_base", 5000.0f);
     w.set(p + "rope.dimension_count", u32(factors ? 32 : head));
     if (linear_scaling) w.set(p + "rope.scaling.type", std::string("linear")).set(p + "rope.scaling.factor", 2.0f);
-    // Like in trained models, branches are smaller than the residual stream, and attention scores are moderate.
+    // As in trained models, branches are smaller than the residual stream, and attention scores are moderate.
     auto matrix = [&](const std::string& name, std::uint64_t rows, std::uint64_t columns, float gain = 0.5f) {
       GgmlType as = type;
       for (const auto& [end, t] : types)

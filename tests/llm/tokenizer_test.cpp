@@ -319,7 +319,7 @@ TEST(Tokenizer, ParsesSpecialTokensInText) {
   Vocabulary v;
   const TokenId end = v.add("<|end|>", TokenType::control), longer = v.add("<|end|><|end|>", TokenType::control);
   const TokenId tool = v.add("<tool>", TokenType::user_defined), unknown = v.add("<unk>", TokenType::unknown);
-  v.add("");  // padding, like in files of some converters
+  v.add("");  // padding, as in files of some converters
   v.add("");
   const Tokenizer t = v.make();
   const EncodeOptions parse{.parse_special = true};
@@ -408,7 +408,7 @@ TEST(Tokenizer, LoadsVocabulariesWithMissingTokens) {
   for (const char* line : {"xy c", "a xy", "b a"}) v.merges.push_back(line);  // ignored, because "xy" is not a token
   v.tokens[0xff] = "<unk>";
   v.types[0xff] = static_cast<std::int32_t>(TokenType::unknown);
-  v.types['i'] = static_cast<std::int32_t>(TokenType::byte);  // like in files of old converters
+  v.types['i'] = static_cast<std::int32_t>(TokenType::byte);  // as in files of old converters
   const Tokenizer t = v.make();
   EXPECT_EQ(t.encode("ba"), (Ids{'b', 'a'}));
   EXPECT_EQ(t.encode("a\xff"), (Ids{'a'}));  // a byte without a token is dropped
