@@ -53,7 +53,7 @@ class Tokenizer {
   /// "llama" vocabulary has no scores.
   explicit Tokenizer(const GgufFile& file);
 
-  /// Returns the tokens of `text`, which may contain any bytes (see PreTokenizer::split for invalid UTF-8). Like in
+  /// Returns the tokens of `text`, which may contain any bytes (see PreTokenizer::split for invalid UTF-8). As in
   /// llama.cpp, a "gpt2" vocabulary drops a byte that has no token. A "llama" vocabulary replaces it by the unknown
   /// token, or drops it if there is none.
   ///
