@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists every backend; no other file knows them all.
+// The list of all backends.
 #include "tessera/backend/cpu/cpu.h"
 #include "tessera/backend/cuda/cuda.h"
 #include "tessera/backend/interp/interp.h"

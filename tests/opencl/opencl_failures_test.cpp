@@ -181,7 +181,7 @@ TEST_F(Shim, UploadsWorkWithoutPinnedMemory) {
     }
     return std::string("no error");
   });
-  EXPECT_HAS(text, "the driver has no pinned host memory of this size");
+  EXPECT_HAS(text, "the driver cannot allocate pinned host memory of this size");
   EXPECT_HAS(text, ", left 0 buffers 0 mapped; ");
   EXPECT_HAS(text, "and the next kernel works");
 }

@@ -15,28 +15,29 @@
 
 namespace tessera::cpu {
 
-/// Launch data that compiled code reads. The generator depends on this layout: 64-bit words throughout.
+/// Launch data that compiled code reads. The generator depends on this layout, in which every field has 64 bits.
 struct KernelCall {
-  const std::uint64_t* slots;  ///< two per parameter: address and element count of a buffer; bits and 0 of a scalar
+  const std::uint64_t* slots;  ///< two words per parameter: address and element count of a buffer, or the bits of a
+                               ///< scalar and 0
   std::uint64_t grid[3];       ///< map kernels: the extent; block kernels: the number of blocks
   void (*print)(void* user, std::uint32_t format, const std::uint64_t* bits);  ///< prints one thread's print statement
   void* user;                                                                  ///< passed to `print`
 };
 
-/// Runs the work items `begin` to `end` (exclusive): threads of a map kernel, blocks of a block kernel, counted with
-/// dimension 0 fastest. `scratch`: Object::scratch_bytes of memory, aligned to 64 bytes, used only by the calling
-/// thread.
+/// Runs the work items from `begin` up to, but not including, `end`. A work item is a thread of a map kernel or a block
+/// of a block kernel. Items are numbered with dimension 0 fastest. `scratch` points to Object::scratch_bytes bytes of
+/// memory, aligned to 64 bytes, that no other thread uses during the call.
 using KernelEntry = void (*)(const KernelCall* call, std::uint64_t begin, std::uint64_t end, std::byte* scratch);
 
 /// The processor that code is generated for.
 struct TargetTraits {
   std::string cpu;       ///< LLVM's name
   std::string features;  ///< LLVM's feature string
-  /// All CPU features that the code may use, as hexadecimal digits. Only comparable within one build of the module:
-  /// equal digits mean that the generated code is the same.
+  /// All CPU features that the code may use, as hexadecimal digits. Two targets with equal digits produce the same code
+  /// if they use the same build of the module.
   std::string feature_bits;
   unsigned width = 4;  ///< lanes in a vector of 32-bit elements
-  bool f16c = false;   ///< converts 16-bit floats
+  bool f16c = false;   ///< has instructions that convert between f16 and f32
   bool fma = false;
   bool vnni = false;      ///< dot4 in one instruction (AVX-512 VNNI)
   bool avx_vnni = false;  ///< dot4 in one instruction, 256 bits wide, without AVX-512
@@ -45,7 +46,7 @@ struct TargetTraits {
 /// Options of one compilation.
 struct GenerateOptions {
   bool noalias = true;   ///< the buffers are disjoint
-  bool index64 = false;  ///< width of `index`, if lowering left any in the function
+  bool index64 = false;  ///< `index` has 64 bits; matters only if the lowered function still uses `index`
 };
 
 /// Machine code of a kernel before it is loaded. Compilation is deterministic. Any process with the same module and the
@@ -70,13 +71,15 @@ class Generator {
   virtual ~Generator() = default;
   virtual const TargetTraits& target() const = 0;
   virtual std::string version() const = 0;  ///< "LLVM 16.0.6"
-  /// Returns false and sets `wrong` on failure; `wrong` is empty if memory ran out. `function`: lowered and canonical.
+  /// Compiles `function`, which must be lowered and canonical. Returns false and sets `wrong` on failure. `wrong` is
+  /// empty if memory ran out.
   virtual bool compile(const ir::Function& function, const GenerateOptions& options, Object& object,
                        std::string& wrong) noexcept = 0;
-  /// Loads the kernel of this name without compiling; returns null and sets `wrong` on failure, as above.
+  /// Loads the kernel `name` from an object file without compiling. Returns null and sets `wrong` on failure, like
+  /// compile().
   virtual std::unique_ptr<Compiled> load(std::string_view object, const std::string& name,
                                          std::string& wrong) noexcept = 0;
-  /// The intermediate texts of a compilation, for tests and debugging; sets `wrong` on failure.
+  /// Returns an intermediate text of the compilation, for tests and debugging. On failure, returns the error message.
   enum class Text : std::uint8_t { llvm, optimised, assembly };
   virtual std::string text(const ir::Function& function, const GenerateOptions& options, Text which) noexcept = 0;
 };
@@ -98,12 +101,12 @@ class PtxGenerator {
  public:
   virtual ~PtxGenerator() = default;
   virtual std::string version() const = 0;  ///< "LLVM 16.0.6"
-  /// Returns the newest target that a device of this capability supports with a driver that accepts PTX up to this
-  /// version (code for an older capability runs on newer devices). The capability is 0 if this LLVM supports none of
-  /// them.
+  /// Returns the newest target that this LLVM can generate code for, that a device of this capability can run, and that
+  /// a driver with this PTX version accepts. Code for an older capability also runs on newer devices. The capability of
+  /// the result is 0 if there is no such target.
   virtual PtxTarget target_for(int capability, int version) const = 0;
-  /// Returns one text with all kernels. On failure returns an empty text and sets `wrong`, which is empty if memory ran
-  /// out.
+  /// Compiles all kernels into one PTX text. On failure, returns an empty string and sets `wrong`. `wrong` is empty if
+  /// memory ran out.
   virtual std::string compile(std::span<const PtxKernel> kernels, PtxTarget target, std::string& wrong) noexcept = 0;
   /// Returns the LLVM IR from which compile() generates PTX, for tests and debugging.
   virtual std::string llvm(std::span<const PtxKernel> kernels, PtxTarget target, std::string& wrong) noexcept = 0;
@@ -113,18 +116,19 @@ class PtxGenerator {
 class Codegen {
  public:
   virtual ~Codegen() = default;
-  /// Returns a generator for "native" or an LLVM CPU name such as "x86-64-v3". On failure returns null and sets
-  /// `wrong`, which is empty if memory ran out.
+  /// Returns a generator for "native" or an LLVM CPU name such as "x86-64-v3". On failure, returns null and sets
+  /// `wrong`. `wrong` is empty if memory ran out.
   virtual Generator* processor(const char* target, std::string& wrong) noexcept = 0;
-  virtual PtxGenerator* ptx(std::string& wrong) noexcept = 0;  ///< as above; null if this LLVM has no NVPTX target
+  virtual PtxGenerator* ptx(std::string& wrong) noexcept = 0;  ///< like processor(); null if this LLVM has no NVPTX
+                                                               ///< target
 };
 
 /// Increment when this file or ir::Function changes.
 inline constexpr int interface_version = 5;
 
-/// The module's only exported symbol, `tessera_codegen_open`. Returns the entry point, which lives until the process
-/// exits, or null and sets `wrong`. The second argument is unused: version 1 had it, and every version must be able to
-/// reject another one.
+/// The type of `tessera_codegen_open`, the only symbol that the module exports. Returns the entry point, which is valid
+/// until the process exits. On failure, returns null and sets `wrong`. The second argument is unused. It remains
+/// because the signature must be the same in all versions, so that each version can reject the others.
 using OpenCodegen = Codegen* (*)(int version, const char* unread, std::string* wrong);
 inline constexpr const char* open_codegen_symbol = "tessera_codegen_open";
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared parts of the kernel cache (device/launch/kernel_cache.h): common lines of the keys, and the image of a kernel
-// that was emitted as C text. Used by the backends' folders only.
+// Helpers for the kernel cache (device/launch/kernel_cache.h): the lines that all cache keys contain, and the cached
+// image of a kernel that was emitted as C text. Used only in tessera/backend.
 #pragma once
 
 #include <string>
@@ -11,16 +11,17 @@
 
 namespace tessera::backend {
 
-/// "lowering: ...": the version of lowering and emission, which developers increment, and the build id.
+/// Returns the line "lowering: ..." of a cache key. It contains the build id, and the version of lowering and emission
+/// that developers increment by hand.
 std::string lowering_key();
-/// The lines of DriverDevice::image_key for kernels emitted in this dialect within the device's limits.
+/// Returns the lines of DriverDevice::image_key that depend on the dialect and the device's limits.
 std::string text_key(const emit::Dialect& dialect, const DeviceInfo& info);
 
 /// A kernel in the form that a driver loads.
 struct KernelImage {
-  emit::EmittedKernel form;  ///< its entry, arguments and shape; without texts
+  emit::EmittedKernel form;  ///< entry, arguments and shape; its texts are not stored
   std::string program;
-  bool is_text = false;  ///< `program` is input for the driver's compiler: PTX
+  bool is_text = false;  ///< `program` is PTX, which the driver compiles
 };
 std::string pack(const KernelImage& image);
 KernelImage unpack(std::string_view bytes);  ///< throws FormatError

@@ -51,7 +51,8 @@ Grid grid_of(const KernelShape& kernel, const std::array<std::uint64_t, 3>& shap
     g.block = wanted_block(kernel, shape);
     for (std::size_t d = 0; d < 3; ++d) g.block[d] = std::min<std::uint64_t>(g.block[d], can.max_block[d]);
     auto blocks_with = [&](std::size_t d, std::uint64_t threads) { return (shape[d] - 1) / threads + 1; };
-    // The largest dimension other than `except`; with `fits`, only dimensions that may be halved. 3 if there is none.
+    // Returns the largest dimension other than `except`, or 3 if there is none. If `fits` is true, only considers
+    // dimensions that can be halved without exceeding the limit on blocks.
     auto largest = [&](std::size_t except, bool fits) {
       std::size_t best = 3;
       for (std::size_t d = 0; d < 3; ++d)
@@ -80,7 +81,7 @@ Grid grid_of(const KernelShape& kernel, const std::array<std::uint64_t, 3>& shap
       fail<KernelError>({.operation = "kernel " + kernel.name,
                          .with = {{"shape", fmt::format("{} x {} x {}", shape[0], shape[1], shape[2])}},
                          .wrong = fmt::format("its grid has {} blocks of {} threads in dimension {}, but this device "
-                                              "supports at most {} blocks there",
+                                              "supports at most {} blocks in this dimension",
                                               g.blocks[d], g.block[d], d,
                                               std::min(can.max_blocks[d], can.max_grid_threads[d] / g.block[d])),
                          .remedy = "Make dimension 0 the largest, or split the launch"});
@@ -138,7 +139,7 @@ void bind_arguments(const KernelShape& kernel, const std::array<std::uint64_t, 3
         to.push_back({a.kind, static_cast<std::uint32_t>(kernel.params.size()), index_bytes, index(shape[p])});
         break;
       case Kind::scalar: {
-        const DType t = kernel.params[p].dtype;  // the low bytes of the bits are the value, on a little-endian host
+        const DType t = kernel.params[p].dtype;  // the host is little-endian, so the value is in the low bytes
         const auto bytes = t == DType::index ? index_bytes : static_cast<std::uint32_t>(dtype_size(t));
         to.push_back({a.kind, p, bytes, arguments[p].bits});
         break;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launch code shared by the backends that compile C text: the grid, and the arguments in the emitter's order. Used by
-// the backends' folders only.
+// Launch code shared by the backends that compile C text. Computes the grid and sorts the arguments into the emitter's
+// order. Used only in tessera/backend.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 
 namespace tessera::backend {
 
-/// Properties of a kernel that a launch needs, in addition to the driver's kernel object.
+/// The data that a launch needs in addition to the driver's kernel object.
 struct KernelShape {
   KernelShape(const ir::Function& function, emit::EmittedKernel emitted, bool index64);
   std::string name;
@@ -30,15 +30,15 @@ struct Grid {
   std::array<std::uint64_t, 3> block{};
 };
 
-/// Returns the blocks for a launch of `shape` (see DriverQueue::launch). Map kernels use few different block sizes,
-/// since some compilers recompile a kernel for each; the guard that lowering adds skips excess threads. Blocks grow in
-/// a dimension in which the device would not accept the number of blocks. Throws KernelError if the grid still does not
-/// fit, or if 32-bit indices cannot count the threads. `block_threads`: the most threads that this kernel may have in a
-/// block.
+/// Returns the grid for a launch of `shape` (see DriverQueue::launch) with at most `block_threads` threads in a block.
+/// Map kernels use few different block sizes, because some compilers recompile a kernel for each size. Excess threads
+/// are skipped by the bounds check that lowering adds. If the grid has too many blocks in a dimension, the blocks are
+/// made larger in that dimension. Throws KernelError if the grid still does not fit, or if the number of threads does
+/// not fit in 32-bit indices.
 Grid grid_of(const KernelShape& kernel, const std::array<std::uint64_t, 3>& shape, const Capabilities& can,
              std::uint64_t block_threads);
 
-/// One argument of the emitted kernel: its bytes, and the parameter that it belongs to.
+/// One argument of the emitted kernel, with the parameter that it belongs to.
 struct BoundArgument {
   emit::KernelArgument::Kind kind;
   std::uint32_t param = 0;  ///< index of the parameter; params.size() for extents
@@ -47,9 +47,9 @@ struct BoundArgument {
   std::uint64_t byte_offset = 0;  ///< pointers: offset of the buffer in the allocation
 };
 
-/// Writes the arguments to `to` in the order of `kernel.emitted.arguments`. `to` is cleared first, so that its memory
-/// is reused. Throws KernelError if the number of arguments is wrong, an argument is host memory, a buffer does not
-/// begin at a whole element, or a size does not fit in the kernel's indices.
+/// Writes the arguments to `to` in the order of `kernel.emitted.arguments`. Clears `to` first and reuses its memory.
+/// Throws KernelError if the number of arguments is wrong, an argument is in host memory, the offset of a buffer is not
+/// a multiple of its element size, or a size does not fit in the kernel's index type.
 void bind_arguments(const KernelShape& kernel, const std::array<std::uint64_t, 3>& shape,
                     std::span<const Argument> arguments, std::vector<BoundArgument>& to);
 

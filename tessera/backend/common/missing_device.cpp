@@ -49,7 +49,7 @@ Facts facts_of(os::Vendor vendor) {
 
 /// Device files that the vendor's driver requires.
 struct Needed {
-  std::string name;  ///< for messages
+  std::string name;  ///< name in messages
   std::vector<DeviceFile> found;
 };
 std::vector<Needed> needed_files(os::Vendor vendor, const std::vector<DeviceFile>& all) {
@@ -65,7 +65,7 @@ std::vector<Needed> needed_files(os::Vendor vendor, const std::vector<DeviceFile
       std::vector<Needed> out;
       for (const char* name : {"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0"})
         out.push_back({name, those([&](const DeviceFile& f) { return f.path == name; })});
-      // In a container the first card is not always number 0.
+      // In a container, the first visible card may have another number than 0.
       out.back().found = those([](const DeviceFile& f) {
         return f.path.size() > 11 && f.path.find_first_not_of("0123456789", 11) == f.path.npos;
       });
@@ -78,7 +78,7 @@ std::vector<Needed> needed_files(os::Vendor vendor, const std::vector<DeviceFile
   }
 }
 
-/// Returns "535.183.01" for "libcuda.so.535.183.01", which the library's usual name links to.
+/// Resolves symbolic links, and returns "535.183.01" if the file is "libcuda.so.535.183.01".
 std::string version_in_name(const std::string& library) {
   std::error_code ignored;
   const std::string name = std::filesystem::canonical(library, ignored).filename().string();
@@ -92,13 +92,14 @@ struct Hidden {
   std::string text;
   bool certain = false;
 };
-/// The first variable that excludes every device, otherwise the first that is set.
+/// Returns the first variable that hides all devices. If there is none, returns the first variable that is set.
 Hidden hidden_by(std::initializer_list<const char*> variables) {
   Hidden hidden;
   for (const char* name : variables) {
     const auto value = os::environment(name);
     if (!value) continue;
-    // An index of -1, or text that is not a number, ends the list of visible devices.
+    // An index of -1, or text that is not a number, ends the list of visible devices. If it comes first, no device is
+    // visible.
     const bool none = value->empty() || value->starts_with("-1") || *value == "NoDevFiles" || *value == "none";
     if (!hidden.text.empty() && (!none || hidden.certain)) continue;
     hidden.certain = none;
@@ -118,8 +119,9 @@ std::string diagnose_missing_device(os::Vendor vendor, const std::string& librar
   const std::vector<Needed> needed = needed_files(vendor, files);
   const std::string container = os::container();
   const bool wsl = std::ranges::any_of(files, [](const DeviceFile& f) { return f.path == "/dev/dxg"; });
-  // Some device files do not prove that there is a card: NVIDIA's library creates /dev/nvidiactl when it is called, and
-  // /dev/kfd comes with the kernel module. The files of a single card do, in containers that hide the PCI bus.
+  // Some device files exist without a card: NVIDIA's library creates /dev/nvidiactl when it is called, and the kernel
+  // module creates /dev/kfd. Files that belong to one card prove that there is a card, even in containers that hide the
+  // PCI bus.
   const bool bus = os::file_exists((os::system_root() / "sys/bus/pci/devices").c_str());
   const auto of_a_card = [&](const Needed& n) {
     return !n.found.empty() && (!bus || n.name == "/dev/nvidia0" || n.name == "/dev/dri/renderD*");

@@ -12,7 +12,8 @@ namespace tessera::backend {
 
 namespace {
 
-// Line of the first "file:12:", "<kernel>:12:5: error" or "kernels(12): error" in a log; 0 if there is none.
+// Returns the line number in the first "file:12:", "<kernel>:12:5: error" or "kernels(12): error" of a log, or 0 if
+// there is none.
 std::size_t first_line_named(const std::string& log) {
   for (std::size_t at = log.find_first_of(":("); at != log.npos; at = log.find_first_of(":(", at + 1)) {
     std::size_t end = at + 1;
@@ -23,7 +24,7 @@ std::size_t first_line_named(const std::string& log) {
   return 0;
 }
 
-// The numbered lines around line `around`; the first thirty if it is 0.
+// Returns the lines around line `around` with their numbers. If `around` is 0, returns the first thirty lines.
 std::string excerpt(const std::string& text, std::size_t around) {
   std::string out;
   std::size_t number = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Builds programs from compile requests, for all backends that compile C text: lowers for the device, emits all kernels
-// into one program and builds it. If that fails, builds each kernel alone to find the one at fault. Used by the
-// backends' folders only.
+// Builds programs from compile requests, for all backends that compile C text. Lowers the kernels for the device, emits
+// all of them into one program, and builds the program. If the build fails, each kernel is built separately to find the
+// one that causes the error. Used only in tessera/backend.
 #pragma once
 
 #include <functional>
@@ -18,28 +18,30 @@ namespace tessera::backend {
 /// A program to build: the text of one or more kernels, and the requests that they were emitted from.
 struct Program {
   const emit::EmittedSource& source;
-  std::span<const emit::EmitRequest> requests;  ///< lowered; parallel to source.kernels
+  std::span<const emit::EmitRequest> requests;  ///< lowered; in the order of source.kernels
   std::string subject;                          ///< "kernel softmax", or "4 kernels"
-  /// Whether all kernels of the program are exact (ir::Function::exact); otherwise none is. NVRTC has an option for
-  /// this, but no pragma.
+  /// True if the kernels of the program are exact (ir::Function::exact). A program never mixes exact and other kernels,
+  /// because NVRTC has an option for this but no pragma.
   bool exact = false;
   const std::string& text() const { return source.text; }
 };
-/// Builds one program. Returns null if the compiler rejected it, with the reason in `log`; throws on other errors.
+/// Builds one program. Returns null and sets `log` if the compiler rejected the program. Throws on other errors.
 using BuildProgram = std::function<std::shared_ptr<void>(const Program& program, std::string& log)>;
 
 struct BuiltKernel {
-  std::shared_ptr<void> program;  ///< as returned by BuildProgram; kernels of one batch share it
+  std::shared_ptr<void> program;  ///< from BuildProgram; shared by all kernels of a batch
   emit::EmittedKernel emitted;
 };
 
-/// The target that kernels are lowered to on a device.
+/// Returns the target to which kernels are lowered on a device.
 emit::Target target_for(const emit::Dialect& dialect, const Capabilities& can, Variant variant);
-/// Returns a kernel's text and launch data. Throws KernelError if it needs a feature that the device lacks.
+/// Returns the text and launch data of a kernel. Throws KernelError if the kernel needs a feature that the device
+/// lacks.
 emit::EmittedKernel emitted_kernel(const CompileRequest& request, const emit::Dialect& dialect, const DeviceInfo& info);
 
-/// Returns one kernel per request. Throws KernelError if a kernel needs a feature that the device lacks, if its blocks
-/// are too large, or if the compiler rejects it (with the log and the source lines that it refers to).
+/// Builds one kernel per request. Throws KernelError if a kernel needs a feature that the device lacks, if its blocks
+/// are too large, or if the compiler rejects it. The message then contains the compiler's log and the source lines that
+/// the log refers to.
 std::vector<BuiltKernel> build_kernels(std::span<const CompileRequest> requests, const emit::Dialect& dialect,
                                        const DeviceInfo& info, const BuildProgram& build);
 

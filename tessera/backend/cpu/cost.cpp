@@ -28,7 +28,7 @@ void Cost::add_block(const Function& fn, BlockId block, std::uint32_t loop) {
   }
 }
 
-/// (end - begin) / step; an unknown begin counts as 0.
+/// Returns (end - begin) / step. If `begin` is unknown, it is assumed to be 0.
 Cost::Affine Cost::trip_count(const Function& fn, const Node& loop) {
   constexpr double unknown = 64, of_while = 16;
   if (loop.op == Op::while_) return {.base = of_while};
@@ -42,7 +42,7 @@ Cost::Affine Cost::trip_count(const Function& fn, const Node& loop) {
 }
 
 std::optional<Cost::Affine> Cost::affine_of(const Function& fn, NodeId id, int depth) {
-  if (depth > 8) return {};  // operands are shared, so the number of paths may double at each level
+  if (depth > 8) return {};  // nodes share operands, so the number of paths may double at each level
   const Node& n = fn[id];
   const auto param = [&](Affine::From from) { return Affine{from, static_cast<std::uint32_t>(n.imm), 0, 1}; };
   if (n.op == Op::index)
@@ -54,7 +54,7 @@ std::optional<Cost::Affine> Cost::affine_of(const Function& fn, NodeId id, int d
   if (n.op != Op::binary) return {};
   const auto op = static_cast<BinaryOp>(n.sub);
   std::optional<Affine> a = affine_of(fn, n.args[0], depth + 1), b = affine_of(fn, n.args[1], depth + 1);
-  if (op == BinaryOp::min || op == BinaryOp::max) {  // prefers the operand that is known better
+  if (op == BinaryOp::min || op == BinaryOp::max) {  // prefers the operand that depends on the launch
     if (!a || (b && b->from == Affine::nothing)) std::swap(a, b);
     return a;
   }

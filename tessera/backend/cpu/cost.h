@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Estimates the run time of one thread of a kernel, so that a launch can be divided into pieces. Internal.
+// Estimates the run time of one kernel thread, to decide how to split a launch among CPU threads. Internal.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,9 @@
 
 namespace tessera::cpu {
 
-/// Approximate number of operations: nodes, with loops multiplied by their iterations. Iterations are computed from the
-/// launch's scalars and sizes if they depend only on these; otherwise 64 for a for loop and 16 for a while loop.
+/// Estimates how many operations one thread executes. Each node counts as one operation, multiplied by the iterations
+/// of the loops around it. If the iteration count depends only on the scalars and sizes of the launch, it is computed.
+/// Otherwise it is assumed to be 64 for a for loop and 16 for a while loop.
 class Cost {
  public:
   Cost() = default;
@@ -22,11 +23,11 @@ class Cost {
   explicit Cost(Unpacker& in);  ///< throws FormatError
   void pack(Packer& out) const;
 
-  /// Operations of one thread.
+  /// Returns the number of operations of one thread.
   double operator()(std::span<const Argument> arguments) const;
 
  private:
-  // base + factor times a scalar or a size.
+  // The value base + factor * x, where x is a scalar or a buffer size of the launch.
   struct Affine {
     enum From : std::uint8_t { nothing, scalar, size } from = nothing;
     std::uint32_t param = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The `cpu` backend: one device with all processors available to this process. Kernels are compiled to vector code by
-// the code-generation module; without the module, the reference interpreter runs them.
+// The `cpu` backend: one device with all processors available to this process. The code-generation module compiles
+// kernels to vector code. If the module is missing, the reference interpreter runs the kernels.
 #pragma once
 
 #include <memory>

@@ -29,7 +29,7 @@ std::uint64_t total_memory() {
   return group ? std::min(machine, group->limit) : machine;
 }
 
-/// All operations complete before the call returns; the calling thread takes part in the work.
+/// All operations complete before the call returns. The calling thread takes part in the work.
 class CpuQueue : public DriverQueue {
  public:
   bool immediate() const override { return true; }
@@ -49,7 +49,8 @@ class CpuQueue : public DriverQueue {
       if (bytes) std::memset(out, std::to_integer<int>(pattern[0]), bytes);
       return;
     }
-    // Copies the part already written after itself, doubling it each time, so that most bytes go in few large copies.
+    // Copies the part that is already filled to the memory behind it. The filled part doubles with each copy, so there
+    // are few large copies.
     std::size_t done = std::min(pattern.size(), bytes);
     std::memcpy(out, pattern.data(), done);
     while (done < bytes) {
@@ -97,7 +98,7 @@ DeviceInfo describe(const Module& module) {
   return info;
 }
 
-// If the user named a target, there is no fallback: throws DeviceError if it is unusable.
+// Returns the target in TESSERA_CPU_TARGET. If the user set a target, there is no fallback.
 std::string asked_target();
 Module usable_module() {
   Module module = open_module(asked_target());
@@ -110,7 +111,8 @@ Module usable_module() {
 }
 std::string asked_target() { return config::text("TESSERA_CPU_TARGET").value_or("native"); }
 
-/// The interpreter is many times slower than compiled code. Warns once, unless the user requested it.
+/// Warns once that the interpreter is used, because it is many times slower than compiled code. Does not warn if the
+/// user requested the interpreter.
 void warn_of_interpreter(const Module& module, const DeviceInfo& info) {
 #ifndef TESSERA_WITHOUT_CODEGEN
   static std::atomic<bool> said = false;
@@ -141,7 +143,7 @@ class CpuDevice : public DriverDevice {
                          .with = {{"device", "cpu:0"}, {"bytes", config::format_bytes(bytes)}},
                          .wrong = "the system has no memory left",
                          .remedy = "Free arrays, or use smaller ones"});
-    // Whole pages only: a partly used large page would be resident in full.
+    // Uses large pages only for full pages, because a partly used large page would occupy memory in full.
     if (alignment == large_page) os::prefer_large_pages(data, bytes / large_page * large_page);
     return {data, data, bytes};
   }
@@ -193,7 +195,7 @@ class CpuDriver : public Driver {
       if (module.generator) report.file = module.file;
       report.reason = report.devices[0].reason, report.remedy = report.devices[0].remedy;
     } catch (const OutOfMemory&) {
-      throw;  // not a property of the device
+      throw;  // not an error of the device
     } catch (const Error& e) {
       report.state = DeviceState::loaded;
       report.reason = e.what();

@@ -24,13 +24,13 @@ namespace {
 
 using namespace ir;
 
-// Operations below which a launch runs on the calling thread only, and the smallest piece for one thread: some tens of
-// microseconds.
+// A launch with fewer operations than inline_cost runs only on the calling thread. A piece for one thread has at least
+// grain_cost operations, which take some tens of microseconds.
 constexpr double inline_cost = 2e5, grain_cost = 1e5;
 
 struct LaunchScratch;
 
-// Scratch memory of the calling thread, reused by its next launch.
+// Returns the scratch memory of the calling thread. The next launch on this thread reuses it.
 std::byte* scratch(std::size_t bytes) {
   struct Slab {
     std::byte* data = nullptr;
@@ -51,7 +51,7 @@ std::byte* scratch(std::size_t bytes) {
   return slab.data;
 }
 
-/// Launch data of a lowered kernel, in addition to its machine code. `print` statements are listed by format.
+/// The launch data that an image stores in addition to machine code. `prints` is indexed by the number of the format.
 struct Facts {
   struct Print {
     std::string text;
@@ -129,7 +129,7 @@ class GeneratedKernel final : public CpuKernel {
   }
 
   void launch(std::array<std::uint64_t, 3> shape, std::span<const Argument> arguments) override {
-    std::array<std::uint64_t, 64> few;  // not initialised: clearing it would take as long as a small kernel
+    std::array<std::uint64_t, 64> few;  // not initialised, because clearing it takes as long as a small kernel
     std::vector<std::uint64_t> many;
     if (2 * arguments.size() > few.size()) many.resize(2 * arguments.size());
     std::uint64_t* const slots = many.empty() ? few.data() : many.data();
@@ -142,15 +142,16 @@ class GeneratedKernel final : public CpuKernel {
     const std::uint64_t items = shape[0] * shape[1] * shape[2];
     const KernelEntry entry = compiled_->entry();
     const std::size_t bytes = scratch_bytes_;
-    if (items == 1) return entry(&call, 0, 1, scratch(bytes));  // a single item cannot be divided
+    if (items == 1) return entry(&call, 0, 1, scratch(bytes));  // a single item cannot be split
     const double item_cost = facts_.cost(arguments);
     if (static_cast<double>(items) * item_cost < inline_cost) return entry(&call, 0, items, scratch(bytes));
     executor::Executor& threads = executor::Executor::instance();
-    // Pieces are large enough to be worth waking a thread, small enough that all threads finish at about the same time,
-    // and in map kernels whole cache lines for every dtype.
+    // Pieces must be large enough to be worth waking a thread, and small enough that all threads finish at about the
+    // same time. In map kernels, a piece must cover full cache lines for every dtype.
     const auto worthwhile = static_cast<std::uint64_t>(grain_cost / item_cost) + 1;
     std::uint64_t grain = std::max(worthwhile, (items - 1) / (8 * threads.threads()) + 1);
-    if (const std::uint64_t each = items / grain / threads.threads(); each != 0)  // equal shares
+    if (const std::uint64_t each = items / grain / threads.threads(); each != 0)  // gives each thread the same number
+                                                                                  // of pieces
       grain = (items - 1) / (each * threads.threads()) + 1;
     if (function_.kind == KernelKind::map) grain = (grain + 63) & ~std::uint64_t{63};
     if (grain >= items || threads.threads() == 1) return entry(&call, 0, items, scratch(bytes));
@@ -159,7 +160,8 @@ class GeneratedKernel final : public CpuKernel {
   }
 
  private:
-  // Called by compiled code for one thread's statement at a time. Writes the whole line with one call.
+  // Compiled code calls this for each kernel thread that executes a print statement. The line is written with one call,
+  // so that lines of different threads do not mix.
   static void print(void* self, std::uint32_t format, const std::uint64_t* bits) noexcept {
     try {
       const Facts::Print& print = static_cast<GeneratedKernel*>(self)->facts_.prints.at(format);
@@ -173,7 +175,7 @@ class GeneratedKernel final : public CpuKernel {
       }
       line += '\n';
       std::fwrite(line.data(), 1, line.size(), stdout);
-    } catch (const std::exception&) {  // out of memory: the line is lost, and the kernel continues
+    } catch (const std::exception&) {  // out of memory: the line is not printed, but the kernel continues
     }
   }
   static std::string value_text(DType t, std::uint64_t bits, int digits) {

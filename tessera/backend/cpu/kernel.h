@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels compiled for the CPU, and how a launch is divided among threads.
+// Kernels for the CPU. A launch is divided among threads.
 #pragma once
 
 #include <map>
@@ -14,24 +14,24 @@
 
 namespace tessera::cpu {
 
-/// Runs on the launching thread, and also on the executor's threads if there is enough work. launch() returns when the
-/// kernel has finished.
+/// A kernel that runs on the launching thread. If there is enough work, the executor's threads take part. launch()
+/// returns when the kernel has finished.
 class CpuKernel : public LoadedKernel {
  public:
   virtual void launch(std::array<std::uint64_t, 3> shape, std::span<const Argument> arguments) = 0;
 };
 
-/// The target that kernels are lowered to.
+/// Returns the target to which kernels are lowered.
 emit::Target lowering_target(const TargetTraits& traits, const ir::Function& function, Variant variant);
-/// Most shared memory of a block, bytes: a block's data should fit in the core's private cache.
+/// Maximum size in bytes of a block's shared memory. The data of a block should fit in the private cache of a core.
 inline constexpr std::uint64_t max_shared_bytes = 256 << 10;
 
-/// Returns an image: machine code and the launch data of the lowered kernel. Throws KernelError with the generator's
-/// message if it rejects the kernel.
+/// Compiles a kernel to an image, which contains its machine code and launch data. Throws KernelError with the
+/// generator's message if the generator rejects the kernel.
 std::string build_kernel(Generator& generator, const CompileRequest& request);
-/// Loads an image. Throws FormatError if it is malformed, KernelError if it does not load.
+/// Loads an image. Throws FormatError if it is malformed and KernelError if it cannot be loaded.
 std::unique_ptr<CpuKernel> load_kernel(Generator& generator, const CompileRequest& request, std::string_view image);
-/// Same, run by the reference interpreter.
+/// Returns a kernel that runs on the reference interpreter instead.
 std::unique_ptr<CpuKernel> interpreted_kernel(const CompileRequest& request);
 
 }  // namespace tessera::cpu

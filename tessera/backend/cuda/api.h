@@ -44,9 +44,9 @@ inline constexpr int max_threads_per_block = 1, max_block_dim_x = 2, max_block_d
 inline constexpr int compute_mode_prohibited = 2;
 // Flags
 inline constexpr unsigned stream_non_blocking = 1, event_disable_timing = 2, host_alloc_portable = 1;
-// CUstreamCaptureMode: restricts this thread only; other threads may make any call.
+// CUstreamCaptureMode. This mode restricts only the capturing thread. Other threads may make any call.
 inline constexpr int capture_thread_local = 1;
-/// CUDA_KERNEL_NODE_PARAMS in the form that every version accepts (`_v1`).
+/// CUDA_KERNEL_NODE_PARAMS_v1, which every CUDA version accepts.
 struct KernelNode {
   Function function = nullptr;
   unsigned grid[3] = {}, block[3] = {};
@@ -109,15 +109,15 @@ inline constexpr Code nvrtc_out_of_memory = 1, nvrtc_compilation = 6;
   M(launch, cuLaunchKernel, Code(Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,          \
                                  unsigned shared_bytes, Stream, void** arguments, void** extra))
 
-// Missing in older drivers: the first, from CUDA 11.4, distinguishes the instances of a partitioned GPU (MIG); the last
-// is from CUDA 10.1.
+// Functions that older drivers lack. cuDeviceGetUuid_v2 (CUDA 11.4) distinguishes the instances of a partitioned GPU
+// (MIG). cuThreadExchangeStreamCaptureMode is available from CUDA 10.1 on.
 #define TESSERA_CUDA_DRIVER_OPTIONAL(M)                                                                         \
   M(device_uuid, cuDeviceGetUuid_v2, Code(Uuid*, Ordinal))                                                      \
   M(device_uuid_old, cuDeviceGetUuid, Code(Uuid*, Ordinal))                                                     \
   M(exchange_capture_mode, cuThreadExchangeStreamCaptureMode, Code(int* mode))
 
-// Graphs, available from CUDA 11.4; with older drivers work is submitted call by call. Later headers rename some of
-// these.
+// Graphs, available from CUDA 11.4 on. With older drivers, work is submitted with one call per command. Later headers
+// rename some of these functions.
 #define TESSERA_CUDA_GRAPHS(M)                                                                                  \
   M(begin_capture, cuStreamBeginCapture_v2, Code(Stream, int mode))                                             \
   M(end_capture, cuStreamEndCapture, Code(Stream, Graph*))                                                      \
@@ -153,7 +153,7 @@ struct DriverFunctions {
   TESSERA_CUDA_DRIVER_OPTIONAL(TESSERA_MEMBER)
   TESSERA_CUDA_GRAPHS(TESSERA_MEMBER)
   TESSERA_CUDA_GRAPH_NODES(TESSERA_MEMBER)
-  bool graphs = false;  ///< whether the driver has all of these
+  bool graphs = false;  ///< true if the driver has all graph functions
 };
 struct CompilerFunctions {
   TESSERA_NVRTC(TESSERA_MEMBER)

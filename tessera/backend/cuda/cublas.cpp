@@ -28,7 +28,8 @@ std::unique_ptr<DriverBlas> open_cublas(int driver_version, std::string& why) {
       refuse(library.reason());
       continue;
     }
-    // cublasLtGetVersion returns 130002 for 13.0.2; versions 11 and 12 use the same scheme for the major version.
+    // cublasLtGetVersion returns 130002 for 13.0.2. In versions 11 and 12, the major version is encoded in the same
+    // way.
     const auto version = library.function<std::size_t()>("cublasLtGetVersion");
     stream::LtFunctions call;
     std::string missing = stream::take_lt(library, "cublasLt", call);

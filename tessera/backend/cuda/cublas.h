@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds cuBLASLt, NVIDIA's matrix product library, in a version that matches the driver. Used within this folder and by
+// Finds a version of cuBLASLt, NVIDIA's matrix product library, that matches the driver. Used only in this folder and
 // its tests.
 #pragma once
 
@@ -11,13 +11,14 @@
 
 namespace tessera::cuda {
 
-/// The file in TESSERA_CUBLAS_LIBRARY ("none": no file); by default the usual names, the toolkit's folders and Python
-/// packages.
+/// Returns the files to try. If TESSERA_CUBLAS_LIBRARY is set, returns only this file ("none": no file). Otherwise
+/// returns the usual names, and the files in the toolkit's folders and in Python packages.
 std::vector<std::string> cublas_candidates();
 
-/// Opens the first library that loads and whose major version is not later than the driver's (in thousands), for the
-/// current context's device. The library is opened once per process. Returns null and sets `why` if there is none.
-/// Throws KernelError if it cannot be initialised.
+/// Opens the first library that loads and is not from a later CUDA major version than the driver, and initialises it
+/// for the device of the current context. `driver_version` is the value of cuDriverGetVersion, such as 12040 for CUDA
+/// 12.4. The library is opened once per process. Returns null and sets `why` if there is no such library. Throws
+/// KernelError if the library cannot be initialised.
 std::unique_ptr<DriverBlas> open_cublas(int driver_version, std::string& why);
 
 }  // namespace tessera::cuda

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA-specific code: loading the library, device properties, and diagnosis when there is no device.
+// CUDA-specific code: loads the library, queries device properties, and diagnoses why no device was found.
 #include "tessera/backend/cuda/cuda.h"
 
 #include <algorithm>
@@ -51,7 +51,7 @@ std::string without_library() {
   return note + stream::remedy_without_library(os::nvidia, install_driver);
 }
 
-/// The remedy for an error of cuInit or cuDeviceGetCount.
+/// Returns the remedy for an error of cuInit or cuDeviceGetCount.
 std::string remedy_for(Code code, const std::string& library) {
   switch (code) {
     case 0:
@@ -151,11 +151,11 @@ class CudaVendor final : public stream::Vendor {
   cpu::PtxModule module_;  ///< opened only if NVRTC is unusable
   int driver_version_ = 0;
   std::map<int, int> capabilities_;         ///< by ordinal: 90 is 9.0
-  std::map<int, cpu::PtxTarget> made_for_;  ///< by ordinal: devices for which the module has generated code since start
+  std::map<int, cpu::PtxTarget> made_for_;  ///< by ordinal: the PTX target of each device that uses the module
 };
 
-// Choice of a compiler for a device. NVRTC comes first: it supports the newest devices, and its input is readable. An
-// NVRTC of a later major version than the driver produces code that the driver cannot load.
+// Choice of the compiler for a device. NVRTC is preferred because it supports the newest devices and its input is
+// readable. If NVRTC is from a later CUDA major version than the driver, the driver cannot load its code.
 
 void CudaVendor::set_capability(stream::DeviceFacts& facts, int capability) {
   emit::set_capability(facts.dialect, capability);
@@ -166,7 +166,7 @@ void CudaVendor::set_capability(stream::DeviceFacts& facts, int capability) {
 bool CudaVendor::choose_nvrtc(stream::DeviceFacts& facts, bool fitting) const {
   if (!nvrtc_.usable() || (fitting && nvrtc_.major() * 1000 > driver_version_)) return false;
   facts.architecture = nvrtc_.architecture_for(capabilities_.at(facts.ordinal));
-  // For a device newer than NVRTC, it compiles for the newest capability that it supports, which may have fewer
+  // If the device is newer than NVRTC, NVRTC compiles for the newest capability that it supports, which may have fewer
   // features.
   if (const auto number = facts.architecture.find('_'); number != facts.architecture.npos)
     set_capability(facts,
@@ -174,8 +174,8 @@ bool CudaVendor::choose_nvrtc(stream::DeviceFacts& facts, bool fitting) const {
   return !facts.architecture.empty();
 }
 
-/// The newest PTX version that a driver of this version accepts (PTX ISA, "Release Notes"): 7.x for CUDA 11.x, 8.x for
-/// 12.x.
+/// Returns the newest PTX version that a driver of this version accepts: 7.x for CUDA 11.x, 8.x for 12.x (PTX ISA,
+/// "Release Notes").
 constexpr int ptx_version_of(int driver_version) {
   return (driver_version / 1000 - 4) * 10 + driver_version % 1000 / 10;
 }
@@ -204,7 +204,7 @@ bool CudaVendor::choose_ptx(stream::DeviceFacts& facts) {
 }
 
 stream::Image CudaVendor::compile(const stream::DeviceFacts& facts, const backend::Program& program) {
-  // Decided by `facts`, since a rescan may have chosen another compiler for devices that are opened later.
+  // `facts` determines the compiler, because a rescan may have chosen another one for devices that are opened later.
   const auto target = made_for_.find(facts.ordinal);
   if (!facts.architecture.starts_with("PTX ") || target == made_for_.end())
     return nvrtc_.compile(program.text(), facts.architecture, program.exact);
@@ -262,8 +262,8 @@ stream::DeviceFacts CudaVendor::describe(int ordinal) {
   set_capability(facts, capability);
   capabilities_[ordinal] = capability;
   const std::string named = stream::library_from_variable("TESSERA_NVRTC_LIBRARY");
-  // A library named by the user has no fallback. If the driver rejects its code, switch_compiler() still changes to
-  // PTX.
+  // If the user named a library, there is no fallback here. If the driver rejects the code of this library,
+  // switch_compiler() still changes to PTX.
   const bool binding = !named.empty() && named != "none";
   if (choose_nvrtc(facts, !binding) || (!binding && !choose_ptx(facts) && choose_nvrtc(facts, false)))
     info.driver_version += ", NVRTC " + nvrtc_.version();
@@ -280,7 +280,7 @@ stream::DeviceFacts CudaVendor::describe(int ordinal) {
   can.max_block_threads = number(max_threads_per_block, 1024);
   can.max_block = {number(max_block_dim_x, 1024), number(max_block_dim_y, 1024), number(max_block_dim_z, 64)};
   can.shared_bytes = std::max(number(max_shared_memory_per_block, 49152), number(max_shared_memory_per_block_optin));
-  can.max_parameter_bytes = 4096;  // of every device; with CUDA 12.1, newer ones accept more
+  can.max_parameter_bytes = 4096;  // the limit of all devices; newer ones accept more with CUDA 12.1
   can.max_blocks = {number(max_grid_dim_x, 2147483647), number(max_grid_dim_y, 65535), number(max_grid_dim_z, 65535)};
   check_support(info, facts, capability, ask(compute_mode));
   return facts;

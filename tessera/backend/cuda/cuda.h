@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The `cuda` backend: NVIDIA GPUs through the CUDA driver library. Kernels are compiled by NVRTC or, where that is not
-// installed, by the code-generation module and the driver. The libraries are opened at run time (libcuda.so.1,
-// libnvrtc.so and libtessera-codegen.so, or the files in TESSERA_CUDA_LIBRARY, TESSERA_NVRTC_LIBRARY and
-// TESSERA_CODEGEN_LIBRARY) and never closed.
+// The `cuda` backend: NVIDIA GPUs through the CUDA driver library. NVRTC compiles the kernels. If NVRTC is not
+// installed, the code-generation module and the driver compile them. The libraries libcuda.so.1, libnvrtc.so and
+// libtessera-codegen.so are opened at run time and never closed. TESSERA_CUDA_LIBRARY, TESSERA_NVRTC_LIBRARY and
+// TESSERA_CODEGEN_LIBRARY replace them with other files.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@
 
 namespace tessera {
 
-/// Returns the backend. Opens nothing until devices are requested. Devices are numbered by PCI address, or in the order
-/// of CUDA_VISIBLE_DEVICES if it is set.
+/// Returns the backend. It opens no library before devices are requested. Devices are numbered by PCI address, or in
+/// the order of CUDA_VISIBLE_DEVICES if this variable is set.
 std::unique_ptr<Driver> make_cuda_driver();
 
 }  // namespace tessera

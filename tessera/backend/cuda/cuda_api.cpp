@@ -23,7 +23,7 @@ std::vector<std::string> driver_candidates() {
   if (std::string named = stream::library_from_variable("TESSERA_CUDA_LIBRARY"); !named.empty())
     return {std::move(named)};
   std::vector<std::string> names = {"libcuda.so.1", "libcuda.so"};
-  // Folders used by WSL, container runtimes and NixOS, which the loader does not search.
+  // WSL, container runtimes and NixOS use folders that the dynamic loader does not search.
   const std::filesystem::path folders[] = {"/usr/lib/wsl/lib", "/usr/local/nvidia/lib64", "/usr/lib64/nvidia",
                                            "/usr/lib/x86_64-linux-gnu/nvidia/current", "/run/opengl-driver/lib"};
   for (std::string& file : os::library_files(folders, "libcuda.so")) names.push_back(std::move(file));
@@ -36,7 +36,7 @@ DriverLibrary open_driver() {
   if (!library.file.loaded()) return library;
 #define TESSERA_TAKE(member, symbol, ...) stream::take(library.file, library.call.member, #symbol, library.missing);
   TESSERA_CUDA_DRIVER(TESSERA_TAKE)
-  std::string lacks;  // optional functions; their absence is ignored
+  std::string lacks;  // these functions are optional, so missing ones are ignored
 #undef TESSERA_TAKE
 #define TESSERA_TAKE(member, symbol, ...) stream::take(library.file, library.call.member, #symbol, lacks);
   TESSERA_CUDA_DRIVER_OPTIONAL(TESSERA_TAKE)
@@ -48,7 +48,7 @@ DriverLibrary open_driver() {
   return library;
 }
 
-// TableApi's constants must equal the declarations that are compared with the vendor's header.
+// The constants of TableApi must be equal to those in api.h, which a test compares with the vendor's header.
 static_assert(stream::TableValues::stream_non_blocking == stream_non_blocking &&
               stream::TableValues::event_disable_timing == event_disable_timing &&
               stream::TableValues::host_portable == host_alloc_portable &&
@@ -79,8 +79,8 @@ Code CudaApi::set_current(stream::Context context) const { return call_.set_curr
 
 Code CudaApi::allocate(Address* address, std::size_t bytes) const { return call_.allocate(address, bytes); }
 
-// cuMemcpyPeerAsync also works without peer access, but then stages through driver memory; our own staging memory is
-// pooled and counted.
+// Without peer access, cuMemcpyPeerAsync would copy through staging memory of the driver. Tessera then uses its own
+// staging memory, which is pooled and counted.
 Code CudaApi::enable_peer(int ordinal, int peer_ordinal, stream::Context peer, bool* can) const {
   Ordinal device = 0, other = 0;
   if (const Code code = call_.device_get(&device, ordinal)) return code;
@@ -90,7 +90,7 @@ Code CudaApi::enable_peer(int ordinal, int peer_ordinal, stream::Context peer, b
   *can = answer != 0;
   if (!*can) return 0;
   const Code code = call_.enable_peer(raw_context(peer), 0);
-  return code == stream::peer_already_enabled ? 0 : code;  // other code in this process enabled it
+  return code == stream::peer_already_enabled ? 0 : code;  // other code in this process has already enabled it
 }
 Code CudaApi::copy_from_peer(stream::Address to, int, stream::Context context, stream::Address from, int,
                              stream::Context peer, std::size_t bytes, Handle stream) const {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens the driver library and implements stream::Api with its functions. Used within this folder only.
+// Opens the driver library and implements stream::Api with its functions. Used only in this folder.
 #pragma once
 
 #include <string>
@@ -13,13 +13,13 @@ namespace tessera::cuda {
 
 struct DriverLibrary {
   os::Library file;
-  std::string missing;  ///< a function that the library lacks
+  std::string missing;  ///< name of a required function that the library lacks
   DriverFunctions call;
   bool usable() const { return file.loaded() && missing.empty(); }
 };
-/// The file in TESSERA_CUDA_LIBRARY, otherwise the usual ones.
+/// Returns the driver files to try: the file in TESSERA_CUDA_LIBRARY if it is set, otherwise the usual ones.
 std::vector<std::string> driver_candidates();
-/// Opens the first candidate that loads.
+/// Opens the first candidate that can be loaded.
 DriverLibrary open_driver();
 
 class CudaApi final : public stream::TableApi<DriverFunctions> {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVRTC, NVIDIA's run-time compiler: finds a version that matches the driver, and calls it. Needs no GPU. Used within
-// this folder and by its tests.
+// Finds a version of NVRTC, NVIDIA's run-time compiler, that matches the driver, and compiles with it. Needs no GPU.
+// Used only in this folder and its tests.
 #pragma once
 
 #include <filesystem>
@@ -13,33 +13,33 @@
 
 namespace tessera::cuda {
 
-/// Folders that may contain NVIDIA's libraries other than the driver: the toolkit's folders and Python packages.
+/// Returns the folders of the CUDA toolkit and of Python packages, which may contain NVIDIA's libraries.
 std::vector<std::filesystem::path> toolkit_folders();
-/// The file in TESSERA_NVRTC_LIBRARY, otherwise the usual ones.
+/// Returns the files to try: the file in TESSERA_NVRTC_LIBRARY if it is set, otherwise the usual ones.
 std::vector<std::string> nvrtc_candidates();
 
 class Nvrtc {
  public:
-  /// Opens the file in TESSERA_NVRTC_LIBRARY ("none": nothing). Otherwise tries the usual names, the toolkit's folders
-  /// and Python packages: first a library whose major version is not later than the driver's (in thousands, as returned
-  /// by cuDriverGetVersion), because the driver could not load the code of a later one; if there is none, the first
-  /// that loads. Does not throw.
+  /// Opens the file in TESSERA_NVRTC_LIBRARY if it is set ("none": opens no library). Otherwise tries the usual names,
+  /// the toolkit's folders and Python packages. Prefers the first library that is not from a later CUDA major version
+  /// than the driver, because the driver cannot load code from a later version. If there is none, opens the first
+  /// library that loads. `driver_version` is the value of cuDriverGetVersion. Does not throw.
   static Nvrtc open(int driver_version);
 
   bool usable() const { return library_.loaded() && missing_.empty(); }
-  const std::string& reason() const { return reason_; }  ///< why it is not usable
+  const std::string& reason() const { return reason_; }  ///< why NVRTC is not usable
   std::string version() const;                           ///< "13.0"
   int major() const { return major_; }
 
-  /// Returns the architecture to compile for on a device of this compute capability (86: 8.6): "sm_86" for machine
-  /// code; "compute_120" for PTX, which the driver compiles, if the device is newer than the compiler. Empty if it
-  /// supports neither.
+  /// Returns the architecture to compile for on a device of this compute capability (86 means 8.6). The result is an
+  /// architecture such as "sm_86" for machine code. If the device is newer than the compiler, it is one such as
+  /// "compute_120" for PTX, which the driver compiles. It is empty if NVRTC supports neither.
   std::string architecture_for(int capability) const;
   const std::vector<int>& supported() const { return supported_; }  ///< compute capabilities, ascending
 
-  /// Compiles `text` for an architecture as above. If the text has errors, the image is not made and contains the log.
-  /// Throws KernelError or OutOfMemory if the compiler itself fails. `exact`: a * b + c is rounded twice. `verbose`:
-  /// the log lists the registers of each kernel.
+  /// Compiles `text` for an architecture that architecture_for() returned. If the text has errors, `made` is false in
+  /// the result and the log contains the errors. If `exact` is true, a * b + c is rounded twice. If `verbose` is true,
+  /// the log lists the register usage of each kernel. Throws KernelError or OutOfMemory if the compiler itself fails.
   stream::Image compile(const std::string& text, const std::string& architecture, bool exact,
                         bool verbose = false) const;
 

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::align_val_t alignment{64};
 
-/// Options of each device: one device per subgroup width in the environment variable.
+/// Returns the options of each device. There is one device for each subgroup width in TESSERA_SUBGROUP.
 std::vector<ir::InterpreterOptions> options_from_environment() {
   ir::InterpreterOptions options;
   options.checks = config::flag("TESSERA_CHECK", false);
@@ -109,7 +109,7 @@ class InterpQueue : public DriverQueue {
   void finish() override {}
 
  private:
-  std::shared_ptr<WrittenBytes> written_;  ///< the device's; null without checks
+  std::shared_ptr<WrittenBytes> written_;  ///< shared with the device; null without checks
 };
 
 class InterpDevice : public DriverDevice {

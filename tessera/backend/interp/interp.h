@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reference interpreter as a device, `interp`, which is used only if named. It runs each launch on the calling
-// thread, in host memory, and can check kernels for errors.
+// The `interp` backend: the reference interpreter as a device. It is used only if you name it. It runs each launch on
+// the calling thread, in host memory, and can check kernels for errors.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Metal-specific code: finding devices and reading their properties.
+// Metal-specific code: finds devices and queries their properties.
 #include "tessera/backend/metal/metal.h"
 
 #include <algorithm>
@@ -81,8 +81,8 @@ stream::DeviceFacts MetalVendor::describe(int ordinal) {
   info.name = runtime_.text(runtime_.send<Id>(device.device, selectors.name));
   info.vendor = info.name.starts_with("AMD") ? "AMD" : info.name.starts_with("Intel") ? "Intel" : "Apple";
   info.driver_version = unverified;
-  // No identity: a registryID is only valid until the machine restarts (IORegistryEntryGetRegistryEntryID). Until then
-  // all processes see the same value, so it distinguishes GPUs of the same model.
+  // A registryID changes when the machine restarts (IORegistryEntryGetRegistryEntryID), so it is not used as the
+  // identity. It is the same in all processes, so it is used to sort GPUs of the same model.
   facts.order = runtime_.send<UInt>(device.device, selectors.registry_id);
   info.total_memory = runtime_.send<UInt>(device.device, selectors.working_set);
   info.unified_memory = device.unified;
@@ -95,9 +95,10 @@ stream::DeviceFacts MetalVendor::describe(int ordinal) {
   can.max_block_threads = 1024;
   can.max_block = {1024, 1024, 1024};
   can.shared_bytes = runtime_.send<UInt>(device.device, selectors.max_threadgroup_memory);
-  can.max_parameter_bytes = 16 * 30;                      // inputs count as 16 bytes each; at most 31 buffers
+  can.max_parameter_bytes = 16 * 30;                      // at most 31 buffers; each input counts as 16 bytes
   can.max_blocks = {0xffffffff, 0xffffffff, 0xffffffff};  // thread positions are 32-bit numbers
-  // The subgroup width is known only for a compiled kernel. This also checks that kernels compile.
+  // The subgroup width is known only for compiled kernels. Compiling the internal kernels also checks that the compiler
+  // works.
   if (const Code code = api_->prepare(device); code != 0) {
     info.state = DeviceState::loaded;
     info.reason = "the device was found, but Metal could not compile a first kernel: " + api_->code_text(code);
@@ -110,7 +111,8 @@ stream::DeviceFacts MetalVendor::describe(int ordinal) {
   return facts;
 }
 
-// The image is the source text: Metal caches compiled code by text, so loading does not compile it again.
+// The image is the source text. Metal caches compiled code for each text, so loading the image does not compile it
+// again.
 stream::Image MetalVendor::compile(const stream::DeviceFacts& facts, const backend::Program& program) {
   const Pool pool(runtime_);
   stream::Image image;

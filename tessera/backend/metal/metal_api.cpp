@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory, kernels and launches; streams and events are in metal_stream.cpp.
+// Memory, kernels and launches. Streams and events are in metal_stream.cpp.
 #include "tessera/backend/metal/metal_api.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ using stream::Handle;
 namespace {
 
 thread_local stream::Context current_context = 0;
-/// Metal's message for the last failed call on this thread.
+/// Metal's message about the last failed call on this thread.
 std::string& last_text() { return os::PerThread<std::string, struct MetalLastText>::get(); }
 
 /// Gap between the address ranges of allocations, in bytes, so that an address identifies its buffer.
@@ -39,12 +39,12 @@ struct FillArguments {
 // Errors.
 
 std::string MetalApi::code_text(Code code) const {
-  std::string said = std::exchange(last_text(), {});  // cleared, because a later failure may have no message
+  std::string said = std::exchange(last_text(), {});  // cleared, because the next failure may have no message
   if (!said.empty()) said.insert(0, ": ");
   switch (code) {
-    case out_of_memory: return "out of memory (nil)" + said;
+    case out_of_memory: return "out of memory (Metal returned nil)" + said;
     case refused: return "rejected" + said;
-    case no_function: return "no function of this name" + said;
+    case no_function: return "there is no function with this name" + said;
     case not_ready: return "not ready";
     default: break;
   }
@@ -130,7 +130,7 @@ Owned MetalApi::new_buffer(MetalDevice& device, std::size_t bytes, UInt options)
 Code MetalApi::allocate(Address* address, std::size_t bytes) const {
   const Pool pool(runtime_);
   MetalDevice& device = current_metal_device();
-  // With unified memory, the host can read what the device wrote without a copy.
+  // With unified memory, the host reads shared buffers without a copy.
   const Id buffer = new_buffer(device, bytes, device.unified ? storage_shared : storage_private).release();
   if (buffer == nullptr) return out_of_memory;
   std::lock_guard guard(device.lock);
@@ -195,7 +195,7 @@ MetalApi::Place MetalApi::pinned_place(MetalDevice& device, const void* host) {
 Code MetalApi::copy(MetalStream& stream, Place to, Place from, std::size_t bytes) const {
   const Selectors& selectors = runtime_.selectors;
   if (to.buffer == nullptr || from.buffer == nullptr) return refused;
-  // On macOS Metal's own copies require multiples of four bytes (MTLBlitCommandEncoder).
+  // On macOS, blit copies require offsets and sizes that are multiples of four bytes (MTLBlitCommandEncoder).
   if ((to.offset | from.offset | bytes) % 4 == 0) {
     const Id blit = encoder(stream, false);
     if (blit == nullptr) return out_of_memory;
@@ -219,7 +219,7 @@ Code MetalApi::copy_to_device(Address to, const void* from, std::size_t bytes, H
   auto& stream = *static_cast<MetalStream*>(handle);
   const Place target = place_of(*stream.device, to), source = pinned_place(*stream.device, from);
   if (source.buffer != nullptr) return copy(stream, target, source, bytes);
-  // The program's pageable memory is copied now; the command buffer keeps the copy alive.
+  // Copies the program's pageable memory to a new buffer. The command buffer holds a reference to this buffer.
   const Owned now(runtime_, runtime_.send<Id>(stream.device->device, runtime_.selectors.new_buffer_with, from,
                                               UInt{bytes}, storage_shared));
   return now ? copy(stream, target, {now.get(), 0}, bytes) : out_of_memory;
@@ -230,7 +230,8 @@ Code MetalApi::copy_to_host(void* to, Address from, std::size_t bytes, Handle ha
   const Place source = place_of(*stream.device, from), target = pinned_place(*stream.device, to);
   if (target.buffer != nullptr) return copy(stream, target, source, bytes);
   if (source.buffer == nullptr) return refused;
-  // To the program's pageable memory: after synchronisation, from the buffer itself or from a host-visible copy.
+  // Copies to the program's pageable memory. After synchronisation, the host reads the buffer itself or a host-visible
+  // copy of it.
   Owned seen;
   Id shown = source.buffer;
   UInt offset = source.offset;
@@ -277,7 +278,7 @@ Owned MetalApi::compile(const MetalDevice& device, const std::string& text, std:
   const Id source = runtime_.send<Id>(runtime_.get_class("NSString"), selectors.string_with, text.c_str());
   Id error = nullptr;
   Owned library(runtime_, runtime_.send<Id>(device.device, selectors.new_library, source, options.get(), &error));
-  if (!library) *log = runtime_.error_text(error);  // if there is a library, these are warnings
+  if (!library) *log = runtime_.error_text(error);  // if there is a library, the error contains only warnings
   return library;
 }
 Owned MetalApi::pipeline_of(const MetalDevice& device, Id library, const char* name, std::string* log) const {
@@ -345,13 +346,13 @@ Code MetalApi::launch(Handle function, const backend::Grid& grid, unsigned share
   const Id compute = encoder(stream, true);
   if (compute == nullptr) return out_of_memory;
   runtime_.send(compute, selectors.set_pipeline, static_cast<MetalFunction*>(function)->pipeline.get());
-  // The struct of scalars that follows the buffers: emit/metal.h.
+  // Scalars are passed in a struct after the buffers (see emit/metal.h).
   auto& others = os::PerThread<std::vector<std::byte>, struct MetalScalars>::get();
   others.clear();
   UInt index = 0;
   for (const backend::BoundArgument& a : arguments) {
     if (a.kind == Kind::pointer) {
-      // An empty buffer also gets a binding, but the kernel never reads it.
+      // An empty buffer also needs a binding, but the kernel never reads it.
       Place place = a.value != 0 ? place_of(*stream.device, a.value) : Place{};
       if (place.buffer == nullptr && a.value != 0) place = place_of(*stream.device, a.value - 1), ++place.offset;
       runtime_.send(compute, selectors.set_buffer, place.buffer, place.buffer != nullptr ? place.offset : 0, index++);
@@ -361,7 +362,7 @@ Code MetalApi::launch(Handle function, const backend::Grid& grid, unsigned share
     std::memcpy(others.data() + others.size() - a.bytes, &a.value, a.bytes);
   }
   if (!others.empty()) {
-    others.resize((others.size() + 7) / 8 * 8);  // at least the rounded size of the struct
+    others.resize((others.size() + 7) / 8 * 8);  // the size of the struct is a multiple of 8
     runtime_.send(compute, selectors.set_bytes, static_cast<const void*>(others.data()), UInt{others.size()}, index);
   }
   if (shared_bytes != 0) runtime_.send(compute, selectors.set_threadgroup_memory, UInt{shared_bytes}, UInt{0});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements stream::Api with Metal's objects: a stream is a command queue with a command buffer under construction,
-// and an address is a number that we assign to a position in a buffer. Used within this folder only.
+// Implements stream::Api with Metal's objects. A stream is a command queue with a command buffer that is being encoded.
+// An address is a number that this backend assigns to a position in a buffer. Used only in this folder.
 #pragma once
 
 #include <map>
@@ -16,18 +16,18 @@ namespace tessera::metal {
 
 using stream::Code;
 
-/// Result codes. Every code other than out_of_memory and refused marks the device as lost, because its results cannot
-/// be trusted.
+/// Result codes. All errors except out_of_memory and refused mark the device as lost, because its results cannot be
+/// trusted.
 inline constexpr Code out_of_memory = 2, refused = 3, no_function = 500, not_ready = 600,
-                      command_failed = 1000;  ///< plus the number of MTLCommandBufferError
+                      command_failed = 1000;  ///< the value of MTLCommandBufferError is added
 
-/// One GPU. Created once per process, never destroyed.
+/// A GPU. Created once per process and never destroyed.
 struct MetalDevice {
   Id device = nullptr;
   bool unified = true;
   UInt largest_buffer = 0;
 
-  Id library = nullptr, copy = nullptr, fill = nullptr;  ///< internal kernels
+  Id library = nullptr, copy = nullptr, fill = nullptr;  ///< internal kernels that copy and fill
   UInt own_threads = 256;                                ///< block size of the internal kernels
 
   struct Buffer {
@@ -36,17 +36,17 @@ struct MetalDevice {
   };
   std::mutex lock;  ///< guards the members below
   std::map<stream::Address, Buffer> buffers;
-  std::map<std::uintptr_t, Buffer> pinned;  ///< by host address
+  std::map<std::uintptr_t, Buffer> pinned;  ///< key: host address
   stream::Address next = 1 << 20;
 };
 
 struct MetalStream {
   MetalDevice* device = nullptr;
   Owned queue;
-  bool shared = false;    ///< the program may submit its own work to the queue
-  Owned buffer, encoder;  ///< under construction
-  bool computes = false;  ///< the encoder is for kernels, not copies
-  unsigned commands = 0;  ///< in the buffer
+  bool shared = false;    ///< true if the program may submit its own work to the queue
+  Owned buffer, encoder;  ///< currently being encoded
+  bool computes = false;  ///< true if the encoder encodes kernels, false if it encodes copies
+  unsigned commands = 0;  ///< number of commands in the buffer
   std::vector<Owned> committed;
 };
 
@@ -72,9 +72,9 @@ class MetalApi final : public stream::Api {
   std::size_t count() const { return devices_.size(); }
   MetalDevice& device(int ordinal) const { return *devices_[static_cast<std::size_t>(ordinal)]; }
 
-  /// Compiles the internal kernels, once.
+  /// Compiles the internal kernels on the first call.
   Code prepare(MetalDevice& device) const;
-  /// Compiles the text. Returns null and sets `log` on failure.
+  /// Compiles `text`. Returns null and sets `log` on failure.
   Owned compile(const MetalDevice& device, const std::string& text, std::string* log) const;
 
   std::string code_text(Code code) const override;
@@ -104,7 +104,8 @@ class MetalApi final : public stream::Api {
   Code copy_to_host(void* to, stream::Address from, std::size_t bytes, stream::Handle stream) const override;
   Code copy_on_device(stream::Address to, stream::Address from, std::size_t bytes,
                       stream::Handle stream) const override;
-  /// A buffer belongs to one device; copies between devices go through host memory.
+  /// Always sets `*can` to false. A Metal buffer belongs to one device, so copies between devices go through host
+  /// memory.
   Code enable_peer(int, int, stream::Context, bool* can) const override {
     *can = false;
     return 0;
@@ -119,7 +120,7 @@ class MetalApi final : public stream::Api {
   Code unload_module(stream::Handle module) const override;
   Code get_function(stream::Handle module, const char* entry, stream::Handle* function) const override;
   Code max_block_size(stream::Handle function, int* threads) const override;
-  Code allow_shared(stream::Handle, std::size_t) const override { return 0; }  // lowering checked the device's limit
+  Code allow_shared(stream::Handle, std::size_t) const override { return 0; }  // lowering has checked the limit
   Code launch(stream::Handle function, const backend::Grid& grid, unsigned shared_bytes, stream::Handle stream,
               std::span<backend::BoundArgument> arguments) const override;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams (command queues) and events. Kernels and copies are encoded into a command buffer, which is committed before
-// a wait and when it has become long: creating one costs as much as several launches.
+// Streams (command queues) and events. Kernels and copies are encoded into a command buffer. It is committed before a
+// wait, or when it contains `longest` commands. Buffers are shared by several commands because creating a buffer costs
+// as much as several launches.
 #include <algorithm>
 
 #include "tessera/backend/metal/metal_api.h"
@@ -10,9 +11,9 @@ namespace tessera::metal {
 using stream::Handle;
 
 namespace {
-constexpr unsigned longest = 64;      ///< commands in a buffer
-constexpr std::size_t look_from = 8,  ///< number of committed buffers from which completed ones are looked for
-    wait_from = 48;                   ///< a queue has at most 64 buffers and then blocks the caller (MTLCommandQueue)
+constexpr unsigned longest = 64;      ///< maximum number of commands in a buffer
+constexpr std::size_t look_from = 8,  ///< number of committed buffers at which completed ones are released
+    wait_from = 48;                   ///< a queue with 64 buffers blocks the caller (MTLCommandQueue)
 MetalStream& stream_of(Handle handle) { return *static_cast<MetalStream*>(handle); }
 }  // namespace
 
@@ -112,7 +113,9 @@ void* MetalApi::native_stream(Handle stream) const {
 Code MetalApi::synchronize_stream(Handle handle) const {
   const Pool pool(runtime_);
   MetalStream& stream = stream_of(handle);
-  if (stream.shared && writing(stream) == nullptr) return out_of_memory;  // ordered after the program's own work
+  if (stream.shared && writing(stream) == nullptr)
+    return out_of_memory;  // an empty buffer waits for the program's own
+                           // work
   commit(stream);
   if (stream.committed.empty()) return 0;
   runtime_.send(stream.committed.back().get(), runtime_.selectors.wait_completed);
@@ -124,7 +127,7 @@ Code MetalApi::stream_wait_event(Handle handle, Handle waited) const {
   auto& event = *static_cast<MetalEvent*>(waited);
   std::lock_guard guard(event.lock);
   if (!event.buffer) return 0;
-  // A failed buffer never signals its event, so waiting for it would block for ever.
+  // A failed buffer never signals its event, so a wait for it would never end.
   if (const Code code = code_of(event.buffer.get()); code != not_ready) return code;
   end_encoder(stream);
   const Id buffer = writing(stream);
@@ -134,8 +137,8 @@ Code MetalApi::stream_wait_event(Handle handle, Handle waited) const {
   return 0;
 }
 
-// Events are counters that command buffers signal. Completion is read from the command buffer, which also has the
-// error.
+// An event is a counter that a command buffer sets. Its state is read from the command buffer, which also stores
+// errors.
 
 Code MetalApi::create_event(Handle* event) const {
   const Pool pool(runtime_);

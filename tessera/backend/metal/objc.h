@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of the Objective-C runtime and of Metal that this backend calls: entry points, messages, values. Based on
-// Apple's documentation of the Objective-C runtime and of Metal (macOS 12 to 15). Used within this folder only.
+// Declares the entry points, messages and constants of the Objective-C runtime and of Metal that this backend uses.
+// Based on Apple's documentation of both (macOS 12 to 15). Used only in this folder.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace tessera::metal {
 
-using Id = void*;   ///< an object; a message to null does nothing and returns 0
+using Id = void*;   ///< a pointer to an object; sending a message to null does nothing and returns 0
 using Sel = void*;  ///< the name of a message
 using Int = std::int64_t;
 using UInt = std::uint64_t;
@@ -22,12 +22,12 @@ struct Size {
   UInt width = 1, height = 1, depth = 1;
 };
 
-// Values.
+// Constants.
 inline constexpr UInt storage_shared = 0, storage_private = 2 << 4;  // MTLResourceOptions
 inline constexpr UInt status_completed = 4, status_error = 5;        // MTLCommandBufferStatus
 inline constexpr UInt language_2_4 = 2 << 16 | 4;                    // MTLLanguageVersion
 
-// X-macro: our name of each message, and its selector.
+// X-macro: C++ name of each message, and its selector.
 #define TESSERA_METAL_MESSAGES(X)                                                \
   X(retain, "retain")                                                            \
   X(release, "release")                                                          \
@@ -82,10 +82,10 @@ struct Selectors {
 #undef TESSERA_METAL_MEMBER
 };
 
-/// The opened libraries. One per process, never closed.
+/// The opened libraries. There is one object per process, and the libraries are never closed.
 struct Runtime {
   os::Library objc, metal;
-  std::string missing;  ///< an entry point that was not found
+  std::string missing;  ///< name of an entry point that was not found
   Id (*get_class)(const char*) = nullptr;
   Sel (*register_name)(const char*) = nullptr;
   void (*message)() = nullptr;  ///< objc_msgSend: cast to the signature of the method before the call
@@ -107,11 +107,12 @@ struct Runtime {
   std::string error_text(Id error) const { return text(send<Id>(error, selectors.description)); }
 };
 
-/// Opens the file in TESSERA_METAL_LIBRARY, which then provides both libraries; otherwise Apple's.
+/// Opens Apple's libraries. If TESSERA_METAL_LIBRARY is set, opens this file instead, which must implement both
+/// libraries.
 Runtime open_runtime();
 std::vector<std::string> metal_files();
 
-/// An autorelease pool: objects that calls leave in it live until it is destroyed.
+/// An autorelease pool. Autoreleased objects are valid until the pool is destroyed.
 class Pool {
  public:
   explicit Pool(const Runtime& runtime) : runtime_(runtime), pool_(runtime.push_pool()) {}
@@ -128,7 +129,7 @@ class Pool {
 class Owned {
  public:
   Owned() = default;
-  Owned(const Runtime& runtime, Id object) : runtime_(&runtime), object_(object) {}  ///< owns the object from now on
+  Owned(const Runtime& runtime, Id object) : runtime_(&runtime), object_(object) {}  ///< takes ownership of the object
   static Owned retained(const Runtime& runtime, Id object) {
     return {runtime, runtime.send<Id>(object, runtime.selectors.retain)};
   }

@@ -31,7 +31,7 @@ using Log = Log_*;
 using Kernel = Kernel_*;
 using Code = int;  ///< ze_result_t: all values are below 2^31
 
-// Structures. Each starts with its type (ze_structure_type_t), and may link to others.
+// Structures. Each one starts with its type (ze_structure_type_t) and a pointer to an optional next structure.
 struct DriverProperties {
   std::uint32_t type = 0x1;
   void* next = nullptr;
@@ -216,12 +216,13 @@ inline constexpr std::uint64_t infinite_timeout = ~std::uint64_t{0};
   M(set_argument, zeKernelSetArgumentValue,                                                                      \
     Code(Kernel, std::uint32_t number, std::size_t bytes, const void* value))
 
-// From an extension; loaders older than 1.3 lack it.
+// Part of an extension. Loaders before 1.3 lack this function.
 #define TESSERA_ZE_OPTIONAL(M)                                                                                   \
   M(pci, zeDevicePciGetPropertiesExt, Code(DeviceHandle, PciProperties*))
 
-// Command lists that are written once, closed, and appended to an immediate list with one call: from the experimental
-// extension "immediate command list append", 1.9. Without it, work is submitted call by call.
+// Command lists that are recorded once, closed, and then appended to an immediate list with one call. They are part of
+// the experimental extension "immediate command list append" of Level Zero 1.9. Without it, every command is submitted
+// with its own call.
 #define TESSERA_ZE_LISTS(M)                                                                                      \
   M(extensions, zeDriverGetExtensionProperties, Code(DriverHandle, std::uint32_t* count, ExtensionProperties*))  \
   M(create_closed_list, zeCommandListCreate, Code(ContextHandle, DeviceHandle, const ListDesc*, List*))          \
@@ -237,8 +238,8 @@ inline constexpr std::uint64_t infinite_timeout = ~std::uint64_t{0};
       std::uint32_t* outputs, std::uint8_t*** output_data, std::uint64_t** output_bytes, char*** output_names))  \
   M(release, oclocFreeOutput, int(std::uint32_t* outputs, std::uint8_t***, std::uint64_t**, char***))
 
-// The OpenCL functions needed to compile a binary: handles are plain pointers, codes and values follow Khronos'
-// specification.
+// The OpenCL functions that are needed to compile a binary. Handles are declared as void pointers. Names and values
+// follow Khronos' specification.
 #define TESSERA_CL_COMPILER(M)                                                                                   \
   M(platforms, clGetPlatformIDs, Code(std::uint32_t, void**, std::uint32_t*))                                    \
   M(devices, clGetDeviceIDs, Code(void* platform, std::uint64_t type, std::uint32_t, void**, std::uint32_t*))    \
@@ -256,7 +257,8 @@ inline constexpr std::uint64_t infinite_timeout = ~std::uint64_t{0};
   M(release_program, clReleaseProgram, Code(void* program))
 // clang-format on
 
-/// Positions of these functions in the dispatch table at the start of a cl_khr_icd platform, counted in pointers.
+/// Indices of these functions in the dispatch table of a platform (cl_khr_icd). A platform starts with a pointer to
+/// this table.
 namespace icd_slot {
 inline constexpr std::size_t devices = 2, device_info = 3, create_context = 4, create_program = 26,
                              release_program = 29, build_program = 30, program_info = 32, build_info = 33;
@@ -272,7 +274,7 @@ struct LoaderFunctions {
   TESSERA_ZE(TESSERA_MEMBER)
   TESSERA_ZE_OPTIONAL(TESSERA_MEMBER)
   TESSERA_ZE_LISTS(TESSERA_MEMBER)
-  bool lists = false;  ///< whether the driver has all of these
+  bool lists = false;  ///< true if the driver has all functions for closed lists
 };
 struct OclocFunctions {
   TESSERA_OCLOC(TESSERA_MEMBER)

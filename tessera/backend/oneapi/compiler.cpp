@@ -20,7 +20,7 @@ namespace tessera::oneapi {
 namespace fs = std::filesystem;
 
 std::string compile_options(bool large_buffers, bool rounded_divide_sqrt) {
-  // 2.0: it includes subgroups, and Debian's ocloc 22.43 does not support 3.0 for cards without images.
+  // Uses OpenCL C 2.0, which includes subgroups. Debian's ocloc 22.43 does not support 3.0 for cards without images.
   return std::string("-cl-std=CL2.0") + (large_buffers ? " -cl-intel-greater-than-4GB-buffer-required" : "") +
          (rounded_divide_sqrt ? " -cl-fp32-correctly-rounded-divide-sqrt" : "");
 }

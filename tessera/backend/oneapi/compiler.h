@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compilers for Intel GPUs: libocloc, which needs no GPU, or the card's OpenCL driver, which compiles for that card
-// only. Used within this folder and by its tests.
+// Compilers for Intel GPUs. libocloc needs no GPU. The OpenCL driver of a card compiles only for that card. Used only
+// in this folder and its tests.
 #pragma once
 
 #include <string>
@@ -12,24 +12,24 @@
 
 namespace tessera::oneapi {
 
-/// The files tried for libocloc.
+/// Returns the files to try for libocloc.
 std::vector<std::string> ocloc_candidates();
 
 class Ocloc {
  public:
-  /// Opens the file in TESSERA_OCLOC_LIBRARY, otherwise the first of the usual names and folders that loads. Does not
+  /// Opens the file in TESSERA_OCLOC_LIBRARY if it is set, otherwise the first of the usual files that loads. Does not
   /// throw.
   static Ocloc open();
   bool usable() const { return library_.loaded() && missing_.empty(); }
-  const std::string& reason() const { return reason_; }  ///< why it is not usable
+  const std::string& reason() const { return reason_; }  ///< why the compiler is not usable
   const std::string& file() const { return library_.file(); }
 
   struct Result {
     stream::Image image;
     bool knows_device = true;
   };
-  /// `device`: a PCI device id ("0x56a0"), or one of ocloc's names ("dg2", "12.55.8"); several names produce one
-  /// archive.
+  /// Compiles `text` for a device. `device` is a PCI device id ("0x56a0") or a name that ocloc knows ("dg2",
+  /// "12.55.8"). If it contains several names, the image is an archive for all of them.
   Result compile(const std::string& text, const std::string& device, const std::string& options) const;
 
  private:
@@ -38,17 +38,17 @@ class Ocloc {
   OclocFunctions call_;
 };
 
-/// Intel's OpenCL driver as a compiler: its devices with their identities, enumerated on first use.
+/// Compiles with Intel's OpenCL driver. Its devices are enumerated on first use.
 class OpenclCompiler {
  public:
-  /// Opens the loader in TESSERA_OPENCL_LIBRARY, otherwise Intel's own driver through its dispatch table (cl_khr_icd),
-  /// so that no other platform is loaded. Does not throw.
+  /// Opens the OpenCL loader in TESSERA_OPENCL_LIBRARY if it is set. Otherwise opens Intel's driver directly and calls
+  /// it through its dispatch table (cl_khr_icd), so that the drivers of other platforms are not loaded. Does not throw.
   static OpenclCompiler open();
-  static std::vector<std::string> candidates();          ///< the libraries tried
+  static std::vector<std::string> candidates();          ///< returns the libraries to try
   const std::string& reason() const { return reason_; }  ///< why there is no device
-  /// Whether the driver has a card with one of these identities: "pci:...", "uuid:...".
+  /// Returns true if the driver has a card with this PCI address ("pci:...") or UUID ("uuid:...").
   bool knows(const std::string& pci, const std::string& uuid) { return find(pci, uuid) != nullptr; }
-  /// Compiles for a card for which knows() returned true.
+  /// Compiles `text` for a card for which knows() returned true.
   stream::Image compile(const std::string& text, const std::string& pci, const std::string& uuid,
                         const std::string& options);
 
@@ -56,7 +56,7 @@ class OpenclCompiler {
   struct Card {
     void* device = nullptr;
     std::string pci, uuid;
-    void* context = nullptr;  ///< created for the first program, never released
+    void* context = nullptr;  ///< created by the first compilation and never released
   };
   Card* find(const std::string& pci, const std::string& uuid);
   void take_by_name();
@@ -68,7 +68,8 @@ class OpenclCompiler {
   std::vector<Card> cards_;
 };
 
-/// OpenCL C options for all kernels. Buffers larger than 4 GiB cost address arithmetic on some cards.
+/// Returns the OpenCL C options that are used for all kernels. Support for buffers larger than 4 GiB makes address
+/// arithmetic slower on some cards.
 std::string compile_options(bool large_buffers, bool rounded_divide_sqrt);
 
 }  // namespace tessera::oneapi

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Intel-specific code: loading Level Zero, device properties, and diagnosis when there is no device.
+// Intel-specific code: loads Level Zero, queries device properties, and diagnoses why no device was found.
 #include "tessera/backend/oneapi/oneapi.h"
 
 #include <algorithm>
@@ -51,7 +51,7 @@ std::string remedy_without_device() {
 
 std::string version_text(std::uint32_t version) { return fmt::format("{}.{}", version >> 16, version & 0xffff); }
 
-/// Device data that the compilers need.
+/// The data of a device that the compilers need.
 struct Card {
   std::string pci, uuid, options;
 };
@@ -69,19 +69,19 @@ class OneapiVendor final : public stream::Vendor {
   }
   int start(BackendReport& report) override;
   stream::DeviceFacts describe(int ordinal) override;
-  bool has_user_order() const override { return false; }  // Level Zero's variables hide devices but do not order them
+  bool has_user_order() const override { return false; }  // Level Zero's variables only hide devices
   std::string uuid(int ordinal) const override { return cards_[static_cast<std::size_t>(ordinal)].uuid; }
   stream::Image compile(const stream::DeviceFacts& facts, const backend::Program& program) override;
   std::string compiler(const stream::DeviceFacts& facts) const override {
     const Card& card = cards_[static_cast<std::size_t>(facts.ordinal)];
-    // Without libocloc, the card's own driver compiles, for that card only.
+    // Without libocloc, the OpenCL driver of the card compiles, and its code runs only on this card.
     return facts.info.driver_version + ", " + card.options +
            (ocloc_.usable() ? "" : ", for " + facts.info.name + " " + facts.info.identity);
   }
 
  private:
   const LoaderFunctions& call() const { return library_.call; }
-  std::string find_devices();  ///< returns an empty text, or an error
+  std::string find_devices();  ///< returns an error, or an empty string
   Code add_devices(ZeDriver& driver);
   void check_support(DeviceInfo& info, const Card& card);
 
@@ -102,7 +102,7 @@ int OneapiVendor::start(BackendReport& report) {
     return 0;
   if (!api_) api_ = std::make_unique<ZeApi>(library_.call);
   if (devices_.empty()) {
-    // After a failure the loader (1.8) has no function table, so any other call would crash.
+    // If zeInit fails, the loader (1.8) has no function table, and any other call would crash.
     if (const Code code = call().init(gpus_only)) {
       report.reason = "zeInit returned " + text_of(code);
       if (code == uninitialized)
@@ -224,7 +224,7 @@ stream::DeviceFacts OneapiVendor::describe(int ordinal) {
   facts.dialect.atomic_i64 = (module.flags & module_int64_atomics) != 0;
   facts.dialect.dot4 = (module.flags & module_dp4a) != 0;
   Capabilities& can = info.can;
-  can.f16 = true;  // every OpenCL C has vload_half and vstore_half
+  can.f16 = true;  // vload_half and vstore_half exist in every version of OpenCL C
   can.f64 = facts.dialect.fp64;
   can.atomic_i64 = facts.dialect.atomic_i64;
   can.int8_dot = facts.dialect.dot4;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contexts, memory, modules and kernels; streams and events are in ze_stream.cpp.
+// Contexts, memory, modules and kernels. Streams and events are in ze_stream.cpp.
 #include "tessera/backend/oneapi/ze_api.h"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ LoaderLibrary open_loader() {
   if (!library.file.loaded()) return library;
 #define TESSERA_TAKE(member, symbol, ...) stream::take(library.file, library.call.member, #symbol, library.missing);
   TESSERA_ZE(TESSERA_TAKE)
-  std::string lacks;  // optional functions; their absence is ignored
+  std::string lacks;  // these functions are optional, so missing ones are ignored
 #undef TESSERA_TAKE
 #define TESSERA_TAKE(member, symbol, ...) stream::take(library.file, library.call.member, #symbol, lacks);
   TESSERA_ZE_OPTIONAL(TESSERA_TAKE)
@@ -96,11 +96,13 @@ Fault ZeApi::fault_of(Code code) const {
   if (code == 0 || code == stream::not_ready) return Fault::none;
   if (code == no_host_memory || code == no_device_memory || code == unsupported_size) return Fault::memory;
   if (code == build_failure || code == link_failure) return Fault::refused;
-  if (code >= unsupported_version && code <= overlapping_regions) return Fault::refused;  // errors found by validation
+  if (code >= unsupported_version && code <= overlapping_regions)
+    return Fault::refused;  // the driver rejected the
+                            // arguments
   return Fault::lost;
 }
 
-// Contexts. Level Zero has no current context: every call takes one, and a thread-local variable stores ours.
+// Contexts. Level Zero has no current context, so a thread-local variable stores the current device.
 
 namespace {
 thread_local ZeDevice* current_device = nullptr;
@@ -139,8 +141,8 @@ namespace {
 constexpr std::size_t alignment = 64;
 }  // namespace
 
-// Only system management (sysman) knows how much memory other processes use, and it requires special permissions. So
-// this reports the memory that this process has not used.
+// Only system management (sysman) reports how much memory other processes use, and it requires special permissions. So
+// this function ignores other processes and subtracts only the memory that this process has allocated.
 Code ZeApi::memory_info(std::size_t* free, std::size_t* total) const {
   ZeDevice& device = here();
   std::lock_guard guard(device.lock);
@@ -227,7 +229,7 @@ Code ZeApi::max_block_size(Handle function, int* threads) const {
   return code;
 }
 
-// A kernel object stores its arguments until they are appended, so launches of one kernel are serialised.
+// A kernel object stores its arguments until the launch is appended, so a lock serialises the launches of a kernel.
 Code ZeApi::launch(Handle function, const backend::Grid& g, unsigned, Handle stream,
                    std::span<backend::BoundArgument> arguments) const {
   auto& kernel = *static_cast<ZeKernel*>(function);

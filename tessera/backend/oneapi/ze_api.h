@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens the Level Zero loader and implements stream::Api with its functions. Streams are immediate command lists.
-// Features of CUDA that Level Zero lacks (a current context, events that can be recorded again) are implemented here.
-// Used within this folder only.
+// Opens the Level Zero loader and implements stream::Api with its functions. Streams are immediate command lists. Level
+// Zero has no current context, and its events cannot be recorded repeatedly, so both are implemented here. Used only in
+// this folder.
 #pragma once
 
 #include <map>
@@ -17,48 +17,48 @@ namespace tessera::oneapi {
 
 struct LoaderLibrary {
   os::Library file;
-  std::string missing;  ///< a function that the loader lacks
+  std::string missing;  ///< name of a required function that the loader lacks
   LoaderFunctions call;
   bool usable() const { return file.loaded() && missing.empty(); }
 };
-/// Opens the file in TESSERA_ONEAPI_LIBRARY, otherwise the first of the usual ones that loads.
+/// Opens the file in TESSERA_ONEAPI_LIBRARY if it is set, otherwise the first of the usual files that loads.
 LoaderLibrary open_loader();
 std::vector<std::string> loader_candidates();
 
-/// "ZE_RESULT_ERROR_DEVICE_LOST (0x70000001), the device hung, ...".
+/// Returns the name, value and meaning of a code: "ZE_RESULT_ERROR_DEVICE_LOST (0x70000001), the device hung, ...".
 std::string text_of(Code code);
 
 class ZeDriver;
 
 struct ZeStream;
 
-/// Data of one device that Level Zero calls need. Created once per process, never destroyed.
+/// A device, with the data that Level Zero calls need. Created once per process and never destroyed.
 struct ZeDevice {
   ZeDriver* driver = nullptr;
   DeviceHandle handle = nullptr;
-  std::uint32_t compute_group = 0;       ///< the queue group for kernels
-  std::uint64_t largest_allocation = 0;  ///< without relaxed limits; 0: unknown
+  std::uint32_t compute_group = 0;       ///< the queue group that runs kernels
+  std::uint64_t largest_allocation = 0;  ///< in bytes, without relaxed limits; 0 if unknown
   std::uint64_t total_memory = 0;
 
   std::mutex lock;                              ///< guards the members below
-  std::map<std::uint64_t, std::uint64_t> live;  ///< size in bytes of each allocation
+  std::map<std::uint64_t, std::uint64_t> live;  ///< key: address of an allocation; value: its size in bytes
   std::uint64_t allocated = 0;
-  std::vector<ZeStream*> forgotten;  ///< wrappers of the program's lists on which our work has not completed
+  std::vector<ZeStream*> forgotten;  ///< released wrappers of the program's lists whose work has not completed
 };
 
-/// A driver with one context for all of its devices, and a pool of events. A Level Zero event is signalled once, and
-/// may be reset only after all waits for it have completed; shared pointers track this.
+/// A driver with one context for all of its devices and a pool of events. A Level Zero event is signalled once. It may
+/// be reset only after all waits for it have completed, which shared pointers track.
 class ZeDriver {
  public:
   ZeDriver(const LoaderFunctions& call, DriverHandle handle, std::uint32_t version)
       : handle(handle), version(version), call_(call) {}
   DriverHandle handle;
-  std::uint32_t version;  ///< of the API: major << 16 | minor
+  std::uint32_t version;  ///< API version: major << 16 | minor
   ContextHandle context = nullptr;
-  bool lists = false;  ///< whether it can append a closed list with one call; set when the context is created
+  bool lists = false;  ///< true if the driver can append a closed list with one call; set by make_context()
 
-  Code make_context();  ///< creates the context, unless an earlier call did
-  /// Returns an event that is not signalled. It returns to the pool when its last owner is gone.
+  Code make_context();  ///< creates the context on the first call
+  /// Gets an event that is not signalled. The event goes back to the pool when its last owner releases it.
   Code acquire_event(std::shared_ptr<Event_>* event);
 
  private:
@@ -71,7 +71,7 @@ class ZeDriver {
 class ZeApi final : public stream::Api {
  public:
   explicit ZeApi(const LoaderFunctions& call) : call_(call) {}
-  /// Adds a device; its ordinal is its position in the order of these calls.
+  /// Adds a device. The first device has ordinal 0, the next one 1, and so on.
   void add(ZeDevice& device) { devices_.push_back(&device); }
   std::size_t count() const { return devices_.size(); }
   ZeDevice& device(int ordinal) const { return *devices_[static_cast<std::size_t>(ordinal)]; }
@@ -113,10 +113,10 @@ class ZeApi final : public stream::Api {
   Code unload_module(stream::Handle module) const override;
   Code get_function(stream::Handle module, const char* entry, stream::Handle* function) const override;
   Code max_block_size(stream::Handle function, int* threads) const override;
-  Code allow_shared(stream::Handle, std::size_t) const override { return 0; }  // kernels declare the size they need
+  Code allow_shared(stream::Handle, std::size_t) const override { return 0; }  // kernels declare their size
   Code launch(stream::Handle function, const backend::Grid& grid, unsigned shared_bytes, stream::Handle stream,
               std::span<backend::BoundArgument> arguments) const override;
-  // A graph is a closed list, before and after it is instantiated; destroying the executable destroys the list.
+  // A graph and its executable are the same closed list. destroy_executable() destroys the list.
   bool graphs() const override;
   bool changing_nodes() const override { return false; }
   Code begin_capture(stream::Handle stream) const override;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The objects behind ZeApi's handles. Used within this folder only.
+// The objects behind ZeApi's handles. Used only in this folder.
 #pragma once
 
 #include <array>
@@ -16,35 +16,35 @@ inline void* pointer_of(stream::Address address) {
   return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address));
 }
 
-/// The current device of this thread; set in every call that needs it.
+/// Returns the current device of this thread. stream::Api requires that callers set it before they call ZeApi.
 ZeDevice& here();
 
 /// An immediate command list, and the events that its commands signal or wait for.
 struct ZeStream {
   List handle = nullptr;
   ZeDevice* device = nullptr;
-  bool in_order = false;   ///< the driver orders commands; otherwise a barrier precedes each
-  bool unordered = false;  ///< a command was appended that no barrier follows yet
-  bool adopted = false;    ///< owned by the program, which also appends commands
-  List written = nullptr;  ///< while a list is being recorded: receives the commands instead
-  bool barrier = false;    ///< in that list, the next command needs a barrier before it
+  bool in_order = false;   ///< true if the driver runs commands in order; otherwise barriers are inserted
+  bool unordered = false;  ///< true if there is a command after the last barrier
+  bool adopted = false;    ///< true if the program owns the list and may append commands
+  List written = nullptr;  ///< the list that is being recorded; null if none
+  bool barrier = false;    ///< true if the next recorded command needs a barrier before it
   List target() const { return written ? written : handle; }
   struct RetainedEvent {
     std::shared_ptr<Event_> event;
-    bool own;  ///< signalled by this list; once it is, all earlier commands are complete
+    bool own;  ///< signalled by this list, after all earlier commands have completed
   };
   std::deque<RetainedEvent> retained;
 
-  Code begin(const LoaderFunctions& call);  ///< call before each command
+  Code begin(const LoaderFunctions& call);  ///< inserts a barrier if necessary; call before each command
   void retain(const LoaderFunctions& call, std::shared_ptr<Event_> event, bool own);
-  /// Appends the signal of a new event after all commands so far.
+  /// Appends a barrier that signals a new event when all earlier commands have completed.
   Code signal(const LoaderFunctions& call, std::shared_ptr<Event_>* event);
 };
 
-/// An event of stream::Api: its most recent recording.
+/// An event of stream::Api. Stores its most recent recording.
 struct ZeEvent {
   std::mutex lock;
-  std::shared_ptr<Event_> event;  ///< null: never recorded, so nothing to wait for
+  std::shared_ptr<Event_> event;  ///< null if never recorded; waits then return immediately
   const ZeDriver* driver = nullptr;
   std::pair<std::shared_ptr<Event_>, const ZeDriver*> get() {
     std::lock_guard guard(lock);
@@ -55,7 +55,7 @@ struct ZeEvent {
 struct ZeKernel {
   Kernel handle = nullptr;
   std::mutex lock;
-  std::array<std::uint64_t, 3> group = {};  ///< the block size that was set last
+  std::array<std::uint64_t, 3> group = {};  ///< the block size that was set most recently
 };
 struct ZeModule {
   Module handle = nullptr;

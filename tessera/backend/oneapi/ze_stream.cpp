@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams as immediate command lists, and events that can be recorded repeatedly. A Level Zero event stays signalled
-// until the host resets it, which is allowed only after all waits for it have completed. So each recording takes a
-// fresh event, and the lists that signal it or wait for it keep it until they have passed it.
+// Streams as immediate command lists, and events that can be recorded repeatedly. A Level Zero event is signalled until
+// the host resets it, which is allowed only after all waits for it have completed. So each recording uses a new event.
+// Command lists that signal the event or wait for it hold a reference until the command has completed.
 #include <utility>
 
 #include "tessera/backend/oneapi/ze_objects.h"
@@ -14,8 +14,8 @@ using stream::Handle;
 
 namespace {
 constexpr std::uint32_t pool_events = 64;
-constexpr std::size_t look_from = 8,  ///< number of retained events from which completed ones are looked for
-    mark_from = 64;                   ///< waits since the last signal after which one is added
+constexpr std::size_t look_from = 8,  ///< number of retained events at which completed ones are released
+    mark_from = 64;                   ///< number of waits since the last signal after which a signal is added
 ZeStream& stream_of(Handle handle) { return *static_cast<ZeStream*>(handle); }
 }  // namespace
 
@@ -23,7 +23,7 @@ ZeStream& stream_of(Handle handle) { return *static_cast<ZeStream*>(handle); }
 
 Code ZeDriver::acquire_event(std::shared_ptr<Event_>* event) {
   std::lock_guard guard(lock_);
-  if (free_.empty()) {  // pools live until the process exits
+  if (free_.empty()) {  // pools are never destroyed
     PoolDesc desc;
     desc.flags = pool_host_visible;
     desc.count = pool_events;
@@ -47,10 +47,10 @@ Code ZeDriver::acquire_event(std::shared_ptr<Event_>* event) {
 }
 void ZeDriver::release_event(Event event) noexcept {
   try {
-    if (call_.reset_event(event) != 0) return;  // the device is lost, and the event with it
+    if (call_.reset_event(event) != 0) return;  // the device is lost, so the event cannot be reused
     std::lock_guard guard(lock_);
     free_.push_back(event);
-  } catch (...) {  // out of memory for the list: the event stays allocated until the process exits
+  } catch (...) {  // out of memory: the event is leaked
   }
 }
 
@@ -123,11 +123,11 @@ Code ZeApi::create_stream(Handle* stream) const {
 Code ZeApi::destroy_stream(Handle handle) const {
   ZeStream& stream = stream_of(handle);
   const Code code = call_.destroy_list(stream.handle);
-  // After a fault some of these were never signalled, so they must not be reused.
+  // After a fault, some retained events are never signalled and must not be reused, so they are leaked.
   if (stream.retained.empty()) delete &stream;
   return code;
 }
-// It is unknown whether the program's immediate list is in-order, so barriers order our commands.
+// The program's immediate list may be out-of-order, so barriers are inserted between commands.
 Code ZeApi::adopt_stream(void* native, Handle* stream) const {
   auto made = std::make_unique<ZeStream>();
   made->device = &here();
@@ -136,12 +136,12 @@ Code ZeApi::adopt_stream(void* native, Handle* stream) const {
   *stream = made.release();
   return 0;
 }
-// The list still contains our waits and signals: their events are kept until it has passed them.
+// The list still contains waits and signals. Their events are kept until these commands have completed.
 void ZeApi::forget_stream(Handle handle) const {
   ZeStream* const stream = &stream_of(handle);
   ZeDevice& device = *stream->device;
   std::shared_ptr<Event_> end;
-  if (stream->signal(call_, &end) != 0) return;  // the device is lost, and the events with it
+  if (stream->signal(call_, &end) != 0) return;  // the device is lost, so the events cannot be reused
   std::lock_guard guard(device.lock);
   device.forgotten.push_back(stream);
   std::erase_if(device.forgotten, [&](ZeStream* old) {
@@ -168,7 +168,7 @@ Code ZeApi::stream_wait_event(Handle handle, Handle waited) const {
   auto [event, driver] = static_cast<ZeEvent*>(waited)->get();
   if (!event) return 0;
   if (driver != stream.device->driver)
-    return call_.synchronize_event(event.get(), infinite_timeout);  // of another context
+    return call_.synchronize_event(event.get(), infinite_timeout);  // the event belongs to another context
   Event raw = event.get();
   if (const Code code = call_.append_wait(stream.handle, 1, &raw)) return code;
   stream.unordered = true;
@@ -182,8 +182,8 @@ Code ZeApi::stream_wait_event(Handle handle, Handle waited) const {
   return 0;
 }
 
-// Graphs: commands are recorded into a separate list, with a barrier before each command except the first, so that no
-// flags of newer versions are needed.
+// Graphs. Commands are recorded into a separate list. Barriers between the commands make it in-order without flags that
+// only newer versions have.
 
 bool ZeApi::graphs() const { return here().driver->lists; }
 Code ZeApi::begin_capture(Handle handle) const {
@@ -230,8 +230,7 @@ Code ZeApi::copy_to_host(void* to, Address from, std::size_t bytes, Handle strea
 Code ZeApi::copy_on_device(Address to, Address from, std::size_t bytes, Handle stream) const {
   return copy_to_device(to, pointer_of(from), bytes, stream);
 }
-// All devices of a context can use its memory if they can access each other; a context contains the devices of one
-// driver.
+// A context contains all devices of a driver. Devices that can access each other can use all memory of the context.
 Code ZeApi::enable_peer(int ordinal, int peer_ordinal, stream::Context, bool* can) const {
   ZeDevice &here = device(ordinal), &peer = device(peer_ordinal);
   std::uint8_t answer = 0;

@@ -87,7 +87,7 @@ const Api& api() {
   else
     open_drivers(chosen(), made);
   current.store(new Api(std::move(made)),
-                std::memory_order_release);  // never destroyed: events may be released at exit
+                std::memory_order_release);  // never destroyed, because events may be released at exit
   return *current.load();
 }
 
@@ -149,7 +149,7 @@ void check(Code code, const char* function, const std::string& subject) {
     fail<KernelError>({.operation = asked,
                        .wrong = wrong,
                        .remedy = "An earlier command failed, possibly in another queue, which reports the error"});
-  // Drivers report a lost device through an invalid context or queue.
+  // If a device is lost, drivers report that the context or queue is invalid.
   constexpr Code first_invalid = -30, last_invalid = -72, invalid_context = -34, invalid_queue = -36;
   if (code <= first_invalid && code >= last_invalid && code != invalid_context && code != invalid_queue)
     fail<KernelError>(

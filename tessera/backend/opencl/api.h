@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of OpenCL 1.2 that Tessera calls, declared here so that no OpenCL header is needed to build. Names and
-// values follow Khronos' specification of OpenCL 3.0. Used within this folder only.
+// values follow Khronos' specification of OpenCL 3.0. Used only in this folder.
 #pragma once
 
 #include <cstddef>
@@ -52,12 +52,12 @@ inline constexpr Bits fp_correctly_rounded_divide_sqrt = 1 << 7;
 inline constexpr Bits mem_read_write = 1, mem_alloc_host_ptr = 1 << 4, map_read = 1, map_write = 2;
 inline constexpr std::uint32_t program_build_log = 0x1183, kernel_work_group_size = 0x11B0, event_status = 0x11D3;
 
-/// The entry points, or the reason why there are none.
+/// The entry points of the loader or of the drivers, or the reason why there are none.
 struct Api {
   os::Library library;
-  std::string missing;  ///< a function that the library lacks
-  bool direct = false;  ///< drivers are called without the loader; `library` is the first that opened
-  std::string refused;  ///< if direct: why a driver could not be opened
+  std::string missing;  ///< name of a required function that the library lacks
+  bool direct = false;  ///< drivers are called without the loader, and `library` is the first that could be opened
+  std::string refused;  ///< if `direct`: why a driver could not be opened
 
   Code (*get_platforms)(std::uint32_t, PlatformId*, std::uint32_t*) = nullptr;
   Code (*get_platform_info)(PlatformId, std::uint32_t, std::size_t, void*, std::size_t*) = nullptr;
@@ -102,19 +102,19 @@ struct Api {
   bool usable() const { return library.loaded() && missing.empty(); }
 };
 
-/// Returns the process's entry points. The first call opens the drivers passed to `set_drivers`; if there are none, it
-/// opens the loader libOpenCL or the file in TESSERA_OPENCL_LIBRARY.
+/// Returns the entry points. The first call opens the drivers that were passed to set_drivers(). If there are none, it
+/// opens the loader: libOpenCL, or the file in TESSERA_OPENCL_LIBRARY.
 const Api& api();
-/// Sets the drivers that the next call of `api()` opens directly, as the files that register them (see icd.h). An empty
-/// list, or one empty name, selects the loader.
+/// Selects the drivers that the next call of api() opens without the loader. `drivers` are the files that register them
+/// (see icd.h). An empty list, or a list with one empty name, selects the loader.
 void set_drivers(const std::vector<std::string>& drivers);
-/// The names under which the loader is searched.
+/// Returns the file names to try for the loader.
 std::vector<std::string> loader_candidates();
-/// "CL_OUT_OF_RESOURCES (-5)".
+/// Returns the name and value of a code: "CL_OUT_OF_RESOURCES (-5)".
 std::string code_text(Code code);
-/// Throws unless the code is success; the message names the function. Throws OutOfMemory; KernelError if the driver
-/// rejected the call (CL_INVALID_...: the call had no effect, and the device remains usable); otherwise DeviceLost,
-/// after which the device is marked as lost.
+/// Throws unless `code` is success. The message names the function. Throws OutOfMemory if the code reports a lack of
+/// memory. Throws KernelError if the driver rejected the call (CL_INVALID_...). The call then had no effect, and the
+/// device remains usable. Throws DeviceLost for all other codes. The device is then marked as lost.
 void check(Code code, const char* function, const std::string& subject = {});
 
 }  // namespace tessera::cl

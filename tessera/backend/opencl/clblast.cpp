@@ -16,7 +16,7 @@ class Clblast final : public DriverBlas {
   Clblast(const ClblastFunctions& call, Queue queue) : call_(call), queue_(queue) {}
   const std::string& name() const override { return name_; }
 
-  // Batched products use the library's own workspace: the interface does not accept ours.
+  // Batched products use a workspace that the library allocates, because the function has no workspace parameter.
   std::optional<std::size_t> plan(const BlasProduct& p, const BlasOperands& operands) override {
     if (p.a.dtype != DType::f32 || p.b.dtype != DType::f32 || p.out.dtype != DType::f32 || p.bias) return std::nullopt;
     if (p.batch != 1) return 0;
@@ -29,7 +29,7 @@ class Clblast final : public DriverBlas {
   }
 
   void enqueue(DriverQueue& queue, const BlasProduct& p, const BlasOperands& operands) override {
-    Event event = nullptr;  // of the last kernel that it launched
+    Event event = nullptr;  // event of the last kernel that CLBlast launched
     queue.with_native([&](void* native) {
       auto raw = static_cast<Queue>(native);
       if (p.batch == 1)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CLBlast, a library of matrix products for OpenCL: finding, opening and calling it. f32 only, since it sums f16
-// products in f16. Used within this folder and by its tests.
+// Finds, opens and calls CLBlast, an OpenCL library for matrix products. It is used only for f32, because it
+// accumulates f16 products in f16. Used only in this folder and its tests.
 #pragma once
 
 #include <memory>
@@ -41,10 +41,10 @@ struct ClblastFunctions {
 };
 #undef TESSERA_MEMBER
 
-/// The file in TESSERA_CLBLAST_LIBRARY ("none": no file), otherwise the usual ones.
+/// Returns the files to try. If TESSERA_CLBLAST_LIBRARY is set, returns only this file ("none": no file).
 std::vector<std::string> clblast_candidates();
 
-/// Returns null and sets `why` if there is none. `queue` is only used to get its device.
+/// Opens CLBlast for the device of `queue`. Returns null and sets `why` if the library is not usable.
 std::unique_ptr<DriverBlas> open_clblast(Queue queue, std::string& why);
 
 }  // namespace tessera::cl

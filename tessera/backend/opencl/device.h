@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An open OpenCL device, its queues, kernels and events. Used within this folder only; other code uses DriverDevice,
-// DriverQueue, LoadedKernel and DriverEvent.
+// An open OpenCL device, its queues, kernels and events. Used only in this folder. Other code uses the interfaces
+// DriverDevice, DriverQueue, LoadedKernel and DriverEvent.
 #pragma once
 
 #include <atomic>
@@ -27,10 +27,10 @@ struct DeviceFacts {
   std::uint64_t largest_allocation = 0;
   bool reports_free_memory = false;
 };
-/// Queries all properties of the device. Never throws; properties that the device does not report keep their defaults.
+/// Queries all properties of the device. Never throws. Properties that the device does not report keep their defaults.
 DeviceFacts device_facts(PlatformId platform, DeviceId device, int index);
 
-/// Context of one device: created once per process, never released.
+/// The OpenCL context of a device. Created once per process and never released.
 struct DeviceContext {
   DeviceFacts facts;
   Context context = nullptr;
@@ -40,16 +40,16 @@ struct DeviceContext {
 
 class ClEvent;
 
-/// Commands of one queue that are not known to have succeeded. Drivers need not report a failed command through the
-/// event of a later one, not even a marker's, so every wait also checks these. Shared by the queue and its events,
-/// which may outlive it. Thread-safe.
+/// The commands of a queue that are not known to have succeeded. If a command fails, OpenCL does not guarantee that the
+/// events of later commands or markers report the error. So every wait also checks these commands. Shared by the queue
+/// and its events, which may outlive the queue. Thread-safe.
 class UncheckedCommands {
  public:
-  /// `number`: the queue's submission counter, which never decreases.
+  /// Adds a command. `number` is the queue's submission counter, which never decreases.
   void add(std::uint64_t number, std::shared_ptr<ClEvent> command);
-  /// Waits for the commands up to `number` and throws the error of the first that failed. Every caller gets this error
-  /// until one has called with `tell`, which marks it as reported. Returns whether a command failed whose error was
-  /// already reported.
+  /// Waits for the commands up to `number` and throws the error of the first one that failed. If `tell` is true, the
+  /// error is marked as reported, and later calls do not throw it again. Returns true if a command failed but its error
+  /// was already reported.
   bool settle(std::uint64_t number, bool tell);
 
  private:
@@ -59,15 +59,16 @@ class UncheckedCommands {
   };
   std::mutex lock_;  ///< guards the members below
   std::vector<Command> commands_;
-  std::uint64_t reported_ = 0;  ///< errors up to this submission have been reported
+  std::uint64_t reported_ = 0;  ///< the errors of submissions up to this number have been reported
   static constexpr std::size_t least_looked_at = 256;
-  std::size_t look_at_ = least_looked_at;  ///< size of the list from which completed commands are removed
+  std::size_t look_at_ = least_looked_at;  ///< list size at which completed commands are removed
 };
 
-/// A command's event, or a marker's, which also reports errors of earlier commands.
+/// The event of a command or of a marker. The event of a marker also reports errors of earlier commands.
 class ClEvent final : public DriverEvent {
  public:
-  /// `before`: the commands submitted up to `number`; null for the event of a single command.
+  /// `before`: for a marker, the list with the commands submitted up to `number`; null for the event of a single
+  /// command.
   ClEvent(Event event, const DeviceContext* device, std::shared_ptr<UncheckedCommands> before = nullptr,
           std::uint64_t number = 0)
       : event_(event), device_(device), before_(std::move(before)), number_(number) {}
@@ -76,10 +77,10 @@ class ClEvent final : public DriverEvent {
   ClEvent& operator=(const ClEvent&) = delete;
   bool done() override;
   void wait() override { wait_for_all(false); }
-  void wait_and_throw() { wait_for_all(true); }  ///< same, and marks the error as reported
-  Code status() const noexcept;                  ///< 0: succeeded; negative: its error code; positive: in progress
-  void wait_end() const;                         ///< does not throw the command's error
-  void tell() const;                             ///< throws the command's error
+  void wait_and_throw() { wait_for_all(true); }  ///< also marks the error as reported
+  Code status() const noexcept;                  ///< 0: succeeded; negative: error code; positive: still running
+  void wait_end() const;                         ///< waits for the command, but does not throw its error
+  void tell() const;                             ///< throws the command's error, if any
   Event get() const { return event_; }
   const DeviceContext* device() const { return device_; }
 
@@ -101,18 +102,18 @@ class ClKernel final : public LoadedKernel {
   ClKernel& operator=(const ClKernel&) = delete;
   std::string source() const override { return shape_.emitted.program(); }
 
-  /// Sets the arguments and enqueues the kernel. OpenCL kernel objects store their arguments, so launches are
-  /// serialised.
+  /// Sets the arguments and enqueues the kernel. A lock serialises launches, because an OpenCL kernel object stores its
+  /// arguments.
   void enqueue(Queue queue, std::array<std::uint64_t, 3> shape, std::span<const Argument> arguments, Event* event);
 
  private:
   std::shared_ptr<void> program_;
   Kernel kernel_;
   backend::KernelShape shape_;
-  const Capabilities& can_;  ///< the device's
+  const Capabilities& can_;  ///< owned by the device
   std::size_t group_limit_;
   std::mutex lock_;
-  std::vector<backend::BoundArgument> bound_;  ///< of the current launch; guarded by lock_
+  std::vector<backend::BoundArgument> bound_;  ///< arguments of the current launch; guarded by lock_
 };
 
 class ClQueue final : public DriverQueue {
@@ -134,33 +135,35 @@ class ClQueue final : public DriverQueue {
   void finish() override { empty(false); }
   void with_native(const std::function<void(void*)>& use) override;
   void together(const std::function<void()>& put) override;
-  void watch(Event event);  ///< checks the last submission, made by other code, for errors; may be null
+  void watch(Event event);  ///< adds work that other code submitted, so that its errors are reported; may be null
 
  private:
-  /// Memory for staging small uploads, so that the caller may reuse its memory at once.
+  /// A staging buffer for small uploads, so that the caller may reuse its memory immediately.
   struct Piece {
     std::byte* host = nullptr;
-    std::unique_ptr<std::byte[]> ordinary;  ///< used if the driver has no pinned memory
+    std::unique_ptr<std::byte[]> ordinary;  ///< used if the driver cannot allocate pinned memory
     std::size_t used = 0;
-    std::shared_ptr<ClEvent> copied;  ///< of the last upload from it
+    std::shared_ptr<ClEvent> copied;  ///< event of the last upload from this piece
   };
-  std::byte* room(std::size_t bytes);  ///< space in piece `piece_`; waits if all pieces are in use
+  std::byte* room(std::size_t bytes);  ///< returns free staging memory; waits if all pieces are in use
   std::shared_ptr<ClEvent> command(Event event) { return event ? std::make_shared<ClEvent>(event, &device_) : nullptr; }
-  void submitted(std::shared_ptr<ClEvent> command = nullptr);  ///< after work was accepted: flushes, keeps the event
-  /// Waits for all commands so far and throws if one failed; afterwards they are not checked again. `tell`: see
+  void submitted(std::shared_ptr<ClEvent> command = nullptr);  ///< call after each submission: flushes the queue and
+                                                               ///< stores the event
+  /// Waits for all commands so far and throws if one of them failed. They are not checked again afterwards. `tell`: see
   /// UncheckedCommands::settle.
   void check_commands(bool tell);
-  void empty(bool tell);  ///< waits for all work, and checks for errors
+  void empty(bool tell);  ///< waits for all work and throws its errors
 
   DeviceContext& device_;
   Queue queue_;
   const bool owned_ = true;
-  std::vector<Piece> pieces_;  ///< used in turn; the ones after `piece_` were filled longest ago
+  std::vector<Piece> pieces_;  ///< a ring: the piece after `piece_` was filled longest ago
   std::size_t piece_ = 0;
-  bool more_comes_ = false;  ///< more work follows, so the queue is flushed later
+  bool more_comes_ = false;  ///< true while more work follows, so that the queue is flushed only at its end
   std::mutex lock_;          ///< guards the members below
   std::shared_ptr<UncheckedCommands> unproven_ = std::make_shared<UncheckedCommands>();
-  std::uint64_t submitted_ = 0, finished_ = 0;  ///< number of submissions, and of those known to be complete
+  std::uint64_t submitted_ = 0, finished_ = 0;  ///< number of submissions, and how many of them are known to be
+                                                ///< complete
 };
 
 class ClDevice final : public DriverDevice {

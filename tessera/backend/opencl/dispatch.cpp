@@ -10,7 +10,7 @@ F* slot_of(const void* object, std::size_t slot) {
   return reinterpret_cast<F*>(const_cast<void*>(table[slot]));
 }
 
-/// A function of type F that calls entry `slot` in the dispatch table of its first argument.
+/// Provides a function of type F that calls entry `slot` in the dispatch table of its first argument.
 template <std::size_t slot, class F>
 struct Through;
 template <std::size_t slot, class R, class Object, class... Rest>

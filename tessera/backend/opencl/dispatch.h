@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// OpenCL functions that dispatch to the driver of their first argument. Each OpenCL object starts with a pointer to its
-// driver's dispatch table, whose order the extension cl_khr_icd defines. Used within this folder only.
+// OpenCL functions that call the driver of their first argument. Every OpenCL object starts with a pointer to its
+// driver's dispatch table. The extension cl_khr_icd defines the order of this table. Used only in this folder.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace tessera::cl {
 
-/// Positions of the functions that we call in a driver's dispatch table, counted in pointers.
+/// Indices in a driver's dispatch table.
 struct DispatchSlots {
   static constexpr std::size_t get_platform_info = 1, get_devices = 2, get_device_info = 3, create_context = 4,
                                create_queue = 9, release_queue = 11, create_buffer = 14, release_memory = 18,
@@ -21,7 +21,7 @@ struct DispatchSlots {
                                enqueue_barrier = 106;
 };
 
-/// Sets all functions except `get_platforms`.
+/// Sets all functions of `api` except `get_platforms`.
 void fill_by_dispatch(Api& api);
 
 }  // namespace tessera::cl

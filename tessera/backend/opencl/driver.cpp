@@ -23,7 +23,7 @@ namespace tessera {
 namespace cl {
 
 namespace {
-// For device memory Allocation::handle is the cl_mem; for pinned memory it is null and `host` is set.
+// For device memory, Allocation::handle is the cl_mem. For pinned memory, it is null and `host` is set.
 void context_message(const char*, const void*, std::size_t, void*) {}  // errors are returned as codes
 }  // namespace
 
@@ -42,7 +42,7 @@ std::uint64_t ClDevice::free_memory() const {
         kilobytes[0])
       return std::uint64_t{kilobytes[0]} * 1024;
   }
-  const std::uint64_t used = device_.allocated;  // OpenCL only allows to count our own allocations
+  const std::uint64_t used = device_.allocated;  // OpenCL does not report the memory of other processes
   return used < info.total_memory ? info.total_memory - used : 0;
 }
 
@@ -53,7 +53,7 @@ Allocation ClDevice::allocate(std::size_t bytes, MemoryKind kind) {
     if (!host)
       fail<OutOfMemory>({.operation = to_string(device_.facts.info.device),
                          .with = {{"bytes", std::to_string(bytes)}},
-                         .wrong = "the driver has no pinned host memory of this size"});
+                         .wrong = "the driver cannot allocate pinned host memory of this size"});
     return {nullptr, host, bytes};
   }
   const std::uint64_t largest = device_.facts.largest_allocation;
@@ -78,7 +78,7 @@ Allocation ClDevice::allocate(std::size_t bytes, MemoryKind kind) {
 DriverBlas* ClDevice::blas(std::string& why) {
   if (blas_) return blas_.get();
   Code code = success;
-  const Queue queue = api().create_queue(device_.context, device_.facts.id, 0, &code);  // lives until the process exits
+  const Queue queue = api().create_queue(device_.context, device_.facts.id, 0, &code);  // never released
   check(code, "clCreateCommandQueue", to_string(device_.facts.info.device));
   blas_ = open_clblast(queue, why);
   if (!blas_) api().release_queue(queue);
@@ -91,7 +91,7 @@ void ClDevice::release(const Allocation& allocation) noexcept {
     return;
   }
   device_.allocated -= std::max<std::size_t>(allocation.bytes, 1);
-  api().release_memory(static_cast<Memory>(allocation.handle));  // queued work keeps it alive
+  api().release_memory(static_cast<Memory>(allocation.handle));  // enqueued commands hold references
 }
 
 }  // namespace cl
@@ -100,8 +100,8 @@ namespace {
 
 using namespace cl;
 
-/// If PoCL has no usable cache folder, it lists its platform without devices. Returns the folder that it would use in
-/// this case, by PoCL's documentation of POCL_CACHE_DIR.
+/// If PoCL's cache folder is not usable, PoCL lists its platform without devices. Returns that folder in this case (see
+/// PoCL's documentation of POCL_CACHE_DIR).
 std::optional<std::string> pocl_without_cache(const std::string& platform) {
   if (platform.find("Portable Computing Language") == platform.npos) return {};
   std::string folder;
@@ -115,7 +115,8 @@ std::optional<std::string> pocl_without_cache(const std::string& platform) {
   return folder;
 }
 
-/// Why a vendor's driver may list no devices, by its library's name; empty if the system shows no cause.
+/// Returns why the driver in this library may list no devices. Returns an empty string if no cause was found on the
+/// system.
 std::string cause(const std::string& library) {
   const auto is = [&](const char* part) { return library.find(part) != library.npos; };
   if (is("igdrcl")) return backend::explain_missing_device(os::intel, {"ZE_AFFINITY_MASK"});
@@ -139,11 +140,12 @@ class ClDriver final : public Driver {
     if (os::environment("TESSERA_OPENCL_LIBRARY").value_or("").empty())
       for (const backend::Icd& icd : backend::installed_icds()) parts.push_back({icd.file, {icd.library}, {}});
     if (parts.empty())
-      parts.push_back({"", loader_candidates(), {}});  // no registered driver, or the named library is a driver
+      parts.push_back({"", loader_candidates(), {}});  // no driver is registered, or the user named a driver as the
+                                                       // library
     return parts;
   }
   void allow(std::vector<std::string> parts) override {
-    auto* const now = new Allowed{std::move(parts), allowed_};  // the old one may still be read
+    auto* const now = new Allowed{std::move(parts), allowed_};  // other threads may still read the old list
     while (!allowed_.compare_exchange_weak(now->before, now)) {}
   }
 
@@ -179,14 +181,14 @@ class ClDriver final : public Driver {
     std::vector<std::string> parts;
     Allowed* before;
   };
-  /// Returns false if no driver may be loaded.
+  /// Returns false if all drivers are excluded.
   bool use_allowed() {
     const Allowed* allowed = allowed_;
     if (allowed == nullptr) return true;
     if (!allowed->parts.empty()) set_drivers(allowed->parts);
     return !allowed->parts.empty();
   }
-  // Devices keep their index once listed: contexts and open devices refer to them.
+  // A device keeps its index when devices are enumerated again, because contexts and open devices refer to it.
   BackendReport enumerate_devices() {
     BackendReport report;
     report.backend = Backend::opencl;
@@ -216,7 +218,7 @@ class ClDriver final : public Driver {
     std::uint32_t count = 0;
     const Code code = cl.get_platforms(0, nullptr, &count);
     if (!cl.refused.empty() && code != success) {
-      // Intel's driver returns this code if it finds no GPU, and the common loader then hides it.
+      // Intel's driver returns this code if it finds no GPU. The common loader hides such a driver.
       const bool no_gpu = cl.refused.find(code_text(out_of_host_memory)) != cl.refused.npos;
       report.reason = cl.refused + (no_gpu ? ", which the driver returns if it finds no GPU" : "");
       report.remedy = cause(cl.library.file());
@@ -288,7 +290,7 @@ class ClDriver final : public Driver {
   }
 
   std::mutex lock_;
-  std::atomic<Allowed*> allowed_ = nullptr;  ///< the newest; null: everything is allowed
+  std::atomic<Allowed*> allowed_ = nullptr;  ///< the newest list; null: all drivers are allowed
   BackendReport last_;
   std::vector<std::unique_ptr<DeviceContext>> devices_, replaced_;
 };

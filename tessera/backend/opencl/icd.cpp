@@ -10,7 +10,7 @@
 namespace tessera::cl {
 namespace {
 
-/// The platforms of all opened drivers; drivers are never closed.
+/// The platforms of all drivers that were opened. Drivers are never closed.
 struct Platforms {
   std::mutex lock;
   std::vector<PlatformId> all;
@@ -28,7 +28,7 @@ Code all_platforms(std::uint32_t room, PlatformId* into, std::uint32_t* count) {
   return all.empty() ? platform_not_found : success;
 }
 
-/// Appends the driver's platforms; returns an error if there are none.
+/// Appends the platforms of a driver. Returns an error if it has none, otherwise an empty string.
 std::string platforms_of(const os::Library& library, std::vector<PlatformId>& into) {
   using Get = Code(std::uint32_t, PlatformId*, std::uint32_t*);
   const char* name = "clIcdGetPlatformIDsKHR";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device's properties, as DeviceInfo, dialect and build options.
+// Queries a device's properties, and derives the DeviceInfo, the dialect and the build options.
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -57,19 +57,20 @@ std::string platform_text(PlatformId platform, std::uint32_t what) {
   return s;
 }
 
-/// The integer after a word; 0 if there is none.
+/// Returns the integer after `word`, or 0 if the text does not contain `word`.
 int number_after(const std::string& text, std::string_view word) {
   const std::size_t at = text.find(word);
   return at == text.npos ? 0 : std::atoi(text.c_str() + at + word.size());
 }
-/// PoCL before 7 with LLVM 18 or later aborts with "Instruction Combining did not reach a fixpoint" for many kernels
-/// (pocl/pocl#1608), unless optimisation is off. `version` is CL_PLATFORM_VERSION.
+/// Returns true if this PoCL must compile without optimisation. PoCL before 7 with LLVM 18 or later aborts with
+/// "Instruction Combining did not reach a fixpoint" for many kernels (pocl/pocl#1608). `version` is
+/// CL_PLATFORM_VERSION.
 bool aborts_when_it_optimises(const std::string& version) {
   const int pocl = std::max(number_after(version, "PoCL "), number_after(version, "pocl "));
   return pocl > 0 && pocl < 7 && number_after(version, "LLVM ") >= 18;
 }
 
-/// The features of the device's OpenCL C (from version 3.0), each surrounded by blanks.
+/// Returns the optional features of the device's OpenCL C (3.0 and later), each surrounded by spaces.
 std::string features_of(const DeviceQuery& query) {
   struct NameVersion {  // cl_name_version
     std::uint32_t version;
@@ -81,9 +82,9 @@ std::string features_of(const DeviceQuery& query) {
   return list;
 }
 
-// The PCI address, otherwise the UUID, from the extensions that the driver has, in the format of the other backends.
-// Empty for CPUs, where drivers report values that identify neither the CPU nor the driver (two versions of Intel's
-// have the same UUID, rusticl returns a text).
+// Returns the PCI address, or the UUID if the driver reports no address, in the format of the other backends. Returns
+// an empty string for CPUs, because drivers report values that identify neither the CPU nor the driver. For example,
+// two versions of Intel's CPU driver have the same UUID.
 std::string identity(const DeviceQuery& query, const auto& has, Bits type) {
   if (type & type_cpu) return "";
   if (has("khr_pci_bus_info")) {
@@ -95,7 +96,7 @@ std::string identity(const DeviceQuery& query, const auto& has, Bits type) {
     return fmt::format("pci:{:04x}:{:02x}:{:02x}.{:x}", query.number<std::uint32_t>(pci_domain_id_nv),
                        query.number<std::uint32_t>(pci_bus_id_nv), slot >> 3, slot & 7);
   }
-  if (has("amd_device_attribute_query")) {  // the first number is the bus type; bus, device and function are at the end
+  if (has("amd_device_attribute_query")) {  // byte 0 is the type; bus, device and function come last
     const auto a = query.number<std::array<std::uint8_t, 24>>(topology_amd);
     if (a[0] == 1) return fmt::format("pci:0000:{:02x}:{:02x}.{:x}", a[21], a[22], a[23]);
   }
@@ -157,12 +158,12 @@ DeviceFacts device_facts(PlatformId platform, DeviceId device, int index) {
   for (std::size_t d = 0; d < 3; ++d)
     can.max_block[d] = d < sizes.size() ? static_cast<std::uint32_t>(std::min<std::size_t>(sizes[d], 1024)) : 1;
   can.shared_bytes = query.number<std::uint64_t>(local_mem_size);
-  // CPU drivers allocate the local memory of a block's threads, and values that live across barriers, on one stack, and
-  // crash if it overflows.
+  // CPU drivers allocate the private memory of all threads of a block on one stack, including values that are live
+  // across barriers. They crash if the stack overflows.
   if (info.kind == DeviceKind::cpu) can.local_bytes = os::thread_stack_bytes() / 4 * 3;
   can.max_parameter_bytes = query.number<std::size_t>(max_parameter_size, 1024);
   can.vector_bytes = std::max(16u, 4 * query.number<std::uint32_t>(native_vector_width_float, 4));
-  // Subgroups are used only if their widths are known.
+  // Subgroups are used only if the driver reports their widths.
   if (facts.dialect.subgroups && query.number<std::uint32_t>(max_num_sub_groups) > 0) {
     std::vector<std::uint32_t> widths;
     for (std::size_t w : query.list<std::size_t>(sub_group_sizes_intel))
@@ -177,7 +178,7 @@ DeviceFacts device_facts(PlatformId platform, DeviceId device, int index) {
   const bool three = query.text(device_version).starts_with("OpenCL 3");
   facts.build_options =
       facts.dialect.subgroups || can.int8_dot ? (three ? "-cl-std=CL3.0" : "-cl-std=CL2.0") : "-cl-std=CL1.2";
-  facts.build_options += " -w";  // PoCL reports the number of warnings on standard error
+  facts.build_options += " -w";  // PoCL prints the number of warnings to standard error
   if (query.number<Bits>(single_fp_config) & fp_correctly_rounded_divide_sqrt)
     facts.build_options += " -cl-fp32-correctly-rounded-divide-sqrt";
   if (aborts_when_it_optimises(platform_text(platform, platform_version))) facts.build_options += " -cl-opt-disable";

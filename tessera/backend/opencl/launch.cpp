@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One launch: computes the grid and sets the arguments one by one.
+// Launches a kernel: computes the grid, sets the arguments and enqueues it.
 #include "tessera/backend/opencl/device.h"
 
 namespace tessera::cl {

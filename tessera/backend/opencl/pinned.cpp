@@ -5,8 +5,8 @@
 
 namespace tessera::cl {
 
-// Commands must not use a mapped buffer, and ours do not: copies use the address at which it is mapped, which drivers
-// recognise as pinned.
+// OpenCL commands must not use a buffer while it is mapped. Copies therefore use the mapped address instead of the
+// buffer. Drivers recognise that this address is pinned.
 
 std::byte* Pinned::allocate(Context context, const DeviceFacts& facts, std::size_t bytes) {
   const Api& cl = api();
@@ -31,7 +31,7 @@ void Pinned::release(std::byte* host) noexcept {
   std::lock_guard guard(lock_);
   const auto it = live_.find(host);
   if (it == live_.end()) return;
-  // A failure here means that the device is lost, and its memory with it.
+  // If this fails, the device is lost, and no other cleanup is possible.
   if (cl.enqueue_unmap(queue_, it->second, host, 0, nullptr, nullptr) == success) cl.finish(queue_);
   cl.release_memory(it->second);
   live_.erase(it);

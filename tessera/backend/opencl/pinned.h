@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pinned host memory, which a device accesses without an intermediate copy: buffers that the driver allocates in host
-// memory, mapped for their whole lifetime. Used within this folder only.
+// Pinned host memory, which a device accesses without an intermediate copy. It consists of buffers that the driver
+// allocates in host memory and that are always mapped. Used only in this folder.
 #pragma once
 
 #include <cstddef>
@@ -13,16 +13,16 @@ namespace tessera::cl {
 
 struct DeviceFacts;
 
-/// A device's pinned memory, by address. Thread-safe.
+/// The pinned allocations of a device. Thread-safe.
 class Pinned {
  public:
-  /// Null if the driver cannot allocate this size.
+  /// Returns null if the driver cannot allocate this size.
   std::byte* allocate(Context context, const DeviceFacts& facts, std::size_t bytes);
   void release(std::byte* host) noexcept;
 
  private:
   std::mutex lock_;
-  Queue queue_ = nullptr;  ///< for map and unmap commands; created on first use, lives until the process exits
+  Queue queue_ = nullptr;  ///< for map and unmap commands; created on first use and never released
   std::map<std::byte*, Memory> live_;
 };
 

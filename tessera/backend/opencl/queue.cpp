@@ -9,8 +9,8 @@
 namespace tessera::cl {
 
 namespace {
-// Uploads up to this size are copied to a staging buffer, so that the caller need not wait; there are at most
-// `most_pieces` pieces of pinned memory.
+// Uploads up to `staged_upload` bytes are copied to a staging buffer, so that the caller does not wait. There are at
+// most `most_pieces` staging buffers.
 constexpr std::size_t staged_upload = std::size_t{1} << 20, piece_bytes = 2 * staged_upload, most_pieces = 8,
                       piece_alignment = 64;
 
@@ -41,7 +41,8 @@ void ClEvent::tell() const {
 }
 void ClEvent::wait_for_all(bool tell_now) {
   const Code waited = api().wait_events(1, &event_);
-  const bool reported = before_ && before_->settle(number_, tell_now);  // first, because their errors are more specific
+  const bool reported = before_ && before_->settle(number_, tell_now);  // checked first, because earlier errors are
+                                                                        // more specific
   if (reported && status() == failed_before) return;
   tell();
   check(waited, "clWaitForEvents", to_string(device_->facts.info.device));
@@ -78,7 +79,7 @@ bool UncheckedCommands::settle(std::uint64_t number, bool tell) {
     }
     if (failed) failed->tell();
     if (!running) return reported;
-    running->wait_end();  // without the lock, since this may block for long
+    running->wait_end();  // the lock is not held, because the wait may take long
   }
 }
 
@@ -111,7 +112,7 @@ std::byte* ClQueue::room(std::size_t bytes) {
   const auto fits = [&] { return piece_ < pieces_.size() && pieces_[piece_].used + bytes <= piece_bytes; };
   if (!fits() && !pieces_.empty()) {
     const std::size_t next = (piece_ + 1) % pieces_.size();
-    // Waits for the upload report its errors; here only completion matters.
+    // Errors of the upload are reported by waits. Here it only matters that the upload has ended.
     const bool free = !pieces_[next].copied || pieces_[next].copied->status() <= 0;
     if (!free && pieces_.size() < most_pieces) {
       pieces_.emplace(pieces_.begin() + static_cast<std::ptrdiff_t>(++piece_));
@@ -142,7 +143,7 @@ void ClQueue::check_commands(bool tell) {
   try {
     unproven->settle(upto, tell);
   } catch (...) {
-    auto fresh = std::make_shared<UncheckedCommands>();  // events recorded earlier keep reporting the old ones
+    auto fresh = std::make_shared<UncheckedCommands>();  // earlier events still refer to the old list
     std::lock_guard guard(lock_);
     unproven_ = std::move(fresh);
     throw;
@@ -158,7 +159,7 @@ void ClQueue::upload(const Allocation& to, std::size_t offset, const void* from,
   }
   if (bytes > staged_upload) {
     const Code code = api().enqueue_write(queue_, memory_of(to), 1, offset, bytes, from, 0, nullptr, nullptr);
-    if (code == failed_before) check_commands(true);  // their errors are more specific
+    if (code == failed_before) check_commands(true);  // earlier errors are more specific
     check(code, "clEnqueueWriteBuffer");
     return submitted();
   }
@@ -181,7 +182,7 @@ void ClQueue::download(void* to, const Allocation& from, std::size_t offset, std
   }
   Code code = success;
   if (bytes != 0) code = api().enqueue_read(queue_, memory_of(from), 1, offset, bytes, to, 0, nullptr, nullptr);
-  check_commands(true);  // first, because their errors are more specific
+  check_commands(true);  // checked first, because earlier errors are more specific
   check(code, "clEnqueueReadBuffer");
 }
 
@@ -195,14 +196,14 @@ void ClQueue::copy(const Allocation& to, std::size_t to_offset, const Allocation
     return;
   }
   Event event = nullptr;
-  if (on_host(from)) {  // the owner does not modify pinned memory before it has waited
+  if (on_host(from)) {  // the caller does not modify pinned memory before the copy has completed
     check(cl.enqueue_write(queue_, memory_of(to), 0, to_offset, bytes, from.host + from_offset, 0, nullptr, &event),
           "clEnqueueWriteBuffer");
   } else if (on_host(to)) {
     check(cl.enqueue_read(queue_, memory_of(from), 0, from_offset, bytes, to.host + to_offset, 0, nullptr, &event),
           "clEnqueueReadBuffer");
   } else if (to.handle == from.handle && to_offset < from_offset + bytes && from_offset < to_offset + bytes) {
-    // OpenCL rejects copies between overlapping ranges, so this goes through a temporary buffer.
+    // OpenCL rejects copies between overlapping ranges, so the data is copied through a temporary buffer.
     if (to_offset == from_offset) return;
     Code code = success;
     const std::shared_ptr<Memory_> between(cl.create_buffer(device_.context, mem_read_write, bytes, nullptr, &code),
@@ -247,21 +248,21 @@ std::shared_ptr<DriverEvent> ClQueue::record() {
   std::uint64_t upto;
   {
     std::lock_guard guard(lock_);
-    if (owned_ && submitted_ == finished_)
-      return nullptr;  // on the user's queue, work may have been submitted without
-                       // our knowledge
+    if (owned_ && submitted_ == finished_) return nullptr;  // other code may have submitted work to the user's queue
     before = unproven_;
     upto = submitted_;
   }
   Event event = nullptr;
   check(api().enqueue_marker(queue_, 0, nullptr, &event), "clEnqueueMarkerWithWaitList");
-  api().flush(queue_);  // another queue may wait for it
+  api().flush(queue_);  // another queue may wait for this event
   return std::make_shared<ClEvent>(event, &device_, std::move(before), upto);
 }
 
 void ClQueue::wait(DriverEvent& event) {
   auto& other = static_cast<ClEvent&>(event);
-  if (other.device() != &device_) return other.wait_and_throw();  // of another context: only the host can wait for both
+  if (other.device() != &device_)
+    return other.wait_and_throw();  // the event is from another context, so the host must
+                                    // wait
   const Event raw = other.get();
   check(api().enqueue_barrier(queue_, 1, &raw, nullptr), "clEnqueueBarrierWithWaitList");
   submitted();
@@ -297,7 +298,7 @@ void ClQueue::empty(bool tell) {
     before = submitted_;
   }
   const Code code = api().finish(queue_);
-  check_commands(tell);  // first, because their errors are more specific
+  check_commands(tell);  // checked first, because earlier errors are more specific
   check(code, "clFinish", to_string(device_.facts.info.device));
   std::lock_guard guard(lock_);
   finished_ = std::max(finished_, before);

@@ -32,7 +32,7 @@ struct Uuid {
   char bytes[16];
 };
 
-// hipDeviceAttribute_t; the same values in ROCm 5, 6 and 7 (removed names keep their positions).
+// hipDeviceAttribute_t. The values are the same in ROCm 5, 6 and 7.
 inline constexpr int compute_mode = 6, integrated = 16, compute_capability_major = 23, max_block_dim_x = 26,
                      max_block_dim_y = 27, max_block_dim_z = 28, max_grid_dim_x = 29, max_grid_dim_y = 30,
                      max_grid_dim_z = 31, max_threads_per_block = 56, compute_capability_minor = 61,
@@ -40,7 +40,7 @@ inline constexpr int compute_mode = 6, integrated = 16, compute_capability_major
 inline constexpr int compute_mode_prohibited = 2;
 // Flags
 inline constexpr unsigned stream_non_blocking = 1, event_disable_timing = 2, host_malloc_portable = 1;
-// hipStreamCaptureMode: restricts this thread only; other threads may make any call.
+// hipStreamCaptureMode. This mode restricts only the capturing thread. Other threads may make any call.
 inline constexpr int capture_thread_local = 1;
 /// hipKernelNodeParams. For kernels of modules, `function` is the hipFunction_t.
 struct KernelNode {
@@ -56,8 +56,8 @@ inline constexpr int function_max_threads_per_block = 0;
 // hiprtcResult
 inline constexpr Code hiprtc_out_of_memory = 1, hiprtc_compilation = 6;
 
-/// hipDeviceProp_t is only read for the name of the architecture, which no attribute provides. ROCm 6 changed the
-/// structure and the symbol that fills it.
+/// Describes hipDeviceProp_t, from which only the name of the architecture is read, because no attribute provides it.
+/// ROCm 6 changed the structure and the function that fills it.
 struct PropertiesLayout {
   const char* symbol;
   std::size_t bytes, architecture;  ///< size of the structure, and offset of gcnArchName[256]
@@ -112,12 +112,12 @@ using GetProperties = Code(void* properties, int device);
   M(launch, hipModuleLaunchKernel, Code(Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,   \
                                         unsigned shared_bytes, Stream, void** arguments, void** extra))
 
-// The first, from ROCm 5.2, distinguishes cards that report the same PCI address (partitions of one card).
+// hipDeviceGetUuid (from ROCm 5.2 on) distinguishes the partitions of a card, which report the same PCI address.
 #define TESSERA_HIP_OPTIONAL(M)                                                                                 \
   M(device_uuid, hipDeviceGetUuid, Code(Uuid*, Ordinal))                                                        \
   M(exchange_capture_mode, hipThreadExchangeStreamCaptureMode, Code(int* mode))
 
-// Graphs; without them, work is submitted call by call.
+// Graphs. Without them, every command is submitted with its own call.
 #define TESSERA_HIP_GRAPHS(M)                                                                                   \
   M(begin_capture, hipStreamBeginCapture, Code(Stream, int mode))                                               \
   M(end_capture, hipStreamEndCapture, Code(Stream, Graph*))                                                     \
@@ -129,7 +129,7 @@ using GetProperties = Code(void* properties, int device);
   M(launch_graph, hipGraphLaunch, Code(Executable, Stream))                                                     \
   M(set_kernel_node, hipGraphExecKernelNodeSetParams, Code(Executable, Node, const KernelNode*))
 
-// In libhiprtc from ROCm 5.3 on, in libamdhip64 itself in earlier versions.
+// These functions are in libhiprtc from ROCm 5.3 on, and in libamdhip64 in earlier versions.
 #define TESSERA_HIPRTC(M)                                                                                       \
   M(version, hiprtcVersion, Code(int* major, int* minor))                                                       \
   M(error_string, hiprtcGetErrorString, const char*(Code))                                                      \
@@ -148,8 +148,8 @@ struct RuntimeFunctions {
   TESSERA_HIP(TESSERA_MEMBER)
   TESSERA_HIP_OPTIONAL(TESSERA_MEMBER)
   TESSERA_HIP_GRAPHS(TESSERA_MEMBER)
-  bool graphs = false;                                     ///< whether the runtime has all of these
-  std::add_pointer_t<GetProperties> properties = nullptr;  ///< for the layout of the library's major version
+  bool graphs = false;                                     ///< true if the runtime has all graph functions
+  std::add_pointer_t<GetProperties> properties = nullptr;  ///< the function for the library's major version
 };
 struct CompilerFunctions {
   TESSERA_HIPRTC(TESSERA_MEMBER)

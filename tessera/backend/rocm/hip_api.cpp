@@ -43,7 +43,7 @@ RuntimeLibrary open_runtime() {
   if (!library.file.loaded()) return library;
 #define TESSERA_TAKE(member, symbol, ...) stream::take(library.file, library.call.member, #symbol, library.missing);
   TESSERA_HIP(TESSERA_TAKE)
-  std::string lacks;  // optional functions; their absence is ignored
+  std::string lacks;  // these functions are optional, so missing ones are ignored
 #undef TESSERA_TAKE
 #define TESSERA_TAKE(member, symbol, ...) stream::take(library.file, library.call.member, #symbol, lacks);
   TESSERA_HIP_OPTIONAL(TESSERA_TAKE)
@@ -63,7 +63,7 @@ RuntimeLibrary open_runtime() {
   return library;
 }
 
-// TableApi's constants must equal the declarations that are compared with the vendor's header.
+// The constants of TableApi must be equal to those in api.h, which a test compares with the vendor's header.
 static_assert(stream::TableValues::stream_non_blocking == stream_non_blocking &&
               stream::TableValues::event_disable_timing == event_disable_timing &&
               stream::TableValues::host_portable == host_malloc_portable &&
@@ -76,12 +76,12 @@ std::string HipApi::code_text(Code code) const {
   return fmt::format("{} ({}), {}", name, code, text);
 }
 
-// A device's number represents its primary context, as everywhere in HIP.
+// HIP identifies a primary context by the number of its device.
 Code HipApi::context_of(int ordinal, stream::Context* context) const {
   *context = static_cast<stream::Context>(ordinal);
   int before = 0;
   if (const Code code = call_.current_device(&before)) return code;
-  const Code code = call_.set_current_device(ordinal);  // creates the context if there is none yet
+  const Code code = call_.set_current_device(ordinal);  // creates the context if it does not exist
   if (code == 0 && before != ordinal) return call_.set_current_device(before);
   return code;
 }
@@ -106,7 +106,7 @@ Code HipApi::enable_peer(int ordinal, int peer_ordinal, stream::Context, bool* c
   *can = answer != 0;
   if (!*can) return 0;
   const Code code = call_.enable_peer(peer_ordinal, 0);
-  return code == stream::peer_already_enabled ? 0 : code;  // other code in this process enabled it
+  return code == stream::peer_already_enabled ? 0 : code;  // other code in this process has already enabled it
 }
 Code HipApi::copy_from_peer(Address to, int ordinal, stream::Context, Address from, int peer_ordinal, stream::Context,
                             std::size_t bytes, Handle stream) const {
@@ -116,7 +116,7 @@ Code HipApi::copy_from_peer(Address to, int ordinal, stream::Context, Address fr
 Code HipApi::load_module(const std::string& image, Handle* module, std::string*) const {
   return call_.load_module(reinterpret_cast<Module*>(module), image.data());
 }
-Code HipApi::allow_shared(Handle, std::size_t) const { return 0; }  // not required on AMD devices
+Code HipApi::allow_shared(Handle, std::size_t) const { return 0; }  // AMD devices do not require this
 
 Code HipApi::instantiate(Handle graph, Handle* executable) const {
   return call_.instantiate(reinterpret_cast<Executable*>(executable), static_cast<Graph>(graph), nullptr, nullptr, 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens the HIP runtime and implements stream::Api with its functions. Used within this folder only.
+// Opens the HIP runtime and implements stream::Api with its functions. Used only in this folder.
 #pragma once
 
 #include <filesystem>
@@ -14,19 +14,19 @@ namespace tessera::rocm {
 
 struct RuntimeLibrary {
   os::Library file;
-  std::string missing;           ///< a function that the library lacks
+  std::string missing;           ///< name of a required function that the library lacks
   int version = 0;               ///< from hipRuntimeGetVersion: 50221153 for 5.2.21153
-  PropertiesLayout layout = {};  ///< for the major version; without a symbol if that is unknown
+  PropertiesLayout layout = {};  ///< for the major version; `symbol` is null if the version is unknown
   RuntimeFunctions call;
   int major() const { return version / 10000000; }
   int minor() const { return version / 100000 % 100; }
   bool usable() const { return file.loaded() && missing.empty() && layout.symbol; }
 };
-/// Folders that may contain AMD's libraries: the installation's folders and Python packages.
+/// Returns the folders of ROCm installations and of Python packages, which may contain AMD's libraries.
 std::vector<std::filesystem::path> toolkit_folders();
-/// The file in TESSERA_ROCM_LIBRARY, otherwise the usual ones.
+/// Returns the files to try: the file in TESSERA_ROCM_LIBRARY if it is set, otherwise the usual ones.
 std::vector<std::string> runtime_candidates();
-/// Opens the first candidate that loads.
+/// Opens the first candidate that can be loaded.
 RuntimeLibrary open_runtime();
 
 class HipApi final : public stream::TableApi<RuntimeFunctions> {

@@ -26,7 +26,7 @@ std::vector<std::string> candidates(const char* variable, const std::string& ste
   return names;
 }
 
-/// rocBLAS, which has no epilogues.
+/// Matrix products with rocBLAS, which does not support epilogues.
 class RocblasBlas final : public DriverBlas {
  public:
   explicit RocblasBlas(const RocblasFunctions& call) : call_(call) { check(call_.create(&handle_), "create_handle"); }
@@ -53,10 +53,10 @@ class RocblasBlas final : public DriverBlas {
   void enqueue(DriverQueue& queue, const BlasProduct& p, const BlasOperands& operands) override {
     queue.with_native([&](void* stream) {
       check(call_.set_stream(handle_, static_cast<Stream>(stream)), "set_stream");
-      // Without our workspace rocBLAS would allocate its own, which synchronises with the device.
+      // Without this workspace, rocBLAS would allocate memory itself, which synchronises with the device.
       if (operands.workspace.handle || workspace_set_)
         check(call_.set_workspace(handle_, operands.workspace.handle, operands.workspace.bytes), "set_workspace");
-      workspace_set_ = operands.workspace.handle != nullptr;  // the previous workspace is no longer ours
+      workspace_set_ = operands.workspace.handle != nullptr;  // the previous workspace may have been freed
       check(multiply(p, operands), "gemm_strided_batched_ex");
     });
   }
@@ -69,7 +69,8 @@ class RocblasBlas final : public DriverBlas {
         {.operation = name_, .wrong = fmt::format("rocblas_{} returned {} ({})", function, code, said ? said : "")});
   }
   static int type_of(DType t) { return t == DType::f16 ? rocblas_f16 : t == DType::bf16 ? rocblas_bf16 : rocblas_f32; }
-  // a and b are swapped: the library is column-major, so all matrices appear transposed to it.
+  // a and b are swapped, because the library expects column-major matrices and therefore computes the transposed
+  // product.
   Code multiply(const BlasProduct& p, const BlasOperands& operands) const {
     const auto at = [](const BlasOperand& o) { return static_cast<std::byte*>(o.allocation->handle) + o.offset; };
     const auto operation = [](const BlasMatrix& m) { return m.transposed ? rocblas_transpose : rocblas_plain; };
@@ -100,7 +101,7 @@ std::vector<std::string> rocblas_candidates() {
 std::unique_ptr<DriverBlas> open_blas(int runtime_major, std::string& why) {
   why.clear();
   const auto refuse = [&](const std::string& reason) { why += (why.empty() ? "" : "; ") + reason; };
-  // hipBLASLt of ROCm 5 has different data type values, and supports a single card.
+  // hipBLASLt of ROCm 5 has different data type values and supports only one card.
   if (runtime_major >= 6) {
     const os::Library library = os::Library::open(hipblaslt_candidates());
     stream::LtFunctions call;
@@ -111,7 +112,7 @@ std::unique_ptr<DriverBlas> open_blas(int runtime_major, std::string& why) {
     } else {
       try {
         return stream::make_lt_blas(call, stream::hipblas_lt, "hipblasLt");
-      } catch (const KernelError& e) {  // it does not support this card
+      } catch (const KernelError& e) {  // hipBLASLt does not support this card
         refuse(e.what());
       }
     }

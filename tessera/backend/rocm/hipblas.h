@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// AMD's matrix product libraries: hipBLASLt, or rocBLAS if that is not installed or does not support the card. Used
-// within this folder and by its tests.
+// Opens AMD's matrix product libraries. Uses hipBLASLt, or rocBLAS if hipBLASLt is not installed or does not support
+// the card. Used only in this folder and its tests.
 #pragma once
 
 #include <cstdint>
@@ -48,12 +48,13 @@ struct RocblasFunctions {
 };
 #undef TESSERA_MEMBER
 
-/// The files in TESSERA_HIPBLASLT_LIBRARY and TESSERA_ROCBLAS_LIBRARY ("none": no file), otherwise the usual ones.
+/// Return the files to try. If TESSERA_HIPBLASLT_LIBRARY or TESSERA_ROCBLAS_LIBRARY is set, the result is only this
+/// file ("none": no file).
 std::vector<std::string> hipblaslt_candidates();
 std::vector<std::string> rocblas_candidates();
 
-/// Opens a library for the current device and a runtime of this major version. Returns null and sets `why` if there is
-/// none. Throws KernelError if it cannot be initialised.
+/// Opens a library for the current device that matches the major version of the runtime. Returns null and sets `why` if
+/// there is none. Throws KernelError if the library cannot be initialised.
 std::unique_ptr<DriverBlas> open_blas(int runtime_major, std::string& why);
 
 }  // namespace tessera::rocm

@@ -31,7 +31,7 @@ std::vector<std::string> hiprtc_candidates() {
     return {std::move(named)};
   std::vector<std::string> names;
   for (int major : {7, 6, 5}) names.push_back(fmt::format("libhiprtc.so.{}", major));
-  for (const std::string& runtime : runtime_candidates())  // in the runtime's folder
+  for (const std::string& runtime : runtime_candidates())  // also tries the runtime's folder
     if (const auto folder = std::filesystem::path(runtime).parent_path(); !folder.empty())
       for (int i = 0; i < 3; ++i) names.push_back((folder / names[static_cast<std::size_t>(i)]).string());
   return names;
@@ -49,7 +49,7 @@ Hiprtc Hiprtc::open(const os::Library& runtime, int major) {
     attempt(named);
     return out;
   }
-  // The runtime's folder comes first, since that library has the same version.
+  // The runtime's folder is tried first, because the library there has the same version as the runtime.
   const std::string name = fmt::format("libhiprtc.so.{}", major);
   const void* inside = runtime.symbol("hipInit");
   const std::filesystem::path folder = inside ? os::file_of(inside).parent_path() : std::filesystem::path();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// hiprtc, AMD's run-time compiler: finding and calling it. Needs no GPU. Used within this folder and by its tests.
+// Finds and calls hiprtc, AMD's run-time compiler. Needs no GPU. Used only in this folder and its tests.
 #pragma once
 
 #include <string>
@@ -10,21 +10,23 @@
 
 namespace tessera::rocm {
 
-/// The files that may be opened in addition to the runtime.
+/// Returns the files that open() may open in addition to the runtime.
 std::vector<std::string> hiprtc_candidates();
 
 class Hiprtc {
  public:
-  /// Opens the file in TESSERA_HIPRTC_LIBRARY; otherwise libhiprtc of the runtime's major version, in the runtime's
-  /// folder and by name; otherwise uses the runtime itself, which contains the compiler up to ROCm 5.2. Does not throw.
+  /// Opens the file in TESSERA_HIPRTC_LIBRARY if it is set. Otherwise opens the libhiprtc of the runtime's major
+  /// version, first in the runtime's folder, then by name. If there is none, uses the runtime itself, which contains
+  /// the compiler up to ROCm 5.2. Does not throw.
   static Hiprtc open(const os::Library& runtime, int major);
 
   bool usable() const { return library_.loaded() && missing_.empty(); }
-  const std::string& reason() const { return reason_; }  ///< why it is not usable
+  const std::string& reason() const { return reason_; }  ///< why hiprtc is not usable
   const std::string& file() const { return library_.file(); }
 
-  /// Compiles `text` to a code object for an architecture ("gfx90a:sramecc+:xnack-"). If the text has errors, the image
-  /// is not made and contains the log. Throws KernelError or OutOfMemory if the compiler itself fails.
+  /// Compiles `text` to a code object for an architecture ("gfx90a:sramecc+:xnack-"). If the text has errors, `made` is
+  /// false in the result and the log contains the errors. Throws KernelError or OutOfMemory if the compiler itself
+  /// fails.
   stream::Image compile(const std::string& text, const std::string& architecture) const;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// AMD-specific code: loading the library, device properties, and diagnosis when there is no device.
+// AMD-specific code: loads the library, queries device properties, and diagnoses why no device was found.
 #include "tessera/backend/rocm/rocm.h"
 
 #include <algorithm>
@@ -26,7 +26,7 @@ constexpr const char* install_runtime =
     "Install the HIP runtime (Debian: libamdhip64-5, with libhiprtc-builtins5 for the compiler; Ubuntu: libamdhip64-5; "
     "from AMD's own archive: hip-runtime-amd)";
 constexpr std::initializer_list<const char*> visibility = {"HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES",
-                                                           "CUDA_VISIBLE_DEVICES"};  // HIP also honours this one
+                                                           "CUDA_VISIBLE_DEVICES"};  // HIP also reads this variable
 
 std::string without_library() { return stream::remedy_without_library(os::amd, install_runtime); }
 
@@ -68,7 +68,7 @@ class RocmVendor final : public stream::Vendor {
     Code code = call().init(0);
     if (code == 0) code = call().device_count(&count);
     if (code != 0 || count <= 0) {
-      // hipInit returns "invalid device" if there is no device at all; this function returns a better error.
+      // If there is no device, hipInit returns "invalid device". hipGetDeviceCount returns a better error.
       const char* asked = "hipInit";
       if (int again = 0; code != 0)
         if (const Code other = call().device_count(&again); other != 0) asked = "hipGetDeviceCount", code = other;
@@ -136,7 +136,7 @@ stream::DeviceFacts RocmVendor::describe(int ordinal) {
   info.blas = library_.major() >= 6 ? backend::first_installed("hipBLASLt", hipblaslt_candidates()) : "no hipBLASLt";
   if (info.blas.starts_with("no ")) info.blas = backend::first_installed("rocBLAS", rocblas_candidates());
 
-  // Twice its size, in case a library writes more than its major version promises.
+  // Allocates twice the size, in case a library writes a larger structure than expected for its major version.
   std::vector<char> properties(2 * library_.layout.bytes, '\0');
   if (call().properties(properties.data(), ordinal) == 0) {
     const char* name = properties.data() + library_.layout.architecture;
@@ -158,7 +158,8 @@ stream::DeviceFacts RocmVendor::describe(int ordinal) {
   can.shared_bytes = number(max_shared_memory_per_block, 65536);
   can.max_parameter_bytes = 4096;
   can.max_blocks = {number(max_grid_dim_x, 2147483647), number(max_grid_dim_y, 65535), number(max_grid_dim_z, 65535)};
-  can.max_grid_threads = {0xffffffff, 0xffffffff, 0xffffffff};  // HIP counts the threads of a dimension in 32 bits
+  can.max_grid_threads = {0xffffffff, 0xffffffff, 0xffffffff};  // HIP uses 32 bits for the number of threads in a
+                                                                // dimension
   check_support(info, facts, ask(compute_mode));
   return facts;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The `rocm` backend: AMD GPUs through the HIP runtime of ROCm 5, 6 and 7, with kernels compiled by hiprtc. The
-// libraries (libamdhip64.so and libhiprtc.so, or the files in TESSERA_ROCM_LIBRARY and TESSERA_HIPRTC_LIBRARY) are
-// opened at run time and never closed.
+// The `rocm` backend: AMD GPUs through the HIP runtime of ROCm 5, 6 and 7. Kernels are compiled by hiprtc. The
+// libraries libamdhip64.so and libhiprtc.so are opened at run time and never closed. TESSERA_ROCM_LIBRARY and
+// TESSERA_HIPRTC_LIBRARY replace them with other files.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-/// Returns the backend. Opens nothing until devices are requested. Devices are numbered by PCI address, or in the order
-/// of HIP_VISIBLE_DEVICES or one of its equivalents if one is set.
+/// Returns the backend. It opens no library before devices are requested. Devices are numbered by PCI address. If
+/// HIP_VISIBLE_DEVICES or an equivalent variable is set, they are numbered in the order of this variable.
 std::unique_ptr<Driver> make_rocm_driver();
 
 }  // namespace tessera

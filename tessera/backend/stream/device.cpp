@@ -25,7 +25,7 @@ ContextScope::~ContextScope() {
   if (before_ != device_.context) device_.api().set_current(before_);
 }
 
-// Events. Creating one costs several times as much as recording it, so they are pooled.
+// Events. They are pooled, because creating an event takes several times as long as recording it.
 
 Handle DeviceContext::acquire_event() {
   {
@@ -44,13 +44,13 @@ void DeviceContext::release_event(Handle event) noexcept {
   try {
     std::lock_guard guard(lock_);
     events_.push_back(event);
-  } catch (...) {  // out of memory for the list: the event stays allocated until the process exits
+  } catch (...) {  // out of memory: the event is leaked
   }
 }
 
 bool StreamEvent::done() {
   const ContextScope in(device_);
-  return device_.api().query_event(event_) != not_ready;  // done or failed; wait() reports the error
+  return device_.api().query_event(event_) != not_ready;  // completed or failed; wait() throws the error
 }
 void StreamEvent::wait() {
   const ContextScope in(device_);
@@ -70,7 +70,7 @@ std::uint64_t StreamDevice::free_memory() const {
   return free;
 }
 
-// For device memory Allocation::handle is its address; for pinned memory it is null and `host` is set.
+// For device memory, Allocation::handle is the address. For pinned memory, it is null and `host` is set.
 Allocation StreamDevice::allocate(std::size_t bytes, MemoryKind kind) {
   const ContextScope in(device_);
   const Api& api = device_.api();
@@ -85,7 +85,7 @@ Allocation StreamDevice::allocate(std::size_t bytes, MemoryKind kind) {
     fail<OutOfMemory>(
         {.operation = device_.name(),
          .with = {{"bytes", std::to_string(bytes)}, {"free", known ? std::to_string(free) : "unknown"}},
-         .wrong = std::string("the driver has no ") + (pinned ? "pinned host" : "device") +
+         .wrong = std::string("the driver cannot allocate ") + (pinned ? "pinned host" : "device") +
                   " memory of this size: " + api.code_text(code),
          .remedy = "Free arrays, or work on smaller pieces; other programs may use memory of this device"});
   }
@@ -100,7 +100,7 @@ void StreamDevice::release(const Allocation& allocation) noexcept {
       device_.api().release(address_of(allocation));
     else if (allocation.host)
       device_.api().release_pinned(allocation.host);
-  } catch (...) {  // the device is lost, and its memory with it
+  } catch (...) {  // the device is lost, so there is no memory to free
   }
 }
 
@@ -124,7 +124,7 @@ bool StreamDevice::enable_peer_access(DriverDevice& other) {
 // The vendor's matrix product library.
 
 namespace {
-/// Calls the library in the device's context.
+/// Makes the device's context current before it calls the library.
 class BlasInContext final : public DriverBlas {
  public:
   BlasInContext(const DeviceContext& device, std::unique_ptr<DriverBlas> blas)
@@ -133,7 +133,7 @@ class BlasInContext final : public DriverBlas {
     try {
       const ContextScope in(device_);
       blas_.reset();
-    } catch (...) {  // the device is lost, and the library's resources with it
+    } catch (...) {  // the device is lost, so the library cannot be shut down
       static_cast<void>(blas_.release());
     }
   }
@@ -199,7 +199,7 @@ std::unique_ptr<LoadedKernel> StreamDevice::load(const CompileRequest& request, 
   const Api& api = device_.api();
   DeviceFacts& facts = device_.facts;
   backend::KernelImage image = backend::unpack(bytes);
-  // Observers of emission are also notified of kernels that another process emitted.
+  // If this process did not build the image, emits the kernel again to notify the observers of emission.
   if (emit::emission_is_observed() && built_ != request.function)
     backend::emitted_kernel(request, facts.dialect, facts.info);
   built_ = nullptr;
@@ -227,7 +227,7 @@ std::unique_ptr<LoadedKernel> StreamDevice::load(const CompileRequest& request, 
     try {
       const ContextScope inside(device);
       device.api().unload_module(m);
-    } catch (...) {  // the device is lost, and its modules with it
+    } catch (...) {  // the device is lost, so there is no module to unload
     }
   });
   backend::KernelShape shape(*request.function, std::move(image.form), request.variant.index64);
@@ -263,8 +263,8 @@ StreamKernel::StreamKernel(DeviceContext& device, std::shared_ptr<void> module, 
     fail<KernelError>(
         {.operation = subject,
          .with = {{"device", device.name() + " " + device.facts.info.name}},
-         .wrong = fmt::format("its blocks have {} threads, but with its number of registers this device runs "
-                              "at most {}",
+         .wrong = fmt::format("its blocks have {} threads, but it uses so many registers that this device "
+                              "runs at most {}",
                               wanted, block_threads_),
          .remedy = "Declare it with smaller blocks"});
   if (emitted.dynamic_shared_bytes != 0)
@@ -273,7 +273,8 @@ StreamKernel::StreamKernel(DeviceContext& device, std::shared_ptr<void> module, 
 }
 
 void** addresses_of(std::span<backend::BoundArgument> arguments) {
-  auto& addresses = os::PerThread<std::vector<void*>, struct LaunchAddresses>::get();  // launches do not allocate
+  auto& addresses = os::PerThread<std::vector<void*>, struct LaunchAddresses>::get();  // reused, so that launches do
+                                                                                       // not allocate
   addresses.clear();
   for (backend::BoundArgument& a : arguments) addresses.push_back(&a.value);
   return addresses.data();
@@ -281,9 +282,10 @@ void** addresses_of(std::span<backend::BoundArgument> arguments) {
 
 backend::Grid StreamKernel::bind(const std::array<std::uint64_t, 3>& shape, std::span<const Argument> arguments,
                                  std::vector<backend::BoundArgument>*& to) const {
-  auto& bound = os::PerThread<std::vector<backend::BoundArgument>, StreamKernel>::get();  // launches do not allocate
+  auto& bound = os::PerThread<std::vector<backend::BoundArgument>, StreamKernel>::get();  // reused, so that launches do
+                                                                                          // not allocate
   backend::bind_arguments(shape_, shape, arguments, bound);
-  if (!device_.facts.dialect.offsets)  // otherwise the kernel adds it
+  if (!device_.facts.dialect.offsets)  // otherwise the kernel adds the offset
     for (backend::BoundArgument& a : bound)
       if (a.kind == emit::KernelArgument::Kind::pointer && a.value != 0) a.value += a.byte_offset;
   to = &bound;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An open device, its queues, kernels and events. Used within this folder only; other code uses DriverDevice,
-// DriverQueue, LoadedKernel and DriverEvent.
+// An open device, its queues, kernels and events. Used only in this folder. Other code uses the interfaces
+// DriverDevice, DriverQueue, LoadedKernel and DriverEvent.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@
 
 namespace tessera::stream {
 
-/// One device: created once per process, never destroyed. Its primary context is retained when it is first opened.
+/// A device. Created once per process and never destroyed. Its primary context is retained when it is first opened.
 class DeviceContext {
  public:
   DeviceContext(Vendor& vendor, DeviceFacts facts) : vendor(vendor), facts(std::move(facts)) {}
@@ -32,17 +32,17 @@ class DeviceContext {
     if (code != success) stream::check(api(), code, doing, name());
   }
 
-  Handle acquire_event();  ///< a pooled or new event; call in the context
+  Handle acquire_event();  ///< returns an event from the pool or a new one; the context must be current
   void release_event(Handle event) noexcept;
 
  private:
   std::mutex lock_;
-  std::vector<Handle> events_;  ///< currently unused
+  std::vector<Handle> events_;  ///< the pool: events that are not in use
 };
 
-/// Relaxes the capture mode of this thread. While another library captures a stream in the strictest mode, as PyTorch
-/// does, allocations and waits on any thread fail and invalidate that capture, except on threads in relaxed mode
-/// (cuThreadExchangeStreamCaptureMode).
+/// Sets the capture mode of this thread to relaxed while the object exists. PyTorch and other libraries capture streams
+/// in the strictest mode. Allocations and waits on any other thread then fail and invalidate the capture, unless that
+/// thread is in relaxed mode (cuThreadExchangeStreamCaptureMode).
 class Relaxed {
  public:
   explicit Relaxed(const Api& api) : api_(api) { api.exchange_capture_mode(&mode_); }
@@ -52,14 +52,15 @@ class Relaxed {
 
  private:
   const Api& api_;
-  int mode_ = Api::capture_relaxed;  ///< the mode to exchange: relaxed, then the previous one
+  int mode_ = Api::capture_relaxed;  ///< the mode to set next: relaxed, then the previous mode
 };
 
-/// Makes the device's context current on this thread and restores the previous one: the caller's code may use a device
-/// of its own, or capture a stream.
+/// Makes the device's context current on this thread. The destructor restores the previous context, because the caller
+/// may use another device or capture a stream.
 class ContextScope {
  public:
-  /// Kinds of calls: any, or only submitting work to our streams, which captures by others do not forbid.
+  /// The calls made in this scope. `enqueuing` only submits work to Tessera's streams, which is allowed even if other
+  /// code captures a stream.
   enum Doing { anything, enqueuing };
   explicit ContextScope(const DeviceContext& device, Doing doing = anything);
   ~ContextScope();
@@ -89,7 +90,7 @@ class StreamEvent final : public DriverEvent {
 
 class StreamKernel final : public LoadedKernel {
  public:
-  /// `text`: see Image; if empty, the emitted C, which is generated on request.
+  /// `text` is the text in the image. If it is empty, source() emits the C text when it is called.
   StreamKernel(DeviceContext& device, std::shared_ptr<void> module, const CompileRequest& request,
                backend::KernelShape shape, std::string text);
   StreamKernel(const StreamKernel&) = delete;
@@ -98,10 +99,10 @@ class StreamKernel final : public LoadedKernel {
 
   /// Call in the context.
   void enqueue(Handle stream, const std::array<std::uint64_t, 3>& shape, std::span<const Argument> arguments) const;
-  /// Call in the context. Makes a graph node launch the kernel with these arguments.
+  /// Makes a graph node launch the kernel with these arguments. The device's context must be current.
   void set_node(Handle executable, Handle node, const std::array<std::uint64_t, 3>& shape,
                 std::span<const Argument> arguments) const;
-  /// Call kind of the next launch. At the first launch a driver may still be loading the kernel.
+  /// Returns the kind of the next launch. During the first launch, the driver may still load the kernel.
   ContextScope::Doing launching() { return known_.exchange(true) ? ContextScope::enqueuing : ContextScope::anything; }
 
  private:
@@ -113,14 +114,15 @@ class StreamKernel final : public LoadedKernel {
   const emit::Dialect dialect_;
   const std::string text_;
   Handle function_ = nullptr;
-  /// Returns the grid; sets `bound` to the arguments in the driver's form, in reused thread-local memory.
+  /// Returns the grid. Sets `bound` to the arguments as the driver expects them. They are stored in a thread-local
+  /// vector.
   backend::Grid bind(const std::array<std::uint64_t, 3>& shape, std::span<const Argument> arguments,
                      std::vector<backend::BoundArgument>*& bound) const;
   backend::KernelShape shape_;
   std::uint64_t block_threads_;
 };
 
-/// Recorded work as a driver graph.
+/// Recorded work, stored as a driver graph.
 class StreamSequence final : public DriverSequence {
  public:
   explicit StreamSequence(DeviceContext& device) : device_(device) {}
@@ -131,22 +133,23 @@ class StreamSequence final : public DriverSequence {
  private:
   friend class StreamQueue;
   DeviceContext& device_;
-  bool known_ = false;      ///< whether it was launched before
-  Handle graph_ = nullptr;  ///< kept if nodes will be changed
+  bool known_ = false;      ///< true after the first launch
+  Handle graph_ = nullptr;  ///< kept if nodes can change
   Handle executable_ = nullptr;
-  std::vector<std::pair<std::uint32_t, Handle>> nodes_;  ///< launches with variable scalars: index, node
+  std::vector<std::pair<std::uint32_t, Handle>> nodes_;  ///< index and node of each launch with variable scalars
 };
 
-/// Pinned memory for staging uploads, so that the caller may reuse its memory at once and the copy overlaps with host
-/// work: up to `chunks` pieces of `chunk_bytes`, used in turn. Not thread-safe; call in the context.
+/// Staging buffers in pinned memory for uploads, so that the caller may reuse its memory immediately and the copy
+/// overlaps with host work. There are at most `chunks` buffers of `chunk_bytes` each, which are used as a ring. Not
+/// thread-safe. The device's context must be current.
 class Staging {
  public:
   explicit Staging(DeviceContext& device) : device_(device) {}
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
   void upload(Address to, const std::byte* from, std::size_t bytes, Handle stream);
-  void drained() noexcept;  ///< the stream is empty, so all memory may be reused
-  void release() noexcept;  ///< same, and frees the memory
+  void drained() noexcept;  ///< call when the stream is empty, so that all buffers can be reused
+  void release() noexcept;  ///< like drained(), but also frees the buffers
   bool empty() const { return chunks_.empty(); }
 
  private:
@@ -154,9 +157,9 @@ class Staging {
   struct Chunk {
     std::byte* host = nullptr;
     std::size_t used = 0;
-    std::unique_ptr<StreamEvent> copied;  ///< of the last copy from it, recorded when it is full
+    std::unique_ptr<StreamEvent> copied;  ///< recorded when the chunk is full, after the last copy from it
   };
-  Chunk* room(Handle stream);  ///< the chunk to write to next; null if no pinned memory can be allocated
+  Chunk* room(Handle stream);  ///< returns a chunk with free space, or null if pinned memory ran out
   DeviceContext& device_;
   std::vector<Chunk> chunks_;
   std::size_t at_ = 0;
@@ -188,13 +191,13 @@ class StreamQueue final : public DriverQueue {
  private:
   void copy_overlapping(Address to, Address from, std::size_t bytes);
   void fill_pairs(Address to, std::size_t bytes, std::uint64_t pattern);
-  void synchronize(const char* doing);  ///< call in the context
+  void synchronize(const char* doing);  ///< the device's context must be current
 
   DeviceContext& device_;
   Handle stream_ = nullptr;
   Staging staging_;
   bool owned_ = true;
-  bool busy_ = false;  ///< work may have been submitted since the stream was last known to be empty
+  bool busy_ = false;  ///< true if work may have been submitted since the stream was last empty
 };
 
 class StreamDevice final : public DriverDevice {
@@ -219,7 +222,7 @@ class StreamDevice final : public DriverDevice {
 
  private:
   DeviceContext& device_;
-  const ir::Function* built_ = nullptr;  ///< guarded by the vendor's lock: built but not yet loaded
+  const ir::Function* built_ = nullptr;  ///< built but not yet loaded; guarded by the vendor's lock
   std::unique_ptr<DriverBlas> blas_;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver object: its devices, their order, and one context for each.
+// The driver object. It sorts the devices and creates a context for each of them.
 #include <algorithm>
 #include <atomic>
 #include <map>
@@ -77,7 +77,7 @@ class StreamDriver final : public Driver {
       for (std::string* text : {&info.name, &info.vendor, &info.driver_version, &info.identity})
         *text = printable_name(*text);
     }
-    // The drivers' own order depends on estimated speed, and changes when hardware is added.
+    // The order in which drivers list devices depends on their speed, and changes when a card is added.
     if (!vendor_->has_user_order())
       std::ranges::stable_sort(found, {}, [](const DeviceFacts& f) { return std::tie(f.info.identity, f.order); });
     name_apart(found);
@@ -94,7 +94,7 @@ class StreamDriver final : public Driver {
     report.remedy = report.devices[0].remedy;
     return report;
   }
-  // Partitions of one card report the same PCI address, so they are identified by UUID.
+  // The partitions of a card report the same PCI address, so they are identified by UUID.
   void name_apart(std::vector<DeviceFacts>& found) {
     std::map<std::string, int> seen;
     for (const DeviceFacts& f : found) ++seen[f.info.identity];
@@ -103,7 +103,7 @@ class StreamDriver final : public Driver {
       if (std::string uuid = vendor_->uuid(f.ordinal); !uuid.empty()) f.info.identity = std::move(uuid);
     }
   }
-  // Devices keep their index once opened: open devices refer to them.
+  // A device keeps its index when devices are enumerated again, because open devices refer to it.
   void remember(std::size_t at, DeviceFacts facts) {
     if (at < devices_.size()) {
       DeviceContext& known = *devices_[at];

@@ -10,21 +10,21 @@ namespace tessera::stream {
 
 namespace {
 
-// Values of CUresult (cuda.h, CUDA 11 to 13) and hipError_t (hip_runtime_api.h, ROCm 5 to 7). Codes in neither list
-// mark the device as lost: losing a device is better than wrong results.
+// Values of CUresult (cuda.h, CUDA 11 to 13) and hipError_t (hip_runtime_api.h, ROCm 5 to 7). All other codes mark the
+// device as lost, because losing a device is better than returning wrong results.
 constexpr std::array memory_codes = {out_of_memory, 1052 /* hipErrorRuntimeMemory */};
 constexpr std::array refused_codes = {
     1,                        // invalid value
     9,                        // invalid configuration (HIP)
-    12,  13,  17,  21,  98,   // invalid pitch, symbol, device pointer, direction, device function (HIP)
-    200, 209, 218,            // invalid image, no binary for the device, invalid PTX or kernel file
-    221, 222, 223, 224,       // no compiler for PTX, unsupported PTX version, compilation disabled, affinity
+    12,  13,  17,  21,  98,   // invalid pitch, symbol, device pointer, direction or device function (HIP)
+    200, 209, 218,            // invalid image, no binary for the device, invalid PTX
+    221, 222, 223, 224,       // no PTX compiler, unsupported PTX version, JIT disabled, unsupported affinity
     300, 301, 302,            // invalid source, file or symbol not found
     400, 401, 500,            // invalid handle, illegal state, name not found
-    701, 703, 704, 705, 708,  // too many resources for a launch; incompatible texturing; peer access; primary context
-    711, 712, 713, 720,       // too many peers; host memory registered or not; cooperative launch too large
+    701, 703, 704, 705, 708,  // launch needs too many resources, wrong texturing, peer access, primary context
+    711, 712, 713, 720,       // too many peers, host memory registered or not registered, cooperative launch too large
     800, 801,                 // not permitted, not supported
-    900, 901, 902, 903, 904, 905, 906, 907, 908, 909, 910, 911, 912, 914, 915  // of captured streams and graphs
+    900, 901, 902, 903, 904, 905, 906, 907, 908, 909, 910, 911, 912, 914, 915  // errors of stream capture and graphs
 };
 
 }  // namespace

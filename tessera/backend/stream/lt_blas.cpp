@@ -26,11 +26,11 @@ std::string take_lt(const os::Library& library, const std::string& prefix, LtFun
 
 namespace {
 
-// Larger workspaces only help split-k products with few blocks; NVIDIA recommends 32 MiB for its newest devices, 4 MiB
-// for others.
+// Larger workspaces only help split-k products with few blocks. NVIDIA recommends 32 MiB for its newest devices and 4
+// MiB for others.
 constexpr std::uint64_t most_workspace = std::uint64_t{32} << 20;
 constexpr std::size_t most_plans = 64;
-constexpr std::uint32_t best_alignment = 256;  // alignment of memory from pools and drivers
+constexpr std::uint32_t best_alignment = 256;  // alignment of all allocations
 
 int type_of(DType t) { return t == DType::f16 ? lt_f16 : t == DType::bf16 ? lt_bf16 : lt_f32; }
 
@@ -69,7 +69,8 @@ class LtBlas final : public DriverBlas {
     const float one = 1, zero = 0;
     void* const out = pointer(operands.out);
     queue.with_native([&](void* stream) {
-      // a and b are swapped: the library is column-major, so all matrices appear transposed to it.
+      // a and b are swapped, because the library expects column-major matrices and therefore computes the transposed
+      // product.
       check(call_.multiply(handle_, plan.product.get(), &one, pointer(operands.b), plan.b.get(), pointer(operands.a),
                            plan.a.get(), &zero, out, plan.out.get(), out, plan.out.get(), plan.result.data(),
                            operands.workspace.handle, plan.workspace, stream),
@@ -85,7 +86,7 @@ class LtBlas final : public DriverBlas {
     bool possible = false;
     std::size_t workspace = 0;
     Object product, a, b, out;
-    std::vector<std::byte> result;  ///< starts with the algorithm
+    std::vector<std::byte> result;  ///< a heuristic result, which starts with the algorithm
   };
 
   void check(Code code, const char* function) const {
@@ -117,7 +118,8 @@ class LtBlas final : public DriverBlas {
     return object;
   }
 
-  /// The most recent plans come first. Choosing an algorithm takes much longer than launching it.
+  /// Plans are cached, because choosing an algorithm takes much longer than launching it. The most recently used plans
+  /// come first.
   const Plan& plan_of(const BlasProduct& p, const BlasOperands& operands) {
     const std::array<std::uint32_t, 4> alignment = {alignment_of(operands.b), alignment_of(operands.a),
                                                     alignment_of(operands.out), alignment_of(operands.out)};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuBLASLt and hipBLASLt, whose functions differ only in names and constants: one implementation over a function table.
-// Names, signatures and values follow the cuBLAS library documentation (11 to 13) and the hipBLASLt API reference (ROCm
-// 6 and 7); tests/compilers/vendor_headers_cuda_test.cpp compares them with NVIDIA's header where that is installed.
+// Implements matrix products with cuBLASLt and hipBLASLt, whose functions differ only in names and constants. Names,
+// signatures and values follow the cuBLAS library documentation (11 to 13) and the hipBLASLt API reference (ROCm 6 and
+// 7); tests/compilers/vendor_headers_cuda_test.cpp compares them with NVIDIA's header where that is installed.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace tessera::stream {
 
-using LtHandle = void*;  ///< the library, a matmul descriptor, a layout or a preference
+using LtHandle = void*;  ///< handle of the library, a matmul descriptor, a layout or a preference
 
 // X-macro: member of the table, symbol in the library without its prefix, type.
 // clang-format off
@@ -48,13 +48,13 @@ struct LtFunctions {
 };
 #undef TESSERA_MEMBER
 
-/// Constants that differ between the two libraries. Data type values are equal: cudaDataType_t and hipDataType.
+/// Constants that differ between the two libraries. The values of cudaDataType_t and hipDataType are the same.
 struct LtValues {
-  int compute_f32, compute_tf32;                             ///< cublasComputeType_t
-  int transpose;                                             ///< cublasOperation_t
-  int transpose_a, transpose_b, epilogue, bias_pointer;      ///< attributes of a matmul descriptor
-  int batch_count, batch_offset;                             ///< attributes of a layout
-  int first_alignment;                                       ///< preference attributes for a, b, c, d; -1: none
+  int compute_f32, compute_tf32;                         ///< cublasComputeType_t
+  int transpose;                                         ///< cublasOperation_t
+  int transpose_a, transpose_b, epilogue, bias_pointer;  ///< matmul descriptor attributes
+  int batch_count, batch_offset;                         ///< layout attributes
+  int first_alignment;  ///< preference attribute for a, followed by b, c and d; -1: none
   std::size_t result_bytes, result_workspace, result_state;  ///< size of a heuristic result, and offsets in it
   Code not_supported;
 };
@@ -64,11 +64,12 @@ inline constexpr std::uint32_t lt_bias = 4;  ///< epilogue
 inline constexpr LtValues cublas_lt = {68, 77, 1, 3, 4, 7, 8, 5, 6, 5, 96, 64, 72, 15};
 inline constexpr LtValues hipblas_lt = {2, 6, 112, 0, 1, 2, 3, 0, 1, -1, 56, 24, 32, 7};
 
-/// Gets the entry points; returns the name of the first missing one, or an empty string.
+/// Gets the entry points. Returns the name of the first one that is missing, or an empty string.
 std::string take_lt(const os::Library& library, const std::string& prefix, LtFunctions& call);
 
-/// Opens the library in the current context, in which `plan` and `enqueue` must be called too. Throws KernelError if it
-/// cannot be initialised. `name`: see DriverBlas; `text`: returns the text of a status; if null, its number is used.
+/// Initialises the library in the current context. `plan` and `enqueue` must be called in the same context. `name` is
+/// the name that DriverBlas returns. `text` converts a status to text. If it is null, messages contain the number of
+/// the status. Throws KernelError if the library cannot be initialised.
 std::unique_ptr<DriverBlas> make_lt_blas(const LtFunctions& call, const LtValues& values, std::string name,
                                          const char* (*text)(Code) = nullptr);
 

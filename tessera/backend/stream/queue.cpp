@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The in-order queue: one stream, with pinned memory for uploads.
+// The in-order queue. It consists of one stream, and of pinned memory for uploads.
 #include <algorithm>
 #include <cstring>
 
@@ -15,14 +15,14 @@ Address address_of(const Allocation& a, std::size_t offset) {
 bool on_host(const Allocation& a) { return a.handle == nullptr && a.host != nullptr; }
 }  // namespace
 
-// Staging. Drivers do not define how they copy pageable memory: by CUDA's "API synchronization behavior", an
-// asynchronous copy from pageable memory may return before the memory was read, or wait for the whole stream; by HIP's
-// documentation it may pin the pages. So uploads are staged in our own pinned memory.
+// Staging. Uploads are staged in pinned memory, because drivers do not define how they copy pageable memory. According
+// to CUDA's "API synchronization behavior", an asynchronous copy from pageable memory may return before the memory was
+// read, or wait for the whole stream. According to HIP's documentation, it may pin the pages.
 
 Staging::Chunk* Staging::room(Handle stream) {
   if (at_ < chunks_.size() && chunks_[at_].used < chunk_bytes) return &chunks_[at_];
   const Api& api = device_.api();
-  if (at_ < chunks_.size()) {  // full: it can be reused when all copies from it have completed
+  if (at_ < chunks_.size()) {  // the chunk is full; it can be reused when its copies have completed
     const Handle event = device_.acquire_event();
     chunks_[at_].copied = std::make_unique<StreamEvent>(event, device_);
     device_.check(api.record_event(event, stream), "recording an event");
@@ -50,7 +50,7 @@ void Staging::upload(Address to, const std::byte* from, std::size_t bytes, Handl
   const Api& api = device_.api();
   while (bytes > 0) {
     Chunk* chunk = room(stream);
-    if (!chunk) {  // no pinned memory left: copies from the caller's memory and waits
+    if (!chunk) {  // pinned memory ran out, so this copies from the caller's memory and waits
       device_.check(api.copy_to_device(to, from, bytes, stream), "copying to the device");
       device_.check(api.synchronize_stream(stream), "copying to the device");
       return;
@@ -96,14 +96,14 @@ StreamQueue::~StreamQueue() {
       device_.api().destroy_stream(stream_);
     else
       device_.api().forget_stream(stream_);
-  } catch (...) {  // the device is lost, and its streams with it
+  } catch (...) {  // the device is lost, so there is no stream to destroy
   }
 }
 
 void StreamQueue::synchronize(const char* doing) {
   device_.check(device_.api().synchronize_stream(stream_), doing);
   staging_.drained();
-  busy_ = !owned_;  // on the user's stream, work may be submitted without our knowledge
+  busy_ = !owned_;  // other code may submit work to the user's stream
 }
 
 void StreamQueue::upload(const Allocation& to, std::size_t offset, const void* from, std::size_t bytes) {
@@ -146,7 +146,7 @@ void StreamQueue::copy(const Allocation& to, std::size_t to_offset, const Alloca
     return;
   }
   busy_ = true;
-  if (on_host(from)) {  // the owner does not modify pinned memory before it has waited
+  if (on_host(from)) {  // the caller does not modify pinned memory before the copy has completed
     device_.check(api.copy_to_device(address_of(to, to_offset), from.host + from_offset, bytes, stream_),
                   "copying to the device");
   } else if (on_host(to)) {
@@ -170,8 +170,9 @@ void StreamQueue::copy_from(DriverDevice& owner, const Allocation& to, std::size
       "copying from another device");
 }
 
-// Drivers do not define copies between overlapping ranges. Copies in pieces as long as the distance between the ranges,
-// starting at the end that is overwritten last; if that takes many pieces, through a temporary buffer.
+// Drivers do not define copies between overlapping ranges. If the distance between the ranges is large enough, copies
+// pieces of this size, in an order in which no piece overwrites data that has not been copied. Otherwise copies through
+// a temporary buffer.
 void StreamQueue::copy_overlapping(Address to, Address from, std::size_t bytes) {
   if (to == from) return;
   const Api& api = device_.api();
@@ -214,8 +215,8 @@ void StreamQueue::fill(const Allocation& to, std::size_t offset, std::size_t byt
       "filling");
 }
 
-// No driver fills with 8-byte patterns: fills the first 8 bytes in two halves, then copies the filled part after
-// itself.
+// No driver can fill with 8-byte patterns. So this fills the first 8 bytes in two halves, and then repeatedly copies
+// the filled part to the memory behind it.
 void StreamQueue::fill_pairs(Address to, std::size_t bytes, std::uint64_t pattern) {
   const Api& api = device_.api();
   device_.check(api.fill(to, static_cast<std::uint32_t>(pattern), 4, 1, stream_), "filling");
@@ -243,7 +244,7 @@ std::shared_ptr<DriverEvent> StreamQueue::record() {
   return event;
 }
 
-// The stream waits for the recording that exists now, even if the event is recorded again later.
+// The stream waits for the most recent recording, even if the event is recorded again later.
 void StreamQueue::wait(DriverEvent& event) {
   const ContextScope in(device_);
   busy_ = true;
@@ -253,7 +254,7 @@ void StreamQueue::wait(DriverEvent& event) {
 
 void StreamQueue::with_native(const std::function<void(void*)>& use) {
   const ContextScope in(device_);
-  struct Afterwards {  // `use` may have synchronised the stream before submitting work
+  struct Afterwards {  // `use` may synchronise the stream, and submit work after that
     bool& busy;
     ~Afterwards() { busy = true; }
   } const afterwards{busy_};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recorded work as a graph, captured from the queue's own stream, so that recording makes the same driver calls as
+// Records work as a graph. It is captured from the queue's own stream, so recording makes the same driver calls as
 // execution.
 #include <utility>
 
@@ -12,7 +12,7 @@ StreamSequence::~StreamSequence() {
     const ContextScope in(device_);
     if (executable_) device_.api().destroy_executable(executable_);
     if (graph_) device_.api().destroy_graph(graph_);
-  } catch (...) {  // the device is lost, and its graphs with it
+  } catch (...) {  // the device is lost, so there is no graph to destroy
   }
 }
 
@@ -25,11 +25,12 @@ std::unique_ptr<DriverSequence> StreamQueue::capture(std::span<const RecordedWor
   for (const RecordedWork& w : work) {
     if (w.changing && !api.changing_nodes()) return nullptr;
     for (const Allocation* a : {&w.to, &w.from})
-      if (a->handle == nullptr && a->host != nullptr) return nullptr;  // copies of pinned memory run on the host
+      if (a->handle == nullptr && a->host != nullptr)
+        return nullptr;  // copies to or from pinned memory are not captured
   }
   auto sequence = std::make_unique<StreamSequence>(device_);
   StreamSequence& s = *sequence;
-  const bool busy = busy_;  // capturing submits no work
+  const bool busy = busy_;  // a capture submits no work
   device_.check(api.begin_capture(stream_), "capturing a sequence");
   try {
     for (std::size_t i = 0; i < work.size(); ++i) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions that CUDA and HIP share: one class over a table of entry points whose members have the same names. Types of
-// handles and addresses are deduced from the functions and converted at the call.
+// Implements the functions of stream::Api that are the same in CUDA and HIP, for any table of entry points with the
+// same member names. Handles and addresses are converted to the types that each function expects.
 #pragma once
 
 #include "tessera/backend/stream/api.h"
 
 namespace tessera::stream {
 
-/// A handle, convertible to the pointer type that a function takes.
+/// A handle that converts to the pointer type that a function expects.
 struct In {
   const void* handle;
   template <class T>
@@ -23,7 +23,7 @@ struct Out {
     return reinterpret_cast<T**>(handle);
   }
 };
-/// Device memory: an integer in CUDA, a pointer in HIP.
+/// An address in device memory. CUDA uses integers, HIP uses pointers.
 struct At {
   Address address;
   operator Address() const { return address; }
@@ -42,15 +42,16 @@ struct OutList {
   }
 };
 
-/// Constants with equal values in both; tests/compilers/vendor_headers_*_test.cpp compare them with the headers.
+/// Constants that have the same values in CUDA and HIP. tests/compilers/vendor_headers_*_test.cpp compare them with the
+/// vendors' headers.
 struct TableValues {
   static constexpr unsigned stream_non_blocking = 1, event_disable_timing = 2, host_portable = 1;
   static constexpr int function_max_threads_per_block = 0;
-  /// A capture restricts this thread only; other threads may make any call.
+  /// A capture in this mode restricts only the capturing thread. Other threads may make any call.
   static constexpr int capture_thread_local = 1;
 };
 
-/// `Table`: cuda::DriverFunctions, rocm::RuntimeFunctions.
+/// `Table` is cuda::DriverFunctions or rocm::RuntimeFunctions.
 template <class Table>
 class TableApi : public Api {
  public:
@@ -125,7 +126,7 @@ class TableApi : public Api {
     std::size_t count = 0;
     const Code code = call_.capture_info(In{stream}, &status, nullptr, nullptr, OutList{&newest}, &count);
     if (code != 0) return code;
-    if (count != 1) return unsupported;  // the next node must depend on exactly one node, the newest
+    if (count != 1) return unsupported;  // the next node must depend only on the newest node
     *node = newest[0];
     return 0;
   }
@@ -139,9 +140,9 @@ class TableApi : public Api {
   const Table call_;
 };
 
-/// Compiles a program with NVRTC or hiprtc through their function tables, and destroys it. The image contains the log;
-/// if the text has no errors, `get(program, image.bytes)` is called to fill in the code. `check(code, function)` throws
-/// the compiler's own failures. `prefix`: "nvrtc"; `wrong_text`: the code for errors in the text.
+/// Compiles a program with NVRTC or hiprtc. The image contains the log. If the text has no errors, calls `get(program,
+/// image.bytes)` to get the code. Calls `check(code, function)` to throw errors of the compiler itself. `prefix` is the
+/// prefix of the function names ("nvrtc"). `wrong_text` is the code that means that the text has errors.
 template <class Table, class Check, class Get>
 Image compile_text(const Table& call, const char* prefix, const std::string& text,
                    std::initializer_list<const char*> options, Code wrong_text, Check&& check, Get&& get) {

@@ -11,7 +11,7 @@ using namespace ir;
 
 namespace {
 
-// A linear combination of node values plus a constant. Exact modulo 2^64, like the index.
+// A linear combination of node values plus a constant. It is computed modulo 2^64, like the index.
 struct Sum {
   std::map<NodeId, std::int64_t> terms;
   std::int64_t constant = 0;
@@ -32,7 +32,7 @@ class Finder {
     value = static_cast<std::int64_t>(fn_[id].imm);
     return fn_[id].op == Op::constant;
   }
-  // Adds `times` the value of a node to `sum`; returns false if that takes too many steps.
+  // Adds `times` * (the value of a node) to `sum`. Returns false if this takes too many steps or a factor is too large.
   bool add(Sum& sum, NodeId id, std::int64_t times, int& steps) const {
     const Node& n = fn_[id];
     std::int64_t c = 0;
@@ -85,7 +85,7 @@ class Finder {
       out_.places[id].family = it->second.number;
       out_.places[id].constant = sum.constant;
       if (n.op == Op::load_if)
-        window({&id, 1}, std::abs(shape.stride));  // a conditional load has its own mask, so it shares no window
+        window({&id, 1}, std::abs(shape.stride));  // a conditional load has its own mask, so it gets its own window
       else
         (n.op == Op::load ? it->second.loads : it->second.stores).push_back(id);
     }
@@ -99,7 +99,7 @@ class Finder {
     }
   }
 
-  // Splits the accesses of one family into windows shorter than a stride.
+  // Splits the accesses of a family into windows that are shorter than the stride.
   void window(std::span<const NodeId> ids, std::int64_t stride) {
     std::vector<NodeId> sorted(ids.begin(), ids.end());
     std::ranges::stable_sort(sorted, {}, [&](NodeId id) { return out_.places[id].constant; });

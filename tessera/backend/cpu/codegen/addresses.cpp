@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Addresses of scalars that are broadcast to all lanes. An instruction that multiplies by a broadcast memory operand is
-// split in the front end (unlamination) if its address is the sum of two registers (Intel, Optimization Reference
-// Manual, 2.3.5, micro-fusion and indexed addressing). So the common part of several such addresses is computed once,
-// in a form that LLVM does not undo.
+// Addresses of scalars that are broadcast to all lanes. If the address of a broadcast memory operand is the sum of two
+// registers, the processor splits the instruction into two micro-operations (unlamination; Intel, Optimization
+// Reference Manual, 2.3.5, micro-fusion and indexed addressing). So the common part of several such addresses is
+// computed once. Inline assembly prevents LLVM from undoing this.
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/InlineAsm.h>
 #include <llvm/IR/Instructions.h>
@@ -21,7 +21,7 @@ bool is_broadcast(const llvm::User* user) {
          llvm::any_of(load->users(), [](const llvm::User* u) { return llvm::isa<llvm::InsertElementInst>(u); });
 }
 
-/// Loads at `address`, or at a constant offset from it.
+/// Returns the number of broadcast loads at `address` or at a constant offset from it.
 auto broadcasts(const llvm::GetElementPtrInst& address) {
   auto count = llvm::count_if(address.users(), is_broadcast);
   for (const llvm::User* u : address.users())

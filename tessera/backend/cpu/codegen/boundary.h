@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The module's boundary: all calls from outside enter here, and no exception leaves.
+// Helpers for the functions that the backends call in the module. No exception may leave these functions.
 #pragma once
 
 #include <exception>
@@ -12,8 +12,8 @@
 
 namespace tessera::cpu {
 
-/// Keeps LLVM's static objects alive while it exists. The constructor throws once the program is exiting and they are
-/// being destroyed.
+/// Prevents the destruction of LLVM's static objects while it exists. The constructor throws if the program is already
+/// exiting.
 class UsingLlvm {
  public:
   UsingLlvm();
@@ -22,7 +22,7 @@ class UsingLlvm {
   UsingLlvm& operator=(const UsingLlvm&) = delete;
 };
 
-/// Reports an error through the interface. The text stays empty if memory ran out, even for the text itself.
+/// Sets `wrong` to an error message. If there is not enough memory for the message, `wrong` is empty.
 inline void set_error(std::string& wrong, const char* text) noexcept {
   wrong.clear();
   try {
@@ -30,7 +30,7 @@ inline void set_error(std::string& wrong, const char* text) noexcept {
   } catch (const std::bad_alloc&) {}
 }
 
-/// Returns the result of `make`; if it throws, returns an empty value and sets `wrong`.
+/// Returns the result of `make`. If `make` throws, sets `wrong` and returns a default-constructed value.
 template <class F>
 auto guarded(std::string& wrong, F&& make) noexcept -> decltype(make()) {
   try {

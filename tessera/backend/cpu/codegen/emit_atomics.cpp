@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Atomics: lane by lane, in order. In shared memory they are plain loads and stores, since one thread runs a block.
+// Atomics. The lanes execute them one after another. In shared memory, they are plain loads and stores, because a
+// single CPU thread runs the block.
 #include <llvm/Analysis/ValueTracking.h>
 #include <llvm/Analysis/VectorUtils.h>
 
@@ -27,7 +28,7 @@ Emitter::Value* Emitter::atomic_scalar(const Node& n, Value* pointer, Value* val
   const AtomicOp op = n.kind<AtomicOp>();
   const llvm::Align align(bytes_of(t));
   llvm::Type* bits = b_.getIntNTy(static_cast<unsigned>(8 * bytes_of(t)));
-  if (fn_[n.args[0]].op == Op::shared) {  // one thread runs the whole block
+  if (fn_[n.args[0]].op == Op::shared) {  // a single CPU thread runs the block
     Value* old = b_.CreateAlignedLoad(type(t), pointer, align);
     Value* fresh = value;
     if (op == AtomicOp::cas)
@@ -58,8 +59,8 @@ Emitter::Value* Emitter::atomic_scalar(const Node& n, Value* pointer, Value* val
   return b_.CreateAtomicRMW(how, pointer, value, align, order);
 }
 
-// If the vector is computed by a few scalar instructions from read-only memory, computes one lane with scalar
-// instructions, which is cheaper than extracting it from a register. Otherwise returns null.
+// Computes one lane of a vector with scalar instructions, if few instructions compute it from read-only memory. This is
+// cheaper than extracting the lane from a register. Otherwise returns null.
 Emitter::Value* Emitter::scalar_of_lane(Value* vector, unsigned lane, int steps) {
   if (const auto* c = llvm::dyn_cast<llvm::Constant>(vector)) return c->getAggregateElement(lane);
   if (Value* s = llvm::getSplatValue(vector)) return s;
@@ -83,8 +84,8 @@ Emitter::Value* Emitter::scalar_of_lane(Value* vector, unsigned lane, int steps)
   return nullptr;
 }
 
-// Returns a lane in a scalar register. 32-bit lanes are extracted in pairs: `pair` contains the pair of the previous
-// lane.
+// Returns a lane in a scalar register. 32-bit lanes are extracted in pairs. Call it for lanes in ascending order with
+// the same `pair`, which caches the pair of the previous lane.
 Emitter::Value* Emitter::lane_of(Value* vector, unsigned lane, Value*& pair) {
   if (Value* v = scalar_of_lane(vector, lane)) return v;
   if (!vector->getType()->getScalarType()->isIntegerTy(32)) return b_.CreateExtractElement(vector, lane);
@@ -107,7 +108,7 @@ void Emitter::atomic(NodeId id, Value* mask) {
     atomic_scalar(n, element_address(n.args[0], scalar(n.args[1])), across(how, t, v), nullptr);
     return;
   }
-  // In shared memory each lane needs only a load, an operation and a store, so a loop over the lanes would double the
+  // In shared memory, each lane needs only a load, an operation and a store. A loop over the lanes would double this
   // cost.
   const bool unrolled = !mask && fn_[n.args[0]].op == Op::shared;
   struct Operand {

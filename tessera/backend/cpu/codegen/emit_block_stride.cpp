@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Block-stride loops: for (k = begin + thread_id; k < end; k += threads). Run chunk by chunk, each chunk would walk
-// over all of the memory with gaps and load each cache line several times. If threads carry no value from one iteration
-// to the next, all chunks run an iteration before the next one, so that memory is accessed in order.
+// Block-stride loops: for (k = begin + thread_id; k < end; k += threads). If each chunk ran the whole loop before the
+// next chunk, it would access the memory with gaps, and each cache line would be loaded several times. If threads carry
+// no value from one iteration to the next, all chunks run an iteration before the next iteration starts. Memory is then
+// accessed in order.
 #include <algorithm>
 
 #include "tessera/backend/cpu/codegen/emitter.h"
@@ -10,7 +11,7 @@ namespace tessera::cpu {
 
 using namespace ir;
 
-// Is it thread_id(0) plus a value that is uniform in the block?
+// Returns true if the value is thread_id(0) plus a value that is uniform in the block.
 bool Emitter::is_thread_id_plus_uniform(NodeId id) const {
   const Node& n = fn_[id];
   if (n.op == Op::index)
@@ -22,7 +23,8 @@ bool Emitter::is_thread_id_plus_uniform(NodeId id) const {
          (is_thread_id_plus_uniform(n.args[1]) && shared_by_block(n.args[0]));
 }
 
-// The loop of a region that can run iteration by iteration, if there is one.
+// Returns the block-stride loop of the region, or no_node if there is none for which all chunks can run an iteration
+// before the next.
 NodeId Emitter::find_block_stride_loop(const Region& r) const {
   const auto& size = fn_.block_size;
   if (layout_.chunks() == 1 || layout_.tail() || size[1] != 1 || size[2] != 1) return no_node;
@@ -49,7 +51,7 @@ NodeId Emitter::find_block_stride_loop(const Region& r) const {
   return independent && s.inside.size() <= 96 ? *loop : no_node;
 }
 
-// The iterations that every thread runs. `for_statement` runs the rest, at most one more per thread.
+// Emits the iterations that every thread runs. for_statement() emits the remaining iterations, at most one per thread.
 void Emitter::emit_full_iterations(const Region& r, NodeId loop) {
   const Node& n = fn_[loop];
   const auto begin_of = [&](Value* chunk) {
@@ -68,7 +70,7 @@ void Emitter::emit_full_iterations(const Region& r, NodeId loop) {
   auto* after = llvm::BasicBlock::Create(context_, "rounds", body_);
   b_.CreateCondBr(holds(first), inside, after);
   b_.SetInsertPoint(inside);
-  auto* done = b_.CreatePHI(first->getType(), 2, "done");  // total increment of the counters so far
+  auto* done = b_.CreatePHI(first->getType(), 2, "done");  // the value added to the counters so far
   done->addIncoming(same(first, 0), before);
   Value* chunk = loop_begin(b_.getInt64(0), b_.getInt64(layout_.chunks()), "chunk");
   define(n.args[3], b_.CreateAdd(begin_of(chunk), done));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversion between registers that contain structs in memory order and vectors with one member of each struct: by
-// shuffles, or without any if all members are computed in the same way.
+// Converts between registers that contain structs in memory order and vectors that contain one member of each struct.
+// Uses shuffles, unless the same operations are applied to all members.
 #include <llvm/Analysis/VectorUtils.h>
 #include <llvm/IR/IntrinsicInst.h>
 
@@ -8,7 +8,8 @@
 
 namespace tessera::cpu {
 
-// Selects elements of two registers, numbered consecutively; -1: any.
+// Selects elements of two registers. The elements of `b` are numbered after those of `a`. -1 selects an arbitrary
+// element.
 Emitter::Value* Emitter::pick(Piece a, Piece b, std::vector<int> from) {
   if (!a.value && !b.value) return nullptr;
   const int n = static_cast<int>(from.size());
@@ -22,7 +23,7 @@ Emitter::Value* Emitter::pick(Piece a, Piece b, std::vector<int> from) {
   return b_.CreateShuffleVector(a.value ? a.value : any_lanes, b.value ? b.value : any_lanes, from);
 }
 
-// Elements residue + i * pieces.size() of all pieces, for each i.
+// Returns the elements residue + i * pieces.size() of the concatenated pieces.
 Emitter::Value* Emitter::deinterleaved(std::vector<Piece> pieces, int residue, int n) {
   std::vector<int> from(static_cast<std::size_t>(n));
   auto lane = [&](int j) -> int& { return from[static_cast<std::size_t>(j)]; };
@@ -42,7 +43,7 @@ Emitter::Value* Emitter::deinterleaved(std::vector<Piece> pieces, int residue, i
   return pieces[0].value;
 }
 
-// Interleaves the members of all lanes: registers in memory order.
+// Interleaves the members of all lanes. Returns registers in memory order.
 std::vector<Emitter::Value*> Emitter::interleaved(const std::vector<Value*>& members, int n) {
   const std::size_t stride = members.size();
   if (stride == 1) return members;
@@ -71,9 +72,9 @@ std::vector<Emitter::Value*> Emitter::interleaved(const std::vector<Value*>& mem
   return out;
 }
 
-// Computes the members in interleaved registers: the same operations, applied to registers that were loaded in memory
-// order. Values that are not computed this way are shuffled. If more than one would be, the results are shuffled
-// instead.
+// Computes the members in registers in memory order, without shuffles. If the same operations produce all members,
+// applies these operations to registers that were loaded in memory order. Operands for which this is not possible are
+// shuffled. If there is more than one such operand, shuffles the results instead.
 std::vector<Emitter::Value*> Emitter::flat(const std::vector<Value*>& members, int n) {
   int shuffled = 0, steps = 64;
   auto out = flat(members, n, shuffled, steps);
@@ -85,7 +86,7 @@ std::vector<Emitter::Value*> Emitter::flat(const std::vector<Value*>& members, i
   auto wide = [&](llvm::Type* t) { return llvm::FixedVectorType::get(t->getScalarType(), static_cast<unsigned>(n)); };
   if (--steps < 0 || shuffled > 1)
     return std::vector<Value*>(count, llvm::PoisonValue::get(wide(members[0]->getType())));
-  // Loaded in memory order.
+  // The members were loaded in memory order.
   auto origin = origins_.find(members[0]);
   bool loaded = origin != origins_.end();
   for (std::size_t m = 0; m < stride && loaded; ++m) {
@@ -98,7 +99,7 @@ std::vector<Emitter::Value*> Emitter::flat(const std::vector<Value*>& members, i
     for (const Piece& p : origin->second.registers) out.push_back(p.value);
     return out;
   }
-  // Equal in all lanes; shuffled before the loop.
+  // The members are equal in all lanes. LLVM moves the shuffles out of the loop.
   auto all = [&](auto&& f) { return std::ranges::all_of(members, f); };
   if (all([](Value* v) { return llvm::getSplatValue(v) != nullptr; })) {
     Value* first = llvm::getSplatValue(members[0]);
@@ -106,10 +107,10 @@ std::vector<Emitter::Value*> Emitter::flat(const std::vector<Value*>& members, i
       return std::vector<Value*>(count, b_.CreateVectorSplat(static_cast<unsigned>(n), first));
     return joined(members, n);
   }
-  // The same operation for all members.
+  // Checks that all members are results of the same operation.
   auto* model = llvm::dyn_cast<llvm::Instruction>(members[0]);
   const auto* call = llvm::dyn_cast<llvm::IntrinsicInst>(members[0]);
-  // The names of intrinsics contain the result type, those of conversions also the operand type.
+  // The name of an intrinsic contains its result type. The name of a conversion also contains the operand type.
   const bool converts = call && (call->getIntrinsicID() == llvm::Intrinsic::fptosi_sat ||
                                  call->getIntrinsicID() == llvm::Intrinsic::fptoui_sat);
   const bool named = !call || converts || std::ranges::all_of(call->args(), [&](const llvm::Use& a) {
@@ -162,7 +163,7 @@ std::vector<Emitter::Value*> Emitter::flat(const std::vector<Value*>& members, i
   }
   return out;
 }
-// Interleaves with shuffles.
+// Interleaves all members with shuffles.
 std::vector<Emitter::Value*> Emitter::joined(const std::vector<Value*>& members, int n) {
   std::vector<Value*> out;
   for (int first = 0; first < static_cast<int>(width_); first += n) {
@@ -173,7 +174,7 @@ std::vector<Emitter::Value*> Emitter::joined(const std::vector<Value*>& members,
   return out;
 }
 
-// Called when memory may have changed.
+// Call this if memory may have changed.
 void Emitter::forget_registers() {
   for (auto& r : registers_) r.clear();
 }

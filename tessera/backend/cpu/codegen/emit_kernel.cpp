@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The skeleton of a kernel: its functions, the loops over work items and chunks, and the regions between barriers.
+// Emits the functions of a kernel, the loops over work items and chunks, and the regions between barriers.
 #include "tessera/backend/cpu/codegen/emitter.h"
 
 #include <algorithm>
@@ -62,7 +62,7 @@ void Emitter::make_functions(const std::string& entry_name) {
                                  entry_name + ".body", module_);
   auto* entry = llvm::Function::Create(llvm::FunctionType::get(none, {pointer, i64, i64, pointer}, false),
                                        llvm::Function::ExternalLinkage, entry_name, module_);
-  body_->addFnAttr(llvm::Attribute::NoInline);  // if it were inlined, its buffers would lose `noalias`
+  body_->addFnAttr(llvm::Attribute::NoInline);  // inlining would remove `noalias` from the buffers
   for (auto* f : {body_, entry}) {
     f->addFnAttr("target-cpu", target_.cpu);
     f->addFnAttr("target-features", target_.features);
@@ -154,8 +154,8 @@ void Emitter::lay_out_memory() {
   }
 }
 
-// Map kernels: threads begin to end (exclusive), row by row along dimension 0; each row in full chunks and a masked
-// remainder.
+// Emits the loops of a map kernel over the threads in [begin, end). Each row along dimension 0 is split into full
+// chunks and a masked remainder.
 void Emitter::map_kernel() {
   llvm::Type* i64 = b_.getInt64Ty();
   Value* zero = b_.getInt64(0);
@@ -163,7 +163,7 @@ void Emitter::map_kernel() {
   auto *some = block("some"), *within = block("within"), *begin = block("begin"), *head = block("row"),
        *done = block("done");
   b_.CreateCondBr(b_.CreateICmpULT(begin_, end_), some, done);
-  // Divides once, to find the first row of this range; then counts rows.
+  // The position of the first row needs divisions. Later rows only increment it.
   b_.SetInsertPoint(some);
   b_.CreateCondBr(b_.CreateICmpEQ(begin_, zero), begin, within);
   b_.SetInsertPoint(within);
@@ -191,7 +191,7 @@ void Emitter::map_kernel() {
   thread_[1] = y;
   thread_[2] = z;
   Value* count = b_.CreateBinaryIntrinsic(llvm::Intrinsic::umin, b_.CreateSub(grid_[0], x), b_.CreateSub(end_, at));
-  // Leftover lanes run before the chunks, so that the chunks' stores do not cross cache lines, and after them.
+  // Masked lanes run before the full chunks, so that the stores of the chunks do not cross cache lines, and after them.
   auto *masked = block("some_lanes"), *whole = block("whole"), *next = block("next");
   auto* row = b_.GetInsertBlock();
   Value* before = lanes_to_alignment(x, count);
@@ -241,8 +241,8 @@ void Emitter::map_kernel() {
   b_.SetInsertPoint(done);
 }
 
-// Number of lanes before the first one whose store is aligned to a cache line, for kernels that store to one buffer.
-// Null if aligning does not pay: with shorter vectors, or in kernels that compute much.
+// Returns the number of lanes before the first lane whose store is aligned to a cache line. Returns null if the kernel
+// stores to several buffers, or if the alignment is not worthwhile, as with short vectors or in large kernels.
 Emitter::Value* Emitter::lanes_to_alignment(Value* x, Value* count) {
   if (target_.width != 16 || width_ != 16 || fn_.nodes.size() > 40) return nullptr;
   NodeId store = no_node;
@@ -282,7 +282,7 @@ void Emitter::chunk_body(Value* mask) {
 void Emitter::block_kernel() {
   const auto& size = fn_.block_size;
   for (unsigned d = 0; d < 3; ++d) {
-    thread_[d] = b_.getInt64(0);  // used outside of regions only if all threads have this id
+    thread_[d] = b_.getInt64(0);  // used outside regions only if all threads have this id
     if (!layout_.thread_id[d].varying()) continue;
     std::vector<std::uint32_t> ids;
     for (std::uint32_t t = 0; t < layout_.chunks() * width_; ++t)
@@ -292,7 +292,7 @@ void Emitter::block_kernel() {
         new llvm::GlobalVariable(module_, data->getType(), true, llvm::GlobalValue::PrivateLinkage, data, "thread_ids");
     tables_[d]->setAlignment(llvm::Align(64));
   }
-  // Divides once, to find the first block of this range; then counts blocks.
+  // The position of the first block needs divisions. Later blocks only increment it.
   Value* zero = b_.getInt64(0);
   auto label = [&](const char* name) { return llvm::BasicBlock::Create(context_, name, body_); };
   auto *within = label("within"), *begin = label("begin"), *start = b_.GetInsertBlock();
@@ -347,7 +347,7 @@ void Emitter::steps(const Steps& list) {
   }
 }
 
-// Control flow around barriers: scalar, outside of the loop over chunks.
+// Emits control flow that contains barriers. It is scalar code outside the loop over chunks.
 void Emitter::control_step(const Step& step) {
   const Node& n = fn_[step.node];
   auto new_block = [&](const char* name) { return llvm::BasicBlock::Create(context_, name, body_); };
@@ -388,7 +388,8 @@ void Emitter::control_step(const Step& step) {
   }
 }
 
-// The scalar of a value that the verifier proved uniform in the block, even if it is stored per chunk or thread.
+// Returns the scalar of a value that is uniform in the block, as the verifier proved, even if it is stored per chunk or
+// thread.
 Emitter::Value* Emitter::block_scalar(NodeId id) {
   if (is_leaf(fn_[id].op)) return leaf(id).value;
   const Shape shape = analysis_.shapes[id];
@@ -415,7 +416,7 @@ void Emitter::region(const Region& r) {
   reduces([&](NodeId id) { finish_reduction(id); });
 }
 
-// Sets the chunk's thread ids and tail mask, and computes the values of other regions that this region needs.
+// Sets the thread ids and the tail mask of the chunk, and recomputes or loads the values of other regions.
 void Emitter::begin_chunk(const Region& r, Value* chunk) {
   const auto& size = fn_.block_size;
   chunk_ = chunk;
@@ -499,7 +500,7 @@ void Emitter::clear_local(NodeId id) {
   b_.CreateMemSet(local.pointer, b_.getInt8(0), bytes, llvm::Align(16));
 }
 
-// Reductions: each chunk accumulates into a vector, which is reduced at the end of the region.
+// Reductions. All chunks accumulate into a vector, which is reduced to a scalar at the end of the region.
 void Emitter::start_reduction(NodeId id) {
   const Node& n = fn_[id];
   llvm::Type* t = type(n.type.dtype);
@@ -533,7 +534,7 @@ void Emitter::finish_reduction(NodeId id) {
     define(id, across(n.kind<ReduceOp>(), n.type.dtype, b_.CreateLoad(lanes(t), accumulators_[id])));
 }
 
-// Chunks run in order, so the running sum is carried from one chunk to the next.
+// Chunks run in order, so each chunk adds the sum of the previous chunks.
 void Emitter::scan(NodeId id, Value* mask) {
   const Node& n = fn_[id];
   const DType t = n.type.dtype;

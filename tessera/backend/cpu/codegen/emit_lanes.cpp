@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loops that lanes run one after the other, in scalar code: for rows whose length differs from lane to lane and whose
-// elements are far apart, where vector code would gather with most lanes idle. Each thread computes the same values in
-// the same order.
+// Loops that lanes run one after another in scalar code. This is faster if the trip count differs between lanes and the
+// lanes access distant memory. Vector code would then use gathers with most lanes idle. Each thread computes the same
+// values in the same order as in vector code.
 #include <algorithm>
 
 #include "tessera/backend/cpu/codegen/emitter.h"
@@ -10,7 +10,7 @@ namespace tessera::cpu {
 
 using namespace ir;
 
-// Analyses a loop's body, including nested blocks.
+// Analyses the body of a loop, including nested blocks.
 void Emitter::survey(BlockId block, Survey& s) const {
   for (NodeId id : fn_.blocks[block]) {
     const Node& n = fn_[id];
@@ -36,7 +36,7 @@ void Emitter::survey(BlockId block, Survey& s) const {
   }
 }
 
-// Is running lane by lane faster than running all lanes together?
+// Returns true if running the lanes one after another is faster than running them together.
 bool Emitter::prefers_lanes(const Node& loop) const {
   Survey s;
   survey(loop.extra, s);
@@ -56,10 +56,10 @@ void Emitter::for_by_lane(const Node& n, Value* mask) {
   once(s.inside), once(s.used), once(s.locals), once(s.written);
 
   Value* lanes_in = mask_and(mask, compare(CompareOp::lt, dtype(n.args[0]), vector(n.args[0]), vector(n.args[1])));
-  // Values that differ between lanes are stored in memory, where each lane reads its own.
+  // Values that differ between lanes are stored in memory, so that each lane can load its value.
   struct Moved {
     NodeId id;
-    Value *slot, *cell;  // cell: storage of the local while one lane runs
+    Value *slot, *cell;  // cell: memory of the local while one lane runs
     Local local;
   };
   std::vector<Moved> values, locals;
@@ -106,7 +106,8 @@ void Emitter::for_by_lane(const Node& n, Value* mask) {
     b_.CreateStore(b_.CreateLoad(t, lane_of(m, t)), m.cell);
     locals_[m.id].pointer = m.cell, locals_[m.id].element = t;
   }
-  // A fused multiply-add takes longer than an addition, and the sums here depend on each other.
+  // Contraction is disabled: the sums here depend on each other, and a fused multiply-add has a longer latency than an
+  // addition.
   const llvm::FastMathFlags flags = b_.getFastMathFlags();
   b_.setFastMathFlags({});
   for_statement(n, nullptr);

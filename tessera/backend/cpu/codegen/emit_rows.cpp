@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loops along rows, one row per lane: four iterations at a time read a tile of four columns, with one 16-byte load per
-// lane (two for 8-byte elements). The tile is transposed within each 16-byte part of a register, which needs no shuffle
-// across parts. Each lane computes the same values in the same order. Loops that store columns to other memory are
-// transposed too.
+// Loops in which each lane reads one row. Four iterations together load a tile of four columns, with one 16-byte load
+// per lane (two for 8-byte elements). The tile is transposed within the 16-byte parts of registers, so no shuffle
+// crosses these parts. Each lane computes the same values in the same order. Stores of four adjacent elements are
+// transposed in the same way.
 #include <algorithm>
 
 #include "tessera/backend/cpu/codegen/emitter.h"
@@ -11,7 +11,7 @@ namespace tessera::cpu {
 
 using namespace ir;
 
-// How much an index grows per iteration of a loop; empty if unknown.
+// Returns how much an index grows per iteration of the loop, or std::nullopt if this is unknown.
 std::optional<std::int64_t> Emitter::per_round(NodeId id, const Node& loop, int& steps) const {
   if (id == loop.args[3]) return 1;
   const Node& n = fn_[id];
@@ -33,7 +33,8 @@ std::optional<std::int64_t> Emitter::per_round(NodeId id, const Node& loop, int&
   }
 }
 
-// Squares of `each` elements are transposed in steps: first single elements of rows r and r + each / 2, then pairs.
+// One step of a transposition of square tiles with `each` rows. The first step interleaves single elements of two rows,
+// the second one pairs of elements.
 Emitter::Value* Emitter::unpacked(Value* a, Value* b, unsigned each, unsigned size, bool high) {
   std::vector<int> from;
   for (unsigned i = 0; i < width_; i += each)
@@ -43,7 +44,7 @@ Emitter::Value* Emitter::unpacked(Value* a, Value* b, unsigned each, unsigned si
     }
   return b_.CreateShuffleVector(a, b, from);
 }
-// Transposes all 4 x 4 squares.
+// Transposes all 4 x 4 tiles.
 std::array<Emitter::Value*, 4> Emitter::transposed(const std::array<Value*, 4>& rows) {
   Value *low01 = unpacked(rows[0], rows[1], 4, 1, false), *high01 = unpacked(rows[0], rows[1], 4, 1, true);
   Value *low23 = unpacked(rows[2], rows[3], 4, 1, false), *high23 = unpacked(rows[2], rows[3], 4, 1, true);
@@ -51,8 +52,8 @@ std::array<Emitter::Value*, 4> Emitter::transposed(const std::array<Value*, 4>& 
           unpacked(high01, high23, 4, 2, false), unpacked(high01, high23, 4, 2, true)};
 }
 
-// Does the loop only compute and store, with at least one load whose lanes read adjacent rows of memory that the loop
-// does not store to?
+// Returns true if the loop has no control flow and at least one load can be tiled. The lanes of such a load read
+// different rows, and the loop does not store to this memory.
 bool Emitter::reads_rows(const Node& loop) {
   tiles_.clear();
   const auto& body = fn_.blocks[loop.extra];
@@ -84,7 +85,8 @@ Emitter::Value* Emitter::tiled_load(NodeId id) {
   if (tile_round_ != 0) return columns[static_cast<std::size_t>(tile_round_)];
   const Node& n = fn_[id];
   const ShapedValue index = shaped_value(n.args[1]);
-  const unsigned bytes = static_cast<unsigned>(bytes_of(n.type.dtype)), each = 16 / bytes;  // elements in 16 bytes
+  const unsigned bytes = static_cast<unsigned>(bytes_of(n.type.dtype)), each = 16 / bytes;  // number of elements in 16
+                                                                                            // bytes
   llvm::Type* element = memory_type(n.type.dtype);
   auto* part_type = llvm::FixedVectorType::get(element, each);
   Value *first = element_address(n.args[0], index.value), *step = stride_of(index.shape);
@@ -93,7 +95,7 @@ Emitter::Value* Emitter::tiled_load(NodeId id) {
     return b_.CreateAlignedLoad(part_type, b_.CreateConstGEP1_64(element, row, column), llvm::Align(bytes));
   };
   for (unsigned column = 0; column < tile_columns; column += each) {
-    // Row r of every square: lanes r, r + each, r + 2 each ...
+    // Row r of all tiles consists of the lanes r, r + each, r + 2 * each, ...
     std::vector<Value*> rows;
     for (unsigned r = 0; r < each; ++r) {
       std::vector<Value*> parts;
@@ -118,7 +120,7 @@ Emitter::Value* Emitter::tiled_load(NodeId id) {
   return columns[0];
 }
 
-// Stores four adjacent elements of each lane's row with one store per lane.
+// Stores four adjacent elements of each lane with one store per lane.
 void Emitter::store_rows(const PendingStores& w) {
   const Node& n = fn_[w.id];
   const std::size_t bytes = bytes_of(dtype(n.args[0]));
@@ -142,7 +144,7 @@ void Emitter::store_rows(const PendingStores& w) {
     return;
   }
   for (unsigned column = 0; column < 4; column += 2)
-    for (const bool odd : {false, true}) {  // even or odd lanes
+    for (const bool odd : {false, true}) {  // odd lanes, or even lanes
       Value* rows = unpacked(w.members[column], w.members[column + 1], 2, 1, odd);
       for (unsigned i = 0; i < width_ / 2; ++i) store(rows, 2 * i, 2 * i + (odd ? 1 : 0), column);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Statements within a chunk of lanes: memory, control flow by branches and masks, print.
-// If a mask is given, at least one of its lanes is active.
+// Emits the statements of a chunk: memory accesses, control flow with branches and masks, and print. If a mask is
+// given, at least one of its lanes is active.
 #include <algorithm>
 
 #include "tessera/backend/cpu/codegen/emitter.h"
@@ -61,7 +61,7 @@ Emitter::Value* Emitter::last_active(Value* vector, Value* mask) {
 
 // Control flow.
 
-// Is the body so short that running it with no active lane costs less than a branch?
+// Returns true if running the body with no active lane is cheaper than a branch.
 bool Emitter::short_body(BlockId block) const {
   if (block == no_block) return true;
   return fn_.blocks[block].size() <= 8 && std::ranges::all_of(fn_.blocks[block], [&](NodeId id) {
@@ -105,7 +105,7 @@ void Emitter::for_statement(const Node& n, Value* mask) {
   if ((!begin_shape.scalar() || !end_shape.scalar()) && prefers_lanes(n)) return for_by_lane(n, mask);
   if (!analysis_.shapes[n.args[2]].scalar() || !in_step || (!end_shape.scalar() && wraps)) return varying_for(n, mask);
 
-  // All active lanes share one counter, a scalar with the value of lane 0.
+  // All active lanes share one scalar counter, which has the value of lane 0.
   const Shape shape = analysis_.shapes[n.args[3]];
   const bool masks = !shape.scalar() || !end_shape.scalar();
   Value *by = scalar(n.args[2]), *start = scalar(n.args[0]);
@@ -115,7 +115,8 @@ void Emitter::for_statement(const Node& n, Value* mask) {
     if (!shape.scalar()) c = b_.CreateAdd(c, iota(counter->getType(), shape.stride));
     return mask_and(mask, compare(CompareOp::lt, t, c, end_shape.scalar() ? splat(end) : end));
   };
-  const bool ones = fn_[n.args[2]].op == Op::constant && fn_[n.args[2]].imm == 1;  // then the sum cannot wrap
+  const bool ones = fn_[n.args[2]].op == Op::constant && fn_[n.args[2]].imm == 1;  // true if the step is 1, so the sum
+                                                                                   // cannot wrap
   auto* before = b_.GetInsertBlock();
   auto loop = [&](Value* from, auto&& holds, auto&& goes_on, auto&& body) {  // returns the counter after the loop
     auto* inside = llvm::BasicBlock::Create(context_, "for", body_);
@@ -142,7 +143,7 @@ void Emitter::for_statement(const Node& n, Value* mask) {
   if (!masks) {
     Value* from = start;
     if (!mask && ones && is_signed_int(t) && reads_rows(n)) {
-      // Four iterations at a time: the loads read four elements of each lane's row together.
+      // Runs four iterations together, so that a load can read four elements of the row of each lane.
       constexpr int rounds = tile_columns;
       Value* room = b_.CreateSub(end, same(end, rounds - 1));
       Value* fits = b_.CreateICmpSLE(room, end);  // false if the subtraction wrapped
@@ -172,7 +173,7 @@ void Emitter::for_statement(const Node& n, Value* mask) {
   const bool small = !rounds_done && fn_.blocks[n.extra].size() <= 96 &&
                      std::ranges::none_of(fn_.blocks[n.extra], [&](NodeId id) { return is_control(fn_[id].op); });
   if (!mask && small && shape.kind == ShapeKind::linear && shape.stride > 0 && end_shape.scalar() && is_signed_int(t)) {
-    // Iterations in which every lane is active need no masks; at most one more is left for each lane.
+    // Iterations in which all lanes are active need no masks. Afterwards, each lane has at most one more iteration.
     Value* room = b_.CreateSub(end, same(end, shape.stride * (width_ - 1)));
     Value* fits = b_.CreateICmpSLE(room, end);  // false if the subtraction wrapped
     auto holds = [&](Value* i) { return b_.CreateAnd(fits, b_.CreateICmpSLT(i, room)); };
@@ -185,7 +186,7 @@ void Emitter::for_statement(const Node& n, Value* mask) {
       [&](Value* i) { statements(n.extra, lanes_of(i)); });
 }
 
-// Is there a next counter below the end? Correct even if the sum would wrap.
+// Returns true if counter + by is below the end. This is correct even if the sum wraps.
 Emitter::Value* Emitter::has_next_iteration(Value* counter, Value* end, Value* by) {
   return b_.CreateICmpULT(by, b_.CreateSub(end, counter));
 }
@@ -259,7 +260,7 @@ void Emitter::load(NodeId id, Value* mask) {
     return b_.CreateAlignedLoad(element, element_address(n.args[0], index.value), llvm::Align(align));
   };
   if (index.shape.scalar() && !conditional) return define(id, from_memory(t, read()));
-  if (index.shape.scalar()) {  // one address, read if any lane is active
+  if (index.shape.scalar()) {  // all lanes have the same address, which is read if any lane is active
     const bool one = analysis_.shapes[id].scalar();
     Value* wanted = one ? scalar(n.args[2]) : mask_and(mask, vector(n.args[2]));
     auto* then = llvm::BasicBlock::Create(context_, "read", body_);
@@ -334,7 +335,7 @@ void Emitter::store(NodeId id, Value* mask) {
   b_.CreateMaskedScatter(v, element_address(n.args[0], vector(n.args[1])), align, mask);
 }
 
-// Addresses of each lane's element of a local array.
+// Returns the address of each lane's element in a local array.
 Emitter::Value* Emitter::local_lane_pointers(const Node& n) {
   const Local& local = locals_[n.args[0]];
   llvm::Type* element = memory_type(dtype(n.args[0]));
@@ -395,13 +396,13 @@ void Emitter::local_store(const Node& n, Value* mask) {
   if (!single) at = b_.CreateGEP(local.element, local.pointer, b_.CreateSExt(index.value, b_.getInt64Ty()));
   const llvm::Align align(single ? 1 : bytes_of(t));
   Value* v = to_memory(t, local.element->isVectorTy() ? vector(n.args[2]) : scalar(n.args[2]));
-  // Lanes beyond the last thread may be overwritten.
+  // Lanes without a thread may be overwritten.
   if (mask && mask != tail_mask_ && local.element->isVectorTy())
     v = b_.CreateSelect(mask, v, b_.CreateAlignedLoad(local.element, at, align));
   b_.CreateAlignedStore(v, at, align);
 }
 
-// Returns a sum without its constants, which are added to `constant`.
+// Removes the constants from a sum and adds them to `constant`.
 Emitter::Value* Emitter::without_constants(Value* sum, std::int64_t& constant, int depth) {
   auto* add = llvm::dyn_cast<llvm::BinaryOperator>(sum);
   if (!add || add->getOpcode() != llvm::Instruction::Add || depth == 0) return sum;
@@ -419,7 +420,8 @@ Emitter::Value* Emitter::element_address(NodeId memory, Value* index) {
   llvm::Type* element = memory_type(m.type.dtype);
   Value* base =
       m.op == Op::param ? params_[m.imm] : b_.CreateConstInBoundsGEP1_64(b_.getInt8Ty(), shared_, offsets_[memory]);
-  // Constants are folded into the address: an index that wraps when they are added is out of bounds anyway.
+  // Folds constants into the address. If the addition of a constant wraps, the index is out of bounds, so its value
+  // does not matter.
   std::int64_t constant = 0;
   if (index->getType()->isIntegerTy(32)) {
     Value* rest = without_constants(index, constant, 6);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Accesses whose addresses step by more than one element, or backwards, from lane to lane. Strides known at trace time
-// use whole registers and shuffles. These touch nothing before the first lane's element or after the last one's; the
-// gap between two accessed elements is less than a page, so it is mapped. Strides known at launch use the same code if
-// they are small, selected at run time, and otherwise lane-by-lane code.
+// Accesses in which the stride between lanes is negative or larger than one element. If the stride is known at trace
+// time, loads and stores use full registers and shuffles. They never access memory before the first or after the last
+// element of all lanes. The gaps between elements are smaller than a page, so they are always mapped. If the stride is
+// known only at launch, the code branches at run time: small strides use the same code, and others access memory lane
+// by lane.
 #include <algorithm>
 
 #include "tessera/backend/cpu/codegen/emitter.h"
@@ -11,7 +12,7 @@ namespace tessera::cpu {
 
 using namespace ir;
 
-// Can the target mask lanes of this element type in one instruction?
+// Returns true if the target has masked loads and stores for elements of this type.
 bool Emitter::masks_in_hardware(DType t) const {
   return target_.width == 16 || (target_.width == 8 && bytes_of(t) >= 4);
 }
@@ -19,14 +20,14 @@ int Emitter::register_lanes(DType t) const {
   return static_cast<int>(std::min<std::size_t>(width_, 4 * target_.width / bytes_of(t)));
 }
 
-// A mask of `n` lanes of which the first `active` are set.
+// Returns a mask with `n` lanes in which the first `active` lanes are set.
 Emitter::Value* Emitter::first_lanes(int n, int active) {
   std::vector<llvm::Constant*> bits;
   for (int i = 0; i < n; ++i) bits.push_back(b_.getInt1(i < active));
   return llvm::ConstantVector::get(bits);
 }
 
-// Address of the first element of a window.
+// Returns the address of the first element of a window.
 Emitter::Value* Emitter::window_address(NodeId id) {
   const Node& n = fn_[id];
   const Place& place = accesses_.places[id];
@@ -34,7 +35,7 @@ Emitter::Value* Emitter::window_address(NodeId id) {
   if (at) return at;
   const ShapedValue index = shaped_value(n.args[1]);
   std::int64_t back = place.constant - accesses_.windows[place.window].low;
-  // Rows with a stride known at launch are addressed from lane 0.
+  // If the stride is known only at launch, the address is relative to lane 0.
   if (index.shape.stride < 0 && !index.shape.by) back -= index.shape.stride * (width_ - 1);
   return at = b_.CreateConstGEP1_64(memory_type(dtype(n.args[0])), element_address(n.args[0], index.value),
                                     static_cast<std::uint64_t>(-back));
@@ -45,15 +46,15 @@ Emitter::Value* Emitter::reversed(Value* vector) {
   for (int i = static_cast<int>(width_); i-- > 0;) from.push_back(i);
   return b_.CreateShuffleVector(vector, from);
 }
-// `n` lanes starting at `first`.
+// Returns `n` lanes, starting at lane `first`.
 Emitter::Value* Emitter::some_lanes(Value* vector, int first, int n) {
   std::vector<int> from;
   for (int i = 0; i < n; ++i) from.push_back(first + i);
   return n == static_cast<int>(width_) ? vector : b_.CreateShuffleVector(vector, from);
 }
 
-// The mask of a register that contains the elements from `first` on: selects the members in `wanted` of the lanes in
-// `mask`.
+// Returns the mask for a register that contains the elements from `first` on. An element is selected if its member is
+// in `wanted` and its lane is in `mask`.
 Emitter::Value* Emitter::element_mask(Value* mask, int first, int n, const std::vector<bool>& wanted) {
   const int stride = static_cast<int>(wanted.size()), lanes_all = static_cast<int>(width_);
   std::vector<int> from;
@@ -67,7 +68,7 @@ Emitter::Value* Emitter::element_mask(Value* mask, int first, int n, const std::
   return b_.CreateShuffleVector(mask, llvm::Constant::getNullValue(mask->getType()), from);
 }
 
-// Loads `total` elements from `first` on into `count` registers, and nothing beyond them.
+// Loads `total` elements, starting at `first`, into `count` registers. Does not access memory after these elements.
 std::vector<Emitter::Piece> Emitter::load_full_registers(Value* first, DType t, int total, int count) {
   const int n = register_lanes(t);
   auto* type = llvm::FixedVectorType::get(memory_type(t), static_cast<unsigned>(n));
@@ -78,7 +79,8 @@ std::vector<Emitter::Piece> Emitter::load_full_registers(Value* first, DType t, 
   std::vector<Piece> loaded;
   for (int k = 0; k < count; ++k) {
     const int start = k * n, from = std::min(start, total - n);
-    if (from < start && start < total && masks_in_hardware(t) && target_.width == 16)  // crosses no cache line
+    if (from < start && start < total && masks_in_hardware(t) && target_.width == 16)  // avoids a load that crosses a
+                                                                                       // cache line
       loaded.push_back({b_.CreateMaskedLoad(type, at(start), align, first_lanes(n, total - start),
                                             llvm::Constant::getNullValue(type))});
     else if (start < total)
@@ -89,7 +91,7 @@ std::vector<Emitter::Piece> Emitter::load_full_registers(Value* first, DType t, 
   return loaded;
 }
 
-// Takes every `stride`-th element of these registers.
+// Returns every `stride`-th element of these registers.
 Emitter::Value* Emitter::take_strided(const std::vector<Piece>& pieces, int stride, int residue, int n) {
   std::vector<Value*> parts;
   for (auto part = pieces.begin(); part != pieces.end(); part += stride)
@@ -128,7 +130,7 @@ Emitter::Value* Emitter::strided_load(NodeId id, Value* mask) {
   return v;
 }
 
-// Stores that are deferred until the other members of their structs are stored.
+// A store to a struct member is deferred until the other members have been stored.
 
 void Emitter::strided_store(NodeId id, Value* value, Value* mask) {
   const Place& place = accesses_.places[id];
@@ -153,7 +155,7 @@ bool Emitter::disjoint(NodeId a, NodeId b) const {
   return a != b && (options_.noalias || fn_[a].op == Op::shared || fn_[b].op == Op::shared);
 }
 
-// May this statement run before the deferred stores? Only if it does not access their memory.
+// Returns true if this statement may run before the deferred stores, because it does not access their memory.
 bool Emitter::can_pass_pending_stores(NodeId id) const {
   const Node& n = fn_[id];
   if (is_pure(n.op)) return true;
@@ -167,7 +169,7 @@ bool Emitter::can_pass_pending_stores(NodeId id) const {
     const auto stride = static_cast<std::int64_t>(w.members.size());
     const bool rows = analysis_.shapes[fn_[w.id].args[1]].by != no_node;
     const std::int64_t from_first = mine.constant - accesses_.windows[w.window].low, apart = from_first % stride;
-    if (rows && (from_first < 0 || from_first >= stride)) return true;  // another element of each row
+    if (rows && (from_first < 0 || from_first >= stride)) return true;  // accesses other elements of the rows
     return w.members[static_cast<std::size_t>(apart < 0 ? apart + stride : apart)] == nullptr;
   });
 }
@@ -200,7 +202,7 @@ void Emitter::store_members(const PendingStores& w) {
     }
     return;
   }
-  // Other members may be written by other threads, so they are masked out rather than written back.
+  // Other threads may write the other members, so these are masked instead of written back.
   Value* mask = w.mask && back ? reversed(w.mask) : w.mask;
   std::vector<bool> wanted;
   for (Value* v : w.members) wanted.push_back(v != nullptr);
@@ -218,7 +220,7 @@ void Emitter::store_members(const PendingStores& w) {
   }
 }
 
-// Strides known at launch, or large.
+// Strides that are known only at launch or that are large.
 
 Emitter::Value* Emitter::lane_address(Value* first, llvm::Type* element, Value* step, unsigned lane) {
   auto times = [&](unsigned n) { return b_.CreateMul(step, b_.getInt64(n)); };
@@ -229,8 +231,8 @@ Emitter::Value* Emitter::stride_of(Shape shape) {
   Value* constant = b_.getInt64(static_cast<std::uint64_t>(shape.stride));
   return shape.by ? b_.CreateMul(constant, b_.CreateSExt(scalar(shape.by), b_.getInt64Ty())) : constant;
 }
-// Strides known at launch are often small: generates `few(stride)` for each stride up to `most`, and `any` for all
-// others.
+// Strides that are known only at launch are often small. Emits few(stride) for each stride up to `most`, any() for all
+// other strides, and a branch that selects one of them at run time.
 template <class Few, class Any>
 void Emitter::if_few(Shape shape, Value* step, unsigned most, Few&& few, Any&& any) {
   if (!shape.by) return any();
@@ -259,8 +261,8 @@ Emitter::Value* Emitter::load_by_lane(NodeId id) {
   Value* v = llvm::PoisonValue::get(lanes(element));
   std::vector<std::pair<Value*, llvm::BasicBlock*>> found;
   const int each = register_lanes(t), all = static_cast<int>(width_);
-  // Whole registers and shuffles, as for strides known at trace time: inserting a lane into a register takes a shuffle
-  // each.
+  // Uses full registers and shuffles, as for strides known at trace time, because inserting single lanes into a
+  // register needs a shuffle for each lane.
   if_few(
       index.shape, step, each >= 4 && all % each == 0 && all / each <= 2 ? most_few : 1,
       [&](unsigned few) {
@@ -289,7 +291,7 @@ void Emitter::store_by_lane(NodeId id, Value* first, Value* value) {
   llvm::Type* element = memory_type(t);
   Value* step = stride_of(shape);
   const llvm::Align align(bytes_of(t));
-  // Masked stores of whole registers, as for strides known at trace time, if the target has them.
+  // Uses masked stores of full registers, as for strides known at trace time, if the target supports them.
   const int each = register_lanes(t), all = static_cast<int>(width_);
   const bool joins = target_.width == 16 && each >= 4 && all % each == 0 && all / each <= 2;
   if_few(
@@ -308,8 +310,8 @@ void Emitter::store_by_lane(NodeId id, Value* first, Value* value) {
                                  element_mask(nullptr, static_cast<int>(k) * each, each, wanted));
       },
       [&] {
-        // Through the stack, volatile so that LLVM keeps it: extracting elements from a register would compete with the
-        // shuffles that build one.
+        // Copies the register to the stack and loads its elements from there, because extracting them would compete
+        // with other shuffles. The loads are volatile, so that LLVM does not remove the copy.
         auto* there = stack(value->getType(), "lanes");
         b_.CreateStore(value, there);
         for (unsigned i = 0; i < width_; ++i)

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values: where they are stored, and operations across lanes. Operations that each lane computes alone are in
-// values.cpp.
+// Values: their storage, and operations across lanes. Operations on single lanes are in values.cpp.
 #include <llvm/IR/IntrinsicsX86.h>
 
 #include <algorithm>
@@ -51,7 +50,7 @@ Emitter::ShapedValue Emitter::leaf(NodeId id) {
     case IndexKind::block_count: return fit(grid_[d]);
     case IndexKind::grid_size:
     case IndexKind::extent: return map ? fit(grid_[d]) : fit(b_.CreateMul(grid_[d], b_.getInt64(fn_.block_size[d])));
-    case IndexKind::lane_id: return whole(0);  // linear
+    case IndexKind::lane_id: return whole(0);  // the shape is linear
     case IndexKind::subgroup_id: return fit(chunk_);
     case IndexKind::subgroup_size: return whole(width_);
     case IndexKind::subgroup_count: return whole(layout_.chunks());
@@ -90,7 +89,7 @@ void Emitter::pure(NodeId id) {
   define(id, compute(n, args.data()));
 }
 
-// Calls a C library function lane by lane: for functions without an expansion in our IR (f64).
+// Calls a C library function for each lane. Used for f64 functions that have no expansion in Tessera's IR.
 Emitter::Value* Emitter::library_call(const char* name, DType t, Value* const* a, unsigned count) {
   std::vector<llvm::Type*> types(count, type(t));
   auto callee = module_.getOrInsertFunction(name, llvm::FunctionType::get(type(t), types, false));
@@ -98,7 +97,7 @@ Emitter::Value* Emitter::library_call(const char* name, DType t, Value* const* a
     auto* c = b_.CreateCall(callee, args);
     c->setDoesNotAccessMemory();
     c->setDoesNotThrow();
-    c->addFnAttr(llvm::Attribute::NoBuiltin);  // otherwise LLVM would replace it by calls to other library functions
+    c->addFnAttr(llvm::Attribute::NoBuiltin);  // LLVM would replace the call by calls to other functions
     return c;
   };
   auto* v = llvm::dyn_cast<llvm::FixedVectorType>(a[0]->getType());
@@ -114,7 +113,8 @@ Emitter::Value* Emitter::library_call(const char* name, DType t, Value* const* a
 
 // Reductions.
 
-// Halves are combined until one lane is left; for sums, every target uses this order.
+// Combines the two halves of the vector until one lane is left. All targets add in this order, so sums are
+// bit-identical.
 Emitter::Value* Emitter::across(ReduceOp op, DType t, Value* vector) {
   for (unsigned n = width_; n > 1; n /= 2) {
     std::vector<int> low, high;
@@ -151,7 +151,7 @@ void Emitter::subgroup(NodeId id, Value* mask) {
     Value* own = iota(b_.getInt32Ty(), 1);
     Value* by = b_.CreateIntCast(vector(n.args[1]), lanes(b_.getInt32Ty()), true);
     Value* from = lane_of(own, by);
-    // If the source lane does not exist or has no thread, the thread keeps its own value.
+    // If the source lane does not exist or has no thread, the result is the value of the reading thread.
     Value* exists = b_.CreateICmpULT(from, same(from, width_));
     if (mask) exists = b_.CreateAnd(exists, shuffle(mask, from));
     return b_.CreateSelect(exists, shuffle(v, from), v);
@@ -192,7 +192,7 @@ void Emitter::subgroup(NodeId id, Value* mask) {
 
 // Dot products of packed bytes.
 
-Emitter::Value* Emitter::multiply_bytes(Value* a, Value* b, Value* c) {  // a: unsigned bytes, b: signed bytes
+Emitter::Value* Emitter::multiply_bytes(Value* a, Value* b, Value* c) {  // a has unsigned bytes, b has signed bytes
   using namespace llvm;
   const auto id = width_ == 16  ? Intrinsic::x86_avx512_vpdpbusd_512
                   : width_ == 8 ? Intrinsic::x86_avx512_vpdpbusd_256
@@ -210,17 +210,17 @@ Emitter::Value* Emitter::dot4(Dot4Signs signs, Value* a, Value* b, Value* c) {
   Value* sign_bits = same(a, 0x80808080ll);
   Value* zero = llvm::Constant::getNullValue(c->getType());
   if (signs == Dot4Signs::unsigned_signed) return multiply_bytes(a, b, c);
-  // The instruction multiplies unsigned by signed bytes. Both signed: a + 128 is unsigned; then 128 times the sum of b
-  // is subtracted.
+  // The instruction multiplies unsigned by signed bytes. If both are signed, uses a + 128, which is unsigned, and
+  // subtracts 128 times the sum of b.
   if (signs == Dot4Signs::signed_signed)
     return b_.CreateSub(multiply_bytes(b_.CreateXor(a, sign_bits), b, c), multiply_bytes(sign_bits, b, zero));
-  // Both unsigned: b - 128 is signed; then 128 times the sum of a is added.
+  // If both are unsigned, uses b - 128, which is signed, and adds 128 times the sum of a.
   Value* sum = multiply_bytes(a, same(a, 0x01010101ll), zero);
   return b_.CreateAdd(multiply_bytes(a, b_.CreateXor(b, sign_bits), c), b_.CreateShl(sum, same(sum, 7)));
 }
 
-// Widens even and odd bytes to 16 bits, which is exact for all signs, and uses the instruction that multiplies and adds
-// pairs.
+// Widens the even and the odd bytes to 16 bits, and uses the instruction that multiplies 16-bit elements and adds pairs
+// of products.
 Emitter::Value* Emitter::dot4_by_pairs(Dot4Signs signs, Value* a, Value* b, Value* c) {
   auto* words = llvm::FixedVectorType::get(b_.getInt16Ty(), 2 * width_);
   auto split = [&](Value* v, bool is_signed) {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Generates LLVM IR with explicit vectors from a lowered kernel: threads become lanes, divergent control flow becomes
-// masks, and barriers split the kernel into loops over chunks of lanes. Sources: emit_kernel (skeleton, regions),
-// emit_statement, emit_atomics, emit_strided, emit_interleave, emit_rows, emit_lanes (loops that lanes run one by one),
-// emit_block_stride, emit_value.
+// Generates LLVM IR with explicit vectors from a lowered kernel. Threads become lanes, and divergent control flow
+// becomes masks. Barriers split the kernel into regions, which are loops over chunks of lanes. The members of Emitter
+// are defined in the files emit_*.cpp.
 #pragma once
 
 #include <array>
@@ -17,27 +16,28 @@
 
 namespace tessera::cpu {
 
-/// Applied to a module that LLVM has optimised (addresses.cpp).
+/// Runs after LLVM's optimisations (see addresses.cpp).
 void keep_addresses(llvm::Module& module);
 
 class Emitter final : public Values {
  public:
   Emitter(llvm::Module& module, const ir::Function& fn, const TargetTraits& target, const GenerateOptions& options);
 
-  /// Adds the functions: the body, and the entry `entry_name` with KernelEntry's signature.
+  /// Adds two functions to the module: the kernel's body, and the entry point `entry_name`, which has the signature of
+  /// KernelEntry.
   void run(const std::string& entry_name);
   std::size_t scratch_bytes() const { return shared_bytes_ + context_bytes_; }
 
  private:
-  // A value of our IR. Depending on its shape, one scalar (of lane 0), or a vector with one element per lane.
+  // The LLVM value of a node. Depending on the shape, it is the scalar of lane 0 or a vector with one element per lane.
   struct ShapedValue {
     Shape shape;
     Value* value = nullptr;
   };
-  // Memory of a local: one `element` per thread, or one per chunk or block, depending on `shape`.
+  // The memory of a local variable. Depending on the shape, there is one `element` per thread, chunk or block.
   struct Local {
-    Value* pointer = nullptr;  // current location
-    Value* own = nullptr;      // its registers (an alloca); null for arrays in context memory
+    Value* pointer = nullptr;  // current address
+    Value* own = nullptr;      // an alloca, which becomes registers; null for arrays in context memory
     llvm::Type* element = nullptr;
     std::size_t context = 0;  // offset in context memory
     std::size_t chunk_bytes = 0;
@@ -65,7 +65,7 @@ class Emitter final : public Values {
   Value* block_scalar(NodeId id);
   Value* context_pointer(std::size_t offset, std::size_t chunk_bytes, Value* chunk);
   llvm::AllocaInst* stack(llvm::Type* type, const llvm::Twine& name);
-  Value* loop_begin(Value* begin, Value* end, const char* name);  // increments by one; returns the counter
+  Value* loop_begin(Value* begin, Value* end, const char* name);  // a loop with step 1; returns the counter
   void loop_end();
 
   // emit_statement.cpp
@@ -83,11 +83,11 @@ class Emitter final : public Values {
   void print(const ir::Node& n, Value* mask);
   bool short_body(ir::BlockId block) const;
   template <class F>
-  void each_active_lane(Value* mask, F&& f);  // f(lane): lane is an i32
+  void each_active_lane(Value* mask, F&& f);  // calls f with the number of each active lane, an i32
   template <class F>
   void if_any(Value* mask, F&& f);
   Value* any(Value* mask);
-  Value* mask_and(Value* mask, Value* condition);  // mask may be null: all lanes
+  Value* mask_and(Value* mask, Value* condition);  // `mask` is null if all lanes are active
   Value* last_active(Value* vector, Value* mask);
   Value* local_lane_pointers(const ir::Node& n);
   Value* masked_load(llvm::Type* element, Value* pointer, Value* mask, Value* other, unsigned align);
@@ -99,21 +99,21 @@ class Emitter final : public Values {
   Value* lane_of(Value* vector, unsigned lane, Value*& pair);
 
   // emit_strided.cpp
-  struct Piece {  // a register of elements: element i is lane i + shift
+  struct Piece {  // a register that contains lane i + shift in element i
     Value* value = nullptr;
     int shift = 0;
     friend bool operator==(const Piece&, const Piece&) = default;
   };
-  struct PendingStores {  // stores to struct members, deferred until all members are present
+  struct PendingStores {  // stores to struct members, deferred until all members have been stored
     std::uint32_t window;
-    NodeId id;  // one of them
+    NodeId id;  // one of the stores
     std::vector<Value*> members;
     Value* mask;
     unsigned missing;
   };
   Value* strided_load(NodeId id, Value* mask);
   void strided_store(NodeId id, Value* value, Value* mask);
-  bool disjoint(NodeId a, NodeId b) const;  // two different buffers, neither of them a local
+  bool disjoint(NodeId a, NodeId b) const;  // true if the buffers cannot overlap; neither is a local
   bool can_pass_pending_stores(NodeId id) const;
   void flush_pending_stores();
   void store_members(const PendingStores& w);
@@ -149,7 +149,7 @@ class Emitter final : public Values {
   void emit_full_iterations(const Region& r, NodeId loop);
 
   // emit_interleave.cpp
-  struct Origin {  // origin of a vector with one member of each struct
+  struct Origin {  // the registers from which a vector with one struct member was extracted
     std::uint32_t window = 0;
     int residue = 0;
     std::vector<Piece> registers;
@@ -165,7 +165,7 @@ class Emitter final : public Values {
 
   // emit_lanes.cpp
   struct Survey {
-    bool simple = true;  // no operation across lanes
+    bool simple = true;  // false if an operation combines lanes
     unsigned pure = 0, scattered = 0;
     std::vector<NodeId> inside, used, locals, written;
   };
@@ -179,9 +179,9 @@ class Emitter final : public Values {
   Value* dot4(ir::Dot4Signs signs, Value* a, Value* b, Value* c) override;
   Value* multiply_bytes(Value* a, Value* b, Value* c);
   Value* dot4_by_pairs(ir::Dot4Signs signs, Value* a, Value* b, Value* c);
-  Value* across(ir::ReduceOp op, DType t, Value* vector);  // reduces all lanes to one
+  Value* across(ir::ReduceOp op, DType t, Value* vector);  // reduces all lanes to a scalar
   void subgroup(NodeId id, Value* mask);
-  Value* shuffle(Value* vector, Value* lanes);  // element lanes[i] in lane i
+  Value* shuffle(Value* vector, Value* lanes);  // lane i of the result is element lanes[i]
 
   // Values.
   ShapedValue leaf(NodeId id);
@@ -189,7 +189,7 @@ class Emitter final : public Values {
   Value* scalar(NodeId id);  // for scalar and linear shapes
   Value* vector(NodeId id);
   Value* without_constants(Value* sum, std::int64_t& constant, int depth);
-  Value* element_address(NodeId memory, Value* index);  // a vector of indices gives a vector of addresses
+  Value* element_address(NodeId memory, Value* index);  // for a vector of indices, returns a vector of addresses
   void define(NodeId id, Value* value) { values_[id] = value; }
 
   // Lanes.
@@ -203,7 +203,7 @@ class Emitter final : public Values {
   Plan plan_;
   Accesses accesses_;
   unsigned width_;
-  std::vector<bool> used_;  // by node: whether its value is read
+  std::vector<bool> used_;  // by node: true if its value is read
 
   llvm::IRBuilder<> allocas_;  // at the start of the body
   llvm::Function* body_ = nullptr;
@@ -212,30 +212,33 @@ class Emitter final : public Values {
   Value *begin_ = nullptr, *end_ = nullptr, *shared_ = nullptr, *kept_ = nullptr, *call_ = nullptr;
 
   std::vector<Value*> values_;
-  std::vector<Value*> own_values_;  // by node, while one lane runs alone: its values of nodes outside of the loop
-  std::vector<Value*> anchors_;     // by window: address of its first element
+  std::vector<Value*> own_values_;  // by node, while a single lane runs: its values of nodes outside the loop
+  std::vector<Value*> anchors_;     // by window: address of the first element
   std::vector<PendingStores> pending_stores_;
-  std::vector<std::vector<Piece>> registers_;  // by window: registers loaded from it, while they match memory
+  std::vector<std::vector<Piece>> registers_;  // by window: the registers loaded from it, until the memory may have
+                                               // changed
   std::map<Value*, Origin> origins_;
-  std::map<NodeId, std::array<Value*, tile_columns>> tiles_;  // by load: its values in each iteration of the tile
-  int tile_round_ = -1;                                       // current iteration of the tile; -1: not in a tile
+  std::map<NodeId, std::array<Value*, tile_columns>> tiles_;  // by load: the loaded values in each iteration of the
+                                                              // tile
+  int tile_round_ = -1;                                       // current iteration within a tile; -1 outside a tile
   std::vector<Local> locals_;
-  std::vector<std::size_t> offsets_;  // of shared arrays, and of values kept in context memory
+  std::vector<std::size_t> offsets_;  // by node: offset of a shared array, or of a value in context memory
   std::vector<Value*> accumulators_;
   std::size_t shared_bytes_ = 0, context_bytes_ = 0;
   Value* block_id_[3] = {};
-  Value* thread_[3] = {};  // this chunk's thread_id (map kernels: global_id): a scalar for lane 0, or a vector
+  Value* thread_[3] = {};  // thread_id of this chunk (in map kernels: global_id); the scalar of lane 0, or a vector
   llvm::GlobalVariable* tables_[3] = {};
-  Value* linear_ = nullptr;  // linear id of lane 0
+  Value* linear_ = nullptr;  // linear thread id of lane 0
   Value* chunk_ = nullptr;
-  Value* tail_mask_ = nullptr;  // lanes that have a thread; null: all
+  Value* tail_mask_ = nullptr;  // the lanes that have a thread; null: all lanes
   struct Loop {
     llvm::PHINode* counter;
     Value* end;
     llvm::BasicBlock* after;
   };
   std::vector<Loop> loops_;
-  /// The loop whose full iterations emit_full_iterations() has emitted, and the increment of its counters so far.
+  /// The loop whose full iterations emit_full_iterations() has emitted, and the value that these iterations added to
+  /// its counters.
   NodeId block_stride_loop_ = ir::no_node;
   Value* full_iterations_end_ = nullptr;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The module's entry point: target, passes, machine code, loading. Compiling produces an object file in memory; objects
-// from the kernel cache are loaded in the same way, without LLVM's compiler.
+// The entry point of the module. Selects the target, runs LLVM's passes, generates machine code and loads it.
+// Compilation produces an object file in memory. Objects from the kernel cache are loaded in the same way, without the
+// compiler.
 #include <llvm/ExecutionEngine/JITSymbol.h>
 #include <llvm/ExecutionEngine/Orc/ExecutorProcessControl.h>
 #include <llvm/ExecutionEngine/Orc/ObjectLinkingLayer.h>
@@ -32,7 +33,7 @@ namespace {
 
 namespace orc = llvm::orc;
 
-// The code is already vectorised, so a few passes achieve the result of -O2 in a tenth of the time.
+// The code is already vectorised, so these few passes produce code as fast as -O2 in a tenth of the time.
 constexpr const char* cpu_pass_list =
     "function(sroa,early-cse<memssa>,instcombine,simplifycfg,loop-mssa(licm),gvn,dse,instcombine,simplifycfg)";
 
@@ -47,28 +48,29 @@ T take(llvm::Expected<T> value) {
   return std::move(*value);
 }
 
-// LLVM ends the process on unsupported input unless a handler throws. The state of that compilation is discarded.
+// LLVM ends the process on unsupported input, unless an error handler throws. The state of that compilation is
+// discarded.
 struct Fatal : UnsupportedKernel {};
 void fatal(void*, const char* reason, bool) { throw Fatal{{std::string("LLVM: ") + reason}}; }
 void out_of_memory(void*, const char*, bool) { throw std::bad_alloc(); }
 
-/// The JIT linker; places all sections of a kernel in one block of memory. LLVM's older linker maps each section
-/// separately: if much of the address space is reserved (GPU drivers reserve hundreds of GiB), code and constants end
-/// up more than 2 GiB apart, beyond the reach of the code, and the linker does not notice. LLVM is not exception-safe:
-/// a session in which memory ran out or LLVM gave up may keep its locks for ever, so it is abandoned. Sessions are
-/// never destroyed.
+/// A session of LLVM's JITLink, which places all sections of a kernel in one block of memory. LLVM's older linker
+/// (RuntimeDyld) maps each section separately. If much of the address space is reserved (GPU drivers reserve hundreds
+/// of GiB), code and constants may be more than 2 GiB apart. The code then cannot address its constants, and that
+/// linker does not detect it. LLVM is not exception-safe: after an error, a session may never release its locks, so it
+/// is abandoned. Sessions are never destroyed.
 struct Session {
   explicit Session(std::unique_ptr<orc::ExecutorProcessControl> process)
       : execution(std::move(process)), linker(execution), outside(execution.createBareJITDylib("outside")) {}
   orc::ExecutionSession execution;
   orc::ObjectLinkingLayer linker;
-  orc::JITDylib& outside;  ///< external functions that kernels may call
+  orc::JITDylib& outside;  ///< the external functions that kernels may call
   std::uint64_t loaded = 0;
   std::atomic<bool> abandoned = false;
-  std::string* error = nullptr;  ///< receives detailed error messages, instead of standard error
+  std::string* error = nullptr;  ///< receives error messages, which would otherwise be printed to standard error
 };
 
-/// A kernel in its own JITDylib, so that kernels of equal names do not collide.
+/// A kernel in its own JITDylib, so that kernels may have the same name.
 class LoadedCode : public Compiled {
  public:
   ~LoadedCode() override {
@@ -92,7 +94,7 @@ class LlvmGenerator : public Generator {
       traits_.cpu = llvm::sys::getHostCPUName().str();
       for (const auto& f : host)
         traits_.features += (traits_.features.empty() ? "" : ",") + std::string(f.second ? "+" : "-") + f.first().str();
-      // This LLVM has no name for newer processors; their features select a known one with similar scheduling.
+      // This LLVM does not know newer processors. Their features select a known processor with similar scheduling.
       if (traits_.cpu == "generic") {
         if (host.lookup("avx512vnni") && host.lookup("avx512bf16"))
           traits_.cpu = "znver4";
@@ -207,7 +209,7 @@ class LlvmGenerator : public Generator {
     return *sessions_.back();
   }
 
-  /// A name that differs from all functions that kernels call.
+  /// Returns a symbol name that differs from the names of all functions that kernels call.
   static std::string symbol_name(const std::string& name) {
     std::string out;
     for (char c : name) out += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
@@ -326,7 +328,8 @@ class LlvmGenerator : public Generator {
   std::function<std::unique_ptr<llvm::TargetMachine>()> machine_;
   std::string triple_;
   std::mutex linking_;
-  std::vector<std::unique_ptr<Session>> sessions_;  ///< under linking_: the last one is in use, unless it was abandoned
+  std::vector<std::unique_ptr<Session>> sessions_;  ///< guarded by linking_; the last one is in use, unless it was
+                                                    ///< abandoned
 };
 
 }  // namespace
@@ -339,7 +342,7 @@ PtxGenerator* make_ptx_generator();  // ptx.cpp
 
 namespace {
 
-/// Whether LLVM's static objects are alive; compilation holds the lock shared.
+/// The lifetime of LLVM's static objects. Compilations hold a shared lock.
 struct Life {
   std::shared_timed_mutex lock;
   std::atomic<bool> over = false;
@@ -349,8 +352,8 @@ Life& life() {
   return the_life;
 }
 
-/// Exit handlers of the module run before the destructors of its static objects. Waits, for a limited time, for
-/// compilations in progress on other threads.
+/// An exit handler, which runs before the static objects of the module are destroyed. Waits for compilations on other
+/// threads, for a limited time.
 void end_of_llvm() {
   Life& l = life();
   l.over = true;

@@ -10,7 +10,7 @@ using namespace ir;
 namespace {
 
 constexpr std::size_t nowhere = ~std::size_t{0};
-constexpr int cheap = 8;  // up to this many pure nodes, recomputing is cheaper than storing
+constexpr int cheap = 8;  // recomputing up to this many pure nodes is cheaper than storing a value
 
 class Planner {
  public:
@@ -31,7 +31,7 @@ class Planner {
   }
 
  private:
-  // Calls f for every node that a statement reads or contains, including itself.
+  // Calls f for the statement itself and for every node that it reads or contains.
   template <class F>
   void each_inside(NodeId id, F&& f) const {
     const Node& n = fn_[id];
@@ -54,7 +54,8 @@ class Planner {
     });
   }
   bool private_store(const Node& n) const { return n.op == Op::store && fn_[n.args[0]].op == Op::local; }
-  // May run before the pending block operations take effect, because no other thread can observe it.
+  // Returns true if the statement may be moved before pending block operations, because other threads cannot observe
+  // it.
   bool harmless(const Node& n) const {
     if (is_pure(n.op) || private_store(n) || is_convergent(n.op)) return true;
     if (!is_load(n.op)) return false;
@@ -65,7 +66,7 @@ class Planner {
   Steps list(BlockId b, bool in_loop) {
     Steps out;
     Region run;
-    std::vector<NodeId> open;  // reductions whose results are available at the end of the region
+    std::vector<NodeId> open;  // reductions whose results become available at the end of the region
     auto flush = [&] {
       if (!run.statements.empty()) {
         const std::size_t number = plan_.regions.size();
@@ -115,7 +116,7 @@ class Planner {
       if (!open.empty() && (!harmless(n) || waits(id))) flush();
       if (n.op == Op::block_reduce || n.op == Op::block_uniform) {
         run.statements.push_back(id);
-        once_[id] = true;  // its result is a scalar in all later code
+        once_[id] = true;  // the result is a scalar in all later code
         pending_[id] = true;
         open.push_back(id);
         continue;
@@ -133,7 +134,7 @@ class Planner {
     flush();
     return out;
   }
-  // All operands are known outside of the loop over chunks.
+  // Returns true if all operands are known outside the loop over chunks.
   bool reads_block(const Node& n) const {
     return std::ranges::all_of(operands(n), [&](NodeId a) { return a_.shapes[a].kind == ShapeKind::uniform; });
   }
@@ -187,8 +188,8 @@ class Planner {
 
   void spill(NodeId id) { plan_.spilled[id] = true; }
 
-  // Number of pure nodes over leaves and block values needed to recompute a value; more than `cheap` if it cannot be
-  // recomputed.
+  // Returns the number of pure nodes needed to recompute a value from leaves and block values. The result is larger
+  // than `cheap` if the value cannot be recomputed.
   int price(NodeId id, std::size_t region) const {
     const Node& n = fn_[id];
     if (is_leaf(n.op) || once_[id] || plan_.spilled[id] || home_[id] == region) return 0;
@@ -216,7 +217,7 @@ class Planner {
   }
   void fetch(NodeId id, std::size_t r, std::vector<NodeId>& needed, std::vector<NodeId>& reloaded) {
     const Node& n = fn_[id];
-    // Nodes without a home region are nested in a statement of this region, are leaves, or belong to the block.
+    // A node without a home region is a leaf, belongs to the block, or is nested in a statement of this region.
     if (is_leaf(n.op) || once_[id] || home_[id] == nowhere || home_[id] == r) return;
     if (std::ranges::find(needed, id) != needed.end() || std::ranges::find(reloaded, id) != reloaded.end()) return;
     if (!plan_.spilled[id] && price(id, r) > cheap) spill(id);
@@ -231,7 +232,7 @@ class Planner {
   const Function& fn_;
   const Analysis& a_;
   Plan plan_;
-  std::vector<std::size_t> home_;  // by node: the region in which a lane statement of the block's top-level lists runs
+  std::vector<std::size_t> home_;  // by node: the region that a statement belongs to
   std::vector<std::size_t> first_region_;
   std::vector<bool> pending_, once_, several_, in_loop_;
   std::vector<NodeId> scalars_;

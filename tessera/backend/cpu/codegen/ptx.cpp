@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// LLVM IR to PTX: target, passes, text.
+// Converts LLVM IR to PTX: selects the target, runs LLVM's passes and writes the text.
 #include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/Verifier.h>
 #include <llvm/MC/TargetRegistry.h>
@@ -24,12 +24,14 @@ namespace {
 
 constexpr const char* triple = "nvptx64-nvidia-cuda";
 
-// Loops with small constant counts are unrolled, so that arrays indexed by their counters become registers.
+// Loops with small constant trip counts are unrolled, so that arrays that are indexed by their counters become
+// registers.
 constexpr const char* ptx_pass_list =
     "function(sroa,early-cse<memssa>,instcombine,simplifycfg,loop-mssa(licm),loop(indvars,loop-unroll-full),sroa,"
     "early-cse<memssa>,instcombine,gvn,dse,instcombine,simplifycfg)";
 
-// Targets that LLVM 16 supports, and the PTX version that introduced each (PTX ISA, "Release Notes" and ".target").
+// The targets that LLVM 16 supports, and the PTX version that introduced each target (PTX ISA, "Release Notes" and
+// ".target").
 constexpr int versions[] = {60, 61, 63, 64, 65, 70, 71, 72, 73, 74, 75, 76, 77, 78};
 struct Architecture {
   int capability, version;

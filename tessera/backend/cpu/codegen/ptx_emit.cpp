@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel's function, its memory and its statements.
+// Emits the kernel's function, its memory and its statements.
 #include <llvm/IR/IntrinsicsNVPTX.h>
 
 #include "tessera/backend/cpu/codegen/ptx_emitter.h"
@@ -57,8 +57,8 @@ void PtxEmitter::make_function() {
   note("maxntidx", fn_.block_size[0]), note("maxntidy", fn_.block_size[1]), note("maxntidz", fn_.block_size[2]);
 }
 
-// Shared arrays are allocated in one slab, with the order and alignment of ir::shared_bytes. Beyond the static limit,
-// the launch sets its size.
+// Shared arrays are allocated in one block of memory, in the order and with the alignment that ir::shared_bytes uses.
+// If the block exceeds the static limit, it is dynamic shared memory, and the launch sets its size.
 void PtxEmitter::make_memory() {
   std::size_t bytes = 0;
   std::vector<std::pair<NodeId, std::size_t>> offsets;
@@ -70,7 +70,7 @@ void PtxEmitter::make_memory() {
       bytes += n.imm * dtype_size(n.type.dtype);
     } else if (n.op == Op::local) {
       if (n.type.lanes != 1) refuse("a vector was not lowered");
-      if (is_fragment(n)) {  // 4 words, or 8 sums
+      if (is_fragment(n)) {  // 4 words, or 8 floats for an accumulator
         const bool sums = n.kind<FragmentRole>() == FragmentRole::accumulator;
         auto* t = sums ? llvm::ArrayType::get(b_.getFloatTy(), 8) : llvm::ArrayType::get(b_.getInt32Ty(), 4);
         memory_[id] = b_.CreateAlloca(t);
@@ -159,7 +159,7 @@ void PtxEmitter::for_statement(const Node& n) {
   const bool one = fn_[n.args[2]].op == Op::constant && fn_[n.args[2]].imm == 1;
   const bool no_wrap = is_signed_int(t) && (one || counter.extra);
   Value* next = b_.CreateAdd(i, step, "", false, no_wrap);
-  // With the user's own counter type, the counter may be so close to the largest value that the sum wraps.
+  // If the user chose the counter type, the counter may be so close to the largest value that the sum wraps.
   Value* more =
       one || counter.extra ? compare(CompareOp::lt, t, next, end) : b_.CreateICmpULT(step, b_.CreateSub(end, i));
   i->addIncoming(next, b_.GetInsertBlock());
@@ -232,7 +232,7 @@ llvm::Value* PtxEmitter::atomic(const Node& n) {
   if (!real)
     return b_.CreateAtomicRMW(least ? (is_signed ? Rmw::Min : Rmw::UMin) : (is_signed ? Rmw::Max : Rmw::UMax), at, v,
                               align, order);
-  // There is no atomic min or max of floats: compare and swap until no other thread intervened.
+  // PTX has no atomic min or max for floats, so this uses a compare-and-swap loop.
   Value* first = b_.CreateAtomicRMW(Rmw::Or, at, llvm::Constant::getNullValue(bits), align, order);
   auto *again = block("swap"), *after = block("swapped"), *before = b_.GetInsertBlock();
   b_.CreateBr(again);
@@ -247,7 +247,7 @@ llvm::Value* PtxEmitter::atomic(const Node& n) {
   return b_.CreateBitCast(old, type(t));
 }
 
-// CUDA's printf: a format, and the values in a buffer, passed as in C.
+// Calls vprintf, the device function behind CUDA's printf. Its arguments are a format and a buffer with the values.
 void PtxEmitter::print(const Node& n) {
   const auto printed = operands(n);
   std::string format;
@@ -263,7 +263,7 @@ void PtxEmitter::print(const Node& n) {
       const int digits = piece.digits ? piece.digits : wide ? ir::double_digits : ir::float_digits;
       format += "%." + std::to_string(digits) + "g";
       v = b_.CreateFPExt(v, b_.getDoubleTy());
-      // NaN is printed without its sign, which carries no information.
+      // NaN is printed without a sign, because its sign has no meaning.
       v = b_.CreateSelect(b_.CreateFCmpUNO(v, v), b_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, v), v);
     } else {
       format += std::string(wide ? "%ll" : "%") + (is_unsigned_int(t) ? "u" : "d");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Generates LLVM IR for NVIDIA GPUs from a lowered kernel: each thread stays a thread, so all values are scalars and
-// control flow is kept. Entry and arguments match the CUDA C that emit/ writes for the same function.
+// Generates LLVM IR for NVIDIA GPUs from a lowered kernel. Every kernel thread is a GPU thread, so all values are
+// scalars and the control flow does not change. The entry point and its arguments are the same as in the CUDA C that
+// emit/ writes for this function.
 #pragma once
 
 #include <vector>
@@ -36,13 +37,13 @@ class PtxEmitter final : public Values {
   void matrix(const ir::Node& n);
   void multiply(DType t, Value* sums, Value* left, Value* right);
   void load_factor(Value* words, NodeId memory, Value* from, Value* stride, bool along_k);
-  Value* slot(Value* fragment, unsigned i);  // address of this lane's word or float i
+  Value* slot(Value* fragment, unsigned i);  // address of element i of this lane
 
   // ptx_value.cpp
   Value* value(NodeId id);
   Value* index(const ir::Node& n);
   Value* linear_thread_id();
-  Value* lane_count();  // number of lanes of this subgroup that have threads
+  Value* lane_count();  // number of lanes in this subgroup that have a thread
   Value* special(unsigned intrinsic);
   Value* argument(emit::KernelArgument::Kind kind, std::uint64_t number);
   Value* element_address(NodeId memory, Value* at);
@@ -57,7 +58,7 @@ class PtxEmitter final : public Values {
   const bool noalias_;
   const PtxTarget target_;
   llvm::Function* body_ = nullptr;
-  std::vector<Value*> values_, memory_;  // by node
+  std::vector<Value*> values_, memory_;  // indexed by node
 };
 
 }  // namespace tessera::cpu

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products of fragments with mma.sync. The assignment of elements to lanes is that of the emitted CUDA C,
-// documented with its sources in emit/prelude_matrix.cpp.
+// Matrix products of fragments with mma.sync. Elements are assigned to lanes as in the emitted CUDA C.
+// emit/prelude_matrix.cpp documents this assignment and its sources.
 #include <llvm/IR/InlineAsm.h>
 
 #include "tessera/backend/cpu/codegen/ptx_emitter.h"
@@ -10,7 +10,7 @@ namespace tessera::cpu {
 using namespace ir;
 
 llvm::Value* PtxEmitter::slot(Value* fragment, unsigned i) {
-  return b_.CreateConstInBoundsGEP1_32(b_.getInt32Ty(), fragment, i);  // floats have the same width
+  return b_.CreateConstInBoundsGEP1_32(b_.getInt32Ty(), fragment, i);  // floats have the same size
 }
 
 void PtxEmitter::matrix(const Node& n) {
@@ -46,7 +46,7 @@ void PtxEmitter::load_factor(Value* words, NodeId memory, Value* from, Value* st
   auto* wide = b_.getInt64Ty();
   auto* small = b_.getInt16Ty();
   Value* lane = b_.CreateZExt(b_.CreateAnd(linear_thread_id(), b_.getInt32(width - 1)), wide);
-  // Whether every row begins at a multiple of `bytes`; equal in the whole subgroup.
+  // True if every row starts at a multiple of `bytes`. The condition is uniform in the subgroup.
   Value* steps = b_.CreateOr(b_.CreatePtrToInt(from, wide), b_.CreateShl(stride, 1));
   auto aligned = [&](int bytes) {
     return b_.CreateICmpEQ(b_.CreateAnd(steps, number(wide, bytes - 1)), number(wide, 0));
@@ -63,8 +63,8 @@ void PtxEmitter::load_factor(Value* words, NodeId memory, Value* from, Value* st
   if (fn_[memory].op == Op::shared)
     either(aligned(16), [&] {  // see Prelude::matrix_shared_load
       Value* row = b_.CreateAnd(lane, 7);
-      Value* low = b_.CreateAnd(lane, 8);                     // 8 if o (transposed: k) is in the second half
-      Value* high = b_.CreateShl(b_.CreateLShr(lane, 4), 3);  // same for the other index
+      Value* low = b_.CreateAnd(lane, 8);                     // 8 if index o (k if transposed) is in the second half
+      Value* high = b_.CreateShl(b_.CreateLShr(lane, 4), 3);  // 8 if the other index is in the second half
       Value* at = along_k ? b_.CreateAdd(b_.CreateMul(b_.CreateAdd(row, low), stride), high)
                           : b_.CreateAdd(b_.CreateMul(b_.CreateAdd(row, high), stride), low);
       Value* address = b_.CreatePtrToInt(b_.CreateGEP(small, from, at), wide);

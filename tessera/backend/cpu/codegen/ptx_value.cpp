@@ -89,7 +89,8 @@ llvm::Value* PtxEmitter::element_address(NodeId memory, Value* at) {
   return b_.CreateGEP(memory_type(m.type.dtype), base, b_.CreateSExt(at, b_.getInt64Ty()));
 }
 
-// Subgroups: same algorithm as the helper functions of the emitted CUDA C, so that results are bit-identical.
+// Subgroup operations. They use the same algorithms as the helper functions in the emitted CUDA C, so that results are
+// bit-identical.
 
 llvm::Value* PtxEmitter::shuffle(unsigned intrinsic, Value* v, Value* lane) {
   llvm::Type* t = v->getType();
@@ -127,7 +128,7 @@ llvm::Value* PtxEmitter::subgroup(const Node& n) {
     }
     return full ? v : shuffle(Intrinsic::nvvm_shfl_sync_idx_i32, v, b_.getInt32(0));
   };
-  auto moved = [&](Value* from) {  // if the source lane does not exist, the thread keeps its own value
+  auto moved = [&](Value* from) {  // if the source lane does not exist, the result is the thread's own value
     return shuffle(Intrinsic::nvvm_shfl_sync_idx_i32, v, b_.CreateSelect(b_.CreateICmpULT(from, count), from, lane));
   };
   auto scanned = [&](bool exclusive) {
@@ -177,16 +178,16 @@ llvm::Value* PtxEmitter::bfloat_from_float(Value* a) {
   return call;
 }
 
-// There is no C library. The only function without an expansion in our IR is the floating-point remainder, implemented
-// below.
+// PTX has no C library. The floating-point remainder is the only function without an expansion in Tessera's IR. It is
+// implemented below.
 llvm::Value* PtxEmitter::library_call(const char* name, DType t, Value* const* a, unsigned) {
   const std::string called = name;
   if (called == "fmod" || called == "fmodf") return b_.CreateCall(remainder_function(t), {a[0], a[1]});
   refuse("'" + called + "' of " + std::string(dtype_name(t)) + " was not expanded, and PTX has no math library");
 }
 
-// |x| modulo |y|, by subtracting y times decreasing powers of two; each difference is exact. The result has the sign of
-// x.
+// Computes |x| modulo |y| by subtracting y times decreasing powers of two. Each difference is exact. The result has the
+// sign of x.
 llvm::Function* PtxEmitter::remainder_function(DType t) {
   const std::string name = "tessera_rem_" + std::string(dtype_name(t));
   if (auto* made = module_.getFunction(name)) return made;
@@ -207,7 +208,7 @@ llvm::Function* PtxEmitter::remainder_function(DType t) {
   b.CreateRet(llvm::ConstantFP::getQNaN(real));
   b.SetInsertPoint(finite);
   Value* half = b.CreateFMul(x, number(0.5));
-  b.CreateCondBr(b.CreateFCmpOLT(x, y), done, grow);  // also if y is infinite
+  b.CreateCondBr(b.CreateFCmpOLT(x, y), done, grow);  // also taken if y is infinite
   b.SetInsertPoint(grow);
   auto* scaled = b.CreatePHI(real, 2);
   scaled->addIncoming(y, finite);

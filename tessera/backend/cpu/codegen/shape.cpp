@@ -11,14 +11,14 @@ namespace {
 
 constexpr Shape uniform{ShapeKind::uniform}, chunk{ShapeKind::chunk}, varying{ShapeKind::varying};
 Shape linear(std::int64_t stride, NodeId by = no_node) { return stride ? Shape{ShapeKind::linear, stride, by} : chunk; }
-// Shape of a sum: both strides must have the same factor, or one of them none.
+// Returns the shape of a sum. Strides can be added if both have the same factor or one of the operands is a scalar.
 Shape added(Shape a, Shape b, int sign) {
   if (a.scalar()) a.by = b.by;
   if (b.scalar()) b.by = a.by;
   return a.by == b.by ? linear(a.stride + sign * b.stride, a.by) : varying;
 }
 
-// Gets the value of an integer constant, interpreted by its dtype.
+// Sets `value` to the value of an integer constant. Returns false if the node is no integer constant.
 bool constant_value(const Function& fn, NodeId id, std::int64_t& value) {
   const Node& n = fn[id];
   if (n.op != Op::constant || !is_int(n.type.dtype)) return false;
@@ -46,7 +46,8 @@ class Analyser {
     find_first_uses();
     for (NodeId id = 1; id < fn_.nodes.size(); ++id) {
       if (is_leaf(fn_[id].op)) out_.shapes[id] = leaf(fn_[id]);
-      // A local is zero when the thread starts; unless another store comes first, that counts as a store of a constant.
+      // A local is zero when the thread starts. This is treated as a store of a constant, unless another store precedes
+      // all uses.
       if (fn_[id].op == Op::local && !out_.definite[id]) out_.shapes[id] = uniform;
     }
     do {
@@ -70,7 +71,7 @@ class Analyser {
     return any;
   }
 
-  // Whether the first use of a local, in program order, is a store in the block that contains all other uses.
+  // Records if the first use of a local is a store in the block that contains all other uses.
   struct First {
     bool seen = false, store = false;
     BlockId block = 0;
@@ -158,8 +159,8 @@ class Analyser {
     }
     if (n.op == Op::unary && n.kind<UnaryOp>() == UnaryOp::neg) return linear(-a.stride, a.by);
     if (n.op == Op::cast) {
-      // A value that may wrap within the chunk is no longer linear after widening. An index does not wrap, even if
-      // lowering made it an i32 (Node::extra marks its arithmetic).
+      // If a value may wrap within a chunk, it is not linear after it is widened. Index arithmetic does not wrap, even
+      // if lowering has converted it to i32 (marked in Node::extra).
       const Node& operand = fn_[n.args[0]];
       const DType from = operand.type.dtype;
       if (!is_int(from)) return varying;
@@ -170,7 +171,8 @@ class Analyser {
     }
     return varying;
   }
-  // Is its value available wherever a value that has it as a factor is used? Such uses may be in other regions.
+  // Returns true if the node can be a stride factor. Its value must be available in all regions in which the strided
+  // value is used.
   bool at_hand(NodeId id) const { return layout_.threads == 0 || fn_[id].op == Op::param; }
 
   Shape load(const Node& n) const {
@@ -179,7 +181,7 @@ class Analyser {
     if (m.op == Op::local) {
       const Shape held = shape(n.args[0]), at = shape(n.args[1]);
       if (held.kind == ShapeKind::none || any_unknown(args.subspan(1))) return {};
-      if (n.op == Op::load_if)  // whether a lane reads may differ between lanes
+      if (n.op == Op::load_if)  // the condition may differ between lanes
         return held.scalar() && all_scalar(args.subspan(1)) ? join(held, joined(args.subspan(1))) : varying;
       return at.scalar() ? join(at, held) : varying;
     }
@@ -189,8 +191,8 @@ class Analyser {
     return constant ? joined(args.subspan(1)) : chunk;
   }
 
-  // `control`: how the enclosing control flow varies; `outer`: these statements run outside of the lane loop where
-  // possible.
+  // `control` is the shape of the conditions around this block. `outer` is true if the statements can run outside the
+  // loop over chunks.
   void analyse_block(BlockId b, Shape control, bool outer) {
     for (NodeId id : fn_.blocks[b]) {
       const Node& n = fn_[id];
@@ -214,7 +216,8 @@ class Analyser {
           const NodeId ends[] = {n.args[0], n.args[1], n.args[2]};
           Shape all = control;
           for (NodeId e : ends) all = join(all, nested_control(id, e, control));
-          // All active lanes have run the same number of iterations, so the counter does not depend on the loop's end.
+          // All active lanes have run the same number of iterations, so the shape of the counter does not depend on the
+          // end of the loop.
           const Shape begin = shape(ends[0]), step = shape(ends[2]);
           const bool wraps = counter_may_wrap(fn_, n, begin);
           if (out_.has_barrier[id])
@@ -238,7 +241,7 @@ class Analyser {
       }
     }
   }
-  // The verifier has checked that control flow around a barrier is uniform in the block.
+  // The verifier ensures that control flow around a barrier is uniform in the block.
   Shape nested_control(NodeId statement, NodeId condition, Shape control) const {
     if (out_.has_barrier[statement]) return control;
     const Shape s = shape(condition);
@@ -250,7 +253,8 @@ class Analyser {
     if (at.kind == ShapeKind::none || value.kind == ShapeKind::none) return;
     if (!control.scalar() || !at.scalar()) return set(n.args[0], varying);
     Shape s = value;
-    // Inside the lane loop a statement runs once per chunk, so a local that it modifies cannot be uniform in the block.
+    // In the loop over chunks, a statement runs once per chunk, so a local that it modifies is not uniform in the
+    // block.
     if (s.kind == ShapeKind::uniform && (!outer || control.kind == ShapeKind::chunk || at.kind == ShapeKind::chunk))
       s = chunk;
     if (s.kind == ShapeKind::linear && (s.by || fn_[n.args[0]].imm != 1)) s = varying;
@@ -263,7 +267,7 @@ class Analyser {
       case SubgroupOp::max:
       case SubgroupOp::any:
       case SubgroupOp::all: return chunk;
-      case SubgroupOp::broadcast: {  // if the source lane does not exist, each thread keeps its own value
+      case SubgroupOp::broadcast: {  // if the source lane does not exist, each thread gets its own value
         std::int64_t lane = -1;
         const unsigned last = layout_.threads % layout_.width;
         constant_value(fn_, n.args[1], lane);
@@ -286,7 +290,7 @@ Shape join(Shape a, Shape b) {
   if (b.kind == ShapeKind::none) return a;
   if (a == b) return a;
   if (a.scalar() && b.scalar()) return chunk;
-  // Linear joined with a chunk value or with another stride is no longer linear.
+  // A linear shape joined with a chunk shape or with another stride is not linear.
   return varying;
 }
 
@@ -302,7 +306,7 @@ LaneLayout lane_layout(const Function& fn, unsigned native) {
   LaneLayout out;
   out.width = native;
   if (fn.kind == KernelKind::map) {
-    // Each element of a local array is a register, and networks on such arrays keep many in use at once.
+    // Each element of a local array is a register. Sorting networks on such arrays use many registers at the same time.
     const bool wide = std::ranges::any_of(
         fn.nodes, [](const Node& n) { return n.op == Op::local && n.imm > 1 && dtype_size(n.type.dtype) == 8; });
     if (native == 16 && wide) out.width = 8;
@@ -316,9 +320,9 @@ LaneLayout lane_layout(const Function& fn, unsigned native) {
     return n.op == Op::subgroup || (n.op == Op::index && n.kind<IndexKind>() >= IndexKind::lane_id &&
                                     n.kind<IndexKind>() <= IndexKind::subgroup_count);
   });
-  if (!subgroups) {  // a subgroup is a chunk, and its width is fixed
+  if (!subgroups) {  // if subgroups are used, the width is fixed, because a subgroup is a chunk
     while (out.width > 4 && out.threads <= out.width / 2) out.width /= 2;
-    // For rows shorter than a vector, narrower vectors are better than gathers.
+    // If rows are shorter than a vector, narrower vectors are faster than gathers.
     while (!flat && out.width > 4 && size[0] % out.width != 0 && size[0] % 4 == 0) out.width /= 2;
   }
   const bool rows = flat || size[0] % out.width == 0;

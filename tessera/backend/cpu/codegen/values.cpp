@@ -18,7 +18,9 @@ llvm::Type* Values::type(DType t) const {
     case DType::boolean: return llvm::Type::getInt1Ty(c);
     case DType::f32: return llvm::Type::getFloatTy(c);
     case DType::f64: return llvm::Type::getDoubleTy(c);
-    default: return llvm::Type::getIntNTy(c, static_cast<unsigned>(8 * bytes_of(t)));  // 16-bit floats: their bits
+    default:
+      return llvm::Type::getIntNTy(c, static_cast<unsigned>(8 * bytes_of(t)));  // 16-bit floats are represented
+                                                                                // by their bits
   }
 }
 llvm::Type* Values::memory_type(DType t) const {
@@ -29,8 +31,8 @@ llvm::Type* Values::like(llvm::Type* element, Value* model) const {
   return v ? llvm::FixedVectorType::get(element, v->getNumElements()) : element;
 }
 llvm::Value* Values::cast_integer(Value* v, llvm::Type* to, bool is_signed) {
-  // LLVM 16 fails in instruction selection (or with checks, in an assertion) for vectors that are selected from memory
-  // by 64-bit comparisons and then widened, on targets with 256-bit vectors and no mask registers.
+  // LLVM 16 fails in instruction selection if a vector is selected from memory by 64-bit comparisons and then widened,
+  // on targets with 256-bit vectors and no mask registers. The freeze instruction avoids this.
   if (llvm::isa<llvm::SelectInst>(v) && v->getType()->isVectorTy() &&
       to->getScalarSizeInBits() > v->getType()->getScalarSizeInBits())
     v = b_.CreateFreeze(v);
@@ -90,7 +92,7 @@ llvm::Value* Values::compute(const Node& n, Value* const* a) {
 llvm::Value* Values::binary(const Node& n, DType t, Value* a, Value* b, bool constant_divisor) {
   const bool real = is_float(t), is_signed = is_signed_int(t), logical = t == DType::boolean;
   const BinaryOp op = n.kind<BinaryOp>();
-  // Set for scalars only: lanes beyond the last thread may exceed any limit.
+  // Only set for scalars, because the indices of lanes without a thread may wrap.
   const bool no_wrap = (n.extra || t == DType::index) && !a->getType()->isVectorTy();
   auto shift = [&](auto&& make) {
     return make(b_.CreateAnd(b, same(b, static_cast<std::int64_t>(8 * bytes_of(t)) - 1)));
@@ -120,7 +122,7 @@ llvm::Value* Values::binary(const Node& n, DType t, Value* a, Value* b, bool con
 llvm::Value* Values::multiply_high(bool is_signed, Value* a, Value* b) {
   const unsigned bits = a->getType()->getScalarSizeInBits();
   const auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(a->getType());
-  if (vector && bits == 32) {  // the multiply instruction produces products of every second lane
+  if (vector && bits == 32) {  // the instruction multiplies every second lane
     const unsigned n = vector->getNumElements();
     llvm::Type* pairs = llvm::FixedVectorType::get(b_.getInt64Ty(), n / 2);
     const auto half = [&](Value* v, bool odd) {
@@ -141,8 +143,8 @@ llvm::Value* Values::multiply_high(bool is_signed, Value* a, Value* b) {
   return b_.CreateTrunc(b_.CreateLShr(product, same(product, bits)), a->getType());
 }
 
-// x / 0 and x % 0 are 0, and the smallest value / -1 is itself. The processor's division traps on both, so they must
-// not reach it.
+// x / 0 and x % 0 are defined as 0, and the smallest value divided by -1 is the smallest value. The processor's
+// division instruction traps on these operands, so they are replaced.
 llvm::Value* Values::divide(bool remainder, DType t, Value* a, Value* b, bool constant_divisor) {
   const bool is_signed = is_signed_int(t);
   const bool own_code = a->getType()->isVectorTy() && !constant_divisor && bytes_of(t) <= 4;
@@ -165,9 +167,9 @@ llvm::Value* Values::divide(bool remainder, DType t, Value* a, Value* b, bool co
   return b_.CreateSelect(is_zero, zero, quotient);
 }
 
-// Divides a vector of 32-bit integers by a divisor shared by all lanes: the high half of a product with 2^32 + factor,
-// shifted (Granlund and Montgomery, "Division by Invariant Integers using Multiplication", figures 4.1 and 5.1).
-// Everything that does not depend on `a` is scalar and may be hoisted out of loops: it never traps.
+// Divides a vector of 32-bit integers by a divisor that is equal in all lanes. Multiplies by 2^32 + factor and shifts
+// the high half of the product (Granlund and Montgomery, "Division by Invariant Integers using Multiplication", figures
+// 4.1 and 5.1). Code that does not depend on `a` is scalar and never traps, so LLVM can hoist it out of loops.
 llvm::Value* Values::divide_by_one(bool remainder, bool is_signed, Value* a, Value* d) {
   llvm::Type *i64 = b_.getInt64Ty(), *real = b_.getDoubleTy();
   const auto all = [&](Value* v) {
@@ -175,14 +177,15 @@ llvm::Value* Values::divide_by_one(bool remainder, bool is_signed, Value* a, Val
   };
   Value* is_zero = b_.CreateICmpEQ(d, same(d, 0));
   d = b_.CreateSelect(is_zero, same(d, 1), d);
-  const auto not_of_zero = [&](Value* q) {  // a remainder modulo 1 is 0 already
+  const auto not_of_zero = [&](Value* q) {  // not needed for remainders, where the divisor 0 was replaced by 1
     return remainder ? q : b_.CreateAnd(q, all(b_.CreateSExt(b_.CreateNot(is_zero), d->getType())));
   };
   Value* size = is_signed ? b_.CreateBinaryIntrinsic(llvm::Intrinsic::abs, d, b_.getFalse()) : d;
   Value* below = b_.CreateSub(size, same(d, 1));
   Value* digits = b_.CreateSub(same(d, 32), b_.CreateBinaryIntrinsic(llvm::Intrinsic::ctlz, below, b_.getFalse()));
   if (is_signed) digits = b_.CreateBinaryIntrinsic(llvm::Intrinsic::umax, digits, same(d, 1));
-  // factor = floor(numerator / size) + 1 in 32 bits. In doubles the quotient may round up to the next integer.
+  // factor = floor(numerator / size) + 1, with 32 bits. The quotient is computed in double and may round up to the next
+  // integer, which is corrected.
   Value *wide = b_.CreateZExt(size, i64), *wide_digits = b_.CreateZExt(digits, i64), *one = b_.getInt64(1);
   Value* numerator = is_signed ? b_.CreateShl(one, b_.CreateAdd(wide_digits, b_.getInt64(31)))
                                : b_.CreateShl(b_.CreateSub(b_.CreateShl(one, wide_digits), wide), b_.getInt64(32));
@@ -204,11 +207,12 @@ llvm::Value* Values::divide_by_one(bool remainder, bool is_signed, Value* a, Val
   return remainder ? b_.CreateSub(a, b_.CreateMul(quotient, all(d))) : quotient;
 }
 
-// Vectors have no integer division. A quotient of 32-bit integers is either exact or differs from the next integer by a
-// relative 2^-32 or more, far more than the rounding error of a double, so the integer part is exact. The same holds
-// for 16 bits in a float. It also holds for the product with the reciprocal of a shared divisor, made a few rounding
-// units too large: with relative error e, x / d stays below the next integer while x * e < 1, and an exact quotient is
-// never rounded down.
+// There is no vector instruction for integer division, so this divides in floating point. The quotient of two 32-bit
+// integers is an integer, or its relative distance to the next integer is at least 2^-32. The rounding error of a
+// double is much smaller, so the integer part is exact. The same is true for 16-bit integers in a float. If all lanes
+// have the same divisor, 16-bit integers are multiplied by its reciprocal. The reciprocal is made slightly too large,
+// so that an exact quotient is never rounded down. If its relative error is e, the quotient of x does not reach the
+// next integer as long as x * e < 1.
 llvm::Value* Values::divide_by_reals(DType t, Value* a, Value* b, Value* same_divisor) {
   const bool wide = bytes_of(t) == 4, is_signed = is_signed_int(t);
   llvm::Type* real = like(wide ? b_.getDoubleTy() : b_.getFloatTy(), a);
@@ -223,7 +227,7 @@ llvm::Value* Values::divide_by_reals(DType t, Value* a, Value* b, Value* same_di
   };
   Value* q = same_divisor != nullptr ? b_.CreateFMul(convert(a), reciprocal(same_divisor))
                                      : b_.CreateFDiv(convert(a), convert(b));
-  // Every quotient of 8 and 16 bits fits in a signed 32-bit integer, for which the conversion is one instruction.
+  // Quotients of 8-bit and 16-bit integers fit in a signed 32-bit integer, which needs only one conversion instruction.
   if (!wide) return b_.CreateTrunc(b_.CreateFPToSI(q, like(b_.getInt32Ty(), a)), a->getType());
   return is_signed ? b_.CreateFPToSI(q, a->getType()) : b_.CreateFPToUI(q, a->getType());
 }
@@ -275,11 +279,11 @@ llvm::Value* Values::cast(DType from, DType to, Value* a) {
   return cast_integer(a, result, is_signed_int(from));
 }
 
-// Same as fptosi_sat and fptoui_sat for vectors of f32, which LLVM 16 expands lane by lane: converts values in range
-// and replaces all others.
+// Computes the same as fptosi_sat and fptoui_sat for vectors of f32, because LLVM 16 expands these intrinsics lane by
+// lane. Clamps the values before the conversion and corrects the result.
 llvm::Value* Values::saturated(Value* a, llvm::Type* to, bool is_signed) {
   const int bits = static_cast<int>(to->getScalarSizeInBits()) - (is_signed ? 1 : 0);
-  const double end = std::ldexp(1.0, bits);  // the first value out of range
+  const double end = std::ldexp(1.0, bits);  // the smallest value that is too large
   const auto real = [&](double v) { return llvm::ConstantFP::get(a->getType(), v); };
   Value* within = b_.CreateMinNum(b_.CreateMaxNum(a, real(is_signed ? -end : 0)),
                                   real(end - std::ldexp(1.0, std::max(bits - 24, 0))));
@@ -337,7 +341,8 @@ llvm::Value* Values::combine(ReduceOp op, DType t, Value* a, Value* b) {
     default: return b_.CreateOr(a, b);
   }
 }
-// The neutral element: -0 for sums, and NaN for min and max of floats, which return the operand that is not NaN.
+// Returns the neutral element. For sums it is -0. For min and max of floats it is NaN, because these return the operand
+// that is not NaN.
 llvm::Value* Values::identity(ReduceOp op, DType t) {
   llvm::Type* k = type(t);
   if (is_float(t)) {
