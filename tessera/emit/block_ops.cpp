@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Without subgroups, two stages: about sqrt(T) workers combine the T values in strides, then every thread combines the
-// workers' results. That takes two barriers for any T, which is good in CPU implementations of OpenCL (each barrier
-// splits the kernel) and acceptable on a GPU. With subgroups, each subgroup combines its lanes first.
+// With subgroups, each subgroup first combines the values of its lanes. Without subgroups, about sqrt(T) worker threads
+// first combine the values of all T threads, with a stride. Then every thread combines the partial results. This takes
+// two barriers for any T. In CPU implementations of OpenCL, each barrier splits the kernel, so few barriers are
+// important. On GPUs, this is fast enough.
 #include "tessera/emit/block_ops.h"
 
 #include "tessera/emit/expr.h"
@@ -58,7 +59,7 @@ NodeId BlockOperations::combine(ReduceOp op, NodeId x, NodeId y) {
 BlockOperations::Scratch& BlockOperations::scratch(DType dtype, bool values) {
   Scratch& s = scratch_[dtype];
   if (values && !s.values) s.values = b_.shared(dtype, threads_);
-  // If the width is unknown, there may be as many subgroups as threads.
+  // The subgroup width may be unknown, so there may be as many subgroups as threads.
   if (!s.partials) s.partials = b_.shared(dtype, subgroups_ ? threads_ : workers());
   return s;
 }
@@ -100,7 +101,8 @@ NodeId BlockOperations::reduce(ReduceOp op, NodeId value) {
     b_.store(total, index_of(0), combine(op, b_.load(total, index_of(0)), b_.load(s.partials, i)));
   });
   const NodeId result = b_.load(total, index_of(0));
-  // Workers reach the partials again only after another barrier; subgroups do not, so they need one here.
+  // Without subgroups, the next operation has a barrier before it writes the partial results. With subgroups it has
+  // none, so a barrier is needed here.
   if (subgroups_) b_.barrier();
   return b_.block_uniform(result);
 }
@@ -111,7 +113,8 @@ NodeId BlockOperations::scan(NodeId value, bool exclusive) {
   if (threads_ == 1) return exclusive ? zero : value;
   Scratch& s = scratch(dtype, true);
   const NodeId id = linear_id();
-  const std::uint32_t n = workers(), each = (threads_ + n - 1) / n;  // worker w combines `each` values from w * each on
+  const std::uint32_t n = workers(), each = (threads_ + n - 1) / n;  // worker w combines `each` values, starting at w *
+                                                                     // each
   b_.store(s.values, id, value);
   b_.barrier();
   b_.if_(b_.compare(ir::CompareOp::lt, id, index_of(n)), [&] {
@@ -140,7 +143,7 @@ NodeId BlockOperations::scan(NodeId value, bool exclusive) {
     mine = b_.load(s.values, id);
   }
   const NodeId result = combine(ReduceOp::sum, b_.load(before, index_of(0)), mine);
-  b_.barrier();  // before the scratch memory is reused
+  b_.barrier();  // the next operation reuses the scratch memory
   return result;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions and scans over a block, built from shared memory, barriers and, where the device supports them, subgroup
-// operations. Correct for every subgroup width and block size; the order of float additions depends on both.
+// Reductions and scans over a block. They use shared memory, barriers and, if the device supports them, subgroup
+// operations. They are correct for every subgroup width and block size. The order of float additions depends on both.
 #pragma once
 
 #include <map>
@@ -9,10 +9,10 @@
 
 namespace tessera::emit {
 
-/// Expands the block operations of one function. Operations of the same dtype share scratch memory.
+/// Expands the block operations of a function. Operations on the same dtype share scratch memory.
 class BlockOperations {
  public:
-  /// `subgroups`: subgroup nodes exist on the target and have more than one lane.
+  /// `subgroups` is true if the target supports subgroup nodes and its subgroups have more than one lane.
   BlockOperations(ir::Builder& b, DType index, bool subgroups, std::uint32_t threads)
       : b_(b), index_(index), subgroups_(subgroups), threads_(threads) {}
 
@@ -21,8 +21,8 @@ class BlockOperations {
 
  private:
   struct Scratch {
-    ir::NodeId values = ir::no_node;    ///< one per thread
-    ir::NodeId partials = ir::no_node;  ///< one per worker or subgroup
+    ir::NodeId values = ir::no_node;    ///< one element per thread
+    ir::NodeId partials = ir::no_node;  ///< one element per worker or subgroup
   };
   Scratch& scratch(DType dtype, bool values);
   std::uint32_t workers() const;  ///< about the square root of the number of threads
@@ -38,7 +38,7 @@ class BlockOperations {
   std::map<DType, Scratch> scratch_;
 };
 
-/// The thread's linear id in its block, x fastest.
+/// Returns the linear id of the thread in its block. x varies fastest.
 ir::NodeId linear_thread_id(ir::Builder& b, const std::array<std::uint32_t, 3>& block, DType index);
 
 }  // namespace tessera::emit

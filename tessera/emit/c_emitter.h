@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Emits lowered kernels as readable C in one of the dialects. Names of the kernel and its parameters are kept, values
-// used once are inlined, and parentheses appear only where needed. Deterministic: the same function gives the same text
-// on every host.
+// Emits lowered kernels as readable C in one of the dialects. The text uses the names of the kernel and its parameters,
+// inlines values that are used once, and has few parentheses. The output is deterministic: the same function produces
+// the same text on every host.
 #pragma once
 
 #include <span>
@@ -12,14 +12,14 @@
 
 namespace tessera::emit {
 
-/// One argument of an emitted kernel, in call order.
+/// An argument of an emitted kernel.
 struct KernelArgument {
   enum class Kind : std::uint8_t {
-    pointer,  ///< to buffer `number`
-    offset,   ///< of buffer `number` in elements, 64 bits; only in dialects with `offsets`
-    length,   ///< of buffer `number` in elements; i32 or i64, like `index`
-    scalar,   ///< parameter `number`, of `dtype` (boolean: one byte)
-    extent    ///< of dimension `number` of a map kernel, i32 or i64
+    pointer,  ///< the address of buffer `number`
+    offset,   ///< offset into buffer `number` in elements, 64 bits; only in dialects with `offsets`
+    length,   ///< length of buffer `number` in elements; i32 or i64, like `index`
+    scalar,   ///< parameter `number` with this `dtype` (boolean: one byte)
+    extent    ///< extent of dimension `number` of a map kernel, i32 or i64
   };
   Kind kind;
   std::uint32_t number;
@@ -27,22 +27,22 @@ struct KernelArgument {
 };
 
 struct EmittedKernel {
-  std::string entry;  ///< sanitised name and part of the hash
+  std::string entry;  ///< the kernel's name as an identifier, with a part of its hash
   std::vector<KernelArgument> arguments;
-  std::array<bool, 3> dimensions = {
-      true, false, false};  ///< map kernels: guarded dimensions; the others are launched at exactly their extent
-  bool flat = false;        ///< launched with all threads of a block in the first dimension
-  std::size_t dynamic_shared_bytes = 0;  ///< CUDA and HIP above 48 KiB
-  std::string text;                      ///< this kernel, without the functions that it calls
-  std::string prelude;                   ///< the functions that it calls
-  /// A complete program with only this kernel, ready for a compiler.
+  std::array<bool, 3> dimensions = {true, false, false};  ///< map kernels: dimensions with a bounds check; in the
+                                                          ///< others, the number of threads must be equal to the extent
+  bool flat = false;                     ///< the launch puts all threads of a block into the first dimension
+  std::size_t dynamic_shared_bytes = 0;  ///< CUDA and HIP: used above 48 KiB
+  std::string text;                      ///< the kernel without the helper functions that it calls
+  std::string prelude;                   ///< the helper functions that it calls
+  /// Returns a complete program that contains only this kernel.
   std::string program() const { return prelude + "\n" + text; }
 };
 
-/// One program with any number of kernels.
+/// A program with one or more kernels.
 struct EmittedSource {
   std::string text;
-  std::vector<EmittedKernel> kernels;  ///< in the order of the requests; equal kernels share their entry
+  std::vector<EmittedKernel> kernels;  ///< in the order of the requests; equal kernels have the same entry
 };
 
 struct EmitRequest {
@@ -50,16 +50,17 @@ struct EmitRequest {
   bool noalias = true;           ///< the buffers do not overlap
 };
 
-/// Throws KernelError with the kernel's name if it contains something that the dialect cannot express.
+/// Emits all kernels into one program. Throws KernelError with the name of the kernel if the dialect does not support
+/// one of its operations.
 EmittedSource emit_c(std::span<const EmitRequest> requests, const Dialect& dialect);
 
-/// Called with every emitted kernel and its function, on the emitting thread. Tests that fake a driver use it to find
-/// the function to execute when `kernel.entry` is launched. Null: no observer.
+/// The observer is called with every emitted kernel and its function, on the thread that emits it. Tests with fake
+/// drivers use this to find the function to run when `kernel.entry` is launched. Null removes the observer.
 using EmitObserver = void (*)(const EmittedKernel& kernel, const ir::Function& function);
 void observe_emission(EmitObserver observer);
 bool emission_is_observed();
 
-/// Converts a kernel name to an identifier; other characters become '_'.
+/// Converts a kernel name to an identifier. Characters that are not allowed become '_'.
 std::string identifier(std::string_view name);
 
 }  // namespace tessera::emit

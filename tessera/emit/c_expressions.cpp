@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The text of values. Signed integers wrap in C only if computed in an unsigned type, so the user's signed additions,
-// differences and products are computed that way. Index arithmetic, marked by lowering, is written plainly.
+// The text of values. Signed overflow is undefined in C, so signed additions, subtractions and multiplications of the
+// user are computed in an unsigned type, which wraps. Index arithmetic does not overflow. Lowering marks it, and it is
+// written in the signed type.
 #include <algorithm>
 #include <initializer_list>
 
@@ -22,7 +23,7 @@ bool narrow(DType t) { return is_int(t) && dtype_size(t) < 4; }
 
 Text CWriter::infix(const Text& a, const char* op, const Text& b, Binding level) const {
   const Binding above = static_cast<Binding>(static_cast<int>(level) + 1);
-  // Nested comparisons or bit operations need no parentheses in C, but are hard to read without them.
+  // C does not require parentheses for nested comparisons or bit operations, but they make the text easier to read.
   const bool plain = level == Binding::sum || level == Binding::product || level == Binding::logical_and ||
                      level == Binding::logical_or;
   const Binding left = plain                                                                          ? level
@@ -55,7 +56,7 @@ Text CWriter::take(NodeId id) {
     return t;
   }
   if (!names_[id].empty()) {
-    // A bool argument is one byte.
+    // A bool argument is passed as one byte.
     if (n.op == Op::param && n.type.dtype == DType::boolean) return {names_[id] + " != 0", Binding::equal};
     return {names_[id]};
   }
@@ -125,7 +126,7 @@ Text CWriter::wrapping(const Node& n, const char* op, Binding level, const Text&
   out.wrapping_binding = level;
   out.s = fmt::format("({})({})", type_text(dialect_, t), out.wrapping);
   out.binding = Binding::unary;
-  if (narrow(t)) out.wrapping.clear();  // its high bits are not part of the value
+  if (narrow(t)) out.wrapping.clear();  // the high bits are not part of the value
   return out;
 }
 
@@ -146,7 +147,7 @@ Text CWriter::unary(const Node& n) {
       if (narrow(t))
         return {fmt::format("({})~{}", type_text(dialect_, t), at_least(a, Binding::unary)), Binding::unary, a.loads};
       return {"~" + at_least(a, Binding::unary), Binding::unary, a.loads};
-    default: {  // popcount and clz use the type's own width
+    default: {  // popcount and clz use the width of the operand's type
       const bool pop = n.kind<UnaryOp>() == UnaryOp::popcount;
       static constexpr DType widths[] = {DType::u8, DType::u16, DType::u32, DType::u64};
       const DType own = widths[dtype_size(t) == 1 ? 0 : dtype_size(t) == 2 ? 1 : dtype_size(t) == 4 ? 2 : 3];
@@ -246,13 +247,15 @@ Text CWriter::cast(DType to, DType from, const Text& a) {
     const Text zero{is_float(from) ? constant_text(dialect_, from, 0) : "0"};
     return infix(a, "!=", zero, Binding::equal);
   }
-  if (from == DType::f16) return call(prelude_.from_half(), {a});  // lowering routes all other casts through f32
+  if (from == DType::f16)
+    return call(prelude_.from_half(), {a});  // lowering has expanded all other casts to casts
+                                             // from or to f32
   if (to == DType::f16) return call(prelude_.to_half(), {a});
   if (from == DType::bf16) return call(prelude_.from_bfloat(), {a});
   if (to == DType::bf16) return call(prelude_.to_bfloat(), {a});
   if (is_float(from) && is_int(to)) return call(prelude_.to_integer(to, from), {a});
-  // A function instead of a cast: Intel's CPU compilers (2025.2, 2026.2) widen a vector of lane ids by counting up in
-  // 64 bits, past the point where the 32-bit sum wrapped.
+  // Uses a function instead of a cast, because Intel's CPU compilers (2025.2, 2026.2) compile the cast incorrectly.
+  // They widen a vector of lane ids by counting in 64 bits, even if the 32-bit sum wraps.
   if (opencl(dialect_) && from == DType::i32 && dtype_size(to) == 8 && is_int(to))
     return call("convert_" + type_text(dialect_, to), {a});
   return {fmt::format("({}){}", type_text(dialect_, to), at_least(a, Binding::unary)), Binding::unary, a.loads};
@@ -321,10 +324,10 @@ Text CWriter::atomic(const Node& n) {
     static constexpr const char* names[] = {"add", "min", "max", "xchg", "cmpxchg", "and", "or", "xor"};
     const std::string name = std::string(dtype_size(t) == 8 ? "atom_" : "atomic_") + names[n.sub];
     const bool wide = t == DType::f64;
-    if (is_float(t) && op == AtomicOp::cas)  // by its bits
+    if (is_float(t) && op == AtomicOp::cas)  // operates on the bits of the float
       out.s = fmt::format("as_{0}({1}({2}, as_{3}({4}), as_{3}({5})))", type, name, pointer(wide ? "long" : "int"),
                           wide ? "long" : "int", expected.s, value.s);
-    else if (wide)  // exchange: lowering removed the others
+    else if (wide)  // only exchange; lowering has expanded the others
       out.s = fmt::format("as_double({}({}, as_long({})))", name, pointer("long"), value.s);
     else if (op == AtomicOp::cas)
       out.s = fmt::format("{}({}, {}, {})", name, pointer(type), expected.s, value.s);
@@ -337,14 +340,15 @@ Text CWriter::atomic(const Node& n) {
   if (t == DType::f32 && op == AtomicOp::cas) {
     out.s = fmt::format("__int_as_float(atomicCAS({}, __float_as_int({}), __float_as_int({})))", pointer("int"),
                         expected.s, value.s);
-  } else if (t == DType::f64 && (op == AtomicOp::cas || op == AtomicOp::exchange)) {  // by its bits
+  } else if (t == DType::f64 && (op == AtomicOp::cas || op == AtomicOp::exchange)) {  // operates on the bits of the
+                                                                                      // float
     const std::string wide = type_text(dialect_, DType::u64);
     const auto bits = [&](const Text& v) { return fmt::format("({})__double_as_longlong({})", wide, v.s); };
     out.s = fmt::format("__longlong_as_double((long long){}({}, {}{}))", names[n.sub], pointer(wide),
                         expected.s.empty() ? "" : bits(expected) + ", ", bits(value));
   } else if ((t == DType::f32 || t == DType::i64) && (op == AtomicOp::min || op == AtomicOp::max)) {
     out.s = fmt::format("{}({}, {})", prelude_.atomic_extreme(op == AtomicOp::max, t), at, value.s);
-  } else if (t == DType::i64) {  // only the unsigned 64-bit versions exist
+  } else if (t == DType::i64) {  // CUDA and HIP only have unsigned 64-bit versions
     const std::string wide = type_text(dialect_, DType::u64);
     const std::string first = expected.s.empty() ? "" : fmt::format("({})({}), ", wide, expected.s);
     out.s = fmt::format("({})({}({}, {}({})({})))", type, names[n.sub], pointer(wide), first, wide, value.s);
@@ -363,7 +367,7 @@ Text CWriter::subgroup(const Node& n) {
   const Text lane = n.args[1] ? take(n.args[1]) : Text{};
   const std::string type = type_text(dialect_, t);
   if (opencl(dialect_)) {
-    // The functions take integers of 32 bits or more; narrower ones are widened and truncated again.
+    // The functions require integers of 32 bits or more. Narrower integers are widened, and the result is truncated.
     const bool widen = narrow(t);
     const bool logical = t == DType::boolean;
     const std::string value = widen || logical ? fmt::format("(int){}", at_least(a, Binding::unary)) : a.s;
@@ -385,7 +389,7 @@ Text CWriter::subgroup(const Node& n) {
                            : op == SubgroupOp::shuffle_down ? "(int){1} + ({0})"
                                                             : "{0}";
         const std::string source = fmt::format(fmt::runtime(from), lane.s, own);
-        // An absent lane yields the calling lane's value.
+        // If the source lane does not exist, the result is the value of the calling lane.
         s = fmt::format("{0}({1}, (uint)({2}) < get_sub_group_size() ? (uint)({2}) : {3})", shuffle, value, source,
                         own);
       }
@@ -397,7 +401,7 @@ Text CWriter::subgroup(const Node& n) {
   const std::string width = subgroup_width_text(dialect_);
   const std::uint32_t threads = fn_.threads_per_block();
   const std::string own = "(int)(" + index_text(dialect_, IndexKind::lane_id, 0, fn_) + ")";
-  // The number of lanes with threads: all if the block size is a multiple of 64.
+  // The number of lanes that have a thread. All lanes have one if the block size is a multiple of 64.
   std::string count = width;
   if (threads % 64 != 0)
     count = fmt::format("min({0}, {1} - (int)({2}) * {0})", width, threads,

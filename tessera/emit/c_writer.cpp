@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names, signature, declarations and statements; expressions are in c_expressions.cpp.
+// Names, signature, declarations and statements. Expressions are in c_expressions.cpp.
 #include "tessera/emit/c_writer.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ using namespace ir;
 
 namespace {
 
-// Names that parameters must not have: keywords of the languages and functions that emitted text calls.
+// Returns the names that parameters must not have: keywords, and functions that the emitted text calls.
 const std::set<std::string>& reserved() {
   static const auto* words = new std::set<std::string>{
       "auto",      "bool",     "break",   "case",     "char",      "class",   "const",    "constant", "continue",
@@ -54,7 +54,7 @@ void CWriter::refuse(NodeId id, const std::string& what) const {
                      .wrong = what + " cannot be written in " + std::string(dialect_.name)});
 }
 
-// Use counts: a value is inlined if it is used once, in the block where it is computed.
+// Use counts. A value is inlined if it is used only once, in the block that computes it.
 
 void CWriter::use(NodeId id, BlockId b) {
   Use& u = uses_[id];
@@ -85,7 +85,7 @@ std::string CWriter::fresh_name(std::string wanted) {
 
 void CWriter::name_parameters() {
   for (const Param& p : fn_.params) parameter_names_.push_back(fresh_name(p.name.empty() ? "p" : p.name));
-  // Chosen last, so that a user's own "x_size" keeps its name.
+  // These names are chosen last, so that a parameter that the user named "x_size" keeps its name.
   for (const std::string& name : parameter_names_) {
     offset_names_.push_back(fresh_name(name + "_offset"));
     size_names_.push_back(fresh_name(name + "_size"));
@@ -196,7 +196,7 @@ std::string CWriter::declarations(EmittedKernel& kernel) {
   if (dialect_.offsets)
     for (std::size_t p = 0; p < fn_.params.size(); ++p)
       if (fn_.params[p].is_buffer) add(fmt::format("{} += {};", parameter_names_[p], offset_names_[p]));
-  // CUDA and HIP use one dynamic slab above the limit of static shared memory.
+  // Above the limit of static shared memory, CUDA and HIP use one block of dynamic shared memory.
   const bool slab = metal(dialect_) ? shared_bytes(fn_) != 0 : !opencl(dialect_) && shared_bytes(fn_) > 49152;
   const char* space = metal(dialect_) ? "threadgroup " : "";
   std::size_t offset = 0;
@@ -214,7 +214,7 @@ std::string CWriter::declarations(EmittedKernel& kernel) {
         add(fmt::format("{3}{0}* const {1} = ({3}{0}*)(shared_memory + {2});", type, names_[id], offset, space));
         offset += n.imm * dtype_size(n.type.dtype);
       } else {
-        // Rows of factors are read 16 bytes at a time.
+        // Rows of factors are read with 16-byte loads.
         const bool factors = std::ranges::any_of(fn_.nodes, [&](const Node& m) {
           return m.op == Op::mma && m.kind<MmaOp>() == MmaOp::load && m.args[1] == id;
         });
@@ -222,7 +222,7 @@ std::string CWriter::declarations(EmittedKernel& kernel) {
                         factors && !opencl(dialect_) ? "__align__(16) " : "", type, names_[id], n.imm));
       }
     } else if (is_fragment(n)) {
-      if (dialect_.matrix == MatrixUnits::none) refuse(id, "a product of matrices");
+      if (dialect_.matrix == MatrixUnits::none) refuse(id, "a matrix product");
       const bool sums = n.kind<FragmentRole>() == FragmentRole::accumulator;
       add(fmt::format("{} {}[{}] = {{0}};", sums ? "float" : "unsigned int", names_[id],
                       sums ? prelude_.matrix_sums() : prelude_.matrix_words()));
@@ -255,7 +255,7 @@ EmittedKernel CWriter::run(const std::string& entry) {
   const std::string head = signature(entry, kernel);
   for (NodeId id = 1; id < fn_.nodes.size(); ++id) {
     name_leaf(id);
-    // Already spelled by the signature.
+    // The signature contains these values, so they need no declaration.
     const Node& n = fn_[id];
     if (n.op != Op::index) continue;
     const auto kind = n.kind<IndexKind>();
@@ -363,7 +363,8 @@ void CWriter::store(const Node& n) {
   line(fmt::format("{} = {};", target, v.s));
 }
 
-// A fragment variable stores this lane's elements, so each operation is a call that knows which elements those are.
+// A fragment variable stores the elements of this lane. Operations are helper functions, which know the position of
+// these elements.
 void CWriter::matrix(const Node& n) {
   const MmaOp op = n.kind<MmaOp>();
   const std::string& mine = names_[n.args[0]];
@@ -411,7 +412,7 @@ void CWriter::print(const Node& n) {
     const DType t = fn_[id].type.dtype;
     format += print_format(dialect_, t, piece.digits);
     const std::string text = take(id).s;
-    if (is_float(t)) {  // without the sign of a NaN, which the host's printf would print
+    if (is_float(t)) {  // removes the sign of a NaN, which the host's printf would print
       const std::string name = fmt::format("shown{}", next);
       named += fmt::format("const {} {} = {}; ", t == DType::f64 ? "double" : "float", name, text);
       list += fmt::format(", {0} != {0} ? fabs({0}) : {0}", name);
@@ -428,7 +429,7 @@ void CWriter::loop_for(const Node& n) {
   const Text begin = take(n.args[0]);
   Text end = take(n.args[1]), step = take(n.args[2]);
   flush_pending(false);
-  // Both are read once, before the loop.
+  // The end and the step are read once, before the loop.
   auto hold = [&](Text& t, const char* what) {
     if (!t.loads) return;
     const std::string name = fresh_name(fmt::format("{}{}", what, ++values_));
@@ -446,7 +447,7 @@ void CWriter::loop_for(const Node& n) {
     advance = "++" + i;
   } else if (counter.extra) {
     advance = fmt::format("{} += {}", i, step.s);
-  } else {  // a counter of the user's own type may be so large that i + step would wrap
+  } else {  // if the user chose the counter type, i + step may wrap
     const std::string wide = unsigned_text(dialect_, counter.type.dtype);
     auto closed = [](const Text& t) { return t.binding < Binding::unary ? "(" + t.s + ")" : t.s; };
     const std::string e = closed(end), by = closed(step);
@@ -461,7 +462,8 @@ void CWriter::loop_for(const Node& n) {
 
 void CWriter::loop_while(const Node& n) {
   flush_pending(false);
-  // If the condition needs statements, they go into the loop; else the condition is written in the loop's head.
+  // If the condition needs statements, they are written into the loop. Otherwise the condition is written in the head
+  // of the loop.
   const std::string before = std::move(body_);
   body_.clear();
   ++depth_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes one kernel: which values become variables, and the text of each expression and statement.
-// Used by emit_c only.
+// Writes one kernel. Decides which values become variables, and writes the text of expressions and statements. Used
+// only by emit_c.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace tessera::emit {
 
-/// Precedence of an expression's outermost operator, as in C's grammar.
+/// The precedence of the outermost operator of an expression, as in C's grammar.
 enum class Binding : std::uint8_t {
   conditional,
   logical_or,
@@ -29,12 +29,12 @@ enum class Binding : std::uint8_t {
   primary
 };
 
-/// An expression.
+/// The text of an expression.
 struct Text {
   std::string s;
   Binding binding = Binding::primary;
-  bool loads = false;         ///< reads memory, so it may not move past a statement that writes
-  std::string wrapping = {};  ///< the same value in the unsigned type, without the cast back
+  bool loads = false;         ///< reads memory, so it must not be moved past a statement that writes
+  std::string wrapping = {};  ///< the same value as an unsigned expression, without the cast to the signed type
   Binding wrapping_binding = Binding::primary;
 };
 
@@ -53,7 +53,7 @@ class CWriter {
   std::string fresh_name(std::string wanted);
   void name_parameters();
   void name_leaf(ir::NodeId id);
-  /// Which buffer lengths and grid sizes the kernel reads.
+  /// The buffer lengths and grid sizes that the kernel reads.
   struct Sizes {
     std::vector<bool> of_buffers;
     std::array<bool, 3> extents{};
@@ -68,7 +68,7 @@ class CWriter {
   void use(ir::NodeId id, ir::BlockId b);
 
   // Values.
-  Text take(ir::NodeId id);  ///< the operand's text; an inlined value can be taken only once
+  Text take(ir::NodeId id);  ///< returns the text of an operand; call it only once for an inlined value
   Text expression(ir::NodeId id);
   Text unary(const ir::Node& n);
   Text binary(const ir::Node& n);
@@ -93,7 +93,7 @@ class CWriter {
   void block(ir::BlockId b);
   void statement(ir::NodeId id, ir::BlockId b);
   void define(ir::NodeId id, const Text& text);
-  void flush_pending(bool all);  ///< makes variables of the pending values that read memory, or of all pending values
+  void flush_pending(bool all);  ///< writes variables for pending values: only for those that read memory, or for all
   void store(const ir::Node& n);
   void print(const ir::Node& n);
   void matrix(const ir::Node& n);
@@ -106,7 +106,7 @@ class CWriter {
   bool noalias_;
   Prelude& prelude_;
   std::vector<Use> uses_;
-  std::vector<std::string> names_;  ///< of leaves and of values that became variables
+  std::vector<std::string> names_;  ///< names of leaves and of values that became variables
   std::vector<Text> pending_;
   std::vector<ir::NodeId> pending_order_;
   std::vector<std::string> parameter_names_, offset_names_, size_names_;  // one per parameter

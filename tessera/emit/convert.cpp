@@ -10,9 +10,9 @@ ir::NodeId f32_from_f16(ir::Builder& b, ir::NodeId bits) {
   const Expr sign = (h & 0x8000) << 16;
   const Expr magnitude = h & 0x7fff;
   const Expr shifted = magnitude << 13;
-  const Expr normal = shifted + 0x38000000;                                      // exponent 15 becomes 127
-  const Expr special = shifted | 0x7f800000;                                     // infinity and NaN
-  const Expr tiny = bitcast(DType::u32, cast(DType::f32, magnitude) * 0x1p-24);  // below the smallest normal
+  const Expr normal = shifted + 0x38000000;   // the exponent bias changes from 15 to 127
+  const Expr special = shifted | 0x7f800000;  // infinity and NaN
+  const Expr tiny = bitcast(DType::u32, cast(DType::f32, magnitude) * 0x1p-24);  // below the smallest normal number
   const Expr value = select(magnitude < 0x400, tiny, select(magnitude < 0x7c00, normal, special));
   return bitcast(DType::f32, value | sign).id;
 }
@@ -23,11 +23,12 @@ ir::NodeId f16_from_f32(ir::Builder& b, ir::NodeId value) {
   const Expr magnitude = f & 0x7fffffff;
   const Expr rounded = magnitude + 0xfff + ((magnitude >> 13) & 1);
   const Expr normal = (rounded - 0x38000000) >> 13;
-  // Below 2^-14, f16 has the spacing of floats in 1/2..1: adding 1/2 rounds there, to nearest even.
+  // Below 2^-14, f16 has the same spacing as f32 between 1/2 and 1. Adding 1/2 therefore rounds correctly to nearest
+  // even.
   const Expr tiny = bitcast(DType::u32, bitcast(DType::f32, magnitude) + 0.5) - 0x3f000000;
   const Expr nan = ((magnitude >> 13) & 0x3ff) | 0x7e00;
   Expr h = select(magnitude < 0x38800000, tiny, normal);
-  h = select(magnitude < 0x477ff000, h, h.like(0x7c00));  // from there on, values round above 65504
+  h = select(magnitude < 0x477ff000, h, h.like(0x7c00));  // larger values round to infinity
   h = select(magnitude <= 0x7f800000, h, nan);
   return cast(DType::u16, h | sign).id;
 }

@@ -47,7 +47,7 @@ Dialect cuda_c() {
           .dot4 = true,
           .offsets = false,
           .vectors = false,
-          .expand_math = false};  // the functions of CUDA and HIP have known accuracy; those of OpenCL differ by device
+          .expand_math = false};  // the functions of CUDA and HIP have a known accuracy, unlike in OpenCL
 }
 Dialect ptx() {
   Dialect d = cuda_c();
@@ -75,8 +75,8 @@ bool one_of(std::string_view architecture, std::initializer_list<std::string_vie
   return std::ranges::any_of(families, [&](std::string_view f) { return architecture.starts_with(f); });
 }
 }  // namespace
-// Instructions by architecture, from LLVM's "User Guide for AMDGPU Backend" and AMD's ISA guides of CDNA 1 to 3 and
-// RDNA 3. gfx12 has matrix instructions too, but with other layouts.
+// Sources: LLVM's "User Guide for AMDGPU Backend" and AMD's ISA guides of CDNA 1 to 3 and RDNA 3. gfx12 also has matrix
+// instructions, but with other layouts.
 MatrixUnits amd_matrix_units(std::string_view architecture) {
   if (one_of(architecture, {"gfx908"})) return MatrixUnits::mfma;
   if (one_of(architecture, {"gfx90a", "gfx94", "gfx950"})) return MatrixUnits::mfma_1k;
@@ -137,7 +137,7 @@ Target target_of(const Dialect& d, bool index64) {
           .vectors = d.vectors};
 }
 
-// Structured bindings, so that adding a field does not compile until it is added here.
+// Uses structured bindings, so that this code does not compile if a new field is missing here.
 std::string text_of(const Dialect& d) {
   const auto& [language, name, fp64, subgroups, subgroups_named, intel_shuffles, atomic_i64, dot4, offsets, vectors,
                expand_math, expand_math64, bf16_convert, atomic_f64_add, cuda_width, matrix, hip_dot4] = d;
@@ -233,7 +233,7 @@ bool flattened(const Dialect& d, const ir::Function& fn) {
 }
 
 namespace {
-/// For kernels whose threads are all in the first dimension.
+/// Indices in kernels that are launched with all threads in the first dimension.
 std::string flat_index_text(ir::IndexKind kind, std::uint64_t dim, const std::array<std::uint32_t, 3>& block) {
   using ir::IndexKind;
   const std::uint32_t below = dim == 0 ? 1 : dim == 1 ? block[0] : block[0] * block[1];

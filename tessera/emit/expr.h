@@ -1,20 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arithmetic on the nodes of a given builder, for expansions. An `Expr` stores its builder, so lowering works on any
-// thread, even while the user traces a kernel on it. For tracing, use `ir::Value`.
+// Operators for nodes, used to write expansions as formulas. An `Expr` stores its builder. Lowering therefore works on
+// any thread, even if the user is tracing a kernel on this thread. For tracing, use `ir::Value`.
 #pragma once
 
 #include "tessera/ir/builder.h"
 
 namespace tessera::emit {
 
-/// A node with its builder. Literals take the dtype of the other operand.
+/// A node with its builder. A literal operand gets the dtype of the other operand.
 struct Expr {
   ir::Builder* b = nullptr;
   ir::NodeId id = ir::no_node;
 
   DType dtype() const { return b->type(id).dtype; }
   Expr like(double v) const { return {b, b->constant_of(dtype(), v)}; }
-  Expr bits(std::uint64_t v) const { return {b, b->constant(dtype(), v)}; }  ///< a constant of this dtype by its bits
+  Expr bits(std::uint64_t v) const {
+    return {b, b->constant(dtype(), v)};
+  }  ///< a constant of this dtype with these
+     ///< bits
 };
 
 inline Expr binary(ir::BinaryOp op, Expr x, Expr y) { return {x.b, x.b->binary(op, x.id, y.id)}; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions whose f32 and f64 versions differ only in constants and polynomials: inverse trigonometric functions and
-// hypot. Used within this folder only.
+// Inverse trigonometric functions and hypot, whose f32 and f64 versions differ only in constants and polynomials. Used
+// only in this folder.
 #pragma once
 
 #include <limits>
@@ -13,7 +13,7 @@ namespace tessera::emit {
 struct HalfPi {
   double high, low;
 };
-/// `magnitude` with the sign of x.
+/// Returns `magnitude` with the sign of x.
 inline Expr with_sign_of(Expr magnitude, Expr x) {
   const bool wide = x.dtype() == DType::f64;
   const DType bits = wide ? DType::i64 : DType::i32;
@@ -26,8 +26,8 @@ inline Expr nan_outside(Expr inside, Expr x, Expr y) {
   return select(inside, y, select(x != x, x, std::numeric_limits<double>::quiet_NaN()));
 }
 
-/// asin and acos. Above 1/2, asin x = pi/2 - 2 asin s with s^2 = (1 - x) / 2, which is exact. `tail(s, s^2)` is asin s
-/// - s.
+/// asin and acos. For x > 1/2, asin x = pi/2 - 2 asin s with s^2 = (1 - x) / 2, which is computed exactly. `tail(s,
+/// s^2)` computes asin(s) - s.
 template <class Tail>
 Expr arcsine(Expr x, HalfPi half_pi, Tail tail) {
   const Expr a = abs(x), large = a > 0.5;
@@ -50,7 +50,7 @@ Expr arccosine(Expr x, HalfPi half_pi, Tail tail) {
   return nan_outside(a <= 1, x, y);
 }
 
-/// `unit(q)` is atan q for q in 0..1.
+/// `unit(q)` computes atan(q) for q between 0 and 1.
 template <class Unit>
 Expr arctangent(Expr x, HalfPi half_pi, Unit unit) {
   const Expr a = abs(x), steep = a > 1;
@@ -58,7 +58,8 @@ Expr arctangent(Expr x, HalfPi half_pi, Unit unit) {
   const Expr y = select(steep, half_pi.high - (t - half_pi.low), t);
   return select((x != x) | (x == 0), x, with_sign_of(y, x));
 }
-/// Divides the smaller of |x| and |y| by the larger. Both are scaled by `up` below `tiny`, where quotients are inexact.
+/// Divides the smaller of |x| and |y| by the larger one. If the larger one is below `tiny`, both are multiplied by
+/// `up`, because quotients of such small numbers are inexact.
 template <class Unit>
 Expr arctangent2(Expr y, Expr x, HalfPi half_pi, double tiny, double up, Unit unit) {
   const DType bits = x.dtype() == DType::f64 ? DType::i64 : DType::i32;
@@ -75,7 +76,8 @@ Expr arctangent2(Expr y, Expr x, HalfPi half_pi, double tiny, double up, Unit un
   return select((x != x) | (y != y), x + y, with_sign_of(angle, y));
 }
 
-/// Both sides are scaled by `down` above `large` and by `up` below `small`, so that squares stay in range.
+/// If the larger operand is above `large`, both are multiplied by `down`. If it is below `small`, both are multiplied
+/// by `up`. The squares then neither overflow nor underflow.
 inline Expr hypotenuse(Expr x, Expr y, double large, double down, double small, double up) {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   const Expr ax = abs(x), ay = abs(y), most = max(ax, ay);

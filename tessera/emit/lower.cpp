@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rebuilds a function statement by statement through a Builder whose index type is i32 or i64, replacing operations
-// that the target lacks.
+// Rebuilds a function with a Builder whose index type is i32 or i64, and replaces the operations that the target lacks.
 #include "tessera/emit/lower.h"
 
 #include <algorithm>
@@ -47,13 +46,13 @@ class Lowerer {
       block(0);
     Function out = b_.finish();
     out.index64 = target_.index64;
-    if (in_.kind == KernelKind::block) check_shared_memory(out);  // now includes the memory of block operations
+    if (in_.kind == KernelKind::block) check_shared_memory(out);  // now also counts the memory of block operations
     check_local_memory(out);
     return out;
   }
 
  private:
-  using Lanes = std::array<NodeId, 4>;  // a scalarised vector, or a value in [0]
+  using Lanes = std::array<NodeId, 4>;  // the elements of a split vector, or a single value in [0]
 
   [[noreturn]] void refuse(NodeId id, const std::string& wrong, const std::string& remedy = {}) const {
     const std::string where = to_string(in_.sources[id]);
@@ -78,7 +77,7 @@ class Lowerer {
                  std::to_string(target_.max_shared_bytes),
              "Use smaller tiles");
   }
-  // Checks the lowered function, in which fragments and split vectors are arrays.
+  // Checks the lowered function, because fragments and split vectors are arrays there.
   void check_local_memory(const Function& out) const {
     if (in_.kind != KernelKind::block || target_.max_local_bytes == 0) return;
     std::uint64_t bytes = 0;
@@ -109,10 +108,11 @@ class Lowerer {
     return b_.binary(BinaryOp::add, index, index_constant(v));
   }
 
-  // The `if` around a map kernel: compares the first dimension, and each further dimension that the kernel reads.
+  // Returns the condition of the `if` around a map kernel. It checks the first dimension and all other dimensions that
+  // the kernel reads.
   NodeId in_extent() {
     std::array<bool, 3> used = {true, false, false};
-    // Launches round up a dimension whose extent is constant in the text.
+    // The grid is also rounded up in dimensions in which the kernel only reads the extent, so they need a check too.
     for (const Node& n : in_.nodes) {
       if (n.op != Op::index) continue;
       const auto kind = n.kind<IndexKind>();
@@ -162,7 +162,7 @@ class Lowerer {
     switch (n.kind<IndexKind>()) {
       case IndexKind::buffer_size: return b_.buffer_size(params_[n.imm]);
       case IndexKind::counter: refuse(id, "a loop counter is used outside of its for_");
-      case IndexKind::grid_size:  // the rounded-up grid of a map kernel is hidden
+      case IndexKind::grid_size:  // a map kernel must not see the rounded-up grid
         return b_.index(in_.kind == KernelKind::map ? IndexKind::extent : IndexKind::grid_size, n.imm);
       case IndexKind::extent:
         return b_.index(in_.kind == KernelKind::map ? IndexKind::extent : IndexKind::grid_size, n.imm);
@@ -343,8 +343,9 @@ class Lowerer {
     const NodeId expected = n.args[3] ? value(n.args[3]) : no_node;
     const AtomicOp op = n.kind<AtomicOp>();
     if (!needs_cas_loop(n)) return b_.atomic(op, memory, at, v, expected);
-    // A compare-and-swap loop: guess the old value, and swap if the guess was right, bit for bit. The first guess is
-    // zero, and a wrong guess returns the current value; a plain read would race with other swaps.
+    // A compare-and-swap loop that guesses the old value. The swap succeeds if the guess has the same bits. The first
+    // guess is zero, and a wrong guess returns the current value. A plain load of the first guess would race with other
+    // swaps.
     const NodeId zero = index_constant(0);
     const NodeId guess = b_.local({t}, 1), again = b_.local({DType::boolean}, 1);
     b_.store(guess, zero, b_.constant(t, 0));
@@ -363,7 +364,7 @@ class Lowerer {
     return b_.load(guess, zero);
   }
 
-  // Float atomics that the device lacks.
+  // Returns true for float atomics that the device lacks.
   bool needs_cas_loop(const Node& n) const {
     const AtomicOp op = n.kind<AtomicOp>();
     const bool arithmetic = op == AtomicOp::add || op == AtomicOp::min || op == AtomicOp::max;
@@ -371,7 +372,8 @@ class Lowerer {
     if (n.type.dtype == DType::f32) return !target_.atomic_f32;
     return op == AtomicOp::add ? !target_.atomic_f64_add : !target_.atomic_f64;
   }
-  // Whether lowering turns a node into control statements, which are not allowed in the condition of a while_.
+  // Returns true if lowering expands the node to control statements, which are not allowed in the condition of a
+  // while_.
   bool makes_control(const Node& n) const {
     if (n.op == Op::atomic) return needs_cas_loop(n);
     if (n.op == Op::mma) return matrices_.has_value();

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Polynomials: our own weighted minimax fits (Lawson's iteration), with coefficients rounded to float one at a time and
-// the rest fitted again. The comment at each gives the largest remaining relative error. Products whose exact value
-// matters use fma or are cut to 12 bits, so a compiler may safely contract a * b + c.
+// The polynomials are weighted minimax fits (Lawson's iteration), computed for Tessera. Coefficients were rounded to
+// float one after another, and the remaining ones were fitted again after each step. Comments contain the maximum
+// relative error of each polynomial. If the exact value of a product matters, it uses fma or factors that are cut to 12
+// bits. A compiler may therefore contract a * b + c.
 #include "tessera/emit/math.h"
 
 #include <initializer_list>
@@ -20,14 +21,15 @@ using ir::MathOp;
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 
-/// c0 + c1 x + c2 x^2 + ..., by Horner's rule.
+/// Computes c0 + c1 x + c2 x^2 + ... with Horner's rule.
 Expr polynomial(Expr x, std::initializer_list<double> c) {
   const double* k = c.end();
   Expr sum = x.like(*--k);
   while (k != c.begin()) sum = fma(sum, x, *--k);
   return sum;
 }
-/// The same with half the dependent steps: all pairs c0 + c1 x at once, then Horner's rule in x^2.
+/// Like polynomial(), but with half as many dependent steps. Computes all pairs c0 + c1 x independently, then uses
+/// Horner's rule with x^2.
 Expr polynomial_in_pairs(Expr x, std::initializer_list<double> c) {
   const auto pair = [&](std::size_t i) {
     const double* k = c.begin() + i;
@@ -43,21 +45,22 @@ Expr is_nan(Expr x) { return x != x; }
 Expr to_float(Expr bits) { return bitcast(DType::f32, bits); }
 Expr to_bits(Expr x) { return bitcast(DType::i32, x); }
 
-/// p * 2^n for n in -252..254. Uses two factors, so that results below the smallest normal number are rounded once.
+/// Returns p * 2^n for n between -252 and 254. Multiplies by two factors, so that results below the smallest normal
+/// number are rounded only once.
 Expr scale(Expr p, Expr n) {
   const Expr half = n >> 1;
   return p * to_float((half + 127) << 23) * to_float((n - half + 127) << 23);
 }
 
-// e^(r + low) for |r| <= ln(2)/2, error 2^-28.
+// e^r for |r| <= ln(2)/2, error 2^-28.
 Expr exp_reduced(Expr r) {
   const Expr g = polynomial(r, {0x1.fffffcp-2f, 0x1.55548cp-3f, 0x1.5558b8p-5f, 0x1.123e5ap-7f, 0x1.6a4da6p-10f});
   return fma(r * r, g, r) + 1;
 }
-// For finite arguments in about -104..89.
+// e^x for x between about -104 and 89.
 Expr exp_finite(Expr x) {
   const Expr n = math(MathOp::rint, x * 0x1.715476p+0f);
-  const Expr r = fma(n, 0x1.05c610p-29f, fma(n, -0x1.62e430p-1f, x));  // ln 2 in two parts (Cody and Waite)
+  const Expr r = fma(n, 0x1.05c610p-29f, fma(n, -0x1.62e430p-1f, x));  // ln 2 as the sum of two parts (Cody and Waite)
   return scale(exp_reduced(r), cast(DType::i32, n));
 }
 Expr exp(Expr x) { return select(is_nan(x), x, exp_finite(min(max(x, -104.0), 89.0))); }
@@ -73,7 +76,7 @@ Expr exp2(Expr x) {
   return select(is_nan(x), x, scale(exp2_reduced(y - n), cast(DType::i32, n)));
 }
 
-/// A positive finite x as 2^exponent * (1 + f) with 1 + f between sqrt(1/2) and sqrt(2).
+/// The decomposition x = 2^exponent * (1 + f) of a positive finite x, with 1 + f between sqrt(1/2) and sqrt(2).
 struct Split {
   Expr f, exponent;
 };
@@ -84,8 +87,8 @@ Split split(Expr x) {
   const Expr k = (bits >> 23) - select(small, bits.like(24), bits.like(0));
   return {mantissa - 1, cast(DType::f32, k)};
 }
-// log(1 + f) = f - f^2/2 + f^3 P(f), P to 2^-30 of the result.
-Expr log_tail(Expr f) {  // without the leading f
+// log(1 + f) = f - f^2/2 + f^3 P(f). The error of P is 2^-30 relative to the result.
+Expr log_tail(Expr f) {  // returns the sum without the leading f
   const Expr p = polynomial(f, {0x1.555548p-2f, -0x1.000006p-2f, 0x1.99a482p-3f, -0x1.555c50p-3f, 0x1.233a0cp-3f,
                                 -0x1.fc23e8p-4f, 0x1.e6d9aap-4f, -0x1.de33aep-4f, 0x1.147148p-4f});
   const Expr f2 = f * f;
@@ -94,7 +97,7 @@ Expr log_tail(Expr f) {  // without the leading f
 Expr log_special(Expr x, Expr y) {
   y = select(x == 0, -infinity, y);
   y = select(x < 0, not_a_number, y);
-  return select(x < infinity, y, select(x > 0, infinity, x));  // the last: NaN stays
+  return select(x < infinity, y, select(x > 0, infinity, x));  // the last x is NaN
 }
 Expr log(Expr x) {
   const auto [f, k] = split(x);
@@ -106,22 +109,22 @@ Expr log10(Expr x) {  // like log2
   const Expr high = to_float(to_bits(f * 0x1.bcb7b2p-2f) & -4096);
   const Expr low = fma(f, -0x1.5b235ep-27f, fma(f, 0x1.bcb7b2p-2f, -high));
   const Expr tail = fma(log_tail(f), 0x1.bcb7b2p-2f, low);
-  // log10(2) as a sum of two parts; the first has few enough bits that its multiples are exact.
+  // log10(2) is the sum of two parts. The first part has so few bits that its product with k is exact.
   return log_special(x, fma(k, 0x1.344000p-2f, high + fma(k, 0x1.3509f8p-18f, tail)));
 }
 Expr log2(Expr x) {
   const auto [f, k] = split(x);
-  // f / ln 2 with its rounding error, because it is nearly the whole result when k is 0.
+  // Computes f / ln 2 with its rounding error, because it is almost the whole result if k is 0.
   const Expr high = to_float(to_bits(f * 0x1.715476p+0f) & -4096);
   const Expr low = fma(f, 0x1.4ae0c0p-26f, fma(f, 0x1.715476p+0f, -high));
   const Expr tail = fma(log_tail(f), 0x1.715476p+0f, low);
   return log_special(x, select(k == 0, high + tail, k + (high + tail)));
 }
 
-/// sin and cos by quadrant; `shift` is 0 for sin, 1 for cos.
+/// Computes sin and cos, depending on the quadrant. `shift` is 0 for sin and 1 for cos.
 Expr sine(Expr x, int shift) {
   const Expr n = math(MathOp::rint, x * 0x1.45f306p-1f);
-  Expr r = fma(n, -0x1.921fb6p+0f, x);  // exact while n is below 2^22; pi/2 in three parts
+  Expr r = fma(n, -0x1.921fb6p+0f, x);  // pi/2 as the sum of three parts; exact if n is below 2^22
   r = fma(n, 0x1.777a5cp-25f, r);
   r = fma(n, 0x1.ee59dap-50f, r);
   const Expr in_range = abs(x) < 4e6;
@@ -135,10 +138,11 @@ Expr sine(Expr x, int shift) {
   const Expr y = select((quadrant & 1) == 0, s, c);
   const Expr signed_y = select((quadrant & 2) == 0, y, -y);
   const Expr finite = select(abs(x) < infinity, signed_y, not_a_number);
-  return shift == 0 ? select(x == 0, x, finite) : finite;  // sin keeps the sign of zero
+  return shift == 0 ? select(x == 0, x, finite) : finite;  // sin preserves the sign of zero
 }
 
-/// By quadrant, like sin and cos: tan r or -1 / tan r, corrected by the rounding error of the sum tan r = r + ...
+/// Computes tan r or -1 / tan r, depending on the quadrant. The quotient is corrected for the rounding error of the sum
+/// tan r = r + ...
 Expr tan(Expr x) {
   const Expr n = math(MathOp::rint, x * 0x1.45f306p-1f);
   Expr r = fma(n, -0x1.921fb6p+0f, x);
@@ -152,17 +156,17 @@ Expr tan(Expr x) {
   const Expr rest = tail - (t - r), inverse = -1 / t;
   const Expr error = fma(inverse, rest, fma(inverse, t, 1));
   const Expr y = select((cast(DType::i32, n) & 1) == 0, t, fma(inverse, error, inverse));
-  return select(x == 0, x, select(abs(x) < infinity, y, not_a_number));  // the sign of zero is kept
+  return select(x == 0, x, select(abs(x) < infinity, y, not_a_number));  // preserves the sign of zero
 }
 
 constexpr HalfPi half_pi = {0x1.921fb6p+0f, -0x1.777a5cp-25f};
-// asin s - s for s in 0..1/2, 2^-30.
+// asin(s) - s for s between 0 and 1/2, error 2^-30.
 Expr asin_tail(Expr s, Expr z) {
   return s * z *
          polynomial(z,
                     {0x1.55554cp-3f, 0x1.3338acp-4f, 0x1.6ca756p-5f, 0x1.04d102p-5f, 0x1.d60476p-7f, 0x1.33fb62p-5f});
 }
-// atan q for q in 0..1, 2^-27.9.
+// atan(q) for q between 0 and 1, error 2^-27.9.
 Expr atan_unit(Expr q) {
   const Expr z = q * q;
   const Expr p = polynomial(z, {-0x1.55553ep-2f, 0x1.9991e4p-3f, -0x1.2420b0p-3f, 0x1.c091acp-4f, -0x1.58280ep-4f,
@@ -170,7 +174,7 @@ Expr atan_unit(Expr q) {
   return fma(q * z, p, q);
 }
 
-// e^x / 2 for x in 0..90, finite wherever sinh and cosh are.
+// e^x / 2 for x between 0 and 90. It is finite if sinh and cosh are finite.
 Expr half_exp(Expr x) {
   const Expr n = math(MathOp::rint, x * 0x1.715476p+0f);
   const Expr r = fma(n, 0x1.05c610p-29f, fma(n, -0x1.62e430p-1f, x));
@@ -183,7 +187,7 @@ Expr cosh(Expr x) {
 Expr sinh(Expr x) {
   const Expr a = abs(x), z = x * x;
   const Expr p = polynomial(z, {0x1.555556p-3f, 0x1.1110e0p-7f, 0x1.a022bcp-13f, 0x1.756c1ep-19f});
-  const Expr small = select(x == 0, x, fma(x * z, p, x));  // |x| < 1, 2^-31.6; the sign of zero is kept
+  const Expr small = select(x == 0, x, fma(x * z, p, x));  // |x| < 1, error 2^-31.6; preserves the sign of zero
   const Expr h = half_exp(min(a, 90.0));
   return select(a < 1, small, select(is_nan(x), x, with_sign_of(h - 0.25 / h, x)));
 }
@@ -193,7 +197,7 @@ Expr tanh(Expr x) {
   const Expr z = x * x;
   const Expr p = polynomial(
       z, {-0x1.555554p-2f, 0x1.11107ap-3f, -0x1.b9f188p-5f, 0x1.63a550p-6f, -0x1.0c5ed0p-7f, 0x1.1a2816p-9f});
-  const Expr small = select(x == 0, x, fma(x * z, p, x));  // |x| < 0.625, 2^-32; the sign of zero is kept
+  const Expr small = select(x == 0, x, fma(x * z, p, x));  // |x| < 0.625, error 2^-32; preserves the sign of zero
   const Expr y = min(a, 10.0);
   const Expr large = 1 - 2 / (exp_finite(y + y) + 1);
   return select(a < 0.625, small, select(is_nan(x), x, with_sign_of(large, x)));
@@ -204,29 +208,31 @@ Expr erf(Expr x) {
   const Expr z = x * x;
   const Expr p = polynomial(z, {0x1.06eba8p-3f, -0x1.812740p-2f, 0x1.ce2d64p-4f, -0x1.b80124p-6f, 0x1.544b08p-8f,
                                 -0x1.a61810p-11f, 0x1.4fa924p-14f});
-  const Expr small = fma(x, p, x);  // |x| < 0.93, 2^-30
-  // For larger |x|: 1 - e^-q with q(x) = -log(1 - erf(x)), fitted between 0.93 and 4; from 4 on the nearest float is 1.
+  const Expr small = fma(x, p, x);  // |x| < 0.93, error 2^-30
+  // For larger |x|, computes 1 - e^-q, where q(x) = -log(1 - erf(x)) was fitted between 0.93 and 4. For larger
+  // arguments, the nearest float is 1.
   const Expr q = polynomial(min(a, 4.0), {-0x1.73e562p-13f, 0x1.2128bap+0f, 0x1.4442a8p-1f, 0x1.bba1e0p-4f,
                                           -0x1.9bdc82p-6f, 0x1.11d234p-8f, -0x1.c91f02p-12f, 0x1.6416ecp-16f});
   const Expr large = 1 - exp_finite(-q);
   return select(a < 0.93, small, select(is_nan(x), x, with_sign_of(large, x)));
 }
 
-/// A number as the unevaluated sum of two floats.
+/// A number, represented as the unevaluated sum of two floats.
 struct Pair {
   Expr high, low;
 };
-Expr cut(Expr x) { return to_float(to_bits(x) & -4096); }  // 12 bits; the mask stops the compiler from contracting
+Expr cut(Expr x) { return to_float(to_bits(x) & -4096); }  // keeps 12 bits; the mask prevents contraction
 Pair product(Expr x, Expr y) {
   const Expr high = cut(x * y);
   return {high, fma(x, y, -high)};
 }
-Pair sum(Expr large, Expr small) {  // requires |large| >= |small|, and large cut by the caller
+Pair sum(Expr large, Expr small) {  // requires |large| >= |small|; the caller has cut `large`
   const Expr high = large + small;
   return {high, small - (high - large)};
 }
 
-// |x|^y = 2^(y log2 |x|), with the logarithm to about 2^-33 through atanh: log(1 + f) = 2 atanh(s), s = f / (2 + f).
+// |x|^y = 2^(y log2 |x|). The logarithm has an error of about 2^-33. It is computed as log(1 + f) = 2 atanh(s) with s =
+// f / (2 + f).
 Expr pow(Expr x, Expr y) {
   const Expr a = abs(x);
   const auto [f, k] = split(a);
@@ -236,7 +242,7 @@ Expr pow(Expr x, Expr y) {
   const Expr s_low = (fma(-s_high, divisor, f) - s_high * divisor_low) / divisor;
   const Expr s = s_high + s_low;
   const Expr z = s * s;
-  // s^3 * 2/3 in two parts, the rest in one.
+  // s^3 * 2/3 is computed as a pair, and the remaining terms as one number.
   const Pair z2 = product(s_high, s_high);
   const Expr z_low = fma(s_low, s_low, fma(s_high + s_high, s_low, z2.low));
   const Pair cube = product(z2.high, s_high);
@@ -244,17 +250,17 @@ Expr pow(Expr x, Expr y) {
   const Expr rest = z * z * s * polynomial(z, {0x1.999a04p-2f, 0x1.2450d2p-2f, 0x1.dff4dap-3f});
   const Pair third = product(cube.high, x.like(0x1.555556p-1f));
   const Expr third_low = fma(cube_low, 0x1.555556p-1f, fma(cube.high, -0x1.555556p-26f, third.low)) + rest;
-  // log = 2 s + third, as a pair whose high part has few bits.
+  // log(1 + f) = 2 s + third, as a pair. The high part has few bits.
   const Expr two_s = s_high + s_high;
   const Expr log_high = cut(two_s + third.high);
   const Expr log_low = ((two_s - log_high) + third.high) + (third_low + (s_low + s_low));
-  // log2 = k + log / ln 2.
+  // log2 |x| = k + log(1 + f) / ln 2.
   const Pair scaled = product(log_high, x.like(0x1.715476p+0f));
   const Expr scaled_low = fma(log_high, 0x1.4ae0c0p-26f, fma(log_low, 0x1.715476p+0f, scaled.low));
   const Pair log2_sum = sum(k, scaled.high);
   const Expr l_high = select(k == 0, scaled.high, log2_sum.high);
   const Expr l_low = select(k == 0, scaled_low, log2_sum.low + scaled_low);
-  // Multiplied by y; beyond these limits the result is 0 or infinite.
+  // Multiplies by y. Beyond these limits, the result is 0 or infinite.
   const Expr y_bounded = min(max(y, -0x1p+40), 0x1p+40);
   const Expr whole = (l_high + l_low) * y_bounded;
   const Expr bounded = min(max(whole, -160.0), 160.0);
@@ -266,8 +272,8 @@ Expr pow(Expr x, Expr y) {
   return pow_cases(x, y, a, result);
 }
 
-// The same in f64, whose products need no second part: log2 to 2^-33 of the result, 2^r to 2^-29. The result is rounded
-// to f32 once, even below the smallest normal number.
+// pow in f64, which is precise enough without pairs. log2 has a relative error of 2^-33, and 2^r of 2^-29. The result
+// is rounded to f32 only once, even below the smallest normal number.
 Expr pow_in_f64(Expr x, Expr y) {
   const Expr a = abs(x);
   const Expr finite = a < infinity;
@@ -279,15 +285,15 @@ Expr pow_in_f64(Expr x, Expr y) {
           0x1.277732d107c02p-2, -0x1.ec8d73dc9269ep-3, 0x1.a615cb085469ep-3, -0x1.6eb02a1bc233dp-3,
           0x1.45a2937a40f27p-3, -0x1.417ff0e5777bdp-3, 0x1.3d25fe1d99aefp-3, -0x1.61ac61b96d9fap-4});
   const Expr whole = fma(t, p, cast(DType::f64, exponent)) * cast(DType::f64, y);
-  // Within the exponent range of f64 and beyond that of f32; NaN passes.
+  // Clamps the exponent to limits that f64 can represent and f32 cannot. NaN is preserved.
   const Expr low = select(whole < -1000, -1000, whole), bounded = select(low > 1000, 1000, low);
-  const Expr shifted = bounded + 0x1.8p52;  // the last bits are the nearest integer
+  const Expr shifted = bounded + 0x1.8p52;  // the low bits contain the nearest integer
   const Expr r = bounded - (shifted - 0x1.8p52);
   const Expr power =
       polynomial_in_pairs(r, {0x1.0000000261260p+0, 0x1.62e430c7ead5ap-1, 0x1.ebfbdadce29bap-3, 0x1.c6aed4b79ff45p-5,
                               0x1.3b2dbba7b7d0ap-7, 0x1.5f456b3682da9p-10, 0x1.41d341bbeff5dp-13});
   const Expr scaled = bitcast(DType::i64, power) + (bitcast(DType::i64, shifted) << 52);
-  const Expr y_whole = math(MathOp::trunc, y) == y;  // true for infinities, which count as even
+  const Expr y_whole = math(MathOp::trunc, y) == y;  // true for infinities, which are treated as even
   const Expr half = y * 0.5;
   const Expr y_infinite = abs(y) == infinity;
   const Expr y_odd = y_whole & (math(MathOp::trunc, half) != half) & !y_infinite;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of f64, with the methods of math.cpp. Polynomials are Taylor series whose truncation error is below
-// 2^-57 of the result; the one for erf above 1 is our own Chebyshev fit. As in math.cpp, products whose exact value
-// matters use fma or are cut, here to 26 bits.
+// The functions in f64, with the methods of math.cpp. Unless a comment says otherwise, polynomials are Taylor series
+// with a truncation error below 2^-57 of the result. The polynomial for erf above 1 is a Chebyshev fit that was
+// computed for Tessera. If the exact value of a product matters, it uses fma or factors that are cut to 26 bits.
 #include <initializer_list>
 #include <limits>
 
@@ -31,9 +31,10 @@ Expr polynomial(Expr x, std::initializer_list<double> c) {
 Expr is_nan(Expr x) { return x != x; }
 Expr to_real(Expr bits) { return bitcast(DType::f64, bits); }
 Expr to_bits(Expr x) { return bitcast(DType::i64, x); }
-Expr cut(Expr x) { return to_real(to_bits(x) & -0x1p+27); }  // 26 bits; the mask stops the compiler from contracting
+Expr cut(Expr x) { return to_real(to_bits(x) & -0x1p+27); }  // keeps 26 bits; the mask prevents contraction
 
-/// p * 2^n for n in -1100..1100. Uses two factors, so that results below the smallest normal number are rounded once.
+/// Returns p * 2^n for n between -1100 and 1100. Multiplies by two factors, so that results below the smallest normal
+/// number are rounded only once.
 Expr scale(Expr p, Expr n) {
   const Expr half = n >> 1;
   return p * to_real((half + 1023) << 52) * to_real((n - half + 1023) << 52);
@@ -67,7 +68,7 @@ Expr exp2(Expr x) {
   return select(is_nan(x), x, scale(exp2_reduced(y - n), cast(DType::i64, n)));
 }
 
-/// A positive finite x as 2^exponent * (1 + f) with 1 + f between sqrt(1/2) and sqrt(2).
+/// The decomposition x = 2^exponent * (1 + f) of a positive finite x, with 1 + f between sqrt(1/2) and sqrt(2).
 struct Split {
   Expr f, exponent;
 };
@@ -80,7 +81,7 @@ Split split(Expr x) {
   const Expr k = (bits >> 52) - select(small, bits.like(54), bits.like(0));
   return {mantissa - 1, cast(DType::f64, k)};
 }
-// log(1 + f) = f - tail, with log((1 + s) / (1 - s)) = 2 (s + s^3/3 + ...) for s = f / (2 + f).
+// log(1 + f) = f - tail. Uses log(1 + f) = log((1 + s) / (1 - s)) = 2 (s + s^3/3 + ...) with s = f / (2 + f).
 Expr log_tail(Expr f) {
   const Expr s = f / (f + 2), z = s * s;
   const Expr p = polynomial(
@@ -91,7 +92,7 @@ Expr log_tail(Expr f) {
 Expr log_special(Expr x, Expr y) {
   y = select(x == 0, -infinity, y);
   y = select(x < 0, not_a_number, y);
-  return select(x < infinity, y, select(x > 0, infinity, x));  // the last: NaN stays
+  return select(x < infinity, y, select(x > 0, infinity, x));  // the last x is NaN
 }
 Expr log(Expr x) {
   const auto [f, k] = split(x);
@@ -100,7 +101,7 @@ Expr log(Expr x) {
 Expr log2(Expr x) {
   const auto [f, k] = split(x);
   const Expr tail = log_tail(f);
-  const Expr high = cut(f - tail);  // log(1 + f) in two parts
+  const Expr high = cut(f - tail);  // log(1 + f) as a sum of two parts
   const Expr low = (f - high) - tail;
   const Expr scaled = cut(high * log2_e);
   const Expr scaled_low = fma(low, log2_e, fma(high, log2_e_low, fma(high, log2_e, -scaled)));
@@ -114,17 +115,17 @@ Expr log10(Expr x) {  // like log2
   const Expr low = (f - high) - tail;
   const Expr scaled = cut(high * log10_e);
   const Expr scaled_low = fma(low, log10_e, fma(high, log10_e_low, fma(high, log10_e, -scaled)));
-  // log10(2) as a sum of two parts; the first has few enough bits that its multiples are exact.
+  // log10(2) is the sum of two parts. The first part has so few bits that its product with k is exact.
   const Expr exponent = k * 0x1.34413509f8p-2;
   const Expr whole = exponent + scaled;
   return log_special(x, whole + ((scaled - (whole - exponent)) + fma(k, -0x1.80433b83b532ap-44, scaled_low)));
 }
 
-/// sin and cos by quadrant; `shift` is 0 for sin, 1 for cos.
+/// Computes sin and cos, depending on the quadrant. `shift` is 0 for sin and 1 for cos.
 Expr sine(Expr x, int shift) {
   const Expr n = math(MathOp::rint, x * 0x1.45f306dc9c883p-1);
-  // pi/2 in three parts. The first difference is exact: a multiple of 2^-53 below 1. Above 1e12, n is no longer the
-  // nearest integer.
+  // Subtracts n * pi/2, where pi/2 is the sum of three parts. The first difference is exact, because it is below 1 and
+  // a multiple of 2^-53. Above 1e12, n may not be the nearest integer.
   Expr r = fma(n, -0x1.921fb54442d18p+0, x);
   r = fma(n, -0x1.1a62633145c07p-54, r);
   r = fma(n, 0x1.f1976b7ed8fbcp-110, r);
@@ -144,10 +145,10 @@ Expr sine(Expr x, int shift) {
   const Expr y = select((quadrant & 1) == 0, s, c);
   const Expr signed_y = select((quadrant & 2) == 0, y, -y);
   const Expr finite = select(abs(x) < infinity, signed_y, not_a_number);
-  return shift == 0 ? select(x == 0, x, finite) : finite;  // sin keeps the sign of zero
+  return shift == 0 ? select(x == 0, x, finite) : finite;  // sin preserves the sign of zero
 }
 
-/// sin r / cos r or -cos r / sin r, with each of these and r in two parts.
+/// Computes sin r / cos r or -cos r / sin r. r, sin r and cos r are sums of two parts.
 Expr tan(Expr x) {
   const Expr n = math(MathOp::rint, x * 0x1.45f306dc9c883p-1);
   const Expr first = fma(n, -0x1.921fb54442d18p+0, x), second = fma(n, -0x1.1a62633145c07p-54, first);
@@ -173,11 +174,11 @@ Expr tan(Expr x) {
   const Expr quotient = above / below;
   const Expr error = fma(-quotient, below_low, fma(-quotient, below, above) + above_low);
   const Expr y = quotient + error / below;
-  return select(x == 0, x, select(abs(x) < infinity, y, not_a_number));  // the sign of zero is kept
+  return select(x == 0, x, select(abs(x) < infinity, y, not_a_number));  // preserves the sign of zero
 }
 
 constexpr HalfPi half_pi = {0x1.921fb54442d18p+0, 0x1.1a62633145c07p-54};
-// asin s - s for s in 0..1/2: a minimax fit, 2^-59.9.
+// asin(s) - s for s between 0 and 1/2. A minimax fit, error 2^-59.9.
 Expr asin_tail(Expr s, Expr z) {
   return s * z *
          polynomial(z, {0x1.5555555555577p-3, 0x1.333333332e131p-4, 0x1.6db6db721265bp-5, 0x1.f1c71a94f4611p-6,
@@ -185,8 +186,8 @@ Expr asin_tail(Expr s, Expr z) {
                         0x1.613c82ff52606p-7, 0x1.e5f5efeb7a835p-9, 0x1.639c5ddb8f889p-6, -0x1.57fd6de0f3845p-6,
                         0x1.0b46bd2966db1p-5});
 }
-// atan q for q in 0..1: atan c + atan t with t = (q - c) / (1 + q c) and c one of 0, 1/2, 1, so that t is below 7/16.
-// atan t is a minimax fit, error 2^-57.7.
+// atan(q) = atan(c) + atan(t) for q between 0 and 1, with t = (q - c) / (1 + q c). c is 0, 1/2 or 1, so that |t| is
+// below 7/16. atan(t) is a minimax fit, error 2^-57.7.
 Expr atan_unit(Expr q) {
   const Expr from_half = q >= 0.4375, from_one = q >= 0.6875;
   const Expr above = select(from_one, q - 1, select(from_half, q + q - 1, q));
@@ -201,7 +202,7 @@ Expr atan_unit(Expr q) {
   return start + (t + (t * z * p + start_low));
 }
 
-// e^x / 2 for x in 0..711, finite wherever sinh and cosh are.
+// e^x / 2 for x between 0 and 711. It is finite if sinh and cosh are finite.
 Expr half_exp(Expr x) {
   const auto [n, r] = reduce(x);
   return scale(exp_minus_one_reduced(r) + 1, n - 1);
@@ -210,7 +211,7 @@ Expr cosh(Expr x) {
   const Expr h = half_exp(min(abs(x), 711.0));
   return select(is_nan(x), x, h + 0.25 / h);
 }
-// (e + e / (e + 1)) / 2 with e = e^|x| - 1; from 22 on e^-|x| is negligible.
+// Computes (e + e / (e + 1)) / 2 with e = e^|x| - 1. For |x| above 22, e^-|x| is negligible.
 Expr sinh(Expr x) {
   const Expr a = abs(x);
   const auto [n, r] = reduce(min(a, 22.0));
@@ -220,9 +221,9 @@ Expr sinh(Expr x) {
   return select((x == 0) | is_nan(x), x, with_sign_of(y, x));
 }
 
-// Through e^(2|x|) - 1, which is accurate to one rounding near 0 too.
+// Uses e^(2|x|) - 1, which is also accurate near 0.
 Expr tanh(Expr x) {
-  const Expr a = min(abs(x), 22.0);  // from there on the result is 1
+  const Expr a = min(abs(x), 22.0);  // for larger |x| the result is 1
   const auto [n, r] = reduce(a + a);
   const Expr power = power_of_two(n);
   const Expr e = fma(power, exp_minus_one_reduced(r), power - 1);
@@ -238,7 +239,8 @@ Expr erf(Expr x) {
                      0x1.9e6ad5e55a730p-34, -0x1.d8453cb0c46eap-38, 0x1.f683ae4a97007p-42, -0x1.f56f071a885cfp-46,
                      0x1.d70b3537f4765p-50, -0x1.a2007af3447f6p-54, 0x1.5f7919bc67b8cp-58, -0x1.18cc8a061c479p-62});
   const Expr small = fma(x, p, x);
-  // From 1 on, 1 - e^(-x^2) h, where h = e^(x^2) erfc(x) is smooth in (x - 2) / (x + 2); from 6 on the result is 1.
+  // For x >= 1, computes 1 - e^(-x^2) h, where h = e^(x^2) erfc(x) is a smooth function of (x - 2) / (x + 2). For x >=
+  // 6, the result is 1.
   const Expr b = min(max(a, 1.0), 6.0);
   const Expr h = polynomial(
       (b - 2) / (b + 2),
@@ -250,7 +252,7 @@ Expr erf(Expr x) {
   return select(a < 1, small, select(is_nan(x), x, with_sign_of(large, x)));
 }
 
-/// A number as the unevaluated sum of two doubles.
+/// A number, represented as the unevaluated sum of two doubles.
 struct Pair {
   Expr high, low;
 };
@@ -259,7 +261,8 @@ Pair product(Expr x, Expr y) {
   return {high, fma(x, y, -high)};
 }
 
-// |x|^y = 2^(y log2 |x|), with the logarithm to about 2^-65 through atanh: log(1 + f) = 2 atanh(s), s = f / (2 + f).
+// |x|^y = 2^(y log2 |x|). The logarithm has an error of about 2^-65. It is computed as log(1 + f) = 2 atanh(s) with s =
+// f / (2 + f).
 Expr pow(Expr x, Expr y) {
   const Expr a = abs(x);
   const auto [f, k] = split(a);
@@ -269,7 +272,7 @@ Expr pow(Expr x, Expr y) {
   const Expr s_low = (fma(-s_high, divisor, f) - s_high * divisor_low) / divisor;
   const Expr s = s_high + s_low;
   const Expr z = s * s;
-  // s^3 * 2/3 in two parts, the rest in one.
+  // s^3 * 2/3 is computed as a pair, and the remaining terms as one number.
   const Pair z2 = product(s_high, s_high);
   const Expr z_low = fma(s_low, s_low, fma(s_high + s_high, s_low, z2.low));
   const Pair cube = product(z2.high, s_high);
@@ -279,16 +282,16 @@ Expr pow(Expr x, Expr y) {
                                    2.0 / 21, 2.0 / 23, 2.0 / 25});
   const Pair third = product(cube.high, x.like(0x1.5555555555555p-1));
   const Expr third_low = fma(cube_low, 0x1.5555555555555p-1, fma(cube.high, 0x1.5555555555555p-55, third.low)) + rest;
-  // log = 2 s + third, as a pair whose high part has few bits.
+  // log(1 + f) = 2 s + third, as a pair. The high part has few bits.
   const Expr two_s = s_high + s_high;
   const Expr log_high = cut(two_s + third.high);
   const Expr log_low = ((two_s - log_high) + third.high) + (third_low + (s_low + s_low));
-  // log2 = k + log / ln 2.
+  // log2 |x| = k + log(1 + f) / ln 2.
   const Pair scaled = product(log_high, x.like(log2_e));
   const Expr scaled_low = fma(log_high, log2_e_low, fma(log_low, log2_e, scaled.low));
   const Expr l_high = k + scaled.high;
   const Expr l_low = (scaled.high - (l_high - k)) + scaled_low;
-  // Multiplied by y; beyond these limits the result is 0 or infinite.
+  // Multiplies by y. Beyond these limits, the result is 0 or infinite.
   const Expr y_bounded = min(max(y, -0x1p+66), 0x1p+66);
   const Expr whole = (l_high + l_low) * y_bounded;
   const Expr bounded = min(max(whole, -1090.0), 1090.0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Follows Apple's Metal Shading Language Specification, version 2.4. The text has not been tried with Apple's compiler
-// or on a GPU; tests compile and run it as C++ (tests/drivers/text/metal_on_host.h).
+// Follows Apple's Metal Shading Language Specification, version 2.4. The text was never compiled by Apple's compiler or
+// run on an Apple GPU. Tests compile and run it as C++ (tests/drivers/text/metal_on_host.h).
 #include "tessera/emit/metal.h"
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ Dialect metal_c() {
           .dot4 = false,
           .offsets = false,
           .vectors = false,
-          .expand_math = true};  // erf is missing, and the accuracy of the others depends on options
+          .expand_math = true};  // erf is missing, and the accuracy of other functions depends on options
 }
 
 bool is_metal_keyword(const std::string& name) {
@@ -56,7 +56,7 @@ std::string metal_index_text(IndexKind kind, std::uint64_t dim, const Function& 
 }
 
 std::string metal_index_arguments(const Function& fn) {
-  std::string used;  // the text of all of them
+  std::string used;  // the text of all indices that the kernel uses
   for (NodeId id = 1; id < fn.nodes.size(); ++id) {
     const Node& n = fn[id];
     if (n.op == Op::subgroup)
@@ -110,11 +110,11 @@ std::string CWriter::metal_signature(const std::string& entry, EmittedKernel& ke
     if (used.extents[d]) member(Kind::extent, d, index, fmt::format("extent_{}", "xyz"[d]));
   }
   if (buffers + (members.empty() ? 0 : 1) > metal_argument_buffers)
-    fail<KernelError>(
-        {.operation = "kernel " + fn_.name,
-         .with = {{"buffers", std::to_string(buffers)}},
-         .wrong = fmt::format("Metal binds at most {} buffers, one of which holds all else", metal_argument_buffers),
-         .remedy = "Split the kernel, or put several arrays into one buffer"});
+    fail<KernelError>({.operation = "kernel " + fn_.name,
+                       .with = {{"buffers", std::to_string(buffers)}},
+                       .wrong = fmt::format("Metal binds at most {} buffers, and one of them is needed for scalars",
+                                            metal_argument_buffers),
+                       .remedy = "Split the kernel, or put several arrays into one buffer"});
   std::string text;
   if (!members.empty()) {
     text = fmt::format("struct {}_arguments {{\n{}}};\n", entry, members);
@@ -123,7 +123,7 @@ std::string CWriter::metal_signature(const std::string& entry, EmittedKernel& ke
   }
   const std::size_t shared = shared_bytes(fn_);
   if (shared != 0) {
-    kernel.dynamic_shared_bytes = (shared + 15) & ~std::size_t{15};  // lengths are multiples of 16
+    kernel.dynamic_shared_bytes = (shared + 15) & ~std::size_t{15};  // the length must be a multiple of 16
     list += std::string(list.empty() ? "" : ",") + "\n    threadgroup uchar* shared_memory [[threadgroup(0)]]";
   }
   std::string indices = metal_index_arguments(fn_);
@@ -176,7 +176,8 @@ Text CWriter::metal_atomic(const Node& n) {
   const DType t = n.type.dtype;
   const AtomicOp op = n.kind<AtomicOp>();
   const bool shared = fn_[n.args[0]].op == Op::shared;
-  const bool real = t == DType::f32;  // by its bits; lowering removed all but exchange and compare-and-swap
+  const bool real = t == DType::f32;  // operates on the bits of the float; lowering has left only exchange and
+                                      // compare-and-swap
   const std::string type = type_text(dialect_, real ? DType::i32 : t);
   const Text value = take(n.args[2]);
   const Text expected = n.args[3] ? take(n.args[3]) : Text{};
@@ -202,7 +203,7 @@ Text CWriter::metal_atomic(const Node& n) {
 std::string Prelude::metal_compare_exchange(bool is_unsigned, bool shared) {
   const std::string type = is_unsigned ? "uint" : "int";
   const std::string name = fmt::format("tessera_compare_exchange_{}_{}", type, shared ? "shared" : "device");
-  // Metal has only the weak form, which may fail although the expected value was found.
+  // Metal only has weak compare-and-swap, which may fail even if the memory contains the expected value.
   return function(name, fmt::format("{0} {1}({2} atomic_{0}* at, {0} expected, {0} value) {{\n"
                                     "  {0} seen = expected;\n"
                                     "  while (!atomic_compare_exchange_weak_explicit(at, &seen, value, "
@@ -233,14 +234,14 @@ std::string Prelude::metal_wide(const char* which) {
 Text CWriter::metal_mul_high(DType t, const Text& a, const Text& b) {
   Text high = call(prelude_.metal_wide("mul_hi"), {a, b});
   if (t == DType::u64) return high;
-  // Corrects for negative factors, which were multiplied as unsigned numbers.
+  // Corrects the result for negative factors, because the product is unsigned.
   high.s = fmt::format("(long)({} - (({}) < 0 ? (ulong)({}) : 0uL) - (({}) < 0 ? (ulong)({}) : 0uL))", high.s, a.s, b.s,
                        b.s, a.s);
   high.binding = Binding::unary;
   return high;
 }
 
-// Subgroups. Shuffles from lanes without threads are undefined, so those lanes are never read.
+// Subgroups. Shuffles from lanes without a thread are undefined, so such lanes are never read.
 
 std::string Prelude::metal_subgroup(SubgroupOp op, DType t) {
   const std::string type = type_text(dialect_, t == DType::boolean ? DType::i32 : t);

@@ -10,7 +10,7 @@ namespace {
 constexpr std::int64_t side = ir::fragment_side, elements = side * side;
 }  // namespace
 
-// Matrix indices never wrap, like all index arithmetic.
+// Index arithmetic never wraps, so the operation is marked as no-wrap.
 NodeId MatrixLoops::arithmetic(BinaryOp op, NodeId x, NodeId y) {
   b_.set_no_wrap(true);
   const NodeId result = b_.binary(op, x, y);
@@ -29,10 +29,11 @@ void MatrixLoops::every_element(const Element& body) {
   loop(number(side),
        [&](NodeId i) { loop(number(side), [&](NodeId j) { body(i, j, plus(times(i, number(side)), j)); }); });
 }
-// The k-th element of a lane is stored at k, so that the lanes of a subgroup access the same place at the same time.
+// The k-th element of each lane is stored at index k, so that all lanes of a subgroup access the same index at the same
+// time.
 void MatrixLoops::for_each_lane_element(const Element& body) {
   if (!several_) return every_element(body);
-  // Subgroups are consecutive threads of a block, and the last one may have fewer lanes.
+  // Subgroups consist of consecutive threads of a block. The last subgroup may have fewer lanes.
   const NodeId width = b_.index(ir::IndexKind::subgroup_size), lane = b_.index(ir::IndexKind::lane_id);
   const NodeId threads = number(b_.function().threads_per_block());
   const NodeId left = arithmetic(BinaryOp::sub, threads, times(b_.index(ir::IndexKind::subgroup_id), width));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The special cases of pow after C's Annex F, the same for every float type. Used within this folder only.
+// The special cases of pow according to C's Annex F, for f32 and f64. Used only in this folder.
 #pragma once
 
 #include <limits>
@@ -8,12 +8,13 @@
 
 namespace tessera::emit {
 
-/// x to the power of y, where `result` is correct for finite positive x other than 1 and finite y; `a` is |x|.
+/// Returns x to the power of y. `result` must be correct for finite y and for finite positive x other than 1. `a` is
+/// |x|.
 inline Expr pow_cases(Expr x, Expr y, Expr a, Expr result) {
   using ir::MathOp;
   constexpr double infinity = std::numeric_limits<double>::infinity();
   constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
-  const Expr y_whole = math(MathOp::trunc, y) == y;  // true for infinities, which count as even
+  const Expr y_whole = math(MathOp::trunc, y) == y;  // true for infinities, which are treated as even
   const Expr half = y * 0.5;
   const Expr y_odd = y_whole & (math(MathOp::trunc, half) != half) & (abs(y) < infinity);
   const Expr zero_or_inf = (a == 0) | (a == infinity);

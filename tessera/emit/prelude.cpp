@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The helper functions of emitted programs, written once in terms of a dialect's types.
+// The helper functions of emitted programs. Their text uses the type names of the dialect.
 #include <fmt/format.h>
 
 #include "tessera/emit/dialect.h"
@@ -16,7 +16,7 @@ std::string Prelude::inline_prefix() const {
 }
 
 std::string Prelude::function(const std::string& name, const std::string& text) {
-  // `inline` in OpenCL C is that of C99: without `static` the linker may look for an external definition.
+  // OpenCL C has the `inline` of C99. Without `static`, the linker may require an external definition.
   functions_.try_emplace(name, "static " + inline_prefix() + text + "\n");
   return name;
 }
@@ -71,7 +71,7 @@ std::string Prelude::to_integer(DType to, DType from) {
   const bool is_signed = is_signed_int(to);
   const std::uint64_t most = is_signed ? (std::uint64_t{1} << (bits - 1)) - 1 : ~std::uint64_t{0} >> (64 - bits);
   const std::uint64_t least = is_signed ? ~most : 0;
-  // One past the largest value and the smallest value are powers of two, exact in every float type.
+  // The smallest value and the largest value + 1 are powers of two, so every float type represents them exactly.
   const std::string f = from == DType::f32 ? "f" : "";
   const std::string above = fmt::format("0x1p+{}{}", is_signed ? bits - 1 : bits, f);
   const std::string below = is_signed ? fmt::format("-0x1p+{}{}", bits - 1, f) : "0.0" + f;
@@ -84,7 +84,7 @@ std::string Prelude::to_integer(DType to, DType from) {
 std::string Prelude::from_half() {
   const std::string name = "tessera_f32_from_f16";
   switch (dialect_.language) {
-    case Language::opencl:  // OpenCL C's only conversion without cl_khr_fp16 reads memory
+    case Language::opencl:  // without cl_khr_fp16, OpenCL C only has conversions that read memory
       return function(
           name, "float tessera_f32_from_f16(ushort bits) {\n  return vload_half(0, (const __private half*)&bits);\n}");
     case Language::cuda:
@@ -143,11 +143,11 @@ std::string Prelude::dot4(ir::Dot4Signs signs) {
     std::string sum;
     if (which == "uu")
       sum = "(int)__builtin_amdgcn_udot4(a, b, (unsigned int)c, false)";
-    else if (mixed)  // a sign for each operand
+    else if (mixed)  // has a flag for the sign of each operand
       sum = fmt::format("__builtin_amdgcn_sudot4({}, (int)a, true, (int)b, c, false)", which == "ss");
     else if (which == "ss")
       sum = "__builtin_amdgcn_sdot4((int)a, (int)b, c, false)";
-    else  // unsigned a as the signed a - 128, plus 128
+    else  // replaces the unsigned a by a - 128, which is signed, and corrects the result
       sum =
           "(int)((unsigned int)__builtin_amdgcn_sdot4((int)(a ^ 0x80808080u), (int)b, c, false) -\n"
           "               (unsigned int)__builtin_amdgcn_sdot4((int)0x80808080u, (int)b, 0, false))";
@@ -175,13 +175,13 @@ std::string Prelude::atomic_extreme(bool maximum, DType t) {
                               type, name, bits, best, real ? "__int_as_float(old)" : "(" + type + ")old"));
 }
 
-// Lanes are numbered within the subgroup, and `count` of them have threads. Reads from other lanes yield the own value.
+// `count` lanes of the subgroup have a thread. A shuffle from another lane returns the thread's own value.
 std::string Prelude::subgroup(ir::SubgroupOp op, DType t) {
   using ir::SubgroupOp;
   if (metal(dialect_)) return metal_subgroup(op, t);
   const std::string type = type_text(dialect_, t == DType::boolean ? DType::i32 : t);
   const std::string name = fmt::format("tessera_subgroup_{}_{}", ir::name_of(op), suffix(t));
-  if (opencl(dialect_)) {  // OpenCL leaves min and max of floats undefined where a lane has NaN
+  if (opencl(dialect_)) {  // in OpenCL, min and max are undefined if a lane has NaN
     const bool most = op == SubgroupOp::max;
     return function(name, fmt::format("{0} {1}({0} v) {{\n"
                                       "  const {0} best = sub_group_reduce_{2}(v != v ? {3}({0})INFINITY : v);\n"
@@ -190,7 +190,7 @@ std::string Prelude::subgroup(ir::SubgroupOp op, DType t) {
   }
   const bool cuda = dialect_.language == Language::cuda;
   const std::string width = subgroup_width_text(dialect_);
-  // Shuffles move 32- and 64-bit values; narrower ones are promoted by the call.
+  // Shuffles exist for 32-bit and 64-bit values. Narrower values are promoted by the call.
   auto shuffle = [&](std::string_view kind, std::string_view value, std::string_view lane) {
     return cuda
                ? fmt::format("__shfl{}_sync(count == 32 ? 0xffffffffu : (1u << count) - 1u, {}, {})", kind, value, lane)

@@ -1,17 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fragment products by matrix units: the elements of the three matrices in each lane, and the instructions.
-// A factor is treated as 16 x 16 elements (o, k): o is the row of the left factor or the column of the right one, and k
-// is the summation index. In these terms all units below store both factors alike, so one function loads either.
+// Products of fragments with matrix units: the matrix elements that each lane stores, and the instructions.
+//
+// A factor is a 16 x 16 matrix with elements (o, k). o is the row of the left factor or the column of the right factor,
+// and k is the summation index. With these indices, all units store both factors in the same way, so one function can
+// load either of them.
+//
 // NVIDIA (PTX ISA 8.x, "Matrix Fragments for mma.m16n8k16 with floating point type", "... mma.m16n8k8"), with group =
-// lane / 4 and t = lane % 4. Word r of a, low half first: (row group + 8 (r % 2), k 2t + 8 (r / 2)) and the next k.
-// Word r of b, with 8 columns: (k 2t + 8r, column group) and the next k. Float i of c and d: (row group + 8 (i / 2),
-// column 2t + i % 2). Two instructions compute 16 columns: the first uses words 0 and 2 of the right factor, the second
-// words 1 and 3. m16n8k8 takes the halves k < 8 and k >= 8 of the same words in two steps.
-// CDNA (AMD, "Matrix Instruction Calculator", v_mfma_f32_16x16x16f16; waves of 64). Lane l of a and b: o = l % 16, k =
-// 4 (l / 16) + 0..3. Float i of c and d: (row 4 (l / 16) + i, column l % 16). v_mfma_f32_16x16x8bf16 has k = 2 (l / 16)
-// + 0..1: called with elements 0 and 1 of the words, then 2 and 3, it sums the 16 products in another order.
-// RDNA 3 (AMD, "RDNA3 Instruction Set Architecture", 7.9; waves of 32). Lane l: o = l % 16 and all 16 k, identical in
-// both halves of the wave. Float i of c and d: (row 2i + l / 16, column l % 16).
+// lane / 4 and t = lane % 4. A word contains two elements with adjacent k, the first of them in the low half.
+// - Word r of a: row group + 8 (r % 2), k = 2t + 8 (r / 2).
+// - Word r of b, which has 8 columns: column group, k = 2t + 8r.
+// - Float i of c and d: row group + 8 (i / 2), column 2t + i % 2.
+// Two instructions compute 16 columns. The first uses words 0 and 2 of the right factor, the second words 1 and 3.
+// m16n8k8 is called twice, for k < 8 and for k >= 8, with different words.
+//
+// CDNA (AMD, "Matrix Instruction Calculator", v_mfma_f32_16x16x16f16; waves of 64), in lane l:
+// - a and b: o = l % 16, k = 4 (l / 16) + 0..3.
+// - Float i of c and d: row 4 (l / 16) + i, column l % 16.
+// v_mfma_f32_16x16x8bf16 has k = 2 (l / 16) + 0..1. It is called with elements 0 and 1, then with elements 2 and 3, so
+// it adds the 16 products in another order.
+//
+// RDNA 3 (AMD, "RDNA3 Instruction Set Architecture", 7.9; waves of 32), in lane l:
+// - a and b: o = l % 16 and all 16 k. Both halves of the wave store the same elements.
+// - Float i of c and d: row 2i + l / 16, column l % 16.
 #include <fmt/format.h>
 
 #include "tessera/emit/dialect.h"
@@ -25,7 +35,7 @@ bool wave_of_32(const Dialect& d) { return d.matrix == MatrixUnits::wmma; }
 std::string wide(bool index64) { return index64 ? "_wide" : ""; }
 std::string step_type(bool index64) { return index64 ? "long long" : "int"; }
 
-/// Row and column of float `e` of this lane's sums.
+/// Row and column of float `e` of this lane's accumulator.
 struct Place {
   const char *row, *column;
 };
@@ -34,7 +44,7 @@ Place place_of_sum(const Dialect& d) {
   if (wave_of_32(d)) return {"e * 2 + lane / 16", "lane % 16"};
   return {"lane / 16 * 4 + e", "lane % 16"};
 }
-/// o of word r of a factor, and k of the first of its two elements.
+/// Returns the index o of word r of a factor, and the index k of the first of its two elements.
 Place place_of_pair(const Dialect& d) {
   if (nvidia(d)) return {"lane / 4 + r % 2 * 8", "lane % 4 * 2 + r / 2 * 8"};
   if (wave_of_32(d)) return {"lane % 16", "r * 2"};
@@ -46,9 +56,10 @@ Place place_of_pair(const Dialect& d) {
 std::uint32_t Prelude::matrix_words() const { return nvidia(dialect_) ? 4 : wave_of_32(dialect_) ? 8 : 2; }
 std::uint32_t Prelude::matrix_sums() const { return nvidia(dialect_) || wave_of_32(dialect_) ? 8 : 4; }
 
-// ldmatrix (PTX ISA, "Warp-level matrix load instruction: ldmatrix"): lanes 8m to 8m + 7 give the addresses of the rows
-// of the 8 x 8 matrix m, each 16 aligned bytes. Word m of lane l receives elements 2 (l % 4) and the next of row l / 4
-// or, transposed, elements l / 4 of row 2 (l % 4) and the next row. Matrix m starts at o = 8 (m % 2), k = 8 (m / 2).
+// ldmatrix (PTX ISA, "Warp-level matrix load instruction: ldmatrix"). Lanes 8m to 8m + 7 pass the addresses of the rows
+// of the 8 x 8 matrix m. Each row is 16 bytes long and aligned. Word m of lane l receives two adjacent elements of row
+// l / 4, starting at 2 (l % 4). If transposed, it receives element l / 4 of row 2 (l % 4) and of the next row. Matrix m
+// starts at o = 8 (m % 2), k = 8 (m / 2).
 std::string Prelude::matrix_shared_load(bool along_k) {
   const std::string name = along_k ? "tessera_instruction_ldmatrix" : "tessera_instruction_ldmatrix_trans";
   return instruction(
@@ -77,7 +88,7 @@ std::string Prelude::matrix_load(bool along_k, bool shared, bool index64) {
   }
   const std::string loop = fmt::format("#pragma unroll\n  for (int r = 0; r < {}; ++r) {{\n", matrix_words());
   const std::string place = fmt::format("    const int o = {}, k = {};\n", at.row, at.column);
-  if (along_k)  // two elements are one word where that is aligned
+  if (along_k)  // loads two elements as one word if it is aligned
     body += fmt::format(
         "  if ((((unsigned long long)from | 2 * (unsigned long long)stride) & 3) == 0) {{\n{0}{1}"
         "    words[r] = *(const unsigned int*)(from + o * stride + k);\n  }}\n  return;\n  }}\n",
@@ -117,8 +128,8 @@ std::string Prelude::matrix_fill() {
                               matrix_sums()));
 }
 
-// Each instruction has its own function, which is skipped if its name is already defined: tests define it to behave as
-// documented.
+// Every instruction is in a function, which is skipped if a macro with its name is defined. Tests define such macros to
+// replace the instructions by functions that behave as documented.
 std::string Prelude::instruction(const std::string& name, const std::string& text) {
   functions_.try_emplace(name, "#ifndef " + name + "\nstatic " + inline_prefix() + text + "\n#endif\n");
   return name;
@@ -142,7 +153,7 @@ std::string Prelude::matrix_instruction(DType t) {
                     half ? "\"r\"(a0), \"r\"(a1), \"r\"(b0)"
                          : "\"r\"(a0), \"r\"(a1), \"r\"(a2), \"r\"(a3), \"r\"(b0), \"r\"(b1)"));
   }
-  // AMD's builtins take vectors: words are converted to them by their bits.
+  // AMD's builtins require vectors, so the bits of the words are reinterpreted as vectors.
   std::string name = "tessera_instruction_mfma_16x16x16_" + of;
   const bool half = t == DType::f16;
   std::string factor, call;
