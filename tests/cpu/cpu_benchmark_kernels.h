@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels whose generated code is inspected by tests and timed by benchmarks/cpu_kernels: saxpy, softmax, matrix
-// products with f32 and 8-bit weights, a histogram, edit distances, shortest paths, and a division.
+// Kernels for tests of generated code and for benchmarks/cpu_kernels: saxpy, softmax, matrix products with f32 and
+// 8-bit weights, a histogram, edit distances, shortest paths, and a division.
 #pragma once
 
 #include <array>
@@ -34,7 +34,7 @@ inline Function saxpy() {
   });
 }
 
-// One block per row.
+// Softmax along rows, with one block per row.
 inline Function softmax(std::uint32_t threads) {
   return written("softmax", KernelKind::block, {threads, 1, 1}, [=] {
     auto x = in("x"), y = out("y");
@@ -53,7 +53,7 @@ inline Function softmax(std::uint32_t threads) {
   });
 }
 
-// Square matrices; n is a multiple of the tile.
+// A product of square matrices. n must be a multiple of the tile size.
 inline Function tiled_product(std::uint32_t tile) {
   return written("tiled_product", KernelKind::block, {tile, tile, 1}, [=] {
     auto a = in("a"), b = in("b"), c = out("c");
@@ -74,7 +74,7 @@ inline Function tiled_product(std::uint32_t tile) {
   });
 }
 
-// Each of 16x16 threads computes 4x4 results of a 64x64 tile.
+// A matrix product with register tiles. Each of 16x16 threads computes 4x4 elements of a 64x64 tile.
 inline Function register_tiled_product() {
   return written("register_tiled_product", KernelKind::block, {16, 16, 1}, [] {
     auto a = in("a"), b = in("b"), c = out("c");
@@ -104,7 +104,8 @@ inline Function register_tiled_product() {
   });
 }
 
-// Rows of 8-bit weights, 16 of them interleaved word by word, times a vector of 8-bit numbers.
+// The product of a matrix of 8-bit weights and a vector of 8-bit numbers. 16 rows of the matrix are interleaved word by
+// word.
 inline Function product_q8() {
   return written("product_q8", KernelKind::block, {16, 1, 1}, [] {
     auto w = in("w", DType::u32), x = in("x", DType::u32), scale = in("scale", DType::f16), x_scale = in("x_scale"),
@@ -123,7 +124,8 @@ inline Function product_q8() {
   });
 }
 
-/// Counts how often each byte occurs: a block counts `share` bytes in shared memory and adds its counts to the totals.
+/// Counts how often each byte occurs. Each block counts `share` bytes in shared memory and adds its counts to the
+/// totals.
 inline Function histogram() {
   return written("histogram", KernelKind::block, {256, 1, 1}, [] {
     auto x = in("x", DType::u8), counts = out("counts", DType::i32);
@@ -139,8 +141,8 @@ inline Function histogram() {
   });
 }
 
-/// Edit distances of pairs of words with at most `longest` letters; one pair per thread, with a row of the table in its
-/// local array.
+/// Edit distances between pairs of words with at most `longest` letters. Each thread computes one pair, with a row of
+/// the table in a local array.
 inline Function levenshtein(std::uint32_t longest) {
   return written("levenshtein", KernelKind::map, {1, 1, 1}, [=] {
     auto a = in("a", DType::u8), b = in("b", DType::u8), a_length = in("a_length", DType::i32),
@@ -166,10 +168,11 @@ inline Function levenshtein(std::uint32_t longest) {
   });
 }
 
-/// Phases of the Floyd-Warshall algorithm on the tiles of a square matrix, for each tile on the diagonal.
+/// The phases of the tiled Floyd-Warshall algorithm, which are run for each tile on the diagonal.
 enum class PathPhase : std::uint8_t { pivot, row, column, rest };
 
-/// Shortest paths through the nodes of tile `k` on the diagonal: one block per tile of the phase.
+/// One phase of the Floyd-Warshall algorithm for the nodes of tile `k` on the diagonal. Each block computes one tile of
+/// the phase.
 inline Function shortest_paths(PathPhase phase, std::uint32_t tile) {
   return written("shortest_paths", KernelKind::block, {tile, tile, 1}, [=] {
     auto d = out("d", DType::i32);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Block-stride loops, with atomics in shared memory, on every target of the code generator, compared with the
+// Block-stride loops and atomics in shared memory, on all targets of the code generator. Compares the results with the
 // interpreter.
 #include "tests/cpu/cpu_benchmark_kernels.h"
 #include "tests/cpu/cpu_compare.h"
@@ -20,19 +20,19 @@ class CpuBlockLoops : public ::testing::Test {
     for (T& x : v) x = static_cast<T>(random());
     return v;
   }
-  // Both iterations that all threads run and ones that only some run.
+  // Includes loops in which only some of the threads run the last iteration.
   static constexpr int ends[] = {0, 1, 63, 64, 65, 127, 128, 200, 256, 1000};
 };
 
-TEST_F(CpuBlockLoops, Histograms) {
+TEST_F(CpuBlockLoops, HistogramsMatchInterpreter) {
   const Function f = test::histogram();
   for (int n : {0, 5, 255, 256, 257, 511, 512, 2000})
     expect_same(f, {3, 1, 1},
                 {memory(numbers<std::uint8_t>(3 * 2000)), memory(std::vector<std::int32_t>(256)), index_number(n)});
 }
 
-// Lanes whose indices and values come from memory or from registers, with and without masks.
-TEST_F(CpuBlockLoops, AtomicsPerLane) {
+// Covers indices and values from memory and from registers, with and without masks.
+TEST_F(CpuBlockLoops, SharedMemoryAtomicsMatchInterpreter) {
   const Function f = block_kernel("bins", {64}, [] {
     auto x = in("x", DType::u8), y = in("y", DType::i32);
     auto counts = out("counts", DType::i32), sums = out("sums", DType::f32), each = out("each", DType::i32);
@@ -67,9 +67,9 @@ TEST_F(CpuBlockLoops, AtomicsPerLane) {
                   {1e-5, 1e-5}, {.noalias = noalias});
 }
 
-// Loops that cannot run iteration by iteration across chunks: a sum is carried, a chunk starts at another index, or the
-// block has another dimension.
-TEST_F(CpuBlockLoops, LoopsThatRunChunkByChunk) {
+// In these loops, all chunks cannot run an iteration before the next one starts: threads carry a sum, chunks start at
+// different indices, or blocks are two-dimensional.
+TEST_F(CpuBlockLoops, NonInterchangeableLoopsMatchInterpreter) {
   const Function sums = block_kernel("sums", {64}, [] {
     auto x = in("x", DType::i32), y = out("y", DType::i32);
     auto n = scalar_param("n", DType::index);
@@ -94,7 +94,7 @@ TEST_F(CpuBlockLoops, LoopsThatRunChunkByChunk) {
                   {memory(numbers<std::int32_t>(1000)), memory(std::vector<std::int32_t>(4000)), index_number(n)});
 }
 
-TEST_F(CpuBlockLoops, ShortestPaths) {
+TEST_F(CpuBlockLoops, FloydWarshallMatchesInterpreter) {
   const std::size_t n = 96;
   auto d = numbers<std::int32_t>(n * n);
   for (std::int32_t& v : d) v &= 0xffff;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels compiled by the code-generation module, on every target that this machine can run, compared with the
-// interpreter.
+// Kernels compiled by the code-generation module for all targets that this machine can run. Compares the results with
+// the interpreter.
 #include "tests/cpu/cpu_benchmark_kernels.h"
 #include "tests/cpu/cpu_compare.h"
 #include "tests/device/limit_memory.h"
@@ -37,7 +37,7 @@ using test::saxpy;
 using test::softmax;
 using test::tiled_product;
 
-TEST_F(CpuCodegen, UsesTheModule) {
+TEST_F(CpuCodegen, DriverUsesCodeGenerationModule) {
   Cpu cpu;
   EXPECT_EQ(cpu.info().reason, "");
   EXPECT_NE(cpu.info().driver_version.find("LLVM"), std::string::npos) << cpu.info().driver_version;
@@ -47,13 +47,13 @@ TEST_F(CpuCodegen, UsesTheModule) {
   EXPECT_GE(cpu_targets().size(), 2u);
 }
 
-TEST_F(CpuCodegen, MapKernelsOfEverySize) {
+TEST_F(CpuCodegen, MapKernelsOfAllSizesMatchInterpreter) {
   const Function f = saxpy();
   for (std::uint64_t n = 1; n <= 70; n += n < 34 ? 1 : 4)
     expect_same(f, {n, 1, 1}, {memory(reals(n)), memory(reals(n)), number(2.5f)}, {1e-6, 1e-6});
 }
 
-TEST_F(CpuCodegen, MapKernelsInTwoAndThreeDimensions) {
+TEST_F(CpuCodegen, MultidimensionalMapKernelsMatchInterpreter) {
   const Function f = map_kernel("transposed", [] {
     auto x = in("x", DType::i32), y = out("y", DType::i32);
     auto i = global_id(0), j = global_id(1), k = global_id(2);
@@ -75,14 +75,15 @@ TEST_F(CpuCodegen, LargeMapKernelsRunOnSeveralThreads) {
   for (std::size_t i = 0; i < n; ++i) ASSERT_NEAR(y[i], 0.5f * x[i] + before[i], 1e-6) << i;
 }
 
-TEST_F(CpuCodegen, AliasedBuffers) {
+TEST_F(CpuCodegen, StoresAreVisibleThroughAliasedBuffers) {
   Cpu cpu;
   for (std::size_t n : {1u, 16u, 45u}) {
     auto x = reals(n), before = x;
     cpu.call().buffer(x).same_as(0).scalar(2.0f).run(saxpy(), {n, 1, 1}, Variant{.noalias = false});
     for (std::size_t i = 0; i < n; ++i) EXPECT_NEAR(x[i], 3 * before[i], 1e-6);
   }
-  // A write is visible to a later read through the other name, even at an index that all threads share.
+  // A store to one buffer must be visible to later loads through the other buffer, even if all threads load the same
+  // index.
   const Function f = block_kernel("through_two_names", {48}, [] {
     auto a = in("a", DType::i32), b = out("b", DType::i32);
     auto t = thread_id();
@@ -94,12 +95,12 @@ TEST_F(CpuCodegen, AliasedBuffers) {
   });
   std::vector<std::int32_t> a(48, -1);
   cpu.call().buffer(a).same_as(0).run(f, {1, 1, 1}, Variant{.noalias = false});
-  // The threads of a block race on element 5 after the last barrier: it is 35, or the result of thread 5.
+  // After the last barrier, element 5 has a race: other threads load either 35 or the result of thread 5.
   for (int t = 0; t < 48; ++t)
     EXPECT_TRUE(a[std::size_t(t)] == (47 - t) * 7 + 35 || a[std::size_t(t)] == (47 - t) * 7 + 42 * 7 + 35) << t;
 }
 
-TEST_F(CpuCodegen, SixtyFourBitIndices) {
+TEST_F(CpuCodegen, KernelsWith64BitIndicesMatchInterpreter) {
   const Function f = map_kernel("wide", [] {
     auto x = in("x", DType::i32), y = out("y", DType::i32);
     auto i = global_id();
@@ -109,7 +110,7 @@ TEST_F(CpuCodegen, SixtyFourBitIndices) {
   expect_same(f, {50, 1, 1}, {memory(integers(50, -9, 9)), memory(integers(50, 0, 1))});
 }
 
-TEST_F(CpuCodegen, BlockSum) {
+TEST_F(CpuCodegen, BlockReductionsMatchInterpreter) {
   for (std::uint32_t size : {1u, 3u, 16u, 37u, 64u, 256u, 1000u}) {
     const Function f = block_kernel("block_sum", {size}, [] {
       auto x = in("x"), y = out("y");
@@ -127,7 +128,7 @@ TEST_F(CpuCodegen, BlockSum) {
   }
 }
 
-TEST_F(CpuCodegen, TiledProducts) {
+TEST_F(CpuCodegen, TiledMatrixProductsMatchInterpreter) {
   for (std::uint32_t tile : {4u, 5u, 8u, 16u}) {
     const std::size_t n = tile * 4;
     expect_same(tiled_product(tile), {4, 4, 1},
@@ -140,20 +141,20 @@ TEST_F(CpuCodegen, TiledProducts) {
               {1e-5, 1e-4});
 }
 
-TEST_F(CpuCodegen, SoftmaxAlongRows) {
+TEST_F(CpuCodegen, SoftmaxMatchesInterpreter) {
   for (std::uint32_t threads : {16u, 50u, 64u, 256u})
     for (std::size_t n : {1u, 15u, 64u, 300u})
       expect_same(softmax(threads), {3, 1, 1},
                   {memory(reals(3 * n, -9, 9)), memory(reals(3 * n)), index_number(std::int64_t(n))}, {1e-5, 1e-7});
 }
 
-TEST_F(CpuCodegen, BarriersInUniformControlFlow) {
+TEST_F(CpuCodegen, BarriersInUniformControlFlowMatchInterpreter) {
   const Function f = block_kernel("uniform_control", {40}, [] {
     auto x = in("x", DType::i32), y = out("y", DType::i32);
     auto n = scalar_param("n", DType::i32);
     auto s = shared(DType::i32, 40);
     auto t = thread_id();
-    auto mine = x.load(global_id());  // live until the end of the kernel
+    auto mine = x.load(global_id());  // live until the kernel ends
     auto product = mine * 3 + cast(DType::i32, t);
     Variable sum(DType::i32, 0), rounds(DType::i32, 0);
     auto exchange = [&](Value v, int by) {
@@ -185,12 +186,12 @@ TEST_F(CpuCodegen, BarriersInUniformControlFlow) {
     expect_same(f, {2, 1, 1}, {memory(integers(80, -100, 100)), memory(integers(80, 0, 0)), number(n)});
 }
 
-TEST_F(CpuCodegen, UniformConditionFromAValueStoredPerChunk) {
+TEST_F(CpuCodegen, TripCountOfBarrierLoopCanBeALocalVariable) {
   const Function f = block_kernel("kept_condition", {64}, [] {
     auto x = in("x", DType::i32), y = out("y", DType::i32);
     auto s = shared(DType::i32, 64);
     Variable n(DType::i32, 0);
-    for_(0, 4, [&](Value i) { n.set(n.get() + x.load(i)); });  // without barriers: runs once per chunk
+    for_(0, 4, [&](Value i) { n.set(n.get() + x.load(i)); });  // contains no barrier, so it runs once per chunk
     for_(0, cast(DType::index, n.get()), [&](Value i) {
       s.store(thread_id(), cast(DType::i32, i + thread_id()));
       barrier();
@@ -201,7 +202,7 @@ TEST_F(CpuCodegen, UniformConditionFromAValueStoredPerChunk) {
   expect_same(f, {1, 1, 1}, {memory(std::vector<std::int32_t>{1, 2, 0, 3}), memory(integers(64, 0, 5))});
 }
 
-TEST_F(CpuCodegen, DivergentControlFlow) {
+TEST_F(CpuCodegen, DivergentControlFlowMatchesInterpreter) {
   const Function f = map_kernel("collatz", [] {
     auto x = in("x", DType::i32), y = out("y", DType::i32);
     auto i = global_id();
@@ -223,7 +224,7 @@ TEST_F(CpuCodegen, DivergentControlFlow) {
   expect_same(f, {77, 1, 1}, {memory(integers(77, 0, 200)), memory(integers(77, 0, 0))});
 }
 
-TEST_F(CpuCodegen, EarlyReturnsAndGuards) {
+TEST_F(CpuCodegen, EarlyReturnsMatchInterpreter) {
   const Function f = block_kernel("guarded", {64}, [] {
     auto x = in("x", DType::i32), y = out("y", DType::i32);
     auto i = global_id();
@@ -240,8 +241,8 @@ TEST_F(CpuCodegen, EarlyReturnsAndGuards) {
     expect_same(f, {3, 1, 1}, {memory(integers(n, 0, 15)), memory(integers(n, 7, 7))});
 }
 
-// LLVM 16 aborts with "Cannot emit physreg copy instruction" if it widens the selected vectors itself.
-TEST_F(CpuCodegen, WidensVectorsSelectedByWideComparisons) {
+// Without a workaround, LLVM 16 aborts with "Cannot emit physreg copy instruction" when it widens these vectors.
+TEST_F(CpuCodegen, WidensVectorsSelectedBy64BitComparisons) {
   for (const DType compared : {DType::f64, DType::i64, DType::f32})
     for (const DType selected : {DType::i8, DType::i16, DType::i32, DType::u32}) {
       const Function f = map_kernel("selected", [&] {
@@ -273,10 +274,10 @@ TEST_F(CpuCodegen, WidensVectorsSelectedByWideComparisons) {
     }
 }
 
-TEST_F(CpuCodegen, LocalArrays) {
+TEST_F(CpuCodegen, LocalArraysMatchInterpreter) {
   const Function f = block_kernel("local_arrays", {24}, [] {
     auto x = in("x", DType::i32), y = out("y", DType::i32);
-    auto a = local_array(DType::i32, 9);  // starts as zero and lives across the barrier
+    auto a = local_array(DType::i32, 9);  // zero at the start, and live across the barrier
     auto u = local_array(DType::i32, 4);  // equal in all threads
     auto flags = local_array(DType::boolean, 5);
     auto i = global_id();
@@ -294,7 +295,7 @@ TEST_F(CpuCodegen, LocalArrays) {
   expect_same(f, {3, 1, 1}, {memory(integers(72, -10, 10)), memory(integers(72, 0, 0))});
 }
 
-TEST_F(CpuCodegen, LanesThatLeaveALoopEarlyShareItsCounter) {
+TEST_F(CpuCodegen, LanesWithDifferentTripCountsShareOneCounter) {
   constexpr std::int32_t largest = std::numeric_limits<std::int32_t>::max();
   const Function f = map_kernel("rounds", [] {
     auto n = in("n", DType::i32), end = in("end", DType::i32), y = out("y", DType::i32);
@@ -306,7 +307,7 @@ TEST_F(CpuCodegen, LanesThatLeaveALoopEarlyShareItsCounter) {
     });
     Variable sum(DType::i32, 0);
     for_(0, 12, [&](Value k) { sum.set(sum.get() * 5 + row.load(k)); });
-    // The last iterations before the counter would wrap.
+    // These loops end just before the counter wraps.
     for_(literal(DType::i32, largest - 6), end.load(i), [&](Value k) { sum.set(sum.get() * 7 + (k & 15)); });
     for_(literal(DType::u32, 0xfffffff8u), bitcast(DType::u32, end.load(i) - largest - 1),
          [&](Value k) { sum.set(sum.get() * 7 + cast(DType::i32, k & 15u)); });
@@ -319,7 +320,7 @@ TEST_F(CpuCodegen, LanesThatLeaveALoopEarlyShareItsCounter) {
     EXPECT_EQ(text.find(each), std::string::npos) << "all lanes must use one element of the local array: " << text;
 }
 
-TEST_F(CpuCodegen, Scans) {
+TEST_F(CpuCodegen, BlockScansMatchInterpreter) {
   for (std::uint32_t size : {1u, 16u, 40u, 300u}) {
     const Function f = block_kernel("scans", {size}, [] {
       auto x = in("x", DType::i32), y = out("y", DType::i32), z = out("z", DType::f32);
@@ -335,7 +336,7 @@ TEST_F(CpuCodegen, Scans) {
   }
 }
 
-TEST_F(CpuCodegen, Atomics) {
+TEST_F(CpuCodegen, AtomicsMatchInterpreter) {
   const Function f = block_kernel("atomics", {48}, [] {
     auto x = in("x", DType::i32), h = out("h", DType::i32), total = out("total", DType::i32),
          order = out("order", DType::i32);
@@ -373,7 +374,7 @@ TEST_F(CpuCodegen, Atomics) {
                memory(integers(240, 0, 0)), memory(integers<std::int64_t>(1, 5, 5)), memory(std::vector<float>(6, 0)),
                memory(std::vector<std::uint32_t>{0, ~0u, ~0u, 0, 0})},
               {1e-5, 1e-3});
-  // The old values returned by an atomic increment are a permutation.
+  // The old values that the atomic increments return must be a permutation.
   const Function g = map_kernel("tickets", [] {
     auto next = out("next", DType::i32), mine = out("mine", DType::i32);
     mine.store(global_id(), next.atomic(AtomicOp::add, 0, 1));
@@ -387,7 +388,7 @@ TEST_F(CpuCodegen, Atomics) {
   }
 }
 
-TEST_F(CpuCodegen, Subgroups) {
+TEST_F(CpuCodegen, SubgroupOperationsMatchInterpreter) {
   for (std::uint32_t size : {16u, 64u, 100u, 5u}) {
     const Function f = block_kernel("subgroups", {size}, [] {
       auto x = in("x", DType::i32), y = out("y", DType::i32);
@@ -406,7 +407,8 @@ TEST_F(CpuCodegen, Subgroups) {
     });
     expect_same(f, {2, 1, 1}, {memory(integers(2 * size, -100, 100)), memory(integers(2 * size, 0, 0))});
   }
-  // The last subgroup of a block may have lanes without a thread: a thread that reads from one keeps its own value.
+  // The last subgroup of a block may have lanes without a thread. A shuffle from such a lane returns the thread's own
+  // value.
   for (std::uint32_t size : {64u, 100u, 21u, 3u}) {
     const Function g = block_kernel("shuffles", {size}, [] {
       auto x = in("x", DType::i32), y = out("y", DType::i32), z = out("z", DType::f32);
@@ -427,7 +429,7 @@ TEST_F(CpuCodegen, Subgroups) {
   }
 }
 
-TEST_F(CpuCodegen, BlocksInThreeDimensions) {
+TEST_F(CpuCodegen, ThreeDimensionalBlocksMatchInterpreter) {
   for (std::array<std::uint32_t, 3> size :
        {std::array<std::uint32_t, 3>{8, 8, 1}, {4, 4, 4}, {16, 2, 3}, {5, 7, 2}, {1, 33, 1}, {2, 1, 40}, {32, 8, 1}}) {
     const Function f = block_kernel("ids", size, [] {
@@ -442,7 +444,7 @@ TEST_F(CpuCodegen, BlocksInThreeDimensions) {
   }
 }
 
-TEST_F(CpuCodegen, Print) {
+TEST_F(CpuCodegen, PrintWritesOneLinePerActiveThread) {
   const Function f = map_kernel("greets", [] {
     auto x = in("x");
     if_(global_id() % 2 == 1, [&] {
@@ -456,7 +458,7 @@ TEST_F(CpuCodegen, Print) {
   EXPECT_EQ(::testing::internal::GetCapturedStdout(), "1 has 1.5 of 1\n3 has -3 of 0\n");
 }
 
-TEST_F(CpuCodegen, ProductWith8BitWeights) {
+TEST_F(CpuCodegen, ProductWith8BitWeightsMatchesInterpreter) {
   const std::size_t rows = 64, blocks = 5;
   std::vector<half> scales(rows * blocks);
   for (half& h : scales) h = half(reals(1, 0, 0.1f)[0]);
@@ -468,12 +470,12 @@ TEST_F(CpuCodegen, ProductWith8BitWeights) {
               {1e-5, 1e-3});
 }
 
-TEST_F(CpuCodegen, SourceContainsVectorLoads) {
+TEST_F(CpuCodegen, GeneratedCodeUsesVectorLoads) {
   Cpu cpu;
   const std::string lanes = "<" + std::to_string(cpu.info().can.subgroup_widths[0]) + " x ";
   for (const Function& f : {saxpy(), softmax(256), tiled_product(16), product_q8()}) {
     const std::string text = cpu.compile(f)->source();
-    const bool bytes = f.name == "product_q8";  // without a dot4 instruction these are 16-bit words
+    const bool bytes = f.name == "product_q8";  // without a dot4 instruction, 16-bit elements are loaded
     EXPECT_TRUE(text.find("load " + lanes + (bytes ? "i32>" : "float>")) != std::string::npos ||
                 (bytes && text.find("x i16>, ptr") != std::string::npos))
         << f.name << "\n"
@@ -496,7 +498,7 @@ TEST_F(CpuCodegen, SourceThrowsOutOfMemory) {
   EXPECT_NE(said.find("no memory left for LLVM"), std::string::npos) << said;
 }
 
-// (1 + 2^-12)^2 - (1 + 2^-11) is 2^-24 if the product is not rounded, 0 if it is.
+// (1 + 2^-12)^2 - (1 + 2^-11) is 2^-24 if the product is not rounded, and 0 if it is rounded.
 TEST_F(CpuCodegen, ExactKernelsAreNotContracted) {
   Function f = saxpy();
   f.exact = true;
@@ -509,9 +511,10 @@ TEST_F(CpuCodegen, ExactKernelsAreNotContracted) {
   EXPECT_EQ(cpu.compile(f)->source().find("contract"), std::string::npos);
 }
 
-TEST_F(CpuCodegen, ReportsMisuse) {
+TEST_F(CpuCodegen, ReportsInvalidTargetsModulesAndAllocations) {
   auto driver = make_cpu_driver();
-  for (const char* target : {"pentium-9000", "pentium"}) {  // LLVM knows the second one, as a 32-bit processor
+  for (const char* target : {"pentium-9000", "pentium"}) {  // LLVM knows the second target, but it is a 32-bit
+                                                            // processor
     ::setenv("TESSERA_CPU_TARGET", target, 1);
     const auto report = driver->enumerate();
     EXPECT_NE(report.reason.find("TESSERA_CPU_TARGET = " + std::string(target) + ")"), std::string::npos)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a kernel on the reference interpreter and on every target of the code generator, with the same memory, and
-// compares all of that memory afterwards.
+// Runs a kernel with the same arguments on the reference interpreter and on all targets of the code generator, and
+// compares the contents of all buffers.
 #pragma once
 
 #include <cmath>
@@ -10,7 +10,7 @@
 
 namespace tessera::testing {
 
-/// One argument: the bytes of a buffer, or the bits of a scalar.
+/// An argument: the bytes of a buffer, or the bits of a scalar.
 struct Argument2 {
   DType dtype = DType::f32;
   std::vector<std::byte> bytes;
@@ -27,7 +27,7 @@ Argument2 memory(const std::vector<T>& v) {
   if (!v.empty()) std::memcpy(a.bytes.data(), v.data(), a.bytes.size());
   return a;
 }
-/// Memory of any dtype, from bytes.
+/// Creates a buffer argument of any dtype from bytes.
 inline Argument2 memory(DType t, std::vector<std::byte> bytes) {
   Argument2 a;
   a.dtype = t, a.bytes = std::move(bytes);
@@ -45,7 +45,7 @@ inline Argument2 index_number(std::int64_t v) {
   return a;
 }
 
-/// Largest difference between floats: relative to the larger one, plus absolute.
+/// The largest accepted difference between two floats: `absolute` + `relative` times the larger one.
 struct Tolerance {
   double relative = 0, absolute = 0;
 };
@@ -72,7 +72,7 @@ inline bool close(DType t, const std::byte* a, const std::byte* b, Tolerance tol
   }
 }
 
-/// Runs the kernel on the interpreter and returns the memory.
+/// Runs the kernel on the interpreter and returns the arguments with their new contents.
 inline std::vector<Argument2> interpreted(const ir::Function& fn, std::array<std::uint64_t, 3> shape,
                                           std::vector<Argument2> memory, std::uint32_t subgroup_width = 32) {
   std::vector<ir::InterpreterArgument> arguments;
@@ -100,7 +100,7 @@ inline std::vector<Argument2> computed(Cpu& cpu, const ir::Function& fn, std::ar
   return memory;
 }
 
-/// Fails the test if the result of a target differs from the interpreter's.
+/// Fails the test if the result of a target differs from the result of the interpreter.
 inline void expect_same(const ir::Function& fn, std::array<std::uint64_t, 3> shape,
                         const std::vector<Argument2>& memory, Tolerance tolerance = {}, Variant variant = {}) {
   for (Cpu* cpu : cpu_targets()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random integer kernels with nested control flow, barriers, shared memory, block and subgroup operations and local
-// arrays: the results of the code generator and of the interpreter must be bit-identical.
+// Random integer kernels with nested control flow, barriers, shared memory, block and subgroup operations, and local
+// arrays. The code generator and the interpreter must produce bit-identical results.
 #include "tests/cpu/cpu_compare.h"
 
 namespace tessera::testing {
@@ -8,7 +8,7 @@ namespace {
 
 using namespace ir;
 
-// Traces one random kernel. Threads write only their own elements between barriers, so there are no races.
+// Traces a random kernel. Between barriers, threads only write their own elements, so there are no races.
 class Program {
  public:
   Program(unsigned seed, std::array<std::uint32_t, 3> block)
@@ -31,7 +31,7 @@ class Program {
       global_ = (global_id(2) * extent(1) + global_id(1)) * extent(0) + global_id(0);
     }
     for (int i = 0; i < 3; ++i) variables_.emplace_back(DType::i32, any_value(0));
-    plain_ = local_array(DType::i32, 1);  // starts as zero
+    plain_ = local_array(DType::i32, 1);  // zero at the start
     array_ = local_array(DType::i32, 4);
     flag_ = local_array(DType::boolean, 1);
     statements(4, 0, Together::block);
@@ -100,7 +100,7 @@ class Program {
     return compare(static_cast<CompareOp>(pick(6)), a, b);
   }
 
-  // A value that is equal in all lanes of a subgroup, computed where they have converged.
+  // Returns a value that is equal in all lanes of a subgroup. Call it where the lanes have converged.
   Value subgroup_value() {
     switch (pick(4)) {
       case 0: return cast(DType::i32, subgroup_id()) - literal(DType::i32, pick(3));
@@ -109,7 +109,7 @@ class Program {
       default: return select(subgroup(SubgroupOp::any, condition(1)), subgroup_sum(any_value(1)), uniform_value());
     }
   }
-  // Which threads have converged at this point: none, the subgroup's or the block's.
+  // The threads that have converged at this point.
   enum class Together { none, subgroup, block };
   void statements(int n, int depth, Together together) {
     const std::size_t scope = counters_.size();
@@ -124,7 +124,7 @@ class Program {
     if (kind == 4) return plain_.store(0, plain_.load(0) + any_value(0));
     if (kind == 5) return flag_.store(0, condition(0));
     if (kind == 6) {
-      // A value that later statements may use across barriers.
+      // Later statements may use this value after a barrier.
       counters_.push_back(any_value(0));
       return;
     }
@@ -191,7 +191,7 @@ class Program {
             subgroup_value() > subgroup_value(), [&] { statements(2, depth + 1, Together::subgroup); },
             [&] { statements(1, depth + 1, Together::subgroup); });
         break;
-      default: {  // each subgroup has its own number of iterations
+      default: {  // the trip count differs between subgroups
         Variable rounds(DType::i32, any_value(1) & 3);
         while_([&] { return subgroup(SubgroupOp::any, rounds.get() > 0); },
                [&] {
@@ -212,7 +212,7 @@ class Program {
   std::vector<Value> counters_;
 };
 
-TEST(CpuFuzz, RandomKernels) {
+TEST(CpuFuzz, RandomKernelsMatchInterpreter) {
   std::mt19937 random(test_seed());
   const int programs = std::getenv("TESSERA_FUZZ_PROGRAMS") ? std::atoi(std::getenv("TESSERA_FUZZ_PROGRAMS")) : 60;
   const std::vector<std::array<std::uint32_t, 3>> shapes = {{0, 0, 0},   {64, 1, 1}, {16, 4, 1}, {37, 1, 1},

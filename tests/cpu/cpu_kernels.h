@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs kernels directly on the cpu driver, without the device layer: memory, arguments, targets.
+// Runs kernels directly on the cpu driver, without the device layer.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ namespace tessera::testing {
 using test::block_kernel;
 using test::map_kernel;
 
-/// One device of the cpu driver, for one target.
+/// A device of the cpu driver that compiles for one target.
 class Cpu {
  public:
   explicit Cpu(const std::string& target = "native") : target_(target) {
@@ -42,7 +42,7 @@ class Cpu {
     return std::move(device_->compile(std::span(&request, 1))[0]);
   }
 
-  /// Arguments of a launch: vectors are buffers (copied back), numbers are scalars.
+  /// The arguments of a launch. Vectors are buffers, which are copied back. Numbers are scalars.
   class Call {
    public:
     explicit Call(Cpu& cpu) : cpu_(cpu) {}
@@ -60,19 +60,19 @@ class Cpu {
       buffers_.push_back({std::move(a), data, bytes});
       return *this;
     }
-    /// Bytes that contain `elements` elements.
+    /// Adds a buffer with `elements` elements, stored as bytes.
     Call& buffer(std::vector<std::byte>& v, std::size_t elements) {
       buffer(v);
       arguments_.back().elements = elements;
       return *this;
     }
-    /// Uses the caller's memory directly; the kernel's buffer has `elements` elements.
+    /// Adds a buffer with `elements` elements that uses the caller's memory directly.
     Call& at(void* data, std::size_t bytes, std::size_t elements) {
       wrapped_.push_back(std::make_unique<Allocation>(cpu_.device_->wrap(data, bytes)));
       arguments_.push_back({.allocation = wrapped_.back().get(), .elements = elements});
       return *this;
     }
-    /// The same memory as buffer number `i`.
+    /// Adds a buffer with the same memory as argument `i`.
     Call& same_as(std::size_t i) {
       arguments_.push_back(arguments_[i]);
       return *this;
@@ -119,7 +119,7 @@ class Cpu {
   std::unique_ptr<DriverQueue> queue_;
 };
 
-/// All targets that this machine can run; created once.
+/// Returns one device for each target that this machine can run. They are created on the first call.
 inline std::vector<Cpu*> cpu_targets() {
   static auto& all = *new std::vector<std::unique_ptr<Cpu>>([] {
     std::vector<std::unique_ptr<Cpu>> out;

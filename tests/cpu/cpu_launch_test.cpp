@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches on the CPU's threads: concurrent, and in forked children; and the backend without the module.
+// Concurrent launches on the CPU, launches in forked children, and the backend without the code-generation module.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,14 +19,14 @@ ir::Function add_one() {
   });
 }
 
-TEST(CpuLaunch, ForkedChildComputes) {
+TEST(CpuLaunch, ForkedChildRunsKernels) {
   Cpu cpu;
   std::vector<std::int32_t> x(2'000'000, 5);
   cpu.call().buffer(x).run(add_one(), {x.size(), 1, 1});
   ASSERT_EQ(x[1'999'999], 6);
   const pid_t child = fork();
   if (child == 0) {
-    alarm(60);  // kills a child that hangs, which fails the test
+    alarm(60);  // kills a child that hangs, so that the test fails
     try {
       cpu.call().buffer(x).run(add_one(), {x.size(), 1, 1});
       _exit(x[0] == 7 && x[1'999'999] == 7 ? 0 : 1);
@@ -66,7 +66,7 @@ TEST(CpuLaunch, EstimatesThreadCostFromScalarsAndSizes) {
     add(0, ir::cast(DType::index, y.load(0)), 1);  // unknown at launch
     ir::Value doubled = ir::cast(DType::index, n);
     for (int i = 0; i < 200; ++i) doubled = doubled + doubled;
-    add(0, doubled, 1);  // unknown too: the search for its terms is limited
+    add(0, doubled, 1);  // also unknown, because the analysis gives up after some steps
   });
   const cpu::Cost cost(emit::lower(fn, {}));
   Packer packed;
@@ -83,14 +83,14 @@ TEST(CpuLaunch, EstimatesThreadCostFromScalarsAndSizes) {
   };
   const double none = of(0, 0);
   EXPECT_GE(none, 2 * 64 * 3);
-  EXPECT_EQ(of(-2, 0), none);  // zero iterations, never a negative number
+  EXPECT_EQ(of(-2, 0), none);  // zero iterations, not a negative number
   const double round = (of(4, 0) - none) / 5;
   EXPECT_GE(round, 3);
   EXPECT_EQ(of(2000, 0) - none, 2999 * round);
   EXPECT_EQ(of(0, 1000) - none, 1000 * (of(0, 1) - none));
 }
 
-TEST(CpuWithoutModule, RunsOnTheInterpreterWithAWarning) {
+TEST(CpuWithoutModule, FallsBackToInterpreterWithWarning) {
   ::setenv("TESSERA_CODEGEN_LIBRARY", "/nowhere/libtessera-codegen.so", 1);
   Cpu cpu;
   ::unsetenv("TESSERA_CODEGEN_LIBRARY");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Strided accesses, and loops that lanes run one by one, on every target. Results are compared with the interpreter's;
-// protected pages around the memory check that only the lanes' elements are accessed.
+// Strided accesses, and loops that lanes run one after another, on all targets. Compares the results with the
+// interpreter. Protected pages around the buffers detect accesses out of bounds.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -19,7 +19,7 @@ constexpr DType every_dtype[] = {DType::boolean, DType::u8,  DType::i8,  DType::
                                  DType::u32,     DType::i32, DType::u64, DType::i64, DType::f16,
                                  DType::bf16,    DType::f32, DType::f64};
 
-// Memory whose first byte follows, or whose last byte precedes, a protected page.
+// Memory that starts directly after a protected page or ends directly before one.
 class Fenced {
  public:
   Fenced(std::size_t bytes, bool at_end) : bytes_(bytes) {
@@ -43,7 +43,7 @@ class Fenced {
   std::size_t bytes_, inside_, all_;
 };
 
-// Fills memory with numbers of any dtype that no conversion changes.
+// Fills memory with numbers that are not changed by any conversion.
 void fill(std::byte* data, std::size_t elements, DType t, unsigned seed) {
   for (std::size_t i = 0; i < elements; ++i) {
     const std::uint64_t bits = t == DType::boolean ? (i + seed) % 3 % 2 : ((i * 7 + seed * 31 + 1) & 0x3fff);
@@ -53,20 +53,20 @@ void fill(std::byte* data, std::size_t elements, DType t, unsigned seed) {
 
 struct Case {
   DType t;
-  int stride, members;  // members: elements 0 .. members - 1 of each step
+  int stride, members;  // the kernel accesses the first `members` elements of each step
   std::uint64_t threads;
-  int first, last;  // only threads in this range take part; all if last is 0
+  int first, last;  // the threads that access memory; all threads if last is 0
   bool at_end;
 };
 
-// y[k][i] = x[i * stride + k], or the reverse. The memory begins with the first of these elements and ends with the
-// last.
+// Checks y[k][i] = x[i * stride + k] for loads, and the reverse assignment for stores. The buffer starts with the first
+// accessed element and ends with the last one.
 void check(Cpu& cpu, LoadedKernel& kernel, const Case& c, bool loads) {
   const std::size_t size = dtype_size(c.t), n = c.threads, members = static_cast<std::size_t>(c.members);
   const auto step = static_cast<std::size_t>(std::abs(c.stride));
   const std::size_t from = c.last ? static_cast<std::size_t>(c.first) : 0,
                     to = c.last ? static_cast<std::size_t>(c.last) : n;
-  // Steps count from the front; a negative stride begins with the last one.
+  // Steps are numbered from the start of the buffer. With a negative stride, thread 0 accesses the last step.
   const std::size_t low = c.stride > 0 ? from : n - to, high = c.stride > 0 ? to : n - from;
   const std::size_t elements = (high - low - 1) * step + members;
   Fenced strided(elements * size, c.at_end), plain(n * members * size, c.at_end);
@@ -128,10 +128,10 @@ void check(Cpu& cpu, Case c, bool loads) {
   }
 }
 
-TEST(CpuStrided, AccessesOnlyTheLanesElements) {
+TEST(CpuStrided, ConstantStridesNeverAccessOutOfBounds) {
   for (Cpu* cpu : cpu_targets())
     for (const bool loads : {true, false}) {
-      // Every stride in the dtypes of each size, in turn; every dtype with two strides.
+      // Tests all strides with one dtype of each size, and all dtypes with two strides.
       constexpr DType sizes[] = {DType::f32, DType::u8, DType::f64, DType::u16};
       std::size_t turn = 0;
       for (const int stride : {-8, -3, -2, -1, 2, 3, 4, 5, 6, 7, 8, 20})
@@ -146,7 +146,7 @@ TEST(CpuStrided, AccessesOnlyTheLanesElements) {
     }
 }
 
-TEST(CpuStrided, AccessesOnlyTheLanesElementsWithStridesKnownAtLaunch) {
+TEST(CpuStrided, RuntimeStridesNeverAccessOutOfBounds) {
   for (Cpu* cpu : cpu_targets())
     for (const DType t : {DType::f32, DType::f64, DType::i16, DType::u8}) {
       const auto copy = cpu->compile(map_kernel("copy", [&] {
@@ -174,8 +174,9 @@ TEST(CpuStrided, AccessesOnlyTheLanesElementsWithStridesKnownAtLaunch) {
     }
 }
 
-// Adjacent elements in each lane's row, whose length is known at launch: all of them, some, or in a loop.
-TEST(CpuStrided, AccessesOnlyTheirPartsOfRows) {
+// Each lane stores adjacent elements of its row: the whole row, a part of it, or in a loop. The row length is only
+// known at launch.
+TEST(CpuStrided, RowStoresNeverAccessOutOfBounds) {
   for (Cpu* cpu : cpu_targets())
     for (const DType t : {DType::f32, DType::f64, DType::i64, DType::u16})
       for (const auto& [count, back] : {std::pair{2, false}, {4, false}, {4, true}, {5, false}, {8, false}}) {
@@ -187,7 +188,7 @@ TEST(CpuStrided, AccessesOnlyTheirPartsOfRows) {
             for (int k = 0; k < count; ++k) {
               const int at = count == 8 ? 7 - k : k;
               const Value element = x.load(i) + cast(t, round * 8 + at);
-              // Reads back what the previous store wrote.
+              // Loads an element that an earlier store has written.
               y.store(first + round * count + at,
                       count == 5 && k == 2 ? element + y.load(first + round * count) : element);
             }
@@ -219,8 +220,9 @@ TEST(CpuStrided, AccessesOnlyTheirPartsOfRows) {
       }
 }
 
-// If all members are computed in the same way, no shuffles are needed, otherwise they are: both match the interpreter.
-TEST(CpuStrided, StructsComputedInPlace) {
+// Covers structs in which all members are computed in the same way, which needs no shuffles, and structs in which they
+// are not.
+TEST(CpuStrided, StructUpdatesMatchInterpreter) {
   std::mt19937 random(test_seed());
   for (const DType t : {DType::f32, DType::i32, DType::f64, DType::u8})
     for (const int size : {2, 3, 4, 6}) {
@@ -243,8 +245,8 @@ TEST(CpuStrided, StructsComputedInPlace) {
     }
 }
 
-// The same functions and conversions for all members: brightness of pixels, numbers rounded to integers.
-TEST(CpuStrided, StructsConvertedMemberByMember) {
+// Applies the same functions and conversions to all members.
+TEST(CpuStrided, StructConversionsMatchInterpreter) {
   std::mt19937 random(test_seed());
   for (const auto& [from, to] :
        {std::pair{DType::u8, DType::u8}, std::pair{DType::f32, DType::u8}, std::pair{DType::f32, DType::i32},
@@ -266,8 +268,8 @@ TEST(CpuStrided, StructsConvertedMemberByMember) {
     }
 }
 
-// Threads read and write members of their own structs in any order, inside conditions and loops.
-TEST(CpuStrided, RandomAccessesToStructs) {
+// Threads load and store members of their own structs in random order, also in conditions and loops.
+TEST(CpuStrided, RandomStructAccessesMatchInterpreter) {
   std::mt19937 random(test_seed());
   auto pick = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
   for (int program = 0; program < 12 && !::testing::Test::HasFailure(); ++program) {
@@ -313,8 +315,8 @@ TEST(CpuStrided, RandomAccessesToStructs) {
   }
 }
 
-// Members that a thread does not write may be written by another thread at the same time.
-TEST(CpuStrided, ThreadsWriteDifferentMembersAtOnce) {
+// While one thread stores some members, another thread may store the other members.
+TEST(CpuStrided, ConcurrentStoresToDifferentMembersDoNotInterfere) {
   for (Cpu* cpu : cpu_targets())
     for (const DType t : {DType::f32, DType::u8, DType::i64}) {
       const std::size_t n = 1000, rounds = 200;
@@ -343,9 +345,9 @@ TEST(CpuStrided, ThreadsWriteDifferentMembersAtOnce) {
     }
 }
 
-// Each lane reads its own row: sums in order, over rows `apart` elements apart, without any memory beyond them. `shift`
-// elements of each row precede the summed ones.
-TEST(CpuStrided, LoopsAlongAdjacentRows) {
+// Each lane adds the elements of its own row in order. Rows start `apart` elements apart, and the sum starts at element
+// `shift` of the row. There is no memory after the last row.
+TEST(CpuStrided, RowSumsNeverAccessOutOfBounds) {
   struct Rows {
     std::size_t rows, width, apart, shift;
   };
@@ -409,7 +411,7 @@ TEST(CpuStrided, LoopsAlongAdjacentRows) {
           switch (t) {
             case DType::f32: add(float{}, of(float{})); break;
             case DType::f64: add(double{}, of(double{})); break;
-            case DType::i32: add(std::uint32_t{}, of(std::uint32_t{})); break;  // wraps
+            case DType::i32: add(std::uint32_t{}, of(std::uint32_t{})); break;  // integer sums wrap
             case DType::u64: add(std::uint64_t{}, of(std::uint64_t{})); break;
             default: add(float{}, [&, bits = of(std::uint16_t{})](std::size_t i) { return half_value(bits(i)); });
           }
@@ -422,8 +424,8 @@ TEST(CpuStrided, LoopsAlongAdjacentRows) {
     }
 }
 
-// Rows of any length: sums, the first match (a loop that ends early), stores, nested loops.
-TEST(CpuStrided, LoopsOverUnevenRows) {
+// Rows have different lengths. Covers sums, loops that end early, stores, and nested loops.
+TEST(CpuStrided, LoopsOverRowsOfDifferentLengthsMatchInterpreter) {
   std::mt19937 random(test_seed());
   for (const bool in_blocks : {false, true})
     for (const int longest : {0, 1, 3, 40}) {
@@ -454,7 +456,7 @@ TEST(CpuStrided, LoopsOverUnevenRows) {
                  [&](Value k) { if_(column.load(k) == column.load(j), [&] { count.set(count.get() + 1); }); });
           });
           Variable at(DType::index, begin);
-          for_(begin, end, [&](Value) {  // up to the first odd column
+          for_(begin, end, [&](Value) {  // stops at the first odd column
             while_([&] { return at.get() < end && column.load(min(at.get(), end - 1)) % 2 == 0; },
                    [&] { at.set(at.get() + 1); });
           });

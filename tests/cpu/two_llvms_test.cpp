@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The code-generation module (LLVM 16) and PoCL (another LLVM) compile in one process, in either order. PoCL's cache is
-// empty, since a cached kernel would hide a conflict. Each order runs in a separate process, because a conflict is a
-// crash.
+// The code-generation module (LLVM 16) and PoCL (another version of LLVM) compile in the same process, in both orders.
+// PoCL's cache is empty, because a cached kernel would hide a conflict. Each order runs in a separate process, because
+// a conflict crashes the process.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -32,7 +32,7 @@ ir::Function saxpy() {
   return b.finish();
 }
 
-// Compiles and runs on one device: y becomes 2 x + 1. Returns false if the result is wrong.
+// Compiles and runs a kernel that computes 2 x + 1. Returns false if the result is wrong.
 bool computes(DriverDevice& device) {
   const ir::Function f = saxpy();
   const CompileRequest request{&f, {}};
@@ -79,7 +79,7 @@ int run(bool cpu_first) {
     if (first != fine) return first;
     const int second = cpu_first ? on_pocl() : on_cpu();
     if (second != fine) return second;
-    return cpu_first ? on_cpu() : on_pocl();  // and the first one again, after the other
+    return cpu_first ? on_cpu() : on_pocl();  // runs the first compiler again, after the second one
   } catch (const std::exception& e) {
     std::fprintf(stderr, "%s\n", e.what());
     return threw;
@@ -88,9 +88,9 @@ int run(bool cpu_first) {
 
 class TwoLlvms : public ::testing::TestWithParam<bool> {};
 
-TEST_P(TwoLlvms, CompileInOneProcess) {
+TEST_P(TwoLlvms, ModuleAndPoclCompileInOneProcess) {
   const test::Folder cache;
-  const pid_t child = ::fork();  // this process has opened neither
+  const pid_t child = ::fork();  // this process has opened neither library
   if (child == 0) {
     ::setenv("POCL_CACHE_DIR", cache.path().c_str(), 1);
     ::alarm(240);
