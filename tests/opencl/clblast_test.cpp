@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CLBlast itself, on the first OpenCL device (PoCL if there is no other): every kind of product, compared with sums in
-// double, and the fallback if it is missing or incomplete.
+// Products with the real CLBlast on the first OpenCL device, such as PoCL. Compares all kinds of products with sums in
+// double, and tests the fallback if the library is missing or incomplete.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -73,7 +73,7 @@ TEST_F(ClBlast, ComputesAllKindsOfProducts) {
   EXPECT_EQ(text, "right");
 }
 
-TEST_F(ClBlast, LargeProductsUsePooledWorkspaceAndOurEpilogueKernel) {
+TEST_F(ClBlast, LargeProductsUsePooledWorkspaceAndSeparateEpilogueKernel) {
   const std::string text = run({}, []() -> std::string {
     std::mt19937_64 source(test_seed());
     const Array a = random_array(source, {300, 257}, DType::f32, device),
@@ -95,7 +95,7 @@ TEST_F(ClBlast, LargeProductsUsePooledWorkspaceAndOurEpilogueKernel) {
   EXPECT_EQ(text, "right");
 }
 
-TEST_F(ClBlast, F16AndDisabledBlasUseOurKernels) {
+TEST_F(ClBlast, F16ProductsAndDisabledBlasUseTesseraKernels) {
   EXPECT_EQ(run({}, [] { return plain(DType::f16); }), "right by our kernel");
   EXPECT_EQ(run({}, [] { return plain(DType::bf16); }), "right by our kernel");
   EXPECT_EQ(run({{"TESSERA_BLAS", "off"}}, [] { return plain(); }), "right by our kernel");
@@ -109,7 +109,7 @@ TEST_F(ClBlast, FallsBackIfMissingOrIncomplete) {
   EXPECT_EQ(run({{"TESSERA_CLBLAST_LIBRARY", "libm.so.6"}}, [] { return plain(); }), "right by our kernel");
 }
 
-TEST_F(ClBlast, DeviceInfoReportsWhetherItIsInstalled) {
+TEST_F(ClBlast, DeviceInfoReportsWhetherClblastIsInstalled) {
   const auto clause = [] { return device_info(device).blas; };
   test::expect_contains(run({{"TESSERA_PROBE", "off"}}, clause), {"CLBlast (", "libclblast"});
   EXPECT_EQ(run({{"TESSERA_PROBE", "off"}, {"TESSERA_CLBLAST_LIBRARY", "none"}}, clause),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sets up a separate PoCL kernel cache for this process. Including this header is enough, provided that OpenCL is first
-// used later.
+// Sets up a separate PoCL kernel cache for this process. It is sufficient to include this header, if the program does
+// not use OpenCL before main.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 
 namespace tessera::test {
 
-/// By default PoCL keeps compiled kernels in the user's home, and a warm cache would hide compile errors.
+/// By default, PoCL caches compiled kernels in the user's home folder. Cached kernels would hide compile errors.
 class FreshCache : public ::testing::Environment {
  public:
   FreshCache() { setenv("POCL_CACHE_DIR", folder_.path().c_str(), 1); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reports and errors of the backend if there is no library, no platform, no device or no memory, or if the compiler
-// rejects a kernel. Each case runs in a child, since a process opens its OpenCL library once; opencl_shim injects the
+// Reports and errors of the backend if there is no library, platform, device or memory, or if the compiler rejects a
+// kernel. Each case runs in a child process, because a process opens the OpenCL library only once. opencl_shim injects
 // driver faults.
 #include "tests/opencl/opencl_fixture.h"
 
@@ -29,7 +29,7 @@ std::string enumerated() {
 std::string state(DeviceState s) { return std::to_string(static_cast<int>(s)) + "|"; }
 #define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
 
-TEST(opencl_failures, MissingLibrary) {
+TEST(OpenClFailures, ReportsMissingLibrary) {
   const std::string text = run_in_child({{"TESSERA_OPENCL_LIBRARY", "/nonexistent/libOpenCL.so.1"}}, enumerated);
   EXPECT_EQ(text.substr(0, 2), state(DeviceState::supported)) << text;
   EXPECT_HAS(text, "|/nonexistent/libOpenCL.so.1|");
@@ -41,13 +41,13 @@ TEST(opencl_failures, MissingLibrary) {
   EXPECT_HAS(opened, "cannot open shared object file");
 }
 
-TEST(opencl_failures, LibraryWithoutOpenClFunctions) {
+TEST(OpenClFailures, ReportsLibraryWithoutOpenClFunctions) {
   const std::string text = run_in_child({{"TESSERA_OPENCL_LIBRARY", "libm.so.6"}}, enumerated);
   EXPECT_EQ(text.substr(0, 2), state(DeviceState::supported)) << text;
   EXPECT_HAS(text, "the library has no clGetPlatformIDs");
 }
 
-TEST(opencl_failures, FileThatIsNotALibrary) {
+TEST(OpenClFailures, ReportsFileThatIsNotALibrary) {
   const std::string file = (std::filesystem::temp_directory_path() / "tessera-not-a-library").string();
   std::ofstream(file) << "text";
   const std::string text = run_in_child({{"TESSERA_OPENCL_LIBRARY", file}}, enumerated);
@@ -56,23 +56,23 @@ TEST(opencl_failures, FileThatIsNotALibrary) {
   std::filesystem::remove(file);
 }
 
-TEST(opencl_failures, PoclWithoutACacheFolder) {
+TEST(OpenClFailures, ReportsUnwritablePoclCacheFolder) {
   const std::string first = run_in_child({}, [] {
     const BackendReport r = driver().enumerate();
     return r.devices.empty() ? "" : r.devices[0].driver_version;
   });
   if (first.find("Portable Computing Language") == first.npos) GTEST_SKIP() << "PoCL is not the first platform here";
   const std::string file = (std::filesystem::temp_directory_path() / "tessera-no-folder").string();
-  std::ofstream(file) << "text";  // not even root can create a folder below a file
+  std::ofstream(file) << "text";  // even root cannot create a folder below a file
   for (const auto& [variables, folder] :
        {std::pair<test::Variables, std::string>{{{"POCL_CACHE_DIR", file + "/a"}}, file + "/a"},
         {{{"POCL_CACHE_DIR", ""}, {"XDG_CACHE_HOME", file}}, file + "/pocl/kcache"}}) {
-    // A child's variables can be set but not removed: an empty value means unset.
+    // run_in_child() can set variables but not unset them, so an empty value stands for an unset variable.
     const std::string text = run_in_child(variables, [] {
       if (const char* named = std::getenv("POCL_CACHE_DIR"); named && !*named) unsetenv("POCL_CACHE_DIR");
       return enumerated();
     });
-    if (text.find("without devices") == text.npos) continue;  // another platform has devices
+    if (text.find("without devices") == text.npos) continue;  // a different platform has devices
     EXPECT_HAS(text, "CL_DEVICE_NOT_FOUND");
     EXPECT_HAS(text, "PoCL's cache folder " + folder + " is not writable");
     EXPECT_HAS(text, "Set POCL_CACHE_DIR to a writable folder");
@@ -97,14 +97,14 @@ Function named(const std::string& name) {
     y.store(global_id(), y.load(global_id()) + 1);
   });
 }
-/// After a fault the process can still compute: runs a kernel on a small buffer.
+/// Runs a kernel on a small buffer, to check that the process can still compute after a fault.
 std::string still_works() {
   const Memory<float> y(std::vector<float>{1, 2});
   run(named("fine"), {2, 1, 1}, {y.argument()});
   return y.read() == std::vector<float>{2, 3} ? " and the next kernel works" : " and the next kernel is wrong";
 }
 
-TEST_F(Shim, WorksWithoutFaults) { EXPECT_HAS(with("", still_works), "and the next kernel works"); }
+TEST_F(Shim, KernelRunsWithoutFaults) { EXPECT_HAS(with("", still_works), "and the next kernel works"); }
 TEST_F(Shim, ReportsNoPlatform) {
   const std::string text = with("no platform", enumerated);
   EXPECT_EQ(text.substr(0, 2), state(DeviceState::loaded)) << text;
@@ -146,7 +146,7 @@ std::string pinned(const char* when) {
       os::Library::open(std::string(TESSERA_OPENCL_SHIM)).function<std::int64_t(int)>("tessera_shim_pinned");
   return std::string(when) + " " + std::to_string(count(0)) + " buffers " + std::to_string(count(1)) + " mapped; ";
 }
-TEST_F(Shim, PinnedMemoryStaysMappedUntilReleased) {
+TEST_F(Shim, PinnedMemoryIsMappedUntilReleased) {
   const std::string text = with("", [] {
     const std::string never = pinned("before");
     std::string all = never;
@@ -221,7 +221,7 @@ TEST_F(Shim, MapsLaunchFailuresToErrorTypes) {
   EXPECT_HAS(resources, "out of memory: [kernel fine] clEnqueueNDRangeKernel returned CL_OUT_OF_RESOURCES (-5)");
   EXPECT_HAS(lost, "device error: [kernel fine] clEnqueueNDRangeKernel returned CL_DEVICE_NOT_AVAILABLE (-2)");
 }
-TEST_F(Shim, ReportsFailedLaunchFollowedBySuccessfulOnes) {
+TEST_F(Shim, SuccessfulLaunchesDoNotHideEarlierFailure) {
   for (const bool download : {false, true}) {
     const std::string text = with("first launch fails", [download]() -> std::string {
       const Memory<float> y(std::vector<float>{1, 2});
@@ -245,7 +245,8 @@ TEST_F(Shim, ReportsFailedLaunchFollowedBySuccessfulOnes) {
 constexpr Device first{Backend::opencl, 0};
 constexpr std::uint64_t count = 1000;
 BufferView buffer() { return {Storage::allocate(first, count * sizeof(float)), 0, count, DType::f32}; }
-/// Runs each function; adds "reported" for each that throws the error injected by the shim.
+/// Runs each function. Appends "reported" if it throws the error that the shim injected, and "nothing" if it does not
+/// throw.
 std::string told(std::initializer_list<std::function<void()>> all) {
   std::string said;
   for (const auto& wait : all) {
@@ -259,21 +260,21 @@ std::string told(std::initializer_list<std::function<void()>> all) {
   }
   return said;
 }
-/// A download on the device's default queue.
+/// Returns a function that downloads the buffer on the device's default queue.
 std::function<void()> reading(const BufferView& from) {
   return [from] {
     std::vector<float> values(from.elements, -77.0f);
     Queue::of(first).download(values.data(), from);
   };
 }
-/// Opens the device in a child with the shim, which leaves the device check alone, and then sets the shim's `mode`.
+/// Opens the device without faults, so that the device check succeeds, and then sets the mode of the shim.
 void open_queues(const std::string& mode) {
   register_driver(make_opencl_driver());
   Queue::of(first).finish();
   setenv("TESSERA_SHIM", mode.c_str(), 1);
 }
 
-TEST_F(Shim, ReportsFailedLaunchToAWaitOnAnotherQueue) {
+TEST_F(Shim, WaitOnAnotherQueueReportsFailedLaunch) {
   const std::string text = with("", [] {
     open_queues("first launch fails");
     const Kernel kernel(named("fine"));
@@ -283,13 +284,13 @@ TEST_F(Shim, ReportsFailedLaunchToAWaitOnAnotherQueue) {
     const auto launch = [&](const BufferView& on) {
       kernel.launch({count, 1, 1}, std::array<LaunchArgument, 1>{on}, &queue);
     };
-    launch(y), launch(other);  // the second one is queued after it, and succeeds
+    launch(y), launch(other);  // the first launch fails, the second one succeeds
     return told({reading(y), reading(y), reading(other), [&] { queue.finish(); }, [&] { y.storage->wait_writable(); },
                  [&] { launch(y); }, reading(y)});
   });
   EXPECT_EQ(text, "reported; nothing; nothing; nothing; nothing; nothing; nothing; ");
 }
-TEST_F(Shim, ReportsFailedLaunchToAWaitForItsMemory) {
+TEST_F(Shim, WaitForMemoryReportsFailedLaunch) {
   const std::string text = with("", [] {
     open_queues("first launch fails");
     const Kernel kernel(named("fine"));
@@ -299,7 +300,7 @@ TEST_F(Shim, ReportsFailedLaunchToAWaitForItsMemory) {
   });
   EXPECT_EQ(text, "reported; nothing; nothing; ");
 }
-TEST_F(Shim, ReportsFailedLaunchAfterItsWrappedQueueIsClosed) {
+TEST_F(Shim, DownloadReportsFailedLaunchOfClosedQueue) {
   const std::string text = with("", [] {
     open_queues("first launch fails");
     const Kernel kernel(named("fine"));
@@ -326,7 +327,7 @@ TEST_F(Shim, ReportsFailedUploadsCopiesAndFillsOnce) {
         if (what == "write") queue.upload(y, values.data());
         if (what == "copy") queue.copy(y, x);
         if (what == "fill") queue.fill(y, 0);
-        // Enough uploads to reuse all staging memory, which must not lose the error.
+        // These uploads reuse all staging buffers. The error must not get lost.
         const BufferView large{Storage::allocate(first, std::size_t{1} << 20), 0, std::size_t{1} << 18, DType::f32};
         const std::vector<float> many(large.elements, 2.0f);
         for (int i = 0; i < 40; ++i) queue.upload(large, many.data());
@@ -345,7 +346,7 @@ TEST_F(Shim, EventReportsFailedReadIntoPinnedMemory) {
     fetch();
     const auto event = queue().record();
     fetch();
-    // An event reports its error to everyone who waits, since a wait may be internal; the queue reports it once.
+    // An event reports its error to all waiters, because a wait may be internal. The queue reports it only once.
     const auto wait = [&] { event->wait(); };
     const auto finish = [] { queue().finish(); };
     const std::string all = told({[&] { before->wait(); }, wait, wait, finish, wait, finish, fetch,
@@ -357,7 +358,8 @@ TEST_F(Shim, EventReportsFailedReadIntoPinnedMemory) {
             "nothing; reported; reported; reported; reported; nothing; nothing; nothing; nothing;  and the next kernel "
             "works");
 }
-// PoCL creates as many devices as requested, each with its own context. Copies between them make the host wait.
+// PoCL creates as many devices as POCL_DEVICES requests. Each device has its own context, so the host waits during
+// copies between them.
 TEST_F(Shim, CopyToAnotherDeviceReportsEarlierFailure) {
   for (const std::string what : {"read", "launch"}) {
     const std::string text = run_in_child(
@@ -392,8 +394,8 @@ TEST_F(Shim, EventDoesNotRepeatAnErrorReportedByADownload) {
   });
   EXPECT_EQ(text, "reported; nothing; nothing;  and the next kernel works");
 }
-// Some drivers fail commands after a failed one with CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST, which would mark the
-// device as lost.
+// After a failed command, some drivers fail later commands with CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST. The
+// backend must not mark the device as lost because of this code.
 TEST_F(Shim, ReportsFailedLaunchRatherThanFailedMarker) {
   for (const bool download : {false, true}) {
     const std::string text = with("first launch and marker fail", [download] {

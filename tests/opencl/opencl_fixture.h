@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fixture for tests at driver level: the first OpenCL device, a separate kernel cache that starts empty, and launches
-// of traced kernels on vectors.
+// Helpers for tests of the OpenCL driver. They use the first OpenCL device and a separate, initially empty kernel
+// cache, and launch traced kernels on vectors.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ inline Driver& driver() {
   static Driver* d = make_opencl_driver().release();
   return *d;
 }
-/// The first device; null if there is none.
+/// Returns the first device, or null if there is none.
 inline DriverDevice* device() {
   static DriverDevice* d = [] {
     const BackendReport report = driver().enumerate();
@@ -38,7 +38,7 @@ inline DriverQueue& queue() {
   return *q;
 }
 
-/// Device memory with initial contents; freed at the end.
+/// Device memory with initial contents. The destructor frees it.
 template <class T>
 class Memory {
  public:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What node_table_test does not cover on OpenCL: all 16-bit floats, and the exact text that kernels print.
+// Tests that node_table_test does not contain for OpenCL: conversions of all 16-bit floats, and the text that kernels
+// print.
 #include "tests/opencl/opencl_fixture.h"
 
 #include <bit>
@@ -18,7 +19,7 @@ template <class T>
 bool same(T x, T y) {
   if constexpr (std::is_floating_point_v<T>) {
     if (x != x || y != y) return x != x && y != y;
-    return std::memcmp(&x, &y, sizeof x) == 0 || (x == y && x == 0);  // min and max may return either zero
+    return std::memcmp(&x, &y, sizeof x) == 0 || (x == y && x == 0);  // min and max may return 0 or -0
   } else {
     return x == y;
   }
@@ -66,7 +67,7 @@ TEST_F(Semantics, ConvertsAll16BitFloats) {
   }
 }
 
-// The same text as the interpreter's: NaN with either sign, all digits and few digits.
+// Covers NaN with both signs, and floats with all digits and with few digits.
 TEST_F(Semantics, PrintsTheSameTextAsTheInterpreter) {
   const Function fn = map_kernel("say", [] {
     const BufferRef x = buffer_param("x", DType::f32, Access::read_write);

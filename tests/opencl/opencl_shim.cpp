@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library in front of the real libOpenCL, which injects driver faults for tests: it handles a few calls itself,
-// depending on TESSERA_SHIM. All others go to libOpenCL, which it is linked to.
+// A wrapper around the real libOpenCL that injects driver faults for tests. It handles a few calls itself, depending on
+// TESSERA_SHIM, and forwards all others to libOpenCL.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -36,7 +36,7 @@ std::int32_t clGetDeviceIDs(void* platform, std::uint64_t type, std::uint32_t n,
   return real<std::int32_t(void*, std::uint64_t, std::uint32_t, void**, std::uint32_t*)>("clGetDeviceIDs")(
       platform, type, n, devices, count);
 }
-// "intel gpu": an Intel GPU with a largest allocation of 64 KiB.
+// In the mode "intel gpu", reports an Intel GPU with a maximum allocation size of 64 KiB.
 std::int32_t clGetDeviceInfo(void* device, std::uint32_t what, std::size_t room, void* to, std::size_t* needed) {
   const auto give = [&](const void* value, std::size_t size) {
     if (needed != nullptr) *needed = size;
@@ -50,10 +50,10 @@ std::int32_t clGetDeviceInfo(void* device, std::uint32_t what, std::size_t room,
   return real<std::int32_t(void*, std::uint32_t, std::size_t, void*, std::size_t*)>("clGetDeviceInfo")(
       device, what, room, to, needed);
 }
-// Counts buffers in host memory and their map and unmap calls: `tessera_shim_pinned`.
+// Counts buffers in host memory that exist and that are mapped. tessera_shim_pinned() returns the counts.
 static std::atomic<std::int64_t> pinned = 0, mapped = 0;
 static std::mutex pinned_lock;
-static std::set<void*> pinned_buffers;  // guarded by the lock
+static std::set<void*> pinned_buffers;  // guarded by pinned_lock
 std::int64_t tessera_shim_pinned(int which) { return which == 0 ? pinned : mapped; }
 void* clEnqueueMapBuffer(void* queue, void* buffer, std::uint32_t blocking, std::uint64_t flags, std::size_t offset,
                          std::size_t bytes, std::uint32_t n, void* const* events, void** event, std::int32_t* code) {
@@ -89,7 +89,7 @@ void* clCreateBuffer(void* context, std::uint64_t flags, std::size_t size, void*
   }
   return made;
 }
-// Adds an error to the source of kernels called "guilty".
+// Adds an error to the source of kernels with the name "guilty".
 void* clCreateProgramWithSource(void* context, std::uint32_t count, const char** strings, const std::size_t* lengths,
                                 std::int32_t* code) {
   std::string text;
@@ -111,8 +111,8 @@ static std::int32_t enqueue(void* queue, void* kernel, std::uint32_t dimensions,
                            std::uint32_t, void* const*, void**)>("clEnqueueNDRangeKernel")(
       queue, kernel, dimensions, offset, global, local, n, events, event);
 }
-// The first launch, write, read, copy or fill with an event fails when it runs; later ones succeed. The event is kept
-// alive so that no later event has the same address.
+// The first launch, write, read, copy or fill with an event fails when it runs. Later ones succeed. The event is
+// retained, so that no later event has the same address.
 static std::atomic<void*> failed = nullptr;
 static void fail_first(const char* mode, void* const* event) {
   if (!asked(mode) || event == nullptr || *event == nullptr) return;
@@ -161,7 +161,7 @@ std::int32_t clEnqueueFillBuffer(void* queue, void* buffer, const void* pattern,
   fail_first("first fill fails", event);
   return code;
 }
-// The first marker after it fails too, with a code that only means that an earlier command failed.
+// The first marker after the failed launch also fails, with a code that only means that an earlier command has failed.
 static std::atomic<void*> failed_marker = nullptr;
 std::int32_t clEnqueueMarkerWithWaitList(void* queue, std::uint32_t n, void* const* events, void** event) {
   const std::int32_t code = real<std::int32_t(void*, std::uint32_t, void* const*, void**)>(

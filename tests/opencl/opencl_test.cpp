@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The OpenCL backend at driver level: launches, memory, queues, events and errors, on the first device. What kernels
-// compute there is tested by node_table_test and kernel_devices_test.
+// Tests of the OpenCL driver on the first device: launches, memory, queues, events and errors. node_table_test and
+// kernel_devices_test check the results of kernels.
 #include "tessera/backend/opencl/api.h"
 #include "tests/compilers/emit_zoo.h"
 #include "tests/opencl/opencl_fixture.h"
@@ -45,12 +45,13 @@ TEST_F(OpenCl, EnumerationReportsTheDevice) {
     EXPECT_GT(info.compute_units, 0u);
     EXPECT_GE(info.can.max_block_threads, 64u);
     EXPECT_FALSE(info.can.subgroup_widths.empty());
-    // A usable device has no reason here; discovery adds that no kernel has run on it yet.
+    // The driver reports no reason for a usable device. Discovery adds a reason, because no kernel has run on the
+    // device.
     EXPECT_EQ(info.reason.empty(), info.state == DeviceState::enumerated) << info.reason;
     EXPECT_EQ(info.remedy.empty(), info.state == DeviceState::enumerated) << info.remedy;
   }
   const DeviceInfo& first = device()->info();
-  if (first.driver_version.find("Portable") != std::string::npos) {  // PoCL reports a CPU device
+  if (first.driver_version.find("Portable") != std::string::npos) {  // PoCL's device is a CPU
     EXPECT_EQ(first.kind, DeviceKind::cpu);
     EXPECT_TRUE(first.unified_memory);
     EXPECT_TRUE(first.can.f64);
@@ -68,7 +69,7 @@ TEST_F(OpenCl, OpeningAMissingDeviceReportsTheNumberOfDevices) {
   }
 }
 
-TEST_F(OpenCl, SaxpyWithManySizes) {
+TEST_F(OpenCl, SaxpyIsCorrectForManySizes) {
   const Function fn = saxpy();
   const auto kernel = compile(fn);
   for (std::size_t n : {1u, 2u, 63u, 64u, 65u, 255u, 256u, 257u, 1000u, 70001u}) {
@@ -94,7 +95,7 @@ TEST_F(OpenCl, WritesOnlyWithinTheExtentAndAppliesOffsets) {
   }
 }
 
-TEST_F(OpenCl, WideIndicesGiveTheSameResults) {
+TEST_F(OpenCl, KernelsWith64BitIndicesAreCorrect) {
   const auto x = random_floats(777), y = random_floats(777);
   const Memory<float> dx(x), narrow(y), wide(y);
   run(saxpy(), {777, 1, 1}, {dx.argument(), narrow.argument(), scalar(0.5f)}, {.index64 = false});
@@ -117,7 +118,7 @@ TEST_F(OpenCl, FillsWithAllPatternSizesAndCopiesWithOffsets) {
   std::vector<std::uint8_t> right(1024, 0);
   std::copy_n(expected.begin() + 60, 500, right.begin() + 3);
   EXPECT_EQ(b.read(), right);
-  // Overlapping ranges of one allocation, in both directions.
+  // Copies between overlapping ranges of one allocation, in both directions.
   queue().copy(b.allocation(), 10, b.allocation(), 0, 600);
   std::copy_backward(right.begin(), right.begin() + 600, right.begin() + 610);
   EXPECT_EQ(b.read(), right);
@@ -133,7 +134,7 @@ TEST_F(OpenCl, FillsWithAllPatternSizesAndCopiesWithOffsets) {
   EXPECT_EQ(b.read(), right);
 }
 
-TEST_F(OpenCl, PinnedMemoryIsHostMemoryAndCopiesBothWays) {
+TEST_F(OpenCl, CopiesToAndFromPinnedMemory) {
   const Allocation pinned = device()->allocate(4000, MemoryKind::pinned);
   ASSERT_NE(pinned.host, nullptr);
   auto* floats = reinterpret_cast<float*>(pinned.host);
@@ -148,8 +149,8 @@ TEST_F(OpenCl, PinnedMemoryIsHostMemoryAndCopiesBothWays) {
   device()->release(pinned);
 }
 
-TEST_F(OpenCl, UploadsReuseStagingPieces) {
-  const std::size_t n = 180000;  // 720 kB: two per staging piece, and more uploads than there are pieces
+TEST_F(OpenCl, UploadsReuseStagingBuffers) {
+  const std::size_t n = 180000;  // 720 kB: two uploads fit in a staging buffer, and there are more uploads than buffers
   std::vector<std::unique_ptr<Memory<std::uint32_t>>> memories;
   for (std::uint32_t k = 0; k < 60; ++k) {
     std::vector<std::uint32_t> values(n, k);
@@ -186,7 +187,7 @@ TEST_F(OpenCl, PinnedAllocationIsThreadSafe) {
   for (std::thread& t : threads) t.join();
 }
 
-// This is the text that goes into bug reports to driver vendors.
+// Users attach this text to bug reports for driver vendors.
 TEST_F(OpenCl, KernelSourceIsACompleteProgram) {
   std::vector<Function> fns = {saxpy(), zoo::tiled_product()};
   for (const DType t : {DType::i8, DType::f32}) fns.push_back(zoo::arithmetic(t));  // with helper functions
