@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vendors' compilers must compile every kernel of ops/, and kernels that use everything that can be emitted. None
-// needs a GPU. Each compiler and architecture runs in a child process, because some crash on some architectures,
-// through the same code as in the backend. A compiler that is not installed is named, and its ctest entry is skipped.
+// Checks that the vendors' compilers accept all kernels of ops/, and a set of kernels that uses every feature of
+// emitted text. No compiler needs a GPU. The test uses the same code as the backends. Each compiler and architecture
+// runs in a child process, because some compilers crash on some architectures. If a compiler is not installed, its
+// ctest entry is skipped.
 #include <gtest/gtest.h>
 
 #include <sys/resource.h>
@@ -52,10 +53,10 @@ struct Candidate {
   Variant variant;
 };
 
-/// Every kernel of ops/ as used on the device, and the zoo twice: the second time with wide indices and buffers that
-/// may overlap. Leaves out kernels with f64 if the device has none, and for Metal kernels with print or 64-bit atomics,
-/// which Metal lacks. `matrices`: also fragment products, for an architecture that has matrix units although the fake
-/// device representing it has none.
+/// Returns all kernels of ops/ for the device, and all kernels of emit_zoo.h. The latter are included a second time
+/// with 64-bit indices and buffers that may overlap. Skips kernels with features that the device lacks: f64, and for
+/// Metal also print and 64-bit atomics. If `matrices` is true, includes fragment products even if the fake device has
+/// no matrix units.
 std::vector<Candidate> candidates(Device device, bool matrices = false) {
   const Capabilities& can = device_info(device).can;
   std::vector<Candidate> all;
@@ -67,7 +68,7 @@ std::vector<Candidate> candidates(Device device, bool matrices = false) {
       s.a_unit_k = !(both & 1), s.a_unit_m = both & 1, s.b_unit_n = !(both & 2), s.b_unit_k = both & 2;
       ir::Function fn = ops::trace_product(ops::choose_product(tiles, s, 4096, 4096, 512));
       const std::string name =
-          fn.name + (both & 1 ? "_ta" : "") + (both & 2 ? "_tb" : "");  // named as in the catalogue
+          fn.name + (both & 1 ? "_ta" : "") + (both & 2 ? "_tb" : "");  // same names as in the catalogue
       all.push_back({name, std::move(fn), {}});
     }
   for (const CatalogueKernel& k : kernel_catalogue(device)) all.push_back({k.name, k.function, {}});
@@ -90,13 +91,13 @@ std::vector<Candidate> candidates(Device device, bool matrices = false) {
   return all;
 }
 
-/// The compiler's figures for the kernels of one text, by entry.
+/// The register counts that a compiler reports for the kernels of a program. The keys are the entries.
 using Answers = std::map<std::string, Made>;
-/// Compiles one text. Returns no image, with the log, on failure.
+/// Compiles a program. On failure, returns an image that contains only the log.
 using Compile = std::function<stream::Image(const backend::Program&, Answers&)>;
 
-/// Compiles all kernels for a device, in batches of the backend's size. Returns lines for the table; an exception names
-/// the kernels that failed.
+/// Compiles all kernels for a device, in batches of the same size as in the backend. Returns lines for the table. If
+/// kernels fail to compile, throws an exception with their names.
 std::string compile_all(Device device, const emit::Dialect& dialect, const Compile& compile,
                         const std::string& left_out = "", bool matrices = false) {
   constexpr std::size_t batch = 32;
@@ -129,8 +130,8 @@ double cpu_seconds() {
 
 constexpr const char* absent = "missing: ";
 
-/// Where script/bootstrap --compilers installs NVIDIA's compilers on a machine without a CUDA toolkit. Only this test
-/// searches there.
+/// The folder in which script/bootstrap --compilers installs NVIDIA's compilers on machines without a CUDA toolkit.
+/// Only this test searches this folder.
 constexpr const char* nvidia_folder = "build/nvidia-compilers";
 const bool nvidia_folder_known = [] {
   std::error_code none;
@@ -139,7 +140,7 @@ const bool nvidia_folder_known = [] {
   return true;
 }();
 
-/// One column of the table. Returns false if the compiler is not installed.
+/// Computes a column of the table. Returns false if the compiler is not installed.
 bool column(const std::string& name, const Variables& variables, const std::function<std::string()>& work) {
   const double before = cpu_seconds();
   const std::string answer = run_in_child(test::with_fakes(variables), work, 560);
@@ -158,8 +159,8 @@ bool column(const std::string& name, const Variables& variables, const std::func
   return true;
 }
 
-/// Parses ptxas's output, which NVRTC forwards: "Compiling entry function 'k' for", "8 bytes spill stores", "Used 12
-/// registers".
+/// Parses the output of ptxas, which NVRTC includes in its log: "Compiling entry function 'k' for", "8 bytes spill
+/// stores", "Used 12 registers".
 void read_ptxas(const std::string& log, Answers& answers) {
   static const std::regex entry("(?:entry function '|Function properties for )([A-Za-z0-9_$]+)"),
       spills("([0-9]+) bytes spill stores"), registers("Used ([0-9]+) registers");
@@ -173,7 +174,8 @@ void read_ptxas(const std::string& log, Answers& answers) {
   }
 }
 
-/// The fake drivers' first device has capability 9.0, the second 7.5.
+/// Returns the fake device for this capability. The first device of the fake driver has capability 9.0, the second one
+/// 7.5.
 Device cuda_device(int capability) {
   register_driver(make_cuda_driver());
   return {Backend::cuda, capability < 80 ? 1 : 0};
@@ -199,14 +201,15 @@ TEST(Gate, nvrtc) {
   }
 }
 
-/// Path of ptxas, from TESSERA_PTXAS, PATH, a toolkit, or Python packages; empty if there is none.
+/// Returns the path of ptxas from TESSERA_PTXAS, PATH, a toolkit or a Python package, or an empty string if it is not
+/// found.
 std::string ptxas_file() {
   if (const char* named = std::getenv("TESSERA_PTXAS")) return named;
   std::vector<fs::path> places;
   std::istringstream path(std::getenv("PATH") ? std::getenv("PATH") : "");
   for (std::string folder; std::getline(path, folder, ':');) places.emplace_back(folder);
   for (const fs::path& root : os::folders_named("/usr/local", "cuda")) places.push_back(root / "bin");
-  if (const char* environment = std::getenv("VIRTUAL_ENV"))  // this package has no folder for libraries
+  if (const char* environment = std::getenv("VIRTUAL_ENV"))  // the package with ptxas has no library folder
     for (const char* below : {"site-packages/nvidia/cuda_nvcc/bin", "site-packages/nvidia/cu13/bin"})
       for (const fs::path& folder : os::folders_named(fs::path(environment) / "lib", "python3", below))
         places.push_back(folder);
@@ -254,7 +257,8 @@ TEST(Gate, ptx) {
   fs::remove_all(folder);
 }
 
-/// Reads numbers from a code object's notes, which are MessagePack with sorted keys: .symbol comes before .vgpr_count.
+/// Reads register counts from the notes of a code object. They are in MessagePack with sorted keys, so .symbol comes
+/// before .vgpr_count.
 void read_code_object(const std::string& bytes, Answers& answers) {
   auto number = [&](const std::string& key, std::size_t from) {
     const std::size_t at = bytes.find(key, from);
@@ -268,7 +272,7 @@ void read_code_object(const std::string& bytes, Answers& answers) {
     while (begin > at + 7 && (std::isalnum(static_cast<unsigned char>(bytes[begin - 1])) || bytes[begin - 1] == '_'))
       --begin;
     if (end == bytes.npos || end - at > 300) continue;
-    // The length byte of the string may look like a letter of the name.
+    // The length byte of the string may be a valid character of the name.
     for (std::size_t first = begin; first < std::min(begin + 2, end); ++first)
       if (auto& made = answers[bytes.substr(first, end - first)]; made.registers < 0)
         made = {number(".vgpr_count", at), 4 * std::max(0, number(".vgpr_spill_count", at))};
@@ -279,7 +283,7 @@ TEST(Gate, hiprtc) {
   for (const std::string architecture : {"gfx908", "gfx90a", "gfx1030"}) {
     const bool there = column("hip " + architecture, {{"TESSERA_FAKE_DEVICES", "2"}}, [&]() -> std::string {
       register_driver(make_rocm_driver());
-      device_info({Backend::rocm, 0});  // from the fake drivers: waves of 64; the second device has waves of 32
+      device_info({Backend::rocm, 0});  // the first fake device has waves of 64, the second one waves of 32
       ::unsetenv("TESSERA_HIPRTC_LIBRARY");
       const std::string names[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"};
       const auto runtime = os::Library::open(names);
@@ -296,7 +300,7 @@ TEST(Gate, hiprtc) {
   }
 }
 
-/// Reads the figures in clang's assembly, whose notes are sorted by key like a code object's.
+/// Reads register counts from clang's assembly. Its notes have sorted keys, like the notes of a code object.
 void read_assembly(const std::string& text, Answers& answers) {
   static const std::regex line("\\.(symbol|vgpr_count|vgpr_spill_count): +([A-Za-z0-9_]+)");
   std::string current;
@@ -310,12 +314,12 @@ void read_assembly(const std::string& text, Answers& answers) {
   }
 }
 
-// hiprtc 5.2 exits the process on gfx11, so that text is compiled by clang, which hiprtc is based on.
+// hiprtc 5.2 ends the process on gfx11, so this architecture is compiled with clang, on which hiprtc is based.
 TEST(Gate, clang) {
   const fs::path folder = fs::temp_directory_path() / ("tessera-gate-clang-" + std::to_string(::getpid()));
   fs::create_directories(folder);
   const std::string architecture = "gfx1100";
-  // With the properties of the fake device that has waves of 32.
+  // Uses the properties of the fake device with waves of 32.
   column("clang " + architecture, {{"TESSERA_FAKE_DEVICES", "2"}}, [&]() -> std::string {
     if (std::system("clang-16 --version > /dev/null 2>&1") != 0)
       return std::string(absent) + "clang-16 (script/bootstrap)";
@@ -345,9 +349,9 @@ TEST(Gate, ocloc) {
     int index;
     bool fp64;
   };
-  // Debian 12's compiler (22.43) exits the process on byte products combined with bfloat16 and vector loads.
+  // Debian 12's compiler (22.43) ends the process on kernels that combine byte products with bfloat16 and vector loads.
   const std::string aborts = "zoo: odds and-ends";
-  // By PCI id, as in the backend: an Iris Xe, an Arc A770, a Max 1550.
+  // The targets are PCI ids, as in the backend: an Iris Xe, an Arc A770 and a Max 1550.
   for (const Target& target :
        {Target{"0x9a49", "tgllp", 0, false}, {"0x56a0", "dg2", 0, false}, {"0x0bd5", "pvc", 1, true}}) {
     const bool there =
@@ -401,8 +405,9 @@ TEST(Gate, pocl) {
   });
 }
 
-// Apple's compiler exists on Apple's systems only. The text is C++, so a host compiler can compile it with a header
-// that defines Metal's types and functions; this does not check Metal-only rules (attributes, limits of arguments).
+// Apple's compiler is only available on Apple's systems. Metal text is C++, so this test compiles it with a host
+// compiler and a header that defines Metal's types and functions. This does not check rules that only Metal has, such
+// as attributes and limits on arguments.
 TEST(Gate, metal) {
   column("metal as C++", {{"TESSERA_METAL_LIBRARY", test::fake_library("metal")}}, []() -> std::string {
     register_driver(make_metal_driver());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that together use everything that can be emitted, for tests of emitted text and of compilers.
+// Kernels that together use all features of emitted text, for tests of the text and of compilers.
 #pragma once
 
 #include <string>
@@ -69,7 +69,7 @@ inline Function softmax() {
   });
 }
 
-/// All arithmetic of a dtype, and its conversions to all other dtypes.
+/// All arithmetic operations of a dtype, and conversions to all other dtypes.
 inline Function arithmetic(DType t) {
   return map_kernel("arithmetic_" + std::string(dtype_name(t)), [&] {
     const BufferRef x = in("x", t), y = out("y", t), flags = out("flags", DType::boolean);
@@ -110,7 +110,7 @@ inline Function arithmetic(DType t) {
     }
   });
 }
-/// Subgroup, block and atomic operations of a dtype, in a block whose last subgroup is not full.
+/// All subgroup, block and atomic operations of a dtype, in a block with a partial last subgroup.
 inline Function together(DType t) {
   return block_kernel("together_" + std::string(dtype_name(t)), {20, 3, 1}, [&] {
     const BufferRef x = in("x", t), y = out("y", t);
@@ -128,7 +128,7 @@ inline Function together(DType t) {
     put(block_sum(a)), put(block_min(a)), put(block_max(a)), put(block_scan(a, false)), put(block_scan(a, true));
     if (is_int(t)) put(block_reduce(ReduceOp::and_, a)), put(block_reduce(ReduceOp::or_, a));
     put(cast(t, subgroup_id() + subgroup_size() + subgroup_count()));
-    // Divergence between subgroups.
+    // Subgroups take different branches.
     if_(subgroup_id() == 1, [&] { y.store(global_id(), subgroup_sum(a)); });
     const Variable left(t, a);
     while_([&] { return subgroup(SubgroupOp::any, left.get() > 1); },
@@ -174,7 +174,7 @@ inline Function odds_and_ends() {
     y.store(i, cast(DType::i32, block_count() + grid_size() + extent() + x.size()));
   });
 }
-/// More shared memory than CUDA's default limit.
+/// Uses more shared memory than CUDA allows by default.
 inline Function much_shared_memory() {
   return block_kernel("much_shared_memory", {32, 1, 1}, [] {
     const BufferRef a = shared(DType::f32, 10000), b = shared(DType::u8, 13), c = shared(DType::f64, 3000);
@@ -185,13 +185,13 @@ inline Function much_shared_memory() {
   });
 }
 
-/// With fragments and a last subgroup that is not full.
+/// A fragment product in a block with a partial last subgroup.
 inline Function fragment_product(DType t, bool transposed) {
   return block_kernel("product_of_fragments_" + std::string(dtype_name(t)), {80, 1, 1},
                       [&] { matrix_product(t, 80, transposed); });
 }
 
-/// With fragments of full subgroups, which matrix units support.
+/// A fragment product in a block with full subgroups, which matrix units support.
 inline Function full_fragment_product(DType t, bool transposed) {
   return block_kernel("product_of_full_fragments_" + std::string(dtype_name(t)) + (transposed ? "_transposed" : ""),
                       {128, 1, 1}, [&] { matrix_product(t, 128, transposed); });
@@ -207,7 +207,7 @@ inline std::vector<Function> all() {
   return fns;
 }
 
-/// One program with several kernels, in a dialect.
+/// Emits all functions into one program.
 inline emit::EmittedSource emitted(const std::vector<Function>& fns, const emit::Dialect& dialect, bool index64 = false,
                                    bool noalias = true) {
   emit::Target target = emit::target_of(dialect, index64);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel x compiler table of the compile gate: each compiler's result for each kernel, with registers and spills if
-// the compiler reports them.
+// The table of compile_gate_test, with a row for each kernel and a column for each compiler. It contains registers and
+// spills if the compiler reports them.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace tessera::test {
 
-/// One compiler's figures for one kernel; -1 if unknown.
+/// The result of one compiler for one kernel. Numbers are -1 if unknown.
 struct Made {
   int registers = -1, spilled = -1;  ///< bytes per thread
 };
@@ -24,7 +24,7 @@ class GateTable {
     return table;
   }
 
-  /// `lines`: "kernel\tregisters\tspilled", as written by `line_of`.
+  /// Adds a column. `lines` have the form "kernel\tregisters\tspilled", which line_of() writes.
   void add(const std::string& column, const std::string& lines) {
     columns_.push_back(column);
     std::istringstream in(lines);
@@ -70,7 +70,8 @@ class GateTable {
     }
     for (const std::string& m : missing_) std::printf("not installed: %s\n", m.c_str());
     std::printf(
-        "Metal's compiler exists on Apple's systems only; \"metal as C++\" compiles the text with a header of ours\n");
+        "Metal's compiler is only available on Apple's systems; \"metal as C++\" uses a host compiler and a test "
+        "header\n");
   }
 
  private:

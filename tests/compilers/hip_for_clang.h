@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prepended to emitted HIP so that plain clang compiles it without ROCm, for architectures that the installed hiprtc
-// does not support. The result is only compiled, so device library functions are declared but not defined.
+// Prepended to emitted HIP text, so that clang can compile it without ROCm. Used for architectures that the installed
+// hiprtc does not support. The text is only compiled, so device library functions are declared but not defined.
 #pragma once
 
 namespace tessera::test {

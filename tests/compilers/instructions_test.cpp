@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations with a hardware instruction must become that instruction. Searches the assembly that clang generates for
-// AMD's GPUs, the code-generation module's PTX, and the emitted text for compilers that show no assembly.
+// Checks that operations become hardware instructions if these exist. Searches clang's assembly for AMD GPUs and the
+// PTX of the code-generation module. For other compilers, searches the emitted text.
 #include <gtest/gtest.h>
 
 #include <unistd.h>
@@ -55,7 +55,8 @@ Function sums() {
     n.atomic(AtomicOp::max, 0, cast(DType::i32, x.load(2)));
   });
 }
-/// With fragments from shared memory whose rows start at multiples of 16 bytes, neither factor transposed.
+/// A product of fragments that are loaded from shared memory. Rows are aligned to 16 bytes, and no factor is
+/// transposed.
 Function aligned_product(DType t) { return test::matrix_case_kernel({t, false, false, false, true, false, 0, 40}, 64); }
 std::string text_of(const std::vector<Function>& fns, const emit::Dialect& dialect) {
   return zoo::emitted(fns, dialect).text;
@@ -88,7 +89,7 @@ std::string amd_assembly(const std::string& architecture) {
 TEST(Instructions, AmdAssemblyUsesHardwareInstructions) {
   if (std::system("clang-16 --version > /dev/null 2>&1") != 0)
     GTEST_SKIP() << "passed by: clang-16 is not installed (script/bootstrap)";
-  // v_dot4_i32_i8, or v_dot4c_i32_i8, which accumulates in place.
+  // "_i32_i8" matches v_dot4_i32_i8 and v_dot4c_i32_i8, which accumulates in place.
   const std::string mi100 = amd_assembly("gfx908");
   expect_contains(mi100, {"v_mfma_f32_16x16x16f16", "v_mfma_f32_16x16x8bf16", "_i32_i8", "v_dot4_u32_u8",
                           "v_cvt_f32_f16", "v_cvt_f16_f32", "ds_bpermute_b32", "global_atomic_smax"});
@@ -126,7 +127,7 @@ TEST(Instructions, ModulePtxUsesHardwareInstructions) {
   const std::string half = ptx(aligned_product(DType::f16), 90);
   expect_contains(half, {"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
                          "ldmatrix.sync.aligned.m8n8.x4.shared.b16", "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16"});
-  expect_lacks(half, {".local"});  // fragments are in registers
+  expect_lacks(half, {".local"});  // fragments must be in registers
   expect_contains(ptx(zoo::full_fragment_product(DType::bf16, true), 80),
                   {"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"});
   expect_contains(ptx(zoo::full_fragment_product(DType::f16, false), 75),

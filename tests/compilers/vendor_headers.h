@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares our declarations of vendors' functions with the vendors' headers. Handles and enumerations have other names
-// there, so the comparison is of how arguments are passed.
+// Compares Tessera's declarations of vendor functions with the vendors' headers. Handles and enumerations have
+// different names in both, so this only compares how arguments are passed.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ constexpr bool same_value() {
   if constexpr (std::is_void_v<A> || std::is_void_v<B>) {
     return std::is_void_v<A> && std::is_void_v<B>;
   } else if constexpr (std::is_pointer_v<A> && std::is_pointer_v<B>) {
-    // Pointees: numbers are compared by size, handles not at all.
+    // If both point to numbers, compares their sizes. Handles are not compared.
     using P = std::remove_cv_t<std::remove_pointer_t<A>>;
     using Q = std::remove_cv_t<std::remove_pointer_t<B>>;
     if constexpr ((std::is_arithmetic_v<P> || std::is_enum_v<P>)&&(std::is_arithmetic_v<Q> || std::is_enum_v<Q>))
@@ -44,7 +44,7 @@ struct Same<R(A...), S(B...)> {
 
 }  // namespace tessera::test
 
-/// Applied to each function of a list in the backends' headers.
+/// An argument for the X-macros in the backends' headers that compares one function.
 #define TESSERA_SAME(member, symbol, ...)                                    \
   static_assert(tessera::test::Same<__VA_ARGS__, decltype(::symbol)>::value, \
-                #symbol " has another signature in the vendor's header");
+                #symbol " has a different signature in the vendor's header");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares the declarations in backend/cuda/api.h with cuda.h and nvrtc.h, if these are installed. The test is that
-// this file compiles; missing headers are reported at run time.
+// Compares the declarations in backend/cuda/api.h with cuda.h and nvrtc.h, if these are installed. Differences are
+// compile errors. If a header is missing, the test is skipped.
 #include <gtest/gtest.h>
 
 #if __has_include(<cuda.h>)
@@ -27,10 +27,10 @@ TEST(VendorHeaders, CudaDriverDeclarationsMatch) {
   TESSERA_CUDA_DRIVER(TESSERA_SAME)
   static_assert(tessera::test::Same<Code(ours::Uuid*, Ordinal), decltype(::cuDeviceGetUuid)>::value);
   TESSERA_CUDA_GRAPHS(TESSERA_SAME)
-#if CUDA_VERSION < 12030  // later headers declare only its next version
+#if CUDA_VERSION < 12030  // later headers only declare a newer version of this function
   TESSERA_CUDA_GRAPH_NODES(TESSERA_SAME)
 #endif
-  using Node = CUDA_KERNEL_NODE_PARAMS_v1;  // the type for functions without a version suffix
+  using Node = CUDA_KERNEL_NODE_PARAMS_v1;  // the parameter type of functions without a version suffix
   static_assert(sizeof(Node) == sizeof(ours::KernelNode) &&
                 offsetof(Node, func) == offsetof(ours::KernelNode, function));
   static_assert(offsetof(Node, gridDimX) == offsetof(ours::KernelNode, grid));
@@ -67,7 +67,7 @@ TEST(VendorHeaders, CudaDriverDeclarationsMatch) {
   static_assert(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES == ours::function_max_dynamic_shared_size);
   static_assert(CU_JIT_ERROR_LOG_BUFFER == ours::jit_error_log_buffer);
   static_assert(CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES == ours::jit_error_log_buffer_size_bytes);
-  // The numbers that backend/stream/errors.cpp uses to classify errors.
+  // These values are used in backend/stream/errors.cpp to classify errors.
   static_assert(CUDA_ERROR_OUT_OF_MEMORY == 2 && CUDA_ERROR_DEINITIALIZED == 4 && CUDA_ERROR_NO_DEVICE == 100);
   static_assert(CUDA_ERROR_INVALID_IMAGE == 200 && CUDA_ERROR_INVALID_CONTEXT == 201);
   static_assert(CUDA_ERROR_NO_BINARY_FOR_GPU == 209 && CUDA_ERROR_ECC_UNCORRECTABLE == 214);
@@ -103,7 +103,7 @@ TEST(VendorHeaders, CublasLtDeclarationsMatch) {
   using namespace tessera::stream;
 #define TESSERA_SAME_LT(member, symbol, ...)                                           \
   static_assert(tessera::test::Same<__VA_ARGS__, decltype(::cublasLt##symbol)>::value, \
-                "cublasLt" #symbol " has another signature in the vendor's header");
+                "cublasLt" #symbol " has a different signature in the vendor's header");
   TESSERA_LT(TESSERA_SAME_LT)
   static_assert(tessera::test::Same<std::size_t(), decltype(::cublasLtGetVersion)>::value);
   static_assert(tessera::test::Same<const char*(Code), decltype(::cublasLtGetStatusString)>::value);
@@ -138,7 +138,7 @@ TEST(VendorLibraries, CublasLtExportsAllFunctions) {
   ASSERT_NE(version, nullptr);
   EXPECT_GE(version() / 10000, 11u) << version();
   EXPECT_LE(version() / 10000, 20u) << version();
-  std::string why;  // a newer major version than the driver: not used
+  std::string why;  // the library is from a later major version than the driver, so it is not used
   EXPECT_EQ(tessera::cuda::open_cublas(10000, why), nullptr);
   EXPECT_NE(why.find("later than the driver"), why.npos) << why;
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares the declarations in backend/rocm/api.h with hip_runtime_api.h and hiprtc.h, if these are installed. The test
-// is that this file compiles; missing headers are reported at run time.
+// Compares the declarations in backend/rocm/api.h with hip_runtime_api.h and hiprtc.h, if these are installed.
+// Differences are compile errors. If a header is missing, the test is skipped.
 #include <gtest/gtest.h>
 
 #define __HIP_PLATFORM_AMD__ 1
-#define __HIP_DISABLE_CPP_FUNCTIONS__ 1  // templates with the same names
+#define __HIP_DISABLE_CPP_FUNCTIONS__ 1  // hides templates with the same names
 #if __has_include(<hip/hip_runtime_api.h>)
 #include <hip/hip_runtime_api.h>
 #include <hip/hiprtc.h>
@@ -66,7 +66,7 @@ TEST(VendorHeaders, HipDeclarationsMatch) {
   static_assert(HIP_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK == ours::function_max_threads_per_block);
   static_assert(HIPRTC_ERROR_COMPILATION == ours::hiprtc_compilation);
   static_assert(HIPRTC_ERROR_OUT_OF_MEMORY == ours::hiprtc_out_of_memory);
-  // The numbers that backend/stream/errors.cpp uses to classify errors.
+  // These values are used in backend/stream/errors.cpp to classify errors.
   static_assert(hipErrorOutOfMemory == 2 && hipErrorDeinitialized == 4 && hipErrorNoDevice == 100);
   static_assert(hipErrorInvalidConfiguration == 9 && hipErrorInvalidImage == 200 && hipErrorInvalidContext == 201);
   static_assert(hipErrorNoBinaryForGpu == 209 && hipErrorECCNotCorrectable == 214);
@@ -100,7 +100,7 @@ TEST(VendorHeaders, HipblasLtDeclarationsMatch) {
   using namespace tessera::stream;
 #define TESSERA_SAME_LT(member, symbol, ...)                                            \
   static_assert(tessera::test::Same<__VA_ARGS__, decltype(::hipblasLt##symbol)>::value, \
-                "hipblasLt" #symbol " has another signature in the vendor's header");
+                "hipblasLt" #symbol " has a different signature in the vendor's header");
   TESSERA_LT(TESSERA_SAME_LT)
   constexpr LtValues v = hipblas_lt;
   static_assert(v.compute_f32 == HIPBLAS_COMPUTE_32F && v.compute_tf32 == HIPBLAS_COMPUTE_32F_FAST_TF32);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares the slots of functions in the dispatch table at the start of each OpenCL object with the header of
-// cl_khr_icd, if it is installed (Debian: opencl-headers).
+// Compares the indices of functions in OpenCL's dispatch table with the header of cl_khr_icd, if it is installed
+// (Debian: opencl-headers).
 #include <gtest/gtest.h>
 
 #if __has_include(<clblast_c.h>)
@@ -23,7 +23,7 @@
 
 using Slots = tessera::cl::DispatchSlots;
 
-TEST(OpenclDispatch, SlotsMatchHeader) {
+TEST(OpenclDispatch, DispatchTableSlotsMatchHeader) {
 #define EXPECT_SLOT(slot, function) \
   EXPECT_EQ(Slots::slot * sizeof(void*), offsetof(_cl_icd_dispatch, function)) << #function
   EXPECT_SLOT(get_platform_info, clGetPlatformInfo);
@@ -58,7 +58,7 @@ TEST(OpenclDispatch, SlotsMatchHeader) {
   EXPECT_SLOT(enqueue_barrier, clEnqueueBarrierWithWaitList);
 #undef EXPECT_SLOT
 }
-TEST(IntelsOpenclCompiler, SlotsMatchHeader) {
+TEST(IntelOpenclCompiler, DispatchTableSlotsMatchHeader) {
   namespace slot = tessera::oneapi::icd_slot;
 #define EXPECT_SLOT(number, function) \
   EXPECT_EQ(slot::number * sizeof(void*), offsetof(_cl_icd_dispatch, function)) << #function
@@ -73,7 +73,7 @@ TEST(IntelsOpenclCompiler, SlotsMatchHeader) {
 #undef EXPECT_SLOT
 }
 #else
-TEST(OpenclDispatch, SlotsMatchHeader) { GTEST_SKIP() << "CL/cl_icd.h is not installed (opencl-headers)"; }
+TEST(OpenclDispatch, DispatchTableSlotsMatchHeader) { GTEST_SKIP() << "CL/cl_icd.h is not installed (opencl-headers)"; }
 #endif
 
 TEST(VendorHeaders, ClblastDeclarationsMatch) {
