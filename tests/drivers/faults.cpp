@@ -16,13 +16,13 @@ std::uint64_t number(const char* name, std::uint64_t otherwise) {
   const char* text = std::getenv(name);
   return text != nullptr && *text != 0 ? std::strtoull(text, nullptr, 0) : otherwise;
 }
-/// Whether this library's file name contains the text.
+/// Returns true if the file name of this library contains `name`.
 bool is_ours(const std::string& name) {
   static const char here = 0;
   Dl_info own{};
   return dladdr(&here, &own) != 0 && std::string(own.dli_fname).find(name) != std::string::npos;
 }
-/// "1,cuda=3": 3 in the fake CUDA driver, 1 in the others.
+/// Parses lists such as "1,cuda=3", which means 3 in the fake CUDA driver and 1 in all others.
 std::uint64_t number_of_ours(const char* name, std::uint64_t otherwise) {
   const char* const text = std::getenv(name);
   std::istringstream list(text != nullptr ? text : "");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Capturing work from a stream, and launching it as a graph. The nodes of a capture form a chain, because a single
-// stream is captured. Calls that are illegal meanwhile invalidate the capture, as documented for cuStreamBeginCapture.
+// Captures work from a stream and launches it as a graph. The nodes of a graph form a chain, because only one stream is
+// captured. Calls that are illegal during a capture invalidate it, as documented for cuStreamBeginCapture.
 #include <functional>
 #include <thread>
 #include <utility>

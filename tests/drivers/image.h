@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The images made by the fake compilers and loaded by the fake drivers: a text with the architecture and the kernels of
-// a program. The fake compilers find the kernels by searching the source.
+// The format of images that fake compilers write and fake drivers load: a text with the architecture and the kernels of
+// a program. Fake compilers search the source for kernels.
 #pragma once
 
 #include <algorithm>
@@ -13,13 +13,13 @@
 
 namespace tessera::fake {
 
-/// Kernels of a program, with their numbers of parameters.
+/// The kernels of a program, with their numbers of parameters.
 using Entries = std::map<std::string, int>;
 
 inline constexpr std::string_view cubin_magic = "FAKE CUBIN", code_object_magic = "FAKE CODE OBJECT",
                                   intel_magic = "FAKE INTEL BINARY";
 
-/// `object`: a file with the kernels compiled for the host (text/compile.h); may be empty.
+/// Creates an image. `object` is a file with the kernels, compiled for the host (text/compile.h), or empty.
 inline std::string make_image(std::string_view magic, const std::string& architecture, const Entries& entries,
                               const std::string& object = {}) {
   std::string text = std::string(magic) + "\n" + architecture + "\n";
@@ -48,7 +48,7 @@ inline std::optional<Image> read_image(std::string_view magic, const char* data)
   return image;
 }
 
-/// Name and number of parameters of a declaration; `text` starts after the keyword that marks kernels.
+/// Returns the name and the number of parameters of a kernel. `text` starts after the keyword that marks kernels.
 inline std::pair<std::string, int> read_declaration(std::string_view text) {
   // Skips __launch_bounds__(...) and similar, up to `void name(`.
   std::size_t at = text.find("void ");
@@ -70,7 +70,7 @@ inline std::pair<std::string, int> read_declaration(std::string_view text) {
   return {name, anything ? parameters + 1 : 0};
 }
 
-/// Finds every kernel of a source; `word` marks them: __global__, __kernel.
+/// Finds all kernels in a source. `word` is the keyword that marks kernels: __global__ or __kernel.
 inline Entries find_kernels(std::string_view source, std::string_view word) {
   Entries entries;
   for (std::size_t at = source.find(word); at != source.npos; at = source.find(word, at + 1)) {
@@ -80,7 +80,8 @@ inline Entries find_kernels(std::string_view source, std::string_view word) {
   return entries;
 }
 
-/// The compiler's error message for a source with #error or `undeclared_name`; empty if the source is accepted.
+/// Returns the error message of the fake compiler for a source that contains #error or `undeclared_name`. Returns an
+/// empty string if the source is accepted.
 inline std::string complaint(std::string_view source, const std::string& file) {
   std::size_t at = source.find("undeclared_name");
   std::string text = "identifier \"undeclared_name\" is undefined";

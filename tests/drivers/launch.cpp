@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Modules, functions and launches. The driver knows only a kernel's entry and arguments; the test process knows what it
-// computes.
+// Modules, functions and launches. A fake driver only knows the entry and the arguments of a kernel. The test process
+// runs it.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ std::string text_of(const Dimensions& d) {
   return std::to_string(d.x) + " x " + std::to_string(d.y) + " x " + std::to_string(d.z);
 }
 
-/// The data of one launch for the interpreter or the compiled text.
+/// The data of a launch, for the interpreter or the compiled text.
 struct Launch {
   const Resolver* resolver;
   KernelFacts facts;
@@ -24,15 +24,15 @@ struct Launch {
   std::array<std::uint64_t, 3> shape;
   std::vector<KernelValue> values;
   bool wrong;
-  std::byte* spoilt = nullptr;      ///< with `wrong`: a byte of a result
-  std::string object;               ///< to run from its text ...
-  std::vector<std::uint64_t> bits;  ///< ... with each argument, using host addresses
+  std::byte* spoilt = nullptr;      ///< fault `wrong`: the byte of a result to change
+  std::string object;               ///< the compiled text, if the kernel runs from its text
+  std::vector<std::uint64_t> bits;  ///< arguments for the compiled text, with host addresses
   Dimensions grid, block;
   std::uint64_t number = 0;
 
   std::shared_ptr<DirectLaunch> direct;
 
-  /// Returns an error message; empty on success.
+  /// Returns an error message, or an empty string on success.
   std::string run(const std::string& name) {
     if (direct) try {
         return direct->run(facts, bits);
@@ -117,7 +117,8 @@ Code Machine::raise_shared(Function& function, int bytes) {
   return ok;
 }
 
-/// The bits of each argument. `extra` passes them in one buffer with its size, `parameters` one by one.
+/// Sets `values` to the bits of all arguments. Arguments are passed separately in `parameters`, or in one buffer in
+/// `extra`.
 Code Machine::read_arguments(Context& context, const Function& function, const KernelFacts& facts, void** parameters,
                              void** extra, std::vector<std::uint64_t>* values) {
   if (function.parameters >= 0 && static_cast<std::uint32_t>(function.parameters) != facts.argument_count)
@@ -175,7 +176,7 @@ Code Machine::launch(Context& context, Function& function, Dimensions grid, Dime
   return enqueue(stream, std::move(work), false);
 }
 
-/// Checks a launch; returns the work item and its accesses.
+/// Checks a launch, and sets `out` to the work item with its accesses.
 Code Machine::prepare_launch(Context& context, Function& function, Dimensions grid, Dimensions block,
                              std::uint32_t shared_bytes, void** parameters, void** extra, const Order& order, Work* out,
                              std::shared_ptr<DirectLaunch> direct) {
@@ -243,8 +244,7 @@ Code Machine::prepare_launch(Context& context, Function& function, Dimensions gr
     launch->values.resize(facts.parameters);
     launch->bits = bits;
     for (std::uint32_t i = 0; i < facts.argument_count; ++i)
-      if (facts.arguments[i].kind == KernelArgument::pointer)
-        launch->bits[i] = 0;  // until it is known to be valid memory
+      if (facts.arguments[i].kind == KernelArgument::pointer) launch->bits[i] = 0;  // set below if the address is valid
     for (std::uint32_t i = 0; i < facts.argument_count; ++i) {
       const KernelArgument& a = facts.arguments[i];
       switch (a.kind) {
@@ -266,7 +266,7 @@ Code Machine::prepare_launch(Context& context, Function& function, Dimensions gr
       if (a.kind != KernelArgument::pointer) continue;
       const bool known = lengths[a.number] != ~std::uint64_t{0};
       if (known && lengths[a.number] == 0) continue;
-      if (!known && bits[i] == 0) continue;  // an empty buffer, whose length the kernel does not read
+      if (!known && bits[i] == 0) continue;  // an empty buffer
       const std::uint64_t address = bits[i] + offsets[a.number] * a.element_bytes;
       if (address % a.element_bytes != 0)
         return breach_locked(name + ": argument " + std::to_string(i) + " is not aligned to its elements of " +
@@ -277,11 +277,11 @@ Code Machine::prepare_launch(Context& context, Function& function, Dimensions gr
               range(context, address, known ? lengths[a.number] * a.element_bytes : 1, a.writes != 0, &touch);
           code != ok) {
         breaches_.back() += " (" + name + ", argument " + std::to_string(i) + ")";
-        context.sticky = code;  // a device detects this when the kernel runs, and is then lost
+        context.sticky = code;  // a real device detects this when the kernel runs, and is then lost
         changed_.notify_all();
         return code;
       }
-      if (!known) {  // the kernel does not know the end either: use the allocation's
+      if (!known) {  // the length is not an argument, so this uses the end of the allocation
         lengths[a.number] = (touch.memory->bytes - touch.begin) / a.element_bytes;
         touch.end = touch.memory->bytes;
       }

@@ -33,7 +33,7 @@ void merge(Clock& clock, const Clock& other) {
 
 Machine& Machine::get() {
   static Machine* machine = [] {
-    auto* made = new Machine;  // never destroyed: its threads outlive main
+    auto* made = new Machine;  // never destroyed, because its threads outlive main
     the_machine = made;
     return made;
   }();
@@ -83,7 +83,7 @@ Code Machine::initialise(const char* call) {
 
 Code Machine::enter(const char* call, bool counted) {
   calling = call;
-  if (forked) {  // the lock may be held by a thread that does not exist in this process
+  if (forked) {  // a thread that does not exist in this process may hold the lock
     const std::string text = std::string(call) + ": the driver is used in a forked child";
     breaches_.push_back(text);
     std::fprintf(stderr, "fake driver: %s\n", text.c_str());
@@ -153,7 +153,7 @@ Context* Machine::primary(int device) {
 Code Machine::retain(int device, Context** context) {
   Context* c = primary(device);
   if (c == nullptr) return invalid_device;
-  // Level Zero creates contexts explicitly, without a device.
+  // Level Zero creates contexts explicitly, so the fault does not apply here.
   if (const Fault* f = opencl ? nullptr : faults_.find("context", device)) return f->code.value_or(out_of_memory);
   bool first = false;
   {
@@ -245,7 +245,7 @@ void Machine::at_exit() {
 }
 
 namespace {
-/// Runs after everything else in the process. A library that was never called has no machine.
+/// Runs after all other code of the process. If the library was never called, there is no machine.
 __attribute__((destructor)) void last_look() {
   if (Machine* machine = the_machine) machine->at_exit();
 }
@@ -254,7 +254,7 @@ __attribute__((destructor)) void last_look() {
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
-/// Returns the number of broken rules; `text` receives a line for each, as far as it fits.
+/// Returns the number of rule violations. Writes a line for each of them to `text`, as long as there is space.
 EXPORT int tessera_fake_breaches(char* text, std::size_t bytes) {
   const auto seen = tessera::fake::Machine::get().breaches();
   std::string all;
@@ -263,17 +263,18 @@ EXPORT int tessera_fake_breaches(char* text, std::size_t bytes) {
   return static_cast<int>(seen.size());
 }
 EXPORT void tessera_fake_forget_breaches() { tessera::fake::Machine::get().forget_breaches(); }
-/// Live "memory", "bytes", "host", "streams", "events", "modules", "graphs", "executables", "contexts".
+/// Returns the current number of "memory" (allocations), "bytes", "host" (pinned allocations), "streams", "events",
+/// "modules", "graphs", "executables" or "contexts".
 EXPORT std::uint64_t tessera_fake_live(const char* what) { return tessera::fake::Machine::get().live(what); }
-/// 1: count calls from now on, in "calls" and by entry point.
+/// If `wanted` is 1, counts all following calls, in "calls" and under the name of the entry point.
 EXPORT void tessera_fake_count_calls(int wanted) { tessera::fake::Machine::get().count_calls(wanted != 0); }
-/// Totals so far: "calls", "launches", "graph launches", "operations", "allocations", "host allocations", "peer
-/// copies", "streams", "events", "modules", ...; also calls by name of the entry point.
+/// Returns the total number of "calls", "launches", "graph launches", "operations", "allocations", "host allocations",
+/// "peer copies", "streams", "events", "modules", ..., or of calls of an entry point.
 EXPORT std::uint64_t tessera_fake_count(const char* what) { return tessera::fake::Machine::get().count(what); }
-/// Pauses streams before their next work item until released.
+/// If `held` is 1, pauses all streams before their next work item, until a call with 0.
 EXPORT void tessera_fake_hold(int held) { tessera::fake::Machine::get().hold(held != 0); }
-/// 0: from now on calls are accepted but nothing is queued or computed, to measure their host cost. Wait for all work
-/// first.
+/// If `really` is 0, all following calls succeed but do nothing, to measure the time that they take on the host. Wait
+/// for all work before this call.
 EXPORT void tessera_fake_execute(int really) { tessera::fake::Machine::get().execute(really != 0); }
 EXPORT int tessera_fake_outside_device(void* handle) {
   auto& machine = tessera::fake::Machine::get();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The machine behind every fake driver: devices with their own memory, streams implemented as threads, events, modules
-// and launches. It checks every call against the rules of the real APIs, records each breach, and can be made to fail.
-// Device addresses are in a range that is never mapped: only the machine knows the bytes behind them, so host code that
-// dereferences a device pointer crashes, as on real hardware. Order is tracked with vector clocks: two uses of the same
-// bytes, at least one of them a write, that are not ordered by an event, a stream or a host wait are a breach, whatever
-// the actual timing.
+// The machine behind every fake driver. It has devices with memory, streams that are implemented as threads, events,
+// modules and launches. It checks all calls against the rules of the real APIs and records violations ("breaches"). It
+// can also inject faults. Device addresses are in a range that is never mapped, so host code that dereferences a device
+// pointer crashes, as on real hardware. Vector clocks track the order of work. If two accesses to the same bytes are
+// not ordered by an event, a stream or a wait on the host, and one of them is a write, this is reported as a data race,
+// independent of the actual timing.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@
 
 namespace tessera::fake {
 
-/// Error codes shared by CUresult and hipError_t.
+/// Error codes that are the same in CUresult and hipError_t.
 using Code = int;
 inline constexpr Code ok = 0, invalid_value = 1, out_of_memory = 2, not_initialized = 3, invalid_configuration = 9,
                       no_device = 100, invalid_device = 101, invalid_image = 200, invalid_context = 201,
@@ -37,46 +37,46 @@ inline constexpr Code ok = 0, invalid_value = 1, out_of_memory = 2, not_initiali
                       capture_unmatched = 903, capture_implicit = 906, capture_wrong_thread = 908, illegal_state = 401,
                       unknown_error = 999;
 
-/// How much of each stream's work happened before a point.
+/// A vector clock: for each stream, how much of its work happened before some point.
 using Clock = std::map<std::uint32_t, std::uint64_t>;
 
 struct Context;
 struct Stream;
 struct Module;
 
-struct Use {  ///< one access of queued work to bytes of an allocation
+struct Use {  ///< an access of queued work to a range of an allocation
   std::uint32_t stream = 0;
   std::uint64_t sequence = 0;
   std::uint64_t begin = 0, end = 0;
   bool write = false;
   std::string what;
-  const Context* context = nullptr;  ///< whose work it was; if that context has failed, the work has ended
+  const Context* context = nullptr;  ///< context of the work; if it has failed, the work has ended
 };
 
-/// One allocation. Freed allocations are remembered, so that a late use can be reported by name.
+/// An allocation. Records of freed allocations are kept, so that a use after free can be detected.
 struct Memory {
   std::uint64_t address = 0;
   std::size_t bytes = 0;
   Context* context = nullptr;
   bool host = false, live = true;
-  std::unique_ptr<std::byte[]> backing;  ///< for device memory
+  std::unique_ptr<std::byte[]> backing;  ///< the bytes of device memory
   std::byte* data = nullptr;
-  int queued = 0;  ///< number of queued work items that will access it
+  int queued = 0;  ///< number of queued work items that access it
   std::vector<Use> uses;
   ~Memory();
 };
 using MemoryPointer = std::shared_ptr<Memory>;
 
 struct Event;
-/// Events around a work item, for APIs that pass them with it, and whether all earlier work must finish first.
+/// The order of a work item, for APIs that pass events with each command.
 struct Order {
   std::vector<Event*> waits;
   Event* signal = nullptr;
   bool barrier = false;
-  std::vector<std::uint32_t> argument_bytes;  ///< of a launch, where the API passes them to the driver
+  std::vector<std::uint32_t> argument_bytes;  ///< argument sizes of a launch, if the API passes them to the driver
 };
 
-struct Touch {  ///< an access that a work item will make
+struct Touch {  ///< an access of a work item
   MemoryPointer memory;
   std::uint64_t begin = 0, end = 0;
   bool write = false;
@@ -84,15 +84,15 @@ struct Touch {  ///< an access that a work item will make
 
 struct Work {
   std::string what;
-  std::function<Code()> run;  ///< a nonzero code becomes the device's error
+  std::function<Code()> run;  ///< a nonzero code becomes the error of the device
   std::vector<Touch> touches;
   Order order;
   std::vector<std::pair<Stream*, std::uint64_t>> after;
   std::uint64_t sequence = 0;
   Clock clock;
-  Code late = ok;                    ///< fails with this code, reported only by calls that wait
-  Module* module = nullptr;          ///< for a launch
-  std::uint64_t kernels_before = 0;  ///< number of kernels queued before on the device's streams
+  Code late = ok;                    ///< if not ok, the item fails with this code, which only calls that wait report
+  Module* module = nullptr;          ///< launches: the module of the kernel
+  std::uint64_t kernels_before = 0;  ///< number of kernels that were queued earlier on streams of the device
 };
 
 enum class Kind : std::uint8_t { context, stream, event, module, function, graph, node, executable };
@@ -106,14 +106,14 @@ struct Handle {
 struct Graph;
 struct Executable;
 struct Stream : Handle {
-  Executable* closed = nullptr;  ///< of a list that is written once: its result
-  Graph* capture = nullptr;      ///< work is captured here instead of being queued
-  bool spoilt = false;           ///< a call that is illegal during capture was made; the capture fails
-  std::uint64_t capturer = 0;    ///< the thread that began the capture
+  Executable* closed = nullptr;  ///< for a closed list: its result
+  Graph* capture = nullptr;      ///< if not null, work is captured in this graph instead of being queued
+  bool spoilt = false;           ///< an illegal call was made during the capture, so it fails
+  std::uint64_t capturer = 0;    ///< the thread that started the capture
   int capture_mode = 0;          ///< 0 global, 1 thread-local, 2 relaxed
   std::uint32_t id = 0;
   bool null = false, blocking = true;
-  bool ordered = true;  ///< else only barriers and events order its work
+  bool ordered = true;  ///< false: only barriers and events order the work
   std::deque<Work> work;
   bool busy = false;
   std::uint64_t submitted = 0, completed = 0;
@@ -121,7 +121,7 @@ struct Stream : Handle {
   std::mt19937_64 random;
 };
 struct Event : Handle {
-  Stream* stream = nullptr;  ///< null: never recorded
+  Stream* stream = nullptr;  ///< null if never recorded
   std::uint64_t sequence = 0;
   Clock clock;
   bool timing = true;
@@ -129,22 +129,22 @@ struct Event : Handle {
 struct Function : Handle {
   Module* module = nullptr;
   std::string entry;
-  int parameters = -1;  ///< as counted by the compiler; -1: unknown
+  int parameters = -1;  ///< as counted by the fake compiler; -1 if unknown
   std::uint32_t max_dynamic_shared = 48 << 10;
 };
 struct Module : Handle {
   std::map<std::string, int> entries;
   std::map<std::string, Function*> functions;
-  std::string object;  ///< file with the kernels compiled for the host, if any
-  Clock used;          ///< its last launch on each stream
+  std::string object;  ///< file with the kernels compiled for the host, or empty
+  Clock used;          ///< last launch on each stream
 };
 struct Context : Handle {
   int device = 0;
   int retained = 0;
   Stream* null_stream = nullptr;
   std::vector<Stream*> streams;
-  Code sticky = ok;    ///< returned by every later call
-  Code deferred = ok;  ///< returned only by calls that wait
+  Code sticky = ok;    ///< the error that all later calls return
+  Code deferred = ok;  ///< the error that only calls that wait return
   std::set<int> peers;
 };
 
@@ -157,18 +157,18 @@ struct Graph : Handle {
 };
 struct Executable : Handle {
   Graph* graph = nullptr;
-  std::vector<Node*> nodes;  ///< the captured node of each work item
+  std::vector<Node*> nodes;  ///< the node of each work item
   std::vector<Work> work;
-  Clock used;  ///< its last launch on each stream
+  Clock used;  ///< last launch on each stream
 };
 
-/// The capabilities of a kind of GPU, in its API's units.
+/// The limits of a GPU, in the units of its API.
 struct Limits {
   std::uint32_t max_threads = 1024;
   std::array<std::uint32_t, 3> max_block = {1024, 1024, 64};
   std::array<std::uint64_t, 3> max_grid = {2147483647, 65535, 65535};
-  std::uint32_t shared = 48 << 10;        ///< by default
-  std::uint32_t shared_optin = 99 << 10;  ///< after raising the function's attribute
+  std::uint32_t shared = 48 << 10;        ///< shared memory of a block by default, in bytes
+  std::uint32_t shared_optin = 99 << 10;  ///< maximum after the function's attribute was raised
   std::uint32_t warp = 32;
   std::uint32_t parameter_bytes = 4096;
 };
@@ -177,30 +177,31 @@ struct Dimensions {
   std::uint32_t x = 1, y = 1, z = 1;
 };
 
-/// A launch for an API that binds arguments in its own way and runs kernels from their text.
+/// A launch for APIs that bind arguments differently and run kernels from their text.
 struct DirectLaunch {
   KernelFacts facts;
-  std::vector<KernelArgument> own;  ///< storage of `facts.arguments` for kernels unknown to the test
-  /// Receives the arguments' `bits`, with host addresses. Returns an error message; empty on success.
+  std::vector<KernelArgument> own;  ///< storage of `facts.arguments` for kernels that the test did not emit
+  /// Runs the kernel. `bits` contains the arguments, with host addresses. Returns an error message, or an empty string
+  /// on success.
   std::function<std::string(const KernelFacts& facts, std::vector<std::uint64_t>& bits)> run;
 };
 
 class Machine {
  public:
   static Machine& get();
-  /// The properties of each API's devices. Set by the library's initialiser before anything else.
+  /// Returns the limits of a device. The static initialiser of each fake library sets this function.
   std::function<Limits(int device)> limits = [](int) { return Limits{}; };
-  bool opencl = false;          ///< kernels use OpenCL C's argument convention
-  bool pageable_later = false;  ///< host memory is accessed when a copy runs, pinned or not
+  bool opencl = false;          ///< kernels have the argument list of OpenCL C
+  bool pageable_later = false;  ///< copies access pageable host memory when they run, like pinned memory
 
   const Settings& settings() const { return settings_; }
   const Faults& faults() const { return faults_; }
 
-  // Each API call begins with one of these; `call` names it in breaches.
+  // Every API call starts with one of these functions. `call` is its name in reports of violations.
   Code initialise(const char* call);
   Code enter(const char* call, bool counted = true);
-  Code enter(const char* call, Context* context, bool counted = true);  ///< also checks that the context works
-  /// Records a broken rule; returns `code`.
+  Code enter(const char* call, Context* context, bool counted = true);  ///< also checks that the context has not failed
+  /// Records a rule violation and returns `code`.
   Code breach(const std::string& text, Code code);
 
   Context* primary(int device);
@@ -214,7 +215,8 @@ class Machine {
 
   Code create_stream(Context& context, bool blocking, Stream** stream);
   Code destroy(Stream* stream);
-  /// Looks up a handle from the API: null is the context's own stream. Returns null and sets `code` if it is invalid.
+  /// Looks up a stream handle. A null handle is the context's default stream. Returns null and sets `code` if the
+  /// handle is invalid.
   Stream* stream_of(Context& context, void* handle, Code* code, bool of_this_context = true);
   Code synchronise(Stream& stream);
   Code synchronise(Context& context);
@@ -227,15 +229,15 @@ class Machine {
   Code synchronise(Event& event);
   Code query(Event& event);
 
-  /// Whether a device can access another's memory, and enabling that access for the context.
+  /// Returns true if a device can access the memory of another one. enable_peer() enables this access for a context.
   bool can_reach(int device, int peer);
   Code enable_peer(Context& context, int peer);
-  /// Copies from another device's memory, which requires enabled peer access: without it, real drivers silently copy
-  /// through host memory, which is a breach here.
+  /// Copies from the memory of another device. Peer access must be enabled. Without it, real drivers silently copy
+  /// through host memory, so this is reported as a violation.
   Code copy_from_peer(Context& context, std::uint64_t to, const Context* target, std::uint64_t from,
                       const Context* source, std::size_t bytes, Stream& stream, const Order& order = {});
   enum class Copy : std::uint8_t { to_device, to_host, on_device, any };
-  /// `empty`: reports success and moves nothing.
+  /// If `empty` is true, reports success but copies nothing.
   Code copy(Context& context, std::uint64_t to, std::uint64_t from, std::size_t bytes, Copy direction, Stream& stream,
             bool waits, const Order& order = {}, bool empty = false);
   Code fill(Context& context, std::uint64_t to, std::uint64_t value, std::size_t unit, std::size_t count,
@@ -243,41 +245,41 @@ class Machine {
 
   Code load(Context& context, const std::map<std::string, int>& entries, Module** module,
             const std::string& object = {});
-  Code unload(Context* context, Module* module);  ///< null: any device
+  Code unload(Context* context, Module* module);  ///< a null context means any device
   Code function(Context& context, Module* module, const char* entry, Function** function);
   Function* function_of(void* handle, Code* code);
   Code raise_shared(Function& function, int bytes);
   Code launch(Context& context, Function& function, Dimensions grid, Dimensions block, std::uint32_t shared_bytes,
               Stream& stream, void** parameters, void** extra, const Order& order = {},
               std::shared_ptr<DirectLaunch> direct = nullptr);
-  /// Whether the test knows the kernel.
+  /// Returns true if the test process has emitted the kernel.
   bool facts_of(const std::string& entry, KernelFacts* facts);
 
   // Graphs (graphs.cpp).
   Code begin_capture(Stream& stream, int mode);
-  Code exchange_capture_mode(int* mode);  ///< of this thread
-  Code begin_list(Stream& stream);        ///< Level Zero's: any thread may write; ends with close_list
+  Code exchange_capture_mode(int* mode);  ///< sets and returns the mode of this thread
+  Code begin_list(Stream& stream);        ///< for Level Zero: any thread may append commands; ends with close_list()
   Code close_list(Stream& stream);
   Code end_capture(Stream& stream, Graph** graph);
-  Code newest_node(Stream& stream, Node** node);  ///< null if nothing has been captured yet
+  Code newest_node(Stream& stream, Node** node);  ///< sets null if the capture is still empty
   Code instantiate(Context& context, void* graph, Executable** executable);
   Code destroy_graph(void* graph);
   Code destroy_executable(void* executable);
   Code launch_graph(Context& context, void* executable, Stream& stream);
   Code set_kernel_node(Context& context, void* executable, void* node, Function& function, Dimensions grid,
                        Dimensions block, std::uint32_t shared_bytes, void** parameters, void** extra);
-  /// Checks a call that is illegal while this thread captures, or while another thread captures in global mode, unless
-  /// this thread is relaxed. Returns ok or the error; an error also invalidates the capture.
+  /// Checks a call that is illegal while this thread captures a stream, or while another thread captures in global mode
+  /// and this thread is not relaxed. Returns ok or an error. An error also invalidates the capture.
   Code outside_of_capture();
 
-  /// A work item that only waits, is waited for, or signals.
+  /// Queues a work item that only waits for events, acts as a barrier, or signals an event.
   Code mark(Stream& stream, const Order& order);
   Code reset(Event& event);
-  /// Work of another library on this driver's streams (outside.h).
+  /// Queues work of another library on a stream of this driver (see outside.h).
   Code outside(Stream& stream, const char* what, const OutsideTouch* touches, int count,
                void (*run)(void* state, void* const* data), void* state);
   bool is_pinned(std::uint64_t address);
-  Context* owner(std::uint64_t address);  ///< of the device memory at this address; null: none
+  Context* owner(std::uint64_t address);  ///< context of the device memory at this address, or null
 
   // For tests.
   std::vector<std::string> breaches();
@@ -317,23 +319,23 @@ class Machine {
   Settings settings_;
   Faults faults_;
   std::mutex lock_;
-  std::vector<Stream*> global_captures_;  ///< streams captured in global mode
+  std::vector<Stream*> global_captures_;  ///< streams that are captured in global mode
   std::condition_variable changed_;
   struct Turns {
     std::mutex lock;
     std::condition_variable changed;
     std::uint64_t taken = 0, done = 0;
   };
-  std::array<Turns, 16> turns_;  ///< orders kernels on devices with a kernel duration, as they become ready
+  std::array<Turns, 16> turns_;  ///< runs kernels one at a time on devices with a kernel duration
   bool initialised_ = false, held_ = false;
   const Resolver* resolver_ = nullptr;
-  std::atomic<bool> execute_ = true;    ///< false: nothing is queued
-  std::atomic<bool> counting_ = false;  ///< counts each call by name
+  std::atomic<bool> execute_ = true;    ///< false: calls succeed but do nothing
+  std::atomic<bool> counting_ = false;  ///< true: calls are counted by name
   std::vector<std::string> breaches_;
-  std::map<void*, Handle*> handles_;  ///< every handle ever created
+  std::map<void*, Handle*> handles_;  ///< all handles that were created, including destroyed ones
   std::map<std::uint64_t, MemoryPointer> memory_, graves_;
   std::vector<Context*> primaries_;
-  std::vector<std::uint64_t> used_, arena_, next_;  ///< per device
+  std::vector<std::uint64_t> used_, arena_, next_;  ///< indexed by device
   Clock host_clock_;
   std::uint32_t streams_ = 0;
   std::map<std::string, std::uint64_t> counts_;
@@ -341,7 +343,7 @@ class Machine {
   struct Kernels {
     std::uint64_t queued = 0, done = 0;
   };
-  std::map<int, Kernels> kernels_;  ///< per device
+  std::map<int, Kernels> kernels_;  ///< indexed by device
 };
 
 /// Merges `other` into `clock`.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device and host memory, and the checks of its use.
+// Device and host memory. Checks all accesses to it.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -10,8 +10,8 @@ namespace tessera::fake {
 namespace {
 
 constexpr std::size_t arena_bytes = std::size_t{64} << 30;
-constexpr std::size_t alignment = 256, gap = 256;  // drivers guarantee this alignment; gaps shift addresses
-constexpr std::size_t fence = 64;                  // around pinned memory, which the host writes directly
+constexpr std::size_t alignment = 256, gap = 256;  // drivers guarantee this alignment; gaps separate allocations
+constexpr std::size_t fence = 64;  // bytes before and after pinned memory, to detect wrong writes by the host
 constexpr unsigned char poison = 0xff, fence_byte = 0xfe, given_back = 0xdb;
 
 std::string text_of(std::uint64_t address) {
@@ -29,7 +29,8 @@ Memory::~Memory() {
 std::uint64_t Machine::place(int device, std::size_t bytes) {
   const auto d = static_cast<std::size_t>(device);
   const std::size_t size = (bytes + gap + alignment - 1) / alignment * alignment;
-  if (next_[d] + size > arena_[d] + arena_bytes) {  // wrap around: freed allocations are forgotten
+  if (next_[d] + size > arena_[d] + arena_bytes) {  // the arena is full: starts again, and drops the records of freed
+                                                    // allocations
     std::erase_if(graves_, [&](const auto& g) { return g.first >= arena_[d] && g.first < arena_[d] + arena_bytes; });
     next_[d] = arena_[d] + 4096;
   }
@@ -41,7 +42,7 @@ std::uint64_t Machine::place(int device, std::size_t bytes) {
         free = false;
         break;
       }
-    // Usually none: addresses only grow.
+    // Usually there are none, because addresses only grow until the arena is full.
   }
   const std::uint64_t address = next_[d];
   next_[d] += size;
@@ -117,7 +118,7 @@ Code Machine::free(std::uint64_t address) {
   memory_.erase(it);
   memory->uses.clear();
   graves_[address] = memory;
-  if (memory->queued == 0) {  // else queued work still reads it: the backing is freed with the last of it
+  if (memory->queued == 0) {  // otherwise, the last queued work item that uses the memory frees the bytes
     memory->backing.reset();
     memory->data = nullptr;
   }
@@ -157,7 +158,7 @@ Code Machine::free_host(void* address) {
   std::memset(memory->data, given_back, memory->bytes);
   memory->live = false;
   memory_.erase(it);
-  auto grave = std::make_shared<Memory>();  // only its address: the bytes are freed with the last work that uses them
+  auto grave = std::make_shared<Memory>();  // keeps only the address; the last work item that uses the bytes frees them
   grave->address = key;
   grave->bytes = memory->bytes;
   grave->live = false;
@@ -177,7 +178,7 @@ MemoryPointer Machine::find(std::uint64_t address) {
   return address - it->first < it->second->bytes ? it->second : nullptr;
 }
 
-/// Whether the bytes are in one allocation that this context may access.
+/// Checks that the bytes are in one allocation that this context may access.
 Code Machine::range(Context& context, std::uint64_t address, std::size_t bytes, bool write, Touch* touch) {
   const MemoryPointer memory = find(address);
   if (memory == nullptr) {
@@ -212,7 +213,8 @@ Code Machine::copy(Context& context, std::uint64_t to, std::uint64_t from, std::
   std::shared_ptr<std::vector<std::byte>> staged;
   {
     std::lock_guard hold(lock_);
-    // The host side: pinned memory is accessed when the work runs, other memory at once, or before the call returns.
+    // Returns one side of the copy. Pinned memory is accessed when the work runs. Pageable memory is accessed before
+    // the call returns.
     auto side = [&](std::uint64_t address, bool write, bool device) -> std::byte* {
       if (!device) {
         const MemoryPointer memory = find(address);
@@ -229,7 +231,7 @@ Code Machine::copy(Context& context, std::uint64_t to, std::uint64_t from, std::
     };
     work.order = order;
     const bool on_device = direction == Copy::on_device;
-    if (direction == Copy::any) {  // either side may be host or device memory
+    if (direction == Copy::any) {  // both sides may be host or device memory
       for (const std::uint64_t address : {to, from})
         if (find(address) == nullptr && address_in_arena(address))
           return breach_locked("a device address without an allocation", invalid_value);

@@ -23,7 +23,7 @@ struct Entry {
 
 struct Registry {
   std::mutex lock;
-  // Never freed: drivers store their addresses.
+  // Entries are never freed, because drivers store their addresses.
   std::map<std::pair<std::string, bool>, std::unique_ptr<Entry>> entries;
 };
 Registry& registry() {
@@ -113,7 +113,7 @@ int run(const void* kernel, std::uint32_t subgroup_width, const std::uint64_t sh
   return 0;
 }
 
-/// Observes emission from before main.
+/// Starts to observe emission before main.
 const bool watching = [] {
   emit::observe_emission(note);
   return true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linked into a test program, this tells fake drivers what each emitted kernel computes: launches are looked up by
-// entry name and run in the interpreter. Tests of the fakes register C++ functions instead.
+// Linked into test programs, so that fake drivers can run the kernels that the program emits. Launches look up a kernel
+// by its entry and run it in the interpreter. Tests of the fake drivers register C++ functions instead.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@
 
 namespace tessera::fake {
 
-/// A hand-written kernel. `facts.kernel`, `.arguments` and `.argument_count` are filled in by the registration.
+/// A kernel written in C++. register_kernel() sets `kernel`, `arguments` and `argument_count` in `facts`.
 using HandWritten = std::function<void(std::span<const std::uint64_t> shape, const KernelValue* values)>;
 void register_kernel(const std::string& entry, KernelFacts facts, std::vector<KernelArgument> arguments,
                      HandWritten body);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams as threads, events, and the order between them.
+// Streams, which are threads, events, and the order between them.
 #include <algorithm>
 #include <chrono>
 #include <thread>
@@ -64,7 +64,7 @@ bool Machine::ready(const Stream& stream) const {
   return true;
 }
 
-/// Kernels with a duration on this device wait here for each other.
+/// Runs a work item. If kernels have a duration on this device, they run one at a time.
 Code Machine::run(const Work& work, int device) {
   const std::size_t d = static_cast<std::size_t>(device);
   if (work.module == nullptr || d >= settings_.kernel_us.size() || settings_.kernel_us[d] == 0) return work.run();
@@ -97,7 +97,7 @@ void Machine::serve(Stream& stream) {
                                       : 0;
       if (work.module == nullptr && work.run && !work.touches.empty() &&
           kernels_[context.device].done < work.kernels_before)
-        ++counts_["copies during kernels"];  // or before them, though they were queued earlier
+        ++counts_["copies during kernels"];  // a kernel that was queued earlier has not finished
       hold.unlock();
       if (delay != 0) std::this_thread::sleep_for(std::chrono::microseconds(delay));
       if (work.late != ok)
@@ -115,7 +115,7 @@ void Machine::serve(Stream& stream) {
   }
 }
 
-/// Reports two unordered uses of the same bytes, one of them a write.
+/// Reports data races: two unordered accesses to the same bytes, one of them a write.
 void Machine::check_order(const Stream& stream, const Work& work) {
   for (const Touch& touch : work.touches) {
     Memory& memory = *touch.memory;
@@ -171,13 +171,13 @@ Code Machine::enqueue(Stream& stream, Work work, bool waits) {
   if (work.module != nullptr) ++kernels.queued;
   merge(stream.clock, host_clock_);
   if (stream.ordered || work.order.barrier) merge(stream.clock, joined);
-  if (stream.null) {  // after everything before it on the context's blocking streams, ...
+  if (stream.null) {  // the default stream waits for all blocking streams of the context ...
     for (Stream* other : context.streams)
       if (other->blocking && other != &stream) {
         merge(stream.clock, other->clock);
         work.after.emplace_back(other, other->submitted);
       }
-  } else if (stream.blocking && context.null_stream->submitted != 0) {  // ... which run after it
+  } else if (stream.blocking && context.null_stream->submitted != 0) {  // ... and they wait for the default stream
     merge(stream.clock, context.null_stream->clock);
     work.after.emplace_back(context.null_stream, context.null_stream->submitted);
   }
@@ -292,7 +292,7 @@ Code Machine::record(Context& context, Event& event, Stream& stream) {
   work.what = "an event";
   if (const Code code = enqueue(stream, std::move(work), false); code != ok) return code;
   std::lock_guard hold(lock_);
-  if (stream.capture != nullptr) return ok;  // already a breach
+  if (stream.capture != nullptr) return ok;  // already reported
   event.stream = &stream;
   event.sequence = stream.submitted;
   event.clock = stream.clock;
@@ -323,7 +323,7 @@ Code Machine::query(Event& event) {
   if (const Code code = outside_of_capture_locked(); code != ok) return code;
   const Context& context = event.stream != nullptr ? *event.stream->context : *event.context;
   if (context.sticky != ok) return context.sticky;
-  if (event.stream == nullptr) return opencl ? not_ready : ok;  // Level Zero: not signalled
+  if (event.stream == nullptr) return opencl ? not_ready : ok;  // in Level Zero, the event is not signalled
   if (event.stream->completed < event.sequence) return not_ready;
   merge(host_clock_, event.clock);
   return context.deferred;

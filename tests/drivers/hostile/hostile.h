@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared code of hostile drivers: the mode in an environment variable, in the form ACT_PLACE ("crash_build": crash when
-// a program is built), and the acts. A hanging process exits after two minutes, so that a failed test leaves no
-// processes behind.
+// Shared code of hostile drivers, which misbehave in tests. An environment variable selects the mode in the form
+// ACT_PLACE, such as "crash_build", which crashes when a program is built. A process that hangs exits after two
+// minutes, so that a failed test leaves no processes behind.
 #pragma once
 
 #include <signal.h>
@@ -22,16 +22,17 @@
 
 namespace tessera::hostile {
 
-/// In the environment of every process of one test case, so that the test can find leftover processes.
+/// Every process of a test case has this environment variable, so that the test can find leftover processes.
 inline constexpr const char* mark = "TESSERA_HOSTILE_MARK";
 
 class Mode {
  public:
   explicit Mode(const char* variable) : name_(std::getenv(variable) != nullptr ? std::getenv(variable) : "") {}
   bool is(std::string_view name) const { return name_ == name; }
-  /// The act happens in a later launch only, and that launch has begun.
+  /// Returns true if the act is delayed by TESSERA_HOSTILE_AFTER and the delay has passed.
   bool is_late() const { return after_ >= 0 && launches > after_; }
-  /// The act at this place. Empty if there is none, and before launch `TESSERA_HOSTILE_AFTER` if that is set.
+  /// Returns the act at this place, or an empty string if there is none. If TESSERA_HOSTILE_AFTER is set, returns an
+  /// empty string before this number of launches.
   std::string act_at(std::string_view place) const {
     if (launches <= after_) return "";
     const std::string end = "_" + std::string(place);
@@ -51,7 +52,7 @@ inline bool in_probe() {
   if (::readlink("/proc/self/exe", path, sizeof path - 1) <= 0) return false;
   return std::string_view(path).substr(std::string_view(path).rfind('/') + 1).find("probe") != std::string_view::npos;
 }
-/// Whether the test started that process; others must not be touched.
+/// Returns true if the test started this process. Other processes must not be signalled.
 inline bool of_this_test(pid_t process) {
   std::ifstream in("/proc/" + std::to_string(process) + "/environ", std::ios::binary);
   const std::string all{std::istreambuf_iterator<char>(in), {}};
@@ -80,14 +81,15 @@ inline int recurse(const volatile int* above) {
   frame[0] = *above + 1;
   return frame[0] < 0 ? 0 : recurse(frame) + frame[0];
 }
-/// Writes many lines to a descriptor; at most `bytes`, so that a failing test does not fill the disk.
+/// Writes `bytes` bytes in lines to a file descriptor. The size is limited, so that a failing test does not fill the
+/// disk.
 inline void flood(int descriptor, std::size_t bytes) {
   const std::string line(4095, 'x');
   for (std::size_t done = 0; done < bytes; done += 4096)
     if (::write(descriptor, (line + "\n").c_str(), 4096) <= 0) return;
 }
-/// Starts a process that outlives its parent: with inherited descriptors, or as a daemon in its own session without
-/// them. A process left in the program itself, not in its probe, is expected; its name shows that.
+/// Starts a process that outlives its parent. It inherits the file descriptors, or becomes a daemon in a new session
+/// without open files. Tests expect such processes of the program, but not of its probe, so their names differ.
 inline void leave_process(bool daemon) {
   const bool probe = in_probe();
   const pid_t child = ::fork();
@@ -104,7 +106,7 @@ inline void leave_process(bool daemon) {
   wait_for_ever();
 }
 
-/// Acts that are possible at any place; false if the act is unknown.
+/// Performs an act that is possible at any place. Returns false if the act is unknown.
 inline bool perform(const std::string& act) {
   if (act == "crash") crash();
   if (act == "abort") std::abort();

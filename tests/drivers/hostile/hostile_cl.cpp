@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// An OpenCL GPU that computes in the test's interpreter (kernel_abi.h) and misbehaves in one way, given in
-// TESSERA_HOSTILE_CL: an act of hostile.h at one of the places ctor, getplatforms, platforminfo, getdevices,
-// deviceinfo, context, build, launch, read, finish, waitevents, releasemem and dtor, or one of
+// An OpenCL driver with a GPU that computes in the test's interpreter (kernel_abi.h) and misbehaves in one way.
+// TESSERA_HOSTILE_CL selects an act of hostile.h at one of the places ctor, getplatforms, platforminfo, getdevices,
+// deviceinfo, context, build, launch, read, finish, waitevents, releasemem and dtor, or one of these modes:
 //
 //   all_fail                          every call returns an error
-//   abort_functions                   the compiler aborts on a kernel with functions, after accepting the first one
-//   abort_optimising                  PoCL 6 on LLVM 18: it aborts on every program unless optimisation is off
-//   fail_build, oom_buffer            building fails with a log; allocation fails
-//   null_platform, null_context, null_buffer   no object, but success
-//   garbage_platform, garbage_strings          a dangling pointer; bytes that are not text
-//   huge_strings, long_strings, unterminated_strings, latin1, escapes   in the name
-//   infinite_platforms, many_platforms, many_devices, lies_devices      in the number of platforms or devices
-//   lies_memory, zero_memory, zero_local_memory, zero_units, zero_workgroup
-//   skip_launch, wrong_read           reports success, but does nothing or reads other bytes
+//   abort_functions                   the compiler accepts the first kernel, but aborts on a kernel with functions
+//   abort_optimising                  the compiler aborts unless optimisation is off, like PoCL 6 with LLVM 18
+//   fail_build, oom_buffer            builds fail with a log; allocations fail
+//   null_platform, null_context, null_buffer   the call succeeds but returns null
+//   garbage_platform, garbage_strings          returns a dangling pointer; returns bytes that are not text
+//   huge_strings, long_strings, unterminated_strings, latin1, escapes   wrong names
+//   infinite_platforms, many_platforms, many_devices, lies_devices      wrong numbers of platforms or devices
+//   lies_memory, zero_memory, zero_local_memory, zero_units, zero_workgroup   wrong properties
+//   skip_launch, wrong_read           the call succeeds, but does nothing or reads other bytes
 //
-// With TESSERA_HOSTILE_AFTER=n, acts begin after the first n launches; hang_waitevents then returns events that never
-// complete.
+// With TESSERA_HOSTILE_AFTER=n, acts start after the first n launches. In the mode hang_waitevents, events of later
+// launches never complete.
 //
-// All calls go through a table of functions, as in cl_khr_icd, and are synchronous.
+// All calls go through a dispatch table, as in cl_khr_icd, and are synchronous.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -45,7 +45,7 @@ const hostile::Mode& mode() {
   static const auto* const the_mode = new hostile::Mode("TESSERA_HOSTILE_CL");
   return *the_mode;
 }
-/// Whether the call fails; it may not return.
+/// Performs the act at this place, so it may not return. Returns true if the call must fail.
 bool strikes(const char* place) {
   hostile::perform(mode().act_at(place));
   return mode().is("all_fail");
@@ -99,7 +99,7 @@ Code number(T value, std::size_t room, void* to, std::size_t* needed) {
 Code text(const std::string& value, std::size_t room, void* to, std::size_t* needed) {
   return give(value.c_str(), value.size() + 1, room, to, needed);
 }
-/// Strings for display.
+/// Returns names of platforms and devices.
 Code name(const std::string& usual, std::size_t room, void* to, std::size_t* needed) {
   if (mode().is("huge_strings")) {
     if (needed != nullptr) *needed = std::size_t{1} << 62;
@@ -146,7 +146,7 @@ Code device_info(void* device, std::uint32_t what, std::size_t room, void* to, s
                                                           : std::uint64_t{1} << 30;
   const std::size_t threads = mode().is("zero_workgroup") ? 0 : 1024;
   switch (what) {
-    case 0x1000: return number(Bits{4}, room, to, needed);  // a GPU
+    case 0x1000: return number(Bits{4}, room, to, needed);  // type: GPU
     case 0x1002: return number(std::uint32_t{mode().is("zero_units") ? 0u : 8u}, room, to, needed);
     case 0x1004: return number(threads, room, to, needed);
     case 0x1005: return number(std::array{threads, threads, threads}, room, to, needed);
@@ -285,7 +285,7 @@ Code group_info(void*, void*, std::uint32_t, std::size_t room, void* to, std::si
   return number(std::size_t{1024}, room, to, needed);
 }
 
-/// Runs the kernel with the test process's knowledge of it.
+/// Runs the kernel in the interpreter of the test process.
 Code run(const Kernel& kernel, const std::size_t* global, const std::size_t* local) {
   const auto* const resolver = static_cast<const Resolver*>(::dlsym(RTLD_DEFAULT, "tessera_fake_resolver"));
   KernelFacts facts;
@@ -343,7 +343,7 @@ Code enqueue_kernel(void*, void* kernel, std::uint32_t, const std::size_t*, cons
 Code wait_events(std::uint32_t, void* const*) { return strikes("waitevents") ? any_error : 0; }
 Code event_info(void*, std::uint32_t, std::size_t room, void* to, std::size_t* needed) {
   const bool never = mode().is("hang_waitevents") && mode().is_late();
-  return number(Code{never ? 1 : 0}, room, to, needed);  // running; complete
+  return number(Code{never ? 1 : 0}, room, to, needed);  // CL_RUNNING or CL_COMPLETE
 }
 Code release_event(void*) { return 0; }
 Code flush(void*) { return strikes("flush") ? any_error : 0; }
@@ -355,7 +355,7 @@ Code refuse() { return unknown_call; }
 void fill_table() {
   std::fill(std::begin(table), std::end(table), reinterpret_cast<void*>(refuse));
   const auto set = [](std::size_t slot, auto* function) { table[slot] = reinterpret_cast<void*>(function); };
-  // In the order of cl_icd.h's struct _cl_icd_dispatch.
+  // The indices follow struct _cl_icd_dispatch in cl_icd.h.
   set(0, get_platforms), set(1, platform_info), set(2, get_devices), set(3, device_info), set(4, create_context);
   set(9, create_queue), set(11, release_queue), set(14, create_buffer), set(18, release_memory);
   set(26, create_program), set(29, release_program), set(30, build_program), set(33, build_info);

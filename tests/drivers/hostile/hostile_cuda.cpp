@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Wraps the working fake libcuda, which it is linked with, and misbehaves in one way, given in TESSERA_HOSTILE_CUDA: an
-// act of hostile.h at one of the places ctor, init, ctx and dtor, or one of
+// A wrapper around the fake libcuda, with which it is linked, that misbehaves in one way. TESSERA_HOSTILE_CUDA selects
+// an act of hostile.h at one of the places ctor, init, ctx and dtor, or one of these modes:
 //
-//   ctx_2, ctx_46, ctx_999            no context: out of memory, device used by another program, unknown error
-//   no_device, many_devices, negative_count            in the number of devices
-//   zero_attributes, negative_attributes               in the value of every attribute
-//   no_name, unterminated_name, latin1, escapes        in the name
+//   ctx_2, ctx_46, ctx_999            contexts cannot be created: out of memory, device unavailable, unknown error
+//   no_device, many_devices, negative_count            wrong numbers of devices
+//   zero_attributes, negative_attributes               wrong values of all attributes
+//   no_name, unterminated_name, latin1, escapes        wrong names
 #include <dlfcn.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An OpenCL driver that fails when its platforms are queried, in the way selected at build time.
+// An OpenCL driver that fails when its platforms are queried. The kind of failure is selected at build time.
 #include <unistd.h>
 
 #include <cstdint>

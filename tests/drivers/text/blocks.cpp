@@ -21,8 +21,8 @@ namespace {
 constexpr std::size_t stack_bytes = std::size_t{512} << 10, page = 4096;
 
 #if defined(__x86_64__)
-using Context = void*;  // a stack pointer: saved registers are on the stack
-/// Resumes `to`; the current execution can be resumed through `*from`.
+using Context = void*;  // a stack pointer; the saved registers are on the stack
+/// Saves the current execution in `*from` and resumes `to`.
 extern "C" __attribute__((visibility("hidden"))) void tessera_text_switch(Context* from, Context to);
 asm(R"(
   .text
@@ -52,7 +52,7 @@ using Context = ucontext_t;
 
 struct Block;
 
-// Tells an address sanitizer about stack switches.
+// Notifies the address sanitizer of stack switches.
 #if defined(__SANITIZE_ADDRESS__)
 extern "C" void __sanitizer_start_switch_fiber(void** kept, const void* bottom, std::size_t bytes);
 extern "C" void __sanitizer_finish_switch_fiber(void* kept, const void** bottom, std::size_t* bytes);
@@ -67,20 +67,20 @@ void leave_for(void**, const void*, std::size_t) {}
 void arrived(void*, const void**, std::size_t*) {}
 #endif
 
-/// A stack and its fiber; reused for one thread after another.
+/// A fiber with its stack. It is reused for different threads.
 struct Fiber {
   std::byte* stack = nullptr;
   Context context{};
   Block* block = nullptr;
-  unsigned index = 0;    ///< of the thread in the block
-  void* kept = nullptr;  ///< the sanitizer's state while another stack is in use
+  unsigned index = 0;    ///< index of the thread in the block
+  void* kept = nullptr;  ///< state of the sanitizer while another stack is in use
 
   Fiber() {
     void* memory =
         mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) throw std::bad_alloc();
     stack = static_cast<std::byte*>(memory);
-    mprotect(stack, page, PROT_NONE);  // guard page against stack overflow
+    mprotect(stack, page, PROT_NONE);  // guard page, to detect stack overflows
     reset();
   }
   Fiber(const Fiber&) = delete;
@@ -110,12 +110,12 @@ struct Block {
   unsigned at_barrier = 0, done = 0;
   std::string error;
   Context scheduler{};
-  void* kept = nullptr;          ///< like a fiber's
-  const void* bottom = nullptr;  ///< of the scheduler's stack
+  void* kept = nullptr;          ///< see Fiber
+  const void* bottom = nullptr;  ///< bottom of the scheduler's stack
   std::size_t stack_bytes = 0;
 };
 
-/// Idle stacks of this thread.
+/// The idle fibers of this host thread.
 struct Stacks {
   std::vector<std::unique_ptr<Fiber>> all;
   std::vector<Fiber*> idle;
@@ -142,7 +142,7 @@ void switch_to(Context* from, Context* to) {
 
 [[gnu::noinline]] Lane& lane_of(Fiber* fiber) { return fiber->block->lanes[fiber->index]; }
 
-/// Suspends the running thread until the scheduler resumes it.
+/// Suspends the running kernel thread until the scheduler resumes it.
 void give_way(State state) {
   Fiber* const fiber = running;
   lane_of(fiber).state = state;
@@ -163,7 +163,8 @@ void fiber_main() {
 
 void Fiber::reset() {
 #if defined(__x86_64__)
-  // As if fiber_main's caller had switched away: six registers and the resume address, aligned as after a call.
+  // Prepares the stack as if a caller of fiber_main had been suspended: six registers and the return address, with the
+  // alignment after a call.
   auto* top = reinterpret_cast<void**>(stack + stack_bytes - 64);
   top[-1] = nullptr;
   top[-2] = reinterpret_cast<void*>(&fiber_main);
@@ -178,14 +179,14 @@ void Fiber::reset() {
 #endif
 }
 
-// Functions called by the text.
+// Functions that the compiled text calls.
 
 const Thread* self() { return &lane_of(running).thread; }
 
 [[noreturn]] void fail(const char* what) {
   Block& block = *running->block;
   if (block.error.empty()) block.error = what;
-  for (;;) give_way(State::at_barrier);  // the scheduler never resumes it
+  for (;;) give_way(State::at_barrier);  // the scheduler never resumes this thread
 }
 
 void barrier() {
@@ -233,7 +234,7 @@ std::string stuck(const Block& block) {
          " have ended: deadlock";
 }
 
-/// Runs one block; returns false and sets `error` if it cannot finish.
+/// Runs a block. Returns false and sets `error` if the block cannot finish.
 bool run_block(Block& block, Dim number, std::uint64_t order) {
   const BlockRun& run = *block.run;
   const auto threads = static_cast<unsigned>(block.lanes.size());
@@ -246,7 +247,7 @@ bool run_block(Block& block, Dim number, std::uint64_t order) {
   for (auto& group : block.subgroups) group->come = 0;
   if (run.begin_block) run.begin_block();
 
-  // Forwards, backwards, or in strides from some start.
+  // The threads run forwards, backwards, or with a stride from an arbitrary start.
   unsigned step = 1, start = 0;
   if (order % 3 == 1) step = threads - 1, start = threads - 1;
   if (order % 3 == 2) {
@@ -306,7 +307,7 @@ std::string run_blocks(const BlockRun& run) {
       for (unsigned x = 0; x < run.grid.x; ++x) {
         order = order * 6364136223846793005u + 1442695040888963407u;
         if (run_block(block, {x, y, z}, order >> 33)) continue;
-        // Stacks of threads that never finished are reset.
+        // Resets the fibers of threads that have not finished.
         for (Lane& lane : block.lanes)
           if (lane.fiber != nullptr) {
             lane.fiber->reset();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a kernel's compiled text block by block. The threads of a block are fibers on the calling thread, in an order
-// that varies between blocks to expose missing barriers. Reports deadlocks, lanes that meet at different calls, and
-// threads that exit before a barrier.
+// Runs the compiled text of a kernel, one block after another. The threads of a block are fibers on the calling thread.
+// Their order varies between blocks, to expose missing barriers. Reports deadlocks, subgroups whose lanes execute
+// different calls, and threads that exit before a barrier.
 #pragma once
 
 #include <cstddef>
@@ -12,19 +12,19 @@
 
 namespace tessera::text {
 
-/// The functions through which a kernel's text reaches its threads.
+/// Returns the functions that compiled text calls to access its threads.
 const Host& host();
 
 struct BlockRun {
   Dim grid, block;
-  unsigned width = 32;           ///< of subgroups
-  unsigned long long order = 1;  ///< seed for the order of threads
-  /// Called before each block: its memory has the last block's contents, or poison.
+  unsigned width = 32;           ///< width of subgroups
+  unsigned long long order = 1;  ///< seed for the order of the threads
+  /// Called before each block, for example to initialise its shared memory.
   std::function<void()> begin_block;
-  /// The kernel for one thread.
+  /// Runs the kernel for one thread.
   std::function<void(const Thread&)> body;
 };
-/// Returns an error message; empty on success.
+/// Runs all blocks. Returns an error message, or an empty string on success.
 std::string run_blocks(const BlockRun& run);
 
 }  // namespace tessera::text

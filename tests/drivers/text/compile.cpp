@@ -39,7 +39,7 @@ std::uint64_t hash(std::string_view text, std::uint64_t seed) {
   return seed ^ seed >> 29;
 }
 
-/// The headers that are prepended to every kernel; the cache key includes them.
+/// Returns the headers that are prepended to every kernel. They are a part of the cache key.
 const std::string& headers() {
   static const std::string all = [] {
     std::string text;
@@ -66,7 +66,8 @@ int run(const std::vector<std::string>& command, const std::string& log) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
 }
 
-/// The text between the parentheses that open at `at`, and the closing position; skips strings.
+/// Returns the text between the parentheses that open at `at`, and sets `end` to the closing one. Ignores parentheses
+/// in strings.
 std::string_view in_parentheses(std::string_view text, std::size_t at, std::size_t* end) {
   int depth = 0;
   bool quoted = false;
@@ -82,7 +83,7 @@ std::string_view in_parentheses(std::string_view text, std::size_t at, std::size
   return {};
 }
 
-/// Splits at `mark`s outside of parentheses and strings.
+/// Splits the text at each `mark` that is outside parentheses and strings.
 std::vector<std::string> split(std::string_view text, char mark) {
   std::vector<std::string> out(1);
   int depth = 0;
@@ -99,12 +100,13 @@ std::vector<std::string> split(std::string_view text, char mark) {
   return out;
 }
 
-/// Converts "op %0, {%1, %2};" and its operands to a call; empty if there is more than one instruction.
+/// Converts "op %0, {%1, %2};" with its operands to a function call. Returns an empty string if there is more than one
+/// instruction.
 std::string call_for(std::string_view statement) {
   const std::vector<std::string> parts = split(statement, ':');
   std::string instruction;
   bool quoted = false;
-  for (const char c : parts[0]) {  // adjacent strings are concatenated
+  for (const char c : parts[0]) {  // concatenates adjacent strings
     if (c == '"')
       quoted = !quoted;
     else if (quoted)
@@ -171,7 +173,7 @@ CompiledText compile(const std::string& source, Language language, const std::ve
                      : language == Language::metal ? without_attributes(source)
                                                    : source;
   for (const std::string& name : kernels) text += "TESSERA_TEXT_KERNEL(" + name + ")\n";
-  // -O1 compiles quickly and keeps temporaries off the stacks; floats are computed as written.
+  // -O1 compiles quickly and needs little stack. Contraction is disabled.
   std::vector<std::string> command = {TESSERA_TEXT_COMPILER,
                                       "-std=c++20",
                                       "-O1",
@@ -242,7 +244,7 @@ CompiledText check_metal(const std::string& source) {
                                       "-Werror",
                                       "-Wno-unused-function",
                                       "-Wno-unused-variable",
-                                      "-Wno-unknown-pragmas",  // METAL fp contract
+                                      "-Wno-unknown-pragmas",  // the text contains #pragma METAL fp contract
                                       "-I",
                                       TESSERA_TEXT_HEADERS,
                                       "-include",
@@ -288,7 +290,8 @@ std::string Object::run(const std::string& kernel, const KernelLaunch& launch, s
   touch_();
   void* own = nullptr;
   if (dlinfo(library_, RTLD_DI_TLS_DATA, &own) != 0) own = nullptr;
-  // A block finds the memory of another block: NaN in every float format. Large memory is filled once per launch.
+  // Shared memory is not initialised on a GPU, so it is filled with NaN in every float format. Large memory is filled
+  // only once per launch.
   const bool each_block = block_bytes_ <= (64u << 10);
   const auto poison = [&] {
     if (own != nullptr) std::memset(own, 0xff, block_bytes_);
@@ -304,7 +307,7 @@ std::string Object::run(const std::string& kernel, const KernelLaunch& launch, s
     call(arguments.data());
   };
   const std::string error = run_blocks(run);
-  std::fflush(stdout);  // so that a kernel's output precedes the program's output after the launch
+  std::fflush(stdout);  // so that the output of a kernel precedes later output of the program
   return error;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prepended to emitted CUDA C and HIP text, this makes it host C++: keywords of both languages and the functions that
-// emitted text calls, written from the vendors' documentation. Includes no header, to compile quickly.
+// Prepended to emitted CUDA C and HIP text, so that it compiles as C++ for the host. Defines the keywords of both
+// languages and the functions that emitted text calls, according to the vendors' documentation. Includes no other
+// headers, to compile quickly.
 #pragma once
 
 #include "text_on_host.h"
@@ -10,7 +11,7 @@
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
-#define __shared__ thread_local  // of the host thread that runs the block
+#define __shared__ thread_local  // one copy for each host thread, which runs a block
 
 #define threadIdx (tessera::text::host->self()->thread)
 #define blockIdx (tessera::text::host->self()->block)
@@ -54,12 +55,12 @@ TESSERA_TEXT_TWO(pow);
 float fmaf(float, float, float);
 double fma(double, double, double);
 }
-// The C library's result is off by up to two units in the last place; the vendors' tables say 1.
+// The error of the C library is up to two units in the last place, but the vendors' tables say 1.
 #define tanhf(x) ((float)tanh((double)(x)))
 static inline int min(int a, int b) { return b < a ? b : a; }
 static inline int max(int a, int b) { return a < b ? b : a; }
 
-// Bits.
+// Bit operations.
 static inline float __int_as_float(int v) { return __builtin_bit_cast(float, v); }
 static inline float __uint_as_float(unsigned v) { return __builtin_bit_cast(float, v); }
 static inline int __float_as_int(float v) { return __builtin_bit_cast(int, v); }
@@ -81,7 +82,7 @@ static inline unsigned long long __umul64hi(unsigned long long a, unsigned long 
 
 // Blocks and subgroups.
 static inline void __syncthreads() { tessera::text::host->barrier(); }
-// One overload per type that the vendors have: narrower types are promoted to these.
+// One overload for each type that the vendors support. Narrower types are promoted.
 #define TESSERA_TEXT_SHUFFLES(T)                                                                                  \
   static inline T __shfl_sync(unsigned mask, T v, int from) {                                                     \
     return tessera::text::shuffle("shfl", mask, v, from % warpSize, tessera::text::lane());                       \
@@ -114,7 +115,7 @@ TESSERA_TEXT_SHUFFLES(unsigned long long)
 TESSERA_TEXT_SHUFFLES(float)
 TESSERA_TEXT_SHUFFLES(double)
 
-// Atomics; each returns the old value.
+// Atomics, which return the old value.
 #define TESSERA_TEXT_ADD(T, U)                                                    \
   static inline T atomicAdd(T* at, T v) {                                         \
     return tessera::text::replace(at, [v](T old) { return (T)((U)old + (U)v); }); \
@@ -154,8 +155,8 @@ TESSERA_TEXT_ADD(float, float)
 TESSERA_TEXT_ADD(double, double)
 TESSERA_TEXT_EXCHANGE(float)
 
-// PTX: an instruction is a function of its operands, in order, with its own name (compile.cpp converts asm statements
-// to calls). An unsupported instruction does not compile.
+// PTX. Each instruction is a function with its operands as parameters. compile.cpp converts asm statements to calls of
+// these functions. Unsupported instructions do not compile.
 static inline void ptx_cvt_f32_f16(float& to, unsigned short from) { to = tessera::text::float_of_half(from); }
 static inline void ptx_cvt_rn_f16_f32(unsigned short& to, float from) { to = tessera::text::half_of_float(from); }
 static inline void ptx_cvt_f32_bf16(float& to, unsigned short from) { to = tessera::text::float_of_bfloat(from); }
@@ -172,8 +173,8 @@ TESSERA_TEXT_DP4A(s32_u32, signed char, unsigned char)
 TESSERA_TEXT_DP4A(u32_u32, unsigned char, unsigned char)
 
 namespace tessera::text {
-/// Positions of elements of 16-bit matrices (PTX ISA, "Matrix Fragments for mma.m16n8k16"); `r` is a register word, a
-/// pair.
+/// Computes mma of 16-bit matrices. The positions of the elements follow PTX ISA, "Matrix Fragments for mma.m16n8k16".
+/// `r` is the number of a register, which contains two elements.
 template <float (*Widen)(unsigned short), unsigned K>
 inline void mma_16x8(const char* what, float* d, const unsigned* a, const unsigned* b, const float* c) {
   constexpr unsigned a_words = K / 4, b_words = K / 8;
@@ -224,7 +225,7 @@ inline void mma_16x8(const char* what, float* d, const unsigned* a, const unsign
 TESSERA_TEXT_MMA(f16, float_of_half)
 TESSERA_TEXT_MMA(bf16, float_of_bfloat)
 
-// Rows of 8 x 8 matrices (PTX ISA, "ldmatrix"): lanes 8m to 8m + 7 provide the rows of matrix m.
+// Loads 8 x 8 matrices (PTX ISA, "ldmatrix"). Lanes 8m to 8m + 7 pass the rows of matrix m.
 static inline void ptx_cvta_to_shared_u64(unsigned long long& to, const void* from) { to = (unsigned long long)from; }
 namespace tessera::text {
 template <bool Transposed>
@@ -255,16 +256,16 @@ inline void ldmatrix(unsigned* words, unsigned long long row) {
 TESSERA_TEXT_LDMATRIX(, false)
 TESSERA_TEXT_LDMATRIX(_trans, true)
 
-// AMD's matrix products, which replace the emitted text's functions of the same names. The elements of each lane follow
-// the "Matrix Instruction Calculator" for CDNA (waves of 64) and the RDNA3 ISA, 7.9 (waves of 32). The four elements of
-// a factor's lane may be any four k, as long as both factors agree.
+// AMD's matrix instructions. These functions replace the functions with the same names in the emitted text. The
+// elements in each lane follow the "Matrix Instruction Calculator" for CDNA (waves of 64) and the RDNA3 ISA, 7.9 (waves
+// of 32). The order of the four k in a lane does not matter, if it is the same in both factors.
 namespace tessera::text {
 template <float (*Widen)(unsigned short), unsigned Width>
 inline void amd_matrix(float* sums, const unsigned* left, const unsigned* right) {
   constexpr unsigned words = Width == 64 ? 2 : 8, results = Width == 64 ? 4 : 8;
   if (host->self()->width != Width) host->fail("this product of matrices needs waves of another width");
   const unsigned me = (unsigned)lane();
-  unsigned short a[256], b[256];  // element k of row or column o is at 16 * o + k
+  unsigned short a[256], b[256];  // element (o, k) is at 16 * o + k
   for (unsigned side = 0; side < 2; ++side) {
     const unsigned* own = side == 0 ? left : right;
     const unsigned char* all = host->exchange("a product of matrices", ~0ull, own, 4 * words);
@@ -286,7 +287,7 @@ inline void amd_matrix(float* sums, const unsigned* left, const unsigned* right)
 #define tessera_instruction_wmma_16x16x16_f16 tessera::text::amd_matrix<tessera::text::float_of_half, 32>
 #define tessera_instruction_wmma_16x16x16_bf16 tessera::text::amd_matrix<tessera::text::float_of_bfloat, 32>
 
-// Products of bytes.
+// Dot products of packed bytes.
 static inline int tessera_text_sudot4(bool sa, int a, bool sb, int b, int c, bool) {
   unsigned sum = (unsigned)c;
   for (int i = 0; i < 32; i += 8) {

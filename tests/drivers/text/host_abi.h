@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Interface between a kernel's compiled text and the runner of its threads (blocks.h). Plain data without headers,
-// because it is prepended to every emitted text.
+// Interface between the compiled text of a kernel and the scheduler of its threads (blocks.h). It includes no other
+// headers, because it is prepended to every emitted text.
 #pragma once
 
 namespace tessera::text {
@@ -9,23 +9,24 @@ struct Dim {
   unsigned x, y, z;
 };
 
-/// One thread as seen by its text.
+/// The position of a thread, for the compiled text.
 struct Thread {
   Dim thread, block, block_size, grid;
-  unsigned linear;  ///< linear id within the block
-  unsigned width;   ///< of subgroups: consecutive threads of the block
+  unsigned linear;  ///< linear id in the block
+  unsigned width;   ///< width of subgroups, which consist of consecutive threads
 };
 
-/// Largest value that lanes can exchange.
+/// The largest size of a value that lanes can exchange, in bytes.
 inline constexpr unsigned exchange_bytes = 64;
 
 struct Host {
   const Thread* (*self)();
   void (*barrier)();
-  /// Called with the same `what` by every lane of the subgroup that has a thread. Returns the values of all lanes,
-  /// `exchange_bytes` apart, valid until the thread's second next exchange.
+  /// Exchanges values between lanes. Every lane of the subgroup that has a thread must call it with the same `what`.
+  /// Returns the values of all lanes, with a stride of `exchange_bytes`. They are valid until the second exchange after
+  /// this one.
   const unsigned char* (*exchange)(const char* what, unsigned long long mask, const void* value, unsigned bytes);
-  __attribute__((noreturn)) void (*fail)(const char* what);  ///< fails the launch; never returns
+  __attribute__((noreturn)) void (*fail)(const char* what);  ///< fails the launch and never returns
 };
 
 }  // namespace tessera::text

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prepended to emitted Metal text, this makes it host C++; written from Apple's Metal Shading Language Specification.
-// With TESSERA_TEXT_SPACES (clang), device, threadgroup and constant memory are distinct address spaces, as in Metal,
-// so a pointer without its space does not compile; such text is not run.
+// Prepended to emitted Metal text, so that it compiles as C++ for the host. Follows Apple's Metal Shading Language
+// Specification. With TESSERA_TEXT_SPACES (clang only), device, threadgroup and constant memory are distinct address
+// spaces, as in Metal. A pointer without its address space then does not compile. Text compiled in this way is not run.
 #pragma once
 
 #include "text_on_host.h"
@@ -72,7 +72,7 @@ inline uint mulhi(uint a, uint b) { return (uint)((ulong)a * b >> 32); }
 enum class mem_flags { mem_none = 0, mem_device = 1, mem_threadgroup = 2 };
 inline mem_flags operator|(mem_flags a, mem_flags b) { return (mem_flags)((int)a | (int)b); }
 inline void threadgroup_barrier(mem_flags) { tessera::text::host->barrier(); }
-// The types that emitted text shuffles; Metal has no 64-bit shuffles.
+// The types that emitted text shuffles. Metal has no 64-bit shuffles.
 #define TESSERA_TEXT_SHUFFLE(T)                                                           \
   inline T simd_shuffle(T v, ushort from) {                                               \
     return tessera::text::shuffle("simd_shuffle", ~0ull, v, from, tessera::text::lane()); \
@@ -82,7 +82,7 @@ TESSERA_TEXT_SHUFFLE(uint)
 TESSERA_TEXT_SHUFFLE(float)
 TESSERA_TEXT_SHUFFLE(uint2)
 
-// Atomics: 32 bits, relaxed.
+// Relaxed 32-bit atomics.
 struct atomic_int {
   int value;
 };
@@ -111,7 +111,7 @@ TESSERA_TEXT_ATOMIC(atomic_exchange_explicit, v)
 TESSERA_TEXT_ATOMIC(atomic_fetch_and_explicit, (old)&v)
 TESSERA_TEXT_ATOMIC(atomic_fetch_or_explicit, old | v)
 TESSERA_TEXT_ATOMIC(atomic_fetch_xor_explicit, old ^ v)
-/// Fails spuriously now and then, as Metal allows.
+/// Sometimes fails spuriously, as Metal allows.
 template <class A>
 inline bool atomic_compare_exchange_weak_explicit(A* at, decltype(A::value)* expected, decltype(A::value) v,
                                                   memory_order, memory_order) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by the headers for CUDA C, HIP and Metal: kernel calls and access to threads, 16-bit floats, shuffles, and
-// atomics as loops. Includes no host header, to compile quickly.
+// Code that the headers for CUDA C, HIP and Metal share: kernel calls, access to threads, 16-bit floats, shuffles and
+// atomics. Includes no host headers, to compile quickly.
 #pragma once
 
 #include "host_abi.h"
@@ -9,7 +9,7 @@ namespace tessera::text {
 static const Host* host = nullptr;
 }
 
-// Symbols that the runner looks up.
+// Symbols that the scheduler looks up.
 namespace tessera::text {
 static __thread volatile char touched;
 template <unsigned... I>
@@ -40,13 +40,13 @@ inline void call(void (*kernel)(A...), void** arguments) {
 extern "C" inline __attribute__((used)) void tessera_text_attach(const tessera::text::Host* host) {
   tessera::text::host = host;
 }
-/// Forces allocation of the module's block memory for this host thread.
+/// Forces the allocation of shared memory for this host thread.
 extern "C" inline __attribute__((used)) void tessera_text_touch() { tessera::text::touched = 1; }
 #define TESSERA_TEXT_KERNEL(name) \
   extern "C" void tessera_text_call_##name(void** arguments) { tessera::text::call(&name, arguments); }
 
 namespace tessera::text {
-/// IEEE 754 binary16, rounding to nearest even.
+/// Conversions of IEEE 754 binary16, rounding to nearest even.
 static inline float float_of_half(unsigned short h) {
   const unsigned sign = (unsigned)(h & 0x8000) << 16, exponent = h >> 10 & 31, fraction = h & 1023;
   if (exponent == 31) return __builtin_bit_cast(float, sign | 0x7f800000 | fraction << 13);
@@ -60,7 +60,7 @@ static inline unsigned short half_of_float(float f) {
   if (magnitude > 0x7f800000) return sign | 0x7e00 | (magnitude >> 13 & 0x3ff);
   if (magnitude >= 0x477ff000) return sign | 0x7c00;
   const unsigned exponent = magnitude >> 23;
-  // The unit in the last place of the result, as a shift of the 24-bit significand.
+  // The position of the last bit of the result in the 24-bit significand.
   const unsigned shift = exponent >= 113 ? 13 : 126 - exponent;
   if (shift > 24) return sign;
   const unsigned fraction = (magnitude & 0x7fffff) | 0x800000;
@@ -75,7 +75,7 @@ static inline unsigned short bfloat_of_float(float f) {
   if ((bits & 0x7fffffff) > 0x7f800000) return 0x7fff;
   return (unsigned short)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
-/// HIP's _Float16, which some host compilers lack.
+/// Replaces HIP's _Float16, which some host compilers lack.
 struct Float16 {
   unsigned short bits;
   Float16() = default;

@@ -51,7 +51,7 @@ void write(void* data, std::int64_t at, Real real, double value) {
     const auto single = static_cast<float>(value);
     std::uint32_t bits;
     std::memcpy(&bits, &single, sizeof bits);
-    bits += 0x7fff + (bits >> 16 & 1);  // to the nearest, ties to even
+    bits += 0x7fff + (bits >> 16 & 1);  // rounds to nearest even
     static_cast<std::uint16_t*>(data)[at] = static_cast<std::uint16_t>(bits >> 16);
   }
 }

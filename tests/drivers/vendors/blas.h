@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared code of the fake libraries of matrix products: access to their fake driver, and one product, computed in
-// double on the host when the stream reaches it.
+// Shared code of the fake matrix product libraries: access to the fake driver, and a product that is computed in double
+// on the host when the stream reaches it.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@
 
 namespace tessera::fake {
 
-/// The already loaded library of the driver, whose file this environment variable names.
+/// The driver's library, which is already loaded. `variable` is the environment variable with its file name.
 class PairedDriver {
  public:
   explicit PairedDriver(const char* variable, const char* current_device);
-  int current_device() const;  ///< -1: none is current on this thread
+  int current_device() const;  ///< -1 if no device is current on this thread
   int device_of(void* stream) const { return device_(stream); }
   int breach(const std::string& text, int code) const { return breach_(text.c_str()), code; }
   OutsideSubmit* submit = nullptr;
@@ -29,7 +29,8 @@ class PairedDriver {
 enum class Real : std::uint8_t { f32, f16, bf16 };
 constexpr std::uint64_t bytes_of(Real r) { return r == Real::f32 ? 4 : 2; }
 
-/// d = a b, column-major: element (i, j) is at j * ld + i, of a transposed operand at i * ld + j.
+/// The product d = a b. Matrices are column-major: element (i, j) is at j * ld + i, or at i * ld + j if the operand is
+/// transposed.
 struct Product {
   struct Matrix {
     const void* address = nullptr;
@@ -39,11 +40,11 @@ struct Product {
   };
   std::int64_t m = 0, n = 0, k = 0, batch = 1;
   Matrix a, b, d;
-  const void* bias = nullptr;  ///< m elements of d's type, added to each column
+  const void* bias = nullptr;  ///< m elements with the type of d, added to each column
   void* workspace = nullptr;   ///< overwritten
   std::uint64_t workspace_bytes = 0;
 };
-/// Checks the rules that all such libraries share; returns an error message, empty if there is none.
+/// Checks the rules that all these libraries have in common. Returns an error message, or an empty string.
 std::string wrong_with(const Product& product);
 int submit(const PairedDriver& driver, void* stream, const Product& product);
 

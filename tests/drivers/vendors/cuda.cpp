@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of NVIDIA's driver library that Tessera calls, on the fake machine. Signatures, values and rules follow the
-// CUDA driver API reference. Includes none of our headers, so that a wrong declaration there does not go unnoticed.
+// A fake of the functions of NVIDIA's driver library that Tessera calls. Signatures, values and rules follow the CUDA
+// driver API reference. Does not include Tessera's declarations of these functions, so that tests detect wrong
+// declarations.
 #include <cctype>
 #include <cstdio>
 #include <cstring>
@@ -18,7 +19,7 @@ struct Gpu {
   int major, minor, processors;
   std::uint32_t shared_optin;
 };
-/// Devices alternate between these.
+/// Devices alternate between these GPUs.
 constexpr Gpu gpus[] = {{"Fake H100", 9, 0, 132, 227 << 10}, {"Fake T4", 7, 5, 40, 64 << 10}};
 const Gpu& gpu(int device) { return gpus[device % 2]; }
 
@@ -35,7 +36,7 @@ Machine& machine() {
   return Machine::get();
 }
 
-/// Plain data: calls may come after a thread's objects have been destroyed.
+/// A plain pointer, because calls may be made after the thread-local objects of a thread were destroyed.
 thread_local Context* context_of_thread = nullptr;
 Context* current() { return context_of_thread; }
 
@@ -86,7 +87,7 @@ Code describe(Code code, const char** text, const char* Name::*which) {
   return invalid_value;
 }
 
-/// Version and kernels of PTX text.
+/// The version, target and kernels of PTX text.
 struct Ptx {
   int version = 0;  ///< 84 for 8.4
   int target = 0;
@@ -114,7 +115,8 @@ bool read_ptx(std::string_view text, Ptx* out) {
   }
   return true;
 }
-/// The newest PTX that a driver of this CUDA version accepts: 11.2 to 11.8 are 7.2 to 7.8, 12.x are 8.x, 13.x are 9.x.
+/// Returns the newest PTX version that the driver accepts: 7.2 to 7.8 for CUDA 11.2 to 11.8, 8.x for 12.x, 9.x for
+/// 13.x.
 int newest_ptx() {
   const int major = version() / 1000, minor = version() % 1000 / 10;
   return (major - 4) * 10 + minor;
@@ -139,18 +141,18 @@ struct KernelNodeParams {  // CUDA_KERNEL_NODE_PARAMS_v1
 using Address = unsigned long long;
 constexpr int first_bus = 0x1a;
 constexpr unsigned host_flags = 7, wait_flags = 1, event_flags = 7;
-void allow_shared(Function*, unsigned) {}  // must be enabled by a kernel attribute
+void allow_shared(Function*, unsigned) {}  // does nothing, because a function attribute must enable it
 
 }  // namespace
 
 #define NAME(cuda, hip) cuda
 #define BEGIN() \
   if (const Code entered = machine().enter(__func__); entered != ok) return entered
-/// Begins a call that needs a current context.
+/// Starts a call that needs a current context.
 #define ENTER()                       \
   Context* const context = current(); \
   if (const Code entered = machine().enter(__func__, context); entered != ok) return entered
-/// A failed context returns its error after the call has done what it can.
+/// If the context has failed, the call releases resources before it returns the error.
 #define ENTER_FAILED_TOO()                                 \
   Context* const context = current();                      \
   const Code entered = machine().enter(__func__, context); \
@@ -242,7 +244,7 @@ EXPORT Code cuCtxSetCurrent(Context* context) {
   if (context == nullptr) return ok;
   for (int d = 0; d < machine().settings().devices; ++d)
     if (machine().primary(d) == context)
-      return context_of_thread = context, ok;  // a failed one too: its calls report the error
+      return context_of_thread = context, ok;  // also accepts a failed context, whose calls report the error
   return machine().breach("invalid context handle", invalid_context);
 }
 EXPORT Code cuCtxGetDevice(int* device) {
@@ -285,7 +287,7 @@ EXPORT Code cuModuleLoadDataEx(Module** module, const void* image, unsigned opti
     if (const Fault* f = machine().faults().find("cubin", context->device)) return f->code.value_or(no_binary_for_gpu);
     int architecture = 0;
     std::sscanf(binary->architecture.c_str(), "sm_%d", &architecture);
-    // A binary runs on its major architecture, from its minor version on.
+    // A binary runs on devices with the same major version and the same or a later minor version.
     if (architecture / 10 != g.major || architecture % 10 > g.minor) {
       say(options, kinds, values, "the binary is of another architecture");
       return no_binary_for_gpu;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of AMD's HIP runtime that Tessera calls, on the fake machine. Signatures, values and rules follow the HIP
-// runtime API reference of ROCm 5 and 6. Includes none of our headers, so that a wrong declaration there does not go
-// unnoticed.
+// A fake of the functions of AMD's HIP runtime that Tessera calls. Signatures, values and rules follow the HIP runtime
+// API reference of ROCm 5 and 6. Does not include Tessera's declarations of these functions, so that tests detect wrong
+// declarations.
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -18,7 +18,7 @@ struct Gpu {
   int processors;
   std::uint32_t warp;
 };
-/// Devices alternate, to cover both subgroup widths.
+/// Devices alternate between these GPUs, which have different subgroup widths.
 constexpr Gpu gpus[] = {{"Fake MI250X", "gfx90a", ":sramecc+:xnack-", 110, 64},
                         {"Fake RX 6900", "gfx1030", "", 40, 32}};
 const Gpu& gpu(int device) { return gpus[device % 2]; }
@@ -46,7 +46,7 @@ int major() {
   return f != nullptr ? static_cast<int>(f->number) : 6;
 }
 
-/// The runtime and each device are initialised by the first call.
+/// Starts a call. The first call initialises the runtime.
 Code begin(const char* call) {
   if (const Code code = machine().initialise(call); code != ok) return code;
   return machine().enter(call);
@@ -62,7 +62,7 @@ Code context_of_thread(const char* call, Context** context) {
       if (const Code code = machine().retain(device_of_thread, &primary); code != ok) return code;
   }
   *context = primary;
-  return machine().enter(call, primary, false);  // counted once
+  return machine().enter(call, primary, false);  // the call was already counted
 }
 
 struct Name {
@@ -108,7 +108,7 @@ struct KernelNodeParams {  // hipKernelNodeParams
 using Address = void*;
 constexpr int first_bus = 0xc1;
 constexpr unsigned host_flags = ~0u, wait_flags = 0, event_flags = ~0u;
-/// HIP has no attribute for this: any size that fits is allowed.
+/// HIP has no function attribute for this and allows every size up to the limit.
 void allow_shared(Function* function, unsigned bytes) {
   if (bytes <= (64u << 10)) function->max_dynamic_shared = 64 << 10;
 }
@@ -121,7 +121,7 @@ void allow_shared(Function* function, unsigned bytes) {
 #define ENTER()               \
   Context* context = nullptr; \
   if (const Code entered = context_of_thread(__func__, &context); entered != ok) return entered
-/// A failed device returns its error after the call has done what it can.
+/// If the device has failed, the call releases resources before it returns the error.
 #define ENTER_FAILED_TOO()                                    \
   Context* context = nullptr;                                 \
   const Code entered = context_of_thread(__func__, &context); \
@@ -189,7 +189,8 @@ EXPORT Code hipDeviceGetAttribute(int* value, int attribute, int device) {
   return ok;
 }
 namespace {
-/// The name, and the offset of the architecture's name in each major version.
+/// Fills in the properties. `architecture` is the offset of the architecture's name, which depends on the major
+/// version.
 Code properties(void* out, int device, std::size_t bytes, std::size_t architecture) {
   auto* to = static_cast<char*>(out);
   std::memset(to, 0, bytes);

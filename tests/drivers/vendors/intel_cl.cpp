@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Intel's OpenCL driver, as far as it is used as a compiler: it lists the cards of the fake Level Zero by PCI address
-// and creates the binaries that Level Zero loads.
+// A fake of Intel's OpenCL driver, with the functions needed to use it as a compiler. It lists the cards of the fake
+// Level Zero driver with their PCI addresses, and creates the binaries that this driver loads.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -35,7 +35,7 @@ int give(const void* value, std::size_t size, std::size_t room, void* to, std::s
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace {
-/// A platform begins with a pointer to the driver's function table (cl_khr_icd).
+/// A platform starts with a pointer to the driver's dispatch table (cl_khr_icd).
 void* table[40];
 struct {
   void** functions = table;
@@ -100,7 +100,7 @@ EXPORT void* clGetExtensionFunctionAddress(const char* name) {
 }
 
 namespace {
-// In the order of cl_icd.h's struct _cl_icd_dispatch.
+// The indices follow struct _cl_icd_dispatch in cl_icd.h.
 void fill_table() {
   table[2] = reinterpret_cast<void*>(&clGetDeviceIDs);
   table[3] = reinterpret_cast<void*>(&clGetDeviceInfo);

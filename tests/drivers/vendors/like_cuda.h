@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The common part of CUDA's driver and HIP's runtime, on the fake machine. Included by cuda.cpp and hip.cpp, which
-// first define how a call begins (BEGIN, ENTER, ENTER_FAILED_TOO), `machine()` and `gpu()`, the type of a device
-// address (`Address`), the flags, and NAME(cuda, hip), the name of an entry point.
+// The functions that the fake CUDA driver and the fake HIP runtime have in common. Included by cuda.cpp and hip.cpp,
+// which first define the macros at the start of a call (BEGIN, ENTER, ENTER_FAILED_TOO), `machine()`, `gpu()`, the type
+// `Address`, the flags, and NAME(cuda, hip), which selects the name of an entry point.
 #pragma once
 
 #include <cstdio>
@@ -13,7 +13,7 @@
   Code stream_code = ok;                                                      \
   Stream* const stream = machine().stream_of(*context, handle, &stream_code); \
   if (stream == nullptr) return stream_code
-/// Accepts streams of failed contexts, whichever context is current.
+/// Also accepts streams of failed contexts and of contexts that are not current.
 #define ANY_STREAM(handle)                                                           \
   ENTER_FAILED_TOO();                                                                \
   Code stream_code = ok;                                                             \
@@ -101,7 +101,7 @@ COPY(cuMemcpyDtoDAsync_v2, hipMemcpyDtoDAsync, Address, Address, on_device)
   }
 FILL(cuMemsetD8Async, hipMemsetD8Async, unsigned char, 1)
 FILL(cuMemsetD16Async, hipMemsetD16Async, unsigned short, 2)
-FILL(cuMemsetD32Async, hipMemsetD32Async, unsigned, 4)  // HIP: int
+FILL(cuMemsetD32Async, hipMemsetD32Async, unsigned, 4)  // the parameter is an int in HIP
 
 // Streams and events.
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of cuBLASLt, or hipBLASLt with TESSERA_FAKE_HIPBLASLT, that plain products need. Signatures, values and
-// rules follow the vendors' references; includes none of our headers. Products run on the library's fake driver.
+// A fake of the functions of cuBLASLt (or hipBLASLt with TESSERA_FAKE_HIPBLASLT) that matrix products need. Signatures,
+// values and rules follow the vendors' references. Does not include Tessera's declarations. Products run on the fake
+// driver.
 #include <algorithm>
 #include <cstring>
 #include <mutex>
@@ -47,7 +48,7 @@ static_assert(sizeof(Result) == result_bytes);
 struct Object {
   enum class Kind : std::uint8_t { library, product, layout, preference } kind;
   bool live = true;
-  int device = -1;  ///< of a library
+  int device = -1;  ///< device of a library handle
   int compute = 0, scale = 0, a = plain, b = plain;
   std::uint32_t epilogue = epilogue_default;
   const void* bias = nullptr;
@@ -108,7 +109,7 @@ bool real_of(int type, Real& real) {
 struct Called {
   Object *library, *product, *a, *b, *c, *d;
 };
-/// The described product without its memory; not_supported if the library does not support it.
+/// Sets `p` to the described product, without addresses. Returns not_supported if the library does not support it.
 int describe(const Called& h, Product& p) {
   for (const Object* o : {h.library, h.product, h.a, h.b, h.c, h.d})
     if (o == nullptr) return invalid_value;
@@ -272,7 +273,8 @@ EXPORT int LT(Matmul)(void* handle, void* what, const void* alpha, const void* a
   return submit(driver(), stream, p) == 0 ? ok : 14;
 }
 
-/// Live "libraries", "products", "layouts", "preferences"; "multiplied", "chosen" and "tf32" so far.
+/// Returns the current number of "libraries", "products", "layouts" or "preferences", or the total number of
+/// "multiplied", "chosen" or "tf32" products.
 EXPORT std::uint64_t tessera_fake_blas(const char* what) {
   std::lock_guard hold(lock);
   const std::string asked = what;

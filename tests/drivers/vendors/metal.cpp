@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of the Objective-C runtime and Metal that Tessera calls, on the fake machine. Messages, values and rules
-// follow Apple's documentation. Includes none of our headers, so that a wrong declaration there does not go unnoticed.
-// Kernels are run from their text (text/compile.h). Destroyed objects are remembered, so that a late use can be
-// reported by name.
+// A fake of the parts of the Objective-C runtime and of Metal that Tessera calls. Messages, values and rules follow
+// Apple's documentation. Does not include Tessera's declarations, so that tests detect wrong declarations. Kernels are
+// run from their text (text/compile.h). Destroyed objects are kept in memory, so that a use after the last release can
+// be reported.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -24,8 +24,8 @@
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
-// A selector is a record that begins with its implementation, so arguments are passed to it unchanged. A message to nil
-// returns 0.
+// objc_msgSend jumps to the function pointer at the start of the selector, so the arguments are passed on unchanged. A
+// message to nil returns 0.
 #if defined(__x86_64__)
 asm(R"(
   .text
@@ -122,14 +122,15 @@ const char* name_of(Class c) { return class_names[static_cast<int>(c)]; }
 struct Object {
   explicit Object(Class c);
   virtual ~Object() = default;
-  virtual void gone() {}  ///< the last reference was released; the rest only identifies late uses
+  virtual void gone() {}  ///< called when the last reference is released; the object is then only kept to detect later
+                          ///< uses
   Class kind;
   std::atomic<int> references = 1;
 };
 std::atomic<int> living[std::size(class_names)];
 Object::Object(Class c) : kind(c) { ++living[static_cast<int>(c)]; }
 
-/// Destroyed objects, to identify late uses; being reachable, they are no leaks to a sanitizer.
+/// Keeps a destroyed object, to detect later uses. The list prevents leak reports of sanitizers.
 void bury(Object* o) {
   static std::mutex lock;
   static auto* const all = new std::vector<Object*>;
@@ -148,7 +149,7 @@ void release(Object* o) {
   o->gone();
   bury(o);
 }
-/// A reference.
+/// A reference-counted pointer.
 template <class T>
 struct Kept {
   Kept() = default;
@@ -165,14 +166,14 @@ struct Kept {
 };
 
 thread_local std::vector<std::vector<Object*>>* pools = nullptr;
-/// Never destroyed, because the program's destructors use it too. Contains those of ended threads.
+/// Returns the pools of a new thread. They are never destroyed, because destructors of static objects may use them.
 std::vector<std::vector<Object*>>* pools_of_a_thread() {
   static std::mutex lock;
   static auto* const all = new std::deque<std::vector<std::vector<Object*>>>;
   const std::lock_guard hold(lock);
   return &all->emplace_back();
 }
-/// Returned to the caller, valid as long as the innermost pool.
+/// Adds the object to the innermost pool, which releases it.
 template <class T>
 T* autorelease(T* o) {
   if (o == nullptr) return o;
@@ -199,7 +200,7 @@ struct Error : Object {
 };
 struct Options : Object {
   Options() : Object(Class::options) {}
-  bool fast_math = true;  // on by default
+  bool fast_math = true;  // true by default in Metal
 };
 struct Gpu : Object {
   explicit Gpu(int n) : Object(Class::device), number(n) { machine().retain(n, &context); }
@@ -207,7 +208,7 @@ struct Gpu : Object {
   Context* context = nullptr;
   std::mutex lock;
   std::uint64_t used = 0, allocations = 0;
-  bool unified() const { return number % 2 == 0; }  // devices alternate
+  bool unified() const { return number % 2 == 0; }  // every second device has unified memory
 };
 struct Array : Object {
   Array() : Object(Class::array) {}
@@ -235,7 +236,7 @@ struct Queue : Object {
   Gpu* device;
   Stream* stream = nullptr;
   std::mutex lock;
-  std::deque<Kept<CommandBuffer>> running;  ///< committed; Metal retains them until they finish
+  std::deque<Kept<CommandBuffer>> running;  ///< committed buffers, which Metal retains until they finish
   std::atomic<int> unfinished = 0;
 };
 struct SharedEvent : Object {
@@ -246,10 +247,10 @@ struct SharedEvent : Object {
   }
   Gpu* device;
   std::mutex lock;
-  std::map<std::uint64_t, Event*> signals;  ///< values that committed command buffers will signal
+  std::map<std::uint64_t, Event*> signals;  ///< the values that committed command buffers signal
 };
 
-/// The meaning of a kernel's parameter, from its attribute.
+/// The meaning of a kernel parameter, which its attribute defines.
 struct Parameter {
   std::string attribute;
   int index = 0;
@@ -297,7 +298,7 @@ struct CommandBuffer : Object {
   bool committed = false, finished = false;
   Object* encoder = nullptr;  ///< the open encoder
   std::vector<std::function<Code()>> commands;
-  std::vector<Kept<Object>> resources;  ///< retained until the buffer finishes
+  std::vector<Kept<Object>> resources;  ///< retained until the command buffer finishes
   Code failed = ok;
   Event* event = nullptr;  ///< signalled after the last command
 };
@@ -321,7 +322,7 @@ struct Encoder : Object {
   std::uint64_t threadgroup_bytes = 0;
 };
 
-/// The receiver, if it has the right class for the message.
+/// Returns the receiver of a message, after checking that it has the right class and was not destroyed.
 template <class T>
 T* receiver(void* self, Class kind, const char* message) {
   auto* o = static_cast<Object*>(self);
@@ -359,7 +360,7 @@ void reap(Queue& queue) {
   for (auto& buffer : done) buffer->finish();
 }
 void Queue::gone() {
-  for (;;) {  // Metal keeps it alive until its work has finished
+  for (;;) {  // Metal keeps the queue alive until its work has finished
     reap(*this);
     std::lock_guard hold(lock);
     if (running.empty()) break;
@@ -368,7 +369,7 @@ void Queue::gone() {
   machine().destroy(stream);
 }
 
-/// MTLCommandBufferError.
+/// Returns the MTLCommandBufferError for a code.
 std::int64_t metal_error(Code code) {
   switch (code) {
     case illegal_address: return 3;
@@ -377,7 +378,7 @@ std::int64_t metal_error(Code code) {
   }
 }
 
-// Text.
+// Parses the text of kernels.
 
 KernelText read_kernel(const std::string& source, const std::string& name) {
   KernelText kernel;
@@ -412,7 +413,7 @@ KernelText read_kernel(const std::string& source, const std::string& name) {
   return kernel;
 }
 
-/// The meaning of the arguments' attributes, for one thread.
+/// The values of the index attributes for one thread.
 struct Indices {
   text::Dim threadgroup_position_in_grid, threadgroups_per_grid, thread_position_in_threadgroup,
       threads_per_threadgroup, threads_per_grid, thread_position_in_grid;
@@ -448,7 +449,7 @@ struct Indices {
   }
 };
 
-/// One encoded dispatch.
+/// An encoded dispatch.
 struct Dispatch {
   Kept<Pipeline> pipeline;
   std::array<Encoder::Binding, most_buffers> bound;
@@ -460,7 +461,7 @@ struct Dispatch {
     Library& library = *function.library.object;
     const KernelText& kernel = library.kernels.at(function.name);
     auto direct = std::make_shared<DirectLaunch>();
-    // Non-buffer arguments are in the structure, in order, each aligned to its size.
+    // Arguments that are not buffers are in the struct, in order and aligned to their sizes.
     KernelFacts& facts = direct->facts;
     if (!machine().facts_of(function.name, &facts)) {
       for (const Parameter& p : kernel.parameters)
@@ -494,10 +495,10 @@ struct Dispatch {
     direct->run = [this_dispatch = *this, &kernel, object = library.object, name = function.name, structure, width,
                    number = machine().count("launches")](const KernelFacts& of,
                                                          std::vector<std::uint64_t>& bits) mutable -> std::string {
-      std::vector<void*> pointers;  // in the order of their indices
+      std::vector<void*> pointers;  // in the order of the buffer indices
       for (std::uint32_t i = 0; i < of.argument_count; ++i)
         if (of.arguments[i].kind == KernelArgument::pointer) pointers.push_back(&bits[i]);
-      // Exactly the requested size, followed by a guard that a kernel must not touch.
+      // Allocates the requested size, followed by guard bytes that the kernel must not change.
       std::vector<unsigned char> memory(this_dispatch.threadgroup_bytes + 64, 0xa5);
       unsigned char* const block_memory = memory.data();
       void* block_pointer = block_memory;
@@ -817,7 +818,7 @@ void do_dispatch(Id object, Sel, Size groups, Size threads) {
   dispatch->grid = dimensions(groups), dispatch->block = dimensions(threads);
   if (groups.width > 0xffffffff || groups.height > 0xffffffff || groups.depth > 0xffffffff)
     machine().breach("a grid whose positions do not fit in 32 bits", ok);
-  // Reports kernel arguments without a binding.
+  // Reports kernel arguments that are not bound.
   const KernelFunction& function = *self->pipeline->function.object;
   const KernelText& kernel = function.library->kernels.at(function.name);
   if (kernel.structure && dispatch->bound[kernel.pointers].bytes.empty())
@@ -861,7 +862,7 @@ void do_signal_event(Id object, Sel, Id event_object, UInt value) {
     const Code code = machine().record(*queue.device->context, *made, *queue.stream);
     std::lock_guard hold(event->lock);
     event->signals[value] = made;
-    while (event->signals.size() > 4) {  // reaching it implies reaching lower values
+    while (event->signals.size() > 4) {  // if this value is reached, smaller values are also reached
       machine().destroy(event->signals.begin()->second);
       event->signals.erase(event->signals.begin());
     }
@@ -1026,7 +1027,7 @@ EXPORT void objc_autoreleasePoolPop(void* pool) {
 }
 EXPORT Id MTLCopyAllDevices() {
   static std::mutex lock;
-  static auto* const gpus = new std::vector<Gpu*>;  // live as long as the process
+  static auto* const gpus = new std::vector<Gpu*>;  // never destroyed
   auto* all = new Array;
   if (machine().initialise(__func__) != ok) return all;
   std::lock_guard hold(lock);
@@ -1036,11 +1037,11 @@ EXPORT Id MTLCopyAllDevices() {
   if (machine().faults().find("reversed")) std::reverse(all->all.begin(), all->all.end());
   return all;
 }
-/// Number of live objects of a class, by Apple's name.
+/// Returns the number of live objects of the class with this name.
 EXPORT int tessera_fake_objects(const char* name) {
   for (std::size_t i = 0; i < std::size(class_names); ++i)
     if (std::strcmp(class_names[i], name) == 0) return living[i];
   return -1;
 }
-/// The last result of "newBufferWithLength:options:", for tests that write to it.
+/// Returns the last result of "newBufferWithLength:options:", for tests that write to it.
 EXPORT Id tessera_fake_newest_buffer() { return newest_buffer; }

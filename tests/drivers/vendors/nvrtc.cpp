@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of NVIDIA's run-time compiler that Tessera calls: it finds the kernels of a source and lists them in a text
-// that the fake driver loads. Built a second time as AMD's (TESSERA_FAKE_HIPRTC), whose interface has the same form.
+// A fake of NVRTC. It searches a source for kernels and lists them in a text that the fake driver loads. With
+// TESSERA_FAKE_HIPRTC, the same file is compiled to a fake of hiprtc, which has similar functions.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -67,7 +67,7 @@ Code create(Program** out, const char* source, const char* name, int headers) {
   return success;
 }
 
-/// Options as on a command line; the architecture may be a separate argument.
+/// Compiles with options as on a command line. The architecture may be a separate argument.
 Code compile(Program* program, int count, const char* const* list, std::vector<std::string> flags) {
   if (program == nullptr) return invalid_program;
   std::string architecture;
@@ -148,7 +148,7 @@ Code destroy(Program** program) {
   return success;
 }
 
-/// 1 for an empty log: its terminator.
+/// The size includes the terminator, so it is 1 for an empty log.
 Code log_bytes(const Program* program, std::size_t* bytes) {
   if (program == nullptr) return invalid_program;
   *bytes = program->log.size() + 1;

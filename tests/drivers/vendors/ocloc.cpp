@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Intel's compiler library (libocloc): it finds the kernels of an OpenCL C source and lists them in a text that the
-// fake Level Zero loads.
+// A fake of Intel's compiler library (libocloc). It searches an OpenCL C source for kernels and lists them in a text
+// that the fake Level Zero driver loads.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -24,7 +24,7 @@ const Faults& faults() {
 
 EXPORT int oclocVersion() { return 1 << 16; }
 
-/// Returns 0 on success. Outputs: the log, and `<output or source>[_device].bin`.
+/// Returns 0 on success. The outputs are the log and the file `<output or source>[_device].bin`.
 EXPORT int oclocInvoke(unsigned count, const char** arguments, std::uint32_t sources, const std::uint8_t** data,
                        const std::uint64_t* bytes, const char** names, std::uint32_t, const std::uint8_t**,
                        const std::uint64_t*, const char**, std::uint32_t* outputs, std::uint8_t*** output_data,
@@ -40,7 +40,7 @@ EXPORT int oclocInvoke(unsigned count, const char** arguments, std::uint32_t sou
     if (option == "-output") output = value();
     if (option == "-output_no_suffix") suffix = false;
   }
-  // By the devices' PCI ids, as in the fake Level Zero.
+  // Accepts the PCI ids of the devices of the fake Level Zero driver.
   const bool by_id = device == "0x56a0" || device == "0x9a49";
   if (by_id) device = device == "0x56a0" ? "dg2" : "tgllp";
   std::string log;

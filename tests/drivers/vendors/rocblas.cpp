@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of rocBLAS that plain products need. Signatures, values and rules follow its API reference; includes none of
-// our headers. Products run on the fake HIP runtime.
+// A fake of the functions of rocBLAS that matrix products need. Signatures, values and rules follow its API reference.
+// Does not include Tessera's declarations. Products run on the fake HIP runtime.
 #include <algorithm>
 #include <mutex>
 #include <set>
@@ -121,7 +121,7 @@ EXPORT int rocblas_gemm_strided_batched_ex(void* handle, int a_operation, int b_
   if (h->stream == nullptr) return breach("no stream was set");
   if (h->bytes < wants) return breach("it would allocate memory, which waits for the device", memory_error);
   if (const int fault = faults().strikes("blas", ++products, internal_error)) return fault;
-  p.workspace = h->workspace, p.workspace_bytes = h->bytes;  // it uses all of its workspace
+  p.workspace = h->workspace, p.workspace_bytes = h->bytes;  // the product overwrites the whole workspace
   return submit(driver(), h->stream, p) == 0 ? ok : internal_error;
 }
 EXPORT std::uint64_t tessera_fake_blas(const char* what) {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of Intel's Level Zero loader that a compute backend calls, on the fake machine: one driver, contexts,
-// immediate command lists, events, modules and kernels. Signatures, offsets and rules follow the Level Zero
-// specification 1.4. Command lists are not in order: only events and barriers order the appended work, and the machine
-// reports missing ones.
+// A fake of Intel's Level Zero loader and driver, with contexts, immediate command lists, events, modules and kernels.
+// Signatures, offsets and rules follow the Level Zero specification 1.4. Command lists are out-of-order: only events
+// and barriers order commands, and missing ones are reported.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -71,7 +70,8 @@ Result result_of(Code code) {
   }
 }
 
-/// Structures are written by offset: each begins with its type and a pointer to extension structures.
+/// Writes a field of a structure at an offset. Every structure starts with its type and a pointer to extension
+/// structures.
 template <class T>
 void put(void* structure, std::size_t offset, T value) {
   std::memcpy(static_cast<char*>(structure) + offset, &value, sizeof value);
@@ -82,10 +82,10 @@ T get(const void* structure, std::size_t offset) {
   std::memcpy(&value, static_cast<const char*>(structure) + offset, sizeof value);
   return value;
 }
-/// Limit of one allocation, unless relaxed limits are requested.
+/// Returns the maximum size of an allocation without relaxed limits.
 std::uint64_t largest_allocation() { return machine().settings().memory / 4; }
 
-/// Whether a structure has the type that is required here.
+/// Checks that a structure has the required type.
 Code is(const void* structure, std::uint32_t type, const char* what) {
   if (structure == nullptr) return machine().breach(std::string(what) + ": no structure", invalid_value);
   if (get<std::uint32_t>(structure, 0) != type)
@@ -98,7 +98,7 @@ int drivers() {
   const Fault* f = machine().faults().find("ze-drivers");
   return f != nullptr ? static_cast<int>(f->number) : 1;
 }
-/// The driver that owns a device.
+/// Returns the driver that owns a device.
 int driver_of(int device) { return device % drivers(); }
 std::array<int, 64> device_handles = [] {
   std::array<int, 64> all{};
@@ -128,7 +128,8 @@ struct Kernel {
   bool live = true;
 };
 std::mutex objects_lock;
-std::map<void*, std::shared_ptr<void>> contexts, pools, events, kernels;  // all that were ever created
+std::map<void*, std::shared_ptr<void>> contexts, pools, events, kernels;  // all objects that were created, including
+                                                                          // destroyed ones
 
 template <class T>
 T* find(std::map<void*, std::shared_ptr<void>>& all, void* handle, const char* what) {
@@ -150,7 +151,7 @@ T* keep(std::map<void*, std::shared_ptr<void>>& all) {
 }
 
 Result enter(const char* call) { return result_of(machine().enter(call)); }
-/// The device behind a handle; null, with a breach, if the handle is invalid.
+/// Returns the device of a handle. If the handle is invalid, records a violation and returns null.
 Context* device_of(void* handle) {
   const auto* at = static_cast<const int*>(handle);
   if (at < device_handles.data() || at >= device_handles.data() + machine().settings().devices) {
@@ -172,7 +173,7 @@ Context* device_of(void* handle) {
   Context* const context = device_of(handle); \
   if (context == nullptr) return null_handle; \
   [[maybe_unused]] const int device = context->device
-/// Whether the context and the device belong to one driver.
+/// Checks that the context and the device belong to the same driver.
 #define TOGETHER(owner)                   \
   if (owner->driver != driver_of(device)) \
   return result_of(machine().breach("the device belongs to another driver than the context", invalid_value))
@@ -231,14 +232,14 @@ EXPORT Result zeDeviceGetProperties(void* handle, void* p) {
   DEVICE(handle);
   STRUCTURE(p, 3);
   const Gpu& g = gpu(device);
-  put<std::uint32_t>(p, 16, 1);       // a GPU
+  put<std::uint32_t>(p, 16, 1);       // type: GPU
   put<std::uint32_t>(p, 20, 0x8086);  // vendor
   put<std::uint32_t>(p, 24, g.id);
   put<std::uint32_t>(p, 28, g.flags);  // integrated
   put<std::uint32_t>(p, 36, 2100);     // MHz
   put<std::uint64_t>(p, 40, largest_allocation());
   put<std::uint32_t>(p, 56, 8);  // threads per execution unit
-  put<std::uint32_t>(p, 60, 8);  // its lanes
+  put<std::uint32_t>(p, 60, 8);  // lanes of an execution unit
   put<std::uint32_t>(p, 64, 16);
   put<std::uint32_t>(p, 68, 4);
   put<std::uint32_t>(p, 72, g.slices);
@@ -259,8 +260,9 @@ EXPORT Result zeDeviceGetComputeProperties(void* handle, void* p) {
 EXPORT Result zeDeviceGetModuleProperties(void* handle, void* p) {
   DEVICE(handle);
   STRUCTURE(p, 5);
-  put<std::uint32_t>(p, 20, device % 2 == 0 ? 13 : 15);  // fp16, 64-bit atomics, dot4; the second has fp64 too
-  put<std::uint32_t>(p, 28, 0xff);                       // division and square roots of f32 are rounded correctly
+  put<std::uint32_t>(p, 20, device % 2 == 0 ? 13 : 15);  // fp16, 64-bit atomics, dot4; every second device also has
+                                                         // fp64
+  put<std::uint32_t>(p, 28, 0xff);                       // division and square root of f32 are correctly rounded
   put<std::uint32_t>(p, 36, 2048);
   return success;
 }
@@ -278,14 +280,14 @@ EXPORT Result zeDeviceCanAccessPeer(void* handle, void* other, std::uint8_t* can
   if (peer == nullptr) return null_handle;
   *can = machine().can_reach(device, peer->device) && driver_of(device) == driver_of(peer->device);
   if (const Fault* f = machine().faults().find("peer", device)) return result_of(f->code.value_or(not_supported));
-  if (*can != 0) machine().enable_peer(*context, peer->device);  // nothing else needs to be enabled
+  if (*can != 0) machine().enable_peer(*context, peer->device);  // Level Zero has no call that enables peer access
   return success;
 }
 EXPORT Result zeDeviceGetCommandQueueGroupProperties(void* handle, std::uint32_t* count, void* p) {
   DEVICE(handle);
   if (*count != 0 && p != nullptr) {
     STRUCTURE(p, 6);
-    put<std::uint32_t>(p, 16, 3);  // computes and copies
+    put<std::uint32_t>(p, 16, 3);  // supports compute and copy
     put<std::uint32_t>(p, 32, 1);
   }
   return *count = 1, success;
@@ -413,7 +415,8 @@ EXPORT Result zeEventHostReset(void* handle) {
 // Command lists.
 
 namespace {
-/// The stream behind a list, and the events that its command waits for and signals.
+/// Starts a call that appends a command. Sets `stream`, and `order` with the events that the command waits for and
+/// signals.
 Result prepare(const char* call, void* list, void* signal, std::uint32_t count, void** waits, Stream** stream,
                Order* order) {
   if (const Result entered = enter(call); entered != success) return entered;
@@ -444,7 +447,7 @@ Result prepare(const char* call, void* list, void* signal, std::uint32_t count, 
   if (const Result wrong = prepare(__func__, list, signal, count, waits, &stream, &order); wrong != success) \
   return wrong
 
-/// Creates a stream of a context and a device from a description of this type.
+/// Creates a stream from a descriptor with this structure type.
 #define NEW_STREAM(ze_context, handle, desc, type)                                           \
   DEVICE(handle);                                                                            \
   STRUCTURE(desc, type);                                                                     \
@@ -530,7 +533,7 @@ EXPORT Result zeCommandListAppendBarrier(void* list, void* signal, std::uint32_t
 }
 EXPORT Result zeCommandListAppendWaitOnEvents(void* list, std::uint32_t count, void** waits) {
   APPEND(list, nullptr, count, waits);
-  order.barrier = true;  // all work appended later waits
+  order.barrier = true;  // all commands appended later wait for it
   return result_of(machine().mark(*stream, order));
 }
 
@@ -590,7 +593,7 @@ EXPORT Result zeKernelGetProperties(void* handle, void* p) {
   OBJECT(Kernel, kernel, kernels, handle);
   put<std::uint32_t>(p, 16, static_cast<std::uint32_t>(kernel->arguments.size()));
   const Fault* f = machine().faults().find("threads");
-  put<std::uint32_t>(p, 40, 8);  // lanes of a subgroup
+  put<std::uint32_t>(p, 40, 8);  // number of lanes in a subgroup
   put<std::uint32_t>(p, 44, static_cast<std::uint32_t>((f != nullptr ? f->number : 1024) / 8));
   return success;
 }
