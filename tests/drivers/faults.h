@@ -39,7 +39,7 @@
 //   no-peers       devices cannot access each other     peer[:code]             enabling peer access fails (711)
 //   peer-empty     copies from another device succeed but copy nothing, as with some IOMMUs
 //   reversed       devices are listed in reverse order (Metal)
-//   ze-drivers=n   the devices of Level Zero are distributed among n drivers
+//   ze-drivers=n   the devices of Level Zero are distributed round-robin among n drivers
 #pragma once
 
 #include <cstdint>

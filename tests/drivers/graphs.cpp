@@ -30,7 +30,7 @@ Code Machine::outside_of_capture_locked() {
   }
   if (mode_of_thread == thread_local_ || global_captures_.empty()) return ok;
   for (Stream* stream : global_captures_) stream->spoilt = true;
-  return breach_locked("called while another thread captures a stream in the global mode", capture_unsupported);
+  return breach_locked("called while another thread captures a stream in global mode", capture_unsupported);
 }
 
 Code Machine::exchange_capture_mode(int* mode) {
@@ -84,7 +84,7 @@ Code Machine::close_list(Stream& stream) {
 Code Machine::capture(Stream& stream, Work work, bool waits) {
   if (stream.capturer != 0 && stream.capturer != this_thread()) {
     stream.spoilt = true;
-    return breach_locked(work.what + " is put into a stream that another thread captures", capture_wrong_thread);
+    return breach_locked(work.what + " is submitted to a stream that another thread captures", capture_wrong_thread);
   }
   const bool barrier = work.order.barrier && work.order.signal == nullptr && work.order.waits.empty();
   if (waits || (!work.run && !barrier) || !work.after.empty()) {

@@ -123,8 +123,8 @@ Code Machine::read_arguments(Context& context, const Function& function, const K
                              void** extra, std::vector<std::uint64_t>* values) {
   if (function.parameters >= 0 && static_cast<std::uint32_t>(function.parameters) != facts.argument_count)
     return breach_locked(function.entry + " has " + std::to_string(function.parameters) +
-                             " parameters in its text, and " + std::to_string(facts.argument_count) +
-                             " by its description",
+                             " parameters in its text, but " + std::to_string(facts.argument_count) +
+                             " in its description",
                          invalid_value);
   const std::byte* buffer = nullptr;
   std::size_t size = 0, at = 0;
@@ -134,7 +134,7 @@ Code Machine::read_arguments(Context& context, const Function& function, const K
       if (*e == reinterpret_cast<void*>(2)) size = *static_cast<const std::size_t*>(e[1]);
     }
   if ((buffer != nullptr) == (parameters != nullptr) && facts.argument_count != 0)
-    return breach_locked("arguments come either one by one or as a buffer", invalid_value);
+    return breach_locked("arguments must be passed either one by one or as a buffer", invalid_value);
   for (std::uint32_t i = 0; i < facts.argument_count; ++i) {
     const KernelArgument& a = facts.arguments[i];
     const std::byte* from = nullptr;

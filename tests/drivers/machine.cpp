@@ -138,7 +138,7 @@ Handle* Machine::handle_of(void* handle, Kind kind, Code* code) {
   if (it == handles_.end())
     *code = breach_locked("invalid handle of a " + name, invalid_handle);
   else if (it->second->kind != kind)
-    *code = breach_locked("the handle is not one of a " + name, invalid_handle);
+    *code = breach_locked("the handle does not refer to a " + name, invalid_handle);
   else if (!it->second->live)
     *code = breach_locked("the " + name + " has been destroyed", invalid_handle);
   return *code == ok ? it->second : nullptr;

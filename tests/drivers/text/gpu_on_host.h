@@ -263,12 +263,12 @@ namespace tessera::text {
 template <float (*Widen)(unsigned short), unsigned Width>
 inline void amd_matrix(float* sums, const unsigned* left, const unsigned* right) {
   constexpr unsigned words = Width == 64 ? 2 : 8, results = Width == 64 ? 4 : 8;
-  if (host->self()->width != Width) host->fail("this product of matrices needs waves of another width");
+  if (host->self()->width != Width) host->fail("this matrix product requires another wave width");
   const unsigned me = (unsigned)lane();
   unsigned short a[256], b[256];  // element (o, k) is at 16 * o + k
   for (unsigned side = 0; side < 2; ++side) {
     const unsigned* own = side == 0 ? left : right;
-    const unsigned char* all = host->exchange("a product of matrices", ~0ull, own, 4 * words);
+    const unsigned char* all = host->exchange("a matrix product", ~0ull, own, 4 * words);
     for (unsigned l = 0; l < Width; ++l)
       for (unsigned e = 0; e < 2 * words; ++e) {
         const unsigned k = Width == 64 ? l / 16 * 4 + e : e;

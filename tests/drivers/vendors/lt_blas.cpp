@@ -260,10 +260,10 @@ EXPORT int LT(Matmul)(void* handle, void* what, const void* alpha, const void* a
     if (reinterpret_cast<std::uintptr_t>(addresses[i]) % chosen.alignment[i] != 0)
       return breach("operand " + std::to_string(i) + " is less aligned than declared");
 #endif
-  if (addresses[2] != addresses[3]) return breach("c is not d");
+  if (addresses[2] != addresses[3]) return breach("c and d must be the same matrix");
   float one = 0, zero = 1;
   std::memcpy(&one, alpha, sizeof one), std::memcpy(&zero, beta, sizeof zero);
-  if (one != 1 || zero != 0) return breach("factors that the fake does not support");
+  if (one != 1 || zero != 0) return breach("values of alpha and beta that the fake does not support");
   if (driver().device_of(stream) != h->device) return breach("the stream belongs to another device than the handle");
   if (p.k >= 64 && workspace_bytes < 100000) return breach("less workspace than requested");
   if (reinterpret_cast<std::uintptr_t>(workspace) % 256 != 0) return breach("the workspace is not aligned");

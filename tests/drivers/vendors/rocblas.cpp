@@ -82,7 +82,7 @@ EXPORT int rocblas_set_workspace(void* handle, void* address, std::size_t bytes)
 }
 EXPORT int rocblas_start_device_memory_size_query(void* handle) {
   HANDLE(handle);
-  if (h->asking) return breach("a query within a query");
+  if (h->asking) return breach("a nested size query");
   return h->asking = true, h->asked = 0, ok;
 }
 EXPORT int rocblas_stop_device_memory_size_query(void* handle, std::size_t* bytes) {
@@ -107,9 +107,9 @@ EXPORT int rocblas_gemm_strided_batched_ex(void* handle, int a_operation, int b_
   if (!real_of(a_type, p.a.real) || !real_of(b_type, p.b.real) || !real_of(d_type, p.d.real) || compute_type != 151)
     return breach("an unknown type");
   if (a_type != b_type || c_type != d_type || (d_type != a_type && d_type != 151)) return not_implemented;
-  if (c != d || ldc != ldd || c_stride != d_stride) return breach("c is not d");
+  if (c != d || ldc != ldd || c_stride != d_stride) return breach("c and d must be the same matrix");
   if (*static_cast<const float*>(alpha) != 1 || *static_cast<const float*>(beta) != 0)
-    return breach("factors that the fake does not support");
+    return breach("values of alpha and beta that the fake does not support");
   if (algorithm != 0 || solution != 0 || flags != 0) return breach("flags that the fake does not support");
   if (const std::string wrong = wrong_with(p); !wrong.empty()) return breach(wrong, invalid_size);
   if (faults().find("blas-none")) return not_implemented;
@@ -119,7 +119,7 @@ EXPORT int rocblas_gemm_strided_batched_ex(void* handle, int a_operation, int b_
     return size_increased;
   }
   if (h->stream == nullptr) return breach("no stream was set");
-  if (h->bytes < wants) return breach("it would allocate memory, which waits for the device", memory_error);
+  if (h->bytes < wants) return breach("rocBLAS would allocate memory, which waits for the device", memory_error);
   if (const int fault = faults().strikes("blas", ++products, internal_error)) return fault;
   p.workspace = h->workspace, p.workspace_bytes = h->bytes;  // the product overwrites the whole workspace
   return submit(driver(), h->stream, p) == 0 ? ok : internal_error;
