@@ -143,8 +143,8 @@ struct Context : Handle {
   int retained = 0;
   Stream* null_stream = nullptr;
   std::vector<Stream*> streams;
-  Code sticky = ok;    ///< the error that all later calls return
-  Code deferred = ok;  ///< the error that only calls that wait return
+  Code sticky = ok;    ///< an error that all later calls return
+  Code deferred = ok;  ///< an error that only waiting calls return
   std::set<int> peers;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams, which are threads, events, and the order between them.
+// Streams (implemented as threads), events, and the order between them.
 #include <algorithm>
 #include <chrono>
 #include <thread>

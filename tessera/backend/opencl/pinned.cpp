@@ -31,7 +31,7 @@ void Pinned::release(std::byte* host) noexcept {
   std::lock_guard guard(lock_);
   const auto it = live_.find(host);
   if (it == live_.end()) return;
-  // If this fails, the device is lost, and no other cleanup is possible.
+  // This only fails if the device is lost.
   if (cl.enqueue_unmap(queue_, it->second, host, 0, nullptr, nullptr) == success) cl.finish(queue_);
   cl.release_memory(it->second);
   live_.erase(it);

@@ -144,7 +144,7 @@ void Emitter::store_rows(const PendingStores& w) {
     return;
   }
   for (unsigned column = 0; column < 4; column += 2)
-    for (const bool odd : {false, true}) {  // odd lanes, or even lanes
+    for (const bool odd : {false, true}) {  // the even lanes, then the odd lanes
       Value* rows = unpacked(w.members[column], w.members[column + 1], 2, 1, odd);
       for (unsigned i = 0; i < width_ / 2; ++i) store(rows, 2 * i, 2 * i + (odd ? 1 : 0), column);
     }

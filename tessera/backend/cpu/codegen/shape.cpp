@@ -18,7 +18,7 @@ Shape added(Shape a, Shape b, int sign) {
   return a.by == b.by ? linear(a.stride + sign * b.stride, a.by) : varying;
 }
 
-// Sets `value` to the value of an integer constant. Returns false if the node is no integer constant.
+// Sets `value` to the value of an integer constant. Returns false if the node is not an integer constant.
 bool constant_value(const Function& fn, NodeId id, std::int64_t& value) {
   const Node& n = fn[id];
   if (n.op != Op::constant || !is_int(n.type.dtype)) return false;
@@ -71,7 +71,7 @@ class Analyser {
     return any;
   }
 
-  // Records if the first use of a local is a store in the block that contains all other uses.
+  // Records whether the first use of a local is a store in the block that contains all other uses.
   struct First {
     bool seen = false, store = false;
     BlockId block = 0;
