@@ -113,8 +113,8 @@ NodeId BlockOperations::scan(NodeId value, bool exclusive) {
   if (threads_ == 1) return exclusive ? zero : value;
   Scratch& s = scratch(dtype, true);
   const NodeId id = linear_id();
-  const std::uint32_t n = workers(), each = (threads_ + n - 1) / n;  // worker w combines `each` values, starting at w *
-                                                                     // each
+  // Worker w combines `each` values, starting at w * each.
+  const std::uint32_t n = workers(), each = (threads_ + n - 1) / n;
   b_.store(s.values, id, value);
   b_.barrier();
   b_.if_(b_.compare(ir::CompareOp::lt, id, index_of(n)), [&] {

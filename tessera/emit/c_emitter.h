@@ -29,8 +29,8 @@ struct KernelArgument {
 struct EmittedKernel {
   std::string entry;  ///< the kernel's name as an identifier, with a part of its hash
   std::vector<KernelArgument> arguments;
-  std::array<bool, 3> dimensions = {true, false, false};  ///< map kernels: dimensions with a bounds check; in the
-                                                          ///< others, the number of threads must be equal to the extent
+  /// Map kernels: the dimensions with a bounds check. In the others, the number of threads must be equal to the extent.
+  std::array<bool, 3> dimensions = {true, false, false};
   bool flat = false;                     ///< the launch puts all threads of a block into the first dimension
   std::size_t dynamic_shared_bytes = 0;  ///< CUDA and HIP: used above 48 KiB
   std::string text;                      ///< the kernel without the helper functions that it calls

@@ -247,9 +247,8 @@ Text CWriter::cast(DType to, DType from, const Text& a) {
     const Text zero{is_float(from) ? constant_text(dialect_, from, 0) : "0"};
     return infix(a, "!=", zero, Binding::equal);
   }
-  if (from == DType::f16)
-    return call(prelude_.from_half(), {a});  // lowering has expanded all other casts to casts
-                                             // from or to f32
+  // Lowering has expanded all other casts of 16-bit floats to casts from or to f32.
+  if (from == DType::f16) return call(prelude_.from_half(), {a});
   if (to == DType::f16) return call(prelude_.to_half(), {a});
   if (from == DType::bf16) return call(prelude_.from_bfloat(), {a});
   if (to == DType::bf16) return call(prelude_.to_bfloat(), {a});

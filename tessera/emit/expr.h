@@ -14,10 +14,7 @@ struct Expr {
 
   DType dtype() const { return b->type(id).dtype; }
   Expr like(double v) const { return {b, b->constant_of(dtype(), v)}; }
-  Expr bits(std::uint64_t v) const {
-    return {b, b->constant(dtype(), v)};
-  }  ///< a constant of this dtype with these
-     ///< bits
+  Expr bits(std::uint64_t v) const { return {b, b->constant(dtype(), v)}; }  ///< constant with these bits
 };
 
 inline Expr binary(ir::BinaryOp op, Expr x, Expr y) { return {x.b, x.b->binary(op, x.id, y.id)}; }

@@ -513,8 +513,8 @@ TEST_F(CpuCodegen, ExactKernelsAreNotContracted) {
 
 TEST_F(CpuCodegen, ReportsInvalidTargetsModulesAndAllocations) {
   auto driver = make_cpu_driver();
-  for (const char* target : {"pentium-9000", "pentium"}) {  // LLVM knows the second target, but it is a 32-bit
-                                                            // processor
+  // LLVM knows the second target, but it is a 32-bit processor.
+  for (const char* target : {"pentium-9000", "pentium"}) {
     ::setenv("TESSERA_CPU_TARGET", target, 1);
     const auto report = driver->enumerate();
     EXPECT_NE(report.reason.find("TESSERA_CPU_TARGET = " + std::string(target) + ")"), std::string::npos)

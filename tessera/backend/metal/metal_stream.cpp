@@ -113,9 +113,8 @@ void* MetalApi::native_stream(Handle stream) const {
 Code MetalApi::synchronize_stream(Handle handle) const {
   const Pool pool(runtime_);
   MetalStream& stream = stream_of(handle);
-  if (stream.shared && writing(stream) == nullptr)
-    return out_of_memory;  // an empty buffer waits for the program's own
-                           // work
+  // Waiting for an empty buffer also waits for the program's own work.
+  if (stream.shared && writing(stream) == nullptr) return out_of_memory;
   commit(stream);
   if (stream.committed.empty()) return 0;
   runtime_.send(stream.committed.back().get(), runtime_.selectors.wait_completed);

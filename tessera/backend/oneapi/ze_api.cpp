@@ -96,9 +96,8 @@ Fault ZeApi::fault_of(Code code) const {
   if (code == 0 || code == stream::not_ready) return Fault::none;
   if (code == no_host_memory || code == no_device_memory || code == unsupported_size) return Fault::memory;
   if (code == build_failure || code == link_failure) return Fault::refused;
-  if (code >= unsupported_version && code <= overlapping_regions)
-    return Fault::refused;  // the driver rejected the
-                            // arguments
+  // With these codes, the driver rejects the arguments of a call.
+  if (code >= unsupported_version && code <= overlapping_regions) return Fault::refused;
   return Fault::lost;
 }
 

@@ -260,9 +260,8 @@ std::shared_ptr<DriverEvent> ClQueue::record() {
 
 void ClQueue::wait(DriverEvent& event) {
   auto& other = static_cast<ClEvent&>(event);
-  if (other.device() != &device_)
-    return other.wait_and_throw();  // the event is from another context, so the host must
-                                    // wait
+  // If the event is from another context, the host must wait.
+  if (other.device() != &device_) return other.wait_and_throw();
   const Event raw = other.get();
   check(api().enqueue_barrier(queue_, 1, &raw, nullptr), "clEnqueueBarrierWithWaitList");
   submitted();

@@ -158,8 +158,7 @@ stream::DeviceFacts RocmVendor::describe(int ordinal) {
   can.shared_bytes = number(max_shared_memory_per_block, 65536);
   can.max_parameter_bytes = 4096;
   can.max_blocks = {number(max_grid_dim_x, 2147483647), number(max_grid_dim_y, 65535), number(max_grid_dim_z, 65535)};
-  can.max_grid_threads = {0xffffffff, 0xffffffff, 0xffffffff};  // HIP uses 32 bits for the number of threads in a
-                                                                // dimension
+  can.max_grid_threads = {0xffffffff, 0xffffffff, 0xffffffff};  // HIP counts threads in 32 bits
   check_support(info, facts, ask(compute_mode));
   return facts;
 }

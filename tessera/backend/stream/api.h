@@ -39,8 +39,7 @@ class Api {
   virtual std::string code_text(Code code) const = 0;  ///< "CUDA_ERROR_NO_DEVICE (100), no device is detected"
   virtual Fault fault_of(Code code) const { return stream::fault_of(code); }
 
-  virtual Code context_of(int ordinal, Context* context) const = 0;  ///< the context is retained until the process
-                                                                     ///< exits
+  virtual Code context_of(int ordinal, Context* context) const = 0;  ///< retained until exit
   virtual Code current(Context* context) const = 0;
   virtual Code set_current(Context context) const = 0;
   /// Exchanges the capture mode of this thread, which controls which calls it may make while a thread captures a
@@ -113,10 +112,7 @@ class Api {
     Handle graph = nullptr;
     if (end_capture(stream, &graph) == 0 && graph) destroy_graph(graph);
   }
-  virtual Code newest_node(Handle, Handle*) const {
-    return unsupported;
-  }  ///< returns the newest node of the current
-     ///< capture
+  virtual Code newest_node(Handle, Handle*) const { return unsupported; }  ///< of the current capture
   virtual Code instantiate(Handle, Handle*) const { return unsupported; }
   virtual Code destroy_graph(Handle) const { return unsupported; }
   virtual Code destroy_executable(Handle) const { return unsupported; }
@@ -172,8 +168,7 @@ class Vendor {
   /// Returns true if an environment variable determines the order of the devices. Otherwise they are sorted by PCI
   /// address, then by `order`.
   virtual bool has_user_order() const = 0;
-  virtual std::string uuid(int ordinal) const = 0;  ///< returns "uuid:...", or an empty string if the driver reports no
-                                                    ///< UUID
+  virtual std::string uuid(int ordinal) const = 0;  ///< "uuid:...", or empty if the driver reports none
   virtual Image compile(const DeviceFacts& facts, const backend::Program& program) = 0;
   /// Returns a text that identifies the compiler and driver in the keys of the kernel cache. If it is empty, images are
   /// not cached.

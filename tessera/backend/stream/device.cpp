@@ -273,8 +273,8 @@ StreamKernel::StreamKernel(DeviceContext& device, std::shared_ptr<void> module, 
 }
 
 void** addresses_of(std::span<backend::BoundArgument> arguments) {
-  auto& addresses = os::PerThread<std::vector<void*>, struct LaunchAddresses>::get();  // reused, so that launches do
-                                                                                       // not allocate
+  // The vector is reused, so that launches do not allocate.
+  auto& addresses = os::PerThread<std::vector<void*>, struct LaunchAddresses>::get();
   addresses.clear();
   for (backend::BoundArgument& a : arguments) addresses.push_back(&a.value);
   return addresses.data();
@@ -282,8 +282,8 @@ void** addresses_of(std::span<backend::BoundArgument> arguments) {
 
 backend::Grid StreamKernel::bind(const std::array<std::uint64_t, 3>& shape, std::span<const Argument> arguments,
                                  std::vector<backend::BoundArgument>*& to) const {
-  auto& bound = os::PerThread<std::vector<backend::BoundArgument>, StreamKernel>::get();  // reused, so that launches do
-                                                                                          // not allocate
+  // The vector is reused, so that launches do not allocate.
+  auto& bound = os::PerThread<std::vector<backend::BoundArgument>, StreamKernel>::get();
   backend::bind_arguments(shape_, shape, arguments, bound);
   if (!device_.facts.dialect.offsets)  // otherwise the kernel adds the offset
     for (backend::BoundArgument& a : bound)

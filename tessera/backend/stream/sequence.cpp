@@ -25,8 +25,7 @@ std::unique_ptr<DriverSequence> StreamQueue::capture(std::span<const RecordedWor
   for (const RecordedWork& w : work) {
     if (w.changing && !api.changing_nodes()) return nullptr;
     for (const Allocation* a : {&w.to, &w.from})
-      if (a->handle == nullptr && a->host != nullptr)
-        return nullptr;  // copies to or from pinned memory are not captured
+      if (a->handle == nullptr && a->host != nullptr) return nullptr;  // pinned memory is not supported here
   }
   auto sequence = std::make_unique<StreamSequence>(device_);
   StreamSequence& s = *sequence;

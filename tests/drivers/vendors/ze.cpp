@@ -128,8 +128,8 @@ struct Kernel {
   bool live = true;
 };
 std::mutex objects_lock;
-std::map<void*, std::shared_ptr<void>> contexts, pools, events, kernels;  // all objects that were created, including
-                                                                          // destroyed ones
+// All objects that were created, including destroyed ones.
+std::map<void*, std::shared_ptr<void>> contexts, pools, events, kernels;
 
 template <class T>
 T* find(std::map<void*, std::shared_ptr<void>>& all, void* handle, const char* what) {

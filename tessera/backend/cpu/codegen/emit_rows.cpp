@@ -85,8 +85,8 @@ Emitter::Value* Emitter::tiled_load(NodeId id) {
   if (tile_round_ != 0) return columns[static_cast<std::size_t>(tile_round_)];
   const Node& n = fn_[id];
   const ShapedValue index = shaped_value(n.args[1]);
-  const unsigned bytes = static_cast<unsigned>(bytes_of(n.type.dtype)), each = 16 / bytes;  // number of elements in 16
-                                                                                            // bytes
+  // `each` is the number of elements in 16 bytes.
+  const unsigned bytes = static_cast<unsigned>(bytes_of(n.type.dtype)), each = 16 / bytes;
   llvm::Type* element = memory_type(n.type.dtype);
   auto* part_type = llvm::FixedVectorType::get(element, each);
   Value *first = element_address(n.args[0], index.value), *step = stride_of(index.shape);

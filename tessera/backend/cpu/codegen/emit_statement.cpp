@@ -115,8 +115,8 @@ void Emitter::for_statement(const Node& n, Value* mask) {
     if (!shape.scalar()) c = b_.CreateAdd(c, iota(counter->getType(), shape.stride));
     return mask_and(mask, compare(CompareOp::lt, t, c, end_shape.scalar() ? splat(end) : end));
   };
-  const bool ones = fn_[n.args[2]].op == Op::constant && fn_[n.args[2]].imm == 1;  // true if the step is 1, so the sum
-                                                                                   // cannot wrap
+  // If the step is 1, the sum cannot wrap.
+  const bool ones = fn_[n.args[2]].op == Op::constant && fn_[n.args[2]].imm == 1;
   auto* before = b_.GetInsertBlock();
   auto loop = [&](Value* from, auto&& holds, auto&& goes_on, auto&& body) {  // returns the counter after the loop
     auto* inside = llvm::BasicBlock::Create(context_, "for", body_);

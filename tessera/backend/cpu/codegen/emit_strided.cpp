@@ -79,8 +79,7 @@ std::vector<Emitter::Piece> Emitter::load_full_registers(Value* first, DType t, 
   std::vector<Piece> loaded;
   for (int k = 0; k < count; ++k) {
     const int start = k * n, from = std::min(start, total - n);
-    if (from < start && start < total && masks_in_hardware(t) && target_.width == 16)  // avoids a load that crosses a
-                                                                                       // cache line
+    if (from < start && start < total && masks_in_hardware(t) && target_.width == 16)  // avoids crossing a cache line
       loaded.push_back({b_.CreateMaskedLoad(type, at(start), align, first_lanes(n, total - start),
                                             llvm::Constant::getNullValue(type))});
     else if (start < total)

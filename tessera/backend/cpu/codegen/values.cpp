@@ -18,9 +18,7 @@ llvm::Type* Values::type(DType t) const {
     case DType::boolean: return llvm::Type::getInt1Ty(c);
     case DType::f32: return llvm::Type::getFloatTy(c);
     case DType::f64: return llvm::Type::getDoubleTy(c);
-    default:
-      return llvm::Type::getIntNTy(c, static_cast<unsigned>(8 * bytes_of(t)));  // 16-bit floats are represented
-                                                                                // by their bits
+    default: return llvm::Type::getIntNTy(c, static_cast<unsigned>(8 * bytes_of(t)));  // 16-bit floats: their bits
   }
 }
 llvm::Type* Values::memory_type(DType t) const {
