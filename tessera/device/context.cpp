@@ -21,14 +21,15 @@ std::shared_ptr<QueueLink> innermost_queue() {
   return thread_context.queue != nullptr ? thread_context.queue->shared_from_this() : nullptr;
 }
 
-// A launch on cpu or interp blocks its queue until it has finished, so each thread that runs tasks has its own queues.
+// A launch on cpu or interp blocks its queue until it has finished. Each thread that runs tasks therefore has its own
+// queues.
 struct QueuesOfThread {
   std::uint32_t generation = os::fork_generation();
   std::vector<std::unique_ptr<Queue>> queues;
 };
 Queue& queue_of_this_thread(Device device) {
   QueuesOfThread& mine = os::PerThread<QueuesOfThread, QueuesOfThread>::get();
-  if (mine.generation != os::fork_generation()) {  // after a fork: leave the parent's queues untouched
+  if (mine.generation != os::fork_generation()) {  // after a fork: do not touch the parent's queues
     for (auto& queue : mine.queues) static_cast<void>(queue.release());
     mine.queues.clear();
     mine.generation = os::fork_generation();

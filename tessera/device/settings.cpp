@@ -18,7 +18,7 @@ namespace {
 std::atomic<const Settings*> current = nullptr;
 struct Reading {
   std::mutex lock;
-  std::vector<std::unique_ptr<const Settings>> kept;  // never freed: callers keep references
+  std::vector<std::unique_ptr<const Settings>> kept;  // never freed, because callers keep references
 };
 constinit os::PerProcess<Reading> reading;
 }  // namespace
@@ -42,9 +42,9 @@ const Settings& settings() {
   s.kernel_cache = config::flag("TESSERA_KERNEL_CACHE", s.kernel_cache);
   s.kernel_cache_bytes = config::bytes("TESSERA_KERNEL_CACHE_SIZE").value_or(s.kernel_cache_bytes);
   s.stats = config::flag("TESSERA_STATS", false);
-  config::integer(
-      "TESSERA_THREADS", 1,
-      config::most_threads);  // validated here: in the cpu backend an error would only show as a missing cpu
+  config::integer("TESSERA_THREADS", 1,
+                  config::most_threads);  // validated here, because in the cpu backend an error would only show up as a
+                                          // missing cpu device
   if (const auto blas = config::text("TESSERA_BLAS"); blas && !blas->empty() && *blas != "auto") {
     if (*blas != "off" && *blas != "vendor")
       fail<ArgumentError>({.operation = "environment",

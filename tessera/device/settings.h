@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The device layer's environment variables, read once. Internal to device/.
+// Environment variables of the device layer. They are read once. Internal to device/.
 #pragma once
 
 #include <cstdint>
@@ -25,19 +25,20 @@ struct Settings {
   bool stats = false;                                           ///< TESSERA_STATS: print the placement log at exit
   enum class Blas : std::uint8_t { automatic, off, vendor };
   Blas blas = Blas::automatic;  ///< TESSERA_BLAS: library for matrix products (device/launch/vendor_product.h)
-  bool tf32 = false;            ///< TESSERA_TF32: vendor libraries may round f32 factors to 10 bits of fraction
+  bool tf32 = false;            ///< TESSERA_TF32: vendor libraries may round f32 operands to 10 mantissa bits
   bool peer_copies = true;      ///< TESSERA_PEER_COPIES: allow direct copies between devices
   bool check = false;           ///< TESSERA_CHECK: interp checks kernels; other devices ignore it
 };
 
-/// Throws ArgumentError, on every call, if a variable is invalid. The reference stays valid for the process's lifetime.
+/// Returns the settings. Throws ArgumentError on every call if a variable is invalid. The reference stays valid for the
+/// process's lifetime.
 const Settings& settings();
-/// True if a line per launch and copy is printed (TESSERA_TRACE=1 or TESSERA_LOG=debug).
+/// True if each launch and copy is printed (TESSERA_TRACE=1 or TESSERA_LOG=debug).
 inline bool traced() { return settings().trace || logging::enabled(logging::Level::debug); }
-/// Prints or logs such a line.
+/// Prints or logs a line about a launch or copy.
 void trace(const std::string& line);
-/// TESSERA_WATCHDOG, read at each call: seconds without progress before a warning is printed. Throws ArgumentError if
-/// it is invalid.
+/// Returns TESSERA_WATCHDOG, the number of seconds without progress before a warning is printed. Reads the variable at
+/// each call. Throws ArgumentError if it is invalid.
 std::optional<double> watchdog_seconds();
 /// Makes the next call of settings() read the environment again.
 void forget_settings();

@@ -10,7 +10,7 @@ namespace tessera {
 
 namespace {
 
-/// Appends ": reason. Remedy", as far as they are known.
+/// Appends ": reason. Remedy" if they are not empty.
 std::string with_reason(std::string text, const std::string& reason, const std::string& remedy) {
   if (!reason.empty()) text += ": " + reason;
   if (!remedy.empty()) text += ". " + remedy;

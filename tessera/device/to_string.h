@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// to_string of device information and of every enumeration. A separate header, so that the rest of the library does not
-// include it.
+// to_string for device information and for the enumerations. This is a separate header because the library itself does
+// not need these functions.
 #pragma once
 
 #include "tessera/base/dtype.h"

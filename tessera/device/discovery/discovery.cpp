@@ -21,7 +21,7 @@
 namespace tessera {
 
 #if defined(__GNUC__)
-// Used only by programs without backend/all.cpp.
+// Used only by programs that do not link backend/all.cpp.
 __attribute__((weak)) void register_all_drivers() {}
 #endif
 
@@ -31,10 +31,11 @@ constexpr std::size_t backend_count = all_backends.size() + 1;  // plus dry_run,
 
 struct DriverTable {
   std::array<std::atomic<Driver*>, backend_count> drivers{};
-  std::array<std::atomic<std::uint64_t>, backend_count> entered{};  ///< 1 + fork generation when entered
-  std::once_flag filled;                                            ///< std::once_flag is safe across forks
+  std::array<std::atomic<std::uint64_t>, backend_count>
+      entered{};          ///< the fork generation plus 1 if the driver was entered, else 0
+  std::once_flag filled;  ///< std::once_flag is safe across forks
 };
-constinit DriverTable the_table;  // trivial destructor: drivers are never destroyed
+constinit DriverTable the_table;  // trivially destructible, because drivers are never destroyed
 DriverTable& table() { return the_table; }
 thread_local bool registering_all = false;
 
@@ -51,25 +52,25 @@ struct Override {
   DeviceState state;
   std::string reason, remedy;
   std::optional<std::int64_t> until;
-  std::optional<std::string> looks;  ///< name and identity of the device at the time, if known
+  std::optional<std::string> looks;  ///< name and identity of the device when the state was set, if known
 
-  /// A verified or lost device is open, and keeps its state.
+  /// True if the device is open (verified) or was lost. Its state is then permanent.
   bool of_open() const { return state == DeviceState::verified || state == DeviceState::lost; }
-  /// After a rescan the index may refer to another device.
+  /// Returns whether the state applies to this device. After a rescan, the index may refer to another device.
   bool is_of(const DeviceInfo& info) const { return of_open() || !looks || *looks == looks_of(info); }
   static std::string looks_of(const DeviceInfo& info) { return info.name + "\n" + info.identity; }
 };
 struct Slot {
-  std::mutex asking;  // locked during the driver's enumeration, which may take long; other backends are not blocked
+  std::mutex asking;  // held while the driver enumerates its devices, which may take long; one lock per backend
   std::optional<BackendReport> answer;                        // as returned by the driver; guarded by `asking`
-  std::atomic<const std::vector<Origin>*> origins = nullptr;  // of its devices; modified under `asking`
+  std::atomic<const std::vector<Origin>*> origins = nullptr;  // origins of its devices; modified under `asking`
   std::vector<std::unique_ptr<const std::vector<Origin>>> kept_origins;  // never freed
-  std::atomic<const BackendReport*> shown = nullptr;                     // with later state changes applied
+  std::atomic<const BackendReport*> shown = nullptr;                     // the report with later state changes applied
   std::vector<std::unique_ptr<const BackendReport>>
-      kept;  // never freed, since callers keep references; guarded by `asking`
+      kept;  // never freed, because callers keep references; guarded by `asking`
 };
 struct Discovery {
-  /// A forked child starts with what its parent had published; that is immutable.
+  /// A forked child starts with the reports that its parent had published. They are immutable.
   explicit Discovery(const Discovery* parents) {
     for (std::size_t i = 0; parents != nullptr && i < slots.size(); ++i)
       if (const BackendReport* shown = parents->slots[i].shown.load(std::memory_order_acquire)) {
@@ -80,13 +81,13 @@ struct Discovery {
   std::array<Slot, backend_count> slots;
   std::mutex lock;
   std::map<Device, Override> overrides;                                // guarded by `lock`
-  std::vector<std::unique_ptr<const std::vector<BackendReport>>> all;  // guarded by `lock`; the last is the newest
+  std::vector<std::unique_ptr<const std::vector<BackendReport>>> all;  // guarded by `lock`; the last one is current
   std::array<const BackendReport*, all_backends.size()> all_from{};
 };
 constinit os::PerProcess<Discovery> the_discovery;
 Discovery& discovery() { return the_discovery.get(); }
 
-/// Report of a backend without a driver: why it is unsupported.
+/// Returns the report of a backend without a driver, with the reason why it is unsupported.
 BackendReport report_without_driver(Backend backend) {
   BackendReport r{.backend = backend, .state = DeviceState::unsupported};
 #ifndef __APPLE__
@@ -103,7 +104,7 @@ BackendReport report_without_driver(Backend backend) {
 
 constexpr const char* untried = "listed by the driver; no kernel has been run on it yet";
 
-/// Logs what was tried and the outcome: "cuda: supported, libcuda.so: no such file".
+/// Logs what was tried and the result: "cuda: supported, libcuda.so: no such file".
 void log_answer(const BackendReport& report) {
   if (!logging::enabled(logging::Level::info)) return;
   std::string text = fmt::format("{}: {}{}{}{}", backend_name(report.backend), state_name(report.state),
@@ -133,7 +134,7 @@ BackendReport ask_driver(Backend backend, std::vector<Origin>& origins) {
     }
     return std::move(report);
   } catch (const OutOfMemory&) {
-    throw;  // not a property of the device: the next call probes again
+    throw;  // not an error of the device; the next call probes again
   } catch (const std::bad_alloc&) {
     throw;
   } catch (const ArgumentError& e) {  // an invalid setting
@@ -152,7 +153,7 @@ BackendReport ask(Backend backend, std::vector<Origin>& origins) {
   return report;
 }
 
-/// Rank of a device state; a backend with several devices reports the highest.
+/// Rank of a device state. A backend reports the state of its device with the highest rank.
 int worth(DeviceState state) {
   switch (state) {
     case DeviceState::verified: return 8;
@@ -165,7 +166,7 @@ int worth(DeviceState state) {
   }
 }
 
-/// Publishes `slot.answer` with later state changes applied. The caller locks `slot.asking`.
+/// Publishes `slot.answer` with later state changes applied. The caller must hold `slot.asking`.
 const BackendReport* show(Slot& slot) {
   Discovery& d = discovery();
   auto report = std::make_unique<BackendReport>(*slot.answer);
@@ -174,7 +175,7 @@ const BackendReport* show(Slot& slot) {
     for (DeviceInfo& info : report->devices) {
       if (auto it = d.overrides.find(info.device); it != d.overrides.end() && it->second.is_of(info)) {
         info.state = it->second.state;
-        // Keep the driver's remarks on a working device, such as that cpu uses the interpreter.
+        // Keep the driver's remark about a working device, for example that cpu uses the interpreter.
         if (info.state == DeviceState::verified && info.reason != untried) continue;
         info.reason = it->second.reason;
         info.remedy = it->second.remedy;
@@ -186,7 +187,7 @@ const BackendReport* show(Slot& slot) {
     for (const DeviceInfo& info : report->devices)
       if (worth(info.state) > worth(best->state)) best = &info;
     report->state = best->state;
-    // Keep the driver's own reason for the backend unless the state has changed since.
+    // Keep the driver's own reason for the backend unless the state has changed.
     if (report->reason.empty() || best->state != slot.answer->state)
       report->reason = best->reason, report->remedy = best->remedy;
   }
@@ -204,7 +205,7 @@ void register_driver(std::unique_ptr<Driver> driver) {
   fill_table();
   const Backend backend = driver->backend();
   table().drivers[static_cast<std::size_t>(backend)] =
-      driver.release();  // the old one is kept: its devices may be open
+      driver.release();  // never destroyed, because its devices may be open
   forget_report(backend);
   if (backend != Backend::dry_run) forget_choice();
 }
@@ -226,7 +227,7 @@ std::optional<std::string> enter_driver(Driver& driver) {
 const BackendReport& discover(Backend backend) {
   Slot& slot = slot_of(backend);
   if (const BackendReport* r = slot.shown.load(std::memory_order_acquire)) return *r;
-  fill_table();  // before locking: register_driver locks it too
+  fill_table();  // before locking, because register_driver locks it too
   std::lock_guard hold(slot.asking);
   if (const BackendReport* r = slot.shown.load(std::memory_order_acquire)) return *r;
   if (!slot.answer) {
@@ -287,7 +288,7 @@ void rescan() {
   for (Backend backend : all_backends) forget_report(backend);
   {
     std::lock_guard hold(d.lock);
-    // Retry devices that computed wrong results or could not be opened.
+    // Drop the states of devices that computed wrong results or could not be opened, so that they are tried again.
     std::erase_if(d.overrides, [](const auto& entry) { return !entry.second.of_open(); });
   }
   forget_choice();
@@ -334,7 +335,7 @@ std::string existing_devices(std::optional<Backend> asked) {
   std::string text;
   for (const DeviceInfo& info : devices) {
     text += fmt::format("{}{} ({}", text.empty() ? "" : ", ", to_string(info.device), info.name);
-    // The CPU may be listed by several drivers; versions tell the entries apart.
+    // Several drivers may list the same CPU. Their versions distinguish the entries.
     if (!info.driver_version.empty() && std::ranges::count(devices, info.name, &DeviceInfo::name) > 1)
       text += ", " + info.driver_version;
     text += ")";
@@ -353,7 +354,7 @@ std::optional<Device> same_card(Device device) {
       if (other.identity == info.identity) out.push_back(&other);
     return out;
   };
-  // Partitions of a GPU may share its address, so that they cannot be matched.
+  // Partitions of a GPU may share its address and can then not be identified by it.
   if (alike(device.backend).size() != 1) return std::nullopt;
   for (Backend backend : all_backends) {
     if (backend == device.backend) return std::nullopt;

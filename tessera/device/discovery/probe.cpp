@@ -29,9 +29,9 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view open_option = "--open=";
-constexpr const char* own_error = "tessera-probe: error: ";  // printed by tessera-probe's main, not by the driver
-constexpr int protocol = 2;  ///< version of the answer's format; other versions are rejected
-constexpr int longer = 2;    ///< factor of the second time limit
+constexpr const char* own_error = "tessera-probe: error: ";  // printed by tessera-probe's main(), not by the driver
+constexpr int protocol = 2;  ///< version of the answer's format; answers of other versions are rejected
+constexpr int longer = 2;    ///< factor for the time limit of the second attempt
 
 void say_once(const std::string& text) {
   static std::atomic<bool> said = false;
@@ -43,7 +43,7 @@ void say_once(const std::string& text) {
     logging::info(text);
 }
 
-/// The last three lines of a driver's output, joined into one.
+/// Returns the last three lines of a driver's output, joined into one line.
 std::string last_words(std::string text) {
   while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
   std::size_t start = text.size();
@@ -71,7 +71,8 @@ std::string reinstall(Backend backend) {
   }
 }
 
-/// Memory limit of a probe: far above what drivers and compilers need, and low enough not to exhaust the machine.
+/// Returns the memory limit of a probe in bytes. It is far above what drivers and compilers need, and low enough not to
+/// exhaust the machine.
 std::uint64_t most_memory() {
   constexpr std::uint64_t gib = std::uint64_t{1} << 30;
   std::uint64_t free = os::memory().available;
@@ -79,7 +80,7 @@ std::uint64_t most_memory() {
   return free == 0 ? 4 * gib : std::clamp(free / 2, gib, 16 * gib);
 }
 
-/// Result of a probe: its answer, else `state` and the texts for the user.
+/// Result of a probe: the answer, or a state and texts for the user.
 struct Asked {
   Json answer;
   DeviceState state = DeviceState::enumerated;
@@ -87,7 +88,7 @@ struct Asked {
   std::string reason, remedy;
 };
 
-/// How long a crash is cached. If resources of this process or machine may be the cause, the next process may succeed.
+/// Returns how long a crash is cached. If a lack of resources may be the cause, the next process may succeed.
 Validity holds(const os::ChildOutcome& child) {
   using End = os::ChildOutcome::End;
   const auto says = [&](const char* what) { return child.words.find(what) != child.words.npos; };
@@ -98,7 +99,7 @@ Validity holds(const os::ChildOutcome& child) {
   return killed || lacks || child.end == End::too_much_memory ? Validity::temporary : Validity::always;
 }
 
-/// Describes why a driver gave no answer: "crashed while ...: SIGSEGV (signal 11)".
+/// Describes why a driver did not answer: "crashed while ...: SIGSEGV (signal 11)".
 std::string deed(const os::ChildOutcome& child, const os::ChildLimits& limits, const std::string& when) {
   using End = os::ChildOutcome::End;
   switch (child.end) {
@@ -116,8 +117,8 @@ std::string deed(const os::ChildOutcome& child, const os::ChildLimits& limits, c
   }
 }
 
-/// Runs the probe. `who` is the driver or device, `when` the operation for messages ("listing its devices"). Returns
-/// nothing if the program could not be started or has another version.
+/// Runs the probe. `who` is the driver or device, and `when` is the operation for messages ("listing its devices").
+/// Returns std::nullopt if the program could not be started or has another version.
 std::optional<Asked> ask(const std::vector<std::string>& command, Backend backend, const std::string& who,
                          const std::string& when) {
   using End = os::ChildOutcome::End;
@@ -125,7 +126,7 @@ std::optional<Asked> ask(const std::vector<std::string>& command, Backend backen
   os::ChildLimits limits{.time = first, .memory = most_memory()};
   os::ChildOutcome child = os::run_child(command, limits);
   if (child.end == End::timed_out) {
-    // Initialising several GPUs may just take longer. The retry's cost is bounded, since a hang is cached for a while.
+    // Initialising several GPUs may take longer. A retry is affordable because a hang is then cached for a while.
     logging::warn(fmt::format("{} did not answer within {} s while {}; retrying with a limit of {} s", who,
                               first.count(), when, longer * first.count()));
     limits.time = longer * first;
@@ -136,8 +137,8 @@ std::optional<Asked> ask(const std::vector<std::string>& command, Backend backen
                          child.reason));
     return std::nullopt;
   }
-  // A complete answer is valid whatever the driver did to the process afterwards, unless it killed the supervisor: in
-  // the program that would be an unrelated process.
+  // A complete answer is valid even if the driver crashed afterwards. An exception is a driver that killed the
+  // supervisor: in the program, it would have killed an unrelated process.
   if (!child.answer.empty() && child.end != End::too_much_answer && !child.unwatched) {
     try {
       Json json = parse_json(child.answer);
@@ -190,7 +191,7 @@ BackendReport report_of(const Json& answer, Backend backend) {
   return report;
 }
 
-/// The driver shares the probe's process and may have corrupted the answer.
+/// The driver runs in the same process as the probe and may have corrupted the answer.
 void unreadable(auto& found, const std::string& who, Backend backend, const std::exception& e) {
   found.state = DeviceState::crashed;
   found.reason = fmt::format("the probe's answer for {} cannot be read: {}", who, e.what());
@@ -229,7 +230,7 @@ std::optional<fs::path> probe_program() {
 bool devices_are_tried() { return settings().probe != "list"; }
 
 std::chrono::seconds longest_probe() {
-  return std::chrono::seconds((1 + longer) * settings().probe_timeout + 10);  // plus time to terminate it
+  return std::chrono::seconds((1 + longer) * settings().probe_timeout + 10);  // plus the time to terminate it
 }
 
 std::optional<Answer> probe(const fs::path& program, Backend backend, const VendorDriver& part) {
@@ -242,7 +243,7 @@ std::optional<Answer> probe(const fs::path& program, Backend backend, const Vend
   if (asked->state == DeviceState::enumerated) {
     try {
       report = report_of(asked->answer, backend);
-      // Don't cache a report without devices: they may appear later, when another program or a service changes state.
+      // Don't cache a report without devices: devices may appear when another program or a service changes its state.
       answer.holds = report.devices.empty() ? Validity::now : Validity::always;
     } catch (const std::exception& e) {
       unreadable(report, report.file, backend, e);
@@ -284,12 +285,12 @@ std::optional<Trial> run_trial(const fs::path& program, Backend backend, const V
 
 namespace {
 
-/// Opens a device as the program would and runs the verification kernels on it.
+/// Opens a device like the program would, and runs the verification kernels on it.
 Json try_here(Driver& driver, int index) {
   const char* end = "error";
   std::string text;
   try {
-    DriverDevice* const device = driver.open(index).release();  // leaked, as in the program
+    DriverDevice* const device = driver.open(index).release();  // never destroyed, like in the program
     text = verify_compiler(*device);
     end = text.empty() ? "works" : "wrong";
   } catch (const OutOfMemory& e) {
@@ -327,7 +328,7 @@ int probe_main(std::span<const std::string> arguments) {
     try {
       driver->allow({words.size() > 1 ? words[1] : std::string()});
       report = driver->enumerate();
-    } catch (const std::exception& e) {  // our own error or out of memory, not a crash of the driver
+    } catch (const std::exception& e) {  // an error of our own code or out of memory, not a crash of the driver
       report = {
           .state = DeviceState::loaded, .reason = e.what(), .remedy = "The cause may be temporary; it will be retried"};
     }

@@ -12,7 +12,8 @@
 namespace tessera {
 namespace {
 
-/// Priority of a part's state as the explanation why a backend with several parts has no device.
+/// Priority of a part's state. If a backend with several parts has no device, the part with the highest priority is
+/// reported.
 int weight(DeviceState state) {
   switch (state) {
     case DeviceState::enumerated: return 4;
@@ -23,7 +24,8 @@ int weight(DeviceState state) {
   }
 }
 
-/// Merges the answers of several parts into one report. Parts with devices contribute only their names as a reason.
+/// Merges the answers of several parts into one report. For parts with devices, the reason only contains the part's
+/// name.
 BackendReport together(const std::vector<VendorDriver>& parts, std::vector<BackendReport> answers) {
   BackendReport row{.backend = answers.front().backend, .state = DeviceState::supported};
   const BackendReport* worst = nullptr;
@@ -35,11 +37,11 @@ BackendReport together(const std::vector<VendorDriver>& parts, std::vector<Backe
     if (weight(answer.state) > weight(row.state)) row.state = answer.state;
     if (answer.devices.empty() && (worst == nullptr || weight(answer.state) > weight(worst->state))) worst = &answer;
     for (DeviceInfo& info : answer.devices) {
-      info.native_index = static_cast<int>(row.devices.size());  // each part counted from 0
+      info.native_index = static_cast<int>(row.devices.size());  // the indices of each part started from 0
       row.devices.push_back(std::move(info));
     }
   }
-  if (row.devices.empty()) {  // each part has its own reason; the backend shows the most serious
+  if (row.devices.empty()) {  // each part has its own reason; report the most important one for the backend
     row.file = worst->file;
     row.reason = worst->reason;
     row.remedy = worst->remedy;
@@ -64,7 +66,8 @@ BackendReport in_process(Driver& driver, const std::vector<VendorDriver>& parts)
 ProbedBackend probe_driver(Driver& driver) {
   const auto parts = driver.vendor_drivers();
   if (!parts) return {driver.enumerate(), {}};
-  // If none of the files exists, loading fails harmlessly in this process and yields the loader's message.
+  // If none of the library files exists, it is safe to load the driver in this process: it fails with the loader's
+  // message.
   const auto absent = [](const VendorDriver& part) {
     return part.name.empty() && !part.libraries.empty() && files_found(part.libraries).empty();
   };
@@ -78,9 +81,10 @@ ProbedBackend probe_driver(Driver& driver) {
     const std::string key = probe_cache_key(driver.backend(), part, *program);
     auto answer = load_probe_result(driver.backend(), key);
     auto lock = answer ? std::optional<os::PrivateStore::Lock>() : lock_probe_result(driver.backend(), key);
-    if (!answer) answer = load_probe_result(driver.backend(), key);  // another process may have probed it meanwhile
+    if (!answer) answer = load_probe_result(driver.backend(), key);  // another process may have probed it since
     if (!answer) {
-      if (lock && lock->waited()) lock.reset();  // the other's result was not cached, so this one will not be either
+      if (lock && lock->waited())
+        lock.reset();  // the other process's result was not cached, so ours would not be cached either
       auto asked = probe(*program, driver.backend(), part);
       if (!asked) return {in_process(driver, *parts), {}};
       store_probe_result(asked->report, key, asked->holds);

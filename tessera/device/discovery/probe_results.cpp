@@ -23,11 +23,12 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr int format = 2;
-// Prefix of entries of format 1, which contained their key, and so values of environment variables, in clear text.
+// Prefix of entries in format 1. They contained their key, and therefore values of environment variables, in clear
+// text.
 constexpr std::string_view in_clear = "{\n \"format\": 1,";
-// Prefixes of the variables that drivers, their compilers, loaders and our own search read: NVIDIA, AMD, Intel
-// (CL_CONFIG_ and DPCPP_: its CPU runtime), OpenCL loaders, PoCL, Oclgrind, Mesa (llvmpipe: LP_, GALLIVM_), Vulkan
-// below OpenCL, and the system. TESSERA_FAKE_ is for the tests' drivers.
+// Prefixes of the environment variables that are read by drivers, their compilers, loaders and our own search: NVIDIA,
+// AMD, Intel (CL_CONFIG_ and DPCPP_ are from its CPU runtime), OpenCL loaders, PoCL, Oclgrind, Mesa (LP_ and GALLIVM_
+// are from llvmpipe), Vulkan below OpenCL, and the system. TESSERA_FAKE_ is used by the fake drivers of the tests.
 constexpr std::string_view answering =
     "CUDA_ NVIDIA_ HIP_ ROCR_ ROCM_ HSA_ GPU_ AMD_ AMDGPU_ ZE_ ZES_ ZET_ ZEL_ UR_ ONEAPI_ SYCL_ DPCPP_ NEO "
     "IGC_ INTEL_ CL_CONFIG_ OCL_ OPENCL_ POCL_ OCLGRIND_ RUSTICL_ MESA_ GALLIUM_ GALLIVM_ LP_ LIBGL_ NOUVEAU_ R600_ "
@@ -37,16 +38,16 @@ constexpr std::string_view answering =
     "TESSERA_PROBE_TIMEOUT=";
 constexpr std::size_t most_entries = 64, most_bytes = std::size_t{16} << 20;
 constexpr std::string_view verdict_ending = ".json";
-constexpr std::size_t shortest_secret = 6;  // shorter values such as "0" and "all" occur in any text
+constexpr std::size_t shortest_secret = 6;  // shorter values such as "0" and "all" occur in many texts
 
 std::string beginning(Backend backend) { return fmt::format("probe-{}-", backend_name(backend)); }
 
-/// File name of an entry: a prefix of the key's hash. The entry contains the whole hash.
+/// Returns the file name of an entry. It contains a prefix of the key's hash; the entry contains the full hash.
 std::string name_of(Backend backend, const std::string& hash) {
   return fmt::format("{}{}{}", beginning(backend), hash.substr(0, 16), verdict_ending);
 }
 
-/// Removes the oldest entries, mostly from earlier boots, and those with values of variables.
+/// Removes the oldest entries, which are mostly from earlier boots, and entries of format 1.
 void bound(const os::PrivateStore& store) {
   std::vector<os::PrivateStore::Entry> all;
   for (const Backend backend : all_backends) {
@@ -99,7 +100,8 @@ std::string probe_cache_key(Backend backend, const VendorDriver& part, const fs:
 
 std::string redact_values(std::string text) {
   std::vector<std::string> variables = os::variables_named(answering);
-  std::ranges::sort(variables, std::greater{}, &std::string::size);  // longest first: one value may contain another
+  std::ranges::sort(variables, std::greater{},
+                    &std::string::size);  // longest first, because a value may contain a shorter one
   for (const std::string& variable : variables) {
     const std::size_t equals = variable.find('=');
     const std::string name = "$" + variable.substr(0, equals), value = variable.substr(equals + 1);

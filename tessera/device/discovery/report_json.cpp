@@ -17,10 +17,10 @@ constexpr std::array all_states = {DeviceState::unsupported, DeviceState::suppor
 constexpr std::array all_kinds = {DeviceKind::discrete_gpu, DeviceKind::integrated_gpu, DeviceKind::cpu,
                                   DeviceKind::other};
 
-/// Used for both directions, so that every written field is also read.
+/// Lists the fields for reading and for writing, so that every written field is also read.
 template <class Visit>
 void fields(auto& can, Visit&& visit) {
-  // Fails to compile if a capability is added but not listed here.
+  // Does not compile if a capability is added to the struct but not listed here.
   [[maybe_unused]] const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r] = can;
   visit("f16", can.f16);
   visit("bf16", can.bf16);
@@ -50,7 +50,8 @@ T named(const Json& json, const char* field, const auto& all, auto&& name) {
   fail<FormatError>({.operation = "report", .with = {{field, text}}, .wrong = "unknown name"});
 }
 
-/// The driver shares the probe's process and may have written the answer, so texts are sanitised again here.
+/// The driver runs in the same process as the probe and may have written the answer. Texts are therefore sanitised
+/// again.
 std::string name_of(const Json& json, const char* field) { return printable_name(json.at(field).get<std::string>()); }
 std::string text_of(const Json& json, const char* field) { return printable_text(json.at(field).get<std::string>()); }
 
@@ -117,7 +118,7 @@ std::string report_json(const BackendReport& report) {
 }
 
 Json parse_json(std::string_view text) {
-  constexpr int deepest = 16;  // a report in its envelope has a depth of 5
+  constexpr int deepest = 16;  // the depth of a report with its envelope is 5
   const auto shallow = [](int depth, Json::parse_event_t, const Json&) {
     if (depth > deepest) fail<FormatError>({.operation = "report", .wrong = "nested too deeply"});
     return true;

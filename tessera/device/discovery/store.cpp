@@ -9,7 +9,7 @@ namespace tessera {
 os::PrivateStore private_store() {
   namespace fs = std::filesystem;
   if (settings().cache_dir) return os::PrivateStore(*settings().cache_dir);
-  // The XDG Base Directory Specification requires relative paths to be ignored.
+  // According to the XDG Base Directory Specification, relative paths must be ignored.
   if (const auto cache = config::text("XDG_CACHE_HOME"); cache && fs::path(*cache).is_absolute())
     return os::PrivateStore(fs::path(*cache) / "tessera");
   if (const auto home = config::text("HOME")) return os::PrivateStore(fs::path(*home) / ".cache" / "tessera");

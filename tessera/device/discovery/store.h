@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Location of Tessera's cache on disk. Internal: used by device/ and the backends.
+// The cache on disk. Internal: used by device/ and the backends.
 #pragma once
 
 #include "tessera/base/os/private_store.h"
 
 namespace tessera {
 
-/// TESSERA_CACHE_DIR, else tessera/ in XDG_CACHE_HOME, else in ~/.cache; without a folder if none is set. Entries never
-/// contain values of environment variables except a library's own path: keys are hashed, and drivers' messages are
-/// redacted with `redact_values` (probe_results.h).
+/// Returns the cache in TESSERA_CACHE_DIR, else in the folder tessera/ of XDG_CACHE_HOME, else of ~/.cache. It has no
+/// folder if none of these is set. Entries contain no values of environment variables, except the paths of libraries:
+/// keys are hashed, and drivers' messages are redacted with `redact_values` (probe_results.h).
 os::PrivateStore private_store();
 
 }  // namespace tessera

@@ -31,7 +31,7 @@ constexpr std::string_view trial_ending = ".json";
 std::string beginning(Backend backend) { return fmt::format("open-{}-", backend_name(backend)); }
 std::string mark_beginning(Backend backend) { return fmt::format("opening-{}-", backend_name(backend)); }
 
-/// Empty if the driver's results are not cached.
+/// Returns an empty string if the driver's results are not cached.
 std::string key_of(const DeviceInfo& info, const Origin& origin) {
   if (origin.row_key.empty()) return "";
   return sha256(fmt::format("{}\ndevice {} {} {}\n", origin.row_key, origin.index, info.name, info.identity));
@@ -93,7 +93,8 @@ void keep(Backend backend, const std::string& key, const Known& known) {
         *why));
 }
 
-/// True if a program ended while opening this device. Deletes these marks if `remove`.
+/// True if a program ended while it was opening this device. If `remove` is true, the marks of such programs are
+/// deleted.
 bool has_stale_mark(Backend backend, const std::string& key, bool remove) {
   const os::PrivateStore store = private_store();
   bool found = false;
@@ -106,7 +107,7 @@ bool has_stale_mark(Backend backend, const std::string& key, bool remove) {
       const int process = json.at("process").get<int>();
       const bool lives = json.at("boot") == os::boot_id() && os::start_of(process) == json.at("start");
       if (lives) continue;
-    } catch (const std::exception&) {  // an incomplete mark counts as stale
+    } catch (const std::exception&) {  // incomplete marks count as stale
     }
     found = true;
     if (remove) store.remove(entry.name);
@@ -134,16 +135,17 @@ bool try_first(const DeviceInfo& info, const Origin& origin) {
   std::optional<Known> before = known();
   auto lock = before || key.empty() ? std::optional<os::PrivateStore::Lock>()
                                     : private_store().lock(name_of(backend, key), longest_probe());
-  if (!before) before = known();  // another process may have tried it meanwhile
+  if (!before) before = known();  // another process may have tried it since
   if (before) {
     if (before->state == DeviceState::verified) return true;
     before->reason += "  (cached)";
     refuse(info, *before);
   }
-  if (lock && lock->waited()) lock.reset();  // the other's result was not cached, so this one will not be either
+  if (lock && lock->waited())
+    lock.reset();  // the other process's result was not cached, so ours would not be cached either
   const auto trial = run_trial(origin.program, backend, origin.part, origin.index,
                                fmt::format("{} ({})", to_string(info.device), info.name));
-  if (!trial) return true;  // no helper process; that was logged
+  if (!trial) return true;  // no helper process was started, which was logged
   const auto& seen = trial->seen.devices;
   if (trial->state == DeviceState::verified || trial->state == DeviceState::enumerated) {
     const auto at = static_cast<std::size_t>(origin.index);
@@ -177,7 +179,7 @@ OpeningMark::~OpeningMark() {
   if (name_.empty()) return;
   try {
     private_store().remove(name_);
-  } catch (const std::exception&) {  // a leftover mark only makes the next program run a trial
+  } catch (const std::exception&) {  // a mark that is not deleted only causes the next program to run a trial
   }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trials: a helper process opens a device and runs a first kernel before this program opens it, because drivers tend to
-// crash in contexts and compilers. Results are cached on disk, so that each device costs one context and one
-// compilation until the driver, the environment or the machine changes. Internal to device/.
+// Trials: before this program opens a device, a helper process opens it and runs a test kernel, because drivers often
+// crash when they create a context or compile. Results are cached on disk, so that the test runs only once until the
+// driver, the environment or the machine changes. Internal to device/.
 #pragma once
 
 #include <filesystem>
@@ -12,8 +12,8 @@
 
 namespace tessera {
 
-/// Where a device was listed: the driver's part, the index there, the path of tessera-probe, and the key of that part's
-/// probe result (probe_results.h).
+/// Identifies a device in a driver: the driver's part, the index in this part, the path of tessera-probe, and the key
+/// of the part's probe result (probe_results.h).
 struct Origin {
   VendorDriver part;
   int index = 0;
@@ -21,14 +21,14 @@ struct Origin {
   std::string row_key;
 };
 
-/// Runs a trial unless its result is cached, and updates the device's state. Returns false if the driver now lists
-/// another device than `info`: the report is stale.
-/// Throws DeviceError if the device computes wrong results, crashes or hangs the helper process or cannot be opened;
-/// OutOfMemory.
+/// Runs a trial unless its result is cached, and updates the device's state. Returns false if the driver now lists a
+/// different device than `info`, so that the report is outdated.
+/// Throws DeviceError if the device computes wrong results, crashes or hangs the helper process, or cannot be opened.
+/// Throws OutOfMemory if the device has too little free memory.
 bool try_first(const DeviceInfo& info, const Origin& origin);
 
-/// Marks on disk that this program is opening the device. If the program ends meanwhile, the next one runs a trial
-/// again.
+/// Marks on disk that this program is opening the device. If the program dies while it opens the device, the next
+/// program runs a trial again.
 class OpeningMark {
  public:
   OpeningMark(const DeviceInfo& info, const Origin& origin);
@@ -47,9 +47,9 @@ inline constexpr const char* wrong_remedy =
 /// Remedy for an error that may be temporary.
 inline constexpr const char* try_again = "The cause may be temporary; opening is retried whenever the device is used";
 
-/// Caches that the device computed a wrong result in this program.
+/// Records in the cache that the device computed a wrong result in this program.
 void record_wrong_result(const DeviceInfo& info, const Origin& origin, const std::string& reason);
-/// Removes the results of all devices.
+/// Removes the trial results of all devices.
 void forget_trials();
 
 }  // namespace tessera

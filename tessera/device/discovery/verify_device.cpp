@@ -18,9 +18,9 @@ namespace tessera {
 namespace {
 
 constexpr std::uint64_t elements = 1000;
-constexpr std::uint32_t max_block_threads = 64;  // of a block
+constexpr std::uint32_t max_block_threads = 64;  // maximum number of threads of a block
 
-/// Each block reverses its elements through shared memory, then y = 2 x + 1. The last block is partial.
+/// Each block reverses its elements through shared memory, then computes y = 2 x + 1. The last block is partial.
 ir::Function trace(std::uint32_t threads) {
   ir::Builder builder(verify_kernel_name, ir::KernelKind::block, {threads, 1, 1});
   ir::Builder::Scope scope(builder);
@@ -36,7 +36,7 @@ ir::Function trace(std::uint32_t threads) {
   return builder.finish();
 }
 
-/// y = softmax over each block + cos + tanh + a sum of products over the block's elements. Full blocks only.
+/// y = softmax + cos + tanh + a sum of products, each over the elements of a block. All blocks are full.
 ir::Function trace_functions(std::uint32_t threads) {
   ir::Builder builder("tessera_verify_functions", ir::KernelKind::block, {threads, 1, 1});
   ir::Builder::Scope scope(builder);
@@ -57,7 +57,7 @@ ir::Function trace_functions(std::uint32_t threads) {
 
 std::uint32_t threads_on(const DriverDevice& device) { return block_threads(device.info().can, max_block_threads); }
 
-/// The kernel for blocks of 64, 32, ..., 1 threads.
+/// The kernel for each block size: 64, 32, ..., 1 threads.
 struct Traced {
   std::vector<ir::Function> kernels;
   Traced() {
@@ -65,7 +65,7 @@ struct Traced {
   }
 };
 
-/// Releases the memory on scope exit.
+/// Frees the memory at the end of the scope.
 struct Block {
   DriverDevice& device;
   Allocation allocation;
@@ -74,19 +74,19 @@ struct Block {
   Block(const Block&) = delete;
 };
 
-/// Runs the kernel on x with blocks of `threads`, and reads y.
+/// Runs the kernel on x with blocks of `threads` threads, and reads the result into y.
 void run(DriverDevice& device, LoadedKernel& kernel, std::uint32_t threads, const std::vector<float>& x,
          std::vector<float>& y) {
   const std::size_t bytes = x.size() * sizeof(float);
   const Block from(device, bytes), to(device, bytes);
   const auto queue = device.make_queue();
   queue->upload(from.allocation, 0, x.data(), bytes);
-  const std::uint32_t poison = 0x7fc0dead;  // a NaN, to detect elements that were not written
+  const std::uint32_t poison = 0x7fc0dead;  // a NaN; detects elements that were not written
   queue->fill(to.allocation, 0, bytes, std::as_bytes(std::span(&poison, 1)));
   const std::array arguments = {Argument{.allocation = &from.allocation, .elements = x.size()},
                                 Argument{.allocation = &to.allocation, .elements = x.size()}};
   queue->launch(kernel, {(x.size() + threads - 1) / threads, 1, 1}, arguments);
-  if (const auto event = queue->record()) event->wait();  // later work uses events, so they are tested too
+  if (const auto event = queue->record()) event->wait();  // also tests events, because later work uses them
   y.resize(x.size());
   queue->download(y.data(), to.allocation, 0, bytes);
   queue->finish();

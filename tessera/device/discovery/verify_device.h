@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The first kernel on a device: shared memory, a barrier, arithmetic and a bounds check, with a known result. Internal
-// to device/.
+// The verification kernel of a device. It uses shared memory, a barrier, arithmetic and a bounds check, and its result
+// is known. Internal to device/.
 #pragma once
 
 #include <string>
@@ -9,15 +9,17 @@
 
 namespace tessera {
 
-/// Runs the kernel. Returns an empty string if the result is correct, else a message. Throws the driver's errors. With
-/// `counters` the kernel may come from the kernel cache; without, it is compiled, which also tests the compiler.
+/// Runs the kernel. Returns an empty string if the result is correct, otherwise an error message. Throws the driver's
+/// errors. With `counters`, the kernel may be loaded from the kernel cache. Without, it is always compiled, which also
+/// tests the compiler.
 std::string verify_device(DriverDevice& device, KernelCounters* counters = nullptr);
 
-/// Like verify_device, with a second kernel; for the helper process. It uses functions, reductions and a loop over
-/// shared memory, for which compilers have been seen to abort or generate wrong code although they compile the first.
+/// Like verify_device, but runs a second kernel. Called in the helper process. The kernel uses math functions,
+/// reductions and a loop over shared memory. Some compilers abort or generate wrong code for it although they compile
+/// the first kernel correctly.
 std::string verify_compiler(DriverDevice& device);
 
-/// Name of the first kernel in drivers and logs.
+/// Name of the first kernel, as it appears in drivers and logs.
 inline constexpr const char* verify_kernel_name = "tessera_verify";
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Block sizes for the library's kernels that respect a device's limits.
+// Block sizes for the library's kernels that respect the limits of a device.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-/// Returns the number of threads of a one-dimensional block: `wanted`, a power of two, or the largest power of two that
-/// the device allows.
+/// Returns the number of threads for a one-dimensional block: `wanted`, which must be a power of two, or the largest
+/// power of two that the device supports if that is smaller.
 constexpr std::uint32_t block_threads(const Capabilities& can, std::uint32_t wanted) {
   return std::min(wanted, std::bit_floor(std::max(1u, std::min(can.max_block_threads, can.max_block[0]))));
 }

@@ -37,14 +37,14 @@ constexpr std::size_t fast_devices = 8;
 
 std::size_t number_of(Variant v) { return (v.noalias ? 0u : 1u) + (v.index64 ? 2u : 0u); }
 
-/// State of a kernel on one device.
+/// A kernel's state on one device.
 struct OnDevice {
   OpenDevice* device = nullptr;
   LaunchCounter* counter = nullptr;
   std::array<std::atomic<LoadedKernel*>, variants> loaded{};
 };
 
-/// File name without extension: "name-1a2b3c4d-cpu0-noalias-i32".
+/// Returns the file name without extension: "name-1a2b3c4d-cpu0-noalias-i32".
 std::string file_stem(const ir::Function& fn, ir::Hash hash, Device device, Variant v) {
   std::string name = fn.name;
   for (char& c : name)
@@ -72,7 +72,8 @@ void dump(const std::string& folder, const ir::Function& fn, ir::Hash hash, Devi
   write(".source.txt", kernel.source());
 }
 
-/// Warns once that only the interpreter checks kernels, so that silence on other devices is not taken for success.
+/// Warns once that only the interpreter checks kernels. Otherwise, users might take the absence of errors on other
+/// devices for success.
 void warn_of_no_checks(const ir::Function& fn, Device device) {
   if (!settings().check || is_reference(device.backend) || !holds_data(device)) return;
   static std::atomic<bool> warned = false;
@@ -100,7 +101,7 @@ void log_made(std::span<const CompileRequest> requests, std::span<const MadeKern
                             std::chrono::duration<double, std::milli>(time).count()));
 }
 
-/// Enqueues a launch and counts it. `note(QueueUse)` updates the storages' events.
+/// Enqueues and counts a launch. `note(QueueUse)` updates the events of the storages.
 template <class N>
 void put(QueueCore& core, LoadedKernel& kernel, LaunchCounter& counter, const std::array<std::uint64_t, 3>& shape,
          std::span<const Argument> given, N&& note) {
@@ -136,7 +137,7 @@ struct Kernel::State {
   struct Devices {
     std::array<std::atomic<OnDevice*>, fast_devices> fast{};
     std::mutex lock;
-    std::map<std::size_t, std::unique_ptr<OnDevice>> all;  // by ordinal; guarded by `lock`
+    std::map<std::size_t, std::unique_ptr<OnDevice>> all;  // indexed by OpenDevice::ordinal; guarded by `lock`
     ~Devices() {
       for (auto& [ordinal, on] : all)
         for (auto& kernel : on->loaded)
@@ -150,7 +151,7 @@ struct Kernel::State {
   os::PerProcess<Devices> devices;
 };
 
-/// Access to the private state of kernels for the functions in this file.
+/// Gives the functions in this file access to the private state of kernels.
 struct KernelAccess {
   static Kernel::State& state(const Kernel& kernel, const char* asked) {
     if (!kernel.valid())
@@ -159,7 +160,7 @@ struct KernelAccess {
     return *kernel.state_;
   }
 
-  /// Compiles the kernels of `states` that are not loaded yet, in one batch.
+  /// Compiles those kernels of `states` that are not loaded yet, in one batch.
   static void compile(OpenDevice& device, Variant variant, std::span<Kernel::State* const> states) {
     const std::size_t v = number_of(variant);
     std::lock_guard hold(device.compile_lock);
@@ -181,7 +182,7 @@ struct KernelAccess {
                             interned("the compilation of " + missing.front()->function.name));
       made = load_or_compile(*device.driver, requests, device.kernels);
     } catch (const KernelError& e) {
-      // The message must contain the kernel's name, whatever the driver's compiler printed.
+      // The message must contain the kernel's name, even if the driver's compiler did not print it.
       const std::string text = e.what();
       const bool named = std::any_of(missing.begin(), missing.end(), [&](Kernel::State* s) {
         return text.find(s->function.name) != std::string::npos;
@@ -198,7 +199,7 @@ struct KernelAccess {
                          .wrong = "the driver did not return one kernel per request"});
     }
     log_made(requests, made, device.device, variant, std::chrono::steady_clock::now() - start);
-    if (const auto& folder = settings().dump; folder && device.holds_data) {  // a dry run's kernels never run
+    if (const auto& folder = settings().dump; folder && device.holds_data) {  // kernels of a dry run are never executed
       for (std::size_t i = 0; i < missing.size(); ++i)
         dump(*folder, missing[i]->function, missing[i]->hash, device.device, variant, *made[i].kernel);
     }
@@ -244,14 +245,14 @@ void Kernel::launch(const std::array<std::uint64_t, 3>& shape, std::span<const L
   if (!something) return;
   variant.index64 = needs_index64(fn, shape, told);
 
-  // Before any lock is taken or queue is used: flushing launches kernels itself.
+  // Before locking or using a queue, because flushing launches kernels.
   for (const std::uint32_t p : s.facts.buffers)
     if (s.facts.writes[p]) arguments[p].view.storage->flush_readers();
 
   const Device where = here ? *here : queue != nullptr ? queue->device() : current_device();
   PlacementAccess::check("launch", fn.name, where);
   if (LaunchInterceptor* const observer = thread_context.launch_interceptor) [[unlikely]] {
-    // Launches by the interceptor itself are neither intercepted nor recorded.
+    // Launches by the interceptor are neither intercepted nor recorded.
     thread_context.launch_interceptor = nullptr;
     struct Restore {
       LaunchInterceptor* observer;
@@ -271,8 +272,8 @@ void Kernel::launch(const std::array<std::uint64_t, 3>& shape, std::span<const L
   OnDevice& on = s.on(device);
   LoadedKernel& loaded = KernelAccess::loaded(s, device, on, variant);
 
-  constexpr std::size_t few = 24;                            // capacity of LaunchArguments
-  alignas(Argument) std::byte room[few * sizeof(Argument)];  // construct only the elements used
+  constexpr std::size_t few = 24;                            // the capacity of LaunchArguments
+  alignas(Argument) std::byte room[few * sizeof(Argument)];  // only the used elements are constructed
   std::vector<Argument> many(arguments.size() > few ? arguments.size() : 0);
   auto* const inside = reinterpret_cast<Argument*>(room);
   if (many.empty()) std::uninitialized_default_construct_n(inside, arguments.size());
@@ -297,7 +298,7 @@ void Kernel::launch(const std::array<std::uint64_t, 3>& shape, std::span<const L
                       variant.noalias ? "" : " plain", variant.index64 ? " index64" : ""));
   }
   put(core, loaded, *on.counter, shape, given, [&](const QueueUse& use) {
-    // Reads first: if a storage is both read and written, the write takes precedence.
+    // Reads come first. If a storage is both read and written, the write replaces the read.
     for (const std::uint32_t p : s.facts.buffers)
       if (!s.facts.writes[p]) arguments[p].view.storage->after_read(use);
     for (const std::uint32_t p : s.facts.buffers)
@@ -321,7 +322,7 @@ PreparedLaunch::PreparedLaunch(const Kernel& kernel, const std::array<std::uint6
   for (const std::uint32_t p : s.facts.buffers)
     places_[buffers_++] = {p, s.facts.writes[p] != 0, arguments[p].view.elements};
   for (const LaunchArgument& a : arguments) bits_[arguments_++] = a.view.storage ? 0 : a.bits;
-  if (kernel_ != nullptr) device_ = &device;  // otherwise another variant was launched
+  if (kernel_ != nullptr) device_ = &device;  // otherwise, another variant was launched
 }
 
 QueueCore* PreparedLaunch::ready() const {
@@ -337,7 +338,7 @@ std::shared_ptr<Storage> PreparedLaunch::allocate(std::size_t bytes) const { ret
 
 void PreparedLaunch::operator()(QueueCore& queue, std::span<const Buffer> buffers,
                                 std::span<const std::uint64_t> scalars) const {
-  alignas(Argument) std::byte room[most_arguments * sizeof(Argument)];  // construct only the elements used
+  alignas(Argument) std::byte room[most_arguments * sizeof(Argument)];  // only the used elements are constructed
   auto* const given = reinterpret_cast<Argument*>(room);
   for (std::size_t i = 0; i < arguments_; ++i) std::construct_at(given + i)->bits = bits_[i];
   for (std::size_t i = 0; i < scalars.size(); ++i)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A traced kernel that is compiled on first use on each device, and families of kernels that are looked up by a small
-// specification. kernel/ provides typed handles for these.
+// Traced kernels, which are compiled on first use on each device, and families of kernels that are looked up by a small
+// specification. The typed handles in kernel/ use them.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@
 
 namespace tessera {
 
-/// A traced kernel. Cheap to copy: copies share the compiled code. Thread-safe.
+/// A traced kernel. Copies are cheap and share the compiled code. Thread-safe.
 class Kernel {
  public:
   Kernel() = default;
@@ -26,20 +26,20 @@ class Kernel {
   const ir::Function& function() const;  ///< The kernel's IR.
   ir::Hash hash() const;                 ///< Hash of the kernel's IR; equal kernels have equal hashes.
 
-  /// Enqueues the kernel on its buffers' device. `shape`: for map kernels the number of threads along each dimension,
-  /// for block kernels the number of blocks; if any is 0, arguments are checked but nothing runs. `queue`: null for the
-  /// device's current queue. A kernel without buffers runs on `queue`'s device, else on current_device(). Pending
-  /// expressions that read a written buffer are computed first.
-  /// Throws KernelError if arguments do not match the parameters, or if a written buffer partially overlaps another one
-  /// (the same view twice is allowed and uses another variant); DeviceError if buffers are on different devices.
-  /// current_device().
+  /// Enqueues the kernel on the device of its buffers. `shape` is the number of threads along each dimension for map
+  /// kernels and the number of blocks for block kernels. If any of them is 0, arguments are checked but nothing runs.
+  /// If `queue` is null, the device's current queue is used. A kernel without buffers runs on the device of `queue`,
+  /// else on current_device(). Pending expressions that read a written buffer are computed first.
+  /// Throws KernelError if the arguments do not match the parameters, or if a written buffer partially overlaps another
+  /// one. Passing the same view twice is allowed and selects another variant of the kernel. Throws DeviceError if the
+  /// buffers are on different devices.
   void launch(const std::array<std::uint64_t, 3>& shape, std::span<const LaunchArgument> arguments,
               Queue* queue = nullptr) const;
   void launch(const std::array<std::uint64_t, 3>& shape, std::initializer_list<LaunchArgument> arguments) const {
     launch(shape, std::span(arguments.begin(), arguments.size()));
   }
 
-  /// Compiles the kernel now, so that a later launch does not wait for it.
+  /// Compiles the kernel now, so that a later launch does not have to wait for the compiler.
   void prepare(Device device, Variant variant = {}) const;
   /// Returns the source that the device's compiler reads.
   std::string source(Device device, Variant variant = {}) const;
@@ -50,18 +50,19 @@ class Kernel {
   std::shared_ptr<State> state_;
 };
 
-/// Compiles or loads many kernels for a device in one call, which is much faster with OpenCL drivers.
+/// Compiles or loads many kernels for a device in one call. With OpenCL drivers this is much faster than one call per
+/// kernel.
 void prepare(Device device, std::span<const Kernel> kernels);
 
-/// Kernels that depend on shapes, tiles or dtypes: a function that traces a kernel for a small specification. Kernels
-/// are looked up by specification before anything is traced or hashed. `Spec` is an aggregate with == and std::hash or
-/// a `hash()` member.
+/// Kernels that depend on shapes, tiles or dtypes. A function traces the kernel for a small specification. Kernels are
+/// looked up by specification, which is faster than tracing and hashing. `Spec` is an aggregate with == and std::hash
+/// or a `hash()` member.
 template <class Spec>
 class KernelFamily {
  public:
-  /// Traces the kernel for a specification.
+  /// Function that traces the kernel for a specification.
   using Trace = std::function<ir::Function(const Spec&)>;
-  /// An empty family.
+  /// Creates an empty family.
   explicit KernelFamily(Trace trace) : trace_(std::move(trace)) {}
   ~KernelFamily() { made_.drop(); }
 
@@ -72,7 +73,7 @@ class KernelFamily {
     const auto it = made.kernels.find(spec);
     return it != made.kernels.end() ? &it->second : nullptr;
   }
-  /// Returns the kernel of `spec`, traced on the first call.
+  /// Returns the kernel for `spec`. The first call for a specification traces it.
   const Kernel& operator()(const Spec& spec) {
     if (const Kernel* known = find(spec)) return *known;
     Kernel fresh(trace_(spec));

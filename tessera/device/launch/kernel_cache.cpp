@@ -23,20 +23,21 @@ namespace {
 
 constexpr std::string_view kernel_beginning = "kernel-", kernel_ending = ".bin";
 constexpr std::size_t part_digits = 16, digits = 2 * part_digits;
-/// Prefix of an entry, followed by the SHA-256 of the rest.
+/// Prefix of an entry. It is followed by the SHA-256 hash of the entry's body.
 constexpr std::string_view magic = "tessera kernel 1\n";
 constexpr std::size_t hash_digits = 64;
-/// Environment variables that the vendors' compilers read; only hashes of the values are stored.
+/// Prefixes of environment variables that the vendors' compilers read. Only hashes of their values are stored.
 constexpr std::string_view compiler_variables = "NVRTC_ HIPRTC_ AMD_COMGR_ COMGR_ OCLOC_ IGC_ NEO";
 constexpr std::chrono::hours stays_young{24};
-/// Upper bound of images per kernel; a device switches to another compiler at most once.
+/// Maximum number of images per kernel. A device switches to another compiler at most once.
 constexpr int most_images = 4;
 constexpr std::uint64_t block = 4096;
 
 std::uint64_t on_disk(std::uint64_t bytes) { return (bytes + block - 1) / block * block; }
 
-// The key: two texts with lines "name: value". Entries of one kernel for different devices, compilers and drivers have
-// different file names, so that programs with different setups do not evict each other's entries.
+// The key consists of two texts with lines "name: value". Entries of a kernel for different devices, compilers and
+// drivers have different file names, so that programs with different configurations do not replace each other's
+// entries.
 
 struct Key {
   std::string kernel, device;
@@ -55,7 +56,7 @@ std::string kernel_lines(Backend backend, const CompileRequest& request) {
                      backend_name(backend));
 }
 
-/// Empty if images of this device are not cached.
+/// Returns an empty string if images of this device are not cached.
 std::string device_lines(DriverDevice& device, KernelCounters& counters) {
   const std::string own = device.image_key();
   if (own.empty()) return own;
@@ -70,7 +71,7 @@ std::string device_lines(DriverDevice& device, KernelCounters& counters) {
   return fmt::format("tessera: {}\n{}driver's files: {}\n", TESSERA_VERSION, own, counters.files);
 }
 
-/// Value of the line "what: ..." in a key.
+/// Returns the value of the line "what: ..." in a key.
 std::string_view value_of(std::string_view key, std::string_view what) {
   for (std::size_t at = 0; at < key.size();) {
     const std::size_t end = std::min(key.find('\n', at), key.size());
@@ -81,7 +82,7 @@ std::string_view value_of(std::string_view key, std::string_view what) {
   return {};
 }
 
-/// Lists the lines of `kept` that are missing or different in `now`, as sentences.
+/// Describes the lines of `kept` that are missing or different in `now`, one sentence for each.
 std::vector<std::string> different_lines(std::string_view kept, std::string_view now) {
   std::vector<std::string> out;
   for (std::size_t at = 0; at < kept.size();) {
@@ -97,8 +98,6 @@ std::vector<std::string> different_lines(std::string_view kept, std::string_view
   return out;
 }
 
-// Entries.
-
 std::string make_entry(const Key& key, std::string_view image) {
   const std::string body = (Packer() << key.text() << image).take();
   return fmt::format("{}{}\n{}", magic, sha256(body), body);
@@ -107,7 +106,7 @@ std::string make_entry(const Key& key, std::string_view image) {
 struct Entry {
   std::string_view key, image;
 };
-/// Parses an entry; nothing if its hash does not match. The result refers to `bytes`.
+/// Parses an entry. Returns std::nullopt if its hash does not match. The result refers to `bytes`.
 std::optional<Entry> read_entry(std::string_view bytes) {
   const std::size_t head = magic.size() + hash_digits + 1;
   if (bytes.size() < head || !bytes.starts_with(magic) || bytes[head - 1] != '\n') return std::nullopt;
@@ -122,8 +121,6 @@ std::optional<Entry> read_entry(std::string_view bytes) {
     return std::nullopt;
   }
 }
-
-// The cache folder.
 
 std::string why_off() {
   if (!settings().kernel_cache) return "disabled by TESSERA_KERNEL_CACHE";
@@ -149,7 +146,7 @@ void keep(const Key& key, std::string_view image) {
   const std::uint64_t limit = settings().kernel_cache_bytes;
   const std::string entry = make_entry(key, image), name = key.name();
   if (on_disk(entry.size()) > limit / 4) return;
-  // In a folder that others may write to, both the cache folder and `kernels` are created private.
+  // If others can write to the parent folder, both the cache folder and `kernels` are created with private permissions.
   std::optional<std::string> why = private_store().why_not_written();
   if (!why) why = store().write(name, entry);
   if (why) {
@@ -157,8 +154,8 @@ void keep(const Key& key, std::string_view image) {
     if (!said.exchange(true)) logging::info(fmt::format("compiled kernels cannot be cached on disk: {}", *why));
     return;
   }
-  // List the folder about once per 1/32 of the limit written, over all processes. The file names are hashes, which
-  // makes the choice random.
+  // Each process lists the folder about once for every 1/32 of the limit that it writes. The choice is effectively
+  // random because it depends on the file name, which is a hash.
   const std::uint64_t share = std::max<std::uint64_t>(limit / 32, 1);
   if (std::stoull(name.substr(kernel_beginning.size(), part_digits), nullptr, 16) % share < on_disk(entry.size()))
     remove_oldest(store(), limit);
@@ -224,7 +221,8 @@ MadeKernel make_kernel(DriverDevice& device, const CompileRequest& request, Kern
       ++counters.loaded;
       return {std::move(kernel), true};
     }
-    if (device_lines(device, counters) != key.device) continue;  // loading made it switch compilers
+    if (device_lines(device, counters) != key.device)
+      continue;  // the device switched to another compiler while loading the image
     const std::string image = device.build(request);
     if (auto kernel = device.load(request, image)) {
       ++counters.compiled;
@@ -298,7 +296,7 @@ std::vector<std::string> differences(const CachedKernel& kept, Device device) {
   OpenDevice& open = open_device(device);
   const std::lock_guard hold(open.compile_lock);
   const Key now{fmt::format("backend: {}\n", backend_name(device.backend)), device_lines(*open.driver, open.kernels)};
-  const std::size_t from = kept.key.find("backend: ");  // the lines before it describe the kernel itself
+  const std::size_t from = kept.key.find("backend: ");  // the lines before "backend:" describe the kernel itself
   return different_lines(std::string_view(kept.key).substr(std::min(from, kept.key.size())), now.text());
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A launch argument, and a list of arguments that needs no allocation, which would be a large part of a short launch.
+// A launch argument, and a list of arguments with inline storage. Heap allocations would be a large part of a short
+// launch.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +14,10 @@ namespace tessera {
 
 /// A launch argument: a buffer, or a scalar's bits encoded as an IR constant.
 struct LaunchArgument {
-  BufferView view;           ///< empty storage: a scalar
+  BufferView view;           ///< Empty storage: the argument is a scalar.
   std::uint64_t bits = 0;    ///< The bits of a scalar.
-  DType dtype = DType::f32;  ///< of the scalar
-  std::int32_t slot = -1;    ///< in a recording (sequence.h): slot number by which a replay changes the scalar
+  DType dtype = DType::f32;  ///< The dtype of a scalar.
+  std::int32_t slot = -1;    ///< slot number with which a replay of a recording (sequence.h) changes the scalar
   /// Creates a buffer argument.
   LaunchArgument(const BufferView& v) : view(v) {}
   /// Creates a buffer argument.
@@ -28,7 +29,7 @@ struct LaunchArgument {
   static LaunchArgument scalar(float v);
   /// Creates a scalar argument of dtype index.
   static LaunchArgument index(std::int64_t v) { return scalar(DType::index, static_cast<std::uint64_t>(v)); }
-  /// Returns this scalar assigned to slot `n` of the sequence being recorded. Several scalars may share a slot.
+  /// Returns this scalar with slot `n` of the sequence being recorded. Several scalars may use the same slot.
   LaunchArgument in_slot(std::uint32_t n) const {
     LaunchArgument a = *this;
     a.slot = static_cast<std::int32_t>(n);
@@ -36,8 +37,8 @@ struct LaunchArgument {
   }
 };
 
-/// A list of at most 24 arguments, more than any kernel launched through it takes. Throws std::length_error beyond
-/// that.
+/// A list of at most 24 arguments. No kernel that is launched through it has more. Throws std::length_error if there
+/// are more.
 class LaunchArguments {
  public:
   /// Creates an empty list.
@@ -58,7 +59,7 @@ class LaunchArguments {
     a->dtype = dtype, a->bits = bits;
     ++count_;
   }
-  /// All arguments.
+  /// Returns all arguments.
   operator std::span<const LaunchArgument>() const { return {all_, count_}; }
 
  private:

@@ -13,8 +13,8 @@ namespace tessera {
 namespace {
 
 constexpr std::uint64_t max_launch_threads = std::uint64_t{1} << 62;
-// Indices from here on use 64 bits. The margin below 2^31 is for a loop's last step, for parts, and for rounded-up
-// grids.
+// Indices from this value on use 64 bits. The margin below 2^31 covers the last step of a loop, splitting into parts,
+// and grids that are rounded up.
 constexpr std::uint64_t wide_from = (std::uint64_t{1} << 31) - 65536;
 
 std::string describe(const LaunchArgument& a) {
@@ -28,9 +28,9 @@ std::string describe(const LaunchArgument& a) {
                      .remedy = fmt::format("this kernel takes: {}", signature(fn))});
 }
 
-/// Address range of a view. Equal memory has equal ranges, even through different storages.
+/// Address range of a view. Views of the same memory have the same range, even if they use different storages.
 struct Range {
-  const void* memory;  // the storage, or null if begin and end are host addresses
+  const void* memory;  // the storage; null if begin and end are host addresses
   std::uint64_t begin, end;
 };
 Range range_of(const BufferView& view) {
@@ -89,7 +89,7 @@ ArgumentFacts check_arguments(const ir::Function& fn, std::span<const LaunchArgu
     if (is_buffer != p.is_buffer || (is_buffer ? a.view.dtype : a.dtype) != p.dtype)
       refuse(fn, fmt::format("argument {} ({}) is {}", i + 1, p.name, describe(a)));
     if (!is_buffer) {
-      // Tests both ends of the range with one comparison.
+      // Checks both ends of the range with one comparison.
       if (p.dtype == DType::index && a.bits + wide_from >= 2 * wide_from) facts.wide = true;
       continue;
     }
@@ -132,7 +132,7 @@ bool check_overlap(const ir::Function& fn, const KernelFacts& facts, std::span<c
         continue;
       const Range x = range_of(a), y = range_of(b);
       if (x.memory != y.memory || std::max(x.begin, y.begin) >= std::min(x.end, y.end))
-        continue;  // an empty range overlaps nothing
+        continue;  // an empty range overlaps with nothing
       if (x.begin == y.begin && x.end == y.end && a.dtype == b.dtype) {
         same_twice = true;
         continue;
@@ -175,7 +175,7 @@ bool check_shape(const ir::Function& fn, const std::array<std::uint64_t, 3>& sha
 }
 
 bool needs_index64(const ir::Function& fn, const std::array<std::uint64_t, 3>& shape, const ArgumentFacts& arguments) {
-  std::uint64_t threads = shape[0] * shape[1] * shape[2];  // does not overflow, see check_shape
+  std::uint64_t threads = shape[0] * shape[1] * shape[2];  // cannot overflow (see check_shape)
   if (fn.kind == ir::KernelKind::block) threads *= fn.threads_per_block();
   return arguments.wide || threads >= wide_from;
 }

@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-/// Properties of a function that every launch needs; computed once.
+/// Properties of a function that are needed for every launch. They are computed once.
 struct KernelFacts {
   explicit KernelFacts(const ir::Function& fn);
   std::vector<std::uint8_t> writes;    ///< per parameter: 1 if the kernel stores to this buffer
@@ -26,19 +26,20 @@ struct KernelFacts {
 std::string signature(const ir::Function& fn);
 
 struct ArgumentFacts {
-  std::optional<Device> device;  ///< of the buffers; nothing if there are none
-  bool wide = false;             ///< a buffer has about 2^31 elements or more, or an index is that large
+  std::optional<Device> device;  ///< device of the buffers; std::nullopt if there are none
+  bool wide = false;             ///< a buffer has about 2^31 elements or more, or an index argument is that large
 };
-/// Throws KernelError unless number, kinds, dtypes, alignment and bounds of the arguments match the parameters,
-/// DeviceError if the buffers are on several devices.
+/// Throws KernelError unless the number, kinds, dtypes, alignment and bounds of the arguments match the parameters.
+/// Throws DeviceError if the buffers are on different devices.
 ArgumentFacts check_arguments(const ir::Function& fn, std::span<const LaunchArgument> arguments);
-/// Returns true if a written buffer is passed twice as the same view. Throws KernelError if one overlaps partially.
+/// Returns true if a written buffer is passed twice as the same view. Throws KernelError if it partially overlaps
+/// another one.
 bool check_overlap(const ir::Function& fn, const KernelFacts& facts, std::span<const LaunchArgument> arguments);
 /// Returns false if an extent is 0. Throws KernelError if one is negative or there are more than 2^62 threads.
 bool check_shape(const ir::Function& fn, const std::array<std::uint64_t, 3>& shape);
-/// True if indices need 64 bits. Conservative: an argument is wide, or there are about 2^31 threads or more.
+/// True if indices need 64 bits. Conservative: returns true for any wide argument and from about 2^31 threads on.
 bool needs_index64(const ir::Function& fn, const std::array<std::uint64_t, 3>& shape, const ArgumentFacts& arguments);
-/// Throws KernelError if the device does not support blocks this large or with this much shared memory.
+/// Throws KernelError if the device does not support this block size or this amount of shared memory.
 void check_capabilities(const ir::Function& fn, const KernelFacts& facts, const DeviceInfo& info);
 
 }  // namespace tessera

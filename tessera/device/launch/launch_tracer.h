@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Observes kernel launches of all threads while a trace is being recorded, without changing them (unlike a
-// LaunchInterceptor, launch_interceptor.h). Internal.
+// Observes kernel launches of all threads while a trace is recorded. Unlike a LaunchInterceptor (launch_interceptor.h),
+// it cannot change them. Internal.
 #pragma once
 
 #include <atomic>
@@ -12,10 +12,10 @@ namespace tessera {
 
 class LaunchTracer {
  public:
-  /// Called before and after a launch is enqueued. On `cpu` and `interp` this includes the computation.
+  /// Called before and after a launch is enqueued. On `cpu` and `interp`, the kernel runs between these calls.
   virtual void launch_begins(std::string_view kernel, Device device) noexcept = 0;
   virtual void launch_ends() noexcept = 0;
-  static constinit std::atomic<LaunchTracer*> instance;  ///< null while no trace is recorded; never destroyed
+  static constinit std::atomic<LaunchTracer*> instance;  ///< null if no trace is being recorded; never destroyed
 
   class During {
    public:

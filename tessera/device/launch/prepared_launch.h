@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A launch that is repeated with other buffers, for operations so small that checking their unchanged scalars and shape
-// would take as long as running them. Internal, for upper layers.
+// A launch that is repeated with different buffers. For operations so small that checking their unchanged scalars and
+// shape would take as long as running them. Internal, for upper layers.
 #pragma once
 
 #include <array>
@@ -17,31 +17,31 @@ class Kernel;
 struct LaunchCounter;
 struct OpenDevice;
 
-/// Trivially destructible, like all thread-local data.
+/// Trivially destructible, like all thread-local objects here.
 class PreparedLaunch {
  public:
   static constexpr std::size_t most_arguments = 24, most_buffers = 4;
-  /// Start of a buffer. Its number of elements and dtype are those of the original launch.
+  /// Start of a buffer. The number of elements and the dtype are the same as in the original launch.
   struct Buffer {
     Storage* storage;
     std::uint64_t byte_offset;
   };
 
-  PreparedLaunch() = default;  ///< empty: never ready
-  /// Prepares to repeat `kernel.launch(shape, arguments)`, which must just have run on the current queue with buffers
-  /// from the pool. The kernel must never be destroyed. Stays empty if there are more arguments or buffers than the
-  /// limits above.
+  PreparedLaunch() = default;  ///< empty; never ready
+  /// Prepares to repeat `kernel.launch(shape, arguments)`. This launch must just have run on the current queue, with
+  /// buffers from the pool. The kernel must never be destroyed. Stays empty if there are more arguments or buffers than
+  /// the limits above.
   PreparedLaunch(const Kernel& kernel, const std::array<std::uint64_t, 3>& shape,
                  std::span<const LaunchArgument> arguments);
 
-  /// Returns the queue for the launch, or null if Kernel::launch must be used: launches of this thread are intercepted,
-  /// recorded, traced or restricted by a Placement, or the process was forked.
+  /// Returns the queue for the launch. Returns null if Kernel::launch must be used because launches of this thread are
+  /// intercepted, recorded, traced or restricted by a Placement, or because the process was forked.
   QueueCore* ready() const;
-  /// Allocates uninitialised memory for a result, if ready. Throws OutOfMemory.
+  /// Allocates uninitialised memory for a result if the launch is ready. Throws OutOfMemory.
   std::shared_ptr<Storage> allocate(std::size_t bytes) const;
-  /// Launches the kernel; `queue` is what `ready` has just returned. Buffers must come from the device's pool, have the
-  /// original sizes, and overlap (as the same view) exactly where the original ones did. `scalars` replace those after
-  /// the last buffer.
+  /// Launches the kernel. `queue` is the result of the last call of `ready`. The buffers must be from the device's pool
+  /// and have the original sizes. They must be the same view exactly where the original ones were. `scalars` replace
+  /// the scalars after the last buffer.
   void operator()(QueueCore& queue, std::span<const Buffer> buffers, std::span<const std::uint64_t> scalars = {}) const;
 
  private:
@@ -57,7 +57,7 @@ class PreparedLaunch {
     std::uint64_t elements;
   };
   std::array<Place, most_buffers> places_{};
-  std::array<std::uint64_t, most_arguments> bits_{};  ///< of the scalars
+  std::array<std::uint64_t, most_arguments> bits_{};  ///< values of the scalars
 };
 
 }  // namespace tessera

@@ -21,11 +21,11 @@
 namespace tessera {
 namespace {
 
-/// The vendor library of one device; never destroyed.
+/// The vendor's library on one device. Never destroyed.
 struct Library {
   std::mutex lock;  ///< serialises planning and enqueueing
   bool asked = false;
-  DriverBlas* blas = nullptr;  ///< null: not available, or it failed
+  DriverBlas* blas = nullptr;  ///< null: not available, or a call failed
   LaunchCounter* counter = nullptr;
 };
 Library& library_of(const OpenDevice& device) {
@@ -89,10 +89,10 @@ bool vendor_product_wanted(Device device, const BlasProduct& p) {
 bool vendor_product(const VendorProduct& asked) {
   const Device where = asked.out.storage->device();
   OpenDevice& device = open_device(where);
-  // Interceptors and recordings need kernels: they cannot handle library calls.
+  // Interceptors and recordings handle only kernels, not library calls.
   if (!device.holds_data || thread_context.launch_interceptor != nullptr || Recorder::of_this_thread() != nullptr)
     return false;
-  asked.out.storage->flush_readers();  // before locking: flushing may compute products itself
+  asked.out.storage->flush_readers();  // before locking, because flushing may compute products
   Library& library = library_of(device);
   std::lock_guard hold(library.lock);
   if (!library.asked) ask(library, device);
@@ -112,7 +112,7 @@ bool vendor_product(const VendorProduct& asked) {
   } catch (const KernelError& e) {
     quarantine(library, device, e.what());
     return false;
-  } catch (const OutOfMemory& e) {  // our kernels need no workspace
+  } catch (const OutOfMemory& e) {  // our own kernels need no workspace
     logging::info(fmt::format("{}: no memory for the workspace of {}, using Tessera's own kernel for this product: {}",
                               to_string(where), library.blas->name(), e.what()));
     return false;
@@ -137,7 +137,7 @@ bool vendor_product(const VendorProduct& asked) {
           asked.out.storage->after_write(use);
           if (workspace) workspace->after_write(use);
         });
-  } catch (const KernelError& e) {  // anything it enqueued is overwritten by our kernel, which comes later
+  } catch (const KernelError& e) {  // anything that it enqueued is overwritten by our kernel, which runs later
     quarantine(library, device, e.what());
     return false;
   }

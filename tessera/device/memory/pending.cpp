@@ -9,7 +9,7 @@
 namespace tessera {
 
 PendingRegistry& PendingRegistry::of(Device device) {
-  // Devices that share an entry only contend for its lock.
+  // Several devices may share an entry. They then only contend for its lock.
   static constinit os::PerProcess<std::array<PendingRegistry, 32>> all;
   return (*all)[(static_cast<std::size_t>(device.backend) * 4 + static_cast<std::size_t>(device.index)) % 32];
 }

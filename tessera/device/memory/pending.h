@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Registry of pending (deferred) work that reads memory, so that a writer can have the pending results computed first.
-// The array layer owns the lists of readers; storages store only their heads. Internal.
+// Registry of pending (deferred) work that reads memory. Before memory is overwritten, the pending results that read it
+// are computed. The array layer owns the lists of readers; storages store only the heads. Internal.
 #pragma once
 
 #include <condition_variable>
@@ -18,22 +18,22 @@ namespace tessera {
 class PendingWork;
 class Storage;
 
-/// Registry of one device's pending work: lists of readers, and which thread computes what. Its lock is never held
-/// during a computation or together with another registry's lock.
+/// Pending work of one device: the lists of readers, and the computations in progress on each thread. Its lock is never
+/// held during a computation or together with another registry's lock.
 struct PendingRegistry {
   std::mutex lock;
-  std::condition_variable changed;   ///< some computation of a thread has finished
-  std::uint64_t visit = 0;           ///< id of the last traversal of readers, to visit each only once
+  std::condition_variable changed;   ///< notified when a computation has finished
+  std::uint64_t visit = 0;           ///< id of the last traversal of readers, used to visit each reader only once
   PendingWork* under_way = nullptr;  ///< computations in progress, newest first
   std::uint64_t begun = 0;           ///< id of the newest computation
   static PendingRegistry& of(Device device);
 
-  /// Waits until computations in progress on other threads that read this memory are enqueued, and so visible to the
-  /// storages. `hold` owns `lock`. Returns immediately in a thread that is computing itself, because two such threads
+  /// Waits until other threads have enqueued the computations in progress that read this memory. The storages then know
+  /// about them. `hold` owns `lock`. Returns immediately if this thread is computing itself, because two such threads
   /// could deadlock.
   void await_readers(std::unique_lock<std::mutex>& hold, const Storage& storage);
-  /// Waits until `done` returns true; `changed` is notified when it may. Throws DeviceError in a forked child, where
-  /// the computing thread does not exist.
+  /// Waits until `done` returns true. It is checked whenever `changed` is notified. Throws DeviceError in a forked
+  /// child, where the computing thread does not exist.
   void await(std::unique_lock<std::mutex>& hold, Device device, const std::function<bool()>& done);
 };
 
@@ -41,28 +41,28 @@ struct PendingRegistry {
 class PendingResult {
  public:
   virtual ~PendingResult() = default;
-  /// Computes the result now, because its inputs are about to be overwritten. Returns false if there was nothing to do.
+  /// Computes the result now, because its inputs are about to be overwritten. Returns false if it was already computed.
   virtual bool flush() = 0;
 };
 
 /// Pending work that reads a storage or the result of other pending work.
 class PendingReader {
  public:
-  /// Appends the results that depend on this work; some may already be computed. The registry's lock is held, so `out`
-  /// must be destroyed after it is released: it may contain the last references.
+  /// Appends the results that depend on this work to `out`; some may already be computed. Called with the registry's
+  /// lock held. `out` may contain the last references, so it must be destroyed after the lock is released.
   virtual void results(std::uint64_t visit, std::vector<std::shared_ptr<PendingResult>>& out) const = 0;
 
  protected:
   ~PendingReader() = default;
 };
 
-/// Pending work that a thread is computing but has not launched yet; possibly no array refers to it any more. Guarded
-/// by the registry's lock.
+/// Pending work that a thread is computing but has not launched yet. Arrays may no longer refer to it. Guarded by the
+/// registry's lock.
 class PendingWork {
  public:
   virtual bool reads(const Storage& storage) const = 0;
   void begin(PendingRegistry& books);
-  void end(PendingRegistry& books) noexcept;  ///< no-op if it was not begun
+  void end(PendingRegistry& books) noexcept;  ///< does nothing if it was not begun
   bool begun() const { return number_ != 0; }
   bool of_this_thread() const { return thread_ == std::this_thread::get_id(); }
 
@@ -80,7 +80,7 @@ class PendingWork {
 struct ReaderLink {
   const PendingReader* reader = nullptr;
   ReaderLink* next = nullptr;
-  ReaderLink** place = nullptr;  ///< the pointer to this node; null: not linked
+  ReaderLink** place = nullptr;  ///< the pointer that points to this node; null if not linked
 
   void link(ReaderLink*& first) {
     next = first, place = &first;

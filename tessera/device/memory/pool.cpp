@@ -25,11 +25,11 @@ namespace {
 constexpr std::uint64_t mebi = 1024 * 1024;
 
 /// Free memory of the machine, shared by all devices that use host memory. Querying the system takes about 0.1 ms, so
-/// small allocations use the last result.
+/// small allocations use the result of the last query.
 struct HostMemory {
   std::mutex lock;
-  std::uint64_t held = 0;       // bytes that our pools have allocated from the host
-  std::uint64_t most_free = 0;  // highest value ever seen: memory that is allocated but not touched counts as free
+  std::uint64_t held = 0;       // number of bytes that our pools have allocated from the host
+  std::uint64_t most_free = 0;  // highest value seen so far; memory that was allocated but not touched counts as free
   std::uint64_t free = 0;       // result of the last query
   std::uint64_t since = 0;      // bytes allocated since that query
   bool group_is_tighter = false;
@@ -47,11 +47,12 @@ struct HostMemory {
     since = 0;
     asked = true;
   }
-  /// Returns how many bytes may still be allocated; the maximum if the system does not report it.
+  /// Returns how many bytes may still be allocated. Returns the maximum value if the system does not report free
+  /// memory.
   std::uint64_t left(std::uint64_t wanted) {
     if (!asked || wanted >= mebi || since >= 8 * mebi) ask();
     if (most_free == 0) return ~std::uint64_t{0};
-    // Leave some for the rest of the program and the system: with nothing left the kernel kills processes.
+    // Leave some memory for the program and the system; otherwise, the kernel kills processes.
     const std::uint64_t margin = std::min<std::uint64_t>(256 * mebi, most_free / 32);
     const auto minus = [](std::uint64_t a, std::uint64_t b) { return a - std::min(a, b); };
     return minus(std::min(minus(free, since), minus(most_free, held)), margin);
@@ -100,7 +101,7 @@ bool MemoryPool::take_cached(std::size_t size, Storage& storage) noexcept {
   auto it = cached_.lower_bound(size);
   while (it != cached_.end() && it->second.empty()) ++it;  // empty entries are kept for later blocks of that size
   if (it == cached_.end() || it->first > size + size / 4) return false;
-  Block& block = it->second.back();  // the newest: most likely still in the CPU's caches
+  Block& block = it->second.back();  // the newest one is most likely still in the CPU's caches
   storage.allocation_ = block.allocation;
   storage.used_.store(!block.uses.empty(), std::memory_order_relaxed);
   storage.reads_ = std::move(block.uses);  // the first write must wait for earlier uses of this memory
@@ -205,7 +206,8 @@ std::shared_ptr<Storage> MemoryPool::allocate(std::size_t bytes, std::string lab
   owner_.check();
   if (bytes > std::size_t{1} << 62) exhausted(bytes, label, {}, "larger than any machine's memory");
   const std::size_t size = size_class(bytes);
-  // Create the storage first, so that the lock is taken only once to get a block and to register the storage.
+  // Create the storage before locking, so that the lock is acquired only once to find a block and to register the
+  // storage.
   std::shared_ptr<Storage> storage = make(bytes, std::move(label));
   std::vector<Block> victims;
   Room room;
@@ -223,7 +225,7 @@ std::shared_ptr<Storage> MemoryPool::allocate(std::size_t bytes, std::string lab
       break;
     }
     if (attempt == 0) {
-      // Cached blocks of other sizes use up the budget: free as many as needed.
+      // The budget is used up by cached blocks of other sizes. Free as many as needed.
       pick_victims(size - room.free, false, victims);
       hold.unlock();
       const std::uint64_t given = give_back(victims);
@@ -232,7 +234,7 @@ std::shared_ptr<Storage> MemoryPool::allocate(std::size_t bytes, std::string lab
                                 room.rule, config::format_bytes(given)));
     }
   }
-  // Let the owner of reclaimable memory free some before reporting an error.
+  // Before reporting an error, try to free reclaimable memory.
   const auto reclaimed = [&] {
     const ReclaimMemory ask = reclaim.load(std::memory_order_acquire);
     return ask != nullptr && ask(owner_.device, size);
@@ -287,19 +289,19 @@ std::shared_ptr<Storage> MemoryPool::allocate(std::size_t bytes, std::string lab
 }
 
 void MemoryPool::release(Storage& storage) noexcept {
-  if (owner_.forked()) return;  // the lock may be held by a thread that does not exist here
+  if (owner_.forked()) return;  // the lock may be held by a thread that does not exist in this process
   Block block{storage.allocation_, std::move(storage.reads_), 0};
   bool known = true;
   if (storage.last_write_.queue) {
     try {
-      // One entry per queue: a later use covers the earlier ones.
+      // Keep one entry per queue, because a later use covers the earlier ones.
       const auto same = std::find_if(block.uses.begin(), block.uses.end(),
                                      [&](const QueueUse& use) { return use.queue == storage.last_write_.queue; });
       if (same == block.uses.end())
         block.uses.push_back(std::move(storage.last_write_));
       else if (same->sequence < storage.last_write_.sequence)
         *same = std::move(storage.last_write_);
-    } catch (...) {  // out of memory: leak the block rather than reuse it too early
+    } catch (...) {  // out of memory: leaking the block is safer than reusing it too early
       known = false;
     }
   }
@@ -308,24 +310,24 @@ void MemoryPool::release(Storage& storage) noexcept {
     std::lock_guard hold(lock_);
     delist(storage);
     if (known) keep(block, victims);
-  } catch (...) {  // leaked, too
+  } catch (...) {  // leaked for the same reason
   }
   if (!victims.empty()) give_back(victims);
 }
 
 void MemoryPool::keep(Block& block, std::vector<Block>& victims) {
   live_bytes_ -= block.allocation.bytes;
-  if (owner_.lost()) return;  // the memory is lost with the device
+  if (owner_.lost()) return;  // its memory is lost with the device
   cached_bytes_ += block.allocation.bytes;
   block.stamp = ++stamps_;
   cached_[block.allocation.bytes].push_back(std::move(block));
-  // Don't wait for running work: such blocks stay cached for now.
+  // Blocks with running work stay cached, because freeing them would have to wait.
   if (owner_.gone()) return;
   if (const std::uint64_t cap = cache_cap(); cached_bytes_ > cap) pick_victims(cached_bytes_ - cap, true, victims);
 }
 
 void MemoryPool::relabel(Storage& storage, std::string label) {
-  std::lock_guard hold(lock_);  // `exhausted` reads all labels
+  std::lock_guard hold(lock_);  // `exhausted` reads all labels under the lock
   storage.label_.swap(label);
 }
 
@@ -414,8 +416,6 @@ void MemoryPool::exhausted(std::size_t bytes, const std::string& label, const Ro
        .remedy = fmt::format("{} smaller shapes or types{}", live.empty() ? "Use" : "Free some of these, or use",
                              room.chosen ? ", or raise the limit" : "")});
 }
-
-// Public functions.
 
 void set_reclaim_memory(ReclaimMemory ask) noexcept { reclaim.store(ask, std::memory_order_release); }
 

@@ -31,7 +31,7 @@ Allocation StagingPool::take() {
 }
 
 void StagingPool::give(const Allocation& piece) noexcept {
-  if (owner_.gone()) return;  // freed with the driver's context
+  if (owner_.gone()) return;  // already freed with the driver's context
   try {
     std::lock_guard hold(lock_);
     if (kept_.size() < most_kept) return kept_.push_back(piece);
@@ -53,7 +53,8 @@ std::uint64_t StagingPool::trim() noexcept {
 
 namespace {
 
-/// A piece that queued work may be writing. Its destructor waits for that work and returns the piece to the pool.
+/// A staging buffer that queued work may be writing. The destructor waits for that work and returns the buffer to the
+/// pool.
 struct Piece {
   explicit Piece(QueueCore& queue) : core(queue) {}
   Piece(const Piece&) = delete;
@@ -88,7 +89,7 @@ bool copy_through_pinned(Queue& target, const BufferView& to, Queue& source, con
         },
         [&](const QueueUse& use) {
           piece.use = use;
-          if (use.queue) core.record(piece.use);  // event of this piece, not of the next one
+          if (use.queue) core.record(piece.use);  // an event for this buffer only, not for the next one
           from.storage->after_read(piece.use);
         });
     return true;
@@ -105,7 +106,7 @@ bool copy_through_pinned(Queue& target, const BufferView& to, Queue& source, con
     if (ahead)
       now = 1 - now;
     else if (next < bytes)
-      fetch(piece, next);  // only one piece could be allocated
+      fetch(piece, next);  // only one buffer could be allocated
     at = next;
   }
   return true;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pinned host memory in pieces, used as staging buffers for copies between devices. Each source device has a pool.
+// Pools of pinned host memory, used as staging buffers for copies between devices. Each source device has its own pool.
 // Internal to device/.
 #pragma once
 
@@ -19,10 +19,10 @@ class StagingPool {
   static constexpr std::size_t piece_bytes = 4 * 1024 * 1024;
 
   explicit StagingPool(OpenDevice& owner) : owner_(owner) {}
-  /// Returns a piece that the host can address. Its `host` is null if the driver has no pinned memory.
+  /// Returns a staging buffer that the host can address. Its `host` is null if the driver has no pinned memory.
   Allocation take();
   void give(const Allocation& piece) noexcept;
-  std::uint64_t trim() noexcept;  ///< frees unused pieces; returns their bytes
+  std::uint64_t trim() noexcept;  ///< frees unused buffers and returns their total size in bytes
 
  private:
   static constexpr std::size_t most_kept = 4;
@@ -31,14 +31,14 @@ class StagingPool {
   std::vector<Allocation> kept_;  // guarded by lock_
 };
 
-/// Copies between devices that have no host-addressable memory. Two pieces are used in turn: while one is uploaded to
-/// the target, the next is downloaded from the source. Returns when the last piece is queued on the target. Returns
-/// false, with nothing done, if the source's driver has no pinned memory.
+/// Copies between devices without host-addressable memory. Uses two staging buffers alternately: while one is uploaded
+/// to the target, the next part is downloaded from the source into the other. Returns when the last part is enqueued on
+/// the target. Returns false without copying anything if the source's driver has no pinned memory.
 bool copy_through_pinned(Queue& target, const BufferView& to, Queue& source, const BufferView& from,
                          const std::string& name);
 
-/// Uploads without an intermediate copy if the device uses host memory: waits until the memory is unused, then calls
-/// `write` to fill it in place. Returns false, with nothing done, for other devices.
+/// Fills memory in place if the device uses host memory. Waits until the memory is unused, then calls `write` with its
+/// address. For other devices, returns false and does nothing.
 bool upload_in_place(Queue& queue, const BufferView& to, const std::function<void(std::byte*)>& write);
 
 }  // namespace tessera

@@ -13,20 +13,20 @@
 namespace tessera {
 namespace {
 
-/// Records a use; a later use of the same queue covers earlier ones.
+/// Records a use. A later use of the same queue covers earlier ones.
 void note(QueueUse& known, const QueueUse& use) {
   if (known.queue.get() != use.queue.get()) {
     known = use;
     return;
   }
-  // Threads may report uses of one queue out of order; keep the latest.
+  // Threads may report uses of one queue out of order. Keep the latest.
   if (use.sequence < known.sequence) return;
   known.sequence = use.sequence;
   if (known.event || use.event) known.event = use.event;
 }
 
-/// Calls `what` for a use, unless its device is another one and lost: such work has ended, and does not concern this
-/// storage.
+/// Calls `what` for a use, unless the use is on a different device that is lost. Work on a lost device has ended, and
+/// its error does not affect this storage.
 template <class F>
 void unless_lost(const QueueUse& use, Device home, F&& what) {
   const OpenDevice& device = use.queue->device();
@@ -57,7 +57,7 @@ std::shared_ptr<Storage> Storage::wrap_host(void* data, std::size_t bytes, std::
   storage->label_ = "host memory";
   storage->allocation_ = {data, static_cast<std::byte*>(data), bytes};
   storage->owner_ = std::move(owner);
-  storage->expose();  // the owner may write it at any time
+  storage->expose();  // the owner may write the memory at any time
   return storage;
 }
 
@@ -148,7 +148,7 @@ void Storage::before_write(QueueCore& queue) {
 bool Storage::try_before_write(Queue& queue) noexcept {
   std::vector<QueueUse> uses;
   try {
-    const std::lock_guard hold(lock_);  // not while locking queues: a queue's callback may lock this, too
+    const std::lock_guard hold(lock_);  // not while locking queues, because a queue's callback may lock this too
     uses = reads_;
     uses.push_back(last_write_);
   } catch (...) {
@@ -169,11 +169,11 @@ void Storage::after_read(const QueueUse& use) {
 
 void Storage::after_write(const QueueUse& use) {
   if (bypassed_ != this) writes_.fetch_add(1, std::memory_order_relaxed);
-  // Nothing to wait for, before or after this write.
+  // No use has to wait for this write, and this write does not have to wait.
   if (!use.queue && !used_.load(std::memory_order_acquire)) return;
   std::lock_guard hold(lock_);
   if (use.queue) used_.store(true, std::memory_order_release);
-  reads_.clear();  // the write is ordered after all of them
+  reads_.clear();  // the write is ordered after all of these reads
   note(last_write_, use);
 }
 
@@ -218,16 +218,16 @@ void Storage::unexpose() {
 
 void Storage::add_reader(ReaderLink& link) {
   link.link(readers_);
-  // Modified only under the registry's lock, so that no atomic read-modify-write is needed.
+  // Modified only under the registry's lock, so an atomic read-modify-write operation is not needed.
   reader_count_.store(reader_count_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
 }
 
 void Storage::flush_readers() {
   if (bypassed_ == this || reader_count_.load(std::memory_order_acquire) == 0) return;
-  // While tasks write the storage, only they have pending reads of it, and they flush these themselves. Computing them
-  // here could deadlock: this thread would wait for the tasks, and they for it.
+  // While tasks write the storage, only they have pending reads of it, and they compute these themselves. Computing
+  // them here could deadlock, because this thread and the tasks would wait for each other.
   if (const CoherenceHook* const e = coherence_hook(); e != nullptr && e->has_other_writers()) return;
-  // Repeat, since other threads may defer more reads meanwhile. If a computation throws, the write does not happen.
+  // Repeat, because other threads may defer more reads meanwhile. If a computation throws, the write is not performed.
   for (bool more = true; more && reader_count_.load(std::memory_order_acquire) != 0;) {
     std::vector<std::shared_ptr<PendingResult>> results;
     {
@@ -238,7 +238,7 @@ void Storage::flush_readers() {
       books.await_readers(hold, *this);
     }
     more = false;
-    // Without the lock: a flush launches kernels, which call this function again.
+    // Without the lock, because a flush launches kernels, which call this function again.
     for (const auto& result : results) more = result->flush() || more;
   }
 }

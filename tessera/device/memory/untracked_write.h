@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hook for writes to memory that no task has declared. Called for the task runtime (task/), which this layer does not
-// depend on.
+// Hook for writes to memory that a task did not declare. The task runtime installs it; this layer does not depend on
+// task/.
 #pragma once
 
 #include <utility>
@@ -10,11 +10,11 @@ namespace tessera {
 class Storage;
 
 using UntrackedWriteHook = void (*)(Storage& storage);
-/// Called before the calling thread overwrites memory that had contents and has no CoherenceHook; it may attach one.
-/// Null unless the thread runs a task.
+/// Called before the calling thread overwrites memory that has contents but no CoherenceHook. It may attach one. Null
+/// unless the thread runs a task.
 extern constinit thread_local UntrackedWriteHook untracked_write_hook;
 
-/// Disables the hook on this thread for the scope's lifetime, for memory that its owner guards by a lock.
+/// Disables the hook on this thread for the scope's lifetime. For memory that its owner protects with a lock.
 class UntrackedWritesAllowed {
  public:
   UntrackedWritesAllowed() noexcept : before_(std::exchange(untracked_write_hook, nullptr)) {}

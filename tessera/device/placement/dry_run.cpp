@@ -15,20 +15,20 @@
 namespace tessera {
 namespace {
 
-/// The dry-run devices created so far. Each index simulates the same real device for the process's lifetime.
+/// The dry-run devices created so far. An index simulates the same real device for the process's lifetime.
 struct Stands {
   std::mutex lock;
   std::vector<DeviceInfo> infos;
-  std::multimap<Device, int> idle;  // by the real device
-  /// A forked child keeps its parent's indices but not its idle devices, which the parent has opened. A ForkGuard
-  /// prevents forks during changes.
+  std::multimap<Device, int> idle;  // idle indices, by the real device
+  /// A forked child keeps its parent's indices but cannot reuse the idle ones, because the parent has opened them. A
+  /// ForkGuard prevents forks during changes.
   explicit Stands(const Stands* parents) {
     if (parents != nullptr) infos = parents->infos;
   }
 };
 constinit os::PerProcess<Stands> the_stands;
 
-/// Access to the_stands with its lock held.
+/// Access to the_stands while holding its lock.
 class HeldStands {
  public:
   HeldStands() : stands_(the_stands.get()), hold_(stands_.lock) {}
@@ -90,7 +90,7 @@ class DryDriver : public Driver {
 };
 
 Device stand_for(Device like) {
-  const DeviceInfo info = device_info(like);  // before locking: it may probe drivers
+  const DeviceInfo info = device_info(like);  // before locking, because it may probe drivers
   Device device{Backend::dry_run, 0};
   {
     HeldStands s;
@@ -122,10 +122,10 @@ DryRun::DryRun(Device like) : like_(like), device_(stand_for(like)) {
 
 DryRun::~DryRun() {
   try {
-    // If arrays are left on it, don't reuse the device: the next dry run would count them.
+    // If some arrays still exist, don't reuse the device. The next dry run would count them.
     if (open_device(device_).pool.stats().live_bytes != 0) return;
     HeldStands()->idle.emplace(like_, device_.index);
-  } catch (...) {  // out of memory, or a forked child: the index is not reused
+  } catch (...) {  // out of memory or in a forked child: the index is not reused
   }
 }
 

@@ -17,16 +17,16 @@
 
 namespace tessera {
 
-/// Launches of all kernels of one name on one device. Never freed, since error messages refer to `name`.
+/// Counts the launches of all kernels with one name on one device. Never freed, because error messages refer to `name`.
 struct LaunchCounter {
   std::string name;
   Device device;
   std::atomic<std::uint64_t> launches = 0;
 };
-/// Returns the counter of this name and device; creates it on first use.
+/// Returns the counter for this name and device. Creates it on first use.
 LaunchCounter& launch_counter(const std::string& name, Device device);
 
-/// State of a Placement. Threads that inherited it may still use it after the scope has ended.
+/// State of a Placement. Threads that inherited it may use it after the scope has ended.
 struct PlacementState : std::enable_shared_from_this<PlacementState> {
   std::shared_ptr<PlacementState> outer;
   std::optional<std::vector<Device>> allowed;
@@ -39,11 +39,11 @@ struct PlacementState : std::enable_shared_from_this<PlacementState> {
   ~PlacementState() { counted.drop(); }
 };
 
-/// Reports launches and copies to the Placement scopes of the current thread, if any.
+/// Reports launches and copies to the Placement scopes of the current thread.
 struct PlacementAccess {
   enum class Direction : std::uint8_t { to_device, to_host, within, from_peers };
 
-  /// Throws if a strict scope does not allow the device. `asked` is the operation ("launch"), `name` the kernel.
+  /// Throws if a strict scope does not allow the device. `asked` is the operation ("launch"), `name` is the kernel.
   static void check(const char* asked, const std::string& name, Device device) {
     if (thread_context.placement != nullptr) [[unlikely]]
       refuse_unless_allowed(asked, name, device);
@@ -63,7 +63,7 @@ struct PlacementAccess {
   static void add(Device device, Direction direction, std::uint64_t bytes);
 };
 
-/// Sorts by device, then by descending number of launches.
+/// Sorts by device, then by number of launches in descending order.
 void sort_for_people(std::vector<PlacementLog::KernelCount>& kernels);
 
 }  // namespace tessera

@@ -13,7 +13,7 @@ namespace tessera {
 
 Placement::Placement(std::optional<std::vector<Device>> allowed) : state_(std::make_shared<PlacementState>()) {
   if (allowed)
-    for (const Device device : *allowed) device_info(device);  // throws if it does not exist
+    for (const Device device : *allowed) device_info(device);  // throws if the device does not exist
   state_->allowed = std::move(allowed);
   if (thread_context.placement != nullptr) state_->outer = thread_context.placement->shared_from_this();
   thread_context.placement = state_.get();

@@ -20,7 +20,7 @@ namespace tessera {
 
 namespace {
 
-/// A storage of the program, and its copy on the reference device with the contents before the launch.
+/// A storage of the program, and a copy on the reference device with its contents before the launch.
 struct Twin {
   std::shared_ptr<Storage> original, copy;
 };
@@ -56,7 +56,7 @@ std::string element_text(DType dtype, const std::byte* from) {
   return fmt::format("{:#x}", bits);
 }
 
-/// True if two words may differ only by rounding before they were packed.
+/// True if the difference between two words may be due to rounding before the numbers were packed.
 bool differ_by_rounding(const std::byte* a, const std::byte* b, double tolerance) {
   const float x = read<float>(a), y = read<float>(b);
   if (std::isnormal(x) && std::isnormal(y) && std::fabs(x - y) <= tolerance * std::fabs(y)) return true;
@@ -79,7 +79,7 @@ class Verifier : public LaunchInterceptor {
   void launched(const Kernel& kernel, Device device, std::array<std::uint64_t, 3> shape,
                 std::span<const LaunchArgument> arguments, const std::function<void()>& launch) override {
     if (device == reference_) return launch();
-    // Each storage has one copy, so that aliases remain aliases.
+    // Copy each storage only once, so that views of the same storage still alias each other.
     std::map<Storage*, Twin> twins;
     std::vector<LaunchArgument> doubles;
     for (const LaunchArgument& a : arguments) {
@@ -148,7 +148,7 @@ class Verifier : public LaunchInterceptor {
       }
       const double x = float_at(dtype, a), y = float_at(dtype, b);
       if (std::isnan(x) && std::isnan(y)) continue;
-      if (x == y) continue;  // zeros of different sign
+      if (x == y) continue;  // they may be zeros of different sign
       const double error = largest > 0 && std::isfinite(x) && std::isfinite(y) ? std::fabs(x - y) / largest : INFINITY;
       row.worst = std::max(row.worst, error);
       if (!(error <= tolerance_)) wrong(i);

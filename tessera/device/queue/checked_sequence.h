@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recorded work that calls user functions, whose host-side state a replay cannot see. Internal.
+// Recorded work that calls user functions. A replay cannot see changes of their host-side state. Internal.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace tessera {
 
-/// A Sequence that is replayed only after two consecutive recordings were equal. It is recorded again and compared,
-/// instead of replayed, after `first_interval` replays, then twice as many, and so on up to every `most_unchecked`. A
-/// change of host state is therefore detected immediately if it happens on every call, and otherwise within
-/// `most_unchecked` replays or as many as there were before.
+/// A Sequence that is replayed only after two consecutive recordings were equal. To detect changes of host state, it is
+/// sometimes recorded and compared again instead of replayed: first after `first_interval` replays, then after twice as
+/// many, up to `most_unchecked`. A change on every call is therefore detected immediately. Other changes are detected
+/// within `most_unchecked` replays, or within as many replays as there were before.
 class CheckedSequence {
  public:
   static constexpr std::uint64_t most_unchecked = 64;
@@ -21,8 +21,8 @@ class CheckedSequence {
   bool valid() const { return sequence_.valid(); }
   const Sequence& sequence() const { return sequence_; }
   std::uint64_t unchecked() const { return unchecked_; }  ///< number of replays since the last comparison
-  /// Runs the work and returns whether it was replayed. Sets `why`, and becomes empty, if the work cannot be repeated
-  /// or differs from the recording. Throws errors of Sequence::record and of the work; if the work was not done, this
+  /// Runs the work and returns whether it was replayed. If the work cannot be repeated or differs from the recording,
+  /// sets `why` and becomes empty. Throws errors of Sequence::record and of the work. If the work did not run, this
   /// object is unchanged.
   bool run(Queue& queue, const std::function<void()>& work, const SequencePool& pool, std::string& why);
   void replay();

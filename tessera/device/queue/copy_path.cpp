@@ -33,7 +33,7 @@ auto or_lost(OpenDevice& device, const F& call) {
   }
 }
 
-/// Memory for the check; not counted in the budget, since it is freed at once.
+/// Memory for the check. It is not counted in the budget because it is freed right after the check.
 struct Scratch {
   explicit Scratch(OpenDevice& on) : device(on), memory(allocate(on)) {}
   ~Scratch() {
@@ -48,7 +48,8 @@ struct Scratch {
   const Allocation memory;
 };
 
-/// Copies a pattern directly. Returns an empty string if it arrives, else an error. Throws DeviceLost and OutOfMemory.
+/// Copies a pattern directly. Returns an empty string if it arrives correctly, otherwise an error message. Throws
+/// DeviceLost and OutOfMemory.
 std::string check_copy(OpenDevice& to, OpenDevice& from) {
   std::vector<std::uint32_t> pattern(words), got(words);
   for (std::size_t i = 0; i < words; ++i)
@@ -80,7 +81,7 @@ std::string check_copy(OpenDevice& to, OpenDevice& from) {
                      to_string(from.device), to_string(to.device), wrong * sizeof(std::uint32_t), check_bytes);
 }
 
-/// Returns nothing if no path was chosen yet.
+/// Returns std::nullopt if no path was selected yet.
 std::optional<CopyPath> known_path(OpenDevice& to, OpenDevice& from) {
   std::lock_guard hold(to.paths_lock);
   const auto found = to.paths.find(&from);
@@ -121,7 +122,7 @@ CopyPath copy_path(OpenDevice& to, OpenDevice& from) {
   try {
     if (there) failure = check_copy(to, from);
     if (back && failure.empty()) failure = check_copy(from, to);
-  } catch (const OutOfMemory&) {  // not stored: the next copy retries
+  } catch (const OutOfMemory&) {  // the result is not stored, so that the next copy retries
     return CopyPath::host;
   }
   if (!failure.empty())

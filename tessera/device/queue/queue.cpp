@@ -39,7 +39,7 @@ std::string describe(const BufferView& view) {
                      to_string(view.storage->device()));
 }
 
-/// Checks that the view is within its storage, and the storage on the device.
+/// Checks that the view is within its storage, and that the storage is on the device.
 void check_view(const char* asked, const BufferView& view, std::optional<Device> device) {
   if (!view.storage) fail<ArgumentError>({.operation = asked, .wrong = "the view has no storage"});
   const std::size_t size = dtype_size(view.dtype);
@@ -80,7 +80,7 @@ void trace(const char* what, Device device, std::uint64_t bytes) {
 bool copy_from_peer(Queue& target, const BufferView& to, Queue& source, const BufferView& from) {
   OpenDevice &here = target.core().device(), &there = source.core().device();
   if (copy_path(here, there) != CopyPath::direct) return false;
-  there.check();  // throws if the source's memory was lost
+  there.check();  // throws if the memory of the source was lost
   from.storage->before_read(target);
   to.storage->before_write(target);
   trace("copy from a peer to", here.device, to.bytes());
@@ -91,7 +91,7 @@ bool copy_from_peer(Queue& target, const BufferView& to, Queue& source, const Bu
                          from.byte_offset, to.bytes());
       },
       [&](QueueUse use) {
-        if (use.queue) use.queue->record(use);  // so that the source waits for this copy only, not for later work
+        if (use.queue) use.queue->record(use);  // so that the source waits only for this copy and not for later work
         from.storage->after_read(use);
         to.storage->after_write(use);
       });
@@ -119,7 +119,7 @@ Queue& Queue::of(Device device) {
   static constinit os::PerProcess<std::mutex> making;
   std::lock_guard hold(making.get());
   if (Queue* queue = open.default_queue.load(std::memory_order_acquire)) return *queue;
-  auto* queue = new Queue(device);  // leaked: lives until the process ends
+  auto* queue = new Queue(device);  // leaked, because it is valid until the process ends
   open.default_queue.store(queue, std::memory_order_release);
   return *queue;
 }
@@ -184,7 +184,7 @@ bool Event::done() const { return !point_ || point_->use.queue->ended(point_->us
 void Event::wait() const {
   Recorder::refuse("waiting for an event");
   if (!point_) return;
-  point_->use.queue->device().check();  // throws if the device is lost, even if the work had ended
+  point_->use.queue->device().check();  // throws if the device is lost, even if the work had ended before
   point_->use.queue->wait(point_->use);
 }
 
@@ -262,7 +262,7 @@ void Queue::download(void* to, const BufferView& from) {
       core_->submit(download_name, [&](DriverQueue& driver) {
         driver.download(to, from.storage->allocation(), from.byte_offset, bytes);
       });
-    } catch (...) {  // on success the download has finished
+    } catch (...) {  // after a successful download there is nothing to wait for
       if (!core_->device().gone()) from.storage->after_read(core_->last_use());
       throw;
     }
@@ -317,8 +317,9 @@ void Queue::copy(const BufferView& to, const BufferView& from) {
     return;
   }
   Recorder::refuse("copy between devices");
-  // Between devices: directly if possible, else through the host: in one copy if one of the memories is
-  // host-addressable, otherwise in pieces, so that large arrays are never duplicated.
+  // Copies between devices are direct if possible. Otherwise they go through the host. If one of the memories is
+  // host-addressable, one copy is sufficient. If not, the data is copied in parts, so that large arrays are never
+  // duplicated.
   to.storage->flush_readers();
   Queue& source = from_device == device_ ? *this : current_queue(from_device);
   Queue& target = to_device == device_ ? *this : current_queue(to_device);

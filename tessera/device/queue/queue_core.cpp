@@ -39,7 +39,7 @@ QueueUse QueueCore::finish_submit() {
     passed(sequence);
     return {};
   }
-  // With a single queue on the device its order suffices, and most events would never be used.
+  // If the device has a single queue, its order is sufficient. Most events would then never be used.
   if (device_.queue_count.load(std::memory_order_relaxed) > 1) {
     event_ = driver_->record();
     event_sequence_ = sequence;
@@ -52,7 +52,8 @@ QueueUse QueueCore::finish_submit() {
 void QueueCore::passed(std::uint64_t sequence) {
   std::uint64_t before = completed_.load(std::memory_order_relaxed);
   while (before < sequence && !completed_.compare_exchange_weak(before, sequence)) {}
-  // Sequentially consistent with `await`: at least one side sees the other's write.
+  // The operations are sequentially consistent, like in `await`: at least one of the two threads sees the other's
+  // write.
   if (awaiting_.load() == 0) [[likely]]
     return;
   const std::lock_guard hold(await_lock_);
@@ -87,7 +88,7 @@ std::shared_ptr<DriverEvent> QueueCore::newest_event(std::uint64_t sequence) {
   try {
     const std::uint64_t upto = submitted_.load(std::memory_order_relaxed);
     event_ = driver_->record();
-    event_sequence_ = upto;  // only if recording succeeded
+    event_sequence_ = upto;  // only if recording the event succeeded
     if (!event_) passed(event_sequence_);
   } catch (...) {
     rethrow();
@@ -99,7 +100,7 @@ void QueueCore::record(QueueUse& use) noexcept {
   if (immediate_) return;
   try {
     use.event = event_of(use);
-  } catch (...) {  // a later wait retries
+  } catch (...) {  // a later wait records it
   }
 }
 
@@ -116,7 +117,7 @@ void QueueCore::leave(std::shared_ptr<DriverEvent> event) noexcept {
   } catch (...) {}
 }
 
-// Also called under the pool's lock and in callbacks, so it must not block on a lock.
+// Also called under the pool's lock and in callbacks, so it must not wait for a lock.
 bool QueueCore::done(const QueueUse& use) noexcept {
   if (device_.gone()) return true;
   if (completed_.load(std::memory_order_acquire) >= use.sequence) return true;
@@ -134,7 +135,7 @@ bool QueueCore::done(const QueueUse& use) noexcept {
       passed(use.sequence);
     }
     return true;
-  } catch (...) {  // the error is reported to a thread that waits
+  } catch (...) {  // a thread that waits gets the error
     return device_.gone();
   }
 }
@@ -143,7 +144,7 @@ bool QueueCore::ended(const QueueUse& use) noexcept {
   if (completed_.load(std::memory_order_acquire) >= use.sequence || device_.gone()) return true;
   try {
     return use.event && use.event->done();
-  } catch (...) {  // the error is reported to a thread that waits
+  } catch (...) {  // a thread that waits gets the error
     return true;
   }
 }
@@ -162,7 +163,7 @@ void QueueCore::wait(const QueueUse& use) {
       passed(use.sequence);
     }
   }
-  tell_fault();  // last: another thread may have stored an error meanwhile
+  tell_fault();  // last, because another thread may have stored an error in the meantime
 }
 
 void QueueCore::wait_ended(const QueueUse& use) noexcept {
@@ -180,7 +181,7 @@ void QueueCore::wait_ended(const QueueUse& use) noexcept {
     bool known = false;
     try {
       if (!in_callback) event = event_of(use), known = true;
-    } catch (...) {  // no event available: wait for the whole queue below
+    } catch (...) {  // no event is available: wait for the whole queue below
     }
     if (known) {
       if (event) event->wait();
@@ -193,7 +194,7 @@ void QueueCore::wait_ended(const QueueUse& use) noexcept {
     passed(put_in());
   } catch (...) {
     if (!in_callback && !hold) hold.lock();
-    // Another thread waited for the same work and reported its error.
+    // Another thread waited for the same work and has reported its error.
     if (faults_.load(std::memory_order_relaxed) != faults) return;
     keep_fault();  // before another thread can consider the work finished
     clear_fault(reach_of(use));
@@ -220,7 +221,7 @@ void QueueCore::throw_fault(std::uint64_t faults, const QueueUse& use) {
   const auto hold = held();
   if (faults_.load(std::memory_order_relaxed) == faults) {
     clear_fault(reach_of(use));
-  } else if (fault_since_ == faults) {  // the thread that cleared it stored the same error
+  } else if (fault_since_ == faults) {  // the thread that cleared it has stored the same error
     fault_ = nullptr;
     faulty_.store(false, std::memory_order_relaxed);
   }
@@ -228,7 +229,7 @@ void QueueCore::throw_fault(std::uint64_t faults, const QueueUse& use) {
 }
 
 namespace {
-/// Combines two errors into one; returns the first if memory is exhausted.
+/// Combines two errors into one. If memory is exhausted, returns the first error.
 std::exception_ptr with_later(const std::exception_ptr& first, const std::exception_ptr& later) noexcept {
   const auto text = [](const std::exception_ptr& fault) -> std::string {
     try {
@@ -251,7 +252,7 @@ void QueueCore::keep_fault() noexcept {
   try {
     rethrow();
   } catch (...) {
-    // A lost device is always reported; combine at most two errors.
+    // A lost device is always reported. Otherwise, at most two errors are combined.
     if (device_.lost() || fault_since_ == of_several) return;
     fault_since_ = fault_ ? of_several : faults_.load(std::memory_order_relaxed);
     fault_ = fault_ ? with_later(fault_, std::current_exception()) : std::current_exception();
@@ -270,15 +271,15 @@ void QueueCore::tell_fault() {
 }
 
 void QueueCore::clear_fault(std::uint64_t upto) noexcept {
-  // A fault is reported once, to the first thread that waits. The queue is then empty and, unless the device is lost,
-  // usable.
+  // An error is reported once, to the first thread that waits. The queue is then empty. It can still be used unless the
+  // device is lost.
   if (faulty_up_to_.load(std::memory_order_relaxed) < upto) faulty_up_to_.store(upto, std::memory_order_release);
   faults_.fetch_add(1, std::memory_order_release);
   event_.reset();
   event_sequence_ = 0;
   try {
     if (driver_) driver_->finish();
-  } catch (...) {  // same as the fault being reported
+  } catch (...) {  // this error is the one that is being reported
   }
   passed(put_in());
 }
@@ -288,11 +289,12 @@ void QueueCore::order_after(const QueueUse& use) {
   if (&other == this) return;
   const DriverCall call(device_, DriverCall::Kind::call, newest_name());
   const std::uint64_t faults = other.faults_.load(std::memory_order_acquire);
-  const auto event = other.event_of(use);  // don't hold its lock below: two queues may wait for each other
+  const auto event =
+      other.event_of(use);  // don't hold the other queue's lock below, because two queues may wait for each other
   bool over = true;
   try {
     over = !event || event->done();
-    if (event && over) event->wait();  // also completed if it failed; only wait() throws the error
+    if (event && over) event->wait();  // failed events are also done; only wait() throws the error
   } catch (...) {                      // an error of the other queue, possibly on another device
     other.throw_fault(faults, use);
   }
@@ -327,7 +329,7 @@ QueueUse QueueCore::recorded() {
   QueueUse use = last_use();
   if (immediate_ || (!adopted_ && completed_.load(std::memory_order_acquire) >= use.sequence)) return use;
   const auto hold = held();
-  if (adopted_)  // forces a new event: an existing one may predate work enqueued by others
+  if (adopted_)  // requires a new event, because an existing one may not cover work that the owner enqueued directly
     submitted_.store(submitted_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   use.sequence = submitted_.load(std::memory_order_relaxed);
   use.event = newest_event(use.sequence);
@@ -364,8 +366,8 @@ void QueueCore::close() noexcept {
     const DriverCall call(device_, DriverCall::Kind::wait, newest_name());
     std::unique_lock hold(lock_, std::defer_lock);
     if (device_.gone()) {
-      // Another thread of the parent, or the driver, may hold locks: leak everything. A driver queue that another
-      // thread of this process is using is released in the destructor.
+      // Another thread of the parent, or the driver, may hold locks, so leak everything. If another thread of this
+      // process is using the driver's queue, the destructor releases it.
       closed_ = true;
       if (!device_.forked() && !hold.try_lock()) return;
       static_cast<void>(driver_.release());
@@ -375,11 +377,11 @@ void QueueCore::close() noexcept {
     hold.lock();
     event_.reset();
     event_sequence_ = submitted_;
-    bool under_way = adopted_;  // don't wait for work that others enqueued
+    bool under_way = adopted_;  // don't wait for work that the owner enqueued directly
     if (adopted_ && submitted_ != completed_) {
       try {
         event_ = driver_->record();  // covers all work that we enqueued
-      } catch (...) {                // fall back to waiting for all of it
+      } catch (...) {                // wait for all work instead
         under_way = false;
       }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of a random number generator, shared with the sequences that record its draws. Internal.
+// The state of a random number generator. It is shared with the sequences that record its draws. Internal.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ struct RandomStream {
   friend bool operator==(const RandomStream&, const RandomStream&) = default;
 };
 
-/// Indices of the scalar arguments through which a kernel gets a stream's state.
+/// Indices of the scalar arguments that pass a stream's state to a kernel.
 struct RandomArguments {
   std::uint32_t seed_low, seed_high;  ///< u32
   std::uint32_t offset;               ///< u64

@@ -15,10 +15,10 @@ struct Recordings {
   std::mutex lock;
   std::uint64_t last = 0;
   std::vector<std::uint64_t> going_on;
-  std::atomic<std::size_t> count = 0;  ///< size of `going_on`, read without the lock
+  std::atomic<std::size_t> count = 0;  ///< size of `going_on`, for reading without the lock
 };
 Recordings& recordings() {
-  static constinit os::PerProcess<Recordings> all;  // never destroyed: threads may record during exit
+  static constinit os::PerProcess<Recordings> all;  // never destroyed, because threads may record during exit
   return all.get();
 }
 std::uint64_t begin_recording() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Interface through which a thread's queue operations reach the Sequence that it is recording, if any. Used by device/
-// and by deferred operations.
+// Interface between a thread's queue operations and the Sequence that it is recording. Used by device/ and by deferred
+// operations.
 #pragma once
 
 #include <cstdint>
@@ -22,15 +22,16 @@ class Recorder {
   virtual ~Recorder();
   static Recorder* of_this_thread() { return thread_context.recorder; }  ///< null: not recording
 
-  /// Number of this thread's recording, from 1; 0: none. Deferred operations store the number at their creation.
+  /// Number of this thread's recording, from 1; 0 if there is none. Deferred operations store the number when they are
+  /// created.
   static std::uint64_t number() {
     const Recorder* const recorder = of_this_thread();
     return recorder == nullptr ? 0 : recorder->number_;
   }
-  /// Returns whether the recording with this number, on any thread, is still active.
+  /// Returns whether the recording with this number is still active on any thread.
   static bool is_active(std::uint64_t number);
-  /// Suspends recording on this thread for the scope's lifetime, for operations that were deferred before the recording
-  /// started.
+  /// Suspends recording on this thread for the scope's lifetime. Used for operations that were deferred before the
+  /// recording started.
   class Pause {
    public:
     explicit Pause(bool wanted) : before_(thread_context.recorder) {
@@ -44,33 +45,33 @@ class Recorder {
     Recorder* before_;
   };
 
-  /// Called before operations that cannot be replayed: throws, or stops the recording, if this thread records. `asked`
-  /// names the operation: "download".
+  /// Called before operations that cannot be replayed. If this thread records, throws or stops the recording. `asked`
+  /// is the name of the operation: "download".
   static void refuse(const char* asked) {
     if (Recorder* const recorder = of_this_thread()) [[unlikely]]
       recorder->refused(asked);
   }
-  /// Likewise for work on another queue than the recorded one.
+  /// Like `refuse`, but only if `core` is not the recorded queue.
   static void check(const char* asked, QueueCore& core) {
     if (Recorder* const recorder = of_this_thread()) [[unlikely]]
       recorder->checked(asked, core);
   }
 
-  /// Allocates memory for work of this recording, like Storage::allocate; null if the memory is not part of the
-  /// recording.
+  /// Allocates memory for work of this recording, like Storage::allocate. Returns null if the memory should not be part
+  /// of the recording.
   virtual std::shared_ptr<Storage> allocate(Device device, std::size_t bytes, const std::string& label) = 0;
 
-  // Called after an operation was submitted.
+  // The functions below are called after an operation was submitted.
   virtual void launched(const Kernel& kernel, LoadedKernel& loaded, LaunchCounter& counter, bool index64,
                         std::array<std::uint64_t, 3> shape, std::span<const LaunchArgument> arguments,
                         std::span<const Argument> given, const KernelFacts& facts) = 0;
   virtual void copied(const BufferView& to, const BufferView& from) = 0;
   virtual void filled(const BufferView& to, std::span<const std::byte> pattern) = 0;
-  /// The last launch drew `blocks` from the stream, whose offset is advanced afterwards.
+  /// Records that the last launch drew `blocks` from the stream. The stream's offset is advanced afterwards.
   virtual void drew(const std::shared_ptr<RandomStream>& stream, RandomArguments arguments, std::uint64_t blocks) = 0;
 
  protected:
-  void leave();  ///< makes is_active(number_) false
+  void leave();  ///< is_active(number_) returns false from then on
 
  private:
   const std::uint64_t number_;

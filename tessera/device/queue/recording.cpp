@@ -107,8 +107,8 @@ void Recording::drew(const std::shared_ptr<RandomStream>& stream, RandomArgument
   if (stream->seed != known->first.seed) known->followed = false;
 }
 
-/// Returns the index of this memory. Removes the storage from the view, so that memory released by the work becomes
-/// free.
+/// Returns the index of this memory. Removes the storage from the view. Otherwise, memory that the work releases would
+/// not become free.
 std::int32_t Recording::note(BufferView& view, bool read, bool written) {
   const std::shared_ptr<Storage> storage = std::move(view.storage);
   view.storage = nullptr;
@@ -124,7 +124,7 @@ std::int32_t Recording::note(BufferView& view, bool read, bool written) {
   if (!m.read && !m.written) {
     m.read_first = read;
     if (lease && read && !written) {
-      // Its contents come from before the recording, so its memory must not be shared, even after it is released.
+      // Its contents are from before the recording. The memory must not be shared, even after it is released.
       lease->keeps = true;
       m.storage = pool_.block(*lease);
     }
@@ -170,8 +170,8 @@ std::string scalar_text(DType dtype, std::uint64_t bits) {
   });
 }
 
-/// True if the views refer to the same memory: either the same existing storage, or the same allocation of each
-/// recording.
+/// True if the views refer to the same memory: either the same storage that existed before, or corresponding
+/// allocations of the two recordings.
 bool same_memory(const RecordedGraph& a, std::int32_t number_a, const BufferView& view_a, const RecordedGraph& b,
                  std::int32_t number_b, const BufferView& view_b) {
   if (number_a != number_b || view_a.byte_offset != view_b.byte_offset || view_a.elements != view_b.elements)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data of a Sequence while it is recorded, and the recorder. Internal to device/.
+// Data of a Sequence and its recorder. Internal to device/.
 #pragma once
 
 #include <memory>
@@ -15,41 +15,42 @@
 
 namespace tessera {
 
-/// A random generator that the work draws from.
+/// A random number generator from which the work draws.
 struct RecordedStream {
   std::shared_ptr<RandomStream> state;
-  RandomStream first;       ///< state before the work's first draw
-  std::uint64_t drawn = 0;  ///< how far the work advances the offset
-  bool followed = true;     ///< replays draw from the current state; otherwise they repeat the recorded draws
+  RandomStream first;       ///< the state before the first draw of the work
+  std::uint64_t drawn = 0;  ///< number of blocks that the work draws
+  bool followed = true;     ///< true: replays draw from the current state; false: they repeat the recorded draws
 };
 
-/// A recorded operation in a form that can be submitted again individually. Its views refer to the sequence's memory by
-/// index instead of by storage; -1: a scalar, or none.
+/// A recorded operation that can also be submitted individually. Its views refer to the sequence's memory by index
+/// instead of by storage. The index is -1 for a scalar or if there is no memory.
 struct RecordedPiece {
   Kernel kernel;
-  LaunchCounter* counter = nullptr;  ///< null: a copy or a fill
+  LaunchCounter* counter = nullptr;  ///< null for a copy or a fill
   bool index64 = false;
   std::vector<LaunchArgument> arguments;
-  std::vector<std::int32_t> memory;  ///< for each argument
+  std::vector<std::int32_t> memory;  ///< index for each argument
   BufferView to, from;
   std::int32_t to_memory = -1, from_memory = -1;
-  std::int32_t stream = -1;  ///< index of the stream that a launch draws from
+  std::int32_t stream = -1;  ///< index of the random stream of a launch
   RandomArguments draws{};
-  std::uint64_t drawn_before = 0;  ///< blocks drawn from this stream by earlier operations
+  std::uint64_t drawn_before = 0;  ///< number of blocks that earlier operations draw from this stream
   const std::string& name() const;
 };
 
-/// Memory used by the work: an external storage that is kept alive, or a block shared by the pool's sequences.
+/// Memory used by the work. It is either an existing storage, which is kept alive, or a block that sequences of the
+/// same pool share.
 struct RecordedMemory {
-  std::shared_ptr<Storage> storage;  ///< null: the block's storage
+  std::shared_ptr<Storage> storage;  ///< null: use the storage of the block
   std::int32_t block = -1;           ///< >= 0: index of the block
-  /// The block's storage when it was looked up; the block may have got another one since.
+  /// The block's storage when it was last looked up. The block may have a different one now.
   std::weak_ptr<Storage> placed{};
   bool read = false, written = false;
-  bool read_first = false;                         ///< the contents come from outside or from the previous replay
-  std::uint64_t extent = 0;                        ///< number of bytes used from its start
-  bool leased = false;                             ///< allocated by the recording
-  std::shared_ptr<SequenceMemory::Lease> lease{};  ///< only while recording
+  bool read_first = false;   ///< it is read before it is written, so its contents must exist before the replay
+  std::uint64_t extent = 0;  ///< number of bytes used, from the start
+  bool leased = false;       ///< true if the recording allocated it
+  std::shared_ptr<SequenceMemory::Lease> lease{};  ///< set only during the recording
 };
 
 /// Result of a recording.
@@ -59,25 +60,26 @@ struct RecordedGraph {
   std::vector<RecordedMemory> memory;
   std::vector<RecordedStream> streams;
 };
-/// Describes how a later recording of the same function differs from an earlier one; empty if it does not.
+/// Describes how a later recording of the same function differs from an earlier one. Returns an empty string if they
+/// are equal.
 std::string difference_of(const RecordedGraph& earlier, const RecordedGraph& later);
 
-/// Reaction to operations that cannot be replayed.
+/// What to do if an operation cannot be replayed.
 enum class AtRefusal : std::uint8_t { throws, stops_recording };
 
-/// Records operations of this thread on `queue`, which is the current one meanwhile. If the recording ends by an
-/// exception, generators are reset, since the caller may repeat the work.
+/// Records operations of this thread on `queue`, which is the current queue meanwhile. If the recording ends with an
+/// exception, random generators are reset, because the caller may repeat the work.
 class Recording final : public Recorder {
  public:
-  /// Throws ArgumentError if the pool belongs to another queue, or is in use.
+  /// Throws ArgumentError if the pool belongs to another queue or is in use.
   Recording(Queue& queue, SequenceMemory& pool, RecordedGraph& lists, AtRefusal at_refusal);
   ~Recording() override;
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
 
-  /// Why recording stopped; empty while it continues.
+  /// Returns why recording stopped; empty while it continues.
   const std::string& refusal() const { return refusal_; }
-  /// Ends the recording's allocations. Returns the blocks that leave the pool, see SequenceMemory::end.
+  /// Ends the allocations of the recording. Returns the blocks that leave the pool (see SequenceMemory::end).
   std::vector<SequenceMemory::DetachedBlock> end();
 
   std::shared_ptr<Storage> allocate(Device device, std::size_t bytes, const std::string& label) override;
@@ -101,7 +103,7 @@ class Recording final : public Recorder {
   RecordedGraph& lists_;
   const AtRefusal at_refusal_;
   std::string refusal_;
-  /// External memory; references keep addresses from being reused.
+  /// Memory that existed before the recording. References to it prevent its address from being reused.
   std::unordered_map<const Storage*, std::int32_t> others_;
   bool ended_ = false;
 };

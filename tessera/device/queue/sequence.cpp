@@ -48,18 +48,18 @@ struct Sequence::State {
   void launch_one_by_one();
 
   const Device device;
-  Queue& queue;  ///< destroyed if `core` is closed
+  Queue& queue;  ///< must not be used if `core` is closed
   const std::shared_ptr<QueueCore> core;
-  const std::shared_ptr<SequenceMemory> pool;  ///< its lock guards the members below
+  const std::shared_ptr<SequenceMemory> pool;  ///< its lock protects the members below
   RecordedGraph lists;
   std::vector<RecordedWork>& work = lists.work;
   std::vector<RecordedPiece>& pieces = lists.pieces;
   std::vector<RecordedMemory>& memory = lists.memory;
-  std::vector<std::uint32_t> blocks;             ///< blocks of the pool used by this sequence
-  std::uint64_t placed = 0;                      ///< the pool's generation when blocks were looked up
-  bool moved = false;                            ///< memory has moved since `driver` was created
-  std::vector<Storage*> reads, writes;           ///< memory that others may also use
-  std::vector<std::shared_ptr<Storage>> inside;  ///< memory that only this sequence references
+  std::vector<std::uint32_t> blocks;             ///< blocks of the pool that this sequence uses
+  std::uint64_t placed = 0;                      ///< the pool's generation when the blocks were last looked up
+  bool moved = false;                            ///< true if memory has moved since `driver` was created
+  std::vector<Storage*> reads, writes;           ///< memory that may also be used outside of the sequence
+  std::vector<std::shared_ptr<Storage>> inside;  ///< memory that only this sequence refers to
   std::map<LaunchCounter*, std::uint64_t> launches;
   std::uint64_t copies = 0, copied_bytes = 0;
   std::unique_ptr<DriverSequence> driver;
@@ -75,9 +75,9 @@ void Sequence::State::finish_recording(const std::vector<SequenceMemory::Detache
     if (l.lease == m.lease) {
       m.storage = l.storage;  // still referenced
     } else if (!m.lease->keeps) {
-      // Data that only this sequence wrote there earlier can stay in the detached storage: a replay overwrites it
-      // afterwards with the data that remains. This requires that the storage has no live contents when the replay
-      // begins.
+      // Data that only this sequence stored there earlier can stay in the detached storage, because a replay overwrites
+      // it later with the final contents. This requires that the storage contains no data that is still needed when the
+      // replay begins.
       const RecordedMemory* after =
           l.lease && l.lease->memory >= 0 ? &memory[static_cast<std::size_t>(l.lease->memory)] : nullptr;
       if (after != nullptr && !after->read_first && m.extent <= l.storage->bytes())
@@ -88,7 +88,7 @@ void Sequence::State::finish_recording(const std::vector<SequenceMemory::Detache
   }
   for (RecordedMemory& m : memory) m.lease.reset();
   for (RecordedStream& s : lists.streams)
-    s.followed = s.followed && s.state.use_count() > 1;  // otherwise the generator was destroyed
+    s.followed = s.followed && s.state.use_count() > 1;  // otherwise, the generator was destroyed
   for (const RecordedPiece& p : pieces) {
     if (p.counter != nullptr)
       ++launches[p.counter];
@@ -100,8 +100,9 @@ void Sequence::State::finish_recording(const std::vector<SequenceMemory::Detache
                                               pieces.back().name()));
 }
 
-/// Sorts storages by whether others can reach them. A storage that is referenced by nothing else now cannot be reached
-/// later either, so after earlier uses have ended the queue's own order is sufficient.
+/// Separates storages that can be used outside of the sequence from those that cannot. A storage without other
+/// references cannot be reached later either. After earlier uses have ended, the queue's own order is therefore
+/// sufficient.
 void Sequence::State::sort_memory() {
   struct Held {
     std::shared_ptr<Storage> storage;
@@ -141,13 +142,13 @@ void Sequence::State::hold_blocks() {
   blocks = std::move(all);
 }
 
-/// Stores the current addresses of the memory in the recorded work.
+/// Stores the current memory addresses in the recorded work.
 void Sequence::State::place() {
   for (RecordedMemory& m : memory) {
     if (m.block < 0) continue;
     const auto& now = pool->storage_of(static_cast<std::uint32_t>(m.block));
     if (m.placed.lock() == now) continue;
-    now->before_write(*core);  // wait for earlier uses outside any sequence
+    now->before_write(*core);  // wait for earlier uses outside of any sequence
     moved = true;
     m.placed = now;
   }
@@ -164,7 +165,7 @@ void Sequence::State::place() {
 
 void Sequence::State::capture() {
   if (driver) core->device().retire(std::move(driver));
-  // With TESSERA_SYNC=1 each operation is waited for separately, so that errors name it.
+  // With TESSERA_SYNC=1, each operation is waited for individually, so that errors contain its name.
   if (!work.empty() && !settings().sync) core->submit(*name, [&](DriverQueue& d) { driver = d.capture(work); });
   changed.clear();
   moved = false;
@@ -174,7 +175,7 @@ Sequence::State::~State() {
   try {
     if (!inside.empty() && !core->device().gone()) {
       const QueueUse last = core->last_use();
-      // Prevents reuse of the memory before the last replay has ended.
+      // Prevents the memory from being reused before the last replay has ended.
       for (const auto& storage : inside) storage->after_write(last);
     }
   } catch (...) {}
@@ -193,7 +194,7 @@ SequencePool::SequencePool() : memory_(std::make_shared<SequenceMemory>()) {}
 /// A recording that may become a sequence.
 struct Sequence::Attempt {
   std::unique_ptr<State> state;
-  std::string refusal;  ///< not empty: recording failed
+  std::string refusal;  ///< why the recording failed; empty if it succeeded
 
   Attempt(Queue& queue, const std::function<void()>& work, std::shared_ptr<SequenceMemory> pool, AtRefusal at_refusal)
       : state(std::make_unique<State>(queue, std::move(pool))) {
@@ -203,7 +204,7 @@ struct Sequence::Attempt {
     refusal = recording.refusal();
     if (refusal.empty()) state->finish_recording(recording.end());
   }
-  /// Replaces `before`, whose blocks are released only after this sequence has acquired those it needs.
+  /// Replaces `before`. Its blocks are released only after this sequence has acquired the blocks that it needs.
   std::unique_ptr<State> finish(std::unique_ptr<State> before = nullptr) {
     {
       const auto lock = state->pool->lock("Sequence::record");
@@ -274,7 +275,7 @@ void Sequence::State::put_all() {
   changed.clear();
 }
 
-/// Replays with individual launches for interceptors (verify_on).
+/// Replays with individual launches, for interceptors (verify_on).
 void Sequence::State::launch_one_by_one() {
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     const RecordedPiece& p = pieces[i];
@@ -343,7 +344,7 @@ void Sequence::replay() {
   s.set_streams();
   if (s.placed != s.pool->generation()) s.place();
   if (s.moved) s.capture();
-  // Before using any queue: a flush launches kernels itself.
+  // Before using a queue, because flushing launches kernels.
   for (Storage* w : s.writes) w->flush_readers();
   const auto advance_streams = [&] {
     for (const RecordedStream& stream : s.lists.streams)

@@ -26,7 +26,7 @@ void SequenceMemory::drop_unneeded() noexcept {
   for (Block& b : blocks_) {
     if (!b.storage || b.lease || b.needed > 0) continue;
     try {
-      if (!gone) b.storage->after_read(core_->last_use());  // replays are not recorded as uses elsewhere
+      if (!gone) b.storage->after_read(core_->last_use());  // replays are not recorded as uses of the storage
     } catch (...) {}
     leave(b);
   }
@@ -75,7 +75,7 @@ void SequenceMemory::leave(Block& block) noexcept {
   ++generation_;
 }
 
-/// Takes back blocks whose leases have ended.
+/// Makes blocks free again if their leases have ended.
 void SequenceMemory::collect() noexcept {
   for (Block& b : blocks_) {
     if (!b.lease) continue;
@@ -87,10 +87,10 @@ void SequenceMemory::collect() noexcept {
   }
 }
 
-/// Chooses a block. First, as the device's pool would, among those that this recording released, so that it needs no
-/// more memory than without recording; then among those left by others, in their order, so that the same work finds the
-/// same blocks. Avoids far too large blocks unless they are small, since memory that outlives the recording takes its
-/// block along and others must allocate a new one.
+/// Chooses a block. It prefers blocks that this recording has released, with the same rule as the device's pool, so
+/// that recording does not need more memory. Then it tries unused blocks of other recordings in their order, so that
+/// repeated work finds the same blocks. Large blocks that are much larger than needed are avoided: if the memory
+/// outlives the recording, the block is detached with it, and the other sequences must allocate a new one.
 SequenceMemory::Block* SequenceMemory::find(std::size_t size) {
   const auto fits = [&](std::size_t bytes) { return bytes >= size && bytes <= size + size / 4; };
   Block* best = nullptr;
@@ -123,7 +123,7 @@ std::shared_ptr<Storage> SequenceMemory::allocate_block(std::size_t bytes, const
   }
   const auto number = static_cast<std::uint32_t>(block - blocks_.data());
   const std::shared_ptr<Storage> storage = storage_of(number);
-  // Orders after replays so far, which the storage has not recorded.
+  // Waits for replays so far, which are not recorded as uses of the storage.
   if (block->serves_as == 0) storage->after_read(core_->last_use());
   const auto lease = std::make_shared<Lease>(number);
   block_of_[storage.get()] = number;
@@ -164,7 +164,7 @@ void SequenceMemory::end(DetachedBlock* left) noexcept {
       leave(b);
       b.lease.reset();
     } else if (b.storage) {
-      b.storage->bytes_ = b.bytes;  // all storages that it served fit in it
+      b.storage->bytes_ = b.bytes;  // all storages that used the block fit in it
     }
   }
   block_of_.clear();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that recordings allocate and release: blocks that serve one storage after another, shared by several
+// Memory that recordings allocate and release. Its blocks are used by one storage after another and shared by several
 // sequences. Internal to device/.
 #pragma once
 
@@ -16,19 +16,20 @@
 
 namespace tessera {
 
-/// Replays on one queue are ordered, so sequences can share blocks. Memory that outlives its recording leaves with its
-/// block, which no other sequence writes; they get another block in its place (`generation`).
+/// Sequences can share blocks because replays on one queue are ordered. Memory that outlives its recording is detached
+/// from the pool together with its block, so that no other sequence writes it. The other sequences then get another
+/// block (see `generation`).
 class SequenceMemory {
  public:
-  /// Use of a block for one storage.
+  /// The use of a block by one storage.
   struct Lease {
     explicit Lease(std::uint32_t b) : block(b) {}
     const std::uint32_t block;
-    std::atomic<std::uint64_t> ended = 0;  ///< 0: active; else greater than for all leases that ended before
-    std::int32_t memory = -1;              ///< the recording's index of this memory, once it is used there
-    bool keeps = false;                    ///< the block becomes the recording's and is not shared
+    std::atomic<std::uint64_t> ended = 0;  ///< 0: active; otherwise greater than for every lease that ended earlier
+    std::int32_t memory = -1;              ///< index of this memory in the recording, set when it is first used there
+    bool keeps = false;  ///< true: the block is detached from the pool for this recording and not shared
   };
-  /// A block that has left the pool, and the lease with which it left.
+  /// A block that was detached from the pool, and its last lease.
   struct DetachedBlock {
     std::shared_ptr<Storage> storage;
     std::shared_ptr<Lease> lease;
@@ -39,45 +40,48 @@ class SequenceMemory {
   SequenceMemory(const SequenceMemory&) = delete;
   SequenceMemory& operator=(const SequenceMemory&) = delete;
 
-  /// Must be held during a replay. Throws ArgumentError while another thread records with this memory.
+  /// Returns a lock that must be held during a replay. Throws ArgumentError while another thread records with this
+  /// memory.
   std::unique_lock<std::mutex> lock(const char* asked);
-  /// Starts a recording. Throws ArgumentError if the memory belongs to another queue, or another thread records with
-  /// it.
+  /// Starts a recording. Throws ArgumentError if the memory belongs to another queue, or if another thread is recording
+  /// with it.
   void begin(Queue& queue);
 
-  // For the recording thread.
+  // Called by the recording thread:
   /// Like Storage::allocate. The block becomes free when the last reference to the result is destroyed.
   std::shared_ptr<Storage> allocate_block(std::size_t bytes, const std::string& label);
-  /// The lease of a live storage that was allocated in this recording; null for other storages.
+  /// Returns the lease of a storage that was allocated in this recording and still exists; null for other storages.
   std::shared_ptr<Lease> lease_of(const Storage* storage) const;
   std::shared_ptr<Storage> block(const Lease& lease) const { return blocks_[lease.block].storage; }
-  /// Ends the recording. Returns for each block what has left with it; empty entries for blocks that stay.
+  /// Ends the recording. Returns an entry for each block: its storage and lease if it was detached, else an empty
+  /// entry.
   std::vector<DetachedBlock> end();
   void abandon() noexcept;  ///< ends the recording without a result
 
-  /// With the lock held: increments the blocks' reference counts.
+  /// Increments the blocks' reference counts. The lock must be held.
   void hold(std::span<const std::uint32_t> blocks);
-  /// Decrements them. Unreferenced blocks are returned to the device, after an active recording has ended.
+  /// Decrements the blocks' reference counts. Unreferenced blocks are returned to the device, but not before an active
+  /// recording has ended.
   void release(std::span<const std::uint32_t> blocks) noexcept;
 
-  // With the lock held, or while recording.
-  /// Returns the block's memory; allocates it if it has left. Throws OutOfMemory.
+  // Called with the lock held, or while recording:
+  /// Returns the block's memory. Allocates new memory if the block was detached. Throws OutOfMemory.
   const std::shared_ptr<Storage>& storage_of(std::uint32_t block);
-  /// Changes when a block gets other memory.
+  /// Changes when a block is assigned other memory.
   std::uint64_t generation() const { return generation_; }
-  /// Orders the queue after all uses of the remaining blocks during recordings. Called before a replay.
+  /// Makes later work in the queue wait for all uses of the pool's blocks during recordings. Called before a replay.
   void order();
 
  private:
   struct Block {
-    std::shared_ptr<Storage> storage;  ///< null: it has left
+    std::shared_ptr<Storage> storage;  ///< null if it was detached
     std::size_t bytes = 0;
     std::uint32_t needed = 0;  ///< number of sequences that use it
     bool used = false;         ///< used in a recording since the last `order`
-    // While recording:
+    // Used only while recording:
     std::shared_ptr<Lease> lease;  ///< the active lease
-    std::uint64_t free_since = 0;  ///< as Lease::ended
-    std::size_t serves_as = 0;     ///< size for which a block in use was chosen; the block may be larger
+    std::uint64_t free_since = 0;  ///< like Lease::ended
+    std::size_t serves_as = 0;     ///< requested size for which the block was chosen; the block may be larger
   };
   void collect() noexcept;
   Block* find(std::size_t size);
@@ -87,8 +91,8 @@ class SequenceMemory {
 
   std::mutex lock_;
   std::vector<std::uint32_t> released_;  // guarded by lock_; during a recording
-  bool recording_ = false;               // guarded by lock_; the members below belong to the recording thread meanwhile
-  std::shared_ptr<QueueCore> core_;      // of the first recording
+  bool recording_ = false;  // guarded by lock_; while it is true, the members below belong to the recording thread
+  std::shared_ptr<QueueCore> core_;  // queue of the first recording
   std::vector<Block> blocks_;
   std::unordered_map<const Storage*, std::uint32_t> block_of_;
   std::uint64_t generation_ = 0;

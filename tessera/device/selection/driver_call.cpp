@@ -27,13 +27,14 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Driver call of one thread; written by that thread, read by the watchdog.
+/// The driver call of one thread. Written by that thread and read by the watchdog.
 struct Slot {
-  std::atomic<std::uint64_t> calls = 0;  ///< incremented when an outermost call begins and ends, so odd during a call
+  std::atomic<std::uint64_t> calls =
+      0;  ///< incremented at the beginning and end of an outermost call, so it is odd during a call
   std::atomic<const OpenDevice*> device = nullptr;
   std::atomic<const std::string*> name = nullptr;
   std::atomic<DriverCall::Kind> kind = DriverCall::Kind::call;
-  // Used by the watchdog only:
+  // Used only by the watchdog:
   std::uint64_t seen = 0;
   Clock::time_point since = {};
   bool reported = false;
@@ -55,14 +56,14 @@ void report(const Slot& slot, double seconds) {
                     : fmt::format("a call of the driver of {} has not returned for {:.3g} s: {}", who, seconds, name));
 }
 
-/// Checks all threads periodically, so that calls need not read a clock.
+/// Checks all threads periodically, so that driver calls need not read a clock.
 [[noreturn]] void look(Watch& w, double seconds) {
   const auto limit = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
   const auto pause = std::clamp<Clock::duration>(limit / 4, std::chrono::milliseconds(5), std::chrono::seconds(3));
   for (;;) {
     std::this_thread::sleep_for(pause);
     const std::lock_guard hold(w.lock);
-    std::erase_if(w.slots, [](const auto& slot) { return slot.use_count() == 1; });  // the thread has ended
+    std::erase_if(w.slots, [](const auto& slot) { return slot.use_count() == 1; });  // their threads have ended
     const auto now = Clock::now();
     for (const auto& slot : w.slots) {
       const std::uint64_t calls = slot->calls.load(std::memory_order_acquire);
@@ -87,12 +88,12 @@ void start_watching(Watch& w) {
   double seconds = usual;
   try {
     seconds = watchdog_seconds().value_or(usual);
-  } catch (const ArgumentError&) {  // reported by functions that need the setting
+  } catch (const ArgumentError&) {  // functions that need the setting report it
   }
   std::thread([&w, seconds] { look(w, seconds); }).detach();
 }
 
-/// The calling thread's slot; null if out of memory.
+/// The calling thread's slot. Null if memory is exhausted.
 struct Mine {
   std::shared_ptr<Slot> slot;
   std::uint32_t generation = 0;
@@ -114,7 +115,7 @@ struct Mine {
 };
 using MySlot = os::PerThread<Mine, Slot>;
 
-constinit thread_local unsigned depth = 0;  // of nested calls on this thread
+constinit thread_local unsigned depth = 0;  // nesting depth of driver calls on this thread
 constinit thread_local Slot* inside = nullptr;
 constinit thread_local std::uint32_t marked_in = 0;  // fork generation in which the call was marked
 
@@ -156,7 +157,7 @@ UserCodeScope::~UserCodeScope() {
 }
 
 void refuse_exit_of_drivers() noexcept {
-  // Otherwise a forked child of the driver.
+  // Otherwise, this is a child process that the driver forked.
   if (depth == 0 || inside == nullptr || marked_in != os::fork_generation()) return;
   const OpenDevice& device = *inside->device.load();
   try {

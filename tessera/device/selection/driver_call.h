@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Marks that a thread is in a vendor's driver, to report calls that do not return in time, and to turn a driver's call
-// of `exit` into an error. Internal to device/.
+// Marks that a thread is calling a vendor's driver. This is used to report calls that do not return in time, and to
+// report an error if a driver calls `exit`. Internal to device/.
 #pragma once
 
 #include <string>
@@ -9,16 +9,16 @@ namespace tessera {
 
 struct OpenDevice;
 
-/// Placed on the stack around each call that may take long. Only the outermost of nested calls is marked. Built-in
-/// devices are not marked.
+/// Placed on the stack around each driver call that may take long. Only the outermost of nested calls is marked. Calls
+/// to built-in devices are not marked.
 class DriverCall {
  public:
   enum class Kind : unsigned char {
     call,   ///< returns immediately
-    wait,   ///< returns when queued work has ended
-    build,  ///< compiles; reported after six times the limit
+    wait,   ///< blocks until queued work has ended
+    build,  ///< compiles; reported only after six times the limit
   };
-  /// `name`: the newest work, or the called operation; must stay valid for the process's lifetime.
+  /// `name` is the newest work or the called operation. It must stay valid for the process's lifetime.
   DriverCall(const OpenDevice& device, Kind kind, const std::string& name) noexcept;
   ~DriverCall();
   DriverCall(const DriverCall&) = delete;
@@ -28,7 +28,7 @@ class DriverCall {
   const bool marked_;
 };
 
-/// Marks that the thread runs user code although a driver call is further up its stack.
+/// Marks that the thread is running user code although a driver call is further up its stack.
 class UserCodeScope {
  public:
   UserCodeScope() noexcept;
@@ -44,8 +44,8 @@ class UserCodeScope {
   DriverCall::Kind kind_ = DriverCall::Kind::call;
 };
 
-/// For exit handlers: if this thread is in a driver call, the driver called `exit`. Prints an error and ends the
-/// process with code 1.
+/// Called by exit handlers. If this thread is in a driver call, the driver called `exit`. Prints an error and ends the
+/// process with exit code 1.
 void refuse_exit_of_drivers() noexcept;
 
 }  // namespace tessera

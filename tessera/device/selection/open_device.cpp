@@ -33,8 +33,8 @@ namespace {
 
 constexpr std::size_t fast_indices = 16;
 
-/// Devices opened by this process or its parents before a fork, newest first. Leaked, since static objects may refer to
-/// storages at exit, and read without a lock, which a parent's thread may have held.
+/// Devices opened by this process, or by its parents before a fork, newest first. Leaked, because static objects may
+/// refer to storages at exit. Read without a lock, because a thread of the parent may have held it during the fork.
 struct OpenTable {
   std::atomic<OpenDevice*> newest = nullptr;
   std::atomic<int> count = 0;
@@ -42,34 +42,35 @@ struct OpenTable {
 };
 constinit OpenTable table;
 
-/// Serialises opening devices of the same backend.
+/// Locks that serialise opening devices of the same backend.
 struct Opening {
   std::array<std::mutex, all_backends.size() + 1> locks;
 };
 constinit os::PerProcess<Opening> opening;
 
-/// TESSERA_STATS=1: prints the placement log at exit.
+/// Prints the placement log at exit if TESSERA_STATS=1.
 void print_stats() noexcept {
   try {
     if (settings().stats) logging::print(to_string(placement_log()));
-  } catch (const std::exception&) {  // out of memory, or an invalid setting, which was reported where it was used
+  } catch (const std::exception&) {  // out of memory, or an invalid setting that was reported where it was used
   }
 }
 
-/// Waits for all work, on a separate thread, because the exiting thread's thread_local objects, including those of
-/// drivers, are destroyed; and only for a limited time.
+/// Waits for all work, for a limited time. Uses a separate thread, because the thread_local objects of the exiting
+/// thread have been destroyed, including those of drivers.
 void wait_for_work() {
   static constinit std::atomic<bool> gave_up = false;
   if (gave_up) return;
   try {
     if (std::ranges::all_of(open_devices(), [](const OpenDevice* d) { return is_built_in(d->device.backend); }))
-      return OpenDevice::drain();  // built-in devices: cannot hang
+      return OpenDevice::drain();  // only built-in devices are open, and they cannot hang
     struct Drain {
       std::mutex lock;
       std::condition_variable changed;
       bool over = false;
     };
-    const auto drain = std::make_shared<Drain>();  // shared, because the thread may outlive this function
+    const auto drain =
+        std::make_shared<Drain>();  // shared, because the thread may still run after this function returns
     std::thread thread([drain] {
       OpenDevice::drain();
       const std::lock_guard hold(drain->lock);
@@ -97,15 +98,16 @@ void wait_for_work() {
   }
 }
 
-/// A driver may compile a kernel when it first runs, with a compiler whose static objects were created after our exit
-/// handler was registered and are destroyed before it runs. So queued work must finish before any exit handler runs.
+/// A driver may compile a kernel when it first runs. The static objects of its compiler may have been created after our
+/// exit handler was registered and are then destroyed before our handler runs. Queued work must therefore finish before
+/// any exit handler runs.
 void drain_at_main_end() {
   refuse_exit_of_drivers();
   if (!exiting()) wait_for_work();
 }
 
-/// Waits for work that other threads queued since then, while drivers are still usable; afterwards our code never calls
-/// them.
+/// Waits for work that other threads queued since then, while drivers are still usable. Afterwards our code never calls
+/// drivers again.
 void drain_at_exit() {
   refuse_exit_of_drivers();
   if (detail::at_exit.exchange(true)) return;
@@ -113,7 +115,7 @@ void drain_at_exit() {
   wait_for_work();
 }
 
-/// Throws for a device that computed a wrong result, crashed or hung its driver, or that its driver reports as
+/// Throws for a device that computed a wrong result, that crashed or hung its driver, or that its driver reports as
 /// unusable.
 void refuse_unusable(const DeviceInfo& info) {
   if (info.state == DeviceState::loaded)
@@ -136,7 +138,7 @@ void refuse_unusable(const DeviceInfo& info) {
                      .remedy = "Do this before main returns; cpu and interp work until the process ends"});
 }
 
-/// True if the host ran out of memory or threads.
+/// True if the host has run out of memory or threads.
 bool is_shortage(const std::exception& e) {
   if (dynamic_cast<const std::bad_alloc*>(&e) != nullptr) return true;
   const auto* system = dynamic_cast<const std::system_error*>(&e);
@@ -150,12 +152,12 @@ void verify(OpenDevice& device, const std::optional<Origin>& origin) {
     wrong = verify_device(*device.driver, &device.kernels);
     if (!wrong.empty() && origin) record_wrong_result(device.info, *origin, wrong);
   } catch (const OutOfMemory&) {
-    throw;  // not a failure of the device
+    throw;  // not an error of the device
   } catch (const std::exception& e) {
     if (is_shortage(e))
       fail<OutOfMemory>({.operation = "open " + to_string(device.device),
                          .wrong = fmt::format("out of host memory or threads: {}", e.what())});
-    // May be temporary, and is not a wrong result either.
+    // The error may be temporary, and it does not mean that the device computes wrong results.
     const std::string failed = fmt::format("the first kernel failed: {}", e.what());
     set_device_state(device.device, DeviceState::enumerated, failed, try_again);
     fail<DeviceError>({.operation = to_string(device.device),
@@ -179,8 +181,8 @@ OpenDevice* find_open(Device device) {
   return open;
 }
 
-/// Opens a device that is not open yet. Returns null if the driver now lists a device other than `info`, described in
-/// `differs`.
+/// Opens a device that is not open yet. Returns null if the driver now lists another device than `info`. `differs` then
+/// describes this device.
 std::unique_ptr<OpenDevice> open_as(const DeviceInfo& info, std::string& differs) {
   const Device device = info.device;
   auto open = std::make_unique<OpenDevice>();
@@ -204,7 +206,7 @@ std::unique_ptr<OpenDevice> open_as(const DeviceInfo& info, std::string& differs
     open->driver = driver.open(device.index);
   } catch (const DeviceError& e) {
     set_device_state(device, DeviceState::enumerated, e.what(), "See the driver's message; opening will be retried");
-    mark_report_stale(device.backend);  // its probe had listed it
+    mark_report_stale(device.backend);  // its probe had listed the device
     throw;
   }
   open->info = open->driver->info();
@@ -224,12 +226,13 @@ std::unique_ptr<OpenDevice> open_as(const DeviceInfo& info, std::string& differs
 }
 
 OpenDevice& open_now(Device device) {
-  static_cast<void>(settings());  // throws for an invalid variable, which is not the device's fault
-  device_info(device);            // throws DeviceError if it does not exist
+  static_cast<void>(settings());  // throws for an invalid variable, which is not an error of the device
+  device_info(device);            // throws DeviceError if the device does not exist
   std::lock_guard hold(opening->locks[static_cast<std::size_t>(device.backend)]);
   if (OpenDevice* open = find_open(device)) return *open;
   std::unique_ptr<OpenDevice> open;
-  // The report may be outdated (a variable was set, a card was removed), so probe the driver once more on a mismatch.
+  // The report may be outdated because a variable was set or a card was removed. On a mismatch, probe the driver once
+  // more.
   for (int asked = 0; !open; ++asked) {
     clear_expired_state(device);
     const DeviceInfo info = device_info(device);
@@ -249,7 +252,7 @@ OpenDevice& open_now(Device device) {
              "try again"});
   }
   open->ordinal = table.count.fetch_add(1);
-  // Registered after the driver's library is loaded, so that our drain runs before the driver's own handlers.
+  // Registered after the driver's library was loaded, so that our handler runs before those of the driver.
   std::atexit(drain_at_exit);
   os::at_main_thread_exit(drain_at_main_end);
   open->before = table.newest.load(std::memory_order_relaxed);
@@ -314,7 +317,7 @@ std::vector<OpenDevice*> open_devices() {
 
 constinit thread_local OpenDevice::Phase OpenDevice::phase_ = Phase::unseen;
 
-/// Destroyed with the main thread's thread_local objects.
+/// Its destructor runs when the main thread's thread_local objects are destroyed.
 struct OpenDevice::MainThread {
   ~MainThread() {
     if (os::is_main_thread()) phase_ = Phase::left;
@@ -344,11 +347,11 @@ void OpenDevice::drain() noexcept {
           if (auto queue = weak.lock()) queues.push_back(std::move(queue));
       }
       for (const auto& queue : queues) {
-        for (int attempt = 0; attempt < 2; ++attempt) {  // the first attempt may throw an earlier error
+        for (int attempt = 0; attempt < 2; ++attempt) {  // the first attempt may throw an error of earlier work
           try {
             queue->finish();
             break;
-          } catch (...) {  // nothing can handle the error at exit
+          } catch (...) {  // no caller can handle the error at exit
           }
         }
       }
@@ -364,7 +367,7 @@ void OpenDevice::mark_lost(const std::string& reason) noexcept {
   try {
     {
       std::lock_guard hold(lost_lock_);
-      if (lost_) return;  // later errors are consequences of the first
+      if (lost_) return;  // later errors are consequences of the first one
       lost_reason_ = reason;
       lost_ = true;
     }
@@ -406,7 +409,7 @@ std::vector<QueueUse> OpenDevice::all_uses() {
 void OpenDevice::retire(std::unique_ptr<LoadedKernel> kernel) noexcept { retire(kernel.release(), nullptr); }
 void OpenDevice::retire(std::unique_ptr<DriverSequence> sequence) noexcept { retire(nullptr, sequence.release()); }
 
-// Leak rather than destroy during running work or without the driver.
+// Leaks the kernel if the driver must not be called or if work is still running.
 void OpenDevice::retire(LoadedKernel* kernel, DriverSequence* sequence) noexcept {
   if (forked()) return;
   try {

@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Known {
-  std::mutex reading;  // serialises reading, writing and forgetting
+  std::mutex reading;  // serialises reading, writing and discarding
   bool read = false;
   std::optional<Preference> preference;
   void forget() { read = false, preference.reset(); }
@@ -33,7 +33,7 @@ constinit os::PerProcess<Known> preferences;
 fs::path home() {
   const auto text = os::environment("HOME");
   if (!text || text->empty()) return {};
-  // In the form of the working directory: without links and trailing slash.
+  // Normalise the path like the working directory: without links and without a trailing slash.
   std::error_code error;
   fs::path folder = fs::weakly_canonical(*text, error);
   if (error) folder = fs::path(*text).lexically_normal();
@@ -42,7 +42,7 @@ fs::path home() {
 
 constexpr std::size_t most_bytes = std::size_t{1} << 20;
 
-/// Returns whether a file may be read. Logs a warning once if it exists but is not trusted.
+/// Returns whether a file may be read. If it exists but is not trusted, logs a warning once.
 bool counts(const fs::path& file) {
   const auto why = os::why_not_trusted(file);
   std::error_code error;
@@ -72,7 +72,7 @@ fs::path project_file() {
 }
 
 fs::path user_file() {
-  // The XDG Base Directory Specification requires relative paths to be ignored.
+  // According to the XDG Base Directory Specification, relative paths must be ignored.
   if (const auto folder = os::environment("XDG_CONFIG_HOME"); folder && fs::path(*folder).is_absolute())
     return fs::path(*folder) / "tessera" / "config.toml";
   const fs::path folder = home();
@@ -123,7 +123,7 @@ Device resolve(const Preference& p) {
   if (!p.identity.empty()) {
     for (const DeviceInfo& info : discover(p.device.backend).devices)
       if (info.identity == p.identity) return info.device;
-    // The file may be from an earlier version, which wrote an identity for a device that has none now.
+    // An earlier version may have written an identity for a device that no longer has one.
     if (!why_missing(p.device))
       if (const DeviceInfo& info = device_info(p.device);
           info.identity.empty() && !p.name.empty() && info.name == p.name)
@@ -151,7 +151,7 @@ Device resolve(const Preference& p) {
 void set_preferred_device(std::optional<Device> device, PreferenceScope scope) {
   std::optional<Preference> wanted;
   if (device) {
-    const DeviceInfo& info = device_info(*device);  // throws DeviceError if it does not exist
+    const DeviceInfo& info = device_info(*device);  // throws DeviceError if the device does not exist
     wanted = Preference{.scope = scope, .device = *device, .identity = info.identity, .name = info.name};
   }
   {

@@ -34,7 +34,7 @@ bool bare(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
 }
 
-/// Returns the end of the string that begins at `at`; an unterminated one ends with its line or the text.
+/// Returns the end of the string that begins at `at`. An unterminated string ends at the end of the line or the text.
 std::size_t string_end(std::string_view text, std::size_t at) {
   const char quote = text[at];
   const std::string three(3, quote);
@@ -45,7 +45,7 @@ std::size_t string_end(std::string_view text, std::size_t at) {
     } else if (many && text.substr(at, 3) == three) {
       at += 3;
       for (int more = 0; more < 2 && at < text.size() && text[at] == quote; ++more)
-        ++at;  // up to two quotes may belong to the string
+        ++at;  // the string may end with up to two quotes of its own
       return at;
     } else if (!many && text[at] == quote) {
       return at + 1;
@@ -56,13 +56,13 @@ std::size_t string_end(std::string_view text, std::size_t at) {
   return text.size();
 }
 
-/// Rejects input that toml++ 3.3 does not handle safely: outside of strings and comments, non-ASCII letters index
-/// tables out of bounds, a '[' at the start of a line must be followed by a key, and deeply nested tables ("a.a.a.a")
-/// are destroyed recursively.
+/// Rejects input that toml++ 3.3 does not handle safely. Non-ASCII letters outside of strings and comments index tables
+/// out of bounds. A '[' at the start of a line must be followed by a key. Deeply nested tables ("a.a.a.a") are
+/// destroyed recursively.
 void require_harmless(std::string_view text, const std::string& file) {
   toml::source_position place{.line = 1, .column = 1};
   int dots = 0;
-  bool first = true;  // on its line
+  bool first = true;  // true at the first character of a line
   std::size_t seen = 0;
   const auto look = [&](std::size_t to) {  // counts lines and characters like toml++
     for (; seen < to; ++seen) {
@@ -114,7 +114,7 @@ toml::table parse(const std::string& text, const std::string& file) {
   }
 }
 
-/// Returns the [device] table, with its keys and types checked; it is the only table allowed.
+/// Returns the [device] table after checking its keys and types. No other table is allowed.
 const toml::table* device_table(const toml::table& root, const std::string& file) {
   const toml::table* device = nullptr;
   for (const auto& [key, node] : root) {
@@ -147,7 +147,7 @@ std::string quoted(const std::string& text) {
   return out + "\"";
 }
 
-/// Byte offset of the `column`-th character (from 1) of a UTF-8 line.
+/// Returns the byte offset of the `column`-th character (from 1) in a UTF-8 line.
 std::size_t byte_of(const std::string& line, std::uint32_t column) {
   std::size_t at = 0;
   for (std::uint32_t c = 1; c < column && at < line.size(); ++c) {
@@ -191,7 +191,7 @@ std::optional<Preference> parse_preference(const std::string& text, PreferenceSc
 
 std::string change_preference(const std::string& text, const std::optional<Preference>& wanted, PreferenceScope scope,
                               const std::string& file) {
-  parse_preference(text, scope, file);  // report errors in the file before changing anything
+  parse_preference(text, scope, file);  // reports errors in the file before anything is changed
   const toml::table root = parse(text, file);
   const toml::table* table = device_table(root, file);
   const std::array<std::pair<const char*, std::string>, 3> values = {
@@ -200,14 +200,14 @@ std::string change_preference(const std::string& text, const std::optional<Prefe
        {"name", wanted ? wanted->name : ""}}};
   std::vector<std::string> lines = lines_of(text);
   struct Edit {
-    std::size_t line, begin, end;  // of the old value, in bytes; lines from 0
+    std::size_t line, begin, end;  // position of the old value in bytes; lines from 0
     std::string value;
   };
   std::vector<Edit> edits;
   std::set<std::size_t> gone;
   std::string added;
   bool possible = true;
-  std::size_t after = 0;  // line after which keys are added, from 1; 0: there is no table yet
+  std::size_t after = 0;  // line after which keys are added, from 1; 0 if there is no table yet
   if (table != nullptr) after = table->source().begin.line;
   for (const auto& [key, value] : values) {
     const toml::node* node = table == nullptr ? nullptr : table->get(key);
@@ -228,7 +228,7 @@ std::string change_preference(const std::string& text, const std::optional<Prefe
           {line, byte_of(lines[line], at.begin.column), byte_of(lines[line], at.end.column), quoted(value)});
     after = std::max<std::size_t>(after, at.begin.line);
   }
-  // Several values may be on one line: edit the last first, so that the positions of the others stay valid.
+  // Several values may be on one line. Edit the last one first, so that the positions of the others stay valid.
   std::ranges::sort(edits, std::greater{}, &Edit::begin);
   for (const Edit& edit : edits) lines[edit.line].replace(edit.begin, edit.end - edit.begin, edit.value);
   if (!lines.empty() && lines.back().back() != '\n') lines.back() += '\n';
@@ -241,7 +241,7 @@ std::string change_preference(const std::string& text, const std::optional<Prefe
   }
   const std::string changed = fmt::format("{}", fmt::join(lines, ""));
 
-  // The text was edited by line and column: parse it again to check the result.
+  // The text was edited by line and column. Parse it again to check the result.
   const auto says_it = [&] {
     try {
       const auto now = parse_preference(changed, scope, file);

@@ -27,12 +27,12 @@ namespace {
 struct Choice {
   Device device;
   std::string why, brief;
-  bool named = false;  ///< selected by the environment or a file
+  bool named = false;  ///< true if the environment or a file selected it
 };
 std::atomic<const Choice*> chosen = nullptr;
 struct Choices {
   std::mutex lock;
-  std::vector<std::unique_ptr<const Choice>> made;  // never freed: another thread may be reading an earlier one
+  std::vector<std::unique_ptr<const Choice>> made;  // never freed, because another thread may be reading an earlier one
 };
 constinit os::PerProcess<Choices> choices;
 std::atomic<std::uint32_t> choice_generation = 0;
@@ -41,7 +41,7 @@ bool is_gpu(const DeviceInfo& info) {
   return info.kind == DeviceKind::discrete_gpu || info.kind == DeviceKind::integrated_gpu;
 }
 
-/// Sort key; better candidates are greater.
+/// Sort key. Better candidates compare greater.
 auto rank(const DeviceInfo& info) {
   const int kind = info.kind == DeviceKind::discrete_gpu ? 2 : info.kind == DeviceKind::integrated_gpu ? 1 : 0;
   return std::tuple(kind, -static_cast<int>(info.device.backend), info.total_memory, -info.device.index);
@@ -68,7 +68,8 @@ Choice named(const std::string& text) {
                      .remedy = "Set it to one of these, or unset it: " + existing_devices(backend)});
 }
 
-/// Short reason why there is no GPU: "no driver", "no device"; empty if the backend cannot have one.
+/// Returns in a few words why there is no GPU: "no driver", "no device". Returns an empty string if the backend cannot
+/// have one.
 std::string why_no_gpu(const BackendReport& row) {
   switch (row.state) {
     case DeviceState::unsupported: return "";
@@ -110,7 +111,8 @@ Choice preferred(const Preference& p) {
 
 constexpr std::array gpu_backends = {Backend::cuda, Backend::rocm, Backend::oneapi, Backend::metal, Backend::opencl};
 
-/// Usable GPUs, best first, each card once; and why there are no more, as sentences and as short words.
+/// The usable GPUs, best first, each physical device only once. `reasons` and `words` describe why other backends have
+/// none, in sentences and in a few words.
 struct Gpus {
   std::vector<const DeviceInfo*> usable;
   std::string reasons, words;
@@ -118,7 +120,7 @@ struct Gpus {
 /// GPUs that could not be opened, and why.
 using Refused = std::map<Device, std::string>;
 Gpus find_gpus(bool only_best, const Refused& refused = {}) {
-  static_assert(std::is_sorted(gpu_backends.begin(), gpu_backends.end()));  // order of preference
+  static_assert(std::is_sorted(gpu_backends.begin(), gpu_backends.end()));  // in order of preference
   Gpus found;
   for (const Backend backend : gpu_backends) {
     const BackendReport& row = discover(backend);
@@ -137,7 +139,7 @@ Gpus find_gpus(bool only_best, const Refused& refused = {}) {
       else
         reason = fmt::format("{} is {}: {}", to_string(info.device), state_name(info.state), info.reason);
     }
-    // No later backend can have a better GPU than a discrete one of this backend.
+    // A discrete GPU of this backend is better than any GPU of a later backend.
     if (discrete && only_best) break;
     if (found.usable.size() != before) continue;
     found.reasons += fmt::format("{}{}: {}", found.reasons.empty() ? "" : "; ", backend_name(backend), reason);
@@ -164,7 +166,7 @@ const DeviceInfo* usable_cpu() {
   return nullptr;
 }
 
-/// Opens the device. Returns why it failed, or nothing.
+/// Opens the device. Returns why it failed, or std::nullopt.
 std::optional<std::string> why_not_open(const DeviceInfo& info) {
   try {
     open_device(info.device);
@@ -174,7 +176,7 @@ std::optional<std::string> why_not_open(const DeviceInfo& info) {
   }
 }
 
-/// Selects the best GPU that opens (not checked if `only_look`), else the CPU.
+/// Selects the best GPU that can be opened, else the CPU. With `only_look`, does not try to open the GPU.
 Choice automatic(bool only_look) {
   Refused refused;
   Gpus found = find_gpus(true);
@@ -215,9 +217,9 @@ Choice choose(bool only_look) {
   return automatic(only_look);
 }
 
-/// True while this thread selects a device. Failures found meanwhile are already part of its selection, and other
-/// selecting threads find them themselves, since they open what they select. Otherwise two threads that both meet a
-/// device that does not open would restart each other's selection for ever.
+/// True while this thread selects a device. Errors of devices that it opens are already considered by its own
+/// selection, and other selecting threads open the devices themselves. Without this flag, two threads that find a
+/// broken device would restart each other's selection forever.
 thread_local bool choosing = false;
 struct Choosing {
   Choosing() { choosing = true; }
@@ -236,7 +238,7 @@ const Choice& choice() {
     Choices& all = choices.get();
     std::lock_guard hold(all.lock);
     if (const Choice* c = chosen.load(std::memory_order_acquire)) return *c;
-    if (generation != choice_generation.load()) continue;  // a device was lost meanwhile: select again
+    if (generation != choice_generation.load()) continue;  // a device was lost in the meantime: select again
     logging::info("default device: " + made->why);
     all.made.push_back(std::move(made));
     chosen.store(all.made.back().get(), std::memory_order_release);
@@ -286,8 +288,8 @@ bool has_gpu() { return !find_gpus(true).usable.empty(); }
 
 namespace {
 
-/// Returns why this GPU does not have enough free memory; nothing if it does. Opens it only if its total memory
-/// suffices.
+/// Returns why this GPU does not have enough free memory, or std::nullopt if it does. Opens it only if its total memory
+/// is sufficient.
 std::optional<std::string> too_little_memory(const DeviceInfo& info, std::uint64_t wanted) {
   if (wanted == 0) return std::nullopt;
   const auto too_little = [&](std::uint64_t bytes, const char* what) {
@@ -353,12 +355,12 @@ Device gpu_device(GpuRequest request) {
   }
   if (request.index) no_such_gpu(index, counted, found.reasons);
   if (const DeviceInfo* cpu = usable_cpu()) return without_gpu(request, cpu->device, found.reasons);
-  request.require = true;  // not even a CPU
+  request.require = true;  // an error, not even the CPU
   return without_gpu(request, {}, found.reasons);
 }
 
 DeviceScope::DeviceScope(Device device) : before_(thread_context.device) {
-  device_info(device);  // throws if it does not exist
+  device_info(device);  // throws if the device does not exist
   thread_context.device = device;
 }
 DeviceScope::~DeviceScope() { thread_context.device = before_; }
