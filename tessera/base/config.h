@@ -12,21 +12,21 @@
 namespace tessera::config {
 
 std::optional<std::string> text(const char* name);
-/// Accepts 1, true, yes, on / 0, false, no, off. Returns `otherwise` if unset.
+/// Accepts 1, true, yes and on, or 0, false, no and off. Returns `otherwise` if the variable is unset.
 bool flag(const char* name, bool otherwise);
-/// An integer in [low, high].
+/// Returns an integer in [low, high]; std::nullopt if the variable is unset.
 std::optional<std::int64_t> integer(const char* name, std::int64_t low, std::int64_t high);
-/// A byte count: "1048576", "512M", "1.5G". K, M, G and T are powers of 1024 and may be followed by B or iB.
+/// Returns a byte count: "1048576", "512M", "1.5G". K, M, G and T are powers of 1024 and may be followed by B or iB.
 std::optional<std::uint64_t> bytes(const char* name);
-/// The index in `choices` of the variable's value.
+/// Returns the index of the variable's value in `choices`.
 std::optional<std::size_t> choice(const char* name, std::initializer_list<std::string_view> choices);
 
-/// Upper limit for TESSERA_THREADS.
+/// Maximum value of TESSERA_THREADS.
 inline constexpr std::int64_t most_threads = 4096;
 
-/// Parses a byte count as described at `bytes`. Returns nullopt if `text` is malformed.
+/// Parses a byte count in the same format as `bytes`. Returns std::nullopt if `text` is malformed.
 std::optional<std::uint64_t> parse_bytes(std::string_view text);
-/// Human-readable size: "1.5 GiB", "312 bytes".
+/// Formats a size for users: "1.5 GiB", "312 bytes".
 std::string format_bytes(std::uint64_t bytes);
 
 }  // namespace tessera::config

@@ -25,7 +25,7 @@ constexpr std::size_t dtype_size(DType t) {
   constexpr std::size_t sizes[] = {1, 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8, 0};
   return sizes[static_cast<std::size_t>(t)];
 }
-/// "f32", "bool", ...
+/// Name of the type: "f32", "bool", ...
 constexpr std::string_view dtype_name(DType t) {
   constexpr std::string_view names[] = {"bool", "i8",  "u8",  "i16",  "u16", "i32", "u32",
                                         "i64",  "u64", "f16", "bf16", "f32", "f64", "index"};

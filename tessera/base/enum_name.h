@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converts enumerators to their names.
+// Converts enumerators to strings.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@ namespace tessera {
 
 namespace detail {
 
-/// Extracts the template argument from a compiler's function signature: "tessera::Verdict::proven", or
+/// Extracts the template argument from a compiler's function signature: "tessera::Verdict::proven". The result is
 /// "(tessera::Verdict)7" if the value has no enumerator.
 constexpr std::string_view argument_text(std::string_view function) {
   constexpr std::string_view before = "argument = ";
@@ -37,8 +37,9 @@ inline constexpr std::array enumerator_names = []<std::size_t... i>(std::index_s
 
 }  // namespace detail
 
-/// The name of a Tessera enumerator, e.g. "early" for FitResult::End::early; the number if the value has no name.
-/// Enumerations with other display names, such as DType ("f32") and Backend, provide their own overloads.
+/// Returns the name of a Tessera enumerator, such as "early" for FitResult::End::early. Returns the number if no
+/// enumerator has this value. Enumerations with other display names, such as DType ("f32") and Backend, have their own
+/// overloads.
 template <class E>
   requires(std::is_enum_v<E> && detail::enum_type_text<E>().starts_with("tessera::"))
 std::string to_string(E value) {

@@ -20,7 +20,7 @@ std::string error_text(const ErrorText& text) {
     out += ")";
   }
   if (!text.remedy.empty()) out.append(". ").append(text.remedy);
-  return printable_text(out);  // may contain a compiler's log
+  return printable_text(out);  // it may contain a compiler's log
 }
 
 }  // namespace tessera

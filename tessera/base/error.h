@@ -17,7 +17,7 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// A device is missing, access to it was denied, or it is unusable.
+/// A device is missing or unusable, or access to it was denied.
 class DeviceError : public Error {
   using Error::Error;
 };
@@ -33,7 +33,7 @@ class ShapeError : public Error {
 class DtypeError : public Error {
   using Error::Error;
 };
-/// Memory or a memory budget is exhausted. The process can continue.
+/// Memory or a memory budget is exhausted. The process can continue to run.
 class OutOfMemory : public Error {
   using Error::Error;
 };
@@ -41,28 +41,28 @@ class OutOfMemory : public Error {
 class KernelError : public Error {
   using Error::Error;
 };
-/// A file's content violates its format. The message names the offset and the field.
+/// The content of a file violates its format. The message contains the offset and the field.
 class FormatError : public Error {
   using Error::Error;
 };
-/// An argument is invalid and none of the other types applies.
+/// An argument is invalid and none of the other exception types applies.
 class ArgumentError : public Error {
   using Error::Error;
 };
 
 /// The parts of an error message. Empty parts are omitted.
 struct ErrorText {
-  std::string_view operation;                                                 ///< the operation, e.g. "matmul"
+  std::string_view operation;                                                 ///< the operation, such as "matmul"
   std::initializer_list<std::pair<std::string_view, std::string>> with = {};  ///< names and values of the arguments
-  std::string wrong;                                                          ///< the cause, one sentence
+  std::string wrong;                                                          ///< the cause, as one sentence
   std::string remedy = {};                                                    ///< how to fix it
 };
 
-/// Formats "[operation] wrong (name = value, ...). remedy." with non-printable characters removed.
+/// Formats the parts as "[operation] wrong (name = value, ...). remedy." and removes non-printable characters.
 [[gnu::cold]] std::string error_text(const ErrorText& text);
 
-/// Throws `E` with a message built from `text`. All exceptions of Tessera are created here.
-// Cold and not inlined, so that message formatting stays out of the hot path.
+/// Throws `E` with a message built from `text`. All exceptions of Tessera are thrown through this function.
+// Cold and not inlined, so that message formatting does not slow down the hot path.
 template <class E>
 [[noreturn, gnu::cold, gnu::noinline]] void fail(const ErrorText& text) {
   throw E(error_text(text));

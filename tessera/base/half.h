@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Storage types for 16-bit floats. They convert to and from float, rounding to nearest even; arithmetic is done in
+// Storage types for 16-bit floats. They convert to and from float with rounding to nearest even. Arithmetic is done in
 // float.
 #pragma once
 
@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-/// Converts a float to IEEE 754 binary16 bits: nearest even, overflow to infinity, denormals kept, NaN becomes quiet
-/// NaN.
+/// Converts a float to IEEE 754 binary16 bits. Rounds to nearest even. Too large values become infinity, denormal
+/// values are kept, and NaN becomes a quiet NaN.
 constexpr std::uint16_t half_bits(float value) {
   const std::uint32_t f = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = (f >> 16) & 0x8000u;
@@ -27,7 +27,7 @@ constexpr std::uint16_t half_bits(float value) {
   return static_cast<std::uint16_t>(sign | ((rounded - 0x38000000u) >> 13));
 }
 
-/// Converts IEEE 754 binary16 bits to float; exact.
+/// Converts IEEE 754 binary16 bits to float. The result is exact.
 constexpr float half_value(std::uint16_t bits) {
   const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000u) << 16;
   const std::uint32_t exponent = (bits >> 10) & 0x1fu, fraction = bits & 0x3ffu;
@@ -37,19 +37,19 @@ constexpr float half_value(std::uint16_t bits) {
   return sign ? -magnitude : magnitude;
 }
 
-/// Converts a float to bfloat16 bits: nearest even; NaN becomes quiet NaN.
+/// Converts a float to bfloat16 bits. Rounds to nearest even; NaN becomes a quiet NaN.
 constexpr std::uint16_t bfloat16_bits(float value) {
   const std::uint32_t f = std::bit_cast<std::uint32_t>(value);
   if ((f & 0x7fffffffu) > 0x7f800000u) return static_cast<std::uint16_t>((f >> 16) | 0x40u);
   return static_cast<std::uint16_t>((f + 0x7fffu + ((f >> 16) & 1u)) >> 16);
 }
 
-/// Converts bfloat16 bits to float; exact.
+/// Converts bfloat16 bits to float. The result is exact.
 constexpr float bfloat16_value(std::uint16_t bits) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
 }
 
-/// IEEE binary16 in memory.
+/// An IEEE 754 binary16 number in memory.
 struct half {
   std::uint16_t bits = 0;  ///< The raw bits.
   constexpr half() = default;
@@ -60,7 +60,7 @@ struct half {
   friend constexpr bool operator==(half, half) = default;
 };
 
-/// bfloat16 in memory.
+/// A bfloat16 number in memory.
 struct bfloat16 {
   std::uint16_t bits = 0;  ///< The raw bits.
   constexpr bfloat16() = default;

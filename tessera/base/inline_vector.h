@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A vector with inline storage for its first elements, so that small sizes need no allocation.
+// A vector with inline storage for its first elements. Small vectors need no heap allocation.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace tessera {
 
 /// Implements the part of std::vector's interface that shapes need, for trivially copyable values. Up to `N` elements
-/// need no allocation. Moving copies inline elements, so iterators are invalidated.
+/// are stored inline. Moving copies inline elements, so it invalidates iterators.
 template <class T, std::size_t N>
 class InlineVector {
   static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T> && N > 0);
@@ -34,7 +34,7 @@ class InlineVector {
   using const_reverse_iterator = std::reverse_iterator<const_iterator>;
 
   InlineVector() noexcept = default;
-  /// `count` copies of `value`.
+  /// Creates a vector with `count` copies of `value`.
   explicit InlineVector(std::size_t count, T value = T{}) { resize(count, value); }
   InlineVector(std::initializer_list<T> values) { assign(values.begin(), values.end()); }
   template <std::input_iterator I>
@@ -66,8 +66,8 @@ class InlineVector {
   /// Copies the elements to a vector.
   operator std::vector<T>() const { return {begin(), end()}; }
 
-  ///@{
-  /// Same as the std::vector member of this name.
+  /// @{
+  /// Same as the member of std::vector with this name.
   std::size_t size() const noexcept { return size_; }
   bool empty() const noexcept { return size_ == 0; }
   std::size_t capacity() const noexcept { return capacity_; }
@@ -143,7 +143,7 @@ class InlineVector {
   }
   iterator erase(const_iterator at) noexcept { return erase(at, at + 1); }
   iterator erase(const_iterator first, const_iterator last) noexcept {
-    /// Same as the std::vector member of this name.
+    /// Same as the member of std::vector with this name.
     T* const to = begin() + (first - begin());
     std::copy(last, static_cast<const_iterator>(end()), to);
     size_ -= static_cast<std::uint32_t>(last - first);
@@ -163,7 +163,7 @@ class InlineVector {
     if (heap()) delete[] heap_;
     capacity_ = N;
   }
-  // Copies the whole inline storage: cheaper than a loop over the used elements.
+  // Copies the whole inline storage, which is faster than a loop over the used elements.
   void copy(const InlineVector& other) {
     if (heap() || other.heap() || sizeof inside_ > 128) return assign(other.begin(), other.end());
     size_ = other.size_;

@@ -28,7 +28,7 @@ spdlog::level::level_enum to_spdlog(Level level) {
   return spdlog::level::off;
 }
 
-/// The level set by TESSERA_LOG.
+/// Returns the level set by TESSERA_LOG.
 Level level_asked_for() {
   const auto at = config::choice("TESSERA_LOG", {"trace", "debug", "info", "warn", "error", "off"});
   return at ? static_cast<Level>(*at) : Level::warn;
@@ -39,18 +39,18 @@ struct Logger {
   std::atomic<Level> level = Level::warn;
 
   explicit Logger(const Logger* parents) {
-    // Not registered with spdlog, so that the program's own registry is unchanged.
+    // Not registered with spdlog, so that the registry of the calling program is not changed.
     out = std::make_shared<spdlog::logger>("tessera", std::make_shared<spdlog::sinks::stderr_sink_mt>());
     out->set_pattern("tessera: %v");
     out->set_level(spdlog::level::trace);
-    out->set_error_handler([](const std::string&) {});  // ignore a closed standard error
+    out->set_error_handler([](const std::string&) {});  // ignore errors if standard error is closed
     if (parents != nullptr) {
       level = parents->level.load(std::memory_order_relaxed);
       return;
     }
     try {
       level = level_asked_for();
-    } catch (const Error&) {  // check_setting reports it where throwing is safe
+    } catch (const Error&) {  // check_setting() reports it, because it may throw
     }
   }
 };
@@ -61,7 +61,7 @@ Logger& logger() { return the_logger.get(); }
 void write(Level at, std::string_view text) {
   Logger& l = logger();
   if (at < l.level.load(std::memory_order_relaxed)) return;
-  const os::ForkGuard whole;  // spdlog has one lock for all its loggers
+  const os::ForkGuard whole;  // all loggers of spdlog share one lock
   l.out->log(to_spdlog(at), "{}", printable_text(text));
 }
 

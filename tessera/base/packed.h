@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Serialises numbers and strings for files on disk. The reader knows the sequence of types and checks every length
-// against the bytes that remain.
+// Serialises numbers and strings for files on disk. The reader must know the sequence of types. It checks every length
+// against the number of remaining bytes.
 #pragma once
 
 #include <concepts>
@@ -32,7 +32,8 @@ class Packer {
   std::string bytes_;
 };
 
-/// Reads values back in the same order and with the same types. Throws FormatError if the bytes run out.
+/// Reads values in the same order and with the same types as they were written. Throws FormatError if there are too few
+/// bytes.
 class Unpacker {
  public:
   explicit Unpacker(std::string_view bytes) : rest_(bytes) {}
@@ -45,7 +46,7 @@ class Unpacker {
   }
   std::string_view text() { return piece(take<std::uint64_t>()); }
   std::string_view rest() const { return rest_; }
-  /// Throws FormatError if bytes are left.
+  /// Throws FormatError if unread bytes remain.
   void end() const {
     if (!rest_.empty()) refuse();
   }

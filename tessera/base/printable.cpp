@@ -9,10 +9,10 @@ namespace {
 
 struct Character {
   std::uint32_t code = 0;
-  std::size_t bytes = 0;  ///< 0: not valid UTF-8
+  std::size_t bytes = 0;  ///< 0 if not valid UTF-8
 };
 
-/// Decodes the first character (Unicode standard 3.9, table 3-7: well-formed sequences).
+/// Decodes the first character (Unicode Standard, section 3.9, table 3-7: well-formed byte sequences).
 Character first(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);
@@ -31,7 +31,7 @@ Character first(std::string_view text) {
 
 std::string printable(std::string_view text, bool lines) {
   std::string out;
-  bool gap = false;  // a removed control character is pending as a space
+  bool gap = false;  // true if a space must be written for removed control characters
   while (!text.empty()) {
     const Character c = first(text);
     const std::string_view bytes = text.substr(0, c.bytes == 0 ? 1 : c.bytes);
@@ -63,7 +63,8 @@ std::string printable_line(std::string_view text) {
 }
 
 std::string printable_name(std::string_view text) {
-  // Bounds the work on very long names. The factor allows for three bytes becoming one and for trimmed spaces.
+  // Limits the work for very long names. The factor leaves enough text if three bytes become one or if spaces are
+  // removed.
   std::string out = printable_line(text.substr(0, 64 * longest_name));
   if (out.size() <= longest_name) return out;
   std::size_t end = longest_name - 3;

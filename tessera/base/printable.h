@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sanitises text from outside (driver names, compiler logs) for display: no terminal control sequences, and valid in
-// JSON. Also formats counts with plurals.
+// Sanitises external text (driver names, compiler logs) for display: removes terminal control sequences and makes it
+// valid in JSON. Also formats counts with plurals.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,14 @@ bool is_printable(std::uint32_t code);
 /// The maximum length of a name in bytes; longer names are truncated.
 inline constexpr std::size_t longest_name = 256;
 
-/// Sanitises a name for one line: invalid UTF-8 becomes U+FFFD; runs of control characters, bidirectional marks and
-/// line separators become one space; leading and trailing ones are removed; text beyond `longest_name` bytes is
-/// replaced by "...". Idempotent, so names that a probe process sanitised are unchanged by the program.
+/// Sanitises a name for display on one line. Invalid UTF-8 becomes U+FFFD. A sequence of control characters,
+/// bidirectional marks and line separators becomes one space, and is removed at the start and end. Text beyond
+/// `longest_name` bytes is replaced by "...". Idempotent: the program does not change names that a probe process has
+/// sanitised.
 std::string printable_name(std::string_view text);
-/// Same as `printable_name` without a length limit, for paths and for keys and values of files.
+/// Like `printable_name`, but without a length limit. For paths, and for keys and values in files.
 std::string printable_line(std::string_view text);
-/// Same as `printable_line`, but keeps line breaks and tabs.
+/// Like `printable_line`, but keeps line breaks and tabs.
 std::string printable_text(std::string_view text);
 
 /// Formats a count with its noun: "1 token", "2 tokens".

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A lock whose uncontended cost is one atomic exchange. Internal.
+// A lock that costs one atomic exchange if it is uncontended. Internal.
 #pragma once
 
 #include <atomic>
@@ -7,7 +7,8 @@
 
 namespace tessera {
 
-/// For critical sections of a few instructions between threads that each have a core. Yields after about 100 spins.
+/// For critical sections of a few instructions between threads that each run on their own core. Yields after about 100
+/// spins.
 class SpinLock {
  public:
   void lock() noexcept {

@@ -12,7 +12,7 @@ Utf8Unit utf8_unit(std::string_view text) {
   if (lead < 0x80) return {Kind::character, 1, lead};
   if (lead < 0xc2 || lead > 0xf4) return {Kind::invalid, 1};
   const std::size_t size = lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
-  // The second byte's range excludes overlong forms, surrogates and code points above U+10FFFF.
+  // The range of the second byte excludes overlong forms, surrogates and code points above U+10FFFF.
   unsigned low = 0x80, high = 0xbf;
   if (lead == 0xe0) low = 0xa0;
   if (lead == 0xed) high = 0x9f;

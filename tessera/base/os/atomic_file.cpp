@@ -51,7 +51,7 @@ std::optional<std::string> why_not_trusted(const struct stat& status) {
   return std::nullopt;
 }
 
-/// Resolves symbolic links, also if the file does not exist yet.
+/// Resolves symbolic links, even if the target does not exist yet.
 fs::path target(fs::path file) {
   std::error_code error;
   for (int links = 0; links < 40 && fs::is_symlink(fs::symlink_status(file, error)); ++links)
@@ -60,7 +60,8 @@ fs::path target(fs::path file) {
   return error ? file : whole;
 }
 
-/// True for pipes and terminals, and for /dev/stdout even if it is redirected to a file: others may write to it too.
+/// True for pipes and terminals. Also true for /dev/stdout if it is redirected to a file, because others may write to
+/// that file.
 bool special(const fs::path& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
@@ -69,15 +70,15 @@ bool special(const fs::path& path) {
   return text.starts_with("/dev/fd/") || text.starts_with("/dev/std") || text.starts_with("/proc/");
 }
 
-/// Creates a new file with a unique name in the same folder and stores the name in `name`. Returns -1 and sets errno on
-/// failure.
+/// Creates a new file with a unique name in the same folder, and stores the name in `name`. On failure, returns -1 and
+/// sets errno.
 int open_beside(const fs::path& file, std::string& name) {
   static std::atomic<unsigned> count = 0;
   int number = -1;
   for (int tries = 0; number < 0 && tries < 1000; ++tries) {
     name = file.parent_path() / fmt::format(".{}.{}", ::getpid(), count.fetch_add(1));
     number = ::open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (number < 0 && errno != EEXIST) break;  // EEXIST: left behind by an earlier process with the same pid
+    if (number < 0 && errno != EEXIST) break;  // EEXIST: an earlier process with the same process id left a file behind
   }
   if (number < 0) name.clear();
   return number;
@@ -100,8 +101,8 @@ std::optional<std::string> why_not_trusted(const fs::path& file) {
 
 std::optional<std::string> read_trusted_text(const fs::path& path, std::size_t limit) {
   constexpr const char* asked = "read a file";
-  // Checked before opening, since opening a pipe or a device can have side effects, and again afterwards, since it may
-  // have been replaced.
+  // Check before opening, because opening a pipe or a device can have side effects. Check again afterwards, because the
+  // file may have been replaced.
   if (const auto why = why_not_trusted(path)) refuse(asked, path, *why);
   const File file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)};
   if (file.number < 0) {
@@ -137,7 +138,7 @@ int write_all(int number, std::string_view bytes) {
 AtomicFile::AtomicFile(const fs::path& asked, const WriteOptions& rules)
     : file_(asked), rules_(rules), generation_(fork_generation()) {
   if (rules.anything && special(asked)) {
-    // No O_CREAT: Linux rejects it for another user's file in a shared folder (fs.protected_regular).
+    // Without O_CREAT, because Linux rejects it for another user's file in a shared folder (fs.protected_regular).
     number_ = ::open(asked.c_str(), O_WRONLY | O_CLOEXEC | O_APPEND);
     if (number_ < 0) refuse(errno);
     return;
@@ -205,7 +206,7 @@ void AtomicFile::commit() {
   if (::close(std::exchange(number_, -1)) != 0 && errno != EINTR) refuse(errno);
 }
 
-/// Copies the new content into the old file, for files that cannot be replaced.
+/// Copies the new content into the old file. Used for files that cannot be replaced.
 void AtomicFile::copy_in_place() {
   const File old{::open(file_.c_str(), O_WRONLY | O_CLOEXEC | O_TRUNC)};
   if (old.number < 0 || ::lseek(number_, 0, SEEK_SET) != 0) refuse(errno);
@@ -243,7 +244,7 @@ void AppendFile::append(std::string_view piece) {
   const bool regular = ::fstat(number_, &before) == 0 && S_ISREG(before.st_mode);
   const int error = write_all(number_, piece);
   if (error == 0) return;
-  if (regular && ::ftruncate(number_, before.st_size) != 0) errno = 0;  // then the partial piece stays
+  if (regular && ::ftruncate(number_, before.st_size) != 0) errno = 0;  // the partial record then stays in the file
   refuse(write_a_file, file_, error);
 }
 

@@ -28,9 +28,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 constexpr std::size_t most_words = 4096;
-constexpr int first_own = guard_descriptor + 1;  ///< lower descriptors are inherited by the child
+constexpr int first_own = guard_descriptor + 1;  ///< smaller descriptors are inherited by the child
 
-/// One end of a pipe; closed with the object.
+/// One end of a pipe. The destructor closes it.
 class Descriptor {
  public:
   Descriptor() = default;
@@ -51,7 +51,7 @@ class Descriptor {
   int number_ = -1;
 };
 
-/// Both ends are close-on-exec, and above the descriptor numbers that the child uses.
+/// Creates a pipe. Both ends are close-on-exec, and their numbers are above those that the child uses.
 bool make_pipe(Descriptor& reads, Descriptor& writes) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return false;
@@ -62,7 +62,7 @@ bool make_pipe(Descriptor& reads, Descriptor& writes) {
   return reads.number() >= 0 && writes.number() >= 0;
 }
 
-/// Reads what is available until there is more than `most` bytes; closes the descriptor at end of file.
+/// Reads available data until there are more than `most` bytes. Closes the descriptor at the end of the file.
 void take(Descriptor& from, std::string& into, std::size_t most) {
   char bytes[4096];
   while (from.number() >= 0 && into.size() <= most) {
@@ -76,7 +76,7 @@ void take(Descriptor& from, std::string& into, std::size_t most) {
   }
 }
 
-/// A unique environment variable that identifies all processes started by the child.
+/// Returns a unique environment variable. It identifies all processes that the child starts.
 std::string fresh_mark() {
   static std::atomic<unsigned> count = 0;
   return "TESSERA_CHILD_MARK=" + std::to_string(::getpid()) + "." + std::to_string(count.fetch_add(1)) + "." +
@@ -121,7 +121,8 @@ Spawned spawn(std::span<const std::string> command, const std::string& mark, int
   return child;
 }
 
-/// Returns whether the child has ended. `status` is waitpid's; `known` is false if another waitpid collected it.
+/// Returns whether the child has ended. Stores the result of waitpid in `status`. Sets `known` to false if another call
+/// of waitpid has collected it.
 bool ended(pid_t child, int& status, bool& known) {
   const pid_t got = ::waitpid(child, &status, WNOHANG);
   if (got == child) return known = true;
@@ -155,8 +156,8 @@ ChildOutcome run_child(std::span<const std::string> command, const ChildLimits& 
     late = Clock::now() >= deadline;
     flood = outcome.answer.size() > limits.answer;
     if (late || flood) break;
-    // Output on either pipe wakes the poll. If the child has closed both pipes, or its own children keep them open, it
-    // is checked periodically.
+    // Output on either pipe wakes this thread. The child must also be checked periodically, because it may close both
+    // pipes, or its own children may keep them open.
     pollfd ends[2] = {{answers.number(), POLLIN, 0}, {words.number(), POLLIN, 0}};
     if (answers.number() < 0 && words.number() < 0) {
       std::this_thread::sleep_for(pause);
@@ -169,9 +170,9 @@ ChildOutcome run_child(std::span<const std::string> command, const ChildLimits& 
     if (outcome.words.size() > 2 * most_words) outcome.words.erase(0, outcome.words.size() - most_words);
   }
   if (!over) {
-    ::kill(child.pid, SIGTERM);  // the guard then ends the whole tree
+    ::kill(child.pid, SIGTERM);  // the guard then ends the whole process tree
     ::kill(child.pid, SIGCONT);
-    // A process in an uninterruptible driver call cannot be killed; do not wait for it any longer.
+    // A process in an uninterruptible system call of a driver cannot be killed. Stop waiting for it after a while.
     for (const auto until = Clock::now() + guard_patience + 500ms;
          !(over = ended(child.pid, status, known)) && Clock::now() < until;)
       std::this_thread::sleep_for(2ms);
@@ -187,7 +188,7 @@ ChildOutcome run_child(std::span<const std::string> command, const ChildLimits& 
   take(reports, told, most_words);
   if (outcome.words.size() > most_words) outcome.words.erase(0, outcome.words.size() - most_words);
   const GuardReport guarded = read_report(told);
-  // If the guard was killed, its processes are still running.
+  // If the guard was killed, the processes that it guarded are still running.
   if (guarded.kind == GuardReport::Kind::none)
     for (const pid_t left : processes_with(mark)) ::kill(left, SIGKILL);
   if (late || flood) {

@@ -35,7 +35,7 @@ Terms terms_of(const std::string& text) {
   return terms;
 }
 
-/// Reaps ended processes. Returns true if the worker is among them.
+/// Collects the status of ended processes. Returns true if the worker is one of them.
 bool reap(pid_t worker, int& status) {
   bool found = false;
   int each = 0;
@@ -44,10 +44,11 @@ bool reap(pid_t worker, int& status) {
   return found;
 }
 
-/// Orphans are reparented to this process, so the list is empty only when all have ended.
+/// Kills all descendants. Orphans are reparented to this process, so the list is empty only after all of them have
+/// ended.
 void end_all(pid_t worker) {
   int ignored = 0;
-  ::kill(-worker, SIGKILL);  // its process group, also if /proc is not mounted
+  ::kill(-worker, SIGKILL);  // kills its process group even if /proc is not mounted
   for (const auto until = Clock::now() + guard_patience; Clock::now() < until;) {
     const auto left = descendants_of(::getpid());
     for (const pid_t each : left) ::kill(each, SIGKILL);
@@ -72,10 +73,12 @@ GuardReport watch(pid_t worker, const Terms& terms, const sigset_t& signals) {
     if (reap(worker, status))
       return WIFSIGNALED(status) ? GuardReport{Kind::signalled, WTERMSIG(status)}
                                  : GuardReport{Kind::exited, WEXITSTATUS(status)};
-    // Accepted only from the calling program, or if that has ended: ignores drivers that signal their parent.
+    // Accept the signal only from the calling program, or if that program has ended. This ignores drivers that send
+    // signals to their parent.
     if (::getppid() != terms.parent || (signal == SIGTERM && info.si_pid == terms.parent)) return {Kind::stopped, 0};
     if (terms.memory == 0) continue;
-    // The worker is checked every round. Its descendants require a scan of all processes, so only every tenth round.
+    // Check the worker in every round. Checking its descendants requires a scan of all processes, so do it only in
+    // every tenth round.
     if (resident_bytes(worker) > terms.memory || (round % 10 == 0 && memory_of_all() > terms.memory))
       return {Kind::too_much_memory, 0};
   }
@@ -109,7 +112,7 @@ void become_supervised_child(std::string_view argument) {
   ::sigprocmask(SIG_SETMASK, &all, &before);  // ignore signals from the worker
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != terms.parent)
-    leave(1);  // the parent has already ended; in a container, pid 1 can be a running program
+    leave(1);  // the parent has already ended (in a container, pid 1 may be a running program)
   const pid_t guard = ::getpid();
   const pid_t worker = ::fork();
   if (worker == 0) {
@@ -122,7 +125,7 @@ void become_supervised_child(std::string_view argument) {
   }
   const int error = errno;
   for (const int number : {0, 1, 2, answer_descriptor})
-    ::close(number);  // so that readers see end of file when the worker closes them
+    ::close(number);  // otherwise, readers would not see the end of the file when the worker closes its descriptors
   GuardReport report{Kind::not_started, error};
   if (worker > 0) {
     report = watch(worker, terms, signals);

@@ -11,11 +11,11 @@ constexpr time_t longest_wait = 10;  // seconds
 
 std::atomic<bool> amid = false;
 
-// POSIX primitives: they need no constructor or destructor, and can be reinitialised in a child.
+// POSIX primitives have no constructor or destructor and can be reinitialised in a child.
 pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-unsigned inside = 0;   // threads that a fork must wait for; guarded by `lock`
-unsigned forking = 0;  // threads about to fork, for which new guards wait; guarded by `lock`
+unsigned inside = 0;   // number of threads that a fork must wait for; guarded by `lock`
+unsigned forking = 0;  // number of threads that are about to fork; new guards wait for them; guarded by `lock`
 constinit thread_local unsigned depth = 0;
 
 // The lock is held during the fork, so that the guarded state is consistent in the child.
@@ -39,7 +39,7 @@ void after_fork_in_child() {
   if (inside != mine) amid = true;
   inside = mine;
   forking = 0;
-  ::pthread_mutex_unlock(&lock);  // locked by before_fork; without this the thread sanitizer reports it as still locked
+  ::pthread_mutex_unlock(&lock);  // otherwise, the thread sanitizer reports it as locked
   lock = PTHREAD_MUTEX_INITIALIZER;
   changed = PTHREAD_COND_INITIALIZER;
 }

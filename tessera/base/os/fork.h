@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes fork() safe in a multi-threaded program. A child contains only the forking thread, so locks held and state
-// being changed by other threads would stay that way.
+// Makes fork() safe in a multi-threaded program. A child contains only the forking thread. Locks that other threads
+// held during the fork would stay locked there, and state that they were changing would stay inconsistent.
 #pragma once
 
 #include <atomic>
@@ -12,11 +12,11 @@ namespace tessera::os {
 namespace detail {
 extern constinit std::atomic<std::uint32_t> fork_count;
 }
-/// The number of forks between the initial process and this one. Costs one load.
+/// Returns the number of forks between the initial process and this one. Costs one load.
 inline std::uint32_t fork_generation() { return detail::fork_count.load(std::memory_order_relaxed); }
 
-/// While one exists, fork() in other threads waits, for at most ten seconds. For short operations whose intermediate
-/// state would be unusable in a child, such as loading a library. Guards can be nested.
+/// While an object exists, fork() in other threads waits, for at most ten seconds. For short operations with an
+/// intermediate state that a child could not use, such as loading a library. Guards can be nested.
 class ForkGuard {
  public:
   ForkGuard() noexcept;
@@ -25,12 +25,13 @@ class ForkGuard {
   ForkGuard& operator=(const ForkGuard&) = delete;
 };
 
-/// In a child: true if the fork timed out or happened inside guarded work, so that the guarded state is unreliable.
+/// Called in a child. Returns true if the fork timed out or happened inside guarded work, so that the guarded state is
+/// unreliable.
 bool forked_during_guard() noexcept;
 
-/// State that each process has its own copy of, such as locks and the data they guard. A forked child creates a new T
-/// at its first use, from a pointer to the parent's T if T has such a constructor, which may read only atomics. Usable
-/// before static initialisation and until the process ends; destroyed only by `drop`.
+/// Per-process state, such as locks and the data they guard. A forked child creates a new T on first use. If T has a
+/// constructor that takes a pointer to the parent's T, it is used; it may read only atomics of the parent's object.
+/// Usable before static initialisation and until the process ends. Objects are destroyed only by `drop`.
 template <class T>
 class PerProcess {
  public:
@@ -46,7 +47,7 @@ class PerProcess {
   }
   T* operator->() { return &get(); }
   T& operator*() { return get(); }
-  /// Destroys this process's object, which must not be in use.
+  /// Destroys this process's object. It must not be in use.
   void drop() noexcept {
     Entry* const entry = current_.exchange(nullptr);
     if (entry != nullptr && entry->generation == fork_generation()) delete entry;
@@ -62,7 +63,7 @@ class PerProcess {
   [[gnu::noinline]] T& make(Entry* entry) {
     const std::uint32_t generation = fork_generation();
     while (entry == nullptr || entry->generation != generation) {
-      // The parent's object is not touched. If several threads create one, the first is used.
+      // The parent's object is not touched. If several threads create an object, the first one is used.
       Entry* fresh = nullptr;
       if constexpr (std::is_constructible_v<T, const T*>)
         fresh = new Entry(generation, entry == nullptr ? nullptr : &entry->value);

@@ -74,7 +74,7 @@ std::vector<DisplayCard> display_cards(const fs::path& root) {
   for (const std::string& address : file_names_in(devices)) {
     const fs::path folder = devices / address;
     const std::uint32_t kind = hexadecimal(folder / "class") >> 16;
-    if (kind != 0x03 && kind != 0x12) continue;  // display controller, processing accelerator
+    if (kind != 0x03 && kind != 0x12) continue;  // PCI classes of display controllers and processing accelerators
     DisplayCard card{address, hexadecimal(folder / "vendor"), hexadecimal(folder / "device"), ""};
     std::error_code ignored;
     card.module = fs::read_symlink(folder / "driver", ignored).filename().string();

@@ -44,7 +44,7 @@ namespace {
 }  // namespace
 
 InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
-  // O_NONBLOCK: do not wait for a writer if the path is a pipe. It has no effect on regular files.
+  // O_NONBLOCK prevents waiting for a writer if the path is a pipe. It has no effect on regular files.
   descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor_ < 0) fail_with_errno(path_, errno);
   try {

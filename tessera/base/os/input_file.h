@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random-access reading of large files: a model of many gigabytes can be used before it is read, and only the pieces
-// that are read take memory. Operating system layer.
+// Random-access reading of large files. A model of many gigabytes can be opened without reading it, and only the parts
+// that are read use memory. Operating system layer.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +10,13 @@
 
 namespace tessera {
 
-/// An open file; closed by the destructor. Movable, not copyable. Concurrent reads are safe. If the file is replaced or
-/// deleted, reads still see the opened file; if it is truncated, reading the lost part throws.
+/// An open file. It is closed by the destructor. Movable, not copyable. Concurrent reads are safe. If the file is
+/// replaced or deleted, reads still return the data of the opened file. If it is truncated, reading beyond the new end
+/// throws.
 class InputFile {
  public:
-  /// Opens `path`. Throws ArgumentError if it is missing, not readable or not a regular file, FormatError if it is
-  /// empty, and DeviceError if the system failed to read it.
+  /// Opens `path`. Throws ArgumentError if the file does not exist, is not readable or is not a regular file. Throws
+  /// FormatError if it is empty, DeviceError if the system fails to read it.
   explicit InputFile(std::filesystem::path path);
   ~InputFile();
   InputFile(InputFile&& other) noexcept;
@@ -23,8 +24,8 @@ class InputFile {
 
   /// Size in bytes when the file was opened.
   std::uint64_t size() const { return size_; }
-  /// Fills `to` with the bytes starting at `offset`. Throws FormatError, with the file and its current size, if it ends
-  /// before, and DeviceError if the system failed to read it.
+  /// Fills `to` with the bytes starting at `offset`. Throws FormatError with the path and the current size if the file
+  /// is too short. Throws DeviceError if the system fails to read it.
   void read(std::uint64_t offset, std::span<std::byte> to) const;
 
  private:

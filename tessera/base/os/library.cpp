@@ -19,7 +19,7 @@
 namespace tessera::os {
 
 namespace {
-/// dlopen's message for a missing file starts with the file's name, which may be a dependency of the requested library.
+/// Extracts the name of the missing file from dlopen's message. It may be a dependency of the requested library.
 std::string missing_part(const std::string& asked, const std::string& text) {
   const std::size_t end = text.find(": cannot open shared object file: No such file");
   if (end == text.npos) return "";
@@ -34,7 +34,7 @@ Library Library::open(std::span<const std::string> names) {
     library.reason_ = "this process was forked while another thread loaded a library or compiled";
     return library;
   }
-  const ForkGuard whole;  // covers the loader's lock and the library's initialisers
+  const ForkGuard whole;  // protects the loader's lock and the library's initialisers
   for (const std::string& name : names) {
     library.file_ = name;
     library.handle_ = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -59,17 +59,17 @@ Library Library::open(std::span<const std::string> names) {
 
 void* Library::symbol(const char* name) const {
   if (handle_ == nullptr) return nullptr;
-  const ForkGuard whole;  // the loader's lock
+  const ForkGuard whole;  // protects the loader's lock
   return ::dlsym(handle_, name);
 }
 
 std::filesystem::path file_of(const void* address) {
   Dl_info info{};
   {
-    const ForkGuard whole;  // the loader's lock
+    const ForkGuard whole;  // protects the loader's lock
     if (::dladdr(address, &info) == 0 || info.dli_fname == nullptr) return {};
   }
-  // dladdr reports the program itself by argv[0], which need not be a path.
+  // For the program itself, dladdr returns argv[0], which need not be a path.
   std::error_code error;
   const std::filesystem::path name(info.dli_fname);
   if (name.has_parent_path()) {
@@ -88,7 +88,8 @@ struct Sought {
   std::string id;
 };
 
-/// Reads the build id from an ELF note segment: {name size, content size, type, name, content}, padded.
+/// Returns the build id from an ELF note segment. Its entries are {name size, content size, type, name, content}, with
+/// padding.
 std::string id_in(const unsigned char* notes, std::size_t bytes) {
   const auto padded = [](std::size_t n) { return (n + 3) & ~std::size_t{3}; };
   while (bytes >= sizeof(ElfW(Nhdr))) {
@@ -128,7 +129,7 @@ std::string build_id(const void* address) {
 #ifdef __linux__
   Sought sought{reinterpret_cast<std::uintptr_t>(address), {}};
   {
-    const ForkGuard whole;  // the loader's lock
+    const ForkGuard whole;  // protects the loader's lock
     ::dl_iterate_phdr(look, &sought);
   }
   if (!sought.id.empty()) return sought.id;

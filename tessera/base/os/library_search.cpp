@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The numbers in a name, so that 12.10 sorts after 12.9.
+/// Returns the numbers in a name, so that 12.10 is sorted after 12.9.
 std::vector<unsigned> numbers_in(std::string_view name) {
   std::vector<unsigned> out;
   for (std::size_t at = 0; at < name.size();) {
@@ -53,8 +53,8 @@ std::uint32_t word_at(std::string_view bytes, std::size_t at) {
   return word;
 }
 
-/// Looks up a name in ldconfig's cache (format of glibc since 2.2: a header of 48 bytes, then 24 bytes per library with
-/// the offsets of its name and path, relative to the header).
+/// Looks up a name in ldconfig's cache. In the format of glibc since 2.2, a header of 48 bytes is followed by 24 bytes
+/// per library, which contain the offsets of its name and path relative to the header.
 std::string cached_file(const std::string& name, const fs::path& cache) {
   std::ifstream in(cache, std::ios::binary);
   const std::string file{std::istreambuf_iterator<char>(in), {}};
@@ -68,7 +68,7 @@ std::string cached_file(const std::string& name, const fs::path& cache) {
     const std::size_t entry = 48 + 24 * i;
     if (entry + 24 > bytes.size()) break;
 #if defined(__x86_64__)
-    if ((word_at(bytes, entry) & 0xff00) != 0x0300) continue;  // another architecture
+    if ((word_at(bytes, entry) & 0xff00) != 0x0300) continue;  // a library for another architecture
 #endif
     if (text(word_at(bytes, entry + 4)) != name) continue;
     const std::string path(text(word_at(bytes, entry + 8)));
@@ -82,7 +82,7 @@ std::string cached_file(const std::string& name, const fs::path& cache) {
 std::string loader_file(const std::string& name, const fs::path& cache) {
   if (name.find('/') != name.npos) {
     if (file_is_there(name)) return name;
-    // Since macOS 11 system libraries exist only in a shared cache; on disk only their framework folders are left.
+    // Since macOS 11, system libraries exist only in a shared cache. Only their framework folders are still on disk.
     const std::string ending = ".framework/";
     const std::size_t at = name.find(ending);
     std::error_code ignored;
@@ -133,7 +133,7 @@ std::vector<fs::path> folders_named(const fs::path& parent, std::string_view pre
     if (name.starts_with(prefix)) names.push_back(std::move(name));
   std::sort(names.begin(), names.end(), [&](const std::string& a, const std::string& b) {
     if ((a == prefix) != (b == prefix))
-      return a == prefix;  // an unversioned name is usually a link chosen by the administrator
+      return a == prefix;  // an unversioned name is usually a link that the administrator has chosen
     return numbers_in(a) != numbers_in(b) ? numbers_in(a) > numbers_in(b) : a < b;
   });
   std::vector<fs::path> out;

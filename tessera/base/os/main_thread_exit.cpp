@@ -13,7 +13,7 @@ namespace {
 
 constinit std::array<std::atomic<void (*)()>, 8> functions{};
 
-/// exit destroys the calling thread's thread_local objects first, in reverse order of construction.
+/// exit() first destroys the thread_local objects of the calling thread, in reverse order of construction.
 struct MainThread {
   ~MainThread() {
     for (std::size_t i = functions.size(); i-- > 0;)
@@ -22,10 +22,10 @@ struct MainThread {
 };
 
 bool watch_main_thread() {
-  if (!is_main_thread()) return false;  // the library was loaded by another thread
-  // glibc aborts if it cannot allocate memory to register a destructor; this checks that an allocation of that size
+  if (!is_main_thread()) return false;  // another thread loaded the library
+  // If glibc cannot allocate memory to register a destructor, it aborts. Check that an allocation of that size
   // succeeds.
-  void* volatile const room = std::malloc(4096);  // volatile: keeps the compiler from removing malloc and free
+  void* volatile const room = std::malloc(4096);  // volatile prevents the compiler from removing malloc and free
   if (room == nullptr) return false;
   std::free(room);
   static thread_local const MainThread watched;
@@ -33,7 +33,8 @@ bool watch_main_thread() {
   return true;
 }
 
-/// Constructed when the library is loaded, so that nearly all thread_local objects of the main thread are younger.
+/// Constructed when the library is loaded. Nearly all thread_local objects of the main thread are constructed later and
+/// destroyed earlier.
 [[maybe_unused]] const bool watched = watch_main_thread();
 
 }  // namespace

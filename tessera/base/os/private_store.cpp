@@ -61,13 +61,13 @@ void require_name(std::string_view name) {
 bool ours(const struct stat& status) { return status.st_uid == ::geteuid(); }
 bool others_may_write(const struct stat& status) { return (status.st_mode & (S_IWGRP | S_IWOTH)) != 0; }
 
-/// Whether `name` is a regular file of this user and not a link; fills `status`.
+/// Returns whether `name` is a regular file of this user and not a link. Fills `status`.
 bool is_entry(int folder, const std::string& name, struct stat& status) {
   return ::fstatat(folder, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(status.st_mode) && ours(status);
 }
 
-/// Opens a regular file of this user. Checks it before opening, since opening a device or a pipe can have side effects,
-/// and afterwards, since it may have been replaced.
+/// Opens a regular file of this user. Checks it before opening, because opening a device or a pipe can have side
+/// effects, and again afterwards, because it may have been replaced.
 File open_entry(int folder, const std::string& name, int flags, struct stat& status) {
   if (!is_entry(folder, name, status)) return File(-1);
   File file(::openat(folder, name.c_str(), flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
@@ -77,7 +77,7 @@ File open_entry(int folder, const std::string& name, int flags, struct stat& sta
 
 std::string system_words(int error) { return std::strerror(error); }
 
-/// Creates the folder with permissions for this user only, if missing. Returns the error, if any.
+/// Creates the folder with permissions only for this user if it does not exist. Returns the error, if any.
 std::error_code make_folder(const fs::path& path) {
   std::error_code error;
   if (fs::exists(fs::symlink_status(path, error))) return {};
@@ -87,8 +87,8 @@ std::error_code make_folder(const fs::path& path) {
 }
 
 enum class Missing : std::uint8_t { stays, is_made };
-/// Opens the folder and checks its owner and permissions; on failure returns -1 and sets `why`. The last part of the
-/// path must not be a link.
+/// Opens the folder and checks its owner and permissions. On failure, returns -1 and sets `why`. The last component of
+/// the path must not be a link.
 File open_folder(const fs::path& path, Missing missing, std::string& why) {
   if (path.empty()) {
     why = "no folder is set";
@@ -155,7 +155,7 @@ std::vector<std::string> names_in(const File& folder) {
 
 bool same_file(const struct stat& a, const struct stat& b) { return a.st_dev == b.st_dev && a.st_ino == b.st_ino; }
 
-/// Whether the open file still has this name, that is, a previous lock holder has not deleted it.
+/// Returns whether the open file still has this name. This is false if a previous lock holder has deleted it.
 bool still_named(int folder, const std::string& name, int file) {
   struct stat here {
   }, there{};
@@ -166,7 +166,7 @@ fs::path without_slash(fs::path path) { return path.has_filename() ? path : path
 
 }  // namespace
 
-// A trailing slash would make open follow a link.
+// Without this, a trailing slash would make open() follow a link.
 PrivateStore::PrivateStore(fs::path folder) : folder_(without_slash(std::move(folder))) {}
 
 std::optional<std::string> PrivateStore::why_not_written() const {
@@ -191,7 +191,8 @@ std::optional<std::string> PrivateStore::read(std::string_view entry, std::size_
   for (std::size_t at = 0; at < bytes.size();) {
     const ssize_t n = ::read(file.number, bytes.data() + at, bytes.size() - at);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return std::nullopt;  // entries are replaced atomically, so a file that shrinks is not ours
+    if (n <= 0)
+      return std::nullopt;  // entries are replaced atomically, so a file that became shorter is not an entry of ours
     at += static_cast<std::size_t>(n);
   }
   return bytes;
@@ -285,7 +286,7 @@ PrivateStore::Lock::Lock(Lock&& other) noexcept
       generation_(other.generation_) {}
 PrivateStore::Lock::~Lock() {
   if (file_ < 0) return;
-  // In a forked child the lock is still the parent's, which shares the open file.
+  // In a forked child, the lock still belongs to the parent, which shares the open file.
   if (generation_ == fork_generation()) {
     if (still_named(folder_, name_, file_)) ::unlinkat(folder_, name_.c_str(), 0);
     ::flock(file_, LOCK_UN);
@@ -311,7 +312,7 @@ std::optional<PrivateStore::Lock> PrivateStore::lock(std::string_view entry, std
     if (file && ::flock(file.number, LOCK_EX | LOCK_NB) == 0) {
       if (still_named(folder.number, name, file.number))
         return Lock(std::exchange(file.number, -1), std::exchange(folder.number, -1), name, waited);
-      continue;  // the previous holder deleted it: retry with the new file
+      continue;  // the previous holder deleted the file: retry with the new one
     }
     bool busy = errno == EWOULDBLOCK || errno == EINTR;
     if (!file) busy = errno == EEXIST && is_entry(folder.number, name, status);  // another process created it first

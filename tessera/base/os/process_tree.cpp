@@ -13,7 +13,8 @@
 namespace tessera::os {
 namespace {
 
-/// Empty if the file cannot be read. Avoids streams: called many times per second.
+/// Returns an empty string if the file cannot be read. Does not use streams, because it is called many times per
+/// second.
 std::string small_file(const std::string& path) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) return {};
@@ -37,8 +38,8 @@ std::vector<pid_t> all_processes() {
   return all;
 }
 
-/// Field `word` (4 or above) of /proc/N/stat, numbered as in proc(5). Field 2 is a name in parentheses that may contain
-/// any characters.
+/// Returns field `word` (4 or above) of /proc/N/stat, numbered as in proc(5). Field 2 is a name in parentheses that may
+/// contain any characters.
 std::uint64_t number_of(pid_t process, int word) {
   const std::string text = small_file(file_of_process(process, "stat"));
   std::size_t at = text.rfind(')');
@@ -55,7 +56,7 @@ std::vector<pid_t> descendants_of(pid_t process) {
   std::multimap<pid_t, pid_t> children;
   for (const pid_t each : all_processes()) children.emplace(parent_of(each), each);
   std::vector<pid_t> found = {process};
-  std::unordered_set<pid_t> seen = {process};  // pids can be reused while this scans
+  std::unordered_set<pid_t> seen = {process};  // process ids can be reused during the scan
   for (std::size_t i = 0; i < found.size(); ++i) {
     const auto [from, to] = children.equal_range(found[i]);
     for (auto child = from; child != to; ++child)

@@ -10,15 +10,16 @@
 
 namespace tessera::os {
 
-/// This process.
+/// Returns the id of this process.
 pid_t own_process();
-/// All descendants: children, their children and so on.
+/// Returns all descendants: children, their children and so on.
 std::vector<pid_t> descendants_of(pid_t process);
-/// Processes of this user whose environment contains this entry ("NAME=value").
+/// Returns the processes of this user that have this entry ("NAME=value") in their environment.
 std::vector<pid_t> processes_with(std::string_view variable);
-/// The start time in clock ticks since boot; pid and start time together identify a process. 0 if it has ended.
+/// Returns the start time in clock ticks since boot, or 0 if the process has ended. A process is identified by its id
+/// and start time together.
 std::uint64_t start_of(pid_t process);
-/// Resident memory in bytes; 0 if the process has ended.
+/// Returns the resident memory in bytes; 0 if the process has ended.
 std::uint64_t resident_bytes(pid_t process);
 
 }  // namespace tessera::os

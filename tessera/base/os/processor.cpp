@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The value of "key :" in /proc/cpuinfo; empty if missing.
+// Returns the value of "key :" in /proc/cpuinfo; empty if it is missing.
 std::string cpuinfo(const fs::path& proc, const std::string& key) {
   std::ifstream in(proc / "cpuinfo");
   for (std::string line; std::getline(in, line);) {
@@ -31,7 +31,7 @@ std::string cpuinfo(const fs::path& proc, const std::string& key) {
 }
 
 unsigned affinity_cores() {
-  // Machines may have more processors than cpu_set_t has bits: grow the mask until it is large enough for the kernel.
+  // A machine may have more processors than cpu_set_t has bits. Grow the mask until it is large enough for the kernel.
   for (int bits = 1024; bits <= 1 << 20; bits *= 2) {
     cpu_set_t* set = CPU_ALLOC(static_cast<std::size_t>(bits));
     if (!set) break;
@@ -44,8 +44,8 @@ unsigned affinity_cores() {
   return std::max(1u, std::thread::hardware_concurrency());
 }
 
-// The number of cores that one control group allows; infinity if unlimited. Version 2 has "quota period" or "max
-// period" in cpu.max, version 1 a file for each.
+// Returns the number of cores that a control group allows; infinity if unlimited. In version 2, cpu.max contains "quota
+// period" or "max period". In version 1, both numbers have their own file.
 double group_cores(const fs::path& folder) {
   std::ifstream both(folder / "cpu.max");
   std::string quota;
@@ -62,7 +62,7 @@ double group_cores(const fs::path& folder) {
 double quota_cores(const fs::path& proc, const fs::path& groups) {
   double cores = INFINITY;
   std::ifstream in(proc / "self" / "cgroup");
-  for (std::string line; std::getline(in, line);) {  // "number:controllers:path"
+  for (std::string line; std::getline(in, line);) {  // format: "number:controllers:path"
     const auto first = line.find(':'), second = line.find(':', first == line.npos ? first : first + 1);
     if (second == line.npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1);
@@ -70,7 +70,7 @@ double quota_cores(const fs::path& proc, const fs::path& groups) {
     if (!version2 && controllers.find("cpu") == controllers.npos) continue;
     const fs::path root = version2 ? groups : groups / controllers;
     fs::path relative = fs::path(line.substr(second + 1)).relative_path();
-    for (;;) {  // limits of parent groups apply too
+    for (;;) {  // limits of parent groups also apply
       cores = std::min(cores, group_cores(root / relative));
       if (relative.empty() || relative == relative.parent_path()) break;
       relative = relative.parent_path();

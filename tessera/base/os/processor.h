@@ -9,21 +9,22 @@
 
 namespace tessera::os {
 
-/// "AMD EPYC 9B45", or "unknown processor". `proc` is for tests.
+/// Returns the name, such as "AMD EPYC 9B45", or "unknown processor". `proc` is for tests.
 std::string processor_name(const std::filesystem::path& proc = "/proc");
-/// "AMD", "Intel", or the vendor id that the processor reports.
+/// Returns "AMD", "Intel", or the vendor id that the processor reports.
 std::string processor_vendor(const std::filesystem::path& proc = "/proc");
 
-/// The number of cores that this process can use at once: its affinity mask, limited by the control group's quota
-/// (rounded up), at least 1. The paths are for tests.
+/// Returns the number of cores that this process can use at the same time, at least 1. This is the number of cores in
+/// its affinity mask, limited by the control group's quota (rounded up). The paths are for tests.
 unsigned usable_cores(const std::filesystem::path& proc = "/proc",
                       const std::filesystem::path& groups = "/sys/fs/cgroup");
 
-/// The core that runs the calling thread; -1 if unknown.
+/// Returns the core on which the calling thread is running; -1 if unknown.
 int current_core() noexcept;
 
-/// Keeps the calling thread off `core` during its lifetime, if another core is allowed. Does not undo changes of the
-/// affinity mask made by others meanwhile. No effect if the system denies it or has more than 1,024 cores.
+/// Prevents the calling thread from running on `core` during the object's lifetime, if another core is allowed. If the
+/// affinity mask is changed meanwhile, that change is kept. Has no effect if the system rejects the change or has more
+/// than 1,024 cores.
 class AvoidCore {
  public:
   explicit AvoidCore(int core) noexcept;
@@ -40,7 +41,8 @@ class AvoidCore {
   bool on_ = false;
 };
 
-/// Requests 2 MiB pages for [data, data + bytes). A hint: no effect if the system has none.
+/// Requests 2 MiB pages for [data, data + bytes). This is only a hint, which has no effect if the system does not
+/// support it.
 void prefer_large_pages(void* data, std::size_t bytes) noexcept;
 
 }  // namespace tessera::os

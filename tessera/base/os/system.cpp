@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The number at the start of a file; nullopt if the file is missing or contains "max".
+/// Returns the number at the start of a file; std::nullopt if the file does not exist or contains "max".
 std::optional<std::uint64_t> number_in(const fs::path& file) {
   std::ifstream in(file);
   std::uint64_t number = 0;
@@ -30,7 +30,7 @@ std::optional<std::uint64_t> number_in(const fs::path& file) {
   return std::nullopt;
 }
 
-/// The number after `key` in a file of "key number" lines; 0 if missing.
+/// Returns the number after `key` in a file with lines "key number"; 0 if it is missing.
 std::uint64_t keyed_number(const fs::path& file, std::string_view key) {
   std::ifstream in(file);
   std::string line;
@@ -43,10 +43,10 @@ std::uint64_t keyed_number(const fs::path& file, std::string_view key) {
   return 0;
 }
 
-/// Applies one group's limit if it is the tightest so far.
+/// Uses the limit of a group if it is the lowest one so far.
 void tighten(std::optional<GroupMemory>& best, std::optional<std::uint64_t> limit, std::optional<std::uint64_t> used,
              std::uint64_t cache) {
-  // Version 1 represents "no limit" by the largest multiple of the page size.
+  // In version 1, "no limit" is the largest multiple of the page size.
   if (!limit || *limit >= std::uint64_t{1} << 62) return;
   const std::uint64_t in_use = used.value_or(0) - std::min(cache, used.value_or(0));
   const GroupMemory group{*limit, *limit - std::min(*limit, in_use)};
@@ -58,9 +58,9 @@ void tighten(std::optional<GroupMemory>& best, std::optional<std::uint64_t> limi
   }
 }
 
-/// Visits the process's group and its parents up to the root of the mount, since parents' limits apply too. If the
-/// mount does not contain the group (another namespace), only the root is visited, which is then the process's own
-/// group.
+/// Calls `f` for the process's group and its parents up to the root of the mount, because limits of parents also apply.
+/// If the process is in another namespace, the mount does not contain its group. The root is then the process's own
+/// group, and only the root is visited.
 template <class F>
 void each_group(const fs::path& mount, std::string path, F&& f) {
   while (true) {
@@ -93,7 +93,7 @@ std::optional<GroupMemory> group_memory(const fs::path& proc, const fs::path& gr
   std::optional<GroupMemory> best;
   std::ifstream in(proc / "self" / "cgroup");
   std::string line;
-  while (std::getline(in, line)) {  // "number:controllers:path"
+  while (std::getline(in, line)) {  // format: "number:controllers:path"
     const auto first = line.find(':'), second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;
     const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
@@ -114,7 +114,7 @@ std::optional<GroupMemory> group_memory(const fs::path& proc, const fs::path& gr
 }
 
 bool can_allocate(std::uint64_t bytes) noexcept {
-  // Mapped writable, so that all limits apply: address space, data size, overcommit.
+  // Mapped writable, so that all limits apply (address space, data size, overcommit).
   void* const there = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (there == MAP_FAILED) return false;
   ::munmap(there, bytes);
@@ -126,8 +126,9 @@ bool resources_are_limited() noexcept {
     rlimit limit{};
     return ::getrlimit(resource, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < enough;
   };
-  // Any limit on these can break some driver (CUDA reserves addresses for all memory of host and devices). The others
-  // have default limits on many systems.
+  // Any limit on these resources can break a driver. For example, CUDA reserves addresses for all memory of the host
+  // and the devices. Many systems have default limits for the other resources, which are only checked for very low
+  // values.
   return below(RLIMIT_AS, RLIM_INFINITY) || below(RLIMIT_DATA, RLIM_INFINITY) || below(RLIMIT_FSIZE, RLIM_INFINITY) ||
          below(RLIMIT_CPU, RLIM_INFINITY) || below(RLIMIT_NPROC, 4096) || below(RLIMIT_NOFILE, 256) ||
          below(RLIMIT_STACK, rlim_t{1} << 20);

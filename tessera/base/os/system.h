@@ -11,52 +11,53 @@
 
 namespace tessera::os {
 
-/// The variable's value, which may be empty; nullopt if unset.
+/// Returns the value of a variable, which may be empty; std::nullopt if it is unset.
 std::optional<std::string> environment(const char* name);
 
 struct Memory {
   std::uint64_t total = 0;      ///< bytes installed
-  std::uint64_t available = 0;  ///< bytes available without swapping; page caches count as free
+  std::uint64_t available = 0;  ///< available without swapping; page caches count as free
 };
-/// Zeros if unknown. Without /proc, page caches count as used. `proc` is for tests.
+/// Returns zeros if unknown. Without /proc, page caches count as used. `proc` is for tests.
 Memory memory(const std::filesystem::path& proc = "/proc");
 
-/// The tightest memory limit of the control groups of this process (versions 1 and 2), and its free part.
+/// The lowest memory limit of this process's control groups (versions 1 and 2), and how much of it is free.
 struct GroupMemory {
   std::uint64_t limit = 0;  ///< bytes
-  std::uint64_t free = 0;   ///< bytes below the limit; page caches count as free
+  std::uint64_t free = 0;   ///< bytes that are still free; page caches count as free
 };
-/// Nullopt if there is no limit. The paths are for tests.
+/// Returns std::nullopt if there is no limit. The paths are for tests.
 std::optional<GroupMemory> group_memory(const std::filesystem::path& proc = "/proc",
                                         const std::filesystem::path& groups = "/sys/fs/cgroup");
 
-/// Whether `bytes` of memory are available now, tested by mapping and unmapping them. For code that cannot handle a
-/// failed allocation; other threads may take the memory afterwards.
+/// Returns whether `bytes` of memory are available now, by mapping and unmapping them. For code that cannot handle
+/// failed allocations. Other threads may allocate the memory afterwards.
 bool can_allocate(std::uint64_t bytes) noexcept;
 
-/// Whether a resource limit of this process (setrlimit: ulimit -v, -d, -u, ...) is low enough to make code fail that
-/// works without it.
+/// Returns whether a resource limit of this process (setrlimit: ulimit -v, -d, -u, ...) is so low that drivers or
+/// compilers may fail because of it.
 bool resources_are_limited() noexcept;
 
-/// The default stack size of a new thread.
+/// Returns the default stack size of a new thread.
 std::size_t thread_stack_bytes();
 
-/// Whether the calling thread is the process's initial thread.
+/// Returns whether the calling thread is the initial thread of the process.
 bool is_main_thread() noexcept;
 
-/// Sorted names of the files and folders in `folder`; empty if it cannot be read.
+/// Returns the sorted names of the files and folders in `folder`; empty if it cannot be read.
 std::vector<std::string> file_names_in(const std::filesystem::path& folder);
 
 bool file_exists(const char* path);
-/// The process's access to a file, such as a device file (below TESSERA_SYSTEM_ROOT, if set), without opening it.
+/// The process's access to a file, such as a device file, without opening it. If TESSERA_SYSTEM_ROOT is set, paths are
+/// below that folder.
 enum class Access : std::uint8_t { missing, denied, granted };
 Access read_write_access(const char* path);
-/// Whether files can be created in this folder. Creates it and its parents if missing.
+/// Returns whether files can be created in this folder. Creates it and its parents if they do not exist.
 bool is_writable_folder(const std::filesystem::path& folder);
-/// Whether the machine has a graphics or compute card of this PCI vendor (0x10de: NVIDIA, 0x1002: AMD, 0x8086: Intel),
-/// with or without a kernel driver.
+/// Returns whether the machine has a graphics or compute card of this PCI vendor (0x10de: NVIDIA, 0x1002: AMD, 0x8086:
+/// Intel), even if no kernel driver is loaded for it.
 bool display_card_of(std::uint32_t vendor);
-/// Whether the kernel exposes a render node of this PCI vendor (0x8086: Intel). Loads no driver library.
+/// Returns whether the kernel provides a render node of this PCI vendor (0x8086: Intel). Does not load a driver.
 bool render_node_of(std::uint32_t vendor);
 
 }  // namespace tessera::os

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Detects terminals. Operating system layer.
+// Detection of terminals. Operating system layer.
 #pragma once
 
 #include <cstdio>
