@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The worker threads: scheduling, sleeping, and replacing blocked threads.
+// Worker threads: scheduling, sleeping and the replacement of blocked threads.
 #include "tessera/executor/executor.h"
 
 #include <algorithm>
@@ -16,10 +16,10 @@ namespace tessera::executor {
 
 namespace {
 
-constexpr int spins = 20000;  // about the cost of waking a thread, which is tens of µs in a virtual machine
-// Limits the spare threads that replace sleeping ones, and the slots for threads that wait from outside.
+constexpr int spins = 20000;  // takes about as long as waking a thread, which is tens of µs in a virtual machine
+// Maximum number of spare threads, which replace sleeping ones, and of slots for threads that wait from outside.
 constexpr unsigned most_spare = 1024;
-// How long a thread that returns from a wait waits for its slot before it runs without one.
+// How long a thread that returns from a wait tries to get a slot before it continues without one.
 constexpr std::chrono::microseconds longest_ask{500};
 
 unsigned threads_asked() {
@@ -27,14 +27,13 @@ unsigned threads_asked() {
   return asked ? static_cast<unsigned>(*asked) : os::usable_cores();
 }
 
-// Linux often wakes a thread on the waker's core although other cores are idle, in particular in virtual machines (a
-// core that the host has lent out counts as busy), and leaves both there for tens of milliseconds at half speed each.
-// This moves the woken thread away.
+// Moves a woken thread to another core. Linux often wakes a thread on the waker's core although other cores are idle,
+// and leaves both there for tens of milliseconds at half speed. This is frequent in virtual machines.
 void leave_to_others(int core) noexcept {
   if (core >= 0 && os::current_core() == core) const os::AvoidCore moved(core);
 }
 
-// The core of the thread that issued the last job this thread helped with.
+// The core of the thread that posted the last job with which this thread helped.
 constinit thread_local int job_core = -1;
 
 struct OfProcess {
@@ -71,12 +70,9 @@ Executor::~Executor() {
   for (unsigned i = 0; i < worker_count_; ++i) delete workers_[i].load();
 }
 
-// --- Pieces of kernels
-// ------------------------------------------------------------------------------------------------
-
-// One parallel_for; lives on the stack of the thread that waits for it. Its pieces are split into one run per thread. A
-// thread that helps with the same launch again starts with the same run, whose data may still be in its core's cache,
-// and steals from the ends of other runs when its own is empty.
+// A call of parallel_for. It is on the stack of the thread that waits for it. Its pieces are divided into one range
+// ("run") per thread. A thread that helps with the same launch again starts with the same run, because the data may
+// still be in its core's cache. When its run is empty, it steals from the ends of other runs.
 struct Executor::Job {
   Job(const std::function<void(std::uint64_t, std::uint64_t)>& what, std::uint64_t first, std::uint64_t count,
       std::uint64_t piece, unsigned threads)
@@ -86,7 +82,7 @@ struct Executor::Job {
   }
   static constexpr unsigned most_runs = 64;
   struct alignas(64) Run {
-    mutable std::uint64_t left;  // [first, last) of the piece indices, 32 bits each; atomic
+    mutable std::uint64_t left;  // range [first, last) of piece indices with 32 bits each; accessed atomically
     std::atomic_ref<std::uint64_t> atomic() const { return std::atomic_ref(left); }
   };
   static std::uint64_t pack(std::uint64_t first, std::uint64_t last) { return first << 32 | last; }
@@ -94,20 +90,20 @@ struct Executor::Job {
   const std::function<void(std::uint64_t, std::uint64_t)>& f;
   const std::uint64_t items, begin, grain;
   const unsigned runs;
-  const int core = os::current_core();  // of the waiting thread
-  std::atomic<unsigned> helpers = 0;    // incremented under the executor's jobs_lock_
+  const int core = os::current_core();  // core of the waiting thread
+  std::atomic<unsigned> helpers = 0;    // incremented while holding the executor's jobs_lock_
   std::mutex lock;
   std::exception_ptr error;
   Run run[most_runs];  // only the first `runs` are initialised
 
-  /// Whether pieces are left; checks this thread's own run first.
+  /// Returns whether pieces are left. Checks this thread's own run first.
   bool left(unsigned number) const {
     for (unsigned i = 0; i < runs; ++i)
       if (any(run[(number + i) % runs].atomic().load(std::memory_order_relaxed))) return true;
     return false;
   }
   static bool any(std::uint64_t v) { return (v >> 32) < (v & 0xffffffff); }
-  /// Takes the first piece of the thread's own run or the last piece of another run. Returns false if it is empty.
+  /// Takes the first piece of the thread's own run or the last piece of another run. Returns false if the run is empty.
   bool take(unsigned of, bool own, std::uint64_t& piece) {
     const std::atomic_ref<std::uint64_t> left = run[of].atomic();
     std::uint64_t v = left.load(std::memory_order_relaxed);
@@ -139,13 +135,14 @@ struct Executor::Job {
 void Executor::parallel_for(std::uint64_t items, std::uint64_t grain,
                             const std::function<void(std::uint64_t, std::uint64_t)>& f) {
   if (items == 0) return;
-  grain = std::max<std::uint64_t>(grain, items >> 31 | 1);  // piece indices have 32 bits
+  grain = std::max<std::uint64_t>(grain, items >> 31 | 1);  // piece indices must fit in 32 bits
   std::uint64_t begin = 0;
   const auto here = [&](std::uint64_t end) {
     for (; begin < end; begin += std::min(grain, end - begin)) f(begin, begin + std::min(grain, end - begin));
   };
   if (threads_ == 1 || items <= grain) return here(items);
-  // Inside a task, run pieces here while all threads are busy: offering pieces and taking them back costs locks.
+  // Inside a task, run the pieces here as long as all threads are busy, because posting a job and removing it costs
+  // locks.
   if (thread_state_.executor == this && thread_state_.node != nullptr) {
     while (begin < items && !has_idle_thread()) here(std::min(items, begin + grain));
     if (items - begin <= grain) return here(items);
@@ -158,8 +155,8 @@ void Executor::parallel_for(std::uint64_t items, std::uint64_t grain,
     open_jobs_.store(static_cast<unsigned>(jobs_.size()), std::memory_order_relaxed);
   }
   posted_.fetch_add(1, std::memory_order_relaxed);
-  // A thread that goes to sleep registers in free_slots_ and then checks the jobs under their lock, so it either sees
-  // this job or is seen here.
+  // A thread that goes to sleep first registers in free_slots_ and then checks the jobs under their lock. Either it
+  // sees this job, or this thread sees it in free_slots_.
   if (free_slots_.load(std::memory_order_relaxed) > 0) {
     const std::scoped_lock hold(lock_);
     called = call(static_cast<unsigned>(std::min<std::uint64_t>((items - begin - 1) / grain, threads_ - 1)), job.core);
@@ -170,7 +167,7 @@ void Executor::parallel_for(std::uint64_t items, std::uint64_t grain,
     wake_.notify_one();
   job.work(worker_number_);
   {
-    const std::scoped_lock hold(jobs_lock_);  // no thread joins after this
+    const std::scoped_lock hold(jobs_lock_);  // no other thread can join after this
     jobs_.erase(std::ranges::find(jobs_, &job));
     open_jobs_.store(static_cast<unsigned>(jobs_.size()), std::memory_order_relaxed);
   }
@@ -194,9 +191,6 @@ bool Executor::run_job_chunk() {
   return true;
 }
 
-// --- Nodes
-// ------------------------------------------------------------------------------------------------------------
-
 void Executor::push(Node* node) noexcept {
   const ThreadState& here = thread_state_;
   if (here.executor == this && here.worker != nullptr) {
@@ -208,8 +202,8 @@ void Executor::push(Node* node) noexcept {
   } else {
     inbox_.push(node);
   }
-  // A thread that goes to sleep or stops searching first announces it and then checks all queues under their locks, so
-  // that at least one of the two threads sees the other.
+  // A thread that goes to sleep or stops searching first announces it and then checks all queues under their locks. At
+  // least one of the two threads therefore sees the other.
   if (free_slots_.load(std::memory_order_relaxed) > 0 && searching_.load(std::memory_order_relaxed) == 0) wake();
 }
 
@@ -228,7 +222,7 @@ Node* Executor::steal(TaskQueue& from) noexcept {
   unsigned count = from.steal(taken);
   if (count == 0) return nullptr;
   for (unsigned i = 0; i < count; ++i) slab::prefetch(taken[i], 320);
-  while (count > 1) thread_state_.worker->queue.push(taken[--count]);  // the oldest is popped next
+  while (count > 1) thread_state_.worker->queue.push(taken[--count]);  // in this order, the oldest node is popped next
   return taken[0];
 }
 
@@ -241,7 +235,7 @@ Node* Executor::take() noexcept {
     if (other == thread_state_.worker) continue;
     if (Node* const node = steal(other->queue)) return node;
   }
-  // Pieces of other threads' kernels have lower priority than nodes, which no other thread waits to run.
+  // Pieces of other threads' kernels have lower priority than nodes. The threads that posted them run them too.
   if (open_jobs_.load(std::memory_order_relaxed) != 0)
     while (run_job_chunk() && !work_seems_left()) {}
   return nullptr;
@@ -267,8 +261,8 @@ bool Executor::work_is_left() noexcept {
   return false;
 }
 
-// A thread either has a slot, also while it searches for work, or is counted in `free_slots_`. It gets a slot when it
-// is woken and releases it when it sleeps, either idle or in a wait.
+// A thread has a slot while it runs or searches for work. It gets the slot when it is woken and releases it when it
+// sleeps, either because it is idle or because it waits. Unused slots are counted in `free_slots_`.
 void Executor::work() {
   for (;;) {
     const std::uint64_t seen = posted_.load(std::memory_order_relaxed);
@@ -318,7 +312,7 @@ bool Executor::sleep() {
 }
 
 bool Executor::sleep_until_woken(int& from) {
-  const os::AvoidCore elsewhere(job_core);  // so that it does not wake up on its waker's core
+  const os::AvoidCore elsewhere(job_core);  // prevents waking up on the waker's core
   std::unique_lock hold(lock_);
   if (stopping_) return false;
   free_slots_.fetch_add(1, std::memory_order_relaxed);
@@ -337,7 +331,7 @@ bool Executor::sleep_until_woken(int& from) {
 }
 
 unsigned Executor::call(unsigned threads, int core) noexcept {
-  if (stopping_) return 0;  // `started_` is being iterated; the queues have been drained by other threads
+  if (stopping_) return 0;  // `started_` is being iterated, and other threads have emptied the queues
   caller_core_ = cores_suffice_ ? core : -1;
   unsigned asleep = 0;
   for (; threads > 0 && free_slots_.load(std::memory_order_relaxed) > static_cast<int>(returning_); --threads) {
@@ -359,7 +353,7 @@ unsigned Executor::call(unsigned threads, int core) noexcept {
           throw;
         }
       } catch (const std::system_error&) {
-        break;  // the system has no more threads: existing threads and waiting callers do the work
+        break;  // the system has no more threads; existing threads and waiting callers do the work
       } catch (const std::bad_alloc&) {
         break;
       }

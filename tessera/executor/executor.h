@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thread pool for all CPU work: nodes that run when their predecessors have ended (node.h), and pieces of kernels.
-// Does not know about data. Internal; the public interface is in tessera/task/.
+// The thread pool for all CPU work. It runs nodes (node.h), which start when their predecessors have ended, and pieces
+// of kernels. It does not know about data. Internal; the public interface is in tessera/task/.
 //
 //   Group group(Executor::instance());
 //   Submission a(make_node(group, [] { ... }, "a")), b(make_node(group, [] { ... }, "b"));
-// in this order: predecessors are submitted first
+//   b->after(*a.submit());   // predecessors are submitted first
 //   NodeRef last = b.submit();
 //   wait(*last);             // or group.wait()
 //
-// With n threads (TESSERA_THREADS) there are max(1, n - 1) workers; the n-th is the outside thread that waits. A
-// waiting thread runs only what it waits for, if that is ready; otherwise it sleeps and another thread takes its slot,
-// so that n threads stay active. If all n are active when a thread returns from a wait, it waits briefly for a slot;
-// after that n + 1 threads are active until a node ends, since a node might be blocked by a lock that the user holds.
+// With n threads (TESSERA_THREADS), there are max(1, n - 1) workers. The thread that waits from outside is the n-th
+// one. A waiting thread runs only nodes that it waits for. If none of them is ready, it sleeps, and another thread
+// takes its slot, so that n threads stay active.
+//
+// If all n slots are used when a thread returns from a wait, it waits briefly for a slot. If it does not get one, n + 1
+// threads are active until a node ends. Waiting longer could deadlock, because a node may be waiting for a lock that
+// this thread holds.
 #pragma once
 
 #include <array>
@@ -33,36 +36,37 @@ namespace tessera::executor {
 
 class Sleeper;
 
-/// Observes waits for nodes and groups, for traces.
+/// Observes waits for nodes and groups. Used for traces.
 class WaitTracer {
  public:
-  /// `by` is the node that the thread runs, or null. Exactly one of `target` and `group` is null.
+  /// `by` is the node that the thread is running, or null. Either `target` or `group` is null.
   virtual void wait_begins(const Node* by, Node* target, const Group* group) noexcept = 0;
   virtual void wait_ends() noexcept = 0;
-  static constinit std::atomic<WaitTracer*> instance;  ///< null while tracing is off; never destroyed
+  static constinit std::atomic<WaitTracer*> instance;  ///< null if tracing is off; never destroyed
 
  protected:
   ~WaitTracer() = default;
 };
 
-/// A set of nodes that is waited for as a whole. The destructor waits for them.
+/// A set of nodes that can be waited for as a whole. The destructor waits for them.
 class Group {
  public:
-  /// `window`: the maximum number of nodes in flight before the submitter must help (`throttle`); 0: unlimited.
-  /// `parent`: the group of the node that submits to this group. Cancelling the parent cancels this group, and waits
-  /// for the parent also run this group's nodes.
+  /// `window` is the maximum number of unfinished nodes before the submitting thread must help (see `throttle`); 0
+  /// means unlimited.
+  /// `parent` is the group of the node that submits to this group. Cancelling the parent also cancels this group.
+  /// Threads that wait for the parent also run nodes of this group.
   explicit Group(Executor& executor, Group* parent = nullptr, std::uint32_t window = 0);
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
   virtual ~Group();
 
-  /// Waits until all nodes submitted before have ended, and runs some of them. Throws Error, naming the nodes, if the
-  /// calling thread runs a node of the group or of a nested one, or if this wait closes a cycle.
+  /// Waits until all nodes submitted so far have ended, and runs some of them. Throws Error with the names of the nodes
+  /// if the calling thread runs a node of this group or of a nested group, or if the wait would cause a deadlock.
   void wait();
-  /// Call before or after each submission: if more than `window` nodes are in flight, the caller runs nodes until half
-  /// of that are left. No effect inside the group's own nodes, which would wait for themselves.
+  /// Called before or after each submission. If more than `window` nodes are unfinished, the caller runs nodes until
+  /// half of them are left. Has no effect inside the group's own nodes, because they would wait for themselves.
   void throttle();
-  /// Nodes that have not started will not run; running ones see `Node::stop_requested`.
+  /// Nodes that have not started will not run. Running nodes can check `Node::stop_requested`.
   void cancel() noexcept { cancelled_.store(true, std::memory_order_release); }
   bool cancelled() const noexcept;
   std::uint32_t in_flight() const noexcept;
@@ -72,15 +76,16 @@ class Group {
   bool inside(const Group& outer) const noexcept;
 
  protected:
-  /// Called when a node of the group has failed, or was skipped or cancelled, by the thread that ends it, before its
-  /// successors are notified.
+  /// Called when a node of the group has failed or was skipped or cancelled. Called by the thread that ends the node,
+  /// before its successors are notified.
   virtual void failed(const Node&) noexcept {}
 
  private:
   friend class Node;
   friend class Executor;
-  // Upper half: the number of ended nodes. Lower half: how many more must end before the waiter is woken, or 0. Packed
-  // in one atomic, since the group may be destroyed as soon as the last node is counted.
+  // The upper half is the number of ended nodes. The lower half is the number of nodes that must end before the waiter
+  // is woken, or 0. Both are in one atomic variable because the group may be destroyed as soon as the last node is
+  // counted.
   static constexpr std::uint64_t one_ended = std::uint64_t{1} << 32;
   void one_has_ended() noexcept;
   void sleep(std::uint32_t until_left);
@@ -92,41 +97,45 @@ class Group {
   std::mutex one_waits_;
   Sleeper* sleeper_ = nullptr;
   alignas(64) std::atomic<std::uint32_t> submitted_ = 0;
-  std::atomic<std::uint32_t> seen_ended_ = 0;  // the submitter's cached lower bound of the ended nodes
+  std::atomic<std::uint32_t> seen_ended_ =
+      0;  // a lower bound of the number of ended nodes, cached for the submitting thread
   alignas(64) std::atomic<std::uint64_t> ended_ = 0;
 };
 
 class Executor {
  public:
-  /// The process-wide instance with TESSERA_THREADS threads, by default one per usable core. Created at first use,
-  /// never destroyed. A forked child gets a new one: it inherits no threads, and the parent's nodes never end there.
+  /// Returns the instance of this process. It has TESSERA_THREADS threads, by default one per usable core. It is
+  /// created on first use and never destroyed. A forked child gets a new instance, because it inherits no threads and
+  /// nodes of the parent never end there.
   static Executor& instance();
   explicit Executor(unsigned threads);
-  ~Executor();  // no node may be in flight
+  ~Executor();  // no node may be unfinished
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  /// The number of active threads, including an outside thread that waits.
+  /// The number of active threads, including a thread that waits from outside.
   unsigned threads() const noexcept { return threads_; }
-  /// The node that the calling thread runs, or null.
+  /// The node that the calling thread is running, or null.
   static Node* current() noexcept;
   /// The worker number of the calling thread, from 1; 0 if it is not a worker.
   static unsigned worker() noexcept { return worker_number_; }
 
-  /// Whether the calling thread runs a node while no thread is idle, so that pieces of a kernel would all run here.
+  /// True if the calling thread runs a node and no other thread is idle. All pieces of a kernel would then run on this
+  /// thread.
   static bool is_saturated() noexcept {
     return thread_state_.node != nullptr && thread_state_.executor != nullptr &&
            !thread_state_.executor->has_idle_thread();
   }
 
-  /// Splits [0, items) into calls f(begin, end) of at most `grain` items, run by the calling thread and idle threads.
-  /// Returns when all calls have returned. The calling thread runs only these pieces, never a node. Rethrows the
-  /// exception of a call once the others have returned.
+  /// Splits [0, items) into calls f(begin, end) with at most `grain` items. The calling thread and idle threads run
+  /// them. Returns after all calls have returned. Meanwhile, the calling thread runs only these calls, never a node. If
+  /// a call throws, its exception is rethrown after the others have returned.
   void parallel_for(std::uint64_t items, std::uint64_t grain,
                     const std::function<void(std::uint64_t, std::uint64_t)>& f);
 
-  /// Waits until `node` has ended, running it and its predecessors unless other threads do. Throws Error naming the
-  /// cycle if the calling thread runs `node` or something it waits for. Does not rethrow the node's own exception.
+  /// Waits until `node` has ended. Runs the node and its predecessors unless other threads do. Throws Error with the
+  /// nodes of the cycle if the calling thread runs `node` or something that `node` waits for. Does not rethrow the
+  /// node's exception.
   void wait(Node& node);
 
  private:
@@ -141,22 +150,22 @@ class Executor {
   class Announced;
   struct Wait {
     Node* self;
-    Node* target;  // or `group`
+    Node* target;  // the node that is waited for; null if it is `group`
     const Group* group;
   };
 
-  // The calling thread's state in its executor; trivially destructible, like all thread-local state here.
+  // State of the calling thread in its executor. Trivially destructible, like all thread-local state here.
   struct ThreadState {
     Executor* executor;
     Worker* worker;
     Node* node;       // the node that it runs
-    Node** follower;  // where a node that ends may store a successor for this thread to run next
+    Node** follower;  // where to store a successor that this thread should run next
     unsigned depth;   // number of nested nodes on this thread
   };
   static constinit thread_local ThreadState thread_state_;
   static constinit thread_local unsigned worker_number_;
 
-  // Threads (executor.cpp).
+  // Threads (executor.cpp):
   void work();
   void push(Node* node) noexcept;
   void run(Node& claimed) noexcept;
@@ -172,54 +181,55 @@ class Executor {
     return free_slots_.load(std::memory_order_relaxed) < 0 || asking_.load(std::memory_order_relaxed) != 0;
   }
   bool sleep();
-  bool sleep_until_woken(int& from);  // receives the waker's core, or -1
+  bool sleep_until_woken(int& from);  // `from` receives the waker's core, or -1
   void wake() noexcept;
-  /// Requires lock_. Returns how many sleepers to notify. `core`: the caller's core; -1 if the caller goes to sleep.
+  /// Requires lock_. Returns how many sleeping threads to notify. `core` is the caller's core, or -1 if the caller is
+  /// about to sleep.
   unsigned call(unsigned threads, int core) noexcept;
   void release_slot() noexcept;
   void reacquire_slot(bool in_time) noexcept;
   Worker* lease();  // requires lock_
 
-  // Waiting (wait.cpp).
+  // Waiting (wait.cpp):
   void wait_for(Group& group, std::uint32_t until_left);
   NodeRef claim_in(const Group& group) noexcept;
   void refuse_cycle(Node& self, Node* target, const Group* group);
   void refuse_forked() const;
 
   const unsigned threads_;
-  const std::uint32_t generation_;  // fork generation of the process
-  const bool cores_suffice_;        // there is a core for each thread
+  const std::uint32_t generation_;  // fork generation of the process that created it
+  const bool cores_suffice_;        // true if there is a core for each thread
   const unsigned most_workers_;
 
   std::mutex lock_;
   std::condition_variable wake_, returned_;
-  // Guarded by lock_.
+  // Guarded by lock_:
   std::vector<std::thread> started_;
   unsigned sleepers_ = 0, tokens_ = 0, returning_ = 0;
   bool stopping_ = false;
-  bool guest_ = false;    // an outside thread has the last slot
-  int caller_core_ = -1;  // core of the thread that last woke others, if it continues there
+  bool guest_ = false;    // true if a thread that waits from outside has the last slot
+  int caller_core_ = -1;  // core of the last thread that woke others and continues to run there
 
-  // Written under lock_.
+  // Written while holding lock_:
   std::atomic<int> free_slots_;       // how many more threads may become active
   std::atomic<unsigned> asking_ = 0;  // copy of returning_
 
-  // On one cache line, since searching threads read all of it.
-  alignas(64) std::atomic<std::uint64_t> posted_ = 0;  // jobs posted so far; idle threads poll it
+  // On a separate cache line, because all searching threads read it.
+  alignas(64) std::atomic<std::uint64_t> posted_ = 0;  // number of jobs posted so far; idle threads poll it
   std::atomic<unsigned> open_jobs_ = 0;
-  alignas(64) SpinLock jobs_lock_;  // last in the lock order
+  alignas(64) SpinLock jobs_lock_;  // acquired last in the lock order
   std::vector<Job*> jobs_;          // guarded by jobs_lock_
 
-  alignas(64) std::atomic<unsigned> searching_ = 0;  // idle threads that search for work
-  alignas(64) TaskQueue inbox_;                      // nodes submitted by non-worker threads
+  alignas(64) std::atomic<unsigned> searching_ = 0;  // number of idle threads that search for work
+  alignas(64) TaskQueue inbox_;                      // nodes submitted by threads that are not workers
   const std::unique_ptr<std::atomic<Worker*>[]> workers_;
-  std::atomic<unsigned> worker_count_ = 0;  // workers that were ever used
+  std::atomic<unsigned> worker_count_ = 0;  // number of workers that were used so far
 
   std::mutex waits_lock_;
-  std::vector<Wait> waits_;  // guarded by waits_lock_: what each waiting node waits for
+  std::vector<Wait> waits_;  // for each waiting node, what it waits for; guarded by waits_lock_
 };
 
-/// Waits until `node` has ended; see Executor::wait. Throws Error in a forked child if the node belongs to the parent.
+/// Waits until `node` has ended, like Executor::wait. Throws Error in a forked child if the node belongs to the parent.
 void wait(Node& node);
 
 }  // namespace tessera::executor

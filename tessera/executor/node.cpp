@@ -12,9 +12,9 @@
 namespace tessera::executor {
 
 namespace {
-constinit Continuation closed;  // replaces the successors of a node that has ended
+constinit Continuation closed;  // marks the list of successors of a node that has ended
 
-/// The failure used when there is no memory to describe one; allocated in advance, never destroyed.
+/// The failure that is used if there is no memory to create one. Allocated in advance and never destroyed.
 const FailureRef& no_memory() {
   static const FailureRef& one = *new FailureRef([] {
     auto origin = std::make_shared<FailureOrigin>();
@@ -89,9 +89,9 @@ void Node::submit_here() {
   group_->submitted_.fetch_add(1, std::memory_order_relaxed);
   const std::uint32_t last = unsubmitted - edges_.load(std::memory_order_relaxed);
   while (pending_.load(std::memory_order_acquire) != last)
-    std::this_thread::yield();  // the predecessors end within moments
-  if (gated_) {                 // a gated node may have been queued in a CommuteLock
-    keep();                     // the queue's reference
+    std::this_thread::yield();  // the predecessors will end within a short time
+  if (gated_) {                 // a gated node may be in the queue of a CommuteLock
+    keep();                     // for the queue
     pending_.store(0, std::memory_order_relaxed);
     state_.store(State::waiting, std::memory_order_release);
     now_ready();
@@ -116,7 +116,7 @@ void Node::now_ready() noexcept {
 bool CommuteLock::take(Node& node) noexcept {
   const std::scoped_lock hold(lock_);
   if (!taken_) return taken_ = true;
-  node.pending_.store(1, std::memory_order_relaxed);  // until it is submitted
+  node.pending_.store(1, std::memory_order_relaxed);  // stays 1 until the node is submitted
   node.overflow_ = nullptr;
   (last_ != nullptr ? last_->overflow_ : first_) = &node;
   last_ = &node;
@@ -141,7 +141,7 @@ bool Node::cancel() noexcept {
   const State now = state_.load(std::memory_order_seq_cst);
   if (now == State::ready) {
     if (!claim()) return false;
-    execute();  // skips the node
+    execute();  // skips the node's function
     return true;
   }
   return now < State::ready;
@@ -164,9 +164,8 @@ bool Node::add_successor(Continuation& successor) noexcept {
 
 void Node::execute() noexcept {
   forget_predecessors();
-  // Prefetches the newest successor while the function runs: a computation leaves little of other threads' memory in
-  // the caches. The edge is a member of its node, so the node starts `before` bytes earlier; the rest of the prefetched
-  // range is the task.
+  // Prefetches the newest successor while the function runs, because it is unlikely to be in this core's cache. The
+  // edge is a member of its node, so the node starts `before` bytes earlier. The prefetched range also covers the task.
   constexpr std::size_t before = sizeof(Node) - sizeof(Edge), task = 576;
   if (const Continuation* const newest = successors_.load(std::memory_order_acquire); newest != nullptr)
     slab::prefetch(reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(newest) - before), task);
@@ -175,7 +174,8 @@ void Node::execute() noexcept {
     if (cancel_.load(std::memory_order_seq_cst) || (group_->cancelled() && !ignores_cancellation_)) {
       fail_with(nullptr, true);
     } else {
-      // Nodes that it makes ready go to all threads; those made ready by its end may run on this thread next.
+      // Nodes that become ready inside the function are offered to all threads. Nodes that become ready when it ends
+      // may run on this thread next.
       Node** const follower = std::exchange(Executor::thread_state_.follower, nullptr);
       try {
         ends = run();
@@ -219,7 +219,7 @@ void Node::release_successors(bool (*early)(Node& self, Node& successor, Depende
       Node& successor = *edge.to;
       if (successor.state() == State::waiting && early(*this, successor, edge.kind)) {
         successor.predecessor_ended();
-      } else if (!add_successor(edge)) {  // it has ended meanwhile
+      } else if (!add_successor(edge)) {  // the predecessor has ended in the meantime
         if (failure_ && edge.kind == Dependency::result) successor.poison(*this);
         successor.predecessor_ended();
       }
@@ -234,7 +234,8 @@ void Node::finish() noexcept {
   state_.store(State::ended, std::memory_order_release);
   Continuation* newest = successors_.exchange(&closed, std::memory_order_acq_rel);
   Continuation* list = nullptr;
-  while (newest != nullptr) {  // reverse: first added, first notified
+  while (newest !=
+         nullptr) {  // reverses the list, so that successors are notified in the order in which they were added
     Continuation* const next = newest->next;
     if (newest->fire == nullptr) slab::prefetch(static_cast<Edge*>(newest)->to, 64);
     newest->next = list;
@@ -242,7 +243,7 @@ void Node::finish() noexcept {
     newest = next;
   }
   while (list != nullptr) {
-    Continuation* const next = list->next;  // the continuation may be destroyed when it fires
+    Continuation* const next = list->next;  // a continuation may be destroyed when it is called
     if (list->fire != nullptr) {
       list->fire(*list);
     } else {
@@ -254,7 +255,7 @@ void Node::finish() noexcept {
     }
     list = next;
   }
-  group_->one_has_ended();  // the group may be destroyed now
+  group_->one_has_ended();  // the group may be destroyed from here on
 }
 
 void Node::fail_with(std::exception_ptr error, bool cancelled) noexcept {
@@ -267,7 +268,7 @@ void Node::fail_with(std::exception_ptr error, bool cancelled) noexcept {
     failure_ = failure;
     origin->name = name();
   } catch (...) {
-    if (!failure_) failure_ = no_memory();  // without a name
+    if (!failure_) failure_ = no_memory();  // there is no memory for the node's name
   }
 }
 
@@ -285,7 +286,7 @@ void Node::poison(const Node& predecessor) noexcept {
   } catch (...) {  // no memory for the name
   }
   const std::scoped_lock hold(lock_);
-  // The first failure is kept, but an error replaces a cancellation.
+  // The first failure is kept, except that an error replaces a cancellation.
   if (!failure_ || (failure_->cancelled && !mine->cancelled)) std::swap(failure_, mine);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A function that runs once, when its predecessors have ended. Internal: the public interface is tasks (tessera/task/).
+// A function that runs once, after its predecessors have ended. Internal; the public interface is in tessera/task/.
 #pragma once
 
 #include <algorithm>
@@ -23,27 +23,28 @@ class Executor;
 class Group;
 class Node;
 
-/// An error, its origin, and whether it was observed. Shared by all nodes to which it propagates.
+/// An error, the node that caused it, and whether it was reported. All nodes to which the error propagates share this
+/// object.
 struct FailureOrigin {
   std::exception_ptr error;
-  std::string name;                            ///< of the node that failed
-  mutable std::atomic<bool> observed = false;  ///< the error has been reported to a waiter
+  std::string name;                            ///< name of the node that failed
+  mutable std::atomic<bool> observed = false;  ///< true if a waiting thread has received the error
 };
-/// Why a node has no result: an error of its own or of a predecessor.
+/// Why a node has no result: its own error or an error of a predecessor.
 struct Failure {
   static constexpr std::size_t most_names = 8;
   std::shared_ptr<const FailureOrigin> origin;
   std::vector<std::string>
-      through;               ///< the nodes skipped because of it, from the origin's successor to this; the last 8
-  std::size_t left_out = 0;  ///< number of skipped nodes that precede `through`
-  bool cancelled = false;    ///< caused by a cancellation, not by an error
+      through;               ///< names of the last 8 nodes that were skipped because of the error, ending with this one
+  std::size_t left_out = 0;  ///< number of skipped nodes before those in `through`
+  bool cancelled = false;    ///< true if a cancellation is the cause and not an error
 };
 using FailureRef = std::shared_ptr<const Failure>;
 
-/// Called when a node has ended: `fire` runs once, on the thread that ended it, and may destroy this object.
+/// Called after a node has ended. `fire` runs once, on the thread that ended the node, and may destroy this object.
 struct Continuation {
   Continuation* next = nullptr;
-  void (*fire)(Continuation& self) noexcept = nullptr;  ///< null: this is the Edge of a node
+  void (*fire)(Continuation& self) noexcept = nullptr;  ///< null if this is the Edge of a node
 };
 
 /// An intrusive reference-counting pointer.
@@ -52,7 +53,7 @@ class Ref {
  public:
   Ref() noexcept = default;
   explicit Ref(T& node) noexcept : node_(&node) { node.keep(); }
-  /// Takes ownership of a reference that is already counted.
+  /// Takes over a reference that is already counted.
   static Ref adopt(T* node) noexcept {
     Ref ref;
     ref.node_ = node;
@@ -83,81 +84,82 @@ class Ref {
 };
 using NodeRef = Ref<Node>;
 
-/// Life cycle of a node: it is made; `after` adds predecessors; `submit` releases it; it is ready when its predecessors
-/// have ended; a thread runs it once; it has ended. A node whose predecessor failed, or that is cancelled before it
-/// runs, ends without running.
+/// Life cycle of a node: it is created, `after` adds predecessors, and `submit` releases it. It becomes ready when its
+/// predecessors have ended. Then a thread runs it once, and it has ended. A node ends without running if a predecessor
+/// failed or if it is cancelled before it runs.
 class Node {
  public:
   enum class State : std::uint8_t { made, waiting, ready, running, ended };
-  /// Whether the node ends when `run` returns, or later by a call of `end`.
+  /// Whether the node ends when `run` returns, or later through a call of `end`.
   enum class Completion : bool { now, later };
-  /// Priorities range from `least_priority` to `most_priority`. Among ready nodes a thread takes the highest priority
-  /// first. This is a preference: threads search their own queue before those of others.
+  /// Priorities range from `least_priority` to `most_priority`. Among ready nodes, a thread runs those with the highest
+  /// priority first. This is only a preference, because threads search their own queue before the queues of other
+  /// threads.
   static constexpr int least_priority = -4, most_priority = 3;
 
-  /// `references`: the initial reference count; by default one, owned by the creator.
+  /// `references` is the initial reference count. By default it is one reference, owned by the creator.
   explicit Node(Group& group, std::uint32_t references = 1) noexcept : references_(references), group_(&group) {}
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
 
-  // To be called by the creating thread, before `submit`:
-  /// Whether a predecessor's failure also fails this node, or only its end matters.
+  // Called by the creating thread before `submit`:
+  /// Whether this node fails if the predecessor fails, or only has to run after it.
   enum class Dependency : bool { result, order };
-  /// `any`: the predecessor may be about to be submitted by another thread. The caller guarantees that it will be
-  /// submitted and that no cycle arises.
+  /// `any` means that another thread may be about to submit the predecessor. The caller guarantees that it will be
+  /// submitted and that there is no cycle.
   enum class Maker : bool { this_thread, any };
-  /// Makes this node run after `predecessor`. Throws ArgumentError if the predecessor is not submitted, unless `maker`
-  /// is `any`; therefore cycles cannot be built. If the predecessor has already failed, this node fails too if it needs
-  /// its result.
+  /// Makes this node run after `predecessor`. If the predecessor has already failed and this node needs its result,
+  /// this node fails too. Throws ArgumentError if the predecessor is not submitted yet, unless `maker` is `any`; this
+  /// prevents cycles.
   void after(Node& predecessor, Dependency kind = Dependency::result, Maker maker = Maker::this_thread);
   void set_priority(int priority) noexcept;
-  /// Makes it call `try_acquire_resources` before it becomes ready.
+  /// The node must call `try_acquire_resources` successfully before it becomes ready.
   void gate() noexcept { gated_ = true; }
-  /// Exempts it from its group's cancellation, which would discard work that others have done.
+  /// The node runs even if its group is cancelled, because skipping it would discard work of other nodes.
   void ignore_cancellation() noexcept { ignores_cancellation_ = true; }
-  /// Releases the node. Its group counts it until it has ended. It must not be modified afterwards.
+  /// Submits the node. Its group counts it until it has ended. It must not be modified afterwards.
   void submit() noexcept {
     keep();
     submit_and_release();
   }
-  /// Same, and consumes a reference of the caller: the node may be destroyed when this returns.
+  /// Like submit(), but consumes a reference of the caller. The node may be destroyed when this returns.
   void submit_and_release() noexcept;
-  /// Same, and runs the node and its predecessors on the calling thread; it has ended when this returns.
+  /// Like submit(), but runs the node and its predecessors on the calling thread. The node has ended when this returns.
   void submit_here();
 
-  // Thread-safe, at any time:
-  /// Cancels the node if it has not started: it ends as cancelled, immediately or when its predecessors have ended.
-  /// Returns false if it runs or has ended; a running node can check `stop_requested`.
+  // The functions below are thread-safe and may be called at any time:
+  /// Cancels the node if it has not started. It then ends as cancelled, either immediately or when its predecessors
+  /// have ended. Returns false if it is running or has ended. A running node can check `stop_requested`.
   bool cancel() noexcept;
   bool stop_requested() const noexcept;
   State state() const noexcept { return state_.load(std::memory_order_acquire); }
   bool ended() const noexcept { return state() == State::ended; }
-  /// The predecessors that have not ended; empty once it runs.
+  /// Returns the predecessors that have not ended. Empty once the node is running.
   std::vector<Ref<Node>> predecessors();
-  /// Registers `continuation` to fire when this node has ended; fires it immediately if it already has.
+  /// Registers `continuation` to be called when this node has ended. If it already has, calls it immediately.
   void then(Continuation& continuation) noexcept;
-  /// For a node that has ended: why it has no result, or null.
+  /// Returns why a node that has ended has no result, or null if it has one.
   const FailureRef& failure() const noexcept { return failure_; }
 
-  /// Ends a node whose `run` returned Completion::later, with a failure if `error` is not null. Called once, from any
-  /// thread; the caller must own a reference.
+  /// Ends a node with a `run` that returned Completion::later. The node fails if `error` is not null. Called once, from
+  /// any thread. The caller must own a reference.
   void end(std::exception_ptr error = nullptr) noexcept;
-  /// Same, but fails the node because `predecessor` failed.
+  /// Like end(), but the node fails because `predecessor` failed.
   void end_without(const Node& predecessor) noexcept;
-  /// Notifies the successors for which `early` returns true as if this node had ended. `early` is called only for nodes
-  /// that are submitted and have not started, and is responsible for propagating failures.
+  /// Notifies the successors for which `early` returns true as if this node had already ended. `early` is called only
+  /// for nodes that are submitted and have not started. It must propagate failures to them.
   void release_successors(bool (*early)(Node& self, Node& successor, Dependency kind)) noexcept;
 
-  /// For messages; by default "task".
+  /// Name for error messages; "task" by default.
   virtual std::string name() const { return "task"; }
-  /// Identifies the class of the node, if it overrides this: cheaper than dynamic_cast.
+  /// Identifies the class of the node if it overrides this function. Faster than dynamic_cast.
   virtual const void* kind() const noexcept { return nullptr; }
-  /// The node's group, which may be destroyed once the node has ended.
+  /// The node's group. It may be destroyed after the node has ended.
   Group& group() const noexcept { return *group_; }
 
   void keep(std::uint32_t times = 1) noexcept { references_.fetch_add(times, std::memory_order_relaxed); }
   void drop() noexcept {
-    // The last reference needs no atomic decrement.
+    // if this is the only reference, no atomic decrement is needed
     if (references_.load(std::memory_order_acquire) == 1 || references_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
       slab::prefetch(reinterpret_cast<const char*>(this) + 64, 256);
       delete this;
@@ -168,18 +170,19 @@ class Node {
 
  protected:
   virtual ~Node();
-  /// The node's work. An exception fails the node.
+  /// The work of the node. If it throws, the node fails.
   virtual Completion run() = 0;
-  /// For a gated node whose predecessors have ended: whether it may run now. If this returns false, the lock
-  /// (CommuteLock) will retry it and may already have done so.
+  /// Called for a gated node after its predecessors have ended. Returns whether the node may run now. If it returns
+  /// false, the CommuteLock retries the node later, or may already have done so.
   virtual bool try_acquire_resources() noexcept { return true; }
-  /// Called within `try_acquire_resources` before it returns false. From then on any thread may call `retry`, once.
+  /// Must be called by `try_acquire_resources` before it returns false. From then on, any thread may call `retry`, but
+  /// only once.
   void defer() noexcept { pending_.store(1, std::memory_order_relaxed); }
   void retry() noexcept { predecessor_ended(); }
-  /// Called by the thread that runs the node, before it waits.
+  /// Called by the thread that runs the node before it waits.
   virtual void waits() noexcept {}
-  /// Called after it has run or was skipped, before successors are notified. Ends accesses and destroys captured
-  /// objects.
+  /// Called after the node has run or was skipped, before its successors are notified. Ends accesses and destroys
+  /// captured objects.
   virtual void done() noexcept {}
 
  private:
@@ -191,7 +194,7 @@ class Node {
 
   struct Edge : Continuation {
     Node* to = nullptr;
-    Node* from = nullptr;  // holds a reference until `to` runs
+    Node* from = nullptr;  // owns a reference until `to` runs
     Dependency kind = Dependency::result;
   };
   struct MoreEdges {
@@ -209,9 +212,10 @@ class Node {
       for (unsigned i = 0; i < more->used; ++i) f(more->edges[i]);
   }
 
-  bool claim() noexcept {  // acquires the right to run it
+  bool claim() noexcept {  // acquires the right to run the node
     State ready = State::ready;
-    // Sequentially consistent with `cancel`: either cancel sees that this is ready, or this sees the cancellation.
+    // Sequentially consistent with `cancel`: either `cancel` sees that the node is ready, or this function sees the
+    // cancellation.
     return state_.load(std::memory_order_relaxed) == State::ready &&
            state_.compare_exchange_strong(ready, State::running, std::memory_order_seq_cst);
   }
@@ -222,29 +226,31 @@ class Node {
   void poison(const Node& predecessor) noexcept;
   void fail_with(std::exception_ptr error, bool cancelled) noexcept;
   void forget_predecessors() noexcept;
-  bool add_successor(Continuation& successor) noexcept;  // returns false if it has ended
+  bool add_successor(Continuation& successor) noexcept;  // returns false if the node has ended
 
   static constexpr std::uint32_t unsubmitted = std::uint32_t{1} << 30;
 
-  // Fields written by many threads share a cache line.
+  // Fields that many threads write share a cache line.
   std::atomic<std::uint32_t> references_;
-  // Unended predecessors. Before submission: `unsubmitted` minus the predecessors that have ended.
+  // Number of predecessors that have not ended. Before submission, `unsubmitted` minus the number of predecessors that
+  // have ended.
   std::atomic<std::uint32_t> pending_ = unsubmitted;
   std::atomic<State> state_ = State::made;
   std::int8_t priority_ = 0;
   std::atomic<bool> cancel_ = false;
   bool gated_ = false, ignores_cancellation_ = false;
-  SpinLock lock_;  // guards the predecessors and `failure_` until it runs; the creator sets inline ones without it
+  SpinLock lock_;  // guards the predecessors and `failure_` until the node runs; the creating thread sets inline ones
+                   // without it
   std::atomic<std::uint32_t> edges_ = 0;
   Group* group_;
-  std::atomic<Continuation*> successors_ = nullptr;  // or `closed`
+  std::atomic<Continuation*> successors_ = nullptr;  // list of successors; `closed` after the node has ended
   FailureRef failure_;
-  Node* overflow_ = nullptr;  // link in a queue without memory, or in a CommuteLock's queue
+  Node* overflow_ = nullptr;  // link in the overflow list of a TaskQueue or in the queue of a CommuteLock
   MoreEdges* more_edges_ = nullptr;
   Edge some_edges_[3];
 };
 
-/// A node that runs `f`, which returns nothing or a Completion.
+/// A node that runs `f`. `f` returns void or a Completion.
 template <class F>
 class FunctionNode final : public Node {
  public:
@@ -263,15 +269,16 @@ class FunctionNode final : public Node {
 
  private:
   std::optional<F> f_;
-  const char* const name_;  // must outlive the node
+  const char* const name_;  // must stay valid until the node is destroyed
 };
-/// `name` must be a literal.
+/// Creates a node that runs `f`. `name` must be a string literal.
 template <class F>
 NodeRef make_node(Group& group, F&& f, const char* name = "task") {
   return NodeRef::adopt(new FunctionNode<std::decay_t<F>>(group, std::forward<F>(f), name));
 }
 
-/// Owns a new node and ensures that it is submitted: the destructor cancels and submits it if `submit` was not called.
+/// Owns a new node and ensures that it is submitted. If `submit` was not called, the destructor cancels the node and
+/// submits it.
 class Submission {
  public:
   explicit Submission(NodeRef node) noexcept : node_(std::move(node)) {}

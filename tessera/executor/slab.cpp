@@ -19,11 +19,12 @@ struct Free {
   Free* next_magazine;  // set only in the first block of a magazine
 };
 
-// Full magazines shared by all threads. A forked child has its own depot: the parent's may stay locked.
+// Full magazines, shared by all threads. A forked child has its own depot, because the parent's lock may be held there
+// forever.
 struct Depot {
   SpinLock lock;
   Free* magazines[classes] = {};
-  void* chunks = nullptr;  // linked list of chunks, which are kept until the process ends
+  void* chunks = nullptr;  // linked list of chunks; they are kept until the process ends
 
   Free* allocate(std::size_t kind) noexcept {
     const std::scoped_lock hold(lock);
@@ -50,7 +51,8 @@ struct Depot {
 };
 constinit os::PerProcess<Depot> depot;
 
-// Two magazines per size, so that alternating allocations and deallocations stay local to the thread.
+// A thread's cache. It has two magazines per size, so that alternating allocations and deallocations do not use the
+// depot.
 class Cache {
  public:
   Cache() = default;
@@ -70,7 +72,7 @@ class Cache {
       if (k.some == nullptr) k.some = depot->fresh(kind);
       k.count = magazine_size;
     }
-    if (k.count > 0) --k.count;  // a magazine that an exited thread left may have fewer blocks than its count
+    if (k.count > 0) --k.count;  // a magazine left by an exited thread may contain fewer blocks than its count
     Free* const taken = k.some;
     k.some = taken->next;
     if (k.some != nullptr) prefetch(k.some, (kind + 1) * granule);
@@ -91,14 +93,14 @@ class Cache {
   struct Kind {
     Free* some = nullptr;
     Free* full = nullptr;
-    unsigned count = 0;  // blocks in `some`
+    unsigned count = 0;  // number of blocks in `some`
   };
   Kind kinds_[classes];
 };
 struct ForNodes;
 
 #if defined(__SANITIZE_ADDRESS__)
-constexpr bool by_hand = false;  // separate allocations, so that sanitizers detect use after free
+constexpr bool by_hand = false;  // separate allocations let sanitizers detect use after free
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer)
 constexpr bool by_hand = false;
@@ -111,7 +113,8 @@ constexpr bool by_hand = true;
 
 }  // namespace
 
-// Prefetch for writing: a line prefetched for reading would need a second request. Ignored by processors without it.
+// Prefetch for writing; a line prefetched for reading would need a second request. Processors without this instruction
+// ignore it.
 #if defined(__x86_64__)
 [[gnu::target("prfchw")]]
 #endif

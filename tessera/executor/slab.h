@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An allocator for objects that one thread creates and another destroys, millions of times per second. Each thread
-// caches blocks of each size; surpluses and shortages are exchanged with a shared depot in whole magazines. Internal.
+// An allocator for objects that one thread creates and another thread destroys, millions of times per second. Each
+// thread caches free blocks of each size. It exchanges them with a shared depot in batches called magazines. Internal.
 #pragma once
 
 #include <cstddef>
@@ -13,16 +13,16 @@ using tessera::SpinLock;
 
 namespace slab {
 
-/// Prefetches lines that another thread wrote last and that the calling thread will use soon, all at once, while it
-/// does other work.
+/// Prefetches all cache lines of a memory range that another thread wrote and that this thread will use soon. The lines
+/// are loaded in parallel while the thread does other work.
 void prefetch(const void* memory, std::size_t bytes) noexcept;
 
-/// Allocates `bytes`, aligned to 64 up to 2,048 bytes. Throws std::bad_alloc.
+/// Allocates `bytes`, aligned to 64 up to a size of 2,048 bytes. Throws std::bad_alloc.
 void* allocate(std::size_t bytes);
-/// `bytes` must equal the size passed to `allocate`.
+/// Frees memory. `bytes` must be the size that was passed to `allocate`.
 void deallocate(void* memory, std::size_t bytes) noexcept;
 
-/// A standard allocator on top of it, for containers and shared pointers.
+/// A standard allocator that uses these functions, for containers and shared pointers.
 template <class T>
 struct Allocator {
   using value_type = T;

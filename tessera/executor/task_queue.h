@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ready nodes of one thread: the owner pushes and pops at one end, other threads steal half at the other. Internal.
+// The ready nodes of one thread. The owner pushes and pops nodes at one end; other threads steal half of them at the
+// other end. Internal.
 #pragma once
 
 #include <array>
@@ -14,8 +15,8 @@
 
 namespace tessera::executor {
 
-/// Each entry owns a reference. Entries whose node has been claimed meanwhile are stale; the thread that takes one
-/// drops it.
+/// Each entry owns a reference. An entry becomes stale when another thread claims its node. The thread that removes a
+/// stale entry releases the reference.
 class TaskQueue {
  public:
   static constexpr unsigned batch = 64;
@@ -24,7 +25,7 @@ class TaskQueue {
     const unsigned level = static_cast<unsigned>(node->priority_ - Node::least_priority);
     const std::scoped_lock hold(lock_);
     Ring& ring = rings_[level];
-    if (!ring.has_room()) {  // no memory to grow: append to the overflow list
+    if (!ring.has_room()) {  // no memory to grow the ring: append to the overflow list
       node->overflow_ = overflow_;
       overflow_ = node;
     } else {
@@ -34,7 +35,7 @@ class TaskQueue {
     count(+1);
   }
 
-  /// Pops the newest node of the highest priority, or null.
+  /// Removes and returns the newest node of the highest priority; null if the queue is empty.
   Node* pop() noexcept {
     if (looks_empty()) return nullptr;
     const std::scoped_lock hold(lock_);
@@ -47,8 +48,7 @@ class TaskQueue {
     return node;
   }
 
-  /// Takes the older half of the nodes of the highest priority, at most `batch`, oldest first. Returns the number
-  /// taken.
+  /// Steals the older half of the nodes with the highest priority, at most `batch`, oldest first. Returns their number.
   unsigned steal(std::array<Node*, batch>& into) noexcept {
     if (looks_empty()) return 0;
     const std::scoped_lock hold(lock_);
@@ -62,8 +62,8 @@ class TaskQueue {
     return some;
   }
 
-  /// Claims the oldest of the first few nodes for which `wanted(node)` is true, and returns a reference; null if there
-  /// is none. `wanted` is called while the node is claimed, so that its group exists.
+  /// Claims the oldest of the first few nodes for which `wanted(node)` returns true. Returns a reference, or null if
+  /// there is none. `wanted` is called while the node is claimed, so that the node's group still exists.
   template <class F>
   NodeRef claim(F&& wanted) noexcept {
     std::array<Node*, batch> stale;
@@ -100,11 +100,11 @@ class TaskQueue {
       }
     }
     for (unsigned i = 0; i < stale_count; ++i)
-      stale[i]->drop();  // outside the lock, since this runs destructors of functions
+      stale[i]->drop();  // after unlocking, because this runs destructors of functions
     return found;
   }
 
-  /// A snapshot; use `is_empty_exact` where the order with other operations matters.
+  /// A snapshot. Use `is_empty_exact` if the order relative to other operations matters.
   bool looks_empty() const noexcept { return size_.load(std::memory_order_relaxed) == 0; }
   bool is_empty_exact() noexcept {
     const std::scoped_lock hold(lock_);
@@ -114,7 +114,7 @@ class TaskQueue {
  private:
   struct Ring {
     std::unique_ptr<Node*[]> slots;
-    std::uint32_t capacity = 0, head = 0, tail = 0;  // indices grow without wrapping; capacity is a power of two
+    std::uint32_t capacity = 0, head = 0, tail = 0;  // indices grow without wrapping around; capacity is a power of two
     bool has_room() noexcept {
       if (tail - head < capacity) return true;
       const std::uint32_t larger = capacity == 0 ? 256 : 2 * capacity;
@@ -145,7 +145,7 @@ class TaskQueue {
 
   std::atomic<std::uint32_t> size_ = 0;  // written under the lock
   SpinLock lock_;
-  unsigned levels_ = 0;  // bit mask of the non-empty rings
+  unsigned levels_ = 0;  // bit mask of the rings that are not empty
   Node* overflow_ = nullptr;
   std::array<Ring, Node::most_priority - Node::least_priority + 1> rings_;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waiting: what a thread runs meanwhile, how it sleeps, and the detection of deadlocks.
+// Waiting: what a thread runs while it waits, how it sleeps, and the detection of deadlocks.
 #include <fmt/format.h>
 
 #include <condition_variable>
@@ -14,14 +14,14 @@ namespace tessera::executor {
 
 namespace {
 
-constexpr int waiting_spins = 2000;  // fewer than for an idle thread: others can use this thread's slot
-constexpr unsigned deepest = 256;    // maximum nesting of nodes on one thread, which bounds the stack
+constexpr int waiting_spins = 2000;  // fewer than for an idle thread, because others can use this thread's slot
+constexpr unsigned deepest = 256;    // maximum nesting depth of nodes on one thread, which limits the stack size
 constexpr unsigned most_steps = 4096;
 
 }  // namespace
 
-// Blocks a thread until another signals it. One per thread and never freed early, so that the signaller can finish
-// safely.
+// Blocks a thread until another thread signals it. There is one object per thread. It is not freed early, so that the
+// signalling thread can finish safely.
 class Sleeper {
  public:
   static Sleeper& of_this_thread() { return os::PerThread<Sleeper, Sleeper>::get(); }
@@ -42,13 +42,13 @@ class Sleeper {
   bool signalled_ = false;
 };
 
-// Depth-first search for runnable work among a node and its predecessors. Each step continues where the last one
-// stopped, so that waiting for the end of a long graph visits each node only a few times.
+// Depth-first search for ready nodes among a node and its predecessors. Each step continues where the last one stopped.
+// Waiting for the end of a long graph therefore visits each node only a few times.
 class Needs {
  public:
   explicit Needs(Node& node) { frames_.push_back({NodeRef(node), false}); }
 
-  /// A ready node, claimed for the caller; null if there is none.
+  /// Returns a ready node that is claimed for the caller; null if there is none.
   NodeRef next() {
     for (unsigned steps = 0; !frames_.empty() && steps < most_steps; ++steps) {
       Node& node = *frames_.back().node;
@@ -66,9 +66,9 @@ class Needs {
             continue;
           }
           break;
-        default: break;  // it has ended or runs elsewhere
+        default: break;  // it has ended or another thread runs it
       }
-      if (frames_.size() == 1) break;  // keep the root
+      if (frames_.size() == 1) break;  // keep the root of the search
       frames_.pop_back();
     }
     frames_.resize(1);
@@ -84,8 +84,8 @@ class Needs {
   std::vector<Frame> frames_;
 };
 
-// The calling thread's slot while it waits: workers have one; an outside thread gets the last slot, that of a sleeping
-// thread, or none.
+// The slot of the calling thread while it waits. Workers have a slot. A thread from outside gets the last slot, the
+// slot of a sleeping thread, or none.
 class Executor::Visit {
  public:
   explicit Visit(Executor& executor) : executor_(executor), before_(thread_state_) {
@@ -120,16 +120,16 @@ class Executor::Visit {
   Visit(const Visit&) = delete;
   Visit& operator=(const Visit&) = delete;
 
-  /// Whether this thread may run nodes.
+  /// True if this thread may run nodes.
   bool may_run() const noexcept { return kind_ != Kind::outside && thread_state_.depth < deepest; }
 
-  /// Sleeps in `f` while another thread uses this thread's slot.
+  /// Calls `f`, which sleeps, while another thread uses this thread's slot.
   template <class F>
   void away(F&& f) {
     if (kind_ == Kind::outside) return f();
     executor_.release_slot();
     f();
-    // An outside thread continues with its own work and needs no slot.
+    // A thread from outside continues with its own work and needs no slot.
     executor_.reacquire_slot(kind_ == Kind::member);
   }
 
@@ -140,7 +140,7 @@ class Executor::Visit {
   Kind kind_ = Kind::member;
 };
 
-// Registers the calling thread's node as waiting, for its lifetime.
+// Registers the calling thread's node as waiting for the lifetime of the object.
 class Executor::Announced {
  public:
   Announced(Executor& executor, Node* target, const Group* group)
@@ -163,7 +163,7 @@ class Executor::Announced {
   }
   Announced(const Announced&) = delete;
   Announced& operator=(const Announced&) = delete;
-  /// To be called before sleeping: of the nodes in a cycle, the last one to call this sees the whole cycle.
+  /// Called before sleeping. Of the nodes in a cycle, the last one that calls this sees the whole cycle.
   void refuse_cycle() {
     if (self_ != nullptr) executor_.refuse_cycle(*self_, target_, group_);
   }
@@ -178,7 +178,7 @@ class Executor::Announced {
 
 void Executor::refuse_cycle(Node& self, Node* target, const Group* group) {
   struct Found {
-    Node* by;  // the node that waits for it or succeeds it
+    Node* by;  // the node that waits for it or is its successor
     const char* how;
   };
   std::unordered_map<Node*, Found> found;
@@ -298,19 +298,16 @@ void Executor::wait_for(Group& group, std::uint32_t until_left) {
   }
 }
 
-// --- Groups
-// -----------------------------------------------------------------------------------------------------------
-
 Group::Group(Executor& executor, Group* parent, std::uint32_t window)
     : executor_(executor), parent_(parent), window_(window) {}
 
 Group::~Group() {
-  if (executor_.generation_ != os::fork_generation()) return;  // its nodes end in the parent
+  if (executor_.generation_ != os::fork_generation()) return;  // its nodes end only in the parent
   while (in_flight() != 0) {
     try {
       executor_.wait_for(*this, 0);
     } catch (...) {
-      std::this_thread::yield();  // out of memory, or a cycle that was reported elsewhere
+      std::this_thread::yield();  // out of memory, or a cycle that was already reported
     }
   }
 }
@@ -318,7 +315,7 @@ Group::~Group() {
 void Group::wait() { executor_.wait_for(*this, 0); }
 
 void Group::throttle() {
-  // Other threads update `ended_` constantly, so it is read only when the window may be exceeded.
+  // Other threads update `ended_` all the time, so read it only if the window may be exceeded.
   if (window_ == 0 ||
       submitted_.load(std::memory_order_relaxed) - seen_ended_.load(std::memory_order_relaxed) <= window_)
     return;
@@ -342,7 +339,7 @@ bool Group::inside(const Group& outer) const noexcept {
 }
 
 std::uint32_t Group::in_flight() const noexcept {
-  // In this order, a node that ends in between is counted as in flight, never the reverse.
+  // The order matters: a node that ends between the two loads is counted as unfinished, never the reverse.
   const auto ended = static_cast<std::uint32_t>(ended_.load(std::memory_order_acquire) >> 32);
   return submitted_.load(std::memory_order_acquire) - ended;
 }
