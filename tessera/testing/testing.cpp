@@ -15,7 +15,7 @@ namespace tessera::testing {
 namespace {
 
 std::vector<Device> find_devices() {
-  // One interpreter per subgroup width; must be set before the first discovery.
+  // One interpreter per subgroup size. Must be set before the first discovery of devices.
   if (!os::environment("TESSERA_SUBGROUP")) {
     ::setenv("TESSERA_SUBGROUP", "32,1,8,64", 0);
     rescan();
@@ -65,7 +65,7 @@ std::string text_of(const detail::Number& n) {
   return text;
 }
 
-/// The error of `got` in units of the tolerance; at most 1 passes.
+/// Returns the error of `got` as a multiple of the tolerance. Errors up to 1 pass.
 double error_of(const detail::Number& got, const detail::Number& expected, const Tolerance& tolerance) {
   constexpr double infinite = std::numeric_limits<double>::infinity();
   if (got.poison) return infinite;
@@ -75,7 +75,8 @@ double error_of(const detail::Number& got, const detail::Number& expected, const
     return std::isnan(got.real) && std::isnan(expected.real) ? 0 : infinite;
   if (std::isinf(got.real) || std::isinf(expected.real)) return got.real == expected.real ? 0 : infinite;
   double difference = std::fabs(got.real - expected.real);
-  if (got.integer && expected.integer && difference == 0) difference = 1;  // differ by less than a double can represent
+  if (got.integer && expected.integer && difference == 0)
+    difference = 1;  // they differ by less than a double can represent
   if (difference == 0) return 0;
   const double allowed = tolerance.absolute + tolerance.relative * std::fabs(expected.real);
   return allowed > 0 ? difference / allowed : infinite;
@@ -123,13 +124,13 @@ std::uint64_t Random::bits() {
 }
 double Random::uniform(double low, double high) {
   const double value = low + (high - low) * static_cast<double>(bits() >> 11) * 0x1p-53;
-  return value < high ? value : low;  // the product may round up
+  return value < high ? value : low;  // the product may have been rounded up to `high`
 }
 std::int64_t Random::integer(std::int64_t low, std::int64_t high) {
   const std::uint64_t count = static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low) + 1;
   return static_cast<std::int64_t>(static_cast<std::uint64_t>(low) + (count == 0 ? bits() : bits() % count));
 }
-double Random::normal() {  // Box and Muller (1958)
+double Random::normal() {  // method of Box and Muller (1958)
   const double radius = std::sqrt(-2 * std::log(1 - uniform()));
   return radius * std::cos(2 * std::numbers::pi * uniform());
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests for your own kernels: runs one body on every device and on the interpreter, poisons outputs beforehand,
-// generates random data from a printed seed, and compares results with a reference in higher precision. Works with any
-// test framework: a failure is thrown as a Failure whose message names the device, seed, element, actual and expected
-// value.
+// Tests for your own kernels. Runs a test on every device and on the interpreter, fills outputs with poison before each
+// launch, generates random data from a printed seed, and compares results with a reference in higher precision. Works
+// with any test framework: a failed test throws a Failure with a message that contains the device, seed, element,
+// actual and expected value.
 #pragma once
 
 #include <concepts>
@@ -22,17 +22,18 @@ class Failure : public Error {
   using Error::Error;
 };
 
-/// All available devices, and the interpreter with subgroups of 32, 1, 8 and 64 threads (interp:0 to interp:3).
+/// Returns all available devices, and the interpreter with subgroups of 32, 1, 8 and 64 threads (interp:0 to interp:3).
 /// TESSERA_TEST_DEVICES selects some of them: "cpu,interp" or "opencl:0". Throws DeviceError if a selected device does
-/// not exist. The first call sets TESSERA_SUBGROUP, unless it is already set, and rescans the devices.
+/// not exist. The first call sets TESSERA_SUBGROUP unless it is already set, and then rescans the devices.
 const std::vector<Device>& all_devices();
 
-/// Runs the body once per device, as the current device. Continues after a failure; at the end throws a Failure that
-/// lists the devices on which the body threw, with the messages.
+/// Runs the body once for each device as the current device. Continues after a failure. At the end, throws a Failure
+/// that lists the devices on which the body threw, with the error messages.
 void for_each_device(const std::function<void(Device)>& body);
 void for_each_device(std::span<const Device> devices, const std::function<void(Device)>& body);
 
-/// The seed of this process: the value of TESSERA_TEST_SEED, else random. Printed on standard error at the first call.
+/// Returns the seed of this process: the value of TESSERA_TEST_SEED, else a random number. The first call prints it on
+/// standard error.
 std::uint64_t seed();
 
 /// A random number generator that depends only on its seed.
@@ -40,15 +41,17 @@ class Random {
  public:
   /// Creates a generator with its own seed.
   explicit Random(std::uint64_t seed = testing::seed()) : seed_(seed) {}
-  /// The seed.
+  /// Returns the seed.
   std::uint64_t seed() const { return seed_; }
-  std::uint64_t bits();                                       ///< 64 random bits
-  double uniform(double low = 0, double high = 1);            ///< in [low, high)
-  std::int64_t integer(std::int64_t low, std::int64_t high);  ///< low to high, both inclusive
-  double normal();                                            ///< mean 0, standard deviation 1
+  std::uint64_t bits();                             ///< Returns 64 random bits.
+  double uniform(double low = 0, double high = 1);  ///< Returns a uniformly distributed number in [low, high).
+  std::int64_t integer(
+      std::int64_t low,
+      std::int64_t high);  ///< Returns a uniformly distributed integer from low to high, including both.
+  double normal();         ///< Returns a normally distributed number with mean 0 and standard deviation 1.
 
-  /// `n` values between low and high: floats in [low, high), integers including both ends, bools with equal
-  /// probability.
+  /// Returns `n` random values between low and high. Floats are in [low, high), integers may be equal to both ends, and
+  /// bools are true with probability 1/2.
   template <Element T>
   std::vector<T> values(std::size_t n, double low = -1, double high = 1) {
     std::vector<T> out(n);
@@ -69,22 +72,22 @@ class Random {
   std::uint64_t seed_, next_ = 0;
 };
 
-/// Sizes that often expose errors in kernels: zero, one, values around powers of two and common block sizes, more than
-/// 2^16.
+/// Sizes that often expose errors in kernels: zero, one, values around powers of two and common block sizes, and more
+/// than 2^16.
 inline constexpr std::size_t awkward_sizes[] = {0, 1, 2, 7, 31, 32, 33, 63, 64, 65, 255, 256, 257, 1000, 4099, 65537};
 
-/// Allows |got - expected| up to absolute + relative * |expected|. Both 0: exact equality. NaN and infinity must match
-/// exactly.
+/// Allows |got - expected| up to absolute + relative * |expected|. If both are 0, values must be exactly equal. NaN and
+/// infinity must always match exactly.
 struct Tolerance {
-  double absolute = 0, relative = 0;  ///< The allowed absolute and relative error.
+  double absolute = 0, relative = 0;  ///< The allowed absolute and relative errors.
 };
 
 namespace detail {
 
-/// An element in a form that represents each dtype exactly.
+/// The value of an element in a form that represents each dtype exactly.
 struct Number {
   double real = 0;
-  std::uint64_t magnitude = 0;  ///< for integers
+  std::uint64_t magnitude = 0;  ///< absolute value of an integer
   bool negative = false, integer = false, poison = false;
 };
 template <class T>
@@ -105,8 +108,8 @@ Number number(const T& value) {
 void compare(const char* what, std::size_t got_size, std::size_t expected_size, const Tolerance& tolerance,
              const std::function<Number(std::size_t)>& got, const std::function<Number(std::size_t)>& expected);
 
-inline constexpr std::uint64_t guard = 64;  // guard elements on either side
-/// The poison byte: as a float of any width a huge negative number, as a bool an invalid value.
+inline constexpr std::uint64_t guard = 64;  // number of guard elements on each side
+/// The poison byte. As a float of any width it is a huge negative number, and as a bool it is invalid.
 inline constexpr unsigned char poison_byte = 0xfb;
 void poison(const BufferView& view);
 void check_guards(const char* what, DType dtype, std::span<const std::byte> all, std::size_t elements);
@@ -114,7 +117,7 @@ void check_guards(const char* what, DType dtype, std::span<const std::byte> all,
 }  // namespace detail
 
 /// Throws Failure, with `what` in its message, unless the sizes are equal and each element is within the tolerance.
-/// `expected` should have higher precision: std::vector<double> for floats, integers for integers.
+/// `expected` should have higher precision than `got`: use std::vector<double> for floats and integers for integers.
 template <class Got, class Expected>
 void expect_close(const Got& got, const Expected& expected, Tolerance tolerance = {}, const char* what = "result") {
   detail::compare(
@@ -122,35 +125,35 @@ void expect_close(const Got& got, const Expected& expected, Tolerance tolerance 
       [&](std::size_t i) { return detail::number(static_cast<typename Got::value_type>(got[i])); },
       [&](std::size_t i) { return detail::number(static_cast<typename Expected::value_type>(expected[i])); });
 }
-/// Same as expect_close with zero tolerance.
+/// Like expect_close with zero tolerance.
 template <class Got, class Expected>
 void expect_equal(const Got& got, const Expected& expected, const char* what = "result") {
   expect_close(got, expected, {}, what);
 }
 
-/// A kernel's output: a buffer filled with poison until the kernel writes it, between guard zones of poison that must
-/// stay intact. Passed to launch like a DeviceBuffer<T>.
+/// A kernel's output buffer. It is filled with poison until the kernel writes it. On both sides it has guard zones of
+/// poison, which the kernel must not change. Pass it to a launch like a DeviceBuffer<T>.
 template <Element T>
 class Poisoned {
  public:
   /// The element type.
   using value_type = T;
 
-  /// `n` elements filled with poison.
+  /// Creates a buffer of `n` elements filled with poison.
   explicit Poisoned(std::size_t n, Device device = current_device())
       : all_(n + 2 * detail::guard, device, "poisoned output"), size_(n) {
     detail::poison(all_.view());
   }
-  /// The number of elements.
+  /// Number of elements.
   std::size_t size() const { return size_; }
-  /// The view to pass to a launch.
+  /// Returns the view to pass to a launch.
   BufferView view() const {
     BufferView v = all_.view();
     v.byte_offset += detail::guard * sizeof(T);
     v.elements = size_;
     return v;
   }
-  /// The elements. Throws Failure if something was written before or after them.
+  /// Returns the elements. Throws Failure if the kernel wrote before the first or after the last element.
   std::vector<T> values(const char* what = "result") const {
     const std::vector<unsigned char> bytes = read();
     detail::check_guards(what, dtype_v<T>, std::as_bytes(std::span(bytes)), size_);
@@ -158,7 +161,7 @@ class Poisoned {
     for (std::size_t i = 0; i < size_; ++i) out[i] = at(bytes, i);
     return out;
   }
-  /// Same as `expect_close` on `values()`; an element that still contains poison is reported as unwritten.
+  /// Like `expect_close` for `values()`, but elements that still contain poison are reported as unwritten.
   template <class Expected>
   void expect(const Expected& expected, Tolerance tolerance = {}, const char* what = "result") const {
     const std::vector<unsigned char> bytes = read();
@@ -172,7 +175,7 @@ class Poisoned {
         },
         [&](std::size_t i) { return detail::number(static_cast<typename Expected::value_type>(expected[i])); });
   }
-  /// The number of elements that were never written.
+  /// Returns the number of elements that were never written.
   std::size_t unwritten() const {
     const std::vector<unsigned char> bytes = read();
     std::size_t count = 0;
