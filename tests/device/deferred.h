@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A pending result for tests: reads storages, and calls a function when one of them is about to be written.
+// A pending result for tests. It reads storages and calls a function when one of them is about to be written.
 #pragma once
 
 #include <functional>
@@ -20,7 +20,7 @@ class Deferred : public PendingReader, public PendingResult, public std::enable_
       storage->reader_gone();
     }
   }
-  /// Defers the work (again), reading this storage, too.
+  /// Defers the work again, and also reads this storage.
   void read(const std::shared_ptr<Storage>& storage) {
     auto link = std::make_unique<ReaderLink>();
     link->reader = this;

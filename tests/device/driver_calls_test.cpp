@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Driver calls of an operation on a resident array once everything is warm: only its launches and making the device
-// current; no waits, queries, events or allocations. Uses fake drivers, each case in a separate process.
-// benchmarks/host_cost measures the time.
+// Counts the driver calls of an operation on an array that is already on the device, after a warm-up. Only launches and
+// setting the current device are allowed: no waits, queries, events or allocations. Each case runs in a separate
+// process with a fake driver. benchmarks/host_cost measures the time.
 #include <gtest/gtest.h>
 
 #include "tessera/array/array.h"
@@ -19,7 +19,7 @@ namespace {
 struct Names {
   Backend backend;
   const char* launch;
-  std::uint64_t most_calls;  ///< per launch; with Level Zero, each argument is a call
+  std::uint64_t most_calls;  ///< per launch; Level Zero needs a call for each argument
   std::vector<const char*> never;
 };
 const Names all_names[] = {
@@ -43,7 +43,7 @@ class HostCalls : public ::testing::TestWithParam<Backend> {};
 INSTANTIATE_TEST_SUITE_P(Backends, HostCalls, ::testing::Values(Backend::cuda, Backend::rocm, Backend::oneapi),
                          [](const auto& info) { return std::string(backend_name(info.param)); });
 
-TEST_P(HostCalls, WarmOperationMakesNoCallsExceptLaunches) {
+TEST_P(HostCalls, WarmOperationOnlyCallsTheDriverToLaunch) {
   const Names& names =
       *std::find_if(std::begin(all_names), std::end(all_names), [](const Names& n) { return n.backend == GetParam(); });
   const std::string file = test::fake_library(test::fake_backend(GetParam()).driver);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What destructors of static objects, atexit handlers and thread_local objects may do at exit: built-in devices still
-// compute, and drivers, whose objects may be destroyed, are not called. Each test runs a child process.
+// Work at exit in destructors of static objects, atexit handlers and thread_local objects. Built-in devices still
+// compute. Drivers are not called, because their objects may be destroyed. Each test runs in a child process.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -22,7 +22,7 @@
 
 namespace tessera {
 
-/// Created before main, and so destroyed after everything that main creates.
+/// Created before main runs, and therefore destroyed after everything that main creates.
 struct AtTheEnd {
   std::function<void()>* work = nullptr;
   ~AtTheEnd() {
@@ -36,7 +36,7 @@ using test::add;
 using test::expect_contains;
 using test::text_of;
 
-/// Each block of 64 threads reverses its elements through shared memory, times 2, plus `plus`.
+/// Each block of 64 threads reverses its elements through shared memory, doubles them and adds `plus`.
 Kernel turning(float plus) {
   ir::Builder builder("turning", ir::KernelKind::block, {64, 1, 1});
   ir::Builder::Scope scope(builder);
@@ -57,7 +57,8 @@ BufferView view(std::shared_ptr<Storage> storage, std::size_t elements) {
   return {std::move(storage), 0, elements, DType::f32};
 }
 
-/// Launches the kernel on this thread, and with enough work on others, too. Returns the number of wrong elements.
+/// Launches the kernel with a small and with a large grid, which also uses other threads. Returns the number of wrong
+/// elements.
 int wrong_elements(const Kernel& kernel, Device device, float plus) {
   int wrong = 0;
   for (const std::size_t blocks : {2u, 20000u}) {
@@ -75,7 +76,7 @@ int wrong_elements(const Kernel& kernel, Device device, float plus) {
   return wrong;
 }
 
-/// Returns the exit code of a child that runs `work` and returns from main; 128 + n: signal n.
+/// Returns the exit code of a child that runs `work` and then returns from main. 128 + n means signal n.
 int exit_code_of(const std::function<void()>& work) {
   ::fflush(nullptr);
   const pid_t child = ::fork();
@@ -94,7 +95,7 @@ int exit_code_of(const std::function<void()>& work) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/// Overwrites free memory with a pattern: blocks of every size, including the thread's own freed ones.
+/// Overwrites free memory with a pattern. Uses blocks of every size, including those that this thread has freed.
 class Neighbours {
  public:
   Neighbours() {
@@ -160,7 +161,7 @@ TEST_P(OwnDevices, ComputeInThreadLocalDestructors) {
               for (int i = 0; i < 4; ++i)
                 std::thread([] {
                   static thread_local Last last;
-                  last.used = true;  // created before the launch's objects, and so destroyed after them
+                  last.used = true;  // created before the objects of the launch, and therefore destroyed after them
                   wrong += wrong_elements(known, here, 1) != 0;
                 }).join();
               ::_exit(wrong);
@@ -193,7 +194,8 @@ TEST(Exit, NoDriverCallsAfterMainThreadObjectsAreDestroyed) {
               static int refused = 0;
               test::set_body("turning", [](const test::Launch&) { ++ran; });
               static const Kernel& kernel = *new Kernel(turning(1));
-              static std::shared_ptr<Storage> kept;  // from before the device was opened: destroyed after the drain
+              static std::shared_ptr<Storage>
+                  kept;  // allocated before the device was opened, and therefore destroyed after the queues are drained
               const auto use = [] {
                 const auto text = text_of<DeviceError>([] {
                   const BufferView there = view(kept, 64);
@@ -228,7 +230,7 @@ TEST(Exit, NoDriverCallsAfterMainThreadObjectsAreDestroyed) {
             0);
 }
 
-TEST(Exit, WaitsForHangingWorkOnlyUntilTimeout) {
+TEST(Exit, StopsWaitingForHangingWorkAfterTimeout) {
   const auto start = std::chrono::steady_clock::now();
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(exit_code_of([] {
@@ -250,12 +252,12 @@ TEST(Exit, WaitsForHangingWorkOnlyUntilTimeout) {
   EXPECT_LT(took.count(), 30);
 }
 
-/// A driver may compile a kernel when it first runs (PoCL), here during exit, with a compiler whose static objects were
-/// created after all exit handlers were registered.
+/// Drivers such as PoCL compile a kernel when it first runs. Here this happens during exit. The static objects of the
+/// compiler were created after all exit handlers were registered.
 class OpenclAtExit : public ::testing::TestWithParam<int> {
  public:
   static constexpr int no_device = 77, ended = 42;
-  /// Returns the exit code of a process with an empty cache that queues kernels and then calls `leave`.
+  /// Runs a process with an empty cache that queues kernels and then calls `leave`. Returns its exit code.
   static int leave_with_queued_work(const std::function<void(const std::function<void()>&)>& leave) {
     const test::Folder folder;
     return exit_code_of([&] {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process is forked while other threads discover, open and use devices: the child uses its own devices and ends.
+// Forks a process while other threads discover, open and use devices. The child must be able to use its own devices and
+// to end.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -33,10 +34,11 @@ using namespace std::chrono_literals;
 
 constexpr Device cpu{Backend::cpu, 0}, interp{Backend::interp, 0}, fake{Backend::cuda, 0};
 
-/// Returns nothing if the device computes correctly, else the error.
+/// Returns an empty string if the device computes correctly, else the error.
 std::string use(Device device) {
   try {
-    if (device.backend == Backend::cuda) {  // its kernels are defined by other tests; here only its memory is used
+    if (device.backend ==
+        Backend::cuda) {  // the kernels of its test driver are defined by other tests, so only its memory is used here
       const BufferView view{Storage::allocate(device, 256), 0, 64, DType::f32};
       std::vector<float> there(64, 2), back(64);
       Queue::of(device).upload(view, there.data());
@@ -52,7 +54,7 @@ std::string use(Device device) {
 
 struct Ended {
   bool in_time = false;
-  int code = -1;  // 128 + n: signal n
+  int code = -1;  // 128 + n means signal n
 };
 Ended wait_for(pid_t child, std::chrono::seconds limit) {
   const auto until = std::chrono::steady_clock::now() + limit;
@@ -68,8 +70,8 @@ Ended wait_for(pid_t child, std::chrono::seconds limit) {
   return {true, WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status)};
 }
 
-/// Forks a process without open devices after `moment`, while two threads discover and open all devices. Returns 0 if
-/// the child computes, or reports that its parent had opened the device.
+/// Forks a process after `moment`, while two threads discover and open all devices. The process has no open devices
+/// before. Returns 0 if the child computes, or if it reports that its parent has opened the device.
 int fork_after(std::chrono::microseconds moment) {
   auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, std::uint64_t{1} << 30}});
   cuda.slow_us = 8000;
@@ -119,8 +121,8 @@ TEST(Fork, ChildUsesDevicesWhenForkedDuringDiscovery) {
   EXPECT_EQ(failed, 0);
 }
 
-/// Forks a process without probe results after `moment`, while two threads probe the system's drivers. Returns 0 if the
-/// child gets its results, too, and computes.
+/// Forks a process after `moment`, while two threads probe the system's drivers. There are no cached probe results.
+/// Returns 0 if the child also gets its results, and computes.
 int fork_amid_asking(std::chrono::microseconds moment) {
   const auto ask = [] { return std::thread([] { discover(); }); };
   std::thread first = ask(), second = ask();
@@ -143,7 +145,7 @@ TEST(Fork, ChildEndsWhenForkedWhileProbingSystemDrivers) {
   const test::Folder cache;
   int hung = 0;
   for (int i = 0; i < times && hung < 3; ++i) {
-    const bool probe = i % 2 == 0;  // otherwise drivers are loaded into the process
+    const bool probe = i % 2 == 0;  // otherwise, drivers are loaded into the process itself
     const std::chrono::microseconds moment(random() % 15000);
     ::fflush(nullptr);
     const pid_t process = ::fork();
@@ -159,7 +161,7 @@ TEST(Fork, ChildEndsWhenForkedWhileProbingSystemDrivers) {
   }
 }
 
-TEST(Fork, ChildInheritsParentsReportsAndProbesTheRest) {
+TEST(Fork, ChildInheritsReportsAndProbesOtherDrivers) {
   in_fresh_process([] {
     auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, std::uint64_t{1} << 30}});
     auto& rocm = add(Backend::rocm, {{DeviceKind::discrete_gpu, std::uint64_t{1} << 30}});
@@ -180,7 +182,7 @@ TEST(Fork, ChildInheritsParentsReportsAndProbesTheRest) {
   });
 }
 
-TEST(Fork, PendingWorkOfParentsThreadThrowsInChild) {
+TEST(Fork, ThrowsInChildForPendingWorkOfAParentThread) {
   struct Holds : LaunchInterceptor {
     std::atomic<bool> inside = false, over = false;
     void launched(const Kernel&, Device, std::array<std::uint64_t, 3>, std::span<const LaunchArgument>,
@@ -226,7 +228,7 @@ TEST(Fork, ForkWaitsForWorkThatChildCannotFinish) {
       const os::ForkGuard nobody_has_it;
     });
     loader.join();
-    {  // a thread that forks within such work does not wait for itself, and the child can finish the work
+    {  // a thread that forks during such work does not wait for itself, and the child can finish the work
       const os::ForkGuard mine;
       in_fresh_process([] { EXPECT_FALSE(os::forked_during_guard()); });
     }
@@ -260,5 +262,5 @@ TEST(Fork, ForkStopsWaitingAfterTimeout) {
 }  // namespace
 }  // namespace tessera
 
-/// These tests fork while threads run.
+/// These tests fork while other threads are running.
 extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }

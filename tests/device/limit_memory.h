@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For a test's child process (run_in_child.h): simulates a shortage of memory.
+// Simulates a lack of memory. For child processes of tests (run_in_child.h).
 #pragma once
 
 #include <sys/resource.h>
@@ -10,7 +10,7 @@
 
 namespace tessera::test {
 
-/// Limits the process's address space to its current size plus `bytes`.
+/// Limits the address space of the process to its current size plus `bytes`.
 inline void leave_memory(std::uint64_t bytes) {
   std::uint64_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the program with too little address space: it always ends with an error message.
+// Runs the program with too little address space. It must always end with an error message.
 #include <gtest/gtest.h>
 
 #include "tests/app/app_program.h"
@@ -17,7 +17,7 @@ Outcome generate(long kib, Environment environment) {
 }
 
 void expect_messages(const Environment& environment) {
-  // From a limit at which it cannot be loaded, which the system's loader reports, to one at which it succeeds.
+  // Increase the limit, starting where the system's loader cannot load the program, until the program succeeds.
   long least = 8 << 10, most = 48 << 10;
   while (generate(least, environment).code == 127) least += least / 8;
   std::string text;
@@ -31,8 +31,8 @@ void expect_messages(const Environment& environment) {
   for (int i = 0; i < steps; ++i) {
     const long kib = least + (most - least) * i / steps;
     const Outcome o = generate(kib, environment);
-    // Before main: neither the system's loader nor the C++ library's exception pool has enough memory (guarantees.md).
-    // This never happens above a limit at which the program started.
+    // The program did not reach main, because the system's loader or the exception pool of the C++ library had too
+    // little memory (see guarantees.md). Once a smaller limit was sufficient to start, this does not happen any more.
     const bool began = passed + refused != 0;
     if (!began && o.code == 127 && o.err.find("loading shared libraries") != o.err.npos) continue;
     if (!began && o.code == 134 && o.err == "terminate called without an active exception\n") continue;

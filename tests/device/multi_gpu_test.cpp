@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several GPUs of two vendors in one process: copies between them, separate state of each, and cleanup after errors.
-// Each case runs in a separate process with fake drivers of four GPUs.
+// Several GPUs of two vendors in one process: copies between them, separate state, and cleanup after errors. Each case
+// runs in a separate process with fake drivers for four GPUs.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -48,7 +48,7 @@ TEST(SeveralGpus, CopiesBetweenAllPairsKeepDtype) {
           EXPECT_EQ(values(there.astype(DType::f32)), bytes) << to_string(from) << " to " << to_string(target);
         }
     }
-    const Array large = random_uniform({3000000}, test_seed(), -1, 1, cpu);  // several pieces of pinned memory
+    const Array large = random_uniform({3000000}, test_seed(), -1, 1, cpu);  // needs several staging buffers
     EXPECT_EQ(values(to(to(large, cuda1), rocm0)), values(large));
   });
 }
@@ -67,7 +67,7 @@ TEST(SeveralGpus, FailedMoveLeaksNoMemory) {
   });
 }
 
-TEST(SeveralGpus, WorkAllocatesMemoryOnItsDeviceOnly) {
+TEST(SeveralGpus, WorkAllocatesMemoryOnlyOnItsDevice) {
   in_process(four_gpus(), [] {
     const std::uint64_t free = free_memory(cuda1), other = free_memory(cuda0);
     const Array weight = to(random_uniform({512, 2048}, 1, -1, 1, cpu), cuda1);
@@ -111,7 +111,7 @@ TEST(SeveralGpus, ThreadsHaveIndependentCurrentDevices) {
   });
 }
 
-TEST(SeveralGpus, SameSeedGivesSameBitsOnAllDevices) {
+TEST(SeveralGpus, RandomNumbersAreIdenticalOnAllDevices) {
   in_process(four_gpus(), [] {
     const std::uint64_t seed = test_seed();
     const auto bits = random_bits({1001}, seed, cpu).to_vector<std::uint32_t>();

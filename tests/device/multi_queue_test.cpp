@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several queues of a device that pass storages to each other without waiting, on every device. The order is maintained
-// by internal events, or by explicit ones where storages cannot see the dependency. A fake driver detects a missing
-// event regardless of timing.
+// Several queues of one device use the same storages without waiting on the host. Runs on every device. Internal events
+// order the work, or explicit events if storages do not know about the dependency. A fake driver detects missing events
+// regardless of timing.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -44,12 +44,12 @@ const Kernel& increment() {
   return *kernel;
 }
 
-TEST_P(OnEveryDevice, QueuesPassStoragesWithoutWaiting) {
+TEST_P(OnEveryDevice, QueuesShareStoragesWithoutBlockingTheHost) {
   constexpr std::size_t n = 5000;
   const auto x = storage(GetParam(), n), y = storage(GetParam(), n), z = storage(GetParam(), n);
   Queue a(GetParam()), b(GetParam());
   for (std::uint32_t round = 0; round < 10; ++round) {
-    a.fill(view(x), 10 * round);                        // after the last round's reads on both other queues
+    a.fill(view(x), 10 * round);                        // after the reads of the last round on both other queues
     increment().launch({n, 1, 1}, {view(x), view(y)});  // reads what `a` wrote
     b.copy(view(z), view(y));                           // reads what the default queue wrote
     a.copy(view(x), view(z));                           // and back
@@ -58,7 +58,7 @@ TEST_P(OnEveryDevice, QueuesPassStoragesWithoutWaiting) {
   }
 }
 
-TEST_P(OnEveryDevice, StorageReleasedInUseIsNotReusedEarly) {
+TEST_P(OnEveryDevice, MemoryReleasedDuringUseIsNotReusedEarly) {
   constexpr std::size_t n = 40000;
   Queue a(GetParam());
   for (std::uint32_t round = 0; round < 10; ++round) {
@@ -68,15 +68,15 @@ TEST_P(OnEveryDevice, StorageReleasedInUseIsNotReusedEarly) {
       a.fill(view(scratch), round);
       a.copy(view(result), view(scratch));
     }
-    const auto next = storage(GetParam(), n);  // may get the scratch memory; used on another queue
+    const auto next = storage(GetParam(), n);  // may reuse the scratch memory, on another queue
     Queue::of(GetParam()).fill(view(next), 0xffffffff);
     ASSERT_EQ(read(a, result), std::vector<std::uint32_t>(n, round));
     if (round == 5) trim(GetParam());
   }
 }
 
-TEST_P(OnEveryDevice, SourceOfLargeUploadMayBeOverwrittenAtOnce) {
-  constexpr std::size_t n = (23u << 20) / 4 + 7;  // bytes: more than the driver's staging buffers hold
+TEST_P(OnEveryDevice, UploadSourceCanBeOverwrittenImmediately) {
+  constexpr std::size_t n = (23u << 20) / 4 + 7;  // more bytes than the driver's staging buffers hold
   const auto x = storage(GetParam(), n);
   std::vector<std::uint32_t> data(n);
   for (std::uint32_t round = 1; round <= 2; ++round) {
@@ -89,7 +89,7 @@ TEST_P(OnEveryDevice, SourceOfLargeUploadMayBeOverwrittenAtOnce) {
   }
 }
 
-TEST_P(OnEveryDevice, ThreadsUseSeparateQueues) {
+TEST_P(OnEveryDevice, ThreadsCanUseSeparateQueuesConcurrently) {
   constexpr std::size_t n = 3000;
   const auto source = storage(GetParam(), n);
   Queue::of(GetParam()).fill(view(source), 7);
@@ -111,11 +111,11 @@ TEST_P(OnEveryDevice, ThreadsUseSeparateQueues) {
   EXPECT_EQ(wrong, 0);
 }
 
-TEST_P(OnEveryDevice, EventsOrderUsesOfAliasedStorages) {
+TEST_P(OnEveryDevice, EventsOrderWorkOnAliasedStorages) {
   constexpr std::size_t n = 5000;
   Queue a(GetParam()), b(GetParam());
   const auto x = storage(GetParam(), n), y = storage(GetParam(), n);
-  // Wrap the same memory twice, as another library might: the storages don't know of each other's uses.
+  // Wrap the same memory twice, as another library might do. The storages don't know about each other's uses.
   const auto same = Storage::wrap_device(GetParam(), x->native_handle(), x->bytes(), x);
   Event read_by_b;
   for (std::uint32_t round = 0; round < 10; ++round) {
@@ -147,8 +147,8 @@ TEST_P(OnEveryDevice, EventsOrderUsesOfAliasedStorages) {
                             {"Queue::wait", to_string(other), to_string(GetParam()), "Event::wait"});
 }
 
-// No clock is read: if a queue's long kernel blocked another queue or the host, the test would hang.
-TEST(CpuQueues, LongKernelBlocksOnlyItsQueue) {
+// Does not measure time. If a queue's long kernel blocked another queue or the host, the test would hang.
+TEST(CpuQueues, LongKernelBlocksOnlyItsOwnQueue) {
   const auto one_thread = [](const char* name, bool spins) {
     ir::Builder builder(name, ir::KernelKind::map);
     ir::Builder::Scope scope(builder);
@@ -156,7 +156,7 @@ TEST(CpuQueues, LongKernelBlocksOnlyItsQueue) {
     const auto out = ir::buffer_param("out", DType::u32, ir::Access::read_write);
     const auto at = [&](int expected, int fresh) { return flag.atomic_cas(ir::index_literal(0), expected, fresh); };
     if (spins) {
-      flag.atomic(ir::AtomicOp::max, ir::index_literal(1), 1);  // signals that it has begun
+      flag.atomic(ir::AtomicOp::max, ir::index_literal(1), 1);  // signals that the kernel has started
       ir::while_([&] { return at(1, 1) == 0; }, [] {});
     } else {
       at(0, 1);
@@ -168,13 +168,13 @@ TEST(CpuQueues, LongKernelBlocksOnlyItsQueue) {
   const Device cpu{};
   Queue& standard = Queue::of(cpu);
   alignas(64) std::uint32_t host[2] = {1, 0};
-  // Two storages of the same memory, which the library treats as different ones.
+  // Two storages for the same memory. The library treats them as different.
   const auto flag = Storage::wrap_host(host, 8, nullptr), same = Storage::wrap_host(host, 8, nullptr);
   const auto x = storage(cpu, 1), y = storage(cpu, 1);
   for (const auto& s : {x, y}) standard.fill(view(s), 0);
-  spin.launch({1, 1, 1}, {view(flag), view(x)});  // both kernels are compiled now
+  spin.launch({1, 1, 1}, {view(flag), view(x)});  // both kernels are compiled at this point
   const Event before = standard.record();
-  set.launch({1, 1, 1}, {view(same), view(y)});  // `y` was last used on the default queue, and was not waited for
+  set.launch({1, 1, 1}, {view(same), view(y)});  // `y` was last used on the default queue, without waiting for it
   host[0] = host[1] = 0;
   std::atomic<bool> over = false;
   test::run_with_timeout([&] {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies between two devices of one backend: direct if the driver supports it, otherwise, or if a test copy fails,
-// through pinned memory; ordered either way. Fake drivers and the placement log count which path was taken.
+// Copies between two devices of one backend. They are direct if the driver supports it. Otherwise, or if a test copy
+// fails, they go through pinned memory. Both are ordered with other work. Fake drivers and the placement log count
+// which path was used.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -32,7 +33,7 @@ class PeerCopies : public ::testing::TestWithParam<Backend> {
   static std::uint64_t count(const char* what) {
     return library().function<std::uint64_t(const char*)>("tessera_fake_count")(what);
   }
-  /// Runs in a child with fake drivers; appends their breaches.
+  /// Runs `work` in a child process with fake drivers. Appends violations that the drivers report.
   static std::string run(int devices, const Variables& changed, const std::function<std::string()>& work) {
     Variables all = {{"TESSERA_FAKE_DEVICES", std::to_string(devices)}, {"TESSERA_FAKE_DELAY_US", "2000"}};
     all.insert(all.end(), changed.begin(), changed.end());
@@ -56,8 +57,8 @@ class PeerCopies : public ::testing::TestWithParam<Backend> {
     Queue::of(s->device()).download(out.data(), bytes_of(s, 0, s->bytes()));
     return out;
   }
-  /// Copies from each device to each other in several sizes and at odd offsets. Returns "right", then the counts: "12
-  /// peers, 0 down, none up, driver 24". The driver's count includes one test copy per direction.
+  /// Copies from each device to each other device, with several sizes and at odd offsets. Returns "right" followed by
+  /// counts: "12 peers, 0 down, none up, driver 24". The driver's count includes one test copy per direction.
   static std::string all_pairs(int devices) {
     Placement scope;
     std::uint64_t peers = 0, down = 0, up = 0;
@@ -70,7 +71,8 @@ class PeerCopies : public ::testing::TestWithParam<Backend> {
         Queue::of(device(b)).fill(bytes_of(to, 0, n + 5), 0x77);
         Queue::of(device(a)).upload(bytes_of(from, 3, n), bytes.data());
         Placement copying;
-        Queue::of(device(a < b ? a : b)).copy(bytes_of(to, 5, n), bytes_of(from, 3, n));  // a queue of either device
+        Queue::of(device(a < b ? a : b))
+            .copy(bytes_of(to, 5, n), bytes_of(from, 3, n));  // use a queue of either device
         for (const auto& c : copying.log().copies) {
           peers += c.from_peers_count, down += c.to_host_count, up += c.to_device_count;
           if (c.from_peers_count != 0 && (c.from_peers_bytes != n || c.device != device(b))) return "wrongly counted";
@@ -85,13 +87,13 @@ class PeerCopies : public ::testing::TestWithParam<Backend> {
 INSTANTIATE_TEST_SUITE_P(Backends, PeerCopies, ::testing::Values(Backend::cuda, Backend::rocm, Backend::oneapi),
                          [](const auto& info) { return std::string(backend_name(info.param)); });
 
-TEST_P(PeerCopies, DirectBetweenDevicesWithPeerAccess) {
+TEST_P(PeerCopies, CopiesDirectlyWithPeerAccess) {
   EXPECT_EQ(run(2, {}, [] { return all_pairs(2) + ", pinned " + std::to_string(count("host allocations") > 20); }),
             "right: 2 peers, 0 down, driver 4, none up, pinned 0");
   EXPECT_EQ(run(4, {}, [] { return all_pairs(4); }), "right: 12 peers, 0 down, driver 24, none up");
 }
 
-TEST_P(PeerCopies, ThroughPinnedMemoryWithoutPeerAccess) {
+TEST_P(PeerCopies, UsesPinnedMemoryWithoutPeerAccess) {
   for (const char* fault : {"no-peers", "peer", "peer:801"})
     EXPECT_EQ(run(4,
                   {{"TESSERA_FAKE_FAULT", GetParam() == Backend::oneapi && std::string(fault) == "peer:801"
@@ -102,8 +104,8 @@ TEST_P(PeerCopies, ThroughPinnedMemoryWithoutPeerAccess) {
         << fault;
 }
 
-TEST_P(PeerCopies, ThroughPinnedMemoryIfTestCopyFails) {
-  // One failing direction is enough: both go through the host.
+TEST_P(PeerCopies, UsesPinnedMemoryIfTestCopyFails) {
+  // If one direction fails, both directions go through the host.
   for (const char* fault : {"peer-empty", "peer-empty@0", "peer-empty@1"}) {
     ::testing::internal::CaptureStderr();
     const std::string text = run(2, {{"TESSERA_FAKE_FAULT", fault}}, [] {
@@ -112,7 +114,7 @@ TEST_P(PeerCopies, ThroughPinnedMemoryIfTestCopyFails) {
     });
     const std::string warned = ::testing::internal::GetCapturedStderr();
     constexpr const char* failed = "; through the host: a test of direct copies failed";
-    const bool first = std::string(fault) != "peer-empty@0";  // the first check copies to device 1
+    const bool first = std::string(fault) != "peer-empty@0";  // the first test copies to device 1
     EXPECT_EQ(text, "right: 0 peers, 2 down, driver " + std::string(first ? "1" : "2") + ", some up" + failed + failed)
         << fault;
     expect_contains(warned, {to_string(device(0)), to_string(device(1)), "iommu=pt", "TESSERA_PEER_COPIES=off"});
@@ -124,26 +126,26 @@ TEST_P(PeerCopies, ThroughPinnedMemoryIfTestCopyFails) {
   ::testing::internal::GetCapturedStderr();
 }
 
-TEST_P(PeerCopies, ThroughPinnedMemoryIfDisabled) {
+TEST_P(PeerCopies, UsesPinnedMemoryIfPeerCopiesAreDisabled) {
   EXPECT_EQ(run(2, {{"TESSERA_PEER_COPIES", "off"}, {"TESSERA_FAKE_FAULT", "peer-empty"}},
                 [] { return all_pairs(2) + "; " + std::string(to_string(copy_path(device(0), device(1)))); }),
             "right: 0 peers, 2 down, driver 0, some up; through the host: TESSERA_PEER_COPIES=off");
 }
 
-TEST_P(PeerCopies, PeerAccessInOneDirectionOnly) {
-  // Device 0 may not read from others; others may read from it.
+TEST_P(PeerCopies, CopiesDirectlyOnlyInDirectionWithPeerAccess) {
+  // Device 0 cannot read from other devices, but they can read from device 0.
   EXPECT_EQ(run(2, {{"TESSERA_FAKE_FAULT", "peer@0"}}, [] { return all_pairs(2); }),
             "right: 1 peers, 1 down, driver 2, some up");
 }
 
-TEST_P(PeerCopies, NoPeerAccessBetweenDrivers) {
-  if (GetParam() != Backend::oneapi) return;  // only this backend has several drivers
+TEST_P(PeerCopies, UsesPinnedMemoryBetweenDifferentDrivers) {
+  if (GetParam() != Backend::oneapi) return;  // only this backend can have several drivers
   EXPECT_EQ(run(2, {{"TESSERA_FAKE_FAULT", "ze-drivers=2"}}, [] { return all_pairs(2); }),
             "right: 0 peers, 2 down, driver 0, some up");
 }
 
-TEST_P(PeerCopies, AcceptsPeerAccessEnabledByOthers) {
-  if (GetParam() == Backend::oneapi) return;  // nothing is enabled there
+TEST_P(PeerCopies, AcceptsPeerAccessThatIsAlreadyEnabled) {
+  if (GetParam() == Backend::oneapi) return;  // peer access need not be enabled there
   EXPECT_EQ(run(2, {},
                 [] {
                   void* const peer = native_context(device(1));
@@ -159,7 +161,7 @@ TEST_P(PeerCopies, AcceptsPeerAccessEnabledByOthers) {
             "right: 2 peers, 0 down, driver 4, none up");
 }
 
-TEST_P(PeerCopies, OrderedOnBothDevicesWithoutWaiting) {
+TEST_P(PeerCopies, CopiesAreOrderedOnBothDevicesWithoutBlocking) {
   EXPECT_EQ(run(4, {},
                 []() -> std::string {
                   constexpr std::size_t n = 100000;
@@ -167,7 +169,7 @@ TEST_P(PeerCopies, OrderedOnBothDevicesWithoutWaiting) {
                   for (int d = 0; d < 4; ++d) at.push_back(Storage::allocate(device(d), n));
                   for (int round = 1; round <= 10; ++round) {
                     Queue::of(device(0)).fill(bytes_of(at[0], 0, n), static_cast<std::uint64_t>(round));
-                    // Around the ring; half of the data is overwritten afterwards.
+                    // Copies around the ring. Half of the data is overwritten afterwards.
                     for (std::size_t d = 0; d < 4; ++d) {
                       const std::size_t next = (d + 1) % 4;
                       Queue::of(device(static_cast<int>(next))).copy(bytes_of(at[next], 0, n), bytes_of(at[d], 0, n));
@@ -187,7 +189,7 @@ TEST_P(PeerCopies, OrderedOnBothDevicesWithoutWaiting) {
             "right");
 }
 
-TEST_P(PeerCopies, StorageReleasedDuringCopyIsNotReusedEarly) {
+TEST_P(PeerCopies, MemoryReleasedDuringCopyIsNotReusedEarly) {
   EXPECT_EQ(run(2, {},
                 []() -> std::string {
                   constexpr std::size_t n = 300000;
@@ -198,7 +200,7 @@ TEST_P(PeerCopies, StorageReleasedDuringCopyIsNotReusedEarly) {
                       Queue::of(device(0)).fill(bytes_of(from, 0, n), static_cast<std::uint64_t>(round));
                       Queue::of(device(1)).copy(bytes_of(to, 0, n), bytes_of(from, 0, n));
                     }
-                    const auto next = Storage::allocate(device(0), n);  // may get the same memory
+                    const auto next = Storage::allocate(device(0), n);  // may reuse the same memory
                     Queue::of(device(0)).fill(bytes_of(next, 0, n), 0xFF);
                     if (round == 5) trim(device(0));
                     if (read(to) != std::vector<std::uint8_t>(n, static_cast<std::uint8_t>(round))) return "wrong";
@@ -220,7 +222,7 @@ TEST_P(PeerCopies, SourceStaysUsableIfTargetIsLost) {
     });
     all += "\nstate " + std::string(state_name(device_info(device(1)).state));
     const auto bytes = data(5000, 3);
-    Queue::of(device(0)).upload(bytes_of(from, 0, 5000), bytes.data());  // after the lost device's reads
+    Queue::of(device(0)).upload(bytes_of(from, 0, 5000), bytes.data());  // must wait for the reads of the lost device
     all += read(from) == bytes ? "\nright" : "\nwrong";
     all += "\n" + message([&] {
              const auto gone = Storage::allocate(device(1), 100);
@@ -252,7 +254,7 @@ TEST_P(PeerCopies, TargetStaysUsableIfSourceIsLost) {
   EXPECT_EQ(text.find("BREACH"), text.npos) << text;
 }
 
-TEST_P(PeerCopies, ArraysUsePeerCopies) {
+TEST_P(PeerCopies, ArraysAreCopiedDirectly) {
   EXPECT_EQ(run(2, {},
                 []() -> std::string {
                   std::vector<float> values(100000);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Placement scopes, strict placement, and verification of kernels on a second device.
+// Placement scopes, strict placement, and verify_on.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -51,7 +51,7 @@ TEST_P(OnEveryDevice, ScopeCountsLaunchesAndCopies) {
   }
   const std::uint64_t so_far = launches(outer.log());
   EXPECT_GE(so_far, 1u) << "work is counted in all enclosing scopes";
-  // Work of other threads is not counted.
+  // Work of threads that do not inherit the scope is not counted.
   std::thread([&] { exp(Array::ones({10}, DType::f32, GetParam())).eval(); }).join();
   EXPECT_EQ(launches(outer.log()), so_far);
   EXPECT_EQ(launches(Placement().log()), 0u) << "a new scope starts at zero";
@@ -72,7 +72,7 @@ TEST(StrictPlacement, RejectsWorkOnOtherDevicesBeforeItRuns) {
     expect_contains(text_of<DeviceError>([&] { Array::zeros({3}, DType::f32, interp).eval(); }), {"interp:0"});
     EXPECT_EQ(launches(strict.log()), launches(strict.log(), cpu)) << to_string(strict.log());
     {
-      const Placement wider = Placement::strict({cpu, interp});  // does not allow what the outer one forbids
+      const Placement wider = Placement::strict({cpu, interp});  // does not allow a device that the outer scope rejects
       expect_contains(text_of<DeviceError>([&] { sum(there); }), {"allowed = cpu:0"});
     }
     const DeviceScope scope(interp);
@@ -83,8 +83,8 @@ TEST(StrictPlacement, RejectsWorkOnOtherDevicesBeforeItRuns) {
   expect_contains(text_of<DeviceError>([] { Placement::strict({Device{Backend::cuda, 77}}); }), {"cuda:77"});
 }
 
-// Every kernel and copy of a model runs on its device, and its weights are copied there once.
-TEST_P(OnEveryDevice, ModelRunsOnItsDeviceOnly) {
+// Each kernel and copy of a model runs on its device. Each weight is copied there only once.
+TEST_P(OnEveryDevice, ModelRunsOnlyOnItsDevice) {
   LoadOptions options{.devices = {GetParam()}, .progress = {}, .prompt = "A table", .generate = {}};
   options.generate.max_tokens = 5;
   options.generate.sampling.temperature = 0;
@@ -101,13 +101,13 @@ TEST_P(OnEveryDevice, ModelRunsOnItsDeviceOnly) {
   EXPECT_LE(log.copies[0].to_device_bytes, loaded.copies[0].to_device_bytes + 4096) << "only tokens";
 }
 
-TEST_P(OnEveryDevice, VerifyOnAgreesWithSecondDevice) {
+TEST_P(OnEveryDevice, VerifyOnReportsNoErrorsForCorrectKernels) {
   if (GetParam() == interp) return;
   const auto data = numbers(1000);
   const VerifyReport report = verify_on(interp, [&] {
     const Array x = Array::from(data, Shape{10, 100}), y = softmax(x * 3.0, 1);
     Array z = y.copy();
-    z += x;  // the same memory read and written
+    z += x;  // reads and writes the same memory
     EXPECT_EQ(argmax(z, 1).to_vector<std::int64_t>().size(), 10u);
   });
   EXPECT_TRUE(report.agrees()) << to_string(report);
@@ -120,7 +120,7 @@ TEST_P(OnEveryDevice, VerifyOnAgreesWithSecondDevice) {
   EXPECT_GE(n, 3u) << to_string(report);
 }
 
-/// Writes the device's subgroup width: a kernel whose results differ between devices by design.
+/// Writes the subgroup size of the device. The results of this kernel differ between devices by design.
 Kernel width_kernel() {
   ir::Builder builder("width", ir::KernelKind::block, {64, 1, 1});
   ir::Builder::Scope scope(builder);
@@ -130,7 +130,7 @@ Kernel width_kernel() {
 }
 
 TEST(VerifyOn, ReportsKernelWithDifferentResult) {
-  const Device narrow{Backend::interp, 1};  // subgroup width 1; interp:0 has 32
+  const Device narrow{Backend::interp, 1};  // its subgroups have 1 thread; those of interp:0 have 32
   if (device_info(interp).can.subgroup_widths == device_info(narrow).can.subgroup_widths)
     FAIL() << "both devices have the same width";
   const Kernel kernel = width_kernel();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prefetching batches: order, contents, ownership, errors, and that a batch is copied while kernels of the previous one
-// are running. Uses a driver with delays that checks every access and can be paused.
+// Prefetching batches: order, contents, ownership and errors. Also tests that a batch is copied while kernels of the
+// previous one are running. Uses a driver with delays that checks every access and can be paused.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -36,7 +36,7 @@ class Prefetch : public DeviceTest {
 };
 std::vector<float> values(const Array& a) { return a.to_vector<float>(); }
 
-TEST_F(Prefetch, ReturnsBatchesInOrderUnchanged) {
+TEST_F(Prefetch, ReturnsUnchangedBatchesInOrder) {
   for (const std::size_t slots : {1, 2, 3, 20}) {
     const Device cpu = fresh(Backend::cpu), gpu = fresh();
     behaviour(gpu)->max_delay_us = 500;
@@ -96,7 +96,7 @@ TEST_F(Prefetch, CopiesNextBatchWhileKernelsOfPreviousRun) {
     for (const auto& c : scope.log().copies)
       if (c.device == gpu) copies = c.to_device_count;
     EXPECT_EQ(copies, 2u * static_cast<unsigned>(std::min(n + 1, 5))) << "its two arrays were queued";
-    if (n == 5) behaviour(gpu)->resume();  // before waiting for the prefetcher's queue
+    if (n == 5) behaviour(gpu)->resume();  // before the wait for the prefetcher's queue
   }
   Queue::of(gpu).finish();
   EXPECT_EQ(kernels, 5);
@@ -115,7 +115,7 @@ TEST_F(Prefetch, DoesNotCopyBatchesAlreadyOnDevice) {
   for (const Batch& b : source) EXPECT_EQ(values(b.x).size(), 1000u + static_cast<std::size_t>(b.number));
 }
 
-TEST_F(Prefetch, SourceErrorIsThrownInOrderAndLoopMayStopEarly) {
+TEST_F(Prefetch, ThrowsSourceErrorsInOrderAndAllowsEarlyExit) {
   const Device cpu = fresh(Backend::cpu), gpu = fresh();
   behaviour(gpu)->max_delay_us = 500;
   const auto source = batches(8, cpu);
@@ -156,7 +156,7 @@ TEST_F(Prefetch, RetriesBatchAfterOutOfMemory) {
   EXPECT_EQ(refusals, 4);
 }
 
-TEST_F(Prefetch, LimitsBatchesToSlotsAndWaitsForMemory) {
+TEST_F(Prefetch, LimitsBatchesInMemory) {
   const Device cpu = fresh(Backend::cpu), gpu = fresh();
   const auto source = batches(6, cpu, 1 << 18);  // 1 MiB each
   std::uint64_t most = 0;
@@ -167,7 +167,7 @@ TEST_F(Prefetch, LimitsBatchesToSlotsAndWaitsForMemory) {
   EXPECT_LE(most, 4 * ((std::uint64_t{1} << 20) * 5 / 4 + 1024));
   EXPECT_EQ(memory_stats(gpu).live_bytes, 0u);
   trim(gpu);
-  set_memory_limit(gpu, (std::uint64_t{1} << 20) * 3 / 2);  // one fits, two do not
+  set_memory_limit(gpu, (std::uint64_t{1} << 20) * 3 / 2);  // enough for one batch, but not for two
   int n = 0;
   for (const auto& batch : prefetch(source, gpu, {.slots = 3})) EXPECT_EQ(batch.number, n++);
   EXPECT_EQ(n, 6);

@@ -43,7 +43,7 @@ class QueueTest : public test::DeviceTest {
     q.download(data.data(), view(s));
     return data;
   }
-  /// y[i] = x[i] + 1; the test driver has the kernel's body.
+  /// y[i] = x[i] + 1. The body is implemented in the test driver.
   static const Kernel& increment() {
     static const Kernel kernel = [] {
       test::set_body("increment", [](const test::Launch& l) {
@@ -62,7 +62,7 @@ class QueueTest : public test::DeviceTest {
   }
 };
 
-TEST_F(QueueTest, UploadCopyFillDownload) {
+TEST_F(QueueTest, UploadsCopiesFillsAndDownloads) {
   for (bool host_visible : {false, true}) {
     const Device d = fresh();
     behaviour(d)->host_visible = host_visible;
@@ -72,7 +72,7 @@ TEST_F(QueueTest, UploadCopyFillDownload) {
     auto data = random_data();
     const auto expected = data;
     q.upload(view(a), data.data());
-    std::fill(data.begin(), data.end(), 0);  // may be reused on return
+    std::fill(data.begin(), data.end(), 0);  // the source may be reused on return
     q.copy(view(b), view(a));
     EXPECT_EQ(read(q, b), expected);
     q.fill(view(a), 0x01020304);
@@ -87,7 +87,7 @@ TEST_F(QueueTest, UploadCopyFillDownload) {
       after[static_cast<std::size_t>(i)] = 0x55667788, after[static_cast<std::size_t>(i) + 1] = 0x11223344;
     EXPECT_EQ(read(q, b), after);
     EXPECT_EQ(read(q, a), std::vector<std::uint32_t>(n, 0x01020304));
-    // Parts of storages.
+    // Use parts of storages.
     std::uint32_t few[3] = {1, 2, 3}, got[3] = {};
     q.upload({a, 40, 3, DType::u32}, few);
     q.copy({a, 400, 3, DType::u32}, {a, 40, 3, DType::u32});
@@ -128,7 +128,7 @@ TEST_F(QueueTest, RejectsViewsOutsideTheirStorage) {
   expect_contains(text_of<DeviceError>([&] { Queue::of(e).copy(view(a), view(b)); }), {"neither"});
 }
 
-TEST_F(QueueTest, QueuesAreOrderedByTheirStorages) {
+TEST_F(QueueTest, OrdersUsesOfAStorageOnSeveralQueues) {
   const Device d = fresh();
   behaviour(d)->max_delay_us = 400;
   Queue one(d), two(d);
@@ -166,8 +166,8 @@ TEST_F(QueueTest, QueuesAreOrderedByTheirStorages) {
   for (int i = 0; i < 4; ++i) EXPECT_EQ(read(two, s[static_cast<std::size_t>(i)]), model[static_cast<std::size_t>(i)]);
 }
 
-TEST_F(QueueTest, ReaderOnAnotherQueueWaitsForWriterAndViceVersa) {
-  // Deterministic: the writer is paused until the reader is queued.
+TEST_F(QueueTest, ReadsAndWritesOnDifferentQueuesWaitForEachOther) {
+  // Deterministic, because the writer is paused until the reader is queued.
   const Device d = fresh();
   Queue writer(d), reader(d);
   const auto x = storage(d), y = storage(d), z = storage(d);
@@ -175,8 +175,8 @@ TEST_F(QueueTest, ReaderOnAnotherQueueWaitsForWriterAndViceVersa) {
   writer.finish();
   behaviour(d)->hold();
   writer.fill(view(x), 2);
-  reader.copy(view(y), view(x));  // after the write
-  writer.fill(view(x), 3);        // after the read
+  reader.copy(view(y), view(x));  // must wait for the write
+  writer.fill(view(x), 3);        // must wait for the read
   reader.copy(view(z), view(x));
   EXPECT_GT(behaviour(d)->records, 0);
   behaviour(d)->resume();
@@ -194,13 +194,13 @@ TEST_F(QueueTest, SingleQueueRecordsNoEvents) {
   q.finish();
 }
 
-TEST_F(QueueTest, WorkIsAsynchronousAndReadsWait) {
+TEST_F(QueueTest, WorkIsAsynchronousAndHostReadsBlock) {
   const Device d = fresh();
   const auto x = storage(d), y = storage(d);
   Queue& q = Queue::of(d);
   behaviour(d)->hold();
   q.fill(view(x), 5);
-  increment().launch({n, 1, 1}, {view(x), view(y)});  // if either waited, the test would hang here
+  increment().launch({n, 1, 1}, {view(x), view(y)});  // if either call waited, the test would hang here
   std::atomic<bool> got = false;
   std::thread reader([&] {
     EXPECT_EQ(read(q, y), std::vector<std::uint32_t>(n, 6));
@@ -208,7 +208,7 @@ TEST_F(QueueTest, WorkIsAsynchronousAndReadsWait) {
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_FALSE(got);
-  // While one thread waits for the queue, another submits work.
+  // While one thread waits for the queue, another thread submits work.
   q.fill(view(x), 7);
   behaviour(d)->resume();
   reader.join();
@@ -234,12 +234,12 @@ TEST_F(QueueTest, CopiesBetweenDevicesGoThroughTheHost) {
     const Device a = fresh(), b = fresh(Backend::cpu);
     behaviour(b)->host_visible = visible;
     behaviour(a)->max_delay_us = behaviour(b)->max_delay_us = 200;
-    constexpr std::size_t large = 5 * 1024 * 1024 + 3;  // more than one piece
+    constexpr std::size_t large = 5 * 1024 * 1024 + 3;  // larger than one staging buffer
     const auto x = storage(a, large), y = storage(b, large), z = storage(a, large);
     const auto data = random_data(large);
     Queue::of(a).upload(view(x), data.data());
     reset_placement_log();
-    Queue::of(a).copy(view(y), view(x));  // a queue of either device works
+    Queue::of(a).copy(view(y), view(x));  // a queue of either device can be used
     Queue::of(a).copy(view(z), view(y));
     EXPECT_EQ(read(Queue::of(a), z), data);
     EXPECT_EQ(read(Queue::of(b), y), data);
@@ -256,7 +256,7 @@ TEST_F(QueueTest, CopiesBetweenDevicesGoThroughTheHost) {
   }
 }
 
-TEST_F(QueueTest, ConstUseOfOneStorageFromManyThreads) {
+TEST_F(QueueTest, ThreadsCanReadOneStorageConcurrently) {
   const Device d = fresh();
   behaviour(d)->max_delay_us = 50;
   const auto x = storage(d, 256);
@@ -280,7 +280,7 @@ TEST_F(QueueTest, ConstUseOfOneStorageFromManyThreads) {
   for (auto& t : threads) t.join();
 }
 
-TEST_F(QueueTest, AsynchronousErrorNamesLatestLaunches) {
+TEST_F(QueueTest, ErrorsOfAsynchronousWorkListLatestLaunches) {
   const Device d = fresh();
   const auto x = storage(d), y = storage(d);
   Queue& q = Queue::of(d);
@@ -292,14 +292,14 @@ TEST_F(QueueTest, AsynchronousErrorNamesLatestLaunches) {
   expect_contains(text_of<KernelError>([&] { q.finish(); }),
                   {"the work failed on purpose", "Latest work in this queue, newest first: (copy), increment, (fill)"});
   behaviour(d)->fail_work = false;
-  // Reported once; an error of a kernel does not lose the device.
+  // The error is reported only once. The error of a kernel does not lose the device.
   q.finish();
   q.fill(view(x), 3);
   EXPECT_EQ(read(q, x)[0], 3u);
   EXPECT_NE(device_info(d).state, DeviceState::lost);
 }
 
-TEST_F(QueueTest, ErrorSeenByHousekeepingIsReportedByNextWait) {
+TEST_F(QueueTest, ErrorFoundByInternalWaitIsReportedByNextWait) {
   const auto expect_told_once = [](const std::function<void()>& wait) {
     expect_contains(text_of<KernelError>([&] { wait(); }), {"the work failed on purpose", "newest first: increment"});
     wait();
@@ -319,7 +319,7 @@ TEST_F(QueueTest, ErrorSeenByHousekeepingIsReportedByNextWait) {
     q.finish();
     behaviour(d)->fail_work = true;
     {
-      const Kernel kernel(increment().function());  // its compiled form is destroyed with it
+      const Kernel kernel(increment().function());  // its compiled code is destroyed with it
       kernel.launch({n, 1, 1}, std::vector<LaunchArgument>{view(x), view(y)}, own ? own.get() : &q);
     }
     if (by == "kernel") {  // retiring another kernel checks whether this one can be destroyed
@@ -341,7 +341,7 @@ TEST_F(QueueTest, ErrorSeenByHousekeepingIsReportedByNextWait) {
     }
     while (behaviour(d)->failed_work == 0) std::this_thread::yield();
     behaviour(d)->fail_work = false;
-    if (y)  // host memory: the driver is not called
+    if (y)  // the driver is not called for host memory
       expect_told_once([&] { read(q, y); });
     else
       expect_told_once([&] { q.finish(); });
@@ -352,7 +352,7 @@ TEST_F(QueueTest, ErrorSeenByHousekeepingIsReportedByNextWait) {
   }
 }
 
-TEST_F(QueueTest, PartiallySubmittedWorkIsOrderedAndWaitedFor) {
+TEST_F(QueueTest, PartlySubmittedWorkIsOrderedWithOtherWork) {
   const Device d = fresh();
   behaviour(d)->max_delay_us = 400;
   Queue& q = Queue::of(d);
@@ -369,13 +369,13 @@ TEST_F(QueueTest, PartiallySubmittedWorkIsOrderedAndWaitedFor) {
                       {"failed halfway", "increment"});
       behaviour(d)->fail_after_launch = false;
     }
-    const auto again = storage(d);  // the same memory
+    const auto again = storage(d);  // reuses the same memory
     other.fill(view(again), 7);
     ASSERT_EQ(read(other, again), std::vector<std::uint32_t>(n, 7)) << "the launch wrote later";
   }
 }
 
-TEST_F(QueueTest, MemoryInUseIsKeptIfEventsCannotBeRecorded) {
+TEST_F(QueueTest, KeepsMemoryInUseIfEventsCannotBeRecorded) {
   const Device d = fresh();
   behaviour(d)->max_delay_us = 400;
   Queue& q = Queue::of(d);
@@ -388,7 +388,7 @@ TEST_F(QueueTest, MemoryInUseIsKeptIfEventsCannotBeRecorded) {
       behaviour(d)->fail_record = true;
     }
     x.reset(), y.reset();
-    // The driver reports misuse if work still uses the memory, or the kernel was destroyed.
+    // The driver reports an error if work still uses the memory, or if the kernel was destroyed.
     EXPECT_EQ(trim(d), 2 * n * 4);
     behaviour(d)->fail_record = false;
   }
@@ -419,10 +419,10 @@ TEST_F(QueueTest, CallbackMayDestroyObjectsButNotUseQueue) {
   EXPECT_EQ(read(q, x), std::vector<std::uint32_t>(n, 1));
 }
 
-TEST_F(QueueTest, WorkSubmittedByCallbackAfterWaitIsWaitedFor) {
+TEST_F(QueueTest, WaitIncludesWorkSubmittedByCallbacks) {
   const Device d = fresh();
   Queue& q = Queue::of(d);
-  for (const bool events : {false, true}) {  // with a second queue, each operation has an event
+  for (const bool events : {false, true}) {  // if there is a second queue, each operation has an event
     const auto other = events ? std::make_unique<Queue>(d) : nullptr;
     const auto y = storage(d);
     auto old = storage(d);
@@ -456,7 +456,7 @@ TEST_F(QueueTest, CallbackExceptionPropagatesUnchanged) {
   expect_contains(wrong_device, {to_string(e)});
   EXPECT_NE(device_info(d).state, DeviceState::lost);
   EXPECT_NE(device_info(e).state, DeviceState::lost);
-  // Work submitted before the exception is tracked and waited for.
+  // Work submitted before the exception is also waited for.
   std::atomic<bool> done = false;
   const std::array writes = {view(y)};
   EXPECT_THROW(q.submit_native("half", {}, writes,
@@ -473,13 +473,13 @@ TEST_F(QueueTest, CallbackExceptionPropagatesUnchanged) {
   EXPECT_EQ(read(q, x)[0], 1u);
 }
 
-TEST_F(QueueTest, ReleasingWrappedQueueDoesNotWaitForForeignWork) {
+TEST_F(QueueTest, ReleasingWrappedQueueDoesNotWaitForWorkOfItsOwner) {
   const Device d = fresh();
   const auto x = storage(d), y = storage(d);
   Queue theirs(d);
   behaviour(d)->hold();
   theirs.fill(view(x), 1);
-  std::thread watchdog([&] {  // waiting below would hang
+  std::thread watchdog([&] {  // if the code below waited, it would hang
     for (int i = 0; i < 500 && behaviour(d)->held; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
     behaviour(d)->resume();
   });
@@ -497,7 +497,7 @@ TEST_F(QueueTest, ReleasingWrappedQueueDoesNotWaitForForeignWork) {
   EXPECT_EQ(read(Queue::of(d), y)[0], 2u);
 }
 
-TEST_F(QueueTest, TwoErrorsSeenByHousekeepingAreBothReported) {
+TEST_F(QueueTest, TwoErrorsFoundByInternalWaitsAreBothReported) {
   const Device d = fresh();
   Queue& q = Queue::of(d);
   const auto x = storage(d);
@@ -547,7 +547,7 @@ TEST_F(QueueTest, EventCompletesAfterEarlierWork) {
                   {"uses the queue that it submits work to"});
 }
 
-TEST_F(QueueTest, EventOfWrappedQueueIncludesForeignWork) {
+TEST_F(QueueTest, EventOfWrappedQueueIncludesWorkEnqueuedDirectly) {
   const Device d = fresh();
   Queue theirs(d);
   const std::unique_ptr<Queue> ours = Queue::wrap(d, theirs.native_handle());
@@ -603,7 +603,7 @@ TEST_F(QueueTest, TryBeforeWriteReturnsFalseOnFailure) {
   Queue& q = Queue::of(d);
   const auto x = storage(d);
   behaviour(d)->hold();
-  q.fill(view(x), 1);  // the device's only queue: no event
+  q.fill(view(x), 1);  // no event is recorded, because this is the device's only queue
   Queue theirs(d);
   behaviour(d)->fail_record = true;
   EXPECT_FALSE(x->try_before_write(theirs));
@@ -612,18 +612,18 @@ TEST_F(QueueTest, TryBeforeWriteReturnsFalseOnFailure) {
       [&] { q.submit_native("gives back", {}, {}, [&](void*) { EXPECT_FALSE(x->try_before_write(theirs)); }); });
   EXPECT_TRUE(x->try_before_write(theirs));
   behaviour(d)->resume();
-  q.finish();  // none of this is an error of its work
+  q.finish();  // none of the above is an error of its work
   theirs.finish();
 }
 
-// Queues whose driver computes within the call.
+// Queues with a driver that computes within the call.
 
 TEST_F(QueueTest, SynchronousWorkBlocksOnlyItsQueue) {
   const Device d = fresh();
   behaviour(d)->immediate = true;
   Queue& q = Queue::of(d);
   const auto x = storage(d), y = storage(d), z = storage(d);
-  for (const auto& s : {x, y, z}) q.fill(view(s), 1);  // before there is a second queue
+  for (const auto& s : {x, y, z}) q.fill(view(s), 1);  // before a second queue exists
   increment().prepare(d);
   const Event before = q.record();
   EXPECT_EQ(behaviour(d)->records, 0);
@@ -649,7 +649,7 @@ TEST_F(QueueTest, SynchronousWorkBlocksOnlyItsQueue) {
     own.finish();
     storage(d, 10 * n);
     EXPECT_GE(trim(d), 10 * n * 4);
-    // Work that needs the result waits for it, but not for the queue's next work, which has already begun.
+    // Work that needs the result waits for it, but not for the queue's next operation, which has already started.
     std::atomic<int> waited = 0;
     std::thread waits([&] { under_way.wait(), ++waited; });
     std::thread finishes([&] { q.finish(), ++waited; });
@@ -663,7 +663,7 @@ TEST_F(QueueTest, SynchronousWorkBlocksOnlyItsQueue) {
   EXPECT_EQ(read(q, x)[0], 2u);
 }
 
-TEST_F(QueueTest, SynchronousWorkReportsErrorsFromTheCall) {
+TEST_F(QueueTest, ErrorsOfSynchronousWorkAreThrownByTheCall) {
   const Device d = fresh();
   behaviour(d)->immediate = true;
   Queue& q = Queue::of(d);
@@ -740,12 +740,12 @@ TEST_F(QueueTest, LostDeviceThrowsAndOthersKeepWorking) {
   expect_contains(device_info(d).reason, {"illegal address"});
   rescan();
   EXPECT_EQ(device_info(d).state, DeviceState::lost) << "permanently";
-  x.reset();  // frees nothing, throws nothing
+  x.reset();  // does not free the memory and does not throw
   Queue::of(e).fill(view(y), 4);
   EXPECT_EQ(read(Queue::of(e), y)[5], 4u);
 }
 
-TEST_F(QueueTest, SyncWaitsAfterEachOperation) {
+TEST_F(QueueTest, SyncSettingWaitsAfterEachOperation) {
   ::setenv("TESSERA_SYNC", "1", 1);
   rescan();
   const Device d = fresh();
@@ -763,7 +763,7 @@ TEST_F(QueueTest, SyncWaitsAfterEachOperation) {
   rescan();
 }
 
-TEST_F(QueueTest, TracePrintsALinePerOperation) {
+TEST_F(QueueTest, TraceSettingPrintsALinePerOperation) {
   ::setenv("TESSERA_TRACE", "1", 1);
   rescan();
   const Device d = fresh();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cost and errors of sequences on drivers with graphs: one call per replay and per token; errors while capturing,
-// instantiating and launching; a driver without graphs; nothing is destroyed while in use. Uses fake drivers, each case
-// in a separate process.
+// Cost and errors of sequences on drivers with graphs: number of driver calls per replay and per token, errors while
+// capturing, instantiating and launching, and drivers without graphs. Objects must not be destroyed while they are in
+// use. Each case runs in a separate process with a fake driver.
 #include <gtest/gtest.h>
 
 #include "tessera/array/array.h"
@@ -28,7 +28,7 @@ class SequenceFaults : public ::testing::TestWithParam<Backend> {
   static const test::FakeBackend& fake() { return test::fake_backend(GetParam()); }
   static Device device() { return {GetParam(), 0}; }
   static bool oneapi() { return GetParam() == Backend::oneapi; }
-  static std::string file_;  ///< file of the driver in use
+  static std::string file_;  ///< the file of the driver in use
   template <class F>
   static F* symbol(const char* name) {
     return os::Library::open(file_).function<F>(name);
@@ -40,7 +40,7 @@ class SequenceFaults : public ::testing::TestWithParam<Backend> {
   static void count_calls() { symbol<void(int)>("tessera_fake_count_calls")(1); }
   static void hold(bool held) { symbol<void(int)>("tessera_fake_hold")(held); }
 
-  /// Runs `work`; returns failed checks and the driver's breaches.
+  /// Runs `work`. Returns failed checks and violations reported by the driver.
   static std::string run(const Variables& changed, const std::function<void()>& work,
                          const std::string& driver = fake().driver) {
     file_ = test::fake_library(driver);
@@ -83,7 +83,7 @@ Sequence recorded(const Array& y, bool slots = false) {
   });
 }
 
-TEST_P(SequenceFaults, ReplayIsOneCall) {
+TEST_P(SequenceFaults, ReplayMakesOneGraphLaunch) {
   EXPECT_EQ(run({},
                 [] {
                   const Array y = Array::zeros({100}, DType::f32, device());
@@ -96,15 +96,15 @@ TEST_P(SequenceFaults, ReplayIsOneCall) {
                   for (int i = 0; i < 5; ++i) step.replay();
                   EXPECT_EQ(count("graph launches"), 5u);
                   EXPECT_EQ(count("launches"), before);
-                  // Only queries and sets the current context; nothing else is called.
+                  // The other calls only query and set the current context.
                   EXPECT_LE(count("calls"), 5u * 6);
                   EXPECT_EQ(y.to_vector<float>(), Floats(100, 60));
                 }),
             "");
 }
 
-TEST_P(SequenceFaults, ChangedScalarUpdatesNodesThatUseIt) {
-  if (oneapi()) return;  // closed command lists cannot be changed; see the next test
+TEST_P(SequenceFaults, ChangedScalarUpdatesOnlyNodesThatUseIt) {
+  if (oneapi()) return;  // a closed command list cannot be changed; see the next test
   EXPECT_EQ(run({},
                 [] {
                   const Array y = Array::zeros({100}, DType::f32, device());
@@ -113,7 +113,7 @@ TEST_P(SequenceFaults, ChangedScalarUpdatesNodesThatUseIt) {
                   for (int i = 0; i < 5; ++i) step.replay();
                   step.set(7, LaunchArgument::scalar(2.0f));
                   step.replay(), step.replay();
-                  step.set(7, LaunchArgument::scalar(2.0f));  // the current value
+                  step.set(7, LaunchArgument::scalar(2.0f));  // same as the current value
                   step.replay();
                   EXPECT_EQ(count("node changes"), 10u);
                   EXPECT_EQ(y.to_vector<float>(), Floats(100, 120));
@@ -127,7 +127,7 @@ TEST_P(SequenceFaults, ChangedScalarsApplyToNextReplay) {
                   const Array y = Array::zeros({100}, DType::f32, device());
                   Sequence step = recorded(y, true);
                   EXPECT_EQ(step.one_call(), !oneapi());
-                  hold(true);  // queue all replays before the first one runs
+                  hold(true);  // queue all replays before the first one can run
                   float want = 10;
                   for (int i = 0; i < 6; ++i) {
                     step.set(7, LaunchArgument::scalar(static_cast<float>(i)));
@@ -155,7 +155,7 @@ TEST_P(SequenceFaults, RunningReplayKeepsItsResources) {
                     EXPECT_EQ(live("executables"), 1u);
                   }
                   EXPECT_EQ(live("executables"), 1u) << "it has not run yet";
-                  Array other = Array::full({100}, -5, DType::f32, device());  // must not use the recording's memory
+                  Array other = Array::full({100}, -5, DType::f32, device());  // must not reuse memory of the recording
                   hold(false);
                   EXPECT_EQ(sum.to_vector<float>(), Floats(100, 6));
                   EXPECT_EQ(other.to_vector<float>(), Floats(100, -5));
@@ -169,7 +169,7 @@ TEST_P(SequenceFaults, RunningReplayKeepsItsResources) {
 }
 
 TEST_P(SequenceFaults, FailedInstantiationThrowsAndQueueStaysUsable) {
-  if (oneapi()) return;  // a closed list needs no instantiation
+  if (oneapi()) return;  // a closed command list needs no instantiation
   EXPECT_EQ(run({{"TESSERA_FAKE_FAULT", "instantiate"}},
                 [] {
                   const Array y = Array::zeros({100}, DType::f32, device());
@@ -184,7 +184,7 @@ TEST_P(SequenceFaults, FailedInstantiationThrowsAndQueueStaysUsable) {
 }
 
 TEST_P(SequenceFaults, FailedCaptureThrowsAndQueueStaysUsable) {
-  if (oneapi()) return;  // tested below, for a driver without the extension
+  if (oneapi()) return;  // tested below with a driver without the extension
   EXPECT_EQ(run({{"TESSERA_FAKE_FAULT", "no-graphs"}},
                 [] {
                   const Array y = Array::zeros({100}, DType::f32, device());
@@ -195,7 +195,7 @@ TEST_P(SequenceFaults, FailedCaptureThrowsAndQueueStaysUsable) {
             "");
 }
 
-TEST_P(SequenceFaults, FailedLaunchThrowsFromThatReplay) {
+TEST_P(SequenceFaults, ReplayThrowsIfItsLaunchFails) {
   EXPECT_EQ(run({{"TESSERA_FAKE_FAULT", "graph-launch=2"}},
                 [] {
                   const Array y = Array::zeros({100}, DType::f32, device());
@@ -229,7 +229,7 @@ TEST_P(SequenceFaults, LostDeviceThrowsAndOthersKeepWorking) {
             "");
 }
 
-TEST_P(SequenceFaults, DriverWithoutGraphsGetsSingleOperations) {
+TEST_P(SequenceFaults, SubmitsOperationsIndividuallyWithoutGraphSupport) {
   EXPECT_EQ(run(
                 {{"TESSERA_FAKE_FAULT", oneapi() ? "no-graphs" : ""}},
                 [] {
@@ -246,9 +246,9 @@ TEST_P(SequenceFaults, DriverWithoutGraphsGetsSingleOperations) {
             "");
 }
 
-// Language model tokens.
+// Tokens of a language model:
 
-TEST_P(SequenceFaults, TokenIsOneLaunch) {
+TEST_P(SequenceFaults, GeneratingATokenIsOneGraphLaunch) {
   EXPECT_EQ(run({},
                 [] {
                   const auto bytes = test::TinyModel{.type = GgmlType::q8_0}.writer().bytes();
@@ -261,7 +261,7 @@ TEST_P(SequenceFaults, TokenIsOneLaunch) {
                   const auto both = [&](std::int32_t token) {
                     EXPECT_EQ(decoder.step(token).to_vector<float>(), plain.step(token).to_vector<float>());
                   };
-                  both(3), both(4), both(6);  // the second and third are recorded
+                  both(3), both(4), both(6);  // the second and third call are recorded
                   EXPECT_TRUE(decoder.sequence().one_call());
                   const std::uint64_t launches = count("launches"), graphs = count("graph launches"),
                                       allocations = count("allocations");
@@ -273,7 +273,7 @@ TEST_P(SequenceFaults, TokenIsOneLaunch) {
                   EXPECT_EQ(count("graph launches"), graphs + tokens);
                   EXPECT_EQ(count("launches"), launches);
                   EXPECT_EQ(count("allocations"), allocations);
-                  if (!oneapi()) {  // one upload of the token, one download of the logits
+                  if (!oneapi()) {  // upload of the token and download of the logits
                     const bool cuda = GetParam() == Backend::cuda;
                     EXPECT_EQ(count(cuda ? "cuMemcpyHtoDAsync_v2" : "hipMemcpyHtoDAsync"), tokens);
                     EXPECT_EQ(count(cuda ? "cuMemcpyDtoHAsync_v2" : "hipMemcpyDtoHAsync"), tokens);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of recordings on every device: released memory is reused as without recording, and recordings of one queue may
-// share a pool. A fake driver detects missing ordering between two uses of a block regardless of timing.
+// Memory of recordings on every device. Released memory is reused like without a recording, and recordings on one queue
+// can share a pool. A fake driver detects missing ordering between two uses of a block regardless of timing.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -25,13 +25,13 @@ using test::OnEveryDevice;
 TESSERA_ON_EVERY_DEVICE();
 
 using Floats = std::vector<float>;
-constexpr std::int64_t n = 20000;       // number of floats; their size in the pool is:
-constexpr std::uint64_t block = 81920;  // bytes
+constexpr std::int64_t n = 20000;       // number of floats in an array
+constexpr std::uint64_t block = 81920;  // size of such an array in the pool, in bytes
 
 Queue& queue() { return Queue::of(current_device()); }
 Array full(double value, std::int64_t size = n) { return Array::full({size}, value).eval(); }
 
-/// Maximum of live memory during `work`, minus what was live before.
+/// Returns the maximum of live memory during `work`, minus the live memory before.
 std::uint64_t peak(const std::function<void()>& work) {
   queue().finish();
   trim(current_device());
@@ -42,7 +42,7 @@ std::uint64_t peak(const std::function<void()>& work) {
 }
 std::uint64_t live() { return memory_stats(current_device()).live_bytes; }
 
-/// Adds 1 to x 32 times, each result in its own memory.
+/// Adds 1 to x 32 times. Each result is in its own memory.
 Array chain(const Array& x) {
   Array y = x;
   for (int i = 0; i < 32; ++i) y = (y + 1).eval();
@@ -99,7 +99,7 @@ TEST_P(OnEveryDevice, RecordedUserKernelsNeedNoExtraMemory) {
   EXPECT_EQ(got, Floats(n, 35));
 }
 
-TEST_P(OnEveryDevice, RecordingsSharingAPoolNeedMemoryOfOne) {
+TEST_P(OnEveryDevice, RecordingsSharingAPoolUseTheMemoryOfOne) {
   Array x = full(1), out[3] = {full(0), full(0), full(0)};
   const auto work = [&](int i) { out[i].assign(chain(x) * (i + 1.0)); };
   std::uint64_t one = peak([&] { Sequence::record(queue(), [&] { work(0); }); });
@@ -113,13 +113,13 @@ TEST_P(OnEveryDevice, RecordingsSharingAPoolNeedMemoryOfOne) {
               for (const double v : {7., 8.}) {
                 x.fill(v);
                 for (auto& step : steps) step.replay();
-                for (auto& step : steps) step.replay();  // all run concurrently
+                for (auto& step : steps) step.replay();  // all of them run concurrently
                 for (int i = 0; i < 3; ++i)
                   EXPECT_EQ(out[i].to_vector<float>(), Floats(n, (static_cast<float>(v) + 32) * (i + 1.f)));
               }
             }),
             one);
-  // Work on smaller arrays uses the blocks of larger ones.
+  // Work on smaller arrays can use the blocks of larger ones.
   const Array small = full(2, n / 4);
   Array small_out = full(0, n / 4);
   Sequence little;
@@ -133,12 +133,12 @@ TEST_P(OnEveryDevice, RecordingsSharingAPoolNeedMemoryOfOne) {
   steps[1].replay();
   EXPECT_EQ(small_out.to_vector<float>(), Floats(n / 4, 34));
   EXPECT_EQ(out[1].to_vector<float>(), Floats(n, 80));
-  // Unneeded blocks are freed while the pool still exists.
+  // Unneeded blocks are freed although the pool still exists.
   const std::uint64_t with = live();
   for (auto& step : steps) step = Sequence();
   EXPECT_EQ(live(), with) << "needed by the smaller work";
   little.replay();
-  little = Sequence();  // may be running
+  little = Sequence();  // may still be running
   EXPECT_EQ(live(), with - 2 * block);
   EXPECT_EQ(small_out.to_vector<float>(), Floats(n / 4, 34));
   steps[0] = Sequence::record(
@@ -165,7 +165,7 @@ TEST_P(OnEveryDevice, PoolIsFreedWithItsLastSequence) {
   two.replay();
   EXPECT_EQ(live(), before + 2 * block);
   two.replay();
-  two = Sequence();  // may be running
+  two = Sequence();  // may still be running
   const Array noise = full(-1);
   EXPECT_EQ(live(), before + block);
   EXPECT_EQ(noise.to_vector<float>(), Floats(n, -1));
@@ -198,7 +198,7 @@ TEST_P(OnEveryDevice, MemoryThatOutlivesRecordingIsNotShared) {
   }
   EXPECT_EQ(live(), alone + 2 * block) << "each took one of the first sequence's blocks";
   EXPECT_EQ(first.one_call(), one_call) << "the graph is recreated for the new memory";
-  // It does not affect later sequences, or other uses of the arrays.
+  // This does not affect later sequences or other uses of the arrays.
   Sequence last = Sequence::record(
       queue(), [&] { out.assign(chain(x * 2)); }, pool);
   a.fill(-5);
@@ -207,7 +207,7 @@ TEST_P(OnEveryDevice, MemoryThatOutlivesRecordingIsNotShared) {
   EXPECT_EQ(out.to_vector<float>(), Floats(n, 2 * v + 32));
   EXPECT_EQ(a.to_vector<float>(), Floats(n, -5));
   EXPECT_EQ(b.to_vector<float>(), Floats(n, v + 227));
-  // It outlives all recordings.
+  // The memory of `a` and `b` outlives all recordings.
   for (Sequence* s : {&first, &make_a, &make_b, &last}) *s = Sequence();
   const Array noise[] = {full(-1), full(-1), full(-1), full(-1)};
   EXPECT_EQ(a.to_vector<float>(), Floats(n, -5));
@@ -220,7 +220,7 @@ TEST_P(OnEveryDevice, ExistingMemoryIsNotReusedIfRecordingReleasesIt) {
   Sequence step = Sequence::record(queue(), [&] {
     Array y = (before + 1).eval();
     before = Array();
-    for (int i = 0; i < 8; ++i) y = (y * 2).eval();  // would take its memory
+    for (int i = 0; i < 8; ++i) y = (y * 2).eval();  // would reuse the memory if it were allowed
     out.assign(y);
   });
   for (int i = 0; i < 3; ++i) {
@@ -231,7 +231,7 @@ TEST_P(OnEveryDevice, ExistingMemoryIsNotReusedIfRecordingReleasesIt) {
 }
 
 TEST_P(OnEveryDevice, MemoryFilledOutsideRecordingIsNotReused) {
-  // Allocated by the recording, but its contents come from elsewhere.
+  // Allocated during the recording, but its contents are not written by recorded work.
   Array in, sum, out = full(0), other = full(0);
   Sequence step = Sequence::record(queue(), [&] {
     chain(full(0));
@@ -264,7 +264,7 @@ TEST_P(OnEveryDevice, AllocationsOfOtherThreadsAreNotRecorded) {
     auto other = std::async(std::launch::async, [&] {
       const DeviceScope scope(device);
       theirs = full(7);
-      full(8);  // and released again
+      full(8);  // released immediately
       allocated.count_down();
       read.wait();
       // Used on another queue while the recording releases it.
@@ -300,29 +300,29 @@ TEST_P(OnEveryDevice, WaitsForReadsOnAnotherQueue) {
     Array y = (x + 1).eval();
     copy(seen, y);
     y = Array();
-    y = chain(x);  // in the memory that is being copied
+    y = chain(x);  // in the memory that is still being copied
     out.assign(y);
     copy(seen_last, y);
   });
-  step.replay();  // likewise
+  step.replay();  // same for the replay
   EXPECT_EQ(seen.to_vector<float>(), Floats(n, 2));
   EXPECT_EQ(seen_last.to_vector<float>(), Floats(n, 33));
   EXPECT_EQ(out.to_vector<float>(), Floats(n, 33));
 }
 
-TEST_P(OnEveryDevice, ArrayPassedBetweenRecordingsIsOrdered) {
+TEST_P(OnEveryDevice, UsesOfAnArrayInTwoRecordingsAreOrdered) {
   Queue other(GetParam());
   Array in = full(1), made, out = full(0);
   Sequence first = Sequence::record(queue(), [&] { made = chain(in); });
   Sequence second = Sequence::record(other, [&] {
     out.assign(made + 1);
-    made = Array();  // only the first sequence has it, without counting a reference
+    made = Array();  // only the first sequence uses it, without holding a reference to it
   });
   for (float v = 5; v < 10; ++v) {
     in.fill(v);
     first.replay();
     second.replay();
-    first.replay();  // after the second has read it
+    first.replay();  // must wait until the second sequence has read it
     EXPECT_EQ(out.to_vector<float>(), Floats(n, v + 33));
   }
 }
@@ -335,7 +335,7 @@ TEST_P(OnEveryDevice, AllSequencesWaitForReadsOfPoolMemory) {
   const Array busy = full(0);
   const auto elsewhere = [&](const std::function<void()>& work) {
     std::async(std::launch::async, [&] {
-      for (int i = 0; i < 50; ++i) other.fill(busy.view(), 0);  // to delay what follows
+      for (int i = 0; i < 50; ++i) other.fill(busy.view(), 0);  // delays the work below
       work();
     }).get();
   };
@@ -366,7 +366,7 @@ TEST_P(OnEveryDevice, AllSequencesWaitForReadsOfPoolMemory) {
   }
 }
 
-TEST_P(OnEveryDevice, DetachedBlocksAreUnreferencedAndNotOversized) {
+TEST_P(OnEveryDevice, DetachedBlocksAreNotOversized) {
   const SequencePool pool;
   const Array x = full(1), few = full(1, 4);
   Array out = full(0), kept;
@@ -388,7 +388,7 @@ TEST_P(OnEveryDevice, DetachedBlocksAreUnreferencedAndNotOversized) {
   EXPECT_EQ(out.to_vector<float>(), Floats(n, 33));
 }
 
-/// Random work on arrays of a few sizes and random lifetimes.
+/// Runs random operations on arrays of a few sizes with random lifetimes.
 void random_work(std::uint64_t seed, const std::vector<Array>& inputs, std::vector<Array>& results) {
   std::mt19937_64 random(seed);
   std::vector<Array> alive = inputs;
@@ -428,7 +428,7 @@ void random_work(std::uint64_t seed, const std::vector<Array>& inputs, std::vect
   }
 }
 
-TEST_P(OnEveryDevice, ReplayOfRandomWorkGivesSameBits) {
+TEST_P(OnEveryDevice, ReplayOfRandomWorkIsBitIdentical) {
   const SequencePool pool;
   const std::int64_t sizes[] = {3000, 1000, 2900};
   std::vector<Array> inputs;
@@ -469,7 +469,7 @@ TEST_P(OnEveryDevice, VerifyOnChecksLaunchesOfReplay) {
   Array out = full(0), wide_out = full(0, n + n / 8), kept;
   Sequence step = Sequence::record(queue(), [&] {
     wide_out.assign((wide + 1).eval());
-    kept = (x + 66).eval();  // in a block of the wider one
+    kept = (x + 66).eval();  // uses a block of the wider array
     out.assign(chain((x + 1).eval()));
   });
   const Device reference = GetParam().backend == Backend::interp ? Device{} : Device{Backend::interp, 0};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sequences on every device: a replay repeats the recorded work, ordered with all other uses of its memory; work that
-// cannot be repeated throws and leaves the queue usable.
+// Sequences on every device. A replay repeats the recorded work and is ordered with all other uses of its memory. Work
+// that cannot be repeated throws, and the queue stays usable.
 #include "tessera/device/queue/sequence.h"
 #include "tessera/device/launch/kernel.h"
 
@@ -59,8 +59,8 @@ TEST_P(OnEveryDevice, ReplayRepeatsRecordedWork) {
   Array derived;
   Sequence step = Sequence::record(queue(), [&] {
     y += x;                                     // a fused expression
-    derived = (y * 2 + 1).eval();               // memory allocated by the recording, used outside
-    Array inside = (derived * derived).eval();  // memory that nothing else references
+    derived = (y * 2 + 1).eval();               // allocated during the recording and used outside of it
+    Array inside = (derived * derived).eval();  // only the recording refers to this memory
     copied.assign((inside - 1).eval());
     filled = Array::full({7}, 3);
   });
@@ -70,15 +70,15 @@ TEST_P(OnEveryDevice, ReplayRepeatsRecordedWork) {
   for (int n = 1; n < 20; ++n) {  // recording was the first run
     if (n > 1) step.replay();
     const float d = 2 * static_cast<float>(n) + 1;
-    if (n % 3 == 0) continue;  // several replays in a row, unread
+    if (n % 3 == 0) continue;  // also test several replays without a read in between
     EXPECT_EQ(y.to_vector<float>(), Floats(1000, static_cast<float>(n)));
     EXPECT_EQ(derived.to_vector<float>(), Floats(1000, d));
     EXPECT_EQ(copied.to_vector<float>(), Floats(1000, d * d - 1));
-    filled.fill(5);  // overwritten by the next replay
+    filled.fill(5);  // the next replay overwrites it
   }
   step.replay();
   EXPECT_EQ(filled.to_vector<float>(), Floats(7, 3));
-  // Inputs change in memory that is written between replays.
+  // Inputs are changed by writing to their memory between replays.
   x.fill(10);
   step.replay();
   EXPECT_EQ(y.to_vector<float>(), Floats(1000, 30));
@@ -97,7 +97,7 @@ TEST_P(OnEveryDevice, ScalarsInSlotsChangeBetweenReplays) {
     const std::int64_t s = n % 3;
     step.set(0, LaunchArgument::scalar(a));
     step.set(1, LaunchArgument::index(s));
-    step.replay();  // several may be queued, each with its own values
+    step.replay();  // several replays may be queued, each with its own values
     want_y = a * 2 + want_y + static_cast<float>(s);
     want_z = a * want_y + want_z + static_cast<float>(s);
     if (n % 4 == 0) {
@@ -116,7 +116,7 @@ TEST_P(OnEveryDevice, ScalarsInSlotsChangeBetweenReplays) {
 TEST_P(OnEveryDevice, ReplayFlushesPendingReaders) {
   Array x = Array::full({64}, 1), y = Array::zeros({64});
   Sequence step = Sequence::record(queue(), [&] { y += x; });
-  const Array before = y * 10;  // pending: of the current value 1
+  const Array before = y * 10;  // pending; must use the current value 1
   ASSERT_TRUE(before.pending());
   step.replay();
   EXPECT_FALSE(before.pending());
@@ -125,20 +125,20 @@ TEST_P(OnEveryDevice, ReplayFlushesPendingReaders) {
   EXPECT_EQ(after.to_vector<float>(), Floats(64, 20));
 }
 
-TEST_P(OnEveryDevice, ExpressionsDeferredBeforeAreNotRecorded) {
+TEST_P(OnEveryDevice, ExpressionsDeferredBeforeRecordingAreNotRecorded) {
   const Device device = GetParam();
   Queue& queue = Queue::of(device);
   Array y = Array::zeros({64}, DType::f32, device).eval();
   const Array one = Array::full({64}, 1.0, DType::f32, device).eval(), before = y * 10.0 + 3.0;
   ASSERT_TRUE(before.pending());
-  Sequence adds = Sequence::record(queue, [&] { y += one; });  // writes what `before` reads
+  Sequence adds = Sequence::record(queue, [&] { y += one; });  // writes memory that `before` reads
   adds.replay();
   adds.replay();
   EXPECT_EQ(before.to_vector<float>(), Floats(64, 3));
   EXPECT_EQ(y.to_vector<float>(), Floats(64, 3));
 
   Array a = Array::full({64}, 2.0, DType::f32, device).eval();
-  const Array product = a * one * 5.0;  // referenced by this test, and an operand of the recording
+  const Array product = a * one * 5.0;  // the test keeps a reference, and the recording uses it as an operand
   Array sum;
   Sequence inside = Sequence::record(queue, [&] { sum = (product + a + 1.0).eval(); });
   EXPECT_EQ(sum.to_vector<float>(), Floats(64, 13));
@@ -153,7 +153,7 @@ Array elsewhere(F make) {
   return std::async(std::launch::async, make).get();
 }
 
-/// Replays with different values in `x`, and checks all of `out`.
+/// Replays with different values in `x`, and checks all elements of `out`.
 void replays_give(Sequence& step, Array& x, Array& out, float (*wanted)(float)) {
   for (const float v : {3.f, 10.f}) {
     x.fill(v);
@@ -175,7 +175,7 @@ TEST_P(OnEveryDevice, ExpressionsDeferredByHelperThreadAreRecorded) {
         const Array p = x * 2.0, c = elsewhere([&] { return p + 1.0; });
         out.assign(c * p);
       },
-      // Its operand has been computed by a reduction.
+      // An operand was computed by a reduction.
       [](const Array& x, Array& out) {
         const Array p = (x * 2.0).eval(), c = elsewhere([&] { return p + 1.0; });
         out.assign(c * p);
@@ -184,7 +184,7 @@ TEST_P(OnEveryDevice, ExpressionsDeferredByHelperThreadAreRecorded) {
         const Array m = max(x * 2.0), c = elsewhere([&] { return m + 1.0; });
         out.assign(c * (x * 2.0));
       },
-      // Through two threads, inside a reduction.
+      // Through two threads, inside of a reduction.
       [](const Array& x, Array& out) {
         const Array p = x * 2.0, half = elsewhere([&] { return p * 0.5; });
         const Array c = elsewhere([&] { return half + half; });
@@ -205,7 +205,7 @@ TEST_P(OnEveryDevice, ExpressionsDeferredByHelperThreadAreRecorded) {
 TEST_P(OnEveryDevice, HelperThreadExpressionsBelongToActiveRecording) {
   const Device device = GetParam();
   for (const bool computed : {false, true}) {
-    for (const bool later : {false, true}) {  // the ended recording began after the active one
+    for (const bool later : {false, true}) {  // the ended recording started after the active one
       SCOPED_TRACE(std::string(computed ? "computed" : "pending") + (later ? ", later" : ", earlier"));
       const Array one = Array::full({64}, 1.0, DType::f32, device).eval();
       Array x = Array::full({64}, 1.0, DType::f32, device).eval(), out = Array::zeros({64}, DType::f32, device), left;
@@ -241,7 +241,7 @@ TEST_P(OnEveryDevice, HelperThreadReadsResultOfAnotherRecording) {
     step = Sequence::record(Queue::of(device), [&] {
       std::latch computed(1), read(1);
       const Array p = x * 2.0;
-      auto other = std::async(std::launch::async, [&] {  // starts later, and is still active
+      auto other = std::async(std::launch::async, [&] {  // starts later and is still active
         return Sequence::record(Queue::of(device), [&] {
           theirs = Array::full({64}, 5.0, DType::f32, device).eval();
           computed.count_down();
@@ -266,7 +266,7 @@ TEST_P(OnEveryDevice, EarlierExpressionsAreComputedOnceOutsideRecording) {
     SCOPED_TRACE(way);
     Array x = Array::full({64}, 1.0, DType::f32, device).eval(), y = Array::full({64}, 2.0, DType::f32, device).eval();
     Array out = Array::zeros({64}, DType::f32, device);
-    Array before = x * 2.0 + 1.0, also = x * 5.0;  // 3 and 5 at this time
+    Array before = x * 2.0 + 1.0, also = x * 5.0;  // their values are 3 and 5 at this point
     ASSERT_TRUE(before.pending());
     Sequence step;
     run_with_timeout([&] {
@@ -315,7 +315,7 @@ TEST_P(OnEveryDevice, RecordingsReadingEachOthersArraysDoNotDeadlock) {
 }
 
 TEST_P(OnEveryDevice, RotaryIsRecordedOnFirstUse) {
-  const Rotary how{.dimensions = 12, .base = 4321.5f};  // its table is created inside
+  const Rotary how{.dimensions = 12, .base = 4321.5f};  // the table of angles is created inside of rotary()
   Array x = Array::from(numbers(5 * 3 * 16), Shape{5, 3, 16}), turned = Array::zeros({5, 3, 16});
   const Sequence made = Sequence::record(queue(), [&] { turned.assign(rotary(x, 7, how)); });
   Sequence step = Sequence::record(queue(), [&] { turned.assign(rotary(x, 7, how)); });
@@ -327,7 +327,7 @@ TEST_P(OnEveryDevice, RotaryIsRecordedOnFirstUse) {
   const Floats got = turned.to_vector<float>(), in = x.to_vector<float>();
   EXPECT_EQ(got, rotary(x, 7, how).to_vector<float>());
   for (std::size_t i = 0; i < got.size(); i += 16) {
-    // The first pair: one turn per 2 pi.
+    // The first pair is rotated by one turn per 2 pi.
     const double angle = 7 + static_cast<double>(i / 48), a = in[i], b = in[i + 1];
     EXPECT_NEAR(got[i], a * std::cos(angle) - b * std::sin(angle), 1e-5);
     EXPECT_NEAR(got[i + 1], a * std::sin(angle) + b * std::cos(angle), 1e-5);
@@ -343,15 +343,15 @@ TEST_P(OnEveryDevice, ReplayIsOrderedWithOtherQueues) {
   float want = 0;
   for (int i = 1; i <= 10; ++i) {
     const Floats fresh(static_cast<std::size_t>(n), static_cast<float>(i));
-    other.upload(x.view_for_writing(), fresh.data());  // read by the replay afterwards
+    other.upload(x.view_for_writing(), fresh.data());  // the next replay reads it
     step.replay();
     want += static_cast<float>(i);
     Floats got(static_cast<std::size_t>(n));
-    other.download(got.data(), y.view());  // after the replay
+    other.download(got.data(), y.view());  // must wait for the replay
     ASSERT_EQ(got, Floats(static_cast<std::size_t>(n), want)) << i;
   }
-  // A sequence on the other queue, which is current while recording; and one queue reading what the other's replays
-  // write.
+  // A sequence on the other queue, which is the current queue during recording. Each queue reads what replays on the
+  // other queue write.
   Sequence back = Sequence::record(other, [&] { launch(y, sum, 1, 0); });
   float total = want;
   for (int i = 0; i < 10; ++i) {
@@ -374,7 +374,7 @@ TEST_P(OnEveryDevice, RecordingKeepsItsMemoryUntilDestroyed) {
     });
     EXPECT_GE(memory_stats(GetParam()).live_bytes, before + 400000);
     for (int i = 0; i < 5; ++i) {
-      // New arrays never get the recording's memory.
+      // New arrays never use memory of the recording.
       Array noise = Array::full({50000}, -1);
       step.replay();
       EXPECT_EQ(noise.to_vector<float>()[4711], -1);
@@ -390,7 +390,7 @@ TEST_P(OnEveryDevice, RecordingKeepsItsMemoryUntilDestroyed) {
   EXPECT_LE(memory_stats(GetParam()).live_bytes, before);
 }
 
-TEST_P(OnEveryDevice, RejectsUnrepeatableWorkAndQueueStaysUsable) {
+TEST_P(OnEveryDevice, RejectsWorkThatCannotBeReplayed) {
   Array x = Array::full({16}, 2), y = Array::zeros({16});
   Queue other(current_device());
   const Device elsewhere{Backend::interp, 0};
@@ -429,7 +429,7 @@ TEST_P(OnEveryDevice, RejectsUnrepeatableWorkAndQueueStaysUsable) {
   nothing.replay();
 }
 
-TEST_P(OnEveryDevice, RecordOrRunRunsUnrepeatableWorkOnce) {
+TEST_P(OnEveryDevice, RecordOrRunRunsWorkThatCannotBeReplayedOnce) {
   Array x = Array::full({16}, 2), y = Array::zeros({16});
   Generator generator(3);
   Array drawn;
@@ -456,7 +456,7 @@ TEST_P(OnEveryDevice, RecordOrRunRunsUnrepeatableWorkOnce) {
   EXPECT_EQ(y.to_vector<float>(), Floats(16, 9));
 }
 
-TEST_P(OnEveryDevice, ReplaysDrawFromOutlivingGenerators) {
+TEST_P(OnEveryDevice, ReplaysAdvanceGeneratorsThatOutliveTheRecording) {
   Generator generator(3), wanted(3);
   Array y = Array::empty({10}), z = Array::empty({4}), fixed = Array::empty({4});
   Sequence step = Sequence::record(queue(), [&] {

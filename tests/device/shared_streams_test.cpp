@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors passed to a library that works on its own stream, with fake drivers. Each case runs in a separate process.
+// Tensors that are passed to a library with its own stream, with fake drivers. Each case runs in a separate process.
 #include <gtest/gtest.h>
 
 #include <future>
@@ -16,8 +16,8 @@ namespace {
 using dlpack::ManagedVersioned;
 using dlpack::to_dlpack;
 
-// Follows PyTorch: it enqueues work on a tensor in its stream and calls the deleter immediately when the tensor is
-// destroyed. The streams are paused until all of this has been submitted, so any host wait would hang.
+// Acts like PyTorch: it enqueues work on a tensor in its own stream, and calls the deleter as soon as the tensor is
+// destroyed. The streams are paused until all of this has been submitted, so any wait on the host would hang.
 class ConsumersStream : public ::testing::TestWithParam<Backend> {};
 INSTANTIATE_TEST_SUITE_P(Streams, ConsumersStream, ::testing::Values(Backend::cuda, Backend::rocm),
                          [](const auto& info) { return std::string(backend_name(info.param)); });
@@ -33,7 +33,7 @@ TEST_P(ConsumersStream, MemoryIsKeptUntilConsumersWorkIsDone) {
     constexpr int rounds = 20;
     const Array results = Array::zeros({rounds, n}).eval();
     void* const to = results.view_for_writing().storage->native_handle();
-    Array::full({n}, 1).eval();  // compiles kernels, fills the pool
+    Array::full({n}, 1).eval();  // compiles kernels and fills the pool
     Queue::of(device).finish();
     void* stream = nullptr;
     if (cuda) driver.function<int(void*)>("cuCtxSetCurrent")(native_context(device));
@@ -50,7 +50,7 @@ TEST_P(ConsumersStream, MemoryIsKeptUntilConsumersWorkIsDone) {
       copy(reinterpret_cast<std::uintptr_t>(to) + static_cast<std::uintptr_t>(round) * n * 4,
            reinterpret_cast<std::uintptr_t>(tensor->tensor.data), n * 4, stream);
       tensor->deleter(tensor);
-      Array::full({n}, -1).eval();  // same size: may get the same memory
+      Array::full({n}, -1).eval();  // has the same size, so it may get the same memory
     }
     hold(0);
     driver.function<int(void*)>(cuda ? "cuStreamSynchronize" : "hipStreamSynchronize")(stream);
@@ -65,7 +65,7 @@ TEST_P(ConsumersStream, MemoryIsKeptUntilConsumersWorkIsDone) {
   EXPECT_EQ(test::run_in_child(test::with_fakes(), body), "");
 }
 
-// Captures like PyTorch (torch.cuda.graph): in global mode, an allocation or wait of any thread fails and invalidates
+// Captures like PyTorch (torch.cuda.graph) in global mode: an allocation or wait of any thread fails and invalidates
 // the capture, unless that thread uses relaxed mode.
 class CaptureOfOthers : public ::testing::TestWithParam<Backend> {};
 INSTANTIATE_TEST_SUITE_P(Streams, CaptureOfOthers, ::testing::Values(Backend::cuda, Backend::rocm),
@@ -89,17 +89,18 @@ TEST_P(CaptureOfOthers, CaptureIsNotInvalidatedByOurWork) {
       const int ended = call("StreamEndCapture", stream, &graph);
       return codes == 0 && ended == 0 && graph != nullptr ? "" : "ended with " + std::to_string(ended) + "; ";
     };
-    const auto work = [&](int round) {  // opens the device first; each round compiles, allocates, copies and waits
-      const DeviceScope scope(device);
-      const Array a = Array::full({100 + round, 7}, 2),
-                  b = exp(a * static_cast<double>(round)) + a.transpose().transpose();
-      Queue other(device);
-      const Array copied = Array::empty({100 + round, 7});
-      other.copy(copied.view_for_writing(), a.view());
-      const float got = sum(copied).item<float>() + sum(b).item<float>();
-      trim(device);
-      if (!(got > 0)) throw std::runtime_error("wrong sum");
-    };
+    const auto work =
+        [&](int round) {  // the first call opens the device; each round compiles, allocates, copies and waits
+          const DeviceScope scope(device);
+          const Array a = Array::full({100 + round, 7}, 2),
+                      b = exp(a * static_cast<double>(round)) + a.transpose().transpose();
+          Queue other(device);
+          const Array copied = Array::empty({100 + round, 7});
+          other.copy(copied.view_for_writing(), a.view());
+          const float got = sum(copied).item<float>() + sum(b).item<float>();
+          trim(device);
+          if (!(got > 0)) throw std::runtime_error("wrong sum");
+        };
     work(0);
     std::string said = captures([&] { work(1); });  // on the capturing thread
     std::promise<void> begun, done;
@@ -114,7 +115,7 @@ TEST_P(CaptureOfOthers, CaptureIsNotInvalidatedByOurWork) {
     std::thread([&] { work(3); }).join();
     done.set_value();
     other.join();
-    // The mode is restored afterwards.
+    // The capture mode of the thread is restored afterwards.
     int mode = 0;
     call("ThreadExchangeStreamCaptureMode", &mode);
     if (mode != 0) said += "the thread's mode is now " + std::to_string(mode) + "; ";

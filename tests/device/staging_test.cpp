@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies between devices without host-addressable memory: in pieces of pinned memory, with downloads and uploads
-// overlapped. Uses a driver with delays that checks every access.
+// Copies between devices without host-addressable memory. They use several buffers of pinned memory, and downloads
+// overlap with uploads. The test driver has delays and checks every access.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -33,7 +33,7 @@ std::vector<std::uint8_t> read(const std::shared_ptr<Storage>& s) {
   return out;
 }
 
-TEST_F(Staging, CopiesOfAllSizesAreIdentical) {
+TEST_F(Staging, CopiesAllSizesCorrectly) {
   for (const std::uint64_t n : {std::uint64_t{1}, 4 * mebi, 4 * mebi + 1, 13 * mebi + 7}) {
     const Device a = fresh(), b = fresh();
     behaviour(a)->max_delay_us = 2000;
@@ -56,17 +56,18 @@ TEST_F(Staging, CopiesOfAllSizesAreIdentical) {
   }
 }
 
-TEST_F(Staging, DownloadOverlapsUploadOfPreviousPiece) {
+TEST_F(Staging, DownloadOverlapsUploadOfPreviousPart) {
   const Device a = fresh(), b = fresh();
   const auto data = random_bytes(12 * mebi);
   const auto from = Storage::allocate(a, data.size()), to = Storage::allocate(b, data.size());
   Queue::of(a).upload(bytes_of(from, 0, data.size()), data.data());
   Queue::of(a).finish();
-  behaviour(b)->hold();  // nothing is uploaded
+  behaviour(b)->hold();  // uploads cannot start
   Queue::of(b).copy(bytes_of(to, 0, data.size()), bytes_of(from, 0, data.size()));
-  // All data was fetched and the call returned, although the target has not received a byte.
+  // The call returned after all data was downloaded, although the target has not received any of it yet.
   const auto over = random_bytes(data.size() + 1);
-  Queue::of(a).upload(bytes_of(from, 0, data.size()), over.data());  // fetched data is not read again
+  Queue::of(a).upload(bytes_of(from, 0, data.size()),
+                      over.data());  // data that was already downloaded is not read again
   behaviour(b)->resume();
   EXPECT_EQ(read(to), data);
 }
@@ -80,7 +81,7 @@ TEST_F(Staging, PinnedMemoryIsReusedLimitedAndTrimmed) {
   EXPECT_EQ(behaviour(a)->live_allocations, before + 2);
   trim(a);
   EXPECT_EQ(behaviour(a)->live_allocations, before);
-  const Device c = fresh();  // a small copy takes one piece
+  const Device c = fresh();  // a small copy uses one staging buffer
   const auto little = Storage::allocate(c, 64);
   const int small = behaviour(c)->live_allocations;
   Queue::of(b).copy(bytes_of(to, 0, 64), bytes_of(little, 0, 64));
@@ -94,7 +95,7 @@ TEST_F(Staging, FallsBackToPageableMemory) {
     const auto from = Storage::allocate(a, data.size()), to = Storage::allocate(b, data.size());
     Queue::of(a).upload(bytes_of(from, 0, data.size()), data.data());
     behaviour(a)->failing_allocations = 1000;
-    behaviour(a)->fail_allocation_in = fail_at;  // no piece, or only one
+    behaviour(a)->fail_allocation_in = fail_at;  // no staging buffer, or only one
     Queue::of(b).copy(bytes_of(to, 0, data.size()), bytes_of(from, 0, data.size()));
     behaviour(a)->fail_allocation_in = 0;
     EXPECT_EQ(read(to), data);

@@ -48,7 +48,7 @@ TEST_F(StorageTest, SizeClassesAreFewAndWasteLittle) {
   EXPECT_EQ(size_class(100 * mib), 112 * mib);
 }
 
-TEST_F(StorageTest, EmptyStoragesWork) {
+TEST_F(StorageTest, SupportsEmptyStorages) {
   const auto empty = Storage::allocate(fresh(), 0, "nothing");
   EXPECT_EQ(empty->bytes(), 0u);
   Queue& q = Queue::of(empty->device());
@@ -75,7 +75,7 @@ TEST_F(StorageTest, FreedMemoryIsReusedCountedAndTrimmed) {
   s = memory_stats(d);
   EXPECT_EQ(s.live_bytes, 0u);
   EXPECT_EQ(s.cached_bytes, 1024u);
-  a = Storage::allocate(d, 900);  // the same size class
+  a = Storage::allocate(d, 900);  // has the same size class
   s = memory_stats(d);
   EXPECT_EQ(s.reuses, 1u);
   EXPECT_EQ(s.allocations, 1u);
@@ -92,7 +92,7 @@ TEST_F(StorageTest, FreedMemoryIsReusedCountedAndTrimmed) {
 }
 
 TEST_F(StorageTest, LimitsCachedBytes) {
-  const Device d = fresh();  // 1 GiB: up to a quarter may be cached
+  const Device d = fresh();  // of 1 GiB, up to a quarter may be cached
   std::vector<std::shared_ptr<Storage>> many;
   for (int i = 0; i < 6; ++i) many.push_back(Storage::allocate(d, 64 * mib));
   EXPECT_EQ(memory_stats(d).live_bytes, 384 * mib);
@@ -121,7 +121,7 @@ TEST_F(StorageTest, BudgetIsCheckedBeforeAllocation) {
                    "Free some of these, or use smaller shapes or types, or raise the limit"});
   EXPECT_EQ(text.find("tensor 2"), std::string::npos) << "only the five largest";
   EXPECT_EQ(behaviour(d)->allocations, after) << "the driver was not called";
-  // The process continues to compute correctly.
+  // The process can continue and compute correctly.
   std::vector<std::uint8_t> data(256 * kib), back(256 * kib, 0xAA);
   std::mt19937_64 random(test_seed());
   for (auto& b : data) b = static_cast<std::uint8_t>(random());
@@ -129,14 +129,14 @@ TEST_F(StorageTest, BudgetIsCheckedBeforeAllocation) {
   Queue::of(d).download(back.data(), whole(live[0]));
   EXPECT_EQ(data, back);
   live.clear();
-  const auto fits = Storage::allocate(d, 8 * mib);  // cached blocks of other sizes are freed for it
+  const auto fits = Storage::allocate(d, 8 * mib);  // cached blocks of other sizes are freed for this allocation
   EXPECT_LE(memory_stats(d).live_bytes + memory_stats(d).cached_bytes, 10 * mib);
   set_memory_limit(d, 0);
   EXPECT_EQ(memory_stats(d).limit_bytes, 0u);
   const auto more = Storage::allocate(d, 32 * mib);
 }
 
-TEST_F(StorageTest, LoweringBudgetTrimsAtOnce) {
+TEST_F(StorageTest, LoweringTheBudgetTrimsImmediately) {
   const Device d = fresh();
   Storage::allocate(d, 4 * mib).reset();
   EXPECT_EQ(memory_stats(d).cached_bytes, 4 * mib);
@@ -168,8 +168,9 @@ TEST_F(StorageTest, DeviceMemoryLimitsAllocation) {
   expect_contains(text_of<OutOfMemory>([&] { Storage::allocate(d, ~std::size_t{0}); }), {"not have enough memory"});
 }
 
-TEST_F(StorageTest, HostMemoryIsCheckedBeforeItRunsOut) {
-  // Larger than the machine's memory: the allocation would succeed, and the kernel kill the process when it is touched.
+TEST_F(StorageTest, RejectsAllocationsBeyondHostMemory) {
+  // Larger than the machine's memory. Otherwise, the allocation would succeed, and the kernel would kill the process
+  // when it writes to the memory.
   const Device d = fresh(Backend::cpu);
   const std::uint64_t available = os::memory().available;
   ASSERT_GT(available, 0u);
@@ -195,20 +196,20 @@ TEST_F(StorageTest, TrimsAndRetriesWhenDriverIsOutOfMemory) {
       {"tessera: " + to_string(d) + ": the driver has no memory for 2 MiB: trimming the pool and retrying\n",
        "trimmed, 4 MiB freed\n"});
   EXPECT_EQ(memory_stats(d).cached_bytes, 0u) << "trimmed before the retry";
-  // Two failures in a row: an error with the driver's message.
+  // If the retry also fails, an error with the driver's message is thrown.
   behaviour(d)->failing_allocations = 2;
   behaviour(d)->fail_allocation_in = 1;
   const std::string text = text_of<OutOfMemory>([&] { Storage::allocate(d, 3 * mib, "b"); });
   expect_contains(text, {"the test driver has no memory", "after a retry 2 MiB"});
   EXPECT_EQ(memory_stats(d).live_bytes, 2 * mib) << "failed allocations are not counted";
   const auto b = Storage::allocate(d, 3 * mib);
-  // A later allocation fails while earlier ones stay.
+  // A later allocation fails, and the earlier ones stay valid.
   behaviour(d)->fail_allocation_in = 3;
   const auto c = Storage::allocate(d, mib), e = Storage::allocate(d, mib), f = Storage::allocate(d, mib);
   EXPECT_EQ(memory_stats(d).live_bytes, 8 * mib);
 }
 
-TEST_F(StorageTest, ReuseIsSafeWhileOldWorkRuns) {
+TEST_F(StorageTest, MemoryIsReusedSafelyWhileOldWorkRuns) {
   const Device d = fresh();
   behaviour(d)->max_delay_us = 300;
   std::mt19937 random(static_cast<unsigned>(test_seed()));
@@ -219,7 +220,7 @@ TEST_F(StorageTest, ReuseIsSafeWhileOldWorkRuns) {
     for (auto& b : second) b = static_cast<std::uint8_t>(random());
     const auto kept = Storage::allocate(d, 4096);
     {
-      // Read on one queue and written on another when its last reference is released.
+      // It was read on one queue and written on another when its last reference was released.
       const auto old = Storage::allocate(d, 4096);
       Queue& writer = round % 2 ? other : Queue::of(d);
       Queue& reader = round % 2 ? Queue::of(d) : other;
@@ -244,7 +245,7 @@ TEST_F(StorageTest, TrimWaitsForRunningWork) {
     Queue::of(d).fill(whole(a), 7);
     Queue::of(d).copy(whole(b), whole(a));
     a.reset(), b.reset();
-    EXPECT_EQ(trim(d), 8192u);  // the driver reports misuse if work still uses the memory
+    EXPECT_EQ(trim(d), 8192u);  // the driver reports an error if work still uses the memory
   }
 }
 
@@ -287,14 +288,14 @@ TEST_F(StorageTest, ManyThreadsAllocateAndFree) {
   EXPECT_EQ(behaviour(d)->live_allocations, 0);
 }
 
-TEST_F(StorageTest, WritersFlushReadersFirst) {
+TEST_F(StorageTest, WritingComputesPendingReadersFirst) {
   const Device d = fresh();
   behaviour(d)->max_delay_us = 100;
   const auto x = Storage::allocate(d, 1024), z = Storage::allocate(d, 1024);
   Queue& q = Queue::of(d);
   q.fill(whole(x), 1);
   auto reader = std::make_shared<testing::Deferred>();
-  reader->on_flush = [&] { q.copy(whole(z), whole(x)); };  // works on the same queue and storage
+  reader->on_flush = [&] { q.copy(whole(z), whole(x)); };  // uses the same queue and storage
   const auto check = [&](auto&& write, int flushes) {
     reader->read(x);
     write();
@@ -309,7 +310,7 @@ TEST_F(StorageTest, WritersFlushReadersFirst) {
   const auto y = Storage::allocate(d, 1024);
   q.fill(whole(y), 9);
   check([&] { q.copy(whole(x), whole(y)); }, 3);
-  // Reads don't flush; a removed reader is skipped.
+  // Reads don't flush pending readers, and a removed reader is skipped.
   reader->read(x);
   std::vector<std::uint8_t> got(1024);
   q.download(got.data(), whole(x));
@@ -340,7 +341,7 @@ TEST_F(StorageTest, FailedFlushPreventsWrite) {
   EXPECT_EQ(got[15], 2);
 }
 
-TEST(Config, BytesHaveUnits) {
+TEST(Config, ParsesByteCountsWithUnits) {
   EXPECT_EQ(config::parse_bytes("0"), 0u);
   EXPECT_EQ(config::parse_bytes("123"), 123u);
   EXPECT_EQ(config::parse_bytes("4k"), 4096u);
@@ -373,7 +374,7 @@ TEST(Config, InvalidValueErrorNamesVariable) {
   EXPECT_EQ(config::integer("TESSERA_TEST_VALUE", 1, 9), std::nullopt);
 }
 
-/// A file tree like the kernel's.
+/// A file tree like the kernel's /proc and /sys.
 class Groups : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -389,7 +390,7 @@ class Groups : public ::testing::Test {
   std::filesystem::path root_;
 };
 
-TEST_F(Groups, VersionTwoUsesTightestAncestor) {
+TEST_F(Groups, UsesLowestLimitOfVersion2Groups) {
   EXPECT_EQ(os::memory(root_ / "proc").total, 1000u * 1024);
   EXPECT_EQ(os::memory(root_ / "proc").available, 600u * 1024);
   const os::Memory here = os::memory(), without = os::memory(root_ / "no" / "proc");
@@ -413,7 +414,7 @@ TEST_F(Groups, VersionTwoUsesTightestAncestor) {
   EXPECT_EQ(ask()->free, 0u);
 }
 
-TEST_F(Groups, VersionOneAndForeignPaths) {
+TEST_F(Groups, ReadsVersion1LimitsIfGroupIsNotMounted) {
   write("proc/self/cgroup", "5:cpu:/\n4:memory:/not/shown/here\n0::/\n");
   write("groups/memory/memory.limit_in_bytes", "9223372036854771712\n");
   EXPECT_FALSE(ask()) << "version 1 represents no limit by a large number";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// State of a thread on every device: the current queue, and what other threads inherit.
+// The context of a thread on every device: its current queue, and what other threads inherit.
 #include "tessera/device/context.h"
 
 #include <gtest/gtest.h>
@@ -54,7 +54,7 @@ TEST_P(OnEveryDevice, InnermostQueueScopeIsCurrent) {
   EXPECT_EQ(&current_queue(device), &standard);
 }
 
-/// `work` must use only this queue: anything else throws in a recording.
+/// Checks that `work` uses only this queue. Other uses throw in a recording.
 void expect_on(Queue& queue, const std::function<void()>& work) {
   Queue recorded(queue.device());
   expect_throw<ArgumentError>(
@@ -64,7 +64,7 @@ void expect_on(Queue& queue, const std::function<void()>& work) {
           work();
         });
       },
-      {"is for another"});
+      {"on a different queue"});
   EXPECT_GT(Sequence::record(queue, work).size(), 0u);
 }
 
@@ -79,7 +79,7 @@ TEST_P(OnEveryDevice, ArraysComputeOnTheCurrentQueue) {
   expect_on(mine, [&] { y.assign(x); });
   expect_on(mine, [&] { strided.copy().eval(); });
   expect_on(mine, [&] { Array::full({3}, 1).eval(); });
-  // Also for uploads and downloads.
+  // The current queue is also used for uploads and downloads.
   const QueueScope with(mine);
   y = Array::from(Floats(100, 5)) * x;
   EXPECT_EQ(y.to_vector<float>(), Floats(100, 10));
@@ -96,7 +96,7 @@ TEST_P(OnEveryDevice, TaskInheritsDeviceQueueAndPlacement) {
     const Placement strict = Placement::strict({device});
     const QueueScope with(mine);
     context = InheritedContext::of_this_thread();
-  }  // the inherited state persists
+  }  // the inherited context is kept
   elsewhere([&] {
     {
       const InheritedContext::Scope scope(context);
@@ -121,7 +121,7 @@ TEST_P(OnEveryDevice, TaskInheritsDeviceQueueAndPlacement) {
   EXPECT_EQ(launches, 1u) << to_string(counted.log());
 }
 
-TEST_P(OnEveryDevice, ThreadsSharingAPlacementCountTogether) {
+TEST_P(OnEveryDevice, PlacementCountsWorkOfAllThreadsThatInheritIt) {
   Placement counted;
   const auto context = InheritedContext::of_this_thread();
   std::vector<std::future<void>> threads;
@@ -142,7 +142,7 @@ TEST_P(OnEveryDevice, RecordingsAndObserversAreNotInherited) {
   const auto look = [&] {
     EXPECT_EQ(Recorder::number(), 0u);
     y += x;
-    EXPECT_EQ(y.to_vector<float>().size(), 8u);  // a recording would reject this
+    EXPECT_EQ(y.to_vector<float>().size(), 8u);  // would throw in a recording
   };
   Sequence step = Sequence::record(Queue::of(GetParam()), [&] {
     x += x;
@@ -153,7 +153,7 @@ TEST_P(OnEveryDevice, RecordingsAndObserversAreNotInherited) {
     });
     const std::uint64_t number = Recorder::number();
     {
-      const InheritedContext::Scope here(context);  // a thread that runs a task while it waits
+      const InheritedContext::Scope here(context);  // like a thread that runs a task while it waits
       look();
     }
     EXPECT_EQ(Recorder::number(), number);
@@ -184,7 +184,7 @@ TEST_P(OnEveryDevice, RecordingsAndObserversAreNotInherited) {
   EXPECT_EQ(observer.told, 2);
 }
 
-TEST_P(OnEveryDevice, DestroyedInheritedQueueThrows) {
+TEST_P(OnEveryDevice, ThrowsIfAnInheritedQueueWasDestroyed) {
   InheritedContext context;
   {
     Queue mine(GetParam());

@@ -158,7 +158,8 @@ TEST(Preferences, DeviceWithoutIdentityIsMatchedByIndexAndName) {
     EXPECT_EQ(current_device(), cuda2);
     expect_contains(
         ::testing::internal::GetCapturedStderr(),
-        {"warning", "no device has the identity cpu; using cuda:2, which has none but the same name (test device 2)",
+        {"warning",
+         "no device has the identity cpu; using cuda:2, which has no identity but the same name (test device 2)",
          "`tessera prefer cuda:2 --user` to update the file"});
     expect_contains(why_current_device(),
                     {"cuda:2", "preferred by the user's file", "whose identity cpu matches no device"});
