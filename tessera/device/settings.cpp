@@ -49,7 +49,7 @@ const Settings& settings() {
     if (*blas != "off" && *blas != "vendor")
       fail<ArgumentError>({.operation = "environment",
                            .wrong = fmt::format("TESSERA_BLAS={}: expected off, vendor or auto", *blas),
-                           .remedy = "Set TESSERA_BLAS to that, or unset it"});
+                           .remedy = "Set TESSERA_BLAS to one of these, or unset it"});
     s.blas = *blas == "off" ? Settings::Blas::off : Settings::Blas::vendor;
   }
   s.tf32 = config::flag("TESSERA_TF32", false);
@@ -70,8 +70,7 @@ std::optional<double> watchdog_seconds() {
         {.operation = "TESSERA_WATCHDOG",
          .with = {{"value", *text}},
          .wrong = "not a number of seconds from 0.01 to 1,000,000",
-         .remedy =
-             "Set the seconds without progress of tasks or driver calls before a warning, such as 30, or unset it"});
+         .remedy = "Set it to the number of seconds without progress before a warning, such as 30, or unset it"});
   return seconds;
 }
 

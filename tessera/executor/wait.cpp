@@ -229,7 +229,7 @@ void Executor::refuse_cycle(Node& self, Node* target, const Group* group) {
 void Executor::refuse_forked() const {
   if (generation_ == os::fork_generation()) return;
   fail<Error>({.operation = "wait",
-               .wrong = "the task was started before this process was forked and ends only in the parent",
+               .wrong = "the task was started before this process was forked and runs only in the parent",
                .remedy = "Wait for it before fork(), or start tasks in the child"});
 }
 

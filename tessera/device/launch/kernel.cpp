@@ -80,8 +80,8 @@ void warn_of_no_checks(const ir::Function& fn, Device device) {
   if (warned.exchange(true)) return;
   logging::warn(fmt::format(
       "TESSERA_CHECK has no effect on {}: only interp checks kernels (first unchecked kernel: {}). Set "
-      "TESSERA_DEVICE=interp, use interp where the program names a device, and give tasks without arrays and "
-      "block arrays the scope interp",
+      "TESSERA_DEVICE=interp, replace devices named in the program by interp, and use the scope interp for tasks "
+      "without arrays and for block arrays",
       to_string(device), fn.name));
 }
 

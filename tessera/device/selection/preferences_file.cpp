@@ -254,8 +254,8 @@ std::string change_preference(const std::string& text, const std::optional<Prefe
   if (!possible || !says_it())
     fail<FormatError>(
         {.operation = table == nullptr ? file : place(file, table->source().begin),
-         .wrong = "the preference cannot be changed here without losing something else",
-         .remedy = "Write [device] on a line of its own, and prefer, identity and name each on a line below it"});
+         .wrong = "the preference cannot be changed here without losing other text in the file",
+         .remedy = "Write [device] on a separate line, and prefer, identity and name below it on one line each"});
   return changed;
 }
 

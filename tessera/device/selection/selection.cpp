@@ -101,7 +101,7 @@ Choice preferred(const Preference& p) {
   } else if (!p.identity.empty() && info.identity != p.identity) {
     rule += fmt::format(", whose identity {} matches no device", p.identity);
     logging::warn(fmt::format(
-        "{}:{}: no device has the identity {}; using {}, which has none but the same name ({}); run `tessera "
+        "{}:{}: no device has the identity {}; using {}, which has no identity but the same name ({}); run `tessera "
         "prefer {} --{}` to update the file",
         p.file, p.line, p.identity, to_string(device), info.name, to_string(device),
         p.scope == PreferenceScope::project ? "project" : "user"));
