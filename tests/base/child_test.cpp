@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// run_child reports every way in which a child can end, isolates the caller from it, and leaves no process behind. The
-// test program runs itself as the child.
+// run_child reports each way in which a child can end, isolates the caller from the child, and leaves no process
+// running. The test program runs itself as the child.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -24,7 +24,7 @@ using End = ChildOutcome::End;
   for (;;) ::pause();
 }
 
-/// A process in its own session whose parent exits; writes its pid to the answer descriptor.
+/// Starts a process in its own session with a parent that exits. The process writes its id to the answer descriptor.
 void leave_daemon() {
   if (::fork() != 0) return;
   ::setsid();
@@ -85,11 +85,12 @@ ChildOutcome run(const std::string& deed, const ChildLimits& limits = {.time = 1
   return outcome;
 }
 
-/// Checks that the daemon named in the answer has ended.
+/// Checks that the daemon in the answer has ended.
 void expect_no_daemon(const std::string& answer) {
   ASSERT_EQ(answer.find("daemon "), 0u) << answer;
   const auto process = static_cast<pid_t>(std::stol(answer.substr(7)));
-  for (int i = 0; i < 100 && start_of(process) != 0; ++i) std::this_thread::sleep_for(10ms);  // time to be reaped
+  for (int i = 0; i < 100 && start_of(process) != 0; ++i)
+    std::this_thread::sleep_for(10ms);  // the system needs some time to reap it
   std::ifstream stat("/proc/" + std::to_string(process) + "/stat");
   std::string text((std::istreambuf_iterator<char>(stat)), {});
   EXPECT_TRUE(text.empty() || text.find(") Z ") != text.npos) << text;
@@ -116,7 +117,7 @@ TEST(Child, ReportsExitStatusWhenSigchldIsIgnored) {
   ::signal(SIGCHLD, SIG_DFL);
 }
 
-TEST(Child, KillsChildOverMemoryOrAnswerLimit) {
+TEST(Child, KillsChildThatExceedsItsMemoryOrAnswerLimit) {
   const ChildLimits limits = {.time = 10s, .memory = 200 << 20, .answer = 1 << 20};
   EXPECT_EQ(run("memory", limits).end, End::too_much_memory);
   EXPECT_EQ(run("memory-below", limits).end, End::too_much_memory);

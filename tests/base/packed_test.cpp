@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Packed values round-trip, and malformed bytes throw instead of being read out of bounds. Build ids distinguish
-// libraries.
+// Packed values can be read back. For malformed bytes, Unpacker throws instead of reading out of bounds. Also tests
+// build ids.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -28,14 +28,14 @@ TEST(Packed, ValuesRoundTrip) {
   EXPECT_THROW(in.take<std::uint8_t>(), FormatError) << "no bytes are left";
 }
 
-TEST(Packed, RejectsLengthsBeyondTheData) {
+TEST(Packed, RejectsLengthsBeyondTheEndOfTheData) {
   for (const std::uint64_t length : {std::uint64_t{4}, std::uint64_t{1} << 40, ~std::uint64_t{0}}) {
     const std::string bytes = (Packer() << length).take() + "abc";
     EXPECT_THROW(Unpacker(bytes).text(), FormatError) << length;
   }
 }
 
-TEST(BuildId, DiffersBetweenLibrariesAndIsStable) {
+TEST(BuildId, DiffersBetweenLibraries) {
   const std::string own = os::build_id(reinterpret_cast<const void*>(&os::build_id));
   const std::string mathematics =
       os::build_id(reinterpret_cast<const void*>(static_cast<double (*)(double)>(&std::cbrt)));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sanitising text from outside (device names, compiler logs), and wrapping paragraphs in tables.
+// Sanitising external text (device names, compiler logs), and wrapping paragraphs in tables.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-TEST(Printable, NamesHaveNoControlCharactersAndAreUtf8) {
+TEST(Printable, NamesAreUtf8WithoutControlCharacters) {
   EXPECT_EQ(printable_name("AMD EPYC"), "AMD EPYC");
   EXPECT_EQ(printable_name("Graphics\xae 770"), "Graphics\xef\xbf\xbd 770");
   EXPECT_EQ(printable_name("\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80"), "\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80");
@@ -21,7 +21,7 @@ TEST(Printable, NamesHaveNoControlCharactersAndAreUtf8) {
   EXPECT_EQ(printable_name(" \t padded \n"), "padded");
   EXPECT_EQ(printable_name("c1:\xc2\x9b"), "c1:");
   EXPECT_EQ(printable_name("right\xe2\x80\xae to left"), "right to left");
-  EXPECT_EQ(printable_name("\xed\xa0\x80"), "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd");  // half a surrogate pair
+  EXPECT_EQ(printable_name("\xed\xa0\x80"), "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd");  // half of a surrogate pair
   EXPECT_EQ(printable_name("\xc0\xaf"), "\xef\xbf\xbd\xef\xbf\xbd");                  // overlong encoding of "/"
   EXPECT_EQ(printable_name(std::string(1 << 20, '\n')), "");
   EXPECT_EQ(printable_name(std::string(1 << 20, 'x')), std::string(longest_name - 3, 'x') + "...");
@@ -43,7 +43,7 @@ TEST(Printable, SanitisingIsIdempotentForAnyBytes) {
     EXPECT_EQ(printable_text(text), text);
     EXPECT_LE(name.size(), longest_name);
     EXPECT_NO_THROW(
-        static_cast<void>(nlohmann::json(text).dump() + nlohmann::json(name).dump()));  // rejects invalid UTF-8
+        static_cast<void>(nlohmann::json(text).dump() + nlohmann::json(name).dump()));  // throws for invalid UTF-8
     for (const char c : text) EXPECT_TRUE(static_cast<unsigned char>(c) >= 0x20 || c == '\n' || c == '\t');
   }
 }

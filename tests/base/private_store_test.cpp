@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The folder for cached files: foreign files are never read, replaced, followed or deleted, and a lock has one holder
-// among all processes.
+// The folder for cached files. Files of others are never read, replaced, followed or deleted. Only one process can hold
+// a lock.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -42,7 +42,7 @@ TEST(Sha256, MatchesExamplesOfTheStandard) {
   EXPECT_EQ(sha256(std::string(1'000'000, 'a')), "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
 }
 
-TEST(PrivateStore, TouchRefreshesOldEntries) {
+TEST(PrivateStore, TouchUpdatesOldEntries) {
   const Folder place;
   const PrivateStore store(place / "tessera");
   const std::string old_name = "kernel-" + std::string(32, '1') + ".bin",
@@ -109,7 +109,7 @@ TEST(PrivateStore, ListsOnlyExactNames) {
   EXPECT_EQ(found[1].bytes, 1u);
 }
 
-TEST(PrivateStore, IgnoresForeignFilesAndLinks) {
+TEST(PrivateStore, IgnoresLinksAndFilesOfOtherUsers) {
   const Folder place;
   const PrivateStore store(place / "store");
   EXPECT_EQ(store.why_not_written(), std::nullopt);
@@ -140,7 +140,7 @@ TEST(PrivateStore, IgnoresForeignFilesAndLinks) {
   untouched("a pipe");
   fs::create_directory(at);
   untouched("a folder");
-  if (::geteuid() == 0) {  // only root can change a file's owner
+  if (::geteuid() == 0) {  // only root can change the owner of a file
     put(at, "theirs");
     ASSERT_EQ(::chown(at.c_str(), 65534, 65534), 0);
     untouched("another user's file");
@@ -153,7 +153,7 @@ TEST(PrivateStore, IgnoresForeignFilesAndLinks) {
   EXPECT_EQ(mode(at), 0600u);
 }
 
-TEST(PrivateStore, RejectsFoldersThatOthersCanChange) {
+TEST(PrivateStore, RejectsFoldersThatOthersCanWriteTo) {
   const auto refuses = [](const fs::path& folder, const std::string& words) {
     const std::string all = test::run_in_child({}, [&] {
       ::testing::internal::CaptureStderr();
@@ -222,7 +222,7 @@ TEST(PrivateStore, LockIsExclusiveAndReleasedOnProcessDeath) {
     EXPECT_FALSE(store.lock(entry, 100ms));
     EXPECT_GE(std::chrono::steady_clock::now() - start, 100ms);
     EXPECT_TRUE(store.lock("probe-cuda-ffffffffffffffff.json", 0ms)) << "locks of other entries are independent";
-    const pid_t child = ::fork();  // exits normally and runs destructors
+    const pid_t child = ::fork();  // the child exits normally and runs destructors
     if (child == 0) {
       {
         auto copy = std::move(*const_cast<std::optional<PrivateStore::Lock>*>(&held));
@@ -257,7 +257,7 @@ TEST(PrivateStore, LockIsExclusiveAndReleasedOnProcessDeath) {
   ::close(ends[1]);
 }
 
-TEST(PrivateStore, RemoveStaleDeletesOnlyOwnOldLeftovers) {
+TEST(PrivateStore, RemoveStaleDeletesOnlyItsOwnOldFiles) {
   const Folder place;
   const PrivateStore store(place.path());
   const std::string lock = std::string(".tessera-") + entry + ".lock";

@@ -17,7 +17,7 @@ cpu_set_t mask() {
 }
 bool same(const cpu_set_t& a, const cpu_set_t& b) { return CPU_EQUAL(&a, &b); }
 
-// Runs in a new thread, so that changes of the affinity mask stay local.
+// Runs `f` in a new thread, so that changes of the affinity mask do not affect other tests.
 template <class F>
 void in_a_thread(F&& f) {
   std::thread(f).join();
@@ -42,7 +42,7 @@ TEST(AvoidCore, MovesThreadAndRestoresMask) {
   });
 }
 
-TEST(AvoidCore, KeepsThreadWithOneAllowedCore) {
+TEST(AvoidCore, DoesNothingIfOnlyOneCoreIsAllowed) {
   in_a_thread([] {
     const int core = current_core();
     cpu_set_t one;
@@ -55,7 +55,7 @@ TEST(AvoidCore, KeepsThreadWithOneAllowedCore) {
   });
 }
 
-TEST(AvoidCore, KeepsMaskSetByOthersMeanwhile) {
+TEST(AvoidCore, KeepsMaskThatWasChangedMeanwhile) {
   in_a_thread([] {
     const int core = current_core();
     cpu_set_t asked;

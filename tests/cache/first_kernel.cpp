@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that runs one kernel and ends. tests/cache/warm_start_test.cpp measures how long that takes.
+// A program that runs one kernel. tests/cache/warm_start_test.cpp measures how long this takes.
 #include <unistd.h>
 
 #include "tessera/tessera.h"
@@ -11,5 +11,5 @@ int main() {
   const tessera::DeviceBuffer<float> x(std::vector<float>(1000, 1.0f));
   tessera::DeviceBuffer<float> y(1000);
   add.launch({1000}, x, y);
-  ::_exit(y.to_vector()[999] == 2.0f ? 0 : 1);  // skip exit handlers, which are not measured
+  ::_exit(y.to_vector()[999] == 2.0f ? 0 : 1);  // skips exit handlers, which should not be measured
 }

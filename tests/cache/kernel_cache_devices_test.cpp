@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel cache with the CPU compiler and fake vendor compilers: a second process compiles nothing and computes the
+// The kernel cache with the CPU compiler and fake vendor compilers. A second process compiles nothing and computes the
 // same results, even after files, compilers or drivers have changed.
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ std::string made_here() {
   return "nothing";
 }
 
-/// Returns the results of a computation on the current device, and these counts.
+/// Returns the results of a computation on the current device, and the number of compiled and loaded kernels.
 std::string compute() {
   const Array x = Array::arange(1000, -2, 0.01, DType::f32);
   const Array y = exp(x * 0.5f) + x;
@@ -61,7 +61,7 @@ std::vector<Place> places() {
 #endif
   for (const char* name : {"cuda", "rocm", "oneapi"}) all.push_back({name, test::with_fakes()});
 #ifdef TESSERA_HAS_MODULE
-  all.push_back({"cuda", test::with_fakes({{"TESSERA_NVRTC_LIBRARY", "none"}})});  // PTX
+  all.push_back({"cuda", test::with_fakes({{"TESSERA_NVRTC_LIBRARY", "none"}})});  // uses PTX
 #endif
   return all;
 }
@@ -76,7 +76,7 @@ std::string compute_in_child(const Place& place, const fs::path& cache, Variable
 std::string results(const std::string& answer) { return answer.substr(0, 64); }
 std::string counts(const std::string& answer) { return answer.size() > 65 ? answer.substr(65) : answer; }
 
-TEST(KeptOnDevices, SecondProcessLoadsAllKernelsWithSameResults) {
+TEST(KeptOnDevices, SecondProcessLoadsAllKernels) {
   for (const Place& place : places()) {
     const Folder cache;
     const std::string first = compute_in_child(place, cache.path()), second = compute_in_child(place, cache.path());
@@ -88,7 +88,7 @@ TEST(KeptOnDevices, SecondProcessLoadsAllKernelsWithSameResults) {
   }
 }
 
-TEST(KeptOnDevices, DamagedEntriesAreReplacedWithSameResults) {
+TEST(KeptOnDevices, DamagedEntriesAreReplaced) {
   for (const Place& place : places()) {
     const Folder cache;
     const std::string first = compute_in_child(place, cache.path());
@@ -107,7 +107,7 @@ TEST(KeptOnDevices, DamagedEntriesAreReplacedWithSameResults) {
   }
 }
 
-TEST(KeptOnDevices, DriverIsPartOfKey) {
+TEST(KeptOnDevices, ChangedDriverIsACacheMiss) {
   const Place place{"cuda", test::with_fakes()};
   const Folder cache, other;
   const std::string first = compute_in_child(place, cache.path());
@@ -124,7 +124,7 @@ TEST(KeptOnDevices, DriverIsPartOfKey) {
 #ifdef TESSERA_HAS_MODULE
 const Place on_cpu{"cpu", {}};
 
-TEST(KeptOnDevices, ProcessorIsPartOfKey) {
+TEST(KeptOnDevices, ChangedProcessorIsACacheMiss) {
   const Folder cache;
   compute_in_child(on_cpu, cache.path());
   const Variables older = {{"TESSERA_CPU_TARGET", "x86-64"}};
@@ -146,7 +146,7 @@ TEST(KeptOnDevices, ProcessorIsPartOfKey) {
   EXPECT_EQ(why, "half of them");
 }
 
-TEST(KeptOnDevices, TwoProcessesFillCacheConcurrently) {
+TEST(KeptOnDevices, TwoProcessesFillTheCacheConcurrently) {
   const auto little = [] {
     const float ten = sum(Array::arange(5, 0, 1, DType::f32)).item<float>();
     return made_here() + (ten == 10 ? "" : ", wrong");
@@ -166,7 +166,7 @@ TEST(KeptOnDevices, TwoProcessesFillCacheConcurrently) {
   }
 }
 
-TEST(KeptOnDevices, LoadedKernelHasSameSourceAndPrints) {
+TEST(KeptOnDevices, LoadedKernelHasTheSameSourceAndPrints) {
   const Folder cache;
   const auto work = [] {
     const DeviceScope scope(Device{Backend::cpu, 0});

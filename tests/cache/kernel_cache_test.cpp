@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel cache with a compiler that only counts: intact entries for exactly this kernel and device are loaded, and
-// nothing else reaches the device, whatever happens to the folder.
+// The kernel cache with a compiler that only counts its calls. Entries are loaded only if they are intact and were
+// built for exactly this kernel and device. Other data never reaches the device, even if other programs change the
+// folder.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -26,7 +27,7 @@ using test::Folder;
 using test::run_in_child;
 using test::Variables;
 
-/// A device whose images are text, and which records the images that it loads.
+/// A device with images that are plain text. It records the images that it loads.
 struct Maker : DriverDevice {
   struct Nothing : LoadedKernel {
     std::string source() const override { return {}; }
@@ -104,7 +105,7 @@ unsigned mode(const fs::path& file) {
   return ::lstat(file.c_str(), &status) == 0 ? status.st_mode & 07777u : 0;
 }
 
-TEST_F(Kept, LoadsOnlyWithEqualKey) {
+TEST_F(Kept, LoadsOnlyEntriesWithTheSameKey) {
   EXPECT_EQ(make(plus(1)), "compiled");
   EXPECT_EQ(make(plus(1)), "loaded");
   EXPECT_EQ(make(plus(2)), "compiled") << "another kernel";
@@ -138,7 +139,7 @@ TEST_F(Kept, LoadsOnlyWithEqualKey) {
   EXPECT_EQ(make(plus(1)), "compiled");
 }
 
-TEST_F(Kept, OffIfDisabledOrUnsupportedByDevice) {
+TEST_F(Kept, IsDisabledByUserOrDevice) {
   use({{"TESSERA_KERNEL_CACHE", "0"}});
   EXPECT_EQ(make(plus(1)), "compiled");
   EXPECT_EQ(make(plus(1)), "compiled");
@@ -161,7 +162,7 @@ TEST_F(Kept, OffIfDisabledOrUnsupportedByDevice) {
   EXPECT_FALSE(fs::exists(root / "cache"));
 }
 
-TEST_F(Kept, DamagedEntriesNeverReachDriver) {
+TEST_F(Kept, DamagedEntriesNeverReachTheDriver) {
   ASSERT_EQ(make(plus(1)), "compiled");
   const fs::path file = only_file();
   const std::string whole = test::text_of(file);
@@ -183,8 +184,8 @@ TEST_F(Kept, DamagedEntriesNeverReachDriver) {
   EXPECT_EQ(make(plus(1)), "loaded");
 }
 
-// An intact entry may still be wrong: under another entry's name, or with a forged checksum.
-TEST_F(Kept, RejectsIntactEntryWithAnotherKey) {
+// An intact entry may still be wrong, if it has the name of another entry or a forged checksum.
+TEST_F(Kept, RejectsIntactEntriesWithAnotherKey) {
   ASSERT_EQ(make(plus(1)), "compiled");
   const fs::path file = only_file();
   const std::string first = test::text_of(file);
@@ -195,7 +196,7 @@ TEST_F(Kept, RejectsIntactEntryWithAnotherKey) {
   EXPECT_EQ(test::text_of(file), first);
 }
 
-TEST_F(Kept, RecompilesImagesRejectedByDevice) {
+TEST_F(Kept, RecompilesImagesThatTheDeviceRejects) {
   ASSERT_EQ(make(plus(1)), "compiled");
   maker.refuses_kept = true;
   EXPECT_EQ(make(plus(1)), "compiled");
@@ -204,7 +205,7 @@ TEST_F(Kept, RecompilesImagesRejectedByDevice) {
   EXPECT_EQ(make(plus(1)), "loaded");
 }
 
-TEST_F(Kept, IgnoresFilesNotOwnedByUser) {
+TEST_F(Kept, IgnoresFilesThatOthersOwnOrCanWriteTo) {
   ASSERT_EQ(make(plus(1)), "compiled");
   const fs::path file = only_file(), aside = root / "aside";
   const std::string whole = test::text_of(file);
@@ -246,7 +247,7 @@ TEST_F(Kept, IgnoresFilesNotOwnedByUser) {
   EXPECT_EQ(make(plus(1)), "loaded");
 }
 
-/// Runs `work` in a child without superuser rights, if this process has them.
+/// Runs `work` in a child. If this process is running as root, the child runs as an ordinary user.
 std::string unprivileged(const fs::path& owned, const std::function<std::string()>& work) {
   if (::geteuid() == 0)
     for (const fs::path& one : {owned, owned / "cache", owned / "cache" / "kernels"}) {
@@ -279,7 +280,7 @@ TEST_F(Kept, UnwritableFolderOnlyDisablesCaching) {
   EXPECT_EQ(twice(), "compiled compiled");
   use({});
   EXPECT_EQ(run_in_child({},
-                         [&] {  // like a full disk: a few bytes are written, then none
+                         [&] {  // acts like a full disk: a few bytes can be written, then no more
                            ::signal(SIGXFSZ, SIG_IGN);
                            const rlimit little{300, 300};
                            ::setrlimit(RLIMIT_FSIZE, &little);

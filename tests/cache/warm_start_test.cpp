@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs whole programs twice: the second run compiles nothing and reaches its first kernel early. `tessera cache` lists
-// the entries, explains misses, and clears the cache.
+// Runs whole programs twice. The second run compiles nothing and reaches its first kernel quickly. Also tests that
+// `tessera cache` lists the entries, explains misses, and clears the cache.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* model = "models/pgdocs-2m-q8_0.gguf";
 
-/// The environment of the programs, with a separate cache.
+/// The environment of a program, with a separate cache.
 struct Place {
   std::string device;
   std::map<std::string, std::string> variables;
@@ -33,21 +33,21 @@ struct Place {
                  {"TESSERA_DEVICE", name}};
     if (name == "cpu") return;
     for (const auto& [variable, value] : with_fakes()) variables[variable] = value;
-    variables["LD_PRELOAD"] = TESSERA_SHOWN;  // lets the fake driver compute kernels
+    variables["LD_PRELOAD"] = TESSERA_SHOWN;  // enables the fake driver to compute kernels
   }
   Outcome start(const std::string& program, std::vector<std::string> arguments) {
     const Outcome o = run(std::move(arguments), {.environment = variables, .program = program});
     EXPECT_EQ(o.code, 0) << program << " on " << device << ": " << o.out << o.err;
     return o;
   }
-  /// Numbers of kernels compiled and loaded; -1 if the program does not mention the device.
+  /// Returns the numbers of compiled and loaded kernels, or -1 if the output does not contain the device.
   std::pair<int, int> counts(const std::string& said) const {
     std::smatch found;
     const std::regex line("kernels of " + device + ":0: (\\d+) compiled.*, (\\d+) loaded from disk");
     if (!std::regex_search(said, found, line)) return {-1, -1};
     return {std::stoi(found[1]), std::stoi(found[2])};
   }
-  /// Devices that had kernels.
+  /// Returns the number of devices with kernels.
   static std::ptrdiff_t devices_of(const std::string& said) {
     const std::regex line("kernels of [a-z]+:\\d+: ");
     return std::distance(std::sregex_iterator(said.begin(), said.end(), line), {});
@@ -58,14 +58,14 @@ struct Place {
     Outcome second = start(program, arguments);
     auto [compiled, loaded] = counts(first.err);
     auto [compiled_again, loaded_again] = counts(second.err);
-    // Programs that place tasks on several devices may now use another device than before: repeat until each kernel has
-    // been on each device.
+    // A program that runs tasks on several devices may run a kernel on another device than in the first run. Repeat
+    // until each kernel has run on each device.
     for (int i = 0; i < 5 && compiled_again > 0 && devices_of(second.err) > 1; ++i) {
       compiled = compiled_again, loaded = loaded_again;
       second = start(program, arguments);
       std::tie(compiled_again, loaded_again) = counts(second.err);
     }
-    if (compiled < 0 && compiled_again < 0) return;  // it uses another device
+    if (compiled < 0 && compiled_again < 0) return;  // the program uses another device
     EXPECT_EQ(compiled_again, 0) << what << ": " << second.err;
     if (devices_of(second.err) == 1) EXPECT_EQ(loaded_again, compiled + loaded) << what;
     EXPECT_GT(loaded_again, 0) << what;
@@ -74,7 +74,7 @@ struct Place {
   }
 };
 
-// A sanitizer's runtime must be the first loaded library.
+// The runtime of a sanitizer must be the first library that is loaded.
 const std::vector<std::string> all_places =
     sanitized ? std::vector<std::string>{"cpu"} : std::vector<std::string>{"cpu", "cuda", "rocm"};
 
@@ -95,19 +95,19 @@ TEST(SecondStart, VerifyCompilesNothing) {
   }
 }
 
-#ifdef TESSERA_EXAMPLES_FOLDER  // a build without the examples has no such test
+#ifdef TESSERA_EXAMPLES_FOLDER  // not defined in builds without the examples
 TEST(SecondStart, ExamplesCompileNothing) {
   std::size_t examples = 0;
   std::vector<fs::path> files;
   for (const auto& file : fs::directory_iterator(TESSERA_EXAMPLES_FOLDER))
     if (file.is_regular_file() && file.path().filename().string().starts_with("example_")) files.push_back(file.path());
   std::sort(files.begin(), files.end());
-  const std::size_t step = std::getenv("TESSERA_TEST_LONG") != nullptr ? 1 : 4;  // all take some minutes
+  const std::size_t step = std::getenv("TESSERA_TEST_LONG") != nullptr ? 1 : 4;  // running all of them takes minutes
   for (const std::string& name : all_places) {
     Place place(name);
     for (std::size_t i = 0; i < files.size(); i += step) {
       const std::string program = files[i].filename().string();
-      if (program == "example_your_own_cuda" && name != "cpu") continue;  // calls the installed libcuda itself
+      if (program == "example_your_own_cuda" && name != "cpu") continue;  // uses the installed libcuda directly
       if (program == "example_find_a_race") place.variables["TESSERA_CHECK"] = "1";
       ++examples;
       place.expect_nothing_compiled_again(files[i].string(), {});
@@ -118,7 +118,7 @@ TEST(SecondStart, ExamplesCompileNothing) {
 }
 #endif
 
-/// Fastest of several runs, in milliseconds from process start to exit, right after the first result.
+/// Returns the shortest time from the start of the process to its exit, right after the first result, in milliseconds.
 double start_time(Place& place) {
   double best = 1e9;
   for (int i = 0; i < 25; ++i) {
@@ -140,7 +140,7 @@ TEST(SecondStart, FirstKernelRunsWithin40Milliseconds) {
   EXPECT_LT(loading, sanitized ? 10'000 : std::max(40.0, compiling * 40 / 64)) << "the machine may be busy";
 }
 
-TEST(Cache, ListsExplainsAndClears) {
+TEST(Cache, ListsEntriesExplainsMissesAndClears) {
   Place place("cpu");
   const auto cache = [&](std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), "cache");

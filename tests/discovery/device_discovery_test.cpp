@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Discovery, selection, states and reasons with test drivers. Drivers and selections are global, so each test runs in a
-// separate process (a forked one if process state is tested).
+// Discovery, selection and states of devices, with test drivers. Drivers and selections are global, so each test runs
+// in a separate process.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -27,7 +27,7 @@ using test::TestDriver;
 using test::text_of;
 constexpr std::uint64_t gib = std::uint64_t{1} << 30;
 
-TEST(DeviceValue, PrintsAndParses) {
+TEST(DeviceValue, ToStringAndParseDeviceAreInverse) {
   for (Backend backend : all_backends) {
     const Device device{backend, 3};
     EXPECT_EQ(parse_device(to_string(device)), device);
@@ -41,7 +41,7 @@ TEST(DeviceValue, PrintsAndParses) {
   EXPECT_NE(std::hash<Device>{}({Backend::cuda, 0}), std::hash<Device>{}({Backend::cuda, 1}));
 }
 
-TEST(Discovery, EveryBackendHasAReportWithReason) {
+TEST(Discovery, ReportsAllBackendsWithReasons) {
   in_fresh_process([] {
     add(Backend::cpu, {{DeviceKind::cpu, gib}});
     const auto& rows = discover();
@@ -62,7 +62,7 @@ TEST(Discovery, EveryBackendHasAReportWithReason) {
   });
 }
 
-TEST(Discovery, NamedDeviceProbesOnlyItsBackend) {
+TEST(Discovery, NamingADeviceProbesOnlyItsBackend) {
   in_fresh_process([] {
     auto& cpu = add(Backend::cpu, {{DeviceKind::cpu, gib}});
     auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}});
@@ -76,7 +76,7 @@ TEST(Discovery, NamedDeviceProbesOnlyItsBackend) {
     EXPECT_EQ(cuda.enumerations, 0);
     EXPECT_EQ(opencl.enumerations, 0);
     EXPECT_EQ(cuda.behaviour(0)->opened, 0);
-    // Automatic selection stops when no later backend can be better.
+    // Automatic selection stops if no later backend can have a better device.
     EXPECT_EQ(current_device(), (Device{Backend::cuda, 0}));
     EXPECT_EQ(cuda.enumerations, 1);
     EXPECT_EQ(opencl.enumerations, 0);
@@ -87,7 +87,7 @@ TEST(Discovery, NamedDeviceProbesOnlyItsBackend) {
   });
 }
 
-TEST(Selection, AutomaticOrder) {
+TEST(Selection, AutomaticSelectionPrefersDiscreteGpus) {
   in_fresh_process([] {
     add(Backend::cpu, {{DeviceKind::cpu, 64 * gib}});
     EXPECT_EQ(current_device(), (Device{Backend::cpu, 0}));
@@ -111,7 +111,7 @@ TEST(Selection, AutomaticOrder) {
   });
 }
 
-// One GPU listed by two APIs.
+// A GPU that two APIs list:
 
 TestDriver& add_card(Backend backend, std::initializer_list<const char*> identities,
                      DeviceKind kind = DeviceKind::discrete_gpu) {
@@ -122,7 +122,7 @@ TestDriver& add_card(Backend backend, std::initializer_list<const char*> identit
   return kept;
 }
 
-TEST(Identity, GpuListedByTwoApisCountsOnce) {
+TEST(Identity, GpuListedByTwoApisIsUsedOnce) {
   in_fresh_process([] {
     add_card(Backend::cuda, {"pci:0000:01:00.0", "pci:0000:02:00.0"});
     add_card(Backend::opencl, {"pci:0000:02:00.0", "pci:0000:03:00.0", ""});
@@ -135,7 +135,7 @@ TEST(Identity, GpuListedByTwoApisCountsOnce) {
   });
 }
 
-TEST(Identity, WorkingApiOfAGpuIsSelected) {
+TEST(Identity, SelectsAnotherApiIfTheFirstOneFails) {
   in_fresh_process([] {
     add(Backend::cpu, {{DeviceKind::cpu, gib}});
     add_card(Backend::cuda, {"pci:0000:01:00.0"}).behaviour(0)->compute_wrongly = true;
@@ -146,7 +146,7 @@ TEST(Identity, WorkingApiOfAGpuIsSelected) {
   });
 }
 
-TEST(Identity, PartitionsOfAGpuAreNotConfused) {
+TEST(Identity, DoesNotIdentifyPartitionsOfAGpu) {
   in_fresh_process([] {
     add_card(Backend::cuda, {"pci:0000:01:00.0", "pci:0000:01:00.0"});
     add_card(Backend::opencl, {"pci:0000:01:00.0", "pci:0000:01:00.0"});
@@ -157,7 +157,7 @@ TEST(Identity, PartitionsOfAGpuAreNotConfused) {
   });
 }
 
-TEST(Identity, SameCardProbesNoBackend) {
+TEST(Identity, SameCardDoesNotProbeBackends) {
   in_fresh_process([] {
     TestDriver& cuda = add_card(Backend::cuda, {"pci:0000:01:00.0"});
     add_card(Backend::opencl, {"pci:0000:01:00.0"});
@@ -166,7 +166,7 @@ TEST(Identity, SameCardProbesNoBackend) {
   });
 }
 
-TEST(Selection, NamingCpuProbesNoOtherBackend) {
+TEST(Selection, NamingTheCpuProbesNoOtherBackend) {
   in_fresh_process([] {
     add(Backend::cpu, {{DeviceKind::cpu, gib}});
     TestDriver& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}});
@@ -182,7 +182,7 @@ TEST(Selection, NamingCpuProbesNoOtherBackend) {
   });
 }
 
-TEST(Selection, ScopeOverridesEnvironmentOverridesAutomatic) {
+TEST(Selection, ScopeTakesPrecedenceOverEnvironment) {
   in_fresh_process([] {
     add(Backend::cpu, {{DeviceKind::cpu, gib}, {DeviceKind::cpu, gib}});
     add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}, {DeviceKind::discrete_gpu, gib}});
@@ -208,7 +208,7 @@ TEST(Selection, ScopeOverridesEnvironmentOverridesAutomatic) {
   });
 }
 
-TEST(Selection, InvalidEnvironmentListsExistingDevices) {
+TEST(Selection, InvalidEnvironmentVariableListsExistingDevices) {
   in_fresh_process([] {
     auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}});
     add(Backend::cpu, {{DeviceKind::cpu, gib}});
@@ -217,7 +217,7 @@ TEST(Selection, InvalidEnvironmentListsExistingDevices) {
       rescan();
       expect_contains(text_of<DeviceError>([] { current_device(); }),
                       {"TESSERA_DEVICE=", bad, "cpu:0", "cuda:0 (test device 0)"});
-      DeviceScope scope({Backend::cpu, 0});  // a scope does not read the environment
+      DeviceScope scope({Backend::cpu, 0});  // a scope does not need the environment variable
       EXPECT_EQ(current_device(), (Device{Backend::cpu, 0}));
     }
     EXPECT_EQ(cuda.behaviour(0)->opened, 0);
@@ -227,7 +227,7 @@ TEST(Selection, InvalidEnvironmentListsExistingDevices) {
   });
 }
 
-TEST(Selection, DevicesOfSameNameShowDriverVersion) {
+TEST(Selection, DevicesWithTheSameNameShowDriverVersions) {
   in_fresh_process([] {
     for (const auto& [backend, version] : {std::pair{Backend::cpu, "LLVM 16"}, {Backend::opencl, "Portable 3.1"}}) {
       auto driver = std::make_unique<TestDriver>(backend);
@@ -266,7 +266,7 @@ TEST(Selection, NoDeviceErrorContainsReasons) {
   });
 }
 
-TEST(States, FirstUseVerifiesDevice) {
+TEST(States, FirstUseVerifiesTheDevice) {
   in_fresh_process([] {
     add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}});
     const DeviceInfo& before = device_info({Backend::cuda, 0});
@@ -279,7 +279,7 @@ TEST(States, FirstUseVerifiesDevice) {
   });
 }
 
-TEST(States, WrongResultQuarantinesDevice) {
+TEST(States, WrongResultQuarantinesTheDevice) {
   in_fresh_process([] {
     auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}, {DeviceKind::discrete_gpu, gib}});
     add(Backend::cpu, {{DeviceKind::cpu, gib}});
@@ -296,7 +296,7 @@ TEST(States, WrongResultQuarantinesDevice) {
     EXPECT_EQ(cuda.behaviour(0)->opened, 1) << "opened once, then quarantined";
     EXPECT_EQ(device_info({Backend::cuda, 0}).state, DeviceState::quarantined);
     EXPECT_EQ(current_device(), (Device{Backend::cuda, 1})) << "skipped by automatic selection";
-    Queue::of({Backend::cuda, 1}).finish();  // other devices keep working
+    Queue::of({Backend::cuda, 1}).finish();  // other devices still work
     cuda.behaviour(0)->compute_wrongly = false;
     rescan();
     Queue::of({Backend::cuda, 0}).finish();
@@ -304,7 +304,7 @@ TEST(States, WrongResultQuarantinesDevice) {
   });
 }
 
-TEST(States, HostShortageDoesNotQuarantine) {
+TEST(States, LackOfHostMemoryDoesNotQuarantine) {
   in_fresh_process([] {
     auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}});
     for (const int kind : {1, 2}) {
@@ -317,7 +317,7 @@ TEST(States, HostShortageDoesNotQuarantine) {
   });
 }
 
-TEST(States, FailedOpenMayBeRetried) {
+TEST(States, OpeningIsRetriedAfterFailure) {
   in_fresh_process([] {
     auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}});
     cuda.behaviour(0)->fail_open = true;
@@ -342,7 +342,7 @@ TEST(States, FailedFirstKernelDoesNotQuarantine) {
   });
 }
 
-TEST(States, DeviceWithoutCompilerStaysUnusable) {
+TEST(States, DeviceWithoutCompilerCannotBeOpened) {
   in_fresh_process([] {
     add(Backend::cpu, {{DeviceKind::cpu, gib}});
     auto driver = std::make_unique<TestDriver>(Backend::cuda);
@@ -374,7 +374,7 @@ TEST(States, TemporaryStatesExpire) {
   });
 }
 
-TEST(States, StateBelongsToDeviceNotIndex) {
+TEST(States, StateIsKeptOnlyForTheSameDevice) {
   in_fresh_process([] {
     add(Backend::cpu, {{DeviceKind::cpu, gib}});
     const auto machine = [](std::initializer_list<const char*> identities) {
@@ -393,7 +393,7 @@ TEST(States, StateBelongsToDeviceNotIndex) {
   });
 }
 
-TEST(Selection, ConcurrentSelectionTerminatesIfDeviceDoesNotOpen) {
+TEST(Selection, ConcurrentSelectionEndsIfADeviceCannotBeOpened) {
   in_fresh_process([] {
     ::alarm(60);
     add(Backend::cpu, {{DeviceKind::cpu, gib}});
@@ -425,7 +425,7 @@ TEST(Selection, AutomaticSelectionTriesGpusInOrder) {
                     {"cuda:0 (", "was skipped: ", "does not open", "cuda:1 ("});
     expect_contains(why_current_device(),
                     {"that can be opened; cuda:0: ", "does not open", "; cuda:1: ", "quarantined"});
-    // A failed open is temporary: its reason is reported, and the device is retried on the next use.
+    // A failure to open a device is temporary. Its reason is reported, and the next use of the device tries again.
     expect_contains(device_info({Backend::cuda, 0}).reason, {"does not open"});
     EXPECT_EQ(device_info({Backend::cuda, 0}).state, DeviceState::enumerated);
     cuda.behaviour(0)->fail_open = false;
@@ -444,7 +444,7 @@ TEST(Selection, AutomaticSelectionTriesGpusInOrder) {
   });
 }
 
-TEST(Threads, ConcurrentDiscoveryProbesOnce) {
+TEST(Threads, ConcurrentDiscoveryProbesOnlyOnce) {
   in_fresh_process([] {
     auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, gib}});
     std::vector<std::thread> threads;
@@ -482,27 +482,27 @@ TEST(Threads, DeviceScopesArePerThread) {
   });
 }
 
-TEST(Fork, ChildCannotUseParentsDevices) {
+TEST(Fork, ChildCannotUseDevicesOfItsParent) {
   in_fresh_process([] {
     add(Backend::cpu, {{DeviceKind::cpu, gib}, {DeviceKind::cpu, gib}});
     const auto storage = Storage::allocate({Backend::cpu, 0}, 64);
     in_fresh_process([&] {
       expect_contains(text_of<DeviceError>([] { Storage::allocate({Backend::cpu, 0}, 64); }), {"forked"});
       expect_contains(text_of<DeviceError>([] { Queue::of({Backend::cpu, 0}); }), {"forked"});
-      Storage::allocate({Backend::cpu, 1}, 64);  // not open in the parent, so usable in the child
+      Storage::allocate({Backend::cpu, 1}, 64);  // the child can use it, because the parent has not opened it
     });
-    Storage::allocate({Backend::cpu, 0}, 64);  // the parent can still use it
+    Storage::allocate({Backend::cpu, 0}, 64);  // the parent can still use the device
   });
 }
 
-TEST(Exit, StaticStoragesMayOutliveDrain) {
-  // In a child that exits normally: queued work is waited for, and later frees do nothing.
+TEST(Exit, StaticStoragesMayBeDestroyedAfterDrain) {
+  // In a child that exits normally, queued work must finish, and freeing memory later must have no effect.
   ::fflush(nullptr);
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    // Handlers and destructors run in reverse order: the drain, then the destructor, then the check, which ends the
-    // process.
+    // Handlers and destructors run in reverse order: first the handler that drains the queues, then the destructor,
+    // then the check, which ends the process.
     static std::atomic<int> ran = 0;
     static bool destroyed = false;
     std::atexit([] { ::_exit(ran == 20 && destroyed ? 0 : 10 + ran); });
@@ -537,5 +537,5 @@ TEST(Exit, StaticStoragesMayOutliveDrain) {
 }  // namespace
 }  // namespace tessera
 
-/// These tests fork while threads of queues run.
+/// These tests fork while threads of queues are running.
 extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }

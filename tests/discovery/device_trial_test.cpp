@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trials: a helper process opens a device and runs the first kernel on it before the program opens it. Uses fake
-// drivers, each case in a child with a separate cache. Tests the cost and caching of trials; hostile_drivers_test
-// covers the drivers' behaviour.
+// Trials: a helper process opens a device and runs the first kernel on it before the program opens the device. Tests
+// the cost and caching of trials; hostile_drivers_test.cpp tests misbehaving drivers. Each case uses fake drivers and
+// runs in a child with a separate cache.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -36,7 +36,7 @@ std::string computes(Device device) {
   }
 }
 const auto compute = [] { return computes(cuda0); };
-/// Returns the result of using the device, and its state.
+/// Uses the device and returns the result and its state.
 std::string computes_and_state(Device device) {
   const std::string text = computes(device);
 
@@ -47,14 +47,14 @@ std::string computes_and_state(Device device) {
 class Trial : public ::testing::Test {
  protected:
   Trial() {
-    // A probe that writes a line each time it is started.
+    // A replacement for tessera-probe that writes a line each time it is started.
     std::ofstream(probe()) << "#!/bin/sh\necho \"$@\" >> " << (folder / "started") << "\nexec " << TESSERA_SHOWN_PROBE
                            << " \"$@\"\n";
     fs::permissions(probe(), fs::perms::owner_all);
   }
   std::string probe() const { return folder / "probe"; }
-  /// Preloaded before fake_cuda, to misbehave as `mode` says (tests/drivers/hostile/hostile_cuda.cpp); not part of the
-  /// key.
+  /// Preloads a library before fake_cuda that misbehaves according to `mode` (tests/drivers/hostile/hostile_cuda.cpp).
+  /// It is not part of the cache key.
   std::string run(const std::string& mode, const std::function<std::string()>& work, const Variables& more = {}) {
     Variables all = test::with_fakes({{"TESSERA_CUDA_LIBRARY", fake_library("hostile_cuda")},
                                       {"TESSERA_HOSTILE_CUDA", mode},
@@ -67,7 +67,7 @@ class Trial : public ::testing::Test {
     all.insert(all.end(), more.begin(), more.end());
     return test::run_in_child(all, work, 60);
   }
-  /// Number of probes started since the last call: "rows 1, devices 1".
+  /// Returns the number of probes started since the last call: "rows 1, devices 1".
   std::string started() {
     const std::string text = text_of(folder / "started");
     fs::remove(folder / "started");
@@ -87,7 +87,7 @@ class Trial : public ::testing::Test {
   const fs::path folder = made.path();
 };
 
-TEST_F(Trial, RunsOncePerOpenedDeviceAndIsCached) {
+TEST_F(Trial, RunsOncePerDeviceAndIsCached) {
   const Variables eight = {{"TESSERA_FAKE_DEVICES", "8"}};
   const auto third = [] { return computes({Backend::cuda, 3}); };
   EXPECT_EQ(run("", third, eight), "computed 20.000000");
@@ -112,7 +112,7 @@ TEST_F(Trial, RunsOncePerOpenedDeviceAndIsCached) {
   EXPECT_EQ(started(), "rows 1, devices 1") << "rescan discards the result";
 }
 
-TEST_F(Trial, CrashIsCachedAndDoesNotReachProgram) {
+TEST_F(Trial, CrashIsCachedAndDoesNotAffectTheProgram) {
   for (const char* how : {"first kernel", "(cached)"}) {
     const std::string said = run("crash_ctx", [] {
       computes(cuda0);
@@ -134,7 +134,7 @@ TEST_F(Trial, WrongResultIsCached) {
   EXPECT_EQ(started(), "rows 1, devices 1");
 }
 
-TEST_F(Trial, RefusalIsNotCached) {
+TEST_F(Trial, TemporaryErrorsAreNotCached) {
   for (const auto& [mode, says] : {std::pair("ctx_46", "(46)"), std::pair("ctx_2", "CUDA_ERROR_OUT_OF_MEMORY (2)")}) {
     const std::string said = run(mode, [] {
       const std::string text = computes_and_state(cuda0);
@@ -147,7 +147,7 @@ TEST_F(Trial, RefusalIsNotCached) {
   EXPECT_EQ(run("", compute), "computed 20.000000") << "the other program has ended";
 }
 
-TEST_F(Trial, HangIsRetriedWithLongerLimitAndExpires) {
+TEST_F(Trial, HangIsRetriedWithLongerLimitAndCachedTemporarily) {
   const Variables short_limit = {{"TESSERA_PROBE_TIMEOUT", "1"}};
   for (const char* says : {"nor within 2 s", "(cached)"})
     expect_contains(run(
@@ -163,7 +163,7 @@ TEST_F(Trial, HangIsRetriedWithLongerLimitAndExpires) {
   EXPECT_EQ(run("", compute, short_limit), "computed 20.000000");
 }
 
-TEST_F(Trial, CrashesForLackOfResourcesAreTemporary) {
+TEST_F(Trial, CrashesAreTemporaryIfResourcesAreLimited) {
   // A resource limit of this process may be the cause of the crash.
   const auto limited = [] {
     const rlimit limit{std::uint64_t{1} << 40, RLIM_INFINITY};
@@ -173,7 +173,7 @@ TEST_F(Trial, CrashesForLackOfResourcesAreTemporary) {
   expect_contains(run("crash_ctx", limited), {"the device is crashed", "SIGSEGV", "ulimit -a"});
   EXPECT_TRUE(kept("open-").empty());
   EXPECT_EQ(run("", compute), "computed 20.000000");
-  // Killed by the system, as when memory is exhausted: cached temporarily.
+  // Killed by the system, like if memory is exhausted. The result is cached temporarily.
   std::error_code ignored;
   fs::remove_all(folder / "cache", ignored);
   expect_contains(run("kill_ctx", compute),
@@ -183,7 +183,7 @@ TEST_F(Trial, CrashesForLackOfResourcesAreTemporary) {
   expect_contains(run("", compute), {"the device is crashed", "(cached)"});
 }
 
-TEST_F(Trial, DeviceWithoutCompilerIsCached) {
+TEST_F(Trial, MissingCompilerIsCached) {
   const Variables without = {{"TESSERA_NVRTC_LIBRARY", "none"}, {"TESSERA_CODEGEN_LIBRARY", "none"}};
   const std::string said = run(
       "", [] { return computes_and_state(cuda0) + "\nnew arrays: " + to_string(current_device()); }, without);
@@ -192,9 +192,9 @@ TEST_F(Trial, DeviceWithoutCompilerIsCached) {
   EXPECT_EQ(started(), "rows 1, devices 0");
 }
 
-TEST_F(Trial, CrashWhileOpeningTriggersNewTrial) {
+TEST_F(Trial, CrashWhileOpeningCausesANewTrial) {
   EXPECT_EQ(run("", compute), "computed 20.000000");
-  expect_contains(run("crash_ctx", compute), {"the child died of signal 11"});  // a trial passed before
+  expect_contains(run("crash_ctx", compute), {"the child died of signal 11"});  // a trial has succeeded before
   EXPECT_EQ(started(), "rows 1, devices 1");
   ASSERT_EQ(kept("opening-").size(), 1u);
   expect_contains(run("crash_ctx", compute), {"the device is crashed", "SIGSEGV"});
@@ -202,7 +202,7 @@ TEST_F(Trial, CrashWhileOpeningTriggersNewTrial) {
   EXPECT_TRUE(kept("opening-").empty());
 }
 
-TEST_F(Trial, MarkOfRunningProgramIsIgnored) {
+TEST_F(Trial, IgnoresTheMarkOfARunningProgram) {
   run("", compute);
   started();
   int go[2];
@@ -210,7 +210,7 @@ TEST_F(Trial, MarkOfRunningProgramIsIgnored) {
   const pid_t slow = fork();
   if (slow == 0) {
     close(go[1]);
-    run("hang_ctx", compute);  // until its alarm, or until it is killed
+    run("hang_ctx", compute);  // until its alarm or until it is killed
     _exit(0);
   }
   for (int i = 0; i < 500 && kept("opening-").empty(); ++i) usleep(10'000);
@@ -224,7 +224,7 @@ TEST_F(Trial, MarkOfRunningProgramIsIgnored) {
   EXPECT_EQ(started(), "rows 0, devices 1");
 }
 
-TEST_F(Trial, ConcurrentProcessesRunOneTrial) {
+TEST_F(Trial, ConcurrentProcessesRunOnlyOneTrial) {
   std::vector<pid_t> children;
   for (int i = 0; i < 6; ++i) {
     const pid_t child = fork();
@@ -239,12 +239,12 @@ TEST_F(Trial, ConcurrentProcessesRunOneTrial) {
   EXPECT_EQ(started(), "rows 1, devices 1");
 }
 
-TEST_F(Trial, ConcurrentProcessesDoNotSerialiseUncachedTrials) {
-  // A probe that records how many of them run concurrently.
+TEST_F(Trial, ConcurrentProcessesRunUncachedTrialsInParallel) {
+  // A replacement for tessera-probe that records how many instances run concurrently.
   const std::string here = (folder / "here").string(), most = (folder / "at_once").string();
   std::ofstream(probe()) << "#!/bin/sh\ntouch " << here << ".$$\nsleep 0.5\nls " << here << ".* | wc -l >> " << most
                          << "\nsleep 0.5\nrm " << here << ".$$\nexec " << TESSERA_SHOWN_PROBE << " \"$@\"\n";
-  // A driver without a device; then a device that does not open, with a cached report.
+  // First a driver without a device, then a device that cannot be opened although its driver's report is cached.
   for (const auto& [mode, fault] : {std::pair("", "no-devices"), std::pair("ctx_46", "")}) {
     const Variables faults = {{"TESSERA_FAKE_FAULT", fault}};
     run(
@@ -284,10 +284,10 @@ TEST_F(Trial, ProbeListSkipsTrials) {
   EXPECT_TRUE(kept("open-").empty());
 }
 
-TEST_F(Trial, ChangedDeviceIsProbedAgain) {
+TEST_F(Trial, DifferentDeviceIsProbedAgain) {
   EXPECT_EQ(run("", compute), "computed 20.000000");
   started();
-  // The cached report says "Fake H100".
+  // The cached report contains a different name, "Fake H100".
   const std::string text = run("latin1", [] {
     const std::string got = computes(cuda0);
     return got + "\n" + device_info(cuda0).name;

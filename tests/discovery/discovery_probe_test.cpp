@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Discovery in helper processes with fake drivers: a driver that crashes or hangs affects only its own report, other
-// backends keep working, and results are cached for the next process. Each case runs in a child with a separate cache.
+// Discovery in helper processes with fake drivers. A driver that crashes or hangs affects only its own report, and
+// results are cached for the next process. Each case runs in a child with a separate cache.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -30,7 +30,7 @@ using test::message;
 using test::text_of;
 using test::Variables;
 
-/// Returns "state|reason|devices|remembered".
+/// Returns "state|reason|number of devices|remembered or asked".
 std::string row(Backend backend) {
   const BackendReport& r = discover(backend);
   return std::string(state_name(r.state)) + "|" + r.reason + "|" + std::to_string(r.devices.size()) + "|" +
@@ -103,21 +103,21 @@ TEST_P(Probe, HangingDriverIsStoppedAndAffectsOnlyItsReport) {
   expect_contains(with("hang-init", work), {"hung|", "did not answer within 1 s", "TESSERA_PROBE_TIMEOUT", "|0|asked",
                                             "has no devices (hung:", "the other: 20.000000, not loaded"});
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
-  // The next program does not wait for it.
+  // The next program does not have to wait for the driver.
   expect_contains(with("hang-init", [] { return row(GetParam()) + discover(GetParam()).remedy; }),
                   {"hung|", "|0|remembered", GetParam() == Backend::cuda ? "nvidia-persistenced" : "retried"});
-  // The result expires: later the driver is probed again.
+  // After the result has expired, the driver is probed again.
   for (const fs::path& file : cache.files()) {
     const std::string text = text_of(file);
     const std::size_t at = text.find("\"until\": ") + 9;
-    if (at < 9) continue;  // another entry
+    if (at < 9) continue;  // a different entry
     std::ofstream(file, std::ios::binary | std::ios::trunc)
         << text.substr(0, at) << 1000000 << text.substr(text.find_first_not_of("0123456789", at));
   }
   expect_contains(with("hang-init", [] { return row(GetParam()); }), {"hung|", "nor within 2 s", "|0|asked"});
 }
 
-TEST_P(Probe, CrashesForLackOfResourcesAreTemporary) {
+TEST_P(Probe, CrashesAreTemporaryIfResourcesAreLimited) {
   const auto limited = [] {
     const rlimit limit{std::uint64_t{1} << 40, RLIM_INFINITY};
     setrlimit(RLIMIT_FSIZE, &limit);
@@ -147,9 +147,9 @@ TEST_P(Probe, DriverOutputDoesNotCorruptAnswer) {
   expect_contains(text, {"enumerated|", "|1|asked", " 20.000000"});
 }
 
-TEST_P(Probe, WorksIfProgramIgnoresSigchld) {
+TEST_P(Probe, WorksIfTheProgramIgnoresSigchld) {
   const std::string text = run({}, [] {
-    signal(SIGCHLD, SIG_IGN);  // the system then reaps children and discards their exit status
+    signal(SIGCHLD, SIG_IGN);  // the system then discards the exit status of children
     return row(GetParam());
   });
   expect_contains(text, {"enumerated|", "|1|asked"});
@@ -165,7 +165,7 @@ TEST_P(Probe, SlowDriverIsRetriedWithLongerLimit) {
   expect_contains(with("slow-init:1300", [] { return row(GetParam()); }), {"enumerated|", "|1|asked"});
 }
 
-TEST_P(Probe, ResultsAreCachedForNextProcess) {
+TEST_P(Probe, ResultsAreCachedForTheNextProcess) {
   const auto work = [] {
     std::string out = row(GetParam());
     out += mapped("libfake_" + name() + ".") ? " loaded" : " not loaded";
@@ -173,7 +173,7 @@ TEST_P(Probe, ResultsAreCachedForNextProcess) {
   };
   expect_contains(run({}, work), {"enumerated|", "|1|asked not loaded 20.000000"});
   expect_contains(run({}, work), {"enumerated|", "|1|remembered not loaded 20.000000"});
-  // Anything that may change a driver's result triggers a new probe.
+  // Everything that may change the result causes a new probe.
   for (const char* name : {"CUDA_VISIBLE_DEVICES", "GPU_MAX_ALLOC_PERCENT", "CL_CONFIG_CPU_FORCE_LOCAL_MEM_SIZE",
                            "LP_NATIVE_VECTOR_WIDTH", "GALLIUM_DRIVER", "GALLIVM_PERF", "OCLGRIND_LOCAL_MEM_SIZE",
                            "RUSTICL_ENABLE", "DPCPP_CPU_NUM_CUS", "IGC_X", "LD_AUDIT"})
@@ -182,7 +182,7 @@ TEST_P(Probe, ResultsAreCachedForNextProcess) {
   expect_contains(run({}, work), {"|1|remembered"});
 }
 
-TEST_P(Probe, CachedCapabilitiesMatchDriver) {
+TEST_P(Probe, CachedCapabilitiesEqualProbedOnes) {
   const auto work = [] {
     const DeviceInfo& i = device_info({GetParam(), 1});
     std::string out = i.name + "," + i.vendor + "," + i.driver_version + "," + i.identity + "," +
@@ -205,7 +205,7 @@ TEST_P(Probe, CachedCapabilitiesMatchDriver) {
   const std::string in_process = run(inside, work);
   EXPECT_EQ(in_process.find("exception"), std::string::npos) << in_process;
   EXPECT_EQ(run(two, work), in_process);
-  EXPECT_EQ(run(two, work), in_process);  // from the cache
+  EXPECT_EQ(run(two, work), in_process);  // loaded from the cache
 }
 
 TEST_P(Probe, ReplacedDriverIsProbedAgain) {
@@ -221,7 +221,7 @@ TEST_P(Probe, ReplacedDriverIsProbedAgain) {
   expect_contains(run(here, work), {"supported|", "the library has no ", "|0|asked"});
 }
 
-TEST_P(Probe, RescanDiscardsCache) {
+TEST_P(Probe, RescanDiscardsTheCache) {
   const std::string text = run({}, [] {
     std::string out = row(GetParam()) + "\n";
     rescan();
@@ -253,7 +253,7 @@ TEST_P(Probe, DamagedFilesAreIgnoredAndReplaced) {
   }
 }
 
-TEST_P(Probe, ForeignFilesWithCacheNamesAreUntouched) {
+TEST_P(Probe, FilesOfOthersWithCacheNamesAreNotChanged) {
   const auto work = [] {
     const std::string found = row(GetParam());
     rescan();
@@ -274,7 +274,7 @@ TEST_P(Probe, ForeignFilesWithCacheNamesAreUntouched) {
   EXPECT_TRUE(fs::is_fifo(file));
 }
 
-TEST_P(Probe, RescanAndLimitDeleteOnlyCacheFiles) {
+TEST_P(Probe, RescanAndSizeLimitDeleteOnlyCacheFiles) {
   std::vector<std::string> theirs = {"probe-results.csv", "probe-data.json", "probe-cuda-", "probe-cuda-notes.json"};
   for (int i = 0; i < 100; ++i) theirs.push_back("probe-" + std::to_string(i) + ".txt");
   for (const std::string& name : theirs) std::ofstream(cache / name) << name;
@@ -301,7 +301,7 @@ TEST_P(Probe, RescanAndLimitDeleteOnlyCacheFiles) {
   EXPECT_EQ(cache.files().size(), theirs.size());
 }
 
-TEST_P(Probe, CacheContainsNoVariableValues) {
+TEST_P(Probe, CacheContainsNoValuesOfVariables) {
   std::ofstream(cache / "probe-cuda-0123456789abcdef.json")
       << "{\n \"format\": 1,\n \"key\": \"CUDA_TOKEN=old-secret\"}";
   Variables secrets;
@@ -316,7 +316,7 @@ TEST_P(Probe, CacheContainsNoVariableValues) {
   }
   secrets.back().second += "!";
   expect_contains(run(secrets, [] { return row(GetParam()); }), {"|1|asked"});
-  // Not even if a driver prints it and crashes.
+  // This also holds if a driver prints a value and crashes.
   const Variables printed = {{"TESSERA_FAKE_FAULT", "segv-init"}, {"CUDA_TOKEN", "about to fault"}, {"CUDA_X", "to"}};
   expect_contains(run(printed, [] { return row(GetParam()); }), {"crashed|", "about to fault", "|0|asked"});
   expect_contains(run(printed, [] { return row(GetParam()); }), {"crashed|", "$CUDA_TOKEN", "|0|remembered"});
@@ -341,7 +341,7 @@ TEST_P(Probe, ConcurrentProcessesWriteOneFile) {
   EXPECT_EQ(cache.files().size(), 1u);
 }
 
-TEST_P(Probe, UnwritableFolderIsLoggedOnce) {
+TEST_P(Probe, UnwritableCacheFolderIsLoggedOnce) {
   const fs::path file = cache / "file";
   std::ofstream(file) << "x";
   ::testing::internal::CaptureStderr();
@@ -353,7 +353,7 @@ TEST_P(Probe, UnwritableFolderIsLoggedOnce) {
   EXPECT_EQ(log.find("cannot be cached"), log.rfind("cannot be cached")) << log;
 }
 
-TEST_P(Probe, WithoutProbeProgramDriversAreLoadedInProcess) {
+TEST_P(Probe, LoadsDriversInProcessWithoutProbeProgram) {
   for (const char* probe : {"/nonexistent/tessera-probe", "off", "/dev/null"}) {
     ::testing::internal::CaptureStderr();
     const std::string text = run({{"TESSERA_PROBE", probe}, {"TESSERA_LOG", "info"}}, [] {
@@ -366,7 +366,7 @@ TEST_P(Probe, WithoutProbeProgramDriversAreLoadedInProcess) {
   }
 }
 
-TEST_P(Probe, NamedDeviceProbesOnlyItsBackend) {
+TEST_P(Probe, NamingADeviceProbesOnlyItsBackend) {
   const std::string text = run({{"TESSERA_DEVICE", std::string(backend_name(GetParam()))}},
                                [] { return to_string(current_device()) + " " + why_current_device(); });
   expect_contains(text, {std::string(backend_name(GetParam())) + ":0"});
@@ -374,7 +374,7 @@ TEST_P(Probe, NamedDeviceProbesOnlyItsBackend) {
   expect_contains(cache.files().front().filename().string(), {"probe-" + std::string(backend_name(GetParam()))});
 }
 
-TEST_P(Probe, NamingCpuProbesNothing) {
+TEST_P(Probe, NamingTheCpuProbesNothing) {
   for (const char* device : {"cpu", "cpu:0", "interp"}) {
     const std::string text = run({{"TESSERA_DEVICE", device}}, [] {
       return computes(current_device()) + why_current_device() + why_current_device(Detail::brief);
@@ -393,7 +393,7 @@ TEST_P(Probe, NamingCpuProbesNothing) {
 TEST_P(Probe, AutomaticSelectionStopsAtDiscreteGpu) {
   const std::string text = run({}, [] { return to_string(current_device()); });
   EXPECT_EQ(text, "cuda:0");
-  ASSERT_EQ(cache.files().size(), 2u);  // the report and the trial's result
+  ASSERT_EQ(cache.files().size(), 2u);  // the report and the result of the trial
 }
 
 TEST_P(Probe, InvalidTimeoutThrowsWithoutProbing) {
@@ -402,7 +402,7 @@ TEST_P(Probe, InvalidTimeoutThrowsWithoutProbing) {
   expect_contains(text, {"supported|", "TESSERA_PROBE_TIMEOUT", "soon"});
 }
 
-// OpenCL platforms, each probed separately.
+// OpenCL platforms are probed separately.
 
 class Platforms : public ::testing::Test {
  protected:
@@ -433,7 +433,7 @@ class Platforms : public ::testing::Test {
   Folder vendors, cache, kernels;
 };
 
-TEST_F(Platforms, CrashingOrHangingPlatformsHaveTheirOwnEntries) {
+TEST_F(Platforms, CrashingOrHangingPlatformsAreReportedSeparately) {
   add("a-crashes.icd", fake_library("icd_crashes"));
   add("b-hangs.icd", fake_library("icd_hangs"));
   add("c-none.icd", fake_library("icd_no_platform"));
@@ -465,7 +465,7 @@ TEST_F(Platforms, CrashingPlatformLeavesOthersUsable) {
                      "c-hangs.icd=hung(", "20.000000 verified|", " not loaded with PoCL"});
 }
 
-TEST_F(Platforms, CrashingPlatformIsNamedIfNoGpuIsSelected) {
+TEST_F(Platforms, ReportsCrashingPlatformIfNoGpuIsSelected) {
   if (pocl().empty()) GTEST_SKIP() << "PoCL is not installed (pocl-opencl-icd)";
   add("a-crashes.icd", fake_library("icd_crashes"));
   add("b-pocl.icd", pocl());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera doctor`, cached reports in `tessera devices`, and that selecting the CPU by name touches no GPU driver.
+// `tessera doctor`, cached reports in `tessera devices`, and that drivers of GPUs are not loaded if the CPU is selected
+// by name.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -16,10 +17,10 @@ namespace {
 
 std::string fake(const std::string& name) { return TESSERA_FAKES "/libfake_" + name + ".so"; }
 
-/// Removes line breaks, whose positions depend on the machine.
+/// Removes line breaks, because their positions depend on the machine.
 std::string in_one_line(const std::string& text) { return std::regex_replace(text, std::regex("\\s+"), " "); }
 
-/// No drivers, and a separate cache.
+/// An environment without drivers and with a separate cache.
 std::map<std::string, std::string> bare(const TemporaryFolder& cache) {
   return {{"TESSERA_CUDA_LIBRARY", "/nonexistent/libcuda.so.1"},
           {"TESSERA_ROCM_LIBRARY", "/nonexistent/libamdhip64.so.5"},
@@ -28,7 +29,7 @@ std::map<std::string, std::string> bare(const TemporaryFolder& cache) {
           {"TESSERA_CACHE_DIR", cache / "cache"}};
 }
 
-TEST(Doctor, MachineWithoutDriversMeasuresCpu) {
+TEST(Doctor, MeasuresTheCpuOnAMachineWithoutDrivers) {
   const TemporaryFolder folder;
   const Outcome o = run({"doctor"}, {.environment = bare(folder)});
   EXPECT_EQ(o.code, 0) << o.out << o.err;
@@ -39,7 +40,7 @@ TEST(Doctor, MachineWithoutDriversMeasuresCpu) {
   EXPECT_EQ(o.err, "");
 }
 
-TEST(Devices, UnreportedMemoryIsUnknown) {
+TEST(Devices, ShowsUnknownMemoryIfTheDriverReportsNone) {
   for (const char* bytes : {"18446744073709551615", "0", "3221225472"}) {
     const TemporaryFolder folder;
     auto environment = bare(folder);
@@ -57,7 +58,7 @@ TEST(Devices, UnreportedMemoryIsUnknown) {
   }
 }
 
-TEST(Doctor, JsonContainsSurveyMachineAndFigures) {
+TEST(Doctor, JsonContainsReportsMachineAndMeasurements) {
   const TemporaryFolder folder;
   const Outcome o = run({"doctor", "--json"}, {.environment = bare(folder)});
   ASSERT_EQ(o.code, 0) << o.out << o.err;
@@ -72,7 +73,7 @@ TEST(Doctor, JsonContainsSurveyMachineAndFigures) {
   EXPECT_FALSE(j["figures"].contains("interp:0"));
 }
 
-TEST(Doctor, FailsIfNamedDeviceFails) {
+TEST(Doctor, FailsIfTheNamedDeviceFails) {
   const TemporaryFolder folder;
   auto environment = bare(folder);
   environment["TESSERA_DEVICE"] = "cuda";
@@ -87,7 +88,7 @@ TEST(Doctor, ReportsSelectedGpuThatDoesNotCompute) {
   environment["TESSERA_CUDA_LIBRARY"] = fake("cuda");
   environment["TESSERA_NVRTC_LIBRARY"] = fake("nvrtc");
   environment["TESSERA_PROBE"] = TESSERA_SHOWN_PROBE;
-  environment["TESSERA_FAKE_FAULT"] = "launch=4";  // the first kernel runs
+  environment["TESSERA_FAKE_FAULT"] = "launch=4";  // the first kernel succeeds
   for (const char* named : {"", "cuda:0"}) {
     environment["TESSERA_DEVICE"] = named;
     const Outcome o = run({"doctor"}, {.environment = environment, .program = TESSERA_SHOWN_PROGRAM});
@@ -144,7 +145,7 @@ TEST(Doctor, ReportsCrashingOrHangingDriverAndContinues) {
   }
 }
 
-TEST(Doctor, ProbesAgainWhileDevicesShowsCachedResults) {
+TEST(Doctor, ProbesAgainInsteadOfUsingCachedResults) {
   const TemporaryFolder folder;
   auto environment = bare(folder);
   environment["TESSERA_CUDA_LIBRARY"] = fake("cuda");
@@ -158,7 +159,7 @@ TEST(Doctor, ProbesAgainWhileDevicesShowsCachedResults) {
   EXPECT_EQ(devices({"--rescan"}).find("(cached)"), std::string::npos);
 }
 
-TEST(Doctor, ReportsLibraryForLargeProducts) {
+TEST(Doctor, ReportsTheLibraryForLargeProducts) {
   const TemporaryFolder folder;
   auto environment = bare(folder);
   environment["TESSERA_CUDA_LIBRARY"] = fake("cuda");
@@ -177,11 +178,11 @@ TEST(Doctor, ReportsLibraryForLargeProducts) {
   }
 }
 
-TEST(Probe, WorksAsProcessOneInAContainer) {
+TEST(Probe, WorksAsProcess1InAContainer) {
   const TemporaryFolder folder;
   const std::string unshare = "unshare --pid --fork --mount-proc ";
   if (std::system((unshare + "true 2>/dev/null").c_str()) != 0)
-    GTEST_SKIP() << "this user may not make a namespace of processes (unshare --pid)";
+    GTEST_SKIP() << "this user may not create a process namespace (unshare --pid)";
   const std::string command = "TESSERA_CACHE_DIR=" + (folder / "cache") + " TESSERA_CUDA_LIBRARY=" + fake("cuda") +
                               " TESSERA_NVRTC_LIBRARY=" + fake("nvrtc") + " " + unshare + TESSERA_PROGRAM +
                               " devices --list-only >" + (folder / "out");
@@ -189,7 +190,7 @@ TEST(Probe, WorksAsProcessOneInAContainer) {
   expect_contains(text_of(folder / "out"), {"(cuda): enumerated", "[cuda:0]"});
 }
 
-/// Libraries opened by the loader in the program and all processes that it started.
+/// Returns the libraries that the loader opened in the program and in all processes that it started.
 std::string opened_files(std::vector<std::string> arguments, std::map<std::string, std::string> environment) {
   const TemporaryFolder folder;
   environment["LD_DEBUG"] = "files";
@@ -214,11 +215,11 @@ TEST(NamingTheCpu, OpensNoDriverLibrary) {
   const std::string trace =
       opened_files(generate, {{"TESSERA_DEVICE", "cpu"}}) + opened_files(by_option, {}) +
       opened_files({"verify", "--device", "cpu", "--operation", "softmax"}, {{"TESSERA_DEVICE", "cpu"}});
-  ASSERT_NE(trace.find("libtessera"), std::string::npos);  // the trace works
+  ASSERT_NE(trace.find("libtessera"), std::string::npos);  // checks that the trace works
   for (const std::string& driver : drivers) EXPECT_EQ(trace.find(driver), std::string::npos) << driver;
 }
 
-TEST(NamingTheCpu, TraceShowsDriversIfNoDeviceIsNamed) {  // the same trace shows drivers if no device is named
+TEST(NamingTheCpu, DriversAreOpenedIfNoDeviceIsNamed) {  // the same trace shows drivers if no device is named
   if (!std::filesystem::exists("/etc/OpenCL/vendors/pocl.icd"))
     GTEST_SKIP() << "PoCL is not installed (pocl-opencl-icd)";
   expect_contains(opened_files({"devices", "--list-only"}, {}), {"libpocl"});

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Misbehaving drivers (tests/drivers/hostile/hostile_cl.cpp, hostile_cuda.cpp), one at a time next to working ones:
-// `devices`, `doctor`, their JSON output, and a program with automatic device selection end in time, list all other
-// backends, report this driver correctly, print only valid text, leave no processes behind, and are fast when run
-// again. By default each mode runs one of the commands in turn, and then `devices --json`; with TESSERA_TEST_LONG=1
-// (script/test --long) each mode runs all of them.
+// Misbehaving drivers (tests/drivers/hostile/hostile_cl.cpp, hostile_cuda.cpp), one at a time, together with working
+// drivers. Tests `devices`, `doctor`, their JSON output, and a program with automatic device selection. They must end
+// in time, list all other backends, report the driver correctly, print only valid text, leave no processes running, and
+// be fast when they are run again.
 //
-// TESSERA_TEST_MODES=crash_build,latin1 runs only these modes.
+// By default, each mode runs one of the commands and then `devices --json`. With TESSERA_TEST_LONG=1 (script/test
+// --long), each mode runs all commands. With TESSERA_TEST_MODES=crash_build,latin1, only these modes run.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,15 +29,15 @@ enum class Computes : std::uint8_t { no, yes, either };
 struct Mode {
   std::string name;
   Computes computes;
-  std::vector<std::string> states;  ///< acceptable states of its device, or of its backend without a device
-  std::vector<std::string> says;    ///< parts of the reasons
-  std::string error = {};           ///< an error of the program on the selected device that is acceptable
+  std::vector<std::string> states;  ///< allowed states of its device, or of its backend if there is no device
+  std::vector<std::string> says;    ///< expected parts of the reasons
+  std::string error = {};           ///< allowed error of the program on the selected device
 };
 using Names = std::vector<std::string>;
 
-const Names good = {"verified"}, dead = {"crashed"}, hung = {"hung"}, any = {};  // states
+const Names good = {"verified"}, dead = {"crashed"}, hung = {"hung"}, any = {};  // lists of allowed states
 
-/// For a driver that ends a process that only lists its devices.
+/// For a driver that ends a process that only lists devices.
 Mode listing_dies(const std::string& name, const std::string& how) {
   return {name, Computes::no, dead, {how, "listing its devices"}};
 }
@@ -74,7 +74,7 @@ std::vector<Mode> opencl_modes() {
   all.push_back({"exit_build", Computes::no, dead, {"ended the process", "(exit code 0)", "first kernel"}});
   for (const char* name : {"hang_context", "hang_build", "hang_launch", "hang_read", "hang_finish", "hang_waitevents"})
     all.push_back({name, Computes::no, hung, {"within", "first kernel"}});
-  // Either its end is not waited for, or a helper process waits.
+  // Whether this is detected depends on whether a process waits for the driver's destructors.
   for (const char* name : {"crash_dtor", "hang_dtor"}) all.push_back({name, Computes::either, any, {}});
   all.push_back({"all_fail", Computes::no, {"supported", "loaded"}, {"-9999"}});
   all.push_back({"fail_build", Computes::no, any, {"hostile compiler: I do not like it"}});
@@ -112,14 +112,14 @@ std::vector<Mode> cuda_modes() {
   return all;
 }
 
-// Processes left behind.
+// Processes that are still running:
 
 struct Process {
   int number = 0, parent = 0, session = 0;
   char state = '?';
   std::string name;
 };
-/// Reads a file of a process in /proc; empty if the process has ended, even during the read.
+/// Reads a file of a process in /proc. Returns an empty string if the process has ended.
 std::string file_of(int process, const char* name) {
   try {
     return text_of("/proc/" + std::to_string(process) + "/" + name);
@@ -143,8 +143,8 @@ std::vector<Process> processes() {
   }
   return all;
 }
-/// Processes of this session, or with this text in their environment. Zombies whose parent is ours count, too. Waits
-/// briefly, then kills the remaining ones, so that they don't disturb other tests.
+/// Returns processes of this session, or with `mark` in their environment, including zombies that this process must
+/// reap. Waits briefly, then kills them, so that they don't disturb other tests.
 std::string left_behind(int session, const std::string& mark) {
   std::string list;
   for (int attempt = 0; attempt < 25; ++attempt) {
@@ -155,7 +155,7 @@ std::string left_behind(int session, const std::string& mark) {
     };
     for (const Process& p : all) {
       if (p.session != session && file_of(p.number, "environ").find(mark) == std::string::npos) continue;
-      if (p.state == 'Z' && !in_session(p.parent)) continue;  // for the system to reap
+      if (p.state == 'Z' && !in_session(p.parent)) continue;  // the system will reap it
       if (p.name == "hostile-own" || attempt == 24) ::kill(p.number, SIGKILL);
       if (p.name != "hostile-own")
         list += (list.empty() ? "" : ", ") + std::to_string(p.number) + " (" + p.name + ", " + p.state + ")";
@@ -166,14 +166,14 @@ std::string left_behind(int session, const std::string& mark) {
   return list;
 }
 
-// Output for users and programs.
+// Checks of the output:
 
 std::string in_one_line(const std::string& text) { return std::regex_replace(text, std::regex("\\s+"), " "); }
 
-/// Returns an error if the output is not valid text for a terminal, else an empty string.
+/// Returns an error message if the output is not valid text for a terminal, else an empty string.
 std::string no_text(const std::string& text) {
   try {
-    static_cast<void>(json(text).dump());  // validates UTF-8
+    static_cast<void>(json(text).dump());  // throws for invalid UTF-8
   } catch (const json::exception& e) {
     return e.what();
   }
@@ -187,7 +187,7 @@ std::string no_text(const std::string& text) {
 
 struct Stage {
   const char *variable, *backend, *device, *title;
-  const char *neighbour, *neighbour_name;  ///< the working GPU next to it
+  const char *neighbour, *neighbour_name;  ///< the working GPU in the same machine
 };
 constexpr Stage opencl_stage = {"TESSERA_HOSTILE_CL", "opencl", "opencl:0", "OpenCL (opencl)", "cuda:0", "Fake H100"};
 constexpr Stage cuda_stage = {"TESSERA_HOSTILE_CUDA", "cuda", "cuda:0", "CUDA (cuda)", "rocm:0", "Fake MI250X"};
@@ -210,7 +210,7 @@ Names arguments(Command c) {
 
 constexpr double run_with_timeout = 15, measured_in_time = 300, quick = 1;
 
-/// One mode, with a separate cache.
+/// A mode, with a separate cache.
 class Case {
  public:
   Case(const Stage& stage, const Mode& mode) : stage_(stage), mode_(mode) {
@@ -220,7 +220,7 @@ class Case {
   }
   std::string complaints() const { return complaints_; }
 
-  /// Runs the command with an empty cache, then `devices --json` with the resulting one.
+  /// Runs the command with an empty cache, and then `devices --json` with the cache that it has written.
   void go(Command command) {
     std::filesystem::remove_all(folder_ / "cache");
     const bool with_neighbour = command != Command::automatic;
@@ -281,7 +281,7 @@ class Case {
       complain(command, "did not end. Output so far: " + o.out + o.err);
       return o;
     }
-    // Figures are measured for at most a second, so a busy machine may report none.
+    // Measurements are limited to a second, so there may be none on a busy machine.
     const bool refused =
         command == Command::automatic && o.code == 1 && !mode_.error.empty() && o.err.find(mode_.error) != o.err.npos;
     if (o.code != 0 && !refused && (command != Command::measure || o.code != 1))
@@ -296,7 +296,7 @@ class Case {
       case Command::json: check_json(o, with_neighbour); break;
       default: check_table(command, o);
     }
-    // While a driver is waited for, other threads can read known reports.
+    // While one thread waits for a driver, other threads can read the available reports.
     if (command == Command::devices && mode_.states == hung)
       if (const std::chrono::duration<double> at = first_row.value_or(std::chrono::hours(1));
           o.seconds - at.count() < 0.5)
@@ -379,7 +379,7 @@ bool asked_for(const std::string& mode) {
   return only == nullptr || *only == 0 || ("," + std::string(only) + ",").find("," + mode + ",") != std::string::npos;
 }
 
-/// Runs all modes, several in parallel, since most of them wait.
+/// Runs all modes. Several run in parallel, because most of them wait.
 void play(const Stage& stage, const std::vector<Mode>& all) {
   const char* variable = std::getenv("TESSERA_TEST_LONG");
   const bool at_length = variable != nullptr && std::string_view(variable) == "1";
@@ -409,11 +409,11 @@ void play(const Stage& stage, const std::vector<Mode>& all) {
   for (const auto& [mode, text] : complaints) ADD_FAILURE() << text;
 }
 
-/// Misbehaviour in a launch long after the trial cannot be prevented, but is reported.
+/// Misbehaviour in a launch long after the trial cannot be prevented, but it is reported.
 class LaterLaunch : public ::testing::Test {
  public:
-  /// Runs `generate` on the device, whose driver misbehaves after the first launches; killed when `says` appears on
-  /// standard error.
+  /// Runs `generate` on a device with a driver that misbehaves after the first launches. Kills the program when `says`
+  /// appears on standard error.
   Outcome generate(const std::string& mode, const std::string& says = {}) {
     write_file(folder_ / "hostile.icd", TESSERA_FAKES "/libfake_hostile_cl.so\n");
     const std::string none = "/nonexistent/library.so";
@@ -443,11 +443,11 @@ class LaterLaunch : public ::testing::Test {
   const TemporaryFolder folder_;
 };
 
-TEST_F(LaterLaunch, ExitByDriverIsReportedWithItsName) {
+TEST_F(LaterLaunch, ExitByDriverIsReported) {
   const Outcome here = generate("exit_launch");
   EXPECT_EQ(here.code, 1) << here.out << here.err;
   EXPECT_TRUE(holds(here.err, {"tessera: error: the driver of opencl:0 (Hostile GPU) ended the program"}));
-  // On a thread of the driver, which may not be inside one of our calls.
+  // The driver may also call exit on its own thread.
   const Outcome elsewhere = generate("thread_exit_launch");
   EXPECT_EQ(elsewhere.code, 1) << elsewhere.out << elsewhere.err;
   EXPECT_TRUE(holds(elsewhere.err, {"tessera: error: ", "ended the program"}));

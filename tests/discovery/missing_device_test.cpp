@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Explanations why a GPU is missing, for simulated machines: a folder with its own /sys, /dev and /proc, read by a
-// child process with an ordinary user's rights.
+// Explanations why a GPU is missing. A child process of an ordinary user reads a simulated machine, which is a folder
+// with its own /sys, /dev and /proc.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -56,32 +56,32 @@ class Machine : public ::testing::Test {
   const fs::path root = made.path();
 };
 
-TEST_F(Machine, NoCardIsReported) {
+TEST_F(Machine, ReportsThatThereIsNoCard) {
   card("0000:00:02.0", "0x8086", "i915");
-  card("0000:01:00.0", "0x10de", "snd_hda_intel", "0x040300");  // a GPU's audio function is not a GPU
+  card("0000:01:00.0", "0x10de", "snd_hda_intel", "0x040300");  // the audio function of a GPU is not a GPU
   expect_contains(why(os::nvidia), {"No NVIDIA card was found on the PCI bus", "of this machine", "virtual machine"});
   expect_contains(why(os::amd), {"No AMD card was found on the PCI bus"});
   render_node("0x8086");
   EXPECT_EQ(why(os::intel), "");
 }
 
-TEST_F(Machine, FilesCreatedByDriverAreNoEvidenceOfACard) {
+TEST_F(Machine, DeviceFilesCreatedByDriversDoNotProveACard) {
   fs::create_directories(root / "sys/bus/pci/devices");
-  file("dev/nvidiactl");  // created by cuInit even without a GPU
+  file("dev/nvidiactl");  // cuInit creates it even without a GPU
   expect_contains(why(os::nvidia), {"No NVIDIA card was found on the PCI bus"});
   file("dev/nvidia-uvm", "", 0600);
   file(".dockerenv");
   expect_contains(why(os::nvidia), {"No NVIDIA card was found on the PCI bus", "--gpus all"});
-  file("dev/kfd", "", 0600);  // created by the kernel module
+  file("dev/kfd", "", 0600);  // the kernel module creates it
   expect_contains(why(os::amd), {"No AMD card was found on the PCI bus"});
-  // A GPU's own device file is evidence of it, in containers that hide the bus.
+  // The device file of a GPU proves that it exists, in containers that hide the PCI bus.
   file("dev/nvidia0");
   expect_contains(why(os::nvidia), {"This user cannot read and write /dev/nvidia-uvm"});
   fs::remove(root / "dev/nvidia-uvm");
   expect_contains(why(os::nvidia), {"/dev/nvidia-uvm does not exist in this container"});
 }
 
-TEST_F(Machine, ContainerRemedyNamesOptions) {
+TEST_F(Machine, SuggestsContainerOptionsInAContainer) {
   file(".dockerenv");
   expect_contains(why(os::nvidia), {"container (docker)", "--gpus all"});
   card("0000:03:00.0", "0x1002", "amdgpu");
@@ -95,7 +95,7 @@ TEST_F(Machine, ContainerRemedyNamesOptions) {
   expect_contains(why(os::amd), {"container (kubernetes)"});
 }
 
-TEST_F(Machine, CardWithoutKernelDriverNamesModuleAndPackage) {
+TEST_F(Machine, CardWithoutKernelDriverSuggestsModuleAndPackage) {
   card("0000:01:00.0", "0x10de");
   expect_contains(why(os::nvidia),
                   {"no driver for the NVIDIA card at 0000:01:00.0", "modprobe nvidia", "nvidia-driver"});
@@ -105,7 +105,7 @@ TEST_F(Machine, CardWithoutKernelDriverNamesModuleAndPackage) {
   expect_contains(why(os::intel), {"Intel card at 0000:00:02.0", "modprobe i915"});
 }
 
-TEST_F(Machine, CardWithAnotherKernelDriverNamesIt) {
+TEST_F(Machine, ReportsAnotherKernelDriverOfTheCard) {
   card("0000:01:00.0", "0x10de", "nouveau");
   expect_contains(why(os::nvidia),
                   {"The kernel driver of the NVIDIA card at 0000:01:00.0 is nouveau", "install nvidia"});
@@ -113,7 +113,7 @@ TEST_F(Machine, CardWithAnotherKernelDriverNamesIt) {
   expect_contains(why(os::amd), {"for a virtual machine (vfio-pci)"});
 }
 
-TEST_F(Machine, MissingDeviceFilesNameTheModules) {
+TEST_F(Machine, MissingDeviceFilesSuggestModules) {
   card("0000:01:00.0", "0x10de", "nvidia");
   file("dev/nvidiactl");
   expect_contains(why(os::nvidia), {"/dev/nvidia-uvm does not exist", "nvidia-modprobe -u -c 0"});
@@ -127,12 +127,12 @@ TEST_F(Machine, MissingDeviceFilesNameTheModules) {
   EXPECT_EQ(why(os::amd), "");
 }
 
-TEST_F(Machine, InaccessibleFilesNameTheGroup) {
+TEST_F(Machine, InaccessibleDeviceFilesSuggestGroup) {
   card("0000:03:00.0", "0x1002", "amdgpu");
   file("dev/kfd", "", 0600);
   render_node("0x1002");
   if (geteuid() == 0) {
-    EXPECT_EQ(chown((root / "dev/kfd").c_str(), 0, 44), 0);  // group video on Debian
+    EXPECT_EQ(chown((root / "dev/kfd").c_str(), 0, 44), 0);  // 44 is the group video on Debian
     expect_contains(why(os::amd), {"This user cannot read and write /dev/kfd", "group", "usermod -a -G render,video"});
     EXPECT_EQ(chown((root / "dev/kfd").c_str(), 0, 0), 0);
     expect_contains(why(os::amd), {"This user cannot read and write /dev/kfd", "only root has access"});
@@ -142,7 +142,7 @@ TEST_F(Machine, InaccessibleFilesNameTheGroup) {
   }
 }
 
-TEST_F(Machine, MismatchedVersionsAreBothNamed) {
+TEST_F(Machine, ReportsBothVersionsIfTheyDiffer) {
   card("0000:01:00.0", "0x10de", "nvidia");
   for (const char* node : {"dev/nvidiactl", "dev/nvidia-uvm", "dev/nvidia0"}) file(node);
   file("proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.14  Thu Feb 22 2024");
@@ -154,7 +154,7 @@ TEST_F(Machine, MismatchedVersionsAreBothNamed) {
   EXPECT_EQ(why(os::nvidia, {}, {}, library), "");
 }
 
-TEST_F(Machine, VariablesThatHideAllDevicesAreReportedFirst) {
+TEST_F(Machine, ReportsVariablesThatHideAllDevicesFirst) {
   for (const char* none : {"", "-1", "NoDevFiles"})
     expect_contains(why(os::nvidia, {"CUDA_VISIBLE_DEVICES"}, {{"CUDA_VISIBLE_DEVICES", none}}),
                     {"CUDA_VISIBLE_DEVICES is set to \"" + std::string(none) + "\", which hides all the devices"});
@@ -165,7 +165,7 @@ TEST_F(Machine, VariablesThatHideAllDevicesAreReportedFirst) {
                   {"ROCR_VISIBLE_DEVICES is set to \"\", which hides all"});
 }
 
-TEST_F(Machine, WslHasNoCardsOnItsBus) {
+TEST_F(Machine, ReportsNothingOnWsl) {
   file("dev/dxg");
   EXPECT_EQ(why(os::nvidia), "");
 }
@@ -181,7 +181,7 @@ TEST(LoaderFile, MatchesTheSystemLoader) {
   fs::create_directory(framework);
   EXPECT_EQ(os::loader_file(framework / "tessera"), framework) << "system libraries are not files on macOS";
   fs::remove(framework);
-  // A truncated cache gives no result and no error.
+  // A truncated cache must not cause an error.
   std::ifstream in("/etc/ld.so.cache", std::ios::binary);
   const std::string whole{std::istreambuf_iterator<char>(in), {}};
   const fs::path cut = fs::temp_directory_path() / ("tessera-cache-" + std::to_string(getpid()));
@@ -192,7 +192,7 @@ TEST(LoaderFile, MatchesTheSystemLoader) {
   fs::remove(cut);
 }
 
-TEST(Fingerprint, ChangesWithTheMachine) {
+TEST(Fingerprint, DependsOnTheMachine) {
   EXPECT_EQ(os::hardware_fingerprint(), os::hardware_fingerprint());
   EXPECT_NE(os::hardware_fingerprint("/nonexistent"), os::hardware_fingerprint());
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Preferences files: contents, precedence, strictness, and editing. Each test runs in a separate process with its own
-// home and project.
+// Preferences files: contents, precedence, errors and editing. Each test runs in a separate process with its own home
+// and project folder.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -38,7 +38,7 @@ void write(const fs::path& file, const std::string& text) {
   std::ofstream(file) << text;
 }
 
-/// Sets HOME and the working directory (below it) to a new folder, which is deleted when the test ends.
+/// Sets HOME to a new folder and the working directory to a folder below it. They are deleted when the test ends.
 struct Place {
   const test::Folder made;
   const fs::path root = made.path(), home = root / "home", project = home / "work" / "project",
@@ -46,7 +46,7 @@ struct Place {
   Place() {
     fs::create_directories(project / "deep" / "er");
     fs::current_path(project);
-    ::setenv("HOME", (home.string() + "/").c_str(), 1);  // a trailing slash is ignored
+    ::setenv("HOME", (home.string() + "/").c_str(), 1);  // the trailing slash must be ignored
     ::unsetenv("XDG_CONFIG_HOME");
     ::unsetenv("TESSERA_DEVICE");
   }
@@ -55,7 +55,7 @@ struct Place {
 
 const Device cpu0{Backend::cpu, 0}, cuda0{Backend::cuda, 0}, cuda1{Backend::cuda, 1}, cuda2{Backend::cuda, 2};
 
-/// Registers a CPU, and CUDA devices with these identities (empty: none).
+/// Registers a CPU and CUDA devices with these identities; an empty string means no identity.
 TestDriver& machine(std::initializer_list<const char*> identities) {
   add(Backend::cpu, {{DeviceKind::cpu, gib}});
   auto driver = std::make_unique<TestDriver>(Backend::cuda);
@@ -65,7 +65,7 @@ TestDriver& machine(std::initializer_list<const char*> identities) {
   return kept;
 }
 
-TEST(Preferences, EnvironmentOverridesProjectOverridesUser) {
+TEST(Preferences, EnvironmentThenProjectThenUserTakePrecedence) {
   in_fresh_process([] {
     const Place place;
     machine({"", "", ""});
@@ -86,7 +86,7 @@ TEST(Preferences, EnvironmentOverridesProjectOverridesUser) {
       DeviceScope scope(cuda0);
       EXPECT_EQ(current_device(), cuda0);
     }
-    // TESSERA_DEVICE takes precedence even over an invalid file.
+    // TESSERA_DEVICE takes precedence even if a file is invalid.
     write(place.project_file, "nonsense");
     rescan();
     EXPECT_EQ(current_device(), cpu0);
@@ -97,7 +97,8 @@ TEST(Preferences, ProjectFileIsFoundInParentsUpToHome) {
   in_fresh_process([] {
     const Place place;
     machine({"", ""});
-    write(place.root / "tessera.toml", "[device]\nprefer = \"cuda:1\"\n");  // above the home: not searched
+    write(place.root / "tessera.toml",
+          "[device]\nprefer = \"cuda:1\"\n");  // above the home folder, so it is not searched
     fs::current_path(place.project / "deep" / "er");
     EXPECT_EQ(preference_file(project), (place.project / "deep" / "er" / "tessera.toml").string());
     EXPECT_EQ(read_preference(project), std::nullopt);
@@ -110,7 +111,7 @@ TEST(Preferences, ProjectFileIsFoundInParentsUpToHome) {
     EXPECT_EQ(current_device(), cuda1);
     ::setenv("XDG_CONFIG_HOME", (place.root / "xdg").c_str(), 1);
     EXPECT_EQ(preference_file(user), (place.root / "xdg/tessera/config.toml").string());
-    ::setenv("XDG_CONFIG_HOME", "relative", 1);  // ignored, as required by its specification
+    ::setenv("XDG_CONFIG_HOME", "relative", 1);  // ignored, as required by the XDG specification
     EXPECT_EQ(preference_file(user), place.user_file.string());
     ::unsetenv("HOME");
     EXPECT_EQ(preference_file(user), "");
@@ -119,7 +120,7 @@ TEST(Preferences, ProjectFileIsFoundInParentsUpToHome) {
   });
 }
 
-TEST(Preferences, IdentityOverridesIndexWithWarning) {
+TEST(Preferences, IdentityTakesPrecedenceOverIndexWithAWarning) {
   in_fresh_process([] {
     const Place place;
     machine({"pci:0000:3b:00.0", "pci:0000:5e:00.0"});
@@ -133,7 +134,7 @@ TEST(Preferences, IdentityOverridesIndexWithWarning) {
     EXPECT_EQ(current_device(), cuda0);
     expect_contains(::testing::internal::GetCapturedStderr(), {"warning", "cuda:1 is now cuda:0", "pci:0000:5e:00.0"});
     expect_contains(why_current_device(), {"cuda:0", "as cuda:1", "found by its identity pci:0000:5e:00.0"});
-    machine({"pci:0000:3b:00.0", "pci:0000:99:00.0"});  // now the card is missing, although there is a cuda:1
+    machine({"pci:0000:3b:00.0", "pci:0000:99:00.0"});  // the card is missing now, although there is a cuda:1
     rescan();
     for (int again = 0; again < 2; ++again)
       expect_throw<DeviceError>(
@@ -163,7 +164,7 @@ TEST(Preferences, DeviceWithoutIdentityIsMatchedByIndexAndName) {
          "`tessera prefer cuda:2 --user` to update the file"});
     expect_contains(why_current_device(),
                     {"cuda:2", "preferred by the user's file", "whose identity cpu matches no device"});
-    // Another name, a different identity, or no name: may be another device.
+    // With a different name, a different identity or no name, it may be another device.
     for (const std::string& text : {with("cuda:2", "test device 0"), with("cuda:1", "test device 1"),
                                     std::string("[device]\nprefer = \"cuda:2\"\nidentity = \"cpu\"\n")}) {
       write(place.user_file, text);
@@ -173,7 +174,7 @@ TEST(Preferences, DeviceWithoutIdentityIsMatchedByIndexAndName) {
   });
 }
 
-TEST(Preferences, InvalidFileErrorHasLineAndColumn) {
+TEST(Preferences, InvalidFileErrorsContainLineAndColumn) {
   in_fresh_process([] {
     const Place place;
     machine({""});
@@ -207,7 +208,7 @@ TEST(Preferences, InvalidFileErrorHasLineAndColumn) {
       expect_throw<Error>([] { current_device(); }, {place.project_file.string() + c.where, c.wrong});
       expect_throw<Error>([] { why_current_device(); }, {place.project_file.string() + c.where});
       EXPECT_EQ(test::text_of(place.project_file), c.text);
-      DeviceScope scope(cpu0);  // a scope does not read the file
+      DeviceScope scope(cpu0);  // a scope does not need the file
       EXPECT_EQ(current_device(), cpu0);
     }
     for (const char* nothing : {"", "# only a comment\n", "[device]\n"}) {
@@ -218,7 +219,7 @@ TEST(Preferences, InvalidFileErrorHasLineAndColumn) {
   });
 }
 
-TEST(Preferences, WritingKeepsTheRestAndTakesEffectAtOnce) {
+TEST(Preferences, WritingKeepsOtherTextAndTakesEffectImmediately) {
   in_fresh_process([] {
     const Place place;
     machine({"pci:0", "", "pci:\"2\\"});
@@ -245,7 +246,7 @@ TEST(Preferences, WritingKeepsTheRestAndTakesEffectAtOnce) {
               "identity = \"pci:\\\"2\\\\\"\nname = \"test device 2\"\n# end\n");
     EXPECT_EQ(fs::status(place.project_file).permissions(), fs::perms{0640});
     EXPECT_EQ(read_preference(project)->identity, "pci:\"2\\");
-    set_preferred_device(cuda1, project);  // has no identity
+    set_preferred_device(cuda1, project);  // this device has no identity
     EXPECT_EQ(test::text_of(place.project_file),
               "# Ours. ü\r\n\n[device]   # table\n# which\n prefer = \"cuda:1\" # the quiet one\n"
               "name = \"test device 1\"\n# end\n");
@@ -265,7 +266,7 @@ TEST(Preferences, WritingKeepsTheRestAndTakesEffectAtOnce) {
   });
 }
 
-TEST(Preferences, RemovingKeepsTheRest) {
+TEST(Preferences, RemovingKeepsOtherText) {
   const auto cleared = [](const std::string& text) { return change_preference(text, {}, project, "f"); };
   EXPECT_EQ(cleared("device = {prefer=\"cpu\", name=\"AMD EPYC\"}"), "");
   EXPECT_EQ(cleared("device = {prefer='cpu', name='', identity=''}\n# one\n# two\n# three\n"),
@@ -273,7 +274,7 @@ TEST(Preferences, RemovingKeepsTheRest) {
   EXPECT_EQ(cleared("device.prefer = 'cpu'\n# one\ndevice.name = 'x'\n"), "# one\n");
   EXPECT_EQ(cleared("\xef\xbb\xbf[device]\nprefer = 'cpu'\n# one"), "\xef\xbb\xbf[device]\n# one\n");
   EXPECT_THROW(cleared("device = {prefer='cpu', name='''x\n#'''}\n"), FormatError);
-  // An identity is replaced by a name.
+  // The identity is replaced by a name.
   EXPECT_EQ(change_preference("[device]\nprefer = 'cpu'\nidentity = 'x'\n# one\n",
                               Preference{.scope = project, .device = cuda1, .name = "n"}, project, "f"),
             "[device]\nprefer = \"cuda:1\"\nname = \"n\"\n# one\n");
@@ -282,7 +283,7 @@ TEST(Preferences, RemovingKeepsTheRest) {
 TEST(Preferences, EditingRandomFilesKeepsOtherLines) {
   std::mt19937_64 random(test_seed());
   const auto draw = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
-  // Files built from the first five kinds of lines, then from all valid ones, then from all.
+  // The files consist of the first five kinds of lines, then of all valid kinds, then of all kinds.
   static const std::vector<std::string> lines = {"# a comment",
                                                  "  # another, with = and 'quotes\"",
                                                  "",
@@ -358,7 +359,7 @@ TEST(Preferences, EditingRandomFilesKeepsOtherLines) {
       EXPECT_EQ(now->identity, wanted->identity);
       EXPECT_EQ(now->name, wanted->name);
     }
-    // Lines without any of the three keys are unchanged, in order.
+    // Lines that contain none of the three keys are unchanged and in the same order.
     std::stringstream before(text);
     std::size_t at = 0;
     for (std::string line; std::getline(before, line);) {
@@ -386,14 +387,14 @@ TEST(Preferences, KeepsSymbolicLinksAndRejectsUnwritableFolder) {
   });
 }
 
-TEST(Preferences, IgnoresForeignFilesAndPipesWithOneWarning) {
+TEST(Preferences, IgnoresPipesAndFilesOfOtherUsersWithAWarning) {
   in_fresh_process([] {
     const Place place;
     machine({"", "", ""});
     ::alarm(60);
     const auto makes = [](const fs::path& file) { ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0); };
     write(place.home / "tessera.toml", "[device]\nprefer = \"cuda:2\"\n");
-    makes(place.project_file);  // never written to
+    makes(place.project_file);  // never written
     ::testing::internal::CaptureStderr();
     for (int again = 0; again < 2; ++again) {
       rescan();
@@ -418,7 +419,7 @@ TEST(Preferences, IgnoresForeignFilesAndPipesWithOneWarning) {
     fs::remove(place.project_file);
     write(place.project_file, std::string(2'000'000, '#'));
     expect_throw<ArgumentError>([] { read_preference(project); }, {place.project_file.string(), "larger than"});
-    if (::geteuid() != 0) return;  // only root can change a file's owner
+    if (::geteuid() != 0) return;  // only root can change the owner of a file
     for (const fs::path& file : {place.project_file, place.user_file}) {
       const std::string text = "[device]\nprefer = \"cuda:1\"\n";
       write(file, text);
@@ -447,18 +448,19 @@ TEST(Preferences, IgnoresForeignFilesAndPipesWithOneWarning) {
   });
 }
 
-TEST(Preferences, FolderThatCannotBeCreatedReportsReason) {
+TEST(Preferences, ReportsWhyTheFolderCannotBeCreated) {
   in_fresh_process([] {
     const Place place;
     machine({""});
-    ::setenv("XDG_CONFIG_HOME", "/sys/nowhere", 1);  // read-only, or without permission: not "No such file"
+    ::setenv("XDG_CONFIG_HOME", "/sys/nowhere",
+             1);  // read-only or without permission, so the reason is not "No such file"
     const std::string text = test::text_of<ArgumentError>([] { set_preferred_device(cuda0, user); });
     expect_contains(text, {"/sys/nowhere/tessera/config.toml"});
     EXPECT_EQ(text.find("No such file"), text.npos) << text;
   });
 }
 
-TEST(Preferences, ReadersNeverSeeAPartialFile) {
+TEST(Preferences, ReadersNeverSeePartialFiles) {
   in_fresh_process([] {
     const Place place;
     machine({"pci:0", ""});
@@ -499,7 +501,7 @@ TEST(GpuDevice, FallsBackToCpuWithOneWarning) {
   });
 }
 
-/// A driver that got no further than `loaded`.
+/// A driver with state `loaded` and no usable device.
 class LoadedDriver : public TestDriver {
  public:
   using TestDriver::TestDriver;
@@ -511,7 +513,7 @@ class LoadedDriver : public TestDriver {
   }
 };
 
-TEST(GpuDevice, BriefReasonOfLoadedDriver) {
+TEST(GpuDevice, ExplainsInAFewWordsWhyThereIsNoGpu) {
   in_fresh_process([] {
     const Place place;
     add(Backend::cpu, {{DeviceKind::cpu, gib}});
@@ -524,7 +526,7 @@ TEST(GpuDevice, BriefReasonOfLoadedDriver) {
   });
 }
 
-TEST(GpuDevice, InvalidIndexErrorStatesNumberOfGpus) {
+TEST(GpuDevice, InvalidIndexErrorContainsNumberOfGpus) {
   in_fresh_process([] {
     const Place place;
     machine({"a", "b", "c"});
@@ -536,7 +538,7 @@ TEST(GpuDevice, InvalidIndexErrorStatesNumberOfGpus) {
   });
 }
 
-TEST(GpuDevice, SelectionIsStatelessAndOpensNothing) {
+TEST(GpuDevice, SelectionHasNoStateAndOpensNothing) {
   in_fresh_process([] {
     const Place place;
     TestDriver& cuda = machine({"a", "b"});
@@ -554,7 +556,7 @@ TEST(GpuDevice, SelectionIsStatelessAndOpensNothing) {
   });
 }
 
-TEST(GpuDevice, GpuListedByTwoDriversCountsOnce) {
+TEST(GpuDevice, GpuListedByTwoDriversIsCountedOnce) {
   in_fresh_process([] {
     const Place place;
     machine({"pci:1", "pci:2"});
@@ -566,7 +568,7 @@ TEST(GpuDevice, GpuListedByTwoDriversCountsOnce) {
   });
 }
 
-TEST(GpuDevice, RequiresFreeMemory) {
+TEST(GpuDevice, SkipsGpusWithTooLittleFreeMemory) {
   in_fresh_process([] {
     const Place place;
     add(Backend::cpu, {{DeviceKind::cpu, gib}});
@@ -602,7 +604,7 @@ TEST(GpuDevice, NamedDeviceIsAlwaysUsed) {
       EXPECT_EQ(gpu_device(), cuda0);
     }
     {
-      DeviceScope scope(cpu0);  // for arrays; does not apply to GPUs
+      DeviceScope scope(cpu0);  // for arrays; does not apply to gpu_device()
       EXPECT_EQ(gpu_device(), cuda1);
     }
     ::setenv("TESSERA_DEVICE", "cpu", 1);

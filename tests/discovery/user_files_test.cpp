@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs every command of the program in a folder full of the user's own files, links, pipes and devices, which is also
-// its cache folder: all of them are unchanged afterwards, and no value of an environment variable is written to disk.
+// Runs every command of the program in a folder full of the user's own files, links, pipes and devices. The folder is
+// also the cache folder. None of them may change, and no value of an environment variable may be written to disk.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Describes everything visible about an entry of a folder, except its access time.
+/// Describes all properties of an entry of a folder, except its access time.
 std::string looks(const fs::path& path) {
   struct stat s {};
   if (::lstat(path.c_str(), &s) != 0) return "not there";
@@ -47,7 +47,7 @@ class UserFiles : public ::testing::Test {
     for (const char* name : {"work", "home", "tmp", "outside"}) fs::create_directory(root / name);
     before = fs::current_path();
     fs::current_path(root / "work");
-    // Three drivers that crash when probed: the result is cached, and none is ever opened.
+    // Three drivers that crash when probed. The result is cached, and their devices are never opened.
     for (const auto& [name, value] :
          with_fakes({{"TESSERA_OPENCL_LIBRARY", "/nonexistent"}, {"TESSERA_FAKE_FAULT", "segv-init"}}))
       variables[name] = value;
@@ -55,7 +55,7 @@ class UserFiles : public ::testing::Test {
     variables["TESSERA_KERNEL_CACHE"] = "1";
     for (const char* name : {"HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"}) variables[name] = (root / "home").string();
     variables["TMPDIR"] = (root / "tmp").string();
-    // Variables that vendors read might contain a token.
+    // Variables that vendors read may contain a token.
     for (const char* name : {"NVIDIA",    "CUDA",     "HIP",  "ROCR",    "ROCM",  "HSA",     "GPU_DEVICE",  "AMD",
                              "AMDGPU",    "ZE",       "ZES",  "ONEAPI",  "SYCL",  "NEO",     "IGC",         "INTEL",
                              "OCL_ICD",   "OPENCL",   "POCL", "RUSTICL", "MESA",  "GALLIUM", "GALLIVM",     "LP",
@@ -63,7 +63,7 @@ class UserFiles : public ::testing::Test {
       secrets.push_back("s" + digits(20));
       variables[std::string(name) + "_API_KEY"] = secrets.back();
     }
-    // These are part of the key, whatever their values.
+    // These variables are part of the key.
     for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
       secrets.push_back("/s" + digits(20));
       variables[name] = secrets.back();
@@ -85,7 +85,7 @@ class UserFiles : public ::testing::Test {
   }
   void put(const fs::path& file, const std::string& text) { std::ofstream(file, std::ios::binary) << text; }
 
-  /// Creates entries of each kind in turn.
+  /// Creates an entry of one of eight kinds, depending on `kind`.
   void make(const fs::path& path, int kind) {
     const mode_t mode = std::array<mode_t, 6>{0644, 0600, 0666, 0400, 0777, 0755}[random() % 6];
     switch (kind % 8) {
@@ -110,8 +110,9 @@ class UserFiles : public ::testing::Test {
         return;
       }
       case 6:
-        if (::mknod(path.c_str(), S_IFCHR | mode, makedev(1, random() % 2 == 0 ? 3 : 5)) == 0) return;  // null, zero
-        [[fallthrough]];  // only root may, and not on all systems
+        if (::mknod(path.c_str(), S_IFCHR | mode, makedev(1, random() % 2 == 0 ? 3 : 5)) == 0)
+          return;         // the devices null and zero
+        [[fallthrough]];  // only root can do this, and not on all systems
       default: put(path, digits(static_cast<int>(random() % 5000))); fs::permissions(path, fs::perms(mode));
     }
   }
@@ -152,7 +153,7 @@ class UserFiles : public ::testing::Test {
     }
     EXPECT_GT(files, 0);
   }
-  /// Files of ours among the user's are regular, private, and have exact names.
+  /// Checks that new files of the program are regular, private, and have valid names.
   void only_ours_beside(const std::map<std::string, std::string>& theirs) {
     only_ours_beside(theirs, work(), "(probe|open|opening)-[a-z]+-[0-9a-f]{16}\\.json");
     EXPECT_EQ(fs::symlink_status(kernels()).permissions(), fs::perms{0700});
@@ -175,14 +176,14 @@ class UserFiles : public ::testing::Test {
   std::vector<std::string> secrets;
 };
 
-TEST_F(UserFiles, UnchangedByAllCommands) {
+TEST_F(UserFiles, AreNotChangedByAnyCommand) {
   put(root / "outside" / "file", "outside");
-  // Names that the program would use for its own files here, taken by the user's entries.
+  // Create entries of the user with names that the program would use for its own files.
   tessera({"devices"});
   const std::vector<std::string> named = names(work());
   ASSERT_GE(named.size(), 3u) << "a row for each fake driver";
   int kind = static_cast<int>(random() % 8);
-  for (const std::string& name : names(kernels())) {  // the first kernel of `cpu`
+  for (const std::string& name : names(kernels())) {  // the first kernel on `cpu`
     fs::remove(kernels() / name);
     if (kind % 8 >= 6) ++ ++kind;
     make(kernels() / name, kind++);
@@ -191,7 +192,7 @@ TEST_F(UserFiles, UnchangedByAllCommands) {
   for (const std::string& name : named) {
     if (name == "kernels") continue;
     fs::remove(work() / name);
-    if (kind % 8 >= 6) ++ ++kind;  // a regular user file with exactly our name would count as an entry
+    if (kind % 8 >= 6) ++ ++kind;  // a regular file of the user with a valid name would be a cache entry
     make(work() / name, kind++);
     make(work() / (".tessera-" + name + ".lock"), kind++);
   }
@@ -206,7 +207,7 @@ TEST_F(UserFiles, UnchangedByAllCommands) {
   }
   fs::create_hard_link(root / "outside" / "file", work() / "hard-link");
   auto theirs = looks_of_all(work());
-  theirs.erase("kernels");  // ours: new files are created there
+  theirs.erase("kernels");  // the program creates new files there
   const auto their_kernels = looks_of_all(kernels()), outside = looks_of_all(root / "outside");
   const std::string folder = std::to_string(static_cast<int>(fs::status(work()).permissions()));
   every_command();
@@ -224,7 +225,7 @@ TEST_F(UserFiles, UnchangedByAllCommands) {
   no_secret_on_disk();
 }
 
-TEST_F(UserFiles, CacheContainsNoVariableValues) {
+TEST_F(UserFiles, CacheContainsNoValuesOfVariables) {
   every_command();
   fs::remove(work() / "tessera.toml");  // written by `prefer --project`
   EXPECT_GE(names(work()).size(), 3u);
@@ -232,7 +233,7 @@ TEST_F(UserFiles, CacheContainsNoVariableValues) {
   no_secret_on_disk();
 }
 
-TEST_F(UserFiles, NothingIsWrittenToAFolderWritableByOthers) {
+TEST_F(UserFiles, FolderThatOthersCanWriteToIsNotUsed) {
   put(work() / "notes", "the user's");
   fs::permissions(work(), fs::perms{0777});
   const auto theirs = looks_of_all(work());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The executor with various thread counts: pieces of kernels, ordering, memory, fork. Waits, failures and cancellation
-// are tested in executor_waits_test.cpp.
+// The executor with different numbers of threads: pieces of kernels, ordering, memory and fork. Waits, failures and
+// cancellation are tested in executor_waits_test.cpp.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -26,10 +26,7 @@ using test::spin_until;
 using test::submit;
 using test::text_of;
 
-// --- Pieces
-// -----------------------------------------------------------------------------------------------------------
-
-TEST(Pieces, EveryItemRunsOnce) {
+TEST(Pieces, RunEveryItemOnce) {
   Executor threads(4);
   for (std::uint64_t items : {1u, 2u, 63u, 1000u, 100'003u})
     for (std::uint64_t grain : {1u, 7u, 64u, 5000u}) {
@@ -43,7 +40,7 @@ TEST(Pieces, EveryItemRunsOnce) {
   threads.parallel_for(0, 1, [](std::uint64_t, std::uint64_t) { FAIL(); });
 }
 
-/// Returns only when `count` threads are in it at the same time.
+/// Returns only if `count` threads run it at the same time.
 void meet(Executor& threads, int count) {
   std::mutex lock;
   std::set<std::thread::id> seen;
@@ -61,7 +58,7 @@ TEST(Pieces, UseAllThreadsFromANode) {
   Executor threads(3);
   meet(threads, 3);
   Group group(threads);
-  submit(group, [&] { meet(threads, 2); });  // this thread may or may not be waiting by then
+  submit(group, [&] { meet(threads, 2); });  // the main thread may or may not be waiting at this time
   group.wait();
 }
 
@@ -94,7 +91,7 @@ TEST(Pieces, RethrowErrorsToTheCaller) {
 
 constinit thread_local int in_pieces = 0;
 
-TEST(Pieces, CallerRunsNoNodeWhileWaiting) {
+TEST(Pieces, CallerRunsNoNodesWhileWaitingForPieces) {
   Executor threads(2);
   Group group(threads);
   std::atomic<int> ran = 0;
@@ -115,11 +112,8 @@ TEST(Pieces, CallerRunsNoNodeWhileWaiting) {
   EXPECT_EQ(ran, 1000);
 }
 
-// --- Order
-// ------------------------------------------------------------------------------------------------------------
-
-/// Runs a random graph. Each node mixes its predecessors' results; some create nodes and wait for them, wait for
-/// earlier nodes, launch pieces, or are ended by another thread.
+/// Runs a random graph. Each node combines the results of its predecessors. Some nodes also create nodes and wait for
+/// them, wait for earlier nodes, launch pieces, or are ended by another thread.
 void random_graph(unsigned threads, std::uint64_t seed) {
   SCOPED_TRACE(::testing::Message() << threads << " threads, graph " << seed);
   std::mt19937_64 random(seed);
@@ -136,7 +130,7 @@ void random_graph(unsigned threads, std::uint64_t seed) {
   for (int i = 0; i < count; ++i) {
     Step& s = steps[static_cast<std::size_t>(i)];
     for (std::uint64_t n = i == 0 ? 0 : below(std::min(i, 12)); n > 0; --n)
-      s.before.push_back(static_cast<int>(below(static_cast<std::uint64_t>(i))));  // may add the same one twice
+      s.before.push_back(static_cast<int>(below(static_cast<std::uint64_t>(i))));  // may add the same predecessor twice
     s.kind = static_cast<int>(below(10));
     s.delay = static_cast<int>(below(40)) - 20;
     s.waits_for = i > 0 && s.kind == 1 ? static_cast<int>(below(static_cast<std::uint64_t>(i))) : -1;
@@ -195,7 +189,7 @@ void random_graph(unsigned threads, std::uint64_t seed) {
     Submission node(make_node(group, [&work, i] { return work(i); }));
     for (const NodeRef& b : before) node->after(*b);
     node->set_priority(static_cast<int>(below(12)) - 6);
-    nodes[static_cast<std::size_t>(i)] = NodeRef(*node);  // nodes that wait for it are created later
+    nodes[static_cast<std::size_t>(i)] = NodeRef(*node);  // nodes that wait for this one are created later
     node.submit();
     group.throttle();
     if (below(20) == 0) {
@@ -219,7 +213,7 @@ TEST(Order, RandomGraphsMatchSequentialExecution) {
     random_graph(static_cast<unsigned>(1 + random() % 4), random());
 }
 
-TEST(Order, RespectsDependenciesInChainsWideGraphsAndDiamonds) {  // behaviour 38
+TEST(Order, RespectsDependenciesInChainsWideGraphsAndDiamonds) {  // behaviour 38 in docs/guarantees.md
   for (const unsigned threads : {1u, 2u, 4u}) {
     Executor executor(threads);
     Group group(executor);
@@ -258,7 +252,7 @@ TEST(Order, RespectsDependenciesInChainsWideGraphsAndDiamonds) {  // behaviour 3
   }
 }
 
-TEST(Order, NodesRunWithoutAWaiter) {
+TEST(Order, NodesRunEvenIfNoThreadWaits) {
   for (const unsigned threads : {1u, 2u, 3u}) {
     Executor executor(threads);
     Group group(executor);
@@ -301,7 +295,7 @@ TEST(Order, RejectsUnsubmittedPredecessors) {
   expect_contains(text_of<ArgumentError>([&] { b->after(*a); }), {"second", "first", "not submitted"});
 }
 
-TEST(Order, WindowLimitsNodesInFlight) {
+TEST(Order, WindowLimitsUnfinishedNodes) {
   Executor executor(2);
   Group group(executor, nullptr, 100);
   std::atomic<int> ran = 0;
@@ -315,7 +309,7 @@ TEST(Order, WindowLimitsNodesInFlight) {
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-TEST(Order, MemoryIsBoundedForAMillionNodes) {
+TEST(Order, MillionNodesUseBoundedMemory) {
   Executor executor(2);
   Group group(executor, nullptr, 4096);
   const auto resident = [] {
@@ -334,9 +328,6 @@ TEST(Order, MemoryIsBoundedForAMillionNodes) {
 }
 #endif
 
-// --- Fork
-// -------------------------------------------------------------------------------------------------------------
-
 TEST(Fork, NodesRunInAChildForkedAtAnyTime) {
   std::mt19937_64 random(test_seed());
   for (int round = 0; round < 30; ++round) {
@@ -344,17 +335,18 @@ TEST(Fork, NodesRunInAChildForkedAtAnyTime) {
     const pid_t process = ::fork();
     if (process == 0) {
       ::setenv("TESSERA_THREADS", std::to_string(1 + round % 3).c_str(), 1);
-      ::alarm(200);  // turns a hang into a failure; wall-clock time, so generous for a loaded machine
+      ::alarm(
+          200);  // turns a hang into a failure; measures wall-clock time, so the limit is generous for a busy machine
       Group group(Executor::instance());
       std::atomic<bool> over = false;
-      // The thread sanitizer may fork while a thread holds its allocator's lock, which hangs the child. Under it, no
-      // thread allocates at the time of the fork.
+      // With the thread sanitizer, a fork while a thread holds the lock of the sanitizer's allocator makes the child
+      // hang. No thread allocates at the time of the fork in that case.
       std::thread maker([&] {
         while (!over && !test::thread_sanitized) {
           submit(group, [] {});
           group.throttle();
           std::this_thread::sleep_for(
-              std::chrono::microseconds(20));  // the address sanitizer keeps memory per allocation
+              std::chrono::microseconds(20));  // the address sanitizer uses memory for each allocation
         }
       });
       if (test::thread_sanitized) maker.join();
@@ -394,5 +386,5 @@ TEST(Fork, NodesRunInAChildForkedAtAnyTime) {
 }  // namespace
 }  // namespace tessera::executor
 
-/// The fork tests fork intentionally while threads run.
+/// The fork tests fork while other threads are running.
 extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }

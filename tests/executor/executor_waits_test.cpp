@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The executor: what a thread runs while it waits, deadlock detection, failures, cancellation.
+// The executor: what a thread runs while it waits, detection of deadlocks, failures and cancellation.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -17,10 +17,7 @@ using test::spin_until;
 using test::submit;
 using test::text_of;
 
-// --- Waiting
-// ----------------------------------------------------------------------------------------------------------
-
-TEST(Waiting, NestedWaitsOnAChainEnd) {
+TEST(Waiting, NestedWaitsOnAChainReturn) {
   for (const unsigned threads : {1u, 2u, 3u, 4u})
     for (int round = 0; round < 100; ++round) {
       Executor executor(threads);
@@ -66,7 +63,7 @@ TEST(Waiting, RunsOnlyWhatItWaitsFor) {
     }
 }
 
-TEST(Waiting, SleepingThreadsAreReplaced) {
+TEST(Waiting, OtherThreadsReplaceSleepingThreads) {
   for (const unsigned threads : {1u, 2u, 3u}) {
     Executor executor(threads);
     Group group(executor);
@@ -85,7 +82,7 @@ TEST(Waiting, SleepingThreadsAreReplaced) {
         wait(*event);
         ++back;
       });
-    while (waiting != 20) std::this_thread::yield();  // until all wait, each occupying a thread
+    while (waiting != 20) std::this_thread::yield();  // until all of them wait, each on its own thread
     std::atomic<unsigned> at_once = 0, most = 0;
     Group others(executor);
     for (int i = 0; i < 200; ++i)
@@ -104,7 +101,7 @@ TEST(Waiting, SleepingThreadsAreReplaced) {
   }
 }
 
-TEST(Waiting, ReportsTheCycleOfADeadlock) {
+TEST(Waiting, DeadlockErrorListsTheCycle) {
   for (const unsigned threads : {1u, 2u, 4u})
     for (int round = 0; round < 20; ++round) {
       Executor executor(threads);
@@ -121,7 +118,7 @@ TEST(Waiting, ReportsTheCycleOfADeadlock) {
           group, [&] { spin_until(made), wait(*c); }, {}, "delta");
       made = true;
       group.wait();
-      // Exactly one of the three waits was rejected and failed its successors; the other waits ended.
+      // Exactly one of the three waits threw, and its successors failed. The other waits returned.
       int refused = 0;
       for (const NodeRef& n : {a, b, c, d}) {
         if (!n->failure() || n.get() == c.get()) continue;
@@ -133,7 +130,7 @@ TEST(Waiting, ReportsTheCycleOfADeadlock) {
     }
 }
 
-TEST(Waiting, RejectsWaitForItselfItsSuccessorOrItsGroup) {  // behaviour 37
+TEST(Waiting, RejectsWaitsForItselfItsSuccessorsOrItsGroup) {  // behaviour 37 in docs/guarantees.md
   for (const unsigned threads : {1u, 2u}) {
     Executor executor(threads);
     Group group(executor);
@@ -157,7 +154,7 @@ TEST(Waiting, RejectsWaitForItselfItsSuccessorOrItsGroup) {  // behaviour 37
     expect_contains(text(before), {"before waits for after, which comes after before"});
     expect_contains(text(member), {"member waits for the region of member"});
     EXPECT_EQ(after->failure()->origin, before->failure()->origin);
-    // A nested node that waits for the node that waits for its group.
+    // A nested node waits for a node that waits for the nested node's group.
     NodeRef outer;
     made = false;
     FailureRef inner_failed;
@@ -185,7 +182,7 @@ TEST(Waiting, DeeplyNestedWaitsDoNotOverflowTheStack) {
     Executor executor(threads);
     Group group(executor);
     const std::function<int(int)> sum =
-        [&](int n) -> int {  // each node waits for its own child node, nested on the stack
+        [&](int n) -> int {  // each node waits for a child node, so the calls are nested on the stack
       if (n == 0) return 0;
       int below = 0;
       Group mine(executor, Executor::current() ? &Executor::current()->group() : nullptr);
@@ -197,9 +194,6 @@ TEST(Waiting, DeeplyNestedWaitsDoNotOverflowTheStack) {
   }
 }
 
-// --- Failures and cancellation
-// -----------------------------------------------------------------------------------------
-
 struct Counted : Group {
   using Group::Group;
   std::atomic<int> failures = 0;
@@ -207,7 +201,7 @@ struct Counted : Group {
 };
 const auto wrong = [] { throw std::runtime_error("wrong"); };
 
-TEST(Failures, SkipOnlySuccessors) {  // behaviour 35: independent, chain, diamond, several predecessors
+TEST(Failures, SkipOnlySuccessorsOfTheFailedNode) {  // behaviour 35 in docs/guarantees.md
   for (const unsigned threads : {1u, 2u, 4u}) {
     Executor executor(threads);
     Counted group(executor);
@@ -228,7 +222,7 @@ TEST(Failures, SkipOnlySuccessors) {  // behaviour 35: independent, chain, diamo
     EXPECT_EQ(bottom->failure()->through.size(), 2u);
     EXPECT_EQ(bottom->failure()->through.back(), "bottom");
     for (const NodeRef& n : {good, unrelated}) EXPECT_EQ(n->failure(), nullptr);
-    // Adding a successor after the end fails it too; the executor keeps working.
+    // A successor that is added after the failure also fails. The executor can still be used.
     const NodeRef late = submit(group, count, {bottom}, "late");
     wait(*late);
     EXPECT_EQ(late->failure()->origin, bad->failure()->origin);
@@ -258,7 +252,7 @@ TEST(Failures, PropagateFromNodesThatEndLater) {
   EXPECT_THROW(std::rethrow_exception(after->failure()->origin->error), std::runtime_error);
 }
 
-TEST(Cancellation, CancelsReadyWaitingAndRunningNodes) {  // behaviour 36
+TEST(Cancellation, CancelsReadyWaitingAndRunningNodes) {  // behaviour 36 in docs/guarantees.md
   for (const unsigned threads : {1u, 2u}) {
     Executor executor(threads);
     Group group(executor);
@@ -274,7 +268,7 @@ TEST(Cancellation, CancelsReadyWaitingAndRunningNodes) {  // behaviour 36
     const NodeRef normal = submit(group, [&] { ++ran; }, {runs}), after = submit(group, [&] { ++ran; }, {ready});
     EXPECT_FALSE(runs->cancel());
     EXPECT_TRUE(waits->cancel());
-    ready->cancel();  // with two threads it may have started already
+    ready->cancel();  // with two threads, it may already have started
     go = true;
     group.wait();
     EXPECT_TRUE(saw);
@@ -303,7 +297,7 @@ TEST(Cancellation, CancelsReadyWaitingAndRunningNodes) {  // behaviour 36
   }
 }
 
-TEST(Cancellation, CancelsNodesThatWereNeverSubmitted) {
+TEST(Cancellation, CancelsNodesThatAreDestroyedBeforeSubmission) {
   Executor executor(2);
   Group group(executor);
   NodeRef left;

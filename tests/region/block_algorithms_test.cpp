@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares algorithms of block arrays with plain loops in double, within textbook error bounds (Higham, "Accuracy and
-// Stability of Numerical Algorithms"), for f32 and f64: no elements, one element, prime sizes, one tile, uneven tiles,
-// transposes. Also factories and reductions for many tilings and devices. docs/guarantees.md quotes these bounds.
+// Compares algorithms of block arrays with plain loops in double. Errors must be within textbook bounds (Higham,
+// "Accuracy and Stability of Numerical Algorithms") for f32 and f64. Sizes include no elements, one element, prime
+// sizes, one tile, uneven tiles and transposes. Also tests factories and reductions for many tilings and devices.
+// docs/guarantees.md quotes these bounds.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,7 +28,7 @@ TESSERA_ON_EVERY_DEVICE();
 
 const Device home{};
 
-/// A matrix on the host, in double.
+/// A matrix of doubles on the host.
 struct Matrix {
   std::int64_t rows = 0, columns = 0;
   std::vector<double> values;
@@ -57,7 +58,7 @@ Matrix product(const Matrix& a, const Matrix& b) {
       for (std::int64_t p = 0; p < a.columns; ++p) c.at(i, j) += a.at(i, p) * b.at(p, j);
   return c;
 }
-/// Unblocked Cholesky as in LAPACK's potrf; returns the lower factor.
+/// Unblocked Cholesky factorisation like LAPACK's potrf. Returns the lower factor.
 Matrix factor(Matrix a) {
   for (std::int64_t j = 0; j < a.columns; ++j) {
     for (std::int64_t p = 0; p < j; ++p) a.at(j, j) -= a.at(j, p) * a.at(j, p);
@@ -71,7 +72,7 @@ Matrix factor(Matrix a) {
   }
   return a;
 }
-/// Expects |got - expected| <= by * scale for each element.
+/// Checks that |got - expected| <= by * scale for each element.
 void expect_within(const Matrix& got, const Matrix& expected, const Matrix& scale, double by, const std::string& what) {
   ASSERT_EQ(got.rows, expected.rows) << what;
   ASSERT_EQ(got.columns, expected.columns) << what;
@@ -110,7 +111,7 @@ std::vector<Scope> scopes() {
   return {alone, alone | cpu() | interp({0, 1})};
 }
 
-// |c - a b| <= (k + 2) u |a| |b|, for any summation order.
+// The bound is |c - a b| <= (k + 2) u |a| |b|, for any order of summation.
 TEST_P(OnEveryDevice, ProductsMatchPlainLoops) {
   Cases cases(random);
   struct Case {
@@ -131,7 +132,7 @@ TEST_P(OnEveryDevice, ProductsMatchPlainLoops) {
         expect_within(of(matmul(a, b)), expected, scale, by, what);
         expect_within(of(matmul(transpose(b), transpose(a))), transposed(expected), transposed(scale), by,
                       what + " transposed");
-        // In place: c = 2 a b - c.
+        // Updates c in place: c = 2 a b - c.
         BlockArray to = cases.matrix(c.m, c.n, {4, 3}, dtype, scope);
         const Matrix before = of(to);
         matmul_into(to, a, b, 2, -1);
@@ -141,10 +142,10 @@ TEST_P(OnEveryDevice, ProductsMatchPlainLoops) {
           more.values[i] = 2 * more.values[i] + std::abs(before.values[i]);
         }
         expect_within(of(to), twice, more, 2 * by, what + " in place");
-        // A vector operand.
+        // The right operand is a vector.
         const BlockArray v = cases.vector(c.k, c.b[0], dtype, scope);
         expect_within(of(matmul(a, v)), product(x, of(v)), product(absolute(x), absolute(of(v))), by, what + " vector");
-        // a times its transpose, on and below the diagonal.
+        // a times its transpose; only the diagonal and the elements below it are computed.
         BlockArray half = cases.matrix(c.m, c.m, {3, 3}, dtype, scope);
         Matrix square = product(x, transposed(x)), square_scale = product(absolute(x), transposed(absolute(x)));
         const Matrix above = of(half);
@@ -166,9 +167,10 @@ TEST_P(OnEveryDevice, ProductsMatchPlainLoops) {
   expect_throw<ShapeError>([&] { syrk_into(c, BlockArray::ones({3, 4}, {2, 2})); }, {"syrk_into", "(3, 4)"});
 }
 
-// On the CPU, a right tile that at least four products read is packed once, with bitwise the same results as products
-// that pack it themselves. Here that applies to the 400 x 400 tiles, not to those at the edges.
-TEST(BlockProducts, PackRightTilesOnce) {
+// On the CPU, a tile of the right operand that at least four products read is packed only once. The results are
+// bit-identical to those without shared packing. In this test, this applies to the 400 x 400 tiles, but not to the
+// smaller tiles at the edges.
+TEST(BlockProducts, SharedPackedTilesGiveIdenticalResults) {
   std::mt19937_64 random(test_seed());
   Cases cases(random);
   const std::int64_t m = 1230, k = 807, n = 801, side = 400;
@@ -192,7 +194,7 @@ TEST(BlockProducts, PackRightTilesOnce) {
     EXPECT_EQ(counts["pack"], device_info(home).can.subgroup_widths.front() > 1 ? 2u * 2 : 0u);
     EXPECT_TRUE(all(c.gather(home) == expected.gather(home)).item<bool>()) << "TESSERA_TEST_SEED=" << test_seed();
   }
-  // Invalid operands are rejected whether or not tiles are packed.
+  // Invalid operands are rejected even if tiles are packed.
   const auto tiles = [&](DType dtype) { return BlockArray::ones({4 * side, 4 * side}, {side, side}, dtype, cpu()); };
   const BlockArray ones = tiles(DType::f32);
   BlockArray c = tiles(DType::f32), other = tiles(DType::f32), last = tiles(DType::f32), whole = tiles(DType::i32);
@@ -202,7 +204,8 @@ TEST(BlockProducts, PackRightTilesOnce) {
   expect_throw<TaskError>([&] { matmul_into(last, ones, last); }, {"an operand overlaps the memory that is written"});
 }
 
-// |l lt - a| <= 4 (n + 1) u |l| |l|t, and l matches the plain loops as closely as the condition of the matrix allows.
+// The bound is |l lt - a| <= 4 (n + 1) u |l| |l|t. l must match the result of plain loops as closely as the condition
+// number of the matrix allows.
 TEST_P(OnEveryDevice, FactorsAndSolutionsMatchPlainLoops) {
   Cases cases(random);
   const std::vector<std::pair<std::int64_t, std::int64_t>> sizes = {{0, 3}, {1, 1},   {1, 4},   {7, 3},
@@ -228,7 +231,7 @@ TEST_P(OnEveryDevice, FactorsAndSolutionsMatchPlainLoops) {
         Matrix flat(n, n);
         std::ranges::fill(flat.values, largest);
         expect_within(got, expected, flat, 4 * by, what + ", the factor");
-        // |t x - b| <= 4 (n + 1) u |t| |x|.
+        // The bound is |t x - b| <= 4 (n + 1) u |t| |x|.
         const BlockArray b = cases.matrix(n, 5, {std::max<std::int64_t>(side - 1, 1), 2}, dtype, scope);
         for (const bool turned : {false, true}) {
           const Matrix t = turned ? transposed(got) : got, solved = of(solve_triangular(l, b, turned));
@@ -236,7 +239,7 @@ TEST_P(OnEveryDevice, FactorsAndSolutionsMatchPlainLoops) {
                         what + (turned ? ", the transposed system" : ", the system"));
         }
       }
-  // Not positive definite: the error contains the order of the minor, in any tile.
+  // If the matrix is not positive definite, the error contains the order of the leading minor, in whichever tile it is.
   for (const std::int64_t row : {0, 3, 6}) {
     BlockArray bad = BlockArray::identity(7, {3, 3}, DType::f32, scopes().back());
     bad.assign({row, row}, BlockArray::full({1, 1}, {1, 1}, -1));
@@ -244,7 +247,7 @@ TEST_P(OnEveryDevice, FactorsAndSolutionsMatchPlainLoops) {
   }
 }
 
-TEST_P(OnEveryDevice, FactoriesUseRequestedTilesAndDevices) {
+TEST_P(OnEveryDevice, FactoriesUseTheGivenTilesAndDevices) {
   const DeviceScope at(home);
   const Scope several = Scope(GetParam()) | interp({0, 1, 2});
   const std::vector<Distribution> distributions = {
@@ -280,7 +283,7 @@ TEST_P(OnEveryDevice, FactoriesUseRequestedTilesAndDevices) {
         EXPECT_EQ(made[2].gather(home).to_vector<float>(), std::vector<float>(n, 2.5f));
         EXPECT_EQ(made[5].gather(home).to_vector<float>(), std::vector<float>(n, 4));
       }
-  // With as many tiles as devices, each device gets some, even for five devices and a grid of four columns.
+  // If there are as many tiles as devices, each device gets one, even for five devices and a grid with four columns.
   const Scope five = several | cpu();
   const BlockArray cyclic = BlockArray::zeros({8, 8}, {2, 2}, DType::f32, five);
   EXPECT_EQ(cyclic.scope(), five);
@@ -342,7 +345,7 @@ TEST_P(OnEveryDevice, ReductionsOverAllAndSelectedAxes) {
   expect_throw<ShapeError>([&] { sum(none, 2); }, {"sum", "2"});
 }
 
-TEST_P(OnEveryDevice, ElementwiseScalarsSlicesAndErrors) {
+TEST_P(OnEveryDevice, ElementwiseOperationsScalarsSlicesAndErrors) {
   const DeviceScope at(home);
   const Array x = random_uniform({6, 5}, 1, 1, 2);
   const auto values = [](const auto& a) {
@@ -360,7 +363,7 @@ TEST_P(OnEveryDevice, ElementwiseScalarsSlicesAndErrors) {
     EXPECT_EQ(values(map([](const Array& t) { return maximum(t, 1.5f); }, a)), values(maximum(x, 1.5f)));
     EXPECT_EQ(values(a.slice({2, 1}, {2, 4})), std::vector<float>{}) << "no rows";
     BlockArray b = BlockArray::zeros({6, 5}, {5, 3}, DType::f32, scope);
-    b.assign({0, 0}, a);  // with different tilings
+    b.assign({0, 0}, a);  // the tilings differ
     EXPECT_EQ(values(b), values(x));
     b.assign({4, 2}, BlockArray::full({2, 2}, {1, 1}, 9, DType::f32, scope));
     EXPECT_EQ(values(b.slice({4, 2}, {6, 4})), std::vector<float>(4, 9));
@@ -374,7 +377,7 @@ TEST_P(OnEveryDevice, ElementwiseScalarsSlicesAndErrors) {
   }
 }
 
-// 2-D. Periodic differences conserve mass.
+// In two dimensions, periodic differences conserve mass.
 TEST_P(OnEveryDevice, StencilsConserveMassAndReadOldValues) {
   const DeviceScope at(home);
   for (const Scope& scope : scopes()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares block arrays with whole arrays: results do not depend on tiling or devices.
+// Compares block arrays with ordinary arrays. Results must not depend on the tiling or the devices.
 #include "tessera/task/block_array.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ TESSERA_ON_EVERY_DEVICE();
 
 using Floats = std::vector<float>;
 
-/// The device under test alone, and together with the CPU and an interpreter.
+/// Scopes with only the device under test, and together with the CPU and an interpreter.
 std::vector<Scope> scopes() {
   const Scope alone{current_device()};
   return {alone, alone | cpu(), alone | cpu() | interp({0, 1})};
@@ -113,7 +113,7 @@ TEST_P(OnEveryDevice, ElementwiseOperationsAndReductions) {
       {"(7, 9)", "(9, 7)"});
 }
 
-/// Expects the same dtype and bitwise equal elements.
+/// Checks that dtype and elements are identical.
 void expect_same(const BlockArray& got, const Array& expected, const std::string& what) {
   const Array whole = got.gather(Device{});
   ASSERT_EQ(whole.dtype(), expected.dtype()) << what;
@@ -127,7 +127,7 @@ void expect_same(const BlockArray& got, const Array& expected, const std::string
 
 TEST_P(OnEveryDevice, BlockScalarsPromoteLikeArrayScalars) {
   const DeviceScope there(Device{});
-  const std::int64_t large = (std::int64_t{1} << 53) + 1;  // not representable as double
+  const std::int64_t large = (std::int64_t{1} << 53) + 1;  // double cannot represent it exactly
   const bool f64 = device_info(GetParam()).can.f64;
   for (const DType t : {DType::i64, DType::i32, DType::u8, DType::boolean, DType::f16}) {
     const Array x = (Array::arange(12, 1, 1, DType::i32).reshape({3, 4}) % 100).astype(t).eval();
@@ -167,7 +167,7 @@ TEST_P(OnEveryDevice, BlockScalarsPromoteLikeArrayScalars) {
   expect_throw<ArgumentError>([&] { BlockArray::full({2}, {1}, Array::ones({2})); }, {"full", "array"});
 }
 
-// Includes operands whose tiles do not line up.
+// Some operands have tiles with different boundaries.
 TEST_P(OnEveryDevice, BlockArraysBroadcastLikeArrays) {
   const DeviceScope there(Device{});
   const Array x = random_uniform({7, 9}, 1), row = random_uniform({9}, 2), column = random_uniform({7, 1}, 3),
@@ -189,7 +189,7 @@ TEST_P(OnEveryDevice, BlockArraysBroadcastLikeArrays) {
       expect_same(a < mean(a, {1}, true), x < mean(a, {1}, true).gather(), what + ", mean");
       expect_same(a - sum(a, {0}, false), x - sum(a, 0).gather().reshape({9}), what + ", sum with its axis removed");
       EXPECT_EQ(sum(a, {}, false).shape(), Shape{});
-      // Arrays as operands: with zero, one and two dimensions.
+      // Ordinary arrays with zero, one and two dimensions are also operands.
       expect_same(a / max(a), x / max(x), what + ", its own maximum");
       expect_same(row - a, row - x, what + ", array row"),
           expect_same(a + x, x + x, what + ", array of the same shape");
@@ -209,7 +209,7 @@ TEST_P(OnEveryDevice, BlockArraysHaveAllElementwiseFunctions) {
               n = Array::arange(63, 0, 1, DType::i32).reshape({7, 9}).eval();
   using Blocks = BlockArray (*)(const BlockArray&);
   using Arrays = Array (*)(Array);
-  // Functions of block arrays are found by argument-dependent lookup only.
+  // These functions are only found by argument-dependent lookup.
   using Named = std::tuple<const char*, Blocks, Arrays>;
 #define FUNCTION(name) \
   Named(               \
@@ -275,7 +275,7 @@ TEST_P(OnEveryDevice, BlockArraysHaveAllElementwiseFunctions) {
     EXPECT_EQ(any(a > 2).item<bool>(), false);
     EXPECT_EQ(all(a > 0).item<bool>(), true);
     expect_same(any(a > 0.5, 0), any(x > 0.5, {0}, true), "any");
-    // In place: tiles keep their memory, and earlier deferred expressions use the old values.
+    // In-place operations keep the memory of tiles. Expressions that were deferred before use the old values.
     BlockArray to = m.copy(), floats = a.copy();
     const Storage* const memory = to.tile(0, 0).array().view().storage.get();
     const BlockArray before = to + 1;
@@ -286,7 +286,7 @@ TEST_P(OnEveryDevice, BlockArraysHaveAllElementwiseFunctions) {
     floats -= mean(a, 1);
     near(floats, x - mean(x, {1}, true), "-= column");
     BlockArray itself = a.copy();
-    itself += itself.tile(0, 0).array().slice(0, 0, 1).slice(1, 0, 1);  // part of the first tile
+    itself += itself.tile(0, 0).array().slice(0, 0, 1).slice(1, 0, 1);  // a part of the first tile
     near(itself, x + x.slice(0, 0, 1).slice(1, 0, 1), "+= one of its own elements");
     expect_throw<DtypeError>([&] { to += 0.5; }, {"+=", "i32"});
     expect_throw<ShapeError>(
@@ -351,7 +351,7 @@ TEST_P(OnEveryDevice, MatmulCholeskyAndTriangularSolve) {
   expect_throw<ShapeError>([&] { cholesky(BlockArray::from(spd, {3, 4})); }, {"tiles are not square", "retile"});
 }
 
-TEST_P(OnEveryDevice, Stencils) {
+TEST_P(OnEveryDevice, StencilsMatchPlainLoops) {
   const DeviceScope there(Device{});
   constexpr std::int64_t rows = 7, columns = 9;
   const Array x = random_uniform({rows, columns}, 1);
@@ -383,8 +383,8 @@ TEST_P(OnEveryDevice, Stencils) {
   expect_throw<TaskError>([&] { stencil(BlockArray::from(x, {7, 9}), {.distance = 1}, five); }, {"outside the halo"});
 }
 
-// The interior is computed on the tiles directly, unless `f` does more than elementwise computation on its neighbours.
-TEST_P(OnEveryDevice, StencilsOfLargeTilesMatchWholeArray) {
+// The interior is computed directly on the tiles, unless `f` uses more than elementwise operations on the neighbours.
+TEST_P(OnEveryDevice, StencilsOfLargeTilesMatchTheWholeArray) {
   const DeviceScope there(Device{});
   constexpr std::int64_t rows = 61, columns = 75;
   const Array x = random_uniform({rows, columns}, 1);
@@ -433,7 +433,7 @@ TEST_P(OnEveryDevice, StencilsOfLargeTilesMatchWholeArray) {
           }
       }
       if (d == 0) continue;
-      // Neighbours that f keeps stay valid, and writes to one neighbour are seen by all.
+      // Neighbours that `f` stores stay valid, and writes to one neighbour are visible in all of them.
       std::optional<Array> kept, later;
       const BlockArray one = BlockArray::from(x, Shape{rows, columns});
       stencil(one, {.distance = d, .edge = edge, .value = 0.5}, [&](const Neighbours& n) {
@@ -456,7 +456,7 @@ TEST_P(OnEveryDevice, StencilsOfLargeTilesMatchWholeArray) {
       EXPECT_TRUE(written == values_of(writing(whole(padded()))));
       EXPECT_EQ(values_of(one), v);
     }
-  // Tiles that are computed in bands of a few rows.
+  // These tiles are computed in bands of a few rows.
   const Array tall = random_uniform({700, 600}, 3);
   const auto nine = [](const Get& n) -> Array { return n(-1, -1) + n(-1, 0) * n(0, -1) - n(1, 0) * n(0, 1) + n(1, 1); };
   const Get around = [&](std::int64_t r, std::int64_t c) {

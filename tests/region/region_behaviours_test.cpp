@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Regions: behaviours that users of task runtimes rely on, with their numbers in docs/guarantees.md, and the number of
-// copies between devices that they cause.
+// Behaviours of regions that users of task runtimes rely on, and the number of copies between devices. The numbers in
+// the comments refer to docs/guarantees.md.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -30,7 +30,7 @@ const Device home{};
 Array on(Device device, const Shape& shape, double value) {
   return Array::full(shape, value, DType::f32, device).copy().eval();
 }
-/// Four devices: those under test if there are enough, else interpreters.
+/// Returns four devices: those under test if there are enough, else interpreters.
 std::vector<Device> four() {
   std::vector<Device> all;
   for (const Device d : testing::all_devices())
@@ -52,9 +52,9 @@ Copied copies_of(F&& work) {
   return {after.fetched - before.fetched, after.written_back - before.written_back};
 }
 
-// --- Placement
+// Placement:
 
-TEST_P(OnEveryDevice, TasksWithoutScopeRunWhereTheirDataIs) {
+TEST_P(OnEveryDevice, TasksWithoutScopeRunOnTheDeviceOfTheirData) {
   const Device there = GetParam();
   const auto where = [](const auto&...) { return this_task::device(); };
   Array x = on(there, {64}, 1), small = on(there == home ? Device{Backend::interp, 0} : home, {1}, 1);
@@ -72,18 +72,18 @@ TEST_P(OnEveryDevice, TasksWithoutScopeRunWhereTheirDataIs) {
     const With in_force = with({.scope = cpu()});
     EXPECT_EQ(spawn(where, in(x)).fetch(), home);
   }
-  // A task's result stays on its device, so that the next task needs no copy, and can be combined with other arrays.
+  // A task's result stays on its device, so the next task needs no copy. It can be combined with other arrays.
   const Task<Array> sum_of = r.spawn([](const Array& v) { return sum(v); }, in(x));
   EXPECT_EQ(sum_of.then(where).fetch(), there);
   EXPECT_EQ(r.spawn([](const Array& s) { return s + s; }, sum_of).fetch().device(), there);
   EXPECT_EQ((sum_of.fetch() + x).to_vector<float>(), Floats(64, 65));
-  // Among variants, the one for the data's device is preferred.
+  // Among variants, the one for the device of the data is preferred.
   const auto either = [] {
     return for_device<cpu>([](const Array&) { return this_task::device(); }) |
            for_device<interp>([](const Array&) { return this_task::device(); });
   };
   EXPECT_EQ(r.spawn(either(), in(x)).fetch(), is_built_in(there.backend) ? there : home);
-  // The example of docs/tasks.md makes no copies.
+  // The example in docs/tasks.md makes no copies.
   std::vector<Array> parts(8);
   for (Array& p : parts) p = on(there, {100}, 1);
   Array sums = on(there, {100}, 0);
@@ -98,14 +98,14 @@ TEST_P(OnEveryDevice, TasksWithoutScopeRunWhereTheirDataIs) {
             (Copied{0, 0}));
 }
 
-// --- Order and errors
+// Order and errors:
 
 TEST_P(OnEveryDevice, RegionWaitsForAllTasksAndThrowsFirstError) {
   const Scope here{GetParam()};
   Array x = on(GetParam(), {4}, 0);
   const auto body = [&] {
     Region r({.scope = here});
-    std::atomic<int>& count = *new std::atomic<int>(0);  // outlives the region if that does not wait
+    std::atomic<int>& count = *new std::atomic<int>(0);  // outlives the region in case the region does not wait
     for (int i = 0; i < 20; ++i)
       r.spawn([&] {
         std::this_thread::sleep_for(100us);
@@ -131,7 +131,7 @@ TEST_P(OnEveryDevice, RegionWaitsForAllTasksAndThrowsFirstError) {
   EXPECT_EQ(x.to_vector<float>(), Floats(4, 2));
 }
 
-/// The order in which three tasks ran.
+/// Returns the order in which the tasks ran.
 template <class... A>
 std::vector<int> order_of(Region& r, const std::vector<std::vector<Accessed>>& tasks) {
   std::vector<int> order;
@@ -139,7 +139,7 @@ std::vector<int> order_of(Region& r, const std::vector<std::vector<Accessed>>& t
   for (std::size_t i = 0; i < tasks.size(); ++i)
     r.spawn(
         [&, i](const std::vector<Array>&) {
-          // Earlier tasks are slower, so a task that does not wait finishes first.
+          // Earlier tasks are slower, so tasks that do not wait finish first.
           std::this_thread::sleep_for(2ms * (tasks.size() - i));
           const std::lock_guard hold(lock);
           order.push_back(static_cast<int>(i));
@@ -157,8 +157,8 @@ TEST_P(OnEveryDevice, WritersAndReadersOfOneArrayAreOrdered) {
       {{inout(x)}, {inout(x)}, {inout(x)}},          // write, write, write
       {{in(x)}, {inout(x)}, {in(x)}},                // read, write, read
       {{out(x)}, {in(x), in(x)}, {out(x)}},          // overwritten twice, with readers in between
-      {{in(x), inout(x)}, {inout(x)}, {in(x)}},      // the same array in two modes
-      {{inout(x)}, {in(x), inout(y)}, {inout(y)}}};  // across two arrays
+      {{in(x), inout(x)}, {inout(x)}, {in(x)}},      // the same array with two access modes
+      {{inout(x)}, {in(x), inout(y)}, {inout(y)}}};  // a dependency through a second array
   for (std::size_t i = 0; i < ordered.size(); ++i) {
     Region r({.scope = Scope(GetParam())});
     EXPECT_EQ(order_of(r, ordered[i]), one_after_the_other) << i;
@@ -184,12 +184,12 @@ TEST_P(OnEveryDevice, OverlappingViewsAreOrdered) {
   Array middle = m.slice(0, 2, 6).slice(1, 2, 6), rows = m.slice(0, 1, 3), columns = m.slice(1, 2, 4);
   Array quadrants[] = {m.slice(0, 0, 4).slice(1, 0, 4), m.slice(0, 0, 4).slice(1, 4, 8),
                        m.slice(0, 4, 8).slice(1, 0, 4), m.slice(0, 4, 8).slice(1, 4, 8)};
-  Array of_rows = rows.slice(1, 2, 3), of_columns = columns.slice(0, 1, 2);  // views of views that overlap at (1, 2)
+  Array of_rows = rows.slice(1, 2, 3), of_columns = columns.slice(0, 1, 2);  // views of views, which overlap at (1, 2)
   Region r({.scope = Scope(GetParam())});
   for (Array& q : quadrants) EXPECT_EQ(order_of(r, {{inout(q)}, {inout(middle)}, {in(q)}}), (std::vector{0, 1, 2}));
   EXPECT_EQ(order_of(r, {{inout(rows)}, {inout(columns)}, {inout(middle)}}), (std::vector{0, 1, 2}));
   EXPECT_EQ(order_of(r, {{inout(of_rows)}, {inout(of_columns)}, {inout(m)}}), (std::vector{0, 1, 2}));
-  // Their results are ordered, too.
+  // The results must be ordered too.
   for (Array& q : quadrants) r.spawn([](Array& v) { v += 1; }, inout(q));
   r.spawn([](Array& v) { v *= 10; }, inout(middle));
   for (Array& q : quadrants) r.spawn([](Array& v) { v += 1; }, inout(q));
@@ -197,7 +197,8 @@ TEST_P(OnEveryDevice, OverlappingViewsAreOrdered) {
   EXPECT_EQ(sum(m).item<float>(), 16 * 11 + 48 * 2);
 }
 
-// Writers of overlapping parts, each on another device; and writers of disjoint parts that make up the whole.
+// Some tasks write overlapping parts, each on another device. Other tasks write disjoint parts that cover the whole
+// array.
 TEST_P(OnEveryDevice, PartsWrittenOnSeveralDevicesAreMerged) {
   const std::vector<Device> devices = four();
   Array m = on(home, {6, 6}, 1);
@@ -226,7 +227,7 @@ TEST_P(OnEveryDevice, PartsWrittenOnSeveralDevicesAreMerged) {
   EXPECT_EQ(m.to_vector<float>(), expected) << "on the home device";
 }
 
-TEST_P(OnEveryDevice, ChainOfTasksThroughCopy) {
+TEST_P(OnEveryDevice, ChainOfTasksIsOrderedThroughACopy) {
   const Scope here{GetParam()};
   Array a = on(GetParam(), {16}, 1), b = on(GetParam(), {16}, 0), c = on(GetParam(), {16}, 0);
   Region r({.scope = here});
@@ -287,7 +288,7 @@ TEST_P(OnEveryDevice, TiledCholeskyInRegion) {
   EXPECT_LT(max(abs(tril(a.to(home)) - expected)).item<float>(), 1e-3f);
 }
 
-TEST_P(OnEveryDevice, ImpossibleInnerScopeThrowsAndOuterRegionContinues) {
+TEST_P(OnEveryDevice, InvalidInnerScopeThrowsAndOuterRegionContinues) {
   Array x = on(GetParam(), {4}, 0);
   Region r({.scope = Scope(GetParam())});
   r.spawn([](Array& v) { v += 1; }, inout(x));
@@ -319,7 +320,7 @@ TEST_P(OnEveryDevice, InvalidTilesAndSlicesThrowImmediately) {
   EXPECT_EQ(a.slice({4, 3}, {7, 5}).gather(home).to_vector<float>(), (Floats{0, 0, 1, 1, 5, 5}));
 }
 
-// --- Copies
+// Copies:
 
 TEST_P(OnEveryDevice, RegionsMakeOnlyNecessaryCopies) {
   const Device there = GetParam();
@@ -339,7 +340,7 @@ TEST_P(OnEveryDevice, RegionsMakeOnlyNecessaryCopies) {
   EXPECT_EQ(copies_of([&] {
               once(add, inout(w)), once(add, inout(w));  // two regions
               Region r({.scope = Scope(there)});
-              for (int i = 0; i < 10; ++i) r.spawn(add, inout(w));  // and a chain
+              for (int i = 0; i < 10; ++i) r.spawn(add, inout(w));  // a chain of tasks
               r.wait();
               EXPECT_EQ(w.to_vector<float>(), Floats(256, 13));
             }),
@@ -373,7 +374,7 @@ TEST_P(OnEveryDevice, ProductsCopyEachTileOncePerDevice) {
                    b = BlockArray::random_uniform({k * side, n * side}, {side, side}, 2, scope);
   BlockArray c = BlockArray::zeros({m * side, n * side}, {side, side}, DType::f32, scope);
   for (const Tile& t : a.tiles()) t.array().eval();
-  std::set<std::tuple<char, Shape, Device>> needed;  // a tile, and a device other than its home that reads it
+  std::set<std::tuple<char, Shape, Device>> needed;  // a tile, and another device that reads it
   for (std::int64_t i = 0; i < m; ++i)
     for (std::int64_t j = 0; j < n; ++j)
       for (std::int64_t p = 0; p < k; ++p) {
@@ -394,7 +395,7 @@ TEST_P(OnEveryDevice, ProductsCopyEachTileOncePerDevice) {
   EXPECT_EQ(copies_of(all_products), (Copied{0, 0})) << "the replicas are still valid";
   const Array expected = 2 * matmul(a.gather(home), b.gather(home));
   EXPECT_LT(max(abs(c.gather(home) - expected)).item<float>(), 1e-4f);
-  // After a write, only the written tile is fetched again.
+  // After a write, only the written tile is copied again.
   a.tile(0, 0).array().slice(0, 0, 1).fill(0);
   std::uint64_t again = 0;
   for (const auto& [array, index, device] : needed) again += array == 'a' && index == Shape{0, 0} ? 1 : 0;

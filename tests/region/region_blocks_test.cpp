@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole block arrays as arguments of tasks.
+// Block arrays as arguments of tasks.
 #include <gtest/gtest.h>
 
 #include "tessera/array/functions.h"
@@ -20,10 +20,10 @@ TESSERA_ON_EVERY_DEVICE();
 
 using Floats = std::vector<float>;
 Floats values_of(const BlockArray& a) { return a.gather(Device{}).to_vector<float>(); }
-/// The device under test, the CPU and interpreters.
+/// Returns the device under test, the CPU and interpreters.
 Scope several() { return Scope(current_device()) | cpu() | interp({0, 1}); }
 
-TEST_P(OnEveryDevice, BlockArrayIsTaskArgument) {
+TEST_P(OnEveryDevice, BlockArraysCanBeTaskArguments) {
   BlockArray a = BlockArray::full({5, 7}, {2, 3}, 2, DType::f32, several());
   BlockArray b = BlockArray::zeros({5, 7}, {2, 3}, DType::f32, several());
   Region r({.scope = Scope(GetParam())});
@@ -35,31 +35,32 @@ TEST_P(OnEveryDevice, BlockArrayIsTaskArgument) {
           y.assign({0, 0}, (y + x));
         },
         in(a), inout(b));
-    Array tile = a.tile(1, 1).array();  // one tile is also written by another task
+    Array tile = a.tile(1, 1).array();  // another task also writes one of the tiles
     r.spawn([](Array& t) { t += 1; }, inout(tile));
   }
   const Task<float> total = r.spawn([](const BlockArray& y) { return sum(y).item<float>(); }, b);
   BlockArray c = BlockArray::empty({5, 7}, {2, 3}, DType::f32, several());
   r.spawn([](BlockArray& z) { z.fill(4); }, out(c));
   r.wait();
-  // (1, 1) has 2 x 3 elements, where a was 2, 3, 4 in turn; elsewhere a was 2, 2, 2.
+  // Tile (1, 1) has 2 x 3 elements; its values in `a` were 2, then 3, then 4. All other elements of `a` were 2 each
+  // time.
   EXPECT_EQ(total.fetch(), 29 * (3 + 3 * 2) + 6 * (3 + 2 + 3 + 4));
   EXPECT_EQ(values_of(c), Floats(35, 4));
   EXPECT_EQ(values_of(b)[0], 9);
   EXPECT_EQ(values_of(b)[2 * 7 + 3], 12);
 }
 
-TEST_P(OnEveryDevice, TilesAreTaskArguments) {
+TEST_P(OnEveryDevice, TilesCanBeTaskArguments) {
   BlockArray a = BlockArray::full({6, 6}, {3, 3}, 2, DType::f32, several());
   const Tile first = a.tile(0, 0);
   Region r({.scope = Scope(GetParam())});
-  const auto total = r.spawn([](const Array& t) { return sum(t).item<float>(); }, first);  // read
-  for (int i = 0; i < 4; ++i) r.spawn([](Array& t) { t += 1; }, commute(a.tile(1, 1)));    // temporary tiles
+  const auto total = r.spawn([](const Array& t) { return sum(t).item<float>(); }, first);  // only read
+  for (int i = 0; i < 4; ++i) r.spawn([](Array& t) { t += 1; }, commute(a.tile(1, 1)));  // tiles are temporary objects
   for (int i = 0; i < 4; ++i) r.spawn([i](Array& t) { t += i; }, reduce(Combine::sum, a.tile(0, 1)));
   r.spawn([](Array& t) { t.slice(0, 0, 1) += 5; }, inout(upper(a.tile(1, 0))));
   r.spawn([](Array& t) { t.slice(0, 2, 3).slice(1, 0, 2) += 7; }, inout(unit_lower(a.tile(1, 0))));
   const auto doubled = kernel("double_tile", [](Buffer<float> t) { t[global_id()] *= 2; });
-  r.spawn(doubled, Extent{9}, first);  // written, according to the kernel's signature
+  r.spawn(doubled, Extent{9}, first);  // the kernel's signature shows that it is written
   r.wait();
   EXPECT_EQ(total.fetch(), 18);
   const auto values = [&](std::int64_t i, std::int64_t j) {
@@ -70,7 +71,7 @@ TEST_P(OnEveryDevice, TilesAreTaskArguments) {
   EXPECT_EQ(values(0, 1), Floats(9, 2 + 0 + 1 + 2 + 3));
   EXPECT_EQ(values(1, 0), (Floats{7, 7, 7, 2, 2, 2, 9, 9, 2}));
   EXPECT_EQ(sum(first).to(Device{}).item<float>(), 36) << "and of array functions";
-  // Writing is rejected in a task that declared a read.
+  // A task that declared only a read may not write.
   const auto writes = r.spawn(
       {.scope = first.device()}, [](const Array& t) { Array(t) += 1; }, first);
   expect_throw<TaskError>([&] { writes.wait(); }, {"was passed as in"});
@@ -103,18 +104,18 @@ TEST_P(OnEveryDevice, BlockAlgorithmsRunInsideTasks) {
   EXPECT_LE(max(abs(c.gather(Device{}) - matmul(whole, whole))).item<float>(), 1e-4f);
 }
 
-TEST_P(OnEveryDevice, TaskReturnsBlockArray) {
+TEST_P(OnEveryDevice, TasksCanReturnBlockArrays) {
   BlockArray a = BlockArray::ones({4, 4}, {2, 2}, DType::f32, Scope(GetParam()));
   Region r({.scope = Scope(GetParam())});
   const Task<BlockArray> twice = r.spawn([](const BlockArray& x) { return x + x; }, in(a));
-  r.spawn([](BlockArray& x) { x.fill(100); }, inout(a));  // the deferred result has been computed before
+  r.spawn([](BlockArray& x) { x.fill(100); }, inout(a));  // the deferred result must be computed before this
   const Task<BlockArray> thrice = r.spawn([](const BlockArray& x) { return x + 1; }, twice);
   r.wait();
   EXPECT_EQ(values_of(twice.fetch()), Floats(16, 2));
   EXPECT_EQ(values_of(thrice.fetch()), Floats(16, 3));
 }
 
-TEST_P(OnEveryDevice, BlockProductAddsTasksToRegion) {
+TEST_P(OnEveryDevice, BlockProductAddsItsTasksToTheRegion) {
   const BlockArray a = BlockArray::random_uniform({7, 5}, {3, 2}, 1, several()),
                    b = BlockArray::random_uniform({5, 6}, {2, 4}, 2, several());
   BlockArray c = BlockArray::full({7, 6}, {3, 4}, std::nan(""), DType::f32, several());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Regions whose tasks fail or are cancelled: which tasks are skipped, on all devices, and which errors are reported.
-// Also nested tasks on other devices.
+// Regions with tasks that fail or are cancelled. Tests which tasks are skipped on which devices and which errors are
+// reported. Also tests nested tasks on other devices.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -27,7 +27,7 @@ const auto add = [](Array& v) { v += 1; };
 const auto fails = [](Array&) { throw std::runtime_error("on purpose"); };
 
 Array ones(const Shape& shape) { return Array::full(shape, 1, DType::f32, Device{}).copy().eval(); }
-/// A device other than the one under test.
+/// Returns a device other than the one under test.
 Device other() { return current_device() == Device{} ? Device{Backend::interp, 0} : Device{}; }
 
 TEST_P(OnEveryDevice, DependentsOfFailedTaskAreSkippedOnAllDevices) {
@@ -38,7 +38,7 @@ TEST_P(OnEveryDevice, DependentsOfFailedTaskAreSkippedOnAllDevices) {
   const Task<void> reads = r.spawn(
       {.scope = there}, [](const Array& v, Array& w) { w += v; }, in(x), inout(y));
   const Task<void> fills = r.spawn(
-      {.scope = there}, [](Array& v) { v.fill(7); }, out(x));  // does not need the failed result
+      {.scope = there}, [](Array& v) { v.fill(7); }, out(x));  // does not need the result of the failed task
   const Task<void> later = r.spawn(
       {.scope = here}, [](const Array& v, Array& w) { w += v; }, in(x), inout(z));
   expect_throw<TaskError>([&] { r.wait(); }, {"breaks", "on purpose"});
@@ -49,7 +49,7 @@ TEST_P(OnEveryDevice, DependentsOfFailedTaskAreSkippedOnAllDevices) {
   EXPECT_EQ(z.to_vector<float>(), Floats(4, 8));
 }
 
-TEST_P(OnEveryDevice, IndependentErrorsAreListedAndThrownOnce) {
+TEST_P(OnEveryDevice, IndependentErrorsAreThrownOnceInOneList) {
   const Scope here{GetParam()};
   std::vector<Array> x(12);
   for (Array& a : x) a = ones({4});
@@ -74,11 +74,11 @@ TEST_P(OnEveryDevice, IndependentErrorsAreListedAndThrownOnce) {
     EXPECT_EQ(names.size(), 9u) << "each listed once";
     test::expect_contains(e.what(), {"on purpose", "8 other tasks also failed:", "\n  [task breaks"});
   }
-  // All errors were reported: the arrays may be used again, and so may the region.
+  // All errors were reported, so the arrays and the region can be used again.
   for (Array& a : x) r.spawn(add, inout(a));
   r.wait();
   for (std::size_t i = 0; i < x.size(); ++i) EXPECT_EQ(x[i].to_vector<float>(), Floats(4, i % 4 == 3 ? 5 : 2)) << i;
-  // An error and cancellations: the error is thrown, and neither is reported again.
+  // If there is an error and a cancellation, the error is thrown, and neither of them is reported again.
   std::stop_source stop;
   stop.request_stop();
   r.spawn({.stop = stop.get_token(), .name = "stopped"}, add, inout(x[0]));
@@ -102,7 +102,7 @@ TEST_P(OnEveryDevice, FailedCommutingTaskFailsOnlyLaterTasks) {
     if (i == 3) r.spawn({.name = "breaks"}, fails, commute(x));
     adds.push_back(r.spawn(add, commute(x)));
   }
-  for (const Task<void>& t : adds) t.wait();  // they use neither the reader's result nor that of the failed task
+  for (const Task<void>& t : adds) t.wait();  // they use neither the result of the reader nor that of the failed task
   const Task<void> after = r.spawn(add, inout(x));
   expect_throw<TaskError>([&] { after.wait(); }, {"breaks"});
   expect_throw<TaskError>([&] { reader.wait(); }, {"reader", "read"});
@@ -138,7 +138,7 @@ TEST_P(OnEveryDevice, ArraysOfCancelledRegionCanBeReused) {
   EXPECT_EQ(x.to_vector<float>(), Floats(4, 3));
   for (int i = 0; i < 10; ++i) r.spawn(add, inout(x));
   r.cancel();
-  r.wait();  // does not report what was cancelled here
+  r.wait();  // does not report the tasks that were cancelled here
   Region next({.scope = here});
   const Task<void> last = next.spawn([](Array& v) { v.fill(5); }, inout(x));
   next.wait(), last.wait();
@@ -152,10 +152,10 @@ TEST_P(OnEveryDevice, TasksSkippedByCancellationAreReported) {
   stop.request_stop();
   Region r({.scope = here});
   r.spawn({.stop = stop.get_token(), .name = "stopped"}, add, inout(x));
-  r.wait();  // the caller cancelled it: not reported
+  r.wait();  // not reported, because the caller cancelled it
   r.spawn({.name = "next"}, add, inout(x));
   expect_throw<TaskCancelled>([&] { r.wait(); }, {"stopped", "cancelled", "next"});
-  r.spawn(add, inout(x));  // already reported
+  r.spawn(add, inout(x));  // was already reported
   r.wait();
   EXPECT_EQ(x.to_vector<float>(), Floats(4, 2));
 }
@@ -166,7 +166,7 @@ TEST_P(OnEveryDevice, ExpressionsWaitForWritingTask) {
   r.spawn(
       [](Array& v) {
         std::this_thread::sleep_for(10ms);
-        v += 1;  // evaluates pending readers first
+        v += 1;  // computes pending readers first
       },
       inout(x));
   const Array later = x + 10;
@@ -182,8 +182,8 @@ TEST_P(OnEveryDevice, ExpressionsWaitForWritingTask) {
   EXPECT_EQ(x.to_vector<float>(), Floats(4, 6));
 }
 
-// A task that has a part of an array creates tasks on another device, while other tasks use the rest of the array.
-TEST_P(OnEveryDevice, NestedTasksOnOtherDeviceLeaveRestOfArrayUsable) {
+// A task with a part of an array creates tasks on another device while other tasks use other parts of the array.
+TEST_P(OnEveryDevice, NestedTasksOnOtherDeviceLeaveOtherPartsUsable) {
   Array x = ones({8, 6}), upper_of = ones({6, 6});
   constexpr int rounds = 20;
   Region r({.scope = GetParam()});
@@ -201,7 +201,7 @@ TEST_P(OnEveryDevice, NestedTasksOnOtherDeviceLeaveRestOfArrayUsable) {
                 inner.spawn(add, inout(row));
                 inner.spawn(
                     [](Array& w) {
-                      Region innermost;  // of everything it has
+                      Region innermost;  // uses everything that the task can access
                       innermost.spawn({.scope = interp(1)}, add, inout(w));
                     },
                     inout(row));
@@ -210,7 +210,7 @@ TEST_P(OnEveryDevice, NestedTasksOnOtherDeviceLeaveRestOfArrayUsable) {
             inout(rows));
     }
   }
-  // A triangle: the rest of the matrix stays unchanged.
+  // The task has only a triangle. The other elements of the matrix must not change.
   r.spawn(
       [there = Scope(other())](Array& m) {
         Region inner({.scope = there});
@@ -224,8 +224,8 @@ TEST_P(OnEveryDevice, NestedTasksOnOtherDeviceLeaveRestOfArrayUsable) {
   for (std::size_t k = 0; k < 36; ++k) ASSERT_EQ(triangle[k], k % 6 > k / 6 ? 3 : 1) << "at " << k;
 }
 
-// A task's deferred expression on an array that it writes is private: neither creating the next task nor a read by the
-// program evaluates it.
+// A task's deferred expression on an array that it writes is private to the task. It is not evaluated when the next
+// task is created or when the main program reads the array.
 TEST_P(OnEveryDevice, DeferredSelfAssignmentIsPrivateToTask) {
   Array x = Array::zeros({8}).copy().eval();
   constexpr int rounds = 60;

@@ -10,7 +10,7 @@
 namespace tessera::test {
 
 namespace {
-constexpr float most = 1 << 18;  // sums of 36 of them are exact
+constexpr float most = 1 << 18;  // the sum of 36 such values is exact
 void wait_for(std::chrono::microseconds time) {
   if (time.count() != 0) std::this_thread::sleep_for(time);
 }
@@ -36,7 +36,7 @@ bool RegionProgram::Use::has_elements() const {
   return false;
 }
 
-/// A box of the given size, or a random one: everything, a part, or no elements.
+/// Returns a box of the given size, or a random box: everything, a part, or no elements.
 RegionProgram::Box RegionProgram::box(std::optional<std::int64_t> rows, std::optional<std::int64_t> columns) {
   if (!rows && one_of(3)) return {};
   Box b;
@@ -49,7 +49,7 @@ RegionProgram::Box RegionProgram::box_with_elements() {
   for (;;)
     if (const Box b = box(); !b.empty()) return b;
 }
-/// A view of the matrix, possibly made from a larger view.
+/// Returns a view of the matrix. It may be a view of a larger view.
 Array RegionProgram::view(const Use& use) {
   Array m = all_[use.matrix].array;
   if (use.box == Box{}) return m;
@@ -81,8 +81,8 @@ Task<void> RegionProgram::spawn_in(Region& r, const Step& step, const TaskOption
   return spawn(o, std::forward<F>(f), std::forward<A>(arguments)...);
 }
 
-/// A task that calls body(the arrays of `uses`). It may wait first, and may throw: before body, or after it (always
-/// after it if something is overwritten). Some tasks are cancelled.
+/// Creates a task that calls body(the arrays of `uses`). It may wait first, and it may throw before or after calling
+/// body. If it overwrites an array, it throws only after body. Some tasks are cancelled.
 template <class Body>
 RegionProgram::Step& RegionProgram::task(Region& r, const char* what, std::vector<Use> uses, Body body,
                                          std::function<std::string()> effect, std::optional<std::size_t> after) {
@@ -102,7 +102,7 @@ RegionProgram::Step& RegionProgram::task(Region& r, const char* what, std::vecto
   std::vector<Accessed> accesses;
   for (const Use& u : s.uses) {
     accesses.push_back({view(u), u.mode, u.triangle, u.op});
-    if (u.triangle != MatrixPart::none) o.scope = Scope();  // triangles need a host function
+    if (u.triangle != MatrixPart::none) o.scope = Scope();  // only host functions support triangles
   }
   s.after = after;
   const auto function = [delay, throws, late = s.effect_if_it_throws, said = s.outcome,
@@ -142,7 +142,7 @@ void RegionProgram::in_place(Region& r) {
 void RegionProgram::from_another(Region& r) {
   const Use to{up_to(all_.size()), box(), Access::inout};
   const Use from{up_to(all_.size()), box(to.box.rows, to.box.columns), Access::in};
-  if (to.matrix == from.matrix) return;  // views might overlap, which kernels reject
+  if (to.matrix == from.matrix) return;  // the views might overlap, and kernels reject that
   float& bound = all_[to.matrix].bound;
   if (bound + all_[from.matrix].bound > most) return;
   bound += all_[from.matrix].bound;
@@ -189,7 +189,7 @@ void RegionProgram::triangle(Region& r) {
       });
 }
 
-/// Updates four parts with the number of rows that four parts need at least; the last one is empty.
+/// Creates tasks that update four parts. The number of rows is such that the last part is empty.
 void RegionProgram::in_parts(Region& r) {
   const std::size_t matrix = up_to(all_.size());
   all_[matrix].bound += 1;
@@ -206,7 +206,7 @@ void RegionProgram::in_parts(Region& r) {
   }
 }
 
-/// A nested region with two tasks per row, on its device or another; one of them may throw.
+/// Creates a nested region with two tasks per row, on the same device or another one. One of the tasks may throw.
 void RegionProgram::nested(Region& r) {
   const Use at{up_to(all_.size()), box(), Access::inout};
   all_[at.matrix].bound += 2 * side;
@@ -233,17 +233,17 @@ void RegionProgram::nested(Region& r) {
   s.effect = [this, at, reduces, said = s.outcome] {
     each(at, [&](Cell& c, std::int64_t i, auto) {
       const std::atomic<bool>* const ran = &said->inner[static_cast<std::size_t>(2 * i)];
-      if (reduces && !(ran[0] && ran[1])) return;  // contributions are combined completely or not at all
+      if (reduces && !(ran[0] && ran[1])) return;  // either all contributions are combined or none
       for (std::size_t k = 0; k < 2; ++k)
         if (ran[k]) c.value += static_cast<float>(i);
     });
     return std::string();
   };
-  s.effect_if_it_throws = true;  // by the tasks' own reports
+  s.effect_if_it_throws = true;  // the tasks recorded which of them ran
 }
 
 namespace {
-/// What tasks of the calling task compute `there` on arrays that it has created: 6 * by + 10.
+/// Computes 6 * by + 10 with nested tasks on arrays that the calling task creates. The tasks run on `there`.
 float computed_on_own_arrays(float by, const Scope& there, std::chrono::microseconds delay) {
   Array t = Array::zeros({4, 3}), u = Array::zeros({4, 3});
   const auto add = [by, delay](Array& v) {
@@ -259,7 +259,7 @@ float computed_on_own_arrays(float by, const Scope& there, std::chrono::microsec
     }
     inner.spawn([](const Array& from, Array& to) { to += from; }, in(t), inout(u));
     for (int i = 0; i < 4; ++i) inner.spawn([](Array& v) { v += 1; }, reduce(Combine::sum, u));
-    // A task that is given one of the arrays creates tasks on an array of its own.
+    // A task with one of the arrays as argument creates tasks on an array of its own.
     inner.spawn(
         [delay](Array& v) {
           Array one = Array::zeros({4, 3});
@@ -269,21 +269,21 @@ float computed_on_own_arrays(float by, const Scope& there, std::chrono::microsec
         inout(u));
     inner.spawn([](const Array& from, Array& to) { to += from; }, in(t), inout(u));
   }
-  const auto check_not_stopped = [] {  // also stops the tasks created here
+  const auto check_not_stopped = [] {  // stopping the task also stops the tasks created here
     if (this_task::stop_requested()) throw std::runtime_error("stopped");
   };
   check_not_stopped();
   const float before = max(u).item<float>();  // 4 * by + 5
   spawn({.scope = there}, add, inout(u));
   spawn({.scope = there}, add, inout(u));
-  const float after = min(u).item<float>();  // waits for both
+  const float after = min(u).item<float>();  // waits for both tasks
   check_not_stopped();
   u += 5;
   return ((before + 2 * by + 5) + (after + 5) + u.to_vector<float>()[7]) / 3;
 }
 }  // namespace
 
-/// Tasks that use nested tasks on local arrays, with and without array arguments.
+/// Creates tasks that use nested tasks on local arrays, with and without array arguments.
 void RegionProgram::own_arrays(Region& r) {
   const auto by = static_cast<float>(up_to(4));
   const Scope there = somewhere();
@@ -310,10 +310,10 @@ void RegionProgram::own_arrays(Region& r) {
     each(at, [&](Cell& c, auto, auto) { c.value += said->inner[0] ? 6 * by + 10 : 0; });
     return std::string();
   };
-  s.effect_if_it_throws = true;  // by the task's own report
+  s.effect_if_it_throws = true;  // the task records whether it ran
 }
 
-/// Tasks that capture an array without declaring it, each after the previous one.
+/// Creates tasks that capture an array without declaring it. Each one runs after the previous one.
 void RegionProgram::captured(Region& r) {
   const std::optional<std::size_t> before = captured_by_;
   captured_by_ = steps_.size();
@@ -348,11 +348,11 @@ void RegionProgram::commuting(Region& r) {
   }
 }
 
-/// A reduction whose result is an argument of another task.
+/// Creates a reduction with a result that is an argument of another task.
 void RegionProgram::by_a_number(Region& r) {
   const Use from{up_to(all_.size()), box(), Access::in};
   const auto number = std::make_shared<float>();        // computed by the tasks
-  const auto expected = std::make_shared<float>(0.0f);  // computed by plain loops
+  const auto expected = std::make_shared<float>(0.0f);  // computed with plain loops
   const auto small = [](float v) { return std::fmod(v, 64.0f); };
   task(
       r, "sum", {from}, [=](std::vector<Array>& a, Outcome&) { *number = small(sum(a[0]).item<float>()); },
@@ -365,7 +365,7 @@ void RegionProgram::by_a_number(Region& r) {
   add_number(r, number, expected);
 }
 
-/// A task that adds the result of another task to a part.
+/// Creates a task that adds the result of another task to a part.
 void RegionProgram::add_number(Region& r, const std::shared_ptr<float>& number,
                                const std::shared_ptr<float>& expected) {
   const Use to{up_to(all_.size()), box(), Access::inout};
@@ -389,7 +389,7 @@ void RegionProgram::add_number(Region& r, const std::shared_ptr<float>& number,
       before, Accessed{view(to), Access::inout});
 }
 
-/// Tasks that reduce into a part; later uses see the combined result.
+/// Creates tasks that reduce into a part. Later uses see the combined result.
 void RegionProgram::reducing(Region& r) {
   const auto op = static_cast<Combine>(up_to(4));
   const Use at{up_to(all_.size()), one_of(2) ? Box{} : box_with_elements(), Access::reduce, MatrixPart::none, op};
@@ -445,7 +445,7 @@ void RegionProgram::writes() {
   };
 }
 
-/// Replaces the matrix by a copy on the same or another device.
+/// Replaces the matrix by a copy on the same device or another one.
 void RegionProgram::moves() {
   const std::size_t matrix = up_to(all_.size());
   all_[matrix].array = all_[matrix].array.to(devices_[up_to(devices_.size())]).copy().eval();

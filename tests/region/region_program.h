@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A random program of tasks on small matrices, with the expected result from sequential plain loops: what tasks
-// compute, and which tasks can run if some throw or are cancelled.
+// A random program of tasks on small matrices. Plain sequential loops compute the expected result: the values, and
+// which tasks can run if some of them throw or are cancelled.
 #pragma once
 
 #include <array>
@@ -24,10 +24,10 @@ class RegionProgram {
     std::uint64_t tasks = 0, threw = 0, skipped = 0, cancelled = 0, regions = 0, combined = 0, dropped = 0, open = 0;
   };
   RegionProgram(std::uint64_t seed, std::vector<Device> devices) : random_(seed), devices_(std::move(devices)) {}
-  /// Runs the program. Returns an error, or an empty string.
+  /// Runs the program. Returns an error message, or an empty string on success.
   std::string run();
   const Counts& counts() const { return counts_; }
-  /// The program and the outcome of its tasks, one line per step.
+  /// Returns the program and what happened to its tasks, one line per step.
   const std::string& steps() const { return text_; }
 
  private:
@@ -48,11 +48,11 @@ class RegionProgram {
   /// The expected state of an element.
   struct Cell {
     float value = 0;
-    bool failed = false;          ///< its last writer failed
-    bool failed_commute = false;  ///< one of its last commuting writers failed
+    bool failed = false;          ///< true if the last task that wrote it failed
+    bool failed_commute = false;  ///< true if one of the commuting tasks that wrote it last failed
   };
   using Cells = std::vector<Cell>;
-  /// The expected contributions to a reduction that has not been combined.
+  /// Expected contributions to a reduction that was not combined yet.
   struct Reducing {
     Combine op;
     Box box;
@@ -65,7 +65,7 @@ class RegionProgram {
     Array array;
     Cells cells = Cells(side * side);
     std::vector<Reducing> reducing = {};
-    float bound = 0;  ///< of absolute values, so that additions are exact in any order
+    float bound = 0;  ///< maximum absolute value; small enough that additions are exact in any order
   };
   struct Use {
     std::size_t matrix = 0;
@@ -76,23 +76,24 @@ class RegionProgram {
     bool touches(std::int64_t i, std::int64_t j) const;
     bool has_elements() const;
   };
-  /// The outcome of a task, reported by its function.
+  /// What happened to a task, as recorded by its function.
   struct Outcome {
     std::atomic<bool> began = false, threw = false;
-    std::vector<std::atomic<bool>> inner = std::vector<std::atomic<bool>>(2 * side);  ///< its nested tasks
+    std::vector<std::atomic<bool>> inner = std::vector<std::atomic<bool>>(2 * side);  ///< the same for its nested tasks
   };
   struct Step {
     const char* what;
     std::vector<Use> uses = {};
-    std::function<std::string()> effect = {};  ///< applies the step by plain loops; returns an error
-    Task<void> task = {};                      ///< invalid: a step of the program itself
+    std::function<std::string()> effect =
+        {};                ///< computes the expected effect with plain loops; returns an error message
+    Task<void> task = {};  ///< not valid for a step of the main program
     std::shared_ptr<Outcome> outcome = {};
-    std::optional<std::size_t> after = {};  ///< the step whose result it receives
+    std::optional<std::size_t> after = {};  ///< the step whose result is an argument of this step
     bool effect_if_it_throws = false;
     bool stopped_before = false, may_be_cancelled = false, in_region = true;
     bool failed = false;  ///< set by `judge`
     bool began = false;
-    std::vector<std::string> names = {};  ///< the tasks named by its error
+    std::vector<std::string> names = {};  ///< names of the tasks in its error
   };
   // region_program.cpp
   std::uint64_t up_to(std::uint64_t n) { return random_() % n; }
@@ -102,7 +103,7 @@ class RegionProgram {
   Box box_with_elements();
   Scope somewhere();
   Array view(const Use& use);
-  /// f(cell, row, column) for each element; indices are relative to the box.
+  /// Calls f(cell, row, column) for each element. Row and column are relative to the box.
   template <class F>
   void each(const Use& use, F&& f) {
     each(use, all_[use.matrix].cells, std::forward<F>(f));
@@ -150,16 +151,17 @@ class RegionProgram {
   std::mt19937_64 random_;
   const std::vector<Device> devices_;
   std::vector<Matrix> all_;
-  Array captured_;                          ///< captured by tasks that depend on each other
+  Array captured_;                          ///< array that tasks capture; these tasks depend on each other
   float captured_value_ = 0;                ///< expected value of its elements
-  std::optional<std::size_t> captured_by_;  ///< the last step of this region that captured it
-  std::vector<Step> steps_;                 // of this region
-  std::stop_source stop_;                   // of some of them
-  std::vector<Use> failed_;                 ///< writes of failed tasks that have not been overwritten
+  std::optional<std::size_t> captured_by_;  ///< last step of this region that captured it
+  std::vector<Step> steps_;                 // steps of this region
+  std::stop_source stop_;                   // stops some of them
+  std::vector<Use> failed_;                 ///< parts that failed tasks wrote and that were not overwritten since
   bool expects_error_ = false;
-  std::vector<Combine> combined_;           ///< before the step being judged
-  std::vector<Combine> failed_to_combine_;  ///< in this region: errors of later steps may name these, too
-  bool open_ = false;                       ///< the tasks' reports do not determine whether slots were combined
+  std::vector<Combine> combined_;  ///< operations of reductions that were combined before the step being checked
+  std::vector<Combine> failed_to_combine_;  ///< operations that failed to combine in this region; errors of later steps
+                                            ///< may contain them too
+  bool open_ = false;  ///< true if it is unknown from the tasks' records whether slots were combined
   Counts counts_;
   std::string text_;
 };

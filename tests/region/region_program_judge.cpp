@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The expected result of a random program: applies its steps in order by plain loops.
+// The expected result of a random program, computed by running its steps in order with plain loops.
 #include <algorithm>
 #include <limits>
 
@@ -7,8 +7,8 @@
 
 namespace tessera::test {
 
-/// Checks the steps in order, using the reports of their functions. `left`: the region was left by an exception, which
-/// cancels tasks that have not begun. `threw`: its wait() threw.
+/// Checks the steps in order, using the records of their functions. `left` is true if an exception left the scope of
+/// the region, which cancels tasks that have not started. `threw` is true if wait() threw.
 std::string RegionProgram::judge(bool left, bool threw) {
   expects_error_ = false;
   failed_.clear(), failed_to_combine_.clear();
@@ -17,8 +17,7 @@ std::string RegionProgram::judge(bool left, bool threw) {
     if (std::string wrong = judge(steps_[i], left); !wrong.empty()) return wrong + " in step " + std::to_string(i);
     if (open_) return {};
   }
-  // All tasks have been waited for, so later tasks are not affected by their errors; tasks that combine have ended,
-  // too.
+  // All tasks were waited for, so their errors do not affect later tasks. Tasks that combine reductions have ended too.
   for (detail::DeviceTasks* const plain : detail::DeviceTasks::all()) plain->wait();
   for (Matrix& m : all_) {
     for (Cell& c : m.cells) c.failed = c.failed_commute = false;
@@ -45,7 +44,8 @@ RegionProgram::Reducing* RegionProgram::reducing_of(const Use& use) {
   return at == all.end() ? nullptr : &*at;
 }
 
-/// The pending reduction for this use. Starts a new one if there is none, or if it failed and the error was observed.
+/// Returns the pending reduction for this use. Creates one if there is none, or if it failed and the error was
+/// reported.
 RegionProgram::Reducing& RegionProgram::begin_reducing(const Use& use, const Step& step) {
   auto& all = all_[use.matrix].reducing;
   Reducing* known = reducing_of(use);
@@ -61,7 +61,7 @@ RegionProgram::Reducing& RegionProgram::begin_reducing(const Use& use, const Ste
   return fresh;
 }
 
-/// Combines pending reductions that overlap the box with the matrix, before the step.
+/// Combines pending reductions that overlap with the box before the step runs.
 void RegionProgram::combine(std::size_t matrix, const Box& box, const Step& step) {
   Matrix& m = all_[matrix];
   for (std::size_t i = 0; i < m.reducing.size();) {
@@ -78,13 +78,14 @@ void RegionProgram::combine(std::size_t matrix, const Box& box, const Step& step
     const Use all{matrix, set.box, Access::inout};
     bool failed = set.failed;
     each(all, [&](Cell& c, auto, auto) { failed = failed || c.failed || c.failed_commute; });
-    if (!failed && may_have_failed(all)) {  // the step's outcome tells, if it needs the combined result
+    if (!failed &&
+        may_have_failed(all)) {  // if the step needs the combined result, its outcome shows whether combining failed
       const bool needs = std::ranges::any_of(step.uses, [&](const Use& u) {
         return u.matrix == matrix && u.mode != Access::out && u.mode != Access::reduce && u.box.meets(set.box);
       });
       const bool skipped_for_it =
           std::ranges::find(step.names, std::string("combine by ") + to_string(set.op)) != step.names.end();
-      // The error contains only the operation's name, which is ambiguous if there are several.
+      // The error contains only the name of the operation, which is ambiguous if several reductions use it.
       const auto same = [&](const Reducing& r) { return r.op == set.op; };
       bool another = std::ranges::count(combined_, set.op) != 0 || std::ranges::count(failed_to_combine_, set.op) != 0;
       for (const Use& u : step.uses) another = another || std::ranges::any_of(all_[u.matrix].reducing, same);
@@ -130,7 +131,7 @@ std::string RegionProgram::judge(Step& s, bool left) {
     combine_before();
     return open_ ? std::string() : s.effect();
   }
-  // What the task throws, and the task names in its error.
+  // How the task ended, and the task names in its error.
   enum class End { well, error, cancelled } end = End::well;
   std::vector<std::string> names;
   std::string error;
@@ -152,13 +153,13 @@ std::string RegionProgram::judge(Step& s, bool left) {
   if (s.failed != (!began || failed))
     return s.failed ? "an error was reported for a task that succeeded" : "a failure was not reported";
   if (failed && (end != End::error || names.size() != 1)) return "it threw, but another error was reported";
-  // Whether it could have run.
+  // Check whether it could have run.
   combine_before();
   if (open_) return {};
   bool must_skip = s.after && steps_[*s.after].failed, may_skip = must_skip;
   for (const Use& u : s.uses) {
     if (u.mode == Access::out) continue;
-    if (u.mode == Access::reduce) {  // it uses only its slot
+    if (u.mode == Access::reduce) {  // it uses only its own slot
       Reducing& set = begin_reducing(u, s);
       must_skip = may_skip = set.slot_failed[set.tasks % set.slot_failed.size()];
       continue;
@@ -176,7 +177,7 @@ std::string RegionProgram::judge(Step& s, bool left) {
     return "it was skipped, but its error names no failed dependency";
   if (failed) ++counts_.threw;
   if (!began) ++(end == End::cancelled ? counts_.cancelled : counts_.skipped);
-  // A cancellation alone is not an error of the region; tasks skipped because of it are.
+  // A cancellation is not an error of the region, but tasks that are skipped because of it are.
   if (s.in_region && (end == End::error || (end == End::cancelled && names.size() > 1))) expects_error_ = true;
   if (began && (!failed || s.effect_if_it_throws))
     if (std::string wrong = s.effect(); !wrong.empty()) return wrong;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random task programs on one, two and four devices, with delays, failures and cancellations, compared with sequential
-// plain loops. TESSERA_REGION_PROGRAMS=N runs N programs instead of 300; TESSERA_REGION_MINUTES=N runs programs for N
-// minutes and checks memory use; TESSERA_TEST_SEED selects the programs. TESSERA_TEST_LONG=1 runs 10,000 programs
-// (1,000 under the thread sanitizer) and the check for half an hour.
+// Random task programs on one, two and four devices, with delays, failures and cancellations. Their results are
+// compared with those of plain sequential loops.
+//
+// TESSERA_TEST_SEED selects the programs. TESSERA_REGION_PROGRAMS=N runs N programs instead of 300.
+// TESSERA_REGION_MINUTES=N runs programs for N minutes and checks memory use. TESSERA_TEST_LONG=1 runs 10,000 programs
+// (1,000 with the thread sanitizer), and checks memory use for half an hour.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -25,16 +27,15 @@ namespace {
 using test::RegionProgram;
 using namespace std::chrono_literals;
 
-/// One, two and four devices of as many backends as possible: the devices of TESSERA_TEST_DEVICES, else the CPU and
-/// interpreters.
-/// interpreters; of as many backends as there are.
+/// Returns sets of one, two and four devices: the devices of TESSERA_TEST_DEVICES, else the CPU and interpreters. They
+/// are from as many backends as possible.
 const std::vector<std::vector<Device>>& machines() {
   static const auto* const all = [] {
     std::vector<Device> found = testing::all_devices(), mixed;
     const auto also = [&](Device d) {
       if (std::ranges::find(mixed, d) == mixed.end()) mixed.push_back(d);
     };
-    for (const Device d : found)  // first one device of each backend
+    for (const Device d : found)  // first, one device of each backend
       if (std::ranges::none_of(mixed, [&](Device m) { return m.backend == d.backend; })) mixed.push_back(d);
     for (const Device d : found) also(d);
     for (std::uint32_t i = 0; mixed.size() < 4; ++i) also({Backend::interp, static_cast<int>(i)});
@@ -54,7 +55,7 @@ std::uint64_t programs() {
   return std::getenv("TESSERA_TEST_LONG") == nullptr ? 300 : test::thread_sanitized ? 1'000 : 10'000;
 }
 
-/// Ends the process with a report if no program has ended for two minutes.
+/// Ends the process with an error message if no program has ended for two minutes.
 class HangWatch {
  public:
   void alive(std::uint64_t seed) { seed_ = seed, at_ = std::chrono::steady_clock::now().time_since_epoch().count(); }
@@ -89,7 +90,7 @@ void run_one(std::uint64_t i, HangWatch& watch) {
   counts.combined += c.combined, counts.dropped += c.dropped, counts.open += c.open;
 }
 
-/// Ordering errors found by the fake drivers that this process uses, one per line.
+/// Returns ordering errors that the fake drivers of this process found, one per line.
 std::string ordering_faults() {
   std::string all;
   for (const test::FakeBackend& f : test::fake_backends)
@@ -110,7 +111,7 @@ TEST(RegionPrograms, MatchSequentialExecutionOnOneTwoAndFourDevices) {
       "tasks failed; %llu programs ended early because that was ambiguous\n",
       n(counts.tasks), n(counts.threw), n(counts.skipped), n(counts.cancelled), n(counts.combined), n(counts.dropped),
       n(counts.open));
-  if (programs() >= 100) {  // with few programs there may be none
+  if (programs() >= 100) {  // if there are only few programs, there may be none
     EXPECT_GT(counts.threw, 0u);
     EXPECT_GT(counts.skipped, 0u);
     EXPECT_GT(counts.cancelled, 0u);
@@ -126,17 +127,18 @@ std::uint64_t resident() {
   return pages * 4096;
 }
 
-TEST(RegionPrograms, LongRunNeitherLeaksNorHangs) {
+TEST(RegionPrograms, LongRunDoesNotLeakOrHang) {
   const auto asked = number_of("TESSERA_REGION_MINUTES");
-  if (!asked && (std::getenv("TESSERA_TEST_LONG") == nullptr || test::sanitized))  // sanitizer runtimes keep memory
+  if (!asked &&
+      (std::getenv("TESSERA_TEST_LONG") == nullptr || test::sanitized))  // sanitizers allocate memory that is not freed
     GTEST_SKIP() << "takes half an hour: set TESSERA_TEST_LONG=1 or TESSERA_REGION_MINUTES=N";
   ::setenv("TESSERA_WATCHDOG", "60", 0);
-  // PoCL's compiler allocates 130 MiB for the first kernel that is not cached. With an empty cache, that happens early.
+  // PoCL's compiler allocates 130 MiB for the first kernel that is not cached. With an empty cache, this happens early.
   const test::Folder kernels;
   ::setenv("POCL_CACHE_DIR", kernels.path().c_str(), 1);
   HangWatch watch;
   const auto begin = std::chrono::steady_clock::now(), end = begin + std::chrono::minutes(asked.value_or(30));
-  const auto warm = begin + (end - begin) / 3;  // all shapes have occurred, and the pools are full
+  const auto warm = begin + (end - begin) / 3;  // by then, all shapes have occurred and the pools are full
   std::uint64_t before = 0, done = 0, after = 0;
   for (; std::chrono::steady_clock::now() < end && !HasFailure(); ++done) {
     run_one(done, watch);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tasks that reduce into one array: they run concurrently, results are deterministic, and are combined before the next
-// use.
+// Tasks that reduce into one array. They run concurrently, results are deterministic, and contributions are combined
+// before the next use of the array.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -46,7 +46,7 @@ TEST_P(OnEveryDevice, ReductionsAreCombinedBeforeNextRead) {
   }
   const Task<float> read = r.spawn([](const Array& v) { return sum(v).item<float>(); }, in(x));
   r.spawn([](Array& v) { v += 1; }, inout(x));
-  r.spawn([](Array& v) { v += 1; }, reduce(Combine::sum, x));  // a new reduction
+  r.spawn([](Array& v) { v += 1; }, reduce(Combine::sum, x));  // starts a new reduction
   EXPECT_EQ(read.fetch(), 4 * (100 + 210));
   EXPECT_EQ(x.to_vector<float>(), Floats(4, 100 + 210 + 2)) << "read by the program without waiting";
   r.wait();
@@ -95,7 +95,7 @@ TEST_P(OnEveryDevice, ReducingTasksRunConcurrentlyOnSeveralDevices) {
         reduce(Combine::sum, x));
     r.spawn([](Array& to) { to += 1; }, reduce(Combine::sum, i % 2 == 0 ? top : bottom));
   }
-  const Array later = x + 1;  // reads the old value
+  const Array later = x + 1;  // must read the old value
   r.spawn([](Array& to) { to += 100; }, reduce(Combine::sum, x));
   r.wait();
   if (executor::Executor::instance().threads() > 1) {
@@ -123,7 +123,7 @@ TEST_P(OnEveryDevice, NestedReductionsAreCombinedWhenTaskEnds) {
   r.wait();
 }
 
-TEST_P(OnEveryDevice, InvalidReductionsThrowAndFailuresReachResult) {
+TEST_P(OnEveryDevice, RejectsInvalidReductionsAndPropagatesFailures) {
   const Scope here{GetParam()};
   Array x = filled(0), wide = filled(0, {4}, DType::i64);
   Region r({.scope = here});
@@ -147,7 +147,7 @@ TEST_P(OnEveryDevice, InvalidReductionsThrowAndFailuresReachResult) {
   r.wait();
 }
 
-TEST_P(OnEveryDevice, FailedReductionsAreDroppedOnceObserved) {
+TEST_P(OnEveryDevice, FailedReductionsAreDroppedAfterTheErrorWasReported) {
   Array x = filled(7), rows = filled(1, {2, 4});
   Region r({.scope = Scope(GetParam())});
   const auto add = [](Array& v) { v += 1; };
@@ -165,7 +165,8 @@ TEST_P(OnEveryDevice, FailedReductionsAreDroppedOnceObserved) {
   for (int i = 0; i < 10; ++i) r.spawn(add, reduce(Combine::sum, x));
   r.wait();
   EXPECT_EQ(x.to_vector<float>(), Floats(4, 17)) << "only later contributions";
-  // In a nested region whose error is observed: the failed row's reduction is dropped, the other row's is combined.
+  // In a nested region with an error that was reported, the reduction of the failed row is dropped, and that of the
+  // other row is combined.
   const Task<void> outer = r.spawn(
       [&](Array& both) {
         Array first = both.slice(0, 0, 1), second = both.slice(0, 1, 2);
@@ -190,9 +191,9 @@ TEST_P(OnEveryDevice, OnlyOverlappingReductionsAreCombined) {
   r.spawn([](Array&) { throw std::runtime_error("on purpose"); }, reduce(Combine::sum, x));
   r.spawn([](Array& v) { v *= 2; }, reduce(Combine::product, first));
   r.spawn(add, reduce(Combine::sum, second));
-  r.spawn(add, reduce(Combine::sum, first));  // the product is combined or skipped before this
+  r.spawn(add, reduce(Combine::sum, first));  // the product is combined or skipped before this task
   EXPECT_THROW(r.wait(), TaskError);
-  synchronize();  // including skipped tasks
+  synchronize();  // waits for all tasks, including skipped ones
   EXPECT_EQ(x.to_vector<float>(), Floats(8, 8)) << "nothing is lost of what was not used before the error was observed";
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Regions: sequential semantics, rejected accesses, copies.
+// Regions: sequential semantics, rejected accesses and the number of copies.
 #include "tessera/task/region.h"
 
 #include <gtest/gtest.h>
@@ -71,7 +71,7 @@ TEST_P(OnEveryDevice, SmallOperationsInTasksUseOperationCache) {
   EXPECT_EQ(total.to_vector<float>(), Floats(10, 39));
 }
 
-TEST_P(OnEveryDevice, KernelAccessModesFollowSignature) {
+TEST_P(OnEveryDevice, KernelSignatureDeterminesAccessModes) {
   const auto saxpy = kernel("region_saxpy", [](Buffer<const float> x, Buffer<float> y, Val<float> a) {
     const auto i = global_id();
     y[i] += a * x[i];
@@ -89,7 +89,7 @@ TEST_P(OnEveryDevice, CommutingTasksRunOneAtATimeInAnyOrder) {
   std::atomic<bool> later_has_run = false;
   std::atomic<int> inside = 0, most = 0;
   Region r({.scope = here});
-  // The first task needs a result of the second one: in submission order it would wait forever.
+  // The first task needs a result of the second task. In the order of submission, it would wait forever.
   r.spawn(
       [&](Array& v) {
         while (!later_has_run) std::this_thread::sleep_for(1ms);
@@ -124,7 +124,7 @@ TEST(Regions, CommutingWithTwoArraysDoesNotDeadlock) {
       r.spawn([](Array& a, Array& b) { a += 1, b += 1; }, commute(y), commute(x));
       r.spawn([](Array& a) { a += 1; }, commute(x));
     }
-    // A failure affects later tasks, not those that commute with the failed one.
+    // A failed task affects later tasks, but not tasks that commute with it.
     if (round % 2 == 1) r.spawn([](Array&) { throw std::runtime_error("no"); }, commute(y));
     if (round % 2 == 1) {
       EXPECT_THROW(r.wait(), TaskError);
@@ -135,7 +135,7 @@ TEST(Regions, CommutingWithTwoArraysDoesNotDeadlock) {
   }
 }
 
-TEST_P(OnEveryDevice, MatmulIntoExistingArrayIsTask) {  // behaviour 26
+TEST_P(OnEveryDevice, MatmulIntoAnExistingArrayIsATask) {  // behaviour 26 in docs/guarantees.md
   const Scope here{current_device()};
   const Array a = random_uniform({17, 9}, 1), b = random_uniform({9, 13}, 2);
   const Floats once = matmul(a, b).to_vector<float>();
@@ -146,7 +146,7 @@ TEST_P(OnEveryDevice, MatmulIntoExistingArrayIsTask) {  // behaviour 26
   r.wait();
   const Floats got = c.to_vector<float>();
   for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], 2 * once[i], 1e-4f);
-  Task<void> plain = matmul(out(c), in(a), in(b));  // outside of regions
+  Task<void> plain = matmul(out(c), in(a), in(b));  // outside of a region
   plain.fetch();
   EXPECT_NEAR(c.to_vector<float>()[0], once[0], 1e-4f);
   expect_throw<ArgumentError>([&] { matmul(r, in(c), in(a), in(b)); }, {"matmul of tasks", "c = in", "out(c)"});
@@ -179,7 +179,7 @@ TEST_P(OnEveryDevice, ProgramAccessesAreOrderedWithTasks) {
   for (int i = 1; i <= 3; ++i) {
     r.spawn([](Array& v) { std::this_thread::sleep_for(5ms), v += 1; }, inout(x));
     EXPECT_EQ(x.to_vector<float>(), Floats(4, static_cast<float>(i)));  // the host waits
-    const Array later = x + 10;                                         // possibly deferred
+    const Array later = x + 10;                                         // may be deferred
     r.spawn([](Array& v) { std::this_thread::sleep_for(5ms), v += 0; }, inout(x));
     EXPECT_EQ(later.to_vector<float>(), Floats(4, static_cast<float>(i) + 10));
   }
@@ -189,7 +189,7 @@ TEST_P(OnEveryDevice, ProgramAccessesAreOrderedWithTasks) {
         EXPECT_EQ(sum(v).item<float>(), 12);
       },
       in(x));
-  x.fill(7);  // waits for the reader
+  x.fill(7);  // waits for the task that reads it
   r.wait();
   EXPECT_EQ(x.to_vector<float>(), Floats(4, 7));
 }
@@ -201,7 +201,7 @@ TEST_P(OnEveryDevice, DisjointPartsAreNotOrdered) {
   std::atomic<int> inside = 0, together = 0;
   const auto meet = [&](Array& part) {
     ++inside;
-    for (int i = 0; i < 5000 && inside != 2; ++i) std::this_thread::sleep_for(1ms);  // slow machines need time
+    for (int i = 0; i < 5000 && inside != 2; ++i) std::this_thread::sleep_for(1ms);  // gives slow machines enough time
     if (inside == 2) ++together;
     part += 1;
   };
@@ -296,7 +296,7 @@ TEST_P(OnEveryDevice, DetectsConcurrentTasksThatCapturedOneArrayIfOneWrites) {
   const Scope here{current_device()};
   Array x = Array::wrap(Storage::allocate(current_device(), 32, "weights"), DType::f32, {8});
   x.fill(1);
-  // Other tasks use `x` while the first task is running, after it has written `x` or created a task since.
+  // Other tasks use `x` while the first task is running, after this task has written `x` or created a task.
   const auto while_running = [&](auto&& first, auto&& others) {
     std::atomic<bool> used = false, done = false;
     const Task<void> runs = spawn({.scope = here}, [&] {
@@ -318,7 +318,7 @@ TEST_P(OnEveryDevice, DetectsConcurrentTasksThatCapturedOneArrayIfOneWrites) {
                     {"reader", "read while other tasks use it"});
   });
   while_running(total, [&] { EXPECT_NE(error_of(spawn({.scope = here}, add)), "no error"); });
-  // Allowed: readers, tasks that depend on each other, and tasks created by the writer.
+  // These are allowed: readers, tasks that depend on each other, and tasks that the writing task creates.
   while_running(total, [&] { EXPECT_EQ(spawn({.scope = here}, total).fetch(), 16); });
   spawn({.scope = here}, add).then(add).wait();
   spawn({.scope = here}, [&] {
@@ -329,7 +329,7 @@ TEST_P(OnEveryDevice, DetectsConcurrentTasksThatCapturedOneArrayIfOneWrites) {
   EXPECT_EQ(x.to_vector<float>(), Floats(8, 7));
 }
 
-TEST_P(OnEveryDevice, EmptyAccessesNeitherOrderNorCopyNorInvalidate) {
+TEST_P(OnEveryDevice, EmptyAccessesDoNotOrderCopyOrInvalidate) {
   const Device here = current_device(), other = here == Device{} ? Device{Backend::interp, 0} : Device{};
   Array m = Array::zeros({6, 4}).copy().eval(), nothing = Array::zeros({0, 3});
   Array none = m.slice(0, 6, 6), of_none = none.slice(1, 1, 3), row = m.slice(0, 2, 3).slice(1, 0, 1);
@@ -340,7 +340,7 @@ TEST_P(OnEveryDevice, EmptyAccessesNeitherOrderNorCopyNorInvalidate) {
   for (const Accessed& empty : empties) {
     std::atomic<bool> begun = false, done = false;
     Region r;
-    // A task that receives the current contents and ends after another one has overwritten everything.
+    // A task that receives the current contents and ends after another task has overwritten everything.
     const Task<void> late = r.spawn(
         {.scope = other},
         [&](std::vector<Array> a) {
@@ -356,7 +356,7 @@ TEST_P(OnEveryDevice, EmptyAccessesNeitherOrderNorCopyNorInvalidate) {
       done = true;
     r.spawn(
          {.scope = here}, [](Array& v) { v += 1; }, inout(m))
-        .wait();  // depends on nothing
+        .wait();  // has no dependencies
     done = true;
     r.wait();
   }
@@ -365,7 +365,7 @@ TEST_P(OnEveryDevice, EmptyAccessesNeitherOrderNorCopyNorInvalidate) {
   EXPECT_EQ(task_copies().written_back, before.written_back);
 }
 
-TEST_P(OnEveryDevice, PartsIncludingEmptyOnesMayBeWrittenOnSeveralDevices) {
+TEST_P(OnEveryDevice, PartsCanBeWrittenOnSeveralDevices) {
   const Device here = current_device(), other = here == Device{} ? Device{Backend::interp, 0} : Device{};
   Array m = Array::zeros({6, 4}).copy().eval();
   constexpr int rounds = 20;
@@ -391,7 +391,7 @@ TEST_P(OnEveryDevice, WaitThrowsFirstErrorAndSkipsOnlyDependentTasks) {
   expect_throw<TaskError>([&] { r.wait(); }, {"breaks", "broken pipe"});
   EXPECT_TRUE(skipped);
   EXPECT_EQ(y.to_vector<float>(), Floats(2, 3));
-  r.spawn([](Array& v) { v += 1; }, inout(y));  // reported once; the region can be reused
+  r.spawn([](Array& v) { v += 1; }, inout(y));  // errors are reported only once, and the region can be used again
   r.wait();
   EXPECT_EQ(y.to_vector<float>(), Floats(2, 4));
 }
@@ -430,7 +430,8 @@ TEST_P(OnEveryDevice, NestedTasksStayWithinParentAccesses) {
         inner.wait();
         m *= 2;
         Array row = m.slice(0, 0, 1);
-        spawn([](Array& v) { std::this_thread::sleep_for(5ms), v += 100; }, inout(row));  // the task ends after it
+        spawn([](Array& v) { std::this_thread::sleep_for(5ms), v += 100; },
+              inout(row));  // the parent task ends after it
       },
       inout(x));
   Task<float> total = r.spawn([](const Array& m) { return sum(m).item<float>(); }, in(x));
@@ -446,7 +447,7 @@ TEST_P(OnEveryDevice, NestedTasksStayWithinParentAccesses) {
   expect_throw<TaskError>([&] { r.wait(); }, {"not within"});
 }
 
-// Arrays created inside a task may be used by its tasks, whether or not it was given arrays.
+// A task's nested tasks may use arrays that the task creates, even if the task itself has array arguments.
 TEST_P(OnEveryDevice, NestedTasksUseLocalArrays) {
   const Scope here{current_device()};
   const auto work = [](Array& given) {
@@ -462,13 +463,13 @@ TEST_P(OnEveryDevice, NestedTasksUseLocalArrays) {
       inner.spawn(slow_add, inout(given));
       for (int i = 0; i < 4; ++i) inner.spawn(slow_add, reduce(Combine::sum, u));
       for (int i = 0; i < 2; ++i) inner.spawn(slow_add, commute(t));
-      EXPECT_EQ(u.to_vector<float>(), Floats(16, 3 + 4));  // waits
+      EXPECT_EQ(u.to_vector<float>(), Floats(16, 3 + 4));  // waits for the tasks
       u *= 2;
     }
     given += 1;
     spawn(slow_add, inout(u)), spawn(slow_add, inout(u));
     EXPECT_EQ(t.to_vector<float>(), Floats(16, 5));
-    return u.to_vector<float>();  // waits
+    return u.to_vector<float>();  // waits for the tasks
   };
   const Floats expected(16, 2 * 7 + 2);
   EXPECT_EQ(spawn({.scope = here},
@@ -489,7 +490,7 @@ TEST_P(OnEveryDevice, NestedTasksUseLocalArrays) {
           .fetch(),
       expected);
   EXPECT_EQ(y.to_vector<float>(), Floats(16, 2));
-  // Arrays of other tasks may not.
+  // They may not use arrays of other tasks.
   std::atomic<bool> done = false;
   const Task<void> uses = spawn(
       {.scope = here},
@@ -512,8 +513,9 @@ TEST_P(OnEveryDevice, NestedTasksUseLocalArrays) {
   EXPECT_EQ(x.to_vector<float>(), Floats(16, 1));
 }
 
-// Tasks on irregular ranges of rows are compared only with tasks that they may overlap, and with few that have ended.
-TEST(Regions, CompareNewPartsWithNearbyOnesAndDropEndedOnes) {
+// A new task on a range of rows is compared only with tasks on ranges that may overlap, and with few tasks that have
+// already ended.
+TEST(Regions, CompareNewTasksOnlyWithNearbyUnfinishedOnes) {
   constexpr std::int64_t rows = 4096;
   constexpr int tasks = 1000;
   Array m = Array::zeros({rows, 2}).copy().eval();
@@ -540,7 +542,7 @@ TEST(Regions, CompareNewPartsWithNearbyOnesAndDropEndedOnes) {
   }
   EXPECT_LE(order.compared() - before, 20u * tasks);
   EXPECT_EQ(m.to_vector<float>(), expected);
-  // None of these tasks has ended while the others are created.
+  // None of these tasks ends while the others are created.
   const std::uint64_t ended = order.compared();
   std::atomic<bool> go = false;
   const Task<void> first = r.spawn(
@@ -553,12 +555,12 @@ TEST(Regions, CompareNewPartsWithNearbyOnesAndDropEndedOnes) {
   r.wait();
   EXPECT_LE(order.compared() - ended, rows + 20u * tasks);
   EXPECT_EQ(m.to_vector<float>(), expected);
-  // Reading everything removes the earlier entries.
+  // A task that reads everything replaces the earlier entries.
   for (int i = 0; i < 2; ++i) r.spawn([](const Array&) {}, in(m)), r.wait();
   EXPECT_LE(order.parts(), 64u);
 }
 
-TEST_P(OnEveryDevice, SeveralThreadsMayCreateTasksOnSameArrays) {
+TEST_P(OnEveryDevice, SeveralThreadsCanCreateTasksOnTheSameArrays) {
   constexpr int makers = 4, each = 100;
   const Scope here{current_device()};
   Array x = zeros(4), y = zeros(4);
@@ -585,7 +587,7 @@ TEST_P(OnEveryDevice, SeveralThreadsMayCreateTasksOnSameArrays) {
   EXPECT_EQ(y.to_vector<float>(), Floats(4, makers * each));
 }
 
-TEST_P(OnEveryDevice, SameArrayMayBePassedTwice) {
+TEST_P(OnEveryDevice, SameArrayCanBePassedTwice) {
   Array x = Array::full({4}, 3);
   Region r({.scope = Scope{current_device()}});
   r.spawn([](const Array& a, Array& b) { b += a; }, in(x), inout(x));
@@ -594,7 +596,7 @@ TEST_P(OnEveryDevice, SameArrayMayBePassedTwice) {
   EXPECT_EQ(x.to_vector<float>(), Floats(4, 36));
 }
 
-// Data with its home on the CPU and tasks on other devices: number of copies, and contents afterwards.
+// Data is on the CPU, and tasks run on other devices. Checks the number of copies and the contents afterwards.
 TEST_P(OnEveryDevice, TasksMakeOnlyNecessaryCopies) {
   const Device there = current_device();
   const DeviceScope at_home{Device{Backend::cpu, 0}};
@@ -613,12 +615,12 @@ TEST_P(OnEveryDevice, TasksMakeOnlyNecessaryCopies) {
     r.spawn(body, access...);
     r.wait();
   };
-  // Read only: one copy the first time, none the second time.
+  // Only read: one copy the first time, none the second time.
   EXPECT_EQ(copies([&] { run([](const Array& v) { EXPECT_EQ(sum(v).item<float>(), 1024); }, in(x)); }),
             Pair(!local, 0));
   EXPECT_EQ(copies([&] { run([](const Array& v) { EXPECT_EQ(v.device(), this_task::device()); }, in(x)); }),
             Pair(0, 0));
-  // Read and written: one copy to the device; one back when read at home.
+  // Read and written: one copy to the device, and one copy back when the CPU reads it.
   EXPECT_EQ(copies([&] { run([](Array& v) { v += 1; }, inout(y)); }), Pair(!local, 0));
   EXPECT_EQ(copies([&] { run([](Array& v) { v += 1; }, inout(y)); }), Pair(0, 0)) << "valid since the previous region";
   EXPECT_EQ(copies([&] { EXPECT_EQ(y.to_vector<float>(), Floats(1024, 2)); }), Pair(0, !local));
@@ -628,17 +630,17 @@ TEST_P(OnEveryDevice, TasksMakeOnlyNecessaryCopies) {
   z.eval();
   EXPECT_EQ(copies([&] { run([](Array& v) { v.fill(5); }, out(z)); }), Pair(0, 0));
   EXPECT_EQ(copies([&] { EXPECT_EQ((z + 1).to_vector<float>(), Floats(1024, 6)); }), Pair(0, !local));
-  // Partly overwritten: the rest is needed.
+  // Partly overwritten: the other elements are needed, so they must be valid on the device.
   Array part = z.slice(0, 0, 10);
   EXPECT_EQ(copies([&] { run([](Array& v) { v.fill(9); }, out(part)); }), Pair(0, 0)) << "already valid there";
   EXPECT_EQ(sum(z).item<float>(), 5 * 1014 + 90);
-  // Writing at home invalidates the replica.
+  // Writing on the CPU invalidates the replica.
   z.fill(1);
   EXPECT_EQ(copies([&] { run([](const Array& v) { EXPECT_EQ(sum(v).item<float>(), 1024); }, in(z)); }),
             Pair(!local, 0));
 }
 
-TEST_P(OnEveryDevice, ParallelForCallsEachIndexOnceInChunks) {
+TEST_P(OnEveryDevice, ParallelForCallsEachIndexOnce) {
   const Scope here{current_device()};
   for (const auto& [count, grain] :
        std::vector<std::pair<std::int64_t, std::int64_t>>{{0, 0}, {1, 0}, {7, 3}, {100, 1}, {100, 1000}, {1000, 0}}) {
@@ -662,7 +664,7 @@ TEST_P(OnEveryDevice, ParallelForCallsEachIndexOnceInChunks) {
     }
     EXPECT_EQ(std::accumulate(calls.begin(), calls.end(), 0), 2 * count);
   }
-  // Chunks run concurrently and accept task arguments: here a sum with eight slots.
+  // Chunks run concurrently and accept task arguments, such as a sum with eight slots.
   Array total = zeros(1), x = Array::arange(100);
   std::atomic<int> inside = 0;
   std::atomic<bool> together = false;
@@ -681,7 +683,8 @@ TEST_P(OnEveryDevice, ParallelForCallsEachIndexOnceInChunks) {
   if (executor::Executor::instance().threads() > 1 && is_built_in(current_device().backend)) {
     EXPECT_TRUE(together);
   }
-  // A chunk that throws ends early; the others run; errors are reported as for any region.
+  // If a chunk throws, its remaining indices are skipped, and the other chunks run. Errors are reported like for any
+  // region.
   std::atomic<int> ran = 0;
   const Task<void> all = r.parallel_for({.name = "loop"}, {0, 100, 10}, [&](int i) {
     if (i % 50 == 5) throw std::out_of_range("at " + std::to_string(i));
@@ -698,7 +701,7 @@ TEST_P(OnEveryDevice, RegionCanBeMoved) {
   const auto begun = [&] {
     std::optional<Region> r(std::in_place, TaskOptions{.scope = here});
     for (int i = 0; i < 3; ++i) r->spawn([](Array& v) { std::this_thread::sleep_for(1ms), v += 1; }, inout(x));
-    return Region(std::move(*r));  // the destroyed optional contains a moved-from region
+    return Region(std::move(*r));  // the region in the optional has been moved from
   };
   Region r = begun();
   const Task<Device> there = r.spawn([](const Array&) { return this_task::device(); }, in(x));
@@ -713,7 +716,7 @@ TEST_P(OnEveryDevice, RegionCanBeMoved) {
   EXPECT_EQ(x.to_vector<float>(), Floats(4, 4));
 }
 
-TEST_P(OnEveryDevice, RegionIsRejectedInRecording) {
+TEST_P(OnEveryDevice, RecordingRejectsRegions) {
   Array x = zeros(4);
   expect_throw<ArgumentError>([&] { Sequence::record(Queue::of(current_device()), [&] { Region r; }); },
                               {"a region of tasks"});
