@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fixture for tests of the device layer: a process with test drivers, a new device per test, and checks of error
-// messages.
+// Fixture for tests of the device layer. Registers test drivers once per process and provides a new device for each
+// test.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 
 namespace tessera::test {
 
-/// A new device per test: `cuda` has separate memory, `cpu` uses host memory.
+/// Provides a new device for each test. Devices of `cuda` have separate memory, devices of `cpu` use host memory.
 class DeviceTest : public ::testing::Test {
  protected:
   static constexpr int devices = 64;
@@ -28,7 +28,7 @@ class DeviceTest : public ::testing::Test {
   }
   static std::shared_ptr<Behaviour> behaviour(Device device) { return driver(device.backend).behaviour(device.index); }
 
-  /// Fails the test if a driver noticed any misuse.
+  /// Fails the test if a driver has detected misuse.
   void TearDown() override {
     for (Backend backend : {Backend::cuda, Backend::cpu})
       for (int i = 0; i < devices; ++i)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks that C++ code in docs/ and in examples of headers matches a test that compiles and runs it.
+// Checks that C++ code in docs/ and in examples in headers is the same as in a test that compiles and runs it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace tessera::test {
 
 class DocsPage {
  public:
-  /// `page` is relative to the root of the source tree, where tests run.
+  /// `page` is relative to the root of the source tree, which is the working directory of tests.
   explicit DocsPage(const std::string& page) : path_(page), text_(read(page)) {}
   const std::string& text() const { return text_; }
 
@@ -28,7 +28,8 @@ class DocsPage {
     }
     return out;
   }
-  /// Expects every C++ block of the page in this file, ignoring indentation and empty lines; at least `least` blocks.
+  /// Checks that the page has at least `least` C++ blocks and that the test file contains all of them. Ignores
+  /// indentation and empty lines.
   void expect_blocks_in(const std::string& test, std::size_t least) const {
     const std::string file = stripped(read(test));
     const auto all = blocks("cpp");
@@ -39,7 +40,8 @@ class DocsPage {
   void expect(const std::string& text) const {
     EXPECT_NE(text_.find(text), text_.npos) << path_ << " does not show this:\n" << text;
   }
-  /// Expects the page to contain the message of the error thrown by f, without the queue's history, which varies.
+  /// Checks that the page contains the message of the error thrown by `f`. Ignores the list of the latest work in the
+  /// queue, because it varies.
   template <class F>
   void expect_error(F f) const {
     try {
@@ -72,7 +74,8 @@ class DocsPage {
   std::string path_, text_;
 };
 
-/// Expects the examples in a header's comments (lines indented by three spaces) in a test.
+/// Checks that the test file contains the examples in a header's comments. Examples are lines that are indented by
+/// three spaces.
 inline void expect_examples_of_header(const std::string& header, const std::string& test) {
   const std::string file = DocsPage::stripped(DocsPage::read(test));
   std::istringstream lines(DocsPage::read(header));

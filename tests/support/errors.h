@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks of errors in tests: that one is thrown, its type, and parts of its message.
+// Checks that code throws an error of a given type, with given parts in its message.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 
 namespace tessera::test {
 
-/// Returns the message of the error thrown by `f`, which must be of type E; otherwise the test fails.
+/// Returns the message of the error that `f` throws. The test fails unless it is of type E.
 template <class E, class F>
 std::string text_of(F&& f) {
   try {
@@ -28,7 +28,7 @@ std::string text_of(F&& f) {
   return {};
 }
 
-/// Returns the message of any tessera::Error thrown by `f`; "no error" if it throws none.
+/// Returns the message of the tessera::Error that `f` throws; "no error" if it does not throw.
 template <class F>
 std::string message(F&& f) {
   try {
@@ -48,7 +48,7 @@ void expect_contains(const std::string& text, const Parts& parts) {
   for (std::string_view part : parts) EXPECT_TRUE(holds(text, part));
 }
 
-/// Expects `f` to throw an E whose message contains all `parts`.
+/// Checks that `f` throws an E with a message that contains all `parts`.
 template <class E, class F, class Parts = std::initializer_list<std::string_view>>
 void expect_throw(F&& f, const Parts& parts) {
   expect_contains(text_of<E>(f), parts);

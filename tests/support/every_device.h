@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests that run on every device of the machine and on the interpreter: TEST_P(OnEveryDevice, ...) after
-// TESSERA_ON_EVERY_DEVICE(). TESSERA_TEST_DEVICES restricts the devices.
+// TESSERA_ON_EVERY_DEVICE(). TESSERA_TEST_DEVICES selects the devices.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 
 namespace tessera::test {
 
-/// Runs each test with the device current, and provides random numbers from the run's seed.
+/// Makes the device current for each test, and provides random numbers from the seed of the test run.
 class OnEveryDevice : public ::testing::TestWithParam<Device> {
  protected:
   void SetUp() override { scope_.emplace(GetParam()); }

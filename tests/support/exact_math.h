@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reference values from the C library's long double functions, to measure our functions and vendors'.
+// Reference values from the long double functions of the C library. Used to measure the errors of our functions and
+// those of the vendors.
 #pragma once
 
 #include <cmath>
@@ -29,7 +30,7 @@ inline long double exactly(ir::MathOp op, long double x, long double y) {
     case log10: return std::log10(x);
     case atan2: return std::atan2(x, y);
     case hypot: return std::hypot(x, y);
-    default:  // glibc's powl(-inf, -2^63) is wrongly inf; its pow is correct
+    default:  // glibc's powl(-inf, -2^63) incorrectly returns inf; pow is correct
       return std::isinf(x) || std::isinf(y) ? std::pow(static_cast<double>(x), static_cast<double>(y)) : std::pow(x, y);
   }
 }

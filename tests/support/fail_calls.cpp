@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library for LD_PRELOAD that makes one system call fail: nothing is done, and errno is set; or half of a write is
-// done, and the next write finds no space.
+// A library for LD_PRELOAD that makes a system call fail. The call does nothing and sets errno. Alternatively, it
+// writes half of the data, and the next write fails because the disk is full.
 //
-//   TESSERA_FAIL="write 3 28"   the third write fails with error 28; with 0, half of it is done
-//   TESSERA_FAIL_IN=folder      only writes, fsyncs, flocks and renames of files below it count; all mmaps count
-//   TESSERA_FAIL_STRUCK=file    is created when a call has failed
+//   TESSERA_FAIL="write 3 28"   the third write fails with error 28; with 0, it writes half of the data
+//   TESSERA_FAIL_IN=folder      counts only writes, fsyncs, flocks and renames of files below this folder, and all mmaps
+//   TESSERA_FAIL_STRUCK=file    this file is created when a call has failed
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/file.h>
@@ -21,7 +21,7 @@
 
 namespace {
 
-/// Read from the environment once; no static objects, since mmap is called before they are constructed.
+/// Read from the environment once. There are no static objects, because mmap is called before they are constructed.
 struct Plan {
   char call[16] = "";
   int number = 0, error = 0;
@@ -69,7 +69,7 @@ bool strikes(const char* call) {
   return true;
 }
 
-std::atomic<bool> full = false;  // set after half of a write was done
+std::atomic<bool> full = false;  // true after half of the data was written
 
 }  // namespace
 

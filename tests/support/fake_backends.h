@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Backends with fake drivers (tests/drivers/), with their files and variables, for tests that run on each of them.
+// Backends that have fake drivers (tests/drivers/), with their files and environment variables. For tests that run on
+// each of them.
 #pragma once
 
 #include <array>
@@ -15,9 +16,9 @@ struct FakeBackend {
   Backend backend;
   const char *driver, *compiler;  ///< "cuda" for libfake_cuda.so
   const char *driver_variable, *compiler_variable;
-  const char* missing;      ///< entry point missing in libfake_..._incomplete.so
-  const char* no_device;    ///< its driver's error if there is no device
-  const char* code_prefix;  ///< prefix of its error names
+  const char* missing;      ///< the entry point that is missing in libfake_..._incomplete.so
+  const char* no_device;    ///< error of the driver if there is no device
+  const char* code_prefix;  ///< prefix of the names of its error codes
 };
 inline constexpr std::array fake_backends = {
     FakeBackend{Backend::cuda, "cuda", "nvrtc", "TESSERA_CUDA_LIBRARY", "TESSERA_NVRTC_LIBRARY", "cuStreamWaitEvent",
@@ -36,22 +37,23 @@ inline std::string fake_library(const std::string& name) {
   return std::string(TESSERA_FAKES "/libfake_") + name + ".so";
 }
 
-/// Rule violations recorded by the fake driver in this file, one per line.
+/// Returns violations of the driver's rules that the fake driver in this file has recorded, one per line.
 inline std::string breaches(const std::string& file) {
   char text[4096] = "";
   os::Library::open(file).function<int(char*, std::size_t)>("tessera_fake_breaches")(text, sizeof text);
   return text;
 }
-/// Likewise, to append to a result: empty, or "BREACH: " and the violations.
+/// Returns the violations as a suffix for a result: "BREACH: " and the violations, or an empty string if there are
+/// none.
 inline std::string breach_lines(const std::string& file) {
   const std::string text = breaches(file);
   return text.empty() ? "" : "\nBREACH: " + text;
 }
 
-/// Variables that make the library load the fakes, followed by `more`.
+/// Returns variables that make the library load the fakes, followed by `more`.
 inline Variables with_fakes(const Variables& more = {}) {
-  // The vendors' BLAS libraries do not work with a fake driver, and the probe does not know what a fake driver's
-  // kernels compute.
+  // The real BLAS libraries do not work with a fake driver. The probe is disabled for trials because it does not know
+  // what the kernels of a fake driver compute.
   Variables all = {{"TESSERA_PROBE", "list"},
                    {"TESSERA_CUBLAS_LIBRARY", fake_library("cublaslt")},
                    {"TESSERA_HIPBLASLT_LIBRARY", fake_library("hipblaslt")},

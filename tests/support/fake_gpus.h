@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a test body in a separate process, with fake CUDA and ROCm drivers of two GPUs each, or without GPUs, as set by
-// variables. For tests whose sources include drivers/resolver.cpp (tessera_use_fakes).
+// Runs a test in a separate process with or without fake GPUs. Variables select two fake CUDA and two fake ROCm GPUs,
+// or none. For tests with drivers/resolver.cpp in their sources (tessera_use_fakes).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,14 +12,14 @@
 
 namespace tessera::test {
 
-/// Finds no driver, whatever is installed, and no preferences file.
+/// Returns variables with which no driver and no preferences file is found, even if drivers are installed.
 inline Variables no_gpus() {
   Variables all = {{"XDG_CONFIG_HOME", "/nonexistent/config"}, {"TESSERA_DEVICE", ""}, {"TESSERA_PROBE", "list"}};
   for (const char* name : {"CUDA", "NVRTC", "ROCM", "HIPRTC", "ONEAPI", "OCLOC", "OPENCL"})
     all.emplace_back(std::string("TESSERA_") + name + "_LIBRARY", "/nonexistent/library.so");
   return all;
 }
-/// Provides cuda:0, cuda:1, rocm:0, rocm:1 and cpu:0.
+/// Returns variables that provide cuda:0, cuda:1, rocm:0, rocm:1 and cpu:0.
 inline Variables four_gpus(const Variables& more = {}) {
   Variables all = no_gpus();
   const std::string folder = TESSERA_FAKES "/libfake_";
@@ -36,7 +36,7 @@ inline Variables four_gpus(const Variables& more = {}) {
   return all;
 }
 
-/// Expects that no assertion fails in `body`, and that it violates no rule of a driver.
+/// Checks that no assertion fails in `body` and that it violates no rule of a driver.
 inline void in_process(const Variables& variables, const std::function<void()>& body) {
   const std::string said = run_in_child(variables, [&] {
     body();

@@ -14,7 +14,7 @@
 
 namespace tessera::test {
 
-/// A new folder that is deleted with the object.
+/// A new folder. The destructor deletes it.
 class Folder {
  public:
   Folder() {
@@ -38,7 +38,7 @@ class Folder {
   std::filesystem::path path_;
 };
 
-/// Names of a folder's entries, sorted.
+/// Returns the sorted names of a folder's entries.
 inline std::vector<std::string> names(const std::filesystem::path& folder) {
   std::vector<std::string> all;
   for (const auto& one : std::filesystem::directory_iterator(folder)) all.push_back(one.path().filename().string());
@@ -46,7 +46,7 @@ inline std::vector<std::string> names(const std::filesystem::path& folder) {
   return all;
 }
 
-/// Paths of a folder's entries, sorted by name.
+/// Returns the paths of a folder's entries, sorted by name.
 inline std::vector<std::filesystem::path> files_in(const std::filesystem::path& folder) {
   std::vector<std::filesystem::path> files;
   for (const std::string& name : names(folder)) files.push_back(folder / name);

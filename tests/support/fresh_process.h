@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a test in a process in which nothing has been discovered or selected yet, with test drivers, to test
-// process-wide state.
+// Runs a test of process-wide state in a process that has not discovered or selected any device yet. Uses test drivers.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +15,7 @@
 
 namespace tessera::test {
 
-/// Runs `body` in a forked child; expects that no assertion fails there. The parent must not have discovered anything.
+/// Runs `body` in a forked child and checks that no assertion fails there. The parent must not have discovered devices.
 template <class F>
 void in_fresh_process(F&& body) {
   ::fflush(nullptr);

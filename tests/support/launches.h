@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts kernel launches of a thread.
+// Counts the kernel launches of a thread.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@
 
 namespace tessera::test {
 
-/// Counts the launches of its thread during its lifetime.
+/// Counts the launches of its thread during the object's lifetime.
 class Launches : public LaunchInterceptor {
  public:
   Launches() { thread_context.launch_interceptor = this; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linked into every test: disables the kernel cache, so that tests always compile and don't fill the user's cache.
-// Tests of the cache set the variable and a separate folder themselves.
+// Linked into every test. Disables the kernel cache, so that tests always compile and don't write to the user's cache.
+// Tests of the cache set the variable and their own folder.
 #include <cstdlib>
 
 namespace {

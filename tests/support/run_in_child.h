@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs work in a child process with its own environment, for what a process does once (loading a driver) or may not
-// survive.
+// Runs work in a child process with its own environment. For work that a process can do only once (loading a driver) or
+// that may crash.
 #pragma once
 
 #include <sys/wait.h>
@@ -19,8 +19,8 @@ namespace tessera::test {
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
-/// Returns what a forked child writes to the file passed to `work`, and its status as of waitpid. The calling process
-/// must not have used what the child uses: threads and drivers do not survive a fork.
+/// Forks a child. Returns what it writes to the file passed to `work`, and its wait status. The calling process must
+/// not have used drivers or threads that the child uses, because they do not survive a fork.
 inline std::pair<std::string, int> written_by_child(const std::function<void(int file)>& work) {
   int ends[2];
   if (pipe(ends) != 0) throw std::runtime_error("pipe failed");
@@ -41,8 +41,8 @@ inline std::pair<std::string, int> written_by_child(const std::function<void(int
   return {out, status};
 }
 
-/// Returns the result of `work`, run in a forked child with these variables. An exception is returned as "exception:
-/// ...", a crash as "the child died of signal ..."; a timeout after `seconds` is signal 14.
+/// Runs `work` in a forked child with these variables and returns its result. If it throws, returns "exception: ...".
+/// If it crashes, returns "the child died of signal ..."; signal 14 is the timeout after `seconds`.
 inline std::string run_in_child(const Variables& variables, const std::function<std::string()>& work,
                                 unsigned seconds = 100) {
   const auto [out, status] = written_by_child([&](int file) {
@@ -63,8 +63,8 @@ inline std::string run_in_child(const Variables& variables, const std::function<
   return WIFEXITED(status) ? out : "the child died of signal " + std::to_string(WTERMSIG(status)) + "\n" + out;
 }
 
-/// Runs `body` in a child that exits normally. Returns its output to standard error and its exit code; 128 + n: signal
-/// n.
+/// Runs `body` in a child that exits normally. Returns its output on standard error and its exit code. 128 + n means
+/// signal n.
 inline std::pair<std::string, int> errors_at_exit(const std::function<void()>& body) {
   const auto [text, status] = written_by_child([&](int file) {
     dup2(file, 2);

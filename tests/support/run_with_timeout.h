@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A time limit for test code that might hang.
+// A time limit for test code that may hang.
 #pragma once
 
 #include <chrono>
@@ -12,14 +12,15 @@
 
 namespace tessera::test {
 
-/// Runs `work` on a separate thread and rethrows its exceptions. If it hangs, the program ends with a message.
+/// Runs `work` on a separate thread and rethrows its exceptions. If it does not return in time, ends the program with a
+/// message.
 inline void run_with_timeout(const std::function<void()>& work) {
   std::packaged_task<void()> task(work);
   std::future<void> done = task.get_future();
   std::thread thread(std::move(task));
   if (done.wait_for(std::chrono::seconds(100)) != std::future_status::ready) {
     std::fprintf(stderr, "the test hangs: its work did not finish within 100 s\n");
-    std::_Exit(1);  // a thread cannot be killed
+    std::_Exit(1);  // exits because a thread cannot be killed
   }
   thread.join();
   done.get();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a sanitizer is used: such builds are slower, and the runtime rejects libraries that open others with
-// RTLD_DEEPBIND, like Intel's compiler and Level Zero driver.
+// Constants that show whether the build uses a sanitizer. Such builds are slower. The runtime of a sanitizer rejects
+// libraries that open other libraries with RTLD_DEEPBIND, such as Intel's compiler and Level Zero driver.
 #pragma once
 
 namespace tessera::test {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A language model that follows a script: each token is followed by a fixed next one. The weights of attention and
-// feed-forward layers are zero, and a row of the output matrix is the embedding of the previous token.
+// A language model with fixed output: each token has a fixed successor. The weights of attention and feed-forward
+// layers are zero. Each row of the output matrix is the embedding of the previous token.
 #pragma once
 
 #include <random>
@@ -12,8 +12,8 @@
 
 namespace tessera::test {
 
-/// `special`: control tokens; the first one ends an answer. `lines`: sequences of tokens, each a special one or a word;
-/// every token has one successor.
+/// `special` contains the control tokens; the first one ends an answer. `lines` contains sequences of tokens, each of
+/// which is a control token or a word. Every token has only one successor.
 inline GgufWriter scripted_model(const std::vector<std::string>& special,
                                  const std::vector<std::vector<std::string>>& lines, const std::string& chat_template) {
   std::vector<std::string> tokens = special;
@@ -70,7 +70,7 @@ inline GgufWriter scripted_model(const std::vector<std::string>& special,
   return w;
 }
 
-/// A model that requests the weather in Zürich after these tokens, and then reports the tool's result.
+/// Returns a model that writes `first`, requests the weather in Zürich, and then reports the tool's result.
 inline GgufWriter weather_model(const std::vector<std::string>& first = {"Let me ", "see.\n"}) {
   std::vector<std::string> asks = {"<|ask|>"};
   asks.insert(asks.end(), first.begin(), first.end());

@@ -24,7 +24,7 @@ std::map<std::string, Body>& bodies() {
   return *the_bodies;
 }
 
-/// Reimplements the device layer's verification kernel.
+/// Computes the same as the verification kernel of the device layer.
 void verify_body(const Launch& launch, bool wrongly) {
   const float* x = launch.arguments.at(0).as<float>();
   float* y = launch.arguments.at(1).as<float>();
@@ -37,7 +37,7 @@ void verify_body(const Launch& launch, bool wrongly) {
   }
 }
 
-/// Memory with guard bytes around it. Freed blocks are kept, so that a late use is always detected.
+/// Memory with guard bytes on both sides. Freed blocks are kept, so that every use after free is detected.
 struct Memory {
   static constexpr std::size_t fence = 64;
   std::vector<std::byte> bytes;
@@ -55,10 +55,10 @@ struct Memory {
   }
 };
 
-/// An error of queued work. Each waiter gets a new exception object: the reference counts of shared ones are in the
-/// runtime library, where ThreadSanitizer does not see them.
+/// An error of queued work. Each waiting thread gets a new exception object, because ThreadSanitizer does not see the
+/// reference counts of shared exceptions, which are in the runtime library.
 struct Fault {
-  bool lost = false;  ///< a DeviceLost, else a KernelError
+  bool lost = false;  ///< true: a DeviceLost; false: a KernelError
   std::string text;
   [[noreturn]] void tell() const {
     if (lost) fail<DeviceLost>({.wrong = text});
@@ -66,7 +66,7 @@ struct Fault {
   }
 };
 
-/// Shared state: the event may be destroyed while a queue still waits for it.
+/// The state is shared, because the event may be destroyed while a queue still waits for it.
 struct EventState {
   std::mutex lock;
   std::condition_variable changed;
@@ -121,7 +121,7 @@ struct ThreadObject {
 };
 thread_local ThreadObject thread_object;
 
-/// Called at the start of every driver function.
+/// Must be called at the start of every driver function.
 void enter(Behaviour& behaviour) {
   if (objects_are_gone)
     behaviour.note_misuse("the driver was called on a thread whose thread_local objects were destroyed");
@@ -172,7 +172,7 @@ class TestQueue : public DriverQueue {
     if (behaviour_->fail_launch)
       fail<KernelError>({.operation = "launch " + loaded.name, .wrong = "the test driver refuses launches"});
     std::vector<Argument> kept(arguments.begin(), arguments.end());
-    std::vector<Allocation> allocations;  // the caller's storages may be destroyed when the work runs
+    std::vector<Allocation> allocations;  // copied, because the caller's storages may be destroyed when the work runs
     for (const Argument& a : arguments) allocations.push_back(a.allocation != nullptr ? *a.allocation : Allocation{});
     put([this, &loaded, shape, kept = std::move(kept), allocations = std::move(allocations)] {
       if (!loaded.alive) behaviour_->note_misuse("a kernel was destroyed before its launch ran");
@@ -210,7 +210,7 @@ class TestQueue : public DriverQueue {
     return event;
   }
   void wait(DriverEvent& event) override {
-    // Errors of the other queue are reported there: only its end matters here.
+    // Threads that use the other queue get its errors. This queue only waits until the work has ended.
     put([state = static_cast<Event&>(event).state] { state->wait(); }, true);
   }
   void with_native(const std::function<void(void*)>& use) override { use(this); }
@@ -225,7 +225,7 @@ class TestQueue : public DriverQueue {
  private:
   struct Work {
     std::function<void()> run;
-    bool always;  // events are signalled even if earlier work failed
+    bool always;  // true if the event is signalled even if earlier work failed
   };
   void put(std::function<void()> f, bool always = false) {
     enter(*behaviour_);
@@ -293,7 +293,7 @@ class TestQueue : public DriverQueue {
   std::thread thread_;
 };
 
-/// A wrapped queue. Does not own the driver's queue.
+/// A wrapped queue. It does not own the driver's queue.
 class Borrowed : public DriverQueue {
  public:
   explicit Borrowed(TestQueue& of) : of_(of) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A driver for tests: host memory, queues with threads and random delays (to detect missing events), checked addresses,
-// and errors on demand. Kernels run as C++ functions of the same name.
+// A driver for tests. It uses host memory, and its queues have threads and random delays, to detect missing events. It
+// checks addresses and fails on demand. Kernels are C++ functions with the same name.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@
 
 namespace tessera::test {
 
-/// Arguments of a kernel's C++ function: the bytes of each buffer from its offset, the bits of each scalar.
+/// Arguments of a kernel's C++ function: the bytes of each buffer from its offset on, and the bits of each scalar.
 struct Launch {
   std::array<std::uint64_t, 3> shape;
   struct Argument {
@@ -32,15 +32,15 @@ struct Launch {
 };
 using Body = std::function<void(const Launch&)>;
 
-/// Behaviour of a device; tests change it at run time.
+/// Behaviour of a device. Tests can change it at any time.
 struct Behaviour {
-  std::atomic<int> max_delay_us = 0;            ///< maximum random delay before each queued operation
-  std::atomic<bool> immediate = false;          ///< new queues work within the call and have no thread
+  std::atomic<int> max_delay_us = 0;            ///< maximum random delay before each queued operation, in microseconds
+  std::atomic<bool> immediate = false;          ///< new queues compute within the call and have no thread
   std::atomic<bool> host_visible = false;       ///< allocations have a host address
-  std::atomic<int> fail_allocation_in = 0;      ///< n: the n-th allocation from now on fails, ...
-  std::atomic<int> failing_allocations = 1;     ///< ... and this many in total
+  std::atomic<int> fail_allocation_in = 0;      ///< if n > 0, the n-th allocation from now on fails
+  std::atomic<int> failing_allocations = 1;     ///< number of consecutive allocations that then fail
   std::atomic<bool> fail_launch = false;        ///< launches throw a KernelError
-  std::atomic<bool> fail_after_launch = false;  ///< likewise, but the work is queued nevertheless
+  std::atomic<bool> fail_after_launch = false;  ///< launches throw a KernelError after the work was queued
   std::atomic<bool> fail_record = false;        ///< no event can be created
   std::atomic<int> failed_work = 0;             ///< number of errors caused by `fail_work`
   std::atomic<bool> fail_work = false;          ///< queued launches fail with a KernelError when they run
@@ -48,12 +48,12 @@ struct Behaviour {
   std::atomic<bool> fail_open = false;
   std::atomic<bool> compute_wrongly = false;
   std::atomic<bool> fail_compile = false;
-  std::atomic<int> shortage = 0;  ///< compiling fails for lack of 1: host memory, 2: threads
+  std::atomic<int> shortage = 0;  ///< compiling fails because of a lack of host memory (1) or threads (2)
   std::atomic<int> compiled = 0, compile_calls = 0, allocations = 0, live_allocations = 0, records = 0, opened = 0;
   std::atomic<std::uint64_t> live_bytes = 0;
   std::atomic<int> live_kernels = 0;
 
-  /// Pauses queues before their next operation until `resume`.
+  /// Pauses all queues before their next operation, until `resume` is called.
   void hold() { held = true; }
   void resume() {
     {
@@ -62,8 +62,8 @@ struct Behaviour {
     }
     changed.notify_all();
   }
-  /// Misuse detected by the driver: accesses outside of allocations, use of freed memory, calls on threads whose
-  /// thread_local objects were destroyed, ...
+  /// Returns the misuse that the driver has detected: accesses outside of allocations, use of freed memory, calls on
+  /// threads with destroyed thread_local objects, and so on.
   std::vector<std::string> misuse();
   void note_misuse(std::string text);
 
@@ -71,19 +71,19 @@ struct Behaviour {
   std::condition_variable changed;
   std::atomic<bool> held = false;
   std::vector<std::string> seen;        // guarded by lock
-  std::vector<ir::Function> functions;  // guarded by lock: compiled functions
-  std::vector<Variant> variants;        // guarded by lock: their variants
+  std::vector<ir::Function> functions;  // compiled functions; guarded by lock
+  std::vector<Variant> variants;        // variants of these functions; guarded by lock
 };
 
 class TestDriver : public Driver {
  public:
   explicit TestDriver(Backend backend) : backend_(backend) {}
 
-  /// Adds a device; must be called before the driver is registered.
+  /// Adds a device. Must be called before the driver is registered.
   DeviceInfo& add_device(DeviceKind kind, std::uint64_t total_memory);
-  std::string fail_enumerate;  ///< not empty: enumeration fails with this reason
+  std::string fail_enumerate;  ///< if not empty, enumeration fails with this reason
   std::atomic<int> enumerations = 0;
-  std::atomic<int> slow_us = 0;  ///< duration of enumerating and opening, in microseconds
+  std::atomic<int> slow_us = 0;  ///< duration of enumerating and opening in microseconds
   std::shared_ptr<Behaviour> behaviour(int index) { return behaviours_.at(static_cast<std::size_t>(index)); }
 
   Backend backend() const override { return backend_; }
@@ -96,10 +96,10 @@ class TestDriver : public Driver {
   std::vector<std::shared_ptr<Behaviour>> behaviours_;
 };
 
-/// Enqueues work in a test device's queue, given its handle from `Queue::submit_native`.
+/// Enqueues work in a queue of a test device. `native` is the handle from `Queue::submit_native`.
 void put_native(void* native, std::function<void()> work);
 
-/// Sets the C++ function for kernels of this name on all test devices.
+/// Sets the C++ function that runs for kernels with this name on all test devices.
 void set_body(const std::string& kernel, Body body);
 
 }  // namespace tessera::test
