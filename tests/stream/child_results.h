@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text results of child processes in driver fault tests: states, results and errors.
+// Converts states, results and errors to text, as results of child processes in tests of driver faults.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,26 +14,26 @@
 
 namespace tessera::test {
 
-/// "state|file|reason|remedy|devices"
+/// Returns "state|file|reason|remedy|number of devices".
 inline std::string row_of(Backend backend) {
   const BackendReport& r = discover(backend);
   return std::string(state_name(r.state)) + "|" + r.file + "|" + r.reason + "|" + r.remedy + "|" +
          std::to_string(r.devices.size());
 }
-/// Joins the parts in order, with newlines between them.
+/// Joins the parts with newlines.
 inline std::string lines(std::initializer_list<std::string> parts) {
   std::string out;
   for (const std::string& part : parts) out += (out.empty() ? "" : "\n") + part;
   return out;
 }
 
-/// 0, 1, 2 and so on, a thousand numbers.
+/// Returns the numbers from 0 to 999.
 inline std::vector<float> counted_floats() {
   std::vector<float> data(1000);
   std::iota(data.begin(), data.end(), 0.0f);
   return data;
 }
-/// Computes with an array of these numbers and downloads the result: "right", or what is wrong.
+/// Computes with an array of these numbers and downloads the result. Returns "right", or a description of the error.
 inline std::string arithmetic(const Array& x) {
   const std::vector<float> got = (x * 2.0f + 1.0f).to_vector<float>();
   for (std::size_t i = 0; i < got.size(); ++i)
@@ -41,7 +41,7 @@ inline std::string arithmetic(const Array& x) {
       return "element " + std::to_string(i) + " is " + std::to_string(got[i]);
   return "right";
 }
-/// Returns the result of `work`, or the type and text of the error that it throws.
+/// Returns the result of `work`. If it throws, returns the type and message of the error.
 template <class F>
 std::string outcome_of(F&& work) {
   try {
@@ -54,7 +54,7 @@ std::string outcome_of(F&& work) {
     return std::string("KernelError: ") + e.what();
   }
 }
-/// Checks that the fake drivers reported nothing in the text (breach_lines).
+/// Checks that the text contains no violations reported by the fake drivers (see breach_lines).
 inline void expect_clean(const std::string& text) { EXPECT_EQ(text.find("BREACH"), text.npos) << text; }
 
 }  // namespace tessera::test

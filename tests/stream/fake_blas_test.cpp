@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fake matrix product libraries report misuse to the fake driver that they are used with. Each case runs in a
-// child, since a library is opened once per process.
+// The fake matrix product libraries report misuse to the fake driver. Each case runs in a child, because a library is
+// opened only once per process.
 #include <gtest/gtest.h>
 
 #include "tessera/base/os/library.h"
@@ -13,8 +13,8 @@ namespace {
 
 using Address = unsigned long long;
 
-/// cuBLASLt with the product of two 4 x 4 matrices of ones, using the vendor's constants; each step can be replaced by
-/// a wrong one.
+/// Calls cuBLASLt for the product of two 4 x 4 matrices of ones, with the vendor's constants. Each step can be replaced
+/// by an incorrect one.
 class Lt {
  public:
   Lt() : cuda_(os::Library::open(test::fake_library("cuda"))), lt_(os::Library::open(test::fake_library("cublaslt"))) {
@@ -73,7 +73,7 @@ class Lt {
   os::Library cuda_, lt_;
 };
 
-TEST(FakeBlas, DetectsEveryMisuse) {
+TEST(FakeBlas, DetectsMisuse) {
   struct Misuse {
     const char* words;
     std::function<void(Lt&)> work;
@@ -128,7 +128,7 @@ TEST(FakeBlas, DetectsEveryMisuse) {
                           {misuse.words});
 }
 
-TEST(FakeBlas, DetectsRocblasAllocationsAndForeignStreams) {
+TEST(FakeBlas, DetectsRocblasAllocationsAndStreamsOfOtherDevices) {
   const auto rocblas = [](const std::function<void(os::Library&, os::Library&, void*)>& work) {
     return test::run_in_child(test::with_fakes({{"TESSERA_FAKE_DEVICES", "2"}}), [&] {
       os::Library hip = os::Library::open(test::fake_library("hip")),

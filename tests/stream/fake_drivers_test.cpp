@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fake CUDA and HIP drivers report programs that break a driver's rules. Other tests rely on this: nothing else
-// would notice a missing check. Each case runs in a child, since a library is opened once per process.
+// The fake CUDA and HIP drivers must report programs that break a driver's rules. Other tests rely on this: without it,
+// they would pass. Each case runs in a child, because a library is opened only once per process.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -25,7 +25,7 @@ extern "C" __global__ void saxpy(const float* __restrict__ x, float* __restrict_
   if (i < extent_x) y[i] = a * x[i] + y[i];
 }
 )";
-/// Data that the fakes need about the kernel: that it has a guard, and its arguments.
+/// Registers the data of the kernel that the fakes need: that it has a bounds check, and its arguments.
 const bool registered = [] {
   KernelFacts facts;
   facts.guarded[0] = 1;
@@ -38,8 +38,8 @@ const bool registered = [] {
   return true;
 }();
 
-/// One of the two APIs, by its library's symbol names; 400 bytes at x and y, streams a and b, and the kernel, on device
-/// 0.
+/// One of the two APIs, with its library's symbol names. Owns 400 bytes at x and at y, the streams a and b, and the
+/// kernel. All of them are on device 0.
 class Api {
  public:
   explicit Api(bool is_cuda)
@@ -95,7 +95,7 @@ class Api {
   int wait(void* s, void* e) const { return call("cuStreamWaitEvent", "hipStreamWaitEvent", s, e, 0u); }
   int query(void* e) const { return call("cuEventQuery", "hipEventQuery", e); }
 
-  /// Compiles for a device and loads on the current one.
+  /// Compiles for one device and loads the result on the current device.
   int load(void** to, int for_device) const {
     const std::string architecture = cuda              ? for_device == 0 ? "-arch=sm_90" : "-arch=sm_75"
                                      : for_device == 0 ? "--offload-arch=gfx90a"
@@ -132,7 +132,7 @@ class Api {
   }
   void begin() const { call("cuStreamBeginCapture_v2", "hipStreamBeginCapture", a, 1); }
   int end(void** graph) const { return call("cuStreamEndCapture", "hipStreamEndCapture", a, graph); }
-  /// Captures the kernel followed by a fill in stream a, and instantiates the graph.
+  /// Captures the kernel and a fill in stream a, and instantiates the graph.
   void* captured() const {
     void *graph = nullptr, *made = nullptr;
     fill(x, a), fill(y, a), begin(), saxpy(x, y, a), fill(x, a), end(&graph), synchronise(a);
@@ -145,7 +145,7 @@ class Api {
   void launch_graph(void* made) const { call("cuGraphLaunch", "hipGraphLaunch", made, a); }
   void destroy_graph(void* made) const { call("cuGraphExecDestroy", "hipGraphExecDestroy", made); }
 
-  /// Copies to x on device 0 from memory of device 1, with or without peer access.
+  /// Copies from memory of device 1 to x on device 0, with or without peer access.
   void copy_from_peer(bool access, bool swapped) const {
     Address there = 0;
     void* contexts[2] = {};
@@ -192,7 +192,7 @@ class FakeDrivers : public ::testing::TestWithParam<bool> {
 INSTANTIATE_TEST_SUITE_P(Apis, FakeDrivers, ::testing::Values(true, false),
                          [](const auto& info) { return info.param ? "cuda" : "hip"; });
 
-TEST_P(FakeDrivers, ReadPinnedMemoryWhenTheCopyRuns) {
+TEST_P(FakeDrivers, ReadPinnedMemoryOnlyWhenTheCopyRuns) {
   EXPECT_EQ(run([](Api& p) {
               p.start();
               int* const value = static_cast<int*>(p.pinned());
@@ -208,16 +208,16 @@ TEST_P(FakeDrivers, ReadPinnedMemoryWhenTheCopyRuns) {
             "600 0 2");
 }
 
-/// An injected misuse, and the words that must be reported.
+/// An injected error, and the words that must be reported.
 struct Misuse {
   const char* words;
   std::function<void(Api&)> work;
 };
 
-TEST_P(FakeDrivers, DetectEveryMisuse) {
+TEST_P(FakeDrivers, DetectMisuse) {
   static float host[100] = {};
   const Misuse misuses[] = {
-      // Order, and memory.
+      // Order and memory:
       {"no event orders them", [](Api& p) { p.fill(p.x, p.a), p.fill(p.x, p.b); }},
       {"no event orders them", [](Api& p) { p.fill(p.x, p.a), p.download(host, p.x, 400, p.b); }},
       {"freed twice", [](Api& p) { p.free(p.x), p.free(p.x); }},
@@ -249,7 +249,7 @@ TEST_P(FakeDrivers, DetectEveryMisuse) {
          auto* const pinned = static_cast<volatile char*>(p.pinned());
          pinned[400] = 1, p.free_host(const_cast<char*>(pinned));
        }},
-      // Handles, and devices.
+      // Handles and devices:
       {"the event belongs to device 1",
        [](Api& p) {
          p.use(1);
@@ -272,7 +272,7 @@ TEST_P(FakeDrivers, DetectEveryMisuse) {
          if (p.cuda) p.call("cuCtxGetCurrent", "", &context);
          p.enable(0, context);
        }},
-      // Kernels.
+      // Kernels:
       {"is too large", [](Api& p) { p.saxpy(p.x, p.y, p.a, 100, 1, 1025); }},
       {"empty grid or block", [](Api& p) { p.saxpy(p.x, p.y, p.a, 0, 0); }},
       {"64 threads for an extent of 100", [](Api& p) { p.saxpy(p.x, p.y, p.a, 100, 1); }},
@@ -280,7 +280,7 @@ TEST_P(FakeDrivers, DetectEveryMisuse) {
       {"one by one or as a buffer", [](Api& p) { p.launch(1, 64, nullptr); }},
       {"ends within argument 3",
        [](Api& p) {
-         Address packed[3] = {p.x, p.y};  // and a factor, but no extent
+         Address packed[3] = {p.x, p.y};  // and a factor, but the extent is missing
          std::size_t bytes = 20;
          void* extra[] = {reinterpret_cast<void*>(1), packed, reinterpret_cast<void*>(2), &bytes,
                           reinterpret_cast<void*>(p.cuda ? 0 : 3)};
@@ -288,7 +288,7 @@ TEST_P(FakeDrivers, DetectEveryMisuse) {
        }},
       {"a module is unloaded", [](Api& p) { p.saxpy(p.x, p.y, p.a), p.unload(); }},
       {"has been destroyed", [](Api& p) { p.unload(), p.saxpy(p.x, p.y, p.a); }},
-      // Captures and graphs.
+      // Captures and graphs:
       {"is capturing a stream", [](Api& p) { p.begin(), p.allocate(&p.x); }},
       {"is capturing a stream", [](Api& p) { p.begin(), p.synchronise(p.a); }},
       {"not being captured", [](Api& p) { p.end(&p.module); }},
@@ -315,7 +315,7 @@ TEST_P(FakeDrivers, DetectEveryMisuse) {
        }},
       {"the driver is used in a forked child",
        [](Api& p) {
-         // The child keeps its own reports; what is thrown is the result of this case.
+         // The child records its own violations. They are thrown here, so that they become the result of this case.
          throw std::runtime_error(run_in_child({}, [&] { return p.allocate(&p.x), p.breaches(); }));
        }},
   };
@@ -329,7 +329,7 @@ TEST_P(FakeDrivers, DetectEveryMisuse) {
                     {misuse.words});
 }
 
-TEST_P(FakeDrivers, RejectImagesOfAnotherDevice) {
+TEST_P(FakeDrivers, RejectImagesForAnotherDevice) {
   EXPECT_EQ(run([](Api& p) {
               p.start();
               return std::to_string(p.load(&p.module, 1)) + " " +
@@ -340,7 +340,7 @@ TEST_P(FakeDrivers, RejectImagesOfAnotherDevice) {
 }
 
 TEST_P(FakeDrivers, CudaRequiresACurrentContextOnEachThread) {
-  if (!GetParam()) return;  // HIP has a current device on every thread
+  if (!GetParam()) return;  // in HIP, every thread has a current device
   expect_contains(run([](Api& p) {
                     p.allocate(&p.x), p.call("cuInit", "", 0u), p.allocate(&p.x), p.use(0);
                     const int here = p.allocate(&p.x);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fake Level Zero reports programs that break its rules. Other tests rely on this: nothing else would notice a
-// missing check. Each case runs in a child, since a library is opened once per process.
+// The fake Level Zero driver must report programs that break its rules. Other tests rely on this: without it, they
+// would pass. Each case runs in a child, because a library is opened only once per process.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -37,7 +37,7 @@ const bool registered = [] {
 using Result = std::uint32_t;
 constexpr std::uint64_t infinite_timeout = ~std::uint64_t{0};
 
-// Structures by offset, with the layout of the specification.
+// A structure with fields at given offsets, with the layout of the specification.
 struct alignas(8) Bytes {
   char data[64] = {};
   explicit Bytes(std::uint32_t type) { put(0, type); }
@@ -48,7 +48,7 @@ struct alignas(8) Bytes {
   }
 };
 
-/// 400 bytes at x and a command list, on device 0.
+/// Owns 400 bytes at x and a command list, both on device 0.
 class Ze {
  public:
   Ze() : ze_(os::Library::open(test::fake_library("ze"))), ocloc_(os::Library::open(test::fake_library("ocloc"))) {
@@ -61,7 +61,7 @@ class Ze {
   Result call(const char* name, A... arguments) const {
     return ze_.function<Result(A...)>(name)(arguments...);
   }
-  /// Calls `name` with the given arguments and the description, and returns the object that it creates.
+  /// Calls `name` with the given arguments and description. Returns the object that it creates.
   template <class... A>
   void* made(const char* name, const Bytes& description, A... before) const {
     void* out = nullptr;
@@ -141,7 +141,7 @@ struct Misuse {
   std::function<void(Ze&)> work;
 };
 
-TEST(FakeLevelZero, DetectsEveryMisuse) {
+TEST(FakeLevelZero, DetectsMisuse) {
   static float host[100] = {};
   const Misuse misuses[] = {
       {"before it, and no barrier orders them", [](Ze& ze) { ze.fill(ze.list), ze.fill(ze.list); }},
@@ -174,7 +174,7 @@ TEST(FakeLevelZero, DetectsEveryMisuse) {
       {"memory is freed", [](Ze& ze) { ze.fill(ze.list), ze.free(ze.x); }},
       {"freed twice", [](Ze& ze) { ze.free(ze.x), ze.free(ze.x); }},
       {"past the end of its allocation", [](Ze& ze) { ze.fill(ze.list, 404); }},
-      {"a peer copy without access",  // it was not checked whether the devices can access each other
+      {"a peer copy without access",  // the program did not check whether the devices can access each other
        [](Ze& ze) {
          ze.call("zeCommandListAppendMemoryCopy", ze.list, ze.x, static_cast<const void*>(ze.allocate(1)),
                  std::size_t{400}, static_cast<void*>(nullptr), 0u, static_cast<void**>(nullptr));

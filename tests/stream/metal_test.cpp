@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Metal backend with a fake Objective-C runtime and Metal (tests/drivers/vendors/metal.cpp): behaviour if something
-// is missing or fails, no leaked or released objects, and the fake's checks of Metal's rules. Each case runs in a
-// child. None of this has run on Apple's Metal.
+// The Metal backend with fakes of the Objective-C runtime and Metal (tests/drivers/vendors/metal.cpp). Tests missing or
+// failing parts, and that objects are neither leaked nor used after release. The fake also checks Metal's rules. Each
+// case runs in a child. The backend has not been tested with Apple's Metal.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,7 +29,8 @@ using test::message;
 using test::Variables;
 
 const std::string library = TESSERA_FAKES "/libfake_metal.so";
-constexpr Device first{Backend::metal, 0}, second{Backend::metal, 1};  ///< with unified memory, and with its own memory
+constexpr Device first{Backend::metal, 0},
+    second{Backend::metal, 1};  ///< the first one has unified memory, the second one has its own memory
 
 std::string breaches() { return test::breach_lines(library); }
 std::string run(const Variables& changed, const std::function<std::string()>& work) {
@@ -49,7 +50,7 @@ std::string with(const std::string& fault, const std::function<std::string()>& w
 std::string row() { return test::row_of(Backend::metal); }
 std::string state(Device on) { return std::string(state_name(device_info(on).state)); }
 
-/// Arithmetic, a reduction, odd lengths and offsets, and a fill: "right", or what is wrong.
+/// Tests arithmetic, a reduction, odd lengths and offsets, and a fill. Returns "right", or a description of the error.
 std::string computes(Device on) {
   const Array x = Array::from(test::counted_floats(), {}, on);
   if (std::string said = test::arithmetic(x); said != "right") return said;
@@ -77,7 +78,7 @@ TEST(Metal, ComputesWithUnifiedAndDedicatedMemory) {
   expect_clean(text);
 }
 
-// Metal's order may change from one process to the next; equal GPUs must keep their indices.
+// Metal may list devices in a different order in each process. Equal GPUs must keep their indices.
 TEST(Metal, DeviceOrderIsIndependentOfMetalsOrder) {
   const auto work = [] {
     std::string all;
@@ -201,7 +202,7 @@ TEST(Metal, KernelsWithManyRegistersRunInSmallerBlocks) {
   expect_clean(text);
 }
 
-TEST(Metal, RejectsPrintNamingTheKernel) {
+TEST(Metal, PrintErrorNamesTheKernel) {
   const std::string text = run({}, [] {
     const auto k = kernel("says", [](Buffer<float> x) { print("{}", x[global_id()]); });
     DeviceScope scope(first);
@@ -211,7 +212,7 @@ TEST(Metal, RejectsPrintNamingTheKernel) {
   expect_contains(text, {"says", "print cannot be written in Metal Shading Language"});
 }
 
-// Repeating the work must not increase the number of live objects.
+// Repeating the work must not increase the number of existing objects.
 TEST(Metal, LeaksNoObjects) {
   const std::string text = run({{"TESSERA_FAKE_DEVICES", "2"}}, [] {
     const auto count = os::Library::open(library).function<int(const char*)>("tessera_fake_objects");
@@ -256,7 +257,7 @@ TEST(Metal, LeaksNoObjects) {
   EXPECT_EQ(text, "200.000000\n200.000000\nthe same");
 }
 
-// The fake reports broken rules.
+// The fake reports violations of these rules:
 
 using Id = void*;
 struct Runtime {
@@ -281,9 +282,10 @@ struct Runtime {
   void hold(bool held) { file.function<void(int)>("tessera_fake_hold")(held); }
 };
 
-// With unified memory the host reads device memory directly, so it must wait for the program's work in our queue even
-// if none of ours follows it; so must reads of other memory, and plain waits.
-TEST(Metal, WaitsForTheProgramsWorkInOurQueue) {
+// With unified memory, the host reads device memory directly. It must first wait for work that the program has enqueued
+// directly in our queue, even if we enqueued no work after it. This also applies to reads of other memory and to calls
+// of finish().
+TEST(Metal, WaitsForWorkThatTheProgramEnqueuedDirectly) {
   constexpr std::size_t count = 1000, bytes = 4 * count;
   for (const std::string way : {"download", "finish", "end", "sync"}) {
     const std::string text = run({{"TESSERA_SYNC", way == "sync" ? "1" : "0"}}, [&] {
@@ -334,14 +336,14 @@ TEST(Metal, WaitsForTheProgramsWorkInOurQueue) {
   }
 }
 
-TEST(FakeMetal, DetectsEveryMisuse) {
+TEST(FakeMetal, DetectsMisuse) {
   struct Case {
     const char* breach;
     std::function<void(Runtime&)> misuse;
   };
   constexpr std::uint64_t zero = 0;
   const auto commands = [](Runtime& r) { return r.send<Id>(r.send<Id>(r.device, "newCommandQueue"), "commandBuffer"); };
-  /// Runs the misuse between the creation and the end of an encoder of this kind.
+  /// Calls the misuse after an encoder of this kind is created and before it is ended.
   const auto encoding = [&](const char* kind, std::function<void(Runtime&, Id)> misuse) {
     return [commands, kind, misuse](Runtime& r) {
       const Id encoder = r.send<Id>(commands(r), kind);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Behaviour specific to the `oneapi` backend: events and ordering built on Level Zero's, allocations beyond the limit,
-// Intel's OpenCL driver as a fallback for libocloc, and reports on machines without a GPU. Uses fake drivers, each case
-// in a separate process; the compiler, and the loader if it is installed, are Intel's.
+// Behaviour that is specific to the `oneapi` backend: events and ordering with Level Zero's events, allocations above
+// the size limit, Intel's OpenCL driver as a replacement for libocloc, and reports on machines without a GPU. Each case
+// runs in a separate process with fake drivers. The compiler is Intel's, and so is the loader if it is installed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ using test::run_in_child;
 using test::Variables;
 namespace fs = std::filesystem;
 
-/// y = y * a + x, which is wrong if launches are reordered.
+/// y = y * a + x. The result is wrong if launches are reordered.
 ir::Function scale_add() {
   ir::Builder builder("scale_add", ir::KernelKind::map);
   ir::Builder::Scope scope(builder);
@@ -54,7 +54,7 @@ std::string row() {
   return out;
 }
 
-/// Runs in a child with fakes; appends the reports of the fake Level Zero.
+/// Runs `work` in a child with fake drivers. Appends the violations that the fake Level Zero driver reports.
 std::string over_fakes(const Variables& variables, const std::function<std::string()>& work) {
   return run_in_child(test::with_fakes(variables), [&] {
     const std::string text = work();
@@ -68,7 +68,7 @@ std::uint64_t float_as_bits(float value) {
   return bits;
 }
 
-/// Builds a kernel on each device and computes with it: "right", or the error thrown.
+/// Builds a kernel on each device and computes with it. Returns "right" or the error that was thrown.
 std::string computes(int devices) {
   const auto driver = make_oneapi_driver();
   std::string text;
@@ -94,7 +94,8 @@ std::string computes(int devices) {
   return text;
 }
 
-// Order. The fake's lists run commands in any order that events and barriers allow, and report unordered uses.
+// The command lists of the fake run commands in any order that events and barriers allow. The fake reports uses of
+// memory that are not ordered.
 
 TEST(Order, DriverOrBarriersKeepCommandsInOrder) {
   for (const char* version : {"ze-api=104", "ze-api=107"}) {
@@ -114,7 +115,7 @@ TEST(Order, DriverOrBarriersKeepCommandsInOrder) {
                          y = device->allocate(bytes, MemoryKind::device);
         a->upload(x, 0, ones.data(), bytes);
         a->upload(y, 0, ones.data(), bytes);
-        // Back and forth between two queues, more often than events are pooled.
+        // Alternates between two queues more often than there are events in a pool.
         float want = 1;
         for (int i = 0; i < 300; ++i) {
           DriverQueue &from = i % 2 ? *b : *a, &to = i % 2 ? *a : *b;
@@ -137,7 +138,7 @@ TEST(Order, DriverOrBarriersKeepCommandsInOrder) {
   }
 }
 
-TEST(Order, QueueMayWaitWithoutBeingWaitedFor) {
+TEST(Order, QueueMayWaitForEventsManyTimes) {
   EXPECT_EQ(over_fakes({},
                        []() -> std::string {
                          const auto driver = make_oneapi_driver();
@@ -148,7 +149,8 @@ TEST(Order, QueueMayWaitWithoutBeingWaitedFor) {
                          for (int i = 0; i < 1000; ++i) {
                            a->fill(x, 0, 4, std::as_bytes(std::span(&word, 1)));
                            b->wait(*a->record());
-                           if (i % 50 == 0) a->finish();  // otherwise all 1000 may be waited for at once
+                           if (i % 50 == 0)
+                             a->finish();  // otherwise, all 1000 events may be waited for at the same time
                          }
                          b->finish(), a->finish();
                          const auto events = os::Library::open(fake_library("ze"))
@@ -194,9 +196,9 @@ TEST(Order, EventsAreNotReusedWhileAQueueWaits) {
                          for (int i = 0; i < 10; ++i) b->fill(y, 0, 4, std::as_bytes(std::span(&word, 1)));
                          a->fill(x, 0, 4, std::as_bytes(std::span(&word, 1)));
                          b->wait(*a->record());
-                         a->finish();  // the event is signalled, but `b` has not reached its wait yet
+                         a->finish();  // the event is signalled, but `b` has not executed its wait yet
                          a->fill(x, 0, 4, std::as_bytes(std::span(&word, 1)));
-                         a->record();  // records the same DriverEvent again, on another Level Zero event
+                         a->record();  // records the same DriverEvent again, with another Level Zero event
                          a->finish(), b->finish();
                          device->release(x), device->release(y);
                          return "";
@@ -216,7 +218,7 @@ TEST(Order, WorkIsOrderedAcrossDriverContexts) {
                            devices.push_back(driver->open(d));
                            queues.push_back(devices.back()->make_queue());
                          }
-                         // Through all queues, across drivers and back.
+                         // Uses all queues, across drivers and back.
                          const Allocation x = devices[0]->allocate(4096, MemoryKind::device);
                          const std::uint32_t word = 7;
                          for (std::size_t i = 0; i < 100; ++i) {
@@ -265,10 +267,8 @@ TEST(Kernels, LaunchIsThreadSafe) {
             "");
 }
 
-// Memory.
-
 TEST(Memory, LargeAllocationsRequestRelaxedLimits) {
-  // The largest allocation of the fake is a quarter of its memory, or more with relaxed limits.
+  // The largest allocation of the fake is a quarter of its memory, but with relaxed limits it is larger.
   EXPECT_EQ(over_fakes({{"TESSERA_FAKE_MEMORY", std::to_string(64 << 20)}},
                        []() -> std::string {
                          const auto driver = make_oneapi_driver();
@@ -290,15 +290,13 @@ TEST(Memory, LargeAllocationsRequestRelaxedLimits) {
             "");
 }
 
-TEST(Memory, OptionsForLargeBuffersFollowTheDevice) {
+TEST(Memory, OptionsForLargeBuffersDependOnTheDevice) {
   EXPECT_EQ(oneapi::compile_options(false, false), "-cl-std=CL2.0");
   expect_contains(oneapi::compile_options(true, true),
                   {"-cl-intel-greater-than-4GB-buffer-required", "-cl-fp32-correctly-rounded-divide-sqrt"});
 }
 
-// Faults.
-
-TEST(Results, CodesAreClassifiedAndNamed) {
+TEST(Results, AreClassifiedAndHaveNames) {
   using stream::Fault;
   const oneapi::LoaderFunctions none;
   const oneapi::ZeApi api(none);
@@ -334,8 +332,6 @@ TEST(Devices, ReportTheirProperties) {
       "driver 1.3.25143, libocloc\n");
 }
 
-// Compilers.
-
 TEST(Compilers, IntelOpenclDriverReplacesMissingOcloc) {
   const Variables without = {{"TESSERA_OCLOC_LIBRARY", "/nonexistent/libocloc.so"},
                              {"TESSERA_OPENCL_LIBRARY", fake_library("intel_cl")},
@@ -349,7 +345,7 @@ TEST(Compilers, IntelOpenclDriverIsLoadedWithoutOtherPlatforms) {
   const fs::path folder = fs::temp_directory_path() / ("tessera-icd-" + std::to_string(::getpid()));
   fs::create_directories(folder);
   fs::create_symlink(fake_library("intel_cl"), folder / "libigdrcl.so");
-  std::ofstream(folder / "a.icd") << fake_library("icd_crashes") << "\n";  // the common loader would load this one too
+  std::ofstream(folder / "a.icd") << fake_library("icd_crashes") << "\n";  // the common loader would also load this one
   std::ofstream(folder / "intel.icd") << (folder / "libigdrcl.so").string() << "\n";
   const Variables files = {{"TESSERA_OCLOC_LIBRARY", "/nonexistent/libocloc.so"},
                            {"TESSERA_OPENCL_LIBRARY", ""},
@@ -387,7 +383,7 @@ TEST(Compilers, ReportsBothCompilersIfNeitherIsUsable) {
                    "/nonexistent/libocloc.so", "/nonexistent/libOpenCL.so", "TESSERA_OCLOC_LIBRARY names this file"});
 }
 
-// The compiler is the real one.
+// These tests use the real compiler:
 
 TEST(Compilers, OclocErrorsIncludeTheLog) {
   if (test::sanitized) GTEST_SKIP() << "passed by: " << test::no_deepbind;
@@ -406,7 +402,7 @@ TEST(Compilers, OclocErrorsIncludeTheLog) {
   expect_contains(answer, {"refused known ", "undeclared identifier 'missing'", "\nrefused unknown "});
 }
 
-// Machines without a GPU.
+// Machines without a GPU:
 
 TEST(Discovery, ReportsMissingDriver) {
   const std::string none = over_fakes({{"TESSERA_FAKE_FAULT", "no-devices"}, {"ZE_AFFINITY_MASK", "7"}}, row);
@@ -416,13 +412,13 @@ TEST(Discovery, ReportsMissingDriver) {
   expect_contains(absent, {"supported | /nonexistent/libze_loader.so.1", "no other is tried"});
 }
 
-// Intel's own loader on a machine without a GPU, as with libze1 and intel-opencl-icd.
+// Uses Intel's own loader on a machine without a GPU, like with libze1 and intel-opencl-icd.
 TEST(Discovery, ReportsErrorsOfIntelsLoader) {
   if (test::sanitized) GTEST_SKIP() << "passed by: " << test::no_deepbind;
   const std::string text = run_in_child({{"TESSERA_ONEAPI_LIBRARY", TESSERA_TEST_ZE_LOADER}}, row);
   if (text.starts_with("supported"))
     GTEST_SKIP() << "passed by: the Level Zero loader is not installed (Debian: libze1): " << text;
-  if (text.find("oneapi:0") != text.npos) return;  // there is a GPU, which other tests cover
+  if (text.find("oneapi:0") != text.npos) return;  // there is a GPU, which other tests use
   expect_contains(
       text, {"loaded | ", "zeInit returned ZE_RESULT_ERROR_UNINITIALIZED (0x78000001), no driver could be started"});
   std::printf("%s", text.c_str());

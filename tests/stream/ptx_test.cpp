@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PTX from the code-generation module: its text, the version chosen for a driver and device, and when the cuda backend
-// uses it. compile_gate_test checks that ptxas accepts it.
+// PTX from the code-generation module: its text, the version for a driver and device, and when the cuda backend uses
+// it. compile_gate_test checks that ptxas accepts the text.
 #include <gtest/gtest.h>
 
 #include "tessera/backend/common/codegen_module.h"
@@ -54,7 +54,7 @@ std::size_t count(const std::string& text, const std::string& what) {
 TEST_F(Ptx, EntryAndArgumentsMatchCudaC) {
   for (const bool wide : {false, true})
     for (const Function& fn : zoo::all()) {
-      if (fn.name == "arithmetic_f64" && wide) continue;  // the longest; once is enough
+      if (fn.name == "arithmetic_f64" && wide) continue;  // this is the longest kernel, so test it only once
       const Made made = make(fn, {80, 70}, !wide, wide);
       ASSERT_EQ(made.wrong, "") << fn.name;
       const std::size_t at = made.text.find(".entry " + made.form.entry + "(");
@@ -104,7 +104,7 @@ TEST_F(Ptx, ExactKernelsAreNotContracted) {
   expect_contains(make(fn).text, {"fma.rn.f32"});
   fn.exact = true;
   const std::string text = make(fn).text;
-  expect_contains(text, {"mul.rn.f32", "add.rn.f32"});  // without .rn ptxas may contract them
+  expect_contains(text, {"mul.rn.f32", "add.rn.f32"});  // without .rn, ptxas may contract them
   EXPECT_EQ(text.find("fma"), text.npos) << text;
 }
 
@@ -123,7 +123,7 @@ TEST_F(Ptx, TargetMatchesDriverAndDevice) {
   EXPECT_EQ(target(90, 50), "0/0");
 }
 
-TEST_F(Ptx, RejectsNodesThatWereNotLowered) {
+TEST_F(Ptx, RejectsOperationsThatWereNotLowered) {
   Builder b("exponential", KernelKind::map);
   {
     Builder::Scope scope(b);
@@ -139,9 +139,9 @@ TEST_F(Ptx, RejectsNodesThatWereNotLowered) {
   expect_contains(wrong, {"'exp'", "f64", "not expanded"});
 }
 
-// Over the fake driver.
+// With the fake driver:
 
-/// Returns the device's row, and the result of a kernel on it.
+/// Returns the report of the device and the result of a kernel on it.
 std::string over_fakes(const Variables& variables) {
   return run_in_child(test::with_fakes(variables), [] {
     const auto driver = make_cuda_driver();
@@ -185,7 +185,7 @@ TEST_F(Ptx, IsUsedWithoutNvrtc) {
   expect_contains(over_fakes({}), {"enumerated", ", NVRTC 12.4", "2.000000, source in CUDA C"});
 }
 
-TEST_F(Ptx, IsNotUsedIfCompilerIsNamedOrModuleIsMissing) {
+TEST_F(Ptx, IsNotUsedIfNvrtcIsNamedOrTheModuleIsMissing) {
   expect_contains(over_fakes({{"TESSERA_NVRTC_LIBRARY", "/no/such/nvrtc.so"}}),
                   {"loaded", "/no/such/nvrtc.so", "no other is tried"});
   expect_contains(over_fakes({{"TESSERA_NVRTC_LIBRARY", "none"}, {"TESSERA_CODEGEN_LIBRARY", "none"}}),
@@ -202,13 +202,14 @@ TEST_F(Ptx, ReportsMatrixUnitsWithEitherCompiler) {
       return out;
     });
   };
-  // Capabilities 9.0 and 7.5; a driver of CUDA 11.2 accepts PTX for at most 8.6, which has both too.
+  // Compute capabilities 9.0 and 7.5. A driver for CUDA 11.2 accepts PTX only for capabilities up to 8.6, which also
+  // supports both types.
   EXPECT_EQ(asked({{"TESSERA_FAKE_DEVICES", "2"}}), "f16 bf16;f16;");
   EXPECT_EQ(asked({{"TESSERA_FAKE_DEVICES", "2"}, {"TESSERA_NVRTC_LIBRARY", "none"}}), "f16 bf16;f16;");
   EXPECT_EQ(asked({{"TESSERA_NVRTC_LIBRARY", "none"}, {"TESSERA_FAKE_FAULT", "driver=11020"}}), "f16 bf16;");
 }
 
-TEST_F(Ptx, ThrowsOutOfMemoryIfCompilationDoesNotFit) {
+TEST_F(Ptx, ThrowsOutOfMemoryIfCompilationNeedsTooMuchMemory) {
   const std::string said = run_in_child(test::with_fakes({{"TESSERA_NVRTC_LIBRARY", "none"}}), [] {
     const auto driver = make_cuda_driver();
     driver->enumerate();

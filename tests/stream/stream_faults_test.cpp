@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Behaviour if the driver of CUDA, HIP or Level Zero misbehaves. Each fault of tests/drivers/faults.h, injected through
-// the public interface, must lead to the documented state, error or recovery; other devices remain usable, no memory
-// leaks, and no rule of the API is broken. Each case runs in a child, since drivers are loaded once per process.
+// Misbehaving drivers of CUDA, HIP and Level Zero. Each fault in tests/drivers/faults.h must cause the documented
+// state, error or recovery. Other devices must remain usable, memory must not leak, and no rule of the API may be
+// broken. Each case runs in a child, because drivers are loaded only once per process.
 #include <gtest/gtest.h>
 
 #include "tessera/array/array.h"
@@ -37,7 +37,8 @@ class StreamFaults : public ::testing::TestWithParam<Backend> {
   static std::string driver_variable() { return fake().driver_variable; }
   static std::string compiler_variable() { return fake().compiler_variable; }
 
-  /// Runs in a child in which all backends have fake drivers, with additional variables; appends the fakes' reports.
+  /// Runs `work` in a child with fake drivers for all backends and additional variables. Appends violations that the
+  /// fakes report.
   static std::string run(const Variables& changed, const std::function<std::string()>& work) {
     return test::run_in_child(
         test::with_fakes(changed),
@@ -49,7 +50,7 @@ class StreamFaults : public ::testing::TestWithParam<Backend> {
         },
         30);
   }
-  /// The fakes of the other backends get the fault too, but are not used.
+  /// The fakes of the other backends have the same fault, but they are not used.
   static std::string with(const std::string& fault, const std::function<std::string()>& work, int devices = 1) {
     return run({{"TESSERA_FAKE_FAULT", fault}, {"TESSERA_FAKE_DEVICES", std::to_string(devices)}}, work);
   }
@@ -64,7 +65,7 @@ class StreamFaults : public ::testing::TestWithParam<Backend> {
   static std::string outcome(Device on) {
     return test::outcome_of([&] { return computes(on); });
   }
-  /// Allocations left in the driver after the pools were trimmed: "0 left".
+  /// Trims the pools and returns the number of allocations that are left in the driver: "0 left".
   static std::string left(int devices) {
     for (int d = 0; d < devices; ++d) message([&] { trim(device(d)); });
     return std::to_string(live("memory")) + " left";
@@ -73,7 +74,7 @@ class StreamFaults : public ::testing::TestWithParam<Backend> {
 INSTANTIATE_TEST_SUITE_P(Backends, StreamFaults, ::testing::Values(Backend::cuda, Backend::rocm, Backend::oneapi),
                          [](const auto& info) { return std::string(backend_name(info.param)); });
 
-// Anything missing leads to a state with a reason and a remedy; the rest of the machine works.
+// If something is missing, a state with a reason and a remedy is reported, and other devices can be used.
 
 TEST_P(StreamFaults, WorksWithoutFaults) {
   for (const int devices : {1, 2, 4}) {
@@ -90,7 +91,7 @@ TEST_P(StreamFaults, WorksWithoutFaults) {
   }
 }
 
-TEST_P(StreamFaults, ReportsMissingLibrary) {
+TEST_P(StreamFaults, ReportsMissingDriverLibrary) {
   const std::string text = run({{driver_variable(), "/nonexistent/libvendor.so.1"}},
                                [] { return row() + "\n" + message([] { computes(device()); }) + "\n" + computes({}); });
   EXPECT_TRUE(text.starts_with("supported|/nonexistent/libvendor.so.1|")) << text;
@@ -134,7 +135,7 @@ TEST_P(StreamFaults, ReportsDriverThatFailsToInitialise) {
 }
 
 TEST_P(StreamFaults, ReportsUnknownMajorVersion) {
-  if (cuda()) return;  // CUDA keeps old entry points under their names
+  if (cuda()) return;  // CUDA keeps old entry points under their old names
   if (oneapi()) {
     const std::string two = with("ze-api=200", [] { return lines({row(), outcome({})}); });
     EXPECT_TRUE(two.starts_with("loaded|")) << two;
@@ -148,7 +149,7 @@ TEST_P(StreamFaults, ReportsUnknownMajorVersion) {
   const std::string text = with("hip-major=9", [] { return lines({row(), outcome({})}); });
   EXPECT_TRUE(text.starts_with("loaded|")) << text;
   expect_contains(text, {"HIP version 9.", "TESSERA_ROCM_LIBRARY", "|0\nright"});
-  // The older layout of the device properties is supported too.
+  // The older layout of the device properties is also supported.
   EXPECT_TRUE(with("hip-major=5", [] { return outcome(device()); }).starts_with("right"));
 }
 
@@ -186,7 +187,7 @@ TEST_P(StreamFaults, ReportsDriverThatRejectsCompiledCode) {
     if (!cuda() && fault != std::string("cubin:209")) continue;
     expect_refused(run({{"TESSERA_FAKE_FAULT", fault}, {"TESSERA_CODEGEN_LIBRARY", "none"}}, work));
     const std::string text = with(fault, work);
-    if (cuda() && TESSERA_MODULE_IS_BUILT)  // which then generates PTX
+    if (cuda() && TESSERA_MODULE_IS_BUILT)  // with the module, PTX is used instead
       EXPECT_EQ(text, "right\nright");
     else
       expect_refused(text);
@@ -194,8 +195,8 @@ TEST_P(StreamFaults, ReportsDriverThatRejectsCompiledCode) {
 }
 
 TEST_P(StreamFaults, ReportsContextCreationFailure) {
-  if (rocm()) return;  // HIP creates it in the first call that needs it
-  if (oneapi()) {      // one context has all devices of a driver
+  if (rocm()) return;  // HIP creates the context in the first call that needs it
+  if (oneapi()) {      // one context contains all devices of a driver
     const std::string text = with("context:2", [] { return lines({outcome(device()), outcome({})}); });
     expect_contains(text, {"the driver could not create a context: ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY", "\nright"});
     expect_clean(text);
@@ -211,7 +212,7 @@ TEST_P(StreamFaults, ReportsContextCreationFailure) {
   expect_clean(text);
 }
 
-// Wrong results.
+// Wrong results:
 
 TEST_P(StreamFaults, WrongResultsAreQuarantined) {
   const std::string text = with(
@@ -219,7 +220,7 @@ TEST_P(StreamFaults, WrongResultsAreQuarantined) {
       [] {
         std::string all = std::string(state_name(discover(GetParam()).devices[0].state)) + "\n";
         all += lines({outcome(device(0)), state(0)}) + "\n";
-        all += outcome(device(0)) + "\n";  // the second attempt is rejected without a trial
+        all += outcome(device(0)) + "\n";  // the second attempt throws without a trial
         all += lines({outcome(device(1)), state(1), outcome({})}) + "\n";
         const DeviceInfo& info = device_info(device(0));
         return all + info.reason + "|" + info.remedy + "\n" + left(2);
@@ -231,10 +232,8 @@ TEST_P(StreamFaults, WrongResultsAreQuarantined) {
   expect_clean(text);
 }
 
-// Memory.
-
 TEST_P(StreamFaults, RetriesAFailedAllocation) {
-  for (const int n : {3, 4, 5, 6}) {  // the first two belong to the first kernel
+  for (const int n : {3, 4, 5, 6}) {  // the first two allocations are for the verification kernel
     const std::string text = with("oom=" + std::to_string(n) + "@0", [] {
       std::string all = lines({outcome(device()), outcome(device()), state()}) + "\n";
       trim(device());
@@ -286,8 +285,6 @@ TEST_P(StreamFaults, UploadsWorkWithoutPinnedMemory) {
   }
 }
 
-// Launches.
-
 TEST_P(StreamFaults, DeviceRemainsUsableAfterRejectedLaunch) {
   for (const char* fault : {"launch=2", "launch=2:1"}) {
     const std::string text = with(fault, [] {
@@ -310,8 +307,6 @@ TEST_P(StreamFaults, KernelsWithManyRegistersRunInSmallerBlocks) {
   expect_contains(text, {"wide", "its blocks have 128 threads", "at most 64", "\nright"});
   expect_clean(text);
 }
-
-// Lost devices.
 
 TEST_P(StreamFaults, LostDeviceThrowsAndOtherDevicesRemainUsable) {
   for (const char* fault : {"lost=12@0", "lost=13@0", "lost=14@0", "lost=15:719@0", "lost=16@0", "late=12@0",
@@ -356,8 +351,6 @@ TEST_P(StreamFaults, RescanDoesNotReviveALostDevice) {
   expect_contains(text, {"lost\nlost\nDeviceError: "});
   expect_clean(text);
 }
-
-// Processes.
 
 TEST_P(StreamFaults, ForkedChildThrowsAndParentContinues) {
   const std::string text = run({}, [] {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Behaviour of the `cuda`, `rocm` and `oneapi` backends beyond that of every device: grids, staging, contexts, faults,
-// and reports on unusable libraries and drivers. Uses fake drivers, each case in a separate process; the compilers are
-// the vendors' own, if installed.
+// Behaviour of the `cuda`, `rocm` and `oneapi` backends that the tests for all devices do not cover: grids, staging,
+// contexts, faults, and reports on unusable libraries and drivers. Each case runs in a separate process with fake
+// drivers. The compilers are those of the vendors, if they are installed.
 #include <gtest/gtest.h>
 
 #include <dlfcn.h>
@@ -55,8 +55,6 @@ ir::Function add_one(const char* name = "add_one") {
   return builder.finish();
 }
 
-// Grids.
-
 backend::KernelShape shape_of(ir::KernelKind kind, std::array<bool, 3> guarded, bool index64 = true) {
   ir::Function fn;
   fn.name = "grid";
@@ -78,7 +76,7 @@ TEST(Grids, MapKernelGridsCoverTheShapeWithinLimits) {
     try {
       g = backend::grid_of(kernel, shape, cuda_limits, 1024);
     } catch (const KernelError&) {
-      // Needed: blocks with a power of two in y and z of at most 1,024 threads in total.
+      // Blocks would need a power of two of threads in y and in z, with more than 1,024 threads in total.
       auto needed = [](std::uint64_t n) { return std::bit_ceil((n + 65534) / 65535); };
       EXPECT_TRUE(needed(shape[2]) > 64 || needed(shape[1]) * needed(shape[2]) > 1024) << shape[1] << " " << shape[2];
       continue;
@@ -92,7 +90,7 @@ TEST(Grids, MapKernelGridsCoverTheShapeWithinLimits) {
       EXPECT_GE(g.block[d], 1u);
     }
   }
-  // 65,535 blocks of 4 threads are not enough, so blocks grow.
+  // 65,535 blocks of 4 threads are not sufficient, so blocks must be larger.
   EXPECT_EQ(backend::grid_of(kernel, {64, 1000000, 1}, cuda_limits, 1024).block[1], 16u);
 }
 
@@ -104,7 +102,7 @@ TEST(Grids, RejectsGridsThatDoNotFit) {
         backend::grid_of(block, {1, 65536, 1}, cuda_limits, 1024);
       },
       {"kernel grid", "65536 blocks", "dimension 1", "at most 65535"});
-  // HIP counts the threads of a dimension in 32 bits.
+  // HIP counts the threads along a dimension with 32 bits.
   Capabilities hip = cuda_limits;
   hip.max_grid_threads = {0xffffffff, 0xffffffff, 0xffffffff};
   EXPECT_NO_THROW(backend::grid_of(block, {67108863, 1, 1}, hip, 1024));
@@ -138,8 +136,6 @@ TEST(Identity, HasTheSameFormatForEveryBackend) {
   EXPECT_EQ(stream::uuid_identity(bytes), "uuid:ab000000000000000000000000000000");
 }
 
-// Library search.
-
 TEST(LibrarySearch, FindsToolkitsAndPythonPackages) {
   const fs::path root = fs::temp_directory_path() / ("tessera-search-" + std::to_string(::getpid()));
   auto touch = [&](const fs::path& file) {
@@ -166,7 +162,7 @@ TEST(LibrarySearch, FindsToolkitsAndPythonPackages) {
   fs::remove_all(root);
 }
 
-// Over fake drivers.
+// With fake drivers:
 
 class OverFakes : public ::testing::TestWithParam<Backend> {
  protected:
@@ -178,7 +174,7 @@ class OverFakes : public ::testing::TestWithParam<Backend> {
   std::string compiler() const { return named().compiler_variable; }
   std::string driver_name() const { return named().driver; }
 
-  /// The result of `enumerate`, as text.
+  /// Returns the result of `enumerate` as text.
   std::string row(Variables variables) const {
     return run_in_child(fakes(std::move(variables)), [this] {
       const auto driver = driver_of(backend());
@@ -213,7 +209,7 @@ class OverFakes : public ::testing::TestWithParam<Backend> {
 TEST_P(OverFakes, CopyAndFillWithAllPatternsAndRanges) {
   EXPECT_EQ(on_device({},
                       [](DriverDevice& device) -> std::string {
-                        constexpr std::size_t bytes = std::size_t{21} << 20;  // more than the staging memory
+                        constexpr std::size_t bytes = std::size_t{21} << 20;  // larger than the staging memory
                         std::mt19937_64 random(3);
                         std::vector<std::uint64_t> data(bytes / 8), got(bytes / 8);
                         for (auto& v : data) v = random();
@@ -228,7 +224,7 @@ TEST_P(OverFakes, CopyAndFillWithAllPatternsAndRanges) {
                           if (std::memcmp(got.data(), expected.data(), bytes) != 0) wrong += std::string(what) + " ";
                         };
                         queue->upload(a, 0, data.data(), bytes);
-                        std::fill(data.begin(), data.end(), 0);  // the caller may reuse its memory at once
+                        std::fill(data.begin(), data.end(), 0);  // the caller may reuse its memory immediately
                         same("upload");
                         for (const auto [to, from, count] : {std::array<std::size_t, 3>{0, 1 << 20, 10 << 20},
                                                              {1 << 20, 0, 10 << 20},
@@ -262,7 +258,7 @@ TEST_P(OverFakes, CopyAndFillWithAllPatternsAndRanges) {
             "");
 }
 
-TEST_P(OverFakes, RestoreTheThreadsCurrentContext) {
+TEST_P(OverFakes, RestoreTheCurrentContextOfTheThread) {
   if (!cuda() && !rocm()) return;  // Level Zero has no current context
   EXPECT_EQ(on_device({{"TESSERA_FAKE_DEVICES", "2"}},
                       [this](DriverDevice& device) -> std::string {
@@ -277,7 +273,7 @@ TEST_P(OverFakes, RestoreTheThreadsCurrentContext) {
                           reinterpret_cast<int (*)(int*)>(::dlsym(lib, "hipGetDevice"))(&number);
                           return static_cast<std::uintptr_t>(number);
                         };
-                        // Other code on this thread has selected the second device.
+                        // Other code on this thread has made the second device current.
                         if (cuda()) {
                           void* second = nullptr;
                           reinterpret_cast<int (*)(void**, int)>(::dlsym(lib, "cuDevicePrimaryCtxRetain"))(&second, 1);
@@ -340,7 +336,7 @@ TEST_P(OverFakes, MapFaultsToErrorTypes) {
   EXPECT_EQ(on_device({{"TESSERA_FAKE_FAULT", "late=2"}}, work), "fine fine fine fine fine fine lost ");
 }
 
-TEST_P(OverFakes, NameTheKernelThatFailsInABatch) {
+TEST_P(OverFakes, ErrorsNameTheKernelThatFailsInABatch) {
   const std::string text = on_device({{"TESSERA_FAKE_FAULT", "compile"}}, [](DriverDevice& device) {
     const ir::Function first = add_one("first"), second = add_one("second");
     const CompileRequest requests[] = {{&first, {}}, {&second, {.noalias = false}}};
@@ -397,7 +393,7 @@ TEST_P(OverFakes, OrderDevicesByPciAddress) {
 INSTANTIATE_TEST_SUITE_P(Backends, OverFakes, ::testing::Values(Backend::cuda, Backend::rocm, Backend::oneapi),
                          [](const auto& info) { return std::string(backend_name(info.param)); });
 
-// The vendors' compilers.
+// The vendors' compilers:
 
 TEST(Compilers, NvrtcCompilesToCodeOrPtxAndReportsErrors) {
   const auto nvrtc = cuda::Nvrtc::open(1000000);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The simulator that runs emitted text on the host (tests/drivers/text/) detects errors in a text: a missing barrier,
-// threads that wait for ever, divergent lanes. node_table_test and others check the results of correct texts.
+// The simulator that runs emitted source code on the host (tests/drivers/text/) must detect errors in it: a missing
+// barrier, threads that wait forever, divergent lanes. Other tests, such as node_table_test, check results of correct
+// source code.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -10,7 +11,7 @@
 namespace tessera::text {
 namespace {
 
-/// Compiles the text and runs its kernel `k` with these pointers. Returns an empty text, or the error.
+/// Compiles the source and runs its kernel `k` with these pointers. Returns an empty string, or the error.
 template <class... T>
 std::string run(const std::string& source, Language language, KernelLaunch launch, T*... pointers) {
   const CompiledText made = compile(source, language, {"k"});
@@ -21,7 +22,7 @@ std::string run(const std::string& source, Language language, KernelLaunch launc
   return object_of(made.object).run("k", launch, arguments);
 }
 
-TEST(TextOnHost, InlinePtxBecomesCalls) {
+TEST(TextOnHost, InlinePtxIsReplacedByCalls) {
   EXPECT_EQ(calls_for_ptx("asm(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(bits) : \"f\"(x[f(1)]));"),
             "ptx_cvt_rn_f16_f32(bits, x[f(1)]);");
   EXPECT_EQ(

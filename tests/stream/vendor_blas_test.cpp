@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Large products with fake cuBLASLt, hipBLASLt and rocBLAS, which compute in double on the fake drivers' memory and
-// check layouts, alignment, streams, workspaces and handles. Every kind of product must be right; if the library is
-// missing or incomplete, or rejects or fails a call, our own kernels compute it and the reason is reported.
+// Large products with fakes of cuBLASLt, hipBLASLt and rocBLAS. The fakes compute in double on memory of the fake
+// drivers, and check layouts, alignment, streams, workspaces and handles. Every kind of product must be correct. If the
+// library is missing or incomplete, or if it rejects a product or a call fails, our own kernels must compute it, and
+// the reason must be reported.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -30,7 +31,7 @@ using test::random_array;
 using test::Variables;
 
 struct Maker {
-  const char* name;  ///< name of the fake
+  const char* name;  ///< name of the fake library
   Backend backend;
   const char* counted;
   const char* variable;
@@ -63,14 +64,15 @@ class VendorBlas : public ::testing::TestWithParam<Maker> {
         },
         120);
   }
-  /// Products that the library computed within a scope.
+  /// Returns the number of products that the library computed within a scope.
   static std::uint64_t by_library(const PlacementLog& log) {
     for (const auto& k : log.kernels)
       if (k.kernel == maker().counted) return k.launches;
     return 0;
   }
 
-  /// A plain product: "right by the library", "right by our kernel", or what is wrong.
+  /// Computes a product without bias. Returns "right by the library", "right by our kernel", or a description of the
+  /// error.
   static std::string plain(Device on = device(), std::int64_t m = 33, std::int64_t n = 20, std::int64_t k = 70) {
     std::mt19937_64 source(test_seed());
     const Array a = random_array(source, {m, k}, DType::f32, on), b = random_array(source, {k, n}, DType::f32, on);
@@ -104,7 +106,7 @@ TEST_P(VendorBlas, ComputesAllKindsOfProducts) {
   EXPECT_EQ(text, "right");
 }
 
-TEST_P(VendorBlas, BiasAndActivationMatchWithAndWithoutEpilogue) {
+TEST_P(VendorBlas, BiasAndActivationGiveTheSameResultWithAndWithoutEpilogue) {
   const std::string text = run({}, []() -> std::string {
     std::mt19937_64 source(test_seed());
     std::string wrong;
@@ -114,7 +116,7 @@ TEST_P(VendorBlas, BiasAndActivationMatchWithAndWithoutEpilogue) {
           const Array a = random_array(source, {2, 15, 70}, t, device()),
                       b = random_array(source, {70, 33}, t, device());
           a.eval(), b.eval();
-          a.select(0, 1).select(0, 3).slice(0, 5, 6).fill(NAN);  // a row of NaN, with either implementation
+          a.select(0, 1).select(0, 3).slice(0, 5, 6).fill(NAN);  // a row of NaN
           Epilogue e;
           e.activation = activation;
           if (kind == 1) e.bias = random_array(source, {33}, t, device());
@@ -128,11 +130,11 @@ TEST_P(VendorBlas, BiasAndActivationMatchWithAndWithoutEpilogue) {
           const std::string said = compare_product(got, a, b, e);
           const std::string name = std::string(dtype_name(t)) + ", activation " +
                                    std::to_string(static_cast<int>(activation)) + ", bias " + std::to_string(kind);
-          // hipBLASLt has no bf16 product with f32 output, so our kernel computes it.
+          // hipBLASLt does not support bf16 products with f32 output, so our kernel computes it.
           const bool possible = maker().name != std::string_view("hipblaslt") || t != DType::bf16;
           if (possible && by_library(log) != 1) wrong += "\n" + name + ": not by the library";
           if (got.dtype() != t || !said.empty()) wrong += "\n" + name + said;
-          // One call if the library has the epilogue.
+          // If the library supports the epilogue, there is only one call.
           const bool fused = maker().epilogues && kind != 2 && activation == Activation::none;
           if (fused && log.kernels.size() != 1) wrong += "\n" + name + ": more kernels than the library's call";
         }
@@ -147,7 +149,7 @@ TEST_P(VendorBlas, CachesPlansAndFreesWorkspaces) {
     for (int i = 0; i < 5; ++i) all = plain();
     all += ", " + std::to_string(count("multiplied")) + " products";
     if (maker().epilogues) all += ", chosen " + std::to_string(count("chosen"));
-    for (std::int64_t m = 1; m <= 100; ++m) plain(device(), m, 5, 5);  // many plans: the oldest are evicted
+    for (std::int64_t m = 1; m <= 100; ++m) plain(device(), m, 5, 5);  // so many plans that the oldest ones are evicted
     all += ", " + std::to_string(count("libraries")) + " library";
     if (count("preferences") != 0 || count("products") > 64 || count("layouts") > 192) all += ", and too many objects";
     const auto before = memory_stats(device()).live_bytes;
@@ -160,14 +162,14 @@ TEST_P(VendorBlas, CachesPlansAndFreesWorkspaces) {
             std::string("right by the library, 5 products") + (maker().epilogues ? ", chosen 1" : "") + ", 1 library");
 }
 
-TEST_P(VendorBlas, PlanIsReusedForOtherAddressesAndBiases) {
+TEST_P(VendorBlas, ReusesAPlanForOtherAddressesAndBiases) {
   const std::string text = run({}, []() -> std::string {
     std::mt19937_64 source(test_seed());
     const Array base = random_array(source, {10, 40}, DType::f32, device()),
                 b = random_array(source, {20, 12}, DType::f32, device());
     std::string wrong;
-    std::vector<Array> kept;                           // so that each bias has its own address
-    for (const std::int64_t from : {0, 0, 1, 2, 4}) {  // each less aligned than the first
+    std::vector<Array> kept;  // keeps the memory of each bias, so that the next one has another address
+    for (const std::int64_t from : {0, 0, 1, 2, 4}) {  // all are less aligned than the first one
       const Array a = base.slice(1, from, from + 20);
       Epilogue e;
       kept.push_back(random_array(source, {12}, DType::f32, device()).eval());
@@ -180,7 +182,7 @@ TEST_P(VendorBlas, PlanIsReusedForOtherAddressesAndBiases) {
   EXPECT_EQ(text, "right");
 }
 
-TEST_P(VendorBlas, IsUsedForLargeProductsOnlyByDefault) {
+TEST_P(VendorBlas, IsUsedOnlyForLargeProductsByDefault) {
   const auto sizes = [] {
     return plain() + "; " + plain(device(), 512, 256, 512) + "; " + plain(device(), 8, 4096, 1100);
   };
@@ -193,7 +195,7 @@ TEST_P(VendorBlas, IsUsedForLargeProductsOnlyByDefault) {
 }
 
 TEST_P(VendorBlas, UsesTf32OnlyOnRequest) {
-  if (!maker().epilogues) return;  // rocBLAS does not support it
+  if (!maker().epilogues) return;  // rocBLAS does not support TF32
   EXPECT_EQ(run({}, [] { return plain() + (count("tf32") == 0 ? "" : ", rounded"); }), "right by the library");
   EXPECT_EQ(run({{"TESSERA_TF32", "1"}},
                 [] {
@@ -211,7 +213,8 @@ TEST_P(VendorBlas, FallsBackWithoutWorkspaceMemory) {
                 [] {
                   std::string all = plain() + "; ";
                   trim(device());
-                  set_memory_limit(device(), 60000);  // enough for the operands, but not for the library's workspace
+                  set_memory_limit(device(),
+                                   60000);  // enough for the operands, but not for the workspace of the library
                   all += plain() + "; ";
                   set_memory_limit(device(), 0);
                   return all + plain();
@@ -219,7 +222,7 @@ TEST_P(VendorBlas, FallsBackWithoutWorkspaceMemory) {
             "right by the library; right by our kernel; right by the library");
 }
 
-TEST_P(VendorBlas, UnsupportedDtypesUseOurKernels) {
+TEST_P(VendorBlas, OurKernelsComputeUnsupportedDtypes) {
   EXPECT_EQ(run({},
                 []() -> std::string {
                   std::mt19937_64 source(test_seed());
@@ -242,7 +245,7 @@ TEST_P(VendorBlas, UnsupportedDtypesUseOurKernels) {
             "ours 0");
 }
 
-// Problems of the library are reported and never cause wrong results.
+// Errors of the library are reported and never cause wrong results.
 
 TEST_P(VendorBlas, FallsBackIfLibraryIsMissingOrIncomplete) {
   EXPECT_EQ(run({{maker().variable, "/nonexistent/libblas.so"}}, [] { return plain(); }), "right by our kernel");
@@ -264,7 +267,8 @@ TEST_P(VendorBlas, FallsBackIfLibraryFailsToInitialise) {
 
 TEST_P(VendorBlas, FailedCallDisablesLibraryWithAWarning) {
   for (const char* fault : {"blas=1", "blas-choose=1"}) {
-    if (!maker().epilogues && fault == std::string_view("blas-choose=1")) continue;  // there is no algorithm choice
+    if (!maker().epilogues && fault == std::string_view("blas-choose=1"))
+      continue;  // rocBLAS has no choice of algorithms
     testing::internal::CaptureStderr();
     const std::string text = run({{"TESSERA_FAKE_FAULT", fault}, {"TESSERA_FAKE_DEVICES", "2"}}, [] {
       std::string all = plain() + "; ";
@@ -281,7 +285,7 @@ TEST_P(VendorBlas, FailedCallDisablesLibraryWithAWarning) {
   }
 }
 
-TEST_P(VendorBlas, FallsBackWithoutWarningForRejectedProducts) {
+TEST_P(VendorBlas, FallsBackWithoutWarningIfAProductIsRejected) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(run({{"TESSERA_FAKE_FAULT", "blas-none"}}, [] { return plain() + "; " + plain(); }),
             "right by our kernel; right by our kernel");
@@ -289,7 +293,7 @@ TEST_P(VendorBlas, FallsBackWithoutWarningForRejectedProducts) {
 }
 
 TEST_P(VendorBlas, LibraryNewerThanTheDriverIsNotUsed) {
-  if (maker().backend != Backend::cuda) return;  // AMD's libraries come with their runtime
+  if (maker().backend != Backend::cuda) return;  // AMD's libraries are part of their runtime
   EXPECT_EQ(run({{"TESSERA_FAKE_FAULT", "compiler=13000"}}, [] { return plain(); }), "right by our kernel");
 }
 
@@ -304,7 +308,7 @@ TEST_P(VendorBlas, LostDeviceThrowsAndOtherDevicesRemainUsable) {
   EXPECT_EQ(text.find("BREACH"), text.npos) << text;
 }
 
-TEST_P(VendorBlas, IsOrderedWithOtherWorkAndObeysPlacement) {
+TEST_P(VendorBlas, IsOrderedWithOtherWorkAndRespectsPlacement) {
   const std::string text = run({{"TESSERA_FAKE_DELAY_US", "3000"}, {"TESSERA_FAKE_DEVICES", "2"}}, []() -> std::string {
     std::mt19937_64 source(test_seed());
     const Array a = random_array(source, {20, 64}, DType::f32, device()),
@@ -313,13 +317,13 @@ TEST_P(VendorBlas, IsOrderedWithOtherWorkAndObeysPlacement) {
     Queue other(device()), third(device());
     Array sum = Array::zeros({20, 20}, DType::f32, device());
     for (int i = 0; i < 10; ++i) {
-      const Array c = matmul(a * 1.0f, b);  // with a pending operand, into memory that was just freed
+      const Array c = matmul(a * 1.0f, b);  // one operand is pending, and the result uses memory that was just freed
       const Array copy = Array::empty({20, 20}, DType::f32, device());
       other.copy(copy.view(), c.view());
       sum = sum + copy;
     }
     std::string wrong = compare_product(sum * 0.1f, a, b);
-    // Operands that another queue has just written, and overwrites as soon as the product is queued.
+    // Another queue has just written the operands, and overwrites them as soon as the product is enqueued.
     const Array x = Array::empty({20, 64}, DType::f32, device()), bias = Array::empty({20}, DType::f32, device());
     const Array shift = Array::full({20}, 0.5, DType::f32, device());
     Epilogue with_bias;
@@ -328,7 +332,7 @@ TEST_P(VendorBlas, IsOrderedWithOtherWorkAndObeysPlacement) {
       other.copy(x.view(), a.view());
       other.copy(bias.view(), shift.view());
       const Array c = matmul(x, b, with_bias);
-      for (const std::int64_t bytes : {100000, 50000})  // likely to reuse the workspace's memory
+      for (const std::int64_t bytes : {100000, 50000})  // likely to reuse the memory of the workspace
         third.fill(Array::empty({bytes}, DType::u8, device()).view(), 0);
       other.fill(x.view(), 0);
       other.fill(bias.view(), 0);
@@ -346,7 +350,7 @@ TEST_P(VendorBlas, IsOrderedWithOtherWorkAndObeysPlacement) {
   EXPECT_EQ(text.find("BREACH"), text.npos) << text;
 }
 
-TEST_P(VendorBlas, KernelVerificationUsesOurKernels) {
+TEST_P(VendorBlas, VerifyOnUsesOurKernels) {
   EXPECT_EQ(run({},
                 []() -> std::string {
                   const auto reports = verify_on({Backend::interp, 0}, [] { plain(); });
