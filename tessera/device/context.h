@@ -46,8 +46,8 @@ struct ThreadContext {
   Recorder* recorder = nullptr;
   ArrayObserver* array_observer = nullptr;
   unsigned array_operations = 0;  ///< nesting depth of the array operations in progress
-  unsigned without_history =
-      0;  ///< number of them that have their own backward rule; inside these, no history is recorded
+  /// Number of them that have their own backward rule; inside these, no history is recorded.
+  unsigned without_history = 0;
 };
 /// Trivially destructible, because destructors of static objects still use it.
 extern constinit thread_local ThreadContext thread_context;

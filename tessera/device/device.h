@@ -23,8 +23,8 @@ enum class Backend : std::uint8_t {
   metal,   ///< Apple GPUs
   opencl,  ///< all devices of the installed OpenCL drivers
   interp,  ///< the reference interpreter, used only when selected by name
-  dry_run  ///< simulates another device in a DryRun (device/placement/dry_run.h); neither listed nor accepted by
-           ///< parse_device
+  /// Simulates another device in a DryRun (device/placement/dry_run.h); neither listed nor accepted by parse_device.
+  dry_run
 };
 /// All backends except dry_run, in the order of the enumeration.
 inline constexpr std::array all_backends = {Backend::cpu,   Backend::cuda,   Backend::rocm,  Backend::oneapi,
@@ -85,8 +85,8 @@ struct Capabilities {
   std::uint32_t max_block_threads = 1024;            ///< Maximum number of threads in a block.
   /// Maximum number of threads in a block along each dimension.
   std::array<std::uint32_t, 3> max_block = {1024, 1024, 64};
-  std::array<std::uint64_t, 3> max_blocks = {~0ull, ~0ull,
-                                             ~0ull};  ///< Maximum number of blocks in a grid along each dimension.
+  /// Maximum number of blocks in a grid along each dimension.
+  std::array<std::uint64_t, 3> max_blocks = {~0ull, ~0ull, ~0ull};
   std::array<std::uint64_t, 3> max_grid_threads = {
       ~0ull, ~0ull, ~0ull};            ///< maximum number of threads in a grid along each dimension
   std::uint64_t shared_bytes = 32768;  ///< maximum shared memory of a block in bytes
@@ -99,9 +99,9 @@ struct Capabilities {
 struct DeviceInfo {
   Device device;                             ///< The device.
   std::string name, vendor, driver_version;  ///< Names as reported by the driver.
-  std::string identity;  ///< PCI address or UUID: the same in every API and after a reboot. Empty if the driver does
-                         ///< not report one.
-  int native_index = 0;  ///< index that the vendor's API and DLPack use for the device
+  /// PCI address or UUID: the same in every API and after a reboot. Empty if the driver does not report one.
+  std::string identity;
+  int native_index = 0;                         ///< index that the vendor's API and DLPack use for the device
   DeviceKind kind = DeviceKind::other;          ///< Kind of processor.
   DeviceState state = DeviceState::enumerated;  ///< How far it is known to work.
   std::string reason, remedy;                   ///< For every state except `verified`: why, and what to do.
@@ -180,8 +180,8 @@ Selection expected_device();  ///< Returns the selection that `current_device` w
 struct GpuRequest {
   std::optional<int> index;  ///< Index in `gpus()`. Default: the device set for this thread, else the first GPU.
   bool require = false;      ///< Throw if there is no GPU.
-  std::uint64_t free_memory =
-      0;  ///< Skip devices with less free memory, in bytes. Opens one device after another to find out.
+  /// Skip devices with less free memory, in bytes. Opens one device after another to find out.
+  std::uint64_t free_memory = 0;
 };
 /// Returns a GPU. If there is none, returns the CPU and warns once per process with the reasons. A device that was set
 /// for this thread (by DeviceScope, TESSERA_DEVICE or a preference) is always used, even if it is a CPU. Does not

@@ -42,9 +42,8 @@ const Settings& settings() {
   s.kernel_cache = config::flag("TESSERA_KERNEL_CACHE", s.kernel_cache);
   s.kernel_cache_bytes = config::bytes("TESSERA_KERNEL_CACHE_SIZE").value_or(s.kernel_cache_bytes);
   s.stats = config::flag("TESSERA_STATS", false);
-  config::integer("TESSERA_THREADS", 1,
-                  config::most_threads);  // validated here, because in the cpu backend an error would only show up as a
-                                          // missing cpu device
+  // Validated here, because in the cpu backend an error would only show up as a missing cpu device.
+  config::integer("TESSERA_THREADS", 1, config::most_threads);
   if (const auto blas = config::text("TESSERA_BLAS"); blas && !blas->empty() && *blas != "auto") {
     if (*blas != "off" && *blas != "vendor")
       fail<ArgumentError>({.operation = "environment",

@@ -97,8 +97,8 @@ class Group {
   std::mutex one_waits_;
   Sleeper* sleeper_ = nullptr;
   alignas(64) std::atomic<std::uint32_t> submitted_ = 0;
-  std::atomic<std::uint32_t> seen_ended_ =
-      0;  // a lower bound of the number of ended nodes, cached for the submitting thread
+  // A lower bound of the number of ended nodes, cached for the submitting thread.
+  std::atomic<std::uint32_t> seen_ended_ = 0;
   alignas(64) std::atomic<std::uint64_t> ended_ = 0;
 };
 

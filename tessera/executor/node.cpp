@@ -234,8 +234,8 @@ void Node::finish() noexcept {
   state_.store(State::ended, std::memory_order_release);
   Continuation* newest = successors_.exchange(&closed, std::memory_order_acq_rel);
   Continuation* list = nullptr;
-  while (newest !=
-         nullptr) {  // reverses the list, so that successors are notified in the order in which they were added
+  // Reverses the list, so that successors are notified in the order in which they were added.
+  while (newest != nullptr) {
     Continuation* const next = newest->next;
     if (newest->fire == nullptr) slab::prefetch(static_cast<Edge*>(newest)->to, 64);
     newest->next = list;

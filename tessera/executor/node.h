@@ -239,8 +239,8 @@ class Node {
   std::int8_t priority_ = 0;
   std::atomic<bool> cancel_ = false;
   bool gated_ = false, ignores_cancellation_ = false;
-  SpinLock lock_;  // guards the predecessors and `failure_` until the node runs; the creating thread sets inline ones
-                   // without it
+  // Guards the predecessors and `failure_` until the node runs; the creating thread sets inline ones without it.
+  SpinLock lock_;
   std::atomic<std::uint32_t> edges_ = 0;
   Group* group_;
   std::atomic<Continuation*> successors_ = nullptr;  // list of successors; `closed` after the node has ended

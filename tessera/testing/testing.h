@@ -45,10 +45,9 @@ class Random {
   std::uint64_t seed() const { return seed_; }
   std::uint64_t bits();                             ///< Returns 64 random bits.
   double uniform(double low = 0, double high = 1);  ///< Returns a uniformly distributed number in [low, high).
-  std::int64_t integer(
-      std::int64_t low,
-      std::int64_t high);  ///< Returns a uniformly distributed integer from low to high, including both.
-  double normal();         ///< Returns a normally distributed number with mean 0 and standard deviation 1.
+  /// Returns a uniformly distributed integer from low to high, including both.
+  std::int64_t integer(std::int64_t low, std::int64_t high);
+  double normal();  ///< Returns a normally distributed number with mean 0 and standard deviation 1.
 
   /// Returns `n` random values between low and high. Floats are in [low, high), integers may be equal to both ends, and
   /// bools are true with probability 1/2.

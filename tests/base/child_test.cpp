@@ -89,8 +89,8 @@ ChildOutcome run(const std::string& deed, const ChildLimits& limits = {.time = 1
 void expect_no_daemon(const std::string& answer) {
   ASSERT_EQ(answer.find("daemon "), 0u) << answer;
   const auto process = static_cast<pid_t>(std::stol(answer.substr(7)));
-  for (int i = 0; i < 100 && start_of(process) != 0; ++i)
-    std::this_thread::sleep_for(10ms);  // the system needs some time to reap it
+  // The system needs some time to reap it.
+  for (int i = 0; i < 100 && start_of(process) != 0; ++i) std::this_thread::sleep_for(10ms);
   std::ifstream stat("/proc/" + std::to_string(process) + "/stat");
   std::string text((std::istreambuf_iterator<char>(stat)), {});
   EXPECT_TRUE(text.empty() || text.find(") Z ") != text.npos) << text;

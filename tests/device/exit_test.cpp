@@ -194,8 +194,8 @@ TEST(Exit, NoDriverCallsAfterMainThreadObjectsAreDestroyed) {
               static int refused = 0;
               test::set_body("turning", [](const test::Launch&) { ++ran; });
               static const Kernel& kernel = *new Kernel(turning(1));
-              static std::shared_ptr<Storage>
-                  kept;  // allocated before the device was opened, and therefore destroyed after the queues are drained
+              // Allocated before the device was opened, and therefore destroyed after the queues are drained.
+              static std::shared_ptr<Storage> kept;
               const auto use = [] {
                 const auto text = text_of<DeviceError>([] {
                   const BufferView there = view(kept, 64);

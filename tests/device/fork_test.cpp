@@ -37,8 +37,8 @@ constexpr Device cpu{Backend::cpu, 0}, interp{Backend::interp, 0}, fake{Backend:
 /// Returns an empty string if the device computes correctly, else the error.
 std::string use(Device device) {
   try {
-    if (device.backend ==
-        Backend::cuda) {  // the kernels of its test driver are defined by other tests, so only its memory is used here
+    // The kernels of its test driver are defined by other tests, so only its memory is used here.
+    if (device.backend == Backend::cuda) {
       const BufferView view{Storage::allocate(device, 256), 0, 64, DType::f32};
       std::vector<float> there(64, 2), back(64);
       Queue::of(device).upload(view, there.data());

@@ -71,8 +71,8 @@ class PeerCopies : public ::testing::TestWithParam<Backend> {
         Queue::of(device(b)).fill(bytes_of(to, 0, n + 5), 0x77);
         Queue::of(device(a)).upload(bytes_of(from, 3, n), bytes.data());
         Placement copying;
-        Queue::of(device(a < b ? a : b))
-            .copy(bytes_of(to, 5, n), bytes_of(from, 3, n));  // use a queue of either device
+        // Use a queue of either device.
+        Queue::of(device(a < b ? a : b)).copy(bytes_of(to, 5, n), bytes_of(from, 3, n));
         for (const auto& c : copying.log().copies) {
           peers += c.from_peers_count, down += c.to_host_count, up += c.to_device_count;
           if (c.from_peers_count != 0 && (c.from_peers_bytes != n || c.device != device(b))) return "wrongly counted";

@@ -89,18 +89,18 @@ TEST_P(CaptureOfOthers, CaptureIsNotInvalidatedByOurWork) {
       const int ended = call("StreamEndCapture", stream, &graph);
       return codes == 0 && ended == 0 && graph != nullptr ? "" : "ended with " + std::to_string(ended) + "; ";
     };
-    const auto work =
-        [&](int round) {  // the first call opens the device; each round compiles, allocates, copies and waits
-          const DeviceScope scope(device);
-          const Array a = Array::full({100 + round, 7}, 2),
-                      b = exp(a * static_cast<double>(round)) + a.transpose().transpose();
-          Queue other(device);
-          const Array copied = Array::empty({100 + round, 7});
-          other.copy(copied.view_for_writing(), a.view());
-          const float got = sum(copied).item<float>() + sum(b).item<float>();
-          trim(device);
-          if (!(got > 0)) throw std::runtime_error("wrong sum");
-        };
+    // The first call opens the device; each round compiles, allocates, copies and waits.
+    const auto work = [&](int round) {
+      const DeviceScope scope(device);
+      const Array a = Array::full({100 + round, 7}, 2),
+                  b = exp(a * static_cast<double>(round)) + a.transpose().transpose();
+      Queue other(device);
+      const Array copied = Array::empty({100 + round, 7});
+      other.copy(copied.view_for_writing(), a.view());
+      const float got = sum(copied).item<float>() + sum(b).item<float>();
+      trim(device);
+      if (!(got > 0)) throw std::runtime_error("wrong sum");
+    };
     work(0);
     std::string said = captures([&] { work(1); });  // on the capturing thread
     std::promise<void> begun, done;

@@ -66,8 +66,8 @@ TEST_F(Staging, DownloadOverlapsUploadOfPreviousPart) {
   Queue::of(b).copy(bytes_of(to, 0, data.size()), bytes_of(from, 0, data.size()));
   // The call returned after all data was downloaded, although the target has not received any of it yet.
   const auto over = random_bytes(data.size() + 1);
-  Queue::of(a).upload(bytes_of(from, 0, data.size()),
-                      over.data());  // data that was already downloaded is not read again
+  // Data that was already downloaded is not read again.
+  Queue::of(a).upload(bytes_of(from, 0, data.size()), over.data());
   behaviour(b)->resume();
   EXPECT_EQ(read(to), data);
 }

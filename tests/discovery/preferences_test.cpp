@@ -97,8 +97,8 @@ TEST(Preferences, ProjectFileIsFoundInParentsUpToHome) {
   in_fresh_process([] {
     const Place place;
     machine({"", ""});
-    write(place.root / "tessera.toml",
-          "[device]\nprefer = \"cuda:1\"\n");  // above the home folder, so it is not searched
+    // Above the home folder, so it is not searched.
+    write(place.root / "tessera.toml", "[device]\nprefer = \"cuda:1\"\n");
     fs::current_path(place.project / "deep" / "er");
     EXPECT_EQ(preference_file(project), (place.project / "deep" / "er" / "tessera.toml").string());
     EXPECT_EQ(read_preference(project), std::nullopt);
@@ -452,8 +452,8 @@ TEST(Preferences, ReportsWhyTheFolderCannotBeCreated) {
   in_fresh_process([] {
     const Place place;
     machine({""});
-    ::setenv("XDG_CONFIG_HOME", "/sys/nowhere",
-             1);  // read-only or without permission, so the reason is not "No such file"
+    // Read-only or without permission, so the reason is not "No such file".
+    ::setenv("XDG_CONFIG_HOME", "/sys/nowhere", 1);
     const std::string text = test::text_of<ArgumentError>([] { set_preferred_device(cuda0, user); });
     expect_contains(text, {"/sys/nowhere/tessera/config.toml"});
     EXPECT_EQ(text.find("No such file"), text.npos) << text;

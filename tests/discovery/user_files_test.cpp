@@ -110,8 +110,8 @@ class UserFiles : public ::testing::Test {
         return;
       }
       case 6:
-        if (::mknod(path.c_str(), S_IFCHR | mode, makedev(1, random() % 2 == 0 ? 3 : 5)) == 0)
-          return;         // the devices null and zero
+        // The devices null and zero.
+        if (::mknod(path.c_str(), S_IFCHR | mode, makedev(1, random() % 2 == 0 ? 3 : 5)) == 0) return;
         [[fallthrough]];  // only root can do this, and not on all systems
       default: put(path, digits(static_cast<int>(random() % 5000))); fs::permissions(path, fs::perms(mode));
     }

@@ -335,8 +335,8 @@ TEST(Fork, NodesRunInAChildForkedAtAnyTime) {
     const pid_t process = ::fork();
     if (process == 0) {
       ::setenv("TESSERA_THREADS", std::to_string(1 + round % 3).c_str(), 1);
-      ::alarm(
-          200);  // turns a hang into a failure; measures wall-clock time, so the limit is generous for a busy machine
+      // Turns a hang into a failure; measures wall-clock time, so the limit is generous for a busy machine.
+      ::alarm(200);
       Group group(Executor::instance());
       std::atomic<bool> over = false;
       // With the thread sanitizer, a fork while a thread holds the lock of the sanitizer's allocator makes the child

@@ -84,8 +84,8 @@ class RegionProgram {
   struct Step {
     const char* what;
     std::vector<Use> uses = {};
-    std::function<std::string()> effect =
-        {};                ///< computes the expected effect with plain loops; returns an error message
+    /// Computes the expected effect with plain loops; returns an error message.
+    std::function<std::string()> effect = {};
     Task<void> task = {};  ///< not valid for a step of the main program
     std::shared_ptr<Outcome> outcome = {};
     std::optional<std::size_t> after = {};  ///< the step whose result is an argument of this step
@@ -159,8 +159,8 @@ class RegionProgram {
   std::vector<Use> failed_;                 ///< parts that failed tasks wrote and that were not overwritten since
   bool expects_error_ = false;
   std::vector<Combine> combined_;  ///< operations of reductions that were combined before the step being checked
-  std::vector<Combine> failed_to_combine_;  ///< operations that failed to combine in this region; errors of later steps
-                                            ///< may contain them too
+  /// Operations that failed to combine in this region; errors of later steps may contain them too.
+  std::vector<Combine> failed_to_combine_;
   bool open_ = false;  ///< true if it is unknown from the tasks' records whether slots were combined
   Counts counts_;
   std::string text_;

@@ -78,8 +78,8 @@ void RegionProgram::combine(std::size_t matrix, const Box& box, const Step& step
     const Use all{matrix, set.box, Access::inout};
     bool failed = set.failed;
     each(all, [&](Cell& c, auto, auto) { failed = failed || c.failed || c.failed_commute; });
-    if (!failed &&
-        may_have_failed(all)) {  // if the step needs the combined result, its outcome shows whether combining failed
+    // If the step needs the combined result, its outcome shows whether combining failed.
+    if (!failed && may_have_failed(all)) {
       const bool needs = std::ranges::any_of(step.uses, [&](const Use& u) {
         return u.matrix == matrix && u.mode != Access::out && u.mode != Access::reduce && u.box.meets(set.box);
       });

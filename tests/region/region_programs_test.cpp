@@ -129,8 +129,8 @@ std::uint64_t resident() {
 
 TEST(RegionPrograms, LongRunDoesNotLeakOrHang) {
   const auto asked = number_of("TESSERA_REGION_MINUTES");
-  if (!asked &&
-      (std::getenv("TESSERA_TEST_LONG") == nullptr || test::sanitized))  // sanitizers allocate memory that is not freed
+  // Sanitizers allocate memory that is not freed.
+  if (!asked && (std::getenv("TESSERA_TEST_LONG") == nullptr || test::sanitized))
     GTEST_SKIP() << "takes half an hour: set TESSERA_TEST_LONG=1 or TESSERA_REGION_MINUTES=N";
   ::setenv("TESSERA_WATCHDOG", "60", 0);
   // PoCL's compiler allocates 130 MiB for the first kernel that is not cached. With an empty cache, this happens early.

@@ -430,8 +430,8 @@ TEST_P(OnEveryDevice, NestedTasksStayWithinParentAccesses) {
         inner.wait();
         m *= 2;
         Array row = m.slice(0, 0, 1);
-        spawn([](Array& v) { std::this_thread::sleep_for(5ms), v += 100; },
-              inout(row));  // the parent task ends after it
+        // The parent task ends after it.
+        spawn([](Array& v) { std::this_thread::sleep_for(5ms), v += 100; }, inout(row));
       },
       inout(x));
   Task<float> total = r.spawn([](const Array& m) { return sum(m).item<float>(); }, in(x));

@@ -29,8 +29,8 @@ using test::message;
 using test::Variables;
 
 const std::string library = TESSERA_FAKES "/libfake_metal.so";
-constexpr Device first{Backend::metal, 0},
-    second{Backend::metal, 1};  ///< the first one has unified memory, the second one has its own memory
+/// The first one has unified memory, the second one has its own memory.
+constexpr Device first{Backend::metal, 0}, second{Backend::metal, 1};
 
 std::string breaches() { return test::breach_lines(library); }
 std::string run(const Variables& changed, const std::function<std::string()>& work) {

@@ -149,8 +149,8 @@ TEST(Order, QueueMayWaitForEventsManyTimes) {
                          for (int i = 0; i < 1000; ++i) {
                            a->fill(x, 0, 4, std::as_bytes(std::span(&word, 1)));
                            b->wait(*a->record());
-                           if (i % 50 == 0)
-                             a->finish();  // otherwise, all 1000 events may be waited for at the same time
+                           // Otherwise, all 1000 events may be waited for at the same time.
+                           if (i % 50 == 0) a->finish();
                          }
                          b->finish(), a->finish();
                          const auto events = os::Library::open(fake_library("ze"))

@@ -213,8 +213,8 @@ TEST_P(VendorBlas, FallsBackWithoutWorkspaceMemory) {
                 [] {
                   std::string all = plain() + "; ";
                   trim(device());
-                  set_memory_limit(device(),
-                                   60000);  // enough for the operands, but not for the workspace of the library
+                  // Enough for the operands, but not for the workspace of the library.
+                  set_memory_limit(device(), 60000);
                   all += plain() + "; ";
                   set_memory_limit(device(), 0);
                   return all + plain();
@@ -267,8 +267,8 @@ TEST_P(VendorBlas, FallsBackIfLibraryFailsToInitialise) {
 
 TEST_P(VendorBlas, FailedCallDisablesLibraryWithAWarning) {
   for (const char* fault : {"blas=1", "blas-choose=1"}) {
-    if (!maker().epilogues && fault == std::string_view("blas-choose=1"))
-      continue;  // rocBLAS has no choice of algorithms
+    // rocBLAS has no choice of algorithms.
+    if (!maker().epilogues && fault == std::string_view("blas-choose=1")) continue;
     testing::internal::CaptureStderr();
     const std::string text = run({{"TESSERA_FAKE_FAULT", fault}, {"TESSERA_FAKE_DEVICES", "2"}}, [] {
       std::string all = plain() + "; ";

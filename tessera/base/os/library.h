@@ -20,10 +20,10 @@ class Library {
   static Library open(const std::string& name) { return open(std::span(&name, 1)); }
 
   bool loaded() const { return handle_ != nullptr; }
-  const std::string& file() const { return file_; }  ///< the name that was opened, or the last one tried
-  const std::string& reason() const {
-    return reason_;
-  }  ///< the loader's message for each name, if no library was opened
+  /// The name that was opened, or the last one tried.
+  const std::string& file() const { return file_; }
+  /// The loader's message for each name, if no library was opened.
+  const std::string& reason() const { return reason_; }
   /// Returns the missing dependency ("libimf.so") if loading failed for that reason, else an empty string.
   const std::string& missing() const { return missing_; }
   /// Returns the address of a symbol; null if the library does not define it.

@@ -191,8 +191,8 @@ std::optional<std::string> PrivateStore::read(std::string_view entry, std::size_
   for (std::size_t at = 0; at < bytes.size();) {
     const ssize_t n = ::read(file.number, bytes.data() + at, bytes.size() - at);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0)
-      return std::nullopt;  // entries are replaced atomically, so a file that became shorter is not an entry of ours
+    // Entries are replaced atomically, so a file that became shorter is not an entry of ours.
+    if (n <= 0) return std::nullopt;
     at += static_cast<std::size_t>(n);
   }
   return bytes;

@@ -31,8 +31,8 @@ constexpr std::size_t backend_count = all_backends.size() + 1;  // plus dry_run,
 
 struct DriverTable {
   std::array<std::atomic<Driver*>, backend_count> drivers{};
-  std::array<std::atomic<std::uint64_t>, backend_count>
-      entered{};          ///< the fork generation plus 1 if the driver was entered, else 0
+  /// The fork generation plus 1 if the driver was entered, else 0.
+  std::array<std::atomic<std::uint64_t>, backend_count> entered{};
   std::once_flag filled;  ///< std::once_flag is safe across forks
 };
 constinit DriverTable the_table;  // trivially destructible, because drivers are never destroyed

@@ -83,8 +83,8 @@ ProbedBackend probe_driver(Driver& driver) {
     auto lock = answer ? std::optional<os::PrivateStore::Lock>() : lock_probe_result(driver.backend(), key);
     if (!answer) answer = load_probe_result(driver.backend(), key);  // another process may have probed it since
     if (!answer) {
-      if (lock && lock->waited())
-        lock.reset();  // the other process's result was not cached, so ours would not be cached either
+      // The other process's result was not cached, so ours would not be cached either.
+      if (lock && lock->waited()) lock.reset();
       auto asked = probe(*program, driver.backend(), part);
       if (!asked) return {in_process(driver, *parts), {}};
       store_probe_result(asked->report, key, asked->holds);

@@ -100,8 +100,8 @@ std::string probe_cache_key(Backend backend, const VendorDriver& part, const fs:
 
 std::string redact_values(std::string text) {
   std::vector<std::string> variables = os::variables_named(answering);
-  std::ranges::sort(variables, std::greater{},
-                    &std::string::size);  // longest first, because a value may contain a shorter one
+  // Longest first, because a value may contain a shorter one.
+  std::ranges::sort(variables, std::greater{}, &std::string::size);
   for (const std::string& variable : variables) {
     const std::size_t equals = variable.find('=');
     const std::string name = "$" + variable.substr(0, equals), value = variable.substr(equals + 1);

@@ -141,8 +141,8 @@ bool try_first(const DeviceInfo& info, const Origin& origin) {
     before->reason += "  (cached)";
     refuse(info, *before);
   }
-  if (lock && lock->waited())
-    lock.reset();  // the other process's result was not cached, so ours would not be cached either
+  // The other process's result was not cached, so ours would not be cached either.
+  if (lock && lock->waited()) lock.reset();
   const auto trial = run_trial(origin.program, backend, origin.part, origin.index,
                                fmt::format("{} ({})", to_string(info.device), info.name));
   if (!trial) return true;  // no helper process was started, which was logged

@@ -221,8 +221,8 @@ MadeKernel make_kernel(DriverDevice& device, const CompileRequest& request, Kern
       ++counters.loaded;
       return {std::move(kernel), true};
     }
-    if (device_lines(device, counters) != key.device)
-      continue;  // the device switched to another compiler while loading the image
+    // The device switched to another compiler while loading the image.
+    if (device_lines(device, counters) != key.device) continue;
     const std::string image = device.build(request);
     if (auto kernel = device.load(request, image)) {
       ++counters.compiled;

@@ -70,9 +70,11 @@ class Storage {
 
   // Order work of different queues. Called before and after each use on a queue of this device, without the queue's
   // lock.
-  void before_read(Queue& queue);  ///< Makes later work in the queue wait for the last write.
-  void before_write(
-      Queue& queue);  ///< Makes later work in the queue wait for the last write and for all reads since then.
+
+  /// Makes later work in the queue wait for the last write.
+  void before_read(Queue& queue);
+  /// Makes later work in the queue wait for the last write and for all reads since then.
+  void before_write(Queue& queue);
   void before_read(QueueCore& queue);
   void before_write(QueueCore& queue);
   /// Like before_write, but does not report errors of other queues. Returns false if the order could not be
@@ -91,8 +93,8 @@ class Storage {
   void reader_gone() {  ///< called after its link was unlinked
     reader_count_.store(reader_count_.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
   }
-  void
-  flush_readers();  ///< Computes pending results that read the storage. Must be called before the storage is written.
+  /// Computes pending results that read the storage. Must be called before the storage is written.
+  void flush_readers();
   /// Number of known writes; used to detect that data read earlier is outdated.
   std::uint64_t writes() const { return writes_.load(std::memory_order_relaxed); }
   /// Sets the name of the array operation that wrote it last, for error messages.
@@ -228,13 +230,17 @@ class Queue {
   Device device() const { return device_; }
   // The functions below throw ArgumentError for views beyond the end of their storage and DeviceError for storages of
   // other devices. Pending readers of a storage are computed before it is written.
-  void upload(const BufferView& to,
-              const void* from);  ///< Copies to.bytes() bytes from the host. `from` may be reused on return.
-  void download(void* to, const BufferView& from);  ///< Copies to the host. Blocks until the data is copied.
-  void copy(const BufferView& to,
-            const BufferView& from);  ///< Copies between views of equal size, possibly on different devices.
-  void fill(const BufferView& to, std::uint64_t bits);  ///< Sets every element to the value with these bits.
-  void finish();  ///< Blocks until all submitted work has finished. Throws the error if work failed.
+
+  /// Copies to.bytes() bytes from the host. `from` may be reused on return.
+  void upload(const BufferView& to, const void* from);
+  /// Copies to the host. Blocks until the data is copied.
+  void download(void* to, const BufferView& from);
+  /// Copies between views of equal size, possibly on different devices.
+  void copy(const BufferView& to, const BufferView& from);
+  /// Sets every element to the value with these bits.
+  void fill(const BufferView& to, std::uint64_t bits);
+  /// Blocks until all submitted work has finished. Throws the error if work failed.
+  void finish();
   /// Returns an event after all work enqueued so far. On a wrapped queue this includes work that the caller enqueued
   /// directly. Throws ArgumentError while this thread records a Sequence.
   Event record();

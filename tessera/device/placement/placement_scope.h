@@ -40,9 +40,9 @@ struct PlacementLog {
     Device device;               ///< The device.
     std::uint64_t compiled = 0;  ///< Compiled in this process.
     std::uint64_t loaded = 0;    ///< loaded from the kernel cache
-    std::uint64_t damaged = 0,
-                  refused = 0;  ///< compiled because the cached file was damaged, or because it could not be loaded
-    bool kept = false;          ///< kernels of this device are cached on disk
+    /// Compiled because the cached file was damaged, or because it could not be loaded.
+    std::uint64_t damaged = 0, refused = 0;
+    bool kept = false;  ///< kernels of this device are cached on disk
   };
   std::vector<KernelCount> kernels;  ///< Sorted by device, then by number of launches in descending order.
   std::vector<Copies> copies;        ///< Sorted by device.

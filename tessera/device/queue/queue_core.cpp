@@ -289,8 +289,8 @@ void QueueCore::order_after(const QueueUse& use) {
   if (&other == this) return;
   const DriverCall call(device_, DriverCall::Kind::call, newest_name());
   const std::uint64_t faults = other.faults_.load(std::memory_order_acquire);
-  const auto event =
-      other.event_of(use);  // don't hold the other queue's lock below, because two queues may wait for each other
+  // Don't hold the other queue's lock below, because two queues may wait for each other.
+  const auto event = other.event_of(use);
   bool over = true;
   try {
     over = !event || event->done();

@@ -163,8 +163,8 @@ class QueueCore : public std::enable_shared_from_this<QueueCore> {
   /// Rethrows the current exception, which was caught while waiting for `use`. `faults` is the value of `faults_`
   /// before the wait.
   [[noreturn]] void throw_fault(std::uint64_t faults, const QueueUse& use);
-  [[noreturn]] void
-  rethrow();  // rethrows the current exception, with the names of recent launches in the message; under the lock
+  // Rethrows the current exception, with the names of recent launches in the message; under the lock.
+  [[noreturn]] void rethrow();
   std::string recent_names() const;
   const std::string& newest_name() const { return *newest_.load(std::memory_order_relaxed); }
 

@@ -29,8 +29,8 @@ using Clock = std::chrono::steady_clock;
 
 /// The driver call of one thread. Written by that thread and read by the watchdog.
 struct Slot {
-  std::atomic<std::uint64_t> calls =
-      0;  ///< incremented at the beginning and end of an outermost call, so it is odd during a call
+  /// Incremented at the beginning and end of an outermost call, so it is odd during a call.
+  std::atomic<std::uint64_t> calls = 0;
   std::atomic<const OpenDevice*> device = nullptr;
   std::atomic<const std::string*> name = nullptr;
   std::atomic<DriverCall::Kind> kind = DriverCall::Kind::call;

@@ -69,8 +69,8 @@ void wait_for_work() {
       std::condition_variable changed;
       bool over = false;
     };
-    const auto drain =
-        std::make_shared<Drain>();  // shared, because the thread may still run after this function returns
+    // Shared, because the thread may still run after this function returns.
+    const auto drain = std::make_shared<Drain>();
     std::thread thread([drain] {
       OpenDevice::drain();
       const std::lock_guard hold(drain->lock);
