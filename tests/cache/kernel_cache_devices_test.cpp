@@ -76,7 +76,7 @@ std::string compute_in_child(const Place& place, const fs::path& cache, Variable
 std::string results(const std::string& answer) { return answer.substr(0, 64); }
 std::string counts(const std::string& answer) { return answer.size() > 65 ? answer.substr(65) : answer; }
 
-TEST(KeptOnDevices, SecondProcessLoadsAllKernels) {
+TEST(KernelCacheDevices, SecondProcessLoadsAllKernels) {
   for (const Place& place : places()) {
     const Folder cache;
     const std::string first = compute_in_child(place, cache.path()), second = compute_in_child(place, cache.path());
@@ -88,7 +88,7 @@ TEST(KeptOnDevices, SecondProcessLoadsAllKernels) {
   }
 }
 
-TEST(KeptOnDevices, DamagedEntriesAreReplaced) {
+TEST(KernelCacheDevices, DamagedEntriesAreReplaced) {
   for (const Place& place : places()) {
     const Folder cache;
     const std::string first = compute_in_child(place, cache.path());
@@ -107,7 +107,7 @@ TEST(KeptOnDevices, DamagedEntriesAreReplaced) {
   }
 }
 
-TEST(KeptOnDevices, ChangedDriverIsACacheMiss) {
+TEST(KernelCacheDevices, ChangedDriverIsACacheMiss) {
   const Place place{"cuda", test::with_fakes()};
   const Folder cache, other;
   const std::string first = compute_in_child(place, cache.path());
@@ -124,7 +124,7 @@ TEST(KeptOnDevices, ChangedDriverIsACacheMiss) {
 #ifdef TESSERA_HAS_MODULE
 const Place on_cpu{"cpu", {}};
 
-TEST(KeptOnDevices, ChangedProcessorIsACacheMiss) {
+TEST(KernelCacheDevices, ChangedProcessorIsACacheMiss) {
   const Folder cache;
   compute_in_child(on_cpu, cache.path());
   const Variables older = {{"TESSERA_CPU_TARGET", "x86-64"}};
@@ -146,7 +146,7 @@ TEST(KeptOnDevices, ChangedProcessorIsACacheMiss) {
   EXPECT_EQ(why, "half of them");
 }
 
-TEST(KeptOnDevices, TwoProcessesFillTheCacheConcurrently) {
+TEST(KernelCacheDevices, TwoProcessesFillTheCacheConcurrently) {
   const auto little = [] {
     const float ten = sum(Array::arange(5, 0, 1, DType::f32)).item<float>();
     return made_here() + (ten == 10 ? "" : ", wrong");
@@ -166,7 +166,7 @@ TEST(KeptOnDevices, TwoProcessesFillTheCacheConcurrently) {
   }
 }
 
-TEST(KeptOnDevices, LoadedKernelHasTheSameSourceAndPrints) {
+TEST(KernelCacheDevices, LoadedKernelHasTheSameSourceAndPrints) {
   const Folder cache;
   const auto work = [] {
     const DeviceScope scope(Device{Backend::cpu, 0});

@@ -78,7 +78,7 @@ struct Place {
 const std::vector<std::string> all_places =
     sanitized ? std::vector<std::string>{"cpu"} : std::vector<std::string>{"cpu", "cuda", "rocm"};
 
-TEST(SecondStart, GenerateCompilesNothing) {
+TEST(WarmStart, GenerateCompilesNothing) {
   for (const std::string& name : all_places) {
     Place place(name);
     place.expect_nothing_compiled_again(
@@ -86,7 +86,7 @@ TEST(SecondStart, GenerateCompilesNothing) {
   }
 }
 
-TEST(SecondStart, VerifyCompilesNothing) {
+TEST(WarmStart, VerifyCompilesNothing) {
   const bool all = std::getenv("TESSERA_TEST_LONG") != nullptr;  // takes minutes
   for (const std::string& name : all_places) {
     Place place(name);
@@ -96,7 +96,7 @@ TEST(SecondStart, VerifyCompilesNothing) {
 }
 
 #ifdef TESSERA_EXAMPLES_FOLDER  // not defined in builds without the examples
-TEST(SecondStart, ExamplesCompileNothing) {
+TEST(WarmStart, ExamplesCompileNothing) {
   std::size_t examples = 0;
   std::vector<fs::path> files;
   for (const auto& file : fs::directory_iterator(TESSERA_EXAMPLES_FOLDER))
@@ -129,7 +129,7 @@ double start_time(Place& place) {
   return best;
 }
 
-TEST(SecondStart, FirstKernelRunsWithin40Milliseconds) {
+TEST(WarmStart, FirstKernelRunsWithin40Milliseconds) {
   Place place("cpu");
   place.variables["TESSERA_STATS"] = "0", place.variables["TESSERA_KERNEL_CACHE"] = "0";
   const double compiling = start_time(place);

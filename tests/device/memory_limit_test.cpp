@@ -52,9 +52,9 @@ void expect_messages(const Environment& environment) {
   EXPECT_GT(refused, steps / 5);
 }
 
-TEST(Shortage, GenerateReportsLackOfAddressSpace) { expect_messages({}); }
+TEST(AddressSpaceLimit, GenerateReportsLackOfAddressSpace) { expect_messages({}); }
 
-TEST(Shortage, GenerateWithCachedKernelsReportsLackOfAddressSpace) {
+TEST(AddressSpaceLimit, GenerateWithCachedKernelsReportsLackOfAddressSpace) {
   const TemporaryFolder folder;
   expect_messages({{"TESSERA_KERNEL_CACHE", "1"}, {"TESSERA_CACHE_DIR", folder / "cache"}});
 }

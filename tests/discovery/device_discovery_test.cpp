@@ -27,7 +27,7 @@ using test::TestDriver;
 using test::text_of;
 constexpr std::uint64_t gib = std::uint64_t{1} << 30;
 
-TEST(DeviceValue, ToStringAndParseDeviceAreInverse) {
+TEST(DeviceNames, ToStringAndParseDeviceAreInverse) {
   for (Backend backend : all_backends) {
     const Device device{backend, 3};
     EXPECT_EQ(parse_device(to_string(device)), device);

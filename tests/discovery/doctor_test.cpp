@@ -219,7 +219,7 @@ TEST(NamingTheCpu, OpensNoDriverLibrary) {
   for (const std::string& driver : drivers) EXPECT_EQ(trace.find(driver), std::string::npos) << driver;
 }
 
-TEST(NamingTheCpu, DriversAreOpenedIfNoDeviceIsNamed) {  // the same trace shows drivers if no device is named
+TEST(NamingTheCpu, DriversAreOpenedIfNoDeviceIsNamed) {
   if (!std::filesystem::exists("/etc/OpenCL/vendors/pocl.icd"))
     GTEST_SKIP() << "PoCL is not installed (pocl-opencl-icd)";
   expect_contains(opened_files({"devices", "--list-only"}, {}), {"libpocl"});

@@ -296,7 +296,7 @@ TEST(Memory, OptionsForLargeBuffersDependOnTheDevice) {
                   {"-cl-intel-greater-than-4GB-buffer-required", "-cl-fp32-correctly-rounded-divide-sqrt"});
 }
 
-TEST(Results, AreClassifiedAndHaveNames) {
+TEST(ErrorCodes, AreClassifiedAndHaveNames) {
   using stream::Fault;
   const oneapi::LoaderFunctions none;
   const oneapi::ZeApi api(none);
