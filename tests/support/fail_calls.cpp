@@ -3,7 +3,7 @@
 // writes half of the data, and the next write fails because the disk is full.
 //
 //   TESSERA_FAIL="write 3 28"   the third write fails with error 28; with 0, it writes half of the data
-//   TESSERA_FAIL_IN=folder      counts only writes, fsyncs, flocks and renames of files below this folder, and all mmaps
+//   TESSERA_FAIL_IN=folder      counts all mmaps, but other calls only for files below this folder
 //   TESSERA_FAIL_STRUCK=file    this file is created when a call has failed
 #include <dlfcn.h>
 #include <fcntl.h>
