@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decomposes a plain aggregate into its members without a field list, for traversing structures (array/traversal.h). At
-// most 32 members. Members cannot be C arrays or references, and the type cannot have base classes; such types list
-// their fields instead.
+// Decomposes a plain aggregate into its members without a field list, so that structures can be traversed
+// (array/traversal.h). An aggregate has at most 32 members. Members cannot be C arrays or references, and the type
+// cannot have base classes. Such types must list their fields instead.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,9 @@ namespace tessera::detail {
 
 inline constexpr std::size_t max_members = 32;
 
-/// Converts to a member of any type while members are counted, but not to a base class or to the aggregate itself.
-/// Never called; defined because compilers look for a definition when they examine a member's constructor.
+/// A placeholder for a member while members are counted. It converts to any type except a base class or the aggregate
+/// itself. The conversion is never called, but compilers look for its definition when they examine a member's
+/// constructor.
 template <class T>
 struct AnyMember {
   template <class M>
@@ -30,7 +31,8 @@ struct OnlyBase {
   operator B() const noexcept;
 };
 
-/// `fits<T>`: can T be initialised from N times `{}`? `one_more<T>`: and from an additional AnyMember?
+/// `fits<T>`: true if T can be initialised from N times `{}`. `one_more<T>`: true if it also accepts an additional
+/// AnyMember.
 template <std::size_t N>
 struct Braces;
 // clang-format off
@@ -87,8 +89,8 @@ TESSERA_BRACES(33, TESSERA_16, TESSERA_16, {})
 #undef TESSERA_BRACES
 // clang-format on
 
-/// Binary search for the number of `{}` initialisers, which also work for types with conversions of their own
-/// (std::optional). Low initialisers fit, High do not.
+/// Finds the number of `{}` initialisers by binary search. `{}` also initialises types with their own conversions, such
+/// as std::optional. Low initialisers fit, High do not.
 template <class T, std::size_t Low = 0, std::size_t High = max_members + 2>
 consteval std::size_t count_by_braces() {
   constexpr std::size_t middle = (Low + High) / 2;
@@ -103,7 +105,7 @@ template <class T, std::size_t... I>
 consteval bool takes_members(std::index_sequence<I...>) {
   return requires { T{(static_cast<void>(I), AnyMember<T>{})...}; };
 }
-/// Counts with AnyMember initialisers, for members without a default constructor.
+/// Counts AnyMember initialisers. This also works for members without a default constructor.
 template <class T, std::size_t N = max_members + 1>
 consteval std::size_t count_by_stand_ins() {
   if constexpr (N == 0)
@@ -120,8 +122,8 @@ consteval std::size_t count_members() {
     return 0;
   } else {
     constexpr std::size_t braces = count_by_braces<T>();
-    // The member after N `{}` may not accept `{}` (an explicit default constructor). Only such types are counted with
-    // AnyMember, which would count each element of a C array.
+    // The first member that is not counted may have an explicit default constructor, which rejects `{}`. Only such
+    // types are counted with AnyMember, because it would count each element of a C array.
     constexpr std::size_t count = [] {
       if constexpr (braces > max_members)
         return braces;
@@ -133,11 +135,11 @@ consteval std::size_t count_members() {
     return count > max_members ? 0 : count;
   }
 }
-/// 0: not an aggregate that can be decomposed.
+/// The number of members; 0 if the type cannot be decomposed.
 template <class T>
 inline constexpr std::size_t member_count = count_members<T>();
 
-/// Calls `use(member...)` with a reference to each member. (A bit-field binds only to a const reference.)
+/// Calls `use(member...)` with a reference to each member. (A bit-field can be bound only by a const reference.)
 template <class T, class Use>
 constexpr decltype(auto) with_members(T& x, Use&& use) {
   constexpr std::size_t count = member_count<std::remove_const_t<T>>;

@@ -93,7 +93,7 @@ void Array::check_host_type(const char* operation, DType wanted) const {
 
 void Array::download(void* to) const {
   if (size() == 0) return;
-  const Operation reading("download");  // Internal arrays are not reported to observers.
+  const Operation reading("download");  // `flat` is an internal array, which is not reported to observers.
   const Array flat = detail::without_history(*this).as_contiguous();
   current_queue(device()).download(to, flat.view());
 }
@@ -138,7 +138,7 @@ HostAccess Array::host_access() const {
                        .wrong = "the host cannot address this device's memory",
                        .remedy = "Use to_vector(), or to({Backend::cpu}) first"});
   Storage& storage = *v.storage;
-  HostAccess access(std::move(v));  // From here on no operation on it is deferred, including those of observers.
+  HostAccess access(std::move(v));  // From now on, no operation on this array is deferred, not even those of observers.
   storage.flush_readers();
   storage.wait_writable();
   operation.finish_in_place(*this);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Array: a typed, strided view of memory on one device, with NumPy's names and broadcasting.
-// Elementwise operations are deferred and fused, but errors of shape, dtype and device are thrown at the call.
+// Array: a typed, strided view of memory on one device. Function names and broadcasting follow NumPy.
+// Elementwise operations are deferred and fused. Errors in shapes, dtypes and devices are still thrown at the call.
 #pragma once
 
 #include <memory>
@@ -23,8 +23,8 @@ class Step;
 class ArrayOperand;
 class HostAccess;
 
-/// An n-dimensional array. Copying an Array is cheap and shares its memory. Views share it too, so a write through one
-/// (`assign`, `+=`) is visible through the others. Several threads can read the same array.
+/// An n-dimensional array. Copying an Array is cheap: the copy refers to the same memory, as do views. A write through
+/// one array (`assign`, `+=`) is therefore visible through all of them. Several threads can read the same array.
 class Array {
  public:
   Array();  ///< An empty array: f32, shape (0,), on the CPU.
@@ -32,19 +32,19 @@ class Array {
   // Creation. `device` defaults to current_device().
   /// An array with uninitialised elements.
   static Array empty(Shape shape, DType dtype = DType::f32, std::optional<Device> device = {});
-  /// An array filled with `value`, converted to `dtype`: floats round to nearest (infinity beyond the largest finite
-  /// value), integers truncate towards zero and saturate at the dtype's limits (NaN becomes 0), and bool is true unless
-  /// the value is 0.
+  /// An array filled with `value`, converted to `dtype`. Floats are rounded to nearest; values beyond the largest
+  /// finite number become infinity. Integers truncate towards zero and saturate at the limits of the dtype; NaN becomes
+  /// 0. A bool is true unless the value is 0.
   static Array full(Shape shape, double value, DType dtype = DType::f32, std::optional<Device> device = {});
   /// An array of zeros.
   static Array zeros(Shape shape, DType dtype = DType::f32, std::optional<Device> device = {});
   static Array ones(Shape shape, DType dtype = DType::f32, std::optional<Device> device = {});  ///< An array of ones.
   /// A one-dimensional array of `count` elements: start, start + step, ... For integer dtypes, `start` and `step` are
-  /// converted as in full(), and the sequence wraps on overflow.
+  /// converted as in full(), and the sequence wraps around on overflow.
   static Array arange(std::int64_t count, double start = 0, double step = 1, DType dtype = DType::f32,
                       std::optional<Device> device = {});
-  /// `count` evenly spaced numbers from `start` to `stop` inclusive, as in NumPy. Computed in f64 (f32 on a device
-  /// without f64), then converted.
+  /// `count` evenly spaced numbers from `start` to `stop` inclusive, as in NumPy. They are computed in f64 (f32 on a
+  /// device without f64) and then converted to `dtype`.
   static Array linspace(double start, double stop, std::int64_t count, DType dtype = DType::f32,
                         std::optional<Device> device = {});
   /// A matrix with ones on the k-th diagonal and zeros elsewhere. `columns` defaults to `rows`.
@@ -117,35 +117,38 @@ class Array {
   /// Copies the `size()` elements in row-major order to host memory at `to`.
   void download(void* to) const;
 
-  // Views, without a copy unless stated.
-  /// A view with another shape, or a copy if the strides do not allow a view. One extent can be -1 (inferred), unless
-  /// another is 0.
+  // Views. They share the memory unless the comment says that they copy.
+  /// A view with another shape, or a copy if the strides do not allow a view. One extent can be -1, which is inferred
+  /// from the others; this requires that no extent is 0.
   Array reshape(Shape shape) const;
   Array transpose() const;  ///< A view with the dimensions reversed.
   /// A view with the dimensions in the given order. `axes` contains each axis exactly once.
   Array permute(std::vector<int> axes) const;
-  /// A view with repeated elements, by NumPy's broadcasting rules. Throws ShapeError if the shapes do not fit.
+  /// A view with repeated elements, following NumPy's broadcasting rules. Throws ShapeError if the shapes are
+  /// incompatible.
   Array broadcast_to(const Shape& shape) const;
   /// Elements `begin`, `begin + step`, ... up to but excluding `end`. As in NumPy, negative indices count from the end,
-  /// and the range is clipped to the axis. A negative step runs from `begin` down to `end` exclusive (-n - 1 or less
-  /// includes the first of n elements) and returns a copy, so writes to the result do not reach this array.
+  /// and the range is clipped to the axis. A negative step runs from `begin` down to `end`, exclusive; pass -n - 1 or
+  /// less as `end` to include the first of n elements. A negative step returns a copy, so writing to the result does
+  /// not change this array.
   Array slice(int axis, std::int64_t begin, std::int64_t end, std::int64_t step = 1) const;
-  Array select(int axis, std::int64_t index) const;  ///< A view of one index, without the axis.
+  Array select(int axis, std::int64_t index) const;  ///< A view of one index along `axis`; the axis is removed.
   Array unsqueeze(int axis) const;                   ///< A view with a new axis of extent 1.
   Array squeeze(int axis) const;  ///< A view without an axis of extent 1. Throws ShapeError if the extent is not 1.
-  Array as_contiguous() const;    ///< The array itself if it is contiguous, else a contiguous copy.
+  Array as_contiguous() const;    ///< Returns the array itself if it is contiguous, otherwise a contiguous copy.
 
   Array astype(DType dtype) const;  ///< Converts to `dtype`. Returns the array itself if it has that dtype.
   /// A copy on `device`, or the array itself if it is already there.
   Array to(Device device) const;
   Array copy() const;  ///< A copy with its own memory on the same device.
 
-  // In-place writes. Pending expressions that read this memory are computed first.
-  /// Broadcasts `value` and casts it to this dtype. Throws DeviceError if it is on another device.
+  // In-place writes. Pending expressions that read this memory are evaluated first.
+  /// Writes `value`, broadcast to this shape and converted to this dtype. Throws DeviceError if it is on another
+  /// device.
   void assign(Array value);
   void fill(double value);  ///< Fills the array with `value`, converted as in full().
-  // The right operand is converted to this dtype. Throws DtypeError if it is of a higher kind (a float for an integer
-  // array).
+  // The right operand is converted to this dtype. Throws DtypeError if its dtype is of a higher kind, such as a float
+  // operand for an integer array.
   Array& operator+=(ArrayOperand b);  ///< Adds in place.
   Array& operator-=(ArrayOperand b);  ///< Subtracts in place.
   Array& operator*=(ArrayOperand b);  ///< Multiplies in place.
@@ -153,31 +156,32 @@ class Array {
 
   /// Computes the elements now if they are pending.
   const Array& eval() const;
-  /// The memory range of the elements, for a kernel; computes them first. The elements of a strided array are
-  /// `strides()` apart within it. Throws ArgumentError if the array has history, since gradients do not flow through
-  /// raw memory.
+  /// The memory range of the elements, for a kernel. A pending array is computed first. If the array is strided, its
+  /// elements are `strides()` apart within the range. Throws ArgumentError if the array has history, since gradients do
+  /// not flow through raw memory.
   BufferView view() const;
-  /// As view(), for writing. Pending readers of the memory are computed first.
+  /// Like view(), but for writing. Pending expressions that read the memory are evaluated first.
   BufferView view_for_writing() const;
-  /// Host access to the elements for reading and writing while the result exists (cpu and interp; throws DeviceError on
-  /// other backends). Waits for every use of the memory and computes pending readers. In the meantime, operations that
-  /// read the array are computed immediately.
+  /// Gives the host read and write access to the elements until the returned object is destroyed. Waits for all work
+  /// that uses the memory and evaluates pending expressions that read it. While the object exists, operations that read
+  /// the array are computed immediately. Throws DeviceError unless the backend is cpu or interp.
   HostAccess host_access() const;
 
-  /// Data that an ArrayObserver attached to this array (observer.h). Copies share it; arrays computed from this one do
-  /// not have it.
+  /// Data that an ArrayObserver attached to this array (observer.h). Copies of the array share it; arrays computed from
+  /// this one do not inherit it.
   const std::shared_ptr<void>& history() const { return history_; }
   /// Attaches an observer's data; see history().
   void set_history(std::shared_ptr<void> history) { history_ = std::move(history); }
 
-  /// True if gradients flow through this array (grad/grad.h). The host and array operations can read such an array.
-  /// Writing it, or passing it to code that records no history, such as a kernel launch, throws ArgumentError.
+  /// True if gradients flow through this array (grad/grad.h). Such an array can be read by the host and by array
+  /// operations. Writing to it throws ArgumentError, as does passing it to code that records no history, such as a
+  /// kernel launch.
   bool has_history() const { return step_ != nullptr; }
   const std::shared_ptr<detail::Step>& step() const { return step_; }  ///< The latest step of its history (history.h).
   /// Sets the latest step of the history; used by gradients.
   void set_step(std::shared_ptr<detail::Step> step) { step_ = std::move(step); }
 
-  /// The memory or pending expression behind the elements; used by the library.
+  /// The memory of the elements, or the pending expression that computes them; used by the library.
   const std::shared_ptr<detail::Source>& source() const { return source_; }
   /// The position of the first element, in elements from the start of source().
   std::int64_t offset() const { return offset_; }
@@ -231,14 +235,16 @@ class HostAccess {
   DType dtype_;
 };
 
-/// An operand of an elementwise operation: an array or a host scalar. A temporary array is moved in, so that an
-/// intermediate result used only here is never written to memory. Any other array is referenced and must outlive the
-/// operand.
+/// An operand of an elementwise operation: an array or a host scalar. A temporary array is moved into the operand, so
+/// that an intermediate result that is used only here is never written to memory. Any other array is referenced and
+/// must outlive the operand.
 ///
-/// The result's dtype depends on the types only (docs/arrays.md). A scalar takes the array's dtype and is rounded to
-/// it, unless the scalar is of a higher kind: a float or double with integers or bools gives f32; an integer with bools
-/// gives i32, or a 64-bit dtype for a 64-bit integer. Throws DtypeError for an integer that the array's integer dtype
-/// cannot represent.
+/// The dtype of the result depends only on the types of the operands (docs/arrays.md). A scalar takes the array's dtype
+/// and is rounded to it, unless the scalar is of a higher kind:
+/// - a float or double with integers or bools produces f32;
+/// - an integer with bools produces i32, or a 64-bit dtype for a 64-bit integer.
+///
+/// Throws DtypeError for an integer that the array's integer dtype cannot represent.
 class ArrayOperand {
  public:
   /// References an array, which must outlive the operand.
@@ -286,17 +292,18 @@ class ArrayOperand {
   DType dtype_ = DType::f32;
 };
 
-/// The common dtype of two arrays; the table is in docs/arrays.md. As in PyTorch, MLX and JAX, and unlike NumPy, a
-/// float dtype wins over any integer: i64 with f32 is f32, and i32 with f16 is f16. f16 with bf16 is f32. Between
-/// integers the wider wins; signed with unsigned is the smallest signed dtype that represents both (u64 with any signed
-/// dtype: i64).
+/// The common dtype of two arrays; docs/arrays.md has the full table. As in PyTorch, MLX and JAX, but not in NumPy, a
+/// float dtype wins over any integer dtype: i64 with f32 is f32, and i32 with f16 is f16. f16 with bf16 is f32. Of two
+/// integer dtypes the wider wins. A signed and an unsigned dtype give the smallest signed dtype that represents both;
+/// u64 with any signed dtype gives i64.
 DType promote(DType a, DType b);
 
-// Elementwise operations: broadcasting, deferred. Throw DeviceError if the operands are on different devices.
+// Elementwise operations. They broadcast and are deferred. They throw DeviceError if the operands are on different
+// devices.
 Array operator+(ArrayOperand a, ArrayOperand b);  ///< The sum of each pair of elements.
 Array operator-(ArrayOperand a, ArrayOperand b);  ///< The difference of each pair of elements.
 Array operator*(ArrayOperand a, ArrayOperand b);  ///< The product of each pair of elements.
-/// The quotient of each pair of elements. For integers x / 0 is 0, as in kernels.
+/// The quotient of each pair of elements. Integer division by zero returns 0, as in kernels.
 Array operator/(ArrayOperand a, ArrayOperand b);
 Array operator%(ArrayOperand a, ArrayOperand b);   ///< The remainder of each division, with the sign of the dividend.
 Array operator&(ArrayOperand a, ArrayOperand b);   ///< The bitwise and of integers, the logical and of bools.
@@ -313,7 +320,7 @@ Array operator!(Array a);                          ///< The logical not of bools
 Array minimum(ArrayOperand a, ArrayOperand b);     ///< The smaller of each pair of elements; NaN if one is NaN.
 Array maximum(ArrayOperand a, ArrayOperand b);     ///< The larger of each pair of elements; NaN if one is NaN.
 Array pow(ArrayOperand a, ArrayOperand b);         ///< `a` to the power of `b`.
-/// Elements of `if_true` where `condition` (bool) is true, of `if_false` elsewhere.
+/// Elements of `if_true` where `condition` (bool) is true, and of `if_false` where it is false.
 Array where(Array condition, ArrayOperand if_true, ArrayOperand if_false);
 Array abs(Array a);                           ///< The absolute value.
 Array sqrt(Array a);                          ///< The square root.
@@ -341,100 +348,104 @@ Array floor(Array a);                         ///< The largest integer that is a
 Array ceil(Array a);                          ///< The smallest integer that is at least `a`.
 Array trunc(Array a);                         ///< `a` rounded towards zero.
 Array rint(Array a);                          ///< The nearest integer, ties to even.
-Array round(Array a);                         ///< The same as rint: the nearest integer, ties to even as in NumPy.
+Array round(Array a);                         ///< Like rint: the nearest integer, ties to even as in NumPy.
 Array sigmoid(Array a);                       ///< 1 / (1 + exp(-a)).
 Array silu(Array a);                          ///< a * sigmoid(a).
 Array relu(Array a);                          ///< max(a, 0).
 Array gelu(Array a);                          ///< The exact GELU, a * (1 + erf(a / sqrt(2))) / 2.
 Array sign(Array a);                          ///< -1, 0 or 1 in the same dtype. Keeps NaN and the sign of zero.
-/// a| with the sign of b, including the sign of a zero or NaN. Floats only.
+/// The absolute value of `a` with the sign of `b`, including the sign of a zero or NaN. Floats only.
 Array copysign(ArrayOperand a, ArrayOperand b);
-/// Limits `a` to [low, high] as minimum(maximum(a, low), high); the result is `high` where low > high.
+/// Limits `a` to [low, high] as minimum(maximum(a, low), high). Where low > high, the result is `high`.
 Array clip(Array a, ArrayOperand low, ArrayOperand high);
 Array isnan(Array a);     ///< A bool array: true where `a` is NaN. False for integers.
 Array isinf(Array a);     ///< A bool array: true where `a` is infinite. False for integers.
 Array isfinite(Array a);  ///< A bool array: true where `a` is finite. True for integers.
 
-// Reductions over `axes` (all if empty); `keep` keeps the reduced axes with extent 1. A pending argument is computed
-// inside the reduction kernel.
-// (Arguments are taken by value so that a temporary is known to be one and is never written to memory.)
-// Integers are summed in 64 bits, 16-bit floats in f32. The mean of integers is f64 (f32 on a device without f64),
-// computed from a sum that is exact for integers of up to 32 bits. An empty maximum or minimum throws ShapeError. As in
-// NumPy, and as in minimum and maximum, NaN propagates; -0 is less than +0.
-/// The sum over the axes (all if empty); `keep` keeps them with extent 1.
+// Reductions over `axes` (all axes if empty). `keep` keeps the reduced axes with extent 1. A pending argument is
+// evaluated inside the reduction kernel. (Arguments are passed by value, so that a temporary can be recognised as one
+// and is never written to memory.)
+//
+// Integers are summed in 64 bits, 16-bit floats in f32. The mean of integers is f64 (f32 on a device without f64); for
+// integers of up to 32 bits it is computed from an exact sum. The maximum or minimum of no elements throws ShapeError.
+// As in NumPy, NaN propagates; -0 is less than +0.
+/// The sum over `axes` (all if empty). `keep` keeps the reduced axes with extent 1.
 Array sum(Array a, std::vector<int> axes = {}, bool keep = false);
-/// The mean over the axes (all if empty); `keep` keeps them with extent 1.
+/// The mean over `axes` (all if empty). `keep` keeps the reduced axes with extent 1.
 Array mean(Array a, std::vector<int> axes = {}, bool keep = false);
-/// The largest element over the axes (all if empty); `keep` keeps them with extent 1.
+/// The largest element over `axes` (all if empty). `keep` keeps the reduced axes with extent 1.
 Array max(Array a, std::vector<int> axes = {}, bool keep = false);
-/// The smallest element over the axes (all if empty); `keep` keeps them with extent 1.
+/// The smallest element over `axes` (all if empty). `keep` keeps the reduced axes with extent 1.
 Array min(Array a, std::vector<int> axes = {}, bool keep = false);
-/// True if any element over the axes (all if empty) is true; `keep` keeps them with extent 1.
+/// True if any element over `axes` (all if empty) is true. `keep` keeps the reduced axes with extent 1.
 Array any(Array a, std::vector<int> axes = {}, bool keep = false);
-/// True if all elements over the axes (all if empty) are true; `keep` keeps them with extent 1.
+/// True if all elements over `axes` (all if empty) are true. `keep` keeps the reduced axes with extent 1.
 Array all(Array a, std::vector<int> axes = {}, bool keep = false);
-/// The position (i64) of the first largest element along an axis, or of the first NaN if there is one, as in NumPy. An
-/// array without axes is treated as shape (1,). Throws ShapeError if the axis has no elements or more than 2^31 - 8192.
+/// The position (i64) of the first largest element along an axis. As in NumPy, it is the position of the first NaN if
+/// there is one. An array without axes is treated as shape (1,). Throws ShapeError if the axis has no elements or more
+/// than 2^31 - 8192.
 Array argmax(Array a, int axis = -1, bool keep = false);
-/// The position of the first smallest element; otherwise as argmax.
+/// The position (i64) of the first smallest element along an axis. In all other respects like argmax.
 Array argmin(Array a, int axis = -1, bool keep = false);
 
-/// Joins arrays along an axis. The other extents must be equal; dtypes are promoted.
+/// Joins arrays along an axis. All other extents must be equal. Dtypes are promoted.
 Array concatenate(std::span<const Array> parts, int axis = 0);
 Array concatenate(std::initializer_list<Array> parts, int axis = 0);
-/// Selects elements along an axis, as NumPy's take: the dimensions of `indices` replace the axis. Indices can have any
-/// integer dtype and shape. An index out of range, including a negative one, gives zeros. A table without axes is
+/// Selects elements along an axis, like NumPy's take: the dimensions of `indices` replace the axis. Indices can have
+/// any integer dtype and shape. An index out of range, including a negative one, selects zeros. A table without axes is
 /// treated as shape (1,).
 Array take(const Array& table, const Array& indices, int axis = 0);
 
-/// Uniform random numbers in [low, high), by Philox 4x32-10 from the seed and the element index: the same on every
-/// device and for every tiling.
+/// Uniform random numbers in [low, high). Philox 4x32-10 computes them from the seed and the index of each element, so
+/// the numbers are the same on every device and for every tiling.
 Array random_uniform(Shape shape, std::uint64_t seed, double low = 0, double high = 1,
                      std::optional<Device> device = {});
-/// Normally distributed random numbers with the given mean and standard deviation; otherwise as random_uniform.
+/// Normally distributed random numbers with this mean and standard deviation, computed from the same stream as
+/// random_uniform.
 Array random_normal(Shape shape, std::uint64_t seed, double mean = 0, double deviation = 1,
                     std::optional<Device> device = {});
 Array random_bits(Shape shape, std::uint64_t seed, std::optional<Device> device = {});  ///< Random u32 numbers.
 
-/// Computes the pending arrays among these. Arrays of the same shape and device share a kernel, up to the device's
-/// parameter limit and 256 operations, so that common subexpressions are read and computed once.
+/// Evaluates those of the arrays that are pending. Arrays of the same shape and device share a kernel, so that common
+/// subexpressions are read and computed once. A kernel has at most 256 operations and as many parameters as the device
+/// allows.
 void eval(std::span<const Array> arrays);
 void eval(std::initializer_list<Array> arrays);
 
-/// A write for assign_all.
+/// One write of assign_all.
 struct Assignment {
   Array target, value;  ///< The array to write, and its new values.
 };
-/// Writes each value into its target as assign() does, but all at once: the values are computed from the old contents.
-/// Targets of the same shape are written by one kernel if the values are pending expressions that are moved in; if
-/// another array still refers to a value that reads a target, the value is computed first. Throws ArgumentError if
-/// targets share elements. Targets whose memory ranges only overlap are written one after the other.
-void assign_all(std::span<Assignment> all);  ///< `all`: the values are left empty.
+/// Writes each value into its target as assign() does. All values are computed from the old contents. Targets of the
+/// same shape are written by one kernel if the values are pending expressions that are moved in. If another array still
+/// refers to a value that reads a target, the value is computed first. Throws ArgumentError if targets share elements.
+/// Targets whose memory ranges overlap without sharing elements are written one after the other.
+void assign_all(std::span<Assignment> all);  ///< The values in `all` are left empty.
 template <std::size_t N>
 void assign_all(Assignment (&&all)[N]) {  // assign_all({{a, std::move(x)}, {b, std::move(y)}}) without copies
   assign_all(std::span<Assignment>(all));
 }
 
-/// Writes a NumPy .npy file (little-endian, C order). A regular file is replaced atomically, and missing folders are
-/// created. A target that is not a regular file, like a pipe or /dev/stdout, and a file that cannot be replaced are
-/// written in place. Throws ArgumentError with the system's message on failure; the old file is unchanged unless it was
-/// being written in place.
+/// Writes a NumPy .npy file (little-endian, C order). Missing folders are created. A regular file is replaced
+/// atomically. The file is written in place if it cannot be replaced, or if it is not a regular file, such as a pipe or
+/// /dev/stdout. Throws ArgumentError with the system's message on failure. The old file is then unchanged, unless it
+/// was being written in place.
 void save_npy(const Array& a, const std::string& path);
-/// Reads a NumPy .npy file, version 1 to 3, little-endian, in C or Fortran order. Throws FormatError with offset and
+/// Reads a little-endian NumPy .npy file of version 1 to 3, in C or Fortran order. Throws FormatError with offset and
 /// field if the file is invalid.
 Array load_npy(const std::string& path, std::optional<Device> device = {});
 
-/// The elements in NumPy's layout with 6 digits (f64: 15), summarised beyond 1,000 elements, followed by dtype and
-/// device.
+/// The elements in NumPy's layout, followed by dtype and device. Floats have 6 digits, f64 has 15. Arrays of more than
+/// 1,000 elements are summarised.
 std::string to_string(const Array& a);
 
-/// Prints each evaluation of a pending expression with its reason to stderr; also enabled by TESSERA_TRACE_FUSION=1.
+/// Prints each evaluation of a pending expression and its reason to stderr. TESSERA_TRACE_FUSION=1 enables it too.
 void trace_fusion(bool on);
-/// The number of kernels that pending expressions and reductions have launched in this process; for tests.
+/// The number of kernels launched for pending expressions and reductions in this process; for tests.
 std::uint64_t fused_launches();
 
-/// The memory of an array as the argument of a kernel launch (found by argument-dependent lookup). Throws ShapeError if
-/// the array is not contiguous, for example transposed, sliced or broadcast.
+/// Passes the memory of an array to a kernel launch (found by argument-dependent lookup). Throws ShapeError if the
+/// array is not contiguous, for example because it is transposed, sliced or broadcast.
 BufferView kernel_argument(const Array& a, ir::Access access);
 
 }  // namespace tessera

@@ -10,8 +10,8 @@
 
 namespace tessera::detail {
 
-/// Arrays are the same key if they have the same memory (or pending value), view and history. Different views of the
-/// same memory are different keys.
+/// Two arrays are the same key if they have the same memory (or pending value), the same view and the same history.
+/// Different views of the same memory are different keys.
 template <class Value>
 class ArrayMap {
  public:

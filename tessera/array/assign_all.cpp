@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Computes several arrays in one kernel, into new or existing memory.
+// Computes several arrays with one kernel, into new or existing memory.
 #include <algorithm>
 
 #include "tessera/array/elementwise.h"
@@ -97,7 +97,8 @@ class Assignments {
           values_[i] = values_[i].pending() ? values_[i].eval() : values_[i].copy();
           terms_[i] = detail::term_of(values_[i], targets_[i].shape());
         }
-    // Released before readers of the targets are computed, so that values used only here are not among them.
+    // The values are released before pending readers of the targets are computed. Otherwise values that are used only
+    // here would be computed as readers too.
     for (Array& v : values_) v = Array();
     for (const Array& t : targets_) t.view_for_writing();
     for (const Group& g : groups_) {
@@ -120,7 +121,7 @@ class Assignments {
                device_info(t.device()).can.max_parameter_bytes;
   }
 
-  /// Adds to the first group after all groups that write overlapping memory.
+  /// Adds the write to the first suitable group that follows all groups that write overlapping memory.
   void join(std::size_t i) {
     std::size_t from = 0;
     for (std::size_t g = 0; g < groups_.size(); ++g)

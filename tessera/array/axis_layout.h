@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The layout of an array along one axis. Internal to array/.
+// Splits the shape of a contiguous array at one axis. Internal to array/.
 #pragma once
 
 #include "tessera/base/shape.h"
@@ -10,7 +10,7 @@ class Array;
 
 namespace tessera::detail {
 
-/// Contiguous elements as (outer, extent, inner), where `extent` is the axis's.
+/// A contiguous array seen as three dimensions (outer, extent, inner), where `extent` is the extent of the axis.
 struct AxisLayout {
   std::int64_t outer = 1, extent = 1, inner = 1;
   AxisLayout(const Shape& shape, std::size_t axis) : extent(shape[axis]) {
@@ -19,7 +19,7 @@ struct AxisLayout {
   }
 };
 
-/// A copy of a contiguous array with the order along `axis` reversed.
+/// A copy of a contiguous array with the elements along `axis` in reverse order.
 Array reversed(const Array& a, const AxisLayout& axis);
 
 }  // namespace tessera::detail

@@ -12,7 +12,7 @@
 namespace tessera::detail {
 
 namespace {
-constexpr std::size_t most_elements = std::size_t{1} << 16;  // For larger arrays the launch overhead does not matter.
+constexpr std::size_t most_elements = std::size_t{1} << 16;  // In larger arrays, the launch overhead does not matter.
 }
 
 struct CachedExpression::Entry {
@@ -26,7 +26,7 @@ struct CachedExpression::Entry {
     return words == e.words_ && differ == 0;
   }
   static constinit thread_local std::array<Entry, 64> all;
-  /// True while an entry is used: allocating memory may compute other expressions.
+  /// True while an entry is in use, because allocating memory may evaluate other expressions.
   static constinit thread_local bool in_use;
 };
 constinit thread_local std::array<CachedExpression::Entry, 64> CachedExpression::Entry::all;
@@ -69,7 +69,7 @@ CachedExpression::CachedExpression(ir::Op op, std::uint8_t sub, DType dtype, Dev
   };
   for (std::size_t i = 0; i < input_count_; ++i) strides(*inputs_[i]);
   if (target != nullptr) {
-    // Memory that is both read and written is exactly the same view; otherwise the operand has been copied first.
+    // An operand in the target's memory is exactly the same view; otherwise it has been copied before.
     std::uint64_t written = 0;
     for (std::size_t i = 0; i < input_count_; ++i) written |= number(inputs_[i]->storage == target->storage) << i;
     if (!plain(*target->storage)) return;

@@ -13,9 +13,9 @@ namespace tessera::detail {
 
 namespace {
 
-constexpr std::size_t max_dimensions = 4;  // of all operands together, and of the result
+constexpr std::size_t max_dimensions = 4;  // of the operands together, and of the result
 
-/// A key of the operands' dtypes, ranks and device.
+/// Packs the operands' dtypes, ranks and device into a key.
 std::uint64_t types_of(const Array& a, const Array* b, Device device) {
   const auto number = [](auto v) { return static_cast<std::uint64_t>(v); };
   const std::uint64_t first = number(a.dtype()) | number(a.rank()) << 8;
@@ -36,7 +36,7 @@ struct CachedOperation::Entry {
   std::uint32_t note = 0;
   PreparedLaunch launch;
 
-  /// Compared element by element in place: copying the numbers first would cause a store-forwarding stall.
+  /// Compares the numbers in place. Copying them first would cause a store-forwarding stall.
   bool walks(const Array& first, const Array* second) const {
     const std::int64_t* at = walked.data();
     std::int64_t differ = 0;
@@ -52,7 +52,7 @@ struct CachedOperation::Entry {
   }
 
   static constinit thread_local std::array<Entry, 32> all;
-  /// An entry in use is not replaced: memory operations on the way may run other array operations.
+  /// True while an entry is in use. It must not be replaced then: memory operations may run other array operations.
   static constinit thread_local bool in_use;
   static constinit thread_local std::uint64_t done;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Caches the launch of small operations per thread: if an operation is repeated with the same shapes, strides and
+// Caches the launch of small operations per thread. When an operation is repeated with the same shapes, strides and
 // dtypes, kernel selection and checks are skipped. Internal to array/ and ops/.
 #pragma once
 
@@ -14,18 +14,19 @@ class QueueCore;
 namespace detail {
 class Fused;
 
-/// A launch that computes a new array from one or two operands, with this thread's cache entry for it. The operands
-/// must outlive it.
+/// A launch that computes a new array from one or two operands, together with this thread's cache entry for it. The
+/// operands must outlive this object.
 class CachedOperation {
  public:
-  /// The operation, in the lowest byte of the key; the other bytes are for its attributes.
+  /// The kind of operation, stored in the lowest byte of the key. The other bytes contain its attributes.
   enum Kind : std::uint64_t { product = 1, reduction, copy, reversal, selection };
 
-  /// The operation is fully described by `what` and the shapes, strides and dtypes of the operands.
+  /// `what` and the shapes, strides and dtypes of the operands must fully describe the operation.
   CachedOperation(std::uint64_t what, const Array& first, const Array* second = nullptr);
 
-  /// True if the cached launch can be used: this thread has an entry, nothing observes the operation (no history,
-  /// observer, recording or trace), and the operands are computed and in memory from the pool.
+  /// True if the cached launch can be used. This requires that this thread has a cache entry, that nothing observes the
+  /// operation (no history, observer, recording or trace), and that the operands are computed and in memory from the
+  /// pool.
   explicit operator bool() const { return queue_ != nullptr; }
   Array operator()() const;    ///< The result. Requires operator bool.
   std::uint32_t note() const;  ///< The note passed to `keep`. Requires operator bool.
@@ -35,19 +36,19 @@ class CachedOperation {
     std::array<std::uint64_t, 3> shape;
     std::span<const LaunchArgument> arguments;
     bool swapped = false;    ///< The second operand's memory is passed before the first's.
-    bool counted = false;    ///< A counter stored behind the result's elements is passed after the result.
-    std::uint32_t note = 0;  ///< For the operation's own use.
+    bool counted = false;    ///< A counter stored after the result's elements is passed after the result.
+    std::uint32_t note = 0;  ///< A value that the operation can store with the entry and read back with note().
   };
   bool kept() const { return place_ != nullptr; }  ///< True if `keep` would have an effect.
-  /// Caches the launch that has just computed `out`, which must be the only work the operation needs.
+  /// Caches the launch that has just computed `out`. The operation must need no other work.
   void keep(const Array& out, const Launch& launch) const;
 
-  /// The i64 counter of `out`, at the first multiple of 8 bytes after its elements. `out` was allocated with
+  /// The i64 counter of `out`, at the first multiple of 8 bytes after its elements. `out` must have been allocated with
   /// bytes_with_counter.
   static BufferView counter(const Array& out);
   static std::size_t bytes_with_counter(std::size_t bytes) { return (bytes + 7) / 8 * 8 + 8; }
 
-  /// The number of cached launches on this thread so far, including elementwise ones; for tests.
+  /// The number of cached launches on this thread so far, including those of elementwise operations; for tests.
   static std::uint64_t done();
   static void count();  ///< Increments done().
 
@@ -61,7 +62,7 @@ class CachedOperation {
   QueueCore* queue_ = nullptr;
 };
 
-/// Runs `fused`, which computes all of `out` and nothing else, and caches the launch.
+/// Runs `fused` and caches the launch. `fused` must compute all of `out` and nothing else.
 void run(Fused& fused, const Array& out, const CachedOperation& repeated);
 
 }  // namespace detail

@@ -51,7 +51,7 @@ DType dtype_of(const DataType& type) {
                     .remedy = "Convert them in the library that made the tensor"});
 }
 
-/// The Tessera device that the tensor is on.
+/// Returns the Tessera device of the tensor.
 tessera::Device device_of(const Device& device) {
   if (device.type == DeviceType::cpu || device.type == DeviceType::cuda_host || device.type == DeviceType::rocm_host)
     return {Backend::cpu, 0};
@@ -62,16 +62,17 @@ tessera::Device device_of(const Device& device) {
     fail<DeviceError>(
         {.operation = "from_dlpack",
          .with = {{"device type", std::to_string(device.type)}, {"id", std::to_string(device.id)}},
-         .wrong = fmt::format("there is no {} device with driver index {} here", backend_name(backend), device.id)});
+         .wrong = fmt::format("there is no {} device with driver index {}", backend_name(backend), device.id)});
   }
   fail<DeviceError>({.operation = "from_dlpack",
                      .with = {{"device type", std::to_string(device.type)}, {"id", std::to_string(device.id)}},
                      .wrong = "this device type is not supported",
-                     .remedy = "Supported are CPU (1), CUDA (2), OpenCL (4), ROCm (10), oneAPI (14), and pinned host "
-                               "memory (3, 11). Move the tensor to one of these first"});
+                     .remedy = "Supported device types are CPU (1), CUDA (2), OpenCL (4), ROCm (10), oneAPI (14), and "
+                               "pinned host memory (3, "
+                               "11). Move the tensor to one of these first"});
 }
 
-/// The data that an exported tensor keeps alive: the array, and the numbers that the structure points to.
+/// The data that an exported tensor owns: the array, and the arrays of numbers that the tensor points to.
 struct Export {
   Array array;
   Shape shape;
@@ -80,19 +81,19 @@ struct Export {
   std::optional<void*> stream;  ///< The consumer's stream.
 };
 
-/// The consumer may return the tensor while its stream still uses the memory, as PyTorch does. Later uses of the memory
-/// are ordered after the work now in that stream, without blocking the host. Returns false if the driver cannot express
-/// this; the memory must then not be reused.
+/// The consumer may return the tensor while its stream still uses the memory, as PyTorch does. Orders later uses of the
+/// memory after the work that is now in the stream, without blocking the host. Returns false if the driver does not
+/// support this; the memory must then never be reused.
 bool keep_for_the_stream(const Export& kept) noexcept {
   if (!kept.stream) return true;
   std::unique_ptr<Queue> queue;
   try {
     queue = Queue::wrap(kept.storage->device(), *kept.stream);
-  } catch (...) {  // The device is lost, or this is a forked child: the memory is not used again.
+  } catch (...) {  // The device is lost, or this is a forked child process. The memory will not be used again.
     return true;
   }
   try {
-    // The stream may have written, so order it after all previous uses as well.
+    // The stream may have written the memory, so it must also be ordered after all previous uses.
     if (!kept.storage->try_before_write(*queue)) return false;
     kept.storage->after_write(queue->mark());
     return true;
@@ -110,10 +111,10 @@ M* exported(const Array& array, std::optional<void*> stream) {
                        .with = {{"device", to_string(device)}},
                        .wrong = "arrays of this backend cannot be exported"});
   detail::check_write_target("to_dlpack", array);
-  const BufferView view = array.view_for_writing();  // The consumer may write.
+  const BufferView view = array.view_for_writing();  // The consumer may write to the memory.
   Storage& storage = *view.storage;
   void* const data = storage.native_handle();
-  storage.flush_readers();  // Computes expressions that an observer of the write has deferred.
+  storage.flush_readers();  // Evaluates expressions that an observer of this operation has deferred.
   if (stream) {
     const std::unique_ptr<Queue> queue = Queue::wrap(device, *stream);
     storage.before_write(*queue);
@@ -123,7 +124,7 @@ M* exported(const Array& array, std::optional<void*> stream) {
   auto kept = std::make_unique<Export>(Export{array, array.shape(), array.strides(), view.storage, stream});
   auto made = std::make_unique<M>();
   Tensor& t = made->tensor;
-  // Many consumers, including PyTorch, ignore byte_offset, so it is 0 wherever `data` is an address.
+  // Many consumers, including PyTorch, ignore byte_offset. It is therefore 0 if `data` is an address.
   const bool address = *type != DeviceType::opencl;
   t.data = array.size() == 0 ? nullptr : address ? static_cast<std::byte*>(data) + view.byte_offset : data;
   t.device = {*type, type == DeviceType::cpu ? 0 : device_info(device).native_index};
@@ -134,7 +135,7 @@ M* exported(const Array& array, std::optional<void*> stream) {
   t.byte_offset = address ? 0 : view.byte_offset;
   made->deleter = [](M* self) {
     std::unique_ptr<Export> given_back(static_cast<Export*>(self->manager_context));
-    // Leaked if its stream may still write it.
+    // Leaked if the consumer's stream may still write to the memory.
     if (!keep_for_the_stream(*given_back)) static_cast<void>(given_back.release());
     delete self;
   };
@@ -142,7 +143,7 @@ M* exported(const Array& array, std::optional<void*> stream) {
   return made.release();
 }
 
-/// The checked layout of a tensor.
+/// The layout of a tensor after its checks.
 struct Layout {
   Shape shape;
   Strides strides;
@@ -162,7 +163,7 @@ Layout layout_of(const Tensor& t, DType dtype) {
   Layout out;
   out.shape.assign(t.shape, t.shape + t.ndim);
   const std::uint64_t size = dtype_size(dtype);
-  constexpr std::int64_t most = std::int64_t{1} << 48;  // The limit of every array.
+  constexpr std::int64_t most = std::int64_t{1} << 48;  // The limit for every array.
   std::int64_t count = 1;
   for (const std::int64_t extent : out.shape) {
     if (extent < 0) wrong("the tensor has a negative extent");
@@ -173,12 +174,12 @@ Layout layout_of(const Tensor& t, DType dtype) {
   std::int64_t last = 0;
   for (std::size_t d = 0; d < out.shape.size(); ++d) {
     if (out.shape[d] <= 1) {
-      // Irrelevant for one element or none; may have any value.
+      // The stride of an axis with fewer than two elements is never used, so it may have any value.
       out.strides[d] = std::max<std::int64_t>(out.strides[d], 0);
       continue;
     }
     if (out.strides[d] < 0) wrong("the tensor has a negative stride: make a contiguous copy first");
-    if (out.strides[d] > (most - last) / (out.shape[d] - 1)) wrong("the tensor's strides reach beyond 2^48 elements");
+    if (out.strides[d] > (most - last) / (out.shape[d] - 1)) wrong("the tensor's strides span more than 2^48 elements");
     last += out.strides[d] * (out.shape[d] - 1);
   }
   if (t.byte_offset % size != 0) wrong("the offset is not a multiple of the element size");
@@ -200,7 +201,7 @@ Array imported(Owned<M>&& tensor, const Import& how) {
     tensor.reset();
     return nothing;
   }
-  // Allocated before ownership is taken: if this throws, the caller keeps the tensor.
+  // Allocated before the tensor is owned. If the allocation throws, the caller keeps the tensor.
   const auto owner = std::make_shared<Owned<M>>();
   const std::shared_ptr<Storage> storage = Storage::wrap_device(device, t.data, layout.bytes, owner);
   if (how.stream) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Zero-copy exchange of arrays with other libraries (NumPy, PyTorch, JAX, CuPy and others) through DLPack
-// (https://dmlc.github.io/dlpack/latest/). The structures match its C header, for versions 1.x and the older
-// unversioned form.
+// (https://dmlc.github.io/dlpack/latest/). The structures match DLPack's C header, both for versions 1.x and for the
+// older unversioned form.
 #pragma once
 
 #include <cstdint>
@@ -28,9 +28,9 @@ enum DeviceType : std::int32_t {
 enum TypeCode : std::uint8_t { integer = 0, unsigned_integer = 1, floating = 2, bfloat = 4, boolean = 6 };
 inline constexpr std::uint64_t flag_read_only = 1, flag_copied = 2;  ///< Bits of ManagedVersioned::flags.
 
-/// Where a tensor is (DLDevice).
+/// The device of a tensor (DLDevice).
 struct Device {
-  std::int32_t type;  ///< DeviceType, or another value that Tessera does not support
+  std::int32_t type;  ///< a DeviceType, or another value that Tessera does not support
   std::int32_t id;    ///< the driver's device index (DeviceInfo::native_index)
 };
 /// The type of a tensor's elements (DLDataType).
@@ -41,12 +41,12 @@ struct DataType {
 /// A tensor in memory owned by the producer (DLTensor).
 struct Tensor {
   void* data;                 ///< The start of the memory.
-  Device device;              ///< Where the memory is.
+  Device device;              ///< The device that has the memory.
   std::int32_t ndim;          ///< The number of dimensions.
   DataType dtype;             ///< The type of the elements.
   std::int64_t* shape;        ///< The extents, `ndim` of them.
-  std::int64_t* strides;      ///< In elements; null: row-major without gaps.
-  std::uint64_t byte_offset;  ///< The first element, in bytes from `data`.
+  std::int64_t* strides;      ///< In elements. Null means row-major without gaps.
+  std::uint64_t byte_offset;  ///< The distance of the first element from `data`, in bytes.
 };
 /// The version of DLPack that the producer uses (DLPackVersion).
 struct Version {
@@ -56,20 +56,20 @@ struct Version {
 struct Managed {
   Tensor tensor;          ///< The tensor.
   void* manager_context;  ///< The producer's own data.
-  /// Called once by the consumer, to release the tensor.
+  /// The consumer calls it once to release the tensor.
   void (*deleter)(Managed* self);
 };
 /// DLManagedTensorVersioned.
 struct ManagedVersioned {
   Version version;        ///< The producer's version of DLPack.
   void* manager_context;  ///< The producer's own data.
-  /// Called once by the consumer, to release the tensor.
+  /// The consumer calls it once to release the tensor.
   void (*deleter)(ManagedVersioned* self);
   std::uint64_t flags;  ///< A combination of flag_read_only and flag_copied.
   Tensor tensor;        ///< The tensor.
 };
 
-/// Returns a managed tensor to its producer.
+/// The deleter of Owned: returns a managed tensor to its producer.
 struct Release {
   /// Calls the tensor's deleter, if it has one.
   void operator()(ManagedVersioned* tensor) const {
@@ -83,29 +83,35 @@ struct Release {
 template <class M>
 using Owned = std::unique_ptr<M, Release>;
 
-/// Exports an array's own memory; computes the array first if it is pending, and operations on the memory are never
-/// deferred afterwards. The consumer takes ownership with `release()` and calls the deleter when it submits no more
-/// work on the memory, which lives until then. `stream` is the consumer's stream or queue in the vendor's API. It waits
-/// for pending work on the memory; later uses of the memory wait, on the device, for the work in the stream at the time
-/// of the deleter's call. The stream must exist until then, and must not be capturing a graph. Without `stream`, this
-/// call blocks until the array is ready, and the consumer's work must be complete when it calls the deleter. If an
-/// array does not begin at the start of its memory, `data` points to its first element (on OpenCL, `byte_offset` is set
-/// instead). Throws DeviceError for Metal, which is not supported.
+/// Exports the memory of an array without copying it. A pending array is computed first. From then on, operations that
+/// read the memory are never deferred.
+///
+/// The consumer takes ownership with `release()` and calls the deleter when it will submit no more work that uses the
+/// memory. The memory is valid until that call.
+///
+/// `stream` is the consumer's stream or queue in the vendor's API. The stream waits for pending work on the memory.
+/// After the deleter's call, later uses of the memory wait on the device for the work that was then in the stream. The
+/// stream must exist until the deleter is called, and must not be capturing a graph. Without `stream`, this call blocks
+/// until the array is ready, and the consumer must complete its work before it calls the deleter.
+///
+/// `data` points to the first element of the array. On OpenCL, `data` is the start of the memory, and `byte_offset` is
+/// set. Throws DeviceError for Metal, which is not supported.
 Owned<ManagedVersioned> to_dlpack(const Array& array, std::optional<void*> stream = {});
-/// The same in the unversioned form.
+/// Like to_dlpack, but in the unversioned form.
 Owned<Managed> to_dlpack_unversioned(const Array& array, std::optional<void*> stream = {});
 
 /// Options of from_dlpack.
 struct Import {
-  /// The producer's stream, whose work so far Tessera's queue waits for. Without it, the tensor's contents must be
-  /// complete.
+  /// The producer's stream. Tessera's queue waits for the work submitted to it so far. Without a stream, the contents
+  /// of the tensor must be complete.
   std::optional<void*> stream = {};
-  bool copy = false;  ///< Copies into new memory and returns the tensor immediately.
+  bool copy = false;  ///< Copies the elements into new memory and returns the tensor to its producer immediately.
 };
-/// Imports a tensor as an array over its memory, which is returned to the producer with the last array that uses it. On
-/// failure the caller keeps the tensor. Throws ArgumentError for null pointers, an unknown version, a read-only tensor
-/// without `copy`, or an invalid shape, stride or offset; DtypeError for an unsupported element type; DeviceError if
-/// the device does not exist here.
+/// Imports a tensor as an array over the tensor's memory. The tensor is returned to its producer when the last array
+/// that uses it is destroyed. If the import fails, the caller keeps the tensor.
+///
+/// Throws ArgumentError for null pointers, an unknown version, a read-only tensor without `copy`, or an invalid shape,
+/// stride or offset. Throws DtypeError for an unsupported element type, and DeviceError if Tessera has no such device.
 Array from_dlpack(Owned<ManagedVersioned>&& tensor, const Import& how = {});
 Array from_dlpack(Owned<Managed>&& tensor, const Import& how = {});
 

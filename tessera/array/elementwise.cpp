@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elementwise operations. Dtypes, shapes and devices are checked at the call; the computation is deferred.
+// Elementwise operations. Dtypes, shapes and devices are checked at the call. The computation is deferred.
 #include "tessera/array/elementwise.h"
 
 #include <algorithm>
@@ -45,8 +45,7 @@ void need(bool ok, const char* name, DType t, const char* wanted) {
                       .remedy = "Convert with astype"});
 }
 
-// Fills in `t`, under the registry's lock unless the array is computed. Returns false if the array has to be computed
-// first.
+// Initialises `t`. A pending array requires the registry's lock. Returns false if the array has to be computed first.
 bool set_term(Term& t, const Array& a, const Shape& shape) {
   const Source& source = *a.source();
   t.dtype = a.dtype();
@@ -65,8 +64,8 @@ bool set_term(Term& t, const Array& a, const Shape& shape) {
   return true;
 }
 
-// Another thread may defer operations for the recording thread: an expression belongs to a recording if it depends on
-// something that changes in it. Values that another recording has computed are read as constants.
+// Returns the recording to which an expression belongs: the latest active recording of its pending operands, or of its
+// computed operands if there is none. (Another thread may defer operations for the recording thread.)
 std::uint64_t recording_of(std::span<const Term> terms) {
   std::uint64_t of_pending = 0, of_computed = 0;
   for (const Term& t : terms) {
@@ -98,7 +97,8 @@ Term scalar_term(const char* operation, const ArrayOperand& scalar, DType dtype)
                       .with = {{"scalar", scalar.text()}, {"array", std::string(dtype_name(dtype))}},
                       .wrong = "the array's dtype cannot represent the scalar",
                       .remedy = "Use astype on the array first"});
-  if (dtype == DType::f16 || dtype == DType::bf16)  // Rounded to the dtype, and passed in the dtype of the computation.
+  // Rounded to `dtype`, but passed as f32 because the operation is computed in f32.
+  if (dtype == DType::f16 || dtype == DType::bf16)
     return {
         .kind = Term::scalar, .dtype = DType::f32, .bits = ir::to_bits(DType::f32, ir::from_bits<float>(dtype, *bits))};
   return {.kind = Term::scalar, .dtype = dtype, .bits = *bits};
@@ -117,7 +117,8 @@ Device common_device(const char* operation, std::span<const Array* const> arrays
 
 namespace {
 
-/// Called before an expression is registered as a reader: tasks that write wait for readers that are being computed.
+/// Waits for tasks that write the memory. It is called before an expression is registered as a reader, because such
+/// tasks wait for readers that are being computed.
 void await_tasks(const Array& a) {
   if (a.source()->pending()) return;
   Storage& storage = *a.source()->memory();
@@ -145,9 +146,10 @@ Array deferred(const char* name, ir::Op op, std::uint8_t sub, DType dtype, DType
   auto expr = std::make_shared<Expr>(op, sub, dtype, device, shape);
   auto source = Source::pending_on(device, dtype);
   for (const char* rule = nullptr;; expr->clear_terms()) {
-    const Array* before = nullptr;  // has to be computed first
+    const Array* before = nullptr;  // an operand that must be computed first
     {
-      // Atomic with reading the operands' state: a concurrent computation or write must not change it in between.
+      // Reading the operands' state and linking must be one atomic step. Otherwise a concurrent computation or write
+      // could change the state in between.
       std::lock_guard hold(PendingRegistry::of(device).lock);
       expr->size.nodes = 1;
       for (const ArrayOperand& o : operands) {
@@ -193,7 +195,7 @@ Array elementwise(const char* name, ir::Op op, std::uint8_t sub, DType dtype, DT
   const HistoryRecorder recording(name, operands);
   if (!recording || !ir::differentiable(op, sub, dtype)) return deferred(name, op, sub, dtype, scalars, operands);
   Rule rule;
-  // An adjoint is converted to its operand's dtype, or to the dtype in which it is stored, in any case.
+  // A cast needs no rule of its own: Backward::add converts the adjoint to the operand's adjoint dtype.
   if (op == ir::Op::cast)
     rule.backward = [](Backward& b) { b.add(0, [&] { return b.adjoint(); }); };
   else
@@ -241,11 +243,11 @@ void write_in_place(const Array& out, ir::Op op, std::uint8_t sub, std::span<Arr
   await_tasks(out);
   for (const Array& a : args) await_tasks(a);
   const StridedView target = strided(out, "its memory is accessed");
-  target.storage->flush_readers();  // Pending readers of the old contents have been computed.
-  std::array<Term, 3> terms;        // No operation has more operands.
+  target.storage->flush_readers();  // Evaluates pending readers of the old contents.
+  std::array<Term, 3> terms;        // No operation has more than three operands.
   std::size_t count = 0;
   for (Array& a : args) {
-    // An argument in the same memory, but with different elements, would be overwritten while it is read.
+    // An argument in the same memory with a different layout would be overwritten while it is read.
     const bool same_memory = a.source()->computed() && a.source()->memory() == target.storage;
     if (same_memory && (a.strides() != out.strides() || a.offset() != out.offset() || a.shape() != out.shape()))
       a = a.copy();
@@ -264,7 +266,7 @@ std::string ArrayOperand::text() const {
 }
 
 std::optional<std::uint64_t> ArrayOperand::bits(DType dtype) const {
-  if (is_float(dtype) && integral_)  // Rounded once, as integers of an array are.
+  if (is_float(dtype) && integral_)  // Rounded once, like integers in an array.
     return large_ ? ir::to_bits(dtype, static_cast<std::uint64_t>(integer_)) : ir::to_bits(dtype, integer_);
   if (is_float(dtype) || dtype == DType::boolean) return ir::to_bits(dtype, value_);
   if (!integral_) return std::nullopt;
@@ -281,7 +283,8 @@ DType promote(DType a, DType b) {
   if (a == DType::boolean) return b;
   if (is_float(a) && is_float(b)) return b == DType::f64 ? b : DType::f32;  // f16 with bf16 gives f32
   if (is_float(b)) return b;
-  // Integers: the wider dtype, or the next larger signed one if the unsigned dtype is not narrower.
+  // Two integer dtypes: the result is the wider dtype. A signed dtype must be wider than the unsigned one; otherwise
+  // the next wider signed dtype is used.
   if (is_unsigned_int(a) == is_unsigned_int(b)) return dtype_size(a) >= dtype_size(b) ? a : b;
   const DType u = is_unsigned_int(a) ? a : b, s = is_unsigned_int(a) ? b : a;
   if (dtype_size(s) > dtype_size(u)) return s;
@@ -319,7 +322,7 @@ DType dtype_of(const ArrayOperand& a, const ArrayOperand& b) {
   return kind_of(scalar) > kind_of(array) ? scalar : array;
 }
 
-// Converts two operands, at least one of them an array, to their common dtype.
+// Converts two operands to their common dtype. At least one of them must be an array.
 Array binary(const char* name, ir::Op op, std::uint8_t kind, ArrayOperand&& a, ArrayOperand&& b) {
   if (!a.is_array() && !b.is_array()) fail<ArgumentError>({.operation = name, .wrong = "one operand must be an array"});
   const DType t = dtype_of(a, b), result = op == ir::Op::compare ? DType::boolean : t;
@@ -346,7 +349,7 @@ Array unary(const char* name, ir::UnaryOp op, Array a) {
   const DType t = a.dtype();
   return operation.finish(elementwise(name, ir::Op::unary, sub(op), t, std::move(a)));
 }
-// Mathematical functions compute integers in f32 (NumPy: f64).
+// Mathematical functions compute integers in f32. (NumPy uses f64.)
 Array math(const char* name, ir::MathOp op, Array a) {
   const Operation operation(name, a);
   need(a.dtype() != DType::boolean, name, a.dtype(), "numbers");
@@ -354,7 +357,7 @@ Array math(const char* name, ir::MathOp op, Array a) {
   return operation.finish(elementwise(name, ir::Op::math, sub(op), t, as(std::move(a), t)));
 }
 
-// The same for two operands. Scalars take the dtype of the array.
+// The same for two operands. A scalar operand takes the dtype of the array.
 Array math(const char* name, ir::MathOp op, ArrayOperand&& a, ArrayOperand&& b) {
   const Operation operation(name, a, b);
   if (!a.is_array() && !b.is_array()) fail<ArgumentError>({.operation = name, .wrong = "one operand must be an array"});
@@ -527,7 +530,7 @@ Array relu(Array a) {
   });
 }
 Array gelu(Array a) {
-  // density: of the normal distribution at 0
+  // `density` is the density of the standard normal distribution at 0.
   constexpr double sqrt_half = 0.70710678118654752, density = 0.39894228040143268;
   return detail::compute_in_f32(
       "gelu", std::move(a),

@@ -7,14 +7,14 @@
 
 namespace tessera {
 
-/// Lets the sources of array/ construct arrays from their members.
+/// Gives the sources of array/ access to the private constructor of Array.
 struct ArrayAccess {
   static Array make(std::shared_ptr<detail::Source> source, DType dtype, Shape shape, Strides strides,
                     std::int64_t offset) {
     return Array(std::move(source), dtype, std::move(shape), std::move(strides), offset);
   }
-  /// A contiguous array. Strides are written in place: if moved, they would be reloaded as vectors right after scalar
-  /// stores, which stalls the core.
+  /// Creates a contiguous array. Strides are written in place. If they were moved, vector loads would read them right
+  /// after scalar stores, which stalls the core.
   static Array make(std::shared_ptr<detail::Source> source, const Shape& shape) {
     const DType t = source->dtype();
     Array a(std::move(source), t, shape, {}, 0);
@@ -23,7 +23,7 @@ struct ArrayAccess {
     for (std::size_t d = shape.size(); d-- > 0;) a.strides_[d] = step, step *= shape[d];
     return a;
   }
-  /// A contiguous matrix; its extents are written in place for the same reason.
+  /// Creates a contiguous matrix. Its extents are written in place for the same reason.
   static Array matrix(std::shared_ptr<detail::Source> source, std::int64_t rows, std::int64_t columns) {
     const DType t = source->dtype();
     Array a(std::move(source), t, {}, {}, 0);
@@ -37,31 +37,32 @@ struct ArrayAccess {
 
 namespace detail {
 
-/// The strides of `a` broadcast to `shape`: 0 along broadcast dimensions.
+/// The strides of `a` broadcast to `shape`. They are 0 along broadcast dimensions.
 Strides broadcast_strides(const Array& a, const Shape& shape);
-/// `a` as an operand of an expression of this shape. A pending array that is not used whole and in order is computed
-/// now, so that expressions refer to pending ones only elementwise.
+/// Makes `a` an operand of an expression of this shape. A pending array is computed now unless all its elements are
+/// used in order. Expressions therefore refer to other pending expressions only elementwise.
 Term term_of(const Array& a, const Shape& shape);
-/// A host scalar converted to `dtype`. Throws DtypeError if the dtype cannot represent it (0.5 as an integer).
+/// Converts a host scalar to `dtype`. Throws DtypeError if the dtype cannot represent it (0.5 as an integer).
 Term scalar_term(const char* operation, const ArrayOperand& scalar, DType dtype);
-/// The device of all the arrays. Throws DeviceError, listing each device, if they differ.
+/// Returns the common device of the arrays. Throws DeviceError, which lists the device of each array, if they differ.
 Device common_device(const char* operation, std::span<const Array* const> arrays);
 
-/// A deferred operation on at least one array and scalars, which are converted to `scalars`. The arrays have dtypes
-/// that the operation accepts; `dtype` is the result's. The arrays are released before anything is computed, so that
-/// only references elsewhere keep intermediate results alive. Records history if an operand has it.
+/// Creates a deferred operation on at least one array. Scalar operands are converted to the dtype `scalars`. The caller
+/// ensures that the operation accepts the dtypes of the arrays. `dtype` is the dtype of the result. The arrays are
+/// released before anything is computed, so that intermediate results are stored only if another array still refers to
+/// them. Records history if an operand has it.
 Array elementwise(const char* name, ir::Op op, std::uint8_t sub, DType dtype, DType scalars,
                   std::span<ArrayOperand> operands);
-/// The same for one array.
+/// The same for a single array operand.
 Array elementwise(const char* name, ir::Op op, std::uint8_t sub, DType dtype, ArrayOperand a);
 
 /// Throws DtypeError unless the dtype is numeric.
 void check_numeric(const char* name, DType t);
 void check_index_dtype(const char* name, const Array& indices);
 
-/// Computes a composite operation. For 16-bit floats the parts are computed in f32 and the result is rounded once;
-/// integers are converted to f32 first, so that unsigned values can be negated. `slope` returns the derivative of
-/// `parts` at x, in terms whose intermediate results stay in range.
+/// Computes a composite operation. For 16-bit floats the parts are computed in f32 and the result is rounded once.
+/// Integers are converted to f32 first, so that unsigned values can be negated. `slope` returns the derivative of
+/// `parts` at x, written so that intermediate results do not overflow.
 template <class F, class S>
 Array compute_in_f32(const char* name, Array a, F&& parts, S&& slope) {
   RuledOperation operation(name, a);
@@ -83,19 +84,20 @@ Array compute_in_f32(const char* name, Array a, F&& parts, S&& slope) {
   return operation.finish(is_float(t) ? a.astype(t) : std::move(a), rule);
 }
 
-/// `value` broadcast to `target`, for writing into it. Throws DeviceError if it is on another device.
+/// Broadcasts `value` to the shape of `target`, into which it will be written. Throws DeviceError if it is on another
+/// device.
 Array broadcast_into(const char* operation, const Array& target, const Array& value);
 /// Throws ShapeError if elements of `out` share memory, as in a broadcast array.
 void check_writable(const Array& out);
-/// Writes `op(args[, last])` into `out` in place, without a temporary where that is safe. `last` is a scalar.
+/// Writes `op(args[, last])` into `out` in place, without a temporary if that is safe. `last` is a scalar.
 void write_in_place(const Array& out, ir::Op op, std::uint8_t sub, std::span<Array> args,
                     std::optional<Term> last = {});
 
-/// The mean from a sum of `count` elements, in a float dtype. Also used for block arrays (task/block_reduce.cpp).
+/// Returns the mean for a sum of `count` elements, in a float dtype. Block arrays use it too (task/block_reduce.cpp).
 Array mean_of_sum(Array total, std::int64_t count, DType dtype);
 
-/// The view of an array that a fused kernel reads. Computes the array if it is pending; `rule` is the reason, for the
-/// trace.
+/// Returns the view of an array that a fused kernel reads. A pending array is computed first; the trace prints `rule`
+/// as the reason.
 StridedView strided(const Array& a, const char* rule);
 
 }  // namespace detail

@@ -14,21 +14,21 @@ namespace tessera::detail {
 
 namespace {
 
-/// The adjoint of one operand, as operations on arrays and scalars. They read the operands, the result and its adjoint,
-/// constants, and earlier operations.
+/// Describes how to compute the adjoint of one operand with operations on arrays and scalars. The operations read the
+/// operands, the result, the adjoint of the result, constants, and the results of earlier operations.
 struct Recipe {
   struct Operation {
     ir::Op op;
     std::uint8_t sub;
     DType dtype;
-    std::vector<std::size_t> args;  ///< indices into all values: parameters, then constants, then operations
+    std::vector<std::size_t> args;  ///< indices into all values: parameters, constants, then operations
   };
   static constexpr std::size_t result = 3, adjoint = 4, parameters = 5;
   std::vector<double> constants;
   std::vector<Operation> operations;
-  std::vector<std::uint32_t> uses;  ///< the number of uses of each value, including the outcome
+  std::vector<std::uint32_t> uses;  ///< the number of uses of each value; the outcome counts as a use
   std::size_t outcome = 0;
-  bool exists = false;  ///< whether the operand has an adjoint
+  bool exists = false;  ///< true if the operand has an adjoint
 
   bool reads(std::size_t parameter) const { return exists && uses[parameter] != 0; }
 };
@@ -140,7 +140,7 @@ ArrayOperand computed(const Recipe& recipe, std::vector<ArrayOperand> values) {
                args[1].value() == 1) {
       values.push_back(std::move(args[0]));
     } else {
-      // Scalars take the dtype of the array operands.
+      // Scalars are converted to the dtype of the array operands.
       DType scalars = o.dtype;
       if (o.op == ir::Op::compare)
         for (const ArrayOperand& a : args)
@@ -160,7 +160,7 @@ Rule elementwise_rule(ir::Op op, std::uint8_t sub, DType dtype, DType scalars, s
   for (std::size_t i = 0; i < operands.size(); ++i)
     key.operands[i] = operands[i].is_array() ? operands[i].dtype() : scalars;
   std::array<const Recipe*, 3> recipes{};
-  std::vector<ArrayOperand> values;  // with a 0 in place of each array
+  std::vector<ArrayOperand> values;  // arrays are represented by 0
   for (std::size_t i = 0; i < Recipe::parameters; ++i)
     values.push_back(i < operands.size() && !operands[i].is_array() ? operands[i] : ArrayOperand(0.0));
   for (std::size_t i = 0; i < operands.size(); ++i) {
@@ -184,7 +184,7 @@ Rule elementwise_rule(ir::Op op, std::uint8_t sub, DType dtype, DType scalars, s
         for (const double value : recipe.constants) all.emplace_back(value);
         ArrayOperand outcome = computed(recipe, std::move(all));
         if (outcome.is_array()) return outcome.take();
-        const Array& g = b.adjoint();  // constant, as the derivative of x^0 is
+        const Array& g = b.adjoint();  // The derivative is constant, for example that of x^0.
         return Array::full({}, outcome.value(), g.dtype(), g.device()).broadcast_to(g.shape());
       });
     }

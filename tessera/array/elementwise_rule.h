@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Backward rules of deferred operations, from the table of ir/derivative.h. Internal to array/.
+// Backward rules of deferred operations, derived from the table in ir/derivative.h. Internal to array/.
 #pragma once
 
 #include "tessera/array/history.h"
@@ -7,8 +7,8 @@
 
 namespace tessera::detail {
 
-/// The backward rule of an operation on these operands, whose scalars are converted to `scalars`. The backward pass
-/// uses deferred operations as well, so those of a chain are fused.
+/// Returns the backward rule of an operation on these operands. Scalar operands are converted to the dtype `scalars`.
+/// The backward pass also uses deferred operations, so its elementwise chains are fused.
 Rule elementwise_rule(ir::Op op, std::uint8_t sub, DType dtype, DType scalars, std::span<const ArrayOperand> operands);
 
 }  // namespace tessera::detail

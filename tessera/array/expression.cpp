@@ -10,9 +10,9 @@ namespace tessera::detail {
 
 namespace {
 
-// Limits at which a pending expression is computed instead of extended (docs/decisions.md).
+// Limits beyond which a pending expression is computed instead of extended (docs/decisions.md).
 constexpr std::uint32_t max_nodes = 64;
-// Parameter bytes that every device accepts, so devices need not be queried below this.
+// Every device accepts this many parameter bytes, so devices need not be queried for smaller expressions.
 constexpr std::uint64_t every_device_takes = 256;
 // Bytes that an expression may keep alive on every device. A device with much memory allows more.
 constexpr std::uint64_t always_held_bytes = std::uint64_t{256} << 20;
@@ -115,7 +115,7 @@ const Storage* Expr::outdated() const {
 
 void Substitution::computed(const std::shared_ptr<const Expr>& expr, const std::shared_ptr<Storage>& storage,
                             std::uint64_t recording) {
-  if (expr->readers_ == nullptr) return;  // Then no other expression refers to it.
+  if (expr->readers_ == nullptr) return;  // No other expression refers to it.
   const std::uint64_t visit = ++PendingRegistry::of(expr->device).visit;
   for (const ReaderLink* l = expr->readers_; l != nullptr; l = l->next) l->reader->results(visit, above_);
   known_.push_back({expr, expr, storage, recording});
@@ -151,7 +151,8 @@ Substitution::Known Substitution::rebuilt(const std::shared_ptr<const Expr>& exp
     }
     copy->source_ = expr->source_;
     known.became = copy;
-    known_.push_back(known);  // Before it is linked: a linked expression must not be destroyed under the lock.
+    // Stored before it is linked, because a linked expression must not be destroyed under the lock.
+    known_.push_back(known);
     copy->link();
     return known;
   }

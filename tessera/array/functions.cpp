@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions composed of other operations and views.
+// Functions that are composed of other operations and views.
 #include "tessera/array/functions.h"
 
 #include <algorithm>
@@ -24,18 +24,19 @@ std::string text(const std::vector<std::int64_t>& values) { return to_string(Sha
 
 Array log1p(Array a) {
   const auto parts = [](Array x) {
-    // The rounding error of 1 + x is restored as the first term of log(u + lost) (Kahan; Goldberg 1991, theorem 4).
+    // Adds back the rounding error of 1 + x with the first term of the series of log(u + lost) (Kahan; Goldberg 1991,
+    // theorem 4).
     Array u = 1 + x;
     Array lost = x - (u - 1);
     Array rest = log(u);
-    Array exact = where(u == 1, std::move(x), rest);  // keeps the sign of zero; avoids 0 / 0 at -1
+    Array exact = where(u == 1, std::move(x), rest);  // keeps the sign of zero, and avoids 0 / 0 at -1
     return where(abs(lost) > 0, std::move(rest) + lost / std::move(u), std::move(exact));
   };
   return detail::compute_in_f32("log1p", std::move(a), parts, [](const Array& x) { return 1 / (1 + x); });
 }
 Array expm1(Array a) {
   const auto parts = [](Array x) {
-    // exp(x) - 1 = 2 t / (1 - t) with t = tanh(x / 2), which has no cancellation for small or negative t.
+    // exp(x) - 1 = 2 t / (1 - t) with t = tanh(x / 2). This has no cancellation if t is small or negative.
     constexpr double limit = 0.5;
     Array t = tanh(0.5 * minimum(x, limit));
     Array near = (t + t) / (1 - t);
@@ -54,9 +55,9 @@ Array sign(Array a) {
 }
 Array clip(Array a, ArrayOperand low, ArrayOperand high) {
   detail::RuledOperation operation("clip", a, low, high);
-  // Gradients as in PyTorch 2.15: beyond a bound the adjoint goes to the bound. At equality it is zero if bounds are
-  // numbers, and split evenly between array and bound if they are arrays and the bounds differ. If low > high, it goes
-  // to the upper bound.
+  // The gradients match PyTorch 2.15. If x is outside the bounds, the adjoint goes to the bound. If x equals a bound,
+  // it is zero for numeric bounds. For array bounds it is split evenly between x and the bound, unless the two bounds
+  // are equal. If low > high, it goes to the upper bound.
   const auto rule = [&] {
     const auto bound = [](const ArrayOperand& o) { return o.is_array() ? ArrayOperand(Array()) : o; };
     const auto backward = [low = bound(low), high = bound(high)](Backward& b) {
@@ -99,7 +100,8 @@ Array argmin(Array a, int axis, bool keep) {
   detail::check_numeric("argmin", a.dtype());
   const auto d = normalise_axis("argmin", axis, a.shape().size());
   const auto attributes = [&] { return Attributes{{"axis", static_cast<std::int64_t>(d)}, {"keep", keep}}; };
-  // Order-reversing maps: negation keeps NaN for floats; integers use the complement, since negation can overflow.
+  // Maps that reverse the order: floats are negated, which keeps NaN. Integers are complemented, because negation can
+  // overflow.
   if (is_float(a.dtype())) return operation.finish(argmax(-std::move(a), d, keep), attributes);
   if (is_unsigned_int(a.dtype())) {
     const int bits = 8 * static_cast<int>(dtype_size(a.dtype()));
@@ -138,7 +140,7 @@ std::vector<Array> split(const Array& a, const std::vector<std::int64_t>& sizes,
   if (negative || std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}) != extent)
     fail<ShapeError>({.operation = "split",
                       .with = {{"shape", to_string(a.shape())}, {"axis", std::to_string(axis)}, {"sizes", text(sizes)}},
-                      .wrong = "the sizes do not sum to the axis's extent"});
+                      .wrong = "the sizes do not add up to the extent of the axis"});
   std::vector<Array> parts;
   std::int64_t at = 0;
   for (std::int64_t n : sizes) parts.push_back(a.slice(d, at, at + n)), at += n;
@@ -171,7 +173,7 @@ Array pad(const Array& a, const std::vector<Padding>& widths, double value) {
     fail<ShapeError>({.operation = "pad",
                       .with = {{"shape", to_string(shape)}, {"widths", text(widths_attribute())}},
                       .wrong = negative ? "a width is negative" : "exactly one pair of widths per axis is required",
-                      .remedy = negative ? "Cut with slice()" : ""});
+                      .remedy = negative ? "Use slice() to remove elements" : ""});
   for (std::size_t d = 0; d < shape.size(); ++d) shape[d] += widths[d].before + widths[d].after;
   Array out = Array::full(shape, value, a.dtype(), a.device());
   Array inside = out;
@@ -200,7 +202,7 @@ Array flip(const Array& a, std::vector<int> axes) {
   detail::RuledOperation operation("flip", a);
   std::vector<bool> named(a.shape().size(), axes.empty());
   for (const int axis : axes) named[static_cast<std::size_t>(normalise_axis("flip", axis, a.shape().size()))] = true;
-  // In a contiguous array, adjacent axes are reversed as one.
+  // In a contiguous array, adjacent axes can be reversed as a single axis.
   Array out = a;
   std::vector<int> turned;
   for (std::size_t d = 0; d < named.size();) {
@@ -266,7 +268,7 @@ Array one_hot(const Array& indices, std::int64_t classes, DType dtype) {
 
 namespace {
 
-/// The attributes for an observer.
+/// Returns the attributes for an observer.
 Attributes reduction_attributes(const std::vector<int>& axes, bool keep) {
   return {{"axes", std::vector<std::int64_t>(axes.begin(), axes.end())}, {"keep", keep}};
 }
@@ -283,12 +285,12 @@ Array spread(const char* name, Array a, const std::vector<int>& axes, double cor
   Array difference = a - mean(a, axes, true);
   a = Array();
   Array square = difference * difference;
-  difference = Array();  // released, so that it is not written to memory
+  difference = Array();  // released, so that it is fused and not written to memory
   Array total = sum(std::move(square), axes, keep);
   const std::int64_t results = total.size();
   const double count = results == 0 ? 0 : static_cast<double>(before / results);
   Array result = std::move(total) / std::max(count - correction, 0.0);
-  if (root && result.has_history()) {  // Where nothing varies, the root has no derivative: 0, as in PyTorch.
+  if (root && result.has_history()) {  // The square root has no derivative at 0. As in PyTorch, the gradient is then 0.
     const Array flat = result == 0;
     result = where(flat, 0, sqrt(where(flat, 1, std::move(result))));
   } else if (root) {
@@ -327,8 +329,8 @@ Array logsumexp(Array a, std::vector<int> axes, bool keep) {
     if (!reduced[d]) shape.push_back(a.shape()[d]);
   Array largest;
   if (a.size() != 0) {
-    // If a row has no finite maximum, the sum of exp itself is right: 0 or infinity.
-    largest = max(detail::without_history(a), axes, true);  // The result does not depend on it.
+    // If a row has no finite maximum, subtracting 0 is correct: the sum of exp is then 0 or infinity.
+    largest = max(detail::without_history(a), axes, true);  // The result does not depend on this shift.
     largest = where(isfinite(largest), largest, 0);
     a = std::move(a) - largest;
     if (!keep) largest = largest.reshape(shape);
@@ -350,7 +352,7 @@ Array update_slice(const Array& a, const Array& updates, const std::vector<std::
     fail<ShapeError>(
         {.operation = "update_slice",
          .with = {{"a", to_string(a.shape())}, {"updates", to_string(updates.shape())}, {"starts", text(starts)}},
-         .wrong = "the updates are not inside the array"});
+         .wrong = "the updates do not fit inside the array at this position"});
   const auto part = [starts](Array of, const Shape& extents) {
     for (std::size_t d = 0; d < starts.size(); ++d)
       of = of.slice(static_cast<int>(d), starts[d], starts[d] + extents[d]);

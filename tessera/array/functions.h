@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Array functions beyond arithmetic: joining and splitting, masks, statistics, running sums, sorting, and indexed reads
-// and writes. Names, argument order and defaults follow NumPy, else PyTorch. Functions that write return a new array;
-// to write in place, assign() to a slice.
+// and writes. Names, argument order and defaults follow NumPy, or PyTorch if NumPy has no such function. Functions that
+// write return a new array; to write in place, assign to a slice.
 #pragma once
 
 #include "tessera/array/array.h"
@@ -22,7 +22,7 @@ std::vector<Array> split(const Array& a, const std::vector<std::int64_t>& sizes,
 struct Padding {
   std::int64_t before = 0, after = 0;  ///< The number of elements on each side.
 };
-/// `a` surrounded by elements of `value`; one pair of widths per axis.
+/// Surrounds `a` with elements of `value`. `widths` has one entry per axis.
 Array pad(const Array& a, const std::vector<Padding>& widths, double value = 0);
 
 /// A view with the dimensions reversed.
@@ -33,63 +33,65 @@ Array flip(const Array& a, std::vector<int> axes = {});
 
 // Masks.
 
-/// NumPy's a[mask]: the elements (or rows, if the mask has fewer dimensions) where the bool array `mask` is true, in
-/// order, along a new first axis. The mask's shape must match the first axes of `a`; a mask without axes keeps all of
-/// `a` or nothing. Blocks until the count is known on the host.
+/// Returns the elements where the bool array `mask` is true, in order, along a new first axis (NumPy's a[mask]). If the
+/// mask has fewer dimensions than `a`, it selects rows. The mask's shape must match the first axes of `a`. A mask
+/// without axes keeps all of `a` or nothing. Blocks until the number of selected elements is known on the host.
 Array masked_select(const Array& a, const Array& mask);
-/// The positions (i64) of the non-zero elements in row-major order, one array per axis. Blocks until the count is known
-/// on the host. An array without axes is treated as shape (1,), here and in cumsum, sort and argsort.
+/// Returns the positions (i64) of the non-zero elements in row-major order, one array per axis. An array without axes
+/// is treated as shape (1,), also by cumsum, sort and argsort. Blocks until the number of positions is known on the
+/// host.
 std::vector<Array> nonzero(const Array& a);
 /// Sets the elements above the k-th diagonal of the last two axes to zero.
 Array tril(const Array& a, std::int64_t k = 0);
 /// Sets the elements below the k-th diagonal of the last two axes to zero.
 Array triu(const Array& a, std::int64_t k = 0);
-/// Appends an axis of `classes` elements: 1 at the index and 0 elsewhere. All elements are 0 where the index is out of
-/// range.
+/// Appends an axis of `classes` elements: 1 at the index and 0 elsewhere. If an index is out of range, all its elements
+/// are 0.
 Array one_hot(const Array& indices, std::int64_t classes, DType dtype = DType::f32);
 
-// Statistics over `axes` (all if empty); `keep` keeps the reduced axes with extent 1. 16-bit floats are computed in
+// Statistics over `axes` (all if empty). `keep` keeps the reduced axes with extent 1. 16-bit floats are computed in
 // f32, integers in f64 (f32 on a device without f64).
 
-/// The variance in two passes, with divisor n - correction: 1 for the estimate from a sample (PyTorch's default), 0 for
-/// the population variance (NumPy's). NaN if the divisor is not positive.
+/// The variance, computed in two passes and divided by n - correction. A correction of 1 estimates the variance from a
+/// sample (PyTorch's default), 0 returns the population variance (NumPy's default). NaN if the divisor is not positive.
 Array var(Array a, std::vector<int> axes = {}, double correction = 1, bool keep = false);
-/// The square root of var. The same as `std`, whose name is ambiguous with the namespace after `using namespace
+/// The square root of var. Equal to `std`, but the name `std` is ambiguous with the namespace after `using namespace
 /// tessera`.
 Array stddev(Array a, std::vector<int> axes = {}, double correction = 1, bool keep = false);
 /// The standard deviation; see stddev.
 Array std(Array a, std::vector<int> axes = {}, double correction = 1, bool keep = false);
-/// log(sum(exp(a))) without overflow; -infinity where all elements are -infinity or there are none. Integers are
-/// computed in f32.
+/// log(sum(exp(a))) without overflow. The result is -infinity if there are no elements or all are -infinity. Integers
+/// are computed in f32.
 Array logsumexp(Array a, std::vector<int> axes = {}, bool keep = false);
 /// Running sums along an axis. Integers and bools are summed in 64 bits, 16-bit floats in f32.
 Array cumsum(const Array& a, int axis = 0);
 
-// Sorting. NaN sorts last, and -0 before +0; the sort is stable. At most 2^31 - 1 elements per axis.
+// Sorting. It is stable. NaN sorts last, and -0 before +0. An axis has at most 2^31 - 1 elements.
 
 /// The elements along an axis in ascending order.
 Array sort(const Array& a, int axis = -1);
 /// The positions (i64) that sort the axis: take_along_axis(a, argsort(a)) equals sort(a).
 Array argsort(const Array& a, int axis = -1);
 /// The distinct elements of `a` in ascending order, in one dimension. All NaN are equal, and so are the two zeros.
-/// Blocks until the count is known on the host.
+/// Blocks until the number of distinct elements is known on the host.
 Array unique(const Array& a);
 
-// Indexing. Indices can have any integer dtype. Indices out of range, including negative ones, read zeros and write
-// nothing.
+// Indexing. Indices can have any integer dtype. If an index is out of range or negative, reads return zeros and writes
+// are ignored.
 
-/// out[i][j][k] = a[i][indices[i][j][k]][k], for axis 1 of three. `indices` has as many dimensions as `a`; its other
-/// extents equal those of `a` or are 1. (PyTorch's gather.)
+/// out[i][j][k] = a[i][indices[i][j][k]][k], for axis 1 of three. `indices` has as many dimensions as `a`. Each of its
+/// other extents is 1 or equal to that of `a`. (PyTorch's gather.)
 Array take_along_axis(const Array& a, const Array& indices, int axis = -1);
 /// A copy of `a` with out[indices[i]] = updates[i] along an axis. `updates` is converted to the dtype of `a` and
-/// broadcasts to the shape of take(a, indices, axis). If indices repeat, the last one wins, on every device.
+/// broadcast to the shape of take(a, indices, axis). If an index occurs several times, the last update wins, on every
+/// device.
 Array scatter(const Array& a, const Array& indices, const Array& updates, int axis = 0);
-/// A copy of `a` with out[indices[i]] += updates[i]; shapes as for scatter. Updates are added to the element of `a` in
-/// the order of the indices, and 16-bit floats are summed in f32, so that every run gives the same bits. (PyTorch's
-/// index_add.)
+/// A copy of `a` with out[indices[i]] += updates[i]. The shapes are those of scatter. Updates are added to the element
+/// of `a` in the order of the indices, and 16-bit floats are summed in f32, so that all runs produce bit-identical
+/// results. (PyTorch's index_add.)
 Array scatter_add(const Array& a, const Array& indices, const Array& updates, int axis = 0);
-/// A copy of `a` with `updates`, converted to its dtype, written from position `starts` (one per axis). Throws
-/// ShapeError if `updates` does not fit inside `a`.
+/// A copy of `a` with `updates` written from position `starts` (one number per axis). `updates` is converted to the
+/// dtype of `a`. Throws ShapeError if it does not fit inside `a`.
 Array update_slice(const Array& a, const Array& updates, const std::vector<std::int64_t>& starts);
 
 }  // namespace tessera

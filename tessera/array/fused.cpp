@@ -90,12 +90,12 @@ Fused::Dimensions Fused::merge(const Shape& shape, const std::vector<bool>& redu
   };
   Shape extents;
   extents.reserve(shape.size() + 1);
-  // for each merged dimension, the dimension of `shape` whose strides it has: its innermost
+  // for each merged dimension: the innermost dimension of `shape` that it contains, which has the strides to use
   InlineVector<std::size_t, 8> from;
-  constexpr std::size_t none = ~std::size_t{0};  // a dimension of extent 1 that stands for no dimension of `shape`
-  std::size_t count = 0;                         // merged dimensions that are reduced
-  // Kept dimensions first, then reduced ones. Extents of 1 are dropped, and neighbours that are contiguous in every
-  // view are merged.
+  constexpr std::size_t none = ~std::size_t{0};  // marks a dimension of extent 1 that was inserted
+  std::size_t count = 0;                         // number of merged dimensions that are reduced
+  // Dimensions that are kept come before those that are reduced. Dimensions of extent 1 are dropped, and adjacent
+  // dimensions are merged if they are contiguous in every view.
   for (int pass = 0; pass < (reduced.empty() ? 1 : 2); ++pass)
     for (std::size_t d = 0; d < shape.size(); ++d) {
       const bool r = !reduced.empty() && reduced[d];
@@ -112,11 +112,11 @@ Fused::Dimensions Fused::merge(const Shape& shape, const std::vector<bool>& redu
         if (r) ++count;
       }
     }
-  if (extents.size() == count) {  // at least one kept dimension
+  if (extents.size() == count) {  // ensures at least one kept dimension
     extents.insert(extents.begin(), 1);
     from.insert(from.begin(), none);
   }
-  if (!reduced.empty() && count == 0) {  // at least one reduced dimension
+  if (!reduced.empty() && count == 0) {  // ensures at least one reduced dimension
     extents.push_back(1);
     from.push_back(none);
     count = 1;
@@ -147,7 +147,7 @@ BufferView Fused::range(const StridedView& view, const Shape& extents) const {
 std::pmr::vector<LaunchArgument> Fused::arguments(const Dimensions& dimensions) {
   std::pmr::vector<LaunchArgument> out(&arena_);
   out.reserve((inputs_.size() + outputs_.size()) * (1 + dimensions.extents.size()) + scalars_.size() +
-              dimensions.extents.size() + 4);  // With room for a reduction's own arguments.
+              dimensions.extents.size() + 4);  // Reserves space for the arguments that a reduction appends.
   for (const auto& v : inputs_) out.emplace_back(range(v, dimensions.extents));
   for (const auto& v : outputs_) out.emplace_back(range(v, dimensions.extents));
   for (std::size_t i = 0; i < scalars_.size(); ++i)
@@ -220,7 +220,7 @@ std::vector<ir::Value> FusedTrace::evaluate(std::span<const ir::Value> coordinat
         values.push_back(n.args[1] >= 0 ? ir::math(static_cast<ir::MathOp>(n.sub), arg(n, 0), arg(n, 1))
                                         : ir::math(static_cast<ir::MathOp>(n.sub), arg(n, 0)));
     }
-    // 16-bit floats are computed in f32, and each operation is rounded as if its result had been stored.
+    // 16-bit floats are computed in f32. The result of each operation is rounded as if it had been stored.
     if (n.op != ir::Op::param && values.back().dtype() != n.dtype) values.back() = ir::cast(n.dtype, values.back());
   }
   return values;
@@ -250,7 +250,7 @@ std::string operation_names(const Structure& s) {
 
 namespace {
 
-static_assert(Structure::two == 2 && Structure::four == 4);  // The values of these classes are their strides.
+static_assert(Structure::two == 2 && Structure::four == 4);  // The value of these classes is the stride.
 
 // Structure::form of a map kernel.
 enum Form : std::uint8_t { by_dimensions, linear };
@@ -261,8 +261,8 @@ struct MapSpec {
   std::size_t hash() const { return structure->hash(); }
 };
 
-// One thread per element. Up to three merged dimensions are dimensions of the launch, innermost first; the outer ones
-// share the third. The linear form puts all elements in the launch's first dimension.
+// One thread per element. Up to three merged dimensions are dimensions of the launch, innermost first. If there are
+// more, the outer ones are combined in the third. The linear form uses only the first dimension of the launch.
 ir::Function trace_map(const MapSpec& spec) {
   const Structure& s = *spec.structure;
   ir::Builder builder("fused_" + operation_names(s), ir::KernelKind::map);
@@ -271,7 +271,7 @@ ir::Function trace_map(const MapSpec& spec) {
   const FusedTrace trace(s);
   std::vector<ir::Value> coordinates(s.rank);
   const std::size_t r = s.rank;
-  // Coordinates of a linear position, up to dimension `last`.
+  // Converts a linear position to coordinates of dimensions 0 to `last`.
   auto unravel = [&](ir::Value rest, std::size_t last) {
     for (std::size_t d = last; d > 0; --d) {
       coordinates[d] = rest % trace.extent(d);
@@ -295,10 +295,11 @@ ir::Function trace_map(const MapSpec& spec) {
   return builder.finish();
 }
 
-// True if the device may reject this launch because of its outer dimensions, but would accept as many threads in x
-// alone. A map kernel's block can have 256 threads in y or 64 in z (with one in x), whatever registers it needs.
+// True if the device may reject this launch because of its outer dimensions but would accept the same number of threads
+// in x only. A block of a map kernel can have 256 threads in y or 64 in z (with one thread in x), independent of the
+// registers that it needs.
 bool needs_linear(Device device, const std::array<std::uint64_t, 3>& threads) {
-  constexpr std::uint64_t everywhere = 65535;  // the maximum number of blocks in y and z that every API accepts
+  constexpr std::uint64_t everywhere = 65535;  // the maximum number of blocks in y and z that all APIs accept
   if (is_built_in(device.backend) || (threads[1] <= everywhere * 256 && threads[2] <= everywhere * 64)) return false;
   const Capabilities& can = device_info(device).can;
   const auto takes = [&](std::size_t dimension, std::uint64_t n, std::uint64_t block) {
@@ -311,7 +312,7 @@ bool needs_linear(Device device, const std::array<std::uint64_t, 3>& threads) {
 const Kernel& kernel_of(const Structure& structure) {
   // Leaked on purpose: kernels may still be used during process exit.
   static auto& family = *new KernelFamily<MapSpec>(trace_map);
-  // Looked up without copying the structure; only a new kernel's structure is copied.
+  // The lookup uses the structure without copying it. It is copied only for a new kernel.
   const Kernel* known = family.find(MapSpec{std::shared_ptr<const Structure>(std::shared_ptr<void>(), &structure)});
   return known != nullptr ? *known : family(MapSpec{std::make_shared<const Structure>(structure)});
 }

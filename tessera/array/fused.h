@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// An elementwise expression, ready to be compiled to a kernel: operations over strided inputs and scalars, and outputs.
-// Only its structure is compiled (operations, dtypes, which strides are 0 or 1); shapes, strides and scalars are
-// arguments.
+// An elementwise expression that can be compiled to a kernel: operations on strided inputs and scalars, and outputs.
+// Only its structure is compiled: the operations, the dtypes, and which strides are 0 or 1. Shapes, strides and scalars
+// are launch arguments.
 #pragma once
 
 #include <functional>
@@ -23,18 +23,19 @@ struct StridedView {
   friend bool operator==(const StridedView&, const StridedView&) = default;
 };
 
-/// The part of an expression that is compiled. Views are the inputs followed by the outputs; dimensions are merged,
-/// innermost last.
+/// The part of an expression that is compiled. Views are the inputs followed by the outputs. Dimensions are merged, and
+/// the innermost dimension is the last.
 struct Structure {
   struct Node {
-    ir::Op op = ir::Op::none;  ///< load: args[0] is an input; param: args[0] is a scalar; else an operation
+    /// load: args[0] is the index of an input; param: args[0] is the index of a scalar; otherwise an operation
+    ir::Op op = ir::Op::none;
     std::uint8_t sub = 0;
     DType dtype = DType::f32;
     std::array<std::int16_t, 3> args = {-1, -1, -1};
     friend bool operator==(const Node&, const Node&) = default;
   };
-  /// Two to four are used only in maps on `cpu`, along the innermost dimension: loads and stores with a known stride
-  /// are shuffles.
+  /// The classes two to four are used only for the innermost dimension of maps on `cpu`. Loads and stores with a known
+  /// small stride are compiled to shuffles.
   enum StrideClass : std::uint8_t { zero, one, two, three, four, any };
 
   // Most expressions are small and fit without an allocation.
@@ -67,7 +68,7 @@ class Fused {
   int operation(ir::Op op, std::uint8_t sub, DType dtype, std::span<const int> args);
   void output(int node, StridedView view);
 
-  /// A position to roll back to: the current sizes, without outputs.
+  /// A state to roll back to. It contains the current sizes; outputs are not included.
   struct Mark {
     std::size_t nodes, inputs, scalars, operations;
   };
@@ -79,17 +80,17 @@ class Fused {
   const std::pmr::vector<StridedView>& inputs() const { return inputs_; }
   const Structure& structure() const { return structure_; }
 
-  /// Computes all outputs over `shape`, and caches the launch in `repeated` if given.
+  /// Computes all outputs over `shape`. Caches the launch in `repeated` if it is not null.
   void run(const Shape& shape, const CachedExpression* repeated = nullptr);
 
-  // For reduce.cpp: dimensions, merged where every view allows it, kept ones first. `reduced[i]` marks dimensions of
-  // `shape`.
+  // For reduce.cpp: the dimensions after merging those that can be merged in every view. Dimensions that are not
+  // reduced come first. `reduced[i]` marks the reduced dimensions of `shape`.
   struct Dimensions {
     Shape extents;
     std::size_t reduced = 0;
   };
   Dimensions merge(const Shape& shape, const std::vector<bool>& reduced);
-  /// The launch arguments, valid as long as this object. A reduction appends its own.
+  /// The launch arguments, which are valid as long as this object. A reduction appends its own arguments.
   std::pmr::vector<LaunchArgument> arguments(const Dimensions& dimensions);
   Structure& structure() { return structure_; }
   std::pmr::vector<StridedView>& outputs() { return outputs_; }
@@ -106,13 +107,13 @@ class Fused {
   std::size_t operations_ = 0;
 };
 
-/// The kernel's parameters during tracing, in the order of `Fused::arguments`.
+/// The kernel's parameters while it is traced, in the order of `Fused::arguments`.
 class FusedTrace {
  public:
   explicit FusedTrace(const Structure& structure);
-  /// The element position in a view at these coordinates, one per merged dimension.
+  /// The position of an element in a view. `coordinates` has one entry per merged dimension.
   ir::Value position(std::size_t view, std::span<const ir::Value> coordinates) const;
-  /// The values of all nodes at these coordinates, in the nodes' dtypes; reads the inputs.
+  /// Reads the inputs at these coordinates and returns the values of all nodes, in the dtypes of the nodes.
   std::vector<ir::Value> evaluate(std::span<const ir::Value> coordinates) const;
   const ir::BufferRef& output(std::size_t i) const { return outputs_[i]; }
   ir::Value extent(std::size_t dimension) const { return extents_[dimension]; }
@@ -121,14 +122,15 @@ class FusedTrace {
   const Structure& s_;
   std::vector<ir::BufferRef> inputs_, outputs_;
   std::vector<ir::Value> scalars_, extents_;
-  std::vector<ir::Value> strides_;  ///< (view, dimension); literals for classes two to four; unset for zero and one
+  /// per view and dimension: a literal for the classes two to four, no value for zero and one
+  std::vector<ir::Value> strides_;
 };
 
-/// An upper bound of the parameter bytes of a fused kernel with one output more than `views`, counted as in
+/// An upper bound of the parameter bytes of a fused kernel that has `views` views and one more output, counted as in
 /// KernelFacts.
 std::uint64_t parameter_bytes(std::uint64_t views, std::uint64_t scalars, std::size_t rank);
 
-/// The operations, for the kernel's name: "mul_add".
+/// The names of the operations, which are used in the kernel's name: "mul_add".
 std::string operation_names(const Structure& structure);
 void count_fused_launch();
 

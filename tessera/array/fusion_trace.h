@@ -3,7 +3,7 @@
 
 namespace tessera::detail {
 
-/// True if evaluations of pending expressions are printed: trace_fusion(true) or TESSERA_TRACE_FUSION.
+/// True if evaluations of pending expressions are printed, because of trace_fusion(true) or TESSERA_TRACE_FUSION.
 bool fusion_traced();
 
 }  // namespace tessera::detail

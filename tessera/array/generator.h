@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random number streams: Generator keeps its position, and its whole state is two numbers without a device (it moves
-// with the structure that contains it, and gives the same bits on every device). Counter selects one of many streams of
-// a seed, and can be in device memory.
+// Random number streams. A Generator keeps its position in a stream. Its whole state is two numbers without a device,
+// so it can be moved with the structure that contains it and draws the same bits on every device. A Counter selects one
+// of many streams of a seed and can be in device memory.
 #pragma once
 
 #include <memory>
@@ -11,11 +11,12 @@
 
 namespace tessera {
 
-/// Draws from the Philox stream of a seed; each draw continues where the previous one ended. The first draw equals that
-/// of random_uniform and the other functions for this seed. Bits and uniform numbers are the same on every device;
-/// normal numbers are subject to the accuracy of its log, sin and cos. A copy is a separate generator with the same
-/// state. A draw that throws leaves the state unchanged. If a draw is recorded (device/queue/sequence.h), each replay
-/// draws the next numbers. Not thread-safe.
+/// Draws from the Philox stream of a seed. Each draw continues where the previous one ended; the first draw equals that
+/// of random_uniform and the other functions for this seed. Bits and uniform numbers are identical on every device.
+/// Normal numbers can differ slightly, because devices compute log, sin and cos with different accuracy.
+///
+/// A copy is a separate generator with the same state. A draw that throws leaves the state unchanged. If a draw is
+/// recorded (device/queue/sequence.h), each replay draws the next numbers. Not thread-safe.
 class Generator {
  public:
   /// A generator at block `offset` of the stream for `seed`.
@@ -48,9 +49,9 @@ class Generator {
 template <>
 inline constexpr bool holds_no_arrays<Generator> = true;
 
-/// Selects one of the 2^64 streams of a seed, each long enough for any array. Either a number, or a one-element u64
-/// array in device memory that is read when the kernel runs, so that a recorded Sequence draws new numbers at each
-/// replay.
+/// Selects one of the 2^64 streams of a seed. Each stream is long enough for any array. The counter is either a number,
+/// or a one-element u64 array in device memory. Memory is read when the kernel runs, so that a recorded Sequence draws
+/// new numbers at each replay.
 class Counter {
  public:
   explicit Counter(std::uint64_t number) : number_(number) {}
@@ -67,24 +68,25 @@ class Counter {
   std::optional<Array> memory_;
 };
 
-/// As the functions of array.h, which use the stream of Counter(0). `device` defaults to the device of a counter in
-/// memory, else to current_device(). Throws DeviceError if it differs from the counter's.
+/// Like random_uniform in array.h, which uses the stream of Counter(0). `device` defaults to the device of a counter in
+/// memory, otherwise to current_device(). Throws DeviceError if `device` differs from the counter's device.
 Array random_uniform(Shape shape, std::uint64_t seed, const Counter& counter, double low = 0, double high = 1,
                      std::optional<Device> device = {});
-/// Normally distributed numbers of the stream that `seed` and `counter` select.
+/// Normally distributed numbers from the stream that `seed` and `counter` select.
 Array random_normal(Shape shape, std::uint64_t seed, const Counter& counter, double mean = 0, double deviation = 1,
                     std::optional<Device> device = {});
-/// Random u32 numbers.
+/// Random u32 numbers from the stream that `seed` and `counter` select.
 Array random_bits(Shape shape, std::uint64_t seed, const Counter& counter, std::optional<Device> device = {});
 
-/// The part of shape `shape` at `starts` of random_uniform(whole, seed, low, high). The numbers do not depend on how an
-/// array is split and where each part is computed. Throws ShapeError if the part is not inside `whole`.
+/// Part of random_uniform(whole, seed, low, high): the elements of shape `shape` from position `starts`. The numbers do
+/// not depend on how an array is split or where each part is computed. Throws ShapeError if the part is not inside
+/// `whole`.
 Array random_uniform_part(const Shape& whole, const Shape& starts, Shape shape, std::uint64_t seed, double low = 0,
                           double high = 1, std::optional<Device> device = {});
-/// The part at `starts` of random_normal(whole, seed, mean, deviation).
+/// The same part of random_normal(whole, seed, mean, deviation).
 Array random_normal_part(const Shape& whole, const Shape& starts, Shape shape, std::uint64_t seed, double mean = 0,
                          double deviation = 1, std::optional<Device> device = {});
 Array random_bits_part(const Shape& whole, const Shape& starts, Shape shape, std::uint64_t seed,
-                       std::optional<Device> device = {});  ///< The part at `starts` of random_bits(whole, seed).
+                       std::optional<Device> device = {});  ///< The same part of random_bits(whole, seed).
 
 }  // namespace tessera

@@ -144,7 +144,7 @@ Array Backward::result() const { return kept(step_->result().value(), step_, "re
 void Backward::add_adjoint(std::size_t operand, Array adjoint) {
   const Shape& to = shape(operand);
   const DType kept_as = adjoint_dtype(operand);
-  // Widened before it is summed.
+  // It is widened before it is summed.
   if (dtype_size(kept_as) > dtype_size(adjoint.dtype())) adjoint = adjoint.astype(kept_as);
   if (adjoint.shape() != to) {
     std::vector<int> stretched;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The history of an array, recorded so that gradients can be taken: a step per operation, with a rule for its backward
-// pass. Rules are defined next to their operations; the backward pass itself is in grad/.
+// The history of an array, recorded so that gradients can be computed. It has one step per operation, with a rule for
+// the backward pass. Rules are defined next to their operations; the backward pass is in grad/.
 #pragma once
 
 #include <functional>
@@ -16,15 +16,17 @@ namespace tessera {
 
 class Backward;
 
-/// The backward function of an operation: computes the operands' adjoints from the result's adjoint (the derivative of
-/// a scalar by each element). A rule written in array operations can itself be differentiated. It must not capture
-/// arrays that may have history; those are operands, listed in `keeps`.
+/// The backward function of an operation. It computes the adjoints of the operands from the adjoint of the result. (The
+/// adjoint of an array is the derivative of a scalar with respect to its elements.) A rule written with array
+/// operations can itself be differentiated. The function must not capture arrays that may have history; such arrays are
+/// operands and listed in `keeps`.
 struct Rule {
-  std::function<void(Backward&)> backward;  ///< Computes the adjoints of the operands from that of the result.
-  std::uint32_t keeps = 0;    ///< The operands it reads, as operand_bits(0, 1); ~0u: all of them, however many.
+  std::function<void(Backward&)> backward;  ///< Computes the adjoints of the operands from the adjoint of the result.
+  /// The operands that it reads, as operand_bits(0, 1). ~0u means all operands, even more than 32.
+  std::uint32_t keeps = 0;
   bool keeps_result = false;  ///< True if it reads the result.
-  /// True if the result only rearranges elements of operand 0. If that operand's adjoint is stored in a wider dtype,
-  /// the result's adjoint is as well.
+  /// True if the result only rearranges elements of operand 0. If the adjoint of that operand is stored in a wider
+  /// dtype, the adjoint of the result is stored in that dtype too.
   bool moves = false;
 };
 /// The bits for Rule::keeps, one per operand number.
@@ -39,14 +41,14 @@ namespace detail {
 class Step {
  public:
   struct Operand {
-    std::shared_ptr<Step> step;  ///< null: a constant
+    std::shared_ptr<Step> step;  ///< null for a constant
     Shape shape;
     DType dtype = DType::f32;
     Device device;
     std::optional<ArraySnapshot> kept;
   };
   Step(const char* name, std::vector<Operand> operands, Rule rule, std::optional<ArraySnapshot> result);
-  /// A leaf for an argument: the backward pass for `leaf` ends there. Its adjoint has dtype `adjoint`.
+  /// Creates a leaf for an argument. The backward pass for `leaf` ends there. The adjoint has the dtype `adjoint`.
   static std::shared_ptr<Step> leaf(const Array& argument, std::uint64_t leaf, DType adjoint);
   ~Step() { free(); }
   Step(const Step&) = delete;
@@ -54,14 +56,15 @@ class Step {
 
   const char* name() const { return name_; }
   std::uint64_t number() const { return number_; }  ///< Greater than the numbers of its operands.
-  std::uint64_t lowest() const { return lowest_; }  ///< The smallest leaf that it depends on; ~0: none.
+  std::uint64_t lowest() const { return lowest_; }  ///< The smallest leaf that it depends on, or ~0 if there is none.
   const std::vector<Operand>& operands() const { return operands_; }
   const std::optional<ArraySnapshot>& result() const { return result_; }
   const Rule& rule() const { return rule_; }
-  /// The dtype of the result's adjoint if it differs from the result's: gradients of 16-bit copies of weights are f32.
+  /// The dtype of the result's adjoint if it differs from that of the result. Gradients of 16-bit copies of weights are
+  /// f32.
   const std::optional<DType>& adjoint_dtype() const { return adjoint_dtype_; }
   bool freed() const { return freed_; }
-  /// Releases everything that it refers to. Iterative, so that a long chain does not overflow the stack.
+  /// Releases everything that the step refers to. It is iterative, so that a long chain does not overflow the stack.
   void free();
 
   /// The number of the next step.
@@ -78,8 +81,8 @@ class Step {
   bool freed_ = false;
 };
 
-/// Captures the operands at the entry of an operation, before they are moved from. True if an operand has history, so
-/// that the result gets a step.
+/// Captures the operands at the entry of an operation, before they are moved from. Converts to true if an operand has
+/// history, so that the result gets a step.
 class HistoryRecorder {
  public:
   template <class... O>
@@ -121,13 +124,13 @@ inline Array without_history(Array a) {
   return a;
 }
 
-/// Throws ArgumentError if the array has history, which `operation` would drop. Disabled inside operations with rules
-/// of their own.
+/// Throws ArgumentError if the array has history, which `operation` would drop. Disabled inside operations with their
+/// own rules.
 void check_no_history(const char* operation, const Array& a, const char* wrong, const char* remedy);
-/// Checks that `target` can be written, and that `value` can be stored into other memory.
+/// Checks that `target` can be written.
 void check_write_target(const char* operation, const Array& target);
 void check_stored_value(const char* operation, const Array& value);
-/// The check of an operation without a rule.
+/// The check for an operation without a rule.
 template <class... A>
 void check_no_rule(const char* operation, const A&... operands) {
   (check_no_history(operation, operands, "this operation has no gradient",
@@ -137,15 +140,15 @@ void check_no_rule(const char* operation, const A&... operands) {
 
 }  // namespace detail
 
-/// The context of a rule in the backward pass: the adjoint of the result and the arrays that the rule keeps. The rule
-/// adds adjoints to the operands, which are numbered in the operation's order.
+/// The argument of a backward rule: the adjoint of the result and the arrays that the rule keeps. The rule adds
+/// adjoints to the operands. Operands are numbered in the order of the operation.
 class Backward {
  public:
-  /// `leaf`: operands whose history contains no leaf from this number on are constants. `needs_adjoint`: one entry per
+  /// Operands that depend on no leaf with number `leaf` or higher are constants. `needs_adjoint` has one entry per
   /// operand.
   Backward(std::shared_ptr<detail::Step> step, Array adjoint, std::uint64_t leaf, std::vector<bool> needs_adjoint);
 
-  /// The adjoint of the result, with its shape and its dtype (or the wider dtype in which the adjoint is stored).
+  /// The adjoint of the result. It has the result's shape and dtype, or the wider dtype in which the adjoint is stored.
   const Array& adjoint() const { return adjoint_; }
   /// The number of operands.
   std::size_t operands() const { return needs_adjoint_.size(); }
@@ -157,22 +160,22 @@ class Backward {
   DType dtype(std::size_t operand) const { return step_->operands()[operand].dtype; }
   /// The device of an operand.
   Device device(std::size_t operand) const { return step_->operands()[operand].device; }
-  /// The dtype in which an operand's adjoint is stored and summed: the operand's own, except f32 for 16-bit copies of
-  /// f32 weights.
+  /// The dtype in which an operand's adjoint is stored and summed. It is the operand's dtype, or f32 for 16-bit copies
+  /// of f32 weights.
   DType adjoint_dtype(std::size_t operand) const;
-  /// An operand that the rule keeps. Throws ArgumentError if it has been written in place since, naming the operation
-  /// that wrote it.
+  /// An operand that the rule keeps. Throws ArgumentError if it has been written in place since; the message names the
+  /// operation that wrote it.
   Array operand(std::size_t operand) const;
   Array result() const;  ///< The result of the operation, if the rule keeps it.
 
-  /// Adds the value of `adjoint()` to the operand's adjoint if it is needed; otherwise `adjoint` is not called. The
-  /// value is summed over dimensions along which the operand was broadcast, and converted to its adjoint_dtype.
+  /// Adds the value of `adjoint()` to the operand's adjoint. `adjoint` is called only if the operand needs an adjoint.
+  /// The value is summed over dimensions along which the operand was broadcast, and converted to its adjoint_dtype.
   template <class F>
   void add(std::size_t operand, F&& adjoint) {
     if (needs_adjoint(operand)) add_adjoint(operand, adjoint());
   }
 
-  /// The same for slice(axis, begin, ..., step) of the operand; the adjoint is zero elsewhere.
+  /// Like add, for the adjoint of slice(axis, begin, ..., step) of the operand. The adjoint is zero outside the slice.
   template <class F>
   void add_slice(std::size_t operand, int axis, std::int64_t begin, std::int64_t step, F&& adjoint) {
     if (needs_adjoint(operand))
@@ -180,14 +183,14 @@ class Backward {
   }
 
   std::vector<std::optional<Array>>& adjoints() { return adjoints_; }  ///< The adjoints added so far, by operand.
-  /// An adjoint of part of an operand: a slice along one axis.
+  /// The adjoint of part of an operand: a slice along one axis.
   struct Slice {
     std::size_t operand;       ///< The number of the operand.
     int axis;                  ///< The axis that was sliced.
-    std::int64_t begin, step;  ///< Where the slice begins, and its step.
+    std::int64_t begin, step;  ///< The start and the step of the slice.
     Array adjoint;             ///< The adjoint of the slice.
   };
-  /// The adjoints of slices that rules added.
+  /// The adjoints of slices that rules have added.
   std::vector<Slice>& slices() { return slices_; }
 
  private:
@@ -203,8 +206,8 @@ class Backward {
 };
 
 namespace detail {
-/// The sum of these slices in an array of `shape`, zero elsewhere. Adjacent slices that fill the array are
-/// concatenated.
+/// Adds the slices into an array of `shape` that is zero outside them. If adjacent slices fill the array, they are
+/// concatenated instead.
 Array sum_of_slices(std::vector<Backward::Slice> slices, const Shape& shape);
 }  // namespace detail
 

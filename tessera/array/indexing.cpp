@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads and writes by arrays of indices.
+// Reads and writes elements selected by arrays of indices.
 #include <bit>
 
 #include "tessera/array/axis_layout.h"
@@ -18,7 +18,7 @@ using ir::Value;
 
 namespace {
 
-// The position of a thread's element. Those dimensions of (outer, count, inner) that are not 1 are dimensions of the
+// The position of a thread's element in (outer, count, inner). Dimensions with extent 1 are not dimensions of the
 // launch.
 struct Place {
   Value column, i, outer;
@@ -33,8 +33,8 @@ std::array<std::uint64_t, 3> threads(bool single, std::int64_t outer, std::int64
   return {static_cast<std::uint64_t>(inner), n, o};
 }
 
-// An index that was read, and whether it is in [0, extent). Compared in 64 bits, so that a large index does not wrap
-// into range.
+// An index read from memory, and whether it is in [0, extent). The comparison uses 64 bits, so that a large index does
+// not wrap into the valid range.
 struct Row {
   Value row, inside;
 };
@@ -49,7 +49,7 @@ Row row_of(Value index, Value extent) {
 struct TakeSpec {
   DType table, indices;
   bool along;   // one index per element, not per row
-  bool single;  // rows of one element
+  bool single;  // each row has a single element
   friend bool operator==(const TakeSpec&, const TakeSpec&) = default;
   std::size_t hash() const {
     return static_cast<std::size_t>(table) * 31 + static_cast<std::size_t>(indices) * 4 + along * 2u + single;
@@ -127,7 +127,8 @@ Shape taken_shape(const Array& a, const Array& indices, std::size_t axis) {
   return shape;
 }
 
-/// The row-major positions in an array of this shape that indices along `axis` refer to; -1 for an index out of range.
+/// Converts indices along `axis` to row-major positions in an array of this shape. The position is -1 if an index is
+/// out of range.
 Array positions(const Array& indices, const Shape& shape, const Shape& taken, std::size_t axis) {
   const Device device = indices.device();
   const Strides strides = contiguous_strides(shape);
@@ -145,7 +146,7 @@ Array positions(const Array& indices, const Shape& shape, const Shape& taken, st
 }  // namespace
 
 Array detail::reversed(const Array& a, const AxisLayout& axis) {
-  // For a contiguous array, the extents before and of the axis determine which dimensions it covers.
+  // The operand is contiguous, so these two extents identify the axis. They are part of the cache key.
   std::optional<CachedOperation> repeated;
   if (axis.outer < 1 << 20 && axis.extent < 1 << 20)
     repeated.emplace(CachedOperation::reversal | static_cast<std::uint64_t>(axis.outer) << 8 |
@@ -221,7 +222,7 @@ Array take_along_axis(const Array& a, const Array& indices, int axis) {
 
 namespace {
 
-// The array, the updates and the indices, all contiguous.
+// The checked operands of a scatter. All arrays are contiguous.
 struct Scattered {
   std::size_t d;
   AxisLayout axis;
@@ -260,8 +261,8 @@ Scattered checked_scatter(const char* name, const Array& a, const Array& indices
           updates.astype(a.dtype()).broadcast_to(shape).as_contiguous()};
 }
 
-// For each row: one more than the position of the last index that refers to it; 0 if there is none. Uses an integer
-// maximum.
+// Computes for each row one more than the position of the last index that refers to it, or 0 if there is none. An
+// atomic integer maximum makes the result deterministic.
 ir::Function trace_last_index(const DType& dtype) {
   ir::Builder builder("last_index", ir::KernelKind::map);
   ir::Builder::Scope scope(builder);
@@ -301,7 +302,7 @@ ir::Function trace_scatter(const RowsSpec& spec) {
 void scatter_back(Backward& b, int axis) {
   const Array &g = b.adjoint(), indices = b.operand(1);
   b.add(0, [&] { return scatter(g, indices, Array::zeros({}, g.dtype(), g.device()), axis); });
-  b.add(2, [&] {  // If indices repeat, only the last update is in the result.
+  b.add(2, [&] {  // If an index occurs several times, only the last update has an effect.
     const Array each = Array::arange(indices.size(), 0, 1, DType::i32, g.device()).reshape(indices.shape());
     const std::int64_t extent = b.shape(0)[static_cast<std::size_t>(axis)];
     const Array last = take(scatter(Array::full({extent}, -1, DType::i32, g.device()), indices, each), indices);
@@ -337,9 +338,9 @@ Array scatter(const Array& a, const Array& indices, const Array& updates, int ax
   return operation.finish(std::move(out), attributes, rule);
 }
 
-// Sums by index without floating-point atomics. The positions of updates are sorted by row with a stable radix sort, in
-// which each thread counts and places a run of positions sequentially. Then one thread per column sums the updates of a
-// row.
+// Adds updates by index without floating-point atomics. First, a stable radix sort orders the positions of the updates
+// by row; each thread counts and places a run of positions sequentially. Then one thread per column adds up the updates
+// of a row.
 namespace {
 
 constexpr int digit_bits = 8;
@@ -347,8 +348,8 @@ constexpr std::int64_t shortest_run = 32, most_runs = 2048;
 
 struct SortSpec {
   DType indices;  // i32: the keys of the previous pass
-  bool first;     // the first pass: indices that may be out of range, without an order yet
-  bool places;    // place the positions; else count digits
+  bool first;     // the first pass: reads the indices, which may be out of range, and has no previous order
+  bool places;    // true: place the positions; false: count the digits
   friend bool operator==(const SortSpec&, const SortSpec&) = default;
   std::size_t hash() const { return static_cast<std::size_t>(indices) * 4 + first * 2u + places; }
 };
@@ -417,11 +418,11 @@ ir::Function trace_scatter_add(const RowsSpec& spec) {
   return builder.finish();
 }
 
-// The same on a CPU, where not sorting is faster: a block goes through all indices in order and adds the updates of its
-// own rows and columns.
+// The same on a CPU, where it is faster without sorting. Each block traverses all indices in order and adds the updates
+// of the rows and columns assigned to it.
 struct InOrderSpec {
   DType dtype, indices;
-  std::uint32_t threads;  // threads of a block: neighbours along a row; 1 where rows have one element
+  std::uint32_t threads;  // threads of a block, which process adjacent columns; 1 if rows have a single element
   bool whole;             // each block covers all rows
   friend bool operator==(const InOrderSpec&, const InOrderSpec&) = default;
   std::size_t hash() const {
@@ -456,7 +457,7 @@ ir::Function trace_add_in_order(const InOrderSpec& spec) {
     });
     return builder.finish();
   }
-  // Several updates are read together and added one after the other.
+  // Loads several updates first, then adds them one after the other.
   const auto some = [&](Value k, int several) {
     std::vector<Row> to;
     std::vector<Value> values;
@@ -476,7 +477,8 @@ void add_in_order(const Array& out, const Array& indices, const Array& updates, 
   const auto divided = [](std::int64_t n, std::int64_t by) { return (n + by - 1) / by; };
   const bool single = axis.inner == 1;
   const std::uint32_t threads = single ? 1 : info.can.subgroup_widths[0];
-  // Each block reads all indices, so columns are distributed first, and rows only if there are many processors.
+  // Each block reads all indices, so columns are distributed first. Rows are distributed only if there are many
+  // processors.
   const std::int64_t units = std::max<std::int64_t>(1, info.compute_units), wanted = units > 1 ? 4 * units : 1;
   const std::int64_t chunk = std::max<std::int64_t>(64, divided(divided(axis.inner, wanted), 64) * 64);
   const std::int64_t across = divided(axis.inner, chunk), lanes = across * axis.outer;
@@ -494,7 +496,7 @@ struct Sorted {
   Array keys, order;
 };
 
-/// The positions of `indices` sorted by the row they refer to; stable.
+/// Returns the positions of `indices`, sorted by the row that they refer to. The sort is stable.
 Sorted sort_by_row(const Array& indices, std::int64_t extent) {
   const std::int64_t count = indices.size(), most = std::max(shortest_run, (count + most_runs - 1) / most_runs);
   const std::int64_t runs = (count + most - 1) / most;
@@ -544,7 +546,8 @@ Array scatter_add(const Array& a, const Array& indices, const Array& updates, in
   };
   const bool empty = s.updates.size() == 0 || a.size() == 0;
   if (blocks_are_vectors(a.device().backend) && !empty) {
-    const bool small = a.dtype() == DType::f16 || a.dtype() == DType::bf16;  // these sums are rounded once
+    // 16-bit sums are computed in f32 and rounded once
+    const bool small = a.dtype() == DType::f16 || a.dtype() == DType::bf16;
     const DType sums = small ? DType::f32 : a.dtype();
     const Array out = small ? s.a.astype(sums) : s.a.copy();
     add_in_order(out, s.indices, s.updates.astype(sums), s.axis);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Selection by conditions. The size of the result is known only after counting.
+// Selects elements by conditions. The size of the result is known only after counting.
 #include "tessera/array/axis_layout.h"
 #include "tessera/array/cached_operation.h"
 #include "tessera/array/elementwise.h"
@@ -15,7 +15,7 @@ using ir::Value;
 
 namespace {
 
-// From inclusive counts, the positions of the elements that are selected.
+// Writes the positions of the selected elements. `until` contains the inclusive running count of selected elements.
 ir::Function trace_places(const DType& counts) {
   ir::Builder builder("places_where", ir::KernelKind::map);
   ir::Builder::Scope scope(builder);
@@ -27,7 +27,7 @@ ir::Function trace_places(const DType& counts) {
   return builder.finish();
 }
 
-// On a CPU: the number of true elements in each part, then their positions part by part.
+// The two kernels for CPUs. This one counts the true elements of each part.
 ir::Function trace_true_counts(const std::uint32_t& threads) {
   ir::Builder builder("true_counts", ir::KernelKind::block, {threads, 1, 1});
   ir::Builder::Scope scope(builder);
@@ -44,8 +44,8 @@ ir::Function trace_true_counts(const std::uint32_t& threads) {
 }
 
 struct TrueSpec {
-  bool alone;                  // the only part, which counts its elements as well
-  std::optional<DType> table;  // the table whose elements are selected; without it, positions are returned
+  bool alone;                  // there is only one part, and this kernel also counts its elements
+  std::optional<DType> table;  // the table from which elements are selected; if empty, positions are returned
   friend bool operator==(const TrueSpec&, const TrueSpec&) = default;
   std::size_t hash() const { return (table ? static_cast<std::size_t>(*table) + 1 : 0) * 2 + alone; }
 };
@@ -58,16 +58,16 @@ ir::Function trace_true_places(const TrueSpec& spec) {
   ir::BufferRef table;
   if (spec.table) table = ir::buffer_param("table", *spec.table, ir::Access::read);
   const auto out = ir::buffer_param("out", spec.table.value_or(DType::i64), ir::Access::read_write);
-  // The counts up to the end of each part.
+  // The number of true elements up to the end of each part.
   const auto until = ir::buffer_param("until", DType::i64, alone ? ir::Access::read_write : ir::Access::read);
   const Value count = ir::scalar_param("count", DType::index), part = ir::scalar_param("part", DType::index);
   const Value which = ir::block_id(0), begin = which * part;
   const ir::Variable last(DType::index, ir::min(begin + part, count));
   ir::while_([&] { return last.get() > begin && !flags.load_if(last.get() > begin, last.get() - 1, true); },
              [&] { last.set(last.get() - 1); });
-  // Every position is written, and overwritten by the next one if it is not selected, which is faster than a branch;
-  // the last one needs the check. Counts are 64-bit: a 32-bit count would have to be extended for each address, on the
-  // critical path between two additions.
+  // Every position is written, whether selected or not, and the next one overwrites it if it is not selected. This is
+  // faster than a branch. The last position needs the check. Counts have 64 bits: extending 32-bit counts in each
+  // address computation would be on the critical path between two additions.
   const Value none = ir::literal(DType::i64, 0);
   const ir::Variable place(DType::i64, alone ? none : until.load_if(which > 0, which - 1, none));
   const auto one = [&](Value i, Value number) {
@@ -77,7 +77,7 @@ ir::Function trace_true_places(const TrueSpec& spec) {
   constexpr int together = 8;
   const Value end = last.get(), rest = begin + (end - begin) / together * together;
   ir::for_(begin, rest, together, [&](Value i) {
-    const Value number = ir::cast(DType::i64, i);  // converted once, not per element
+    const Value number = ir::cast(DType::i64, i);  // converted once per iteration instead of once per element
     for (int k = 0; k < together; ++k) one(i + k, number + k);
   });
   ir::for_(rest, end, [&](Value i) { one(i, ir::cast(DType::i64, i)); });
@@ -91,7 +91,8 @@ KernelFamily<TrueSpec>& placing() {
 }
 constexpr std::int64_t part = 4096;
 
-/// For flags in a single part: the elements of `table` where they are true, or their positions if `table` is null.
+/// For flags that fit in a single part. Returns the elements of `table` for which the flag is true, or their positions
+/// if `table` is null.
 Array true_elements(const Array& flags, const Array* table) {
   flags.eval();
   if (table != nullptr) table->eval();
@@ -135,7 +136,7 @@ Array places_in_parts(const Array& flags) {
   return out;
 }
 
-/// The row-major positions of the true elements of a bool array.
+/// Returns the row-major positions of the true elements of a bool array.
 Array places_where(const Array& given) {
   const Array flags = given.as_contiguous();
   const std::int64_t count = flags.size();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The names of an aggregate's members. C++20 has no reflection; compilers print the name if the address of a member is
-// a template argument. If the output has another form (another compiler, a bit-field), names are empty.
+// The names of an aggregate's members. C++20 has no reflection, but compilers print a member's name if its address is a
+// template argument. Names are empty if the output has another form, for example because of another compiler or a
+// bit-field.
 #pragma once
 
 #include <array>
@@ -35,7 +36,7 @@ template <class T>
 struct Outside {
   const T value;
 };
-/// Declared, but never defined: only addresses of its members are used, at compile time, so T needs no constructor.
+/// Declared, but never defined. Only the addresses of its members are used, at compile time, so T needs no constructor.
 template <class T>
 extern const Outside<T> outside;
 
@@ -63,8 +64,8 @@ consteval std::string_view last_name(const char* text, std::size_t end) {
   if (begin == end || (text[begin] >= '0' && text[begin] <= '9')) return {};
   return {text + begin, end - begin};
 }
-/// Parses "auto member_name() [A = Address{&outside.value.weight}]". (With an explicit return type, g++ would append an
-/// explanation of that type.)
+/// Parses "auto member_name() [A = Address{&outside.value.weight}]". With an explicit return type, g++ would append an
+/// explanation of that type.
 template <Address A>
 consteval auto member_name() {
   return last_name(TESSERA_THIS_FUNCTION, sizeof(TESSERA_THIS_FUNCTION) - 1);
@@ -88,12 +89,12 @@ struct KnownNames {
   int one;
   char another_name_2;
 };
-/// Checks that this compiler prints the expected form. (A template, so that it costs nothing unless structures are
-/// traversed.)
+/// Checks that this compiler prints the expected form. It is a template, so that it is compiled only if structures are
+/// traversed.
 template <class T = KnownNames>
 inline constexpr bool names_are_printed = printed_names<T>[0] == "one" && printed_names<T>[1] == "another_name_2";
 
-/// All names, concatenated; the rest of the compiler's output does not end up in the binary.
+/// All names, concatenated. Copying them keeps the other parts of the compiler's output out of the binary.
 template <class T>
 struct MemberNames {
   static consteval std::size_t bytes() {

@@ -20,7 +20,8 @@ ir::Value most(DType t) {
                                      : std::numeric_limits<std::int32_t>::max())
       .as(t);
 }
-// Inverts all bits except the sign if the sign is set, so that the bits order as the floats do. Its own inverse.
+// Inverts all bits except the sign bit if the sign bit is set, so that the integers sort like the floats. The function
+// is its own inverse.
 ir::Value turned(ir::Value bits) { return bits ^ ((bits >> (wide(bits) ? 63 : 31)) & most(bits.dtype())); }
 
 }  // namespace
@@ -32,7 +33,8 @@ ir::Value min_or_max(ir::BinaryOp op, ir::Value a, ir::Value b) {
   const bool greatest = op == ir::BinaryOp::max;
   const ir::Value x = ir::bitcast(bits, a), y = ir::bitcast(bits, b);
   const ir::Value p = sortable_key(a, greatest),
-                  q = sortable_key(b, greatest);  // Compares keys, not floats: some devices flush denormals.
+                  // Keys are compared instead of floats, because some devices flush denormals.
+      q = sortable_key(b, greatest);
   return ir::bitcast(a.dtype(), ir::select(greatest ? p >= q : p <= q, x, y));
 }
 

@@ -21,11 +21,11 @@ struct ViewKey {
   friend auto operator<=>(const ViewKey&, const ViewKey&) = default;
 };
 
-/// A storage that contains arrays to be moved.
+/// A storage that is referenced by arrays to be moved.
 struct Block {
   std::shared_ptr<Storage> storage;
-  std::uint64_t low = ~std::uint64_t{0}, high = 0;   // the bytes that its arrays cover
-  std::map<ViewKey, std::optional<Array>> views;     // each view and its moved array
+  std::uint64_t low = ~std::uint64_t{0}, high = 0;   // the range of bytes that its arrays cover
+  std::map<ViewKey, std::optional<Array>> views;     // each view, and the moved array once it exists
   std::shared_ptr<Storage> moved;                    // [low, high) on the target device
   std::map<DType, std::shared_ptr<Source>> sources;  // sources over `moved`
 };
@@ -95,21 +95,22 @@ Mapped<Array> Mover::moved(const Array& a, const Path& at) {
       })};
 }
 
-/// The result has no history; each array that becomes this one gets its own.
+/// The result has no history. The caller attaches the history of each array that it replaces.
 Array Mover::copied(const Array& a, const Path& at) {
   const Device target = *state_->target;
   if (a.size() == 0) return Array::empty(a.shape(), a.dtype(), target);
   const BufferView view = a.view();
   const auto found = state_->blocks.find(view.storage.get());
-  if (found == state_->blocks.end()) return a.to(target);  // Created by a type's own function during the move.
+  // The array was created by a type's own tessera_move during this move.
+  if (found == state_->blocks.end()) return a.to(target);
   Block& block = found->second;
   std::optional<Array>& became = block.views[key_of(view, a)];
   if (became) return *became;
-  // Unlabelled memory is labelled with the path of the part it is allocated for, which errors show.
+  // Memory without a label is labelled with the path of the first part that uses it. Errors show the label.
   const auto label = [&] { return block.storage->label().empty() ? at.text() : block.storage->label(); };
 
   if (block.views.size() == 1 && a.bytes() < view.bytes()) {
-    // The gaps between its elements are not shared.
+    // This is the only view of the storage, so the gaps between its elements need not be copied.
     const Array flat = a.as_contiguous();
     const Array out = Array::wrap(Storage::allocate(target, a.bytes(), label()), a.dtype(), a.shape());
     state_->queue_of(target).copy(out.view(), flat.view());
@@ -117,7 +118,7 @@ Array Mover::copied(const Array& a, const Path& at) {
     return out;
   }
   if (!block.moved) {
-    block.low = block.low / 64 * 64;  // Keeps elements and vector loads aligned.
+    block.low = block.low / 64 * 64;  // Keeps elements aligned for vector loads.
     block.high = std::max(block.high, view.byte_offset + view.bytes());
     const std::uint64_t bytes = block.high - block.low;
     auto storage = Storage::allocate(target, bytes, label());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moves whole structures between devices with `to(anything, device)` and `anything | device`, and finds out their
-// device. Arrays are moved, everything else is copied unchanged. Arrays that share memory still share it afterwards.
+// Moves structures between devices with `to(anything, device)` and `anything | device`, and determines their device.
+// Arrays are moved; everything else is copied unchanged. Arrays that share memory still share it afterwards.
 #pragma once
 
 #include "tessera/array/traversal.h"
@@ -40,16 +40,16 @@ constexpr void refuse_to_move() {
 
 }  // namespace detail
 
-/// Moves the parts of a structure. It is passed to a type's own `T tessera_move(const T&, Mover&)`, found by
-/// argument-dependent lookup, which returns the moved value, built from `move(part)` of each part. The function is
-/// called more than once per move (to collect the arrays, then to move them) and must behave the same each time.
+/// Moves the parts of a structure. A type can define its own `T tessera_move(const T&, Mover&)`, found by
+/// argument-dependent lookup. The function returns a new value, constructed from `move(part)` for each part. It is
+/// called more than once per move (first to collect the arrays, then to move them) and must behave the same each time.
 class Mover {
  public:
   Mover(const Mover&) = delete;
   Mover& operator=(const Mover&) = delete;
   ~Mover();
 
-  /// Returns the moved part; `name` is used in errors.
+  /// Returns the moved part. `name` is used in error messages.
   template <class T>
   T operator()(const T& part, std::string_view name = "part") {
     if constexpr (detail::can_move<T>) {
@@ -61,7 +61,7 @@ class Mover {
       detail::refuse_to_move<T>();
     }
   }
-  /// The target device; nullopt while device_of collects devices.
+  /// The target device. nullopt if device_of is collecting devices.
   std::optional<Device> device() const;
 
  private:
@@ -73,7 +73,7 @@ class Mover {
   Mover(Device target, Queue* queue);  ///< Throws DeviceError if the device does not exist.
   Mover();
 
-  /// Sets the current path while a type's own function is called.
+  /// Sets the current path while the `tessera_move` of a type is called.
   struct At {
     At(Mover& m, const Path& at) : mover(m), before(std::exchange(m.at_, &at)) {}
     ~At() { mover.at_ = before; }
@@ -99,7 +99,7 @@ class Mover {
       requires detail::HasMove<T>
     Mapped<T> operator()(const T& x, const Path& at) {
       const At here(mover, at);
-      return {tessera_move(x, mover), false};  // Its arrays have been counted.
+      return {tessera_move(x, mover), false};  // Its arrays have been counted already.
     }
   };
   template <class T>
@@ -113,7 +113,7 @@ class Mover {
     return walk_.map(x, map, at);
   }
 
-  // Non-template parts, in move.cpp.
+  // Functions that need no template, in move.cpp.
   void look_at(const Array& a, const Path& at);
   Mapped<Array> moved(const Array& a, const Path& at);
   Array copied(const Array& a, const Path& at);
@@ -122,11 +122,11 @@ class Mover {
 
   std::unique_ptr<detail::MoveState> state_;
   detail::Traversal walk_{"to", "Write tessera_move for that type, and set the pointer there"};
-  bool moving_ = false;  ///< False while arrays are collected.
+  bool moving_ = false;  ///< false while arrays are collected
   const Path* at_ = nullptr;
 };
 
-/// Moves a value as `value | device` does, on `queue` if it is not null.
+/// Moves a value like `value | device`, on `queue` if it is not null.
 template <class T>
 std::remove_cvref_t<T> move_on_queue(T&& value, Device device, Queue* queue) {
   if constexpr (detail::can_move<std::remove_cvref_t<T>>) {
@@ -154,25 +154,28 @@ std::optional<Device> common_device_of(const T& value, std::string_view name) {
   }
 }
 
-/// Returns a copy of `value` whose arrays are on `device`; arrays already there are shared, not copied. `value` is any
-/// structure that for_each_array accepts (array/traversal.h), or contains types with their own `tessera_move`; other
-/// types do not compile. dtypes and types derived from Array are kept. Arrays that share memory still share it, and
-/// views stay views: the memory range they cover is copied once. Copies are asynchronous where the driver supports it.
-/// Throws DeviceError if the device does not exist; errors include the path of the part, "layers.0.weight". A failed
-/// move leaves no partial copy.
+/// Returns a copy of `value` whose arrays are on `device`. Arrays that are already there are shared, not copied.
+/// `value` is any structure that for_each_array accepts (array/traversal.h), or that contains types with their own
+/// `tessera_move`; other types do not compile. dtypes and types derived from Array are kept.
+///
+/// Arrays that share memory still share it, and views remain views: the memory range that they cover is copied once.
+/// Copies are asynchronous if the driver supports it.
+///
+/// Throws DeviceError if the device does not exist. Errors include the path of the part, such as "layers.0.weight". If
+/// a move fails, all partial copies are destroyed.
 template <class T>
 std::remove_cvref_t<T> to(T&& value, Device device) {
   return move_on_queue(std::forward<T>(value), device, nullptr);
 }
-/// The same as to(), written `model | device`.
+/// Like to(), but written as `model | device`.
 template <class T>
 std::remove_cvref_t<T> operator|(T&& value, Device device) {
   return move_on_queue(std::forward<T>(value), device, nullptr);
 }
 
-/// The device of all arrays in a structure; nullopt if it contains none. Arrays without elements are considered only if
-/// there are no others. Throws DeviceError if the arrays are on several devices, with paths that begin with `name`:
-/// "params.layers.1.weight: cpu:0".
+/// The device of all arrays in a structure; nullopt if it contains no arrays. Arrays without elements are considered
+/// only if there are no others. Throws DeviceError if the arrays are on several devices. The message lists paths that
+/// begin with `name`: "params.layers.1.weight: cpu:0".
 template <class T>
 std::optional<Device> device_of(const T& value, std::string_view name = "value") {
   return common_device_of(value, name);

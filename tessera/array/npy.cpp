@@ -18,7 +18,7 @@ struct Kind {
   DType dtype;
   const char* code;
 };
-// bfloat16 has no NumPy name; it is written as raw two-byte voids, which NumPy reads back as such.
+// NumPy has no name for bfloat16. It is written as two-byte voids, which NumPy can read back.
 constexpr Kind kinds[] = {{DType::boolean, "|b1"}, {DType::i8, "|i1"},  {DType::u8, "|u1"},   {DType::i16, "<i2"},
                           {DType::u16, "<u2"},     {DType::i32, "<i4"}, {DType::u32, "<u4"},  {DType::i64, "<i8"},
                           {DType::u64, "<u8"},     {DType::f16, "<f2"}, {DType::bf16, "|V2"}, {DType::f32, "<f4"},

@@ -28,7 +28,8 @@ ArraySnapshot::ArraySnapshot(const Array& array)
 
 std::shared_ptr<Source> ArraySnapshot::living() const {
   std::shared_ptr<Source> source = pending_.lock();
-  // The memory was overwritten, but the expression's inputs may still be unchanged.
+  // If the memory has been overwritten, the inputs of the expression may still be unchanged. The expression is then
+  // used instead.
   if (source && source->computed() && source->overwritten()) source.reset();
   return source;
 }

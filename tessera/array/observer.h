@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Observing array operations, for example for tracing. Each public operation is reported once, with its operands and
-// results, whatever other operations it consists of.
+// results. Operations that it calls internally are not reported.
 #pragma once
 
 #include <memory>
@@ -19,8 +19,8 @@ namespace detail {
 class Expr;
 }
 
-/// An array at a certain time. A snapshot does not cause a pending array to be computed or stored: it remains part of
-/// the expressions around it and needs no memory of its own.
+/// The state of an array at a certain time. Taking a snapshot does not compute or store a pending array, which can
+/// still be fused with the expressions that use it.
 class ArraySnapshot {
  public:
   /// Takes a snapshot; does not compute a pending array.
@@ -35,19 +35,19 @@ class ArraySnapshot {
   /// The data attached to the array; see Array::history.
   const std::shared_ptr<void>& history() const { return history_; }
 
-  /// True if the array was pending, so that its expression was kept.
+  /// True if the array was pending, so that the snapshot keeps its expression.
   bool expression() const { return expr_ != nullptr; }
-  /// The array, pending or in memory. Throws ArgumentError if that memory, or memory that the pending expression reads,
-  /// has since been written by Tessera. Writes through raw addresses are not detected.
+  /// The array, pending or in memory. Throws ArgumentError if Tessera has since written that memory, or memory that the
+  /// pending expression reads. Writes through raw addresses are not detected.
   Array array() const;
-  /// The name of the operation that wrote the memory since, as far as known; nullopt if it has not been written.
+  /// The name of the operation that has since written the memory, if known. nullopt if the memory has not been written.
   std::optional<std::string> written() const;
 
  private:
-  std::shared_ptr<detail::Source> living() const;  ///< The source of a pending array, if an array still refers to it.
-  std::shared_ptr<const detail::Expr> expr_;       ///< of a pending array
+  std::shared_ptr<detail::Source> living() const;  ///< The source of a pending array if an array still refers to it.
+  std::shared_ptr<const detail::Expr> expr_;       ///< set for a pending array
   std::weak_ptr<detail::Source> pending_;
-  std::shared_ptr<Storage> storage_;  ///< of a computed array
+  std::shared_ptr<Storage> storage_;  ///< set for a computed array
   std::uint64_t writes_ = 0;
   DType dtype_;
   Device device_;
@@ -86,8 +86,9 @@ struct ArrayOperation {
   bool in_place = false;  ///< True if an existing array was written.
 };
 
-/// Receives each array operation of the threads where it is installed. It may itself use arrays; those operations are
-/// not reported. An exception from it propagates to the caller, and the operation's result is dropped.
+/// Receives each array operation of the threads on which it is installed. The observer may use arrays itself; those
+/// operations are not reported. An exception from the observer propagates to the caller of the operation, and the
+/// result is dropped.
 class ArrayObserver {
  public:
   virtual ~ArrayObserver() = default;
@@ -95,10 +96,10 @@ class ArrayObserver {
   virtual void made(const ArrayOperation& operation) = 0;
 };
 
-/// Installs an observer on this thread while the object exists. The previous observer is suspended.
+/// Installs an observer on this thread while the object exists. The observer that was installed before is suspended.
 class ObserverScope {
  public:
-  /// Observes this thread's array operations until the object is destroyed; null stops observing.
+  /// Observes this thread's array operations until the object is destroyed. Null disables observing.
   explicit ObserverScope(ArrayObserver* observer);
   ~ObserverScope();
   ObserverScope(const ObserverScope&) = delete;

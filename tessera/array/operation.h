@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Marks the entry and exit of every public array operation, for array/ and ops/. The outermost one is reported to the
-// thread's observer; without an observer this costs an increment and a comparison.
+// Marks the entry and exit of every public array operation, for array/ and ops/. Only the outermost operation is
+// reported to the thread's observer. Without an observer, this costs one increment and one comparison.
 #pragma once
 
 #include <initializer_list>
@@ -14,8 +14,8 @@ namespace tessera::detail {
 
 class Operation {
  public:
-  /// The entry, before operands are moved from. Operands are Array, ArrayOperand, std::optional<Array> or a span of
-  /// Array; they are captured only if there is an observer.
+  /// Marks the entry of an operation. Call it before operands are moved from. Operands are Array, ArrayOperand,
+  /// std::optional<Array> or a span of Array. They are captured only if there is an observer.
   template <class... O>
   explicit Operation(const char* name, const O&... operands) : name_(name) {
     if (++thread_context.array_operations == 1 && thread_context.array_observer != nullptr) [[unlikely]] {
@@ -32,7 +32,7 @@ class Operation {
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
 
-  // The exit. `attributes` returns Attributes, and is called only if there is an observer.
+  // Mark the exit of an operation. `attributes` returns Attributes and is called only if there is an observer.
   Array finish(Array&& result) const {
     if (observed_) [[unlikely]]
       notify_observer({&result, 1}, {}, false);
@@ -55,9 +55,9 @@ class Operation {
       notify_observer(results, attributes(), false);
     return results;
   }
-  /// The exit of an operation that wrote its first operand, `target`, in place.
+  /// Marks the exit of an operation that wrote its first operand, `target`, in place.
   void finish_in_place(Array& target) const { finish_in_place(std::span(&target, 1)); }
-  /// The exit of an operation that wrote its first operands, `targets`, in place.
+  /// Marks the exit of an operation that wrote its first operands, `targets`, in place.
   void finish_in_place(std::span<Array> targets) const {
     for (const Array& target : targets) note_writer(target);
     if (observed_) [[unlikely]]
@@ -94,8 +94,8 @@ class Operation {
   std::vector<OperandSnapshot> operands_;
 };
 
-/// An Operation with its own backward rule: the operations inside it record no steps. Composite operations that rely on
-/// the rules of their parts use Operation.
+/// An Operation with its own backward rule. Operations inside it record no history. Composite operations that are
+/// differentiated through their parts use Operation instead.
 class RuledOperation {
  public:
   template <class... O>
@@ -111,9 +111,9 @@ class RuledOperation {
   RuledOperation(const RuledOperation&) = delete;
   RuledOperation& operator=(const RuledOperation&) = delete;
 
-  /// True if the result gets a step.
+  /// True if the result will have a history.
   explicit operator bool() const { return static_cast<bool>(recording_); }
-  // The exit. `rule` returns the Rule, and is called only if an operand has history.
+  // Mark the exit of an operation. `rule` returns the Rule and is called only if an operand has history.
   template <class R>
   Array finish(Array&& result, R&& rule) {
     attach(result, rule);
@@ -132,7 +132,7 @@ class RuledOperation {
   Array finish(const Array& result, A&& attributes, R&& rule) {
     return finish(Array(result), attributes, rule);
   }
-  /// The exit with several results; `rule(i)` returns the rule of each.
+  /// Marks the exit of an operation with several results. `rule(i)` returns the rule of result `i`.
   template <class A, class R>
   std::vector<Array> finish(std::vector<Array> results, A&& attributes, R&& rule) {
     for (std::size_t i = 0; i < results.size(); ++i) attach(results[i], [&] { return rule(i); });

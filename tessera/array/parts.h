@@ -28,7 +28,8 @@
 
 namespace tessera {
 
-/// Specialise as `true` for a type that contains no arrays: traversals skip it, and copies of structures copy it.
+/// Specialise it as `true` for a type that contains no arrays. Traversals skip such a type, and copies of structures
+/// copy it.
 template <class T>
 inline constexpr bool holds_no_arrays =
     std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_null_pointer_v<T> || std::is_member_pointer_v<T> ||
@@ -46,18 +47,19 @@ inline constexpr bool holds_no_arrays<std::ranges::iota_view<T, U>> = true;
 template <>
 inline constexpr bool holds_no_arrays<Shape> = true;
 
-/// A class that is not a plain aggregate lists the parts that contain its arrays, in a member `auto fields()` or a
-/// function found by argument-dependent lookup, `auto tessera_fields(Layer& l) { return std::tie(l.weight, l.bias); }`.
+/// A class that is not a plain aggregate lists the parts that contain its arrays. It does so in a member function `auto
+/// fields()`, or in a function found by argument-dependent lookup: `auto tessera_fields(Layer& l) { return
+/// std::tie(l.weight, l.bias); }`. The function is also called on const objects, so it must only create references.
+/// Parts that are not listed are assumed to contain no arrays.
+///
 /// `field` gives a part a name in paths: `return std::tuple(field("weight", l.weight));`. A part named "." adds nothing
 /// to paths.
-/// Parts that are not listed are assumed to contain no arrays. (The function is also called on const objects, so it
-/// must only create references.)
 template <class T>
 struct Field {
   const char* name;  ///< The name, which appears in paths.
   T& value;          ///< The member itself.
 };
-/// Names a member, for a structure's `fields()`.
+/// Names a member in the result of `fields()`.
 template <class T>
 Field<T> field(const char* name, T& value) {
   return {name, value};
@@ -94,8 +96,9 @@ inline constexpr bool is_field = false;
 template <class T>
 inline constexpr bool is_field<Field<T>> = true;
 
-/// The parts besides arrays that a visitor receives as a whole: its member `leaves`, if it has one. Types for which
-/// `leaves` also defines `is_refused<T>` as true cannot be traversed; this includes Array.
+/// The default for visitors without a member `leaves`: only arrays are visited. `leaves` selects the other types that
+/// the visitor receives as a whole. Types, including Array, for which `leaves` defines `is_refused<T>` as true cannot
+/// be traversed.
 struct ArraysOnly {
   template <class T>
   static constexpr bool is_leaf = false;
@@ -131,7 +134,7 @@ enum class PartKind : std::uint8_t {
 template <class T, class Leaves>
 constexpr PartKind kind_of();
 
-/// Containers of types without arrays contain none either.
+/// True if T contains no arrays. A container of a type without arrays contains none either.
 template <class T, class Leaves>
 constexpr bool holds_nothing() {
   if constexpr (Leaves::template is_leaf<T>)

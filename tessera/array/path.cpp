@@ -8,7 +8,8 @@
 namespace tessera {
 
 namespace {
-/// Characters that names may contain without quoting, including those beyond ASCII; excludes all path syntax.
+/// Characters that names may contain without quotes, including all non-ASCII characters. Characters of the path syntax
+/// are excluded.
 bool plain(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
          c == '+' || c == '#' || c == '$' || c == '/' || c == ':' || static_cast<unsigned char>(c) >= 0x80;

@@ -9,15 +9,16 @@
 
 namespace tessera {
 
-/// Members by name (by number if the name is unknown), elements of containers and tuples by index, map elements by key:
-/// "layers.0.weight", "named.embedding". A key that is not a plain word is put in brackets, `named["a.b"]`, so that
-/// paths are unambiguous. A Path refers to objects on the traversal's stack; to keep it, store text().
+/// The path of a part: members by name (or by number if the name is unknown), elements of containers and tuples by
+/// index, and map elements by key: "layers.0.weight", "named.embedding". A key that is not a plain word is put in
+/// brackets, `named["a.b"]`, so that paths are unambiguous. A Path refers to objects on the stack of the traversal; to
+/// keep it, store text().
 class Path {
  public:
   Path() = default;
-  /// The root of a structure, with its own name.
+  /// The root of a structure, named `root`.
   explicit Path(std::string_view root) : name_(root) {}
-  /// A named part of `above`.
+  /// The part of `above` with this name.
   Path(const Path& above, std::string_view name) : above_(&above), name_(name) {}
   /// Element `index` of `above`.
   Path(const Path& above, std::size_t index) : above_(&above), index_(index) {}
@@ -31,7 +32,7 @@ class Path {
   Path(const Path&) = delete;
   Path& operator=(const Path&) = delete;
 
-  std::string text() const;  ///< The whole path, with dots: "layers.0.weight".
+  std::string text() const;  ///< The full path, with dots: "layers.0.weight".
 
  private:
   using AppendKey = void(std::string& text, const void* key, std::size_t place);

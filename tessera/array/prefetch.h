@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies batches to a device while the previous one is processed: `for (auto batch : prefetch(batches, device))`.
-// Batches are of any type that `to` accepts, and keep the source's order.
+// Copies batches to a device while the previous batch is processed: `for (auto batch : prefetch(batches, device))`. A
+// batch can have any type that `to` accepts. The order of the source is kept.
 #pragma once
 
 #include <deque>
@@ -15,20 +15,23 @@ namespace tessera {
 
 /// Options of prefetch.
 struct PrefetchOptions {
-  std::size_t slots = 2;  ///< The number of batches on the device at a time: the current one and those copied ahead.
+  /// The number of batches on the device at a time: the current batch and the batches copied ahead.
+  std::size_t slots = 2;
 };
 
-/// An input range over another range's batches, each copied to a device on a separate queue, up to `slots - 1` ahead of
-/// the current one. The source is advanced on the iterating thread. Batches that are already on the device are passed
-/// through. A batch remains valid as long as a copy of it exists. An exception from the source or the copy is thrown
-/// when that batch is reached. `begin()` restarts if the source supports it.
+/// An input range over the batches of another range. Each batch is copied to a device on a separate queue, up to `slots
+/// - 1` batches ahead of the current one. Batches that are already on the device are passed through. A batch is valid
+/// as long as a copy of it exists.
+///
+/// The source is advanced on the iterating thread. If the source or a copy throws, the exception is rethrown when the
+/// iteration reaches that batch. `begin()` restarts the iteration if the source supports it.
 template <std::ranges::view V>
 class Prefetcher {
  public:
   /// The type of the source's elements.
   using Batch = std::remove_cvref_t<std::ranges::range_reference_t<V>>;
 
-  /// Throws ArgumentError for no slots, and DeviceError if the device does not exist.
+  /// Throws ArgumentError if there are no slots, and DeviceError if the device does not exist.
   Prefetcher(V source, Device device, PrefetchOptions options = {})
       : source_(std::move(source)), device_(device), slots_(options.slots), queue_(std::make_unique<Queue>(device)) {
     if (slots_ == 0)
@@ -44,7 +47,7 @@ class Prefetcher {
     using value_type = Batch;
     using difference_type = std::ptrdiff_t;
     using iterator_concept = std::input_iterator_tag;
-    /// The iterator of a started prefetcher.
+    /// Creates the iterator of a prefetcher on which `begin()` has been called.
     explicit Iterator(Prefetcher& p) : prefetcher_(&p) {}
     /// The current batch, on the device. Valid until the iterator advances.
     const Batch& operator*() const { return *prefetcher_->prefetched_.front().batch; }
@@ -63,7 +66,7 @@ class Prefetcher {
     Prefetcher* prefetcher_;
   };
 
-  /// Restarts, and starts the first copies.
+  /// Restarts the iteration and starts the first copies.
   Iterator begin() {
     prefetched_.clear();
     waiting_.reset();
@@ -86,13 +89,13 @@ class Prefetcher {
     prefetched_.pop_front();
     fill();
   }
-  /// Fills all free slots. Throws if the next batch to be returned failed.
+  /// Fills all free slots. Throws if the batch at the front could not be read or copied.
   void fill() {
     while (!over_ && prefetched_.size() < slots_) {
       try {
         if (!waiting_) {
           if (!fresh_) advance();
-          fresh_ = true;  // true until its batch has been taken
+          fresh_ = true;  // false while `waiting_` has the source's current batch
           if (*at_ == std::ranges::end(source_)) {
             over_ = true;
             break;
@@ -103,7 +106,7 @@ class Prefetcher {
         prefetched_.push_back({move_on_queue(std::as_const(*waiting_), device_, queue_.get()), nullptr});
         waiting_.reset();
       } catch (const OutOfMemory&) {
-        if (!prefetched_.empty()) break;  // no memory to copy ahead: retried when the batches before it are released
+        if (!prefetched_.empty()) break;  // Retried when earlier batches have been released.
         over_ = true;
         throw;
       } catch (const Stopped& stopped) {
@@ -121,7 +124,7 @@ class Prefetcher {
     }
   }
 
-  /// If advancing fails, the source's position is unknown, so there is no retry.
+  /// The source's position is unknown if advancing fails, so it is not retried.
   void advance() {
     try {
       ++*at_;
@@ -139,11 +142,11 @@ class Prefetcher {
   std::unique_ptr<Queue> queue_;  ///< its destructor waits for the copies
   std::optional<std::ranges::iterator_t<V>> at_;
   bool fresh_ = true, over_ = false;
-  std::optional<Batch> waiting_;  ///< taken from the source, but not copied yet
+  std::optional<Batch> waiting_;  ///< read from the source, but not copied yet
   std::deque<Slot> prefetched_;   ///< the first is the current one
 };
 
-/// An lvalue `batches` is kept by reference.
+/// Prefetches `batches` to `device`. An lvalue `batches` is stored by reference.
 template <std::ranges::viewable_range R>
 Prefetcher<std::views::all_t<R>> prefetch(R&& batches, Device device, PrefetchOptions options = {}) {
   return {std::views::all(std::forward<R>(batches)), device, options};

@@ -20,7 +20,7 @@ class Printer {
   Printer(const Array& a, const std::byte* data) : a_(a), data_(data), summary_(a.size() > whole_limit) {}
 
   std::string run() {
-    // Two passes: all numbers are padded to the widest one.
+    // The first pass determines the width of the widest number, to which all numbers are padded.
     visit(0, 0, [&](std::int64_t i) { width_ = std::max(width_, number(i).size()); });
     return "array(" + dimension(0, 0, 6);
   }
@@ -42,7 +42,7 @@ class Printer {
         return fmt::format("{}", +v);
     });
   }
-  // Calls f with the linear positions that are printed.
+  // Calls f with the linear position of each element that is printed.
   template <class F>
   void visit(std::size_t d, std::int64_t base, F&& f) const {
     if (d == a_.shape().size()) return f(base);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random arrays by Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11). Element i is
-// word i % 4 of the block for the seed and counter i / 4, so the result depends on neither device nor tiling. A Counter
-// is the upper half of Philox's counter; an array never needs more than the lower half.
+// Random arrays, computed with Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11).
+// Element i is word i % 4 of the block for the seed and counter i / 4, so the result does not depend on the device or
+// the tiling. A Counter is the upper half of Philox's counter. An array only ever needs the lower half.
 #include "tessera/array/generator.h"
 
 #include <algorithm>
@@ -43,8 +43,8 @@ enum class Distribution : std::uint8_t { bits, uniform, normal };
 
 struct RandomSpec {
   Distribution kind;
-  bool in_memory = false;  ///< the counter is in memory
-  bool part = false;       ///< rows of a larger array
+  bool in_memory = false;  ///< the counter is in device memory
+  bool part = false;       ///< the output is part of a larger array
   friend bool operator==(const RandomSpec&, const RandomSpec&) = default;
   std::size_t hash() const { return static_cast<std::size_t>(kind) * 4 + in_memory * 2 + part; }
 };
@@ -65,8 +65,8 @@ ir::Function trace_random(const RandomSpec& spec) {
   const Value stream = spec.in_memory
                            ? ir::buffer_param("stream", DType::u64, ir::Access::read).load(ir::index_literal(0))
                            : ir::scalar_param("stream", DType::u64);
-  // For a part, `first` is the start of its first row in the whole array, `pitch` the distance of rows there, `from`
-  // the row's start in the output, and n the row's length.
+  // For a part: `first` is the position of its first row in the whole array, and `pitch` is the distance between rows
+  // there. `from` is the start of the row in the output, and n is the length of the row.
   Value from, begin, number = ir::cast(DType::u64, block) + first;
   if (spec.part) {
     const Value row = ir::global_id(1);
@@ -75,7 +75,7 @@ ir::Function trace_random(const RandomSpec& spec) {
     number = (begin >> 2) + ir::cast(DType::u64, block);
   }
   const Words words = philox(number, stream, key_low, key_high);
-  // 24 bits make every multiple of 2^-24 in [0, 1) equally likely and exactly representable.
+  // With 24 bits, every multiple of 2^-24 in [0, 1) is exactly representable and equally likely.
   auto unit = [](Value w) { return ir::cast(DType::f32, w >> 8) * 0x1p-24f; };
   Value result[4];
   for (int i = 0; i < 4; ++i) {
@@ -103,9 +103,9 @@ ir::Function trace_random(const RandomSpec& spec) {
   return builder.finish();
 }
 
-constexpr std::uint32_t key_low = 2, first_block = 6;  ///< Indices of trace_random's parameters.
+constexpr std::uint32_t key_low = 2, first_block = 6;  ///< Indices into the parameters of trace_random.
 
-/// `first`: the first block of four numbers.
+/// `first` is the number of the first block of four numbers.
 Array random(Distribution kind, Shape shape, std::uint64_t seed, double a, double b, std::optional<Device> device,
              std::uint64_t first = 0, const Counter& counter = Counter(0)) {
   constexpr const char* names[] = {"random_bits", "random_uniform", "random_normal"};
@@ -141,7 +141,7 @@ Array draw(Distribution kind, Shape shape, double a, double b, std::optional<Dev
   return out;
 }
 
-/// The part at `starts` of the array that `random` returns for the shape `whole`.
+/// Returns the part that begins at `starts` of the array that `random` returns for the shape `whole`.
 Array random_part(Distribution kind, const Shape& whole, const Shape& starts, Shape shape, std::uint64_t seed, double a,
                   double b, std::optional<Device> device) {
   constexpr const char* names[] = {"random_bits", "random_uniform", "random_normal"};
@@ -155,13 +155,13 @@ Array random_part(Distribution kind, const Shape& whole, const Shape& starts, Sh
   if (!inside)
     fail<ShapeError>({.operation = name,
                       .with = {{"whole", to_string(whole)}, {"starts", to_string(starts)}, {"part", to_string(shape)}},
-                      .wrong = "the part is not inside the whole"});
+                      .wrong = "the part is not inside the whole array"});
   Array out = Array::empty(shape, kind == Distribution::bits ? DType::u32 : DType::f32, device);
   if (out.size() == 0) return operation.finish(std::move(out));
   static auto& family = *new KernelFamily<RandomSpec>(trace_random);
   const Strides pitches = contiguous_strides(whole);
-  // Rows along the last dimension. One launch covers the rows of the second-last dimension; each index of the other
-  // dimensions has its own launch.
+  // One launch covers the rows of the second-last dimension. Each combination of indices in the outer dimensions has
+  // its own launch.
   const std::int64_t columns = rank > 0 ? shape[rank - 1] : 1, rows = rank > 1 ? shape[rank - 2] : 1,
                      pitch = rank > 1 ? pitches[rank - 2] : 1;
   for (std::int64_t matrix = 0; matrix < out.size() / (rows * columns); ++matrix) {

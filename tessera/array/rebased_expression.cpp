@@ -13,7 +13,7 @@ class RebasedExpression::Builder {
  public:
   Builder(RebasedExpression& made, const Shape& whole, const Array& from) : made_(made), whole_(whole), from_(from) {}
 
-  /// The node of `expr`; -1 if it is not supported.
+  /// Returns the node of `expr`, or -1 if the expression is not supported.
   int of(const Expr& expr) {
     for (const auto& [known, node] : known_)
       if (known == &expr) return node;

@@ -24,14 +24,14 @@ using detail::Structure;
 namespace {
 
 enum Form : std::uint8_t {
-  per_thread,          ///< one thread per result (or part of one); neighbouring threads read neighbouring elements
-  rows_per_block,      ///< as per_thread, with identical bits, in blocks that read rows of memory together
-  per_block,           ///< one block per result: for reductions along contiguous memory
-  per_block_unrolled,  ///< likewise, with several sums per thread
-  position,            ///< argmax by a block, by comparing integers that order like the elements
-  few_position,        ///< likewise, comparing floats, several at a time: for CPUs, which do not flush denormals
-  short_position,      ///< likewise, for rows short enough to be read twice
-  position_per_thread  ///< argmax by one thread per result, comparing floats
+  per_thread,      ///< one thread per result (or part of a result); adjacent threads read adjacent elements
+  rows_per_block,  ///< like per_thread with bit-identical results; the threads of a block read the same rows of memory
+  per_block,       ///< one block per result: for reductions along contiguous memory
+  per_block_unrolled,  ///< like per_block, with several sums per thread
+  position,            ///< argmax with one block per result; compares integers that sort like the elements
+  few_position,    ///< like position, but compares floats, several at a time; for CPUs, which do not flush denormals
+  short_position,  ///< like few_position, for rows that are short enough to be read twice
+  position_per_thread  ///< argmax with one thread per result; compares floats
 };
 bool in_blocks(std::uint8_t form) { return form != per_thread && form != position_per_thread; }
 bool finds_position(std::uint8_t form) { return form >= position; }
@@ -42,9 +42,9 @@ struct ReductionSpec {
   std::size_t hash() const { return structure->hash(); }
 };
 
-constexpr std::uint32_t most_threads = 256;  // per block, for reductions along memory
-// On `cpu`, the threads of a block are processed as consecutive vectors; along memory a block is one vector that
-// traverses it in order.
+constexpr std::uint32_t most_threads = 256;  // per block, for reductions along contiguous memory
+// On `cpu`, the threads of a block are processed as consecutive vectors. For a reduction along contiguous memory, a
+// block is one vector that traverses the memory in order.
 constexpr std::uint32_t row_threads = 256;
 constexpr int rows_together = 16;
 constexpr std::int64_t short_row = 512;                                // in elements
@@ -59,7 +59,7 @@ double identity(ir::ReduceOp op, DType t) {
   }
   (void)t;
 }
-// The neutral element as a constant of the dtype: to_bits saturates infinities to integer limits.
+// The neutral element as a constant of the dtype. to_bits saturates infinities to the limits of integers.
 ir::Value identity_value(ir::ReduceOp op, DType t) { return ir::literal(t, identity(op, t)); }
 
 ir::Value combine(ir::ReduceOp op, ir::Value a, ir::Value b) {
@@ -72,13 +72,13 @@ ir::Value combine(ir::ReduceOp op, ir::Value a, ir::Value b) {
   }
 }
 
-// The dtype and operation of the accumulation. Extremes of floats are computed on integers with the same order
-// (min_max.h), so that the result does not depend on the order of comparisons.
+// The dtype and operation of the accumulation. Maxima and minima of floats are computed on integers that sort in the
+// same order (min_max.h), so that the result does not depend on the order of comparisons.
 struct Accumulation {
   ir::ReduceOp op;
   DType dtype;
   bool position = false;
-  bool compares = false;  // compares the floats themselves
+  bool compares = false;  // compares the floats themselves, without converting them to integers
   bool keyed() const { return ordered() && !compares; }
   bool ordered() const { return is_float(dtype) && (op == ir::ReduceOp::max || op == ir::ReduceOp::min); }
   DType worked() const { return !keyed() ? dtype : dtype == DType::f64 ? DType::i64 : DType::i32; }
@@ -90,7 +90,8 @@ struct Accumulation {
   ir::Value key_of(ir::Value v) const {
     return detail::sortable_key(position ? detail::canonicalize_zero(v) : v, op == ir::ReduceOp::max);
   }
-  // For accumulated values: an integer with the same order, and whether one value precedes another. The first NaN wins.
+  // `key` maps an accumulated value to an integer that sorts in the same order. `better` is true if `v` precedes
+  // `than`. The first NaN wins.
   ir::Value key(ir::Value v) const { return ordered() && compares ? key_of(v) : v; }
   ir::Value better(ir::Value v, ir::Value than) const {
     return ordered() && compares ? !(v <= than) && than == than : v > than;
@@ -98,7 +99,7 @@ struct Accumulation {
   ir::Value give(ir::Value v) const { return keyed() ? detail::from_sortable_key(v) : v; }
 };
 
-// Coordinates of a linear position in dimensions [first, last), innermost last.
+// Converts a linear position to coordinates in dimensions [first, last). The last dimension is the innermost.
 void unravel(const FusedTrace& trace, ir::Value linear, std::size_t first, std::size_t last,
              std::vector<ir::Value>& coordinates) {
   for (std::size_t d = last; d-- > first;) {
@@ -107,9 +108,9 @@ void unravel(const FusedTrace& trace, ir::Value linear, std::size_t first, std::
   }
 }
 
-// Iterates over the elements of dimensions [first, rank) in linear order, one vector (a block's threads) at a time. The
-// coordinates of the first element are incremented, with a division only at the end of a row. Lanes differ in more than
-// the innermost coordinate only if a vector crosses the end of a row.
+// Iterates over the elements of dimensions [first, rank) in linear order, one vector (the threads of a block) at a
+// time. The coordinates of a vector's first element are incremented, and a division is needed only at the end of a row.
+// All lanes share the outer coordinates unless a vector crosses the end of a row.
 class VectorWalk {
  public:
   VectorWalk(const FusedTrace& trace, std::size_t first, std::size_t rank, int threads, ir::Value begin)
@@ -125,7 +126,7 @@ class VectorWalk {
     for (std::size_t d = first_; d < last_; ++d) outer_.emplace_back(DType::index, at[d]);
   }
 
-  /// Calls `use`, from two code paths, with the coordinates of each lane's element in `at`; then advances to the next
+  /// Stores the coordinates of each lane's element in `at`, calls `use` (from two code paths), and advances to the next
   /// vector.
   template <class F>
   void next(std::vector<ir::Value>& at, F&& use) const {
@@ -138,7 +139,8 @@ class VectorWalk {
           use();
         },
         [&] {
-          // `narrow` is at most `threads`, and `own` is less than a row plus a vector, so float division is exact.
+          // Float division is exact here: `narrow` is at most `threads`, and `own` is less than the length of a row
+          // plus a vector.
           const ir::Value narrow = ir::min(width_, threads_), rest = own - (width_ - narrow);
           const ir::Value rows =
               ir::cast(DType::index, (ir::cast(DType::f32, rest) + 0.5f) / ir::cast(DType::f32, narrow));
@@ -178,7 +180,7 @@ ir::Function trace_reduction(const ReductionSpec& spec) {
   ir::Builder::Scope scope(builder);
   builder.set_exact();
   const FusedTrace trace(s);
-  // The reduction's range is split into parts of `part` elements; the results have shape (kept..., parts).
+  // The reduced elements are split into parts of `part` elements. The results have shape (kept..., parts).
   const ir::Value total = ir::scalar_param("total", DType::index), part = ir::scalar_param("part", DType::index);
   const ir::Value parts = ir::scalar_param("parts", DType::index);
   const int threads = s.threads;
@@ -196,10 +198,10 @@ ir::Function trace_reduction(const ReductionSpec& spec) {
     result_index = linear * parts + position_in(2);
     begin = position_in(2) * part;
   }
-  if (finds_position(s.form)) begin = ir::index_literal(0);  // positions are searched in whole rows
+  if (finds_position(s.form)) begin = ir::index_literal(0);  // a position is always searched in a full row
   const ir::Value end = finds_position(s.form) ? total : ir::min(begin + part, total);
   const int root = s.output_nodes[0];
-  const bool small = s.nodes.size() <= 6;  // otherwise the expression is compiled only once, to limit compile time
+  const bool small = s.nodes.size() <= 6;  // larger expressions are compiled only once per loop, to limit compile time
   const bool compares = finds_position(s.form) && s.form != position;
   const Accumulation in{op, s.accumulator, finds_position(s.form), compares};
   const auto value = [&] { return in.take(trace.evaluate(at)[static_cast<std::size_t>(root)]); };
@@ -211,8 +213,8 @@ ir::Function trace_reduction(const ReductionSpec& spec) {
     trace.output(0).store(result_index, ir::cast(DType::i64, where));
   };
 
-  // Calls `body(r, k)` in full rounds of `count` steps, for each step k at position r + k * step, then for the
-  // remainder.
+  // Calls `body(r, k)` for `count` steps at a time: step k is at position r + k * step. The remaining steps are called
+  // one by one.
   const auto each_of = [&](ir::Value from, int step, int count, auto&& body) {
     const ir::Value rest = begin + (end - begin) / (step * count) * (step * count);
     ir::for_(begin + from, rest, step * count, [&](ir::Value r) {
@@ -222,10 +224,10 @@ ir::Function trace_reduction(const ReductionSpec& spec) {
   };
 
   if (s.form == few_position || s.form == short_position) {
-    // The maximum over groups of `count` vectors, with one comparison per group. The group that contains it is searched
-    // again at the end. Short rows are searched entirely, which is cheaper than tracking the group.
+    // Finds the maximum with one comparison per group of `count` vectors. The group that contains the maximum is
+    // searched again at the end. In short rows all groups are searched again, which is cheaper than tracking the group.
     const int count = small ? 4 : 1, step = threads * count;
-    // `far` is larger than every position, and adding a group does not overflow.
+    // `far` is larger than every position. Adding the size of a group to it does not overflow.
     const ir::Value lane = ir::thread_id(), far = ir::index_literal(longest_axis);
     const bool floats = in.ordered(), whole = s.form == short_position;
     const ir::Variable best(in.worked(), in.begin()), where(DType::index, begin), no_number(DType::i32, 0);
@@ -251,7 +253,7 @@ ir::Function trace_reduction(const ReductionSpec& spec) {
     const ir::Value key = in.key(best.get()), top = ir::block_max(key);
     const ir::Value greatest = floats ? detail::from_sortable_key(top) : top;
     const ir::Value first_group = whole ? begin : ir::block_min(ir::select(key == top, where.get(), far));
-    // for each vector k of a group: the start of the first group whose vector k contains the maximum
+    // first[k] is the start of the first group in which vector k contains the maximum
     std::vector<ir::Variable> first;
     for (int k = 0; k < count; ++k) first.emplace_back(DType::index, far);
     const auto look = [&](int k, ir::Value from, auto&& is) {
@@ -337,13 +339,14 @@ ir::Function trace_reduction(const ReductionSpec& spec) {
         ir::if_(ir::subgroup(ir::SubgroupOp::all, exists), rows, [&] { ir::if_(exists, rows); });
       else
         ir::if_(exists, rows);
-      ir::barrier();  // keeps the threads in step
+      ir::barrier();  // keeps the threads of a block at the same row
     });
     ir::if_(exists, [&] { store(sum.get()); });
   } else {
-    // Several accumulators, to hide the latency of additions.
+    // Several accumulators hide the latency of additions.
     const int count = s.form == per_block ? 1 : in.keyed() ? 4 : 8;
-    // Several dimensions are traversed vector by vector; on a GPU, each thread computes its own coordinates.
+    // If several dimensions are reduced, the CPU traverses them one vector at a time. On a GPU, each thread computes
+    // its own coordinates.
     std::optional<VectorWalk> walk;
     if (s.form == per_block_unrolled && s.reduced > 1) walk.emplace(trace, kept, s.rank, threads, begin);
     if (small || count == 1) {
@@ -366,7 +369,7 @@ ir::Function trace_reduction(const ReductionSpec& spec) {
       }
       for (std::size_t half = sums.size() / 2; half > 0; half /= 2)
         for (std::size_t k = 0; k < half; ++k) sums[k].set(combine(op, sums[k].get(), sums[k + half].get()));
-    } else {  // the same sums, from one copy of the code
+    } else {  // produces the same sums, but the code of the expression is emitted only once
       const ir::BufferRef sums = ir::local_array(in.worked(), static_cast<std::uint64_t>(count));
       for (int k = 0; k < count; ++k) sums.store(k, in.begin());
       const ir::Value rest = begin + (end - begin) / (threads * count) * (threads * count);
@@ -395,8 +398,8 @@ struct Request {
   bool position = false;
 };
 
-/// A key of a reduction's parameters apart from its operand; 0 if the axes are invalid or the array has no or more than
-/// four dimensions.
+/// A cache key of a reduction's parameters, without its operand. Returns 0 if the axes are invalid, or if the array has
+/// no dimensions or more than four.
 std::uint64_t number_of(const Request& request, std::size_t rank, std::span<const int> axes, bool keep) {
   const auto n = [](auto v) { return static_cast<std::uint64_t>(v); };
   if (rank == 0 || rank > 4) return 0;
@@ -427,7 +430,7 @@ std::int64_t innermost_run(const Fused& fused, const Shape& shape, const std::ve
   return run;
 }
 
-/// Reduces the parts' results, which are along the last axis.
+/// Reduces the results of the parts, which are stored along the last axis.
 Array reduce_parts(const Request& request, Array parts, Shape shape) {
   return reduce(request, std::move(parts), std::array{1}, false).astype(request.result).reshape(std::move(shape));
 }
@@ -451,7 +454,7 @@ Array reduce(const Request& request, Array a, std::span<const int> axes, bool ke
     if (reduced[d])
       fail<ShapeError>({.operation = request.name,
                         .with = {{"shape", to_string(a.shape())}, {"axis", std::to_string(axis)}},
-                        .wrong = "an axis is named twice"});
+                        .wrong = "an axis occurs twice"});
     reduced[d] = true;
   }
   Shape result_shape, kept_shape;
@@ -473,8 +476,8 @@ Array reduce(const Request& request, Array a, std::span<const int> axes, bool ke
     fail<ShapeError>({.operation = request.name,
                       .with = {{"elements", std::to_string(total)}},
                       .wrong = "the axis is longer than 2^31 - 8192"});
-  // For axes that are not adjacent, the innermost are reduced first, which avoids computing several coordinates per
-  // element. The choice depends only on the shape, since the rounding of sums must.
+  // If the reduced axes are not adjacent, the innermost axes are reduced first. This avoids computing several
+  // coordinates per element. The order must depend only on the shape, because it affects the rounding of sums.
   if (!request.position && total != 0) {
     std::size_t end = reduced.size();
     while (end > 0 && (!reduced[end - 1] || a.shape()[end - 1] == 1)) --end;
@@ -494,14 +497,16 @@ Array reduce(const Request& request, Array a, std::span<const int> axes, bool ke
   const auto shaped = [&](Array out) { return keep ? out.reshape(result_shape) : out; };
   if (results == 0) return shaped(made());
 
-  // The expression is fused into the reduction unless its elements are also needed elsewhere.
+  // The expression is fused into the reduction unless another array needs its elements.
   const Shape shape = a.shape();
   const DType dtype = a.dtype();
   detail::Term term = detail::term_of(a, shape);
-  const bool deferred = term.kind == detail::Term::expression;  // In row-major order, also once computed.
+  // Its elements are in row-major order, also after it has been computed.
+  const bool deferred = term.kind == detail::Term::expression;
   detail::Computation walk(device);
   int node = walk.collect(term, {&a, 1});
-  // With short rows, a vector rarely stays within one, so reducing stored elements is faster than fusing.
+  // If rows are short, most vectors contain parts of several rows. Storing the elements and reducing them is then
+  // faster than fusing.
   constexpr std::int64_t short_run = 128, launch_worth = 4096;  // elements
   constexpr std::uint64_t most_bytes = std::uint64_t{64} << 20;
   bool apart = false;
@@ -517,16 +522,16 @@ Array reduce(const Request& request, Array a, std::span<const int> axes, bool ke
     term = {.kind = detail::Term::memory, .dtype = dtype, .view = {storage, dtype, contiguous_strides(shape), 0}};
     node = walk.collect(term, {});
   }
-  if (deferred) a = Array();  // The computation is now the registered reader of its inputs.
+  if (deferred) a = Array();  // The computation is now registered as a reader of its inputs.
   Fused& fused = walk.fused();
   detail::trace_flush(fused, request.name);
 
-  // The output is indexed by result, so it does not take part in merging dimensions.
+  // The output is indexed by result, so it is not considered when dimensions are merged.
   const Fused::Dimensions dims = fused.merge(shape, reduced);
   Structure& s = fused.structure();
   const std::size_t kept = dims.extents.size() - dims.reduced;
-  // Form and parts are chosen as for the computed, contiguous array, so that a sum's rounding does not depend on when
-  // its argument is computed.
+  // The form and the parts are chosen as if the argument were already computed and contiguous, so that the rounding of
+  // a sum does not depend on when its argument is computed.
   bool along_memory;
   if (deferred) {
     std::size_t innermost = shape.size();
@@ -554,7 +559,7 @@ Array reduce(const Request& request, Array a, std::span<const int> axes, bool ke
   s.reduction = static_cast<std::uint8_t>(request.op);
   s.accumulator = request.accumulator;
 
-  // Few results of many elements each: reduce parts in parallel first, then combine them.
+  // A few results of many elements each: reduce parts in parallel, then combine the parts.
   const bool columns = s.form == per_thread || s.form == rows_per_block || s.form == position_per_thread;
   const std::int64_t lanes = columns ? results : results * most_threads;
   std::int64_t parts = 1;
@@ -568,7 +573,7 @@ Array reduce(const Request& request, Array a, std::span<const int> axes, bool ke
   s.output_nodes = {static_cast<std::int16_t>(node)};
 
   static auto& family = *new KernelFamily<ReductionSpec>(trace_reduction);
-  // Looked up without copying the structure; only a new kernel's structure is copied.
+  // The lookup uses the structure without copying it. It is copied only for a new kernel.
   const Kernel* known = family.find(ReductionSpec{std::shared_ptr<const Structure>(std::shared_ptr<void>(), &s)});
   const Kernel& kernel = known != nullptr ? *known : family(ReductionSpec{std::make_shared<const Structure>(s)});
   auto args = fused.arguments(dims);
@@ -583,7 +588,7 @@ Array reduce(const Request& request, Array a, std::span<const int> axes, bool ke
   detail::count_fused_launch();
   kernel.launch(grid, std::span(args));
   walk.release();
-  // For larger arrays the launch overhead does not matter.
+  // In larger arrays, the launch overhead does not matter.
   if (parts == 1) target = shaped(std::move(target));
   if (repeated && !deferred && results * total <= (1 << 17))
     repeated->keep(target, {.kernel = kernel, .shape = grid, .arguments = args, .note = parts == 1 ? whole : in_parts});
@@ -605,21 +610,21 @@ void check_numeric(const char* name, const Array& a) {
                       .remedy = "Use any, all, or astype"});
 }
 
-/// The attributes for an observer, created only if there is one.
+/// Returns the attributes for an observer. They are created only if there is one.
 auto reduction_attributes(const std::vector<int>& axes, bool keep) {
   return [&axes, keep] {
     return Attributes{{"axes", std::vector<std::int64_t>(axes.begin(), axes.end())}, {"keep", keep}};
   };
 }
 
-/// The result of reducing an operand of this shape, or its adjoint, reshaped to extents of 1 on the reduced axes.
+/// Reshapes the result of reducing an operand of `shape`, or its adjoint, so that the reduced axes have extent 1.
 Array with_reduced_axes(const Array& result, Shape shape, const std::vector<int>& axes) {
   if (axes.empty()) std::fill(shape.begin(), shape.end(), 1);
   for (const int axis : axes) shape[static_cast<std::size_t>(normalise_axis("reduction", axis, shape.size()))] = 1;
   return result.reshape(shape);
 }
 
-/// The rule of a sum in which each element is multiplied by `factor`.
+/// The backward rule of a sum in which each element is multiplied by `factor`.
 auto sum_rule(const std::vector<int>& axes, double factor = 1) {
   return [=] {
     return Rule{[=](Backward& b) {
@@ -631,7 +636,7 @@ auto sum_rule(const std::vector<int>& axes, double factor = 1) {
   };
 }
 
-/// The rule of a maximum or minimum: elements equal to it share the adjoint.
+/// The backward rule of a maximum or minimum. All elements that equal the result share its adjoint.
 auto extreme_rule(const std::vector<int>& axes) {
   return [axes] {
     return Rule{.backward =
@@ -659,7 +664,8 @@ Array sum(Array a, std::vector<int> axes, bool keep) {
 }
 Array detail::mean_of_sum(Array total, std::int64_t count, DType dtype) {
   if (is_float(total.dtype())) return (std::move(total) / static_cast<double>(count)).astype(dtype);
-  Array rest = total % count;  // Whole part first: the sum itself may not be representable in the float dtype.
+  // The whole part is divided separately, because the float dtype may not be able to represent the sum.
+  Array rest = total % count;
   return (std::move(total) / count).astype(dtype) + std::move(rest).astype(dtype) / static_cast<double>(count);
 }
 Array mean(Array a, std::vector<int> axes, bool keep) {
@@ -667,14 +673,15 @@ Array mean(Array a, std::vector<int> axes, bool keep) {
   const auto attributes = reduction_attributes(axes, keep);
   const bool integers = !is_float(a.dtype());
   const DType t = !integers ? a.dtype() : device_info(a.device()).can.f64 ? DType::f64 : DType::f32;
-  // Integers of up to 32 bits are summed exactly in 64 bits; 64-bit integers could overflow.
+  // Integers of up to 32 bits are summed exactly in 64 bits. 64-bit integers are converted first, because their sum
+  // could overflow.
   if (integers && dtype_size(a.dtype()) == 8) a = a.astype(t);
   const DType sums = is_float(a.dtype()) ? accumulator_of(t) : sum_dtype(a.dtype());
   const std::int64_t before = a.size();
   Array total = reduce({"mean", ir::ReduceOp::sum, sums, sums}, std::move(a), axes, keep);
   if (total.size() == 0) return operation.finish(total.astype(t), attributes, sum_rule(axes));
   const std::int64_t count = before / total.size();
-  // Integers have no history.
+  // The sum rule is only used for floats: integers have no history.
   return operation.finish(detail::mean_of_sum(std::move(total), count, t), attributes,
                           sum_rule(axes, 1 / static_cast<double>(count)));
 }

@@ -14,11 +14,11 @@ using ir::Value;
 
 namespace {
 
-// If there are few rows, each row is cut into parts: first the sum of each part, then running sums of these, which are
-// the parts' start values.
+// If there are few rows, each row is split into parts. The first pass computes the sum of each part. Running sums of
+// these are the start values of the parts in the second pass.
 struct RunningSumSpec {
   DType from, sums;
-  std::uint32_t threads;  // Threads of a block that process a row together; 0: one thread per row.
+  std::uint32_t threads;  // Threads of a block that process a row together; 0 means one thread per row.
   bool exclusive, carried, totals;
   friend bool operator==(const RunningSumSpec&, const RunningSumSpec&) = default;
   std::size_t hash() const {
@@ -42,7 +42,7 @@ ir::Function trace_running_sum(const RunningSumSpec& spec) {
   const Value column = block ? ir::index_literal(0) : ir::global_id(0);
   const Value row = block ? ir::block_id(0) : ir::global_id(1), which = block ? ir::block_id(1) : ir::global_id(2);
   const Value begin = which * part, end = ir::min(begin + part, extent);
-  const Value own = (row * parts + which) * inner + column;  // the index of this part among all parts
+  const Value own = (row * parts + which) * inner + column;  // the index of this part among the parts of all rows
   const ir::Variable sum(spec.sums, spec.carried ? carry.load(own) : ir::literal(spec.sums, 0));
   const auto position = [&](Value k) { return (row * extent + k) * inner + column; };
   const auto element = [&](Value k) { return ir::cast(spec.sums, in.load(position(k))); };
@@ -123,7 +123,7 @@ Array cumsum(const Array& a, int axis) {
   const DType sums = small ? DType::f32 : is_float(t) ? t : is_unsigned_int(t) ? DType::u64 : DType::i64;
   Array out = detail::running_sum(a.as_contiguous(), {a.shape(), d}, sums, false);
   if (small) out = out.astype(t);
-  // Each element contributes to all later sums, so the adjoint is a running sum from the other end.
+  // Each element contributes to all later sums, so its adjoint is a running sum that starts at the other end.
   const auto rule = [&] {
     return Rule{[axis = static_cast<int>(d)](Backward& b) {
       b.add(0, [&] {

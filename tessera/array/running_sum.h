@@ -7,8 +7,8 @@
 
 namespace tessera::detail {
 
-/// Running sums of a contiguous array along an axis, computed and returned in dtype `sums`. `exclusive`: each sum
-/// excludes its own element.
+/// Running sums of a contiguous array along an axis, computed and returned in the dtype `sums`. If `exclusive` is true,
+/// each sum excludes its own element.
 Array running_sum(const Array& a, const AxisLayout& axis, DType sums, bool exclusive);
 
 }  // namespace tessera::detail

@@ -21,18 +21,18 @@ namespace {
 struct OtherFile {
   std::string what, remedy;
 };
-/// Recognises files that are often passed instead of a safetensors file, by their first 8 bytes.
+/// Recognises, by its first 8 bytes, a file of another format that is often passed by mistake.
 std::optional<OtherFile> other_file(std::string_view begin) {
   const std::string from_pytorch =
       "Convert a PyTorch file in Python: "
       "safetensors.torch.save_file(torch.load(\"model.pt\", weights_only=True), \"model.safetensors\")";
   if (begin.starts_with("GGUF")) return OtherFile{"a GGUF file, which contains a language model", ""};
   if (begin.starts_with("PK\3\4")) return OtherFile{"a zip archive, as .npz and PyTorch's .pt files are", from_pytorch};
-  // A pickle of protocol 2 to 5; PyTorch's begins with the number 0x1950a86a20f9469cfc6c.
+  // A pickle of protocol 2 to 5. PyTorch's pickles begin with the number 0x1950a86a20f9469cfc6c.
   if (begin[0] == '\x80' && begin[1] >= 2 && begin[1] <= 5)
     return OtherFile{begin.substr(4) == "\x6c\xfc\x9c\x46" ? "a .pt file of PyTorch before 1.6" : "a Python pickle",
                      from_pytorch};
-  // ModelProto: ir_version, then one of producer_name, producer_version, domain, graph and opset_import.
+  // An ONNX ModelProto: ir_version, followed by producer_name, producer_version, domain, graph or opset_import.
   if (begin[0] == '\x08' && begin[1] > 0 && begin[1] < 32 &&
       std::string_view("\x12\x1a\x22\x3a\x42").find(begin[2]) != std::string_view::npos)
     return OtherFile{"an ONNX model",
@@ -179,13 +179,13 @@ void save_safetensors(const std::string& path, const std::vector<std::pair<std::
                           safetensors_name(a.dtype()), fmt::join(a.shape(), ","), begin[i], begin[i] + a.bytes());
   }
   header += '}';
-  header.resize((header.size() + 7) / 8 * 8, ' ');  // so that the elements are aligned
+  header.resize((header.size() + 7) / 8 * 8, ' ');  // pads the header so that the elements are aligned
   if (header.size() > most_safetensors_header)
     fail<ArgumentError>(
         {.operation = "save_safetensors",
          .with = {{"file", path}, {"header", fmt::format("{} bytes", header.size())}},
          .wrong = fmt::format("the header exceeds the format's limit of {} bytes", most_safetensors_header),
-         .remedy = "Split the arrays over several files, or use shorter names"});
+         .remedy = "Save the arrays in several files, or use shorter names"});
 
   std::string bytes;
   bytes.reserve(8 + header.size() + data_bytes);

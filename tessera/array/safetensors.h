@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Safetensors files (github.com/huggingface/safetensors, "Format"): named arrays and metadata. The format: an 8-byte
-// length, a JSON header, and the elements in C order, little-endian.
+// Safetensors files: named arrays and metadata (github.com/huggingface/safetensors, "Format"). A file consists of an
+// 8-byte length, a JSON header of that length, and the elements in C order, little-endian.
 #pragma once
 
 #include <cstddef>
@@ -26,24 +26,26 @@ inline constexpr std::uint64_t most_safetensors_header = 100'000'000;
 /// A tensor's entry in the header.
 struct SafetensorsTensor {
   std::string name;                     ///< The tensor's name.
-  std::string dtype_name;               ///< As in the file: "F32".
-  std::optional<DType> dtype;           ///< nullopt if Tessera does not support it, such as F8_E4M3.
+  std::string dtype_name;               ///< The dtype as written in the file: "F32".
+  std::optional<DType> dtype;           ///< nullopt if Tessera does not support the dtype, such as F8_E4M3.
   Shape shape;                          ///< The tensor's extents.
   std::uint64_t offset = 0, bytes = 0;  ///< The position of its elements from the start of the file, and their size.
   std::uint64_t described_at = 0;       ///< The position of its header entry, from the start of the file.
 };
 
-/// A file whose header has been parsed. Elements are read on demand, so a file may be larger than memory. Thread-safe
-/// for reading.
+/// A file whose header has been parsed. Elements are read on demand, so the file may be larger than memory. Several
+/// threads can read the same object.
 class SafetensorsFile {
  public:
-  /// Opens `path` and parses its header. Throws the errors of InputFile, and FormatError with offset and field if the
-  /// file violates the format: a header that is too long, is not JSON, or contains anything except tensors and
-  /// metadata; duplicate names; shapes of more than 2^48 elements; data whose size does not match the shape, that
-  /// overlap, leave gaps, or do not end at the end of the file. Data may be in a different order than the header's
-  /// entries.
+  /// Opens `path` and parses its header. Throws what InputFile throws, and FormatError with offset and field if the
+  /// file violates the format:
+  /// - the header is too long, is not JSON, or contains anything except tensors and metadata;
+  /// - a name occurs twice, or a shape has more than 2^48 elements;
+  /// - the data of a tensor do not match its shape, overlap, leave gaps, or do not end at the end of the file.
+  ///
+  /// The data may be in a different order than the header's entries.
   static SafetensorsFile open(const std::filesystem::path& path);
-  /// Parses `bytes`, which must outlive the result; `name` is used in messages.
+  /// Parses `bytes`, which must outlive the result. `name` is used in messages.
   static SafetensorsFile parse(std::span<const std::byte> bytes, std::string name);
 
   /// The name of the file, for messages.
@@ -54,13 +56,13 @@ class SafetensorsFile {
   const SafetensorsTensor* find(std::string_view name) const;
   /// The tensor with this name. Throws FormatError if there is none.
   const SafetensorsTensor& tensor(std::string_view name) const;
-  /// The metadata of the file ("__metadata__").
+  /// The metadata of the file, from the header entry "__metadata__".
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
   /// Loads the elements of a tensor to `device` (default: current_device()). Throws FormatError if there is no such
-  /// tensor, its dtype is not supported, or the file has been truncated since.
+  /// tensor, if its dtype is not supported, or if the file has become shorter since it was opened.
   Array load(std::string_view name, std::optional<Device> device = {}) const;
-  /// The raw bytes of a tensor, `tensor.bytes` of them. Throws ArgumentError if it does not belong to this file.
+  /// Returns the raw bytes of a tensor. Throws ArgumentError if the tensor does not belong to this file.
   std::vector<std::byte> data(const SafetensorsTensor& tensor) const;
 
  private:
@@ -71,7 +73,7 @@ class SafetensorsFile {
   void read_header();
 
   std::string name_;
-  std::optional<InputFile> file_;     ///< set if there is no `bytes_`
+  std::optional<InputFile> file_;     ///< empty if `bytes_` is used
   std::span<const std::byte> bytes_;  ///< the argument of `parse`
   std::uint64_t size_ = 0;
   std::vector<SafetensorsTensor> tensors_;
@@ -79,9 +81,10 @@ class SafetensorsFile {
   std::map<std::string, std::string> metadata_;
 };
 
-/// Writes a file with these arrays, in this order in the header, and metadata. Data are ordered by descending element
-/// size, so that all are aligned. The file is replaced as by save_npy, with its errors. Throws ArgumentError if a name
-/// occurs twice, is "__metadata__" or is not UTF-8, or if the header exceeds the format's limit.
+/// Writes a file with these arrays and metadata. The header lists the arrays in this order; the data are sorted by
+/// descending element size, so that all elements are aligned. The file is written as by save_npy, which also describes
+/// the errors. Throws ArgumentError if a name occurs twice, is "__metadata__" or is not UTF-8, or if the header exceeds
+/// the format's limit.
 void save_safetensors(const std::string& path, const std::vector<std::pair<std::string, Array>>& arrays,
                       const std::map<std::string, std::string>& metadata = {});
 

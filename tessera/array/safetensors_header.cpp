@@ -16,13 +16,13 @@ constexpr std::pair<std::string_view, DType> names[] = {
     {"F16", DType::f16},      {"BF16", DType::bf16}, {"U32", DType::u32}, {"I32", DType::i32}, {"F32", DType::f32},
     {"U64", DType::u64},      {"I64", DType::i64},   {"F64", DType::f64}};
 
-/// Quotes a name, and truncates it if it is long: a name may be as long as the header.
+/// Quotes a name. Long names are truncated, because a name may be as long as the header.
 std::string shown(std::string_view name) {
   constexpr std::size_t most = 100;
   return fmt::format("\"{}{}\"", name.substr(0, most), name.size() > most ? "..." : "");
 }
 
-/// An input iterator over the header for nlohmann's parser that reports how far it has read.
+/// An input iterator over the header for nlohmann's parser. It records how far the parser has read.
 struct Letters {
   using iterator_category = std::input_iterator_tag;
   using value_type = char;
@@ -249,7 +249,7 @@ void SafetensorsHeader::check_layout() {
 
 void SafetensorsHeader::parse() {
   if (text_.empty() || text_[0] != '{') file_.bad(8, "header", "the header does not begin with {");
-  // nlohmann's parser treats a zero byte as the end.
+  // nlohmann's parser treats a zero byte as the end of the input.
   if (const std::size_t zero = text_.find('\0'); zero != std::string_view::npos)
     file_.bad(8 + zero, "header", "this is not JSON: it contains a zero byte");
   seen_ = text_.data();

@@ -12,8 +12,8 @@ std::string_view safetensors_name(DType dtype);
 /// The reserved key for metadata, in the same object as the tensors' names.
 inline constexpr std::string_view safetensors_metadata_key = "__metadata__";
 
-/// Receives the events of a JSON parser (nlohmann's SAX interface) and fills a SafetensorsFile. Values outside of the
-/// format are not stored, so a header never takes more memory than a small multiple of its length.
+/// Receives the events of a JSON parser (nlohmann's SAX interface) and fills a SafetensorsFile. Values that do not
+/// belong to the format are not stored, so parsing takes at most a small multiple of the header's length in memory.
 class SafetensorsHeader {
  public:
   SafetensorsHeader(SafetensorsFile& file, std::string_view text) : file_(file), text_(text) {}

@@ -9,7 +9,7 @@
 namespace tessera {
 
 namespace {
-/// The arrays that were not loaded: "missing: a, b; unexpected: c; ...".
+/// Lists the arrays that were not loaded: "missing: a, b; unexpected: c; ...".
 std::string not_loaded(const LoadReport& report) {
   std::string text;
   const auto list = [&](const char* what, const std::vector<std::string>& names) {
@@ -88,12 +88,13 @@ LoadReport ArrayLoader::load(LoadArraysOptions options) {
                                        : "Use the file that was saved from such a structure, or load what matches with "
                                          ".partial"});
 
-  // Everything that can fail happens before the first write: reading, and allocating memory for non-contiguous arrays.
+  // All steps that can fail come before the first write: reading the file, and allocating memory for non-contiguous
+  // arrays.
   struct Write {
     Array to;
     BufferView memory;
     std::vector<std::byte> bytes;
-    std::optional<Array> value;  ///< used instead of both for non-contiguous arrays
+    std::optional<Array> value;  ///< used instead of `memory` and `bytes` for non-contiguous arrays
   };
   std::vector<Write> writes;
   for (const auto& [tensor, array, name, other_dtype] : targets_) {

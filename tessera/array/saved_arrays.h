@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saves the arrays of a nested structure to a safetensors file and loads them, named by their traversal paths
-// (array/traversal.h): "layers.0.weight".
+// Saves the arrays of a nested structure to a safetensors file and loads them again. An array's name in the file is its
+// path in the traversal (array/traversal.h): "layers.0.weight".
 #pragma once
 
 #include "tessera/array/safetensors.h"
@@ -10,13 +10,13 @@ namespace tessera {
 
 /// Options of load_arrays.
 struct LoadArraysOptions {
-  bool partial = false;  ///< Load the arrays that match instead of failing; the report lists the rest.
-  /// Convert floating-point arrays that have a different floating-point dtype in the file (f16 or bf16 into f32),
-  /// rounding to nearest when narrowing.
+  bool partial = false;  ///< Load the arrays that match instead of failing; the report lists the others.
+  /// Convert floating-point arrays whose dtype in the file differs, for example f16 or bf16 to f32. Narrowing
+  /// conversions round to nearest.
   bool convert = false;
 };
 
-/// The result of a load, by array names.
+/// The result of load_arrays, by array names.
 struct LoadReport {
   std::vector<std::string> loaded;      ///< Paths that were loaded.
   std::vector<std::string> missing;     ///< In the structure, but not in the file.
@@ -30,14 +30,14 @@ namespace detail {
 
 class ArrayLoader {
  public:
-  /// Uses the arrays of the file whose names begin with `prefix`, without that prefix. `names` maps paths to names in
-  /// the file where they differ.
+  /// Uses only arrays of the file whose names begin with `prefix`; the prefix is removed. `names` maps a path to its
+  /// name in the file if the two differ.
   explicit ArrayLoader(const SafetensorsFile& file, std::string_view prefix = {},
                        std::map<std::string, std::string> names = {})
       : file_(file), prefix_(prefix), file_names_(std::move(names)) {}
-  /// `optional`: the array is left unchanged if the file lacks it.
+  /// Finds the array in the file. If `optional` is true and the file lacks it, the array is left unchanged.
   void look(const Array& a, const Path& at, bool optional = false);
-  /// Arrays of the file whose names begin with this prefix are not reported as unexpected.
+  /// Stops reporting arrays of the file whose names begin with this prefix as unexpected.
   void ignore_prefix(std::string_view names);
   void refuse(std::string mismatch) { report_.mismatched.push_back(std::move(mismatch)); }
   LoadReport load(LoadArraysOptions options);
@@ -47,7 +47,8 @@ class ArrayLoader {
     const SafetensorsTensor* tensor;
     Array array;
     std::string name;
-    std::string other_dtype = {};  ///< The mismatch to report unless the array is converted; empty if the dtypes match.
+    /// The mismatch to report unless the array is converted; empty if the dtypes are equal.
+    std::string other_dtype = {};
   };
   const SafetensorsFile& file_;
   const std::string prefix_;
@@ -59,8 +60,8 @@ class ArrayLoader {
 
 }  // namespace detail
 
-/// Writes every array of a structure (as in for_each_array) to a safetensors file, with optional metadata. Throws as
-/// save_safetensors.
+/// Writes every array that for_each_array visits to a safetensors file, with optional metadata. Throws what
+/// save_safetensors throws.
 template <class T>
 void save_arrays(const T& structure, const std::string& path, const std::map<std::string, std::string>& metadata = {}) {
   std::vector<std::pair<std::string, Array>> all;
@@ -69,9 +70,12 @@ void save_arrays(const T& structure, const std::string& path, const std::map<std
 }
 
 /// Loads a file into the arrays of a structure. Arrays are written in place on their devices, so copies, views and
-/// packed memory see the new values. Throws ArgumentError, listing every array that is missing, unexpected, or of a
-/// different shape or dtype, and the errors of SafetensorsFile; nothing has been written then. A structure with a
-/// static `optional_array(name)` declares which arrays a file may lack; these are left unchanged.
+/// packed memory see the new values.
+///
+/// A structure with a static `optional_array(name)` declares which arrays a file may lack; these are left unchanged.
+///
+/// Throws ArgumentError with a list of all arrays that are missing, unexpected, or of a different shape or dtype, and
+/// the errors of SafetensorsFile. In all these cases, no array has been written.
 template <class T>
 LoadReport load_arrays(T& structure, const SafetensorsFile& file, LoadArraysOptions options = {}) {
   detail::ArrayLoader loader(file);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sorting on the device, by keys: unsigned integers that order as the elements do. Short rows are sorted by counting,
-// for each element, the elements before it; longer rows by a radix sort from the lowest digit up, in which a thread
-// counts and places a run of elements sequentially. On a CPU, rows of up to 1024 elements are sorted by a network, one
-// row per lane. All methods are stable.
+// Sorts on the device, using keys: unsigned integers that sort in the same order as the elements. All methods are
+// stable.
+// - Short rows: for each element, count the elements that precede it.
+// - Longer rows: a radix sort that starts with the lowest digit. Each thread counts and places a run of elements
+//   sequentially.
+// - Rows of up to 1024 elements on a CPU: a sorting network, with one row per vector lane.
 #include <algorithm>
 #include <bit>
 #include <limits>
@@ -90,19 +92,19 @@ ir::Function trace_short(const ShortSpec& spec) {
   return builder.finish();
 }
 
-// The elements that a network sorts in registers; also the step of its loops.
+// The number of elements that the network sorts in registers. It is also the step of the network's loops.
 constexpr int network_block = 16;
 
 struct NetworkSpec {
   DType dtype;
   bool order;
-  std::uint32_t room;  // Space for a row, padded to whole blocks.
+  std::uint32_t room;  // Size of the buffer for one row, padded to whole blocks.
   friend bool operator==(const NetworkSpec&, const NetworkSpec&) = default;
   std::size_t hash() const { return room << 9 | static_cast<std::size_t>(dtype) << 1 | order; }
 };
 
-/// The key of a network: the element's key followed by the position if positions are requested, which makes the sort
-/// stable. nullopt if that is more than 64 bits.
+/// The dtype of the keys that the network sorts. If positions are requested, the position is appended to the element's
+/// key, which makes the sort stable. Returns nullopt if the key would exceed 64 bits.
 std::optional<DType> network_key(DType t, bool order) {
   const int bits = bits_of(t);
   if (!order) return key_dtype(t);
@@ -110,8 +112,8 @@ std::optional<DType> network_key(DType t, bool order) {
   return bits > 16 ? DType::u64 : DType::u32;
 }
 
-// A bitonic sort in which each merge first compares elements at mirrored positions. The smaller one always moves down,
-// so padding behind the last block is not needed.
+// A bitonic sort in which each merge first compares elements at mirrored positions. The smaller element always moves
+// down, so no padding is needed after the last block.
 ir::Function trace_network(const NetworkSpec& spec) {
   ir::Builder builder(spec.order ? "argsort_rows_by_network" : "sort_rows_by_network", ir::KernelKind::map);
   ir::Builder::Scope scope(builder);
@@ -134,7 +136,7 @@ ir::Function trace_network(const NetworkSpec& spec) {
   };
   using Places = std::vector<Value>;
   using Pairs = std::initializer_list<std::pair<std::size_t, std::size_t>>;
-  // Orders the pairs of elements at `places(at)`, for each `at` in [from, to).
+  // Sorts the pairs of elements at `places(at)` for each `at` in [from, to).
   const auto along = [&](Value from, Value to, auto&& places, Pairs pairs) {
     ir::for_(from, to, [&](Value at) {
       const Places place = places(at);
@@ -158,7 +160,7 @@ ir::Function trace_network(const NetworkSpec& spec) {
       for (int i = 0; i < network_block; ++i)
         if ((i & apart) == 0) step(i, i + apart);
   };
-  // Batcher's merge exchange, which needs fewer comparisons (Knuth, volume 3, algorithm 5.2.2M).
+  // Batcher's merge exchange needs fewer comparisons within a block (Knuth, volume 3, algorithm 5.2.2M).
   in_blocks([&](auto&& step) {
     for (int p = network_block / 2; p > 0; p /= 2)
       for (int q = network_block / 2, r = 0, d = p; d > 0; d = q - p, q /= 2, r = p) {
@@ -171,7 +173,8 @@ ir::Function trace_network(const NetworkSpec& spec) {
   ir::while_([&] { return run.get() < count; },
              [&] {
                const Value half = run.get(), whole = half * 2, quarter = half / 2;
-               // Two steps at once if both are between blocks. Positions that do not exist come last.
+               // Does two steps in one pass if both combine elements of different blocks. Positions beyond the end are
+               // at the high end.
                ir::if_(
                    half == network_block,
                    [&] {
@@ -249,10 +252,11 @@ ir::Function trace_network(const NetworkSpec& spec) {
 }
 
 struct PassSpec {
-  DType from, to;  // The element dtypes of the first pass's input and the last pass's output; keys in between.
+  // `from` is the input dtype of the first pass, `to` the output dtype of the last pass. Passes between use keys.
+  DType from, to;
   DType key;
   bool first, last, order, places;
-  bool alone;  // A block of one thread: on a CPU, neighbouring lanes would access distant memory.
+  bool alone;  // A block has one thread. On a CPU, adjacent lanes would access distant memory.
   friend bool operator==(const PassSpec&, const PassSpec&) = default;
   std::size_t hash() const {
     return static_cast<std::size_t>(from) << 24 | static_cast<std::size_t>(to) << 16 |
@@ -315,7 +319,7 @@ Array sorted_by_network(const Array& a, std::int64_t rows, std::int64_t extent, 
 Array sorted_long(const Array& a, std::int64_t rows, std::int64_t extent, bool order) {
   const Device device = a.device();
   const bool vectors = blocks_are_vectors(device.backend);
-  // Enough runs for the device's threads, but each long enough that counting is cheap.
+  // Uses enough runs for the device's threads. Each run is long enough to make counting cheap.
   const std::int64_t wanted = std::max<std::int64_t>(1, (vectors ? 16 : 8192) / rows), least = vectors ? 4096 : 256;
   const std::int64_t run = std::max(least, (extent + wanted - 1) / wanted), runs = (extent + run - 1) / run;
   const DType key = key_dtype(a.dtype());
@@ -362,10 +366,10 @@ Array sorted_along(const char* name, const Array& a, std::size_t axis, bool orde
   if (extent == 1) return order ? Array::zeros(a.shape(), DType::i64, a.device()) : a.copy();
   std::vector<int> axes;
   for (int d = 0; d < a.rank(); ++d) axes.push_back(d);
-  std::swap(axes[axis], axes.back());  // the permutation is its own inverse
+  std::swap(axes[axis], axes.back());  // this permutation is its own inverse
   const Array last = a.permute(axes).as_contiguous();
   const std::int64_t rows = a.size() / extent;
-  // A network sorts one row per vector lane, so a single row takes as long as a vector of rows.
+  // A network sorts one row per vector lane, so a single row takes as long as a full vector of rows.
   const bool network = blocks_are_vectors(a.device().backend) && network_key(a.dtype(), order) &&
                        extent > shortest_in_network && extent <= longest_in_network;
   const Array out = network               ? sorted_by_network(last, rows, extent, order)

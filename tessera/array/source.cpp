@@ -93,7 +93,7 @@ const std::shared_ptr<Storage>& Source::storage(const char* rule, std::span<cons
     return storage_;
   }
   const std::shared_ptr<const Expr> kept = e;
-  single.release();  // Collecting may wait for tasks, which in turn wait for claimed readers.
+  single.release();  // Collecting may wait for tasks, and these wait for readers that are claimed.
   return collect(rule, siblings, &repeated, kept.get());
 }
 
@@ -136,7 +136,7 @@ void run_into(std::span<const Write> writes, const Shape& shape, Device device, 
 }
 
 int Computation::operation(ir::Op op, std::uint8_t sub, DType dtype, std::span<const Term> terms) {
-  std::array<int, 3> nodes{};  // no operation has more operands
+  std::array<int, 3> nodes{};  // no operation has more than three operands
   std::size_t count = 0;
   for (const Term& t : terms) {
     nodes[count] = visit(t);
@@ -164,13 +164,13 @@ int Computation::visit(const std::shared_ptr<const Expr>& expr) {
     if (source->computed() && !source->overwritten())
       return fused_->input({source->memory(), expr->dtype, contiguous_strides(expr->shape), 0});
     if (source->computed()) {
-      source.reset();  // Other references to the expression remain.
+      source.reset();  // Only other expressions refer to the result.
     } else if (source->computing_ != nullptr) {
       if (!source->computing_->of_this_thread()) {
         blocked_ = std::move(source);
         return -1;
       }
-      source.reset();  // This thread is about to compute it elsewhere; here it is recomputed.
+      source.reset();  // This thread is already computing it in another computation, so it is recomputed here.
     }
   }
   if (Recorder::number() != 0 && expr->recording != Recorder::number()) {
@@ -183,8 +183,8 @@ int Computation::visit(const std::shared_ptr<const Expr>& expr) {
 }
 
 namespace {
-/// An input that tasks write. They are waited for before a computation is registered as a reader, because they wait for
-/// readers that are being computed.
+/// Returns an input that tasks write, or null. The tasks must be waited for before a computation is registered as a
+/// reader, because they wait for readers that are being computed.
 std::shared_ptr<Storage> written_by_tasks(const Fused& fused) {
   if (flushing) return nullptr;
   for (const StridedView& v : fused.inputs())
@@ -220,7 +220,7 @@ std::optional<int> Computation::collect_until_complete(Source* root, F&& visit) 
       first = std::exchange(first_, nullptr);
     }
     if (written) written->coherence_hook()->before_read(*written);
-    if (first) {  // Kept until the end: collected terms still refer to it.
+    if (first) {  // Kept until the end, because collected terms still refer to it.
       kept_.push_back(Source::of(first));
       kept_.back()->storage("it is not part of the recording");
     }
@@ -273,7 +273,7 @@ bool Computation::visit_siblings(const Source& root, std::span<const std::shared
   return true;
 }
 
-/// True if the source is pending, and other threads can access it only under the lock, or will compute it themselves.
+/// True if the source is pending, and other threads either need the lock to access it or will compute it themselves.
 bool Computation::is_only_donated(const std::shared_ptr<Source>& source) const {
   if (donated_.empty() || source->computed()) return false;
   const auto ours = std::ranges::count(donated_, source, &Array::source) + std::ranges::count(kept_, source);
@@ -306,12 +306,12 @@ void SingleComputation::release() {
 }
 
 void SingleComputation::computed(std::shared_ptr<Storage> storage) {
-  Substitution above;  // Destroyed after the lock is released, like the expression.
+  Substitution above;  // Destroyed after the lock is released, like `dropped`.
   std::shared_ptr<const Expr> dropped;
   std::lock_guard hold(books_.lock);
   root_.finish(std::move(storage), dropped, above);
   above.run();
-  if (dropped.use_count() == 1) dropped->unlink();  // Otherwise its destructor would take the lock again.
+  if (dropped.use_count() == 1) dropped->unlink();  // Otherwise its destructor would lock the registry again.
   release_claims();
 }
 
@@ -333,7 +333,7 @@ void Computation::claim(Source* root) {
   begin(books_);
   for (Visited& m : visited_) {
     if (!m.source || m.source->computing_ != nullptr || m.source.get() == root) continue;
-    // The others stay pending until they are needed.
+    // Results that do not fit stay pending until they are needed.
     if (!limit) limit = device_info(device_).can.max_parameter_bytes;
     if (parameter_bytes(views + claims_.size(), scalars, m.expr->shape.size()) > *limit) break;
     claims_.push_back({m.source, m.source->expression(), m.node});
@@ -347,7 +347,7 @@ void Computation::release_claims() {
   for (const Claim& c : claims_) c.source->computing_ = nullptr;
   if (root_ != nullptr) root_->computing_ = nullptr;
   root_ = nullptr;
-  end(books_);  // Notifies threads that wait for this work or for the claims.
+  end(books_);  // Wakes threads that wait for this work or for the claims.
 }
 
 void Computation::release() {
@@ -369,7 +369,7 @@ void Computation::add_outputs(const Shape& shape) {
 
 void Computation::computed(std::shared_ptr<Storage> storage) {
   if (claims_.empty() && root_ == nullptr) return release();
-  Substitution above;  // Destroyed after the lock is released, like the sources' expressions.
+  Substitution above;  // Destroyed after the lock is released, like the expressions of the sources.
   {
     std::lock_guard hold(books_.lock);
     for (Claim& c : claims_) c.source->finish(std::move(c.storage), c.dropped, above);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Joining arrays, and sequences of numbers.
+// Joins arrays, and creates sequences of numbers.
 #include "tessera/array/elementwise.h"
 #include "tessera/array/operation.h"
 #include "tessera/device/launch/kernel.h"
@@ -88,7 +88,7 @@ Array concatenate(std::span<const Array> parts, int axis) {
                         .with = {{"first", to_string(first.shape())},
                                  {"other", to_string(part.shape())},
                                  {"axis", std::to_string(axis)}},
-                        .wrong = "the shapes differ on another axis"});
+                        .wrong = "the shapes differ on an axis that is not joined"});
     shape[d] += extent;
     dtype = promote(dtype, part.dtype());
     all.push_back(&part);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Determines from its type whether a structure can be traversed, and if not, which part prevents it.
+// Determines at compile time whether a structure can be traversed, and if not, which part prevents it.
 #pragma once
 
 #include "tessera/array/member_names.h"
@@ -36,7 +36,8 @@ struct PartType<Field<T>> {
   using type = std::remove_const_t<T>;
 };
 
-/// A type under examination, and the step to it: a name, else a number, else none (behind pointers and similar).
+/// A type that is being examined, and how it was reached from the type above: by name, by number, or without either
+/// (behind pointers and similar).
 struct OpenType {
   const OpenType* above;
   std::string_view name;
@@ -46,7 +47,7 @@ struct OpenType {
 template <class T>
 inline constexpr char type_id = 0;
 
-/// The location of a part of unknown kind: its path, with "*" for every element of a container, and its type.
+/// The location of a part that cannot be traversed: its type, and its path with "*" for every element of a container.
 struct UnknownPart {
   struct Letters {
     char letters[256]{};
@@ -73,7 +74,7 @@ struct UnknownPart {
 template <class T, class Leaves>
 constexpr void find_unknown(UnknownPart& part, const OpenType* above, std::string_view name, int number = -1);
 
-/// `name_of(i)` returns an empty name for numbered parts.
+/// `name_of(i)` returns an empty name if parts are identified by their numbers.
 template <class Leaves, class... P, class NameOf>
 constexpr void find_unknown_among(UnknownPart& part, const OpenType& at, Types<P...>, NameOf name_of) {
   int i = 0;
@@ -124,8 +125,8 @@ inline constexpr UnknownPart unknown_part = [] {
 template <class T, class Leaves>
 inline constexpr bool traversable = !unknown_part<T, Leaves>.found();
 
-/// Reports a T that cannot be traversed: instantiates `Refusal<Text type, Text path>`, whose static_assert fails with a
-/// message; the compiler prints type and path with it.
+/// Reports a T that cannot be traversed. It instantiates `Refusal<Text type, Text path>`, in which a static_assert with
+/// a message fails. The compiler prints the type and the path with the message.
 template <class T, class Leaves, template <Text type, Text path> class Refusal>
 constexpr void refuse() {
   constexpr const UnknownPart& part = unknown_part<T, Leaves>;

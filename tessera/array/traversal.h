@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Traverses the arrays of a nested structure: visits each with its path, or copies the structure with all arrays
-// replaced. Used, for example, by array/move.h.
+// Traverses the arrays of a nested structure. It visits each array with its path, or copies the structure with all
+// arrays replaced. Used, for example, by array/move.h.
 #pragma once
 
 #include <typeindex>
@@ -10,11 +10,11 @@
 
 namespace tessera {
 
-/// A possible result of a map_arrays function: the part, and whether it changed.
+/// A possible result of a map_arrays function: the new part, and whether it changed.
 template <class T>
 struct Mapped {
   T part;               ///< The part or its replacement.
-  bool changed = true;  ///< False if it is the same as before.
+  bool changed = true;  ///< False if it equals the original part.
 };
 
 namespace detail {
@@ -22,7 +22,7 @@ namespace detail {
 /// A traversal, with the shared objects that it has visited so far.
 class Traversal {
  public:
-  /// `operation` and `for_cycles` are used in errors: the name of the operation, and the remedy for an object that
+  /// `operation` and `for_cycles` are used in errors: the name of the operation, and a remedy for an object that
   /// contains itself.
   explicit Traversal(const char* operation,
                      const char* for_cycles = "Break the circle, and set the pointer in the copy")
@@ -31,7 +31,7 @@ class Traversal {
   /// Calls `visit(part)` or `visit(part, path)` for each leaf.
   template <class T, class F>
   void visit(T& x, F& f, const Path& at);
-  /// A copy of x with each leaf replaced by `f(leaf)` or `f(leaf, path)`.
+  /// Returns a copy of x in which each leaf is replaced by `f(leaf)` or `f(leaf, path)`.
   template <class T, class F>
   T map(const T& x, F& f, const Path& at);
   std::uint64_t changes() const { return changes_; }  ///< The number of leaves that map has replaced so far.
@@ -43,9 +43,9 @@ class Traversal {
     std::shared_ptr<void> became;
   };
 
-  // Non-template parts, in traversal.cpp.
+  // Functions that need no template, in traversal.cpp.
   bool first_visit(const void* object, std::type_index type);
-  /// The mapped object; null if it has not been mapped yet.
+  /// Returns the mapped object, or null if it has not been mapped yet.
   std::shared_ptr<void> begin(const void* object, std::type_index type, const Path& at);
   void end(const void* object, std::type_index type, std::shared_ptr<void> became);
 
@@ -77,8 +77,9 @@ decltype(auto) call(F& f, T& x, const Path& at) {
   }
 }
 
-/// Calls `use(element, path)` for each element of a map. Unordered maps are traversed in the order of their keys, if
-/// keys can be compared, so that equal maps give the same order. Elements with equal keys get a number after the key.
+/// Calls `use(element, path)` for each element of a map. Unordered maps are traversed in the order of their keys if
+/// keys can be compared, so that equal maps are traversed in the same order. If several elements have the same key, a
+/// number is appended to the key.
 template <class M, class Use>
 void for_each_map_element(M& map, const Path& at, Use&& use) {
   using T = std::remove_const_t<M>;
@@ -112,7 +113,7 @@ void for_each_map_element(M& map, const Path& at, Use&& use) {
   }
 }
 
-/// Calls `use(part, path)` for each of a list of fields.
+/// Calls `use(part, path)` for each field in a list.
 template <class List, class Use>
 void for_each_field(List& list, const Path& at, Use&& use) {
   const auto one = [&]<class P>(P& part, std::size_t i) {
@@ -258,7 +259,7 @@ T Traversal::map(const T& x, F& f, const Path& at) {
   } else if constexpr (kind == PartKind::aggregate) {
     std::size_t i = 0;
     const auto next = [&] { return member_path<T>(at, i++); };
-    // braces guarantee the order
+    // Braced initialisers are evaluated from left to right.
     return with_members(x, [&](const auto&... member) { return T{map(member, f, next())...}; });
   } else {
     return x;
@@ -276,15 +277,16 @@ struct CannotTraverse {
 
 }  // namespace detail
 
-/// Calls `visit(array)` or `visit(array, path)` for every array of a structure; the visitor may change arrays that are
+/// Calls `visit(array)` or `visit(array, path)` for every array of a structure. The visitor may change arrays that are
 /// not const. A structure is any nesting of tuples, pairs, std::array, vectors, deques, lists, maps, optionals,
-/// variants, unique and shared pointers (a shared object is visited once), plain aggregates (at most 32 members), and
-/// classes that list their fields. Objects of types derived from Array are visited as that type; their other members
-/// are not traversed. Numbers, strings, enumerations, containers of these, and types with `holds_no_arrays` are
-/// skipped; any other type does not compile. The order is that of members and elements; unordered maps are visited in
-/// key order.
+/// variants, unique and shared pointers, plain aggregates (at most 32 members), and classes that list their fields. An
+/// object that several pointers share is visited once.
 ///
-/// `path` begins with `root` if that is not empty, and is valid only during the call. A visitor can also receive other
+/// Objects of types derived from Array are visited as that type; their other members are not traversed. Numbers,
+/// strings, enumerations, containers of these, and types with `holds_no_arrays` are skipped. Any other type does not
+/// compile. The order is that of members and elements; unordered maps are visited in key order.
+///
+/// `path` begins with `root` if `root` is not empty. It is valid only during the call. A visitor can also receive other
 /// parts as a whole: `struct V { struct leaves { template <class T> static constexpr bool is_leaf = ...; }; ... };`.
 template <class T, class F>
 void for_each_array(T&& value, F&& visit, std::string_view root = {}) {
@@ -295,11 +297,11 @@ void for_each_array(T&& value, F&& visit, std::string_view root = {}) {
     detail::refuse<std::remove_cvref_t<T>, Leaves, detail::CannotTraverse>();
 }
 
-/// Returns a copy of a structure in which each array is replaced by `f(array)` or `f(array, path)`; everything else is
+/// Returns a copy of a structure in which each array is replaced by `f(array)` or `f(array, path)`. Everything else is
 /// copied. `f` returns an Array (which also replaces the array of a type derived from Array), the type of its argument,
-/// or `Mapped` of one of these, which tells whether the part changed. An object shared by pointers is mapped once and
-/// stays shared; if nothing in it changed, the copy refers to the same object. Throws ArgumentError if such an object
-/// contains itself.
+/// or `Mapped` of one of these, which specifies whether the part changed. An object shared by several pointers is
+/// mapped once and is shared in the copy too. If nothing in it changed, the copy refers to the same object. Throws
+/// ArgumentError if such an object contains itself.
 template <class T, class F>
 T map_arrays(const T& value, F&& f, std::string_view root = {}) {
   using Leaves = typename detail::LeavesOf<std::remove_cvref_t<F>>::type;

@@ -18,12 +18,12 @@ std::vector<std::int64_t> numbers(const Shape& shape) { return shape; }
 
 Rule moving(std::function<void(Backward&)> backward) { return {.backward = std::move(backward), .moves = true}; }
 
-/// The rule of an operation that returns its operand's elements in another shape and the same order.
+/// The backward rule of an operation that returns the elements of its operand in the same order, with another shape.
 Rule reshaped() {
   return moving([](Backward& b) { b.add(0, [&] { return b.adjoint().reshape(b.shape(0)); }); });
 }
 
-/// An array of `shape` with `part` at slice(axis, begin, ..., step), and zeros elsewhere.
+/// Returns an array of `shape` that contains `part` at slice(axis, begin, ..., step) and zeros elsewhere.
 Array placed(const Array& part, const Shape& shape, int axis, std::int64_t begin, std::int64_t step) {
   RuledOperation operation("slice", part);
   const std::int64_t end = begin + (part.shape(axis) == 0 ? 0 : (part.shape(axis) - 1) * step + 1);
@@ -96,7 +96,7 @@ Array Array::reshape(Shape shape) const {
     Strides strides = contiguous_strides(shape);
     return made(with_view(std::move(shape), std::move(strides), offset_));
   }
-  // A view is possible if each group of new dimensions covers old dimensions with a uniform stride.
+  // A view is possible if each group of new dimensions corresponds to a group of old dimensions with a uniform stride.
   Strides strides(shape.size());
   std::size_t old_at = 0, new_at = 0;
   bool view = true;
@@ -206,7 +206,7 @@ Array Array::slice(int axis, std::int64_t begin, std::int64_t end, std::int64_t 
     const std::int64_t count = begin > end ? (begin - end - 1) / -step + 1 : 0;
     const std::int64_t last = count == 0 ? 0 : begin + (count - 1) * step;
     const Array ahead = slice(static_cast<int>(a), last, count == 0 ? 0 : begin + 1, -step).as_contiguous();
-    // A value of -1 would mean the last element.
+    // A value of -1 would refer to the last element.
     const auto again = [n](std::int64_t at) { return at < 0 ? -n - 1 : at; };
     begin = again(begin), end = again(end);
     return operation.finish(detail::reversed(ahead, {ahead.shape(), a}), attributes, [&] {
@@ -223,7 +223,7 @@ Array Array::slice(int axis, std::int64_t begin, std::int64_t end, std::int64_t 
   Strides strides = strides_;
   shape[a] = end > begin ? (end - begin - 1) / step + 1 : 0;
   if (shape[a] > 1) strides[a] *= step;
-  // An empty slice keeps an offset inside the memory.
+  // An empty slice keeps its offset, so that the offset remains inside the memory.
   const std::int64_t offset = shape[a] == 0 ? offset_ : offset_ + begin * strides_[a];
   return operation.finish(with_view(std::move(shape), std::move(strides), offset), attributes, [&] {
     return moving([a, begin, step](Backward& b) {
@@ -293,7 +293,7 @@ Array Array::as_contiguous() const {
 
 Array Array::copy() const {
   RuledOperation operation("copy", *this);
-  // Contiguous arrays need no kernel, and for large ones the launch overhead does not matter.
+  // Contiguous arrays are copied without a kernel. In large arrays, the launch overhead does not matter.
   std::optional<detail::CachedOperation> repeated;
   if (size() <= (1 << 17) && !contiguous()) repeated.emplace(detail::CachedOperation::copy, *this);
   if (repeated && *repeated) {

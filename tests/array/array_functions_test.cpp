@@ -68,8 +68,8 @@ TEST_P(OnEveryDevice, StackAndSplitMatchTheReference) {
   EXPECT_EQ(parts[2].to_vector<float>(), (Floats{1, 2, 3, 4, 5, 7, 8, 9, 10, 11}));
   expect_throw<Error>([&] { split(x, 4, 1); }, {"cannot be divided"});
   expect_throw<Error>([&] { split(x, 0, 1); }, {"cannot be divided"});
-  expect_throw<Error>([&] { split(x, {1, 4}, 1); }, {"do not sum to the axis's extent"});
-  expect_throw<Error>([&] { split(x, {-1, 7}, 1); }, {"do not sum to the axis's extent"});
+  expect_throw<Error>([&] { split(x, {1, 4}, 1); }, {"do not add up to the extent of the axis"});
+  expect_throw<Error>([&] { split(x, {-1, 7}, 1); }, {"do not add up to the extent of the axis"});
 }
 
 TEST_P(OnEveryDevice, PadAddsElementsAroundAnArray) {

@@ -260,7 +260,11 @@ TEST(ForeignTensors, InvalidTensorsAreRejectedAndStayWithTheCaller) {
   refused([](Foreign& f) { f.tensor.tensor.dtype = {5, 64, 1}; }, dtype, {"complex64"});
   refused([](Foreign& f) { f.tensor.tensor.dtype.lanes = 4; }, dtype, {"float32 x 4"});
   refused([](Foreign& f) { f.tensor.tensor.dtype = {17, 8, 1}; }, dtype, {"unknown"});
-  refused([](Foreign& f) { f.tensor.tensor.device = {7, 0}; }, device, {"device type = 7", "Supported are"});
+  refused(
+      [](Foreign& f) {
+        f.tensor.tensor.device = {7, 0};
+      },
+      device, {"device type = 7", "Supported device types are"});
   refused([](Foreign& f) { f.tensor.tensor.device = {dlpack::cuda, 63}; }, device, {"cuda", "63"});
   expect_contains(text_of<ArgumentError>([] { from_dlpack(Owned<Managed>()); }), {"null"});
 }
