@@ -68,8 +68,7 @@ tessera::Device device_of(const Device& device) {
                      .with = {{"device type", std::to_string(device.type)}, {"id", std::to_string(device.id)}},
                      .wrong = "this device type is not supported",
                      .remedy = "Supported device types are CPU (1), CUDA (2), OpenCL (4), ROCm (10), oneAPI (14), and "
-                               "pinned host memory (3, "
-                               "11). Move the tensor to one of these first"});
+                               "pinned host memory (3, 11). Move the tensor to one of these first"});
 }
 
 /// The data that an exported tensor owns: the array, and the arrays of numbers that the tensor points to.

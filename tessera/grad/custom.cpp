@@ -23,7 +23,7 @@ namespace {
 constinit thread_local bool again = false;
 constexpr std::uint32_t all_operands = ~std::uint32_t{0};
 
-/// Restores a thread's mode and device, and sets the recomputation flag.
+/// Restores a thread's mode and device for a recomputation, and sets the recomputation flag.
 class Again {
  public:
   Again(ModeState* mode, Device device) : device_(device), mode_(thread_context.mode), again_(again) {
@@ -85,7 +85,7 @@ Array custom(CustomOperation what, std::vector<Array> operands) {
 Array recompute(Recomputation what) {
   const std::span<const Array> operands(what.operands);
   const Operation operation("recompute", operands);
-  // Computed, so that their memory is kept and not the expressions behind them.
+  // Operands are computed first, so that their memory is kept instead of the expressions that compute them.
   for (const Array& a : operands) a.eval();
   const HistoryRecorder recording("recompute", operands);
   if (!recording) return operation.finish(what.run(operands));

@@ -13,26 +13,27 @@ namespace tessera {
 
 namespace detail {
 
-/// An array operation that is reported as one; the operations inside it record no history.
+/// An array operation that is reported as a single operation. The operations inside it record no history.
 struct CustomOperation {
   const char* name;
   /// Receives the operands without history.
   std::function<Array(std::span<const Array>)> forward;
-  /// Returns the adjoints of the operands; empty arrays for those without one.
+  /// Returns the adjoints of the operands. An empty array means that the operand has no adjoint.
   std::function<std::vector<Array>(const Array& adjoint, const Array& result, std::span<const Array> operands)>
       backward;
 };
-/// Throws ArgumentError if forward uses an array with history that is not an operand.
+/// Throws ArgumentError if `forward` uses an array that has history but is not an operand.
 Array custom(CustomOperation operation, std::vector<Array> operands);
 
-/// A function that is run again in the backward pass, in this thread's mode.
+/// A function that the backward pass runs again, in the mode that this thread had in the forward pass.
 struct Recomputation {
   std::vector<Array> operands;  ///< The arguments of `run`, with or without history.
   std::function<Array(std::span<const Array>)> run;
 };
 Array recompute(Recomputation what);
 
-/// The adjoints returned for a function of N arrays: one array, or a tuple, pair or std::array of N.
+/// Converts the adjoints returned for a function of N arrays to a vector. They are a single array, or a tuple, pair or
+/// std::array of N arrays.
 template <std::size_t N, class R>
 std::vector<Array> adjoint_list(const R& given) {
   if constexpr (std::is_convertible_v<const R&, const Array&>) {
@@ -48,13 +49,18 @@ std::vector<Array> adjoint_list(const R& given) {
 
 }  // namespace detail
 
-/// An operation with a user-defined gradient: custom("name", forward, backward)(x, y, ...) returns the Array forward(x,
-/// y, ...); its gradient is backward(adjoint, result, x, y, ...). That returns a tuple with the adjoint of each
-/// argument, in its shape (a single Array for a single argument), or an empty array for an argument without one. All
-/// arguments are Arrays. `forward` may do work that records no history, such as launching kernels. If `backward` uses
-/// array operations, it can be differentiated again. `name` must be a string literal, since it is not copied. Throws
-/// ArgumentError if `forward` uses an array with history that is not an argument, and ShapeError if an adjoint has
-/// another shape.
+/// Creates an operation with a user-defined gradient. custom("name", forward, backward)(x, y, ...) returns the Array
+/// forward(x, y, ...). All arguments are Arrays.
+///
+/// The gradient is backward(adjoint, result, x, y, ...), which returns a tuple with the adjoint of each argument (or a
+/// single Array for a single argument). Each adjoint has the shape of its argument, or is empty if the argument has no
+/// adjoint.
+///
+/// `forward` may do work that records no history, such as launching kernels. If `backward` uses array operations, it
+/// can be differentiated again. `name` must be a string literal, because it is not copied.
+///
+/// Throws ArgumentError if `forward` uses an array with history that is not an argument. Throws ShapeError if an
+/// adjoint has another shape than its argument.
 template <class F, class B>
 auto custom(const char* name, F forward, B backward) {
   return [=]<class... A>(const A&... arguments) -> Array {
@@ -74,12 +80,13 @@ auto custom(const char* name, F forward, B backward) {
   };
 }
 
-/// Wraps f so that its intermediate results are not kept: recompute(f)(x, more...) computes and returns the Array f(x,
-/// more...), and the backward pass runs f again in the same Training mode with the same counters (activation
-/// checkpointing; Chen et al., "Training deep nets with sublinear memory cost", 2016). Gradients flow to the arguments,
-/// and to f itself if it is a structure of arrays such as a layer; throws ArgumentError if f uses another array with
-/// history. Values that f reads or draws must be the same both times: Dropout satisfies this, a user's Generator does
-/// not.
+/// Wraps f so that its intermediate results are not kept (activation checkpointing; Chen et al., "Training deep nets
+/// with sublinear memory cost", 2016). recompute(f)(x, more...) returns the Array f(x, more...). The backward pass runs
+/// f again in the same Training mode and with the same counters.
+///
+/// Gradients flow to the arguments. If f is a structure of arrays such as a layer, they also flow to f itself. Throws
+/// ArgumentError if f uses another array with history. f must read and draw the same values both times: Dropout does,
+/// but a Generator that you use yourself does not.
 template <class F>
 auto recompute(F f) {
   return [f = std::move(f)]<class... A>(const A&... arguments) -> Array {
@@ -90,7 +97,7 @@ auto recompute(F f) {
       else
         return std::tuple<A...>(arguments...);
     }();
-    // Differentiable arrays become operands; the others stay in `constants`.
+    // Differentiable arrays become operands. The others are stored in `constants`.
     detail::Recomputation what;
     std::vector<bool> operand;  // one entry per array, in traversal order
     const auto constants = map_arrays(all, [&](const auto& a) -> Array {
@@ -136,7 +143,7 @@ struct BufferOf<Buffer<T>> {
   static constexpr bool floats = std::is_floating_point_v<type> || is_16bit_float<type>;
 };
 
-/// True if the parameters match those of a backward kernel for a forward kernel with `Forward`.
+/// True if `Back` has the parameters of a backward kernel for a forward kernel with the parameters `Forward`.
 template <class Forward, class Back>
 consteval bool is_backward_of() {
   constexpr std::size_t n = std::tuple_size_v<Forward>, m = std::tuple_size_v<Back>;
@@ -168,15 +175,15 @@ constexpr std::size_t buffers_before(std::size_t at) {
   }(std::make_index_sequence<std::tuple_size_v<P>>());
 }
 
-/// A copy of the text that lives until the process exits.
+/// Copies the text. The copy is valid until the process exits.
 const char* intern_string(const std::string& text);
 
 }  // namespace detail
 
-/// Turns a typed kernel into an operation with a gradient. `kernel` takes its inputs (Buffer<const T> and Val<T>),
-/// followed by one Buffer<T>, the result. `backward` takes the same inputs, the result and its adjoint (both
-/// Buffer<const T>), followed by a Buffer<T> for the adjoint of each floating-point input buffer, in order, initialised
-/// to zero. It is launched with as many threads as `kernel`.
+/// Turns a typed kernel into an operation with a gradient. The parameters of `kernel` are its inputs (Buffer<const T>
+/// and Val<T>), followed by one Buffer<T> for the result. The parameters of `backward` are the same inputs, then the
+/// result and its adjoint (both Buffer<const T>), then a Buffer<T> for the adjoint of each floating-point input buffer,
+/// in order. These buffers are initialised to zero. `backward` is launched with as many threads as `kernel`.
 ///
 ///   auto forward = kernel("square", [](Buffer<const float> x, Buffer<float> y) {
 ///     y[global_id()] = x[global_id()] * x[global_id()];
@@ -188,7 +195,8 @@ const char* intern_string(const std::string& text);
 ///   auto square = with_gradient(forward, backward);
 ///   Array y = square({n}, {n}, x);  // threads, the result's shape, inputs
 ///
-/// Differentiable once: a second derivative throws ArgumentError. A launch can throw DeviceError or KernelError.
+/// The operation can be differentiated once: a second derivative throws ArgumentError. A launch can throw DeviceError
+/// or KernelError.
 template <class K, class B>
 auto with_gradient(K kernel, B backward) {
   using Forward = typename detail::KernelParameters<K>::list;

@@ -13,7 +13,7 @@ namespace {
 
 using StepPointer = std::shared_ptr<Step>;
 
-/// The steps between a result and the leaves, and the adjoints accumulated at them so far.
+/// The steps between a result and the leaves, with the adjoints accumulated so far.
 class Reverse {
  public:
   Reverse(const StepPointer& result, std::uint64_t leaf, const std::vector<StepPointer>& leaves) : leaf_(leaf) {
@@ -30,8 +30,8 @@ class Reverse {
         fail<ArgumentError>(
             {.operation = "gradient",
              .with = {{"operation", step->name()}},
-             .wrong = "the history has been freed: a gradient through it was already taken",
-             .remedy = "Take both gradients in one function, or use pullback, which can be called again"});
+             .wrong = "the history has been freed, because a gradient through it was already computed",
+             .remedy = "Compute both gradients in one function, or use pullback, which can be called again"});
       by_number_.emplace(step->number(), step);
       for (const Step::Operand& o : step->operands()) see(o.step);
     }
@@ -66,9 +66,9 @@ class Reverse {
  private:
   struct NodeState {
     bool reaches_leaf = false, is_leaf = false;
-    std::optional<Array> adjoint;  ///< apart from `slices`
+    std::optional<Array> adjoint;  ///< without the adjoints in `slices`
     std::vector<Backward::Slice> slices;
-    Shape shape;  ///< of the operand that the slices belong to
+    Shape shape;  ///< shape of the operand to which the slices belong
 
     void add(Array part) {
       adjoint = adjoint ? *std::exchange(adjoint, std::nullopt) + std::move(part) : std::move(part);

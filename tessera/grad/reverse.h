@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backward pass from a result to arguments. The public interface is in grad.h.
+// The backward pass from a result to the arguments. The public interface is in grad.h.
 #pragma once
 
 #include <span>
@@ -9,19 +9,20 @@
 
 namespace tessera::detail {
 
-/// The arguments of a differentiation: arrays with a step of their own each, at which the backward pass ends.
+/// The arguments of a differentiation. Each gets its own step, at which the backward pass ends.
 class Leaves {
  public:
   Leaves();
-  /// Returns the array as a leaf: its step is the identity on its previous history. Its adjoint has dtype `adjoint`.
+  /// Returns the array as a leaf: its step is the identity applied to its previous history. Its adjoint has the dtype
+  /// `adjoint`.
   Array add(const Array& argument, DType adjoint);
   std::size_t size() const { return steps_.size(); }
 
-  /// The adjoints of the arguments in the order of add(), from the adjoint of `result`; zeros for an argument that the
-  /// result does not depend on. `last`: the history is not used again, so that each step is freed as soon as it has
-  /// been processed.
+  /// Returns the adjoints of the arguments in the order of add(), given the adjoint of `result`. If the result does not
+  /// depend on an argument, its adjoint is zero. If `last` is true, the history is not used again, and each step is
+  /// freed as soon as it has been processed.
   std::vector<Array> adjoints(const Array& result, Array adjoint, bool last) const;
-  /// `a` without its history, unless that belongs to an outer differentiation.
+  /// Returns `a` without its history, unless the history belongs to an outer differentiation.
   Array detach(Array a) const;
 
  private:
@@ -35,8 +36,8 @@ class Leaves {
   std::vector<Leaf> steps_;
 };
 
-/// The initial adjoint of a function's value: 1. Throws ShapeError if the value is not one element, DtypeError if it is
-/// not a float.
+/// Returns 1, the initial adjoint of a function's value. Throws ShapeError if the value does not have exactly one
+/// element, and DtypeError if it is not a float.
 Array unit_adjoint(const char* operation, const Array& value);
 /// Throws ShapeError, DtypeError or DeviceError if `adjoint` does not match `value`.
 void check_adjoint(const Array& value, const Array& adjoint);
