@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of functions of arrays in reverse mode: the public interface.
+// Gradients of functions of arrays, computed in reverse mode: the public interface.
 #pragma once
 
 #include <tuple>
@@ -11,23 +11,25 @@
 
 namespace tessera {
 
-/// The type of `wrt<0, 2>`.
+/// The type of `wrt`, for example of `wrt<0, 2>`.
 template <std::size_t... I>
 struct Wrt {};
-/// The arguments to differentiate with respect to: `wrt<0, 2>`.
+/// Specifies the arguments with respect to which a function is differentiated: `wrt<0, 2>`.
 template <std::size_t... I>
 inline constexpr Wrt<I...> wrt{};
 
-/// True if the gradient contains this array of a differentiated argument; otherwise the gradient has an empty array in
-/// its place. Found by argument-dependent lookup, so that types derived from Array can overload it.
+/// True if the gradient contains an adjoint for this array of a differentiated argument. Otherwise the gradient
+/// contains an empty array in its place. It is found by argument-dependent lookup, so that types derived from Array can
+/// overload it.
 inline bool differentiable(const Array& a) { return is_float(a.dtype()); }
-/// True if an array that occurs several times in an argument has one gradient: the sum, at its first occurrence, and
-/// empty arrays at the others. Otherwise each occurrence has its own. Found as `differentiable` is.
+/// True if an array that occurs several times in an argument has a single gradient. The gradient is the sum over all
+/// occurrences. It is returned for the first occurrence; the others get empty arrays. If false, each occurrence has its
+/// own gradient. Found by argument-dependent lookup, like `differentiable`.
 inline bool shares_gradient(const Array&) { return false; }
-/// The dtype of the gradient with respect to this array. Found as `differentiable` is.
+/// The dtype of the gradient with respect to this array. Found by argument-dependent lookup, like `differentiable`.
 inline DType gradient_dtype(const Array& a) { return a.dtype(); }
 
-/// A copy of an array or structure of arrays (array/traversal.h) through which no gradient flows.
+/// Copies an array or a structure of arrays (array/traversal.h). No gradient flows through the copy.
 template <class T>
 T stop_gradient(const T& x) {
   return map_arrays(x, [](const Array& a) {
@@ -59,7 +61,7 @@ const Array& first_of(const R& result) {
   }
 }
 
-/// A copy of x with each differentiable array replaced by a leaf.
+/// Copies x with each differentiable array replaced by a leaf.
 template <class T>
 T as_leaves(const T& x, Leaves& leaves) {
   ArrayMap<Array> known;
@@ -71,7 +73,8 @@ T as_leaves(const T& x, Leaves& leaves) {
   });
 }
 
-/// A copy of x with the adjoints, which are in the order of as_leaves; empty arrays for the rest.
+/// Copies x with arrays replaced by their adjoints, which are in the order of as_leaves. Arrays without an adjoint are
+/// replaced by empty arrays.
 template <class T>
 T as_gradient(const T& x, std::vector<Array>& adjoints, std::size_t& next) {
   ArrayMap<bool> known;
@@ -83,7 +86,7 @@ T as_gradient(const T& x, std::vector<Array>& adjoints, std::size_t& next) {
   });
 }
 
-/// Calls f with the arguments numbered `I...` as leaves.
+/// Calls f with the arguments numbered `I...` replaced by leaves.
 template <class F, std::size_t... I, class... Args>
 auto call_with_leaves(F& f, Wrt<I...>, Leaves& leaves, const Args&... args) {
   static_assert(((I < sizeof...(Args)) && ...), "wrt contains the number of an argument that does not exist");
@@ -100,8 +103,8 @@ auto call_with_leaves(F& f, Wrt<I...>, Leaves& leaves, const Args&... args) {
   }(std::index_sequence_for<Args...>());
 }
 
-/// The gradient by the arguments numbered `I...`: in the argument's type for one, a tuple in the order of wrt for
-/// several.
+/// The gradient with respect to the arguments numbered `I...`. For a single argument it has the type of that argument;
+/// for several it is a tuple in the order of `wrt`.
 template <std::size_t... I, class... Args>
 auto gradient_of(Wrt<I...>, std::vector<Array> adjoints, const Args&... args) {
   std::size_t next = 0;
@@ -128,16 +131,20 @@ R detached_value(const Leaves& leaves, const R& result) {
 
 }  // namespace detail
 
-/// Returns a function that computes f's value and gradient: value_and_grad(f)(x, more...) is the pair of f(x, more...)
-/// and its derivative with respect to x. x is an array or a structure of arrays (array/traversal.h). The gradient has
-/// the type of x, with arrays of the same shapes, dtypes and devices, and empty arrays in place of integers and bools.
-/// With `wrt<0, 2>` the gradient is a tuple for those arguments. f returns an array of one element, or a tuple whose
-/// first element is such an array, which is differentiated. Throws ShapeError or DtypeError if the value is not one
-/// float; ArgumentError if an operation of f has no gradient or would lose it, or if an array that the gradient needs
-/// has been written in place.
+/// Returns a function that computes the value and the gradient of f. value_and_grad(f)(x, more...) returns the pair of
+/// f(x, more...) and its derivative with respect to x. x is an array or a structure of arrays (array/traversal.h).
 ///
-/// At kinks and ties the result matches PyTorch 2.15, except that hypot(0, 0) gives 0 instead of NaN. The gradient with
-/// respect to an argument that the value does not depend on is zero. Gradients can be nested.
+/// The gradient has the type of x. Its arrays have the same shapes, dtypes and devices; integers and bools are replaced
+/// by empty arrays. With `wrt<0, 2>` the gradient is a tuple for those arguments.
+///
+/// f returns an array of one element, or a tuple whose first element is such an array. Only that array is
+/// differentiated.
+///
+/// Throws ShapeError or DtypeError if the value is not a single float. Throws ArgumentError if an operation of f has no
+/// gradient or would drop it, or if an array that the gradient needs has been written in place.
+///
+/// At kinks and ties, the gradient matches PyTorch 2.15, except that hypot(0, 0) returns 0 instead of NaN. The gradient
+/// is zero for arguments that the value does not depend on. Gradients can be nested.
 template <class F, std::size_t... I>
 auto value_and_grad(F f, Wrt<I...> by) {
   static_assert(sizeof...(I) > 0, "wrt must contain at least one argument");
@@ -165,10 +172,10 @@ auto grad(F f) {
   return grad(std::move(f), wrt<0>);
 }
 
-/// Returns the pair of f(x, more...), which may have any shape, and a function that maps an adjoint of that value (of
-/// its shape, dtype and device) to an adjoint of x, in x's type: the vector-Jacobian product. The function can be
-/// called any number of times, and keeps the history alive for that. If f returns a tuple, its first element is
-/// differentiated.
+/// Returns the pair of f(x, more...) and a function that computes vector-Jacobian products. f may return an array of
+/// any shape, or a tuple whose first element is differentiated. The returned function maps an adjoint of the value
+/// (with its shape, dtype and device) to an adjoint of x (with the type of x). It can be called any number of times,
+/// and keeps the history until it is destroyed.
 template <class F, class X, class... More>
 auto pullback(F f, const X& x, const More&... more) {
   detail::Leaves leaves;

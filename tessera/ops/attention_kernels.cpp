@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Causal attention with online softmax: a running maximum m, the sum l of exp(score - m) and the values weighted by
-// exp(score - m) are rescaled whenever m grows (Milakov and Gimelshein 2018).
+// Causal attention with online softmax. The state is a running maximum m of the scores, the sum l of exp(score - m),
+// and the sum of the values weighted by exp(score - m). The two sums are rescaled whenever m grows (Milakov and
+// Gimelshein 2018).
 #include <limits>
 
 #include "tessera/ops/kernels.h"
@@ -14,7 +15,7 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 struct Parameters {
   ir::BufferRef q, keys, values, out;
   ir::Value heads, group, tokens, past, scale, key_head, key_row, value_head, value_row;
-  ir::Value window, cap;  // valid only if the specification has them
+  ir::Value window, cap;  // valid only if they are set in the specification
   explicit Parameters(const AttentionSpec& spec) {
     const DType cache = spec.cache;
     q = ir::buffer_param("q", DType::f32, ir::Access::read);
@@ -31,14 +32,14 @@ struct Parameters {
     if (spec.cap) cap = ir::scalar_param("cap", DType::f32);
   }
   ir::Value capped(ir::Value score) const { return cap.valid() ? cap * ir::tanh(score / cap) : score; }
-  /// The first position that is visible to a token for which the positions below `seen` exist.
+  /// Returns the first position that a token attends to if positions 0 to `seen` - 1 exist.
   ir::Value first_seen(ir::Value seen) const {
     return window.valid() ? ir::max(seen - window, ir::index_literal(0)) : ir::index_literal(0);
   }
 };
 
 // One block per query (one head of one token). The scores of a tile of positions are stored in shared memory, because
-// every thread needs them for its elements of the values.
+// every thread needs all of them for its elements of the values.
 void one_query(const AttentionSpec& spec) {
   const Parameters p(spec);
   const bool along_head = spec.form == AttentionSpec::vectors;
@@ -48,7 +49,7 @@ void one_query(const AttentionSpec& spec) {
                   key_head = head / p.group;
   const ir::Value q_row = ir::block_id(0) * head_size, k_base = key_head * p.key_head, v_base = key_head * p.value_head;
   const ir::Value seen = p.past + token + 1;
-  // A thread computes elements lane, lane + threads, ... of the head; in the last part some threads have none.
+  // A thread computes elements lane, lane + threads, ... of the head. In the last part, some threads have no element.
   auto element = [&](int part) { return lane + part * threads; };
   auto exists = [&](int part) { return (part + 1) * threads <= head_size ? ir::Value() : element(part) < head_size; };
 
@@ -62,7 +63,7 @@ void one_query(const AttentionSpec& spec) {
 
   ir::for_(p.first_seen(seen), seen, tile, [&](ir::Value base) {
     const ir::Value count = ir::min(seen - base, tile);
-    std::vector<ir::Value> mine;  // scores of this thread's positions of the tile: lane, lane + threads, ...
+    std::vector<ir::Value> mine;  // scores of the positions of this thread in the tile: lane, lane + threads, ...
     if (along_head) {
       ir::for_(0, count, [&](ir::Value j) {
         ir::Value part = ir::literal(DType::f32, 0);
@@ -92,7 +93,7 @@ void one_query(const AttentionSpec& spec) {
     ir::Value top = mine[0];
     for (std::size_t i = 1; i < mine.size(); ++i) top = ir::max(top, mine[i]);
     const ir::Value before = largest.get(), now = ir::max(before, ir::block_max(top));
-    // While all scores are -inf, shift by 0: exp(-inf - 0) keeps all sums at 0.
+    // While all scores are -inf, the shift is 0, so that exp(-inf - 0) keeps all sums at 0.
     const ir::Value shift = ir::select(now == ir::literal(DType::f32, -infinity), ir::literal(DType::f32, 0), now);
     const ir::Value shrink = ir::exp(before - shift);
     ir::Value part = ir::literal(DType::f32, 0);
@@ -124,15 +125,15 @@ void one_query(const AttentionSpec& spec) {
   }
 }
 
-// One thread per query. The block's tokens are adjacent, so that each element of a key or value is loaded once and
-// multiplied with a vector of tokens. Each thread has its own column of shared memory for its query and its sums.
+// One thread per query. The tokens of a block are adjacent, so that each element of a key or value is loaded once and
+// multiplied by a vector of tokens. Each thread has a column of shared memory for its query and its sums.
 void many_queries(const AttentionSpec& spec) {
   const Parameters p(spec);
   constexpr int positions = 8;
   const int threads = static_cast<int>(spec.threads), head_size = static_cast<int>(spec.head_size);
   const ir::Value lane = ir::thread_id(), head = ir::block_id(0) % p.heads, first = ir::block_id(0) / p.heads * threads;
   const ir::Value key_head = head / p.group, k_base = key_head * p.key_head, v_base = key_head * p.value_head;
-  // Threads past the last token repeat its work and store nothing.
+  // Threads past the last token repeat the work for the last token and store nothing.
   const ir::Value token = ir::min(first + lane, p.tokens - 1), row = (token * p.heads + head) * head_size;
   const ir::Value seen = p.past + token + 1, seen_by_any = p.past + ir::min(first + threads, p.tokens);
   const auto q = ir::shared(DType::f32, spec.head_size * spec.threads),
@@ -141,7 +142,7 @@ void many_queries(const AttentionSpec& spec) {
     q.store(d * threads + lane, p.q.load(row + d) * p.scale);
     sums.store(d * threads + lane, 0.0f);
   });
-  // The block converts keys and values together; all threads read them.
+  // The threads of a block convert keys and values together, because all of them read both.
   const bool converted = spec.converted;
   const auto room = [&] { return converted ? ir::shared(DType::f32, positions * spec.head_size) : ir::BufferRef(); };
   const ir::BufferRef keys = room(), values = room();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All kernels of ops/ in sizes that cover their code paths, for `tessera verify`, the test that compiles every kernel,
-// and the race tests.
+// Lists the kernels of ops/ in sizes that cover all code paths. Used by `tessera verify`, by the test that compiles
+// every kernel, and by the race tests.
 #pragma once
 
 #include <functional>
@@ -17,14 +17,14 @@ struct CatalogueKernel {
   std::string name;  ///< unique: "linear_q8_0_vector"
   ir::Function function;
 };
-/// All kernels, specialised as this device would use them.
+/// Returns all kernels, specialised as they would be for this device.
 std::vector<CatalogueKernel> kernel_catalogue(Device device);
 
-/// An operation with a check against plain double-precision C++.
+/// An operation that is checked against plain C++ code in double precision.
 struct CatalogueCheck {
   std::string operation, shape;  ///< "softmax", "(65537, 3)"
-  /// Runs the check on the device with data from the seed. Returns the largest error relative to the tolerance (1 is
-  /// the limit). An f64 check returns 0 on a device without f64 if the operation is rejected.
+  /// Runs the check on the device, with data from the seed. Returns the largest error relative to the tolerance, so
+  /// results up to 1 pass. An f64 check on a device without f64 returns 0 if the operation is rejected.
   std::function<double(Device, std::uint64_t seed)> run;
 };
 std::vector<CatalogueCheck> check_catalogue();

@@ -34,7 +34,7 @@ std::vector<std::int64_t> numbers(const Windows2d& o) {
                     .wrong = wrong});
 }
 
-// Number of windows in each direction.
+// Returns the number of windows in each direction.
 Extents2d windows_of(const char* name, const Shape& x, const Windows2d& o) {
   if (x.size() != 4) refuse(name, x, o, "images must have four dimensions: n, channels, rows, columns");
   if (std::min({o.kernel.rows, o.kernel.columns, o.stride.rows, o.stride.columns, o.dilation.rows,
@@ -93,13 +93,13 @@ Array pool(const char* name, WindowSpec::Kind kind, const Array& x, const Pool2d
   return out;
 }
 
-/// Images in which each element is the sum of its contributions from all windows that contain it.
+/// Returns images in which each element is the sum of its contributions from all windows that contain it.
 Array spread(const char* name, WindowSpec::Kind kind, const Array& pooled, const Array* positions, Extents2d extents,
              const Windows2d& o) {
   const Shape images = {pooled.shape(0), pooled.shape(1), extents.rows, extents.columns};
   const Extents2d windows = windows_of(name, images, o);
-  // Adjacent windows write their own elements. No window writes the elements after the last window, so the result is
-  // cleared first.
+  // If windows do not overlap, each window writes its own elements. Elements after the last window are not written, so
+  // the result is cleared first.
   const bool left =
       windows.rows * o.stride.rows != extents.rows || windows.columns * o.stride.columns != extents.columns;
   const bool cleared = left && ops::window_spec(kind, pooled.dtype(), o).apart();
@@ -111,8 +111,8 @@ Array spread(const char* name, WindowSpec::Kind kind, const Array& pooled, const
 
 Attributes window_attributes(const Windows2d& o) { return {{"windows", numbers(o)}}; }
 
-// The three products of a convolution: y from x and the weight; x from y and the weight (the adjoint); the weight from
-// x and y. Each is linear in both operands, and its derivatives are the other two.
+// The three products of a convolution: y from x and the weight; x from y and the weight (the adjoint); and the weight
+// from x and y. Each is linear in both operands, and its two derivatives are the other products.
 Array images_of(const Array& x, const Array& weight, const std::optional<Array>& bias, Extents2d windows,
                 const Correlation& c);
 Array adjoint_images_of(const Array& y, const Array& weight, Extents2d extents, DType dtype, const Correlation& c);
@@ -120,7 +120,7 @@ Array weight_of(const Array& x, const Array& y, DType dtype, const Correlation& 
 
 Extents2d extents_of(const Shape& images) { return {images[2], images[3]}; }
 
-// (groups, out, in, kernel rows, kernel columns)
+// Reshapes the weight to (groups, out, in, kernel rows, kernel columns).
 Array in_groups(const Array& weight, std::int64_t groups) {
   const Shape& s = weight.shape();
   return weight.reshape({groups, s[0] / groups, s[1], s[2], s[3]});
@@ -153,8 +153,8 @@ Array images_of(const Array& x, const Array& weight, const std::optional<Array>&
   });
 }
 
-// In one dimension, the windows that read every stride-th element, starting at `phase`: their taps (every `step`-th
-// from `first`), and the index of the first such window.
+// The adjoint in one dimension, for every stride-th element of the images from element `phase` on. These elements are
+// read through every `step`-th tap from `first`. `padding` determines the first window that reads them.
 struct Phase {
   std::int64_t first, step, taps, dilation, padding, extent;
   Phase(std::int64_t phase, std::int64_t elements, std::int64_t kernel, std::int64_t stride, std::int64_t pad,
@@ -321,7 +321,7 @@ Array max_pool2d(const Array& x, const Pool2d& options) {
                       .with = {{"dtype", "bool"}},
                       .wrong = "this operation requires a numeric dtype",
                       .remedy = "Use astype"});
-  const auto rule = [&] {  // recomputes the positions; the first of equal maxima, as in PyTorch
+  const auto rule = [&] {  // recomputes the positions; of equal maxima, the first one is used, as in PyTorch
     return Rule{.backward =
                     [options](Backward& b) {
                       b.add(0, [&] {

@@ -11,7 +11,7 @@ DType sum_of(const Array& a, const Array& b) {
   return a.dtype() == DType::f64 || b.dtype() == DType::f64 ? DType::f64 : DType::f32;
 }
 
-/// Calls choose_correlation and caches the last 64 results of this thread: choosing takes as long as a small
+/// Calls choose_correlation and caches the last 64 results of this thread, because choosing takes as long as a small
 /// convolution.
 std::optional<CorrelationPlan> plan_of(const Array& x, const Shape& y, const CorrelationSpec& spec,
                                        const Correlation& c) {
@@ -90,7 +90,7 @@ Array pack_weight(const Array& weight, const CorrelationSpec& of, bool flipped) 
   const Strides& strides = weight.strides();
   const std::uint32_t width = of.channels(), lanes = std::min(width, of.lanes);
   const std::int64_t panels = ceil_div(s[1], width);
-  // Merge dimensions that are contiguous, so that rows are long.
+  // Merges contiguous dimensions, so that rows are long.
   std::int64_t in = s[2], rows = s[3], columns = s[4];
   if (rows == 1 || strides[3] == columns * strides[4]) columns *= rows, rows = 1;
   if (rows == 1 && !flipped && strides[2] == columns * strides[4]) columns *= in, in = 1;
@@ -105,8 +105,8 @@ Array pack_weight(const Array& weight, const CorrelationSpec& of, bool flipped) 
   return out;
 }
 
-/// Computes one of the products with trace_product; `left` is the weight or y. The sum is over `part` pixels of y, or
-/// over all terms.
+/// Computes one of the products with trace_product. `left` is the weight or y. The product sums over `part` pixels of
+/// y, or over all terms.
 void launch_product(ProductSpec asked, const Correlation& c, const Array& left, const Array& x,
                     const std::optional<Array>& bias, const BufferView& out, const Array& y,
                     std::array<std::int64_t, 4> sizes, std::int64_t part) {
@@ -125,7 +125,8 @@ void launch_product(ProductSpec asked, const Correlation& c, const Array& left, 
   const auto add = [&](std::initializer_list<std::int64_t> numbers) {
     for (const std::int64_t v : numbers) all.push_back(LaunchArgument::index(v));
   };
-  // Strides of the left factor, zeros for the right one; then the inner and outer batch strides for the groups.
+  // The strides of the left factor, zeros for the right factor, then the inner and outer batch strides, which select
+  // the group.
   add({m, n, k, m_tiles, n_tiles, k, 1, 0, 0, c.groups, 0, images ? m * k : 0, 0, 0});
   add({c.groups, part, y.shape()[0] * y.shape()[2] * y.shape()[3], x.shape()[1] / c.groups, c.kernel.rows,
        c.kernel.columns, c.stride.rows, c.stride.columns, c.padding.rows, c.padding.columns, c.dilation.rows,
@@ -135,7 +136,7 @@ void launch_product(ProductSpec asked, const Correlation& c, const Array& left, 
                         std::span<const LaunchArgument>(all));
 }
 
-/// Sums the partial results.
+/// Adds up the partial results.
 Array added(const Array& parts, DType dtype) {
   return (parts.shape(0) == 1 ? parts.select(0, 0) : sum(parts, {0})).astype(dtype);
 }
@@ -184,7 +185,8 @@ Array correlate_weights(const Array& x, const Array& y, DType dtype, const Corre
   if (!chosen) {
     ProductSpec asked{y.dtype(), x.dtype(), sum_of(x, y), sum_of(x, y)};
     asked.windows = ProductSpec::weights_of_windows;
-    // The pixels are split so that each compute unit gets several tiles of 64 x 64; partial sums are added afterwards.
+    // The pixels are split so that each compute unit gets several tiles of 64 x 64. The partial sums are added up
+    // afterwards.
     const std::int64_t pixels = s[0] * s[2] * s[3], terms = in * c.kernel.rows * c.kernel.columns;
     const std::int64_t blocks = ceil_div(out, 64) * ceil_div(terms, 64) * c.groups;
     const std::int64_t part = ceil_div(

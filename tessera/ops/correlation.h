@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Internal to ops/. The products of convolution without im2col: images with weights, and images with images. The CPU
-// kernels stage padded bands of images in shared memory.
+// Internal to ops/. The products that make up a convolution, without im2col: images with weights, and images with
+// images. The CPU kernels stage padded bands of images in shared memory.
 #pragma once
 
 #include "tessera/ops/convolution.h"
@@ -8,9 +8,9 @@
 
 namespace tessera::ops {
 
-/// Relates elements of x and the weight: y(row) is the sum over k of x(row * stride - padding + k * dilation) *
-/// weight(k). Elements outside x are 0. The padding may be negative, and y may have fewer or more rows than x has
-/// windows.
+/// Relates elements of x, y and the weight: y(row) is the sum over k of x(row * stride - padding + k * dilation) *
+/// weight(k). Elements outside x are 0. The padding may be negative. The number of rows of y may differ from the number
+/// of windows in x.
 struct Correlation {
   Extents2d kernel = 1, stride = 1, padding = 0, dilation = 1;
   std::int64_t groups = 1;
@@ -19,25 +19,30 @@ struct Correlation {
 
 struct CorrelationSpec {
   enum Kind : std::uint8_t {
-    images,  ///< y (n, out, rows, columns) from x and the weight, which is packed in panels of one tile's channels
-    weights  ///< the weight's gradient from x and y: sums over images, rows and columns
+    /// computes y (n, out, rows, columns) from x and the weight, which is packed in panels of as many channels as a
+    /// tile has
+    images,
+    weights  ///< computes the gradient of the weight from x and y by summing over images, rows and columns
   } kind = images;
   DType x = DType::f32, y = DType::f32, sum = DType::f32;
-  /// True: vectors are `lanes` channels of y, and a tile is tn of them by tm windows of a row (images) or by tm pairs
-  /// of a tap and a channel of x (weights). False: vectors are windows, and a tile is tn of them, or tn taps, by tm
-  /// channels of y.
+  /// Selects the layout of vectors and tiles.
+  /// - True: a vector has `lanes` channels of y. A tile has tn vectors by tm windows of a row (images), or tn vectors
+  ///   by tm pairs of a tap and a channel of x (weights).
+  /// - False: a vector has `lanes` consecutive windows. A tile has tm channels of y by tn vectors (images) or by tn
+  ///   taps (weights).
   bool by_channels = false;
   std::uint32_t lanes = 16, tm = 8, tn = 3;
-  bool x_unit = true, y_unit = true;       ///< columns are contiguous
-  bool bias = false;                       ///< only for images
-  bool dilated = false;                    ///< the dilation is greater than 1
-  std::array<std::uint8_t, 4> sizes = {};  ///< rows and columns of kernel and stride; 0: known only at launch
+  bool x_unit = true, y_unit = true;  ///< columns are contiguous
+  bool bias = false;                  ///< only for `images`
+  bool dilated = false;               ///< the dilation is greater than 1
+  /// rows and columns of the kernel, then of the stride; 0 if known only at launch
+  std::array<std::uint8_t, 4> sizes = {};
   static constexpr std::uint8_t no_edge = 255;
-  /// For images by channels: the padding of columns if a tile is a whole row, its taps are known and the stride is 1.
-  /// Taps in the padding are then skipped. Otherwise no_edge.
+  /// For images by channels: the padding of columns, if a tile is a whole row, its taps are known and the stride is 1.
+  /// The kernel then skips taps in the padding. Otherwise no_edge.
   std::uint8_t edge = no_edge;
-  std::uint32_t staged = 0, sums = 0;  ///< elements of shared memory
-  /// Channels of y in a tile.
+  std::uint32_t staged = 0, sums = 0;  ///< number of elements in shared memory
+  /// The number of channels of y in a tile.
   std::uint32_t channels() const { return by_channels ? tn * lanes : tm; }
   friend bool operator==(const CorrelationSpec&, const CorrelationSpec&) = default;
   std::size_t hash() const {
@@ -53,11 +58,11 @@ struct CorrelationSpec {
 };
 ir::Function trace_correlation(const CorrelationSpec& spec);
 
-/// Packs the weight for a correlation of images: [group][panel][channel of x][tap][channel of y], 0 past y's last
-/// channel.
+/// Packs the weight for a correlation of images. The layout is [group][panel][channel of x][tap][channel of y].
+/// Elements after the last channel of y are 0.
 struct WeightPackSpec {
   DType from = DType::f32, to = DType::f32;
-  std::uint32_t width = 8, lanes = 8;  ///< channels of a panel; threads (width is a multiple)
+  std::uint32_t width = 8, lanes = 8;  ///< channels of a panel, a multiple of `lanes`; threads
   bool unit = true;                    ///< the taps of a row are contiguous
   bool flipped = false;                ///< taps are stored in reverse order
   friend bool operator==(const WeightPackSpec&, const WeightPackSpec&) = default;
@@ -69,30 +74,34 @@ struct WeightPackSpec {
 };
 ir::Function trace_weight_pack(const WeightPackSpec& spec);
 
-/// The extents of a band, and the part of it that one block computes.
+/// The extents of a band, and the part of the work that one block computes.
 struct CorrelationPlan {
   CorrelationSpec spec;
-  std::int64_t images = 1, rows = 1, columns = 1;  ///< of a band; if less than y's columns, y is computed in parts
-  /// Staged rows in addition to those of windows, elements per row, and padding rows that adjacent images share.
+  /// of a band; if `columns` is less than the columns of y, y is computed in parts
+  std::int64_t images = 1, rows = 1, columns = 1;
+  /// The staged rows in addition to those of the windows, the elements per row, and the padding rows that adjacent
+  /// images share.
   std::int64_t more_rows = 0, pitch = 1, shared_rows = 0;
   std::int64_t positions() const { return (images * (rows + more_rows) + shared_rows + 1) * pitch; }
   std::int64_t used() const { return ((images - 1) * (rows + more_rows) + rows) * pitch; }
   std::int64_t bands(const Shape& y) const { return ceil_div(y[2], rows) * ceil_div(y[0], images); }
-  std::int64_t chunk = 1, block_panels = 1;  ///< channels of x staged at a time, panels of a block (images)
+  std::int64_t chunk = 1, block_panels = 1;  ///< for images: channels of x staged at a time, panels of a block
   std::int64_t x_block = 1, y_block = 1, block_bands = 1,
-               kernel_rows = 1;  ///< channels and bands of a block, rows of the kernel computed at a time (weights)
+               kernel_rows = 1;  ///< for weights: channels and bands of a block, rows of the kernel computed at a time
 };
-/// Returns the cheapest plan, or nothing if the device does not stage bands in shared memory or none fits; then
-/// trace_product computes the convolution. `x` is (n, channels, rows, columns); `y` are the result's extents.
+/// Returns the cheapest plan. Returns std::nullopt if the device does not stage bands in shared memory or no band fits;
+/// trace_product then computes the convolution. `x` is (n, channels, rows, columns), and `y` is the shape of the
+/// result.
 std::optional<CorrelationPlan> choose_correlation(const Tiles& tiles, CorrelationSpec spec, const Correlation& c,
                                                   const Shape& x, const Shape& y);
 
-/// Writes y: x (n, groups * in, rows, columns) correlated with the weight (groups, out, in, kernel rows, kernel
-/// columns), with taps in reverse order if `flipped`. `bias` (channels of y,) is optional.
+/// Writes y, the correlation of x (n, groups * in, rows, columns) with the weight (groups, out, in, kernel rows, kernel
+/// columns). If `flipped` is true, the taps are used in reverse order. `bias` has one element per channel of y and is
+/// optional.
 void correlate(Array& y, const Array& x, const Array& weight, const std::optional<Array>& bias, bool flipped,
                const Correlation& c);
-/// Returns the weight's gradient (channels of y, in, kernel rows, kernel columns) in `dtype`: the sum over all windows
-/// of y's element times the window's elements of x.
+/// Returns the gradient of the weight (channels of y, in, kernel rows, kernel columns) in `dtype`. It is the sum, over
+/// all windows, of the element of y times the elements of x in the window.
 Array correlate_weights(const Array& x, const Array& y, DType dtype, const Correlation& c);
 
 }  // namespace tessera::ops

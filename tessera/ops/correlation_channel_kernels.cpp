@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolutions whose vectors are channels of y: each element of the band is broadcast to a vector, so windows need not
-// be contiguous and no horizontal sums are needed. The result is transposed at the end, because the channels of a
-// window are adjacent in shared memory.
+// Convolutions in which a vector consists of channels of y. Each element of the band is broadcast to a vector, so
+// windows need not be contiguous and no horizontal sums are needed. The channels of a window are adjacent in shared
+// memory, so the result is transposed at the end.
 #include "tessera/ops/correlation_kernel.h"
 
 namespace tessera::ops {
@@ -29,9 +29,9 @@ class ChannelKernel : CorrelationKernel {
       v.set(ir::fma(left, right[static_cast<std::size_t>(k)], v.get()));
     }
   }
-  /// Calls `f(first, length, offset)` for each run of windows of a band: `first` is the run's first window in the band,
-  /// `offset` the position of its elements in y. Contiguous rows of y form one run. `row` is the number of windows per
-  /// row in shared memory.
+  /// Calls `f(first, length, offset)` for each run of windows in a band. `first` is the first window of the run in the
+  /// band, and `offset` is the position of its elements in y. Contiguous rows of y form a single run. `row` is the
+  /// number of windows per row in shared memory.
   void for_each_run(const Geometry& g, Value image0, Value active_images, Value row0, Value active_rows, Value row,
                     const std::function<void(Value, Value, Value)>& f) const {
     const Value step = ir::select(g.merged != 0, active_rows, 1);
@@ -42,9 +42,9 @@ class ChannelKernel : CorrelationKernel {
     });
   }
 
-  /// Whether this column of a padded row is inside the image; CorrelationSpec::edge must be known.
+  /// True if this column of a padded row is inside the image. CorrelationSpec::edge must be known.
   bool in_image(int column) const {
-    const int columns = tm_ + s_.sizes[1] - 1 - 2 * s_.edge;  // of x
+    const int columns = tm_ + s_.sizes[1] - 1 - 2 * s_.edge;  // columns of x
     return column >= s_.edge && column < s_.edge + columns;
   }
 
@@ -135,7 +135,7 @@ ir::Function ChannelKernel::weights() {
   const auto staged = ir::shared(s_.sum, s_.staged), sums = ir::shared(s_.sum, s_.sums);
   const Value lane = ir::thread_id(0);
   const Value taps = g.kernel_rows * g.kernel_columns;
-  const int row_taps = s_.sizes[1], together = std::max(1, tm_ / row_taps);  // channels of x in a tile
+  const int row_taps = s_.sizes[1], together = std::max(1, tm_ / row_taps);  // number of channels of x in a tile
   const Value panels = (own.active_y + (channels_ - 1)) / channels_,
               x_padded = (own.x_block + (together - 1)) / together * together;
   const auto panel_sums = [&](Value p) { return p * (x_padded * taps * channels_); };
@@ -189,8 +189,8 @@ ir::Function ChannelKernel::weights() {
                 });
               });
             });
-            // Each band is summed separately before it is added to the earlier bands: shorter sums have less rounding
-            // error.
+            // Each band is summed separately before it is added to the earlier bands, because shorter sums have smaller
+            // rounding errors.
             for (int k = 0; k < count * tn_; ++k) {
               const int term = first + k / tn_;
               const Value at = panel_sums(p) +
@@ -206,7 +206,7 @@ ir::Function ChannelKernel::weights() {
     });
   });
   ir::barrier();
-  // Layout: (part, group, y's channel, x's channel, tap).
+  // The layout is (part, group, channel of y, channel of x, tap).
   ir::for_(0, panels, [&](Value p) {
     const Value m0 = p * channels_, last = ir::min(m0 + channels_, own.active_y);
     for_each_element(ir::index_literal(0), own.active_x * taps, [&](Value e) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses the kernel of a convolution on a CPU and the extents of its bands and blocks by a cost model that counts
+// Chooses the kernel of a convolution on a CPU, and the extents of its bands and blocks. A cost model estimates the
 // cycles.
 #include <algorithm>
 #include <limits>
@@ -10,14 +10,13 @@ namespace tessera::ops {
 
 namespace {
 
-/// Splits `all` into the fewest parts of at most `most`, as equal as possible; returns the size of a part.
+/// Splits `all` into the fewest parts of at most `most`, with nearly equal sizes. Returns the size of a part.
 std::int64_t even_parts(std::int64_t all, std::int64_t most) {
   return ceil_div(all, ceil_div(all, std::clamp<std::int64_t>(most, 1, all)));
 }
 
-/// The edge of a band in one dimension: `halo` elements of a phase follow the last window's first element, and
-/// `padding` elements at the beginning are zero in every phase, so they can double as the end of the preceding row or
-/// image.
+/// The edge of a band in one dimension. In each phase, `halo` elements follow the first element of the last window. The
+/// first `padding` elements are zero in every phase, so they can also serve as the end of the previous row or image.
 struct Edge {
   std::int64_t halo, phases, padding, end;
   Edge(std::int64_t extent, std::int64_t kernel, std::int64_t stride, std::int64_t pad, std::int64_t step) {
@@ -26,7 +25,7 @@ struct Edge {
     padding = pad < phases ? 0 : (pad - phases) / stride + 1;
     end = pad < 0 ? std::numeric_limits<std::int64_t>::max() : ceil_div(extent + pad, stride);
   }
-  /// Elements of a phase that cover all `windows` of y.
+  /// The number of elements of a phase that cover all `windows` of y.
   std::int64_t length(std::int64_t windows) const {
     return std::min(windows + halo, std::max(end, windows + halo - padding));
   }
@@ -37,24 +36,24 @@ struct Edges {
       : rows(x[2], c.kernel.rows, c.stride.rows, c.padding.rows, c.dilation.rows),
         columns(x[3], c.kernel.columns, c.stride.columns, c.padding.columns, c.dilation.columns) {}
   std::int64_t phases() const { return rows.phases * columns.phases; }
-  /// Whether a band of one row and a few columns of some channels fits into `elements`.
+  /// True if a band of one row and a few columns of some channels fits into `elements`.
   bool fit(std::int64_t elements) const {
     return (rows.halo + 2) * (columns.halo + 16) * (phases() + 9) <= elements - 128;
   }
 };
 
-/// Elements of shared memory for bands; sums get the same amount. Both fit in the L2 cache.
+/// The number of elements of shared memory for bands. Sums get the same amount. Both fit in the L2 cache.
 std::int64_t room_of(const Tiles& tiles, DType sum) {
   return static_cast<std::int64_t>(std::min<std::uint64_t>(tiles.shared_bytes, 224 << 10) / dtype_size(sum) / 2);
 }
 
-/// Whether blocks can stage bands of images: on CPU vectors, if the kernel's reach is small enough.
+/// True if blocks can stage bands of images. This requires CPU vectors and a kernel that reaches few elements.
 bool by_bands(const Tiles& tiles, DType sum, const Correlation& c, const Shape& x) {
   return tiles.vectors && Edges(c, x).fit(room_of(tiles, sum));
 }
 
-/// Sets the band: whole images if `rows` are all rows of y, else `rows` of one image. Returns false if it needs more
-/// than `most` positions.
+/// Sets the extents of the band. If `rows` equals the number of rows of y, the band has whole images, otherwise `rows`
+/// of one image. Returns false if the band needs more than `most` positions.
 bool set_band(CorrelationPlan& plan, const Edges& edges, const Shape& y, std::int64_t images, std::int64_t rows,
               std::int64_t most) {
   const bool whole = rows == y[2];
@@ -65,11 +64,11 @@ bool set_band(CorrelationPlan& plan, const Edges& edges, const Shape& y, std::in
   return plan.positions() <= most;
 }
 
-/// Calls `f` for each candidate band of at most `most` positions: several whole images, or rows of one. Rows that are
-/// too long are split first.
+/// Calls `f` for each candidate band of at most `most` positions: several whole images, or some rows of one image. Rows
+/// that are too long are split first.
 template <class F>
 void for_each_band(CorrelationPlan& plan, const Edges& edges, const Shape& y, std::int64_t most, F&& f) {
-  const std::int64_t least = edges.rows.halo + 2;  // one row and one more after it
+  const std::int64_t least = edges.rows.halo + 2;  // one row, and one row after it
   plan.columns = y[3];
   if (least * edges.columns.length(y[3]) > most)
     plan.columns = even_parts(y[3], std::max<std::int64_t>(1, most / least - edges.columns.halo));
@@ -82,7 +81,7 @@ void for_each_band(CorrelationPlan& plan, const Edges& edges, const Shape& y, st
   if (y[2] > 1 && set_band(plan, edges, y, 1, 1, most)) f();
 }
 
-/// Estimated cycles of a core; the plan with the lowest cost wins.
+/// Estimated cycles of one core. The plan with the lowest cost is chosen.
 constexpr double copy_cycles = 8, sum_cycles = 3;  // per staged vector; per vector of sums in memory
 constexpr double turn_cycles = 6;                  // per vector of y that is stored or transposed
 
@@ -108,8 +107,8 @@ class Choice {
     weights_by_windows();
     weights_by_channels();
     if (least_ == none) return std::nullopt;
-    // Splits the images and adds the partial sums afterwards. The number of parts does not depend on the device, so
-    // that results are identical on all of them.
+    // The images are split into parts, and the partial sums are added up afterwards. The number of parts does not
+    // depend on the device, so that results are identical on all devices.
     const std::int64_t blocks =
         groups_ * ceil_div(padded(y_[1], best_.spec), best_.y_block) * ceil_div(in_, best_.x_block);
     const std::int64_t parts = std::clamp<std::int64_t>(y_[0] * y_[2] * y_[3] / 8192, 1, ceil_div(64, blocks));
@@ -122,14 +121,15 @@ class Choice {
   static std::int64_t padded(std::int64_t channels, const CorrelationSpec& s) {
     return ceil_div(channels, s.channels()) * s.channels();
   }
-  /// Vector registers for sums, in addition to those of one factor and one vector of the other.
+  /// The number of vector registers for sums. One more is needed for a factor, and one for a vector of the other
+  /// factor.
   std::int64_t registers() const { return tiles_.tokens >= 8 ? 31 : 15; }
   bool better(double cost) {
     if (cost >= least_ * 0.999) return false;
     least_ = cost;
     return true;
   }
-  /// Cycles for staging `channels` of x, row by row.
+  /// Estimates the cycles for staging `channels` of x, row by row.
   double staging(std::int64_t channels) const {
     const std::int64_t rows = channels * edges_.phases() * plan_.images * (plan_.rows + edges_.rows.halo);
     return real(rows) * (8 + copy_cycles / 2 * real(ceil_div(plan_.pitch, plan_.spec.lanes)));
@@ -141,10 +141,10 @@ class Choice {
 
   const Tiles& tiles_;
   const Edges edges_;
-  Shape y_;  // of one group
+  Shape y_;  // extents of one group
   const Extents2d kernel_;
   const std::int64_t groups_, in_;
-  std::uint8_t edge_ = CorrelationSpec::no_edge;  // the padding if a tile is a whole row
+  std::uint8_t edge_ = CorrelationSpec::no_edge;  // the padding if a tile is a whole row, otherwise no_edge
   CorrelationPlan plan_, best_;
   double least_ = none;
 };
@@ -169,7 +169,7 @@ void Choice::images_by_windows() {
             of_tiles * (real(in_ * taps) * (std::max(each, 6.0) + 2) + chunks * 2 * sum_cycles * each) + staging(in_) +
             real(rows * in_ * taps) / 4 +
             real(rows * plan_.images * plan_.rows * ceil_div(y_[3], s.lanes)) * turn_cycles + 2000;
-        // The average wait for the last thread is half a block.
+        // On average, the other threads wait half a block for the last thread.
         s.tn = static_cast<std::uint32_t>(tn);
         if (better(block * (blocks / tiles_.compute_units + (tiles_.compute_units > 1 ? 0.5 : 0)))) best_ = plan_;
       }
@@ -195,7 +195,7 @@ void Choice::images_by_channels() {
                            all_tiles = plan_.images * plan_.rows * ceil_div(columns, tm);
         if (all_tiles * tm * channels > s.sums) return;
         s.tm = static_cast<std::uint32_t>(tm);
-        // If taps are unrolled, elements that two taps read stay in registers.
+        // If taps are unrolled, elements that several taps read stay in registers.
         const bool traced = tm * tn + tn + tm + kernel_.columns - 2 <= registers();
         s.sizes[1] = traced ? known_columns : std::uint8_t{0};
         s.edge = s.sizes[1] != 0 && tm == y_[3] ? edge_ : CorrelationSpec::no_edge;
@@ -248,7 +248,7 @@ void Choice::weights_by_windows() {
 
 void Choice::weights_by_channels() {
   CorrelationSpec& s = plan_.spec;
-  if (s.sizes[0] == 0) return;  // a tile's taps must be known while tracing
+  if (s.sizes[0] == 0) return;  // the taps of a tile must be known while tracing
   const std::int64_t taps = kernel_.rows * kernel_.columns, phases = edges_.phases();
   s.by_channels = true, plan_.kernel_rows = kernel_.rows;
   for (std::int64_t tn = 1; tn <= 3; ++tn) {

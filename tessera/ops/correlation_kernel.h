@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Internal to ops/. Shared by the CPU kernels of convolution. A block stages a band of rows of some images in shared
-// memory, padded and converted to the sums' dtype. The elements that one tap reads for consecutive windows are then
+// Internal to ops/. Shared by the CPU kernels of convolution. A block stages a band (rows of some images) in shared
+// memory, padded and converted to the dtype of the sums. The elements that a tap reads for consecutive windows are then
 // contiguous, at an offset that depends on the tap.
 #pragma once
 
@@ -8,10 +8,10 @@
 
 namespace tessera::ops {
 
-/// A band in shared memory: [channel][row phase][column phase][image][row][column]. Rows and columns are in units of
-/// windows; phases are the positions between strides. Position q = (image * rows + row) * pitch + column of a phase.
-/// The elements past a row's end are the padding at the beginning of the next row, and likewise for images, so some
-/// rows and columns follow the last image.
+/// A band in shared memory: [channel][row phase][column phase][image][row][column]. Rows and columns are counted in
+/// windows. The phase of an element is its position modulo the stride. Position q = (image * rows + row) * pitch +
+/// column of a phase. The padding at the start of the next row or image is used as the padding after a row or image.
+/// Therefore additional rows and columns follow the last image.
 struct Band {
   ir::Value rows, pitch, plane, length, phase_columns, phases;
   ir::Value channel() const { return phases * length; }
@@ -22,9 +22,10 @@ struct Geometry {
   Value n, x_channels, y_channels, x_rows, x_columns, y_rows, y_columns, kernel_rows, kernel_columns;
   Value stride_rows, stride_columns, pad_rows, pad_columns, step_rows, step_columns;
   std::array<Value, 4> x, y;  // strides
-  // A band: images, rows of windows, additional staged rows, elements per row, and padding rows shared by images.
+  // A band: number of images, rows of windows, additional staged rows, elements per row, and padding rows shared by
+  // adjacent images.
   Value images, rows, more_rows, pitch, shared_rows;
-  Value merged;  // whether y's rows are contiguous, in memory and among a block's sums
+  Value merged;  // nonzero if the rows of y are contiguous, both in memory and in the sums of a block
 
   explicit Geometry(const CorrelationSpec& s) {
     const auto number = [](const char* name) { return ir::scalar_param(name, DType::index); };
@@ -59,16 +60,16 @@ struct Geometry {
     b.phases = phases_of(kernel_rows, step_rows, stride_rows) * b.phase_columns;
     return b;
   }
-  /// Positions up to the last window.
+  /// The number of positions up to the last window.
   Value used(const Band& b, Value active_images, Value active_rows) const {
     return (active_images - 1) * b.plane + (active_rows - 1) * b.pitch + y_columns;
   }
-  /// The half-open range of `i` in [0, count) for which row `base + i * step` of x exists.
+  /// The half-open range of `i` in [0, count) for which x has a row `base + i * step`.
   std::pair<Value, Value> existing(Value base, Value step, Value count) const {
     const auto first_at = [&](Value row) { return ir::min(ir::max(row - base + (step - 1), 0) / step, count); };
     return {first_at(ir::index_literal(0)), first_at(x_rows)};
   }
-  /// Offset of the elements that this tap reads.
+  /// The offset in the band of the elements that this tap reads.
   Value offset(const Band& b, Value i, Value j) const {
     const Value down = i * step_rows, across = j * step_columns;
     const Value phase = down % stride_rows * b.phase_columns + across % stride_columns;
@@ -76,12 +77,13 @@ struct Geometry {
   }
 };
 
-/// The work of one block in the kernel for a weight's gradient: sums for the channels of x from x0 and of y from y0, in
-/// one group, over some bands of images. Blocks with the same channels split the bands; `part` is the block's share.
+/// The work of one block of the kernel for the gradient of a weight. The block sums over some bands of images, for the
+/// channels of x from x0 and the channels of y from y0, in one group. Blocks with the same channels divide the bands
+/// among them. `part` is the number of this block among them.
 struct WeightBlock {
   using Value = ir::Value;
   Value x_block, y_block, x_blocks, y_blocks, groups, bands,
-      block_bands;  // blocks are channels, block counts, bands of an image, bands of a block
+      block_bands;  // channels of a block, number of blocks, bands of an image, bands of a block
   Value x0, y0, group, part, active_x, active_y, first_band, end_band;
 
   explicit WeightBlock(const Geometry& g) {
@@ -95,7 +97,7 @@ struct WeightBlock {
     active_x = ir::min(x_block, g.x_channels - x0), active_y = ir::min(y_block, g.y_channels - y0);
     first_band = part * block_bands, end_band = ir::min(first_band + block_bands, all_bands);
   }
-  /// Offset of the sums for y's channel `m`: (part, group, y's channel, x's channel, tap).
+  /// The offset of the sums for channel `m` of y. The layout is (part, group, channel of y, channel of x, tap).
   Value result(const Geometry& g, Value m, Value taps) const {
     return (((part * groups + group) * g.y_channels + y0 + m) * g.x_channels + x0) * taps;
   }
@@ -118,7 +120,7 @@ class CorrelationKernel {
  protected:
   using Value = ir::Value;
 
-  /// Calls `f(row, column)` for all taps, in order.
+  /// Calls `f(row, column)` for each tap of the kernel, in order.
   void for_each_tap(const Geometry& g, const std::function<void(Value, Value)>& f) const {
     const auto columns = [&](Value i) {
       if (s_.sizes[1] == 0) return ir::for_(0, g.kernel_columns, [&](Value j) { f(i, j); });
@@ -130,16 +132,18 @@ class CorrelationKernel {
   void clear(const ir::BufferRef& memory, Value first, Value end) const {
     for_each_element(first, end, [&](Value at) { memory.store(at, ir::literal(s_.sum, 0)); });
   }
-  /// Calls `f(element)` for a contiguous range, vector by vector; the last vector may be partial.
+  /// Calls `f(element)` for a contiguous range, one vector at a time. The last vector may be partial.
   void for_each_element(Value first, Value end, const std::function<void(Value)>& f) const {
     const Value lane = ir::thread_id(0), count = ir::max(end - first, 0), whole = count / lanes_ * lanes_;
     ir::for_(0, whole, lanes_, [&](Value at) { f(first + at + lane); });
     ir::if_(whole < count, [&] { ir::if_(whole + lane < count, [&] { f(first + whole + lane); }); });
   }
-  /// Stages the existing elements of `count` channels of x from `channel`; the rest of the band is already 0.
+  /// Copies the existing elements of `count` channels of x, starting at `channel`, to shared memory. All other elements
+  /// of the band must already be 0.
   void stage(const Geometry& g, const Band& b, const ir::BufferRef& x, const ir::BufferRef& to, Value channel,
              Value count, Value image0, Value active_images, Value row0) const {
-    // The first window that reads element 0 in this phase, or one past the last if `of` is the extent.
+    // The first window that reads element `of` of x or a later one in this phase. With the extent as `of`, it is the
+    // end of the windows that read x.
     const auto window = [](Value of, Value pad, Value phase, Value stride) {
       return ir::max(of + pad - phase + (stride - 1), 0) / stride;
     };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolutions whose vectors are consecutive windows: tiles of sums in registers read the band directly.
+// Convolutions in which a vector consists of consecutive windows. Tiles of sums are in registers, and the elements are
+// read directly from the band.
 #include "tessera/ops/correlation_kernel.h"
 
 namespace tessera::ops {
@@ -21,7 +22,7 @@ ir::Function Kernel::images() {
   const auto y = ir::buffer_param("y", s_.y, ir::Access::read_write);
   const Geometry g(s_);
   const auto number = [](const char* name) { return ir::scalar_param(name, DType::index); };
-  // Channels of x staged at a time, panels of a block, blocks for all panels, bands of an image.
+  // The number of channels of x staged at a time, panels per block, blocks for all panels, and bands per image.
   const Value chunk = number("chunk"), block_panels = number("block_panels"), panel_blocks = number("panel_blocks"),
               groups = number("groups"), bands = number("bands");
   const auto staged = ir::shared(s_.sum, s_.staged), sums = ir::shared(s_.sum, s_.sums);
@@ -105,8 +106,8 @@ ir::Function Kernel::weights() {
     const Value row0 = band % own.bands * g.rows, active_rows = ir::min(g.rows, g.y_rows - row0);
     const Value image0 = band / own.bands * g.images, active_images = ir::min(g.images, g.n - image0);
     const Band b = g.band(active_rows);
-    // The staged x is followed by y's channels at the same positions as windows, then by a mask of the positions that
-    // are windows.
+    // The staged channels of x are followed by the channels of y, at the positions of their windows. They are followed
+    // by a mask, which is nonzero at the positions of windows.
     const Value steps = (g.used(b, active_images, active_rows) + (lanes_ - 1)) / lanes_, length = steps * lanes_;
     const Value y_start = own.x_block * b.channel(), valid = y_start + (own.y_block + (tm_ - 1)) / tm_ * tm_ * length;
     ir::barrier();
@@ -132,7 +133,7 @@ ir::Function Kernel::weights() {
     ir::barrier();
     ir::for_(0, panels, [&](Value p) {
       ir::for_(0, own.active_x, [&](Value c) {
-        // A tile of several taps if the kernel's extents are known, else of one tap.
+        // A tile covers several taps if the kernel's extents are known, otherwise one tap.
         const auto tile = [&](std::span<const std::pair<Value, Value>> here, Value tap0) {
           const int count = static_cast<int>(here.size());
           const std::vector<ir::Variable> sum = zeros(tm_ * count);
@@ -144,7 +145,7 @@ ir::Function Kernel::weights() {
           std::vector<Value> start;
           for (const auto& [i, j] : here) start.push_back(c * b.channel() + g.offset(b, i, j));
           ir::for_(0, length, lanes_, [&](Value q) {
-            // At other positions y is 0 but x is arbitrary; an infinity would give NaN.
+            // At other positions y is 0, but x is arbitrary. If x were infinite, the product would be NaN.
             const Value is_window = staged.load(valid + q + lane) != 0;
             std::vector<Value> right;
             for (const Value& from : start)
@@ -173,7 +174,8 @@ ir::Function Kernel::weights() {
     });
   });
   ir::barrier();
-  // Sums over lanes; one thread per result: (part, group, y's channel, x's channel, tap).
+  // Adds up the lanes of each sum, with one thread per result. The layout is (part, group, channel of y, channel of x,
+  // tap).
   const Value each_y = own.active_x * taps;
   ir::for_(0, own.active_y, [&](Value m) {
     const Value to = own.result(g, m, taps);

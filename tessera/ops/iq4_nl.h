@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Internal to ops/. The table of iq4_nl as a boolean circuit. Kernels do not look up bytes: four words hold one bit
-// each of 32 codes, and the bits of the values are computed from them bitwise.
+// Internal to ops/. The table of iq4_nl as a boolean circuit, which replaces byte lookups. Four words contain one bit
+// each of 32 codes. The bits of the values are computed from them with bitwise operations.
 #pragma once
 
 #include <array>
@@ -10,15 +10,15 @@
 
 namespace tessera::ops {
 
-/// Added to iq4_nl_values to make them unsigned bytes.
+/// Added to iq4_nl_values, so that they become unsigned bytes.
 inline constexpr std::int32_t iq4_nl_offset = 132;
 
-/// The code of each value of the table. Found by a search over permutations (swapping two codes while that helps),
-/// offsets and signs for the smallest circuit: 12 operations of up to three operands.
+/// The code of each value in the table. The codes were found by a search that swaps two codes while that makes the
+/// circuit smaller, for all offsets and signs. The circuit has 12 operations with up to three operands.
 inline constexpr std::array<std::uint8_t, 16> iq4_nl_codes = {10, 14, 8, 9, 11, 5, 13, 15, 2, 0, 6, 12, 4, 1, 3, 7};
 
-/// Computes the bits of value + offset, lowest first, from the bits of the codes. Each bit of a Word is a separate
-/// code.
+/// Computes the bits of value + offset, lowest first, from the bits of the codes. Each bit position of a Word belongs
+/// to a different code.
 template <class Word>
 constexpr std::array<Word, 8> iq4_nl_circuit(Word a, Word b, Word c, Word d) {  // a is the lowest bit
   const Word either = a | ~b;

@@ -19,7 +19,8 @@ Tiles tiles_of(Device device) {
   } else if (const std::uint32_t width = info.can.subgroup_widths.empty() ? 1 : info.can.subgroup_widths[0];
              info.kind == DeviceKind::cpu && width > 1) {
     t.vectors = true;
-    // Sums for this many tokens and the words of a weight fit in registers: there are 32 with 512-bit vectors.
+    // The sums for this many tokens and the words of a weight fit in registers. With 512-bit vectors there are 32
+    // registers.
     t.tokens = width >= 16 ? 16 : 4;
   }
   t.rows = std::min(t.rows, t.block_limit), t.slices = std::min(t.slices, t.block_limit / t.rows);
@@ -29,7 +30,7 @@ Tiles tiles_of(Device device) {
 
 std::uint32_t linear_tokens(const Tiles& tiles, WeightFormat format, std::int64_t tokens) {
   const WeightLayout& f = layout_of(format);
-  // Formats that need little unpacking do not gain from more than 8 tokens.
+  // More than 8 tokens bring no benefit in formats that are easy to unpack.
   const std::uint32_t most = f.easily_unpacked() ? std::min(tiles.tokens, 8u) : tiles.tokens;
   std::uint32_t together = 1;
   while (together < most && together < tokens) together *= 2;
@@ -43,12 +44,13 @@ std::uint32_t quantise_lanes(const Tiles& tiles) {
 std::optional<LinearPanelSpec> choose_linear_panel(const Tiles& tiles, const WeightSpec& weight, std::int64_t tokens) {
   const WeightLayout& f = layout_of(weight.format);
   const bool quantised = f.quantised();
-  // With fewer tokens, or in formats that need little unpacking, the panel is not reused often enough to pay off.
+  // With fewer tokens, the panel is not reused often enough. The same is true for formats that are easy to unpack.
   if (!tiles.vectors || tiles.slices != 1 || tokens < 64 || f.easily_unpacked()) return {};
   const bool many_registers = tiles.tokens >= 16;
   LinearPanelSpec s{weight};
   s.tokens = std::min(tiles.tokens, 8u), s.tiles = 128 / s.tokens;
-  // One group of parts: its words are one stream that the hardware prefetches, and the sums also fit in the L1 cache.
+  // A single group of parts: its words are one stream that the hardware can prefetch, and the sums fit in the L1 cache
+  // too.
   s.groups = quantised ? 1 : 4, s.depth = quantised ? 16 : 128;
   s.together = !quantised && many_registers ? 2 : 1;
   return s;

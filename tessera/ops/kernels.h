@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Internal to ops/. Maps small specifications to traced kernels, and a device to suitable tile sizes. The operations
-// launch these kernels; the catalogue lists them.
+// Internal to ops/. Functions that trace kernels from small specifications, and functions that choose tile sizes for a
+// device. The operations launch these kernels; the catalogue lists them.
 #pragma once
 
 #include <bit>
@@ -15,23 +15,24 @@
 
 namespace tessera::ops {
 
-/// The properties of a device that determine the shape of kernels, computed by tiles_of. Kernels do not query the
-/// device themselves.
+/// The properties of a device that determine the shape of kernels. They are computed by tiles_of, so that kernels do
+/// not query the device.
 struct Tiles {
-  std::uint32_t rows = 16;   ///< rows of a weight that are interleaved, one thread each
-  std::uint32_t tokens = 4;  ///< tokens of one thread in a product with a weight, at most
-  std::uint32_t slices = 1;  ///< parts of a weight's columns, summed over a block
-  std::uint32_t block = 64;  ///< threads that share the work on one row
-  bool vectors = false;      ///< threads are vector lanes of a CPU core: few threads, many results each
-  bool f16 = false;          ///< the device converts 16-bit floats
-  bool matrix_f16 = false, matrix_bf16 = false;  ///< has matrix units for these dtypes
+  std::uint32_t rows = 16;   ///< rows of a weight that are interleaved, with one thread per row
+  std::uint32_t tokens = 4;  ///< maximum number of tokens per thread in a product with a weight
+  std::uint32_t slices = 1;  ///< parts into which the columns of a weight are divided, added up by a block
+  std::uint32_t block = 64;  ///< threads that process one row together
+  bool vectors = false;  ///< threads are vector lanes of a CPU core, so blocks have few threads with many results each
+  bool f16 = false;      ///< the device converts 16-bit floats in hardware
+  bool matrix_f16 = false, matrix_bf16 = false;  ///< the device has matrix units for these dtypes
   std::uint32_t subgroup = 1;                    ///< threads of a subgroup
-  std::uint32_t block_limit = 1024;              ///< maximum number of threads of a block, a power of two
-  std::uint32_t compute_units = 0;               ///< minimum number of blocks that run concurrently; 0: unknown
-  std::uint64_t shared_bytes = 32768;            ///< of a block
+  std::uint32_t block_limit = 1024;    ///< maximum number of threads of a block, rounded down to a power of two
+  std::uint32_t compute_units = 0;     ///< minimum number of blocks that run concurrently; 0 if unknown
+  std::uint64_t shared_bytes = 32768;  ///< shared memory of a block
 };
 Tiles tiles_of(Device device);
-/// Threads of a block that form one vector of this dtype (or of its sums); for devices with Tiles::vectors.
+/// The number of threads of a block that form one vector of this dtype, or of the dtype of its sums. For devices with
+/// Tiles::vectors.
 std::uint32_t vector_lanes(const Tiles& tiles, DType dtype);
 
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
@@ -43,12 +44,12 @@ inline std::size_t hash_of(std::initializer_list<std::uint64_t> values) {
 }
 
 /// Distributes a row over the threads of a block: calls `body(index, exists)` for index = lane, lane + lanes, ...
-/// `exists` is invalid for full steps, which need no mask. The loop counter is uniform.
+/// `exists` is an invalid Value for full steps, which need no mask. The loop counter is uniform.
 void for_lanes(ir::Value count, std::uint32_t lanes, ir::Value lane,
                const std::function<void(ir::Value, ir::Value)>& body);
-/// Loads `memory[index]` in the compute dtype, or 0 where the mask is valid and false.
+/// Loads `memory[index]` in the compute dtype. If `exists` is valid, returns 0 where it is false.
 ir::Value load_at(const ir::BufferRef& memory, ir::Value index, ir::Value exists);
-/// A kernel parameter for the position of tokens: a number, or the first element of a buffer.
+/// A kernel parameter for the position of tokens, which is either a number or the first element of a buffer.
 class PositionParameter {
  public:
   PositionParameter() = default;
@@ -64,14 +65,15 @@ ir::Value activate(Activation activation, ir::Value x);
 
 // weight_kernels.cpp
 
-/// Words of one block of 32 activations: the bits of the scale, the initial value of a product's sum for the weight's
-/// offset (see QuantiseSpec), that of the last 16, the bits of scale times sum, then 8 words of 4 integers each.
+/// The number of words for a block of 32 activations. They are: the scale (as bits), the initial value of a product's
+/// sum, which corrects the offset of the weight (see QuantiseSpec), the initial value for the last 16 columns, scale
+/// times sum (as bits), then 8 words of 4 integers each.
 inline constexpr std::uint32_t activation_words = 12, activation_heading = 4;
 
-/// A packed weight: `group` rows are interleaved, so that the values of a group's rows are adjacent.
-///   f32, f16, bf16: [group][column][row]
-///   quantised: words, u32 [group][column / 32][word][row], as in UnpackedBlock; then scales and minimums,
-///   [group][column / columns of a block][scale, minimum][row]; then, if parts have factors, these, u16 [group][column
+/// A packed weight. `group` rows are interleaved, so that the values of their rows are adjacent. The layouts are:
+/// - f32, f16, bf16: [group][column][row]
+/// - quantised: words, u32 [group][column / 32][word][row], as in UnpackedBlock; then scales and minimums,
+///   [group][column / columns of a block][scale, minimum][row]; then the factors, if there are any, u16 [group][column
 ///   / 32][row]
 struct WeightSpec {
   WeightFormat format = WeightFormat::f32;
@@ -88,32 +90,33 @@ struct LinearSpec {
                     tokens, slices});
   }
 };
-/// A product with many tokens on CPU vectors. A block unpacks `depth` steps (parts of 32 columns, or columns) of up to
-/// `groups` groups of rows at a time and multiplies them by up to `tiles` tiles of `tokens`.
+/// A product with many tokens, using CPU vectors. A block unpacks `depth` steps (parts of 32 columns, or columns) of up
+/// to `groups` groups of rows at a time. It multiplies them by up to `tiles` tiles of `tokens` tokens.
 struct LinearPanelSpec {
   WeightSpec weight;
   std::uint32_t tokens = 8, tiles = 16, groups = 4, depth = 8;
-  std::uint32_t together = 1;  ///< groups whose sums are in registers at a time
+  std::uint32_t together = 1;  ///< number of groups that have their sums in registers at the same time
   friend bool operator==(const LinearPanelSpec&, const LinearPanelSpec&) = default;
   std::size_t hash() const {
     return hash_of({static_cast<std::uint64_t>(weight.format), weight.group, static_cast<std::uint64_t>(weight.scale),
                     tokens, tiles, groups, depth, together});
   }
 };
-/// Quantises activations, in tiles of `tokens`. The words of the same columns are adjacent, [tile][column /
-/// 32][token][word], so that the offsets of a product's loads are constants. The last tile is padded with copies of the
-/// last token.
+/// Quantises activations in tiles of `tokens` tokens. The layout is [tile][column / 32][token][word]: the words of the
+/// same columns are adjacent, so that the load offsets of a product are constants. The last tile is padded with copies
+/// of the last token.
 struct QuantiseSpec {
   std::uint32_t tokens = 1;
-  std::int32_t offset = 0;  ///< sums of integers are multiplied by -offset
-  bool halves = false;      ///< one sum for each 16 columns; else one sum for all 32, and 0
-  std::uint32_t lanes = 0;  ///< threads that share a block of 32 as one vector; 0: one thread per block
+  std::int32_t offset = 0;  ///< the sums of the integers are multiplied by -offset
+  bool halves = false;      ///< true: one sum per 16 columns; false: one sum for all 32 columns, and 0
+  std::uint32_t lanes =
+      0;  ///< threads that process a block of 32 together, as one vector; 0 means one thread per block
   friend bool operator==(const QuantiseSpec&, const QuantiseSpec&) = default;
   std::size_t hash() const { return hash_of({tokens, static_cast<std::uint64_t>(offset), halves, lanes}); }
 };
 struct GatherSpec {
   WeightSpec weight;
-  DType ids = DType::index;  ///< index: gather every row, without ids
+  DType ids = DType::index;  ///< dtype of the ids; index means that all rows are gathered, without ids
   friend bool operator==(const GatherSpec&, const GatherSpec&) = default;
   std::size_t hash() const {
     return hash_of({static_cast<std::uint64_t>(weight.format), weight.group, static_cast<std::uint64_t>(weight.scale),
@@ -122,14 +125,14 @@ struct GatherSpec {
 };
 ir::Function trace_linear(const LinearSpec& spec);
 ir::Function trace_linear_panel(const LinearPanelSpec& spec);
-/// Returns nothing if unpacking the weight again for each tile of tokens is cheaper.
+/// Returns std::nullopt if it is cheaper to unpack the weight again for each tile of tokens.
 std::optional<LinearPanelSpec> choose_linear_panel(const Tiles& tiles, const WeightSpec& weight, std::int64_t tokens);
-/// Tokens per thread in a product with `tokens` tokens: a power of two.
+/// The number of tokens per thread in a product with `tokens` tokens. It is a power of two.
 std::uint32_t linear_tokens(const Tiles& tiles, WeightFormat format, std::int64_t tokens);
 ir::Function trace_quantise(const QuantiseSpec& spec);
-/// The value of QuantiseSpec::lanes for this device.
+/// The value for QuantiseSpec::lanes on this device.
 std::uint32_t quantise_lanes(const Tiles& tiles);
-/// f32 numbers [tile][column][token] for weights that are not quantised, in tiles of `tokens`, at least 2.
+/// Tiles activations for weights that are not quantised: f32 [tile][column][token]. A tile has at least 2 tokens.
 ir::Function trace_tile_activations(const std::uint32_t& tokens);
 ir::Function trace_gather(const GatherSpec& spec);
 
@@ -137,27 +140,30 @@ ir::Function trace_gather(const GatherSpec& spec);
 
 struct ProductSpec {
   DType a = DType::f32, b = DType::f32, sum = DType::f32, out = DType::f32;
-  bool packed = false;            ///< computed by the kernel that choose_packed selects, not by trace_product
-  std::uint32_t tx = 16, ty = 1;  ///< threads of a block; tx 0: `ty` threads along k, a block for tm x tn results
-  std::uint32_t tm = 1, tn = 1;   ///< results of a thread
-  std::uint32_t bk = 0;           ///< columns of a that a block stages in shared memory at a time
-  std::uint32_t pad = 0;          ///< elements added to each staged row to avoid bank conflicts along columns
+  bool packed = false;  ///< uses the kernel that choose_packed selects instead of trace_product
+  /// threads of a block; if tx is 0, `ty` threads are along k, and a block computes tm x tn results
+  std::uint32_t tx = 16, ty = 1;
+  std::uint32_t tm = 1, tn = 1;  ///< results per thread
+  std::uint32_t bk = 0;          ///< number of columns of a that a block stages in shared memory at a time
+  std::uint32_t pad = 0;         ///< elements added to each staged row, so that columns have no bank conflicts
   bool stage_a = false, stage_b = false;
-  bool a_unit_k = false, a_unit_m = false, b_unit_n = false, b_unit_k = false;  ///< strides known to be 1
+  bool a_unit_k = false, a_unit_m = false, b_unit_n = false, b_unit_k = false;  ///< these strides are known to be 1
   bool bias = false;
   Activation activation = Activation::none;
-  /// The kernel updates a strided matrix: beta times its elements plus alpha times the sums. Packed kernels only:
-  /// c_unit, contiguous columns; lower, elements above the diagonal are not written.
+  /// The kernel updates a strided matrix: beta times its elements plus alpha times the sums. For packed kernels:
+  /// `c_unit` means that columns are contiguous; with `lower`, elements above the diagonal are not written.
   bool update = false, c_unit = false, lower = false;
-  bool b_packed = false;  ///< for updates: the right factor was packed by pack_rhs
-  /// A product of convolution (correlation.h); the right factor are the windows of images, read in place.
-  /// images_of_windows: the left factor is the weight, the result images. weights_of_windows: the left factor is
-  /// images, the result a weight.
+  bool b_packed = false;  ///< for updates: pack_rhs has packed the right factor
+  /// A product of a convolution (correlation.h). The right factor consists of windows of images, which are read in
+  /// place.
+  /// - images_of_windows: the left factor is the weight, and the result is images.
+  /// - weights_of_windows: the left factor is images, and the result is a weight.
   enum Windows : std::uint8_t { no_windows, images_of_windows, weights_of_windows } windows = no_windows;
-  bool flipped = false;                              ///< the weight's taps are in reverse order
-  std::uint8_t kernel_rows = 0, kernel_columns = 0;  ///< extents of a window; 0: known only at launch
-  /// Not 0: computed by matrix fragments. The block's tile consists of workers_m x workers_n parts of tm x tn
-  /// fragments, one part per subgroup; `tx` is the number of threads. 0: each thread computes its own sums.
+  bool flipped = false;                              ///< the taps of the weight are in reverse order
+  std::uint8_t kernel_rows = 0, kernel_columns = 0;  ///< extents of a window; 0 if known only at launch
+  /// Nonzero if the product is computed with matrix fragments. The tile of a block then consists of workers_m x
+  /// workers_n parts. Each part has tm x tn fragments and belongs to one subgroup. `tx` is the number of threads. If 0,
+  /// each thread computes its own sums.
   std::uint32_t workers_m = 0, workers_n = 0;
 
   bool by_fragments() const { return workers_m != 0; }
@@ -179,25 +185,27 @@ struct ProductSpec {
   }
 };
 ir::Function trace_product(const ProductSpec& spec);
-/// Chooses tiles for a product of these extents; dtypes, strides and epilogue are taken from `spec`.
+/// Chooses tiles for a product with these extents. The dtypes, strides and epilogue are those of `spec`.
 ProductSpec choose_product(const Tiles& tiles, ProductSpec spec, std::int64_t m, std::int64_t n, std::int64_t k,
                            std::int64_t batch = 1);
-/// Elements between staged rows in kernels by fragments: rows begin at multiples of 16 bytes, which NVIDIA's units load
-/// at once, and eight rows are in different banks.
+/// The distance between staged rows in kernels with fragments, in elements. Rows begin at multiples of 16 bytes, so
+/// that NVIDIA's matrix units can load them with one instruction. Eight consecutive rows are in different banks.
 constexpr std::uint32_t fragment_pitch(std::uint32_t elements) { return (elements + 7) / 8 * 8 + 8; }
 std::uint64_t fragment_shared_bytes(const ProductSpec& spec);
 
 // packed_kernels.cpp
 
-/// A factor of a packed product, converted to the sums' dtype and reordered: panels of `width` rows of the left factor,
-/// or columns of the right one. Within a panel the steps along k are contiguous, and `depth` steps of all panels are
-/// stored together: [batch][k / depth][panel][depth][width], 0 past the factor's end. (If each panel were contiguous
-/// over all of k, panels of long k would begin in the same few cache sets.)
+/// A factor of a packed product, converted to the dtype of the sums and reordered. The left factor is split into panels
+/// of `width` rows, the right factor into panels of `width` columns. The layout is [batch][k /
+/// depth][panel][depth][width]; elements past the end of the factor are 0. Steps along k are contiguous within a panel,
+/// and `depth` steps of all panels are stored together. (If each panel were contiguous over all of k, long panels would
+/// begin in the same few cache sets.)
 struct PackSpec {
   DType from = DType::f32, to = DType::f32;
-  std::uint32_t width = 4, lanes = 4;  ///< columns of a panel; threads, which take `lanes` of them
+  /// columns of a panel; threads, which pack `lanes` columns at a time
+  std::uint32_t width = 4, lanes = 4;
   bool unit_outer = false, unit_k = false;
-  /// Panels that one block packs: when rows of memory are read in order, at least 64 elements at a time.
+  /// The number of panels that one block packs: when rows of memory are read in order, at least 64 elements at a time.
   std::uint32_t together() const { return unit_outer ? std::max(1u, 64 / width) : 1; }
   friend bool operator==(const PackSpec&, const PackSpec&) = default;
   std::size_t hash() const {
@@ -207,25 +215,26 @@ struct PackSpec {
 };
 ir::Function trace_pack(const PackSpec& spec);
 
-/// A product in tiles of `tm` rows by `tn` vectors of `lanes` columns. Either factor may be packed: the left one in
-/// panels of a tile's rows, the right one of its columns. A right factor that is not packed must have whole panels of
-/// contiguous columns.
+/// A product in tiles of `tm` rows by `tn` vectors of `lanes` columns. Either factor may be packed. A panel of the left
+/// factor has the rows of a tile, a panel of the right factor its columns. A right factor that is not packed must have
+/// contiguous columns and consist of whole panels.
 struct PackedSpec {
-  DType a = DType::f32, b = DType::f32, sum = DType::f32, out = DType::f32;  ///< packed factors have the sum's dtype
+  /// packed factors have the dtype of the sums
+  DType a = DType::f32, b = DType::f32, sum = DType::f32, out = DType::f32;
   std::uint32_t tm = 4, tn = 3, lanes = 8;
   bool a_packed = false, b_packed = false, a_unit_m = false, a_unit_k = false;
   bool batched = false;        ///< more than one matrix
-  bool whole = false;          ///< one block computes each matrix, over all of k at once
-  bool exact = false;          ///< only if `whole`: tiles end where the matrix does
-  bool columns_first = false;  ///< blocks of the same rows are consecutive, instead of those of the same columns
-  std::uint32_t sums_bytes = 48 << 10;  ///< shared memory for sums of tiles while a block advances along k
+  bool whole = false;          ///< one block computes each matrix in a single step along k
+  bool exact = false;          ///< only with `whole`: the extents of the matrix are multiples of those of a tile
+  bool columns_first = false;  ///< true: consecutive blocks have the same rows; false: the same columns
+  std::uint32_t sums_bytes = 48 << 10;  ///< shared memory for the sums of tiles while a block advances along k
   bool bias = false;
   Activation activation = Activation::none;
-  /// The kernel updates a strided matrix: beta times its elements plus alpha times the sums. `c_unit`: its columns are
-  /// contiguous; `lower`: elements above the diagonal are not written.
+  /// The kernel updates a strided matrix: beta times its elements plus alpha times the sums. `c_unit`: the columns of
+  /// the matrix are contiguous. `lower`: elements above the diagonal are not written.
   bool update = false, lower = false, c_unit = false;
-  /// For updates: elements of shared memory in which a block packs each panel of the right factor itself, from columns
-  /// that are contiguous along k if `b_unit_k`. 0: the factor is read in place.
+  /// For updates: elements of shared memory into which a block packs each panel of the right factor itself. If 0, the
+  /// factor is read in place. If `b_unit_k` is true, its columns are contiguous along k.
   std::uint32_t staged = 0;
   bool b_unit_k = false, b_unit_n = false;
   friend bool operator==(const PackedSpec&, const PackedSpec&) = default;
@@ -243,35 +252,36 @@ struct PackedSpec {
   }
 };
 ir::Function trace_packed_product(const PackedSpec& spec);
-/// Number of tiles whose sums fit in `sums_bytes`, at least one.
+/// The number of tiles whose sums fit in `sums_bytes`; at least one.
 constexpr std::uint64_t packed_tiles(const PackedSpec& s) {
   return std::max<std::uint64_t>(1, s.sums_bytes / (std::uint64_t{s.tm} * s.tn * s.lanes * dtype_size(s.sum)));
 }
-/// How a product is computed: the panels of a block, and the steps along k that are applied to all of them at a time.
+/// How a product is computed: the number of panels of a block, and the number of steps along k that are applied to all
+/// of them at a time.
 struct PackedPlan {
   PackedSpec spec;
-  PackSpec pack_a, pack_b;  ///< used if `spec` has the factor packed
+  PackSpec pack_a, pack_b;  ///< used if `spec` says that the factor is packed
   std::int64_t block_rows = 1, block_columns = 1, depth = 1;
 };
-/// Returns beta * old + alpha * sum, in the sums' dtype. If beta is 0, `old` is ignored, even if it is NaN.
+/// Returns beta * old + alpha * sum, in the dtype of the sums. If beta is 0, `old` is ignored, even if it is NaN.
 ir::Value updated(ir::Value old, ir::Value sum, ir::Value alpha, ir::Value beta);
-/// For devices with `Tiles::vectors`; dtypes, strides and epilogue are taken from `spec`.
+/// Chooses a plan for devices with Tiles::vectors. The dtypes, strides and epilogue are those of `spec`.
 PackedPlan choose_packed(const Tiles& tiles, const ProductSpec& spec, std::int64_t m, std::int64_t n, std::int64_t k,
                          std::int64_t batch);
 
 // product.cpp
 
-/// Packs the factor in panels of `spec.width` rows or columns, `count` of them in each distinct matrix, in the layout
-/// of PackSpec. `strides` are those of rows or columns and of k; `extents` and `batch_strides` describe two batch
-/// dimensions.
+/// Packs a factor in the layout of PackSpec: panels of `spec.width` rows or columns, `count` rows or columns in each
+/// distinct matrix. `strides` are the stride of rows or columns and the stride of k. `extents` and `batch_strides`
+/// describe two batch dimensions.
 Array pack_factor(const BufferView& factor, const PackSpec& spec, std::int64_t count, std::int64_t k,
                   std::int64_t depth, std::array<std::int64_t, 2> strides, std::array<std::int64_t, 2> extents = {1, 1},
                   std::array<std::int64_t, 2> batch_strides = {0, 0});
 
 // triangular_kernels.cpp
 
-/// Solves a triangular system t x = b of n <= `size` equations by forward substitution, in place in b. Each thread
-/// computes `tn` right-hand sides, a block `lanes` threads; `tm` equations are processed at a time.
+/// Solves a triangular system t x = b of n <= `size` equations by forward substitution, in place in b. A block has
+/// `lanes` threads, and each thread computes `tn` right-hand sides. `tm` equations are processed at a time.
 struct SolveSpec {
   DType dtype = DType::f32;
   std::uint32_t lanes = 16, tm = 8, tn = 2, size = 256;
@@ -285,8 +295,8 @@ struct SolveSpec {
 ir::Function trace_solve(const SolveSpec& spec);
 SolveSpec choose_solve(const Tiles& tiles, DType dtype, bool b_unit);
 
-/// Cholesky factorisation of a matrix of at most `size` rows by one block of `lanes` threads, which keeps the upper
-/// triangle in shared memory: `tm` rows at a time, `tn` columns a thread.
+/// Cholesky factorisation of a matrix of at most `size` rows by a single block of `lanes` threads. The upper triangle
+/// is kept in shared memory. A step computes `tm` rows, and each thread computes `tn` columns.
 struct CholeskySpec {
   DType dtype = DType::f32;
   std::uint32_t lanes = 16, tm = 8, tn = 2, size = 128;
@@ -309,14 +319,14 @@ struct ProductChoice {
   PackedPlan plan;                        ///< only if `spec.packed`
   const Kernel* kernel = nullptr;         ///< owned by its kernel family
 };
-/// Caches the last choices of this thread: choosing takes about as long as a small product.
+/// Caches the last choices of this thread, because choosing takes about as long as a small product.
 const ProductChoice& choose_product_kernel(Device device, const ProductSpec& asked, std::array<std::int64_t, 4> sizes);
 
 // row_kernels.cpp
 
 struct RowSpec {
   DType x = DType::f32, weight = DType::f32;
-  std::uint32_t threads = 64;  ///< threads per row; 0: one thread per row, adjacent threads have adjacent rows
+  std::uint32_t threads = 64;  ///< threads per row; 0: one thread per row, with adjacent rows in adjacent threads
   friend bool operator==(const RowSpec&, const RowSpec&) = default;
   std::size_t hash() const {
     return hash_of({static_cast<std::uint64_t>(x), static_cast<std::uint64_t>(weight), threads});
@@ -331,7 +341,7 @@ struct RotarySpec {
   DType x = DType::f32;
   RotaryPairs pairs = RotaryPairs::adjacent;
   bool rest = false, factors = false;
-  bool in_memory = false;  ///< the position is an i32 in memory, also in StoreSpec and AttentionSpec
+  bool in_memory = false;  ///< the position is an i32 in device memory (also in StoreSpec and AttentionSpec)
   bool magnitude = false;
   friend bool operator==(const RotarySpec&, const RotarySpec&) = default;
   std::size_t hash() const {
@@ -354,15 +364,15 @@ ir::Function trace_cache_store(const StoreSpec& spec);
 
 struct AttentionSpec {
   enum Form : std::uint8_t {
-    vectors,    ///< a block per query, threads along the head: for CPU vector lanes
-    positions,  ///< a block per query, a thread per position: for GPUs
-    tokens      ///< a thread per query; keys are read once for the whole block
+    vectors,    ///< one block per query, with threads along the head; for CPU vector lanes
+    positions,  ///< one block per query, with one thread per position; for GPUs
+    tokens      ///< one thread per query; each key is read once for the whole block
   } form = vectors;
   DType cache = DType::f32;
   std::uint32_t head_size = 64, threads = 16;
   bool in_memory = false;
   bool window = false, cap = false;
-  bool converted = false;  ///< only for tokens: keys and values are converted to f32 in shared memory first
+  bool converted = false;  ///< only for `tokens`: keys and values are first converted to f32 in shared memory
   friend bool operator==(const AttentionSpec&, const AttentionSpec&) = default;
   std::size_t hash() const {
     return hash_of({form, static_cast<std::uint64_t>(cache), head_size, threads, in_memory, window, cap, converted});

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Internal to ops/. Matrices as arguments of linear algebra kernels: a launch gets whole memory ranges, so it can read
-// some parts of a matrix and write others.
+// Internal to ops/. Describes matrices for the kernels of linear algebra. A launch receives whole memory ranges, so
+// that it can read one part of a matrix and write another.
 #pragma once
 
 #include "tessera/array/array.h"
 
 namespace tessera::ops {
 
-/// A matrix in memory. Strides may be negative.
+/// A strided matrix in memory. Strides may be negative.
 struct MatrixBlock {
   const BufferView* memory = nullptr;
   std::int64_t rows = 0, columns = 0;
@@ -26,20 +26,21 @@ struct MatrixBlock {
   MatrixBlock columns_reversed() const { return transposed().rows_reversed().transposed(); }
 };
 
-/// The matrix (rows, columns) of the array; `memory` must be its view.
+/// Returns the array as a matrix (rows, columns). `memory` must be the array's view.
 MatrixBlock matrix_block_of(const Array& a, const BufferView& memory);
-/// Joins views of the same storage into one view each, for a launch that writes the first operand. Throws ArgumentError
-/// if the first operand overlaps another.
+/// Replaces views of the same storage by one view that covers them all, for a launch that writes the first operand.
+/// Throws ArgumentError if the first operand overlaps another.
 void join_views(const char* operation, std::span<BufferView> views, std::span<MatrixBlock> blocks);
 
-/// Computes c = alpha a b + beta c; no operand may be empty. `lower`: only elements on and below c's diagonal.
-/// `b_packed`: b's memory was made by pack_rhs.
+/// Computes c = alpha a b + beta c. No operand may be empty. If `lower` is true, only elements on and below the
+/// diagonal of c are computed. If `b_packed` is true, the memory of b was packed by pack_rhs.
 void update(const MatrixBlock& c, const MatrixBlock& a, const MatrixBlock& b, double alpha, double beta, bool lower,
             bool b_packed = false);
-/// Solves t x = b, overwriting b; no operand may be empty. Reads the lower triangle of t, which may be in the same
-/// memory as b.
+/// Solves t x = b and overwrites b with x. No operand may be empty. Only the lower triangle of t is read. It may be in
+/// the same memory as b.
 void solve_lower(const MatrixBlock& t, const MatrixBlock& b, bool unit_diagonal);
-/// Cholesky factorisation of a in its lower triangle; `failure` and `order` as in cholesky_into.
+/// Computes the Cholesky factorisation of a in place, in its lower triangle. `failure` and `order` are those of
+/// cholesky_into.
 void factorise(const MatrixBlock& a, const BufferView& failure, std::int64_t order);
 
 }  // namespace tessera::ops

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dense products on CPU vectors: factors are packed if they are read often enough, and tiles of results in registers
-// are computed for blocks that stay in the caches (Goto and van de Geijn, "Anatomy of High-Performance Matrix
+// Dense products with CPU vectors. A factor is packed if it is read often enough. Tiles of results are computed in
+// registers, for blocks that stay in the caches (Goto and van de Geijn, "Anatomy of High-Performance Matrix
 // Multiplication", 2008).
 #include "tessera/ops/kernels.h"
 
@@ -19,7 +19,7 @@ ir::Function trace_pack(const PackSpec& s) {
                   depths = number("depths"), inner_batch = number("inner_batch"), batch1 = number("batch1"),
                   batch0 = number("batch0");
   // A block packs `depth` steps along k of one panel, or of several panels that are read together. Panels vary fastest,
-  // because adjacent panels share cache lines. `batch1` and `batch0` are the strides of the outer and the inner batch
+  // because adjacent panels share cache lines. `batch1` and `batch0` are the strides of the outer and inner batch
   // dimension.
   const int together = static_cast<int>(s.together());
   const ir::Value groups = (panels + (together - 1)) / together;
@@ -29,13 +29,14 @@ ir::Function trace_pack(const PackSpec& s) {
   const ir::Value lane = ir::thread_id(0), first_panel = block % groups * together;
   auto copy = [&](ir::Value panel, ir::Value kk, int at, bool whole) {
     const ir::Value outer = panel * width + at + lane;
-    // Chosen so that step kk is at kk * width.
+    // The offset is chosen so that step kk is at kk * width.
     const ir::Value out = (batch * k + k0) * (panels * width) + panel * ((k1 - k0) * width) - k0 * width;
     const ir::Value where = base + (s.unit_outer ? outer : outer * outer_stride) + (s.unit_k ? kk : kk * k_stride);
     to.store(out + kk * width + at + lane, ir::cast(s.to, load_at(from, where, whole ? ir::Value() : outer < count)));
   };
   auto all = [&](ir::Value here, bool whole) {
-    if (s.unit_k && !s.unit_outer) {  // each element of a vector is in another cache line, which the next steps reuse
+    // the elements of a vector are in different cache lines, which the next steps reuse
+    if (s.unit_k && !s.unit_outer) {
       for (int at = 0; at < width; at += lanes)
         ir::for_(k0, k1, [&](ir::Value kk) { copy(first_panel, kk, at, whole); });
       return;
@@ -69,29 +70,28 @@ ir::Function trace_packed_product(const PackedSpec& s) {
                           (s.columns_first ? "_by_rows" : ""),
                       ir::KernelKind::block, {s.lanes, 1, 1});
   ir::Builder::Scope scope(builder);
-  // In a small product, half of the overhead is widening addresses. No indices are in vectors here, so 64-bit indices
-  // are free.
+  // In a small product, half of the overhead is extending indices to 64-bit addresses. No indices are in vectors here,
+  // so 64-bit indices cost nothing.
   if (s.exact || s.update) builder.set_index64();
   const auto a = ir::buffer_param("a", s.a, ir::Access::read), b = ir::buffer_param("b", s.b, ir::Access::read);
   const auto bias = s.bias ? ir::buffer_param("bias", s.sum, ir::Access::read) : ir::BufferRef();
   const auto out = ir::buffer_param("out", s.out, ir::Access::read_write);
   auto number = [](const char* n) { return ir::scalar_param(n, DType::index); };
-  // Must match the order of packed_product (product.cpp), which omits the arguments that this specification does not
-  // use.
+  // The order must match packed_product (product.cpp), which omits the arguments that a specification does not use.
   auto number_if = [&](bool used, const char* name) { return used ? number(name) : ir::index_literal(0); };
   const ir::Value m = number("m"), n = number("n"), k = number("k");
-  // A block's panels of each factor, and the steps along k that it applies to all of them at a time.
+  // The panels of each factor in a block, and the steps along k that the block applies to all of them at a time.
   const ir::Value block_rows = number_if(!s.whole, "block_rows"), block_columns = number_if(!s.whole, "block_columns"),
                   depth = number_if(!s.whole, "depth"),
                   row_blocks = number_if(!s.whole && (s.batched || !s.columns_first), "row_blocks");
-  // Strides of rows and of steps along k.
+  // The strides of rows and of steps along k.
   const ir::Value am = number_if(!s.a_packed && !s.a_unit_m, "am"), ak = number_if(!s.a_packed && !s.a_unit_k, "ak"),
                   bk = number_if(!s.b_packed && !s.b_unit_k, "bk"), bn = number_if(s.staged != 0 && !s.b_unit_n, "bn");
-  // Batch dimensions: the inner extent, and the strides of each factor.
+  // The batch dimensions: the extent of the inner one, and the strides of each factor.
   const ir::Value column_blocks = number_if(!s.whole && (s.batched || s.columns_first), "column_blocks"),
                   inner_batch = number_if(s.batched, "inner_batch"), a1 = number_if(s.batched, "a1"),
                   a0 = number_if(s.batched, "a0"), b1 = number_if(s.batched, "b1"), b0 = number_if(s.batched, "b0");
-  // Updates: the offsets of the matrices, and the strides of c.
+  // For updates: the offsets of the matrices, and the strides of c.
   const ir::Value a_first = number_if(s.update, "a_first"), b_first = number_if(s.update, "b_first"),
                   c_first = number_if(s.update, "c_first"), cm = number_if(s.update, "cm"),
                   cn = number_if(s.update && !s.c_unit, "cn");
@@ -105,7 +105,7 @@ ir::Function trace_packed_product(const PackedSpec& s) {
   ir::Value batch = s.batched ? block : none, m_first = none, n_first = none, active_rows = m_panels,
             active_columns = n_panels;
   if (!s.whole) {
-    // The larger factor is shared by consecutive blocks.
+    // Consecutive blocks use the same part of the larger factor.
     const ir::Value inner_blocks = s.columns_first ? column_blocks : row_blocks,
                     outer_blocks = s.columns_first ? row_blocks : column_blocks;
     batch = s.batched ? block / inner_blocks / outer_blocks : none;
@@ -118,7 +118,8 @@ ir::Function trace_packed_product(const PackedSpec& s) {
   const ir::Value outer = s.batched ? batch / inner_batch : none, inner = s.batched ? batch % inner_batch : none;
   const ir::Value a_base = s.update ? a_first : outer * a1 + inner * a0,
                   b_base = s.update ? b_first : outer * b1 + inner * b0;
-  // Stages a panel of the right factor in shared memory, 0 past its end. Each thread stages only what it reads itself.
+  // Stages a panel of the right factor in shared memory. Elements past its end are 0. Each thread stages only what it
+  // reads itself, so no barrier is needed.
   const auto stage = [&](ir::Value column0, ir::Value k0, ir::Value k1) {
     const auto copy = [&](int j, ir::Value kk, bool whole) {
       const ir::Value column = column0 + (j * lanes + lane),
@@ -140,9 +141,9 @@ ir::Function trace_packed_product(const PackedSpec& s) {
   };
 
   const auto along = [&](ir::Value k0, ir::Value k1) {
-    // Each pair of panels of a block's rows and columns is a tile; the right panel stays in the L1 cache.
+    // Each pair of a row panel and a column panel of the block is a tile. The right panel stays in the L1 cache.
     const ir::Value last = s.whole ? ir::Value() : k1 >= k;
-    // Offset of a packed panel, such that step kk is at kk times its width.
+    // The offset of a packed panel, chosen so that step kk is at kk times the width of the panel.
     const auto panel_of = [&](ir::Value base, ir::Value panels, ir::Value panel, int width) {
       if (s.whole) return base + panel * (k * width);
       return base + k0 * (panels * width) + panel * ((k1 - k0) * width) - k0 * width;
@@ -151,12 +152,12 @@ ir::Function trace_packed_product(const PackedSpec& s) {
       const ir::Value column0 = (n_first + np) * columns,
                       b_panel = s.b_packed ? panel_of(b_base, n_panels, n_first + np, columns) : b_base + column0,
                       b_step = s.b_packed ? ir::index_literal(columns) : bk;
-      // In a lower triangle, start with the tile on the diagonal.
+      // For a lower triangle, the first tile is the tile on the diagonal.
       const ir::Value mp_first = s.lower ? ir::max(none, column0 / tm - m_first) : none;
       if (s.staged) ir::if_(mp_first < active_rows, [&] { stage(column0, k0, k1); });
       ir::for_(mp_first, active_rows, [&](ir::Value mp) {
         const ir::Value panel = m_first + mp, row0 = panel * tm;
-        // If there is only one step along k, all tiles share the same memory.
+        // If there is only one step along k, sums are not kept, and all tiles use the same memory.
         const ir::Value tile = s.whole ? none : ir::select(depth < k, np * block_rows + mp, none) * (tm * columns);
         auto at = [&](int i, int j) { return tile + (i * columns + j * lanes) + lane; };
         std::vector<ir::Variable> sum;
@@ -214,7 +215,8 @@ ir::Function trace_packed_product(const PackedSpec& s) {
           else
             ir::if_(last, edge);
         };
-        if (s.activation == Activation::silu || s.activation == Activation::gelu) {  // too long to be repeated
+        // their code is too long to be emitted twice
+        if (s.activation == Activation::silu || s.activation == Activation::gelu) {
           rest();
           return;
         }
@@ -244,9 +246,9 @@ PackedPlan choose_packed(const Tiles& tiles, const ProductSpec& s, std::int64_t 
   PackedSpec& p = plan.spec;
   p.sum = s.sum, p.out = s.out, p.bias = s.bias, p.activation = s.activation, p.batched = batch > 1;
   const std::uint64_t size = dtype_size(s.sum);
-  // With 32 registers, 8 rows of 3 vectors need 24 for sums and 3 for b; with 16 registers, 4 rows need 12 and 3. Fewer
-  // vectors are used if the last panel is then less empty. A step along k is limited by multiplications (two per cycle,
-  // latency four) or by loads.
+  // With 32 registers, 8 rows of 3 vectors need 24 registers for sums and 3 for b. With 16 registers, 4 rows need 12
+  // and 3. Fewer vectors per row are used if the last panel then has fewer unused columns. A step along k is limited
+  // either by multiplications (two per cycle, with a latency of four cycles) or by loads.
   const bool wide = tiles.tokens >= 8;
   p.tm = wide ? 8 : 4;
   // A factor is packed if its panels are read often enough, unless vectors can be loaded directly from its memory.
@@ -257,7 +259,7 @@ PackedPlan choose_packed(const Tiles& tiles, const ProductSpec& s, std::int64_t 
     const bool few = m_panels < 4 || (m_panels == 4 && k <= 256);  // a panel stays in the L1 cache
     return !(s.b_unit_n && s.b == s.sum && n % columns == 0 && (near(n) || few));
   };
-  // Updates of tiles allocate nothing: each block packs what it needs. With f64 this pays off for larger sizes.
+  // Updates of tiles allocate nothing: each block packs what it needs. For f64 this is faster up to larger sizes.
   const bool tile = s.update && std::max(m, n) * k * static_cast<std::int64_t>(size) <= std::int64_t{1}
                                                                                             << (size == 8 ? 24 : 20);
   const std::uint32_t most_lanes = vector_lanes(tiles, s.sum);
@@ -270,8 +272,8 @@ PackedPlan choose_packed(const Tiles& tiles, const ProductSpec& s, std::int64_t 
       if (cost < least * 0.999) least = cost, p.tn = tn, p.lanes = lanes;
     }
   const std::int64_t columns = p.tn * p.lanes, n_panels = ceil_div(n, columns);
-  // A block that has all rows also packs for itself, since no other block reads its panels; they then stay in its
-  // core's caches.
+  // A block that computes all rows also packs the right factor itself. No other block reads these panels, and they stay
+  // in the caches of its core.
   const bool all_rows = wide && !s.update && m_panels * p.tm <= 128 && tiles.shared_bytes >= 2 * 98304;
   const bool staged = (tile || all_rows) && packs_b(columns);
   p.b_packed = s.b_packed || (!staged && packs_b(columns));
@@ -283,15 +285,15 @@ PackedPlan choose_packed(const Tiles& tiles, const ProductSpec& s, std::int64_t 
   p.a_unit_m = s.a_unit_m && !p.a_packed, p.a_unit_k = s.a_unit_k && !p.a_packed;
 
   // A panel of b should stay in the L1 cache while tiles advance through the rows. With wide vectors the L2 cache is as
-  // fast, and storing sums less often is more important.
+  // fast, and it is more important to store sums less often.
   const auto rows_of = [&](std::uint64_t bytes) { return static_cast<std::int64_t>(bytes / (size * columns)); };
-  // A tile's panel that fits in the L2 cache is staged at once, so no sums are stored.
+  // If a panel of a tile fits in the L2 cache, it is staged in one step, so that no sums are stored.
   const bool deep =
       staged && tile && wide && tiles.shared_bytes >= 2 * 98304 && k > rows_of(36864) * 3 / 2 && k <= rows_of(98304);
   const std::int64_t fits = deep ? k : rows_of(staged && tile && wide ? 36864 : wide ? 98304 : 24576);
   plan.depth = k <= fits * 3 / 2 ? k : ceil_div(k, ceil_div(k, fits));
   // If the data that a block reads along k does not fit in the L2 cache (2 MiB on CPUs with wide vectors), larger
-  // blocks are better because they read it fewer times.
+  // blocks are better, because they read the data fewer times.
   if (wide && !(staged && tile)) p.sums_bytes = 128 << 10;
   const std::int64_t block = (128 + static_cast<std::int64_t>(p.sums_bytes / (128 * size))) * k * size;
   if (block > 3 << 19 && !(staged && tile)) p.sums_bytes = 256 << 10;
@@ -305,12 +307,12 @@ PackedPlan choose_packed(const Tiles& tiles, const ProductSpec& s, std::int64_t 
   const auto most_tiles = static_cast<std::int64_t>(packed_tiles(p));
   plan.block_rows = std::min({m_panels, std::max<std::int64_t>(1, 128 / p.tm), most_tiles});
   plan.block_columns = std::clamp<std::int64_t>(most_tiles / plan.block_rows, 1, n_panels);
-  if (tile && plan.depth == k) {  // no sums are stored: panels are staged for as many rows as fit in the L2 cache
+  if (tile && plan.depth == k) {  // no sums are stored, so panels are staged for as many rows as fit in the L2 cache
     plan.block_rows = std::min<std::int64_t>(m_panels, std::max<std::int64_t>(1, 256 / p.tm));
     plan.block_columns = n_panels;
   }
-  // At least four blocks per thread to balance the load, or eight if blocks share no data, but no blocks shorter than a
-  // few microseconds.
+  // Uses at least four blocks per thread to balance the load, or eight if blocks share no data. Blocks should not be
+  // shorter than a few microseconds.
   const std::int64_t wanted = (staged && !tile ? 8 : 4) * static_cast<std::int64_t>(tiles.compute_units);
   const auto blocks = [&] {
     return ceil_div(m_panels, plan.block_rows) * ceil_div(n_panels, plan.block_columns) * batch;
@@ -325,7 +327,8 @@ PackedPlan choose_packed(const Tiles& tiles, const ProductSpec& s, std::int64_t 
     if (plan.block_rows * plan.block_columns == 1) break;
   }
   p.whole = plan.depth == k && blocks() == batch;
-  // Consecutive blocks read all of one factor: from the L2 cache if it fits, else from memory each time.
+  // Consecutive blocks read the same part of one factor and all of the other. That factor comes from the L2 cache if it
+  // fits, otherwise it is read from memory each time.
   const auto read = [&](std::int64_t count, std::int64_t times) {
     const double bytes = static_cast<double>(count * k) * static_cast<double>(size);
     return bytes <= 1 << 20 ? bytes : bytes * static_cast<double>(times);

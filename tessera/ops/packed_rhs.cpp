@@ -8,7 +8,7 @@
 namespace tessera::ops {
 
 bool is_packing_worthwhile(Device device, std::int64_t m, std::int64_t n, std::int64_t k) {
-  // Larger products pack both factors themselves, which takes at most a hundredth of their time.
+  // Larger products pack both factors themselves, which takes at most 1 % of their time.
   constexpr std::int64_t least = 384 * 384, most = 1024 * 1024;
   return k * n >= least && k * n < most && std::min({m, n, k}) > 16 && blocks_are_vectors(device.backend) &&
          tiles_of(device).vectors;
@@ -19,7 +19,7 @@ Array pack_rhs(const Array& b) {
   const DType t = b.dtype(), sum = t == DType::f64 ? DType::f64 : DType::f32;
   ProductSpec asked{t, t, sum, t};
   asked.update = asked.b_packed = true;
-  // The layout of panels does not depend on the number of rows.
+  // The layout of panels is the same for any number of rows.
   const PackedPlan plan = choose_product_kernel(b.device(), asked, {n, n, k, 1}).plan;
   PackSpec how = plan.pack_b;
   how.unit_outer = along_n == 1, how.unit_k = along_k == 1;

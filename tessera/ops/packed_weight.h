@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Internal to ops/. Packed weights as kernels read them, and the product of a part of a row with the same part of
-// several tokens.
+// Internal to ops/. Reads packed weights in kernels, and multiplies a part of a row by the same part of several tokens.
 #pragma once
 
 #include "tessera/ops/iq4_nl.h"
@@ -10,7 +9,7 @@ namespace tessera::ops {
 
 inline ir::Value word_literal(std::uint32_t bits) { return ir::literal(DType::u32, bits); }
 
-/// The sums of one thread in a product: `tokens` tokens with one row, over the thread's slice of the columns.
+/// The sums of one thread in a product: one row times `tokens` tokens, over the thread's slice of the columns.
 struct Sums {
   std::vector<ir::Variable> of;
   explicit Sums(std::size_t count) {
@@ -19,7 +18,7 @@ struct Sums {
   void add(std::size_t i, ir::Value a, ir::Value b) { of[i].set(ir::fma(a, b, of[i].get())); }
 };
 
-/// Transposes 8 x 32 bits: word i of the argument contains bit i of 32 numbers; bit 8 j + k becomes byte j of word k of
+/// Transposes 8 x 32 bits. Word i of the argument contains bit i of 32 numbers. Bit 8 j + k becomes byte j of word k of
 /// the result (Warren, Hacker's Delight, 7-3).
 inline std::vector<ir::Value> bytes_of_bits(const std::array<ir::Value, 8>& bits) {
   std::vector<ir::Value> w(bits.begin(), bits.end());
@@ -39,7 +38,7 @@ inline std::vector<ir::Value> bytes_of_bits(const std::array<ir::Value, 8>& bits
 /// The buffers of a packed weight, as kernel parameters in the order of `Weight::parts`.
 struct PackedWeight {
   const WeightLayout& layout;
-  int group;  ///< interleaved rows
+  int group;  ///< number of interleaved rows
   ir::BufferRef words, scales, factors;
 
   explicit PackedWeight(const WeightSpec& spec) : layout(layout_of(spec.format)), group(static_cast<int>(spec.group)) {
@@ -49,7 +48,7 @@ struct PackedWeight {
   }
 
   ir::Value element(ir::Value index, ir::Value lane) const { return load_at(words, index * group + lane, {}); }
-  // `part` is an index of 32 columns, counted over all groups.
+  // `part` is the index of a part of 32 columns, counted over all groups.
   ir::Value word(ir::Value part, ir::Operand i, ir::Value lane) const {
     return words.load((part * static_cast<int>(layout.bits) + i) * group + lane);
   }
@@ -61,7 +60,7 @@ struct PackedWeight {
     return ir::cast(DType::u32, factors.load(part * group + lane));
   }
 
-  /// The 32 numbers of a part in the order of x: eight words of four unsigned bytes.
+  /// Returns the 32 numbers of a part, in the order of x, as eight words of four unsigned bytes.
   std::vector<ir::Value> numbers(ir::Value part, ir::Value lane) const {
     std::vector<ir::Value> w;
     for (int i = 0; i < static_cast<int>(layout.bits); ++i) w.push_back(word(part, i, lane));
@@ -82,7 +81,7 @@ struct PackedWeight {
     }
     return out;
   }
-  /// Number `j` of a part; `j` may differ between threads.
+  /// Returns number `j` of a part. `j` may differ between threads.
   ir::Value number(ir::Value part, ir::Value j, ir::Value lane) const {
     const auto bits_of = [&](ir::Value from, ir::Value shift, std::uint32_t mask) {
       return (from >> ir::cast(DType::u32, shift)) & word_literal(mask);
@@ -105,19 +104,20 @@ struct PackedWeight {
   }
 };
 
-/// A part of a row: its 32 numbers in the order of x, as eight words of four unsigned bytes, and its scale and minimum.
-/// `second` is the scale of the second half in formats with factors for 16 columns.
+/// A part of a row: 32 numbers in the order of x, as eight words of four unsigned bytes, with their scale and minimum.
+/// In formats with one factor per 16 columns, `second` is the scale of the second half.
 struct WeightPart {
   std::vector<ir::Value> words;
   ir::Value scale, second, minimum;
 };
 WeightPart part_of(const PackedWeight& weight, ir::Value part, ir::Value lane);
 
-/// Adds a part of a weight's row times the same part of each token, whose words begin at `x_at`.
+/// Multiplies a part of a row of the weight by the same part of each token and adds the products to `sums`. The words
+/// of the tokens begin at `x_at`.
 void add_part(const WeightLayout& f, const WeightPart& w, const ir::BufferRef& x, const std::vector<ir::Value>& x_at,
               Sums& sums);
 
-/// The lower or upper byte of a factor's word, as a number.
+/// Returns the lower or upper byte of a factor word as a number.
 ir::Value unsigned_byte(ir::Value word, bool upper);
 ir::Value signed_byte(ir::Value word, bool upper);
 

@@ -55,7 +55,7 @@ Array activated(Array x, Activation activation) {
   }
 }
 
-// Applies the epilogue to products that no kernel computes, such as empty ones.
+// Applies the epilogue to products that no kernel computes, such as empty products.
 Array finished(Array out, const Epilogue& epilogue) {
   const DType t = out.dtype();
   if (epilogue.bias) out = out + epilogue.bias->astype(t);
@@ -70,11 +70,12 @@ Array exchanged(const Array& a) {
   return a.permute(std::move(axes));
 }
 
-/// The rule for operands left, right and bias.
+/// The backward rule for the operands left, right and bias.
 Rule product_rule(bool relu) {
   const auto backward = [relu](Backward& b) {
     const bool row = b.shape(0).size() == 1, column = b.shape(1).size() == 1;
-    const auto wider = [&b](std::size_t operand) {  // if adjoints are kept in a wider dtype, sums are not rounded first
+    // adjoints that are stored in a wider dtype are not rounded before they are summed
+    const auto wider = [&b](std::size_t operand) {
       const DType kept = b.adjoint_dtype(operand);
       return Epilogue{.dtype = kept == b.dtype(operand) ? std::nullopt : std::optional(kept)};
     };
@@ -89,7 +90,8 @@ Rule product_rule(bool relu) {
     });
     b.add(1, [&] {
       Array left = row ? b.operand(0).unsqueeze(0) : b.operand(0), from = g;
-      if (b.shape(1).size() <= 2 && from.rank() > 2) {  // one right factor: a single product over all rows
+      // there is only one right factor, so a single product over all rows computes its adjoint
+      if (b.shape(1).size() <= 2 && from.rank() > 2) {
         left = left.broadcast_to([&] {
           Shape whole = g.shape();
           whole.back() = left.shape(-1);
@@ -99,7 +101,7 @@ Rule product_rule(bool relu) {
         from = g.reshape({g.size() / std::max<std::int64_t>(g.shape(-1), 1), g.shape(-1)});
       }
       if (column) return matmul(exchanged(left), from, wider(1)).select(-1, 0);
-      // If the factor is a transposed view, compute the adjoint of the underlying matrix.
+      // If the factor is a transposed view, the adjoint of the underlying matrix is computed and transposed.
       const Array right = b.operand(1);
       const bool transposed = right.strides().end()[-2] == 1 && right.strides().back() != 1;
       return transposed ? exchanged(matmul(exchanged(from), left, wider(1))) : matmul(exchanged(left), from, wider(1));
@@ -114,14 +116,14 @@ struct Sides {
   std::int64_t am, ak, bk, bn;
 };
 
-/// A batch dimension: its extent, and the strides of both factors.
+/// A batch dimension: its extent and its stride in each factor.
 struct Batch {
   std::int64_t extent, a, b;
 };
 using BatchDims = InlineVector<Batch, 4>;
 
-/// The batch dimensions of both factors, at least two (padded in front with extent 1). Dimensions that are contiguous
-/// in both factors are merged.
+/// Returns the batch dimensions of both factors. Dimensions that are contiguous in both factors are merged. There are
+/// at least two: dimensions of extent 1 are added in front.
 BatchDims batch_dims(const Shape& lead, const Array& a, const Array& b) {
   BatchDims dims;
   for (std::size_t d = 0; d < lead.size(); ++d) {
@@ -137,19 +139,19 @@ BatchDims batch_dims(const Shape& lead, const Array& a, const Array& b) {
   return dims;
 }
 
-/// The operand as BLAS libraries take it, if its rows or columns are contiguous.
+/// Describes the operand for BLAS libraries. Returns std::nullopt unless its rows or columns are contiguous.
 std::optional<BlasMatrix> blas_matrix(DType dtype, std::int64_t rows, std::int64_t columns, std::int64_t row_stride,
                                       std::int64_t column_stride, std::int64_t batch_stride) {
   if (batch_stride < 0) return std::nullopt;
-  if (rows == 1) row_stride = columns;  // strides along one element are irrelevant
+  if (rows == 1) row_stride = columns;  // the stride of a dimension with one element is irrelevant
   if (columns == 1) column_stride = 1;
   if (column_stride == 1 && row_stride >= columns) return BlasMatrix{dtype, false, row_stride, batch_stride};
   if (row_stride == 1 && column_stride >= rows) return BlasMatrix{dtype, true, column_stride, batch_stride};
   return std::nullopt;
 }
 
-/// Computes the product (batch, m, n) with the vendor's library; returns nothing if the library should not or cannot
-/// compute it. The part of the epilogue that the library does not support is applied to its f32 sums, as in our own
+/// Computes the product (batch, m, n) with the vendor's library. Returns std::nullopt if the library cannot or should
+/// not compute it. Parts of the epilogue that the library does not support are applied to its f32 sums, like in our own
 /// kernels.
 std::optional<Array> by_vendor(const Array& a, const Array& b, const Sides& s, std::array<std::int64_t, 3> sizes,
                                const BatchDims& dims, DType result, const Epilogue& epilogue) {
@@ -173,8 +175,7 @@ std::optional<Array> by_vendor(const Array& a, const Array& b, const Sides& s, s
     if (!vendor_product(call)) return std::nullopt;
     return out;
   };
-  // The libraries do not document what their relu does with NaN, which ours propagates, so relu is applied by our own
-  // kernel.
+  // relu is always applied by our own kernel, which propagates NaN. The libraries do not document whether theirs does.
   if (epilogue.bias && bias_fits && epilogue.activation == Activation::none) {
     call.product.bias = true;
     const Array bias = epilogue.bias->as_contiguous();
@@ -191,8 +192,8 @@ std::optional<Array> by_vendor(const Array& a, const Array& b, const Sides& s, s
   return finished(std::move(*sums), rest).astype(result);
 }
 
-/// Computes (m, n) = (m, k) x (k, n) for two batch dimensions with the packed kernels; calls `launch` with the final
-/// arguments.
+/// Computes (m, n) = (m, k) x (k, n) for two batch dimensions with the packed kernels. Calls `launch` with the
+/// arguments of the product.
 template <class L>
 void packed_product(const ops::ProductChoice& choice, const Array& left, const Array& right, BufferView bias,
                     const Array& out, Sides s, const BatchDims& dims, L&& launch) {
@@ -204,7 +205,7 @@ void packed_product(const ops::ProductChoice& choice, const Array& left, const A
                      n_panels = spec.whole && !spec.b_packed ? 1 : ops::ceil_div(n, columns);
   const std::array<std::int64_t, 2> extents = {dims[0].extent, dims[1].extent};
   std::array<std::int64_t, 2> a_batch = {dims[0].a, dims[1].a}, b_batch = {dims[0].b, dims[1].b};
-  // Matrices that a factor has only once are packed once; the others are packed contiguously.
+  // A matrix that is used for several batches is packed only once. Packed matrices are contiguous.
   const auto packed_strides = [&](std::array<std::int64_t, 2> strides, std::int64_t each) {
     const std::int64_t inner = strides[1] == 0 ? 1 : extents[1];
     return std::array<std::int64_t, 2>{strides[0] == 0 ? 0 : each * inner, strides[1] == 0 ? 0 : each};
@@ -240,8 +241,8 @@ void packed_product(const ops::ProductChoice& choice, const Array& left, const A
   launch(row_blocks * column_blocks * batch, args);
 }
 
-/// Multiplies matrices in the last two dimensions; `lead` are the batch dimensions, `shape` is the result's. `repeated`
-/// is set only for two plain matrices (or views made from vectors) without an epilogue.
+/// Multiplies matrices in the last two dimensions. `lead` are the batch dimensions, and `shape` is the shape of the
+/// result. `repeated` is set only for two plain matrices (or vectors viewed as matrices) without an epilogue.
 Array multiplied(const Array& a, const Array& b, const Shape& lead, Shape shape, std::array<DType, 2> sum_and_result,
                  const Epilogue& epilogue, const detail::CachedOperation* repeated) {
   const auto [sum, result] = sum_and_result;
@@ -254,13 +255,13 @@ Array multiplied(const Array& a, const Array& b, const Shape& lead, Shape shape,
   const std::int64_t m = a.shape()[r], k = a.shape()[r + 1], n = b.shape()[r + 1];
   std::int64_t am = a.strides()[r], ak = a.strides()[r + 1], bk = b.strides()[r], bn = b.strides()[r + 1];
   std::int64_t rows = m, columns = n;
-  if (dims[1].b == 0 && dims[1].a == m * am) {  // a contiguous batch with one right factor is a single taller matrix
+  if (dims[1].b == 0 && dims[1].a == m * am) {  // a contiguous batch with a single right factor is one taller matrix
     rows *= dims[1].extent;
     dims[1] = dims[0], dims[0] = {1, 0, 0};
   }
   const Array *first = &a, *second = &b;
-  // A single column is computed as a single row of the transposed product, which reads its matrix along the contiguous
-  // dimension.
+  // A result with one column is computed as one row of the transposed product. The matrix is then read along its
+  // contiguous dimension.
   const bool swapped = n == 1 && rows > 1 && !epilogue.bias;
   if (swapped) {
     std::swap(first, second), std::swap(rows, columns);
@@ -277,7 +278,7 @@ Array multiplied(const Array& a, const Array& b, const Shape& lead, Shape shape,
   asked.bias = epilogue.bias.has_value();
   asked.activation = epilogue.activation;
   const std::int64_t matrices = dims[0].extent * dims[1].extent;
-  // A copy, because evaluating an operand may call choose_product_kernel.
+  // This is a copy, because evaluating an operand may call choose_product_kernel.
   const ops::ProductChoice choice = ops::choose_product_kernel(a.device(), asked, {rows, columns, k, matrices});
   const ProductSpec& spec = choice.spec;
 
@@ -287,7 +288,7 @@ Array multiplied(const Array& a, const Array& b, const Shape& lead, Shape shape,
   const auto launch = [&](std::int64_t blocks, const LaunchArguments& args) {
     const std::array<std::uint64_t, 3> grid = {static_cast<std::uint64_t>(blocks), 1, 1};
     choice.kernel->launch(grid, args);
-    // For larger products the launch overhead is negligible.
+    // In larger products, the launch overhead is negligible.
     if (repeated != nullptr && lead.empty() && out.size() <= (1 << 18) / k)
       repeated->keep(out, {.kernel = *choice.kernel, .shape = grid, .arguments = args, .swapped = swapped});
   };
@@ -315,7 +316,7 @@ Array multiply(const Array& left, const Array& right, const Epilogue& epilogue,
     if (!epilogue.dtype) return Attributes{{"activation", activation}};
     return Attributes{{"activation", activation}, {"dtype", std::string(dtype_name(*epilogue.dtype))}};
   };
-  // The derivatives of silu and gelu need the product before the activation, which the epilogue does not store.
+  // The derivatives of silu and gelu need the product before the activation, which a fused epilogue does not store.
   const bool smooth = epilogue.activation == Activation::silu || epilogue.activation == Activation::gelu;
   if (smooth && (left.has_history() || right.has_history() || (epilogue.bias && epilogue.bias->has_history()))) {
     const detail::Operation whole("matmul", left, right, epilogue.bias);
@@ -341,7 +342,7 @@ Array multiply(const Array& left, const Array& right, const Epilogue& epilogue,
                                 {"bias on", epilogue.bias ? to_string(epilogue.bias->device()) : "-"}},
                        .wrong = "the operands are on different devices",
                        .remedy = "Move one with to(...)"});
-  // A vector is a row matrix on the left and a column matrix on the right.
+  // A vector is a matrix with one row on the left, and a matrix with one column on the right.
   const bool row = left.rank() == 1, column = right.rank() == 1;
   const std::size_t a_rank = left.shape().size(), b_rank = right.shape().size();
   const std::int64_t m = row ? 1 : left.shape()[a_rank - 2], k = left.shape()[a_rank - 1],
@@ -368,7 +369,7 @@ Array multiply(const Array& left, const Array& right, const Epilogue& epilogue,
          .with = {{"activation", activation_name(epilogue.activation)}, {"dtype", std::string(dtype_name(dtype))}},
          .wrong = "this activation is not defined for integers"});
 
-  // Batch dimensions are broadcast, then merged to at most two.
+  // Batch dimensions are broadcast and then merged. At most two may remain.
   Shape lead;
   if (a_rank > 2 || b_rank > 2)
     lead = broadcast_shapes("matmul", Shape(left.shape().begin(), left.shape().end() - (row ? 1 : 2)),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products of arrays: batched, over strided operands, with bias and activation fused into the kernel.
+// Matrix products of arrays. They can be batched, read strided operands, and apply a bias and an activation in the
+// kernel.
 #pragma once
 
 #include "tessera/array/array.h"
@@ -11,21 +12,23 @@ enum class Activation : std::uint8_t { none, relu, silu, gelu };
 
 /// Operations that are applied to a product before it is stored.
 struct Epilogue {
-  std::optional<Array> bias = {};            ///< (columns of the result,) added to every row
+  std::optional<Array> bias = {};            ///< One number per column of the result, added to every row.
   Activation activation = Activation::none;  ///< Applied after the bias.
-  /// Dtype of the result instead of the operands' promoted dtype; f32 keeps the sums of 16-bit floats unrounded.
+  /// Dtype of the result, instead of the promoted dtype of the operands. For 16-bit floats, f32 returns the sums
+  /// without rounding them to 16 bits.
   std::optional<DType> dtype = {};
 };
 
-/// Returns a (..., m, k) times b (..., k, n): (..., m, n). Leading dimensions broadcast, and a one-dimensional operand
-/// is a row or column as in NumPy. Operands may be strided views; transposed ones are not copied.
+/// Returns the product of a (..., m, k) and b (..., k, n): (..., m, n). Leading dimensions are broadcast. As in NumPy,
+/// a one-dimensional operand is a row on the left and a column on the right. Operands can be strided views, and
+/// transposed views are not copied.
 ///
-/// An integer or bool operand is converted to f32 if the other operand is a float (f64 for f64). 16-bit and 32-bit
-/// floats accumulate in f32, f64 in f64, and the result has their promoted dtype. Integers narrower than 32 bits and
-/// bools give i32; wider integers keep their dtype and wrap.
+/// If one operand is a float, an integer or bool operand is converted to f32 (f64 if the other is f64). 16-bit and
+/// 32-bit floats are accumulated in f32, f64 in f64. The result has the promoted dtype of the floats. Bools and
+/// integers of less than 32 bits return i32. Wider integers keep their dtype and wrap on overflow.
 ///
-/// Throws ShapeError with both shapes if they do not match; DtypeError for silu or gelu of integers, or if `dtype` is
-/// set and it or the operands are not floats.
+/// Throws ShapeError with both shapes if they do not match. Throws DtypeError for silu or gelu of integers, and if
+/// `dtype` is set but it or an operand is not a float.
 Array matmul(const Array& a, const Array& b, const Epilogue& epilogue);
 Array matmul(const Array& a, const Array& b);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses the kernel that computes a product.
+// Chooses the kernel for a product.
 #include "tessera/array/elementwise.h"
 #include "tessera/device/context.h"
 #include "tessera/device/launch/kernel.h"
@@ -12,8 +12,8 @@ const ProductChoice& choose_product_kernel(Device device, const ProductSpec& ask
   static constinit thread_local std::array<ProductChoice, 16> all[2];
   const auto [m, n, k, matrices] = sizes;
   const auto n_of = [](std::int64_t v) { return static_cast<std::uint64_t>(v); };
-  // Use one block for a task's tile while all threads are busy with tasks: several blocks would each pack what all of
-  // them read. Large tiles are still split, so that threads that become idle can help.
+  // If all threads are busy with tasks, one block computes the product of a task: several blocks would each pack the
+  // data that all of them read. Large products are still split, so that threads that become idle can help.
   const bool one_thread = asked.update && blocks_are_vectors(device.backend) && m * n * k * matrices <= 1 << 24 &&
                           executor::Executor::is_saturated();
   auto& known = all[one_thread];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dense products: tiles of results in registers with operands read directly or staged in shared memory, and one block
-// per result if a factor is nearly a vector.
+// Dense products. Tiles of results are in registers, and operands are read directly or staged in shared memory. If a
+// factor is nearly a vector, one block computes each result.
 #include <optional>
 
 #include "tessera/ops/kernels.h"
@@ -9,12 +9,12 @@ namespace tessera::ops {
 
 namespace {
 
-// One operand: computes the offset of its element (row or column `outer`, position k). Strides of 1 are known while
-// tracing.
+// An operand. It computes the offset of the element at (row or column `outer`, position k). Strides of 1 are known
+// during tracing.
 struct Operand2 {
   ir::BufferRef memory;
-  ir::Value base, outer_stride, k_stride;  // an invalid stride is 1
-  // For images: the offset of the element, and whether it exists (invalid if all do).
+  ir::Value base, outer_stride, k_stride;  // an invalid stride means 1
+  // For images: returns the offset of the element, and whether the element exists (invalid if all elements exist).
   std::function<std::pair<ir::Value, ir::Value>(ir::Value outer, ir::Value k)> place = {};
   ir::Value load_if(ir::Value exists, ir::Value outer, ir::Value k) const {
     auto [at, inside] =
@@ -25,9 +25,9 @@ struct Operand2 {
   static ir::Value scaled(ir::Value v, ir::Value stride) { return stride.valid() ? v * stride : v; }
 };
 
-/// Offsets of image elements in the products of convolution: of x, which windows read, and of y, which has one element
-/// per window. A pixel is an element of y's images, counted through all images; a term is a pair of a channel of x and
-/// a tap.
+/// Offsets of image elements in the products of a convolution, for x, which the windows read, and for y, which has one
+/// element per window. A pixel is an element of an image of y; pixels are counted across all images. A term is a pair
+/// of a channel of x and a tap.
 class WindowPlaces {
  public:
   WindowPlaces(const ProductSpec& s, ir::Value channels, ir::Value batch) : flipped_(s.flipped), channels_(channels) {
@@ -46,7 +46,7 @@ class WindowPlaces {
     for (const auto& [strides, name] : {std::pair{&x_, "x_stride"}, {&y_, "y_stride"}})
       for (std::size_t d = 0; d < 4; ++d) (*strides)[d] = number((name + std::to_string(d)).c_str());
   }
-  /// Number of pixels in this block's part.
+  /// The number of pixels in the part of this block.
   ir::Value active_terms() const { return end_ - first_; }
   ir::Value channel(ir::Value row) const { return group_ * channels_ + row; }
   ir::Value image(ir::Value row, ir::Value pixel) const {
@@ -82,10 +82,10 @@ ir::Value multiply_add(DType sum, ir::Value a, ir::Value b, ir::Value c) {
 
 namespace {
 
-/// A block's tile with matrix fragments. Threads stage both 16-bit factors in shared memory, 0 past the ends. Each part
-/// of the tile belongs to a subgroup, which accumulates in fragments. The sums are stored through shared memory, one
-/// fragment of each part at a time, so that every thread can finish single elements. Works for any subgroup width: if
-/// there are fewer subgroups than parts, the work is done in several rounds.
+/// Computes the tile of a block with matrix fragments. Threads stage both 16-bit factors in shared memory; elements
+/// past the ends are 0. Each part of the tile belongs to a subgroup, which accumulates it in fragments. The sums are
+/// stored through shared memory, one fragment of each part at a time, so that every thread can finish single elements.
+/// Any subgroup width works: if there are fewer subgroups than parts, the parts are computed in several rounds.
 void fragment_tile(const ProductSpec& s, const Operand2& a, const Operand2& b, ir::Value m, ir::Value n, ir::Value k,
                    ir::Value m_tile, ir::Value n_tile,
                    const std::function<void(ir::Value, ir::Value, ir::Value)>& finish) {
@@ -93,7 +93,7 @@ void fragment_tile(const ProductSpec& s, const Operand2& a, const Operand2& b, i
   const int tm = static_cast<int>(s.tm), tn = static_cast<int>(s.tn), bm = static_cast<int>(s.block_m()),
             bn = static_cast<int>(s.block_n()), parts_n = static_cast<int>(s.workers_n),
             parts = static_cast<int>(s.workers_m) * parts_n;
-  // Rows of shared memory are along k if the factor's memory is contiguous along k.
+  // The rows in shared memory are along k if the memory of the factor is contiguous along k.
   const bool a_along_k = s.a_unit_k || !s.a_unit_m, b_along_k = s.b_unit_k && !s.b_unit_n;
   auto pitch = [](int elements) { return static_cast<int>(fragment_pitch(static_cast<std::uint32_t>(elements))); };
   const int a_pitch = pitch(a_along_k ? depth : bm), b_pitch = pitch(b_along_k ? depth : bn);
@@ -148,7 +148,7 @@ void fragment_tile(const ProductSpec& s, const Operand2& a, const Operand2& b, i
       for (int j = 0; j < tn; ++j) {
         ir::if_(mine, [&] { sum[static_cast<std::size_t>(i * tn + j)].store(cs, part * (side * side), side); });
         ir::barrier();
-        // The parts of this round are contiguous.
+        // The parts of a round are consecutive.
         const ir::Value first = round * ir::subgroup_count(),
                         here = ir::min(ir::subgroup_count(), ir::index_literal(parts) - first);
         ir::for_(me, here * (side * side), threads, [&](ir::Value e) {
@@ -192,7 +192,8 @@ ir::Function trace_product(const ProductSpec& s) {
   const ir::Value m = number("m"), n = number("n");
   ir::Value all_k = number("k");
   const ir::Value m_tiles = number("m_tiles"), n_tiles = number("n_tiles");
-  // Strides of a along m and k, of b along n and k, then along the two batch dimensions (not for updates).
+  // The strides of a along m and k, and of b along n and k. If this is not an update, the strides of the two batch
+  // dimensions follow.
   const ir::Value am = number("am"), ak = number("ak"), bn = number("bn"), bk = number("bk");
   auto number_if = [&](bool used, const char* name) { return used ? number(name) : ir::index_literal(0); };
   const ir::Value inner_batch = s.update ? ir::index_literal(1) : number("inner_batch"),
@@ -208,8 +209,8 @@ ir::Function trace_product(const ProductSpec& s) {
                   batch = tile / m_tiles / n_tiles;
   const ir::Value outer = batch / inner_batch, inner = batch % inner_batch;
   a.base = outer * a1 + inner * a0, b.base = outer * b1 + inner * b0;
-  // Updates: the offsets of the matrices and the strides of c. `past`: how far a row extends beyond the diagonal, 0 or
-  // the whole row.
+  // For updates: the offsets of the matrices and the strides of c. `past` is the number of elements of a row that are
+  // computed beyond the diagonal: 0 or the whole row.
   ir::Value c_first, cm, cn, past, alpha, beta;
   if (s.update) {
     a.base = number("a_first"), b.base = number("b_first"), c_first = number("c_first"), cm = number("cm");
@@ -247,7 +248,7 @@ ir::Function trace_product(const ProductSpec& s) {
     out.store((batch * m + row) * n + column, ir::cast(s.out, sum));
   };
 
-  // Tiles above the diagonal multiply nothing.
+  // Tiles above the diagonal are skipped by setting k to 0.
   const auto block_m = static_cast<int>(s.block_m()), block_n = static_cast<int>(s.block_n());
   const ir::Value k =
       s.update ? ir::select(m_tile * block_m + (block_m - 1) + past < n_tile * block_n, ir::index_literal(0), all_k)
@@ -261,7 +262,7 @@ ir::Function trace_product(const ProductSpec& s) {
   if (dots) {
     const ir::Value lane = ir::thread_id(0);
     const int rows = static_cast<int>(s.tm), columns = static_cast<int>(s.tn);
-    // Rows and columns past the end repeat the last one and are not stored.
+    // Rows and columns past the end repeat the last row or column and are not stored.
     std::vector<ir::Value> row, column;
     for (int i = 0; i < rows; ++i) row.push_back(rows == 1 ? m_tile : ir::min(m_tile * rows + i, m - 1));
     for (int j = 0; j < columns; ++j) column.push_back(columns == 1 ? n_tile : ir::min(n_tile * columns + j, n - 1));
@@ -299,13 +300,14 @@ ir::Function trace_product(const ProductSpec& s) {
             y_step = static_cast<int>(ty);
   const ir::Value x = ir::thread_id(0), y = ty > 1 ? ir::thread_id(1) : ir::index_literal(0);
   const ir::Value row0 = m_tile * bm, column0 = n_tile * columns;
-  // Rows past the end repeat the last row and are not stored; columns past the end are read as 0.
+  // Rows past the end repeat the last row and are not stored. Columns past the end are read as 0.
   std::vector<ir::Value> row, column, exists;
   for (int i = 0; i < tm; ++i) row.push_back(ir::min(row0 + y * tm + i, m - 1));
   for (int j = 0; j < tn; ++j) column.push_back(column0 + j * x_step + x), exists.push_back(column.back() < n);
   std::vector<ir::Variable> sum;
   for (int i = 0; i < tm * tn; ++i) sum.emplace_back(s.sum, 0);
-  // One step along k. Values of a are loaded one by one when needed, since the sums use most registers.
+  // Accumulates one step along k. The values of a are loaded one by one when they are needed, because the sums use most
+  // registers.
   auto accumulate = [&](const std::function<ir::Value(int)>& a_value, const std::function<ir::Value(int)>& b_value) {
     std::vector<ir::Value> bv;
     for (int j = 0; j < tn; ++j) bv.push_back(b_value(j));
@@ -326,11 +328,11 @@ ir::Function trace_product(const ProductSpec& s) {
           [&](int j) { return load(b, column[static_cast<std::size_t>(j)], kk, exists[static_cast<std::size_t>(j)]); });
     });
   } else {
-    // Layout: [k][row or column].
+    // The layout is [k][row or column].
     const int a_pitch = bm + static_cast<int>(s.pad), b_pitch = columns + static_cast<int>(s.pad);
     const auto as = s.stage_a ? ir::shared(s.sum, static_cast<std::uint64_t>(depth * a_pitch)) : ir::BufferRef();
     const auto bs = s.stage_b ? ir::shared(s.sum, static_cast<std::uint64_t>(depth * b_pitch)) : ir::BufferRef();
-    // Adjacent threads read adjacent memory: along k, or along rows or columns.
+    // Adjacent threads read adjacent memory, either along k or along rows or columns.
     auto stage = [&](const ir::BufferRef& to, const Operand2& from, bool along_k, ir::Value k0, ir::Value first,
                      ir::Value end, int width, int pitch) {
       auto copy = [&](ir::Value kk, ir::Value o) {
@@ -381,9 +383,10 @@ ir::Function trace_product(const ProductSpec& s) {
 
 namespace {
 
-/// Chooses tiles for matrix units: the largest that fit the block's shared memory and threads and still give every
-/// compute unit a block, since larger tiles read the factors fewer times. Fragments per subgroup of 32: at most 4 x 2
-/// (64 sums and 24 words of factors per lane); of 64, which spreads them over twice the lanes: 4 x 4.
+/// Chooses tiles for matrix units. Larger tiles read the factors fewer times. The largest tile is chosen that fits in
+/// the shared memory and the threads of a block and still leaves at least one block for each compute unit. A subgroup
+/// of 32 has at most 4 x 2 fragments (64 sums and 24 words of factors per lane). A subgroup of 64 spreads fragments
+/// over twice as many lanes and has at most 4 x 4.
 bool choose_fragments(const Tiles& tiles, ProductSpec& s, std::int64_t m, std::int64_t n, std::int64_t batch) {
   if (s.a != s.b || tiles.subgroup < 2 || std::min(m, n) <= 4) return false;
   if (!(s.a == DType::f16 ? tiles.matrix_f16 : s.a == DType::bf16 && tiles.matrix_bf16)) return false;
@@ -406,8 +409,9 @@ bool choose_fragments(const Tiles& tiles, ProductSpec& s, std::int64_t m, std::i
   return found;
 }
 
-/// Whether the horizontal sums at the end cost less than packing a right factor whose columns are contiguous along k:
-/// about 55 cycles for 12 results against 2 per element; with 16 lanes about 20 per result against 1.
+/// True if the horizontal sums at the end cost less than packing a right factor with columns that are contiguous along
+/// k. Horizontal sums take about 55 cycles for 12 results, and packing takes 2 cycles per element. With 16 lanes they
+/// take about 20 cycles per result and 1 cycle per element.
 bool prefers_dot_product(const Tiles& tiles, std::int64_t m, std::int64_t k) {
   return k > (tiles.tokens >= 8 ? 16 : 2) * m;
 }
@@ -418,7 +422,7 @@ ProductSpec choose_product(const Tiles& tiles, ProductSpec s, std::int64_t m, st
                            std::int64_t batch) {
   const bool along_k = s.a_unit_k && s.b_unit_k && !(s.b_unit_n && n > 4);
   if (along_k && k >= 16 && tiles.vectors && (m <= 4 || n <= 4 || prefers_dot_product(tiles, m, k))) {
-    // Compute as many results at a time as fit in registers, so that loads are shared.
+    // Computes as many results at a time as fit in registers, so that they share loads.
     s.tx = 0, s.ty = dtype_size(s.sum) == 8 ? std::max(4u, tiles.subgroup / 2) : tiles.subgroup;
     const std::uint32_t rows = tiles.tokens >= 8 ? 8 : 4;
     s.tm = static_cast<std::uint32_t>(std::min<std::int64_t>(m, rows));
@@ -433,7 +437,7 @@ ProductSpec choose_product(const Tiles& tiles, ProductSpec s, std::int64_t m, st
   s.tx = std::min(tiles.block_limit, 16u);
   const std::uint32_t rows_limit = tiles.block_limit / s.tx;  // threads along m
   const std::uint32_t fit = n <= 16 ? 1 : n <= 32 ? 2 : 3;
-  if (m <= 4) {  // b is read once, whatever its strides
+  if (m <= 4) {  // b is read once, with any strides
     s.tm = m <= 1 ? 1 : m <= 2 ? 2 : 4, s.tn = fit;
     return s;
   }

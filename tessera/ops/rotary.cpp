@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rotary position embedding, and storing rows in a KV cache.
+// Rotary position embedding, and the function that stores rows in a KV cache.
 #include <cmath>
 #include <map>
 #include <mutex>
@@ -46,17 +46,20 @@ LaunchArgument argument(const Position& position) {
   return LaunchArgument::index(position.number());
 }
 
-// Angles are exact for every position: a frequency is stored in turns per position, as a 32-bit fraction that wraps
-// like an angle, plus the remainder as f32. Threads: (pairs and elements that do not rotate; heads; tokens).
+// Angles are exact for every position. A frequency is stored in turns per position: as a 32-bit fraction, which wraps
+// like an angle, and the remainder as f32. The launch dimensions are: pairs and elements that are not rotated; heads;
+// tokens.
 ir::Function trace_rotary(const RotarySpec& spec) {
   const bool adjacent = spec.pairs == RotaryPairs::adjacent;
   ir::Builder builder(adjacent ? "rotary_adjacent" : "rotary_halves", ir::KernelKind::map);
   ir::Builder::Scope scope(builder);
   const auto x = ir::buffer_param("x", spec.x, ir::Access::read);
   const auto turns =
-      ir::buffer_param("turns", DType::u32, ir::Access::read);  // [pair]: in units of 2^-32 turns per position
+      // one number per pair, in units of 2^-32 turns per position
+      ir::buffer_param("turns", DType::u32, ir::Access::read);
   const auto rest_turns =
-      ir::buffer_param("rest_turns", DType::f32, ir::Access::read);  // [pair]: the remainders, then the full values
+      // one remainder per pair, then one full value per pair
+      ir::buffer_param("rest_turns", DType::f32, ir::Access::read);
   const auto factors = spec.factors ? ir::buffer_param("factors", DType::f32, ir::Access::read) : ir::BufferRef();
   const auto out = ir::buffer_param("out", spec.x, ir::Access::read_write);
   const ir::Value pairs = ir::scalar_param("pairs", DType::index),
@@ -93,7 +96,7 @@ ir::Function trace_rotary(const RotarySpec& spec) {
   return builder.finish();
 }
 
-// Threads: (elements of a head; heads; tokens).
+// The launch dimensions are: elements of a head; heads; tokens.
 ir::Function trace_cache_store(const StoreSpec& spec) {
   ir::Builder builder("cache_store", ir::KernelKind::map);
   ir::Builder::Scope scope(builder);
@@ -113,7 +116,7 @@ ir::Function trace_cache_store(const StoreSpec& spec) {
 
 namespace {
 
-// Turns per position of each pair, on one device: 32-bit fractions, remainders, and full values.
+// The turns per position of each pair, on one device: 32-bit fractions, remainders, and full values.
 struct Frequencies {
   Array turns, rest;
 };
@@ -142,12 +145,12 @@ Frequencies frequencies(Device device, std::int64_t dimensions, float base, floa
     rest[p] = static_cast<float>((f - std::floor(f)) - fixed * 0x1p-32);
     rest[pairs + p] = static_cast<float>(f);
   }
-  if (known.size() >= 64) known.clear();  // Real programs have few models; tests of many shapes reach this limit.
-  const Recorder::Pause pause(true);      // the table is the same for every replay
+  if (known.size() >= 64) known.clear();  // Real programs have few models, but tests with many shapes reach this limit.
+  const Recorder::Pause pause(true);      // not recorded, because the table is the same for every replay
   return known[key] = {Array::from(turns, {}, device), Array::from(rest, {}, device)};
 }
 
-// Returns x if its last stride is 1, else a contiguous copy.
+// Returns x if its last stride is 1, otherwise a contiguous copy.
 Array rows_of(const Array& x) { return x.strides()[2] == 1 || x.shape()[2] == 1 ? x : x.copy(); }
 
 void check_rows_match(const char* operation, const char* name, const Array& x) {
@@ -165,7 +168,7 @@ void check_rows_match(const char* operation, const char* name, const Array& x) {
 }  // namespace
 
 Array rotary(const Array& x, const Position& first_position, const Rotary& how) {
-  if (x.rank() == 4) {  // (batch, heads, tokens, size): batches are treated as more heads
+  if (x.rank() == 4) {  // (batch, heads, tokens, size): batches are treated as additional heads
     const detail::Operation whole("rotary", x);
     const std::int64_t batch = x.shape(0), heads = x.shape(1), tokens = x.shape(2), size = x.shape(3);
     const Array rows = x.permute({2, 0, 1, 3}).reshape({tokens, batch * heads, size});
@@ -185,7 +188,7 @@ Array rotary(const Array& x, const Position& first_position, const Rotary& how) 
     fail<ShapeError>({.operation = "rotary",
                       .with = {{"dimensions", std::to_string(dimensions)}, {"head size", std::to_string(head_size)}},
                       .wrong = "the number of rotating dimensions must be even and at most the head size"});
-  // Outside these limits a frequency or its table would not be finite.
+  // Outside these limits, a frequency or its table would not be finite.
   if (!(how.base >= 1e-9f && how.base <= 1e30f) || !(std::abs(how.scale) <= 1e9f) ||
       !(std::abs(how.magnitude) <= 1e9f)) {
     std::ostringstream base, scale, magnitude;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Backward kernels of row operations: one block per row; each row is read twice and written once.
+// Backward kernels of row operations. They use one block per row, read each row twice and write it once.
 #include "tessera/ops/row_kernels.h"
 
 namespace tessera::ops {
 
 namespace {
 
-/// The sum of `element` over the block's row.
+/// Returns the sum of `element` over the row of the block.
 template <class F>
 ir::Value row_sum(ir::Value columns, const RowSpec& spec, DType t, F&& element) {
   const ir::Variable sum(t, 0);

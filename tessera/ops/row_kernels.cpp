@@ -40,8 +40,9 @@ ir::Function trace_rms_norm(const RowSpec& spec) {
   return builder.finish();
 }
 
-// Softmax along the axis of a contiguous array (outer, axis, inner). With threads, a block computes one contiguous row
-// (inner is 1); without, adjacent threads compute adjacent rows.
+// Softmax along the axis of a contiguous array (outer, axis, inner). If the specification has threads, a block computes
+// one contiguous row, and inner is 1. Otherwise each thread computes one row, and adjacent threads compute adjacent
+// rows.
 ir::Function trace_softmax(const RowSpec& spec) {
   const bool block = spec.threads != 0;
   ir::Builder builder(block ? "softmax" : "softmax_strided", block ? ir::KernelKind::block : ir::KernelKind::map,

@@ -17,7 +17,7 @@ void check_float(const char* operation, const Array& a) {
                       .remedy = "Use astype"});
 }
 
-// Backward passes in one kernel, for gradients that are not differentiated again.
+// These backward passes take a single kernel. They are used for gradients that are not differentiated again.
 Array softmax_backward(const Backward& b) {
   const Array y = b.result().as_contiguous(), g = b.adjoint().as_contiguous();
   Array out = Array::empty(y.shape(), y.dtype(), y.device());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention over whole sequences, one block of queries at a time: matmul computes the products, and one kernel
+// Attention over whole sequences, one block of queries at a time. matmul computes the products, and one kernel does
 // everything between them.
 #include <algorithm>
 #include <cmath>
@@ -18,23 +18,23 @@ namespace {
 
 DType wide(DType t) { return t == DType::f64 ? DType::f64 : DType::f32; }
 
-/// Parameters of both the forward and the backward pass. Heads that share a key head are rows of one matrix: (batch,
-/// key heads, group times rows, size).
+/// The parameters of the forward and backward pass. Heads that share a key head are rows of one matrix: (batch, key
+/// heads, group times rows, size).
 struct Attention {
   std::int64_t batch, key_heads, group, queries, keys;
-  DType dtype;  ///< of the scores
+  DType dtype;  ///< dtype of the scores
   bool causal;
   double scale;
-  std::optional<Array> mask;  ///< (batch, key heads, group, queries, keys), broadcast
+  std::optional<Array> mask;  ///< broadcast to (batch, key heads, group, queries, keys)
 
-  /// Batches and queries of one block.
+  /// The range of batches and queries of one block.
   struct Block {
     std::int64_t batch_begin, batch_end, begin, end, keys;
     std::int64_t batches() const { return batch_end - batch_begin; }
     std::int64_t rows() const { return end - begin; }
   };
-  /// Blocks are sized so that the scores stay in a CPU's cache or fill a GPU, but not so small that the products become
-  /// slow.
+  /// Calls `use` for each block. Blocks are small enough that the scores fit in a CPU's cache, and large enough to fill
+  /// a GPU. They are not so small that the products become slow.
   template <class F>
   void for_each_block(Device device, F&& use) const {
     const bool processor = device_info(device).kind == DeviceKind::cpu;
@@ -46,7 +46,7 @@ struct Attention {
     for (std::int64_t b = 0; b < batch; b += batches) {
       for (std::int64_t r = 0, end = 0; r < queries; r = end) {
         end = std::min(r + rows, queries);
-        if (causal) {  // rows that attend to fewer keys: use more rows, so that blocks have about the same size
+        if (causal) {  // rows that attend to fewer keys: add rows, so that all blocks have about the same size
           const auto size = [&](std::int64_t to) {
             return batches * key_heads * group * (to - r) * std::min(to, keys);
           };
@@ -56,24 +56,24 @@ struct Attention {
       }
     }
   }
-  /// A view of a block of (batch, heads, queries, n): (batches, key heads, group, rows, n).
+  /// Returns a view of a block of an array (batch, heads, queries, n): (batches, key heads, group, rows, n).
   Array part(const Array& a, const Block& at) const {
     return a.slice(0, at.batch_begin, at.batch_end)
         .slice(2, at.begin, at.end)
         .reshape({at.batches(), key_heads, group, at.rows(), a.shape(3)});
   }
-  /// The same block as matrices.
+  /// Returns the same block as a batch of matrices.
   Array rows_of(const Array& a, const Block& at) const {
     return part(a, at).reshape({at.batches(), key_heads, group * at.rows(), a.shape(3)});
   }
   Array grouped(const Array& a, const Block& at) const {
     return a.reshape({at.batches(), key_heads, group, at.rows(), a.shape(-1)});
   }
-  /// The keys or values that a block attends to.
+  /// Returns the keys or values to which a block attends.
   Array seen(const Array& a, const Block& at) const {
     return a.slice(0, at.batch_begin, at.batch_end).slice(2, 0, at.keys);
   }
-  /// Scores with scale and mask applied, except the causal mask.
+  /// Computes the scores with scale and mask, but without the causal mask.
   Array scores(const Array& scaled_q, const Array& k, const Block& at) const {
     Array s = matmul(scaled_q, seen(k, at).permute({0, 1, 3, 2}));
     if (!mask) return s;
@@ -87,7 +87,8 @@ struct Attention {
   Array scaled(const Array& q, const Block& at) const { return rows_of(q, at).astype(dtype) * scale; }
 };
 
-/// Softmax of each row in place; elements after a causal query become 0. Stores the rows' log-sums in `sums`.
+/// Softmax of each row in place. Elements after a causal query become 0. Stores the logarithm of each row's sum of
+/// exponentials in `sums`.
 void normalise(const Array& scores, const Array& sums, const Attention& a, const Attention::Block& at) {
   static auto& family = *new KernelFamily<ScoresSpec>(ops::trace_scores);
   const std::uint32_t threads = ops::row_threads(scores.device(), at.keys);
@@ -107,7 +108,7 @@ void backward(Backward& b, const Attention& a, const Array& sums) {
   const auto zeros = [&](const Array& like) { return Array::zeros(like.shape(), a.dtype, device); };
   Array dq = b.needs_adjoint(0) ? Array::empty(q.shape(), q.dtype(), device) : Array();
   Array dk = b.needs_adjoint(1) ? zeros(k) : Array(), dv = b.needs_adjoint(2) ? zeros(v) : Array();
-  // The term that all weights of a row have in common: the dot product of the adjoint and the result (Dao et al.,
+  // The term that all attention weights of a row share: the dot product of the adjoint and the result (Dao et al.,
   // appendix B.2).
   const Array along = sum(g.astype(a.dtype) * b.result().astype(a.dtype), {-1}, true).eval();
   const Array places = Array::arange(std::max(a.queries, a.keys), 0, 1, DType::i32, device);

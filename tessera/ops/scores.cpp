@@ -5,7 +5,8 @@
 
 namespace tessera::ops {
 
-// One block per row. The exponentials are kept in the scores' memory; each thread reads back only what it wrote.
+// One block per row. The exponentials are stored in the memory of the scores. No barrier is needed, because each thread
+// reads only what it has written.
 ir::Function trace_scores(const ScoresSpec& spec) {
   ir::Builder builder(spec.causal ? "causal_scores" : "scores", ir::KernelKind::block, {spec.threads, 1, 1});
   ir::Builder::Scope scope(builder);

@@ -7,9 +7,10 @@
 
 namespace tessera::ops {
 
-// First, the block's threads record in bits which inputs are nonzero. Then each thread accumulates `vectors` outputs
-// over these inputs, in the order in which `trace_product` sums a row of dots: each sum covers every `lanes`-th input,
-// and the sums are combined pairwise, halving their number each time (`Emitter::across`).
+// First, the threads of the block record the nonzero inputs in a bit mask. Then each thread accumulates `vectors`
+// outputs over these inputs. The order of additions is that of `trace_product` for a row of dot products: each sum
+// covers every `lanes`-th input, and sums are then combined pairwise, which halves their number each time
+// (`Emitter::across`).
 ir::Function trace_sparse_row(const SparseRowSpec& s) {
   ir::Builder builder("sparse_row_" + std::to_string(s.columns()), ir::KernelKind::block, {s.lanes, 1, 1});
   ir::Builder::Scope scope(builder);
@@ -22,7 +23,7 @@ ir::Function trace_sparse_row(const SparseRowSpec& s) {
   const int lanes = static_cast<int>(s.lanes), columns = static_cast<int>(s.columns());
   const ir::BufferRef bits = ir::shared(DType::u32, s.lanes * s.words);
   const ir::Value lane = ir::thread_id(0), zero = ir::literal(DType::f32, 0), one = ir::literal(DType::u32, 1);
-  // Inputs are grouped by the sum they belong to; the inputs of a sum are contiguous.
+  // Inputs are grouped by the sum to which they are added. The inputs of a sum are contiguous.
   const ir::Value steps = (inputs + (lanes - 1)) / lanes, words = (inputs + (32 * lanes - 1)) / (32 * lanes);
 
   ir::for_(0, words, [&](ir::Value word) {
@@ -41,7 +42,7 @@ ir::Function trace_sparse_row(const SparseRowSpec& s) {
     const ir::Value first = (ir::block_id(0) * lanes + number) * steps;
     ir::for_(0, words, [&](ir::Value word) {
       const ir::Variable left(DType::u32, bits.load(word * lanes + number));
-      // At most 32 iterations: a known bound lets the runtime estimate the work.
+      // There are at most 32 iterations. The known bound lets the runtime estimate the amount of work.
       ir::for_(0, ir::min(ir::cast(DType::index, ir::unary(ir::UnaryOp::popcount, left.get())), 32), [&](ir::Value) {
         const ir::Value now = left.get(), step = word * 32 + ir::cast(DType::index, ir::ctz(now));
         left.set(now & (now - one));
@@ -54,7 +55,7 @@ ir::Function trace_sparse_row(const SparseRowSpec& s) {
     for (const ir::Variable& v : sums) values.push_back(v.get());
     return values;
   };
-  // Combines sums pairwise, as thread `number` of `of` active threads would.
+  // Combines sums pairwise, in the order in which thread `number` of `of` active threads would do it.
   const std::function<std::vector<ir::Value>(int, int)> halves = [&](int number, int of) {
     if (of == lanes) return sum_of(number);
     std::vector<ir::Value> a = halves(number, 2 * of);
@@ -78,7 +79,7 @@ ir::Function trace_sparse_row(const SparseRowSpec& s) {
 SparseRowSpec choose_sparse_row(const Tiles& tiles, std::int64_t outputs, std::int64_t inputs) {
   SparseRowSpec s;
   s.lanes = tiles.vectors ? vector_lanes(tiles, DType::f32) : std::min(tiles.block_limit, 16u);
-  // Sums fill half of the registers, but each core should get a block.
+  // The sums fill half of the registers, but there should be at least one block per core.
   const std::int64_t most = s.lanes >= 16 ? 16 : 8, units = std::max<std::int64_t>(tiles.compute_units, 1);
   s.vectors = static_cast<std::uint32_t>(
       std::clamp<std::int64_t>(ceil_div(outputs, units * s.lanes), 1, tiles.vectors ? most : 4));
@@ -87,9 +88,9 @@ SparseRowSpec choose_sparse_row(const Tiles& tiles, std::int64_t outputs, std::i
 }
 
 bool is_sparse_row_bit_exact(Device device, std::int64_t outputs, std::int64_t inputs) {
-  if (!blocks_are_vectors(device.backend)) return false;  // other devices sum over threads in a different order
+  if (!blocks_are_vectors(device.backend)) return false;  // other devices add the threads' sums in a different order
   const Tiles tiles = tiles_of(device);
-  ProductSpec row;  // as requested by Dense
+  ProductSpec row;  // the product that Dense requests
   row.a_unit_k = row.b_unit_k = true;
   row = choose_product(tiles, row, 1, outputs, inputs);
   return tiles.vectors && row.tx == 0 && row.ty == choose_sparse_row(tiles, outputs, inputs).lanes;

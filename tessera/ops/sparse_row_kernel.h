@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Internal to ops/. The kernel of sparse_row.h.
+// Internal to ops/. The kernel of sparse_row_product.
 #pragma once
 
 #include "tessera/ops/kernels.h"
 
 namespace tessera::ops {
 
-/// One row times a matrix in the layout of SparseRowWeight: `lanes` threads per block, `vectors` results per thread.
+/// Multiplies one row by a matrix in the layout of SparseRowWeight. A block has `lanes` threads, and each thread
+/// computes `vectors` results.
 struct SparseRowSpec {
-  std::uint32_t lanes = 16, vectors = 16;  ///< lanes is a power of two
-  std::uint32_t words = 1;                 ///< at most 32 * lanes * words inputs
+  std::uint32_t lanes = 16, vectors = 16;  ///< lanes must be a power of two
+  std::uint32_t words = 1;                 ///< for at most 32 * lanes * words inputs
   bool bias = false;
   Activation activation = Activation::none;
   std::uint32_t columns() const { return lanes * vectors; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operations of a transformer other than products.
+// The operations of a transformer, except products.
 #pragma once
 
 #include "tessera/array/array.h"
@@ -9,40 +9,42 @@ namespace tessera {
 /// Returns x / sqrt(mean(x^2 over the last axis) + epsilon) * weight. x (..., n), weight (n,). Zhang and Sennrich 2019.
 Array rms_norm(const Array& x, const Array& weight, float epsilon);
 
-/// Returns exp(x - max) / sum along an axis; a row of only -inf gives 0.
+/// Returns exp(x - max) / sum along an axis. A row that contains only -inf becomes 0.
 Array softmax(const Array& x, int axis = -1);
 
-/// Returns silu(gate) * up, the gated unit of Llama (Shazeer 2020). Lazy, and fused with its neighbours.
+/// Returns silu(gate) * up, the gated unit of Llama (Shazeer 2020). It is deferred and can be fused with other
+/// operations.
 Array silu_gate(Array gate, Array up);
-/// Returns gelu(gate) * up with the tanh approximation of gelu (Hendrycks and Gimpel 2016), the gated unit of Gemma.
+/// Returns gelu(gate) * up, the gated unit of Gemma, with the tanh approximation of gelu (Hendrycks and Gimpel 2016).
 Array gelu_gate(Array gate, Array up);
 
-/// Which elements of a head form the rotated pairs.
+/// The elements of a head that form a pair and are rotated together.
 enum class RotaryPairs : std::uint8_t {
   adjacent,  ///< (0, 1), (2, 3), ...: Llama models in GGUF files, "norm"
   halves     ///< (0, d/2), (1, d/2 + 1), ...: GPT-NeoX, "neox"
 };
 /// Options of rotary position embedding (Su et al. 2021).
 struct Rotary {
-  RotaryPairs pairs = RotaryPairs::adjacent;  ///< Which elements are rotated together.
-  std::int64_t dimensions = 0;                ///< number of elements of each head that rotate, even; 0: all
+  RotaryPairs pairs = RotaryPairs::adjacent;  ///< The elements that form a pair.
+  std::int64_t dimensions = 0;                ///< number of elements of each head that are rotated, even; 0: all
   float base = 10000.0f;                      ///< between 1e-9 and 1e30
-  float scale = 1.0f;                         ///< factor of the positions (linear scaling: 1 / factor)
+  float scale = 1.0f;                         ///< positions are multiplied by it (linear scaling: 1 / factor)
   std::optional<Array> factors = {};  ///< f32 (dimensions / 2,): each frequency is divided by its factor (Llama 3.1)
-  float magnitude = 1.0f;             ///< factor of the rotated elements (YaRN, LongRoPE)
+  float magnitude = 1.0f;             ///< rotated elements are multiplied by it (YaRN, LongRoPE)
 };
-/// The position of the first token: a number, or one i32 in device memory that is read when the kernel runs, so that a
-/// recorded Sequence can be replayed at another position. A position in memory is not checked; it must be in range.
+/// The position of the first token. It is either a number, or one i32 in device memory. Memory is read when the kernel
+/// runs, so that a recorded Sequence can be replayed at another position. A position in memory is not checked: the
+/// caller must ensure that it is in range.
 class Position {
  public:
   Position(std::int64_t number) : number_(number) {}
-  /// Throws ShapeError or DtypeError unless the array is one contiguous i32.
+  /// Throws ShapeError or DtypeError unless the array is a single contiguous i32.
   explicit Position(Array in_memory);
   /// True if the position is read from device memory when it is used.
   bool in_memory() const { return memory_.has_value(); }
-  /// The position; only if not in_memory().
+  /// The position. Requires !in_memory().
   std::int64_t number() const { return number_; }
-  /// The array that has the position; only if in_memory().
+  /// The array that contains the position. Requires in_memory().
   const Array& memory() const { return *memory_; }
 
  private:
@@ -50,23 +52,24 @@ class Position {
   std::optional<Array> memory_;
 };
 
-/// Rotary position embedding (Su et al. 2021) of x (tokens, heads, head size) or (batch, heads, tokens, head size).
-/// Token t has position `first_position` + t. Throws ArgumentError if the base is not between 1e-9 and 1e30, or the
-/// scale exceeds 1e9.
+/// Rotary position embedding (Su et al. 2021) of x, which is (tokens, heads, head size) or (batch, heads, tokens, head
+/// size). Token t has position `first_position` + t. Throws ArgumentError if the base is not between 1e-9 and 1e30, or
+/// if the scale exceeds 1e9.
 Array rotary(const Array& x, const Position& first_position, const Rotary& how);
 
-/// Writes rows (tokens, heads, head size) to a cache (heads, capacity, head size; f32 or f16), starting at `position`.
-/// Throws ShapeError if they do not fit.
+/// Writes rows (tokens, heads, head size) to a cache, starting at `position`. The cache is (heads, capacity, head
+/// size), f32 or f16. Throws ShapeError if the rows do not fit.
 void cache_store(Array& cache, const Array& rows, const Position& position);
 
 /// Causal attention over a KV cache with grouped heads and online softmax (Milakov and Gimelshein 2018; Dao et al.
 /// 2022).
 ///
-/// q is (tokens, heads, head size), keys and values (key heads, capacity, head size; f32 or f16); the result is
-/// (tokens, heads, head size), f32. heads must be a multiple of key heads. Token t attends to positions 0 to past + t.
+/// q is (tokens, heads, head size). keys and values are (key heads, capacity, head size), f32 or f16. The result is
+/// (tokens, heads, head size), f32. The number of heads must be a multiple of the number of key heads. Token t attends
+/// to positions 0 to past + t.
 ///
-/// `window`: each token attends to itself and the window - 1 tokens before it; 0: to all. `cap`: scores become cap *
-/// tanh(score / cap) (Gemma 2); 0: no cap. Throws ArgumentError if either is negative.
+/// `window`: each token attends to itself and the window - 1 tokens before it; 0 means that it attends to all. `cap`: a
+/// score becomes cap * tanh(score / cap) (Gemma 2); 0 means no cap. Throws ArgumentError if either is negative.
 Array attention(const Array& q, const Array& keys, const Array& values, const Position& past, float scale,
                 std::int64_t window = 0, float cap = 0);
 

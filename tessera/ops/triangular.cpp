@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Triangular systems and Cholesky factorisation: one kernel computes diagonal blocks, and products everything else.
+// Triangular systems and Cholesky factorisation. One kernel computes the diagonal blocks, and matrix products compute
+// everything else.
 #include <algorithm>
 
 #include "tessera/array/functions.h"
@@ -17,7 +18,8 @@ namespace ops {
 
 namespace {
 
-/// About half of n rows, a multiple of `step`: halving makes the products between the parts as large as possible.
+/// Returns about half of n rows, as a multiple of `step`. Halving makes the products between the parts as large as
+/// possible.
 std::int64_t half_of(std::int64_t n, std::int64_t step) { return ceil_div(ceil_div(n, 2), step) * step; }
 
 }  // namespace
@@ -33,7 +35,8 @@ void solve_lower(const MatrixBlock& t, const MatrixBlock& b, bool unit_diagonal)
     update(second, t.part(half, 0, n - half, half), first, -1, 1, false);
     return solve_lower(t.part(half, half, n - half, n - half), second, unit_diagonal);
   }
-  // A block computes one panel of right-hand sides; on CPUs, enough panels for some microseconds of work.
+  // On GPUs, a block computes one panel of right-hand sides. On CPUs, it computes enough panels for some microseconds
+  // of work.
   const std::int64_t columns = spec.tn * spec.lanes, panels = ceil_div(m, columns);
   std::int64_t share = 1;
   if (tiles.vectors)
@@ -114,10 +117,10 @@ Attributes attributes_of(const TriangularSystem& system) {
           {"unit_diagonal", system.unit_diagonal}};
 }
 
-/// Overwrites b with x; both must have been checked.
+/// Overwrites b with x. The arguments must already be checked.
 void solve_in_place(const char* operation, const Array& t, Array& b, const TriangularSystem& system) {
   if (b.size() == 0) return;
-  BufferView views[] = {{}, t.view()};  // t first: evaluating it may read b
+  BufferView views[] = {{}, t.view()};  // t is evaluated before b, because evaluating it may read b
   views[0] = b.view_for_writing();
   const std::int64_t n = b.shape()[0];
   ops::MatrixBlock blocks[] = {
@@ -125,7 +128,8 @@ void solve_in_place(const char* operation, const Array& t, Array& b, const Trian
       ops::matrix_block_of(t, views[1])};
   ops::join_views(operation, views, blocks);
   auto& [x, triangle] = blocks;
-  // x t = b is t^T x^T = b^T, and reversing the order of the equations makes an upper triangle a lower one.
+  // x t = b is equivalent to t^T x^T = b^T. Reversing the order of the equations turns an upper triangle into a lower
+  // one.
   const bool right = system.side == Side::right && b.rank() == 2,
              exchanged = system.transposed != (system.side == Side::right),
              lower = (system.triangle == Triangle::lower) != exchanged;
@@ -135,7 +139,7 @@ void solve_in_place(const char* operation, const Array& t, Array& b, const Trian
   ops::solve_lower(triangle, x, system.unit_diagonal);
 }
 
-/// The lower triangle with half of the diagonal.
+/// Returns the lower triangle with the diagonal halved.
 Array half_lower(const Array& a) { return (tril(a) + tril(a, -1)) * 0.5; }
 
 [[noreturn]] void not_positive_definite(std::int64_t order) {
@@ -167,7 +171,7 @@ Array solve_triangular(const Array& t, const Array& b, const TriangularSystem& s
   solve_in_place("solve_triangular", t, x, system);
   const auto rule = [&] {
     const auto backward = [system](Backward& back) {
-      // With s for t as it is used in the equations: if s x = b, then dx = s^-1 (db - ds x).
+      // Let s be t as used in the equations (possibly transposed). If s x = b, then dx = s^-1 (db - ds x).
       TriangularSystem against = system;
       against.transposed = !system.transposed;
       const Array to_b = solve_triangular(back.operand(0), back.adjoint(), against);

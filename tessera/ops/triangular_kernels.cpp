@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Substitution with a triangle, and Cholesky factorisation of one block. Both keep their results in shared memory, and
-// threads are columns. Numbers that a thread needs from others are uniform, so only the first rows of a step are
-// exchanged between threads.
+// Kernels for one block of a triangular system or of a Cholesky factorisation. Both keep their results in shared
+// memory, with one thread per column. Values that a thread needs from other threads are uniform, so only the first rows
+// of a step must be exchanged.
 #include <limits>
 
 #include "tessera/ops/kernels.h"
@@ -10,7 +10,8 @@ namespace tessera::ops {
 
 namespace {
 
-/// Sums of `tm` rows and `tn` columns per thread over k from 0 to `end`: left(row, k), uniform, times right(k, column).
+/// Computes the sums of `tm` rows and `tn` columns per thread over k from 0 to `end`. A term is left(row, k), which is
+/// uniform, times right(k, column).
 std::vector<ir::Variable> products(DType t, int tm, int tn, ir::Value end,
                                    const std::function<ir::Value(int, ir::Value)>& left,
                                    const std::function<ir::Value(ir::Value, int)>& right) {
@@ -42,8 +43,8 @@ ir::Function trace_solve(const SolveSpec& s) {
   const auto t = ir::buffer_param("t", s.dtype, ir::Access::read);
   const auto b = ir::buffer_param("b", s.dtype, ir::Access::read_write);
   auto number = [](const char* n) { return ir::scalar_param(n, DType::index); };
-  // Equations, right-hand sides, right-hand sides of a block; offsets and strides of both. `unit`: not 0 if the
-  // diagonal is assumed to be ones.
+  // The number of equations and of right-hand sides, the right-hand sides per block, and the offsets and strides of t
+  // and b. If `unit` is not 0, the diagonal is assumed to be ones.
   const ir::Value n = number("n"), m = number("m"), share = number("share"), t_first = number("t_first"),
                   t_row = number("t_row"), t_column = number("t_column"), b_first = number("b_first"),
                   b_row = number("b_row"), unit = number("unit"),
@@ -51,7 +52,7 @@ ir::Function trace_solve(const SolveSpec& s) {
   const ir::BufferRef x = ir::shared(s.dtype, static_cast<std::uint64_t>(s.size) * s.tn * s.lanes);
   const ir::Value lane = ir::thread_id(0), last = n - 1;
   const auto held = [&](ir::Value row, int j) { return row * columns + (j * lanes + lane); };
-  // Rows past the end repeat the last row, and are not stored.
+  // Rows past the end repeat the last row and are not stored.
   const auto t_at = [&](ir::Value row, ir::Value k) {
     return t.load(t_first + ir::min(row, last) * t_row + ir::min(k, last) * t_column);
   };
@@ -84,7 +85,7 @@ ir::Function trace_solve(const SolveSpec& s) {
       const auto sum = products(
           s.dtype, tm, tn, row0, [&](int i, ir::Value k) { return t_at(row0 + i, k); },
           [&](ir::Value k, int j) { return x.load(held(k, j)); });
-      std::vector<ir::Value> found;  // results for the rows of this step
+      std::vector<ir::Value> found;  // solutions for the rows of this step
       for (int i = 0; i < tm; ++i) {
         const ir::Value row = row0 + i;
         std::vector<ir::Value> factor;
@@ -133,7 +134,8 @@ ir::Function trace_cholesky(const CholeskySpec& s) {
   auto number = [](const char* n) { return ir::scalar_param(n, DType::index); };
   const ir::Value n = number("n"), first = number("first"), row_stride = number("row_stride"),
                   column_stride = number("column_stride"), order = ir::scalar_param("order", DType::i32);
-  // The upper triangle u with a = u^T u: row k is column k of the lower one. Elements below the diagonal are not used.
+  // The upper triangle u with a = u^T u. Row k of u is column k of the lower triangle. Elements below the diagonal are
+  // not used.
   const ir::BufferRef u = ir::shared(s.dtype, static_cast<std::uint64_t>(s.size) * s.size),
                       sums = ir::shared(s.dtype, static_cast<std::uint64_t>(s.tm) * s.lanes);
   const ir::Value lane = ir::thread_id(0), end = (n + (lanes - 1)) / lanes * lanes;
@@ -156,7 +158,7 @@ ir::Function trace_cholesky(const CholeskySpec& s) {
   ir::for_(n, (n + (tm - 1)) / tm * tm, [&](ir::Value row) {
     ir::for_(0, end, lanes, [&](ir::Value column0) { u.store(at(row, column0 + lane), 0); });
   });
-  // No barrier is needed: until the first one, each thread reads only what it has written itself.
+  // No barrier is needed here: until the first barrier, each thread reads only what it has written itself.
 
   const ir::Variable failed(DType::i32, 0);
   ir::for_(0, n, tm, [&](ir::Value row0) {
@@ -165,7 +167,7 @@ ir::Function trace_cholesky(const CholeskySpec& s) {
           s.dtype, tm, tn, row0, [&](int i, ir::Value k) { return u.load(at(k, row0 + i)); },
           [&](ir::Value k, int j) { return u.load(at(k, column0 + (j * lanes) + lane)); });
     };
-    // The remaining part of the columns that contain the diagonal.
+    // The remaining products for the columns that contain the diagonal.
     const ir::Value diagonal0 = row0 / lanes * lanes;
     {
       const auto sum = rows(diagonal0, 1);
@@ -173,7 +175,7 @@ ir::Function trace_cholesky(const CholeskySpec& s) {
         sums.store(i * lanes + lane, u.load(at(row0 + i, diagonal0 + lane)) - sum[static_cast<std::size_t>(i)].get());
     }
     ir::barrier();
-    // Every thread factorises the tm x tm numbers on the diagonal redundantly.
+    // Every thread factorises the tm x tm block on the diagonal. This is redundant, but needs no communication.
     std::vector<std::vector<ir::Value>> factor(s.tm);
     std::vector<ir::Value> inverse;
     for (int q = 0; q < tm; ++q) {

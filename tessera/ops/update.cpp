@@ -20,7 +20,7 @@ MatrixBlock matrix_block_of(const Array& a, const BufferView& memory) {
 
 namespace {
 
-/// Whether two matrices of one view may overlap, judged by their strides.
+/// True if two matrices of one view may overlap, according to their strides.
 bool may_share(const MatrixBlock& a, const MatrixBlock& b) {
   const auto along_rows = [](MatrixBlock m) {
     if (m.rows == 1 ? m.column_stride != 1 : m.columns != 1 && m.column_stride > m.row_stride) m = m.transposed();
@@ -34,8 +34,8 @@ bool may_share(const MatrixBlock& a, const MatrixBlock& b) {
   if (last(x) < y.first || last(y) < x.first) return false;
   const std::int64_t pitch = x.rows == 1 ? y.row_stride : x.row_stride;
   if (x.column_stride != 1 || y.column_stride != 1 || (y.rows != 1 && y.row_stride != pitch) || pitch < 1) return true;
-  // Elements are i * pitch + j of x and d + i * pitch + j of y: they overlap if a multiple of the pitch lies between
-  // the smallest and the largest distance of two columns.
+  // Elements of x are at i * pitch + j, elements of y at d + i * pitch + j. They overlap if a multiple of the pitch
+  // lies between the smallest and the largest distance of two columns.
   const std::int64_t d = y.first - x.first, most = d + y.columns - 1, least = d - (x.columns - 1);
   const std::int64_t above = (most >= 0 ? most : most - (pitch - 1)) / pitch;  // rounds down
   for (std::int64_t q = above; q * pitch >= least && q > -y.rows; --q)
@@ -69,11 +69,12 @@ void join_views(const char* operation, std::span<BufferView> views, std::span<Ma
 void update(const MatrixBlock& to, const MatrixBlock& left, const MatrixBlock& right, double alpha, double beta,
             bool lower, bool b_packed) {
   MatrixBlock c = to, a = left, b = right;
-  // The order of rows, columns and steps along k is irrelevant.
+  // Rows, columns and steps along k can be processed in any order, so negative strides are reversed.
   if (c.row_stride < 0) c = c.rows_reversed(), a = a.rows_reversed();
   if (c.column_stride < 0) c = c.columns_reversed(), b = b.columns_reversed();
   if (a.column_stride < 0) a = a.columns_reversed(), b = b.rows_reversed();
-  // A column is computed as a row of the transposed product, and so are column-major results.
+  // A result with one column is computed as one row of the transposed product. The same is done for column-major
+  // results.
   if (!lower && ((c.columns == 1 && c.rows > 1) || (c.column_stride != 1 && c.row_stride == 1 && c.columns > 1))) {
     c = c.transposed(), std::swap(a, b);
     a = a.transposed(), b = b.transposed();
@@ -88,7 +89,7 @@ void update(const MatrixBlock& to, const MatrixBlock& left, const MatrixBlock& r
   asked.b_packed = b_packed;
   const ProductChoice choice = choose_product_kernel(device, asked, {m, n, k, 1});
 
-  const auto from = [](const MatrixBlock& x) {  // the memory from x's first element
+  const auto from = [](const MatrixBlock& x) {  // the memory that begins at the first element of x
     BufferView v = *x.memory;
     v.byte_offset += static_cast<std::uint64_t>(x.first) * dtype_size(v.dtype);
     v.elements -= static_cast<std::uint64_t>(x.first);
@@ -181,7 +182,7 @@ void check_update(const Array& c, const Array& a, const Array& b, const Update& 
                            .remedy = "Pass the original array, or a copy()"});
 }
 
-/// Multiplies c by beta when there is no product to add.
+/// Multiplies c by beta if there is no product to add.
 void scale(Array& c, const Update& how) {
   const Array scaled = how.beta == 0 ? Array::zeros(c.shape(), c.dtype(), c.device()) : c * how.beta;
   c.assign(how.lower ? tril(scaled) + triu(c, 1) : scaled);
@@ -201,7 +202,7 @@ void multiply_into(Array& c, const Array& a, const Array& b, const Update& how) 
   };
   if (c.size() == 0) return finish_in_place();
   if (a.size() == 0) return scale(c, how), finish_in_place();
-  // Operands first: evaluating them may read c.
+  // Operands are evaluated before c, because evaluating them may read c.
   BufferView views[] = {{}, a.view(), b.view()};
   views[0] = c.view_for_writing();
   const auto matrix = [](const Array& x, const BufferView& v, bool row) {

@@ -59,7 +59,7 @@ void check_product(const Array& x, const Weight& weight) {
                       .remedy = "Use astype"});
 }
 
-/// Quantises rows of f32 numbers to 8-bit integers in blocks of 32, as `spec` describes.
+/// Quantises rows of f32 numbers to 8-bit integers in blocks of 32, in the layout that `spec` describes.
 Array quantised(const Array& flat, std::int64_t tokens, const QuantiseSpec& spec) {
   const std::int64_t columns = flat.size() / tokens, tiles = ops::ceil_div(tokens, spec.tokens);
   const std::int64_t blocks = tiles * spec.tokens * (columns / 32);
@@ -75,7 +75,7 @@ Array quantised(const Array& flat, std::int64_t tokens, const QuantiseSpec& spec
   return words;
 }
 
-/// The unquantised numbers in tiles.
+/// Returns the numbers in tiles, without quantising them.
 Array tiled(const Array& flat, std::int64_t tokens, std::uint32_t together) {
   if (together == 1) return flat;
   const std::int64_t columns = flat.size() / tokens, tiles = ops::ceil_div(tokens, together);
@@ -87,7 +87,8 @@ Array tiled(const Array& flat, std::int64_t tokens, std::uint32_t together) {
   return out;
 }
 
-/// The activation layout that a weight needs, except the tile size. Without an offset it can read any layout.
+/// Returns the activation layout that a weight needs, without the tile size. A weight without an offset can read any
+/// layout.
 QuantiseSpec wanted_by(const Weight& weight) {
   const ops::WeightLayout& f = ops::layout_of(weight.format());
   return {1, f.offset, f.offset != 0 && f.factor == 16};
@@ -103,7 +104,7 @@ std::vector<Array> linear(const Array& x, std::initializer_list<const Weight*> w
   std::vector<std::pair<QuantiseSpec, Array>> words;
   const auto words_for = [&](const Weight& weight, std::int64_t tokens, std::uint32_t together) {
     QuantiseSpec spec = wanted_by(weight);
-    if (spec.offset == 0)  // any layout works: use the one that another weight needs
+    if (spec.offset == 0)  // any layout works, so use the layout that another weight needs
       for (const Weight* other : weights)
         if (spec.offset == 0) spec = wanted_by(*other);
     spec.tokens = together;
@@ -128,13 +129,14 @@ std::vector<Array> linear(const Array& x, std::initializer_list<const Weight*> w
     const std::int64_t groups = weight->parts()[0].shape(0), parts = (tokens + spec.tokens - 1) / spec.tokens;
     std::vector<LaunchArgument> args;
     for (const Array& p : weight->parts()) args.emplace_back(p.view());
-    if (!blocked && !numbers) numbers = tiled(*flat, tokens, spec.tokens);  // all such formats use the same tile size
+    // all formats that are not quantised use the same tile size
+    if (!blocked && !numbers) numbers = tiled(*flat, tokens, spec.tokens);
     args.emplace_back((blocked ? words_for(*weight, tokens, spec.tokens) : *numbers).view());
     args.emplace_back(out.view());
     for (std::int64_t v : {weight->rows(), blocked ? weight->columns() / 32 : weight->columns(), tokens, parts})
       args.push_back(LaunchArgument::index(v));
     if (panel) {
-      // Enough blocks to keep all units busy, each with as many groups as fit.
+      // Uses enough blocks to keep all compute units busy. Each block computes as many groups as possible.
       const std::int64_t across = ops::ceil_div(parts, panel->tiles),
                          units = 2 * std::max<std::int64_t>(1, tiles.compute_units),
                          together = std::clamp<std::int64_t>(groups * across / units, 1, panel->groups);

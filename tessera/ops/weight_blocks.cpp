@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-// Clamps to [low, high]; NaN, which models should not contain, becomes `low` rather than undefined behaviour.
+// Clamps to [low, high]. NaN becomes `low`, because converting it to an integer would be undefined behaviour.
 static float bounded(float v, float low, float high) { return v >= low ? (v <= high ? v : high) : low; }
 
 BlockQ8_0 quantize_q8_0(std::span<const float, 32> x) {
@@ -18,7 +18,7 @@ BlockQ8_0 quantize_q8_0(std::span<const float, 32> x) {
   const float d = largest / 127.0f;
   const float inverse = d != 0 ? 1.0f / d : 0.0f;
   BlockQ8_0 out{half(d), {}};
-  // std::round rounds halves away from zero, like ggml. The bounds only affect values that are not finite.
+  // std::round rounds halves away from zero, like ggml. The bounds affect only values that are not finite.
   for (std::size_t i = 0; i < 32; ++i)
     out.q[i] = static_cast<std::int8_t>(bounded(std::round(x[i] * inverse), -127.0f, 127.0f));
   return out;
@@ -32,7 +32,7 @@ BlockQ4_0 quantize_q4_0(std::span<const float, 32> x) {
       signed_largest = v;
     }
   }
-  // The value of largest magnitude becomes -8, which has no positive counterpart.
+  // The value with the largest magnitude becomes -8, since +8 cannot be represented.
   const float d = signed_largest / -8.0f;
   const float inverse = d != 0 ? 1.0f / d : 0.0f;
   const auto nibble = [&](float v) {
@@ -65,7 +65,7 @@ float half_at(const std::byte* p) {
   return half_value(bits);
 }
 int byte_at(const std::byte* p, std::size_t i) { return static_cast<int>(p[i]); }
-int nibble(const std::byte* p, std::size_t i) { return byte_at(p, i % 16) >> (i < 16 ? 0 : 4) & 15; }  // of 32
+int nibble(const std::byte* p, std::size_t i) { return byte_at(p, i % 16) >> (i < 16 ? 0 : 4) & 15; }  // of 32 numbers
 int bit(const std::byte* p, std::size_t i) { return byte_at(p, i / 8) >> i % 8 & 1; }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ggml's block layouts and their scalar conversion to and from float: the reference that kernels are tested against.
+// ggml's block layouts, and scalar code that converts them to and from float. Kernels are tested against this code.
 // Layouts and rounding follow ggml's ggml-common.h and ggml-quants.c (quantize_row_q8_0_ref, dequantize_row_q4_K, ...).
 #pragma once
 
@@ -22,25 +22,26 @@ struct BlockQ8_0 {
 };
 static_assert(sizeof(BlockQ8_0) == 34);
 
-/// 32 values: x[i] = (nibble - 8) * d; low nibbles of q are values 0 to 15, high nibbles values 16 to 31.
+/// 32 values: x[i] = (nibble - 8) * d. The low nibbles of q are values 0 to 15, the high nibbles are values 16 to 31.
 struct BlockQ4_0 {
   half d;
   std::uint8_t q[16];
 };
 static_assert(sizeof(BlockQ4_0) == 18);
 
-/// The values of iq4_nl's 4-bit indices, before scaling: kvalues_iq4nl of ggml-common.h.
+/// The values of iq4_nl's 4-bit indices before they are multiplied by the scale: kvalues_iq4nl in ggml-common.h.
 inline constexpr std::array<std::int8_t, 16> iq4_nl_values = {-127, -104, -83, -65, -49, -35, -22, -10,
                                                               1,    13,   25,  38,  53,  69,  89,  113};
 
-/// Factors of scale and minimum, 0 to 63, of part 0 to 7 of a q4_K or q5_K block, decoded from its 12 bytes.
+/// Decodes the factors (0 to 63) of scale and minimum for part 0 to 7 of a q4_K or q5_K block. `twelve` points to its
+/// 12 bytes of factors.
 std::pair<std::uint8_t, std::uint8_t> k_factors(const std::byte* twelve, std::size_t part);
 
 BlockQ8_0 quantize_q8_0(std::span<const float, 32> x);
 BlockQ4_0 quantize_q4_0(std::span<const float, 32> x);
 void dequantize(const BlockQ8_0& block, std::span<float, 32> out);
 void dequantize(const BlockQ4_0& block, std::span<float, 32> out);
-// Blocks in the layout of files: 32 numbers; 256 in the K formats.
+// Decode one block in the layout of files. A block has 32 numbers, or 256 in the K formats.
 void dequantize_q4_1(const std::byte* block, float* out);    ///< 20 bytes
 void dequantize_q5_0(const std::byte* block, float* out);    ///< 22 bytes
 void dequantize_q5_1(const std::byte* block, float* out);    ///< 24 bytes
@@ -49,7 +50,7 @@ void dequantize_q4_K(const std::byte* block, float* out);    ///< 144 bytes
 void dequantize_q5_K(const std::byte* block, float* out);    ///< 176 bytes
 void dequantize_q6_K(const std::byte* block, float* out);    ///< 210 bytes
 
-/// Decodes whole blocks in the layout of files; `data` need not be aligned.
+/// Decodes whole blocks in the layout of files. `data` need not be aligned.
 std::vector<float> dequantize(WeightFormat format, std::span<const std::byte> data);
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The layouts of blocks are those of ggml's ggml-common.h and ggml-quants.c.
+// The layouts of the blocks follow ggml's ggml-common.h and ggml-quants.c.
 #include "tessera/ops/weight_formats.h"
 
 #include <array>
@@ -20,7 +20,7 @@ std::uint16_t half_at(const std::byte* p) {  // p may be unaligned
   return h;
 }
 
-/// Four words.
+/// A vector of four words.
 using Words __attribute__((vector_size(16))) = std::uint32_t;
 Words words_at(const std::byte* p) {
   Words w;
@@ -28,21 +28,22 @@ Words words_at(const std::byte* p) {
   return w;
 }
 
-// The lowest 4 bits of 32 numbers: `bytes`, shifted.
+// Extracts the lowest 4 bits of 32 numbers from `bytes`, after a shift.
 void low_bits(const std::byte* bytes, int shift, std::uint32_t* words) {
   const Words first = words_at(bytes) >> shift & 0x0f0f0f0f, second = words_at(bytes + 16) >> shift & 0x0f0f0f0f;
   const Words both = first | second << 4;
   std::memcpy(words, &both, 16);
 }
 
-/// In each byte, swaps the bits `mask << shift` of `a` with the bits `mask` of `b`: a step of the transposition of a
-/// bit matrix whose rows are the bytes of words (Warren, Hacker's Delight, 7-3).
+/// In each byte, swaps the bits `mask << shift` of `a` with the bits `mask` of `b`. This is one step in the
+/// transposition of a bit matrix that has the bytes of words as rows (Warren, Hacker's Delight, 7-3).
 void swap_bits(std::uint32_t& a, std::uint32_t& b, int shift, std::uint32_t mask) {
   const std::uint32_t other = ((a >> shift) ^ b) & mask;
   b ^= other, a ^= other << shift;
 }
 
-// Files store the fifth bits of 32 columns in order; this table spreads each byte's bits to their positions in a word.
+// Files store the fifth bits of 32 columns in order. For each byte, this table spreads the bits to their positions in a
+// word.
 constexpr auto spread_bits = [] {
   std::array<std::uint32_t, 256> out{};
   for (std::uint32_t v = 0; v < 256; ++v)
@@ -57,7 +58,7 @@ std::uint32_t fifth_bits(const std::byte* four) {
 
 void unpack_q8_0(const std::byte* b, UnpackedBlock& out) {
   out.scale = half_at(b);
-  // Signed bytes plus 128: one flipped bit each.
+  // Adds 128 to signed bytes by flipping the highest bit of each.
   for (int i = 0; i < 8; i += 4) {
     const Words four = words_at(b + 2 + 4 * i) ^ 0x80808080u;
     std::memcpy(out.words[0] + i, &four, 16);
@@ -81,7 +82,8 @@ void unpack_q5_1(const std::byte* b, UnpackedBlock& out) {
   out.words[0][4] = fifth_bits(b + 4);
   std::memcpy(out.words[0], b + 8, 16);
 }
-// The codes of a byte's two numbers: byte i has bit i of the lower code in bit 0, and of the upper code in bit 4.
+// The codes of the two numbers in a byte. Byte i of an entry contains bit i of the lower code in bit 0, and bit i of
+// the upper code in bit 4.
 constexpr auto iq4_nl_bits = [] {
   std::array<std::uint32_t, 256> out{};
   for (std::size_t v = 0; v < 256; ++v)
@@ -93,7 +95,7 @@ constexpr auto iq4_nl_bits = [] {
 void unpack_iq4_nl(const std::byte* b, UnpackedBlock& out) {
   out.scale = half_at(b);
   std::byte words[16];
-  for (std::size_t j = 0; j < 4; ++j) {  // byte 4 k + j has columns 4 k + j and 4 k + j + 16
+  for (std::size_t j = 0; j < 4; ++j) {  // byte 4 k + j contains columns 4 k + j and 4 k + j + 16
     std::uint32_t bits = 0;
     for (std::size_t k = 0; k < 4; ++k) bits |= iq4_nl_bits[static_cast<std::size_t>(b[2 + 4 * k + j])] << k;
     for (std::size_t i = 0; i < 4; ++i) words[4 * i + j] = static_cast<std::byte>(bits >> 8 * i);
@@ -101,7 +103,8 @@ void unpack_iq4_nl(const std::byte* b, UnpackedBlock& out) {
   std::memcpy(out.words[0], words, 16);
 }
 
-// Scale, minimum and factors of q4_K and q5_K. These formats subtract the minimum, so its negative is packed.
+// Unpacks scale, minimum and factors of q4_K and q5_K. These formats subtract the minimum, so the packed minimum is
+// negated.
 void unpack_factors(const std::byte* b, UnpackedBlock& out) {
   out.scale = half_at(b), out.minimum = half_at(b + 2) ^ 0x8000;
   for (std::size_t part = 0; part < 8; ++part) {
@@ -127,7 +130,7 @@ void unpack_q5_K(const std::byte* b, UnpackedBlock& out) {
 }
 void unpack_q6_K(const std::byte* b, UnpackedBlock& out) {
   out.scale = half_at(b + 208);
-  for (int half = 0; half < 4; ++half) {  // each 16 bytes: bits 2 i and 2 i + 1 belong to part i of four
+  for (int half = 0; half < 4; ++half) {  // in each group of 16 bytes, bits 2 i and 2 i + 1 belong to part i of four
     std::uint32_t high[4];
     std::memcpy(high, b + 128 + 16 * half, 16);
     for (int i : {0, 1}) swap_bits(high[i], high[i + 2], 4, 0x0f0f0f0f);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products with packed weights, and reading their elements back.
+// Kernels that multiply by packed weights, and kernels that read the elements of packed weights.
 #include "tessera/ops/packed_weight.h"
 
 namespace tessera::ops {
@@ -30,7 +30,7 @@ void add_part(const WeightLayout& f, const WeightPart& w, const ir::BufferRef& x
   for (std::size_t t = 0; t < x_at.size(); ++t) {
     const ir::Value at = x_at[t], x_scale = ir::bitcast(DType::f32, x.load(at));
     const auto begin = [&](int which) { return ir::bitcast(DType::i32, x.load(at + which)); };
-    // Two chains if there is no other work to overlap with, or if there are two scales.
+    // Uses two chains if there is no other work to overlap with, or if a part has two scales.
     const std::size_t chains = x_at.size() == 1 || f.factor == 16 ? 2 : 1;
     std::vector<ir::Value> dot(2, ir::literal(DType::i32, 0));
     if (f.offset != 0) dot[0] = begin(1);
@@ -49,13 +49,14 @@ void add_part(const WeightLayout& f, const WeightPart& w, const ir::BufferRef& x
   }
 }
 
-// Like trace_quantise below, but the threads of one vector share a block of 32: loads and stores are contiguous.
+// Like trace_quantise below, but the threads of one vector process a block of 32 together, so that loads and stores are
+// contiguous.
 static ir::Function trace_quantise_together(const QuantiseSpec& spec) {
   const int tokens = static_cast<int>(spec.tokens), lanes = static_cast<int>(spec.lanes), each = 32 / lanes;
   std::string name = "quantise_activations";
   if (tokens > 1) name += "_tile" + std::to_string(tokens);
   ir::Builder builder(name, ir::KernelKind::block, {spec.lanes, 1, 1});
-  builder.set_exact();  // the product must be rounded before the sum
+  builder.set_exact();  // the product must be rounded before it is added
   ir::Builder::Scope scope(builder);
   const auto x = ir::buffer_param("x", DType::f32, ir::Access::read);
   const auto out = ir::buffer_param("out", DType::u8, ir::Access::read_write);
@@ -68,13 +69,14 @@ static ir::Function trace_quantise_together(const QuantiseSpec& spec) {
                     to = (block * tokens + t) * static_cast<int>(4 * activation_words) + lane;
     std::vector<ir::Value> v;
     for (int i = 0; i < each; ++i) v.push_back(x.load(from + i * lanes));
-    // Compared as integers, so that NaN is the largest.
+    // Compares the numbers as integers, so that NaN is the largest.
     ir::Value bits = word_literal(0);
     for (const ir::Value& e : v) bits = ir::max(bits, u32(e) & word_literal(0x7fffffff));
     const ir::Value largest = ir::bitcast(DType::f32, ir::block_max(bits)), scale = largest / 127.0;
     const ir::Value inverse = ir::select(largest > 1e-35, 127.0 / largest, ir::literal(DType::f32, 0));
     // Adding 1.5 * 2^23 rounds to an integer, which is in the low bits of the sum.
-    ir::Value sum = ir::literal(DType::i32, 0);  // low 16 bits: first 16 columns; high 16 bits: last 16
+    // low 16 bits: sum of the first 16 columns; high 16 bits: sum of the last 16
+    ir::Value sum = ir::literal(DType::i32, 0);
     for (int i = 0; i < each; ++i) {
       const ir::Value q = u32(v[static_cast<std::size_t>(i)] * inverse + 12582912.0);
       out.store(to + (static_cast<int>(4 * activation_heading) + i * lanes),
@@ -97,8 +99,8 @@ static ir::Function trace_quantise_together(const QuantiseSpec& spec) {
   return builder.finish();
 }
 
-// Quantises activations in blocks of 32 8-bit integers with one scale, one thread per block. NaN is propagated through
-// the scale. An infinity gives an infinite scale times 0, which also is NaN.
+// Quantises activations in blocks of 32 8-bit integers with one scale, using one thread per block. NaN propagates
+// through the scale. An infinity becomes an infinite scale times 0, which is also NaN.
 ir::Function trace_quantise(const QuantiseSpec& spec) {
   if (spec.lanes != 0) return trace_quantise_together(spec);
   const int tokens = static_cast<int>(spec.tokens);
@@ -123,7 +125,7 @@ ir::Function trace_quantise(const QuantiseSpec& spec) {
     largest = ir::select(a > largest || e != e, a, largest);
   }
   const ir::Value scale = largest / 127.0;
-  // Scales below the smallest normal number are treated as 0, since their inverse would not be finite.
+  // If the largest number is so small that the inverse of the scale would not be finite, all numbers become 0.
   const ir::Value inverse = ir::select(largest > 1e-35, 127.0 / largest, ir::literal(DType::f32, 0));
   const ir::Value base = id * static_cast<int>(activation_words);
   const ir::Value zero = ir::literal(DType::i32, 0);
@@ -174,12 +176,12 @@ ir::Function trace_linear(const LinearSpec& spec) {
   const auto x = ir::buffer_param("x", quantised ? DType::u32 : DType::f32, ir::Access::read);
   const auto y = ir::buffer_param("y", DType::f32, ir::Access::read_write);
   const ir::Value rows = ir::scalar_param("rows", DType::index);
-  // Steps along a row: blocks of 32, or columns.
+  // Steps along a row are blocks of 32 columns, or columns.
   const ir::Value steps = ir::scalar_param("steps", DType::index);
   const ir::Value count = ir::scalar_param("tokens", DType::index), tiles = ir::scalar_param("tiles", DType::index);
 
   const ir::Value lane = ir::thread_id(0), slice = slices > 1 ? ir::thread_id(1) : ir::index_literal(0);
-  // Tiles of tokens vary fastest, so that a group of rows is read from memory once.
+  // Tiles of tokens vary fastest, so that each group of rows is read from memory only once.
   const ir::Value group = ir::block_id(0) / tiles, tile = ir::block_id(0) - group * tiles;
   const ir::Value first = tile * static_cast<int>(tokens), x_tile = tile * steps;
   const int x_step = quantised ? static_cast<int>(activation_words) : 1;
@@ -195,7 +197,7 @@ ir::Function trace_linear(const LinearSpec& spec) {
       add_part(weight.layout, part_of(weight, group * steps + b, lane), x, x_at, sums);
     });
   } else {
-    // Independent sums hide latency.
+    // Several independent sums hide the latency.
     const int unroll = tokens == 1 ? 8 : tokens == 2 ? 4 : tokens == 4 ? 2 : 1;
     auto step = [&](ir::Value k, Sums& into, std::uint32_t chain) {
       const ir::Value w = weight.element(group * steps + k, lane);
@@ -244,12 +246,12 @@ ir::Function trace_linear(const LinearSpec& spec) {
   return builder.finish();
 }
 
-// Rows of a packed weight as f32: those in `ids`, or all of them. One thread per column.
+// Returns rows of a packed weight as f32: the rows in `ids`, or all rows. Uses one thread per column.
 ir::Function trace_gather(const GatherSpec& spec) {
   const bool all = spec.ids == DType::index;
   ir::Builder builder((all ? "dequantize_" : "embedding_rows_") + std::string(weight_format_name(spec.weight.format)),
                       ir::KernelKind::map);
-  builder.set_exact();  // bitwise equal to the file's values
+  builder.set_exact();  // bit-identical to the values in the file
   ir::Builder::Scope scope(builder);
   const PackedWeight weight(spec.weight);
   const WeightLayout& f = weight.layout;
@@ -260,7 +262,7 @@ ir::Function trace_gather(const GatherSpec& spec) {
   const int group_rows = static_cast<int>(spec.weight.group);
   ir::Value named = i, inside;
   if (!all) {
-    // Compared in the width of the ids, so that a 64-bit id does not wrap into range.
+    // The comparison has the width of the ids, so that a 64-bit id does not wrap into the valid range.
     const ir::Value id = ids.load(i);
     const DType wide = spec.ids == DType::u64 || spec.ids == DType::i64 ? spec.ids
                        : is_unsigned_int(spec.ids)                      ? DType::u32

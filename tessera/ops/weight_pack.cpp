@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Packs weights: interleaves the rows of a file in groups.
+// Packs weights: interleaves the rows of a file in groups of rows.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -15,7 +15,7 @@ namespace tessera {
 
 namespace {
 
-/// A packed array, (groups, ...).
+/// A packed array with shape (groups, ...).
 struct Part {
   DType dtype;
   Shape shape;
@@ -30,13 +30,13 @@ std::vector<Part> parts_of(const ops::WeightLayout& f, std::int64_t rows, std::i
   if (!f.quantised()) return {{f.element, {groups, columns, group}, ""}};
   std::vector<Part> parts = {
       {DType::u32, {groups, columns / 32 * f.bits, group}, ""},
-      // If the device converts f16 in software, that would cost more in each product than reading f32 scales.
+      // If the device converts f16 in software, converting in each product would cost more than reading f32 scales.
       {tiles.f16 ? DType::f16 : DType::f32, {groups, columns / f.columns * f.scales(), group}, " (scales)"}};
   if (f.factor != 0) parts.push_back({DType::u16, {groups, columns / 32, group}, " (factors)"});
   return parts;
 }
 
-/// Buffers that pieces are read into, one for each reading thread.
+/// Buffers for pieces of the file, one for each reading thread.
 class Rooms {
  public:
   std::vector<std::byte> take() {
@@ -60,14 +60,14 @@ constexpr std::uint64_t aligned(std::uint64_t bytes) {
   return (bytes + WeightMemory::alignment - 1) / WeightMemory::alignment * WeightMemory::alignment;
 }
 
-/// Rows [begin, end) of a piece; the first row is lane 0 of a group.
+/// Rows [begin, end) of a file. The first row is lane 0 of a group.
 struct Piece {
   const std::byte* data;
   std::size_t row_bytes, rows, group;
 };
 
-// Interleaves elements of T for the rows of a group: [group][column][row]. A few columns of all rows at a time, so that
-// the output stays in the L1 cache.
+// Interleaves elements of T for the rows of a group: [group][column][row]. It processes a few columns of all rows at a
+// time, so that the output stays in the L1 cache.
 template <class T>
 void interleave(const Piece& p, std::byte* out) {
   constexpr std::size_t together = 64;
@@ -90,8 +90,9 @@ void interleave(const Piece& p, std::byte* out) {
 using Eight __attribute__((vector_size(16))) = std::uint16_t;
 using Four __attribute__((vector_size(16))) = std::uint32_t;
 
-// Interleaves 16-bit elements, eight rows by eight columns at a time. A cache line of each row is used up before the
-// next one, because rows with a pitch of a multiple of 4096 bytes compete for the same cache sets.
+// Interleaves 16-bit elements, in blocks of eight rows by eight columns. It uses a full cache line of each row before
+// it continues with the next line, because rows with a pitch of a multiple of 4096 bytes compete for the same cache
+// sets.
 void interleave_words(const Piece& p, std::byte* out) {
   constexpr std::size_t line = 32;
   const std::size_t columns = p.row_bytes / 2;
@@ -115,7 +116,7 @@ void interleave_words(const Piece& p, std::byte* out) {
           block(p.data + (begin + lane) * p.row_bytes + 2 * c, out + (begin * columns + c * p.group + lane) * 2);
 }
 
-/// `Scale` is the device's representation of f16 scales: their bits, or float.
+/// `Scale` is the type in which the device stores f16 scales: std::uint16_t for their bits, or float.
 template <class Scale>
 Scale scale_of(std::uint16_t bits) {
   if constexpr (std::is_same_v<Scale, float>)
@@ -133,7 +134,8 @@ struct PackedBlocks {
   Scale* scales;
   std::uint16_t* factors;
 
-  /// Stores block `block` of `lanes` rows, starting at `lane`. With four rows, 4 x 4 words are transposed at once.
+  /// Stores block `block` of `lanes` rows, starting at `lane`. If there are four rows, it transposes 4 x 4 words at a
+  /// time.
   template <std::size_t bits, std::size_t lanes>
   void put(const ops::UnpackedBlock* u, std::size_t block, std::size_t lane) const {
     const std::size_t parts = layout.parts();
@@ -241,11 +243,11 @@ void WeightMemory::expect(WeightFormat format, std::int64_t rows, std::int64_t c
 }
 
 std::pair<std::shared_ptr<Storage>, std::uint64_t> WeightMemory::take(std::uint64_t bytes) {
-  constexpr std::uint64_t most = std::uint64_t{256} << 20;  // all drivers can allocate this much at once
+  constexpr std::uint64_t most = std::uint64_t{256} << 20;  // all drivers can allocate this much in one allocation
   bytes = aligned(bytes);
   std::vector<Place>& free = places_[bytes];
   if (free.empty()) {
-    // Allocate as many other announced sizes together with this one as fit, largest first.
+    // Allocates this size together with as many other announced sizes as fit, largest first.
     std::vector<std::uint64_t> sizes = {bytes};
     std::uint64_t sum = bytes;
     const auto planned = expected_.find(bytes);
@@ -305,7 +307,7 @@ Weight Weight::pack_from(const From& from, WeightFormat format, std::uint64_t by
   const auto pack_groups = [&](std::size_t first, std::size_t count, const Addresses& to,
                                std::vector<std::byte>& room) {
     const std::size_t begin = first * group, end = std::min<std::size_t>(r, begin + count * group);
-    // Zero the padding of the last group, including its scales.
+    // Zeros the padding of the last group, including its scales.
     if (end - begin < count * group)
       for (std::size_t i = 0; i < parts.size(); ++i)
         std::memset(to[i] + (count - 1) * parts[i].group_bytes(), 0, parts[i].group_bytes());
@@ -329,8 +331,8 @@ Weight Weight::pack_from(const From& from, WeightFormat format, std::uint64_t by
     });
   };
 
-  // The host never stores a large matrix: a few groups of rows at a time are uploaded, or packed directly if the
-  // device's memory is host memory.
+  // The host never stores a whole matrix. If the device's memory is host memory, rows are packed directly into it.
+  // Otherwise a few groups of rows at a time are packed and uploaded.
   Queue& queue = current_queue(device);
   Addresses to{};
   bool packed = false;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of many tokens with a packed weight on CPU vectors. A panel of the weight (some groups of rows by some
-// columns) is unpacked once for all tokens and stays in the L1 cache, as does each tile of tokens while it is
-// multiplied by the panel (Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008).
+// Products of many tokens with a packed weight, using CPU vectors. A panel of the weight (some columns of some groups
+// of rows) is unpacked once for all tokens and stays in the L1 cache. Each tile of tokens also stays in the L1 cache
+// while it is multiplied by the panel (Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication",
+// 2008).
 #include "tessera/ops/packed_weight.h"
 
 namespace tessera::ops {
@@ -19,11 +20,12 @@ ir::Function trace_linear_panel(const LinearPanelSpec& spec) {
   const auto x = ir::buffer_param("x", quantised ? DType::u32 : DType::f32, ir::Access::read);
   const auto y = ir::buffer_param("y", DType::f32, ir::Access::read_write);
   const auto number = [](const char* name) { return ir::scalar_param(name, DType::index); };
-  // Steps along a row: parts of 32 columns, or columns. A block has at most the panel's groups and tiles.
+  // Steps along a row are parts of 32 columns, or columns. The groups and tiles of a block are at most those of the
+  // panel.
   const ir::Value rows = number("rows"), steps = number("steps"), count = number("tokens"), tiles = number("tiles"),
                   groups = number("groups"), block_groups = number("block_groups"), block_tiles = number("block_tiles");
 
-  // A step of a group: its words, then their scales and minimum.
+  // For each step of a group: its words, then its scales and its minimum.
   const int numbers = 1 + (f.minimum ? 1 : 0) + (f.factor == 16 ? 1 : 0);
   const std::uint64_t room = std::uint64_t{spec.groups} * spec.depth * spec.weight.group;
   const ir::BufferRef words = ir::shared(quantised ? DType::u32 : DType::f32, quantised ? room * 8 : room);
@@ -32,7 +34,8 @@ ir::Function trace_linear_panel(const LinearPanelSpec& spec) {
   const ir::BufferRef partial =
       ir::shared(DType::f32, std::uint64_t{spec.groups} * spec.tiles * spec.tokens * spec.weight.group);
 
-  // Each thread computes one row of every group, and reads from shared memory only what it has written itself.
+  // Each thread computes one row of every group. It reads from shared memory only what it has written itself, so no
+  // barrier is needed.
   const ir::Value lane = ir::thread_id(0), block = ir::block_id(0), none = ir::index_literal(0);
   const ir::Value across = (tiles + (block_tiles - 1)) / block_tiles, first_group = block / across * block_groups,
                   first_tile = (block - block / across * across) * block_tiles;
@@ -61,8 +64,8 @@ ir::Function trace_linear_panel(const LinearPanelSpec& spec) {
       });
     });
   };
-  // Prefetch: while a tile is multiplied by a panel, load the words of one part of the next panel. After a group's last
-  // panel, these belong to the group that the next block probably computes.
+  // Prefetches one part of the next panel while a tile is multiplied by the current panel. After the last panel of a
+  // group, this is a part of the group that the next block probably computes.
   const ir::Variable ahead(DType::u32, 0);
   const auto read_ahead = [&](ir::Value step1, ir::Value tile, ir::Value g) {
     const ir::Value part = (first_group + g) * steps + step1 + tile;
@@ -136,7 +139,7 @@ ir::Function trace_linear_panel(const LinearPanelSpec& spec) {
       });
     });
   });
-  if (quantised) words.store(lane, ahead.get());  // keeps the prefetching loads from being optimised away
+  if (quantised) words.store(lane, ahead.get());  // prevents the prefetching loads from being optimised away
   return builder.finish();
 }
 

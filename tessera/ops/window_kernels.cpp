@@ -11,7 +11,7 @@ using ir::Value;
 
 namespace {
 
-// Parameters of all these kernels, in the order of `launch` in convolution.cpp.
+// The parameters of all kernels in this file, in the order of `launch` in convolution.cpp.
 struct Geometry {
   Value n, rows, columns, out_rows, out_columns, kernel_rows, kernel_columns;
   Value stride_rows, stride_columns, pad_rows, pad_columns, step_rows, step_columns;
@@ -65,7 +65,7 @@ ir::Function trace_windows(const WindowSpec& spec) {
   const auto scaled = [&](Value v) { return spec.unit ? v : v * g.stride_columns; };
   const Value zero = ir::literal(spec.dtype, 0);
   const DType sums = sums_of(spec.dtype);
-  // The image is contiguous, except for the strides of the first two dimensions.
+  // Each image plane is contiguous. The first two dimensions may have any stride.
   const auto start_of = [&](Value image, Value channel) { return image * g.image_stride + channel * g.channel_stride; };
 
   if (spec.kind == WindowSpec::gather) {  // one thread per element of (channels, kernel rows, kernel columns, n, y, x)
@@ -80,7 +80,8 @@ ir::Function trace_windows(const WindowSpec& spec) {
   }
 
   const bool unpool = spec.kind == WindowSpec::unpool;
-  // The contribution of a window to an element: its value, or for unpool only if its position is this element.
+  // Returns the contribution of a window to an element: the value of the window. For unpool it is 0 unless the position
+  // of the window is this element.
   const auto taken = [&](Value window, Value exists, Value own) {
     if (unpool) exists = positions.load_if(exists, window, ir::literal(DType::i32, -1)) == own;
     return in.load_if(exists, window, zero);
@@ -98,7 +99,8 @@ ir::Function trace_windows(const WindowSpec& spec) {
     return builder.finish();
   }
 
-  if (spec.spreads()) {  // one thread per element of an image: sums over the windows that contain it, last one first
+  // one thread per element of an image; adds the windows that contain it, starting with the last one
+  if (spec.spreads()) {
     const Value own = ir::cast(DType::i32, y * g.columns + x), down = y + g.pad_rows, across = x + g.pad_columns;
     const ir::Variable sum(sums, ir::literal(sums, 0));
     ir::for_(0, (g.kernel_rows + (g.stride_rows - 1)) / g.stride_rows, 1, [&](Value i) {
@@ -152,7 +154,8 @@ ir::Function trace_windows(const WindowSpec& spec) {
         const Value column = scaled(x) + j - g.pad_columns, exists = within(column, g.columns);
         const Value v = ir::cast(sums, in.load_if(exists, start + row * g.columns + column, zero));
         if (mean) return sum.set(sum.get() + v);
-        // Compare integers in the same order (min_max.h): NaN is largest, and no device flushes denormals.
+        // Compares integers that sort in the same order (min_max.h): NaN is the largest, and no device flushes
+        // denormals.
         const Value key = floats ? detail::sortable_key(v, true) : v;
         const Value better = exists && (best->get() < 0 || key > sum.get());
         sum.set(ir::select(better, key, sum.get()));

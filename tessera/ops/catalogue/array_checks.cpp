@@ -61,7 +61,7 @@ struct BinaryCase {
   const char* name;
   Array (*operation)(ArrayOperand, ArrayOperand);
   double (*reference)(double, double);
-  bool integers = false;  // only for integers
+  bool integers = false;  // the case applies only to integers
 };
 
 const std::vector<BinaryCase>& binary_cases() {
@@ -107,7 +107,7 @@ double check_unary(const UnaryCase& c, const Shape& shape, bool transposed, Devi
   if (!transposed)
     return worst(poisoned(device, x.size() * 4, [&] { return c.operation(a); }), wanted, c.relative,
                  c.absolute + 1e-30);
-  // Row-major elements of the transposed view.
+  // The elements of the transposed view, in row-major order.
   std::vector<double> turned;
   const auto rows = static_cast<std::size_t>(shape[0]), columns = static_cast<std::size_t>(shape[1]);
   for (std::size_t j = 0; j < columns; ++j)
@@ -120,7 +120,7 @@ double check_binary(const BinaryCase& c, const Shape& a_shape, const Shape& b_sh
                     std::uint64_t seed) {
   Random random(seed);
   const bool real = is_float(t);
-  auto draw = [&](const Shape& s) {  // includes equal pairs, no zero divisors
+  auto draw = [&](const Shape& s) {  // some pairs are equal, and no divisor is zero
     auto v = random.integers(element_count(s), 1, 20);
     if (real)
       for (double& x : v) x = (x - 10.5) / 4;
@@ -141,7 +141,7 @@ double check_binary(const BinaryCase& c, const Shape& a_shape, const Shape& b_sh
     };
     double w = c.reference(pick(a, a_shape), pick(b, b_shape));
     if (!real) w = std::trunc(w);
-    if (t == DType::u8) w -= 256 * std::floor(w / 256);  // wraps
+    if (t == DType::u8) w -= 256 * std::floor(w / 256);  // the result wraps around
     wanted.push_back(w);
   }
   const Array x = array_of(a, a_shape, t, device), y = array_of(b, b_shape, t, device);
@@ -149,7 +149,7 @@ double check_binary(const BinaryCase& c, const Shape& a_shape, const Shape& b_sh
                1e-30);
 }
 
-// Adds overlapping slices of one array; then adds one of them to the other in place.
+// Adds overlapping slices of one array, then adds one slice to the other in place.
 double check_overlap(std::int64_t n, Device device, std::uint64_t seed) {
   Random random(seed);
   const auto v = random.integers(n, -50, 50);
@@ -184,7 +184,7 @@ double check_two(Array (*operation)(ArrayOperand, ArrayOperand), double (*refere
   return worst(poisoned(device, 400, [&] { return operation(x, y); }), wanted, 1e-5, 0);
 }
 
-// Sorts along the first axis and, transposed, along the second; equal elements must keep their order.
+// Sorts along the first axis, and along the second axis of the transposed array. Equal elements must keep their order.
 double check_sort(std::int64_t rows, std::int64_t width, DType t, Device device, std::uint64_t seed) {
   Random random(seed);
   auto v = rounded(random.integers(rows * width, 0, rows), t);
@@ -207,7 +207,7 @@ double check_sort(std::int64_t rows, std::int64_t width, DType t, Device device,
                   worst(poisoned(device, bytes * 8, [&] { return argsort(a.transpose(), 1); }), order, 0, 1e-30));
 }
 
-// masked_select, nonzero and unique.
+// Checks masked_select, nonzero and unique.
 double check_masks(std::int64_t rows, std::int64_t width, Device device, std::uint64_t seed) {
   Random random(seed);
   const auto v = random.integers(rows * width, -9, 9), m = random.integers(rows, 0, 1);
@@ -256,7 +256,7 @@ double check_take(std::int64_t rows, std::int64_t width, std::int64_t count, DTy
   return worst(poisoned(device, wanted.size() * dtype_size(t), [&] { return take(table, which); }), wanted, 0, 1e-30);
 }
 
-// Scatters rows of (rows, width) along the first axis and, transposed, along the second.
+// Scatters rows of (rows, width) along the first axis, and along the second axis of the transposed array.
 double check_scatter(bool add, bool turned, std::int64_t rows, std::int64_t width, std::int64_t count, Device device,
                      std::uint64_t seed) {
   Random random(seed);
@@ -310,7 +310,8 @@ double check_concatenate(std::int64_t rows, Device device, std::uint64_t seed) {
                wanted, 0, 1e-30);
 }
 
-// Bits are compared with Philox on the host, uniform numbers with their bounds, normal numbers by their moments.
+// Compares bits with a host implementation of Philox, uniform numbers with their bounds, and normal numbers with their
+// moments.
 double check_random(std::int64_t n, Device device, std::uint64_t seed) {
   std::vector<double> wanted;
   for (std::int64_t i = 0; i < n; ++i)
@@ -329,7 +330,7 @@ double check_random(std::int64_t n, Device device, std::uint64_t seed) {
   for (double v : normal) mean += v, square += (v - 1) * (v - 1);
   for (double u : uniform) flat += u;
   const double count = static_cast<double>(n);
-  // Within six standard deviations of the estimates.
+  // The estimates must be within six standard deviations.
   most = std::max(most, std::abs(mean / count - 1) / (6 * 2 / std::sqrt(count)));
   most = std::max(most, std::abs(square / count - 4) / (6 * 4 * std::sqrt(2 / count)));
   return std::max(most, std::abs(flat / count - 0.5) / (6 * 5 / std::sqrt(12 * count)));

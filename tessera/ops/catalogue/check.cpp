@@ -12,8 +12,8 @@ namespace tessera {
 
 namespace {
 
-/// Many GPUs have no f64 (Intel Arc and Iris Xe). There an f64 kernel must be rejected with this message, and the check
-/// passes if it is.
+/// Many GPUs have no f64 (Intel Arc and Iris Xe). On these devices an f64 kernel must be rejected with this message,
+/// and the check passes if it is rejected.
 void expect_refusal_without_f64(CatalogueCheck& check) {
   if (check.shape.find("f64") == std::string::npos) return;
   check.run = [run = std::move(check.run)](Device device, std::uint64_t seed) {
@@ -117,7 +117,8 @@ std::vector<double> values_of(const Array& a) {
 
 std::vector<double> poisoned(Device device, std::uint64_t bytes, const std::function<Array()>& make) {
   if (bytes) {
-    std::vector<std::shared_ptr<Storage>> spoiled;  // the operation may allocate this size, too
+    // there are several, because the operation may also allocate buffers of this size
+    std::vector<std::shared_ptr<Storage>> spoiled;
     for (int i = 0; i < 3; ++i) {
       spoiled.push_back(Storage::allocate(device, bytes, "poison"));
       current_queue(device).fill({spoiled.back(), 0, bytes, DType::u8}, 0xff);

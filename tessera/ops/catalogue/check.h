@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Internal to ops/catalogue/. Shared by the checks of operations: data from a seed, poisoned memory, host values, and
-// comparison with a bound.
+// Internal to ops/catalogue/. Helpers for checks of operations: data from a seed, poisoned memory, host values, and
+// comparison with an error bound.
 #pragma once
 
 #include "tessera/ops/catalogue.h"
@@ -28,22 +28,22 @@ class Random {
 std::vector<double> rounded(std::vector<double> values, DType dtype);
 /// The relative rounding error of the dtype for numbers that are not subnormal.
 double unit(DType dtype);
-/// The absolute rounding error of the dtype for subnormal numbers. Checks use subnormal numbers only of f16
-/// (below 6.1e-5); for the other dtypes this is smaller than any error.
+/// The absolute rounding error of the dtype for subnormal numbers. Only the checks of f16 use subnormal numbers (below
+/// 6.1e-5). For the other dtypes the result is smaller than any other error.
 double half_step(DType dtype);
-/// An array of values that were rounded by `rounded`.
+/// Creates an array from values that are already rounded to the dtype.
 Array array_of(const std::vector<double>& values, Shape shape, DType dtype, Device device);
-/// The elements of an array, row-major.
+/// Returns the elements of an array in row-major order.
 std::vector<double> values_of(const Array& a);
 
-/// Fills the memory that the device's pool will return for the next arrays of `bytes` bytes with NaN bits, calls
-/// `make`, and returns the elements of its result.
+/// Fills memory of the device's pool with NaN bits, so that the next arrays of `bytes` bytes are allocated in poisoned
+/// memory. Then calls `make` and returns the elements of its result.
 std::vector<double> poisoned(Device device, std::uint64_t bytes, const std::function<Array()>& make);
 
-/// The largest error relative to each element's allowed error; infinity if the sizes differ, or only one of two
-/// elements is NaN.
+/// Returns the largest error relative to the allowed error of each element. Returns infinity if the sizes differ, or if
+/// only one of two elements is NaN.
 double worst(const std::vector<double>& got, const std::vector<double>& wanted, const std::vector<double>& allowed);
-/// Same, with one relative and absolute bound for all elements.
+/// The same, with one relative and one absolute bound for all elements.
 double worst(const std::vector<double>& got, const std::vector<double>& wanted, double relative, double absolute);
 
 using Checks = std::vector<CatalogueCheck>;

@@ -15,7 +15,7 @@ struct ConvolutionCase {
   Convolution2d options;
 };
 
-// Calls f(window, kernel element, element of x) for every element of x that a window reads.
+// Calls f(window, element of the kernel, element of x) for every element of x that a window reads.
 template <class F>
 void each_window(const ConvolutionCase& c, Extents2d windows, F&& f) {
   const Convolution2d& o = c.options;
@@ -61,7 +61,7 @@ double check_convolution(const ConvolutionCase& c, DType t, Device device, std::
         });
       }
     }
-  // Computed at least in f32; rounded at most twice to the result's dtype.
+  // The sums are computed at least in f32 and rounded at most twice to the dtype of the result.
   for (double& s : size) s = s * (t == DType::f64 ? 1e-14 : 3e-6) + 3 * unit(t) * s + half_step(t);
   const Array a = array_of(x, c.x, t, device), weight = array_of(w, c.weight, t, device);
   const Array bias = array_of(b, {c.weight[0]}, t, device);
@@ -69,7 +69,7 @@ double check_convolution(const ConvolutionCase& c, DType t, Device device, std::
                wanted, size);
 }
 
-// Uses integers, so that sums are exact. The case's weight gives the extents of the kernel.
+// The data are integers, so that sums are exact. The weight of the case determines the extents of the kernel.
 double check_fold(const ConvolutionCase& c, Device device, std::uint64_t seed) {
   Random random(seed);
   const Extents2d windows = windows_of(c);

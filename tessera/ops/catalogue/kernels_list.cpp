@@ -81,9 +81,9 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
     add(std::move(name), std::move(fn));
   }
 
-  for (DType t : {DType::f16, DType::bf16})  // the gradient of weights
+  for (DType t : {DType::f16, DType::bf16})  // for the gradient of weights
     add_product(512, 512, 512, true, false, t, false, Activation::none, DType::f32);
-  // Products added to a matrix: a tile, a vector, and matrices that are packed.
+  // Products that are added to a matrix: a tile, a vector, and matrices that are packed.
   const auto add_update = [&](std::int64_t m, std::int64_t n, std::int64_t k, bool transposed_b, DType t, bool lower) {
     ProductSpec s{t, t, t == DType::f16 ? DType::f32 : t, t};
     s.a_unit_k = true, s.b_unit_n = !transposed_b, s.b_unit_k = transposed_b;
@@ -111,7 +111,8 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
     }
   if (tiles.matrix_f16) add_update(4096, 4096, 512, true, DType::f16, true);
 
-  // By matrix fragments, if the device has matrix units: each tile size, with factors along k and across.
+  // On devices with matrix units, these use fragments: each tile size, with factors that are contiguous along k and
+  // across k.
   for (DType t : {DType::f16, DType::bf16})
     if (t == DType::f16 ? tiles.matrix_f16 : tiles.matrix_bf16) {
       for (int both = 0; both < 4; ++both) add_product(4096, 4096, 512, both & 1, both & 2, t, false, Activation::none);
@@ -158,7 +159,7 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
       std::string name = fn.name + (window ? "_window" : "_capped");
       add(std::move(name), std::move(fn));
     }
-  // Recorded steps read the position of tokens from memory.
+  // Recorded steps read the position of the tokens from device memory.
   for (RotaryPairs pairs : {RotaryPairs::adjacent, RotaryPairs::halves})
     add(pairs == RotaryPairs::adjacent ? "rotary_adjacent_recorded" : "rotary_halves_recorded",
         trace_rotary({DType::f32, pairs, false, false, true}));
@@ -176,7 +177,7 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
         name = fn.name + (unit ? "_3_by_3_" : "_2_by_2_") + text(t);
         add(std::move(name), std::move(fn));
       }
-  // Products of convolutions that read windows in place: with 3 x 3 kernels, and with any.
+  // Products of convolutions that read windows in place, with 3 x 3 kernels and with kernels of any size.
   for (const auto windows : {ProductSpec::images_of_windows, ProductSpec::weights_of_windows})
     for (const DType t : {DType::f32, DType::f16})
       for (const bool small : {true, false}) {
@@ -192,7 +193,7 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
   for (const CorrelationSpec::Kind kind : {CorrelationSpec::images, CorrelationSpec::weights})
     for (const DType t : {DType::f32, DType::f16})
       for (const bool large : {false, true})
-        for (const std::int64_t channels : {4, 64}) {  // by windows, by channels
+        for (const std::int64_t channels : {4, 64}) {  // the first is computed by windows, the second by channels
           if (!tiles.vectors) break;
           const Correlation c = large ? Correlation{channels == 4 ? 9 : 7, 2, 1, 2} : Correlation{3, 1, 1};
           CorrelationSpec s{kind, t, t};

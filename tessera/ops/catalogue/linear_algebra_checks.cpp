@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares residuals of factorisations and solves with Higham's bounds (summed in long double for f64). Elements that
-// must not be read are NaN, and elements that must not be written are compared.
+// Compares the residuals of factorisations and solves with Higham's bounds (summed in long double for f64). Elements
+// that must not be read are NaN. Elements that must not be written are compared with their old values.
 #include <cmath>
 #include <limits>
 
@@ -15,7 +15,7 @@ using Real = long double;
 
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
-/// A matrix on the host and as an array: part of a larger one, optionally transposed in memory.
+/// A matrix on the host and as an array. The array is part of a larger one and may be transposed in memory.
 struct Matrix {
   std::int64_t rows, columns;
   std::vector<double> values;
@@ -88,7 +88,7 @@ struct SystemCase {
   std::int64_t n, m;
   DType dtype = DType::f32;
   TriangularSystem system;
-  bool t_transposed = false, b_transposed = false;  ///< in memory
+  bool t_transposed = false, b_transposed = false;  ///< transposed in memory
 };
 
 double run(const SystemCase& s, Device device, std::uint64_t seed) {
@@ -107,7 +107,7 @@ double run(const SystemCase& s, Device device, std::uint64_t seed) {
   const auto got = values_of(solve_triangular(t.array, b.array, s.system));
   solve_triangular_into(t.array, b.array, s.system);
   if (values_of(b.array) != got) return std::numeric_limits<double>::infinity();
-  // The residual of each equation; element (i, q) is that of the matrix after transposition.
+  // The residual of each equation. Element (i, q) is that of the matrix after it has been transposed.
   const auto element = [&](std::int64_t i, std::int64_t q) {
     if (s.system.transposed != right) std::swap(i, q);
     if (i == q && s.system.unit_diagonal) return 1.0;
@@ -133,7 +133,7 @@ double run(const SystemCase& s, Device device, std::uint64_t seed) {
 struct CholeskyCase {
   std::int64_t n;
   DType dtype = DType::f32;
-  bool transposed = false;  ///< in memory
+  bool transposed = false;  ///< transposed in memory
 };
 
 double run(const CholeskyCase& c, Device device, std::uint64_t seed) {
@@ -143,7 +143,7 @@ double run(const CholeskyCase& c, Device device, std::uint64_t seed) {
   std::vector<double> numbers;
   for (std::int64_t i = 0; i < n; ++i)
     for (std::int64_t j = 0; j < n; ++j) {
-      double sum = i == j ? 0.1 : 0;  // close to singular
+      double sum = i == j ? 0.1 : 0;  // makes the matrix close to singular
       for (std::int64_t q = 0; q < n; ++q)
         sum += factor[static_cast<std::size_t>(i * n + q)] * factor[static_cast<std::size_t>(j * n + q)];
       numbers.push_back(j <= i ? sum : nan);
@@ -159,7 +159,7 @@ double run(const CholeskyCase& c, Device device, std::uint64_t seed) {
     const auto at = [&](std::int64_t i, std::int64_t j) { return (*result)[static_cast<std::size_t>(i * n + j)]; };
     for (std::int64_t i = 0; i < n; ++i)
       for (std::int64_t j = 0; j < n; ++j) {
-        if (j > i) {  // must be zeros, or unchanged in place
+        if (j > i) {  // must be zero, or unchanged if the operation is in place
           if (!same(at(i, j), result == &l ? 0 : nan)) return std::numeric_limits<double>::infinity();
           continue;
         }
@@ -192,8 +192,9 @@ void add_linear_algebra_checks(Checks& checks) {
   updates.push_back({64, 96, 32, f32, false, false}), updates.push_back({50, 1, 70, f32});
   updates.push_back({1, 50, 70, f32, false, false}), updates.push_back({3, 70, 20, f32});
   updates.push_back({70, 3, 300, f64});
-  updates.push_back({40, 60, 700, f64});  // longer than the packed depth along k
-  updates.push_back({130, 100, 420, f32}), updates.push_back({64, 49, 512, f32, false, false});  // staged at once
+  updates.push_back({40, 60, 700, f64});  // longer than `depth` of the packed kernels
+  // staged in a single step
+  updates.push_back({130, 100, 420, f32}), updates.push_back({64, 49, 512, f32, false, false});
   for (int how = 0; how < 8; ++how)
     updates.push_back({70, 45, 33, f32, (how & 1) != 0, (how & 2) != 0, (how & 4) != 0, false, 1, 1});
   updates.push_back({45, 45, 33, f32, true, false, true, true}), updates.push_back({600, 40, 500, f32});

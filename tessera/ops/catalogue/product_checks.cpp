@@ -10,10 +10,11 @@ namespace {
 struct ProductCase {
   Shape a, b;
   DType a_dtype = DType::f32, b_dtype = DType::f32;
-  bool transposed_a = false, transposed_b = false;  // in memory: passed as transposed views
+  // true: the matrix is transposed in memory and passed as a transposed view
+  bool transposed_a = false, transposed_b = false;
   bool bias = false;
   Activation activation = Activation::none;
-  std::optional<DType> result = {};  // the result's dtype, if not the operands'
+  std::optional<DType> result = {};  // dtype of the result, if it differs from that of the operands
 };
 
 double activated(Activation a, double x) {
@@ -25,7 +26,8 @@ double activated(Activation a, double x) {
   }
 }
 
-// The array with these row-major values; if `transposed`, a view of memory in which the last two axes are swapped.
+// Creates an array with these row-major values. If `transposed`, it is a view of memory in which the last two axes are
+// swapped.
 Array laid_out(const std::vector<double>& values, const Shape& shape, DType t, bool transposed, Device device) {
   if (!transposed) return array_of(values, shape, t, device);
   Shape swapped = shape;
@@ -85,7 +87,7 @@ double run(const ProductCase& c, Device device, std::uint64_t seed) {
           sum += p, size += std::abs(p);
         }
         wanted.push_back(activated(c.activation, sum));
-        // Rounding errors of a sum grow like a random walk; the slope of activations is below 1.2.
+        // The rounding error of a sum grows like a random walk. The slope of the activations is below 1.2.
         const double walk = size * rounding * (4 + 2 * std::sqrt(static_cast<double>(k)));
         allowed.push_back(1.2 * walk + unit(result) * (std::abs(wanted.back()) + walk) * 1.01 +
                           (c.activation >= Activation::silu ? 1e-6 : half_step(result)));
@@ -110,7 +112,7 @@ void add_product_checks(Checks& checks) {
     for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{66, 50, 40}, std::array<std::int64_t, 3>{3, 200, 30},
                                   std::array<std::int64_t, 3>{200, 2, 1030}, std::array<std::int64_t, 3>{20, 70, 1}})
       cases.push_back({{m, k}, {k, n}, DType::f32, DType::f32, (both & 1) != 0, (both & 2) != 0});
-  // Large enough for CPUs to pack both factors.
+  // Large enough that CPUs pack both factors.
   for (int both = 0; both < 4; ++both)
     cases.push_back({{130, 200}, {200, 100}, DType::f32, DType::f32, (both & 1) != 0, (both & 2) != 0});
   cases.push_back({{130, 150}, {150, 70}, DType::f16, DType::f16, false, true, true, Activation::silu});
@@ -124,7 +126,7 @@ void add_product_checks(Checks& checks) {
     cases.push_back({{19, 40}, {40, 50}, t, t});
     cases.push_back({{50, 90}, {90, 2}, t, t, false, true});
   }
-  // If a device has matrix units, these use fragments: all tile sizes, with partial tiles.
+  // On devices with matrix units, these cases use fragments: all tile sizes, with partial tiles.
   for (DType t : {DType::f16, DType::bf16}) {
     for (int both = 0; both < 4; ++both)
       cases.push_back({{130, 72}, {72, 141}, t, t, (both & 1) != 0, (both & 2) != 0});
@@ -132,7 +134,8 @@ void add_product_checks(Checks& checks) {
     cases.push_back({{2, 3, 70, 31}, {2, 1, 31, 67}, t, t, false, false, true, Activation::gelu});
     cases.push_back({{40, 1}, {1, 40}, t, t, true}), cases.push_back({{300, 600}, {600, 9}, t, t});
   }
-  // Sums of 16-bit floats kept as f32, as for gradients of weights; and f32 products rounded once to 16 bits.
+  // Sums of 16-bit floats that are returned as f32, as for gradients of weights, and f32 products that are rounded once
+  // to 16 bits.
   for (DType t : {DType::f16, DType::bf16}) {
     cases.push_back(
         {.a = {130, 72}, .b = {72, 141}, .a_dtype = t, .b_dtype = t, .transposed_a = true, .result = DType::f32});

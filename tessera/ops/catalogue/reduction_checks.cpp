@@ -16,13 +16,13 @@ struct ReductionCase {
   Shape shape;
   std::vector<int> axes;  // empty: all axes
   DType dtype = DType::f32;
-  bool strided = false;  // every second row of an array twice as long
+  bool strided = false;  // reads every second row of an array with twice as many rows
 };
 
 double run(const ReductionCase& c, Device device, std::uint64_t seed) {
   Random random(seed);
   const std::int64_t count = element_count(c.shape);
-  // Integers, so that sums are exact in f32 and equal elements occur.
+  // The elements are integers, so that sums are exact in f32 and some elements are equal.
   const bool logical = c.dtype == DType::boolean;
   const auto v = random.integers(count,
                                  logical                    ? 0
@@ -57,7 +57,7 @@ double run(const ReductionCase& c, Device device, std::uint64_t seed) {
     const DType result = c.kind == sum_    ? c.dtype
                          : c.kind == mean_ ? (is_float(c.dtype) ? c.dtype : DType::f32)
                                            : DType::i32;
-    // Sums of integers are rounded from 2^24 on.
+    // Sums of integers are rounded if they exceed 2^24.
     const double walk =
         c.kind <= mean_ && size >= 0x1p24 ? size * 0x1p-24 * 8 / (c.kind == mean_ ? static_cast<double>(total) : 1) : 0;
     allowed.push_back(walk + std::abs(wanted.back()) * (unit(result) * 1.01 + (c.kind == mean_ ? 0x1p-22 : 0)) + 1e-30);

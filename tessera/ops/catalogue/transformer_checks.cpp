@@ -15,7 +15,7 @@ std::int64_t product(const Shape& s, std::size_t first, std::size_t last) {
   return n;
 }
 
-// If `strided`, every second element of the last axis of an array twice as wide.
+// If `strided`, the array contains every second element of the last axis of an array twice as wide.
 Array view_of(const std::vector<double>& values, const Shape& shape, DType t, bool strided, Device device) {
   if (!strided) return array_of(values, shape, t, device);
   std::vector<double> wide;
@@ -54,7 +54,7 @@ double check_softmax(const Shape& shape, int axis, DType t, bool strided, Device
   };
   for (std::int64_t o = 0; o < outer; ++o)
     for (std::int64_t i = 0; i < inner; ++i) {
-      // Some rows contain only -inf, and some a single -inf or NaN.
+      // Some rows contain only -inf. Some contain a single -inf or NaN.
       const std::int64_t row = o * inner + i;
       if (row % 7 == 3)
         for (std::int64_t c = 0; c < count; ++c) x[at(o, i, c)] = -std::numeric_limits<double>::infinity();
@@ -114,7 +114,7 @@ double check_rotary(const RotaryCase& c, Device device, std::uint64_t seed) {
         double slack = 0;
         if (c.factors) {
           angle /= f[static_cast<std::size_t>(p)];
-          // With a factor, the number of turns is an f32 product instead of a fixed-point number.
+          // With a factor, the number of turns is computed as an f32 product instead of a fixed-point number.
           if (f[static_cast<std::size_t>(p)] != 1) slack = angle * 0x1p-22;
         }
         const auto a = static_cast<std::size_t>(c.pairs == RotaryPairs::adjacent ? 2 * p : p);
@@ -144,7 +144,7 @@ struct AttentionCase {
   float cap = 0;
 };
 
-// Fills a cache with two calls of cache_store, one with a strided view, and attends to it.
+// Fills a cache with two calls of cache_store, one of them with a strided view. Then computes attention over the cache.
 double check_attention(const AttentionCase& c, Device device, std::uint64_t seed) {
   Random random(seed);
   const std::int64_t length = c.past + c.tokens, capacity = length + c.spare;
@@ -183,14 +183,14 @@ double check_attention(const AttentionCase& c, Device device, std::uint64_t seed
   auto store = [&](Array& cache, const std::vector<double>& from) {
     const Array rows = array_of(from, {length, c.key_heads, c.head_size}, DType::f32, device);
     cache_store(cache, rows.slice(0, 0, cut), 0);
-    // The rest is a slice of heads of a wider row.
+    // The second part is a slice of the heads of a wider row.
     const Array both[] = {rows, rows};
     cache_store(cache, concatenate(both, 1).slice(0, cut, length).slice(1, c.key_heads, 2 * c.key_heads), cut);
   };
   store(keys, k), store(values, v);
   const Array query = array_of(q, {c.tokens, c.heads, c.head_size}, DType::f32, device);
-  // The result is a weighted mean of values up to 1; its error is that of the scores, sums of head_size products up
-  // to 4.
+  // The result is a weighted mean of values up to 1. Its error is that of the scores, which are sums of head_size
+  // products up to 4.
   return worst(poisoned(device, wanted.size() * 4,
                         [&] { return attention(query, keys, values, c.past, scale, c.window, c.cap); }),
                wanted, 2e-6, 1.5e-6);

@@ -11,11 +11,12 @@ namespace tessera::ops {
 
 namespace {
 
-// A weight in a file's format, and its values.
+// A weight in the format of a file, and its values.
 struct FileWeight {
   std::vector<std::byte> data;
   std::vector<double> values;
-  std::vector<double> sizes;  // sums of the terms' magnitudes: with a minimum, the terms may nearly cancel
+  // sums of the magnitudes of the terms; in formats with a minimum, the terms may nearly cancel
+  std::vector<double> sizes;
 };
 
 FileWeight make_weight(Random& random, const WeightLayout& f, std::int64_t rows, std::int64_t columns) {
@@ -42,7 +43,7 @@ FileWeight make_weight(Random& random, const WeightLayout& f, std::int64_t rows,
     for (double& v : w.sizes) v = std::abs(v);
     return w;
   }
-  // Random bits are valid numbers, but scales and minimums need a suitable magnitude.
+  // Random bits are valid quantised numbers, but scales and minimums need a suitable magnitude.
   for (std::size_t i = 0; i < w.data.size(); i += 8) {
     const std::uint64_t bits = random.bits();
     std::memcpy(w.data.data() + i, &bits, std::min<std::size_t>(8, w.data.size() - i));
@@ -65,7 +66,8 @@ FileWeight make_weight(Random& random, const WeightLayout& f, std::int64_t rows,
   return w;
 }
 
-// `exact`: every block of 32 activations contains +-127 and only integers (times 1/64), so rounding to 8 bits is exact.
+// If `exact`, every block of 32 activations contains +-127 and only integers (times 1/64), so that rounding to 8 bits
+// is exact.
 double check_linear(const WeightLayout& f, std::int64_t rows, std::int64_t columns, Shape lead, bool exact,
                     Device device, std::uint64_t seed) {
   Random random(seed);
@@ -91,10 +93,11 @@ double check_linear(const WeightLayout& f, std::int64_t rows, std::int64_t colum
         }
         const double weight_value = w.values[static_cast<std::size_t>(r * columns + c)], p = x[at] * weight_value;
         sum += p, size += std::abs(x[at]) * w.sizes[static_cast<std::size_t>(r * columns + c)];
-        variance += weight_value * weight_value * step * step / 12;  // of an error uniform within the step
+        // of an error that is uniformly distributed within the step
+        variance += weight_value * weight_value * step * step / 12;
       }
       wanted.push_back(sum);
-      // 8-bit weights are offset by 128, so their magnitudes contribute to the error, not only the products.
+      // 8-bit weights are offset by 128, so their magnitudes contribute to the error in addition to the products.
       const double walk =
           (size + (quantised ? std::abs(sum) : 0)) * 0x1p-24 * (6 + 2 * std::sqrt(static_cast<double>(columns)));
       allowed.push_back(walk + (exact ? 0 : 6 * std::sqrt(variance)) + 1e-30);
@@ -109,7 +112,7 @@ double check_rows(const WeightLayout& f, std::int64_t rows, std::int64_t columns
   const FileWeight w = make_weight(random, f, rows, columns);
   const Weight weight = Weight::pack(f.format, w.data, rows, columns, device);
   const auto c = static_cast<std::size_t>(columns);
-  // The whole weight, then rows by id, two of them out of range.
+  // Checks the whole weight first, then rows by id, with two ids out of range.
   double most = worst(poisoned(device, w.values.size() * 4, [&] { return dequantize(weight); }), w.values, 0, 0);
   std::vector<double> ids = random.integers(count, 0, std::min<std::int64_t>(rows - 1, 127)), wanted;
   if (count > 2) ids[1] = is_unsigned_int(ids_dtype) ? 255 : -1, ids[2] = 126;
@@ -121,8 +124,8 @@ double check_rows(const WeightLayout& f, std::int64_t rows, std::int64_t columns
       most, worst(poisoned(device, wanted.size() * 4, [&] { return embedding_rows(weight, which); }), wanted, 0, 0));
 }
 
-// `kept`: the fraction of nonzero inputs. If is_sparse_row_bit_exact, the result must be bitwise equal to a product. On
-// devices other than the CPU the operation must be rejected; then the error is 0.
+// `kept` is the fraction of nonzero inputs. If is_sparse_row_bit_exact is true, the result must be bit-identical to a
+// product. On devices other than the CPU the operation must be rejected; the error is then 0.
 double check_sparse_row(std::int64_t outputs, std::int64_t inputs, double kept, bool epilogue, Device device,
                         std::uint64_t seed) {
   Random random(seed);
