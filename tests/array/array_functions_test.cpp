@@ -103,7 +103,7 @@ TEST_P(OnEveryDevice, TrilAndTriuZeroTheOtherTriangle) {
   expect_throw<Error>([&] { tril(Array::ones({3})); }, {"fewer than two dimensions"});
 }
 
-TEST_P(OnEveryDevice, OneHotMarksTheIndex) {
+TEST_P(OnEveryDevice, OneHotSetsTheIndexedElement) {
   const Array hot = one_hot(Array::from({std::int32_t{1}, std::int32_t{-1}, std::int32_t{3}, std::int32_t{0}}), 3);
   EXPECT_EQ(hot.shape(), (Shape{4, 3}));
   EXPECT_EQ(hot.to_vector<float>(), (Floats{0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0}));
@@ -133,7 +133,7 @@ TEST_P(OnEveryDevice, SignClipAndIsnanMatchTheReference) {
   expect_throw<Error>([&] { sign(Array::ones({2}, DType::boolean)); }, {"numbers"});
 }
 
-TEST_P(OnEveryDevice, ArgminFindsTheFirstSmallest) {
+TEST_P(OnEveryDevice, ArgminReturnsTheFirstSmallestElement) {
   EXPECT_EQ(argmin(Array::from({3.f, -1.f, -1.f, 2.f})).item<std::int64_t>(), 1);
   EXPECT_EQ(argmin(Array::from({3.f, nan, -inf, nan})).item<std::int64_t>(), 1);
   EXPECT_EQ(argmin(Array::from({0.f, -0.f})).item<std::int64_t>(), 0);
@@ -152,8 +152,8 @@ TEST_P(OnEveryDevice, ArgminFindsTheFirstSmallest) {
   expect_throw<Error>([&] { argmin(Array::ones({2}, DType::boolean)); }, {"numbers"});
 }
 
-// The error in ulps of the reference as f32 or f64; for results below the smallest normal number in units of that
-// number, since devices may flush them to zero.
+// The error in ulps of the reference as f32 or f64. For results below the smallest normal number, the unit is that
+// number, because devices may flush them to zero.
 template <class T>
 double ulps(T got, double wanted) {
   if (std::isnan(wanted) || std::isinf(wanted))
@@ -165,7 +165,7 @@ double ulps(T got, double wanted) {
 }
 
 TEST_P(OnEveryDevice, Log1pAndExpm1AreAccurateInF32) {
-  // A sample of all floats, denser on fast devices.
+  // Tests a sample of all floats. The sample is denser on fast devices.
   const std::uint32_t step = GetParam().backend == Backend::interp ? 100003 : 4001;
   Floats x = {0.f, -0.f, inf, -inf, nan, -1.f, -2.f, 1e-30f, -1e-30f, 89.f, -104.f, 0.5f};
   for (std::uint64_t bits = 0; bits < 1ull << 32; bits += step) {
@@ -203,7 +203,7 @@ TEST_P(OnEveryDevice, Log1pAndExpm1AreAccurateInF64) {
   }
   const auto log = log1p(Array::from(x)).to_vector<double>(), exp = expm1(Array::from(x)).to_vector<double>();
   double worst_log = 0, worst_exp = 0;
-  for (std::size_t i = 0; i < x.size(); ++i) {  // the references have an error of up to an ulp themselves
+  for (std::size_t i = 0; i < x.size(); ++i) {  // the references themselves have an error of up to one ulp
     const double l = ulps(log[i], std::log1p(x[i])), e = ulps(exp[i], std::expm1(x[i]));
     worst_log = std::max(worst_log, l), worst_exp = std::max(worst_exp, e);
     ASSERT_LE(l, 3) << "log1p of " << x[i] << " is " << log[i];
@@ -213,7 +213,7 @@ TEST_P(OnEveryDevice, Log1pAndExpm1AreAccurateInF64) {
 }
 
 TEST_P(OnEveryDevice, VarAndStdMatchTheReference) {
-  const auto x = numbers(6 * 40, 100, 101);  // far from zero, where a difference of squares would cancel completely
+  const auto x = numbers(6 * 40, 100, 101);  // far from zero, where the difference of squares would cancel completely
   const Array a = Array::from(x, Shape{6, 40});
   for (double correction : {0.0, 1.0}) {
     const auto v = var(a, {1}, correction).to_vector<float>(), s = stddev(a, {1}, correction).to_vector<float>();
@@ -272,13 +272,14 @@ TEST_P(OnEveryDevice, CumsumMatchesTheReference) {
       for (std::size_t i = 0; i < x.size(); ++i)
         if (i / inner % extent != 0) wanted[i] += wanted[i - inner];
       ASSERT_EQ(cumsum(a, axis).to_vector<std::int64_t>(), wanted) << to_string(shape) << " axis " << axis;
-      const auto floats = cumsum(a.astype(DType::f32), axis).to_vector<float>();  // integers, so sums are exact
+      // the floats are integers, so their sums are exact
+      const auto floats = cumsum(a.astype(DType::f32), axis).to_vector<float>();
       for (std::size_t i = 0; i < x.size(); ++i) ASSERT_EQ(floats[i], static_cast<float>(wanted[i]));
     }
   EXPECT_EQ(cumsum(numbered({2, 3}).transpose(), 0).to_vector<float>(), (Floats{0, 3, 1, 7, 3, 12}));
   EXPECT_EQ(cumsum(Array::ones({3}, DType::boolean)).to_vector<std::int64_t>(), (std::vector<std::int64_t>{1, 2, 3}));
   EXPECT_EQ(cumsum(Array::ones({300}, DType::u8)).dtype(), DType::u64);
-  const Array half = cumsum(Array::ones({3000}, DType::f16));  // summed in f32: f16 would stop at 2048
+  const Array half = cumsum(Array::ones({3000}, DType::f16));  // summed in f32, because an f16 sum would stop at 2048
   EXPECT_EQ(half.dtype(), DType::f16);
   EXPECT_EQ(half.astype(DType::f32).to_vector<float>().back(), 3000);
   expect_throw<Error>([&] { cumsum(Array::ones({3}), 1); }, {"cumsum"});
@@ -337,7 +338,8 @@ TEST_P(OnEveryDevice, TakeAlongAxisMatchesTheReference) {
       ASSERT_EQ(got[i], inside ? x[(o * l.extent + static_cast<std::size_t>(which[i])) * l.inner + w] : 0);
     }
   }
-  const Array order = Array::from({std::int64_t{2}, std::int64_t{0}}, Shape{1, 2});  // one row of indices, broadcast
+  // a single row of indices, which is broadcast
+  const Array order = Array::from({std::int64_t{2}, std::int64_t{0}}, Shape{1, 2});
   EXPECT_EQ(take_along_axis(numbered({2, 3}), order, 1).to_vector<float>(), (Floats{2, 0, 5, 3}));
   EXPECT_EQ(take_along_axis(numbered({3, 2}).transpose(), order).to_vector<float>(), (Floats{4, 0, 5, 1}));
   EXPECT_EQ(take_along_axis(Array::ones({2, 0}), Array::zeros({2, 3}, DType::i32), 1).to_vector<float>(), Floats(6, 0));
@@ -364,7 +366,7 @@ TEST_P(OnEveryDevice, ScatterAndScatterAddMatchTheReference) {
         for (int d = 0; d < axis; ++d) updates.push_back(shape[static_cast<std::size_t>(d)]);
         for (std::int64_t n : count) updates.push_back(n);
         for (int d = axis + 1; d < rank(shape); ++d) updates.push_back(shape[static_cast<std::size_t>(d)]);
-        Floats replaced = x, added = x;  // sums in the order of the indices, so the bits are equal
+        Floats replaced = x, added = x;  // sums are in the order of the indices, so the results are bit-identical
         for (std::size_t o = 0; o < l.outer; ++o)
           for (std::size_t i = 0; i < which.size(); ++i)
             for (std::size_t w = 0; w < l.inner && which[i] >= 0 && which[i] < extent; ++w) {
@@ -395,7 +397,7 @@ TEST_P(OnEveryDevice, ScatterAcceptsViewsAndOtherDtypes) {
                   .astype(DType::f32)
                   .to_vector<float>(),
               (Floats{0, 3, 7, 8, 2, 5}));
-  const Array many = Array::zeros({3000}, DType::i32);  // summed in f32: f16 would stop at 2048
+  const Array many = Array::zeros({3000}, DType::i32);  // summed in f32, because an f16 sum would stop at 2048
   const Array half = scatter_add(Array::zeros({2}, DType::f16), many, Array::ones({3000}, DType::f16));
   EXPECT_EQ(half.astype(DType::f32).to_vector<float>(), (Floats{3000, 0}));
   if (device_info(GetParam()).can.f64) {
@@ -413,7 +415,7 @@ TEST_P(OnEveryDevice, ScatterAcceptsViewsAndOtherDtypes) {
 }
 
 // docs/arrays.md, "Gather and scatter".
-TEST_P(OnEveryDevice, GatherAndScatterExampleOfTheDocs) {
+TEST_P(OnEveryDevice, DocumentedGatherAndScatterExampleWorks) {
   Array table = Array::arange(6).reshape({3, 2});
   Array ids = Array::from({2, 0, 2});
   Array rows = take(table, ids);
@@ -430,9 +432,9 @@ TEST_P(OnEveryDevice, UpdateSliceMatchesTheReference) {
   EXPECT_EQ(update_slice(a, a.slice(0, 0, 0), {3, 0}).to_vector<float>(), a.to_vector<float>());
   EXPECT_EQ(update_slice(numbered({3}, DType::i32), Array::from({7.9f}), {0}).to_vector<std::int32_t>(),
             (Indices{7, 1, 2}));
-  expect_throw<Error>([&] { update_slice(a, Array::ones({2, 2}), {2, 0}); }, {"are not inside"});
-  expect_throw<Error>([&] { update_slice(a, Array::ones({1, 1}), {-1, 0}); }, {"are not inside"});
-  expect_throw<Error>([&] { update_slice(a, Array::ones({1}), {0}); }, {"are not inside"});
+  expect_throw<Error>([&] { update_slice(a, Array::ones({2, 2}), {2, 0}); }, {"do not fit inside"});
+  expect_throw<Error>([&] { update_slice(a, Array::ones({1, 1}), {-1, 0}); }, {"do not fit inside"});
+  expect_throw<Error>([&] { update_slice(a, Array::ones({1}), {0}); }, {"do not fit inside"});
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elementwise operations and strided copies whose outer dimensions exceed the maximum grid of CUDA or HIP in y and z.
-// The fake drivers reject such grids as the real ones do. Each case runs in its own process, since drivers are loaded
-// once per process.
+// Elementwise operations and strided copies with outer dimensions that exceed the maximum grid of CUDA or HIP in y and
+// z. The fake drivers reject such grids, like real drivers. Each case runs in its own process, because drivers are
+// loaded once per process.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-// With 65,535 blocks: the number of rows that always fits in y and z, whatever registers a kernel needs.
+// The number of rows that always fits in y and z with 65,535 blocks, independent of the registers that a kernel needs.
 constexpr std::int64_t most_y = 65535 * 256, most_z = 65535 * 64;
 
 class LargeGrids : public ::testing::TestWithParam<Device> {
@@ -39,7 +39,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, LargeGrids,
                          ::testing::Values(Device{Backend::cpu, 0}, Device{Backend::cuda, 0}, Device{Backend::rocm, 0}),
                          [](const auto& info) { return std::string(backend_name(info.param.backend)); });
 
-/// The first wrong position of `got`, or -1.
+/// Returns the first position at which `got` is wrong, or -1.
 std::int64_t wrong_at(const std::vector<std::uint8_t>& got, std::size_t size, const auto& want) {
   if (got.size() != size) return static_cast<std::int64_t>(got.size());
   for (std::size_t i = 0; i < size; ++i)
@@ -47,9 +47,9 @@ std::int64_t wrong_at(const std::vector<std::uint8_t>& got, std::size_t size, co
   return -1;
 }
 
-TEST_P(LargeGrids, StridedCopiesExceedingZ) {
+TEST_P(LargeGrids, StridedCopiesCanExceedTheGridLimitInZ) {
   run([] {
-    // The same expression with little data, before and after, since its kernel has two forms.
+    // The same expression with little data runs before and after, because its kernel has two forms.
     for (const std::int64_t n : {std::int64_t{3}, most_z, most_z + 1, std::int64_t{1000}}) {
       const auto data = bytes(n * 4);
       const auto got = Array::from(data, Shape{n, 2, 2}).permute({0, 2, 1}).as_contiguous().to_vector<std::uint8_t>();
@@ -59,7 +59,7 @@ TEST_P(LargeGrids, StridedCopiesExceedingZ) {
   });
 }
 
-TEST_P(LargeGrids, OuterDimensionsTogetherExceedingZ) {
+TEST_P(LargeGrids, CombinedOuterDimensionsCanExceedTheGridLimitInZ) {
   run([] {
     const std::int64_t n = most_z / 4 + 1;
     const auto data = bytes(n * 16);
@@ -70,9 +70,9 @@ TEST_P(LargeGrids, OuterDimensionsTogetherExceedingZ) {
   });
 }
 
-TEST_P(LargeGrids, BroadcastsExceedingY) {
+TEST_P(LargeGrids, BroadcastsCanExceedTheGridLimitInY) {
   run([] {
-    const std::int64_t refused = 65535 * 1024 + 1;  // with blocks of any size
+    const std::int64_t refused = 65535 * 1024 + 1;  // too many for blocks of any size
     for (const std::int64_t n : {std::int64_t{5}, most_y, most_y + 1, refused}) {
       const auto data = bytes(n * 2);
       const std::vector<std::uint8_t> bias = {3, 250};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sorting, masks, reversal and trigonometric functions, compared with the C++ library on the host. Results equal
-// NumPy's, except that -0 sorts before +0.
+// Sorting, masks, reversal and trigonometric functions, compared with the C++ library on the host. Results match NumPy,
+// except that -0 sorts before +0.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ using Places = std::vector<std::int64_t>;
 constexpr float inf = std::numeric_limits<float>::infinity();
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 
-/// NaN last, and -0 before +0.
+/// NaN sorts last, and -0 before +0.
 template <class T>
 bool before(T a, T b) {
   if constexpr (std::is_floating_point_v<T>) {
@@ -49,7 +49,7 @@ template <class T>
 class Values {
  public:
   explicit Values(std::mt19937_64& random) : random_(random) {}
-  /// Random elements: of all bit patterns or few distinct ones, with special values.
+  /// Random elements. They have arbitrary bit patterns, or only a few distinct values. Some are special values.
   std::vector<T> some(std::int64_t n) {
     std::vector<T> out;
     const bool few = random_() % 2 == 0;
@@ -102,14 +102,14 @@ void check_sort(std::mt19937_64& random, const Shape& shape, int axis) {
     }
 }
 
-TEST_P(OnEveryDevice, SortMatchesStableSort) {
-  // Rows of one element; up to 128 by counting; longer ones in one run and in several; on cpu from 33 to 1024 by a
-  // network.
+TEST_P(OnEveryDevice, SortMatchesStdStableSort) {
+  // Covers all methods: rows of one element, rows of up to 128 elements by counting, longer rows in one run and in
+  // several runs. On cpu, rows of 33 to 1024 elements are sorted by a network.
   const bool slow = GetParam().backend == Backend::interp;
   for (const Shape& s :
        {Shape{1}, Shape{2}, Shape{128}, Shape{129}, Shape{3, 130}, Shape{slow ? 700 : 70001}, Shape{5, 1}})
     check_sort<float>(random, s, -1), check_sort<std::int32_t>(random, s, -1);
-  // In blocks of 16 elements, which are merged; the last run of a merge may be short or missing.
+  // The network sorts blocks of 16 elements and merges them. The last run of a merge may be short or missing.
   if (blocks_are_vectors(GetParam().backend))
     for (const std::int64_t n :
          {33, 48, 49, 63, 65, 100, 127, 200, 257, 350, 400, 470, 500, 513, 700, 1000, 1024, 1025})
@@ -120,7 +120,7 @@ TEST_P(OnEveryDevice, SortMatchesStableSort) {
       check_sort<std::int8_t>,   check_sort<std::uint8_t>,  check_sort<std::int16_t>,
       check_sort<std::uint16_t>, check_sort<std::uint32_t>, check_sort<std::uint64_t>};
   if (device_info(GetParam()).can.f64) others.push_back(check_sort<double>);
-  // Vendor compilers are slow for each dtype's kernels, so each run tests two other dtypes.
+  // Vendor compilers are slow, so each run tests only two of the other dtypes.
   if (!is_built_in(GetParam().backend)) std::ranges::shuffle(others, random), others.resize(2);
   for (const auto check : others)
     for (const std::int64_t n : {40, 1000, 1500}) check(random, {n}, 0);
@@ -144,7 +144,7 @@ TEST_P(OnEveryDevice, SortsViewsPendingAndEmptyArrays) {
   std::sort(bools.begin(), bools.end());
   EXPECT_EQ(sort(flags).to_vector<bool>(), bools);
   EXPECT_EQ(sort(flags.slice(0, 0, 9)).dtype(), DType::boolean);
-  // Views, pending arrays, and empty ones.
+  // Views, pending arrays and empty arrays.
   const Array m = Array::from(numbers(20 * 300)).reshape({20, 300});
   EXPECT_EQ(sort(m.transpose(), 0).transpose().as_contiguous().to_vector<float>(), sort(m, 1).to_vector<float>());
   EXPECT_EQ(sort(-m).to_vector<float>(), flip(-sort(m), {1}).to_vector<float>());
@@ -165,7 +165,7 @@ TEST_P(OnEveryDevice, MaskedSelectMatchesNumPy) {
       rows.push_back(static_cast<std::int64_t>(i) / 100), columns.push_back(static_cast<std::int64_t>(i) % 100);
     }
   EXPECT_EQ(masked_select(a, a > 1).to_vector<float>(), above);
-  // Parts without true elements, and with true elements only at their ends.
+  // Some parts have no true elements, others have true elements only at their ends.
   for (const std::int64_t n : {1, 4095, 4096, 4097, 13000}) {
     const std::unique_ptr<bool[]> raw(new bool[static_cast<std::size_t>(n)]());
     Places wanted;
@@ -198,8 +198,8 @@ TEST_P(OnEveryDevice, MaskedSelectMatchesNumPy) {
   expect_throw<Error>([&] { masked_select(small, Array::from({true, false})); }, {"the array's first axes"});
 }
 
-// As in NumPy: treated as shape (1,), except that argmax's position has no axis either.
-TEST_P(OnEveryDevice, AcceptsArraysWithoutAxes) {
+// As in NumPy, such arrays are treated as shape (1,). The position that argmax returns also has no axes.
+TEST_P(OnEveryDevice, TreatsArraysWithoutAxesAsOneDimensional) {
   const Array five = Array::full({}, 5), zero = Array::zeros({});
   for (const int axis : {0, -1}) {
     EXPECT_EQ(argmax(five, axis).shape(), Shape{});
@@ -242,7 +242,7 @@ TEST_P(OnEveryDevice, UniqueMatchesStdSet) {
   EXPECT_EQ(unique(Array::full({}, 7)).to_vector<float>(), Floats{7});
 }
 
-// All slices a[begin:end:step] of Python.
+// Compares all slices a[begin:end:step] with Python's semantics.
 TEST_P(OnEveryDevice, SlicesMatchPython) {
   const std::int64_t n = 5, none = -100;
   const Array a = Array::arange(n);
@@ -269,7 +269,7 @@ TEST_P(OnEveryDevice, SlicesMatchPython) {
   EXPECT_EQ(flip(m, {0}).to_vector<float>(), (Floats{8, 9, 10, 11, 4, 5, 6, 7, 0, 1, 2, 3}));
   EXPECT_EQ(flip(m, {-1}).slice(0, 0, 1).to_vector<float>(), (Floats{3, 2, 1, 0}));
   EXPECT_EQ(flip(Array::full({}, 3)).item<float>(), 3);
-  // All combinations of axes, in rows longer than a vector, and repeated with other numbers.
+  // All combinations of axes, in rows longer than a vector. The second round uses different numbers.
   const Shape shape = {3, 2, 5, 35};
   for (int round = 0; round < 2; ++round)
     for (unsigned chosen = 1; chosen < 16; ++chosen) {
@@ -296,7 +296,7 @@ TEST_P(OnEveryDevice, SlicesMatchPython) {
   EXPECT_EQ(flip(Array::ones({0, 2}, DType::u8)).shape(), (Shape{0, 2}));
   EXPECT_EQ(flip(Array::from({true, false, false})).to_vector<bool>(), (std::vector<bool>{false, false, true}));
   Array one = Array::ones({1});
-  flip(one).fill(5);  // a copy, although no element moved
+  flip(one).fill(5);  // a copy, although no element has moved
   EXPECT_EQ(one.item<float>(), 1);
   expect_throw<Error>([&] { flip(m, {2}); }, {"axis"});
 }
@@ -330,7 +330,7 @@ TEST_P(OnEveryDevice, LinspaceAndEyeMatchNumPy) {
 }
 
 // docs/arrays.md, "Sort and select".
-TEST_P(OnEveryDevice, SortAndSelectExampleOfTheDocs) {
+TEST_P(OnEveryDevice, DocumentedSortAndSelectExampleWorks) {
   Array scores = Array::from({0.3f, 2.5f, -1.f, 2.5f});
   Array order = argsort(scores);
   Array best = take(scores, flip(order)).slice(0, 0, 2);
@@ -340,7 +340,7 @@ TEST_P(OnEveryDevice, SortAndSelectExampleOfTheDocs) {
   EXPECT_EQ(positive.to_vector<float>(), (Floats{0.3f, 2.5f, 2.5f}));
 }
 
-// Unary and binary functions. Their accuracy is measured by lower_math_test and, on every device, by node_table_test.
+// Unary and binary functions. Their accuracy is measured by lower_math_test, and by node_table_test on every device.
 
 double ulps(float got, double wanted) {
   if (std::isnan(wanted) || std::isinf(static_cast<float>(wanted)))

@@ -15,7 +15,7 @@ namespace tessera::test {
 namespace {
 
 constexpr std::int64_t most = 20000;  // elements per array
-constexpr std::size_t kept = 20;      // arrays alive at a time
+constexpr std::size_t kept = 20;      // number of arrays that are kept
 
 struct Unary {
   const char* name;
@@ -70,9 +70,9 @@ class Program {
       if (t != DType::f64 || f64) dtypes_.push_back(t);
     static constexpr std::int64_t extents[] = {1, 2, 3, 8, 17, 33, 40, 65};
     for (auto& e : extents_) e = pick(extents);
-    if (below(3) != 0)  // In most programs, rows and columns long enough for the different forms of reductions.
+    if (below(3) != 0)  // In most programs, rows and columns are long enough for the different forms of reductions.
       for (int i : {0, 1}) extents_[i] = extents[4 + below(4)];
-    if (below(8) == 0) extents_[0] = 5000 / extents_[1];  // occasionally long enough for reductions in parts
+    if (below(8) == 0) extents_[0] = 5000 / extents_[1];  // sometimes long enough that reductions are split into parts
   }
 
   std::vector<Array> run() {
@@ -87,7 +87,8 @@ class Program {
 
  private:
   using Named = std::pair<std::size_t, Array>;
-  // Prefers the latest array, so that expressions grow, and the larger of two, since most operations shrink.
+  // Prefers the latest array, so that expressions grow. Prefers the larger of two arrays, because most operations
+  // return smaller ones.
   const Named& any() {
     const Named &a = below(4) == 0 ? arrays_.back() : arrays_[below(arrays_.size())],
                 &b = arrays_[below(arrays_.size())];
@@ -97,8 +98,8 @@ class Program {
   void keep(Step step, Array a) {
     step.to = ++made_;
     if (options_.after) options_.after(step, a);
-    // Most operands are dropped, as the parts of a longer expression are; intermediate results used only there are
-    // never stored.
+    // Most operands are released, like the operands of a longer expression. Intermediate results that are used only
+    // there are never stored.
     for (const std::size_t number : step.from)
       if (below(3) != 0) std::erase_if(arrays_, [&](const Named& n) { return n.first == number; });
     arrays_.emplace_back(step.to, std::move(a));
@@ -134,9 +135,9 @@ class Program {
     const DType t = pick(dtypes_);
     const Shape s = shape();
     std::vector<double> data(static_cast<std::size_t>(element_count(s)));
-    const bool special_ones = below(4) == 0;  // otherwise sums are finite
+    const bool special_ones = below(4) == 0;  // otherwise all sums are finite
     for (double& v : data) v = value(t, special_ones);
-    // Converted on the host, since the device's conversion is under test.
+    // The data are converted on the host, because the device's conversion is under test.
     keep({.operation = "data"}, from(data, s, t));
   }
   template <class T>
@@ -176,7 +177,8 @@ class Program {
     }
   }
 
-  // The broadcast shape, if the two can be broadcast and it has at most `most` elements.
+  // Returns the broadcast shape. Returns std::nullopt if the shapes are incompatible or the result has more than `most`
+  // elements.
   static std::optional<Shape> together(const Shape& a, const Shape& b) {
     for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
       const auto x = a[a.size() - 1 - i], y = b[b.size() - 1 - i];
@@ -218,7 +220,7 @@ class Program {
     return true;
   }
 
-  // A float expression that a compiler would like to contract or reorder, often followed by its sum.
+  // A float expression that a compiler might want to contract or reorder. Often its sum follows.
   bool chain() {
     std::size_t at = below(arrays_.size());
     if (!is_float(arrays_[at].second.dtype()) || arrays_[at].second.size() < 2) return false;
@@ -268,7 +270,7 @@ class Program {
         const auto begin = static_cast<std::int64_t>(below(static_cast<std::uint64_t>(n) + 1));
         const auto end = begin + static_cast<std::int64_t>(below(static_cast<std::uint64_t>(n - begin) + 1));
         const auto step = static_cast<std::int64_t>(below(3) + 1);
-        if (end == begin && below(10)) return false;  // few empty slices
+        if (end == begin && below(10)) return false;  // makes empty slices rare
         keep({"slice", {a.first}, {axis, begin, end, step}}, x.slice(axis, begin, end, step));
         return true;
       }
@@ -313,7 +315,8 @@ class Program {
     numbers.insert(numbers.end(), axes.begin(), axes.end());
     using F = Array (*)(Array, std::vector<int>, bool);
     const auto done = [&](const char* name, F f) {
-      if (below(2) == 0 && arrays_.size() > 1)  // dropped first: pending values are computed on the way
+      // released first, so that pending values are computed inside the reduction
+      if (below(2) == 0 && arrays_.size() > 1)
         std::erase_if(arrays_, [&](const Named& n) { return n.first == a.first; });
       keep({name, {a.first}, numbers}, f(std::move(a.second), axes, keeps));
       return true;
@@ -342,7 +345,7 @@ class Program {
   }
   static Array all_of(Array a, std::vector<int> axes, bool keeps) { return all(std::move(a), std::move(axes), keeps); }
 
-  // True if no two elements share memory.
+  // True if no elements share memory.
   static bool writable(const Array& a) {
     for (std::size_t d = 0; d < a.shape().size(); ++d)
       if (a.strides()[d] == 0 && a.shape()[d] > 1) return false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random array programs: a seed determines the operations and data, regardless of when and by which thread arrays are
-// computed. The choice of operations depends only on shapes and dtypes.
+// Random array programs. A seed determines the operations and the data, independent of when and by which thread arrays
+// are computed. The choice of operations depends only on shapes and dtypes.
 #pragma once
 
 #include <functional>
@@ -11,13 +11,13 @@
 
 namespace tessera::test {
 
-/// An executed operation of a program, for a reference that repeats it.
+/// An operation that a program has executed, for a reference implementation that repeats it.
 struct Step {
   std::string operation;              ///< "add", "slice", ...
   std::vector<std::size_t> from;      ///< numbers of the operand arrays
   std::vector<std::int64_t> numbers;  ///< axes, extents, indices
-  std::string scalar;                 ///< A host operand as C++ text: "2.5", "3"; empty without one.
-  std::size_t to = 0;                 ///< the array that it created or wrote in place
+  std::string scalar;                 ///< A host operand as C++ text, such as "2.5" or "3"; empty if there is none.
+  std::size_t to = 0;                 ///< number of the array that was created or written in place
 };
 
 struct ProgramOptions {
@@ -25,14 +25,14 @@ struct ProgramOptions {
   int operations = 30;
   /// Called after each step with the array that it created or wrote.
   std::function<void(const Step& step, const Array& result)> after = {};
-  /// Called before memory is written in place; no other thread may read it then.
+  /// Called before memory is written in place. No other thread may read the memory at that time.
   std::function<void()> before_write = {};
 };
 
 /// Runs a program and returns the arrays that exist at its end.
 std::vector<Array> run_program(const ProgramOptions& options);
 
-/// An array's elements as bytes, with all NaN normalised.
+/// Returns the elements of an array as bytes, with all NaN replaced by the same NaN.
 std::vector<unsigned char> bytes_of(const Array& a);
 
 }  // namespace tessera::test

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values do not depend on when they are computed: random programs give the same bits (NaN equals NaN) when computed at
-// the end, after every step, and with their arrays read by other threads on the way.
+// Results do not depend on when arrays are computed. Random programs produce bit-identical results (NaN equals NaN) if
+// all arrays are computed at the end, after every step, or by other threads that read them in between.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -101,7 +101,7 @@ int programs(Device device) {
 
 TESSERA_ON_EVERY_DEVICE();
 
-TEST_P(OnEveryDevice, ValuesDoNotDependOnWhenTheyAreComputed) {
+TEST_P(OnEveryDevice, ResultsDoNotDependOnWhenArraysAreEvaluated) {
   const std::uint64_t first = testing::seed();
   for (int i = 0; i < programs(GetParam()); ++i) {
     const std::uint64_t seed = first + static_cast<std::uint64_t>(i);

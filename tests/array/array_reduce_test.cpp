@@ -69,7 +69,7 @@ TEST_P(OnEveryDevice, ReducesOverAllCombinationsOfAxes) {
           to_string(shape) + " mask " + std::to_string(mask) + " seed " + std::to_string(testing::seed());
       const auto total = sum(a, axes).to_vector<float>(), top = max(a, axes, true).to_vector<float>(),
                  low = min(a, axes).to_vector<float>();
-      // The same through a pending expression, which is fused into the reduction.
+      // The same with a pending expression, which is fused into the reduction.
       const auto doubled = sum(a * 2 + 1, axes).to_vector<float>();
       ASSERT_EQ(total.size(), want.sum.size()) << what;
       const double count = static_cast<double>(x.size()) / static_cast<double>(want.sum.size());
@@ -116,7 +116,7 @@ TEST_P(OnEveryDevice, ReductionFusesAPendingExpression) {
   EXPECT_EQ(fused, apart) << "bitwise equal";
 }
 
-// Regressions: each gave a different number if its parts had been computed before.
+// Regressions: each value was different if its operands had been computed before.
 TEST_P(OnEveryDevice, ReadingIntermediateResultsDoesNotChangeValues) {
   const auto value = [](const Array& a) { return a.astype(DType::f32).to_vector<float>()[0]; };
   for (bool looked_at : {false, true}) {
@@ -141,7 +141,7 @@ TEST_P(OnEveryDevice, ReadingIntermediateResultsDoesNotChangeValues) {
   }
 }
 
-// The form of the sum is determined by the shape, wherever the expression's inputs are stored.
+// The form of the sum depends only on the shape. It does not depend on where the inputs of the expression are stored.
 TEST_P(OnEveryDevice, SumDoesNotDependOnWhenItsArgumentIsComputed) {
   const Array x = Array::from(numbers(512 * 300), Shape{512, 300}),
               y = Array::from(numbers(300 * 512), Shape{300, 512});
@@ -165,9 +165,9 @@ TEST_P(OnEveryDevice, SumDoesNotDependOnWhenItsArgumentIsComputed) {
   }
 }
 
-// Reduced dimensions that are contiguous in no view, with rows shorter and longer than a vector that end anywhere in
-// it.
-TEST_P(OnEveryDevice, SumsOverSeveralDimensionsKeepTheirOrder) {
+// The reduced dimensions are not contiguous in any view. Rows are shorter and longer than a vector and can end at any
+// lane.
+TEST_P(OnEveryDevice, SumsOverSeveralDimensionsAreTheSameIfFused) {
   const auto check = [&](const Shape& shape, const std::vector<int>& axes) {
     Shape wider = shape, side(shape.size(), 1);
     wider.back() += 3, side[shape.size() - 2] = shape[shape.size() - 2];
@@ -177,7 +177,7 @@ TEST_P(OnEveryDevice, SumsOverSeveralDimensionsKeepTheirOrder) {
     const std::function<Array()> expressions[] = {
         [&] { return x * row; },
         [&] { return slice * 2; },
-        // more operations than a small kernel has
+        // more operations than fit in a small kernel
         [&] { return exp(x * 0.1f) * row + abs(slice) - column + sqrt(abs(x)); },
         [&] { return (x > row).astype(DType::f32); },
     };
@@ -209,7 +209,7 @@ TEST_P(OnEveryDevice, MinAndMaxPropagateNaNAndOrderZeros) {
     const auto value = [](const Array& a) { return a.astype(DType::f32).to_vector<float>(); };
     for (std::int64_t n : {1, 3, 33, 1000, 5000})
       for (bool pending : {false, true})
-        for (int axis : {0, 1}) {  // along memory, and across it
+        for (int axis : {0, 1}) {  // along memory and across memory
           const auto of = [&](float first, float other) {
             std::vector<float> x(static_cast<std::size_t>(n), other);
             x[static_cast<std::size_t>(n / 2)] = first;
@@ -278,7 +278,7 @@ TEST_P(OnEveryDevice, ReductionsHaveTheDocumentedDtypes) {
   EXPECT_THROW(max(b), DtypeError);
 }
 
-TEST_P(OnEveryDevice, ArgmaxFindsTheFirstLargest) {
+TEST_P(OnEveryDevice, ArgmaxReturnsTheFirstLargestElement) {
   for (std::int64_t n : {1, 2, 255, 256, 257, 5000}) {
     auto x = numbers(3 * n);
     x[static_cast<std::size_t>(n / 2)] = 5, x[static_cast<std::size_t>(n - 1)] = 5;  // the first of equal elements
@@ -304,14 +304,15 @@ TEST_P(OnEveryDevice, ArgmaxFindsTheFirstLargest) {
   EXPECT_EQ(argmax(Array::from({-5, -3, -4})).item<std::int64_t>(), 1);
 }
 
-// Ties, infinities, zeros of both signs and NaN anywhere, in rows that end anywhere within a group of vectors.
+// Rows contain ties, infinities, zeros of both signs, and NaN at any position. They can end at any position in a group
+// of vectors.
 TEST_P(OnEveryDevice, ArgmaxHandlesTiesInfinitiesAndNaN) {
   SCOPED_TRACE("seed " + std::to_string(testing::seed()));
   std::mt19937 random(static_cast<std::uint32_t>(testing::seed()));
   const float odd[] = {-std::numeric_limits<float>::infinity(), -1.f, -0.f, 0.f, 1.f, 2.f, 2.f};
   for (const DType t : {DType::f32, DType::f16, DType::f64, DType::i32, DType::u8, DType::i64}) {
     if (t == DType::f64 && !device_info(GetParam()).can.f64) continue;
-    // On OpenCL there is one form for all lengths, and compilation is slow.
+    // OpenCL has a single form for all lengths, and its compilation is slow.
     if (GetParam().backend == Backend::opencl && t != DType::f32 && t != DType::i32) continue;
     for (const std::int64_t n : {1, 15, 16, 63, 64, 65, 79, 129, 512, 513, 700}) {
       const std::int64_t rows = 5;
@@ -375,7 +376,7 @@ TEST_P(OnEveryDevice, RoundTripsNpyFiles) {
   }
   save_npy(Array::full({}, 7), path);
   EXPECT_EQ(load_npy(path).item<float>(), 7.f);
-  // Invalid files: truncated at every length, and some changes.
+  // Invalid files: truncated at every length, and with some changed bytes.
   save_npy(Array::ones({2, 3}), path);
   std::ifstream in(path, std::ios::binary);
   const std::string whole(std::istreambuf_iterator<char>(in), {});
@@ -423,7 +424,7 @@ TEST_P(OnEveryDevice, SavingReplacesAFileAtomically) {
   const std::string before = bytes(path);
   ASSERT_EQ(before.size(), 128u + 4000u);
 
-  // An array that cannot be read leaves the old file unchanged and no temporary file.
+  // If an array cannot be read, the old file is unchanged, and no temporary file remains.
   EXPECT_THROW(Sequence::record(Queue::of(GetParam()), [&] { save_npy(next, path); }), ArgumentError);
   EXPECT_EQ(bytes(path), before);
   EXPECT_EQ(files(), 1);
@@ -434,7 +435,7 @@ TEST_P(OnEveryDevice, SavingReplacesAFileAtomically) {
   EXPECT_THROW(save_npy(next, "/dev/full"), ArgumentError);
   EXPECT_TRUE(fs::is_character_file("/dev/full"));
 
-  // Through a link; keeping permissions; into a new folder.
+  // Saves through a link, keeps permissions, and saves into a new folder.
   fs::create_symlink("a.npy", link);
   fs::permissions(path, fs::perms::owner_read | fs::perms::owner_write);
   save_npy(next, link);
@@ -451,7 +452,7 @@ TEST_P(OnEveryDevice, SavingReplacesAFileAtomically) {
   EXPECT_EQ(bytes(folder / "new" / "c.npy"), before);
   save_npy(old, longest);
   EXPECT_EQ(bytes(longest), before);
-  // Temporary files left by a process with the same id do not interfere.
+  // Temporary files of an earlier process with the same id do not interfere.
   for (int i = 0; i < 100; ++i) std::ofstream(folder / "new" / fmt::format(".{}.{}", ::getpid(), i)) << "left";
   save_npy(next, (folder / "new" / "b.npy").string());
   EXPECT_EQ(load_npy((folder / "new" / "b.npy").string()).to_vector<float>(), next.to_vector<float>());
@@ -467,7 +468,7 @@ TEST_P(OnEveryDevice, SavingReplacesAFileAtomically) {
     EXPECT_EQ(load_npy(file.string()).to_vector<float>(), next.to_vector<float>());
   }
 
-  // A pipe stays a pipe and receives the file's contents.
+  // A pipe is not replaced; it receives the contents of the file.
   const std::string pipe = (folder / "pipe").string();
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   auto read = std::async(std::launch::async, [&] { return bytes(pipe); });
@@ -475,7 +476,7 @@ TEST_P(OnEveryDevice, SavingReplacesAFileAtomically) {
   EXPECT_EQ(read.get(), before);
   EXPECT_TRUE(fs::is_fifo(pipe));
 
-  // A file that is open stays the same file: data appended by others is kept.
+  // An open file is not replaced: data appended by other writers is kept.
   const std::string log = (folder / "log").string();
   const int number = ::open(log.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
   ASSERT_EQ(::write(number, "line\n", 5), 5);

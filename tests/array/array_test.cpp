@@ -123,7 +123,7 @@ TEST_P(OnEveryDevice, ElementwiseOperationsMatchTheReference) {
   }
 }
 
-TEST_P(OnEveryDevice, IntegerArithmeticFollowsTheDocs) {
+TEST_P(OnEveryDevice, IntegerArithmeticMatchesTheDocumentation) {
   const std::vector<std::int32_t> x = {7, -7, 7, -7, INT32_MIN, INT32_MIN, 5, 0}, y = {2, 2, -2, -2, -1, 0, 0, 3};
   const Array a = Array::from(x), b = Array::from(y);
   EXPECT_EQ((a / b).to_vector<int>(), (std::vector<int>{3, -3, -3, 3, INT32_MIN, 0, 0, 0}));
@@ -141,7 +141,7 @@ TEST_P(OnEveryDevice, IntegerArithmeticFollowsTheDocs) {
   EXPECT_EQ((Array::zeros({1}, DType::u64) + UINT64_MAX).item<std::uint64_t>(), UINT64_MAX);
 }
 
-// On `cpu`, division by a constant is a multiplication.
+// On `cpu`, a division by a constant is compiled to a multiplication.
 TEST_P(OnEveryDevice, IntegerDivisionByAScalarIsExact) {
   std::mt19937_64 random(testing::seed());
   const auto check = [&]<class T>(T) {
@@ -187,8 +187,8 @@ TEST_P(OnEveryDevice, IntegerDivisionByAScalarIsExact) {
   check(std::int32_t{}), check(std::uint32_t{}), check(std::int16_t{}), check(std::uint8_t{});
 }
 
-// docs/arrays.md, "Dtypes": the result's dtype depends on the types only.
-TEST_P(OnEveryDevice, PromotionFollowsTheDocs) {
+// docs/arrays.md, "Dtypes": the dtype of the result depends only on the types of the operands.
+TEST_P(OnEveryDevice, DtypePromotionMatchesTheDocumentation) {
   using enum DType;
   const DType order[] = {boolean, u8, i8, u16, i16, u32, i32, u64, i64, f16, bf16, f32, f64};
   const DType want[13][13] = {
@@ -236,7 +236,7 @@ TEST_P(OnEveryDevice, PromotionFollowsTheDocs) {
   for (DType t : {u8, u32, u64, i16})
     EXPECT_NEAR(sigmoid(Array::full({1}, 3, t)).item<float>(), one_of_three, 1e-6) << dtype_name(t);
   EXPECT_NEAR(silu(Array::full({1}, 3, u16)).item<float>(), 3 * one_of_three, 1e-6);
-  // In place: never from a float into integers, or from numbers into bools.
+  // In-place operations never convert floats to integers, or numbers to bools.
   Array whole = Array::from({1, 2}), narrow = Array::from({1.f, 2.f}).astype(f16), truths = Array::ones({2}, boolean);
   const std::string text = text_of<DtypeError>([&] { whole += Array::from({0.5f, 1.f}); });
   EXPECT_NE(text.find("i32"), std::string::npos) << text;
@@ -301,7 +301,7 @@ TEST_P(OnEveryDevice, FillRoundsAndSaturates) {
   EXPECT_EQ(Array::arange(3, 0.5, 1.5, DType::i32).to_vector<std::int32_t>(), (std::vector<std::int32_t>{0, 1, 2}));
   EXPECT_EQ(Array::arange(3, 126, 1, DType::i8).to_vector<std::int8_t>(), (std::vector<std::int8_t>{126, 127, -128}));
   EXPECT_EQ(Array::arange(2, 300, 0, DType::u8).to_vector<std::uint8_t>(), (std::vector<std::uint8_t>{255, 255}));
-  // Conversions from floats to integers saturate, and NaN becomes 0.
+  // Conversions from floats to integers saturate. NaN becomes 0.
   const Array f = Array::from({3e9f, -3e9f, std::nanf(""), -1.9f});
   EXPECT_EQ(f.astype(DType::i32).to_vector<int>(), (std::vector<int>{INT32_MAX, INT32_MIN, 0, -1}));
   EXPECT_EQ(f.astype(DType::u8).to_vector<std::uint8_t>(), (std::vector<std::uint8_t>{255, 0, 0, 0}));
@@ -319,7 +319,7 @@ TEST_P(OnEveryDevice, SixteenBitFloatsAreComputedInF32) {
       const float r = v * v + 1;
       want.push_back(t == DType::f16 ? half_value(half_bits(r)) : bfloat16_value(bfloat16_bits(r)));
     }
-    // Rounded once at the end; a fused multiply-add may differ by one unit.
+    // The result is rounded once at the end. A fused multiply-add may differ by one unit.
     expect_near(y.astype(DType::f32).to_vector<float>(), want, t == DType::f16 ? 1e-3 : 8e-3,
                 std::string(dtype_name(t)));
   }
@@ -328,7 +328,7 @@ TEST_P(OnEveryDevice, SixteenBitFloatsAreComputedInF32) {
   EXPECT_EQ(promote(DType::u8, DType::i8), DType::i16);
 }
 
-TEST_P(OnEveryDevice, BroadcastsOrRejectsShapes) {
+TEST_P(OnEveryDevice, BroadcastsCompatibleShapesAndRejectsOthers) {
   const auto x = numbers(7 * 5), row = numbers(5), column = numbers(7);
   const Array a = Array::from(x, Shape{7, 5}), r = Array::from(row), c = Array::from(column, Shape{7, 1});
   std::vector<double> want;
@@ -359,7 +359,7 @@ TEST_P(OnEveryDevice, ViewsShareMemoryWithCorrectStrides) {
     for (int j = 0; j < 6; ++j)
       for (int k = 0; k < 5; ++k) want.push_back(at(i, j, k));
   expect_near(a.reshape({-1, 10}).to_vector<float>(), want, 0, "reshaped");
-  // A reshape of a strided array as a view, and one that must copy.
+  // A strided array that can be reshaped as a view, and one that must be copied.
   const Array sliced = a.slice(2, 0, 4);
   EXPECT_EQ(sliced.reshape({24, 4}).source(), a.source());
   want.clear();
@@ -383,7 +383,7 @@ TEST_P(OnEveryDevice, ViewsShareMemoryWithCorrectStrides) {
   EXPECT_THROW(a.slice(0, 0, 4, 0), ShapeError);
 }
 
-TEST_P(OnEveryDevice, HandlesFiveDimensionsThatDoNotMerge) {
+TEST_P(OnEveryDevice, ComputesPermutedFiveDimensionalArrays) {
   const Shape shape = {3, 4, 2, 5, 3};
   const auto x = numbers(element_count(shape));
   const Array a = Array::from(x, shape);
@@ -399,7 +399,7 @@ TEST_P(OnEveryDevice, HandlesFiveDimensionsThatDoNotMerge) {
                 << at;
 }
 
-TEST_P(OnEveryDevice, ChainsAreFusedIntoOneKernel) {
+TEST_P(OnEveryDevice, ElementwiseChainsAreFusedIntoOneKernel) {
   const auto x = numbers(5000), y = numbers(5000);
   const Array a = Array::from(x).eval(), b = Array::from(y).eval();
   const auto before = fused_launches();
@@ -428,14 +428,14 @@ TEST_P(OnEveryDevice, PendingArrayWithTwoConsumersIsComputedOnce) {
   }
 }
 
-TEST_P(OnEveryDevice, PendingArrayCombinesWithItsOwnViews) {
+TEST_P(OnEveryDevice, PendingArrayCanBeCombinedWithItsOwnViews) {
   const Array a = Array::from({1.f, 2.f, 3.f, 4.f}, Shape{2, 2}) + 1;
   EXPECT_EQ((a + a.transpose()).to_vector<float>(), (std::vector<float>{4, 7, 7, 10}));
   const Array b = Array::from({1.f, 2.f, 3.f, 4.f}, Shape{2, 2}) * 2;
   EXPECT_EQ((b - b.slice(0, 0, 1)).to_vector<float>(), (std::vector<float>{0, 0, 4, 4}));
 }
 
-TEST_P(OnEveryDevice, ThreadsComputeExpressionsWithSharedParts) {
+TEST_P(OnEveryDevice, ThreadsCanEvaluateExpressionsWithSharedOperands) {
   for (int round = 0; round < 20; ++round) {
     const Array x = Array::from(numbers(100)).eval();
     const Array p = x + 1, q = x * 2;
@@ -451,7 +451,7 @@ TEST_P(OnEveryDevice, ThreadsComputeExpressionsWithSharedParts) {
   }
 }
 
-TEST_P(OnEveryDevice, LongChainsAreSplitCorrectly) {
+TEST_P(OnEveryDevice, LongExpressionsAreComputedCorrectly) {
   Array x = Array::zeros({100});
   for (int i = 0; i < 1000; ++i) x = x + 1;
   EXPECT_EQ(x.to_vector<float>(), std::vector<float>(100, 1000.f));
@@ -460,7 +460,7 @@ TEST_P(OnEveryDevice, LongChainsAreSplitCorrectly) {
   EXPECT_EQ(y.to_vector<float>(), std::vector<float>(10, 1048576.f));
 }
 
-TEST_P(OnEveryDevice, ManyInputsAndScalarsRespectTheParameterLimit) {
+TEST_P(OnEveryDevice, ExpressionsWithManyInputsRespectTheParameterLimit) {
   Array total = Array::zeros({3, 5});
   std::vector<double> want(15);
   for (int i = 0; i < 40; ++i) {
@@ -474,7 +474,7 @@ TEST_P(OnEveryDevice, ManyInputsAndScalarsRespectTheParameterLimit) {
   expect_near(total.to_vector<float>(), want, 1e-4, "forty strided inputs with forty scalars");
 }
 
-TEST_P(OnEveryDevice, HostAccessLastsForItsScope) {
+TEST_P(OnEveryDevice, HostAccessEndsWithItsScope) {
   const Array x = Array::from({1.f, 2.f, 3.f, 4.f}, Shape{2, 2});
   const Array before = x + 1;
   if (GetParam().backend != Backend::cpu && GetParam().backend != Backend::interp) {
@@ -498,7 +498,7 @@ TEST_P(OnEveryDevice, HostAccessLastsForItsScope) {
   EXPECT_EQ(before.to_vector<float>(), (std::vector<float>{2, 3, 4, 5}));
 }
 
-TEST_P(OnEveryDevice, WritesComputePendingReadersFirst) {
+TEST_P(OnEveryDevice, WritesEvaluatePendingReadersFirst) {
   Array x = Array::from({1.f, 2.f, 3.f, 4.f});
   const Array y = x.slice(0, 1, 3);
   const Array z = y + 1;
@@ -508,14 +508,14 @@ TEST_P(OnEveryDevice, WritesComputePendingReadersFirst) {
   EXPECT_EQ(z.to_vector<float>(), (std::vector<float>{3, 4})) << "as if computed before the write";
   EXPECT_EQ(y.to_vector<float>(), (std::vector<float>{3, 4})) << "a view sees the write";
 
-  // Through a pending expression whose operand was computed in between.
+  // The write reaches a pending expression through an operand that was computed in between.
   Array u = Array::from({1.f, 2.f});
   const Array v = u * 3, w = v + 1;
   v.eval();
   Array alias = v;
   alias += Array::ones({2});
   EXPECT_EQ(w.to_vector<float>(), (std::vector<float>{4, 7}));
-  // A fill, an upload through assign, and a copy.
+  // The same for a fill, an upload through assign, and a copy.
   const Array before_fill = u + 10;
   u.fill(0);
   EXPECT_EQ(before_fill.to_vector<float>(), (std::vector<float>{11, 12}));
@@ -525,7 +525,8 @@ TEST_P(OnEveryDevice, WritesComputePendingReadersFirst) {
   EXPECT_EQ(u.to_vector<float>(), (std::vector<float>{5, 6}));
 }
 
-/// Lets another thread write while this thread is about to launch; if the writer waits, it does not get there.
+/// Runs a write on another thread while this thread is about to launch. If the writer waits as it should, it does not
+/// finish before the launch.
 class WriterMeanwhile final : public LaunchInterceptor {
  public:
   explicit WriterMeanwhile(std::function<void()> write) : write_(std::move(write)) {
@@ -550,7 +551,7 @@ class WriterMeanwhile final : public LaunchInterceptor {
   std::future<void> writer_;
 };
 
-TEST_P(OnEveryDevice, WriterWaitsForComputationsOfDroppedArrays) {
+TEST_P(OnEveryDevice, WriterWaitsForComputationsOfReleasedArrays) {
   constexpr std::int64_t n = 3000;
   Array out = Array::ones({n});
   const std::pair<const char*, std::function<float(Array)>> users[] = {
@@ -569,7 +570,7 @@ TEST_P(OnEveryDevice, WriterWaitsForComputationsOfDroppedArrays) {
        }},
   };
   for (const auto& [name, use] : users)
-    for (int round = 0; round < 2; ++round) {  // in the second round, everything is compiled
+    for (int round = 0; round < 2; ++round) {  // in the second round, everything is already compiled
       Array x = Array::zeros({n});
       x.slice(0, 7, 8).fill(1);
       Array y = 2 + 0 * x.copy() + x;
@@ -582,10 +583,10 @@ TEST_P(OnEveryDevice, WriterWaitsForComputationsOfDroppedArrays) {
     }
 }
 
-TEST_P(OnEveryDevice, AssignDetectsOverlapThroughOtherArrays) {
+TEST_P(OnEveryDevice, AssignHandlesOverlappingMemoryOfSeparateArrays) {
   Array x = Array::from({1.f, 2.f, 3.f, 4.f});
   const ArraySnapshot kept(x);
-  x.slice(0, 0, 3).assign(kept.array().slice(0, 1, 4));  // another array on the same memory
+  x.slice(0, 0, 3).assign(kept.array().slice(0, 1, 4));  // another array with the same memory
   EXPECT_EQ(x.to_vector<float>(), (std::vector<float>{2, 3, 4, 4}));
   x.slice(0, 1, 4).assign(Array::wrap(x.view().storage, DType::f32, {3}));
   EXPECT_EQ(x.to_vector<float>(), (std::vector<float>{2, 2, 3, 4}));
@@ -608,7 +609,7 @@ TEST_P(OnEveryDevice, InPlaceOperationsHandleOverlappingViews) {
   EXPECT_NE(text_of<ShapeError>([&] { rows += Array::ones({3, 2}); }).find("broadcast"), std::string::npos);
 }
 
-TEST_P(OnEveryDevice, OtherDevicesAreNeverUsedImplicitly) {
+TEST_P(OnEveryDevice, ArraysAreNeverMovedImplicitly) {
   const Device other = GetParam().backend == Backend::interp ? Device{Backend::cpu, 0} : Device{Backend::interp, 0};
   const Array here = Array::ones({3}), there = Array::ones({3}, DType::f32, other);
   const std::string text = text_of<DeviceError>([&] { here + there; });
@@ -620,7 +621,7 @@ TEST_P(OnEveryDevice, OtherDevicesAreNeverUsedImplicitly) {
   EXPECT_EQ(here.to(GetParam()).source(), here.source()) << "already there: the same array";
 }
 
-TEST_P(OnEveryDevice, ThreadsCanReadOneArray) {
+TEST_P(OnEveryDevice, ThreadsCanReadTheSameArray) {
   const Array a = Array::from(numbers(10000)).eval();
   const Array pending = a * 2 + 1;
   const auto want = (a * 2 + 1).to_vector<float>();
@@ -645,7 +646,7 @@ TEST_P(OnEveryDevice, RandomNumbersAreTheSameOnEveryDevice) {
     ASSERT_EQ(bits[i], words[i % 4]) << i;
     ASSERT_EQ(uniform[i], std::fma(static_cast<float>(words[i % 4] >> 8) * 0x1p-24f, 2.f, -1.f)) << i;
   }
-  // A part has the same numbers as in the whole, wherever it begins.
+  // A part contains the same numbers as the whole array, for any starting position.
   for (const std::int64_t row : {0, 3})
     for (const std::int64_t column : {0, 1, 2, 6, 9}) {
       const Shape whole{2, 7, 13}, starts{1, row, column}, shape{1, 4, 4};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks docs/arrays.md and docs/devices.md: this file contains each of their C++ blocks, compiles and runs them.
+// Checks docs/arrays.md and docs/devices.md. This file contains all C++ blocks of these pages; it compiles and runs
+// them.
 #include <gtest/gtest.h>
 #include <tessera/tessera.h>
 
@@ -14,7 +15,7 @@ using namespace tessera;
 
 namespace {
 
-/// The standard output of `f`.
+/// Returns the standard output of `f`.
 std::string output_of(const std::function<void()>& f) {
   testing::internal::CaptureStdout();
   f();
@@ -32,7 +33,7 @@ TEST(DevicesDocs, HeaderExamplesAreCompiled) {
   test::expect_examples_of_header("tessera/device/queue/sequence.h", "tests/array/arrays_docs_test.cpp");
 }
 
-// The blocks must match the pages literally.
+// The blocks must match the pages exactly.
 // clang-format off
 
 TEST(ArraysDocs, Expressions) {
@@ -45,7 +46,7 @@ auto values = y.to_vector<float>();               // one kernel
   EXPECT_NEAR(values[2], std::exp(-4.5f) / 7, 1e-6);
 }
 
-TEST(ArraysDocs, EvaluatesSeveralArraysAtOnce) {
+TEST(ArraysDocs, EvaluatesSeveralArraysTogether) {
   Array p = Array::ones({3}), m = Array::zeros({3}), v = Array::zeros({3}), gradient = Array::full({3}, 2.);
 Array m1 = 0.9 * m + 0.1 * gradient;
 Array v1 = 0.99 * v + 0.01 * (gradient * gradient);
@@ -106,7 +107,7 @@ Model halves = map_arrays(model, [](const Array& a) { return a.astype(DType::f16
   EXPECT_EQ(printed, "layers.0.weight 128\nlayers.0.bias 16\nextra[\"a.b\"] 8\n");
   EXPECT_EQ(halves.layers[0].weight.dtype(), DType::f16);
 
-  // The page's files are in the working directory.
+  // The files in the page's examples are in the working directory.
   const test::Folder folder;
   const std::filesystem::path before = std::filesystem::current_path();
   std::filesystem::current_path(folder.path());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Computing and writing several arrays in one kernel: values, numbers of kernels, and memory that is read and written.
+// Computing and writing several arrays in one kernel: the values, the number of kernels, and memory that is both read
+// and written.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -18,7 +19,7 @@ TESSERA_ON_EVERY_DEVICE();
 
 using Floats = std::vector<float>;
 
-/// The number of kernels of expressions that `f` launches.
+/// Returns the number of kernels that `f` launches for expressions.
 template <class F>
 std::uint64_t launches(F&& f) {
   const std::uint64_t before = fused_launches();
@@ -30,7 +31,7 @@ Array some(Shape shape, float from = 0) {
   return Array::arange(element_count(shape), from).reshape(std::move(shape)).eval();
 }
 
-TEST_P(OnEveryDevice, ArraysOfOneShapeShareAKernel) {
+TEST_P(OnEveryDevice, ArraysOfTheSameShapeShareAKernel) {
   const Array x = some({5, 7}), y = some({5, 7}, 3);
   const Array common = x * y, a = common + 1, b = common - 1, c = x > y, alone = y * 2;
   EXPECT_EQ(launches([&] { eval({a, b, c, alone}); }), 1u);
@@ -68,12 +69,12 @@ TEST_P(OnEveryDevice, DifferentShapesUseSeparateKernels) {
   EXPECT_EQ(c.to_vector<float>(), (x + 2).to_vector<float>());
 }
 
-TEST_P(OnEveryDevice, TwoViewsOfOnePendingArrayAreComputedOnce) {
+TEST_P(OnEveryDevice, ViewsOfAPendingArrayAreComputedOnce) {
   const Array x = some({4, 3}), a = x + 1;
   EXPECT_EQ(launches([&] { eval({a, a, a.reshape({12})}); }), 1u);
 }
 
-TEST_P(OnEveryDevice, ManyArraysAreSplitAtTheKernelLimits) {
+TEST_P(OnEveryDevice, EvalOfManyArraysRespectsTheKernelLimits) {
   const Array x = some({33});
   std::vector<Array> all;
   for (int i = 0; i < 400; ++i) all.push_back(x * (i + 1) + i);
@@ -86,7 +87,7 @@ TEST_P(OnEveryDevice, ManyArraysAreSplitAtTheKernelLimits) {
   }
 }
 
-TEST_P(OnEveryDevice, AdamStepIsOneKernel) {
+TEST_P(OnEveryDevice, AdamStepUsesOneKernel) {
   Array p = some({6, 5}), m = Array::zeros({6, 5}), v = Array::zeros({6, 5});
   const Array gradient = some({6, 5}, -10);
   const auto p0 = p.to_vector<float>(), g = gradient.to_vector<float>();
@@ -105,19 +106,19 @@ TEST_P(OnEveryDevice, AdamStepIsOneKernel) {
   }
 }
 
-TEST_P(OnEveryDevice, ValuesAreComputedFromTheOldContents) {
+TEST_P(OnEveryDevice, AssignAllReadsTheOldContents) {
   Array a = some({4}), b = some({4}, 10);
   assign_all({{a, b}, {b, a}});
   EXPECT_EQ(a.to_vector<float>(), (Floats{10, 11, 12, 13}));
   EXPECT_EQ(b.to_vector<float>(), (Floats{0, 1, 2, 3}));
 
-  Array c = some({2}, 5);  // another shape: another kernel
+  Array c = some({2}, 5);  // a different shape, so a different kernel
   Array sum_of = a.slice(0, 0, 2) + c;
   assign_all({{a, b * 2}, {c, std::move(sum_of)}});
   EXPECT_EQ(a.to_vector<float>(), (Floats{0, 2, 4, 6}));
   EXPECT_EQ(c.to_vector<float>(), (Floats{15, 17}));
 
-  Array reversed = some({3, 3});  // read in a different order than it is written
+  Array reversed = some({3, 3});  // read in a different order than written
   Array turned = reversed.transpose() + 0;
   assign_all({{reversed, std::move(turned)}});
   EXPECT_EQ(reversed.to_vector<float>(), (Floats{0, 3, 6, 1, 4, 7, 2, 5, 8}));
@@ -125,7 +126,7 @@ TEST_P(OnEveryDevice, ValuesAreComputedFromTheOldContents) {
   EXPECT_EQ(reversed.to_vector<float>(), (Floats{0, 1, 2, 3, 4, 5, 6, 7, 8}));
 }
 
-TEST_P(OnEveryDevice, PendingReadersAreComputedFirst) {
+TEST_P(OnEveryDevice, AssignAllEvaluatesPendingReadersFirst) {
   Array a = some({4}), b = some({4}, 10);
   const Array waiting = a + b;
   Array value = b * 2;
@@ -137,8 +138,8 @@ TEST_P(OnEveryDevice, PendingReadersAreComputedFirst) {
   EXPECT_EQ(held.to_vector<float>(), (Floats{20, 22, 24, 26}));
 }
 
-TEST_P(OnEveryDevice, TargetsCanShareAStorage) {
-  const Array all = some({12});  // as parameters of a group that are adjacent
+TEST_P(OnEveryDevice, AssignAllAcceptsTargetsInTheSameStorage) {
+  const Array all = some({12});  // like adjacent parameters of a group
   Array p = all.slice(0, 0, 6), q = all.slice(0, 6, 12);
   EXPECT_EQ(launches([&] {
               Array x = p + q, y = p - q;
@@ -147,7 +148,7 @@ TEST_P(OnEveryDevice, TargetsCanShareAStorage) {
             1u);
   EXPECT_EQ(all.to_vector<float>(), (Floats{6, 8, 10, 12, 14, 16, -6, -6, -6, -6, -6, -6}));
 
-  const Array grid = some({3, 2});  // interleaved: written one after the other
+  const Array grid = some({3, 2});  // interleaved, so written one after the other
   Array x = grid.slice(1, 1, 2) * 10, y = grid.slice(1, 0, 1) * 10;
   assign_all({{grid.slice(1, 0, 1), std::move(x)}, {grid.slice(1, 1, 2), std::move(y)}});
   EXPECT_EQ(grid.to_vector<float>(), (Floats{10, 0, 30, 20, 50, 40}));
@@ -157,7 +158,7 @@ TEST_P(OnEveryDevice, TargetsCanShareAStorage) {
   EXPECT_EQ(one.to_vector<float>(), (Floats{0, 3, 6}));
 }
 
-TEST_P(OnEveryDevice, TargetsKeepTheirDtype) {
+TEST_P(OnEveryDevice, AssignAllConvertsValuesToTheTargetDtype) {
   Array counts = Array::zeros({3}, DType::i32), bits = Array::zeros({3}, DType::boolean), x = some({3});
   EXPECT_EQ(launches([&] { assign_all({{counts, x + 1}, {bits, x > 0}, {x, x * 0.5}}); }), 1u);
   EXPECT_EQ(counts.to_vector<std::int32_t>(), (std::vector<std::int32_t>{1, 2, 3}));
@@ -171,7 +172,7 @@ TEST_P(OnEveryDevice, TargetsKeepTheirDtype) {
   assign_all(std::span<Assignment>());
 }
 
-TEST_P(OnEveryDevice, InvalidAssignmentsThrow) {
+TEST_P(OnEveryDevice, AssignAllRejectsInvalidAssignments) {
   Array a = some({2, 3});
   expect_throw<Error>([&] { assign_all({{a, Array::ones({4})}}); }, {"broadcast"});
   EXPECT_EQ(text_of<Error>([] {

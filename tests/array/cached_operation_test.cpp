@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Repeated small reductions and copies of views, whose launches a thread caches: bitwise equal results, counts, and
-// everything that observes or prevents caching.
+// Repeated small operations, for which a thread caches the launch: bit-identical results, the number of cached
+// launches, and everything that observes an operation or prevents caching.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -29,13 +29,13 @@ using test::text_of;
 
 using Reduction = std::function<Array(const Array&)>;
 
-/// The elements' bytes, row-major.
+/// Returns the bytes of the elements in row-major order.
 std::vector<std::byte> bytes_of(const Array& a) {
   std::vector<std::byte> out(a.bytes());
   a.download(out.data());
   return out;
 }
-/// Computed under an observer, which disables caching.
+/// Computes the reduction under an observer, which disables caching.
 Array computed(const Reduction& reduction, const Array& a) {
   struct Looks : ArrayObserver {
     void made(const ArrayOperation&) override {}
@@ -43,7 +43,7 @@ Array computed(const Reduction& reduction, const Array& a) {
   const ObserverScope scope(&looks);
   return reduction(a).eval();
 }
-/// Fills the memory that results will reuse with NaN, so that missing writes are noticed.
+/// Fills the memory that the results will reuse with NaN, so that missing writes are detected.
 void poison(std::int64_t elements) {
   std::vector<Array> all;
   for (int i = 0; i < 4; ++i)
@@ -63,7 +63,7 @@ class RepeatedReductions : public OnEveryDevice {
     return is_float(t) ? Array::from(numbers(n), shape).astype(t).eval()
                        : Array::from(integers(n, 0, 100), shape).astype(t).eval();
   }
-  /// Compares cached results with fresh ones, for other elements each time.
+  /// Compares cached results with uncached ones. Each round uses different elements.
   void expect_same(const Reduction& reduction, const std::function<Array()>& operand, const std::string& what) {
     for (int round = 0; round < 3; ++round) {
       const Array a = operand();
@@ -84,7 +84,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, RepeatedReductions, ::testing::ValuesIn(testin
                            return std::string(backend_name(info.param.backend)) + std::to_string(info.param.index);
                          });
 
-// An operation on memory, in each round with other numbers and in other memory.
+// Each round uses different numbers and different memory.
 TEST_P(RepeatedReductions, CachesSmallElementwiseOperations) {
   if (!built_in) return;
   using Floats = std::vector<float>;
@@ -120,7 +120,7 @@ TEST_P(RepeatedReductions, CachesSmallElementwiseOperations) {
       expect(
           x.astype(DType::i32).astype(DType::f32), [&](std::size_t i) { return std::trunc(v[i]); }, "astype");
       Array into = x.copy();
-      const Array before = into + y;  // pending: it has the old numbers
+      const Array before = into + y;  // pending, so it must use the old numbers
       into += y;
       expect(
           into, [&](std::size_t i) { return v[i] + w[i]; }, "in place");
@@ -141,7 +141,7 @@ TEST_P(RepeatedReductions, CachesSmallElementwiseOperations) {
   EXPECT_GE(again, 20u) << "except operations that replace each other's entries";
 }
 
-TEST_P(RepeatedReductions, RepeatedExpressionsAreLaunchedOnceEach) {
+TEST_P(RepeatedReductions, EachRepetitionLaunchesOneKernel) {
   const Array x = Array::from(numbers(10)), y = Array::from(numbers(10));
   const auto launched = [&](auto&& work) {
     const std::uint64_t before = fused_launches();
@@ -158,12 +158,13 @@ TEST_P(RepeatedReductions, RepeatedExpressionsAreLaunchedOnceEach) {
   }
 }
 
-// The number of selected elements differs from round to round.
+// The number of selected elements differs in each round.
 TEST_P(RepeatedReductions, CachesMaskedSelections) {
   const std::uint64_t again = done_again([&] {
     for (const DType t : {DType::f32, DType::f64, DType::f16, DType::i16, DType::u8, DType::boolean})
       for (const Shape& shape : {Shape{1}, Shape{7}, Shape{300}, Shape{5, 33}})
-        for (const double limit : {50.0, 20.0, -1.0, 200.0}) {  // also none and all
+        for (const double limit :
+             {50.0, 20.0, -1.0, 200.0}) {  // includes selections of no elements and of all elements
           const Array a = values(shape, t), mask = (values(shape, DType::i32) > limit).eval();
           const std::string what =
               std::string(dtype_name(t)) + " " + to_string(shape) + " above " + std::to_string(limit);
@@ -186,7 +187,7 @@ TEST_P(RepeatedReductions, CachesMaskedSelections) {
         }
   });
   EXPECT_EQ(again != 0, built_in) << "otherwise this tests nothing";
-  // Views, and masks of rows.
+  // Views, and masks that select rows.
   const Array m = values({6, 40}, DType::f32), rows = (Array::arange(6) > 2).eval();
   for (int round = 0; round < 3; ++round) {
     const Array part = m.transpose().slice(0, round, round + 20);
@@ -196,7 +197,7 @@ TEST_P(RepeatedReductions, CachesMaskedSelections) {
   }
 }
 
-TEST_P(RepeatedReductions, GiveTheSameBits) {
+TEST_P(RepeatedReductions, CachedResultsAreBitIdentical) {
   if (!built_in) return;  // the cache is used only by built-in backends
   const auto shapes = {Shape{7}, Shape{16, 40}, Shape{3, 300}, Shape{4, 5, 6}, Shape{2, 3, 33, 4}};
   const std::uint64_t again = done_again([&] {
@@ -214,7 +215,7 @@ TEST_P(RepeatedReductions, GiveTheSameBits) {
             if (t != DType::f32) continue;
             expect_same([&](const Array& a) { return min(a, axes, keep); }, whole, "min " + what);
             expect_same([&](const Array& a) { return mean(a, axes, keep); }, whole, "mean " + what);
-            // Views: of other strides, and from the middle of their memory.
+            // Views with other strides, and views that begin in the middle of their memory.
             Shape wider = shape;
             for (std::int64_t& extent : wider) extent = 2 * extent + 3;
             const auto view = [&] {
@@ -261,17 +262,17 @@ TEST_P(RepeatedReductions, CachesCopiesOfViews) {
   static_cast<void>(b.copy());
   trace_fusion(false);
   expect_contains(::testing::internal::GetCapturedStderr(), {"tessera: fused cast", "its result is written in place"});
-  // The copies are independent: a write to one is not visible in the other.
+  // The copies are independent: writing to one does not change the other.
   Array copy = b.copy();
   copy += 1.0;
   EXPECT_NE(bytes_of(copy), bytes_of(b));
 }
 
-TEST_P(RepeatedReductions, HandlesSeveralAxesAndParts) {
+TEST_P(RepeatedReductions, CachesReductionsOverSeveralAxesAndInParts) {
   const auto cube = [&] { return values({4, 5, 40}, DType::f32); };
   for (const auto& axes : {std::vector{0, 1}, {2, 0}, {0, -1}, {1, 2}})
     expect_same([&](const Array& a) { return sum(a, axes); }, cube, "sum over two of three");
-  // Long rows are summed in parts first.
+  // Long rows are first summed in parts.
   const auto rows = [&] { return values({2, 9000}, DType::f32); };
   for (const bool keep : {false, true}) {
     expect_same([&](const Array& a) { return sum(a, {1}, keep); }, rows, "sum in parts");
@@ -283,7 +284,7 @@ TEST_P(RepeatedReductions, HandlesSeveralAxesAndParts) {
   EXPECT_EQ(done_again([&] { sum(a, {1}); }), built_in ? 2u : 0u);
 }
 
-TEST_P(RepeatedReductions, ReadTheCurrentContents) {
+TEST_P(RepeatedReductions, CachedLaunchesReadTheCurrentContents) {
   Array a = values({16, 40}, DType::f32);
   static_cast<void>(sum(a, {0}));
   const auto right = [&](const Array& got) {
@@ -302,7 +303,7 @@ TEST_P(RepeatedReductions, ReadTheCurrentContents) {
   }
   const Array pending = a + 0.0;
   EXPECT_EQ(done_again([&] { right(sum(pending, {0})); }), 0u) << "fused, so not cached";
-  // Results that are still alive are not overwritten.
+  // Results that still exist are not overwritten.
   const Array first = sum(a, {0});
   const auto before = bytes_of(first);
   a += 1.0;
@@ -312,7 +313,7 @@ TEST_P(RepeatedReductions, ReadTheCurrentContents) {
   EXPECT_NE(bytes_of(second), before);
 }
 
-TEST_P(RepeatedReductions, AreVisibleToObserversRecordingsAndTraces) {
+TEST_P(RepeatedReductions, CachedLaunchesAreVisibleToObserversRecordingsAndTraces) {
   const Array a = values({16, 40}, DType::f32);
   static_cast<void>(sum(a, {0}));
   const auto launched = [] {
@@ -374,7 +375,7 @@ TEST_P(RepeatedReductions, ReplaysReadTheCurrentContents) {
   EXPECT_EQ(bytes_of(reduction(a)), bytes_of(computed(reduction, a))) << "after the replays";
 }
 
-TEST_P(RepeatedReductions, DoNotAffectGradients) {
+TEST_P(RepeatedReductions, CacheDoesNotAffectGradients) {
   const Array x = values({16, 40}, DType::f32);
   const auto f = [](const Array& v) { return sum(max(v, {1}) * 2.0f); };
   Array want;
@@ -389,7 +390,7 @@ TEST_P(RepeatedReductions, DoNotAffectGradients) {
   }
 }
 
-TEST_P(RepeatedReductions, WorkOnManyThreadsAndQueues) {
+TEST_P(RepeatedReductions, CacheWorksWithManyThreadsAndQueues) {
   const Array a = values({16, 40}, DType::f32);
   const Reduction reduction = [](const Array& x) { return argmax(x, 1); };
   const auto want = bytes_of(reduction(a));
@@ -411,7 +412,7 @@ TEST_P(RepeatedReductions, WorkOnManyThreadsAndQueues) {
   for (const int count : wrong) EXPECT_EQ(count, 0);
 }
 
-TEST_P(RepeatedReductions, StillRejectInvalidArguments) {
+TEST_P(RepeatedReductions, InvalidArgumentsAreRejectedDespiteTheCache) {
   const Array a = values({16, 40}, DType::f32), five = values({1, 2, 2, 2, 3}, DType::f32);
   for (int i = 0; i < 2; ++i) {
     static_cast<void>(sum(a, {0})), static_cast<void>(sum(a, {0, 1}));
@@ -436,14 +437,14 @@ TEST(RepeatedReduction, HandlesWrappedMemoryAndForks) {
   const Array c = Array::ones({64});
   static_cast<void>(sum(c));
   ASSERT_EQ(done_again([&] { static_cast<void>(sum(c)); }), 1u);
-  // A child cannot use the parent's devices, and throws as for every operation.
+  // A child process cannot use its parent's devices. A cached operation throws like any other.
   expect_contains(test::run_in_child({}, [&] { return to_string(sum(c)); }),
                   {"exception", "before this process was forked"});
   EXPECT_EQ(sum(c).item<float>(), 64.0f);
 }
 
-/// A coherence hook that runs before memory is read may compute on this thread, and often enough to replace every cache
-/// entry.
+/// A coherence hook that runs before memory is read can compute on this thread. This hook computes often enough to
+/// replace every cache entry.
 TEST(RepeatedReduction, HandlesNestedOperations) {
   const DeviceScope cpu({Backend::cpu, 0});
   struct Busy : CoherenceHook {

@@ -37,10 +37,11 @@ std::uint64_t copies(const Placement& scope) {
 
 Array scalar(double value, Device device) { return Array::full({1}, value, DType::f32, device); }
 
-/// interp uses host memory, so its arrays return on cpu.
+/// Returns the device of an array that was exported and imported again. interp uses host memory, so its arrays return
+/// on cpu.
 Device comes_back_on(Device device) { return device.backend == Backend::interp ? Device{Backend::cpu, 0} : device; }
 
-TEST_P(OnEveryDevice, RoundTripDoesNotCopy) {
+TEST_P(OnEveryDevice, DlpackRoundTripDoesNotCopy) {
   const auto data = numbers(60);
   const Array a = Array::from(data, Shape{3, 4, 5});
   const Placement scope;
@@ -56,7 +57,7 @@ TEST_P(OnEveryDevice, RoundTripDoesNotCopy) {
   EXPECT_EQ(b.view().storage->native_handle(), a.view().storage->native_handle());
   EXPECT_EQ(copies(scope), 0u);
   EXPECT_EQ(b.to_vector<float>(), data);
-  // Shared memory: a write through one array is visible through the other.
+  // The memory is shared: a write through one array is visible through the other.
   b *= scalar(2, b.device());
   b.eval();
   Queue::of(b.device()).finish();
@@ -64,7 +65,7 @@ TEST_P(OnEveryDevice, RoundTripDoesNotCopy) {
   for (std::size_t i = 0; i < data.size(); ++i) EXPECT_EQ(seen[i], 2 * data[i]);
 }
 
-TEST_P(OnEveryDevice, MemoryLivesUntilItsLastUserIsDone) {
+TEST_P(OnEveryDevice, ImportedMemoryIsKeptUntilItsLastUserIsDestroyed) {
   const auto data = numbers(1000);
   Array b;
   {
@@ -77,7 +78,7 @@ TEST_P(OnEveryDevice, MemoryLivesUntilItsLastUserIsDone) {
   EXPECT_EQ(b.slice(0, 10, 20).to_vector<float>(), std::vector<float>(data.begin() + 10, data.begin() + 20));
 }
 
-TEST_P(OnEveryDevice, ViewsKeepTheirStrides) {
+TEST_P(OnEveryDevice, ExportedViewsKeepTheirStrides) {
   const auto data = numbers(60);
   const Array a = Array::from(data, Shape{6, 10}), view = a.slice(0, 1, 6, 2).slice(1, 3, 9, 3).transpose();
   Owned<ManagedVersioned> out = to_dlpack(view);
@@ -89,17 +90,17 @@ TEST_P(OnEveryDevice, ViewsKeepTheirStrides) {
   EXPECT_EQ(b.to_vector<float>(), view.to_vector<float>());
 }
 
-TEST_P(OnEveryDevice, ExportComputesPendingArraysAndDisablesDeferral) {
+TEST_P(OnEveryDevice, ExportEvaluatesPendingArraysAndDisablesDeferral) {
   Array x = Array::ones({100});
   const Array z = x + 1.0;
   EXPECT_TRUE(z.pending());
-  const Array back = from_dlpack(to_dlpack(x));  // from now on x may be written from outside
+  const Array back = from_dlpack(to_dlpack(x));  // from now on x may be written by other libraries
   EXPECT_FALSE(z.pending());
   EXPECT_FALSE((x + 1.0).pending());
   EXPECT_EQ(sum(z).item<float>(), 200.f);
 }
 
-TEST_P(OnEveryDevice, EveryDtypeHasATypeCode) {
+TEST_P(OnEveryDevice, EveryDtypeHasADlpackTypeCode) {
   for (const DType dtype : storable_dtypes) {
     const Array a = Array::zeros({7}, dtype);
     const Array b = from_dlpack(to_dlpack(a));
@@ -110,7 +111,7 @@ TEST_P(OnEveryDevice, EveryDtypeHasATypeCode) {
   EXPECT_EQ(nothing.shape(), (Shape{3, 0, 2}));
 }
 
-TEST_P(OnEveryDevice, DataPointsToTheFirstElementOfSlices) {
+TEST_P(OnEveryDevice, ExportedDataPointsToTheFirstElementOfASlice) {
   const Array a = Array::from(numbers(60), Shape{6, 10}).eval();
   const Array part = a.slice(0, 2, 5);
   const Owned<ManagedVersioned> whole = to_dlpack(a), slice = to_dlpack(part);
@@ -124,7 +125,7 @@ TEST_P(OnEveryDevice, DataPointsToTheFirstElementOfSlices) {
   EXPECT_EQ(from_dlpack(to_dlpack(part)).to_vector<float>(), part.to_vector<float>());
 }
 
-TEST_P(OnEveryDevice, ForeignStreamsAreOrdered) {
+TEST_P(OnEveryDevice, WorkInForeignStreamsIsOrdered) {
   Queue theirs(GetParam());
   void* const stream = theirs.native_handle();
   if (stream == nullptr) {  // on cpu and interp
@@ -136,7 +137,7 @@ TEST_P(OnEveryDevice, ForeignStreamsAreOrdered) {
   for (int round = 0; round < 20; ++round) {
     const Array a = Array::full({5000}, round).eval();
     const Array b = from_dlpack(to_dlpack(a, stream), {.stream = stream});
-    // A foreign copy from Tessera's memory, then Tessera's write over the foreign copy.
+    // Foreign work copies from Tessera's memory, and then overwrites that memory.
     const Array c = Array::empty({5000});
     wrapped->copy(c.view_for_writing(), b.view());
     wrapped->fill(b.view_for_writing(), 0x3f800000);
@@ -159,12 +160,12 @@ TEST_P(OnEveryDevice, WrappedQueueMayBeDestroyedBeforeItsWorkIsDone) {
   theirs.finish();
 }
 
-TEST_P(OnEveryDevice, ForeignWorkIsOrderedByItsAccesses) {
+TEST_P(OnEveryDevice, NativeWorkIsOrderedByItsDeclaredAccesses) {
   const Device device = GetParam();
   Queue& queue = Queue::of(device);
   Array x = Array::from(numbers(1000)), y = Array::zeros({1000});
   x += scalar(1, device);
-  const Array pending = y + 5.0;  // still needs the zeros
+  const Array pending = y + 5.0;  // still needs the zeros in y
   const std::array reads = {x.view()}, writes = {y.view_for_writing()};
   EXPECT_FALSE(pending.pending());
   int calls = 0;
@@ -184,7 +185,7 @@ TEST_P(OnEveryDevice, ForeignWorkIsOrderedByItsAccesses) {
                   {to_string(other), to_string(device)});
 }
 
-/// A foreign tensor over host memory.
+/// A tensor of another library in host memory.
 struct Foreign {
   std::vector<float> data = {1, 2, 3, 4, 5, 6};
   std::array<std::int64_t, 2> shape = {2, 3}, strides = {3, 1};
@@ -230,7 +231,7 @@ TEST(ForeignTensors, ReadOnlyTensorsAreCopiedOnRequest) {
   EXPECT_EQ(theirs.data[0], 1.f);
 }
 
-TEST(ForeignTensors, InvalidTensorsAreRejectedAndStayWithTheCaller) {
+TEST(ForeignTensors, InvalidTensorsAreRejectedAndRemainOwnedByTheCaller) {
   const auto refused = [](auto change, auto error, std::initializer_list<std::string> parts) {
     Foreign theirs;
     change(theirs);
@@ -289,8 +290,8 @@ TEST(WrappedMemory, IsUsedInPlaceAndKeepsItsOwnerAlive) {
                   {"null"});
 }
 
-TEST(TheStructures, MatchTheDlpackHeader) {
-  // From https://dmlc.github.io/dlpack/latest/c_api.html, for 64-bit systems.
+TEST(DlpackStructures, MatchTheDlpackHeader) {
+  // The expected sizes and offsets are from https://dmlc.github.io/dlpack/latest/c_api.html, for 64-bit systems.
   EXPECT_EQ(sizeof(dlpack::Tensor), 48u);
   EXPECT_EQ(offsetof(dlpack::Tensor, ndim), 16u);
   EXPECT_EQ(offsetof(dlpack::Tensor, dtype), 20u);

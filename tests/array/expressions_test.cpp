@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cost of deferred expressions, counted as launches, memory, allocations and locks; and that keeping an expression
-// without an array does not change it.
+// The cost of deferred expressions: launches, memory, allocations and locks. Also tests that keeping an expression
+// without its array does not change these costs.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -18,10 +18,11 @@
 
 namespace {
 std::atomic<long> allocations, locks;
-thread_local long fail_in = 0;  // if positive, this thread's n-th allocation fails
+thread_local long fail_in = 0;  // if positive, the n-th allocation of this thread fails
 }  // namespace
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // sanitizer runtimes define these themselves
+// sanitizer runtimes define these operators themselves
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 void* operator new(std::size_t size) {
   ++allocations;
   if (fail_in > 0 && --fail_in == 0) throw std::bad_alloc();
@@ -43,7 +44,7 @@ namespace {
 using test::OnEveryDevice;
 TESSERA_ON_EVERY_DEVICE();
 
-/// Keeps the pending operands of all operations, as a history would.
+/// Keeps the pending operands of all operations, like a history does.
 class Holder : public ArrayObserver {
  public:
   void made(const ArrayOperation& operation) override {
@@ -75,7 +76,7 @@ Cost cost_of(Device device, F&& program) {
           after.peak_bytes - before.live_bytes, result.to_vector<float>()};
 }
 
-TEST_P(OnEveryDevice, KeepingAnExpressionIsFree) {
+TEST_P(OnEveryDevice, KeepingAnExpressionAddsNoCost) {
   using Program = std::function<Array(const Array& x, const Array& row, const Array& tall)>;
   const std::vector<std::pair<const char*, Program>> programs = {
       {"sum", [](auto& x, auto& row, auto&) { return sum(exp(-0.5 * x * x) / row); }},
@@ -105,7 +106,7 @@ TEST_P(OnEveryDevice, KeepingAnExpressionIsFree) {
        }},
   };
   for (const auto& [name, program] : programs) {
-    static_cast<void>(cost_of(GetParam(), program));  // compiles, and fills the memory pool
+    static_cast<void>(cost_of(GetParam(), program));  // compiles the kernels and fills the memory pool
     const Cost alone = cost_of(GetParam(), program);
     Holder holder;
     const ObserverScope scope(&holder);
@@ -142,14 +143,14 @@ TEST(Expressions, AreCreatedWithFewAllocationsAndLocks) {
   }
 }
 
-// If memory for bookkeeping runs out, the computation throws; nothing hangs, and pending arrays stay valid.
+// If an allocation for internal data fails, the evaluation throws. No thread hangs, and pending arrays remain valid.
 TEST(Expressions, OutOfMemoryDuringEvaluationThrows) {
   if (test::sanitized) GTEST_SKIP() << "a sanitizer's runtime allocates itself";
   test::run_with_timeout([] {
     const DeviceScope cpu({Backend::cpu, 0});
     const Array x = Array::ones({16}).eval();
     int failed = 0;
-    for (long n = 0;; ++n) {  // with 0, everything is compiled
+    for (long n = 0;; ++n) {  // if n is 0, no allocation fails and everything is compiled
       const Array a = x + 1;
       Array above[] = {a * 2 - 1, exp(a) * 0 + a, a / 2};
       fail_in = n;
@@ -170,9 +171,9 @@ TEST(Expressions, OutOfMemoryDuringEvaluationThrows) {
   });
 }
 
-// All arrays that depend on written memory are computed first, even if an array in between no longer exists; nothing
-// else is computed.
-TEST_P(OnEveryDevice, WritesComputeAllDependentArrays) {
+// A write evaluates all arrays that depend on the memory, even if an array between them no longer exists. Other arrays
+// are not evaluated.
+TEST_P(OnEveryDevice, WritesEvaluateAllDependentArrays) {
   Array x = Array::from({1.f, 2.f, 3.f});
   Array top = exp(x * 0) + x;  // the arrays in between no longer exist
   for (int i = 0; i < 20; ++i) top = std::move(top) + 1;
@@ -189,15 +190,16 @@ TEST_P(OnEveryDevice, WritesComputeAllDependentArrays) {
   EXPECT_THROW(kept->array(), ArgumentError);
 }
 
-// Computed parts are read from memory by all expressions that use them, which release the parts' inputs.
-TEST_P(OnEveryDevice, ComputedPartsAreReadFromMemory) {
+// After part of an expression has been computed, all expressions that use it read it from memory and release its
+// inputs.
+TEST_P(OnEveryDevice, ComputedOperandsAreReadFromMemory) {
   const Device d = GetParam();
   Array top = Array::zeros({1 << 16});
   const std::uint64_t live = memory_stats(d).live_bytes;
   for (int i = 0; i < 50; ++i) {
     const Array input = Array::full({1 << 16}, 1);
-    Array next = top + input;  // pending on the previous one
-    top.eval();                // computed after that
+    Array next = top + input;  // pending on the previous array
+    top.eval();                // computed after `next` was created
     top = std::move(next);
   }
   top.eval();

@@ -70,7 +70,7 @@ class Scale {
  private:
   Array by_;
 };
-/// A type with its own tessera_move, which counts how often it was moved.
+/// A type with its own tessera_move. It counts how often it was moved.
 struct Own {
   explicit Own(Array a, int m = 0) : array(std::move(a)), moves(m) {}
   Array array;
@@ -157,7 +157,7 @@ TEST(Move, ArraysAlreadyOnTheDeviceAreNotCopied) {
   EXPECT_EQ(copies, 2u) << "the two arrays that were on the other device";
 }
 
-TEST(Move, SharedArraysAndObjectsStayShared) {
+TEST(Move, SharedArraysAndObjectsRemainShared) {
   const Array x = numbers(64);
   const auto object = std::make_shared<Layer>(Layer{x, numbers(4)});
   const auto node = std::make_shared<Layer>(*object);
@@ -175,7 +175,7 @@ TEST(Move, SharedArraysAndObjectsStayShared) {
   EXPECT_EQ(values(x)[5], 5);
 }
 
-TEST(Move, ViewsStayViewsOfOneStorage) {
+TEST(Move, ViewsRemainViewsOfOneStorage) {
   const Array base = numbers(1000);
   const Array matrix = base.slice(0, 100, 112).reshape({3, 4});
   const Placement scope;
@@ -190,12 +190,12 @@ TEST(Move, ViewsStayViewsOfOneStorage) {
   m.select(0, 1).fill(-1);
   EXPECT_EQ(values(row), std::vector<float>(4, -1));
   EXPECT_EQ(values(t)[1], -1);
-  // A single sparse view copies only its elements.
+  // If there is only one view with gaps, only its elements are copied.
   const Placement alone;
   const Array column = to(base.slice(0, 0, 1000, 100), there);
   EXPECT_EQ(values(column), values(base.slice(0, 0, 1000, 100)));
   EXPECT_EQ(reached(alone, there).to_device_bytes, 40u);
-  // An expression is computed on its operands' device.
+  // A pending expression is computed on the device of its operands.
   EXPECT_EQ(values(to(std::vector{base + 1, base * 2}, there)[1])[999], 1998);
 }
 
@@ -239,7 +239,7 @@ TEST(Move, ObserverSeesOneOperationPerMovedArray) {
   EXPECT_EQ(std::get<0>(*moved).source(), std::get<1>(*moved).source());
 }
 
-TEST(Move, CyclesThrowButChainsMove) {
+TEST(Move, RejectsCyclesOfSharedPointers) {
   const auto last = std::make_shared<Node>(Node{numbers(2), nullptr});
   const auto first = std::make_shared<Node>(Node{numbers(3), last});
   const auto moved = to(first, there);
@@ -251,7 +251,7 @@ TEST(Move, CyclesThrowButChainsMove) {
   last->next = nullptr;
 }
 
-TEST(Move, MissingDeviceThrowsEvenIfNothingMoves) {
+TEST(Move, MissingDeviceThrowsEvenWithoutArrays) {
   expect_throw<DeviceError>([] { to(5, Device{Backend::interp, 99}); }, {"interp:99 does not exist"});
   EXPECT_EQ(to(5, there), 5);
   EXPECT_EQ(to(std::string("text"), there), "text");
@@ -288,7 +288,7 @@ TEST(DeviceOf, ReturnsTheCommonDeviceOrThrowsWithPaths) {
                   {"batch.3: cpu:0 (and 46 more there), batch.50: interp:0"});
 }
 
-TEST(Generator, GivesTheSameBitsOnEveryDeviceAndKeepsItsState) {
+TEST(Generator, DrawsTheSameBitsOnEveryDeviceAndKeepsItsState) {
   struct State {
     Generator random;
     Array x;
@@ -306,7 +306,7 @@ TEST(Generator, GivesTheSameBitsOnEveryDeviceAndKeepsItsState) {
   const auto a = values(moved.random.normal({9}, 0, 1, there)), b = values(s.random.normal({9}, 0, 1, here));
   for (std::size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 1e-5);
   EXPECT_EQ(moved.random, s.random);
-  // Drawing in pieces of whole blocks equals drawing at once, also far along the stream.
+  // Drawing in several steps of whole blocks equals drawing in one step, even at a large offset.
   Generator pieces(5, (std::uint64_t{1} << 40) - 1), whole = pieces;
   auto left = pieces.bits({4}, here).to_vector<std::uint32_t>();
   const auto right = pieces.bits({8}, here).to_vector<std::uint32_t>();

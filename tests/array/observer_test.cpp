@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Observers of array operations: each public operation is reported once, with enough information to differentiate it.
+// Observers of array operations. Each public operation is reported once, with enough information to differentiate it.
 #include "tessera/array/observer.h"
 
 #include <gtest/gtest.h>
@@ -52,15 +52,15 @@ class Names : public ArrayObserver {
 };
 
 struct Call {
-  const char* function;  ///< as declared in headers
-  const char* told;      ///< the name that an observer sees
+  const char* function;  ///< the name as declared in the header
+  const char* told;      ///< the name that an observer receives
   std::size_t operands;
   std::function<void()> call;
   bool in_place = false;
 };
 
-// All functions of installed headers that return or write arrays, except those that only call others. `make` creates
-// their operands.
+// Calls of all functions in installed headers that return or write arrays, except functions that only call others.
+// `make` creates their operands.
 std::vector<Call> calls(const std::function<Array(Array)>& make = [](Array x) { return x; }) {
   const Array a = make(Array::from({1.f, 2.f, 3.f, 4.f}, Shape{2, 2})), b = make(Array::ones({2, 2})), c = a > 2;
   const Array ids = Array::from({std::int32_t{1}, std::int32_t{0}}), i = a.astype(DType::i32);
@@ -250,14 +250,14 @@ std::vector<Call> calls(const std::function<Array(Array)>& make = [](Array x) { 
   return list;
 }
 
-TEST(Observer, SeesEachPublicOperationOnce) {
+TEST(Observer, EachPublicOperationIsReportedOnce) {
   for (const Call& c : calls()) {
     Names seen;
     {
       const ObserverScope scope(&seen);
       c.call();
     }
-    // Some calls create their operand by another operation.
+    // Some calls create their operand with another operation.
     const bool twice = std::set<std::string_view>{"squeeze", "from_dlpack", "host_access"}.count(c.function) != 0;
     ASSERT_EQ(seen.all.size(), twice ? 2u : 1u) << c.function;
     EXPECT_EQ(seen.all.back(), c.told) << c.function;
@@ -266,7 +266,7 @@ TEST(Observer, SeesEachPublicOperationOnce) {
   }
 }
 
-// Functions of array/ and ops/ that return arrays by calling others, or return stored arrays.
+// Functions of array/ and ops/ that return arrays by calling other functions, or that return stored arrays.
 const std::set<std::string> others = {"array",       "memory",
                                       "parts",       "take",
                                       "eval",        "from_bytes",
@@ -280,7 +280,7 @@ const std::set<std::string> others = {"array",       "memory",
                                       "inverse",     "is_at_min_scale",
                                       "copies"};
 
-TEST(Observer, CoversEveryFunctionOfInstalledHeaders) {
+TEST(Observer, CasesCoverEveryFunctionOfInstalledHeaders) {
   std::set<std::string> known;
   for (const Call& c : calls()) known.insert(c.function);
   const std::regex declaration(R"(^\s*(?:static )?(?:const )?(?:std::vector<)?Array>?&? (operator[^(]+|\w+)\()");
@@ -304,7 +304,7 @@ TEST(Observer, CoversEveryFunctionOfInstalledHeaders) {
   EXPECT_EQ(missing, std::set<std::string>{}) << "an operation without an observer test";
 }
 
-// How each of these functions is differentiated; new functions must be added here.
+// How each of these functions is differentiated. New functions must be added here.
 const std::set<std::string> with_gradient = {
     // with their own rules
     "operator+", "operator-", "operator*", "operator/", "operator%", "minimum", "maximum", "pow", "where", "abs",
@@ -314,7 +314,7 @@ const std::set<std::string> with_gradient = {
     "scaled_dot_product_attention", "log1p", "expm1", "clip", "pad", "update_slice", "cumsum", "take_along_axis", "tan",
     "asin", "acos", "atan", "atan2", "sinh", "cosh", "log10", "hypot", "copysign", "flip", "scatter", "scatter_add",
     "solve_triangular", "cholesky", "windows2d", "fold2d", "max_pool2d", "average_pool2d",
-    // compositions of the above
+    // compositions of the functions above
     "sort", "masked_select", "as_contiguous", "silu_gate", "gelu_gate", "stack", "split", "tril", "triu", "var", "std",
     "stddev", "logsumexp", "conv2d"};
 const std::map<std::string, const char*> without_gradient = {
@@ -395,7 +395,7 @@ TEST(Observer, EachFunctionRecordsHistoryRejectsItOrHasNoGradient) {
   }
 }
 
-TEST(Observer, MayThrowAndCompute) {
+TEST(Observer, ObserverCanThrowAndUseArrays) {
   struct Throws : ArrayObserver {
     void made(const ArrayOperation& operation) override {
       EXPECT_EQ(sum(operation.results[0] + 1).item<float>(), 6.f);  // not reported again
@@ -458,19 +458,19 @@ TEST_P(OnEveryDevice, SnapshotsKeepTheirValues) {
   EXPECT_EQ(pending->array().to_vector<float>(), (std::vector<float>{3, 5, 7, 9}));
   EXPECT_EQ(view->array().to_vector<float>(), (std::vector<float>{3, 7, 5, 9}));
   EXPECT_EQ(computed->array().to_vector<float>(), (std::vector<float>{1, 2, 3, 4}));
-  // The result is overwritten, but the memory it was computed from still exists.
+  // The result is overwritten, but the memory from which it was computed still exists.
   Array held = x * 2 + y;
   const ArraySnapshot before(held);
   held += 1;
   EXPECT_EQ(before.array().to_vector<float>(), (std::vector<float>{3, 5, 7, 9}));
   EXPECT_EQ(held.to_vector<float>(), (std::vector<float>{4, 6, 8, 10}));
-  // The memory it was computed from is overwritten.
+  // The memory from which it was computed is overwritten.
   Array z = x;
   z += 1;
   for (const auto& kept : {*pending, *view, *computed, before}) EXPECT_THROW(kept.array(), ArgumentError);
 }
 
-// Reverse mode implemented with an observer only.
+// Reverse mode, implemented with an observer only.
 struct Step {
   std::string name;
   std::vector<OperandSnapshot> operands;
@@ -506,7 +506,7 @@ Array summed_to(Array g, const Shape& shape) {
 }
 
 void backward(const Array& loss) {
-  std::map<std::size_t, StepPointer, std::greater<>> open;  // latest first
+  std::map<std::size_t, StepPointer, std::greater<>> open;  // latest step first
   const auto add = [&](const OperandSnapshot& operand, const std::function<Array()>& adjoint) {
     const auto* a = std::get_if<ArraySnapshot>(&operand);
     if (a == nullptr || !a->history()) return;  // a constant
@@ -547,7 +547,7 @@ void backward(const Array& loss) {
   }
 }
 
-TEST_P(OnEveryDevice, SufficesForReverseMode) {
+TEST_P(OnEveryDevice, ObserverCanImplementReverseMode) {
   std::mt19937_64 random(testing::seed());
   std::uniform_real_distribution<float> uniform(-1, 1);
   const auto make = [&](Shape shape) {
@@ -559,7 +559,7 @@ TEST_P(OnEveryDevice, SufficesForReverseMode) {
   std::vector<std::vector<float>> values;
   Array x;
   const Array y = Array::from(make({4, 2}), Shape{4, 2});
-  for (float from_kink = 0; from_kink < 0.02f;) {  // away from relu's kink, where differences are not derivatives
+  for (float from_kink = 0; from_kink < 0.02f;) {  // away from the kink of relu, where differences are not derivatives
     values.clear();
     for (const Shape& s : shapes) values.push_back(make(s));
     x = Array::from(make({4, 3}), Shape{4, 3});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Safetensors files: round trips on every device; hand-written files, each invalid one next to a valid one; truncated
-// and damaged files from a printed seed, with the memory that they make the reader allocate.
+// Safetensors files: round trips on every device; hand-written files, each invalid file next to a valid one; truncated
+// and damaged files from a printed seed, with the memory that the reader allocates for them.
 #include "tessera/array/safetensors.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,8 @@ namespace {
 std::atomic<std::size_t> held, most_held;
 }  // namespace
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // sanitizer runtimes define these themselves
+// sanitizer runtimes define these operators themselves
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 void* operator new(std::size_t size) {
   void* p = std::malloc(size == 0 ? 1 : size);
   if (p == nullptr) throw std::bad_alloc();
@@ -93,7 +94,8 @@ TEST_P(OnEveryDevice, RoundTripsFiles) {
 }
 
 TEST(Safetensors, ReadsAHandWrittenFile) {
-  // The second tensor of the header comes first in the data, a bool is 7, and the header is not aligned.
+  // In this file, the second tensor of the header is first in the data, a bool has the value 7, and the header is not
+  // aligned.
   const std::string header = R"({"b":{"shape":[2],"dtype":"BOOL","data_offsets":[4,6]},)"
                              R"("a":{"dtype":"I16","shape":[1,2],"data_offsets":[0,4]}})"
                              "   ";
@@ -110,7 +112,7 @@ TEST(Safetensors, ReadsAHandWrittenFile) {
 
   EXPECT_TRUE(parse(file_of("{}", "")).tensors().empty());
   EXPECT_EQ(parse(file_of(R"({"__metadata__":{"k":"v"}})", "")).metadata().at("k"), "v");
-  // A scalar, and two without elements, one of them between others.
+  // A scalar, and two tensors without elements. One of them is between others.
   const std::string three = file_of(
       R"({"s":{"dtype":"U8","shape":[],"data_offsets":[0,1]},"z":{"dtype":"F64","shape":[3,0],"data_offsets":[1,1]},)"
       R"("y":{"dtype":"F32","shape":[0],"data_offsets":[2,2]},"t":{"dtype":"I8","shape":[1],"data_offsets":[1,2]}})",
@@ -134,7 +136,7 @@ TEST(Safetensors, WritesTheDocumentedLayout) {
   padded.resize((header.size() + 7) / 8 * 8, ' ');
   EXPECT_EQ(test::text_of(path), file_of(padded, std::string("\x00\x00\x80\x3F\x01\x02\x03", 7)));
 
-  // A file that cannot be written leaves the old one unchanged.
+  // If a file cannot be written, the old file is unchanged.
   const auto refused = [&](std::vector<std::pair<std::string, Array>> arrays, std::string_view why) {
     const std::string before = test::text_of(path);
     expect_throw<ArgumentError>([&] { save_safetensors(path, arrays); }, {path, why});
@@ -161,7 +163,8 @@ TEST(Safetensors, UnsupportedDtypesThrowWhenLoaded) {
                                                       "does not support dtype F8_E4M3"});
 }
 
-/// Expects that `header` with this much data is rejected at this byte of the header, with this field and reason.
+/// Expects that `header`, followed by `data` bytes, is rejected at this position of the header, with this field and
+/// reason.
 void expect_bad(const std::string& header, std::size_t data, std::string_view at, const std::string& field,
                 std::string_view why) {
   const std::size_t place = header.find(at);
@@ -181,8 +184,8 @@ TEST(SafetensorsMalformed, RejectsInvalidLengths) {
   expect(file_of("{}", "", ~0ull), "offset = 0", "exceeds the format's limit of 100000000");
   expect(file_of("{}", "", 100'000'001), "offset = 0", "the length 100000001 exceeds the format's limit of 100000000");
   expect(std::string("GGUF\3\0\0\0 and tensors", 20), "offset = 0", "it is a GGUF file");
-  // The first bytes of files by torch.save (2.x; 1.5, or with _use_new_zipfile_serialization=False), pickle.dump and
-  // onnx.save.
+  // The first bytes of files written by torch.save (2.x, and 1.5 or with _use_new_zipfile_serialization=False), by
+  // pickle.dump and by onnx.save.
   const auto convert = [](const std::string& bytes, std::string_view what, std::string_view how) {
     expect_throw<FormatError>([&] { parse(bytes); }, {"offset = 0", what, how});
   };
@@ -213,7 +216,7 @@ TEST(SafetensorsMalformed, RejectsInvalidJson) {
   expect_bad("{\"\xFF\":1}", 0, "\xFF", h,
              "this is not JSON: syntax error while parsing object key - invalid string: ill-");
   expect_throw<FormatError>([] { parse(file_of(std::string("{}\0\0", 4), "")); }, {"offset = 10", "a zero byte"});
-  // Nesting is rejected where it begins.
+  // Nested values are rejected where they begin.
   expect_bad(R"({"a":[[)" + std::string(1 << 20, '['), 0, "[", "tensor \"a\"", "found a list, expected an object");
   std::string objects = R"({"a":{"dtype":)";
   for (int i = 0; i < 100'000; ++i) objects += R"({"a":)";
@@ -313,7 +316,7 @@ TEST(SafetensorsMalformed, RejectsFilesTruncatedAtAnyLength) {
     std::ofstream(path, std::ios::binary) << whole.substr(0, n);
     ASSERT_THROW(SafetensorsFile::open(path), FormatError) << n;
   }
-  // Truncated after it was opened.
+  // The file is truncated after it was opened.
   std::ofstream(path, std::ios::binary) << whole;
   const SafetensorsFile file = SafetensorsFile::open(path);
   EXPECT_EQ(file.load("b").size(), 5);
@@ -322,7 +325,7 @@ TEST(SafetensorsMalformed, RejectsFilesTruncatedAtAnyLength) {
   EXPECT_EQ(file.load("layers.0.weight").size(), 6);
 }
 
-/// A header made of words that are often invalid in combination.
+/// Returns a header made of words that are often invalid in combination.
 std::string random_header(std::mt19937_64& rng) {
   const auto pick = [&](std::initializer_list<const char*> words) {
     return std::string(words.begin()[rng() % words.size()]);
@@ -355,7 +358,7 @@ std::string random_header(std::mt19937_64& rng) {
   return out + pick({"}", "}", "}", "} ", "", "}}"});
 }
 
-TEST(Safetensors, RandomDamageIsReportedWithoutLargeAllocations) {
+TEST(Safetensors, DamagedFilesAreRejectedWithoutLargeAllocations) {
   std::mt19937_64 rng(testing::seed());
   const std::string whole = sound_file();
   const bool all = std::getenv("TESSERA_TEST_LONG") != nullptr;
@@ -399,7 +402,7 @@ TEST(Safetensors, RandomDamageIsReportedWithoutLargeAllocations) {
     } catch (const FormatError&) {
       taken = most_held - before;
     }
-    // Twice the header, a tree node and a tensor for each entry, and messages.
+    // Twice the size of the header, a tree node and a tensor for each entry, and messages.
     if (taken > worst) worst = taken, worst_file = bytes;
     ASSERT_LE(taken, 8192 + 16 * bytes.size()) << bytes;
   }
@@ -409,7 +412,7 @@ TEST(Safetensors, RandomDamageIsReportedWithoutLargeAllocations) {
   EXPECT_LT(accepted, static_cast<std::size_t>(cases) / 2);
 }
 
-TEST(Safetensors, LargeHeadersTakeASmallMultipleOfTheirLength) {
+TEST(Safetensors, MemoryForLargeHeadersIsProportionalToTheirLength) {
   const auto taken = [](const std::string& bytes) {
     const std::size_t before = held;
     most_held = before;

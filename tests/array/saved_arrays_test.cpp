@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saving structures of arrays: loading writes into the existing memory, all arrays or none.
+// Saving and loading structures of arrays. Loading writes into the existing memory, and writes either all arrays or
+// none.
 #include "tessera/array/saved_arrays.h"
 
 #include <gtest/gtest.h>
@@ -46,21 +47,21 @@ std::vector<std::string> sorted(std::vector<std::string> names) {
   return names;
 }
 
-TEST_P(OnEveryDevice, LoadWritesIntoTheExistingMemory) {
+TEST_P(OnEveryDevice, LoadArraysWritesIntoExistingMemory) {
   const test::Folder folder;
   const std::string path = folder / "new" / "model.safetensors";
   const Model saved = model(5);
   save_arrays(saved, path, {{"step", "3"}});
   const SafetensorsFile file = SafetensorsFile::open(path);
   EXPECT_EQ(file.metadata().at("step"), "3");
-  ASSERT_EQ(file.tensors().size(), 7u);  // a shared object is saved once
+  ASSERT_EQ(file.tensors().size(), 7u);  // a shared object is saved only once
   EXPECT_EQ(file.tensors()[0].name, "layers.0.weight");
   EXPECT_NE(file.find("named[\"a.b\"]"), nullptr);
 
   Model loaded = model(0);
   loaded.steps = 4;
   const Array copy = loaded.layers[0].weight, view = loaded.layers[0].weight.transpose(), reader = copy + 1;
-  // A storage shared by several arrays, one of them with gaps between its elements; and a bool.
+  // Several arrays share a storage, and one of them has gaps between its elements. Another array is a bool.
   const Array packed = Array::zeros({8});
   loaded.layers[1].weight = packed.slice(0, 0, 3).reshape({1, 3});
   loaded.layers[0].bias = packed.slice(0, 3, 8, 2);
@@ -76,7 +77,7 @@ TEST_P(OnEveryDevice, LoadWritesIntoTheExistingMemory) {
   EXPECT_EQ(report.loaded.size(), 7u);
   EXPECT_TRUE(report.missing.empty() && report.unexpected.empty() && report.mismatched.empty());
 
-  // Arrays on another device stay there.
+  // Arrays on another device remain there.
   Model on_host = to(model(0), Device{});
   load_arrays(on_host, file);
   EXPECT_EQ(contents(on_host), contents(saved));
@@ -89,7 +90,7 @@ TEST_P(OnEveryDevice, LoadWritesIntoTheExistingMemory) {
   EXPECT_EQ(flag.to_vector<bool>(), (std::vector<bool>{true, false}));
 }
 
-TEST_P(OnEveryDevice, MismatchedLoadListsAllProblemsAndWritesNothing) {
+TEST_P(OnEveryDevice, LoadArraysListsAllMismatchesAndWritesNothing) {
   const test::Folder folder;
   const std::string path = folder / "model.safetensors";
   Model saved = model(5);
@@ -128,7 +129,7 @@ TEST_P(OnEveryDevice, MismatchedLoadListsAllProblemsAndWritesNothing) {
   EXPECT_EQ(pair[0].to_vector<float>(), (std::vector<float>{1, 1}));
 }
 
-TEST_P(OnEveryDevice, TruncatedFileLoadsNothing) {
+TEST_P(OnEveryDevice, LoadingATruncatedFileWritesNothing) {
   const test::Folder folder;
   const std::string path = folder / "model.safetensors";
   save_arrays(model(5), path);
@@ -140,7 +141,7 @@ TEST_P(OnEveryDevice, TruncatedFileLoadsNothing) {
     EXPECT_THROW(load_arrays(loaded, path), FormatError) << n;
     EXPECT_THROW(load_arrays(loaded, path, {.partial = true}), FormatError) << n;
   }
-  // Truncated after the header has been read: the last tensor is lost.
+  // The file is truncated after its header has been read, so the last tensor is incomplete.
   std::ofstream(path, std::ios::binary) << whole;
   const SafetensorsFile file = SafetensorsFile::open(path);
   std::filesystem::resize_file(path, whole.size() - 1);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Traversal of structures: which arrays are visited, their paths and order, the results of map_arrays, and member
-// names.
+// Traversal of structures: the visited arrays, their paths and order, the results of map_arrays, and member names.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -30,7 +29,7 @@ Paths paths_of(const T& x, std::string_view root = {}) {
   return paths;
 }
 
-/// An array with additional members, as a layer's parameter.
+/// An array with additional members, like a parameter of a layer.
 struct Param : Array {
   Param() = default;
   Param(const Array& a, bool f = false) : Array(a), frozen(f) {}
@@ -117,7 +116,7 @@ TEST_P(OnEveryDevice, VisitsEveryArrayOnceInOrderWithItsPath) {
   EXPECT_EQ(paths_of(e.linear.weight), Paths{""});
   EXPECT_EQ(paths_of(e.named, "m"), (Paths{"m[\"a.b\"]", "m.head"}));
   EXPECT_EQ(paths_of(std::pair(5, std::string("none"))), Paths{});
-  // Each array is passed with its own type.
+  // Each array is passed as its own type.
   std::map<std::string, int> kinds;
   for_each_array(e, [&]<class A>(const A& a) {
     EXPECT_EQ(a.device(), GetParam());
@@ -165,7 +164,7 @@ TEST_P(OnEveryDevice, VisitorCanModifyArrays) {
   EXPECT_EQ(values(m.again->bias), (std::vector<float>{2, 3})) << "a shared object is changed once";
 }
 
-TEST_P(OnEveryDevice, MapReplacesArraysAndKeepsTheType) {
+TEST_P(OnEveryDevice, MapArraysReplacesArraysAndKeepsTypes) {
   const Everything e = everything();
   Paths paths;
   const Everything twice = map_arrays(
@@ -194,7 +193,7 @@ TEST_P(OnEveryDevice, MapReplacesArraysAndKeepsTheType) {
   EXPECT_EQ(std::get<1>(twice.three), "text");
   EXPECT_EQ(twice.steps, 3);
   EXPECT_EQ(twice.plain, e.plain);
-  // The function may return a derived type, and may report that nothing changed.
+  // The function can return a derived type, and can report that nothing has changed.
   const auto shared = std::make_shared<Linear>(Linear{Param(range(1)), Param(range(1))});
   const auto other = std::make_shared<Linear>(Linear{Param(range(1)), Param(range(1), true)});
   const std::vector thawed = map_arrays(std::vector{shared, other, shared}, [](const Param& p) {
@@ -259,7 +258,7 @@ TEST_P(OnEveryDevice, ExceptionsFromVisitorsPropagate) {
   EXPECT_EQ(met, 3);
 }
 
-/// Visitors can receive other parts as a whole.
+/// A visitor can receive objects of other types as leaves.
 struct Finder {
   struct leaves {
     template <class T>
@@ -270,7 +269,7 @@ struct Finder {
   void operator()(const Generator&, const Path& path) { found.push_back("generator " + path.text()); }
   void operator()(const Linear&, const Path& path) { found.push_back("linear " + path.text()); }
 };
-TEST_P(OnEveryDevice, VisitorCanReceiveOtherPartsAsAWhole) {
+TEST_P(OnEveryDevice, VisitorCanReceiveOtherTypesAsLeaves) {
   struct Model {
     std::vector<Generator> generators;
     std::map<int, Linear> layers;
@@ -384,7 +383,7 @@ TEST_P(OnEveryDevice, PathsContainTheNamesOfAggregateMembers) {
 }
 
 // Paths.
-TEST_P(OnEveryDevice, MapKeysAreWordsNumbersOrQuoted) {
+TEST_P(OnEveryDevice, PathsQuoteMapKeysThatAreNotPlainWords) {
   const Array x = range(1);
   EXPECT_EQ(
       paths_of(std::map<std::string, Array>{{"", x}, {"a\"\\b", x}, {"line\n", x}, {"plain-1_ä", x}, {"two words", x}}),
