@@ -94,7 +94,7 @@ TEST_P(OnEveryDevice, DifferentiatesAKernelWithABackwardKernel) {
       {"launch"});
 }
 
-TEST_P(OnEveryDevice, RecomputationGivesTheSameGradient) {
+TEST_P(OnEveryDevice, RecomputationProducesTheSameGradient) {
   struct Two {
     Array weight, bias;
     Array operator()(const Array& x) const { return tanh(matmul(x, weight, {.bias = bias})); }
@@ -124,7 +124,7 @@ TEST_P(OnEveryDevice, RecomputationGivesTheSameGradient) {
   // Gradients of gradients.
   auto first = grad([](const Array& a) { return sum(recompute([](const Array& b) { return b * b * b; })(a)); });
   EXPECT_EQ(grad([&](const Array& a) { return sum(first(a)); })(Array::from({2.f})).to_vector<float>(), (Floats{12}));
-  // An array that is not passed as an argument.
+  // A function that uses an array that is not passed as an argument.
   expect_throw<ArgumentError>(
       [&] { grad([&](const Array& a) { return sum(recompute([&](const Array& b) { return a * b; })(a * 2)); })(x); },
       {"[recompute]", "not one of its arguments"});
@@ -195,7 +195,7 @@ TEST(Recompute, UsesAThirdOfTheMemoryForTransformerBlocks) {
   EXPECT_EQ(plain_gradients, again_gradients);
   std::uint64_t weights = 0;
   for (const Floats& g : plain_gradients) weights += g.size() * 4;
-  // The peak includes the gradients themselves both times.
+  // Both peaks include the gradients themselves.
   EXPECT_LE(3 * again_forward, plain_forward) << again_forward << " and " << plain_forward;
   EXPECT_LE(3 * (again_bytes - weights), plain_bytes) << again_bytes << ", " << plain_bytes << ", " << weights;
 }
@@ -227,7 +227,7 @@ TEST(Recompute, UsesAThirdOfTheMemoryInARecordedStep) {
   const auto [plain, plain_bytes] = run(false);
   const auto [again, again_bytes] = run(true);
   EXPECT_EQ(plain, again);
-  // Both include the gradients and the row that they are copied to.
+  // Both peaks include the gradients and the row into which they are copied.
   EXPECT_LE(3 * (again_bytes - 2 * weights), plain_bytes - 2 * weights)
       << again_bytes << ", " << plain_bytes << ", " << weights;
 }

@@ -12,7 +12,7 @@ namespace tessera::test {
 
 namespace {
 
-/// An identity matrix with the shape, dtype and device of `like`.
+/// Returns an identity matrix with the shape, dtype and device of `like`.
 Array identity(const Array& like) {
   const Array ones = Array::ones(like.shape(), like.dtype(), like.device());
   return tril(ones) - tril(ones, -1);

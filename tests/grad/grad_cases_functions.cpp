@@ -13,7 +13,7 @@ std::vector<Case> function_cases() {
                        double low = -2, double high = 2) {
     all.push_back({std::move(name), std::move(shapes), std::move(f), low, high});
   };
-  // Squared, so that the gradient varies over elements that are only moved.
+  // The result is squared, so that the gradient varies even if elements are only moved.
   const auto moved = [&](std::string name, Shape shape, std::function<Array(const Array&)> f) {
     add(std::move(name), {std::move(shape)}, [f](const Arrays& x) {
       const Array y = f(x[0]);
@@ -82,7 +82,7 @@ std::vector<Case> function_cases() {
     moved("cumsum" + at, {2, 3, 4}, [axis](const Array& x) { return cumsum(x, axis); });
     moved("take" + at, {3, 4, 5}, [=](const Array& x) { return take(x, ids({2, 0, 2, 7, -1, 1}, {2, 3}, x), axis); });
     moved("take one" + at, {3, 4, 5}, [=](const Array& x) { return take(x, ids({1}, {}, x), axis); });
-    // Two rows for each pair of indices; one index for all, one out of range.
+    // Two rows of indices for each pair. One index is shared by all rows, and one is out of range.
     moved("take_along_axis" + at, {3, 4, 5}, [=](const Array& x) {
       Shape s = {3, 4, 5};
       s[static_cast<std::size_t>(axis < 0 ? 2 : axis)] = 2;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cost of gradients and optimiser steps: launches, and the bytes that they read and write.
+// The cost of gradients and optimiser steps: the number of launches, and the bytes that they read and write.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -21,10 +21,10 @@ using test::Launches;
 using test::OnEveryDevice;
 TESSERA_ON_EVERY_DEVICE();
 
-/// Counts the launches of the backward pass only: f is run and computed before.
+/// Counts the launches of the backward pass only. The forward pass is run and evaluated before.
 template <class F, class X>
 void expect_walk(F f, const X& x, std::uint64_t most_launches, std::uint64_t most_bytes, const char* what) {
-  for (const bool first : {true, false}) {  // the first time with one-time work, such as tables
+  for (const bool first : {true, false}) {  // the first call does one-time work, such as creating tables
     const auto [value, back] = pullback(f, x);
     value.eval();
     const Array adjoint = Array::ones(value.shape()).eval();
@@ -44,11 +44,11 @@ TEST_P(OnEveryDevice, BackwardOfAChainReadsAndWritesEachArrayOnce) {
   const Array x = random_normal({rows, columns}, 1).eval(), row = random_uniform({columns}, 2, 1, 2).eval();
   const auto f = [](const std::vector<Array>& v) { return sum(exp(-0.5 * v[0] * v[0]) / v[1]); };
   expect_walk([&](const Array& a) { return f({a, row}); }, x, 1, 2 * whole + some, "by x");
-  // The sum over rows is the second launch.
+  // The second launch is the sum over rows.
   expect_walk(f, std::vector{x, row}, 2, 3 * whole + 2 * some, "by x and row");
 }
 
-TEST_P(OnEveryDevice, BackwardOfAGatedUnitIsOneLaunch) {
+TEST_P(OnEveryDevice, BackwardOfAGatedUnitTakesOneLaunch) {
   const Array gate = random_normal({rows, columns}, 1).eval(), up = random_normal({rows, columns}, 2).eval();
   expect_walk([](const std::vector<Array>& v) { return sum(silu_gate(v[0], v[1])); }, std::vector{gate, up}, 1,
               4 * whole + some, "silu_gate");
@@ -57,7 +57,7 @@ TEST_P(OnEveryDevice, BackwardOfAGatedUnitIsOneLaunch) {
 TEST_P(OnEveryDevice, BackwardOfRowOperationsTakesFewLaunches) {
   const Array x = random_normal({rows, columns}, 1).eval(), weight = random_uniform({columns}, 2, 1, 2).eval();
   const Array g = random_normal({rows, columns}, 3).eval();
-  // One number per row, and all elements.
+  // The launches compute one number per row, and all elements.
   expect_walk([&](const Array& a) { return sum(softmax(a) * g); }, x, 2, 5 * whole + 2 * some, "softmax");
   expect_walk([&](const Array& a) { return sum(rms_norm(a, weight, 1e-5f) * g); }, x, 2, 5 * whole + 3 * some,
               "rms_norm by x");
@@ -100,7 +100,7 @@ TEST_P(OnEveryDevice, CrossEntropyWritesOneArrayOfTheLogitsSize) {
       }
 }
 
-TEST_P(OnEveryDevice, AdamStepIsOneLaunchPerParameter) {
+TEST_P(OnEveryDevice, AdamStepTakesOneLaunchPerParameter) {
   auto model = setup(Dense{.inputs = columns, .outputs = rows, .with_bias = false}, {.seed = 1});
   const auto gradient = grad([](const Dense& m) { return sum(m.weight * m.weight); })(model);
   Adam optimiser(model, {.lr = 1e-3});
@@ -138,7 +138,7 @@ TEST_P(OnEveryDevice, AdamStepWrites16BitCopiesInTheSameLaunch) {
   }
 }
 
-TEST_P(OnEveryDevice, AdamStepIsOneLaunchPerGroup) {
+TEST_P(OnEveryDevice, AdamStepTakesOneLaunchPerGroup) {
   struct Net {
     Dense in, out;
   };

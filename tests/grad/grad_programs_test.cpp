@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of random programs of 20 operations: compared with differences in f64, and on every device with those.
-// TESSERA_TEST_LONG=1 runs 10,000 programs.
+// Gradients of random programs with 20 operations. They are compared with differences in f64, and on every device with
+// the f64 gradients. TESSERA_TEST_LONG=1 runs 10,000 programs.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -36,7 +36,7 @@ class Program {
       for (std::int64_t i = 0; i < element_count(s); ++i) v.push_back(static_cast<double>(uniform(random)));
     }
   }
-  /// The arguments, moved by `by` along `direction`.
+  /// Returns the arguments, moved by `by` along `direction`.
   Arrays arguments(DType dtype, Device device, const std::vector<std::vector<double>>& direction = {},
                    double by = 0) const {
     Arrays out;
@@ -183,9 +183,9 @@ Outcome differentiated(const Program& program, const Arrays& at) {
   return out;
 }
 
-/// Programs for which differences are accurate: the largest derivative is below 1e3, and differences with two step
-/// sizes agree (near a kink they do not). Other programs are replaced and counted. Computed in f64 on the interpreter,
-/// which compiles nothing.
+/// Generates programs for which finite differences are accurate: the largest derivative is below 1e3, and differences
+/// with two step sizes agree, which they do not near a kink. Other programs are replaced and counted. Everything is
+/// computed in f64 on the interpreter, which needs no compiler.
 class Programs {
  public:
   explicit Programs(std::uint64_t seed) : random_(seed) {}
@@ -195,7 +195,7 @@ class Programs {
     std::uint64_t seed;
     Outcome outcome;
     std::vector<std::vector<double>> direction;
-    /// The derivative along the direction by differences, and the sum of the gradient's magnitudes.
+    /// The derivative along the direction, from differences, and the sum of the magnitudes of the gradient.
     double wanted = 0, scale = 0;
 
     double slope(const Outcome& of) const {
@@ -247,8 +247,8 @@ std::string text_of(const Programs::Measured& m) {
   return text;
 }
 
-// On cpu in f64, compared with differences.
-TEST(GradPrograms, MatchDifferences) {
+// Gradients on cpu in f64, compared with differences.
+TEST(GradPrograms, GradientsMatchFiniteDifferences) {
   const Device cpu{Backend::cpu, 0};
   const DeviceScope scope(cpu);
   Programs programs(testing::seed());
@@ -267,7 +267,7 @@ TEST(GradPrograms, MatchDifferences) {
             << ", seed " << testing::seed() << "\n";
 }
 
-TEST_P(OnEveryDevice, RandomProgramsMatchGradientsInF64) {
+TEST_P(OnEveryDevice, RandomProgramsMatchF64Gradients) {
   if (GetParam().backend == Backend::cpu) return;  // tested above
   Programs programs(testing::seed() + 1);
   for (int i = 0; i < 30; ++i) {

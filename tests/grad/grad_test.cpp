@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients: each operation's rule compared with central differences in f64, on every device with those; nested
-// functions, ties, errors, and cost.
+// Gradients. The rule of each operation is compared with central differences in f64, and the gradients on every device
+// with the f64 gradients. Also tests nested functions, ties, errors, and cost.
 #include "tessera/grad/grad.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ TESSERA_ON_EVERY_DEVICE();
 using test::Arrays;
 using test::Case;
 
-/// Distinct numbers, evenly spaced over the range, so that a small step crosses no kink or tie.
+/// Returns distinct numbers that are evenly spaced over the range, so that a small step crosses no kink or tie.
 std::vector<std::vector<double>> points(const Case& c, std::mt19937_64& random) {
   std::size_t count = 0;
   for (const Shape& s : c.shapes) count += static_cast<std::size_t>(element_count(s));
@@ -48,10 +48,10 @@ Arrays arrays(const Case& c, const std::vector<std::vector<double>>& values, DTy
   return out;
 }
 
-/// The device for f64 references; it compiles nothing.
+/// The device that computes f64 references. It needs no compiler.
 constexpr Device reference{Backend::interp, 0};
 
-/// Reduces the function's value to one number with a different weight for each element.
+/// Reduces the value of the function to one number, with a different weight for each element.
 Array weighed(const Array& y) {
   std::vector<double> weights(static_cast<std::size_t>(y.size()));
   for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = 0.3 + static_cast<double>(i * 37 % 11) / 11;
@@ -80,8 +80,8 @@ Gradients gradients(const Case& c, const Arrays& at) {
   return out;
 }
 
-// Gradients on the cpu.
-TEST(Grad, MatchesDifferences) {
+// Gradients on cpu.
+TEST(Grad, GradientsMatchFiniteDifferences) {
   std::mt19937_64 random(testing::seed());
   for (const Case& c : test::grad_cases()) {
     auto values = points(c, random);
@@ -107,8 +107,9 @@ TEST(Grad, MatchesDifferences) {
   }
 }
 
-// Along one direction, for a number computed from the gradient. This tests rules; devices are tested below.
-TEST(Grad, SecondDerivativesMatchDifferencesOfGradients) {
+// Differentiates a number computed from the gradient along one direction. This tests the rules; devices are tested
+// below.
+TEST(Grad, SecondDerivativesMatchFiniteDifferencesOfGradients) {
   const DeviceScope scope(reference);
   std::mt19937_64 random(testing::seed());
   std::uniform_real_distribution<double> uniform(-1, 1);
@@ -145,12 +146,12 @@ TEST(Grad, SecondDerivativesMatchDifferencesOfGradients) {
   }
 }
 
-TEST_P(OnEveryDevice, GradientsMatchThoseInF64) {
+TEST_P(OnEveryDevice, GradientsMatchF64Gradients) {
   const bool compiles_slowly = !is_built_in(GetParam().backend) && std::getenv("TESSERA_FAKE_DEVICES") == nullptr;
   int without_f64 = 0;
   for (const Case& c : test::grad_cases()) {
     if (c.only_f32) continue;
-    // Vendor compilers take about a second for each case's kernels, so each run tests an eighth of them.
+    // Vendor compilers take about a second for the kernels of each case, so each run tests an eighth of the cases.
     if (compiles_slowly && random() % 8 != 0) continue;
     const auto values = points(c, random);
     const Gradients want = gradients(c, arrays(c, values, DType::f64, reference));

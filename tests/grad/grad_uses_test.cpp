@@ -40,7 +40,7 @@ struct Model {
   Array steps = Array::full({2}, 7, DType::i32);
 };
 
-TEST_P(OnEveryDevice, GradientHasTheArgumentsType) {
+TEST_P(OnEveryDevice, GradientHasTheTypeOfTheArgument) {
   const Model model{{{Array::from({2.f, 3.f}), Array::from({1.f, 1.f})}}, Array::from({5.f})};
   const auto f = [](const Model& m, const Array& x) {
     return std::tuple(sum(m.layers[0].weight * x + m.layers[0].bias), *m.scale, m.layers[0].weight * 2);
@@ -82,15 +82,15 @@ TEST_P(OnEveryDevice, GradientsCanBeNested) {
   const Array x0 = scalar(3), y0 = scalar(4);
   EXPECT_EQ(number(grad([&](const Array& x) { return grad([&](const Array& y) { return x * y; })(y0); })(x0)), 1);
   EXPECT_EQ(number(grad([&](const Array& x) { return grad([&](const Array& y) { return y * y * x; })(x); })(x0)), 12);
-  // Values that do not depend on the outer argument are constants there.
+  // A value that does not depend on the argument of the outer function is constant there.
   EXPECT_EQ(number(grad([&](const Array& x) { return x * grad([](const Array& y) { return y * y; })(y0); })(x0)), 8);
-  // Also for the inner value.
+  // This is also true for the value of the inner function.
   const auto f = [&](const Array& x) {
     const auto [value, slope] = value_and_grad([&](const Array& y) { return x * y * y; })(y0);
     return value + slope;
   };
   EXPECT_EQ(number(grad(f)(x0)), 24);
-  // x^5, three times.
+  // The third derivative of x^5.
   auto once = grad([](const Array& x) { return x * x * x * x * x; });
   auto twice = grad([&](const Array& x) { return once(x); });
   EXPECT_EQ(number(grad([&](const Array& x) { return twice(x); })(x0)), 540);
@@ -109,12 +109,12 @@ TEST_P(OnEveryDevice, TiesAndKinksMatchPyTorch) {
   EXPECT_EQ(of([](const Array& x) { return abs(x); }, {-1, 0, 2}).template to_vector<float>(), (Floats{-1, 0, 1}));
   EXPECT_EQ(of([](const Array& x) { return floor(x); }, {0.5f, 1.5f}).template to_vector<float>(), (Floats{0, 0}));
   EXPECT_EQ(of([](const Array& x) { return sign(x) + x; }, {-1, 0, 2}).template to_vector<float>(), (Floats{1, 1, 1}));
-  // Values from torch.clamp 2.15. On a bound that is a number the gradient is zero.
+  // The expected values are from torch.clamp 2.15. If x equals a numeric bound, the gradient is zero.
   const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
   EXPECT_EQ(of([](const Array& x) { return clip(x, -1, 2); }, {-2, -1, 0, 2, 3, nan}).template to_vector<float>(),
             (Floats{0, 0, 1, 0, 0, 0}));
   EXPECT_EQ(of([](const Array& x) { return clip(x, 1, 1); }, {0, 1, 2}).template to_vector<float>(), (Floats{0, 0, 0}));
-  // Below, on, between and above bounds that are arrays; equal bounds; crossing bounds.
+  // x is below, equal to, between and above array bounds. Some bounds are equal, and some cross.
   const auto bounds = grad([](const Floats3& b) { return sum(clip(b.x, b.low, b.high)); })(
       Floats3{Array::from({-2.f, -1.f, 0.f, 1.f, 2.f, 0.f, 1.f, 2.f, 0.f, 1.f, 2.f, 3.f, nan, 0.f}),
               Array::from({-1.f, -1.f, -1.f, -1.f, -1.f, 1.f, 1.f, 1.f, 2.f, 2.f, 2.f, 2.f, -1.f, nan}),
@@ -138,12 +138,12 @@ TEST_P(OnEveryDevice, TiesAndKinksMatchPyTorch) {
                 {2, 2, 1})
                 .template to_vector<float>(),
             (Floats{2, 3, 1}));
-  // PyTorch gives NaN; this is the root of a sum of squares, whose gradient at 0 is 0 in all norms.
+  // PyTorch returns NaN here. hypot is the root of a sum of squares; its gradient at 0 is 0, as for all norms.
   EXPECT_EQ(of([](const Array& x) { return hypot(x, x * 1); }, {0}).template to_vector<float>(), (Floats{0}));
   EXPECT_EQ(of([](const Array& x) { return tessera::std(x); }, {3, 3, 3}).template to_vector<float>(),
             (Floats{0, 0, 0}))
       << "without variation";
-  // The first of several largest elements.
+  // If several elements are the largest, the first one gets the gradient.
   EXPECT_EQ(of(
                 [](const Array& x) {
                   return max_pool2d(x.reshape({1, 1, 2, 3}), {.kernel = 2, .stride = 1});
@@ -151,7 +151,7 @@ TEST_P(OnEveryDevice, TiesAndKinksMatchPyTorch) {
                 {1, 4, 4, 4, 4, 4})
                 .template to_vector<float>(),
             (Floats{0, 2, 0, 0, 0, 0}));
-  // Far from 0, where parts of the formula are infinite.
+  // Points far from 0, where parts of the formula are infinite.
   EXPECT_EQ(of([](const Array& x) { return sigmoid(x); }, {-200, 200}).template to_vector<float>(), (Floats{0, 0}));
   EXPECT_EQ(of([](const Array& x) { return silu(x); }, {-200, 200}).template to_vector<float>(), (Floats{0, 1}));
   EXPECT_EQ(of([](const Array& x) { return gelu(x); }, {-200, 200}).template to_vector<float>(), (Floats{0, 1}));
@@ -173,7 +173,7 @@ TEST_P(OnEveryDevice, Handles16BitFloatsAndIntegers) {
       number(grad([](const Array& x) { return sum(x.astype(DType::i32).astype(DType::f32)) + sum(x); })(scalar(1))), 1);
 }
 
-TEST_P(OnEveryDevice, OperationsThatLoseAGradientThrow) {
+TEST_P(OnEveryDevice, OperationsThatWouldDropAGradientThrow) {
   const Array other = Array::ones({2, 2});
   const auto in = [&](auto f) {
     return [=] {
@@ -217,7 +217,7 @@ TEST_P(OnEveryDevice, OperationsThatLoseAGradientThrow) {
     refused([](const Array& x) { x.host_access(); }, {"[host_access]"});
     refused([](const Array& x) { dlpack::to_dlpack(x); }, {"[to_dlpack]"});
   }
-  // These lose no gradient.
+  // These operations drop no gradient.
   EXPECT_NO_THROW(in([](const Array& x) {
     EXPECT_EQ(x.to_vector<float>()[0], 2);
     static_cast<void>(to_string(x) + std::to_string(x.eval().pending()));
@@ -252,7 +252,7 @@ TEST_P(OnEveryDevice, WritingMemoryThatAGradientNeedsThrows) {
         })(Array::ones({2, 3}));
       },
       {"gradient of matmul", "assign"});
-  // A sum keeps nothing.
+  // The rule of a sum keeps no operands.
   EXPECT_NO_THROW(grad([&](const Array& x) {
     Array w = kept.copy();
     const Array y = x + w;
@@ -283,12 +283,12 @@ TEST_P(OnEveryDevice, FirstOrderBackwardRecordsNoStepsAndFreesHistory) {
   EXPECT_EQ(detail::Step::made(), before_walk);
   EXPECT_TRUE(inside.expired());
   EXPECT_FALSE(value.has_history() || g.has_history());
-  // No history is recorded outside of a differentiated function.
+  // No history is recorded outside a differentiated function.
   static_cast<void>(f(Array::ones({4, 4})));
   EXPECT_EQ(detail::Step::made(), before_walk);
 }
 
-TEST_P(OnEveryDevice, ChainIsOneKernelForwardAndOneBackward) {
+TEST_P(OnEveryDevice, ElementwiseChainTakesOneKernelForwardAndOneBackward) {
   const Array x = Array::full({64, 64}, 0.5).eval(), y = Array::full({64, 64}, 0.3).eval();
   const auto f = [](const std::vector<Array>& v) {
     Array h = v[0] * v[1] + v[0];
@@ -299,7 +299,7 @@ TEST_P(OnEveryDevice, ChainIsOneKernelForwardAndOneBackward) {
   const std::uint64_t before = fused_launches();
   const auto [value, g] = both(std::vector{x, y});
   const std::uint64_t launches = fused_launches() - before;
-  constexpr std::uint64_t of_sum = 2;  // for its parts, and for their sum
+  constexpr std::uint64_t of_sum = 2;  // one for the parts and one to add them
   EXPECT_LE(launches, of_sum + 1) << "one kernel writes both gradients";
   EXPECT_FALSE(g[0].pending() || g[1].pending());
 }
@@ -313,7 +313,7 @@ TEST(Grad, LongHistoriesAreFreedWithoutRecursion) {
     return sum(y);
   };
   EXPECT_EQ(number(grad(f)(Array::ones({1}))), 1);
-  // Dropped without a backward pass.
+  // The history is dropped without a backward pass.
   static_cast<void>(pullback(f, Array::ones({1})));
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs emitted CUDA C and HIP on this machine, including instructions of a whole subgroup: the threads of one block are
-// fibers, and the last lane that arrives executes what all lanes do together. The text is compiled by clang as C++.
+// Runs emitted CUDA C and HIP on this machine, including instructions that involve a whole subgroup. The threads of a
+// block are fibers. The last lane that arrives at such an instruction executes it for all lanes. The text is compiled
+// by clang as C++.
 #pragma once
 
 #include <dlfcn.h>
@@ -24,7 +25,7 @@ namespace tessera::test {
 /// The threads of one block.
 class Lanes {
  public:
-  /// Executes an instruction, given the registers of a subgroup's lanes.
+  /// Executes an instruction, given the registers of all lanes of a subgroup.
   using Step = std::function<void(int instruction, std::vector<LaneRegisters*>& lanes)>;
 
   Lanes(unsigned threads, unsigned width, Step step)
@@ -52,7 +53,7 @@ class Lanes {
     }
   }
 
-  // Called by the compiled text.
+  // These functions are called by the compiled text.
   static unsigned thread() { return current_lanes->current_; }
   static void barrier() {
     Lanes& l = *current_lanes;
@@ -92,14 +93,14 @@ class Lanes {
   unsigned width_, current_ = 0;
   Step step_;
   std::vector<Fiber> fibers_;
-  std::vector<Meeting> meetings_;  // for the subgroups, then for the block
+  std::vector<Meeting> meetings_;  // one per subgroup, followed by one for the block
   const std::function<void()>* body_ = nullptr;
   ucontext_t home_{};
 };
 
 /// Returns the text with definitions in front, for subgroups of `width`: keywords of the language, and functions for
-/// the instructions of a matrix unit, numbered as in `Instruction`. Definitions in the text are removed if they are
-/// provided here.
+/// the instructions of a matrix unit, numbered as in `Instruction`. If the text defines one of these itself, its
+/// definition is removed.
 inline std::string text_for_lanes(const std::string& text, unsigned width) {
   const std::string before = R"(
 #define __device__
@@ -158,7 +159,7 @@ static void tessera_twice(float* sums, const unsigned* left, const unsigned* rig
   return before + "#define warpSize " + std::to_string(width) + "\n" + text;
 }
 
-/// The text compiled to a library, and its kernels, whose `buffers` arguments are all buffers.
+/// The text, compiled to a library, and its kernels. All arguments of a kernel are buffers; their number is `buffers`.
 class CompiledText {
  public:
   CompiledText(const std::string& text, unsigned width, const std::vector<std::string>& entries, unsigned buffers) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products in the kernel language on every device, as fragments of its subgroups.
+// Matrix products in the kernel language on every device, computed with fragments.
 #include <array>
 #include <random>
 
@@ -24,7 +24,7 @@ void expect_near(const std::vector<float>& got, const ir::ExactProduct& exact) {
   for (std::size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], exact.value[i], exact.bound[i]) << i;
 }
 
-/// Whole tiles directly from buffers; subgroups take tiles in turn.
+/// Multiplies whole tiles directly from buffers. The subgroups process the tiles alternately.
 template <class T>
 auto tiles_kernel(bool transposed) {
   return kernel("tiles", block(96),
@@ -65,14 +65,14 @@ void test_tiles(F&& numbers) {
     }
   }
 }
-TEST_P(OnEveryDevice, TilesOfHalf) {
+TEST_P(OnEveryDevice, MultipliesTilesOfHalf) {
   test_tiles<half>([&](int n) { return numbers(n); });
 }
-TEST_P(OnEveryDevice, TilesOfBfloat16) {
+TEST_P(OnEveryDevice, MultipliesTilesOfBfloat16) {
   test_tiles<bfloat16>([&](int n) { return numbers(n); });
 }
 
-/// Any size, staged in shared memory; the last subgroup of a block may be incomplete.
+/// Multiplies matrices of any size, staged in shared memory. The last subgroup of a block may be incomplete.
 template <class T, class F>
 void test_staged(std::uint32_t threads, F&& numbers) {
   for (const bool transposed : {false, true}) {
@@ -97,13 +97,13 @@ void test_staged(std::uint32_t threads, F&& numbers) {
     }
   }
 }
-TEST_P(OnEveryDevice, StagedHalf) {
+TEST_P(OnEveryDevice, MultipliesStagedTilesOfHalf) {
   test_staged<half>(128, [&](int n) { return numbers(n); });
 }
-TEST_P(OnEveryDevice, StagedHalfInTheLargestBlocks) {
+TEST_P(OnEveryDevice, MultipliesStagedTilesOfHalfInTheLargestBlocks) {
   test_staged<half>(1024, [&](int n) { return numbers(n); });
 }
-TEST_P(OnEveryDevice, StagedBfloat16InPartialSubgroups) {
+TEST_P(OnEveryDevice, MultipliesStagedTilesOfBfloat16InPartialSubgroups) {
   test_staged<bfloat16>(50, [&](int n) { return numbers(n); });
 }
 
@@ -127,7 +127,7 @@ TEST_P(OnEveryDevice, AccumulatorsStartAtZeroAndCanBeFilled) {
   }
 }
 
-TEST_P(OnEveryDevice, ArraysOfFragments) {
+TEST_P(OnEveryDevice, ArraysOfFragmentsAreStoredCorrectly) {
   const auto rows = kernel("rows", block(32), [](Buffer<float> y) {
     std::array<MatrixAccumulator, 3> sums{};
     MatrixAccumulator more[2] = {};

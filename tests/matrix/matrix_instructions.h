@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The documented effect of matrix-unit instructions on the registers of a subgroup's lanes, for tests that run emitted
-// kernels on this machine.
+// The documented effects of matrix-unit instructions on the registers of the lanes of a subgroup. Used by tests that
+// run emitted kernels on this machine.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,14 +17,14 @@
 
 namespace tessera::test {
 
-/// A lane's inputs and outputs of an instruction.
+/// The inputs and outputs of an instruction in one lane.
 struct LaneRegisters {
   std::uint32_t a[8], b[8];
   float c[8];
   const std::uint16_t* row;
 };
 
-/// Numbers for the instructions, used by the emitted text.
+/// Numbers of the instructions, used by the emitted text.
 enum Instruction : int {
   m16n8k16_f16,
   m16n8k16_bf16,
@@ -38,8 +38,8 @@ enum Instruction : int {
   wmma_bf16
 };
 
-// The instructions, implemented from their documents. An element is half `h` (0 low, 1 high) of word `w` of lane `l`,
-// or float `i`.
+// The instructions, implemented from their documentation. An element is half `h` (0: low, 1: high) of word `w` of lane
+// `l`, or float `i`.
 
 inline float value_of(DType t, std::uint32_t word, unsigned h) {
   const auto bits = static_cast<std::uint16_t>(word >> (16 * h));
@@ -56,7 +56,7 @@ inline float value_of(DType t, std::uint32_t word, unsigned h) {
 struct Matrix {
   Matrix(unsigned rows, unsigned columns) : columns(columns), element(rows * columns, NAN) {}
   float& operator()(unsigned i, unsigned j) { return element.at(i * columns + j); }
-  /// Lanes that contain the same element must agree.
+  /// Lanes that contain the same element must have the same value.
   void set(unsigned i, unsigned j, float v) {
     float& e = (*this)(i, j);
     EXPECT_TRUE(std::isnan(e) || e == v) << "element " << i << ", " << j << " has different values in two lanes";
@@ -66,7 +66,7 @@ struct Matrix {
   std::vector<float> element;
 };
 
-/// The position of lane l's element (half h of word w, or float i).
+/// Returns the position in the matrix of an element of lane l (half h of word w, or float i).
 using Where = std::function<std::pair<unsigned, unsigned>(unsigned lane, unsigned element)>;
 struct Layout {
   DType t;
@@ -75,7 +75,7 @@ struct Layout {
   Where a, b, c;
 };
 
-// PTX ISA 8.5, 9.7.14.5.8 and 9.7.14.5.7: figures and formulae of the fragments of m16n8k16 and m16n8k8.
+// PTX ISA 8.5, 9.7.14.5.8 and 9.7.14.5.7: the figures and formulae for the fragments of m16n8k16 and m16n8k8.
 inline Layout m16n8k16(DType t) {
   return {t,
           16,
@@ -117,8 +117,8 @@ inline Layout m16n8k8(DType t) {
             return std::pair{i < 2 ? l >> 2 : (l >> 2) + 8, (l % 4) * 2 + (i & 1)};
           }};
 }
-// AMD's Matrix Instruction Calculator, `--register-layout` of each: A[i][k] is in lane i + 16 (k / per), element k %
-// per; B[k][j] in lane j + 16 (k / per); D[i][j] in lane j + 16 (i / 4), float i % 4.
+// AMD's Matrix Instruction Calculator, `--register-layout` of each instruction. A[i][k] is element k % per of lane i +
+// 16 (k / per). B[k][j] is in lane j + 16 (k / per). D[i][j] is float i % 4 of lane j + 16 (i / 4).
 inline Layout mfma(DType t, unsigned k) {
   const unsigned per = k / 4;
   return {t,
@@ -139,8 +139,8 @@ inline Layout mfma(DType t, unsigned k) {
             return std::pair{4 * (l / 16) + e, l % 16};
           }};
 }
-// RDNA3 ISA, 7.9, and "How to accelerate AI applications on RDNA 3 using WMMA" (GPUOpen): lane l and lane l + 16 have
-// row l of A, and column l of B; D[i][j] is in lane j + 16 (i % 2), float i / 2.
+// RDNA3 ISA, 7.9, and "How to accelerate AI applications on RDNA 3 using WMMA" (GPUOpen). Lanes l and l + 16 contain
+// row l of A and column l of B. D[i][j] is float i / 2 of lane j + 16 (i % 2).
 inline Layout wmma(DType t) {
   return {t,
           16,
@@ -181,8 +181,8 @@ inline void multiply(const Layout& u, std::vector<LaneRegisters*>& lanes) {
     }
 }
 
-// PTX ISA 8.5, 9.7.14.5.15: with .x4, lanes 8m to 8m + 7 provide the row addresses of matrix m; row r, of 8 elements,
-// goes to lanes 4r to 4r + 3, two elements each; with .trans, columns instead of rows.
+// PTX ISA 8.5, 9.7.14.5.15. With .x4, lanes 8m to 8m + 7 provide the row addresses of matrix m. Row r has 8 elements,
+// which are loaded by lanes 4r to 4r + 3, two elements each. With .trans, the same applies to columns.
 inline void load_matrices(std::vector<LaneRegisters*>& lanes, bool transposed) {
   for (unsigned m = 0; m < 4; ++m)
     for (unsigned l = 0; l < 32; ++l) {
@@ -197,7 +197,7 @@ inline void load_matrices(std::vector<LaneRegisters*>& lanes, bool transposed) {
     }
 }
 
-inline std::array<unsigned, 10> executed;  // per instruction
+inline std::array<unsigned, 10> executed;  // number of executions per instruction
 
 inline void execute(int instruction, std::vector<LaneRegisters*>& lanes) {
   ++executed.at(static_cast<std::size_t>(instruction));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A matrix product of any size by fragments, and its error bounds: for tests of the interpreter, of lowering and of
-// emitted text.
+// A matrix product of any size with fragments, and its error bounds. Used by tests of the interpreter, of lowering and
+// of emitted text.
 #pragma once
 
 #include <cmath>
@@ -12,11 +12,12 @@
 
 namespace tessera::ir {  // so that IR names take precedence over those of the kernel language
 
-/// Columns and rows of c that a block of `matrix_product` computes.
+/// The number of columns and rows of c that a block of `matrix_product` computes.
 inline constexpr std::int64_t product_columns = 64, product_rows = fragment_side;
 
-/// The body of a block kernel of `threads` for c = a b + start, with sizes m x k, k x n (n x k if transposed) and m x
-/// n. A block stages its part of a and b in shared memory, and its subgroups take tiles in turn.
+/// The body of a block kernel of `threads` threads for c = a b + start. The sizes are m x k, k x n (or n x k if
+/// transposed) and m x n. A block stages its part of a and b in shared memory, and its subgroups process the tiles
+/// alternately.
 inline void matrix_product(DType t, std::int64_t threads, bool transposed) {
   constexpr std::int64_t side = fragment_side, tiles = product_columns / side;
   constexpr std::int64_t a_stride = 24, b_stride = 72, a_begin = 5, b_begin = 3;  // rows wider than a matrix
@@ -70,8 +71,9 @@ inline void matrix_product(DType t, std::int64_t threads, bool transposed) {
   });
 }
 
-/// The product on the host, computed in double, and for each element the maximum error of a sum in f32 in any order: (k
-/// + 1) / 2^24 times the sum of absolute values, doubled (Higham, Accuracy and Stability of Numerical Algorithms, 4.2).
+/// The product on the host, computed in double, with the maximum error of each element for f32 sums in any order. The
+/// bound is (k + 1) / 2^24 times the sum of absolute values, doubled (Higham, Accuracy and Stability of Numerical
+/// Algorithms, 4.2).
 struct ExactProduct {
   std::vector<double> value, bound;
   template <class T>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products by fragments with factors and sums at many offsets, strides and orientations: for tests of the code for
-// matrix units.
+// Products with fragments, for factors and sums at many offsets, strides and orientations. Used by tests of the code
+// for matrix units.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 
 namespace tessera::test {
 
-/// Two tiles along k; two subgroups, each with its own columns of c.
+/// A product with two tiles along k. Two subgroups compute separate columns of c.
 struct MatrixCase {
   DType t;
   bool left_transposed, right_transposed, sums_transposed, shared, index64;
@@ -26,7 +26,8 @@ struct MatrixCase {
 };
 inline constexpr std::int64_t matrix_room = 3000, matrix_depth = 32;
 
-/// Transposed or not; rows aligned to 16 bytes, to 4 bytes, and with an odd number of elements; odd offsets.
+/// Cases that are transposed or not, with rows aligned to 16 bytes or 4 bytes or with an odd number of elements, and
+/// with odd offsets.
 inline std::vector<MatrixCase> matrix_cases(bool bf16) {
   const std::vector<std::pair<std::int64_t, std::int64_t>> places = {{0, 40}, {8, 48}, {2, 38}, {0, 33}, {5, 40}};
   std::vector<MatrixCase> cases;
@@ -43,7 +44,7 @@ inline std::vector<MatrixCase> matrix_cases(bool bf16) {
   return cases;
 }
 
-/// Takes buffers a, b, start and out, each of `matrix_room` elements.
+/// The parameters are the buffers a, b, start and out, each with `matrix_room` elements.
 inline ir::Function matrix_case_kernel(const MatrixCase& c, std::uint32_t threads) {
   using namespace ir;
   return zoo::block_kernel("units", {threads, 1, 1}, [&] {
@@ -92,7 +93,7 @@ class MatrixRun {
     }
     for (float& f : start) f = any(random);
   }
-  /// f32 sums in any order are within this bound, even if they are truncated instead of rounded (see docs/kernels.md).
+  /// f32 sums in any order are within this bound, even if they are truncated instead of rounded (docs/kernels.md).
   void check() const {
     SCOPED_TRACE(std::string(dtype_name(c_.t)) + (c_.left_transposed ? ", left transposed" : "") +
                  (c_.right_transposed ? ", right transposed" : "") + (c_.sums_transposed ? ", sums transposed" : "") +

@@ -73,7 +73,7 @@ const std::vector<Mistake> mistakes = {
 INSTANTIATE_TEST_SUITE_P(All, MatrixSentences, testing::ValuesIn(mistakes),
                          [](const auto& info) { return std::string(info.param.name); });
 
-TEST(Matrix, RejectsOrdinaryAccess) {
+TEST(Matrix, RejectsOrdinaryAccessToFragments) {
   int line = 0;
   const std::function<void(BufferRef, BufferRef)> uses[] = {
       [&](BufferRef m, BufferRef y) { line = __LINE__, y.store(0, m.load(3)); },
@@ -93,7 +93,7 @@ TEST(Matrix, RejectsOrdinaryAccess) {
               std::string::npos)
         << error;
   }
-  // The builder rejects atomics on local memory, but functions may be built in other ways.
+  // The builder rejects atomics on local memory, but functions can be created without the builder.
   Function fn = block_kernel("access", {16, 1, 1}, [&] {
     const BufferRef y = out("y");
     sums().store(y, 0, 16);
@@ -110,7 +110,7 @@ TEST(Matrix, RejectsOrdinaryAccess) {
       << error;
 }
 
-/// A kernel whose `body` gets fragments, which are stored at the end.
+/// Traces a kernel. `body` receives fragments, which are stored at the end.
 template <class F>
 Function with_product(const char* name, F body, std::uint32_t threads = 16, bool verified = true) {
   return trace(
@@ -156,7 +156,7 @@ TEST(Matrix, RequiresConvergedSubgroups) {
       {"loop", [&](auto f) { outer = __LINE__, for_(0, lane_id(), [&](Value) { f(); }); }},
       {"scan", [&](auto f) { outer = __LINE__, if_(subgroup(SubgroupOp::inclusive_sum, subgroup_id()) > 1, f); }},
       {"data", [&](auto f) { outer = __LINE__, if_(in("v").load(global_id()) > 1, f); }},
-      // Broadcast from the own lane; from a lane that the last subgroup may lack; from an unknown lane.
+      // Broadcasts from the lane itself, from a lane that the last subgroup may not have, and from an unknown lane.
       {"broadcast_of_mine",
        [&](auto f) {
          outer = __LINE__, if_(subgroup(SubgroupOp::broadcast, in("v").load(thread_id()), lane_id()) > 1, f);
@@ -195,7 +195,7 @@ TEST(Matrix, RequiresConvergedSubgroups) {
               std::string::npos)
         << name << sum;
   }
-  // Barriers and block operations need all threads of the block, even if subgroups are converged.
+  // Barriers and block operations require all threads of the block, even if subgroups are converged.
   const std::vector<std::pair<const char*, std::function<void(BufferRef)>>> of_block = {
       {"a barrier", [](BufferRef) { barrier(); }},
       {"a block operation", [](BufferRef c) { c.store(0, block_sum(1.f)); }},
@@ -217,8 +217,8 @@ TEST(Matrix, RequiresConvergedSubgroups) {
   }
 }
 
-/// Expects this error, at the line that `body` sets, for a kernel that multiplies and stores the fragments that `body`
-/// leaves.
+/// Expects that a kernel is rejected with this error, at the line that `body` sets. The kernel multiplies and stores
+/// the fragments after `body`.
 template <class F>
 void expect_refused(const char* name, const std::string& sentence, const int& line, F body) {
   const std::string error = error_of<KernelError>([&] {
@@ -267,7 +267,7 @@ TEST(Matrix, RequiresUniformIndexStrideAndValue) {
         if_(lane_id() < 3, [&] { at.set(16); });
         line = __LINE__, x.load(a, at.get(), 16);
       });
-  // The same operands, wrapped as the error suggests, and operands that are uniform anyway.
+  // The same operands, wrapped as the error suggests, and operands that are already uniform.
   const Function fn = with_product(
       "wrapped", PRODUCT {
         const auto same = [](Value v) { return subgroup(SubgroupOp::broadcast, v, 0); };
@@ -282,7 +282,7 @@ TEST(Matrix, RequiresUniformIndexStrideAndValue) {
   EXPECT_EQ(count(fn, Op::mma), 8u);
 }
 
-TEST(Matrix, RejectsMemoryAsValue) {
+TEST(Matrix, RejectsBuffersAsValues) {
   int line = 0;
   const auto own = [](DType t) { return Value(local_array(t, 256).id()); };
   const auto tile = [](DType t) { return Value(shared(t, 256).id()); };
@@ -333,7 +333,7 @@ TEST(Matrix, RejectsMemoryAsValue) {
       PRODUCT { UNUSED, line = __LINE__, z.fill(Value(z.id())); });
 }
 
-// The builder rejects all of these, but functions may be built in other ways.
+// The builder rejects all of these, but functions can be created without the builder.
 TEST(Matrix, RejectsOperandsOfWrongKind) {
   int load = 0, fill = 0, multiply = 0, store = 0;
   const Function good = trace("places", blocks, {16, 1, 1}, [&] {
@@ -402,7 +402,7 @@ TEST(Matrix, RejectsOperandsOfWrongKind) {
   }
 }
 
-TEST(Matrix, Text) {
+TEST(Matrix, PrintsMatrixOperations) {
   const Function fn = with_product(
       "text", PRODUCT {
         z.fill(0.5);
@@ -509,7 +509,7 @@ void test_products(auto&& changed, std::vector<std::uint32_t> widths, std::vecto
         for (const Size s : sizes) expect_product<T>(fn, s, transposed, width);
     }
 }
-// Blocks of 50 threads have an incomplete subgroup.
+// In blocks of 50 threads, the last subgroup is incomplete.
 const std::vector<std::uint32_t> widths = {1, 8, 32, 64}, threads = {64, 50};
 const auto as_it_is = [](Function fn) { return fn; };
 
@@ -517,7 +517,7 @@ TEST(Matrix, InterpreterComputesProducts) {
   test_products<half>(as_it_is, widths, threads);
   test_products<bfloat16>(as_it_is, {8, 5}, {40});
 }
-TEST(Matrix, LoweredProductsMatch) {
+TEST(Matrix, LoweredProductsMatchTheReference) {
   const auto lowered = [](emit::Target target) {
     return [target](Function fn) {
       Function out = emit::lower(fn, target);
@@ -534,7 +534,7 @@ TEST(Matrix, LoweredProductsMatch) {
     test_products<bfloat16>(lowered({.bf16_convert = converts, .mma = true}), {8}, {40});
 }
 
-TEST(Matrix, WorksInLoopCondition) {
+TEST(Matrix, FragmentsWorkInLoopConditions) {
   for (const bool loops : {false, true}) {
     const Function fn = with_product(
         "condition",
@@ -573,7 +573,7 @@ void expect_found(const std::vector<Finding>& found, Kind kind, const int& line,
   EXPECT_TRUE(any) << start << part << "\n" << found[0].text;
 }
 
-TEST(Matrix, OutOfBoundsIsReported) {
+TEST(Matrix, ReportsOutOfBoundsAccess) {
   int line = 0;
   const auto load = with_product(
       "load",
@@ -597,7 +597,7 @@ TEST(Matrix, OutOfBoundsIsReported) {
   const auto store = with_product(
       "store", PRODUCT { UNUSED, line = __LINE__, z.store(c, -300, 16); }, 8);
   expect_found(found_in(store), Kind::out_of_bounds, line, "writes c[-300], which is out of bounds");
-  // Also without checks, and as an error if there is no list for findings.
+  // It is also reported without checks, as an error if there is no list for findings.
   std::vector<half> a(200), b(256);
   std::vector<float> c(256);
   const std::string error = error_of<KernelError>([&] {
@@ -607,7 +607,7 @@ TEST(Matrix, OutOfBoundsIsReported) {
   EXPECT_NE(error.find("reads a[200]"), std::string::npos) << error;
 }
 
-TEST(Matrix, RacesAreReported) {
+TEST(Matrix, ReportsRaces) {
   int line = 0;
   auto stores = [&](std::uint32_t threads, std::int64_t apart) {
     return block_kernel("stores", {threads, 1, 1}, [&] {
@@ -632,7 +632,7 @@ TEST(Matrix, RacesAreReported) {
           if (ordered) barrier();
           y.load(b, 0, 16);
           line = __LINE__, x.load(s, 0, 16);
-          z.load(c, 0, 16);  // in place: the element is stored by the lane that loaded it
+          z.load(c, 0, 16);  // in place: each element is stored by the lane that loaded it
           z.multiply_add(x, y);
         },
         8);
@@ -653,7 +653,7 @@ TEST(Matrix, RacesAreReported) {
                "reads shared1[0], which no thread of its block has written");
 }
 
-TEST(Matrix, DivergenceIsReported) {
+TEST(Matrix, ReportsDivergence) {
   int line = 0;
   const auto divergent = with_product(
       "divergent",
@@ -691,7 +691,7 @@ TEST(Matrix, DivergenceIsReported) {
   const auto value = with_product(
       "value", PRODUCT { UNUSED, line = __LINE__, z.fill(cast(DType::f32, lane_id())); }, 8, /*verified=*/false);
   expect_found(found_in(value), Kind::divergence, line, "the value of a matrix operation differs within a subgroup");
-  // What the verifier must assume is checked when the kernel runs.
+  // Conditions that the verifier must assume are checked when the kernel runs.
   const auto promised = with_product(
       "promised", PRODUCT { UNUSED, line = __LINE__, z.fill(block_uniform(cast(DType::f32, lane_id()))); }, 8);
   expect_found(found_in(promised), Kind::divergence, line, "the operand of block_uniform differs between threads");

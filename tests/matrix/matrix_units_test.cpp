@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of fragments by matrix units, without hardware: the emitted text runs lane by lane on this machine, and each
-// instruction has its documented effect on the lanes' registers. This tests which lane loads, multiplies and stores
-// which element; it does not test the documents themselves, or the accuracy of the hardware's sums.
+// Products of fragments by matrix units, tested without hardware. The emitted text runs lane by lane on this machine,
+// and each instruction has its documented effect on the registers of the lanes. This tests which lane loads, multiplies
+// and stores each element. It tests neither the documents themselves nor the accuracy of the sums in hardware.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -83,7 +83,7 @@ TEST_P(MatrixUnitsRun, LanesFollowInstructionLayout) {
 INSTANTIATE_TEST_SUITE_P(All, MatrixUnitsRun, ::testing::Range(std::size_t{0}, std::size_t{5}),
                          [](const auto& info) { return std::string(units()[info.param].name); });
 
-TEST(MatrixUnits, AreUsedIfPresentAndBlocksAreWholeSubgroups) {
+TEST(MatrixUnits, AreUsedIfPresentAndBlocksConsistOfWholeSubgroups) {
   const auto keeps = [](const emit::Dialect& d, DType t, std::uint32_t threads) {
     return emit::keeps_fragments(test::matrix_case_kernel({t, false, false, false, false, false, 0, 40}, threads),
                                  emit::target_of(d, false));

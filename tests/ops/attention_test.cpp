@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention over whole sequences compared with the plain formula, and its memory. (Gradients: grad_test.cpp.)
+// Attention over whole sequences: results compared with the plain formula, and memory use. (Gradients: grad_test.cpp.)
 #include "tessera/ops/attention.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ using test::OnEveryDevice;
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-/// Plain attention with all scores in memory.
+/// Plain attention that stores all scores.
 Array plain(const Array& q, Array k, Array v, const AttentionOptions& o) {
   const std::int64_t group = q.shape(1) / k.shape(1);
   const auto repeated = [&](const Array& a) {
@@ -101,7 +101,7 @@ TEST_P(Attends, AppliesMasks) {
   check(s, DType::f32, {.mask = made({2, 1, 5, 6}) > -1.5, .scale = 0.3}, 2e-5);
   check(s, DType::f32, {.causal = true, .mask = made({4, 5, 6})}, 2e-5);
   check(s, DType::f32, {.mask = made({2, 4, 1, 1})}, 2e-5);
-  // A query without visible keys.
+  // A query that attends to no key.
   const Array sees = Array::arange(3, 0, 1, DType::i32).unsqueeze(1) != 1;
   const Array x = made({1, 1, 3, 4});
   const auto [y, back] =
@@ -111,7 +111,9 @@ TEST_P(Attends, AppliesMasks) {
   for (const float v : gradient.to_vector<float>()) EXPECT_TRUE(std::isfinite(v));
 }
 
-TEST_P(Attends, WorksInSeveralBlocks) { check({1, 4, 2, 200, 4200, 2, 2}, DType::f32, {.causal = false}, 1e-4); }
+TEST_P(Attends, MatchesThePlainFormulaInSeveralBlocks) {
+  check({1, 4, 2, 200, 4200, 2, 2}, DType::f32, {.causal = false}, 1e-4);
+}
 
 TEST_P(Attends, AcceptsEmptyInputs) {
   const auto shape = [](Shape q, Shape k) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Repeated small products, whose launches a thread caches: results, counts, and everything that observes or prevents
-// caching.
+// Repeated small products, for which a thread caches the launch: results, the number of cached launches, and everything
+// that observes a product or prevents caching.
 #include "tessera/array/cached_operation.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ using test::expect_contains;
 using test::OnEveryDevice;
 using test::text_of;
 
-/// The product of matrices of small integers, which is exact in every dtype.
+/// Returns the product of matrices of small integers, which is exact in every dtype.
 std::vector<float> reference(const Array& a, const Array& b) {
   const std::int64_t m = a.shape(0), k = a.shape(1), n = b.shape(1);
   const auto x = a.astype(DType::f32).to_vector<float>(), y = b.astype(DType::f32).to_vector<float>();
@@ -39,7 +39,7 @@ std::vector<float> reference(const Array& a, const Array& b) {
             x[static_cast<std::size_t>(i * k + p)] * y[static_cast<std::size_t>(p * n + j)];
   return out;
 }
-/// The number of wrong elements as text; empty if there are none.
+/// Returns the number of wrong elements as text, or an empty string if there are none.
 std::string wrong(const Array& a, const Array& b, const Array& product) {
   const auto got = product.astype(DType::f32).to_vector<float>(), want = reference(a, b);
   if (product.shape() != Shape{a.shape(0), b.shape(1)}) return "shape " + to_string(product.shape());
@@ -54,7 +54,7 @@ Array matrix_of(std::mt19937_64& random, std::int64_t rows, std::int64_t columns
   for (std::int32_t& v : numbers) v = small(random);
   return Array::from(numbers, Shape{rows, columns}).astype(t).eval();
 }
-/// Fills the memory that results will reuse with NaN, so that missing writes are noticed.
+/// Fills the memory that the results will reuse with NaN, so that missing writes are detected.
 void poison(std::int64_t elements) {
   std::vector<Array> all;
   for (int i = 0; i < 4; ++i)
@@ -74,12 +74,12 @@ INSTANTIATE_TEST_SUITE_P(Devices, RepeatedProducts, ::testing::ValuesIn(testing:
   return std::string(backend_name(info.param.backend)) + std::to_string(info.param.index);
 });
 
-TEST_P(RepeatedProducts, ReadTheCurrentContents) {
+TEST_P(RepeatedProducts, CachedLaunchesReadTheCurrentContents) {
   const std::vector<DType> types = {DType::f32, DType::f64, DType::u8};
   for (const DType t : std::span(types).first(built_in ? 3 : 1))  // the cache is used only by built-in backends
     for (const auto& [m, n, k] :
          {std::array<std::int64_t, 3>{16, 16, 16}, {5, 7, 3}, {24, 24, 24}, {1, 9, 17}, {8, 1, 8}}) {
-      // Also views: with other strides, and from the middle of their memory.
+      // Also tests views with other strides, and views that begin in the middle of their memory.
       const Array wide = matrix(m + 3, k + 2, t), tall = matrix(n, k, t);
       const std::pair<Array, Array> pairs[] = {{matrix(m, k, t), matrix(k, n, t)},
                                                {matrix(k, m, t).transpose(), matrix(k, n, t)},
@@ -89,7 +89,7 @@ TEST_P(RepeatedProducts, ReadTheCurrentContents) {
         for (const auto& [a, b] : pairs) {
           poison(m * n);
           EXPECT_EQ(wrong(a, b, matmul(a, b)), "") << dtype_name(t) << " round " << round;
-          const Array other = matrix(m, k, t);  // with the shapes and dtype of the first
+          const Array other = matrix(m, k, t);  // has the shape and dtype of the first operand
           EXPECT_EQ(wrong(other, b, matmul(other, b)), "") << dtype_name(t);
         }
     }
@@ -107,12 +107,12 @@ TEST_P(RepeatedProducts, ReadTheCurrentContents) {
   EXPECT_EQ(wrong(a, a, matmul(a, a)), "") << "the same array as both operands";
 }
 
-TEST_P(RepeatedProducts, WorkForVectors) {
+TEST_P(RepeatedProducts, CachesProductsWithVectors) {
   const DType t = DType::f32;
   for (const std::int64_t n : {16, 24}) {
     const Array square = matrix(n, n, t), tall = matrix(3 * n, n, t), wide = tall.transpose();
     for (int round = 0; round < 3; ++round) {
-      // Also a row of the matrix itself, with the same start.
+      // Also tests a row of the matrix itself, which begins at the same address.
       for (const Array& x : {matrix(1, n, t).select(0, 0), square.select(0, 0), tall.select(0, 5)})
         for (const Array* a : {&square, &tall, &wide}) {
           poison(3 * n);
@@ -127,13 +127,13 @@ TEST_P(RepeatedProducts, WorkForVectors) {
     }
     const Array x = matrix(1, n, t).select(0, 0), column = x.unsqueeze(1);
     for (const auto& [a, b] : {std::pair{square, x}, {x, square}, {square, column}}) {
-      static_cast<void>(matmul(a, b));  // refreshes the entry, which another one may have replaced
+      static_cast<void>(matmul(a, b));  // refreshes the cache entry, which another operation may have replaced
       EXPECT_EQ(kept(a, b), built_in) << "otherwise this tests nothing";
     }
   }
 }
 
-TEST_P(RepeatedProducts, AreVisibleToObserversRecordingsAndTraces) {
+TEST_P(RepeatedProducts, CachedLaunchesAreVisibleToObserversRecordingsAndTraces) {
   const Array a = matrix(16, 16, DType::f32), b = matrix(16, 16, DType::f32);
   static_cast<void>(matmul(a, b));
   const auto launched = [] {
@@ -187,7 +187,7 @@ TEST_P(RepeatedProducts, ReplaysReadTheCurrentContents) {
   EXPECT_EQ(wrong(a, b, matmul(a, b)), "") << "after the replays";
 }
 
-TEST_P(RepeatedProducts, WorkOnManyThreadsAndQueues) {
+TEST_P(RepeatedProducts, CacheWorksWithManyThreadsAndQueues) {
   const Array a = matrix(16, 16, DType::f32), b = matrix(16, 16, DType::f32);
   std::vector<std::string> found(4);
   std::vector<std::thread> threads;
@@ -205,7 +205,7 @@ TEST_P(RepeatedProducts, WorkOnManyThreadsAndQueues) {
   for (const std::string& text : found) EXPECT_EQ(text, "");
 }
 
-TEST_P(RepeatedProducts, StillRejectInvalidArguments) {
+TEST_P(RepeatedProducts, InvalidArgumentsAreRejectedDespiteTheCache) {
   const Array a = matrix(16, 16, DType::f32), b = matrix(16, 16, DType::f32);
   static_cast<void>(matmul(a, b)), static_cast<void>(matmul(a, b));
   expect_contains(text_of<ShapeError>([&] { static_cast<void>(matmul(a, matrix(15, 16, DType::f32))); }), {"16", "15"});
@@ -214,9 +214,9 @@ TEST_P(RepeatedProducts, StillRejectInvalidArguments) {
   EXPECT_EQ(wrong(a, b, matmul(a, b)), "");
 }
 
-/// Products of at most 128 rows, whose blocks pack the right factor themselves on wide vectors: edges, several steps
-/// along k, transposed factors, and batches.
-TEST(ProductsOfFewRows, AreCorrectAtEdgesAndInSteps) {
+/// Products with at most 128 rows. With wide vectors, their blocks pack the right factor themselves. Tests edges,
+/// several steps along k, transposed factors, and batches.
+TEST(ProductsOfFewRows, HandleEdgesAndSeveralStepsAlongK) {
   const DeviceScope cpu({Backend::cpu, 0});
   std::mt19937_64 random(testing::seed());
   const auto matrix = [&](std::int64_t rows, std::int64_t columns, DType t) {
@@ -253,7 +253,7 @@ TEST(RepeatedProduct, HandlesWrappedMemoryAndForks) {
   const Array c = b + 1.0f;
   static_cast<void>(matmul(c, b)), static_cast<void>(matmul(c, b));
   ASSERT_TRUE(kept(c, b));
-  // A child cannot use the parent's devices, and throws as for every operation.
+  // A child process cannot use its parent's devices. A cached operation throws like any other.
   expect_contains(test::run_in_child({}, [&] { return wrong(c, b, matmul(c, b)); }),
                   {"exception", "before this process was forked"});
   EXPECT_EQ(wrong(c, b, matmul(c, b)), "");

@@ -48,7 +48,7 @@ std::vector<Case> cases() {
   };
 }
 
-// The position of a window's element in rows or columns; -1 in the padding.
+// Returns the position of an element of a window in rows or columns, or -1 if it is in the padding.
 std::int64_t at(std::int64_t window, std::int64_t k, std::int64_t stride, std::int64_t padding, std::int64_t dilation,
                 std::int64_t extent) {
   const std::int64_t p = window * stride - padding + k * dilation;
@@ -113,7 +113,8 @@ TEST_P(OnEveryDevice, ConvolutionAcceptsViewsAndOtherFloats) {
   }
 }
 
-// y and the gradients of x and the weight for adjoint g of y, by products with the matrix of windows.
+// Computes y and the gradients of x and of the weight, given the adjoint g of y, as products with the matrix of
+// windows.
 std::array<Array, 3> by_windows(const Array& x, const Array& w, const Array& g, const Convolution2d& options) {
   const Windows2d o{{w.shape(2), w.shape(3)}, options.stride, options.padding, options.dilation};
   const std::int64_t groups = options.groups, out = w.shape(0) / groups, terms = w.size() / w.shape(0);
@@ -138,8 +139,9 @@ TEST_P(OnEveryDevice, ConvolutionAndItsGradientsMatchProductsOfWindows) {
   all.push_back({{1, 5, 20, 20}, {4, 5, 31, 31}, {.padding = 15}});
   all.push_back({{1, 16, 9, 400}, {16, 16, 3, 3}, {.padding = 1}});  // bands of one row
   all.push_back({{3, 70, 5, 6}, {17, 70, 3, 3}, {.padding = 1}});    // images that share their padding
-  all.push_back({{1, 90, 18, 40}, {9, 90, 3, 3}, {.padding = 1}});   // channels in turn
-  // Vectors of channels: tiles of a whole row and of part of one; channels of x in part of a tile; strides.
+  // not all channels fit in shared memory at the same time
+  all.push_back({{1, 90, 18, 40}, {9, 90, 3, 3}, {.padding = 1}});
+  // Vectors of channels: tiles of a whole row and of part of a row, a tile with only some channels of x, and strides.
   all.push_back({{3, 20, 7, 7}, {40, 20, 3, 3}, {.padding = 1}});
   all.push_back({{2, 34, 14, 30}, {70, 34, 3, 3}, {.stride = 2, .padding = 1}});
   all.push_back({{2, 8, 12, 26}, {32, 4, 3, 5}, {.padding = {2, 3}, .dilation = {1, 2}, .groups = 2}});
@@ -186,7 +188,7 @@ TEST_P(OnEveryDevice, ConvolutionAndItsGradientsMatchProductsOfWindows) {
     }
 }
 
-TEST_P(OnEveryDevice, ConvolutionWithoutChannelsIsItsBias) {
+TEST_P(OnEveryDevice, ConvolutionWithoutInputChannelsReturnsTheBias) {
   const Array x = Array::zeros({2, 0, 5, 5}), w = Array::zeros({3, 0, 3, 3}), bias = Array::arange(3) + 1.0f;
   EXPECT_EQ(sum(conv2d(x, w, bias), {0, 2, 3}).to_vector<float>(), (Floats{18, 36, 54}));
   const auto [value, gradients] =
@@ -201,7 +203,7 @@ TEST_P(OnEveryDevice, ConvolutionWithoutChannelsIsItsBias) {
   EXPECT_EQ(sum(abs(of_images)).item<float>(), 0);
 }
 
-// Each of the three products reads its operands and writes its result, with little extra memory.
+// Each of the three products reads its operands and writes its result. It needs little additional memory.
 TEST_P(OnEveryDevice, ConvolutionDoesNotStoreWindows) {
   const Convolution2d options{.padding = 1};
   const Shape shape = {4, 16, 32, 32};
@@ -223,8 +225,8 @@ TEST_P(OnEveryDevice, ConvolutionDoesNotStoreWindows) {
   EXPECT_LE(forward, bytes * 5 / 4);        // the result
   EXPECT_LE(forward_moved, bytes * 9 / 4);  // the result and its operands
   const auto [backward, backward_moved] = measured([&] { gradients(x, w); });
-  EXPECT_LE(backward, bytes * 7 / 2);         // y, y g and the gradient of x
-  EXPECT_LE(backward_moved, bytes * 25 / 2);  // the above, y * g and its sum, and both gradients
+  EXPECT_LE(backward, bytes * 7 / 2);         // y, y * g and the gradient of x
+  EXPECT_LE(backward_moved, bytes * 25 / 2);  // the arrays above, y * g and its sum, and both gradients
 }
 
 TEST_P(OnEveryDevice, WindowsAndTheirAdjointMatchTheReference) {
@@ -319,7 +321,7 @@ TEST_P(OnEveryDevice, PoolingMatchesPlainLoops) {
       (std::vector<std::int32_t>{-7, -7, -7, -7}));
 }
 
-TEST_P(OnEveryDevice, InvalidArgumentsThrow) {
+TEST_P(OnEveryDevice, ConvolutionRejectsInvalidArguments) {
   const Array x = Array::ones({2, 4, 5, 5}), w = Array::ones({6, 4, 3, 3});
   expect_throw<Error>([&] { conv2d(x.select(0, 0), w); }, {"images must have four dimensions"});
   expect_throw<Error>([&] { conv2d(x, w.select(0, 0)); }, {"the weight must have four dimensions"});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// In-place linear algebra on every device: parts of one matrix, failures and their order, errors, and cost. Results are
-// checked by the catalogue (ops_test) against Higham's bounds; gradients in grad_test.
+// In-place linear algebra on every device: parts of one matrix, failures and their order, errors, and cost. The
+// catalogue (ops_test) checks results against Higham's bounds, and grad_test checks gradients.
 #include "tessera/ops/linear_algebra.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ TESSERA_ON_EVERY_DEVICE();
 
 using Numbers = std::vector<float>;
 
-/// A row-major positive definite n x n matrix.
+/// Returns a row-major positive definite n x n matrix.
 Numbers positive_definite(std::int64_t n, std::mt19937_64& random) {
   std::uniform_real_distribution<float> uniform(-1, 1);
   const auto size = static_cast<std::size_t>(n);
@@ -30,7 +30,7 @@ Numbers positive_definite(std::int64_t n, std::mt19937_64& random) {
   return a;
 }
 
-/// The lower triangular factor by plain loops in double: rows up to the first that fails.
+/// Computes the lower triangular factor with plain loops in double, up to the first row that fails.
 std::vector<double> factor_of(const Numbers& a, std::size_t n) {
   std::vector<double> l(n * n);
   for (std::size_t j = 0; j < n; ++j)
@@ -85,7 +85,7 @@ TEST_P(OnEveryDevice, CholeskyReportsTheFailingLeadingMinor) {
             ASSERT_NEAR(got[i * n + j], wanted[i * n + j], 1e-4) << i << ", " << j;
           else
             ASSERT_TRUE(std::isnan(got[i * n + j])) << i << ", " << j;
-      // A recorded failure is kept by later calls; of several, the smallest order is recorded.
+      // A recorded failure is kept by later calls. If there are several failures, the smallest order is reported.
       Array other = given.copy();
       cholesky_into(other, failure);
       EXPECT_EQ(failure.item<std::int32_t>(), static_cast<std::int32_t>(order) + 100);
@@ -107,7 +107,7 @@ TEST_P(OnEveryDevice, SolvesVectorsAndEmptySystems) {
   EXPECT_EQ(solved({}, Array::zeros({2, 0})), Numbers{});
   EXPECT_EQ(solve_triangular(Array::zeros({0, 0}), Array::zeros({0, 3})).shape(), (Shape{0, 3}));
   EXPECT_EQ(cholesky(Array::zeros({0, 0})).shape(), (Shape{0, 0}));
-  // A zero on the diagonal gives an infinity.
+  // A zero on the diagonal results in an infinity.
   const Array singular = Array::from({1.f, 0.f, 1.f, 0.f}, Shape{2, 2});
   const Numbers x = solve_triangular(singular, Array::from({1.f, 3.f})).to_vector<float>();
   EXPECT_EQ(x[0], 1);
@@ -118,7 +118,7 @@ TEST_P(OnEveryDevice, SolvesVectorsAndEmptySystems) {
   EXPECT_EQ(y.to_vector<float>(), (Numbers{58, 120}));
   multiply_into(y, b, Array::from({1.f, 2.f, 3.f, 4.f}, Shape{2, 2}), {.beta = 0});
   EXPECT_EQ(y.to_vector<float>(), (Numbers{35, 48}));
-  // An empty product: only beta times the old contents remains.
+  // The product is empty, so the result is beta times the old contents.
   Array c = Array::from({1.f, 2.f, 3.f, NAN}, Shape{2, 2});
   const Array none = Array::zeros({2, 0});
   multiply_into(c, none, none.transpose(), {.beta = 3, .lower = true});
@@ -156,7 +156,7 @@ TEST_P(OnEveryDevice, InPlaceOperationsAllocateNothing) {
   }
 }
 
-TEST_P(OnEveryDevice, InvalidArgumentsThrowAndChangeNothing) {
+TEST_P(OnEveryDevice, InvalidArgumentsThrowAndLeaveOperandsUnchanged) {
   const Array a = Array::ones({4, 4}), wide = Array::ones({4, 6});
   Array c = Array::full({4, 4}, 7), failure = Array::zeros({1}, DType::i32);
   expect_throw<ShapeError>([&] { multiply_into(c, wide, a); }, {"multiply_into", "6 columns", "4 rows"});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of ops/ that share memory within a block: the interpreter's checks have no findings, but have a finding for
-// each barrier that is removed.
+// Kernels of ops/ that share memory within a block. The interpreter reports no findings for them, and reports a finding
+// for each barrier that is removed.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -18,7 +18,7 @@ namespace {
 
 using namespace ops;
 
-// A launch with its own memory: buffers in the order of the parameters, then scalars.
+// A launch with its own memory: buffers in the order of the parameters, followed by scalars.
 struct Launch {
   ir::Function function;
   std::uint64_t blocks = 1;
@@ -26,7 +26,7 @@ struct Launch {
   std::vector<std::int64_t> numbers;
   std::vector<float> reals = {};
 
-  // The interpreter's findings for a function that takes the same arguments.
+  // Returns the interpreter's findings for a function with the same arguments.
   std::vector<ir::Finding> findings(const ir::Function& fn) const {
     auto memory = buffers;
     return run(fn, memory);
@@ -55,12 +55,13 @@ std::vector<float> numbers(std::size_t n) { return testing::Random().values<floa
 
 std::vector<Launch> launches() {
   std::vector<Launch> out;
-  // Columns of a weight in slices: 3 rows of 70 columns, 2 tokens.
+  // Sums over slices of the columns of a weight: 3 rows of 70 columns, 2 tokens.
   out.push_back({trace_linear({{WeightFormat::f32, 4, DType::f32}, 2, 3}),
                  1,
                  {numbers(4 * 70), numbers(2 * 70), numbers(2 * 3)},
                  {3, 70, 2, 1}});
-  // Staged products of (10, 40) and (40, 9): several steps along k, both operands or one, along k and across.
+  // Staged products of (10, 40) and (40, 9): several steps along k, with one or both operands staged, along k and
+  // across k.
   for (bool a_along : {false, true})
     for (bool b_along : {false, true})
       for (bool both : {false, true}) {
@@ -73,8 +74,8 @@ std::vector<Launch> launches() {
              {numbers(400), numbers(360), numbers(90)},
              {10, 9, 40, 3, 2, a_along ? 40 : 1, a_along ? 1 : 10, b_along ? 40 : 1, b_along ? 1 : 9, 1, 0, 0, 0, 0}});
       }
-  // A 3 x 3 convolution of 2 images 2 x 5 x 4, one channel and 3 rows at a time, to 3 channels; and its weight
-  // gradient, by one block. Each with vectors of windows and of channels.
+  // A 3 x 3 convolution of 2 images 2 x 5 x 4 to 3 channels, which processes one channel and 3 rows at a time. Also the
+  // gradient of its weight, computed by one block. Both use vectors of windows and vectors of channels.
   const auto convolution = [](CorrelationSpec s, std::initializer_list<std::int64_t> more) {
     s.lanes = 4, s.tm = s.by_channels && s.kind == CorrelationSpec::weights ? 3 : 2, s.tn = 1, s.sizes = {3, 3, 1, 1};
     s.staged = 400, s.sums = 400;
@@ -97,10 +98,10 @@ std::vector<Launch> launches() {
   std::vector<float> definite = numbers(49);
   for (std::size_t i = 0; i < 7; ++i) definite[i * 8] = 9;
   out.push_back({trace_cholesky({DType::f32, 4, 2, 2, 16}), 1, {definite, {0}}, {7, 0, 7, 1}, {0}});
-  // 13 outputs of 70 inputs, 8 per block: 4 sums of 18 inputs each.
+  // 13 outputs of 70 inputs, with 8 outputs per block: 4 sums of 18 inputs each.
   out.push_back(
       {trace_sparse_row({.lanes = 4, .vectors = 2}), 2, {numbers(70), numbers(2 * 4 * 18 * 8), numbers(13)}, {70, 13}});
-  // One query: 2 heads of 6 over 1 key head, 11 positions, in tiles of 8 or 4.
+  // One query: 2 heads of size 6 share one key head, with 11 positions in tiles of 8 or 4.
   for (auto form : {AttentionSpec::vectors, AttentionSpec::positions}) {
     const std::uint32_t threads = form == AttentionSpec::vectors ? 2 : 4;
     out.push_back({trace_attention({form, DType::f32, 6, threads}),
@@ -108,7 +109,7 @@ std::vector<Launch> launches() {
                    {numbers(12), numbers(66), numbers(66), numbers(12)},
                    {2, 2, 1, 10, 66, 6, 66, 6},
                    {0.4f}});
-    // The last 9 positions only.
+    // Attends only to the last 9 positions.
     AttentionSpec last{form, DType::f32, 6, threads};
     last.window = true;
     out.push_back({trace_attention(last),
@@ -127,7 +128,7 @@ TEST(Barriers, KernelsHaveNoFindings) {
   }
 }
 
-TEST(Barriers, EachBarrierIsNeeded) {
+TEST(Barriers, RemovingABarrierIsDetected) {
   std::size_t barriers = 0;
   for (const Launch& l : launches()) {
     const auto without = ir::without_each_barrier(l.function);
@@ -142,8 +143,8 @@ TEST(Barriers, EachBarrierIsNeeded) {
   EXPECT_EQ(barriers, 1u + 8 * 2 + 2 * (3 + 4) + 2 + 1 + 2 * (3 + 2));
 }
 
-// No device of this machine uses this form, so its results are checked here.
-TEST(Barriers, SlicesOfColumnsSumToTheResult) {
+// No built-in device uses this form of the kernel, so its results are checked here.
+TEST(Barriers, SplitKProductsAddUpToTheFullProduct) {
   const Launch l = launches()[0];
   auto memory = l.buffers;
   ASSERT_TRUE(l.run(l.function, memory).empty());
@@ -156,7 +157,7 @@ TEST(Barriers, SlicesOfColumnsSumToTheResult) {
     }
 }
 
-// No other kernel of the catalogue has a barrier that this test would miss.
+// Every kernel of the catalogue that has barriers is of a kind that this test covers.
 TEST(Barriers, CoversAllKernelsWithBarriers) {
   std::set<std::string> kinds;
   auto kind = [](const std::string& name) { return name.substr(0, name.find('_')); };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All checks of the catalogue on every device; errors of the operations; and the catalogue's own consistency.
+// Runs all checks of the catalogue on every device. Also tests the errors of the operations, and that the catalogue is
+// consistent.
 #include "tessera/ops/catalogue.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +31,7 @@ std::vector<std::string> operations() {
   return names;
 }
 
-// The interpreter's other subgroup widths add nothing for kernels without subgroup operations, so one width suffices.
+// The subgroup width of the interpreter is irrelevant for kernels without subgroup operations, so one width suffices.
 std::vector<Device> devices() {
   std::vector<Device> out;
   for (Device d : testing::all_devices())
@@ -79,7 +80,7 @@ TEST(Catalogue, EveryKernelCompiles) {
   }
 }
 
-TEST(Products, ReluKeepsNaNAsOnArrays) {
+TEST(Products, ReluPropagatesNaN) {
   for (Device device : devices())
     for (const DType t : {DType::f32, DType::f16}) {
       const Array a = Array::from({NAN, -1.f, 2.f}, Shape{3, 1}, device).astype(t), b = Array::ones({1, 2}, t, device);
@@ -131,7 +132,7 @@ TEST(Errors, NameTheOperationAndBothShapes) {
       {"cache_store", "(2, 9, 8)", "(3, 2, 8)", "7"});
 }
 
-// The tiles of a product depend only on the device's properties.
+// The tiles of a product depend only on properties of the device.
 TEST(Tiles, PackedProductsFitTheirBlocksOnEveryCpu) {
   for (const std::uint32_t width : {4u, 8u, 16u, 64u})
     for (const std::uint32_t threads : {1u, 2u, 3u, 16u, 100u})
@@ -144,7 +145,7 @@ TEST(Tiles, PackedProductsFitTheirBlocksOnEveryCpu) {
                 cpu.subgroup = width, cpu.compute_units = threads, cpu.shared_bytes = shared;
                 ops::ProductSpec s{t, t, t, t};
                 s.a_unit_k = s.b_unit_n = true;
-                const ops::PackedPlan plan = ops::choose_packed(cpu, s, m, n, k, 1);  // must also terminate
+                const ops::PackedPlan plan = ops::choose_packed(cpu, s, m, n, k, 1);  // this call must also terminate
                 const std::int64_t rows = plan.spec.tm, columns = plan.spec.tn * plan.spec.lanes;
                 ASSERT_GE(plan.block_rows, 1) << m << " " << n << " " << k;
                 ASSERT_GE(plan.block_columns, 1) << m << " " << n << " " << k;
@@ -159,7 +160,7 @@ TEST(Tiles, PackedProductsFitTheirBlocksOnEveryCpu) {
               }
 }
 
-TEST(Tiles, FitTheDevicesBlockSize) {
+TEST(Tiles, FitTheBlockSizeOfTheDevice) {
   for (const std::uint32_t limit : {1u, 2u, 8u, 16u, 32u, 64u, 128u, 256u, 1024u}) {
     ops::Tiles tiles{.block = std::min(limit, 256u), .block_limit = limit};
     for (const DType t : {DType::f32, DType::f64, DType::i64})
@@ -187,7 +188,7 @@ TEST(Tiles, FitTheDevicesBlockSize) {
   }
 }
 
-TEST(Tiles, MatrixUnitProductsChooseTheTile) {
+TEST(Tiles, ChoosesTilesForMatrixUnits) {
   using ops::ProductSpec;
   ops::Tiles gpu{.rows = 32, .tokens = 4, .slices = 4, .block = 256};
   gpu.matrix_f16 = true, gpu.subgroup = 32, gpu.compute_units = 100, gpu.shared_bytes = 48 << 10;
@@ -217,12 +218,12 @@ TEST(Tiles, MatrixUnitProductsChooseTheTile) {
   EXPECT_EQ(tile(choose(small, DType::f16, 4096, 4096)), "64x64 by 128");
   small.block_limit = 64;
   EXPECT_EQ(tile(choose(small, DType::f16, 4096, 4096)), "threads");
-  for (const Device device : devices()) {  // and tiles_of reads them
+  for (const Device device : devices()) {  // tiles_of reads the capabilities
     const Capabilities& can = device_info(device).can;
     EXPECT_EQ(choose(ops::tiles_of(device), DType::f16, 512, 512).by_fragments(), can.matrix_f16) << to_string(device);
     EXPECT_EQ(choose(ops::tiles_of(device), DType::bf16, 512, 512).by_fragments(), can.matrix_bf16);
   }
-  // The bytes counted in advance are those that the kernel uses.
+  // The number of bytes computed in advance equals the number that the kernel uses.
   for (const ops::Tiles& tiles : {gpu, wide})
     for (const std::int64_t m : {4096, 1000, 100}) {
       const ProductSpec s = choose(tiles, DType::f16, m, m);
@@ -241,7 +242,7 @@ TEST(Errors, WeightErrorsNameTheValues) {
   expect_throw<ShapeError>([&] { Weight::pack(WeightFormat::q8_0, bytes, 4, 64, cpu, "blk.0"); },
                            {"Weight::pack", "204"});
   expect_throw<ShapeError>([&] { Weight::pack(WeightFormat::q8_0, bytes, 0, 64, cpu); }, {"Weight::pack"});
-  // Sizes whose product overflows are rejected.
+  // Sizes are rejected if their product overflows.
   expect_throw<ShapeError>(
       [&] { Weight::pack(WeightFormat::f32, bytes, std::int64_t{1} << 62, std::int64_t{1} << 62, cpu); },
       {"Weight::pack"});
@@ -255,9 +256,9 @@ TEST(Errors, WeightErrorsNameTheValues) {
   expect_throw<ArgumentError>([&] { linear(Array::zeros({2, 64}, DType::f32, cpu), Weight()); }, {"linear", "empty"});
 }
 
-// Quantising activations to 8 bits keeps NaN as NaN and infinities non-finite, so that earlier errors stay visible
-// after a product.
-TEST(Linear, NaNSurvivesQuantisation) {
+// When activations are quantised to 8 bits, NaN remains NaN and infinities remain non-finite, so that earlier errors
+// are visible after a product.
+TEST(Linear, QuantisationPropagatesNaN) {
   const std::vector<std::byte> bytes(34 * 2, std::byte{7});
   for (Device device : devices()) {
     const Weight w = Weight::pack(WeightFormat::q8_0, bytes, 1, 64, device);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares products of arrays with sums in double, for tests of the libraries that compute them.
+// Compares products of arrays with sums in double. Used by tests of the libraries that compute products.
 #pragma once
 
 #include <cmath>
@@ -34,7 +34,8 @@ inline double activated(Activation a, double x) {
     default: return x;
   }
 }
-/// Describes the first element that is not a (b, m, k) times b (b, k, n), with views' shapes; empty if there is none.
+/// Describes the first element that differs from the product of a (b, m, k) and b (b, k, n), and the shapes of the
+/// views. Returns an empty string if there is none.
 inline std::string compare_product(const Array& got, const Array& a, const Array& b, const Epilogue& e = {}) {
   const std::int64_t m = a.shape(-2), k = a.shape(-1), n = b.shape(-1), batch = got.size() / (m * n);
   const auto flat = [](const Array& x) { return x.astype(DType::f32).to_vector<float>(); };
@@ -61,7 +62,7 @@ inline std::string compare_product(const Array& got, const Array& a, const Array
   return "";
 }
 
-/// Views in all forms that a product's operands can have.
+/// Views in all forms that the operands of a product can have.
 struct ProductCase {
   const char* name;
   Array a, b;

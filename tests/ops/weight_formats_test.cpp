@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The values of blocks in every weight format, bit for bit: on the host, and packed on every device. The references are
-// from the PyPI package gguf, by tools/make_weight_cases.py. Also small models with llama-quantize's mixes of formats,
-// compared with llama.cpp's logits, by tools/make_quantised_models.py.
+// from the PyPI package gguf, created by tools/make_weight_cases.py. Also tests small models with the mixes of formats
+// that llama-quantize writes. Their logits are compared with those of llama.cpp, created by
+// tools/make_quantised_models.py.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -33,9 +34,9 @@ TESSERA_ON_EVERY_DEVICE();
 struct Case {
   GgmlType type;
   const char* digest;                  // SHA-256 of all 65536 numbers
-  std::array<std::uint32_t, 4> first;  // the bits of the first four
+  std::array<std::uint32_t, 4> first;  // the bits of the first four numbers
 };
-// From gguf 0.19.0.
+// The references are from gguf 0.19.0.
 constexpr Case cases[] = {
     {GgmlType::q8_0,
      "1b0c98465abb2d3bb541f14ab244c476c3f37648a3ae38913c476eda19317aa9",
@@ -73,7 +74,8 @@ constexpr Case cases[] = {
 };
 constexpr std::size_t count = 65536;
 
-// The bits of splitmix64 (Steele, Lea and Flood 2014), with the highest exponent bit of each f16 cleared.
+// Fills blocks with the bits of splitmix64 (Steele, Lea and Flood 2014). The highest exponent bit of each f16 is
+// cleared.
 std::vector<std::byte> blocks_of(GgmlType type) {
   const GgmlTypeInfo& info = *ggml_type_info(type);
   std::vector<std::byte> out(count / info.block * info.bytes);
@@ -122,10 +124,10 @@ TEST_P(OnEveryDevice, PackedDecodingMatchesGguf) {
   }
 }
 
-// A packed weight takes as much memory as in the file, within a few percent: the small numbers of blocks are unchanged,
-// except 6-bit factors, which take 8 bits.
-TEST_P(OnEveryDevice, PackedWeightsTakeTheSizeOfTheFile) {
-  if (!device_info(GetParam()).can.f16) return;  // where f16 is emulated, scales are f32
+// A packed weight takes as much memory as in the file, within a few percent. Numbers of a few bits are stored
+// unchanged, but 6-bit factors take 8 bits.
+TEST_P(OnEveryDevice, PackedWeightsAreAboutAsLargeAsInTheFile) {
+  if (!device_info(GetParam()).can.f16) return;  // scales are f32 if f16 is emulated
   for (const Case& c : cases) {
     const auto data = blocks_of(c.type);
     const Weight w = Weight::pack(*weight_format(c.type), data, 64, 1024, GetParam());
@@ -135,9 +137,9 @@ TEST_P(OnEveryDevice, PackedWeightsTakeTheSizeOfTheFile) {
   }
 }
 
-// Quantised activations are bitwise equal whether each thread has a block or the threads of a vector share one. The
-// same holds for non-finite numbers: a NaN stays in the scale, and an infinity gives the scale times 0.
-TEST_P(OnEveryDevice, QuantisedActivationsAreEqualInAllForms) {
+// Quantised activations are bit-identical for both kernels: one thread per block, and a vector of threads per block.
+// This includes non-finite numbers: NaN propagates through the scale, and an infinity becomes the scale times 0.
+TEST_P(OnEveryDevice, QuantisedActivationsAreIdenticalInAllKernelForms) {
   constexpr std::int64_t columns = 160, tokens = 11, blocks = columns / 32;
   std::vector<float> x(tokens * columns);
   std::uint32_t state = 11;
@@ -173,15 +175,15 @@ TEST_P(OnEveryDevice, QuantisedActivationsAreEqualInAllForms) {
         auto shared = quantised({together, 8, halves, lanes});
         EXPECT_TRUE(std::isnan(std::bit_cast<float>(shared[at(2)])));
         auto expected = alone;
-        for (auto* all : {&expected, &shared})  // next to a NaN scale, the other values are irrelevant
+        for (auto* all : {&expected, &shared})  // if the scale is NaN, the other values are irrelevant
           std::fill_n(all->begin() + static_cast<std::ptrdiff_t>(at(2)), ops::activation_words, 0u);
         EXPECT_EQ(shared, expected) << together << " tokens, " << lanes << " lanes on " << to_string(GetParam());
       }
     }
 }
 
-// Many tokens at once give the same results as each token alone, for every form of the product: in blocks of 128 tokens
-// and several groups of rows, the last of each incomplete, and along rows that are not a multiple of a panel.
+// Products with many tokens match products with each token separately, for every kernel. Tests blocks of 128 tokens and
+// several groups of rows, with incomplete last ones, and rows that are not a multiple of a panel.
 TEST_P(OnEveryDevice, ManyTokensMatchSingleTokens) {
   for (const Case& c : cases) {
     const WeightFormat format = *weight_format(c.type);
@@ -214,7 +216,8 @@ TEST_P(OnEveryDevice, ManyTokensMatchSingleTokens) {
   }
 }
 
-// Pieces are read by several threads, each byte once. Exceptions of a reader propagate, and rows need not fill a group.
+// Pieces are read by several threads, and each byte is read once. Exceptions of a reader propagate. Rows need not fill
+// a group.
 TEST_P(OnEveryDevice, PackingReadsEachByteOnce) {
   const auto data = blocks_of(GgmlType::q6_K);
   const std::int64_t columns = 512, rows = 127;
@@ -241,8 +244,8 @@ TEST(WeightFormats, WeightOfRejectsFormatsItCannotWrite) {
   expect_throw<ArgumentError>([&] { Weight::of(a, WeightFormat::q4_K, cpu); }, {"Weight::of", "q4_K", "q4_0"});
 }
 
-// Both quantise activations to 8 bits, llama.cpp with a scale per 256 values for K types and not per 32. Each is near
-// the reference, so they are near each other.
+// Both implementations quantise activations to 8 bits. For K types, llama.cpp uses a scale per 256 values instead of
+// 32. Each implementation is near the reference, so they are near each other.
 TEST_P(OnEveryDevice, LlamaQuantizeFilesMatchLlamaCppLogits) {
   std::ifstream in("tests/data/quantised-logits.json");
   const nlohmann::json figures = nlohmann::json::parse(in);
