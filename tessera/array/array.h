@@ -251,7 +251,7 @@ class ArrayOperand {
   ArrayOperand(const Array& a) : borrowed_(&a) {}
   /// Takes ownership of an array.
   ArrayOperand(Array&& a) : owned_(std::move(a)) {}
-  /// A scalar, which adopts the dtype of the other operand if that has the same kind (float, integer, bool).
+  /// A scalar. It adopts the dtype of the other operand if both have the same kind (float, integer, bool).
   template <class T>
     requires std::is_arithmetic_v<T>
   ArrayOperand(T value)
@@ -277,8 +277,8 @@ class ArrayOperand {
   }
   void release() { owned_.reset(), borrowed_ = nullptr; }  ///< Drops the array.
   double value() const { return value_; }                  ///< The scalar's value.
-  /// The scalar's bits in `dtype`, rounded if that is a float dtype; nullopt if an integer dtype cannot represent it
-  /// (0.5 or 300 as u8).
+  /// The bits of the scalar in `dtype`. A float dtype rounds it. Returns nullopt if an integer dtype cannot represent
+  /// it (0.5 or 300 as u8).
   std::optional<std::uint64_t> bits(DType dtype) const;
   std::string text() const;  ///< The scalar as text, for messages.
 
@@ -305,10 +305,11 @@ Array operator-(ArrayOperand a, ArrayOperand b);  ///< The difference of each pa
 Array operator*(ArrayOperand a, ArrayOperand b);  ///< The product of each pair of elements.
 /// The quotient of each pair of elements. Integer division by zero returns 0, as in kernels.
 Array operator/(ArrayOperand a, ArrayOperand b);
-Array operator%(ArrayOperand a, ArrayOperand b);   ///< The remainder of each division, with the sign of the dividend.
-Array operator&(ArrayOperand a, ArrayOperand b);   ///< The bitwise and of integers, the logical and of bools.
-Array operator|(ArrayOperand a, ArrayOperand b);   ///< The bitwise or of integers, the logical or of bools.
-Array operator^(ArrayOperand a, ArrayOperand b);   ///< The bitwise exclusive or of integers, the logical one of bools.
+Array operator%(ArrayOperand a, ArrayOperand b);  ///< The remainder of each division, with the sign of the dividend.
+Array operator&(ArrayOperand a, ArrayOperand b);  ///< The bitwise and of integers, the logical and of bools.
+Array operator|(ArrayOperand a, ArrayOperand b);  ///< The bitwise or of integers, the logical or of bools.
+Array operator^(ArrayOperand a,
+                ArrayOperand b);  ///< The bitwise exclusive or of integers, the logical exclusive or of bools.
 Array operator==(ArrayOperand a, ArrayOperand b);  ///< A bool array: true where the elements are equal.
 Array operator!=(ArrayOperand a, ArrayOperand b);  ///< A bool array: true where the elements differ.
 Array operator<(ArrayOperand a, ArrayOperand b);   ///< A bool array: true where `a` is less than `b`.
@@ -385,7 +386,7 @@ Array all(Array a, std::vector<int> axes = {}, bool keep = false);
 /// there is one. An array without axes is treated as shape (1,). Throws ShapeError if the axis has no elements or more
 /// than 2^31 - 8192.
 Array argmax(Array a, int axis = -1, bool keep = false);
-/// The position (i64) of the first smallest element along an axis. In all other respects like argmax.
+/// The position (i64) of the first smallest element along an axis. Otherwise the same as argmax.
 Array argmin(Array a, int axis = -1, bool keep = false);
 
 /// Joins arrays along an axis. All other extents must be equal. Dtypes are promoted.
@@ -406,7 +407,7 @@ Array random_normal(Shape shape, std::uint64_t seed, double mean = 0, double dev
                     std::optional<Device> device = {});
 Array random_bits(Shape shape, std::uint64_t seed, std::optional<Device> device = {});  ///< Random u32 numbers.
 
-/// Evaluates those of the arrays that are pending. Arrays of the same shape and device share a kernel, so that common
+/// Evaluates all pending arrays in `arrays`. Arrays of the same shape and device share a kernel, so that common
 /// subexpressions are read and computed once. A kernel has at most 256 operations and as many parameters as the device
 /// allows.
 void eval(std::span<const Array> arrays);

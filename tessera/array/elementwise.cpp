@@ -195,7 +195,7 @@ Array elementwise(const char* name, ir::Op op, std::uint8_t sub, DType dtype, DT
   const HistoryRecorder recording(name, operands);
   if (!recording || !ir::differentiable(op, sub, dtype)) return deferred(name, op, sub, dtype, scalars, operands);
   Rule rule;
-  // A cast needs no rule of its own: Backward::add converts the adjoint to the operand's adjoint dtype.
+  // A cast needs no conversion in its rule: Backward::add converts the adjoint to the operand's adjoint dtype.
   if (op == ir::Op::cast)
     rule.backward = [](Backward& b) { b.add(0, [&] { return b.adjoint(); }); };
   else

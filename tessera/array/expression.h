@@ -19,11 +19,11 @@ class Source;
 struct Term {
   enum Kind : std::uint8_t { expression, memory, scalar } kind = scalar;
   DType dtype = DType::f32;
-  std::shared_ptr<const Expr> expr;  ///< expression: its elements in order, one to one
-  StridedView view;                  ///< memory: its strides along the expression's dimensions
-  std::uint64_t recording = 0;       ///< memory: the recording number of the array that it belongs to
-  std::uint64_t writes = 0;          ///< memory: its write count when the term was created
-  std::uint64_t bits = 0;            ///< scalar: its value
+  std::shared_ptr<const Expr> expr;  ///< only for `expression`: its elements are used in order
+  StridedView view;                  ///< only for `memory`: the view, broadcast to the shape of the expression
+  std::uint64_t recording = 0;       ///< only for `memory`: the recording of the array
+  std::uint64_t writes = 0;          ///< only for `memory`: its write count when the term was created
+  std::uint64_t bits = 0;            ///< only for `scalar`: its value
 };
 
 /// Reserves space for one more element. It is called under the registry's lock before a reference is acquired, so that

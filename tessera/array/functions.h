@@ -15,7 +15,7 @@ Array stack(std::span<const Array> parts, int axis = 0);
 Array stack(std::initializer_list<Array> parts, int axis = 0);
 /// Splits an axis into `sections` equal views. Throws ShapeError if the extent is not divisible.
 std::vector<Array> split(const Array& a, std::int64_t sections, int axis = 0);
-/// Splits an axis into views of these extents. Throws ShapeError unless they sum to the axis's extent.
+/// Splits an axis into views of these extents. Throws ShapeError unless they add up to the extent of the axis.
 std::vector<Array> split(const Array& a, const std::vector<std::int64_t>& sizes, int axis = 0);
 
 /// The number of elements to add before and after an axis.
@@ -86,9 +86,9 @@ Array take_along_axis(const Array& a, const Array& indices, int axis = -1);
 /// broadcast to the shape of take(a, indices, axis). If an index occurs several times, the last update wins, on every
 /// device.
 Array scatter(const Array& a, const Array& indices, const Array& updates, int axis = 0);
-/// A copy of `a` with out[indices[i]] += updates[i]. The shapes are those of scatter. Updates are added to the element
-/// of `a` in the order of the indices, and 16-bit floats are summed in f32, so that all runs produce bit-identical
-/// results. (PyTorch's index_add.)
+/// A copy of `a` with out[indices[i]] += updates[i]. The shapes are the same as for scatter. Updates are added to the
+/// element of `a` in the order of the indices, and 16-bit floats are summed in f32, so that all runs produce
+/// bit-identical results. (PyTorch's index_add.)
 Array scatter_add(const Array& a, const Array& indices, const Array& updates, int axis = 0);
 /// A copy of `a` with `updates` written from position `starts` (one number per axis). `updates` is converted to the
 /// dtype of `a`. Throws ShapeError if it does not fit inside `a`.

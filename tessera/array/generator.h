@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random number streams. A Generator keeps its position in a stream. Its whole state is two numbers without a device,
-// so it can be moved with the structure that contains it and draws the same bits on every device. A Counter selects one
-// of many streams of a seed and can be in device memory.
+// so it can be moved with the structure that contains it and draws bit-identical numbers on every device. A Counter
+// selects one of many streams of a seed and can be in device memory.
 #pragma once
 
 #include <memory>
@@ -44,7 +44,7 @@ class Generator {
   friend bool operator==(const Generator& a, const Generator& b) { return *a.state_ == *b.state_; }
 
  private:
-  std::shared_ptr<RandomStream> state_;  ///< Not shared with copies; recordings refer to it.
+  std::shared_ptr<RandomStream> state_;  ///< Not shared by copies. Recordings refer to it.
 };
 template <>
 inline constexpr bool holds_no_arrays<Generator> = true;

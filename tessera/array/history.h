@@ -29,7 +29,7 @@ struct Rule {
   /// dtype, the adjoint of the result is stored in that dtype too.
   bool moves = false;
 };
-/// The bits for Rule::keeps, one per operand number.
+/// Returns a mask for Rule::keeps with one bit per operand number.
 template <class... I>
 constexpr std::uint32_t operand_bits(I... operands) {
   return ((std::uint32_t{1} << operands) | ... | 0u);
@@ -60,7 +60,7 @@ class Step {
   const std::vector<Operand>& operands() const { return operands_; }
   const std::optional<ArraySnapshot>& result() const { return result_; }
   const Rule& rule() const { return rule_; }
-  /// The dtype of the result's adjoint if it differs from that of the result. Gradients of 16-bit copies of weights are
+  /// The dtype of the result's adjoint if it differs from the result's dtype. Gradients of 16-bit copies of weights are
   /// f32.
   const std::optional<DType>& adjoint_dtype() const { return adjoint_dtype_; }
   bool freed() const { return freed_; }
@@ -118,7 +118,7 @@ class HistoryRecorder {
   std::vector<Step::Operand> operands_;
 };
 
-/// The array without its history.
+/// Returns the array without its history.
 inline Array without_history(Array a) {
   a.set_step(nullptr);
   return a;
@@ -127,7 +127,8 @@ inline Array without_history(Array a) {
 /// Throws ArgumentError if the array has history, which `operation` would drop. Disabled inside operations with their
 /// own rules.
 void check_no_history(const char* operation, const Array& a, const char* wrong, const char* remedy);
-/// Checks that `target` can be written.
+/// Throws ArgumentError if `target` has history and cannot be written, or if `value` has history and cannot be stored
+/// in other memory.
 void check_write_target(const char* operation, const Array& target);
 void check_stored_value(const char* operation, const Array& value);
 /// The check for an operation without a rule.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random arrays, computed with Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11).
 // Element i is word i % 4 of the block for the seed and counter i / 4, so the result does not depend on the device or
-// the tiling. A Counter is the upper half of Philox's counter. An array only ever needs the lower half.
+// the tiling. A Counter is the upper half of Philox's counter. The elements of an array use only the lower half.
 #include "tessera/array/generator.h"
 
 #include <algorithm>

@@ -164,7 +164,7 @@ int Computation::visit(const std::shared_ptr<const Expr>& expr) {
     if (source->computed() && !source->overwritten())
       return fused_->input({source->memory(), expr->dtype, contiguous_strides(expr->shape), 0});
     if (source->computed()) {
-      source.reset();  // Only other expressions refer to the result.
+      source.reset();  // It has been overwritten, so the expression is recomputed.
     } else if (source->computing_ != nullptr) {
       if (!source->computing_->of_this_thread()) {
         blocked_ = std::move(source);

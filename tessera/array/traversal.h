@@ -284,7 +284,7 @@ struct CannotTraverse {
 ///
 /// Objects of types derived from Array are visited as that type; their other members are not traversed. Numbers,
 /// strings, enumerations, containers of these, and types with `holds_no_arrays` are skipped. Any other type does not
-/// compile. The order is that of members and elements; unordered maps are visited in key order.
+/// compile. Members and elements are visited in order, unordered maps in key order.
 ///
 /// `path` begins with `root` if `root` is not empty. It is valid only during the call. A visitor can also receive other
 /// parts as a whole: `struct V { struct leaves { template <class T> static constexpr bool is_leaf = ...; }; ... };`.

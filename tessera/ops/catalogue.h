@@ -14,7 +14,7 @@ namespace tessera {
 
 /// One variant of a kernel of ops/.
 struct CatalogueKernel {
-  std::string name;  ///< unique: "linear_q8_0_vector"
+  std::string name;  ///< a unique name, such as "linear_q8_0_vector"
   ir::Function function;
 };
 /// Returns all kernels, specialised as they would be for this device.
@@ -22,7 +22,7 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device);
 
 /// An operation that is checked against plain C++ code in double precision.
 struct CatalogueCheck {
-  std::string operation, shape;  ///< "softmax", "(65537, 3)"
+  std::string operation, shape;  ///< such as "softmax" and "(65537, 3)"
   /// Runs the check on the device, with data from the seed. Returns the largest error relative to the tolerance, so
   /// results up to 1 pass. An f64 check on a device without f64 returns 0 if the operation is rejected.
   std::function<double(Device, std::uint64_t seed)> run;

@@ -140,7 +140,7 @@ Array images_of(const Array& x, const Array& weight, const std::optional<Array>&
     return Rule{.backward =
                     [c](Backward& b) {
                       if (b.needs_adjoint(0) || b.needs_adjoint(1))
-                        b.adjoint().eval();  // read by two products and a sum
+                        b.adjoint().eval();  // evaluated once, because two products and a sum read it
                       b.add(0, [&] {
                         return adjoint_images_of(b.adjoint(), b.operand(1), extents_of(b.shape(0)), b.adjoint_dtype(0),
                                                  c);

@@ -90,8 +90,8 @@ struct LinearSpec {
                     tokens, slices});
   }
 };
-/// A product with many tokens, using CPU vectors. A block unpacks `depth` steps (parts of 32 columns, or columns) of up
-/// to `groups` groups of rows at a time. It multiplies them by up to `tiles` tiles of `tokens` tokens.
+/// A product with many tokens, using CPU vectors. A block unpacks `depth` steps (parts of 32 columns if quantised, else
+/// columns) of up to `groups` groups of rows at a time. It multiplies them by up to `tiles` tiles of `tokens` tokens.
 struct LinearPanelSpec {
   WeightSpec weight;
   std::uint32_t tokens = 8, tiles = 16, groups = 4, depth = 8;
@@ -185,7 +185,7 @@ struct ProductSpec {
   }
 };
 ir::Function trace_product(const ProductSpec& spec);
-/// Chooses tiles for a product with these extents. The dtypes, strides and epilogue are those of `spec`.
+/// Chooses tiles for a product with these extents. The dtypes, strides and epilogue are taken from `spec`.
 ProductSpec choose_product(const Tiles& tiles, ProductSpec spec, std::int64_t m, std::int64_t n, std::int64_t k,
                            std::int64_t batch = 1);
 /// The distance between staged rows in kernels with fragments, in elements. Rows begin at multiples of 16 bytes, so
@@ -205,7 +205,8 @@ struct PackSpec {
   /// columns of a panel; threads, which pack `lanes` columns at a time
   std::uint32_t width = 4, lanes = 4;
   bool unit_outer = false, unit_k = false;
-  /// The number of panels that one block packs: when rows of memory are read in order, at least 64 elements at a time.
+  /// The number of panels that one block packs. If memory is contiguous across panels, they have at least 64 elements
+  /// together.
   std::uint32_t together() const { return unit_outer ? std::max(1u, 64 / width) : 1; }
   friend bool operator==(const PackSpec&, const PackSpec&) = default;
   std::size_t hash() const {
@@ -265,7 +266,7 @@ struct PackedPlan {
 };
 /// Returns beta * old + alpha * sum, in the dtype of the sums. If beta is 0, `old` is ignored, even if it is NaN.
 ir::Value updated(ir::Value old, ir::Value sum, ir::Value alpha, ir::Value beta);
-/// Chooses a plan for devices with Tiles::vectors. The dtypes, strides and epilogue are those of `spec`.
+/// Chooses a plan for devices with Tiles::vectors. The dtypes, strides and epilogue are taken from `spec`.
 PackedPlan choose_packed(const Tiles& tiles, const ProductSpec& spec, std::int64_t m, std::int64_t n, std::int64_t k,
                          std::int64_t batch);
 

@@ -66,10 +66,10 @@ inline void solve_triangular_into(const Array& t, Array&& b, const TriangularSys
 /// Cholesky factorisation: returns the lower triangular matrix l with a = l l^T. Its elements above the diagonal are
 /// zero. a is (n, n), f32 or f64. Only its lower triangle is read.
 ///
-/// The computed l satisfies |l l^T - a| <= c n u |l| |l|^T (Higham, theorem 10.3). The gradient is that of a function
-/// of the lower triangle (Murray, "Differentiation of the Cholesky decomposition", 2016). Waits for the device to check
-/// that a is positive definite. If it is not, throws ArgumentError with the order of the first leading minor that is
-/// not positive.
+/// The computed l satisfies |l l^T - a| <= c n u |l| |l|^T (Higham, theorem 10.3). The gradient treats the result as
+/// a function of the lower triangle (Murray, "Differentiation of the Cholesky decomposition", 2016). Waits for the
+/// device to check that a is positive definite. If it is not, throws ArgumentError with the order of the first leading
+/// minor that is not positive.
 Array cholesky(const Array& a);
 /// Like cholesky, but in place: the lower triangle of a is replaced by l, and elements above the diagonal are
 /// unchanged. Nothing is allocated, and the host does not wait. Not differentiable.

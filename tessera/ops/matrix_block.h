@@ -39,8 +39,8 @@ void update(const MatrixBlock& c, const MatrixBlock& a, const MatrixBlock& b, do
 /// Solves t x = b and overwrites b with x. No operand may be empty. Only the lower triangle of t is read. It may be in
 /// the same memory as b.
 void solve_lower(const MatrixBlock& t, const MatrixBlock& b, bool unit_diagonal);
-/// Computes the Cholesky factorisation of a in place, in its lower triangle. `failure` and `order` are those of
-/// cholesky_into.
+/// Computes the Cholesky factorisation of a in place, in its lower triangle. `failure` and `order` have the same
+/// meaning as in cholesky_into.
 void factorise(const MatrixBlock& a, const BufferView& failure, std::int64_t order);
 
 }  // namespace tessera::ops

@@ -82,7 +82,7 @@ Rule product_rule(bool relu) {
     Array g = relu ? where(b.result() <= 0, 0, b.adjoint()) : b.adjoint();
     if (column) g = g.unsqueeze(-1);
     if (row) g = g.unsqueeze(-2);
-    if (b.needs_adjoint(0) || b.needs_adjoint(1)) g.eval();  // read by two products and a sum
+    if (b.needs_adjoint(0) || b.needs_adjoint(1)) g.eval();  // evaluated once, because two products and a sum read it
     b.add(0, [&] {
       const Array right = column ? b.operand(1).unsqueeze(1) : b.operand(1);
       const Array to_left = matmul(g, exchanged(right), wider(0));

@@ -8,7 +8,7 @@
 namespace tessera::ops {
 
 // First, the threads of the block record the nonzero inputs in a bit mask. Then each thread accumulates `vectors`
-// outputs over these inputs. The order of additions is that of `trace_product` for a row of dot products: each sum
+// outputs over these inputs. Additions are in the same order as in `trace_product` for a row of dot products: each sum
 // covers every `lanes`-th input, and sums are then combined pairwise, which halves their number each time
 // (`Emitter::across`).
 ir::Function trace_sparse_row(const SparseRowSpec& s) {

@@ -176,7 +176,7 @@ ir::Function trace_linear(const LinearSpec& spec) {
   const auto x = ir::buffer_param("x", quantised ? DType::u32 : DType::f32, ir::Access::read);
   const auto y = ir::buffer_param("y", DType::f32, ir::Access::read_write);
   const ir::Value rows = ir::scalar_param("rows", DType::index);
-  // Steps along a row are blocks of 32 columns, or columns.
+  // A step along a row is a block of 32 columns if the weight is quantised, otherwise one column.
   const ir::Value steps = ir::scalar_param("steps", DType::index);
   const ir::Value count = ir::scalar_param("tokens", DType::index), tiles = ir::scalar_param("tiles", DType::index);
 

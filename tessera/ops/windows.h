@@ -11,7 +11,7 @@ namespace tessera::ops {
 
 struct WindowSpec {
   enum Kind : std::uint8_t {
-    gather,     ///< windows2d
+    gather,     ///< computes windows2d
     fold,       ///< the adjoint of windows2d
     unpool,     ///< the adjoint of largest: adds each element of the result at its position in the image
     largest,    ///< the largest element of each window

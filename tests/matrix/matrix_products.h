@@ -26,8 +26,8 @@ struct MatrixCase {
 };
 inline constexpr std::int64_t matrix_room = 3000, matrix_depth = 32;
 
-/// Cases that are transposed or not, with rows aligned to 16 bytes or 4 bytes or with an odd number of elements, and
-/// with odd offsets.
+/// Returns cases with and without transposing. Rows are aligned to 16 bytes or 4 bytes, or have an odd number of
+/// elements. Offsets are even or odd.
 inline std::vector<MatrixCase> matrix_cases(bool bf16) {
   const std::vector<std::pair<std::int64_t, std::int64_t>> places = {{0, 40}, {8, 48}, {2, 38}, {0, 33}, {5, 40}};
   std::vector<MatrixCase> cases;

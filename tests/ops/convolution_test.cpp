@@ -272,7 +272,7 @@ TEST_P(OnEveryDevice, PoolingMatchesPlainLoops) {
                           {{1, 3, 16, 17}, {.kernel = 8}},
                           {{0, 1, 5, 5}, {.kernel = 2}}};
   for (const PoolCase& c : all) {
-    const auto x = integers(element_count(c.x), -4, 4);  // with ties
+    const auto x = integers(element_count(c.x), -4, 4);  // small integers, so that there are ties
     const Array a = Array::from(x, c.x).astype(DType::f32);
     const Extents2d stride = c.options.stride.value_or(c.options.kernel), p = c.options.padding, k = c.options.kernel;
     const Array largest = max_pool2d(a, c.options), mean = average_pool2d(a, c.options);

@@ -60,8 +60,8 @@ std::vector<Launch> launches() {
                  1,
                  {numbers(4 * 70), numbers(2 * 70), numbers(2 * 3)},
                  {3, 70, 2, 1}});
-  // Staged products of (10, 40) and (40, 9): several steps along k, with one or both operands staged, along k and
-  // across k.
+  // Products of (10, 40) and (40, 9) in several steps along k. One or both operands are staged, and each is contiguous
+  // along k or across k.
   for (bool a_along : {false, true})
     for (bool b_along : {false, true})
       for (bool both : {false, true}) {

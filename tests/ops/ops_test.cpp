@@ -218,7 +218,7 @@ TEST(Tiles, ChoosesTilesForMatrixUnits) {
   EXPECT_EQ(tile(choose(small, DType::f16, 4096, 4096)), "64x64 by 128");
   small.block_limit = 64;
   EXPECT_EQ(tile(choose(small, DType::f16, 4096, 4096)), "threads");
-  for (const Device device : devices()) {  // tiles_of reads the capabilities
+  for (const Device device : devices()) {  // tiles_of takes these properties from the capabilities
     const Capabilities& can = device_info(device).can;
     EXPECT_EQ(choose(ops::tiles_of(device), DType::f16, 512, 512).by_fragments(), can.matrix_f16) << to_string(device);
     EXPECT_EQ(choose(ops::tiles_of(device), DType::bf16, 512, 512).by_fragments(), can.matrix_bf16);

@@ -62,8 +62,8 @@ double check_scaled_attention(const AttentionCase& c, Device device, std::uint64
   AttentionOptions options{.causal = c.mask == Mask::causal};
   if (c.mask == Mask::seen) options.mask = array_of(mask, m_shape, DType::boolean, device);
   if (c.mask == Mask::added) options.mask = array_of(mask, m_shape, c.dtype, device);
-  // The result is a weighted mean of values up to 1. Its error is that of the scores, which are sums of `size` products
-  // up to 4.
+  // The result is a weighted mean of values up to 1. Its error is caused by the scores, which are sums of `size`
+  // products up to 4.
   return worst(poisoned(device, wanted.size() * dtype_size(c.dtype),
                         [&] { return scaled_dot_product_attention(queries, keys, values, options); }),
                wanted, 2e-6 + unit(c.dtype) * 1.01, 1.5e-6 + half_step(c.dtype));

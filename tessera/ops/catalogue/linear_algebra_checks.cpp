@@ -107,7 +107,7 @@ double run(const SystemCase& s, Device device, std::uint64_t seed) {
   const auto got = values_of(solve_triangular(t.array, b.array, s.system));
   solve_triangular_into(t.array, b.array, s.system);
   if (values_of(b.array) != got) return std::numeric_limits<double>::infinity();
-  // The residual of each equation. Element (i, q) is that of the matrix after it has been transposed.
+  // The residual of each equation. Element (i, q) refers to the matrix after it has been transposed.
   const auto element = [&](std::int64_t i, std::int64_t q) {
     if (s.system.transposed != right) std::swap(i, q);
     if (i == q && s.system.unit_diagonal) return 1.0;

@@ -189,7 +189,7 @@ double check_attention(const AttentionCase& c, Device device, std::uint64_t seed
   };
   store(keys, k), store(values, v);
   const Array query = array_of(q, {c.tokens, c.heads, c.head_size}, DType::f32, device);
-  // The result is a weighted mean of values up to 1. Its error is that of the scores, which are sums of head_size
+  // The result is a weighted mean of values up to 1. Its error is caused by the scores, which are sums of head_size
   // products up to 4.
   return worst(poisoned(device, wanted.size() * 4,
                         [&] { return attention(query, keys, values, c.past, scale, c.window, c.cap); }),
