@@ -20,7 +20,7 @@ std::uint8_t sub(K kind) {
   return static_cast<std::uint8_t>(kind);
 }
 
-// Storing an f32 as f16 or bf16 rounds: the only conversion that needs no cast.
+// An f32 is rounded when it is stored as f16 or bf16. All other conversions need an explicit cast.
 bool storable(DType memory, DType value) {
   return memory == value || (value == DType::f32 && (memory == DType::f16 || memory == DType::bf16));
 }
@@ -103,7 +103,7 @@ void Builder::append(NodeId id) { fn_.blocks[block_].push_back(id); }
 // Parameters and leaves.
 
 NodeId Builder::buffer(std::string name, DType dtype, Access access) {
-  require(dtype != DType::index, "a buffer parameter cannot have dtype index, which has no size in memory",
+  require(dtype != DType::index, "a buffer parameter cannot have dtype index, which has no fixed size in memory",
           "Use i32 or i64");
   fn_.params.push_back({std::move(name), dtype, true, access});
   return add_shared({.op = Op::param, .type = {dtype}, .imm = fn_.params.size() - 1});
@@ -148,7 +148,8 @@ NodeId Builder::shared(DType dtype, std::uint64_t count) {
   require(fn_.kind == KernelKind::block, "shared memory requires blocks, but this is a map kernel",
           "Declare the kernel with block(...)");
   require(count >= 1, "a shared array must have at least one element");
-  require(dtype != DType::index, "shared memory cannot store index, which has no size in memory", "Use i32 or i64");
+  require(dtype != DType::index, "shared memory cannot store index, which has no fixed size in memory",
+          "Use i32 or i64");
   return add_shared(
       {.op = Op::shared, .type = {dtype}, .extra = static_cast<std::uint32_t>(++memories_), .imm = count});
 }
@@ -175,7 +176,7 @@ NodeId Builder::computable(NodeId id) {
 }
 
 NodeId Builder::unary(UnaryOp op, NodeId a) {
-  const NodeId given = a;  // error messages name the original dtype, not the f32 it is widened to
+  const NodeId given = a;  // used in error messages: the operand before 16-bit floats are converted to f32
   a = computable(a);
   const Type t = type(a);
   require(t.lanes == 1, "arithmetic requires single elements", "Get the vector's elements with extract");
@@ -219,7 +220,7 @@ NodeId Builder::binary(BinaryOp op, NodeId a, NodeId b) {
     });
     return constant(t.dtype, folded);
   }
-  // Identities that are exact for every value, including NaN and -0.
+  // Identities that hold exactly for every value, including NaN and -0.
   auto is_value = [&](const Node& n, double value) { return n.op == Op::constant && n.imm == to_bits(t.dtype, value); };
   const bool integer = is_int(t.dtype);
   if (op == BinaryOp::mul && is_value(y, 1)) return a;
@@ -278,7 +279,7 @@ NodeId Builder::cast(DType to, NodeId a) {
     });
     return constant(to, bits);
   }
-  // f64 is converted to 16 bits through f32 on every device, so that double rounding is the same everywhere.
+  // f64 is converted to 16-bit floats through f32 on every device, so that all devices round in the same way.
   const bool narrow = to == DType::f16 || to == DType::bf16;
   if (narrow && t.dtype != DType::f32) return cast(to, cast(DType::f32, a));
   if ((t.dtype == DType::f16 || t.dtype == DType::bf16) && to != DType::f32) return cast(to, cast(DType::f32, a));
@@ -332,7 +333,8 @@ NodeId Builder::make_vector(std::span<const NodeId> elements) {
 }
 NodeId Builder::extract(NodeId vector, std::uint32_t lane) {
   const Type t = type(vector);
-  require(lane < t.lanes && t.lanes > 1, "extract from " + describe(vector) + " at " + std::to_string(lane));
+  require(lane < t.lanes && t.lanes > 1,
+          "extract from " + describe(vector) + ": it has no element " + std::to_string(lane));
   const Node& v = fn_.nodes[vector];
   if (v.op == Op::vector && v.kind<VectorOp>() == VectorOp::make) return v.args[lane];
   return add_shared(
@@ -479,7 +481,7 @@ Node Builder::matrix_access(MmaOp op, NodeId fragment, NodeId memory, NodeId ind
   stride = check_access(memory, stride, false);
   const Node &f = fn_.nodes[fragment], &m = fn_.nodes[memory];
   require(m.op != Op::local, "a matrix must be in memory that threads share", "Use a buffer or shared memory");
-  // On devices without 16-bit floats, lowered functions store them as u16.
+  // For devices without 16-bit floats, lowered functions store these as u16.
   const bool bits = index_type_ != DType::index && m.type.dtype == DType::u16 && dtype_size(f.type.dtype) == 2;
   require(m.type == f.type || bits, "mma " + std::string(name_of(op)) + " of a matrix of " + type_name(f.type) +
                                         " does not match memory of " + type_name(m.type));
@@ -571,7 +573,7 @@ void Builder::for_(NodeId begin, NodeId end, NodeId step, const std::function<vo
 void Builder::while_(const std::function<NodeId()>& condition, const std::function<void()>& body) {
   NodeId c = no_node;
   const BlockId test = traced_block([&] { c = condition(); });
-  const SourceLine line = source_;  // the condition's line
+  const SourceLine line = source_;  // the line of the condition
   require(type(c) == Type{DType::boolean}, "the condition of while_ must be a bool, not " + describe(c));
   const BlockId inner = traced_block(body);
   source_ = line;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Builds a Function while a kernel is traced: checks types, folds constants, merges equal pure nodes and finally
-// canonicalises the function. Independent of dtype templates; the typed wrappers for users are in kernel/.
+// Builds a Function while a kernel is traced. The builder checks types, folds constants and merges equal pure nodes;
+// finish() canonicalises the function. Dtypes are runtime values here; the typed wrappers for users are in kernel/.
 #pragma once
 
 #include <functional>
@@ -11,22 +11,22 @@
 
 namespace tessera::ir {
 
-/// A kernel under construction. `Builder::current()` is the builder whose Scope is active on this thread.
+/// A kernel under construction. `Builder::current()` returns the builder that is active on this thread.
 class Builder {
  public:
-  /// `index_type`: i32 or i64 when lowering rebuilds a function without `index`. `source`: the kernel's location, used
-  /// in the KernelError for an oversized block.
+  /// `index_type` is i32 or i64 when lowering rebuilds a function without the dtype `index`. `source` is the line that
+  /// declares the kernel; the KernelError for an oversized block names it.
   Builder(std::string name, KernelKind kind, std::array<std::uint32_t, 3> block_size = {1, 1, 1},
           DType index_type = DType::index, SourceLine source = {});
   Builder(const Builder&) = delete;
   Builder& operator=(const Builder&) = delete;
 
-  /// The active builder of this thread. Throws KernelError if there is none.
+  /// Returns the active builder of this thread. Throws KernelError if there is none.
   static Builder& current();
   static bool tracing();
 
-  /// Makes a builder current for its lifetime. Throws KernelError if another one is active: kernels cannot be traced
-  /// inside kernels.
+  /// Makes a builder current for its lifetime. Throws KernelError if another builder is active, because a kernel cannot
+  /// be traced inside another kernel.
   class Scope {
    public:
     explicit Scope(Builder& builder);
@@ -35,7 +35,7 @@ class Builder {
     Scope& operator=(const Scope&) = delete;
   };
 
-  // Parameters, in the order of the kernel's signature.
+  // Parameters. The order of the calls is the order in the kernel's signature.
   NodeId buffer(std::string name, DType dtype, Access access);
   NodeId scalar(std::string name, DType dtype);
 
@@ -49,7 +49,7 @@ class Builder {
   NodeId shared(DType dtype, std::uint64_t count);
   NodeId fragment(FragmentRole role, DType dtype);
 
-  // Pure. f16 and bf16 operands are first converted to f32, since 16-bit floats are storage types.
+  // Pure nodes. f16 and bf16 are storage types, so their operands are converted to f32 first.
   NodeId unary(UnaryOp op, NodeId a);
   NodeId binary(BinaryOp op, NodeId a, NodeId b);
   NodeId compare(CompareOp op, NodeId a, NodeId b);
@@ -61,25 +61,26 @@ class Builder {
   NodeId extract(NodeId vector, std::uint32_t lane);
   NodeId dot4(Dot4Signs signs, NodeId a, NodeId b, NodeId c);
 
-  // Convergent.
+  // Convergent nodes.
   NodeId subgroup(SubgroupOp op, NodeId a, NodeId lane = no_node);
   NodeId block_reduce(ReduceOp op, NodeId a);
   NodeId block_scan(ReduceOp op, NodeId a, bool exclusive);
   NodeId block_uniform(NodeId a);
 
-  // Memory. A stored value must have the memory's dtype; as an exception, f32 is rounded to f16 and bf16.
+  // Memory. The value to store must have the dtype of the memory, except that f32 may be stored as f16 or bf16
+  // (rounded).
   NodeId load(NodeId memory, NodeId index, std::uint8_t lanes = 1);
   NodeId load_if(NodeId mask, NodeId memory, NodeId index, NodeId other);
   void store(NodeId memory, NodeId index, NodeId value);
   NodeId atomic(AtomicOp op, NodeId memory, NodeId index, NodeId value, NodeId expected = no_node);
 
-  // Matrix fragments: statements executed by all threads of a subgroup. See MmaOp.
+  // Matrix fragments. All threads of a subgroup execute these statements together. See MmaOp.
   void mma_load(NodeId fragment, NodeId memory, NodeId index, NodeId stride, bool transposed);
   void mma_fill(NodeId accumulator, NodeId value);
   void mma_multiply(NodeId accumulator, NodeId left, NodeId right);
   void mma_store(NodeId accumulator, NodeId memory, NodeId index, NodeId stride);
 
-  // Effects and control flow. Bodies are traced by the functions passed.
+  // Effects and control flow. Bodies are traced by calling the given functions.
   void barrier();
   void print(std::string format, std::span<const NodeId> values);
   void if_(NodeId condition, const std::function<void()>& then, const std::function<void()>& otherwise = {});
@@ -87,32 +88,32 @@ class Builder {
   void while_(const std::function<NodeId()>& condition, const std::function<void()>& body);
   void return_();
 
-  /// Sets the source line of the nodes created from now on.
+  /// Sets the source line of all nodes that are created after this call.
   void at(const char* file, int line) { source_ = {file, line}; }
   SourceLine source() const { return source_; }
 
   /// While set, new sums, differences, products, negations and loop counters are marked as never wrapping (`extra` is
-  /// 1). Lowering sets this for those that had dtype index.
+  /// 1). Lowering sets this for arithmetic that had dtype `index`.
   void set_no_wrap(bool on) { no_wrap_ = on; }
   /// See Function::index64.
   void set_index64() { fn_.index64 = true; }
   /// See Function::exact.
   void set_exact(bool on = true) { fn_.exact = on; }
 
-  /// Unique among the builders of this process.
+  /// A number that no other builder of this process has.
   std::uint64_t number() const { return number_; }
 
   const Node& node(NodeId id) const { return fn_.nodes[id]; }
   Type type(NodeId id) const { return fn_.nodes[id].type; }
   const Function& function() const { return fn_; }
 
-  /// Canonicalises and verifies the function. Throws KernelError with the kernel and line on failure. The builder is
-  /// empty afterwards.
+  /// Canonicalises and verifies the function, and leaves the builder empty. Throws KernelError with the kernel's name
+  /// and line if the function is invalid.
   Function finish();
 
  private:
   NodeId add(const Node& node);
-  NodeId add_shared(const Node& node);  // leaves and pure nodes: equal nodes are merged
+  NodeId add_shared(const Node& node);  // for leaves and pure nodes: returns an equal node if there is one
   void append(NodeId id);
   BlockId traced_block(const std::function<void()>& body);
   NodeId computable(NodeId id);  // converts f16 and bf16 to f32
@@ -133,20 +134,20 @@ class Builder {
   std::uint64_t memories_ = 0;
 };
 
-/// "file.cpp:12", or "" if unknown.
+/// Returns "file.cpp:12", or "" if the line is unknown.
 std::string to_string(SourceLine source);
 
-/// Converts a traced function to the form that emitters expect: return_ removed, dead nodes removed, each value in one
-/// block before its uses, and numbered independently of the C++ compiler's evaluation order of operands.
+/// Converts a traced function to the form that emitters expect. return_ and dead nodes are removed. Each value is in
+/// one block, before its uses. The numbering does not depend on the order in which the C++ compiler evaluates operands.
 Function canonicalise(const Function& fn);
 
-/// Throws KernelError if the function violates a language rule: types, access, scopes, convergence.
+/// Throws KernelError if the function violates a rule of the language about types, access, scopes or convergence.
 void verify(const Function& fn);
 
-/// Why `operand` is not a fragment of this role (`none`: any role) as `op` requires; empty if it is.
+/// Returns why `operand` cannot be used by `op` as a fragment with this role, or "" if it can. `none` accepts any role.
 std::string wrong_fragment(MmaOp op, const Node& operand, FragmentRole role);
 
-/// For each node, whether its value is provably the same in all threads of a block or of a subgroup.
+/// Returns for each node whether its value is provably the same in all threads of a block or of a subgroup.
 enum class UniformScope : std::uint8_t { block, subgroup };
 std::vector<bool> uniform_values(const Function& fn, UniformScope threads = UniformScope::block);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Replaces the order of tracing by an order that depends only on the kernel. C++ does not specify the evaluation order
-// of operands, so compilers trace `a[i] + b[i]` differently. Here pure nodes, and the loads and convergent nodes
-// between two effects, are ordered by a traversal from the effects, which is the same for every compiler.
+// Gives the nodes an order that depends only on the kernel. C++ does not specify the evaluation order of operands, so
+// compilers trace `a[i] + b[i]` in different orders. Pure nodes, and the loads and convergent nodes between two
+// effects, are therefore ordered by a traversal that starts at the effects.
 #include <algorithm>
 
 #include "tessera/ir/builder.h"
@@ -10,8 +10,8 @@ namespace tessera::ir {
 
 namespace {
 
-// Replaces return_ by structured control flow: statements after it in its block are dropped, and statements after a
-// control statement that may return run only in threads that have not returned.
+// Replaces return_ by structured control flow. Statements after a return_ in the same block are removed. Statements
+// after a control statement that may return are executed only by threads that have not returned.
 class ReturnRemover {
  public:
   explicit ReturnRemover(Function& fn) : fn_(fn) {}
@@ -46,7 +46,7 @@ class ReturnRemover {
     if (!flag_) flag_ = add({.op = Op::local, .type = {DType::boolean}, .extra = ~0u, .imm = 1});
     return flag_;
   }
-  NodeId running(Block& into) {  // not shared: the flag changes
+  NodeId running(Block& into) {  // creates a new load each time, since the flag changes
     const NodeId read = add({.op = Op::load, .type = {DType::boolean}, .args = {flag(), constant(DType::index, 0)}});
     into.push_back(read);
     return add(
@@ -58,9 +58,9 @@ class ReturnRemover {
                 .type = {DType::boolean},
                 .args = {memory, constant(DType::index, 0), constant(DType::boolean, value)}});
   }
-  // A thread that has returned must not evaluate the condition of its while_ again, which might then read out of
-  // bounds. So the condition moves into the body, and the loop runs on two flags: `while (c) {b}` becomes `done =
-  // false; while (!done && !returned) { if (c) {b} else done = true }`. Returns the first of these statements.
+  // A thread that has returned must not evaluate the condition of its while_ again, because that could read out of
+  // bounds. Therefore the condition moves into the body, and the loop tests two flags: `while (c) {b}` becomes `done =
+  // false; while (!done && !returned) { if (c) {b} else done = true }`. Returns the store to `done`.
   NodeId end_loop_by_flag(NodeId id) {
     const NodeId done = add({.op = Op::local, .type = {DType::boolean}, .extra = ~1u - ++loops_, .imm = 1});
     const Node loop = fn_.nodes[id];
@@ -89,7 +89,7 @@ class ReturnRemover {
     for (std::size_t i = 0; i < old.size(); ++i) {
       const NodeId id = old[i];
       if (fn_.nodes[id].op == Op::return_) {
-        if (b != 0)  // nothing follows at the end of the kernel
+        if (b != 0)  // at the end of the kernel, no later statement tests the flag
           out.push_back(store_flag(flag(), true));
         break;
       }
@@ -101,7 +101,7 @@ class ReturnRemover {
       const Block rest(old.begin() + static_cast<std::ptrdiff_t>(i) + 1, old.end());
       Node& n = fn_.nodes[id];
       if (b == 0 && n.op == Op::if_ && n.args[2] == no_block && fn_.blocks[n.args[1]].size() == 1 &&
-          fn_.nodes[fn_.blocks[n.args[1]][0]].op == Op::return_) {  // the common guard: if (out of range) return
+          fn_.nodes[fn_.blocks[n.args[1]][0]].op == Op::return_) {  // the usual guard: if (out of range) return
         const BlockId tail = new_block(rest);
         Node guard = n;
         guard.args[0] = add({.op = Op::unary,
@@ -119,7 +119,7 @@ class ReturnRemover {
       for (BlockId inner : nested) rewrite(inner);
       line_ = fn_.sources[id];
       const Node control = fn_.nodes[id];
-      if (control.op == Op::for_) {  // the remaining iterations do nothing
+      if (control.op == Op::for_) {  // skip the body in the remaining iterations
         Block body;
         const NodeId go = running(body);
         const BlockId inner = new_block(fn_.blocks[control.extra]);
@@ -143,7 +143,7 @@ class ReturnRemover {
   bool any_ = false;
   NodeId flag_ = no_node;
   std::uint32_t loops_ = 0;
-  SourceLine line_;  // of the current statement, for nodes that replace it
+  SourceLine line_;  // the line of the current statement, used for nodes that replace it
 };
 
 class Canonicaliser {
@@ -168,7 +168,7 @@ class Canonicaliser {
   }
 
  private:
-  // Records each block's parent and depth, whether it is a loop body, and the block of each listed node.
+  // Records the parent and depth of each block, whether it is a loop body, and the block of each listed node.
   void find_homes(BlockId b) {
     for (NodeId id : in_.blocks[b]) {
       const Node& n = in_.nodes[id];
@@ -182,7 +182,7 @@ class Canonicaliser {
       if (n.op == Op::for_) home_[n.args[3]] = n.extra;
     }
   }
-  // Finds the fragments with visible effects: stored accumulators, and the factors multiplied into those.
+  // Finds the fragments that affect memory: accumulators that are stored, and the operands multiplied into them.
   void find_needed_fragments() {
     needed_.resize(in_.nodes.size());
     auto each = [&](MmaOp op, auto f) {
@@ -195,8 +195,8 @@ class Canonicaliser {
       if (needed_[n.args[0]]) needed_[n.args[1]] = needed_[n.args[2]] = true;
     });
   }
-  // Drops control statements with empty bodies, so that equivalent kernels become equal. Keeps while_, which may not
-  // terminate.
+  // Removes control statements with empty bodies, so that equivalent kernels become equal. Keeps while_ because it
+  // might not terminate.
   bool drop_useless(BlockId b) {
     bool any = false;
     for (NodeId id : in_.blocks[b]) {
@@ -218,7 +218,7 @@ class Canonicaliser {
     order_[id] = ++clock_;
     visited_.push_back(id);
   }
-  // Visits the effects in order. Each node reached is live and gets its number after its operands.
+  // Visits the effects in order. Each node that is reached is live, and is numbered after its operands.
   void walk(BlockId b) {
     for (NodeId id : in_.blocks[b]) {
       const Node& n = in_.nodes[id];
@@ -244,7 +244,8 @@ class Canonicaliser {
   }
   bool movable(const Node& n) const { return is_pure(n.op); }
 
-  // Moves each pure node to the innermost block that contains all its uses, then out of loops in which it is invariant.
+  // Moves each pure node to the innermost block that contains all its uses, and then out of the loops in which it does
+  // not change.
   void place_pure() {
     for (auto it = visited_.rbegin(); it != visited_.rend(); ++it) {
       const Node& n = in_.nodes[*it];
@@ -275,7 +276,7 @@ class Canonicaliser {
   void emit(BlockId b) {
     const Block& block = in_.blocks[b];
     for (std::size_t i = 0; i < block.size();) {
-      // An epoch: the loads and convergent nodes before the next effect, in traversal order.
+      // The loads and convergent nodes before the next effect, in the order of the traversal.
       Block epoch;
       while (i < block.size() && !is_effect(in_.nodes[block[i]].op)) {
         if (live_[block[i]] && !movable(in_.nodes[block[i]])) epoch.push_back(block[i]);
@@ -302,7 +303,7 @@ class Canonicaliser {
     }
   }
 
-  // New ids, in the order of first appearance in the blocks.
+  // Assigns new ids in the order in which nodes first appear in the blocks.
   NodeId renamed(NodeId id) {
     if (id == no_node) return no_node;
     if (!new_id_[id]) {
@@ -310,7 +311,7 @@ class Canonicaliser {
       if (n.op == Op::local) n.extra = ++locals_;
       if (n.op == Op::shared) n.extra = ++shareds_;
       if (n.op == Op::index && n.kind<IndexKind>() == IndexKind::counter) n.imm = ++counters_;
-      // Leaves created by the removal of return_ may equal existing ones.
+      // Leaves that were created to replace return_ may be equal to existing leaves.
       if (is_leaf(n.op)) {
         auto [it, fresh] = leaves_.try_emplace(n, static_cast<NodeId>(result_.nodes.size()));
         if (!fresh) return new_id_[id] = it->second;

@@ -17,7 +17,7 @@ Adjoints of_unary(UnaryOp op, Value a, Value g) {
   }
 }
 
-// For min and max: the operand not chosen gets 0. If either is NaN, both get the full adjoint.
+// For min and max: the operand that was not selected gets 0. If an operand is NaN, both operands get the full adjoint.
 Value of_extreme(Value other_taken, Value equal, Value g) {
   return select(other_taken, 0.0f, select(equal, g * 0.5, g));
 }
@@ -56,7 +56,7 @@ Adjoints of_math(MathOp op, std::span<const Value> x, Value r, Value g) {
     case MathOp::cosh: return {g * sinh(a)};
     case MathOp::log10: return {g / (a * std::numbers::ln10)};
     case MathOp::atan2: {
-      const Value length = hypot(a, x[1]);  // the squares could overflow or underflow
+      const Value length = hypot(a, x[1]);  // avoids the squares, which could overflow or underflow
       return {select(length == 0, 0.0f, g * (x[1] / length) / length),
               select(length == 0, 0.0f, -(g * (a / length)) / length)};
     }
@@ -64,7 +64,7 @@ Adjoints of_math(MathOp op, std::span<const Value> x, Value r, Value g) {
     case MathOp::erf: return {g * (2 * std::numbers::inv_sqrtpi) * exp(-(a * a))};
     case MathOp::pow: {
       const Value b = x[1];
-      // x^0 is 1 for all x, and 0^b is 0 for all b > 0: constants, where the formulas would give NaN.
+      // x^0 is 1 for all x, and 0^b is 0 for all b > 0. Both derivatives are 0, but the formulas would return NaN.
       return {select(b == 0, 0.0f, g * (b * pow(a, b - 1))), select(a == 0 && b >= 0, 0.0f, g * (r * log(a)))};
     }
     default: return {};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A collision-resistant identity of functions, for caches on disk.
+// A collision-resistant digest of functions, for caches on disk.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace tessera::ir {
 
-/// SHA-256 over the same data as `hash_of`, as 64 hexadecimal digits.
+/// Returns the SHA-256 of the data that `hash_of` hashes, as 64 hexadecimal digits.
 std::string digest_of(const Function& fn);
 
 }  // namespace tessera::ir

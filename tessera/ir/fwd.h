@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Forward declarations of the kernel IR, so that a change of the IR does not recompile everything that launches
-// kernels.
+// Forward declarations of the kernel IR. Files that only launch kernels include this, so that they are not recompiled
+// when the IR changes.
 #pragma once
 
 #include <cstdint>
 
 namespace tessera::ir {
 
-using NodeId = std::uint32_t;  ///< index into Function::nodes; 0 means none
+using NodeId = std::uint32_t;  ///< index into Function::nodes; 0 means no node
 /// How a kernel accesses a buffer.
 enum class Access : std::uint8_t { read, read_write };
 class Builder;

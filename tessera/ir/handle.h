@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// A node id together with the number of its trace. A value stored during one kernel's trace (in a static or a captured
-// Buffer) is rejected in another, where its id would denote a different node.
+// A node id together with the number of the trace that created it. If a value is stored during one trace (in a static
+// variable or a captured Buffer) and used in another, its id would refer to a different node. The handle detects this.
 #pragma once
 
 #include "tessera/ir/node.h"
 
 namespace tessera::ir {
 
-/// The number of the active trace on this thread; 0 if there is none.
+/// Returns the number of the active trace on this thread, or 0 if there is none.
 std::uint64_t current_trace();
-/// Throws KernelError: a value of another trace, or of none, was used.
+/// Throws KernelError: a value was used outside of the trace that created it.
 [[noreturn]] void refuse_foreign_node();
 
 class Handle {

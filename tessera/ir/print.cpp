@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Does not use fmt: this file is also part of the code generation module.
+// This file is also part of the code generation module, which does not use fmt.
 #include "tessera/ir/print.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace tessera::ir {
 
 namespace {
-// Length and digits of the {} or {:.n} at p; length 0 if there is neither.
+// Returns the length of the {} or {:.n} at p and the number of digits. The length is 0 if there is no placeholder.
 std::pair<std::size_t, int> placeholder(std::string_view format, std::size_t p) {
   if (format.substr(p, 2) == "{}") return {2, 0};
   if (format.substr(p, 3) != "{:.") return {0, 0};

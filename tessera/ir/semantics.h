@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The results of pure operations on C++ scalars, shared by constant folding, the interpreter and all tests.
-// docs/kernels.md has the table for users.
+// Defines the results of pure operations on C++ scalars. Constant folding, the interpreter and all tests use these
+// functions. docs/kernels.md has the table for users.
 #pragma once
 
 #include <algorithm>
@@ -17,14 +17,14 @@ namespace tessera::ir {
 namespace detail {
 template <class T>
 using unsigned_of = std::make_unsigned_t<T>;
-/// Wrapping arithmetic: uses unsigned integers of at least 32 bits to avoid promotion to int.
+/// An unsigned type of at least 32 bits, in which arithmetic wraps. Smaller types would be promoted to int.
 template <class T>
 using wrap_of = std::conditional_t<(sizeof(T) < 4), std::uint32_t, unsigned_of<T>>;
 }  // namespace detail
 
-/// T: bool, an integer, float or double. Integers wrap; x / 0 and x % 0 are 0; the smallest value / -1 wraps to itself
-/// and its remainder is 0; shift amounts are taken modulo the width; min and max of floats return the operand that is
-/// not NaN.
+/// `T` is bool, an integer, float or double. Integers wrap. x / 0 and x % 0 are 0. The smallest value divided by -1
+/// wraps to itself, with remainder 0. Shift amounts are taken modulo the width. If one operand of a float min or max is
+/// NaN, the result is the other operand.
 template <class T>
 T apply(BinaryOp op, T a, T b) {
   if constexpr (std::is_same_v<T, bool>) {
@@ -45,7 +45,8 @@ T apply(BinaryOp op, T a, T b) {
       case BinaryOp::mul: return a * b;
       case BinaryOp::div: return a / b;
       case BinaryOp::rem: return std::fmod(a, b);
-      case BinaryOp::min: return a < b || b != b ? a : b;  // fmin, but vectorised by compilers; of 0 and -0 the second
+      case BinaryOp::min:
+        return a < b || b != b ? a : b;  // fmin, in a form that compilers vectorise; of 0 and -0 the second
       case BinaryOp::max: return a > b || b != b ? a : b;
       default: return T{};
     }
@@ -122,7 +123,7 @@ bool apply(CompareOp op, T a, T b) {
   }
 }
 
-/// T: float or double. Floats are computed in double, so that results are nearly always correctly rounded.
+/// `T` is float or double. Floats are computed in double, so that results are nearly always correctly rounded.
 template <class T>
 T apply(MathOp op, T a, T b = T{}, T c = T{}) {
   const double x = static_cast<double>(a);
@@ -156,15 +157,16 @@ T apply(MathOp op, T a, T b = T{}, T c = T{}) {
   }
 }
 
-/// Numeric conversion. Float to integer truncates, saturates, and maps NaN to 0; integers wrap; conversion to bool
-/// tests for non-zero.
+/// Numeric conversion. Float to integer truncates and saturates; NaN becomes 0. Integers wrap. Conversion to bool tests
+/// for non-zero.
 template <class To, class From>
 To convert(From a) {
   if constexpr (std::is_same_v<To, bool>) {
     return a != From{};
   } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
     if (a != a) return To{};
-    // The limits, converted to float, may round up to one past the largest value, so both comparisons include equality.
+    // When converted to float, the limits may be rounded up to a value that is out of range, so both comparisons
+    // include equality.
     if (a <= static_cast<From>(std::numeric_limits<To>::min())) return std::numeric_limits<To>::min();
     if (a >= static_cast<From>(std::numeric_limits<To>::max())) return std::numeric_limits<To>::max();
     return static_cast<To>(a);
@@ -173,7 +175,7 @@ To convert(From a) {
   }
 }
 
-/// c + the four products of the bytes packed in a and b, lowest byte first; wraps.
+/// Returns c + the sum of the four products of the bytes packed in a and b. The sum wraps.
 inline std::int32_t apply(Dot4Signs signs, std::uint32_t a, std::uint32_t b, std::int32_t c) {
   std::uint32_t sum = static_cast<std::uint32_t>(c);
   for (int i = 0; i < 4; ++i) {
@@ -185,7 +187,7 @@ inline std::int32_t apply(Dot4Signs signs, std::uint32_t a, std::uint32_t b, std
   return static_cast<std::int32_t>(sum);
 }
 
-/// Calls f with a value of the C++ type in which a dtype is computed: float for f16 and bf16, int64 for index.
+/// Calls f with a value of the C++ type that is used to compute with a dtype: float for f16 and bf16, int64 for index.
 template <class F>
 decltype(auto) with_compute_type(DType t, F&& f) {
   switch (t) {
@@ -204,7 +206,7 @@ decltype(auto) with_compute_type(DType t, F&& f) {
   }
 }
 
-/// Encodes a value as `constant` stores it: in the dtype's own width, integers extended to 64 bits.
+/// Encodes a value like a `constant` node: in the width of the dtype, with integers extended to 64 bits.
 template <class T>
 std::uint64_t to_bits(DType t, T value) {
   if (t == DType::f16) return half_bits(static_cast<float>(value));
@@ -219,7 +221,7 @@ std::uint64_t to_bits(DType t, T value) {
       return static_cast<std::uint64_t>(static_cast<std::int64_t>(convert<D>(value)));
   });
 }
-/// Decodes bits from `to_bits`; T is the type chosen by `with_compute_type`.
+/// Decodes bits that `to_bits` returned. `T` is the type chosen by `with_compute_type`.
 template <class T>
 T from_bits(DType t, std::uint64_t bits) {
   if (t == DType::f16) return static_cast<T>(half_value(static_cast<std::uint16_t>(bits)));

@@ -154,8 +154,8 @@ class Printer {
   std::string out_;
 };
 
-// Two multiplicative streams over the same words. 128 bits suffice against accidental collisions within one program;
-// caches on disk use `digest_of`.
+// Two independent multiplicative hashes of the same words. 128 bits are enough to avoid accidental collisions within
+// one program; caches on disk use `digest_of`.
 struct Hasher {
   std::uint64_t a = 0x243F6A8885A308D3ull, b = 0x13198A2E03707344ull;
   void operator()(std::uint64_t v) {
@@ -164,7 +164,7 @@ struct Hasher {
   }
 };
 
-/// Calls `word` with all data of a function except names and lines.
+/// Calls `word` with all data of a function except names and source lines.
 template <class F>
 void each_word(const Function& fn, F&& word) {
   word(static_cast<std::uint64_t>(fn.kind) | std::uint64_t{fn.index64} << 8 | std::uint64_t{fn.exact} << 9);

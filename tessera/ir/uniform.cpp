@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds values that are the same in every thread of a block or subgroup: a fixpoint iteration that starts with "all
-// uniform" and removes nodes.
+// Finds values that are the same in every thread of a block or subgroup. A fixpoint iteration first assumes that all
+// values are uniform, and then removes those for which this cannot be shown.
 #include "tessera/ir/builder.h"
 
 namespace tessera::ir {
@@ -40,15 +40,14 @@ class Uniformity {
       if (!uniform_[id]) return false;
     return true;
   }
-  // Some subgroup operations have the same result in all threads of the subgroup; none in the whole block. A broadcast
-  // does if all threads name the same existing lane: only lane 0 exists in every subgroup, as the last one may be
-  // smaller.
+  // Some subgroup operations have the same result in all threads of the subgroup, but none has in the whole block. A
+  // broadcast has if its lane is 0: the last subgroup may be smaller, so only lane 0 exists in every subgroup.
   bool same_in_subgroup(const Node& n) const {
     if (n.kind<SubgroupOp>() != SubgroupOp::broadcast) return n.kind<SubgroupOp>() < SubgroupOp::broadcast;
     const Node& lane = fn_[n.args[1]];
     return lane.op == Op::constant && lane.imm == 0;
   }
-  // Local memory is uniform as long as all stores to it are: tracked in `uniform_` of the local node.
+  // Local memory is uniform while all values stored to it are. `uniform_` of the local node records this.
   void block(BlockId b, bool control) {
     for (NodeId id : fn_.blocks[b]) {
       const Node& n = fn_[id];
@@ -69,7 +68,7 @@ class Uniformity {
         case Op::subgroup:
           if (!subgroup_ || !same_in_subgroup(n)) varies(id);
           break;
-        case Op::mma: break;  // the contents of a fragment are not a value until stored
+        case Op::mma: break;  // threads cannot use the contents of a fragment before they are stored
         case Op::block_reduce:
         case Op::block_uniform: break;
         case Op::if_: for_each_nested(n, [&](BlockId inner) { block(inner, control && uniform_[n.args[0]]); }); break;

@@ -10,14 +10,13 @@ namespace tessera::ir {
 
 namespace {
 
-// Operations composed of Values use the builder directly: constructing an Operand here would record this file as the
-// source line.
+// These call the builder directly. Constructing an Operand would record a line of this file as the source line.
 Builder& builder() { return Builder::current(); }
 Value unary_of(UnaryOp op, Value a) { return Value(builder().unary(op, a.id())); }
 Value math_of(MathOp op, Value a) { return Value(builder().math(op, a.id())); }
 
-// Converts a pair to one dtype: a literal takes the other operand's. Two literals become f32 if one is real, else
-// index.
+// Converts two operands to the same dtype. A literal takes the dtype of the other operand. Two literals become f32 if
+// one of them is real, and index otherwise.
 struct Pair {
   Value a, b;
   Pair(const Operand& x, const Operand& y) {
@@ -158,7 +157,7 @@ Value copysign(Operand a, Operand b) {
   const Value x = computable(p.a), y = computable(p.b);
   const DType bits = x.dtype() == DType::f64 ? DType::i64 : DType::i32;
   const std::uint64_t sign = std::uint64_t{1} << (bits == DType::i64 ? 63 : 31);
-  const auto mask = [&](std::uint64_t v) {  // encoded as in `constant`: extended to 64 bits
+  const auto mask = [&](std::uint64_t v) {  // encoded like a constant: extended to 64 bits
     return Value(builder().constant(
         bits, bits == DType::i64 ? v : static_cast<std::uint64_t>(std::int64_t{static_cast<std::int32_t>(v)})));
   };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Traced values whose dtype is known at trace time: used by array/ and ops/ to write kernels without templates. kernel/
-// wraps these in typed handles for users. All functions use `Builder::current()`.
+// Traced values with a dtype that is known when the kernel is traced. array/ and ops/ use them to write kernels without
+// templates; kernel/ wraps them in typed handles for users. All functions use `Builder::current()`.
 #pragma once
 
 #include <concepts>
@@ -12,7 +12,7 @@
 
 namespace tessera::ir {
 
-/// A traced value: immutable; copies denote the same value.
+/// A traced value. It is immutable, and copies denote the same value.
 class Value {
  public:
   Value() = default;
@@ -26,7 +26,7 @@ class Value {
   Handle id_;
 };
 
-/// An operand: a Value, or a literal that takes the other operand's dtype. Records the caller's source line.
+/// An operand: a Value, or a literal that takes the dtype of the other operand. Records the caller's source line.
 class Operand {
  public:
   Operand(Value v, const char* file = __builtin_FILE(), int line = __builtin_LINE()) : value_(v) { note(file, line); }
@@ -41,11 +41,12 @@ class Operand {
   }
 
   bool is_literal() const { return kind_ != traced; }
-  /// The value; a literal is converted to `dtype`. Throws KernelError if it cannot be, e.g. 1.5 as an integer.
+  /// Returns the value, or the literal converted to `dtype`. Throws KernelError if a literal cannot be converted, e.g.
+  /// 1.5 to an integer.
   Value as(DType dtype) const;
-  /// The value; a literal keeps its own dtype: f32, index or boolean.
+  /// Returns the value, or the literal with its own dtype: f32, index or boolean.
   Value own() const;
-  DType dtype() const;  ///< of `own()`
+  DType dtype() const;  ///< the dtype of `own()`
 
  private:
   static void note(const char* file, int line);
@@ -55,7 +56,8 @@ class Operand {
   std::int64_t integer_ = 0;
 };
 
-// Arithmetic. Operands must have the same dtype, or one is a literal. f16 and bf16 are computed as f32.
+// Arithmetic. The operands must have the same dtype, or one of them must be a literal. f16 and bf16 are computed as
+// f32.
 Value operator+(Operand a, Operand b);
 Value operator-(Operand a, Operand b);
 Value operator*(Operand a, Operand b);
@@ -66,8 +68,8 @@ Value operator|(Operand a, Operand b);
 Value operator^(Operand a, Operand b);
 Value operator<<(Operand a, Operand b);
 Value operator>>(Operand a, Operand b);
-Value operator&&(Operand a, Operand b);  ///< evaluates both sides
-Value operator||(Operand a, Operand b);  ///< evaluates both sides
+Value operator&&(Operand a, Operand b);  ///< evaluates both operands
+Value operator||(Operand a, Operand b);  ///< evaluates both operands
 Value operator==(Operand a, Operand b);
 Value operator!=(Operand a, Operand b);
 Value operator<(Operand a, Operand b);
@@ -82,11 +84,11 @@ Value binary(BinaryOp op, Operand a, Operand b);
 Value compare(CompareOp op, Operand a, Operand b);
 Value unary(UnaryOp op, Operand a);
 Value math(MathOp op, Operand a);
-Value math(MathOp op, Operand a, Operand b);  ///< binary functions: pow, atan2, hypot
+Value math(MathOp op, Operand a, Operand b);  ///< functions of two operands: pow, atan2, hypot
 
 Value min(Operand a, Operand b);
 Value max(Operand a, Operand b);
-Value mul_hi(Operand a, Operand b);  ///< high half of the product
+Value mul_hi(Operand a, Operand b);  ///< the high half of the product
 Value abs(Value a);
 Value fma(Operand a, Operand b, Operand c);
 Value pow(Operand a, Operand b);
@@ -114,13 +116,13 @@ Value ceil(Value a);
 Value trunc(Value a);
 Value rint(Value a);
 
-// Composed of other operations. `is_nan` and similar take floats; 16-bit ones are tested by their bits.
+// Composed of other operations. `is_nan` and similar functions take floats; for 16-bit floats they test the bits.
 Value is_nan(Value a);
 Value is_infinite(Value a);
 Value is_finite(Value a);
-Value copysign(Operand a, Operand b);  ///< |a| with the sign of b, also of zeros and NaN
-Value sign(Value a);                   ///< -1, 0 or 1; NaN for NaN, and the same zero for a zero
-Value ctz(Value a);                    ///< trailing zero bits of an integer; the width for 0
+Value copysign(Operand a, Operand b);  ///< |a| with the sign of b, even if b is zero or NaN
+Value sign(Value a);                   ///< -1, 0 or 1; returns zeros and NaN unchanged
+Value ctz(Value a);                    ///< number of trailing zero bits of an integer; the width for 0
 
 Value select(Operand condition, Operand if_true, Operand if_false);
 Value cast(DType to, Operand a);
@@ -129,11 +131,11 @@ Value dot4(Dot4Signs signs, Value a, Value b, Value c);
 Value make_vector(std::initializer_list<Value> elements);
 Value extract(Value vector, std::uint32_t lane);
 
-/// A constant of that dtype.
+/// Returns a constant of dtype `dtype`.
 Value literal(DType dtype, double value);
 Value index_literal(std::int64_t value);
 
-// Position of the thread. `thread_id` and the functions below it exist only in block kernels.
+// Position of the thread. `thread_id` and the functions after it exist only in block kernels.
 Value global_id(int dimension = 0);
 Value grid_size(int dimension = 0);
 Value extent(int dimension = 0);
@@ -146,20 +148,21 @@ Value subgroup_id();
 Value subgroup_size();
 Value subgroup_count();
 
-/// Memory: a buffer parameter, shared memory, or a thread's local array.
+/// Memory: a buffer parameter, shared memory, or a local array of a thread.
 class BufferRef {
  public:
   BufferRef() = default;
   explicit BufferRef(NodeId id) : id_(id) {}
   NodeId id() const { return id_; }
   DType dtype() const { return Value(id_).dtype(); }
-  /// The number of elements; for a buffer parameter as passed to the launch.
+  /// Returns the number of elements. For a buffer parameter this is the size passed to the launch.
   Value size() const;
   Value load(Operand index) const;
-  Value load_vector(Operand index, std::uint8_t lanes) const;  ///< `lanes` consecutive elements from `index`
+  Value load_vector(Operand index,
+                    std::uint8_t lanes) const;  ///< loads `lanes` consecutive elements, starting at `index`
   Value load_if(Value mask, Operand index, Operand other) const;
   void store(Operand index,
-             Operand value) const;  ///< a literal takes the memory's dtype; a vector stores all its lanes
+             Operand value) const;  ///< converts a literal to the dtype of the memory; stores all lanes of a vector
   Value atomic(AtomicOp op, Operand index, Operand value) const;
   Value atomic_cas(Operand index, Operand expected, Operand value) const;
 
@@ -172,8 +175,8 @@ Value scalar_param(std::string name, DType dtype);
 BufferRef shared(DType dtype, std::uint64_t count);
 BufferRef local_array(DType dtype, std::uint64_t count);
 
-/// A 16 x 16 matrix over the lanes of a subgroup. All threads of the subgroup must call each member together, with the
-/// same index, stride and value. See MmaOp.
+/// A 16 x 16 matrix that is distributed over the lanes of a subgroup. All threads of the subgroup must call each member
+/// together, with the same index, stride and value. See MmaOp.
 class Fragment {
  public:
   Fragment(FragmentRole role, DType dtype);
@@ -189,7 +192,7 @@ class Fragment {
   Handle id_;
 };
 
-/// A mutable per-thread variable.
+/// A mutable variable of one thread.
 class Variable {
  public:
   Variable(DType dtype, Operand initial);

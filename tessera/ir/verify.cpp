@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules that can be checked only on a complete kernel.
+// Checks the rules that require a complete kernel.
 #include <algorithm>
 
 #include "tessera/base/error.h"
@@ -9,7 +9,7 @@ namespace tessera::ir {
 
 namespace {
 
-/// What an operand must be: a fragment of this role (`none`: any), memory, or a value.
+/// What an operand must be: a value, memory, or a fragment with this role (`none` accepts any role).
 struct Place {
   enum Kind : std::uint8_t { value, memory, fragment } kind = value;
   FragmentRole role = FragmentRole::none;
@@ -24,7 +24,8 @@ Place place_of(const Node& n, std::size_t operand) {
   if (op == MmaOp::multiply) return {Place::fragment, operand == 1 ? FragmentRole::left : FragmentRole::right};
   return {operand == 1 && op != MmaOp::fill ? Place::memory : Place::value};
 }
-/// Requires only the threads of a subgroup to converge; other convergent operations require the whole block.
+/// True if only the threads of a subgroup must execute this operation together. Other convergent operations require the
+/// whole block.
 bool of_subgroup(Op op) { return op == Op::mma || op == Op::subgroup; }
 std::size_t operands_of(MmaOp op) { return op == MmaOp::fill ? 2 : op == MmaOp::multiply ? 3 : 4; }
 
@@ -38,8 +39,8 @@ class Verifier {
   void run() { block(0, {}); }
 
  private:
-  /// The outermost enclosing control statements on which threads of one block, or of one subgroup, may diverge. Tracked
-  /// for subgroups only in functions with subgroup operations.
+  /// The outermost enclosing control statements on which the threads of a block or of a subgroup may diverge. The
+  /// second is only tracked in functions with subgroup operations.
   struct Divergence {
     NodeId block = no_node, subgroup = no_node;
   };
@@ -127,7 +128,7 @@ class Verifier {
         visible_[n.args[3]] = false;
       } else if (n.op == Op::while_) {
         const Divergence inner = inside(divergence, id, {n.args[0]});
-        // The condition may use values of its own block, so that block is checked as part of this one.
+        // The condition may use values of its own block, so they become visible before it is checked.
         const std::vector<bool> before = visible_;
         for (NodeId c : fn_.blocks[n.args[1]]) show_nested(c, inner);
         check_operands(id);

@@ -107,7 +107,8 @@ const std::vector<Mistake> mistakes = {
     {"lane_missing", KernelKind::block, [] { subgroup(SubgroupOp::shuffle, 1.f); },
      "subgroup shuffle requires an index as its lane"},
     {"float_block_or", KernelKind::block, [] { block_reduce(ReduceOp::or_, 1.f); }, "block_or cannot take f32"},
-    {"extract_past", KernelKind::map, [] { extract(in("x").load_vector(0, 2), 2); }, "extract from f32x2 at 2"},
+    {"extract_past", KernelKind::map, [] { extract(in("x").load_vector(0, 2), 2); },
+     "extract from f32x2: it has no element 2"},
     {"vector_sum", KernelKind::map,
      [] {
        BufferRef x = in("x");

@@ -663,7 +663,7 @@ TEST(Matrix, ReportsDivergence) {
       },
       16, /*verified=*/false);
   expect_found(found_in(divergent), Kind::divergence, line,
-               "matrix multiply is reached by 3 threads of the 8 of its subgroup: thread (2, 0, 0) of block (0, 0, 0) "
+               "matrix multiply is reached by 3 threads out of 8 in its subgroup: thread (2, 0, 0) of block (0, 0, 0) "
                "reached it, thread (3, 0, 0) of block (0, 0, 0) did not");
   const auto whole = with_product(
       "whole",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversions between all pairs of dtypes. 16-bit floats are read as float and written by rounding a float.
+// Conversions between all pairs of dtypes. 16-bit floats are converted through float.
 #include "tessera/ir/interpreter/machine.h"
 
 namespace tessera::ir::engine {

@@ -33,7 +33,7 @@ Checker::Checker(Machine& machine) : machine_(machine), of_memory_(machine.memor
       buffers.push_back(k);
     }
   }
-  // Overlapping buffers form one region, whose cells are small enough that each element is a whole number of cells.
+  // Overlapping buffers share one Shadow. Its cells are small enough that each element covers a whole number of cells.
   std::ranges::sort(buffers, {}, [&](std::size_t k) { return machine.memories[k].data; });
   for (std::size_t first = 0; first < buffers.size();) {
     const std::byte* const begin = machine.memories[buffers[first]].data;

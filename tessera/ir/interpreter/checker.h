@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tracks which threads have accessed each element since the last barrier, to find races and uninitialised reads. Memory
-// that the launch never writes needs no tracking.
+// Finds races and reads of uninitialised memory: records which threads have accessed each element since the last
+// barrier. Memory that the launch never writes is not tracked.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@ namespace tessera::ir::engine {
 
 enum class AccessKind : std::uint8_t { read, write, atomic };
 
-/// The threads that accessed one element in one way. Two different threads of the current epoch suffice to detect any
-/// conflict with a third, and one thread of an earlier block represents all of those.
+/// The threads that accessed one element in one way. Two different threads of the current epoch are enough to detect a
+/// conflict with any third thread. One thread of an earlier block represents all threads of earlier blocks.
 struct AccessHistory {
   static constexpr std::uint16_t none = 0xffff;
   std::uint32_t block = ~0u, earlier_block = ~0u, epoch = 0;
@@ -24,7 +24,7 @@ struct Cell {
   std::array<AccessHistory, 3> touches;  // indexed by AccessKind
 };
 
-/// Cells for a range of memory, created on first access. Overlapping buffers share one Shadow.
+/// Access histories for a range of memory. They are allocated on first access. Overlapping buffers share one Shadow.
 class Shadow {
  public:
   Shadow(const std::byte* begin, std::size_t bytes, std::size_t granule, bool across_blocks)
@@ -51,11 +51,11 @@ class Shadow {
 
 class Checker {
  public:
-  /// Reads the machine's memories; the machine must outlive it. Block numbers have 32 bits here.
+  /// Keeps a reference to the machine, so the machine must outlive the checker. Block numbers are stored in 32 bits.
   explicit Checker(Machine& machine);
 
   void barrier() { ++epoch_; }
-  /// Records that a lane accesses `width` elements and reports conflicts.
+  /// Records that a lane accesses `width` elements, and reports conflicts.
   void touch(const Instruction& i, std::uint32_t lane, std::uint64_t element, std::uint32_t width, AccessKind how);
 
  private:
@@ -70,7 +70,7 @@ class Checker {
   Machine& machine_;
   std::uint32_t epoch_ = 0;
   std::vector<std::unique_ptr<Shadow>> shadows_;
-  std::vector<Shadow*> of_memory_;  // null: never written
+  std::vector<Shadow*> of_memory_;  // null for memory that is never written
 };
 
 }  // namespace tessera::ir::engine

@@ -44,7 +44,7 @@ void run_if(Machine& m, const Instruction& i) {
   m.mask = before;
 }
 
-/// nested: condition, body.
+/// Runs a while_: nested[0] is the condition, nested[1] the body.
 void run_while(Machine& m, const Instruction& i) {
   const Mask before = m.mask;
   const bool* condition = m.lanes<bool>(i.in[0]);
@@ -91,7 +91,7 @@ void bad_step(Machine& m, const Instruction& i, std::uint32_t lane, T step) {
            .remedy = "Use a positive step; to count down, subtract the counter from the end in the body"});
 }
 
-/// in: begin, end, step; out: the counter. Each thread reads the operands once.
+/// Runs a for_: `in` is begin, end and step, `out` is the counter. Each thread evaluates these operands once.
 template <class T>
 void run_for(Machine& m, const Instruction& i) {
   using U = std::make_unsigned_t<T>;
@@ -147,7 +147,7 @@ std::string printed(const Machine& m, Type type, DType resolved, int digits, std
     for (std::uint32_t c = 0; c < type.lanes; ++c) {
       const T v = m.lanes<T>(offset)[c * m.program.stride + lane];
       if (c != 0) out += ", ";
-      if constexpr (std::is_integral_v<T>)  // including bool
+      if constexpr (std::is_integral_v<T>)  // bool too
         out += std::to_string(v);
       else
         out += print_float(as_double(v), digits ? digits : std::is_same_v<T, double> ? double_digits : float_digits);
@@ -176,7 +176,7 @@ void run_print(Machine& m, const Instruction& i) {
     if (m.program.options.print)
       m.program.options.print(line);
     else
-      std::fputs((line + "\n").c_str(), stdout);  // fmt::print would throw if stdout is closed
+      std::fputs((line + "\n").c_str(), stdout);  // does not throw if stdout is closed, unlike fmt::print
   });
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations over the threads of a subgroup or a block. Lanes are processed in order, so results are reproducible;
-// participation is checked if checks are on.
+// Operations over the threads of a subgroup or a block. Lanes are processed in order, so results are reproducible. If
+// checks are on, the operations also verify that all threads take part.
 #include "tessera/base/printable.h"
 #include "tessera/ir/interpreter/checker.h"
 
@@ -23,8 +23,8 @@ void require_all(Machine& m, const Instruction& i, std::uint32_t begin, std::uin
   m.found({.kind = Finding::Kind::divergence,
            .node = i.node,
            .lane = here,
-           .wrong = op + " is reached by " + count_noun(active, "thread") + " of the " + std::to_string(end - begin) +
-                    " of its " + group + ": " + m.thread_text(m.block, here) + " reached it, " +
+           .wrong = op + " is reached by " + count_noun(active, "thread") + " out of " + std::to_string(end - begin) +
+                    " in its " + group + ": " + m.thread_text(m.block, here) + " reached it, " +
                     m.thread_text(m.block, missing) + " did not",
            .remedy = "Every thread must reach it: move it out of the if_ or loop, and make only the work conditional"});
 }

@@ -86,7 +86,7 @@ void fill_block_leaf(const Machine& m, const Leaf& leaf) {
   fill(m, leaf, [&](std::uint32_t l) { return block * size[d] + split(l, size[0], size[1])[d]; });
 }
 
-/// Zeroed lanes for one run; the thread keeps the memory for its next run.
+/// Zeroed lanes for one run. The thread keeps the allocation for its next run.
 class Slab {
  public:
   explicit Slab(std::size_t bytes) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix fragments. Each subgroup has a 16 x 16 matrix of floats in the slab, in row-major order. The factors a and b
-// are widened to f32, in which the product of two elements is exact unless it overflows (bfloat16 only). Sums run over
-// k in ascending order.
+// Matrix fragments. Each subgroup has a 16 x 16 matrix of floats in the slab, in row-major order. The operands a and b
+// are widened to f32, so the product of two elements is exact unless it overflows (bfloat16 only). Products are summed
+// over k in ascending order.
 #include "tessera/ir/interpreter/checker.h"
 
 namespace tessera::ir::engine {
@@ -30,8 +30,8 @@ float read_element(const std::byte* data, std::uint64_t element, DType dtype) {
 
 /// The active lanes of a subgroup.
 struct Group {
-  std::uint32_t number, begin, end;  ///< its lanes in the block
-  std::uint32_t first, last;         ///< active lanes
+  std::uint32_t number, begin, end;  ///< range of all its lanes in the block
+  std::uint32_t first, last;         ///< first and last active lane
 };
 
 template <class F>
@@ -47,7 +47,7 @@ void for_each_group(Machine& m, const Instruction& i, bool checked, F&& f) {
   }
 }
 
-/// Reports an operand that differs between the active lanes.
+/// Reports an operand that is not the same in all active lanes.
 template <class T>
 void require_same(Machine& m, const Instruction& i, const Group& g, std::size_t operand, const char* what) {
   const T* values = m.lanes<T>(operand);
@@ -66,7 +66,7 @@ float* fragment(Machine& m, std::size_t place, const Group& g) {
   return m.lanes<float>(place) + std::size_t{g.number} * side * side;
 }
 
-/// in: accumulator, value.
+/// Operands: accumulator, value.
 template <bool checked>
 void run_fill(Machine& m, const Instruction& i) {
   for_each_group(m, i, checked, [&](const Group& g) {
@@ -75,7 +75,7 @@ void run_fill(Machine& m, const Instruction& i) {
   });
 }
 
-/// in: accumulator, left, right.
+/// Operands: accumulator, left, right.
 template <bool checked>
 void run_multiply(Machine& m, const Instruction& i) {
   for_each_group(m, i, checked, [&](const Group& g) {
@@ -88,8 +88,8 @@ void run_multiply(Machine& m, const Instruction& i) {
   });
 }
 
-/// in: fragment, index, stride. For a and b, the first and the last lane are recorded as readers of every element,
-/// since any lane may read it. Each element of c belongs to one lane, the same in loads and stores, so that c can be
+/// Operands: fragment, index, stride. Any lane may read any element of a and b, so the checker records the first and
+/// the last lane as readers of every element. Loads and stores assign each element of c to the same lane, so c can be
 /// updated in place.
 template <class I, bool store, bool checked>
 void run_memory(Machine& m, const Instruction& i) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads, stores and atomics. Lanes that access consecutive elements, or all the same one, are processed at once; all
-// other accesses, and any that might be invalid, are processed lane by lane.
+// Loads, stores and atomics. If the lanes access consecutive elements or all the same element, one copy handles all of
+// them. Other accesses, and accesses that might be invalid, are handled one lane at a time.
 #include "tessera/ir/interpreter/checker.h"
 
 namespace tessera::ir::engine {
@@ -41,7 +41,7 @@ Pattern pattern_of(const I* index, std::uint32_t begin, std::uint32_t end) {
   return from_consecutive == 0 ? Pattern::consecutive : from_same == 0 ? Pattern::same : Pattern::any;
 }
 
-/// The offset of component c of element e in a thread's memory; the same element is contiguous across lanes.
+/// Returns the offset of component c of element e in local memory. For each component, the lanes are contiguous.
 std::size_t local_place(const Machine& m, const MemorySlot& slot, std::uint64_t element, std::uint32_t c) {
   return (element * slot.lanes + c) * m.program.stride;
 }
@@ -90,7 +90,7 @@ void run_load(Machine& m, const Instruction& i) {
       }
   }
 }
-/// in: index, mask, other.
+/// Operands: index, mask, other.
 template <class E, class I, bool checked>
 void run_load_if(Machine& m, const Instruction& i) {
   const E* other = m.lanes<E>(i.in[2]);
@@ -192,7 +192,7 @@ void run_store_local(Machine& m, const Instruction& i) {
       data[local_place(m, *memory.slot, static_cast<std::uint64_t>(at), c) + l] = value[c * m.program.stride + l];
   });
 }
-/// For a constant element index, most often a variable.
+/// Loads an element with a constant index. Most of these are variables.
 template <class E>
 void run_load_local_constant(Machine& m, const Instruction& i) {
   const Memory& memory = m.memories[i.memory];

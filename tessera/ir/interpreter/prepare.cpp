@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Translates a function to instructions: assigns slab offsets to values and loops to nodes.
+// Translates a function to instructions: assigns a slab offset to each value and a loop to each node.
 #include <map>
 
 #include "tessera/base/error.h"
@@ -43,7 +43,7 @@ class Preparation {
                        .remedy = "Pass a function that canonicalise and verify have accepted"});
   }
   DType resolved(DType t) const {
-    // With checks on, 32-bit indices are computed in 64 bits, so that overflow is detected.
+    // If checks are on, 32-bit indices are computed in 64 bits to detect overflow.
     if (t != DType::index) return t;
     return p_.fn.index64 || p_.options.checks ? DType::i64 : DType::i32;
   }
@@ -116,7 +116,7 @@ class Preparation {
     p_.run_leaves.push_back({id, type_of(id), places_[id]});
   }
 
-  // The last use of each value whose uses are all in its own block: afterwards its slab space is reused.
+  // Finds the last use of each value that is used only in its own block. After that use its slab space is free.
   NodeId root(NodeId id) const {
     const Node& n = p_.fn[id];
     return n.op == Op::vector && n.kind<VectorOp>() == VectorOp::extract ? root(n.args[0]) : id;
@@ -137,9 +137,8 @@ class Preparation {
     }
   }
   std::size_t take(DType t, std::uint32_t width) {
-    auto& list =
-        free_[{t == DType::boolean,
-               value_bytes(t, width)}];  // lanes of a bool are not shared with other types: they must contain 0 or 1
+    auto& list = free_[{t == DType::boolean,
+                        value_bytes(t, width)}];  // bool lanes must be 0 or 1, so they are not reused for other types
     if (list.empty()) return value_room(t, width);
     const std::size_t at = list.back();
     list.pop_back();
@@ -166,7 +165,7 @@ class Preparation {
     i.in[0] = places_[index];
     into(b).push_back(i);
   }
-  /// An index as i32 or i64 lanes: its offset and type.
+  /// Returns the offset and type of an index that is stored as i32 or i64 lanes.
   std::pair<std::size_t, DType> index_operand(BlockId b, NodeId user, NodeId index) {
     const DType t = type_of(index);
     if (t == DType::i32 || t == DType::i64) return {places_[index], t};
@@ -269,7 +268,7 @@ class Preparation {
     into(b).push_back(i);
   }
 
-  /// Sets the instruction's operands: index, then mask and other, or value and expected.
+  /// Sets the operands of the instruction to the index, followed by mask and other or by value and expected.
   void memory_access(BlockId b, const Node& n, Instruction& i) {
     memory_operand(i, n.args[0]);
     const bool checks = p_.options.checks;
@@ -292,7 +291,8 @@ class Preparation {
     }
   }
 
-  /// Sets the instruction's operands: the fragments' offsets, and index and stride or the value.
+  /// Sets the operands of the instruction to the offsets of the fragments, followed by index and stride or by the
+  /// value.
   void matrix(BlockId b, const Node& n, Instruction& i) {
     const auto place = [&](NodeId fragment) {
       if (!is_fragment(p_.fn[fragment])) wrong(i.node, "mma requires a fragment");

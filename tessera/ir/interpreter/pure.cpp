@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pure operations: one loop per operation and type, over all lanes in the mask's range. Inactive lanes are computed too
-// where that is cheaper than testing the mask; their results are never read.
+// Pure operations: one loop for each operation and type, over all lanes in the range of the mask. Inactive lanes are
+// computed too if that is cheaper than testing the mask. Their results are never read.
 #include "tessera/ir/interpreter/machine.h"
 
 namespace tessera::ir::engine {
@@ -10,7 +10,7 @@ namespace {
 template <class K>
 constexpr std::size_t count_of = static_cast<std::size_t>(K::count_);
 
-/// A table of f<kind>() for every enumerator of K.
+/// Returns a table of f<kind>() for every enumerator of K.
 template <class K, class Make>
 constexpr std::array<Run, count_of<K>> table_of(Make make) {
   return [&]<std::size_t... I>(std::index_sequence<I...>) {
@@ -36,8 +36,8 @@ void run_compare(Machine& m, const Instruction& i) {
   bool* __restrict out = m.lanes<bool>(i.out);
   for (std::uint32_t l = m.mask.begin, end = m.mask.end; l < end; ++l) out[l] = apply(op, a[l], b[l]);
 }
-// fma is the inner operation of matrix products, and a C library call where the compiler may not assume the
-// instruction.
+// fma is the inner operation of matrix products. Without the target attribute below, compilers emit a call to the C
+// library.
 template <class T>
 void fma_lanes(T* __restrict out, const T* a, const T* b, const T* c, std::uint32_t begin, std::uint32_t end) {
   for (std::uint32_t l = begin; l < end; ++l) out[l] = std::fma(a[l], b[l], c[l]);
@@ -103,7 +103,7 @@ void run_copy(Machine& m, const Instruction& i) {
 }  // namespace
 
 Run pure_loop(const Node& n, DType type, DType operand) {
-  // There is no arithmetic on 16-bit floats: the builder converts them.
+  // 16-bit floats have no arithmetic: the builder converts them to f32.
   if (operand == DType::f16 || operand == DType::bf16) return nullptr;
   switch (n.op) {
     case Op::unary:
