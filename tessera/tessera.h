@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Includes the whole public API. Each header below can also be included alone; only these headers and their includes
-// are installed.
+// Includes the whole public API. Each header below can also be included separately. Only these headers, and the headers
+// they include, are installed.
 #pragma once
 
 #if __cplusplus < 202002L

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations of a whole block or subgroup. All threads of the block (or subgroup) must reach them together, so they may
+// Operations of a whole block or subgroup. All threads of the block (or subgroup) must execute them together. They may
 // be inside control flow only if its condition is the same in all of these threads.
 #pragma once
 
@@ -44,7 +44,7 @@ template <class A>
 auto subgroup_move(ir::SubgroupOp op, const std::remove_reference_t<A>& a, const Arg<Index>& lane) {
   using T = Computed<type_of<std::remove_cvref_t<A>>>;
   named<A>();
-  if constexpr (std::same_as<T, bool>) {  // reduced as a number
+  if constexpr (std::same_as<T, bool>) {  // bools are moved as i32
     const ir::NodeId moved = subgroup(op, cast(DType::i32, a.node()), lane.node());
     return Val<T>(NodeRef{compare(ir::CompareOp::ne, moved, constant(DType::i32, std::int64_t{0}))});
   } else {
@@ -62,30 +62,30 @@ concept TracedArgument = Traced<std::remove_cvref_t<A>>;
   auto name(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) { \
     return detail::reduce_block<A, logical>(ir::ReduceOp::op, a, file, line);          \
   }
-/// The sum of `a` over the threads of the block; the same in every thread.
+/// Returns the sum of `a` over the threads of the block. Every thread gets the result.
 TESSERA_BLOCK(block_sum, sum, false)
-/// The smallest `a` of the block; the same in every thread.
+/// Returns the smallest `a` of the block. Every thread gets the result.
 TESSERA_BLOCK(block_min, min, false)
-/// The largest `a` of the block; the same in every thread.
+/// Returns the largest `a` of the block. Every thread gets the result.
 TESSERA_BLOCK(block_max, max, false)
-/// True if `a` is true in any thread of the block.
+/// Returns true if `a` is true in any thread of the block.
 TESSERA_BLOCK(block_any, or_, true)
-/// True if `a` is true in all threads of the block.
+/// Returns true if `a` is true in all threads of the block.
 TESSERA_BLOCK(block_all, and_, true)
 #undef TESSERA_BLOCK
 
-/// The sum of `a` over this thread and all threads before it in the block, in the order of linear thread ids.
+/// Returns the sum of `a` over this thread and all threads with a lower linear thread id in the block.
 template <detail::TracedArgument A>
 auto block_scan(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   return detail::scan_block<A>(a, false, file, line);
 }
-/// The sum of `a` over all threads before this one in the block.
+/// Returns the sum of `a` over all threads with a lower linear thread id in the block.
 template <detail::TracedArgument A>
 auto block_scan_exclusive(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   return detail::scan_block<A>(a, true, file, line);
 }
 /// Asserts that `a` is the same in every thread of the block, so that control flow around a barrier may depend on it.
-/// The interpreter verifies this.
+/// The interpreter checks the assertion.
 template <detail::TracedArgument A>
 auto block_uniform(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   using T = detail::Computed<detail::type_of<std::remove_cvref_t<A>>>;
@@ -99,19 +99,19 @@ auto block_uniform(A&& a, const char* file = __builtin_FILE(), int line = __buil
   auto name(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) { \
     return detail::subgroup_operation<A, logical>(ir::SubgroupOp::op, a, file, line);  \
   }
-/// The sum of `a` over the subgroup; the same in every lane.
+/// Returns the sum of `a` over the subgroup. Every lane gets the result.
 TESSERA_SUBGROUP(subgroup_sum, sum, false)
-/// The smallest `a` of the subgroup; the same in every lane.
+/// Returns the smallest `a` of the subgroup. Every lane gets the result.
 TESSERA_SUBGROUP(subgroup_min, min, false)
-/// The largest `a` of the subgroup; the same in every lane.
+/// Returns the largest `a` of the subgroup. Every lane gets the result.
 TESSERA_SUBGROUP(subgroup_max, max, false)
-/// True if `a` is true in any lane of the subgroup.
+/// Returns true if `a` is true in any lane of the subgroup.
 TESSERA_SUBGROUP(subgroup_any, any, true)
-/// True if `a` is true in all lanes of the subgroup.
+/// Returns true if `a` is true in all lanes of the subgroup.
 TESSERA_SUBGROUP(subgroup_all, all, true)
-/// The sum of `a` over this lane and all before it.
+/// Returns the sum of `a` over this lane and all lower lanes.
 TESSERA_SUBGROUP(subgroup_scan, inclusive_sum, false)
-/// The sum of `a` over all lanes before this one.
+/// Returns the sum of `a` over all lower lanes.
 TESSERA_SUBGROUP(subgroup_scan_exclusive, exclusive_sum, false)
 #undef TESSERA_SUBGROUP
 
@@ -120,15 +120,15 @@ TESSERA_SUBGROUP(subgroup_scan_exclusive, exclusive_sum, false)
   auto name(A&& a, detail::Arg<Index> lane) {                     \
     return detail::subgroup_move<A>(ir::SubgroupOp::op, a, lane); \
   }
-/// `a` of lane `lane`, which must be the same in all lanes.
+/// Returns `a` of lane `lane`, which must be the same number in all lanes.
 TESSERA_SUBGROUP(subgroup_broadcast, broadcast)
-/// `a` of lane `lane`.
+/// Returns `a` of lane `lane`.
 TESSERA_SUBGROUP(subgroup_shuffle, shuffle)
-/// `a` of lane `lane_id() ^ lane`.
+/// Returns `a` of lane `lane_id() ^ lane`.
 TESSERA_SUBGROUP(subgroup_shuffle_xor, shuffle_xor)
-/// `a` of lane `lane_id() - lane`.
+/// Returns `a` of lane `lane_id() - lane`.
 TESSERA_SUBGROUP(subgroup_shuffle_up, shuffle_up)
-/// `a` of lane `lane_id() + lane`.
+/// Returns `a` of lane `lane_id() + lane`.
 TESSERA_SUBGROUP(subgroup_shuffle_down, shuffle_down)
 #undef TESSERA_SUBGROUP
 

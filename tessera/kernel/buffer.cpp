@@ -17,7 +17,7 @@ void check_elements(const char* asked, std::uint64_t size, std::uint64_t element
 
 RawBuffer::RawBuffer(DType dtype, std::uint64_t words, std::uint64_t elements, Device device, std::string label)
     : words_(words) {
-  // No device has more, and the product below must not overflow.
+  // No device has more memory than this. Without the limit, the product below could overflow.
   if (elements > (std::uint64_t{1} << 48) / words)
     fail<ArgumentError>({.operation = "DeviceBuffer",
                          .with = {{"elements", std::to_string(elements)}},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// DeviceBuffer<T>: elements or small structs in a device's memory, with upload and download, for launching kernels
-// without arrays. Copies of the object share the memory.
+// DeviceBuffer<T>: elements or small structs in the memory of a device, with upload and download. It allows launching
+// kernels without arrays. Copies of a DeviceBuffer share the memory.
 #pragma once
 
 #include <concepts>
@@ -18,12 +18,12 @@ namespace detail {
 /// The untyped implementation of DeviceBuffer<T>.
 class RawBuffer {
  public:
-  /// `words`: view elements per user element (more than one for structs).
+  /// `words` is the number of view elements per user element. It is greater than 1 for structs.
   RawBuffer(DType dtype, std::uint64_t words, std::uint64_t elements, Device device, std::string label);
   std::uint64_t size() const { return view_.elements / words_; }
   void upload(const void* from,
               std::uint64_t elements) const;              ///< throws ArgumentError if the numbers of elements differ
-  void download(void* to, std::uint64_t elements) const;  ///< same; blocks
+  void download(void* to, std::uint64_t elements) const;  ///< blocks; throws like `upload`
   void fill(std::uint64_t bits) const;
   const BufferView& view() const { return view_; }
 
@@ -34,16 +34,16 @@ class RawBuffer {
 
 }  // namespace detail
 
-/// Elements in a device's memory, or structs as in Buffer<S>: the view then shows their bytes as u32. Uploads and
-/// launches are asynchronous; downloads wait for pending writes to the buffer.
+/// Elements in the memory of a device. For structs as in Buffer<S>, the view shows the bytes as u32. Uploads and
+/// launches are asynchronous. Downloads wait for pending writes to the buffer.
 template <class T>
   requires(Element<T> || detail::StructElement<T>)
 class DeviceBuffer {
  public:
   using value_type = T;
 
-  /// Allocates `n` elements with undefined contents. Throws OutOfMemory, which lists the live buffers with their
-  /// labels.
+  /// Allocates `n` elements with undefined contents. Throws OutOfMemory if there is not enough memory; the message
+  /// lists the live buffers with their labels.
   template <std::integral N>
   explicit DeviceBuffer(N n, Device device = current_device(), std::string label = {})
       : raw_(detail::stored_dtype<T>(), detail::words_of<T>, static_cast<std::uint64_t>(n), device, std::move(label)) {
@@ -57,16 +57,17 @@ class DeviceBuffer {
   DeviceBuffer(std::initializer_list<T> host, Device device = current_device())
       : DeviceBuffer(std::span(host.begin(), host.size()), device) {}
 
-  /// The number of elements.
+  /// Returns the number of elements.
   std::uint64_t size() const { return raw_.size(); }
-  /// The device that owns the memory.
+  /// Returns the device that owns the memory.
   Device device() const { return raw_.view().storage->device(); }
-  /// Copies host data to the buffer; `host` may be reused on return. Throws ArgumentError if the numbers of elements
-  /// differ.
+  /// Copies host data to the buffer. `host` may be changed as soon as the call returns. Throws ArgumentError if the
+  /// numbers of elements differ.
   void upload(std::span<const T> host) { raw_.upload(host.data(), host.size()); }
-  /// Copies the elements to host memory; blocks. Throws ArgumentError if the numbers of elements differ.
+  /// Copies the elements to host memory and blocks until they have arrived. Throws ArgumentError if the numbers of
+  /// elements differ.
   void download(std::span<T> host) const { raw_.download(host.data(), host.size()); }
-  /// Copies the elements into a vector; blocks.
+  /// Copies the elements into a vector and blocks until they have arrived.
   std::vector<T> to_vector() const {
     if constexpr (std::same_as<T, bool>) {  // std::vector<bool> is bit-packed
       const auto bytes = std::make_unique<bool[]>(size());
@@ -88,7 +89,7 @@ class DeviceBuffer {
       raw_.fill(bits);
     }
   }
-  /// The view to pass to kernels and queues.
+  /// Returns the view to pass to kernels and queues.
   const BufferView& view() const { return raw_.view(); }
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Control flow, thread positions and barriers. Control flow consists of functions that take lambdas, each traced once:
-// a host `for` unrolls, a traced for_ does not.
+// Control flow, thread positions and barriers. Control flow is written with functions that take lambdas. Each lambda is
+// traced once: a C++ `for` in a kernel unrolls, a traced for_ does not.
 #pragma once
 
 #include "tessera/kernel/memory.h"
@@ -14,17 +14,17 @@ namespace tessera {
     detail::note(file, line);                                                                                   \
     return Val<Index>(detail::NodeRef{detail::index(ir::IndexKind::name, dimension)});                          \
   }
-/// The thread's index in the whole grid: `block_id * block_size + thread_id`.
+/// Returns the index of the thread in the whole grid: `block_id * block_size + thread_id`.
 TESSERA_INDEX(global_id)
-/// The number of threads in the grid; for a map kernel the extent.
+/// Returns the number of threads in the grid. For a map kernel this is the extent.
 TESSERA_INDEX(grid_size)
-/// The thread's index in its block.
+/// Returns the index of the thread in its block.
 TESSERA_INDEX(thread_id)
-/// The block's index in the grid.
+/// Returns the index of the block in the grid.
 TESSERA_INDEX(block_id)
-/// The number of threads in a block, known while tracing.
+/// Returns the number of threads in a block. It is known while tracing.
 TESSERA_INDEX(block_size)
-/// The number of blocks in the grid.
+/// Returns the number of blocks in the grid.
 TESSERA_INDEX(block_count)
 #undef TESSERA_INDEX
 #define TESSERA_INDEX(name)                                                                  \
@@ -32,18 +32,18 @@ TESSERA_INDEX(block_count)
     detail::note(file, line);                                                                \
     return Val<Index>(detail::NodeRef{detail::index(ir::IndexKind::name, 0)});               \
   }
-/// The thread's index in its subgroup.
+/// Returns the index of the thread in its subgroup.
 TESSERA_INDEX(lane_id)
-/// The subgroup's index in the block; subgroups consist of consecutive linear thread ids.
+/// Returns the index of the subgroup in the block. Each subgroup has consecutive linear thread ids.
 TESSERA_INDEX(subgroup_id)
-/// The number of lanes of a subgroup: 1 to 128, depending on the device.
+/// Returns the number of lanes of a subgroup: 1 to 128, depending on the device.
 TESSERA_INDEX(subgroup_size)
-/// The number of subgroups in the block, rounded up.
+/// Returns the number of subgroups in the block, rounded up.
 TESSERA_INDEX(subgroup_count)
 #undef TESSERA_INDEX
 
 namespace detail {
-/// Checks a body of if_ or while_; the condition may be a value or a function.
+/// Rejects a body of if_, for_ or while_ that returns a value.
 template <class F>
 constexpr void check_body() {
   using Gives = std::remove_cvref_t<std::invoke_result_t<F>>;
@@ -55,7 +55,7 @@ template <class C>
 constexpr void check_condition() {
   static_assert(!std::invocable<C>, "the condition of if_ must be a value, not a function: if_(x[i] > 0, [&] { ... })");
 }
-/// Probes whether the body of for_ takes a counter of type Val<T>; does not convert to a Val of another type.
+/// Used to test whether the body of for_ accepts a counter of type Val<T>. It does not convert to other Val types.
 template <class T>
 struct LoopCounter : Val<T> {
   using counts = void;
@@ -69,8 +69,8 @@ inline constexpr bool takes_counter = [] {
 }();
 }  // namespace detail
 
-/// Runs `then` in the threads for which the condition holds, `otherwise` in the others. Throws KernelError if both are
-/// empty.
+/// Runs `then` in the threads for which the condition is true, and `otherwise` in all others. Throws KernelError if
+/// both bodies are empty.
 template <class C, class Then>
   requires std::invocable<Then>
 void if_(C&& condition, Then&& then, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
@@ -92,7 +92,7 @@ void if_(C&& condition, Then&& then, Else&& otherwise, const char* file = __buil
 
 namespace detail {
 
-/// The type of the counter: that of the traced bounds, or Index if all bounds are literals.
+/// The type of the counter: the type of the traced bounds, or Index if all bounds are literals.
 template <class B, class E, class S>
 using CounterType = typename std::conditional_t<
     Traced<B>, TypeOf<B>,
@@ -113,8 +113,8 @@ void traced_for(const Arg<T>& begin, const Arg<T>& end, const Arg<T>& step, F& b
 
 }  // namespace detail
 
-/// Runs the body for begin, begin + step, ... while less than end; step must be greater than 0. The bounds are
-/// evaluated once.
+/// Runs the body for begin, begin + step, ... while the counter is less than end. `step` must be greater than 0. The
+/// bounds are evaluated once.
 template <class B, class E, class S, class F>
   requires detail::Operand<std::remove_cvref_t<S>>
 void for_(B&& begin, E&& end, S&& step, F&& body, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
@@ -129,7 +129,7 @@ void for_(B&& begin, E&& end, F&& body, const char* file = __builtin_FILE(), int
                         file, line);
 }
 
-/// Runs the body as long as `condition`, a function that returns a bool, is true.
+/// Runs the body as long as `condition` returns true. `condition` is a function that returns a bool.
 template <class C, class F>
   requires std::invocable<C> && std::invocable<F>
 void while_(C&& condition, F&& body, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
@@ -144,7 +144,7 @@ inline void return_(const char* file = __builtin_FILE(), int line = __builtin_LI
   detail::note(file, line);
   detail::return_();
 }
-/// Waits for all threads of the block and makes their writes to shared and buffer memory visible to each other.
+/// Waits for all threads of the block, and makes their writes to shared memory and buffers visible to each other.
 inline void barrier(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   detail::note(file, line);
   detail::barrier();
@@ -172,7 +172,7 @@ PrintArgument print_argument(const U& u) {
     return {};
   }
 }
-/// A format string and the line of its call.
+/// A format string and the line of the call.
 struct Format {
   std::string_view text;
   Format(const char* t, const char* file = __builtin_FILE(), int line = __builtin_LINE()) : text(t) {
@@ -181,10 +181,11 @@ struct Format {
 };
 }  // namespace detail
 
-/// Prints a line to standard output from every thread that executes it, with the same text on every device. Each {} is
-/// replaced by an argument: up to four kernel values, and host numbers and strings, which are formatted while tracing.
-/// Floats have 9 significant digits and doubles 17, so that values round-trip; {:.n} prints n digits. Bools print as 1
-/// and 0, NaN as nan; {{ and }} are literal braces. Throws KernelError if the numbers of {} and values differ.
+/// Prints a line to standard output from every thread that executes it. The text is the same on every device. Each {}
+/// is replaced by an argument: up to four kernel values, and host numbers and strings, which are formatted while
+/// tracing. Floats have 9 significant digits and doubles 17, so that values round-trip; {:.n} prints n digits. Bools
+/// are printed as 1 and 0, and NaN as nan. {{ and }} are literal braces. Throws KernelError if the number of {} differs
+/// from the number of values.
 template <class... U>
 void print(detail::Format format, const U&... values) {
   static_assert((0 + ... + detail::Traced<U>) <= 4, "print takes at most four kernel values");

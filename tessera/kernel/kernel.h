@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel language: kernel("name", [](Buffer<const float> x, Buffer<float> y, Val<float> a) { ... }) traces the
-// function once, at the call, and returns an object that launches it on any device. Guide: docs/kernels.md.
+// The kernel language. kernel("name", [](Buffer<const float> x, Buffer<float> y, Val<float> a) { ... }) traces the
+// function once and returns an object that launches it on any device. The guide is docs/kernels.md.
 #pragma once
 
 #include "tessera/kernel/block.h"
@@ -12,11 +12,11 @@
 
 namespace tessera {
 
-/// The shape of a block; created by `block`.
+/// The shape of a block. `block` creates it.
 struct BlockShape {
   std::array<std::uint32_t, 3> size;  ///< Threads along each dimension.
 };
-/// A block shape of x, x * y or x * y * z threads; at most 1024 threads.
+/// Returns a block shape of x, x * y or x * y * z threads. A block has at most 1024 threads.
 constexpr BlockShape block(std::uint32_t x, std::uint32_t y = 1, std::uint32_t z = 1) { return {{x, y, z}}; }
 
 namespace detail {
@@ -29,20 +29,20 @@ constexpr void begins_with_threads() {
       "y), or for block kernels k.launch(blocks(n), x, y)");
 }
 
-/// The common part of map and block kernels; P are the parameters of the user's function.
+/// The common part of map and block kernels. P are the parameters of the user's function.
 template <class... P>
 class TracedKernel {
  public:
   explicit TracedKernel(Kernel kernel) : kernel_(std::move(kernel)) {}
 
-  /// The untyped kernel, for the device layer.
+  /// Returns the untyped kernel, for the device layer.
   const Kernel& untyped() const { return kernel_; }
   const std::string& name() const { return kernel_.function().name; }
-  /// The traced function in text form.
+  /// Returns the traced function in text form.
   std::string text() const { return ir::to_text(kernel_.function()); }
-  /// Compiles the kernel now, so that a later launch need not wait.
+  /// Compiles the kernel now, so that a later launch does not have to wait for the compiler.
   void prepare(Device device) const { kernel_.prepare(device); }
-  /// The source code passed to the device's compiler.
+  /// Returns the source code that is passed to the device's compiler.
   std::string source(Device device) const { return kernel_.source(device); }
 
  protected:
@@ -66,18 +66,22 @@ class TracedKernel {
 
 }  // namespace detail
 
-/// A kernel without blocks: one thread per element of an extent. The runtime chooses the block size and guards the
-/// remainder.
+/// A kernel without blocks: one thread per element of an extent. The runtime chooses the block size. Surplus threads in
+/// the last block do nothing.
 template <class... P>
 class MapKernel : public detail::TracedKernel<P...> {
  public:
   using detail::TracedKernel<P...>::TracedKernel;
 
-  /// Enqueues the kernel on the device of its buffers and returns immediately. Arguments, in the order of the
-  /// parameters: anything convertible to a BufferView for a Buffer<T> (of u32 words if T is a struct); a number for a
-  /// Val<T>, or slot(n, number) for a number that a replay can change. An extent with a 0 does nothing. Throws
-  /// KernelError for buffers with another dtype, with a partial struct, or that partially overlap a buffer that is
-  /// written; DeviceError for buffers on different devices.
+  /// Enqueues the kernel on the device of its buffers and returns immediately. Does nothing if a dimension of the
+  /// extent is 0.
+  ///
+  /// The arguments have the order of the parameters. For a Buffer<T>, pass anything that converts to a BufferView (of
+  /// u32 words if T is a struct). For a Val<T>, pass a number, or slot(n, number) for a number that a replay can
+  /// change.
+  ///
+  /// Throws KernelError if a buffer has another dtype, contains a partial struct, or partially overlaps a buffer that
+  /// the kernel writes. Throws DeviceError if the buffers are on different devices.
   template <class... A>
   void launch(const Extent& threads, A&&... arguments) const {
     this->launch_shape(nullptr, threads.size(this->name()), arguments...);
@@ -104,8 +108,8 @@ class BlockKernel : public detail::TracedKernel<P...> {
  public:
   using detail::TracedKernel<P...>::TracedKernel;
 
-  /// Same as MapKernel::launch, with `blocks(x, y)` blocks, or with `{x, y}` threads rounded up to whole blocks, in
-  /// which case the kernel must guard against surplus threads.
+  /// Like MapKernel::launch, but with `blocks(x, y)` blocks or `{x, y}` threads. A number of threads is rounded up to
+  /// whole blocks, so the kernel must guard against surplus threads.
   template <class... A>
   void launch(const Blocks& blocks, A&&... arguments) const {
     this->launch_shape(nullptr, blocks.size(this->name()), arguments...);
@@ -119,7 +123,7 @@ class BlockKernel : public detail::TracedKernel<P...> {
   void launch_on(Queue& queue, const Blocks& blocks, A&&... arguments) const {
     this->launch_shape(&queue, blocks.size(this->name()), arguments...);
   }
-  /// Launches into `queue` with as many blocks as the given number of threads needs.
+  /// Launches into `queue` with as many blocks as the given number of threads requires.
   template <class... A>
   void launch_on(Queue& queue, const Extent& threads, A&&... arguments) const {
     this->launch_shape(&queue, rounded_up(threads), arguments...);
@@ -143,7 +147,7 @@ class BlockKernel : public detail::TracedKernel<P...> {
 
 namespace detail {
 
-/// The parameter types of a function object with one operator(), or of a plain function.
+/// The parameter types of a plain function, or of a function object with one operator().
 template <class F>
 struct Signature {
   static constexpr bool known = false;
@@ -209,13 +213,13 @@ auto make_kernel(std::string name, ir::KernelKind kind, const std::array<std::ui
 
 }  // namespace detail
 
-/// Traces `f` as a map kernel, once, at the call: host values that it uses, captured or global, become constants. Can
-/// be called during static initialisation. Throws KernelError, with the line, for a violation of a language rule.
+/// Traces `f` once and returns a map kernel. Host values that `f` uses, captured or global, become constants. May be
+/// called during static initialisation. Throws KernelError, with the line, if `f` violates a rule of the language.
 template <class F>
 auto kernel(std::string name, F f, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   return detail::make_kernel<MapKernel>(std::move(name), ir::KernelKind::map, {1, 1, 1}, f, {file, line});
 }
-/// Same for a block kernel.
+/// Like the overload above, but returns a block kernel.
 template <class F>
 auto kernel(std::string name, BlockShape block, F f, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   return detail::make_kernel<BlockKernel>(std::move(name), ir::KernelKind::block, block.size, f, {file, line});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converts the arguments of `k.launch(...)` to those of the device's kernel: shapes, the customisation point for buffer
-// arguments, and the checks, most of them at compile time.
+// Converts the arguments of `k.launch(...)` to the arguments of the device's kernel: shapes, buffers (with a
+// customisation point) and scalars. Most checks happen at compile time.
 #pragma once
 
 #include <initializer_list>
@@ -11,11 +11,11 @@
 
 namespace tessera {
 
-/// The number of threads: `n`, `{n}`, `{width, height}` or `{width, height, depth}`, of any integer types. A launch
-/// throws ArgumentError if one is negative.
+/// The number of threads: `n`, `{n}`, `{width, height}` or `{width, height, depth}`, with any integer types. A launch
+/// throws ArgumentError if a number is negative.
 class Extent {
  public:
-  /// One to three extents, the first varying fastest. The launch rejects negative ones.
+  /// One to three extents. The first one varies fastest. A launch throws ArgumentError if one is negative.
   template <std::integral... N>
     requires(sizeof...(N) >= 1 && sizeof...(N) <= 3)
   Extent(N... n) {
@@ -24,7 +24,7 @@ class Extent {
   }
   /// Three extents.
   Extent(const std::array<std::uint64_t, 3>& n) : size_(n) {}
-  /// The extents. Throws ArgumentError with the kernel's name if one is negative.
+  /// Returns the extents. Throws ArgumentError with the kernel's name if one is negative.
   const std::array<std::uint64_t, 3>& size(const std::string& kernel) const {
     if (negative_) refuse(kernel);
     return size_;
@@ -39,7 +39,7 @@ class Extent {
 /// The number of blocks: `blocks(x)`, `blocks(x, y)` or `blocks(x, y, z)`.
 class Blocks {
  public:
-  /// The numbers of blocks. Throws ArgumentError with the kernel's name if one is negative.
+  /// Returns the numbers of blocks. Throws ArgumentError with the kernel's name if one is negative.
   const std::array<std::uint64_t, 3>& size(const std::string& kernel) const { return size_.size(kernel); }
 
  private:
@@ -49,31 +49,31 @@ class Blocks {
   friend Blocks blocks(N... n);
   Extent size_;
 };
-/// A number of blocks, for launches of block kernels: `k.launch(blocks(n), ...)`.
+/// Returns a number of blocks for the launch of a block kernel: `k.launch(blocks(n), ...)`.
 template <std::integral... N>
 Blocks blocks(N... n) {
   static_assert(sizeof...(N) >= 1 && sizeof...(N) <= 3, "blocks have one to three dimensions");
   return Blocks(Blocks::Private{}, Extent(n...));
 }
 
-/// A scalar argument of a launch recorded by a Sequence: `set(number, value)` of the sequence changes it for later
-/// replays. Several arguments may share a number.
+/// A scalar argument of a launch that is recorded by a Sequence. `set(number, value)` of the sequence changes it for
+/// later replays. Several arguments may share a number.
 template <detail::Literal L>
 struct Slot {
   std::uint32_t number;  ///< Identifies the slot in Sequence::set.
   L value;               ///< The value used while recording.
 };
-/// A scalar argument that replays of a recording can change; see Sequence::set.
+/// Returns a scalar argument that replays of a recording can change. See Sequence::set.
 template <detail::Literal L>
 Slot<L> slot(std::uint32_t number, L value) {
   return {number, value};
 }
 
-// Customisation point. A type becomes usable as a buffer argument by a function found by ADL:
+// Customisation point. To use objects of type X as buffer arguments, define this function in the namespace of X:
 //   BufferView kernel_argument(X& x, ir::Access access);
-// Called at each launch, in argument order; it may evaluate pending computations, and `access` says whether the kernel
-// writes. For a parameter Buffer<T>, x must not be const. If X::value_type is an element type, it is checked against
-// the parameter's at compile time; otherwise the view's dtype is checked at the launch.
+// Each launch calls it for its arguments in order. It may evaluate pending computations. `access` is read_write if the
+// kernel writes to the buffer; x must not be const in that case. If X::value_type is an element type, it must match the
+// parameter, which is checked at compile time. Otherwise the launch checks the dtype of the view.
 /// Passes the view itself.
 inline BufferView kernel_argument(const BufferView& view, ir::Access) { return view; }
 
@@ -122,16 +122,16 @@ struct Parameter<Buffer<T>> {
   }
 };
 
-/// Throws KernelError unless the buffer consists of whole structs of `words` 32-bit words. `number` is the argument's
-/// index, from 0.
+/// Throws KernelError if the buffer does not consist of whole structs of `words` 32-bit words. `number` is the
+/// zero-based index of the argument.
 void check_whole_structs(const std::string& kernel, std::size_t number, const BufferView& view, std::uint64_t words);
 
-// Throw ArgumentError if the dtype cannot represent the value.
+// These throw ArgumentError if the dtype cannot represent the value.
 LaunchArgument scalar_argument(const std::string& kernel, DType dtype, double value);
 LaunchArgument scalar_argument(const std::string& kernel, DType dtype, std::int64_t value);
 LaunchArgument scalar_argument(const std::string& kernel, DType dtype, std::uint64_t value);
 
-/// The number type of an argument that may be a slot(n, number).
+/// The type of the number in an argument that may be a slot(n, number).
 template <class A>
 struct InSlot {
   using type = A;
@@ -175,7 +175,7 @@ struct Parameter<Val<T>> {
   }
 };
 
-/// Makes a kernel's parameter list appear in the compiler's message.
+/// Makes the parameter list of a kernel appear in the compiler's message.
 template <class... P>
 struct KernelTakes {
   template <class... A>
@@ -194,7 +194,7 @@ struct KernelTakes {
   }();
   template <class... A>
   static constexpr void check() {
-    // Written out so that clang prints the list next to the sentence, and g++ in the note below it.
+    // Not a named constant: clang then prints the list next to the message, and g++ prints it in the note below.
     static_assert(KernelTakes<P...>::template given<A...>,
                   "this kernel takes: <the list in KernelTakes<...>, one argument for each>");
     static_assert(!writes_const<A...>, "this kernel writes to one of its buffers, but that argument is const");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions on traced values: mathematics, selection, conversion, packed bytes. Edge cases (NaN, zero, overflow) are
-// specified in docs/kernels.md and are the same on every device.
+// Functions on traced values: mathematics, selection, conversion and packed bytes. docs/kernels.md specifies the
+// results for edge cases (NaN, zero, overflow). They are the same on every device.
 #pragma once
 
 #include "tessera/kernel/operators.h"
@@ -34,7 +34,7 @@ auto math1(ir::MathOp op, const char* file, int line, const std::remove_referenc
   note(file, line);
   return Val<T>(NodeRef{math(op, a.node())});
 }
-/// Checks the common type of two or three operands, with a readable error.
+/// Checks that two or three operands have a common type, with a readable error.
 template <class A, class B>
 constexpr void check_pair() {
   not_host_data<A>();
@@ -56,8 +56,8 @@ auto pair(ir::BinaryOp op, const char* file, int line, const std::remove_referen
     return Val<T>(NodeRef{ir::no_node});
 }
 
-// The type of select's result: the operands' common type, or the type of the non-literal one; for two literals that of
-// the first.
+// The type of select's result: the common type of the operands, or the type of the operand that is not a literal. For
+// two literals it is the type of the first.
 template <class A, class B>
 struct SelectType {
   using type = common_type<A, B>;
@@ -79,49 +79,49 @@ struct SelectType<A, B> {
   auto name(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) { \
     return detail::math1<A>(ir::MathOp::op, file, line, a);                            \
   }
-/// The square root.
+/// Returns the square root of `a`.
 TESSERA_FUNCTION(sqrt, sqrt)
-/// 1 / sqrt(a).
+/// Returns 1 / sqrt(a).
 TESSERA_FUNCTION(rsqrt, rsqrt)
-/// The largest integer that is at most `a`.
+/// Returns the largest integer that is at most `a`.
 TESSERA_FUNCTION(floor, floor)
-/// The smallest integer that is at least `a`.
+/// Returns the smallest integer that is at least `a`.
 TESSERA_FUNCTION(ceil, ceil)
-/// `a` rounded towards zero.
+/// Returns `a` rounded towards zero.
 TESSERA_FUNCTION(trunc, trunc)
-/// The nearest integer, ties to even.
+/// Returns the integer nearest to `a`. Ties are rounded to even.
 TESSERA_FUNCTION(rint, rint)
-/// e to the power of `a`.
+/// Returns e to the power of `a`.
 TESSERA_FUNCTION(exp, exp)
-/// 2 to the power of `a`.
+/// Returns 2 to the power of `a`.
 TESSERA_FUNCTION(exp2, exp2)
-/// The natural logarithm.
+/// Returns the natural logarithm of `a`.
 TESSERA_FUNCTION(log, log)
-/// The logarithm to base 2.
+/// Returns the logarithm of `a` to base 2.
 TESSERA_FUNCTION(log2, log2)
-/// The sine of an angle in radians.
+/// Returns the sine of `a`, an angle in radians.
 TESSERA_FUNCTION(sin, sin)
-/// The cosine of an angle in radians.
+/// Returns the cosine of `a`, an angle in radians.
 TESSERA_FUNCTION(cos, cos)
-/// The hyperbolic tangent.
+/// Returns the hyperbolic tangent of `a`.
 TESSERA_FUNCTION(tanh, tanh)
-/// The error function.
+/// Returns the error function of `a`.
 TESSERA_FUNCTION(erf, erf)
-/// The nearest integer, ties to even as in NumPy, unlike C's round.
+/// Returns the integer nearest to `a`. Ties are rounded to even, like in NumPy; C's round rounds them away from zero.
 TESSERA_FUNCTION(round, rint)
-/// The tangent of an angle in radians.
+/// Returns the tangent of `a`, an angle in radians.
 TESSERA_FUNCTION(tan, tan)
-/// The inverse sine, in radians.
+/// Returns the inverse sine of `a`, in radians.
 TESSERA_FUNCTION(asin, asin)
-/// The inverse cosine, in radians.
+/// Returns the inverse cosine of `a`, in radians.
 TESSERA_FUNCTION(acos, acos)
-/// The inverse tangent, in radians.
+/// Returns the inverse tangent of `a`, in radians.
 TESSERA_FUNCTION(atan, atan)
-/// The hyperbolic sine.
+/// Returns the hyperbolic sine of `a`.
 TESSERA_FUNCTION(sinh, sinh)
-/// The hyperbolic cosine.
+/// Returns the hyperbolic cosine of `a`.
 TESSERA_FUNCTION(cosh, cosh)
-/// The logarithm to base 10.
+/// Returns the logarithm of `a` to base 10.
 TESSERA_FUNCTION(log10, log10)
 #undef TESSERA_FUNCTION
 
@@ -134,11 +134,11 @@ TESSERA_FUNCTION(log10, log10)
     detail::note(file, line);                                                          \
     return Val<bool>(detail::NodeRef{detail::function(a.node())});                     \
   }
-/// True if `a` is NaN.
+/// Returns true if `a` is NaN.
 TESSERA_QUESTION(isnan, is_nan)
-/// True if `a` is infinite.
+/// Returns true if `a` is infinite.
 TESSERA_QUESTION(isinf, is_infinite)
-/// True if `a` is neither NaN nor infinite.
+/// Returns true if `a` is neither NaN nor infinite.
 TESSERA_QUESTION(isfinite, is_finite)
 #undef TESSERA_QUESTION
 
@@ -153,16 +153,16 @@ TESSERA_QUESTION(isfinite, is_finite)
     const ir::NodeId x = detail::node_as<T>(a), y = detail::node_as<T>(b);                    \
     return Val<T>(detail::NodeRef{detail::call});                                             \
   }
-/// `a` to the power of `b`.
+/// Returns `a` to the power of `b`.
 TESSERA_FUNCTION(pow, math(ir::MathOp::pow, x, y))
-/// The angle of the point (b, a), between -pi and pi.
+/// Returns the angle of the point (b, a), between -pi and pi.
 TESSERA_FUNCTION(atan2, math(ir::MathOp::atan2, x, y))
-/// sqrt(a * a + b * b), without overflow of the squares.
+/// Returns sqrt(a * a + b * b). The squares do not overflow.
 TESSERA_FUNCTION(hypot, math(ir::MathOp::hypot, x, y))
-/// |a| with the sign of `b`.
+/// Returns |a| with the sign of `b`.
 TESSERA_FUNCTION(copysign, copysign(x, y))
 #undef TESSERA_FUNCTION
-/// a * b + c, rounded once. Floats only.
+/// Returns a * b + c, rounded once. Accepts only floats.
 template <class A, class B, class C>
   requires detail::any_traced<A, B, C>
 auto fma(A&& a, B&& b, C&& c, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
@@ -177,21 +177,21 @@ auto fma(A&& a, B&& b, C&& c, const char* file = __builtin_FILE(), int line = __
       detail::math(ir::MathOp::fma, detail::node_as<T>(a), detail::node_as<T>(b), detail::node_as<T>(c))});
 }
 
-/// The smaller value; for floats the one that is not NaN.
+/// Returns the smaller value. If one of two floats is NaN, returns the other one.
 template <class A, class B>
   requires detail::any_traced<A, B>
 auto min(A&& a, B&& b, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   detail::check_number<detail::common_type<std::remove_cvref_t<A>, std::remove_cvref_t<B>>>();
   return detail::pair<A, B>(ir::BinaryOp::min, file, line, a, b);
 }
-/// The larger value; for floats the one that is not NaN.
+/// Returns the larger value. If one of two floats is NaN, returns the other one.
 template <class A, class B>
   requires detail::any_traced<A, B>
 auto max(A&& a, B&& b, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   detail::check_number<detail::common_type<std::remove_cvref_t<A>, std::remove_cvref_t<B>>>();
   return detail::pair<A, B>(ir::BinaryOp::max, file, line, a, b);
 }
-/// The high half of the product of two 32- or 64-bit integers.
+/// Returns the high half of the product of two 32- or 64-bit integers.
 template <class A, class B>
   requires detail::any_traced<A, B>
 auto mul_hi(A&& a, B&& b, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
@@ -201,7 +201,7 @@ auto mul_hi(A&& a, B&& b, const char* file = __builtin_FILE(), int line = __buil
   return detail::pair<A, B>(ir::BinaryOp::mul_hi, file, line, a, b);
 }
 
-/// The absolute value. The lowest signed integer maps to itself.
+/// Returns the absolute value. The lowest signed integer maps to itself.
 template <class A>
   requires detail::any_traced<A>
 auto abs(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
@@ -211,7 +211,7 @@ auto abs(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()
   detail::note(file, line);
   return Val<T>(detail::NodeRef{detail::unary(ir::UnaryOp::abs, a.node())});
 }
-/// -1, 0 or 1; NaN for NaN, and the same zero for a zero.
+/// Returns -1, 0 or 1. Zeros and NaN are returned unchanged.
 template <class A>
   requires detail::any_traced<A>
 auto sign(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
@@ -221,7 +221,7 @@ auto sign(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE(
   detail::note(file, line);
   return Val<T>(detail::NodeRef{detail::sign(a.node())});
 }
-/// The number of bits that are set.
+/// Returns the number of bits that are set.
 template <class A>
   requires detail::any_traced<A>
 auto popcount(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
@@ -231,7 +231,7 @@ auto popcount(A&& a, const char* file = __builtin_FILE(), int line = __builtin_L
   detail::note(file, line);
   return Val<T>(detail::NodeRef{detail::unary(ir::UnaryOp::popcount, a.node())});
 }
-/// The number of leading zero bits; the width for 0.
+/// Returns the number of leading zero bits. For 0 this is the width of the type.
 template <class A>
   requires detail::any_traced<A>
 auto clz(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
@@ -242,7 +242,7 @@ auto clz(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()
   return Val<T>(detail::NodeRef{detail::unary(ir::UnaryOp::clz, a.node())});
 }
 
-/// The number of trailing zero bits; the width for 0.
+/// Returns the number of trailing zero bits. For 0 this is the width of the type.
 template <class A>
   requires detail::any_traced<A>
 auto ctz(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
@@ -253,7 +253,7 @@ auto ctz(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()
   return Val<T>(detail::NodeRef{detail::ctz(a.node())});
 }
 
-/// `a` where the condition holds, else `b`. Both are evaluated.
+/// Returns `a` if the condition is true, otherwise `b`. Both operands are evaluated.
 template <class C, class A, class B>
   requires detail::any_traced<C, A, B>
 auto select(C&& condition, A&& a, B&& b, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
@@ -265,7 +265,8 @@ auto select(C&& condition, A&& a, B&& b, const char* file = __builtin_FILE(), in
   return Val<T>(detail::NodeRef{detail::select(c.node(), detail::node_as<T>(a), detail::node_as<T>(b))});
 }
 
-/// Converts to T: float to integer rounds towards zero and saturates, NaN becomes 0; to bool tests for non-zero.
+/// Converts to T. Float to integer rounds towards zero and saturates, and NaN becomes 0. Conversion to bool tests for
+/// non-zero.
 template <class T, class A>
   requires detail::any_traced<A>
 Val<T> cast(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
@@ -286,16 +287,17 @@ Val<T> bitcast(A&& a, const char* file = __builtin_FILE(), int line = __builtin_
   return Val<T>(detail::NodeRef{detail::bitcast(detail::dtype_of<T>, a.node())});
 }
 
-/// c plus the four products of the bytes packed in a and b, lowest byte first; wraps. Both contain signed bytes.
+/// Returns c plus the sum of the four products of the bytes packed in a and b. Both contain signed bytes. The sum
+/// wraps.
 inline Val<std::int32_t> dot4(detail::Arg<std::uint32_t> a, detail::Arg<std::uint32_t> b, detail::Arg<std::int32_t> c) {
   return Val<std::int32_t>(detail::NodeRef{detail::dot4(ir::Dot4Signs::signed_signed, a.node(), b.node(), c.node())});
 }
-/// Same for unsigned bytes in a and signed bytes in b.
+/// Like `dot4`, but with unsigned bytes in a and signed bytes in b.
 inline Val<std::int32_t> dot4_us(detail::Arg<std::uint32_t> a, detail::Arg<std::uint32_t> b,
                                  detail::Arg<std::int32_t> c) {
   return Val<std::int32_t>(detail::NodeRef{detail::dot4(ir::Dot4Signs::unsigned_signed, a.node(), b.node(), c.node())});
 }
-/// Same for unsigned bytes in both.
+/// Like `dot4`, but with unsigned bytes in a and b.
 inline Val<std::int32_t> dot4_uu(detail::Arg<std::uint32_t> a, detail::Arg<std::uint32_t> b,
                                  detail::Arg<std::int32_t> c) {
   return Val<std::int32_t>(

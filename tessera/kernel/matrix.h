@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of 16 x 16 matrices computed by the threads of a subgroup, on matrix units where the device has them (table
-// in docs/kernels.md), otherwise in loops. Block kernels only. All threads of the subgroup must call each of these
-// operations together, with the same index, stride and value.
+// Products of 16 x 16 matrices, computed by the threads of a subgroup. Devices with matrix units use them (see the
+// table in docs/kernels.md); others use loops. Only block kernels can use these operations. All threads of the subgroup
+// must call each operation together, with the same index, stride and value.
 #pragma once
 
 #include "tessera/kernel/memory.h"
 
 namespace tessera {
 
-/// Rows and columns of the matrices.
+/// The number of rows and of columns of the matrices.
 inline constexpr int matrix_side = static_cast<int>(ir::fragment_side);
 
 namespace detail {
@@ -35,7 +35,7 @@ constexpr bool check_matrix_memory() {
 template <class T>
 class MatrixHandle {
  public:
-  /// Loads element (i, j) from memory[index + i * stride + j]. `memory`: a Buffer or Shared of T.
+  /// Loads element (i, j) from memory[index + i * stride + j]. `memory` is a Buffer or Shared of T.
   template <class M>
   void load(const M& memory, Subscript index, Subscript stride) const {
     if constexpr (check_matrix_memory<T, M>()) mma_load(id_, memory.memory(), index.node(), stride.node(), false);
@@ -62,41 +62,43 @@ constexpr void check_factor() {
 
 }  // namespace detail
 
-/// The left factor of a product: 16 rows and 16 columns, summed along the columns. T is half or bfloat16. A handle,
-/// like Shared.
+/// The left operand of a matrix product, with 16 rows and 16 columns. T is half or bfloat16. Copies denote the same
+/// matrix.
 template <class T>
 class MatrixLeft : public detail::MatrixHandle<T> {
  public:
-  /// A matrix with undefined elements until it is loaded.
+  /// Creates a matrix. Its elements are undefined until it is loaded.
   MatrixLeft(const char* file = __builtin_FILE(), int line = __builtin_LINE())
       : detail::MatrixHandle<T>(ir::FragmentRole::left, file, line) {
     detail::check_factor<T>();
   }
 };
 
-/// The right factor of a product: 16 rows, along which it is summed, and 16 columns. T must match the left factor's.
+/// The right operand of a matrix product, with 16 rows and 16 columns. T must be the same as for the left operand.
+/// Copies denote the same matrix.
 template <class T>
 class MatrixRight : public detail::MatrixHandle<T> {
  public:
-  /// A matrix with undefined elements until it is loaded.
+  /// Creates a matrix. Its elements are undefined until it is loaded.
   MatrixRight(const char* file = __builtin_FILE(), int line = __builtin_LINE())
       : detail::MatrixHandle<T>(ir::FragmentRole::right, file, line) {
     detail::check_factor<T>();
   }
 };
 
-/// The sum of products: 16 x 16 floats, set to zero at its declaration, in each iteration of a loop.
+/// A 16 x 16 matrix of floats to which products are added. Its declaration sets it to zero, in a loop in each
+/// iteration.
 class MatrixAccumulator : public detail::MatrixHandle<float> {
  public:
-  /// A matrix of zeros.
+  /// Creates a matrix of zeros.
   MatrixAccumulator(const char* file = __builtin_FILE(), int line = __builtin_LINE())
       : MatrixHandle(ir::FragmentRole::accumulator, file, line) {
     detail::mma_fill(fragment(), detail::constant(DType::f32, 0.0));
   }
   /// Sets every element to `value`.
   void fill(detail::Arg<float> value) const { detail::mma_fill(fragment(), value.node()); }
-  /// Adds the product of left and right, summed in float in any order. The product of two elements is exact unless it
-  /// overflows float (bfloat16 only).
+  /// Adds the matrix product of left and right. The sum is computed in float in any order. The product of two elements
+  /// is exact unless it overflows float (bfloat16 only).
   template <class A, class B>
   void multiply_add(const MatrixLeft<A>& left, const MatrixRight<B>& right, const char* file = __builtin_FILE(),
                     int line = __builtin_LINE()) const {
@@ -105,7 +107,7 @@ class MatrixAccumulator : public detail::MatrixHandle<float> {
     detail::note(file, line);
     if constexpr (std::same_as<A, B>) detail::mma_multiply(fragment(), left.fragment(), right.fragment());
   }
-  /// Stores element (i, j) to memory[index + i * stride + j]. `memory`: a Buffer or Shared of float. Other threads of
+  /// Stores element (i, j) to memory[index + i * stride + j]. `memory` is a Buffer or Shared of float. Other threads of
   /// the block must not read it before a barrier.
   template <class M>
   void store(const M& memory, detail::Subscript index, detail::Subscript stride) const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory of kernels: buffers passed to the launch, memory shared by a block, and small per-thread arrays. All three
-// are handles: copies denote the same memory.
+// The memory of kernels: buffers that are passed to the launch, memory that a block shares, and small arrays of one
+// thread. Copies of these objects denote the same memory.
 #pragma once
 
 #include "tessera/kernel/value.h"
@@ -21,23 +21,23 @@ class MemoryHandle {
   using kernel_memory = T;
   explicit MemoryHandle(NodeRef n) : id_(n.id) {}
 
-  /// The number of elements; for a buffer as passed to the launch.
+  /// Returns the number of elements. For a buffer this is the size passed to the launch.
   Val<Index> size(const char* file = __builtin_FILE(), int line = __builtin_LINE()) const {
     note(file, line);
     return Val<Index>(NodeRef{memory_size(id_)});
   }
-  /// The element at index i.
+  /// Returns the element at index i.
   auto operator[](Subscript i) const {
     if constexpr (std::is_const_v<T>)
       return ReadOnlyElement<std::remove_const_t<T>>(id_, i);
     else
       return BufferElement<T>(id_, i);
   }
-  /// The element at i where the mask holds, else `other`. Where the mask does not hold, i may be out of bounds.
+  /// Returns the element at i if the mask is true, otherwise `other`. If the mask is false, i may be out of bounds.
   Val<std::remove_const_t<T>> load_if(Arg<bool> mask, Subscript i, Arg<std::remove_const_t<T>, true> other) const {
     return Val<std::remove_const_t<T>>(NodeRef{detail::load_if(id_, mask.node(), i.node(), other.node())});
   }
-  /// n (2 to 4) consecutive elements starting at i.
+  /// Returns n (2 to 4) consecutive elements, starting at i.
   template <int n>
   Vec<std::remove_const_t<T>, n> load(Subscript i) const {
     return Vec<std::remove_const_t<T>, n>(NodeRef{detail::load(id_, i.node(), n)});
@@ -66,7 +66,7 @@ class MemoryHandle {
     no_host_loop<U>();
     return nullptr;
   }
-  /// Stores consecutive elements starting at i.
+  /// Stores consecutive elements, starting at i.
   template <int n>
   void store(Subscript i, const Vec<std::remove_const_t<T>, n>& elements) const {
     static_assert(!std::is_const_v<T> || !n, "this buffer is read-only in this kernel: declare it Buffer<T>");
@@ -82,19 +82,19 @@ class MemoryHandle {
   ir::Handle id_;
 };
 
-/// Memory declared in a kernel, with one or two dimensions; the sizes are known while tracing.
+/// Memory that is declared in a kernel, with one or two dimensions. The sizes must be known while tracing.
 template <class T>
 class OwnMemory : public MemoryHandle<T> {
  public:
   OwnMemory(NodeRef n, std::uint64_t columns) : MemoryHandle<T>(n), columns_(columns) {}
-  /// For two dimensions: the element at row * columns + column. Throws KernelError if there is one dimension.
+  /// Returns the element at row * columns + column. Throws KernelError if the memory has only one dimension.
   BufferElement<T> operator()(Subscript row, Subscript column) const {
     const Val<Index> i(NodeRef{element_of_row(columns_, row.node(), column.node())});
     return BufferElement<T>(this->memory(), Subscript(i, row.file(), row.line()));
   }
 
  private:
-  std::uint64_t columns_;  ///< 0: one dimension
+  std::uint64_t columns_;  ///< 0 if the memory has one dimension
 };
 template <class U>
 constexpr void sized() {
@@ -103,8 +103,8 @@ constexpr void sized() {
 
 }  // namespace detail
 
-/// A kernel parameter: elements in memory, passed to the launch. Buffer<const T> is read-only, Buffer<T> is read and
-/// written.
+/// A kernel parameter: elements in memory that is passed to the launch. Buffer<const T> is read-only. Buffer<T> can be
+/// read and written.
 template <class T>
 class Buffer : public detail::MemoryHandle<T> {
   static_assert(Element<std::remove_const_t<T>>,
@@ -114,15 +114,15 @@ class Buffer : public detail::MemoryHandle<T> {
   using detail::MemoryHandle<T>::MemoryHandle;
   Buffer(const Buffer&) = default;
   Buffer& operator=(const Buffer&) = default;
-  /// Rejected at compile time: elements are assigned one by one.
+  /// Rejected at compile time, because elements are assigned one at a time.
   template <class U>
   void operator=(const U&) {
     static_assert(!sizeof(U), "a buffer is assigned element by element: x[i] = ...");
   }
 };
 
-/// Memory shared by the threads of a block; uninitialised. `n`, or rows and columns, must be known while tracing.
-/// Elements are t[i], or t(row, column) in two dimensions. Block kernels only.
+/// Uninitialised memory that the threads of a block share. Its size must be known while tracing. Elements are t[i], or
+/// t(row, column) in two dimensions. Only block kernels can use it.
 template <class T>
 class Shared : public detail::OwnMemory<T> {
   static_assert(
@@ -130,39 +130,39 @@ class Shared : public detail::OwnMemory<T> {
       "elements of shared memory must be bool, std::int8_t to std::uint64_t, half, bfloat16, float or double");
 
  public:
-  /// `n` uninitialised elements; `n` must be known while tracing.
+  /// Declares `n` uninitialised elements. `n` must be known while tracing.
   explicit Shared(std::uint64_t n, const char* file = __builtin_FILE(), int line = __builtin_LINE())
       : detail::OwnMemory<T>((detail::note(file, line), detail::NodeRef{detail::shared(dtype_v<T>, n)}), 0) {}
-  /// A row-major matrix, uninitialised; accessed by `t(row, column)`.
+  /// Declares an uninitialised row-major matrix. Its elements are `t(row, column)`.
   Shared(std::uint64_t rows, std::uint64_t columns, const char* file = __builtin_FILE(), int line = __builtin_LINE())
       : detail::OwnMemory<T>(
             (detail::note(file, line), detail::NodeRef{detail::shared(dtype_v<T>, detail::elements(rows, columns))}),
             columns) {}
-  /// Rejected at compile time: a size is required.
+  /// Rejected at compile time, because a size is required.
   template <class U = T>
   Shared() : detail::OwnMemory<T>(detail::NodeRef{ir::no_node}, 0) {
     detail::sized<U>();
   }
 };
 
-/// Per-thread memory, zero-initialised. `n`, or rows * columns (at most 4096), must be known while tracing. Elements
-/// are accessed as in Shared.
+/// Zero-initialised memory of one thread, with at most 4096 elements. Its size must be known while tracing. Elements
+/// are t[i], or t(row, column) in two dimensions.
 template <class T>
 class LocalArray : public detail::OwnMemory<T> {
   static_assert(Element<T> && !detail::is_16bit_float<T>,
                 "elements of a local array must be bool, std::int8_t to std::uint64_t, float or double");
 
  public:
-  /// `n` elements; `n` must be known while tracing.
+  /// Declares `n` elements. `n` must be known while tracing.
   explicit LocalArray(std::uint64_t n, const char* file = __builtin_FILE(), int line = __builtin_LINE())
       : detail::OwnMemory<T>((detail::note(file, line), detail::NodeRef{detail::local(dtype_v<T>, n)}), 0) {}
-  /// A row-major matrix; accessed by `t(row, column)`.
+  /// Declares a row-major matrix. Its elements are `t(row, column)`.
   LocalArray(std::uint64_t rows, std::uint64_t columns, const char* file = __builtin_FILE(),
              int line = __builtin_LINE())
       : detail::OwnMemory<T>(
             (detail::note(file, line), detail::NodeRef{detail::local(dtype_v<T>, detail::elements(rows, columns))}),
             columns) {}
-  /// Rejected at compile time: a size is required.
+  /// Rejected at compile time, because a size is required.
   template <class U = T>
   LocalArray() : detail::OwnMemory<T>(detail::NodeRef{ir::no_node}, 0) {
     detail::sized<U>();
@@ -191,8 +191,8 @@ using AtomicArg = Arg<std::type_identity_t<std::remove_const_t<T>>>;
 
 }  // namespace detail
 
-// Atomics are statements. Each returns the previous value, which must be named before use: auto old = atomic_add(b, i,
-// v). Initialising or assigning a Var with it counts as naming.
+// Atomics are statements. Each returns the previous value, which must be stored in a variable before it is used: auto
+// old = atomic_add(b, i, v). Initialising or assigning a Var with it is also allowed.
 #define TESSERA_ATOMIC(name, op, check)                                                        \
   template <class T>                                                                           \
   OldValue<std::remove_const_t<T>> name(const detail::MemoryHandle<T>& b, detail::Subscript i, \
@@ -201,29 +201,31 @@ using AtomicArg = Arg<std::type_identity_t<std::remove_const_t<T>>>;
     return OldValue<std::remove_const_t<T>>(                                                   \
         detail::NodeRef{detail::atomic(ir::AtomicOp::op, b.memory(), i.node(), v.node())});    \
   }
-/// Atomically adds `v` to element `i`; returns the previous value.
+/// Atomically adds `v` to element `i` and returns the previous value.
 TESSERA_ATOMIC(atomic_add, add, check_atomic)
-/// Atomically stores the smaller of `v` and element `i`; returns the previous value.
+/// Atomically stores the smaller of `v` and element `i`, and returns the previous value.
 TESSERA_ATOMIC(atomic_min, min, check_atomic)
-/// Atomically stores the larger of `v` and element `i`; returns the previous value.
+/// Atomically stores the larger of `v` and element `i`, and returns the previous value.
 TESSERA_ATOMIC(atomic_max, max, check_atomic)
-/// Atomically stores `v` to element `i`; returns the previous value.
+/// Atomically stores `v` to element `i` and returns the previous value.
 TESSERA_ATOMIC(atomic_exchange, exchange, check_atomic)
-/// Atomically replaces element `i` by its bitwise and with `v`; returns the previous value.
+/// Atomically replaces element `i` by its bitwise and with `v`, and returns the previous value.
 TESSERA_ATOMIC(atomic_and, and_, check_atomic_bits)
-/// Atomically replaces element `i` by its bitwise or with `v`; returns the previous value.
+/// Atomically replaces element `i` by its bitwise or with `v`, and returns the previous value.
 TESSERA_ATOMIC(atomic_or, or_, check_atomic_bits)
-/// Atomically replaces element `i` by its bitwise exclusive or with `v`; returns the previous value.
+/// Atomically replaces element `i` by its bitwise exclusive or with `v`, and returns the previous value.
 TESSERA_ATOMIC(atomic_xor, xor_, check_atomic_bits)
 #undef TESSERA_ATOMIC
 
-/// Reads element i without a race with other threads' atomics. Costs as much as another atomic.
+/// Reads element i atomically, so that this does not race with atomics of other threads. It is as slow as other
+/// atomics.
 template <class T>
 OldValue<std::remove_const_t<T>> atomic_load(const detail::MemoryHandle<T>& b, detail::Subscript i) {
   detail::check_atomic<T>();
   return OldValue<std::remove_const_t<T>>(detail::NodeRef{detail::atomic_load(b.memory(), i.node())});
 }
-/// Stores v to element i if it equals `expected`; returns the previous value. Floats are compared by their bits.
+/// Stores v to element i if the element equals `expected`. Returns the previous value. Floats are compared by their
+/// bits.
 template <class T>
 OldValue<std::remove_const_t<T>> atomic_cas(const detail::MemoryHandle<T>& b, detail::Subscript i,
                                             detail::AtomicArg<T> expected, detail::AtomicArg<T> v) {

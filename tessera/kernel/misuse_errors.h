@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Overloads that catch common mistakes of users of CUDA, C or std, and whose static_asserts say what to write instead.
-// Each is a worse match than any valid overload, and accepts only kernel values. Internal: none of these functions can
-// be called.
+// Overloads that catch common mistakes of users of CUDA, C or std. Their static_asserts say what to write instead. Each
+// overload is a worse match than any valid overload and accepts only kernel values. Internal: calling one of these
+// functions never compiles.
 #pragma once
 
 #include "tessera/kernel/block.h"
@@ -11,7 +11,7 @@
 namespace tessera {
 
 namespace detail {
-/// Created by a conversion, so that any user function that takes a kernel value is a better match.
+/// Constructed by a conversion, so that any user function that takes a kernel value is a better match.
 struct Misplaced {
   template <class A>
     requires Traced<std::remove_cvref_t<A>>
@@ -19,7 +19,7 @@ struct Misplaced {
 };
 }  // namespace detail
 
-// Control flow whose parts are not functions.
+// Control flow that is called without a function for its body or condition.
 template <class C>
 void if_(C&&) {
   static_assert(detail::never<C>, "if_ takes its body as a function: if_(x[i] > 0, [&] { ... });");
@@ -40,7 +40,7 @@ void for_(E&&, F&&) {
   static_assert(detail::never<E>, "for_ takes its begin and end: for_(0, n, [&](Val<Index> i) { ... });");
 }
 
-// Functions that take a kernel value but are given a number.
+// Functions that require a kernel value but are called with a number.
 #define TESSERA_REJECT_LITERAL(name)                                                                             \
   template <class A, class... More>                                                                              \
     requires detail::Literal<std::remove_cvref_t<A>>                                                             \
@@ -79,7 +79,7 @@ Val<float> cast(A&&) {
   return 0.0f;
 }
 
-// Atomics on an element.
+// Atomics that are called with an element.
 #define TESSERA_REJECT_ATOMIC_ON_ELEMENT(name)                                                          \
   template <class A, class... More>                                                                     \
     requires detail::Traced<std::remove_cvref_t<A>>                                                     \
@@ -100,8 +100,8 @@ Val<float> atomic_cas(const detail::MemoryHandle<T>&, detail::Subscript, detail:
   return 0.0f;
 }
 
-// C's function names with a type suffix. A better match than C's own, which would convert a value to a number, and not
-// better than a function that takes a Val<T>.
+// C function names with a type suffix. These are better matches than C's own functions, which would convert a value to
+// a number. They are not better matches than user functions that take a Val<T>.
 #define TESSERA_REJECT_C_OVERLOAD(name, parameters, ...)                                                               \
   template <__VA_ARGS__>                                                                                               \
   Val<float> name parameters {                                                                                         \
@@ -166,8 +166,8 @@ Val<float> operator*(A&&) {
 
 }  // namespace tessera
 
-// std functions that take any type and would fail with many lines of errors. (No valid program calls these, and each is
-// less specialised than std's overload.)
+// std functions that accept any type. A call with a kernel value would fail with many lines of errors. No valid program
+// calls these overloads, and they are less specialised than those of std.
 #define TESSERA_REJECT_STD_FUNCTION(name, sentence)              \
   template <class... A>                                          \
     requires tessera::detail::any_traced<A...>                   \

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operators of the kernel language. Both operands must have the same type, or one is a literal, which takes the other's
-// type; 16-bit floats are computed as float.
+// Operators of the kernel language. Both operands must have the same type, or one must be a literal, which takes the
+// type of the other. 16-bit floats are computed as float.
 #pragma once
 
 #include "tessera/kernel/value.h"
@@ -18,11 +18,12 @@ inline constexpr bool allowed = kind == Kind::number || kind == Kind::order ? is
                                 : kind == Kind::logic                       ? std::same_as<T, bool>
                                                                             : true;
 
-/// Valid operands that carry their value: passed by value, so that copying them records the line.
+/// Valid operands that need no conversion. They are passed by value, because copying a Val records the caller's line.
 template <class A, class B, Kind kind>
 concept Direct = (Plain<A> || Literal<A>)&&(Plain<B> || Literal<B>)&&(Plain<A> || Plain<B>)&&same_type<A, B> &&
                  allowed<common_type<A, B>, kind>;
-/// Operands that must first be read (a Var) or named (the result of an atomic), or that are invalid.
+/// Operands that must be read first (a Var) or stored in a variable first (the result of an atomic), and invalid
+/// operands.
 template <class A, class B, Kind kind>
 concept Indirect = Operand<A> && Operand<B> && (Traced<A> || Traced<B>)&&!Direct<A, B, kind>;
 
@@ -49,7 +50,7 @@ Result<A, B, kind> direct(Op op, const A& a, const B& b) {
   using T = common_type<A, B>;
   return Result<A, B, kind>(NodeRef{operation(op, node_as<T>(a), node_as<T>(b))});
 }
-/// A, B: including references. Performs the operation or reports the mistake.
+/// Performs the operation, or reports the mistake at compile time. A and B include references.
 template <Kind kind, class A, class B, class Op>
 auto indirect(Op op, const std::remove_reference_t<A>& a, const std::remove_reference_t<B>& b) {
   using X = std::remove_cvref_t<A>;
@@ -87,42 +88,42 @@ auto indirect(Op op, const std::remove_reference_t<A>& a, const std::remove_refe
     return detail::indirect<detail::Kind::kind, A, B>(ir::op, a, b);                                                 \
   }
 
-/// The sum.
+/// Returns the sum.
 TESSERA_OPERATOR(+, number, BinaryOp::add)
-/// The difference.
+/// Returns the difference.
 TESSERA_OPERATOR(-, number, BinaryOp::sub)
-/// The product.
+/// Returns the product.
 TESSERA_OPERATOR(*, number, BinaryOp::mul)
-/// The quotient; integers round towards zero.
+/// Returns the quotient. Integers round towards zero.
 TESSERA_OPERATOR(/, number, BinaryOp::div)
-/// The remainder, with the sign of the left operand.
+/// Returns the remainder, with the sign of the left operand.
 TESSERA_OPERATOR(%, number, BinaryOp::rem)
-/// The bitwise and; for bools the logical and.
+/// Returns the bitwise and; for bools the logical and.
 TESSERA_OPERATOR(&, bits, BinaryOp::and_)
-/// The bitwise or; for bools the logical or.
+/// Returns the bitwise or; for bools the logical or.
 TESSERA_OPERATOR(|, bits, BinaryOp::or_)
-/// The bitwise exclusive or; for bools the logical one.
+/// Returns the bitwise exclusive or; for bools the logical exclusive or.
 TESSERA_OPERATOR(^, bits, BinaryOp::xor_)
-/// The left operand shifted left.
+/// Returns the left operand shifted left.
 TESSERA_OPERATOR(<<, shift, BinaryOp::shl)
-/// The left operand shifted right; signed integers replicate the sign bit.
+/// Returns the left operand shifted right. Signed integers replicate the sign bit.
 TESSERA_OPERATOR(>>, shift, BinaryOp::shr)
-/// True if the left operand is less.
+/// Returns true if the left operand is less than the right one.
 TESSERA_OPERATOR(<, order, CompareOp::lt)
-/// True if the left operand is less than or equal to the right one.
+/// Returns true if the left operand is less than or equal to the right one.
 TESSERA_OPERATOR(<=, order, CompareOp::le)
-/// True if the left operand is greater.
+/// Returns true if the left operand is greater than the right one.
 TESSERA_OPERATOR(>, order, CompareOp::gt)
-/// True if the left operand is greater than or equal to the right one.
+/// Returns true if the left operand is greater than or equal to the right one.
 TESSERA_OPERATOR(>=, order, CompareOp::ge)
-/// True if the operands are equal.
+/// Returns true if the operands are equal.
 TESSERA_OPERATOR(==, equality, CompareOp::eq)
-/// True if the operands differ.
+/// Returns true if the operands are not equal.
 TESSERA_OPERATOR(!=, equality, CompareOp::ne)
-// Unlike in C++, both sides are evaluated: guard a load by if_ or load_if.
-/// The logical and; unlike in C++ both operands are evaluated.
+// Both sides are evaluated, so a load must be guarded by if_ or load_if.
+/// Returns the logical and. Both operands are evaluated, in contrast to C++.
 TESSERA_OPERATOR(&&, logic, BinaryOp::and_)
-/// The logical or; unlike in C++ both operands are evaluated.
+/// Returns the logical or. Both operands are evaluated, in contrast to C++.
 TESSERA_OPERATOR(||, logic, BinaryOp::or_)
 #undef TESSERA_OPERATOR
 
@@ -139,11 +140,11 @@ TESSERA_OPERATOR(||, logic, BinaryOp::or_)
       return Val<T>(detail::NodeRef{ir::no_node});                              \
   }
 
-/// The negative.
+/// Returns the negated value.
 TESSERA_OPERATOR(-, number, neg)
-/// The bitwise complement.
+/// Returns the bitwise complement.
 TESSERA_OPERATOR(~, bits, not_)
-/// The logical not.
+/// Returns the logical not.
 TESSERA_OPERATOR(!, logic, not_)
 #undef TESSERA_OPERATOR
 

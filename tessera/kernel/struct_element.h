@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Determines which C++ structs can be elements of a buffer, with readable errors for the others. In memory and in the
-// IR such a buffer consists of 32-bit words, so that devices need not know the struct.
+// IR such a buffer consists of 32-bit words, so that devices do not need to know the struct.
 #pragma once
 
 #include <concepts>
@@ -14,15 +14,15 @@ struct Index;
 
 namespace detail {
 
-/// A class that is neither an element type nor Index; validated by check_struct.
+/// A class that is neither an element type nor Index. check_struct reports whether it can be an element.
 template <class S>
 concept StructElement = std::is_class_v<S> && !Element<S> && !std::same_as<S, Index>;
 
-/// The types that fields of such a struct may have.
+/// The types that the fields of such a struct may have.
 template <class F>
 concept StructField = Element<F> && (sizeof(F) == 4 || sizeof(F) == 8);
 
-/// Reports why S cannot be an element; called for its static_asserts.
+/// Reports why S cannot be an element. Called for its static_asserts.
 template <class S>
 constexpr void check_struct() {
   static_assert(!std::is_empty_v<S>, "this struct cannot be a buffer's element: it has no fields");
@@ -39,11 +39,11 @@ constexpr void check_struct() {
                 "unlike in packed structs and structs with only 1- or 2-byte fields");
 }
 
-/// 32-bit words per S; 1 if S is an element type.
+/// The number of 32-bit words per S, or 1 if S is an element type.
 template <class S>
 inline constexpr std::uint64_t words_of = StructElement<S> ? sizeof(S) / 4 : 1;
 
-/// The dtype of a buffer of S in memory.
+/// Returns the dtype of a buffer of S in memory.
 template <class S>
 constexpr DType stored_dtype() {
   if constexpr (StructElement<S>)

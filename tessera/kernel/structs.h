@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Buffers of small structs: Buffer<S>, whose fields are accessed by member pointers, as in b[i][&S::mass]. Only the
-// tracer knows the struct; the traced kernel reads and writes 32-bit words.
+// Buffers of small structs: Buffer<S>. Fields are accessed by member pointers, as in b[i][&S::mass]. Only the tracer
+// knows the struct; the traced kernel reads and writes 32-bit words.
 #pragma once
 
 #include "tessera/kernel/memory.h"
@@ -10,7 +10,7 @@ namespace tessera {
 
 namespace detail {
 
-/// A member pointer to a field of type F, converted to the field's byte offset; records the caller's line.
+/// A pointer to a member of type F, converted to the byte offset of the field. Records the caller's line.
 template <class S, class F>
 class MemberPointer {
  public:
@@ -18,7 +18,8 @@ class MemberPointer {
     requires std::convertible_to<F C::*, F S::*>
   MemberPointer(F C::*member, const char* file = __builtin_FILE(), int line = __builtin_LINE())
       : file_(file), line_(line) {
-    alignas(S) const unsigned char bytes[sizeof(S)] = {};  // S is an implicit-lifetime type, so the bytes contain one
+    alignas(S)
+        const unsigned char bytes[sizeof(S)] = {};  // implicitly creates an S, because S is an implicit-lifetime type
     const S* s = reinterpret_cast<const S*>(bytes);
     offset_ = static_cast<std::uint64_t>(reinterpret_cast<const unsigned char*>(&(s->*member)) - bytes);
     note(file, line);
@@ -35,8 +36,8 @@ class MemberPointer {
 
 }  // namespace detail
 
-/// A struct element of a buffer, `b[i]`. Not a value: only its fields can be read, b[i][&S::mass], each as a Val, and
-/// assigned if the buffer is not const.
+/// A struct element of a buffer, `b[i]`. It is not a value: only its fields can be read, each as a Val, as in
+/// b[i][&S::mass]. Fields can also be assigned if the buffer is not const.
 template <class T>
 class StructRef {
   using S = std::remove_const_t<T>;
@@ -44,14 +45,14 @@ class StructRef {
   using FieldValue = std::conditional_t<std::is_const_v<T>, ReadOnlyElement<F>, BufferElement<F>>;
 
  public:
-  /// The struct's type.
+  /// The type of the struct.
   using kernel_struct = T;
-  /// The struct at `index` of a buffer; created by Buffer::operator[].
+  /// Refers to the struct at `index` of a buffer. Created by Buffer::operator[].
   StructRef(ir::NodeId memory, ir::NodeId index) : memory_(memory), index_(index) {}
   StructRef(const StructRef&) = default;
 
-  // One overload per field type: a template could not capture the caller's line.
-  /// The field, which can be read and assigned. Throws KernelError if its offset is not a multiple of 4 bytes.
+  // One overload per field type, because a template could not record the caller's line.
+  /// Returns the field, which can be read and assigned. Throws KernelError if its offset is not a multiple of 4 bytes.
   auto operator[](detail::MemberPointer<S, std::int32_t> f) const { return field(f); }
   auto operator[](detail::MemberPointer<S, std::uint32_t> f) const { return field(f); }
   auto operator[](detail::MemberPointer<S, float> f) const { return field(f); }
@@ -68,7 +69,7 @@ class StructRef {
     return Val<float>(detail::NodeRef{ir::no_node});
   }
 
-  /// Rejected at compile time: structs are stored field by field.
+  /// Rejected at compile time, because structs are stored one field at a time.
   template <class U>
   void operator=(const U&) const {
     static_assert(!sizeof(U), "structs are stored field by field: b[i][&S::mass] = ...");
@@ -86,27 +87,27 @@ class StructRef {
   ir::Handle memory_, index_;
 };
 
-/// A kernel parameter: structs in memory, passed to the launch. S must be a trivially copyable standard-layout
-/// aggregate whose fields are 4 or 8 bytes wide. Buffer<const S> is read-only, Buffer<S> is read and written.
+/// A kernel parameter: structs in memory that is passed to the launch. S must be a trivially copyable standard-layout
+/// aggregate whose fields are 4 or 8 bytes wide. Buffer<const S> is read-only. Buffer<S> can be read and written.
 template <class T>
   requires detail::StructElement<std::remove_const_t<T>>
 class Buffer<T> {
   using S = std::remove_const_t<T>;
 
  public:
-  /// The struct's type.
+  /// The type of the struct.
   using kernel_memory = T;
-  /// The buffer of a kernel parameter.
+  /// Wraps the node of a kernel parameter.
   explicit Buffer(detail::NodeRef n) : id_(n.id) { detail::check_struct<S>(); }
 
-  /// The number of structs, as passed to the launch.
+  /// Returns the number of structs passed to the launch.
   Val<Index> size(const char* file = __builtin_FILE(), int line = __builtin_LINE()) const {
     detail::note(file, line);
     return Val<Index>(detail::NodeRef{detail::struct_count(id_, detail::words_of<S>)});
   }
-  /// The struct at index i.
+  /// Returns the struct at index i.
   StructRef<T> operator[](detail::Subscript i) const { return StructRef<T>(id_, i.node()); }
-  /// The buffer's node in the IR.
+  /// Returns the node of the buffer in the IR.
   ir::NodeId memory() const { return id_; }
 
  private:

@@ -22,7 +22,8 @@ ir::Builder& builder() { return ir::Builder::current(); }
                      .remedy = "use cast<T>(...) on the other operand, or write a number that the type can represent"});
 }
 
-// Smallest and largest value of an integer dtype. index counts as 64 bits here; its width is decided at launch.
+// The smallest and largest value of an integer dtype. index is treated as 64 bits, because its width is chosen at
+// launch.
 std::int64_t lowest(DType t) {
   if (is_unsigned_int(t)) return 0;
   const int bits = t == DType::index ? 64 : static_cast<int>(8 * dtype_size(t));
@@ -118,7 +119,8 @@ ir::NodeId atomic(ir::AtomicOp op, ir::NodeId memory, ir::NodeId index, ir::Node
 ir::NodeId atomic_load(ir::NodeId memory, ir::NodeId index) {
   const DType t = builder().type(memory).dtype;
   const ir::NodeId zero = builder().constant(t, 0);
-  // Floats use compare-and-swap, which compares bits: adding zero would turn -0 into 0.
+  // An or with zero does not change an integer. Floats use compare-and-swap, which compares bits; adding zero would
+  // change -0 to 0.
   return is_float(t) ? builder().atomic(ir::AtomicOp::cas, memory, index, zero, zero)
                      : builder().atomic(ir::AtomicOp::or_, memory, index, zero);
 }
@@ -187,7 +189,7 @@ PrintArgument shown(double value, bool is_float) {
   return {.node = ir::no_node, .text = ir::print_float(value, is_float ? ir::float_digits : ir::double_digits)};
 }
 void print(std::string_view format, std::span<const PrintArgument> values) {
-  // Host values are inserted into the format, so their braces are doubled.
+  // Host values are inserted into the format, so their braces must be doubled.
   const auto escaped = [](std::string_view text) {
     std::string out;
     for (const char c : text) out.append(c == '{' || c == '}' ? 2 : 1, c);
@@ -214,7 +216,7 @@ void print(std::string_view format, std::span<const PrintArgument> values) {
   builder().print(std::move(out), nodes);
 }
 namespace {
-// The CUDA idiom `if_(i >= n, [&] { return; })` returns only from the lambda and guards nothing.
+// The CUDA idiom `if_(i >= n, [&] { return; })` returns only from the lambda, so it does not guard the code after it.
 void check_if() {
   const ir::Function& fn = builder().function();
   const ir::Node& n = fn.nodes.back();

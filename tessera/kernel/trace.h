@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The interface between the typed handles of the kernel language and the IR: non-template functions on node ids, which
-// keep users' compile times short. Not for use by users.
+// The interface between the typed handles of the kernel language and the IR. These functions are not templates, which
+// keeps the compile times of users short. They are internal.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace tessera::detail {
 
-/// A non-owning reference to a callable in the caller's frame; used to pass traced bodies.
+/// A non-owning reference to a callable object of the caller. Used to pass bodies to be traced.
 class Body {
  public:
   template <class F>
@@ -38,12 +38,13 @@ class Body {
   void (*call_)(const void*, ir::NodeId);
 };
 
-/// Sets the source line of the nodes created from now on. No effect outside a kernel or if `file` is null.
+/// Sets the source line of the nodes that are created after this call. Has no effect outside a kernel or if `file` is
+/// null.
 void note(const char* file, int line);
 
 ir::NodeId constant(DType dtype, double value);
 ir::NodeId constant(DType dtype, std::int64_t value);   ///< throws KernelError if the dtype cannot represent the value
-ir::NodeId constant(DType dtype, std::uint64_t value);  ///< same
+ir::NodeId constant(DType dtype, std::uint64_t value);  ///< throws KernelError if the dtype cannot represent the value
 ir::NodeId constant(DType dtype, bool value);
 
 ir::NodeId unary(ir::UnaryOp op, ir::NodeId a);
@@ -65,7 +66,7 @@ ir::NodeId dot4(ir::Dot4Signs signs, ir::NodeId a, ir::NodeId b, ir::NodeId c);
 
 ir::NodeId index(ir::IndexKind kind, int dimension);
 ir::NodeId memory_size(ir::NodeId memory);
-/// rows * columns of two-dimensional memory. Throws KernelError if the sizes are invalid.
+/// Returns rows * columns for two-dimensional memory. Throws KernelError if the sizes are invalid.
 std::uint64_t elements(std::uint64_t rows, std::uint64_t columns);
 ir::NodeId element_of_row(std::uint64_t columns, ir::NodeId row, ir::NodeId column);
 ir::NodeId local(DType dtype, std::uint64_t count);
@@ -75,13 +76,13 @@ ir::NodeId load_if(ir::NodeId memory, ir::NodeId mask, ir::NodeId index, ir::Nod
 void store(ir::NodeId memory, ir::NodeId index, ir::NodeId value);
 ir::NodeId atomic(ir::AtomicOp op, ir::NodeId memory, ir::NodeId index, ir::NodeId value,
                   ir::NodeId expected = ir::no_node);
-/// Reads an element by an atomic that does not change it.
+/// Reads an element with an atomic operation that does not change it.
 ir::NodeId atomic_load(ir::NodeId memory, ir::NodeId index);
 ir::NodeId load_variable(ir::NodeId variable);
 void store_variable(ir::NodeId variable, ir::NodeId value);
 
-// Fields of structs in a buffer of u32 words. A field of 8 bytes is two words, the low word first.
-/// The index of a field's first word. Throws KernelError if the offset is not a multiple of 4.
+// Fields of structs in a buffer of u32 words. A field of 8 bytes consists of two words, with the low word first.
+/// Returns the index of the field's first word. Throws KernelError if the offset is not a multiple of 4.
 ir::NodeId field_word(ir::NodeId index, std::uint64_t words_of_struct, std::uint64_t offset_bytes);
 ir::NodeId load_field(ir::NodeId memory, ir::NodeId word, DType dtype);
 void store_field(ir::NodeId memory, ir::NodeId word, DType dtype, ir::NodeId value);
@@ -99,7 +100,7 @@ void mma_multiply(ir::NodeId accumulator, ir::NodeId left, ir::NodeId right);
 void mma_store(ir::NodeId accumulator, ir::NodeId memory, ir::NodeId index, ir::NodeId stride);
 
 void barrier();
-/// An argument of print: a kernel value, or a host value as text.
+/// An argument of print: a kernel value, or the text of a host value.
 struct PrintArgument {
   ir::NodeId node = ir::no_node;
   std::string text;
@@ -118,7 +119,7 @@ void return_();
 ir::NodeId declare_buffer(int number, DType dtype, ir::Access access);
 ir::NodeId declare_scalar(int number, DType dtype);
 /// Runs `body` with a new builder and returns the traced function. Throws KernelError with the kernel and line on
-/// failure. `source`: the kernel's location.
+/// failure. `source` is the line that declares the kernel.
 ir::Function trace(std::string name, ir::KernelKind kind, std::array<std::uint32_t, 3> block_size, Body body,
                    ir::SourceLine source);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Determines which C++ types can be traced and which operands can be combined, with readable errors for the others.
-// `detail` supports the handles in value.h and memory.h.
+// `detail` supports the types in value.h and memory.h.
 #pragma once
 
 #include <concepts>
@@ -13,8 +13,8 @@ namespace tessera {
 
 struct BufferView;
 
-/// The type of ids, sizes, subscripts and loop counters in kernels: a signed integer with 32 bits, or 64 if a launch
-/// requires it. It has no size in memory and cannot be an element of a buffer.
+/// The type of ids, sizes, subscripts and loop counters in kernels: a signed integer. It has 32 bits, or 64 if a launch
+/// requires them. Its size in memory is therefore not fixed, and it cannot be an element of a buffer.
 struct Index {};
 
 template <class T>
@@ -40,17 +40,17 @@ template <class T>
 inline constexpr bool is_integer = (std::integral<T> && !std::same_as<T, bool>) || std::same_as<T, Index>;
 template <class T>
 inline constexpr bool is_number = is_real<T> || is_integer<T>;
-/// The result type of arithmetic on T: 16-bit floats are computed as float.
+/// The result type of arithmetic on T. 16-bit floats are computed as float.
 template <class T>
 using Computed = std::conditional_t<is_16bit_float<T>, float, T>;
 
-// Kinds of operands. All take types without references and const.
+// Kinds of operands. All concepts take types without references and const.
 template <class U>
 concept Traced = requires { typename U::traced_type; };
 template <class U>
-concept Plain = Traced<U> && requires { typename U::plain; };  ///< a Val or a class derived from it: passed by value
+concept Plain = Traced<U> && requires { typename U::plain; };  ///< a Val or a class derived from it; passed by value
 template <class U>
-concept Old = Traced<U> && requires { typename U::old; };  ///< result of an atomic
+concept Old = Traced<U> && requires { typename U::old; };  ///< the result of an atomic
 template <class U>
 concept Literal = std::is_arithmetic_v<U> || is_16bit_float<U>;
 template <class U>
@@ -73,21 +73,21 @@ template <Traced U>
 struct TypeOf<U> {
   using type = typename U::traced_type;
 };
-/// The element type of a traced operand; void for other types.
+/// The element type of a traced operand, or void for other types.
 template <class U>
 using type_of = typename TypeOf<U>::type;
-/// Same, but for a literal its own type.
+/// The element type of a traced operand, or the type of a literal.
 template <class U>
 using NumberOf = std::conditional_t<Traced<U>, type_of<U>, U>;
 
-/// Whether a literal of this C++ type can be used as a T. A double converts to float implicitly; a floating-point
+/// True if a literal of this C++ type can be used as a T. A double converts to float implicitly. A floating-point
 /// literal never converts to an integer.
 template <class T, class L>
 inline constexpr bool literal_fits = std::same_as<L, bool> ? std::same_as<T, bool>
                                      : is_integer<L>       ? is_number<T>
                                                            : is_real<T>;
 
-/// Whether two operands of one operation, at least one of them traced, have a common type.
+/// True if two operands of one operation have a common type. At least one of them must be traced.
 template <class A, class B>
 inline constexpr bool same_type = [] {
   if constexpr (Traced<A> && Traced<B>)
@@ -102,7 +102,8 @@ inline constexpr bool same_type = [] {
 template <class A, class B>
 using common_type = Computed<typename std::conditional_t<Traced<A>, TypeOf<A>, TypeOf<B>>::type>;
 
-/// Whether an operand is accepted where a T is expected. 16-bit floats widen; with `rounds` they also accept a float.
+/// True if an operand is accepted as a T. 16-bit floats can be widened to float. If `rounds` is set, they also accept a
+/// float.
 template <class T, class U, bool rounds>
 inline constexpr bool accepts = [] {
   if constexpr (Literal<U>)
@@ -119,8 +120,8 @@ inline constexpr bool accepts = [] {
 
 template <class U>
 concept Counts = requires { typename U::counts; };  ///< LoopCounter
-/// A traced value of another type than the expected Val<T>, for which there is an error message. (Widening types and
-/// Vars have none, so that functions can be overloaded on Val types.)
+/// A traced value that has another type than the expected Val<T> and for which there is an error message. (Widening
+/// types and Vars have no message, so that functions can be overloaded on Val types.)
 template <class T, class U>
 concept OtherType = Plain<U> && !accepts<T, U, false> && !is_16bit_float<type_of<U>> && !Counts<U>;
 
@@ -128,7 +129,7 @@ concept OtherType = Plain<U> && !accepts<T, U, false> && !is_16bit_float<type_of
 template <class...>
 inline constexpr bool never = false;
 
-// The error messages. Each function contains one, so that it is written once, and is called for its static_assert.
+// The error messages. Each function is called for its static_assert, so that each message is written only once.
 template <class U>
 constexpr void not_host_data() {
   static_assert(!Host<std::remove_cvref_t<U>>, "host data is not visible in a kernel: pass it as a Buffer argument");
@@ -137,14 +138,14 @@ constexpr void not_host_data() {
   static_assert(!Memory<std::remove_cvref_t<U>> || StructMemory<std::remove_cvref_t<U>>,
                 "a buffer is not a value: use one of its elements, such as x[i]");
 }
-/// U: including its reference, which distinguishes named values from temporaries.
+/// Rejects the unnamed result of an atomic. U includes the reference, which distinguishes variables from temporaries.
 template <class U>
 constexpr void named() {
   static_assert(!Old<std::remove_cvref_t<U>> || std::is_lvalue_reference_v<U>,
                 "the result of an atomic must be named before it is used: auto old = atomic_add(b, i, v);");
 }
-/// Forwards U&&; treats the result of an atomic as named if it is the whole expression: initialising or assigning a
-/// variable with it leaves no evaluation order open.
+/// Forwards U&&. Accepts the result of an atomic that is the whole right-hand side: when it only initialises a variable
+/// or is assigned to one, the evaluation order is defined.
 template <class U>
 constexpr auto&& alone(std::remove_reference_t<U>& u) {
   if constexpr (Old<std::remove_cvref_t<U>>)
@@ -167,8 +168,8 @@ constexpr void same_types() {
   static_assert(ok || Host<A> || Host<B> || Memory<A> || Memory<B>, "operands have different types: use cast<T>(...)");
 }
 
-/// Conversions of kernel values to host types, which exist only for their error messages. Each value converts to one
-/// number type only, so that overloaded functions such as std::sin are not ambiguous.
+/// Conversions of kernel values to host types. They exist only for their error messages. Each value converts to only
+/// one number type, so that overloaded functions such as std::sin are not ambiguous.
 template <class T>
 class HostConversions {
   using Number = std::conditional_t<std::same_as<T, Index>, std::ptrdiff_t, Computed<T>>;

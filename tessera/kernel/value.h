@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The values of the kernel language: Val<T>, which is immutable, and Var<T>, a per-thread variable. Both are small
-// handles to nodes of the trace; their operators are in operators.h.
+// The values of the kernel language: Val<T>, which is immutable, and Var<T>, a variable of one thread. Both contain
+// only the id of a node of the trace. Their operators are in operators.h.
 #pragma once
 
 #include <utility>
@@ -11,12 +11,12 @@ namespace tessera {
 
 namespace detail {
 
-/// A node id, distinct from numbers of the user.
+/// A node id with a type of its own, so that it cannot be confused with a number of the user.
 struct NodeRef {
   ir::NodeId id;
 };
 
-/// The node of an operand used as a T: a traced value's own node, or a constant of T's dtype for a literal.
+/// Returns the node of an operand that is used as a T. For a literal this is a constant with T's dtype.
 template <class T, class U>
 ir::NodeId node_as(const U& u) {
   if constexpr (Traced<U>)
@@ -33,7 +33,7 @@ ir::NodeId node_as(const U& u) {
     return constant(dtype_of<T>, static_cast<double>(u));
 }
 
-/// Same, but a 16-bit float passed for another 16-bit float becomes f32, which is rounded when stored.
+/// Like `node_as`, but if a 16-bit float is used as another 16-bit float, returns it as f32. A store then rounds it.
 template <class T, class U>
 ir::NodeId node_exactly(const U& u) {
   const ir::NodeId id = node_as<T>(u);
@@ -43,8 +43,8 @@ ir::NodeId node_exactly(const U& u) {
     return id;
 }
 
-/// A parameter that accepts everything usable as a T, reports an error for everything else, and records the caller's
-/// line. `rounds`: accepts a float for a 16-bit float, as in a store.
+/// A parameter that accepts everything that can be used as a T, reports an error for everything else, and records the
+/// caller's line. If `rounds` is set, it accepts a float for a 16-bit float, as a store does.
 template <class T, bool rounds = false>
 class Arg {
  public:
@@ -64,7 +64,7 @@ class Arg {
   ir::Handle id_;
 };
 
-/// A subscript: any integer type.
+/// A subscript. Accepts any integer type.
 class Subscript {
  public:
   template <class U>
@@ -90,8 +90,8 @@ class Subscript {
 
 }  // namespace detail
 
-/// A traced value. Immutable: copies denote the same value. Created from literals, from a Var (its current value), from
-/// loads and from every operation; a Val<half> or Val<bfloat16> converts to Val<float> implicitly.
+/// A traced value. It is immutable, and copies denote the same value. Vals are created from literals, from the current
+/// value of a Var, from loads, and by every operation. A Val<half> or Val<bfloat16> converts to Val<float> implicitly.
 template <class T>
 class Val : public detail::HostConversions<T> {
   static_assert(detail::ValueType<T>,
@@ -101,7 +101,8 @@ class Val : public detail::HostConversions<T> {
   /// Marks a plain value for the operators.
   using plain = void;
 
-  /// Copying records the line: operators take their operands by value to learn their location.
+  /// Copies the value and records the line. Operators take their operands by value, so this is the line of the
+  /// operator.
   Val(const Val& other, const char* file = __builtin_FILE(), int line = __builtin_LINE()) : id_(other.id_) {
     detail::note(file, line);
   }
@@ -122,14 +123,14 @@ class Val : public detail::HostConversions<T> {
   }
   explicit Val(detail::NodeRef n) : id_(n.id) {}
 
-  /// The value's node in the IR.
+  /// Returns the node of the value in the IR.
   ir::NodeId node() const { return id_; }
 
   Val& operator=(const Val&) {
     static_assert(!sizeof(T), "a Val is immutable: declare it Var<T>");
     return *this;
   }
-  /// Rejected at compile time: a number has no elements.
+  /// Rejected at compile time, because a number has no elements.
   template <class U = T>
   Val operator[](const auto&) const {
     static_assert(!sizeof(U),
@@ -149,7 +150,7 @@ class Val : public detail::HostConversions<T> {
     return *this;                                                       \
   }
   ///@{
-  /// Rejected at compile time: a Val is immutable.
+  /// Rejected at compile time, because a Val is immutable.
   TESSERA_STEP(++)
   TESSERA_STEP(--)
   ///@}
@@ -160,7 +161,7 @@ class Val : public detail::HostConversions<T> {
     static_assert(!sizeof(U), "a Val is immutable: declare it Var<T>"); \
   }
   ///@{
-  /// Rejected at compile time: a Val is immutable.
+  /// Rejected at compile time, because a Val is immutable.
   TESSERA_ASSIGNMENT(=)
   TESSERA_ASSIGNMENT(+=)
   TESSERA_ASSIGNMENT(-=)
@@ -179,7 +180,7 @@ class Val : public detail::HostConversions<T> {
   ir::Handle id_;
 };
 
-// Common part of compound assignments: an operation on the current value with a result of type T.
+// The common part of compound assignments: an operation on the current value with a result of type T.
 namespace detail {
 template <class T, class U>
 ir::NodeId compound(ir::BinaryOp op, ir::NodeId current, const U& u) {
@@ -197,7 +198,7 @@ constexpr void check_compound() {
 }
 }  // namespace detail
 
-// The compound assignments of Var and of elements; `ASSIGN(symbol, op)` defines one.
+// The compound assignments of Var and of elements. `ASSIGN(symbol, op)` defines one of them.
 #define TESSERA_COMPOUND_ASSIGNMENTS(ASSIGN) \
   ASSIGN(+=, add)                            \
   ASSIGN(-=, sub)                            \
@@ -209,7 +210,7 @@ constexpr void check_compound() {
   ASSIGN(^=, xor_)                           \
   ASSIGN(<<=, shl)                           \
   ASSIGN(>>=, shr)
-// ++ and -- on something that is not assignable: reports the error of its compound assignments.
+// ++ and -- on something that cannot be assigned. Reports the error of its compound assignments.
 #define TESSERA_NO_STEP(symbol, qualifier) \
   template <class U = T>                   \
   void operator symbol() qualifier {       \
@@ -221,15 +222,15 @@ constexpr void check_compound() {
   }
 #define TESSERA_NO_STEPS(qualifier) TESSERA_NO_STEP(++, qualifier) TESSERA_NO_STEP(--, qualifier)
 
-/// A per-thread variable, for values that change inside if_, for_ and while_ and are read after them. A copy is a new
-/// variable with the current value; take a reference to alias a variable.
+/// A variable of one thread, for values that change inside if_, for_ and while_ and are read after them. A copy is a
+/// new variable with the current value. Take a reference to use the same variable.
 template <class T>
 class Var : public detail::HostConversions<T> {
   static_assert(detail::ValueType<T>, "T in Var<T> must be bool, std::int8_t to std::uint64_t, float, double or Index");
   static_assert(!detail::is_16bit_float<T>, "16-bit floats can only be stored in buffers: use Var<float>");
 
  public:
-  /// Initialised to zero or false.
+  /// Creates a variable with the value zero or false.
   Var(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
     detail::note(file, line);
     id_ = detail::local(detail::dtype_of<T>, 1);
@@ -251,9 +252,9 @@ class Var : public detail::HostConversions<T> {
     set(initial.node());
   }
 
-  /// The current value.
+  /// Returns the current value.
   Val<T> get() const { return Val<T>(detail::NodeRef{node()}); }
-  /// Reads the variable; used by the operators.
+  /// Reads the variable. Used by the operators.
   ir::NodeId node() const { return detail::load_variable(id_); }
 
   Var& operator=(const Var& other) & {
@@ -265,7 +266,7 @@ class Var : public detail::HostConversions<T> {
     requires(!std::same_as<std::remove_cvref_t<U>, Var>)
   Var& operator=(U&& u) & {
     set(detail::Arg<T>(detail::alone<U>(u), nullptr, 0)
-            .node());  // an operator has no line parameter: the last recorded line is kept
+            .node());  // an operator cannot have a line parameter, so the last recorded line is used
     return *this;
   }
 #define TESSERA_ASSIGNMENT(symbol, op)                     \
@@ -294,7 +295,7 @@ class Var : public detail::HostConversions<T> {
     return before;
   }
 
-  // Variables captured by [=] are const copies.
+  // A lambda with [=] captures variables as const copies.
 #define TESSERA_ASSIGNMENT(symbol, op)                   \
   template <class U>                                     \
     requires(!std::same_as<std::remove_cvref_t<U>, Var>) \
@@ -303,7 +304,7 @@ class Var : public detail::HostConversions<T> {
   }                                                      \
   const Var& operator symbol(const Var&) const& { return captured_copy<T>(); }
   ///@{
-  /// Rejected at compile time: this Var is a const copy captured by [=].
+  /// Rejected at compile time, because this Var is a const copy captured by [=].
   TESSERA_ASSIGNMENT(=, )
   TESSERA_COMPOUND_ASSIGNMENTS(TESSERA_ASSIGNMENT)
 #undef TESSERA_ASSIGNMENT
@@ -323,20 +324,20 @@ class Var : public detail::HostConversions<T> {
   ir::Handle id_;
 };
 
-/// `Var s = x[i]` has the type of its initialiser; float for a double.
+/// `Var s = x[i]` has the type of its initialiser, except that a double becomes a float.
 template <class U>
   requires(detail::Traced<std::remove_cvref_t<U>> || detail::Literal<std::remove_cvref_t<U>>)
 Var(U&&) -> Var<std::conditional_t<std::same_as<std::remove_cvref_t<U>, double>, float,
                                    detail::Computed<detail::NumberOf<std::remove_cvref_t<U>>>>>;
 
-/// The previous value, as returned by an atomic. It must be named before use, since C++ does not specify the order of
-/// two atomics in one expression.
+/// The previous value, returned by an atomic. It must be stored in a variable before it is used, because C++ does not
+/// specify the order of two atomics in one expression.
 template <class T>
 class OldValue : public detail::HostConversions<T> {
  public:
   using old = void;                                    ///< Marks the type for the operators.
-  explicit OldValue(detail::NodeRef n) : id_(n.id) {}  ///< Created by atomics.
-  ir::NodeId node() const { return id_; }              ///< The value's node in the IR.
+  explicit OldValue(detail::NodeRef n) : id_(n.id) {}  ///< Used by atomics.
+  ir::NodeId node() const { return id_; }              ///< Returns the node of the value in the IR.
 
  private:
   ir::Handle id_;
@@ -348,16 +349,16 @@ class Vec {
   static_assert(detail::ValueType<T> && n >= 2 && n <= 4, "a vector must have 2, 3 or 4 elements");
 
  public:
-  /// A vector of `n` values or literals.
+  /// Creates a vector from `n` values or literals.
   template <class... U>
     requires(sizeof...(U) == n)
   Vec(const U&... elements) : id_(detail::make_vector({detail::Arg<T>(elements).node()...})) {}
   explicit Vec(detail::NodeRef v) : id_(v.id) {}
-  /// Element `lane`, which must be known while tracing.
+  /// Returns element `lane`, which must be known while tracing.
   Val<T> operator[](int lane) const {
     return Val<T>(detail::NodeRef{detail::extract(id_, static_cast<std::uint32_t>(lane))});
   }
-  ir::NodeId node() const { return id_; }  ///< The vector's node in the IR.
+  ir::NodeId node() const { return id_; }  ///< Returns the node of the vector in the IR.
 
  private:
   ir::Handle id_;
@@ -379,12 +380,12 @@ struct Assigned : Val<T> {
 };
 }  // namespace detail
 
-/// A writable element of memory, `b[i]`: the value read there, which can be assigned in the same expression, as in
-/// `b[i] = v` or `b[i] += v`. `auto v = b[i]` keeps the value, not a reference.
+/// A writable element of memory, `b[i]`. It contains the value that was read, and it can be assigned in the same
+/// expression, as in `b[i] = v` or `b[i] += v`. `auto v = b[i]` stores the value, not a reference.
 template <class T>
 class BufferElement : public Val<T> {
  public:
-  /// Created by a buffer's operator[].
+  /// Created by operator[] of a buffer.
   BufferElement(ir::NodeId memory, const detail::Subscript& i)
       : Val<T>(detail::NodeRef{detail::load(memory, i.node())}),
         memory_(memory),
@@ -406,7 +407,8 @@ class BufferElement : public Val<T> {
         line_(other.line_),
         is_field_(other.is_field_) {}
 
-  /// Assignments return the stored value, except for 16-bit floats, which are rounded when stored: those return void.
+  /// Assignments return the stored value, except for 16-bit floats. Those are rounded when they are stored, so the
+  /// assignment returns void.
   auto operator=(detail::Arg<T, true> value) && { return set(value.node()); }
   auto operator=(const BufferElement& value) && { return set(value.node()); }
 #define TESSERA_ASSIGNMENT(symbol, op)                                  \
@@ -416,7 +418,7 @@ class BufferElement : public Val<T> {
     return set(detail::compound<T>(ir::BinaryOp::op, this->node(), u)); \
   }
   ///@{
-  /// Computes with the value that was read and stores the result.
+  /// Computes with the value that was read, and stores the result.
   TESSERA_COMPOUND_ASSIGNMENTS(TESSERA_ASSIGNMENT)
   ///@}
 #undef TESSERA_ASSIGNMENT
@@ -426,27 +428,27 @@ class BufferElement : public Val<T> {
     static_assert(!sizeof(U), "this name is the value that was read, not the element: to store, write b[i] = ..."); \
   }
   ///@{
-  /// Rejected at compile time: a named element is the value that was read; to store, write `b[i] = ...`.
+  /// Rejected at compile time, because a named element is the value that was read. To store, write `b[i] = ...`.
   TESSERA_ASSIGNMENT(=, )
   TESSERA_COMPOUND_ASSIGNMENTS(TESSERA_ASSIGNMENT)
   ///@}
 #undef TESSERA_ASSIGNMENT
 
-  // b[i]++ returns the previous value, ++b[i] the new one.
-  auto operator++() && { return std::move(*this) += 1; }  ///< Adds one; returns the new value.
-  auto operator--() && { return std::move(*this) -= 1; }  ///< Subtracts one; returns the new value.
-  /// Adds one; returns the previous value.
+  // b[i]++ returns the previous value, ++b[i] the new value.
+  auto operator++() && { return std::move(*this) += 1; }  ///< Adds one and returns the new value.
+  auto operator--() && { return std::move(*this) -= 1; }  ///< Subtracts one and returns the new value.
+  /// Adds one and returns the previous value.
   Val<T> operator++(int) && {
     std::move(*this) += 1;
     return *this;
   }
-  /// Subtracts one; returns the previous value.
+  /// Subtracts one and returns the previous value.
   Val<T> operator--(int) && {
     std::move(*this) -= 1;
     return *this;
   }
   ///@{
-  /// Rejected at compile time: memory is read and written by index.
+  /// Rejected at compile time, because memory is read and written by index.
   TESSERA_NO_STEPS(&)
   template <class U = T>
   const void* operator&() && {
@@ -479,11 +481,11 @@ class BufferElement : public Val<T> {
   bool is_field_ = false;
 };
 
-/// An element of a Buffer<const T>: a value whose assignment is rejected with a readable error.
+/// An element of a Buffer<const T>. Assigning to it is rejected with a readable error.
 template <class T>
 class ReadOnlyElement : public Val<T> {
  public:
-  /// Created by a buffer's operator[].
+  /// Created by operator[] of a buffer.
   ReadOnlyElement(ir::NodeId memory, const detail::Subscript& i)
       : Val<T>(detail::NodeRef{detail::load(memory, i.node())}) {}
   ReadOnlyElement(const detail::FieldRef& field, const char*, int)
@@ -492,7 +494,7 @@ class ReadOnlyElement : public Val<T> {
       : Val<T>(other, file, line) {}
 
   ///@{
-  /// Rejected at compile time: the buffer is read-only in this kernel.
+  /// Rejected at compile time, because the buffer is read-only in this kernel.
   void operator=(const ReadOnlyElement&) {
     static_assert(!sizeof(T), "this buffer is read-only in this kernel: declare it Buffer<T>");
   }
