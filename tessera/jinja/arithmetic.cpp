@@ -8,7 +8,7 @@ namespace tessera::jinja {
 namespace {
 
 [[noreturn]] void unsupported(const std::string& op, const Value& a, const Value& b) {
-  // The most common mistake is str + int; the message is Python's.
+  // Same text as in Python. The usual cause is str + int.
   fault("unsupported operand types for " + op + ": '" + a.type() + "' and '" + b.type() + "'");
 }
 
@@ -32,7 +32,7 @@ Value whole(const std::string& op, std::int64_t a, std::int64_t b) {
   if (op == "**") {
     if (b < 0) return std::pow(static_cast<double>(a), static_cast<double>(b));
     out = 1;
-    // Powers of 0, 1 and -1 do not grow; any other base overflows within 63 steps.
+    // Powers of 0, 1 and -1 do not grow. Powers of any other base overflow within 63 steps.
     if (a == -1) b %= 2;
     if (a == 0 || a == 1) b = b > 0;
     for (std::int64_t i = 0; i < b && !large; ++i) large = __builtin_mul_overflow(out, a, &out);

@@ -24,7 +24,7 @@ Value Interpreter::evaluate(const Expression& e, const ScopePtr& scope) {
   struct Level {
     int& depth;
     explicit Level(int& d) : depth(d) {
-      if (++depth > 600) fault("expressions and macro calls are nested too deep");
+      if (++depth > 600) fault("expressions and macro calls are nested too deeply");
     }
     ~Level() { --depth; }
   } level(expression_depth_);
@@ -71,7 +71,7 @@ Value Interpreter::evaluate(const Expression& e, const ScopePtr& scope) {
   }
 }
 
-/// Evaluates expressions that create new values, which count towards the limits.
+/// Evaluates an expression that creates a new value. New values count towards the limits.
 Value Interpreter::compute(const Expression& e, const ScopePtr& scope) {
   switch (e.kind) {
     case Kind::list:
@@ -120,7 +120,7 @@ Value Interpreter::compare_chain(const Expression& e, const ScopePtr& scope) {
   for (std::size_t i = 0; i < e.operators.size(); ++i) {
     Value right = evaluate(*e.of[i + 1], scope);
     const std::string& op = e.operators[i];
-    // Searching a text or a list counts as steps.
+    // Searching in a text or list counts as steps.
     if (const Text* t = right.text()) spend(t->bytes.size() / 64);
     if (const List* l = right.items()) spend(l->items.size());
     bool holds = false;
@@ -248,7 +248,7 @@ Arguments Interpreter::arguments_of(const std::vector<WrittenArgument>& written,
 Value Interpreter::call_expression(const Expression& e, const ScopePtr& scope, const Value* caller) {
   const Expression& called = *e.of[0];
   if (called.kind == Kind::attribute && !caller) {
-    // Calls a method without creating an object for it.
+    // Calls the method directly, without creating an object for it.
     const Value self = evaluate(*called.of[0], scope);
     if (!self.is_undefined() && !self.object()) {
       if (const FilterBody method = find_method(self, called.text)) {
@@ -270,7 +270,7 @@ Value Interpreter::call(const Value& what, const Arguments& arguments) {
   if (const Undefined* u = what.missing()) fault(u->what ? *u->what : "the called value is undefined");
   Object* o = what.object();
   if (!o || !o->callable()) fault("'" + what.type() + " object' is not callable");
-  const Value held = what;  // keeps the callee alive if its name is reassigned
+  const Value held = what;  // keeps the callee alive if the template reassigns its name
   return o->call(*this, arguments);
 }
 

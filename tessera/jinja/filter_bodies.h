@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by filters and methods of strings.
+// Functions that filters and string methods share.
 #pragma once
 
 #include "tessera/base/unicode.h"
@@ -9,11 +9,11 @@ namespace tessera::jinja {
 
 FilterBody find_list_filter(std::string_view name);
 
-/// Returns the text; throws a Fault that names `who` for any other value.
+/// Returns the text. Throws a Fault that names `who` if the value is not a text.
 const Text& text_of(const Value& v, std::string_view who);
-/// Strips the characters of `characters` (undefined: white space) from the ends.
+/// Removes the given characters from the ends. If `characters` is undefined, removes white space.
 Text trimmed(const Text& t, const Value& characters, bool left, bool right);
-/// Replaces `from` by `to`, at most `most` times; negative: all.
+/// Replaces at most `most` occurrences of `from` by `to`, or all if `most` is negative.
 Text replaced(Interpreter& in, const Text& t, const Text& from, const Text& to, std::int64_t most);
 Text capitalised(const Text& t);
 Text centred(Interpreter& in, const Text& t, std::int64_t width, const std::string& fill);

@@ -34,7 +34,7 @@ Text replaced(Interpreter& in, const Text& t, const Text& from, const Text& to, 
   if (most < 0) most = INT64_MAX;
   Text out;
   std::size_t begin = 0;
-  if (from.bytes.empty()) {  // like Python: before each character and at the end
+  if (from.bytes.empty()) {  // like Python, inserts `to` before each character and at the end
     const auto at = character_starts(t.bytes);
     in.room(at.size() * to.bytes.size());
     for (std::size_t i = 0; i < at.size(); ++i) {
@@ -88,7 +88,7 @@ Value lower(Interpreter&, const Value& v, const Arguments&) {
 }
 Value capitalize(Interpreter&, const Value& v, const Arguments&) { return capitalised(as_text(v)); }
 
-/// Jinja's title(): words begin after spaces, hyphens and opening brackets.
+/// The title filter of Jinja. Words begin after spaces, hyphens and opening brackets.
 Value title(Interpreter&, const Value& v, const Arguments&) {
   const Text t = as_text(v);
   std::string out;
@@ -263,7 +263,7 @@ Value round(Interpreter&, const Value& v, const Arguments& a) {
   if (precision > 300 || precision < -300) fault("round: the precision exceeds 300 digits");
   if (method == "common") {
     if (v.is_integer() && precision >= 0) return v.integer();
-    // Python rounds the decimal representation, half to even if the number is exactly halfway, as printf does.
+    // Python rounds the decimal representation like printf does. If the number is exactly halfway, it rounds to even.
     if (precision >= 0) {
       char text[700];
       std::snprintf(text, sizeof text, "%.*f", static_cast<int>(precision), v.real());
@@ -287,7 +287,7 @@ Value standard(Interpreter&, const Value& v, const Arguments& a) {
   return missing ? a.get(0, "default_value", "") : v;
 }
 
-/// Same as in `transformers`, without HTML escapes.
+/// Like tojson in `transformers`, which does not escape HTML.
 Value tojson(Interpreter& in, const Value& v, const Arguments& a) {
   a.check("tojson", {"ensure_ascii", "indent", "separators", "sort_keys"});
   if (v.is_undefined()) fault("an undefined value cannot be written as JSON");

@@ -14,10 +14,11 @@ std::vector<Value> all(Interpreter& in, const Value& v) {
   return out;
 }
 
-/// The elements for map, select and similar filters; none if the value is none, false or 0.
+/// Returns the elements for map, select and similar filters. If the value is none, false or 0, there are no elements.
 std::vector<Value> all_if_any(Interpreter& in, const Value& v) { return v.truth() ? all(in, v) : std::vector<Value>(); }
 
-/// The key for comparing an element: the attribute if given, in lower case unless case matters.
+/// Returns the key used to compare an element: the attribute if one is given, otherwise the element itself. Text is
+/// converted to lower case unless `case_matters` is set.
 Value key_of(Interpreter& in, const Value& v, const Value& attribute, bool case_matters) {
   Value key = attribute.is_undefined() || attribute.is_none() ? v : in.path(v, attribute);
   if (!case_matters && key.text()) return key.text()->made(to_lower(key.text()->bytes));
@@ -26,11 +27,11 @@ Value key_of(Interpreter& in, const Value& v, const Value& attribute, bool case_
 
 Value first(Interpreter& in, const Value& v, const Arguments&) {
   const auto l = all(in, v);
-  return l.empty() ? Value::undefined("first of an empty sequence") : l.front();
+  return l.empty() ? Value::undefined("an empty sequence has no first element") : l.front();
 }
 Value last(Interpreter& in, const Value& v, const Arguments&) {
   const auto l = all(in, v);
-  return l.empty() ? Value::undefined("last of an empty sequence") : l.back();
+  return l.empty() ? Value::undefined("an empty sequence has no last element") : l.back();
 }
 Value length(Interpreter&, const Value& v, const Arguments&) {
   if (const List* l = v.items()) return l->items.size();
@@ -63,7 +64,7 @@ Value join(Interpreter& in, const Value& v, const Arguments& a) {
   return out;
 }
 
-/// The arguments without the first `n` positional ones.
+/// Returns the arguments without the first `n` positional ones.
 Arguments rest(const Arguments& a, std::size_t n) {
   Arguments out = a;
   out.positional.erase(out.positional.begin(),
@@ -113,7 +114,7 @@ Value reject(Interpreter& in, const Value& v, const Arguments& a) { return chose
 Value selectattr(Interpreter& in, const Value& v, const Arguments& a) { return chosen(in, v, a, true, true); }
 Value rejectattr(Interpreter& in, const Value& v, const Arguments& a) { return chosen(in, v, a, true, false); }
 
-/// Several comma-separated attributes are compared in order.
+/// Returns the sort key. Several comma-separated attributes are compared one after another.
 Value sort_key(Interpreter& in, const Value& v, const Value& attribute, bool case_matters) {
   const Text* t = attribute.text();
   if (!t || t->bytes.find(',') == std::string::npos) return key_of(in, v, attribute, case_matters);
@@ -163,7 +164,7 @@ Value extreme(Interpreter& in, const Value& v, const Arguments& a, int sign) {
     if (any && sign * compare(key, best_key) <= 0) continue;
     best = one, best_key = key, any = true;
   }
-  return any ? best : Value::undefined("min or max of an empty sequence");
+  return any ? best : Value::undefined("an empty sequence has no minimum or maximum");
 }
 Value smallest(Interpreter& in, const Value& v, const Arguments& a) { return extreme(in, v, a, -1); }
 Value largest(Interpreter& in, const Value& v, const Arguments& a) { return extreme(in, v, a, 1); }
@@ -266,7 +267,7 @@ Value dictsort(Interpreter& in, const Value& v, const Arguments& a) {
                  {"reverse", a.get(2, "reverse").truth()}};
   return sort(in, pairs(*v.dict()), order);
 }
-/// Looks up an attribute only: for a dict its methods, not its keys.
+/// Looks up an attribute. For a dict this finds its methods, but not its keys.
 Value attr(Interpreter& in, const Value& v, const Arguments& a) {
   a.check("attr", {"name"});
   const std::string& name = text_of(a.get(0, "name"), "attr").bytes;

@@ -16,7 +16,7 @@ Value range(Interpreter& in, const Arguments& a) {
   const std::int64_t step = a.positional.size() > 2 ? a.positional[2].integer() : 1;
   if (step == 0) fault("range: the step cannot be zero");
   std::vector<Value> out;
-  // The sandbox in which `transformers` renders has the same limit.
+  // The sandbox that `transformers` uses for rendering has the same limit.
   for (std::int64_t i = begin; step > 0 ? i < end : i > end;) {
     if (out.size() == 100'000) fault("range: more than 100,000 numbers");
     out.emplace_back(i);
@@ -28,7 +28,7 @@ Value range(Interpreter& in, const Arguments& a) {
 
 Value dict(Interpreter&, const Arguments& a) {
   Dict out;
-  if (a.positional.size() > 1) fault("dict takes one positional argument, and named ones");
+  if (a.positional.size() > 1) fault("dict takes one positional argument and any number of named arguments");
   if (!a.positional.empty()) {
     const Value& from = a.positional[0];
     if (from.dict()) {
@@ -36,7 +36,7 @@ Value dict(Interpreter&, const Arguments& a) {
     } else {
       for (const Value& pair : elements(from)) {
         const auto two = elements(pair);
-        if (two.size() != 2) fault("dict needs pairs");
+        if (two.size() != 2) fault("the argument of dict must be a sequence of pairs");
         out.set(two[0], two[1]);
       }
     }
@@ -54,14 +54,14 @@ Value make_namespace(Interpreter& in, const Arguments& a) {
   return Value(std::static_pointer_cast<Object>(out));
 }
 
-/// cycler("a", "b"): .next(), .current, .reset().
+/// cycler("a", "b") has .next(), .current and .reset().
 class Cycler : public Object {
  public:
   explicit Cycler(std::vector<Value> values) : values_(std::move(values)) {}
   std::string name() const override { return "Cycler"; }
   void forget() override { values_.clear(); }
   std::optional<Value> attribute(std::string_view name) const override {
-    auto* self = const_cast<Cycler*>(this);  // kept alive by the interpreter
+    auto* self = const_cast<Cycler*>(this);  // the interpreter keeps this object alive
     if (name == "current") return values_[at_];
     if (name == "next")
       return function("next", [self](Interpreter&, const Arguments&) {
@@ -77,7 +77,7 @@ class Cycler : public Object {
   std::size_t at_ = 0;
 };
 
-/// joiner(", "): returns nothing on the first call, then the separator.
+/// joiner(", ") returns an empty string on the first call and the separator on later calls.
 class Joiner : public Object {
  public:
   explicit Joiner(Value between) : between_(std::move(between)) {}

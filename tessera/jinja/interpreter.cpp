@@ -10,7 +10,7 @@ namespace tessera::jinja {
 /// Counts the nesting depth of macros, loops and expressions.
 struct Interpreter::Deeper {
   explicit Deeper(Interpreter& i) : in(i) {
-    if (++in.depth_ > 200) fault("blocks and macro calls are nested too deep");
+    if (++in.depth_ > 200) fault("blocks and macro calls are nested too deeply");
   }
   ~Deeper() { --in.depth_; }
   Deeper(const Deeper&) = delete;
@@ -18,7 +18,7 @@ struct Interpreter::Deeper {
 };
 
 Interpreter::~Interpreter() {
-  // Macros refer to the scope that contains them: break the cycle.
+  // Macros refer to the scopes that contain them. Clearing the scopes breaks these reference cycles.
   for (const auto& s : scopes_) s->names.clear();
   for (const auto& o : kept_) o->forget();
 }
@@ -99,14 +99,14 @@ class Macro : public Object {
   std::string name_;
 };
 
-/// The variable `loop` in a loop's body.
+/// The variable `loop` in the body of a loop.
 class Loop : public Object {
  public:
   std::vector<Value> items;
   std::size_t at = 0;
   int depth = 1;
   std::optional<Value> last_changed;
-  std::function<Value(const Value&)> again;  // for `recursive` loops
+  std::function<Value(const Value&)> again;  // runs the loop on other items, for `recursive` loops
 
   std::string name() const override { return "loop"; }
   bool callable() const override { return again != nullptr; }
@@ -241,7 +241,7 @@ Interpreter::Flow Interpreter::loop(const Statement& s, const Value& over, const
     assign(*s.target, state->items[state->at], in);
     if (run(s.body, in, out) == Flow::leave) break;
   }
-  // A `loop` object that was kept stays at the last item and cannot be called any more.
+  // If the template kept the `loop` object, it stays at the last item and can no longer be called.
   state->again = nullptr;
   if (state->at == state->items.size()) --state->at;
   if (state.use_count() == 2) state->forget();

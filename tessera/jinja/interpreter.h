@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Interprets a template's syntax tree.
+// Interprets the syntax tree of a template.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@
 
 namespace tessera::jinja {
 
-/// The variables of a block, and the enclosing scopes.
+/// The variables of a block, and a link to the enclosing scope.
 struct Scope {
   std::unordered_map<std::string, Value> names;
   std::shared_ptr<Scope> outer;
@@ -18,7 +18,7 @@ using ScopePtr = std::shared_ptr<Scope>;
 
 class Interpreter {
  public:
-  /// Limits evaluation to `steps` steps and to `bytes` of generated text.
+  /// Limits evaluation to `steps` steps and `bytes` bytes of generated text.
   Interpreter(std::size_t steps, std::size_t bytes) : steps_(steps), bytes_(bytes) {}
   ~Interpreter();
   Interpreter(const Interpreter&) = delete;
@@ -28,19 +28,19 @@ class Interpreter {
   Value evaluate(const Expression& e, const ScopePtr& scope);
   Value call(const Value& what, const Arguments& arguments);
 
-  /// Counts steps; throws a Fault when they are used up.
+  /// Counts steps. Throws a Fault if the limit is exceeded.
   void spend(std::size_t steps);
-  /// Counts `bytes` of text or other generated data; throws a Fault if the limit is exceeded.
+  /// Counts bytes of text or other generated data. Throws a Fault if the limit is exceeded.
   void room(std::size_t bytes);
-  /// Counts the result of a filter or function.
+  /// Counts the size of the result of a filter or function.
   void count(const Value& made);
-  /// Registers an object that may refer to itself, so that it is freed at the end.
+  /// Registers an object that may be part of a reference cycle, so that it is freed at the end.
   void keep(std::shared_ptr<Object> object) { kept_.push_back(std::move(object)); }
   int line() const { return line_; }
 
   Value attribute(const Value& of, const std::string& name);
   Value item(const Value& of, const Value& index);
-  /// Resolves "a.b.0" within a value, for the `attribute` arguments of filters.
+  /// Looks up a path such as "a.b.0" within a value, for the `attribute` arguments of filters.
   Value path(const Value& of, const Value& path);
   Value filter(const std::string& name, const Value& of, const Arguments& arguments);
   bool test(const std::string& name, const Value& of, const Arguments& arguments);
@@ -62,7 +62,7 @@ class Interpreter {
   struct Deeper;
   std::size_t steps_, bytes_;
   int line_ = 1, depth_ = 0, expression_depth_ = 0;
-  std::vector<ScopePtr> scopes_;  // scopes that macros refer to
+  std::vector<ScopePtr> scopes_;  // the scopes that macros refer to
   std::vector<std::shared_ptr<Object>> kept_;
 };
 
@@ -82,7 +82,7 @@ class Function : public Object {
 };
 Value function(std::string name, Function::Body body);
 
-/// The result of `namespace(...)`: the only mutable object.
+/// The result of `namespace(...)`. This is the only object that templates can modify.
 class Namespace : public Object {
  public:
   std::optional<Value> attribute(std::string_view name) const override;
@@ -94,20 +94,20 @@ class Namespace : public Object {
   std::map<std::string, Value, std::less<>> values_;
 };
 
-// Lookup by name; null if there is none.
+// These look up a function by name and return null if there is none.
 using FilterBody = Value (*)(Interpreter&, const Value&, const Arguments&);
 using TestBody = bool (*)(Interpreter&, const Value&, const Arguments&);
 FilterBody find_filter(std::string_view name);                   // filters.cpp
 TestBody find_test(std::string_view name);                       // tests.cpp
 FilterBody find_method(const Value& of, std::string_view name);  // methods.cpp
-/// range, dict, namespace, cycler, joiner.
+/// Adds range, dict, namespace, cycler and joiner.
 void add_functions(std::unordered_map<std::string, Value>& names);
 
-/// Python's arithmetic; `op` is "+", "-", "*", "/", "//", "%" or "**".
+/// Computes an operation like Python. `op` is "+", "-", "*", "/", "//", "%" or "**".
 Value arithmetic(Interpreter& in, const std::string& op, const Value& a, const Value& b);
-/// Python's "..." % values.
+/// Computes "..." % values like Python.
 Text format_percent(Interpreter& in, const Text& form, const Value& values);
-/// The indices selected by [begin:end:step] in `size` elements, as in Python.
+/// Returns the indices that [begin:end:step] selects from `size` elements in Python.
 std::vector<std::size_t> slice_places(std::size_t size, const Value& begin, const Value& end, const Value& step);
 
 }  // namespace tessera::jinja

@@ -33,7 +33,7 @@ std::string with_plain_newlines(std::string_view source) {
   return out;
 }
 
-/// Number of bytes of leading white space.
+/// Returns the number of bytes of white space at the start.
 std::size_t spaces(std::string_view text) {
   std::size_t at = 0;
   while (at < text.size()) {
@@ -74,7 +74,7 @@ class Lexer {
     left_.remove_prefix(n);
   }
 
-  /// Reads data up to the next tag, without the white space that the tag strips, and the tag.
+  /// Reads data up to the next tag, and then the tag. White space that the tag strips is not part of the data.
   void data() {
     std::size_t at = 0;
     while (true) {
@@ -105,7 +105,8 @@ class Lexer {
 
   std::size_t sign_at(std::size_t at) const { return at < left_.size() && (left_[at] == '-' || left_[at] == '+'); }
 
-  /// Adds the next `n` bytes as data, stripped according to the sign after the tag's opening or lstrip_blocks.
+  /// Adds the next `n` bytes as data. The sign after the opening of the tag, or lstrip_blocks, determines which white
+  /// space is stripped.
   void text_before_tag(std::size_t n, bool block) {
     std::string_view text = left_.substr(0, n);
     const char sign = n + 2 < left_.size() ? left_[n + 2] : 0;
@@ -121,7 +122,7 @@ class Lexer {
     begins_line_ = false;
   }
 
-  /// The length of `{% raw %}` or `{% endraw %}` here; 0 if there is none.
+  /// Returns the length of `{% raw %}` or `{% endraw %}` at the current position, or 0 if there is no such tag.
   std::size_t raw_tag(std::string_view word, bool trims_newline) const {
     std::size_t at = 2 + sign_at(2);
     at += spaces(left_.substr(at));
@@ -130,7 +131,8 @@ class Lexer {
     at += spaces(left_.substr(at));
     return end_of_tag(at, '%', trims_newline);
   }
-  /// The position after a tag's closing and the white space that it strips, if the closing is at `at`; else 0.
+  /// If a tag is closed at `at`, returns the position after the closing and the white space that it strips. Otherwise
+  /// returns 0.
   std::size_t end_of_tag(std::size_t at, char c, bool trims_newline) const {
     const std::string close = {c, '}'};
     if (left_.substr(at, 3) == "-" + close) return at + 3 + spaces(left_.substr(at + 3));
@@ -156,10 +158,10 @@ class Lexer {
   void comment() {
     for (std::size_t at = 2; at < left_.size(); ++at)
       if (const std::size_t end = end_of_tag(at, '#', true)) return take(end);
-    syntax_error(line_, "a comment '{#' has no end '#}'");
+    syntax_error(line_, "the comment '{#' has no end '#}'");
   }
 
-  /// Reads the tokens of a tag, to its end.
+  /// Reads the tokens of a tag up to its end.
   void inside(bool block, int begun) {
     std::string open;  // open brackets
     while (true) {
@@ -248,7 +250,7 @@ class Lexer {
     take(at + 1);
   }
 
-  /// Decodes the escape at `at`, after its backslash; returns its length.
+  /// Decodes the escape at `at` (after the backslash) and returns its length.
   std::size_t escape(std::string& text, std::size_t at) const {
     static constexpr std::string_view names = "abfnrtv\\'\"", values = "\a\b\f\n\r\t\v\\'\"";
     const char c = left_[at];
@@ -276,7 +278,7 @@ class Lexer {
       if (number(at + 1, digits, 16) == 0) syntax_error(line_, "invalid escape: too few digits");
       return digits + 1;
     }
-    if (c == 'N') syntax_error(line_, "characters by name (\\N) are not supported");
+    if (c == 'N') syntax_error(line_, "escapes by character name (\\N) are not supported");
     text += '\\', text += c;
     return 1;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Splits a template into tokens like Jinja 3 with trim_blocks and lstrip_blocks, as in `transformers`.
+// Splits a template into tokens like Jinja 3 with trim_blocks and lstrip_blocks, which `transformers` sets.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,17 @@ enum class TokenKind { data, block_begin, block_end, output_begin, output_end, n
 
 struct Token {
   TokenKind kind;
-  std::string text;  ///< the token's text; for `text` without quotes and escapes
+  std::string text;  ///< the text of the token; strings have no quotes, and their escapes are decoded
   int line;
   std::int64_t integer = 0;
   double real = 0;
 };
 
-/// Throws FormatError with the line. Drops one newline at the end of the template, as Jinja does.
+/// Splits a template into tokens. Drops one newline at the end of the template, like Jinja. Throws FormatError with the
+/// line.
 std::vector<Token> tokens_of(std::string_view source);
 
-/// Throws FormatError: "chat template, line 7: what".
+/// Throws a FormatError such as "chat template, line 7: what".
 [[noreturn]] void syntax_error(int line, const std::string& what, const std::string& remedy = {});
 
 }  // namespace tessera::jinja

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Methods of strings, lists and dicts: Python's, except those that modify the object.
+// Python's methods of strings, lists and dicts, except for methods that modify the object.
 #include <algorithm>
 #include <map>
 
@@ -21,7 +21,7 @@ Value strip(Interpreter&, V v, A a) {
   return trimmed(self_text(v), characters, left, right);
 }
 
-/// Splits at white space, or at `by`; at most `most` times, from the left or from the right.
+/// Splits at white space, or at `sep` if it is given. Splits at most `maxsplit` times, from the left or from the right.
 Value split(Interpreter& in, V v, A a, bool from_right) {
   a.check("split", {"sep", "maxsplit"});
   const Text& t = self_text(v);
@@ -59,13 +59,13 @@ Value split(Interpreter& in, V v, A a, bool from_right) {
   }
   in.spend(4 * cuts.size());
   std::size_t begin = 0, end = t.bytes.size();
-  if (by.is_none()) {  // white space at the ends is ignored
+  if (by.is_none()) {  // white space at the ends separates nothing
     if (!cuts.empty() && cuts.front().begin == 0) begin = cuts.front().end, cuts.erase(cuts.begin());
     if (!cuts.empty() && cuts.back().end == end) end = cuts.back().begin, cuts.pop_back();
     if (begin >= end) return Value::list({});
     if (static_cast<std::int64_t>(cuts.size()) > most) {
       from_right ? cuts.erase(cuts.begin(), cuts.end() - most) : cuts.erase(cuts.begin() + most, cuts.end());
-      // The unsplit rest keeps the space at its far end.
+      // The part that is not split keeps the white space at its outer end.
       if (!from_right) end = t.bytes.size();
       if (from_right) begin = 0;
     }
@@ -157,7 +157,7 @@ Value upper(Interpreter&, V v, A) { return self_text(v).made(to_upper(self_text(
 Value lower(Interpreter&, V v, A) { return self_text(v).made(to_lower(self_text(v).bytes)); }
 Value capitalize(Interpreter&, V v, A) { return capitalised(self_text(v)); }
 
-/// Python's title(): a word begins after any character without case.
+/// Python's title(). Words begin after any character that has no case.
 Value title(Interpreter&, V v, A) {
   std::string out;
   bool begins = true;
@@ -261,7 +261,7 @@ Value each(V v, Holds holds) {
   return true;
 }
 bool digit(char32_t c) { return c >= '0' && c <= '9'; }
-/// Whether this is a letter; beyond ASCII everything that is not a space or symbol counts as one.
+/// Returns true for letters. Beyond ASCII, every character except spaces and symbols is treated as a letter.
 bool letter(char32_t c, std::string_view) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
          (c >= 0xc0 && c != 0xd7 && c != 0xf7 && !is_space(c) && !(c >= 0x2000 && c < 0x2c00) &&
@@ -283,7 +283,7 @@ Value is_title(Interpreter& in, V v, A a) {
   return equal(title(in, v, a), v) && to_upper(self_text(v).bytes) != to_lower(self_text(v).bytes);
 }
 
-/// str.format with "{}" and "{name}", without format specifications.
+/// str.format with "{}" and "{name}". Format specifications are not supported.
 Value format(Interpreter& in, V v, A a) {
   const Text& t = self_text(v);
   Text out;

@@ -12,7 +12,7 @@ constexpr int max_depth = 100;
 }  // namespace
 
 Parser::Deeper::Deeper(Parser& p) : parser(p) {
-  if (++p.depth_ > max_depth) syntax_error(p.now().line, "expressions and blocks nest more than 100 deep");
+  if (++p.depth_ > max_depth) syntax_error(p.now().line, "expressions and blocks are nested more than 100 levels deep");
 }
 
 void Parser::expect_sign(std::string_view s) {
@@ -54,7 +54,7 @@ ExpressionPtr Parser::expressions(bool conditional) {
 ExpressionPtr Parser::condition() {
   const Deeper deeper(*this);
   auto value = logical_or();
-  // Each else branch of "a if b else c if d else e" counts as a nesting level.
+  // Each further branch of "a if b else c if d else e" adds a nesting level.
   if (!skip_name("if")) return value;
   auto out = make(Kind::condition);
   out->of.push_back(logical_or());
@@ -101,8 +101,8 @@ ExpressionPtr Parser::comparison() {
   return out ? std::move(out) : std::move(left);
 }
 
-// Left-associative operators of the same precedence. The tree is as deep as the chain is long, so its length is
-// limited.
+// Left-associative operators of the same precedence. A chain of n operators creates a tree of depth n, so the length of
+// chains is limited.
 ExpressionPtr Parser::sum() {
   auto left = concatenation();
   for (int n = 0; is_sign("+") || is_sign("-"); ++n) {
@@ -254,7 +254,7 @@ ExpressionPtr Parser::filter_chain(ExpressionPtr of) {
 }
 
 ExpressionPtr Parser::test(ExpressionPtr of) {
-  next();  // is
+  next();  // skip `is`
   const bool negated = skip_name("not");
   auto out = make(Kind::test, std::move(of));
   out->text = expect_name();

@@ -16,7 +16,8 @@ Body Parser::whole() {
   return out;
 }
 
-/// Parses statements up to a block that begins with one of `ends`, whose name is the next token, or to the end.
+/// Parses statements up to the end of the template, or up to a block whose name is in `ends`. That name is then the
+/// next token.
 Body Parser::statements(std::initializer_list<std::string_view> ends) {
   const Deeper deeper(*this);
   const int begun = now().line;
@@ -51,7 +52,7 @@ Body Parser::statements(std::initializer_list<std::string_view> ends) {
   }
 }
 
-/// Expects the name `word`, which ends a block, and '%}'.
+/// Expects `word`, the name of a block that ends another one, followed by '%}'.
 void Parser::end_of_block(std::string_view word) {
   if (!word.empty() && !skip_name(word)) unexpected(word);
   if (now().kind != TokenKind::block_end) unexpected("'%}'");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recursive descent parser with Jinja's precedences (defined by the code of jinja2/parser.py).
+// A recursive descent parser with the precedences of Jinja, which are defined by the code of jinja2/parser.py.
 #pragma once
 
 #include "tessera/jinja/syntax.h"
@@ -12,7 +12,7 @@ class Parser {
   Body whole();
 
  private:
-  // parse_statement.cpp
+  // Defined in parse_statement.cpp.
   Body statements(std::initializer_list<std::string_view> ends);
   Statement statement();
   Statement if_statement();
@@ -25,9 +25,9 @@ class Parser {
   ExpressionPtr target(bool with_attribute);
   void end_of_block(std::string_view word);
 
-  // parse_expression.cpp
+  // Defined in parse_expression.cpp.
   ExpressionPtr expression() { return condition(); }
-  /// Parses one expression, or a tuple of several separated by commas. `conditional`: allows "x if y".
+  /// Parses an expression, or a tuple of expressions separated by commas. `conditional` allows "x if y".
   ExpressionPtr expressions(bool conditional = true);
   ExpressionPtr condition();
   ExpressionPtr logical_or();
@@ -61,7 +61,7 @@ class Parser {
   ExpressionPtr make(Expression::Kind kind) const;
   ExpressionPtr make(Expression::Kind kind, ExpressionPtr a, ExpressionPtr b = nullptr) const;
 
-  /// Counts the nesting depth, because parsing, running and destroying the tree are recursive.
+  /// Counts the nesting depth, which is limited because the tree is parsed, run and destroyed recursively.
   struct Deeper;
 
   std::vector<Token> tokens_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The syntax tree of a template, and its parser.
+// The syntax tree of a template, and the function that parses it.
 #pragma once
 
 #include <memory>
@@ -33,7 +33,7 @@ struct Expression {
     item,         ///< of[0][of[1]]
     slice,        ///< of[0][of[1]:of[2]:of[3]]; null if omitted
     call,         ///< of[0](arguments)
-    filter,       ///< of[0] | text(arguments); of[0] null: the body of a block
+    filter,       ///< of[0] | text(arguments); if of[0] is null, filters the body of a block
     test,         ///< of[0] is text(arguments)
     negative,     ///< -of[0]
     positive,     ///< +of[0]
@@ -57,7 +57,7 @@ struct Expression {
 struct Statement;
 using Body = std::vector<Statement>;
 
-/// A parameter of a macro, and its default (null if none).
+/// A parameter of a macro, and its default (null if it has none).
 struct Parameter {
   std::string name;
   ExpressionPtr otherwise;
@@ -87,10 +87,11 @@ struct Statement {
   std::vector<Parameter> parameters = {};
   Body body = {}, otherwise = {};
   bool recursive = false;
-  bool takes_more = false, takes_more_named = false;  ///< the macro uses varargs, kwargs
+  bool takes_more = false, takes_more_named = false;  ///< the macro uses varargs or kwargs
 };
 
-/// Throws FormatError with the line, also for unsupported constructs (include, import, extends, block, do, ...).
+/// Parses a template. Throws FormatError with the line for syntax errors and unsupported constructs (include, import,
+/// extends, block, do, ...).
 Body parse(std::vector<Token> tokens);
 
 }  // namespace tessera::jinja

@@ -11,7 +11,8 @@ namespace {
 using nlohmann::ordered_json;
 
 Value value_of(const ordered_json& j, Origin origin, int depth) {
-  if (depth > Value::max_depth) fail<FormatError>({.operation = "JSON", .wrong = "nesting exceeds 64 levels"});
+  if (depth > Value::max_depth)
+    fail<FormatError>({.operation = "JSON", .wrong = "lists and objects are nested more than 64 levels deep"});
   const auto text = [&](const std::string& s) { return origin == Origin::data ? Text::data(s) : Text(s); };
   switch (j.type()) {
     case ordered_json::value_t::boolean: return j.get<bool>();
@@ -35,7 +36,7 @@ Value value_of(const ordered_json& j, Origin origin, int depth) {
   }
 }
 
-/// Estimates the work of traversing a value.
+/// Estimates how many steps it takes to traverse a value.
 std::size_t size_of(const Value& v) {
   std::size_t n = 16;
   if (const Text* t = v.text()) n += t->bytes.size();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests, which follow `is`.
+// The tests that follow `is` in a template.
 #include <map>
 
 #include "tessera/jinja/filter_bodies.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Formats values as Python does, and splits texts into characters.
+// Formats values like Python, and splits texts into characters.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -11,7 +11,7 @@
 namespace tessera::jinja {
 namespace {
 
-/// The locale with the case mappings of Unicode, if the system has it; else ASCII only.
+/// Returns a locale with the case mappings of Unicode. If the system has none, only ASCII is mapped.
 const std::ctype<wchar_t>& cases() {
   static const std::locale locale = [] {
     try {
@@ -44,7 +44,7 @@ void append_hex(std::string& out, const char* head, unsigned value, int digits) 
   for (int i = digits - 1; i >= 0; --i) out += "0123456789abcdef"[(value >> (4 * i)) & 15];
 }
 
-/// Like Python's str.isprintable, for control characters and separators.
+/// Like Python's str.isprintable for control characters and separators.
 bool printable(char32_t c) {
   return !(c < 0x20 || (c >= 0x7f && c <= 0xa0) || c == 0xad || (c >= 0x2000 && c <= 0x200f) ||
            (c >= 0x2028 && c <= 0x202f) || (c >= 0x205f && c <= 0x206f) || c == 0x3000 || c == 0xfeff || c == 0x1680 ||
@@ -72,7 +72,7 @@ void repr_text(std::string& out, std::string_view text) {
   out += quote;
 }
 
-/// Appends the value's text to `out`; returns whether any of it is data.
+/// Appends the text of the value to `out`. Returns true if any of it is data.
 bool write(std::string& out, const Value& v, bool as_repr) {
   if (v.is_undefined()) {
     if (as_repr) out += "Undefined";
@@ -207,8 +207,8 @@ std::string real_repr(double d) {
   if (std::isnan(d)) return "nan";
   if (std::isinf(d)) return d < 0 ? "-inf" : "inf";
   char digits[40];
-  // Python uses an exponent from 1e16 and below 1e-4, with at least two digits; otherwise at least one digit after the
-  // point.
+  // Python uses an exponent for values from 1e16 and below 1e-4, with at least two digits. Other values have at least
+  // one digit after the decimal point.
   const bool scientific = d != 0 && (std::abs(d) >= 1e16 || std::abs(d) < 1e-4);
   const auto end =
       std::to_chars(digits, digits + 40, d, scientific ? std::chars_format::scientific : std::chars_format::fixed).ptr;

@@ -49,7 +49,7 @@ namespace {
 int depth_over(const std::vector<Value>& items) {
   int depth = 0;
   for (const Value& v : items) depth = std::max(depth, v.depth());
-  if (depth >= Value::max_depth) fault("lists and dicts nest more than 64 deep");
+  if (depth >= Value::max_depth) fault("lists and dicts are nested more than 64 levels deep");
   return depth + 1;
 }
 
@@ -157,7 +157,7 @@ bool Value::same(const Value& other) const {
 
 void Dict::set(const Value& key, Value value) {
   const int depth = value.depth() + 1;
-  if (depth > Value::max_depth) fault("lists and dicts nest more than 64 deep");
+  if (depth > Value::max_depth) fault("lists and dicts are nested more than 64 levels deep");
   depth_ = std::max(depth_, depth);
   const auto [at, added] = at_.emplace(key_text(key), entries_.size());
   if (added) {
@@ -224,7 +224,7 @@ int compare(const Value& a, const Value& b) {
   const auto order = [](auto x, auto y) { return x < y ? -1 : y < x ? 1 : 0; };
   if (a.is_number() && b.is_number())
     return a.is_integer() && b.is_integer() ? order(a.integer(), b.integer()) : order(a.real(), b.real());
-  // UTF-8 bytes have the same order as code points.
+  // UTF-8 bytes sort in the same order as code points.
   if (a.text() && b.text()) return order(a.text()->bytes, b.text()->bytes);
   if (const List *x = a.items(), *y = b.items(); x && y && x->tuple == y->tuple) {
     for (std::size_t i = 0; i < std::min(x->items.size(), y->items.size()); ++i)

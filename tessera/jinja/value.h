@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The values of chat templates: the subset of Python's that Jinja exposes.
+// The values of chat templates: the subset of Python's values that Jinja uses.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace tessera::jinja {
 
-/// An error of a template at run time; `Template` adds the line.
+/// An error in a template at run time. `Template` adds the line.
 class Fault : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -26,15 +26,15 @@ struct Span {
   std::size_t begin, end;
 };
 
-/// UTF-8 text that tracks which of its bytes were passed to the template as data, in which special tokens are plain
-/// text. If an operation cannot tell which bytes of its result are data, all of them are.
+/// UTF-8 text that records which of its bytes were passed to the template as data. Special tokens in data are plain
+/// text. If an operation cannot determine which bytes of its result are data, it marks all of them.
 struct Text {
   std::string bytes;
-  std::vector<Span> given;  ///< in order, disjoint, none empty
+  std::vector<Span> given;  ///< the ranges of data: sorted, disjoint and not empty
   bool markup = false;      ///< result of `|safe` or `|escape`: text added with + is HTML-escaped
 
   Text() = default;
-  Text(std::string ours) : bytes(std::move(ours)) {}  // NOLINT: a template's own text
+  Text(std::string ours) : bytes(std::move(ours)) {}  // NOLINT: the template's own text
   static Text data(std::string bytes);
 
   bool any_given() const { return !given.empty(); }
@@ -42,9 +42,9 @@ struct Text {
   void append(std::string_view ours) { bytes += ours; }
   void append(const std::string& ours) { bytes += ours; }
   void append(const char* ours) { bytes += ours; }
-  /// The bytes [begin, end).
+  /// Returns the bytes [begin, end).
   Text part(std::size_t begin, std::size_t end) const;
-  /// Returns text made from all bytes of this one: all of it is data if any of these bytes is.
+  /// Returns `bytes`, a text that was computed from all of this text. It is data if any byte of this text is data.
   Text made(std::string bytes) const;
 };
 
@@ -53,7 +53,7 @@ class Object;
 struct List;
 class Dict;
 
-/// The value of an undefined name; `what` is the error message if it is used.
+/// The value of an undefined name. `what` is the error message for its use.
 struct Undefined {
   std::shared_ptr<const std::string> what;
 };
@@ -74,7 +74,7 @@ class Value {
   Value(const char* ours) : Value(std::string(ours)) {}              // NOLINT
   Value(std::shared_ptr<Object> o) : v_(std::move(o)) {}             // NOLINT
   Value(Dict d);                                                     // NOLINT
-  /// Throws a Fault if lists nest more than `max_depth` deep.
+  /// Throws a Fault if lists are nested more than `max_depth` levels deep.
   static Value list(std::vector<Value> items);
   static Value tuple(std::vector<Value> items);
   static Value undefined(const std::string& what);
@@ -89,20 +89,20 @@ class Value {
   bool is_text() const { return text() != nullptr; }
 
   const Text* text() const;
-  const List* items() const;  ///< of a list or tuple
+  const List* items() const;  ///< for lists and tuples
   const Dict* dict() const;
   Object* object() const;
-  std::int64_t integer() const;  ///< also of a bool
-  double real() const;           ///< of any number
+  std::int64_t integer() const;  ///< also accepts a bool
+  double real() const;           ///< accepts any number
   const Undefined* missing() const { return std::get_if<Undefined>(&v_); }
 
-  /// Python's truth value; undefined is false.
+  /// Returns Python's truth value. Undefined values are false.
   bool truth() const;
-  /// Nesting depth of lists and dicts.
+  /// Returns the nesting depth of lists and dicts.
   int depth() const;
-  /// Python's type name: "str", "int", ...
+  /// Returns Python's name of the type: "str", "int", ...
   std::string type() const;
-  bool same(const Value& other) const;  ///< Python's `is`, as far as it is observable
+  bool same(const Value& other) const;  ///< Python's `is`, as far as templates can observe it
 
  private:
   std::variant<Undefined, None, bool, std::int64_t, double, std::shared_ptr<const Text>, std::shared_ptr<const List>,
@@ -116,7 +116,7 @@ struct List {
   int depth = 1;
 };
 
-/// Keys keep their insertion order; 1, 1.0 and true are the same key.
+/// A dict. Keys keep their insertion order. 1, 1.0 and true are the same key.
 class Dict {
  public:
   void set(const Value& key, Value value);
@@ -137,35 +137,35 @@ struct Arguments {
   std::vector<Value> positional;
   std::vector<std::pair<std::string, Value>> named;
 
-  /// The argument at this position or with this name; undefined if it was not given.
+  /// Returns the argument at this position or with this name. The result is undefined if it was not passed.
   Value get(std::size_t place, std::string_view name) const;
   Value get(std::size_t place, std::string_view name, Value otherwise) const;
   const Value* find(std::size_t place, std::string_view name) const;
-  /// Throws a Fault if there are more positional arguments than `names`, or named ones that are not in `names`; `who`
-  /// is used in the message.
+  /// Throws a Fault if there are more positional arguments than `names`, or if a named argument is not in `names`. The
+  /// message contains `who`.
   void check(std::string_view who, std::initializer_list<std::string_view> names) const;
 };
 
 class Interpreter;
 
-/// A value with attributes or that can be called: macros, namespaces, `loop`, functions.
+/// A value that has attributes or can be called: macros, namespaces, `loop` and functions.
 class Object {
  public:
   virtual ~Object() = default;
   virtual std::optional<Value> attribute(std::string_view) const { return std::nullopt; }
   virtual bool callable() const { return false; }
   virtual Value call(Interpreter&, const Arguments&);
-  virtual void forget() {}  ///< drops its references, at the end of a rendering
+  virtual void forget() {}  ///< drops references to other objects at the end of a rendering
   virtual std::string name() const = 0;
 };
 
 bool equal(const Value& a, const Value& b);
-/// Returns a negative number, 0 or a positive number; throws a Fault if Python cannot compare them.
+/// Returns a negative number, 0 or a positive number. Throws a Fault if Python cannot compare the values.
 int compare(const Value& a, const Value& b);
-/// Whether `item` is in `container`: an element, a key, or a substring.
+/// Returns true if `item` is an element, a key or a substring of `container`.
 bool contains(const Value& container, const Value& item);
-/// The elements that a loop iterates over: elements, keys or characters; none for undefined; throws a Fault for other
-/// values.
+/// Returns the values that a loop iterates over: elements, keys or characters. Undefined values have none. Throws a
+/// Fault for other values.
 std::vector<Value> elements(const Value& of);
 /// Escapes &, <, > and quotes for HTML.
 Text escaped(const Text& t);
@@ -173,17 +173,17 @@ Text escaped(const Text& t);
 Text to_text(const Value& v);
 Text to_repr(const Value& v);
 std::string real_repr(double d);
-/// Truncates towards zero; throws a Fault if the result does not fit in 64 bits.
+/// Truncates towards zero. Throws a Fault if the result does not fit in 64 bits.
 std::int64_t truncated(double d);
-/// Like Python's json.dumps with ensure_ascii=False. Negative `indent`: a single line.
+/// Like Python's json.dumps with ensure_ascii=False. If `indent` is negative, the result is a single line.
 Text to_json(const Value& v, int indent, bool sort_keys, const std::string& item_separator,
              const std::string& key_separator);
 
-/// The offset of each character of a text, and the text's size.
+/// Returns the offset of each character of a text, followed by the size of the text.
 std::vector<std::size_t> character_starts(std::string_view text);
 std::size_t count_characters(std::string_view text);
 std::string to_upper(std::string_view text);
 std::string to_lower(std::string_view text);
-bool is_space(char32_t c);  ///< like str.isspace
+bool is_space(char32_t c);  ///< like Python's str.isspace
 
 }  // namespace tessera::jinja

@@ -139,8 +139,8 @@ TEST(Templates, LimitStepsTextLengthAndNesting) {
                                            {"not ", "1", ""},
                                            {"f(", "", ")"},
                                            {"l[", "0", "]"}})
-    expect_contains(error_of("{{ " + nested(open, inner, close, 20'000) + " }}"), {"nest more than"});
-  expect_contains(error_of(nested("{% if b %}", "", "{% endif %}", 20'000)), {"nest more than"});
+    expect_contains(error_of("{{ " + nested(open, inner, close, 20'000) + " }}"), {"nested more than"});
+  expect_contains(error_of(nested("{% if b %}", "", "{% endif %}", 20'000)), {"nested more than"});
   // A macro and a namespace that refer to themselves are freed (checked by the sanitizers).
   EXPECT_EQ(render("{% set ns = namespace() %}{% macro m() %}{{ ns.m.name }}{% endmacro %}{% set ns.m = m %}{% set "
                    "ns.n = ns %}{{ m() }}")
